@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a data path asks of memory that may not be there. One object per engine, used by its owner thread only.
+// Nothing here blocks, throws or allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace faultline::odp {
+
+/// lkey and rkey are one number: 24-bit index, 8-bit variant.
+using Key = uint32_t;
+/// Number of a protection domain. 0 is never a valid domain.
+using ProtectionDomain = uint32_t;
+
+/// Rights of a region and needs of an access; values are ibv_access_flags' (infiniband/verbs.h).
+enum AccessFlag : uint32_t {
+  kLocalRead = 0,
+  kLocalWrite = 1U << 0,
+  kRemoteWrite = 1U << 1,
+  kRemoteRead = 1U << 2,
+  kRemoteAtomic = 1U << 3,
+  kMemoryWindowBind = 1U << 4,
+  kZeroBased = 1U << 5,
+  kOnDemand = 1U << 6,
+  kHugePages = 1U << 7,
+  kRelaxedOrdering = 1U << 20
+};
+
+/// A key used on behalf of a protection domain for an access. `need` is one of the AccessFlag rights; write and atomic
+/// needs ask for pages that are writable.
+struct Target {
+  Key key = 0;
+  ProtectionDomain domain = 0;
+  uint32_t need = kLocalRead;
+};
+
+enum class Outcome : uint8_t {
+  done,
+  miss,      ///< a page is not there, or not writable yet, or the gate is up: request the fault, stall, try again
+  violation  ///< bad key, domain, right or range, or memory that cannot be had: never try again
+};
+
+/// "Make this resident." `waiter` is the caller's own token, given back in the Resolution.
+struct FaultRequest {
+  Target target;
+  uint64_t va = 0;
+  uint64_t length_bytes = 0;  ///< the whole remaining range of the message; clipped to the region by the pager
+  uint64_t waiter = 0;
+};
+
+/// The answer to one FaultRequest: done (try again now) or violation (give up).
+struct Resolution {
+  uint64_t waiter = 0;
+  Outcome outcome = Outcome::done;
+};
+
+class MemoryAccess {
+ public:
+  virtual ~MemoryAccess() = default;
+
+  /// Key, domain, right and range alone: done or violation. A length of 0 is always done (IBA 9.7.4.1.8: a zero-length
+  /// request carries no valid key).
+  [[nodiscard]] virtual Outcome check(const Target& target, uint64_t va, uint64_t length_bytes) = 0;
+
+  /// As `check`, and every page of the range is resident with the permission that `need` asks for: done, miss or violation.
+  [[nodiscard]] virtual Outcome probe(const Target& target, uint64_t va, uint64_t length_bytes) = 0;
+
+  /// Copies `from` to va (write) or from va (read). All bytes or an outcome that is not done, after which some bytes may
+  /// already have been copied. `need` decides the right that is checked.
+  [[nodiscard]] virtual Outcome write(const Target& target, uint64_t va, std::span<const uint8_t> from) = 0;
+  [[nodiscard]] virtual Outcome read(const Target& target, uint64_t va, std::span<uint8_t> to) = 0;
+
+  /// Queues a fault for the pager. False where the queue is full: try again on a later turn.
+  [[nodiscard]] virtual bool request_fault(const FaultRequest& request) = 0;
+
+  /// Takes answers that have come; returns how many.
+  [[nodiscard]] virtual size_t take_resolutions(std::span<Resolution> out) = 0;
+};
+
+}  // namespace faultline::odp

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The memory layer of one device context: regions and keys, the pager and invalidation threads, the pin budget.
+// Control calls come from any thread; data-path calls go through one EngineSession per engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "odp/counters.hpp"
+#include "odp/memory_access.hpp"
+
+namespace faultline::odp {
+
+struct DomainConfig {
+  uint64_t pin_budget_bytes = uint64_t{1} << 30;  ///< 0: never pin; also held to RLIMIT_MEMLOCK where that binds
+  bool monitor_invalidations = true;              ///< userfaultfd; without it the tolerant copy alone stands guard
+  bool realtime_pager = true;                     ///< SCHED_FIFO for the pager where allowed
+};
+
+struct RegionRequest {
+  ProtectionDomain domain = 0;
+  uint64_t address = 0;      ///< in this process
+  uint64_t length_bytes = 0;
+  uint64_t iova = 0;         ///< the address that keys are used with
+  uint32_t access = 0;       ///< AccessFlag bits
+};
+
+struct RegionResult {
+  int error = 0;  ///< 0 or an errno as ibv_reg_mr documents it: EINVAL bad length or access, ENOMEM, EFAULT not mapped (classic)
+  Key key = 0;
+};
+
+/// One engine's door to memory. Between `leave` and `enter` the engine is offline: nobody waits for it.
+class EngineSession : public MemoryAccess {
+ public:
+  /// Start of a turn: reports the token that the engine has seen and latches the gate for the turn.
+  virtual void enter() = 0;
+  /// End of a turn after which the engine may block or not come back soon.
+  virtual void leave() = 0;
+  /// True while fault requests of this engine are unanswered.
+  [[nodiscard]] virtual bool has_outstanding_faults() const = 0;
+  /// True where an idle engine with outstanding faults should yield its CPU to the pager (pager without SCHED_FIFO).
+  [[nodiscard]] virtual bool should_yield() const = 0;
+};
+
+class MemoryDomain {
+ public:
+  /// Starts the pager and the monitor. Returns nullptr and says why in `error`.
+  static std::unique_ptr<MemoryDomain> create(const DomainConfig& config, std::string& error);
+  virtual ~MemoryDomain() = default;
+
+  /// With kOnDemand nothing is touched; without it the range is made resident and pinned before it returns.
+  [[nodiscard]] virtual RegionResult register_region(const RegionRequest& request) = 0;
+  /// After it returns no engine touches the region's memory. ENOENT for a key that is not live.
+  [[nodiscard]] virtual int deregister_region(Key key) = 0;
+
+  [[nodiscard]] virtual std::unique_ptr<EngineSession> attach_engine() = 0;
+
+  /// Queues pages of an ODP range that will be written soon (a posted receive). A hint: it may be dropped. Cheap where
+  /// the pages are already there. Any thread.
+  virtual void hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) = 0;
+
+  /// Makes a range resident; `wait` blocks until it is. errno as ibv_advise_mr documents it. Any thread.
+  [[nodiscard]] virtual int prefetch(const Target& target, uint64_t va, uint64_t length_bytes, bool wait) = 0;
+
+  [[nodiscard]] virtual Counters counters() const = 0;
+};
+
+}  // namespace faultline::odp

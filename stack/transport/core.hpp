@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The sans-I/O transport core: bytes and a time in, bytes and a next deadline out. One owner thread; the two exceptions
+// (doorbells and the rings) say so. It allocates only in the control calls (create, destroy).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "odp/memory_access.hpp"
+#include "stack/transport/completion_queue.hpp"
+#include "stack/transport/config.hpp"
+#include "stack/transport/counters.hpp"
+#include "stack/transport/port.hpp"
+#include "stack/transport/types.hpp"
+#include "stack/transport/work_queue.hpp"
+
+namespace faultline::transport {
+
+class QueuePair;
+
+/// Asynchronous events a core raises for verbs (ibv_event_type's values).
+enum class AsyncEvent : uint8_t {
+  cq_error = 0, qp_fatal = 1, qp_request_error = 2, qp_access_error = 3, communication_established = 4,
+  sq_drained = 5, last_wqe_reached = 16
+};
+
+/// Where a core tells verbs what happened. Called on the owner thread; must not block or call back into the core.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void on_qp_event(uint32_t qpn, void* user, AsyncEvent event) = 0;
+  virtual void on_cq_event(CompletionQueue* cq, AsyncEvent event) = 0;
+};
+
+struct QpInit {
+  QpType type = QpType::rc;
+  odp::ProtectionDomain domain = 0;
+  CompletionQueue* send_cq = nullptr;     ///< outlives the QP
+  CompletionQueue* receive_cq = nullptr;  ///< outlives the QP
+  uint32_t max_send_wr = 1, max_receive_wr = 1, max_send_sge = 1, max_receive_sge = 1, max_inline_bytes = 0;
+  bool signal_all = false;
+  void* user = nullptr;  ///< given back in events
+};
+
+class Core {
+ public:
+  /// `memory`, `port` and `events` outlive the core. `events` may be nullptr.
+  Core(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, EventSink* events = nullptr);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  // --- data path, owner thread ---
+
+  /// Takes RoCEv2 frames (wire::classify said so) that came in one burst. Buffers are released here or when unparked.
+  void on_packets(std::span<RxFrame> frames, TimeNs now);
+  /// Serves doorbells, resolutions and timers, and fills transmit bursts until there is nothing to send or the port is full.
+  void poll(TimeNs now);
+  /// When poll() wants to be called again if nothing else happens; kNever if it does not care, `now` or less if it has work.
+  [[nodiscard]] TimeNs next_deadline() const;
+
+  // --- control, owner thread ---
+
+  /// nullptr when out of memory or QPNs.
+  [[nodiscard]] QueuePair* create_qp(const QpInit& init);
+  /// 0, or EINVAL for a transition or mask that verbs' rules forbid (IBA 11.2.5.3, ibv_modify_qp(3)). Verbs checks the same
+  /// table first. `mask` is QpAttrMask.
+  [[nodiscard]] int modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask, TimeNs now);
+  void destroy_qp(QueuePair* qp);
+
+  // --- any thread ---
+
+  /// Tells the core that WQEs were published on one of the QP's rings. A QP is queued at most once.
+  void ring_doorbell(QueuePair* qp);
+
+  [[nodiscard]] CoreCounters counters() const;
+  [[nodiscard]] const CoreConfig& config() const { return config_; }
+
+ private:
+  friend class CoreAccess;
+  const CoreConfig config_;
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+// What verbs needs of a QP from an app thread.
+[[nodiscard]] uint32_t qpn_of(const QueuePair* qp);
+[[nodiscard]] QpState state_of(const QueuePair* qp);  ///< relaxed snapshot, any thread
+[[nodiscard]] SendRing& send_ring_of(QueuePair* qp);
+[[nodiscard]] ReceiveRing& receive_ring_of(QueuePair* qp);
+/// Owner thread: the attributes as they stand (query_qp), PSNs included.
+[[nodiscard]] QpAttributes attributes_of(const QueuePair* qp);
+
+}  // namespace faultline::transport

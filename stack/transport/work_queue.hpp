@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The rings that a QP's work requests cross from app threads to the engine. A WQE is copied once, by post; what the engine
+// reads is that copy, which no app thread can reach (CVE-2026-74378: a count checked in shared memory, then read again).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "stack/transport/types.hpp"
+
+namespace faultline::transport {
+
+/// A send WQE's fixed part. `sge_count` elements, or `inline_bytes` of data, follow it in its slot.
+struct SendWqe {
+  uint64_t wr_id = 0;
+  uint64_t remote_va = 0;
+  uint32_t rkey = 0;
+  uint32_t immediate_or_rkey = 0;  ///< host order
+  uint32_t length_bytes = 0;       ///< of the message
+  SendOpcode opcode = SendOpcode::send;
+  uint8_t flags = 0;  ///< SendFlag
+  uint8_t sge_count = 0;
+  uint16_t inline_bytes = 0;
+  uint32_t ud_qpn = 0;
+  uint32_t ud_qkey = 0;
+  uint64_t swap_or_add = 0;
+  uint64_t compare = 0;
+  AddressVector av;  ///< UD only
+};
+
+struct ReceiveWqe {
+  uint64_t wr_id = 0;
+  uint32_t sge_count = 0;
+  uint32_t length_bytes = 0;
+};
+
+/// One ring of slots of Header followed by `max_sge` elements or `max_inline_bytes`. Single producer (verbs' per-QP lock
+/// serialises app threads), single consumer (the owning engine). Indices run freely; a slot is free once retired.
+template <typename Header>
+class WorkRing {
+ public:
+  WorkRing(uint32_t entries, uint32_t max_sge, uint32_t max_inline_bytes);
+
+  [[nodiscard]] uint32_t capacity() const { return entries_; }
+  [[nodiscard]] uint32_t max_sge() const { return max_sge_; }
+  [[nodiscard]] uint32_t max_inline_bytes() const { return max_inline_bytes_; }
+
+  // Producer. `prepare` gives the next free slot or nullptr when the ring is full; fill it, then `publish`.
+  [[nodiscard]] Header* prepare() {
+    const uint32_t tail = producer_tail_;
+    if (tail - cached_head_ >= entries_) {
+      cached_head_ = head_.load(std::memory_order_acquire);
+      if (tail - cached_head_ >= entries_) return nullptr;
+    }
+    return header_at(tail);
+  }
+  void advance() { ++producer_tail_; }  ///< the prepared slot is complete
+  void publish() { tail_.store(producer_tail_, std::memory_order_release); }
+
+  // Consumer.
+  [[nodiscard]] uint32_t tail() const { return tail_.load(std::memory_order_acquire); }
+  [[nodiscard]] uint32_t head() const { return head_.load(std::memory_order_relaxed); }
+  void retire_to(uint32_t index) { head_.store(index, std::memory_order_release); }
+
+  [[nodiscard]] Header* header_at(uint32_t index) {
+    return reinterpret_cast<Header*>(slots_.get() + size_t{slot_of(index)} * slot_bytes_);
+  }
+  [[nodiscard]] Sge* sges_of(Header* header) {
+    return reinterpret_cast<Sge*>(reinterpret_cast<uint8_t*>(header) + kHeaderBytes);
+  }
+  [[nodiscard]] uint8_t* inline_of(Header* header) { return reinterpret_cast<uint8_t*>(header) + kHeaderBytes; }
+
+  /// Consumer, with the producer held off (reset): empties the ring.
+  void clear() {
+    producer_tail_ = 0;
+    cached_head_ = 0;
+    tail_.store(0, std::memory_order_release);
+    head_.store(0, std::memory_order_release);
+  }
+
+ private:
+  static constexpr size_t kHeaderBytes = (sizeof(Header) + 15) / 16 * 16;
+  struct FreeAligned {
+    void operator()(uint8_t* memory) const;
+  };
+  [[nodiscard]] uint32_t slot_of(uint32_t index) const { return index & mask_; }
+
+  const uint32_t entries_;
+  const uint32_t mask_;
+  const uint32_t max_sge_;
+  const uint32_t max_inline_bytes_;
+  const size_t slot_bytes_;
+  const std::unique_ptr<uint8_t, FreeAligned> slots_;
+  alignas(64) std::atomic<uint32_t> tail_{0};
+  uint32_t producer_tail_ = 0;  // producer's
+  uint32_t cached_head_ = 0;    // producer's
+  alignas(64) std::atomic<uint32_t> head_{0};
+};
+
+using SendRing = WorkRing<SendWqe>;
+using ReceiveRing = WorkRing<ReceiveWqe>;
+
+}  // namespace faultline::transport

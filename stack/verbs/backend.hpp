@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What verbs asks of the world below it: devices from the configuration, and a running one with its port and engine. The
+// functions at the end are defined by pmd_glue/ (or by a test).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "odp/memory_domain.hpp"
+#include "stack/transport/core.hpp"
+
+namespace faultline::verbs {
+
+/// What is known of a device before it runs: enough for ibv_get_device_list.
+struct DeviceDescription {
+  std::string name;         ///< "faultline0"
+  wire::MacAddress mac;     ///< the GUID is made from it (EUI-64)
+  std::vector<wire::Gid> gids;
+  uint32_t max_path_mtu_bytes = 4096;  ///< 256..4096: what the port's MTU can carry
+  uint32_t vendor_id = 0x02c9;
+  uint32_t vendor_part_id = 0;
+};
+
+/// Counters of the port's glue, beside the core's.
+struct GlueCounters {
+  uint64_t rx_frames = 0, tx_frames = 0, rx_missed = 0, rx_no_mbuf = 0;
+  uint64_t arp_in = 0, arp_out = 0, icmp_in = 0, icmp_out = 0, other_dropped = 0, loopback_frames = 0;
+  uint64_t linearized_frames = 0, tx_dropped = 0;
+};
+
+class DeviceBackend {
+ public:
+  virtual ~DeviceBackend() = default;
+
+  [[nodiscard]] virtual const DeviceDescription& description() const = 0;
+  [[nodiscard]] virtual odp::MemoryDomain& memory() = 0;
+  [[nodiscard]] virtual transport::Core& core() = 0;
+
+  /// Runs `function(argument)` on the core's owner thread, between turns, and returns when it has run.
+  virtual void call(void (*function)(void*), void* argument) = 0;
+
+  /// One engine turn on the caller's thread where progress is inline; nothing where an lcore polls.
+  virtual void drive() = 0;
+
+  /// The MAC address of a GID on the link: 0, or EHOSTUNREACH when neighbour resolution timed out. Blocks.
+  [[nodiscard]] virtual int resolve(const wire::Gid& gid, wire::MacAddress& mac) = 0;
+
+  [[nodiscard]] virtual bool link_up() = 0;
+  [[nodiscard]] virtual GlueCounters glue_counters() = 0;
+  /// Sets where the core's events go, before any QP exists.
+  virtual void set_event_sink(transport::EventSink* sink) = 0;
+};
+
+/// Devices of the configuration ($FAULTLINE_CONFIG, or what faultline_configure was given). On a bad configuration returns
+/// an empty list and one line in `error`.
+[[nodiscard]] std::vector<DeviceDescription> list_devices(std::string& error);
+
+/// Starts (EAL, port, engine) or joins the running device of that name in this process. nullptr and one line in `error`.
+[[nodiscard]] std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string& error);
+
+/// Sets the configuration file for this process, instead of $FAULTLINE_CONFIG; call before anything else.
+void configure(const std::string& path);
+
+}  // namespace faultline::verbs

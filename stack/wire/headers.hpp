@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Headers as values in host order. Their bytes are read and written by packet.hpp and frame.hpp alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "stack/wire/opcode.hpp"
+#include "stack/wire/psn.hpp"
+
+namespace faultline::wire {
+
+inline constexpr uint16_t kRoceUdpPort = 4791;
+inline constexpr uint16_t kDefaultPkey = 0xffff;
+inline constexpr uint32_t kQpnMask = 0xffffffU;
+inline constexpr uint32_t kMulticastQpn = 0xffffffU;
+inline constexpr uint32_t kGrhBytes = 40;
+inline constexpr uint32_t kIcrcBytes = 4;
+inline constexpr uint32_t kMaxPathMtuBytes = 4096;
+/// Everything but the payload of the longest packet: Ethernet + one VLAN tag 18, IPv6 40, UDP 8, BTH 12, AtomicETH 28, pad 3, ICRC 4.
+inline constexpr uint32_t kMaxFrameOverheadBytes = 18 + 40 + 8 + 12 + 28 + 3 + 4;
+inline constexpr uint32_t kMaxFrameBytes = kMaxPathMtuBytes + kMaxFrameOverheadBytes;
+
+struct MacAddress {
+  std::array<uint8_t, 6> bytes{};
+  friend bool operator==(const MacAddress&, const MacAddress&) = default;
+};
+
+/// An IP address as a GID: IPv4 is IPv4-mapped (::ffff:a.b.c.d), as RoCEv2 GIDs are (IBA A17.4.5).
+struct Gid {
+  std::array<uint8_t, 16> bytes{};
+  [[nodiscard]] bool is_ipv4() const {
+    for (int i = 0; i < 10; ++i)
+      if (bytes[i] != 0) return false;
+    return bytes[10] == 0xff && bytes[11] == 0xff;
+  }
+  [[nodiscard]] bool is_zero() const { return bytes == std::array<uint8_t, 16>{}; }
+  static Gid from_ipv4(uint32_t address) {
+    Gid gid;
+    gid.bytes[10] = gid.bytes[11] = 0xff;
+    for (int i = 0; i < 4; ++i) gid.bytes[12 + i] = static_cast<uint8_t>(address >> (24 - 8 * i));
+    return gid;
+  }
+  /// Host order; meaningful where is_ipv4().
+  [[nodiscard]] uint32_t ipv4() const {
+    return uint32_t{bytes[12]} << 24 | uint32_t{bytes[13]} << 16 | uint32_t{bytes[14]} << 8 | bytes[15];
+  }
+  friend bool operator==(const Gid&, const Gid&) = default;
+};
+
+struct Bth {
+  Opcode opcode = Opcode::rc_send_only;
+  bool solicited = false;
+  bool migration = true;  ///< MigReq: hardware sends 1 in the migrated state (IBA 17.2.8); rxe sends 0
+  uint8_t pad_bytes = 0;
+  uint8_t header_version = 0;
+  uint16_t pkey = kDefaultPkey;
+  bool fecn = false;
+  bool becn = false;
+  uint32_t destination_qpn = 0;
+  bool ack_request = false;
+  Psn psn;
+};
+
+struct Reth { uint64_t va = 0; uint32_t rkey = 0; uint32_t length_bytes = 0; };
+struct Aeth { uint8_t syndrome = 0; uint32_t msn = 0; };
+struct AtomicEth { uint64_t va = 0; uint32_t rkey = 0; uint64_t swap_or_add = 0; uint64_t compare = 0; };
+struct Deth { uint32_t qkey = 0; uint32_t source_qpn = 0; };
+/// FLUSH extended header: placement type (1 global visibility, 2 persistence) and selectivity (0 range, 1 region); IBA A19.
+struct Feth { uint8_t placement_type = 0; uint8_t selectivity = 0; };
+
+/// AETH syndromes (IBA 9.7.5.2.1). The top three bits say what it is, the low five are credits, timer or code.
+inline constexpr uint8_t kAethAck = 0x00;
+inline constexpr uint8_t kAethRnrNak = 0x20;
+inline constexpr uint8_t kAethNak = 0x60;
+inline constexpr uint8_t kAethKindMask = 0x60;
+inline constexpr uint8_t kAethValueMask = 0x1f;
+inline constexpr uint8_t kAethCreditsInvalid = 0x1f;  ///< "no credit limit"
+
+enum class NakCode : uint8_t {
+  psn_sequence_error = 0, invalid_request = 1, remote_access_error = 2, remote_operational_error = 3,
+  invalid_rd_request = 4
+};
+
+}  // namespace faultline::wire
