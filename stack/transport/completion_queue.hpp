@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A completion queue: the engine pushes, app threads poll. Lock-free ring; app threads among themselves are serialised by
-// the caller (verbs' per-CQ lock).
+// A completion queue: the engine pushes, app threads poll. Lock-free ring; app threads among themselves are
+// serialised by the caller (verbs' per-CQ lock).
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,8 @@ class CompletionQueue {
 
   [[nodiscard]] uint32_t capacity() const { return capacity_; }
 
-  /// Engine. False on overrun: the completion is lost and the queue is marked (IBV_EVENT_CQ_ERR is the caller's to raise).
+  /// Engine. False on overrun: the completion is lost and the queue is marked (IBV_EVENT_CQ_ERR is the
+  /// caller's to raise).
   bool push(const Completion& completion) {
     const uint32_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - cached_head_ > mask_) {

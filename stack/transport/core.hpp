@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sans-I/O transport core: bytes and a time in, bytes and a next deadline out. One owner thread; the two exceptions
-// (doorbells and the rings) say so. It allocates only in the control calls (create, destroy).
+// The sans-I/O transport core: bytes and a time in, bytes and a next deadline out. One owner thread; the two
+// exceptions (doorbells and the rings) say so. It allocates only in the control calls (create, destroy).
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,17 @@ class QueuePair;
 
 /// Asynchronous events a core raises for verbs (ibv_event_type's values).
 enum class AsyncEvent : uint8_t {
-  cq_error = 0, qp_fatal = 1, qp_request_error = 2, qp_access_error = 3, communication_established = 4,
-  sq_drained = 5, last_wqe_reached = 16
+  cq_error = 0,
+  qp_fatal = 1,
+  qp_request_error = 2,
+  qp_access_error = 3,
+  communication_established = 4,
+  sq_drained = 5,
+  last_wqe_reached = 16
 };
 
-/// Where a core tells verbs what happened. Called on the owner thread; must not block or call back into the core.
+/// Where a core tells verbs what happened. Called on the owner thread; must not block or call back into the
+/// core.
 class EventSink {
  public:
   virtual ~EventSink() = default;
@@ -53,19 +59,22 @@ class Core {
 
   // --- data path, owner thread ---
 
-  /// Takes RoCEv2 frames (wire::classify said so) that came in one burst. Buffers are released here or when unparked.
+  /// Takes RoCEv2 frames (wire::classify said so) that came in one burst. Buffers are released here or when
+  /// unparked.
   void on_packets(std::span<RxFrame> frames, TimeNs now);
-  /// Serves doorbells, resolutions and timers, and fills transmit bursts until there is nothing to send or the port is full.
+  /// Serves doorbells, resolutions and timers, and fills transmit bursts until there is nothing to send or
+  /// the port is full.
   void poll(TimeNs now);
-  /// When poll() wants to be called again if nothing else happens; kNever if it does not care, `now` or less if it has work.
+  /// When poll() wants to be called again if nothing else happens; kNever if it does not care, `now` or less
+  /// if it has work.
   [[nodiscard]] TimeNs next_deadline() const;
 
   // --- control, owner thread ---
 
   /// nullptr when out of memory or QPNs.
   [[nodiscard]] QueuePair* create_qp(const QpInit& init);
-  /// 0, or EINVAL for a transition or mask that verbs' rules forbid (IBA 11.2.5.3, ibv_modify_qp(3)). Verbs checks the same
-  /// table first. `mask` is QpAttrMask.
+  /// 0, or EINVAL for a transition or mask that verbs' rules forbid (IBA 11.2.5.3, ibv_modify_qp(3)). Verbs
+  /// checks the same table first. `mask` is QpAttrMask.
   [[nodiscard]] int modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask, TimeNs now);
   void destroy_qp(QueuePair* qp);
 

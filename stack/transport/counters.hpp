@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a core counts. Single writer: the core's thread; readers take relaxed snapshots through Core::counters().
+// What a core counts. Single writer: the core's thread; readers take relaxed snapshots through
+// Core::counters().
 #pragma once
 
 #include <array>
@@ -11,8 +12,26 @@ namespace faultline::transport {
 
 /// Why a parsed packet went no further, by rung of the guard ladder.
 enum class DropReason : uint8_t {
-  unknown_qpn, wrong_service, qp_state, pkey, qkey, source_address, path_mtu, payload_rule, duplicate, out_of_sequence, no_receive_wqe,
-  park_full, parked_flushed, unexpected_response, stale_ack, ud_too_long, access, cnp, unsupported, count_
+  unknown_qpn,
+  wrong_service,
+  qp_state,
+  pkey,
+  qkey,
+  source_address,
+  path_mtu,
+  payload_rule,
+  duplicate,
+  out_of_sequence,
+  no_receive_wqe,
+  park_full,
+  parked_flushed,
+  unexpected_response,
+  stale_ack,
+  ud_too_long,
+  access,
+  cnp,
+  unsupported,
+  count_
 };
 [[nodiscard]] std::string_view name_of(DropReason reason);
 
@@ -37,8 +56,8 @@ struct CoreCounters {
   uint64_t faults_requester = 0;  ///< sends and READ destinations held for a page
   uint64_t faults_responder = 0;  ///< packets parked or READs held for a page
   uint64_t packets_parked = 0;
-  uint64_t tx_no_buffers = 0;     ///< allocation came back short
-  uint64_t tx_ring_full = 0;      ///< transmit took fewer than offered
+  uint64_t tx_no_buffers = 0;  ///< allocation came back short
+  uint64_t tx_ring_full = 0;   ///< transmit took fewer than offered
   uint64_t cq_overruns = 0;
   uint64_t fault_queue_full = 0;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The burst-level port that a transport core sends to and is fed from. One virtual call a burst. Owner: the core's thread.
+// The burst-level port that a transport core sends to and is fed from. One virtual call a burst. Owner: the
+// core's thread.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +9,8 @@
 
 namespace faultline::transport {
 
-/// A received frame, Ethernet to ICRC, contiguous. The buffer is the core's from on_packets() until it gives it back
-/// with Port::release (a parked packet is simply given back later).
+/// A received frame, Ethernet to ICRC, contiguous. The buffer is the core's from on_packets() until it gives
+/// it back with Port::release (a parked packet is simply given back later).
 struct RxFrame {
   const uint8_t* data = nullptr;
   uint32_t length_bytes = 0;
@@ -30,11 +31,12 @@ class Port {
  public:
   virtual ~Port() = default;
 
-  /// Hands out empty buffers of at least wire::kMaxFrameBytes (or the port's MTU); fewer than asked for when the pool is short.
+  /// Hands out empty buffers of at least wire::kMaxFrameBytes (or the port's MTU); fewer than asked for when
+  /// the pool is short.
   [[nodiscard]] virtual size_t allocate(std::span<TxFrame> out) = 0;
 
-  /// Sends a prefix of `frames` in order and takes those buffers; returns its length. The rest stay the caller's, to be sent
-  /// first next time.
+  /// Sends a prefix of `frames` in order and takes those buffers; returns its length. The rest stay the
+  /// caller's, to be sent first next time.
   [[nodiscard]] virtual size_t transmit(std::span<TxFrame> frames) = 0;
 
   /// Gives back buffers that were allocated and not sent.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rings that a QP's work requests cross from app threads to the engine. A WQE is copied once, by post; what the engine
-// reads is that copy, which no app thread can reach (CVE-2026-74378: a count checked in shared memory, then read again).
+// The rings that a QP's work requests cross from app threads to the engine. A WQE is copied once, by post;
+// what the engine reads is that copy, which no app thread can reach (CVE-2026-74378: a count checked in
+// shared memory, then read again).
 #pragma once
 
 #include <atomic>
@@ -12,7 +13,8 @@
 
 namespace faultline::transport {
 
-/// A send WQE's fixed part. `sge_count` elements, or `inline_bytes` of data, follow it in its slot.
+/// A send WQE's fixed part. `sge_count` elements, or `inline_bytes` of data, follow it in its slot; a UD QP's
+/// slot ends in an AddressVector (WorkRing::av_of), which other QPs do not pay for.
 struct SendWqe {
   uint64_t wr_id = 0;
   uint64_t remote_va = 0;
@@ -27,8 +29,8 @@ struct SendWqe {
   uint32_t ud_qkey = 0;
   uint64_t swap_or_add = 0;
   uint64_t compare = 0;
-  AddressVector av;  ///< UD only
 };
+static_assert(sizeof(SendWqe) == 64, "a send WQE's fixed part is one cache line");
 
 struct ReceiveWqe {
   uint64_t wr_id = 0;
@@ -36,12 +38,13 @@ struct ReceiveWqe {
   uint32_t length_bytes = 0;
 };
 
-/// One ring of slots of Header followed by `max_sge` elements or `max_inline_bytes`. Single producer (verbs' per-QP lock
-/// serialises app threads), single consumer (the owning engine). Indices run freely; a slot is free once retired.
+/// One ring of slots of Header followed by `max_sge` elements or `max_inline_bytes`, and an address vector if
+/// asked for. Single producer (verbs' per-QP lock serialises app threads), single consumer (the owning
+/// engine). Indices run freely; a slot is free once retired.
 template <typename Header>
 class WorkRing {
  public:
-  WorkRing(uint32_t entries, uint32_t max_sge, uint32_t max_inline_bytes);
+  WorkRing(uint32_t entries, uint32_t max_sge, uint32_t max_inline_bytes, bool with_address_vector = false);
 
   [[nodiscard]] uint32_t capacity() const { return entries_; }
   [[nodiscard]] uint32_t max_sge() const { return max_sge_; }
@@ -70,7 +73,13 @@ class WorkRing {
   [[nodiscard]] Sge* sges_of(Header* header) {
     return reinterpret_cast<Sge*>(reinterpret_cast<uint8_t*>(header) + kHeaderBytes);
   }
-  [[nodiscard]] uint8_t* inline_of(Header* header) { return reinterpret_cast<uint8_t*>(header) + kHeaderBytes; }
+  /// Only in a ring made with_address_vector (UD).
+  [[nodiscard]] AddressVector& av_of(Header* header) {
+    return *reinterpret_cast<AddressVector*>(reinterpret_cast<uint8_t*>(header) + av_offset_);
+  }
+  [[nodiscard]] uint8_t* inline_of(Header* header) {
+    return reinterpret_cast<uint8_t*>(header) + kHeaderBytes;
+  }
 
   /// Consumer, with the producer held off (reset): empties the ring.
   void clear() {
@@ -91,6 +100,7 @@ class WorkRing {
   const uint32_t mask_;
   const uint32_t max_sge_;
   const uint32_t max_inline_bytes_;
+  const size_t av_offset_;
   const size_t slot_bytes_;
   const std::unique_ptr<uint8_t, FreeAligned> slots_;
   alignas(64) std::atomic<uint32_t> tail_{0};
