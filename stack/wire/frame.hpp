@@ -66,7 +66,8 @@ class FrameTemplate {
 
  private:
   // The constant bytes up to the BTH, and where the variable fields sit in them.
-  alignas(16) uint8_t bytes_[18 + 40 + 8] = {};
+  static constexpr uint32_t kIpv4CopyBytes = 48;
+  alignas(16) uint8_t bytes_[72] = {};  ///< the longest kind is 18 + 40 + 8, rounded up to whole words
   uint8_t header_bytes_ = 0;  ///< up to the BTH
   uint8_t ip_offset_ = 0;
   bool ipv6_ = false;

@@ -16,6 +16,7 @@ inline constexpr uint32_t kQpnMask = 0xffffffU;
 inline constexpr uint32_t kMulticastQpn = 0xffffffU;
 inline constexpr uint32_t kGrhBytes = 40;
 inline constexpr uint32_t kIcrcBytes = 4;
+inline constexpr uint32_t kMinPathMtuBytes = 256;
 inline constexpr uint32_t kMaxPathMtuBytes = 4096;
 /// Everything but the payload of the longest packet: Ethernet + one VLAN tag 18, IPv6 40, UDP 8, BTH 12, AtomicETH 28, pad 3, ICRC 4.
 inline constexpr uint32_t kMaxFrameOverheadBytes = 18 + 40 + 8 + 12 + 28 + 3 + 4;

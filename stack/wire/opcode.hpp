@@ -3,6 +3,9 @@
 // place in a message asks here. IBA vol. 1, 9.2.1 (table 38), A17 (CNP), A19 (ATOMIC WRITE, FLUSH).
 #pragma once
 
+#include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -51,7 +54,8 @@ enum class PayloadRule : uint8_t {
   eight_bytes   ///< exactly 8, pad 0 (ATOMIC WRITE)
 };
 
-struct OpcodeInfo {
+/// A row is one cache line: looking an opcode up costs one shift and one line.
+struct alignas(64) OpcodeInfo {
   bool known = false;
   Service service = Service::rc;
   Operation operation = Operation::none;
@@ -60,15 +64,25 @@ struct OpcodeInfo {
   uint16_t extended_headers = 0;  ///< ExtendedHeader bits
   uint8_t extended_bytes = 0;     ///< their length together
   PayloadRule payload = PayloadRule::none;
+  uint8_t pad_mask = 0;           ///< 3 where the payload may be padded
+  uint16_t payload_min_bytes = 0; ///< the payload rule as bounds that hold at any path MTU
+  uint16_t payload_max_bytes = 0;
+  std::array<uint8_t, 9> header_offsets{};  ///< from the end of the BTH, by the header's bit number
   std::string_view name = "unknown";
 
   [[nodiscard]] bool has(ExtendedHeader header) const { return (extended_headers & header) != 0; }
+  /// Where a header that the opcode has starts, counted from the end of the BTH.
+  [[nodiscard]] uint32_t offset_of(ExtendedHeader header) const {
+    return header_offsets[static_cast<size_t>(std::countr_zero(static_cast<uint16_t>(header)))];
+  }
   [[nodiscard]] bool starts_message() const { return place == Place::first || place == Place::only; }
   [[nodiscard]] bool ends_message() const { return place == Place::last || place == Place::only; }
 };
 
 /// The table's row for any of the 256 values; `known == false` means reject.
-[[nodiscard]] const OpcodeInfo& opcode_info(uint8_t opcode);
+using OpcodeTable = std::array<OpcodeInfo, 256>;
+extern const OpcodeTable kOpcodeTable;
+[[nodiscard]] inline const OpcodeInfo& opcode_info(uint8_t opcode) { return kOpcodeTable[opcode]; }
 [[nodiscard]] inline const OpcodeInfo& opcode_info(Opcode opcode) { return opcode_info(static_cast<uint8_t>(opcode)); }
 
 }  // namespace faultline::wire

@@ -3,11 +3,15 @@
 // arithmetic on received packets is done there, once, from the opcode table.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
+#include "stack/wire/byte_order.hpp"
 #include "stack/wire/headers.hpp"
+#include "stack/wire/layout.hpp"
 
 namespace faultline::wire {
 
@@ -59,25 +63,66 @@ struct Packet {
 
   [[nodiscard]] std::span<const uint8_t> payload() const { return {frame + payload_offset, payload_bytes}; }
   [[nodiscard]] MacAddress source_mac() const;
-  [[nodiscard]] Gid source_gid() const;
-  [[nodiscard]] Gid destination_gid() const;
-  [[nodiscard]] uint16_t udp_source_port() const;
+  [[nodiscard]] MacAddress destination_mac() const;
+  [[nodiscard]] Gid source_gid() const { return gid_at(ipv6 ? kIpv6SourceAt : kIpv4SourceAt); }
+  [[nodiscard]] Gid destination_gid() const { return gid_at(ipv6 ? kIpv6DestinationAt : kIpv4DestinationAt); }
+  [[nodiscard]] uint16_t udp_source_port() const { return load_be16(frame + bth_offset - kUdpBytes); }
   [[nodiscard]] uint8_t traffic_class() const;
-  [[nodiscard]] uint8_t hop_limit() const;
+  [[nodiscard]] uint8_t hop_limit() const { return frame[ip_offset + (ipv6 ? kIpv6HopLimitAt : kIpv4TtlAt)]; }
+  [[nodiscard]] uint32_t flow_label() const;             ///< 0 over IPv4
+  [[nodiscard]] uint16_t ipv4_identification() const;    ///< 0 over IPv6
 
   // Extended headers: call only where info->has(...) says so (asserted).
-  [[nodiscard]] Reth reth() const;
-  [[nodiscard]] Aeth aeth() const;
-  [[nodiscard]] AtomicEth atomic_eth() const;
-  [[nodiscard]] uint64_t atomic_ack() const;  ///< the original remote value
-  [[nodiscard]] Deth deth() const;
-  [[nodiscard]] uint32_t immediate() const;   ///< host order
-  [[nodiscard]] uint32_t invalidate_rkey() const;
-  [[nodiscard]] Feth feth() const;
+  [[nodiscard]] Reth reth() const {
+    const uint8_t* at = header(kReth);
+    return {.va = load_be64(at), .rkey = load_be32(at + 8), .length_bytes = load_be32(at + 12)};
+  }
+  [[nodiscard]] Aeth aeth() const {
+    const uint32_t word = load_be32(header(kAeth));
+    return {.syndrome = static_cast<uint8_t>(word >> 24), .msn = word & Psn::kMask};
+  }
+  [[nodiscard]] AtomicEth atomic_eth() const {
+    const uint8_t* at = header(kAtomicEth);
+    return {.va = load_be64(at),
+            .rkey = load_be32(at + 8),
+            .swap_or_add = load_be64(at + 12),
+            .compare = load_be64(at + 20)};
+  }
+  /// The original remote value.
+  [[nodiscard]] uint64_t atomic_ack() const { return load_be64(header(kAtomicAckEth)); }
+  [[nodiscard]] Deth deth() const {
+    const uint8_t* at = header(kDeth);
+    return {.qkey = load_be32(at), .source_qpn = load_be32(at + 4) & kQpnMask};
+  }
+  /// Host order.
+  [[nodiscard]] uint32_t immediate() const { return load_be32(header(kImmDt)); }
+  [[nodiscard]] uint32_t invalidate_rkey() const { return load_be32(header(kIeth)); }
+  [[nodiscard]] Feth feth() const {
+    const uint32_t word = load_be32(header(kFeth));
+    return {.placement_type = static_cast<uint8_t>(word & kFethPlacementMask),
+            .selectivity = static_cast<uint8_t>(word >> kFethSelectivityShift & kFethSelectivityMask)};
+  }
 
   /// The 40 bytes that verbs put in front of a UD receive: the IPv6 header as it came, or for IPv4 20 undefined
   /// (zeroed) bytes and the IPv4 header (IBA A17.4.5.1, as Linux does).
   void write_grh(std::span<uint8_t, kGrhBytes> out) const;
+
+ private:
+  [[nodiscard]] const uint8_t* header(ExtendedHeader which) const {
+    assert(info->has(which));
+    return frame + extended_offset + info->offset_of(which);
+  }
+  [[nodiscard]] Gid gid_at(uint32_t ip_header_offset) const {
+    Gid gid;
+    const uint8_t* address = frame + ip_offset + ip_header_offset;
+    if (ipv6) {
+      std::memcpy(gid.bytes.data(), address, gid.bytes.size());
+    } else {
+      gid.bytes[10] = gid.bytes[11] = 0xff;
+      std::memcpy(gid.bytes.data() + 12, address, 4);
+    }
+    return gid;
+  }
 };
 
 /// Parses a frame (Ethernet to ICRC). Fills `packet` and returns none, or says why not. Does not verify the ICRC.

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/wire/frame.hpp"
+
+#include <cassert>
+#include <cstring>
+
+#include "stack/wire/byte_order.hpp"
+#include "stack/wire/checksum.hpp"
+#include "stack/wire/icrc.hpp"
+#include "stack/wire/layout.hpp"
+
+namespace faultline::wire {
+namespace {
+
+constexpr uint32_t pad_of(uint32_t payload_bytes) {
+  return (0U - payload_bytes) & 3U;
+}
+
+void write_bth(uint8_t* at, const Bth& bth, uint32_t pad_bytes) {
+  store_be32(at, uint32_t{static_cast<uint8_t>(bth.opcode)} << 24 | (bth.solicited ? kBthSolicited : 0) |
+                     (bth.migration ? kBthMigration : 0) | pad_bytes << kBthPadShift |
+                     (bth.header_version & 0xfU) << kBthVersionShift | bth.pkey);
+  store_be32(at + 4,
+             (bth.fecn ? kBthFecn : 0) | (bth.becn ? kBthBecn : 0) | (bth.destination_qpn & kQpnMask));
+  store_be32(at + 8, (bth.ack_request ? kBthAckRequest : 0) | bth.psn.value());
+}
+
+/// Writes the opcode's extended headers in their order (IBA table 38) and returns where they end.
+uint8_t* write_extended(uint8_t* at, const OpcodeInfo& info, const PacketFields& fields) {
+  const uint16_t headers = info.extended_headers;
+  if ((headers & kDeth) != 0) {
+    store_be32(at, fields.deth.qkey);
+    store_be32(at + 4, fields.deth.source_qpn & kQpnMask);
+    at += 8;
+  }
+  if ((headers & kFeth) != 0) {
+    store_be32(at, (fields.feth.placement_type & kFethPlacementMask) |
+                       (fields.feth.selectivity & kFethSelectivityMask) << kFethSelectivityShift);
+    at += 4;
+  }
+  if ((headers & kReth) != 0) {
+    store_be64(at, fields.reth.va);
+    store_be32(at + 8, fields.reth.rkey);
+    store_be32(at + 12, fields.reth.length_bytes);
+    at += 16;
+  }
+  if ((headers & kAtomicEth) != 0) {
+    store_be64(at, fields.atomic_eth.va);
+    store_be32(at + 8, fields.atomic_eth.rkey);
+    store_be64(at + 12, fields.atomic_eth.swap_or_add);
+    store_be64(at + 20, fields.atomic_eth.compare);
+    at += 28;
+  }
+  if ((headers & kAeth) != 0) {
+    store_be32(at, uint32_t{fields.aeth.syndrome} << 24 | (fields.aeth.msn & Psn::kMask));
+    at += 4;
+  }
+  if ((headers & kAtomicAckEth) != 0) {
+    store_be64(at, fields.atomic_ack);
+    at += 8;
+  }
+  if ((headers & kImmDt) != 0) {
+    store_be32(at, fields.immediate);
+    at += 4;
+  }
+  if ((headers & kIeth) != 0) {
+    store_be32(at, fields.invalidate_rkey);
+    at += 4;
+  }
+  if ((headers & kCnpReserved) != 0) {
+    std::memset(at, 0, 16);
+    at += 16;
+  }
+  return at;
+}
+
+}  // namespace
+
+FrameTemplate::FrameTemplate(const PathHeader& path, uint8_t checksums)
+    : ipv6_(!path.destination_gid.is_ipv4()), checksums_(checksums), destination_mac_(path.destination_mac) {
+  assert(path.source_gid.is_ipv4() == path.destination_gid.is_ipv4());
+  std::memcpy(bytes_, path.destination_mac.bytes.data(), 6);
+  std::memcpy(bytes_ + 6, path.source_mac.bytes.data(), 6);
+  ip_offset_ = kEthernetBytes;
+  if (path.has_vlan) {
+    store_be16(bytes_ + 12, kEtherTypeVlan);
+    store_be16(bytes_ + 14, path.vlan_tci);
+    ip_offset_ = kEthernetBytes + kVlanTagBytes;
+  }
+  store_be16(bytes_ + ip_offset_ - 2, ipv6_ ? kEtherTypeIpv6 : kEtherTypeIpv4);
+
+  uint8_t* ip = bytes_ + ip_offset_;
+  if (ipv6_) {
+    store_be32(ip, 6U << 28 | uint32_t{path.traffic_class} << 20 | (path.flow_label & kIpv6FlowLabelMask));
+    ip[kIpv6NextHeaderAt] = kProtocolUdp;
+    ip[kIpv6HopLimitAt] = path.hop_limit;
+    std::memcpy(ip + kIpv6SourceAt, path.source_gid.bytes.data(), 16);
+    std::memcpy(ip + kIpv6DestinationAt, path.destination_gid.bytes.data(), 16);
+  } else {
+    ip[0] = kIpv4VersionAndLength;
+    ip[kIpv4TosAt] = path.traffic_class;
+    store_be16(ip + kIpv4FragmentAt, kIpv4DontFragment);
+    ip[kIpv4TtlAt] = path.hop_limit;
+    ip[kIpv4ProtocolAt] = kProtocolUdp;
+    store_be32(ip + kIpv4SourceAt, path.source_gid.ipv4());
+    store_be32(ip + kIpv4DestinationAt, path.destination_gid.ipv4());
+    ip_partial_sum_ = ones_sum({ip, kIpv4Bytes});
+  }
+  uint8_t* udp = ip + (ipv6_ ? kIpv6Bytes : kIpv4Bytes);
+  store_be16(udp, path.udp_source_port);
+  store_be16(udp + kUdpDestinationPortAt, kRoceUdpPort);
+  header_bytes_ = static_cast<uint8_t>(udp + kUdpBytes - bytes_);
+}
+
+uint32_t FrameTemplate::frame_bytes(Opcode opcode, uint32_t payload_bytes) const {
+  return header_bytes_ + kBthBytes + opcode_info(opcode).extended_bytes + payload_bytes +
+         pad_of(payload_bytes) + kIcrcBytes;
+}
+
+uint8_t* FrameTemplate::write_headers(std::span<uint8_t> frame, const PacketFields& fields,
+                                      uint32_t payload_bytes) const {
+  const OpcodeInfo& info = opcode_info(fields.bth.opcode);
+  assert(info.known && payload_bytes <= info.payload_max_bytes && payload_bytes >= info.payload_min_bytes);
+  const uint32_t pad_bytes = pad_of(payload_bytes);
+  const uint32_t udp_bytes =
+      kUdpBytes + kBthBytes + info.extended_bytes + payload_bytes + pad_bytes + kIcrcBytes;
+  const uint32_t udp_at = header_bytes_ - kUdpBytes;
+  if (frame.size() < udp_at + udp_bytes) return nullptr;
+
+  // Copies of a fixed size, into the room of the BTH where they are longer than the headers; it is written
+  // next.
+  static_assert(kEthernetBytes + kIpv4Bytes + kUdpBytes + kBthBytes >= kIpv4CopyBytes);
+  static_assert(kEthernetBytes + kIpv6Bytes + kUdpBytes + kBthBytes >= sizeof bytes_);
+  uint8_t* ip = frame.data() + ip_offset_;
+  if (ipv6_) {
+    std::memcpy(frame.data(), bytes_, sizeof bytes_);
+    store_be16(ip + kIpv6PayloadLengthAt, static_cast<uint16_t>(udp_bytes));
+  } else {
+    std::memcpy(frame.data(), bytes_, kIpv4CopyBytes);
+    const uint32_t total_bytes = kIpv4Bytes + udp_bytes;
+    store_be16(ip + kIpv4TotalLengthAt, static_cast<uint16_t>(total_bytes));
+    store_be16(ip + kIpv4IdentificationAt, fields.ipv4_identification);
+    if ((checksums_ & static_cast<uint8_t>(Checksums::ip_in_software)) != 0)
+      store_be16(ip + kIpv4ChecksumAt, static_cast<uint16_t>(~fold_sum(ip_partial_sum_ + total_bytes +
+                                                                       fields.ipv4_identification)));
+  }
+  uint8_t* udp = frame.data() + udp_at;
+  store_be16(udp + kUdpLengthAt, static_cast<uint16_t>(udp_bytes));
+  write_bth(udp + kUdpBytes, fields.bth, pad_bytes);
+  return write_extended(udp + kUdpBytes + kBthBytes, info, fields);
+}
+
+uint32_t FrameTemplate::seal(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes) const {
+  const uint32_t total_bytes = frame_bytes(opcode, payload_bytes);
+  assert(frame.size() >= total_bytes);
+  const uint32_t pad_bytes = pad_of(payload_bytes);
+  const uint32_t icrc_at = total_bytes - kIcrcBytes;
+  uint8_t* icrc = frame.data() + icrc_at;
+  for (uint32_t i = 1; i <= pad_bytes; ++i) icrc[-static_cast<ptrdiff_t>(i)] = 0;
+  store_le32(icrc, icrc_of_ip_packet(frame.subspan(ip_offset_, icrc_at - ip_offset_), ipv6_));
+
+  if ((checksums_ & static_cast<uint8_t>(Checksums::udp_in_software)) != 0) {
+    const uint32_t udp_at = header_bytes_ - kUdpBytes;
+    const uint16_t sum =
+        udp_sum(frame.data() + ip_offset_, ipv6_, frame.subspan(udp_at, total_bytes - udp_at));
+    // A computed zero is sent as all ones (RFC 768): zero says "none".
+    store_be16(frame.data() + udp_at + kUdpChecksumAt, sum == 0xffff ? sum : static_cast<uint16_t>(~sum));
+  }
+  return total_bytes;
+}
+
+}  // namespace faultline::wire
