@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reads and writes classic pcap files of Ethernet frames: all that the tests need of the format.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+namespace faultline::wire::test {
+
+using Frame = std::vector<uint8_t>;
+
+/// The frames of a file. Throws std::runtime_error on anything but whole Ethernet frames in a little-endian
+/// pcap file.
+[[nodiscard]] std::vector<Frame> read_capture(const std::filesystem::path& path);
+
+void write_capture(const std::filesystem::path& path, std::span<const Frame> frames);
+
+/// The golden captures of tests/data/wire, in the order of their names.
+[[nodiscard]] std::vector<std::filesystem::path> golden_captures();
+[[nodiscard]] std::filesystem::path golden_directory();
+
+}  // namespace faultline::wire::test
