@@ -47,10 +47,17 @@ class DeviceBackend {
   /// The MAC address of a GID on the link: 0, or EHOSTUNREACH when neighbour resolution timed out. Blocks.
   [[nodiscard]] virtual int resolve(const wire::Gid& gid, wire::MacAddress& mac) = 0;
 
+  /// The clock that drives the core. Owner thread (inside call()).
+  [[nodiscard]] virtual transport::TimeNs now() = 0;
+
   [[nodiscard]] virtual bool link_up() = 0;
   [[nodiscard]] virtual GlueCounters glue_counters() = 0;
   /// Sets where the core's events go, before any QP exists.
   virtual void set_event_sink(transport::EventSink* sink) = 0;
+
+  /// faultline_measure_port_tx and _rx: packets per second of the bare port, or a negative errno value.
+  [[nodiscard]] virtual double measure_port_tx(size_t frame_bytes, unsigned milliseconds) = 0;
+  [[nodiscard]] virtual double measure_port_rx(unsigned milliseconds) = 0;
 };
 
 /// Devices of the configuration ($FAULTLINE_CONFIG, or what faultline_configure was given). On a bad configuration returns
