@@ -87,7 +87,6 @@ class Core {
   [[nodiscard]] const CoreConfig& config() const { return config_; }
 
  private:
-  friend class CoreAccess;
   const CoreConfig config_;
   struct Impl;
   const std::unique_ptr<Impl> impl_;

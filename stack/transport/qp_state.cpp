@@ -94,7 +94,10 @@ constexpr QpTransition sqd_to_sqd(QpType type) {
 }  // namespace
 
 QpTransition transition(QpType type, QpState from, QpState to) {
-  if (to == QpState::reset || to == QpState::err) return allow(0, 0);
+  if (to == QpState::reset) return allow(0, 0);
+  // A QP in reset has nothing to fail: Linux forbids it too (drivers/infiniband/core/verbs.c,
+  // qp_state_table).
+  if (to == QpState::err) return from == QpState::reset ? kForbidden : allow(0, 0);
   switch (from) {
     case QpState::reset:
       return to == QpState::init ? to_init(type) : kForbidden;

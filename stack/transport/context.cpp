@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/transport/context.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+namespace faultline::transport {
+
+namespace {
+
+CompletionOpcode completion_opcode(SendOpcode opcode) {
+  switch (opcode) {
+    case SendOpcode::rdma_write:
+    case SendOpcode::rdma_write_with_imm:
+      return CompletionOpcode::rdma_write;
+    case SendOpcode::rdma_read:
+      return CompletionOpcode::rdma_read;
+    case SendOpcode::atomic_cmp_and_swp:
+      return CompletionOpcode::comp_swap;
+    case SendOpcode::atomic_fetch_and_add:
+      return CompletionOpcode::fetch_add;
+    case SendOpcode::local_inv:
+      return CompletionOpcode::local_inv;
+    case SendOpcode::bind_mw:
+      return CompletionOpcode::bind_mw;
+    case SendOpcode::flush:
+      return CompletionOpcode::flush;
+    case SendOpcode::atomic_write:
+      return CompletionOpcode::atomic_write;
+    case SendOpcode::send:
+    case SendOpcode::send_with_imm:
+    case SendOpcode::send_with_inv:
+      return CompletionOpcode::send;
+  }
+  return CompletionOpcode::send;
+}
+
+}  // namespace
+
+QueuePair::QueuePair(uint32_t number, const QpInit& init)
+    : qpn(number),
+      type(init.type),
+      signal_all(init.signal_all),
+      domain(init.domain),
+      send_cq(init.send_cq),
+      receive_cq(init.receive_cq),
+      user(init.user),
+      send_ring(init.max_send_wr, init.max_send_sge, init.max_inline_bytes, init.type == QpType::ud),
+      receive_ring(init.max_receive_wr, init.max_receive_sge, 0),
+      progress_mask(std::bit_ceil(std::max(init.max_send_wr, 1U)) - 1) {
+  progress = std::make_unique<SendProgress[]>(progress_mask + 1);
+  timer.qp = this;
+}
+
+CoreContext::CoreContext(const CoreConfig& core_config, odp::MemoryAccess& memory_access, Port& core_port,
+                         EventSink* sink)
+    : config(core_config),
+      memory(memory_access),
+      port(core_port),
+      events(sink),
+      tx(core_port, counters),
+      park_pool_(core_config.park_packets_total) {
+  for (ParkedFrame& parked : park_pool_) {
+    parked.next = park_free_;
+    park_free_ = &parked;
+  }
+}
+
+void CoreContext::make_ready(QueuePair& qp) {
+  if (qp.ready) return;
+  qp.ready = true;
+  qp.next_ready = nullptr;
+  if (ready_tail_ == nullptr)
+    ready_head_ = &qp;
+  else
+    ready_tail_->next_ready = &qp;
+  ready_tail_ = &qp;
+  ++ready_count_;
+}
+
+QueuePair* CoreContext::pop_ready() {
+  QueuePair* qp = ready_head_;
+  if (qp == nullptr) return nullptr;
+  ready_head_ = qp->next_ready;
+  if (ready_head_ == nullptr) ready_tail_ = nullptr;
+  qp->ready = false;
+  --ready_count_;
+  return qp;
+}
+
+void CoreContext::remove_ready(QueuePair& qp) {
+  if (!qp.ready) return;
+  QueuePair* previous = nullptr;
+  QueuePair* at = ready_head_;
+  while (at != &qp) {
+    previous = at;
+    at = at->next_ready;
+  }
+  (previous == nullptr ? ready_head_ : previous->next_ready) = qp.next_ready;
+  if (ready_tail_ == &qp) ready_tail_ = previous;
+  qp.ready = false;
+  --ready_count_;
+}
+
+bool CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
+                                uint64_t waiter) {
+  if (memory.request_fault({target, va, length_bytes, waiter})) return true;
+  ++counters.fault_queue_full;
+  return false;
+}
+
+bool CoreContext::park(QueuePair& qp, const RxFrame& frame) {
+  ResponderState& responder = qp.responder;
+  if (park_free_ == nullptr || responder.parked >= config.park_packets_per_qp) return false;
+  ParkedFrame* parked = park_free_;
+  park_free_ = parked->next;
+  parked->frame = frame;
+  parked->next = nullptr;
+  if (responder.parked_tail == nullptr)
+    responder.parked_head = parked;
+  else
+    responder.parked_tail->next = parked;
+  responder.parked_tail = parked;
+  ++responder.parked;
+  ++counters.packets_parked;
+  return true;
+}
+
+void CoreContext::unpark_head(QueuePair& qp) {
+  ResponderState& responder = qp.responder;
+  ParkedFrame* head = responder.parked_head;
+  assert(head != nullptr);
+  responder.parked_head = head->next;
+  if (responder.parked_head == nullptr) responder.parked_tail = nullptr;
+  --responder.parked;
+  head->next = park_free_;
+  park_free_ = head;
+}
+
+void CoreContext::release_parked(QueuePair& qp) {
+  ResponderState& responder = qp.responder;
+  while (responder.parked_head != nullptr) {
+    RxFrame frame = responder.parked_head->frame;
+    unpark_head(qp);
+    count(DropReason::parked_flushed);
+    port.release({&frame, 1});
+  }
+  responder.parked_retry = false;
+  responder.park_deadline_ns = kNever;
+  ++responder.park_generation;
+}
+
+void CoreContext::push(CompletionQueue& cq, const Completion& completion) {
+  if (cq.push(completion)) return;
+  ++counters.cq_overruns;
+  if (events != nullptr) events->on_cq_event(&cq, AsyncEvent::cq_error);
+}
+
+void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
+  const uint32_t index = qp.send_ring.head();
+  const SendWqe& wqe = *qp.send_ring.header_at(index);
+  if (status == CompletionStatus::success) ++counters.messages_sent;
+  if (status != CompletionStatus::success || qp.signal_all || (wqe.flags & kSignaled) != 0) {
+    Completion completion;
+    completion.wr_id = wqe.wr_id;
+    completion.byte_length = wqe.length_bytes;
+    completion.qpn = qp.qpn;
+    completion.status = status;
+    completion.opcode = completion_opcode(wqe.opcode);
+    push(*qp.send_cq, completion);
+  }
+  qp.send_ring.retire_to(index + 1);
+}
+
+void CoreContext::complete_receive(QueuePair& qp, Completion completion) {
+  const uint32_t index = qp.receive_ring.head();
+  completion.wr_id = qp.receive_ring.header_at(index)->wr_id;
+  completion.qpn = qp.qpn;
+  push(*qp.receive_cq, completion);
+  qp.receive_ring.retire_to(index + 1);
+}
+
+void CoreContext::flush(QueuePair& qp) {
+  while (qp.send_ring.head() != qp.send_ring.tail())
+    complete_send(qp, CompletionStatus::work_request_flushed);
+  Completion flushed;
+  flushed.status = CompletionStatus::work_request_flushed;
+  flushed.opcode = CompletionOpcode::recv;
+  while (qp.receive_ring.head() != qp.receive_ring.tail()) complete_receive(qp, flushed);
+  RequesterState& requester = qp.requester;
+  requester.current = requester.started = qp.send_ring.head();
+  requester.packet = 0;
+  requester.reads_outstanding = 0;
+}
+
+void CoreContext::enter_error(QueuePair& qp) {
+  qp.state.store(QpState::err, std::memory_order_relaxed);
+  release_parked(qp);
+  RequesterState& requester = qp.requester;
+  requester.ack_deadline_ns = requester.rnr_deadline_ns = kNever;
+  requester.fault_wait = false;
+  ++requester.fault_generation;
+  ResponderState& responder = qp.responder;
+  responder.job_count = 0;
+  responder.job_fault_wait = false;
+  responder.job_deadline_ns = kNever;
+  ++responder.job_generation;
+  responder.ack_pending = responder.nak_pending = false;
+  responder.message = InboundMessage::none;
+  responder.receive_taken = false;
+  flush(qp);
+}
+
+namespace {
+
+/// Calls `copy(sge_va, bytes, done_bytes)` for each piece of [offset, offset + length) of the list.
+template <typename Copy>
+odp::Outcome walk(std::span<const Sge> sges, uint32_t offset, uint32_t length, SgeSpan& stop, Copy copy) {
+  uint32_t done = 0;
+  for (uint32_t index = 0; index < sges.size() && done < length; ++index) {
+    const Sge& sge = sges[index];
+    if (offset >= sge.length_bytes) {
+      offset -= sge.length_bytes;
+      continue;
+    }
+    const uint32_t piece = std::min(sge.length_bytes - offset, length - done);
+    const odp::Outcome outcome = copy(sge, sge.va + offset, piece, done);
+    if (outcome != odp::Outcome::done) {
+      stop = {index, sge.va + offset, sge.length_bytes - offset};
+      return outcome;
+    }
+    done += piece;
+    offset = 0;
+  }
+  return done == length ? odp::Outcome::done : odp::Outcome::violation;
+}
+
+}  // namespace
+
+odp::Outcome gather(odp::MemoryAccess& memory, odp::ProtectionDomain domain, std::span<const Sge> sges,
+                    uint32_t offset, std::span<uint8_t> to, SgeSpan& stop) {
+  return walk(sges, offset, static_cast<uint32_t>(to.size()), stop,
+              [&](const Sge& sge, uint64_t va, uint32_t bytes, uint32_t done) {
+                return memory.read({sge.lkey, domain, odp::kLocalRead}, va, to.subspan(done, bytes));
+              });
+}
+
+odp::Outcome scatter(odp::MemoryAccess& memory, odp::ProtectionDomain domain, std::span<const Sge> sges,
+                     uint32_t offset, std::span<const uint8_t> from, SgeSpan& stop) {
+  return walk(sges, offset, static_cast<uint32_t>(from.size()), stop,
+              [&](const Sge& sge, uint64_t va, uint32_t bytes, uint32_t done) {
+                return memory.write({sge.lkey, domain, odp::kLocalWrite}, va, from.subspan(done, bytes));
+              });
+}
+
+}  // namespace faultline::transport

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the parts of a core share: memory, the transmit batch, timers, counters, the ready list, the pool of
+// parked packets. Owner: the core's thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "odp/memory_access.hpp"
+#include "stack/transport/queue_pair.hpp"
+#include "stack/transport/timer_wheel.hpp"
+#include "stack/transport/tx_batch.hpp"
+#include "stack/wire/packet.hpp"
+
+namespace faultline::transport {
+
+/// Who waits for a fault: part of the token that goes through the fault queue.
+enum class FaultRole : uint8_t { requester = 0, parked = 1, read_job = 2 };
+
+struct CoreContext {
+  CoreContext(const CoreConfig& core_config, odp::MemoryAccess& memory_access, Port& core_port,
+              EventSink* sink);
+
+  const CoreConfig& config;
+  odp::MemoryAccess& memory;
+  Port& port;
+  EventSink* const events;
+  CoreCounters counters;
+  TxBatch tx;
+  TimerWheel timers;
+  TimeNs now_ns = 0;
+
+  // --- ready list: QPs that may have something to send ---
+  void make_ready(QueuePair& qp);
+  [[nodiscard]] QueuePair* pop_ready();
+  void remove_ready(QueuePair& qp);
+  [[nodiscard]] bool has_ready() const { return ready_head_ != nullptr; }
+  [[nodiscard]] uint32_t ready_count() const { return ready_count_; }
+
+  void arm(QueuePair& qp, TimeNs deadline_ns) { timers.arm(qp.timer, deadline_ns, now_ns); }
+
+  void count(DropReason reason) { ++counters.drops[static_cast<size_t>(reason)]; }
+  void raise(QueuePair& qp, AsyncEvent event) {
+    if (events != nullptr) events->on_qp_event(qp.qpn, qp.user, event);
+  }
+
+  // --- faults ---
+  [[nodiscard]] static uint64_t waiter_of(const QueuePair& qp, FaultRole role, uint32_t generation) {
+    return uint64_t{generation} << 32 | uint64_t{static_cast<uint8_t>(role)} << 24 | qp.qpn;
+  }
+  /// Asks for a range; false where the fault queue is full (counted; try again on a later turn).
+  [[nodiscard]] bool request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
+                                   uint64_t waiter);
+
+  // --- parked packets ---
+  /// Holds a frame behind what the QP has parked; false where a bound is reached.
+  [[nodiscard]] bool park(QueuePair& qp, const RxFrame& frame);
+  /// Gives all of a QP's parked packets back to the port.
+  void release_parked(QueuePair& qp);
+  void unpark_head(QueuePair& qp);  ///< the head's frame is the caller's now
+
+  // --- completions ---
+  void push(CompletionQueue& cq, const Completion& completion);
+  /// Completes the send WQE at the ring's head and retires it. An error completes unsignalled WQEs too.
+  void complete_send(QueuePair& qp, CompletionStatus status);
+  /// Completes the receive WQE at the ring's head and retires it; `completion` has everything but wr_id and
+  /// qpn.
+  void complete_receive(QueuePair& qp, Completion completion);
+  /// To the error state: everything posted is flushed, in order (IBA 10.3.1.5).
+  void enter_error(QueuePair& qp);
+  void flush(QueuePair& qp);
+
+ private:
+  QueuePair* ready_head_ = nullptr;
+  QueuePair* ready_tail_ = nullptr;
+  uint32_t ready_count_ = 0;
+  std::vector<ParkedFrame> park_pool_;
+  ParkedFrame* park_free_ = nullptr;
+};
+
+/// Walks the scatter/gather list `sges` from byte `offset` on.
+struct SgeSpan {
+  uint32_t index = 0;       ///< of the element where it stopped
+  uint64_t va = 0;          ///< address there
+  uint32_t left_bytes = 0;  ///< of that element from there
+};
+
+/// Copies `to.size()` bytes at message offset `offset` out of the list. On a miss or violation `stop` says
+/// where.
+[[nodiscard]] odp::Outcome gather(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                                  std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to,
+                                  SgeSpan& stop);
+/// Copies `from` into the list at message offset `offset`.
+[[nodiscard]] odp::Outcome scatter(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                                   std::span<const Sge> sges, uint32_t offset, std::span<const uint8_t> from,
+                                   SgeSpan& stop);
+
+}  // namespace faultline::transport

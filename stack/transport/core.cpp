@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The core's loop: packets in through the guard ladder, then doorbells, answers, timers and transmission.
+#include "stack/transport/core.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <new>
+#include <vector>
+
+#include "stack/transport/context.hpp"
+#include "stack/transport/datagram.hpp"
+#include "stack/transport/qp_state.hpp"
+#include "stack/transport/requester.hpp"
+#include "stack/transport/responder.hpp"
+
+namespace faultline::transport {
+
+namespace {
+
+/// QPNs are a table index below a generation, so that a stale packet does not reach the QP that follows in
+/// the slot.
+constexpr uint32_t kQpIndexBits = 16;
+constexpr uint32_t kQpSlots = 1U << kQpIndexBits;
+constexpr uint32_t kQpnGenerations = 0xfe;
+
+/// Packets that one QP may send before the next ready one has its turn, and one poll before packets are
+/// received again.
+constexpr uint32_t kQuantumPackets = 32;
+constexpr uint32_t kPollPackets = 128;
+
+wire::Service service_of(QpType type) {
+  switch (type) {
+    case QpType::rc:
+      return wire::Service::rc;
+    case QpType::uc:
+      return wire::Service::uc;
+    case QpType::ud:
+      return wire::Service::ud;
+  }
+  return wire::Service::rc;
+}
+
+bool can_receive(QpState state) {
+  return state == QpState::rtr || state == QpState::rts || state == QpState::sqd || state == QpState::sqe;
+}
+
+bool can_take_responses(QpState state) {
+  return state == QpState::rts || state == QpState::sqd;
+}
+
+}  // namespace
+
+struct Core::Impl {
+  Impl(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, EventSink* events)
+      : context(config, memory, port, events),
+        requester(context),
+        responder(context),
+        datagram(context),
+        table(kQpSlots) {}
+
+  CoreContext context;
+  Requester requester;
+  Responder responder;
+  Datagram datagram;
+  std::vector<std::unique_ptr<QueuePair>> table;
+  std::vector<uint32_t> free_slots;
+  uint32_t next_slot = 0;
+  uint32_t next_generation = 1;
+
+  alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes, the core takes all
+
+  [[nodiscard]] QueuePair* find(uint32_t qpn) const {
+    QueuePair* qp = table[qpn & (kQpSlots - 1)].get();
+    return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
+  }
+
+  /// True where the frame stays with the core.
+  bool on_frame(const RxFrame& frame);
+  bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
+  void take_doorbells();
+  void take_resolutions();
+  void resolve(const odp::Resolution& resolution);
+  void run_timers();
+  void serve(QueuePair& qp, uint32_t& budget_packets);
+  void rearm(QueuePair& qp);
+  void reset(QueuePair& qp);
+  void apply(QueuePair& qp, const QpAttributes& attributes, uint32_t mask);
+};
+
+Core::Core(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, EventSink* events)
+    : config_(config), impl_(std::make_unique<Impl>(config_, memory, port, events)) {}
+
+Core::~Core() {
+  for (auto& qp : impl_->table)
+    if (qp != nullptr) impl_->context.release_parked(*qp);
+}
+
+// ---- packets in ----
+
+void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
+  impl_->context.now_ns = now;
+  size_t released = 0;
+  for (const RxFrame& frame : frames)
+    if (!impl_->on_frame(frame)) frames[released++] = frame;
+  impl_->context.port.release(frames.first(released));
+}
+
+bool Core::Impl::on_frame(const RxFrame& frame) {
+  CoreCounters& counters = context.counters;
+  ++counters.rx_packets;
+  counters.rx_bytes += frame.length_bytes;
+  wire::Packet packet;
+  wire::ParseError error =
+      wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
+  if (error == wire::ParseError::none && !wire::icrc_matches(packet)) error = wire::ParseError::icrc;
+  if (error != wire::ParseError::none) {
+    ++counters.parse_errors[static_cast<size_t>(error)];
+    return false;
+  }
+  if (packet.info->service == wire::Service::cnp) {
+    context.count(DropReason::cnp);
+    return false;
+  }
+  QueuePair* qp = find(packet.bth.destination_qpn);
+  if (qp == nullptr) {
+    context.count(DropReason::unknown_qpn);
+    return false;
+  }
+  if (packet.info->service != service_of(qp->type)) {
+    context.count(DropReason::wrong_service);
+    return false;
+  }
+  if (!can_receive(qp->state_now())) {
+    context.count(DropReason::qp_state);
+    return false;
+  }
+  // The one P_Key is the default, full member: any member of that partition may talk to it (IBA 10.9.3).
+  if ((packet.bth.pkey & 0x7fff) != (wire::kDefaultPkey & 0x7fff)) {
+    context.count(DropReason::pkey);
+    return false;
+  }
+  if (qp->type == QpType::ud) return datagram.on_packet(*qp, packet, frame);
+  return on_connected(*qp, packet, frame);
+}
+
+bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
+  if (packet.source_gid() != qp.attributes.av.path.destination_gid) {
+    context.count(DropReason::source_address);
+    return false;
+  }
+  if (packet.info->request) {
+    if (qp.state_now() == QpState::rtr && !qp.communication_established) {
+      qp.communication_established = true;
+      context.raise(qp, AsyncEvent::communication_established);
+    }
+    return responder.on_request(qp, packet, frame) == Responder::Fate::parked;
+  }
+  if (!can_take_responses(qp.state_now())) {
+    context.count(DropReason::qp_state);
+    return false;
+  }
+  switch (packet.info->operation) {
+    case wire::Operation::acknowledge:
+      requester.on_acknowledge(qp, packet);
+      break;
+    case wire::Operation::read_response:
+      requester.on_read_response(qp, packet);
+      break;
+    default:
+      context.count(DropReason::unexpected_response);
+  }
+  return false;
+}
+
+// ---- the turn ----
+
+void Core::poll(TimeNs now) {
+  CoreContext& context = impl_->context;
+  context.now_ns = now;
+  impl_->take_doorbells();
+  impl_->take_resolutions();
+  impl_->run_timers();
+  uint32_t budget_packets = kPollPackets;
+  while (budget_packets != 0 && context.has_ready()) {
+    const uint32_t before = budget_packets;
+    for (uint32_t left = context.ready_count(); left != 0 && budget_packets != 0; --left)
+      impl_->serve(*context.pop_ready(), budget_packets);
+    if (budget_packets == before) break;  // all that is ready waits for the port
+  }
+  context.tx.flush();
+}
+
+TimeNs Core::next_deadline() const {
+  const CoreContext& context = impl_->context;
+  if (context.has_ready() || context.tx.has_unsent() ||
+      impl_->rung.load(std::memory_order_relaxed) != nullptr)
+    return context.now_ns;
+  return context.timers.next_deadline();
+}
+
+void Core::ring_doorbell(QueuePair* qp) {
+  if (qp->doorbell_rung.exchange(true, std::memory_order_acq_rel)) return;
+  QueuePair* head = impl_->rung.load(std::memory_order_relaxed);
+  do {
+    qp->next_rung = head;
+  } while (
+      !impl_->rung.compare_exchange_weak(head, qp, std::memory_order_release, std::memory_order_relaxed));
+}
+
+void Core::Impl::take_doorbells() {
+  if (rung.load(std::memory_order_relaxed) == nullptr) return;
+  QueuePair* newest = rung.exchange(nullptr, std::memory_order_acquire);
+  QueuePair* oldest = nullptr;
+  while (newest != nullptr) {
+    QueuePair* next = newest->next_rung;
+    newest->next_rung = oldest;
+    oldest = newest;
+    newest = next;
+  }
+  while (oldest != nullptr) {
+    QueuePair* next = oldest->next_rung;
+    // Cleared before the ring's tail is read: what is posted from here on rings again. A read-modify-write,
+    // since a plain store could be ordered behind that read.
+    oldest->doorbell_rung.exchange(false, std::memory_order_acq_rel);
+    context.make_ready(*oldest);
+    oldest = next;
+  }
+}
+
+void Core::Impl::take_resolutions() {
+  std::array<odp::Resolution, 32> batch;
+  size_t taken = 0;
+  do {
+    taken = context.memory.take_resolutions(batch);
+    for (size_t i = 0; i < taken; ++i) resolve(batch[i]);
+  } while (taken == batch.size());
+}
+
+void Core::Impl::resolve(const odp::Resolution& resolution) {
+  QueuePair* qp = find(static_cast<uint32_t>(resolution.waiter) & wire::kQpnMask);
+  if (qp == nullptr) return;
+  const auto role = static_cast<FaultRole>(resolution.waiter >> 24 & 0xff);
+  const auto generation = static_cast<uint32_t>(resolution.waiter >> 32);
+  const bool ud = qp->type == QpType::ud;
+  switch (role) {
+    case FaultRole::requester:
+      if (ud)
+        datagram.on_send_resolved(*qp, generation, resolution.outcome);
+      else
+        requester.on_fault_resolved(*qp, generation, resolution.outcome);
+      return;
+    case FaultRole::parked:
+      if (ud)
+        datagram.on_parked_resolved(*qp, generation, resolution.outcome);
+      else
+        responder.on_parked_resolved(*qp, generation, resolution.outcome);
+      return;
+    case FaultRole::read_job:
+      responder.on_read_job_resolved(*qp, generation, resolution.outcome);
+      return;
+  }
+}
+
+void Core::Impl::run_timers() {
+  while (TimerNode* node = context.timers.pop_due(context.now_ns)) {
+    QueuePair& qp = *static_cast<QueuePair::Timer*>(node)->qp;
+    if (qp.type == QpType::ud) {
+      datagram.on_timer(qp);
+    } else {
+      requester.on_timer(qp);
+      responder.on_timer(qp);
+    }
+    rearm(qp);
+  }
+}
+
+void Core::Impl::rearm(QueuePair& qp) {
+  context.arm(qp, std::min(Requester::next_deadline(qp), Responder::next_deadline(qp)));
+}
+
+void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {
+  if (qp.state_now() == QpState::err) return context.flush(qp);
+  if (qp.state_now() == QpState::reset || qp.state_now() == QpState::init) return;
+  uint32_t quantum = std::min(kQuantumPackets, budget_packets);
+  const uint32_t given = quantum;
+  bool more = false;
+  if (qp.type == QpType::ud) {
+    if (qp.responder.parked_retry) datagram.retry_parked(qp);
+    datagram.send(qp, quantum);
+    if (qp.state_now() == QpState::sqe) {
+      while (qp.send_ring.head() != qp.send_ring.tail())
+        context.complete_send(qp, CompletionStatus::work_request_flushed);
+    }
+    more = datagram.has_work(qp);
+  } else {
+    if (qp.responder.parked_retry) responder.retry_parked(qp);
+    responder.send(qp, quantum);
+    if (can_take_responses(qp.state_now())) requester.send(qp, quantum);
+    more = responder.has_work(qp) || (can_take_responses(qp.state_now()) && requester.has_work(qp));
+  }
+  budget_packets -= given - quantum;
+  if (more && quantum == 0) context.make_ready(qp);
+}
+
+// ---- control ----
+
+QueuePair* Core::create_qp(const QpInit& init) {
+  uint32_t slot = 0;
+  if (!impl_->free_slots.empty()) {
+    slot = impl_->free_slots.back();
+  } else if (impl_->next_slot < kQpSlots) {
+    slot = impl_->next_slot;
+  } else {
+    return nullptr;
+  }
+  try {
+    // Room for the way back, so that destroy cannot fail.
+    impl_->free_slots.reserve(impl_->next_slot + 1);
+    const uint32_t qpn = impl_->next_generation << kQpIndexBits | slot;
+    auto qp = std::make_unique<QueuePair>(qpn, init);
+    impl_->table[slot] = std::move(qp);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  impl_->next_generation = impl_->next_generation % kQpnGenerations + 1;
+  if (!impl_->free_slots.empty())
+    impl_->free_slots.pop_back();
+  else
+    ++impl_->next_slot;
+  return impl_->table[slot].get();
+}
+
+void Core::destroy_qp(QueuePair* qp) {
+  impl_->take_doorbells();
+  impl_->context.remove_ready(*qp);
+  impl_->context.timers.disarm(qp->timer);
+  impl_->context.release_parked(*qp);
+  const uint32_t slot = qp->qpn & (kQpSlots - 1);
+  impl_->table[slot].reset();
+  impl_->free_slots.push_back(slot);
+}
+
+int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask, TimeNs now) {
+  const QpState from = qp->state_now();
+  const QpState to = (mask & kAttrState) != 0 ? attributes.state : from;
+  if (!check_transition(qp->type, from, to, mask)) return EINVAL;
+  if ((mask & kAttrCurState) != 0 && (mask & kAttrState) == 0) return EINVAL;
+  if ((mask & kAttrMaxDestRdAtomic) != 0) {
+    // Allocated here and now, so that the data path never has to; nothing is under way in the states that
+    // allow it.
+    const uint32_t capacity = std::max<uint32_t>(attributes.max_dest_rd_atomic, 1);
+    std::unique_ptr<ReadJob[]> jobs(new (std::nothrow) ReadJob[capacity]);
+    if (jobs == nullptr) return ENOMEM;
+    qp->responder.jobs = std::move(jobs);
+    qp->responder.job_capacity = capacity;
+    qp->responder.job_head = qp->responder.job_count = 0;
+  }
+  impl_->context.now_ns = now;
+  if (to == QpState::err) {
+    impl_->context.enter_error(*qp);
+    return 0;
+  }
+  if (to == QpState::reset) {
+    impl_->reset(*qp);
+    return 0;
+  }
+  impl_->apply(*qp, attributes, mask);
+  qp->state.store(to, std::memory_order_relaxed);
+  impl_->context.make_ready(*qp);
+  return 0;
+}
+
+void Core::Impl::reset(QueuePair& qp) {
+  qp.state.store(QpState::reset, std::memory_order_relaxed);
+  take_doorbells();
+  context.release_parked(qp);
+  context.timers.disarm(qp.timer);
+  // Generations go on, so that answers to the old life's faults are told from the new one's.
+  const uint32_t requester_generation = qp.requester.fault_generation + 1;
+  const uint32_t park_generation = qp.responder.park_generation + 1;
+  const uint32_t job_generation = qp.responder.job_generation + 1;
+  qp.requester = RequesterState{};
+  qp.responder = ResponderState{};
+  qp.requester.fault_generation = requester_generation;
+  qp.responder.park_generation = park_generation;
+  qp.responder.job_generation = job_generation;
+  qp.attributes = QpAttributes{};
+  qp.communication_established = false;
+  qp.send_ring.clear();
+  qp.receive_ring.clear();
+}
+
+void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t mask) {
+  QpAttributes& now = qp.attributes;
+  if ((mask & kAttrState) != 0) now.state = attributes.state;
+  if ((mask & kAttrAccessFlags) != 0) now.access_flags = attributes.access_flags;
+  if ((mask & kAttrQkey) != 0) now.qkey = attributes.qkey;
+  if ((mask & kAttrAv) != 0) {
+    now.av = attributes.av;
+    qp.loopback = attributes.av.loopback;
+    qp.frame = wire::FrameTemplate(attributes.av.path, context.config.wire_checksums);
+  }
+  if ((mask & kAttrPathMtu) != 0) {
+    now.path_mtu = attributes.path_mtu;
+    qp.mtu_bytes = bytes_of(attributes.path_mtu);
+  }
+  if ((mask & kAttrTimeout) != 0) now.timeout = attributes.timeout & 0x1f;
+  if ((mask & kAttrRetryCnt) != 0) qp.requester.retries_left = now.retry_count = attributes.retry_count & 7;
+  if ((mask & kAttrRnrRetry) != 0) qp.requester.rnr_retries_left = now.rnr_retry = attributes.rnr_retry & 7;
+  if ((mask & kAttrMinRnrTimer) != 0) now.min_rnr_timer = attributes.min_rnr_timer & 0x1f;
+  if ((mask & kAttrMaxQpRdAtomic) != 0) now.max_rd_atomic = attributes.max_rd_atomic;
+  if ((mask & kAttrMaxDestRdAtomic) != 0) now.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
+  if ((mask & kAttrDestQpn) != 0) now.destination_qpn = attributes.destination_qpn & wire::kQpnMask;
+  if ((mask & kAttrRqPsn) != 0) {
+    now.rq_psn = attributes.rq_psn & wire::Psn::kMask;
+    qp.responder.expected_psn = wire::Psn(now.rq_psn);
+  }
+  if ((mask & kAttrSqPsn) != 0) {
+    now.sq_psn = attributes.sq_psn & wire::Psn::kMask;
+    qp.requester.next_psn = qp.requester.unacked_psn = qp.requester.sent_psn = wire::Psn(now.sq_psn);
+  }
+}
+
+CoreCounters Core::counters() const {
+  return impl_->context.counters;
+}
+
+// ---- what verbs looks at ----
+
+uint32_t qpn_of(const QueuePair* qp) {
+  return qp->qpn;
+}
+QpState state_of(const QueuePair* qp) {
+  return qp->state_now();
+}
+SendRing& send_ring_of(QueuePair* qp) {
+  return qp->send_ring;
+}
+ReceiveRing& receive_ring_of(QueuePair* qp) {
+  return qp->receive_ring;
+}
+
+QpAttributes attributes_of(const QueuePair* qp) {
+  QpAttributes attributes = qp->attributes;
+  attributes.state = qp->state_now();
+  attributes.rq_psn = qp->responder.expected_psn.value();
+  attributes.sq_psn = qp->requester.next_psn.value();
+  return attributes;
+}
+
+}  // namespace faultline::transport

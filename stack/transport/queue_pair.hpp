@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A queue pair's state. Owner: the core's thread, except the two rings' producer sides and the doorbell,
+// which app threads use, and `state`, which any thread may read.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "stack/transport/core.hpp"
+#include "stack/transport/timer_wheel.hpp"
+#include "stack/wire/frame.hpp"
+#include "stack/wire/psn.hpp"
+
+namespace faultline::transport {
+
+/// What the requester knows of a send WQE beyond the WQE: its PSNs, once it has them.
+struct SendProgress {
+  wire::Psn first_psn;
+  uint32_t packets = 0;  ///< PSNs that it takes: its packets, or its response's for a READ
+};
+
+struct RequesterState {
+  uint32_t current = 0;  ///< ring index of the WQE whose packet is next
+  uint32_t packet = 0;   ///< that packet's number in the WQE
+  uint32_t started = 0;  ///< ring index behind the last WQE that has PSNs; current < started while resending
+  uint32_t prefaulted_sges = 0;  ///< of the READ at `started`: destinations already asked for
+  wire::Psn next_psn;            ///< for the next WQE to start
+  wire::Psn unacked_psn;         ///< oldest PSN not acknowledged; for a READ the next response that is due
+  wire::Psn sent_psn;            ///< one past the highest PSN ever sent
+  uint32_t reads_outstanding = 0;
+  uint8_t retries_left = 0;
+  uint8_t rnr_retries_left = 0;
+  bool fault_wait = false;        ///< held for a page of its own memory
+  bool fault_failed = false;      ///< the page that it waited for cannot be had
+  bool gap_reported = false;      ///< went back for the gap at unacked_psn already
+  uint32_t fault_generation = 0;  ///< of the wait; answers to older ones are ignored
+  TimeNs ack_deadline_ns = kNever;
+  TimeNs rnr_deadline_ns = kNever;
+};
+
+/// A READ being answered.
+struct ReadJob {
+  wire::Psn first_psn;
+  uint32_t packets = 0;
+  uint32_t sent_packets = 0;
+  uint32_t length_bytes = 0;
+  uint32_t rkey = 0;
+  uint64_t va = 0;
+  uint32_t msn = 0;
+};
+
+/// A received packet held while its page comes.
+struct ParkedFrame {
+  RxFrame frame;
+  ParkedFrame* next = nullptr;
+};
+
+/// The message that the responder is in the middle of.
+enum class InboundMessage : uint8_t { none, send, write };
+
+struct ResponderState {
+  wire::Psn expected_psn;
+  uint32_t msn = 0;
+  InboundMessage message = InboundMessage::none;
+  bool receive_taken = false;   ///< the receive WQE at the ring's head belongs to this message
+  uint32_t received_bytes = 0;  ///< of a SEND
+  uint64_t write_va = 0;
+  uint32_t write_rkey = 0;
+  uint32_t write_total_bytes = 0;
+  uint32_t write_left_bytes = 0;
+
+  bool nak_sent =
+      false;  ///< a NAK for expected_psn is out: be silent until that packet comes (IBA 9.7.5.1.2)
+  bool ack_pending = false;
+  bool nak_pending = false;  ///< nak_syndrome for nak_psn goes out behind the READ answers
+  bool closing = false;      ///< after the pending NAK the QP goes to error
+  uint8_t nak_syndrome = 0;
+  wire::Psn nak_psn;
+  AsyncEvent closing_event = AsyncEvent::qp_access_error;
+
+  ParkedFrame* parked_head = nullptr;
+  ParkedFrame* parked_tail = nullptr;
+  uint32_t parked = 0;
+  bool parked_retry = false;  ///< the head may be tried again
+  uint32_t park_generation = 0;
+  TimeNs park_deadline_ns = kNever;
+
+  // Ring of READs to answer, in PSN order.
+  std::unique_ptr<ReadJob[]> jobs;
+  uint32_t job_capacity = 0;
+  uint32_t job_head = 0;
+  uint32_t job_count = 0;
+  bool job_fault_wait = false;
+  uint32_t job_generation = 0;
+  TimeNs job_deadline_ns = kNever;  ///< then RNR NAK instead of the answer
+
+  [[nodiscard]] ReadJob& job(uint32_t position) { return jobs[(job_head + position) % job_capacity]; }
+};
+
+class QueuePair {
+ public:
+  QueuePair(uint32_t number, const QpInit& init);
+
+  const uint32_t qpn;
+  const QpType type;
+  const bool signal_all;
+  bool loopback = false;
+  bool communication_established = false;  ///< the event was raised
+  uint32_t mtu_bytes = 1024;
+  const odp::ProtectionDomain domain;
+  CompletionQueue* const send_cq;
+  CompletionQueue* const receive_cq;
+  void* const user;
+  std::atomic<QpState> state{QpState::reset};
+  QpAttributes attributes;
+  wire::FrameTemplate frame;
+  uint16_t ipv4_identification = 0;
+
+  SendRing send_ring;
+  ReceiveRing receive_ring;
+  std::unique_ptr<SendProgress[]> progress;  // by send ring slot
+
+  RequesterState requester;
+  ResponderState responder;
+  struct Timer : TimerNode {
+    QueuePair* qp = nullptr;
+  } timer;
+
+  std::atomic<bool> doorbell_rung{false};
+  QueuePair* next_rung = nullptr;
+
+  bool ready = false;  // on the core's ready list
+  QueuePair* next_ready = nullptr;
+
+  [[nodiscard]] QpState state_now() const { return state.load(std::memory_order_relaxed); }
+  [[nodiscard]] SendProgress& progress_at(uint32_t index) { return progress[index & progress_mask]; }
+  /// PSN of the packet that the requester would send next.
+  [[nodiscard]] wire::Psn send_psn() {
+    return requester.current == requester.started
+               ? requester.next_psn
+               : progress_at(requester.current).first_psn.plus(requester.packet);
+  }
+
+  const uint32_t progress_mask;
+};
+
+}  // namespace faultline::transport

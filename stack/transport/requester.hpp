@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The requester of connected QPs: turns send WQEs into packets, goes back when told to, and completes what
+// the responder acknowledged. IBA vol. 1, 9.7.3 to 9.7.7. Owner: the core's thread.
+#pragma once
+
+#include <cstdint>
+
+#include "stack/transport/context.hpp"
+
+namespace faultline::transport {
+
+class Requester {
+ public:
+  explicit Requester(CoreContext& context) : context_(context) {}
+
+  /// Sends what may be sent now, at most `budget_packets`, which it counts down.
+  void send(QueuePair& qp, uint32_t& budget_packets);
+  /// True where `send` would have something to do at once.
+  [[nodiscard]] bool has_work(QueuePair& qp) const;
+
+  void on_acknowledge(QueuePair& qp, const wire::Packet& packet);
+  void on_read_response(QueuePair& qp, const wire::Packet& packet);
+  void on_fault_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);
+  /// Looks at the requester's deadlines.
+  void on_timer(QueuePair& qp);
+  [[nodiscard]] static TimeNs next_deadline(const QueuePair& qp);
+
+ private:
+  enum class Step : uint8_t { sent, blocked, failed };
+
+  [[nodiscard]] bool window_open(QueuePair& qp) const;
+  [[nodiscard]] Step start(QueuePair& qp, const SendWqe& wqe);
+  [[nodiscard]] Step prefault_destination(QueuePair& qp, const SendWqe& wqe);
+  [[nodiscard]] Step send_packet(QueuePair& qp, SendWqe& wqe);
+  [[nodiscard]] Step fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to);
+  [[nodiscard]] Step hold_for(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
+  /// The WQE at `current` cannot go on: it fails as soon as it is the oldest, so that completions stay in
+  /// order.
+  [[nodiscard]] Step fail_in_order(QueuePair& qp, CompletionStatus status);
+
+  /// Everything before `psn` is acknowledged. Stops at a READ whose responses are missing: then false.
+  bool acknowledge_before(QueuePair& qp, wire::Psn psn);
+  void complete_head(QueuePair& qp);
+  /// Moves the send position over what has been acknowledged meanwhile.
+  void catch_up(QueuePair& qp);
+  void note_progress(QueuePair& qp);
+  /// Sends again from `psn` on.
+  void go_back_to(QueuePair& qp, wire::Psn psn);
+  void on_sequence_nak(QueuePair& qp, wire::Psn psn);
+  void on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code);
+  void on_response_gap(QueuePair& qp);
+  /// The oldest WQE fails with `status`, and the QP with it.
+  void fail(QueuePair& qp, CompletionStatus status);
+  void arm_ack_timer(QueuePair& qp);
+
+  CoreContext& context_;
+};
+
+/// RNR timer codes to nanoseconds (IBA table 45).
+[[nodiscard]] uint64_t rnr_timer_ns(uint8_t code);
+
+}  // namespace faultline::transport

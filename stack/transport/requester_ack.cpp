@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The requester's receiving half: acknowledgements, NAKs, READ responses and the two timers.
+#include <algorithm>
+#include <array>
+#include <cassert>
+
+#include "stack/transport/requester.hpp"
+
+namespace faultline::transport {
+
+namespace {
+
+CompletionStatus status_of(wire::NakCode code) {
+  switch (code) {
+    case wire::NakCode::invalid_request:
+    case wire::NakCode::invalid_rd_request:
+      return CompletionStatus::remote_invalid_request;
+    case wire::NakCode::remote_access_error:
+      return CompletionStatus::remote_access;
+    case wire::NakCode::remote_operational_error:
+      return CompletionStatus::remote_operation;
+    case wire::NakCode::psn_sequence_error:
+      break;
+  }
+  return CompletionStatus::bad_response;
+}
+
+bool is_before(uint32_t ring_index, uint32_t other) {
+  return static_cast<int32_t>(ring_index - other) < 0;
+}
+
+}  // namespace
+
+uint64_t rnr_timer_ns(uint8_t code) {
+  // IBA table 45, in units of 10 us.
+  static constexpr std::array<uint32_t, 32> kTimer10us = {
+      65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
+      256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+  return uint64_t{kTimer10us[code & wire::kAethValueMask]} * 10'000;
+}
+
+void Requester::complete_head(QueuePair& qp) {
+  context_.complete_send(qp, CompletionStatus::success);
+}
+
+void Requester::catch_up(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  const uint32_t head = qp.send_ring.head();
+  if (is_before(state.current, head)) {
+    state.current = head;
+    state.packet = 0;
+  }
+  if (state.current != head || head == state.started) return;
+  const int32_t acknowledged = state.unacked_psn.distance_from(qp.progress_at(head).first_psn);
+  if (acknowledged > static_cast<int32_t>(state.packet)) state.packet = static_cast<uint32_t>(acknowledged);
+}
+
+bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
+  RequesterState& state = qp.requester;
+  bool whole = true;
+  while (qp.send_ring.head() != state.started) {
+    const uint32_t head = qp.send_ring.head();
+    const SendProgress& progress = qp.progress_at(head);
+    if (progress.first_psn >= psn) break;
+    if (qp.send_ring.header_at(head)->opcode == SendOpcode::rdma_read) {
+      // Only its responses acknowledge a READ: one that is passed over has lost some (IBA 9.7.5.1.1).
+      const wire::Psn due = std::max(progress.first_psn, state.unacked_psn);
+      whole = psn <= due;
+      psn = std::min(psn, due);
+      break;
+    }
+    if (progress.first_psn.plus(progress.packets) > psn) break;
+    complete_head(qp);
+  }
+  if (psn > state.unacked_psn) {
+    state.unacked_psn = psn;
+    note_progress(qp);
+  }
+  return whole;
+}
+
+void Requester::note_progress(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  state.retries_left = qp.attributes.retry_count;
+  state.rnr_retries_left = qp.attributes.rnr_retry;
+  state.gap_reported = false;
+  catch_up(qp);
+  state.ack_deadline_ns = kNever;
+  if (state.unacked_psn != state.sent_psn && !state.fault_wait && state.rnr_deadline_ns == kNever)
+    arm_ack_timer(qp);
+  context_.make_ready(qp);
+}
+
+void Requester::go_back_to(QueuePair& qp, wire::Psn psn) {
+  RequesterState& state = qp.requester;
+  uint32_t index = qp.send_ring.head();
+  while (index != state.started) {
+    const SendProgress& progress = qp.progress_at(index);
+    if (progress.first_psn.plus(progress.packets) > psn) break;
+    ++index;
+  }
+  state.current = index;
+  state.packet = 0;
+  if (index != state.started)
+    state.packet = static_cast<uint32_t>(std::max(psn.distance_from(qp.progress_at(index).first_psn), 0));
+  context_.make_ready(qp);
+}
+
+void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
+  RequesterState& state = qp.requester;
+  const wire::Psn psn = packet.bth.psn;
+  const wire::Aeth aeth = packet.aeth();
+  const uint8_t kind = aeth.syndrome & wire::kAethKindMask;
+  if (psn < state.unacked_psn || psn >= state.sent_psn) return context_.count(DropReason::stale_ack);
+  switch (kind) {
+    case wire::kAethAck:
+      if (!acknowledge_before(qp, psn.next())) on_response_gap(qp);
+      return;
+    case wire::kAethRnrNak:
+      ++context_.counters.rnr_naks_received;
+      if (acknowledge_before(qp, psn))
+        on_rnr_nak(qp, psn, aeth.syndrome & wire::kAethValueMask);
+      else
+        on_response_gap(qp);
+      return;
+    case wire::kAethNak: {
+      ++context_.counters.naks_received;
+      const auto code = static_cast<wire::NakCode>(aeth.syndrome & wire::kAethValueMask);
+      if (!acknowledge_before(qp, psn))
+        on_response_gap(qp);
+      else if (code == wire::NakCode::psn_sequence_error)
+        on_sequence_nak(qp, psn);
+      else
+        fail(qp, status_of(code));
+      return;
+    }
+    default:
+      context_.count(DropReason::unexpected_response);
+  }
+}
+
+void Requester::on_sequence_nak(QueuePair& qp, wire::Psn psn) {
+  RequesterState& state = qp.requester;
+  // Some responders add sequence NAKs to an RNR NAK: the RNR timer is waited out all the same.
+  if (state.rnr_deadline_ns != kNever || state.gap_reported) return;
+  state.gap_reported = true;
+  go_back_to(qp, psn);
+}
+
+void Requester::on_response_gap(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  if (state.gap_reported) return;
+  state.gap_reported = true;
+  go_back_to(qp, state.unacked_psn);
+}
+
+void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code) {
+  RequesterState& state = qp.requester;
+  constexpr uint8_t kForEver = 7;
+  if (state.rnr_deadline_ns != kNever) return;
+  if (qp.attributes.rnr_retry != kForEver) {
+    if (state.rnr_retries_left == 0) return fail(qp, CompletionStatus::rnr_retry_exceeded);
+    --state.rnr_retries_left;
+  }
+  go_back_to(qp, psn);
+  state.ack_deadline_ns = kNever;
+  state.rnr_deadline_ns = context_.now_ns + rnr_timer_ns(timer_code);
+  context_.arm(qp, state.rnr_deadline_ns);
+}
+
+void Requester::on_read_response(QueuePair& qp, const wire::Packet& packet) {
+  RequesterState& state = qp.requester;
+  uint32_t index = qp.send_ring.head();
+  while (index != state.started && qp.send_ring.header_at(index)->opcode != SendOpcode::rdma_read) ++index;
+  const wire::Psn psn = packet.bth.psn;
+  if (index == state.started || psn >= state.sent_psn) return context_.count(DropReason::unexpected_response);
+  const SendProgress progress = qp.progress_at(index);
+  const wire::Psn due = std::max(progress.first_psn, state.unacked_psn);
+  if (psn < due) return context_.count(DropReason::stale_ack);
+  if (psn > due) {
+    ++context_.counters.out_of_sequence;
+    acknowledge_before(qp, progress.first_psn);
+    return on_response_gap(qp);
+  }
+  acknowledge_before(qp, progress.first_psn);
+
+  SendWqe& wqe = *qp.send_ring.header_at(index);
+  const auto number = static_cast<uint32_t>(psn.distance_from(progress.first_psn));
+  const uint32_t offset = number * qp.mtu_bytes;
+  const bool last = number + 1 == progress.packets;
+  const uint32_t expected_bytes = last ? wqe.length_bytes - offset : qp.mtu_bytes;
+  if (packet.info->ends_message() != last || packet.payload_bytes != expected_bytes)
+    return fail(qp, CompletionStatus::bad_response);
+
+  const std::span<const Sge> sges(qp.send_ring.sges_of(&wqe), wqe.sge_count);
+  SgeSpan stop;
+  switch (scatter(context_.memory, qp.domain, sges, offset, packet.payload(), stop)) {
+    case odp::Outcome::done:
+      break;
+    case odp::Outcome::miss:
+      // The page went away since the READ began: fetch it, then ask for the rest of the READ again.
+      state.gap_reported = true;
+      if (state.fault_wait) return;
+      go_back_to(qp, psn);
+      static_cast<void>(
+          hold_for(qp, {sges[stop.index].lkey, qp.domain, odp::kLocalWrite}, stop.va, stop.left_bytes));
+      return;
+    case odp::Outcome::violation:
+      return fail(qp, CompletionStatus::local_protection);
+  }
+  state.fault_failed = false;
+  state.unacked_psn = psn.next();
+  if (last) {
+    --state.reads_outstanding;
+    complete_head(qp);
+  }
+  note_progress(qp);
+}
+
+void Requester::fail(QueuePair& qp, CompletionStatus status) {
+  if (qp.send_ring.head() != qp.send_ring.tail()) context_.complete_send(qp, status);
+  context_.enter_error(qp);
+}
+
+TimeNs Requester::next_deadline(const QueuePair& qp) {
+  return std::min(qp.requester.ack_deadline_ns, qp.requester.rnr_deadline_ns);
+}
+
+void Requester::on_timer(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  if (state.rnr_deadline_ns <= context_.now_ns) {
+    state.rnr_deadline_ns = kNever;
+    context_.make_ready(qp);
+  }
+  if (state.ack_deadline_ns > context_.now_ns) return;
+  ++context_.counters.timeouts;
+  if (state.retries_left == 0) return fail(qp, CompletionStatus::retry_exceeded);
+  --state.retries_left;
+  state.gap_reported = false;
+  go_back_to(qp, state.unacked_psn);
+  arm_ack_timer(qp);
+}
+
+}  // namespace faultline::transport

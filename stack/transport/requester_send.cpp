@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The requester's sending half: WQEs to packets.
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "stack/transport/requester.hpp"
+
+namespace faultline::transport {
+
+namespace {
+
+using wire::Opcode;
+
+/// A message's opcodes by place; both rows of a kind share first and middle.
+struct MessageOpcodes {
+  Opcode first, middle, last, only;
+};
+
+constexpr MessageOpcodes kSend{Opcode::rc_send_first, Opcode::rc_send_middle, Opcode::rc_send_last,
+                               Opcode::rc_send_only};
+constexpr MessageOpcodes kSendImm{Opcode::rc_send_first, Opcode::rc_send_middle, Opcode::rc_send_last_imm,
+                                  Opcode::rc_send_only_imm};
+constexpr MessageOpcodes kWrite{Opcode::rc_write_first, Opcode::rc_write_middle, Opcode::rc_write_last,
+                                Opcode::rc_write_only};
+constexpr MessageOpcodes kWriteImm{Opcode::rc_write_first, Opcode::rc_write_middle, Opcode::rc_write_last_imm,
+                                   Opcode::rc_write_only_imm};
+
+Opcode opcode_of(SendOpcode kind, bool first, bool last) {
+  const MessageOpcodes* row = nullptr;
+  switch (kind) {
+    case SendOpcode::send:
+      row = &kSend;
+      break;
+    case SendOpcode::send_with_imm:
+      row = &kSendImm;
+      break;
+    case SendOpcode::rdma_write:
+      row = &kWrite;
+      break;
+    case SendOpcode::rdma_write_with_imm:
+      row = &kWriteImm;
+      break;
+    case SendOpcode::rdma_read:
+      return Opcode::rc_read_request;
+    default:
+      assert(false && "start() lets only supported opcodes through");
+      return Opcode::rc_send_only;
+  }
+  if (first) return last ? row->only : row->first;
+  return last ? row->last : row->middle;
+}
+
+bool is_supported(SendOpcode opcode) {
+  switch (opcode) {
+    case SendOpcode::send:
+    case SendOpcode::send_with_imm:
+    case SendOpcode::rdma_write:
+    case SendOpcode::rdma_write_with_imm:
+    case SendOpcode::rdma_read:
+      return true;
+    default:
+      return false;
+  }
+}
+
+uint32_t packets_for(uint32_t length_bytes, uint32_t mtu_bytes) {
+  return length_bytes == 0 ? 1 : (length_bytes + mtu_bytes - 1) / mtu_bytes;
+}
+
+}  // namespace
+
+bool Requester::window_open(QueuePair& qp) const {
+  return qp.send_psn().distance_from(qp.requester.unacked_psn) <
+         static_cast<int32_t>(context_.config.window_packets);
+}
+
+bool Requester::has_work(QueuePair& qp) const {
+  const RequesterState& state = qp.requester;
+  if (state.fault_wait || state.rnr_deadline_ns != kNever) return false;
+  if (state.current == qp.send_ring.tail() || !window_open(qp)) return false;
+  if (state.current != state.started) return true;
+  if (qp.state_now() != QpState::rts) return false;
+  const SendWqe& wqe = *qp.send_ring.header_at(state.current);
+  if ((wqe.flags & kFence) != 0 && state.reads_outstanding != 0) return false;
+  return wqe.opcode != SendOpcode::rdma_read || state.reads_outstanding < qp.attributes.max_rd_atomic;
+}
+
+void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
+  RequesterState& state = qp.requester;
+  if (state.fault_wait || state.rnr_deadline_ns != kNever) return;
+  const uint32_t tail = qp.send_ring.tail();
+  while (budget_packets != 0 && state.current != tail && window_open(qp)) {
+    SendWqe& wqe = *qp.send_ring.header_at(state.current);
+    if (state.current == state.started && start(qp, wqe) != Step::sent) return;
+    if (send_packet(qp, wqe) != Step::sent) return;
+    --budget_packets;
+  }
+}
+
+/// Gives a new WQE its PSNs, if it may start.
+Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe) {
+  RequesterState& state = qp.requester;
+  if (qp.state_now() != QpState::rts)
+    return Step::blocked;  // SQD finishes only what has begun (IBA 10.3.1.4)
+  if (!is_supported(wqe.opcode)) {
+    return fail_in_order(qp, CompletionStatus::local_qp_operation);
+  }
+  const bool read = wqe.opcode == SendOpcode::rdma_read;
+  if ((wqe.flags & kFence) != 0 && state.reads_outstanding != 0) return Step::blocked;
+  if (read) {
+    if (state.reads_outstanding >= qp.attributes.max_rd_atomic) return Step::blocked;
+    const Step step = prefault_destination(qp, wqe);
+    if (step != Step::sent) return step;
+  }
+  SendProgress& progress = qp.progress_at(state.current);
+  progress.first_psn = state.next_psn;
+  progress.packets = packets_for(wqe.length_bytes, qp.mtu_bytes);
+  state.next_psn = state.next_psn.plus(progress.packets);
+  state.packet = 0;
+  ++state.started;
+  if (read) ++state.reads_outstanding;
+  return Step::sent;
+}
+
+/// The destination of a READ is faulted in ahead of the data, element by element, once.
+Requester::Step Requester::prefault_destination(QueuePair& qp, const SendWqe& wqe) {
+  RequesterState& state = qp.requester;
+  const Sge* sges = qp.send_ring.sges_of(const_cast<SendWqe*>(&wqe));
+  while (state.prefaulted_sges < wqe.sge_count) {
+    const Sge& sge = sges[state.prefaulted_sges];
+    const odp::Target target{sge.lkey, qp.domain, odp::kLocalWrite};
+    switch (context_.memory.probe(target, sge.va, sge.length_bytes)) {
+      case odp::Outcome::done:
+        break;
+      case odp::Outcome::violation:
+        return fail_in_order(qp, CompletionStatus::local_protection);
+      case odp::Outcome::miss: {
+        const Step step = hold_for(qp, target, sge.va, sge.length_bytes);
+        // Asked once: with less memory than the READ is long the early pages may be gone again when the last
+        // have come.
+        if (state.fault_wait) ++state.prefaulted_sges;
+        return step;
+      }
+    }
+    ++state.prefaulted_sges;
+  }
+  state.prefaulted_sges = 0;
+  return Step::sent;
+}
+
+Requester::Step Requester::hold_for(QueuePair& qp, const odp::Target& target, uint64_t va,
+                                    uint64_t length_bytes) {
+  RequesterState& state = qp.requester;
+  if (state.fault_failed) return fail_in_order(qp, CompletionStatus::local_protection);
+  ++context_.counters.faults_requester;
+  ++state.fault_generation;
+  const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::requester, state.fault_generation);
+  if (context_.request_fault(target, va, length_bytes, waiter)) {
+    state.fault_wait = true;
+    // The wait is our own: the peer's silence meanwhile means nothing.
+    state.ack_deadline_ns = kNever;
+  } else {
+    context_.make_ready(qp);
+  }
+  return Step::blocked;
+}
+
+Requester::Step Requester::fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to) {
+  if (to.empty()) return Step::sent;
+  if ((wqe.flags & kInline) != 0) {
+    std::memcpy(to.data(), qp.send_ring.inline_of(&wqe) + offset, to.size());
+    return Step::sent;
+  }
+  const std::span<const Sge> sges(qp.send_ring.sges_of(&wqe), wqe.sge_count);
+  SgeSpan stop;
+  switch (gather(context_.memory, qp.domain, sges, offset, to, stop)) {
+    case odp::Outcome::done:
+      return Step::sent;
+    case odp::Outcome::miss:
+      return hold_for(qp, {sges[stop.index].lkey, qp.domain, odp::kLocalRead}, stop.va, stop.left_bytes);
+    case odp::Outcome::violation:
+      break;
+  }
+  return fail_in_order(qp, CompletionStatus::local_protection);
+}
+
+Requester::Step Requester::fail_in_order(QueuePair& qp, CompletionStatus status) {
+  // Those before it are still under way and complete first (IBA 10.8.3.1); their progress makes the QP ready
+  // again.
+  if (qp.send_ring.head() != qp.requester.current) return Step::blocked;
+  fail(qp, status);
+  return Step::failed;
+}
+
+Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
+  RequesterState& state = qp.requester;
+  const SendProgress& progress = qp.progress_at(state.current);
+  const bool read = wqe.opcode == SendOpcode::rdma_read;
+  const uint32_t offset = state.packet * qp.mtu_bytes;
+  const uint32_t payload_bytes = read ? 0 : std::min(qp.mtu_bytes, wqe.length_bytes - offset);
+  const bool last = read || state.packet + 1 == progress.packets;
+
+  TxFrame* frame = context_.tx.next();
+  if (frame == nullptr) {
+    context_.make_ready(qp);
+    return Step::blocked;
+  }
+  const wire::Psn psn = progress.first_psn.plus(state.packet);
+  wire::PacketFields fields;
+  fields.bth.opcode = opcode_of(wqe.opcode, state.packet == 0, last);
+  fields.bth.solicited = last && (wqe.flags & kSolicited) != 0;
+  fields.bth.destination_qpn = qp.attributes.destination_qpn;
+  fields.bth.psn = psn;
+  fields.bth.ack_request =
+      last || (state.packet + 1) % context_.config.ack_every_packets == 0 ||
+      psn.plus(1).distance_from(state.unacked_psn) >= static_cast<int32_t>(context_.config.window_packets);
+  fields.reth = {wqe.remote_va + (read ? offset : 0), wqe.rkey, wqe.length_bytes - (read ? offset : 0)};
+  fields.immediate = wqe.immediate_or_rkey;
+  fields.ipv4_identification = qp.ipv4_identification;
+
+  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
+  uint8_t* payload = qp.frame.write_headers(bytes, fields, payload_bytes);
+  assert(payload != nullptr && "a transmit buffer holds a frame of the path MTU");
+  const Step step = fill_payload(qp, wqe, offset, {payload, payload_bytes});
+  if (step != Step::sent) return step;
+  state.fault_failed = false;
+  context_.tx.commit(qp.frame.seal(bytes, fields.bth.opcode, payload_bytes), qp.loopback);
+  ++qp.ipv4_identification;
+
+  const uint32_t psns = read ? progress.packets - state.packet : 1;
+  if (psn < state.sent_psn) ++context_.counters.retransmitted_packets;
+  const wire::Psn behind = psn.plus(psns);
+  if (behind > state.sent_psn) state.sent_psn = behind;
+  state.packet += psns;
+  if (state.packet == progress.packets) {
+    ++state.current;
+    state.packet = 0;
+  }
+  if (state.ack_deadline_ns == kNever) arm_ack_timer(qp);
+  return Step::sent;
+}
+
+void Requester::arm_ack_timer(QueuePair& qp) {
+  if (qp.attributes.timeout == 0) return;  // 0 = wait for ever (ibv_modify_qp(3))
+  qp.requester.ack_deadline_ns = context_.now_ns + (uint64_t{4096} << qp.attributes.timeout);
+  context_.arm(qp, qp.requester.ack_deadline_ns);
+}
+
+void Requester::on_fault_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
+  RequesterState& state = qp.requester;
+  if (!state.fault_wait || generation != state.fault_generation) return;
+  state.fault_wait = false;
+  if (state.unacked_psn != state.sent_psn) arm_ack_timer(qp);
+  state.fault_failed = outcome != odp::Outcome::done;
+  context_.make_ready(qp);
+}
+
+}  // namespace faultline::transport

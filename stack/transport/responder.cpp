@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The responder's receiving half: the guard ladder, one switch on the operation, one function a case; and
+// parking.
+#include "stack/transport/responder.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+namespace faultline::transport {
+
+namespace {
+
+constexpr uint8_t nak_syndrome(wire::NakCode code) {
+  return static_cast<uint8_t>(wire::kAethNak | static_cast<uint8_t>(code));
+}
+
+/// Whether a packet continues the message that is under way, or starts one while none is (IBA 9.7.4.1.2).
+bool fits_message(InboundMessage message, const wire::OpcodeInfo& info) {
+  if (info.starts_message()) return message == InboundMessage::none;
+  if (info.operation == wire::Operation::send) return message == InboundMessage::send;
+  return info.operation == wire::Operation::write && message == InboundMessage::write;
+}
+
+}  // namespace
+
+Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
+  ResponderState& state = qp.responder;
+  if (state.closing) {
+    context_.count(DropReason::qp_state);
+    return Fate::consumed;
+  }
+  if (state.parked_head != nullptr) {
+    if (context_.park(qp, frame)) return Fate::parked;
+    context_.count(DropReason::park_full);
+    rnr_nak_parked(qp);
+    return Fate::consumed;
+  }
+  const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
+  if (ahead > 0) {
+    ++context_.counters.out_of_sequence;
+    context_.count(DropReason::out_of_sequence);
+    if (!state.nak_sent) nak(qp, nak_syndrome(wire::NakCode::psn_sequence_error), state.expected_psn);
+    return Fate::consumed;
+  }
+  if (ahead < 0) {
+    ++context_.counters.duplicate_requests;
+    on_duplicate(qp, packet);
+    return Fate::consumed;
+  }
+  if (execute(qp, packet) == Result::done) return Fate::consumed;
+  if (context_.park(qp, frame)) {
+    state.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+    context_.arm(qp, state.park_deadline_ns);
+    return Fate::parked;
+  }
+  context_.count(DropReason::park_full);
+  rnr_nak_parked(qp);
+  return Fate::consumed;
+}
+
+/// One packet at the expected PSN.
+Responder::Result Responder::execute(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  const wire::OpcodeInfo& info = *packet.info;
+  if (!fits_message(state.message, info) || !length_allowed(qp, packet)) {
+    context_.count(DropReason::payload_rule);
+    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+    return Result::done;
+  }
+  switch (info.operation) {
+    case wire::Operation::send:
+      return execute_send(qp, packet);
+    case wire::Operation::write:
+      return execute_write(qp, packet);
+    case wire::Operation::read_request:
+      return execute_read(qp, packet);
+    default:
+      context_.count(DropReason::unsupported);
+      nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+      return Result::done;
+  }
+}
+
+bool Responder::length_allowed(const QueuePair& qp, const wire::Packet& packet) const {
+  if (packet.info->payload == wire::PayloadRule::full_mtu) return packet.payload_bytes == qp.mtu_bytes;
+  return packet.payload_bytes <= qp.mtu_bytes;
+}
+
+bool Responder::has_receive(QueuePair& qp) const {
+  return qp.receive_ring.head() != qp.receive_ring.tail();
+}
+
+/// A page is missing: the caller parks the packet. The request covers what is left of the message.
+Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint64_t va,
+                                  uint64_t length_bytes) {
+  ResponderState& state = qp.responder;
+  ++context_.counters.faults_responder;
+  ++state.park_generation;
+  state.nak_sent = false;
+  const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, state.park_generation);
+  state.parked_retry = !context_.request_fault(target, va, length_bytes, waiter);
+  if (state.parked_retry) context_.make_ready(qp);
+  return Result::miss;
+}
+
+Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  const wire::OpcodeInfo& info = *packet.info;
+  if (!state.receive_taken) {
+    if (!has_receive(qp)) {
+      context_.count(DropReason::no_receive_wqe);
+      nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | qp.attributes.min_rnr_timer), packet.bth.psn);
+      return Result::done;
+    }
+    state.receive_taken = true;
+    state.received_bytes = 0;
+  }
+  ReceiveWqe& wqe = *qp.receive_ring.header_at(qp.receive_ring.head());
+  const uint32_t total = state.received_bytes + packet.payload_bytes;
+  if (total > wqe.length_bytes) {
+    // IBA 9.7.4.1.9 table 54: the responder's own completion is a local length error, the requester is told
+    // NAK 3, as Linux does.
+    state.receive_taken = false;
+    Completion completion;
+    completion.status = CompletionStatus::local_length;
+    completion.opcode = CompletionOpcode::recv;
+    context_.complete_receive(qp, completion);
+    nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
+    return Result::done;
+  }
+  const std::span<const Sge> sges(qp.receive_ring.sges_of(&wqe), wqe.sge_count);
+  SgeSpan stop;
+  switch (scatter(context_.memory, qp.domain, sges, state.received_bytes, packet.payload(), stop)) {
+    case odp::Outcome::done:
+      break;
+    case odp::Outcome::miss:
+      return miss(qp, {sges[stop.index].lkey, qp.domain, odp::kLocalWrite}, stop.va, stop.left_bytes);
+    case odp::Outcome::violation: {
+      state.receive_taken = false;
+      Completion completion;
+      completion.status = CompletionStatus::local_protection;
+      completion.opcode = CompletionOpcode::recv;
+      context_.complete_receive(qp, completion);
+      nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
+      return Result::done;
+    }
+  }
+  state.received_bytes = total;
+  state.message = InboundMessage::send;
+  if (info.ends_message()) {
+    state.receive_taken = false;
+    complete_inbound(qp, packet, CompletionOpcode::recv, total);
+  }
+  finish_packet(qp, packet);
+  return Result::done;
+}
+
+Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  const wire::OpcodeInfo& info = *packet.info;
+  if (info.starts_message()) {
+    const wire::Reth reth = packet.reth();
+    const odp::Target target{reth.rkey, qp.domain, odp::kRemoteWrite};
+    if (reth.length_bytes != 0 &&
+        ((qp.attributes.access_flags & odp::kRemoteWrite) == 0 ||
+         context_.memory.check(target, reth.va, reth.length_bytes) != odp::Outcome::done)) {
+      context_.count(DropReason::access);
+      nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+      return Result::done;
+    }
+    state.write_va = reth.va;
+    state.write_rkey = reth.rkey;
+    state.write_total_bytes = state.write_left_bytes = reth.length_bytes;
+  }
+  const bool last = info.ends_message();
+  // The RETH's length is a promise: every packet is held to it (IBA 9.7.4.1.6).
+  if (packet.payload_bytes > state.write_left_bytes ||
+      (last ? packet.payload_bytes != state.write_left_bytes
+            : packet.payload_bytes == state.write_left_bytes)) {
+    context_.count(DropReason::payload_rule);
+    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+    return Result::done;
+  }
+  const bool immediate = info.has(wire::kImmDt);
+  if (immediate && !has_receive(qp)) {
+    context_.count(DropReason::no_receive_wqe);
+    nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | qp.attributes.min_rnr_timer), packet.bth.psn);
+    return Result::done;
+  }
+  if (packet.payload_bytes != 0) {
+    const odp::Target target{state.write_rkey, qp.domain, odp::kRemoteWrite};
+    switch (context_.memory.write(target, state.write_va, packet.payload())) {
+      case odp::Outcome::done:
+        break;
+      case odp::Outcome::miss:
+        return miss(qp, target, state.write_va, state.write_left_bytes);
+      case odp::Outcome::violation:
+        context_.count(DropReason::access);
+        nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+        return Result::done;
+    }
+  }
+  state.write_va += packet.payload_bytes;
+  state.write_left_bytes -= packet.payload_bytes;
+  state.message = InboundMessage::write;
+  if (immediate) complete_inbound(qp, packet, CompletionOpcode::recv_rdma_with_imm, state.write_total_bytes);
+  finish_packet(qp, packet);
+  return Result::done;
+}
+
+Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  const wire::Reth reth = packet.reth();
+  if (state.job_count == state.job_capacity) {
+    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+    return Result::done;
+  }
+  if (reth.length_bytes != 0 && ((qp.attributes.access_flags & odp::kRemoteRead) == 0 ||
+                                 context_.memory.check({reth.rkey, qp.domain, odp::kRemoteRead}, reth.va,
+                                                       reth.length_bytes) != odp::Outcome::done)) {
+    context_.count(DropReason::access);
+    nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+    return Result::done;
+  }
+  const uint32_t packets = std::max(1U, (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
+  state.expected_psn = state.expected_psn.plus(packets);
+  state.msn = (state.msn + 1) & wire::Psn::kMask;
+  state.nak_sent = state.nak_pending = false;
+  ++context_.counters.messages_received;
+  queue_read(qp, packet, packets);
+  return Result::done;
+}
+
+void Responder::queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets) {
+  ResponderState& state = qp.responder;
+  const wire::Reth reth = packet.reth();
+  ReadJob& job = state.job(state.job_count++);
+  job = {packet.bth.psn, packets, 0, reth.length_bytes, reth.rkey, reth.va, state.msn};
+  context_.make_ready(qp);
+}
+
+void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  context_.count(DropReason::duplicate);
+  if (packet.info->operation != wire::Operation::read_request) {
+    state.ack_pending = true;  // the newest state, whatever the duplicate was (IBA 9.7.5.1.2)
+    context_.make_ready(qp);
+    return;
+  }
+  // A READ is executed again, from where the requester asks (IBA 9.7.4.1.2.1). It went back: what was still
+  // to be answered at and behind this PSN will be asked for again as well.
+  const wire::Reth reth = packet.reth();
+  const uint32_t packets = std::max(1U, (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
+  const wire::Psn psn = packet.bth.psn;
+  if (psn.plus(packets) > state.expected_psn) return context_.count(DropReason::payload_rule);
+  if (reth.length_bytes != 0 && ((qp.attributes.access_flags & odp::kRemoteRead) == 0 ||
+                                 context_.memory.check({reth.rkey, qp.domain, odp::kRemoteRead}, reth.va,
+                                                       reth.length_bytes) != odp::Outcome::done)) {
+    context_.count(DropReason::access);
+    return nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+  }
+  while (state.job_count != 0) {
+    const ReadJob& newest = state.job(state.job_count - 1);
+    if (newest.first_psn.plus(newest.packets) <= psn) break;
+    --state.job_count;
+    if (state.job_count == 0 && state.job_fault_wait) {
+      state.job_fault_wait = false;
+      state.job_deadline_ns = kNever;
+      ++state.job_generation;
+    }
+  }
+  if (state.job_count < state.job_capacity) queue_read(qp, packet, packets);
+}
+
+void Responder::complete_inbound(QueuePair& qp, const wire::Packet& packet, CompletionOpcode opcode,
+                                 uint32_t bytes) {
+  Completion completion;
+  completion.byte_length = bytes;
+  completion.source_qpn = qp.attributes.destination_qpn;
+  completion.opcode = opcode;
+  completion.solicited = packet.bth.solicited ? 1 : 0;
+  if (packet.info->has(wire::kImmDt)) {
+    completion.flags = kWithImm;
+    completion.immediate_or_rkey = packet.immediate();
+  }
+  context_.complete_receive(qp, completion);
+}
+
+/// A SEND or WRITE packet is in memory.
+void Responder::finish_packet(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  state.expected_psn = state.expected_psn.next();
+  state.nak_sent = state.nak_pending = false;
+  if (packet.info->ends_message()) {
+    state.message = InboundMessage::none;
+    state.msn = (state.msn + 1) & wire::Psn::kMask;
+    ++context_.counters.messages_received;
+  }
+  if (packet.bth.ack_request) {
+    state.ack_pending = true;
+    context_.make_ready(qp);
+  }
+}
+
+void Responder::nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn) {
+  ResponderState& state = qp.responder;
+  state.nak_sent = true;
+  state.nak_pending = true;
+  state.nak_syndrome = syndrome;
+  state.nak_psn = psn;
+  context_.make_ready(qp);
+}
+
+void Responder::nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent event) {
+  ResponderState& state = qp.responder;
+  nak(qp, nak_syndrome(code), state.expected_psn);
+  state.closing = true;
+  state.closing_event = event;
+  context_.release_parked(qp);
+}
+
+/// Parked too long or too much: the requester is told once to come again, and what is held is dropped.
+void Responder::rnr_nak_parked(QueuePair& qp) {
+  context_.release_parked(qp);
+  ResponderState& state = qp.responder;
+  nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | context_.config.fault_rnr_timer), state.expected_psn);
+}
+
+void Responder::retry_parked(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  state.parked_retry = false;
+  while (state.parked_head != nullptr) {
+    RxFrame frame = state.parked_head->frame;
+    wire::Packet packet;
+    // Parsed and its ICRC verified when it came; the view is rebuilt rather than stored with each parked
+    // frame.
+    const wire::ParseError error =
+        wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
+    assert(error == wire::ParseError::none);
+    static_cast<void>(error);
+    const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
+    if (ahead == 0) {
+      if (execute(qp, packet) == Result::miss) {
+        if (state.park_deadline_ns == kNever) {
+          state.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+          context_.arm(qp, state.park_deadline_ns);
+        }
+        return;
+      }
+    } else if (ahead > 0) {
+      context_.count(DropReason::out_of_sequence);
+      if (!state.nak_sent) nak(qp, nak_syndrome(wire::NakCode::psn_sequence_error), state.expected_psn);
+    } else {
+      on_duplicate(qp, packet);
+    }
+    if (state.closing) {
+      context_.release_parked(qp);
+      return;
+    }
+    context_.unpark_head(qp);
+    context_.port.release({&frame, 1});
+  }
+  state.park_deadline_ns = kNever;
+}
+
+void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
+  ResponderState& state = qp.responder;
+  if (state.parked_head == nullptr || generation != state.park_generation) return;
+  if (outcome == odp::Outcome::violation) {
+    context_.count(DropReason::access);
+    if (state.message == InboundMessage::send || state.receive_taken) {
+      state.receive_taken = false;
+      Completion completion;
+      completion.status = CompletionStatus::local_protection;
+      completion.opcode = CompletionOpcode::recv;
+      context_.complete_receive(qp, completion);
+      return nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
+    }
+    return nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+  }
+  state.park_deadline_ns = kNever;
+  state.parked_retry = true;
+  context_.make_ready(qp);
+}
+
+TimeNs Responder::next_deadline(const QueuePair& qp) {
+  return std::min(qp.responder.park_deadline_ns, qp.responder.job_deadline_ns);
+}
+
+}  // namespace faultline::transport

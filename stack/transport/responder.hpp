@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The responder of connected QPs: executes requests in PSN order, parks them while a page comes, answers
+// READs and acknowledges. IBA vol. 1, 9.7.4 and 9.7.5. Owner: the core's thread.
+#pragma once
+
+#include <cstdint>
+
+#include "stack/transport/context.hpp"
+
+namespace faultline::transport {
+
+class Responder {
+ public:
+  explicit Responder(CoreContext& context) : context_(context) {}
+
+  /// What became of the frame that a packet is in.
+  enum class Fate : uint8_t { consumed, parked };
+
+  /// A request whose ICRC is right and whose QP is this one.
+  [[nodiscard]] Fate on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
+
+  /// Sends READ responses, then the pending NAK or ACK, at most `budget_packets`.
+  void send(QueuePair& qp, uint32_t& budget_packets);
+  [[nodiscard]] bool has_work(const QueuePair& qp) const;
+
+  /// Executes parked packets again, as far as they go.
+  void retry_parked(QueuePair& qp);
+  void on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);
+  void on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);
+  void on_timer(QueuePair& qp);
+  [[nodiscard]] static TimeNs next_deadline(const QueuePair& qp);
+
+ private:
+  enum class Result : uint8_t { done, miss };
+
+  [[nodiscard]] Result execute(QueuePair& qp, const wire::Packet& packet);
+  void on_duplicate(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] bool length_allowed(const QueuePair& qp, const wire::Packet& packet) const;
+
+  [[nodiscard]] Result execute_send(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Result execute_write(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Result execute_read(QueuePair& qp, const wire::Packet& packet);
+  void finish_packet(QueuePair& qp, const wire::Packet& packet);
+  void complete_inbound(QueuePair& qp, const wire::Packet& packet, CompletionOpcode opcode, uint32_t bytes);
+
+  [[nodiscard]] bool has_receive(QueuePair& qp) const;
+  [[nodiscard]] Result miss(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
+  void queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets);
+
+  void nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn);
+  /// A NAK after which this QP fails too.
+  void nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent event);
+  void rnr_nak_parked(QueuePair& qp);
+
+  [[nodiscard]] bool send_read_packet(QueuePair& qp);
+  [[nodiscard]] bool send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn);
+  void hold_read_job(QueuePair& qp, const ReadJob& job);
+
+  CoreContext& context_;
+};
+
+}  // namespace faultline::transport

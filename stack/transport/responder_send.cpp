@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The responder's sending half: READ responses in PSN order, then the NAK or the coalesced ACK behind them.
+#include <algorithm>
+#include <cassert>
+
+#include "stack/transport/responder.hpp"
+
+namespace faultline::transport {
+
+namespace {
+
+wire::Opcode read_response_opcode(bool first, bool last) {
+  if (first) return last ? wire::Opcode::rc_read_response_only : wire::Opcode::rc_read_response_first;
+  return last ? wire::Opcode::rc_read_response_last : wire::Opcode::rc_read_response_middle;
+}
+
+}  // namespace
+
+bool Responder::has_work(const QueuePair& qp) const {
+  const ResponderState& state = qp.responder;
+  if (state.parked_retry) return true;
+  if (state.job_count != 0) return !state.job_fault_wait;
+  return state.nak_pending || state.ack_pending;
+}
+
+void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
+  ResponderState& state = qp.responder;
+  while (state.job_count != 0) {
+    if (state.job_fault_wait || budget_packets == 0 || !send_read_packet(qp)) return;
+    --budget_packets;
+  }
+  if (budget_packets == 0) return;
+  if (state.nak_pending) {
+    if (!send_acknowledge(qp, state.nak_syndrome, state.nak_psn)) return;
+    --budget_packets;
+    state.nak_pending = state.ack_pending = false;  // a NAK acknowledges what came before it
+    const bool rnr = (state.nak_syndrome & wire::kAethKindMask) == wire::kAethRnrNak;
+    ++(rnr ? context_.counters.rnr_naks_sent : context_.counters.naks_sent);
+    if (state.closing) {
+      context_.enter_error(qp);
+      context_.raise(qp, state.closing_event);
+    }
+  } else if (state.ack_pending) {
+    if (!send_acknowledge(qp, wire::kAethAck | wire::kAethCreditsInvalid, state.expected_psn.minus(1)))
+      return;
+    --budget_packets;
+    state.ack_pending = false;
+    ++context_.counters.acks_sent;
+  }
+}
+
+bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn) {
+  TxFrame* frame = context_.tx.next();
+  if (frame == nullptr) {
+    context_.make_ready(qp);
+    return false;
+  }
+  wire::PacketFields fields;
+  fields.bth.opcode = wire::Opcode::rc_acknowledge;
+  fields.bth.destination_qpn = qp.attributes.destination_qpn;
+  fields.bth.psn = psn;
+  fields.aeth = {syndrome, qp.responder.msn};
+  fields.ipv4_identification = qp.ipv4_identification++;
+  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
+  const uint8_t* payload = qp.frame.write_headers(bytes, fields, 0);
+  assert(payload != nullptr);
+  static_cast<void>(payload);
+  context_.tx.commit(qp.frame.seal(bytes, fields.bth.opcode, 0), qp.loopback);
+  return true;
+}
+
+bool Responder::send_read_packet(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  ReadJob& job = state.job(0);
+  TxFrame* frame = context_.tx.next();
+  if (frame == nullptr) {
+    context_.make_ready(qp);
+    return false;
+  }
+  const uint32_t offset = job.sent_packets * qp.mtu_bytes;
+  const uint32_t payload_bytes = std::min(qp.mtu_bytes, job.length_bytes - offset);
+  const bool last = job.sent_packets + 1 == job.packets;
+  wire::PacketFields fields;
+  fields.bth.opcode = read_response_opcode(job.sent_packets == 0, last);
+  fields.bth.destination_qpn = qp.attributes.destination_qpn;
+  fields.bth.psn = job.first_psn.plus(job.sent_packets);
+  fields.aeth = {wire::kAethAck | wire::kAethCreditsInvalid, job.msn};
+  fields.ipv4_identification = qp.ipv4_identification;
+  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
+  uint8_t* payload = qp.frame.write_headers(bytes, fields, payload_bytes);
+  assert(payload != nullptr);
+  if (payload_bytes != 0) {
+    const odp::Target target{job.rkey, qp.domain, odp::kRemoteRead};
+    switch (context_.memory.read(target, job.va + offset, {payload, payload_bytes})) {
+      case odp::Outcome::done:
+        break;
+      case odp::Outcome::miss:
+        hold_read_job(qp, job);
+        return false;
+      case odp::Outcome::violation:
+        // The rest cannot be read any more: the NAK takes the place of the next response (IBA 9.7.5.1.5).
+        context_.count(DropReason::access);
+        state.job_count = 0;
+        nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+        state.nak_psn = fields.bth.psn;
+        return false;
+    }
+  }
+  context_.tx.commit(qp.frame.seal(bytes, fields.bth.opcode, payload_bytes), qp.loopback);
+  ++qp.ipv4_identification;
+  ++job.sent_packets;
+  if (last) {
+    state.job_head = (state.job_head + 1) % state.job_capacity;
+    --state.job_count;
+    state.job_deadline_ns = kNever;
+  }
+  return true;
+}
+
+/// A page of a READ's answer is missing: the answer waits, other packets of the QP go on.
+void Responder::hold_read_job(QueuePair& qp, const ReadJob& job) {
+  ResponderState& state = qp.responder;
+  ++context_.counters.faults_responder;
+  ++state.job_generation;
+  const uint32_t offset = job.sent_packets * qp.mtu_bytes;
+  const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::read_job, state.job_generation);
+  if (!context_.request_fault({job.rkey, qp.domain, odp::kRemoteRead}, job.va + offset,
+                              job.length_bytes - offset, waiter))
+    return context_.make_ready(qp);
+  state.job_fault_wait = true;
+  state.job_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+  context_.arm(qp, state.job_deadline_ns);
+}
+
+void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
+  ResponderState& state = qp.responder;
+  if (!state.job_fault_wait || generation != state.job_generation) return;
+  state.job_fault_wait = false;
+  state.job_deadline_ns = kNever;
+  if (outcome == odp::Outcome::violation) {
+    const ReadJob job = state.job(0);
+    state.job_count = 0;
+    context_.count(DropReason::access);
+    nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+    state.nak_psn = job.first_psn.plus(job.sent_packets);
+  }
+  context_.make_ready(qp);
+}
+
+void Responder::on_timer(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  if (state.park_deadline_ns <= context_.now_ns) rnr_nak_parked(qp);
+  if (state.job_deadline_ns <= context_.now_ns) {
+    // The requester asks again for this READ and for all behind it, as duplicates.
+    const ReadJob job = state.job(0);
+    state.job_count = 0;
+    state.job_fault_wait = false;
+    state.job_deadline_ns = kNever;
+    ++state.job_generation;
+    const bool nak_was_sent = state.nak_sent;
+    nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | context_.config.fault_rnr_timer),
+        job.first_psn.plus(job.sent_packets));
+    state.nak_sent = nak_was_sent;  // expected_psn stays: only the READ is asked for again
+  }
+}
+
+}  // namespace faultline::transport

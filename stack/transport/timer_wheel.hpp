@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Deadlines of many QPs at a constant cost: a hashed timing wheel of intrusive lists (Varghese and Lauck,
+// SOSP 1987). A node is armed lazily: moving a deadline later costs nothing, the node fires at its old time
+// and its owner looks again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "stack/transport/types.hpp"
+
+namespace faultline::transport {
+
+struct TimerNode {
+  TimerNode* next = nullptr;
+  TimerNode** link = nullptr;  ///< what points at this node; nullptr when not armed
+  TimeNs deadline_ns = kNever;
+  [[nodiscard]] bool armed() const { return link != nullptr; }
+};
+
+class TimerWheel {
+ public:
+  /// Arms `node` for `deadline_ns` unless it is armed for that or earlier. kNever arms nothing.
+  void arm(TimerNode& node, TimeNs deadline_ns, TimeNs now_ns);
+  void disarm(TimerNode& node);
+
+  /// Disarms one node that is due at `now_ns` and returns it; nullptr when none is left.
+  [[nodiscard]] TimerNode* pop_due(TimeNs now_ns);
+
+  /// The earliest armed deadline, or an earlier instant at which the wheel has to turn; kNever when nothing
+  /// is armed.
+  [[nodiscard]] TimeNs next_deadline() const;
+
+ private:
+  static constexpr unsigned kTickShift = 13;  // 8.192 us: below the shortest RNR timer
+  static constexpr uint32_t kSlots = 2048;    // a horizon of 16.8 ms; what lies beyond waits in the last slot
+  static constexpr uint32_t kWords = kSlots / 64;
+
+  void insert(TimerNode& node);
+  void unlink(TimerNode& node);
+  [[nodiscard]] static uint64_t tick_of(TimeNs time_ns) { return time_ns >> kTickShift; }
+  /// First tick at or after `tick_` whose slot has nodes; false when the wheel is empty.
+  [[nodiscard]] bool first_used_tick(uint64_t& tick) const;
+
+  uint64_t tick_ = 0;  // every slot before this tick is empty
+  uint32_t armed_ = 0;
+  std::array<uint64_t, kWords> used_{};
+  std::array<TimerNode*, kSlots> slots_{};
+};
+
+}  // namespace faultline::transport

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/transport/tx_batch.hpp"
+
+#include <algorithm>
+
+namespace faultline::transport {
+
+TxBatch::~TxBatch() {
+  port_.free_unsent(std::span(frames_).subspan(sent_, allocated_ - sent_));
+}
+
+TxFrame* TxBatch::next() {
+  if (committed_ == kFrames && !flush()) return nullptr;
+  if (has_unsent() && sent_ != 0) return nullptr;  // the port is full: what waits goes first
+  if (committed_ == allocated_) {
+    const size_t got = port_.allocate(std::span(frames_).subspan(allocated_));
+    allocated_ += static_cast<uint32_t>(got);
+    if (got == 0) {
+      ++counters_.tx_no_buffers;
+      return nullptr;
+    }
+  }
+  return &frames_[committed_];
+}
+
+void TxBatch::commit(uint32_t length_bytes, bool loopback) {
+  TxFrame& frame = frames_[committed_++];
+  frame.length_bytes = length_bytes;
+  frame.loopback = loopback;
+  ++counters_.tx_packets;
+  counters_.tx_bytes += length_bytes;
+}
+
+bool TxBatch::flush() {
+  if (has_unsent())
+    sent_ += static_cast<uint32_t>(port_.transmit(std::span(frames_).subspan(sent_, committed_ - sent_)));
+  if (has_unsent()) {
+    ++counters_.tx_ring_full;
+    return false;
+  }
+  // Keep the empty buffers for the next burst, at the front.
+  std::copy(frames_.begin() + committed_, frames_.begin() + allocated_, frames_.begin());
+  allocated_ -= committed_;
+  sent_ = committed_ = 0;
+  return true;
+}
+
+}  // namespace faultline::transport
