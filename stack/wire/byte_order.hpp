@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include <emmintrin.h>
+
 namespace faultline::wire {
 
 static_assert(std::endian::native == std::endian::little,
@@ -42,6 +44,14 @@ inline void store_be32(uint8_t* at, uint32_t value) {
 inline void store_be64(uint8_t* at, uint64_t value) {
   value = __builtin_bswap64(value);
   std::memcpy(at, &value, sizeof value);
+}
+
+/// Sixteen bytes in one store. What the ICRC soon loads in blocks of sixteen must be stored in such blocks: a
+/// load that spans younger, narrower stores waits until they have left the store buffer.
+inline void store_be128(uint8_t* at, uint64_t high, uint64_t low) {
+  const __m128i block = _mm_set_epi64x(static_cast<int64_t>(__builtin_bswap64(low)),
+                                       static_cast<int64_t>(__builtin_bswap64(high)));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(at), block);
 }
 
 [[nodiscard]] inline uint32_t load_le32(const uint8_t* at) {

@@ -16,13 +16,24 @@ constexpr uint32_t pad_of(uint32_t payload_bytes) {
   return (0U - payload_bytes) & 3U;
 }
 
-void write_bth(uint8_t* at, const Bth& bth, uint32_t pad_bytes) {
-  store_be32(at, uint32_t{static_cast<uint8_t>(bth.opcode)} << 24 | (bth.solicited ? kBthSolicited : 0) |
-                     (bth.migration ? kBthMigration : 0) | pad_bytes << kBthPadShift |
-                     (bth.header_version & 0xfU) << kBthVersionShift | bth.pkey);
-  store_be32(at + 4,
-             (bth.fecn ? kBthFecn : 0) | (bth.becn ? kBthBecn : 0) | (bth.destination_qpn & kQpnMask));
-  store_be32(at + 8, (bth.ack_request ? kBthAckRequest : 0) | bth.psn.value());
+/// The BTH as its three words.
+struct BthWords {
+  uint32_t flags;
+  uint32_t destination;
+  uint32_t sequence;
+};
+
+BthWords words_of(const Bth& bth, uint32_t pad_bytes) {
+  return {
+      .flags = uint32_t{static_cast<uint8_t>(bth.opcode)} << 24 | (bth.solicited ? kBthSolicited : 0) |
+               (bth.migration ? kBthMigration : 0) | pad_bytes << kBthPadShift |
+               (bth.header_version & 0xfU) << kBthVersionShift | bth.pkey,
+      .destination = (bth.fecn ? kBthFecn : 0) | (bth.becn ? kBthBecn : 0) | (bth.destination_qpn & kQpnMask),
+      .sequence = (bth.ack_request ? kBthAckRequest : 0) | bth.psn.value()};
+}
+
+constexpr uint64_t join(uint32_t high, uint32_t low) {
+  return uint64_t{high} << 32 | low;
 }
 
 /// Writes the opcode's extended headers in their order (IBA table 38) and returns where they end.
@@ -39,9 +50,7 @@ uint8_t* write_extended(uint8_t* at, const OpcodeInfo& info, const PacketFields&
     at += 4;
   }
   if ((headers & kReth) != 0) {
-    store_be64(at, fields.reth.va);
-    store_be32(at + 8, fields.reth.rkey);
-    store_be32(at + 12, fields.reth.length_bytes);
+    store_be128(at, fields.reth.va, join(fields.reth.rkey, fields.reth.length_bytes));
     at += 16;
   }
   if ((headers & kAtomicEth) != 0) {
@@ -127,27 +136,31 @@ uint8_t* FrameTemplate::write_headers(std::span<uint8_t> frame, const PacketFiel
   const uint32_t udp_at = header_bytes_ - kUdpBytes;
   if (frame.size() < udp_at + udp_bytes) return nullptr;
 
-  // Copies of a fixed size, into the room of the BTH where they are longer than the headers; it is written
-  // next.
-  static_assert(kEthernetBytes + kIpv4Bytes + kUdpBytes + kBthBytes >= kIpv4CopyBytes);
-  static_assert(kEthernetBytes + kIpv6Bytes + kUdpBytes + kBthBytes >= sizeof bytes_);
+  // Whole blocks of the kind that the ICRC loads; see store_be128.
+  std::memcpy(frame.data(), bytes_, kEthernetBytes + kVlanTagBytes);
+  const BthWords bth = words_of(fields.bth, pad_bytes);
+  const uint8_t* constant = bytes_ + ip_offset_;
   uint8_t* ip = frame.data() + ip_offset_;
   if (ipv6_) {
-    std::memcpy(frame.data(), bytes_, sizeof bytes_);
-    store_be16(ip + kIpv6PayloadLengthAt, static_cast<uint16_t>(udp_bytes));
-  } else {
-    std::memcpy(frame.data(), bytes_, kIpv4CopyBytes);
-    const uint32_t total_bytes = kIpv4Bytes + udp_bytes;
-    store_be16(ip + kIpv4TotalLengthAt, static_cast<uint16_t>(total_bytes));
-    store_be16(ip + kIpv4IdentificationAt, fields.ipv4_identification);
-    if ((checksums_ & static_cast<uint8_t>(Checksums::ip_in_software)) != 0)
-      store_be16(ip + kIpv4ChecksumAt, static_cast<uint16_t>(~fold_sum(ip_partial_sum_ + total_bytes +
-                                                                       fields.ipv4_identification)));
+    store_be64(ip, load_be64(constant) | uint64_t{udp_bytes} << 16);
+    std::memcpy(ip + kIpv6SourceAt, constant + kIpv6SourceAt, 32);
+    store_be128(ip + kIpv6Bytes, load_be64(constant + kIpv6Bytes) | uint64_t{udp_bytes} << 16,
+                join(bth.flags, bth.destination));
+    store_be32(ip + kIpv6Bytes + kUdpBytes + 8, bth.sequence);
+    return write_extended(ip + kIpv6Bytes + kUdpBytes + kBthBytes, info, fields);
   }
-  uint8_t* udp = frame.data() + udp_at;
-  store_be16(udp + kUdpLengthAt, static_cast<uint16_t>(udp_bytes));
-  write_bth(udp + kUdpBytes, fields.bth, pad_bytes);
-  return write_extended(udp + kUdpBytes + kBthBytes, info, fields);
+  const uint32_t total_bytes = kIpv4Bytes + udp_bytes;
+  const uint16_t checksum =
+      (checksums_ & static_cast<uint8_t>(Checksums::ip_in_software)) != 0
+          ? static_cast<uint16_t>(~fold_sum(ip_partial_sum_ + total_bytes + fields.ipv4_identification))
+          : uint16_t{0};
+  store_be64(ip,
+             load_be64(constant) | uint64_t{total_bytes} << 32 | uint64_t{fields.ipv4_identification} << 16);
+  store_be128(ip + kIpv4TtlAt, load_be64(constant + kIpv4TtlAt) | uint64_t{checksum} << 32,
+              load_be64(constant + kIpv4DestinationAt));
+  store_be128(ip + kIpv4Bytes + kUdpLengthAt, join(udp_bytes << 16, bth.flags),
+              join(bth.destination, bth.sequence));
+  return write_extended(ip + kIpv4Bytes + kUdpBytes + kBthBytes, info, fields);
 }
 
 uint32_t FrameTemplate::seal(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes) const {

@@ -66,8 +66,7 @@ class FrameTemplate {
 
  private:
   // The constant bytes up to the BTH, and where the variable fields sit in them.
-  static constexpr uint32_t kIpv4CopyBytes = 48;
-  alignas(16) uint8_t bytes_[72] = {};  ///< the longest kind is 18 + 40 + 8, rounded up to whole words
+  alignas(16) uint8_t bytes_[18 + 40 + 8] = {};
   uint8_t header_bytes_ = 0;  ///< up to the BTH
   uint8_t ip_offset_ = 0;
   bool ipv6_ = false;
