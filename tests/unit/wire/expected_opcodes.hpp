@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The opcodes once more, as bare numbers written down from IBA vol. 1 table 38, A17 and A19: independent of
+// the code's table.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace faultline::wire::test {
+
+struct ExpectedOpcode {
+  uint8_t value;
+  std::string_view name;
+  uint32_t extended_bytes;
+  uint32_t payload_min_bytes;
+  uint32_t payload_max_bytes;
+  bool full_mtu;  ///< the payload is exactly a path MTU
+};
+
+[[nodiscard]] std::span<const ExpectedOpcode> expected_opcodes();
+[[nodiscard]] std::optional<ExpectedOpcode> expected_opcode(uint8_t value);
+
+/// Whether a UDP datagram of this length may carry this opcode with this pad count.
+[[nodiscard]] bool expected_valid(uint8_t opcode, uint32_t udp_bytes, uint32_t pad_bytes);
+
+}  // namespace faultline::wire::test
