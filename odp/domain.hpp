@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The parts of a memory domain put together, and its control calls.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "odp/counter_cells.hpp"
+#include "odp/invalidation_monitor.hpp"
+#include "odp/key_table.hpp"
+#include "odp/memory_domain.hpp"
+#include "odp/pager.hpp"
+#include "odp/pin_table.hpp"
+#include "odp/quiescence.hpp"
+#include "odp/region_index.hpp"
+
+namespace faultline::odp {
+
+class Domain final : public MemoryDomain, private InvalidationSink {
+ public:
+  explicit Domain(const DomainConfig& config);
+  Domain(const Domain&) = delete;
+  Domain& operator=(const Domain&) = delete;
+  ~Domain() override;
+
+  /// False with a reason.
+  [[nodiscard]] bool start(std::string& error);
+
+  [[nodiscard]] RegionResult register_region(const RegionRequest& request) override;
+  [[nodiscard]] int deregister_region(Key key) override;
+  [[nodiscard]] std::unique_ptr<EngineSession> attach_engine() override;
+  void hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) override;
+  [[nodiscard]] int prefetch(const Target& target, uint64_t va, uint64_t length_bytes, bool wait) override;
+  [[nodiscard]] Counters counters() const override { return counters_.snapshot(); }
+
+ private:
+  [[nodiscard]] Quiescence& quiescence() override { return quiescence_; }
+  void drop_pages(uint64_t start, uint64_t end) override { invalidate(start, end, PageEvent::drop); }
+  void kill_pages(uint64_t start, uint64_t end) override { invalidate(start, end, PageEvent::kill); }
+  void make_copy_on_write() override;
+  void release_pins(uint64_t start, uint64_t end) override;
+
+  void invalidate(uint64_t start, uint64_t end, PageEvent event);
+  [[nodiscard]] int make_ready(Region& region);
+  void dismantle(Region& region);
+
+  const DomainConfig config_;
+  CounterCells counters_;
+  Quiescence quiescence_;
+  ReaderStripes readers_;
+  KeyTable keys_;
+  RegionIndex index_;
+  PinTable pins_;
+  std::shared_ptr<InvalidationMonitor> monitor_;
+  std::unique_ptr<Pager> pager_;
+};
+
+}  // namespace faultline::odp

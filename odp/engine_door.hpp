@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The engine's side: what a data path costs when its pages are there is one key lookup, the bounds, one load
+// a page, and the copy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "odp/counter_cells.hpp"
+#include "odp/fault_queue.hpp"
+#include "odp/key_table.hpp"
+#include "odp/memory_domain.hpp"
+#include "odp/pager.hpp"
+#include "odp/pin_table.hpp"
+#include "odp/quiescence.hpp"
+
+namespace faultline::odp {
+
+class EngineDoor final : public EngineSession {
+ public:
+  struct Parts {
+    const KeyTable& keys;
+    Quiescence& quiescence;
+    Pager& pager;
+    const PinTable& pins;
+    CounterCells& counters;
+  };
+
+  EngineDoor(const Parts& parts, Quiescence::Slot& slot, SessionPort& port)
+      : parts_(parts), slot_(slot), port_(port) {}
+  EngineDoor(const EngineDoor&) = delete;
+  EngineDoor& operator=(const EngineDoor&) = delete;
+  ~EngineDoor() override;
+
+  void enter() override;
+  void leave() override { parts_.quiescence.leave(slot_); }
+  [[nodiscard]] bool has_outstanding_faults() const override { return outstanding_ != 0; }
+  [[nodiscard]] bool should_yield() const override {
+    return outstanding_ != 0 && !parts_.pager.is_realtime();
+  }
+
+  [[nodiscard]] Outcome check(const Target& target, uint64_t va, uint64_t length_bytes) override;
+  [[nodiscard]] Outcome probe(const Target& target, uint64_t va, uint64_t length_bytes) override;
+  [[nodiscard]] Outcome write(const Target& target, uint64_t va, std::span<const uint8_t> from) override;
+  [[nodiscard]] Outcome read(const Target& target, uint64_t va, std::span<uint8_t> to) override;
+  [[nodiscard]] bool request_fault(const FaultRequest& request) override;
+  [[nodiscard]] size_t take_resolutions(std::span<Resolution> out) override;
+
+ private:
+  /// An access that may go on: where the bytes are in this process.
+  struct Access {
+    Region* region;
+    uint64_t address;
+    PageRange pages;
+  };
+
+  [[nodiscard]] Outcome open(const Target& target, uint64_t va, uint64_t length_bytes, bool write,
+                             Access& access);
+  [[nodiscard]] Outcome after_copy_fault(const Access& access);
+
+  const Parts parts_;
+  Quiescence::Slot& slot_;
+  SessionPort& port_;
+  bool gated_ = false;       ///< latched for the turn
+  bool tracks_use_ = false;  ///< likewise
+  size_t outstanding_ = 0;
+};
+
+}  // namespace faultline::odp

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "odp/invalidation_monitor.hpp"
+
+#include <cerrno>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "odp/service_thread.hpp"
+
+namespace faultline::odp {
+
+std::shared_ptr<InvalidationMonitor> InvalidationMonitor::instance(bool realtime, int& error) {
+  static std::mutex mutex;
+  static std::weak_ptr<InvalidationMonitor> living;
+  const std::lock_guard lock(mutex);
+  if (std::shared_ptr<InvalidationMonitor> monitor = living.lock()) return monitor;
+  std::shared_ptr<InvalidationMonitor> monitor(new InvalidationMonitor);
+  error = monitor->userfault_.open();
+  if (error != 0) return nullptr;
+  monitor->stop_fd_ = eventfd(0, EFD_CLOEXEC);
+  if (monitor->stop_fd_ < 0) {
+    error = errno;
+    return nullptr;
+  }
+  monitor->thread_ = std::thread([self = monitor.get(), realtime] { self->run(realtime); });
+  living = monitor;
+  return monitor;
+}
+
+InvalidationMonitor::~InvalidationMonitor() {
+  if (stop_fd_ < 0) return;
+  const uint64_t one = 1;
+  while (write(stop_fd_, &one, sizeof one) < 0 && errno == EINTR) {
+  }
+  thread_.join();
+  close(stop_fd_);
+}
+
+bool InvalidationMonitor::add_sink(InvalidationSink& sink) {
+  const std::lock_guard lock(sinks_mutex_);
+  for (std::atomic<InvalidationSink*>& slot : sinks_) {
+    if (slot.load(std::memory_order_relaxed) != nullptr) continue;
+    slot.store(&sink, std::memory_order_release);
+    return true;
+  }
+  return false;
+}
+
+void InvalidationMonitor::remove_sink(InvalidationSink& sink) {
+  const std::lock_guard lock(sinks_mutex_);
+  for (std::atomic<InvalidationSink*>& slot : sinks_) {
+    if (slot.load(std::memory_order_relaxed) == &sink) slot.store(nullptr, std::memory_order_release);
+  }
+}
+
+int InvalidationMonitor::watch(uint64_t start, uint64_t end) {
+  // The monitor's thread never takes this mutex: its holder may be waiting for the monitor inside malloc or
+  // free.
+  const std::lock_guard lock(ranges_mutex_);
+  ranges_.add(start, end);
+  return userfault_.watch(start, end);
+}
+
+void InvalidationMonitor::unwatch(uint64_t start, uint64_t end) {
+  const std::lock_guard lock(ranges_mutex_);
+  for (const auto& [from, to] : ranges_.remove(start, end)) userfault_.unwatch(from, to);
+}
+
+void InvalidationMonitor::settle() const {
+  Backoff backoff;
+  while (is_busy()) backoff.pause();
+}
+
+void InvalidationMonitor::run(bool realtime) {
+  prepare_service_thread("odp-monitor", realtime);
+  std::array<pollfd, 2> pollers{pollfd{.fd = userfault_.fd(), .events = POLLIN, .revents = 0},
+                                pollfd{.fd = stop_fd_, .events = POLLIN, .revents = 0}};
+  for (;;) {
+    if (poll(pollers.data(), pollers.size(), -1) < 0) continue;
+    if ((pollers[0].revents & POLLIN) != 0) handle_events();
+    if ((pollers[1].revents & POLLIN) != 0) return;
+  }
+}
+
+void InvalidationMonitor::handle_events() {
+  constexpr size_t kBatch = 64;
+  std::array<uffd_msg, kBatch> events;
+  const std::lock_guard lock(sinks_mutex_);
+  handling_.store(true, std::memory_order_seq_cst);
+  std::array<uint64_t, kMaxSinks> tokens;
+  size_t count = 0;
+  for_each_sink([&](InvalidationSink& sink) { tokens[count++] = sink.quiescence().raise_gate(); });
+  count = 0;
+  for_each_sink([&](InvalidationSink& sink) { sink.quiescence().wait_for(tokens[count++]); });
+
+  // One batch a cycle: what is left keeps the descriptor readable.
+  const size_t taken = userfault_.read_events(events);
+  for (size_t i = 0; i < taken; ++i) dispatch(events[i]);
+  for_each_sink([](InvalidationSink& sink) { sink.quiescence().lower_gate(); });
+
+  for (size_t i = 0; i < taken; ++i) {
+    const uffd_msg& event = events[i];
+    for_each_sink([&](InvalidationSink& sink) {
+      if (event.event == UFFD_EVENT_REMOVE || event.event == UFFD_EVENT_UNMAP)
+        sink.release_pins(event.arg.remove.start, event.arg.remove.end);
+      if (event.event == UFFD_EVENT_REMAP)
+        sink.release_pins(event.arg.remap.from, event.arg.remap.from + event.arg.remap.len);
+    });
+  }
+  handling_.store(false, std::memory_order_seq_cst);
+}
+
+void InvalidationMonitor::dispatch(const uffd_msg& event) {
+  switch (event.event) {
+    case UFFD_EVENT_REMOVE:
+      for_each_sink(
+          [&](InvalidationSink& sink) { sink.drop_pages(event.arg.remove.start, event.arg.remove.end); });
+      return;
+    case UFFD_EVENT_UNMAP:
+      for_each_sink(
+          [&](InvalidationSink& sink) { sink.kill_pages(event.arg.remove.start, event.arg.remove.end); });
+      return;
+    case UFFD_EVENT_REMAP:
+      for_each_sink([&](InvalidationSink& sink) {
+        sink.kill_pages(event.arg.remap.from, event.arg.remap.from + event.arg.remap.len);
+      });
+      return;
+    case UFFD_EVENT_FORK:
+      // The child's own descriptor, made for us by the read. Closing it ends the watch in the child.
+      close(static_cast<int>(event.arg.fork.ufd));
+      for_each_sink([](InvalidationSink& sink) { sink.make_copy_on_write(); });
+      return;
+    default:
+      return;
+  }
+}
+
+}  // namespace faultline::odp

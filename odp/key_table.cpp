@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "odp/key_table.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include <sys/random.h>
+
+namespace faultline::odp {
+namespace {
+
+uint64_t random_bits() {
+  uint64_t bits = 0;
+  while (getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
+  }
+  return bits;
+}
+
+}  // namespace
+
+bool KeyTable::reserve(Region& region) {
+  const std::lock_guard lock(mutex_);
+  // Index 0 is never given out, so that no key is a small number.
+  if (taken_ >= kIndices - 1) return false;
+  const uint64_t wanted = std::bit_ceil((uint64_t{taken_} + 1) * kSpread);
+  const auto window = static_cast<uint32_t>(std::clamp<uint64_t>(wanted, kMinWindow, kIndices));
+  const uint64_t random = random_bits();
+  auto index = static_cast<uint32_t>(random % window);
+  // At most a quarter of the window is taken, unless the whole table is the window: walking on ends soon.
+  while (index == 0 || slots_[index].load(std::memory_order_relaxed) != nullptr)
+    index = (index + 1) & (window - 1);
+  slots_[index].store(reserved(), std::memory_order_relaxed);
+  ++taken_;
+  // Never the variant that this index had last: its stale key must not become live again at once.
+  const auto step = static_cast<uint8_t>(1 + (random >> 32) % 255);
+  variants_[index] = static_cast<uint8_t>(variants_[index] + step);
+  region.key = (index << 8) | variants_[index];
+  return true;
+}
+
+Region* KeyTable::withdraw(Key key) {
+  const std::lock_guard lock(mutex_);
+  Region* region = find(key);
+  if (region != nullptr) slots_[key >> 8].store(reserved(), std::memory_order_seq_cst);
+  return region;
+}
+
+void KeyTable::release(Key key) {
+  const std::lock_guard lock(mutex_);
+  slots_[key >> 8].store(nullptr, std::memory_order_relaxed);
+  --taken_;
+}
+
+}  // namespace faultline::odp

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Keys: 24-bit index, 8-bit variant. Lookup is one load and a compare, without locks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "odp/lazy_array.hpp"
+#include "odp/region.hpp"
+
+namespace faultline::odp {
+
+class KeyTable {
+ public:
+  static constexpr uint32_t kIndexBits = 24;
+  static constexpr uint32_t kIndices = 1U << kIndexBits;
+  /// Indices are drawn at random from a window of at least this many, and of at least kSpread times the live
+  /// keys: one key tells nothing of the others, yet few keys touch little of the table.
+  static constexpr uint32_t kMinWindow = 1U << 16;
+  static constexpr uint32_t kSpread = 4;
+
+  [[nodiscard]] bool allocate() { return slots_.allocate(kIndices) && variants_.allocate(kIndices); }
+
+  /// Sets a fresh key in `region` without publishing it. False where the table is full.
+  [[nodiscard]] bool reserve(Region& region);
+  /// Makes the region visible: everything of it must be ready.
+  void publish(Region& region) { slots_[region.key >> 8].store(&region, std::memory_order_seq_cst); }
+  /// Takes the key out of sight. nullptr where it is not live; of two callers one gets the region.
+  [[nodiscard]] Region* withdraw(Key key);
+  /// Gives the index back. Only after nobody can hold the region any more.
+  void release(Key key);
+
+  /// nullptr for a key that was never given out, is stale, or is not published yet.
+  [[nodiscard]] Region* find(Key key) const {
+    Region* region = slots_[key >> 8].load(std::memory_order_acquire);
+    return region != nullptr && is_live(region) && region->key == key ? region : nullptr;
+  }
+
+ private:
+  /// Holds an index between reserve and publish, and between withdraw and release.
+  [[nodiscard]] Region* reserved() const { return const_cast<Region*>(&reserved_mark_); }
+  [[nodiscard]] bool is_live(const Region* region) const { return region != &reserved_mark_; }
+
+  Region reserved_mark_;
+  LazyArray<std::atomic<Region*>> slots_;
+  LazyArray<uint8_t> variants_;  ///< of the last key at that index
+  std::mutex mutex_;             ///< reserve, withdraw, release
+  uint32_t taken_ = 0;
+};
+
+}  // namespace faultline::odp

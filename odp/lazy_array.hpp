@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A fixed array in anonymous memory that costs address space when it is made and real memory only where it is
+// touched. Elements start as all zero bytes.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include <sys/mman.h>
+
+namespace faultline::odp {
+
+template <typename T>
+class LazyArray {
+  static_assert(std::is_trivially_destructible_v<T>);
+
+ public:
+  LazyArray() = default;
+  LazyArray(const LazyArray&) = delete;
+  LazyArray& operator=(const LazyArray&) = delete;
+  LazyArray(LazyArray&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  LazyArray& operator=(LazyArray&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~LazyArray() {
+    if (data_ != nullptr) munmap(static_cast<void*>(data_), size_ * sizeof(T));
+  }
+
+  /// False where the address space has no room.
+  [[nodiscard]] bool allocate(size_t size) {
+    void* memory = mmap(nullptr, size * sizeof(T), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    // One touched element must cost a page, not 2 MiB.
+    madvise(memory, size * sizeof(T), MADV_NOHUGEPAGE);
+    data_ = static_cast<T*>(memory);
+    size_ = size;
+    return true;
+  }
+
+  [[nodiscard]] size_t size() const { return size_; }
+  [[nodiscard]] T& operator[](size_t index) { return data_[index]; }
+  [[nodiscard]] const T& operator[](size_t index) const { return data_[index]; }
+
+ private:
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace faultline::odp

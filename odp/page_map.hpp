@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is known of each page of a region. The pager and the monitor move a page by one compare-and-swap
+// through the table below; engines only read.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "odp/lazy_array.hpp"
+
+namespace faultline::odp {
+
+inline constexpr uint64_t kPageBytes = 4096;
+inline constexpr unsigned kPageShift = 12;
+
+enum class PageState : uint8_t {
+  absent,    ///< must be 0: fresh lazy memory
+  faulting,  ///< the pager is at it
+  readable,
+  writable,
+  dead  ///< unmapped by the program: gone until it is registered again
+};
+inline constexpr size_t kPageStates = 5;
+
+enum class PageEvent : uint8_t {
+  begin_fault,
+  publish_read,
+  publish_write,
+  drop,                ///< invalidated, evicted, or the fault was given up
+  make_copy_on_write,  ///< fork: a write must ask again
+  kill
+};
+inline constexpr size_t kPageEvents = 6;
+
+/// A publish that meets a page which is no longer `faulting` changes nothing: an invalidation came between.
+inline constexpr std::array<std::array<PageState, kPageEvents>, kPageStates> kPageTransitions{{
+    // begin_fault, publish_read, publish_write, drop, make_copy_on_write, kill
+    {PageState::faulting, PageState::absent, PageState::absent, PageState::absent, PageState::absent,
+     PageState::dead},
+    {PageState::faulting, PageState::readable, PageState::writable, PageState::absent, PageState::absent,
+     PageState::dead},
+    {PageState::faulting, PageState::readable, PageState::readable, PageState::absent, PageState::readable,
+     PageState::dead},
+    {PageState::faulting, PageState::writable, PageState::writable, PageState::absent, PageState::readable,
+     PageState::dead},
+    {PageState::dead, PageState::dead, PageState::dead, PageState::dead, PageState::dead, PageState::dead},
+}};
+
+[[nodiscard]] constexpr PageState next_state(PageState state, PageEvent event) {
+  return kPageTransitions[static_cast<size_t>(state)][static_cast<size_t>(event)];
+}
+[[nodiscard]] constexpr bool is_resident(PageState state) {
+  return state == PageState::readable || state == PageState::writable;
+}
+[[nodiscard]] constexpr bool allows(PageState state, bool write) {
+  return state == PageState::writable || (!write && state == PageState::readable);
+}
+
+class PageMap {
+ public:
+  [[nodiscard]] bool allocate(size_t pages) { return states_.allocate(pages); }
+  [[nodiscard]] size_t size() const { return states_.size(); }
+
+  [[nodiscard]] PageState state(size_t page) const { return states_[page].load(std::memory_order_acquire); }
+
+  /// Returns the state before.
+  PageState apply(size_t page, PageEvent event) {
+    PageState before = states_[page].load(std::memory_order_acquire);
+    for (;;) {
+      const PageState after = next_state(before, event);
+      if (after == before || states_[page].compare_exchange_weak(before, after, std::memory_order_acq_rel))
+        return before;
+    }
+  }
+
+  /// Applies `event` to [first, first + count); returns how many resident pages stopped being so.
+  size_t apply_range(size_t first, size_t count, PageEvent event) {
+    size_t left = 0;
+    for (size_t page = first; page < first + count; ++page) {
+      const PageState before = apply(page, event);
+      if (is_resident(before) && !is_resident(next_state(before, event))) ++left;
+    }
+    return left;
+  }
+
+ private:
+  LazyArray<std::atomic<PageState>> states_;
+};
+
+}  // namespace faultline::odp

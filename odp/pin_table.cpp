@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "odp/pin_table.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace faultline::odp {
+namespace {
+
+bool has_ipc_lock() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  if (syscall(SYS_capget, &header, data) != 0) return false;
+  return (data[0].effective & (1U << CAP_IPC_LOCK)) != 0;
+}
+
+constexpr uint16_t mask_of(unsigned first, unsigned count) {
+  return static_cast<uint16_t>(((1U << count) - 1U) << first);
+}
+
+}  // namespace
+
+uint64_t effective_pin_budget(uint64_t wanted_bytes) {
+  rlimit limit{};
+  if (has_ipc_lock() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return wanted_bytes;
+  return std::min<uint64_t>(wanted_bytes, limit.rlim_cur);
+}
+
+void PinTable::account(uint64_t bytes, bool add) {
+  if (add) {
+    pinned_bytes_ += bytes;
+    counters_.pinned_bytes.add(bytes);
+  } else {
+    pinned_bytes_ -= bytes;
+    counters_.pinned_bytes.subtract(bytes);
+  }
+  tracks_use_.store(pinned_bytes_ > budget_bytes_ / 2, std::memory_order_relaxed);
+}
+
+void PinTable::pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns) {
+  const std::lock_guard lock(mutex_);
+  bool fell_back = false;
+  const size_t end = pages.first + pages.count;
+  for (size_t granule = pages.first / kGranulePages; granule * kGranulePages < end; ++granule) {
+    const size_t base = granule * kGranulePages;
+    const auto from = static_cast<unsigned>(std::max(pages.first, base) - base);
+    const auto to = static_cast<unsigned>(std::min(end, base + kGranulePages) - base);
+    unsigned missing = mask_of(from, to - from);
+    for (uint32_t id = region.granule_pins[granule]; id != 0; id = records_[id].next)
+      missing &= ~unsigned{records_[id].page_mask};
+    while (missing != 0) {
+      const auto first = static_cast<unsigned>(std::countr_zero(missing));
+      const auto count = static_cast<unsigned>(std::countr_one(missing >> first));
+      missing &= ~unsigned{mask_of(first, count)};
+      fell_back |= !pin_run(region, granule, first, count, now_ns, protect_since_ns);
+    }
+  }
+  if (fell_back) counters_.pin_fallbacks.add();
+}
+
+bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned count, uint64_t now_ns,
+                       uint64_t protect_since_ns) {
+  const uint64_t bytes = count * kPageBytes;
+  if (!make_room(bytes, protect_since_ns)) return false;
+  const uint64_t address = region.start_page_address() + (granule * kGranulePages + first) * kPageBytes;
+  uint32_t slot = 0;
+  if (slots_.pin(address, bytes, slot) != 0) return false;
+  const uint32_t id = slot + 1;
+  highest_ = std::max(highest_, id);
+  records_[id] = {&region, now_ns, static_cast<uint32_t>(granule), region.granule_pins[granule],
+                  mask_of(first, count)};
+  region.granule_pins[granule] = id;
+  account(bytes, true);
+  return true;
+}
+
+bool PinTable::make_room(uint64_t bytes, uint64_t protect_since_ns) {
+  if (bytes > budget_bytes_) return false;
+  while (pinned_bytes_ + bytes > budget_bytes_) {
+    if (!evict_one(protect_since_ns)) return false;
+  }
+  return true;
+}
+
+bool PinTable::evict_one(uint64_t protect_since_ns) {
+  // Twice round: the first may only take second chances away.
+  for (uint64_t steps = 0; steps < uint64_t{2} * highest_; ++steps) {
+    hand_ = hand_ >= highest_ ? 1 : hand_ + 1;
+    Record& record = records_[hand_];
+    if (record.page_mask == 0 || record.pinned_at_ns >= protect_since_ns) continue;
+    Region& region = *record.region;
+    if (region.granule_used[record.granule].exchange(0, std::memory_order_relaxed) != 0) continue;
+    size_t dropped = 0;
+    for (unsigned bit = 0; bit < kGranulePages; ++bit) {
+      if ((record.page_mask >> bit & 1U) != 0)
+        dropped += region.pages.apply_range(record.granule * kGranulePages + bit, 1, PageEvent::drop);
+    }
+    region.resident_pages.fetch_sub(dropped, std::memory_order_relaxed);
+    counters_.num_odp_mr_pages.subtract(dropped);
+    counters_.pin_evictions.add();
+    // An engine in the middle of a turn may still copy through these pages. That needs no waiting: it copies
+    // through the program's own mapping, which an unpin leaves as it is.
+    drop_record(hand_);
+    return true;
+  }
+  return false;
+}
+
+void PinTable::pin_whole(Region& region) {
+  const uint64_t start = region.start_page_address();
+  const uint64_t end = region.end_page_address();
+  region.whole_pins.reserve((end - start) / PinSlots::kMaxBytes + 1);
+  const std::lock_guard lock(mutex_);
+  if (pinned_bytes_ + (end - start) > budget_bytes_) {
+    counters_.pin_fallbacks.add();
+    return;
+  }
+  for (uint64_t address = start; address < end; address += PinSlots::kMaxBytes) {
+    const uint64_t bytes = std::min(PinSlots::kMaxBytes, end - address);
+    uint32_t slot = 0;
+    if (slots_.pin(address, bytes, slot) != 0) {
+      counters_.pin_fallbacks.add();
+      return;
+    }
+    region.whole_pins.push_back(slot);
+    region.whole_pinned_bytes += bytes;
+    account(bytes, true);
+  }
+}
+
+void PinTable::drop_record(uint32_t id) {
+  Record& record = records_[id];
+  uint32_t* link = &record.region->granule_pins[record.granule];
+  while (*link != id) link = &records_[*link].next;
+  *link = record.next;
+  account(static_cast<uint64_t>(std::popcount(record.page_mask)) * kPageBytes, false);
+  record.page_mask = 0;
+  slots_.unpin(id - 1);
+}
+
+void PinTable::unpin_pages(Region& region, PageRange pages) {
+  if (!region.on_demand) return;
+  const std::lock_guard lock(mutex_);
+  const size_t end = pages.first + pages.count;
+  for (size_t granule = pages.first / kGranulePages; granule * kGranulePages < end; ++granule) {
+    const size_t base = granule * kGranulePages;
+    const auto from = static_cast<unsigned>(std::max(pages.first, base) - base);
+    const auto to = static_cast<unsigned>(std::min(end, base + kGranulePages) - base);
+    for (uint32_t id = region.granule_pins[granule]; id != 0;) {
+      const uint32_t next = records_[id].next;
+      if ((records_[id].page_mask & mask_of(from, to - from)) != 0) drop_record(id);
+      id = next;
+    }
+  }
+}
+
+void PinTable::unpin_all(Region& region) {
+  if (region.on_demand) {
+    unpin_pages(region, {0, region.page_count()});
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  for (const uint32_t slot : region.whole_pins) slots_.unpin(slot);
+  region.whole_pins.clear();
+  account(region.whole_pinned_bytes, false);
+  region.whole_pinned_bytes = 0;
+}
+
+}  // namespace faultline::odp

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which pages are pinned, within a budget. On-demand pages are pinned by runs inside a granule and leave by
+// the CLOCK (second chance) when the budget is short; classic regions are pinned whole and stay.
+#pragma once
+
+#include <cstdint>
+
+#include "odp/counter_cells.hpp"
+#include "odp/lazy_array.hpp"
+#include "odp/pi_mutex.hpp"
+#include "odp/pin_slots.hpp"
+#include "odp/region.hpp"
+
+namespace faultline::odp {
+
+/// The bytes that may be pinned: `wanted_bytes`, held to RLIMIT_MEMLOCK for a process without CAP_IPC_LOCK.
+[[nodiscard]] uint64_t effective_pin_budget(uint64_t wanted_bytes);
+
+class PinTable {
+ public:
+  PinTable(uint64_t budget_bytes, CounterCells& counters)
+      : budget_bytes_(budget_bytes), counters_(counters) {}
+
+  [[nodiscard]] bool allocate() { return records_.allocate(PinSlots::kMaxSlots + 1); }
+
+  /// Pins those of the pages that are not pinned yet; counts a fallback where some could not be. Pager only.
+  /// Pins made at or after `protect_since_ns` are not evicted for it: pages just faulted in stay until their
+  /// waiter has used them. What finds no room stays resident without a pin, so that more work than budget
+  /// goes on and never in circles.
+  void pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns);
+  /// Pins a whole classic region, or counts a fallback.
+  void pin_whole(Region& region);
+
+  /// Lets go of the pins that meet the pages.
+  void unpin_pages(Region& region, PageRange pages);
+  /// Lets go of all pins of the region.
+  void unpin_all(Region& region);
+
+  /// Engines note use of granules only while the CLOCK may need it.
+  [[nodiscard]] bool tracks_use() const { return tracks_use_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Record {
+    Region* region;
+    uint64_t pinned_at_ns;
+    uint32_t granule;
+    uint32_t next;       ///< in the granule's chain, or 0
+    uint16_t page_mask;  ///< of the granule; 0: the record is unused
+  };
+
+  [[nodiscard]] bool make_room(uint64_t bytes, uint64_t protect_since_ns);
+  [[nodiscard]] bool evict_one(uint64_t protect_since_ns);
+  [[nodiscard]] bool pin_run(Region& region, size_t granule, unsigned first, unsigned count, uint64_t now_ns,
+                             uint64_t protect_since_ns);
+  void drop_record(uint32_t id);
+  void account(uint64_t bytes, bool add);
+
+  const uint64_t budget_bytes_;
+  CounterCells& counters_;
+  PiMutex mutex_;
+  PinSlots slots_;
+  LazyArray<Record> records_;  ///< by slot + 1
+  uint32_t highest_ = 0;
+  uint32_t hand_ = 0;
+  uint64_t pinned_bytes_ = 0;
+  std::atomic<bool> tracks_use_{false};
+};
+
+}  // namespace faultline::odp

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One registered range of the program's memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "odp/memory_domain.hpp"
+#include "odp/page_map.hpp"
+
+namespace faultline::odp {
+
+inline constexpr uint32_t kWriteRights = kLocalWrite | kRemoteWrite | kRemoteAtomic;
+/// Pins and their use are tracked by granules of this many pages.
+inline constexpr size_t kGranulePages = 16;
+
+struct Region {
+  Key key = 0;
+  ProtectionDomain domain = 0;
+  uint32_t access = 0;
+  bool on_demand = false;
+  uint64_t address = 0;
+  uint64_t length_bytes = 0;
+  uint64_t iova = 0;
+  uint64_t first_page = 0;  ///< address / kPageBytes
+
+  PageMap pages;
+  /// A page of it is dead; classic regions look at their page map only then.
+  std::atomic<bool> has_dead_pages{false};
+  /// Holes when it was registered: what fills them later must be put under the monitor by the pager.
+  bool watch_at_fault = false;
+  std::atomic<uint64_t> resident_pages{0};
+
+  /// Per granule, of on-demand regions: head of the chain of pins (0: none), and whether an engine used it
+  /// lately.
+  LazyArray<uint32_t> granule_pins;
+  LazyArray<std::atomic<uint8_t>> granule_used;
+  /// Classic regions: slots of their pins.
+  std::vector<uint32_t> whole_pins;
+  uint64_t whole_pinned_bytes = 0;
+
+  size_t index_position = 0;  ///< in the RegionIndex
+
+  [[nodiscard]] uint64_t page_count() const {
+    return ((address + length_bytes - 1) >> kPageShift) - first_page + 1;
+  }
+  [[nodiscard]] uint64_t start_page_address() const { return first_page << kPageShift; }
+  [[nodiscard]] uint64_t end_page_address() const { return (first_page + page_count()) << kPageShift; }
+};
+
+/// Key, domain, right and range of an access. `need` 0 is a local read, which every region allows.
+[[nodiscard]] inline bool grants(const Region& region, const Target& target, uint64_t va,
+                                 uint64_t length_bytes) {
+  if (region.domain != target.domain) return false;
+  if ((target.need & ~region.access) != 0) return false;
+  // Unsigned: a va below iova wraps to an offset beyond any length.
+  const uint64_t offset = va - region.iova;
+  return offset <= region.length_bytes && length_bytes <= region.length_bytes - offset;
+}
+
+struct PageRange {
+  size_t first = 0;
+  size_t count = 0;
+};
+/// The pages of an access that `grants` has passed and that is not empty.
+[[nodiscard]] inline PageRange pages_of(const Region& region, uint64_t va, uint64_t length_bytes) {
+  const uint64_t address = region.address + (va - region.iova);
+  const uint64_t first = (address >> kPageShift) - region.first_page;
+  const uint64_t last = ((address + length_bytes - 1) >> kPageShift) - region.first_page;
+  return {first, last - first + 1};
+}
+
+}  // namespace faultline::odp

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "odp/userfault.hpp"
+
+#include <array>
+#include <cerrno>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace faultline::odp {
+namespace {
+
+// Newer than the headers of Debian 12 (Linux 6.7, include/uapi/linux/userfaultfd.h).
+constexpr uint64_t kFeatureWpUnpopulated = uint64_t{1} << 13;
+constexpr uint64_t kFeatureWpAsync = uint64_t{1} << 15;
+
+constexpr uint64_t kEvents = UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP;
+
+int open_with(int flags, uint64_t features) {
+  const auto fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | flags));
+  if (fd < 0) return -errno;
+  uffdio_api api{.api = UFFD_API, .features = features, .ioctls = 0};
+  if (ioctl(fd, UFFDIO_API, &api) != 0) {
+    const int error = errno;
+    close(fd);
+    return -error;
+  }
+  return fd;
+}
+
+}  // namespace
+
+Userfault::~Userfault() {
+  if (fd_ >= 0) close(fd_);
+}
+
+int Userfault::open() {
+  const uint64_t features = kEvents | kFeatureWpAsync | kFeatureWpUnpopulated;
+  // EVENT_FORK needs CAP_SYS_PTRACE; without it a child simply does not inherit the watch, and a write after
+  // fork costs the engine a copy-on-write fault of its own instead of a request.
+  fd_ = open_with(UFFD_USER_MODE_ONLY, features | UFFD_FEATURE_EVENT_FORK);
+  if (fd_ < 0) fd_ = open_with(UFFD_USER_MODE_ONLY, features);
+  return fd_ < 0 ? -fd_ : 0;
+}
+
+int Userfault::watch(uint64_t start, uint64_t end) const {
+  uffdio_register request{
+      .range = {.start = start, .len = end - start}, .mode = UFFDIO_REGISTER_MODE_WP, .ioctls = 0};
+  return ioctl(fd_, UFFDIO_REGISTER, &request) == 0 ? 0 : errno;
+}
+
+void Userfault::unwatch(uint64_t start, uint64_t end) const {
+  uffdio_range range{.start = start, .len = end - start};
+  // EINVAL where it begins in a hole: what is behind the hole stays watched, and its events find no region.
+  (void)ioctl(fd_, UFFDIO_UNREGISTER, &range);
+}
+
+size_t Userfault::read_events(std::span<uffd_msg> events) const {
+  const ssize_t bytes = read(fd_, events.data(), events.size_bytes());
+  return bytes > 0 ? static_cast<size_t>(bytes) / sizeof(uffd_msg) : 0;
+}
+
+bool Userfault::has_events() const {
+  pollfd poller{.fd = fd_, .events = POLLIN, .revents = 0};
+  return poll(&poller, 1, 0) > 0 && (poller.revents & POLLIN) != 0;
+}
+
+RangeCounts::Map::iterator RangeCounts::split(uint64_t at) {
+  const auto after = counts_.upper_bound(at);
+  const auto holder = std::prev(after);
+  return holder->first == at ? holder : counts_.emplace_hint(after, at, holder->second);
+}
+
+void RangeCounts::add(uint64_t start, uint64_t end) {
+  const auto last = split(end);
+  for (auto it = split(start); it != last; ++it) ++it->second;
+}
+
+std::vector<std::pair<uint64_t, uint64_t>> RangeCounts::remove(uint64_t start, uint64_t end) {
+  std::vector<std::pair<uint64_t, uint64_t>> unused;
+  const auto last = split(end);
+  const auto first = split(start);
+  for (auto it = first; it != last; ++it) {
+    if (--it->second != 0) continue;
+    const uint64_t stop = std::next(it)->first;
+    if (!unused.empty() && unused.back().second == it->first) {
+      unused.back().second = stop;
+    } else {
+      unused.emplace_back(it->first, stop);
+    }
+  }
+  // Merge equal neighbours again, or the map would keep every border it ever saw.
+  auto it = first == counts_.begin() ? first : std::prev(first);
+  for (auto next = std::next(it); next != counts_.end() && it->first <= end;) {
+    if (next->second == it->second) {
+      next = counts_.erase(next);
+    } else {
+      it = next++;
+    }
+  }
+  return unused;
+}
+
+}  // namespace faultline::odp

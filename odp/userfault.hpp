@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// userfaultfd(2) used for its events alone: ranges are registered write-protect-async and never protected, so
+// the program's own faults cost what they did before.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <linux/userfaultfd.h>
+
+namespace faultline::odp {
+
+class Userfault {
+ public:
+  Userfault() = default;
+  Userfault(const Userfault&) = delete;
+  Userfault& operator=(const Userfault&) = delete;
+  ~Userfault();
+
+  /// Opens with every event that this process may have. 0 or an errno.
+  [[nodiscard]] int open();
+  [[nodiscard]] int fd() const { return fd_; }
+
+  /// Page-aligned. 0 or an errno: EINVAL where the range begins in a hole, EBUSY where another userfaultfd
+  /// has it, EPERM for a shared mapping of a file opened read-only.
+  [[nodiscard]] int watch(uint64_t start, uint64_t end) const;
+  void unwatch(uint64_t start, uint64_t end) const;
+
+  /// Takes events without blocking; each one taken releases the thread that caused it.
+  [[nodiscard]] size_t read_events(std::span<uffd_msg> events) const;
+  /// True where a thread waits for its event to be read.
+  [[nodiscard]] bool has_events() const;
+
+ private:
+  int fd_ = -1;
+};
+
+/// How many users each address has, so that a range is unwatched when its last user goes.
+class RangeCounts {
+ public:
+  void add(uint64_t start, uint64_t end);
+  /// Returns the parts that have no user left.
+  [[nodiscard]] std::vector<std::pair<uint64_t, uint64_t>> remove(uint64_t start, uint64_t end);
+
+ private:
+  using Map = std::map<uint64_t, uint32_t>;
+  Map::iterator split(uint64_t at);
+
+  Map counts_{{0, 0}};  ///< from this address to the next entry's
+};
+
+}  // namespace faultline::odp

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What an engine does with a session, for tests: enter, try, request on a miss, wait for the resolution, try
+// again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include <sys/mman.h>
+
+#include "odp/memory_domain.hpp"
+
+namespace faultline::odp::test {
+
+inline std::unique_ptr<MemoryDomain> make_domain(const DomainConfig& config = {}) {
+  std::string error;
+  auto domain = MemoryDomain::create(config, error);
+  if (domain == nullptr) throw std::runtime_error(error);
+  return domain;
+}
+
+/// Anonymous memory that goes with the object, unless the test unmapped it.
+class Mapping {
+ public:
+  explicit Mapping(size_t pages, int protection = PROT_READ | PROT_WRITE)
+      : bytes_(pages * 4096),
+        data_(static_cast<uint8_t*>(
+            mmap(nullptr, bytes_, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { munmap(data_, bytes_); }
+
+  [[nodiscard]] uint8_t* data() const { return data_; }
+  [[nodiscard]] uint64_t address() const { return reinterpret_cast<uint64_t>(data_); }
+  [[nodiscard]] size_t size() const { return bytes_; }
+
+ private:
+  size_t bytes_;
+  uint8_t* data_;
+};
+
+/// Waits for one resolution.
+inline Resolution next_resolution(EngineSession& session) {
+  std::array<Resolution, 1> resolution;
+  for (;;) {
+    session.enter();
+    if (session.take_resolutions(resolution) == 1) return resolution[0];
+    session.leave();
+    std::this_thread::yield();
+  }
+}
+
+/// Runs `attempt` (one access) until it is not a miss, through the fault queue.
+template <typename Attempt>
+Outcome until_settled(EngineSession& session, const FaultRequest& fault, Attempt attempt) {
+  for (;;) {
+    session.enter();
+    const Outcome outcome = attempt();
+    if (outcome != Outcome::miss) {
+      session.leave();
+      return outcome;
+    }
+    while (!session.request_fault(fault)) std::this_thread::yield();
+    session.leave();
+    if (next_resolution(session).outcome == Outcome::violation) {
+      session.leave();
+      return Outcome::violation;
+    }
+  }
+}
+
+inline Outcome write_all(EngineSession& session, const Target& target, uint64_t va,
+                         std::span<const uint8_t> bytes) {
+  return until_settled(session, {target, va, bytes.size(), 7},
+                       [&] { return session.write(target, va, bytes); });
+}
+inline Outcome read_all(EngineSession& session, const Target& target, uint64_t va, std::span<uint8_t> bytes) {
+  return until_settled(session, {target, va, bytes.size(), 8},
+                       [&] { return session.read(target, va, bytes); });
+}
+
+}  // namespace faultline::odp::test
