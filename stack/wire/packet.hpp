@@ -20,7 +20,7 @@ enum class ParseError : uint8_t {
   none,
   runt,                   ///< shorter than the headers it announces
   not_ip,                 ///< another EtherType (the port's glue handles ARP and ND before)
-  ip_header,              ///< wrong version, header length or options; IPv4-mapped addresses over IPv6
+  ip_header,              ///< wrong version, header length or options
   ip_checksum,
   ip_fragment,
   ip_length,              ///< IP total length against the frame
