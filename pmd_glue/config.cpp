@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/config.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <sched.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/un.h>
+
+#include "pmd_glue/config_reader.hpp"
+
+namespace faultline::glue {
+namespace {
+
+constexpr std::array<std::string_view, 6> kPortKinds{"memif", "ring", "tap", "af_packet", "af_xdp", "pci"};
+constexpr std::array<std::string_view, 7> kLogLevels{"trace", "debug",    "info", "warn",
+                                                     "err",   "critical", "off"};
+
+// "0-1,4" as a sorted list; empty where it is not such a list.
+std::vector<unsigned> parse_cpu_list(std::string_view text) {
+  std::vector<unsigned> cpus;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    unsigned first = 0;
+    auto [after, error] = std::from_chars(at, end, first);
+    if (error != std::errc{}) return {};
+    unsigned last = first;
+    if (after != end && *after == '-') {
+      std::tie(after, error) = [&] {
+        const auto result = std::from_chars(after + 1, end, last);
+        return std::pair(result.ptr, result.ec);
+      }();
+      if (error != std::errc{}) return {};
+    }
+    if (last < first || last >= CPU_SETSIZE) return {};
+    for (unsigned cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+    if (after == end) break;
+    if (*after != ',') return {};
+    at = after + 1;
+  }
+  std::sort(cpus.begin(), cpus.end());
+  cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
+  return cpus;
+}
+
+bool may_run_on(unsigned cpu) {
+  cpu_set_t affinity;
+  CPU_ZERO(&affinity);
+  if (sched_getaffinity(0, sizeof affinity, &affinity) != 0) return true;
+  return cpu < CPU_SETSIZE && CPU_ISSET(cpu, &affinity);
+}
+
+std::optional<wire::MacAddress> parse_mac(const std::string& text) {
+  wire::MacAddress mac;
+  if (text.size() != 17) return std::nullopt;
+  for (size_t i = 0; i < 6; ++i) {
+    const char* at = text.data() + 3 * i;
+    const auto [after, error] = std::from_chars(at, at + 2, mac.bytes[i], 16);
+    if (error != std::errc{} || after != at + 2 || (i < 5 && *after != ':')) return std::nullopt;
+  }
+  return mac;
+}
+
+// An address with an optional prefix length, of a unicast host.
+std::optional<wire::Gid> parse_ip(const std::string& text) {
+  const size_t slash = text.find('/');
+  const std::string address = text.substr(0, slash);
+  const bool ipv6 = address.find(':') != std::string::npos;
+  if (slash != std::string::npos) {
+    unsigned prefix = 0;
+    const char* const end = text.data() + text.size();
+    const auto [after, error] = std::from_chars(text.data() + slash + 1, end, prefix);
+    if (error != std::errc{} || after != end || prefix < 1 || prefix > (ipv6 ? 128U : 32U))
+      return std::nullopt;
+  }
+  wire::Gid gid;
+  if (ipv6) {
+    if (inet_pton(AF_INET6, address.c_str(), gid.bytes.data()) != 1) return std::nullopt;
+    const bool loopback =
+        std::all_of(gid.bytes.begin(), gid.bytes.end() - 1, [](uint8_t b) { return b == 0; });
+    if (gid.bytes[0] == 0xff || loopback || gid.is_ipv4()) return std::nullopt;
+    return gid;
+  }
+  in_addr parsed{};
+  if (inet_pton(AF_INET, address.c_str(), &parsed) != 1) return std::nullopt;
+  const uint32_t host = ntohl(parsed.s_addr);
+  const uint32_t top = host >> 24;
+  if (top == 0 || top == 127 || top >= 224) return std::nullopt;
+  return wire::Gid::from_ipv4(host);
+}
+
+// Locally administered (IEEE 802, second bit), 'F', then what tells addresses of one network apart.
+wire::MacAddress mac_of(const wire::Gid& gid) {
+  wire::MacAddress mac{{0x02, 0x46, 0, 0, 0, 0}};
+  std::copy_n(gid.bytes.begin() + 12, 4, mac.bytes.begin() + 2);
+  return mac;
+}
+
+EalConfig read_eal(const std::string& path, const toml::table& table) {
+  ConfigReader reader(path, table, "eal");
+  EalConfig eal;
+  eal.huge_pages = reader.boolean("huge_pages", eal.huge_pages);
+  eal.memory_mib = static_cast<uint32_t>(reader.number("memory_mib", eal.memory_mib, 64, 1U << 20));
+  if (const std::string list = reader.text("lcores"); !list.empty()) {
+    eal.lcores = parse_cpu_list(list);
+    if (eal.lcores.empty())
+      reader.fail("lcores", fmt::format("\"{}\" is not a list of CPUs such as \"0-1\" or \"0,2\"", list));
+    const auto denied = std::find_if_not(eal.lcores.begin(), eal.lcores.end(), may_run_on);
+    if (denied != eal.lcores.end())
+      reader.fail("lcores", fmt::format("this process may not run on CPU {}", *denied));
+  }
+  eal.extra_args = reader.texts("extra_args");
+  reader.finish();
+  return eal;
+}
+
+void read_odp(const std::string& path, const toml::table& table, Config& config) {
+  ConfigReader reader(path, table, "odp");
+  odp::DomainConfig& domain = config.domain;
+  transport::CoreConfig& core = config.core;
+  domain.pin_budget_bytes =
+      reader.number("pin_budget_mib", domain.pin_budget_bytes >> 20, 0, uint64_t{1} << 32) << 20;
+  domain.monitor_invalidations = reader.boolean("monitor", domain.monitor_invalidations);
+  domain.realtime_pager = reader.boolean("realtime_pager", domain.realtime_pager);
+  core.park_deadline_ns =
+      1000 * reader.number("park_deadline_us", core.park_deadline_ns / 1000, 0, 1'000'000);
+  core.park_packets_per_qp =
+      static_cast<uint32_t>(reader.number("park_packets_per_qp", core.park_packets_per_qp, 0, 4096));
+  core.park_packets_total =
+      static_cast<uint32_t>(reader.number("park_packets_total", core.park_packets_total, 0, 4096));
+  core.fault_rnr_timer = static_cast<uint8_t>(reader.number("rnr_timer_code", core.fault_rnr_timer, 0, 31));
+  reader.finish();
+}
+
+void read_transport(const std::string& path, const toml::table& table, Config& config) {
+  ConfigReader reader(path, table, "transport");
+  transport::CoreConfig& core = config.core;
+  core.window_packets = static_cast<uint32_t>(reader.number("window_packets", core.window_packets, 1, 65536));
+  core.ack_every_packets =
+      static_cast<uint32_t>(reader.number("ack_every_packets", core.ack_every_packets, 1, 65536));
+  config.udp_checksum = reader.boolean("udp_checksum", config.udp_checksum);
+  reader.finish();
+}
+
+std::string read_interface(ConfigReader& reader, std::string_view like) {
+  std::string name = reader.required_text("interface", like);
+  if (name.size() >= IFNAMSIZ || name.find_first_of("/, \t") != std::string::npos)
+    reader.fail("interface",
+                fmt::format("\"{}\" is not the name of a network interface (at most {} characters)", name,
+                            IFNAMSIZ - 1));
+  return name;
+}
+
+bool is_pci_address(std::string_view text) {
+  // domain:bus:device.function, as lspci -D prints it.
+  constexpr std::string_view kShape = "0000:00:00.0";
+  return text.size() == kShape.size() &&
+         std::equal(text.begin(), text.end(), kShape.begin(), [](char c, char shape) {
+           return shape == '0' ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c == shape;
+         });
+}
+
+PortConfig read_port(const std::string& path, const toml::table& table) {
+  ConfigReader reader(path, table, "device.port");
+  PortConfig port;
+  port.kind = static_cast<PortKind>(reader.choice("kind", kPortKinds, -1));
+  switch (port.kind) {
+    case PortKind::memif: {
+      constexpr std::array<std::string_view, 2> kRoles{"server", "client"};
+      port.memif_server = reader.choice("role", kRoles, -1) == 0;
+      port.socket = reader.required_text("socket", "/run/user/1000/faultline.sock");
+      if (port.socket.size() >= sizeof(sockaddr_un::sun_path) || port.socket.find(',') != std::string::npos ||
+          port.socket.find('/') == std::string::npos)
+        reader.fail("socket",
+                    fmt::format("must be a path with a directory, without a comma, of at most {} characters",
+                                sizeof(sockaddr_un::sun_path) - 1));
+      // 2^14 is memif's largest.
+      port.ring_size = static_cast<uint32_t>(reader.number("ring_size", port.ring_size, 32, 1U << 14));
+      if (!std::has_single_bit(port.ring_size))
+        reader.fail("ring_size", "must be a power of two from 32 to 16384");
+      break;
+    }
+    case PortKind::ring: {
+      constexpr std::array<std::string_view, 2> kSides{"a", "b"};
+      port.wire = reader.required_text("wire", "w0");
+      if (port.wire.size() > 16) reader.fail("wire", "must be a name of at most 16 characters");
+      port.side_b = reader.choice("side", kSides, -1) == 1;
+      break;
+    }
+    case PortKind::tap:
+      port.interface = read_interface(reader, "fl0");
+      break;
+    case PortKind::af_packet:
+    case PortKind::af_xdp:
+      port.interface = read_interface(reader, "veth0");
+      break;
+    case PortKind::pci:
+      port.address = reader.required_text("address", "0000:01:00.0");
+      if (!is_pci_address(port.address))
+        reader.fail("address",
+                    fmt::format("\"{}\" is not a PCI address such as \"0000:01:00.0\"", port.address));
+      break;
+  }
+  reader.finish();
+  return port;
+}
+
+DeviceConfig read_device(const std::string& path, const toml::table& table) {
+  ConfigReader reader(path, table, "device");
+  DeviceConfig device;
+  device.name = reader.required_text("name", "faultline0");
+  // IBV_SYSFS_NAME_MAX is 64; and the name becomes part of port and file names.
+  const auto is_plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
+  };
+  if (device.name.size() > 24 || !std::all_of(device.name.begin(), device.name.end(), is_plain))
+    reader.fail("name", "must be 1 to 24 letters, digits, _ or -");
+
+  const std::string ip = reader.required_text("ip", "198.18.0.1/24");
+  const auto gid = parse_ip(ip);
+  if (!gid)
+    reader.fail(
+        "ip",
+        fmt::format("\"{}\" is not a unicast address such as \"198.18.0.1/24\" or \"2001:2::1/64\"", ip));
+  device.gid = *gid;
+
+  device.mac = mac_of(device.gid);
+  if (const std::string text = reader.text("mac"); !text.empty()) {
+    const auto mac = parse_mac(text);
+    if (!mac || (mac->bytes[0] & 1U) != 0 || *mac == wire::MacAddress{})
+      reader.fail("mac",
+                  fmt::format("\"{}\" is not a unicast MAC address such as \"02:46:4c:00:00:01\"", text));
+    device.mac = *mac;
+  }
+  // 320: the smallest path MTU, 256, with IPv4 around it.
+  if (const uint64_t mtu = reader.number("mtu", 0, 320, 9000); mtu != 0)
+    device.mtu_bytes = static_cast<uint32_t>(mtu);
+
+  constexpr std::array<std::string_view, 2> kModes{"inline", "dedicated"};
+  device.progress = static_cast<Progress>(reader.choice("progress", kModes, 0));
+  const auto lcore = static_cast<unsigned>(reader.number("lcore", 0, 0, CPU_SETSIZE - 1));
+  if (reader.has("lcore")) {
+    device.lcore = lcore;
+    if (device.progress != Progress::dedicated)
+      reader.fail("lcore", "only goes with progress = \"dedicated\"");
+    if (!may_run_on(*device.lcore))
+      reader.fail("lcore", fmt::format("this process may not run on CPU {}", *device.lcore));
+  }
+  device.vendor_id = static_cast<uint32_t>(reader.number("vendor_id", device.vendor_id, 0, 0xffffff));
+  device.vendor_part_id =
+      static_cast<uint32_t>(reader.number("vendor_part_id", device.vendor_part_id, 0, UINT32_MAX));
+  device.capture = reader.text("capture");
+
+  const toml::table* port = reader.table("port");
+  if (port == nullptr) reader.fail("port", "is missing; add a table [device.port] with a kind");
+  device.port = read_port(path, *port);
+  reader.finish();
+  return device;
+}
+
+void reject_twins(const Config& config, const ConfigReader& root) {
+  const auto& devices = config.devices;
+  for (size_t i = 0; i < devices.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      if (devices[i].name == devices[j].name)
+        root.fail("device", fmt::format("two devices are named \"{}\"", devices[i].name));
+      if (devices[i].gid == devices[j].gid)
+        root.fail("device", fmt::format("{} and {} have the same ip", devices[j].name, devices[i].name));
+      const PortConfig& a = devices[j].port;
+      const PortConfig& b = devices[i].port;
+      if (a.kind == PortKind::ring && b.kind == PortKind::ring && a.wire == b.wire && a.side_b == b.side_b)
+        root.fail("device", fmt::format("{} and {} are on the same side of wire \"{}\"", devices[j].name,
+                                        devices[i].name, a.wire));
+    }
+}
+
+}  // namespace
+
+std::string_view name_of(PortKind kind) {
+  return kPortKinds[static_cast<size_t>(kind)];
+}
+
+Config parse_config(std::string_view text, const std::string& path) {
+  toml::table table;
+  try {
+    table = toml::parse(text, path);
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(config_error_line(path, error.source().begin.line, error.description()));
+  }
+
+  Config config;
+  config.path = path;
+  ConfigReader root(path, table, "");
+  if (const toml::table* eal = root.table("eal")) config.eal = read_eal(path, *eal);
+  if (const toml::table* odp = root.table("odp")) read_odp(path, *odp, config);
+  if (const toml::table* transport = root.table("transport")) read_transport(path, *transport, config);
+  if (const toml::table* log = root.table("log")) {
+    ConfigReader reader(path, *log, "log");
+    config.log_level = kLogLevels[reader.choice("level", kLogLevels, 3)];
+    reader.finish();
+  }
+  const toml::array* devices = root.tables("device");
+  root.finish();
+  if (devices == nullptr) root.fail("device", "is missing; add at least one [[device]]");
+  for (const toml::node& device : *devices) config.devices.push_back(read_device(path, *device.as_table()));
+  reject_twins(config, root);
+  return config;
+}
+
+Config load_config(const std::string& path) {
+  std::ifstream file(path);
+  if (!file)
+    throw ConfigError(
+        fmt::format("faultline: {}: cannot read the configuration: {}", path, std::strerror(errno)));
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad() || !text)
+    throw ConfigError(fmt::format("faultline: {}: cannot read the configuration", path));
+  return parse_config(text.view(), path);
+}
+
+}  // namespace faultline::glue

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The configuration file as values. Every mistake in it is one line: "faultline: <file>:<line>: <key>: <what
+// would be right>".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "odp/memory_domain.hpp"
+#include "stack/transport/config.hpp"
+#include "stack/wire/headers.hpp"
+
+namespace faultline::glue {
+
+/// `what()` is the whole line, without a newline.
+class ConfigError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct EalConfig {
+  bool huge_pages = false;
+  uint32_t memory_mib = 256;
+  std::vector<unsigned> lcores;  ///< empty: the process's affinity
+  std::vector<std::string> extra_args;
+};
+
+enum class PortKind : uint8_t { memif, ring, tap, af_packet, af_xdp, pci };
+[[nodiscard]] std::string_view name_of(PortKind kind);
+
+struct PortConfig {
+  PortKind kind = PortKind::memif;
+  bool memif_server = false;
+  std::string socket;         ///< memif
+  uint32_t ring_size = 1024;  ///< memif
+  std::string wire;           ///< ring
+  bool side_b = false;        ///< ring
+  std::string interface;      ///< tap, af_packet, af_xdp
+  std::string address;        ///< pci
+};
+
+enum class Progress : uint8_t { inline_, dedicated };
+
+struct DeviceConfig {
+  std::string name;
+  wire::Gid gid;
+  wire::MacAddress mac;
+  std::optional<uint32_t> mtu_bytes;  ///< L3 MTU, where the file names one
+  Progress progress = Progress::inline_;
+  std::optional<unsigned> lcore;
+  uint32_t vendor_id = 0x02c9;
+  uint32_t vendor_part_id = 0;
+  std::string capture;  ///< file name; empty: none
+  PortConfig port;
+};
+
+struct Config {
+  std::string path;
+  EalConfig eal;
+  odp::DomainConfig domain;
+  transport::CoreConfig core;
+  bool udp_checksum = false;
+  std::string log_level = "warn";
+  std::vector<DeviceConfig> devices;
+};
+
+/// Throws ConfigError.
+[[nodiscard]] Config load_config(const std::string& path);
+/// The same from text; `path` is what errors name.
+[[nodiscard]] Config parse_config(std::string_view text, const std::string& path);
+
+}  // namespace faultline::glue

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/config_reader.hpp"
+
+#include <algorithm>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "pmd_glue/config.hpp"
+
+namespace faultline::glue {
+
+std::string config_error_line(const std::string& path, uint32_t line, std::string_view message) {
+  return fmt::format("faultline: {}:{}: {}", path, line, message);
+}
+
+ConfigReader::ConfigReader(const std::string& path, const toml::table& table, std::string prefix)
+    : path_(path), table_(table), prefix_(std::move(prefix)) {}
+
+std::string ConfigReader::name_of(std::string_view key) const {
+  return prefix_.empty() ? std::string(key) : fmt::format("{}.{}", prefix_, key);
+}
+
+void ConfigReader::fail(std::string_view key, std::string_view message) const {
+  const toml::node* node = table_.get(key);
+  const uint32_t line = (node != nullptr ? node->source() : table_.source()).begin.line;
+  // The root table has no place of its own in the file.
+  throw ConfigError(
+      config_error_line(path_, std::max(line, 1U), fmt::format("{}: {}", name_of(key), message)));
+}
+
+const toml::node* ConfigReader::take(std::string_view key) {
+  known_.emplace_back(key);
+  return table_.get(key);
+}
+
+bool ConfigReader::boolean(std::string_view key, bool otherwise) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return otherwise;
+  if (!node->is_boolean()) fail(key, "must be true or false");
+  return *node->value<bool>();
+}
+
+uint64_t ConfigReader::number(std::string_view key, uint64_t otherwise, uint64_t least, uint64_t most) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return otherwise;
+  const auto wrong = [&]() { fail(key, fmt::format("must be a whole number from {} to {}", least, most)); };
+  if (!node->is_integer()) wrong();
+  const int64_t value = *node->value<int64_t>();
+  if (value < 0 || static_cast<uint64_t>(value) < least || static_cast<uint64_t>(value) > most) wrong();
+  return static_cast<uint64_t>(value);
+}
+
+std::string ConfigReader::text(std::string_view key) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return {};
+  if (!node->is_string()) fail(key, "must be a string in quotes");
+  std::string value = *node->value<std::string>();
+  if (value.empty()) fail(key, "must not be empty");
+  return value;
+}
+
+std::string ConfigReader::required_text(std::string_view key, std::string_view like) {
+  if (!has(key)) fail(key, fmt::format("is missing; give one, such as \"{}\"", like));
+  return text(key);
+}
+
+size_t ConfigReader::choice(std::string_view key, std::span<const std::string_view> choices, int otherwise) {
+  const std::string list = fmt::format("{}", fmt::join(choices, ", "));
+  if (!has(key)) {
+    known_.emplace_back(key);
+    if (otherwise < 0) fail(key, fmt::format("is missing; give one of {}", list));
+    return static_cast<size_t>(otherwise);
+  }
+  const std::string value = text(key);
+  const auto found = std::find(choices.begin(), choices.end(), value);
+  if (found == choices.end()) fail(key, fmt::format("\"{}\" is not one of {}", value, list));
+  return static_cast<size_t>(found - choices.begin());
+}
+
+std::vector<std::string> ConfigReader::texts(std::string_view key) {
+  const toml::node* node = take(key);
+  std::vector<std::string> values;
+  if (node == nullptr) return values;
+  const toml::array* array = node->as_array();
+  if (array == nullptr) fail(key, "must be a list of strings");
+  for (const toml::node& element : *array) {
+    if (!element.is_string()) fail(key, "must be a list of strings");
+    values.push_back(*element.value<std::string>());
+  }
+  return values;
+}
+
+const toml::table* ConfigReader::table(std::string_view key) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return nullptr;
+  if (!node->is_table()) fail(key, fmt::format("must be a table, [{}]", name_of(key)));
+  return node->as_table();
+}
+
+const toml::array* ConfigReader::tables(std::string_view key) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return nullptr;
+  if (!node->is_array_of_tables()) fail(key, fmt::format("must be written as [[{}]]", name_of(key)));
+  return node->as_array();
+}
+
+void ConfigReader::finish() const {
+  // The first in the file, so that one reads the errors from the top.
+  const toml::node* first = nullptr;
+  std::string_view name;
+  for (const auto& [key, node] : table_) {
+    if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
+    if (first != nullptr && first->source().begin.line <= node.source().begin.line) continue;
+    first = &node;
+    name = key.str();
+  }
+  if (first != nullptr) fail(name, fmt::format("unknown key; known here: {}", fmt::join(known_, ", ")));
+}
+
+}  // namespace faultline::glue

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reads one table of the configuration: typed, ranged, and strict. A key that nobody asked for is an error.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <toml++/toml.h>
+
+namespace faultline::glue {
+
+class ConfigReader {
+ public:
+  /// `prefix` is the table's dotted name, "" for the root.
+  ConfigReader(const std::string& path, const toml::table& table, std::string prefix);
+
+  [[nodiscard]] bool has(std::string_view key) const { return table_.contains(key); }
+  [[nodiscard]] bool boolean(std::string_view key, bool otherwise);
+  [[nodiscard]] uint64_t number(std::string_view key, uint64_t otherwise, uint64_t least, uint64_t most);
+  /// "" where the key is absent.
+  [[nodiscard]] std::string text(std::string_view key);
+  /// `like` is an example for the error line.
+  [[nodiscard]] std::string required_text(std::string_view key, std::string_view like);
+  /// The index in `choices`; `otherwise` where the key is absent, or an error where that is negative.
+  [[nodiscard]] size_t choice(std::string_view key, std::span<const std::string_view> choices, int otherwise);
+  [[nodiscard]] std::vector<std::string> texts(std::string_view key);
+  /// nullptr where absent.
+  [[nodiscard]] const toml::table* table(std::string_view key);
+  [[nodiscard]] const toml::array* tables(std::string_view key);
+
+  /// After all keys were asked for: any other key is an error.
+  void finish() const;
+
+  /// Throws ConfigError at the key's line, or at the table's where the key is absent.
+  [[noreturn]] void fail(std::string_view key, std::string_view message) const;
+
+ private:
+  [[nodiscard]] const toml::node* take(std::string_view key);
+  [[nodiscard]] std::string name_of(std::string_view key) const;
+
+  const std::string& path_;
+  const toml::table& table_;
+  const std::string prefix_;
+  std::vector<std::string> known_;
+};
+
+/// The error line for a place in the file.
+[[nodiscard]] std::string config_error_line(const std::string& path, uint32_t line, std::string_view message);
+
+}  // namespace faultline::glue

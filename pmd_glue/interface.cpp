@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/interface.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace faultline::glue {
+namespace {
+
+// netdevice(7). 0 or an errno.
+int interface_ioctl(const std::string& name, unsigned long request, ifreq& argument) {
+  if (name.size() >= IFNAMSIZ) return ENODEV;
+  std::memcpy(argument.ifr_name, name.c_str(), name.size() + 1);
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  const int error = ioctl(fd, request, &argument) == 0 ? 0 : errno;
+  close(fd);
+  return error;
+}
+
+}  // namespace
+
+bool interface_exists(const std::string& name) {
+  return if_nametoindex(name.c_str()) != 0;
+}
+
+std::optional<uint32_t> interface_mtu_bytes(const std::string& name) {
+  ifreq argument{};
+  if (interface_ioctl(name, SIOCGIFMTU, argument) != 0 || argument.ifr_mtu < 0) return std::nullopt;
+  return static_cast<uint32_t>(argument.ifr_mtu);
+}
+
+int set_interface_mtu(const std::string& name, uint32_t mtu_bytes) {
+  ifreq argument{};
+  argument.ifr_mtu = static_cast<int>(mtu_bytes);
+  return interface_ioctl(name, SIOCSIFMTU, argument);
+}
+
+}  // namespace faultline::glue
