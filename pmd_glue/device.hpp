@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A running device: port, memory, engine and who drives it, behind the interface that verbs uses.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "odp/memory_domain.hpp"
+#include "pmd_glue/capture.hpp"
+#include "pmd_glue/config.hpp"
+#include "pmd_glue/engine.hpp"
+#include "pmd_glue/port.hpp"
+#include "stack/verbs/backend.hpp"
+
+namespace faultline::glue {
+
+/// What the configuration alone says of a device. Throws ConfigError where its MTU holds no path MTU.
+[[nodiscard]] verbs::DeviceDescription describe(const Config& config, const DeviceConfig& device);
+
+class Device final : public verbs::DeviceBackend {
+ public:
+  /// EAL is running. nullptr with one line in `error`.
+  [[nodiscard]] static std::shared_ptr<Device> open(const Config& config, const DeviceConfig& device,
+                                                    std::string& error);
+  ~Device() override;
+
+  /// Stops the engine and closes the port, once; what is left of the device answers and does nothing.
+  void shut_down();
+
+  // verbs::DeviceBackend
+  [[nodiscard]] const verbs::DeviceDescription& description() const override { return description_; }
+  [[nodiscard]] odp::MemoryDomain& memory() override { return *memory_; }
+  [[nodiscard]] transport::Core& core() override { return engine_->core(); }
+  void call(void (*function)(void*), void* argument) override;
+  void drive() override;
+  [[nodiscard]] int resolve(const wire::Gid& gid, wire::MacAddress& mac) override;
+  [[nodiscard]] transport::TimeNs now() override { return monotonic_ns(); }
+  [[nodiscard]] bool link_up() override;
+  [[nodiscard]] verbs::GlueCounters glue_counters() override;
+  void set_event_sink(transport::EventSink* sink) override { engine_->set_event_sink(sink); }
+  [[nodiscard]] double measure_port_tx(size_t frame_bytes, unsigned milliseconds) override;
+  [[nodiscard]] double measure_port_rx(unsigned milliseconds) override;
+
+  // The housekeeper's.
+
+  /// Drives an inline engine that the program leaves alone. True while it is worth while to come back at
+  /// once.
+  [[nodiscard]] bool housekeep();
+  /// Brings a lost link up again.
+  void maintain(transport::TimeNs now);
+
+ private:
+  struct Call {
+    void (*function)(void*);
+    void* argument;
+    std::atomic<bool> done{false};
+  };
+
+  Device(const DeviceConfig& device, verbs::DeviceDescription description);
+  void run_dedicated();
+  void serve_call();
+
+  const DeviceConfig config_;
+  const verbs::DeviceDescription description_;
+  std::unique_ptr<odp::MemoryDomain> memory_;
+  std::unique_ptr<odp::EngineSession> session_;
+  std::unique_ptr<EthernetPort> port_;
+  std::unique_ptr<Capture> capture_;
+  std::unique_ptr<Engine> engine_;
+
+  std::atomic<bool> closed_{false};
+  std::once_flag shut_down_once_;
+
+  // Inline progress: how often the program drove, and what the housekeeper last saw of it.
+  std::atomic<uint32_t> program_drives_{0};
+  uint32_t drives_seen_ = 0;
+
+  // Dedicated progress.
+  std::thread lcore_;
+  std::atomic<bool> stop_{false};
+  std::mutex callers_;
+  std::atomic<Call*> mailbox_{nullptr};
+
+  // The housekeeper's view of the link.
+  transport::TimeNs next_link_check_ = 0;
+};
+
+}  // namespace faultline::glue

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/eal.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <pthread.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_mbuf.h>
+#include <rte_version.h>
+#include <sched.h>
+#include <signal.h>
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace faultline::glue {
+namespace {
+
+// EAL's last line, for the error when it does not start.
+struct EalLog {
+  std::mutex mutex;
+  std::string last_line;
+};
+EalLog& eal_log() {
+  static EalLog& instance = *new EalLog;  // EAL's threads outlive static destructors
+  return instance;
+}
+
+ssize_t write_eal_log(void* /*cookie*/, const char* text, size_t size) {
+  std::string line(text, size);
+  while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.pop_back();
+  if (line.empty()) return static_cast<ssize_t>(size);
+  log().warn("{}", line);
+  EalLog& eal = eal_log();
+  const std::lock_guard guard(eal.mutex);
+  eal.last_line = std::move(line);
+  return static_cast<ssize_t>(size);
+}
+
+// EAL's log goes through ours.
+void redirect_eal_log() {
+  FILE* stream =
+      fopencookie(nullptr, "w", {.read = nullptr, .write = write_eal_log, .seek = nullptr, .close = nullptr});
+  if (stream == nullptr) return;
+  setvbuf(stream, nullptr, _IOLBF, BUFSIZ);
+  rte_openlog_stream(stream);
+}
+
+std::string cpu_list(const Config& config) {
+  std::vector<unsigned> cpus = config.eal.lcores;
+  if (cpus.empty()) {
+    cpu_set_t affinity;
+    CPU_ZERO(&affinity);
+    if (sched_getaffinity(0, sizeof affinity, &affinity) == 0)
+      for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+        if (CPU_ISSET(cpu, &affinity)) cpus.push_back(cpu);
+  }
+  return fmt::format("{}", fmt::join(cpus, ","));
+}
+
+// EAL's telemetry socket lives in the runtime directory (eal_filesystem.h); it takes a missing one as a
+// failure to start.
+bool runtime_directory_usable() {
+  std::string directory = "/var/run";
+  if (getuid() != 0) {
+    const char* xdg = getenv("XDG_RUNTIME_DIR");
+    directory = xdg != nullptr ? xdg : "/tmp";
+  }
+  directory += "/dpdk";
+  mkdir(directory.c_str(), 0700);
+  return access(directory.c_str(), R_OK | W_OK | X_OK) == 0;
+}
+
+std::vector<std::string> eal_arguments(const Config& config) {
+  std::vector<std::string> arguments{"faultline", "--log-level=error", "--log-level=pmd.net.memif:critical",
+                                     "--file-prefix=faultline"};
+  // One lcore that floats over the CPUs: EAL would pin the thread that starts it.
+  arguments.push_back(fmt::format("--lcores=0@({})", cpu_list(config)));
+  arguments.insert(arguments.end(), {"-m", std::to_string(config.eal.memory_mib)});
+  if (config.eal.huge_pages)
+    arguments.emplace_back("--in-memory");
+  else
+    arguments.insert(arguments.end(), {"--no-huge", "--no-shconf", "--iova-mode=va"});
+  if (!runtime_directory_usable()) arguments.emplace_back("--no-telemetry");
+
+  bool any_pci = false;
+  for (const DeviceConfig& device : config.devices) {
+    if (device.port.kind != PortKind::pci) continue;
+    any_pci = true;
+    arguments.insert(arguments.end(), {"-a", device.port.address});
+  }
+  if (!any_pci) arguments.emplace_back("--no-pci");
+  arguments.insert(arguments.end(), config.eal.extra_args.begin(), config.eal.extra_args.end());
+  return arguments;
+}
+
+// On a thread of its own: EAL makes its caller an lcore, and its control threads inherit the caller's signal
+// mask. They must leave the program's signals to the program, but take faults.
+bool run_eal_init(const Config& config) {
+  bool started = false;
+  std::thread starter([&] {
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);
+    pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+    redirect_eal_log();
+    std::vector<std::string> arguments = eal_arguments(config);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    started = rte_eal_init(static_cast<int>(argv.size()), argv.data()) >= 0;
+  });
+  starter.join();
+  return started;
+}
+
+}  // namespace
+
+spdlog::logger& log() {
+  static spdlog::logger& instance = []() -> spdlog::logger& {
+    auto& logger = *new spdlog::logger("faultline", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    logger.set_pattern("%n: %v");
+    logger.set_level(spdlog::level::warn);
+    return logger;
+  }();
+  return instance;
+}
+
+bool start_eal(const Config& config, std::string& error) {
+  static std::mutex mutex;
+  static enum class State { not_started, running, failed } state = State::not_started;
+  const std::lock_guard guard(mutex);
+  if (state == State::not_started) {
+    log().set_level(spdlog::level::from_str(config.log_level));
+    state = run_eal_init(config) ? State::running : State::failed;
+  }
+  if (state == State::running) return true;
+  EalLog& eal = eal_log();
+  const std::lock_guard log_guard(eal.mutex);
+  error = fmt::format("faultline: {}: eal: {} did not start: {}", config.path, rte_version(),
+                      eal.last_line.empty() ? rte_strerror(rte_errno) : eal.last_line);
+  return false;
+}
+
+void register_this_thread() {
+  // The id goes back when the thread ends.
+  struct Registration {
+    Registration() : registered(rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) {}
+    ~Registration() {
+      if (registered) rte_thread_unregister();
+    }
+    Registration(const Registration&) = delete;
+    Registration& operator=(const Registration&) = delete;
+    bool registered;
+  };
+  static thread_local bool done = false;
+  if (__builtin_expect(done, true)) return;
+  static thread_local Registration registration;
+  done = true;
+}
+
+rte_mempool* frame_pool(const Config& config) {
+  static std::mutex mutex;
+  static rte_mempool* pool = nullptr;
+  const std::lock_guard guard(mutex);
+  if (pool != nullptr) return pool;
+  // Transmit bursts, parked packets, loopback queue and a NIC's descriptors fit in 8191 a device; at most
+  // half of EAL's memory.
+  constexpr size_t kPerDevice = 8191;
+  constexpr size_t kBytesEach = kBufferBytes + RTE_PKTMBUF_HEADROOM + sizeof(rte_mbuf) + 64;
+  const size_t affordable = (size_t{config.eal.memory_mib} << 20) / 2 / kBytesEach;
+  const size_t count = std::min(kPerDevice * config.devices.size(), affordable);
+  constexpr unsigned kCache = 256;
+  pool = rte_pktmbuf_pool_create("faultline_frames", static_cast<unsigned>(count), kCache, 0,
+                                 static_cast<uint16_t>(kBufferBytes + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY);
+  return pool;
+}
+
+}  // namespace faultline::glue

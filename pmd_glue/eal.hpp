@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// DPDK's environment: started once per process, at the first device that is opened, and never torn down.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <spdlog/logger.h>
+
+#include "pmd_glue/config.hpp"
+
+struct rte_mempool;
+
+namespace faultline::glue {
+
+/// Starts EAL for this process. Later calls give the first one's result. False with one line in `error`.
+[[nodiscard]] bool start_eal(const Config& config, std::string& error);
+
+/// Gives the calling thread an lcore id, once, so that it has a mempool cache of its own; without one it is
+/// only slower.
+void register_this_thread();
+
+/// What the glue and EAL say, to stderr.
+[[nodiscard]] spdlog::logger& log();
+
+/// Data bytes of one buffer: the longest frame, contiguous, and then some so that memif's buffers (of the
+/// same size) and AF_PACKET's frames are a multiple of 512.
+inline constexpr uint32_t kBufferBytes = 4608;
+static_assert(kBufferBytes >= wire::kMaxFrameBytes);
+
+/// The buffers of all ports of this process. A frame may go from one port's pool to another's over net_ring,
+/// so the pool lives as long as the process. nullptr where there is no memory.
+[[nodiscard]] rte_mempool* frame_pool(const Config& config);
+
+}  // namespace faultline::glue

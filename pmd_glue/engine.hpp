@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One device's engine: a transport core on a DPDK port, run in turns. A turn reads top-down: enter, look at
+// the clock, receive, let the core work and send, leave. Everything here but what says otherwise is for
+// whoever holds the turn.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "odp/memory_domain.hpp"
+#include "pmd_glue/capture.hpp"
+#include "pmd_glue/config.hpp"
+#include "pmd_glue/memif_gate.hpp"
+#include "pmd_glue/neighbours.hpp"
+#include "pmd_glue/port.hpp"
+#include "pmd_glue/turn_lock.hpp"
+#include "stack/transport/core.hpp"
+#include "stack/verbs/backend.hpp"
+
+struct rte_mbuf;
+
+namespace faultline::glue {
+
+/// The clock of cores: CLOCK_MONOTONIC.
+[[nodiscard]] transport::TimeNs monotonic_ns();
+
+/// Counts of one writer, read by anyone.
+class Count {
+ public:
+  void add(uint64_t more) {
+    value_.store(value_.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  }
+  [[nodiscard]] uint64_t get() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+struct PortCounts {
+  Count rx_frames, tx_frames, arp_in, arp_out, icmp_in, icmp_out, other_dropped, loopback_frames,
+      linearized_frames, tx_dropped;
+};
+
+class Engine final : private transport::Port, private transport::EventSink {
+ public:
+  using TimeNs = transport::TimeNs;
+
+  /// All outlive the engine; `capture` may be nullptr.
+  Engine(const Config& config, const DeviceConfig& device, EthernetPort& port, odp::EngineSession& session,
+         Capture* capture);
+  ~Engine() override;
+
+  /// One turn. True if a frame moved: another turn soon is worth while.
+  bool turn();
+
+  [[nodiscard]] transport::Core& core() { return *core_; }
+  [[nodiscard]] NeighbourCache& neighbours() { return neighbours_; }
+
+  /// The port may be used in turns from now on, or no more.
+  void use_port(bool use) { port_usable_ = use; }
+  [[nodiscard]] bool port_link_up() const { return port_usable_ && port_.link_up(); }
+
+  /// Packets per second; see faultline_measure_port_tx and _rx.
+  [[nodiscard]] double measure_tx(size_t frame_bytes, unsigned milliseconds);
+  [[nodiscard]] double measure_rx(unsigned milliseconds);
+
+  // Any thread.
+  [[nodiscard]] TurnLock& turns() { return turns_; }
+  [[nodiscard]] const PortCounts& counts() const { return counts_; }
+  void set_event_sink(transport::EventSink* sink) { events_.store(sink, std::memory_order_release); }
+  /// When the last turn was.
+  [[nodiscard]] TimeNs last_turn() const { return last_turn_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr size_t kBurst = 32;
+  static constexpr size_t kLoopbackFrames = 1024;  // a power of two
+
+  // transport::Port
+  [[nodiscard]] size_t allocate(std::span<transport::TxFrame> out) override;
+  [[nodiscard]] size_t transmit(std::span<transport::TxFrame> frames) override;
+  void free_unsent(std::span<transport::TxFrame> frames) override;
+  void release(std::span<transport::RxFrame> frames) override;
+
+  // transport::EventSink, passed on
+  void on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) override;
+  void on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent event) override;
+
+  size_t receive();
+  size_t deliver_loopback();
+  void handle_arp(rte_mbuf* frame);
+  void handle_icmp(rte_mbuf* frame);
+  void ask_neighbours();
+  [[nodiscard]] size_t send_burst(std::span<rte_mbuf*> frames);
+  [[nodiscard]] bool send_one(rte_mbuf* frame);
+  [[nodiscard]] bool push_loopback(rte_mbuf* frame);
+  void give_up_on_full_port(std::span<rte_mbuf*> frames, size_t& sent);
+
+  EthernetPort& port_;
+  odp::EngineSession& session_;
+  Capture* const capture_;
+  const wire::MacAddress own_mac_;
+  const uint32_t own_ipv4_;  ///< host order; 0 for an IPv6 device
+  NeighbourCache neighbours_;
+  PortCounts counts_;
+  bool port_usable_ = false;
+  uint64_t tx_offload_flags_ = 0;
+  TimeNs now_ = 0;
+  TimeNs full_since_ = 0;  ///< the port has taken nothing since then; 0: it takes
+  std::array<rte_mbuf*, kLoopbackFrames> loopback_{};
+  uint32_t loopback_head_ = 0;
+  uint32_t loopback_tail_ = 0;
+  uint64_t sent_this_turn_ = 0;
+  std::unique_ptr<transport::Core> core_;
+  std::atomic<transport::EventSink*> events_{nullptr};
+  std::atomic<TimeNs> last_turn_{0};
+  TurnLock turns_;
+  std::optional<MemifGate> gate_;
+};
+
+/// One contiguous mbuf of the frame: itself, or a copy from `pool` after which it is freed. nullptr (and
+/// freed) where it is longer than a buffer or there is none.
+[[nodiscard]] rte_mbuf* make_contiguous(rte_mbuf* frame, rte_mempool* pool);
+
+}  // namespace faultline::glue

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/registry.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "pmd_glue/eal.hpp"
+#include "pmd_glue/telemetry.hpp"
+
+namespace faultline::glue {
+
+Registry& Registry::instance() {
+  static Registry& instance = *new Registry;  // programs exit with devices open
+  return instance;
+}
+
+void Registry::set_path(const std::string& path) {
+  const std::lock_guard guard(mutex_);
+  path_ = path;
+  config_.reset();
+}
+
+const Config& Registry::config() {
+  if (!config_) {
+    std::string path = path_;
+    if (path.empty())
+      if (const char* from_environment = std::getenv("FAULTLINE_CONFIG")) path = from_environment;
+    if (path.empty())
+      throw ConfigError("faultline: no configuration: set FAULTLINE_CONFIG to the path of a TOML file");
+    config_ = load_config(path);
+  }
+  return *config_;
+}
+
+std::vector<verbs::DeviceDescription> Registry::list(std::string& error) {
+  const std::lock_guard guard(mutex_);
+  std::vector<verbs::DeviceDescription> descriptions;
+  try {
+    const Config& all = config();
+    for (const DeviceConfig& device : all.devices) descriptions.push_back(describe(all, device));
+  } catch (const ConfigError& problem) {
+    error = problem.what();
+    descriptions.clear();
+  }
+  return descriptions;
+}
+
+std::shared_ptr<Device> Registry::open(const std::string& name, std::string& error) {
+  const std::lock_guard guard(mutex_);
+  if (auto running = devices_[name].lock()) return running;
+  try {
+    const Config& all = config();
+    const auto wanted = std::find_if(all.devices.begin(), all.devices.end(),
+                                     [&](const DeviceConfig& device) { return device.name == name; });
+    if (wanted == all.devices.end()) {
+      error = fmt::format("faultline: {}: there is no device \"{}\"", all.path, name);
+      return nullptr;
+    }
+    if (!start_eal(all, error)) return nullptr;
+    auto device = Device::open(all, *wanted, error);
+    devices_[name] = device;
+    static std::once_flag first_device;
+    if (device != nullptr)
+      std::call_once(first_device, [] {
+        register_telemetry();
+        // Captures are written out and sockets removed also for a program that exits with its devices open.
+        std::atexit([] { instance().shut_down_all(); });
+      });
+    return device;
+  } catch (const ConfigError& problem) {
+    error = problem.what();
+    return nullptr;
+  }
+}
+
+std::shared_ptr<Device> Registry::find(const std::string& name) {
+  const std::lock_guard guard(mutex_);
+  const auto found = devices_.find(name);
+  return found == devices_.end() ? nullptr : found->second.lock();
+}
+
+std::vector<std::string> Registry::running() {
+  const std::lock_guard guard(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, device] : devices_)
+    if (!device.expired()) names.push_back(name);
+  return names;
+}
+
+void Registry::shut_down_all() {
+  for (const std::string& name : running())
+    if (const auto device = find(name)) device->shut_down();
+}
+
+}  // namespace faultline::glue
+
+namespace faultline::verbs {
+
+std::vector<DeviceDescription> list_devices(std::string& error) {
+  return glue::Registry::instance().list(error);
+}
+
+std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string& error) {
+  return glue::Registry::instance().open(name, error);
+}
+
+void configure(const std::string& path) {
+  glue::Registry::instance().set_path(path);
+}
+
+}  // namespace faultline::verbs

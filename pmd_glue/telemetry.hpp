@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Counters by dpdk-telemetry.py: /faultline/devices and /faultline/counters,<device>.
+#pragma once
+
+namespace faultline::glue {
+
+void register_telemetry();
+
+}  // namespace faultline::glue
