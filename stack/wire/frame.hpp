@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Builds RoCEv2 frames in place. A template holds what is constant for a path (Ethernet, IP, UDP); per packet the
-// caller gives the meaning (PacketFields), writes the payload where it is told to, and seals the frame.
+// Builds RoCEv2 frames in place. A template holds what is constant for a path (Ethernet, IP, UDP); per packet
+// the caller gives the meaning (PacketFields), writes the payload where it is told to, and seals the frame.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ struct PathHeader {
 
 /// Which checksums this end computes in the frame; what the port offloads is left as the port wants it.
 enum class Checksums : uint8_t {
-  ip_in_software = 1U << 0,   ///< IPv4 header checksum written
-  udp_in_software = 1U << 1,  ///< UDP checksum over the payload; otherwise 0, "none", as RoCEv2 senders do (IBA A17.3.2)
+  ip_in_software = 1U << 0,  ///< IPv4 header checksum written
+  udp_in_software =
+      1U << 1,  ///< UDP checksum over the payload; otherwise 0, "none", as RoCEv2 senders do (IBA A17.3.2)
   none = 0
 };
 
@@ -48,14 +49,16 @@ struct PacketFields {
 class FrameTemplate {
  public:
   FrameTemplate() = default;
-  explicit FrameTemplate(const PathHeader& path, uint8_t checksums = static_cast<uint8_t>(Checksums::ip_in_software));
+  explicit FrameTemplate(const PathHeader& path,
+                         uint8_t checksums = static_cast<uint8_t>(Checksums::ip_in_software));
 
   /// Bytes of the whole frame for an opcode and payload, from Ethernet to ICRC.
   [[nodiscard]] uint32_t frame_bytes(Opcode opcode, uint32_t payload_bytes) const;
 
   /// Writes all headers of the packet, with its final lengths and checksums but the UDP one, to `frame`.
   /// Returns where the payload goes, or nullptr where `frame` is too small for the packet.
-  [[nodiscard]] uint8_t* write_headers(std::span<uint8_t> frame, const PacketFields& fields, uint32_t payload_bytes) const;
+  [[nodiscard]] uint8_t* write_headers(std::span<uint8_t> frame, const PacketFields& fields,
+                                       uint32_t payload_bytes) const;
 
   /// After the payload is in place: zero pad, UDP checksum where asked for, ICRC. Returns the frame's length.
   /// `frame`, `opcode` and `payload_bytes` as in write_headers.

@@ -18,7 +18,8 @@ inline constexpr uint32_t kGrhBytes = 40;
 inline constexpr uint32_t kIcrcBytes = 4;
 inline constexpr uint32_t kMinPathMtuBytes = 256;
 inline constexpr uint32_t kMaxPathMtuBytes = 4096;
-/// Everything but the payload of the longest packet: Ethernet + one VLAN tag 18, IPv6 40, UDP 8, BTH 12, AtomicETH 28, pad 3, ICRC 4.
+/// Everything but the payload of the longest packet: Ethernet + one VLAN tag 18, IPv6 40, UDP 8, BTH 12,
+/// AtomicETH 28, pad 3, ICRC 4.
 inline constexpr uint32_t kMaxFrameOverheadBytes = 18 + 40 + 8 + 12 + 28 + 3 + 4;
 inline constexpr uint32_t kMaxFrameBytes = kMaxPathMtuBytes + kMaxFrameOverheadBytes;
 
@@ -63,14 +64,34 @@ struct Bth {
   Psn psn;
 };
 
-struct Reth { uint64_t va = 0; uint32_t rkey = 0; uint32_t length_bytes = 0; };
-struct Aeth { uint8_t syndrome = 0; uint32_t msn = 0; };
-struct AtomicEth { uint64_t va = 0; uint32_t rkey = 0; uint64_t swap_or_add = 0; uint64_t compare = 0; };
-struct Deth { uint32_t qkey = 0; uint32_t source_qpn = 0; };
-/// FLUSH extended header: placement type (1 global visibility, 2 persistence) and selectivity (0 range, 1 region); IBA A19.
-struct Feth { uint8_t placement_type = 0; uint8_t selectivity = 0; };
+struct Reth {
+  uint64_t va = 0;
+  uint32_t rkey = 0;
+  uint32_t length_bytes = 0;
+};
+struct Aeth {
+  uint8_t syndrome = 0;
+  uint32_t msn = 0;
+};
+struct AtomicEth {
+  uint64_t va = 0;
+  uint32_t rkey = 0;
+  uint64_t swap_or_add = 0;
+  uint64_t compare = 0;
+};
+struct Deth {
+  uint32_t qkey = 0;
+  uint32_t source_qpn = 0;
+};
+/// FLUSH extended header: placement type (1 global visibility, 2 persistence) and selectivity (0 range, 1
+/// region); IBA A19.
+struct Feth {
+  uint8_t placement_type = 0;
+  uint8_t selectivity = 0;
+};
 
-/// AETH syndromes (IBA 9.7.5.2.1). The top three bits say what it is, the low five are credits, timer or code.
+/// AETH syndromes (IBA 9.7.5.2.1). The top three bits say what it is, the low five are credits, timer or
+/// code.
 inline constexpr uint8_t kAethAck = 0x00;
 inline constexpr uint8_t kAethRnrNak = 0x20;
 inline constexpr uint8_t kAethNak = 0x60;
@@ -79,7 +100,10 @@ inline constexpr uint8_t kAethValueMask = 0x1f;
 inline constexpr uint8_t kAethCreditsInvalid = 0x1f;  ///< "no credit limit"
 
 enum class NakCode : uint8_t {
-  psn_sequence_error = 0, invalid_request = 1, remote_access_error = 2, remote_operational_error = 3,
+  psn_sequence_error = 0,
+  invalid_request = 1,
+  remote_access_error = 2,
+  remote_operational_error = 3,
   invalid_rd_request = 4
 };
 

@@ -33,10 +33,19 @@ ParseError parse_ipv4(std::span<const uint8_t> frame, uint8_t rx_checks, Packet&
   return ParseError::none;
 }
 
+/// ::ffff:a.b.c.d
+bool is_ipv4_mapped(const uint8_t* address) {
+  return load_be64(address) == 0 && load_be32(address + 8) == 0xffff;
+}
+
 ParseError parse_ipv6(std::span<const uint8_t> frame, Packet& packet, IpPayload& out) {
   if (frame.size() < packet.ip_offset + kIpv6Bytes) return ParseError::runt;
   const uint8_t* ip = frame.data() + packet.ip_offset;
   if ((ip[0] >> 4) != 6) return ParseError::ip_header;
+  // Such an address names an IPv4 node to this end alone (RFC 4291 2.5.5.2); on the wire it would pass for an
+  // IPv4 peer's GID.
+  if (is_ipv4_mapped(ip + kIpv6SourceAt) || is_ipv4_mapped(ip + kIpv6DestinationAt))
+    return ParseError::ip_header;
   const uint32_t payload_bytes = load_be16(ip + kIpv6PayloadLengthAt);
   if (payload_bytes > frame.size() - packet.ip_offset - kIpv6Bytes) return ParseError::ip_length;
   if (ip[kIpv6NextHeaderAt] != kProtocolUdp) return ParseError::not_udp;

@@ -46,7 +46,7 @@ void count_bytes(benchmark::State& state, size_t bytes) {
 void parse_packet(benchmark::State& state) {
   const std::vector<uint8_t> frame = frame_of(state.range(0) == 6, static_cast<uint32_t>(state.range(1)));
   const auto rx_checks = static_cast<uint8_t>(state.range(2));
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     Packet packet;
     benchmark::DoNotOptimize(parse(frame, packet, rx_checks));
     benchmark::DoNotOptimize(packet);
@@ -60,7 +60,7 @@ BENCHMARK(parse_packet)
 
 void classify_frame(benchmark::State& state) {
   const std::vector<uint8_t> frame = frame_of(state.range(0) == 6, 64);
-  for (auto _ : state) benchmark::DoNotOptimize(classify(frame));
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(classify(frame));
 }
 BENCHMARK(classify_frame)->ArgNames({"ip"})->Arg(4)->Arg(6);
 
@@ -68,7 +68,7 @@ void verify_icrc(benchmark::State& state) {
   const std::vector<uint8_t> frame = frame_of(state.range(0) == 6, static_cast<uint32_t>(state.range(1)));
   Packet packet;
   if (parse(frame, packet) != ParseError::none) return state.SkipWithError("the frame does not parse");
-  for (auto _ : state) benchmark::DoNotOptimize(icrc_matches(packet));
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(icrc_matches(packet));
   count_bytes(state, frame.size());
 }
 BENCHMARK(verify_icrc)->ArgNames({"ip", "payload"})->ArgsProduct({{4, 6}, {0, 64, 256, 1024, 4096}});
@@ -79,7 +79,7 @@ void write_and_seal(benchmark::State& state) {
   PacketFields fields = write_only_fields();
   std::vector<uint8_t> frame(kMaxFrameBytes);
   const std::vector<uint8_t> payload(payload_bytes, 0x5a);
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     fields.bth.psn = fields.bth.psn.next();
     ++fields.ipv4_identification;
     uint8_t* to = frame_template.write_headers(frame, fields, payload_bytes);
@@ -94,7 +94,7 @@ void write_headers_only(benchmark::State& state) {
   const FrameTemplate frame_template(path_of(state.range(0) == 6));
   PacketFields fields = write_only_fields();
   std::vector<uint8_t> frame(kMaxFrameBytes);
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     fields.bth.psn = fields.bth.psn.next();
     benchmark::DoNotOptimize(frame_template.write_headers(frame, fields, 64));
     benchmark::ClobberMemory();
@@ -104,7 +104,7 @@ BENCHMARK(write_headers_only)->ArgNames({"ip"})->Arg(4)->Arg(6);
 
 void raw_crc(benchmark::State& state) {
   const std::vector<uint8_t> bytes(static_cast<size_t>(state.range(0)), 0x5a);
-  for (auto _ : state) benchmark::DoNotOptimize(icrc_update(kIcrcStart, bytes));
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(icrc_update(kIcrcStart, bytes));
   count_bytes(state, bytes.size());
 }
 BENCHMARK(raw_crc)

@@ -11,12 +11,12 @@
 namespace faultline::wire::test {
 
 struct ExpectedOpcode {
-  uint8_t value;
   std::string_view name;
+  uint8_t value;
+  bool full_mtu;  ///< the payload is exactly a path MTU
   uint32_t extended_bytes;
   uint32_t payload_min_bytes;
   uint32_t payload_max_bytes;
-  bool full_mtu;  ///< the payload is exactly a path MTU
 };
 
 [[nodiscard]] std::span<const ExpectedOpcode> expected_opcodes();

@@ -240,6 +240,18 @@ TEST(Parse, Ipv6ReasonsAreNamed) {
   EXPECT_EQ(error([](Frame& f) { f[60] = 0x12; }), "udp_checksum");
 }
 
+// An IPv6 packet from ::ffff:a.b.c.d would have the GID of the IPv4 peer a.b.c.d. Found by the fuzzer.
+TEST(Parse, Ipv4MappedAddressesAreNotTakenOverIpv6) {
+  const Gid mapped = ipv4_path().source_gid;
+  for (const size_t at : {14 + 8, 14 + 24}) {
+    Frame frame = golden_like_frame(ipv6_path());
+    std::copy(mapped.bytes.begin(), mapped.bytes.end(), frame.begin() + static_cast<ptrdiff_t>(at));
+    EXPECT_EQ(parse_error(frame), ParseError::ip_header);
+    frame[at + 9] = 1;  // only the exact prefix
+    EXPECT_EQ(parse_error(frame), ParseError::none);
+  }
+}
+
 TEST(Parse, EveryErrorHasItsOwnName) {
   std::set<std::string_view> names;
   for (unsigned error = 0; error < static_cast<unsigned>(ParseError::count_); ++error)
