@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/wire/link.hpp"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "stack/wire/frame.hpp"
+#include "tests/unit/wire/capture.hpp"
+#include "tests/unit/wire/meaning.hpp"
+#include "tests/unit/wire/plain_packet.hpp"
+
+namespace faultline::wire::test {
+namespace {
+
+constexpr MacAddress kOwnMac{{0x02, 0x46, 0x4c, 0, 0, 1}};
+constexpr MacAddress kPeerMac{{0x02, 0x46, 0x4c, 0, 0, 2}};
+constexpr uint32_t kOwnIp = 0xc6120001;
+constexpr uint32_t kPeerIp = 0xc6120002;
+
+/// "who has 198.18.0.1, tell 198.18.0.2", as bytes.
+Frame arp_request() {
+  return {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0x46, 0x4c, 0, 0, 2, 0x08, 0x06, 0, 1, 8, 0,   6,  4, 0,
+          1,    0x02, 0x46, 0x4c, 0,    0,    2,    198,  18,   0, 2, 0, 0,    0,    0, 0, 0, 198, 18, 0, 1};
+}
+
+/// An echo request of the peer to this device, checksums right.
+Frame echo_request(size_t data_bytes = 13) {
+  Frame frame{0x02, 0x46, 0x4c, 0, 0, 1, 0x02, 0x46, 0x4c, 0, 0, 2, 0x08, 0x00};
+  const auto total_bytes = static_cast<uint8_t>(28 + data_bytes);
+  const Frame headers{0x45, 0, 0,   total_bytes, 0x12, 0x34, 0x40, 0, 7, 1, 0,    0,    198, 18,
+                      0,    2, 198, 18,          0,    1,    8,    0, 0, 0, 0x56, 0x78, 0,   1};
+  frame.insert(frame.end(), headers.begin(), headers.end());
+  const std::vector<uint8_t> data = sample_payload(data_bytes);
+  frame.insert(frame.end(), data.begin(), data.end());
+  return frame;
+}
+
+void mend_checksums(Frame& frame) {
+  const auto mend = [&frame](size_t at, size_t from, size_t bytes) {
+    frame[at] = frame[at + 1] = 0;
+    const uint16_t checksum = plain_checksum(std::span(frame).subspan(from, bytes));
+    frame[at] = static_cast<uint8_t>(checksum >> 8);
+    frame[at + 1] = static_cast<uint8_t>(checksum);
+  };
+  mend(24, 14, 20);
+  mend(36, 34, frame.size() - 34);
+}
+
+TEST(Arp, ReadsARequest) {
+  ArpPacket packet;
+  ASSERT_TRUE(parse_arp(arp_request(), packet));
+  EXPECT_EQ(packet.operation, ArpOperation::request);
+  EXPECT_EQ(packet.sender_mac, kPeerMac);
+  EXPECT_EQ(packet.sender_ip, kPeerIp);
+  EXPECT_EQ(packet.target_ip, kOwnIp);
+}
+
+TEST(Arp, WritesWhatItReads) {
+  ArpPacket packet;
+  ASSERT_TRUE(parse_arp(arp_request(), packet));
+  Frame frame(kMinFrameBytes, uint8_t{0xa5});
+  ASSERT_EQ(build_arp(frame, packet, kBroadcastMac), kMinFrameBytes);
+  Frame padded = arp_request();
+  padded.resize(kMinFrameBytes);
+  EXPECT_EQ(frame, padded);
+  Frame small(kMinFrameBytes - 1);
+  EXPECT_EQ(build_arp(small, packet, kBroadcastMac), 0U);
+}
+
+TEST(Arp, RefusesWhatIsNotIpv4OverEthernetFromAUnicastSender) {
+  ArpPacket packet;
+  for (size_t bytes = 0; bytes < arp_request().size(); ++bytes) {
+    const Frame whole = arp_request();
+    EXPECT_FALSE(parse_arp(Frame(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(bytes)), packet))
+        << bytes;
+  }
+  for (const size_t at : {13, 15, 17, 18, 19, 20}) {  // EtherType, kinds and lengths of address, operation
+    Frame frame = arp_request();
+    frame[at] = static_cast<uint8_t>(frame[at] ^ 0x40);
+    EXPECT_FALSE(parse_arp(frame, packet)) << at;
+  }
+  Frame multicast = arp_request();
+  multicast[22] = 0x03;
+  EXPECT_FALSE(parse_arp(multicast, packet));
+}
+
+TEST(Echo, IsAnsweredInPlace) {
+  for (const size_t data_bytes : {0, 1, 56, 200}) {
+    Frame frame = echo_request(data_bytes);
+    mend_checksums(frame);
+    const Frame request = frame;
+    frame.resize(std::max<size_t>(frame.size(), kMinFrameBytes));  // as Ethernet pads it
+    ASSERT_EQ(answer_echo(frame, kOwnMac, kOwnIp), request.size());
+    Frame expected = request;
+    std::copy(kPeerMac.bytes.begin(), kPeerMac.bytes.end(), expected.begin());
+    std::copy(kOwnMac.bytes.begin(), kOwnMac.bytes.end(), expected.begin() + 6);
+    std::swap_ranges(expected.begin() + 26, expected.begin() + 30, expected.begin() + 30);
+    expected[22] = 64;
+    expected[34] = 0;
+    mend_checksums(expected);
+    frame.resize(request.size());
+    EXPECT_EQ(frame, expected);
+  }
+}
+
+TEST(Echo, NothingElseIsAnsweredOrTouched) {
+  const auto refuses = [](Frame frame, const char* what) {
+    const Frame before = frame;
+    EXPECT_EQ(answer_echo(frame, kOwnMac, kOwnIp), 0U) << what;
+    EXPECT_EQ(frame, before) << what;
+  };
+  const auto with = [](size_t at, unsigned value) {
+    Frame frame = echo_request();
+    frame[at] = static_cast<uint8_t>(value);
+    mend_checksums(frame);
+    return frame;
+  };
+  refuses(with(5, 9), "another MAC address");
+  refuses(with(6, 0x03), "a multicast sender");
+  refuses(with(13, 0x06), "not IPv4");
+  refuses(with(14, 0x46), "options");
+  refuses(with(20, 0x20), "a fragment");
+  refuses(with(23, 17), "not ICMP");
+  refuses(with(26, 0xe0), "a multicast source");
+  refuses(with(26, 127), "a loopback source");
+  refuses(with(33, 9), "another address");
+  refuses(with(34, 0), "an echo reply");
+  refuses(with(17, 27), "shorter than ICMP");
+  refuses(with(16, 1), "longer than the frame");
+  Frame good = echo_request();
+  mend_checksums(good);
+  for (const size_t at : {24, 36}) {
+    Frame frame = good;
+    frame[at] = static_cast<uint8_t>(frame[at] ^ 1);
+    refuses(frame, "a wrong checksum");
+  }
+  for (size_t bytes = 0; bytes < good.size(); ++bytes)
+    refuses(Frame(good.begin(), good.begin() + static_cast<ptrdiff_t>(bytes)), "cut");
+}
+
+// A frame of the longest kind that carries payload, at the path MTU that is said to fit, does; at the next it
+// would not.
+TEST(PathMtu, IsTheLargestThatFits) {
+  for (const PathHeader& path : {ipv4_path(), ipv6_path()}) {
+    const bool ipv6 = !path.source_gid.is_ipv4();
+    const FrameTemplate frame_template(path);
+    for (uint32_t mtu_bytes = 0; mtu_bytes <= 9000; ++mtu_bytes) {
+      uint32_t expected = 0;
+      for (const uint32_t path_mtu : {256U, 512U, 1024U, 2048U, 4096U})
+        if (frame_template.frame_bytes(Opcode::rc_write_only_imm, path_mtu) - 14 <= mtu_bytes)
+          expected = path_mtu;
+      ASSERT_EQ(largest_path_mtu_bytes(mtu_bytes, ipv6), expected) << mtu_bytes;
+    }
+  }
+}
+
+// What a NIC does with the prepared frame (sum from the UDP header on) must give the whole checksum.
+TEST(ChecksumOffload, LeavesThePseudoHeadersSum) {
+  for (const PathHeader& path : {ipv4_path(), ipv6_path(), with_vlan(ipv4_path()), with_vlan(ipv6_path())}) {
+    const bool ipv6 = !path.source_gid.is_ipv4();
+    const size_t ip_at = path.has_vlan ? 18 : 14;
+    const size_t udp_at = ip_at + (ipv6 ? 40 : 20);
+    Frame frame = build(path, sample_fields(Opcode::rc_send_only), sample_payload(77));
+    const uint16_t whole = plain_udp_checksum(std::span(frame).subspan(ip_at), ipv6);
+    const OffloadLayout layout = prepare_checksum_offload(frame, true);
+    EXPECT_EQ(layout.layer2_bytes, ip_at);
+    EXPECT_EQ(layout.layer2_bytes + layout.layer3_bytes, udp_at);
+    EXPECT_EQ(layout.ipv6, ipv6);
+    EXPECT_EQ(plain_checksum(std::span(frame).subspan(udp_at)), whole);
+    EXPECT_TRUE(ipv6 || (frame[ip_at + 10] | frame[ip_at + 11]) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace faultline::wire::test
