@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory that may not be there, in plain vectors: regions with keys, page maps, and a pager that answers by
+// script in virtual time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "odp/memory_access.hpp"
+#include "stack/transport/types.hpp"
+#include "tests/sim/random.hpp"
+
+namespace faultline::sim {
+
+using transport::kNever;
+using transport::TimeNs;
+
+struct MemoryScript {
+  uint32_t page_bytes = 4096;
+  uint64_t resolve_min_ns = 2'000;  ///< a fault's service time lies between the two
+  uint64_t resolve_max_ns = 20'000;
+  uint32_t queue_capacity = 1024;        ///< fault requests in flight
+  uint32_t queue_full_permille = 0;      ///< a request is refused all the same
+  uint32_t invalidate_permille = 0;      ///< before an access: some of its pages go away
+  uint32_t invalidations_limit = 0;      ///< so that everything can end
+  uint32_t write_protect_permille = 250; ///< an invalidation takes only the right to write
+};
+
+enum class PageState : uint8_t { absent, read, write };
+
+struct Region {
+  odp::Key key = 0;
+  odp::ProtectionDomain domain = 0;
+  uint32_t access = 0;
+  uint64_t base = 0;
+  bool on_demand = false;
+  uint32_t page_bytes = 4096;
+  std::vector<uint8_t> bytes;
+  std::vector<PageState> pages;
+  std::vector<bool> holes;  ///< pages that the pager cannot have
+
+  /// Appends `length` bytes of noise and returns their address.
+  uint64_t extend(uint64_t length, Random& random);
+  [[nodiscard]] bool contains(uint64_t va, uint64_t length) const {
+    return va >= base && length <= bytes.size() && va - base <= bytes.size() - length;
+  }
+  void set_pages(uint64_t va, uint64_t length, PageState state);
+  void add_hole(uint64_t va, uint64_t length);
+  [[nodiscard]] uint8_t* at(uint64_t va) { return bytes.data() + (va - base); }
+};
+
+class ScriptedMemory final : public odp::MemoryAccess {
+ public:
+  ScriptedMemory(const MemoryScript& script, Random random) : script_(script), random_(random) {}
+
+  Region& add_region(odp::ProtectionDomain domain, uint32_t access, bool on_demand);
+  [[nodiscard]] Region* find(odp::Key key);
+  [[nodiscard]] std::deque<Region>& regions() { return regions_; }
+  [[nodiscard]] MemoryScript& script() { return script_; }
+
+  /// Virtual time goes on: faults that are due are served.
+  void advance(TimeNs now);
+  [[nodiscard]] TimeNs next_event() const;
+
+  [[nodiscard]] odp::Outcome check(const odp::Target& target, uint64_t va, uint64_t length_bytes) override;
+  [[nodiscard]] odp::Outcome probe(const odp::Target& target, uint64_t va, uint64_t length_bytes) override;
+  [[nodiscard]] odp::Outcome write(const odp::Target& target, uint64_t va,
+                                   std::span<const uint8_t> from) override;
+  [[nodiscard]] odp::Outcome read(const odp::Target& target, uint64_t va, std::span<uint8_t> to) override;
+  [[nodiscard]] bool request_fault(const odp::FaultRequest& request) override;
+  [[nodiscard]] size_t take_resolutions(std::span<odp::Resolution> out) override;
+
+  uint64_t faults = 0;         ///< requests taken
+  uint64_t refused = 0;        ///< requests that found the queue full
+  uint64_t invalidations = 0;
+  std::vector<odp::FaultRequest> requests;  ///< all that were taken, for the directed tests
+
+ private:
+  /// The bytes of [va, va + length) that are there with the right, counted from its start.
+  [[nodiscard]] uint64_t resident(const Region& region, uint64_t va, uint64_t length, bool writable) const;
+  void maybe_invalidate(Region& region, uint64_t va, uint64_t length);
+  [[nodiscard]] odp::Outcome serve(const odp::FaultRequest& request);
+
+  MemoryScript script_;
+  Random random_;
+  TimeNs now_ = 0;
+  std::deque<Region> regions_;
+  std::multimap<TimeNs, odp::FaultRequest> in_service_;
+  std::deque<odp::Resolution> resolutions_;
+};
+
+}  // namespace faultline::sim
