@@ -30,8 +30,8 @@ struct LinkScript {
 
   [[nodiscard]] bool harmless() const {
     return jitter_ns == 0 && loss_permille == 0 && duplicate_permille == 0 && corrupt_permille == 0 &&
-           late_permille == 0 && drop_mask == 0 && duplicate_mask == 0 && corrupt_mask == 0 && late_mask == 0 &&
-           dead_from_ns == transport::kNever;
+           late_permille == 0 && drop_mask == 0 && duplicate_mask == 0 && corrupt_mask == 0 &&
+           late_mask == 0 && dead_from_ns == transport::kNever;
   }
 };
 

@@ -77,7 +77,8 @@ void SimPort::free_unsent(std::span<transport::TxFrame> frames) {
 
 void SimPort::release(std::span<transport::RxFrame> frames) {
   for (const transport::RxFrame& frame : frames)
-    if (received_.erase(number_of(frame.handle)) == 0) misuse("release of a frame that the core does not hold");
+    if (received_.erase(number_of(frame.handle)) == 0)
+      misuse("release of a frame that the core does not hold");
 }
 
 void SimPort::advance(TimeNs now) {

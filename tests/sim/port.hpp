@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A transport port over plain memory: a bounded pool and a bounded ring, which run short by script, and checks
-// on who holds which buffer.
+// A transport port over plain memory: a bounded pool and a bounded ring, which run short by script, and
+// checks on who holds which buffer.
 #pragma once
 
 #include <cstdint>

@@ -88,8 +88,7 @@ void ScriptedMemory::maybe_invalidate(Region& region, uint64_t va, uint64_t leng
   ++invalidations;
   const uint64_t from = va + random_.below(length);
   const uint64_t count = 1 + random_.below(va + length - from);
-  const PageState left =
-      random_.chance(script_.write_protect_permille) ? PageState::read : PageState::absent;
+  const PageState left = random_.chance(script_.write_protect_permille) ? PageState::read : PageState::absent;
   const uint64_t first_page = region.base / region.page_bytes;
   for (uint64_t page = from / region.page_bytes; page <= (from + count - 1) / region.page_bytes; ++page) {
     PageState& state = region.pages[page - first_page];

@@ -22,11 +22,11 @@ struct MemoryScript {
   uint32_t page_bytes = 4096;
   uint64_t resolve_min_ns = 2'000;  ///< a fault's service time lies between the two
   uint64_t resolve_max_ns = 20'000;
-  uint32_t queue_capacity = 1024;        ///< fault requests in flight
-  uint32_t queue_full_permille = 0;      ///< a request is refused all the same
-  uint32_t invalidate_permille = 0;      ///< before an access: some of its pages go away
-  uint32_t invalidations_limit = 0;      ///< so that everything can end
-  uint32_t write_protect_permille = 250; ///< an invalidation takes only the right to write
+  uint32_t queue_capacity = 1024;         ///< fault requests in flight
+  uint32_t queue_full_permille = 0;       ///< a request is refused all the same
+  uint32_t invalidate_permille = 0;       ///< before an access: some of its pages go away
+  uint32_t invalidations_limit = 0;       ///< so that everything can end
+  uint32_t write_protect_permille = 250;  ///< an invalidation takes only the right to write
 };
 
 enum class PageState : uint8_t { absent, read, write };
@@ -73,8 +73,8 @@ class ScriptedMemory final : public odp::MemoryAccess {
   [[nodiscard]] bool request_fault(const odp::FaultRequest& request) override;
   [[nodiscard]] size_t take_resolutions(std::span<odp::Resolution> out) override;
 
-  uint64_t faults = 0;         ///< requests taken
-  uint64_t refused = 0;        ///< requests that found the queue full
+  uint64_t faults = 0;   ///< requests taken
+  uint64_t refused = 0;  ///< requests that found the queue full
   uint64_t invalidations = 0;
   std::vector<odp::FaultRequest> requests;  ///< all that were taken, for the directed tests
 

@@ -19,8 +19,8 @@ enum class Verdict : uint8_t { delivered, lost, corrupted, duplicated, delayed, 
 struct TraceEntry {
   TimeNs sent_ns = 0;
   bool from_a = true;
-  bool looped = false;    ///< from the device to itself
-  uint32_t number = 0;    ///< of the packet in its direction, as in the masks
+  bool looped = false;  ///< from the device to itself
+  uint32_t number = 0;  ///< of the packet in its direction, as in the masks
   Verdict verdict = Verdict::delivered;
   Frame frame;
 };

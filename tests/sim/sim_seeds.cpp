@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Runs seeds of simulated fabrics; a seed that fails prints itself, and runs again alone with --seed.
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include "tests/sim/scenario.hpp"
+
+namespace {
+
+using faultline::sim::run_scenario;
+using faultline::sim::ScenarioOptions;
+using faultline::sim::ScenarioResult;
+
+thread_local uint64_t running_seed = 0;
+
+/// An assertion or a fault in the core says which seed it was before the process dies.
+extern "C" void on_fatal(int signal) {
+  std::array<char, 64> text{};
+  const int length = std::snprintf(text.data(), text.size(), "seed %llu: signal %d\n",
+                                   static_cast<unsigned long long>(running_seed), signal);
+  if (write(STDERR_FILENO, text.data(), static_cast<size_t>(length)) < 0) std::_Exit(3);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+void print_failure(uint64_t seed, const ScenarioResult& result) {
+  std::printf("seed %llu FAILED: %s\n  %s\n%s", static_cast<unsigned long long>(seed), result.error.c_str(),
+              result.setting.c_str(), result.trace.c_str());
+  std::fflush(stdout);
+}
+
+int run_one(uint64_t seed, bool with_trace) {
+  ScenarioOptions options;
+  options.with_trace = with_trace;
+  if (const char* pcap = std::getenv("FAULTLINE_SIM_PCAP")) options.pcap_path = pcap;
+  running_seed = seed;
+  const ScenarioResult result = run_scenario(seed, options);
+  if (!result.passed) {
+    print_failure(seed, result);
+    return 1;
+  }
+  std::printf("%s", result.trace.c_str());
+  std::printf("seed %llu passed: %s\n  %llu packets in %.3f ms\n", static_cast<unsigned long long>(seed),
+              result.setting.c_str(), static_cast<unsigned long long>(result.packets),
+              static_cast<double>(result.virtual_ns) / 1e6);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  uint64_t seeds = 2000, first = 1, seed = 0, stop_after = 5;
+  unsigned jobs = 1;
+  bool trace = false;
+  CLI::App app("Simulated fabrics by seed. FAULTLINE_SIM_PCAP=FILE with --seed writes the packets there.");
+  app.add_option("--seeds", seeds, "how many seeds to run");
+  app.add_option("--first", first, "the first of them");
+  app.add_option("--jobs", jobs, "threads")->check(CLI::Range(1, 64));
+  app.add_option("--stop-after", stop_after, "failures after which to give up");
+  auto* one = app.add_option("--seed", seed, "run this seed alone");
+  app.add_flag("--trace", trace, "print its packets");
+  CLI11_PARSE(app, argc, argv);
+  for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) std::signal(signal, on_fatal);
+  if (one->count() != 0) return run_one(seed, trace);
+
+  std::atomic<uint64_t> next{first}, failures{0}, packets{0}, retransmissions{0}, timeouts{0}, faults{0},
+      rnr{0};
+  std::mutex printing;
+  const auto work = [&] {
+    while (failures < stop_after) {
+      const uint64_t mine = next.fetch_add(1);
+      if (mine >= first + seeds) return;
+      running_seed = mine;
+      const ScenarioResult result = run_scenario(mine, {});
+      packets += result.packets;
+      retransmissions += result.retransmissions;
+      timeouts += result.timeouts;
+      faults += result.faults;
+      rnr += result.rnr_naks;
+      if (result.passed) continue;
+      ++failures;
+      const std::scoped_lock lock(printing);
+      print_failure(mine, result);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < jobs; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  std::printf(
+      "%llu seeds from %llu: %llu failed; %llu packets, %llu retransmitted, %llu time-outs, %llu faults, "
+      "%llu RNR NAKs\n",
+      static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(first),
+      static_cast<unsigned long long>(failures), static_cast<unsigned long long>(packets),
+      static_cast<unsigned long long>(retransmissions), static_cast<unsigned long long>(timeouts),
+      static_cast<unsigned long long>(faults), static_cast<unsigned long long>(rnr));
+  return failures == 0 ? 0 : 1;
+}
