@@ -211,6 +211,15 @@ TEST(Parse, EachReasonIsNamed) {
   EXPECT_EQ(error([](Frame& f) { f[42] = 0x0d; }), "pad_count");
   EXPECT_EQ(error([](Frame& f) { f[42] = 0x0c, f[43] = 0; }), "payload_length");
 
+  // One word short of the opcode's headers and ICRC.
+  for (const ExpectedOpcode& row : expected_opcodes())
+    EXPECT_EQ(parse_error(forged(ipv4_path(), row.value, kUdpBthBytes + row.extended_bytes, 0)),
+              ParseError::header_length)
+        << row.name;
+
+  // An empty SEND that claims pad.
+  EXPECT_EQ(parse_error(forged(ipv4_path(), 0x04, kUdpBthBytes + 4, 1)), ParseError::pad_count);
+
   Frame bad_sum = good;
   bad_sum[24] = static_cast<uint8_t>(bad_sum[24] ^ 0x80);
   EXPECT_EQ(parse_error(bad_sum), ParseError::ip_checksum);
