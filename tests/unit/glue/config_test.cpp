@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/config.hpp"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace faultline::glue {
+namespace {
+
+constexpr std::string_view kDevice = R"([[device]]
+name = "faultline0"
+ip = "198.18.0.1/24"
+[device.port]
+kind = "memif"
+role = "server"
+socket = "/tmp/x.sock"
+)";
+
+std::string error_of(const std::string& text) {
+  try {
+    static_cast<void>(parse_config(text, "f.toml"));
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string with_device_key(const std::string& key_and_value) {
+  return "[[device]]\nname = \"d\"\nip = \"198.18.0.1/24\"\n" + key_and_value +
+         "\n[device.port]\nkind = \"tap\"\ninterface = \"fl0\"\n";
+}
+
+std::string with_port(const std::string& port) {
+  return "[[device]]\nname = \"d\"\nip = \"198.18.0.1/24\"\n[device.port]\n" + port;
+}
+
+TEST(Config, TakesDefaultsForAllThatIsOptional) {
+  const Config config = parse_config(kDevice, "f.toml");
+  EXPECT_FALSE(config.eal.huge_pages);
+  EXPECT_EQ(config.eal.memory_mib, 256U);
+  EXPECT_EQ(config.domain.pin_budget_bytes, uint64_t{1} << 30);
+  EXPECT_EQ(config.core.park_deadline_ns, 2'000'000U);
+  EXPECT_EQ(config.log_level, "warn");
+  ASSERT_EQ(config.devices.size(), 1U);
+  const DeviceConfig& device = config.devices[0];
+  EXPECT_EQ(device.gid, wire::Gid::from_ipv4(0xc6120001));
+  EXPECT_EQ(device.mac, (wire::MacAddress{{0x02, 0x46, 198, 18, 0, 1}}));
+  EXPECT_FALSE(device.mtu_bytes.has_value());
+  EXPECT_EQ(device.progress, Progress::inline_);
+  EXPECT_TRUE(device.port.memif_server);
+  EXPECT_EQ(device.port.ring_size, 1024U);
+}
+
+TEST(Config, ReadsEveryKey) {
+  const Config config = parse_config(R"(
+[eal]
+huge_pages = true
+memory_mib = 512
+lcores = "0"
+extra_args = ["--log-level=debug"]
+[odp]
+pin_budget_mib = 2
+monitor = false
+realtime_pager = false
+park_deadline_us = 3
+park_packets_per_qp = 4
+park_packets_total = 5
+rnr_timer_code = 6
+[transport]
+window_packets = 7
+ack_every_packets = 8
+udp_checksum = true
+[log]
+level = "debug"
+[[device]]
+name = "a"
+ip = "2001:2::1/64"
+mac = "02:46:4C:00:00:0a"
+mtu = 1500
+progress = "dedicated"
+lcore = 0
+vendor_id = 1
+vendor_part_id = 2
+capture = "x.pcapng"
+[device.port]
+kind = "ring"
+wire = "w0"
+side = "b"
+[[device]]
+name = "b"
+ip = "198.18.0.9"
+[device.port]
+kind = "pci"
+address = "0000:3b:00.1"
+)",
+                                     "f.toml");
+  EXPECT_TRUE(config.eal.huge_pages);
+  EXPECT_EQ(config.eal.lcores, std::vector<unsigned>{0});
+  EXPECT_EQ(config.eal.extra_args, std::vector<std::string>{"--log-level=debug"});
+  EXPECT_EQ(config.domain.pin_budget_bytes, uint64_t{2} << 20);
+  EXPECT_FALSE(config.domain.monitor_invalidations);
+  EXPECT_FALSE(config.domain.realtime_pager);
+  EXPECT_EQ(config.core.park_deadline_ns, 3000U);
+  EXPECT_EQ(config.core.park_packets_per_qp, 4U);
+  EXPECT_EQ(config.core.park_packets_total, 5U);
+  EXPECT_EQ(config.core.fault_rnr_timer, 6U);
+  EXPECT_EQ(config.core.window_packets, 7U);
+  EXPECT_EQ(config.core.ack_every_packets, 8U);
+  EXPECT_TRUE(config.udp_checksum);
+  const DeviceConfig& a = config.devices[0];
+  EXPECT_FALSE(a.gid.is_ipv4());
+  EXPECT_EQ(a.mac.bytes[5], 0x0a);
+  EXPECT_EQ(a.mtu_bytes, 1500U);
+  EXPECT_EQ(a.progress, Progress::dedicated);
+  EXPECT_EQ(a.lcore, 0U);
+  EXPECT_EQ(a.vendor_part_id, 2U);
+  EXPECT_EQ(a.capture, "x.pcapng");
+  EXPECT_TRUE(a.port.side_b);
+  EXPECT_EQ(config.devices[1].port.address, "0000:3b:00.1");
+}
+
+struct Mistake {
+  std::string text;
+  std::string line;  ///< the whole error
+};
+
+class ConfigMistake : public testing::TestWithParam<Mistake> {};
+
+TEST_P(ConfigMistake, IsOneLineThatNamesThePlaceTheKeyAndWhatWouldBeRight) {
+  EXPECT_EQ(error_of(GetParam().text), "faultline: f.toml:" + GetParam().line);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Root, ConfigMistake,
+    testing::Values(
+        Mistake{"", "1: device: is missing; add at least one [[device]]"},
+        Mistake{"device = 3", "1: device: must be written as [[device]]"},
+        Mistake{std::string(kDevice) + "\n[odpp]\n",
+                "9: odpp: unknown key; known here: eal, odp, transport, log, device"},
+        Mistake{"eal = 1", "1: eal: must be a table, [eal]"},
+        Mistake{"[eal]\nhuge_pages = 1\n", "2: eal.huge_pages: must be true or false"},
+        Mistake{"[eal]\nmemory_mib = 1\n", "2: eal.memory_mib: must be a whole number from 64 to 1048576"},
+        Mistake{"[eal]\nmemory_mib = \"256\"\n",
+                "2: eal.memory_mib: must be a whole number from 64 to 1048576"},
+        Mistake{"[eal]\nlcores = \"0-\"\n",
+                "2: eal.lcores: \"0-\" is not a list of CPUs such as \"0-1\" or \"0,2\""},
+        Mistake{"[eal]\nlcores = \"3-1\"\n",
+                "2: eal.lcores: \"3-1\" is not a list of CPUs such as \"0-1\" or \"0,2\""},
+        Mistake{"[eal]\nlcores = \"1023\"\n", "2: eal.lcores: this process may not run on CPU 1023"},
+        Mistake{"[eal]\nextra_args = [1]\n", "2: eal.extra_args: must be a list of strings"},
+        Mistake{"[eal]\nmemory = 1\n",
+                "2: eal.memory: unknown key; known here: huge_pages, memory_mib, lcores, extra_args"},
+        Mistake{"[odp]\nrnr_timer_code = 32\n", "2: odp.rnr_timer_code: must be a whole number from 0 to 31"},
+        Mistake{"[odp]\npark_packets_per_qp = -1\n",
+                "2: odp.park_packets_per_qp: must be a whole number from 0 to 4096"},
+        Mistake{"[odp]\nmonitor = \"yes\"\n", "2: odp.monitor: must be true or false"},
+        Mistake{"[transport]\nwindow_packets = 0\n",
+                "2: transport.window_packets: must be a whole number from 1 to 65536"},
+        Mistake{"[transport]\nudp_checksum = 0\n", "2: transport.udp_checksum: must be true or false"},
+        Mistake{"[log]\nlevel = \"loud\"\n",
+                "2: log.level: \"loud\" is not one of trace, debug, info, warn, err, critical, off"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Device, ConfigMistake,
+    testing::Values(
+        Mistake{"[[device]]\nip = \"198.18.0.1\"\n",
+                "1: device.name: is missing; give one, such as \"faultline0\""},
+        Mistake{"[[device]]\nname = \"a b\"\n", "2: device.name: must be 1 to 24 letters, digits, _ or -"},
+        Mistake{"[[device]]\nname = 1\n", "2: device.name: must be a string in quotes"},
+        Mistake{"[[device]]\nname = \"\"\n", "2: device.name: must not be empty"},
+        Mistake{"[[device]]\nname = \"d\"\n",
+                "1: device.ip: is missing; give one, such as \"198.18.0.1/24\""},
+        Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.256\"\n",
+                "3: device.ip: \"198.18.0.256\" is not a unicast address such as \"198.18.0.1/24\" or "
+                "\"2001:2::1/64\""},
+        Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1/33\"\n",
+                "3: device.ip: \"198.18.0.1/33\" is not a unicast address such as \"198.18.0.1/24\" or "
+                "\"2001:2::1/64\""},
+        Mistake{"[[device]]\nname = \"d\"\nip = \"224.0.0.1\"\n",
+                "3: device.ip: \"224.0.0.1\" is not a unicast address such as \"198.18.0.1/24\" or "
+                "\"2001:2::1/64\""},
+        Mistake{with_device_key("mac = \"03:00:00:00:00:01\""),
+                "4: device.mac: \"03:00:00:00:00:01\" is not a unicast MAC address such as "
+                "\"02:46:4c:00:00:01\""},
+        Mistake{with_device_key("mtu = 100"), "4: device.mtu: must be a whole number from 320 to 9000"},
+        Mistake{with_device_key("mtu = 1501"), "4: device.mtu: a tap port carries at most 1500"},
+        Mistake{with_device_key("mtu = 1500.5"), "4: device.mtu: must be a whole number from 320 to 9000"},
+        Mistake{with_device_key("progress = \"auto\""),
+                "4: device.progress: \"auto\" is not one of inline, dedicated"},
+        Mistake{with_device_key("lcore = 0"), "4: device.lcore: only goes with progress = \"dedicated\""},
+        Mistake{with_device_key("progress = \"dedicated\"\nlcore = 1023"),
+                "5: device.lcore: this process may not run on CPU 1023"},
+        Mistake{with_device_key("vendor_id = 16777216"),
+                "4: device.vendor_id: must be a whole number from 0 to 16777215"},
+        Mistake{with_device_key("capture = true"), "4: device.capture: must be a string in quotes"},
+        Mistake{with_device_key("mut = 1500"),
+                "4: device.mut: unknown key; known here: name, ip, mac, mtu, progress, lcore, vendor_id, "
+                "vendor_part_id, capture, port"},
+        Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n",
+                "1: device.port: is missing; add a table [device.port] with a kind"},
+        Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\nport = 1\n",
+                "4: device.port: must be a table, [device.port]"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Port, ConfigMistake,
+    testing::Values(
+        Mistake{with_port("kind = \"foo\"\n"),
+                "5: device.port.kind: \"foo\" is not one of memif, ring, tap, af_packet, af_xdp, pci"},
+        Mistake{with_port("role = \"server\"\n"),
+                "4: device.port.kind: is missing; give one of memif, ring, tap, af_packet, af_xdp, pci"},
+        Mistake{with_port("kind = \"memif\"\nrole = \"master\"\n"),
+                "6: device.port.role: \"master\" is not one of server, client"},
+        Mistake{with_port("kind = \"memif\"\nrole = \"server\"\n"),
+                "4: device.port.socket: is missing; give one, such as \"/run/user/1000/faultline.sock\""},
+        Mistake{with_port("kind = \"memif\"\nrole = \"server\"\nsocket = \"x,y\"\n"),
+                "7: device.port.socket: must be a path with a directory, without a comma, of at most 107 "
+                "characters"},
+        Mistake{with_port("kind = \"memif\"\nrole = \"server\"\nsocket = \"/x\"\nring_size = 1000\n"),
+                "8: device.port.ring_size: must be a power of two from 32 to 16384"},
+        Mistake{with_port("kind = \"memif\"\nrole = \"server\"\nsocket = \"/x\"\ninterface = \"fl0\"\n"),
+                "8: device.port.interface: unknown key; known here: kind, role, socket, ring_size"},
+        Mistake{with_port("kind = \"ring\"\nwire = \"w0\"\nside = \"c\"\n"),
+                "7: device.port.side: \"c\" is not one of a, b"},
+        Mistake{with_port("kind = \"ring\"\nside = \"a\"\n"),
+                "4: device.port.wire: is missing; give one, such as \"w0\""},
+        Mistake{with_port("kind = \"tap\"\n"),
+                "4: device.port.interface: is missing; give one, such as \"fl0\""},
+        Mistake{with_port("kind = \"af_packet\"\ninterface = \"a-name-too-long-for-it\"\n"),
+                "6: device.port.interface: \"a-name-too-long-for-it\" is not the name of a network interface "
+                "(at most 15 "
+                "characters)"},
+        Mistake{with_port("kind = \"pci\"\naddress = \"01:00.0\"\n"),
+                "6: device.port.address: \"01:00.0\" is not a PCI address such as \"0000:01:00.0\""}));
+
+TEST(Config, NamesDevicesThatClash) {
+  const std::string first(kDevice);
+  EXPECT_EQ(error_of(first + first), "faultline: f.toml:1: device: two devices are named \"faultline0\"");
+  std::string second = first;
+  second.replace(second.find("faultline0"), 10, "faultline1");
+  EXPECT_EQ(error_of(first + second),
+            "faultline: f.toml:1: device: faultline0 and faultline1 have the same ip");
+  second.replace(second.find("198.18.0.1"), 10, "198.18.0.2");
+  EXPECT_EQ(error_of(first + second),
+            "faultline: f.toml:1: device: faultline0 and faultline1 have the same socket");
+}
+
+TEST(Config, NamesTheLineOfASyntaxError) {
+  EXPECT_EQ(error_of("[eal]\nmemory_mib = = 3\n").rfind("faultline: f.toml:2: ", 0), 0U);
+}
+
+TEST(Config, NamesAFileThatIsNotThere) {
+  try {
+    static_cast<void>(load_config("/nonexistent/f.toml"));
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "faultline: /nonexistent/f.toml: cannot read the configuration: No such file or directory");
+  }
+}
+
+}  // namespace
+}  // namespace faultline::glue
