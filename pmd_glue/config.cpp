@@ -265,6 +265,8 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   const toml::table* port = reader.table("port");
   if (port == nullptr) reader.fail("port", "is missing; add a table [device.port] with a kind");
   device.port = read_port(path, *port);
+  if (device.port.kind == PortKind::tap && device.mtu_bytes.value_or(0) > kTapMtuBytes)
+    reader.fail("mtu", fmt::format("a tap port carries at most {}", kTapMtuBytes));
   reader.finish();
   return device;
 }
@@ -279,6 +281,9 @@ void reject_twins(const Config& config, const ConfigReader& root) {
         root.fail("device", fmt::format("{} and {} have the same ip", devices[j].name, devices[i].name));
       const PortConfig& a = devices[j].port;
       const PortConfig& b = devices[i].port;
+      // net_memif keeps one socket a path and process, which either listens or does not.
+      if (a.kind == PortKind::memif && b.kind == PortKind::memif && a.socket == b.socket)
+        root.fail("device", fmt::format("{} and {} have the same socket", devices[j].name, devices[i].name));
       if (a.kind == PortKind::ring && b.kind == PortKind::ring && a.wire == b.wire && a.side_b == b.side_b)
         root.fail("device", fmt::format("{} and {} are on the same side of wire \"{}\"", devices[j].name,
                                         devices[i].name, a.wire));

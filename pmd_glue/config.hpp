@@ -43,6 +43,10 @@ struct PortConfig {
   std::string address;        ///< pci
 };
 
+/// net_tap sends nothing longer: it holds to the MTU that ethdev allows it, and it advertises frames of 1522
+/// bytes (DPDK 22.11).
+inline constexpr uint32_t kTapMtuBytes = 1500;
+
 enum class Progress : uint8_t { inline_, dedicated };
 
 struct DeviceConfig {

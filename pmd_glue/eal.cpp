@@ -81,7 +81,7 @@ bool runtime_directory_usable() {
 
 std::vector<std::string> eal_arguments(const Config& config) {
   std::vector<std::string> arguments{"faultline", "--log-level=error", "--log-level=pmd.net.memif:critical",
-                                     "--file-prefix=faultline"};
+                                     "--log-level=pmd.net.tap:critical", "--file-prefix=faultline"};
   // One lcore that floats over the CPUs: EAL would pin the thread that starts it.
   arguments.push_back(fmt::format("--lcores=0@({})", cpu_list(config)));
   arguments.insert(arguments.end(), {"-m", std::to_string(config.eal.memory_mib)});

@@ -141,8 +141,9 @@ uint32_t port_mtu_bytes(const DeviceConfig& device) {
   switch (device.port.kind) {
     case PortKind::memif:
     case PortKind::ring:
-    case PortKind::tap:
       return device.mtu_bytes.value_or(kVirtualMtuBytes);
+    case PortKind::tap:
+      return device.mtu_bytes.value_or(kTapMtuBytes);
     case PortKind::af_packet:
       return device.mtu_bytes.value_or(
           interface_mtu_bytes(device.port.interface).value_or(kEthernetMtuBytes));
