@@ -84,6 +84,7 @@ class InvalidationMonitor {
   Userfault userfault_;
   int stop_fd_ = -1;
   std::atomic<bool> handling_{false};
+  std::atomic<uint64_t> cycles_{0};  ///< of handle_events that have ended
   std::array<std::atomic<InvalidationSink*>, kMaxSinks> sinks_{};
   PiMutex sinks_mutex_;  ///< held while events are handled, and to change sinks_
   std::mutex ranges_mutex_;

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The small parts: page map, key table, range counts, gate and token, reader stripes, background queue.
+#include <atomic>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "odp/fault_queue.hpp"
+#include "odp/key_table.hpp"
+#include "odp/page_map.hpp"
+#include "odp/quiescence.hpp"
+#include "odp/region_index.hpp"
+#include "odp/userfault.hpp"
+
+namespace faultline::odp {
+namespace {
+
+TEST(PageMap, OnlyAFaultInServiceCanBePublished) {
+  for (size_t i = 0; i < kPageStates; ++i) {
+    const auto state = static_cast<PageState>(i);
+    if (state == PageState::faulting) continue;
+    EXPECT_EQ(next_state(state, PageEvent::publish_read), state);
+    EXPECT_EQ(next_state(state, PageEvent::publish_write), state);
+  }
+  EXPECT_EQ(next_state(PageState::faulting, PageEvent::publish_read), PageState::readable);
+  EXPECT_EQ(next_state(PageState::faulting, PageEvent::publish_write), PageState::writable);
+}
+
+TEST(PageMap, DeadStaysDeadAndDropEndsAccess) {
+  for (size_t event = 0; event < kPageEvents; ++event)
+    EXPECT_EQ(next_state(PageState::dead, static_cast<PageEvent>(event)), PageState::dead);
+  for (size_t i = 0; i < kPageStates; ++i) {
+    const auto state = static_cast<PageState>(i);
+    EXPECT_EQ(next_state(state, PageEvent::kill), PageState::dead);
+    EXPECT_FALSE(is_resident(next_state(state, PageEvent::drop)));
+    EXPECT_FALSE(allows(next_state(state, PageEvent::make_copy_on_write), true));
+  }
+}
+
+TEST(PageMap, CountsTheResidentPagesThatLeave) {
+  PageMap map;
+  ASSERT_TRUE(map.allocate(8));
+  for (const size_t page : {1U, 2U, 5U}) {
+    map.apply(page, PageEvent::begin_fault);
+    map.apply(page, page == 2 ? PageEvent::publish_read : PageEvent::publish_write);
+  }
+  EXPECT_EQ(map.apply_range(0, 8, PageEvent::make_copy_on_write), 0U);
+  EXPECT_EQ(map.state(1), PageState::readable);
+  EXPECT_EQ(map.apply_range(0, 3, PageEvent::drop), 2U);
+  EXPECT_EQ(map.apply_range(0, 8, PageEvent::kill), 1U);
+}
+
+TEST(KeyTable, StaleAndForgedKeysFindNothing) {
+  KeyTable table;
+  ASSERT_TRUE(table.allocate());
+  Region region;
+  ASSERT_TRUE(table.reserve(region));
+  EXPECT_EQ(table.find(region.key), nullptr) << "not published yet";
+  table.publish(region);
+  EXPECT_EQ(table.find(region.key), &region);
+  for (uint32_t variant = 0; variant < 256; ++variant) {
+    const Key other = (region.key & ~0xffU) | variant;
+    if (other == region.key) continue;
+    EXPECT_EQ(table.find(other), nullptr);
+  }
+  EXPECT_EQ(table.find(0), nullptr);
+  EXPECT_EQ(table.find(~0U), nullptr);
+  EXPECT_EQ(table.withdraw(region.key ^ 1), nullptr);
+  EXPECT_EQ(table.withdraw(region.key), &region);
+  EXPECT_EQ(table.withdraw(region.key), nullptr);
+  EXPECT_EQ(table.find(region.key), nullptr);
+  table.release(region.key);
+  EXPECT_EQ(table.find(region.key), nullptr);
+}
+
+TEST(KeyTable, KeysAreDistinctAndNotSequential) {
+  KeyTable table;
+  ASSERT_TRUE(table.allocate());
+  constexpr size_t kCount = 40'000;
+  std::vector<std::unique_ptr<Region>> regions;
+  std::set<uint32_t> indices;
+  size_t neighbours = 0;
+  for (size_t i = 0; i < kCount; ++i) {
+    regions.push_back(std::make_unique<Region>());
+    ASSERT_TRUE(table.reserve(*regions.back()));
+    table.publish(*regions.back());
+    const uint32_t index = regions.back()->key >> 8;
+    EXPECT_NE(index, 0U);
+    EXPECT_TRUE(indices.insert(index).second);
+    if (i > 0 && index - (regions[i - 1]->key >> 8) + 1 <= 2) ++neighbours;
+  }
+  // Chance alone makes a handful in a window of 65,536 and more.
+  EXPECT_LT(neighbours, kCount / 100);
+  for (const auto& region : regions) EXPECT_EQ(table.find(region->key), region.get());
+}
+
+TEST(KeyTable, AnIndexNeverComesBackWithItsLastVariant) {
+  KeyTable table;
+  ASSERT_TRUE(table.allocate());
+  std::map<uint32_t, uint32_t> last;
+  for (int i = 0; i < 300'000; ++i) {
+    Region region;
+    ASSERT_TRUE(table.reserve(region));
+    const auto [it, fresh] = last.try_emplace(region.key >> 8, region.key);
+    if (!fresh) {
+      ASSERT_NE(it->second, region.key);
+      it->second = region.key;
+    }
+    table.release(region.key);
+  }
+  EXPECT_LE(last.size(), size_t{KeyTable::kMinWindow});
+}
+
+TEST(RangeCounts, AgreesWithAPlainModel) {
+  constexpr uint64_t kSpan = 64;
+  std::mt19937 random(5);
+  RangeCounts counts;
+  std::vector<uint32_t> model(kSpan, 0);
+  std::vector<std::pair<uint64_t, uint64_t>> live;
+  for (int step = 0; step < 20'000; ++step) {
+    if (live.empty() || random() % 2 == 0) {
+      const uint64_t start = random() % (kSpan - 1);
+      const uint64_t end = start + 1 + random() % (kSpan - start - 1);
+      counts.add(start, end);
+      for (uint64_t i = start; i < end; ++i) ++model[i];
+      live.emplace_back(start, end);
+      continue;
+    }
+    const size_t pick = random() % live.size();
+    const auto [start, end] = live[pick];
+    live.erase(live.begin() + static_cast<std::ptrdiff_t>(pick));
+    std::vector<bool> expected(kSpan, false);
+    for (uint64_t i = start; i < end; ++i) expected[i] = --model[i] == 0;
+    std::vector<bool> unused(kSpan, false);
+    for (const auto& [from, to] : counts.remove(start, end))
+      for (uint64_t i = from; i < to; ++i) unused[i] = true;
+    ASSERT_EQ(unused, expected) << step;
+  }
+}
+
+TEST(RegionIndex, FindsTheOverlapOfEachRegion) {
+  RegionIndex index;
+  ASSERT_TRUE(index.allocate());
+  std::array<Region, 3> regions;
+  for (size_t i = 0; i < regions.size(); ++i) {
+    regions[i].address = 0x10000 + i * 0x2000 + 0x10;
+    regions[i].length_bytes = 0x3000;
+    regions[i].first_page = regions[i].address >> kPageShift;
+    ASSERT_TRUE(index.insert(regions[i]));
+  }
+  index.remove(regions[0]);
+  ASSERT_TRUE(index.insert(regions[0]));
+  std::map<const Region*, std::pair<size_t, size_t>> seen;
+  index.for_each_in(0x13000, 0x14000, [&](Region& region, PageRange pages) {
+    seen[&region] = {pages.first, pages.count};
+  });
+  // Regions cover pages 0x10..0x13, 0x12..0x15 and 0x14..0x17.
+  EXPECT_EQ(seen.size(), 2U);
+  EXPECT_EQ((seen[&regions[0]]), (std::pair<size_t, size_t>{3, 1}));
+  EXPECT_EQ((seen[&regions[1]]), (std::pair<size_t, size_t>{1, 1}));
+}
+
+TEST(Quiescence, WaitsForOnlineSessionsOnly) {
+  Quiescence quiescence;
+  Quiescence::Slot* online = quiescence.attach();
+  Quiescence::Slot* offline = quiescence.attach();
+  ASSERT_NE(online, offline);
+  EXPECT_FALSE(quiescence.enter(*online));
+  EXPECT_FALSE(quiescence.enter(*offline));
+  quiescence.leave(*offline);
+
+  std::atomic<bool> raised{false};
+  std::atomic<bool> returned{false};
+  std::thread monitor([&] {
+    const uint64_t token = quiescence.raise_gate();
+    raised = true;
+    quiescence.wait_for(token);
+    returned = true;
+  });
+  while (!raised) std::this_thread::yield();
+  for (int i = 0; i < 1000; ++i) ASSERT_FALSE(returned);
+  EXPECT_TRUE(quiescence.enter(*offline)) << "coming online sees the gate";
+  quiescence.leave(*offline);
+  EXPECT_TRUE(quiescence.enter(*online));
+  monitor.join();
+  quiescence.lower_gate();
+  EXPECT_FALSE(quiescence.enter(*online));
+  quiescence.leave(*online);
+  quiescence.wait_for(quiescence.advance());
+}
+
+TEST(Quiescence, NothingIsUsedAfterTheWait) {
+  // A published cell is withdrawn, waited for, and poisoned; an engine that goes on- and offline must never
+  // read poison.
+  Quiescence quiescence;
+  std::atomic<int*> published{nullptr};
+  std::atomic<bool> stop{false};
+  std::atomic<int> bad{0};
+  std::vector<std::thread> engines;
+  for (int i = 0; i < 2; ++i) {
+    engines.emplace_back([&, i] {
+      Quiescence::Slot* slot = quiescence.attach();
+      for (unsigned turn = 0; !stop; ++turn) {
+        (void)quiescence.enter(*slot);
+        if (const int* cell = published.load(std::memory_order_acquire); cell != nullptr && *cell != 7) ++bad;
+        if (i == 0 || turn % 3 == 0) quiescence.leave(*slot);
+      }
+      quiescence.detach(*slot);
+    });
+  }
+  for (int round = 0; round < 300; ++round) {
+    int cell = 7;
+    published.store(&cell, std::memory_order_seq_cst);
+    std::this_thread::yield();
+    published.store(nullptr, std::memory_order_seq_cst);
+    quiescence.wait_for(quiescence.advance());
+    cell = 0;
+  }
+  stop = true;
+  for (std::thread& engine : engines) engine.join();
+  EXPECT_EQ(bad.load(), 0);
+}
+
+TEST(ReaderStripes, WaitReturnsAfterTheGuards) {
+  ReaderStripes stripes;
+  auto guard = std::make_unique<ReaderStripes::Guard>(stripes);
+  std::atomic<bool> returned{false};
+  std::thread waiter([&] {
+    stripes.wait();
+    returned = true;
+  });
+  for (int i = 0; i < 100; ++i) {
+    std::this_thread::yield();
+    ASSERT_FALSE(returned);
+  }
+  guard.reset();
+  waiter.join();
+  EXPECT_TRUE(returned);
+}
+
+TEST(BackgroundQueue, IsBoundedAndInOrder) {
+  BackgroundQueue queue;
+  for (uint64_t i = 0; i < BackgroundQueue::kCapacity; ++i)
+    ASSERT_TRUE(queue.try_push(
+        {.request = {.target = {}, .va = i, .length_bytes = 1, .waiter = 0}, .wait = nullptr}));
+  EXPECT_FALSE(queue.try_push({}));
+  BackgroundRequest request;
+  for (uint64_t i = 0; i < BackgroundQueue::kCapacity; ++i) {
+    ASSERT_TRUE(queue.try_pop(request));
+    ASSERT_EQ(request.request.va, i);
+  }
+  EXPECT_FALSE(queue.try_pop(request));
+  EXPECT_TRUE(queue.try_push({}));
+}
+
+}  // namespace
+}  // namespace faultline::odp
