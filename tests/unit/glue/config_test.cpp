@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pmd_glue/config.hpp"
 
+#include <filesystem>
+#include <set>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -232,6 +234,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "characters)"},
         Mistake{with_port("kind = \"pci\"\naddress = \"01:00.0\"\n"),
                 "6: device.port.address: \"01:00.0\" is not a PCI address such as \"0000:01:00.0\""}));
+
+TEST(Config, TheExamplesAreRightAndCoverEveryKindOfPort) {
+  std::set<PortKind> kinds;
+  for (const auto& file : std::filesystem::directory_iterator(FAULTLINE_CONFIGS)) {
+    const Config config = load_config(file.path());
+    for (const DeviceConfig& device : config.devices) kinds.insert(device.port.kind);
+  }
+  EXPECT_EQ(kinds.size(), 6U);
+}
 
 TEST(Config, NamesDevicesThatClash) {
   const std::string first(kDevice);
