@@ -204,7 +204,8 @@ void CoreContext::enter_error(QueuePair& qp) {
   responder.job_count = 0;
   responder.job_fault_wait = false;
   responder.job_deadline_ns = kNever;
-  ++responder.job_generation;
+  responder.job_floor = ++responder.job_generation;
+  responder.park_floor = ++responder.park_generation;
   responder.ack_pending = responder.nak_pending = false;
   responder.message = InboundMessage::none;
   responder.receive_taken = false;

@@ -385,7 +385,8 @@ void Core::Impl::reset(QueuePair& qp) {
   qp.responder = ResponderState{};
   qp.requester.fault_generation = requester_generation;
   qp.responder.park_generation = park_generation;
-  qp.responder.job_generation = job_generation;
+  qp.responder.job_generation = qp.responder.job_floor = job_generation;
+  qp.responder.park_floor = park_generation;
   qp.attributes = QpAttributes{};
   qp.communication_established = false;
   qp.send_ring.clear();

@@ -48,6 +48,7 @@ struct ReadJob {
   uint32_t rkey = 0;
   uint64_t va = 0;
   uint32_t msn = 0;
+  bool duplicate = false;  ///< asked for again
 };
 
 /// A received packet held while its page comes.
@@ -84,6 +85,7 @@ struct ResponderState {
   uint32_t parked = 0;
   bool parked_retry = false;  ///< the head may be tried again
   uint32_t park_generation = 0;
+  uint32_t park_floor = 0;  ///< first generation since the last progress: older answers are of other packets
   TimeNs park_deadline_ns = kNever;
 
   // Ring of READs to answer, in PSN order.
@@ -93,6 +95,8 @@ struct ResponderState {
   uint32_t job_count = 0;
   bool job_fault_wait = false;
   uint32_t job_generation = 0;
+  uint32_t job_floor = 0;           ///< as park_floor
+  wire::Psn job_stuck_psn;          ///< of the response that the newest request was for
   TimeNs job_deadline_ns = kNever;  ///< then RNR NAK instead of the answer
 
   [[nodiscard]] ReadJob& job(uint32_t position) { return jobs[(job_head + position) % job_capacity]; }

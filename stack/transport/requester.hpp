@@ -44,6 +44,7 @@ class Requester {
   /// Moves the send position over what has been acknowledged meanwhile.
   void catch_up(QueuePair& qp);
   void note_progress(QueuePair& qp);
+  void forget_fault(QueuePair& qp);
   /// Sends again from `psn` on.
   void go_back_to(QueuePair& qp, wire::Psn psn);
   void on_sequence_nak(QueuePair& qp, wire::Psn psn);

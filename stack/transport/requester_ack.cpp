@@ -49,10 +49,21 @@ void Requester::catch_up(QueuePair& qp) {
   if (is_before(state.current, head)) {
     state.current = head;
     state.packet = 0;
+    forget_fault(qp);
   }
   if (state.current != head || head == state.started) return;
   const int32_t acknowledged = state.unacked_psn.distance_from(qp.progress_at(head).first_psn);
-  if (acknowledged > static_cast<int32_t>(state.packet)) state.packet = static_cast<uint32_t>(acknowledged);
+  if (acknowledged > static_cast<int32_t>(state.packet)) {
+    state.packet = static_cast<uint32_t>(acknowledged);
+    forget_fault(qp);
+  }
+}
+
+/// The send position moves: what its packet waited for says nothing about the packet that is next now.
+void Requester::forget_fault(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  state.fault_wait = state.fault_failed = false;
+  ++state.fault_generation;
 }
 
 bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
@@ -93,6 +104,7 @@ void Requester::note_progress(QueuePair& qp) {
 
 void Requester::go_back_to(QueuePair& qp, wire::Psn psn) {
   RequesterState& state = qp.requester;
+  forget_fault(qp);
   uint32_t index = qp.send_ring.head();
   while (index != state.started) {
     const SendProgress& progress = qp.progress_at(index);

@@ -126,6 +126,7 @@ Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe) {
 /// The destination of a READ is faulted in ahead of the data, element by element, once.
 Requester::Step Requester::prefault_destination(QueuePair& qp, const SendWqe& wqe) {
   RequesterState& state = qp.requester;
+  if (state.fault_failed) return fail_in_order(qp, CompletionStatus::local_protection);
   const Sge* sges = qp.send_ring.sges_of(const_cast<SendWqe*>(&wqe));
   while (state.prefaulted_sges < wqe.sge_count) {
     const Sge& sge = sges[state.prefaulted_sges];
@@ -197,6 +198,8 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   RequesterState& state = qp.requester;
   const SendProgress& progress = qp.progress_at(state.current);
   const bool read = wqe.opcode == SendOpcode::rdma_read;
+  // A READ carries no bytes that would miss again: its destination's failed page is known here.
+  if (read && state.fault_failed) return fail_in_order(qp, CompletionStatus::local_protection);
   const uint32_t offset = state.packet * qp.mtu_bytes;
   const uint32_t payload_bytes = read ? 0 : std::min(qp.mtu_bytes, wqe.length_bytes - offset);
   const bool last = read || state.packet + 1 == progress.packets;

@@ -211,6 +211,7 @@ Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& pa
 Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::Reth reth = packet.reth();
+  if (state.job_count == state.job_capacity) drop_answered_read(qp);
   if (state.job_count == state.job_capacity) {
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
     return Result::done;
@@ -227,15 +228,34 @@ Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& pac
   state.msn = (state.msn + 1) & wire::Psn::kMask;
   state.nak_sent = state.nak_pending = false;
   ++context_.counters.messages_received;
-  queue_read(qp, packet, packets);
+  queue_read(qp, packet, packets, false);
   return Result::done;
 }
 
-void Responder::queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets) {
+/// A requester starts a new READ only when an older one is answered in full. Where all places are taken it
+/// has been: the oldest READ of those that the wire doubled or delayed has had its answer.
+void Responder::drop_answered_read(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  uint32_t position = 0;
+  while (position != state.job_count && !state.job(position).duplicate) ++position;
+  if (position == state.job_count) return;
+  if (position == 0) stop_job_wait(qp);
+  for (; position + 1 != state.job_count; ++position) state.job(position) = state.job(position + 1);
+  --state.job_count;
+}
+
+void Responder::stop_job_wait(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  state.job_fault_wait = false;
+  state.job_deadline_ns = kNever;
+  state.job_floor = ++state.job_generation;
+}
+
+void Responder::queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets, bool duplicate) {
   ResponderState& state = qp.responder;
   const wire::Reth reth = packet.reth();
   ReadJob& job = state.job(state.job_count++);
-  job = {packet.bth.psn, packets, 0, reth.length_bytes, reth.rkey, reth.va, state.msn};
+  job = {packet.bth.psn, packets, 0, reth.length_bytes, reth.rkey, reth.va, state.msn, duplicate};
   context_.make_ready(qp);
 }
 
@@ -263,13 +283,13 @@ void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
     const ReadJob& newest = state.job(state.job_count - 1);
     if (newest.first_psn.plus(newest.packets) <= psn) break;
     --state.job_count;
-    if (state.job_count == 0 && state.job_fault_wait) {
+    if (state.job_count == 0) {
+      // The same page may be waited for again: its answer, should it be a failure, still counts.
       state.job_fault_wait = false;
       state.job_deadline_ns = kNever;
-      ++state.job_generation;
     }
   }
-  if (state.job_count < state.job_capacity) queue_read(qp, packet, packets);
+  if (state.job_count < state.job_capacity) queue_read(qp, packet, packets, true);
 }
 
 void Responder::complete_inbound(QueuePair& qp, const wire::Packet& packet, CompletionOpcode opcode,
@@ -290,6 +310,7 @@ void Responder::complete_inbound(QueuePair& qp, const wire::Packet& packet, Comp
 void Responder::finish_packet(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   state.expected_psn = state.expected_psn.next();
+  state.park_floor = state.park_generation + 1;
   state.nak_sent = state.nak_pending = false;
   if (packet.info->ends_message()) {
     state.message = InboundMessage::none;
@@ -365,8 +386,9 @@ void Responder::retry_parked(QueuePair& qp) {
 
 void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
   ResponderState& state = qp.responder;
-  if (state.parked_head == nullptr || generation != state.park_generation) return;
+  if (state.closing || static_cast<int32_t>(generation - state.park_floor) < 0) return;
   if (outcome == odp::Outcome::violation) {
+    // Also where the packet was sent back with an RNR NAK meanwhile: it would only come and miss again.
     context_.count(DropReason::access);
     if (state.message == InboundMessage::send || state.receive_taken) {
       state.receive_taken = false;
@@ -378,6 +400,7 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
     }
     return nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
   }
+  if (state.parked_head == nullptr) return;
   state.park_deadline_ns = kNever;
   state.parked_retry = true;
   context_.make_ready(qp);

@@ -45,7 +45,9 @@ class Responder {
 
   [[nodiscard]] bool has_receive(QueuePair& qp) const;
   [[nodiscard]] Result miss(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
-  void queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets);
+  void drop_answered_read(QueuePair& qp);
+  void stop_job_wait(QueuePair& qp);
+  void queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets, bool duplicate);
 
   void nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn);
   /// A NAK after which this QP fails too.

@@ -109,6 +109,7 @@ bool Responder::send_read_packet(QueuePair& qp) {
   context_.tx.commit(qp.frame.seal(bytes, fields.bth.opcode, payload_bytes), qp.loopback);
   ++qp.ipv4_identification;
   ++job.sent_packets;
+  state.job_floor = state.job_generation + 1;
   if (last) {
     state.job_head = (state.job_head + 1) % state.job_capacity;
     --state.job_count;
@@ -123,6 +124,7 @@ void Responder::hold_read_job(QueuePair& qp, const ReadJob& job) {
   ++context_.counters.faults_responder;
   ++state.job_generation;
   const uint32_t offset = job.sent_packets * qp.mtu_bytes;
+  state.job_stuck_psn = job.first_psn.plus(job.sent_packets);
   const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::read_job, state.job_generation);
   if (!context_.request_fault({job.rkey, qp.domain, odp::kRemoteRead}, job.va + offset,
                               job.length_bytes - offset, waiter))
@@ -134,16 +136,16 @@ void Responder::hold_read_job(QueuePair& qp, const ReadJob& job) {
 
 void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
   ResponderState& state = qp.responder;
-  if (!state.job_fault_wait || generation != state.job_generation) return;
-  state.job_fault_wait = false;
-  state.job_deadline_ns = kNever;
+  if (state.closing || static_cast<int32_t>(generation - state.job_floor) < 0) return;
   if (outcome == odp::Outcome::violation) {
-    const ReadJob job = state.job(0);
+    // Also where an RNR NAK went out instead of the answer: the READ would only come and miss again.
     state.job_count = 0;
     context_.count(DropReason::access);
     nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
-    state.nak_psn = job.first_psn.plus(job.sent_packets);
+    state.nak_psn = state.job_stuck_psn;
   }
+  state.job_fault_wait = false;
+  state.job_deadline_ns = kNever;
   context_.make_ready(qp);
 }
 
@@ -156,7 +158,6 @@ void Responder::on_timer(QueuePair& qp) {
     state.job_count = 0;
     state.job_fault_wait = false;
     state.job_deadline_ns = kNever;
-    ++state.job_generation;
     const bool nak_was_sent = state.nak_sent;
     nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | context_.config.fault_rnr_timer),
         job.first_psn.plus(job.sent_packets));
