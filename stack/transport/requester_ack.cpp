@@ -170,6 +170,9 @@ void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code) {
   RequesterState& state = qp.requester;
   constexpr uint8_t kForEver = 7;
   if (state.rnr_deadline_ns != kNever) return;
+  // An RNR NAK is an answer: what is counted towards "no answer" starts anew. Otherwise a long fault at the
+  // peer and a lossy wire would add up to an exhausted retry count.
+  state.retries_left = qp.attributes.retry_count;
   if (qp.attributes.rnr_retry != kForEver) {
     if (state.rnr_retries_left == 0) return fail(qp, CompletionStatus::rnr_retry_exceeded);
     --state.rnr_retries_left;
@@ -211,8 +214,9 @@ void Requester::on_read_response(QueuePair& qp, const wire::Packet& packet) {
       break;
     case odp::Outcome::miss:
       // The page went away since the READ began: fetch it, then ask for the rest of the READ again.
+      // Where the send position waits for a page of its own, this one is nearer: it comes first.
       state.gap_reported = true;
-      if (state.fault_wait) return;
+      if (state.fault_wait && state.current == index && state.packet == number) return;
       go_back_to(qp, psn);
       static_cast<void>(
           hold_for(qp, {sges[stop.index].lkey, qp.domain, odp::kLocalWrite}, stop.va, stop.left_bytes));

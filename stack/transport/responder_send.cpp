@@ -152,7 +152,9 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
 void Responder::on_timer(QueuePair& qp) {
   ResponderState& state = qp.responder;
   if (state.park_deadline_ns <= context_.now_ns) rnr_nak_parked(qp);
-  if (state.job_deadline_ns <= context_.now_ns) {
+  if (state.job_deadline_ns <= context_.now_ns && state.closing) {
+    state.job_deadline_ns = kNever;  // the NAK that ends this QP is due behind the answer: no second chance
+  } else if (state.job_deadline_ns <= context_.now_ns) {
     // The requester asks again for this READ and for all behind it, as duplicates.
     const ReadJob job = state.job(0);
     state.job_count = 0;

@@ -31,6 +31,7 @@ class Run {
   [[nodiscard]] std::string first_error() const;
   [[nodiscard]] std::string execute();
   [[nodiscard]] std::string check_quiet() const;
+  [[nodiscard]] std::string state_of_cores() const;
   void fail(const std::string& what) {
     if (error_.empty()) error_ = what;
   }
@@ -139,6 +140,33 @@ std::string Run::execute() {
   return check_quiet();
 }
 
+/// What the cores say of themselves, for a failure's report.
+std::string Run::state_of_cores() const {
+  std::string text;
+  for (const SimHost* host : {&simulation_.a, &simulation_.b}) {
+    const CoreCounters counters = host->core().counters();
+    text += host == &simulation_.a ? "  a:" : "  b:";
+    const auto count = [&text](const char* name, uint64_t value) {
+      if (value != 0) text += std::string(" ") + name + " " + std::to_string(value);
+    };
+    count("timeouts", counters.timeouts);
+    count("retransmitted", counters.retransmitted_packets);
+    count("NAKs in", counters.naks_received);
+    count("RNR in", counters.rnr_naks_received);
+    count("faults requester", counters.faults_requester);
+    count("faults responder", counters.faults_responder);
+    count("parked", counters.packets_parked);
+    count("fault queue full", counters.fault_queue_full);
+    for (size_t i = 0; i < counters.drops.size(); ++i)
+      count(std::string(name_of(static_cast<DropReason>(i))).c_str(), counters.drops[i]);
+    for (const RaisedEvent& event : host->events)
+      text += " [qp " + std::to_string(event.qpn) + " event " +
+              std::to_string(static_cast<int>(event.event)) + "]";
+    text += '\n';
+  }
+  return text;
+}
+
 ScenarioResult Run::go(const ScenarioOptions& options) {
   ScenarioResult result;
   result.setting = describe(fabric_);
@@ -150,6 +178,7 @@ ScenarioResult Run::go(const ScenarioOptions& options) {
     result.faults += counters.faults_requester + counters.faults_responder;
     result.rnr_naks += counters.rnr_naks_sent;
   }
+  if (!result.error.empty()) result.setting += "\n" + state_of_cores();
   if (result.error.empty()) {
     for (const auto& end : plan_.ends) end->destroy();
     simulation_.a.end();
