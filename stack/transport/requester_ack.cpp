@@ -130,10 +130,9 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
       return;
     case wire::kAethRnrNak:
       ++context_.counters.rnr_naks_received;
-      if (acknowledge_before(qp, psn))
-        on_rnr_nak(qp, psn, aeth.syndrome & wire::kAethValueMask);
-      else
-        on_response_gap(qp);
+      // A READ before it that is not answered in full is asked for again after the same wait.
+      static_cast<void>(acknowledge_before(qp, psn));
+      on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask);
       return;
     case wire::kAethNak: {
       ++context_.counters.naks_received;
@@ -178,6 +177,7 @@ void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code) {
     --state.rnr_retries_left;
   }
   go_back_to(qp, psn);
+  state.gap_reported = false;
   state.ack_deadline_ns = kNever;
   state.rnr_deadline_ns = context_.now_ns + rnr_timer_ns(timer_code);
   context_.arm(qp, state.rnr_deadline_ns);

@@ -29,13 +29,13 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
     context_.count(DropReason::qp_state);
     return Fate::consumed;
   }
-  if (state.parked_head != nullptr) {
+  const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
+  if (ahead >= 0 && state.parked_head != nullptr) {
     if (context_.park(qp, frame)) return Fate::parked;
     context_.count(DropReason::park_full);
     rnr_nak_parked(qp);
     return Fate::consumed;
   }
-  const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
   if (ahead > 0) {
     ++context_.counters.out_of_sequence;
     context_.count(DropReason::out_of_sequence);
