@@ -136,7 +136,7 @@ void Responder::hold_read_job(QueuePair& qp, const ReadJob& job) {
 
 void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
   ResponderState& state = qp.responder;
-  if (state.closing || static_cast<int32_t>(generation - state.job_floor) < 0) return;
+  if (static_cast<int32_t>(generation - state.job_floor) < 0) return;
   if (outcome == odp::Outcome::violation) {
     // Also where an RNR NAK went out instead of the answer: the READ would only come and miss again.
     state.job_count = 0;

@@ -18,7 +18,7 @@ LinkScript draw_link(Random& random, bool harmless) {
   if (random.chance(300)) link.jitter_ns = random.between(100, 20'000);
   if (random.chance(300)) link.late_permille = random.between32(1, 40);
   link.late_ns = random.between(5'000, 3'000'000);
-  link.drop_mask = random.chance(300) ? random.next() & random.next() & random.next() : 0;
+  link.drop_mask = random.chance(300) ? random.next() & random.next() & random.next() & random.next() : 0;
   link.damage_limit = random.between32(1, 200);
   return link;
 }
@@ -70,8 +70,8 @@ Fabric draw_fabric(Random& random) {
   script.ipv6 = random.chance(300);
   script.turn_ns = random.between(50, 1'000);
   // On a damaged wire time-outs are part of the picture and come soon; on a whole one none may come at all.
-  fabric.timeout =
-      static_cast<uint8_t>(fabric.harmless_links ? random.between(14, 18) : random.between(8, 12));
+  fabric.timeout = static_cast<uint8_t>(fabric.harmless_links ? random.between(14, 18)
+                                                              : random.between(fabric.faults ? 10 : 8, 12));
   fabric.spread_ns = random.chance(500) ? random.between(1, 20'000) : random.between(20'000, 2'000'000);
   // An RNR NAK for a fault counts like any other, so what counts them has no faults.
   if (fabric.theme == Theme::one_failure && fabric.failure == Failure::rnr_exhausted) fabric.faults = false;

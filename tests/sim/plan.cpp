@@ -336,7 +336,9 @@ void Plan::spoil(Flow& flow, uint32_t mtu) {
   if (failure == Failure::receive_too_small) planned.receive_status = CompletionStatus::local_length;
   if (failure == Failure::receive_hole) planned.receive_status = CompletionStatus::local_protection;
   // The responder falls silent behind its NAK: where that is lost, the requester runs out of retries.
-  if (!fabric_.harmless_links && !fails_locally(failure))
+  // So does one that had to drop a READ's answer because its own page was taken away.
+  const bool pages_go = flow.from().host().memory.script().invalidations_limit != 0;
+  if ((!fabric_.harmless_links || pages_go) && !fails_locally(failure))
     planned.allowed.push_back(CompletionStatus::retry_exceeded);
   flow.failure = planned;
 }
