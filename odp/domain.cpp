@@ -113,14 +113,21 @@ Domain::~Domain() {
 
 RegionResult Domain::register_region(const RegionRequest& request) {
   if (!is_valid(request)) return {.error = EINVAL};
+  const bool on_demand = (request.access & kOnDemand) != 0;
+  const uint64_t first_page = request.address >> kPageShift;
+  const uint64_t last_page = (request.address + request.length_bytes - 1) >> kPageShift;
+  // Looked for before anything of ours is mapped, which could fill the hole.
+  const bool holed = has_hole(first_page << kPageShift, (last_page + 1) << kPageShift);
+  if (holed && !on_demand) return {.error = EFAULT};
   auto region = std::make_unique<Region>();
+  region->watch_at_fault = holed;
   region->domain = request.domain;
   region->access = request.access;
-  region->on_demand = (request.access & kOnDemand) != 0;
+  region->on_demand = on_demand;
   region->address = request.address;
   region->length_bytes = request.length_bytes;
   region->iova = request.iova;
-  region->first_page = request.address >> kPageShift;
+  region->first_page = first_page;
   const size_t granules = (region->page_count() + kGranulePages - 1) / kGranulePages;
   if (!region->pages.allocate(region->page_count())) return {.error = ENOMEM};
   if (region->on_demand &&
@@ -151,7 +158,7 @@ int Domain::make_ready(Region& region) {
   const uint64_t end = region.end_page_address();
   if (monitor_ != nullptr) {
     const int error = monitor_->watch(start, end);
-    region.watch_at_fault = error == EINVAL || has_hole(start, end);
+    if (error == EINVAL) region.watch_at_fault = true;
     if (error == EBUSY || error == EPERM) {
       spdlog::warn(
           "odp: memory at {:#x}, {} bytes, cannot be watched for unmapping ({}): the fault-tolerant copy "

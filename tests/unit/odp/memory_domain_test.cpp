@@ -2,7 +2,10 @@
 #include "odp/memory_domain.hpp"
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -65,6 +68,327 @@ TEST(MemoryDomain, ClassicRegionIsThereAtOnce) {
   EXPECT_EQ(session->write(target, memory.address() + 5, bytes), Outcome::done);
   EXPECT_EQ(memory.data()[5], 0x5a);
   session->leave();
+}
+
+RegionResult register_with(MemoryDomain& domain, uint64_t address, uint64_t length, uint64_t iova,
+                           uint32_t access, ProtectionDomain protection = 1) {
+  return domain.register_region(
+      {.domain = protection, .address = address, .length_bytes = length, .iova = iova, .access = access});
+}
+
+TEST(MemoryDomain, RefusesBadRegistrations) {
+  auto domain = make_domain();
+  const Mapping memory(4);
+  const uint64_t at = memory.address();
+  constexpr uint64_t kMax = ~uint64_t{0};
+  EXPECT_EQ(register_with(*domain, at, 0, at, kOnDemand).error, EINVAL);
+  EXPECT_EQ(register_with(*domain, at, 0, at, 0).error, EINVAL);
+  EXPECT_EQ(register_with(*domain, at, 4096, at, kOnDemand, 0).error, EINVAL);
+  EXPECT_EQ(register_with(*domain, at, kMax, at, kOnDemand).error, EINVAL);
+  EXPECT_EQ(register_with(*domain, kMax - 10, 11, 0, kOnDemand).error, EINVAL);
+  EXPECT_EQ(register_with(*domain, at, 4096, kMax - 4094, kOnDemand).error, EINVAL);
+  EXPECT_EQ(register_with(*domain, at, 4096, at, kRemoteWrite).error, EINVAL);
+  EXPECT_EQ(register_with(*domain, at, 4096, at, kRemoteAtomic | kOnDemand).error, EINVAL);
+  EXPECT_EQ(register_with(*domain, at, 4096, at, 1U << 30).error, EINVAL);
+  munmap(memory.data() + 4096, 4096);
+  EXPECT_EQ(register_with(*domain, at, memory.size(), at, 0).error, EFAULT)
+      << "a hole under a classic region";
+  EXPECT_EQ(domain->counters().pinned_bytes, 0U);
+  // Closed again, or what is mapped next would stand in it.
+  ASSERT_NE(mmap(memory.data() + 4096, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            MAP_FAILED);
+  // The largest iova that does not wrap.
+  const auto edge = register_with(*domain, at, 4096, kMax - 4095, kLocalWrite);
+  ASSERT_EQ(edge.error, 0);
+  auto session = domain->attach_engine();
+  session->enter();
+  EXPECT_EQ(session->check({edge.key, 1, 0}, kMax - 4095, 4096), Outcome::done);
+  EXPECT_EQ(session->check({edge.key, 1, 0}, kMax, 2), Outcome::violation);
+  EXPECT_EQ(session->check({edge.key, 1, 0}, 0, 1), Outcome::violation);
+  session->leave();
+}
+
+TEST(MemoryDomain, KeyMisuseIsAViolation) {
+  auto domain = make_domain();
+  const Mapping memory(4);
+  for (const uint32_t on_demand : {0U, static_cast<uint32_t>(kOnDemand)}) {
+    const uint64_t iova = 0x7000;
+    const auto result =
+        register_with(*domain, memory.address() + 10, 8000, iova, kLocalWrite | kRemoteRead | on_demand);
+    ASSERT_EQ(result.error, 0);
+    auto session = domain->attach_engine();
+    std::vector<uint8_t> bytes(64);
+    session->enter();
+    const auto expect_violation = [&](const Target& target, uint64_t va, size_t length) {
+      EXPECT_EQ(session->check(target, va, length), Outcome::violation);
+      EXPECT_EQ(session->probe(target, va, length), Outcome::violation);
+      bytes.resize(length);
+      EXPECT_EQ(session->read(target, va, bytes), Outcome::violation);
+      EXPECT_EQ(session->write(target, va, bytes), Outcome::violation);
+    };
+    const Target good{result.key, 1, kRemoteRead};
+    EXPECT_EQ(session->check(good, iova, 8000), Outcome::done);
+    expect_violation({result.key ^ 1, 1, kRemoteRead}, iova, 64);
+    expect_violation({result.key ^ 0x100, 1, kRemoteRead}, iova, 64);
+    expect_violation({0, 1, kRemoteRead}, iova, 64);
+    expect_violation({result.key, 2, kRemoteRead}, iova, 64);
+    expect_violation({result.key, 0, kRemoteRead}, iova, 64);
+    expect_violation({result.key, 1, kRemoteWrite}, iova, 64);
+    expect_violation({result.key, 1, kRemoteAtomic}, iova, 8);
+    expect_violation(good, iova - 1, 64);
+    expect_violation(good, iova + 7999, 2);
+    expect_violation(good, iova + 8000, 1);
+    expect_violation(good, memory.address() + 10, 1);
+    EXPECT_EQ(session->check(good, iova, ~uint64_t{0}), Outcome::violation);
+    EXPECT_EQ(session->check(good, iova + 1, ~uint64_t{0}), Outcome::violation);
+    EXPECT_EQ(session->check({0xdeadbeef, 9, kRemoteWrite}, 5, 0), Outcome::done)
+        << "zero length carries no key";
+    EXPECT_EQ(session->write({0xdeadbeef, 9, kRemoteWrite}, 5, {}), Outcome::done);
+    session->leave();
+    EXPECT_EQ(domain->deregister_region(result.key), 0);
+    session->enter();
+    expect_violation(good, iova, 64);
+    session->leave();
+    EXPECT_EQ(write_all(*session, good, iova, bytes), Outcome::violation);
+  }
+}
+
+TEST(MemoryDomain, PermissionIsPerPage) {
+  auto domain = make_domain({.pin_budget_bytes = 0});
+  const Mapping memory(8);
+  const auto result = register_with(*domain, memory.address(), memory.size(), 0, kAllAccess | kOnDemand);
+  auto session = domain->attach_engine();
+  std::array<uint8_t, 100> bytes{};
+  ASSERT_EQ(read_all(*session, {result.key, 1, kRemoteRead}, 4090, bytes), Outcome::done);
+  session->enter();
+  EXPECT_EQ(session->probe({result.key, 1, kRemoteRead}, 0, 8192), Outcome::done);
+  EXPECT_EQ(session->probe({result.key, 1, kRemoteRead}, 0, 8193), Outcome::miss);
+  EXPECT_EQ(session->probe({result.key, 1, kRemoteWrite}, 0, 1), Outcome::miss)
+      << "the zero page is not writable";
+  EXPECT_EQ(session->write({result.key, 1, kRemoteWrite}, 0, bytes), Outcome::miss);
+  session->leave();
+  bytes.fill(9);
+  EXPECT_EQ(write_all(*session, {result.key, 1, kRemoteWrite}, 0, bytes), Outcome::done);
+  session->enter();
+  EXPECT_EQ(session->probe({result.key, 1, kRemoteWrite}, 0, 4096), Outcome::done);
+  EXPECT_EQ(session->probe({result.key, 1, kRemoteWrite}, 4096, 1), Outcome::miss);
+  session->leave();
+}
+
+TEST(MemoryDomain, FaultsThatCannotBeResolvedAreViolations) {
+  auto domain = make_domain();
+  const Mapping read_only(4, PROT_READ);
+  const auto result =
+      register_with(*domain, read_only.address(), read_only.size(), 0, kAllAccess | kOnDemand);
+  ASSERT_EQ(result.error, 0);
+  auto session = domain->attach_engine();
+  std::array<uint8_t, 8> bytes{};
+  EXPECT_EQ(write_all(*session, {result.key, 1, kRemoteWrite}, 0, bytes), Outcome::violation);
+  EXPECT_EQ(read_all(*session, {result.key, 1, kRemoteRead}, 0, bytes), Outcome::done);
+  EXPECT_EQ(domain->counters().num_failed_resolutions, 1U);
+  EXPECT_EQ(domain->counters().num_odp_mr_pages, 1U);
+}
+
+TEST(MemoryDomain, ManyWaitersOnOneRangeCostOneService) {
+  auto domain = make_domain();
+  const Mapping memory(256);
+  const auto result = register_with(*domain, memory.address(), memory.size(), 0, kAllAccess | kOnDemand);
+  auto session = domain->attach_engine();
+  constexpr size_t kWaiters = 500;
+  session->enter();
+  for (uint64_t i = 0; i < kWaiters; ++i)
+    ASSERT_TRUE(session->request_fault({{result.key, 1, kRemoteWrite}, 0, memory.size(), i}));
+  EXPECT_TRUE(session->has_outstanding_faults());
+  session->leave();
+  std::vector<bool> seen(kWaiters, false);
+  for (size_t i = 0; i < kWaiters; ++i) {
+    const Resolution resolution = next_resolution(*session);
+    EXPECT_EQ(resolution.outcome, Outcome::done);
+    EXPECT_FALSE(seen.at(resolution.waiter));
+    seen[resolution.waiter] = true;
+  }
+  session->leave();
+  EXPECT_FALSE(session->has_outstanding_faults());
+  const Counters counters = domain->counters();
+  EXPECT_EQ(counters.num_page_fault_pages, 256U);
+  EXPECT_EQ(counters.num_odp_mr_pages, 256U);
+  EXPECT_EQ(counters.num_page_faults + counters.faults_coalesced, kWaiters);
+  // At most one service a chunk can have begun work on a range this long.
+  EXPECT_LE(counters.num_page_faults, 4U);
+}
+
+TEST(MemoryDomain, FaultQueueIsBoundedAndRecovers) {
+  auto domain = make_domain();
+  const Mapping memory(1);
+  const auto result = register_with(*domain, memory.address(), memory.size(), 0, kAllAccess | kOnDemand);
+  auto session = domain->attach_engine();
+  size_t queued = 0;
+  while (session->request_fault({{result.key, 1, kRemoteWrite}, 0, 1, queued})) ++queued;
+  EXPECT_GE(queued, 64U);
+  for (size_t i = 0; i < queued; ++i) EXPECT_EQ(next_resolution(*session).outcome, Outcome::done);
+  EXPECT_TRUE(session->request_fault({{result.key, 1, kRemoteWrite}, 0, 1, 1}));
+  EXPECT_EQ(next_resolution(*session).waiter, 1U);
+  session->leave();
+}
+
+TEST(MemoryDomain, HugeOnDemandRegionTouchesNothing) {
+  auto domain = make_domain();
+  constexpr size_t kBytes = size_t{64} << 30;
+  const Mapping memory(kBytes / 4096);
+  ASSERT_NE(memory.data(), MAP_FAILED);
+  const auto result =
+      register_with(*domain, memory.address(), kBytes, memory.address(), kAllAccess | kOnDemand);
+  ASSERT_EQ(result.error, 0);
+  unsigned char resident = 1;
+  ASSERT_EQ(mincore(memory.data() + kBytes / 2, 4096, &resident), 0);
+  EXPECT_EQ(resident & 1, 0);
+  auto session = domain->attach_engine();
+  const std::vector<uint8_t> bytes(4096, 3);
+  EXPECT_EQ(write_all(*session, {result.key, 1, kRemoteWrite}, memory.address() + kBytes - 5000, bytes),
+            Outcome::done);
+  EXPECT_EQ(domain->counters().num_odp_mr_pages, 2U);
+  EXPECT_EQ(domain->deregister_region(result.key), 0);
+}
+
+TEST(MemoryDomain, WorkBeyondTheBudgetGoesOn) {
+  auto domain = make_domain({.pin_budget_bytes = 8 * 4096});
+  const Mapping memory(512);
+  const auto result = register_with(*domain, memory.address(), memory.size(), 0, kAllAccess | kOnDemand);
+  auto session = domain->attach_engine();
+  const Target target{result.key, 1, kRemoteWrite};
+  const std::vector<uint8_t> whole(memory.size(), 0x42);
+  EXPECT_EQ(write_all(*session, target, 0, whole), Outcome::done) << "one message larger than the budget";
+  EXPECT_EQ(memory.data()[memory.size() - 1], 0x42);
+  EXPECT_LE(domain->counters().pinned_bytes, 8U * 4096);
+  EXPECT_GE(domain->counters().pin_fallbacks, 1U);
+  // Pages pinned long enough ago make room.
+  const Mapping other(64);
+  const auto second = register_with(*domain, other.address(), other.size(), 0, kAllAccess | kOnDemand);
+  const std::vector<uint8_t> page(4096, 0x43);
+  for (size_t i = 0; i < 64 && domain->counters().pin_evictions == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    ASSERT_EQ(write_all(*session, {second.key, 1, kRemoteWrite}, i * 4096, page), Outcome::done);
+  }
+  EXPECT_GE(domain->counters().pin_evictions, 1U);
+  EXPECT_LE(domain->counters().pinned_bytes, 8U * 4096);
+}
+
+TEST(MemoryDomain, PrefetchAnswersAsAdviseMrDocuments) {
+  auto domain = make_domain();
+  const Mapping memory(16);
+  const auto result = register_with(*domain, memory.address(), memory.size(), 0, kRemoteRead | kOnDemand);
+  const auto classic = register_with(*domain, memory.address(), memory.size(), 0, kLocalWrite);
+  const Target target{result.key, 1, kLocalRead};
+  EXPECT_EQ(domain->prefetch(target, 0, memory.size(), true), 0);
+  EXPECT_EQ(domain->counters().num_odp_mr_pages, 16U);
+  EXPECT_EQ(domain->counters().num_prefetches_handled, 1U);
+  EXPECT_EQ(domain->counters().num_prefetch_pages, 16U);
+  EXPECT_EQ(domain->counters().num_page_faults, 0U);
+  EXPECT_EQ(domain->prefetch({result.key ^ 1, 1, kLocalRead}, 0, 1, true), EFAULT);
+  EXPECT_EQ(domain->prefetch(target, 1, memory.size(), true), EFAULT);
+  EXPECT_EQ(domain->prefetch({result.key, 2, kLocalRead}, 0, 1, true), ENOENT);
+  EXPECT_EQ(domain->prefetch({result.key, 0, kLocalRead}, 0, 1, true), EINVAL);
+  EXPECT_EQ(domain->prefetch({result.key, 1, kLocalWrite}, 0, 1, true), EPERM);
+  EXPECT_EQ(domain->prefetch({classic.key, 1, kLocalRead}, 0, 1, true), EINVAL);
+  EXPECT_EQ(domain->prefetch(target, 0, 0, true), 0);
+  munmap(memory.data(), 4096);
+  EXPECT_EQ(domain->prefetch(target, 0, 1, true), EFAULT);
+}
+
+TEST(MemoryDomain, HintMakesAPostedReceiveHit) {
+  auto domain = make_domain();
+  const Mapping memory(16);
+  const auto result = register_with(*domain, memory.address(), memory.size(), 0, kLocalWrite | kOnDemand);
+  auto session = domain->attach_engine();
+  const Target target{result.key, 1, kLocalWrite};
+  domain->hint_will_write(target, 100, 10'000);
+  domain->hint_will_write({result.key ^ 1, 1, kLocalWrite}, 100, 10'000);
+  domain->hint_will_write(target, 0, ~uint64_t{0});
+  for (;;) {
+    session->enter();
+    if (session->probe(target, 100, 10'000) == Outcome::done) break;
+    session->leave();
+    std::this_thread::yield();
+  }
+  session->leave();
+  domain->hint_will_write(target, 100, 10'000);
+  EXPECT_EQ(domain->prefetch(target, 0, 1, true), 0);
+  // The second hint found its pages and was never queued.
+  EXPECT_EQ(domain->counters().num_prefetches_handled, 2U);
+}
+
+TEST(MemoryDomain, DeregistrationUnderUseEndsInViolations) {
+  auto domain = make_domain();
+  const Mapping memory(64);
+  std::atomic<Key> key{
+      register_with(*domain, memory.address(), memory.size(), 0, kAllAccess | kOnDemand).key};
+  std::atomic<bool> stop{false};
+  std::thread engine([&] {
+    auto session = domain->attach_engine();
+    const std::vector<uint8_t> bytes(4096, 1);
+    std::array<Resolution, 16> resolutions;
+    for (uint64_t i = 0; !stop; ++i) {
+      session->enter();
+      (void)session->take_resolutions(resolutions);
+      const Target target{key, 1, kRemoteWrite};
+      const uint64_t va = (i * 4001) % (memory.size() - 4096);
+      if (session->write(target, va, bytes) == Outcome::miss)
+        (void)session->request_fault({target, va, 4096, i});
+      if (session->should_yield()) std::this_thread::yield();
+    }
+    session->leave();
+  });
+  std::thread hints([&] {
+    while (!stop) {
+      domain->hint_will_write({key, 1, kLocalWrite}, 0, memory.size());
+      std::this_thread::yield();
+    }
+  });
+  for (int i = 0; i < 150; ++i) {
+    ASSERT_EQ(domain->deregister_region(key), 0);
+    const auto again = register_with(*domain, memory.address(), memory.size(), 0, kAllAccess | kOnDemand);
+    ASSERT_EQ(again.error, 0);
+    key = again.key;
+  }
+  stop = true;
+  engine.join();
+  hints.join();
+  EXPECT_EQ(domain->deregister_region(key), 0);
+  EXPECT_EQ(domain->counters().num_odp_mr_pages, 0U);
+  EXPECT_EQ(domain->counters().pinned_bytes, 0U);
+}
+
+TEST(MemoryDomain, ThousandsOfRegionsOverOnePage) {
+  auto domain = make_domain();
+  const Mapping memory(2);
+  std::vector<Key> keys;
+  for (size_t i = 0; i < 3000; ++i) {
+    const auto result = register_with(*domain, memory.address() + i, 1 + i, i * 100, kAllAccess | kOnDemand);
+    ASSERT_EQ(result.error, 0);
+    keys.push_back(result.key);
+  }
+  auto session = domain->attach_engine();
+  const std::array<uint8_t, 1> byte{0x21};
+  EXPECT_EQ(write_all(*session, {keys[2999], 1, kRemoteWrite}, 2999 * 100, byte), Outcome::done);
+  EXPECT_EQ(memory.data()[2999], 0x21);
+  for (const Key key : keys) ASSERT_EQ(domain->deregister_region(key), 0);
+  EXPECT_EQ(domain->counters().num_odp_mrs, 0U);
+}
+
+TEST(MemoryDomain, SessionsComeAndGoWithFaultsUnanswered) {
+  auto domain = make_domain();
+  const Mapping memory(4096);
+  const auto result = register_with(*domain, memory.address(), memory.size(), 0, kAllAccess | kOnDemand);
+  for (int i = 0; i < 100; ++i) {
+    auto session = domain->attach_engine();
+    ASSERT_NE(session, nullptr);
+    session->enter();
+    for (uint64_t j = 0; j < 50; ++j)
+      ASSERT_TRUE(session->request_fault({{result.key, 1, kRemoteWrite}, 0, memory.size(), j}));
+  }
+  auto session = domain->attach_engine();
+  std::array<Resolution, 4> stale;
+  EXPECT_EQ(session->take_resolutions(stale), 0U) << "answers of an engine that is gone";
 }
 
 }  // namespace
