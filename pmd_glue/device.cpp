@@ -21,7 +21,7 @@ using transport::TimeNs;
 
 constexpr TimeNs kLinkCheckNs = 20'000'000;
 // A memif handshake is a few messages on EAL's interrupt thread.
-constexpr TimeNs kHandshakeNs = 500'000'000;
+constexpr TimeNs kHandshakeNs = 1'000'000'000;
 constexpr TimeNs kIdleBeforeSleepNs = 1'000'000'000;
 
 void block_program_signals() {

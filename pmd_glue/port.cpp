@@ -22,6 +22,7 @@
 
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/interface.hpp"
+#include "pmd_glue/interrupt_thread.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -157,6 +158,14 @@ uint32_t port_mtu_bytes(const DeviceConfig& device) {
   return device.mtu_bytes.value_or(kEthernetMtuBytes);
 }
 
+template <typename Function>
+void EthernetPort::on_control_thread(Function function) {
+  if (memif_)
+    run_on_interrupt_thread(function);
+  else
+    function();
+}
+
 std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const DeviceConfig& device,
                                                  std::string& error) {
   const PortConfig& wanted = device.port;
@@ -180,6 +189,7 @@ std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const Dev
       }
   }
 
+  port->memif_ = wanted.kind == PortKind::memif;
   std::string port_name;
   if (wanted.kind == PortKind::ring) {
     rte_ring* out = ring_of(wanted, !wanted.side_b);
@@ -196,7 +206,9 @@ std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const Dev
     port_name = wanted.address;
     if (wanted.kind != PortKind::pci) {
       port_name = fmt::format("net_{}_{}", name_of(wanted.kind), device.name);
-      const int created = rte_vdev_init(port_name.c_str(), vdev_arguments(wanted).c_str());
+      int created = 0;
+      port->on_control_thread(
+          [&] { created = rte_vdev_init(port_name.c_str(), vdev_arguments(wanted).c_str()); });
       if (created != 0)
         return fail(fmt::format("cannot create the {} port: {}", name_of(wanted.kind), reason_of(created)));
       port->vdev_ = port_name;
@@ -264,7 +276,7 @@ bool EthernetPort::configure(const Config& config, const DeviceConfig& device, s
   if (result != 0)
     return fail(fmt::format("cannot configure the {} port: {}", name_of(kind), reason_of(result)));
 
-  result = rte_eth_dev_start(id_);
+  on_control_thread([&] { result = rte_eth_dev_start(id_); });
   started_ = result == 0;
   if (!started_ && !memif_client_)
     return fail(fmt::format("cannot start the {} port: {}", name_of(kind), reason_of(result)));
@@ -291,11 +303,13 @@ bool EthernetPort::configure(const Config& config, const DeviceConfig& device, s
 }
 
 EthernetPort::~EthernetPort() {
-  if (created_) {
-    if (started_) rte_eth_dev_stop(id_);
-    rte_eth_dev_close(id_);
-  }
-  if (!vdev_.empty()) rte_vdev_uninit(vdev_.c_str());
+  on_control_thread([this] {
+    if (created_) {
+      if (started_) rte_eth_dev_stop(id_);
+      rte_eth_dev_close(id_);
+    }
+    if (!vdev_.empty()) rte_vdev_uninit(vdev_.c_str());
+  });
 }
 
 bool EthernetPort::link_up() const {
@@ -306,8 +320,10 @@ bool EthernetPort::link_up() const {
 }
 
 void EthernetPort::reconnect() {
-  if (started_) rte_eth_dev_stop(id_);
-  started_ = rte_eth_dev_start(id_) == 0;
+  on_control_thread([this] {
+    if (started_) rte_eth_dev_stop(id_);
+    started_ = rte_eth_dev_start(id_) == 0;
+  });
 }
 
 }  // namespace faultline::glue

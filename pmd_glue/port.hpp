@@ -37,18 +37,23 @@ class EthernetPort {
   /// True for a port whose link, once down, comes up only by reconnect().
   [[nodiscard]] bool needs_reconnect() const { return memif_client_; }
   /// Stops and starts the port. Nobody may be in a burst, nor hold a lock that a burst is made under:
-  /// memif_stop takes the PMD's control lock, which its own thread holds while it waits for bursts to end
-  /// (memif_gate.cpp).
+  /// EAL's interrupt thread does it for memif, and may be waiting for bursts to end
+  /// (memif_gate.hpp).
   void reconnect();
 
  private:
   EthernetPort() = default;
   [[nodiscard]] bool configure(const Config& config, const DeviceConfig& device, std::string& error);
 
+  /// Where the PMD wants to be started and stopped.
+  template <typename Function>
+  void on_control_thread(Function function);
+
   std::string vdev_;  ///< name on the vdev bus; empty for PCI
   uint16_t id_ = 0;
   bool created_ = false;
   bool started_ = false;
+  bool memif_ = false;
   bool memif_client_ = false;
   bool ipv4_checksum_ = false;
   bool udp_checksum_ = false;
