@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The active side: runs one plan against a server and measures it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "apps/perf/exchange.hpp"
+#include "apps/perf/plan.hpp"
+#include "apps/perf/resources.hpp"
+
+namespace faultline::perf {
+
+/// How long a run goes on, and what is told while it does.
+struct RunControl {
+  double seconds = 2.0;
+  uint64_t iterations = 0;                    ///< instead of seconds, where not 0
+  const std::atomic<bool>* stop = nullptr;    ///< ends it early
+  std::atomic<uint64_t>* messages = nullptr;  ///< kept current
+  bool progress_lines = true;                 ///< one each second
+};
+
+/// The client's end of one run: memory, QPs, and what the server said of its own.
+class ClientRun {
+ public:
+  ClientRun(Exchange& exchange, const Device& device, const Plan& plan);
+
+  [[nodiscard]] Result run(const RunControl& control);
+
+ private:
+  friend class BandwidthRun;
+  friend class LatencyRun;
+
+  [[nodiscard]] uint64_t remote_address(uint32_t qp, uint32_t slot) const {
+    return remote_va_ + geometry_.offset_of(qp, slot);
+  }
+  /// Has the pages that the operation lands on dropped, and prefetched where the plan says so.
+  void make_cold();
+
+  Exchange& exchange_;
+  const Device& device_;
+  const Plan plan_;
+  const Geometry geometry_;
+  std::map<std::string, uint64_t> counters_before_;
+  std::unique_ptr<Buffer> buffer_;
+  std::unique_ptr<Buffer> check_;  ///< for reading back what was written
+  std::unique_ptr<QpSet> qps_;
+  uint64_t remote_va_ = 0;
+  uint32_t remote_rkey_ = 0;
+};
+
+/// Chains of WRs round the slots of every QP, `depth` under way.
+class BandwidthRun {
+ public:
+  explicit BandwidthRun(ClientRun& run);
+  void measure(const RunControl& control, Result& result);
+
+ private:
+  struct Stream {
+    std::vector<ibv_send_wr> requests;
+    std::vector<ibv_sge> pieces;
+    uint32_t next_slot = 0;
+    uint32_t outstanding = 0;
+    uint32_t posted_in_lap = 0;
+  };
+  void build(uint32_t qp);
+  void post_chain(uint32_t qp);
+  void reap();
+  void drain();
+  void number_lap(uint64_t first_sequence);
+  [[nodiscard]] uint64_t check_lap(uint64_t first_sequence);
+  [[nodiscard]] uint64_t read_back(uint64_t first_sequence);
+
+  ClientRun& run_;
+  const Plan& plan_;
+  const Geometry& geometry_;
+  std::vector<Stream> streams_;
+  uint64_t completed_ = 0;
+};
+
+/// One message at a time: ping-pong, a READ's round trip, or post to completion where pages are cold.
+class LatencyRun {
+ public:
+  explicit LatencyRun(ClientRun& run) : run_(run), plan_(run.plan_), geometry_(run.geometry_) {}
+  void measure(const RunControl& control, Result& result);
+
+ private:
+  void post(uint32_t slot, bool signaled, uint32_t remote_slot);
+  void wait_for_completion(ibv_wc_opcode opcode);
+  void post_receive();
+  void ping();
+  [[nodiscard]] uint32_t time_one(uint32_t slot);
+  void measure_warm(const RunControl& control, Result& result);
+  void measure_cold(const RunControl& control, Result& result);
+
+  ClientRun& run_;
+  const Plan& plan_;
+  const Geometry& geometry_;
+  uint8_t mark_ = 1;
+  uint32_t unsignaled_ = 0;
+};
+
+}  // namespace faultline::perf

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// faultline-perf: measures and verifies RDMA between two Faultline devices, in testpmd's manner.
+#include <csignal>
+#include <cstdio>
+#include <exception>
+
+#include "apps/perf/demo.hpp"
+#include "apps/perf/exchange.hpp"
+#include "apps/perf/options.hpp"
+#include "apps/perf/resources.hpp"
+#include "apps/perf/server.hpp"
+#include "apps/perf/session.hpp"
+
+namespace {
+
+using namespace faultline::perf;
+
+constexpr int kConnectMs = 10'000;
+constexpr int kBadConfig = 2;
+
+int serve(const Options& options) {
+  const Device device(options.config_path, options.device);
+  Listener listener(options.listen_address, options.tcp_port);
+  std::printf("listening on TCP port %u\n", listener.port());
+  std::fflush(stdout);
+  do {
+    Exchange exchange = listener.accept_client();
+    try {
+      serve_client(exchange, device);
+    } catch (const std::exception& error) {
+      if (!options.keep_serving) throw;
+      std::fprintf(stderr, "faultline-perf: %s\n", error.what());
+    }
+  } while (options.keep_serving);
+  return 0;
+}
+
+int measure(const Options& options) {
+  const Device device(options.config_path, options.device);
+  Exchange exchange = Exchange::connect_to(options.client_of, options.tcp_port, kConnectMs);
+  ClientSession session(exchange, device, options.test);
+  if (options.test.interactive) {
+    session.run_prompt();
+    return 0;
+  }
+  return session.run_batch() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = parse_options(argc, argv);
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    if (options.demo) return run_demo();
+    return options.server ? serve(options) : measure(options);
+  } catch (const ConfigError& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return kBadConfig;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "faultline-perf: %s\n", error.what());
+    return 1;
+  }
+}
