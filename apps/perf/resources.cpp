@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include <faultline/faultline.h>
 #include <sys/mman.h>
@@ -82,6 +84,19 @@ std::map<std::string, uint64_t> Device::counters() const {
   for (int i = 0; i < count; ++i)
     result[counters[static_cast<size_t>(i)].name] = counters[static_cast<size_t>(i)].value;
   return result;
+}
+
+void Device::wait_for_link(int timeout_ms) const {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  for (;;) {
+    ibv_port_attr port{};
+    if (const int failed = ibv_query_port(context_, kPort, &port); failed != 0)
+      fail("ibv_query_port", failed);
+    if (port.state == IBV_PORT_ACTIVE) return;
+    if (std::chrono::steady_clock::now() >= deadline) throw VerbsError("the port's link is down");
+    faultline_progress(context_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 Buffer::Buffer(const Device& device, uint64_t bytes, RegionKind kind)

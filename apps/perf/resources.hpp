@@ -40,6 +40,8 @@ class Device {
   [[nodiscard]] uint32_t max_mtu_bytes() const { return max_mtu_bytes_; }
   [[nodiscard]] const ibv_gid& gid() const { return gid_; }
   [[nodiscard]] std::map<std::string, uint64_t> counters() const;
+  /// Waits until the port is active; throws after `timeout_ms`.
+  void wait_for_link(int timeout_ms) const;
 
  private:
   ibv_context* context_ = nullptr;

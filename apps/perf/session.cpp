@@ -14,6 +14,7 @@ namespace faultline::perf {
 namespace {
 
 constexpr unsigned kLimitMilliseconds = 500;
+constexpr int kLinkMs = 10'000;
 constexpr size_t kHeaderBytes = 14 + 20 + 8 + 12 + 4;  // Ethernet, IPv4, UDP, BTH, ICRC
 constexpr size_t kRethBytes = 16;
 
@@ -35,6 +36,7 @@ void print_counters(const Device& device, const std::string& prefix, bool all) {
 
 ClientSession::ClientSession(Exchange& exchange, const Device& device, const TestOptions& options)
     : exchange_(exchange), device_(device), options_(options) {
+  device.wait_for_link(kLinkMs);
   const nlohmann::json hello = exchange.ask({{"do", "hello"}, {"version", 1}});
   if (hello.at("version") != 1) throw ExchangeError("the server speaks another version of this exchange");
   const uint32_t common = std::min(device.max_mtu_bytes(), hello.at("mtu").get<uint32_t>());
