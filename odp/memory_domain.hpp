@@ -32,6 +32,8 @@ struct RegionResult {
 };
 
 /// One engine's door to memory. Between `leave` and `enter` the engine is offline: nobody waits for it.
+/// A thread must leave before it runs program code or makes a control call of the domain: its munmap or free of registered
+/// memory, its register, deregister or waiting prefetch would wait for its own session.
 class EngineSession : public MemoryAccess {
  public:
   /// Start of a turn: reports the token that the engine has seen and latches the gate for the turn.

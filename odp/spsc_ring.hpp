@@ -9,8 +9,9 @@
 
 namespace faultline::odp {
 
+// The padding keeps the producer's line apart from the consumer's.
 template <typename T>
-class SpscRing {
+class SpscRing {  // NOLINT(clang-analyzer-optin.performance.Padding)
  public:
   /// Holds at least `capacity` elements (rounded up to a power of two).
   explicit SpscRing(size_t capacity)
