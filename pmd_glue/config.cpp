@@ -33,16 +33,12 @@ std::vector<unsigned> parse_cpu_list(std::string_view text) {
   const char* const end = at + text.size();
   while (true) {
     unsigned first = 0;
-    auto [after, error] = std::from_chars(at, end, first);
-    if (error != std::errc{}) return {};
+    std::from_chars_result result = std::from_chars(at, end, first);
+    if (result.ec != std::errc{}) return {};
     unsigned last = first;
-    if (after != end && *after == '-') {
-      std::tie(after, error) = [&] {
-        const auto result = std::from_chars(after + 1, end, last);
-        return std::pair(result.ptr, result.ec);
-      }();
-      if (error != std::errc{}) return {};
-    }
+    if (result.ptr != end && *result.ptr == '-') result = std::from_chars(result.ptr + 1, end, last);
+    if (result.ec != std::errc{}) return {};
+    const char* after = result.ptr;
     if (last < first || last >= CPU_SETSIZE) return {};
     for (unsigned cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
     if (after == end) break;
