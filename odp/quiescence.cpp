@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "odp/quiescence.hpp"
 
+#include <algorithm>
 #include <ctime>
 
 namespace faultline::odp {
@@ -51,13 +52,16 @@ void ReaderStripes::wait() const {
 
 void Backoff::pause() {
   constexpr unsigned kSpins = 200;
-  constexpr long kNapNs = 5'000;
+  constexpr long kFirstNapNs = 5'000;
+  constexpr unsigned kDoublings = 5;
   if (rounds_ < kSpins) {
     ++rounds_;
     __builtin_ia32_pause();
     return;
   }
-  const timespec nap{0, kNapNs};
+  // Longer each time: under SCHED_FIFO every wake-up takes the CPU from the very thread that is waited for.
+  const timespec nap{0, kFirstNapNs << std::min(rounds_ - kSpins, kDoublings)};
+  ++rounds_;
   clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
 }
 
