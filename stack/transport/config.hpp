@@ -7,9 +7,9 @@
 namespace faultline::transport {
 
 struct CoreConfig {
-  uint32_t window_packets = 256;      ///< unacknowledged request packets a QP may have in flight
-  uint32_t ack_every_packets = 64;    ///< AckReq inside a long message every so many packets
-  uint32_t park_packets_per_qp = 256; ///< received packets held while their page comes
+  uint32_t window_packets = 256;       ///< unacknowledged request packets a QP may have in flight
+  uint32_t ack_every_packets = 64;     ///< AckReq inside a long message every so many packets
+  uint32_t park_packets_per_qp = 256;  ///< received packets held while their page comes
   uint32_t park_packets_total = 1024;
   uint64_t park_deadline_ns = 2'000'000;  ///< then one RNR NAK
   uint8_t fault_rnr_timer = 1;            ///< RNR timer code sent for a fault: 1 = 10 us

@@ -74,6 +74,7 @@ struct ResponderState {
   bool nak_sent =
       false;  ///< a NAK for expected_psn is out: be silent until that packet comes (IBA 9.7.5.1.2)
   bool ack_pending = false;
+  bool ack_owed = false;     ///< packets were executed since the last acknowledgement
   bool nak_pending = false;  ///< nak_syndrome for nak_psn goes out behind the READ answers
   bool closing = false;      ///< after the pending NAK the QP goes to error
   uint8_t nak_syndrome = 0;

@@ -48,6 +48,7 @@ class Requester {
   /// Sends again from `psn` on.
   void go_back_to(QueuePair& qp, wire::Psn psn);
   void on_sequence_nak(QueuePair& qp, wire::Psn psn);
+  [[nodiscard]] bool count_rnr_retry(QueuePair& qp);
   void on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code);
   void on_response_gap(QueuePair& qp);
   /// The oldest WQE fails with `status`, and the QP with it.

@@ -131,8 +131,10 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
     case wire::kAethRnrNak:
       ++context_.counters.rnr_naks_received;
       // A READ before it that is not answered in full is asked for again after the same wait.
-      static_cast<void>(acknowledge_before(qp, psn));
-      on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask);
+      if (acknowledge_before(qp, psn) && !count_rnr_retry(qp))
+        fail(qp, CompletionStatus::rnr_retry_exceeded);
+      else
+        on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask);
       return;
     case wire::kAethNak: {
       ++context_.counters.naks_received;
@@ -165,17 +167,22 @@ void Requester::on_response_gap(QueuePair& qp) {
   go_back_to(qp, state.unacked_psn);
 }
 
-void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code) {
+/// False where the last retry is used up. One NAK counts once, however often it comes during its wait.
+bool Requester::count_rnr_retry(QueuePair& qp) {
   RequesterState& state = qp.requester;
   constexpr uint8_t kForEver = 7;
+  if (qp.attributes.rnr_retry == kForEver || state.rnr_deadline_ns != kNever) return true;
+  if (state.rnr_retries_left == 0) return false;
+  --state.rnr_retries_left;
+  return true;
+}
+
+void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code) {
+  RequesterState& state = qp.requester;
   if (state.rnr_deadline_ns != kNever) return;
   // An RNR NAK is an answer: what is counted towards "no answer" starts anew. Otherwise a long fault at the
   // peer and a lossy wire would add up to an exhausted retry count.
   state.retries_left = qp.attributes.retry_count;
-  if (qp.attributes.rnr_retry != kForEver) {
-    if (state.rnr_retries_left == 0) return fail(qp, CompletionStatus::rnr_retry_exceeded);
-    --state.rnr_retries_left;
-  }
   go_back_to(qp, psn);
   state.gap_reported = false;
   state.ack_deadline_ns = kNever;

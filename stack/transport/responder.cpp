@@ -97,9 +97,12 @@ Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint
   ++context_.counters.faults_responder;
   ++state.park_generation;
   state.nak_sent = false;
+  // What has been executed is told before the silence, so that several faults in a row do not add up to the
+  // requester's time-out.
+  if (state.ack_owed) state.ack_pending = true;
   const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, state.park_generation);
   state.parked_retry = !context_.request_fault(target, va, length_bytes, waiter);
-  if (state.parked_retry) context_.make_ready(qp);
+  if (state.parked_retry || state.ack_pending) context_.make_ready(qp);
   return Result::miss;
 }
 
@@ -310,6 +313,8 @@ void Responder::complete_inbound(QueuePair& qp, const wire::Packet& packet, Comp
 void Responder::finish_packet(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   state.expected_psn = state.expected_psn.next();
+  state.ack_owed = true;
+  state.park_deadline_ns = kNever;
   state.park_floor = state.park_generation + 1;
   state.nak_sent = state.nak_pending = false;
   if (packet.info->ends_message()) {
@@ -362,10 +367,10 @@ void Responder::retry_parked(QueuePair& qp) {
     const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
     if (ahead == 0) {
       if (execute(qp, packet) == Result::miss) {
-        if (state.park_deadline_ns == kNever) {
+        // The deadline of a packet that missed before goes on: it may wait so long in all.
+        if (state.park_deadline_ns == kNever)
           state.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
-          context_.arm(qp, state.park_deadline_ns);
-        }
+        context_.arm(qp, state.park_deadline_ns);
         return;
       }
     } else if (ahead > 0) {
@@ -401,7 +406,8 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
     return nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
   }
   if (state.parked_head == nullptr) return;
-  state.park_deadline_ns = kNever;
+  // The page is there: the try comes before the deadline, even one that is due in this turn.
+  if (state.park_deadline_ns <= context_.now_ns) state.park_deadline_ns = context_.now_ns + 1;
   state.parked_retry = true;
   context_.make_ready(qp);
 }

@@ -33,7 +33,7 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   if (state.nak_pending) {
     if (!send_acknowledge(qp, state.nak_syndrome, state.nak_psn)) return;
     --budget_packets;
-    state.nak_pending = state.ack_pending = false;  // a NAK acknowledges what came before it
+    state.nak_pending = state.ack_pending = state.ack_owed = false;  // a NAK acknowledges what came before it
     const bool rnr = (state.nak_syndrome & wire::kAethKindMask) == wire::kAethRnrNak;
     ++(rnr ? context_.counters.rnr_naks_sent : context_.counters.naks_sent);
     if (state.closing) {
@@ -44,7 +44,7 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
     if (!send_acknowledge(qp, wire::kAethAck | wire::kAethCreditsInvalid, state.expected_psn.minus(1)))
       return;
     --budget_packets;
-    state.ack_pending = false;
+    state.ack_pending = state.ack_owed = false;
     ++context_.counters.acks_sent;
   }
 }
@@ -109,11 +109,11 @@ bool Responder::send_read_packet(QueuePair& qp) {
   context_.tx.commit(qp.frame.seal(bytes, fields.bth.opcode, payload_bytes), qp.loopback);
   ++qp.ipv4_identification;
   ++job.sent_packets;
+  state.job_deadline_ns = kNever;
   state.job_floor = state.job_generation + 1;
   if (last) {
     state.job_head = (state.job_head + 1) % state.job_capacity;
     --state.job_count;
-    state.job_deadline_ns = kNever;
   }
   return true;
 }
@@ -130,7 +130,8 @@ void Responder::hold_read_job(QueuePair& qp, const ReadJob& job) {
                               job.length_bytes - offset, waiter))
     return context_.make_ready(qp);
   state.job_fault_wait = true;
-  state.job_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+  if (state.job_deadline_ns == kNever)
+    state.job_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
   context_.arm(qp, state.job_deadline_ns);
 }
 
@@ -145,7 +146,10 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
     state.nak_psn = state.job_stuck_psn;
   }
   state.job_fault_wait = false;
-  state.job_deadline_ns = kNever;
+  if (state.job_count == 0)
+    state.job_deadline_ns = kNever;
+  else if (state.job_deadline_ns <= context_.now_ns)
+    state.job_deadline_ns = context_.now_ns + 1;
   context_.make_ready(qp);
 }
 
