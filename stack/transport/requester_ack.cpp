@@ -139,12 +139,15 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
     case wire::kAethNak: {
       ++context_.counters.naks_received;
       const auto code = static_cast<wire::NakCode>(aeth.syndrome & wire::kAethValueMask);
-      if (!acknowledge_before(qp, psn))
-        on_response_gap(qp);
-      else if (code == wire::NakCode::psn_sequence_error)
+      const bool whole = acknowledge_before(qp, psn);
+      // The peer is dead after any other NAK: a READ whose answer is still missing will never have it, so it
+      // fails here rather than by time-outs.
+      if (code != wire::NakCode::psn_sequence_error)
+        fail(qp, status_of(code));
+      else if (whole)
         on_sequence_nak(qp, psn);
       else
-        fail(qp, status_of(code));
+        on_response_gap(qp);
       return;
     }
     default:

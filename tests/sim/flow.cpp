@@ -120,7 +120,9 @@ void Flow::on_send_completion(const Completion& completion) {
   if (std::find(failure->allowed.begin(), failure->allowed.end(), completion.status) ==
       failure->allowed.end())
     return fail(whose + " failed with a status that does not fit: " + status);
-  if (failure->at && index != *failure->at && completion.status == failure->allowed.front())
+  // A READ whose answer was lost dies with the QP.
+  if (failure->at && index != *failure->at && completion.status == failure->allowed.front() &&
+      (sends[index].request.opcode != SendOpcode::rdma_read || index > *failure->at))
     fail(whose + " failed in place of send " + std::to_string(*failure->at));
 }
 

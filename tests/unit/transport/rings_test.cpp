@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The two rings between app threads and an engine: work requests in, completions out. The two-thread tests
+// are for ThreadSanitizer as much as for their own checks.
+#include <array>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "stack/transport/completion_queue.hpp"
+#include "stack/transport/work_queue.hpp"
+
+namespace faultline::transport {
+namespace {
+
+TEST(WorkRing, HoldsExactlyItsCapacity) {
+  for (const uint32_t entries : {1U, 2U, 3U, 7U, 8U}) {
+    SendRing ring(entries, 4, 64);
+    for (uint32_t i = 0; i < entries; ++i) {
+      SendWqe* wqe = ring.prepare();
+      ASSERT_NE(wqe, nullptr) << entries;
+      wqe->wr_id = i;
+      ring.advance();
+    }
+    EXPECT_EQ(ring.prepare(), nullptr) << entries;
+    EXPECT_EQ(ring.tail(), 0U) << "seen before it was published";
+    ring.publish();
+    EXPECT_EQ(ring.tail(), entries);
+    ring.retire_to(1);
+    EXPECT_NE(ring.prepare(), nullptr);
+  }
+}
+
+TEST(WorkRing, SlotsDoNotOverlap) {
+  SendRing ring(4, 3, 100, true);
+  std::vector<std::pair<uint8_t*, uint8_t*>> parts;
+  for (uint32_t i = 0; i < 4; ++i) {
+    SendWqe* wqe = ring.prepare();
+    auto* start = reinterpret_cast<uint8_t*>(wqe);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(start) % 64, 0U);
+    EXPECT_GE(reinterpret_cast<uint8_t*>(ring.sges_of(wqe)), start + sizeof(SendWqe));
+    auto* av = reinterpret_cast<uint8_t*>(&ring.av_of(wqe));
+    EXPECT_GE(av, reinterpret_cast<uint8_t*>(ring.sges_of(wqe) + 3));
+    EXPECT_GE(av, ring.inline_of(wqe) + 100);
+    parts.emplace_back(start, av + sizeof(AddressVector));
+    ring.advance();
+  }
+  for (size_t i = 1; i < parts.size(); ++i) EXPECT_LE(parts[i - 1].second, parts[i].first);
+}
+
+TEST(WorkRing, ClearedItStartsAnew) {
+  ReceiveRing ring(2, 1, 0);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_NE(ring.prepare(), nullptr);
+    ring.advance();
+  }
+  ring.publish();
+  ring.clear();
+  EXPECT_EQ(ring.head(), ring.tail());
+  EXPECT_NE(ring.prepare(), nullptr);
+}
+
+TEST(WorkRing, CarriesEveryRequestBetweenTwoThreads) {
+  constexpr uint64_t kCount = 20'000;
+  SendRing ring(13, 2, 0);
+  std::thread producer([&ring] {
+    for (uint64_t i = 0; i < kCount;) {
+      SendWqe* wqe = ring.prepare();
+      if (wqe == nullptr) {
+        std::this_thread::yield();
+        continue;
+      }
+      wqe->wr_id = i;
+      wqe->length_bytes = static_cast<uint32_t>(i * 7);
+      ring.sges_of(wqe)[1].va = ~i;
+      ring.advance();
+      ring.publish();
+      ++i;
+    }
+  });
+  uint64_t wrong = 0;
+  uint32_t head = 0;
+  for (uint64_t next = 0; next < kCount;) {
+    const uint32_t tail = ring.tail();
+    if (head == tail) std::this_thread::yield();
+    for (; head != tail; ++head, ++next) {
+      SendWqe* wqe = ring.header_at(head);
+      wrong += wqe->wr_id != next || wqe->length_bytes != static_cast<uint32_t>(next * 7) ||
+                       ring.sges_of(wqe)[1].va != ~next
+                   ? 1
+                   : 0;
+      ring.retire_to(head + 1);
+    }
+  }
+  producer.join();
+  EXPECT_EQ(wrong, 0U);
+}
+
+TEST(CompletionQueue, GivesBackInOrderAndSaysWhenItRanOver) {
+  CompletionQueue queue(3);
+  Completion completion;
+  uint32_t taken = 0;
+  while (queue.push(completion)) {
+    completion.wr_id = ++taken;
+    ASSERT_LE(taken, 64U);
+  }
+  EXPECT_GE(taken, 3U);
+  EXPECT_TRUE(queue.overrun());
+  std::array<Completion, 2> out;
+  uint64_t expected = 0;
+  while (const uint32_t got = queue.poll(out))
+    for (uint32_t i = 0; i < got; ++i) EXPECT_EQ(out[i].wr_id, expected++);
+  EXPECT_EQ(expected, taken);
+  EXPECT_TRUE(queue.empty());
+  EXPECT_TRUE(queue.push(completion));
+}
+
+TEST(CompletionQueue, CarriesEveryCompletionBetweenTwoThreads) {
+  constexpr uint64_t kCount = 20'000;
+  CompletionQueue queue(16);
+  std::thread engine([&queue] {
+    Completion completion;
+    for (uint64_t i = 0; i < kCount;) {
+      completion.wr_id = i;
+      completion.byte_length = static_cast<uint32_t>(i ^ 0x5a5a);
+      if (queue.push(completion))
+        ++i;
+      else
+        std::this_thread::yield();
+    }
+  });
+  std::array<Completion, 5> out;
+  uint64_t wrong = 0;
+  for (uint64_t next = 0; next < kCount;) {
+    const uint32_t got = queue.poll(out);
+    if (got == 0) std::this_thread::yield();
+    for (uint32_t i = 0; i < got; ++i, ++next)
+      wrong += out[i].wr_id != next || out[i].byte_length != static_cast<uint32_t>(next ^ 0x5a5a) ? 1 : 0;
+  }
+  engine.join();
+  EXPECT_EQ(wrong, 0U);
+}
+
+}  // namespace
+}  // namespace faultline::transport
