@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What verbs asks of the world below it: devices from the configuration, and a running one with its port and engine. The
-// functions at the end are defined by pmd_glue/ (or by a test).
+// What verbs asks of the world below it: devices from the configuration, and a running one with its port and
+// engine. The functions at the end are defined by pmd_glue/ (or by a test).
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace faultline::verbs {
 
 /// What is known of a device before it runs: enough for ibv_get_device_list.
 struct DeviceDescription {
-  std::string name;         ///< "faultline0"
-  wire::MacAddress mac;     ///< the GUID is made from it (EUI-64)
+  std::string name;      ///< "faultline0"
+  wire::MacAddress mac;  ///< the GUID is made from it (EUI-64)
   std::vector<wire::Gid> gids;
   uint32_t max_path_mtu_bytes = 4096;  ///< 256..4096: what the port's MTU can carry
   uint32_t vendor_id = 0x02c9;
@@ -60,11 +60,12 @@ class DeviceBackend {
   [[nodiscard]] virtual double measure_port_rx(unsigned milliseconds) = 0;
 };
 
-/// Devices of the configuration ($FAULTLINE_CONFIG, or what faultline_configure was given). On a bad configuration returns
-/// an empty list and one line in `error`.
+/// Devices of the configuration ($FAULTLINE_CONFIG, or what faultline_configure was given). On a bad
+/// configuration returns an empty list and one line in `error`.
 [[nodiscard]] std::vector<DeviceDescription> list_devices(std::string& error);
 
-/// Starts (EAL, port, engine) or joins the running device of that name in this process. nullptr and one line in `error`.
+/// Starts (EAL, port, engine) or joins the running device of that name in this process. nullptr and one line
+/// in `error`.
 [[nodiscard]] std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string& error);
 
 /// Sets the configuration file for this process, instead of $FAULTLINE_CONFIG; call before anything else.

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/verbs/async_events.hpp"
+
+#include <bit>
+#include <cerrno>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "stack/verbs/objects.hpp"
+
+namespace faultline::verbs {
+
+AsyncEvents::~AsyncEvents() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+int AsyncEvents::open() {
+  descriptor_ = ::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+  return descriptor_ < 0 ? errno : 0;
+}
+
+void AsyncEvents::append(EventSource& source) {
+  source.next = nullptr;
+  source.queued = true;
+  if (tail_ == nullptr)
+    head_ = &source;
+  else
+    tail_->next = &source;
+  tail_ = &source;
+}
+
+void AsyncEvents::raise(EventSource& source, ibv_event_type type) {
+  {
+    const std::lock_guard lock(mutex_);
+    const uint32_t bit = 1U << static_cast<uint32_t>(type);
+    if ((source.pending & bit) != 0) return;
+    source.pending |= bit;
+    if (!source.queued) append(source);
+  }
+  const uint64_t one = 1;
+  // The counter's limit is 2^64 - 2: this write cannot block and cannot fail.
+  [[maybe_unused]] const ssize_t written = ::write(descriptor_, &one, sizeof one);
+}
+
+bool AsyncEvents::pop(ibv_async_event& event) {
+  const std::lock_guard lock(mutex_);
+  if (head_ == nullptr) return false;
+  EventSource& source = *head_;
+  const uint32_t type = static_cast<uint32_t>(std::countr_zero(source.pending));
+  event = source.element;
+  event.event_type = static_cast<ibv_event_type>(type);
+  source.pending &= ~(1U << type);
+  ++source.delivered;
+  head_ = source.next;
+  if (head_ == nullptr) tail_ = nullptr;
+  source.queued = false;
+  if (source.pending != 0) append(source);
+  return true;
+}
+
+int AsyncEvents::take(ibv_async_event& event) {
+  for (;;) {
+    uint64_t count = 0;
+    if (::read(descriptor_, &count, sizeof count) < 0) return errno;
+    if (pop(event)) return 0;
+  }
+}
+
+uint32_t AsyncEvents::withdraw(EventSource& source) {
+  const std::lock_guard lock(mutex_);
+  EventSource* previous = nullptr;
+  for (EventSource* at = head_; at != nullptr; previous = at, at = at->next) {
+    if (at != &source) continue;
+    (previous == nullptr ? head_ : previous->next) = source.next;
+    if (tail_ == &source) tail_ = previous;
+    break;
+  }
+  source.queued = false;
+  source.pending = 0;
+  return source.delivered;
+}
+
+FAULTLINE_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  const int error = context_of(context).events.take(*event);
+  if (error == 0) return 0;
+  errno = error;
+  return -1;
+}
+
+namespace {
+
+template <typename Object>
+void acknowledge(Object& object, uint32_t& completed) {
+  pthread_mutex_lock(&object.mutex);
+  ++completed;
+  pthread_cond_signal(&object.cond);
+  pthread_mutex_unlock(&object.mutex);
+}
+
+}  // namespace
+
+FAULTLINE_VERB void ibv_ack_async_event(ibv_async_event* event) {
+  switch (event->event_type) {
+    case IBV_EVENT_CQ_ERR:
+      acknowledge(*event->element.cq, event->element.cq->async_events_completed);
+      return;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      acknowledge(*event->element.qp, event->element.qp->events_completed);
+      return;
+    default:
+      return;  // events of a port or the device belong to no object that could be destroyed
+  }
+}
+
+}  // namespace faultline::verbs

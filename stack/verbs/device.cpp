@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The device list, open and close.
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include <endian.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "stack/verbs/objects.hpp"
+
+namespace faultline::verbs {
+
+namespace {
+
+/// Devices live as long as the process: a program may open one, free the list and go on using its name.
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Device>> devices;
+};
+
+Registry& registry() {
+  static Registry& instance = *new Registry;
+  return instance;
+}
+
+bool same(const DeviceDescription& a, const DeviceDescription& b) {
+  return a.name == b.name && a.mac == b.mac && a.gids == b.gids &&
+         a.max_path_mtu_bytes == b.max_path_mtu_bytes && a.vendor_id == b.vendor_id &&
+         a.vendor_part_id == b.vendor_part_id;
+}
+
+std::unique_ptr<Device> make_device(const DeviceDescription& description, int index) {
+  auto device = std::make_unique<Device>();
+  device->node_type = IBV_NODE_CA;
+  device->transport_type = IBV_TRANSPORT_IB;
+  std::snprintf(device->name, sizeof device->name, "%s", description.name.c_str());
+  std::snprintf(device->dev_name, sizeof device->dev_name, "uverbs%d", index);
+  std::snprintf(device->dev_path, sizeof device->dev_path, "/sys/class/infiniband_verbs/%s",
+                device->dev_name);
+  std::snprintf(device->ibdev_path, sizeof device->ibdev_path, "/sys/class/infiniband/%s", device->name);
+  device->description = description;
+  device->index = index;
+  return device;
+}
+
+Device* find_or_add(Registry& known, const DeviceDescription& description) {
+  for (const auto& device : known.devices)
+    if (same(device->description, description)) return device.get();
+  known.devices.push_back(make_device(description, static_cast<int>(known.devices.size())));
+  return known.devices.back().get();
+}
+
+}  // namespace
+
+FAULTLINE_VERB ibv_device** ibv_get_device_list(int* count) {
+  if (count != nullptr) *count = 0;
+  try {
+    std::string error;
+    const std::vector<DeviceDescription> descriptions = list_devices(error);
+    if (!error.empty()) {
+      set_last_error(std::move(error));
+      return fail(EINVAL);
+    }
+    auto list = std::make_unique<ibv_device*[]>(descriptions.size() + 1);
+    Registry& known = registry();
+    const std::lock_guard lock(known.mutex);
+    for (size_t i = 0; i < descriptions.size(); ++i) list[i] = find_or_add(known, descriptions[i]);
+    if (count != nullptr) *count = static_cast<int>(descriptions.size());
+    return list.release();
+  } catch (const std::bad_alloc&) {
+    return fail(ENOMEM);
+  }
+}
+
+FAULTLINE_VERB void ibv_free_device_list(ibv_device** list) {
+  delete[] list;
+}
+
+FAULTLINE_VERB const char* ibv_get_device_name(ibv_device* device) {
+  return device->name;
+}
+
+FAULTLINE_VERB int ibv_get_device_index(ibv_device* device) {
+  return device_of(device).index;
+}
+
+FAULTLINE_VERB __be64 ibv_get_device_guid(ibv_device* device) {
+  // EUI-64 of the MAC: its halves around ff:fe, the universal bit turned over (RFC 4291 appendix A).
+  constexpr uint8_t kUniversalBit = 2;
+  const auto& mac = device_of(device).description.mac.bytes;
+  const std::array<uint8_t, 8> eui64{
+      static_cast<uint8_t>(mac[0] ^ kUniversalBit), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+  __be64 guid = 0;
+  std::copy(eui64.begin(), eui64.end(), reinterpret_cast<uint8_t*>(&guid));
+  return guid;
+}
+
+FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
+  std::unique_ptr<Context> context(new (std::nothrow) Context());
+  if (context == nullptr) return fail(ENOMEM);
+  if (const int error = context->events.open(); error != 0) return fail(error);
+  ibv_context& opened = context->context;
+  // Programs poll, duplicate and fstat it; there is no kernel behind it.
+  opened.cmd_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (opened.cmd_fd < 0) return nullptr;
+  context->owner = &device_of(device);
+  opened.device = device;
+  opened.async_fd = context->events.descriptor();
+  opened.num_comp_vectors = 1;
+  pthread_mutex_init(&opened.mutex, nullptr);
+  opened.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  opened.ops.poll_cq = poll_cq;
+  opened.ops.req_notify_cq = req_notify_cq;
+  opened.ops.post_send = post_send;
+  opened.ops.post_recv = post_recv;
+  context->sz = sizeof(verbs_context);
+  context->query_port = query_port;
+  context->query_device_ex = query_device_ex;
+  context->advise_mr = advise_mr;
+  set_unsupported_ops(*context);
+  return &context.release()->context;
+}
+
+FAULTLINE_VERB int ibv_close_device(ibv_context* ibv_context_pointer) {
+  Context* const context = &context_of(ibv_context_pointer);
+  // There is no kernel to sweep up behind a program: objects that are left still refer to the context.
+  if (context->live_objects.load(std::memory_order_acquire) != 0) {
+    errno = EBUSY;
+    return -1;
+  }
+  ::close(context->context.cmd_fd);
+  pthread_mutex_destroy(&context->context.mutex);
+  delete context;
+  return 0;
+}
+
+}  // namespace faultline::verbs

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <map>
+
+#include "stack/verbs/objects.hpp"
+
+namespace faultline::verbs {
+
+namespace {
+
+struct RunningEngines {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<Engine>> by_name;
+};
+
+RunningEngines& running_engines() {
+  static RunningEngines engines;
+  return engines;
+}
+
+}  // namespace
+
+Engine::Engine(std::shared_ptr<DeviceBackend> device_backend) : backend(std::move(device_backend)) {
+  backend->set_event_sink(this);
+}
+
+Engine::~Engine() {
+  backend->set_event_sink(nullptr);
+}
+
+void Engine::on_qp_event(uint32_t /*qpn*/, void* user, transport::AsyncEvent event) {
+  Qp& qp = *static_cast<Qp*>(user);
+  context_of(qp.context).events.raise(qp.event_source, static_cast<ibv_event_type>(event));
+}
+
+void Engine::on_cq_event(transport::CompletionQueue* queue, transport::AsyncEvent event) {
+  Cq& cq = *static_cast<Cq*>(queue);
+  context_of(cq.context).events.raise(cq.event_source, static_cast<ibv_event_type>(event));
+}
+
+std::shared_ptr<Engine> join_engine(const std::string& name, std::string& error) {
+  RunningEngines& engines = running_engines();
+  const std::lock_guard lock(engines.mutex);
+  std::weak_ptr<Engine>& slot = engines.by_name[name];
+  if (std::shared_ptr<Engine> engine = slot.lock()) return engine;
+  std::shared_ptr<DeviceBackend> backend = open_device(name, error);
+  if (backend == nullptr) return nullptr;
+  auto engine = std::make_shared<Engine>(std::move(backend));
+  slot = engine;
+  return engine;
+}
+
+Engine* engine_of(Context& context) {
+  if (Engine* const engine = context.started.load(std::memory_order_acquire)) return engine;
+  const std::lock_guard lock(context.start_mutex);
+  if (context.engine == nullptr) {
+    std::string error;
+    try {
+      context.engine = join_engine(context.owner->description.name, error);
+    } catch (const std::bad_alloc&) {
+      return fail(ENOMEM);
+    }
+    if (context.engine == nullptr) {
+      set_last_error(std::move(error));
+      return fail(ENODEV);
+    }
+    context.started.store(context.engine.get(), std::memory_order_release);
+  }
+  return context.engine.get();
+}
+
+}  // namespace faultline::verbs

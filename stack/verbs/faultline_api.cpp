@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// faultline/faultline.h: what is offered beside verbs.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "stack/include/faultline/faultline.h"
+#include "stack/verbs/counter_list.hpp"
+#include "stack/verbs/objects.hpp"
+#include "stack/wire/icrc.hpp"
+
+namespace faultline::verbs {
+
+namespace {
+
+std::string& last_error() {
+  static thread_local std::string text;
+  return text;
+}
+
+}  // namespace
+
+void set_last_error(std::string text) {
+  last_error() = std::move(text);
+}
+
+FAULTLINE_VERB int faultline_configure(const char* path) {
+  configure(path);
+  std::string error;
+  (void)list_devices(error);
+  if (error.empty()) return 0;
+  set_last_error(std::move(error));
+  return EINVAL;
+}
+
+FAULTLINE_VERB const char* faultline_last_error() {
+  return last_error().c_str();
+}
+
+FAULTLINE_VERB int faultline_query_counters(ibv_context* context, faultline_counter* counters,
+                                            size_t capacity) {
+  Engine* const engine = engine_of(context_of(context));
+  if (engine == nullptr) return -1;
+  try {
+    const std::vector<std::string>& names = counter_names();
+    const std::vector<uint64_t> values = counter_values(*engine->backend);
+    for (size_t i = 0; i < std::min(capacity, names.size()); ++i) counters[i] = {names[i].c_str(), values[i]};
+    return static_cast<int>(names.size());
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return -1;
+  }
+}
+
+FAULTLINE_VERB double faultline_measure_copy_crc(size_t bytes, unsigned milliseconds) {
+  using Clock = std::chrono::steady_clock;
+  constexpr size_t kPiecesPerLook = 64;  // the clock is looked at only so often
+  if (bytes == 0) return 0;
+  const std::vector<uint8_t> from(bytes, 0x5a);
+  std::vector<uint8_t> to(bytes);
+  uint32_t crc = wire::kIcrcStart;
+  const auto piece = [&] {
+    std::memcpy(to.data(), from.data(), bytes);
+    crc = wire::icrc_update(crc, to);
+  };
+  piece();  // touches both before the clock starts
+  const auto start = Clock::now();
+  const auto end = start + std::chrono::milliseconds(milliseconds);
+  auto now = start;
+  uint64_t pieces = 0;
+  do {
+    for (size_t i = 0; i < kPiecesPerLook; ++i) piece();
+    pieces += kPiecesPerLook;
+    now = Clock::now();
+  } while (now < end);
+  // The CRC is the proof that the work was done: the compiler may not drop it.
+  asm volatile("" : : "r"(crc));
+  const auto elapsed_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count();
+  return static_cast<double>(pieces * bytes) / static_cast<double>(elapsed_ns);
+}
+
+FAULTLINE_VERB double faultline_measure_port_tx(ibv_context* context, size_t frame_bytes,
+                                                unsigned milliseconds) {
+  Engine* const engine = engine_of(context_of(context));
+  if (engine == nullptr) return -errno;
+  if (engine->qps.load(std::memory_order_relaxed) != 0) return -EBUSY;
+  return engine->backend->measure_port_tx(frame_bytes, milliseconds);
+}
+
+FAULTLINE_VERB double faultline_measure_port_rx(ibv_context* context, unsigned milliseconds) {
+  Engine* const engine = engine_of(context_of(context));
+  if (engine == nullptr) return -errno;
+  return engine->backend->measure_port_rx(milliseconds);
+}
+
+FAULTLINE_VERB void faultline_progress(ibv_context* context) {
+  if (Engine* const engine = engine_of(context_of(context))) engine->backend->drive();
+}
+
+}  // namespace faultline::verbs

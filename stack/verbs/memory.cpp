@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Protection domains and memory regions.
+#include <algorithm>
+
+#include "stack/verbs/limits.hpp"
+#include "stack/verbs/objects.hpp"
+
+namespace faultline::verbs {
+
+namespace {
+
+constexpr uint32_t kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                  IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
+
+/// ibv_reg_mr(3): remote write and atomic need local write; bits of the optional range may be ignored, others
+/// not.
+bool valid_access(uint32_t access) {
+  if ((access & ~(kKnownAccess | uint32_t{IBV_ACCESS_OPTIONAL_RANGE})) != 0) return false;
+  const bool writes_remotely = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
+  return !writes_remotely || (access & IBV_ACCESS_LOCAL_WRITE) != 0;
+}
+
+int check_region(uint64_t address, uint64_t length_bytes, uint64_t iova, uint32_t access) {
+  if (!valid_access(access)) return EINVAL;
+  // The implicit region, which query_device_ex does not offer.
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0 && address == 0 && length_bytes == SIZE_MAX) return EOPNOTSUPP;
+  if (length_bytes == 0 || length_bytes > kMaxMrBytes) return EINVAL;
+  if (address + length_bytes < address || iova + length_bytes < iova) return EINVAL;
+  return 0;
+}
+
+odp::RegionRequest request_of(const Pd& pd, uint64_t address, uint64_t length_bytes, uint64_t iova,
+                              uint32_t access) {
+  odp::RegionRequest request;
+  request.domain = pd.domain;
+  request.address = address;
+  request.length_bytes = length_bytes;
+  request.iova = iova;
+  request.access = access & (kKnownAccess | IBV_ACCESS_RELAXED_ORDERING);
+  return request;
+}
+
+void set_key(Mr& mr, odp::Key key) {
+  constexpr unsigned kVariantBits = 8;
+  mr.lkey = mr.rkey = key;
+  mr.handle = key >> kVariantBits;
+}
+
+bool is_odp(uint32_t access) {
+  return (access & IBV_ACCESS_ON_DEMAND) != 0;
+}
+
+/// Counts before the key is live, so that no posted receive misses its hint.
+void count_region(Pd& pd, uint32_t access) {
+  pd.references.fetch_add(1, std::memory_order_relaxed);
+  if (is_odp(access)) pd.odp_regions.fetch_add(1, std::memory_order_relaxed);
+}
+
+void uncount_region(Pd& pd, uint32_t access) {
+  if (is_odp(access)) release(pd.odp_regions);
+  release(pd.references);
+}
+
+Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, uint32_t access) {
+  const auto va = reinterpret_cast<uint64_t>(address);
+  if (const int error = check_region(va, length_bytes, iova, access); error != 0) return fail(error);
+  Engine& engine = *context_of(pd.context).started.load();
+  std::unique_ptr<Mr> mr(new (std::nothrow) Mr());
+  if (mr == nullptr || !acquire(engine.mrs, kMaxMrs)) return fail(ENOMEM);
+  count_region(pd, access);
+  const odp::RegionResult result =
+      engine.backend->memory().register_region(request_of(pd, va, length_bytes, iova, access));
+  if (result.error != 0) {
+    uncount_region(pd, access);
+    release(engine.mrs);
+    return fail(result.error);
+  }
+  mr->context = pd.context;
+  mr->pd = &pd;
+  mr->addr = address;
+  mr->length = length_bytes;
+  mr->iova = iova;
+  mr->access = access;
+  set_key(*mr, result.key);
+  return mr.release();
+}
+
+}  // namespace
+
+FAULTLINE_VERB ibv_pd* ibv_alloc_pd(ibv_context* ibv_context_pointer) {
+  Context& context = context_of(ibv_context_pointer);
+  Engine* const engine = engine_of(context);
+  if (engine == nullptr) return nullptr;
+  std::unique_ptr<Pd> pd(new (std::nothrow) Pd());
+  if (pd == nullptr || !acquire(engine->pds, kMaxPds)) return fail(ENOMEM);
+  pd->context = ibv_context_pointer;
+  do {
+    pd->domain = engine->last_domain.fetch_add(1, std::memory_order_relaxed) + 1;
+  } while (pd->domain == 0);
+  pd->handle = pd->domain;
+  context.live_objects.fetch_add(1, std::memory_order_relaxed);
+  return pd.release();
+}
+
+FAULTLINE_VERB int ibv_dealloc_pd(ibv_pd* ibv_pd_pointer) {
+  Pd* const pd = &pd_of(ibv_pd_pointer);
+  if (pd->references.load(std::memory_order_acquire) != 0) return EBUSY;
+  Context& context = context_of(pd->context);
+  release(context.started.load()->pds);
+  release(context.live_objects);
+  delete pd;
+  return 0;
+}
+
+FAULTLINE_VERB ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length_bytes, uint64_t iova,
+                                        unsigned int access) {
+  // ibv_reg_mr(3): "specifying 0 for hca_va has the same effect as IBV_ACCESS_ZERO_BASED".
+  if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
+  return register_region(pd_of(pd), address, length_bytes, iova, access);
+}
+
+FAULTLINE_VERB ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length_bytes, int access) {
+  return ibv_reg_mr_iova2(pd, address, length_bytes, reinterpret_cast<uint64_t>(address),
+                          static_cast<unsigned int>(access));
+}
+
+FAULTLINE_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length_bytes, uint64_t iova,
+                                       int access) {
+  return ibv_reg_mr_iova2(pd, address, length_bytes, iova, static_cast<unsigned int>(access));
+}
+
+FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
+  Mr* const mr = static_cast<Mr*>(ibv_mr_pointer);
+  Engine& engine = *context_of(mr->context).started.load();
+  if (const int error = engine.backend->memory().deregister_region(mr->lkey); error != 0) return error;
+  uncount_region(pd_of(mr->pd), mr->access);
+  release(engine.mrs);
+  delete mr;
+  return 0;
+}
+
+FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_pd, void* address,
+                                size_t length_bytes, int access) {
+  Mr& mr = *static_cast<Mr*>(ibv_mr_pointer);
+  const auto refuse = [](int error) {
+    errno = error;
+    return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
+  };
+  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return refuse(EINVAL);
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  Pd& old_pd = pd_of(mr.pd);
+  Pd* pd = &old_pd;
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
+    if (new_pd == nullptr || new_pd->context != mr.context) return refuse(EINVAL);
+    pd = &pd_of(new_pd);
+  }
+  const uint32_t new_access =
+      (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? static_cast<uint32_t>(access) : mr.access;
+  void* const new_address = moves ? address : mr.addr;
+  const size_t new_length_bytes = moves ? length_bytes : mr.length;
+  const uint64_t iova = moves ? reinterpret_cast<uint64_t>(address) : mr.iova;
+  if (moves && address == nullptr) return refuse(EINVAL);
+  // A region is on-demand or it is not, for its life (Linux refuses the change too).
+  if (is_odp(new_access) != is_odp(mr.access)) return refuse(EOPNOTSUPP);
+  const auto va = reinterpret_cast<uint64_t>(new_address);
+  if (const int error = check_region(va, new_length_bytes, iova, new_access); error != 0)
+    return refuse(error);
+
+  // The new region first: where it cannot be had, the old one is untouched. Its keys are new ones, as the
+  // call allows.
+  odp::MemoryDomain& memory = context_of(mr.context).started.load()->backend->memory();
+  count_region(*pd, new_access);
+  const odp::RegionResult result =
+      memory.register_region(request_of(*pd, va, new_length_bytes, iova, new_access));
+  if (result.error != 0) {
+    uncount_region(*pd, new_access);
+    return refuse(result.error);
+  }
+  if (const int error = memory.deregister_region(mr.lkey); error != 0) {
+    errno = error;
+    return IBV_REREG_MR_ERR_CMD;
+  }
+  uncount_region(old_pd, mr.access);
+  mr.pd = pd;
+  mr.addr = new_address;
+  mr.length = new_length_bytes;
+  mr.iova = iova;
+  mr.access = new_access;
+  set_key(mr, result.key);
+  return 0;
+}
+
+int advise_mr(ibv_pd* ibv_pd_pointer, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
+              uint32_t sge_count) {
+  if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || sges == nullptr || sge_count == 0) return EINVAL;
+  if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE)
+    return EOPNOTSUPP;
+  Pd& pd = pd_of(ibv_pd_pointer);
+  odp::MemoryDomain& memory = context_of(pd.context).started.load()->backend->memory();
+  odp::Target target;
+  target.domain = pd.domain;
+  target.need = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE ? odp::kLocalWrite : odp::kLocalRead;
+  const bool wait = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
+  for (uint32_t i = 0; i < sge_count; ++i) {
+    target.key = sges[i].lkey;
+    if (const int error = memory.prefetch(target, sges[i].addr, sges[i].length, wait); error != 0)
+      return error;
+  }
+  return 0;
+}
+
+}  // namespace faultline::verbs

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// modify_qp: which attributes a transition takes is the transport's table; what values they may have is
+// checked here, all of it before anything changes (ibv_modify_qp(3)).
+#include "stack/transport/qp_state.hpp"
+#include "stack/verbs/address.hpp"
+#include "stack/verbs/limits.hpp"
+#include "stack/verbs/objects.hpp"
+
+namespace faultline::verbs {
+
+namespace {
+
+constexpr uint32_t kKnownMask = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY |
+                                IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY |
+                                IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_ALT_PATH |
+                                IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                IBV_QP_PATH_MIG_STATE | IBV_QP_CAP | IBV_QP_DEST_QPN | IBV_QP_RATE_LIMIT;
+/// Attributes that verbs knows and this stack has no use for. IBV_QP_CAP: no IBV_DEVICE_RESIZE_MAX_WR.
+constexpr uint32_t kUnsupportedMask = IBV_QP_ALT_PATH | IBV_QP_CAP | IBV_QP_RATE_LIMIT;
+
+constexpr uint8_t kMaxTimeout = 31;
+constexpr uint8_t kMaxRetry = 7;
+constexpr uint8_t kMaxRnrTimer = 31;
+constexpr uint32_t kRemoteAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+
+/// Whether every attribute of the mask has a value that it may have.
+bool values_allowed(const DeviceDescription& description, const ibv_qp_attr& attr, uint32_t mask) {
+  const auto has = [mask](uint32_t bit) { return (mask & bit) != 0; };
+  if (has(IBV_QP_PKEY_INDEX) && attr.pkey_index >= kPkeyTableLength) return false;
+  if (has(IBV_QP_PORT) && attr.port_num != kPortNumber) return false;
+  if (has(IBV_QP_ACCESS_FLAGS) && (attr.qp_access_flags & ~kRemoteAccess) != 0) return false;
+  if (has(IBV_QP_PATH_MTU)) {
+    if (attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096) return false;
+    if (transport::bytes_of(static_cast<transport::PathMtu>(attr.path_mtu)) > description.max_path_mtu_bytes)
+      return false;
+  }
+  if (has(IBV_QP_TIMEOUT) && attr.timeout > kMaxTimeout) return false;
+  if (has(IBV_QP_RETRY_CNT) && attr.retry_cnt > kMaxRetry) return false;
+  if (has(IBV_QP_RNR_RETRY) && attr.rnr_retry > kMaxRetry) return false;
+  if (has(IBV_QP_MIN_RNR_TIMER) && attr.min_rnr_timer > kMaxRnrTimer) return false;
+  if (has(IBV_QP_MAX_QP_RD_ATOMIC) && attr.max_rd_atomic > kMaxRdAtomic) return false;
+  if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attr.max_dest_rd_atomic > kMaxRdAtomic) return false;
+  return !has(IBV_QP_DEST_QPN) || attr.dest_qp_num <= wire::kQpnMask;
+}
+
+/// The program's attributes after this call: those of the mask from `attr`, the others as they were.
+ibv_qp_attr merged(ibv_qp_attr attributes, const ibv_qp_attr& attr, uint32_t mask) {
+  constexpr uint32_t kPsnMask = 0xffffffU;  // verbs: the high byte is ignored
+  const auto has = [mask](uint32_t bit) { return (mask & bit) != 0; };
+  if (has(IBV_QP_ACCESS_FLAGS)) attributes.qp_access_flags = attr.qp_access_flags;
+  if (has(IBV_QP_PKEY_INDEX)) attributes.pkey_index = attr.pkey_index;
+  if (has(IBV_QP_PORT)) attributes.port_num = attr.port_num;
+  if (has(IBV_QP_QKEY)) attributes.qkey = attr.qkey;
+  if (has(IBV_QP_AV)) attributes.ah_attr = attr.ah_attr;
+  if (has(IBV_QP_PATH_MTU)) attributes.path_mtu = attr.path_mtu;
+  if (has(IBV_QP_TIMEOUT)) attributes.timeout = attr.timeout;
+  if (has(IBV_QP_RETRY_CNT)) attributes.retry_cnt = attr.retry_cnt;
+  if (has(IBV_QP_RNR_RETRY)) attributes.rnr_retry = attr.rnr_retry;
+  if (has(IBV_QP_RQ_PSN)) attributes.rq_psn = attr.rq_psn & kPsnMask;
+  if (has(IBV_QP_SQ_PSN)) attributes.sq_psn = attr.sq_psn & kPsnMask;
+  if (has(IBV_QP_MAX_QP_RD_ATOMIC)) attributes.max_rd_atomic = attr.max_rd_atomic;
+  if (has(IBV_QP_MAX_DEST_RD_ATOMIC)) attributes.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  if (has(IBV_QP_MIN_RNR_TIMER)) attributes.min_rnr_timer = attr.min_rnr_timer;
+  if (has(IBV_QP_DEST_QPN)) attributes.dest_qp_num = attr.dest_qp_num;
+  if (has(IBV_QP_EN_SQD_ASYNC_NOTIFY)) attributes.en_sqd_async_notify = attr.en_sqd_async_notify;
+  return attributes;
+}
+
+transport::QpAttributes to_transport(const ibv_qp_attr& attr, transport::QpState state,
+                                     const transport::AddressVector& av) {
+  transport::QpAttributes result;
+  result.state = state;
+  result.access_flags = attr.qp_access_flags;
+  result.qkey = attr.qkey;
+  result.av = av;
+  result.path_mtu = static_cast<transport::PathMtu>(attr.path_mtu);
+  result.timeout = attr.timeout;
+  result.retry_count = attr.retry_cnt;
+  result.rnr_retry = attr.rnr_retry;
+  result.min_rnr_timer = attr.min_rnr_timer;
+  result.max_rd_atomic = attr.max_rd_atomic;
+  result.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  result.rq_psn = attr.rq_psn;
+  result.sq_psn = attr.sq_psn;
+  result.destination_qpn = attr.dest_qp_num;
+  return result;
+}
+
+/// The state to go to, where mask and attributes allow it from `from`; or an errno.
+int check(const Qp& qp, const ibv_qp_attr& attr, uint32_t mask, transport::QpState from,
+          transport::QpState& to) {
+  if ((mask & ~kKnownMask) != 0) return EINVAL;
+  if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != static_cast<ibv_qp_state>(from)) return EINVAL;
+  to = from;
+  if ((mask & IBV_QP_STATE) != 0) {
+    if (attr.qp_state < IBV_QPS_RESET || attr.qp_state > IBV_QPS_ERR) return EINVAL;
+    to = static_cast<transport::QpState>(attr.qp_state);
+  }
+  if ((mask & kUnsupportedMask) != 0) return EOPNOTSUPP;
+  if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED) return EOPNOTSUPP;
+  if (!transport::check_transition(static_cast<transport::QpType>(qp.qp_type), from, to, mask)) return EINVAL;
+  return values_allowed(qp.engine->backend->description(), attr, mask) ? 0 : EINVAL;
+}
+
+}  // namespace
+
+FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int attr_mask) {
+  Qp& qp = qp_of(ibv_qp_pointer);
+  Engine& engine = *qp.engine;
+  const auto mask = static_cast<uint32_t>(attr_mask);
+  const std::lock_guard control(qp.control_mutex);
+  transport::QpState to{};
+  if (const int error = check(qp, *attr, mask, transport::state_of(qp.transport_qp), to); error != 0)
+    return error;
+
+  ibv_qp_attr wanted = merged(qp.attributes, *attr, mask);
+  transport::AddressVector av;
+  if ((mask & IBV_QP_AV) != 0) {
+    if (const int error = make_address_vector(*engine.backend, attr->ah_attr, av); error != 0) return error;
+    av.path.udp_source_port = udp_source_port(attr->ah_attr.grh.flow_label, qp.qp_num, wanted.dest_qp_num);
+  }
+  // A reset empties the rings: nobody may be posting meanwhile.
+  const std::lock_guard no_sends(qp.send_lock);
+  const std::lock_guard no_receives(qp.receive_lock);
+  int error = 0;
+  engine.on_owner([&] {
+    error = engine.backend->core().modify_qp(qp.transport_qp, to_transport(wanted, to, av), mask,
+                                             engine.backend->now());
+  });
+  if (error != 0) return error;
+  if (to == transport::QpState::reset) wanted = {};
+  qp.attributes = wanted;
+  qp.qkey = wanted.qkey;
+  qp.max_rd_atomic = wanted.max_rd_atomic;
+  qp.state = static_cast<ibv_qp_state>(to);
+  return 0;
+}
+
+}  // namespace faultline::verbs

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a device says of itself. Nothing here starts the engine.
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+
+#include <endian.h>
+
+#include "stack/verbs/address.hpp"
+#include "stack/verbs/limits.hpp"
+#include "stack/verbs/objects.hpp"
+
+namespace faultline::verbs {
+
+namespace {
+
+ibv_mtu mtu_of(uint32_t bytes) {
+  // 256 is 1, each doubling one more.
+  constexpr int kLogOf128 = 7;
+  return static_cast<ibv_mtu>(std::bit_width(bytes) - 1 - kLogOf128);
+}
+
+const DeviceDescription& description_of(ibv_context* context) {
+  return context_of(context).owner->description;
+}
+
+ibv_device_attr device_attributes(ibv_context* context) {
+  const DeviceDescription& description = description_of(context);
+  ibv_device_attr result{};
+  std::snprintf(result.fw_ver, sizeof result.fw_ver, "%s", FAULTLINE_VERSION);
+  result.node_guid = ibv_get_device_guid(context->device);
+  result.sys_image_guid = result.node_guid;
+  result.max_mr_size = kMaxMrBytes;
+  result.page_size_cap = 0xfffff000U;
+  result.vendor_id = description.vendor_id;
+  result.vendor_part_id = description.vendor_part_id;
+  result.max_qp = kMaxQps;
+  result.max_qp_wr = kMaxQpWr;
+  result.device_cap_flags =
+      IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+  result.max_sge = kMaxSge;
+  result.max_sge_rd = kMaxSge;
+  result.max_cq = kMaxCqs;
+  result.max_cqe = kMaxCqe;
+  result.max_mr = kMaxMrs;
+  result.max_pd = kMaxPds;
+  result.max_qp_rd_atom = kMaxRdAtomic;
+  result.max_res_rd_atom = static_cast<int>(kMaxRdAtomic * kMaxQps);
+  result.max_qp_init_rd_atom = kMaxRdAtomic;
+  result.atomic_cap = IBV_ATOMIC_NONE;
+  result.max_ah = kMaxAhs;
+  result.max_pkeys = kPkeyTableLength;
+  result.phys_port_cnt = 1;
+  return result;
+}
+
+ibv_port_attr port_attributes(Context& context) {
+  constexpr uint8_t kWidth1x = 1;
+  constexpr uint8_t kSpeedSdr = 1;  // nominal: a virtual port has no speed
+  constexpr uint8_t kPhysicalLinkUp = 5;
+  constexpr uint8_t kPhysicalDisabled = 3;
+  // The port comes up with the engine, by the first object: until then it is as good as up.
+  Engine* const engine = context.started.load(std::memory_order_acquire);
+  const bool up = engine == nullptr || engine->backend->link_up();
+  ibv_port_attr result{};
+  result.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  result.max_mtu = mtu_of(context.owner->description.max_path_mtu_bytes);
+  result.active_mtu = result.max_mtu;
+  result.gid_tbl_len = kGidTableLength;
+  result.port_cap_flags = IBV_PORT_IP_BASED_GIDS;
+  result.max_msg_sz = static_cast<uint32_t>(kMaxMessageBytes);
+  result.pkey_tbl_len = kPkeyTableLength;
+  result.max_vl_num = 1;
+  result.active_width = kWidth1x;
+  result.active_speed = kSpeedSdr;
+  result.phys_state = up ? kPhysicalLinkUp : kPhysicalDisabled;
+  result.link_layer = IBV_LINK_LAYER_ETHERNET;
+  result.flags = IBV_QPF_GRH_REQUIRED;
+  return result;
+}
+
+/// Copies as much of `from` as a caller built against an older header has room for.
+template <typename Attributes>
+void copy_known(void* to, const Attributes& from, size_t length_bytes) {
+  const size_t known_bytes = std::min(length_bytes, sizeof from);
+  std::memcpy(to, &from, known_bytes);
+  std::memset(static_cast<uint8_t*>(to) + known_bytes, 0, length_bytes - known_bytes);
+}
+
+ibv_gid to_ibv(const wire::Gid& gid) {
+  ibv_gid result;
+  std::memcpy(result.raw, gid.bytes.data(), sizeof result.raw);
+  return result;
+}
+
+ibv_gid_entry gid_entry(const DeviceDescription& description, uint32_t index) {
+  ibv_gid_entry entry{};
+  entry.gid = to_ibv(description.gids[index]);
+  entry.gid_index = index;
+  entry.port_num = kPortNumber;
+  entry.gid_type = IBV_GID_TYPE_ROCE_V2;
+  return entry;
+}
+
+uint32_t gid_count(const DeviceDescription& description) {
+  return static_cast<uint32_t>(std::min<size_t>(description.gids.size(), kGidTableLength));
+}
+
+}  // namespace
+
+FAULTLINE_VERB int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
+  *attributes = device_attributes(context);
+  return 0;
+}
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attributes, size_t length_bytes) {
+  if (input != nullptr && input->comp_mask != 0) return EINVAL;
+  if (length_bytes < offsetof(ibv_device_attr_ex, comp_mask) + sizeof(uint32_t)) return EINVAL;
+  ibv_device_attr_ex result{};
+  result.orig_attr = device_attributes(context);
+  result.odp_caps.general_caps = IBV_ODP_SUPPORT;
+  result.odp_caps.per_transport_caps.rc_odp_caps =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+  result.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
+  result.device_cap_flags_ex = result.orig_attr.device_cap_flags;
+  result.phys_port_cnt_ex = result.orig_attr.phys_port_cnt;
+  copy_known(attributes, result, length_bytes);
+  return 0;
+}
+
+int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes) {
+  if (port_num != kPortNumber) return EINVAL;
+  copy_known(attributes, port_attributes(context_of(context)), length_bytes);
+  return 0;
+}
+
+FAULTLINE_VERB int ibv_query_port(ibv_context* context, uint8_t port_num, _compat_ibv_port_attr* attributes) {
+  // Programs older than port_cap_flags2 gave a struct that ends before it (rdma-core's compat-1_0).
+  return query_port(context, port_num, reinterpret_cast<ibv_port_attr*>(attributes),
+                    offsetof(ibv_port_attr, port_cap_flags2));
+}
+
+FAULTLINE_VERB int ibv_query_gid(ibv_context* context, uint8_t port_num, int index, ibv_gid* gid) {
+  if (port_num != kPortNumber || index < 0 || index >= kGidTableLength) {
+    errno = EINVAL;
+    return -1;
+  }
+  const DeviceDescription& description = description_of(context);
+  *gid = {};
+  if (static_cast<uint32_t>(index) < gid_count(description)) *gid = to_ibv(description.gids[index]);
+  return 0;
+}
+
+FAULTLINE_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, uint32_t gid_index,
+                                     ibv_gid_entry* entry, uint32_t flags, size_t entry_bytes) {
+  if (flags != 0) return EOPNOTSUPP;
+  if (port_num != kPortNumber || gid_index >= kGidTableLength) return EINVAL;
+  const DeviceDescription& description = description_of(context);
+  if (gid_index >= gid_count(description)) return ENODATA;
+  copy_known(entry, gid_entry(description, gid_index), entry_bytes);
+  return 0;
+}
+
+FAULTLINE_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max_entries,
+                                            uint32_t flags, size_t entry_bytes) {
+  if (flags != 0) return -EOPNOTSUPP;
+  const DeviceDescription& description = description_of(context);
+  const uint32_t count = gid_count(description);
+  if (count > max_entries) return -EINVAL;
+  for (uint32_t i = 0; i < count; ++i)
+    copy_known(reinterpret_cast<uint8_t*>(entries) + i * entry_bytes, gid_entry(description, i), entry_bytes);
+  return count;
+}
+
+FAULTLINE_VERB int ibv_query_pkey(ibv_context* /*context*/, uint8_t port_num, int index, __be16* pkey) {
+  if (port_num != kPortNumber || index < 0 || index >= kPkeyTableLength) {
+    errno = EINVAL;
+    return -1;
+  }
+  *pkey = htobe16(wire::kDefaultPkey);
+  return 0;
+}
+
+FAULTLINE_VERB int ibv_get_pkey_index(ibv_context* context, uint8_t port_num, __be16 pkey) {
+  for (int index = 0; index < kPkeyTableLength; ++index) {
+    __be16 entry = 0;
+    if (ibv_query_pkey(context, port_num, index, &entry) != 0) return -1;
+    if (entry == pkey) return index;
+  }
+  errno = EINVAL;
+  return -1;
+}
+
+}  // namespace faultline::verbs
