@@ -229,7 +229,7 @@ Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& pac
   const uint32_t packets = std::max(1U, (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
   state.expected_psn = state.expected_psn.plus(packets);
   state.msn = (state.msn + 1) & wire::Psn::kMask;
-  state.nak_sent = state.nak_pending = false;
+  settle_nak(qp, packet.bth.psn);
   ++context_.counters.messages_received;
   queue_read(qp, packet, packets, false);
   return Result::done;
@@ -316,7 +316,7 @@ void Responder::finish_packet(QueuePair& qp, const wire::Packet& packet) {
   state.ack_owed = true;
   state.park_deadline_ns = kNever;
   state.park_floor = state.park_generation + 1;
-  state.nak_sent = state.nak_pending = false;
+  settle_nak(qp, packet.bth.psn);
   if (packet.info->ends_message()) {
     state.message = InboundMessage::none;
     state.msn = (state.msn + 1) & wire::Psn::kMask;
@@ -326,6 +326,13 @@ void Responder::finish_packet(QueuePair& qp, const wire::Packet& packet) {
     state.ack_pending = true;
     context_.make_ready(qp);
   }
+}
+
+/// The packet that a NAK asked for has come. A NAK that waits to be sent for an older READ still has to go.
+void Responder::settle_nak(QueuePair& qp, wire::Psn psn) {
+  ResponderState& state = qp.responder;
+  state.nak_sent = false;
+  if (state.nak_psn >= psn) state.nak_pending = false;
 }
 
 void Responder::nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn) {

@@ -49,6 +49,7 @@ class Responder {
   void stop_job_wait(QueuePair& qp);
   void queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets, bool duplicate);
 
+  static void settle_nak(QueuePair& qp, wire::Psn psn);
   void nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn);
   /// A NAK after which this QP fails too.
   void nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent event);

@@ -137,6 +137,8 @@ void Plan::add_connection(bool failing) {
   script.max_send_wr = random_.chance(500) ? 64 : random_.between32(1, 8);
   script.max_receive_wr = random_.chance(500) ? 64 : random_.between32(1, 8);
   script.signal_all = random_.chance(250);
+  // Where RNR NAKs are counted none may come of a receive ring that is full.
+  if (failing && fabric_.failure == Failure::rnr_exhausted) script.max_receive_wr = 64;
   CompletionQueue* queue_a = shared_queues.empty() ? nullptr : shared_queues[0].get();
   CompletionQueue* queue_b = shared_queues.empty() ? nullptr : shared_queues[1].get();
   Endpoint& a = *ends.emplace_back(std::make_unique<Endpoint>(simulation_, simulation_.a, script, queue_a));

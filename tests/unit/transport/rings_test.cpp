@@ -61,7 +61,7 @@ TEST(WorkRing, ClearedItStartsAnew) {
 }
 
 TEST(WorkRing, CarriesEveryRequestBetweenTwoThreads) {
-  constexpr uint64_t kCount = 20'000;
+  constexpr uint64_t kCount = 4'000;
   SendRing ring(13, 2, 0);
   std::thread producer([&ring] {
     for (uint64_t i = 0; i < kCount;) {
@@ -116,7 +116,7 @@ TEST(CompletionQueue, GivesBackInOrderAndSaysWhenItRanOver) {
 }
 
 TEST(CompletionQueue, CarriesEveryCompletionBetweenTwoThreads) {
-  constexpr uint64_t kCount = 20'000;
+  constexpr uint64_t kCount = 4'000;
   CompletionQueue queue(16);
   std::thread engine([&queue] {
     Completion completion;
