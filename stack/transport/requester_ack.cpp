@@ -123,6 +123,13 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
   const wire::Psn psn = packet.bth.psn;
   const wire::Aeth aeth = packet.aeth();
   const uint8_t kind = aeth.syndrome & wire::kAethKindMask;
+  if (psn < state.unacked_psn && kind == wire::kAethRnrNak && state.reads_outstanding != 0 &&
+      state.unacked_psn < state.sent_psn) {
+    // The responder gave up a READ that was asked for twice, and with it those behind: they are asked for
+    // again.
+    ++context_.counters.rnr_naks_received;
+    return on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask);
+  }
   if (psn < state.unacked_psn || psn >= state.sent_psn) return context_.count(DropReason::stale_ack);
   switch (kind) {
     case wire::kAethAck:
