@@ -80,8 +80,10 @@ bool runtime_directory_usable() {
 }
 
 std::vector<std::string> eal_arguments(const Config& config) {
+  // Two processes that start at once race for telemetry's socket; the loser runs without, which is no error.
   std::vector<std::string> arguments{"faultline", "--log-level=error", "--log-level=pmd.net.memif:critical",
-                                     "--log-level=pmd.net.tap:critical", "--file-prefix=faultline"};
+                                     "--log-level=pmd.net.tap:critical", "--log-level=lib.telemetry:critical",
+                                     "--file-prefix=faultline"};
   // One lcore that floats over the CPUs: EAL would pin the thread that starts it.
   arguments.push_back(fmt::format("--lcores=0@({})", cpu_list(config)));
   arguments.insert(arguments.end(), {"-m", std::to_string(config.eal.memory_mib)});
