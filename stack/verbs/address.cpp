@@ -70,7 +70,7 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
 FAULTLINE_VERB ibv_ah* ibv_create_ah(ibv_pd* ibv_pd_pointer, ibv_ah_attr* attributes) {
   Pd& pd = pd_of(ibv_pd_pointer);
   Engine& engine = *context_of(pd.context).started;
-  const std::unique_ptr<Ah> ah(new (std::nothrow) Ah());
+  std::unique_ptr<Ah> ah(new (std::nothrow) Ah());
   if (ah == nullptr) return fail(ENOMEM);
   if (const int error = make_address_vector(*engine.backend, *attributes, ah->av); error != 0)
     return fail(error);
@@ -79,7 +79,7 @@ FAULTLINE_VERB ibv_ah* ibv_create_ah(ibv_pd* ibv_pd_pointer, ibv_ah_attr* attrib
   ah->pd = &pd;
   ah->port_from_flow_label = attributes->grh.flow_label != 0;
   pd.references.fetch_add(1, std::memory_order_relaxed);
-  return const_cast<std::unique_ptr<Ah>&>(ah).release();
+  return ah.release();
 }
 
 FAULTLINE_VERB int ibv_destroy_ah(ibv_ah* ibv_ah_pointer) {

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The device list, open and close, and what a device says of itself.
+#include <endian.h>
+#include <fcntl.h>
+
+#include "stack/include/faultline/faultline.h"
+#include "tests/unit/verbs/fixture.hpp"
+
+namespace faultline::verbs::test {
+
+namespace {
+
+class DeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(context, nullptr); }
+  void TearDown() override { EXPECT_EQ(ibv_close_device(context), 0); }
+  ibv_context* const context = open("mem0");
+};
+
+TEST(DeviceList, IsNullTerminatedAndNamesDevices) {
+  int count = 0;
+  ibv_device** const list = ibv_get_device_list(&count);
+  ASSERT_NE(list, nullptr);
+  ASSERT_EQ(count, 2);
+  EXPECT_STREQ(ibv_get_device_name(list[0]), "mem0");
+  EXPECT_STREQ(ibv_get_device_name(list[1]), "mem1");
+  EXPECT_NE(ibv_get_device_index(list[0]), ibv_get_device_index(list[1]));
+  EXPECT_EQ(list[2], nullptr);
+  EXPECT_EQ(be64toh(ibv_get_device_guid(list[0])), 0x00464cfffe000001U);
+  EXPECT_EQ(list[0]->node_type, IBV_NODE_CA);
+  EXPECT_EQ(list[0]->transport_type, IBV_TRANSPORT_IB);
+  ibv_free_device_list(list);
+}
+
+TEST(DeviceList, ZerosFollowTheDevice) {
+  ibv_device** const list = ibv_get_device_list(nullptr);
+  ASSERT_NE(list, nullptr);
+  std::array<uint8_t, 512> behind{};
+  std::memcpy(behind.data(), reinterpret_cast<const uint8_t*>(list[0]) + sizeof(ibv_device), behind.size());
+  EXPECT_EQ(behind, (std::array<uint8_t, 512>{}));
+  ibv_free_device_list(list);
+}
+
+TEST(DeviceList, BadConfigurationIsAnErrorWithItsReason) {
+  EXPECT_EQ(faultline_configure("bad.toml"), EINVAL);
+  EXPECT_NE(std::string(faultline_last_error()).find("device.port.kind"), std::string::npos);
+  int count = 5;
+  errno = 0;
+  EXPECT_EQ(ibv_get_device_list(&count), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(count, 0);
+  EXPECT_EQ(faultline_configure("good.toml"), 0);
+}
+
+TEST_F(DeviceTest, LayoutIsAsTheHeadersInlineFunctionsExpect) {
+  EXPECT_EQ(context->abi_compat, __VERBS_ABI_IS_EXTENDED);
+  EXPECT_EQ(verbs_get_ctx(context)->sz, sizeof(verbs_context));
+  EXPECT_GE(context->num_comp_vectors, 1);
+  EXPECT_GE(fcntl(context->async_fd, F_GETFD), 0);
+  const int copy = dup(context->cmd_fd);
+  EXPECT_GE(copy, 0);
+  close(copy);
+}
+
+TEST_F(DeviceTest, RunsFromItsFirstObjectOn) {
+  ibv_port_attr port{};
+  ibv_device_attr attributes{};
+  EXPECT_EQ(ibv_query_port(context, 1, &port), 0);
+  EXPECT_EQ(ibv_query_device(context, &attributes), 0);
+  EXPECT_EQ(running_devices(), 0) << "threads do not survive a fork after a mere query";
+  ibv_pd* const pd = ibv_alloc_pd(context);
+  EXPECT_EQ(running_devices(), 1);
+  ibv_context* const second = open("mem0");
+  ibv_pd* const other = ibv_alloc_pd(second);
+  EXPECT_EQ(running_devices(), 1) << "contexts of one device share its engine";
+  EXPECT_EQ(ibv_dealloc_pd(other), 0);
+  EXPECT_EQ(ibv_close_device(second), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+}
+
+TEST_F(DeviceTest, AStartThatFailsSaysWhy) {
+  faults().open_fails = true;
+  errno = 0;
+  EXPECT_EQ(ibv_alloc_pd(context), nullptr);
+  EXPECT_EQ(errno, ENODEV);
+  EXPECT_STREQ(faultline_last_error(), "no such port");
+  errno = 0;
+  EXPECT_EQ(ibv_create_cq(context, 1, nullptr, nullptr, 0), nullptr);
+  EXPECT_EQ(errno, ENODEV);
+  faults().open_fails = false;
+  ibv_pd* const pd = ibv_alloc_pd(context);
+  ASSERT_NE(pd, nullptr) << "a later try may succeed";
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+}
+
+TEST_F(DeviceTest, OdpCapabilitiesTellTheTruth) {
+  ibv_device_attr_ex attributes{};
+  ASSERT_EQ(ibv_query_device_ex(context, nullptr, &attributes), 0);
+  EXPECT_EQ(attributes.odp_caps.general_caps, static_cast<uint64_t>(IBV_ODP_SUPPORT));
+  EXPECT_EQ(attributes.odp_caps.per_transport_caps.rc_odp_caps,
+            static_cast<uint32_t>(IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
+                                  IBV_ODP_SUPPORT_READ));
+  EXPECT_EQ(attributes.odp_caps.per_transport_caps.ud_odp_caps,
+            static_cast<uint32_t>(IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV));
+  EXPECT_EQ(attributes.odp_caps.per_transport_caps.uc_odp_caps, 0U);
+  EXPECT_EQ(attributes.xrc_odp_caps, 0U);
+  EXPECT_EQ(attributes.orig_attr.atomic_cap, IBV_ATOMIC_NONE);
+  EXPECT_EQ(attributes.orig_attr.vendor_part_id, 4119U);
+  ibv_query_device_ex_input input{1};
+  EXPECT_EQ(ibv_query_device_ex(context, &input, &attributes), EINVAL);
+}
+
+TEST_F(DeviceTest, QueryWritesNoMoreThanTheCallersStruct) {
+  constexpr size_t kOlderBytes = offsetof(ibv_device_attr_ex, completion_timestamp_mask);
+  std::array<uint8_t, sizeof(ibv_device_attr_ex)> memory{};
+  memory.fill(0xa5);
+  auto* const attributes = reinterpret_cast<ibv_device_attr_ex*>(memory.data());
+  ASSERT_EQ(verbs_get_ctx(context)->query_device_ex(context, nullptr, attributes, kOlderBytes), 0);
+  EXPECT_EQ(attributes->orig_attr.phys_port_cnt, 1);
+  for (size_t i = kOlderBytes; i < memory.size(); ++i) ASSERT_EQ(memory[i], 0xa5) << i;
+}
+
+TEST_F(DeviceTest, PortSaysWhatTheDeviceCanCarry) {
+  ibv_port_attr port{};
+  ASSERT_EQ(ibv_query_port(context, 1, &port), 0);
+  EXPECT_EQ(port.state, IBV_PORT_ACTIVE);
+  EXPECT_EQ(port.active_mtu, IBV_MTU_2048);
+  EXPECT_EQ(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+  EXPECT_NE(port.flags & IBV_QPF_GRH_REQUIRED, 0);
+  EXPECT_EQ(ibv_query_port(context, 0, &port), EINVAL);
+  EXPECT_EQ(ibv_query_port(context, 2, &port), EINVAL);
+  ibv_pd* const pd = ibv_alloc_pd(context);
+  faults().link_down = true;
+  ASSERT_EQ(ibv_query_port(context, 1, &port), 0);
+  EXPECT_EQ(port.state, IBV_PORT_DOWN);
+  faults().link_down = false;
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+}
+
+TEST_F(DeviceTest, GidTableAnswersEveryIndexBelowItsLength) {
+  ibv_port_attr port{};
+  ASSERT_EQ(ibv_query_port(context, 1, &port), 0);
+  const ibv_gid zero{};
+  for (int i = 0; i < port.gid_tbl_len; ++i) {
+    ibv_gid gid{};
+    ibv_gid_entry entry{};
+    ASSERT_EQ(ibv_query_gid(context, 1, i, &gid), 0);
+    const int error = ibv_query_gid_ex(context, 1, static_cast<uint32_t>(i), &entry, 0);
+    EXPECT_EQ(error, i == 0 ? 0 : ENODATA);
+    EXPECT_EQ(std::memcmp(&gid, &zero, sizeof gid) == 0, i != 0);
+    if (i == 0) {
+      EXPECT_EQ(std::memcmp(&gid, &entry.gid, sizeof gid), 0);
+      EXPECT_EQ(entry.gid_type, static_cast<uint32_t>(IBV_GID_TYPE_ROCE_V2));
+      EXPECT_EQ(entry.port_num, 1U);
+    }
+  }
+  ibv_gid gid{};
+  ibv_gid_entry entry{};
+  EXPECT_EQ(ibv_query_gid(context, 1, port.gid_tbl_len, &gid), -1);
+  EXPECT_EQ(ibv_query_gid(context, 1, -1, &gid), -1);
+  EXPECT_EQ(ibv_query_gid(context, 2, 0, &gid), -1);
+  EXPECT_EQ(ibv_query_gid_ex(context, 1, static_cast<uint32_t>(port.gid_tbl_len), &entry, 0), EINVAL);
+  EXPECT_EQ(ibv_query_gid_ex(context, 1, 0, &entry, 1), EOPNOTSUPP);
+  EXPECT_EQ(ibv_query_gid_table(context, &entry, 1, 0), 1);
+  EXPECT_EQ(ibv_query_gid_table(context, &entry, 0, 0), -EINVAL);
+}
+
+TEST_F(DeviceTest, PkeyTableHasTheDefaultKey) {
+  __be16 pkey = 0;
+  EXPECT_EQ(ibv_query_pkey(context, 1, 0, &pkey), 0);
+  EXPECT_EQ(be16toh(pkey), 0xffff);
+  EXPECT_EQ(ibv_query_pkey(context, 1, 1, &pkey), -1);
+  EXPECT_EQ(ibv_get_pkey_index(context, 1, htobe16(0xffff)), 0);
+  EXPECT_EQ(ibv_get_pkey_index(context, 1, htobe16(0x8001)), -1);
+}
+
+TEST_F(DeviceTest, CountersHaveUniqueNamesFromEveryRoom) {
+  const int count = faultline_query_counters(context, nullptr, 0);
+  ASSERT_GT(count, 0);
+  std::vector<faultline_counter> counters(static_cast<size_t>(count));
+  ASSERT_EQ(faultline_query_counters(context, counters.data(), counters.size()), count);
+  std::vector<std::string> names;
+  for (const faultline_counter& counter : counters) names.emplace_back(counter.name);
+  for (const char* expected : {"odp.num_page_faults", "transport.timeouts", "drop.unknown_qpn", "parse.icrc",
+                               "port.rx_frames", "odp.num_odp_mrs", "transport.rnr_naks_sent"})
+    EXPECT_EQ(std::count(names.begin(), names.end(), expected), 1) << expected;
+  const auto arp = std::find(names.begin(), names.end(), "port.arp_in");
+  ASSERT_NE(arp, names.end());
+  EXPECT_EQ(counters[static_cast<size_t>(arp - names.begin())].value, 77U);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+}
+
+TEST(Measurement, TheBarePortIsForDevicesWithoutQps) {
+  const End end("mem0");
+  EXPECT_EQ(faultline_measure_port_tx(end.context, 64, 10), -EBUSY);
+  ibv_context* const idle = open("mem1");
+  EXPECT_EQ(faultline_measure_port_tx(idle, 64, 10), 640);
+  EXPECT_EQ(faultline_measure_port_rx(idle, 10), 10);
+  EXPECT_EQ(ibv_close_device(idle), 0);
+  EXPECT_GT(faultline_measure_copy_crc(4096, 5), 0);
+}
+
+TEST(Strings, AreRdmaCores) {
+  EXPECT_STREQ(ibv_wc_status_str(IBV_WC_SUCCESS), "success");
+  EXPECT_STREQ(ibv_wc_status_str(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded");
+  EXPECT_STREQ(ibv_wc_status_str(IBV_WC_TM_RNDV_INCOMPLETE), "TM software rendezvous");
+  EXPECT_STREQ(ibv_wc_status_str(static_cast<ibv_wc_status>(31)), "unknown");
+  EXPECT_STREQ(ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED), "last WQE reached");
+  EXPECT_STREQ(ibv_port_state_str(IBV_PORT_ACTIVE), "active");
+  EXPECT_STREQ(ibv_node_type_str(IBV_NODE_CA), "InfiniBand channel adapter");
+  EXPECT_STREQ(ibv_node_type_str(IBV_NODE_UNKNOWN), "unknown");
+}
+
+TEST(Rates, ConvertBothWays) {
+  EXPECT_EQ(ibv_rate_to_mult(IBV_RATE_120_GBPS), 48);
+  EXPECT_EQ(ibv_rate_to_mult(IBV_RATE_25_GBPS), -1);
+  EXPECT_EQ(ibv_rate_to_mbps(IBV_RATE_100_GBPS), 103125);
+  EXPECT_EQ(mult_to_ibv_rate(480), IBV_RATE_1200_GBPS);
+  EXPECT_EQ(mbps_to_ibv_rate(2500), IBV_RATE_2_5_GBPS);
+  EXPECT_EQ(mbps_to_ibv_rate(1), IBV_RATE_MAX);
+}
+
+TEST_F(DeviceTest, WhatIsNotOfferedSaysSo) {
+  ibv_pd* const pd = ibv_alloc_pd(context);
+  const auto refused = [](auto* object) { return object == nullptr && errno == EOPNOTSUPP; };
+  ibv_srq_init_attr srq{};
+  EXPECT_TRUE(refused(ibv_create_srq(pd, &srq)));
+  EXPECT_TRUE(refused(ibv_create_comp_channel(context)));
+  EXPECT_TRUE(refused(ibv_alloc_mw(pd, IBV_MW_TYPE_1)));
+  EXPECT_TRUE(refused(ibv_import_pd(context, 0)));
+  EXPECT_TRUE(refused(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0)));
+  ibv_cq_init_attr_ex cq_ex{};
+  EXPECT_TRUE(refused(ibv_create_cq_ex(context, &cq_ex)));
+  ibv_td_init_attr td{};
+  EXPECT_TRUE(refused(ibv_alloc_td(context, &td)));
+  EXPECT_EQ(ibv_fork_init(), 0);
+  EXPECT_EQ(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+}
+
+}  // namespace
+
+}  // namespace faultline::verbs::test

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Devices without a port: "mem0" and "mem1" are joined by queues in memory, each with the real transport core
+// and the real memory domain, and progress is inline. The functions that verbs expects below it are defined
+// here.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+namespace faultline::verbs::test {
+
+/// What a test can break. All are off at the start.
+struct Faults {
+  std::atomic<bool> bad_configuration{false};
+  std::atomic<bool> open_fails{false};
+  std::atomic<bool> link_down{false};
+  std::atomic<bool> neighbours_silent{false};
+  std::atomic<bool> refuse_regions{false};  ///< register_region gives ENOMEM
+};
+Faults& faults();
+
+/// Devices that are running now.
+int running_devices();
+/// Times that drive() was called on any device.
+uint64_t drives();
+
+}  // namespace faultline::verbs::test
