@@ -5,8 +5,8 @@
 #ifndef FAULTLINE_FAULTLINE_H
 #define FAULTLINE_FAULTLINE_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stddef.h> /* NOLINT(modernize-deprecated-headers): plain C */
+#include <stdint.h> /* NOLINT(modernize-deprecated-headers) */
 
 #ifdef __cplusplus
 extern "C" {

@@ -7,6 +7,10 @@ namespace faultline::verbs::test {
 
 namespace {
 
+// Of type int: the header's macro mixes its argument with another enum, which clang objects to.
+constexpr int kOnDemand = IBV_ACCESS_ON_DEMAND;
+constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;
+
 class MemoryTest : public ::testing::Test {
  protected:
   void TearDown() override {
@@ -52,7 +56,7 @@ TEST_F(MemoryTest, RangesMustBeReal) {
 }
 
 TEST_F(MemoryTest, ADomainInUseIsBusy) {
-  ibv_mr* const mr = ibv_reg_mr(pd, pages.data(), pages.size(), IBV_ACCESS_ON_DEMAND);
+  ibv_mr* const mr = ibv_reg_mr(pd, pages.data(), pages.size(), kOnDemand);
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(mr->addr, pages.data());
   EXPECT_EQ(mr->length, pages.size());
@@ -70,7 +74,7 @@ TEST_F(MemoryTest, AFailedRegistrationLeavesNothing) {
 }
 
 TEST_F(MemoryTest, ReregistrationMovesTheRegion) {
-  ibv_mr* const mr = ibv_reg_mr(pd, pages.data(), 4096, IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* const mr = ibv_reg_mr(pd, pages.data(), 4096, kLocalWrite);
   ASSERT_NE(mr, nullptr);
   ibv_pd* const other = ibv_alloc_pd(context);
   const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
@@ -84,7 +88,7 @@ TEST_F(MemoryTest, ReregistrationMovesTheRegion) {
 }
 
 TEST_F(MemoryTest, ReregistrationThatCannotBeLeavesTheOldRegion) {
-  ibv_mr* const mr = ibv_reg_mr(pd, pages.data(), 4096, IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* const mr = ibv_reg_mr(pd, pages.data(), 4096, kLocalWrite);
   ASSERT_NE(mr, nullptr);
   const ibv_mr before = *mr;
   const auto refused = [&](int flags, int access, int error) {
@@ -120,7 +124,7 @@ TEST_F(MemoryTest, PrefetchMakesPagesResident) {
 }
 
 TEST_F(MemoryTest, AdviceIsCheckedAsTheManPageSays) {
-  ibv_mr* const read_only = ibv_reg_mr(pd, pages.data(), pages.size(), IBV_ACCESS_ON_DEMAND);
+  ibv_mr* const read_only = ibv_reg_mr(pd, pages.data(), pages.size(), kOnDemand);
   ASSERT_NE(read_only, nullptr);
   ibv_sge sge = sge_of(read_only, 0, 4096);
   const auto advise = [&](auto advice, uint32_t flags, ibv_sge* list, uint32_t count) {
