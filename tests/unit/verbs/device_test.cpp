@@ -180,6 +180,7 @@ TEST_F(DeviceTest, CountersHaveUniqueNamesFromEveryRoom) {
   std::vector<faultline_counter> counters(static_cast<size_t>(count));
   ASSERT_EQ(faultline_query_counters(context, counters.data(), counters.size()), count);
   std::vector<std::string> names;
+  names.reserve(counters.size());
   for (const faultline_counter& counter : counters) names.emplace_back(counter.name);
   for (const char* expected : {"odp.num_page_faults", "transport.timeouts", "drop.unknown_qpn", "parse.icrc",
                                "port.rx_frames", "odp.num_odp_mrs", "transport.rnr_naks_sent"})

@@ -109,6 +109,7 @@ TEST(Threads, ShareOneQpAndOneCq) {
     completed += static_cast<uint64_t>(got);
   };
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([&, t] {
       ibv_sge sge = sge_of(local, 0, 64);
