@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ODP counters under the names that mlx5 gives them (rdma-statistic(8); Linux drivers/infiniband/hw/mlx5), and our own.
+// ODP counters under the names that mlx5 gives them (rdma-statistic(8); Linux drivers/infiniband/hw/mlx5),
+// and our own.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +9,24 @@ namespace faultline::odp {
 
 /// A snapshot of monotonic counts, except the two gauges that say so.
 struct Counters {
-  uint64_t num_page_faults = 0;           ///< fault requests served (after coalescing)
-  uint64_t num_page_fault_pages = 0;      ///< pages that they made resident
-  uint64_t num_invalidations = 0;         ///< invalidation events that touched a region
-  uint64_t num_invalidation_pages = 0;    ///< pages dropped from page maps by them
+  uint64_t num_page_faults = 0;         ///< fault requests served (after coalescing)
+  uint64_t num_page_fault_pages = 0;    ///< pages that they made resident
+  uint64_t num_invalidations = 0;       ///< invalidation events that touched a region
+  uint64_t num_invalidation_pages = 0;  ///< pages dropped from page maps by them
   uint64_t num_prefetches_handled = 0;
   uint64_t num_prefetch_pages = 0;
   uint64_t invalidations_faults_contentions = 0;  ///< services retried because an invalidation came between
   uint64_t num_failed_resolutions = 0;
-  uint64_t num_mrs_not_found = 0;         ///< requests whose region was gone or whose key was stale
-  uint64_t num_odp_mr_pages = 0;          ///< gauge: pages now mapped in ODP regions
-  uint64_t num_odp_mrs = 0;               ///< gauge: live ODP regions
+  uint64_t num_mrs_not_found = 0;  ///< requests whose region was gone or whose key was stale
+  uint64_t num_odp_mr_pages = 0;   ///< gauge: pages now mapped in ODP regions
+  uint64_t num_odp_mrs = 0;        ///< gauge: live ODP regions
 
-  uint64_t faults_coalesced = 0;          ///< requests that joined one already queued or in service
-  uint64_t copy_faults_caught = 0;        ///< SIGSEGV/SIGBUS turned into a miss by the tolerant copy
-  uint64_t pinned_bytes = 0;              ///< gauge
+  uint64_t faults_coalesced = 0;    ///< requests that joined one already queued or in service
+  uint64_t copy_faults_caught = 0;  ///< SIGSEGV/SIGBUS turned into a miss by the tolerant copy
+  uint64_t pinned_bytes = 0;        ///< gauge
   uint64_t pin_evictions = 0;
-  uint64_t pin_fallbacks = 0;             ///< ranges left resident but unpinned (budget, RLIMIT_MEMLOCK, kind of memory)
-  uint64_t fault_service_ns_total = 0;    ///< request queued -> resolution posted, summed over num_page_faults
+  uint64_t pin_fallbacks = 0;  ///< ranges left resident but unpinned (budget, RLIMIT_MEMLOCK, kind of memory)
+  uint64_t fault_service_ns_total = 0;  ///< request queued -> resolution posted, summed over num_page_faults
   uint64_t fault_service_ns_max = 0;
 };
 

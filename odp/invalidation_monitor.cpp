@@ -69,8 +69,8 @@ void InvalidationMonitor::unwatch(uint64_t start, uint64_t end) {
 }
 
 void InvalidationMonitor::settle() const {
-  // The cycle under way may have read already; the one after it takes all that waits now. Without the count a program
-  // that causes events all the time would hold us for ever.
+  // The cycle under way may have read already; the one after it takes all that waits now. Without the count a
+  // program that causes events all the time would hold us for ever.
   const uint64_t enough = cycles_.load(std::memory_order_seq_cst) + 2;
   Backoff backoff;
   while (is_busy() && cycles_.load(std::memory_order_seq_cst) < enough) backoff.pause();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a data path asks of memory that may not be there. One object per engine, used by its owner thread only.
-// Nothing here blocks, throws or allocates.
+// What a data path asks of memory that may not be there. One object per engine, used by its owner thread
+// only. Nothing here blocks, throws or allocates.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ enum AccessFlag : uint32_t {
   kRelaxedOrdering = 1U << 20
 };
 
-/// A key used on behalf of a protection domain for an access. `need` is one of the AccessFlag rights; write and atomic
-/// needs ask for pages that are writable.
+/// A key used on behalf of a protection domain for an access. `need` is one of the AccessFlag rights; write
+/// and atomic needs ask for pages that are writable.
 struct Target {
   Key key = 0;
   ProtectionDomain domain = 0;
@@ -38,7 +38,7 @@ struct Target {
 
 enum class Outcome : uint8_t {
   done,
-  miss,      ///< a page is not there, or not writable yet, or the gate is up: request the fault, stall, try again
+  miss,  ///< a page is not there, or not writable yet, or the gate is up: request the fault, stall, try again
   violation  ///< bad key, domain, right or range, or memory that cannot be had: never try again
 };
 
@@ -46,7 +46,8 @@ enum class Outcome : uint8_t {
 struct FaultRequest {
   Target target;
   uint64_t va = 0;
-  uint64_t length_bytes = 0;  ///< the whole remaining range of the message; clipped to the region by the pager
+  uint64_t length_bytes =
+      0;  ///< the whole remaining range of the message; clipped to the region by the pager
   uint64_t waiter = 0;
 };
 
@@ -60,15 +61,16 @@ class MemoryAccess {
  public:
   virtual ~MemoryAccess() = default;
 
-  /// Key, domain, right and range alone: done or violation. A length of 0 is always done (IBA 9.7.4.1.8: a zero-length
-  /// request carries no valid key).
+  /// Key, domain, right and range alone: done or violation. A length of 0 is always done (IBA 9.7.4.1.8: a
+  /// zero-length request carries no valid key).
   [[nodiscard]] virtual Outcome check(const Target& target, uint64_t va, uint64_t length_bytes) = 0;
 
-  /// As `check`, and every page of the range is resident with the permission that `need` asks for: done, miss or violation.
+  /// As `check`, and every page of the range is resident with the permission that `need` asks for: done, miss
+  /// or violation.
   [[nodiscard]] virtual Outcome probe(const Target& target, uint64_t va, uint64_t length_bytes) = 0;
 
-  /// Copies `from` to va (write) or from va (read). All bytes or an outcome that is not done, after which some bytes may
-  /// already have been copied. `need` decides the right that is checked.
+  /// Copies `from` to va (write) or from va (read). All bytes or an outcome that is not done, after which
+  /// some bytes may already have been copied. `need` decides the right that is checked.
   [[nodiscard]] virtual Outcome write(const Target& target, uint64_t va, std::span<const uint8_t> from) = 0;
   [[nodiscard]] virtual Outcome read(const Target& target, uint64_t va, std::span<uint8_t> to) = 0;
 

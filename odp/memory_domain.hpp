@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory layer of one device context: regions and keys, the pager and invalidation threads, the pin budget.
-// Control calls come from any thread; data-path calls go through one EngineSession per engine.
+// The memory layer of one device context: regions and keys, the pager and invalidation threads, the pin
+// budget. Control calls come from any thread; data-path calls go through one EngineSession per engine.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,29 @@
 namespace faultline::odp {
 
 struct DomainConfig {
-  uint64_t pin_budget_bytes = uint64_t{1} << 30;  ///< 0: never pin; also held to RLIMIT_MEMLOCK where that binds
-  bool monitor_invalidations = true;              ///< userfaultfd; without it the tolerant copy alone stands guard
-  bool realtime_pager = true;                     ///< SCHED_FIFO for the pager where allowed
+  uint64_t pin_budget_bytes = uint64_t{1}
+                              << 30;  ///< 0: never pin; also held to RLIMIT_MEMLOCK where that binds
+  bool monitor_invalidations = true;  ///< userfaultfd; without it the tolerant copy alone stands guard
+  bool realtime_pager = true;         ///< SCHED_FIFO for the pager where allowed
 };
 
 struct RegionRequest {
   ProtectionDomain domain = 0;
-  uint64_t address = 0;      ///< in this process
+  uint64_t address = 0;  ///< in this process
   uint64_t length_bytes = 0;
-  uint64_t iova = 0;         ///< the address that keys are used with
-  uint32_t access = 0;       ///< AccessFlag bits
+  uint64_t iova = 0;    ///< the address that keys are used with
+  uint32_t access = 0;  ///< AccessFlag bits
 };
 
 struct RegionResult {
-  int error = 0;  ///< 0 or an errno as ibv_reg_mr documents it: EINVAL bad length or access, ENOMEM, EFAULT not mapped (classic)
+  int error = 0;  ///< 0 or an errno as ibv_reg_mr documents it: EINVAL bad length or access, ENOMEM, EFAULT
+                  ///< not mapped (classic)
   Key key = 0;
 };
 
 /// One engine's door to memory. Between `leave` and `enter` the engine is offline: nobody waits for it.
-/// A thread must leave before it runs program code or makes a control call of the domain: its munmap or free of registered
-/// memory, its register, deregister or waiting prefetch would wait for its own session.
+/// A thread must leave before it runs program code or makes a control call of the domain: its munmap or free
+/// of registered memory, its register, deregister or waiting prefetch would wait for its own session.
 class EngineSession : public MemoryAccess {
  public:
   /// Start of a turn: reports the token that the engine has seen and latches the gate for the turn.
@@ -42,7 +44,8 @@ class EngineSession : public MemoryAccess {
   virtual void leave() = 0;
   /// True while fault requests of this engine are unanswered.
   [[nodiscard]] virtual bool has_outstanding_faults() const = 0;
-  /// True where an idle engine with outstanding faults should yield its CPU to the pager (pager without SCHED_FIFO).
+  /// True where an idle engine with outstanding faults should yield its CPU to the pager (pager without
+  /// SCHED_FIFO).
   [[nodiscard]] virtual bool should_yield() const = 0;
 };
 
@@ -59,8 +62,8 @@ class MemoryDomain {
 
   [[nodiscard]] virtual std::unique_ptr<EngineSession> attach_engine() = 0;
 
-  /// Queues pages of an ODP range that will be written soon (a posted receive). A hint: it may be dropped. Cheap where
-  /// the pages are already there. Any thread.
+  /// Queues pages of an ODP range that will be written soon (a posted receive). A hint: it may be dropped.
+  /// Cheap where the pages are already there. Any thread.
   virtual void hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) = 0;
 
   /// Makes a range resident; `wait` blocks until it is. errno as ibv_advise_mr documents it. Any thread.

@@ -15,7 +15,8 @@ class SpscRing {  // NOLINT(clang-analyzer-optin.performance.Padding)
  public:
   /// Holds at least `capacity` elements (rounded up to a power of two).
   explicit SpscRing(size_t capacity)
-      : mask_(std::bit_ceil(capacity < 2 ? size_t{2} : capacity) - 1), slots_(std::make_unique<T[]>(mask_ + 1)) {}
+      : mask_(std::bit_ceil(capacity < 2 ? size_t{2} : capacity) - 1),
+        slots_(std::make_unique<T[]>(mask_ + 1)) {}
 
   [[nodiscard]] size_t capacity() const { return mask_ + 1; }
 

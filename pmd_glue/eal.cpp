@@ -81,8 +81,11 @@ bool runtime_directory_usable() {
 
 std::vector<std::string> eal_arguments(const Config& config) {
   // Two processes that start at once race for telemetry's socket; the loser runs without, which is no error.
-  std::vector<std::string> arguments{"faultline", "--log-level=error", "--log-level=pmd.net.memif:critical",
-                                     "--log-level=pmd.net.tap:critical", "--log-level=lib.telemetry:critical",
+  std::vector<std::string> arguments{"faultline",
+                                     "--log-level=error",
+                                     "--log-level=pmd.net.memif:critical",
+                                     "--log-level=pmd.net.tap:critical",
+                                     "--log-level=lib.telemetry:critical",
                                      "--file-prefix=faultline"};
   // One lcore that floats over the CPUs: EAL would pin the thread that starts it.
   arguments.push_back(fmt::format("--lcores=0@({})", cpu_list(config)));
@@ -116,6 +119,7 @@ bool run_eal_init(const Config& config) {
     redirect_eal_log();
     std::vector<std::string> arguments = eal_arguments(config);
     std::vector<char*> argv;
+    argv.reserve(arguments.size());
     for (std::string& argument : arguments) argv.push_back(argument.data());
     started = rte_eal_init(static_cast<int>(argv.size()), argv.data()) >= 0;
   });

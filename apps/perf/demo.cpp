@@ -58,6 +58,7 @@ class Child {
  public:
   Child(const std::vector<std::string>& arguments, int stdout_fd) {
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     pid_ = fork();

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Every operation over memif, every byte compared: sizes round the path MTU, every path MTU, pinned and on-demand memory, warm,
+# cold and prefetched, several QPs, inline and dedicated progress, as this user and as an ordinary one.
+#   memif_test.sh FAULTLINE_PERF
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+memif_pair
+
+for mtu in 256 512 1024 2048 4096; do
+  sizes=1,63,64,$((mtu - 1)),$mtu,$((mtu + 1)),64k,1m
+  expect_pair --op write,write_imm,read,send --size "$sizes" --mtu "$mtu" --depth 8 --iters 16 --verify
+  expect_pair --op ud_send --size "1,64,$mtu" --mtu "$mtu" --depth 8 --iters 64 --verify
+  grep -q ' 0 of ' "$folder/client.out" && fail "no datagram arrived at path MTU $mtu"
+done
+expect_pair --op write,write_imm,read,send --size 64,5000,64k --region pinned --depth 16 --iters 64 --verify
+for touch in cold prefetch; do
+  expect_pair --op write,write_imm,read,send --size 64,5000,64k --touch "$touch" --depth 16 --iters 64 --verify
+done
+expect_pair --op write,read,send --size 64,5000 --qps 4 --depth 16 --iters 256 --verify
+expect_pair --op write,read,send --size 64,5000 --qps 64 --depth 4 --iters 1024 --verify
+for op in write write_imm read send ud_send; do
+  expect_pair --op "$op" --size 64 --mode lat --iters 2000
+done
+expect_pair --op write,read --size 64 --mode lat --touch cold --iters 4096
+
+memif_pair 'progress = "dedicated"'
+expect_pair --op write,read,send,ud_send --size 64,4096 --depth 8 --iters 64 --verify
+memif_pair
+
+expect_pair --op write --size 64 --seconds 0.3 --limits --json "$folder/result.json"
+python3 - "$folder/result.json" <<'PY' || fail "the JSON lacks something"
+import json, sys
+result = json.load(open(sys.argv[1]))["results"][0]
+assert result["op"] == "write" and result["size"] == 64 and result["messages"] > 0 and result["timeouts"] == 0
+assert result["limits"]["raw_port_packets_per_second"] > 0 and result["limits"]["packets_to_raw_port"] > 0
+assert result["limits"]["copy_crc_gb_per_second"] > 0
+PY
+
+start_server
+printf 'start\nshow stats\nshow odp\nstop\nset size 4096\nset size x\nstart\nnonsense\nstop\nquit\n' |
+  timeout 60 "$perf" --config "$folder/client.toml" --client 127.0.0.1 --port "$tcp_port" -- -i --op write \
+    >"$folder/client.out" 2>"$folder/client.err" || fail "the prompt"
+wait "$server_pid" || fail "the server of the prompt"
+server_pid=
+for said in 'messages so far' 'odp.num_page_faults' 'size is a number' 'unknown: nonsense' ' 4096 '; do
+  grep -q -- "$said" "$folder/client.out" || fail "the prompt did not say: $said"
+done
+echo "ok: the prompt"
+
+timeout 60 "$perf" --demo >"$folder/demo.out" 2>"$folder/demo.err" || fail "the demo"
+if [ "$(id -u)" -eq 0 ]; then
+  # As an ordinary user, from a folder of his own; the program may lie where he cannot read.
+  own=$folder/own
+  mkdir "$own"
+  cp "$perf" "$own/faultline-perf"
+  cp -L "$(dirname "$perf")/../libfaultline.so.0" "$own/"
+  chmod 755 "$folder" && chown -R nobody "$own"
+  timeout 60 setpriv --reuid=nobody --regid=nogroup --clear-groups env -u HOME -u XDG_RUNTIME_DIR TMPDIR="$own" \
+    LD_LIBRARY_PATH="$own" "$own/faultline-perf" --demo >"$folder/demo.out" 2>"$folder/demo.err" || fail "the demo as nobody"
+  echo "ok: the demo, as root and as nobody"
+else
+  echo "ok: the demo"
+fi
