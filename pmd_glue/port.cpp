@@ -34,9 +34,14 @@ constexpr uint32_t kEthernetMtuBytes = 1500;
 // AF_XDP keeps a frame in one page-sized chunk, behind the mempool's and the kernel's headroom (net_af_xdp's
 // eth_dev_info).
 constexpr uint32_t kXdpPageBytes = 4096;
+// The mempool spreads objects over memory channels: one of a whole page's cache lines would get one more
+// (rte_mempool.c, optimize_object_size), and the kernel refuses chunks beyond a page (EINVAL).
+constexpr uint32_t kXdpSpreadBytes = 64;
+constexpr uint32_t kXdpObjectHeaderBytes = RTE_CACHE_LINE_SIZE;
+static_assert(sizeof(rte_mempool_objhdr) <= kXdpObjectHeaderBytes);
 constexpr uint32_t kXdpHeadroomBytes = 256;
-constexpr uint32_t kXdpBufferBytes =
-    kXdpPageBytes - sizeof(rte_mempool_objhdr) - sizeof(rte_mbuf) - RTE_PKTMBUF_HEADROOM - kXdpHeadroomBytes;
+constexpr uint32_t kXdpBufferBytes = kXdpPageBytes - kXdpSpreadBytes - kXdpObjectHeaderBytes -
+                                     sizeof(rte_mbuf) - RTE_PKTMBUF_HEADROOM - kXdpHeadroomBytes;
 constexpr uint32_t kXdpMtuBytes = kXdpBufferBytes - RTE_ETHER_HDR_LEN - RTE_ETHER_CRC_LEN - RTE_VLAN_HLEN;
 
 std::string port_error(const Config& config, const DeviceConfig& device, std::string_view key,

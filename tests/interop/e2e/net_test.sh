@@ -59,16 +59,7 @@ case $kind in
 esac
 
 if [ "$kind" = af_xdp ]; then
-  # A kernel or sandbox without AF_XDP refuses here; anything else is ours.
-  "${in_space[@]}" timeout 20 "$perf" --config "$folder/server.toml" --server --port "$tcp_port" \
-    >"$folder/probe.out" 2>"$folder/probe.err" &
-  probe=$!
-  for _ in $(seq 100); do grep -q listening "$folder/probe.out" && break; kill -0 "$probe" 2>/dev/null || break; sleep 0.1; done
-  if ! grep -q listening "$folder/probe.out"; then
-    wait "$probe" || true
-    skip "the kernel has no AF_XDP here: $(tail -n 1 "$folder/probe.err")"
-  fi
-  kill "$probe" && wait "$probe" 2>/dev/null || true
+  python3 -c 'import socket; socket.socket(44, socket.SOCK_RAW, 0)' 2>/dev/null || skip "the kernel has no AF_XDP sockets"
 fi
 
 expect_pair --op write,write_imm,read,send --size "$sizes" --depth 8 --iters 8 --verify
