@@ -68,6 +68,9 @@ class DeviceBackend {
 /// in `error`.
 [[nodiscard]] std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string& error);
 
+/// faultline_measure_copy_crc: GB/s of the engine's own copy and CRC over `bytes` long pieces, hot in cache.
+[[nodiscard]] double measure_copy_crc(size_t bytes, unsigned milliseconds);
+
 /// Sets the configuration file for this process, instead of $FAULTLINE_CONFIG; call before anything else.
 void configure(const std::string& path);
 

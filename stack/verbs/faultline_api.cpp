@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // faultline/faultline.h: what is offered beside verbs.
 #include <algorithm>
-#include <chrono>
-#include <cstring>
-#include <vector>
 
 #include "stack/include/faultline/faultline.h"
 #include "stack/verbs/counter_list.hpp"
 #include "stack/verbs/objects.hpp"
-#include "stack/wire/icrc.hpp"
 
 namespace faultline::verbs {
 
@@ -54,30 +50,7 @@ FAULTLINE_VERB int faultline_query_counters(ibv_context* context, faultline_coun
 }
 
 FAULTLINE_VERB double faultline_measure_copy_crc(size_t bytes, unsigned milliseconds) {
-  using Clock = std::chrono::steady_clock;
-  constexpr size_t kPiecesPerLook = 64;  // the clock is looked at only so often
-  if (bytes == 0) return 0;
-  const std::vector<uint8_t> from(bytes, 0x5a);
-  std::vector<uint8_t> to(bytes);
-  uint32_t crc = wire::kIcrcStart;
-  const auto piece = [&] {
-    std::memcpy(to.data(), from.data(), bytes);
-    crc = wire::icrc_update(crc, to);
-  };
-  piece();  // touches both before the clock starts
-  const auto start = Clock::now();
-  const auto end = start + std::chrono::milliseconds(milliseconds);
-  auto now = start;
-  uint64_t pieces = 0;
-  do {
-    for (size_t i = 0; i < kPiecesPerLook; ++i) piece();
-    pieces += kPiecesPerLook;
-    now = Clock::now();
-  } while (now < end);
-  // The CRC is the proof that the work was done: the compiler may not drop it.
-  asm volatile("" : : "r"(crc));
-  const auto elapsed_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count();
-  return static_cast<double>(pieces * bytes) / static_cast<double>(elapsed_ns);
+  return measure_copy_crc(bytes, milliseconds);
 }
 
 FAULTLINE_VERB double faultline_measure_port_tx(ibv_context* context, size_t frame_bytes,

@@ -199,7 +199,7 @@ TEST(Measurement, TheBarePortIsForDevicesWithoutQps) {
   EXPECT_EQ(faultline_measure_port_tx(idle, 64, 10), 640);
   EXPECT_EQ(faultline_measure_port_rx(idle, 10), 10);
   EXPECT_EQ(ibv_close_device(idle), 0);
-  EXPECT_GT(faultline_measure_copy_crc(4096, 5), 0);
+  EXPECT_EQ(faultline_measure_copy_crc(4096, 5), 4096.0 * 5);  // the backend's
 }
 
 TEST(Strings, AreRdmaCores) {

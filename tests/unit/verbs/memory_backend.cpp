@@ -244,6 +244,10 @@ std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string&
   return std::make_shared<test::MemoryBackend>(name, std::move(memory));
 }
 
+double measure_copy_crc(size_t bytes, unsigned milliseconds) {
+  return static_cast<double>(bytes * milliseconds);
+}
+
 void configure(const std::string& path) {
   test::faults().bad_configuration = path == "bad.toml";
 }
