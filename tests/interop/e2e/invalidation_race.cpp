@@ -22,16 +22,20 @@
 #include <thread>
 #include <vector>
 
-#include <faultline/faultline.h>
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/interop/e2e/side.hpp"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using faultline::e2e::Address;
+using faultline::e2e::fail;
+using faultline::e2e::Side;
 
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kPages = 1024;
@@ -41,19 +45,6 @@ constexpr uint32_t kDepth = 64;
 constexpr uint64_t kTag = 0x5757575757575757;  // what the writer writes
 constexpr uint64_t kOwn = 0xa1b2c3d4e5f60718;  // what the program puts where it maps anew
 constexpr int kDropsPerUnmap = 400;
-
-[[noreturn]] void fail(const char* who, const char* what) {
-  std::fprintf(stderr, "invalidation_race: %s: %s (errno %d)\n", who, what, errno);
-  std::_Exit(1);
-}
-
-struct Address {
-  uint32_t qpn = 0;
-  uint32_t rkey = 0;
-  uint64_t va = 0;
-  ibv_gid gid{};
-  bool over = false;
-};
 
 class Channel {
  public:
@@ -76,94 +67,6 @@ class Channel {
   const char* who_;
 };
 
-/// One side's device and QP, made anew for every life of the connection.
-class Side {
- public:
-  Side(const char* who, const std::string& config) : who_(who) {
-    if (faultline_configure(config.c_str()) != 0) fail(who, faultline_last_error());
-    int count = 0;
-    ibv_device** list = ibv_get_device_list(&count);
-    if (list == nullptr || count == 0) fail(who, faultline_last_error());
-    context = ibv_open_device(list[0]);
-    ibv_free_device_list(list);
-    if (context == nullptr) fail(who, faultline_last_error());
-    pd = ibv_alloc_pd(context);
-    cq = ibv_create_cq(context, 4 * kDepth, nullptr, nullptr, 0);
-    if (pd == nullptr || cq == nullptr || ibv_query_gid(context, 1, 0, &gid) != 0) fail(who, "set-up");
-  }
-
-  void make_qp() {
-    ibv_qp_init_attr init{};
-    init.send_cq = init.recv_cq = cq;
-    init.qp_type = IBV_QPT_RC;
-    init.cap = {kDepth, 1, 1, 1, 0};
-    qp = ibv_create_qp(pd, &init);
-    if (qp == nullptr) fail(who_, "ibv_create_qp");
-  }
-
-  void connect(const Address& to) {
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    int error =
-        ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-    attr.qp_state = IBV_QPS_RTR;
-    attr.path_mtu = IBV_MTU_1024;
-    attr.dest_qp_num = to.qpn;
-    attr.rq_psn = 0x100;
-    attr.max_dest_rd_atomic = 1;
-    attr.min_rnr_timer = 1;
-    attr.ah_attr.is_global = 1;
-    attr.ah_attr.port_num = 1;
-    attr.ah_attr.grh.dgid = to.gid;
-    attr.ah_attr.grh.hop_limit = 64;
-    if (error == 0)
-      error = ibv_modify_qp(qp, &attr,
-                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-    attr.qp_state = IBV_QPS_RTS;
-    attr.sq_psn = 0x100;
-    attr.timeout = 14;
-    attr.retry_cnt = 7;
-    attr.rnr_retry = 7;
-    attr.max_rd_atomic = 1;
-    if (error == 0)
-      error = ibv_modify_qp(qp, &attr,
-                            IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
-    if (error != 0) {
-      errno = error;
-      fail(who_, "ibv_modify_qp");
-    }
-  }
-
-  void destroy_qp() {
-    if (ibv_destroy_qp(qp) != 0) fail(who_, "ibv_destroy_qp");
-    std::array<ibv_wc, 16> stale;
-    while (ibv_poll_cq(cq, stale.size(), stale.data()) > 0) {
-    }
-  }
-
-  [[nodiscard]] uint64_t counter(const char* name) const {
-    std::array<faultline_counter, 256> counters;
-    const int count = std::min(faultline_query_counters(context, counters.data(), counters.size()), 256);
-    for (int i = 0; i < count; ++i)
-      if (std::strcmp(counters[static_cast<size_t>(i)].name, name) == 0)
-        return counters[static_cast<size_t>(i)].value;
-    fail(who_, name);
-  }
-
-  ibv_context* context = nullptr;
-  ibv_pd* pd = nullptr;
-  ibv_cq* cq = nullptr;
-  ibv_qp* qp = nullptr;
-  ibv_gid gid{};
-
- private:
-  const char* who_;
-};
-
 // ---- the writer ----
 
 int write_until_over(const std::string& config, int fd) {
@@ -176,7 +79,7 @@ int write_until_over(const std::string& config, int fd) {
   uint64_t written = 0;
   uint64_t lives = 0;
   for (;;) {
-    side.make_qp();
+    side.make_qp(kDepth);
     channel.send({side.qp->qp_num, 0, 0, side.gid, false});
     const Address target = channel.receive();
     if (target.over) break;
@@ -259,7 +162,7 @@ class Target {
     ibv_mr* mr = ibv_reg_mr(side_.pd, memory_, kRegionBytes,
                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND);
     if (mr == nullptr) fail("target", "ibv_reg_mr");
-    side_.make_qp();
+    side_.make_qp(kDepth);
     const Address writer = channel_.receive();
     side_.connect(writer);
     channel_.send({side_.qp->qp_num, mr->rkey, reinterpret_cast<uint64_t>(memory_), side_.gid, false});

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One side of a connection for the end-to-end tests written against verbs.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include <faultline/faultline.h>
+#include <infiniband/verbs.h>
+
+namespace faultline::e2e {
+
+[[noreturn]] inline void fail(const char* who, const char* what) {
+  std::fprintf(stderr, "%s: %s (errno %d)\n", who, what, errno);
+  std::_Exit(1);
+}
+
+struct Address {
+  uint32_t qpn = 0;
+  uint32_t rkey = 0;
+  uint64_t va = 0;
+  ibv_gid gid{};
+  bool over = false;
+};
+
+/// One side's device and QP, made anew for every life of the connection.
+class Side {
+ public:
+  /// `config` empty: the process is configured already. `number`: of the device in the list.
+  Side(const char* who, const std::string& config, int number = 0) : who_(who) {
+    if (!config.empty() && faultline_configure(config.c_str()) != 0) fail(who, faultline_last_error());
+    int count = 0;
+    ibv_device** list = ibv_get_device_list(&count);
+    if (list == nullptr || count <= number) fail(who, faultline_last_error());
+    context = ibv_open_device(list[number]);
+    ibv_free_device_list(list);
+    if (context == nullptr) fail(who, faultline_last_error());
+    pd = ibv_alloc_pd(context);
+    cq = ibv_create_cq(context, 1024, nullptr, nullptr, 0);
+    if (pd == nullptr || cq == nullptr || ibv_query_gid(context, 1, 0, &gid) != 0) fail(who, "set-up");
+  }
+
+  void make_qp(uint32_t depth) {
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {depth, 16, 1, 1, 0};
+    qp = ibv_create_qp(pd, &init);
+    if (qp == nullptr) fail(who_, "ibv_create_qp");
+  }
+
+  void connect(const Address& to) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    int error =
+        ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = to.qpn;
+    attr.rq_psn = 0x100;
+    attr.max_dest_rd_atomic = 1;
+    attr.min_rnr_timer = 1;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.port_num = 1;
+    attr.ah_attr.grh.dgid = to.gid;
+    attr.ah_attr.grh.hop_limit = 64;
+    if (error == 0)
+      error = ibv_modify_qp(qp, &attr,
+                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    attr.qp_state = IBV_QPS_RTS;
+    attr.sq_psn = 0x100;
+    attr.timeout = 14;
+    attr.retry_cnt = 7;
+    attr.rnr_retry = 7;
+    attr.max_rd_atomic = 1;
+    if (error == 0)
+      error = ibv_modify_qp(qp, &attr,
+                            IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+    if (error != 0) {
+      errno = error;
+      fail(who_, "ibv_modify_qp");
+    }
+  }
+
+  void destroy_qp() {
+    if (ibv_destroy_qp(qp) != 0) fail(who_, "ibv_destroy_qp");
+    std::array<ibv_wc, 16> stale;
+    while (ibv_poll_cq(cq, stale.size(), stale.data()) > 0) {
+    }
+  }
+
+  [[nodiscard]] uint64_t counter(const char* name) const {
+    std::array<faultline_counter, 256> counters;
+    const int count = std::min(faultline_query_counters(context, counters.data(), counters.size()), 256);
+    for (int i = 0; i < count; ++i)
+      if (std::strcmp(counters[static_cast<size_t>(i)].name, name) == 0)
+        return counters[static_cast<size_t>(i)].value;
+    fail(who_, name);
+  }
+
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  ibv_cq* cq = nullptr;
+  ibv_qp* qp = nullptr;
+  ibv_gid gid{};
+
+ private:
+  const char* who_;
+};
+
+}  // namespace faultline::e2e
