@@ -3,6 +3,7 @@
 # Bad configuration and bad options: exit status 2 and one line that names what is wrong.
 #   config_test.sh FAULTLINE_PERF
 set -euo pipefail
+# shellcheck source=tests/interop/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 memif_pair
 

@@ -4,6 +4,7 @@
 # cold and prefetched, several QPs, inline and dedicated progress, as this user and as an ordinary one.
 #   memif_test.sh FAULTLINE_PERF
 set -euo pipefail
+# shellcheck source=tests/interop/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 memif_pair
 

@@ -3,6 +3,7 @@
 # Two devices on kernel interfaces in network namespaces of their own, every byte compared; what was on the wire is decoded by tshark.
 #   net_test.sh FAULTLINE_PERF tap|af_packet|af_xdp
 set -euo pipefail
+# shellcheck source=tests/interop/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 kind=$2
 [ "$(id -u)" -eq 0 ] || skip "needs root for network namespaces"

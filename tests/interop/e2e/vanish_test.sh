@@ -4,6 +4,7 @@
 # the next client over a wire that connects again.
 #   vanish_test.sh FAULTLINE_PERF
 set -euo pipefail
+# shellcheck source=tests/interop/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 memif_pair
 
