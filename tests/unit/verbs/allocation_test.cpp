@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// No memory at any allocation of a create call (CVE-2022-50671, -50885, -50543, CVE-2025-38024,
+// CVE-2026-45852): the call gives NULL and ENOMEM, and nothing is left behind.
+#include <cstdlib>
+#include <functional>
+#include <new>
+
+#include "tests/unit/verbs/fixture.hpp"
+
+namespace {
+
+thread_local int allocations_until_failure = 0;  ///< 0: none fails
+std::atomic<int64_t> outstanding{0};
+
+void* allocate(size_t bytes, size_t alignment) {
+  if (allocations_until_failure != 0 && --allocations_until_failure == 0) return nullptr;
+  const size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  void* const memory = std::aligned_alloc(alignment, rounded);
+  if (memory != nullptr) ++outstanding;
+  return memory;
+}
+
+void* allocate_or_throw(size_t bytes, size_t alignment) {
+  void* const memory = allocate(bytes, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+void deallocate(void* memory) {
+  if (memory != nullptr) --outstanding;
+  std::free(memory);
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  return allocate_or_throw(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void* operator new[](size_t bytes) {
+  return allocate_or_throw(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return allocate_or_throw(bytes, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return allocate_or_throw(bytes, static_cast<size_t>(alignment));
+}
+void* operator new(size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  return allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void* operator new[](size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  return allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void* operator new(size_t bytes, std::align_val_t alignment, const std::nothrow_t& /*tag*/) noexcept {
+  return allocate(bytes, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment, const std::nothrow_t& /*tag*/) noexcept {
+  return allocate(bytes, static_cast<size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  deallocate(memory);
+}
+void operator delete[](void* memory) noexcept {
+  deallocate(memory);
+}
+void operator delete(void* memory, size_t /*bytes*/) noexcept {
+  deallocate(memory);
+}
+void operator delete[](void* memory, size_t /*bytes*/) noexcept {
+  deallocate(memory);
+}
+void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
+  deallocate(memory);
+}
+void operator delete[](void* memory, std::align_val_t /*alignment*/) noexcept {
+  deallocate(memory);
+}
+void operator delete(void* memory, size_t /*bytes*/, std::align_val_t /*alignment*/) noexcept {
+  deallocate(memory);
+}
+void operator delete[](void* memory, size_t /*bytes*/, std::align_val_t /*alignment*/) noexcept {
+  deallocate(memory);
+}
+
+namespace faultline::verbs::test {
+
+namespace {
+
+/// Fails each allocation of `create` in turn until it has enough of them; returns how many it makes.
+int fail_each_allocation(const std::function<bool()>& create, const std::function<void()>& destroy) {
+  constexpr int kMany = 1000;
+  for (int nth = 1; nth < kMany; ++nth) {
+    SCOPED_TRACE(nth);
+    errno = 0;
+    allocations_until_failure = nth;
+    const bool created = create();
+    const bool failed_one = allocations_until_failure == 0;
+    allocations_until_failure = 0;
+    if (created) {
+      destroy();
+      if (!failed_one) return nth - 1;  // a failed allocation that a call can do without is no error
+    } else {
+      EXPECT_TRUE(failed_one);
+      EXPECT_EQ(errno, ENOMEM);
+    }
+  }
+  ADD_FAILURE() << "never created";
+  return 0;
+}
+
+/// The second time finds every table that only grows as the first one left it.
+void expect_nothing_left(const std::function<bool()>& create, const std::function<void()>& destroy) {
+  EXPECT_GT(fail_each_allocation(create, destroy), 0) << "a create that allocates nothing tests nothing";
+  const int64_t before = outstanding;
+  EXPECT_GT(fail_each_allocation(create, destroy), 0);
+  EXPECT_EQ(outstanding, before);
+}
+
+TEST(NoMemory, OpenDevice) {
+  int count = 0;
+  ibv_device** const list = ibv_get_device_list(&count);
+  ASSERT_GT(count, 0);
+  ibv_context* context = nullptr;
+  expect_nothing_left([&] { return (context = ibv_open_device(list[0])) != nullptr; },
+                      [&] { EXPECT_EQ(ibv_close_device(context), 0); });
+  ibv_free_device_list(list);
+}
+
+TEST(NoMemory, AllocPd) {
+  const End a("mem0");
+  ibv_pd* pd = nullptr;
+  expect_nothing_left([&] { return (pd = ibv_alloc_pd(a.context)) != nullptr; },
+                      [&] { EXPECT_EQ(ibv_dealloc_pd(pd), 0); });
+}
+
+TEST(NoMemory, CreateCq) {
+  const End a("mem0");
+  ibv_cq* cq = nullptr;
+  expect_nothing_left([&] { return (cq = ibv_create_cq(a.context, 64, nullptr, nullptr, 0)) != nullptr; },
+                      [&] { EXPECT_EQ(ibv_destroy_cq(cq), 0); });
+}
+
+TEST(NoMemory, CreateQp) {
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UD}) {
+    SCOPED_TRACE(type);
+    const End a("mem0");
+    ibv_pd* const pd = ibv_alloc_pd(a.context);
+    ibv_cq* const cq = ibv_create_cq(a.context, 16, nullptr, nullptr, 0);
+    ibv_qp* qp = nullptr;
+    expect_nothing_left(
+        [&] {
+          ibv_qp_init_attr init{};
+          init.send_cq = init.recv_cq = cq;
+          init.qp_type = type;
+          init.cap = {16, 16, 2, 2, 64};
+          return (qp = ibv_create_qp(pd, &init)) != nullptr;
+        },
+        [&] { EXPECT_EQ(ibv_destroy_qp(qp), 0); });
+    EXPECT_EQ(ibv_destroy_cq(cq), 0) << "no failed create holds its CQ";
+    EXPECT_EQ(ibv_dealloc_pd(pd), 0) << "no failed create holds its domain";
+  }
+}
+
+TEST(NoMemory, CreateAh) {
+  const End a("mem0");
+  ibv_pd* const pd = ibv_alloc_pd(a.context);
+  ibv_ah_attr attr = End::rtr_attributes(a.gid(), 0).ah_attr;
+  ibv_ah* ah = nullptr;
+  expect_nothing_left([&] { return (ah = ibv_create_ah(pd, &attr)) != nullptr; },
+                      [&] { EXPECT_EQ(ibv_destroy_ah(ah), 0); });
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+}
+
+TEST(NoMemory, RegMr) {
+  for (const int memory : {0, static_cast<int>(IBV_ACCESS_ON_DEMAND)}) {
+    SCOPED_TRACE(memory);
+    const End a("mem0");
+    const Pages pages(16384);
+    ibv_pd* const pd = ibv_alloc_pd(a.context);
+    ibv_mr* mr = nullptr;
+    expect_nothing_left(
+        [&] { return (mr = ibv_reg_mr(pd, pages.data(), pages.size(), kAllRights | memory)) != nullptr; },
+        [&] { EXPECT_EQ(ibv_dereg_mr(mr), 0); });
+    EXPECT_EQ(ibv_dealloc_pd(pd), 0) << "no failed registration holds its domain";
+  }
+}
+
+TEST(NoMemory, ReregMrLeavesTheOldRegion) {
+  const End a("mem0");
+  const Pages pages(16384);
+  ibv_pd* const pd = ibv_alloc_pd(a.context);
+  ibv_mr* const mr = ibv_reg_mr(pd, pages.data(), 8192, kAllRights);
+  ASSERT_NE(mr, nullptr);
+  expect_nothing_left(
+      [&] {
+        const uint32_t key = mr->lkey;
+        const int result =
+            ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, pages.data() + 8192, 8192, 0);
+        if (result != 0) {
+          EXPECT_EQ(mr->lkey, key);
+        }
+        return result == 0;
+      },
+      [] {});
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+}
+
+}  // namespace
+
+}  // namespace faultline::verbs::test
