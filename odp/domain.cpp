@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
@@ -112,6 +113,14 @@ Domain::~Domain() {
 }
 
 RegionResult Domain::register_region(const RegionRequest& request) {
+  try {
+    return try_register(request);
+  } catch (const std::bad_alloc&) {
+    return {.error = ENOMEM};
+  }
+}
+
+RegionResult Domain::try_register(const RegionRequest& request) {
   if (!is_valid(request)) return {.error = EINVAL};
   const bool on_demand = (request.access & kOnDemand) != 0;
   const uint64_t first_page = request.address >> kPageShift;
@@ -133,6 +142,7 @@ RegionResult Domain::register_region(const RegionRequest& request) {
   if (region->on_demand &&
       !(region->granule_pins.allocate(granules) && region->granule_used.allocate(granules)))
     return {.error = ENOMEM};
+  if (!region->on_demand) PinTable::reserve_whole(*region);
   // A program that took the signals over after us is put behind us again.
   install_fault_handler();
   // An munmap of an earlier mapping here may still have its event unread: it must not kill the new region.
@@ -141,6 +151,14 @@ RegionResult Domain::register_region(const RegionRequest& request) {
   if (!index_.insert(*region)) {
     keys_.release(region->key);
     return {.error = ENOMEM};
+  }
+  try {
+    watch(*region);
+  } catch (const std::bad_alloc&) {
+    // Nothing of it is counted as watched, so that dismantle would take away what others count.
+    index_.remove(*region);
+    keys_.release(region->key);
+    throw;
   }
   if (const int error = make_ready(*region); error != 0) {
     dismantle(*region);
@@ -153,19 +171,19 @@ RegionResult Domain::register_region(const RegionRequest& request) {
   return {.key = key};
 }
 
-int Domain::make_ready(Region& region) {
-  const uint64_t start = region.start_page_address();
-  const uint64_t end = region.end_page_address();
-  if (monitor_ != nullptr) {
-    const int error = monitor_->watch(start, end);
-    if (error == EINVAL) region.watch_at_fault = true;
-    if (error == EBUSY || error == EPERM) {
-      spdlog::warn(
-          "odp: memory at {:#x}, {} bytes, cannot be watched for unmapping ({}): the fault-tolerant copy "
-          "alone guards it",
-          region.address, region.length_bytes, std::strerror(error));
-    }
+void Domain::watch(Region& region) {
+  if (monitor_ == nullptr) return;
+  const int error = monitor_->watch(region.start_page_address(), region.end_page_address());
+  if (error == EINVAL) region.watch_at_fault = true;
+  if (error == EBUSY || error == EPERM) {
+    spdlog::warn(
+        "odp: memory at {:#x}, {} bytes, cannot be watched for unmapping ({}): the fault-tolerant copy "
+        "alone guards it",
+        region.address, region.length_bytes, std::strerror(error));
   }
+}
+
+int Domain::make_ready(Region& region) {
   if (region.on_demand) return 0;
   if (const int error = populate(region); error != 0) return error;
   pins_.pin_whole(region);

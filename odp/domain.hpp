@@ -41,6 +41,9 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   void release_pins(uint64_t start, uint64_t end) override;
 
   void invalidate(uint64_t start, uint64_t end, PageEvent event);
+  /// The two throw std::bad_alloc, and have changed nothing then.
+  RegionResult try_register(const RegionRequest& request);
+  void watch(Region& region);
   [[nodiscard]] int make_ready(Region& region);
   void dismantle(Region& region);
 

@@ -2,6 +2,7 @@
 #include "odp/invalidation_monitor.hpp"
 
 #include <cerrno>
+#include <new>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -65,7 +66,11 @@ int InvalidationMonitor::watch(uint64_t start, uint64_t end) {
 
 void InvalidationMonitor::unwatch(uint64_t start, uint64_t end) {
   const std::lock_guard lock(ranges_mutex_);
-  for (const auto& [from, to] : ranges_.remove(start, end)) userfault_.unwatch(from, to);
+  try {
+    for (const auto& [from, to] : ranges_.remove(start, end)) userfault_.unwatch(from, to);
+  } catch (const std::bad_alloc&) {
+    // It stays counted and watched, which costs events and nothing else.
+  }
 }
 
 void InvalidationMonitor::settle() const {

@@ -2,6 +2,7 @@
 #include "odp/pin_slots.hpp"
 
 #include <cerrno>
+#include <new>
 
 #include <sys/uio.h>
 
@@ -30,6 +31,13 @@ PinSlots::~PinSlots() {
 
 bool PinSlots::add_ring() {
   if (!can_grow_ || rings_.size() == kMaxRings) return false;
+  try {
+    // Also for the way back, so that unpin cannot fail.
+    rings_.reserve(rings_.size() + 1);
+    free_.reserve((rings_.size() + 1) * kSlotsPerRing);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   io_uring ring{};
   can_grow_ = io_uring_queue_init(1, &ring, 0) == 0;
   if (!can_grow_) return false;

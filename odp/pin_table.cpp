@@ -113,10 +113,14 @@ bool PinTable::evict_one(uint64_t protect_since_ns) {
   return false;
 }
 
+void PinTable::reserve_whole(Region& region) {
+  const uint64_t bytes = region.end_page_address() - region.start_page_address();
+  region.whole_pins.reserve(bytes / PinSlots::kMaxBytes + 1);
+}
+
 void PinTable::pin_whole(Region& region) {
   const uint64_t start = region.start_page_address();
   const uint64_t end = region.end_page_address();
-  region.whole_pins.reserve((end - start) / PinSlots::kMaxBytes + 1);
   const std::lock_guard lock(mutex_);
   if (pinned_bytes_ + (end - start) > budget_bytes_) {
     counters_.pin_fallbacks.add();

@@ -28,6 +28,8 @@ class PinTable {
   /// waiter has used them. What finds no room stays resident without a pin, so that more work than budget
   /// goes on and never in circles.
   void pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns);
+  /// Room for the pins of a whole region, before anything refers to it. Throws std::bad_alloc.
+  static void reserve_whole(Region& region);
   /// Pins a whole classic region, or counts a fallback.
   void pin_whole(Region& region);
 

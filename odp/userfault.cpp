@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cerrno>
+#include <iterator>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -83,6 +84,8 @@ std::vector<std::pair<uint64_t, uint64_t>> RangeCounts::remove(uint64_t start, u
   std::vector<std::pair<uint64_t, uint64_t>> unused;
   const auto last = split(end);
   const auto first = split(start);
+  // All that can fail comes before the first count changes.
+  unused.reserve(static_cast<size_t>(std::distance(first, last)));
   for (auto it = first; it != last; ++it) {
     if (--it->second != 0) continue;
     const uint64_t stop = std::next(it)->first;
