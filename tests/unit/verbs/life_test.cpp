@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Objects that come and go: while others work, and many times over.
+#include <thread>
+
+#include "tests/unit/verbs/fixture.hpp"
+
+namespace faultline::verbs::test {
+
+namespace {
+
+ibv_send_wr write_of(ibv_sge& sge, uint64_t remote_va, uint32_t rkey) {
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.rdma = {remote_va, rkey};
+  return wr;
+}
+
+/// Objects of every kind, made and destroyed often enough that anything left behind meets a limit: the
+/// device has far fewer than that of the domain's keys, and destroying the parents says EBUSY.
+TEST(Life, AThousandCyclesLeaveNothing) {
+  constexpr int kCycles = 1000;
+  const Pages pages(8192);
+  const End a("mem0");
+  for (int cycle = 0; cycle < kCycles; ++cycle) {
+    SCOPED_TRACE(cycle);
+    ibv_context* const context = open("mem0");
+    ASSERT_NE(context, nullptr);
+    ibv_pd* const pd = ibv_alloc_pd(context);
+    ibv_cq* const cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
+    ibv_mr* const mr =
+        ibv_reg_mr(pd, pages.data(), pages.size(), kAllRights | (cycle % 2 == 0 ? IBV_ACCESS_ON_DEMAND : 0));
+    ASSERT_NE(mr, nullptr);
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.qp_type = cycle % 3 == 0 ? IBV_QPT_UD : IBV_QPT_RC;
+    init.cap = {4, 4, 1, 1, 0};
+    ibv_qp* const qp = ibv_create_qp(pd, &init);
+    ASSERT_NE(qp, nullptr);
+    ibv_ah_attr attr = End::rtr_attributes(a.gid(), 0).ah_attr;
+    ibv_ah* const ah = ibv_create_ah(pd, &attr);
+    ASSERT_NE(ah, nullptr);
+    EXPECT_EQ(ibv_destroy_cq(cq), EBUSY);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY);
+    EXPECT_EQ(ibv_destroy_ah(ah), 0);
+    EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    ASSERT_EQ(ibv_destroy_cq(cq), 0);
+    ASSERT_EQ(ibv_dealloc_pd(pd), 0);
+    ASSERT_EQ(ibv_close_device(context), 0);
+  }
+}
+
+/// A region taken away under its peer's WRITEs: they succeed or are refused, and after dereg_mr returns none
+/// changes a byte.
+TEST(Life, ARegionIsDeregisteredUnderWrites) {
+  constexpr int kRounds = 40;
+  const Pages from(1 << 16);
+  const Pages to(1 << 16);
+  End a("mem0");
+  End b("mem1");
+  ibv_mr* const local = a.add_region(from);
+  from.fill(1);
+  std::atomic<bool> stop{false};
+  std::thread peer([&] {
+    while (!stop) {
+      faultline_progress(b.context);
+      faultline_progress(a.context);
+      std::this_thread::yield();
+    }
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    SCOPED_TRACE(round);
+    ibv_mr* const remote =
+        ibv_reg_mr(b.pd, to.data(), to.size(), kAllRights | (round % 2 == 0 ? IBV_ACCESS_ON_DEMAND : 0));
+    ASSERT_NE(remote, nullptr);
+    connect(a, b);
+    ibv_sge sge = sge_of(local, 0, from.size());
+    constexpr size_t kWrites = 8;
+    for (size_t i = 0; i < kWrites; ++i) ASSERT_EQ(a.post_send(write_of(sge, to.address(), remote->rkey)), 0);
+    for (int turn = 0; turn < round; ++turn) faultline_progress(b.context);
+    ASSERT_EQ(ibv_dereg_mr(remote), 0);
+    std::memset(to.data(), 0x5a, to.size());
+    bool refused = false;
+    for (const ibv_wc& wc : completions(a, b, kWrites)) {
+      if (refused) {
+        EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+      } else {
+        EXPECT_TRUE(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_REM_ACCESS_ERR) << wc.status;
+        refused = wc.status != IBV_WC_SUCCESS;
+      }
+    }
+    EXPECT_EQ(std::count(to.data(), to.data() + to.size(), 0x5a), static_cast<ptrdiff_t>(to.size()));
+    for (End* end : {&a, &b}) {
+      EXPECT_EQ(ibv_destroy_qp(end->qp), 0);
+      end->make_qp({});
+      ASSERT_NE(end->qp, nullptr);
+    }
+  }
+  stop = true;
+  peer.join();
+}
+
+/// A CQ whose QPs are gone is destroyed while another thread turns the engine and polls another CQ.
+TEST(Life, CqsComeAndGoWhileTheEngineWorks) {
+  constexpr int kRounds = 200;
+  const Pages from(4096);
+  const Pages to(4096);
+  End a("mem0");
+  End b("mem1");
+  ibv_mr* const local = a.add_region(from);
+  ibv_mr* const remote = b.add_region(to);
+  connect(a, b);
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> written{0};
+  std::thread worker([&] {
+    ibv_sge sge = sge_of(local, 0, 64);
+    while (!stop) {
+      ASSERT_EQ(a.post_send(write_of(sge, to.address(), remote->rkey)), 0);
+      ASSERT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
+      ++written;
+    }
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    ibv_cq* const cq = ibv_create_cq(a.context, 8, nullptr, nullptr, 0);
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.qp_type = IBV_QPT_UD;
+    init.cap = {4, 4, 1, 1, 0};
+    ibv_qp* const qp = ibv_create_qp(a.pd, &init);
+    ASSERT_NE(qp, nullptr);
+    ibv_qp_attr attr{};
+    attr.port_num = 1;
+    attr.qp_state = IBV_QPS_INIT;
+    EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), 0);
+    attr.qp_state = IBV_QPS_ERR;
+    EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+    ibv_recv_wr wr{};
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_recv(qp, &wr, &bad), 0);  // flushed into the CQ, or not yet
+    ASSERT_EQ(ibv_destroy_qp(qp), 0);
+    ASSERT_EQ(ibv_destroy_cq(cq), 0);
+  }
+  while (written == 0) std::this_thread::yield();
+  stop = true;
+  worker.join();
+}
+
+}  // namespace
+
+}  // namespace faultline::verbs::test
