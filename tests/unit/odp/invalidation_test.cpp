@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -54,6 +55,9 @@ class Invalidation : public testing::Test {
     while (!over) session_->enter();
     session_->leave();
     program.join();
+    // The program goes on once its event is read; the gate, under which all is a miss, is lowered a little
+    // later.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 
   std::unique_ptr<MemoryDomain> domain_ = make_domain();
