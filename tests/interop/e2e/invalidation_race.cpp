@@ -73,7 +73,8 @@ int write_until_over(const std::string& config, int fd) {
   const Channel channel(fd, "writer");
   Side side("writer", config);
   std::vector<uint64_t> source(kBlockBytes / 8, kTag);
-  ibv_mr* mr = ibv_reg_mr(side.pd, source.data(), kBlockBytes, IBV_ACCESS_LOCAL_WRITE);
+  const int access = IBV_ACCESS_LOCAL_WRITE;
+  ibv_mr* mr = ibv_reg_mr(side.pd, source.data(), kBlockBytes, access);
   if (mr == nullptr) fail("writer", "ibv_reg_mr");
   std::mt19937_64 random(1);
   uint64_t written = 0;
@@ -159,8 +160,8 @@ class Target {
  private:
   /// One registration and connection: drops under fire, then one unmapping, which ends it.
   void live(Clock::time_point end) {
-    ibv_mr* mr = ibv_reg_mr(side_.pd, memory_, kRegionBytes,
-                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND);
+    const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND;
+    ibv_mr* mr = ibv_reg_mr(side_.pd, memory_, kRegionBytes, access);
     if (mr == nullptr) fail("target", "ibv_reg_mr");
     side_.make_qp(kDepth);
     const Address writer = channel_.receive();
