@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -25,13 +26,26 @@ inline std::unique_ptr<MemoryDomain> make_domain(const DomainConfig& config = {}
   return domain;
 }
 
+/// Where a test's memory is put: low, where the kernel places nobody's mapping, so that a hole that a test
+/// makes stays one until the test fills it. (Page maps are mappings too, and the kernel likes holes.) Below
+/// the sanitizers' shadow. Large mappings go where the kernel wants them.
+inline void* low_address(size_t bytes) {
+  constexpr uint64_t kFirst = 0x1000'0000;
+  constexpr uint64_t kEnd = 0x7000'0000;
+  constexpr uint64_t kGap = 1 << 20;
+  static std::atomic<uint64_t> next{kFirst};
+  if (bytes > kEnd - kFirst) return nullptr;
+  const uint64_t address = next.fetch_add((bytes + 2 * kGap - 1) / kGap * kGap);
+  return address + bytes <= kEnd ? reinterpret_cast<void*>(address) : nullptr;
+}
+
 /// Anonymous memory that goes with the object, unless the test unmapped it.
 class Mapping {
  public:
   explicit Mapping(size_t pages, int protection = PROT_READ | PROT_WRITE)
       : bytes_(pages * 4096),
-        data_(static_cast<uint8_t*>(
-            mmap(nullptr, bytes_, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
+        data_(static_cast<uint8_t*>(mmap(low_address(bytes_), bytes_, protection,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() { munmap(data_, bytes_); }

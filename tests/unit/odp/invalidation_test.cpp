@@ -219,10 +219,7 @@ TEST_F(Invalidation, WhatComesWithoutAnEventIsCaughtByTheCopy) {
 }
 
 TEST_F(Invalidation, AHoleFilledAfterRegistrationIsWatchedToo) {
-  // The kernel fills the highest gap first: one above ours keeps others' mappings out of the hole.
-  auto above = std::make_unique<Mapping>(1U << 16);
   const Mapping memory(kPages);
-  above.reset();
   ASSERT_EQ(munmap(memory.data() + 4 * kPage, 4 * kPage), 0);
   const Target target = on_demand(memory);
   EXPECT_EQ(fill(target, memory.address() + 4 * kPage, 8, 1), Outcome::violation);
