@@ -209,6 +209,14 @@ int Domain::deregister_region(Key key) {
   return 0;
 }
 
+RegionResult Domain::allocate_window(ProtectionDomain /*domain*/, WindowType /*type*/) {
+  return {.error = ENOMEM, .key = 0};
+}
+
+int Domain::deallocate_window(Key /*key*/) {
+  return ENOENT;
+}
+
 std::unique_ptr<EngineSession> Domain::attach_engine() {
   Quiescence::Slot* slot = quiescence_.attach();
   if (slot == nullptr) return nullptr;

@@ -28,6 +28,8 @@ class Domain final : public MemoryDomain, private InvalidationSink {
 
   [[nodiscard]] RegionResult register_region(const RegionRequest& request) override;
   [[nodiscard]] int deregister_region(Key key) override;
+  [[nodiscard]] RegionResult allocate_window(ProtectionDomain domain, WindowType type) override;
+  [[nodiscard]] int deallocate_window(Key key) override;
   [[nodiscard]] std::unique_ptr<EngineSession> attach_engine() override;
   void hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) override;
   [[nodiscard]] int prefetch(const Target& target, uint64_t va, uint64_t length_bytes, bool wait) override;

@@ -99,6 +99,31 @@ Outcome EngineDoor::read(const Target& target, uint64_t va, std::span<uint8_t> t
   return after_copy_fault(access);
 }
 
+Outcome EngineDoor::atomic(const Target& /*target*/, uint64_t /*va*/, const AtomicRequest& /*request*/,
+                           uint64_t& /*original*/) {
+  return Outcome::violation;
+}
+
+Outcome EngineDoor::flush(const Target& target, uint64_t va, uint64_t length_bytes, FlushKind /*kind*/) {
+  return check(target, va, length_bytes);
+}
+
+bool EngineDoor::range_of(Key key, uint64_t& va, uint64_t& length_bytes) {
+  const Region* region = parts_.keys.find(key);
+  if (region == nullptr) return false;
+  va = region->iova;
+  length_bytes = region->length_bytes;
+  return true;
+}
+
+Outcome EngineDoor::bind_window(const WindowBinding& /*binding*/) {
+  return Outcome::violation;
+}
+
+Outcome EngineDoor::invalidate(Key /*key*/, ProtectionDomain /*domain*/, uint32_t /*qpn*/, bool /*remote*/) {
+  return Outcome::violation;
+}
+
 bool EngineDoor::request_fault(const FaultRequest& request) {
   if (outstanding_ == SessionPort::kMaxOutstanding) return false;
   if (!port_.requests.try_push({request, monotonic_ns()})) return false;

@@ -44,6 +44,13 @@ class EngineDoor final : public EngineSession {
   [[nodiscard]] Outcome probe(const Target& target, uint64_t va, uint64_t length_bytes) override;
   [[nodiscard]] Outcome write(const Target& target, uint64_t va, std::span<const uint8_t> from) override;
   [[nodiscard]] Outcome read(const Target& target, uint64_t va, std::span<uint8_t> to) override;
+  [[nodiscard]] Outcome atomic(const Target& target, uint64_t va, const AtomicRequest& request,
+                               uint64_t& original) override;
+  [[nodiscard]] Outcome flush(const Target& target, uint64_t va, uint64_t length_bytes,
+                              FlushKind kind) override;
+  [[nodiscard]] bool range_of(Key key, uint64_t& va, uint64_t& length_bytes) override;
+  [[nodiscard]] Outcome bind_window(const WindowBinding& binding) override;
+  [[nodiscard]] Outcome invalidate(Key key, ProtectionDomain domain, uint32_t qpn, bool remote) override;
   [[nodiscard]] bool request_fault(const FaultRequest& request) override;
   [[nodiscard]] size_t take_resolutions(std::span<Resolution> out) override;
 

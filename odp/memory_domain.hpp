@@ -57,8 +57,15 @@ class MemoryDomain {
 
   /// With kOnDemand nothing is touched; without it the range is made resident and pinned before it returns.
   [[nodiscard]] virtual RegionResult register_region(const RegionRequest& request) = 0;
-  /// After it returns no engine touches the region's memory. ENOENT for a key that is not live.
+  /// After it returns no engine touches the region's memory. ENOENT for a key that is not live, EBUSY while
+  /// memory windows are bound to it.
   [[nodiscard]] virtual int deregister_region(Key key) = 0;
+
+  /// A memory window that is bound to nothing yet. 0 in `error`, or ENOMEM.
+  [[nodiscard]] virtual RegionResult allocate_window(ProtectionDomain domain, WindowType type) = 0;
+  /// Unbinds it where it is bound; after it returns no engine uses its key. ENOENT for a key that is not
+  /// live.
+  [[nodiscard]] virtual int deallocate_window(Key key) = 0;
 
   [[nodiscard]] virtual std::unique_ptr<EngineSession> attach_engine() = 0;
 

@@ -113,7 +113,7 @@ void Device::shut_down() {
   });
 }
 
-void Device::call(void (*function)(void*), void* argument) {
+void Device::call(uint32_t /*core_index*/, void (*function)(void*), void* argument) {
   if (closed_.load(std::memory_order_acquire)) {
     function(argument);
     return;
@@ -245,6 +245,12 @@ int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
   }
   return EHOSTUNREACH;
 }
+
+int Device::join_multicast(const wire::Gid& /*gid*/) {
+  return EOPNOTSUPP;
+}
+
+void Device::leave_multicast(const wire::Gid& /*gid*/) {}
 
 bool Device::link_up() {
   bool up = false;

@@ -33,10 +33,14 @@ class Device final : public verbs::DeviceBackend {
   // verbs::DeviceBackend
   [[nodiscard]] const verbs::DeviceDescription& description() const override { return description_; }
   [[nodiscard]] odp::MemoryDomain& memory() override { return *memory_; }
-  [[nodiscard]] transport::Core& core() override { return engine_->core(); }
-  void call(void (*function)(void*), void* argument) override;
+  using DeviceBackend::call;
+  using DeviceBackend::core;
+  [[nodiscard]] transport::Core& core(uint32_t /*index*/) override { return engine_->core(); }
+  void call(uint32_t core_index, void (*function)(void*), void* argument) override;
   void drive() override;
   [[nodiscard]] int resolve(const wire::Gid& gid, wire::MacAddress& mac) override;
+  [[nodiscard]] int join_multicast(const wire::Gid& gid) override;
+  void leave_multicast(const wire::Gid& gid) override;
   [[nodiscard]] transport::TimeNs now() override { return monotonic_ns(); }
   [[nodiscard]] bool link_up() override;
   [[nodiscard]] verbs::GlueCounters glue_counters() override;

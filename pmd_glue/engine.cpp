@@ -340,6 +340,18 @@ void Engine::on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent e
   if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_cq_event(cq, event);
 }
 
+void Engine::on_completion(transport::CompletionQueue* cq) {
+  if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_completion(cq);
+}
+
+void Engine::on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) {
+  if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_srq_event(srq, event);
+}
+
+void Engine::on_device_event(transport::AsyncEvent event) {
+  if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_device_event(event);
+}
+
 double Engine::measure_tx(size_t frame_bytes, unsigned milliseconds) {
   if (frame_bytes < wire::kMinFrameBytes || frame_bytes > kBufferBytes || milliseconds == 0) return -EINVAL;
   if (!port_usable_ || !port_.link_up()) return -ENETDOWN;

@@ -88,6 +88,9 @@ class Engine final : private transport::Port, private transport::EventSink {
   // transport::EventSink, passed on
   void on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) override;
   void on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent event) override;
+  void on_completion(transport::CompletionQueue* cq) override;
+  void on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) override;
+  void on_device_event(transport::AsyncEvent event) override;
 
   size_t receive();
   size_t deliver_loopback();

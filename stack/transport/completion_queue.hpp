@@ -61,18 +61,39 @@ class CompletionQueue {
     return ready;
   }
 
+  /// App side: the next completion (or the next solicited or failed one) is to be told of, once. Arm, then
+  /// look once more: a completion is seen by that look or makes the event. (Both sides read-modify-write
+  /// `armed_`, so that the later one sees all that the earlier one did before.)
+  void arm(bool solicited_only) {
+    armed_.exchange(solicited_only ? kArmedSolicited : kArmedNext, std::memory_order_acq_rel);
+  }
+  /// Engine, after a push: true where the app armed the queue for it. Only of a queue with a channel.
+  [[nodiscard]] bool take_armed(const Completion& completion) {
+    const uint8_t armed = armed_.fetch_or(0, std::memory_order_acq_rel);
+    if (armed == kNotArmed) return false;
+    if (armed == kArmedSolicited && completion.solicited == 0 &&
+        completion.status == CompletionStatus::success)
+      return false;
+    return armed_.exchange(kNotArmed, std::memory_order_acq_rel) != kNotArmed;
+  }
+  /// Set before any QP uses the queue: somebody may arm it.
+  bool has_channel = false;
+
   [[nodiscard]] bool empty() const {
     return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire);
   }
   [[nodiscard]] bool overrun() const { return overrun_.load(std::memory_order_relaxed); }
 
  private:
+  static constexpr uint8_t kNotArmed = 0, kArmedSolicited = 1, kArmedNext = 2;
+
   const uint32_t capacity_;
   const uint32_t mask_;
   const std::unique_ptr<Completion[]> ring_;
   alignas(64) std::atomic<uint32_t> tail_{0};
   uint32_t cached_head_ = 0;  // engine's
   std::atomic<bool> overrun_{false};
+  std::atomic<uint8_t> armed_{kNotArmed};
   alignas(64) std::atomic<uint32_t> head_{0};
 };
 

@@ -15,7 +15,16 @@ struct CoreConfig {
   uint8_t fault_rnr_timer = 1;            ///< RNR timer code sent for a fault: 1 = 10 us
   uint32_t tx_burst_packets = 32;
   uint32_t max_path_mtu_bytes = 4096;  ///< what the port carries
-  uint8_t wire_checksums = 1;          ///< wire::Checksums bits the core computes itself
+  /// Cores of the device, and which of them this one is: the owner of a QP follows from its number
+  /// (owner_of).
+  uint32_t core_count = 1;
+  uint32_t core_index = 0;
+  /// Say to peers that selective acknowledgements are understood, and send them to peers that say so.
+  bool selective_ack = true;
+  uint32_t reorder_packets_per_qp = 256;  ///< received packets held behind a gap; with selective_ack
+  /// Tell requesters how many receives are posted, and heed what they tell (IBA 9.7.7.2).
+  bool end_to_end_credits = true;
+  uint8_t wire_checksums = 1;  ///< wire::Checksums bits the core computes itself
 };
 
 }  // namespace faultline::transport

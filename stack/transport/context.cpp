@@ -151,7 +151,10 @@ void CoreContext::release_parked(QueuePair& qp) {
 }
 
 void CoreContext::push(CompletionQueue& cq, const Completion& completion) {
-  if (cq.push(completion)) return;
+  if (cq.push(completion)) {
+    if (cq.has_channel && cq.take_armed(completion) && events != nullptr) events->on_completion(&cq);
+    return;
+  }
   ++counters.cq_overruns;
   if (events != nullptr) events->on_cq_event(&cq, AsyncEvent::cq_error);
 }

@@ -14,6 +14,7 @@
 #include "stack/transport/qp_state.hpp"
 #include "stack/transport/requester.hpp"
 #include "stack/transport/responder.hpp"
+#include "stack/transport/shared_receive_queue.hpp"
 
 namespace faultline::transport {
 
@@ -38,6 +39,9 @@ wire::Service service_of(QpType type) {
       return wire::Service::uc;
     case QpType::ud:
       return wire::Service::ud;
+    case QpType::xrc_send:
+    case QpType::xrc_recv:
+      return wire::Service::xrc;
   }
   return wire::Service::rc;
 }
@@ -68,6 +72,7 @@ struct Core::Impl {
   std::vector<uint32_t> free_slots;
   uint32_t next_slot = 0;
   uint32_t next_generation = 1;
+  std::vector<std::unique_ptr<SharedReceiveQueue>> srqs;
 
   alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes, the core takes all
 
@@ -310,8 +315,8 @@ QueuePair* Core::create_qp(const QpInit& init) {
   uint32_t slot = 0;
   if (!impl_->free_slots.empty()) {
     slot = impl_->free_slots.back();
-  } else if (impl_->next_slot < kQpSlots) {
-    slot = impl_->next_slot;
+  } else if (impl_->next_slot * config_.core_count + config_.core_index < kQpSlots) {
+    slot = impl_->next_slot * config_.core_count + config_.core_index;
   } else {
     return nullptr;
   }
@@ -422,6 +427,42 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
     now.sq_psn = attributes.sq_psn & wire::Psn::kMask;
     qp.requester.next_psn = qp.requester.unacked_psn = qp.requester.sent_psn = wire::Psn(now.sq_psn);
   }
+}
+
+SharedReceiveQueue* Core::create_srq(const SrqInit& init) {
+  try {
+    auto& srqs = impl_->srqs;
+    size_t slot = 0;
+    while (slot != srqs.size() && srqs[slot] != nullptr) ++slot;
+    if (slot == srqs.size()) srqs.emplace_back();
+    // Every core of a device numbers its own.
+    const auto number = static_cast<uint32_t>(slot) * config_.core_count + config_.core_index + 1;
+    if (number > wire::kQpnMask) return nullptr;
+    srqs[slot] = std::make_unique<SharedReceiveQueue>(number, init);
+    return srqs[slot].get();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void Core::destroy_srq(SharedReceiveQueue* srq) {
+  for (auto& slot : impl_->srqs)
+    if (slot.get() == srq) slot.reset();
+}
+
+int Core::modify_srq(SharedReceiveQueue* srq, const uint32_t* limit, uint32_t max_wr) {
+  if (max_wr != 0) return EOPNOTSUPP;
+  if (limit != nullptr) srq->limit = *limit;
+  return 0;
+}
+
+int Core::attach_multicast(QueuePair* qp, const wire::Gid& gid) {
+  static_cast<void>(gid);
+  return qp->type == QpType::ud ? EOPNOTSUPP : EINVAL;
+}
+
+int Core::detach_multicast(QueuePair* /*qp*/, const wire::Gid& /*gid*/) {
+  return EINVAL;
 }
 
 CoreCounters Core::counters() const {

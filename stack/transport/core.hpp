@@ -18,6 +18,7 @@
 namespace faultline::transport {
 
 class QueuePair;
+class SharedReceiveQueue;
 
 /// Asynchronous events a core raises for verbs (ibv_event_type's values).
 enum class AsyncEvent : uint8_t {
@@ -27,6 +28,13 @@ enum class AsyncEvent : uint8_t {
   qp_access_error = 3,
   communication_established = 4,
   sq_drained = 5,
+  path_migrated = 6,
+  path_migration_error = 7,
+  device_fatal = 8,
+  port_active = 9,
+  port_error = 10,
+  srq_error = 14,
+  srq_limit_reached = 15,
   last_wqe_reached = 16
 };
 
@@ -37,6 +45,14 @@ class EventSink {
   virtual ~EventSink() = default;
   virtual void on_qp_event(uint32_t qpn, void* user, AsyncEvent event) = 0;
   virtual void on_cq_event(CompletionQueue* cq, AsyncEvent event) = 0;
+  /// A completion came that the queue was armed for (CompletionQueue::arm).
+  virtual void on_completion(CompletionQueue* cq) { static_cast<void>(cq); }
+  virtual void on_srq_event(SharedReceiveQueue* srq, AsyncEvent event) {
+    static_cast<void>(srq);
+    static_cast<void>(event);
+  }
+  /// Of the port or the whole device.
+  virtual void on_device_event(AsyncEvent event) { static_cast<void>(event); }
 };
 
 struct QpInit {
@@ -45,9 +61,25 @@ struct QpInit {
   CompletionQueue* send_cq = nullptr;     ///< outlives the QP
   CompletionQueue* receive_cq = nullptr;  ///< outlives the QP
   uint32_t max_send_wr = 1, max_receive_wr = 1, max_send_sge = 1, max_receive_sge = 1, max_inline_bytes = 0;
+  SharedReceiveQueue* srq = nullptr;  ///< instead of a receive ring; of the same core, outlives the QP
+  uint32_t xrc_domain = 0;            ///< of an xrc_recv QP: its packets name an SRQ of this domain
   bool signal_all = false;
   void* user = nullptr;  ///< given back in events
 };
+
+struct SrqInit {
+  odp::ProtectionDomain domain = 0;
+  uint32_t max_wr = 1, max_sge = 1;
+  uint32_t limit = 0;             ///< raise srq_limit_reached once fewer are posted; 0: never
+  CompletionQueue* cq = nullptr;  ///< of an XRC SRQ: where its receives complete
+  uint32_t xrc_domain = 0;        ///< not 0 for an XRC SRQ
+  void* user = nullptr;           ///< given back in events
+};
+
+/// Which of a device's cores owns a QP.
+[[nodiscard]] constexpr uint32_t owner_of(uint32_t qpn, uint32_t core_count) {
+  return (qpn & 0xffff) % core_count;
+}
 
 class Core {
  public:
@@ -77,6 +109,20 @@ class Core {
   /// checks the same table first. `mask` is QpAttrMask.
   [[nodiscard]] int modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask, TimeNs now);
   void destroy_qp(QueuePair* qp);
+
+  /// nullptr when out of memory or numbers.
+  [[nodiscard]] SharedReceiveQueue* create_srq(const SrqInit& init);
+  /// A new limit and, where `max_wr` is not 0, a new size: 0, EINVAL where more are posted than would fit, or
+  /// ENOMEM.
+  [[nodiscard]] int modify_srq(SharedReceiveQueue* srq, const uint32_t* limit, uint32_t max_wr);
+  /// No QP uses it any more.
+  void destroy_srq(SharedReceiveQueue* srq);
+
+  /// A UD QP is to get what comes to a multicast address: 0, EINVAL for another kind of QP or address,
+  /// ENOMEM.
+  [[nodiscard]] int attach_multicast(QueuePair* qp, const wire::Gid& gid);
+  /// 0, or EINVAL where it is not attached.
+  [[nodiscard]] int detach_multicast(QueuePair* qp, const wire::Gid& gid);
 
   // --- any thread ---
 

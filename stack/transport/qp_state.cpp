@@ -32,6 +32,9 @@ constexpr QpTransition init_to_rtr(QpType type) {
       return allow(connected, kAttrAltPath | kConnectedAccess);
     case QpType::ud:
       return allow(0, kAttrPkeyIndex | kAttrQkey);
+    case QpType::xrc_send:
+    case QpType::xrc_recv:
+      break;
   }
   return kForbidden;
 }
@@ -46,6 +49,9 @@ constexpr QpTransition rtr_to_rts(QpType type) {
       return allow(kAttrSqPsn, connected_optional | kAttrRateLimit);
     case QpType::ud:
       return allow(kAttrSqPsn, kAttrQkey | kAttrRateLimit);
+    case QpType::xrc_send:
+    case QpType::xrc_recv:
+      break;
   }
   return kForbidden;
 }
@@ -60,6 +66,9 @@ constexpr QpTransition to_rts(QpType type) {
       return allow(0, connected | kAttrRateLimit);
     case QpType::ud:
       return allow(0, kAttrQkey | kAttrRateLimit);
+    case QpType::xrc_send:
+    case QpType::xrc_recv:
+      break;
   }
   return kForbidden;
 }
@@ -72,6 +81,9 @@ constexpr QpTransition sqe_to_rts(QpType type) {
       return allow(0, kAttrAccessFlags);
     case QpType::ud:
       return allow(0, kAttrQkey);
+    case QpType::xrc_send:
+    case QpType::xrc_recv:
+      break;
   }
   return kForbidden;
 }
@@ -87,6 +99,9 @@ constexpr QpTransition sqd_to_sqd(QpType type) {
       return allow(0, connected);
     case QpType::ud:
       return allow(0, kAttrPkeyIndex | kAttrQkey);
+    case QpType::xrc_send:
+    case QpType::xrc_recv:
+      break;
   }
   return kForbidden;
 }

@@ -13,7 +13,7 @@ namespace faultline::transport {
 using TimeNs = uint64_t;
 inline constexpr TimeNs kNever = ~TimeNs{0};
 
-enum class QpType : uint8_t { rc = 2, uc = 3, ud = 4 };
+enum class QpType : uint8_t { rc = 2, uc = 3, ud = 4, xrc_send = 9, xrc_recv = 10 };
 enum class QpState : uint8_t { reset = 0, init = 1, rtr = 2, rts = 3, sqd = 4, sqe = 5, err = 6 };
 inline constexpr unsigned kQpStateCount = 7;
 

@@ -36,16 +36,24 @@ class DeviceBackend {
 
   [[nodiscard]] virtual const DeviceDescription& description() const = 0;
   [[nodiscard]] virtual odp::MemoryDomain& memory() = 0;
-  [[nodiscard]] virtual transport::Core& core() = 0;
+  /// How many cores share the device's QPs, and one of them; a QP's owner is transport::owner_of its number.
+  [[nodiscard]] virtual uint32_t core_count() const { return 1; }
+  [[nodiscard]] virtual transport::Core& core(uint32_t index) = 0;
+  [[nodiscard]] transport::Core& core() { return core(0); }
 
-  /// Runs `function(argument)` on the core's owner thread, between turns, and returns when it has run.
-  virtual void call(void (*function)(void*), void* argument) = 0;
+  /// Runs `function(argument)` on a core's owner thread, between turns, and returns when it has run.
+  virtual void call(uint32_t core_index, void (*function)(void*), void* argument) = 0;
+  void call(void (*function)(void*), void* argument) { call(0, function, argument); }
 
   /// One engine turn on the caller's thread where progress is inline; nothing where an lcore polls.
   virtual void drive() = 0;
 
   /// The MAC address of a GID on the link: 0, or EHOSTUNREACH when neighbour resolution timed out. Blocks.
   [[nodiscard]] virtual int resolve(const wire::Gid& gid, wire::MacAddress& mac) = 0;
+
+  /// Frames to a multicast address reach the cores from now on, or no more: 0 or an errno. Joins are counted.
+  [[nodiscard]] virtual int join_multicast(const wire::Gid& gid) = 0;
+  virtual void leave_multicast(const wire::Gid& gid) = 0;
 
   /// The clock that drives the core. Owner thread (inside call()).
   [[nodiscard]] virtual transport::TimeNs now() = 0;

@@ -29,7 +29,8 @@ BthWords words_of(const Bth& bth, uint32_t pad_bytes) {
                (bth.migration ? kBthMigration : 0) | pad_bytes << kBthPadShift |
                (bth.header_version & 0xfU) << kBthVersionShift | bth.pkey,
       .destination = (bth.fecn ? kBthFecn : 0) | (bth.becn ? kBthBecn : 0) | (bth.destination_qpn & kQpnMask),
-      .sequence = (bth.ack_request ? kBthAckRequest : 0) | bth.psn.value()};
+      .sequence = (bth.ack_request ? kBthAckRequest : 0) | (bth.selective_ack ? kBthSelectiveAck : 0) |
+                  bth.psn.value()};
 }
 
 constexpr uint64_t join(uint32_t high, uint32_t low) {
@@ -79,6 +80,12 @@ uint8_t* write_extended(uint8_t* at, const OpcodeInfo& info, const PacketFields&
   if ((headers & kCnpReserved) != 0) {
     std::memset(at, 0, 16);
     at += 16;
+  }
+  if ((headers & kSackEth) != 0) {
+    for (const uint64_t word : fields.sack_eth.map) {
+      store_be64(at, word);
+      at += 8;
+    }
   }
   return at;
 }

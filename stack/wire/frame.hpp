@@ -43,6 +43,7 @@ struct PacketFields {
   uint32_t immediate = 0;
   uint32_t invalidate_rkey = 0;
   Feth feth;
+  SackEth sack_eth;
   uint16_t ipv4_identification = 0;
 };
 

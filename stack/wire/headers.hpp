@@ -61,6 +61,9 @@ struct Bth {
   bool becn = false;
   uint32_t destination_qpn = 0;
   bool ack_request = false;
+  /// The lowest of the seven reserved bits beside AckReq: the sender understands rc_selective_ack. Others
+  /// ignore reserved bits on receipt (IBA 9.2).
+  bool selective_ack = false;
   Psn psn;
 };
 
@@ -88,6 +91,15 @@ struct Deth {
 struct Feth {
   uint8_t placement_type = 0;
   uint8_t selectivity = 0;
+};
+
+/// What a responder holds behind the packet that it waits for: bit i of the map is PSN aeth.psn + 1 + i.
+struct SackEth {
+  static constexpr uint32_t kPackets = 256;
+  std::array<uint64_t, kPackets / 64> map{};
+  [[nodiscard]] bool has(uint32_t i) const { return (map[i / 64] >> (i % 64) & 1) != 0; }
+  void add(uint32_t i) { map[i / 64] |= uint64_t{1} << (i % 64); }
+  friend bool operator==(const SackEth&, const SackEth&) = default;
 };
 
 /// AETH syndromes (IBA 9.7.5.2.1). The top three bits say what it is, the low five are credits, timer or

@@ -12,9 +12,9 @@ struct HeaderBytes {
   ExtendedHeader header;
   uint8_t bytes;
 };
-constexpr HeaderBytes kHeaderOrder[] = {{kDeth, 8},       {kFeth, 4}, {kReth, 16},
-                                        {kAtomicEth, 28}, {kAeth, 4}, {kAtomicAckEth, 8},
-                                        {kImmDt, 4},      {kIeth, 4}, {kCnpReserved, 16}};
+constexpr HeaderBytes kHeaderOrder[] = {{kDeth, 8},         {kFeth, 4},         {kReth, 16}, {kAtomicEth, 28},
+                                        {kAeth, 4},         {kAtomicAckEth, 8}, {kImmDt, 4}, {kIeth, 4},
+                                        {kCnpReserved, 16}, {kSackEth, 32}};
 
 constexpr void set_payload_rule(OpcodeInfo& row, PayloadRule rule) {
   row.payload = rule;
@@ -120,6 +120,7 @@ constexpr OpcodeTable make_table() {
   request(ud_send_only, O::send, only, kDeth, P::zero_to_mtu, "UD.SEND_ONLY");
   request(ud_send_only_imm, O::send, only, kDeth | kImmDt, P::zero_to_mtu, "UD.SEND_ONLY_IMM");
 
+  response(rc_selective_ack, O::selective_acknowledge, only, kAeth | kSackEth, P::none, "RC.SELECTIVE_ACK");
   response(cnp, O::congestion_notification, only, kCnpReserved, P::none, "CNP");
   return table;
 }

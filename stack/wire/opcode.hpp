@@ -13,7 +13,7 @@
 namespace faultline::wire {
 
 /// Top three bits of the BTH opcode.
-enum class Service : uint8_t { rc = 0, uc = 1, rd = 2, ud = 3, cnp = 4, xrc = 5 };
+enum class Service : uint8_t { rc = 0, uc = 1, rd = 2, ud = 3, cnp = 4, xrc = 5, manufacturer = 6 };
 
 /// BTH opcodes this stack knows. Values are the wire's.
 enum class Opcode : uint8_t {
@@ -57,6 +57,9 @@ enum class Opcode : uint8_t {
   ud_send_only = 0x64,
   ud_send_only_imm = 0x65,
   cnp = 0x81,
+  /// Of the range that IBA 9.2.1 leaves to manufacturers. Goes to a peer that said it understands it
+  /// (Bth::selective_ack), to nobody else: an acknowledgement with a map of what came behind it.
+  rc_selective_ack = 0xc0,
 };
 
 /// What a packet asks for or answers, whatever its place in the message.
@@ -72,7 +75,8 @@ enum class Operation : uint8_t {
   fetch_add,
   flush,
   atomic_write,
-  congestion_notification
+  congestion_notification,
+  selective_acknowledge
 };
 
 /// A packet's place in its message.
@@ -88,7 +92,8 @@ enum ExtendedHeader : uint16_t {
   kImmDt = 1U << 5,
   kIeth = 1U << 6,
   kFeth = 1U << 7,
-  kCnpReserved = 1U << 8
+  kCnpReserved = 1U << 8,
+  kSackEth = 1U << 9
 };
 
 /// How many payload bytes a packet of this opcode may carry.
@@ -113,7 +118,7 @@ struct alignas(64) OpcodeInfo {
   uint8_t pad_mask = 0;            ///< 3 where the payload may be padded
   uint16_t payload_min_bytes = 0;  ///< the payload rule as bounds that hold at any path MTU
   uint16_t payload_max_bytes = 0;
-  std::array<uint8_t, 9> header_offsets{};  ///< from the end of the BTH, by the header's bit number
+  std::array<uint8_t, 11> header_offsets{};  ///< from the end of the BTH, by the header's bit number
   std::string_view name = "unknown";
 
   [[nodiscard]] bool has(ExtendedHeader header) const { return (extended_headers & header) != 0; }

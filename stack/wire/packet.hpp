@@ -101,6 +101,12 @@ struct Packet {
   /// Host order.
   [[nodiscard]] uint32_t immediate() const { return load_be32(header(kImmDt)); }
   [[nodiscard]] uint32_t invalidate_rkey() const { return load_be32(header(kIeth)); }
+  [[nodiscard]] SackEth sack_eth() const {
+    const uint8_t* at = header(kSackEth);
+    SackEth sack;
+    for (size_t i = 0; i < sack.map.size(); ++i) sack.map[i] = load_be64(at + 8 * i);
+    return sack;
+  }
   [[nodiscard]] Feth feth() const {
     const uint32_t word = load_be32(header(kFeth));
     return {.placement_type = static_cast<uint8_t>(word & kFethPlacementMask),

@@ -28,6 +28,19 @@ class PresentMemory final : public odp::MemoryAccess {
     std::memcpy(to.data(), reinterpret_cast<const void*>(va), to.size());
     return odp::Outcome::done;
   }
+  odp::Outcome atomic(const odp::Target&, uint64_t va, const odp::AtomicRequest& request,
+                      uint64_t& original) override {
+    original = __atomic_fetch_add(reinterpret_cast<uint64_t*>(va), request.operand, __ATOMIC_SEQ_CST);
+    return odp::Outcome::done;
+  }
+  odp::Outcome flush(const odp::Target&, uint64_t, uint64_t, odp::FlushKind) override {
+    return odp::Outcome::done;
+  }
+  bool range_of(odp::Key, uint64_t&, uint64_t&) override { return false; }
+  odp::Outcome bind_window(const odp::WindowBinding&) override { return odp::Outcome::done; }
+  odp::Outcome invalidate(odp::Key, odp::ProtectionDomain, uint32_t, bool) override {
+    return odp::Outcome::done;
+  }
   bool request_fault(const odp::FaultRequest&) override { return true; }
   size_t take_resolutions(std::span<odp::Resolution>) override { return 0; }
 };

@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t kWriteNeeds = odp::kLocalWrite | odp::kRemoteWrite | odp::kRemoteAtomic;
 constexpr uint64_t kRegionSpacing = uint64_t{1} << 36;
+constexpr uint32_t kFirstWindowIndex = 0x800000;
 
 }  // namespace
 
@@ -61,12 +62,41 @@ Region* ScriptedMemory::find(odp::Key key) {
   return &regions_[index - 1];
 }
 
+Window& ScriptedMemory::add_window(odp::ProtectionDomain domain, odp::WindowType type) {
+  Window window;
+  const auto index = kFirstWindowIndex + static_cast<uint32_t>(windows_.size());
+  window.key = index << 8 | static_cast<uint32_t>(random_.below(256));
+  window.domain = domain;
+  window.type = type;
+  return windows_.emplace_back(window);
+}
+
+Window* ScriptedMemory::find_window(odp::Key key) {
+  for (Window& window : windows_)
+    if (window.key == key) return &window;
+  return nullptr;
+}
+
+Region* ScriptedMemory::allowed(const odp::Target& target, uint64_t va, uint64_t length) {
+  Region* region = find(target.key);
+  if (region == nullptr) {
+    const Window* window = find_window(target.key);
+    if (window == nullptr || !window->bound || window->domain != target.domain) return nullptr;
+    if (window->type == odp::WindowType::type2 && window->qpn != target.qpn) return nullptr;
+    if ((window->access & target.need) != target.need || va < window->va || length > window->length ||
+        va - window->va > window->length - length)
+      return nullptr;
+    region = find(window->region);
+    return region != nullptr && region->contains(va, length) ? region : nullptr;
+  }
+  const bool granted = region->domain == target.domain && (region->access & target.need) == target.need &&
+                       region->contains(va, length);
+  return granted ? region : nullptr;
+}
+
 Outcome ScriptedMemory::check(const odp::Target& target, uint64_t va, uint64_t length_bytes) {
   if (length_bytes == 0) return Outcome::done;
-  const Region* region = find(target.key);
-  const bool allowed = region != nullptr && region->domain == target.domain &&
-                       (region->access & target.need) == target.need && region->contains(va, length_bytes);
-  return allowed ? Outcome::done : Outcome::violation;
+  return allowed(target, va, length_bytes) != nullptr ? Outcome::done : Outcome::violation;
 }
 
 uint64_t ScriptedMemory::resident(const Region& region, uint64_t va, uint64_t length, bool writable) const {
@@ -100,15 +130,17 @@ Outcome ScriptedMemory::probe(const odp::Target& target, uint64_t va, uint64_t l
   if (length_bytes == 0) return Outcome::done;
   if (check(target, va, length_bytes) != Outcome::done) return Outcome::violation;
   const bool writable = (target.need & kWriteNeeds) != 0;
-  return resident(*find(target.key), va, length_bytes, writable) == length_bytes ? Outcome::done
-                                                                                 : Outcome::miss;
+  return resident(*allowed(target, va, length_bytes), va, length_bytes, writable) == length_bytes
+             ? Outcome::done
+             : Outcome::miss;
 }
 
 // A miss comes with the bytes before it already copied, as the contract allows.
 Outcome ScriptedMemory::write(const odp::Target& target, uint64_t va, std::span<const uint8_t> from) {
   if (from.empty()) return Outcome::done;
-  if (check(target, va, from.size()) != Outcome::done) return Outcome::violation;
-  Region& region = *find(target.key);
+  Region* const below = allowed(target, va, from.size());
+  if (below == nullptr) return Outcome::violation;
+  Region& region = *below;
   maybe_invalidate(region, va, from.size());
   const uint64_t there = resident(region, va, from.size(), true);
   std::memcpy(region.at(va), from.data(), there);
@@ -117,12 +149,83 @@ Outcome ScriptedMemory::write(const odp::Target& target, uint64_t va, std::span<
 
 Outcome ScriptedMemory::read(const odp::Target& target, uint64_t va, std::span<uint8_t> to) {
   if (to.empty()) return Outcome::done;
-  if (check(target, va, to.size()) != Outcome::done) return Outcome::violation;
-  Region& region = *find(target.key);
+  Region* const below = allowed(target, va, to.size());
+  if (below == nullptr) return Outcome::violation;
+  Region& region = *below;
   maybe_invalidate(region, va, to.size());
   const uint64_t there = resident(region, va, to.size(), false);
   std::memcpy(to.data(), region.at(va), there);
   return there == to.size() ? Outcome::done : Outcome::miss;
+}
+
+Outcome ScriptedMemory::atomic(const odp::Target& target, uint64_t va, const odp::AtomicRequest& request,
+                               uint64_t& original) {
+  Region* const region = allowed(target, va, 8);
+  if (region == nullptr) return Outcome::violation;
+  maybe_invalidate(*region, va, 8);
+  if (resident(*region, va, 8, true) != 8) return Outcome::miss;
+  std::memcpy(&original, region->at(va), 8);
+  uint64_t value = request.operand;
+  if (request.op == odp::AtomicOp::fetch_add) value += original;
+  ++atomics;
+  if (request.op == odp::AtomicOp::compare_swap && original != request.compare) return Outcome::done;
+  std::memcpy(region->at(va), &value, 8);
+  return Outcome::done;
+}
+
+Outcome ScriptedMemory::flush(const odp::Target& target, uint64_t va, uint64_t length_bytes,
+                              odp::FlushKind /*kind*/) {
+  if (check(target, va, length_bytes) != Outcome::done) return Outcome::violation;
+  ++flushes;
+  return Outcome::done;
+}
+
+bool ScriptedMemory::range_of(odp::Key key, uint64_t& va, uint64_t& length_bytes) {
+  if (const Region* region = find(key); region != nullptr) {
+    va = region->base;
+    length_bytes = region->bytes.size();
+    return true;
+  }
+  const Window* window = find_window(key);
+  if (window == nullptr || !window->bound) return false;
+  va = window->va;
+  length_bytes = window->length;
+  return true;
+}
+
+Outcome ScriptedMemory::bind_window(const odp::WindowBinding& binding) {
+  Window* const window = find_window(binding.window);
+  const Region* const region = find(binding.region);
+  if (window == nullptr || window->type != binding.type || window->domain != binding.domain ||
+      binding.new_key >> 8 != binding.window >> 8)
+    return Outcome::violation;
+  if (window->type == odp::WindowType::type2 && (window->bound || binding.length_bytes == 0))
+    return Outcome::violation;
+  if (binding.length_bytes != 0) {
+    if (region == nullptr || region->domain != binding.domain ||
+        (region->access & odp::kMemoryWindowBind) == 0 || !region->contains(binding.va, binding.length_bytes))
+      return Outcome::violation;
+    if ((binding.access & kWriteNeeds) != 0 && (region->access & odp::kLocalWrite) == 0)
+      return Outcome::violation;
+  }
+  window->key = binding.new_key;
+  window->bound = binding.length_bytes != 0;
+  window->qpn = binding.qpn;
+  window->region = binding.region;
+  window->va = binding.va;
+  window->length = binding.length_bytes;
+  window->access = binding.access;
+  return Outcome::done;
+}
+
+Outcome ScriptedMemory::invalidate(odp::Key key, odp::ProtectionDomain domain, uint32_t qpn,
+                                   bool /*remote*/) {
+  Window* const window = find_window(key);
+  if (window == nullptr || !window->bound || window->type != odp::WindowType::type2 ||
+      window->domain != domain || window->qpn != qpn)
+    return Outcome::violation;
+  window->bound = false;
+  return Outcome::done;
 }
 
 bool ScriptedMemory::request_fault(const odp::FaultRequest& request) {
@@ -146,11 +249,8 @@ size_t ScriptedMemory::take_resolutions(std::span<odp::Resolution> out) {
 }
 
 Outcome ScriptedMemory::serve(const odp::FaultRequest& request) {
-  Region* region = find(request.target.key);
-  if (region == nullptr || region->domain != request.target.domain ||
-      (region->access & request.target.need) != request.target.need || request.va < region->base ||
-      request.va - region->base >= region->bytes.size())
-    return Outcome::violation;
+  Region* const region = allowed(request.target, request.va, 1);
+  if (region == nullptr) return Outcome::violation;
   const uint64_t length =
       std::min<uint64_t>(request.length_bytes, region->base + region->bytes.size() - request.va);
   if (length == 0) return Outcome::done;

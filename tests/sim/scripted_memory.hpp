@@ -29,6 +29,19 @@ struct MemoryScript {
   uint32_t write_protect_permille = 250;  ///< an invalidation takes only the right to write
 };
 
+/// A memory window over a region.
+struct Window {
+  odp::Key key = 0;
+  odp::ProtectionDomain domain = 0;
+  odp::WindowType type = odp::WindowType::type2;
+  bool bound = false;
+  uint32_t qpn = 0;
+  odp::Key region = 0;
+  uint64_t va = 0;
+  uint64_t length = 0;
+  uint32_t access = 0;
+};
+
 enum class PageState : uint8_t { absent, read, write };
 
 struct Region {
@@ -57,7 +70,9 @@ class ScriptedMemory final : public odp::MemoryAccess {
   ScriptedMemory(const MemoryScript& script, Random random) : script_(script), random_(random) {}
 
   Region& add_region(odp::ProtectionDomain domain, uint32_t access, bool on_demand);
+  Window& add_window(odp::ProtectionDomain domain, odp::WindowType type);
   [[nodiscard]] Region* find(odp::Key key);
+  [[nodiscard]] Window* find_window(odp::Key key);
   [[nodiscard]] std::deque<Region>& regions() { return regions_; }
   [[nodiscard]] MemoryScript& script() { return script_; }
 
@@ -70,24 +85,37 @@ class ScriptedMemory final : public odp::MemoryAccess {
   [[nodiscard]] odp::Outcome write(const odp::Target& target, uint64_t va,
                                    std::span<const uint8_t> from) override;
   [[nodiscard]] odp::Outcome read(const odp::Target& target, uint64_t va, std::span<uint8_t> to) override;
+  [[nodiscard]] odp::Outcome atomic(const odp::Target& target, uint64_t va, const odp::AtomicRequest& request,
+                                    uint64_t& original) override;
+  [[nodiscard]] odp::Outcome flush(const odp::Target& target, uint64_t va, uint64_t length_bytes,
+                                   odp::FlushKind kind) override;
+  [[nodiscard]] bool range_of(odp::Key key, uint64_t& va, uint64_t& length_bytes) override;
+  [[nodiscard]] odp::Outcome bind_window(const odp::WindowBinding& binding) override;
+  [[nodiscard]] odp::Outcome invalidate(odp::Key key, odp::ProtectionDomain domain, uint32_t qpn,
+                                        bool remote) override;
   [[nodiscard]] bool request_fault(const odp::FaultRequest& request) override;
   [[nodiscard]] size_t take_resolutions(std::span<odp::Resolution> out) override;
 
   uint64_t faults = 0;   ///< requests taken
   uint64_t refused = 0;  ///< requests that found the queue full
   uint64_t invalidations = 0;
+  uint64_t atomics = 0;  ///< executed
+  uint64_t flushes = 0;
   std::vector<odp::FaultRequest> requests;  ///< all that were taken, for the directed tests
 
  private:
   /// The bytes of [va, va + length) that are there with the right, counted from its start.
   [[nodiscard]] uint64_t resident(const Region& region, uint64_t va, uint64_t length, bool writable) const;
   void maybe_invalidate(Region& region, uint64_t va, uint64_t length);
+  /// The region below a key and its rights there; nullptr where the access is not allowed.
+  [[nodiscard]] Region* allowed(const odp::Target& target, uint64_t va, uint64_t length);
   [[nodiscard]] odp::Outcome serve(const odp::FaultRequest& request);
 
   MemoryScript script_;
   Random random_;
   TimeNs now_ = 0;
   std::deque<Region> regions_;
+  std::deque<Window> windows_;
   std::multimap<TimeNs, odp::FaultRequest> in_service_;
   std::deque<odp::Resolution> resolutions_;
 };

@@ -93,6 +93,11 @@ class BreakableMemory final : public odp::MemoryDomain {
   int prefetch(const odp::Target& target, uint64_t va, uint64_t length_bytes, bool wait) override {
     return real_->prefetch(target, va, length_bytes, wait);
   }
+  [[nodiscard]] odp::RegionResult allocate_window(odp::ProtectionDomain domain,
+                                                  odp::WindowType type) override {
+    return real_->allocate_window(domain, type);
+  }
+  [[nodiscard]] int deallocate_window(odp::Key key) override { return real_->deallocate_window(key); }
   [[nodiscard]] odp::Counters counters() const override { return real_->counters(); }
 
  private:
@@ -110,6 +115,15 @@ class EventRelay final : public transport::EventSink {
   }
   void on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent event) override {
     if (sink != nullptr) sink->on_cq_event(cq, event);
+  }
+  void on_completion(transport::CompletionQueue* cq) override {
+    if (sink != nullptr) sink->on_completion(cq);
+  }
+  void on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) override {
+    if (sink != nullptr) sink->on_srq_event(srq, event);
+  }
+  void on_device_event(transport::AsyncEvent event) override {
+    if (sink != nullptr) sink->on_device_event(event);
   }
   transport::EventSink* sink = nullptr;
 };
@@ -139,9 +153,11 @@ class MemoryBackend final : public DeviceBackend {
 
   const DeviceDescription& description() const override { return description_; }
   odp::MemoryDomain& memory() override { return memory_; }
-  transport::Core& core() override { return core_; }
+  transport::Core& core(uint32_t /*index*/) override { return core_; }
 
-  void call(void (*function)(void*), void* argument) override {
+  using DeviceBackend::call;
+  using DeviceBackend::core;
+  void call(uint32_t /*core_index*/, void (*function)(void*), void* argument) override {
     const std::lock_guard turn(turn_);
     function(argument);
   }
@@ -171,6 +187,9 @@ class MemoryBackend final : public DeviceBackend {
     }
     return EHOSTUNREACH;
   }
+
+  int join_multicast(const wire::Gid& /*gid*/) override { return 0; }
+  void leave_multicast(const wire::Gid& /*gid*/) override {}
 
   transport::TimeNs now() override {
     return static_cast<transport::TimeNs>(std::chrono::steady_clock::now().time_since_epoch().count());

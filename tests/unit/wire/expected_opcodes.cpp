@@ -47,6 +47,7 @@ constexpr ExpectedOpcode kExpected[] = {
     {"UD.SEND_ONLY", 0x64, false, 8, 0, 4096},
     {"UD.SEND_ONLY_IMM", 0x65, false, 12, 0, 4096},
     {"CNP", 0x81, false, 16, 0, 0},
+    {"RC.SELECTIVE_ACK", 0xc0, false, 36, 0, 0},
 };
 // clang-format on
 

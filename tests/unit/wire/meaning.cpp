@@ -32,6 +32,7 @@ PacketFields fields_of(const Packet& packet) {
   if (packet.info->has(kImmDt)) fields.immediate = packet.immediate();
   if (packet.info->has(kIeth)) fields.invalidate_rkey = packet.invalidate_rkey();
   if (packet.info->has(kFeth)) fields.feth = packet.feth();
+  if (packet.info->has(kSackEth)) fields.sack_eth = packet.sack_eth();
   fields.ipv4_identification = packet.ipv4_identification();
   return fields;
 }

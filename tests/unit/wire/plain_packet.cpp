@@ -124,14 +124,15 @@ Bytes plain_transport(const PacketFields& fields, std::span<const uint8_t> paylo
   put(bytes, fields.bth.pkey, 2);
   put(bytes, (fields.bth.fecn ? 0x80U : 0) | (fields.bth.becn ? 0x40U : 0), 1);
   put(bytes, fields.bth.destination_qpn, 3);
-  put(bytes, fields.bth.ack_request ? 0x80 : 0, 1);
+  put(bytes, (fields.bth.ack_request ? 0x80U : 0) | (fields.bth.selective_ack ? 1U : 0), 1);
   put(bytes, fields.bth.psn.value(), 3);
 
   const uint8_t base = opcode & 0x1f;
   const bool ud = opcode >> 5 == 3;
   const bool cnp = opcode == 0x81;
+  const bool sack = opcode == 0xc0;
   const auto is = [&](std::initializer_list<uint8_t> bases) {
-    return !cnp && std::find(bases.begin(), bases.end(), base) != bases.end();
+    return !cnp && !sack && std::find(bases.begin(), bases.end(), base) != bases.end();
   };
   if (ud) {
     put(bytes, fields.deth.qkey, 4);
@@ -149,13 +150,15 @@ Bytes plain_transport(const PacketFields& fields, std::span<const uint8_t> paylo
     put(bytes, fields.atomic_eth.swap_or_add, 8);
     put(bytes, fields.atomic_eth.compare, 8);
   }
-  if (is({0x0d, 0x0f, 0x10, 0x11, 0x12})) {
+  if (sack || is({0x0d, 0x0f, 0x10, 0x11, 0x12})) {
     put(bytes, fields.aeth.syndrome, 1);
     put(bytes, fields.aeth.msn, 3);
   }
   if (is({0x12})) put(bytes, fields.atomic_ack, 8);
   if (is({0x03, 0x05, 0x09, 0x0b})) put(bytes, fields.immediate, 4);
   if (is({0x16, 0x17})) put(bytes, fields.invalidate_rkey, 4);
+  if (sack)
+    for (const uint64_t word : fields.sack_eth.map) put(bytes, word, 8);
   if (cnp) bytes.insert(bytes.end(), 16, 0);
   append(bytes, payload);
   bytes.insert(bytes.end(), pad_bytes, 0);
@@ -202,6 +205,7 @@ PacketFields sample_fields(Opcode opcode) {
                 .becn = false,
                 .destination_qpn = 0x123456,
                 .ack_request = true,
+                .selective_ack = true,
                 .psn = Psn(0xfedcba)};
   fields.reth = {.va = 0x0123456789abcdef, .rkey = 0xdeadbeef, .length_bytes = 0x00c0ffee};
   fields.aeth = {.syndrome = 0x6b, .msn = 0x765432};
@@ -214,6 +218,7 @@ PacketFields sample_fields(Opcode opcode) {
   fields.immediate = 0x41424344;
   fields.invalidate_rkey = 0x51525354;
   fields.feth = {.placement_type = 2, .selectivity = 1};
+  fields.sack_eth.map = {0x6364656667686970, 0x7172737475767778, 0x8182838485868788, 0x9192939495969798};
   fields.ipv4_identification = 0x6162;
   return fields;
 }
