@@ -5,10 +5,15 @@
 
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <span>
+#include <utility>
 
+#include "stack/transport/spin_lock.hpp"
 #include "stack/transport/types.hpp"
 
 namespace faultline::transport {
@@ -24,31 +29,34 @@ struct Completion {
   uint8_t flags = 0;  ///< CompletionFlag
   uint8_t solicited = 0;
   uint32_t vendor_error = 0;
+  TimeNs timestamp_ns = 0;  ///< when it was pushed
+};
+
+/// What an engine does about a completion's event.
+enum class Notice : uint8_t {
+  none,
+  now,   ///< tell the app
+  later  ///< moderated: come back at notice_deadline()
 };
 
 class CompletionQueue {
  public:
   explicit CompletionQueue(uint32_t capacity)
-      : capacity_(capacity),
-        mask_(std::bit_ceil(capacity < 2 ? 2U : capacity) - 1),
-        ring_(std::make_unique<Completion[]>(mask_ + 1)) {}
+      : capacity_(capacity), mask_(mask_for(capacity)), ring_(std::make_unique<Completion[]>(mask_ + 1)) {}
 
   [[nodiscard]] uint32_t capacity() const { return capacity_; }
 
+  // --- set before any QP uses the queue ---
+  bool has_channel = false;      ///< somebody may arm it
+  bool several_cores = false;    ///< QPs of more than one core push to it
+  bool ignores_overrun = false;  ///< what does not fit is lost without a word
+
   /// Engine. False on overrun: the completion is lost and the queue is marked (IBV_EVENT_CQ_ERR is the
   /// caller's to raise).
-  bool push(const Completion& completion) {
-    const uint32_t tail = tail_.load(std::memory_order_relaxed);
-    if (tail - cached_head_ > mask_) {
-      cached_head_ = head_.load(std::memory_order_acquire);
-      if (tail - cached_head_ > mask_) {
-        overrun_.store(true, std::memory_order_relaxed);
-        return false;
-      }
-    }
-    ring_[tail & mask_] = completion;
-    tail_.store(tail + 1, std::memory_order_release);
-    return true;
+  bool push(const Completion& completion, TimeNs now_ns = 0) {
+    if (!several_cores) return push_alone(completion, now_ns);
+    const std::lock_guard lock(push_lock_);
+    return push_alone(completion, now_ns);
   }
 
   /// App side, one thread at a time. Returns how many were taken.
@@ -61,23 +69,66 @@ class CompletionQueue {
     return ready;
   }
 
+  /// App side, one thread at a time, no poll meanwhile; no push either: on the owner thread, but for a queue
+  /// of several cores, which locks them out. Keeps what is not polled yet. 0, EINVAL where that does not fit,
+  /// or ENOMEM.
+  [[nodiscard]] int resize(uint32_t capacity) {
+    const uint32_t mask = mask_for(capacity);
+    std::unique_ptr<Completion[]> fresh(new (std::nothrow) Completion[mask + 1]);
+    if (fresh == nullptr) return ENOMEM;
+    const std::lock_guard lock(push_lock_);
+    const uint32_t tail = tail_.load(std::memory_order_relaxed);
+    const uint32_t head = head_.load(std::memory_order_relaxed);
+    if (tail - head > capacity) return EINVAL;
+    for (uint32_t at = head; at != tail; ++at) fresh[at & mask] = ring_[at & mask_];
+    ring_ = std::move(fresh);
+    mask_ = mask;
+    capacity_ = capacity;
+    return 0;
+  }
+
+  // --- events ---
+
   /// App side: the next completion (or the next solicited or failed one) is to be told of, once. Arm, then
   /// look once more: a completion is seen by that look or makes the event. (Both sides read-modify-write
   /// `armed_`, so that the later one sees all that the earlier one did before.)
   void arm(bool solicited_only) {
     armed_.exchange(solicited_only ? kArmedSolicited : kArmedNext, std::memory_order_acq_rel);
   }
-  /// Engine, after a push: true where the app armed the queue for it. Only of a queue with a channel.
-  [[nodiscard]] bool take_armed(const Completion& completion) {
-    const uint8_t armed = armed_.fetch_or(0, std::memory_order_acq_rel);
-    if (armed == kNotArmed) return false;
-    if (armed == kArmedSolicited && completion.solicited == 0 &&
-        completion.status == CompletionStatus::success)
-      return false;
-    return armed_.exchange(kNotArmed, std::memory_order_acq_rel) != kNotArmed;
+  /// App side, after arm(), one thread at a time: true where a completion that it asked for is there already,
+  /// and the event is the caller's to make. So is hardware: its doorbell carries the consumer's index.
+  [[nodiscard]] bool take_armed_by_waiting(bool solicited_only) {
+    const uint32_t tail = tail_.load(std::memory_order_acquire);
+    for (uint32_t at = head_.load(std::memory_order_relaxed); at != tail; ++at)
+      if (!solicited_only || solicits(ring_[at & mask_])) return disarm();
+    return false;
   }
-  /// Set before any QP uses the queue: somebody may arm it.
-  bool has_channel = false;
+  /// Engine, after a push to a queue with a channel.
+  [[nodiscard]] Notice notice(const Completion& completion, TimeNs now_ns) {
+    const uint8_t armed = armed_.fetch_or(0, std::memory_order_acq_rel);
+    if (armed == kNotArmed || (armed == kArmedSolicited && !solicits(completion))) return Notice::none;
+    const uint32_t count = moderation_count_.load(std::memory_order_relaxed);
+    const TimeNs period_ns = moderation_period_ns_.load(std::memory_order_relaxed);
+    if (count <= 1 && period_ns == 0) return disarm() ? Notice::now : Notice::none;
+    const uint32_t held = held_.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (count != 0 && held >= count) return disarm() ? Notice::now : Notice::none;
+    if (period_ns == 0 || held != 1) return Notice::none;
+    notice_deadline_ns_.store(now_ns + period_ns, std::memory_order_relaxed);
+    return Notice::later;
+  }
+  /// Engine: the deadline is there. True where an event is due.
+  [[nodiscard]] bool end_moderation() { return held_.load(std::memory_order_relaxed) != 0 && disarm(); }
+  [[nodiscard]] TimeNs notice_deadline() const { return notice_deadline_ns_.load(std::memory_order_relaxed); }
+  /// One event for `count` completions or `period_ns` after the first of them, whichever comes first; 0 is
+  /// no bound, both 0 an event for each. Any thread.
+  void moderate(uint32_t count, TimeNs period_ns) {
+    moderation_count_.store(count, std::memory_order_relaxed);
+    moderation_period_ns_.store(period_ns, std::memory_order_relaxed);
+  }
+
+  /// The list of queues whose events one core holds back; `listed` says that some core has it in its own.
+  std::atomic<bool> listed{false};
+  CompletionQueue* next_listed = nullptr;
 
   [[nodiscard]] bool empty() const {
     return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire);
@@ -87,13 +138,45 @@ class CompletionQueue {
  private:
   static constexpr uint8_t kNotArmed = 0, kArmedSolicited = 1, kArmedNext = 2;
 
-  const uint32_t capacity_;
-  const uint32_t mask_;
-  const std::unique_ptr<Completion[]> ring_;
+  static uint32_t mask_for(uint32_t capacity) { return std::bit_ceil(capacity < 2 ? 2U : capacity) - 1; }
+  /// ibv_req_notify_cq(3): a receive whose message asked for it, or anything that failed.
+  static bool solicits(const Completion& completion) {
+    return completion.solicited != 0 || completion.status != CompletionStatus::success;
+  }
+  bool disarm() {
+    held_.store(0, std::memory_order_relaxed);
+    return armed_.exchange(kNotArmed, std::memory_order_acq_rel) != kNotArmed;
+  }
+
+  bool push_alone(const Completion& completion, TimeNs now_ns) {
+    const uint32_t tail = tail_.load(std::memory_order_relaxed);
+    if (tail - cached_head_ > mask_) {
+      cached_head_ = head_.load(std::memory_order_acquire);
+      if (tail - cached_head_ > mask_) {
+        if (ignores_overrun) return true;
+        overrun_.store(true, std::memory_order_relaxed);
+        return false;
+      }
+    }
+    Completion& slot = ring_[tail & mask_];
+    slot = completion;
+    slot.timestamp_ns = now_ns;
+    tail_.store(tail + 1, std::memory_order_release);
+    return true;
+  }
+
+  uint32_t capacity_;
+  uint32_t mask_;
+  std::unique_ptr<Completion[]> ring_;
   alignas(64) std::atomic<uint32_t> tail_{0};
   uint32_t cached_head_ = 0;  // engine's
   std::atomic<bool> overrun_{false};
+  SpinLock push_lock_;  // of several cores
   std::atomic<uint8_t> armed_{kNotArmed};
+  std::atomic<uint32_t> held_{0};  // completions since the moderated event before
+  std::atomic<uint32_t> moderation_count_{0};
+  std::atomic<TimeNs> moderation_period_ns_{0};
+  std::atomic<TimeNs> notice_deadline_ns_{0};
   alignas(64) std::atomic<uint32_t> head_{0};
 };
 

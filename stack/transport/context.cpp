@@ -151,12 +151,53 @@ void CoreContext::release_parked(QueuePair& qp) {
 }
 
 void CoreContext::push(CompletionQueue& cq, const Completion& completion) {
-  if (cq.push(completion)) {
-    if (cq.has_channel && cq.take_armed(completion) && events != nullptr) events->on_completion(&cq);
+  if (!cq.push(completion, now_ns)) {
+    ++counters.cq_overruns;
+    if (events != nullptr) events->on_cq_event(&cq, AsyncEvent::cq_error);
     return;
   }
-  ++counters.cq_overruns;
-  if (events != nullptr) events->on_cq_event(&cq, AsyncEvent::cq_error);
+  if (cq.has_channel && events != nullptr) give_notice(cq, completion);
+}
+
+void CoreContext::give_notice(CompletionQueue& cq, const Completion& completion) {
+  switch (cq.notice(completion, now_ns)) {
+    case Notice::none:
+      return;
+    case Notice::now:
+      events->on_completion(&cq);
+      return;
+    case Notice::later:
+      if (cq.listed.exchange(true, std::memory_order_acq_rel)) return;
+      cq.next_listed = moderated_;
+      moderated_ = &cq;
+      return;
+  }
+}
+
+void CoreContext::end_moderations() {
+  for (CompletionQueue** link = &moderated_; *link != nullptr;) {
+    CompletionQueue& cq = **link;
+    if (cq.notice_deadline() > now_ns) {
+      link = &cq.next_listed;
+      continue;
+    }
+    *link = cq.next_listed;
+    cq.listed.store(false, std::memory_order_release);
+    if (cq.end_moderation()) events->on_completion(&cq);
+  }
+}
+
+TimeNs CoreContext::next_moderation() const {
+  TimeNs earliest = kNever;
+  for (const CompletionQueue* cq = moderated_; cq != nullptr; cq = cq->next_listed)
+    earliest = std::min(earliest, cq->notice_deadline());
+  return earliest;
+}
+
+void CoreContext::forget(const CompletionQueue& gone) {
+  CompletionQueue** link = &moderated_;
+  while (*link != nullptr && *link != &gone) link = &(*link)->next_listed;
+  if (*link != nullptr) *link = gone.next_listed;
 }
 
 void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {

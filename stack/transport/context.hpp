@@ -61,6 +61,10 @@ struct CoreContext {
 
   // --- completions ---
   void push(CompletionQueue& cq, const Completion& completion);
+  /// Events held back by moderation (ibv_modify_cq) whose time has come.
+  void end_moderations();
+  [[nodiscard]] TimeNs next_moderation() const;
+  void forget(const CompletionQueue& gone);
   /// Completes the send WQE at the ring's head and retires it. An error completes unsignalled WQEs too.
   void complete_send(QueuePair& qp, CompletionStatus status);
   /// Completes the receive WQE at the ring's head and retires it; `completion` has everything but wr_id and
@@ -71,6 +75,9 @@ struct CoreContext {
   void flush(QueuePair& qp);
 
  private:
+  void give_notice(CompletionQueue& cq, const Completion& completion);
+
+  CompletionQueue* moderated_ = nullptr;  ///< few, mostly none
   QueuePair* ready_head_ = nullptr;
   QueuePair* ready_tail_ = nullptr;
   uint32_t ready_count_ = 0;

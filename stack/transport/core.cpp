@@ -194,6 +194,7 @@ void Core::poll(TimeNs now) {
       impl_->serve(*context.pop_ready(), budget_packets);
     if (budget_packets == before) break;  // all that is ready waits for the port
   }
+  context.end_moderations();
   context.tx.flush();
 }
 
@@ -202,7 +203,7 @@ TimeNs Core::next_deadline() const {
   if (context.has_ready() || context.tx.has_unsent() ||
       impl_->rung.load(std::memory_order_relaxed) != nullptr)
     return context.now_ns;
-  return context.timers.next_deadline();
+  return std::min(context.timers.next_deadline(), context.next_moderation());
 }
 
 void Core::ring_doorbell(QueuePair* qp) {
@@ -463,6 +464,10 @@ int Core::attach_multicast(QueuePair* qp, const wire::Gid& gid) {
 
 int Core::detach_multicast(QueuePair* /*qp*/, const wire::Gid& /*gid*/) {
   return EINVAL;
+}
+
+void Core::forget_cq(const CompletionQueue& cq) {
+  impl_->context.forget(cq);
 }
 
 CoreCounters Core::counters() const {

@@ -110,6 +110,9 @@ class Core {
   [[nodiscard]] int modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask, TimeNs now);
   void destroy_qp(QueuePair* qp);
 
+  /// A completion queue goes that no QP uses any more.
+  void forget_cq(const CompletionQueue& cq);
+
   /// nullptr when out of memory or numbers.
   [[nodiscard]] SharedReceiveQueue* create_srq(const SrqInit& init);
   /// A new limit and, where `max_wr` is not 0, a new size: 0, EINVAL where more are posted than would fit, or

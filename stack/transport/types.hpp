@@ -131,6 +131,8 @@ struct QpAttributes {
   uint32_t rq_psn = 0;
   uint32_t sq_psn = 0;
   uint32_t destination_qpn = 0;
+  bool sqd_notify = false;   ///< kAttrEnSqdAsyncNotify: raise sq_drained once drained in SQD
+  bool sq_draining = false;  ///< attributes_of only: in SQD, with sends under way
 };
 
 }  // namespace faultline::transport

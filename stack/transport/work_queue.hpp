@@ -17,18 +17,32 @@ namespace faultline::transport {
 /// slot ends in an AddressVector (WorkRing::av_of), which other QPs do not pay for.
 struct SendWqe {
   uint64_t wr_id = 0;
-  uint64_t remote_va = 0;
-  uint32_t rkey = 0;
-  uint32_t immediate_or_rkey = 0;  ///< host order
-  uint32_t length_bytes = 0;       ///< of the message
+  uint64_t remote_va = 0;  ///< BIND_MW: where the window starts
+  uint32_t rkey = 0;       ///< BIND_MW: the window's key until now
+  /// Host order. SEND with invalidate and LOCAL_INV: the key to invalidate; BIND_MW: the window's new key.
+  uint32_t immediate_or_rkey = 0;
+  uint32_t length_bytes = 0;  ///< of the message; FLUSH: of the range
   SendOpcode opcode = SendOpcode::send;
   uint8_t flags = 0;  ///< SendFlag
   uint8_t sge_count = 0;
-  uint16_t inline_bytes = 0;
-  uint32_t ud_qpn = 0;
-  uint32_t ud_qkey = 0;
+  uint8_t flush_placement = 0;  ///< FLUSH: as in wire::Feth
+  uint16_t inline_bytes = 0;    ///< ATOMIC WRITE: 8, or its data is in one element of 8
+  uint8_t flush_selectivity = 0;
+  uint8_t window_type = 0;  ///< BIND_MW: odp::WindowType
+  union {
+    uint32_t ud_qpn = 0;
+    uint32_t srq_number;  ///< XRC: whose receives the message takes
+  };
+  union {
+    uint32_t ud_qkey = 0;
+    uint32_t bind_lkey;  ///< of the region below the window; 0 with no length: unbind
+  };
+  uint32_t bind_access = 0;  ///< odp::AccessFlag
   uint64_t swap_or_add = 0;
-  uint64_t compare = 0;
+  union {
+    uint64_t compare = 0;
+    uint64_t bind_length_bytes;
+  };
 };
 static_assert(sizeof(SendWqe) == 64, "a send WQE's fixed part is one cache line");
 
@@ -61,6 +75,8 @@ class WorkRing {
   }
   void advance() { ++producer_tail_; }  ///< the prepared slot is complete
   void publish() { tail_.store(producer_tail_, std::memory_order_release); }
+  /// Gives up what was prepared since the last publish.
+  void discard() { producer_tail_ = tail_.load(std::memory_order_relaxed); }
 
   // Consumer.
   [[nodiscard]] uint32_t tail() const { return tail_.load(std::memory_order_acquire); }

@@ -55,7 +55,7 @@ class DeviceBackend {
   [[nodiscard]] virtual int join_multicast(const wire::Gid& gid) = 0;
   virtual void leave_multicast(const wire::Gid& gid) = 0;
 
-  /// The clock that drives the core. Owner thread (inside call()).
+  /// The clock that drives the cores. Any thread.
   [[nodiscard]] virtual transport::TimeNs now() = 0;
 
   [[nodiscard]] virtual bool link_up() = 0;

@@ -14,9 +14,9 @@
 #include <infiniband/verbs.h>
 
 #include "stack/transport/core.hpp"
+#include "stack/transport/spin_lock.hpp"
 #include "stack/verbs/async_events.hpp"
 #include "stack/verbs/backend.hpp"
-#include "stack/verbs/spin_lock.hpp"
 
 // The header's macros of these names route to its inline functions; here the functions themselves are meant.
 #undef ibv_query_port
@@ -27,6 +27,8 @@
 #define FAULTLINE_VERB extern "C" __attribute__((visibility("default")))
 
 namespace faultline::verbs {
+
+using transport::SpinLock;
 
 struct Device : ibv_device {
   /// Providers' "is this mine?" functions read what lies behind an ibv_device: they must find zeros.

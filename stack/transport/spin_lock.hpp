@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Serialises app threads on one QP or CQ. Almost never contended; a waiter yields soon, for its holder may
-// have been preempted on the same CPU.
+// Serialises app threads on one QP or CQ, and cores on a CQ that they share. Almost never contended; a waiter
+// yields soon, for its holder may have been preempted on the same CPU.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 #include <immintrin.h>
 
-namespace faultline::verbs {
+namespace faultline::transport {
 
 class SpinLock {
  public:
@@ -30,4 +30,4 @@ class SpinLock {
   std::atomic<bool> locked_{false};
 };
 
-}  // namespace faultline::verbs
+}  // namespace faultline::transport
