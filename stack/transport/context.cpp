@@ -150,6 +150,53 @@ void CoreContext::release_parked(QueuePair& qp) {
   ++responder.park_generation;
 }
 
+bool CoreContext::hold(QueuePair& qp, wire::Psn psn, const RxFrame& frame) {
+  ResponderState& responder = qp.responder;
+  if (park_free_ == nullptr || responder.held >= config.reorder_packets_per_qp) return false;
+  ParkedFrame** link = &responder.held_head;
+  // Packets mostly come in order: behind the last one.
+  if (responder.held_tail != nullptr && responder.held_tail->psn < psn) link = &responder.held_tail->next;
+  while (*link != nullptr && (*link)->psn < psn) link = &(*link)->next;
+  if (*link != nullptr && (*link)->psn == psn) return false;
+  ParkedFrame* held = park_free_;
+  park_free_ = held->next;
+  held->frame = frame;
+  held->psn = psn;
+  held->next = *link;
+  *link = held;
+  if (held->next == nullptr) responder.held_tail = held;
+  if (responder.held++ == 0) {
+    responder.held_deadline_ns = now_ns + config.reorder_deadline_ns;
+    arm(qp, responder.held_deadline_ns);
+  }
+  ++counters.packets_held;
+  return true;
+}
+
+RxFrame CoreContext::take_held_head(QueuePair& qp) {
+  ResponderState& responder = qp.responder;
+  ParkedFrame* head = responder.held_head;
+  assert(head != nullptr);
+  responder.held_head = head->next;
+  --responder.held;
+  if (responder.held_head == nullptr) {
+    responder.held_tail = nullptr;
+    responder.held_deadline_ns = kNever;
+  } else {
+    responder.held_deadline_ns = now_ns + config.reorder_deadline_ns;  // one gap is closed: time for the next
+  }
+  head->next = park_free_;
+  park_free_ = head;
+  return head->frame;
+}
+
+void CoreContext::release_held(QueuePair& qp) {
+  while (qp.responder.held_head != nullptr) {
+    RxFrame frame = take_held_head(qp);
+    port.release({&frame, 1});
+  }
+}
+
 void CoreContext::push(CompletionQueue& cq, const Completion& completion) {
   if (!cq.push(completion, now_ns)) {
     ++counters.cq_overruns;
@@ -240,8 +287,9 @@ void CoreContext::flush(QueuePair& qp) {
 void CoreContext::enter_error(QueuePair& qp) {
   qp.state.store(QpState::err, std::memory_order_relaxed);
   release_parked(qp);
+  release_held(qp);
   RequesterState& requester = qp.requester;
-  requester.ack_deadline_ns = requester.rnr_deadline_ns = kNever;
+  requester.ack_deadline_ns = requester.rnr_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
   requester.fault_wait = false;
   ++requester.fault_generation;
   ResponderState& responder = qp.responder;
@@ -250,7 +298,7 @@ void CoreContext::enter_error(QueuePair& qp) {
   responder.job_deadline_ns = kNever;
   responder.job_floor = ++responder.job_generation;
   responder.park_floor = ++responder.park_generation;
-  responder.ack_pending = responder.nak_pending = false;
+  responder.ack_pending = responder.nak_pending = responder.sack_pending = false;
   responder.message = InboundMessage::none;
   responder.receive_taken = false;
   flush(qp);

@@ -59,6 +59,12 @@ struct CoreContext {
   void release_parked(QueuePair& qp);
   void unpark_head(QueuePair& qp);  ///< the head's frame is the caller's now
 
+  // --- packets behind a gap ---
+  /// Keeps a frame in PSN order; false where a bound is reached or it is held already.
+  [[nodiscard]] bool hold(QueuePair& qp, wire::Psn psn, const RxFrame& frame);
+  [[nodiscard]] RxFrame take_held_head(QueuePair& qp);
+  void release_held(QueuePair& qp);
+
   // --- completions ---
   void push(CompletionQueue& cq, const Completion& completion);
   /// Events held back by moderation (ibv_modify_cq) whose time has come.

@@ -46,6 +46,11 @@ wire::Service service_of(QpType type) {
   return wire::Service::rc;
 }
 
+/// Acknowledgements of our own kind go to any connected and acknowledged QP.
+bool is_ours(wire::Service service, QpType type) {
+  return service == wire::Service::manufacturer && (type == QpType::rc || type == QpType::xrc_send);
+}
+
 bool can_receive(QpState state) {
   return state == QpState::rtr || state == QpState::rts || state == QpState::sqd || state == QpState::sqe;
 }
@@ -99,7 +104,10 @@ Core::Core(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, Even
 
 Core::~Core() {
   for (auto& qp : impl_->table)
-    if (qp != nullptr) impl_->context.release_parked(*qp);
+    if (qp != nullptr) {
+      impl_->context.release_parked(*qp);
+      impl_->context.release_held(*qp);
+    }
 }
 
 // ---- packets in ----
@@ -133,7 +141,7 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
     context.count(DropReason::unknown_qpn);
     return false;
   }
-  if (packet.info->service != service_of(qp->type)) {
+  if (packet.info->service != service_of(qp->type) && !is_ours(packet.info->service, qp->type)) {
     context.count(DropReason::wrong_service);
     return false;
   }
@@ -169,6 +177,9 @@ bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet, const R
   switch (packet.info->operation) {
     case wire::Operation::acknowledge:
       requester.on_acknowledge(qp, packet);
+      break;
+    case wire::Operation::selective_acknowledge:
+      requester.on_selective_acknowledge(qp, packet);
       break;
     case wire::Operation::read_response:
       requester.on_read_response(qp, packet);
@@ -343,6 +354,7 @@ void Core::destroy_qp(QueuePair* qp) {
   impl_->context.remove_ready(*qp);
   impl_->context.timers.disarm(qp->timer);
   impl_->context.release_parked(*qp);
+  impl_->context.release_held(*qp);
   const uint32_t slot = qp->qpn & (kQpSlots - 1);
   impl_->table[slot].reset();
   impl_->free_slots.push_back(slot);
@@ -382,12 +394,14 @@ void Core::Impl::reset(QueuePair& qp) {
   qp.state.store(QpState::reset, std::memory_order_relaxed);
   take_doorbells();
   context.release_parked(qp);
+  context.release_held(qp);
   context.timers.disarm(qp.timer);
   // Generations go on, so that answers to the old life's faults are told from the new one's.
   const uint32_t requester_generation = qp.requester.fault_generation + 1;
   const uint32_t park_generation = qp.responder.park_generation + 1;
   const uint32_t job_generation = qp.responder.job_generation + 1;
   qp.requester = RequesterState{};
+  qp.recovery = RecoveryState{};
   qp.responder = ResponderState{};
   qp.requester.fault_generation = requester_generation;
   qp.responder.park_generation = park_generation;

@@ -51,6 +51,10 @@ struct CoreCounters {
   uint64_t rnr_naks_received = 0;
   uint64_t retransmitted_packets = 0;
   uint64_t timeouts = 0;
+  uint64_t probes_sent = 0;  ///< oldest packets sent again before their time-out
+  uint64_t selective_acks_sent = 0;
+  uint64_t selective_acks_received = 0;
+  uint64_t packets_held = 0;  ///< received behind a gap and kept
   uint64_t duplicate_requests = 0;
   uint64_t out_of_sequence = 0;
   uint64_t faults_requester = 0;  ///< sends and READ destinations held for a page

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "stack/transport/core.hpp"
+#include "stack/transport/recovery.hpp"
 #include "stack/transport/timer_wheel.hpp"
 #include "stack/wire/frame.hpp"
 #include "stack/wire/psn.hpp"
@@ -51,9 +52,10 @@ struct ReadJob {
   bool duplicate = false;  ///< asked for again
 };
 
-/// A received packet held while its page comes.
+/// A received packet held while its page comes, or while one before it is missing.
 struct ParkedFrame {
   RxFrame frame;
+  wire::Psn psn;  ///< of a packet held behind a gap
   ParkedFrame* next = nullptr;
 };
 
@@ -88,6 +90,14 @@ struct ResponderState {
   uint32_t park_generation = 0;
   uint32_t park_floor = 0;  ///< first generation since the last progress: older answers are of other packets
   TimeNs park_deadline_ns = kNever;
+
+  // Packets behind a gap, in PSN order, each once.
+  ParkedFrame* held_head = nullptr;
+  ParkedFrame* held_tail = nullptr;
+  uint32_t held = 0;
+  bool peer_selective = false;  ///< the peer said that it understands selective acknowledgements
+  bool sack_pending = false;
+  TimeNs held_deadline_ns = kNever;  ///< then the gap is for ever: what is behind it is given up
 
   // Ring of READs to answer, in PSN order.
   std::unique_ptr<ReadJob[]> jobs;
@@ -127,6 +137,7 @@ class QueuePair {
   std::unique_ptr<SendProgress[]> progress;  // by send ring slot
 
   RequesterState requester;
+  RecoveryState recovery;
   ResponderState responder;
   struct Timer : TimerNode {
     QueuePair* qp = nullptr;

@@ -18,6 +18,7 @@ class Requester {
   /// True where `send` would have something to do at once.
   [[nodiscard]] bool has_work(QueuePair& qp) const;
 
+  void on_selective_acknowledge(QueuePair& qp, const wire::Packet& packet);
   void on_acknowledge(QueuePair& qp, const wire::Packet& packet);
   void on_read_response(QueuePair& qp, const wire::Packet& packet);
   void on_fault_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);
@@ -43,10 +44,17 @@ class Requester {
   void complete_head(QueuePair& qp);
   /// Moves the send position over what has been acknowledged meanwhile.
   void catch_up(QueuePair& qp);
-  void note_progress(QueuePair& qp);
+  void note_progress(QueuePair& qp, wire::Psn from);
   void forget_fault(QueuePair& qp);
-  /// Sends again from `psn` on.
+  // Recovery.
   void go_back_to(QueuePair& qp, wire::Psn psn);
+  void move_back_to(QueuePair& qp, wire::Psn psn);
+  [[nodiscard]] static wire::Psn first_unanswered(QueuePair& qp);
+  static void skip_what_arrived(QueuePair& qp);
+  void note_resent(QueuePair& qp, wire::Psn psn);
+  void start_timing(QueuePair& qp, wire::Psn psn);
+  void on_window_moved(QueuePair& qp, wire::Psn from);
+  void probe(QueuePair& qp);
   void on_sequence_nak(QueuePair& qp, wire::Psn psn);
   [[nodiscard]] bool count_rnr_retry(QueuePair& qp);
   void on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code);
@@ -57,6 +65,21 @@ class Requester {
 
   CoreContext& context_;
 };
+
+/// A request that is answered with data or a result of its own, not by a plain acknowledgement; it counts
+/// against max_rd_atomic.
+[[nodiscard]] constexpr bool has_answer(SendOpcode opcode) {
+  switch (opcode) {
+    case SendOpcode::rdma_read:
+    case SendOpcode::atomic_cmp_and_swp:
+    case SendOpcode::atomic_fetch_and_add:
+    case SendOpcode::flush:
+    case SendOpcode::atomic_write:
+      return true;
+    default:
+      return false;
+  }
+}
 
 /// RNR timer codes to nanoseconds (IBA table 45).
 [[nodiscard]] uint64_t rnr_timer_ns(uint8_t code);

@@ -84,37 +84,24 @@ bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
     complete_head(qp);
   }
   if (psn > state.unacked_psn) {
+    const wire::Psn from = state.unacked_psn;
     state.unacked_psn = psn;
-    note_progress(qp);
+    note_progress(qp, from);
   }
   return whole;
 }
 
-void Requester::note_progress(QueuePair& qp) {
+/// The window has moved on from `from`.
+void Requester::note_progress(QueuePair& qp, wire::Psn from) {
   RequesterState& state = qp.requester;
   state.retries_left = qp.attributes.retry_count;
   state.rnr_retries_left = qp.attributes.rnr_retry;
   state.gap_reported = false;
   catch_up(qp);
-  state.ack_deadline_ns = kNever;
+  state.ack_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
+  on_window_moved(qp, from);
   if (state.unacked_psn != state.sent_psn && !state.fault_wait && state.rnr_deadline_ns == kNever)
     arm_ack_timer(qp);
-  context_.make_ready(qp);
-}
-
-void Requester::go_back_to(QueuePair& qp, wire::Psn psn) {
-  RequesterState& state = qp.requester;
-  forget_fault(qp);
-  uint32_t index = qp.send_ring.head();
-  while (index != state.started) {
-    const SendProgress& progress = qp.progress_at(index);
-    if (progress.first_psn.plus(progress.packets) > psn) break;
-    ++index;
-  }
-  state.current = index;
-  state.packet = 0;
-  if (index != state.started)
-    state.packet = static_cast<uint32_t>(std::max(psn.distance_from(qp.progress_at(index).first_psn), 0));
   context_.make_ready(qp);
 }
 
@@ -162,21 +149,6 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
   }
 }
 
-void Requester::on_sequence_nak(QueuePair& qp, wire::Psn psn) {
-  RequesterState& state = qp.requester;
-  // Some responders add sequence NAKs to an RNR NAK: the RNR timer is waited out all the same.
-  if (state.rnr_deadline_ns != kNever || state.gap_reported) return;
-  state.gap_reported = true;
-  go_back_to(qp, psn);
-}
-
-void Requester::on_response_gap(QueuePair& qp) {
-  RequesterState& state = qp.requester;
-  if (state.gap_reported) return;
-  state.gap_reported = true;
-  go_back_to(qp, state.unacked_psn);
-}
-
 /// False where the last retry is used up. One NAK counts once, however often it comes during its wait.
 bool Requester::count_rnr_retry(QueuePair& qp) {
   RequesterState& state = qp.requester;
@@ -193,9 +165,10 @@ void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code) {
   // An RNR NAK is an answer: what is counted towards "no answer" starts anew. Otherwise a long fault at the
   // peer and a lossy wire would add up to an exhausted retry count.
   state.retries_left = qp.attributes.retry_count;
+  qp.recovery.received.clear();  // a map that follows says what need not be sent again
   go_back_to(qp, psn);
   state.gap_reported = false;
-  state.ack_deadline_ns = kNever;
+  state.ack_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
   state.rnr_deadline_ns = context_.now_ns + rnr_timer_ns(timer_code);
   context_.arm(qp, state.rnr_deadline_ns);
 }
@@ -242,36 +215,18 @@ void Requester::on_read_response(QueuePair& qp, const wire::Packet& packet) {
       return fail(qp, CompletionStatus::local_protection);
   }
   state.fault_failed = false;
+  const wire::Psn before = state.unacked_psn;
   state.unacked_psn = psn.next();
   if (last) {
     --state.reads_outstanding;
     complete_head(qp);
   }
-  note_progress(qp);
+  note_progress(qp, before);
 }
 
 void Requester::fail(QueuePair& qp, CompletionStatus status) {
   if (qp.send_ring.head() != qp.send_ring.tail()) context_.complete_send(qp, status);
   context_.enter_error(qp);
-}
-
-TimeNs Requester::next_deadline(const QueuePair& qp) {
-  return std::min(qp.requester.ack_deadline_ns, qp.requester.rnr_deadline_ns);
-}
-
-void Requester::on_timer(QueuePair& qp) {
-  RequesterState& state = qp.requester;
-  if (state.rnr_deadline_ns <= context_.now_ns) {
-    state.rnr_deadline_ns = kNever;
-    context_.make_ready(qp);
-  }
-  if (state.ack_deadline_ns > context_.now_ns) return;
-  ++context_.counters.timeouts;
-  if (state.retries_left == 0) return fail(qp, CompletionStatus::retry_exceeded);
-  --state.retries_left;
-  state.gap_reported = false;
-  go_back_to(qp, state.unacked_psn);
-  arm_ack_timer(qp);
 }
 
 }  // namespace faultline::transport

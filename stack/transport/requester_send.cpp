@@ -90,7 +90,9 @@ void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
   RequesterState& state = qp.requester;
   if (state.fault_wait || state.rnr_deadline_ns != kNever) return;
   const uint32_t tail = qp.send_ring.tail();
-  while (budget_packets != 0 && state.current != tail && window_open(qp)) {
+  while (budget_packets != 0) {
+    skip_what_arrived(qp);
+    if (state.current == tail || !window_open(qp)) return;
     SendWqe& wqe = *qp.send_ring.header_at(state.current);
     if (state.current == state.started && start(qp, wqe) != Step::sent) return;
     if (send_packet(qp, wqe) != Step::sent) return;
@@ -160,7 +162,7 @@ Requester::Step Requester::hold_for(QueuePair& qp, const odp::Target& target, ui
   if (context_.request_fault(target, va, length_bytes, waiter)) {
     state.fault_wait = true;
     // The wait is our own: the peer's silence meanwhile means nothing.
-    state.ack_deadline_ns = kNever;
+    state.ack_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
   } else {
     context_.make_ready(qp);
   }
@@ -215,8 +217,11 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   fields.bth.solicited = last && (wqe.flags & kSolicited) != 0;
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = psn;
+  fields.bth.selective_ack = context_.config.selective_ack;
+  const bool again = psn < state.sent_psn;
   fields.bth.ack_request =
-      last || (state.packet + 1) % context_.config.ack_every_packets == 0 ||
+      last || (again && psn.next() == qp.recovery.lost_end) ||
+      (state.packet + 1) % context_.config.ack_every_packets == 0 ||
       psn.plus(1).distance_from(state.unacked_psn) >= static_cast<int32_t>(context_.config.window_packets);
   fields.reth = {wqe.remote_va + (read ? offset : 0), wqe.rkey, wqe.length_bytes - (read ? offset : 0)};
   fields.immediate = wqe.immediate_or_rkey;
@@ -232,9 +237,12 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   ++qp.ipv4_identification;
 
   const uint32_t psns = read ? progress.packets - state.packet : 1;
-  if (psn < state.sent_psn) ++context_.counters.retransmitted_packets;
   const wire::Psn behind = psn.plus(psns);
   if (behind > state.sent_psn) state.sent_psn = behind;
+  if (again)
+    note_resent(qp, psn);
+  else if (fields.bth.ack_request)
+    start_timing(qp, psn);
   state.packet += psns;
   if (state.packet == progress.packets) {
     ++state.current;
@@ -242,12 +250,6 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   }
   if (state.ack_deadline_ns == kNever) arm_ack_timer(qp);
   return Step::sent;
-}
-
-void Requester::arm_ack_timer(QueuePair& qp) {
-  if (qp.attributes.timeout == 0) return;  // 0 = wait for ever (ibv_modify_qp(3))
-  qp.requester.ack_deadline_ns = context_.now_ns + (uint64_t{4096} << qp.attributes.timeout);
-  context_.arm(qp, qp.requester.ack_deadline_ns);
 }
 
 void Requester::on_fault_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {

@@ -10,10 +10,6 @@ namespace faultline::transport {
 
 namespace {
 
-constexpr uint8_t nak_syndrome(wire::NakCode code) {
-  return static_cast<uint8_t>(wire::kAethNak | static_cast<uint8_t>(code));
-}
-
 /// Whether a packet continues the message that is under way, or starts one while none is (IBA 9.7.4.1.2).
 bool fits_message(InboundMessage message, const wire::OpcodeInfo& info) {
   if (info.starts_message()) return message == InboundMessage::none;
@@ -29,6 +25,7 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
     context_.count(DropReason::qp_state);
     return Fate::consumed;
   }
+  if (packet.bth.selective_ack && context_.config.selective_ack) state.peer_selective = true;
   const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
   if (ahead >= 0 && state.parked_head != nullptr) {
     if (context_.park(qp, frame)) return Fate::parked;
@@ -36,26 +33,37 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
     rnr_nak_parked(qp);
     return Fate::consumed;
   }
-  if (ahead > 0) {
-    ++context_.counters.out_of_sequence;
-    context_.count(DropReason::out_of_sequence);
-    if (!state.nak_sent) nak(qp, nak_syndrome(wire::NakCode::psn_sequence_error), state.expected_psn);
-    return Fate::consumed;
-  }
+  if (ahead > 0) return on_gap(qp, packet, frame);
   if (ahead < 0) {
     ++context_.counters.duplicate_requests;
     on_duplicate(qp, packet);
     return Fate::consumed;
   }
-  if (execute(qp, packet) == Result::done) return Fate::consumed;
+  if (execute(qp, packet) == Result::done) {
+    if (state.held_head != nullptr) execute_held(qp);
+    return Fate::consumed;
+  }
+  return park_missed(qp, frame) ? Fate::parked : Fate::consumed;
+}
+
+bool Responder::park_missed(QueuePair& qp, const RxFrame& frame) {
   if (context_.park(qp, frame)) {
-    state.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
-    context_.arm(qp, state.park_deadline_ns);
-    return Fate::parked;
+    qp.responder.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+    context_.arm(qp, qp.responder.park_deadline_ns);
+    return true;
   }
   context_.count(DropReason::park_full);
   rnr_nak_parked(qp);
-  return Fate::consumed;
+  return false;
+}
+
+wire::Packet Responder::parsed(const RxFrame& frame) {
+  wire::Packet packet;
+  const wire::ParseError error =
+      wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
+  assert(error == wire::ParseError::none);
+  static_cast<void>(error);
+  return packet;
 }
 
 /// One packet at the expected PSN.
@@ -350,12 +358,15 @@ void Responder::nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent even
   state.closing = true;
   state.closing_event = event;
   context_.release_parked(qp);
+  context_.release_held(qp);
 }
 
-/// Parked too long or too much: the requester is told once to come again, and what is held is dropped.
+/// Parked too long or too much: the requester is told once to come again. What was parked is dropped, or held
+/// for a requester that will be told of it.
 void Responder::rnr_nak_parked(QueuePair& qp) {
-  context_.release_parked(qp);
   ResponderState& state = qp.responder;
+  if (state.peer_selective) hold_parked(qp);
+  context_.release_parked(qp);
   nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | context_.config.fault_rnr_timer), state.expected_psn);
 }
 
@@ -364,13 +375,7 @@ void Responder::retry_parked(QueuePair& qp) {
   state.parked_retry = false;
   while (state.parked_head != nullptr) {
     RxFrame frame = state.parked_head->frame;
-    wire::Packet packet;
-    // Parsed and its ICRC verified when it came; the view is rebuilt rather than stored with each parked
-    // frame.
-    const wire::ParseError error =
-        wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
-    assert(error == wire::ParseError::none);
-    static_cast<void>(error);
+    const wire::Packet packet = parsed(frame);
     const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
     if (ahead == 0) {
       if (execute(qp, packet) == Result::miss) {
@@ -381,8 +386,9 @@ void Responder::retry_parked(QueuePair& qp) {
         return;
       }
     } else if (ahead > 0) {
-      context_.count(DropReason::out_of_sequence);
-      if (!state.nak_sent) nak(qp, nak_syndrome(wire::NakCode::psn_sequence_error), state.expected_psn);
+      context_.unpark_head(qp);  // its place may be needed to hold it
+      if (on_gap(qp, packet, frame) == Fate::consumed) context_.port.release({&frame, 1});
+      continue;
     } else {
       on_duplicate(qp, packet);
     }
@@ -394,6 +400,7 @@ void Responder::retry_parked(QueuePair& qp) {
     context_.port.release({&frame, 1});
   }
   state.park_deadline_ns = kNever;
+  if (state.held_head != nullptr) execute_held(qp);
 }
 
 void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
@@ -412,7 +419,10 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
     }
     return nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
   }
-  if (state.parked_head == nullptr) return;
+  if (state.parked_head == nullptr) {
+    if (state.held_head != nullptr) execute_held(qp);
+    return;
+  }
   // The page is there: the try comes before the deadline, even one that is due in this turn.
   if (state.park_deadline_ns <= context_.now_ns) state.park_deadline_ns = context_.now_ns + 1;
   state.parked_retry = true;
@@ -420,7 +430,8 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
 }
 
 TimeNs Responder::next_deadline(const QueuePair& qp) {
-  return std::min(qp.responder.park_deadline_ns, qp.responder.job_deadline_ns);
+  return std::min(
+      {qp.responder.park_deadline_ns, qp.responder.job_deadline_ns, qp.responder.held_deadline_ns});
 }
 
 }  // namespace faultline::transport

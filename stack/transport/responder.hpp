@@ -34,6 +34,20 @@ class Responder {
   enum class Result : uint8_t { done, miss };
 
   [[nodiscard]] Result execute(QueuePair& qp, const wire::Packet& packet);
+  /// A packet behind one that is missing.
+  [[nodiscard]] Fate on_gap(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
+  /// What was parked waits as what came behind a gap does.
+  void hold_parked(QueuePair& qp);
+  /// The gap is closed: executes what was held behind it, as far as it goes.
+  void execute_held(QueuePair& qp);
+  /// Parks a packet that waits for a page. False, and an RNR NAK is due, where there is no room.
+  [[nodiscard]] bool park_missed(QueuePair& qp, const RxFrame& frame);
+  /// The view of a frame that was parsed, and its ICRC verified, when it came: rebuilt rather than stored.
+  [[nodiscard]] static wire::Packet parsed(const RxFrame& frame);
+  [[nodiscard]] static constexpr uint8_t nak_syndrome(wire::NakCode code) {
+    return static_cast<uint8_t>(wire::kAethNak | static_cast<uint8_t>(code));
+  }
+  [[nodiscard]] bool send_selective_acknowledge(QueuePair& qp);
   void on_duplicate(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool length_allowed(const QueuePair& qp, const wire::Packet& packet) const;
 

@@ -20,7 +20,7 @@ bool Responder::has_work(const QueuePair& qp) const {
   const ResponderState& state = qp.responder;
   if (state.parked_retry) return true;
   if (state.job_count != 0) return !state.job_fault_wait;
-  return state.nak_pending || state.ack_pending;
+  return state.nak_pending || state.ack_pending || state.sack_pending;
 }
 
 void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
@@ -40,7 +40,22 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
       context_.enter_error(qp);
       context_.raise(qp, state.closing_event);
     }
-  } else if (state.ack_pending) {
+  }
+  if (state.sack_pending) {
+    state.sack_pending = false;
+    if (state.held_head == nullptr) {
+      state.ack_pending = true;  // the gap has been closed since
+    } else {
+      // Behind a NAK too: after an RNR NAK it spares the requester what is here already.
+      if (budget_packets == 0 || !send_selective_acknowledge(qp)) {
+        state.sack_pending = true;
+        return;
+      }
+      --budget_packets;
+      state.ack_pending = state.ack_owed = false;
+    }
+  }
+  if (state.ack_pending && budget_packets != 0) {
     if (!send_acknowledge(qp, wire::kAethAck | wire::kAethCreditsInvalid, state.expected_psn.minus(1)))
       return;
     --budget_packets;
@@ -155,6 +170,7 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
 
 void Responder::on_timer(QueuePair& qp) {
   ResponderState& state = qp.responder;
+  if (state.held_deadline_ns <= context_.now_ns) context_.release_held(qp);
   if (state.park_deadline_ns <= context_.now_ns) rnr_nak_parked(qp);
   if (state.job_deadline_ns <= context_.now_ns && state.closing) {
     state.job_deadline_ns = kNever;  // the NAK that ends this QP is due behind the answer: no second chance

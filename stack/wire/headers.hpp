@@ -93,7 +93,7 @@ struct Feth {
   uint8_t selectivity = 0;
 };
 
-/// What a responder holds behind the packet that it waits for: bit i of the map is PSN aeth.psn + 1 + i.
+/// What a responder holds behind the packet that it waits for: bit i of the map is the PSN of the BTH + 1 + i.
 struct SackEth {
   static constexpr uint32_t kPackets = 256;
   std::array<uint64_t, kPackets / 64> map{};

@@ -16,12 +16,23 @@ namespace faultline::sim {
 inline constexpr uint64_t kMicrosecond = 1'000;
 inline constexpr uint64_t kMillisecond = 1'000'000;
 
-/// A fabric whose times are round: 1 us of delay each way, no serialisation, faults served in 20 us.
+/// A fabric whose times are round: 1 us of delay each way, no serialisation, faults served in 20 us. Losses
+/// are made good as between ordinary RoCEv2 peers, by going back.
 inline SimulationScript quiet_fabric() {
   SimulationScript script;
   script.a_to_b.picoseconds_per_byte = script.b_to_a.picoseconds_per_byte = 0;
   script.a.memory.resolve_min_ns = script.a.memory.resolve_max_ns = 20 * kMicrosecond;
   script.b.memory.resolve_min_ns = script.b.memory.resolve_max_ns = 20 * kMicrosecond;
+  script.a.core.selective_ack = script.b.core.selective_ack = false;
+  script.a.core.early_probe = script.b.core.early_probe = false;
+  return script;
+}
+
+/// The same between two ends that understand selective acknowledgements.
+inline SimulationScript selective_fabric() {
+  SimulationScript script = quiet_fabric();
+  script.a.core.selective_ack = script.b.core.selective_ack = true;
+  script.a.core.early_probe = script.b.core.early_probe = true;
   return script;
 }
 
