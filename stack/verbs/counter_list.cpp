@@ -51,6 +51,10 @@ void visit_core(const transport::CoreCounters& c, Visit&& visit) {
   visit("transport.rnr_naks_received", c.rnr_naks_received);
   visit("transport.retransmitted_packets", c.retransmitted_packets);
   visit("transport.timeouts", c.timeouts);
+  visit("transport.probes_sent", c.probes_sent);
+  visit("transport.selective_acks_sent", c.selective_acks_sent);
+  visit("transport.selective_acks_received", c.selective_acks_received);
+  visit("transport.packets_held", c.packets_held);
   visit("transport.duplicate_requests", c.duplicate_requests);
   visit("transport.out_of_sequence", c.out_of_sequence);
   visit("transport.faults_requester", c.faults_requester);
