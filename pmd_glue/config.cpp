@@ -11,7 +11,6 @@
 #include <fstream>
 #include <sstream>
 
-#include <arpa/inet.h>
 #include <net/if.h>
 #include <sched.h>
 #include <spdlog/fmt/fmt.h>
@@ -21,6 +20,9 @@
 
 namespace faultline::glue {
 namespace {
+
+// The smallest path MTU, 256, with IPv6 and the longest headers around it (wire::largest_path_mtu_bytes).
+constexpr uint32_t kLeastMtuBytes = 344;
 
 constexpr std::array<std::string_view, 6> kPortKinds{"memif", "ring", "tap", "af_packet", "af_xdp", "pci"};
 constexpr std::array<std::string_view, 7> kLogLevels{"trace", "debug",    "info", "warn",
@@ -66,34 +68,6 @@ std::optional<wire::MacAddress> parse_mac(const std::string& text) {
     if (error != std::errc{} || after != at + 2 || (i < 5 && *after != ':')) return std::nullopt;
   }
   return mac;
-}
-
-// An address with an optional prefix length, of a unicast host.
-std::optional<wire::Gid> parse_ip(const std::string& text) {
-  const size_t slash = text.find('/');
-  const std::string address = text.substr(0, slash);
-  const bool ipv6 = address.find(':') != std::string::npos;
-  if (slash != std::string::npos) {
-    unsigned prefix = 0;
-    const char* const end = text.data() + text.size();
-    const auto [after, error] = std::from_chars(text.data() + slash + 1, end, prefix);
-    if (error != std::errc{} || after != end || prefix < 1 || prefix > (ipv6 ? 128U : 32U))
-      return std::nullopt;
-  }
-  wire::Gid gid;
-  if (ipv6) {
-    if (inet_pton(AF_INET6, address.c_str(), gid.bytes.data()) != 1) return std::nullopt;
-    const bool loopback =
-        std::all_of(gid.bytes.begin(), gid.bytes.end() - 1, [](uint8_t b) { return b == 0; });
-    if (gid.bytes[0] == 0xff || loopback || gid.is_ipv4()) return std::nullopt;
-    return gid;
-  }
-  in_addr parsed{};
-  if (inet_pton(AF_INET, address.c_str(), &parsed) != 1) return std::nullopt;
-  const uint32_t host = ntohl(parsed.s_addr);
-  const uint32_t top = host >> 24;
-  if (top == 0 || top == 127 || top >= 224) return std::nullopt;
-  return wire::Gid::from_ipv4(host);
 }
 
 // Locally administered (IEEE 802, second bit), 'F', then what tells addresses of one network apart.
@@ -217,6 +191,67 @@ PortConfig read_port(const std::string& path, const toml::table& table) {
   return port;
 }
 
+void read_addresses(ConfigReader& reader, DeviceConfig& device) {
+  for (const std::string& text : reader.required_text_or_list("ip", "198.18.0.1/24")) {
+    const auto address = parse_address(text);
+    if (!address)
+      reader.fail("ip", fmt::format("\"{}\" is not a unicast address such as \"198.18.0.1/24\" or "
+                                    "\"2001:2::1/64\"",
+                                    text));
+    const auto same = [&](const IpNetwork& other) { return other.gid == address->gid; };
+    if (std::any_of(device.addresses.begin(), device.addresses.end(), same))
+      reader.fail("ip", fmt::format("\"{}\" is there twice", text));
+    device.addresses.push_back(*address);
+  }
+  if (device.addresses.size() > kMaxAddresses)
+    reader.fail("ip", fmt::format("must be at most {} addresses", kMaxAddresses));
+}
+
+void read_vlan(ConfigReader& reader, DeviceConfig& device) {
+  // IEEE 802.1Q, 9.6: 0 is no VLAN, 4095 reserved.
+  if (const uint64_t id = reader.number("vlan", 0, 1, 4094); id != 0)
+    device.vlan_id = static_cast<uint16_t>(id);
+  device.vlan_priority = static_cast<uint8_t>(reader.number("vlan_priority", 0, 0, 7));
+  if (reader.has("vlan_priority") && !device.vlan_id) reader.fail("vlan_priority", "only goes with vlan");
+}
+
+// A gateway must be a neighbour.
+void check_gateway(const ConfigReader& reader, std::string_view key, const wire::Gid& via,
+                   const std::string& text, const DeviceConfig& device) {
+  const bool on_link =
+      wire::is_link_local(via) || std::any_of(device.addresses.begin(), device.addresses.end(),
+                                              [&](const IpNetwork& own) { return own.contains(via); });
+  const bool own = std::any_of(device.addresses.begin(), device.addresses.end(),
+                               [&](const IpNetwork& address) { return address.gid == via; });
+  if (!on_link || own)
+    reader.fail(key, fmt::format("\"{}\" is not another host on a network of this device", text));
+}
+
+void read_routes(const std::string& path, ConfigReader& reader, DeviceConfig& device) {
+  for (const std::string& text : reader.text_or_list("gateway")) {
+    const auto gateway = parse_address(text);
+    if (!gateway || text.find('/') != std::string::npos)
+      reader.fail("gateway", fmt::format("\"{}\" is not an address such as \"198.18.0.254\"", text));
+    check_gateway(reader, "gateway", gateway->gid, text, device);
+    device.routes.push_back({*parse_network(gateway->gid.is_ipv4() ? "0.0.0.0/0" : "::/0"), gateway->gid});
+  }
+  if (const toml::array* routes = reader.tables("route"))
+    for (const toml::node& node : *routes) {
+      ConfigReader route(path, *node.as_table(), "device.route");
+      const std::string to = route.required_text("to", "198.19.0.0/16");
+      const auto network = parse_network(to);
+      if (!network) route.fail("to", fmt::format("\"{}\" is not a network such as \"198.19.0.0/16\"", to));
+      const std::string via = route.required_text("via", "198.18.0.254");
+      const auto gateway = parse_address(via);
+      if (!gateway || via.find('/') != std::string::npos || gateway->gid.is_ipv4() != network->gid.is_ipv4())
+        route.fail("via", fmt::format("\"{}\" is not an address of the same family as \"{}\"", via, to));
+      check_gateway(route, "via", gateway->gid, via, device);
+      device.routes.push_back({*network, gateway->gid});
+      route.finish();
+    }
+  if (device.routes.size() > kMaxRoutes) reader.fail("route", fmt::format("must be at most {}", kMaxRoutes));
+}
+
 DeviceConfig read_device(const std::string& path, const toml::table& table) {
   ConfigReader reader(path, table, "device");
   DeviceConfig device;
@@ -228,15 +263,8 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   if (device.name.size() > 24 || !std::all_of(device.name.begin(), device.name.end(), is_plain))
     reader.fail("name", "must be 1 to 24 letters, digits, _ or -");
 
-  const std::string ip = reader.required_text("ip", "198.18.0.1/24");
-  const auto gid = parse_ip(ip);
-  if (!gid)
-    reader.fail(
-        "ip",
-        fmt::format("\"{}\" is not a unicast address such as \"198.18.0.1/24\" or \"2001:2::1/64\"", ip));
-  device.gid = *gid;
-
-  device.mac = mac_of(device.gid);
+  read_addresses(reader, device);
+  device.mac = mac_of(device.addresses[0].gid);
   if (const std::string text = reader.text("mac"); !text.empty()) {
     const auto mac = parse_mac(text);
     if (!mac || (mac->bytes[0] & 1U) != 0 || *mac == wire::MacAddress{})
@@ -244,9 +272,12 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
                   fmt::format("\"{}\" is not a unicast MAC address such as \"02:46:4c:00:00:01\"", text));
     device.mac = *mac;
   }
-  // 320: the smallest path MTU, 256, with IPv4 around it.
-  if (const uint64_t mtu = reader.number("mtu", 0, 320, 9000); mtu != 0)
+  if (const uint64_t mtu = reader.number("mtu", 0, kLeastMtuBytes, 9000); mtu != 0)
     device.mtu_bytes = static_cast<uint32_t>(mtu);
+
+  read_vlan(reader, device);
+  device.dscp = static_cast<uint8_t>(reader.number("dscp", 0, 0, 63));
+  read_routes(path, reader, device);
 
   constexpr std::array<std::string_view, 2> kModes{"inline", "dedicated"};
   device.progress = static_cast<Progress>(reader.choice("progress", kModes, 0));
@@ -272,13 +303,20 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   return device;
 }
 
+bool share_address(const DeviceConfig& a, const DeviceConfig& b) {
+  return std::any_of(a.addresses.begin(), a.addresses.end(), [&](const IpNetwork& one) {
+    return std::any_of(b.addresses.begin(), b.addresses.end(),
+                       [&](const IpNetwork& other) { return one.gid == other.gid; });
+  });
+}
+
 void reject_twins(const Config& config, const ConfigReader& root) {
   const auto& devices = config.devices;
   for (size_t i = 0; i < devices.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
       if (devices[i].name == devices[j].name)
         root.fail("device", fmt::format("two devices are named \"{}\"", devices[i].name));
-      if (devices[i].gid == devices[j].gid)
+      if (share_address(devices[i], devices[j]))
         root.fail("device", fmt::format("{} and {} have the same ip", devices[j].name, devices[i].name));
       const PortConfig& a = devices[j].port;
       const PortConfig& b = devices[i].port;
@@ -292,6 +330,11 @@ void reject_twins(const Config& config, const ConfigReader& root) {
 }
 
 }  // namespace
+
+wire::VlanTag vlan_tag_of(const DeviceConfig& device) {
+  if (!device.vlan_id) return {};
+  return {true, wire::vlan_tci(*device.vlan_id, device.vlan_priority)};
+}
 
 std::string_view name_of(PortKind kind) {
   return kPortKinds[static_cast<size_t>(kind)];

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "odp/memory_domain.hpp"
+#include "pmd_glue/address_table.hpp"
 #include "stack/transport/config.hpp"
 #include "stack/wire/headers.hpp"
 
@@ -47,12 +48,20 @@ struct PortConfig {
 /// bytes (DPDK 22.11).
 inline constexpr uint32_t kTapMtuBytes = 1500;
 
+/// What a device may have: with its link-local address, as many as the address filter knows.
+inline constexpr size_t kMaxAddresses = 16;
+inline constexpr size_t kMaxRoutes = 64;
+
 enum class Progress : uint8_t { inline_, dedicated };
 
 struct DeviceConfig {
   std::string name;
-  wire::Gid gid;
+  std::vector<IpNetwork> addresses;  ///< one at least, in the file's order
+  std::vector<Route> routes;
   wire::MacAddress mac;
+  std::optional<uint16_t> vlan_id;
+  uint8_t vlan_priority = 0;
+  uint8_t dscp = 0;
   std::optional<uint32_t> mtu_bytes;  ///< L3 MTU, where the file names one
   Progress progress = Progress::inline_;
   std::optional<unsigned> lcore;
@@ -71,6 +80,9 @@ struct Config {
   std::string log_level = "warn";
   std::vector<DeviceConfig> devices;
 };
+
+/// The tag of the device's own frames.
+[[nodiscard]] wire::VlanTag vlan_tag_of(const DeviceConfig& device);
 
 /// Throws ConfigError.
 [[nodiscard]] Config load_config(const std::string& path);

@@ -90,6 +90,23 @@ std::vector<std::string> ConfigReader::texts(std::string_view key) {
   return values;
 }
 
+std::vector<std::string> ConfigReader::text_or_list(std::string_view key) {
+  const toml::node* node = table_.get(key);
+  if (node == nullptr) {
+    known_.emplace_back(key);
+    return {};
+  }
+  if (!node->is_array()) return {text(key)};
+  std::vector<std::string> values = texts(key);
+  if (values.empty()) fail(key, "must not be empty");
+  return values;
+}
+
+std::vector<std::string> ConfigReader::required_text_or_list(std::string_view key, std::string_view like) {
+  if (!has(key)) fail(key, fmt::format("is missing; give one, such as \"{}\"", like));
+  return text_or_list(key);
+}
+
 const toml::table* ConfigReader::table(std::string_view key) {
   const toml::node* node = take(key);
   if (node == nullptr) return nullptr;

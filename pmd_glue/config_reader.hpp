@@ -27,6 +27,9 @@ class ConfigReader {
   /// The index in `choices`; `otherwise` where the key is absent, or an error where that is negative.
   [[nodiscard]] size_t choice(std::string_view key, std::span<const std::string_view> choices, int otherwise);
   [[nodiscard]] std::vector<std::string> texts(std::string_view key);
+  /// One string, or a list of them that is not empty; nothing where the key is absent.
+  [[nodiscard]] std::vector<std::string> text_or_list(std::string_view key);
+  [[nodiscard]] std::vector<std::string> required_text_or_list(std::string_view key, std::string_view like);
   /// nullptr where absent.
   [[nodiscard]] const toml::table* table(std::string_view key);
   [[nodiscard]] const toml::array* tables(std::string_view key);

@@ -36,10 +36,8 @@ void call_with(verbs::DeviceBackend& device, Function function) {
   device.call([](void* argument) { (*static_cast<Function*>(argument))(); }, &function);
 }
 
-// RFC 1112, 6.4.
-wire::MacAddress multicast_mac(uint32_t ipv4) {
-  return {{0x01, 0x00, 0x5e, static_cast<uint8_t>(ipv4 >> 16 & 0x7f), static_cast<uint8_t>(ipv4 >> 8),
-           static_cast<uint8_t>(ipv4)}};
+AddressTable table_of(const DeviceConfig& device) {
+  return {device.mac, vlan_tag_of(device), device.addresses, device.routes};
 }
 
 }  // namespace
@@ -48,9 +46,12 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   verbs::DeviceDescription description;
   description.name = device.name;
   description.mac = device.mac;
-  description.gids = {device.gid};
-  description.max_path_mtu_bytes =
-      wire::largest_path_mtu_bytes(port_mtu_bytes(device), !device.gid.is_ipv4());
+  description.gids = table_of(device).gids();
+  // Every device has IPv6 addresses, whose packets are the longer ones.
+  description.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
+  description.vlan_id = device.vlan_id;
+  description.vlan_priority = device.vlan_priority;
+  description.traffic_class = static_cast<uint8_t>(device.dscp << 2);
   description.vendor_id = device.vendor_id;
   description.vendor_part_id = device.vendor_part_id;
   if (description.max_path_mtu_bytes == 0)
@@ -61,7 +62,7 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
 }
 
 Device::Device(const DeviceConfig& device, verbs::DeviceDescription description)
-    : config_(device), description_(std::move(description)) {}
+    : config_(device), addresses_(table_of(device)), description_(std::move(description)) {}
 
 std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& wanted, std::string& error) {
   std::shared_ptr<Device> device(new Device(wanted, describe(config, wanted)));
@@ -80,8 +81,8 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
     }
   }
   device->session_ = device->memory_->attach_engine();
-  device->engine_ =
-      std::make_unique<Engine>(config, wanted, *device->port_, *device->session_, device->capture_.get());
+  device->engine_ = std::make_unique<Engine>(config, wanted, device->addresses_, *device->port_,
+                                             *device->session_, device->capture_.get());
   if (wanted.progress == Progress::dedicated)
     device->lcore_ = std::thread([self = device.get()] { self->run_dedicated(); });
   Housekeeper::instance().add(*device);
@@ -221,24 +222,28 @@ void Device::run_dedicated() {
 }
 
 int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
-  if (gid == config_.gid) {
-    mac = config_.mac;
+  if (addresses_.is_own(gid)) {
+    mac = addresses_.mac();
     return 0;
   }
-  if (!gid.is_ipv4() || !config_.gid.is_ipv4()) return EHOSTUNREACH;
-  const uint32_t ip = gid.ipv4();
-  if (ip == 0 || ip == UINT32_MAX) return EHOSTUNREACH;
-  if (ip >> 28 == 0xe) {
-    mac = multicast_mac(ip);
+  if (wire::is_multicast(gid)) {
+    mac = wire::multicast_mac(gid);
     return 0;
   }
+  if (gid.is_zero() || gid == wire::Gid::from_ipv4(0) || gid == wire::Gid::from_ipv4(UINT32_MAX))
+    return EHOSTUNREACH;
+  const std::optional<wire::Gid> hop = addresses_.next_hop(gid);
+  if (!hop) return ENETUNREACH;
+  return resolve_neighbour(*hop, mac);
+}
 
+int Device::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac) {
   NeighbourState state = NeighbourState::absent;
-  call_with(*this, [&] { engine_->neighbours().resolve(ip, monotonic_ns()); });
+  call_with(*this, [&] { engine_->neighbours().resolve(neighbour, monotonic_ns()); });
   // The cache gives up by its own clock.
   while (!closed_.load(std::memory_order_acquire)) {
     drive();
-    call_with(*this, [&] { state = engine_->neighbours().lookup(ip, monotonic_ns(), mac); });
+    call_with(*this, [&] { state = engine_->neighbours().lookup(neighbour, monotonic_ns(), mac); });
     if (state == NeighbourState::reachable) return 0;
     if (state != NeighbourState::incomplete) return EHOSTUNREACH;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -246,11 +251,29 @@ int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
   return EHOSTUNREACH;
 }
 
-int Device::join_multicast(const wire::Gid& /*gid*/) {
-  return EOPNOTSUPP;
+int Device::join_multicast(const wire::Gid& gid) {
+  if (!wire::is_multicast(gid)) return EINVAL;
+  const std::lock_guard guard(groups_mutex_);
+  const auto [group, added] = groups_.try_emplace(gid.bytes, 0U);
+  if (added) {
+    bool joined = false;
+    call_with(*this, [&] { joined = engine_->filter().join(gid); });
+    if (!joined) {
+      groups_.erase(group);
+      return ENOMEM;
+    }
+  }
+  ++group->second;
+  return 0;
 }
 
-void Device::leave_multicast(const wire::Gid& /*gid*/) {}
+void Device::leave_multicast(const wire::Gid& gid) {
+  const std::lock_guard guard(groups_mutex_);
+  const auto group = groups_.find(gid.bytes);
+  if (group == groups_.end() || --group->second != 0) return;
+  groups_.erase(group);
+  call_with(*this, [&] { engine_->filter().leave(gid); });
+}
 
 bool Device::link_up() {
   bool up = false;
@@ -266,6 +289,10 @@ verbs::GlueCounters Device::glue_counters() {
   counters.tx_frames = counts.tx_frames.get();
   counters.arp_in = counts.arp_in.get();
   counters.arp_out = counts.arp_out.get();
+  counters.nd_in = counts.nd_in.get();
+  counters.nd_out = counts.nd_out.get();
+  counters.wrong_vlan = counts.wrong_vlan.get();
+  counters.wrong_address = counts.wrong_address.get();
   counters.icmp_in = counts.icmp_in.get();
   counters.icmp_out = counts.icmp_out.get();
   counters.other_dropped = counts.other_dropped.get();

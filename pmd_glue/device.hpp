@@ -2,7 +2,9 @@
 // A running device: port, memory, engine and who drives it, behind the interface that verbs uses.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -66,8 +68,10 @@ class Device final : public verbs::DeviceBackend {
   Device(const DeviceConfig& device, verbs::DeviceDescription description);
   void run_dedicated();
   void serve_call();
+  [[nodiscard]] int resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac);
 
   const DeviceConfig config_;
+  const AddressTable addresses_;
   const verbs::DeviceDescription description_;
   std::unique_ptr<odp::MemoryDomain> memory_;
   std::unique_ptr<odp::EngineSession> session_;
@@ -87,6 +91,10 @@ class Device final : public verbs::DeviceBackend {
   std::atomic<bool> stop_{false};
   std::mutex callers_;
   std::atomic<Call*> mailbox_{nullptr};
+
+  // Multicast groups, and how often each was joined.
+  std::mutex groups_mutex_;
+  std::map<std::array<uint8_t, 16>, uint32_t> groups_;
 
   // The housekeeper's view of the link.
   transport::TimeNs next_link_check_ = 0;

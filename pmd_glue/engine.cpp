@@ -26,7 +26,7 @@ constexpr TimeNs kStuckPortNs = 50'000'000;
 transport::CoreConfig core_config(const Config& config, const DeviceConfig& device,
                                   const EthernetPort& port) {
   transport::CoreConfig core = config.core;
-  core.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), !device.gid.is_ipv4());
+  core.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
   core.wire_checksums = 0;
   if (!port.offloads_ipv4_checksum())
     core.wire_checksums |= static_cast<uint8_t>(wire::Checksums::ip_in_software);
@@ -85,14 +85,14 @@ rte_mbuf* make_contiguous(rte_mbuf* frame, rte_mempool* pool) {
   return copy;
 }
 
-Engine::Engine(const Config& config, const DeviceConfig& device, EthernetPort& port,
-               odp::EngineSession& session, Capture* capture)
+Engine::Engine(const Config& config, const DeviceConfig& device, const AddressTable& addresses,
+               EthernetPort& port, odp::EngineSession& session, Capture* capture)
     : port_(port),
       session_(session),
       capture_(capture),
-      own_mac_(device.mac),
-      own_ipv4_(device.gid.is_ipv4() ? device.gid.ipv4() : 0),
-      neighbours_(device.mac, own_ipv4_),
+      addresses_(addresses),
+      filter_(addresses.mac(), addresses.vlan(), addresses.gids()),
+      neighbours_(addresses),
       now_(monotonic_ns()),
       core_(std::make_unique<transport::Core>(core_config(config, device, port), session,
                                               static_cast<transport::Port&>(*this),
@@ -144,24 +144,31 @@ size_t Engine::receive() {
       }
       counts_.linearized_frames.add(1);
     }
-    switch (wire::classify(bytes_of(frame))) {
-      case wire::FrameKind::roce:
-        roce[roce_frames++] = rx_frame_of(frame, rx_checks_of(frame->ol_flags));
-        break;
-      case wire::FrameKind::arp:
-        handle_arp(frame);
-        break;
-      case wire::FrameKind::ipv4_other:
-        handle_icmp(frame);
-        break;
-      default:
-        counts_.other_dropped.add(1);
-        rte_pktmbuf_free(frame);
-        break;
-    }
+    const wire::FrameKind kind = wire::classify(bytes_of(frame));
+    if (!admit(frame, kind)) continue;
+    if (kind == wire::FrameKind::roce)
+      roce[roce_frames++] = rx_frame_of(frame, rx_checks_of(frame->ol_flags));
+    else
+      handle_link_frame(frame, kind);
   }
   if (roce_frames != 0) core_->on_packets({roce.data(), roce_frames}, now_);
   return received;
+}
+
+// False where the frame is another's; it is freed then.
+bool Engine::admit(rte_mbuf* frame, wire::FrameKind kind) {
+  switch (filter_.admit(bytes_of(frame), kind)) {
+    case wire::Admission::accepted:
+      return true;
+    case wire::Admission::wrong_vlan:
+      counts_.wrong_vlan.add(1);
+      break;
+    case wire::Admission::wrong_address:
+      counts_.wrong_address.add(1);
+      break;
+  }
+  rte_pktmbuf_free(frame);
+  return false;
 }
 
 size_t Engine::deliver_loopback() {
@@ -186,23 +193,55 @@ bool Engine::push_loopback(rte_mbuf* frame) {
   return true;
 }
 
-void Engine::handle_arp(rte_mbuf* frame) {
-  counts_.arp_in.add(1);
-  rte_mbuf* reply = own_ipv4_ != 0 ? rte_pktmbuf_alloc(port_.pool()) : nullptr;
-  if (reply != nullptr) {
-    const size_t length_bytes = neighbours_.on_arp(
-        bytes_of(frame), now_, {rte_pktmbuf_mtod(reply, uint8_t*), rte_pktmbuf_tailroom(reply)});
-    set_length(reply, length_bytes);
-    if (length_bytes == 0)
-      rte_pktmbuf_free(reply);
-    else if (send_one(reply))
-      counts_.arp_out.add(1);
+template <typename Write>
+bool Engine::send_written(Write write) {
+  rte_mbuf* frame = rte_pktmbuf_alloc(port_.pool());
+  if (frame == nullptr) return false;
+  const size_t length_bytes =
+      write(std::span<uint8_t>{rte_pktmbuf_mtod(frame, uint8_t*), rte_pktmbuf_tailroom(frame)});
+  if (length_bytes == 0) {
+    rte_pktmbuf_free(frame);
+    return false;
+  }
+  set_length(frame, length_bytes);
+  return send_one(frame);
+}
+
+void Engine::handle_link_frame(rte_mbuf* frame, wire::FrameKind kind) {
+  wire::NeighbourMessage message;
+  switch (kind) {
+    case wire::FrameKind::arp:
+      handle_arp(frame);
+      break;
+    case wire::FrameKind::ipv6_other:
+      if (!wire::parse_neighbour_message(bytes_of(frame), message)) return handle_echo(frame);
+      handle_neighbour_message(message);
+      break;
+    case wire::FrameKind::ipv4_other:
+      return handle_echo(frame);
+    default:
+      counts_.other_dropped.add(1);
+      break;
   }
   rte_pktmbuf_free(frame);
 }
 
-void Engine::handle_icmp(rte_mbuf* frame) {
-  const size_t length_bytes = own_ipv4_ != 0 ? wire::answer_echo(bytes_of(frame), own_mac_, own_ipv4_) : 0;
+void Engine::handle_arp(rte_mbuf* frame) {
+  counts_.arp_in.add(1);
+  if (send_written([&](std::span<uint8_t> to) { return neighbours_.on_arp(bytes_of(frame), now_, to); }))
+    counts_.arp_out.add(1);
+}
+
+void Engine::handle_neighbour_message(const wire::NeighbourMessage& message) {
+  counts_.nd_in.add(1);
+  if (send_written(
+          [&](std::span<uint8_t> to) { return neighbours_.on_neighbour_message(message, now_, to); }))
+    counts_.nd_out.add(1);
+}
+
+// The reply is written over the request.
+void Engine::handle_echo(rte_mbuf* frame) {
+  const size_t length_bytes = wire::answer_echo(bytes_of(frame), addresses_.mac(), addresses_.gids());
   if (length_bytes == 0) {
     counts_.other_dropped.add(1);
     rte_pktmbuf_free(frame);
@@ -215,16 +254,9 @@ void Engine::handle_icmp(rte_mbuf* frame) {
 }
 
 void Engine::ask_neighbours() {
-  rte_mbuf* request = rte_pktmbuf_alloc(port_.pool());
-  if (request == nullptr) return;
-  const size_t length_bytes =
-      neighbours_.poll(now_, {rte_pktmbuf_mtod(request, uint8_t*), rte_pktmbuf_tailroom(request)});
-  if (length_bytes == 0) {
-    rte_pktmbuf_free(request);
-    return;
-  }
-  set_length(request, length_bytes);
-  if (send_one(request)) counts_.arp_out.add(1);
+  bool ipv6 = false;
+  const auto write = [&](std::span<uint8_t> to) { return neighbours_.poll(now_, to, ipv6); };
+  if (send_written(write)) (ipv6 ? counts_.nd_out : counts_.arp_out).add(1);
 }
 
 // A frame of the glue's own: sent now or dropped.
@@ -364,7 +396,7 @@ double Engine::measure_tx(size_t frame_bytes, unsigned milliseconds) {
     if (rte_pktmbuf_alloc_bulk(port_.pool(), burst.data(), kBurst) != 0) return -ENOMEM;
     for (rte_mbuf* frame : burst) {
       set_length(frame, frame_bytes);
-      wire::write_probe_header(bytes_of(frame), own_mac_);
+      wire::write_probe_header(bytes_of(frame), addresses_.mac());
     }
     size_t sent = 0;
     // What the port does not take at once is offered again until the time is over.

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "odp/memory_domain.hpp"
+#include "pmd_glue/address_table.hpp"
 #include "pmd_glue/capture.hpp"
 #include "pmd_glue/config.hpp"
 #include "pmd_glue/memif_gate.hpp"
@@ -20,6 +21,7 @@
 #include "pmd_glue/turn_lock.hpp"
 #include "stack/transport/core.hpp"
 #include "stack/verbs/backend.hpp"
+#include "stack/wire/address_filter.hpp"
 
 struct rte_mbuf;
 
@@ -41,8 +43,8 @@ class Count {
 };
 
 struct PortCounts {
-  Count rx_frames, tx_frames, arp_in, arp_out, icmp_in, icmp_out, other_dropped, loopback_frames,
-      linearized_frames, tx_dropped;
+  Count rx_frames, tx_frames, arp_in, arp_out, nd_in, nd_out, icmp_in, icmp_out, wrong_vlan, wrong_address,
+      other_dropped, loopback_frames, linearized_frames, tx_dropped;
 };
 
 class Engine final : private transport::Port, private transport::EventSink {
@@ -50,8 +52,8 @@ class Engine final : private transport::Port, private transport::EventSink {
   using TimeNs = transport::TimeNs;
 
   /// All outlive the engine; `capture` may be nullptr.
-  Engine(const Config& config, const DeviceConfig& device, EthernetPort& port, odp::EngineSession& session,
-         Capture* capture);
+  Engine(const Config& config, const DeviceConfig& device, const AddressTable& addresses, EthernetPort& port,
+         odp::EngineSession& session, Capture* capture);
   ~Engine() override;
 
   /// One turn. True if a frame moved: another turn soon is worth while.
@@ -59,6 +61,8 @@ class Engine final : private transport::Port, private transport::EventSink {
 
   [[nodiscard]] transport::Core& core() { return *core_; }
   [[nodiscard]] NeighbourCache& neighbours() { return neighbours_; }
+  /// Which multicast groups' frames come in.
+  [[nodiscard]] wire::AddressFilter& filter() { return filter_; }
 
   /// The port may be used in turns from now on, or no more.
   void use_port(bool use) { port_usable_ = use; }
@@ -94,9 +98,15 @@ class Engine final : private transport::Port, private transport::EventSink {
 
   size_t receive();
   size_t deliver_loopback();
+  [[nodiscard]] bool admit(rte_mbuf* frame, wire::FrameKind kind);
+  void handle_link_frame(rte_mbuf* frame, wire::FrameKind kind);
   void handle_arp(rte_mbuf* frame);
-  void handle_icmp(rte_mbuf* frame);
+  void handle_neighbour_message(const wire::NeighbourMessage& message);
+  void handle_echo(rte_mbuf* frame);
   void ask_neighbours();
+  /// Sends what `write` puts in a new frame, where it puts anything. True if it was sent.
+  template <typename Write>
+  bool send_written(Write write);
   [[nodiscard]] size_t send_burst(std::span<rte_mbuf*> frames);
   [[nodiscard]] bool send_one(rte_mbuf* frame);
   [[nodiscard]] bool push_loopback(rte_mbuf* frame);
@@ -105,8 +115,8 @@ class Engine final : private transport::Port, private transport::EventSink {
   EthernetPort& port_;
   odp::EngineSession& session_;
   Capture* const capture_;
-  const wire::MacAddress own_mac_;
-  const uint32_t own_ipv4_;  ///< host order; 0 for an IPv6 device
+  const AddressTable& addresses_;
+  wire::AddressFilter filter_;
   NeighbourCache neighbours_;
   PortCounts counts_;
   bool port_usable_ = false;

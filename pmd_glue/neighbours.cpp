@@ -16,22 +16,19 @@ constexpr std::array<TimeNs, 8> kRequestPauseNs{20'000'000,  50'000'000,    100'
 
 }  // namespace
 
-NeighbourCache::NeighbourCache(const wire::MacAddress& own_mac, uint32_t own_ip)
-    : own_mac_(own_mac), own_ip_(own_ip) {}
-
-const NeighbourCache::Entry* NeighbourCache::find(uint32_t ip) const {
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [ip](const Entry& entry) {
-    return entry.ip == ip && entry.state != NeighbourState::absent;
+const NeighbourCache::Entry* NeighbourCache::find(const wire::Gid& gid) const {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&gid](const Entry& entry) {
+    return entry.state != NeighbourState::absent && entry.gid == gid;
   });
   return found == entries_.end() ? nullptr : &*found;
 }
 
-NeighbourCache::Entry* NeighbourCache::find(uint32_t ip) {
-  return const_cast<Entry*>(static_cast<const NeighbourCache*>(this)->find(ip));
+NeighbourCache::Entry* NeighbourCache::find(const wire::Gid& gid) {
+  return const_cast<Entry*>(static_cast<const NeighbourCache*>(this)->find(gid));
 }
 
 // A free entry, or the oldest one: first of those that nobody waits for.
-NeighbourCache::Entry& NeighbourCache::claim(uint32_t ip) {
+NeighbourCache::Entry& NeighbourCache::claim(const wire::Gid& gid) {
   const auto rank = [](const Entry& entry) {
     const int kind = entry.state == NeighbourState::absent       ? 0
                      : entry.state == NeighbourState::incomplete ? 2
@@ -41,7 +38,7 @@ NeighbourCache::Entry& NeighbourCache::claim(uint32_t ip) {
   Entry& entry = *std::min_element(entries_.begin(), entries_.end(),
                                    [&](const Entry& a, const Entry& b) { return rank(a) < rank(b); });
   entry = Entry{};
-  entry.ip = ip;
+  entry.gid = gid;
   return entry;
 }
 
@@ -61,26 +58,80 @@ void NeighbourCache::refresh_deadline() {
 size_t NeighbourCache::on_arp(std::span<const uint8_t> frame, TimeNs now, std::span<uint8_t> reply) {
   wire::ArpPacket packet;
   if (!wire::parse_arp(frame, packet)) return 0;
+  const wire::Gid sender = wire::Gid::from_ipv4(packet.sender_ip);
+  const wire::Gid target = wire::Gid::from_ipv4(packet.target_ip);
   // A sender that claims our address is a conflict (RFC 5227): it is neither learnt nor answered. 0 is a
   // probe.
-  if (packet.sender_ip == own_ip_) return 0;
-  const bool for_us = packet.target_ip == own_ip_;
+  if (own_.is_own(sender)) return 0;
+  const bool for_us = own_.is_own(target);
 
   // RFC 826: update what is known; add only who asks for us. A reply that nobody waits for adds nothing.
   if (packet.sender_ip != 0) {
-    if (Entry* entry = find(packet.sender_ip); entry != nullptr)
+    if (Entry* entry = find(sender); entry != nullptr)
       learn(*entry, packet.sender_mac, now);
     else if (for_us && packet.operation == wire::ArpOperation::request)
-      learn(claim(packet.sender_ip), packet.sender_mac, now);
+      learn(claim(sender), packet.sender_mac, now);
   }
   if (!for_us || packet.operation != wire::ArpOperation::request) return 0;
-  const wire::ArpPacket answer{wire::ArpOperation::reply, own_mac_, own_ip_, packet.sender_mac,
+  const wire::ArpPacket answer{wire::ArpOperation::reply, own_.mac(), packet.target_ip, packet.sender_mac,
                                packet.sender_ip};
-  return wire::build_arp(reply, answer, packet.sender_mac);
+  return wire::build_arp(reply, answer, packet.sender_mac, own_.vlan());
 }
 
-NeighbourState NeighbourCache::lookup(uint32_t ip, TimeNs now, wire::MacAddress& mac) const {
-  const Entry* entry = find(ip);
+size_t NeighbourCache::on_neighbour_message(const wire::NeighbourMessage& message, TimeNs now,
+                                            std::span<uint8_t> reply) {
+  if (message.kind == wire::NeighbourMessageKind::solicitation)
+    return answer_solicitation(message, now, reply);
+  take_advertisement(message, now);
+  return 0;
+}
+
+size_t NeighbourCache::answer_solicitation(const wire::NeighbourMessage& message, TimeNs now,
+                                           std::span<uint8_t> reply) {
+  if (!own_.is_own(message.target) || own_.is_own(message.source)) return 0;
+  const bool to_us = message.destination == message.target ||
+                     message.destination == wire::solicited_node_group(message.target);
+  if (!to_us) return 0;
+
+  wire::NeighbourMessage answer;
+  answer.kind = wire::NeighbourMessageKind::advertisement;
+  answer.source = answer.target = message.target;
+  answer.has_link_address = true;
+  answer.link_address = own_.mac();
+  answer.override_known = true;
+  if (message.source.is_zero()) {
+    // Somebody is about to take our address (RFC 4862, 5.4.3): all nodes are told whose it is.
+    answer.destination = wire::Gid{{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+    return wire::build_neighbour_message(reply, answer,
+                                         {own_.mac(), wire::multicast_mac(answer.destination), own_.vlan()});
+  }
+  // A unicast solicitation may leave its option out (RFC 4861, 4.3): the answer goes where the frame came
+  // from.
+  wire::MacAddress to = message.sender_mac;
+  if (message.has_link_address) {
+    to = message.link_address;
+    Entry* entry = find(message.source);
+    learn(entry != nullptr ? *entry : claim(message.source), to, now);
+  }
+  answer.destination = message.source;
+  answer.solicited = true;
+  return wire::build_neighbour_message(reply, answer, {own_.mac(), to, own_.vlan()});
+}
+
+// RFC 4861, 7.2.5: an advertisement that nobody asked for makes no entry.
+void NeighbourCache::take_advertisement(const wire::NeighbourMessage& message, TimeNs now) {
+  if (own_.is_own(message.target)) return;
+  Entry* entry = find(message.target);
+  if (entry == nullptr || !message.has_link_address) return;
+  // Another address for a known neighbour takes its place only where the sender says so.
+  if (entry->state == NeighbourState::reachable && entry->mac != message.link_address &&
+      !message.override_known)
+    return;
+  learn(*entry, message.link_address, now);
+}
+
+NeighbourState NeighbourCache::lookup(const wire::Gid& neighbour, TimeNs now, wire::MacAddress& mac) const {
+  const Entry* entry = find(neighbour);
   if (entry == nullptr) return NeighbourState::absent;
   if (entry->state == NeighbourState::reachable) {
     if (now - entry->updated > kReachableNs) return NeighbourState::absent;
@@ -89,12 +140,12 @@ NeighbourState NeighbourCache::lookup(uint32_t ip, TimeNs now, wire::MacAddress&
   return entry->state;
 }
 
-void NeighbourCache::resolve(uint32_t ip, TimeNs now) {
+void NeighbourCache::resolve(const wire::Gid& neighbour, TimeNs now) {
   wire::MacAddress mac;
-  const NeighbourState state = lookup(ip, now, mac);
+  const NeighbourState state = lookup(neighbour, now, mac);
   if (state == NeighbourState::incomplete || state == NeighbourState::reachable) return;
-  Entry* entry = find(ip);
-  if (entry == nullptr) entry = &claim(ip);
+  Entry* entry = find(neighbour);
+  if (entry == nullptr) entry = &claim(neighbour);
   entry->state = NeighbourState::incomplete;
   entry->requests_sent = 0;
   entry->updated = now;
@@ -102,7 +153,25 @@ void NeighbourCache::resolve(uint32_t ip, TimeNs now) {
   next_deadline_ = std::min(next_deadline_, now);
 }
 
-size_t NeighbourCache::poll(TimeNs now, std::span<uint8_t> request) {
+size_t NeighbourCache::write_question(const wire::Gid& neighbour, std::span<uint8_t> request) const {
+  const std::optional<wire::Gid> source = own_.source_for(neighbour);
+  if (!source) return 0;
+  if (neighbour.is_ipv4()) {
+    const wire::ArpPacket question{wire::ArpOperation::request, own_.mac(), source->ipv4(),
+                                   wire::MacAddress{}, neighbour.ipv4()};
+    return wire::build_arp(request, question, wire::kBroadcastMac, own_.vlan());
+  }
+  wire::NeighbourMessage question;
+  question.source = *source;
+  question.destination = wire::solicited_node_group(neighbour);
+  question.target = neighbour;
+  question.has_link_address = true;
+  question.link_address = own_.mac();
+  return wire::build_neighbour_message(request, question,
+                                       {own_.mac(), wire::multicast_mac(question.destination), own_.vlan()});
+}
+
+size_t NeighbourCache::poll(TimeNs now, std::span<uint8_t> request, bool& ipv6) {
   if (now < next_deadline_) return 0;
   size_t length_bytes = 0;
   for (Entry& entry : entries_) {
@@ -112,9 +181,8 @@ size_t NeighbourCache::poll(TimeNs now, std::span<uint8_t> request) {
       continue;
     }
     entry.deadline = now + kRequestPauseNs[entry.requests_sent++];
-    const wire::ArpPacket question{wire::ArpOperation::request, own_mac_, own_ip_, wire::MacAddress{},
-                                   entry.ip};
-    length_bytes = wire::build_arp(request, question, wire::kBroadcastMac);
+    ipv6 = !entry.gid.is_ipv4();
+    length_bytes = write_question(entry.gid, request);
     break;
   }
   refresh_deadline();

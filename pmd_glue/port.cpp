@@ -296,7 +296,10 @@ bool EthernetPort::configure(const Config& config, const DeviceConfig& device, s
   if (kind == PortKind::pci) {
     rte_ether_addr mac;
     std::copy(device.mac.bytes.begin(), device.mac.bytes.end(), mac.addr_bytes);
-    if (rte_eth_dev_default_mac_addr_set(id_, &mac) == 0) return true;
+    // Neighbour solicitations and groups come to multicast addresses; which of them are ours, the engine
+    // knows.
+    if (rte_eth_dev_default_mac_addr_set(id_, &mac) == 0 && rte_eth_allmulticast_enable(id_) == 0)
+      return true;
   }
   // The interface keeps its own MAC address; the device's is another one on the same wire.
   if (on_kernel_interface(kind) || kind == PortKind::pci) {

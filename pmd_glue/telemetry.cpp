@@ -33,12 +33,16 @@ int show_counters(const char* /*command*/, const char* parameters, rte_tel_data*
   add("port.rx_no_mbuf", glue.rx_no_mbuf);
   add("port.arp_in", glue.arp_in);
   add("port.arp_out", glue.arp_out);
+  add("port.nd_in", glue.nd_in);
+  add("port.nd_out", glue.nd_out);
   add("port.icmp_in", glue.icmp_in);
   add("port.icmp_out", glue.icmp_out);
   add("port.other_dropped", glue.other_dropped);
   add("port.loopback_frames", glue.loopback_frames);
   add("port.linearized_frames", glue.linearized_frames);
   add("port.tx_dropped", glue.tx_dropped);
+  add("port.wrong_vlan", glue.wrong_vlan);
+  add("port.wrong_address", glue.wrong_address);
 
   const transport::CoreCounters core = device->core().counters();
   add("transport.rx_packets", core.rx_packets);

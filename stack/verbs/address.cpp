@@ -6,14 +6,11 @@
 
 #include "stack/verbs/limits.hpp"
 #include "stack/verbs/objects.hpp"
+#include "stack/wire/link.hpp"
 
 namespace faultline::verbs {
 
 namespace {
-
-bool is_multicast(const wire::Gid& gid) {
-  return gid.is_ipv4() ? gid.ipv4() >> 28 == 0xe : gid.bytes[0] == 0xff;
-}
 
 /// Index of one of the device's own GIDs, or -1.
 int own_gid_index(const DeviceDescription& description, const wire::Gid& gid) {
@@ -48,7 +45,7 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
   const wire::Gid destination = gid_from(attributes.grh.dgid);
   const wire::Gid& source = description.gids[attributes.grh.sgid_index];
   if (destination.is_zero() || source.is_ipv4() != destination.is_ipv4()) return EINVAL;
-  if (is_multicast(destination)) return EOPNOTSUPP;
+  if (wire::is_multicast(destination)) return EOPNOTSUPP;
 
   av = {};
   av.loopback = own_gid_index(description, destination) >= 0;
@@ -60,7 +57,14 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
   av.path.source_mac = description.mac;
   av.path.source_gid = source;
   av.path.destination_gid = destination;
-  av.path.traffic_class = attributes.grh.traffic_class;
+  av.path.traffic_class =
+      attributes.grh.traffic_class != 0 ? attributes.grh.traffic_class : description.traffic_class;
+  if (description.vlan_id) {
+    // RoCE carries the service level as the tag's priority (IBA A17.4.1.2, rdma-core's vlan_priority map).
+    av.path.has_vlan = true;
+    av.path.vlan_tci =
+        wire::vlan_tci(*description.vlan_id, attributes.sl != 0 ? attributes.sl : description.vlan_priority);
+  }
   av.path.hop_limit = attributes.grh.hop_limit == 0 ? kDefaultHopLimit : attributes.grh.hop_limit;
   av.path.flow_label = attributes.grh.flow_label;
   av.path.udp_source_port = udp_source_port(attributes.grh.flow_label, 0, 0);
@@ -167,7 +171,8 @@ FAULTLINE_VERB int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr
   transport::AddressVector av;
   if (const int error = make_address_vector(*engine->backend, *attributes, av); error != 0) return error;
   std::memcpy(mac, av.path.destination_mac.bytes.data(), ETHERNET_LL_SIZE);
-  if (vlan != nullptr) *vlan = 0xffff;  // none
+  constexpr uint16_t kNoVlan = 0xffff;
+  if (vlan != nullptr) *vlan = engine->backend->description().vlan_id.value_or(kNoVlan);
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,10 @@ struct DeviceDescription {
   uint32_t max_path_mtu_bytes = 4096;  ///< 256..4096: what the port's MTU can carry
   uint32_t vendor_id = 0x02c9;
   uint32_t vendor_part_id = 0;
+  /// The VLAN of all its frames, and what an address handle that leaves SL or traffic class 0 gets.
+  std::optional<uint16_t> vlan_id;
+  uint8_t vlan_priority = 0;
+  uint8_t traffic_class = 0;
 };
 
 /// Counters of the port's glue, beside the core's.
@@ -28,6 +33,8 @@ struct GlueCounters {
   uint64_t rx_frames = 0, tx_frames = 0, rx_missed = 0, rx_no_mbuf = 0;
   uint64_t arp_in = 0, arp_out = 0, icmp_in = 0, icmp_out = 0, other_dropped = 0, loopback_frames = 0;
   uint64_t linearized_frames = 0, tx_dropped = 0;
+  uint64_t nd_in = 0, nd_out = 0;              ///< IPv6 neighbour discovery
+  uint64_t wrong_vlan = 0, wrong_address = 0;  ///< frames for others
 };
 
 class DeviceBackend {
@@ -48,7 +55,8 @@ class DeviceBackend {
   /// One engine turn on the caller's thread where progress is inline; nothing where an lcore polls.
   virtual void drive() = 0;
 
-  /// The MAC address of a GID on the link: 0, or EHOSTUNREACH when neighbour resolution timed out. Blocks.
+  /// The MAC address that frames to a GID need, its own, its gateway's or its group's: 0, ENETUNREACH where
+  /// no network or route holds it, or EHOSTUNREACH when neighbour resolution timed out. Blocks.
   [[nodiscard]] virtual int resolve(const wire::Gid& gid, wire::MacAddress& mac) = 0;
 
   /// Frames to a multicast address reach the cores from now on, or no more: 0 or an errno. Joins are counted.

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/wire/link.hpp"
 
-#include <algorithm>
 #include <cassert>
 
-#include "stack/wire/byte_order.hpp"
-#include "stack/wire/checksum.hpp"
-#include "stack/wire/layout.hpp"
+#include "stack/wire/link_layout.hpp"
 
 namespace faultline::wire {
 namespace {
@@ -16,33 +13,62 @@ constexpr size_t kIcmpBytes = 8;
 constexpr uint8_t kProtocolIcmp = 1;
 constexpr uint8_t kIcmpEchoReply = 0;
 constexpr uint8_t kIcmpEchoRequest = 8;
-constexpr uint8_t kReplyHopLimit = 64;
-
-MacAddress load_mac(const uint8_t* from) {
-  MacAddress mac;
-  std::copy_n(from, mac.bytes.size(), mac.bytes.begin());
-  return mac;
-}
-void store_mac(uint8_t* to, const MacAddress& mac) {
-  std::copy(mac.bytes.begin(), mac.bytes.end(), to);
-}
-
-uint16_t checksum_of(std::span<const uint8_t> bytes) {
-  return static_cast<uint16_t>(~fold_sum(ones_sum(bytes)));
-}
-bool checksum_is_right(std::span<const uint8_t> bytes) {
-  return fold_sum(ones_sum(bytes)) == 0xffff;
-}
 
 bool is_unicast_ipv4(uint32_t ip) {
   return ip != 0 && (ip >> 28) < 0xe && (ip >> 24) != 127;
 }
 
+size_t answer_echo_ipv4(std::span<uint8_t> frame, uint32_t ip_at, const MacAddress& own_mac,
+                        std::span<const Gid> own) {
+  if (frame.size() < ip_at + kIpv4Bytes + kIcmpBytes) return 0;
+  uint8_t* ip = &frame[ip_at];
+  if (ip[0] != kIpv4VersionAndLength || ip[kIpv4ProtocolAt] != kProtocolIcmp) return 0;
+  if ((load_be16(ip + kIpv4FragmentAt) & kIpv4FragmentMask) != 0) return 0;
+  const uint32_t source = load_be32(ip + kIpv4SourceAt);
+  const uint32_t destination = load_be32(ip + kIpv4DestinationAt);
+  if (!is_unicast_ipv4(source) || std::find(own.begin(), own.end(), Gid::from_ipv4(destination)) == own.end())
+    return 0;
+  const size_t total_bytes = load_be16(ip + kIpv4TotalLengthAt);
+  if (total_bytes < kIpv4Bytes + kIcmpBytes || total_bytes > frame.size() - ip_at) return 0;
+  if (!checksum_is_right({ip, kIpv4Bytes})) return 0;
+
+  const std::span<uint8_t> icmp{ip + kIpv4Bytes, total_bytes - kIpv4Bytes};
+  if (icmp[0] != kIcmpEchoRequest || icmp[1] != 0 || !checksum_is_right(icmp)) return 0;
+
+  store_mac(&frame[0], load_mac(&frame[6]));
+  store_mac(&frame[6], own_mac);
+  store_be32(ip + kIpv4DestinationAt, source);
+  store_be32(ip + kIpv4SourceAt, destination);
+  ip[kIpv4TtlAt] = kReplyHopLimit;
+  store_be16(ip + kIpv4ChecksumAt, 0);
+  store_be16(ip + kIpv4ChecksumAt, checksum_of({ip, kIpv4Bytes}));
+  icmp[0] = kIcmpEchoReply;
+  store_be16(&icmp[2], 0);
+  store_be16(&icmp[2], checksum_of(icmp));
+  return ip_at + total_bytes;
+}
+
 }  // namespace
 
+bool is_multicast(const Gid& gid) {
+  return gid.is_ipv4() ? gid.ipv4() >> 28 == 0xe : gid.bytes[0] == 0xff;
+}
+
+bool is_link_local(const Gid& gid) {
+  return gid.bytes[0] == 0xfe && (gid.bytes[1] & 0xc0) == 0x80;
+}
+
+MacAddress multicast_mac(const Gid& group) {
+  const auto& b = group.bytes;
+  if (group.is_ipv4()) return {{0x01, 0x00, 0x5e, static_cast<uint8_t>(b[13] & 0x7f), b[14], b[15]}};
+  return {{0x33, 0x33, b[12], b[13], b[14], b[15]}};
+}
+
 bool parse_arp(std::span<const uint8_t> frame, ArpPacket& packet) {
-  if (frame.size() < kEthernetBytes + kArpBytes || load_be16(&frame[12]) != kEtherTypeArp) return false;
-  const uint8_t* arp = &frame[kEthernetBytes];
+  EthernetView ethernet;
+  if (!read_ethernet(frame, ethernet) || ethernet.ether_type != kEtherTypeArp) return false;
+  if (frame.size() < ethernet.payload_at + kArpBytes) return false;
+  const uint8_t* arp = &frame[ethernet.payload_at];
   const bool ipv4_over_ethernet =
       load_be16(arp) == 1 && load_be16(arp + 2) == kEtherTypeIpv4 && arp[4] == 6 && arp[5] == 4;
   if (!ipv4_over_ethernet) return false;
@@ -56,13 +82,12 @@ bool parse_arp(std::span<const uint8_t> frame, ArpPacket& packet) {
   return !is_multicast(packet.sender_mac) && packet.sender_mac != MacAddress{};
 }
 
-size_t build_arp(std::span<uint8_t> frame, const ArpPacket& packet, const MacAddress& destination) {
+size_t build_arp(std::span<uint8_t> frame, const ArpPacket& packet, const MacAddress& destination,
+                 const VlanTag& vlan) {
   if (frame.size() < kMinFrameBytes) return 0;
   std::fill_n(frame.begin(), kMinFrameBytes, uint8_t{0});
-  store_mac(&frame[0], destination);
-  store_mac(&frame[6], packet.sender_mac);
-  store_be16(&frame[12], kEtherTypeArp);
-  uint8_t* arp = &frame[kEthernetBytes];
+  write_ethernet(frame.data(), {packet.sender_mac, destination, vlan}, kEtherTypeArp);
+  uint8_t* arp = &frame[ethernet_bytes(vlan)];
   store_be16(arp, 1);
   store_be16(arp + 2, kEtherTypeIpv4);
   arp[4] = 6;
@@ -75,40 +100,19 @@ size_t build_arp(std::span<uint8_t> frame, const ArpPacket& packet, const MacAdd
   return kMinFrameBytes;
 }
 
-size_t answer_echo(std::span<uint8_t> frame, const MacAddress& own_mac, uint32_t own_ip) {
-  if (frame.size() < kEthernetBytes + kIpv4Bytes + kIcmpBytes || load_be16(&frame[12]) != kEtherTypeIpv4)
-    return 0;
-  const MacAddress sender = load_mac(&frame[6]);
-  if (is_multicast(sender) || load_mac(&frame[0]) != own_mac) return 0;
-
-  uint8_t* ip = &frame[kEthernetBytes];
-  if (ip[0] != kIpv4VersionAndLength || ip[kIpv4ProtocolAt] != kProtocolIcmp) return 0;
-  const bool fragment = (load_be16(ip + kIpv4FragmentAt) & kIpv4FragmentMask) != 0;
-  if (fragment || load_be32(ip + kIpv4DestinationAt) != own_ip ||
-      !is_unicast_ipv4(load_be32(ip + kIpv4SourceAt)))
-    return 0;
-  const size_t total_bytes = load_be16(ip + kIpv4TotalLengthAt);
-  if (total_bytes < kIpv4Bytes + kIcmpBytes || total_bytes > frame.size() - kEthernetBytes) return 0;
-  if (!checksum_is_right({ip, kIpv4Bytes})) return 0;
-
-  const std::span<uint8_t> icmp{ip + kIpv4Bytes, total_bytes - kIpv4Bytes};
-  if (icmp[0] != kIcmpEchoRequest || icmp[1] != 0 || !checksum_is_right(icmp)) return 0;
-
-  store_mac(&frame[0], sender);
-  store_mac(&frame[6], own_mac);
-  store_be32(ip + kIpv4DestinationAt, load_be32(ip + kIpv4SourceAt));
-  store_be32(ip + kIpv4SourceAt, own_ip);
-  ip[kIpv4TtlAt] = kReplyHopLimit;
-  store_be16(ip + kIpv4ChecksumAt, 0);
-  store_be16(ip + kIpv4ChecksumAt, checksum_of({ip, kIpv4Bytes}));
-  icmp[0] = kIcmpEchoReply;
-  store_be16(&icmp[2], 0);
-  store_be16(&icmp[2], checksum_of(icmp));
-  return kEthernetBytes + total_bytes;
+size_t answer_echo(std::span<uint8_t> frame, const MacAddress& own_mac, std::span<const Gid> own) {
+  EthernetView ethernet;
+  if (!read_ethernet(frame, ethernet)) return 0;
+  if (is_multicast(load_mac(&frame[6])) || load_mac(&frame[0]) != own_mac) return 0;
+  if (ethernet.ether_type == kEtherTypeIpv4)
+    return answer_echo_ipv4(frame, ethernet.payload_at, own_mac, own);
+  if (ethernet.ether_type == kEtherTypeIpv6)
+    return answer_echo_ipv6(frame, ethernet.payload_at, own_mac, own);
+  return 0;
 }
 
 uint32_t largest_path_mtu_bytes(uint32_t layer3_mtu_bytes, bool ipv6) {
-  constexpr uint32_t kExtendedBytes = 16 + 4;  // RETH and ImmDt
+  constexpr uint32_t kExtendedBytes = 4 + 16 + 4;  // XRCETH, RETH and ImmDt
   const uint32_t ip_bytes = ipv6 ? kIpv6Bytes : kIpv4Bytes;
   const uint32_t overhead = ip_bytes + kUdpBytes + kBthBytes + kExtendedBytes + kIcrcBytes;
   for (uint32_t path_mtu = kMaxPathMtuBytes; path_mtu >= 256; path_mtu /= 2)

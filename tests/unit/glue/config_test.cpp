@@ -46,7 +46,11 @@ TEST(Config, TakesDefaultsForAllThatIsOptional) {
   EXPECT_EQ(config.log_level, "warn");
   ASSERT_EQ(config.devices.size(), 1U);
   const DeviceConfig& device = config.devices[0];
-  EXPECT_EQ(device.gid, wire::Gid::from_ipv4(0xc6120001));
+  ASSERT_EQ(device.addresses.size(), 1U);
+  EXPECT_EQ(device.addresses[0], (IpNetwork{wire::Gid::from_ipv4(0xc6120001), 96 + 24}));
+  EXPECT_TRUE(device.routes.empty());
+  EXPECT_FALSE(vlan_tag_of(device).present);
+  EXPECT_EQ(device.dscp, 0U);
   EXPECT_EQ(device.mac, (wire::MacAddress{{0x02, 0x46, 198, 18, 0, 1}}));
   EXPECT_FALSE(device.mtu_bytes.has_value());
   EXPECT_EQ(device.progress, Progress::inline_);
@@ -77,7 +81,11 @@ udp_checksum = true
 level = "debug"
 [[device]]
 name = "a"
-ip = "2001:2::1/64"
+ip = ["2001:2::1/64", "198.18.0.8/24"]
+gateway = ["198.18.0.254", "fe80::1"]
+vlan = 100
+vlan_priority = 3
+dscp = 26
 mac = "02:46:4C:00:00:0a"
 mtu = 1500
 progress = "dedicated"
@@ -89,6 +97,9 @@ capture = "x.pcapng"
 kind = "ring"
 wire = "w0"
 side = "b"
+[[device.route]]
+to = "198.19.0.0/16"
+via = "198.18.0.253"
 [[device]]
 name = "b"
 ip = "198.18.0.9"
@@ -111,7 +122,17 @@ address = "0000:3b:00.1"
   EXPECT_EQ(config.core.ack_every_packets, 8U);
   EXPECT_TRUE(config.udp_checksum);
   const DeviceConfig& a = config.devices[0];
-  EXPECT_FALSE(a.gid.is_ipv4());
+  ASSERT_EQ(a.addresses.size(), 2U);
+  EXPECT_FALSE(a.addresses[0].gid.is_ipv4());
+  EXPECT_EQ(a.addresses[0].prefix_bits, 64);
+  EXPECT_EQ(a.addresses[1], (IpNetwork{wire::Gid::from_ipv4(0xc6120008), 96 + 24}));
+  ASSERT_EQ(a.routes.size(), 3U);
+  EXPECT_EQ(a.routes[0], (Route{*parse_network("0.0.0.0/0"), wire::Gid::from_ipv4(0xc61200fe)}));
+  EXPECT_EQ(a.routes[1].to, *parse_network("::/0"));
+  EXPECT_EQ(a.routes[2], (Route{*parse_network("198.19.0.0/16"), wire::Gid::from_ipv4(0xc61200fd)}));
+  EXPECT_TRUE(vlan_tag_of(a).present);
+  EXPECT_EQ(vlan_tag_of(a).tci, 3 << 13 | 100);
+  EXPECT_EQ(a.dscp, 26);
   EXPECT_EQ(a.mac.bytes[5], 0x0a);
   EXPECT_EQ(a.mtu_bytes, 1500U);
   EXPECT_EQ(a.progress, Progress::dedicated);
@@ -185,9 +206,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{with_device_key("mac = \"03:00:00:00:00:01\""),
                 "4: device.mac: \"03:00:00:00:00:01\" is not a unicast MAC address such as "
                 "\"02:46:4c:00:00:01\""},
-        Mistake{with_device_key("mtu = 100"), "4: device.mtu: must be a whole number from 320 to 9000"},
+        Mistake{with_device_key("mtu = 100"), "4: device.mtu: must be a whole number from 344 to 9000"},
         Mistake{with_device_key("mtu = 1501"), "4: device.mtu: a tap port carries at most 1500"},
-        Mistake{with_device_key("mtu = 1500.5"), "4: device.mtu: must be a whole number from 320 to 9000"},
+        Mistake{with_device_key("mtu = 1500.5"), "4: device.mtu: must be a whole number from 344 to 9000"},
         Mistake{with_device_key("progress = \"auto\""),
                 "4: device.progress: \"auto\" is not one of inline, dedicated"},
         Mistake{with_device_key("lcore = 0"), "4: device.lcore: only goes with progress = \"dedicated\""},
@@ -196,13 +217,51 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{with_device_key("vendor_id = 16777216"),
                 "4: device.vendor_id: must be a whole number from 0 to 16777215"},
         Mistake{with_device_key("capture = true"), "4: device.capture: must be a string in quotes"},
-        Mistake{with_device_key("mut = 1500"),
-                "4: device.mut: unknown key; known here: name, ip, mac, mtu, progress, lcore, vendor_id, "
-                "vendor_part_id, capture, port"},
+        Mistake{
+            with_device_key("mut = 1500"),
+            "4: device.mut: unknown key; known here: name, ip, mac, mtu, vlan, vlan_priority, dscp, gateway, "
+            "route, progress, lcore, vendor_id, vendor_part_id, capture, port"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n",
                 "1: device.port: is missing; add a table [device.port] with a kind"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\nport = 1\n",
                 "4: device.port: must be a table, [device.port]"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Addresses, ConfigMistake,
+    testing::Values(
+        Mistake{"[[device]]\nname = \"d\"\nip = []\n", "3: device.ip: must not be empty"},
+        Mistake{"[[device]]\nname = \"d\"\nip = [1]\n", "3: device.ip: must be a list of strings"},
+        Mistake{"[[device]]\nname = \"d\"\nip = [\"198.18.0.1\", \"198.18.0.1/24\"]\n",
+                "3: device.ip: \"198.18.0.1/24\" is there twice"},
+        Mistake{
+            "[[device]]\nname = \"d\"\nip = \"::1\"\n",
+            "3: device.ip: \"::1\" is not a unicast address such as \"198.18.0.1/24\" or \"2001:2::1/64\""},
+        Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1/0\"\n",
+                "3: device.ip: \"198.18.0.1/0\" is not a unicast address such as \"198.18.0.1/24\" or "
+                "\"2001:2::1/64\""},
+        Mistake{with_device_key("vlan = 4095"), "4: device.vlan: must be a whole number from 1 to 4094"},
+        Mistake{with_device_key("vlan_priority = 1"), "4: device.vlan_priority: only goes with vlan"},
+        Mistake{with_device_key("vlan = 1\nvlan_priority = 8"),
+                "5: device.vlan_priority: must be a whole number from 0 to 7"},
+        Mistake{with_device_key("dscp = 64"), "4: device.dscp: must be a whole number from 0 to 63"},
+        Mistake{with_device_key("gateway = \"198.18.0.254/24\""),
+                "4: device.gateway: \"198.18.0.254/24\" is not an address such as \"198.18.0.254\""},
+        Mistake{with_device_key("gateway = \"198.18.1.254\""),
+                "4: device.gateway: \"198.18.1.254\" is not another host on a network of this device"},
+        Mistake{with_device_key("gateway = \"198.18.0.1\""),
+                "4: device.gateway: \"198.18.0.1\" is not another host on a network of this device"},
+        Mistake{with_device_key("route = 1"), "4: device.route: must be written as [[device.route]]"},
+        Mistake{with_device_key("[[device.route]]\nto = \"198.19.0.0\"\nvia = \"198.18.0.254\""),
+                "5: device.route.to: \"198.19.0.0\" is not a network such as \"198.19.0.0/16\""},
+        Mistake{
+            with_device_key("[[device.route]]\nto = \"198.19.0.0/16\"\nvia = \"2001:2::1\""),
+            "6: device.route.via: \"2001:2::1\" is not an address of the same family as \"198.19.0.0/16\""},
+        Mistake{with_device_key("[[device.route]]\nto = \"198.19.0.0/16\"\nvia = \"198.18.9.1\""),
+                "6: device.route.via: \"198.18.9.1\" is not another host on a network of this device"},
+        Mistake{with_device_key("[[device.route]]\nto = \"198.19.0.0/16\""),
+                "4: device.route.via: is missing; give one, such as \"198.18.0.254\""},
+        Mistake{with_device_key("[[device.route]]\nto = \"198.19.0.0/16\"\nvia = \"198.18.0.2\"\ndev = 1"),
+                "7: device.route.dev: unknown key; known here: to, via"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Port, ConfigMistake,

@@ -2,6 +2,7 @@
 #include "stack/wire/link.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include <gtest/gtest.h>
 
@@ -17,6 +18,7 @@ constexpr MacAddress kOwnMac{{0x02, 0x46, 0x4c, 0, 0, 1}};
 constexpr MacAddress kPeerMac{{0x02, 0x46, 0x4c, 0, 0, 2}};
 constexpr uint32_t kOwnIp = 0xc6120001;
 constexpr uint32_t kPeerIp = 0xc6120002;
+const std::array<Gid, 2> kOwn{Gid::from_ipv4(0xc6120007), Gid::from_ipv4(kOwnIp)};
 
 /// "who has 198.18.0.1, tell 198.18.0.2", as bytes.
 Frame arp_request() {
@@ -68,6 +70,28 @@ TEST(Arp, WritesWhatItReads) {
   EXPECT_EQ(build_arp(small, packet, kBroadcastMac), 0U);
 }
 
+/// The frame with a tag of VLAN 100, priority 3.
+Frame tagged(Frame frame) {
+  const Frame tag{0x81, 0x00, 0x60, 100};
+  frame.insert(frame.begin() + 12, tag.begin(), tag.end());
+  return frame;
+}
+
+TEST(Arp, WearsAVlanTag) {
+  ArpPacket packet;
+  ASSERT_TRUE(parse_arp(tagged(arp_request()), packet));
+  EXPECT_EQ(packet.target_ip, kOwnIp);
+  Frame frame(kMinFrameBytes, uint8_t{0xa5});
+  ASSERT_EQ(build_arp(frame, packet, kBroadcastMac, {true, vlan_tci(100, 3)}), kMinFrameBytes);
+  Frame padded = tagged(arp_request());
+  padded.resize(kMinFrameBytes);
+  EXPECT_EQ(frame, padded);
+  for (size_t bytes = 0; bytes < tagged(arp_request()).size(); ++bytes) {
+    const Frame whole = tagged(arp_request());
+    EXPECT_FALSE(parse_arp(Frame(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(bytes)), packet));
+  }
+}
+
 TEST(Arp, RefusesWhatIsNotIpv4OverEthernetFromAUnicastSender) {
   ArpPacket packet;
   for (size_t bytes = 0; bytes < arp_request().size(); ++bytes) {
@@ -91,7 +115,7 @@ TEST(Echo, IsAnsweredInPlace) {
     mend_checksums(frame);
     const Frame request = frame;
     frame.resize(std::max<size_t>(frame.size(), kMinFrameBytes));  // as Ethernet pads it
-    ASSERT_EQ(answer_echo(frame, kOwnMac, kOwnIp), request.size());
+    ASSERT_EQ(answer_echo(frame, kOwnMac, kOwn), request.size());
     Frame expected = request;
     std::copy(kPeerMac.bytes.begin(), kPeerMac.bytes.end(), expected.begin());
     std::copy(kOwnMac.bytes.begin(), kOwnMac.bytes.end(), expected.begin() + 6);
@@ -104,10 +128,19 @@ TEST(Echo, IsAnsweredInPlace) {
   }
 }
 
+TEST(Echo, IsAnsweredWithTheTagItCameWith) {
+  Frame untagged = echo_request();
+  mend_checksums(untagged);
+  Frame frame = tagged(untagged);
+  ASSERT_EQ(answer_echo(untagged, kOwnMac, kOwn), frame.size() - 4);
+  ASSERT_EQ(answer_echo(frame, kOwnMac, kOwn), frame.size());
+  EXPECT_EQ(frame, tagged(untagged));
+}
+
 TEST(Echo, NothingElseIsAnsweredOrTouched) {
   const auto refuses = [](Frame frame, const char* what) {
     const Frame before = frame;
-    EXPECT_EQ(answer_echo(frame, kOwnMac, kOwnIp), 0U) << what;
+    EXPECT_EQ(answer_echo(frame, kOwnMac, kOwn), 0U) << what;
     EXPECT_EQ(frame, before) << what;
   };
   const auto with = [](size_t at, unsigned value) {
@@ -142,13 +175,14 @@ TEST(Echo, NothingElseIsAnsweredOrTouched) {
 // A frame of the longest kind that carries payload, at the path MTU that is said to fit, does; at the next it
 // would not.
 TEST(PathMtu, IsTheLargestThatFits) {
+  constexpr uint32_t kXrcBytes = 4;  // XRC carries one header more
   for (const PathHeader& path : {ipv4_path(), ipv6_path()}) {
     const bool ipv6 = !path.source_gid.is_ipv4();
     const FrameTemplate frame_template(path);
     for (uint32_t mtu_bytes = 0; mtu_bytes <= 9000; ++mtu_bytes) {
       uint32_t expected = 0;
       for (const uint32_t path_mtu : {256U, 512U, 1024U, 2048U, 4096U})
-        if (frame_template.frame_bytes(Opcode::rc_write_only_imm, path_mtu) - 14 <= mtu_bytes)
+        if (frame_template.frame_bytes(Opcode::rc_write_only_imm, path_mtu) + kXrcBytes - 14 <= mtu_bytes)
           expected = path_mtu;
       ASSERT_EQ(largest_path_mtu_bytes(mtu_bytes, ipv6), expected) << mtu_bytes;
     }

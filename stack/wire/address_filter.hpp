@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which frames on a link are a device's: its VLAN, its MAC address, its IP addresses and the multicast groups
+// it is in. Ports may hand up everything on the wire (promiscuous, or a wire of two), so this is the first
+// guard.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "stack/wire/link.hpp"
+#include "stack/wire/packet.hpp"
+
+namespace faultline::wire {
+
+enum class Admission : uint8_t { accepted, wrong_vlan, wrong_address };
+
+class AddressFilter {
+ public:
+  static constexpr size_t kMaxOwn = 32;
+  static constexpr size_t kMaxGroups = 128;
+
+  /// At most kMaxOwn addresses.
+  AddressFilter(const MacAddress& mac, const VlanTag& vlan, std::span<const Gid> own);
+
+  /// `kind` is what classify said of the frame. ARP, neighbour and other messages are only held to VLAN and
+  /// MAC address here; their parsers look at the rest. A frame with VLAN id 0 is in no VLAN (IEEE
+  /// 802.1Q, 6.9).
+  [[nodiscard]] Admission admit(std::span<const uint8_t> frame, FrameKind kind) const;
+
+  /// False where there is no room for one more group.
+  [[nodiscard]] bool join(const Gid& group);
+  void leave(const Gid& group);
+  [[nodiscard]] bool any_group() const { return group_count_ != 0; }
+  /// For a frame of kind roce: it goes to a group that the device is in.
+  [[nodiscard]] bool to_joined_group(std::span<const uint8_t> frame) const;
+
+ private:
+  [[nodiscard]] bool knows(const Gid& destination, bool multicast) const;
+
+  const MacAddress mac_;
+  const uint16_t vlan_id_;  ///< 0: none
+  std::array<Gid, kMaxOwn> own_{};
+  size_t own_count_ = 0;
+  std::array<Gid, kMaxGroups> groups_{};
+  size_t group_count_ = 0;
+};
+
+/// The destination QPN of a frame of kind roce, for steering alone; kMulticastQpn where the frame is too
+/// short to have one (whoever gets it will count it as broken).
+[[nodiscard]] uint32_t peek_destination_qpn(std::span<const uint8_t> frame);
+
+}  // namespace faultline::wire

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/wire/address_filter.hpp"
+
+#include <array>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/wire/meaning.hpp"
+#include "tests/unit/wire/plain_packet.hpp"
+
+namespace faultline::wire::test {
+namespace {
+
+constexpr uint32_t kGroupIp = 0xe0010203;
+const Gid kGroup = Gid::from_ipv4(kGroupIp);
+
+Frame roce_frame(PathHeader path) {
+  return build(path, sample_fields(Opcode::rc_send_only), sample_payload(64));
+}
+
+class Filter : public testing::TestWithParam<bool> {
+ protected:
+  const PathHeader path = GetParam() ? ipv6_path() : ipv4_path();
+  const std::array<Gid, 2> own{Gid::from_ipv4(0xc6120909), path.destination_gid};
+  AddressFilter filter{path.destination_mac, {}, own};
+  static Admission admit(const AddressFilter& by, const Frame& frame) {
+    return by.admit(frame, classify(frame));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Families, Filter, testing::Bool());
+
+TEST_P(Filter, TakesOnlyFramesToItsAddresses) {
+  EXPECT_EQ(admit(filter, roce_frame(path)), Admission::accepted);
+  PathHeader other_mac = path;
+  other_mac.destination_mac.bytes[5] ^= 1;
+  EXPECT_EQ(admit(filter, roce_frame(other_mac)), Admission::wrong_address);
+  PathHeader other_ip = path;
+  other_ip.destination_gid.bytes[15] ^= 1;
+  EXPECT_EQ(admit(filter, roce_frame(other_ip)), Admission::wrong_address);
+  EXPECT_EQ(filter.admit({}, FrameKind::other), Admission::wrong_address);
+}
+
+TEST_P(Filter, TakesOnlyItsVlan) {
+  const AddressFilter in_vlan(path.destination_mac, {true, vlan_tci(100, 0)}, own);
+  PathHeader tagged = path;
+  tagged.has_vlan = true;
+  tagged.vlan_tci = vlan_tci(100, 5);
+  EXPECT_EQ(admit(in_vlan, roce_frame(tagged)), Admission::accepted);
+  EXPECT_EQ(admit(filter, roce_frame(tagged)), Admission::wrong_vlan);
+  EXPECT_EQ(admit(in_vlan, roce_frame(path)), Admission::wrong_vlan);
+  tagged.vlan_tci = vlan_tci(101, 5);
+  EXPECT_EQ(admit(in_vlan, roce_frame(tagged)), Admission::wrong_vlan);
+  tagged.vlan_tci = vlan_tci(0, 5);  // a priority and no VLAN
+  EXPECT_EQ(admit(filter, roce_frame(tagged)), Admission::accepted);
+  EXPECT_EQ(admit(in_vlan, roce_frame(tagged)), Admission::wrong_vlan);
+}
+
+TEST_P(Filter, TakesGroupsWhileItIsInThem) {
+  PathHeader to_group = path;
+  to_group.destination_gid =
+      GetParam() ? Gid{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2}} : kGroup;
+  to_group.destination_mac = multicast_mac(to_group.destination_gid);
+  const Frame frame = roce_frame(to_group);
+  EXPECT_EQ(admit(filter, frame), Admission::wrong_address);
+  EXPECT_FALSE(filter.to_joined_group(frame));
+  ASSERT_TRUE(filter.join(to_group.destination_gid));
+  ASSERT_TRUE(filter.join(to_group.destination_gid));
+  EXPECT_EQ(admit(filter, frame), Admission::accepted);
+  EXPECT_TRUE(filter.to_joined_group(frame));
+  EXPECT_FALSE(filter.to_joined_group(roce_frame(path)));
+  filter.leave(to_group.destination_gid);
+  EXPECT_EQ(admit(filter, frame), Admission::wrong_address);
+  EXPECT_FALSE(filter.any_group());
+}
+
+TEST_P(Filter, AGroupAddressAtOneLayerAloneIsNobodys) {
+  ASSERT_TRUE(filter.join(kGroup));
+  PathHeader unicast_ip = path;
+  unicast_ip.destination_mac = kBroadcastMac;
+  EXPECT_EQ(admit(filter, roce_frame(unicast_ip)), Admission::wrong_address);
+  PathHeader unicast_mac = ipv4_path();
+  unicast_mac.destination_mac = path.destination_mac;
+  unicast_mac.destination_gid = kGroup;
+  EXPECT_EQ(admit(filter, roce_frame(unicast_mac)), Admission::wrong_address);
+}
+
+TEST_P(Filter, HoldsSoManyGroupsAndNoMore) {
+  for (uint32_t i = 0; i < AddressFilter::kMaxGroups; ++i)
+    ASSERT_TRUE(filter.join(Gid::from_ipv4(kGroupIp + i)));
+  EXPECT_FALSE(filter.join(Gid::from_ipv4(kGroupIp + AddressFilter::kMaxGroups)));
+  filter.leave(Gid::from_ipv4(kGroupIp + 5));
+  EXPECT_TRUE(filter.join(Gid::from_ipv4(kGroupIp + AddressFilter::kMaxGroups)));
+}
+
+TEST_P(Filter, SteersByTheDestinationQpn) {
+  PacketFields fields = sample_fields(Opcode::rc_send_only);
+  fields.bth.destination_qpn = 0x123456;
+  for (const PathHeader& one : {path, with_vlan(path)}) {
+    const Frame frame = build(one, fields, sample_payload(64));
+    EXPECT_EQ(peek_destination_qpn(frame), 0x123456U);
+    const size_t up_to_bth = (one.has_vlan ? 18U : 14U) + (GetParam() ? 40U : 20U) + 8 + 12;
+    for (size_t bytes = 0; bytes < up_to_bth; ++bytes)
+      EXPECT_EQ(peek_destination_qpn({frame.data(), bytes}), kMulticastQpn);
+  }
+}
+
+}  // namespace
+}  // namespace faultline::wire::test
