@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <arpa/inet.h>
@@ -21,10 +22,14 @@ using namespace faultline;
 volatile std::sig_atomic_t stop_requested = 0;
 
 bool resolve(verbs::DeviceBackend& device, const std::string& text) {
+  wire::Gid gid;
   in_addr address{};
-  if (inet_pton(AF_INET, text.c_str(), &address) != 1) return false;
+  if (inet_pton(AF_INET, text.c_str(), &address) == 1)
+    gid = wire::Gid::from_ipv4(ntohl(address.s_addr));
+  else if (inet_pton(AF_INET6, text.c_str(), gid.bytes.data()) != 1)
+    return false;
   wire::MacAddress mac;
-  const int error = device.resolve(wire::Gid::from_ipv4(ntohl(address.s_addr)), mac);
+  const int error = device.resolve(gid, mac);
   if (error != 0) {
     std::printf("resolve %s: %s\n", text.c_str(), std::strerror(error));
     return false;
@@ -38,10 +43,10 @@ bool resolve(verbs::DeviceBackend& device, const std::string& text) {
 void print_counters(verbs::DeviceBackend& device) {
   const verbs::GlueCounters c = device.glue_counters();
   std::printf(
-      "rx_frames %lu tx_frames %lu arp_in %lu arp_out %lu icmp_in %lu icmp_out %lu other_dropped %lu "
-      "linearized %lu tx_dropped %lu\n",
-      c.rx_frames, c.tx_frames, c.arp_in, c.arp_out, c.icmp_in, c.icmp_out, c.other_dropped,
-      c.linearized_frames, c.tx_dropped);
+      "rx_frames %lu tx_frames %lu arp_in %lu arp_out %lu nd_in %lu nd_out %lu icmp_in %lu icmp_out %lu "
+      "wrong_vlan %lu wrong_address %lu other_dropped %lu linearized %lu tx_dropped %lu\n",
+      c.rx_frames, c.tx_frames, c.arp_in, c.arp_out, c.nd_in, c.nd_out, c.icmp_in, c.icmp_out, c.wrong_vlan,
+      c.wrong_address, c.other_dropped, c.linearized_frames, c.tx_dropped);
 }
 
 }  // namespace
@@ -49,7 +54,7 @@ void print_counters(verbs::DeviceBackend& device) {
 int main(int argc, char** argv) {
   std::string config;
   std::string name;
-  std::string address;
+  std::vector<std::string> addresses;
   double seconds = 0;
   size_t tx_bytes = 0;
   unsigned rx_milliseconds = 0;
@@ -59,7 +64,7 @@ int main(int argc, char** argv) {
   app.add_option("--config", config)->required();
   app.add_option("--device", name)->required();
   app.add_flag("--wait-link", wait_for_link, "wait up to 10 s for the link");
-  app.add_option("--resolve", address, "print the MAC address of an IPv4 address");
+  app.add_option("--resolve", addresses, "print the MAC address that frames to these addresses need");
   app.add_option("--measure-tx", tx_bytes, "send frames of so many bytes");
   app.add_option("--tx-ms", tx_milliseconds);
   app.add_option("--measure-rx", rx_milliseconds, "receive for so many milliseconds");
@@ -85,7 +90,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
   }
   bool good = true;
-  if (!address.empty()) good = resolve(*device, address);
+  for (const std::string& address : addresses) good = resolve(*device, address) && good;
   if (tx_bytes != 0) std::printf("tx_mpps %.2f\n", device->measure_port_tx(tx_bytes, tx_milliseconds) / 1e6);
   if (rx_milliseconds != 0) std::printf("rx_mpps %.2f\n", device->measure_port_rx(rx_milliseconds) / 1e6);
   std::fflush(stdout);
