@@ -182,7 +182,8 @@ bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet, const R
       requester.on_selective_acknowledge(qp, packet);
       break;
     case wire::Operation::read_response:
-      requester.on_read_response(qp, packet);
+    case wire::Operation::atomic_acknowledge:
+      requester.on_answer(qp, packet);
       break;
     default:
       context.count(DropReason::unexpected_response);
@@ -369,9 +370,11 @@ int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask
     // Allocated here and now, so that the data path never has to; nothing is under way in the states that
     // allow it.
     const uint32_t capacity = std::max<uint32_t>(attributes.max_dest_rd_atomic, 1);
-    std::unique_ptr<ReadJob[]> jobs(new (std::nothrow) ReadJob[capacity]);
-    if (jobs == nullptr) return ENOMEM;
+    std::unique_ptr<Answer[]> jobs(new (std::nothrow) Answer[capacity]);
+    std::unique_ptr<AtomicResult[]> atomics(new (std::nothrow) AtomicResult[capacity]);
+    if (jobs == nullptr || atomics == nullptr) return ENOMEM;
     qp->responder.jobs = std::move(jobs);
+    qp->responder.atomics = std::move(atomics);
     qp->responder.job_capacity = capacity;
     qp->responder.job_head = qp->responder.job_count = 0;
   }

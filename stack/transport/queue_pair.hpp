@@ -40,8 +40,11 @@ struct RequesterState {
   TimeNs rnr_deadline_ns = kNever;
 };
 
-/// A READ being answered.
-struct ReadJob {
+enum class AnswerKind : uint8_t { read, atomic };
+
+/// A request being answered: a READ (of no bytes for a FLUSH or ATOMIC WRITE, A19) or an atomic.
+struct Answer {
+  AnswerKind kind = AnswerKind::read;
   wire::Psn first_psn;
   uint32_t packets = 0;
   uint32_t sent_packets = 0;
@@ -50,6 +53,14 @@ struct ReadJob {
   uint64_t va = 0;
   uint32_t msn = 0;
   bool duplicate = false;  ///< asked for again
+  uint64_t original = 0;   ///< of an atomic
+};
+
+/// An atomic that was executed, kept so that it need not be again.
+struct AtomicResult {
+  wire::Psn psn;
+  bool valid = false;
+  uint64_t original = 0;
 };
 
 /// A received packet held while its page comes, or while one before it is missing.
@@ -99,8 +110,8 @@ struct ResponderState {
   bool sack_pending = false;
   TimeNs held_deadline_ns = kNever;  ///< then the gap is for ever: what is behind it is given up
 
-  // Ring of READs to answer, in PSN order.
-  std::unique_ptr<ReadJob[]> jobs;
+  // Ring of requests to answer, in PSN order.
+  std::unique_ptr<Answer[]> jobs;
   uint32_t job_capacity = 0;
   uint32_t job_head = 0;
   uint32_t job_count = 0;
@@ -110,7 +121,10 @@ struct ResponderState {
   wire::Psn job_stuck_psn;          ///< of the response that the newest request was for
   TimeNs job_deadline_ns = kNever;  ///< then RNR NAK instead of the answer
 
-  [[nodiscard]] ReadJob& job(uint32_t position) { return jobs[(job_head + position) % job_capacity]; }
+  std::unique_ptr<AtomicResult[]> atomics;  ///< the newest job_capacity of them, a ring
+  uint32_t next_atomic = 0;
+
+  [[nodiscard]] Answer& job(uint32_t position) { return jobs[(job_head + position) % job_capacity]; }
 };
 
 class QueuePair {

@@ -20,7 +20,8 @@ class Requester {
 
   void on_selective_acknowledge(QueuePair& qp, const wire::Packet& packet);
   void on_acknowledge(QueuePair& qp, const wire::Packet& packet);
-  void on_read_response(QueuePair& qp, const wire::Packet& packet);
+  /// A READ response, an atomic acknowledgement, or the empty response to a FLUSH or ATOMIC WRITE.
+  void on_answer(QueuePair& qp, const wire::Packet& packet);
   void on_fault_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);
   /// Looks at the requester's deadlines.
   void on_timer(QueuePair& qp);
@@ -31,6 +32,8 @@ class Requester {
 
   [[nodiscard]] bool window_open(QueuePair& qp) const;
   [[nodiscard]] Step start(QueuePair& qp, const SendWqe& wqe);
+  [[nodiscard]] Step run_local(QueuePair& qp, const SendWqe& wqe);
+  void complete_local(QueuePair& qp);
   [[nodiscard]] Step prefault_destination(QueuePair& qp, const SendWqe& wqe);
   [[nodiscard]] Step send_packet(QueuePair& qp, SendWqe& wqe);
   [[nodiscard]] Step fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cstring>
 
 #include "stack/transport/requester.hpp"
 
@@ -23,6 +24,17 @@ CompletionStatus status_of(wire::NakCode code) {
       break;
   }
   return CompletionStatus::bad_response;
+}
+
+bool is_atomic(SendOpcode opcode) {
+  return opcode == SendOpcode::atomic_cmp_and_swp || opcode == SendOpcode::atomic_fetch_and_add;
+}
+
+/// An answer is of the kind that was asked for, and as long (siw's CVE-2026-23242: longer than asked).
+bool answer_fits(const SendWqe& wqe, const wire::Packet& packet, uint32_t read_bytes) {
+  if (is_atomic(wqe.opcode)) return packet.info->operation == wire::Operation::atomic_acknowledge;
+  if (packet.info->operation != wire::Operation::read_response) return false;
+  return packet.payload_bytes == (wqe.opcode == SendOpcode::rdma_read ? read_bytes : 0);
 }
 
 bool is_before(uint32_t ring_index, uint32_t other) {
@@ -72,9 +84,9 @@ bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
   while (qp.send_ring.head() != state.started) {
     const uint32_t head = qp.send_ring.head();
     const SendProgress& progress = qp.progress_at(head);
-    if (progress.first_psn >= psn) break;
-    if (qp.send_ring.header_at(head)->opcode == SendOpcode::rdma_read) {
-      // Only its responses acknowledge a READ: one that is passed over has lost some (IBA 9.7.5.1.1).
+    if (progress.packets != 0 && progress.first_psn >= psn) break;
+    if (has_answer(qp.send_ring.header_at(head)->opcode)) {
+      // Only its answer acknowledges it: a READ that is passed over has lost some (IBA 9.7.5.1.1).
       const wire::Psn due = std::max(progress.first_psn, state.unacked_psn);
       whole = psn <= due;
       psn = std::min(psn, due);
@@ -97,6 +109,7 @@ void Requester::note_progress(QueuePair& qp, wire::Psn from) {
   state.retries_left = qp.attributes.retry_count;
   state.rnr_retries_left = qp.attributes.rnr_retry;
   state.gap_reported = false;
+  complete_local(qp);
   catch_up(qp);
   state.ack_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
   on_window_moved(qp, from);
@@ -173,10 +186,10 @@ void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code) {
   context_.arm(qp, state.rnr_deadline_ns);
 }
 
-void Requester::on_read_response(QueuePair& qp, const wire::Packet& packet) {
+void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
   RequesterState& state = qp.requester;
   uint32_t index = qp.send_ring.head();
-  while (index != state.started && qp.send_ring.header_at(index)->opcode != SendOpcode::rdma_read) ++index;
+  while (index != state.started && !has_answer(qp.send_ring.header_at(index)->opcode)) ++index;
   const wire::Psn psn = packet.bth.psn;
   if (index == state.started || psn >= state.sent_psn) return context_.count(DropReason::unexpected_response);
   const SendProgress progress = qp.progress_at(index);
@@ -193,13 +206,20 @@ void Requester::on_read_response(QueuePair& qp, const wire::Packet& packet) {
   const auto number = static_cast<uint32_t>(psn.distance_from(progress.first_psn));
   const uint32_t offset = number * qp.mtu_bytes;
   const bool last = number + 1 == progress.packets;
-  const uint32_t expected_bytes = last ? wqe.length_bytes - offset : qp.mtu_bytes;
-  if (packet.info->ends_message() != last || packet.payload_bytes != expected_bytes)
+  if (packet.info->ends_message() != last ||
+      !answer_fits(wqe, packet, last ? wqe.length_bytes - offset : qp.mtu_bytes))
     return fail(qp, CompletionStatus::bad_response);
 
   const std::span<const Sge> sges(qp.send_ring.sges_of(&wqe), wqe.sge_count);
+  std::array<uint8_t, kAtomicBytes> original;
+  std::span<const uint8_t> data = packet.payload();
+  if (is_atomic(wqe.opcode)) {
+    const uint64_t value = packet.atomic_ack();
+    std::memcpy(original.data(), &value, original.size());
+    data = original;
+  }
   SgeSpan stop;
-  switch (scatter(context_.memory, qp.domain, sges, offset, packet.payload(), stop)) {
+  switch (data.empty() ? odp::Outcome::done : scatter(context_.memory, qp.domain, sges, offset, data, stop)) {
     case odp::Outcome::done:
       break;
     case odp::Outcome::miss:

@@ -66,9 +66,13 @@ wire::Psn Requester::first_unanswered(QueuePair& qp) {
 void Requester::skip_what_arrived(QueuePair& qp) {
   RequesterState& state = qp.requester;
   const RecoveryState& recovery = qp.recovery;
-  if (state.current == state.started || qp.send_psn() >= state.sent_psn) return;
-  const wire::Psn unanswered = first_unanswered(qp);
+  if (state.current == state.started) return;
+  const wire::Psn unanswered = qp.send_psn() < state.sent_psn ? first_unanswered(qp) : state.sent_psn;
   while (state.current != state.started) {
+    if (qp.progress_at(state.current).packets == 0) {
+      ++state.current;  // nothing of it is ever on the wire
+      continue;
+    }
     const wire::Psn psn = qp.send_psn();
     if (psn >= state.sent_psn) return;
     if (psn < recovery.lost_end) {

@@ -26,6 +26,9 @@ constexpr MessageOpcodes kWrite{Opcode::rc_write_first, Opcode::rc_write_middle,
 constexpr MessageOpcodes kWriteImm{Opcode::rc_write_first, Opcode::rc_write_middle, Opcode::rc_write_last_imm,
                                    Opcode::rc_write_only_imm};
 
+constexpr MessageOpcodes kSendInvalidate{Opcode::rc_send_first, Opcode::rc_send_middle,
+                                         Opcode::rc_send_last_invalidate, Opcode::rc_send_only_invalidate};
+
 Opcode opcode_of(SendOpcode kind, bool first, bool last) {
   const MessageOpcodes* row = nullptr;
   switch (kind) {
@@ -41,10 +44,22 @@ Opcode opcode_of(SendOpcode kind, bool first, bool last) {
     case SendOpcode::rdma_write_with_imm:
       row = &kWriteImm;
       break;
+    case SendOpcode::send_with_inv:
+      row = &kSendInvalidate;
+      break;
     case SendOpcode::rdma_read:
       return Opcode::rc_read_request;
-    default:
-      assert(false && "start() lets only supported opcodes through");
+    case SendOpcode::atomic_cmp_and_swp:
+      return Opcode::rc_compare_swap;
+    case SendOpcode::atomic_fetch_and_add:
+      return Opcode::rc_fetch_add;
+    case SendOpcode::flush:
+      return Opcode::rc_flush;
+    case SendOpcode::atomic_write:
+      return Opcode::rc_atomic_write;
+    case SendOpcode::local_inv:
+    case SendOpcode::bind_mw:
+      assert(false && "start() puts these nowhere near the wire");
       return Opcode::rc_send_only;
   }
   if (first) return last ? row->only : row->first;
@@ -58,14 +73,31 @@ bool is_supported(SendOpcode opcode) {
     case SendOpcode::rdma_write:
     case SendOpcode::rdma_write_with_imm:
     case SendOpcode::rdma_read:
+    case SendOpcode::atomic_cmp_and_swp:
+    case SendOpcode::atomic_fetch_and_add:
+    case SendOpcode::local_inv:
+    case SendOpcode::bind_mw:
+    case SendOpcode::send_with_inv:
+    case SendOpcode::flush:
+    case SendOpcode::atomic_write:
       return true;
-    default:
-      return false;
   }
+  return false;
 }
 
-uint32_t packets_for(uint32_t length_bytes, uint32_t mtu_bytes) {
-  return length_bytes == 0 ? 1 : (length_bytes + mtu_bytes - 1) / mtu_bytes;
+bool is_local(SendOpcode opcode) {
+  return opcode == SendOpcode::local_inv || opcode == SendOpcode::bind_mw;
+}
+
+/// Bytes that the packets of a request carry.
+uint32_t bytes_to_send(const SendWqe& wqe) {
+  return has_answer(wqe.opcode) && wqe.opcode != SendOpcode::atomic_write ? 0 : wqe.length_bytes;
+}
+
+/// PSNs that it takes: its packets', or its response's for a READ.
+uint32_t psns_of(const SendWqe& wqe, uint32_t mtu_bytes) {
+  if (has_answer(wqe.opcode) && wqe.opcode != SendOpcode::rdma_read) return 1;
+  return wqe.length_bytes == 0 ? 1 : (wqe.length_bytes + mtu_bytes - 1) / mtu_bytes;
 }
 
 }  // namespace
@@ -83,7 +115,7 @@ bool Requester::has_work(QueuePair& qp) const {
   if (qp.state_now() != QpState::rts) return false;
   const SendWqe& wqe = *qp.send_ring.header_at(state.current);
   if ((wqe.flags & kFence) != 0 && state.reads_outstanding != 0) return false;
-  return wqe.opcode != SendOpcode::rdma_read || state.reads_outstanding < qp.attributes.max_rd_atomic;
+  return !has_answer(wqe.opcode) || state.reads_outstanding < qp.attributes.max_rd_atomic;
 }
 
 void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
@@ -94,7 +126,10 @@ void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
     skip_what_arrived(qp);
     if (state.current == tail || !window_open(qp)) return;
     SendWqe& wqe = *qp.send_ring.header_at(state.current);
-    if (state.current == state.started && start(qp, wqe) != Step::sent) return;
+    if (state.current == state.started) {
+      if (start(qp, wqe) != Step::sent) return;
+      if (is_local(wqe.opcode)) continue;
+    }
     if (send_packet(qp, wqe) != Step::sent) return;
     --budget_packets;
   }
@@ -108,20 +143,24 @@ Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe) {
   if (!is_supported(wqe.opcode)) {
     return fail_in_order(qp, CompletionStatus::local_qp_operation);
   }
-  const bool read = wqe.opcode == SendOpcode::rdma_read;
+  const bool answered = has_answer(wqe.opcode);
+  if (answered && wqe.opcode != SendOpcode::rdma_read && wqe.opcode != SendOpcode::flush &&
+      wqe.length_bytes != kAtomicBytes)
+    return fail_in_order(qp, CompletionStatus::local_length);
   if ((wqe.flags & kFence) != 0 && state.reads_outstanding != 0) return Step::blocked;
-  if (read) {
+  if (is_local(wqe.opcode)) return run_local(qp, wqe);
+  if (answered) {
     if (state.reads_outstanding >= qp.attributes.max_rd_atomic) return Step::blocked;
-    const Step step = prefault_destination(qp, wqe);
+    const Step step = bytes_to_send(wqe) == 0 ? prefault_destination(qp, wqe) : Step::sent;
     if (step != Step::sent) return step;
   }
   SendProgress& progress = qp.progress_at(state.current);
   progress.first_psn = state.next_psn;
-  progress.packets = packets_for(wqe.length_bytes, qp.mtu_bytes);
+  progress.packets = psns_of(wqe, qp.mtu_bytes);
   state.next_psn = state.next_psn.plus(progress.packets);
   state.packet = 0;
   ++state.started;
-  if (read) ++state.reads_outstanding;
+  if (answered) ++state.reads_outstanding;
   return Step::sent;
 }
 
@@ -200,11 +239,14 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   RequesterState& state = qp.requester;
   const SendProgress& progress = qp.progress_at(state.current);
   const bool read = wqe.opcode == SendOpcode::rdma_read;
-  // A READ carries no bytes that would miss again: its destination's failed page is known here.
-  if (read && state.fault_failed) return fail_in_order(qp, CompletionStatus::local_protection);
+  const bool answered = has_answer(wqe.opcode);
+  const uint32_t message_bytes = bytes_to_send(wqe);
+  // It carries no bytes that would miss again: its destination's failed page is known here.
+  if (answered && message_bytes == 0 && state.fault_failed)
+    return fail_in_order(qp, CompletionStatus::local_protection);
   const uint32_t offset = state.packet * qp.mtu_bytes;
-  const uint32_t payload_bytes = read ? 0 : std::min(qp.mtu_bytes, wqe.length_bytes - offset);
-  const bool last = read || state.packet + 1 == progress.packets;
+  const uint32_t payload_bytes = message_bytes == 0 ? 0 : std::min(qp.mtu_bytes, message_bytes - offset);
+  const bool last = answered || state.packet + 1 == progress.packets;
 
   TxFrame* frame = context_.tx.next();
   if (frame == nullptr) {
@@ -224,7 +266,11 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
       (state.packet + 1) % context_.config.ack_every_packets == 0 ||
       psn.plus(1).distance_from(state.unacked_psn) >= static_cast<int32_t>(context_.config.window_packets);
   fields.reth = {wqe.remote_va + (read ? offset : 0), wqe.rkey, wqe.length_bytes - (read ? offset : 0)};
-  fields.immediate = wqe.immediate_or_rkey;
+  fields.immediate = fields.invalidate_rkey = wqe.immediate_or_rkey;
+  if (answered) {
+    fields.atomic_eth = {wqe.remote_va, wqe.rkey, wqe.swap_or_add, wqe.compare};
+    fields.feth = {wqe.flush_placement, wqe.flush_selectivity};
+  }
   fields.ipv4_identification = qp.ipv4_identification;
 
   const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);

@@ -82,6 +82,13 @@ Responder::Result Responder::execute(QueuePair& qp, const wire::Packet& packet) 
       return execute_write(qp, packet);
     case wire::Operation::read_request:
       return execute_read(qp, packet);
+    case wire::Operation::compare_swap:
+    case wire::Operation::fetch_add:
+      return execute_atomic(qp, packet);
+    case wire::Operation::atomic_write:
+      return execute_atomic_write(qp, packet);
+    case wire::Operation::flush:
+      return execute_flush(qp, packet);
     default:
       context_.count(DropReason::unsupported);
       nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
@@ -96,6 +103,12 @@ bool Responder::length_allowed(const QueuePair& qp, const wire::Packet& packet) 
 
 bool Responder::has_receive(QueuePair& qp) const {
   return qp.receive_ring.head() != qp.receive_ring.tail();
+}
+
+Responder::Result Responder::refuse_access(QueuePair& qp) {
+  context_.count(DropReason::access);
+  nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+  return Result::done;
 }
 
 /// A page is missing: the caller parks the packet. The request covers what is left of the message.
@@ -160,6 +173,7 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
   state.message = InboundMessage::send;
   if (info.ends_message()) {
     state.receive_taken = false;
+    if (info.has(wire::kIeth) && !invalidate(qp, packet)) return Result::done;
     complete_inbound(qp, packet, CompletionOpcode::recv, total);
   }
   finish_packet(qp, packet);
@@ -171,14 +185,11 @@ Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& pa
   const wire::OpcodeInfo& info = *packet.info;
   if (info.starts_message()) {
     const wire::Reth reth = packet.reth();
-    const odp::Target target{reth.rkey, qp.domain, odp::kRemoteWrite};
+    const odp::Target target{reth.rkey, qp.domain, odp::kRemoteWrite, qp.qpn};
     if (reth.length_bytes != 0 &&
         ((qp.attributes.access_flags & odp::kRemoteWrite) == 0 ||
-         context_.memory.check(target, reth.va, reth.length_bytes) != odp::Outcome::done)) {
-      context_.count(DropReason::access);
-      nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
-      return Result::done;
-    }
+         context_.memory.check(target, reth.va, reth.length_bytes) != odp::Outcome::done))
+      return refuse_access(qp);
     state.write_va = reth.va;
     state.write_rkey = reth.rkey;
     state.write_total_bytes = state.write_left_bytes = reth.length_bytes;
@@ -199,16 +210,14 @@ Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& pa
     return Result::done;
   }
   if (packet.payload_bytes != 0) {
-    const odp::Target target{state.write_rkey, qp.domain, odp::kRemoteWrite};
+    const odp::Target target{state.write_rkey, qp.domain, odp::kRemoteWrite, qp.qpn};
     switch (context_.memory.write(target, state.write_va, packet.payload())) {
       case odp::Outcome::done:
         break;
       case odp::Outcome::miss:
         return miss(qp, target, state.write_va, state.write_left_bytes);
       case odp::Outcome::violation:
-        context_.count(DropReason::access);
-        nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
-        return Result::done;
+        return refuse_access(qp);
     }
   }
   state.write_va += packet.payload_bytes;
@@ -220,27 +229,20 @@ Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& pa
 }
 
 Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& packet) {
-  ResponderState& state = qp.responder;
   const wire::Reth reth = packet.reth();
-  if (state.job_count == state.job_capacity) drop_answered_read(qp);
-  if (state.job_count == state.job_capacity) {
-    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-    return Result::done;
-  }
-  if (reth.length_bytes != 0 && ((qp.attributes.access_flags & odp::kRemoteRead) == 0 ||
-                                 context_.memory.check({reth.rkey, qp.domain, odp::kRemoteRead}, reth.va,
-                                                       reth.length_bytes) != odp::Outcome::done)) {
-    context_.count(DropReason::access);
-    nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
-    return Result::done;
-  }
+  if (!has_room_for_answer(qp)) return Result::done;
+  if (!may_read(qp, reth)) return refuse_access(qp);
   const uint32_t packets = std::max(1U, (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
-  state.expected_psn = state.expected_psn.plus(packets);
-  state.msn = (state.msn + 1) & wire::Psn::kMask;
-  settle_nak(qp, packet.bth.psn);
-  ++context_.counters.messages_received;
+  finish_answered(qp, packet.bth.psn, packets);
   queue_read(qp, packet, packets, false);
   return Result::done;
+}
+
+bool Responder::may_read(const QueuePair& qp, const wire::Reth& reth) {
+  if (reth.length_bytes == 0) return true;
+  return (qp.attributes.access_flags & odp::kRemoteRead) != 0 &&
+         context_.memory.check({reth.rkey, qp.domain, odp::kRemoteRead, qp.qpn}, reth.va,
+                               reth.length_bytes) == odp::Outcome::done;
 }
 
 /// A requester starts a new READ only when an older one is answered in full. Where all places are taken it
@@ -263,35 +265,21 @@ void Responder::stop_job_wait(QueuePair& qp) {
 }
 
 void Responder::queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets, bool duplicate) {
-  ResponderState& state = qp.responder;
   const wire::Reth reth = packet.reth();
-  ReadJob& job = state.job(state.job_count++);
-  job = {packet.bth.psn, packets, 0, reth.length_bytes, reth.rkey, reth.va, state.msn, duplicate};
-  context_.make_ready(qp);
+  queue_answer(qp, {.first_psn = packet.bth.psn,
+                    .packets = packets,
+                    .length_bytes = reth.length_bytes,
+                    .rkey = reth.rkey,
+                    .va = reth.va,
+                    .msn = qp.responder.msn,
+                    .duplicate = duplicate});
 }
 
-void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
+/// The requester went back to `psn`: what was still to be answered at and behind it will be asked for again.
+void Responder::drop_answers_from(QueuePair& qp, wire::Psn psn) {
   ResponderState& state = qp.responder;
-  context_.count(DropReason::duplicate);
-  if (packet.info->operation != wire::Operation::read_request) {
-    state.ack_pending = true;  // the newest state, whatever the duplicate was (IBA 9.7.5.1.2)
-    context_.make_ready(qp);
-    return;
-  }
-  // A READ is executed again, from where the requester asks (IBA 9.7.4.1.2.1). It went back: what was still
-  // to be answered at and behind this PSN will be asked for again as well.
-  const wire::Reth reth = packet.reth();
-  const uint32_t packets = std::max(1U, (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
-  const wire::Psn psn = packet.bth.psn;
-  if (psn.plus(packets) > state.expected_psn) return context_.count(DropReason::payload_rule);
-  if (reth.length_bytes != 0 && ((qp.attributes.access_flags & odp::kRemoteRead) == 0 ||
-                                 context_.memory.check({reth.rkey, qp.domain, odp::kRemoteRead}, reth.va,
-                                                       reth.length_bytes) != odp::Outcome::done)) {
-    context_.count(DropReason::access);
-    return nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
-  }
   while (state.job_count != 0) {
-    const ReadJob& newest = state.job(state.job_count - 1);
+    const Answer& newest = state.job(state.job_count - 1);
     if (newest.first_psn.plus(newest.packets) <= psn) break;
     --state.job_count;
     if (state.job_count == 0) {
@@ -300,7 +288,47 @@ void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
       state.job_deadline_ns = kNever;
     }
   }
+}
+
+void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
+  context_.count(DropReason::duplicate);
+  switch (packet.info->operation) {
+    case wire::Operation::read_request:
+      return read_again(qp, packet);
+    case wire::Operation::compare_swap:
+    case wire::Operation::fetch_add:
+    case wire::Operation::atomic_write:
+    case wire::Operation::flush:
+      return answer_again(qp, packet);
+    default:
+      qp.responder.ack_pending = true;  // the newest state, whatever the duplicate was (IBA 9.7.5.1.2)
+      context_.make_ready(qp);
+  }
+}
+
+/// A READ is executed again, from where the requester asks (IBA 9.7.4.1.2.1).
+void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  const wire::Reth reth = packet.reth();
+  const uint32_t packets = std::max(1U, (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
+  const wire::Psn psn = packet.bth.psn;
+  if (psn.plus(packets) > state.expected_psn) return context_.count(DropReason::payload_rule);
+  if (!may_read(qp, reth)) return static_cast<void>(refuse_access(qp));
+  drop_answers_from(qp, psn);
   if (state.job_count < state.job_capacity) queue_read(qp, packet, packets, true);
+}
+
+/// The window that a SEND names, once its data is in place. False where there is none to invalidate: the
+/// receive fails, and the peer is told that its key is bad (IBA 9.9.3.1.5, class J).
+bool Responder::invalidate(QueuePair& qp, const wire::Packet& packet) {
+  if (context_.memory.invalidate(packet.invalidate_rkey(), qp.domain, qp.qpn, true) == odp::Outcome::done)
+    return true;
+  Completion completion;
+  completion.status = CompletionStatus::remote_invalid_request;
+  completion.opcode = CompletionOpcode::recv;
+  context_.complete_receive(qp, completion);
+  static_cast<void>(refuse_access(qp));
+  return false;
 }
 
 void Responder::complete_inbound(QueuePair& qp, const wire::Packet& packet, CompletionOpcode opcode,
@@ -313,6 +341,9 @@ void Responder::complete_inbound(QueuePair& qp, const wire::Packet& packet, Comp
   if (packet.info->has(wire::kImmDt)) {
     completion.flags = kWithImm;
     completion.immediate_or_rkey = packet.immediate();
+  } else if (packet.info->has(wire::kIeth)) {
+    completion.flags = kWithInvalidate;
+    completion.immediate_or_rkey = packet.invalidate_rkey();
   }
   context_.complete_receive(qp, completion);
 }

@@ -61,6 +61,19 @@ class Responder {
   [[nodiscard]] Result miss(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
   void drop_answered_read(QueuePair& qp);
   void stop_job_wait(QueuePair& qp);
+  [[nodiscard]] Result execute_atomic(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Result execute_atomic_write(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Result execute_flush(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] bool has_room_for_answer(QueuePair& qp);
+  void finish_answered(QueuePair& qp, wire::Psn psn, uint32_t psns);
+  void queue_answer(QueuePair& qp, const Answer& answer);
+  void answer_again(QueuePair& qp, const wire::Packet& packet);
+  void drop_answers_from(QueuePair& qp, wire::Psn psn);
+  /// NAK remote access error; the QP fails.
+  [[nodiscard]] bool may_read(const QueuePair& qp, const wire::Reth& reth);
+  void read_again(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] bool invalidate(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Result refuse_access(QueuePair& qp);
   void queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets, bool duplicate);
 
   static void settle_nak(QueuePair& qp, wire::Psn psn);
@@ -69,9 +82,9 @@ class Responder {
   void nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent event);
   void rnr_nak_parked(QueuePair& qp);
 
-  [[nodiscard]] bool send_read_packet(QueuePair& qp);
+  [[nodiscard]] bool send_answer(QueuePair& qp);
   [[nodiscard]] bool send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn);
-  void hold_read_job(QueuePair& qp, const ReadJob& job);
+  void hold_read_job(QueuePair& qp, const Answer& job);
 
   CoreContext& context_;
 };

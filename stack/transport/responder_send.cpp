@@ -26,7 +26,7 @@ bool Responder::has_work(const QueuePair& qp) const {
 void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   ResponderState& state = qp.responder;
   while (state.job_count != 0) {
-    if (state.job_fault_wait || budget_packets == 0 || !send_read_packet(qp)) return;
+    if (state.job_fault_wait || budget_packets == 0 || !send_answer(qp)) return;
     --budget_packets;
   }
   if (budget_packets == 0) return;
@@ -84,9 +84,10 @@ bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn)
   return true;
 }
 
-bool Responder::send_read_packet(QueuePair& qp) {
+/// One packet of the oldest answer.
+bool Responder::send_answer(QueuePair& qp) {
   ResponderState& state = qp.responder;
-  ReadJob& job = state.job(0);
+  Answer& job = state.job(0);
   TxFrame* frame = context_.tx.next();
   if (frame == nullptr) {
     context_.make_ready(qp);
@@ -96,7 +97,9 @@ bool Responder::send_read_packet(QueuePair& qp) {
   const uint32_t payload_bytes = std::min(qp.mtu_bytes, job.length_bytes - offset);
   const bool last = job.sent_packets + 1 == job.packets;
   wire::PacketFields fields;
-  fields.bth.opcode = read_response_opcode(job.sent_packets == 0, last);
+  fields.bth.opcode = job.kind == AnswerKind::atomic ? wire::Opcode::rc_atomic_acknowledge
+                                                     : read_response_opcode(job.sent_packets == 0, last);
+  fields.atomic_ack = job.original;
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = job.first_psn.plus(job.sent_packets);
   fields.aeth = {wire::kAethAck | wire::kAethCreditsInvalid, job.msn};
@@ -105,7 +108,7 @@ bool Responder::send_read_packet(QueuePair& qp) {
   uint8_t* payload = qp.frame.write_headers(bytes, fields, payload_bytes);
   assert(payload != nullptr);
   if (payload_bytes != 0) {
-    const odp::Target target{job.rkey, qp.domain, odp::kRemoteRead};
+    const odp::Target target{job.rkey, qp.domain, odp::kRemoteRead, qp.qpn};
     switch (context_.memory.read(target, job.va + offset, {payload, payload_bytes})) {
       case odp::Outcome::done:
         break;
@@ -134,14 +137,14 @@ bool Responder::send_read_packet(QueuePair& qp) {
 }
 
 /// A page of a READ's answer is missing: the answer waits, other packets of the QP go on.
-void Responder::hold_read_job(QueuePair& qp, const ReadJob& job) {
+void Responder::hold_read_job(QueuePair& qp, const Answer& job) {
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
   ++state.job_generation;
   const uint32_t offset = job.sent_packets * qp.mtu_bytes;
   state.job_stuck_psn = job.first_psn.plus(job.sent_packets);
   const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::read_job, state.job_generation);
-  if (!context_.request_fault({job.rkey, qp.domain, odp::kRemoteRead}, job.va + offset,
+  if (!context_.request_fault({job.rkey, qp.domain, odp::kRemoteRead, qp.qpn}, job.va + offset,
                               job.length_bytes - offset, waiter))
     return context_.make_ready(qp);
   state.job_fault_wait = true;
@@ -176,7 +179,7 @@ void Responder::on_timer(QueuePair& qp) {
     state.job_deadline_ns = kNever;  // the NAK that ends this QP is due behind the answer: no second chance
   } else if (state.job_deadline_ns <= context_.now_ns) {
     // The requester asks again for this READ and for all behind it, as duplicates.
-    const ReadJob job = state.job(0);
+    const Answer job = state.job(0);
     state.job_count = 0;
     state.job_fault_wait = false;
     state.job_deadline_ns = kNever;

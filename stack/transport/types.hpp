@@ -76,6 +76,9 @@ enum class CompletionOpcode : uint8_t {
 
 enum CompletionFlag : uint8_t { kWithGrh = 1U << 0, kWithImm = 1U << 1, kWithInvalidate = 1U << 3 };
 
+/// What a compare-and-swap, fetch-and-add or ATOMIC WRITE works on.
+inline constexpr uint32_t kAtomicBytes = 8;
+
 /// A scatter/gather element, as ibv_sge.
 struct Sge {
   uint64_t va = 0;

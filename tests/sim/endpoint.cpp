@@ -58,6 +58,7 @@ bool Endpoint::post_send(const SendRequest& request) {
     wqe->sge_count = static_cast<uint8_t>(request.sges.size());
     std::copy(request.sges.begin(), request.sges.end(), ring.sges_of(wqe));
   }
+  if (request.fill) request.fill(*wqe);
   if (request.ud_qpn != 0) ring.av_of(wqe) = request.av;
   ring.advance();
   ring.publish();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct SendRequest {
   uint32_t ud_qpn = 0;
   uint32_t ud_qkey = 0;
   transport::AddressVector av;  ///< of a UD message
+  /// Atomics, binds and flushes: their own fields.
+  std::function<void(transport::SendWqe&)> fill;
 
   [[nodiscard]] uint32_t length_bytes() const;
 };
@@ -44,7 +47,8 @@ struct ConnectionScript {
   uint8_t rnr_retry = 7;
   uint8_t min_rnr_timer = 12;
   uint8_t max_rd_atomic = 4;
-  uint32_t access_flags = odp::kRemoteRead | odp::kRemoteWrite;
+  uint32_t access_flags =
+      odp::kRemoteRead | odp::kRemoteWrite | odp::kRemoteAtomic | odp::kFlushGlobal | odp::kFlushPersistent;
 };
 
 class Endpoint {

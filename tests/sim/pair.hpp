@@ -103,7 +103,10 @@ struct Pair {
  private:
   static Region& add(SimHost& host, bool on_demand, uint64_t noise) {
     Region& region =
-        host.memory.add_region(1, odp::kLocalWrite | odp::kRemoteWrite | odp::kRemoteRead, on_demand);
+        host.memory.add_region(1,
+                               odp::kLocalWrite | odp::kRemoteWrite | odp::kRemoteRead | odp::kRemoteAtomic |
+                                   odp::kMemoryWindowBind | odp::kFlushGlobal | odp::kFlushPersistent,
+                               on_demand);
     Random random(noise);
     region.extend(65536, random);
     return region;
