@@ -96,10 +96,14 @@ class CompletionQueue {
     armed_.exchange(solicited_only ? kArmedSolicited : kArmedNext, std::memory_order_acq_rel);
   }
   /// App side, after arm(), one thread at a time: true where a completion that it asked for is there already,
-  /// and the event is the caller's to make. So is hardware: its doorbell carries the consumer's index.
+  /// later than the last event, and the event is the caller's to make. Adapters do so (their doorbell carries
+  /// the consumer's index), and programs that arm after their last poll count on it. Not for what the last
+  /// event was about: the usual loop arms before it polls that.
   [[nodiscard]] bool take_armed_by_waiting(bool solicited_only) {
     const uint32_t tail = tail_.load(std::memory_order_acquire);
-    for (uint32_t at = head_.load(std::memory_order_relaxed); at != tail; ++at)
+    const uint32_t head = head_.load(std::memory_order_relaxed);
+    const uint32_t told = told_.load(std::memory_order_relaxed);
+    for (uint32_t at = static_cast<int32_t>(told - head) > 0 ? told : head; at != tail; ++at)
       if (!solicited_only || solicits(ring_[at & mask_])) return disarm();
     return false;
   }
@@ -145,6 +149,7 @@ class CompletionQueue {
   }
   bool disarm() {
     held_.store(0, std::memory_order_relaxed);
+    told_.store(tail_.load(std::memory_order_acquire), std::memory_order_relaxed);
     return armed_.exchange(kNotArmed, std::memory_order_acq_rel) != kNotArmed;
   }
 
@@ -173,6 +178,7 @@ class CompletionQueue {
   std::atomic<bool> overrun_{false};
   SpinLock push_lock_;  // of several cores
   std::atomic<uint8_t> armed_{kNotArmed};
+  std::atomic<uint32_t> told_{0};  // where the ring ended at the last event
   std::atomic<uint32_t> held_{0};  // completions since the moderated event before
   std::atomic<uint32_t> moderation_count_{0};
   std::atomic<TimeNs> moderation_period_ns_{0};

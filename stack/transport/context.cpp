@@ -251,24 +251,24 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   const uint32_t index = qp.send_ring.head();
   const SendWqe& wqe = *qp.send_ring.header_at(index);
   if (status == CompletionStatus::success) ++counters.messages_sent;
-  if (status != CompletionStatus::success || qp.signal_all || (wqe.flags & kSignaled) != 0) {
-    Completion completion;
-    completion.wr_id = wqe.wr_id;
-    completion.byte_length = wqe.length_bytes;
-    completion.qpn = qp.qpn;
-    completion.status = status;
-    completion.opcode = completion_opcode(wqe.opcode);
-    push(*qp.send_cq, completion);
-  }
+  const bool tells = status != CompletionStatus::success || qp.signal_all || (wqe.flags & kSignaled) != 0;
+  Completion completion;
+  completion.wr_id = wqe.wr_id;
+  completion.byte_length = wqe.length_bytes;
+  completion.qpn = qp.qpn;
+  completion.status = status;
+  completion.opcode = completion_opcode(wqe.opcode);
+  // Before the app can know of it: it may post into the slot as soon as it has the completion.
   qp.send_ring.retire_to(index + 1);
+  if (tells) push(*qp.send_cq, completion);
 }
 
 void CoreContext::complete_receive(QueuePair& qp, Completion completion) {
   const uint32_t index = qp.receive_ring.head();
   completion.wr_id = qp.receive_ring.header_at(index)->wr_id;
   completion.qpn = qp.qpn;
-  push(*qp.receive_cq, completion);
   qp.receive_ring.retire_to(index + 1);
+  push(*qp.receive_cq, completion);
 }
 
 void CoreContext::flush(QueuePair& qp) {

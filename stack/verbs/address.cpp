@@ -45,7 +45,6 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
   const wire::Gid destination = gid_from(attributes.grh.dgid);
   const wire::Gid& source = description.gids[attributes.grh.sgid_index];
   if (destination.is_zero() || source.is_ipv4() != destination.is_ipv4()) return EINVAL;
-  if (wire::is_multicast(destination)) return EOPNOTSUPP;
 
   av = {};
   av.loopback = own_gid_index(description, destination) >= 0;

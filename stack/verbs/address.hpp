@@ -6,11 +6,12 @@
 
 #include "stack/transport/types.hpp"
 #include "stack/verbs/backend.hpp"
+#include "stack/wire/link.hpp"
 
 namespace faultline::verbs {
 
-/// Checks the attributes, resolves the destination's MAC (may block) and fills `av`. 0, EINVAL, EOPNOTSUPP
-/// (multicast) or EHOSTUNREACH.
+/// Checks the attributes, resolves the destination's MAC (may block) and fills `av`. 0, EINVAL or
+/// EHOSTUNREACH.
 [[nodiscard]] int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes,
                                       transport::AddressVector& av);
 

@@ -4,21 +4,9 @@
 #include <bit>
 #include <cerrno>
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include "stack/verbs/objects.hpp"
 
 namespace faultline::verbs {
-
-AsyncEvents::~AsyncEvents() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-int AsyncEvents::open() {
-  descriptor_ = ::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
-  return descriptor_ < 0 ? errno : 0;
-}
 
 void AsyncEvents::append(EventSource& source) {
   source.next = nullptr;
@@ -31,16 +19,28 @@ void AsyncEvents::append(EventSource& source) {
 }
 
 void AsyncEvents::raise(EventSource& source, ibv_event_type type) {
-  {
-    const std::lock_guard lock(mutex_);
-    const uint32_t bit = 1U << static_cast<uint32_t>(type);
-    if ((source.pending & bit) != 0) return;
-    source.pending |= bit;
-    if (!source.queued) append(source);
-  }
-  const uint64_t one = 1;
-  // The counter's limit is 2^64 - 2: this write cannot block and cannot fail.
-  [[maybe_unused]] const ssize_t written = ::write(descriptor_, &one, sizeof one);
+  const std::lock_guard lock(mutex_);
+  source.pending |= 1U << static_cast<uint32_t>(type);
+  if (source.queued) return;
+  if (head_ == nullptr) descriptor_.set();
+  append(source);
+}
+
+void AsyncEvents::unlink(EventSource& source) {
+  if (!source.queued) return;
+  EventSource* previous = nullptr;
+  for (EventSource* at = head_; at != &source; at = at->next) previous = at;
+  (previous == nullptr ? head_ : previous->next) = source.next;
+  if (tail_ == &source) tail_ = previous;
+  source.queued = false;
+}
+
+void AsyncEvents::raise_last(EventSource& source, ibv_event_type type) {
+  const std::lock_guard lock(mutex_);
+  if (head_ == nullptr) descriptor_.set();
+  unlink(source);
+  source.pending |= 1U << static_cast<uint32_t>(type);
+  append(source);
 }
 
 bool AsyncEvents::pop(ibv_async_event& event) {
@@ -56,27 +56,21 @@ bool AsyncEvents::pop(ibv_async_event& event) {
   if (head_ == nullptr) tail_ = nullptr;
   source.queued = false;
   if (source.pending != 0) append(source);
+  if (head_ == nullptr) descriptor_.clear();
   return true;
 }
 
 int AsyncEvents::take(ibv_async_event& event) {
-  for (;;) {
-    uint64_t count = 0;
-    if (::read(descriptor_, &count, sizeof count) < 0) return errno;
-    if (pop(event)) return 0;
-  }
+  while (!pop(event))
+    if (const int error = descriptor_.wait(); error != 0) return error;
+  return 0;
 }
 
 uint32_t AsyncEvents::withdraw(EventSource& source) {
   const std::lock_guard lock(mutex_);
-  EventSource* previous = nullptr;
-  for (EventSource* at = head_; at != nullptr; previous = at, at = at->next) {
-    if (at != &source) continue;
-    (previous == nullptr ? head_ : previous->next) = source.next;
-    if (tail_ == &source) tail_ = previous;
-    break;
-  }
-  source.queued = false;
+  const bool was_last = source.queued && source.next == nullptr && head_ == &source;
+  unlink(source);
+  if (was_last) descriptor_.clear();
   source.pending = 0;
   return source.delivered;
 }
@@ -114,6 +108,10 @@ FAULTLINE_VERB void ibv_ack_async_event(ibv_async_event* event) {
     case IBV_EVENT_PATH_MIG_ERR:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
       acknowledge(*event->element.qp, event->element.qp->events_completed);
+      return;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      acknowledge(*event->element.srq, event->element.srq->events_completed);
       return;
     default:
       return;  // events of a port or the device belong to no object that could be destroyed

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The asynchronous events of one context. Each QP and CQ carries its own link and one bit per event type, so
-// that an event needs no memory, is never lost, and goes with its object. The descriptor is a semaphore that
-// counts events; it may count one too many after an object took its events away, which the reader skips.
+// The asynchronous events of one context. Each source (QP, CQ, SRQ, the port, the device) carries its own
+// link and one bit per event type, so that an event needs no memory, is never lost, and goes with its object.
 #pragma once
 
 #include <cstdint>
 #include <mutex>
 
 #include <infiniband/verbs.h>
+
+#include "stack/verbs/event_descriptor.hpp"
 
 namespace faultline::verbs {
 
@@ -21,17 +22,14 @@ struct EventSource {
 
 class AsyncEvents {
  public:
-  AsyncEvents() = default;
-  ~AsyncEvents();
-  AsyncEvents(const AsyncEvents&) = delete;
-  AsyncEvents& operator=(const AsyncEvents&) = delete;
-
   /// 0 or an errno.
-  [[nodiscard]] int open();
-  [[nodiscard]] int descriptor() const { return descriptor_; }
+  [[nodiscard]] int open() { return descriptor_.open(); }
+  [[nodiscard]] int descriptor() const { return descriptor_.number(); }
 
   /// Any thread; never blocks on a reader.
   void raise(EventSource& source, ibv_event_type type);
+  /// As raise, behind all that is pending: the last event of a port tells its state.
+  void raise_last(EventSource& source, ibv_event_type type);
   /// Blocks unless the descriptor is O_NONBLOCK. 0 or an errno.
   [[nodiscard]] int take(ibv_async_event& event);
   /// Forgets what the source has pending; returns how many of its events were handed out.
@@ -40,11 +38,12 @@ class AsyncEvents {
  private:
   [[nodiscard]] bool pop(ibv_async_event& event);
   void append(EventSource& source);
+  void unlink(EventSource& source);
 
   std::mutex mutex_;
   EventSource* head_ = nullptr;
   EventSource* tail_ = nullptr;
-  int descriptor_ = -1;
+  EventDescriptor descriptor_;
 };
 
 }  // namespace faultline::verbs

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Completion queues, by polling.
-#include <algorithm>
-
-#include <endian.h>
-
+// Completion queues: create, change, arm, destroy. Polling is in poll.cpp.
 #include "stack/verbs/limits.hpp"
 #include "stack/verbs/objects.hpp"
 
@@ -11,102 +7,117 @@ namespace faultline::verbs {
 
 namespace {
 
-void fill(ibv_wc& wc, const transport::Completion& completion) {
-  wc.wr_id = completion.wr_id;
-  wc.status = static_cast<ibv_wc_status>(completion.status);
-  wc.opcode = static_cast<ibv_wc_opcode>(completion.opcode);
-  wc.vendor_err = completion.vendor_error;
-  wc.byte_len = completion.byte_length;
-  if ((completion.flags & transport::kWithInvalidate) != 0)
-    wc.invalidated_rkey = completion.immediate_or_rkey;
-  else
-    wc.imm_data = htobe32(completion.immediate_or_rkey);
-  wc.qp_num = completion.qpn;
-  wc.src_qp = completion.source_qpn;
-  wc.wc_flags = completion.flags;
-  wc.pkey_index = 0;
-  wc.slid = 0;
-  wc.sl = 0;
-  wc.dlid_path_bits = 0;
-}
+constexpr uint64_t kKnownWcFlags = uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                   IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+constexpr uint32_t kKnownFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
-}  // namespace
-
-FAULTLINE_VERB ibv_cq* ibv_create_cq(ibv_context* ibv_context_pointer, int entries, void* cq_context,
-                                     ibv_comp_channel* channel, int comp_vector) {
-  if (channel != nullptr) return fail(EOPNOTSUPP);
-  if (entries < 1 || static_cast<uint32_t>(entries) > kMaxCqe) return fail(EINVAL);
-  if (comp_vector < 0 || comp_vector >= ibv_context_pointer->num_comp_vectors) return fail(EINVAL);
+Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
+  if (init.cqe < 1 || init.cqe > kMaxCqe) return fail(EINVAL);
+  if (init.comp_vector >= static_cast<uint32_t>(ibv_context_pointer->num_comp_vectors)) return fail(EINVAL);
+  if (init.channel != nullptr && init.channel->context != ibv_context_pointer) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
   Engine* const engine = engine_of(context);
   if (engine == nullptr) return nullptr;
   std::unique_ptr<Cq> cq;
   try {
-    cq = std::make_unique<Cq>(static_cast<uint32_t>(entries));
+    cq = std::make_unique<Cq>(init.cqe);
   } catch (const std::bad_alloc&) {
     return fail(ENOMEM);
   }
   if (!acquire(engine->cqs, kMaxCqs)) return fail(ENOMEM);
   cq->context = ibv_context_pointer;
-  cq->channel = nullptr;
-  cq->cq_context = cq_context;
-  cq->handle = 0;
-  cq->cqe = entries;
-  cq->comp_events_completed = 0;
-  cq->async_events_completed = 0;
-  pthread_mutex_init(&cq->mutex, nullptr);
-  pthread_cond_init(&cq->cond, nullptr);
+  cq->channel = init.channel;
+  cq->cq_context = init.cq_context;
+  cq->cqe = static_cast<int>(init.cqe);
+  init_waiting(*cq);
   cq->engine = engine;
-  cq->event_source.element.element.cq = cq.get();
+  cq->event_source.element.element.cq = ibv_cq_ex_to_cq(cq.get());
+  cq->has_channel = init.channel != nullptr;
+  cq->several_cores = engine->backend->core_count() > 1;
+  cq->ignores_overrun = (init.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
+  cq->single_threaded = (init.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+  cq->with_wallclock = (init.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
+  set_poll_functions(*cq);
+  if (cq->has_channel) static_cast<CompletionChannel*>(cq->channel)->add_reference();
   context.live_objects.fetch_add(1, std::memory_order_relaxed);
   return cq.release();
+}
+
+}  // namespace
+
+FAULTLINE_VERB ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
+                                     ibv_comp_channel* channel, int comp_vector) {
+  if (entries < 1 || comp_vector < 0) return fail(EINVAL);
+  ibv_cq_init_attr_ex init{};
+  init.cqe = static_cast<uint32_t>(entries);
+  init.cq_context = cq_context;
+  init.channel = channel;
+  init.comp_vector = static_cast<uint32_t>(comp_vector);
+  return ibv_cq_ex_to_cq(create(context, init));
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) {
+  // IBV_CQ_INIT_ATTR_MASK_PD: there are no parent domains.
+  if ((init->comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0) return fail(EOPNOTSUPP);
+  if ((init->wc_flags & ~kKnownWcFlags) != 0) return fail(EOPNOTSUPP);
+  ibv_cq_init_attr_ex wanted = *init;
+  if ((init->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0) wanted.flags = 0;
+  if ((wanted.flags & ~kKnownFlags) != 0) return fail(EINVAL);
+  return create(context, wanted);
 }
 
 FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
   Cq* const cq = &cq_of(ibv_cq_pointer);
   if (cq->references.load(std::memory_order_acquire) != 0) return EBUSY;
   Context& context = context_of(cq->context);
-  // ibv_get_async_event(3): "destroying an object will wait for all affiliated events to be acknowledged".
+  if (cq->moderated.load(std::memory_order_relaxed))
+    cq->engine->on_every_owner([cq](transport::Core& core) { core.forget_cq(*cq); });
+  // ibv_get_async_event(3): "destroying an object will wait for all affiliated events to be acknowledged";
+  // ibv_get_cq_event(3): so do completion events.
   const uint32_t delivered = context.events.withdraw(cq->event_source);
-  pthread_mutex_lock(&cq->mutex);
-  while (cq->async_events_completed != delivered) pthread_cond_wait(&cq->cond, &cq->mutex);
-  pthread_mutex_unlock(&cq->mutex);
-  pthread_cond_destroy(&cq->cond);
-  pthread_mutex_destroy(&cq->mutex);
+  auto* const channel = static_cast<CompletionChannel*>(cq->channel);
+  const uint32_t completion_events = channel == nullptr ? 0 : channel->withdraw(*cq);
+  end_waiting(*cq, [&] {
+    return cq->async_events_completed == delivered && cq->comp_events_completed == completion_events;
+  });
+  if (channel != nullptr) channel->drop_reference();
   release(cq->engine->cqs);
   delete cq;
   release(context.live_objects);
   return 0;
 }
 
-int poll_cq(ibv_cq* ibv_cq_pointer, int entries, ibv_wc* wc) {
-  if (entries <= 0) return 0;
+FAULTLINE_VERB int ibv_resize_cq(ibv_cq* ibv_cq_pointer, int entries) {
+  if (entries < 1 || static_cast<uint32_t>(entries) > kMaxCqe) return EINVAL;
   Cq& cq = cq_of(ibv_cq_pointer);
-  // Not under the lock: an engine turn can be long, and other threads may find completions meanwhile.
-  if (cq.empty()) {
-    cq.engine->backend->drive();
-    if (cq.empty())
-      return cq.overrun() ? -1 : 0;  // ibv_poll_cq(3): "in case of a CQ overrun the CQ cannot be used"
-  }
-  constexpr size_t kBatch = 16;
-  // Not an array of completions: its elements would be initialised on every poll.
-  alignas(transport::Completion) std::array<std::byte, kBatch * sizeof(transport::Completion)> storage;
-  const std::span batch(reinterpret_cast<transport::Completion*>(storage.data()), kBatch);
-  const auto wanted = static_cast<uint32_t>(entries);
-  uint32_t taken = 0;
-  const std::lock_guard lock(cq.poll_lock);
-  while (taken < wanted) {
-    const uint32_t room = std::min<uint32_t>(wanted - taken, kBatch);
-    const uint32_t got = cq.poll(batch.first(room));
-    for (uint32_t i = 0; i < got; ++i) fill(wc[taken + i], batch[i]);
-    taken += got;
-    if (got < room) break;
-  }
-  return static_cast<int>(taken);
+  const std::lock_guard no_polls(cq.poll_lock);
+  int error = 0;
+  auto resize = [&] { error = cq.resize(static_cast<uint32_t>(entries)); };
+  if (cq.several_cores)
+    resize();
+  else
+    cq.engine->on_owner(0, resize);
+  if (error == 0) cq.cqe = entries;
+  return error;
 }
 
-int req_notify_cq(ibv_cq* /*cq*/, int /*solicited_only*/) {
-  return 0;  // without a completion channel there is nobody to notify
+int modify_cq(ibv_cq* ibv_cq_pointer, ibv_modify_cq_attr* attributes) {
+  constexpr transport::TimeNs kNsPerUs = 1000;
+  if (attributes->attr_mask == 0 || (attributes->attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0)
+    return EINVAL;
+  Cq& cq = cq_of(ibv_cq_pointer);
+  cq.moderated.store(true, std::memory_order_relaxed);
+  cq.moderate(attributes->moderate.cq_count, kNsPerUs * attributes->moderate.cq_period);
+  return 0;
+}
+
+int req_notify_cq(ibv_cq* ibv_cq_pointer, int solicited_only) {
+  Cq& cq = cq_of(ibv_cq_pointer);
+  if (!cq.has_channel) return 0;  // nobody to notify
+  const std::lock_guard no_polls(cq.poll_lock);
+  cq.arm(solicited_only != 0);
+  if (cq.take_armed_by_waiting(solicited_only != 0)) static_cast<CompletionChannel*>(cq.channel)->raise(cq);
+  return 0;
 }
 
 }  // namespace faultline::verbs

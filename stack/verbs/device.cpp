@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "stack/verbs/limits.hpp"
 #include "stack/verbs/objects.hpp"
 
 namespace faultline::verbs {
@@ -28,7 +29,8 @@ Registry& registry() {
 bool same(const DeviceDescription& a, const DeviceDescription& b) {
   return a.name == b.name && a.mac == b.mac && a.gids == b.gids &&
          a.max_path_mtu_bytes == b.max_path_mtu_bytes && a.vendor_id == b.vendor_id &&
-         a.vendor_part_id == b.vendor_part_id;
+         a.vendor_part_id == b.vendor_part_id && a.vlan_id == b.vlan_id &&
+         a.vlan_priority == b.vlan_priority && a.traffic_class == b.traffic_class;
 }
 
 std::unique_ptr<Device> make_device(const DeviceDescription& description, int index) {
@@ -115,11 +117,25 @@ FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
   opened.ops.req_notify_cq = req_notify_cq;
   opened.ops.post_send = post_send;
   opened.ops.post_recv = post_recv;
+  opened.ops.post_srq_recv = post_srq_recv;
+  opened.ops.alloc_mw = alloc_mw;
+  opened.ops.bind_mw = bind_mw;
+  opened.ops.dealloc_mw = dealloc_mw;
   context->sz = sizeof(verbs_context);
   context->query_port = query_port;
   context->query_device_ex = query_device_ex;
+  context->query_rt_values = query_rt_values;
   context->advise_mr = advise_mr;
-  set_unsupported_ops(*context);
+  context->create_cq_ex = create_cq_ex;
+  context->modify_cq = modify_cq;
+  context->create_qp_ex = create_qp_ex;
+  context->open_qp = open_qp;
+  context->create_srq_ex = create_srq_ex;
+  context->get_srq_num = get_srq_num;
+  context->open_xrcd = open_xrcd;
+  context->close_xrcd = close_xrcd;
+  context->port_active.element.element.port_num = kPortNumber;
+  context->port_error.element.element.port_num = kPortNumber;
   return &context.release()->context;
 }
 
@@ -129,6 +145,7 @@ FAULTLINE_VERB int ibv_close_device(ibv_context* ibv_context_pointer) {
   // leave some behind (perftest's ib_send_bw a CQ). What is left still refers to the context, which stays
   // with it.
   if (context->live_objects.load(std::memory_order_acquire) != 0) return 0;
+  if (context->engine != nullptr) context->engine->remove_context(*context);
   ::close(context->context.cmd_fd);
   pthread_mutex_destroy(&context->context.mutex);
   delete context;

@@ -28,13 +28,57 @@ Engine::~Engine() {
 }
 
 void Engine::on_qp_event(uint32_t /*qpn*/, void* user, transport::AsyncEvent event) {
-  Qp& qp = *static_cast<Qp*>(user);
-  context_of(qp.context).events.raise(qp.event_source, static_cast<ibv_event_type>(event));
+  SharedQp& shared = *static_cast<SharedQp*>(user);
+  const std::lock_guard lock(shared.handles_mutex);
+  for (Qp* qp = shared.handles; qp != nullptr; qp = qp->next_handle)
+    context_of(qp->qp_base.context).events.raise(qp->event_source, static_cast<ibv_event_type>(event));
 }
 
 void Engine::on_cq_event(transport::CompletionQueue* queue, transport::AsyncEvent event) {
   Cq& cq = *static_cast<Cq*>(queue);
   context_of(cq.context).events.raise(cq.event_source, static_cast<ibv_event_type>(event));
+}
+
+void Engine::on_completion(transport::CompletionQueue* queue) {
+  Cq& cq = *static_cast<Cq*>(queue);
+  static_cast<CompletionChannel*>(cq.channel)->raise(cq);
+}
+
+void Engine::on_srq_event(transport::SharedReceiveQueue* queue, transport::AsyncEvent event) {
+  Srq& srq = *static_cast<Srq*>(queue->user);
+  context_of(srq.context).events.raise(srq.event_source, static_cast<ibv_event_type>(event));
+}
+
+void Engine::on_device_event(transport::AsyncEvent event) {
+  const std::lock_guard lock(contexts_mutex_);
+  for (Context* context = contexts_; context != nullptr; context = context->next) {
+    EventSource* source = nullptr;
+    switch (event) {
+      case transport::AsyncEvent::port_active:
+        source = &context->port_active;
+        break;
+      case transport::AsyncEvent::port_error:
+        source = &context->port_error;
+        break;
+      default:
+        source = &context->device_fatal;
+        break;
+    }
+    context->events.raise_last(*source, static_cast<ibv_event_type>(event));
+  }
+}
+
+void Engine::add_context(Context& context) {
+  const std::lock_guard lock(contexts_mutex_);
+  context.next = contexts_;
+  contexts_ = &context;
+}
+
+void Engine::remove_context(Context& context) {
+  const std::lock_guard lock(contexts_mutex_);
+  Context** link = &contexts_;
+  while (*link != &context) link = &(*link)->next;
+  *link = context.next;
 }
 
 std::shared_ptr<Engine> join_engine(const std::string& name, std::string& error) {
@@ -63,6 +107,7 @@ Engine* engine_of(Context& context) {
       set_last_error(std::move(error));
       return fail(ENODEV);
     }
+    context.engine->add_context(context);
     context.started.store(context.engine.get(), std::memory_order_release);
   }
   return context.engine.get();

@@ -23,7 +23,8 @@ constexpr uint8_t kMaxTimeout = 31;
 constexpr uint8_t kMaxRetry = 7;
 constexpr uint8_t kMaxRnrTimer = 31;
 constexpr uint32_t kRemoteAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | odp::kFlushGlobal |
+                                   odp::kFlushPersistent;
 
 /// Whether every attribute of the mask has a value that it may have.
 bool values_allowed(const DeviceDescription& description, const ibv_qp_attr& attr, uint32_t mask) {
@@ -85,6 +86,7 @@ transport::QpAttributes to_transport(const ibv_qp_attr& attr, transport::QpState
   result.rq_psn = attr.rq_psn;
   result.sq_psn = attr.sq_psn;
   result.destination_qpn = attr.dest_qp_num;
+  result.sqd_notify = attr.en_sqd_async_notify != 0;
   return result;
 }
 
@@ -100,7 +102,8 @@ int check(const Qp& qp, const ibv_qp_attr& attr, uint32_t mask, transport::QpSta
   }
   if ((mask & kUnsupportedMask) != 0) return EOPNOTSUPP;
   if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED) return EOPNOTSUPP;
-  if (!transport::check_transition(static_cast<transport::QpType>(qp.qp_type), from, to, mask)) return EINVAL;
+  if (!transport::check_transition(static_cast<transport::QpType>(qp.qp_base.qp_type), from, to, mask))
+    return EINVAL;
   return values_allowed(qp.engine->backend->description(), attr, mask) ? 0 : EINVAL;
 }
 
@@ -108,33 +111,35 @@ int check(const Qp& qp, const ibv_qp_attr& attr, uint32_t mask, transport::QpSta
 
 FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int attr_mask) {
   Qp& qp = qp_of(ibv_qp_pointer);
+  SharedQp& shared = *qp.shared;
   Engine& engine = *qp.engine;
   const auto mask = static_cast<uint32_t>(attr_mask);
-  const std::lock_guard control(qp.control_mutex);
+  const std::lock_guard control(shared.control_mutex);
   transport::QpState to{};
   if (const int error = check(qp, *attr, mask, transport::state_of(qp.transport_qp), to); error != 0)
     return error;
 
-  ibv_qp_attr wanted = merged(qp.attributes, *attr, mask);
+  ibv_qp_attr wanted = merged(shared.attributes, *attr, mask);
   transport::AddressVector av;
   if ((mask & IBV_QP_AV) != 0) {
     if (const int error = make_address_vector(*engine.backend, attr->ah_attr, av); error != 0) return error;
-    av.path.udp_source_port = udp_source_port(attr->ah_attr.grh.flow_label, qp.qp_num, wanted.dest_qp_num);
+    if (wire::is_multicast(av.path.destination_gid)) return EINVAL;  // a connection has one peer
+    av.path.udp_source_port =
+        udp_source_port(attr->ah_attr.grh.flow_label, qp.qp_base.qp_num, wanted.dest_qp_num);
   }
   // A reset empties the rings: nobody may be posting meanwhile.
   const std::lock_guard no_sends(qp.send_lock);
   const std::lock_guard no_receives(qp.receive_lock);
   int error = 0;
-  engine.on_owner([&] {
-    error = engine.backend->core().modify_qp(qp.transport_qp, to_transport(wanted, to, av), mask,
-                                             engine.backend->now());
+  engine.on_owner(shared.core_index, [&] {
+    error = qp.core->modify_qp(qp.transport_qp, to_transport(wanted, to, av), mask, engine.backend->now());
   });
   if (error != 0) return error;
   if (to == transport::QpState::reset) wanted = {};
-  qp.attributes = wanted;
+  shared.attributes = wanted;
   qp.qkey = wanted.qkey;
   qp.max_rd_atomic = wanted.max_rd_atomic;
-  qp.state = static_cast<ibv_qp_state>(to);
+  qp.qp_base.state = static_cast<ibv_qp_state>(to);
   return 0;
 }
 

@@ -10,13 +10,16 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include <infiniband/verbs.h>
 
 #include "stack/transport/core.hpp"
+#include "stack/transport/shared_receive_queue.hpp"
 #include "stack/transport/spin_lock.hpp"
 #include "stack/verbs/async_events.hpp"
 #include "stack/verbs/backend.hpp"
+#include "stack/verbs/completion_channel.hpp"
 
 // The header's macros of these names route to its inline functions; here the functions themselves are meant.
 #undef ibv_query_port
@@ -37,6 +40,26 @@ struct Device : ibv_device {
   int index = 0;
 };
 
+struct Context;
+struct Qp;
+struct XrcDomain;
+
+/// A transport QP and the handles that programs hold on it: one, but for XRC targets (ibv_open_qp). It is
+/// what the transport's events name.
+struct SharedQp {
+  transport::QueuePair* transport_qp = nullptr;
+  uint32_t core_index = 0;
+  uint32_t xrc_domain = 0;          ///< of an XRC target, else 0
+  SharedQp* next_target = nullptr;  ///< Engine::xrc_mutex
+
+  std::mutex handles_mutex;
+  Qp* handles = nullptr;  ///< handles_mutex
+
+  std::mutex control_mutex;  ///< modify, query
+  ibv_qp_attr attributes{};  ///< as the program set them
+  ibv_qp_init_attr created{};
+};
+
 /// A running device of this process, shared by the contexts that opened it.
 class Engine final : public transport::EventSink {
  public:
@@ -47,17 +70,46 @@ class Engine final : public transport::EventSink {
 
   void on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) override;
   void on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent event) override;
+  void on_completion(transport::CompletionQueue* cq) override;
+  void on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) override;
+  void on_device_event(transport::AsyncEvent event) override;
 
-  /// Runs a callable on the core's owner thread.
+  /// Runs a callable on a core's owner thread.
   template <typename Function>
-  void on_owner(Function&& function) {
-    backend->call([](void* argument) { (*static_cast<std::remove_reference_t<Function>*>(argument))(); },
-                  &function);
+  void on_owner(uint32_t core_index, Function&& function) {
+    backend->call(
+        core_index, [](void* argument) { (*static_cast<std::remove_reference_t<Function>*>(argument))(); },
+        &function);
+  }
+  /// ... on each core's, one after the other.
+  template <typename Function>
+  void on_every_owner(Function&& function) {
+    for (uint32_t index = 0; index < backend->core_count(); ++index)
+      on_owner(index, [&] { function(backend->core(index)); });
   }
 
+  /// The core for a QP or SRQ that may be on any: in turn.
+  [[nodiscard]] uint32_t place() {
+    return next_core_.fetch_add(1, std::memory_order_relaxed) % backend->core_count();
+  }
+
+  void add_context(Context& context);
+  void remove_context(Context& context);
+
   const std::shared_ptr<DeviceBackend> backend;
-  std::atomic<uint32_t> qps{0}, cqs{0}, mrs{0}, pds{0}, ahs{0};
+  std::atomic<uint32_t> qps{0}, cqs{0}, mrs{0}, pds{0}, ahs{0}, srqs{0}, mws{0}, xrcds{0};
   std::atomic<odp::ProtectionDomain> last_domain{0};
+
+  std::mutex xrc_mutex;
+  // Under xrc_mutex.
+  XrcDomain* xrc_domains = nullptr;
+  SharedQp* xrc_targets = nullptr;
+  uint32_t last_xrc_domain = 0;
+
+ private:
+  std::atomic<uint32_t> next_core_{0};
+  std::mutex contexts_mutex_;
+  Context* contexts_ = nullptr;
 };
 
 /// The running device of that name, started if need be. nullptr and one line in `error`.
@@ -66,15 +118,17 @@ class Engine final : public transport::EventSink {
 struct Context : verbs_context {
   Device* owner = nullptr;
   AsyncEvents events;
-  std::atomic<uint32_t> live_objects{0};  ///< PDs and CQs: each of them needs the context
+  EventSource port_active, port_error, device_fatal;
+  std::atomic<uint32_t> live_objects{0};  ///< PDs, CQs, channels, XRC domains: each of them needs the context
   std::mutex start_mutex;
   std::shared_ptr<Engine> engine;  ///< set once, under start_mutex
   std::atomic<Engine*> started{nullptr};
+  Context* next = nullptr;  ///< of the engine's
 };
 
 struct Pd : ibv_pd {
   odp::ProtectionDomain domain = 0;
-  std::atomic<uint32_t> references{0};   ///< MRs, QPs, AHs
+  std::atomic<uint32_t> references{0};   ///< MRs, MWs, QPs, SRQs, AHs
   std::atomic<uint32_t> odp_regions{0};  ///< no hint is needed where there are none
 };
 
@@ -83,33 +137,78 @@ struct Mr : ibv_mr {
   uint32_t access = 0;
 };
 
+struct Mw : ibv_mw {};
+
 struct Ah : ibv_ah {
   transport::AddressVector av;
   bool port_from_flow_label = false;  ///< else the UDP source port is a hash of the two QPNs, made at post
 };
 
-struct Cq : ibv_cq, transport::CompletionQueue {
-  explicit Cq(uint32_t entries) : transport::CompletionQueue(entries) {}
+struct Cq : ibv_cq_ex, transport::CompletionQueue {
+  explicit Cq(uint32_t entries) : ibv_cq_ex{}, transport::CompletionQueue(entries) {}
   SpinLock poll_lock;
-  std::atomic<uint32_t> references{0};  ///< QPs, once for each of their queues
+  bool single_threaded = false;         ///< the program promised: no lock
+  std::atomic<bool> moderated{false};   ///< a core may hold back an event
+  std::atomic<uint32_t> references{0};  ///< QPs, once for each of their queues, and XRC SRQs
   EventSource event_source;
+  CompletionEventSource completion_events;  ///< the channel's lock
   Engine* engine = nullptr;
+  transport::Completion current;    ///< between start_poll and end_poll; poll_lock
+  int64_t wallclock_offset_ns = 0;  ///< poll_lock
+  bool with_wallclock = false;
 };
 
-struct Qp : ibv_qp {
+struct XrcDomain {
+  uint32_t number = 0;
+  uint32_t opened = 0;        ///< Engine::xrc_mutex
+  XrcDomain* next = nullptr;  ///< Engine::xrc_mutex
+  bool has_inode = false;
+  uint64_t device = 0, inode = 0;
+};
+
+struct Xrcd : ibv_xrcd {
+  XrcDomain* domain = nullptr;
+  std::atomic<uint32_t> references{0};  ///< SRQs, QPs
+};
+
+struct Srq : ibv_srq {
+  transport::SharedReceiveQueue* transport_srq = nullptr;
+  uint32_t core_index = 0;
+  Engine* engine = nullptr;
+  SpinLock lock;                        ///< producers, and the ring against a resize
+  std::mutex control_mutex;             ///< modify, query
+  uint32_t max_wr = 0, max_sge = 0;     ///< control_mutex
+  std::atomic<uint32_t> references{0};  ///< QPs
+  Cq* cq = nullptr;                     ///< of an XRC SRQ
+  Xrcd* xrcd = nullptr;                 ///< of an XRC SRQ
+  EventSource event_source;
+};
+
+struct Qp : ibv_qp_ex {
+  /// Where newer headers have ibv_qp_ex::wr_flush.
+  void (*wr_flush)(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length_bytes, uint8_t type,
+                   uint8_t level) = nullptr;
+
+  std::shared_ptr<SharedQp> shared;
+  Qp* next_handle = nullptr;  ///< SharedQp::handles_mutex
   transport::QueuePair* transport_qp = nullptr;
+  transport::Core* core = nullptr;
   transport::SendRing* send_ring = nullptr;
   transport::ReceiveRing* receive_ring = nullptr;
   Engine* engine = nullptr;
+  Xrcd* xrcd = nullptr;
   SpinLock send_lock;
   SpinLock receive_lock;
   uint32_t qkey = 0;          ///< send_lock
   uint8_t max_rd_atomic = 0;  ///< send_lock
-
-  std::mutex control_mutex;  ///< modify, query
-  ibv_qp_attr attributes{};  ///< as the program set them
-  ibv_qp_init_attr created{};
+  bool extended = false;      ///< made for ibv_wr_*
   EventSource event_source;
+  std::vector<wire::Gid> multicast;  ///< control_mutex
+
+  // ibv_wr_*, between start and complete; send_lock.
+  transport::SendWqe* building = nullptr;
+  int build_error = 0;
+  bool addressed = false;  ///< the setter that the QP's type asks for was called
 };
 
 [[nodiscard]] inline Device& device_of(ibv_device* device) {
@@ -122,11 +221,24 @@ struct Qp : ibv_qp {
 [[nodiscard]] inline Pd& pd_of(ibv_pd* pd) {
   return *static_cast<Pd*>(pd);
 }
+// ibv_cq_ex begins with ibv_cq's fields, ibv_qp_ex with an ibv_qp.
 [[nodiscard]] inline Cq& cq_of(ibv_cq* cq) {
+  return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq));
+}
+[[nodiscard]] inline Cq& cq_of(ibv_cq_ex* cq) {
   return *static_cast<Cq*>(cq);
 }
 [[nodiscard]] inline Qp& qp_of(ibv_qp* qp) {
+  return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp));
+}
+[[nodiscard]] inline Qp& qp_of(ibv_qp_ex* qp) {
   return *static_cast<Qp*>(qp);
+}
+[[nodiscard]] inline Srq& srq_of(ibv_srq* srq) {
+  return *static_cast<Srq*>(srq);
+}
+[[nodiscard]] inline Xrcd& xrcd_of(ibv_xrcd* xrcd) {
+  return *static_cast<Xrcd*>(xrcd);
 }
 
 /// The context's engine, started by the first object that needs it: threads do not survive a fork, and
@@ -154,19 +266,49 @@ inline void release(std::atomic<uint32_t>& count) {
   return nullptr;
 }
 
+/// Objects whose affiliated events a destroy call waits for: mutex and condition as the header has them.
+template <typename Object>
+void init_waiting(Object& object) {
+  pthread_mutex_init(&object.mutex, nullptr);
+  pthread_cond_init(&object.cond, nullptr);
+}
+/// Waits until `all_acknowledged`, then gives the mutex and condition back.
+template <typename Object, typename Predicate>
+void end_waiting(Object& object, Predicate all_acknowledged) {
+  pthread_mutex_lock(&object.mutex);
+  while (!all_acknowledged()) pthread_cond_wait(&object.cond, &object.mutex);
+  pthread_mutex_unlock(&object.mutex);
+  pthread_cond_destroy(&object.cond);
+  pthread_mutex_destroy(&object.mutex);
+}
+
 // The data path, called through ibv_context.ops.
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int poll_cq(ibv_cq* cq, int entries, ibv_wc* wc);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+int dealloc_mw(ibv_mw* mw);
 
 // The calls that the header's inline functions make through verbs_context.
 int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes);
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attributes, size_t length_bytes);
+int query_rt_values(ibv_context* context, ibv_values_ex* values);
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges, uint32_t sge_count);
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init);
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes);
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init);
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes);
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* init);
+int get_srq_num(ibv_srq* srq, uint32_t* number);
+ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* init);
+int close_xrcd(ibv_xrcd* xrcd);
 
-/// Fills the ops whose objects cannot exist, which the inline functions call unchecked.
-void set_unsupported_ops(verbs_context& context);
+/// The functions of a CQ's ibv_cq_ex part, and of a QP's ibv_qp_ex part.
+void set_poll_functions(Cq& cq);
+void set_post_functions(Qp& qp);
 
 }  // namespace faultline::verbs

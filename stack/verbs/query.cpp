@@ -15,6 +15,11 @@ namespace faultline::verbs {
 
 namespace {
 
+// Of newer rdma-core (IB_UVERBS_DEVICE_FLUSH_GLOBAL, _FLUSH_PERSISTENT, _ATOMIC_WRITE).
+constexpr uint64_t kCapFlushGlobal = uint64_t{1} << 38;
+constexpr uint64_t kCapFlushPersistent = uint64_t{1} << 39;
+constexpr uint64_t kCapAtomicWrite = uint64_t{1} << 40;
+
 ibv_mtu mtu_of(uint32_t bytes) {
   // 256 is 1, each doubling one more.
   constexpr int kLogOf128 = 7;
@@ -37,8 +42,10 @@ ibv_device_attr device_attributes(ibv_context* context) {
   result.vendor_part_id = description.vendor_part_id;
   result.max_qp = kMaxQps;
   result.max_qp_wr = kMaxQpWr;
-  result.device_cap_flags =
-      IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+  result.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
+                            IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SRQ_RESIZE |
+                            IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+                            IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_XRC;
   result.max_sge = kMaxSge;
   result.max_sge_rd = kMaxSge;
   result.max_cq = kMaxCqs;
@@ -48,8 +55,15 @@ ibv_device_attr device_attributes(ibv_context* context) {
   result.max_qp_rd_atom = kMaxRdAtomic;
   result.max_res_rd_atom = static_cast<int>(kMaxRdAtomic * kMaxQps);
   result.max_qp_init_rd_atom = kMaxRdAtomic;
-  result.atomic_cap = IBV_ATOMIC_NONE;
+  result.atomic_cap = IBV_ATOMIC_GLOB;  // they are the CPU's own
+  result.max_mw = kMaxMws;
+  result.max_mcast_grp = kMaxMulticastGroups;
+  result.max_mcast_qp_attach = kMaxQpsPerMulticastGroup;
+  result.max_total_mcast_qp_attach = kMaxMulticastGroups * kMaxQpsPerMulticastGroup;
   result.max_ah = kMaxAhs;
+  result.max_srq = kMaxSrqs;
+  result.max_srq_wr = kMaxSrqWr;
+  result.max_srq_sge = kMaxSge;
   result.max_pkeys = kPkeyTableLength;
   result.phys_port_cnt = 1;
   return result;
@@ -121,10 +135,20 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   ibv_device_attr_ex result{};
   result.orig_attr = device_attributes(context);
   result.odp_caps.general_caps = IBV_ODP_SUPPORT;
-  result.odp_caps.per_transport_caps.rc_odp_caps =
-      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
-  result.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
-  result.device_cap_flags_ex = result.orig_attr.device_cap_flags;
+  constexpr uint32_t kOdpOnRc = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
+                                IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+  result.odp_caps.per_transport_caps.rc_odp_caps = kOdpOnRc;
+  result.odp_caps.per_transport_caps.uc_odp_caps =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
+  result.odp_caps.per_transport_caps.ud_odp_caps =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  result.xrc_odp_caps = kOdpOnRc;
+  // Completions carry CLOCK_MONOTONIC's nanoseconds.
+  result.completion_timestamp_mask = UINT64_MAX;
+  result.hca_core_clock = 1'000'000;  // kHz
+  result.cq_mod_caps = {UINT16_MAX, UINT16_MAX};
+  result.device_cap_flags_ex =
+      result.orig_attr.device_cap_flags | kCapFlushGlobal | kCapFlushPersistent | kCapAtomicWrite;
   result.phys_port_cnt_ex = result.orig_attr.phys_port_cnt;
   copy_known(attributes, result, length_bytes);
   return 0;
@@ -140,6 +164,17 @@ FAULTLINE_VERB int ibv_query_port(ibv_context* context, uint8_t port_num, _compa
   // Programs older than port_cap_flags2 gave a struct that ends before it (rdma-core's compat-1_0).
   return query_port(context, port_num, reinterpret_cast<ibv_port_attr*>(attributes),
                     offsetof(ibv_port_attr, port_cap_flags2));
+}
+
+/// As ConnectX does it: the clock's ticks, which are nanoseconds, in tv_nsec.
+int query_rt_values(ibv_context* context, ibv_values_ex* values) {
+  if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
+  if (values->comp_mask == 0) return 0;
+  Engine* const engine = engine_of(context_of(context));
+  if (engine == nullptr) return errno;
+  values->raw_clock.tv_sec = 0;
+  values->raw_clock.tv_nsec = static_cast<long>(engine->backend->now());
+  return 0;
 }
 
 FAULTLINE_VERB int ibv_query_gid(ibv_context* context, uint8_t port_num, int index, ibv_gid* gid) {

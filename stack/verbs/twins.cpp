@@ -23,7 +23,8 @@ using transport::QpState;
 using transport::QpType;
 using transport::SendOpcode;
 
-static_assert(same(QpType::rc, IBV_QPT_RC) && same(QpType::uc, IBV_QPT_UC) && same(QpType::ud, IBV_QPT_UD));
+static_assert(same(QpType::rc, IBV_QPT_RC) && same(QpType::uc, IBV_QPT_UC) && same(QpType::ud, IBV_QPT_UD) &&
+              same(QpType::xrc_send, IBV_QPT_XRC_SEND) && same(QpType::xrc_recv, IBV_QPT_XRC_RECV));
 
 static_assert(same(QpState::reset, IBV_QPS_RESET) && same(QpState::init, IBV_QPS_INIT) &&
               same(QpState::rtr, IBV_QPS_RTR) && same(QpState::rts, IBV_QPS_RTS) &&
@@ -83,6 +84,13 @@ static_assert(same(AsyncEvent::cq_error, IBV_EVENT_CQ_ERR) &&
               same(AsyncEvent::qp_access_error, IBV_EVENT_QP_ACCESS_ERR) &&
               same(AsyncEvent::communication_established, IBV_EVENT_COMM_EST) &&
               same(AsyncEvent::sq_drained, IBV_EVENT_SQ_DRAINED) &&
+              same(AsyncEvent::path_migrated, IBV_EVENT_PATH_MIG) &&
+              same(AsyncEvent::path_migration_error, IBV_EVENT_PATH_MIG_ERR) &&
+              same(AsyncEvent::device_fatal, IBV_EVENT_DEVICE_FATAL) &&
+              same(AsyncEvent::port_active, IBV_EVENT_PORT_ACTIVE) &&
+              same(AsyncEvent::port_error, IBV_EVENT_PORT_ERR) &&
+              same(AsyncEvent::srq_error, IBV_EVENT_SRQ_ERR) &&
+              same(AsyncEvent::srq_limit_reached, IBV_EVENT_SRQ_LIMIT_REACHED) &&
               same(AsyncEvent::last_wqe_reached, IBV_EVENT_QP_LAST_WQE_REACHED));
 
 static_assert(
@@ -100,6 +108,8 @@ static_assert(
     same(transport::kAttrMaxDestRdAtomic, IBV_QP_MAX_DEST_RD_ATOMIC) &&
     same(transport::kAttrPathMigState, IBV_QP_PATH_MIG_STATE) && same(transport::kAttrCap, IBV_QP_CAP) &&
     same(transport::kAttrDestQpn, IBV_QP_DEST_QPN) && same(transport::kAttrRateLimit, IBV_QP_RATE_LIMIT));
+
+static_assert(same(odp::WindowType::type1, IBV_MW_TYPE_1) && same(odp::WindowType::type2, IBV_MW_TYPE_2));
 
 static_assert(same(odp::kLocalWrite, IBV_ACCESS_LOCAL_WRITE) &&
               same(odp::kRemoteWrite, IBV_ACCESS_REMOTE_WRITE) &&

@@ -5,45 +5,6 @@
 
 namespace faultline::verbs {
 
-// --- shared receive queues ---
-FAULTLINE_VERB ibv_srq* ibv_create_srq(ibv_pd* /*pd*/, ibv_srq_init_attr* /*init*/) {
-  return fail(EOPNOTSUPP);
-}
-FAULTLINE_VERB int ibv_modify_srq(ibv_srq* /*srq*/, ibv_srq_attr* /*attributes*/, int /*mask*/) {
-  return EOPNOTSUPP;
-}
-FAULTLINE_VERB int ibv_query_srq(ibv_srq* /*srq*/, ibv_srq_attr* /*attributes*/) {
-  return EOPNOTSUPP;
-}
-FAULTLINE_VERB int ibv_destroy_srq(ibv_srq* /*srq*/) {
-  return EOPNOTSUPP;
-}
-
-// --- completion channels ---
-FAULTLINE_VERB ibv_comp_channel* ibv_create_comp_channel(ibv_context* /*context*/) {
-  return fail(EOPNOTSUPP);
-}
-FAULTLINE_VERB int ibv_destroy_comp_channel(ibv_comp_channel* /*channel*/) {
-  return EOPNOTSUPP;
-}
-FAULTLINE_VERB int ibv_get_cq_event(ibv_comp_channel* /*channel*/, ibv_cq** /*cq*/, void** /*cq_context*/) {
-  errno = EOPNOTSUPP;
-  return -1;
-}
-FAULTLINE_VERB void ibv_ack_cq_events(ibv_cq* /*cq*/, unsigned int /*count*/) {}
-
-FAULTLINE_VERB int ibv_resize_cq(ibv_cq* /*cq*/, int /*entries*/) {
-  return EOPNOTSUPP;
-}
-
-// --- multicast ---
-FAULTLINE_VERB int ibv_attach_mcast(ibv_qp* /*qp*/, const ibv_gid* /*gid*/, uint16_t /*lid*/) {
-  return EOPNOTSUPP;
-}
-FAULTLINE_VERB int ibv_detach_mcast(ibv_qp* /*qp*/, const ibv_gid* /*gid*/, uint16_t /*lid*/) {
-  return EOPNOTSUPP;
-}
-
 // --- objects of other processes and other memory ---
 FAULTLINE_VERB ibv_context* ibv_import_device(int /*cmd_fd*/) {
   return fail(EOPNOTSUPP);
@@ -82,31 +43,6 @@ FAULTLINE_VERB int ibv_fork_init() {
 }
 FAULTLINE_VERB ibv_fork_status ibv_is_fork_initialized() {
   return IBV_FORK_UNNEEDED;
-}
-
-namespace {
-
-int bind_mw(ibv_qp* /*qp*/, ibv_mw* /*mw*/, ibv_mw_bind* /*bind*/) {
-  return EOPNOTSUPP;
-}
-int dealloc_mw(ibv_mw* /*mw*/) {
-  return EOPNOTSUPP;
-}
-int post_srq_recv(ibv_srq* /*srq*/, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  *bad_wr = wr;
-  return EOPNOTSUPP;
-}
-int close_xrcd(ibv_xrcd* /*xrcd*/) {
-  return EOPNOTSUPP;
-}
-
-}  // namespace
-
-void set_unsupported_ops(verbs_context& context) {
-  context.context.ops.bind_mw = bind_mw;
-  context.context.ops.dealloc_mw = dealloc_mw;
-  context.context.ops.post_srq_recv = post_srq_recv;
-  context.close_xrcd = close_xrcd;
 }
 
 }  // namespace faultline::verbs

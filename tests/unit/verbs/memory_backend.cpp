@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "stack/verbs/backend.hpp"
+#include "stack/wire/link.hpp"
 
 namespace faultline::verbs {
 
@@ -179,6 +180,10 @@ class MemoryBackend final : public DeviceBackend {
 
   int resolve(const wire::Gid& gid, wire::MacAddress& mac) override {
     if (faults().neighbours_silent) return EHOSTUNREACH;
+    if (wire::is_multicast(gid)) {
+      mac = {{0x01, 0x00, 0x5e, 0, 0, 1}};
+      return 0;
+    }
     for (const char* name : {"mem0", "mem1"}) {
       const DeviceDescription device = description_of(name);
       if (device.gids[0] != gid) continue;

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ibv_post_recv and ibv_post_srq_recv.
+#include "stack/verbs/work_request.hpp"
+
+namespace faultline::verbs {
+
+namespace {
+
+int build_receive(transport::ReceiveRing& ring, const ibv_recv_wr& wr, transport::ReceiveWqe& wqe) {
+  const uint32_t sge_count = static_cast<uint32_t>(load_once(wr.num_sge));
+  if (sge_count > ring.max_sge()) return EINVAL;
+  wqe.wr_id = load_once(wr.wr_id);
+  wqe.sge_count = sge_count;
+  return copy_sges(load_once(wr.sg_list), sge_count, ring.sges_of(&wqe), wqe.length_bytes);
+}
+
+/// Faults a posted receive's pages in ahead of the data.
+void hint_receive(odp::MemoryDomain& memory, const Pd& pd, transport::ReceiveRing& ring,
+                  transport::ReceiveWqe& wqe) {
+  const transport::Sge* const sges = ring.sges_of(&wqe);
+  for (uint32_t i = 0; i < wqe.sge_count; ++i)
+    memory.hint_will_write({sges[i].lkey, pd.domain, odp::kLocalWrite}, sges[i].va, sges[i].length_bytes);
+}
+
+/// Posts a chain to a ring whose lock is held. `not_ready` is the error where nothing may be posted now.
+int post_chain(odp::MemoryDomain& memory, const Pd& pd, transport::ReceiveRing& ring, int not_ready,
+               ibv_recv_wr* wr, ibv_recv_wr** bad_wr, bool& published) {
+  const bool hints = pd.odp_regions.load(std::memory_order_relaxed) != 0;
+  int error = 0;
+  for (; wr != nullptr && error == 0; wr = wr->next) {
+    transport::ReceiveWqe* const wqe = not_ready == 0 ? ring.prepare() : nullptr;
+    if (wqe == nullptr)
+      error = not_ready == 0 ? ENOMEM : not_ready;
+    else
+      error = build_receive(ring, *wr, *wqe);
+    if (error != 0) {
+      *bad_wr = wr;
+      break;
+    }
+    if (hints) hint_receive(memory, pd, ring, *wqe);
+    ring.advance();
+    published = true;
+  }
+  if (published) ring.publish();
+  return error;
+}
+
+}  // namespace
+
+int post_recv(ibv_qp* ibv_qp_pointer, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  Qp& qp = qp_of(ibv_qp_pointer);
+  const ibv_qp& base = qp.qp_base;
+  if (base.srq != nullptr || base.recv_cq == nullptr) {
+    *bad_wr = wr;  // its receives are the SRQ's, or it has none
+    return EINVAL;
+  }
+  bool published = false;
+  int error = 0;
+  {
+    const std::lock_guard lock(qp.receive_lock);
+    const bool ready = transport::state_of(qp.transport_qp) != transport::QpState::reset;
+    error = post_chain(qp.engine->backend->memory(), pd_of(base.pd), *qp.receive_ring, ready ? 0 : EINVAL, wr,
+                       bad_wr, published);
+  }
+  if (published) qp.core->ring_doorbell(qp.transport_qp);
+  return error;
+}
+
+int post_srq_recv(ibv_srq* ibv_srq_pointer, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  Srq& srq = srq_of(ibv_srq_pointer);
+  bool published = false;
+  const std::lock_guard lock(srq.lock);
+  // No doorbell: messages take receives as they come.
+  return post_chain(srq.engine->backend->memory(), pd_of(srq.pd),
+                    transport::receive_ring_of(srq.transport_srq), 0, wr, bad_wr, published);
+}
+
+}  // namespace faultline::verbs

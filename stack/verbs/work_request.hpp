@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What posting takes from a work request. A work request lies in memory that other threads of the program can
+// change while it is read: every field is loaded once, what was loaded is checked, and what was checked goes
+// into the QP's ring (CVE-2026-74378).
+#pragma once
+
+#include <cstdint>
+
+#include "stack/verbs/objects.hpp"
+
+namespace faultline::verbs {
+
+/// One load that the compiler can neither repeat nor split.
+template <typename T>
+T load_once(const T& from) {
+  T value;
+  __atomic_load(&from, &value, __ATOMIC_RELAXED);
+  return value;
+}
+
+inline constexpr uint32_t kKnownSendFlags =
+    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+
+/// Copies the elements; their total goes to `length_bytes`. 0 or EINVAL.
+[[nodiscard]] int copy_sges(const ibv_sge* list, uint32_t count, transport::Sge* to, uint32_t& length_bytes);
+
+/// Puts the list's bytes themselves into the WQE, behind `used_bytes` of it.
+[[nodiscard]] int copy_inline(transport::SendRing& ring, transport::SendWqe& wqe, const ibv_sge* list,
+                              uint32_t count);
+[[nodiscard]] int append_inline(transport::SendRing& ring, transport::SendWqe& wqe, const void* from,
+                                size_t bytes);
+
+[[nodiscard]] int set_ud_destination(const Qp& qp, transport::SendWqe& wqe, const ibv_ah* handle,
+                                     uint32_t remote_qpn, uint32_t remote_qkey);
+
+/// A bind of `mw`, which has the key `old_rkey`, under `new_rkey`; `info` is the caller's own copy.
+[[nodiscard]] int set_bind(const Qp& qp, transport::SendWqe& wqe, const ibv_mw& mw, uint32_t new_rkey,
+                           const ibv_mw_bind_info& info);
+
+/// What the table and the QP ask of a WQE that is otherwise complete. 0 or EINVAL.
+[[nodiscard]] int check_wqe(const Qp& qp, const transport::SendWqe& wqe);
+
+/// IBA 10.8.3.1, table 91: not before RTS; in the error states work is taken and flushed.
+[[nodiscard]] inline bool takes_sends(transport::QpState state) {
+  return state >= transport::QpState::rts;
+}
+
+}  // namespace faultline::verbs
