@@ -67,6 +67,11 @@ FAULTLINE_VERB double faultline_measure_port_rx(ibv_context* context, unsigned m
   return engine->backend->measure_port_rx(milliseconds);
 }
 
+FAULTLINE_VERB void faultline_wr_flush(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t len,
+                                       uint8_t type, uint8_t level) {
+  qp_of(qp).wr_flush(qp, rkey, remote_addr, len, type, level);
+}
+
 FAULTLINE_VERB void faultline_progress(ibv_context* context) {
   if (Engine* const engine = engine_of(context_of(context))) engine->backend->drive();
 }

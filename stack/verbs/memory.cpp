@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint32_t kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                  IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
+                                  IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | odp::kFlushGlobal |
+                                  odp::kFlushPersistent;
 
 /// ibv_reg_mr(3): remote write and atomic need local write; bits of the optional range may be ignored, others
 /// not.

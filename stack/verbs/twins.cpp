@@ -4,7 +4,9 @@
 #include <infiniband/verbs.h>
 
 #include "odp/memory_access.hpp"
+#include "stack/include/faultline/faultline.h"
 #include "stack/transport/core.hpp"
+#include "stack/verbs/send_rules.hpp"
 
 namespace faultline::verbs {
 
@@ -108,6 +110,12 @@ static_assert(
     same(transport::kAttrMaxDestRdAtomic, IBV_QP_MAX_DEST_RD_ATOMIC) &&
     same(transport::kAttrPathMigState, IBV_QP_PATH_MIG_STATE) && same(transport::kAttrCap, IBV_QP_CAP) &&
     same(transport::kAttrDestQpn, IBV_QP_DEST_QPN) && same(transport::kAttrRateLimit, IBV_QP_RATE_LIMIT));
+
+static_assert(same(odp::kFlushGlobal, FAULTLINE_ACCESS_FLUSH_GLOBAL) &&
+              same(odp::kFlushPersistent, FAULTLINE_ACCESS_FLUSH_PERSISTENT) &&
+              same(SendOpcode::flush, FAULTLINE_WR_FLUSH) &&
+              same(CompletionOpcode::flush, FAULTLINE_WC_FLUSH) &&
+              same(kSendOpsFlush, FAULTLINE_QP_EX_WITH_FLUSH) && same(kOpcodeFlush, FAULTLINE_WR_FLUSH));
 
 static_assert(same(odp::WindowType::type1, IBV_MW_TYPE_1) && same(odp::WindowType::type2, IBV_MW_TYPE_2));
 

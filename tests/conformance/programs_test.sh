@@ -65,12 +65,18 @@ for mtu in 256 512 2048 4096; do pair ibv_rc_pingpong -g 0 -n 200 -s 9000 -m "$m
 pair ibv_rc_pingpong -g 0 -n 500 -s 65536 -c -o     # on-demand memory
 pair ibv_rc_pingpong -g 0 -n 500 -s 65536 -c -o -P  # prefetched
 pair ibv_ud_pingpong -g 0 -n 500 -s 1024 -c
+pair ibv_rc_pingpong -g 0 -n 500 -c -e  # completion events
+pair ibv_ud_pingpong -g 0 -n 500 -s 1024 -c -e
+pair ibv_rc_pingpong -g 0 -n 500 -c -t     # an extended CQ, with timestamps
+pair ibv_rc_pingpong -g 0 -n 500 -c -N     # ibv_wr_*
+pair ibv_rc_pingpong -g 0 -n 500 -c -t -N  # both
 for program in ib_write_bw ib_read_bw ib_send_bw; do
   pair "$program" -d faultline0 -x 0 -F -n 500 -s 65536
   pair "$program" -d faultline0 -x 0 -F -n 500 -s 64 -q 4
   pair "$program" -d faultline0 -x 0 -F -n 500 -s 8192 --odp
 done
 for program in ib_write_lat ib_read_lat ib_send_lat; do pair "$program" -d faultline0 -x 0 -F -n 500 -s 64; done
+for program in ib_send_bw ib_send_lat ib_read_bw; do pair "$program" -e -d faultline0 -x 0 -F -n 500 -s 64; done
 pair ib_send_bw -c UD -d faultline0 -x 0 -F -n 500 -s 1024
 pair ib_write_bw -d faultline0 -x 0 -F -n 200 -a
 echo "$run programs, all as shipped"

@@ -13,6 +13,7 @@ extern "C" {
 #endif
 
 struct ibv_context;
+struct ibv_qp_ex;
 
 /* Uses the configuration file `path` (TOML) in this process, instead of $FAULTLINE_CONFIG. Call before
  * ibv_get_device_list. Returns 0, or EINVAL with one line that names the key in faultline_last_error(). */
@@ -47,6 +48,24 @@ double faultline_measure_port_rx(struct ibv_context* context, unsigned milliseco
 /* Drives the device's engine once from this thread where progress is inline: what polling an empty CQ does,
  * for programs that wait for data in memory. */
 void faultline_progress(struct ibv_context* context);
+
+/* FLUSH (IBA annex A19), which headers before rdma-core 45 lack; the numbers are those of later ones. */
+enum {
+  FAULTLINE_ACCESS_FLUSH_GLOBAL = 1 << 8,     /* ibv_reg_mr, ibv_modify_qp: rights of the responder */
+  FAULTLINE_ACCESS_FLUSH_PERSISTENT = 1 << 9, /* ... */
+  FAULTLINE_QP_EX_WITH_FLUSH = 1 << 11,       /* ibv_qp_init_attr_ex.send_ops_flags */
+  FAULTLINE_WR_FLUSH = 14,
+  FAULTLINE_WC_FLUSH = 8
+};
+enum faultline_flush_type { FAULTLINE_FLUSH_GLOBAL = 1, FAULTLINE_FLUSH_PERSISTENT = 2 };
+enum faultline_flush_level { FAULTLINE_FLUSH_RANGE = 0, FAULTLINE_FLUSH_MR = 1 };
+
+/* ibv_wr_flush: between ibv_wr_start and ibv_wr_complete, on a QP made with FAULTLINE_QP_EX_WITH_FLUSH.
+ * Completes once what was written to the range (or the whole region or window of rkey) by requests before it
+ * is visible to everyone there, or, persistent, kept across a power loss. `type` is one faultline_flush_type
+ * or both, or'ed. */
+void faultline_wr_flush(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type,
+                        uint8_t level);
 
 #ifdef __cplusplus
 }
