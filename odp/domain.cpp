@@ -16,7 +16,8 @@ namespace faultline::odp {
 namespace {
 
 constexpr uint32_t kKnownAccess = kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic |
-                                  kMemoryWindowBind | kZeroBased | kOnDemand | kHugePages | kRelaxedOrdering;
+                                  kMemoryWindowBind | kZeroBased | kOnDemand | kHugePages | kFlushGlobal |
+                                  kRelaxedOrdering;
 
 bool is_valid(const RegionRequest& request) {
   const uint64_t length = request.length_bytes;
@@ -197,10 +198,19 @@ void Domain::dismantle(Region& region) {
 }
 
 int Domain::deregister_region(Key key) {
+  {
+    const ReaderStripes::Guard guard(readers_);
+    const Region* const region = keys_.find(key);
+    if (region != nullptr && region->bound_windows.load(std::memory_order_acquire) != 0) return EBUSY;
+  }
   Region* region = keys_.withdraw(key);
   if (region == nullptr) return ENOENT;
   quiescence_.wait_for(quiescence_.advance());
   readers_.wait();
+  if (region->bound_windows.load(std::memory_order_acquire) != 0) {
+    keys_.publish(*region);  // an engine bound one at that moment
+    return EBUSY;
+  }
   dismantle(*region);
   counters_.num_odp_mr_pages.subtract(region->resident_pages.load(std::memory_order_relaxed));
   if (region->on_demand) counters_.num_odp_mrs.subtract(1);
@@ -209,12 +219,37 @@ int Domain::deregister_region(Key key) {
   return 0;
 }
 
-RegionResult Domain::allocate_window(ProtectionDomain /*domain*/, WindowType /*type*/) {
-  return {.error = ENOMEM, .key = 0};
+RegionResult Domain::allocate_window(ProtectionDomain domain, WindowType type) {
+  if (domain == 0) return {.error = EINVAL};
+  std::unique_ptr<Window> window(new (std::nothrow) Window(type, domain));
+  if (window == nullptr) return {.error = ENOMEM};
+  const Key key = keys_.add(*window);
+  if (key == 0) return {.error = ENOMEM};
+  try {
+    const std::lock_guard lock(windows_mutex_);
+    windows_.emplace(key >> 8, std::move(window));
+  } catch (const std::bad_alloc&) {
+    // Nobody knows the key yet.
+    static_cast<void>(keys_.withdraw_window(key));
+    keys_.release_window(key);
+    return {.error = ENOMEM};
+  }
+  return {.key = key};
 }
 
-int Domain::deallocate_window(Key /*key*/) {
-  return ENOENT;
+int Domain::deallocate_window(Key key) {
+  Window* const window = keys_.withdraw_window(key);
+  if (window == nullptr) return ENOENT;
+  quiescence_.wait_for(quiescence_.advance());
+  readers_.wait();
+  const WindowView last = window->view();
+  if (last.region != nullptr) last.region->bound_windows.fetch_sub(1, std::memory_order_acq_rel);
+  {
+    const std::lock_guard lock(windows_mutex_);
+    windows_.erase(last.key >> 8);
+  }
+  keys_.release_window(last.key);
+  return 0;
 }
 
 std::unique_ptr<EngineSession> Domain::attach_engine() {

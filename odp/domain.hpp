@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "odp/counter_cells.hpp"
 #include "odp/invalidation_monitor.hpp"
@@ -54,6 +56,8 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   Quiescence quiescence_;
   ReaderStripes readers_;
   KeyTable keys_;
+  std::mutex windows_mutex_;
+  std::unordered_map<uint32_t, std::unique_ptr<Window>> windows_;  ///< by index of the key; windows_mutex_
   RegionIndex index_;
   PinTable pins_;
   std::shared_ptr<InvalidationMonitor> monitor_;

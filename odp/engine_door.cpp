@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "odp/engine_door.hpp"
 
+#include <mutex>
+
 #include "odp/fault_handler.hpp"
+#include "odp/tolerant_atomic.hpp"
 #include "odp/tolerant_copy.hpp"
 
 namespace faultline::odp {
@@ -27,18 +30,37 @@ void EngineDoor::enter() {
 
 Outcome EngineDoor::check(const Target& target, uint64_t va, uint64_t length_bytes) {
   if (length_bytes == 0) return Outcome::done;
-  const Region* region = parts_.keys.find(target.key);
-  return region != nullptr && grants(*region, target, va, length_bytes) ? Outcome::done : Outcome::violation;
+  return find(target, va, length_bytes).region != nullptr ? Outcome::done : Outcome::violation;
+}
+
+EngineDoor::Place EngineDoor::find(const Target& target, uint64_t va, uint64_t length_bytes) const {
+  Region* const region = parts_.keys.find(target.key);
+  if (region == nullptr) return find_in_window(target, va, length_bytes);
+  return {grants(*region, target, va, length_bytes) ? region : nullptr, va};
+}
+
+EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, uint64_t length_bytes) const {
+  const Window* const window = parts_.keys.find_window(target.key);
+  if (window == nullptr) return {};
+  const WindowView view = window->view();
+  if (view.key != target.key || view.region == nullptr || window->domain != target.domain) return {};
+  if (window->type == WindowType::type2 && view.qpn != target.qpn) return {};
+  // A window's key is a peer's: it gives no local right (IBA 10.6.7.1).
+  if (target.need == kLocalRead || (target.need & ~view.access) != 0) return {};
+  const uint64_t offset = (view.access & kZeroBased) != 0 ? va : va - view.va;
+  if (offset > view.length_bytes || length_bytes > view.length_bytes - offset) return {};
+  return {view.region, view.va + offset};
 }
 
 Outcome EngineDoor::open(const Target& target, uint64_t va, uint64_t length_bytes, bool write,
                          Access& access) {
-  Region* region = parts_.keys.find(target.key);
-  if (region == nullptr || !grants(*region, target, va, length_bytes)) return Outcome::violation;
+  const Place place = find(target, va, length_bytes);
+  Region* const region = place.region;
+  if (region == nullptr) return Outcome::violation;
   // Classic regions too: a munmap of theirs is under way perhaps, and its caller must not get back before we
   // stop.
   if (gated_) return Outcome::miss;
-  access = {region, region->address + (va - region->iova), pages_of(*region, va, length_bytes)};
+  access = {region, region->address + (place.va - region->iova), pages_of(*region, place.va, length_bytes)};
   const size_t end = access.pages.first + access.pages.count;
   if (!region->on_demand) {
     if (!region->has_dead_pages.load(std::memory_order_acquire)) return Outcome::done;
@@ -99,33 +121,97 @@ Outcome EngineDoor::read(const Target& target, uint64_t va, std::span<uint8_t> t
   return after_copy_fault(access);
 }
 
-Outcome EngineDoor::atomic(const Target& /*target*/, uint64_t /*va*/, const AtomicRequest& /*request*/,
-                           uint64_t& /*original*/) {
-  return Outcome::violation;
+Outcome EngineDoor::atomic(const Target& target, uint64_t va, const AtomicRequest& request,
+                           uint64_t& original) {
+  Access access;
+  const Outcome outcome = open(target, va, sizeof original, true, access);
+  if (outcome != Outcome::done) return outcome;
+  // Aligned in the region is not aligned in memory where the two differ by less than eight.
+  if (access.address % sizeof original != 0) return Outcome::violation;
+  if (tolerant_atomic(reinterpret_cast<void*>(access.address), request, original)) return Outcome::done;
+  return after_copy_fault(access);
 }
 
+/// The copies are plain stores of this CPU: a full fence makes them globally visible. Persistence needs
+/// memory that keeps it, which no region claims (Domain refuses kFlushPersistent).
 Outcome EngineDoor::flush(const Target& target, uint64_t va, uint64_t length_bytes, FlushKind /*kind*/) {
-  return check(target, va, length_bytes);
+  if (find(target, va, length_bytes).region == nullptr) return Outcome::violation;
+  __builtin_ia32_mfence();
+  return Outcome::done;
 }
 
 bool EngineDoor::range_of(Key key, uint64_t& va, uint64_t& length_bytes) {
-  const Region* region = parts_.keys.find(key);
-  if (region == nullptr) return false;
-  va = region->iova;
-  length_bytes = region->length_bytes;
+  if (const Region* region = parts_.keys.find(key); region != nullptr) {
+    va = region->iova;
+    length_bytes = region->length_bytes;
+    return true;
+  }
+  const Window* const window = parts_.keys.find_window(key);
+  const WindowView view = window == nullptr ? WindowView{} : window->view();
+  if (view.key != key || view.region == nullptr) return false;
+  va = (view.access & kZeroBased) != 0 ? 0 : view.va;
+  length_bytes = view.length_bytes;
   return true;
 }
 
-Outcome EngineDoor::bind_window(const WindowBinding& /*binding*/) {
-  return Outcome::violation;
+Outcome EngineDoor::bind_window(const WindowBinding& binding) {
+  Window* const window = parts_.keys.find_window(binding.window);
+  if (window == nullptr || window->type != binding.type || window->domain != binding.domain ||
+      binding.new_key >> 8 != binding.window >> 8)
+    return Outcome::violation;
+  const bool unbind = binding.length_bytes == 0;
+  // Only type 1 is unbound by a bind of no length, or bound again while it is (IBA 10.6.7.2.2).
+  if (unbind && binding.type == WindowType::type2) return Outcome::violation;
+  Region* region = nullptr;
+  if (!unbind) {
+    region = parts_.keys.find(binding.region);
+    constexpr uint32_t kWindowRights = kRemoteWrite | kRemoteRead | kRemoteAtomic | kZeroBased;
+    if (region == nullptr || (binding.access & ~kWindowRights) != 0 ||
+        !grants(*region, {binding.region, binding.domain, kMemoryWindowBind}, binding.va,
+                binding.length_bytes))
+      return Outcome::violation;
+    if ((binding.access & (kRemoteWrite | kRemoteAtomic)) != 0 && (region->access & kLocalWrite) == 0)
+      return Outcome::violation;
+  }
+  const std::lock_guard lock(*window);
+  const WindowView before = window->view();
+  if (before.key != binding.window) return Outcome::violation;
+  if (before.region != nullptr && binding.type == WindowType::type2) return Outcome::violation;
+  if (region != nullptr) region->bound_windows.fetch_add(1, std::memory_order_acq_rel);
+  window->set({.key = binding.new_key,
+               .region = region,
+               .qpn = binding.qpn,
+               .access = binding.access,
+               .va = binding.va,
+               .length_bytes = binding.length_bytes});
+  if (before.region != nullptr) before.region->bound_windows.fetch_sub(1, std::memory_order_acq_rel);
+  return Outcome::done;
 }
 
-Outcome EngineDoor::invalidate(Key /*key*/, ProtectionDomain /*domain*/, uint32_t /*qpn*/, bool /*remote*/) {
-  return Outcome::violation;
+Outcome EngineDoor::invalidate(Key key, ProtectionDomain domain, uint32_t qpn, bool /*remote*/) {
+  Window* const window = parts_.keys.find_window(key);
+  if (window == nullptr || window->type != WindowType::type2 || window->domain != domain)
+    return Outcome::violation;
+  const std::lock_guard lock(*window);
+  const WindowView before = window->view();
+  if (before.key != key || before.region == nullptr || before.qpn != qpn) return Outcome::violation;
+  window->set({.key = key});
+  before.region->bound_windows.fetch_sub(1, std::memory_order_acq_rel);
+  return Outcome::done;
 }
 
-bool EngineDoor::request_fault(const FaultRequest& request) {
+bool EngineDoor::request_fault(const FaultRequest& asked) {
   if (outstanding_ == SessionPort::kMaxOutstanding) return false;
+  FaultRequest request = asked;
+  if (parts_.keys.find(asked.target.key) == nullptr) {
+    // The pager knows regions alone: what a window lets a peer do, its region lets be done locally.
+    const Place place = find_in_window(asked.target, asked.va, 0);
+    if (place.region != nullptr) {
+      request.target.key = place.region->key;
+      request.target.need = (asked.target.need & kWriteRights) != 0 ? kLocalWrite : kLocalRead;
+      request.va = place.va;
+    }
+  }
   if (!port_.requests.try_push({request, monotonic_ns()})) return false;
   ++outstanding_;
   parts_.pager.wake();

@@ -62,6 +62,14 @@ class EngineDoor final : public EngineSession {
     PageRange pages;
   };
 
+  /// A region and an address in its own terms.
+  struct Place {
+    Region* region = nullptr;
+    uint64_t va = 0;
+  };
+  /// Key, domain, right and range, through a window where the key is one's. No region: refused.
+  [[nodiscard]] Place find(const Target& target, uint64_t va, uint64_t length_bytes) const;
+  [[nodiscard]] Place find_in_window(const Target& target, uint64_t va, uint64_t length_bytes) const;
   [[nodiscard]] Outcome open(const Target& target, uint64_t va, uint64_t length_bytes, bool write,
                              Access& access);
   [[nodiscard]] Outcome after_copy_fault(const Access& access);

@@ -20,8 +20,13 @@ uint64_t random_bits() {
 
 bool KeyTable::reserve(Region& region) {
   const std::lock_guard lock(mutex_);
+  region.key = reserve_index();
+  return region.key != 0;
+}
+
+Key KeyTable::reserve_index() {
   // Index 0 is never given out, so that no key is a small number.
-  if (taken_ >= kIndices - 1) return false;
+  if (taken_ >= kIndices - 1) return 0;
   const uint64_t wanted = std::bit_ceil((uint64_t{taken_} + 1) * kSpread);
   const auto window = static_cast<uint32_t>(std::clamp<uint64_t>(wanted, kMinWindow, kIndices));
   const uint64_t random = random_bits();
@@ -34,8 +39,31 @@ bool KeyTable::reserve(Region& region) {
   // Never the variant that this index had last: its stale key must not become live again at once.
   const auto step = static_cast<uint8_t>(1 + (random >> 32) % 255);
   variants_[index] = static_cast<uint8_t>(variants_[index] + step);
-  region.key = (index << 8) | variants_[index];
-  return true;
+  return (index << 8) | variants_[index];
+}
+
+Key KeyTable::add(Window& window) {
+  const std::lock_guard lock(mutex_);
+  const Key key = reserve_index();
+  if (key == 0) return 0;
+  window.set({.key = key});
+  windows_[key >> 8].store(&window, std::memory_order_release);
+  return key;
+}
+
+Window* KeyTable::withdraw_window(Key key) {
+  const std::lock_guard lock(mutex_);
+  Window* const window = find_window(key);
+  if (window == nullptr || window->view().key != key) return nullptr;
+  windows_[key >> 8].store(nullptr, std::memory_order_seq_cst);
+  return window;
+}
+
+void KeyTable::release_window(Key key) {
+  const std::lock_guard lock(mutex_);
+  variants_[key >> 8] = static_cast<uint8_t>(key);
+  slots_[key >> 8].store(nullptr, std::memory_order_relaxed);
+  --taken_;
 }
 
 Region* KeyTable::withdraw(Key key) {

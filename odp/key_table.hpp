@@ -8,6 +8,7 @@
 
 #include "odp/lazy_array.hpp"
 #include "odp/region.hpp"
+#include "odp/window.hpp"
 
 namespace faultline::odp {
 
@@ -20,7 +21,9 @@ class KeyTable {
   static constexpr uint32_t kMinWindow = 1U << 16;
   static constexpr uint32_t kSpread = 4;
 
-  [[nodiscard]] bool allocate() { return slots_.allocate(kIndices) && variants_.allocate(kIndices); }
+  [[nodiscard]] bool allocate() {
+    return slots_.allocate(kIndices) && variants_.allocate(kIndices) && windows_.allocate(kIndices);
+  }
 
   /// Sets a fresh key in `region` without publishing it. False where the table is full.
   [[nodiscard]] bool reserve(Region& region);
@@ -31,6 +34,18 @@ class KeyTable {
   /// Gives the index back. Only after nobody can hold the region any more.
   void release(Key key);
 
+  // Windows have keys of the same numbers. They are looked for only where a key is no region's.
+
+  /// 0 where the table is full. The window is visible at once.
+  [[nodiscard]] Key add(Window& window);
+  /// Takes the window out of sight. nullptr where the key is not its key now.
+  [[nodiscard]] Window* withdraw_window(Key key);
+  /// Gives the index back; `key` is the one that it had last.
+  void release_window(Key key);
+  [[nodiscard]] Window* find_window(Key key) const {
+    return windows_[key >> 8].load(std::memory_order_acquire);
+  }
+
   /// nullptr for a key that was never given out, is stale, or is not published yet.
   [[nodiscard]] Region* find(Key key) const {
     Region* region = slots_[key >> 8].load(std::memory_order_acquire);
@@ -39,11 +54,13 @@ class KeyTable {
 
  private:
   /// Holds an index between reserve and publish, and between withdraw and release.
+  [[nodiscard]] Key reserve_index();
   [[nodiscard]] Region* reserved() const { return const_cast<Region*>(&reserved_mark_); }
   [[nodiscard]] bool is_live(const Region* region) const { return region != &reserved_mark_; }
 
   Region reserved_mark_;
   LazyArray<std::atomic<Region*>> slots_;
+  LazyArray<std::atomic<Window*>> windows_;
   LazyArray<uint8_t> variants_;  ///< of the last key at that index
   std::mutex mutex_;             ///< reserve, withdraw, release
   uint32_t taken_ = 0;

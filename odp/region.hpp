@@ -41,6 +41,8 @@ struct Region {
   std::vector<uint32_t> whole_pins;
   uint64_t whole_pinned_bytes = 0;
 
+  std::atomic<uint32_t> bound_windows{0};
+
   size_t index_position = 0;  ///< in the RegionIndex
 
   [[nodiscard]] uint64_t page_count() const {

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Atomic operations that survive memory that is not there, as tolerant_copy does.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "odp/memory_access.hpp"
+#include "odp/tolerant_copy.hpp"
+
+namespace faultline::odp {
+
+/// Runs the operation on the eight aligned bytes at `at`, one locked instruction. False, and nothing changed,
+/// where the page could not be accessed. Needs install_fault_handler().
+[[nodiscard]] bool tolerant_atomic(void* at, const AtomicRequest& request, uint64_t& original);
+
+[[nodiscard]] std::span<const FaultRange> tolerant_atomic_ranges();
+
+}  // namespace faultline::odp
