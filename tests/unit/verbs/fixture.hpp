@@ -63,13 +63,15 @@ struct EndOptions {
   uint32_t inline_bytes = 128;
   int signal_all = 0;
   int cqe = 256;
+  bool with_channel = false;  ///< completion events of its CQ
 };
 
 /// One device with one QP.
 struct End {
   explicit End(const std::string& name, const EndOptions& options = {}) : context(open(name)) {
     pd = ibv_alloc_pd(context);
-    cq = ibv_create_cq(context, options.cqe, nullptr, nullptr, 0);
+    if (options.with_channel) channel = ibv_create_comp_channel(context);
+    cq = ibv_create_cq(context, options.cqe, this, channel, 0);
     make_qp(options);
   }
   ~End() {
@@ -78,6 +80,9 @@ struct End {
     }
     for (ibv_mr* mr : regions) EXPECT_EQ(ibv_dereg_mr(mr), 0);
     EXPECT_EQ(ibv_destroy_cq(cq), 0);
+    if (channel != nullptr) {
+      EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+    }
     EXPECT_EQ(ibv_dealloc_pd(pd), 0);
     EXPECT_EQ(ibv_close_device(context), 0);
   }
@@ -129,8 +134,17 @@ struct End {
     return attr;
   }
   [[nodiscard]] int to_rtr(const ibv_gid& peer_gid, uint32_t peer_qpn) const {
+    constexpr int kResponders = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     ibv_qp_attr attr = rtr_attributes(peer_gid, peer_qpn);
-    return ibv_modify_qp(qp, &attr, qp->qp_type == IBV_QPT_UD ? IBV_QP_STATE : kRtrMask);
+    switch (qp->qp_type) {
+      case IBV_QPT_UD:
+        return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+      case IBV_QPT_UC:
+      case IBV_QPT_XRC_SEND:
+        return ibv_modify_qp(qp, &attr, kRtrMask & ~kResponders);
+      default:
+        return ibv_modify_qp(qp, &attr, kRtrMask);
+    }
   }
   [[nodiscard]] int to_rts(uint8_t timeout = 14) const {
     ibv_qp_attr attr{};
@@ -140,9 +154,18 @@ struct End {
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
     attr.max_rd_atomic = 4;
-    const int connected = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-    return ibv_modify_qp(qp, &attr,
-                         IBV_QP_STATE | IBV_QP_SQ_PSN | (qp->qp_type == IBV_QPT_UD ? 0 : connected));
+    constexpr int kBase = IBV_QP_STATE | IBV_QP_SQ_PSN;
+    constexpr int kReliable =
+        kBase | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    switch (qp->qp_type) {
+      case IBV_QPT_UD:
+      case IBV_QPT_UC:
+        return ibv_modify_qp(qp, &attr, kBase);
+      case IBV_QPT_XRC_RECV:
+        return ibv_modify_qp(qp, &attr, kBase | IBV_QP_TIMEOUT);
+      default:
+        return ibv_modify_qp(qp, &attr, kReliable);
+    }
   }
 
   [[nodiscard]] int post_send(ibv_send_wr wr) const {
@@ -161,6 +184,7 @@ struct End {
 
   ibv_context* const context;
   ibv_pd* pd = nullptr;
+  ibv_comp_channel* channel = nullptr;
   ibv_cq* cq = nullptr;
   ibv_qp* qp = nullptr;
   std::vector<ibv_mr*> regions;
