@@ -54,7 +54,7 @@ Key KeyTable::add(Window& window) {
 Window* KeyTable::withdraw_window(Key key) {
   const std::lock_guard lock(mutex_);
   Window* const window = find_window(key);
-  if (window == nullptr || window->view().key != key) return nullptr;
+  if (window == nullptr) return nullptr;
   windows_[key >> 8].store(nullptr, std::memory_order_seq_cst);
   return window;
 }

@@ -38,7 +38,8 @@ class KeyTable {
 
   /// 0 where the table is full. The window is visible at once.
   [[nodiscard]] Key add(Window& window);
-  /// Takes the window out of sight. nullptr where the key is not its key now.
+  /// Takes the window out of sight. nullptr where there is none at the key's index: its owner may not know
+  /// the variant that it has now, since a bind that was posted may have failed.
   [[nodiscard]] Window* withdraw_window(Key key);
   /// Gives the index back; `key` is the one that it had last.
   void release_window(Key key);

@@ -63,8 +63,8 @@ class MemoryDomain {
 
   /// A memory window that is bound to nothing yet. 0 in `error`, or ENOMEM.
   [[nodiscard]] virtual RegionResult allocate_window(ProtectionDomain domain, WindowType type) = 0;
-  /// Unbinds it where it is bound; after it returns no engine uses its key. ENOENT for a key that is not
-  /// live.
+  /// Unbinds it where it is bound; after it returns no engine uses its key, of which any variant will do.
+  /// ENOENT for one that is not live.
   [[nodiscard]] virtual int deallocate_window(Key key) = 0;
 
   [[nodiscard]] virtual std::unique_ptr<EngineSession> attach_engine() = 0;

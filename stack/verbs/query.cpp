@@ -15,9 +15,9 @@ namespace faultline::verbs {
 
 namespace {
 
-// Of newer rdma-core (IB_UVERBS_DEVICE_FLUSH_GLOBAL, _FLUSH_PERSISTENT, _ATOMIC_WRITE).
+// Of newer rdma-core (IB_UVERBS_DEVICE_FLUSH_GLOBAL, _ATOMIC_WRITE). No region is of memory that keeps its
+// bytes.
 constexpr uint64_t kCapFlushGlobal = uint64_t{1} << 38;
-constexpr uint64_t kCapFlushPersistent = uint64_t{1} << 39;
 constexpr uint64_t kCapAtomicWrite = uint64_t{1} << 40;
 
 ibv_mtu mtu_of(uint32_t bytes) {
@@ -147,8 +147,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   result.completion_timestamp_mask = UINT64_MAX;
   result.hca_core_clock = 1'000'000;  // kHz
   result.cq_mod_caps = {UINT16_MAX, UINT16_MAX};
-  result.device_cap_flags_ex =
-      result.orig_attr.device_cap_flags | kCapFlushGlobal | kCapFlushPersistent | kCapAtomicWrite;
+  result.device_cap_flags_ex = result.orig_attr.device_cap_flags | kCapFlushGlobal | kCapAtomicWrite;
   result.phys_port_cnt_ex = result.orig_attr.phys_port_cnt;
   copy_known(attributes, result, length_bytes);
   return 0;
