@@ -39,7 +39,7 @@ TEST_F(MemoryTest, RemoteWriteAndAtomicNeedLocalWrite) {
 }
 
 TEST_F(MemoryTest, UnknownBitsAreRefusedUnlessOptional) {
-  EXPECT_EQ(error_of(pages.data(), 4096, 1 << 8), EINVAL);
+  EXPECT_EQ(error_of(pages.data(), 4096, 1 << 10), EINVAL);
   EXPECT_EQ(error_of(pages.data(), 4096, 1 << 30), EINVAL);
   for (int bit = 20; bit <= 29; ++bit) EXPECT_EQ(error_of(pages.data(), 4096, 1 << bit), 0) << bit;
 }
