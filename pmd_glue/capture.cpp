@@ -37,8 +37,7 @@ std::unique_ptr<Capture> Capture::open(const std::string& file, uint16_t port_id
   capture->pool_ =
       rte_pktmbuf_pool_create(name.c_str(), 2 * kQueuedFrames - 1, 0, 0,
                               static_cast<uint16_t>(rte_pcapng_mbuf_size(kBufferBytes)), SOCKET_ID_ANY);
-  capture->queue_ =
-      rte_ring_create(name.c_str(), kQueuedFrames, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+  capture->queue_ = rte_ring_create(name.c_str(), kQueuedFrames, SOCKET_ID_ANY, RING_F_SC_DEQ);
   if (capture->pool_ == nullptr || capture->queue_ == nullptr) {
     error = fmt::format("no memory for it: {}", rte_strerror(rte_errno));
     return nullptr;
@@ -78,7 +77,7 @@ Capture::Copy Capture::copy(const rte_mbuf& frame, Direction direction) {
 }
 
 void Capture::keep(Copy copy) {
-  if (copy.frame_ != nullptr && rte_ring_sp_enqueue(queue_, copy.frame_) == 0)
+  if (copy.frame_ != nullptr && rte_ring_mp_enqueue(queue_, copy.frame_) == 0)
     copy.frame_ = nullptr;
   else
     missed_.fetch_add(1, std::memory_order_relaxed);

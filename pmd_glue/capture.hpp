@@ -40,7 +40,7 @@ class Capture {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // The engine's thread.
+  // The engines' threads.
   [[nodiscard]] Copy copy(const rte_mbuf& frame, Direction direction);
   void keep(Copy copy);
   void take(const rte_mbuf& frame, Direction direction) { keep(copy(frame, direction)); }

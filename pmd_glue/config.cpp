@@ -252,6 +252,29 @@ void read_routes(const std::string& path, ConfigReader& reader, DeviceConfig& de
   if (device.routes.size() > kMaxRoutes) reader.fail("route", fmt::format("must be at most {}", kMaxRoutes));
 }
 
+void read_lcores(ConfigReader& reader, DeviceConfig& device) {
+  const uint64_t one = reader.number("lcore", 0, 0, CPU_SETSIZE - 1);
+  const std::vector<uint64_t> several = reader.numbers("lcores", 0, CPU_SETSIZE - 1);
+  const char* const key = reader.has("lcores") ? "lcores" : "lcore";
+  if (!reader.has(key)) return;
+  if (reader.has("lcore") && reader.has("lcores"))
+    reader.fail("lcores", "stands instead of lcore, not beside it");
+  if (device.progress != Progress::dedicated) reader.fail(key, "only goes with progress = \"dedicated\"");
+  if (reader.has("lcore"))
+    device.lcores = {static_cast<unsigned>(one)};
+  else
+    device.lcores.assign(several.begin(), several.end());
+  if (device.lcores.empty() || device.lcores.size() > kMaxCores)
+    reader.fail(key, fmt::format("must be 1 to {} CPUs", kMaxCores));
+  for (size_t i = 0; i < device.lcores.size(); ++i) {
+    const unsigned cpu = device.lcores[i];
+    if (!may_run_on(cpu)) reader.fail(key, fmt::format("this process may not run on CPU {}", cpu));
+    if (std::find(device.lcores.begin(), device.lcores.begin() + static_cast<ptrdiff_t>(i), cpu) !=
+        device.lcores.begin() + static_cast<ptrdiff_t>(i))
+      reader.fail(key, fmt::format("CPU {} is there twice", cpu));
+  }
+}
+
 DeviceConfig read_device(const std::string& path, const toml::table& table) {
   ConfigReader reader(path, table, "device");
   DeviceConfig device;
@@ -281,14 +304,7 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
 
   constexpr std::array<std::string_view, 2> kModes{"inline", "dedicated"};
   device.progress = static_cast<Progress>(reader.choice("progress", kModes, 0));
-  const auto lcore = static_cast<unsigned>(reader.number("lcore", 0, 0, CPU_SETSIZE - 1));
-  if (reader.has("lcore")) {
-    device.lcore = lcore;
-    if (device.progress != Progress::dedicated)
-      reader.fail("lcore", "only goes with progress = \"dedicated\"");
-    if (!may_run_on(*device.lcore))
-      reader.fail("lcore", fmt::format("this process may not run on CPU {}", *device.lcore));
-  }
+  read_lcores(reader, device);
   device.vendor_id = static_cast<uint32_t>(reader.number("vendor_id", device.vendor_id, 0, 0xffffff));
   device.vendor_part_id =
       static_cast<uint32_t>(reader.number("vendor_part_id", device.vendor_part_id, 0, UINT32_MAX));
@@ -330,6 +346,10 @@ void reject_twins(const Config& config, const ConfigReader& root) {
 }
 
 }  // namespace
+
+uint32_t core_count_of(const DeviceConfig& device) {
+  return static_cast<uint32_t>(std::max<size_t>(device.lcores.size(), 1));
+}
 
 wire::VlanTag vlan_tag_of(const DeviceConfig& device) {
   if (!device.vlan_id) return {};

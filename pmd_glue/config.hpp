@@ -64,7 +64,7 @@ struct DeviceConfig {
   uint8_t dscp = 0;
   std::optional<uint32_t> mtu_bytes;  ///< L3 MTU, where the file names one
   Progress progress = Progress::inline_;
-  std::optional<unsigned> lcore;
+  std::vector<unsigned> lcores;  ///< one core each; empty: one core, on no CPU of its own
   uint32_t vendor_id = 0x02c9;
   uint32_t vendor_part_id = 0;
   std::string capture;  ///< file name; empty: none
@@ -80,6 +80,10 @@ struct Config {
   std::string log_level = "warn";
   std::vector<DeviceConfig> devices;
 };
+
+/// How many cores share the device's QPs.
+[[nodiscard]] uint32_t core_count_of(const DeviceConfig& device);
+inline constexpr size_t kMaxCores = 16;
 
 /// The tag of the device's own frames.
 [[nodiscard]] wire::VlanTag vlan_tag_of(const DeviceConfig& device);

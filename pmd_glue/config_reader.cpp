@@ -50,6 +50,24 @@ uint64_t ConfigReader::number(std::string_view key, uint64_t otherwise, uint64_t
   return static_cast<uint64_t>(value);
 }
 
+std::vector<uint64_t> ConfigReader::numbers(std::string_view key, uint64_t least, uint64_t most) {
+  const toml::node* node = take(key);
+  std::vector<uint64_t> values;
+  if (node == nullptr) return values;
+  const auto wrong = [&]() {
+    fail(key, fmt::format("must be a list of whole numbers from {} to {}", least, most));
+  };
+  const toml::array* array = node->as_array();
+  if (array == nullptr) wrong();
+  for (const toml::node& element : *array) {
+    if (!element.is_integer()) wrong();
+    const int64_t value = *element.value<int64_t>();
+    if (value < 0 || static_cast<uint64_t>(value) < least || static_cast<uint64_t>(value) > most) wrong();
+    values.push_back(static_cast<uint64_t>(value));
+  }
+  return values;
+}
+
 std::string ConfigReader::text(std::string_view key) {
   const toml::node* node = take(key);
   if (node == nullptr) return {};

@@ -5,10 +5,8 @@
 #include <chrono>
 #include <cstring>
 
-#include <pthread.h>
 #include <rte_ethdev.h>
 #include <sched.h>
-#include <signal.h>
 #include <spdlog/fmt/fmt.h>
 
 #include "pmd_glue/eal.hpp"
@@ -22,18 +20,11 @@ using transport::TimeNs;
 constexpr TimeNs kLinkCheckNs = 20'000'000;
 // A memif handshake is a few messages on EAL's interrupt thread.
 constexpr TimeNs kHandshakeNs = 1'000'000'000;
-constexpr TimeNs kIdleBeforeSleepNs = 1'000'000'000;
-
-void block_program_signals() {
-  sigset_t blocked;
-  sigfillset(&blocked);
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);
-  pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
-}
 
 template <typename Function>
-void call_with(verbs::DeviceBackend& device, Function function) {
-  device.call([](void* argument) { (*static_cast<Function*>(argument))(); }, &function);
+void call_with(verbs::DeviceBackend& device, uint32_t core_index, Function function) {
+  device.call(
+      core_index, [](void* argument) { (*static_cast<Function*>(argument))(); }, &function);
 }
 
 AddressTable table_of(const DeviceConfig& device) {
@@ -80,11 +71,29 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
       return nullptr;
     }
   }
-  device->session_ = device->memory_->attach_engine();
-  device->engine_ = std::make_unique<Engine>(config, wanted, device->addresses_, *device->port_,
-                                             *device->session_, device->capture_.get());
+  const uint32_t cores = core_count_of(wanted);
+  if (cores > 1) {
+    device->hand_over_ = HandOver::create(device->port_->id(), cores);
+    if (device->hand_over_ == nullptr) {
+      error = fmt::format("faultline: {}: {}: device.lcores: no memory for the rings between them",
+                          config.path, wanted.name);
+      return nullptr;
+    }
+  }
+  for (uint32_t i = 0; i < cores; ++i) {
+    Seat seat;
+    seat.session = device->memory_->attach_engine();
+    seat.engine =
+        std::make_unique<Engine>(config, wanted, device->addresses_, *device->port_, *seat.session,
+                                 device->capture_.get(), EngineSeat{i, cores, device->hand_over_.get()});
+    device->seats_.push_back(std::move(seat));
+  }
   if (wanted.progress == Progress::dedicated)
-    device->lcore_ = std::thread([self = device.get()] { self->run_dedicated(); });
+    for (uint32_t i = 0; i < cores; ++i) {
+      Seat& seat = device->seats_[i];
+      const auto cpu = i < wanted.lcores.size() ? std::optional(wanted.lcores[i]) : std::nullopt;
+      seat.thread = std::make_unique<LcoreThread>(wanted.name, *seat.engine, *seat.session, cpu);
+    }
   Housekeeper::instance().add(*device);
   return device;
 }
@@ -95,65 +104,52 @@ Device::~Device() {
 
 void Device::shut_down() {
   std::call_once(shut_down_once_, [this] {
-    if (engine_ != nullptr) Housekeeper::instance().remove(*this);
-    stop_.store(true, std::memory_order_relaxed);
-    if (lcore_.joinable()) lcore_.join();
-    if (engine_ != nullptr) {
+    if (!seats_.empty()) Housekeeper::instance().remove(*this);
+    for (Seat& seat : seats_)
+      if (seat.thread != nullptr) seat.thread->stop();
+    for (Seat& seat : seats_) {
       // Held only to publish it: closing a memif port takes the turns by itself (memif_gate.hpp).
-      engine_->turns().lock();
-      engine_->use_port(false);
+      seat.engine->turns().lock();
+      seat.engine->use_port(false);
       closed_.store(true, std::memory_order_release);
-      engine_->turns().unlock();
-      if (Call* call = mailbox_.exchange(nullptr, std::memory_order_acquire)) {
-        call->function(call->argument);
-        call->done.store(true, std::memory_order_release);
-      }
+      seat.engine->turns().unlock();
     }
     port_.reset();
     capture_.reset();
   });
 }
 
-void Device::call(uint32_t /*core_index*/, void (*function)(void*), void* argument) {
+void Device::call(uint32_t core_index, void (*function)(void*), void* argument) {
+  Seat& seat = seats_[core_index];
   if (closed_.load(std::memory_order_acquire)) {
     function(argument);
-    return;
-  }
-  if (config_.progress == Progress::inline_) {
+  } else if (seat.thread != nullptr) {
+    seat.thread->call(function, argument);
+  } else {
     // The owner is whoever holds the turn.
-    engine_->turns().lock();
+    seat.engine->turns().lock();
     register_this_thread();
     function(argument);
-    engine_->turns().unlock();
-    return;
+    seat.engine->turns().unlock();
   }
-  const std::lock_guard guard(callers_);
-  Call call{function, argument};
-  mailbox_.store(&call, std::memory_order_release);
-  for (unsigned spins = 0; !call.done.load(std::memory_order_acquire); ++spins)
-    if (spins > 64) sched_yield();
-}
-
-void Device::serve_call() {
-  Call* call = mailbox_.exchange(nullptr, std::memory_order_acquire);
-  call->function(call->argument);
-  call->done.store(true, std::memory_order_release);
 }
 
 void Device::drive() {
   if (config_.progress != Progress::inline_) return;
   program_drives_.store(program_drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (!engine_->turns().try_lock()) return;
+  Engine& engine = first_engine();
+  odp::EngineSession& session = *seats_[0].session;
+  if (!engine.turns().try_lock()) return;
   if (closed_.load(std::memory_order_relaxed)) {
-    engine_->turns().unlock();
+    engine.turns().unlock();
     return;
   }
   register_this_thread();
-  const bool moved = engine_->turn();
+  const bool moved = engine.turn();
   // The program need not come back soon.
-  session_->leave();
-  const bool yield = !moved && session_->should_yield() && session_->has_outstanding_faults();
-  engine_->turns().unlock();
+  session.leave();
+  const bool yield = !moved && session.should_yield() && session.has_outstanding_faults();
+  engine.turns().unlock();
   if (yield) sched_yield();
 }
 
@@ -164,12 +160,14 @@ bool Device::housekeep() {
     drives_seen_ = drives;
     return false;
   }
-  if (!engine_->turns().try_lock()) return false;
-  const bool moved = engine_->turn();
-  const bool faults = session_->has_outstanding_faults();
-  session_->leave();
-  engine_->turns().unlock();
-  if (!moved && faults && session_->should_yield()) sched_yield();
+  Engine& engine = first_engine();
+  odp::EngineSession& session = *seats_[0].session;
+  if (!engine.turns().try_lock()) return false;
+  const bool moved = engine.turn();
+  const bool faults = session.has_outstanding_faults();
+  session.leave();
+  engine.turns().unlock();
+  if (!moved && faults && session.should_yield()) sched_yield();
   return moved || faults;
 }
 
@@ -177,48 +175,23 @@ void Device::maintain(TimeNs now) {
   if (now < next_link_check_ || !port_->needs_reconnect()) return;
   next_link_check_ = now + kLinkCheckNs;
   if (port_->link_up()) return;
-  engine_->turns().lock();
-  engine_->use_port(false);
-  engine_->turns().unlock();
+  use_port(false);
   port_->reconnect();
   if (!port_->started()) return;
-  engine_->turns().lock();
-  engine_->use_port(true);
-  engine_->turns().unlock();
+  use_port(true);
   next_link_check_ = now + kHandshakeNs;
 }
 
-void Device::run_dedicated() {
-  block_program_signals();
-  if (config_.lcore) {
-    cpu_set_t cpu;
-    CPU_ZERO(&cpu);
-    CPU_SET(*config_.lcore, &cpu);
-    if (const int failed = pthread_setaffinity_np(pthread_self(), sizeof cpu, &cpu); failed != 0)
-      log().warn("{}: cannot run on lcore {}: {}", config_.name, *config_.lcore, std::strerror(failed));
+void Device::use_port(bool use) {
+  for (Seat& seat : seats_) {
+    seat.engine->turns().lock();
+    seat.engine->use_port(use);
+    seat.engine->turns().unlock();
   }
-  register_this_thread();
-  TimeNs last_moved = monotonic_ns();
-  while (!stop_.load(std::memory_order_relaxed)) {
-    if (!engine_->turns().try_lock()) {
-      sched_yield();
-      continue;
-    }
-    if (mailbox_.load(std::memory_order_relaxed) != nullptr) serve_call();
-    const bool moved = engine_->turn();
-    const TimeNs now = engine_->last_turn();
-    if (moved) last_moved = now;
-    const bool faults = !moved && session_->has_outstanding_faults();
-    const bool sleep =
-        !faults && now - last_moved > kIdleBeforeSleepNs && engine_->core().next_deadline() > now;
-    if (sleep) session_->leave();
-    engine_->turns().unlock();
-    if (sleep)
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    else if (faults && session_->should_yield())
-      sched_yield();
-  }
-  session_->leave();
+}
+
+void Device::set_event_sink(transport::EventSink* sink) {
+  for (Seat& seat : seats_) seat.engine->set_event_sink(sink);
 }
 
 int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
@@ -239,11 +212,11 @@ int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
 
 int Device::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac) {
   NeighbourState state = NeighbourState::absent;
-  call_with(*this, [&] { engine_->neighbours().resolve(neighbour, monotonic_ns()); });
+  call_with(*this, 0, [&] { first_engine().neighbours().resolve(neighbour, monotonic_ns()); });
   // The cache gives up by its own clock.
   while (!closed_.load(std::memory_order_acquire)) {
     drive();
-    call_with(*this, [&] { state = engine_->neighbours().lookup(neighbour, monotonic_ns(), mac); });
+    call_with(*this, 0, [&] { state = first_engine().neighbours().lookup(neighbour, monotonic_ns(), mac); });
     if (state == NeighbourState::reachable) return 0;
     if (state != NeighbourState::incomplete) return EHOSTUNREACH;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -257,7 +230,9 @@ int Device::join_multicast(const wire::Gid& gid) {
   const auto [group, added] = groups_.try_emplace(gid.bytes, 0U);
   if (added) {
     bool joined = false;
-    call_with(*this, [&] { joined = engine_->filter().join(gid); });
+    // All of them have the same groups, so that the first one tells for all.
+    for (uint32_t i = 0; i < core_count(); ++i)
+      call_with(*this, i, [&] { joined = seats_[i].engine->filter().join(gid); });
     if (!joined) {
       groups_.erase(group);
       return ENOMEM;
@@ -272,33 +247,39 @@ void Device::leave_multicast(const wire::Gid& gid) {
   const auto group = groups_.find(gid.bytes);
   if (group == groups_.end() || --group->second != 0) return;
   groups_.erase(group);
-  call_with(*this, [&] { engine_->filter().leave(gid); });
+  for (uint32_t i = 0; i < core_count(); ++i)
+    call_with(*this, i, [&] { seats_[i].engine->filter().leave(gid); });
 }
 
 bool Device::link_up() {
   bool up = false;
   // Within a call, since the housekeeper may be reconnecting the port.
-  call_with(*this, [&] { up = !closed_.load(std::memory_order_relaxed) && engine_->port_link_up(); });
+  call_with(*this, 0,
+            [&] { up = !closed_.load(std::memory_order_relaxed) && first_engine().port_link_up(); });
   return up;
 }
 
 verbs::GlueCounters Device::glue_counters() {
   verbs::GlueCounters counters;
-  const PortCounts& counts = engine_->counts();
-  counters.rx_frames = counts.rx_frames.get();
-  counters.tx_frames = counts.tx_frames.get();
-  counters.arp_in = counts.arp_in.get();
-  counters.arp_out = counts.arp_out.get();
-  counters.nd_in = counts.nd_in.get();
-  counters.nd_out = counts.nd_out.get();
-  counters.wrong_vlan = counts.wrong_vlan.get();
-  counters.wrong_address = counts.wrong_address.get();
-  counters.icmp_in = counts.icmp_in.get();
-  counters.icmp_out = counts.icmp_out.get();
-  counters.other_dropped = counts.other_dropped.get();
-  counters.loopback_frames = counts.loopback_frames.get();
-  counters.linearized_frames = counts.linearized_frames.get();
-  counters.tx_dropped = counts.tx_dropped.get();
+  for (const Seat& seat : seats_) {
+    const PortCounts& counts = seat.engine->counts();
+    counters.rx_frames += counts.rx_frames.get();
+    counters.tx_frames += counts.tx_frames.get();
+    counters.arp_in += counts.arp_in.get();
+    counters.arp_out += counts.arp_out.get();
+    counters.nd_in += counts.nd_in.get();
+    counters.nd_out += counts.nd_out.get();
+    counters.wrong_vlan += counts.wrong_vlan.get();
+    counters.wrong_address += counts.wrong_address.get();
+    counters.icmp_in += counts.icmp_in.get();
+    counters.icmp_out += counts.icmp_out.get();
+    counters.other_dropped += counts.other_dropped.get();
+    counters.loopback_frames += counts.loopback_frames.get();
+    counters.linearized_frames += counts.linearized_frames.get();
+    counters.tx_dropped += counts.tx_dropped.get();
+    counters.handed_over += counts.handed_over.get();
+    counters.hand_over_dropped += counts.hand_over_dropped.get();
+  }
   rte_eth_stats stats{};
   if (!closed_.load(std::memory_order_acquire) && rte_eth_stats_get(port_->id(), &stats) == 0) {
     counters.rx_missed = stats.imissed;
@@ -309,13 +290,13 @@ verbs::GlueCounters Device::glue_counters() {
 
 double Device::measure_port_tx(size_t frame_bytes, unsigned milliseconds) {
   double rate = -ENETDOWN;
-  call_with(*this, [&] { rate = engine_->measure_tx(frame_bytes, milliseconds); });
+  call_with(*this, 0, [&] { rate = first_engine().measure_tx(frame_bytes, milliseconds); });
   return rate;
 }
 
 double Device::measure_port_rx(unsigned milliseconds) {
   double rate = -ENETDOWN;
-  call_with(*this, [&] { rate = engine_->measure_rx(milliseconds); });
+  call_with(*this, 0, [&] { rate = first_engine().measure_rx(milliseconds); });
   return rate;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A running device: port, memory, engine and who drives it, behind the interface that verbs uses.
+// A running device: port, memory, engines and who drives them, behind the interface that verbs uses.
 #pragma once
 
 #include <array>
@@ -8,12 +8,14 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "odp/memory_domain.hpp"
 #include "pmd_glue/capture.hpp"
 #include "pmd_glue/config.hpp"
 #include "pmd_glue/engine.hpp"
+#include "pmd_glue/hand_over.hpp"
+#include "pmd_glue/lcore_thread.hpp"
 #include "pmd_glue/port.hpp"
 #include "stack/verbs/backend.hpp"
 
@@ -29,7 +31,7 @@ class Device final : public verbs::DeviceBackend {
                                                     std::string& error);
   ~Device() override;
 
-  /// Stops the engine and closes the port, once; what is left of the device answers and does nothing.
+  /// Stops the engines and closes the port, once; what is left of the device answers and does nothing.
   void shut_down();
 
   // verbs::DeviceBackend
@@ -37,7 +39,8 @@ class Device final : public verbs::DeviceBackend {
   [[nodiscard]] odp::MemoryDomain& memory() override { return *memory_; }
   using DeviceBackend::call;
   using DeviceBackend::core;
-  [[nodiscard]] transport::Core& core(uint32_t /*index*/) override { return engine_->core(); }
+  [[nodiscard]] uint32_t core_count() const override { return static_cast<uint32_t>(seats_.size()); }
+  [[nodiscard]] transport::Core& core(uint32_t index) override { return seats_[index].engine->core(); }
   void call(uint32_t core_index, void (*function)(void*), void* argument) override;
   void drive() override;
   [[nodiscard]] int resolve(const wire::Gid& gid, wire::MacAddress& mac) override;
@@ -46,7 +49,7 @@ class Device final : public verbs::DeviceBackend {
   [[nodiscard]] transport::TimeNs now() override { return monotonic_ns(); }
   [[nodiscard]] bool link_up() override;
   [[nodiscard]] verbs::GlueCounters glue_counters() override;
-  void set_event_sink(transport::EventSink* sink) override { engine_->set_event_sink(sink); }
+  void set_event_sink(transport::EventSink* sink) override;
   [[nodiscard]] double measure_port_tx(size_t frame_bytes, unsigned milliseconds) override;
   [[nodiscard]] double measure_port_rx(unsigned milliseconds) override;
 
@@ -59,25 +62,26 @@ class Device final : public verbs::DeviceBackend {
   void maintain(transport::TimeNs now);
 
  private:
-  struct Call {
-    void (*function)(void*);
-    void* argument;
-    std::atomic<bool> done{false};
+  /// One core: its engine, its door to memory, and the thread that drives it where progress is dedicated.
+  struct Seat {
+    std::unique_ptr<odp::EngineSession> session;
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<LcoreThread> thread;
   };
 
   Device(const DeviceConfig& device, verbs::DeviceDescription description);
-  void run_dedicated();
-  void serve_call();
+  [[nodiscard]] Engine& first_engine() { return *seats_[0].engine; }
+  void use_port(bool use);
   [[nodiscard]] int resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac);
 
   const DeviceConfig config_;
   const AddressTable addresses_;
   const verbs::DeviceDescription description_;
   std::unique_ptr<odp::MemoryDomain> memory_;
-  std::unique_ptr<odp::EngineSession> session_;
   std::unique_ptr<EthernetPort> port_;
   std::unique_ptr<Capture> capture_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<HandOver> hand_over_;
+  std::vector<Seat> seats_;
 
   std::atomic<bool> closed_{false};
   std::once_flag shut_down_once_;
@@ -85,12 +89,6 @@ class Device final : public verbs::DeviceBackend {
   // Inline progress: how often the program drove, and what the housekeeper last saw of it.
   std::atomic<uint32_t> program_drives_{0};
   uint32_t drives_seen_ = 0;
-
-  // Dedicated progress.
-  std::thread lcore_;
-  std::atomic<bool> stop_{false};
-  std::mutex callers_;
-  std::atomic<Call*> mailbox_{nullptr};
 
   // Multicast groups, and how often each was joined.
   std::mutex groups_mutex_;

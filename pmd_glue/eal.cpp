@@ -182,7 +182,12 @@ rte_mempool* frame_pool(const Config& config) {
   constexpr size_t kPerDevice = 8191;
   constexpr size_t kBytesEach = kBufferBytes + RTE_PKTMBUF_HEADROOM + sizeof(rte_mbuf) + 64;
   const size_t affordable = (size_t{config.eal.memory_mib} << 20) / 2 / kBytesEach;
-  const size_t count = std::min(kPerDevice * config.devices.size(), affordable);
+  // Each further core has bursts, caches and a hand-over ring of its own.
+  constexpr size_t kPerFurtherCore = 4096;
+  size_t wanted = 0;
+  for (const DeviceConfig& device : config.devices)
+    wanted += kPerDevice + kPerFurtherCore * (core_count_of(device) - 1);
+  const size_t count = std::min(wanted, affordable);
   constexpr unsigned kCache = 256;
   pool = rte_pktmbuf_pool_create("faultline_frames", static_cast<unsigned>(count), kCache, 0,
                                  static_cast<uint16_t>(kBufferBytes + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "pmd_glue/eal.hpp"
+#include "pmd_glue/mbuf_view.hpp"
 #include "stack/wire/frame.hpp"
 #include "stack/wire/packet.hpp"
 
@@ -19,13 +20,11 @@ using transport::RxFrame;
 using transport::TimeNs;
 using transport::TxFrame;
 
-// A peer that has stopped taking frames for so long is gone: frames are dropped as a switch would, and the
-// transport's own timers decide.
-constexpr TimeNs kStuckPortNs = 50'000'000;
-
-transport::CoreConfig core_config(const Config& config, const DeviceConfig& device,
-                                  const EthernetPort& port) {
+transport::CoreConfig core_config(const Config& config, const DeviceConfig& device, const EthernetPort& port,
+                                  const EngineSeat& seat) {
   transport::CoreConfig core = config.core;
+  core.core_count = seat.cores;
+  core.core_index = seat.index;
   core.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
   core.wire_checksums = 0;
   if (!port.offloads_ipv4_checksum())
@@ -33,28 +32,6 @@ transport::CoreConfig core_config(const Config& config, const DeviceConfig& devi
   if (config.udp_checksum && !port.offloads_udp_checksum())
     core.wire_checksums |= static_cast<uint8_t>(wire::Checksums::udp_in_software);
   return core;
-}
-
-uint32_t rx_checks_of(uint64_t ol_flags) {
-  uint32_t checks = wire::kNothingVerified;
-  if ((ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_GOOD)
-    checks |= wire::kIpChecksumVerified;
-  if ((ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD)
-    checks |= wire::kUdpChecksumVerified;
-  return checks;
-}
-
-std::span<uint8_t> bytes_of(rte_mbuf* frame) {
-  return {rte_pktmbuf_mtod(frame, uint8_t*), frame->data_len};
-}
-
-void set_length(rte_mbuf* frame, size_t length_bytes) {
-  frame->data_len = static_cast<uint16_t>(length_bytes);
-  frame->pkt_len = static_cast<uint32_t>(length_bytes);
-}
-
-RxFrame rx_frame_of(rte_mbuf* frame, uint32_t checks) {
-  return {rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len, checks, frame};
 }
 
 }  // namespace
@@ -86,15 +63,16 @@ rte_mbuf* make_contiguous(rte_mbuf* frame, rte_mempool* pool) {
 }
 
 Engine::Engine(const Config& config, const DeviceConfig& device, const AddressTable& addresses,
-               EthernetPort& port, odp::EngineSession& session, Capture* capture)
+               EthernetPort& port, odp::EngineSession& session, Capture* capture, const EngineSeat& seat)
     : port_(port),
       session_(session),
       capture_(capture),
+      seat_(seat),
       addresses_(addresses),
       filter_(addresses.mac(), addresses.vlan(), addresses.gids()),
       neighbours_(addresses),
       now_(monotonic_ns()),
-      core_(std::make_unique<transport::Core>(core_config(config, device, port), session,
+      core_(std::make_unique<transport::Core>(core_config(config, device, port, seat), session,
                                               static_cast<transport::Port&>(*this),
                                               static_cast<transport::EventSink*>(this))) {
   if (port.offloads_ipv4_checksum()) tx_offload_flags_ |= RTE_MBUF_F_TX_IP_CKSUM;
@@ -116,7 +94,10 @@ bool Engine::turn() {
   sent_this_turn_ = 0;
 
   size_t moved = deliver_loopback();
-  if (port_usable_) moved += receive();
+  if (seat_.hand_over != nullptr) moved += take_handed_over();
+  if (port_usable_)
+    for (uint16_t queue = 0; queue < port_.receive_queues(); ++queue)
+      if (port_.receiver_of(queue) == seat_.index) moved += receive(queue);
   core_->poll(now_);
   if (now_ >= neighbours_.next_deadline()) ask_neighbours();
 
@@ -124,14 +105,12 @@ bool Engine::turn() {
   return moved != 0;
 }
 
-size_t Engine::receive() {
+size_t Engine::receive(uint16_t queue) {
   std::array<rte_mbuf*, kBurst> burst;
-  const size_t received = rte_eth_rx_burst(port_.id(), 0, burst.data(), kBurst);
+  const size_t received = port_.receive(queue, burst);
   if (received == 0) return 0;
   counts_.rx_frames.add(received);
-
-  std::array<RxFrame, kBurst> roce;
-  size_t roce_frames = 0;
+  size_t kept = 0;
   for (size_t i = 0; i < received; ++i) {
     rte_mbuf* frame = burst[i];
     if (i + 1 < received) __builtin_prefetch(rte_pktmbuf_mtod(burst[i + 1], const void*));
@@ -144,15 +123,83 @@ size_t Engine::receive() {
       }
       counts_.linearized_frames.add(1);
     }
+    burst[kept++] = frame;
+  }
+  distribute({burst.data(), kept});
+  return received;
+}
+
+void Engine::distribute(std::span<rte_mbuf*> frames) {
+  std::array<RxFrame, kBurst> roce;
+  std::array<Handed, kBurst> others;
+  size_t roce_frames = 0;
+  size_t others_frames = 0;
+  for (rte_mbuf* frame : frames) {
     const wire::FrameKind kind = wire::classify(bytes_of(frame));
     if (!admit(frame, kind)) continue;
-    if (kind == wire::FrameKind::roce)
-      roce[roce_frames++] = rx_frame_of(frame, rx_checks_of(frame->ol_flags));
+    const uint32_t owner = owner_of(frame, kind);
+    if (owner != seat_.index)
+      others[others_frames++] = {frame, owner};
+    else if (kind == wire::FrameKind::roce)
+      roce[roce_frames++] = rx_frame_of(frame);
     else
       handle_link_frame(frame, kind);
   }
   if (roce_frames != 0) core_->on_packets({roce.data(), roce_frames}, now_);
-  return received;
+  if (others_frames != 0) hand_over({others.data(), others_frames});
+}
+
+// The first core speaks for the device on the link. A multicast packet has as many owners as there are cores:
+// whoever received it keeps it, and the others get copies.
+uint32_t Engine::owner_of(rte_mbuf* frame, wire::FrameKind kind) {
+  if (seat_.hand_over == nullptr) return seat_.index;
+  if (kind != wire::FrameKind::roce) return 0;
+  const uint32_t qpn = wire::peek_destination_qpn(bytes_of(frame));
+  if (qpn != wire::kMulticastQpn) return transport::owner_of(qpn, seat_.cores);
+  hand_over_copies(frame);
+  return seat_.index;
+}
+
+void Engine::hand_over_copies(const rte_mbuf* frame) {
+  for (uint32_t core = 0; core < seat_.cores; ++core) {
+    if (core == seat_.index) continue;
+    if (rte_mbuf* copy = rte_pktmbuf_copy(frame, port_.pool(), 0, UINT32_MAX)) push_to_core(core, {&copy, 1});
+  }
+}
+
+// A burst is mostly one or two flows: the frames of one owner go in one push, in their order.
+void Engine::hand_over(std::span<const Handed> frames) {
+  std::array<rte_mbuf*, kBurst> of_one;
+  for (uint32_t core = 0; core < seat_.cores; ++core) {
+    size_t count = 0;
+    for (const Handed& handed : frames)
+      if (handed.owner == core) of_one[count++] = handed.frame;
+    if (count != 0) push_to_core(core, {of_one.data(), count});
+  }
+}
+
+void Engine::push_to_core(uint32_t core, std::span<rte_mbuf*> frames) {
+  const size_t pushed = seat_.hand_over->push(core, frames);
+  counts_.handed_over.add(pushed);
+  counts_.hand_over_dropped.add(frames.size() - pushed);
+  rte_pktmbuf_free_bulk(frames.data() + pushed, static_cast<unsigned>(frames.size() - pushed));
+}
+
+// They were admitted, and captured, where they came in.
+size_t Engine::take_handed_over() {
+  std::array<rte_mbuf*, kBurst> burst;
+  const size_t taken = seat_.hand_over->take(seat_.index, burst);
+  std::array<RxFrame, kBurst> roce;
+  size_t roce_frames = 0;
+  for (size_t i = 0; i < taken; ++i) {
+    const wire::FrameKind kind = wire::classify(bytes_of(burst[i]));
+    if (kind == wire::FrameKind::roce)
+      roce[roce_frames++] = rx_frame_of(burst[i]);
+    else
+      handle_link_frame(burst[i], kind);
+  }
+  if (roce_frames != 0) core_->on_packets({roce.data(), roce_frames}, now_);
+  return taken;
 }
 
 // False where the frame is another's; it is freed then.
@@ -169,28 +216,6 @@ bool Engine::admit(rte_mbuf* frame, wire::FrameKind kind) {
   }
   rte_pktmbuf_free(frame);
   return false;
-}
-
-size_t Engine::deliver_loopback() {
-  if (loopback_head_ == loopback_tail_) return 0;
-  std::array<RxFrame, kBurst> frames;
-  const size_t waiting = std::min<size_t>(loopback_tail_ - loopback_head_, kBurst);
-  for (size_t i = 0; i < waiting; ++i) {
-    // They were never on a wire: the checksums are whatever the port would have made of them.
-    frames[i] = rx_frame_of(loopback_[loopback_head_++ % kLoopbackFrames],
-                            wire::kIpChecksumVerified | wire::kUdpChecksumVerified);
-  }
-  counts_.loopback_frames.add(waiting);
-  core_->on_packets({frames.data(), waiting}, now_);
-  return waiting;
-}
-
-bool Engine::push_loopback(rte_mbuf* frame) {
-  if (loopback_tail_ - loopback_head_ == kLoopbackFrames) return false;
-  if (capture_ != nullptr) capture_->take(*frame, Capture::Direction::out);
-  loopback_[loopback_tail_++ % kLoopbackFrames] = frame;
-  ++sent_this_turn_;
-  return true;
 }
 
 template <typename Write>
@@ -259,110 +284,6 @@ void Engine::ask_neighbours() {
   if (send_written(write)) (ipv6 ? counts_.nd_out : counts_.arp_out).add(1);
 }
 
-// A frame of the glue's own: sent now or dropped.
-bool Engine::send_one(rte_mbuf* frame) {
-  if (send_burst({&frame, 1}) == 1) return true;
-  counts_.tx_dropped.add(1);
-  rte_pktmbuf_free(frame);
-  return false;
-}
-
-// Frames that the port took; those before them in the span are taken, the rest are still the caller's.
-size_t Engine::send_burst(std::span<rte_mbuf*> frames) {
-  size_t sent = 0;
-  if (port_usable_) {
-    if (capture_ == nullptr) {
-      sent = rte_eth_tx_burst(port_.id(), 0, frames.data(), static_cast<uint16_t>(frames.size()));
-    } else {
-      // One by one, so that just what was sent is captured: the frame is not ours any more once it is sent.
-      for (; sent < frames.size(); ++sent) {
-        Capture::Copy copy = capture_->copy(*frames[sent], Capture::Direction::out);
-        if (rte_eth_tx_burst(port_.id(), 0, &frames[sent], 1) != 1) break;
-        capture_->keep(std::move(copy));
-      }
-    }
-  }
-  counts_.tx_frames.add(sent);
-  sent_this_turn_ += sent;
-  if (sent != 0) full_since_ = 0;
-  return sent;
-}
-
-// Nothing was taken. That is back-pressure, unless nobody is there to take it.
-void Engine::give_up_on_full_port(std::span<rte_mbuf*> frames, size_t& sent) {
-  if (full_since_ == 0) full_since_ = now_;
-  const bool gone = !port_usable_ || now_ - full_since_ > kStuckPortNs || !port_.link_up();
-  if (!gone) return;
-  rte_pktmbuf_free_bulk(frames.data(), static_cast<unsigned>(frames.size()));
-  counts_.tx_dropped.add(frames.size());
-  sent = frames.size();
-}
-
-size_t Engine::transmit(std::span<TxFrame> frames) {
-  size_t done = 0;
-  while (done < frames.size()) {
-    if (frames[done].loopback) {
-      auto* frame = static_cast<rte_mbuf*>(frames[done].handle);
-      set_length(frame, frames[done].length_bytes);
-      if (!push_loopback(frame)) break;
-      ++done;
-      continue;
-    }
-    std::array<rte_mbuf*, 2 * kBurst> burst;
-    size_t count = 0;
-    while (count < burst.size() && done + count < frames.size() && !frames[done + count].loopback) {
-      const TxFrame& out = frames[done + count];
-      auto* frame = static_cast<rte_mbuf*>(out.handle);
-      set_length(frame, out.length_bytes);
-      if (tx_offload_flags_ != 0) {
-        const wire::OffloadLayout layout = wire::prepare_checksum_offload(
-            bytes_of(frame), (tx_offload_flags_ & RTE_MBUF_F_TX_UDP_CKSUM) != 0);
-        frame->tx_offload = rte_mbuf_tx_offload(layout.layer2_bytes, layout.layer3_bytes, 0, 0, 0, 0, 0);
-        frame->ol_flags = layout.ipv6 ? (tx_offload_flags_ & ~RTE_MBUF_F_TX_IP_CKSUM) | RTE_MBUF_F_TX_IPV6
-                                      : tx_offload_flags_ | RTE_MBUF_F_TX_IPV4;
-      }
-      burst[count++] = frame;
-    }
-    size_t sent = send_burst({burst.data(), count});
-    if (sent == 0) give_up_on_full_port({burst.data(), count}, sent);
-    done += sent;
-    if (sent < count) break;
-  }
-  return done;
-}
-
-size_t Engine::allocate(std::span<TxFrame> out) {
-  std::array<rte_mbuf*, 2 * kBurst> mbufs;
-  size_t done = 0;
-  while (done < out.size()) {
-    size_t count = std::min(out.size() - done, mbufs.size());
-    // All or nothing: halve until the pool has as many.
-    while (count != 0 &&
-           rte_pktmbuf_alloc_bulk(port_.pool(), mbufs.data(), static_cast<unsigned>(count)) != 0)
-      count /= 2;
-    if (count == 0) break;
-    for (size_t i = 0; i < count; ++i)
-      out[done + i] = {rte_pktmbuf_mtod(mbufs[i], uint8_t*), rte_pktmbuf_tailroom(mbufs[i]), 0, false,
-                       mbufs[i]};
-    done += count;
-  }
-  return done;
-}
-
-void Engine::free_unsent(std::span<TxFrame> frames) {
-  for (const TxFrame& frame : frames) rte_pktmbuf_free(static_cast<rte_mbuf*>(frame.handle));
-}
-
-void Engine::release(std::span<RxFrame> frames) {
-  std::array<rte_mbuf*, 2 * kBurst> mbufs;
-  for (size_t done = 0; done < frames.size();) {
-    const size_t count = std::min(frames.size() - done, mbufs.size());
-    for (size_t i = 0; i < count; ++i) mbufs[i] = static_cast<rte_mbuf*>(frames[done + i].handle);
-    rte_pktmbuf_free_bulk(mbufs.data(), static_cast<unsigned>(count));
-    done += count;
-  }
-}
-
 void Engine::on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) {
   if (transport::EventSink* sink = events_.load(std::memory_order_acquire))
     sink->on_qp_event(qpn, user, event);
@@ -382,57 +303,6 @@ void Engine::on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEv
 
 void Engine::on_device_event(transport::AsyncEvent event) {
   if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_device_event(event);
-}
-
-double Engine::measure_tx(size_t frame_bytes, unsigned milliseconds) {
-  if (frame_bytes < wire::kMinFrameBytes || frame_bytes > kBufferBytes || milliseconds == 0) return -EINVAL;
-  if (!port_usable_ || !port_.link_up()) return -ENETDOWN;
-  std::array<rte_mbuf*, kBurst> burst;
-  uint64_t sent_total = 0;
-  const TimeNs start = monotonic_ns();
-  const TimeNs end = start + TimeNs{milliseconds} * 1'000'000;
-  TimeNs now = start;
-  for (; now < end; now = monotonic_ns()) {
-    if (rte_pktmbuf_alloc_bulk(port_.pool(), burst.data(), kBurst) != 0) return -ENOMEM;
-    for (rte_mbuf* frame : burst) {
-      set_length(frame, frame_bytes);
-      wire::write_probe_header(bytes_of(frame), addresses_.mac());
-    }
-    size_t sent = 0;
-    // What the port does not take at once is offered again until the time is over.
-    while (sent < kBurst && now < end) {
-      sent += rte_eth_tx_burst(port_.id(), 0, &burst[sent], static_cast<uint16_t>(kBurst - sent));
-      if (sent < kBurst) now = monotonic_ns();
-    }
-    sent_total += sent;
-    rte_pktmbuf_free_bulk(&burst[sent], static_cast<unsigned>(kBurst - sent));
-  }
-  counts_.tx_frames.add(sent_total);
-  return static_cast<double>(sent_total) * 1e9 / static_cast<double>(now - start);
-}
-
-double Engine::measure_rx(unsigned milliseconds) {
-  if (milliseconds == 0) return -EINVAL;
-  if (!port_usable_) return -ENETDOWN;
-  std::array<rte_mbuf*, kBurst> burst;
-  uint64_t received_total = 0;
-  TimeNs first = 0;
-  TimeNs last = 0;
-  const TimeNs end = monotonic_ns() + TimeNs{milliseconds} * 1'000'000;
-  for (TimeNs now = monotonic_ns(); now < end; now = monotonic_ns()) {
-    const size_t received = rte_eth_rx_burst(port_.id(), 0, burst.data(), kBurst);
-    if (received == 0) continue;
-    rte_pktmbuf_free_bulk(burst.data(), static_cast<unsigned>(received));
-    // The first burst only starts the clock.
-    if (first == 0)
-      first = now;
-    else
-      received_total += received;
-    last = now;
-  }
-  counts_.rx_frames.add(received_total);
-  if (last == first) return 0;
-  return static_cast<double>(received_total) * 1e9 / static_cast<double>(last - first);
 }
 
 }  // namespace faultline::glue

@@ -15,6 +15,7 @@
 #include "pmd_glue/address_table.hpp"
 #include "pmd_glue/capture.hpp"
 #include "pmd_glue/config.hpp"
+#include "pmd_glue/hand_over.hpp"
 #include "pmd_glue/memif_gate.hpp"
 #include "pmd_glue/neighbours.hpp"
 #include "pmd_glue/port.hpp"
@@ -44,7 +45,14 @@ class Count {
 
 struct PortCounts {
   Count rx_frames, tx_frames, arp_in, arp_out, nd_in, nd_out, icmp_in, icmp_out, wrong_vlan, wrong_address,
-      other_dropped, loopback_frames, linearized_frames, tx_dropped;
+      other_dropped, loopback_frames, linearized_frames, tx_dropped, handed_over, hand_over_dropped;
+};
+
+/// Which of a device's cores an engine is; `hand_over` is nullptr where it is alone.
+struct EngineSeat {
+  uint32_t index = 0;
+  uint32_t cores = 1;
+  HandOver* hand_over = nullptr;
 };
 
 class Engine final : private transport::Port, private transport::EventSink {
@@ -53,7 +61,7 @@ class Engine final : private transport::Port, private transport::EventSink {
 
   /// All outlive the engine; `capture` may be nullptr.
   Engine(const Config& config, const DeviceConfig& device, const AddressTable& addresses, EthernetPort& port,
-         odp::EngineSession& session, Capture* capture);
+         odp::EngineSession& session, Capture* capture, const EngineSeat& seat);
   ~Engine() override;
 
   /// One turn. True if a frame moved: another turn soon is worth while.
@@ -96,8 +104,18 @@ class Engine final : private transport::Port, private transport::EventSink {
   void on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) override;
   void on_device_event(transport::AsyncEvent event) override;
 
-  size_t receive();
-  size_t deliver_loopback();
+  struct Handed {
+    rte_mbuf* frame;
+    uint32_t owner;
+  };
+  size_t receive(uint16_t queue);
+  size_t take_handed_over();
+  /// Gives what is the device's of a burst to its owners: the core, the link's handlers, other cores.
+  void distribute(std::span<rte_mbuf*> frames);
+  [[nodiscard]] uint32_t owner_of(rte_mbuf* frame, wire::FrameKind kind);
+  void hand_over(std::span<const Handed> frames);
+  void hand_over_copies(const rte_mbuf* frame);
+  void push_to_core(uint32_t core, std::span<rte_mbuf*> frames);
   [[nodiscard]] bool admit(rte_mbuf* frame, wire::FrameKind kind);
   void handle_link_frame(rte_mbuf* frame, wire::FrameKind kind);
   void handle_arp(rte_mbuf* frame);
@@ -107,14 +125,21 @@ class Engine final : private transport::Port, private transport::EventSink {
   /// Sends what `write` puts in a new frame, where it puts anything. True if it was sent.
   template <typename Write>
   bool send_written(Write write);
+
   [[nodiscard]] size_t send_burst(std::span<rte_mbuf*> frames);
+  [[nodiscard]] size_t send_or_give_up(std::span<rte_mbuf*> frames);
   [[nodiscard]] bool send_one(rte_mbuf* frame);
+  [[nodiscard]] bool send_to_own_group(rte_mbuf* frame);
+  [[nodiscard]] bool gone_port();
+  void ask_for_checksums(rte_mbuf* frame) const;
+  [[nodiscard]] bool loop_back(rte_mbuf* frame);
   [[nodiscard]] bool push_loopback(rte_mbuf* frame);
-  void give_up_on_full_port(std::span<rte_mbuf*> frames, size_t& sent);
+  size_t deliver_loopback();
 
   EthernetPort& port_;
   odp::EngineSession& session_;
   Capture* const capture_;
+  const EngineSeat seat_;
   const AddressTable& addresses_;
   wire::AddressFilter filter_;
   NeighbourCache neighbours_;

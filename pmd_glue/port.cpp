@@ -2,9 +2,11 @@
 #include "pmd_glue/port.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <optional>
 
 #include <rte_bus_vdev.h>
@@ -94,13 +96,22 @@ std::optional<std::string> prepare_socket(const PortConfig& port) {
   return std::nullopt;
 }
 
-rte_ring* ring_of(const PortConfig& port, bool towards_b) {
-  const std::string name = fmt::format("fl_{}_{}", port.wire, towards_b ? "ab" : "ba");
+rte_ring* ring_of(const PortConfig& port, bool towards_b, uint16_t queue) {
+  const std::string name = fmt::format("fl_{}_{}{}", port.wire, towards_b ? "ab" : "ba", queue);
   if (rte_ring* ring = rte_ring_lookup(name.c_str())) return ring;
   return rte_ring_create(name.c_str(), kDescriptors, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 }
 
-std::string vdev_arguments(const PortConfig& port) {
+// A queue for each core of the end that has more.
+uint16_t queues_of_wire(const Config& config, const std::string& wire) {
+  uint32_t queues = 1;
+  for (const DeviceConfig& device : config.devices)
+    if (device.port.kind == PortKind::ring && device.port.wire == wire)
+      queues = std::max(queues, core_count_of(device));
+  return static_cast<uint16_t>(queues);
+}
+
+std::string vdev_arguments(const PortConfig& port, uint16_t queue_pairs) {
   switch (port.kind) {
     case PortKind::memif:
       // Buffers of the mempool's size let the PMD allocate and free whole bursts.
@@ -112,8 +123,8 @@ std::string vdev_arguments(const PortConfig& port) {
     case PortKind::af_packet:
       // The PMD takes frames to lie back to back, so that a block must be a multiple of a frame and of a
       // page.
-      return fmt::format("iface={},qpairs=1,framesz={},blocksz={},framecnt=512", port.interface, kBufferBytes,
-                         8 * kBufferBytes);
+      return fmt::format("iface={},qpairs={},framesz={},blocksz={},framecnt=512", port.interface, queue_pairs,
+                         kBufferBytes, 8 * kBufferBytes);
     case PortKind::af_xdp:
       return fmt::format("iface={}", port.interface);
     case PortKind::ring:
@@ -195,14 +206,22 @@ std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const Dev
   }
 
   port->memif_ = wanted.kind == PortKind::memif;
+  port->cores_ = core_count_of(device);
+  if (wanted.kind == PortKind::af_packet) port->queue_pairs_ = static_cast<uint16_t>(port->cores_);
   std::string port_name;
   if (wanted.kind == PortKind::ring) {
-    rte_ring* out = ring_of(wanted, !wanted.side_b);
-    rte_ring* in = ring_of(wanted, wanted.side_b);
-    if (in == nullptr || out == nullptr)
-      return fail(fmt::format("no memory for the rings: {}", rte_strerror(rte_errno)));
+    port->queue_pairs_ = queues_of_wire(config, wanted.wire);
+    std::array<rte_ring*, kMaxCores> out{};
+    std::array<rte_ring*, kMaxCores> in{};
+    for (uint16_t queue = 0; queue < port->queue_pairs_; ++queue) {
+      out[queue] = ring_of(wanted, !wanted.side_b, queue);
+      in[queue] = ring_of(wanted, wanted.side_b, queue);
+      if (in[queue] == nullptr || out[queue] == nullptr)
+        return fail(fmt::format("no memory for the rings: {}", rte_strerror(rte_errno)));
+    }
     port_name = fmt::format("fl_{}", device.name);
-    const int created = rte_eth_from_rings(port_name.c_str(), &in, 1, &out, 1, 0);
+    const int created = rte_eth_from_rings(port_name.c_str(), in.data(), port->queue_pairs_, out.data(),
+                                           port->queue_pairs_, 0);
     if (created < 0) return fail(fmt::format("cannot create the port: {}", reason_of(created)));
     port->id_ = static_cast<uint16_t>(created);
     port->vdev_ = fmt::format("net_ring_{}", port_name);
@@ -212,8 +231,9 @@ std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const Dev
     if (wanted.kind != PortKind::pci) {
       port_name = fmt::format("net_{}_{}", name_of(wanted.kind), device.name);
       int created = 0;
-      port->on_control_thread(
-          [&] { created = rte_vdev_init(port_name.c_str(), vdev_arguments(wanted).c_str()); });
+      port->on_control_thread([&] {
+        created = rte_vdev_init(port_name.c_str(), vdev_arguments(wanted, port->queue_pairs_).c_str());
+      });
       if (created != 0)
         return fail(fmt::format("cannot create the {} port: {}", name_of(wanted.kind), reason_of(created)));
       port->vdev_ = port_name;
@@ -271,13 +291,26 @@ bool EthernetPort::configure(const Config& config, const DeviceConfig& device, s
       return false;
     }
   }
+  if (kind == PortKind::pci) {
+    const uint32_t most = std::min(info.max_rx_queues, info.max_tx_queues);
+    queue_pairs_ = static_cast<uint16_t>(std::min(cores_, most));
+    // A flow stays on one queue: its packets must not overtake each other.
+    constexpr uint64_t kByFlow = RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP;
+    if (queue_pairs_ > 1 && (info.flow_type_rss_offloads & kByFlow) != 0) {
+      conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+      conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & kByFlow;
+    }
+  }
+  shares_transmit_queues_ = queue_pairs_ < cores_;
   // Of the virtual ports some advertise 1518 and carry any length; the kernel's interface holds the real MTU.
-  result = rte_eth_dev_configure(id_, 1, 1, &conf);
+  result = rte_eth_dev_configure(id_, queue_pairs_, queue_pairs_, &conf);
   uint16_t rx_descriptors = kDescriptors;
   uint16_t tx_descriptors = kDescriptors;
   if (result == 0) result = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx_descriptors, &tx_descriptors);
-  if (result == 0) result = rte_eth_rx_queue_setup(id_, 0, rx_descriptors, SOCKET_ID_ANY, nullptr, pool_);
-  if (result == 0) result = rte_eth_tx_queue_setup(id_, 0, tx_descriptors, SOCKET_ID_ANY, nullptr);
+  for (uint16_t queue = 0; result == 0 && queue < queue_pairs_; ++queue) {
+    result = rte_eth_rx_queue_setup(id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pool_);
+    if (result == 0) result = rte_eth_tx_queue_setup(id_, queue, tx_descriptors, SOCKET_ID_ANY, nullptr);
+  }
   if (result != 0)
     return fail(fmt::format("cannot configure the {} port: {}", name_of(kind), reason_of(result)));
 
@@ -308,6 +341,18 @@ bool EthernetPort::configure(const Config& config, const DeviceConfig& device, s
       return fail(fmt::format("cannot receive for the device's MAC address: {}", reason_of(result)));
   }
   return true;
+}
+
+size_t EthernetPort::receive(uint16_t queue, std::span<rte_mbuf*> burst) {
+  return rte_eth_rx_burst(id_, queue, burst.data(), static_cast<uint16_t>(burst.size()));
+}
+
+size_t EthernetPort::transmit(uint32_t core, std::span<rte_mbuf*> burst) {
+  const auto queue = static_cast<uint16_t>(core % queue_pairs_);
+  const auto count = static_cast<uint16_t>(burst.size());
+  if (!shares_transmit_queues_) return rte_eth_tx_burst(id_, queue, burst.data(), count);
+  const std::lock_guard guard(transmit_lock_);
+  return rte_eth_tx_burst(id_, queue, burst.data(), count);
 }
 
 EthernetPort::~EthernetPort() {

@@ -5,10 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "pmd_glue/config.hpp"
+#include "stack/transport/spin_lock.hpp"
 
+struct rte_mbuf;
 struct rte_mempool;
 
 namespace faultline::glue {
@@ -27,6 +30,16 @@ class EthernetPort {
   EthernetPort& operator=(const EthernetPort&) = delete;
 
   [[nodiscard]] uint16_t id() const { return id_; }
+
+  // Queues. Where the port has a pair for each core (net_ring, net_af_packet, NICs), a core sends on its own
+  // and receives from its own, or from several where the other end of the wire has more cores. Where it has
+  // one pair (net_memif, net_tap, net_af_xdp), the first core receives, and sending takes a lock.
+  [[nodiscard]] uint16_t receive_queues() const { return queue_pairs_; }
+  /// Owner of a receive queue.
+  [[nodiscard]] uint32_t receiver_of(uint16_t queue) const { return queue % cores_; }
+  [[nodiscard]] size_t receive(uint16_t queue, std::span<rte_mbuf*> burst);
+  [[nodiscard]] size_t transmit(uint32_t core, std::span<rte_mbuf*> burst);
+
   [[nodiscard]] rte_mempool* pool() const { return pool_; }
   [[nodiscard]] bool offloads_ipv4_checksum() const { return ipv4_checksum_; }
   [[nodiscard]] bool offloads_udp_checksum() const { return udp_checksum_; }
@@ -57,6 +70,10 @@ class EthernetPort {
   bool memif_client_ = false;
   bool ipv4_checksum_ = false;
   bool udp_checksum_ = false;
+  uint16_t queue_pairs_ = 1;
+  uint32_t cores_ = 1;
+  bool shares_transmit_queues_ = false;
+  transport::SpinLock transmit_lock_;
   rte_mempool* pool_ = nullptr;
   std::string interface_;
 };

@@ -43,6 +43,8 @@ int show_counters(const char* /*command*/, const char* parameters, rte_tel_data*
   add("port.tx_dropped", glue.tx_dropped);
   add("port.wrong_vlan", glue.wrong_vlan);
   add("port.wrong_address", glue.wrong_address);
+  add("port.handed_over", glue.handed_over);
+  add("port.hand_over_dropped", glue.hand_over_dropped);
 
   const transport::CoreCounters core = device->core().counters();
   add("transport.rx_packets", core.rx_packets);

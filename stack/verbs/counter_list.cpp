@@ -88,6 +88,8 @@ void visit_port(const GlueCounters& c, Visit&& visit) {
   visit("port.nd_out", c.nd_out);
   visit("port.wrong_vlan", c.wrong_vlan);
   visit("port.wrong_address", c.wrong_address);
+  visit("port.handed_over", c.handed_over);
+  visit("port.hand_over_dropped", c.hand_over_dropped);
 }
 
 template <typename Visit>

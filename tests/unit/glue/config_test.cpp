@@ -54,6 +54,7 @@ TEST(Config, TakesDefaultsForAllThatIsOptional) {
   EXPECT_EQ(device.mac, (wire::MacAddress{{0x02, 0x46, 198, 18, 0, 1}}));
   EXPECT_FALSE(device.mtu_bytes.has_value());
   EXPECT_EQ(device.progress, Progress::inline_);
+  EXPECT_EQ(core_count_of(device), 1U);
   EXPECT_TRUE(device.port.memif_server);
   EXPECT_EQ(device.port.ring_size, 1024U);
 }
@@ -136,7 +137,8 @@ address = "0000:3b:00.1"
   EXPECT_EQ(a.mac.bytes[5], 0x0a);
   EXPECT_EQ(a.mtu_bytes, 1500U);
   EXPECT_EQ(a.progress, Progress::dedicated);
-  EXPECT_EQ(a.lcore, 0U);
+  EXPECT_EQ(a.lcores, std::vector<unsigned>{0});
+  EXPECT_EQ(core_count_of(a), 1U);
   EXPECT_EQ(a.vendor_part_id, 2U);
   EXPECT_EQ(a.capture, "x.pcapng");
   EXPECT_TRUE(a.port.side_b);
@@ -214,13 +216,26 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{with_device_key("lcore = 0"), "4: device.lcore: only goes with progress = \"dedicated\""},
         Mistake{with_device_key("progress = \"dedicated\"\nlcore = 1023"),
                 "5: device.lcore: this process may not run on CPU 1023"},
+        Mistake{with_device_key("lcores = [0]"), "4: device.lcores: only goes with progress = \"dedicated\""},
+        Mistake{with_device_key("progress = \"dedicated\"\nlcore = 0\nlcores = [0]"),
+                "6: device.lcores: stands instead of lcore, not beside it"},
+        Mistake{with_device_key("progress = \"dedicated\"\nlcores = []"),
+                "5: device.lcores: must be 1 to 16 CPUs"},
+        Mistake{with_device_key("progress = \"dedicated\"\nlcores = [0, 0]"),
+                "5: device.lcores: CPU 0 is there twice"},
+        Mistake{with_device_key("progress = \"dedicated\"\nlcores = [0, 1023]"),
+                "5: device.lcores: this process may not run on CPU 1023"},
+        Mistake{with_device_key("progress = \"dedicated\"\nlcores = [0.5]"),
+                "5: device.lcores: must be a list of whole numbers from 0 to 1023"},
+        Mistake{with_device_key("progress = \"dedicated\"\nlcores = 2"),
+                "5: device.lcores: must be a list of whole numbers from 0 to 1023"},
         Mistake{with_device_key("vendor_id = 16777216"),
                 "4: device.vendor_id: must be a whole number from 0 to 16777215"},
         Mistake{with_device_key("capture = true"), "4: device.capture: must be a string in quotes"},
         Mistake{
             with_device_key("mut = 1500"),
             "4: device.mut: unknown key; known here: name, ip, mac, mtu, vlan, vlan_priority, dscp, gateway, "
-            "route, progress, lcore, vendor_id, vendor_part_id, capture, port"},
+            "route, progress, lcore, lcores, vendor_id, vendor_part_id, capture, port"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n",
                 "1: device.port: is missing; add a table [device.port] with a kind"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\nport = 1\n",
