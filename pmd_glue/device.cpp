@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include <rte_ethdev.h>
 #include <sched.h>
@@ -18,6 +19,7 @@ namespace {
 using transport::TimeNs;
 
 constexpr TimeNs kLinkCheckNs = 20'000'000;
+constexpr TimeNs kLingerNs = 20'000'000;
 // A memif handshake is a few messages on EAL's interrupt thread.
 constexpr TimeNs kHandshakeNs = 1'000'000'000;
 
@@ -107,6 +109,7 @@ void Device::shut_down() {
     if (!seats_.empty()) Housekeeper::instance().remove(*this);
     for (Seat& seat : seats_)
       if (seat.thread != nullptr) seat.thread->stop();
+    let_peer_take_last_frames();
     for (Seat& seat : seats_) {
       // Held only to publish it: closing a memif port takes the turns by itself (memif_gate.hpp).
       seat.engine->turns().lock();
@@ -117,6 +120,18 @@ void Device::shut_down() {
     port_.reset();
     capture_.reset();
   });
+}
+
+// A NIC sends what it took even if the program ends; what still lies in memif's ring would go with the ring,
+// and with it the last datagram of a program that ends on it.
+void Device::let_peer_take_last_frames() {
+  if (seats_.empty() || config_.port.kind != PortKind::memif || !port_->link_up()) return;
+  const TimeNs now = monotonic_ns();
+  for (const Seat& seat : seats_)
+    if (now - seat.engine->last_sent() < kLingerNs) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kLingerNs));
+      return;
+    }
 }
 
 void Device::call(uint32_t core_index, void (*function)(void*), void* argument) {

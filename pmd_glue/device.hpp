@@ -72,6 +72,7 @@ class Device final : public verbs::DeviceBackend {
   Device(const DeviceConfig& device, verbs::DeviceDescription description);
   [[nodiscard]] Engine& first_engine() { return *seats_[0].engine; }
   void use_port(bool use);
+  void let_peer_take_last_frames();
   [[nodiscard]] int resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac);
 
   const DeviceConfig config_;

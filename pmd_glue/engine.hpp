@@ -86,6 +86,8 @@ class Engine final : private transport::Port, private transport::EventSink {
   void set_event_sink(transport::EventSink* sink) { events_.store(sink, std::memory_order_release); }
   /// When the last turn was.
   [[nodiscard]] TimeNs last_turn() const { return last_turn_.load(std::memory_order_relaxed); }
+  /// When the port last took a frame.
+  [[nodiscard]] TimeNs last_sent() const { return last_sent_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr size_t kBurst = 32;
@@ -155,6 +157,7 @@ class Engine final : private transport::Port, private transport::EventSink {
   std::unique_ptr<transport::Core> core_;
   std::atomic<transport::EventSink*> events_{nullptr};
   std::atomic<TimeNs> last_turn_{0};
+  std::atomic<TimeNs> last_sent_{0};
   TurnLock turns_;
   std::optional<MemifGate> gate_;
 };

@@ -52,7 +52,10 @@ size_t Engine::send_burst(std::span<rte_mbuf*> frames) {
   }
   counts_.tx_frames.add(sent);
   sent_this_turn_ += sent;
-  if (sent != 0) full_since_ = 0;
+  if (sent != 0) {
+    full_since_ = 0;
+    last_sent_.store(now_, std::memory_order_relaxed);
+  }
   return sent;
 }
 

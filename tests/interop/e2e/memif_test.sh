@@ -27,6 +27,10 @@ expect_pair --op write,read --size 64 --mode lat --touch cold --iters 4096
 
 memif_pair 'progress = "dedicated"'
 expect_pair --op write,read,send,ud_send --size 64,4096 --depth 8 --iters 64 --verify
+if [ "$(nproc)" -ge 2 ]; then
+  memif_pair $'progress = "dedicated"\nlcores = [0, 1]'
+  expect_pair --op write,read,send,ud_send --size 64,4096,64k --qps 4 --depth 8 --iters 64 --verify
+fi
 memif_pair
 
 expect_pair --op write --size 64 --seconds 0.3 --limits --json "$folder/result.json"
