@@ -45,6 +45,9 @@ QueuePair::QueuePair(uint32_t number, const QpInit& init)
       send_cq(init.send_cq),
       receive_cq(init.receive_cq),
       user(init.user),
+      srq(init.srq),
+      xrc_domain(init.xrc_domain),
+      shared_sges(takes_shared_receives() ? kMaxSharedSges : 0),
       send_ring(init.max_send_wr, init.max_send_sge, init.max_inline_bytes, init.type == QpType::ud),
       receive_ring(init.max_receive_wr, init.max_receive_sge, 0),
       progress_mask(std::bit_ceil(std::max(init.max_send_wr, 1U)) - 1) {
@@ -263,21 +266,10 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   if (tells) push(*qp.send_cq, completion);
 }
 
-void CoreContext::complete_receive(QueuePair& qp, Completion completion) {
-  const uint32_t index = qp.receive_ring.head();
-  completion.wr_id = qp.receive_ring.header_at(index)->wr_id;
-  completion.qpn = qp.qpn;
-  qp.receive_ring.retire_to(index + 1);
-  push(*qp.receive_cq, completion);
-}
-
 void CoreContext::flush(QueuePair& qp) {
   while (qp.send_ring.head() != qp.send_ring.tail())
     complete_send(qp, CompletionStatus::work_request_flushed);
-  Completion flushed;
-  flushed.status = CompletionStatus::work_request_flushed;
-  flushed.opcode = CompletionOpcode::recv;
-  while (qp.receive_ring.head() != qp.receive_ring.tail()) complete_receive(qp, flushed);
+  flush_receives(qp);
   RequesterState& requester = qp.requester;
   requester.current = requester.started = qp.send_ring.head();
   requester.packet = 0;
@@ -285,6 +277,7 @@ void CoreContext::flush(QueuePair& qp) {
 }
 
 void CoreContext::enter_error(QueuePair& qp) {
+  const bool failed_before = qp.state_now() == QpState::err;
   qp.state.store(QpState::err, std::memory_order_relaxed);
   release_parked(qp);
   release_held(qp);
@@ -300,8 +293,9 @@ void CoreContext::enter_error(QueuePair& qp) {
   responder.park_floor = ++responder.park_generation;
   responder.ack_pending = responder.nak_pending = responder.sack_pending = false;
   responder.message = InboundMessage::none;
-  responder.receive_taken = false;
   flush(qp);
+  // It takes no more from its shared queue (IBA 11.6.3.2).
+  if (qp.takes_shared_receives() && !failed_before) raise(qp, AsyncEvent::last_wqe_reached);
 }
 
 namespace {

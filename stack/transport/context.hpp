@@ -8,6 +8,7 @@
 
 #include "odp/memory_access.hpp"
 #include "stack/transport/queue_pair.hpp"
+#include "stack/transport/shared_receive_queue.hpp"
 #include "stack/transport/timer_wheel.hpp"
 #include "stack/transport/tx_batch.hpp"
 #include "stack/wire/packet.hpp"
@@ -65,6 +66,11 @@ struct CoreContext {
   [[nodiscard]] RxFrame take_held_head(QueuePair& qp);
   void release_held(QueuePair& qp);
 
+  // --- shared receive queues; every core of a device numbers its own ---
+  [[nodiscard]] SharedReceiveQueue* create_srq(const SrqInit& init);
+  void destroy_srq(SharedReceiveQueue* srq);
+  [[nodiscard]] SharedReceiveQueue* find_srq(uint32_t number) const;
+
   // --- completions ---
   void push(CompletionQueue& cq, const Completion& completion);
   /// Events held back by moderation (ibv_modify_cq) whose time has come.
@@ -73,20 +79,29 @@ struct CoreContext {
   void forget(const CompletionQueue& gone);
   /// Completes the send WQE at the ring's head and retires it. An error completes unsignalled WQEs too.
   void complete_send(QueuePair& qp, CompletionStatus status);
-  /// Completes the receive WQE at the ring's head and retires it; `completion` has everything but wr_id and
-  /// qpn.
+
+  // --- receives ---
+  /// The next receive for the QP, left where it is; false where none is posted.
+  [[nodiscard]] bool peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive);
+  /// Makes it the QP's until it completes; true also where the QP has one.
+  [[nodiscard]] bool take_receive(QueuePair& qp, SharedReceiveQueue* srq);
+  /// Completes the one that was taken; `completion` has everything but wr_id and qpn.
   void complete_receive(QueuePair& qp, Completion completion);
+  void flush_receives(QueuePair& qp);
   /// To the error state: everything posted is flushed, in order (IBA 10.3.1.5).
   void enter_error(QueuePair& qp);
   void flush(QueuePair& qp);
 
  private:
+  void retire_shared(SharedReceiveQueue& srq);
+  [[nodiscard]] bool take_own_receive(QueuePair& qp);
   void give_notice(CompletionQueue& cq, const Completion& completion);
 
   CompletionQueue* moderated_ = nullptr;  ///< few, mostly none
   QueuePair* ready_head_ = nullptr;
   QueuePair* ready_tail_ = nullptr;
   uint32_t ready_count_ = 0;
+  std::vector<std::unique_ptr<SharedReceiveQueue>> srqs_;  // by slot
   std::vector<ParkedFrame> park_pool_;
   ParkedFrame* park_free_ = nullptr;
 };

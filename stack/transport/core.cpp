@@ -11,6 +11,7 @@
 
 #include "stack/transport/context.hpp"
 #include "stack/transport/datagram.hpp"
+#include "stack/transport/multicast.hpp"
 #include "stack/transport/qp_state.hpp"
 #include "stack/transport/requester.hpp"
 #include "stack/transport/responder.hpp"
@@ -55,6 +56,11 @@ bool can_receive(QpState state) {
   return state == QpState::rtr || state == QpState::rts || state == QpState::sqd || state == QpState::sqe;
 }
 
+/// Sends are under way.
+bool is_draining(const QueuePair& qp) {
+  return qp.type != QpType::ud && qp.send_ring.head() != qp.requester.started;
+}
+
 bool can_take_responses(QpState state) {
   return state == QpState::rts || state == QpState::sqd;
 }
@@ -77,7 +83,7 @@ struct Core::Impl {
   std::vector<uint32_t> free_slots;
   uint32_t next_slot = 0;
   uint32_t next_generation = 1;
-  std::vector<std::unique_ptr<SharedReceiveQueue>> srqs;
+  MulticastTable multicast;
 
   alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes, the core takes all
 
@@ -89,6 +95,9 @@ struct Core::Impl {
   /// True where the frame stays with the core.
   bool on_frame(const RxFrame& frame);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
+  void on_multicast(const wire::Packet& packet);
+  void note_drained(QueuePair& qp);
+  [[nodiscard]] bool admits(const QueuePair& qp, const wire::Packet& packet);
   void take_doorbells();
   void take_resolutions();
   void resolve(const odp::Resolution& resolution);
@@ -136,6 +145,10 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
     context.count(DropReason::cnp);
     return false;
   }
+  if (packet.bth.destination_qpn == wire::kMulticastQpn) {
+    on_multicast(packet);
+    return false;
+  }
   QueuePair* qp = find(packet.bth.destination_qpn);
   if (qp == nullptr) {
     context.count(DropReason::unknown_qpn);
@@ -145,7 +158,13 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
     context.count(DropReason::wrong_service);
     return false;
   }
-  if (!can_receive(qp->state_now())) {
+  if (!admits(*qp, packet)) return false;
+  if (qp->type == QpType::ud) return datagram.on_packet(*qp, packet, frame);
+  return on_connected(*qp, packet, frame);
+}
+
+bool Core::Impl::admits(const QueuePair& qp, const wire::Packet& packet) {
+  if (!can_receive(qp.state_now())) {
     context.count(DropReason::qp_state);
     return false;
   }
@@ -154,8 +173,16 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
     context.count(DropReason::pkey);
     return false;
   }
-  if (qp->type == QpType::ud) return datagram.on_packet(*qp, packet, frame);
-  return on_connected(*qp, packet, frame);
+  return true;
+}
+
+/// A copy for every member of the group (IBA 10.5.2).
+void Core::Impl::on_multicast(const wire::Packet& packet) {
+  const std::span<QueuePair* const> members = multicast.members(packet.destination_gid());
+  if (members.empty()) return context.count(DropReason::multicast_group);
+  if (packet.info->service != wire::Service::ud) return context.count(DropReason::wrong_service);
+  for (QueuePair* qp : members)
+    if (admits(*qp, packet)) datagram.on_multicast(*qp, packet);
 }
 
 bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
@@ -163,12 +190,23 @@ bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet, const R
     context.count(DropReason::source_address);
     return false;
   }
+  // An XRC initiator has no responder, and a target no requester.
+  if (qp.type == (packet.info->request ? QpType::xrc_send : QpType::xrc_recv)) {
+    context.count(DropReason::unexpected_response);
+    return false;
+  }
   if (packet.info->request) {
     if (qp.state_now() == QpState::rtr && !qp.communication_established) {
       qp.communication_established = true;
       context.raise(qp, AsyncEvent::communication_established);
     }
-    return responder.on_request(qp, packet, frame) == Responder::Fate::parked;
+    const Responder::Fate fate = qp.type == QpType::uc ? responder.on_unreliable(qp, packet, frame)
+                                                       : responder.on_request(qp, packet, frame);
+    return fate == Responder::Fate::parked;
+  }
+  if (qp.type == QpType::uc) {
+    context.count(DropReason::unexpected_response);
+    return false;
   }
   if (!can_take_responses(qp.state_now())) {
     context.count(DropReason::qp_state);
@@ -298,6 +336,13 @@ void Core::Impl::rearm(QueuePair& qp) {
   context.arm(qp, std::min(Requester::next_deadline(qp), Responder::next_deadline(qp)));
 }
 
+/// In SQD, with what had begun completed (IBA 10.3.1.4).
+void Core::Impl::note_drained(QueuePair& qp) {
+  if (qp.state_now() != QpState::sqd || !qp.attributes.sqd_notify || is_draining(qp)) return;
+  qp.attributes.sqd_notify = false;
+  context.raise(qp, AsyncEvent::sq_drained);
+}
+
 void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {
   if (qp.state_now() == QpState::err) return context.flush(qp);
   if (qp.state_now() == QpState::reset || qp.state_now() == QpState::init) return;
@@ -307,17 +352,16 @@ void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {
   if (qp.type == QpType::ud) {
     if (qp.responder.parked_retry) datagram.retry_parked(qp);
     datagram.send(qp, quantum);
-    if (qp.state_now() == QpState::sqe) {
-      while (qp.send_ring.head() != qp.send_ring.tail())
-        context.complete_send(qp, CompletionStatus::work_request_flushed);
-    }
+    if (qp.state_now() == QpState::sqe) requester.flush_sends(qp);
     more = datagram.has_work(qp);
   } else {
     if (qp.responder.parked_retry) responder.retry_parked(qp);
     responder.send(qp, quantum);
     if (can_take_responses(qp.state_now())) requester.send(qp, quantum);
+    if (qp.state_now() == QpState::sqe) requester.flush_sends(qp);
     more = responder.has_work(qp) || (can_take_responses(qp.state_now()) && requester.has_work(qp));
   }
+  note_drained(qp);
   budget_packets -= given - quantum;
   if (more && quantum == 0) context.make_ready(qp);
 }
@@ -351,6 +395,7 @@ QueuePair* Core::create_qp(const QpInit& init) {
 }
 
 void Core::destroy_qp(QueuePair* qp) {
+  impl_->multicast.forget(qp);
   impl_->take_doorbells();
   impl_->context.remove_ready(*qp);
   impl_->context.timers.disarm(qp->timer);
@@ -414,12 +459,14 @@ void Core::Impl::reset(QueuePair& qp) {
   qp.communication_established = false;
   qp.send_ring.clear();
   qp.receive_ring.clear();
+  qp.receive_taken = false;
 }
 
 void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t mask) {
   QpAttributes& now = qp.attributes;
   if ((mask & kAttrState) != 0) now.state = attributes.state;
   if ((mask & kAttrAccessFlags) != 0) now.access_flags = attributes.access_flags;
+  if ((mask & kAttrEnSqdAsyncNotify) != 0) now.sqd_notify = attributes.sqd_notify;
   if ((mask & kAttrQkey) != 0) now.qkey = attributes.qkey;
   if ((mask & kAttrAv) != 0) {
     now.av = attributes.av;
@@ -448,43 +495,23 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
 }
 
 SharedReceiveQueue* Core::create_srq(const SrqInit& init) {
-  try {
-    auto& srqs = impl_->srqs;
-    size_t slot = 0;
-    while (slot != srqs.size() && srqs[slot] != nullptr) ++slot;
-    if (slot == srqs.size()) srqs.emplace_back();
-    // Every core of a device numbers its own.
-    const auto number = static_cast<uint32_t>(slot) * config_.core_count + config_.core_index + 1;
-    if (number > wire::kQpnMask) return nullptr;
-    srqs[slot] = std::make_unique<SharedReceiveQueue>(number, init);
-    return srqs[slot].get();
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-
-void Core::destroy_srq(SharedReceiveQueue* srq) {
-  for (auto& slot : impl_->srqs)
-    if (slot.get() == srq) slot.reset();
+  return impl_->context.create_srq(init);
 }
 
 int Core::modify_srq(SharedReceiveQueue* srq, const uint32_t* limit, uint32_t max_wr) {
-  if (max_wr != 0) return EOPNOTSUPP;
-  if (limit != nullptr) srq->limit = *limit;
-  return 0;
+  return modify(*srq, limit, max_wr);
+}
+
+void Core::destroy_srq(SharedReceiveQueue* srq) {
+  impl_->context.destroy_srq(srq);
 }
 
 int Core::attach_multicast(QueuePair* qp, const wire::Gid& gid) {
-  static_cast<void>(gid);
-  return qp->type == QpType::ud ? EOPNOTSUPP : EINVAL;
+  return qp->type == QpType::ud && gid.is_multicast() ? impl_->multicast.attach(qp, gid) : EINVAL;
 }
 
-int Core::detach_multicast(QueuePair* /*qp*/, const wire::Gid& /*gid*/) {
-  return EINVAL;
-}
-
-void Core::forget_cq(const CompletionQueue& cq) {
-  impl_->context.forget(cq);
+int Core::detach_multicast(QueuePair* qp, const wire::Gid& gid) {
+  return impl_->multicast.detach(qp, gid);
 }
 
 CoreCounters Core::counters() const {
@@ -511,6 +538,7 @@ QpAttributes attributes_of(const QueuePair* qp) {
   attributes.state = qp->state_now();
   attributes.rq_psn = qp->responder.expected_psn.value();
   attributes.sq_psn = qp->requester.next_psn.value();
+  attributes.sq_draining = qp->state_now() == QpState::sqd && is_draining(*qp);
   return attributes;
 }
 

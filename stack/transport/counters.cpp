@@ -16,7 +16,8 @@ std::string_view name_of(DropReason reason) {
       "parked_flushed", "unexpected_response",
       "stale_ack",      "ud_too_long",
       "access",         "cnp",
-      "unsupported"};
+      "unsupported",    "no_shared_queue",
+      "multicast_group"};
   return reason < DropReason::count_ ? kNames[static_cast<size_t>(reason)] : "unknown";
 }
 

@@ -31,6 +31,8 @@ enum class DropReason : uint8_t {
   access,
   cnp,
   unsupported,
+  no_shared_queue,
+  multicast_group,
   count_
 };
 [[nodiscard]] std::string_view name_of(DropReason reason);

@@ -114,35 +114,45 @@ bool Datagram::on_packet(QueuePair& qp, const wire::Packet& packet, const RxFram
   return true;
 }
 
+void Datagram::on_multicast(QueuePair& qp, const wire::Packet& packet) {
+  if (packet.deth().qkey != qp.attributes.qkey) return context_.count(DropReason::qkey);
+  // Behind parked packets: its turn would come with theirs.
+  if (qp.responder.parked_head != nullptr) return context_.count(DropReason::park_full);
+  if (deliver(qp, packet) == Delivery::miss) {
+    qp.responder.parked_retry = false;
+    context_.count(DropReason::park_full);
+  }
+}
+
 /// Puts GRH and payload into the next receive. A packet that does not fit is dropped and the QP goes on
 /// (CVE-2024-40992).
 Datagram::Delivery Datagram::deliver(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
-  if (qp.receive_ring.head() == qp.receive_ring.tail()) {
+  Receive receive;
+  if (!context_.peek_receive(qp, qp.srq, receive)) {
     context_.count(DropReason::no_receive_wqe);
     return Delivery::done;
   }
-  ReceiveWqe& wqe = *qp.receive_ring.header_at(qp.receive_ring.head());
   const uint32_t total = wire::kGrhBytes + packet.payload_bytes;
-  if (total > wqe.length_bytes) {
+  if (total > receive.length_bytes) {
     context_.count(DropReason::ud_too_long);
     return Delivery::done;
   }
   std::array<uint8_t, wire::kGrhBytes> grh{};
   packet.write_grh(grh);
-  const std::span<const Sge> sges(qp.receive_ring.sges_of(&wqe), wqe.sge_count);
   SgeSpan stop;
-  odp::Outcome outcome = scatter(context_.memory, qp.domain, sges, 0, grh, stop);
+  odp::Outcome outcome = scatter(context_.memory, receive.domain, receive.sges, 0, grh, stop);
   if (outcome == odp::Outcome::done && packet.payload_bytes != 0)
-    outcome = scatter(context_.memory, qp.domain, sges, wire::kGrhBytes, packet.payload(), stop);
+    outcome = scatter(context_.memory, receive.domain, receive.sges, wire::kGrhBytes, packet.payload(), stop);
   if (outcome == odp::Outcome::miss) {
     ++context_.counters.faults_responder;
     const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, ++state.park_generation);
-    state.parked_retry = !context_.request_fault({sges[stop.index].lkey, qp.domain, odp::kLocalWrite},
-                                                 stop.va, stop.left_bytes, waiter);
+    state.parked_retry = !context_.request_fault(
+        {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va, stop.left_bytes, waiter);
     if (state.parked_retry) context_.make_ready(qp);
     return Delivery::miss;
   }
+  static_cast<void>(context_.take_receive(qp, qp.srq));
   Completion completion;
   completion.opcode = CompletionOpcode::recv;
   if (outcome == odp::Outcome::violation) {
@@ -199,7 +209,8 @@ void Datagram::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outco
     Completion completion;
     completion.opcode = CompletionOpcode::recv;
     completion.status = CompletionStatus::local_protection;
-    context_.complete_receive(qp, completion);
+    // Of a shared queue another QP may have taken it meanwhile.
+    if (context_.take_receive(qp, qp.srq)) context_.complete_receive(qp, completion);
     context_.enter_error(qp);
     return context_.raise(qp, AsyncEvent::qp_fatal);
   }

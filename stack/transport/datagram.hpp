@@ -17,6 +17,8 @@ class Datagram {
 
   /// A packet for this QP. True where the frame was parked.
   [[nodiscard]] bool on_packet(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
+  /// A packet of which other QPs get a copy too: it cannot wait for a page, and is lost where one is missing.
+  void on_multicast(QueuePair& qp, const wire::Packet& packet);
   void retry_parked(QueuePair& qp);
 
   void on_send_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);

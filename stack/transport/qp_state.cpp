@@ -33,8 +33,9 @@ constexpr QpTransition init_to_rtr(QpType type) {
     case QpType::ud:
       return allow(0, kAttrPkeyIndex | kAttrQkey);
     case QpType::xrc_send:
+      return allow(connected, kAttrAltPath | kConnectedAccess);
     case QpType::xrc_recv:
-      break;
+      return allow(connected | kAttrMaxDestRdAtomic | kAttrMinRnrTimer, kAttrAltPath | kConnectedAccess);
   }
   return kForbidden;
 }
@@ -50,8 +51,10 @@ constexpr QpTransition rtr_to_rts(QpType type) {
     case QpType::ud:
       return allow(kAttrSqPsn, kAttrQkey | kAttrRateLimit);
     case QpType::xrc_send:
+      return allow(kAttrSqPsn | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic,
+                   connected_optional | kAttrRateLimit);
     case QpType::xrc_recv:
-      break;
+      return allow(kAttrSqPsn | kAttrTimeout, connected_optional | kAttrMinRnrTimer);
   }
   return kForbidden;
 }
@@ -67,8 +70,9 @@ constexpr QpTransition to_rts(QpType type) {
     case QpType::ud:
       return allow(0, kAttrQkey | kAttrRateLimit);
     case QpType::xrc_send:
+      return allow(0, connected | kAttrRateLimit);
     case QpType::xrc_recv:
-      break;
+      return allow(0, connected | kAttrMinRnrTimer);
   }
   return kForbidden;
 }
@@ -83,7 +87,7 @@ constexpr QpTransition sqe_to_rts(QpType type) {
       return allow(0, kAttrQkey);
     case QpType::xrc_send:
     case QpType::xrc_recv:
-      break;
+      return kForbidden;  // as RC
   }
   return kForbidden;
 }
@@ -100,8 +104,10 @@ constexpr QpTransition sqd_to_sqd(QpType type) {
     case QpType::ud:
       return allow(0, kAttrPkeyIndex | kAttrQkey);
     case QpType::xrc_send:
+      return allow(0,
+                   connected | kAttrPort | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic);
     case QpType::xrc_recv:
-      break;
+      return allow(0, connected | kAttrPort | kAttrTimeout | kAttrMaxDestRdAtomic | kAttrMinRnrTimer);
   }
   return kForbidden;
 }

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "stack/transport/core.hpp"
 #include "stack/transport/recovery.hpp"
@@ -54,6 +56,7 @@ struct Answer {
   uint32_t msn = 0;
   bool duplicate = false;  ///< asked for again
   uint64_t original = 0;   ///< of an atomic
+  odp::ProtectionDomain domain = 0;
 };
 
 /// An atomic that was executed, kept so that it need not be again.
@@ -74,10 +77,10 @@ struct ParkedFrame {
 enum class InboundMessage : uint8_t { none, send, write };
 
 struct ResponderState {
+  SharedReceiveQueue* srq = nullptr;  ///< an XRC target's: of the packet at hand
   wire::Psn expected_psn;
   uint32_t msn = 0;
   InboundMessage message = InboundMessage::none;
-  bool receive_taken = false;   ///< the receive WQE at the ring's head belongs to this message
   uint32_t received_bytes = 0;  ///< of a SEND
   uint64_t write_va = 0;
   uint32_t write_rkey = 0;
@@ -97,7 +100,8 @@ struct ResponderState {
   ParkedFrame* parked_head = nullptr;
   ParkedFrame* parked_tail = nullptr;
   uint32_t parked = 0;
-  bool parked_retry = false;  ///< the head may be tried again
+  bool fault_of_receive = false;  ///< the page that is waited for is of a receive, not of a peer's key
+  bool parked_retry = false;      ///< the head may be tried again
   uint32_t park_generation = 0;
   uint32_t park_floor = 0;  ///< first generation since the last progress: older answers are of other packets
   TimeNs park_deadline_ns = kNever;
@@ -127,6 +131,16 @@ struct ResponderState {
   [[nodiscard]] Answer& job(uint32_t position) { return jobs[(job_head + position) % job_capacity]; }
 };
 
+/// A posted receive that a message goes to.
+struct Receive {
+  uint64_t wr_id = 0;
+  uint32_t length_bytes = 0;
+  odp::ProtectionDomain domain = 0;
+  std::span<const Sge> sges;
+  CompletionQueue* cq = nullptr;
+  SharedReceiveQueue* srq = nullptr;  ///< where it came from, if not from the QP's own ring
+};
+
 class QueuePair {
  public:
   QueuePair(uint32_t number, const QpInit& init);
@@ -146,6 +160,13 @@ class QueuePair {
   wire::FrameTemplate frame;
   uint16_t ipv4_identification = 0;
 
+  /// Of the message under way, where `receive_taken`.
+  Receive receive;
+  bool receive_taken = false;
+  SharedReceiveQueue* const srq;  ///< of every message; an XRC target's packets name theirs
+  const uint32_t xrc_domain;
+  std::vector<Sge> shared_sges;  ///< room for what is taken from a shared queue
+
   SendRing send_ring;
   ReceiveRing receive_ring;
   std::unique_ptr<SendProgress[]> progress;  // by send ring slot
@@ -163,6 +184,14 @@ class QueuePair {
   bool ready = false;  // on the core's ready list
   QueuePair* next_ready = nullptr;
 
+  /// The opcode of this QP's service for one of RC.
+  [[nodiscard]] wire::Opcode in_service(wire::Opcode rc) const {
+    const auto service = type == QpType::rc   ? wire::Service::rc
+                         : type == QpType::uc ? wire::Service::uc
+                                              : wire::Service::xrc;
+    return wire::in_service(rc, service);
+  }
+  [[nodiscard]] bool takes_shared_receives() const { return srq != nullptr || type == QpType::xrc_recv; }
   [[nodiscard]] QpState state_now() const { return state.load(std::memory_order_relaxed); }
   [[nodiscard]] SendProgress& progress_at(uint32_t index) { return progress[index & progress_mask]; }
   /// PSN of the packet that the requester would send next.

@@ -18,6 +18,8 @@ class Requester {
   /// True where `send` would have something to do at once.
   [[nodiscard]] bool has_work(QueuePair& qp) const;
 
+  /// Flushes a send queue that is in error.
+  void flush_sends(QueuePair& qp);
   void on_selective_acknowledge(QueuePair& qp, const wire::Packet& packet);
   void on_acknowledge(QueuePair& qp, const wire::Packet& packet);
   /// A READ response, an atomic acknowledgement, or the empty response to a FLUSH or ATOMIC WRITE.
@@ -32,6 +34,7 @@ class Requester {
 
   [[nodiscard]] bool window_open(QueuePair& qp) const;
   [[nodiscard]] Step start(QueuePair& qp, const SendWqe& wqe);
+  void finish_unreliable(QueuePair& qp, wire::Psn behind);
   [[nodiscard]] Step run_local(QueuePair& qp, const SendWqe& wqe);
   void complete_local(QueuePair& qp);
   [[nodiscard]] Step prefault_destination(QueuePair& qp, const SendWqe& wqe);

@@ -144,6 +144,8 @@ Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe) {
     return fail_in_order(qp, CompletionStatus::local_qp_operation);
   }
   const bool answered = has_answer(wqe.opcode);
+  if (qp.type == QpType::uc && (answered || wqe.opcode == SendOpcode::send_with_inv))
+    return fail_in_order(qp, CompletionStatus::local_qp_operation);
   if (answered && wqe.opcode != SendOpcode::rdma_read && wqe.opcode != SendOpcode::flush &&
       wqe.length_bytes != kAtomicBytes)
     return fail_in_order(qp, CompletionStatus::local_length);
@@ -255,22 +257,24 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   }
   const wire::Psn psn = progress.first_psn.plus(state.packet);
   wire::PacketFields fields;
-  fields.bth.opcode = opcode_of(wqe.opcode, state.packet == 0, last);
+  fields.bth.opcode = qp.in_service(opcode_of(wqe.opcode, state.packet == 0, last));
   fields.bth.solicited = last && (wqe.flags & kSolicited) != 0;
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = psn;
-  fields.bth.selective_ack = context_.config.selective_ack;
+  const bool reliable = qp.type != QpType::uc;
+  fields.bth.selective_ack = reliable && context_.config.selective_ack;
   const bool again = psn < state.sent_psn;
-  fields.bth.ack_request =
-      last || (again && psn.next() == qp.recovery.lost_end) ||
-      (state.packet + 1) % context_.config.ack_every_packets == 0 ||
-      psn.plus(1).distance_from(state.unacked_psn) >= static_cast<int32_t>(context_.config.window_packets);
+  fields.bth.ack_request = reliable && (last || (again && psn.next() == qp.recovery.lost_end) ||
+                                        (state.packet + 1) % context_.config.ack_every_packets == 0 ||
+                                        psn.plus(1).distance_from(state.unacked_psn) >=
+                                            static_cast<int32_t>(context_.config.window_packets));
   fields.reth = {wqe.remote_va + (read ? offset : 0), wqe.rkey, wqe.length_bytes - (read ? offset : 0)};
   fields.immediate = fields.invalidate_rkey = wqe.immediate_or_rkey;
   if (answered) {
     fields.atomic_eth = {wqe.remote_va, wqe.rkey, wqe.swap_or_add, wqe.compare};
     fields.feth = {wqe.flush_placement, wqe.flush_selectivity};
   }
+  fields.xrc_srq_number = wqe.srq_number;
   fields.ipv4_identification = qp.ipv4_identification;
 
   const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
@@ -285,6 +289,10 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   const uint32_t psns = read ? progress.packets - state.packet : 1;
   const wire::Psn behind = psn.plus(psns);
   if (behind > state.sent_psn) state.sent_psn = behind;
+  if (qp.type == QpType::uc) {
+    finish_unreliable(qp, psn.plus(psns));
+    return Step::sent;
+  }
   if (again)
     note_resent(qp, psn);
   else if (fields.bth.ack_request)
@@ -298,11 +306,32 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   return Step::sent;
 }
 
+/// Nobody acknowledges a UC packet: a message is done when its last packet is on its way (IBA 9.8.2.2).
+void Requester::finish_unreliable(QueuePair& qp, wire::Psn behind) {
+  RequesterState& state = qp.requester;
+  state.unacked_psn = state.sent_psn = behind;
+  if (++state.packet != qp.progress_at(state.current).packets) return;
+  state.packet = 0;
+  ++state.current;
+  complete_head(qp);
+  complete_local(qp);
+}
+
+/// A send queue in error: what is posted is flushed (IBA 10.3.1.6).
+void Requester::flush_sends(QueuePair& qp) {
+  while (qp.send_ring.head() != qp.send_ring.tail())
+    context_.complete_send(qp, CompletionStatus::work_request_flushed);
+  RequesterState& state = qp.requester;
+  state.current = state.started = qp.send_ring.head();
+  state.packet = 0;
+  state.next_psn = state.unacked_psn = state.sent_psn;
+}
+
 void Requester::on_fault_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
   RequesterState& state = qp.requester;
   if (!state.fault_wait || generation != state.fault_generation) return;
   state.fault_wait = false;
-  if (state.unacked_psn != state.sent_psn) arm_ack_timer(qp);
+  if (state.unacked_psn != state.sent_psn && qp.type != QpType::uc) arm_ack_timer(qp);
   state.fault_failed = outcome != odp::Outcome::done;
   context_.make_ready(qp);
 }

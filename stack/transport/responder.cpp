@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "stack/transport/shared_receive_queue.hpp"
+
 namespace faultline::transport {
 
 namespace {
@@ -25,6 +27,7 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
     context_.count(DropReason::qp_state);
     return Fate::consumed;
   }
+  if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
   if (packet.bth.selective_ack && context_.config.selective_ack) state.peer_selective = true;
   const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
   if (ahead >= 0 && state.parked_head != nullptr) {
@@ -70,6 +73,12 @@ wire::Packet Responder::parsed(const RxFrame& frame) {
 Responder::Result Responder::execute(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::OpcodeInfo& info = *packet.info;
+  if (qp.type == QpType::xrc_recv && state.srq == nullptr) {
+    // No such queue in the QP's XRC domain (IBA A14.4.3).
+    context_.count(DropReason::no_shared_queue);
+    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+    return Result::done;
+  }
   if (!fits_message(state.message, info) || !length_allowed(qp, packet)) {
     context_.count(DropReason::payload_rule);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
@@ -101,8 +110,21 @@ bool Responder::length_allowed(const QueuePair& qp, const wire::Packet& packet) 
   return packet.payload_bytes <= qp.mtu_bytes;
 }
 
-bool Responder::has_receive(QueuePair& qp) const {
-  return qp.receive_ring.head() != qp.receive_ring.tail();
+/// An XRC target serves many queues: each packet says whose its message is. Receives and keys are of that
+/// queue's protection domain (IBA A14.4.3).
+void Responder::find_shared_queue(QueuePair& qp, const wire::Packet& packet) {
+  SharedReceiveQueue* const srq = context_.find_srq(packet.xrc_srq_number());
+  qp.responder.srq =
+      srq != nullptr && srq->xrc_domain == qp.xrc_domain && srq->xrc_domain != 0 ? srq : nullptr;
+}
+
+odp::ProtectionDomain Responder::domain_of(const QueuePair& qp) {
+  if (qp.type != QpType::xrc_recv) return qp.domain;
+  return qp.responder.srq == nullptr ? 0 : qp.responder.srq->domain;
+}
+
+bool Responder::take_receive(QueuePair& qp) {
+  return context_.take_receive(qp, qp.type == QpType::xrc_recv ? qp.responder.srq : qp.srq);
 }
 
 Responder::Result Responder::refuse_access(QueuePair& qp) {
@@ -117,6 +139,7 @@ Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
   ++state.park_generation;
+  state.fault_of_receive = target.need == odp::kLocalWrite;
   state.nak_sent = false;
   // What has been executed is told before the silence, so that several faults in a row do not add up to the
   // requester's time-out.
@@ -130,21 +153,19 @@ Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint
 Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::OpcodeInfo& info = *packet.info;
-  if (!state.receive_taken) {
-    if (!has_receive(qp)) {
+  if (!qp.receive_taken) {
+    if (!take_receive(qp)) {
       context_.count(DropReason::no_receive_wqe);
       nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | qp.attributes.min_rnr_timer), packet.bth.psn);
       return Result::done;
     }
-    state.receive_taken = true;
     state.received_bytes = 0;
   }
-  ReceiveWqe& wqe = *qp.receive_ring.header_at(qp.receive_ring.head());
+  const Receive& receive = qp.receive;
   const uint32_t total = state.received_bytes + packet.payload_bytes;
-  if (total > wqe.length_bytes) {
+  if (total > receive.length_bytes) {
     // IBA 9.7.4.1.9 table 54: the responder's own completion is a local length error, the requester is told
     // NAK 3, as Linux does.
-    state.receive_taken = false;
     Completion completion;
     completion.status = CompletionStatus::local_length;
     completion.opcode = CompletionOpcode::recv;
@@ -152,15 +173,15 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
     nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
     return Result::done;
   }
-  const std::span<const Sge> sges(qp.receive_ring.sges_of(&wqe), wqe.sge_count);
   SgeSpan stop;
-  switch (scatter(context_.memory, qp.domain, sges, state.received_bytes, packet.payload(), stop)) {
+  switch (
+      scatter(context_.memory, receive.domain, receive.sges, state.received_bytes, packet.payload(), stop)) {
     case odp::Outcome::done:
       break;
     case odp::Outcome::miss:
-      return miss(qp, {sges[stop.index].lkey, qp.domain, odp::kLocalWrite}, stop.va, stop.left_bytes);
+      return miss(qp, {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va,
+                  stop.left_bytes);
     case odp::Outcome::violation: {
-      state.receive_taken = false;
       Completion completion;
       completion.status = CompletionStatus::local_protection;
       completion.opcode = CompletionOpcode::recv;
@@ -172,7 +193,6 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
   state.received_bytes = total;
   state.message = InboundMessage::send;
   if (info.ends_message()) {
-    state.receive_taken = false;
     if (info.has(wire::kIeth) && !invalidate(qp, packet)) return Result::done;
     complete_inbound(qp, packet, CompletionOpcode::recv, total);
   }
@@ -185,7 +205,7 @@ Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& pa
   const wire::OpcodeInfo& info = *packet.info;
   if (info.starts_message()) {
     const wire::Reth reth = packet.reth();
-    const odp::Target target{reth.rkey, qp.domain, odp::kRemoteWrite, qp.qpn};
+    const odp::Target target{reth.rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
     if (reth.length_bytes != 0 &&
         ((qp.attributes.access_flags & odp::kRemoteWrite) == 0 ||
          context_.memory.check(target, reth.va, reth.length_bytes) != odp::Outcome::done))
@@ -204,13 +224,13 @@ Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& pa
     return Result::done;
   }
   const bool immediate = info.has(wire::kImmDt);
-  if (immediate && !has_receive(qp)) {
+  if (immediate && !take_receive(qp)) {
     context_.count(DropReason::no_receive_wqe);
     nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | qp.attributes.min_rnr_timer), packet.bth.psn);
     return Result::done;
   }
   if (packet.payload_bytes != 0) {
-    const odp::Target target{state.write_rkey, qp.domain, odp::kRemoteWrite, qp.qpn};
+    const odp::Target target{state.write_rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
     switch (context_.memory.write(target, state.write_va, packet.payload())) {
       case odp::Outcome::done:
         break;
@@ -241,7 +261,7 @@ Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& pac
 bool Responder::may_read(const QueuePair& qp, const wire::Reth& reth) {
   if (reth.length_bytes == 0) return true;
   return (qp.attributes.access_flags & odp::kRemoteRead) != 0 &&
-         context_.memory.check({reth.rkey, qp.domain, odp::kRemoteRead, qp.qpn}, reth.va,
+         context_.memory.check({reth.rkey, domain_of(qp), odp::kRemoteRead, qp.qpn}, reth.va,
                                reth.length_bytes) == odp::Outcome::done;
 }
 
@@ -272,7 +292,8 @@ void Responder::queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t p
                     .rkey = reth.rkey,
                     .va = reth.va,
                     .msn = qp.responder.msn,
-                    .duplicate = duplicate});
+                    .duplicate = duplicate,
+                    .domain = domain_of(qp)});
 }
 
 /// The requester went back to `psn`: what was still to be answered at and behind it will be asked for again.
@@ -321,7 +342,7 @@ void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
 /// The window that a SEND names, once its data is in place. False where there is none to invalidate: the
 /// receive fails, and the peer is told that its key is bad (IBA 9.9.3.1.5, class J).
 bool Responder::invalidate(QueuePair& qp, const wire::Packet& packet) {
-  if (context_.memory.invalidate(packet.invalidate_rkey(), qp.domain, qp.qpn, true) == odp::Outcome::done)
+  if (context_.memory.invalidate(packet.invalidate_rkey(), domain_of(qp), qp.qpn, true) == odp::Outcome::done)
     return true;
   Completion completion;
   completion.status = CompletionStatus::remote_invalid_request;
@@ -402,11 +423,13 @@ void Responder::rnr_nak_parked(QueuePair& qp) {
 }
 
 void Responder::retry_parked(QueuePair& qp) {
+  if (qp.type == QpType::uc) return retry_unreliable(qp);
   ResponderState& state = qp.responder;
   state.parked_retry = false;
   while (state.parked_head != nullptr) {
     RxFrame frame = state.parked_head->frame;
     const wire::Packet packet = parsed(frame);
+    if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
     const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
     if (ahead == 0) {
       if (execute(qp, packet) == Result::miss) {
@@ -437,11 +460,15 @@ void Responder::retry_parked(QueuePair& qp) {
 void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
   ResponderState& state = qp.responder;
   if (state.closing || static_cast<int32_t>(generation - state.park_floor) < 0) return;
+  if (outcome == odp::Outcome::violation && qp.type == QpType::uc) {
+    context_.count(DropReason::access);
+    if (state.parked_head != nullptr && state.fault_of_receive) return fail_receive(qp);
+    return give_up_unreliable(qp);
+  }
   if (outcome == odp::Outcome::violation) {
     // Also where the packet was sent back with an RNR NAK meanwhile: it would only come and miss again.
     context_.count(DropReason::access);
-    if (state.message == InboundMessage::send || state.receive_taken) {
-      state.receive_taken = false;
+    if (qp.receive_taken && state.fault_of_receive) {
       Completion completion;
       completion.status = CompletionStatus::local_protection;
       completion.opcode = CompletionOpcode::recv;

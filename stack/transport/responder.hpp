@@ -19,6 +19,9 @@ class Responder {
   /// A request whose ICRC is right and whose QP is this one.
   [[nodiscard]] Fate on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
 
+  /// A request to a UC QP.
+  [[nodiscard]] Fate on_unreliable(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
+
   /// Sends READ responses, then the pending NAK or ACK, at most `budget_packets`.
   void send(QueuePair& qp, uint32_t& budget_packets);
   [[nodiscard]] bool has_work(const QueuePair& qp) const;
@@ -48,6 +51,15 @@ class Responder {
     return static_cast<uint8_t>(wire::kAethNak | static_cast<uint8_t>(code));
   }
   [[nodiscard]] bool send_selective_acknowledge(QueuePair& qp);
+  [[nodiscard]] Result execute_unreliable(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Result receive_send(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Result receive_write(QueuePair& qp, const wire::Packet& packet);
+  void retry_unreliable(QueuePair& qp);
+  void give_up_unreliable(QueuePair& qp);
+  static void abandon_message(QueuePair& qp);
+  void fail_receive(QueuePair& qp);
+  void find_shared_queue(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] static odp::ProtectionDomain domain_of(const QueuePair& qp);
   void on_duplicate(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool length_allowed(const QueuePair& qp, const wire::Packet& packet) const;
 
@@ -57,7 +69,8 @@ class Responder {
   void finish_packet(QueuePair& qp, const wire::Packet& packet);
   void complete_inbound(QueuePair& qp, const wire::Packet& packet, CompletionOpcode opcode, uint32_t bytes);
 
-  [[nodiscard]] bool has_receive(QueuePair& qp) const;
+  /// A receive for the message; false where none is posted.
+  [[nodiscard]] bool take_receive(QueuePair& qp);
   [[nodiscard]] Result miss(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
   void drop_answered_read(QueuePair& qp);
   void stop_job_wait(QueuePair& qp);

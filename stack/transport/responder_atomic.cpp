@@ -59,7 +59,7 @@ Responder::Result Responder::execute_atomic(QueuePair& qp, const wire::Packet& p
     return Result::done;
   }
   if ((qp.attributes.access_flags & odp::kRemoteAtomic) == 0) return refuse_access(qp);
-  const odp::Target target{eth.rkey, qp.domain, odp::kRemoteAtomic, qp.qpn};
+  const odp::Target target{eth.rkey, domain_of(qp), odp::kRemoteAtomic, qp.qpn};
   uint64_t original = 0;
   switch (context_.memory.atomic(target, eth.va, request_of(packet), original)) {
     case odp::Outcome::done:
@@ -88,7 +88,7 @@ Responder::Result Responder::execute_atomic_write(QueuePair& qp, const wire::Pac
     return Result::done;
   }
   if ((qp.attributes.access_flags & odp::kRemoteWrite) == 0) return refuse_access(qp);
-  const odp::Target target{reth.rkey, qp.domain, odp::kRemoteWrite, qp.qpn};
+  const odp::Target target{reth.rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
   odp::AtomicRequest store{.op = odp::AtomicOp::store};
   std::memcpy(&store.operand, packet.payload().data(), kAtomicBytes);
   uint64_t original = 0;
@@ -121,7 +121,7 @@ Responder::Result Responder::execute_flush(QueuePair& qp, const wire::Packet& pa
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
     return Result::done;
   }
-  const odp::Target target{reth.rkey, qp.domain, need, qp.qpn};
+  const odp::Target target{reth.rkey, domain_of(qp), need, qp.qpn};
   uint64_t va = reth.va;
   uint64_t length_bytes = reth.length_bytes;
   if (feth.selectivity == kWholeRegion && !context_.memory.range_of(reth.rkey, va, length_bytes))

@@ -46,6 +46,7 @@ void Responder::execute_held(QueuePair& qp) {
     RxFrame frame = context_.take_held_head(qp);
     if (psn == state.expected_psn) {
       const wire::Packet packet = parsed(frame);
+      if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
       if (execute(qp, packet) == Result::miss) {
         if (park_missed(qp, frame)) return;
       } else if (!state.closing && state.expected_psn == psn && context_.hold(qp, psn, frame)) {

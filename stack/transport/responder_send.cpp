@@ -71,7 +71,7 @@ bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn)
     return false;
   }
   wire::PacketFields fields;
-  fields.bth.opcode = wire::Opcode::rc_acknowledge;
+  fields.bth.opcode = qp.in_service(wire::Opcode::rc_acknowledge);
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = psn;
   fields.aeth = {syndrome, qp.responder.msn};
@@ -97,8 +97,9 @@ bool Responder::send_answer(QueuePair& qp) {
   const uint32_t payload_bytes = std::min(qp.mtu_bytes, job.length_bytes - offset);
   const bool last = job.sent_packets + 1 == job.packets;
   wire::PacketFields fields;
-  fields.bth.opcode = job.kind == AnswerKind::atomic ? wire::Opcode::rc_atomic_acknowledge
-                                                     : read_response_opcode(job.sent_packets == 0, last);
+  fields.bth.opcode =
+      qp.in_service(job.kind == AnswerKind::atomic ? wire::Opcode::rc_atomic_acknowledge
+                                                   : read_response_opcode(job.sent_packets == 0, last));
   fields.atomic_ack = job.original;
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = job.first_psn.plus(job.sent_packets);
@@ -108,7 +109,7 @@ bool Responder::send_answer(QueuePair& qp) {
   uint8_t* payload = qp.frame.write_headers(bytes, fields, payload_bytes);
   assert(payload != nullptr);
   if (payload_bytes != 0) {
-    const odp::Target target{job.rkey, qp.domain, odp::kRemoteRead, qp.qpn};
+    const odp::Target target{job.rkey, job.domain, odp::kRemoteRead, qp.qpn};
     switch (context_.memory.read(target, job.va + offset, {payload, payload_bytes})) {
       case odp::Outcome::done:
         break;
@@ -144,7 +145,7 @@ void Responder::hold_read_job(QueuePair& qp, const Answer& job) {
   const uint32_t offset = job.sent_packets * qp.mtu_bytes;
   state.job_stuck_psn = job.first_psn.plus(job.sent_packets);
   const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::read_job, state.job_generation);
-  if (!context_.request_fault({job.rkey, qp.domain, odp::kRemoteRead, qp.qpn}, job.va + offset,
+  if (!context_.request_fault({job.rkey, job.domain, odp::kRemoteRead, qp.qpn}, job.va + offset,
                               job.length_bytes - offset, waiter))
     return context_.make_ready(qp);
   state.job_fault_wait = true;
@@ -174,7 +175,10 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
 void Responder::on_timer(QueuePair& qp) {
   ResponderState& state = qp.responder;
   if (state.held_deadline_ns <= context_.now_ns) context_.release_held(qp);
-  if (state.park_deadline_ns <= context_.now_ns) rnr_nak_parked(qp);
+  if (state.park_deadline_ns <= context_.now_ns) {
+    if (qp.type == QpType::uc) return give_up_unreliable(qp);
+    rnr_nak_parked(qp);
+  }
   if (state.job_deadline_ns <= context_.now_ns && state.closing) {
     state.job_deadline_ns = kNever;  // the NAK that ends this QP is due behind the answer: no second chance
   } else if (state.job_deadline_ns <= context_.now_ns) {

@@ -31,6 +31,9 @@ class SharedReceiveQueue {
   std::unique_ptr<ReceiveRing> ring;  ///< replaced by a resize, with producers held off
 };
 
+/// A new limit and, where `max_wr` is not 0, a new size: 0, EINVAL where more are posted, or ENOMEM.
+[[nodiscard]] int modify(SharedReceiveQueue& srq, const uint32_t* limit, uint32_t max_wr);
+
 // What verbs needs of an SRQ.
 [[nodiscard]] inline uint32_t number_of(const SharedReceiveQueue* srq) {
   return srq->number;

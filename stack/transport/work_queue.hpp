@@ -46,6 +46,9 @@ struct SendWqe {
 };
 static_assert(sizeof(SendWqe) == 64, "a send WQE's fixed part is one cache line");
 
+/// Elements that a receive of a shared queue may have: a QP that takes one keeps a copy.
+inline constexpr uint32_t kMaxSharedSges = 16;
+
 struct ReceiveWqe {
   uint64_t wr_id = 0;
   uint32_t sge_count = 0;

@@ -40,6 +40,10 @@ constexpr uint64_t join(uint32_t high, uint32_t low) {
 /// Writes the opcode's extended headers in their order (IBA table 38) and returns where they end.
 uint8_t* write_extended(uint8_t* at, const OpcodeInfo& info, const PacketFields& fields) {
   const uint16_t headers = info.extended_headers;
+  if ((headers & kXrcEth) != 0) {
+    store_be32(at, fields.xrc_srq_number & kXrcSrqMask);
+    at += 4;
+  }
   if ((headers & kDeth) != 0) {
     store_be32(at, fields.deth.qkey);
     store_be32(at + 4, fields.deth.source_qpn & kQpnMask);

@@ -44,6 +44,7 @@ struct PacketFields {
   uint32_t invalidate_rkey = 0;
   Feth feth;
   SackEth sack_eth;
+  uint32_t xrc_srq_number = 0;
   uint16_t ipv4_identification = 0;
 };
 

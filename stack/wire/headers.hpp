@@ -13,14 +13,15 @@ namespace faultline::wire {
 inline constexpr uint16_t kRoceUdpPort = 4791;
 inline constexpr uint16_t kDefaultPkey = 0xffff;
 inline constexpr uint32_t kQpnMask = 0xffffffU;
+inline constexpr uint32_t kXrcSrqMask = 0xffffffU;
 inline constexpr uint32_t kMulticastQpn = 0xffffffU;
 inline constexpr uint32_t kGrhBytes = 40;
 inline constexpr uint32_t kIcrcBytes = 4;
 inline constexpr uint32_t kMinPathMtuBytes = 256;
 inline constexpr uint32_t kMaxPathMtuBytes = 4096;
 /// Everything but the payload of the longest packet: Ethernet + one VLAN tag 18, IPv6 40, UDP 8, BTH 12,
-/// AtomicETH 28, pad 3, ICRC 4.
-inline constexpr uint32_t kMaxFrameOverheadBytes = 18 + 40 + 8 + 12 + 28 + 3 + 4;
+/// XRCETH 4, AtomicETH 28, pad 3, ICRC 4.
+inline constexpr uint32_t kMaxFrameOverheadBytes = 18 + 40 + 8 + 12 + 4 + 28 + 3 + 4;
 inline constexpr uint32_t kMaxFrameBytes = kMaxPathMtuBytes + kMaxFrameOverheadBytes;
 
 struct MacAddress {
@@ -37,6 +38,7 @@ struct Gid {
     return bytes[10] == 0xff && bytes[11] == 0xff;
   }
   [[nodiscard]] bool is_zero() const { return bytes == std::array<uint8_t, 16>{}; }
+  [[nodiscard]] bool is_multicast() const { return is_ipv4() ? bytes[12] >> 4 == 0xe : bytes[0] == 0xff; }
   static Gid from_ipv4(uint32_t address) {
     Gid gid;
     gid.bytes[10] = gid.bytes[11] = 0xff;
@@ -93,7 +95,8 @@ struct Feth {
   uint8_t selectivity = 0;
 };
 
-/// What a responder holds behind the packet that it waits for: bit i of the map is the PSN of the BTH + 1 + i.
+/// What a responder holds behind the packet that it waits for: bit i of the map is the PSN of the BTH + 1 +
+/// i.
 struct SackEth {
   static constexpr uint32_t kPackets = 256;
   std::array<uint64_t, kPackets / 64> map{};

@@ -12,9 +12,9 @@ struct HeaderBytes {
   ExtendedHeader header;
   uint8_t bytes;
 };
-constexpr HeaderBytes kHeaderOrder[] = {{kDeth, 8},         {kFeth, 4},         {kReth, 16}, {kAtomicEth, 28},
-                                        {kAeth, 4},         {kAtomicAckEth, 8}, {kImmDt, 4}, {kIeth, 4},
-                                        {kCnpReserved, 16}, {kSackEth, 32}};
+constexpr HeaderBytes kHeaderOrder[] = {{kXrcEth, 4},     {kDeth, 8},         {kFeth, 4},         {kReth, 16},
+                                        {kAtomicEth, 28}, {kAeth, 4},         {kAtomicAckEth, 8}, {kImmDt, 4},
+                                        {kIeth, 4},       {kCnpReserved, 16}, {kSackEth, 32}};
 
 constexpr void set_payload_rule(OpcodeInfo& row, PayloadRule rule) {
   row.payload = rule;
@@ -119,6 +119,50 @@ constexpr OpcodeTable make_table() {
 
   request(ud_send_only, O::send, only, kDeth, P::zero_to_mtu, "UD.SEND_ONLY");
   request(ud_send_only_imm, O::send, only, kDeth | kImmDt, P::zero_to_mtu, "UD.SEND_ONLY_IMM");
+
+  request(in_service(rc_send_first, Service::xrc), O::send, first, kXrcEth, P::full_mtu, "XRC.SEND_FIRST");
+  request(in_service(rc_send_middle, Service::xrc), O::send, middle, kXrcEth, P::full_mtu, "XRC.SEND_MIDDLE");
+  request(in_service(rc_send_last, Service::xrc), O::send, last, kXrcEth, P::one_to_mtu, "XRC.SEND_LAST");
+  request(in_service(rc_send_last_imm, Service::xrc), O::send, last, kXrcEth | kImmDt, P::one_to_mtu,
+          "XRC.SEND_LAST_IMM");
+  request(in_service(rc_send_only, Service::xrc), O::send, only, kXrcEth, P::zero_to_mtu, "XRC.SEND_ONLY");
+  request(in_service(rc_send_only_imm, Service::xrc), O::send, only, kXrcEth | kImmDt, P::zero_to_mtu,
+          "XRC.SEND_ONLY_IMM");
+  request(in_service(rc_send_last_invalidate, Service::xrc), O::send, last, kXrcEth | kIeth, P::one_to_mtu,
+          "XRC.SEND_LAST_INV");
+  request(in_service(rc_send_only_invalidate, Service::xrc), O::send, only, kXrcEth | kIeth, P::zero_to_mtu,
+          "XRC.SEND_ONLY_INV");
+  request(in_service(rc_write_first, Service::xrc), O::write, first, kXrcEth | kReth, P::full_mtu,
+          "XRC.WRITE_FIRST");
+  request(in_service(rc_write_middle, Service::xrc), O::write, middle, kXrcEth, P::full_mtu,
+          "XRC.WRITE_MIDDLE");
+  request(in_service(rc_write_last, Service::xrc), O::write, last, kXrcEth, P::one_to_mtu, "XRC.WRITE_LAST");
+  request(in_service(rc_write_last_imm, Service::xrc), O::write, last, kXrcEth | kImmDt, P::one_to_mtu,
+          "XRC.WRITE_LAST_IMM");
+  request(in_service(rc_write_only, Service::xrc), O::write, only, kXrcEth | kReth, P::zero_to_mtu,
+          "XRC.WRITE_ONLY");
+  request(in_service(rc_write_only_imm, Service::xrc), O::write, only, kXrcEth | kReth | kImmDt,
+          P::zero_to_mtu, "XRC.WRITE_ONLY_IMM");
+  request(in_service(rc_read_request, Service::xrc), O::read_request, only, kXrcEth | kReth, P::none,
+          "XRC.READ_REQ");
+  response(in_service(rc_read_response_first, Service::xrc), O::read_response, first, kAeth, P::full_mtu,
+           "XRC.READ_RESP_FIRST");
+  response(in_service(rc_read_response_middle, Service::xrc), O::read_response, middle, 0, P::full_mtu,
+           "XRC.READ_RESP_MIDDLE");
+  response(in_service(rc_read_response_last, Service::xrc), O::read_response, last, kAeth, P::one_to_mtu,
+           "XRC.READ_RESP_LAST");
+  response(in_service(rc_read_response_only, Service::xrc), O::read_response, only, kAeth, P::zero_to_mtu,
+           "XRC.READ_RESP_ONLY");
+  response(in_service(rc_acknowledge, Service::xrc), O::acknowledge, only, kAeth, P::none, "XRC.ACK");
+  response(in_service(rc_atomic_acknowledge, Service::xrc), O::atomic_acknowledge, only,
+           kAeth | kAtomicAckEth, P::none, "XRC.ATOMIC_ACK");
+  request(in_service(rc_compare_swap, Service::xrc), O::compare_swap, only, kXrcEth | kAtomicEth, P::none,
+          "XRC.CMP_SWAP");
+  request(in_service(rc_fetch_add, Service::xrc), O::fetch_add, only, kXrcEth | kAtomicEth, P::none,
+          "XRC.FETCH_ADD");
+  request(in_service(rc_flush, Service::xrc), O::flush, only, kXrcEth | kFeth | kReth, P::none, "XRC.FLUSH");
+  request(in_service(rc_atomic_write, Service::xrc), O::atomic_write, only, kXrcEth | kReth, P::eight_bytes,
+          "XRC.ATOMIC_WRITE");
 
   response(rc_selective_ack, O::selective_acknowledge, only, kAeth | kSackEth, P::none, "RC.SELECTIVE_ACK");
   response(cnp, O::congestion_notification, only, kCnpReserved, P::none, "CNP");

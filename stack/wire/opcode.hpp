@@ -15,7 +15,8 @@ namespace faultline::wire {
 /// Top three bits of the BTH opcode.
 enum class Service : uint8_t { rc = 0, uc = 1, rd = 2, ud = 3, cnp = 4, xrc = 5, manufacturer = 6 };
 
-/// BTH opcodes this stack knows. Values are the wire's.
+/// BTH opcodes this stack knows. Values are the wire's. XRC's are RC's in its own service (IBA A14):
+/// in_service.
 enum class Opcode : uint8_t {
   rc_send_first = 0x00,
   rc_send_middle = 0x01,
@@ -62,6 +63,11 @@ enum class Opcode : uint8_t {
   rc_selective_ack = 0xc0,
 };
 
+/// The opcode of another service that does the same as one of RC.
+[[nodiscard]] constexpr Opcode in_service(Opcode rc, Service service) {
+  return static_cast<Opcode>(static_cast<uint8_t>(rc) | static_cast<uint8_t>(service) << 5);
+}
+
 /// What a packet asks for or answers, whatever its place in the message.
 enum class Operation : uint8_t {
   none,
@@ -93,7 +99,8 @@ enum ExtendedHeader : uint16_t {
   kIeth = 1U << 6,
   kFeth = 1U << 7,
   kCnpReserved = 1U << 8,
-  kSackEth = 1U << 9
+  kSackEth = 1U << 9,
+  kXrcEth = 1U << 10
 };
 
 /// How many payload bytes a packet of this opcode may carry.

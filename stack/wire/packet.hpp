@@ -101,6 +101,8 @@ struct Packet {
   /// Host order.
   [[nodiscard]] uint32_t immediate() const { return load_be32(header(kImmDt)); }
   [[nodiscard]] uint32_t invalidate_rkey() const { return load_be32(header(kIeth)); }
+  /// Of an XRC request: whose receives it takes.
+  [[nodiscard]] uint32_t xrc_srq_number() const { return load_be32(header(kXrcEth)) & kXrcSrqMask; }
   [[nodiscard]] SackEth sack_eth() const {
     const uint8_t* at = header(kSackEth);
     SackEth sack;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "stack/transport/queue_pair.hpp"
+
 namespace faultline::sim {
 
 using namespace transport;
@@ -34,6 +36,8 @@ Endpoint::Endpoint(Simulation& simulation, SimHost& host, const EndpointScript& 
   init.max_send_sge = init.max_receive_sge = 4;
   init.max_inline_bytes = script.max_inline_bytes;
   init.signal_all = script.signal_all;
+  init.srq = script.srq;
+  init.xrc_domain = script.xrc_domain;
   qp_ = host.core().create_qp(init);
 }
 
@@ -117,17 +121,22 @@ bool connect_end(Simulation& simulation, Endpoint& end, const Endpoint& peer, co
   attributes.rq_psn = peer_psn;
   attributes.max_dest_rd_atomic = script.max_rd_atomic;
   attributes.min_rnr_timer = script.min_rnr_timer;
-  if (end.modify(attributes, kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn |
-                                 kAttrMaxDestRdAtomic | kAttrMinRnrTimer) != 0)
-    return false;
+  const auto type = end.qp()->type;
+  const bool responds = type == QpType::rc || type == QpType::xrc_recv;
+  const bool requests = type == QpType::rc || type == QpType::xrc_send;
+  uint32_t mask = kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
+  if (responds) mask |= kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
+  if (end.modify(attributes, mask) != 0) return false;
   attributes.state = QpState::rts;
   attributes.timeout = script.timeout;
   attributes.retry_count = script.retry_count;
   attributes.rnr_retry = script.rnr_retry;
   attributes.sq_psn = own_psn;
   attributes.max_rd_atomic = script.max_rd_atomic;
-  return end.modify(attributes, kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn |
-                                    kAttrMaxQpRdAtomic) == 0;
+  mask = kAttrState | kAttrSqPsn;
+  if (type != QpType::uc) mask |= kAttrTimeout;
+  if (requests) mask |= kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic;
+  return end.modify(attributes, mask) == 0;
 }
 
 }  // namespace

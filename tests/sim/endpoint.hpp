@@ -36,6 +36,8 @@ struct EndpointScript {
   uint32_t max_inline_bytes = 128;
   bool signal_all = false;
   odp::ProtectionDomain domain = 1;
+  transport::SharedReceiveQueue* srq = nullptr;
+  uint32_t xrc_domain = 0;
 };
 
 /// Attributes of one end; the defaults suit a test that does not care.

@@ -44,6 +44,9 @@ class SimHost final : public transport::EventSink {
 
   void on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) override;
   void on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent event) override;
+  void on_srq_event(transport::SharedReceiveQueue* /*srq*/, transport::AsyncEvent /*event*/) override {
+    ++srq_events;
+  }
 
   /// Takes what is due at `now`, then lets the core have its turn.
   void turn(TimeNs now, SimLink& from_wire);
@@ -61,6 +64,7 @@ class SimHost final : public transport::EventSink {
   std::multimap<TimeNs, Frame> looped;
   std::vector<RaisedEvent> events;
   uint32_t cq_errors = 0;
+  uint32_t srq_events = 0;
 
  private:
   void deliver(const Frame& frame, std::vector<transport::RxFrame>& burst);

@@ -32,6 +32,7 @@ PacketFields fields_of(const Packet& packet) {
   if (packet.info->has(kImmDt)) fields.immediate = packet.immediate();
   if (packet.info->has(kIeth)) fields.invalidate_rkey = packet.invalidate_rkey();
   if (packet.info->has(kFeth)) fields.feth = packet.feth();
+  if (packet.info->has(kXrcEth)) fields.xrc_srq_number = packet.xrc_srq_number();
   if (packet.info->has(kSackEth)) fields.sack_eth = packet.sack_eth();
   fields.ipv4_identification = packet.ipv4_identification();
   return fields;
@@ -63,6 +64,7 @@ void mask_free_bytes(const Packet& packet, std::span<uint8_t> frame) {
   const auto at = [&packet](ExtendedHeader header) {
     return packet.extended_offset + packet.info->offset_of(header);
   };
+  if (packet.info->has(kXrcEth)) mask(at(kXrcEth), 1);
   if (packet.info->has(kDeth)) mask(at(kDeth) + 4, 1);
   if (packet.info->has(kFeth)) {
     mask(at(kFeth), 3);

@@ -30,8 +30,8 @@ TEST(OpcodeTable, HoldsExactlyTheSpecifiedOpcodes) {
 
 TEST(OpcodeTable, HeadersDoNotOverlapAndFillTheirRoom) {
   const std::pair<ExtendedHeader, uint32_t> kSizes[] = {
-      {kDeth, 8},  {kReth, 16}, {kAtomicEth, 28}, {kAeth, 4},         {kAtomicAckEth, 8},
-      {kImmDt, 4}, {kIeth, 4},  {kFeth, 4},       {kCnpReserved, 16}, {kSackEth, 32}};
+      {kDeth, 8}, {kReth, 16}, {kAtomicEth, 28},   {kAeth, 4},     {kAtomicAckEth, 8}, {kImmDt, 4},
+      {kIeth, 4}, {kFeth, 4},  {kCnpReserved, 16}, {kSackEth, 32}, {kXrcEth, 4}};
   for (const ExpectedOpcode& row : expected_opcodes()) {
     const OpcodeInfo& info = opcode_info(row.value);
     std::vector<int> uses(info.extended_bytes);

@@ -134,6 +134,8 @@ Bytes plain_transport(const PacketFields& fields, std::span<const uint8_t> paylo
   const auto is = [&](std::initializer_list<uint8_t> bases) {
     return !cnp && !sack && std::find(bases.begin(), bases.end(), base) != bases.end();
   };
+  const bool request = !is({0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12});
+  if (opcode >> 5 == 5 && request) put(bytes, fields.xrc_srq_number, 4);
   if (ud) {
     put(bytes, fields.deth.qkey, 4);
     put(bytes, fields.deth.source_qpn, 4);
@@ -219,6 +221,7 @@ PacketFields sample_fields(Opcode opcode) {
   fields.invalidate_rkey = 0x51525354;
   fields.feth = {.placement_type = 2, .selectivity = 1};
   fields.sack_eth.map = {0x6364656667686970, 0x7172737475767778, 0x8182838485868788, 0x9192939495969798};
+  fields.xrc_srq_number = 0xa1a2a3;
   fields.ipv4_identification = 0x6162;
   return fields;
 }
