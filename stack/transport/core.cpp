@@ -514,6 +514,10 @@ int Core::detach_multicast(QueuePair* qp, const wire::Gid& gid) {
   return impl_->multicast.detach(qp, gid);
 }
 
+void Core::forget_cq(const CompletionQueue& cq) {
+  impl_->context.forget(cq);
+}
+
 CoreCounters Core::counters() const {
   return impl_->context.counters;
 }
