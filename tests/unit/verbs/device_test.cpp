@@ -141,6 +141,7 @@ TEST_F(DeviceTest, PortSaysWhatTheDeviceCanCarry) {
 }
 
 TEST_F(DeviceTest, GidTableAnswersEveryIndexBelowItsLength) {
+  constexpr int kGids = 2;  // IPv4 and IPv6
   ibv_port_attr port{};
   ASSERT_EQ(ibv_query_port(context, 1, &port), 0);
   const ibv_gid zero{};
@@ -149,12 +150,14 @@ TEST_F(DeviceTest, GidTableAnswersEveryIndexBelowItsLength) {
     ibv_gid_entry entry{};
     ASSERT_EQ(ibv_query_gid(context, 1, i, &gid), 0);
     const int error = ibv_query_gid_ex(context, 1, static_cast<uint32_t>(i), &entry, 0);
-    EXPECT_EQ(error, i == 0 ? 0 : ENODATA);
-    EXPECT_EQ(std::memcmp(&gid, &zero, sizeof gid) == 0, i != 0);
-    if (i == 0) {
+    EXPECT_EQ(error, i < kGids ? 0 : ENODATA);
+    EXPECT_EQ(std::memcmp(&gid, &zero, sizeof gid) == 0, i >= kGids);
+    if (i < kGids) {
       EXPECT_EQ(std::memcmp(&gid, &entry.gid, sizeof gid), 0);
       EXPECT_EQ(entry.gid_type, static_cast<uint32_t>(IBV_GID_TYPE_ROCE_V2));
       EXPECT_EQ(entry.port_num, 1U);
+      EXPECT_EQ(entry.gid_index, static_cast<uint32_t>(i));
+      EXPECT_EQ(entry.ndev_ifindex, 0U) << "no kernel interface";
     }
   }
   ibv_gid gid{};
@@ -164,8 +167,10 @@ TEST_F(DeviceTest, GidTableAnswersEveryIndexBelowItsLength) {
   EXPECT_EQ(ibv_query_gid(context, 2, 0, &gid), -1);
   EXPECT_EQ(ibv_query_gid_ex(context, 1, static_cast<uint32_t>(port.gid_tbl_len), &entry, 0), EINVAL);
   EXPECT_EQ(ibv_query_gid_ex(context, 1, 0, &entry, 1), EOPNOTSUPP);
-  EXPECT_EQ(ibv_query_gid_table(context, &entry, 1, 0), 1);
-  EXPECT_EQ(ibv_query_gid_table(context, &entry, 0, 0), -EINVAL);
+  std::array<ibv_gid_entry, kGids> table{};
+  EXPECT_EQ(ibv_query_gid_table(context, table.data(), kGids, 0), kGids);
+  EXPECT_EQ(table[1].gid.raw[0], 0xfe);
+  EXPECT_EQ(ibv_query_gid_table(context, table.data(), kGids - 1, 0), -EINVAL);
 }
 
 TEST_F(DeviceTest, PkeyTableHasTheDefaultKey) {

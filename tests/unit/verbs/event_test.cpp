@@ -90,6 +90,33 @@ TEST(AsyncEvents, DestroyWaitsUntilAnEventIsAcknowledged) {
   reader.join();
 }
 
+TEST(DeviceEvents, ReachEveryContextAndThePortsLastTellsItsState) {
+  const End a("mem0");
+  const End second("mem0");
+  const End other("mem1");
+  using transport::AsyncEvent;
+  for (const AsyncEvent event : {AsyncEvent::port_error, AsyncEvent::port_active, AsyncEvent::port_error})
+    raise_device_event("mem0", event);
+  for (const End* end : {&a, &second}) {
+    set_nonblocking(end->context);
+    std::vector<ibv_event_type> seen;
+    ibv_async_event event{};
+    while (ibv_get_async_event(end->context, &event) == 0) {
+      seen.push_back(event.event_type);
+      EXPECT_EQ(event.element.port_num, 1);
+      ibv_ack_async_event(&event);
+    }
+    EXPECT_EQ(seen, (std::vector<ibv_event_type>{IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR}));
+    EXPECT_FALSE(readable(end->context));
+  }
+  EXPECT_FALSE(readable(other.context)) << "another device's";
+  raise_device_event("mem1", AsyncEvent::device_fatal);
+  ibv_async_event event{};
+  ASSERT_EQ(ibv_get_async_event(other.context, &event), 0);
+  EXPECT_EQ(event.event_type, IBV_EVENT_DEVICE_FATAL);
+  ibv_ack_async_event(&event);
+}
+
 TEST(CqOverrun, RaisesAnEventAndEndsTheQueuesUse) {
   const Pages pages(4096);
   EndOptions small;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/unit/verbs/memory_backend.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <deque>
@@ -107,37 +108,55 @@ class BreakableMemory final : public odp::MemoryDomain {
 
 std::atomic<int> running{0};
 std::atomic<uint64_t> drive_count{0};
+std::atomic<int> joins{0};
 
 /// Passes events on: the core is made before verbs says where they go.
 class EventRelay final : public transport::EventSink {
  public:
   void on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) override {
-    if (sink != nullptr) sink->on_qp_event(qpn, user, event);
+    if (transport::EventSink* const to = sink) to->on_qp_event(qpn, user, event);
   }
   void on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent event) override {
-    if (sink != nullptr) sink->on_cq_event(cq, event);
+    if (transport::EventSink* const to = sink) to->on_cq_event(cq, event);
   }
   void on_completion(transport::CompletionQueue* cq) override {
-    if (sink != nullptr) sink->on_completion(cq);
+    if (transport::EventSink* const to = sink) to->on_completion(cq);
   }
   void on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) override {
-    if (sink != nullptr) sink->on_srq_event(srq, event);
+    if (transport::EventSink* const to = sink) to->on_srq_event(srq, event);
   }
   void on_device_event(transport::AsyncEvent event) override {
-    if (sink != nullptr) sink->on_device_event(event);
+    if (transport::EventSink* const to = sink) to->on_device_event(event);
   }
-  transport::EventSink* sink = nullptr;
+  std::atomic<transport::EventSink*> sink{nullptr};
 };
+
+wire::Gid link_local(uint8_t host) {
+  wire::Gid gid;
+  gid.bytes = {0xfe, 0x80};
+  gid.bytes[15] = host;
+  return gid;
+}
 
 DeviceDescription description_of(const std::string& name) {
   const uint8_t host = name == "mem0" ? 1 : 2;
   DeviceDescription description;
   description.name = name;
   description.mac.bytes = {2, 0x46, 0x4c, 0, 0, host};
-  description.gids = {wire::Gid::from_ipv4(0xc6120000U | host)};  // 198.18.0.host
+  description.gids = {wire::Gid::from_ipv4(0xc6120000U | host), link_local(host)};  // 198.18.0.host
   description.max_path_mtu_bytes = 2048;
   description.vendor_part_id = 4119;
   return description;
+}
+
+/// Which devices run, for events that a test raises.
+struct Running {
+  std::mutex mutex;
+  std::map<std::string, EventRelay*> relays;
+};
+Running& running_relays() {
+  static Running instance;
+  return instance;
 }
 
 class MemoryBackend final : public DeviceBackend {
@@ -145,37 +164,36 @@ class MemoryBackend final : public DeviceBackend {
   MemoryBackend(const std::string& name, std::unique_ptr<odp::MemoryDomain> memory)
       : description_(description_of(name)),
         memory_(std::move(memory)),
-        session_(memory_.attach_engine()),
-        port_(inboxes().at(name), inboxes().at(name == "mem0" ? "mem1" : "mem0")),
-        core_(config(), *session_, port_, &relay_) {
+        port_(inboxes().at(name), inboxes().at(name == "mem0" ? "mem1" : "mem0")) {
+    const uint32_t count = static_cast<uint32_t>(faults().cores.load());
+    for (uint32_t index = 0; index < count; ++index)
+      lanes_.push_back(std::make_unique<Lane>(config(index, count), memory_, port_, relay_));
     ++running;
+    const std::lock_guard lock(running_relays().mutex);
+    running_relays().relays[name] = &relay_;
   }
-  ~MemoryBackend() override { --running; }
+  ~MemoryBackend() override {
+    --running;
+    const std::lock_guard lock(running_relays().mutex);
+    running_relays().relays.erase(description_.name);
+  }
 
   const DeviceDescription& description() const override { return description_; }
   odp::MemoryDomain& memory() override { return memory_; }
-  transport::Core& core(uint32_t /*index*/) override { return core_; }
+  uint32_t core_count() const override { return static_cast<uint32_t>(lanes_.size()); }
+  transport::Core& core(uint32_t index) override { return lanes_[index]->core; }
 
   using DeviceBackend::call;
   using DeviceBackend::core;
-  void call(uint32_t /*core_index*/, void (*function)(void*), void* argument) override {
-    const std::lock_guard turn(turn_);
+  void call(uint32_t core_index, void (*function)(void*), void* argument) override {
+    const std::lock_guard turn(lanes_[core_index]->turn);
     function(argument);
   }
 
   void drive() override {
     ++drive_count;
-    const std::unique_lock turn(turn_, std::try_to_lock);
-    if (!turn.owns_lock()) return;
-    session_->enter();
-    std::vector<transport::RxFrame> burst;
-    for (Bytes& bytes : port_.inbox().take()) {
-      auto* const frame = new Bytes(std::move(bytes));
-      burst.push_back({frame->data(), static_cast<uint32_t>(frame->size()), wire::kNothingVerified, frame});
-    }
-    if (!burst.empty()) core_.on_packets(burst, now());
-    core_.poll(now());
-    session_->leave();
+    for (Bytes& bytes : port_.inbox().take()) hand_over(std::move(bytes));
+    for (const auto& lane : lanes_) turn(*lane);
   }
 
   int resolve(const wire::Gid& gid, wire::MacAddress& mac) override {
@@ -186,15 +204,18 @@ class MemoryBackend final : public DeviceBackend {
     }
     for (const char* name : {"mem0", "mem1"}) {
       const DeviceDescription device = description_of(name);
-      if (device.gids[0] != gid) continue;
+      if (std::find(device.gids.begin(), device.gids.end(), gid) == device.gids.end()) continue;
       mac = device.mac;
       return 0;
     }
     return EHOSTUNREACH;
   }
 
-  int join_multicast(const wire::Gid& /*gid*/) override { return 0; }
-  void leave_multicast(const wire::Gid& /*gid*/) override {}
+  int join_multicast(const wire::Gid& /*gid*/) override {
+    ++joins;
+    return 0;
+  }
+  void leave_multicast(const wire::Gid& /*gid*/) override { --joins; }
 
   transport::TimeNs now() override {
     return static_cast<transport::TimeNs>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -205,29 +226,64 @@ class MemoryBackend final : public DeviceBackend {
     counters.arp_in = 77;
     return counters;
   }
-  void set_event_sink(transport::EventSink* sink) override {
-    const std::lock_guard turn(turn_);
-    relay_.sink = sink;
-  }
+  void set_event_sink(transport::EventSink* sink) override { relay_.sink = sink; }
   double measure_port_tx(size_t frame_bytes, unsigned milliseconds) override {
     return static_cast<double>(frame_bytes) * milliseconds;
   }
   double measure_port_rx(unsigned milliseconds) override { return milliseconds; }
 
  private:
-  static transport::CoreConfig config() {
+  /// One core and what only its turns touch.
+  struct Lane {
+    Lane(const transport::CoreConfig& config, odp::MemoryDomain& memory, MemoryPort& port, EventRelay& relay)
+        : session(memory.attach_engine()), core(config, *session, port, &relay) {}
+    std::mutex turn;
+    const std::unique_ptr<odp::EngineSession> session;
+    transport::Core core;
+    Inbox frames;
+  };
+
+  static transport::CoreConfig config(uint32_t index, uint32_t count) {
     transport::CoreConfig config;
     config.max_path_mtu_bytes = 2048;
+    config.core_index = index;
+    config.core_count = count;
     return config;
+  }
+
+  /// To the core that owns the QP; a multicast to each.
+  void hand_over(Bytes frame) {
+    constexpr uint32_t kMulticastQpn = 0xffffff;
+    wire::Packet packet;
+    const bool parsed = wire::parse(frame, packet, wire::kNothingVerified) == wire::ParseError::none;
+    const uint32_t qpn = parsed ? packet.bth.destination_qpn : 0;
+    if (parsed && qpn == kMulticastQpn) {
+      for (size_t i = 1; i < lanes_.size(); ++i) lanes_[i]->frames.push(frame);
+      lanes_[0]->frames.push(std::move(frame));
+    } else {
+      lanes_[transport::owner_of(qpn, core_count())]->frames.push(std::move(frame));
+    }
+  }
+
+  void turn(Lane& lane) {
+    const std::unique_lock turn(lane.turn, std::try_to_lock);
+    if (!turn.owns_lock()) return;
+    lane.session->enter();
+    std::vector<transport::RxFrame> burst;
+    for (Bytes& bytes : lane.frames.take()) {
+      auto* const frame = new Bytes(std::move(bytes));
+      burst.push_back({frame->data(), static_cast<uint32_t>(frame->size()), wire::kNothingVerified, frame});
+    }
+    if (!burst.empty()) lane.core.on_packets(burst, now());
+    lane.core.poll(now());
+    lane.session->leave();
   }
 
   const DeviceDescription description_;
   BreakableMemory memory_;
-  const std::unique_ptr<odp::EngineSession> session_;
   MemoryPort port_;
   EventRelay relay_;
-  std::mutex turn_;
-  transport::Core core_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
 };
 
 }  // namespace
@@ -239,6 +295,16 @@ Faults& faults() {
 
 int running_devices() {
   return running;
+}
+
+int multicast_joins() {
+  return joins;
+}
+
+void raise_device_event(const std::string& device, transport::AsyncEvent event) {
+  Running& devices = running_relays();
+  const std::lock_guard lock(devices.mutex);
+  devices.relays.at(device)->on_device_event(event);
 }
 
 uint64_t drives() {

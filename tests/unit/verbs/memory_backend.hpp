@@ -7,6 +7,8 @@
 #include <atomic>
 #include <string>
 
+#include "stack/transport/core.hpp"
+
 namespace faultline::verbs::test {
 
 /// What a test can break. All are off at the start.
@@ -16,8 +18,14 @@ struct Faults {
   std::atomic<bool> link_down{false};
   std::atomic<bool> neighbours_silent{false};
   std::atomic<bool> refuse_regions{false};  ///< register_region gives ENOMEM
+  std::atomic<int> cores{1};                ///< of devices that start from now on
 };
 Faults& faults();
+
+/// Multicast groups that ports have joined, each as often as it was.
+int multicast_joins();
+/// What a port or device tells of itself.
+void raise_device_event(const std::string& device, transport::AsyncEvent event);
 
 /// Devices that are running now.
 int running_devices();
