@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/verbs/counter_list.hpp"
 
+#include <array>
+#include <bit>
 #include <string_view>
 
 namespace faultline::verbs {
@@ -110,8 +112,23 @@ const std::vector<std::string>& counter_names() {
   return names;
 }
 
+namespace {
+
+/// A core's counters are 64-bit numbers and nothing else.
+transport::CoreCounters sum_of_cores(DeviceBackend& backend) {
+  using Numbers = std::array<uint64_t, sizeof(transport::CoreCounters) / sizeof(uint64_t)>;
+  Numbers sum{};
+  for (uint32_t core = 0; core < backend.core_count(); ++core) {
+    const auto numbers = std::bit_cast<Numbers>(backend.core(core).counters());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += numbers[i];
+  }
+  return std::bit_cast<transport::CoreCounters>(sum);
+}
+
+}  // namespace
+
 std::vector<uint64_t> counter_values(DeviceBackend& backend) {
-  const Snapshot snapshot{backend.memory().counters(), backend.core().counters(), backend.glue_counters()};
+  const Snapshot snapshot{backend.memory().counters(), sum_of_cores(backend), backend.glue_counters()};
   std::vector<uint64_t> values;
   visit_all(snapshot, [&values](const std::string&, uint64_t value) { values.push_back(value); });
   return values;

@@ -130,6 +130,13 @@ TEST_F(SeveralCores, OneCqForAllOfThem) {
   }
   stop = true;
   for (std::thread& engine : engines) engine.join();
+  std::vector<faultline_counter> counters(
+      static_cast<size_t>(faultline_query_counters(a.context, nullptr, 0)));
+  faultline_query_counters(a.context, counters.data(), counters.size());
+  for (const faultline_counter& counter : counters)
+    if (std::string(counter.name) == "transport.messages_sent") {
+      EXPECT_EQ(counter.value, kQps * kEach) << "of all cores";
+    }
   for (size_t i = 0; i < kQps; ++i) {
     EXPECT_EQ(ibv_destroy_qp(qps[i]), 0);
     EXPECT_EQ(ibv_destroy_qp(peers[i]), 0);
