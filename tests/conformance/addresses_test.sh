@@ -63,7 +63,7 @@ pair() {
   FAULTLINE_CONFIG=$folder/server.toml LD_PRELOAD=$library "${in_space[@]}" timeout 60 "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &
   server_pid=$!
   for _ in $(seq 100); do
-    if "${in_space[@]}" cat /proc/net/tcp /proc/net/tcp6 | grep -qi "$(printf ':%04X [0:]*0000 0A' "$tcp_port")"; then break; fi
+    if "${in_space[@]}" grep -qhi "$(printf ':%04X [0:]*0000 0A' "$tcp_port")" /proc/net/tcp /proc/net/tcp6; then break; fi
     sleep 0.1
   done
   local status=0
