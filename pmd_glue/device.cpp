@@ -18,7 +18,7 @@ namespace {
 
 using transport::TimeNs;
 
-constexpr TimeNs kLinkCheckNs = 20'000'000;
+constexpr TimeNs kPortCheckNs = 20'000'000;
 constexpr TimeNs kLingerNs = 20'000'000;
 // A memif handshake is a few messages on EAL's interrupt thread.
 constexpr TimeNs kHandshakeNs = 1'000'000'000;
@@ -187,14 +187,37 @@ bool Device::housekeep() {
 }
 
 void Device::maintain(TimeNs now) {
-  if (now < next_link_check_ || !port_->needs_reconnect()) return;
-  next_link_check_ = now + kLinkCheckNs;
-  if (port_->link_up()) return;
+  if (now < next_port_check_ || port_state_ == PortState::gone) return;
+  next_port_check_ = now + kPortCheckNs;
+  if (port_->is_gone()) return note_port_state(PortState::gone);
+  const bool up = port_->link_up();
+  note_port_state(up ? PortState::up : PortState::down);
+  if (up || !port_->needs_reconnect() || now < next_reconnect_) return;
   use_port(false);
   port_->reconnect();
   if (!port_->started()) return;
   use_port(true);
-  next_link_check_ = now + kHandshakeNs;
+  next_reconnect_ = now + kHandshakeNs;
+}
+
+void Device::note_port_state(PortState state) {
+  if (state == port_state_) return;
+  const bool was_up = port_state_ == PortState::up;
+  port_state_ = state;
+  if (state == PortState::up) {
+    log().info("{}: the link is up", config_.name);
+    return raise(transport::AsyncEvent::port_active);
+  }
+  if (was_up) raise(transport::AsyncEvent::port_error);
+  if (state == PortState::down) return log().info("{}: the link is down", config_.name);
+  log().error("{}: the port was removed; the device is lost", config_.name);
+  use_port(false);
+  raise(transport::AsyncEvent::device_fatal);
+}
+
+// On the first core's thread, where the sink is taken away too.
+void Device::raise(transport::AsyncEvent event) {
+  call_with(*this, 0, [&] { first_engine().raise(event); });
 }
 
 void Device::use_port(bool use) {
@@ -206,7 +229,8 @@ void Device::use_port(bool use) {
 }
 
 void Device::set_event_sink(transport::EventSink* sink) {
-  for (Seat& seat : seats_) seat.engine->set_event_sink(sink);
+  for (uint32_t i = 0; i < core_count(); ++i)
+    call_with(*this, i, [&] { seats_[i].engine->set_event_sink(sink); });
 }
 
 int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {

@@ -58,7 +58,8 @@ class Device final : public verbs::DeviceBackend {
   /// Drives an inline engine that the program leaves alone. True while it is worth while to come back at
   /// once.
   [[nodiscard]] bool housekeep();
-  /// Brings a lost link up again.
+  /// Watches the port: tells programs when its link comes, goes, or the port is removed; brings a lost link
+  /// up again.
   void maintain(transport::TimeNs now);
 
  private:
@@ -69,10 +70,14 @@ class Device final : public verbs::DeviceBackend {
     std::unique_ptr<LcoreThread> thread;
   };
 
+  enum class PortState : uint8_t { down, up, gone };
+
   Device(const DeviceConfig& device, verbs::DeviceDescription description);
   [[nodiscard]] Engine& first_engine() { return *seats_[0].engine; }
   void use_port(bool use);
   void let_peer_take_last_frames();
+  void note_port_state(PortState state);
+  void raise(transport::AsyncEvent event);
   [[nodiscard]] int resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac);
 
   const DeviceConfig config_;
@@ -95,8 +100,10 @@ class Device final : public verbs::DeviceBackend {
   std::mutex groups_mutex_;
   std::map<std::array<uint8_t, 16>, uint32_t> groups_;
 
-  // The housekeeper's view of the link.
-  transport::TimeNs next_link_check_ = 0;
+  // The housekeeper's view of the port.
+  PortState port_state_ = PortState::down;
+  transport::TimeNs next_port_check_ = 0;
+  transport::TimeNs next_reconnect_ = 0;
 };
 
 }  // namespace faultline::glue

@@ -76,6 +76,9 @@ class Engine final : private transport::Port, private transport::EventSink {
   void use_port(bool use) { port_usable_ = use; }
   [[nodiscard]] bool port_link_up() const { return port_usable_ && port_.link_up(); }
 
+  /// Tells the device's event sink.
+  void raise(transport::AsyncEvent event) { on_device_event(event); }
+
   /// Packets per second; see faultline_measure_port_tx and _rx.
   [[nodiscard]] double measure_tx(size_t frame_bytes, unsigned milliseconds);
   [[nodiscard]] double measure_rx(unsigned milliseconds);

@@ -2,8 +2,11 @@
 #include "pmd_glue/interface.hpp"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
+#include <linux/if_tun.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -26,7 +29,42 @@ int interface_ioctl(const std::string& name, unsigned long request, ifreq& argum
 }  // namespace
 
 bool interface_exists(const std::string& name) {
-  return if_nametoindex(name.c_str()) != 0;
+  return interface_index(name) != 0;
+}
+
+unsigned interface_index(const std::string& name) {
+  return if_nametoindex(name.c_str());
+}
+
+bool interface_index_exists(unsigned index) {
+  char name[IFNAMSIZ];
+  return if_indextoname(index, name) != nullptr;
+}
+
+bool interface_is_running(unsigned index) {
+  char name[IFNAMSIZ];
+  ifreq argument{};
+  if (if_indextoname(index, name) == nullptr || interface_ioctl(name, SIOCGIFFLAGS, argument) != 0)
+    return false;
+  return (argument.ifr_flags & IFF_UP) != 0 && (argument.ifr_flags & IFF_RUNNING) != 0;
+}
+
+int find_tap_descriptor(const std::string& name) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const std::string file = std::filesystem::read_symlink(entry.path(), error);
+    if (error || file != "/dev/net/tun") continue;
+    const int descriptor = std::atoi(entry.path().filename().c_str());
+    ifreq argument{};
+    if (ioctl(descriptor, TUNGETIFF, &argument) == 0 && name == argument.ifr_name) return descriptor;
+  }
+  return -1;
+}
+
+bool tap_is_attached(int descriptor) {
+  // EBADFD: the interface was deleted (Linux, drivers/net/tun.c).
+  ifreq argument{};
+  return ioctl(descriptor, TUNGETIFF, &argument) == 0;
 }
 
 std::optional<uint32_t> interface_mtu_bytes(const std::string& name) {

@@ -319,6 +319,8 @@ bool EthernetPort::configure(const Config& config, const DeviceConfig& device, s
   if (!started_ && !memif_client_)
     return fail(fmt::format("cannot start the {} port: {}", name_of(kind), reason_of(result)));
 
+  if (on_kernel_interface(kind)) interface_index_ = interface_index(interface_);
+  if (kind == PortKind::tap) tap_descriptor_ = find_tap_descriptor(interface_);
   if (kind == PortKind::tap)
     if (const int failed = set_interface_mtu(interface_, port_mtu_bytes(device)); failed != 0) {
       error = port_error(
@@ -368,8 +370,15 @@ EthernetPort::~EthernetPort() {
 bool EthernetPort::link_up() const {
   if (!started_) return false;
   rte_eth_link link{};
-  if (rte_eth_link_get_nowait(id_, &link) != 0) return false;
-  return link.link_status == RTE_ETH_LINK_UP;
+  if (rte_eth_link_get_nowait(id_, &link) != 0 || link.link_status != RTE_ETH_LINK_UP) return false;
+  // net_af_packet and net_af_xdp do not look at the interface again.
+  return interface_index_ == 0 || interface_is_running(interface_index_);
+}
+
+bool EthernetPort::is_gone() const {
+  if (tap_descriptor_ >= 0) return !tap_is_attached(tap_descriptor_);
+  if (interface_index_ != 0) return !interface_index_exists(interface_index_);
+  return rte_eth_dev_is_removed(id_) == 1;
 }
 
 void EthernetPort::reconnect() {

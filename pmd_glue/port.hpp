@@ -46,6 +46,8 @@ class EthernetPort {
   /// Bursts are allowed. Changes in open() and reconnect() only.
   [[nodiscard]] bool started() const { return started_; }
   [[nodiscard]] bool link_up() const;
+  /// What the port stands on was removed: it will not come back.
+  [[nodiscard]] bool is_gone() const;
 
   /// True for a port whose link, once down, comes up only by reconnect().
   [[nodiscard]] bool needs_reconnect() const { return memif_client_; }
@@ -76,6 +78,8 @@ class EthernetPort {
   transport::SpinLock transmit_lock_;
   rte_mempool* pool_ = nullptr;
   std::string interface_;
+  unsigned interface_index_ = 0;  ///< of a kernel interface that the port is bound to
+  int tap_descriptor_ = -1;
 };
 
 }  // namespace faultline::glue
