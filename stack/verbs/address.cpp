@@ -59,7 +59,7 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
   av.path.traffic_class =
       attributes.grh.traffic_class != 0 ? attributes.grh.traffic_class : description.traffic_class;
   if (description.vlan_id) {
-    // RoCE carries the service level as the tag's priority (IBA A17.4.1.2, rdma-core's vlan_priority map).
+    // The service level is the tag's priority, as Linux's RoCE drivers have it.
     av.path.has_vlan = true;
     av.path.vlan_tci =
         wire::vlan_tci(*description.vlan_id, attributes.sl != 0 ? attributes.sl : description.vlan_priority);
