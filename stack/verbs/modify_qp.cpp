@@ -90,6 +90,19 @@ transport::QpAttributes to_transport(const ibv_qp_attr& attr, transport::QpState
   return result;
 }
 
+/// Programs give an XRC QP the attributes of the side that it lacks; Linux leaves them out too
+/// (drivers/infiniband/core/uverbs_cmd.c, modify_qp_mask).
+uint32_t without_ignored(ibv_qp_type type, uint32_t mask) {
+  switch (type) {
+    case IBV_QPT_XRC_SEND:
+      return mask & ~uint32_t{IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER};
+    case IBV_QPT_XRC_RECV:
+      return mask & ~uint32_t{IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY};
+    default:
+      return mask;
+  }
+}
+
 /// The state to go to, where mask and attributes allow it from `from`; or an errno.
 int check(const Qp& qp, const ibv_qp_attr& attr, uint32_t mask, transport::QpState from,
           transport::QpState& to) {
@@ -113,7 +126,7 @@ FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int 
   Qp& qp = qp_of(ibv_qp_pointer);
   SharedQp& shared = *qp.shared;
   Engine& engine = *qp.engine;
-  const auto mask = static_cast<uint32_t>(attr_mask);
+  const uint32_t mask = without_ignored(qp.qp_base.qp_type, static_cast<uint32_t>(attr_mask));
   const std::lock_guard control(shared.control_mutex);
   transport::QpState to{};
   if (const int error = check(qp, *attr, mask, transport::state_of(qp.transport_qp), to); error != 0)
