@@ -239,6 +239,7 @@ int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
     return 0;
   }
   if (wire::is_multicast(gid)) {
+    await_link();
     mac = wire::multicast_mac(gid);
     return 0;
   }
@@ -247,6 +248,14 @@ int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
   const std::optional<wire::Gid> hop = addresses_.next_hop(gid);
   if (!hop) return ENETUNREACH;
   return resolve_neighbour(*hop, mac);
+}
+
+/// A group has no neighbour whose answer would tell that the link is up: without this the first datagrams
+/// would be lost in memif's handshake.
+void Device::await_link() {
+  const TimeNs deadline = monotonic_ns() + kHandshakeNs;
+  while (!closed_.load(std::memory_order_acquire) && !link_up() && monotonic_ns() < deadline)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
 int Device::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac) {

@@ -78,6 +78,7 @@ class Device final : public verbs::DeviceBackend {
   void let_peer_take_last_frames();
   void note_port_state(PortState state);
   void raise(transport::AsyncEvent event);
+  void await_link();
   [[nodiscard]] int resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac);
 
   const DeviceConfig config_;

@@ -22,7 +22,7 @@ for role in server client; do
   cat >"$folder/$role.toml" <<TOML
 [[device]]
 name = "faultline0"
-ip = "198.18.0.$host/24"
+ip = ["198.18.0.$host/24", "2001:2::$host/64"]
 [device.port]
 kind = "memif"
 role = "$role"
@@ -65,7 +65,11 @@ for mtu in 256 512 2048 4096; do pair ibv_rc_pingpong -g 0 -n 200 -s 9000 -m "$m
 pair ibv_rc_pingpong -g 0 -n 500 -s 65536 -c -o     # on-demand memory
 pair ibv_rc_pingpong -g 0 -n 500 -s 65536 -c -o -P  # prefetched
 pair ibv_ud_pingpong -g 0 -n 500 -s 1024 -c
+pair ibv_uc_pingpong -g 0 -n 200 -s 9000 -c
+pair ibv_srq_pingpong -g 0 -n 500 -c
+pair ibv_xsrq_pingpong -g 0 -n 100
 pair ibv_rc_pingpong -g 0 -n 500 -c -e  # completion events
+pair ibv_srq_pingpong -g 0 -n 500 -c -e
 pair ibv_ud_pingpong -g 0 -n 500 -s 1024 -c -e
 pair ibv_rc_pingpong -g 0 -n 500 -c -t     # an extended CQ, with timestamps
 pair ibv_rc_pingpong -g 0 -n 500 -c -N     # ibv_wr_*
@@ -75,6 +79,15 @@ for program in ib_write_bw ib_read_bw ib_send_bw; do
   pair "$program" -d faultline0 -x 0 -F -n 500 -s 64 -q 4
   pair "$program" -d faultline0 -x 0 -F -n 500 -s 8192 --odp
 done
+for transport in UC XRC; do
+  for program in ib_write_bw ib_send_bw ib_send_lat; do pair "$program" -c "$transport" -d faultline0 -x 0 -F -n 500; done
+done
+pair ib_read_bw -c XRC -d faultline0 -x 0 -F -n 500
+pair ib_send_bw --use-srq -q 3 -d faultline0 -x 0 -F -n 500
+for operation in FETCH_AND_ADD CMP_AND_SWAP; do pair ib_atomic_bw -A "$operation" -d faultline0 -x 0 -F -n 500; done
+pair ib_atomic_lat -d faultline0 -x 0 -F -n 100
+pair ib_atomic_bw -c XRC -d faultline0 -x 0 -F -n 500
+pair ib_send_bw -c UD -g -d faultline0 -x 1 -F -n 100 -s 64  # multicast; as many as are posted: datagrams may be lost
 for program in ib_write_lat ib_read_lat ib_send_lat; do pair "$program" -d faultline0 -x 0 -F -n 500 -s 64; done
 for program in ib_send_bw ib_send_lat ib_read_bw; do pair "$program" -e -d faultline0 -x 0 -F -n 500 -s 64; done
 pair ib_send_bw -c UD -d faultline0 -x 0 -F -n 500 -s 1024
