@@ -113,6 +113,57 @@ void read_odp(const std::string& path, const toml::table& table, Config& config)
   reader.finish();
 }
 
+void read_dcqcn(const std::string& path, const toml::table& table, transport::DcqcnConfig& dcqcn) {
+  constexpr uint64_t kBytesPerMbit = 125'000;
+  ConfigReader reader(path, table, "transport.congestion.dcqcn");
+  dcqcn.gain = 1.0 / static_cast<double>(reader.number("gain_divisor", 256, 1, 1U << 20));
+  dcqcn.alpha_timer_ns = 1000 * reader.number("alpha_timer_us", dcqcn.alpha_timer_ns / 1000, 1, 1'000'000);
+  dcqcn.increase_timer_ns =
+      1000 * reader.number("increase_timer_us", dcqcn.increase_timer_ns / 1000, 1, 1'000'000);
+  dcqcn.increase_bytes = reader.number("increase_bytes", dcqcn.increase_bytes, 1, uint64_t{1} << 40);
+  dcqcn.fast_recovery_rounds =
+      static_cast<uint32_t>(reader.number("fast_recovery_rounds", dcqcn.fast_recovery_rounds, 1, 1000));
+  const auto rate = [&reader](std::string_view key, uint64_t& bytes_per_s) {
+    bytes_per_s = kBytesPerMbit * reader.number(key, bytes_per_s / kBytesPerMbit, 1, 1'000'000);
+  };
+  rate("additive_mbit_per_s", dcqcn.additive_bytes_per_s);
+  rate("hyper_mbit_per_s", dcqcn.hyper_bytes_per_s);
+  rate("min_mbit_per_s", dcqcn.min_bytes_per_s);
+  rate("line_mbit_per_s", dcqcn.line_bytes_per_s);
+  reader.finish();
+}
+
+void read_swift(const std::string& path, const toml::table& table, transport::SwiftConfig& swift) {
+  ConfigReader reader(path, table, "transport.congestion.swift");
+  swift.target_delay_ns =
+      1000 * reader.number("target_delay_us", swift.target_delay_ns / 1000, 1, 10'000'000);
+  const auto packets = [&reader](std::string_view key, double& value) {
+    value = static_cast<double>(reader.number(key, static_cast<uint64_t>(value), 1, 65536));
+  };
+  packets("initial_window_packets", swift.initial_window_packets);
+  packets("max_window_packets", swift.max_window_packets);
+  packets("additive_packets", swift.additive_packets);
+  const auto percent = [&reader](std::string_view key, double& value) {
+    value = static_cast<double>(reader.number(key, static_cast<uint64_t>(value * 100), 1, 99)) / 100;
+  };
+  percent("beta_percent", swift.beta);
+  percent("max_decrease_percent", swift.max_decrease);
+  reader.finish();
+}
+
+void read_congestion(const std::string& path, const toml::table& table,
+                     transport::CongestionConfig& congestion) {
+  ConfigReader reader(path, table, "transport.congestion");
+  constexpr std::array<std::string_view, 3> kAlgorithms{"none", "dcqcn", "swift"};
+  congestion.algorithm =
+      static_cast<transport::CongestionAlgorithm>(reader.choice("algorithm", kAlgorithms, 0));
+  congestion.cnp_interval_ns =
+      1000 * reader.number("cnp_interval_us", congestion.cnp_interval_ns / 1000, 0, 1'000'000);
+  if (const toml::table* dcqcn = reader.table("dcqcn")) read_dcqcn(path, *dcqcn, congestion.dcqcn);
+  if (const toml::table* swift = reader.table("swift")) read_swift(path, *swift, congestion.swift);
+  reader.finish();
+}
+
 void read_transport(const std::string& path, const toml::table& table, Config& config) {
   ConfigReader reader(path, table, "transport");
   transport::CoreConfig& core = config.core;
@@ -125,6 +176,8 @@ void read_transport(const std::string& path, const toml::table& table, Config& c
   core.ack_every_packets =
       static_cast<uint32_t>(reader.number("ack_every_packets", core.ack_every_packets, 1, 65536));
   config.udp_checksum = reader.boolean("udp_checksum", config.udp_checksum);
+  if (const toml::table* congestion = reader.table("congestion"))
+    read_congestion(path, *congestion, core.congestion);
   reader.finish();
 }
 

@@ -4,9 +4,12 @@
 
 #include <cstdint>
 
+#include "stack/transport/congestion/rate_control.hpp"
+
 namespace faultline::transport {
 
 struct CoreConfig {
+  CongestionConfig congestion;
   uint32_t window_packets = 256;       ///< unacknowledged request packets a QP may have in flight
   uint32_t ack_every_packets = 64;     ///< AckReq inside a long message every so many packets
   uint32_t park_packets_per_qp = 256;  ///< received packets held while their page comes

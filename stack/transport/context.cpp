@@ -52,7 +52,7 @@ QueuePair::QueuePair(uint32_t number, const QpInit& init)
       receive_ring(init.max_receive_wr, init.max_receive_sge, 0),
       progress_mask(std::bit_ceil(std::max(init.max_send_wr, 1U)) - 1) {
   progress = std::make_unique<SendProgress[]>(progress_mask + 1);
-  timer.qp = this;
+  timer.qp = pacing_timer.qp = this;
 }
 
 CoreContext::CoreContext(const CoreConfig& core_config, odp::MemoryAccess& memory_access, Port& core_port,
@@ -103,6 +103,19 @@ void CoreContext::remove_ready(QueuePair& qp) {
   if (ready_tail_ == &qp) ready_tail_ = previous;
   qp.ready = false;
   --ready_count_;
+}
+
+bool CoreContext::wait_for_pace(QueuePair& qp) {
+  if (qp.rate_control->rate(now_ns) == RateControl::kUnlimited) return false;
+  ++counters.pacing_waits;
+  paces.arm(qp.pacing_timer, qp.pacing.next_ns(), now_ns);
+  return true;
+}
+
+void CoreContext::note_paced(QueuePair& qp, uint32_t bytes) {
+  qp.rate_control->on_sent(bytes, now_ns);
+  const uint64_t rate_bytes_per_s = qp.rate_control->rate(now_ns);
+  if (rate_bytes_per_s != RateControl::kUnlimited) qp.pacing.on_sent(bytes, rate_bytes_per_s, now_ns);
 }
 
 bool CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,

@@ -28,8 +28,18 @@ struct CoreContext {
   EventSink* const events;
   CoreCounters counters;
   TxBatch tx;
-  TimerWheel timers;
+  TimerWheel timers{kTimerTickShift};
+  TimerWheel paces{kPaceTickShift};
   TimeNs now_ns = 0;
+
+  // --- pace ---
+  /// False, and the QP comes back when it may, where its rate does not allow another packet yet.
+  [[nodiscard]] bool may_send(QueuePair& qp) {
+    return qp.rate_control == nullptr || qp.pacing.next_ns() <= now_ns || !wait_for_pace(qp);
+  }
+  void note_sent(QueuePair& qp, uint32_t bytes) {
+    if (qp.rate_control != nullptr) note_paced(qp, bytes);
+  }
 
   // --- ready list: QPs that may have something to send ---
   void make_ready(QueuePair& qp);
@@ -93,6 +103,11 @@ struct CoreContext {
   void flush(QueuePair& qp);
 
  private:
+  static constexpr unsigned kTimerTickShift = 13;  // 8.192 us: below the shortest RNR timer; 16.8 ms in all
+  static constexpr unsigned kPaceTickShift = 9;    // 0.512 us: a packet at 8 GB/s; 1 ms in all
+
+  [[nodiscard]] bool wait_for_pace(QueuePair& qp);
+  void note_paced(QueuePair& qp, uint32_t bytes);
   void retire_shared(SharedReceiveQueue& srq);
   [[nodiscard]] bool take_own_receive(QueuePair& qp);
   void give_notice(CompletionQueue& cq, const Completion& completion);

@@ -12,10 +12,12 @@
 #include "stack/transport/context.hpp"
 #include "stack/transport/datagram.hpp"
 #include "stack/transport/multicast.hpp"
+#include "stack/transport/notification.hpp"
 #include "stack/transport/qp_state.hpp"
 #include "stack/transport/requester.hpp"
 #include "stack/transport/responder.hpp"
 #include "stack/transport/shared_receive_queue.hpp"
+#include "stack/wire/ecn.hpp"
 
 namespace faultline::transport {
 
@@ -73,12 +75,14 @@ struct Core::Impl {
         requester(context),
         responder(context),
         datagram(context),
+        notification(context),
         table(kQpSlots) {}
 
   CoreContext context;
   Requester requester;
   Responder responder;
   Datagram datagram;
+  Notification notification;
   std::vector<std::unique_ptr<QueuePair>> table;
   std::vector<uint32_t> free_slots;
   uint32_t next_slot = 0;
@@ -97,6 +101,7 @@ struct Core::Impl {
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
   void on_multicast(const wire::Packet& packet);
   void note_drained(QueuePair& qp);
+  void on_notification(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool admits(const QueuePair& qp, const wire::Packet& packet);
   void take_doorbells();
   void take_resolutions();
@@ -141,10 +146,6 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
     ++counters.parse_errors[static_cast<size_t>(error)];
     return false;
   }
-  if (packet.info->service == wire::Service::cnp) {
-    context.count(DropReason::cnp);
-    return false;
-  }
   if (packet.bth.destination_qpn == wire::kMulticastQpn) {
     on_multicast(packet);
     return false;
@@ -152,6 +153,10 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
   QueuePair* qp = find(packet.bth.destination_qpn);
   if (qp == nullptr) {
     context.count(DropReason::unknown_qpn);
+    return false;
+  }
+  if (packet.info->service == wire::Service::cnp) {
+    on_notification(*qp, packet);
     return false;
   }
   if (packet.info->service != service_of(qp->type) && !is_ours(packet.info->service, qp->type)) {
@@ -176,6 +181,15 @@ bool Core::Impl::admits(const QueuePair& qp, const wire::Packet& packet) {
   return true;
 }
 
+void Core::Impl::on_notification(QueuePair& qp, const wire::Packet& packet) {
+  // A datagram has no path to slow down, and a forged notification would starve its victim.
+  if (qp.type == QpType::ud || !packet.bth.becn) return context.count(DropReason::cnp);
+  if (!admits(qp, packet)) return;
+  if (packet.source_gid() != qp.attributes.av.path.destination_gid)
+    return context.count(DropReason::source_address);
+  notification.on_notification(qp);
+}
+
 /// A copy for every member of the group (IBA 10.5.2).
 void Core::Impl::on_multicast(const wire::Packet& packet) {
   const std::span<QueuePair* const> members = multicast.members(packet.destination_gid());
@@ -190,6 +204,7 @@ bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet, const R
     context.count(DropReason::source_address);
     return false;
   }
+  if (packet.ecn == wire::kEcnCongestionExperienced) notification.on_marked(qp);
   // An XRC initiator has no responder, and a target no requester.
   if (qp.type == (packet.info->request ? QpType::xrc_send : QpType::xrc_recv)) {
     context.count(DropReason::unexpected_response);
@@ -253,7 +268,8 @@ TimeNs Core::next_deadline() const {
   if (context.has_ready() || context.tx.has_unsent() ||
       impl_->rung.load(std::memory_order_relaxed) != nullptr)
     return context.now_ns;
-  return std::min(context.timers.next_deadline(), context.next_moderation());
+  return std::min(std::min(context.timers.next_deadline(), context.paces.next_deadline()),
+                  context.next_moderation());
 }
 
 void Core::ring_doorbell(QueuePair* qp) {
@@ -330,6 +346,8 @@ void Core::Impl::run_timers() {
     }
     rearm(qp);
   }
+  while (TimerNode* node = context.paces.pop_due(context.now_ns))
+    context.make_ready(*static_cast<QueuePair::Timer*>(node)->qp);
 }
 
 void Core::Impl::rearm(QueuePair& qp) {
@@ -355,6 +373,7 @@ void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {
     if (qp.state_now() == QpState::sqe) requester.flush_sends(qp);
     more = datagram.has_work(qp);
   } else {
+    if (qp.cnp_pending) notification.send(qp);
     if (qp.responder.parked_retry) responder.retry_parked(qp);
     responder.send(qp, quantum);
     if (can_take_responses(qp.state_now())) requester.send(qp, quantum);
@@ -399,6 +418,7 @@ void Core::destroy_qp(QueuePair* qp) {
   impl_->take_doorbells();
   impl_->context.remove_ready(*qp);
   impl_->context.timers.disarm(qp->timer);
+  impl_->context.paces.disarm(qp->pacing_timer);
   impl_->context.release_parked(*qp);
   impl_->context.release_held(*qp);
   const uint32_t slot = qp->qpn & (kQpSlots - 1);
@@ -423,6 +443,13 @@ int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask
     qp->responder.job_capacity = capacity;
     qp->responder.job_head = qp->responder.job_count = 0;
   }
+  if (to == QpState::rtr && qp->type != QpType::ud) {
+    try {
+      qp->rate_control = make_rate_control(config_.congestion, bytes_of(attributes.path_mtu));
+    } catch (const std::bad_alloc&) {
+      return ENOMEM;
+    }
+  }
   impl_->context.now_ns = now;
   if (to == QpState::err) {
     impl_->context.enter_error(*qp);
@@ -444,6 +471,10 @@ void Core::Impl::reset(QueuePair& qp) {
   context.release_parked(qp);
   context.release_held(qp);
   context.timers.disarm(qp.timer);
+  context.paces.disarm(qp.pacing_timer);
+  qp.rate_control.reset();
+  qp.pacing = {};
+  qp.cnp_pending = false;
   // Generations go on, so that answers to the old life's faults are told from the new one's.
   const uint32_t requester_generation = qp.requester.fault_generation + 1;
   const uint32_t park_generation = qp.responder.park_generation + 1;
@@ -471,7 +502,11 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
   if ((mask & kAttrAv) != 0) {
     now.av = attributes.av;
     qp.loopback = attributes.av.loopback;
-    qp.frame = wire::FrameTemplate(attributes.av.path, context.config.wire_checksums);
+    wire::PathHeader path = attributes.av.path;
+    // Marks mean something only to a sender that heeds them (RFC 3168 5).
+    if (context.config.congestion.algorithm == CongestionAlgorithm::dcqcn && qp.type != QpType::ud)
+      path.traffic_class = static_cast<uint8_t>((path.traffic_class & ~wire::kEcnMask) | wire::kEcnCapable);
+    qp.frame = wire::FrameTemplate(path, context.config.wire_checksums);
   }
   if ((mask & kAttrPathMtu) != 0) {
     now.path_mtu = attributes.path_mtu;

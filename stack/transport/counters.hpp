@@ -62,6 +62,10 @@ struct CoreCounters {
   uint64_t faults_requester = 0;  ///< sends and READ destinations held for a page
   uint64_t faults_responder = 0;  ///< packets parked or READs held for a page
   uint64_t packets_parked = 0;
+  uint64_t ecn_marked_received = 0;
+  uint64_t cnps_sent = 0;
+  uint64_t cnps_received = 0;
+  uint64_t pacing_waits = 0;   ///< times that a QP had to wait for its pace
   uint64_t tx_no_buffers = 0;  ///< allocation came back short
   uint64_t tx_ring_full = 0;   ///< transmit took fewer than offered
   uint64_t cq_overruns = 0;

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "stack/transport/congestion/pacing.hpp"
 #include "stack/transport/core.hpp"
 #include "stack/transport/recovery.hpp"
 #include "stack/transport/timer_wheel.hpp"
@@ -177,6 +178,13 @@ class QueuePair {
   struct Timer : TimerNode {
     QueuePair* qp = nullptr;
   } timer;
+
+  // Congestion. No rate control: as fast as the port takes.
+  std::unique_ptr<RateControl> rate_control;
+  Pacing pacing;
+  Timer pacing_timer;
+  bool cnp_pending = false;
+  TimeNs next_cnp_ns = 0;
 
   std::atomic<bool> doorbell_rung{false};
   QueuePair* next_rung = nullptr;

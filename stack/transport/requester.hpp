@@ -32,6 +32,7 @@ class Requester {
  private:
   enum class Step : uint8_t { sent, blocked, failed };
 
+  [[nodiscard]] uint32_t ack_every(const QueuePair& qp) const;
   [[nodiscard]] bool window_open(QueuePair& qp) const;
   [[nodiscard]] Step start(QueuePair& qp, const SendWqe& wqe);
   void finish_unreliable(QueuePair& qp, wire::Psn behind);

@@ -139,6 +139,7 @@ void Requester::on_selective_acknowledge(QueuePair& qp, const wire::Packet& pack
     first = first.next();
   if (first >= lost_end) return;
   recovery.lost_end = lost_end;
+  if (qp.rate_control != nullptr) qp.rate_control->on_loss(context_.now_ns);
   if (qp.send_psn() > first && !state.fault_wait) move_back_to(qp, first);
   arm_ack_timer(qp);
 }
@@ -148,6 +149,7 @@ void Requester::on_sequence_nak(QueuePair& qp, wire::Psn psn) {
   // Some responders add sequence NAKs to an RNR NAK: the RNR timer is waited out all the same.
   if (state.rnr_deadline_ns != kNever || state.gap_reported) return;
   state.gap_reported = true;
+  if (qp.rate_control != nullptr) qp.rate_control->on_loss(context_.now_ns);
   qp.recovery.received.clear();  // a responder that holds what is behind a gap says so otherwise
   go_back_to(qp, psn);
 }
@@ -179,7 +181,9 @@ void Requester::on_window_moved(QueuePair& qp, wire::Psn from) {
   recovery.probes = 0;
   if (recovery.timing && recovery.timed_psn < to) {
     recovery.timing = false;
-    recovery.round_trip.sample(std::max<uint64_t>(context_.now_ns - recovery.timed_ns, 1));
+    const uint64_t rtt_ns = std::max<uint64_t>(context_.now_ns - recovery.timed_ns, 1);
+    recovery.round_trip.sample(rtt_ns);
+    if (qp.rate_control != nullptr) qp.rate_control->on_round_trip(rtt_ns, context_.now_ns);
   }
   if (!recovery.probe_out || to <= recovery.probe_psn) return;
   // The answer to the probe acknowledges it and nothing that was sent before it: that is lost.
@@ -246,6 +250,7 @@ void Requester::on_timer(QueuePair& qp) {
     return;
   }
   ++context_.counters.timeouts;
+  if (qp.rate_control != nullptr) qp.rate_control->on_loss(context_.now_ns);
   if (state.retries_left == 0) return fail(qp, CompletionStatus::retry_exceeded);
   --state.retries_left;
   state.gap_reported = false;

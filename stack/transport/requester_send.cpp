@@ -102,6 +102,11 @@ uint32_t psns_of(const SendWqe& wqe, uint32_t mtu_bytes) {
 
 }  // namespace
 
+uint32_t Requester::ack_every(const QueuePair& qp) const {
+  const uint32_t configured = context_.config.ack_every_packets;
+  return qp.rate_control == nullptr ? configured : std::min(configured, qp.rate_control->ack_every_packets());
+}
+
 bool Requester::window_open(QueuePair& qp) const {
   return qp.send_psn().distance_from(qp.requester.unacked_psn) <
          static_cast<int32_t>(context_.config.window_packets);
@@ -130,7 +135,7 @@ void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
       if (start(qp, wqe) != Step::sent) return;
       if (is_local(wqe.opcode)) continue;
     }
-    if (send_packet(qp, wqe) != Step::sent) return;
+    if (!context_.may_send(qp) || send_packet(qp, wqe) != Step::sent) return;
     --budget_packets;
   }
 }
@@ -264,10 +269,10 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   const bool reliable = qp.type != QpType::uc;
   fields.bth.selective_ack = reliable && context_.config.selective_ack;
   const bool again = psn < state.sent_psn;
-  fields.bth.ack_request = reliable && (last || (again && psn.next() == qp.recovery.lost_end) ||
-                                        (state.packet + 1) % context_.config.ack_every_packets == 0 ||
-                                        psn.plus(1).distance_from(state.unacked_psn) >=
-                                            static_cast<int32_t>(context_.config.window_packets));
+  fields.bth.ack_request =
+      reliable &&
+      (last || (again && psn.next() == qp.recovery.lost_end) || (state.packet + 1) % ack_every(qp) == 0 ||
+       psn.plus(1).distance_from(state.unacked_psn) >= static_cast<int32_t>(context_.config.window_packets));
   fields.reth = {wqe.remote_va + (read ? offset : 0), wqe.rkey, wqe.length_bytes - (read ? offset : 0)};
   fields.immediate = fields.invalidate_rkey = wqe.immediate_or_rkey;
   if (answered) {
@@ -283,7 +288,9 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   const Step step = fill_payload(qp, wqe, offset, {payload, payload_bytes});
   if (step != Step::sent) return step;
   state.fault_failed = false;
-  context_.tx.commit(qp.frame.seal(bytes, fields.bth.opcode, payload_bytes), qp.loopback);
+  const uint32_t frame_bytes = qp.frame.seal(bytes, fields.bth.opcode, payload_bytes);
+  context_.tx.commit(frame_bytes, qp.loopback);
+  context_.note_sent(qp, frame_bytes);
   ++qp.ipv4_identification;
 
   const uint32_t psns = read ? progress.packets - state.packet : 1;

@@ -26,7 +26,7 @@ bool Responder::has_work(const QueuePair& qp) const {
 void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   ResponderState& state = qp.responder;
   while (state.job_count != 0) {
-    if (state.job_fault_wait || budget_packets == 0 || !send_answer(qp)) return;
+    if (state.job_fault_wait || budget_packets == 0 || !context_.may_send(qp) || !send_answer(qp)) return;
     --budget_packets;
   }
   if (budget_packets == 0) return;
@@ -125,7 +125,9 @@ bool Responder::send_answer(QueuePair& qp) {
         return false;
     }
   }
-  context_.tx.commit(qp.frame.seal(bytes, fields.bth.opcode, payload_bytes), qp.loopback);
+  const uint32_t frame_bytes = qp.frame.seal(bytes, fields.bth.opcode, payload_bytes);
+  context_.tx.commit(frame_bytes, qp.loopback);
+  context_.note_sent(qp, frame_bytes);
   ++qp.ipv4_identification;
   ++job.sent_packets;
   state.job_deadline_ns = kNever;

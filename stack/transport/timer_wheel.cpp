@@ -96,7 +96,7 @@ TimeNs TimerWheel::next_deadline() const {
   for (const TimerNode* node = slots_[tick % kSlots]; node != nullptr; node = node->next)
     earliest = std::min(earliest, node->deadline_ns);
   // A slot at the horizon may hold far deadlines only: turn the wheel when that slot comes, to sort them in.
-  return std::min(earliest, (tick + 1) << kTickShift);
+  return std::min(earliest, (tick + 1) << tick_shift_);
 }
 
 }  // namespace faultline::transport

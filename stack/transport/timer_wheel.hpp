@@ -20,6 +20,9 @@ struct TimerNode {
 
 class TimerWheel {
  public:
+  /// A tick is 2^shift ns, the horizon kSlots of them; what lies beyond waits in the last slot.
+  explicit TimerWheel(unsigned tick_shift = 13) : tick_shift_(tick_shift) {}
+
   /// Arms `node` for `deadline_ns` unless it is armed for that or earlier. kNever arms nothing.
   void arm(TimerNode& node, TimeNs deadline_ns, TimeNs now_ns);
   void disarm(TimerNode& node);
@@ -32,16 +35,16 @@ class TimerWheel {
   [[nodiscard]] TimeNs next_deadline() const;
 
  private:
-  static constexpr unsigned kTickShift = 13;  // 8.192 us: below the shortest RNR timer
-  static constexpr uint32_t kSlots = 2048;    // a horizon of 16.8 ms; what lies beyond waits in the last slot
+  static constexpr uint32_t kSlots = 2048;
   static constexpr uint32_t kWords = kSlots / 64;
 
   void insert(TimerNode& node);
   void unlink(TimerNode& node);
-  [[nodiscard]] static uint64_t tick_of(TimeNs time_ns) { return time_ns >> kTickShift; }
+  [[nodiscard]] uint64_t tick_of(TimeNs time_ns) const { return time_ns >> tick_shift_; }
   /// First tick at or after `tick_` whose slot has nodes; false when the wheel is empty.
   [[nodiscard]] bool first_used_tick(uint64_t& tick) const;
 
+  unsigned tick_shift_;
   uint64_t tick_ = 0;  // every slot before this tick is empty
   uint32_t armed_ = 0;
   std::array<uint64_t, kWords> used_{};

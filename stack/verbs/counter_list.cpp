@@ -62,6 +62,10 @@ void visit_core(const transport::CoreCounters& c, Visit&& visit) {
   visit("transport.faults_requester", c.faults_requester);
   visit("transport.faults_responder", c.faults_responder);
   visit("transport.packets_parked", c.packets_parked);
+  visit("transport.ecn_marked_received", c.ecn_marked_received);
+  visit("transport.cnps_sent", c.cnps_sent);
+  visit("transport.cnps_received", c.cnps_received);
+  visit("transport.pacing_waits", c.pacing_waits);
   visit("transport.tx_no_buffers", c.tx_no_buffers);
   visit("transport.tx_ring_full", c.tx_ring_full);
   visit("transport.cq_overruns", c.cq_overruns);

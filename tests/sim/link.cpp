@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "stack/wire/ecn.hpp"
+
 namespace faultline::sim {
 
 bool SimLink::hit(uint64_t mask, uint32_t permille) {
@@ -17,11 +19,39 @@ void SimLink::flip_bit(Frame& frame) {
   frame[bit / 8] = static_cast<uint8_t>(frame[bit / 8] ^ 1U << (bit % 8));
 }
 
+bool SimLink::pass_switch(TimeNs at, Frame& frame, TimeNs& leaves) {
+  const uint64_t per_byte = script_.bottleneck_picoseconds_per_byte;
+  const uint64_t at_ps = at * 1000;
+  const uint64_t queued_bytes = switch_busy_ps_ > at_ps ? (switch_busy_ps_ - at_ps) / per_byte : 0;
+  if (queued_bytes + frame.size() > script_.queue_limit_bytes) {
+    ++queue_drops;
+    return false;
+  }
+  queue_peak_bytes = std::max(queue_peak_bytes, queued_bytes);
+  const double span =
+      static_cast<double>(script_.mark_all_bytes) - static_cast<double>(script_.mark_from_bytes);
+  const bool mark = queued_bytes >= script_.mark_all_bytes ||
+                    (queued_bytes > script_.mark_from_bytes &&
+                     random_.happens(script_.mark_ratio *
+                                     static_cast<double>(queued_bytes - script_.mark_from_bytes) / span));
+  if (mark && wire::mark_congestion_experienced(frame)) ++queue_marks;
+  const uint64_t takes_ps = frame.size() * per_byte;
+  // Its bytes lie in the queue until they have left.
+  queue_area += static_cast<double>(frame.size()) *
+                static_cast<double>(std::max(switch_busy_ps_, at_ps) + takes_ps - at_ps) / 1000.0;
+  switch_busy_ps_ = std::max(switch_busy_ps_, at_ps) + takes_ps;
+  leaves = switch_busy_ps_ / 1000;
+  return true;
+}
+
 TimeNs SimLink::send(TimeNs now, Frame frame) {
   busy_until_ = std::max(busy_until_, now) + frame.size() * script_.picoseconds_per_byte / 1000;
   TraceEntry& entry = trace_.add(now, from_a_, sent, frame);
-  TimeNs arrival = busy_until_ + script_.delay_ns + random_.below(script_.jitter_ns + 1);
-  if (hit(script_.drop_mask, script_.loss_permille) || now >= script_.dead_from_ns) {
+  TimeNs leaves = busy_until_;
+  const bool passed = script_.bottleneck_picoseconds_per_byte == 0 || pass_switch(busy_until_, frame, leaves);
+  TimeNs arrival = leaves + script_.delay_ns + random_.below(script_.jitter_ns + 1);
+  if (!passed || random_.happens(script_.loss_ratio) || hit(script_.drop_mask, script_.loss_permille) ||
+      now >= script_.dead_from_ns) {
     entry.verdict = Verdict::lost;
   } else {
     if (hit(script_.late_mask, script_.late_permille)) {

@@ -16,6 +16,7 @@ struct LinkScript {
   uint64_t delay_ns = 1'000;
   uint64_t jitter_ns = 0;  ///< up to this much more, each packet by itself: reorders
   uint64_t picoseconds_per_byte = 800;
+  double loss_ratio = 0;  ///< beside loss_permille, for rarer ones
   uint32_t loss_permille = 0;
   uint32_t duplicate_permille = 0;
   uint32_t corrupt_permille = 0;
@@ -27,11 +28,18 @@ struct LinkScript {
   uint64_t corrupt_mask = 0;
   uint64_t late_mask = 0;
   TimeNs dead_from_ns = transport::kNever;  ///< everything after is lost
+  // A switch behind the sender's own link, with a slower way on. 0: none.
+  uint64_t bottleneck_picoseconds_per_byte = 0;
+  uint64_t queue_limit_bytes = 256 << 10;  ///< what does not fit is dropped
+  // RED with ECN (RFC 3168, as the DCQCN paper sets switches): none below the first, all above the second.
+  uint64_t mark_from_bytes = ~uint64_t{0};
+  uint64_t mark_all_bytes = ~uint64_t{0};
+  double mark_ratio = 0.01;  ///< just below mark_all_bytes
 
   [[nodiscard]] bool harmless() const {
-    return jitter_ns == 0 && loss_permille == 0 && duplicate_permille == 0 && corrupt_permille == 0 &&
-           late_permille == 0 && drop_mask == 0 && duplicate_mask == 0 && corrupt_mask == 0 &&
-           late_mask == 0 && dead_from_ns == transport::kNever;
+    return jitter_ns == 0 && loss_ratio <= 0 && bottleneck_picoseconds_per_byte == 0 && loss_permille == 0 &&
+           duplicate_permille == 0 && corrupt_permille == 0 && late_permille == 0 && drop_mask == 0 &&
+           duplicate_mask == 0 && corrupt_mask == 0 && late_mask == 0 && dead_from_ns == transport::kNever;
   }
 };
 
@@ -52,17 +60,27 @@ class SimLink {
   /// Takes one frame that has arrived by `now`; false when there is none.
   bool take(TimeNs now, Frame& frame);
 
+  /// Of the switch, over time, in bytes.
+  uint64_t queue_peak_bytes = 0;
+  uint64_t queue_drops = 0;
+  uint64_t queue_marks = 0;
+  /// Bytes x ns, to be divided by the time.
+  double queue_area = 0;
+
   uint32_t sent = 0;
   uint32_t damaged = 0;
 
  private:
   [[nodiscard]] bool hit(uint64_t mask, uint32_t permille);
   void flip_bit(Frame& frame);
+  /// When the frame leaves the switch; false where its queue is full.
+  [[nodiscard]] bool pass_switch(TimeNs at, Frame& frame, TimeNs& leaves);
 
   LinkScript script_;
   Random random_;
   const bool from_a_;
   Trace& trace_;
+  TimeNs switch_busy_ps_ = 0;  ///< in picoseconds
   TimeNs busy_until_ = 0;
   std::multimap<TimeNs, Frame> arrivals_;
 };

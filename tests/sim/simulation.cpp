@@ -71,6 +71,7 @@ Simulation::Simulation(const SimulationScript& script, Random random)
       a(script.a, random, wire_of(true)),
       b(script.b, random, wire_of(false)),
       turn_ns_(script.turn_ns) {
+  trace.keep = script.keep_trace;
   a.mac.bytes = {0x02, 0x46, 0x4c, 0, 0, 1};
   b.mac.bytes = {0x02, 0x46, 0x4c, 0, 0, 2};
   if (script.ipv6) {

@@ -29,6 +29,7 @@ struct SimulationScript {
   HostScript a, b;
   LinkScript a_to_b, b_to_a;
   bool ipv6 = false;
+  bool keep_trace = true;
   uint64_t turn_ns = 200;  ///< what one turn of an engine takes
 };
 

@@ -28,8 +28,10 @@ struct TraceEntry {
 class Trace {
  public:
   TraceEntry& add(TimeNs sent_ns, bool from_a, uint32_t number, const Frame& frame) {
+    if (!keep) entries_.clear();
     return entries_.emplace_back(TraceEntry{sent_ns, from_a, false, number, Verdict::delivered, frame});
   }
+  bool keep = true;  ///< all of it, not the newest entry alone
   void clear() { entries_.clear(); }
   [[nodiscard]] const std::vector<TraceEntry>& entries() const { return entries_; }
 

@@ -132,7 +132,9 @@ TEST(FaultModel, HoldsAnswersBackAndFailsSome) {
   constexpr unsigned kFaults = 4000;
   for (unsigned i = 0; i < kFaults; ++i) {
     const uint64_t now = 10'000 * i;
-    ASSERT_TRUE(model.request_fault({.waiter = i}));
+    odp::FaultRequest request;
+    request.waiter = i;
+    ASSERT_TRUE(model.request_fault(request));
     model.advance(now);
     EXPECT_EQ(model.take_resolutions(out), 0U);
     EXPECT_EQ(model.next_deadline(), now + 1000);

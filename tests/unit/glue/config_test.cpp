@@ -78,6 +78,19 @@ rnr_timer_code = 6
 window_packets = 7
 ack_every_packets = 8
 udp_checksum = true
+selective_ack = false
+early_probe = false
+reorder_packets_per_qp = 9
+end_to_end_credits = false
+[transport.congestion]
+algorithm = "dcqcn"
+cnp_interval_us = 10
+[transport.congestion.dcqcn]
+gain_divisor = 16
+additive_mbit_per_s = 80
+[transport.congestion.swift]
+target_delay_us = 11
+beta_percent = 70
 [log]
 level = "debug"
 [[device]]
@@ -122,6 +135,18 @@ address = "0000:3b:00.1"
   EXPECT_EQ(config.core.window_packets, 7U);
   EXPECT_EQ(config.core.ack_every_packets, 8U);
   EXPECT_TRUE(config.udp_checksum);
+  EXPECT_FALSE(config.core.selective_ack);
+  EXPECT_FALSE(config.core.early_probe);
+  EXPECT_EQ(config.core.reorder_packets_per_qp, 9U);
+  EXPECT_FALSE(config.core.end_to_end_credits);
+  const transport::CongestionConfig& congestion = config.core.congestion;
+  EXPECT_EQ(congestion.algorithm, transport::CongestionAlgorithm::dcqcn);
+  EXPECT_EQ(congestion.cnp_interval_ns, 10'000U);
+  EXPECT_DOUBLE_EQ(congestion.dcqcn.gain, 1.0 / 16);
+  EXPECT_EQ(congestion.dcqcn.additive_bytes_per_s, 10'000'000U);
+  EXPECT_EQ(congestion.dcqcn.increase_timer_ns, 55'000U);
+  EXPECT_EQ(congestion.swift.target_delay_ns, 11'000U);
+  EXPECT_DOUBLE_EQ(congestion.swift.beta, 0.7);
   const DeviceConfig& a = config.devices[0];
   ASSERT_EQ(a.addresses.size(), 2U);
   EXPECT_FALSE(a.addresses[0].gid.is_ipv4());

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Delay-based: a window in packets, sent evenly over the round trip, which may be less than one packet.
+#pragma once
+
+#include "stack/transport/congestion/rate_control.hpp"
+
+namespace faultline::transport {
+
+class Swift final : public RateControl {
+ public:
+  Swift(const SwiftConfig& config, uint32_t mtu_bytes)
+      : config_(config), mtu_bytes_(mtu_bytes), window_packets_(config.initial_window_packets) {}
+
+  void on_sent(uint32_t /*bytes*/, TimeNs /*now*/) override {}
+  void on_round_trip(uint64_t rtt_ns, TimeNs now) override;
+  void on_notification(TimeNs /*now*/) override {}
+  void on_loss(TimeNs now) override;
+  /// Four times a window, so that a small one does not wait for the news.
+  [[nodiscard]] uint32_t ack_every_packets() const override {
+    return window_packets_ < 4 ? 1 : static_cast<uint32_t>(window_packets_ / 4);
+  }
+  [[nodiscard]] uint64_t rate(TimeNs now) override;
+
+  [[nodiscard]] double window_packets() const { return window_packets_; }
+
+ private:
+  void decrease(double factor, TimeNs now);
+
+  const SwiftConfig& config_;
+  const uint32_t mtu_bytes_;
+  double window_packets_;
+  double smoothed_rtt_ns_ = 0;
+  TimeNs last_decrease_ns_ = 0;
+  TimeNs last_sample_ns_ = 0;
+};
+
+}  // namespace faultline::transport
