@@ -328,6 +328,28 @@ void read_lcores(ConfigReader& reader, DeviceConfig& device) {
   }
 }
 
+ChaosConfig read_chaos(const std::string& path, const toml::table& table) {
+  ConfigReader reader(path, table, "device.chaos");
+  ChaosConfig chaos;
+  constexpr std::array<std::string_view, 3> kDirections{"both", "rx", "tx"};
+  const size_t direction = reader.choice("direction", kDirections, 0);
+  chaos.receive = direction != 2;
+  chaos.transmit = direction != 1;
+  chaos.link.loss = reader.ratio("loss");
+  chaos.link.reorder = reader.ratio("reorder");
+  chaos.link.duplicate = reader.ratio("duplicate");
+  chaos.link.corrupt = reader.ratio("corrupt");
+  chaos.link.ecn_mark = reader.ratio("ecn_mark");
+  constexpr uint64_t kMostUs = 10'000'000;
+  chaos.link.delay_ns = 1000 * reader.number("delay_us", 0, 0, kMostUs);
+  chaos.link.delay_jitter_ns = 1000 * reader.number("delay_jitter_us", 0, 0, kMostUs);
+  chaos.faults.delay_ns = 1000 * reader.number("fault_delay_us", 0, 0, kMostUs);
+  chaos.faults.failure = reader.ratio("fault_failure");
+  chaos.link.seed = chaos.faults.seed = reader.number("seed", 1, 0, INT64_MAX);
+  reader.finish();
+  return chaos;
+}
+
 DeviceConfig read_device(const std::string& path, const toml::table& table) {
   ConfigReader reader(path, table, "device");
   DeviceConfig device;
@@ -366,6 +388,7 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   const toml::table* port = reader.table("port");
   if (port == nullptr) reader.fail("port", "is missing; add a table [device.port] with a kind");
   device.port = read_port(path, *port);
+  if (const toml::table* chaos = reader.table("chaos")) device.chaos = read_chaos(path, *chaos);
   if (device.port.kind == PortKind::tap && device.mtu_bytes.value_or(0) > kTapMtuBytes)
     reader.fail("mtu", fmt::format("a tap port carries at most {}", kTapMtuBytes));
   reader.finish();

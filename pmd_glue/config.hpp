@@ -12,6 +12,8 @@
 
 #include "odp/memory_domain.hpp"
 #include "pmd_glue/address_table.hpp"
+#include "stack/chaos/fault_model.hpp"
+#include "stack/chaos/link_model.hpp"
 #include "stack/transport/config.hpp"
 #include "stack/wire/headers.hpp"
 
@@ -54,6 +56,16 @@ inline constexpr size_t kMaxRoutes = 64;
 
 enum class Progress : uint8_t { inline_, dedicated };
 
+/// [device.chaos]: how badly the device's link and memory are to behave.
+struct ChaosConfig {
+  chaos::LinkModelConfig link;
+  bool receive = true;  ///< the link's model stands there
+  bool transmit = true;
+  chaos::FaultModelConfig faults;
+
+  [[nodiscard]] bool harmless() const { return link.harmless() && faults.harmless(); }
+};
+
 struct DeviceConfig {
   std::string name;
   std::vector<IpNetwork> addresses;  ///< one at least, in the file's order
@@ -69,6 +81,7 @@ struct DeviceConfig {
   uint32_t vendor_part_id = 0;
   std::string capture;  ///< file name; empty: none
   PortConfig port;
+  ChaosConfig chaos;
 };
 
 struct Config {

@@ -50,6 +50,15 @@ uint64_t ConfigReader::number(std::string_view key, uint64_t otherwise, uint64_t
   return static_cast<uint64_t>(value);
 }
 
+double ConfigReader::ratio(std::string_view key) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return 0;
+  const std::optional<double> value = node->is_number() ? node->value<double>() : std::nullopt;
+  // Said this way round, it refuses a NaN too.
+  if (!value || !(*value >= 0 && *value <= 1)) fail(key, "must be a ratio from 0 to 1, such as 0.01");
+  return *value;
+}
+
 std::vector<uint64_t> ConfigReader::numbers(std::string_view key, uint64_t least, uint64_t most) {
   const toml::node* node = take(key);
   std::vector<uint64_t> values;

@@ -20,6 +20,8 @@ class ConfigReader {
   [[nodiscard]] bool has(std::string_view key) const { return table_.contains(key); }
   [[nodiscard]] bool boolean(std::string_view key, bool otherwise);
   [[nodiscard]] uint64_t number(std::string_view key, uint64_t otherwise, uint64_t least, uint64_t most);
+  /// A probability, 0..1; 0 where the key is absent.
+  [[nodiscard]] double ratio(std::string_view key);
   /// A list of numbers; empty where the key is absent.
   [[nodiscard]] std::vector<uint64_t> numbers(std::string_view key, uint64_t least, uint64_t most);
   /// "" where the key is absent.

@@ -20,6 +20,7 @@ using transport::TimeNs;
 
 constexpr TimeNs kPortCheckNs = 20'000'000;
 constexpr TimeNs kLingerNs = 20'000'000;
+constexpr TimeNs kHeldFramesNs = 1'000'000'000;
 // A memif handshake is a few messages on EAL's interrupt thread.
 constexpr TimeNs kHandshakeNs = 1'000'000'000;
 
@@ -27,6 +28,22 @@ template <typename Function>
 void call_with(verbs::DeviceBackend& device, uint32_t core_index, Function function) {
   device.call(
       core_index, [](void* argument) { (*static_cast<Function*>(argument))(); }, &function);
+}
+
+// Whoever sees losses and late pages shall know where they come from.
+void warn_of_chaos(const DeviceConfig& device) {
+  const chaos::LinkModelConfig& link = device.chaos.link;
+  const chaos::FaultModelConfig& faults = device.chaos.faults;
+  log().warn(
+      "{}: [device.chaos] is on: {} loss {}, reorder {}, duplicate {}, corrupt {}, ecn_mark {}, delay {}+{} "
+      "us, "
+      "fault delay {} us, fault failure {}, seed {}",
+      device.name,
+      device.chaos.receive && device.chaos.transmit ? "both ways"
+      : device.chaos.receive                        ? "rx"
+                                                    : "tx",
+      link.loss, link.reorder, link.duplicate, link.corrupt, link.ecn_mark, link.delay_ns / 1000,
+      link.delay_jitter_ns / 1000, faults.delay_ns / 1000, faults.failure, link.seed);
 }
 
 AddressTable table_of(const DeviceConfig& device) {
@@ -96,6 +113,7 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
       const auto cpu = i < wanted.lcores.size() ? std::optional(wanted.lcores[i]) : std::nullopt;
       seat.thread = std::make_unique<LcoreThread>(wanted.name, *seat.engine, *seat.session, cpu);
     }
+  if (!wanted.chaos.harmless()) warn_of_chaos(wanted);
   Housekeeper::instance().add(*device);
   return device;
 }
@@ -109,7 +127,7 @@ void Device::shut_down() {
     if (!seats_.empty()) Housekeeper::instance().remove(*this);
     for (Seat& seat : seats_)
       if (seat.thread != nullptr) seat.thread->stop();
-    let_peer_take_last_frames();
+    send_last_frames();
     for (Seat& seat : seats_) {
       // Held only to publish it: closing a memif port takes the turns by itself (memif_gate.hpp).
       seat.engine->turns().lock();
@@ -122,16 +140,27 @@ void Device::shut_down() {
   });
 }
 
-// A NIC sends what it took even if the program ends; what still lies in memif's ring would go with the ring,
-// and with it the last datagram of a program that ends on it.
-void Device::let_peer_take_last_frames() {
-  if (seats_.empty() || config_.port.kind != PortKind::memif || !port_->link_up()) return;
+// A NIC sends what it took even if the program ends. Here, what a link's model still holds back would go with
+// the engine, and what lies in memif's ring with the ring; with them the last words of a program that ends on
+// them.
+void Device::send_last_frames() {
+  if (seats_.empty() || !port_->link_up()) return;
   const TimeNs now = monotonic_ns();
-  for (const Seat& seat : seats_)
-    if (now - seat.engine->last_sent() < kLingerNs) {
-      std::this_thread::sleep_for(std::chrono::nanoseconds(kLingerNs));
-      return;
+  const TimeNs latest = now + kHeldFramesNs;
+  bool sent_lately = false;
+  for (Seat& seat : seats_) {
+    Engine& engine = *seat.engine;
+    while (engine.holds_frames_to_send() && monotonic_ns() < latest) {
+      engine.turns().lock();
+      register_this_thread();
+      engine.send_held_frames(monotonic_ns());
+      engine.turns().unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+    sent_lately |= monotonic_ns() - engine.last_sent() < kLingerNs;
+  }
+  if (sent_lately && config_.port.kind == PortKind::memif)
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kLingerNs));
 }
 
 void Device::call(uint32_t core_index, void (*function)(void*), void* argument) {
@@ -327,6 +356,11 @@ verbs::GlueCounters Device::glue_counters() {
     counters.tx_dropped += counts.tx_dropped.get();
     counters.handed_over += counts.handed_over.get();
     counters.hand_over_dropped += counts.hand_over_dropped.get();
+    counters.chaos_lost += counts.chaos_lost.get();
+    counters.chaos_duplicated += counts.chaos_duplicated.get();
+    counters.chaos_corrupted += counts.chaos_corrupted.get();
+    counters.chaos_delayed += counts.chaos_delayed.get();
+    counters.chaos_marked += counts.chaos_marked.get();
   }
   rte_eth_stats stats{};
   if (!closed_.load(std::memory_order_acquire) && rte_eth_stats_get(port_->id(), &stats) == 0) {

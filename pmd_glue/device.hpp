@@ -75,7 +75,7 @@ class Device final : public verbs::DeviceBackend {
   Device(const DeviceConfig& device, verbs::DeviceDescription description);
   [[nodiscard]] Engine& first_engine() { return *seats_[0].engine; }
   void use_port(bool use);
-  void let_peer_take_last_frames();
+  void send_last_frames();
   void note_port_state(PortState state);
   void raise(transport::AsyncEvent event);
   void await_link();

@@ -34,6 +34,27 @@ transport::CoreConfig core_config(const Config& config, const DeviceConfig& devi
   return core;
 }
 
+// Each core and direction draws from a generator of its own.
+uint64_t chaos_seed(uint64_t seed, const EngineSeat& seat, unsigned what) {
+  return chaos::Random(seed + uint64_t{seat.index} * 4 + what).next();
+}
+
+std::unique_ptr<ChaosLink> chaos_link(const ChaosConfig& chaos, bool wanted, const EngineSeat& seat,
+                                      unsigned direction, rte_mempool* pool) {
+  if (!wanted || chaos.link.harmless()) return nullptr;
+  chaos::LinkModelConfig link = chaos.link;
+  link.seed = chaos_seed(link.seed, seat, direction);
+  return std::make_unique<ChaosLink>(link, pool);
+}
+
+std::unique_ptr<chaos::FaultModel> fault_model(const ChaosConfig& chaos, const EngineSeat& seat,
+                                               odp::MemoryAccess& memory) {
+  if (chaos.faults.harmless()) return nullptr;
+  chaos::FaultModelConfig faults = chaos.faults;
+  faults.seed = chaos_seed(faults.seed, seat, 2);
+  return std::make_unique<chaos::FaultModel>(faults, memory);
+}
+
 }  // namespace
 
 TimeNs monotonic_ns() {
@@ -71,10 +92,15 @@ Engine::Engine(const Config& config, const DeviceConfig& device, const AddressTa
       addresses_(addresses),
       filter_(addresses.mac(), addresses.vlan(), addresses.gids()),
       neighbours_(addresses),
+      receive_link_(chaos_link(device.chaos, device.chaos.receive, seat, 0, port.pool())),
+      transmit_link_(chaos_link(device.chaos, device.chaos.transmit, seat, 1, port.pool())),
+      fault_model_(fault_model(device.chaos, seat, session)),
       now_(monotonic_ns()),
-      core_(std::make_unique<transport::Core>(core_config(config, device, port, seat), session,
-                                              static_cast<transport::Port&>(*this),
-                                              static_cast<transport::EventSink*>(this))) {
+      core_(std::make_unique<transport::Core>(
+          core_config(config, device, port, seat),
+          fault_model_ != nullptr ? static_cast<odp::MemoryAccess&>(*fault_model_)
+                                  : static_cast<odp::MemoryAccess&>(session),
+          static_cast<transport::Port&>(*this), static_cast<transport::EventSink*>(this))) {
   if (port.offloads_ipv4_checksum()) tx_offload_flags_ |= RTE_MBUF_F_TX_IP_CKSUM;
   if (port.offloads_udp_checksum()) tx_offload_flags_ |= RTE_MBUF_F_TX_UDP_CKSUM;
   port_usable_ = port.started();
@@ -93,16 +119,24 @@ bool Engine::turn() {
   last_turn_.store(now_, std::memory_order_relaxed);
   sent_this_turn_ = 0;
 
+  if (fault_model_ != nullptr) fault_model_->advance(now_);
   size_t moved = deliver_loopback();
   if (seat_.hand_over != nullptr) moved += take_handed_over();
   if (port_usable_)
     for (uint16_t queue = 0; queue < port_.receive_queues(); ++queue)
       if (port_.receiver_of(queue) == seat_.index) moved += receive(queue);
+  if (receive_link_ != nullptr) deliver_due();
   core_->poll(now_);
   if (now_ >= neighbours_.next_deadline()) ask_neighbours();
+  if (transmit_link_ != nullptr) send_due();
 
   moved += sent_this_turn_;
-  return moved != 0;
+  return moved != 0 || holds_back();
+}
+
+bool Engine::holds_back() const {
+  return (receive_link_ != nullptr && receive_link_->holds_frames()) || holds_frames_to_send() ||
+         (fault_model_ != nullptr && fault_model_->next_deadline() != transport::kNever);
 }
 
 size_t Engine::receive(uint16_t queue) {
@@ -125,8 +159,30 @@ size_t Engine::receive(uint16_t queue) {
     }
     burst[kept++] = frame;
   }
-  distribute({burst.data(), kept});
+  if (receive_link_ != nullptr)
+    put(*receive_link_, {burst.data(), kept});
+  else
+    distribute({burst.data(), kept});
   return received;
+}
+
+void Engine::put(ChaosLink& link, std::span<rte_mbuf* const> frames) {
+  ChaosCounts counts;
+  link.put(frames, now_, counts);
+  counts_.chaos_lost.add(counts.lost);
+  counts_.chaos_duplicated.add(counts.duplicated);
+  counts_.chaos_corrupted.add(counts.corrupted);
+  counts_.chaos_delayed.add(counts.delayed);
+  counts_.chaos_marked.add(counts.marked);
+}
+
+void Engine::deliver_due() {
+  std::array<ChaosLink::Held, kBurst> due;
+  std::array<rte_mbuf*, kBurst> burst;
+  while (const size_t count = receive_link_->take_due(now_, due)) {
+    for (size_t i = 0; i < count; ++i) burst[i] = due[i].frame;
+    distribute({burst.data(), count});
+  }
 }
 
 void Engine::distribute(std::span<rte_mbuf*> frames) {

@@ -14,6 +14,7 @@
 #include "odp/memory_domain.hpp"
 #include "pmd_glue/address_table.hpp"
 #include "pmd_glue/capture.hpp"
+#include "pmd_glue/chaos_link.hpp"
 #include "pmd_glue/config.hpp"
 #include "pmd_glue/hand_over.hpp"
 #include "pmd_glue/memif_gate.hpp"
@@ -45,7 +46,8 @@ class Count {
 
 struct PortCounts {
   Count rx_frames, tx_frames, arp_in, arp_out, nd_in, nd_out, icmp_in, icmp_out, wrong_vlan, wrong_address,
-      other_dropped, loopback_frames, linearized_frames, tx_dropped, handed_over, hand_over_dropped;
+      other_dropped, loopback_frames, linearized_frames, tx_dropped, handed_over, hand_over_dropped,
+      chaos_lost, chaos_duplicated, chaos_corrupted, chaos_delayed, chaos_marked;
 };
 
 /// Which of a device's cores an engine is; `hand_over` is nullptr where it is alone.
@@ -75,6 +77,12 @@ class Engine final : private transport::Port, private transport::EventSink {
   /// The port may be used in turns from now on, or no more.
   void use_port(bool use) { port_usable_ = use; }
   [[nodiscard]] bool port_link_up() const { return port_usable_ && port_.link_up(); }
+
+  /// Frames that a bad link's model has not let out yet; and lets out those whose time has come.
+  [[nodiscard]] bool holds_frames_to_send() const {
+    return transmit_link_ != nullptr && transmit_link_->holds_frames();
+  }
+  void send_held_frames(TimeNs now);
 
   /// Tells the device's event sink.
   void raise(transport::AsyncEvent event) { on_device_event(event); }
@@ -114,6 +122,7 @@ class Engine final : private transport::Port, private transport::EventSink {
     uint32_t owner;
   };
   size_t receive(uint16_t queue);
+  void deliver_due();
   size_t take_handed_over();
   /// Gives what is the device's of a burst to its owners: the core, the link's handlers, other cores.
   void distribute(std::span<rte_mbuf*> frames);
@@ -132,6 +141,11 @@ class Engine final : private transport::Port, private transport::EventSink {
   bool send_written(Write write);
 
   [[nodiscard]] size_t send_burst(std::span<rte_mbuf*> frames);
+  [[nodiscard]] size_t send_to_port(std::span<rte_mbuf*> frames);
+  void send_due();
+  void put(ChaosLink& link, std::span<rte_mbuf* const> frames);
+  /// Something is under way that only later turns bring on.
+  [[nodiscard]] bool holds_back() const;
   [[nodiscard]] size_t send_or_give_up(std::span<rte_mbuf*> frames);
   [[nodiscard]] bool send_one(rte_mbuf* frame);
   [[nodiscard]] bool send_to_own_group(rte_mbuf* frame);
@@ -148,6 +162,10 @@ class Engine final : private transport::Port, private transport::EventSink {
   const AddressTable& addresses_;
   wire::AddressFilter filter_;
   NeighbourCache neighbours_;
+  // Of [device.chaos]; nullptr without.
+  std::unique_ptr<ChaosLink> receive_link_;
+  std::unique_ptr<ChaosLink> transmit_link_;
+  std::unique_ptr<chaos::FaultModel> fault_model_;
   PortCounts counts_;
   bool port_usable_ = false;
   uint64_t tx_offload_flags_ = 0;

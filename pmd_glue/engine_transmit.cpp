@@ -35,8 +35,37 @@ bool Engine::send_one(rte_mbuf* frame) {
   return false;
 }
 
-// Frames that the port took; those before them in the span are taken, the rest are still the caller's.
+// How many of the frames, from the first on, are gone; the rest are still the caller's.
 size_t Engine::send_burst(std::span<rte_mbuf*> frames) {
+  if (transmit_link_ == nullptr) return send_to_port(frames);
+  put(*transmit_link_, frames);
+  return frames.size();
+}
+
+// The bad link's far end, which is the port.
+void Engine::send_due() {
+  std::array<ChaosLink::Held, kBurst> due;
+  std::array<rte_mbuf*, kBurst> burst;
+  while (const size_t count = transmit_link_->take_due(now_, due)) {
+    for (size_t i = 0; i < count; ++i) burst[i] = due[i].frame;
+    size_t sent = send_to_port({burst.data(), count});
+    if (sent == 0 && gone_port()) {
+      rte_pktmbuf_free_bulk(burst.data(), static_cast<unsigned>(count));
+      counts_.tx_dropped.add(count);
+      sent = count;
+    }
+    if (sent == count) continue;
+    transmit_link_->give_back(std::span(due).subspan(sent, count - sent));
+    return;
+  }
+}
+
+void Engine::send_held_frames(TimeNs now) {
+  now_ = now;
+  send_due();
+}
+
+size_t Engine::send_to_port(std::span<rte_mbuf*> frames) {
   size_t sent = 0;
   if (port_usable_) {
     if (capture_ == nullptr) {

@@ -45,6 +45,11 @@ int show_counters(const char* /*command*/, const char* parameters, rte_tel_data*
   add("port.wrong_address", glue.wrong_address);
   add("port.handed_over", glue.handed_over);
   add("port.hand_over_dropped", glue.hand_over_dropped);
+  add("port.chaos_lost", glue.chaos_lost);
+  add("port.chaos_duplicated", glue.chaos_duplicated);
+  add("port.chaos_corrupted", glue.chaos_corrupted);
+  add("port.chaos_delayed", glue.chaos_delayed);
+  add("port.chaos_marked", glue.chaos_marked);
 
   const transport::CoreCounters core = device->core().counters();
   add("transport.rx_packets", core.rx_packets);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A memory whose pages come late, or never: stands between a core and its memory.
+// A memory whose pages come late, or never: stands between a core and its memory. It holds the requests back,
+// not the answers: a page that is already there would be found by whoever looks again.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@ namespace faultline::chaos {
 
 struct FaultModelConfig {
   uint64_t delay_ns = 0;  ///< added to each fault's service
-  double failure = 0;     ///< probability that a fault that was served is answered as one that cannot be
+  double failure = 0;     ///< probability that a fault is answered, then, as one that cannot be served
   uint64_t seed = 1;
 
   [[nodiscard]] bool harmless() const { return delay_ns == 0 && failure <= 0; }
@@ -24,10 +25,13 @@ class FaultModel final : public odp::MemoryAccess {
   FaultModel(const FaultModelConfig& config, odp::MemoryAccess& memory)
       : config_(config), memory_(memory), random_(config.seed) {}
 
-  /// Once a turn, before the core looks for answers.
+  /// Once a turn, before the core does anything.
   void advance(uint64_t now_ns);
-  /// When the next answer that is held back is due; ~0 if none is.
-  [[nodiscard]] uint64_t next_deadline() const { return held_ == 0 ? ~uint64_t{0} : at(first_).due_ns; }
+  /// When the next request that is held back is due; ~0 if none is.
+  [[nodiscard]] uint64_t next_deadline() const {
+    if (failures_ != 0) return now_ns_;
+    return held_ == 0 ? ~uint64_t{0} : at(first_).due_ns;
+  }
 
   [[nodiscard]] odp::Outcome check(const odp::Target& target, uint64_t va, uint64_t length_bytes) override {
     return memory_.check(target, va, length_bytes);
@@ -64,10 +68,11 @@ class FaultModel final : public odp::MemoryAccess {
   [[nodiscard]] size_t take_resolutions(std::span<odp::Resolution> out) override;
 
  private:
-  static constexpr uint32_t kHeld = 4096;  // a power of two; no more faults than that are asked for at once
+  static constexpr uint32_t kHeld = 4096;  // a power of two; no more faults than that are held at once
   struct Held {
-    odp::Resolution resolution;
+    odp::FaultRequest request;
     uint64_t due_ns = 0;
+    bool fails = false;
   };
   [[nodiscard]] Held& at(uint32_t position) { return ring_[position % kHeld]; }
   [[nodiscard]] const Held& at(uint32_t position) const { return ring_[position % kHeld]; }
@@ -76,10 +81,12 @@ class FaultModel final : public odp::MemoryAccess {
   odp::MemoryAccess& memory_;
   Random random_;
   uint64_t now_ns_ = 0;
-  uint32_t asked_ = 0;  ///< faults whose answers have not been given
+  // The delay is the same for all: they are due in the order in which they came.
   uint32_t first_ = 0;
   uint32_t held_ = 0;
   std::array<Held, kHeld> ring_;
+  uint32_t failures_ = 0;  ///< answers of the model's own, not taken yet
+  std::array<uint64_t, kHeld> failed_waiters_{};
 };
 
 }  // namespace faultline::chaos

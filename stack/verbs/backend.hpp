@@ -36,6 +36,8 @@ struct GlueCounters {
   uint64_t nd_in = 0, nd_out = 0;                   ///< IPv6 neighbour discovery
   uint64_t wrong_vlan = 0, wrong_address = 0;       ///< frames for others
   uint64_t handed_over = 0, hand_over_dropped = 0;  ///< from lcore to lcore
+  /// What [device.chaos] did.
+  uint64_t chaos_lost = 0, chaos_duplicated = 0, chaos_corrupted = 0, chaos_delayed = 0, chaos_marked = 0;
 };
 
 class DeviceBackend {

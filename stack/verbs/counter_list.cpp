@@ -96,6 +96,11 @@ void visit_port(const GlueCounters& c, Visit&& visit) {
   visit("port.wrong_address", c.wrong_address);
   visit("port.handed_over", c.handed_over);
   visit("port.hand_over_dropped", c.hand_over_dropped);
+  visit("port.chaos_lost", c.chaos_lost);
+  visit("port.chaos_duplicated", c.chaos_duplicated);
+  visit("port.chaos_corrupted", c.chaos_corrupted);
+  visit("port.chaos_delayed", c.chaos_delayed);
+  visit("port.chaos_marked", c.chaos_marked);
 }
 
 template <typename Visit>

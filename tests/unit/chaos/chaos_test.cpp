@@ -110,6 +110,7 @@ class InstantMemory final : public odp::MemoryAccess {
     return odp::Outcome::done;
   }
   bool request_fault(const odp::FaultRequest& request) override {
+    if (answers.size() == room) return false;
     answers.push_back({request.waiter, odp::Outcome::done});
     return true;
   }
@@ -122,9 +123,16 @@ class InstantMemory final : public odp::MemoryAccess {
     return taken;
   }
   std::vector<odp::Resolution> answers;
+  size_t room = ~size_t{0};
 };
 
-TEST(FaultModel, HoldsAnswersBackAndFailsSome) {
+odp::FaultRequest fault_of(uint64_t waiter) {
+  odp::FaultRequest request;
+  request.waiter = waiter;
+  return request;
+}
+
+TEST(FaultModel, HoldsFaultsBackAndFailsSome) {
   InstantMemory memory;
   FaultModel model({.delay_ns = 1000, .failure = 0.25, .seed = 3}, memory);
   std::array<odp::Resolution, 64> out;
@@ -132,10 +140,10 @@ TEST(FaultModel, HoldsAnswersBackAndFailsSome) {
   constexpr unsigned kFaults = 4000;
   for (unsigned i = 0; i < kFaults; ++i) {
     const uint64_t now = 10'000 * i;
-    odp::FaultRequest request;
-    request.waiter = i;
-    ASSERT_TRUE(model.request_fault(request));
     model.advance(now);
+    ASSERT_TRUE(model.request_fault(fault_of(i)));
+    model.advance(now + 999);
+    EXPECT_TRUE(memory.answers.empty()) << "memory was asked, and its page is there for others to find";
     EXPECT_EQ(model.take_resolutions(out), 0U);
     EXPECT_EQ(model.next_deadline(), now + 1000);
     model.advance(now + 1000);
@@ -145,6 +153,22 @@ TEST(FaultModel, HoldsAnswersBackAndFailsSome) {
     EXPECT_EQ(model.next_deadline(), ~uint64_t{0});
   }
   EXPECT_NEAR(failed, kFaults * 0.25, 200);
+}
+
+TEST(FaultModel, KeepsWhatMemoryHasNoRoomForAndRefusesWhatItHasNone) {
+  InstantMemory memory;
+  FaultModel model({.delay_ns = 10}, memory);
+  uint64_t asked = 0;
+  while (model.request_fault(fault_of(asked))) ++asked;
+  EXPECT_GE(asked, 1024U);
+  memory.room = 5;
+  model.advance(10);
+  EXPECT_EQ(memory.answers.size(), 5U);
+  EXPECT_LE(model.next_deadline(), 10U);
+  memory.room = ~size_t{0};
+  model.advance(11);
+  ASSERT_EQ(memory.answers.size(), asked);
+  for (uint64_t i = 0; i < asked; ++i) EXPECT_EQ(memory.answers[i].waiter, i);
 }
 
 }  // namespace

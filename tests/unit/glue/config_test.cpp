@@ -55,6 +55,7 @@ TEST(Config, TakesDefaultsForAllThatIsOptional) {
   EXPECT_FALSE(device.mtu_bytes.has_value());
   EXPECT_EQ(device.progress, Progress::inline_);
   EXPECT_EQ(core_count_of(device), 1U);
+  EXPECT_TRUE(device.chaos.harmless());
   EXPECT_TRUE(device.port.memif_server);
   EXPECT_EQ(device.port.ring_size, 1024U);
 }
@@ -114,6 +115,18 @@ side = "b"
 [[device.route]]
 to = "198.19.0.0/16"
 via = "198.18.0.253"
+[device.chaos]
+loss = 0.01
+reorder = 0.02
+duplicate = 0.03
+corrupt = 1
+ecn_mark = 0.5
+delay_us = 100
+delay_jitter_us = 20
+fault_delay_us = 30
+fault_failure = 0.25
+direction = "rx"
+seed = 99
 [[device]]
 name = "b"
 ip = "198.18.0.9"
@@ -159,6 +172,20 @@ address = "0000:3b:00.1"
   EXPECT_TRUE(vlan_tag_of(a).present);
   EXPECT_EQ(vlan_tag_of(a).tci, 3 << 13 | 100);
   EXPECT_EQ(a.dscp, 26);
+  EXPECT_FALSE(a.chaos.harmless());
+  EXPECT_EQ(a.chaos.link.loss, 0.01);
+  EXPECT_EQ(a.chaos.link.reorder, 0.02);
+  EXPECT_EQ(a.chaos.link.duplicate, 0.03);
+  EXPECT_EQ(a.chaos.link.corrupt, 1);
+  EXPECT_EQ(a.chaos.link.ecn_mark, 0.5);
+  EXPECT_EQ(a.chaos.link.delay_ns, 100'000U);
+  EXPECT_EQ(a.chaos.link.delay_jitter_ns, 20'000U);
+  EXPECT_EQ(a.chaos.link.seed, 99U);
+  EXPECT_EQ(a.chaos.faults.delay_ns, 30'000U);
+  EXPECT_EQ(a.chaos.faults.failure, 0.25);
+  EXPECT_EQ(a.chaos.faults.seed, 99U);
+  EXPECT_TRUE(a.chaos.receive);
+  EXPECT_FALSE(a.chaos.transmit);
   EXPECT_EQ(a.mac.bytes[5], 0x0a);
   EXPECT_EQ(a.mtu_bytes, 1500U);
   EXPECT_EQ(a.progress, Progress::dedicated);
@@ -260,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{
             with_device_key("mut = 1500"),
             "4: device.mut: unknown key; known here: name, ip, mac, mtu, vlan, vlan_priority, dscp, gateway, "
-            "route, progress, lcore, lcores, vendor_id, vendor_part_id, capture, port"},
+            "route, progress, lcore, lcores, vendor_id, vendor_part_id, capture, port, chaos"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n",
                 "1: device.port: is missing; add a table [device.port] with a kind"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\nport = 1\n",
@@ -302,6 +329,29 @@ INSTANTIATE_TEST_SUITE_P(
                 "4: device.route.via: is missing; give one, such as \"198.18.0.254\""},
         Mistake{with_device_key("[[device.route]]\nto = \"198.19.0.0/16\"\nvia = \"198.18.0.2\"\ndev = 1"),
                 "7: device.route.dev: unknown key; known here: to, via"}));
+
+std::string with_chaos(const std::string& key_and_value) {
+  return with_port("kind = \"tap\"\ninterface = \"fl0\"\n[device.chaos]\n" + key_and_value);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Chaos, ConfigMistake,
+    testing::Values(
+        Mistake{with_chaos("loss = 1.5"), "8: device.chaos.loss: must be a ratio from 0 to 1, such as 0.01"},
+        Mistake{with_chaos("corrupt = -0.1"),
+                "8: device.chaos.corrupt: must be a ratio from 0 to 1, such as 0.01"},
+        Mistake{with_chaos("reorder = nan"),
+                "8: device.chaos.reorder: must be a ratio from 0 to 1, such as 0.01"},
+        Mistake{with_chaos("ecn_mark = \"1%\""),
+                "8: device.chaos.ecn_mark: must be a ratio from 0 to 1, such as 0.01"},
+        Mistake{with_chaos("delay_us = 0.5"),
+                "8: device.chaos.delay_us: must be a whole number from 0 to 10000000"},
+        Mistake{with_chaos("direction = \"in\""),
+                "8: device.chaos.direction: \"in\" is not one of both, rx, tx"},
+        Mistake{
+            with_chaos("losss = 1"),
+            "8: device.chaos.losss: unknown key; known here: direction, loss, reorder, duplicate, corrupt, "
+            "ecn_mark, delay_us, delay_jitter_us, fault_delay_us, fault_failure, seed"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Port, ConfigMistake,

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Devices on real DPDK ports that need no rights: two on a net_ring wire in this process. Memif needs two:
 // tests/interop.
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <rte_mbuf.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pmd_glue/chaos_link.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/engine.hpp"
 #include "stack/verbs/backend.hpp"
@@ -202,6 +206,101 @@ TEST_F(Chains, AreMadeContiguous) {
   EXPECT_EQ(rte_mempool_avail_count(large), 63U);
   rte_mempool_free(small);
   rte_mempool_free(large);
+}
+
+class BadLink : public Devices {
+ protected:
+  void SetUp() override {
+    device = open("a");  // starts EAL
+    pool = rte_mempool_lookup("bad_link");
+    if (pool == nullptr)
+      pool = rte_pktmbuf_pool_create("bad_link", 4095, 0, 0, 256 + RTE_PKTMBUF_HEADROOM, SOCKET_ID_ANY);
+    ASSERT_NE(pool, nullptr);
+  }
+  void TearDown() override { EXPECT_EQ(rte_mempool_avail_count(pool), 4095U) << "a frame leaked"; }
+
+  rte_mbuf* frame(uint8_t number) {
+    rte_mbuf* made = rte_pktmbuf_alloc(pool);
+    auto* bytes = reinterpret_cast<uint8_t*>(rte_pktmbuf_append(made, 64));
+    std::fill_n(bytes, 64, number);
+    return made;
+  }
+  void put(glue::ChaosLink& link, uint8_t number, glue::ChaosLink::TimeNs now) {
+    rte_mbuf* made = frame(number);
+    link.put({&made, 1}, now, counts);
+  }
+  /// The first byte of each frame that is due.
+  std::vector<uint8_t> take(glue::ChaosLink& link, glue::ChaosLink::TimeNs now) {
+    std::vector<uint8_t> numbers;
+    std::array<glue::ChaosLink::Held, 8> due;
+    while (const size_t count = link.take_due(now, due))
+      for (size_t i = 0; i < count; ++i) {
+        numbers.push_back(*rte_pktmbuf_mtod(due[i].frame, uint8_t*));
+        rte_pktmbuf_free(due[i].frame);
+      }
+    return numbers;
+  }
+
+  std::shared_ptr<verbs::DeviceBackend> device;
+  rte_mempool* pool = nullptr;
+  glue::ChaosCounts counts;
+};
+
+TEST_F(BadLink, HoldsFramesForTheirTimeAndInOrder) {
+  glue::ChaosLink link({.delay_ns = 1000}, pool);
+  for (uint8_t i = 0; i < 20; ++i) put(link, i, 10U * i);
+  EXPECT_TRUE(take(link, 999).empty());
+  EXPECT_EQ(take(link, 1050), (std::vector<uint8_t>{0, 1, 2, 3, 4, 5}));
+  // What the port does not take goes first next time.
+  std::array<glue::ChaosLink::Held, 4> due;
+  ASSERT_EQ(link.take_due(1100, due), 4U);
+  rte_pktmbuf_free(due[0].frame);
+  link.give_back(std::span(due).subspan(1));
+  EXPECT_EQ(take(link, 1100), (std::vector<uint8_t>{7, 8, 9, 10}));
+  EXPECT_TRUE(link.holds_frames());  // and frees them
+}
+
+TEST_F(BadLink, LosesDuplicatesDamagesAndReorders) {
+  {
+    glue::ChaosLink loses({.loss = 1}, pool);
+    put(loses, 1, 0);
+    EXPECT_TRUE(take(loses, 1).empty());
+    EXPECT_EQ(counts.lost, 1U);
+  }
+  {
+    glue::ChaosLink doubles({.duplicate = 1}, pool);
+    put(doubles, 1, 0);
+    EXPECT_EQ(take(doubles, 0), (std::vector<uint8_t>{1, 1}));
+    EXPECT_EQ(counts.duplicated, 1U);
+  }
+  {
+    glue::ChaosLink corrupts({.corrupt = 1}, pool);
+    rte_mbuf* good = frame(0);
+    good->ol_flags = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+    corrupts.put({&good, 1}, 0, counts);
+    std::array<glue::ChaosLink::Held, 1> due;
+    ASSERT_EQ(corrupts.take_due(0, due), 1U);
+    const auto* bytes = rte_pktmbuf_mtod(due[0].frame, const uint8_t*);
+    EXPECT_EQ(
+        std::accumulate(bytes, bytes + 64, 0, [](int sum, uint8_t b) { return sum + std::popcount(b); }), 1);
+    EXPECT_EQ(due[0].frame->ol_flags & (RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK), 0U)
+        << "the port's word no longer holds";
+    rte_pktmbuf_free(due[0].frame);
+  }
+  {
+    glue::ChaosLink reorders({.reorder = 0.3, .reorder_delay_ns = 50}, pool);
+    for (uint8_t i = 0; i < 100; ++i) put(reorders, i, i);
+    const std::vector<uint8_t> came = take(reorders, 1000);
+    EXPECT_EQ(came.size(), 100U);
+    EXPECT_FALSE(std::is_sorted(came.begin(), came.end()));
+  }
+}
+
+TEST_F(BadLink, HoldsSoManyFramesAndNoMore) {
+  glue::ChaosLink link({.delay_ns = 1000}, pool);
+  for (size_t i = 0; i < glue::ChaosLink::kHeld + 10; ++i) put(link, 0, 0);
+  EXPECT_EQ(counts.lost, 10U);
+  EXPECT_EQ(take(link, 1000).size(), glue::ChaosLink::kHeld);
 }
 
 }  // namespace

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Debian's unmodified ibv_rc_pingpong over memif, every byte checked, while both ends behave as [device.chaos] tells them.
+#   chaos_test.sh LIBFAULTLINE
+set -euo pipefail
+library=$1
+skip() { echo "SKIPPED: $*"; exit 77; }
+command -v ibv_rc_pingpong >/dev/null || skip "ibv_rc_pingpong is not installed"
+folder=$(mktemp -d)
+server_pid=
+cleanup() {
+  if [ -n "$server_pid" ]; then kill -9 "$server_pid" 2>/dev/null || true; fi
+  rm -rf "$folder"
+}
+trap cleanup EXIT
+fail() {
+  echo "FAILED: $*"
+  tail -n 8 "$folder"/*.out
+  exit 1
+}
+# devices LINES...: both ends with these lines under [device.chaos]
+devices() {
+  local role host
+  for role in server client; do
+    host=$([ "$role" = server ] && echo 1 || echo 2)
+    {
+      printf '[[device]]\nname = "faultline0"\nip = "198.18.0.%s/24"\n' "$host"
+      printf '[device.port]\nkind = "memif"\nrole = "%s"\nsocket = "%s/wire.sock"\n[device.chaos]\n' "$role" "$folder"
+      printf '%s\n' "$@"
+    } >"$folder/$role.toml"
+  done
+}
+tcp_port=$((30000 + $$ % 20000))
+# once ARGS...: both ends' statuses in $server_status and $client_status
+once() {
+  tcp_port=$((tcp_port + 1))
+  server_status=0
+  client_status=0
+  FAULTLINE_CONFIG=$folder/server.toml LD_PRELOAD=$library timeout 60 ibv_rc_pingpong "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &
+  server_pid=$!
+  for _ in $(seq 100); do
+    if grep -qhi "$(printf ':%04X [0:]*0000 0A' "$tcp_port")" /proc/net/tcp /proc/net/tcp6; then break; fi
+    sleep 0.1
+  done
+  FAULTLINE_CONFIG=$folder/client.toml LD_PRELOAD=$library timeout 60 ibv_rc_pingpong "$@" -p "$tcp_port" 127.0.0.1 \
+    >"$folder/client.out" 2>&1 || client_status=$?
+  wait "$server_pid" || server_status=$?
+  server_pid=
+}
+# pingpong ARGS...: the program that is done first does not wait for the other to hear it. Where just that last acknowledgement
+# is lost, the other ends with an exceeded retry counter, as on any network: then once more. Nothing else may go wrong.
+pingpong() {
+  for _ in 1 2 3 4 5; do
+    once "$@"
+    grep -qi 'invalid data' "$folder"/*.out && fail "a wrong byte: $*"
+    grep -q 'device.chaos. is on' "$folder/server.out" || fail "no line says that chaos is on"
+    if [ "$server_status" -eq 0 ] && [ "$client_status" -eq 0 ]; then
+      echo "ok: $*"
+      return
+    fi
+    [ "$server_status" -eq 0 ] || [ "$client_status" -eq 0 ] || fail "both ends failed: $*"
+    grep -q 'transport retry counter exceeded' "$folder"/*.out || fail "$*"
+  done
+  fail "five times: $*"
+}
+
+devices 'loss = 0.01'
+pingpong -g 0 -n 500 -s 16384 -c
+pingpong -g 0 -n 200 -s 16384 -c -o
+devices 'loss = 0.02' 'duplicate = 0.02' 'corrupt = 0.02' 'reorder = 0.05' 'seed = 7'
+pingpong -g 0 -n 200 -s 16384 -c
+devices 'delay_us = 100' 'delay_jitter_us = 50' 'direction = "tx"'
+pingpong -g 0 -n 200 -s 16384 -c
+devices 'fault_delay_us = 3000'
+pingpong -g 0 -n 200 -s 16384 -c -o
