@@ -5,6 +5,8 @@
 #include <functional>
 #include <new>
 
+#include <fcntl.h>
+
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace {
@@ -140,25 +142,141 @@ TEST(NoMemory, CreateCq) {
                       [&] { EXPECT_EQ(ibv_destroy_cq(cq), 0); });
 }
 
-TEST(NoMemory, CreateQp) {
-  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UD}) {
-    SCOPED_TRACE(type);
+TEST(NoMemory, CreateCqWithAChannel) {
+  const End a("mem0");
+  ibv_comp_channel* channel = nullptr;
+  expect_nothing_left([&] { return (channel = ibv_create_comp_channel(a.context)) != nullptr; },
+                      [&] { EXPECT_EQ(ibv_destroy_comp_channel(channel), 0); });
+  channel = ibv_create_comp_channel(a.context);
+  ibv_cq_ex* cq = nullptr;
+  expect_nothing_left(
+      [&] {
+        ibv_cq_init_attr_ex init{};
+        init.cqe = 64;
+        init.channel = channel;
+        return (cq = ibv_create_cq_ex(a.context, &init)) != nullptr;
+      },
+      [&] { EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0); });
+  EXPECT_EQ(ibv_destroy_comp_channel(channel), 0) << "no failed create holds its channel";
+}
+
+TEST(NoMemory, ResizeCqLeavesTheOldRing) {
+  const End a("mem0");
+  ibv_cq* const cq = ibv_create_cq(a.context, 16, nullptr, nullptr, 0);
+  allocations_until_failure = 1;
+  EXPECT_EQ(ibv_resize_cq(cq, 64), ENOMEM);
+  allocations_until_failure = 0;
+  EXPECT_EQ(cq->cqe, 16);
+  EXPECT_EQ(ibv_resize_cq(cq, 64), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
+class QpsWithoutMemory : public ::testing::TestWithParam<ibv_qp_type> {};
+
+TEST_P(QpsWithoutMemory, CreateQp) {
+  const End a("mem0");
+  ibv_pd* const pd = ibv_alloc_pd(a.context);
+  ibv_cq* const cq = ibv_create_cq(a.context, 16, nullptr, nullptr, 0);
+  ibv_srq_init_attr srq_init{nullptr, {8, 1, 0}};
+  ibv_srq* const srq = ibv_create_srq(pd, &srq_init);
+  ibv_xrcd_init_attr xrcd_init{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1, O_CREAT};
+  ibv_xrcd* const xrcd = ibv_open_xrcd(a.context, &xrcd_init);
+  const bool is_target = GetParam() == IBV_QPT_XRC_RECV;
+  const bool shares = GetParam() == IBV_QPT_RC;
+  ibv_qp* qp = nullptr;
+  expect_nothing_left(
+      [&] {
+        ibv_qp_init_attr_ex init{};
+        init.qp_type = GetParam();
+        init.send_cq = init.recv_cq = cq;
+        init.srq = shares ? srq : nullptr;
+        init.pd = pd;
+        init.xrcd = xrcd;
+        init.cap = {16, 16, 2, 2, 64};
+        init.comp_mask =
+            is_target ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        return (qp = ibv_create_qp_ex(a.context, &init)) != nullptr;
+      },
+      [&] { EXPECT_EQ(ibv_destroy_qp(qp), 0); });
+  EXPECT_EQ(ibv_destroy_srq(srq), 0) << "no failed create holds its SRQ";
+  EXPECT_EQ(ibv_destroy_cq(cq), 0) << "nor its CQ";
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0) << "nor its domain";
+  EXPECT_EQ(ibv_close_xrcd(xrcd), 0) << "of either kind";
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, QpsWithoutMemory,
+                         ::testing::Values(IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND,
+                                           IBV_QPT_XRC_RECV),
+                         [](const auto& type) { return "Type" + std::to_string(type.param); });
+
+TEST(NoMemory, OpenXrcdAndQp) {
+  const End a("mem0");
+  ibv_xrcd_init_attr init{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1, O_CREAT};
+  ibv_xrcd* xrcd = nullptr;
+  expect_nothing_left([&] { return (xrcd = ibv_open_xrcd(a.context, &init)) != nullptr; },
+                      [&] { EXPECT_EQ(ibv_close_xrcd(xrcd), 0); });
+  xrcd = ibv_open_xrcd(a.context, &init);
+  ibv_qp_init_attr_ex wanted{};
+  wanted.qp_type = IBV_QPT_XRC_RECV;
+  wanted.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+  wanted.xrcd = xrcd;
+  ibv_qp* const target = ibv_create_qp_ex(a.context, &wanted);
+  ASSERT_NE(target, nullptr);
+  ibv_qp_open_attr attr{IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE, target->qp_num,
+                        xrcd, nullptr, IBV_QPT_XRC_RECV};
+  ibv_qp* opened = nullptr;
+  expect_nothing_left([&] { return (opened = ibv_open_qp(a.context, &attr)) != nullptr; },
+                      [&] { EXPECT_EQ(ibv_destroy_qp(opened), 0); });
+  EXPECT_EQ(ibv_destroy_qp(target), 0);
+  EXPECT_EQ(ibv_close_xrcd(xrcd), 0);
+}
+
+TEST(NoMemory, CreateSrq) {
+  const End a("mem0");
+  ibv_pd* const pd = ibv_alloc_pd(a.context);
+  ibv_srq* srq = nullptr;
+  expect_nothing_left(
+      [&] {
+        ibv_srq_init_attr init{nullptr, {16, 2, 0}};
+        return (srq = ibv_create_srq(pd, &init)) != nullptr;
+      },
+      [&] { EXPECT_EQ(ibv_destroy_srq(srq), 0); });
+  ibv_srq_init_attr init{nullptr, {16, 2, 0}};
+  srq = ibv_create_srq(pd, &init);
+  ibv_srq_attr attr{};
+  attr.max_wr = 64;
+  allocations_until_failure = 1;
+  EXPECT_EQ(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR), ENOMEM);
+  allocations_until_failure = 0;
+  EXPECT_EQ(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR), 0);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+}
+
+TEST(NoMemory, AllocMw) {
+  for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
     const End a("mem0");
     ibv_pd* const pd = ibv_alloc_pd(a.context);
-    ibv_cq* const cq = ibv_create_cq(a.context, 16, nullptr, nullptr, 0);
-    ibv_qp* qp = nullptr;
-    expect_nothing_left(
-        [&] {
-          ibv_qp_init_attr init{};
-          init.send_cq = init.recv_cq = cq;
-          init.qp_type = type;
-          init.cap = {16, 16, 2, 2, 64};
-          return (qp = ibv_create_qp(pd, &init)) != nullptr;
-        },
-        [&] { EXPECT_EQ(ibv_destroy_qp(qp), 0); });
-    EXPECT_EQ(ibv_destroy_cq(cq), 0) << "no failed create holds its CQ";
-    EXPECT_EQ(ibv_dealloc_pd(pd), 0) << "no failed create holds its domain";
+    ibv_mw* mw = nullptr;
+    expect_nothing_left([&] { return (mw = ibv_alloc_mw(pd, type)) != nullptr; },
+                        [&] { EXPECT_EQ(ibv_dealloc_mw(mw), 0); });
+    EXPECT_EQ(ibv_dealloc_pd(pd), 0) << "no failed one holds its domain";
   }
+}
+
+TEST(NoMemory, AttachMulticast) {
+  EndOptions ud;
+  ud.type = IBV_QPT_UD;
+  const End a("mem0", ud);
+  ibv_gid group{};
+  group.raw[0] = 0xff;
+  group.raw[1] = 0x02;
+  const auto attach = [&] {
+    const int error = ibv_attach_mcast(a.qp, &group, 0);
+    errno = error;
+    return error == 0;
+  };
+  EXPECT_GT(fail_each_allocation(attach, [&] { EXPECT_EQ(ibv_detach_mcast(a.qp, &group, 0), 0); }), 0);
 }
 
 TEST(NoMemory, CreateAh) {
