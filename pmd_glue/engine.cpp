@@ -18,7 +18,6 @@ namespace {
 
 using transport::RxFrame;
 using transport::TimeNs;
-using transport::TxFrame;
 
 transport::CoreConfig core_config(const Config& config, const DeviceConfig& device, const EthernetPort& port,
                                   const EngineSeat& seat) {
