@@ -104,6 +104,26 @@ void through_a_bad_link(Side& a, Side& b) {
   expect(a.counter("transport.retransmitted_packets") != 0, "retransmissions");
 }
 
+/// Marks come, congestion is told to the sender, and the data is right.
+void through_a_marking_link(Side& a, Side& b) {
+  connect_pair(a, b);
+  const Memory source(a, kRights);
+  const Memory target(b, kRights);
+  for (uint32_t round = 0; round < 4; ++round) {
+    for (uint32_t i = 0; i < kBytes; ++i) source.bytes[i] = static_cast<uint8_t>(round + i * 31 + i / 251);
+    expect(post(a, b, IBV_WR_RDMA_WRITE, source, target, kBytes) == IBV_WC_SUCCESS, "WRITE");
+    expect(std::memcmp(source.bytes, target.bytes, kBytes) == 0, "the bytes of the WRITE");
+  }
+  const uint64_t marked = b.counter("port.chaos_marked") + a.counter("port.chaos_marked");
+  std::printf("marked %lu, seen %lu, CNPs sent %lu, received %lu\n", marked,
+              b.counter("transport.ecn_marked_received"), b.counter("transport.cnps_sent"),
+              a.counter("transport.cnps_received"));
+  expect(marked != 0 && b.counter("transport.ecn_marked_received") != 0, "marks");
+  expect(b.counter("transport.cnps_sent") != 0 && a.counter("transport.cnps_received") != 0, "CNPs");
+  a.destroy_qp();
+  b.destroy_qp();
+}
+
 void on_a_slow_page(Side& a, Side& b, std::chrono::microseconds delay) {
   connect_pair(a, b);
   const Memory source(a, kRights);
@@ -134,13 +154,14 @@ int main() {
   if (mkdtemp(folder.data()) == nullptr) fail("main", "mkdtemp");
   const std::string config = folder + "/devices.toml";
   {
-    // Three wires: a bad link, slow pages, pages that cannot be had.
-    const std::array<std::string, 3> chaos{
+    // Four wires: a bad link, slow pages, pages that cannot be had, marks of congestion.
+    const std::array<std::string, 4> chaos{
         "loss = 0.02\nduplicate = 0.02\ncorrupt = 0.02\nreorder = 0.02\ndelay_us = 10\ndelay_jitter_us = "
         "10\n",
         "fault_delay_us = " + std::to_string(std::chrono::microseconds(kFaultDelay).count()) + "\n",
-        "fault_failure = 1.0\n"};
+        "fault_failure = 1.0\n", "ecn_mark = 0.2\n"};
     std::ofstream file(config);
+    file << "[transport.congestion]\nalgorithm = \"dcqcn\"\n";
     for (size_t wire = 0; wire < chaos.size(); ++wire)
       for (const char side : {'a', 'b'})
         file << "[[device]]\nname = \"faultline" << wire << side << "\"\nip = \"198.18." << wire << '.'
@@ -162,6 +183,11 @@ int main() {
     Side a("a", "", 4);
     Side b("b", "", 5);
     on_a_page_that_cannot_be_had(a, b);
+  }
+  {
+    Side a("a", "", 6);
+    Side b("b", "", 7);
+    through_a_marking_link(a, b);
   }
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
