@@ -98,7 +98,7 @@ size_t Engine::transmit(std::span<TxFrame> frames) {
       ++done;
       continue;
     }
-    if (filter_.to_joined_group(bytes_of(first))) {
+    if (filter_.any_group() && filter_.to_joined_group(bytes_of(first))) {
       if (!send_to_own_group(first)) break;
       ++done;
       continue;
@@ -109,7 +109,8 @@ size_t Engine::transmit(std::span<TxFrame> frames) {
       const TxFrame& out = frames[done + count];
       auto* frame = static_cast<rte_mbuf*>(out.handle);
       set_length(frame, out.length_bytes);
-      if (out.loopback || (count != 0 && filter_.to_joined_group(bytes_of(frame)))) break;
+      if (out.loopback) break;
+      if (count != 0 && filter_.any_group() && filter_.to_joined_group(bytes_of(frame))) break;
       ask_for_checksums(frame);
       burst[count++] = frame;
     }

@@ -16,20 +16,44 @@ Gid destination_of(std::span<const uint8_t> frame, const EthernetView& ethernet)
   return Gid::from_ipv4(load_be32(ip + kIpv4DestinationAt));
 }
 
+/// The six bytes as one number; only good for comparing.
+uint64_t mac_word(const uint8_t* mac) {
+  uint32_t first = 0;
+  uint16_t rest = 0;
+  std::memcpy(&first, mac, sizeof first);
+  std::memcpy(&rest, mac + sizeof first, sizeof rest);
+  return uint64_t{rest} << 32 | first;
+}
+
 }  // namespace
 
 AddressFilter::AddressFilter(const MacAddress& mac, const VlanTag& vlan, std::span<const Gid> own)
-    : mac_(mac),
-      vlan_id_(vlan.present ? static_cast<uint16_t>(vlan.tci & kVlanIdMask) : uint16_t{0}),
-      own_count_(own.size()) {
+    : mac_(mac_word(mac.bytes.data())),
+      vlan_id_(vlan.present ? static_cast<uint16_t>(vlan.tci & kVlanIdMask) : uint16_t{0}) {
   assert(own.size() <= kMaxOwn);
-  std::copy(own.begin(), own.end(), own_.begin());
+  for (const Gid& gid : own) {
+    if (gid.is_ipv4())
+      own_ipv4_[own_ipv4_count_++] = gid.ipv4();
+    else
+      own_ipv6_[own_ipv6_count_++] = gid;
+  }
 }
 
-bool AddressFilter::knows(const Gid& destination, bool multicast) const {
-  const std::span<const Gid> known =
-      multicast ? std::span(groups_).first(group_count_) : std::span(own_).first(own_count_);
-  return std::find(known.begin(), known.end(), destination) != known.end();
+bool AddressFilter::is_own_ipv4(uint32_t address) const {
+  for (size_t i = 0; i < own_ipv4_count_; ++i)
+    if (own_ipv4_[i] == address) return true;
+  return false;
+}
+
+bool AddressFilter::is_own_ipv6(const uint8_t* address) const {
+  for (size_t i = 0; i < own_ipv6_count_; ++i)
+    if (std::memcmp(own_ipv6_[i].bytes.data(), address, sizeof own_ipv6_[i].bytes) == 0) return true;
+  return false;
+}
+
+bool AddressFilter::is_joined(const Gid& group) const {
+  const auto end = groups_.begin() + static_cast<ptrdiff_t>(group_count_);
+  return std::find(groups_.begin(), end, group) != end;
 }
 
 Admission AddressFilter::admit(std::span<const uint8_t> frame, FrameKind kind) const {
@@ -37,16 +61,22 @@ Admission AddressFilter::admit(std::span<const uint8_t> frame, FrameKind kind) c
   if (!read_ethernet(frame, ethernet)) return Admission::wrong_address;
   const uint16_t vlan_id = ethernet.vlan.present ? ethernet.vlan.tci & kVlanIdMask : 0;
   if (vlan_id != vlan_id_) return Admission::wrong_vlan;
-  const MacAddress to = load_mac(frame.data());
-  const bool multicast = is_multicast(to);
-  if (!multicast && to != mac_) return Admission::wrong_address;
-  if (kind == FrameKind::roce && !knows(destination_of(frame, ethernet), multicast))
-    return Admission::wrong_address;
-  return Admission::accepted;
+  const bool multicast = (frame[0] & 1U) != 0;
+  if (!multicast && mac_word(frame.data()) != mac_) return Admission::wrong_address;
+  if (kind != FrameKind::roce) return Admission::accepted;
+  bool known = false;
+  if (multicast) {
+    known = is_joined(destination_of(frame, ethernet));
+  } else {
+    const uint8_t* ip = &frame[ethernet.payload_at];
+    known = ethernet.ether_type == kEtherTypeIpv6 ? is_own_ipv6(ip + kIpv6DestinationAt)
+                                                  : is_own_ipv4(load_be32(ip + kIpv4DestinationAt));
+  }
+  return known ? Admission::accepted : Admission::wrong_address;
 }
 
 bool AddressFilter::join(const Gid& group) {
-  if (knows(group, true)) return true;
+  if (is_joined(group)) return true;
   if (group_count_ == kMaxGroups) return false;
   groups_[group_count_++] = group;
   return true;
@@ -62,7 +92,7 @@ void AddressFilter::leave(const Gid& group) {
 bool AddressFilter::to_joined_group(std::span<const uint8_t> frame) const {
   EthernetView ethernet;
   if (group_count_ == 0 || !read_ethernet(frame, ethernet)) return false;
-  return is_multicast(load_mac(frame.data())) && knows(destination_of(frame, ethernet), true);
+  return (frame[0] & 1U) != 0 && is_joined(destination_of(frame, ethernet));
 }
 
 uint32_t peek_destination_qpn(std::span<const uint8_t> frame) {

@@ -36,12 +36,17 @@ class AddressFilter {
   [[nodiscard]] bool to_joined_group(std::span<const uint8_t> frame) const;
 
  private:
-  [[nodiscard]] bool knows(const Gid& destination, bool multicast) const;
+  [[nodiscard]] bool is_own_ipv4(uint32_t address) const;
+  [[nodiscard]] bool is_own_ipv6(const uint8_t* address) const;
+  [[nodiscard]] bool is_joined(const Gid& group) const;
 
-  const MacAddress mac_;
+  const uint64_t mac_;      ///< as it stands at a frame's start
   const uint16_t vlan_id_;  ///< 0: none
-  std::array<Gid, kMaxOwn> own_{};
-  size_t own_count_ = 0;
+  // Apart, since this is looked through for every packet.
+  std::array<uint32_t, kMaxOwn> own_ipv4_{};
+  std::array<Gid, kMaxOwn> own_ipv6_{};
+  size_t own_ipv4_count_ = 0;
+  size_t own_ipv6_count_ = 0;
   std::array<Gid, kMaxGroups> groups_{};
   size_t group_count_ = 0;
 };
