@@ -165,17 +165,18 @@ Outcome EngineDoor::bind_window(const WindowBinding& binding) {
   Region* region = nullptr;
   if (!unbind) {
     region = parts_.keys.find(binding.region);
-    constexpr uint32_t kWindowRights = kRemoteWrite | kRemoteRead | kRemoteAtomic | kZeroBased;
+    constexpr uint32_t kWindowRights = kRemoteWrite | kRemoteRead | kRemoteAtomic | kZeroBased | kFlushGlobal;
     if (region == nullptr || (binding.access & ~kWindowRights) != 0 ||
         !grants(*region, {binding.region, binding.domain, kMemoryWindowBind}, binding.va,
                 binding.length_bytes))
       return Outcome::violation;
     if ((binding.access & (kRemoteWrite | kRemoteAtomic)) != 0 && (region->access & kLocalWrite) == 0)
       return Outcome::violation;
+    if ((binding.access & kFlushGlobal) != 0 && (region->access & kFlushGlobal) == 0)
+      return Outcome::violation;
   }
   const std::lock_guard lock(*window);
   const WindowView before = window->view();
-  if (before.key != binding.window) return Outcome::violation;
   if (before.region != nullptr && binding.type == WindowType::type2) return Outcome::violation;
   if (region != nullptr) region->bound_windows.fetch_add(1, std::memory_order_acq_rel);
   window->set({.key = binding.new_key,

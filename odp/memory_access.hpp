@@ -59,7 +59,7 @@ enum class WindowType : uint8_t { type1 = 1, type2 = 2 };  ///< ibv_mw_type
 
 /// A bind of a memory window, in the order of its QP's send queue.
 struct WindowBinding {
-  Key window = 0;   ///< the key that the window has now
+  Key window = 0;   ///< any key that the window has had: its owner may not know which bind was its last
   Key new_key = 0;  ///< same index, another variant
   WindowType type = WindowType::type2;
   ProtectionDomain domain = 0;

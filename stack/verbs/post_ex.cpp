@@ -107,7 +107,7 @@ void wr_local_inv(ibv_qp_ex* qp, uint32_t rkey) {
   if (SendWqe* const wqe = begin(qp_of(qp), IBV_WR_LOCAL_INV)) wqe->immediate_or_rkey = rkey;
 }
 
-/// Unlike a posted bind, it leaves mw->rkey to the caller: an abort would have to take the change back.
+/// Unlike a posted bind, it leaves mw->rkey alone: an abort would have to take the change back.
 void wr_bind_mw(ibv_qp_ex* qp_pointer, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
   Qp& qp = qp_of(qp_pointer);
   SendWqe* const wqe = begin(qp, IBV_WR_BIND_MW);

@@ -58,8 +58,7 @@ int set_bind(const Qp& qp, transport::SendWqe& wqe, const ibv_mw& mw, uint32_t n
              const ibv_mw_bind_info& info) {
   constexpr uint32_t kVariantMask = 0xff;
   constexpr uint32_t kWindowAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | odp::kFlushGlobal |
-                                     odp::kFlushPersistent;
+                                     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | odp::kFlushGlobal;
   if (mw.pd != qp.qp_base.pd || ((mw.rkey ^ new_rkey) & ~kVariantMask) != 0) return EINVAL;
   if ((info.mw_access_flags & ~kWindowAccess) != 0) return EINVAL;
   if (info.mr == nullptr) {

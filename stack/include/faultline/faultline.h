@@ -49,14 +49,15 @@ double faultline_measure_port_rx(struct ibv_context* context, unsigned milliseco
  * for programs that wait for data in memory. */
 void faultline_progress(struct ibv_context* context);
 
-/* FLUSH (IBA annex A19), which headers before rdma-core 45 lack; the numbers are those of later ones. */
-enum {
-  FAULTLINE_ACCESS_FLUSH_GLOBAL = 1 << 8,     /* ibv_reg_mr, ibv_modify_qp: rights of the responder */
-  FAULTLINE_ACCESS_FLUSH_PERSISTENT = 1 << 9, /* ... */
-  FAULTLINE_QP_EX_WITH_FLUSH = 1 << 11,       /* ibv_qp_init_attr_ex.send_ops_flags */
-  FAULTLINE_WR_FLUSH = 14,
-  FAULTLINE_WC_FLUSH = 8
-};
+/* FLUSH (IBA annex A19), which headers before rdma-core 45 lack; the numbers are those of later ones. Macros,
+ * so that C++ can or them with ibv_access_flags. */
+/* Rights of ibv_reg_mr, binds and ibv_modify_qp. No region is kept across a power loss: ibv_reg_mr refuses
+ * that. */
+#define FAULTLINE_ACCESS_FLUSH_GLOBAL (1 << 8)
+#define FAULTLINE_ACCESS_FLUSH_PERSISTENT (1 << 9)
+#define FAULTLINE_QP_EX_WITH_FLUSH (1 << 11) /* ibv_qp_init_attr_ex.send_ops_flags */
+#define FAULTLINE_WR_FLUSH 14
+#define FAULTLINE_WC_FLUSH 8
 enum faultline_flush_type { FAULTLINE_FLUSH_GLOBAL = 1, FAULTLINE_FLUSH_PERSISTENT = 2 };
 enum faultline_flush_level { FAULTLINE_FLUSH_RANGE = 0, FAULTLINE_FLUSH_MR = 1 };
 

@@ -252,6 +252,43 @@ TEST_F(UdData, ADatagramArrivesBehindItsGrhAndCanBeAnswered) {
   EXPECT_EQ(std::memcmp(&back.grh.dgid, &sender, sizeof sender), 0);
 }
 
+/// The route of an address handle is what the receiver finds in its GRH, over IPv4 and over IPv6.
+TEST_F(UdData, TrafficClassHopLimitAndFlowLabelReachThePeer) {
+  warm_up();
+  from.fill(5);
+  for (const uint8_t index : {uint8_t{0}, uint8_t{1}}) {
+    SCOPED_TRACE(static_cast<int>(index));
+    ibv_ah_attr attr = End::rtr_attributes({}, 0).ah_attr;
+    ASSERT_EQ(ibv_query_gid(b.context, 1, index, &attr.grh.dgid), 0);
+    attr.grh.sgid_index = index;
+    attr.grh.traffic_class = 0x48;
+    attr.grh.hop_limit = 9;
+    attr.grh.flow_label = 0x12345;
+    ibv_ah* const route = ibv_create_ah(a.pd, &attr);
+    ASSERT_NE(route, nullptr);
+    ASSERT_EQ(b.post_receive(1, {sge_of(remote, 0, 2048)}), 0);
+    ibv_sge sge = sge_of(local, 0, 100);
+    ibv_send_wr wr = datagram(sge, kQkey);
+    wr.wr.ud.ah = route;
+    ASSERT_EQ(a.post_send(wr), 0);
+    EXPECT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
+    ibv_wc wc = completion(b, a);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    ibv_grh grh;
+    std::memcpy(&grh, to.data(), sizeof grh);
+    ibv_ah_attr back{};
+    ASSERT_EQ(ibv_init_ah_from_wc(b.context, 1, &wc, &grh, &back), 0);
+    EXPECT_EQ(back.grh.traffic_class, 0x48);
+    EXPECT_EQ(back.grh.hop_limit, 9);
+    EXPECT_EQ(back.grh.flow_label, index == 0 ? 0U : 0x12345U) << "IPv4 has none";
+    EXPECT_EQ(back.grh.sgid_index, index);
+    EXPECT_EQ(ibv_destroy_ah(route), 0);
+  }
+  ibv_ah_attr mixed = End::rtr_attributes(b.gid(), 0).ah_attr;
+  mixed.grh.sgid_index = 1;
+  EXPECT_EQ(ibv_create_ah(a.pd, &mixed), nullptr) << "an IPv6 source and an IPv4 destination";
+}
+
 TEST_F(UdData, AQkeyWithItsHighBitSetMeansTheQpsOwn) {
   warm_up();
   ASSERT_EQ(b.post_receive(1, {sge_of(remote, 0, 2048)}), 0);

@@ -298,6 +298,21 @@ TEST_P(Operations, TheSecondInvalidationOfAWindowIsANak) {
   EXPECT_EQ(ibv_dealloc_mw(mw), 0);
 }
 
+TEST_P(Operations, AWindowsRightsAreItsOwn) {
+  ibv_mw* const reads = bound_window(IBV_ACCESS_REMOTE_READ | FAULTLINE_ACCESS_FLUSH_GLOBAL);
+  start(1);
+  ibv_wr_rdma_read(qpx, reads->rkey, to.address());
+  ibv_wr_set_sge(qpx, local->lkey, from.address(), 64);
+  EXPECT_EQ(run().status, IBV_WC_SUCCESS);
+  for (const uint8_t level : {FAULTLINE_FLUSH_RANGE, FAULTLINE_FLUSH_MR}) {
+    start(2);
+    faultline_wr_flush(qpx, reads->rkey, to.address(), 64, FAULTLINE_FLUSH_GLOBAL, level);
+    EXPECT_EQ(run().status, IBV_WC_SUCCESS);
+  }
+  EXPECT_EQ(write_through(reads->rkey, to.address()), IBV_WC_REM_ACCESS_ERR) << "though the region allows it";
+  EXPECT_EQ(ibv_dealloc_mw(reads), 0);
+}
+
 TEST_P(Operations, TheExtendedInterfaceBindsAndInvalidates) {
   ibv_mr* const own = a.add_region(to, kAllRights | IBV_ACCESS_MW_BIND);
   ibv_mw* const mw = ibv_alloc_mw(a.pd, IBV_MW_TYPE_2);
@@ -314,6 +329,10 @@ TEST_P(Operations, TheExtendedInterfaceBindsAndInvalidates) {
   EXPECT_EQ(done[0].status, IBV_WC_SUCCESS);
   EXPECT_EQ(done[1].opcode, IBV_WC_LOCAL_INV);
   EXPECT_EQ(done[1].status, IBV_WC_SUCCESS);
+  // Again, though nobody told the window's handle of its new key.
+  start(3);
+  ibv_wr_bind_mw(qpx, mw, ibv_inc_rkey(key), &info);
+  EXPECT_EQ(run().status, IBV_WC_SUCCESS);
   EXPECT_EQ(ibv_dealloc_mw(mw), 0);
 }
 
