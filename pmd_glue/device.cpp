@@ -114,6 +114,8 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
       seat.thread = std::make_unique<LcoreThread>(wanted.name, *seat.engine, *seat.session, cpu);
     }
   if (!wanted.chaos.harmless()) warn_of_chaos(wanted);
+  // What is up already does not come up.
+  if (device->port_->link_up()) device->port_state_ = PortState::up;
   Housekeeper::instance().add(*device);
   return device;
 }

@@ -29,7 +29,8 @@ memif_pair 'progress = "dedicated"'
 expect_pair --op write,read,send,ud_send --size 64,4096 --depth 8 --iters 64 --verify
 if [ "$(nproc)" -ge 2 ]; then
   memif_pair $'progress = "dedicated"\nlcores = [0, 1]'
-  expect_pair --op write,read,send,ud_send --size 64,4096,64k --qps 4 --depth 8 --iters 64 --verify
+  expect_pair --op write,read,send --size 64,4096,64k --qps 4 --depth 8 --iters 64 --verify
+  expect_pair --op ud_send --size 64,4096 --depth 8 --iters 64 --verify
 fi
 memif_pair
 
