@@ -43,22 +43,23 @@ void DatagramFlow::on_receive_completion(const Completion& completion) {
     const uint8_t* at = to_.host().memory.find(sge.lkey)->at(sge.va);
     bytes.insert(bytes.end(), at, at + sge.length_bytes);
   }
-  if (completion.byte_length < wire::kGrhBytes || completion.byte_length > bytes.size())
+  if (completion.byte_length < grh_bytes || completion.byte_length > bytes.size())
     return fail("a receive has an impossible length");
   bytes.resize(completion.byte_length);
   const auto same = [&](const PlannedSend& send) {
     const bool immediate = send.request.opcode == SendOpcode::send_with_imm;
-    return send.payload.size() + wire::kGrhBytes == bytes.size() &&
-           std::equal(send.payload.begin(), send.payload.end(), bytes.begin() + wire::kGrhBytes) &&
+    return send.payload.size() + grh_bytes == bytes.size() &&
+           std::equal(send.payload.begin(), send.payload.end(), bytes.begin() + grh_bytes) &&
            ((completion.flags & kWithImm) != 0) == immediate &&
            (!immediate || completion.immediate_or_rkey == send.request.immediate) &&
            (completion.solicited != 0) == ((send.request.flags & kSolicited) != 0);
   };
   const auto posted_end = sends.begin() + static_cast<std::ptrdiff_t>(sends_posted_);
   if (std::none_of(sends.begin(), posted_end, same)) return fail("a message came that nobody sent");
+  if (completion.qpn != to_.qpn()) fail("a receive with a wrong QPN");
+  if (grh_bytes == 0) return;
   if ((completion.flags & kWithGrh) == 0) fail("a UD receive without its GRH flag");
   if (completion.source_qpn != from_.qpn()) fail("a UD receive with a wrong source QPN");
-  if (completion.qpn != to_.qpn()) fail("a UD receive with a wrong QPN");
   // IBA A17.4.5.1: an IPv4 header sits in the last 20 of the 40 bytes.
   const wire::Gid& source = from_.host().gid;
   const wire::Gid& destination = to_.host().gid;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The model of UD traffic from one QP to another: messages may be lost, doubled and change places, but what
-// arrives is right and comes behind its 40 bytes of GRH.
+// The model of UD and UC traffic from one QP to another: messages may be lost, doubled and change places, but
+// what arrives is right and, of UD, comes behind its 40 bytes of GRH.
 #pragma once
 
 #include <string>
@@ -27,7 +27,8 @@ class DatagramFlow {
 
   std::vector<PlannedSend> sends;  ///< all signalled; the first bytes of a payload are unique or it is empty
   std::vector<PlannedReceive> receives;
-  bool lossless = false;  ///< nothing may be missing
+  uint32_t grh_bytes = wire::kGrhBytes;  ///< 0: the flow is one of UC
+  bool lossless = false;                 ///< nothing may be missing
   std::string error;
 
  private:

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "stack/transport/queue_pair.hpp"
+#include "stack/transport/shared_receive_queue.hpp"
 
 namespace faultline::sim {
 
@@ -37,6 +38,14 @@ Endpoint::Endpoint(Simulation& simulation, SimHost& host, const EndpointScript& 
   init.max_inline_bytes = script.max_inline_bytes;
   init.signal_all = script.signal_all;
   init.srq = script.srq;
+  if (script.own_srq) {
+    srq_ = host.core().create_srq({.domain = script.domain,
+                                   .max_wr = script.max_receive_wr,
+                                   .max_sge = 4,
+                                   .cq = receive_cq_,
+                                   .xrc_domain = script.xrc_domain});
+    if (script.type != transport::QpType::xrc_recv) init.srq = srq_;
+  }
   init.xrc_domain = script.xrc_domain;
   qp_ = host.core().create_qp(init);
 }
@@ -62,6 +71,7 @@ bool Endpoint::post_send(const SendRequest& request) {
     wqe->sge_count = static_cast<uint8_t>(request.sges.size());
     std::copy(request.sges.begin(), request.sges.end(), ring.sges_of(wqe));
   }
+  if (request.srq_number != 0) wqe->srq_number = request.srq_number;
   if (request.fill) request.fill(*wqe);
   if (request.ud_qpn != 0) ring.av_of(wqe) = request.av;
   ring.advance();
@@ -71,7 +81,7 @@ bool Endpoint::post_send(const SendRequest& request) {
 }
 
 bool Endpoint::post_receive(uint64_t wr_id, const std::vector<Sge>& sges) {
-  ReceiveRing& ring = receive_ring_of(qp_);
+  ReceiveRing& ring = srq_ != nullptr ? receive_ring_of(srq_) : receive_ring_of(qp_);
   ReceiveWqe* wqe = ring.prepare();
   if (wqe == nullptr) return false;
   *wqe = ReceiveWqe{};
@@ -104,6 +114,8 @@ int Endpoint::modify(const QpAttributes& attributes, uint32_t mask) {
 void Endpoint::destroy() {
   host_.core().destroy_qp(qp_);
   qp_ = nullptr;
+  if (srq_ != nullptr) host_.core().destroy_srq(srq_);
+  srq_ = nullptr;
 }
 
 namespace {

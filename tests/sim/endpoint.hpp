@@ -20,6 +20,7 @@ struct SendRequest {
   uint64_t remote_va = 0;
   uint32_t rkey = 0;
   uint32_t immediate = 0;
+  uint32_t srq_number = 0;  ///< XRC
   uint32_t ud_qpn = 0;
   uint32_t ud_qkey = 0;
   transport::AddressVector av;  ///< of a UD message
@@ -38,6 +39,7 @@ struct EndpointScript {
   odp::ProtectionDomain domain = 1;
   transport::SharedReceiveQueue* srq = nullptr;
   uint32_t xrc_domain = 0;
+  bool own_srq = false;  ///< receives go through a shared queue of its own
 };
 
 /// Attributes of one end; the defaults suit a test that does not care.
@@ -70,6 +72,7 @@ class Endpoint {
   [[nodiscard]] uint32_t qpn() const { return transport::qpn_of(qp_); }
   [[nodiscard]] transport::QpState state() const { return transport::state_of(qp_); }
   [[nodiscard]] transport::QueuePair* qp() const { return qp_; }
+  [[nodiscard]] transport::SharedReceiveQueue* srq() const { return srq_; }
   [[nodiscard]] SimHost& host() const { return host_; }
   /// 0 or the errno of modify_qp.
   [[nodiscard]] int modify(const transport::QpAttributes& attributes, uint32_t mask);
@@ -83,6 +86,7 @@ class Endpoint {
   std::unique_ptr<transport::CompletionQueue> own_send_cq_, own_receive_cq_;
   transport::CompletionQueue* send_cq_;
   transport::CompletionQueue* receive_cq_;
+  transport::SharedReceiveQueue* srq_ = nullptr;
   transport::QueuePair* qp_ = nullptr;
 };
 

@@ -11,6 +11,19 @@ LinkScript draw_link(Random& random, bool harmless) {
   LinkScript link;
   link.delay_ns = random.between(200, 20'000);
   link.picoseconds_per_byte = random.between(100, 8'000);
+  if (random.chance(250)) {
+    link.changes_at_ns = random.between(10'000, 2'000'000);
+    link.changed_delay_ns = random.between(200, 20'000);
+    link.changed_picoseconds_per_byte = random.between(100, 8'000);
+  }
+  if (random.chance(300)) {
+    link.bottleneck_picoseconds_per_byte = random.between(200, 10'000);
+    link.queue_limit_bytes = random.between(20'000, 300'000);
+    link.pause_when_full = harmless || random.chance(400);
+    link.mark_from_bytes = random.between(1'000, 20'000);
+    link.mark_all_bytes = link.mark_from_bytes + random.between(1'000, 100'000);
+    link.mark_ratio = 0.1;
+  }
   if (harmless) return link;
   if (random.chance(700)) link.loss_permille = random.between32(1, 60);
   if (random.chance(300)) link.duplicate_permille = random.between32(1, 60);
@@ -31,6 +44,12 @@ HostScript draw_host(Random& random, bool tight) {
   host.core.park_packets_total = random.chance(700) ? 1024 : random.between32(1, 32);
   host.core.park_deadline_ns = random.chance(500) ? 2'000'000 : random.between(5'000, 500'000);
   host.core.fault_rnr_timer = static_cast<uint8_t>(random.between(1, 6));
+  host.core.selective_ack = random.chance(700);
+  host.core.early_probe = random.chance(800);
+  host.core.reorder_packets_per_qp = random.chance(600) ? 256 : random.between32(1, 16);
+  if (random.chance(300))
+    host.core.congestion.algorithm =
+        random.chance(500) ? transport::CongestionAlgorithm::dcqcn : transport::CongestionAlgorithm::swift;
   host.core.tx_burst_packets = random.between32(1, 32);
   host.core.wire_checksums = random.chance(500) ? 1 : 3;
   host.memory.page_bytes = 512U << random.below(4);

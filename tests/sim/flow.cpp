@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "stack/transport/queue_pair.hpp"
+#include "stack/transport/shared_receive_queue.hpp"
+
 namespace faultline::sim {
 
 using namespace transport;
@@ -40,6 +43,43 @@ void Flow::fail(const std::string& what) {
   if (error.empty()) error = "flow " + std::to_string(number_) + ": " + what;
 }
 
+namespace {
+
+bool is_atomic(SendOpcode opcode) {
+  return opcode == SendOpcode::atomic_cmp_and_swp || opcode == SendOpcode::atomic_fetch_and_add;
+}
+
+/// Whose answer brings bytes.
+bool brings_bytes(SendOpcode opcode) {
+  return opcode == SendOpcode::rdma_read || is_atomic(opcode);
+}
+
+bool has_answer(SendOpcode opcode) {
+  return brings_bytes(opcode) || opcode == SendOpcode::flush || opcode == SendOpcode::atomic_write;
+}
+
+CompletionOpcode completion_of(SendOpcode opcode) {
+  switch (opcode) {
+    case SendOpcode::rdma_read:
+      return CompletionOpcode::rdma_read;
+    case SendOpcode::rdma_write:
+    case SendOpcode::rdma_write_with_imm:
+      return CompletionOpcode::rdma_write;
+    case SendOpcode::atomic_cmp_and_swp:
+      return CompletionOpcode::comp_swap;
+    case SendOpcode::atomic_fetch_and_add:
+      return CompletionOpcode::fetch_add;
+    case SendOpcode::flush:
+      return CompletionOpcode::flush;
+    case SendOpcode::atomic_write:
+      return CompletionOpcode::atomic_write;
+    default:
+      return CompletionOpcode::send;
+  }
+}
+
+}  // namespace
+
 bool Flow::takes_receive(size_t send) const {
   const SendOpcode opcode = sends[send].request.opcode;
   return opcode == SendOpcode::send || opcode == SendOpcode::send_with_imm ||
@@ -65,6 +105,7 @@ void Flow::pump(TimeNs now) {
   while (sends_posted_ < sends.size() && sends[sends_posted_].post_ns <= now) {
     SendRequest request = sends[sends_posted_].request;
     request.wr_id = uint64_t{number_} << 32 | sends_posted_;
+    if (from_.qp()->type == QpType::xrc_send) request.srq_number = number_of(to_.srq());
     if (!from_.post_send(request)) break;
     ++sends_posted_;
   }
@@ -97,12 +138,9 @@ void Flow::on_send_completion(const Completion& completion) {
     if (failure && failure->at && index >= *failure->at) return fail(whose + " succeeded but cannot have");
     if (!signalled(index)) return fail(whose + " is unsignalled but completed");
     const SendRequest& request = sends[index].request;
-    CompletionOpcode expected = CompletionOpcode::send;
-    if (request.opcode == SendOpcode::rdma_read) expected = CompletionOpcode::rdma_read;
-    if (request.opcode == SendOpcode::rdma_write || request.opcode == SendOpcode::rdma_write_with_imm)
-      expected = CompletionOpcode::rdma_write;
-    if (completion.opcode != expected) return fail(whose + ": wrong opcode in its completion");
-    if (request.opcode == SendOpcode::rdma_read) {
+    if (completion.opcode != completion_of(request.opcode))
+      return fail(whose + ": wrong opcode in its completion");
+    if (brings_bytes(request.opcode)) {
       if (completion.byte_length != sends[index].payload.size())
         return fail(whose + ": wrong length in its completion");
       check_bytes(from_.host(), request.sges, sends[index].payload, whose);
@@ -122,7 +160,7 @@ void Flow::on_send_completion(const Completion& completion) {
     return fail(whose + " failed with a status that does not fit: " + status);
   // A READ whose answer was lost dies with the QP.
   if (failure->at && index != *failure->at && completion.status == failure->allowed.front() &&
-      (sends[index].request.opcode != SendOpcode::rdma_read || index > *failure->at))
+      (!has_answer(sends[index].request.opcode) || index > *failure->at))
     fail(whose + " failed in place of send " + std::to_string(*failure->at));
 }
 
@@ -145,8 +183,7 @@ void Flow::on_receive_completion(const Completion& completion) {
   const size_t send = message(index);
   if (send >= sends_posted_) return fail(whose + " completed without a message");
   // What is behind a READ may be executed before the READ has failed (IBA 10.8.3.3, table 79).
-  if (failure && failure->at && send >= *failure->at &&
-      sends[*failure->at].request.opcode != SendOpcode::rdma_read)
+  if (failure && failure->at && send >= *failure->at && !has_answer(sends[*failure->at].request.opcode))
     return fail(whose + " holds a message that cannot have come");
   const SendRequest& request = sends[send].request;
   const bool write = request.opcode == SendOpcode::rdma_write_with_imm;
@@ -195,7 +232,14 @@ void Flow::apply(MemoryImage& image) const {
     };
     const bool write =
         request.opcode == SendOpcode::rdma_write || request.opcode == SendOpcode::rdma_write_with_imm;
-    if (request.opcode == SendOpcode::rdma_read) scatter(from_.host(), request.sges);
+    if (brings_bytes(request.opcode)) scatter(from_.host(), request.sges);
+    if (!sends[i].remote_after.empty()) {
+      const Region& region = *to_.host().memory.find(request.rkey);
+      if (known)
+        image.put(region, request.remote_va, sends[i].remote_after);
+      else
+        image.forget(region, request.remote_va, sends[i].remote_after.size());
+    }
     if (write) {
       const uint32_t length = request.length_bytes();
       scatter(to_.host(), {{request.remote_va, length, request.rkey}});

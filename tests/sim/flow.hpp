@@ -33,7 +33,8 @@ class MemoryImage {
 
 struct PlannedSend {
   SendRequest request;
-  std::vector<uint8_t> payload;  ///< the message's bytes, a READ's answer included
+  std::vector<uint8_t> payload;       ///< the message's bytes, a READ's answer included
+  std::vector<uint8_t> remote_after;  ///< of an atomic or ATOMIC WRITE: what is at remote_va then
   TimeNs post_ns = 0;
 };
 

@@ -19,6 +19,12 @@ void SimLink::flip_bit(Frame& frame) {
   frame[bit / 8] = static_cast<uint8_t>(frame[bit / 8] ^ 1U << (bit % 8));
 }
 
+void SimLink::wait_for_room(uint64_t frame_bytes) {
+  const uint64_t per_byte = script_.bottleneck_picoseconds_per_byte;
+  const uint64_t room_ps = (script_.queue_limit_bytes - frame_bytes) * per_byte;
+  if (switch_busy_ps_ > room_ps) busy_until_ = std::max(busy_until_, (switch_busy_ps_ - room_ps) / 1000 + 1);
+}
+
 bool SimLink::pass_switch(TimeNs at, Frame& frame, TimeNs& leaves) {
   const uint64_t per_byte = script_.bottleneck_picoseconds_per_byte;
   const uint64_t at_ps = at * 1000;
@@ -45,8 +51,14 @@ bool SimLink::pass_switch(TimeNs at, Frame& frame, TimeNs& leaves) {
 }
 
 TimeNs SimLink::send(TimeNs now, Frame frame) {
+  if (now >= script_.changes_at_ns) {
+    script_.changes_at_ns = transport::kNever;
+    script_.delay_ns = script_.changed_delay_ns;
+    script_.picoseconds_per_byte = script_.changed_picoseconds_per_byte;
+  }
   busy_until_ = std::max(busy_until_, now) + frame.size() * script_.picoseconds_per_byte / 1000;
   TraceEntry& entry = trace_.add(now, from_a_, sent, frame);
+  if (script_.pause_when_full) wait_for_room(frame.size());
   TimeNs leaves = busy_until_;
   const bool passed = script_.bottleneck_picoseconds_per_byte == 0 || pass_switch(busy_until_, frame, leaves);
   TimeNs arrival = leaves + script_.delay_ns + random_.below(script_.jitter_ns + 1);

@@ -28,18 +28,24 @@ struct LinkScript {
   uint64_t corrupt_mask = 0;
   uint64_t late_mask = 0;
   TimeNs dead_from_ns = transport::kNever;  ///< everything after is lost
+  // Another path from then on.
+  TimeNs changes_at_ns = transport::kNever;
+  uint64_t changed_delay_ns = 0;
+  uint64_t changed_picoseconds_per_byte = 0;
   // A switch behind the sender's own link, with a slower way on. 0: none.
   uint64_t bottleneck_picoseconds_per_byte = 0;
   uint64_t queue_limit_bytes = 256 << 10;  ///< what does not fit is dropped
   // RED with ECN (RFC 3168, as the DCQCN paper sets switches): none below the first, all above the second.
   uint64_t mark_from_bytes = ~uint64_t{0};
   uint64_t mark_all_bytes = ~uint64_t{0};
-  double mark_ratio = 0.01;  ///< just below mark_all_bytes
+  bool pause_when_full = false;  ///< the switch stops the sender (IEEE 802.1Qbb) instead of dropping
+  double mark_ratio = 0.01;      ///< just below mark_all_bytes
 
   [[nodiscard]] bool harmless() const {
-    return jitter_ns == 0 && loss_ratio <= 0 && bottleneck_picoseconds_per_byte == 0 && loss_permille == 0 &&
-           duplicate_permille == 0 && corrupt_permille == 0 && late_permille == 0 && drop_mask == 0 &&
-           duplicate_mask == 0 && corrupt_mask == 0 && late_mask == 0 && dead_from_ns == transport::kNever;
+    return jitter_ns == 0 && loss_ratio <= 0 && (bottleneck_picoseconds_per_byte == 0 || pause_when_full) &&
+           loss_permille == 0 && duplicate_permille == 0 && corrupt_permille == 0 && late_permille == 0 &&
+           drop_mask == 0 && duplicate_mask == 0 && corrupt_mask == 0 && late_mask == 0 &&
+           dead_from_ns == transport::kNever;
   }
 };
 
@@ -73,6 +79,7 @@ class SimLink {
  private:
   [[nodiscard]] bool hit(uint64_t mask, uint32_t permille);
   void flip_bit(Frame& frame);
+  void wait_for_room(uint64_t frame_bytes);
   /// When the frame leaves the switch; false where its queue is full.
   [[nodiscard]] bool pass_switch(TimeNs at, Frame& frame, TimeNs& leaves);
 

@@ -14,7 +14,9 @@ constexpr odp::ProtectionDomain kDomain = 1;
 constexpr odp::ProtectionDomain kForeignDomain = 2;
 constexpr uint32_t kQkey = 0x11111111;
 constexpr uint32_t kLocalAccess = odp::kLocalWrite;
-constexpr uint32_t kRemoteAccess = odp::kLocalWrite | odp::kRemoteWrite | odp::kRemoteRead;
+constexpr uint32_t kRemoteAccess =
+    odp::kLocalWrite | odp::kRemoteWrite | odp::kRemoteRead | odp::kRemoteAtomic | odp::kFlushGlobal;
+constexpr uint32_t kXrcDomain = 7;
 
 bool fails_at_receive(Failure failure) {
   return failure == Failure::receive_too_small || failure == Failure::receive_hole ||
@@ -62,7 +64,8 @@ Plan::Plan(const Fabric& fabric, Simulation& simulation, Random random)
   if (one_failure) add_connection(true);
   const uint64_t healthy = one_failure ? random_.below(3) : 1 + random_.below(4);
   for (uint64_t i = 0; i < healthy; ++i) add_connection(false);
-  if (fabric.theme == Theme::mixed && random_.chance(330)) add_datagrams();
+  if (fabric.theme == Theme::mixed && random_.chance(330)) add_datagrams(QpType::ud);
+  if (fabric.theme == Theme::mixed && random_.chance(330)) add_datagrams(QpType::uc);
 }
 
 void Plan::add_regions(SimHost& host) {
@@ -139,10 +142,23 @@ void Plan::add_connection(bool failing) {
   script.signal_all = random_.chance(250);
   // Where RNR NAKs are counted none may come of a receive ring that is full.
   if (failing && fabric_.failure == Failure::rnr_exhausted) script.max_receive_wr = 64;
+  // Shared receive queues have no place where a QP's end is to flush what is posted.
+  const bool simple = failing || fabric_.theme != Theme::mixed;
+  const bool xrc = !simple && random_.chance(150);
+  script.own_srq = xrc || (!simple && random_.chance(200));
+  const bool looped = !simple && random_.chance(150);
+  SimHost& host_b = looped ? simulation_.a : simulation_.b;
   CompletionQueue* queue_a = shared_queues.empty() ? nullptr : shared_queues[0].get();
-  CompletionQueue* queue_b = shared_queues.empty() ? nullptr : shared_queues[1].get();
+  CompletionQueue* queue_b = shared_queues.empty() ? nullptr : shared_queues[looped ? 0 : 1].get();
+  EndpointScript script_b = script;
+  if (xrc) {
+    script.type = QpType::xrc_send;
+    script.own_srq = false;
+    script_b.type = QpType::xrc_recv;
+    script_b.xrc_domain = kXrcDomain;
+  }
   Endpoint& a = *ends.emplace_back(std::make_unique<Endpoint>(simulation_, simulation_.a, script, queue_a));
-  Endpoint& b = *ends.emplace_back(std::make_unique<Endpoint>(simulation_, simulation_.b, script, queue_b));
+  Endpoint& b = *ends.emplace_back(std::make_unique<Endpoint>(simulation_, host_b, script_b, queue_b));
   ConnectionScript connection;
   connection.path_mtu = static_cast<PathMtu>(random_.between(1, 5));
   const auto psn = [this] {
@@ -162,8 +178,8 @@ void Plan::add_connection(bool failing) {
   }
   const uint32_t mtu = bytes_of(connection.path_mtu);
   // A connection that is to fail carries one direction only, so that one cause has one effect.
-  const bool both = !failing && random_.chance(700);
-  const bool a_first = random_.chance(500);
+  const bool both = !failing && !xrc && random_.chance(700);
+  const bool a_first = xrc || random_.chance(500);
   for (int direction = 0; direction < (both ? 2 : 1); ++direction) {
     const bool from_a = a_first == (direction == 0);
     Flow& flow = *flows.emplace_back(std::make_unique<Flow>(next_flow_++, from_a ? a : b, from_a ? b : a));
@@ -182,6 +198,12 @@ void Plan::add_send(Flow& flow, SendOpcode opcode, uint32_t length) {
   if (random_.chance(200) && takes_receive(opcode)) request.flags |= kSolicited;
   request.immediate = random_.next32();
   HostMemory& remote = memory_of(flow.to());
+  if (opcode == SendOpcode::flush || opcode == SendOpcode::atomic_write ||
+      opcode == SendOpcode::atomic_cmp_and_swp || opcode == SendOpcode::atomic_fetch_and_add) {
+    plan_answered(flow, send);
+    flow.sends.push_back(std::move(send));
+    return;
+  }
   const bool read = opcode == SendOpcode::rdma_read;
   const bool write = opcode == SendOpcode::rdma_write || opcode == SendOpcode::rdma_write_with_imm;
   Region& far = *remote.remote[random_.below(remote.remote.size())];
@@ -234,13 +256,81 @@ void Plan::add_send(Flow& flow, SendOpcode opcode, uint32_t length) {
   flow.sends.push_back(std::move(send));
 }
 
+/// Atomics of a flow share a few counters that are nobody else's: what each finds and leaves is known here.
+void Plan::plan_answered(Flow& flow, PlannedSend& send) {
+  SendRequest& request = send.request;
+  HostMemory& remote = memory_of(flow.to());
+  Region& far = *remote.remote[random_.below(remote.remote.size())];
+  const auto bytes_of_value = [](uint64_t value) {
+    std::vector<uint8_t> bytes(sizeof value);
+    std::memcpy(bytes.data(), &value, sizeof value);
+    return bytes;
+  };
+  const auto place_aligned = [this](Region& region) {
+    const uint64_t end = region.base + region.bytes.size();
+    region.extend((8 - end % 8) % 8, random_);
+    return region.extend(8, random_);
+  };
+  if (request.opcode == SendOpcode::flush) {
+    request.remote_va = place(far, 100);
+    request.rkey = far.key;
+    const bool whole = random_.chance(500);
+    request.fill = [whole](SendWqe& wqe) {
+      wqe.flush_placement = 1;
+      wqe.flush_selectivity = whole ? 1 : 0;
+      wqe.length_bytes = 100;
+    };
+    return;
+  }
+  request.sges = split(flow.from(), 8);
+  if (request.opcode == SendOpcode::atomic_write) {
+    request.remote_va = place_aligned(far);
+    request.rkey = far.key;
+    for (const Sge& sge : request.sges) {
+      const uint8_t* at = flow.from().host().memory.find(sge.lkey)->at(sge.va);
+      send.remote_after.insert(send.remote_after.end(), at, at + sge.length_bytes);
+    }
+    return;
+  }
+  if (counters_.size() < 3 || random_.chance(100)) {
+    Counter counter{place_aligned(far), far.key, 0};
+    std::memcpy(&counter.value, far.at(counter.va), sizeof counter.value);
+    counters_.push_back(counter);
+  }
+  Counter& counter = counters_[random_.below(counters_.size())];
+  request.remote_va = counter.va;
+  request.rkey = counter.rkey;
+  send.payload = bytes_of_value(counter.value);
+  const uint64_t operand = random_.next();
+  uint64_t compare = 0;
+  if (request.opcode == SendOpcode::atomic_fetch_and_add) {
+    counter.value += operand;
+  } else {
+    compare = random_.chance(600) ? counter.value : random_.next();
+    if (compare == counter.value) counter.value = operand;
+  }
+  request.fill = [operand, compare](SendWqe& wqe) {
+    wqe.swap_or_add = operand;
+    wqe.compare = compare;
+  };
+  send.remote_after = bytes_of_value(counter.value);
+}
+
 void Plan::fill_flow(Flow& flow, uint32_t mtu, bool failing) {
   written_.clear();
+  counters_.clear();
   const uint64_t count = 1 + random_.below(random_.chance(300) ? 40 : 12);
-  static constexpr SendOpcode kOpcodes[] = {SendOpcode::send, SendOpcode::send_with_imm,
-                                            SendOpcode::rdma_write, SendOpcode::rdma_write_with_imm,
-                                            SendOpcode::rdma_read};
-  for (uint64_t i = 0; i < count; ++i) add_send(flow, kOpcodes[random_.below(5)], draw_length(mtu));
+  static constexpr SendOpcode kOpcodes[] = {SendOpcode::send,
+                                            SendOpcode::send_with_imm,
+                                            SendOpcode::rdma_write,
+                                            SendOpcode::rdma_write_with_imm,
+                                            SendOpcode::rdma_read,
+                                            SendOpcode::atomic_fetch_and_add,
+                                            SendOpcode::atomic_cmp_and_swp,
+                                            SendOpcode::atomic_write,
+                                            SendOpcode::flush};
+  const uint64_t kinds = random_.chance(600) ? std::size(kOpcodes) : 5;
+  for (uint64_t i = 0; i < count; ++i) add_send(flow, kOpcodes[random_.below(kinds)], draw_length(mtu));
   if (failing) {
     spoil(flow, mtu);
   } else if (fabric_.theme == Theme::dead_peer) {
@@ -363,16 +453,25 @@ void Plan::set_times(Flow& flow) {
   for (const PlannedReceive& receive : flow.receives) simulation_.at(receive.post_ns, [] {});
 }
 
-void Plan::add_datagrams() {
+void Plan::add_datagrams(QpType type) {
   EndpointScript script;
-  script.type = QpType::ud;
+  script.type = type;
   script.max_inline_bytes = 64;
+  script.own_srq = random_.chance(200);
   CompletionQueue* queue_a = shared_queues.empty() ? nullptr : shared_queues[0].get();
   CompletionQueue* queue_b = shared_queues.empty() ? nullptr : shared_queues[1].get();
   Endpoint& a = *ends.emplace_back(std::make_unique<Endpoint>(simulation_, simulation_.a, script, queue_a));
   Endpoint& b = *ends.emplace_back(std::make_unique<Endpoint>(simulation_, simulation_.b, script, queue_b));
-  if (!activate_datagram(a, kQkey, random_.next32()) || !activate_datagram(b, kQkey, random_.next32())) {
-    error_ = "a UD QP was refused";
+  const bool ud = type == QpType::ud;
+  ConnectionScript connection;
+  connection.path_mtu = static_cast<PathMtu>(random_.between(1, 5));
+  connection.psn_a = random_.next32() & wire::Psn::kMask;
+  connection.psn_b = wire::Psn::kMask - static_cast<uint32_t>(random_.below(8));
+  const bool ready =
+      ud ? activate_datagram(a, kQkey, random_.next32()) && activate_datagram(b, kQkey, random_.next32())
+         : connect(simulation_, a, b, connection);
+  if (!ready) {
+    error_ = "a UD or UC QP was refused";
     return;
   }
   for (int direction = 0; direction < 2; ++direction) {
@@ -382,19 +481,26 @@ void Plan::add_datagrams() {
     // All receives are there before the first message; a wire without harm and memory without faults lose
     // none.
     flow.lossless = fabric_.harmless_links && !fabric_.faults;
+    if (!ud) {
+      flow.grh_bytes = 0;
+      // A shorter path overtakes the longer one: to UC that is a loss.
+      for (const LinkScript* link : {&fabric_.script.a_to_b, &fabric_.script.b_to_a})
+        flow.lossless = flow.lossless && link->changes_at_ns == kNever;
+    }
     const uint64_t count = 1 + random_.below(30);
     std::vector<TimeNs> times;
     for (uint64_t i = 0; i < count; ++i) times.push_back(draw_time());
     std::sort(times.begin(), times.end());
     for (const TimeNs when : times) {
       const uint32_t length =
-          random_.chance(100) ? 0U : random_.between32(8, random_.chance(500) ? 4096 : 600);
+          random_.chance(100) ? 0U : random_.between32(8, random_.chance(500) ? (ud ? 4096 : 9000) : 600);
       flow.sends.push_back(draw_datagram(from, to, length));
+      if (!ud) flow.sends.back().request.ud_qpn = 0;
       flow.sends.back().post_ns = when;
       simulation_.at(when, [] {});
     }
     for (uint64_t i = 0; i < count + 8; ++i)
-      flow.receives.push_back({split(to, wire::kGrhBytes + wire::kMaxPathMtuBytes), 0});
+      flow.receives.push_back({split(to, ud ? wire::kGrhBytes + wire::kMaxPathMtuBytes : 9000), 0});
   }
 }
 

@@ -69,7 +69,8 @@ class Plan {
   void add_send(Flow& flow, transport::SendOpcode opcode, uint32_t length);
   void spoil(Flow& flow, uint32_t mtu);
   void set_times(Flow& flow);
-  void add_datagrams();
+  void plan_answered(Flow& flow, PlannedSend& send);
+  void add_datagrams(transport::QpType type);
   [[nodiscard]] PlannedSend draw_datagram(const Endpoint& from, const Endpoint& to, uint32_t length);
 
   const Fabric& fabric_;
@@ -84,7 +85,13 @@ class Plan {
     uint32_t length;
     size_t send;
   };
-  std::vector<Written> written_;  ///< of the flow being filled: destinations that may be used again
+  struct Counter {
+    uint64_t va;
+    uint32_t rkey;
+    uint64_t value;
+  };
+  std::vector<Counter> counters_;  ///< of the flow being filled
+  std::vector<Written> written_;   ///< of the flow being filled: destinations that may be used again
 };
 
 }  // namespace faultline::sim
