@@ -42,15 +42,15 @@ QueuePair::QueuePair(uint32_t number, const QpInit& init)
       type(init.type),
       signal_all(init.signal_all),
       domain(init.domain),
+      progress_mask(std::bit_ceil(std::max(init.max_send_wr, 1U)) - 1),
       send_cq(init.send_cq),
       receive_cq(init.receive_cq),
-      user(init.user),
+      send_ring(init.max_send_wr, init.max_send_sge, init.max_inline_bytes, init.type == QpType::ud),
+      receive_ring(init.max_receive_wr, init.max_receive_sge, 0),
       srq(init.srq),
       xrc_domain(init.xrc_domain),
       shared_sges(takes_shared_receives() ? kMaxSharedSges : 0),
-      send_ring(init.max_send_wr, init.max_send_sge, init.max_inline_bytes, init.type == QpType::ud),
-      receive_ring(init.max_receive_wr, init.max_receive_sge, 0),
-      progress_mask(std::bit_ceil(std::max(init.max_send_wr, 1U)) - 1) {
+      user(init.user) {
   progress = std::make_unique<SendProgress[]>(progress_mask + 1);
   timer.qp = pacing_timer.qp = this;
 }
@@ -85,6 +85,7 @@ QueuePair* CoreContext::pop_ready() {
   QueuePair* qp = ready_head_;
   if (qp == nullptr) return nullptr;
   ready_head_ = qp->next_ready;
+  if (ready_head_ != nullptr) ready_head_->prefetch();
   if (ready_head_ == nullptr) ready_tail_ = nullptr;
   qp->ready = false;
   --ready_count_;

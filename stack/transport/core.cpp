@@ -17,6 +17,7 @@
 #include "stack/transport/requester.hpp"
 #include "stack/transport/responder.hpp"
 #include "stack/transport/shared_receive_queue.hpp"
+#include "stack/wire/address_filter.hpp"
 #include "stack/wire/ecn.hpp"
 
 namespace faultline::transport {
@@ -96,6 +97,7 @@ struct Core::Impl {
     return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
   }
 
+  void prefetch(std::span<const RxFrame> frames) const;
   /// True where the frame stays with the core.
   bool on_frame(const RxFrame& frame);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
@@ -128,10 +130,25 @@ Core::~Core() {
 
 void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
   impl_->context.now_ns = now;
+  impl_->prefetch(frames);
   size_t released = 0;
   for (const RxFrame& frame : frames)
     if (!impl_->on_frame(frame)) frames[released++] = frame;
   impl_->context.port.release(frames.first(released));
+}
+
+/// Of a burst for many QPs the misses overlap: first those of the table, then those of the QPs.
+void Core::Impl::prefetch(std::span<const RxFrame> frames) const {
+  constexpr size_t kBurst = 32;
+  std::array<uint32_t, kBurst> slots;
+  const size_t count = std::min(frames.size(), kBurst);
+  if (count < 2) return;
+  for (size_t i = 0; i < count; ++i) {
+    slots[i] = wire::peek_destination_qpn({frames[i].data, frames[i].length_bytes}) & (kQpSlots - 1);
+    __builtin_prefetch(&table[slots[i]]);
+  }
+  for (size_t i = 0; i < count; ++i)
+    if (const QueuePair* qp = table[slots[i]].get(); qp != nullptr) qp->prefetch();
 }
 
 bool Core::Impl::on_frame(const RxFrame& frame) {
@@ -281,6 +298,10 @@ void Core::ring_doorbell(QueuePair* qp) {
       !impl_->rung.compare_exchange_weak(head, qp, std::memory_order_release, std::memory_order_relaxed));
 }
 
+void Core::expect_doorbell(const QueuePair* qp) {
+  __builtin_prefetch(&qp->doorbell_rung, 1);
+}
+
 void Core::Impl::take_doorbells() {
   if (rung.load(std::memory_order_relaxed) == nullptr) return;
   QueuePair* newest = rung.exchange(nullptr, std::memory_order_acquire);
@@ -288,6 +309,7 @@ void Core::Impl::take_doorbells() {
   while (newest != nullptr) {
     QueuePair* next = newest->next_rung;
     newest->next_rung = oldest;
+    newest->prefetch();
     oldest = newest;
     newest = next;
   }

@@ -131,6 +131,8 @@ class Core {
 
   /// Tells the core that WQEs were published on one of the QP's rings. A QP is queued at most once.
   void ring_doorbell(QueuePair* qp);
+  /// A doorbell is about to be rung: has its line on its way while the WQE is written.
+  static void expect_doorbell(const QueuePair* qp);
 
   [[nodiscard]] CoreCounters counters() const;
   [[nodiscard]] const CoreConfig& config() const { return config_; }

@@ -78,53 +78,52 @@ struct ParkedFrame {
 enum class InboundMessage : uint8_t { none, send, write };
 
 struct ResponderState {
-  SharedReceiveQueue* srq = nullptr;  ///< an XRC target's: of the packet at hand
+  // Every packet looks at these.
   wire::Psn expected_psn;
   uint32_t msn = 0;
   InboundMessage message = InboundMessage::none;
-  uint32_t received_bytes = 0;  ///< of a SEND
-  uint64_t write_va = 0;
-  uint32_t write_rkey = 0;
-  uint32_t write_total_bytes = 0;
-  uint32_t write_left_bytes = 0;
-
   bool nak_sent =
       false;  ///< a NAK for expected_psn is out: be silent until that packet comes (IBA 9.7.5.1.2)
   bool ack_pending = false;
-  bool ack_owed = false;     ///< packets were executed since the last acknowledgement
-  bool nak_pending = false;  ///< nak_syndrome for nak_psn goes out behind the READ answers
-  bool closing = false;      ///< after the pending NAK the QP goes to error
-  uint8_t nak_syndrome = 0;
-  wire::Psn nak_psn;
-  AsyncEvent closing_event = AsyncEvent::qp_access_error;
-
-  ParkedFrame* parked_head = nullptr;
-  ParkedFrame* parked_tail = nullptr;
-  uint32_t parked = 0;
-  bool fault_of_receive = false;  ///< the page that is waited for is of a receive, not of a peer's key
+  bool ack_owed = false;        ///< packets were executed since the last acknowledgement
+  bool nak_pending = false;     ///< nak_syndrome for nak_psn goes out behind the READ answers
+  bool closing = false;         ///< after the pending NAK the QP goes to error
+  bool peer_selective = false;  ///< the peer said that it understands selective acknowledgements
+  bool sack_pending = false;
   bool parked_retry = false;      ///< the head may be tried again
+  bool fault_of_receive = false;  ///< the page that is waited for is of a receive, not of a peer's key
+  bool job_fault_wait = false;
+  uint8_t nak_syndrome = 0;
+  uint32_t job_count = 0;
+  wire::Psn nak_psn;
+  ParkedFrame* parked_head = nullptr;
+  ParkedFrame* held_head = nullptr;  ///< packets behind a gap, in PSN order, each once
   uint32_t park_generation = 0;
   uint32_t park_floor = 0;  ///< first generation since the last progress: older answers are of other packets
   TimeNs park_deadline_ns = kNever;
 
-  // Packets behind a gap, in PSN order, each once.
-  ParkedFrame* held_head = nullptr;
-  ParkedFrame* held_tail = nullptr;
-  uint32_t held = 0;
-  bool peer_selective = false;  ///< the peer said that it understands selective acknowledgements
-  bool sack_pending = false;
   TimeNs held_deadline_ns = kNever;  ///< then the gap is for ever: what is behind it is given up
+  TimeNs job_deadline_ns = kNever;   ///< then RNR NAK instead of the answer
+  uint64_t write_va = 0;
+  uint32_t write_rkey = 0;
+  uint32_t write_total_bytes = 0;
+  uint32_t write_left_bytes = 0;
+  uint32_t received_bytes = 0;        ///< of a SEND
+  SharedReceiveQueue* srq = nullptr;  ///< an XRC target's: of the packet at hand
+
+  AsyncEvent closing_event = AsyncEvent::qp_access_error;
+  ParkedFrame* parked_tail = nullptr;
+  ParkedFrame* held_tail = nullptr;
+  uint32_t parked = 0;
+  uint32_t held = 0;
 
   // Ring of requests to answer, in PSN order.
   std::unique_ptr<Answer[]> jobs;
   uint32_t job_capacity = 0;
   uint32_t job_head = 0;
-  uint32_t job_count = 0;
-  bool job_fault_wait = false;
   uint32_t job_generation = 0;
-  uint32_t job_floor = 0;           ///< as park_floor
-  wire::Psn job_stuck_psn;          ///< of the response that the newest request was for
-  TimeNs job_deadline_ns = kNever;  ///< then RNR NAK instead of the answer
+  uint32_t job_floor = 0;   ///< as park_floor
+  wire::Psn job_stuck_psn;  ///< of the response that the newest request was for
 
   std::unique_ptr<AtomicResult[]> atomics;  ///< the newest job_capacity of them, a ring
   uint32_t next_atomic = 0;
@@ -142,7 +141,9 @@ struct Receive {
   SharedReceiveQueue* srq = nullptr;  ///< where it came from, if not from the QP's own ring
 };
 
-class QueuePair {
+/// What every message touches comes first, in whole cache lines: a packet of a QP that has not been used for
+/// a while costs few misses, which `prefetch` has under way in good time.
+class alignas(64) QueuePair {
  public:
   QueuePair(uint32_t number, const QpInit& init);
 
@@ -150,47 +151,53 @@ class QueuePair {
   const QpType type;
   const bool signal_all;
   bool loopback = false;
+  bool ready = false;  // on the core's ready list
+  std::atomic<QpState> state{QpState::reset};
   bool communication_established = false;  ///< the event was raised
+  bool cnp_pending = false;
+  /// A receive is the message's under way: `receive`.
+  bool receive_taken = false;
+  uint16_t ipv4_identification = 0;
   uint32_t mtu_bytes = 1024;
   const odp::ProtectionDomain domain;
+  const uint32_t progress_mask;
   CompletionQueue* const send_cq;
   CompletionQueue* const receive_cq;
-  void* const user;
-  std::atomic<QpState> state{QpState::reset};
+  QueuePair* next_ready = nullptr;
+  /// No rate control: as fast as the port takes.
+  std::unique_ptr<RateControl> rate_control;
+
+  alignas(64) RequesterState requester;
+  alignas(64) ResponderState responder;
   QpAttributes attributes;
   wire::FrameTemplate frame;
-  uint16_t ipv4_identification = 0;
-
-  /// Of the message under way, where `receive_taken`.
-  Receive receive;
-  bool receive_taken = false;
-  SharedReceiveQueue* const srq;  ///< of every message; an XRC target's packets name theirs
-  const uint32_t xrc_domain;
-  std::vector<Sge> shared_sges;  ///< room for what is taken from a shared queue
-
-  SendRing send_ring;
-  ReceiveRing receive_ring;
-  std::unique_ptr<SendProgress[]> progress;  // by send ring slot
-
-  RequesterState requester;
-  RecoveryState recovery;
-  ResponderState responder;
   struct Timer : TimerNode {
     QueuePair* qp = nullptr;
   } timer;
+  SendRing send_ring;
+  std::unique_ptr<SendProgress[]> progress;  // by send ring slot
+  RecoveryState recovery;
+  ReceiveRing receive_ring;
 
-  // Congestion. No rate control: as fast as the port takes.
-  std::unique_ptr<RateControl> rate_control;
+  Receive receive;
+  SharedReceiveQueue* const srq;  ///< of every message; an XRC target's packets name theirs
+  const uint32_t xrc_domain;
+  std::vector<Sge> shared_sges;  ///< room for what is taken from a shared queue
   Pacing pacing;
   Timer pacing_timer;
-  bool cnp_pending = false;
   TimeNs next_cnp_ns = 0;
+  void* const user;
 
-  std::atomic<bool> doorbell_rung{false};
+  // App threads' side.
+  alignas(64) std::atomic<bool> doorbell_rung{false};
   QueuePair* next_rung = nullptr;
 
-  bool ready = false;  // on the core's ready list
-  QueuePair* next_ready = nullptr;
+  /// Has the lines that a packet touches on their way.
+  void prefetch() const {
+    constexpr size_t kHotLines = 10;
+    const auto* line = reinterpret_cast<const uint8_t*>(this);
+    for (size_t i = 0; i < kHotLines; ++i) __builtin_prefetch(line + 64 * i, 1);
+  }
 
   /// The opcode of this QP's service for one of RC.
   [[nodiscard]] wire::Opcode in_service(wire::Opcode rc) const {
@@ -208,8 +215,6 @@ class QueuePair {
                ? requester.next_psn
                : progress_at(requester.current).first_psn.plus(requester.packet);
   }
-
-  const uint32_t progress_mask;
 };
 
 }  // namespace faultline::transport

@@ -26,12 +26,13 @@ WorkRing<Header>::WorkRing(uint32_t entries, uint32_t max_sge, uint32_t max_inli
       mask_(std::bit_ceil(entries_) - 1),
       max_sge_(max_sge),
       max_inline_bytes_(max_inline_bytes),
-      av_offset_(kHeaderBytes + rounded_up(std::max(max_sge * sizeof(Sge), size_t{max_inline_bytes}), 16)),
-      slot_bytes_(
-          rounded_up(av_offset_ + (with_address_vector ? sizeof(AddressVector) : 0), kSlotAlignmentBytes)),
+      av_offset_(static_cast<uint32_t>(
+          kHeaderBytes + rounded_up(std::max(max_sge * sizeof(Sge), size_t{max_inline_bytes}), 16))),
+      slot_bytes_(static_cast<uint32_t>(
+          rounded_up(av_offset_ + (with_address_vector ? sizeof(AddressVector) : 0), kSlotAlignmentBytes))),
       slots_(static_cast<uint8_t*>(
-          ::operator new[](slot_bytes_*(size_t{mask_} + 1), std::align_val_t{kSlotAlignmentBytes}))) {
-  std::memset(static_cast<void*>(slots_.get()), 0, slot_bytes_ * (size_t{mask_} + 1));
+          ::operator new[](size_t{slot_bytes_} * (mask_ + 1), std::align_val_t{kSlotAlignmentBytes}))) {
+  std::memset(static_cast<void*>(slots_.get()), 0, size_t{slot_bytes_} * (mask_ + 1));
 }
 
 template <typename Header>

@@ -92,10 +92,12 @@ int build_send(const Qp& qp, const ibv_send_wr& wr, transport::SendWqe& wqe) {
 
 int post_send(ibv_qp* ibv_qp_pointer, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Qp& qp = qp_of(ibv_qp_pointer);
+  transport::Core::expect_doorbell(qp.transport_qp);
   transport::SendRing& ring = *qp.send_ring;
   int error = 0;
   bool published = false;
   {
+    ring.prefetch_slot();
     const std::lock_guard lock(qp.send_lock);
     const bool ready = takes_sends(transport::state_of(qp.transport_qp));
     for (; wr != nullptr; wr = wr->next) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <vector>
 
@@ -91,6 +92,45 @@ class ArrayPort final : public Port {
   std::vector<RxFrame> taken_;
 };
 
+void connect(Core& core, QueuePair* qp, const QueuePair* to, uint32_t self, uint32_t other, TimeNs now) {
+  QpAttributes attributes;
+  attributes.state = QpState::init;
+  attributes.access_flags = odp::kRemoteWrite | odp::kRemoteRead;
+  bool ok =
+      core.modify_qp(qp, attributes, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now) == 0;
+  attributes.state = QpState::rtr;
+  attributes.path_mtu = PathMtu::mtu4096;
+  attributes.av.path.source_gid = wire::Gid::from_ipv4(self);
+  attributes.av.path.destination_gid = wire::Gid::from_ipv4(other);
+  attributes.destination_qpn = qpn_of(to);
+  attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 16;
+  ok &= core.modify_qp(qp, attributes,
+                       kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn |
+                           kAttrMaxDestRdAtomic | kAttrMinRnrTimer,
+                       now) == 0;
+  attributes.state = QpState::rts;
+  ok &= core.modify_qp(
+            qp, attributes,
+            kAttrState | kAttrSqPsn | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic,
+            now) == 0;
+  if (!ok) std::abort();
+}
+
+void post(QueuePair* qp, SendOpcode opcode, void* local, uint32_t bytes, void* remote) {
+  Core::expect_doorbell(qp);
+  SendRing& ring = send_ring_of(qp);
+  ring.prefetch_slot();
+  SendWqe* wqe = ring.prepare();
+  *wqe = SendWqe{};
+  wqe->opcode = opcode;
+  wqe->flags = kSignaled;
+  wqe->remote_va = reinterpret_cast<uint64_t>(remote);
+  wqe->length_bytes = bytes;
+  wqe->sge_count = 1;
+  *ring.sges_of(wqe) = {reinterpret_cast<uint64_t>(local), bytes, 1};
+  ring.advance();
+}
+
 struct Pair {
   PresentMemory memory;
   ArrayPort port_a, port_b;
@@ -111,50 +151,13 @@ struct Pair {
     qp_a = a.create_qp(init);
     init.send_cq = init.receive_cq = &cq_b;
     qp_b = b.create_qp(init);
-    connect(a, qp_a, qp_b, 0xc6120001, 0xc6120002);
-    connect(b, qp_b, qp_a, 0xc6120002, 0xc6120001);
-  }
-
-  void connect(Core& core, QueuePair* qp, const QueuePair* to, uint32_t self, uint32_t other) {
-    QpAttributes attributes;
-    attributes.state = QpState::init;
-    attributes.access_flags = odp::kRemoteWrite | odp::kRemoteRead;
-    bool ok =
-        core.modify_qp(qp, attributes, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now) == 0;
-    attributes.state = QpState::rtr;
-    attributes.path_mtu = PathMtu::mtu4096;
-    attributes.av.path.source_gid = wire::Gid::from_ipv4(self);
-    attributes.av.path.destination_gid = wire::Gid::from_ipv4(other);
-    attributes.destination_qpn = qpn_of(to);
-    attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 16;
-    ok &= core.modify_qp(qp, attributes,
-                         kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn |
-                             kAttrMaxDestRdAtomic | kAttrMinRnrTimer,
-                         now) == 0;
-    attributes.state = QpState::rts;
-    ok &= core.modify_qp(
-              qp, attributes,
-              kAttrState | kAttrSqPsn | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic,
-              now) == 0;
-    if (!ok) std::abort();
-  }
-
-  void post(SendOpcode opcode, void* local, uint32_t bytes, void* remote) {
-    SendRing& ring = send_ring_of(qp_a);
-    SendWqe* wqe = ring.prepare();
-    *wqe = SendWqe{};
-    wqe->opcode = opcode;
-    wqe->flags = kSignaled;
-    wqe->remote_va = reinterpret_cast<uint64_t>(remote);
-    wqe->length_bytes = bytes;
-    wqe->sge_count = 1;
-    *ring.sges_of(wqe) = {reinterpret_cast<uint64_t>(local), bytes, 1};
-    ring.advance();
+    connect(a, qp_a, qp_b, 0xc6120001, 0xc6120002, now);
+    connect(b, qp_b, qp_a, 0xc6120002, 0xc6120001, now);
   }
 
   /// Posts a batch and turns both cores until it is complete.
   void run_batch(SendOpcode opcode, uint32_t messages, uint32_t bytes, uint8_t* local, uint8_t* remote) {
-    for (uint32_t i = 0; i < messages; ++i) post(opcode, local, bytes, remote);
+    for (uint32_t i = 0; i < messages; ++i) post(qp_a, opcode, local, bytes, remote);
     send_ring_of(qp_a).publish();
     a.ring_doorbell(qp_a);
     std::array<Completion, 64> completions;
@@ -186,6 +189,78 @@ void rc_read(benchmark::State& state) {
   run(state, SendOpcode::rdma_read);
 }
 
+/// Many connections between two cores, each used in turn: what a QP costs when it is not in the cache.
+struct Crowd {
+  PresentMemory memory;
+  ArrayPort port_a, port_b;
+  Core a{CoreConfig{}, memory, port_a};
+  Core b{CoreConfig{}, memory, port_b};
+  CompletionQueue cq_a{4096}, cq_b{4096};
+  std::vector<QueuePair*> qps;
+  TimeNs now = 1;
+  size_t next = 0;
+
+  explicit Crowd(size_t count) {
+    port_a.peer = &port_b;
+    port_b.peer = &port_a;
+    QpInit init;
+    init.domain = 1;
+    init.max_send_wr = init.max_receive_wr = 16;
+    for (size_t i = 0; i < count; ++i) {
+      init.send_cq = init.receive_cq = &cq_a;
+      QueuePair* from = a.create_qp(init);
+      init.send_cq = init.receive_cq = &cq_b;
+      QueuePair* to = b.create_qp(init);
+      connect(a, from, to, 0xc6120001, 0xc6120002, now);
+      connect(b, to, from, 0xc6120002, 0xc6120001, now);
+      qps.push_back(from);
+    }
+  }
+
+  /// One WRITE on each of the next `messages` QPs, which come to an end before it returns.
+  void run_batch(uint32_t messages, uint32_t bytes, uint8_t* local, uint8_t* remote) {
+    for (uint32_t i = 0; i < messages; ++i) {
+      QueuePair* qp = qps[next];
+      next = next + 1 == qps.size() ? 0 : next + 1;
+      post(qp, SendOpcode::rdma_write, local, bytes, remote);
+      send_ring_of(qp).publish();
+      a.ring_doorbell(qp);
+    }
+    std::array<Completion, 64> completions;
+    for (uint32_t done = 0; done < messages;) {
+      now += 1000;
+      a.poll(now);
+      port_a.deliver_to(b, now);
+      b.poll(now);
+      port_b.deliver_to(a, now);
+      done += cq_a.poll(completions);
+    }
+  }
+};
+
+uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * 4096;
+}
+
+void crowd_write(benchmark::State& state) {
+  const auto count = static_cast<size_t>(state.range(0));
+  const uint64_t before = resident_bytes();
+  auto crowd = std::make_unique<Crowd>(count);
+  const uint64_t after = resident_bytes();
+  constexpr uint32_t kBatch = 128;
+  constexpr uint32_t kBytes = 64;
+  std::vector<uint8_t> local(kBytes), remote(kBytes);
+  for (auto _ : state) crowd->run_batch(kBatch, kBytes, local.data(), remote.data());
+  state.SetItemsProcessed(state.iterations() * kBatch);
+  // Both ends of each connection are here.
+  if (count > 1000)
+    state.counters["bytes_per_qp"] = static_cast<double>(after - before) / static_cast<double>(2 * count);
+}
+
+BENCHMARK(crowd_write)->Arg(16)->Arg(1000)->Arg(10000);
 BENCHMARK(rc_write)->Arg(64)->Arg(4096)->Arg(65536);
 BENCHMARK(rc_read)->Arg(64)->Arg(4096)->Arg(65536);
 

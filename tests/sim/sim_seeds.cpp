@@ -35,13 +35,14 @@ extern "C" void on_fatal(int signal) {
 void print_failure(uint64_t seed, const ScenarioResult& result) {
   std::printf("seed %llu FAILED: %s\n  %s\n%s", static_cast<unsigned long long>(seed), result.error.c_str(),
               result.setting.c_str(), result.trace.c_str());
+  std::printf("again: scripts/simulate --seed %llu --trace\n", static_cast<unsigned long long>(seed));
   std::fflush(stdout);
 }
 
-int run_one(uint64_t seed, bool with_trace) {
+int run_one(uint64_t seed, bool with_trace, const std::string& pcap_path) {
   ScenarioOptions options;
   options.with_trace = with_trace;
-  if (const char* pcap = std::getenv("FAULTLINE_SIM_PCAP")) options.pcap_path = pcap;
+  options.pcap_path = pcap_path;
   running_seed = seed;
   const ScenarioResult result = run_scenario(seed, options);
   if (!result.passed) {
@@ -61,16 +62,18 @@ int main(int argc, char** argv) {
   uint64_t seeds = 2000, first = 1, seed = 0, stop_after = 5;
   unsigned jobs = 1;
   bool trace = false;
-  CLI::App app("Simulated fabrics by seed. FAULTLINE_SIM_PCAP=FILE with --seed writes the packets there.");
+  std::string pcap_path;
+  CLI::App app("Simulated fabrics by seed.");
   app.add_option("--seeds", seeds, "how many seeds to run");
   app.add_option("--first", first, "the first of them");
   app.add_option("--jobs", jobs, "threads")->check(CLI::Range(1, 64));
   app.add_option("--stop-after", stop_after, "failures after which to give up");
   auto* one = app.add_option("--seed", seed, "run this seed alone");
   app.add_flag("--trace", trace, "print its packets");
+  app.add_option("--pcap", pcap_path, "write its packets to this file")->needs(one);
   CLI11_PARSE(app, argc, argv);
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) std::signal(signal, on_fatal);
-  if (one->count() != 0) return run_one(seed, trace);
+  if (one->count() != 0) return run_one(seed, trace, pcap_path);
 
   std::atomic<uint64_t> next{first}, failures{0}, packets{0}, retransmissions{0}, timeouts{0}, faults{0},
       rnr{0};
