@@ -199,18 +199,16 @@ void Domain::dismantle(Region& region) {
 
 int Domain::deregister_region(Key key) {
   {
+    // Decided before the key goes: a region that stays because of its windows has never been out of sight.
     const ReaderStripes::Guard guard(readers_);
-    const Region* const region = keys_.find(key);
-    if (region != nullptr && region->bound_windows.load(std::memory_order_acquire) != 0) return EBUSY;
+    Region* const region = keys_.find(key);
+    if (region == nullptr) return ENOENT;
+    if (!region->close_to_windows()) return EBUSY;
   }
-  Region* region = keys_.withdraw(key);
-  if (region == nullptr) return ENOENT;
+  // Ours alone, since we closed it.
+  Region* const region = keys_.withdraw(key);
   quiescence_.wait_for(quiescence_.advance());
   readers_.wait();
-  if (region->bound_windows.load(std::memory_order_acquire) != 0) {
-    keys_.publish(*region);  // an engine bound one at that moment
-    return EBUSY;
-  }
   dismantle(*region);
   counters_.num_odp_mr_pages.subtract(region->resident_pages.load(std::memory_order_relaxed));
   if (region->on_demand) counters_.num_odp_mrs.subtract(1);
@@ -223,17 +221,18 @@ RegionResult Domain::allocate_window(ProtectionDomain domain, WindowType type) {
   if (domain == 0) return {.error = EINVAL};
   std::unique_ptr<Window> window(new (std::nothrow) Window(type, domain));
   if (window == nullptr) return {.error = ENOMEM};
-  const Key key = keys_.add(*window);
+  const Key key = keys_.reserve(*window);
   if (key == 0) return {.error = ENOMEM};
+  Window& reserved = *window;
   try {
     const std::lock_guard lock(windows_mutex_);
     windows_.emplace(key >> 8, std::move(window));
   } catch (const std::bad_alloc&) {
-    // Nobody knows the key yet.
-    static_cast<void>(keys_.withdraw_window(key));
     keys_.release_window(key);
     return {.error = ENOMEM};
   }
+  // Last: a peer may guess the key before its owner has it.
+  keys_.publish(reserved, key);
   return {.key = key};
 }
 
@@ -243,7 +242,7 @@ int Domain::deallocate_window(Key key) {
   quiescence_.wait_for(quiescence_.advance());
   readers_.wait();
   const WindowView last = window->view();
-  if (last.region != nullptr) last.region->bound_windows.fetch_sub(1, std::memory_order_acq_rel);
+  if (last.region != nullptr) last.region->unbind_one();
   {
     const std::lock_guard lock(windows_mutex_);
     windows_.erase(last.key >> 8);
@@ -255,15 +254,21 @@ int Domain::deallocate_window(Key key) {
 std::unique_ptr<EngineSession> Domain::attach_engine() {
   Quiescence::Slot* slot = quiescence_.attach();
   if (slot == nullptr) return nullptr;
-  SessionPort* port = pager_->open_port();
-  if (port == nullptr) {
-    quiescence_.detach(*slot);
-    return nullptr;
+  SessionPort* port = nullptr;
+  try {
+    port = pager_->open_port();
+    if (port != nullptr)
+      return std::make_unique<EngineDoor>(EngineDoor::Parts{.keys = keys_,
+                                                            .quiescence = quiescence_,
+                                                            .pager = *pager_,
+                                                            .pins = pins_,
+                                                            .counters = counters_},
+                                          *slot, *port);
+  } catch (const std::bad_alloc&) {
+    if (port != nullptr) pager_->close_port(*port);
   }
-  return std::make_unique<EngineDoor>(
-      EngineDoor::Parts{
-          .keys = keys_, .quiescence = quiescence_, .pager = *pager_, .pins = pins_, .counters = counters_},
-      *slot, *port);
+  quiescence_.detach(*slot);
+  return nullptr;
 }
 
 void Domain::hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) {

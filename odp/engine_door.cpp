@@ -178,14 +178,14 @@ Outcome EngineDoor::bind_window(const WindowBinding& binding) {
   const std::lock_guard lock(*window);
   const WindowView before = window->view();
   if (before.region != nullptr && binding.type == WindowType::type2) return Outcome::violation;
-  if (region != nullptr) region->bound_windows.fetch_add(1, std::memory_order_acq_rel);
+  if (region != nullptr && !region->bind_one()) return Outcome::violation;
   window->set({.key = binding.new_key,
                .region = region,
                .qpn = binding.qpn,
                .access = binding.access,
                .va = binding.va,
                .length_bytes = binding.length_bytes});
-  if (before.region != nullptr) before.region->bound_windows.fetch_sub(1, std::memory_order_acq_rel);
+  if (before.region != nullptr) before.region->unbind_one();
   return Outcome::done;
 }
 
@@ -197,7 +197,7 @@ Outcome EngineDoor::invalidate(Key key, ProtectionDomain domain, uint32_t qpn, b
   const WindowView before = window->view();
   if (before.key != key || before.region == nullptr || before.qpn != qpn) return Outcome::violation;
   window->set({.key = key});
-  before.region->bound_windows.fetch_sub(1, std::memory_order_acq_rel);
+  before.region->unbind_one();
   return Outcome::done;
 }
 

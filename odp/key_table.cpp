@@ -42,12 +42,10 @@ Key KeyTable::reserve_index() {
   return (index << 8) | variants_[index];
 }
 
-Key KeyTable::add(Window& window) {
+Key KeyTable::reserve(Window& window) {
   const std::lock_guard lock(mutex_);
   const Key key = reserve_index();
-  if (key == 0) return 0;
-  window.set({.key = key});
-  windows_[key >> 8].store(&window, std::memory_order_release);
+  if (key != 0) window.set({.key = key});
   return key;
 }
 

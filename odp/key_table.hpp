@@ -36,8 +36,10 @@ class KeyTable {
 
   // Windows have keys of the same numbers. They are looked for only where a key is no region's.
 
-  /// 0 where the table is full. The window is visible at once.
-  [[nodiscard]] Key add(Window& window);
+  /// Sets a fresh key in `window` without publishing it: the key, or 0 where the table is full.
+  [[nodiscard]] Key reserve(Window& window);
+  /// Makes the window visible: whoever takes it away must be able to find it by then.
+  void publish(Window& window, Key key) { windows_[key >> 8].store(&window, std::memory_order_release); }
   /// Takes the window out of sight. nullptr where there is none at the key's index: its owner may not know
   /// the variant that it has now, since a bind that was posted may have failed.
   [[nodiscard]] Window* withdraw_window(Key key);

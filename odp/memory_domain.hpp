@@ -67,6 +67,7 @@ class MemoryDomain {
   /// ENOENT for one that is not live.
   [[nodiscard]] virtual int deallocate_window(Key key) = 0;
 
+  /// nullptr where all sessions are taken or there is no memory for one.
   [[nodiscard]] virtual std::unique_ptr<EngineSession> attach_engine() = 0;
 
   /// Queues pages of an ODP range that will be written soon (a posted receive). A hint: it may be dropped.

@@ -41,9 +41,24 @@ struct Region {
   std::vector<uint32_t> whole_pins;
   uint64_t whole_pinned_bytes = 0;
 
+  /// Windows bound to it, or kClosing once it is being deregistered, after which none is bound any more.
   std::atomic<uint32_t> bound_windows{0};
+  static constexpr uint32_t kClosing = 1U << 31;
 
   size_t index_position = 0;  ///< in the RegionIndex
+
+  /// False where it is being deregistered.
+  [[nodiscard]] bool bind_one() {
+    if ((bound_windows.fetch_add(1, std::memory_order_acq_rel) & kClosing) == 0) return true;
+    unbind_one();
+    return false;
+  }
+  void unbind_one() { bound_windows.fetch_sub(1, std::memory_order_acq_rel); }
+  /// False where windows are bound to it, or someone else is closing it.
+  [[nodiscard]] bool close_to_windows() {
+    uint32_t none = 0;
+    return bound_windows.compare_exchange_strong(none, kClosing, std::memory_order_acq_rel);
+  }
 
   [[nodiscard]] uint64_t page_count() const {
     return ((address + length_bytes - 1) >> kPageShift) - first_page + 1;

@@ -102,6 +102,10 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
   for (uint32_t i = 0; i < cores; ++i) {
     Seat seat;
     seat.session = device->memory_->attach_engine();
+    if (seat.session == nullptr) {
+      error = fmt::format("faultline: {}: {}: no memory for an engine's session", config.path, wanted.name);
+      return nullptr;
+    }
     seat.engine =
         std::make_unique<Engine>(config, wanted, device->addresses_, *device->port_, *seat.session,
                                  device->capture_.get(), EngineSeat{i, cores, device->hand_over_.get()});

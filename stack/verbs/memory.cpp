@@ -179,8 +179,10 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
     return refuse(result.error);
   }
   if (const int error = memory.deregister_region(mr.lkey); error != 0) {
-    errno = error;
-    return IBV_REREG_MR_ERR_CMD;
+    // Windows are bound to it: it stays as it was.
+    static_cast<void>(memory.deregister_region(result.key));
+    uncount_region(*pd, new_access);
+    return refuse(error);
   }
   uncount_region(old_pd, mr.access);
   mr.pd = pd;
