@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "odp/fault_handler.hpp"
+#include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp {
 namespace {
@@ -23,8 +24,8 @@ class TolerantCopy : public testing::TestWithParam<CopyRoutine> {
   void SetUp() override {
     if (!copy_routine_supported(GetParam())) GTEST_SKIP() << "this CPU lacks the routine";
     install_fault_handler();
-    edge_ = static_cast<uint8_t*>(
-        mmap(nullptr, 3 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    edge_ = static_cast<uint8_t*>(mmap(test::low_address(3 * kPage), 3 * kPage, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(edge_, MAP_FAILED);
     munmap(edge_ + 2 * kPage, kPage);
     std::iota(pattern_.begin(), pattern_.end(), uint8_t{1});
