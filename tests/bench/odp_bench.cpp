@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an access that hits costs, pinned and on demand, and how long a cold page takes from request to
-// resolution.
+// What an access that hits costs, pinned and on demand, with a window and without, and how long a cold page
+// takes from request to resolution.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -73,6 +73,94 @@ BENCHMARK_CAPTURE(hit, write_pinned, 0U, true)->Arg(64)->Arg(4096);
 BENCHMARK_CAPTURE(hit, write_on_demand, kOnDemand, true)->Arg(64)->Arg(4096);
 BENCHMARK_CAPTURE(hit, read_pinned, 0U, false)->Arg(64)->Arg(4096);
 BENCHMARK_CAPTURE(hit, read_on_demand, kOnDemand, false)->Arg(64)->Arg(4096);
+
+void atomic(benchmark::State& state, uint32_t access, AtomicOp op) {
+  Setup setup(16 * kPage, access | kRemoteAtomic);
+  (void)setup.domain->prefetch({setup.key, 1, kLocalWrite}, 0, setup.size, true);
+  const Target target{setup.key, 1, kRemoteAtomic};
+  uint64_t va = 0;
+  uint64_t original = 0;
+  for (auto _ : state) {
+    setup.session->enter();
+    if (setup.session->atomic(target, va, {op, original, 1}, original) != Outcome::done)
+      state.SkipWithError("not a hit");
+    va = (va + kPage) % setup.size;
+  }
+  setup.session->leave();
+}
+BENCHMARK_CAPTURE(atomic, fetch_add_pinned, 0U, AtomicOp::fetch_add);
+BENCHMARK_CAPTURE(atomic, fetch_add_on_demand, kOnDemand, AtomicOp::fetch_add);
+BENCHMARK_CAPTURE(atomic, compare_swap_pinned, 0U, AtomicOp::compare_swap);
+BENCHMARK_CAPTURE(atomic, compare_swap_on_demand, kOnDemand, AtomicOp::compare_swap);
+BENCHMARK_CAPTURE(atomic, store_pinned, 0U, AtomicOp::store);
+BENCHMARK_CAPTURE(atomic, store_on_demand, kOnDemand, AtomicOp::store);
+
+/// A type 2 window over the whole of a region.
+struct BoundWindow {
+  static constexpr uint32_t kQpn = 1;
+
+  explicit BoundWindow(Setup& setup) : session(*setup.session) {
+    key = setup.domain->allocate_window(1, WindowType::type2).key;
+    binding = {.type = WindowType::type2,
+               .domain = 1,
+               .qpn = kQpn,
+               .region = setup.key,
+               .length_bytes = setup.size,
+               .access = kRemoteWrite | kRemoteRead};
+  }
+  [[nodiscard]] Outcome bind() {
+    binding.window = key;
+    key = binding.new_key = (key & ~0xffU) | ((key + 1) & 0xff);
+    return session.bind_window(binding);
+  }
+  [[nodiscard]] Outcome invalidate() const { return session.invalidate(key, 1, kQpn, false); }
+
+  EngineSession& session;
+  WindowBinding binding;
+  Key key = 0;
+};
+
+/// Beside `hit`: what the window in between costs.
+void hit_through_window(benchmark::State& state, uint32_t access) {
+  Setup setup(16 * kPage, access | kMemoryWindowBind);
+  (void)setup.domain->prefetch({setup.key, 1, kLocalWrite}, 0, setup.size, true);
+  BoundWindow window(setup);
+  setup.session->enter();
+  if (window.bind() != Outcome::done) state.SkipWithError("not bound");
+  const Target target{window.key, 1, kRemoteWrite, BoundWindow::kQpn};
+  const std::vector<uint8_t> bytes(static_cast<size_t>(state.range(0)), 1);
+  uint64_t va = 0;
+  for (auto _ : state) {
+    setup.session->enter();
+    if (setup.session->write(target, va, bytes) != Outcome::done) state.SkipWithError("not a hit");
+    va = (va + kPage) % setup.size;
+  }
+  setup.session->leave();
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK_CAPTURE(hit_through_window, write_pinned, 0U)->Arg(64)->Arg(4096);
+BENCHMARK_CAPTURE(hit_through_window, write_on_demand, kOnDemand)->Arg(64)->Arg(4096);
+
+void bind_and_invalidate(benchmark::State& state) {
+  Setup setup(16 * kPage, kOnDemand | kMemoryWindowBind);
+  BoundWindow window(setup);
+  for (auto _ : state) {
+    setup.session->enter();
+    if (window.bind() != Outcome::done || window.invalidate() != Outcome::done)
+      state.SkipWithError("refused");
+  }
+  setup.session->leave();
+}
+BENCHMARK(bind_and_invalidate);
+
+void allocate_and_deallocate_window(benchmark::State& state) {
+  const Setup setup(kPage, kMemoryWindowBind);
+  for (auto _ : state) {
+    const Key key = setup.domain->allocate_window(1, WindowType::type2).key;
+    if (setup.domain->deallocate_window(key) != 0) state.SkipWithError("refused");
+  }
+}
+BENCHMARK(allocate_and_deallocate_window);
 
 void plain_memcpy(benchmark::State& state) {
   std::vector<uint8_t> from(static_cast<size_t>(state.range(0)), 1);
