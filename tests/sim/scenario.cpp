@@ -101,9 +101,8 @@ std::string Run::check_quiet() const {
       return script.queue_capacity >= 1024 &&
              (script.invalidations_limit == 0 || fabric_.theme != Theme::one_failure);
     };
-    const auto asks_early = [this](const HostScript& script) {
-      return script.core.early_probe || !fabric_.script.a.core.selective_ack ||
-             !fabric_.script.b.core.selective_ack;
+    const auto asks_early = [](const HostScript& script) {
+      return script.core.early_probe || !script.core.selective_ack;
     };
     if (fabric_.harmless_links && counters.timeouts != 0 && steady(fabric_.script.a.memory) &&
         steady(fabric_.script.b.memory) && asks_early(fabric_.script.a) && asks_early(fabric_.script.b))
