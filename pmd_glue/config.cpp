@@ -172,7 +172,6 @@ void read_transport(const std::string& path, const toml::table& table, Config& c
   core.early_probe = reader.boolean("early_probe", core.early_probe);
   core.reorder_packets_per_qp =
       static_cast<uint32_t>(reader.number("reorder_packets_per_qp", core.reorder_packets_per_qp, 0, 256));
-  core.end_to_end_credits = reader.boolean("end_to_end_credits", core.end_to_end_credits);
   core.ack_every_packets =
       static_cast<uint32_t>(reader.number("ack_every_packets", core.ack_every_packets, 1, 65536));
   config.udp_checksum = reader.boolean("udp_checksum", config.udp_checksum);

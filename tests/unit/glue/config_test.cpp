@@ -82,7 +82,6 @@ udp_checksum = true
 selective_ack = false
 early_probe = false
 reorder_packets_per_qp = 9
-end_to_end_credits = false
 [transport.congestion]
 algorithm = "dcqcn"
 cnp_interval_us = 10
@@ -151,7 +150,6 @@ address = "0000:3b:00.1"
   EXPECT_FALSE(config.core.selective_ack);
   EXPECT_FALSE(config.core.early_probe);
   EXPECT_EQ(config.core.reorder_packets_per_qp, 9U);
-  EXPECT_FALSE(config.core.end_to_end_credits);
   const transport::CongestionConfig& congestion = config.core.congestion;
   EXPECT_EQ(congestion.algorithm, transport::CongestionAlgorithm::dcqcn);
   EXPECT_EQ(congestion.cnp_interval_ns, 10'000U);
