@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <system_error>
 
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
@@ -61,9 +62,16 @@ int populate(const Region& region) {
 }  // namespace
 
 std::unique_ptr<MemoryDomain> MemoryDomain::create(const DomainConfig& config, std::string& error) {
-  auto domain = std::make_unique<Domain>(config);
-  if (!domain->start(error)) return nullptr;
-  return domain;
+  try {
+    auto domain = std::make_unique<Domain>(config);
+    if (!domain->start(error)) return nullptr;
+    return domain;
+  } catch (const std::bad_alloc&) {
+    error = "no memory";
+  } catch (const std::system_error&) {
+    error = "no threads left";
+  }
+  return nullptr;
 }
 
 Domain::Domain(const DomainConfig& config)

@@ -35,7 +35,7 @@ InvalidationMonitor::~InvalidationMonitor() {
   const uint64_t one = 1;
   while (write(stop_fd_, &one, sizeof one) < 0 && errno == EINTR) {
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();  // it is not where it could not be started
   close(stop_fd_);
 }
 
