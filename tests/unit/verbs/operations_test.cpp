@@ -199,6 +199,11 @@ TEST_P(Operations, AWindowOfTypeOneIsBoundMovedAndUnbound) {
   EXPECT_EQ(write_through(mw->rkey, to.address() + 64), IBV_WC_SUCCESS);
   EXPECT_EQ(std::memcmp(to.data() + 64, from.data(), 64), 0);
   EXPECT_EQ(ibv_dereg_mr(remote), EBUSY) << "ibv_alloc_mw(3)";
+  const uint32_t key = remote->rkey;
+  EXPECT_EQ(ibv_rereg_mr(remote, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, to.data(), 64, 0),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(errno, EBUSY);
+  EXPECT_EQ(remote->rkey, key) << "as it was, and no second region holds the domain";
 
   const uint32_t first = mw->rkey;
   bind.bind_info.addr = to.address() + 1024;
