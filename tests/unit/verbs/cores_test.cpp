@@ -88,6 +88,7 @@ TEST_F(SeveralCores, OneCqForAllOfThem) {
   }
   std::atomic<bool> stop{false};
   std::vector<std::thread> engines;
+  engines.reserve(2);
   for (int i = 0; i < 2; ++i)
     engines.emplace_back([&] {
       while (!stop) {

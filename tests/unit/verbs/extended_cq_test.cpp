@@ -243,6 +243,7 @@ TEST_F(ExtendedCq, ThreadsShareItUnlessTheProgramSaysOtherwise) {
   FlushedReceives source(end, plain(), 64);
   std::atomic<uint32_t> taken{0};
   std::vector<std::thread> pollers;
+  pollers.reserve(2);
   for (int i = 0; i < 2; ++i)
     pollers.emplace_back([&] {
       while (taken < kCompletions) taken += static_cast<uint32_t>(batch().size());

@@ -246,6 +246,7 @@ TEST_F(ExtendedQp, ThreadsHaveTheCriticalRegionOneByOne) {
   });
   std::atomic<int> done{0};
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([&, t] {
       for (int i = 0; i < kBatches;) {
