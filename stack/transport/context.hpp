@@ -91,13 +91,15 @@ struct CoreContext {
   void complete_send(QueuePair& qp, CompletionStatus status);
 
   // --- receives ---
-  /// The next receive for the QP, left where it is; false where none is posted.
+  /// The QP's receive, or the next one for it, left where it is; false where none is posted.
   [[nodiscard]] bool peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive);
   /// Makes it the QP's until it completes; true also where the QP has one.
   [[nodiscard]] bool take_receive(QueuePair& qp, SharedReceiveQueue* srq);
   /// Completes the one that was taken; `completion` has everything but wr_id and qpn.
   void complete_receive(QueuePair& qp, Completion completion);
   void flush_receives(QueuePair& qp);
+  /// A shared queue goes: what the QP took from it goes with it, and the message that was to fill it.
+  static void forget(QueuePair& qp, const SharedReceiveQueue& gone);
   /// To the error state: everything posted is flushed, in order (IBA 10.3.1.5).
   void enter_error(QueuePair& qp);
   void flush(QueuePair& qp);

@@ -101,7 +101,7 @@ struct Core::Impl {
   /// True where the frame stays with the core.
   bool on_frame(const RxFrame& frame);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
-  void on_multicast(const wire::Packet& packet);
+  bool on_multicast(const wire::Packet& packet, const RxFrame& frame);
   void note_drained(QueuePair& qp);
   void on_notification(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool admits(const QueuePair& qp, const wire::Packet& packet);
@@ -163,10 +163,7 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
     ++counters.parse_errors[static_cast<size_t>(error)];
     return false;
   }
-  if (packet.bth.destination_qpn == wire::kMulticastQpn) {
-    on_multicast(packet);
-    return false;
-  }
+  if (packet.bth.destination_qpn == wire::kMulticastQpn) return on_multicast(packet, frame);
   QueuePair* qp = find(packet.bth.destination_qpn);
   if (qp == nullptr) {
     context.count(DropReason::unknown_qpn);
@@ -208,12 +205,20 @@ void Core::Impl::on_notification(QueuePair& qp, const wire::Packet& packet) {
 }
 
 /// A copy for every member of the group (IBA 10.5.2).
-void Core::Impl::on_multicast(const wire::Packet& packet) {
+bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) {
   const std::span<QueuePair* const> members = multicast.members(packet.destination_gid());
-  if (members.empty()) return context.count(DropReason::multicast_group);
-  if (packet.info->service != wire::Service::ud) return context.count(DropReason::wrong_service);
+  if (members.empty()) {
+    context.count(DropReason::multicast_group);
+    return false;
+  }
+  if (packet.info->service != wire::Service::ud) {
+    context.count(DropReason::wrong_service);
+    return false;
+  }
+  bool kept = false;
   for (QueuePair* qp : members)
-    if (admits(*qp, packet)) datagram.on_multicast(*qp, packet);
+    if (admits(*qp, packet) && datagram.on_multicast(*qp, packet, frame, !kept)) kept = true;
+  return kept;
 }
 
 bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
@@ -454,16 +459,8 @@ int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask
   if (!check_transition(qp->type, from, to, mask)) return EINVAL;
   if ((mask & kAttrCurState) != 0 && (mask & kAttrState) == 0) return EINVAL;
   if ((mask & kAttrMaxDestRdAtomic) != 0) {
-    // Allocated here and now, so that the data path never has to; nothing is under way in the states that
-    // allow it.
-    const uint32_t capacity = std::max<uint32_t>(attributes.max_dest_rd_atomic, 1);
-    std::unique_ptr<Answer[]> jobs(new (std::nothrow) Answer[capacity]);
-    std::unique_ptr<AtomicResult[]> atomics(new (std::nothrow) AtomicResult[capacity]);
-    if (jobs == nullptr || atomics == nullptr) return ENOMEM;
-    qp->responder.jobs = std::move(jobs);
-    qp->responder.atomics = std::move(atomics);
-    qp->responder.job_capacity = capacity;
-    qp->responder.job_head = qp->responder.job_count = 0;
+    const int refused = Responder::set_resources(*qp, std::max<uint32_t>(attributes.max_dest_rd_atomic, 1));
+    if (refused != 0) return refused;
   }
   if (to == QpState::rtr && qp->type != QpType::ud) {
     try {
@@ -517,7 +514,11 @@ void Core::Impl::reset(QueuePair& qp) {
 
 void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t mask) {
   QpAttributes& now = qp.attributes;
-  if ((mask & kAttrState) != 0) now.state = attributes.state;
+  if ((mask & kAttrState) != 0) {
+    now.state = attributes.state;
+    // Asked for anew each time: a notification that was due when the QP went back to RTS is not.
+    if (attributes.state == QpState::sqd && qp.state_now() != QpState::sqd) now.sqd_notify = false;
+  }
   if ((mask & kAttrAccessFlags) != 0) now.access_flags = attributes.access_flags;
   if ((mask & kAttrEnSqdAsyncNotify) != 0) now.sqd_notify = attributes.sqd_notify;
   if ((mask & kAttrQkey) != 0) now.qkey = attributes.qkey;
@@ -560,6 +561,10 @@ int Core::modify_srq(SharedReceiveQueue* srq, const uint32_t* limit, uint32_t ma
 }
 
 void Core::destroy_srq(SharedReceiveQueue* srq) {
+  // XRC targets hold no SRQ: one may be in the middle of a message to it.
+  for (uint32_t slot = 0; slot < impl_->next_slot; ++slot)
+    if (const auto& qp = impl_->table[slot * config_.core_count + config_.core_index]; qp != nullptr)
+      impl_->context.forget(*qp, *srq);
   impl_->context.destroy_srq(srq);
 }
 

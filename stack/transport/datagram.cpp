@@ -114,7 +114,13 @@ bool Datagram::on_packet(QueuePair& qp, const wire::Packet& packet, const RxFram
   return true;
 }
 
-void Datagram::on_multicast(QueuePair& qp, const wire::Packet& packet) {
+bool Datagram::on_multicast(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame, bool may_keep) {
+  if (may_keep) return on_packet(qp, packet, frame);
+  deliver_copy(qp, packet);
+  return false;
+}
+
+void Datagram::deliver_copy(QueuePair& qp, const wire::Packet& packet) {
   if (packet.deth().qkey != qp.attributes.qkey) return context_.count(DropReason::qkey);
   // Behind parked packets: its turn would come with theirs.
   if (qp.responder.parked_head != nullptr) return context_.count(DropReason::park_full);
@@ -128,16 +134,19 @@ void Datagram::on_multicast(QueuePair& qp, const wire::Packet& packet) {
 /// (CVE-2024-40992).
 Datagram::Delivery Datagram::deliver(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
-  Receive receive;
-  if (!context_.peek_receive(qp, qp.srq, receive)) {
+  Receive next;
+  if (!context_.peek_receive(qp, qp.srq, next)) {
     context_.count(DropReason::no_receive_wqe);
     return Delivery::done;
   }
   const uint32_t total = wire::kGrhBytes + packet.payload_bytes;
-  if (total > receive.length_bytes) {
+  if (total > next.length_bytes) {
     context_.count(DropReason::ud_too_long);
     return Delivery::done;
   }
+  // From here on no other QP of a shared queue may have it, though a page of it may have to be waited for.
+  static_cast<void>(context_.take_receive(qp, qp.srq));
+  const Receive& receive = qp.receive;
   std::array<uint8_t, wire::kGrhBytes> grh{};
   packet.write_grh(grh);
   SgeSpan stop;
@@ -152,7 +161,6 @@ Datagram::Delivery Datagram::deliver(QueuePair& qp, const wire::Packet& packet) 
     if (state.parked_retry) context_.make_ready(qp);
     return Delivery::miss;
   }
-  static_cast<void>(context_.take_receive(qp, qp.srq));
   Completion completion;
   completion.opcode = CompletionOpcode::recv;
   if (outcome == odp::Outcome::violation) {
@@ -209,8 +217,7 @@ void Datagram::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outco
     Completion completion;
     completion.opcode = CompletionOpcode::recv;
     completion.status = CompletionStatus::local_protection;
-    // Of a shared queue another QP may have taken it meanwhile.
-    if (context_.take_receive(qp, qp.srq)) context_.complete_receive(qp, completion);
+    if (qp.receive_taken) context_.complete_receive(qp, completion);
     context_.enter_error(qp);
     return context_.raise(qp, AsyncEvent::qp_fatal);
   }

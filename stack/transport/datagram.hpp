@@ -17,8 +17,10 @@ class Datagram {
 
   /// A packet for this QP. True where the frame was parked.
   [[nodiscard]] bool on_packet(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
-  /// A packet of which other QPs get a copy too: it cannot wait for a page, and is lost where one is missing.
-  void on_multicast(QueuePair& qp, const wire::Packet& packet);
+  /// A packet of which other QPs get a copy too: one of them may keep it to wait for a page, true then; with
+  /// the others it is lost where one is missing.
+  [[nodiscard]] bool on_multicast(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame,
+                                  bool may_keep);
   void retry_parked(QueuePair& qp);
 
   void on_send_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);
@@ -28,6 +30,7 @@ class Datagram {
  private:
   enum class Delivery : uint8_t { done, miss };
   [[nodiscard]] Delivery deliver(QueuePair& qp, const wire::Packet& packet);
+  void deliver_copy(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool send_one(QueuePair& qp);
   void fail_head(QueuePair& qp, CompletionStatus status);
   void drop_parked_head(QueuePair& qp);

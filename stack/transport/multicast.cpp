@@ -21,8 +21,11 @@ int MulticastTable::attach(QueuePair* qp, const wire::Gid& gid) {
 }
 
 int MulticastTable::detach(const QueuePair* qp, const wire::Gid& gid) {
-  for (Group& group : groups_)
-    if (group.gid == gid && std::erase(group.members, qp) != 0) return 0;
+  for (Group& group : groups_) {
+    if (group.gid != gid || std::erase(group.members, qp) == 0) continue;
+    std::erase_if(groups_, [](const Group& one) { return one.members.empty(); });
+    return 0;
+  }
   return EINVAL;
 }
 

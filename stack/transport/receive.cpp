@@ -21,6 +21,10 @@ void look_at_head(ReceiveRing& ring, Receive& receive) {
 }  // namespace
 
 bool CoreContext::peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
+  if (qp.receive_taken) {
+    receive = qp.receive;
+    return true;
+  }
   ReceiveRing& ring = srq == nullptr ? qp.receive_ring : *srq->ring;
   if (ring.head() == ring.tail()) return false;
   look_at_head(ring, receive);
@@ -67,6 +71,13 @@ void CoreContext::flush_receives(QueuePair& qp) {
   // What a message took from a shared queue is the QP's alone; what is left there belongs to the others.
   if (qp.receive_taken) complete_receive(qp, flushed);
   while (take_own_receive(qp)) complete_receive(qp, flushed);
+}
+
+void CoreContext::forget(QueuePair& qp, const SharedReceiveQueue& gone) {
+  if (qp.responder.srq == &gone) qp.responder.srq = nullptr;
+  if (!qp.receive_taken || qp.receive.srq != &gone) return;
+  qp.receive_taken = false;
+  if (qp.responder.message == InboundMessage::send) qp.responder.message = InboundMessage::none;
 }
 
 bool CoreContext::take_own_receive(QueuePair& qp) {

@@ -153,14 +153,13 @@ Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint
 Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::OpcodeInfo& info = *packet.info;
-  if (!qp.receive_taken) {
-    if (!take_receive(qp)) {
-      context_.count(DropReason::no_receive_wqe);
-      nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | qp.attributes.min_rnr_timer), packet.bth.psn);
-      return Result::done;
-    }
-    state.received_bytes = 0;
+  if (!take_receive(qp)) {
+    context_.count(DropReason::no_receive_wqe);
+    nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | qp.attributes.min_rnr_timer), packet.bth.psn);
+    return Result::done;
   }
+  // Not with the receive: a WRITE with immediate that waits for a page has taken one too.
+  if (info.starts_message()) state.received_bytes = 0;
   const Receive& receive = qp.receive;
   const uint32_t total = state.received_bytes + packet.payload_bytes;
   if (total > receive.length_bytes) {

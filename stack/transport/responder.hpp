@@ -19,6 +19,9 @@ class Responder {
   /// A request whose ICRC is right and whose QP is this one.
   [[nodiscard]] Fate on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
 
+  /// How many answers may be due at once: 0, EBUSY where more are, or ENOMEM.
+  [[nodiscard]] static int set_resources(QueuePair& qp, uint32_t capacity);
+
   /// A request to a UC QP.
   [[nodiscard]] Fate on_unreliable(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Requests with an answer other than data: compare-and-swap, fetch-and-add, ATOMIC WRITE and FLUSH. Each is
 // executed once; what a repeated atomic is answered with was kept (IBA 9.4.5, 9.7.5.1.3; A19).
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <memory>
+#include <new>
 
 #include "stack/transport/responder.hpp"
 
@@ -22,6 +26,26 @@ odp::AtomicRequest request_of(const wire::Packet& packet) {
 }
 
 }  // namespace
+
+/// Allocated here and now, so that the data path never has to. In SQD the responder works on (IBA 10.3.1.4):
+/// the answers that are due, and the newest results of atomics, move over.
+int Responder::set_resources(QueuePair& qp, uint32_t capacity) {
+  ResponderState& state = qp.responder;
+  if (state.job_count > capacity) return EBUSY;
+  std::unique_ptr<Answer[]> jobs(new (std::nothrow) Answer[capacity]);
+  std::unique_ptr<AtomicResult[]> atomics(new (std::nothrow) AtomicResult[capacity]);
+  if (jobs == nullptr || atomics == nullptr) return ENOMEM;
+  for (uint32_t i = 0; i < state.job_count; ++i) jobs[i] = state.job(i);
+  const uint32_t kept = std::min(capacity, state.job_capacity);
+  for (uint32_t age = 1; age <= kept; ++age)
+    atomics[kept - age] = state.atomics[(state.next_atomic - age) % state.job_capacity];
+  state.jobs = std::move(jobs);
+  state.atomics = std::move(atomics);
+  state.job_capacity = capacity;
+  state.job_head = 0;
+  state.next_atomic = kept;
+  return 0;
+}
 
 /// One place for an answer, or a NAK: a requester that heeds max_dest_rd_atomic never finds none.
 bool Responder::has_room_for_answer(QueuePair& qp) {

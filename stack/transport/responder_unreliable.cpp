@@ -20,7 +20,7 @@ Responder::Fate Responder::on_unreliable(QueuePair& qp, const wire::Packet& pack
   if (execute_unreliable(qp, packet) == Result::done) return Fate::consumed;
   if (!context_.park(qp, frame)) {
     context_.count(DropReason::park_full);
-    abandon_message(qp);
+    give_up_unreliable(qp);
     return Fate::consumed;
   }
   state.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
@@ -169,6 +169,7 @@ void Responder::retry_unreliable(QueuePair& qp) {
 void Responder::give_up_unreliable(QueuePair& qp) {
   context_.release_parked(qp);
   abandon_message(qp);
+  qp.responder.park_floor = qp.responder.park_generation;  // what comes now does not wait for that page
 }
 
 }  // namespace faultline::transport

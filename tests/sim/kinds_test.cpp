@@ -230,6 +230,34 @@ TEST(SharedReceives, AResizeKeepsWhatIsPosted) {
                              [](const auto& a, const auto& b) { return a.wr_id < b.wr_id; }));
 }
 
+// Two datagrams for two QPs, the first waits for its receive's page: the second gets the next receive.
+TEST(SharedReceives, AReceiveThatIsWaitedForIsNobodyElses) {
+  Pair pair;
+  constexpr uint32_t kQkey = 0x111;
+  auto* const srq = pair.simulation.b.core().create_srq({.domain = 1, .max_wr = 4, .max_sge = 1});
+  Endpoint sender(pair.simulation, pair.simulation.a, {.type = QpType::ud});
+  ASSERT_TRUE(activate_datagram(sender, kQkey, 1));
+  Endpoint first(pair.simulation, pair.simulation.b, {.type = QpType::ud, .srq = srq});
+  Endpoint second(pair.simulation, pair.simulation.b, {.type = QpType::ud, .srq = srq});
+  EXPECT_TRUE(post_shared(srq, 1, Pair::sge(pair.paged_b, 4096)));
+  EXPECT_TRUE(post_shared(srq, 2, Pair::sge(pair.pinned_b, 4096)));
+  for (Endpoint* end : {&first, &second}) {
+    ASSERT_TRUE(activate_datagram(*end, kQkey, 1));
+    SendRequest sent = pair.request(SendOpcode::send, pair.pinned_a, 500);
+    sent.ud_qpn = end->qpn();
+    sent.ud_qkey = kQkey;
+    sent.av = pair.simulation.path(pair.simulation.a, pair.simulation.b);
+    EXPECT_TRUE(sender.post_send(sent));
+  }
+  pair.run();
+  const auto waited = first.poll_receives();
+  const auto straight = second.poll_receives();
+  ASSERT_EQ(waited.size(), 1U);
+  ASSERT_EQ(straight.size(), 1U);
+  EXPECT_EQ(waited[0].wr_id, 1U);
+  EXPECT_EQ(straight[0].wr_id, 2U);
+}
+
 // ---- XRC ----
 
 struct Xrc : Pair {
@@ -300,7 +328,64 @@ TEST(Xrc, AQueueOfAnotherDomainIsAnInvalidRequest) {
             (Statuses{CompletionStatus::remote_invalid_request}));
 }
 
+// Targets hold no SRQ: one that goes in the middle of a message takes the message with it, and what comes
+// next in its place gets none of it.
+TEST(Xrc, AQueueThatGoesUnderAMessageEndsTheMessage) {
+  for (const bool follows : {false, true}) {
+    SimulationScript script = quiet_fabric();
+    script.a_to_b.picoseconds_per_byte = 1'000'000;  // 1 ms a packet
+    Xrc pair(script);
+    EXPECT_TRUE(post_shared(pair.srqs[1], 100, Pair::sge(pair.pinned_b, 4096)));
+    pair.send_to(pair.srqs[1], SendOpcode::send, 4000);
+    EXPECT_TRUE(pair.simulation.run_until([&] { return pair.target->qp()->receive_taken; },
+                                          pair.simulation.now() + 100 * kMillisecond));
+    ASSERT_TRUE(pair.target->qp()->receive_taken);
+    const uint32_t number = pair.srqs[1]->number;
+    pair.simulation.b.core().destroy_srq(pair.srqs[1]);
+    EXPECT_FALSE(pair.target->qp()->receive_taken);
+    if (follows) {
+      auto* const next = pair.simulation.b.core().create_srq(
+          {.domain = 1, .max_wr = 8, .max_sge = 1, .cq = &pair.cq, .xrc_domain = 9});
+      ASSERT_EQ(next->number, number);
+      EXPECT_TRUE(post_shared(next, 200, Pair::sge(pair.pinned_b, 4096)));
+    }
+    pair.run();
+    EXPECT_EQ(Pair::statuses(pair.initiator->poll_sends()),
+              (Statuses{CompletionStatus::remote_invalid_request}));
+    EXPECT_TRUE(Endpoint::drain(pair.cq).empty());
+  }
+}
+
 // ---- multicast ----
+
+// The one that has to wait for a page keeps the packet, and the others have had theirs.
+TEST(Multicast, APacketWaitsForAPageAndIsDelivered) {
+  Pair pair;
+  constexpr uint32_t kQkey = 0x111;
+  Endpoint sender(pair.simulation, pair.simulation.a, {.type = QpType::ud});
+  ASSERT_TRUE(activate_datagram(sender, kQkey, 1));
+  const wire::Gid group = wire::Gid::from_ipv4(0xe0000105);
+  Endpoint pinned(pair.simulation, pair.simulation.b, {.type = QpType::ud});
+  Endpoint paged(pair.simulation, pair.simulation.b, {.type = QpType::ud});
+  for (Endpoint* end : {&paged, &pinned}) {
+    ASSERT_TRUE(activate_datagram(*end, kQkey, 1));
+    ASSERT_TRUE(end->post_receive(1, {Pair::sge(end == &paged ? pair.paged_b : pair.pinned_b, 2000)}));
+    ASSERT_EQ(pair.simulation.b.core().attach_multicast(end->qp(), group), 0);
+  }
+  SendRequest sent = pair.request(SendOpcode::send, pair.pinned_a, 500);
+  sent.ud_qpn = wire::kMulticastQpn;
+  sent.ud_qkey = kQkey;
+  sent.av = pair.simulation.path(pair.simulation.a, pair.simulation.b);
+  sent.av.path.destination_gid = group;
+  EXPECT_TRUE(sender.post_send(sent));
+  pair.run();
+  EXPECT_EQ(paged.poll_receives().size(), 1U);
+  EXPECT_EQ(pinned.poll_receives().size(), 1U);
+  EXPECT_EQ(pair.counters_b().packets_parked, 1U);
+  EXPECT_TRUE(std::equal(pair.pinned_a.bytes.begin(), pair.pinned_a.bytes.begin() + 500,
+                         pair.paged_b.bytes.begin() + wire::kGrhBytes));
+  EXPECT_EQ(pair.simulation.b.port.rx_in_use(), 0U);
+}
 
 TEST(Multicast, EveryMemberGetsACopyAndNobodyElse) {
   Pair pair;
@@ -367,6 +452,49 @@ TEST(Drain, TheEventComesWhenWhatHadBegunIsDoneAndTheRestWaits) {
   EXPECT_EQ(pair.a.modify(attributes, transport::kAttrState), 0);
   pair.run();
   EXPECT_EQ(before + pair.a.poll_sends().size(), 8U);
+}
+
+TEST(Drain, ANotificationIsOfTheDrainThatAskedForIt) {
+  Pair pair;
+  pair.write(60'000);
+  transport::QpAttributes attributes;
+  bool over = false;
+  pair.simulation.at(pair.simulation.now() + 500, [&] {
+    attributes.state = QpState::sqd;
+    attributes.sqd_notify = true;
+    EXPECT_EQ(pair.a.modify(attributes, transport::kAttrState | transport::kAttrEnSqdAsyncNotify), 0);
+    attributes.state = QpState::rts;
+    EXPECT_EQ(pair.a.modify(attributes, transport::kAttrState), 0);
+    attributes.state = QpState::sqd;
+    EXPECT_EQ(pair.a.modify(attributes, transport::kAttrState), 0);
+    over = true;
+  });
+  pair.run();
+  EXPECT_TRUE(over);
+  EXPECT_EQ(pair.a.poll_sends().size(), 1U);
+  EXPECT_TRUE(pair.simulation.a.events.empty());
+}
+
+// The responder works on in SQD: an answer that waits for a page survives a change of the resources, and
+// fewer than are in use is refused.
+TEST(Drain, AnswersUnderWaySurviveAChangeOfTheResources) {
+  Pair pair;
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_read, pair.pinned_a, 5000, &pair.paged_b)));
+  EXPECT_TRUE(pair.simulation.run_until([&] { return pair.b.qp()->responder.job_count == 2; },
+                                        pair.simulation.now() + kMillisecond));
+  ASSERT_EQ(pair.b.qp()->responder.job_count, 2U);
+  transport::QpAttributes attributes;
+  attributes.state = QpState::sqd;
+  EXPECT_EQ(pair.b.modify(attributes, transport::kAttrState), 0);
+  attributes.max_dest_rd_atomic = 1;
+  EXPECT_EQ(pair.b.modify(attributes, transport::kAttrState | transport::kAttrMaxDestRdAtomic), EBUSY);
+  attributes.max_dest_rd_atomic = 3;
+  EXPECT_EQ(pair.b.modify(attributes, transport::kAttrState | transport::kAttrMaxDestRdAtomic), 0);
+  pair.run();
+  EXPECT_EQ(Pair::statuses(pair.a.poll_sends()), Statuses(2, CompletionStatus::success));
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 5000));
+  EXPECT_EQ(pair.counters_a().timeouts, 0U);
 }
 
 }  // namespace
