@@ -109,6 +109,12 @@ void check(const Options& options) {
   }
   if (test.region == RegionKind::pinned && test.touch != Touch::warm)
     refuse("--touch cold and prefetch go with --region odp: pinned memory never faults");
+  const auto brings_bytes = [](Op op) { return op == Op::read; };
+  if (test.mode == Mode::latency && test.verify &&
+      (test.touch != Touch::cold || !std::all_of(test.ops.begin(), test.ops.end(), brings_bytes)))
+    refuse(
+        "--mode lat compares bytes of cold reads alone: --verify goes with --op read --touch cold, or with "
+        "--mode bw");
   if (test.mode == Mode::latency && test.qps != 1) refuse("--mode lat measures one QP: leave --qps at 1");
 }
 

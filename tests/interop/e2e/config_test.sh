@@ -41,6 +41,8 @@ refused --size "${run[@]}" -- --size 12x
 refused --qps "${run[@]}" -- --qps 0
 refused --touch "${run[@]}" -- --region pinned --touch cold
 refused --qps "${run[@]}" -- --mode lat --qps 2
+refused --verify "${run[@]}" -- --mode lat --verify --op write
+refused --verify "${run[@]}" -- --mode lat --verify --op read
 refused --nonsense "${run[@]}" -- --nonsense
 refused --server "$perf" --config "$folder/client.toml"
 refused "either --server or --client" "$perf" --config "$folder/client.toml" --server --client 127.0.0.1
