@@ -60,8 +60,9 @@ void CoreContext::complete_receive(QueuePair& qp, Completion completion) {
   qp.receive_taken = false;
   completion.wr_id = qp.receive.wr_id;
   completion.qpn = qp.qpn;
-  push(*qp.receive.cq, completion);
+  // Before the app can know of it: it may post into the slot as soon as it has the completion.
   if (qp.receive.srq == nullptr) qp.receive_ring.retire_to(qp.receive_ring.head() + 1);
+  push(*qp.receive.cq, completion);
 }
 
 void CoreContext::flush_receives(QueuePair& qp) {

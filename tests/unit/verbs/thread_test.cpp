@@ -3,6 +3,8 @@
 // destroyed under load, several threads on one QP and one CQ.
 #include <thread>
 
+#include <fcntl.h>
+
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test {
@@ -130,6 +132,50 @@ TEST(Threads, ShareOneQpAndOneCq) {
   stop = true;
   peer.join();
   for (const auto& count : seen) ASSERT_EQ(count, 1U) << "each request completes once";
+}
+
+/// Whoever has a completion may post into its slot at once, though another thread turns the engine and is
+/// still telling the channel of it.
+TEST(Threads, ACompletionsSlotIsFreeWhenItIsSeen) {
+  constexpr uint64_t kRounds = 5000;
+  EndOptions options;
+  options.depth = 1;
+  options.with_channel = true;
+  End a("mem0", options);
+  const End b("mem1");
+  connect(a, b);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), 0);  // so that whatever is posted is flushed
+  ASSERT_EQ(fcntl(a.channel->fd, F_SETFL, O_NONBLOCK), 0);
+  std::atomic<bool> stop{false};
+  std::thread engine([&] {
+    while (!stop) faultline_progress(a.context);
+  });
+  ibv_send_wr send{};
+  send.opcode = IBV_WR_SEND;
+  int refused = 0;
+  for (uint64_t i = 0; i < kRounds; ++i) {
+    const bool sends = i / 2 % 2 == 0;
+    ASSERT_EQ(ibv_req_notify_cq(a.cq, 0), 0);
+    if ((sends ? a.post_send(send) : a.post_receive(i, {})) != 0) {
+      ++refused;
+      continue;
+    }
+    ibv_wc wc{};
+    while (ibv_poll_cq(a.cq, 1, &wc) == 0) {
+    }
+    ibv_cq* cq = nullptr;
+    void* cq_context = nullptr;
+    // Only every other time, so that the next post comes right behind the completion.
+    while (i % 2 == 1 && ibv_get_cq_event(a.channel, &cq, &cq_context) == 0) ibv_ack_cq_events(cq, 1);
+  }
+  stop = true;
+  engine.join();
+  ibv_cq* cq = nullptr;
+  void* cq_context = nullptr;
+  while (ibv_get_cq_event(a.channel, &cq, &cq_context) == 0) ibv_ack_cq_events(cq, 1);
+  EXPECT_EQ(refused, 0);
 }
 
 /// CVE-2025-21829 and its like: destroying under load ends, and nothing refers to what is gone.
