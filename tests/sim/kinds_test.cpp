@@ -121,6 +121,24 @@ TEST(Unreliable, APageThatIsNotThereIsWaitedFor) {
   EXPECT_EQ(pair.counters_b().messages_received, 1U);
 }
 
+// There is no RNR NAK to ask for more time with: the message is dropped, the next one is whole.
+TEST(Unreliable, AMessageWhosePageComesTooLateIsDropped) {
+  SimulationScript script = quiet_fabric();
+  script.b.memory.resolve_min_ns = script.b.memory.resolve_max_ns = 50 * kMillisecond;
+  Unreliable pair(script);
+  const std::vector<uint8_t> before = pair.paged_b.bytes;
+  EXPECT_TRUE(pair.from.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 3000, &pair.paged_b)));
+  pair.simulation.at(pair.simulation.now() + 20 * kMillisecond,
+                     [&] { pair.send(SendOpcode::rdma_write, 3000); });
+  pair.run();
+  EXPECT_EQ(pair.paged_b.bytes, before);
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.pinned_b, 3000));
+  EXPECT_EQ(pair.counters_b().messages_received, 1U);
+  EXPECT_EQ(pair.counters_b().rnr_naks_sent, 0U);
+  EXPECT_EQ(pair.to.state(), QpState::rts);
+  EXPECT_EQ(pair.simulation.b.port.rx_in_use(), 0U);
+}
+
 // ---- shared receive queues ----
 
 struct Shared : Pair {

@@ -88,6 +88,7 @@ struct Pair {
   [[nodiscard]] static std::vector<transport::CompletionStatus> statuses(
       const std::vector<transport::Completion>& completions) {
     std::vector<transport::CompletionStatus> all;
+    all.reserve(completions.size());
     for (const transport::Completion& completion : completions) all.push_back(completion.status);
     return all;
   }

@@ -2,7 +2,7 @@
 // QP state x event, for every type of QP: whatever happens in whatever state, the state that follows is the
 // one of the rules below and no other (IBA 10.3.1; CVE-2025-40061, a state that was overwritten while
 // draining). Events come in pairs, so that the second meets what the first has left under way.
-#include <array>
+#include <algorithm>
 #include <tuple>
 
 #include "stack/transport/qp_state.hpp"
@@ -16,7 +16,6 @@ namespace {
 
 using transport::QpState;
 using transport::QpType;
-using transport::SendOpcode;
 
 enum class Event : uint8_t {
   good_request,
@@ -132,6 +131,11 @@ class Stage {
   }
 
   [[nodiscard]] QpState state() const { return end_->state(); }
+  [[nodiscard]] size_t events(transport::AsyncEvent wanted) const {
+    return static_cast<size_t>(
+        std::count_if(simulation_.a.events.begin(), simulation_.a.events.end(),
+                      [wanted](const RaisedEvent& raised) { return raised.event == wanted; }));
+  }
   /// Nothing is kept by a QP that is gone.
   void end() {
     end_->destroy();
@@ -243,6 +247,21 @@ class Stage {
   bool bad_send_waits_ = false;
   uint32_t sends_ = 0;  ///< good ones before it that are not acknowledged
 };
+
+// In RTR the first request tells that the peer is there; later ones, and those in RTS, tell nothing new (IBA
+// 11.6.3.2).
+TEST(CommunicationEstablished, IsToldOnceAndInRtrAlone) {
+  for (const QpType type : {QpType::rc, QpType::uc, QpType::xrc_recv}) {
+    Stage early(type);
+    ASSERT_TRUE(early.enter(QpState::rtr));
+    for (int i = 0; i < 3; ++i) early.happen(Event::good_request);
+    EXPECT_EQ(early.events(transport::AsyncEvent::communication_established), 1U);
+    Stage late(type);
+    ASSERT_TRUE(late.enter(QpState::rts));
+    late.happen(Event::good_request);
+    EXPECT_EQ(late.events(transport::AsyncEvent::communication_established), 0U);
+  }
+}
 
 using Start = std::tuple<QpType, QpState>;
 class StateEvent : public testing::TestWithParam<Start> {};
