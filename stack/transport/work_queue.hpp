@@ -76,9 +76,10 @@ class WorkRing {
     }
     return header_at(tail);
   }
-  /// Has the lines of the next slot on their way.
+  /// Has the lines of the next slot on their way. Before the producers' lock: another thread may be preparing,
+  /// so this looks at what was published, never at `producer_tail_`.
   void prefetch_slot() {
-    const auto* slot = reinterpret_cast<const uint8_t*>(header_at(producer_tail_));
+    const auto* slot = reinterpret_cast<const uint8_t*>(header_at(tail_.load(std::memory_order_relaxed)));
     __builtin_prefetch(slot, 1);
     __builtin_prefetch(slot + 64, 1);
     __builtin_prefetch(&head_);
