@@ -20,6 +20,8 @@ for touch in cold prefetch; do
 done
 expect_pair --op write,read,send --size 64,5000 --qps 4 --depth 16 --iters 256 --verify
 expect_pair --op write,read,send --size 64,5000 --qps 64 --depth 4 --iters 1024 --verify
+# More QPs have something to send than the port takes at once.
+expect_pair --op write --size 64 --qps 10000 --depth 1 --iters 200000
 for op in write write_imm read send ud_send; do
   expect_pair --op "$op" --size 64 --mode lat --iters 2000
 done
@@ -42,6 +44,34 @@ assert result["op"] == "write" and result["size"] == 64 and result["messages"] >
 assert result["limits"]["raw_port_packets_per_second"] > 0 and result["limits"]["packets_to_raw_port"] > 0
 assert result["limits"]["copy_crc_gb_per_second"] > 0
 PY
+
+start_server
+client --op write --size 64 --seconds 4 &
+client_pid=$!
+python3 - <<'PY' || fail "DPDK's telemetry does not tell the counters"
+import glob, json, os, socket, time
+folders = ["/var/run"] if os.getuid() == 0 else [os.environ.get("XDG_RUNTIME_DIR", "/tmp")]
+def counters():
+    for path in glob.glob(folders[0] + "/dpdk/faultline/dpdk_telemetry.v2*"):
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as telemetry:
+                telemetry.settimeout(2)
+                telemetry.connect(path)
+                telemetry.recv(4096)
+                telemetry.send(b"/faultline/counters,faultline0")
+                yield json.loads(telemetry.recv(65536)).get("/faultline/counters") or {}
+        except OSError:
+            continue
+for _ in range(30):
+    if any(told.get("transport/rx_packets", 0) > 0 and "port/rx_frames" in told for told in counters()): break
+    time.sleep(0.1)
+else:
+    raise SystemExit(1)
+PY
+wait "$client_pid" || fail "client beside the telemetry"
+wait "$server_pid" || fail "server beside the telemetry"
+server_pid=
+echo "ok: telemetry"
 
 start_server
 printf 'start\nshow stats\nshow odp\nstop\nset size 4096\nset size x\nstart\nnonsense\nstop\nquit\n' |
