@@ -39,45 +39,70 @@ double seconds_since(Clock::time_point start) {
 }  // namespace
 
 BandwidthRun::BandwidthRun(ClientRun& run)
-    : run_(run), plan_(run.plan_), geometry_(run.geometry_), streams_(run.plan_.qps) {
-  for (uint32_t qp = 0; qp < plan_.qps; ++qp) build(qp);
-}
-
-/// The WRs of a QP are built once: one for each slot, chained by the batch, the last of a chain signalled.
-void BandwidthRun::build(uint32_t qp) {
-  Stream& stream = streams_[qp];
-  stream.requests.resize(geometry_.slots);
-  stream.pieces.resize(geometry_.slots);
+    : run_(run),
+      plan_(run.plan_),
+      geometry_(run.geometry_),
+      laps_(plan_.verify || plan_.touch != Touch::warm),
+      streams_(run.plan_.qps) {
+  // A chain's last WR is signalled. The same few WRs serve every post of every QP: they stay in the cache.
   const uint32_t batch = plan_.batch();
-  for (uint32_t slot = 0; slot < geometry_.slots; ++slot) {
-    ibv_send_wr& request = stream.requests[slot];
-    request = {};
-    stream.pieces[slot] = {reinterpret_cast<uint64_t>(run_.buffer_->data() + geometry_.offset_of(qp, slot)),
-                           static_cast<uint32_t>(plan_.size_bytes), run_.buffer_->lkey()};
-    const bool last = (slot + 1) % batch == 0;
-    request.wr_id = qp;
-    request.next = last ? nullptr : &stream.requests[slot + 1];
-    request.sg_list = &stream.pieces[slot];
+  for (uint32_t i = 0; i < batch; ++i) {
+    const bool last = i + 1 == batch;
+    pieces_[i] = {0, static_cast<uint32_t>(plan_.size_bytes), run_.buffer_->lkey()};
+    ibv_send_wr& request = chain_[i] = {};
+    request.next = last ? nullptr : &chain_[i + 1];
+    request.sg_list = &pieces_[i];
     request.num_sge = 1;
     request.opcode = opcode_of(plan_.op, plan_.verify);
     request.send_flags = last ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0U;
     if (plan_.datagrams())
-      request.wr.ud = {run_.qps_->ah(), run_.qps_->remote_qpn(qp), QpSet::kQkey};
+      request.wr.ud = {run_.qps_->ah(), 0, QpSet::kQkey};
     else
-      request.wr.rdma = {run_.remote_address(qp, slot), run_.remote_rkey_};
+      request.wr.rdma = {0, run_.remote_rkey_};
   }
+}
+
+bool BandwidthRun::has_room(uint32_t qp) const {
+  const Stream& stream = streams_[qp];
+  return stream.outstanding + plan_.batch() <= plan_.depth &&
+         (!laps_ || stream.posted_in_lap < geometry_.slots);
 }
 
 void BandwidthRun::post_chain(uint32_t qp) {
   Stream& stream = streams_[qp];
+  const uint32_t batch = plan_.batch();
+  for (uint32_t i = 0; i < batch; ++i) {
+    const uint32_t slot = stream.next_slot + i;
+    ibv_send_wr& request = chain_[i];
+    request.wr_id = qp;
+    request.imm_data = htonl(static_cast<uint32_t>(lap_first_sequence_ + slot));
+    pieces_[i].addr = reinterpret_cast<uint64_t>(run_.buffer_->data() + geometry_.offset_of(qp, slot));
+    if (plan_.datagrams())
+      request.wr.ud.remote_qpn = run_.qps_->remote_qpn(qp);
+    else
+      request.wr.rdma.remote_addr = run_.remote_address(qp, slot);
+  }
   ibv_send_wr* bad = nullptr;
-  if (const int error = ibv_post_send(run_.qps_->qp(qp), &stream.requests[stream.next_slot], &bad);
-      error != 0)
+  if (const int error = ibv_post_send(run_.qps_->qp(qp), chain_.data(), &bad); error != 0)
     throw VerbsError(std::string("ibv_post_send: ") + std::strerror(error));
-  stream.outstanding += plan_.batch();
-  stream.next_slot += plan_.batch();
-  stream.posted_in_lap += plan_.batch();
+  stream.outstanding += batch;
+  stream.next_slot += batch;
+  stream.posted_in_lap += batch;
+  posted_ += batch;
   if (stream.next_slot == geometry_.slots) stream.next_slot = 0;
+}
+
+/// Each QP gets all that it has room for, a chain at a turn.
+void BandwidthRun::fill() {
+  for (bool posted = true; posted;) {
+    posted = false;
+    for (uint32_t qp = 0; qp < plan_.qps; ++qp) {
+      if (!has_room(qp)) continue;
+      post_chain(qp);
+      posted = true;
+      if (qp % kPollBatch == 0) reap();
+    }
+  }
 }
 
 void BandwidthRun::reap() {
@@ -88,8 +113,10 @@ void BandwidthRun::reap() {
     const ibv_wc& completion = completions[static_cast<size_t>(i)];
     if (completion.status != IBV_WC_SUCCESS)
       throw VerbsError(std::string("a send failed: ") + ibv_wc_status_str(completion.status));
-    streams_[completion.wr_id].outstanding -= plan_.batch();
+    const auto qp = static_cast<uint32_t>(completion.wr_id);
+    streams_[qp].outstanding -= plan_.batch();
     completed_ += plan_.batch();
+    if (posting_ && has_room(qp)) post_chain(qp);
   }
 }
 
@@ -106,7 +133,6 @@ void BandwidthRun::number_lap(uint64_t first_sequence) {
         std::memset(message, 0, plan_.size_bytes);
       else
         fill_pattern({message, plan_.size_bytes}, message_number(qp, first_sequence + slot));
-      streams_[qp].requests[slot].imm_data = htonl(static_cast<uint32_t>(first_sequence + slot));
     }
   }
 }
@@ -164,7 +190,6 @@ uint64_t BandwidthRun::read_back(uint64_t first_sequence) {
 }
 
 void BandwidthRun::measure(const RunControl& control, Result& result) {
-  const bool laps = plan_.verify || plan_.touch != Touch::warm;
   const auto stopped = [&] {
     return control.stop != nullptr && control.stop->load(std::memory_order_relaxed);
   };
@@ -173,9 +198,9 @@ void BandwidthRun::measure(const RunControl& control, Result& result) {
   uint64_t told_messages = 0;
   uint64_t sequence = 0;
   const auto begin = Clock::now();
-  const auto over = [&](uint64_t posted) {
+  const auto over = [&] {
     if (stopped()) return true;
-    return control.iterations != 0 ? posted >= control.iterations : seconds_since(begin) >= control.seconds;
+    return control.iterations != 0 ? posted_ >= control.iterations : seconds_since(begin) >= control.seconds;
   };
   const auto tell = [&] {
     if (control.messages != nullptr) control.messages->store(completed_, std::memory_order_relaxed);
@@ -189,30 +214,21 @@ void BandwidthRun::measure(const RunControl& control, Result& result) {
     told_messages = completed_;
   };
 
-  uint64_t posted = 0;
-  while (!over(posted)) {
+  while (!over()) {
+    lap_first_sequence_ = sequence;
     if (plan_.verify) number_lap(sequence);
     if (plan_.touch != Touch::warm) run_.make_cold();
     const auto lap_begin = Clock::now();
     for (Stream& stream : streams_) stream.posted_in_lap = 0;
-    for (uint32_t turn = 1;; ++turn) {
-      bool lap_is_out = laps;
-      for (uint32_t qp = 0; qp < plan_.qps; ++qp) {
-        Stream& stream = streams_[qp];
-        // In a lap each QP goes once round its slots; otherwise round and round.
-        while (stream.outstanding + plan_.batch() <= plan_.depth &&
-               (!laps || stream.posted_in_lap < geometry_.slots)) {
-          post_chain(qp);
-          posted += plan_.batch();
-        }
-        lap_is_out &= stream.posted_in_lap == geometry_.slots;
-      }
+    posting_ = true;
+    fill();
+    for (uint32_t turn = 1; !laps_; ++turn) {
       reap();
-      if (lap_is_out) break;
       if (turn % 64 != 0) continue;
       tell();
-      if (!laps && over(posted)) break;
+      if (over()) break;
     }
+    posting_ = laps_;  // what is left of a lap
     drain();
     busy_seconds += seconds_since(lap_begin);
     tell();

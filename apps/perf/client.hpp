@@ -59,14 +59,13 @@ class BandwidthRun {
 
  private:
   struct Stream {
-    std::vector<ibv_send_wr> requests;
-    std::vector<ibv_sge> pieces;
     uint32_t next_slot = 0;
     uint32_t outstanding = 0;
     uint32_t posted_in_lap = 0;
   };
-  void build(uint32_t qp);
+  [[nodiscard]] bool has_room(uint32_t qp) const;
   void post_chain(uint32_t qp);
+  void fill();
   void reap();
   void drain();
   void number_lap(uint64_t first_sequence);
@@ -76,7 +75,13 @@ class BandwidthRun {
   ClientRun& run_;
   const Plan& plan_;
   const Geometry& geometry_;
+  const bool laps_;  ///< each QP goes once round its slots, then all waits; otherwise round and round
+  std::array<ibv_send_wr, Plan::kMaxBatch> chain_;
+  std::array<ibv_sge, Plan::kMaxBatch> pieces_;
   std::vector<Stream> streams_;
+  bool posting_ = false;             ///< what completes is posted anew
+  uint64_t lap_first_sequence_ = 0;  ///< of the lap's first message of each QP
+  uint64_t posted_ = 0;
   uint64_t completed_ = 0;
 };
 

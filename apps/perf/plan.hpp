@@ -30,8 +30,9 @@ struct Plan {
     return op == Op::send || op == Op::ud_send || op == Op::write_imm;
   }
   /// Messages that one ibv_post_send chains; `depth` is a multiple of it.
+  static constexpr uint32_t kMaxBatch = 16;
   [[nodiscard]] uint32_t batch() const {
-    uint32_t batch = std::min(16U, std::max(1U, depth / 4));
+    uint32_t batch = std::min(kMaxBatch, std::max(1U, depth / 4));
     while (depth % batch != 0) --batch;
     return batch;
   }
