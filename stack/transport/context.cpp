@@ -85,11 +85,22 @@ QueuePair* CoreContext::pop_ready() {
   QueuePair* qp = ready_head_;
   if (qp == nullptr) return nullptr;
   ready_head_ = qp->next_ready;
-  if (ready_head_ != nullptr) ready_head_->prefetch();
+  prefetch_ready();
   if (ready_head_ == nullptr) ready_tail_ = nullptr;
   qp->ready = false;
   --ready_count_;
   return qp;
+}
+
+/// The next three QPs' memory is on its way while one is served.
+void CoreContext::prefetch_ready() {
+  QueuePair* first = ready_head_;
+  if (first == nullptr) return;
+  first->prefetch_payload();
+  QueuePair* second = first->next_ready;
+  if (second == nullptr) return;
+  second->prefetch_sends(second->requester.current);
+  if (second->next_ready != nullptr) second->next_ready->prefetch();
 }
 
 void CoreContext::remove_ready(QueuePair& qp) {
@@ -268,7 +279,7 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   const uint32_t index = qp.send_ring.head();
   const SendWqe& wqe = *qp.send_ring.header_at(index);
   if (status == CompletionStatus::success) ++counters.messages_sent;
-  const bool tells = status != CompletionStatus::success || qp.signal_all || (wqe.flags & kSignaled) != 0;
+  const bool told_of = status != CompletionStatus::success || tells(qp, wqe);
   Completion completion;
   completion.wr_id = wqe.wr_id;
   completion.byte_length = wqe.length_bytes;
@@ -277,7 +288,7 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   completion.opcode = completion_opcode(wqe.opcode);
   // Before the app can know of it: it may post into the slot as soon as it has the completion.
   qp.send_ring.retire_to(index + 1);
-  if (tells) push(*qp.send_cq, completion);
+  if (told_of) push(*qp.send_cq, completion);
 }
 
 void CoreContext::flush(QueuePair& qp) {

@@ -87,6 +87,9 @@ struct CoreContext {
   void end_moderations();
   [[nodiscard]] TimeNs next_moderation() const;
   void forget(const CompletionQueue& gone);
+  [[nodiscard]] static bool tells(const QueuePair& qp, const SendWqe& wqe) {
+    return qp.signal_all || (wqe.flags & kSignaled) != 0;
+  }
   /// Completes the send WQE at the ring's head and retires it. An error completes unsignalled WQEs too.
   void complete_send(QueuePair& qp, CompletionStatus status);
 
@@ -108,6 +111,7 @@ struct CoreContext {
   static constexpr unsigned kTimerTickShift = 13;  // 8.192 us: below the shortest RNR timer; 16.8 ms in all
   static constexpr unsigned kPaceTickShift = 9;    // 0.512 us: a packet at 8 GB/s; 1 ms in all
 
+  void prefetch_ready();
   [[nodiscard]] bool wait_for_pace(QueuePair& qp);
   void note_paced(QueuePair& qp, uint32_t bytes);
   void retire_shared(SharedReceiveQueue& srq);

@@ -34,6 +34,9 @@ constexpr uint32_t kQpnGenerations = 0xfe;
 /// received again.
 constexpr uint32_t kQuantumPackets = 32;
 constexpr uint32_t kPollPackets = 128;
+/// Ready QPs that have their turn in one poll though the port takes no more: not all need it, but ten
+/// thousand that do must not hold up what is to be received.
+constexpr uint32_t kBlockedQps = 16;
 
 wire::Service service_of(QpType type) {
   switch (type) {
@@ -137,7 +140,8 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
   impl_->context.port.release(frames.first(released));
 }
 
-/// Of a burst for many QPs the misses overlap: first those of the table, then those of the QPs.
+/// Of a burst for many QPs the misses overlap: first those of the table, then those of the QPs, then those of
+/// the WQEs that answers complete.
 void Core::Impl::prefetch(std::span<const RxFrame> frames) const {
   constexpr size_t kBurst = 32;
   std::array<uint32_t, kBurst> slots;
@@ -149,6 +153,9 @@ void Core::Impl::prefetch(std::span<const RxFrame> frames) const {
   }
   for (size_t i = 0; i < count; ++i)
     if (const QueuePair* qp = table[slots[i]].get(); qp != nullptr) qp->prefetch();
+  for (size_t i = 0; i < count; ++i)
+    if (QueuePair* qp = table[slots[i]].get(); qp != nullptr && qp->awaits_answers())
+      qp->prefetch_sends(qp->send_ring.head());
 }
 
 bool Core::Impl::on_frame(const RxFrame& frame) {
@@ -274,11 +281,16 @@ void Core::poll(TimeNs now) {
   impl_->take_doorbells();
   impl_->take_resolutions();
   impl_->run_timers();
+  if (context.tx.is_blocked()) context.tx.flush();
   uint32_t budget_packets = kPollPackets;
-  while (budget_packets != 0 && context.has_ready()) {
+  uint32_t patience_qps = kBlockedQps;
+  while (budget_packets != 0 && patience_qps != 0 && context.has_ready()) {
     const uint32_t before = budget_packets;
-    for (uint32_t left = context.ready_count(); left != 0 && budget_packets != 0; --left)
+    for (uint32_t left = context.ready_count(); left != 0 && budget_packets != 0 && patience_qps != 0;
+         --left) {
       impl_->serve(*context.pop_ready(), budget_packets);
+      if (context.tx.is_blocked()) --patience_qps;
+    }
     if (budget_packets == before) break;  // all that is ready waits for the port
   }
   context.end_moderations();

@@ -21,7 +21,9 @@ namespace faultline::transport {
 /// What the requester knows of a send WQE beyond the WQE: its PSNs, once it has them.
 struct SendProgress {
   wire::Psn first_psn;
-  uint32_t packets = 0;  ///< PSNs that it takes: its packets, or its response's for a READ
+  uint32_t packets : 30 = 0;  ///< PSNs that it takes: its packets, or its response's for a READ
+  uint32_t answered : 1 = 0;  ///< with data or a result of its own, not by a plain acknowledgement
+  uint32_t told_of : 1 = 0;   ///< its success makes a completion
 };
 
 struct RequesterState {
@@ -192,11 +194,30 @@ class alignas(64) QueuePair {
   alignas(64) std::atomic<bool> doorbell_rung{false};
   QueuePair* next_rung = nullptr;
 
+  // What a QP that was not used for a while needs comes in three steps, each found by way of the one before:
+  // of many QPs the steps run a QP apart.
+
   /// Has the lines that a packet touches on their way.
   void prefetch() const {
-    constexpr size_t kHotLines = 10;
+    constexpr size_t kHotLines = 13;
     const auto* line = reinterpret_cast<const uint8_t*>(this);
     for (size_t i = 0; i < kHotLines; ++i) __builtin_prefetch(line + 64 * i, 1);
+  }
+  /// ... the send WQEs at `index` and behind it, and what is known of them.
+  void prefetch_sends(uint32_t index) {
+    __builtin_prefetch(&progress_at(index), 1);
+    for (uint32_t ahead = 0; ahead < kPrefetchedSends; ++ahead)
+      __builtin_prefetch(send_ring.header_at(index + ahead));
+  }
+  /// ... the first bytes that the WQEs to be sent next point to. A hint: an address that is a region's own,
+  /// and none of this process, fetches nothing.
+  void prefetch_payload() {
+    const uint32_t posted = send_ring.tail() - requester.current;
+    for (uint32_t ahead = 0; ahead < std::min(posted, kPrefetchedSends); ++ahead) {
+      SendWqe* wqe = send_ring.header_at(requester.current + ahead);
+      if ((wqe->flags & kInline) == 0 && wqe->sge_count != 0)
+        __builtin_prefetch(reinterpret_cast<const void*>(send_ring.sges_of(wqe)->va));
+    }
   }
 
   /// The opcode of this QP's service for one of RC.
@@ -206,6 +227,9 @@ class alignas(64) QueuePair {
                                               : wire::Service::xrc;
     return wire::in_service(rc, service);
   }
+  static constexpr uint32_t kPrefetchedSends = 4;
+
+  [[nodiscard]] bool awaits_answers() const { return requester.unacked_psn != requester.sent_psn; }
   [[nodiscard]] bool takes_shared_receives() const { return srq != nullptr || type == QpType::xrc_recv; }
   [[nodiscard]] QpState state_now() const { return state.load(std::memory_order_relaxed); }
   [[nodiscard]] SendProgress& progress_at(uint32_t index) { return progress[index & progress_mask]; }

@@ -49,6 +49,12 @@ class RoundTrip {
     deviation_ns_ = deviation_ns_ - deviation_ns_ / 4 + error_ns / 4;
     smoothed_ns_ = smoothed_ns_ - smoothed_ns_ / 8 + rtt_ns / 8;
   }
+  /// Of a packet that a probe repeated, since it first went out: longer than the round trip where it was
+  /// lost, but where the answer was only slow, nothing else would ever tell.
+  void sample_repeated(uint64_t rtt_ns) {
+    if (smoothed_ns_ == 0) return sample(rtt_ns);
+    if (rtt_ns > smoothed_ns_) smoothed_ns_ += (rtt_ns - smoothed_ns_) / 8;
+  }
   [[nodiscard]] bool known() const { return smoothed_ns_ != 0; }
   [[nodiscard]] uint64_t smoothed_ns() const { return smoothed_ns_; }
   /// Longer than an answer takes.
@@ -59,25 +65,43 @@ class RoundTrip {
   uint64_t deviation_ns_ = 0;
 };
 
+/// What every message touches comes first.
 struct RecoveryState {
-  PsnSet received;      ///< behind the gap, as the peer's last map says
-  PsnSet resent;        ///< in this round: sent again and not known to be lost once more
-  wire::Psn lost_end;   ///< packets before it that are in neither set are to be sent again
-  wire::Psn round_end;  ///< what was the next new PSN when the round's last packet went out
-
-  wire::Psn gap_psn;         ///< of the newest map
-  uint32_t gap_reports = 0;  ///< maps in a row about it
-
+  TimeNs probe_deadline_ns = kNever;
   RoundTrip round_trip;
-  bool timing = false;  ///< `timed_psn` went out once, at `timed_ns` (Karn: no sample of what was sent again)
+  bool timing = false;  ///< `timed_psn` went out at `timed_ns` (Karn: no sample of what was sent again)
+  bool timed_repeated = false;  ///< but by a probe
+  bool probe_out = false;
+  uint8_t probes = 0;      ///< since the last progress
+  bool sets_used = false;  ///< `received` or `resent` may have some
   wire::Psn timed_psn;
   TimeNs timed_ns = 0;
 
-  uint8_t probes = 0;  ///< since the last progress
-  bool probe_out = false;
   wire::Psn probe_psn;
   wire::Psn probe_sent_end;  ///< the next new PSN when the probe went out
-  TimeNs probe_deadline_ns = kNever;
+
+  wire::Psn lost_end;        ///< packets before it that are in neither set are to be sent again
+  wire::Psn round_end;       ///< what was the next new PSN when the round's last packet went out
+  wire::Psn gap_psn;         ///< of the newest map
+  uint32_t gap_reports = 0;  ///< maps in a row about it
+
+  PsnSet received;  ///< behind the gap, as the peer's last map says
+  PsnSet resent;    ///< in this round: sent again and not known to be lost once more
+
+  void note_received(wire::Psn psn) {
+    sets_used = true;
+    received.add(psn);
+  }
+  void note_resent(wire::Psn psn) {
+    sets_used = true;
+    resent.add(psn);
+  }
+  void forget(wire::Psn from, wire::Psn to) {
+    if (!sets_used) return;
+    received.forget(from, to);
+    resent.forget(from, to);
+    sets_used = !received.empty() || !resent.empty();
+  }
 };
 
 }  // namespace faultline::transport

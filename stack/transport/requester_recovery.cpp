@@ -57,7 +57,7 @@ wire::Psn Requester::first_unanswered(QueuePair& qp) {
   const RequesterState& state = qp.requester;
   if (state.reads_outstanding != 0) {
     for (uint32_t index = qp.send_ring.head(); index != state.started; ++index)
-      if (has_answer(qp.send_ring.header_at(index)->opcode)) return qp.progress_at(index).first_psn;
+      if (qp.progress_at(index).answered != 0) return qp.progress_at(index).first_psn;
   }
   return state.sent_psn;
 }
@@ -82,8 +82,7 @@ void Requester::skip_what_arrived(QueuePair& qp) {
       if (!arrived && !recovery.resent.has(psn)) return;
     }
     const SendProgress& progress = qp.progress_at(state.current);
-    state.packet +=
-        has_answer(qp.send_ring.header_at(state.current)->opcode) ? progress.packets - state.packet : 1;
+    state.packet += progress.answered != 0 ? progress.packets - state.packet : 1;
     if (state.packet == progress.packets) {
       ++state.current;
       state.packet = 0;
@@ -96,9 +95,13 @@ void Requester::note_resent(QueuePair& qp, wire::Psn psn) {
   RecoveryState& recovery = qp.recovery;
   ++context_.counters.retransmitted_packets;
   if (psn.distance_from(qp.requester.unacked_psn) < static_cast<int32_t>(PsnSet::kPsns))
-    recovery.resent.add(psn);
+    recovery.note_resent(psn);
   recovery.round_end = qp.requester.sent_psn;
-  if (recovery.timing && psn <= recovery.timed_psn) recovery.timing = false;
+  if (!recovery.timing || psn > recovery.timed_psn) return;
+  if (recovery.probe_out && psn == recovery.probe_psn)
+    recovery.timed_repeated = true;
+  else
+    recovery.timing = false;
 }
 
 void Requester::on_selective_acknowledge(QueuePair& qp, const wire::Packet& packet) {
@@ -122,7 +125,7 @@ void Requester::on_selective_acknowledge(QueuePair& qp, const wire::Packet& pack
       recovery.received.remove(psn);
       continue;
     }
-    recovery.received.add(psn);
+    recovery.note_received(psn);
     if (arrived++ == 0) newest = psn;
     if (arrived == kReorderPackets) lost_end = psn;
   }
@@ -168,6 +171,7 @@ void Requester::start_timing(QueuePair& qp, wire::Psn psn) {
   RecoveryState& recovery = qp.recovery;
   if (recovery.timing) return;
   recovery.timing = true;
+  recovery.timed_repeated = false;
   recovery.timed_psn = psn;
   recovery.timed_ns = context_.now_ns;
 }
@@ -176,14 +180,17 @@ void Requester::start_timing(QueuePair& qp, wire::Psn psn) {
 void Requester::on_window_moved(QueuePair& qp, wire::Psn from) {
   RecoveryState& recovery = qp.recovery;
   const wire::Psn to = qp.requester.unacked_psn;
-  recovery.received.forget(from, to);
-  recovery.resent.forget(from, to);
+  recovery.forget(from, to);
   recovery.probes = 0;
   if (recovery.timing && recovery.timed_psn < to) {
     recovery.timing = false;
     const uint64_t rtt_ns = std::max<uint64_t>(context_.now_ns - recovery.timed_ns, 1);
-    recovery.round_trip.sample(rtt_ns);
-    if (qp.rate_control != nullptr) qp.rate_control->on_round_trip(rtt_ns, context_.now_ns);
+    if (recovery.timed_repeated) {
+      recovery.round_trip.sample_repeated(rtt_ns);
+    } else {
+      recovery.round_trip.sample(rtt_ns);
+      if (qp.rate_control != nullptr) qp.rate_control->on_round_trip(rtt_ns, context_.now_ns);
+    }
   }
   if (!recovery.probe_out || to <= recovery.probe_psn) return;
   // The answer to the probe acknowledges it and nothing that was sent before it: that is lost.
@@ -222,7 +229,9 @@ void Requester::probe(QueuePair& qp) {
   recovery.probe_psn = state.unacked_psn;
   recovery.probe_sent_end = state.sent_psn;
   state.gap_reported = false;
+  const bool timing = recovery.timing;
   go_back_to(qp, state.unacked_psn);
+  recovery.timing = timing;
   recovery.lost_end = state.unacked_psn.next();
   // The time-out of the user's attributes runs on.
   const TimeNs ack_deadline_ns = state.ack_deadline_ns;

@@ -94,6 +94,8 @@ uint32_t bytes_to_send(const SendWqe& wqe) {
   return has_answer(wqe.opcode) && wqe.opcode != SendOpcode::atomic_write ? 0 : wqe.length_bytes;
 }
 
+constexpr uint32_t kMaxPsns = (1U << 30) - 1;  // a message has at most 2^31 bytes, a packet at least 256
+
 /// PSNs that it takes: its packets', or its response's for a READ.
 uint32_t psns_of(const SendWqe& wqe, uint32_t mtu_bytes) {
   if (has_answer(wqe.opcode) && wqe.opcode != SendOpcode::rdma_read) return 1;
@@ -163,7 +165,9 @@ Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe) {
   }
   SendProgress& progress = qp.progress_at(state.current);
   progress.first_psn = state.next_psn;
-  progress.packets = psns_of(wqe, qp.mtu_bytes);
+  progress.packets = psns_of(wqe, qp.mtu_bytes) & kMaxPsns;
+  progress.answered = answered;
+  progress.told_of = context_.tells(qp, wqe);
   state.next_psn = state.next_psn.plus(progress.packets);
   state.packet = 0;
   ++state.started;
@@ -275,8 +279,8 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
        psn.plus(1).distance_from(state.unacked_psn) >= static_cast<int32_t>(context_.config.window_packets));
   fields.reth = {wqe.remote_va + (read ? offset : 0), wqe.rkey, wqe.length_bytes - (read ? offset : 0)};
   fields.immediate = fields.invalidate_rkey = wqe.immediate_or_rkey;
+  if (have_operands(wqe.opcode)) fields.atomic_eth = {wqe.remote_va, wqe.rkey, wqe.swap_or_add, wqe.compare};
   if (answered) {
-    fields.atomic_eth = {wqe.remote_va, wqe.rkey, wqe.swap_or_add, wqe.compare};
     fields.feth = {wqe.flush_placement, wqe.flush_selectivity};
   }
   fields.xrc_srq_number = wqe.srq_number;

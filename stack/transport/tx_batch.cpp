@@ -10,13 +10,15 @@ TxBatch::~TxBatch() {
 }
 
 TxFrame* TxBatch::next() {
-  if (committed_ == kFrames && !flush()) return nullptr;
-  if (has_unsent() && sent_ != 0) return nullptr;  // the port is full: what waits goes first
+  if (blocked_) return nullptr;
+  blocked_ = committed_ == kFrames && !flush();
+  if (blocked_) return nullptr;
   if (committed_ == allocated_) {
     const size_t got = port_.allocate(std::span(frames_).subspan(allocated_));
     allocated_ += static_cast<uint32_t>(got);
     if (got == 0) {
       ++counters_.tx_no_buffers;
+      blocked_ = true;
       return nullptr;
     }
   }
@@ -34,6 +36,7 @@ void TxBatch::commit(uint32_t length_bytes, bool loopback) {
 bool TxBatch::flush() {
   if (has_unsent())
     sent_ += static_cast<uint32_t>(port_.transmit(std::span(frames_).subspan(sent_, committed_ - sent_)));
+  blocked_ = has_unsent() && sent_ != 0;  // what waits goes first
   if (has_unsent()) {
     ++counters_.tx_ring_full;
     return false;

@@ -25,6 +25,8 @@ class TxBatch {
   void commit(uint32_t length_bytes, bool loopback);
   /// Hands everything committed to the port. False while the port has not taken it all.
   bool flush();
+  /// `next` gave nothing: so it will until the next flush.
+  [[nodiscard]] bool is_blocked() const { return blocked_; }
   /// Frames that a full port has not taken yet.
   [[nodiscard]] bool has_unsent() const { return sent_ != committed_; }
 
@@ -38,6 +40,7 @@ class TxBatch {
   uint32_t sent_ = 0;
   uint32_t committed_ = 0;
   uint32_t allocated_ = 0;
+  bool blocked_ = false;
 };
 
 }  // namespace faultline::transport

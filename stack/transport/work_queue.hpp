@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,8 +14,9 @@
 
 namespace faultline::transport {
 
-/// A send WQE's fixed part. `sge_count` elements, or `inline_bytes` of data, follow it in its slot; a UD QP's
-/// slot ends in an AddressVector (WorkRing::av_of), which other QPs do not pay for.
+/// A send WQE's fixed part. `sge_count` elements, or `inline_bytes` of data, follow it in its slot, in place
+/// of the operands where the opcode has none: a message of one element is one cache line. A UD QP's slot ends
+/// in an AddressVector (WorkRing::av_of), which other QPs do not pay for.
 struct SendWqe {
   uint64_t wr_id = 0;
   uint64_t remote_va = 0;  ///< BIND_MW: where the window starts
@@ -38,6 +40,7 @@ struct SendWqe {
     uint32_t bind_lkey;  ///< of the region below the window; 0 with no length: unbind
   };
   uint32_t bind_access = 0;  ///< odp::AccessFlag
+  // Operands, of opcodes that have_operands() alone.
   uint64_t swap_or_add = 0;
   union {
     uint64_t compare = 0;
@@ -45,6 +48,11 @@ struct SendWqe {
   };
 };
 static_assert(sizeof(SendWqe) == 64, "a send WQE's fixed part is one cache line");
+
+[[nodiscard]] constexpr bool have_operands(SendOpcode opcode) {
+  return opcode == SendOpcode::atomic_cmp_and_swp || opcode == SendOpcode::atomic_fetch_and_add ||
+         opcode == SendOpcode::bind_mw;
+}
 
 /// Elements that a receive of a shared queue may have: a QP that takes one keeps a copy.
 inline constexpr uint32_t kMaxSharedSges = 16;
@@ -76,14 +84,14 @@ class WorkRing {
     }
     return header_at(tail);
   }
-  /// Has the lines of the next slot on their way. Before the producers' lock: another thread may be preparing,
-  /// so this looks at what was published, never at `producer_tail_`.
+  /// Has the lines of the next slot on their way. Before the producers' lock: another thread may be
+  /// preparing, so this looks at what was published, never at `producer_tail_`.
   void prefetch_slot() {
-    const auto* slot = reinterpret_cast<const uint8_t*>(header_at(tail_.load(std::memory_order_relaxed)));
-    __builtin_prefetch(slot, 1);
-    __builtin_prefetch(slot + 64, 1);
+    prefetch_at(tail_.load(std::memory_order_relaxed));
     __builtin_prefetch(&head_);
   }
+  /// ... of the one behind the slot that is prepared, as its producer.
+  void prefetch_next_slot() { prefetch_at(producer_tail_ + 1); }
   void advance() { ++producer_tail_; }  ///< the prepared slot is complete
   void publish() { tail_.store(producer_tail_, std::memory_order_release); }
   /// Gives up what was prepared since the last publish.
@@ -97,15 +105,16 @@ class WorkRing {
   [[nodiscard]] Header* header_at(uint32_t index) {
     return reinterpret_cast<Header*>(slots_.get() + size_t{slot_of(index)} * slot_bytes_);
   }
+  /// Once the opcode is set: it says where they are.
   [[nodiscard]] Sge* sges_of(Header* header) {
-    return reinterpret_cast<Sge*>(reinterpret_cast<uint8_t*>(header) + kHeaderBytes);
+    return reinterpret_cast<Sge*>(reinterpret_cast<uint8_t*>(header) + bytes_before_data(*header));
   }
   /// Only in a ring made with_address_vector (UD).
   [[nodiscard]] AddressVector& av_of(Header* header) {
     return *reinterpret_cast<AddressVector*>(reinterpret_cast<uint8_t*>(header) + av_offset_);
   }
   [[nodiscard]] uint8_t* inline_of(Header* header) {
-    return reinterpret_cast<uint8_t*>(header) + kHeaderBytes;
+    return reinterpret_cast<uint8_t*>(header) + bytes_before_data(*header);
   }
 
   /// Consumer, with the producer held off (reset): empties the ring.
@@ -117,6 +126,14 @@ class WorkRing {
   }
 
  private:
+  void prefetch_at(uint32_t index) { __builtin_prefetch(header_at(index), 1); }
+
+  [[nodiscard]] static size_t bytes_before_data(const Header& header) {
+    if constexpr (requires { header.swap_or_add; })
+      if (!have_operands(header.opcode)) return offsetof(Header, swap_or_add);
+    return kHeaderBytes;
+  }
+
   static constexpr size_t kHeaderBytes = (sizeof(Header) + 15) / 16 * 16;
   struct FreeAligned {
     void operator()(uint8_t* memory) const;

@@ -102,6 +102,7 @@ int post_send(ibv_qp* ibv_qp_pointer, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     const bool ready = takes_sends(transport::state_of(qp.transport_qp));
     for (; wr != nullptr; wr = wr->next) {
       transport::SendWqe* const wqe = ready ? ring.prepare() : nullptr;
+      if (wr->next != nullptr) ring.prefetch_next_slot();
       if (wqe == nullptr)
         error = ready ? ENOMEM : EINVAL;
       else

@@ -141,5 +141,19 @@ TEST(Probe, GoesBackWhereItsAnswerShowsThatAllElseIsLost) {
   EXPECT_TRUE(Pair::same(pair.pinned_a, pair.pinned_b, 8192));
 }
 
+TEST(Probe, LearnsARoundTripLongerThanItsFirstPatience) {
+  SimulationScript script = quiet_fabric();
+  script.a.core.early_probe = true;
+  script.a_to_b.delay_ns = script.b_to_a.delay_ns = 10 * kMillisecond;
+  Pair pair(script);
+  constexpr uint64_t kMessages = 30;
+  for (uint64_t i = 0; i < kMessages; ++i) {
+    pair.write(100);
+    pair.run();
+  }
+  EXPECT_EQ(pair.a.poll_sends().size(), kMessages);
+  EXPECT_LE(pair.counters_a().probes_sent, 4U);  // of the first few
+}
+
 }  // namespace
 }  // namespace faultline::sim

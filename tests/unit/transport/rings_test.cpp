@@ -38,7 +38,15 @@ TEST(WorkRing, SlotsDoNotOverlap) {
     SendWqe* wqe = ring.prepare();
     auto* start = reinterpret_cast<uint8_t*>(wqe);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(start) % 64, 0U);
+    // Operands and elements share no bytes; what has no operands has its first element in the same line.
+    wqe->opcode = SendOpcode::atomic_cmp_and_swp;
     EXPECT_GE(reinterpret_cast<uint8_t*>(ring.sges_of(wqe)), start + sizeof(SendWqe));
+    EXPECT_GE(reinterpret_cast<uint8_t*>(&ring.av_of(wqe)),
+              reinterpret_cast<uint8_t*>(ring.sges_of(wqe) + 3));
+    wqe->opcode = SendOpcode::rdma_write;
+    EXPECT_EQ(reinterpret_cast<uint8_t*>(ring.sges_of(wqe) + 1), start + 64);
+    EXPECT_GE(reinterpret_cast<uint8_t*>(ring.sges_of(wqe)),
+              reinterpret_cast<uint8_t*>(&wqe->bind_access + 1));
     auto* av = reinterpret_cast<uint8_t*>(&ring.av_of(wqe));
     EXPECT_GE(av, reinterpret_cast<uint8_t*>(ring.sges_of(wqe) + 3));
     EXPECT_GE(av, ring.inline_of(wqe) + 100);
