@@ -170,6 +170,7 @@ void read_transport(const std::string& path, const toml::table& table, Config& c
   core.window_packets = static_cast<uint32_t>(reader.number("window_packets", core.window_packets, 1, 65536));
   core.selective_ack = reader.boolean("selective_ack", core.selective_ack);
   core.early_probe = reader.boolean("early_probe", core.early_probe);
+  core.credits = reader.boolean("credits", core.credits);
   core.reorder_packets_per_qp =
       static_cast<uint32_t>(reader.number("reorder_packets_per_qp", core.reorder_packets_per_qp, 0, 256));
   core.ack_every_packets =

@@ -27,6 +27,8 @@ struct CoreConfig {
   uint32_t reorder_packets_per_qp = 256;       ///< received packets held behind a gap; with selective_ack
   uint64_t reorder_deadline_ns = 100'000'000;  ///< then they are given up: their requester is gone
   bool early_probe = true;  ///< ask again by the round trip's measure, before the time-out of the attributes
+  /// Tell requesters how many receives are posted, and heed what responders tell (IBA 9.7.7.2).
+  bool credits = true;
   uint8_t wire_checksums = 1;  ///< wire::Checksums bits the core computes itself
 };
 

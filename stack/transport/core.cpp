@@ -414,6 +414,7 @@ void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {
   } else {
     if (qp.cnp_pending) notification.send(qp);
     if (qp.responder.parked_retry) responder.retry_parked(qp);
+    responder.offer_credits(qp);
     responder.send(qp, quantum);
     if (can_take_responses(qp.state_now())) requester.send(qp, quantum);
     if (qp.state_now() == QpState::sqe) requester.flush_sends(qp);

@@ -40,9 +40,12 @@ struct RequesterState {
   bool fault_wait = false;        ///< held for a page of its own memory
   bool fault_failed = false;      ///< the page that it waited for cannot be had
   bool gap_reported = false;      ///< went back for the gap at unacked_psn already
+  bool credit_limited = false;    ///< the peer says how many receives it has (IBA 9.7.7.2)
   uint32_t fault_generation = 0;  ///< of the wait; answers to older ones are ignored
   TimeNs ack_deadline_ns = kNever;
   TimeNs rnr_deadline_ns = kNever;
+  wire::Psn last_ssn;   ///< of the newest message that was started: counts them all
+  wire::Psn limit_ssn;  ///< the last message for which the peer is known to have a receive
 };
 
 enum class AnswerKind : uint8_t { read, atomic };
@@ -112,6 +115,8 @@ struct ResponderState {
   uint32_t write_left_bytes = 0;
   uint32_t received_bytes = 0;        ///< of a SEND
   SharedReceiveQueue* srq = nullptr;  ///< an XRC target's: of the packet at hand
+  bool credits_told = false;
+  wire::Psn told_ssn;  ///< the last message for which the peer was told of a receive
 
   AsyncEvent closing_event = AsyncEvent::qp_access_error;
   ParkedFrame* parked_tail = nullptr;

@@ -34,6 +34,9 @@ class Requester {
 
   [[nodiscard]] uint32_t ack_every(const QueuePair& qp) const;
   [[nodiscard]] bool window_open(QueuePair& qp) const;
+  [[nodiscard]] bool is_beyond_credits(const QueuePair& qp, const SendWqe& wqe) const;
+  [[nodiscard]] bool awaits_credits(QueuePair& qp, const SendWqe& wqe) const;
+  void take_credits(QueuePair& qp, const wire::Aeth& aeth);
   [[nodiscard]] Step start(QueuePair& qp, const SendWqe& wqe);
   void finish_unreliable(QueuePair& qp, wire::Psn behind);
   [[nodiscard]] Step run_local(QueuePair& qp, const SendWqe& wqe);

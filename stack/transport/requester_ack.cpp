@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "stack/transport/requester.hpp"
+#include "stack/wire/credits.hpp"
 
 namespace faultline::transport {
 
@@ -123,11 +124,26 @@ void Requester::note_progress(QueuePair& qp, wire::Psn from) {
   if (state.current != qp.send_ring.tail() || qp.state_now() != QpState::rts) context_.make_ready(qp);
 }
 
+/// What a positive AETH says of receives. Credits are never taken back: of answers that overtook each other
+/// the largest holds.
+void Requester::take_credits(QueuePair& qp, const wire::Aeth& aeth) {
+  RequesterState& state = qp.requester;
+  if (!context_.config.credits || (aeth.syndrome & wire::kAethKindMask) != wire::kAethAck) return;
+  const uint8_t code = aeth.syndrome & wire::kAethValueMask;
+  const wire::Psn limit(aeth.msn + (code == wire::kAethCreditsInvalid ? 0 : wire::kCreditsOfCode[code]));
+  const bool limited = code != wire::kAethCreditsInvalid;
+  if (limited && state.credit_limited && limit <= state.limit_ssn) return;
+  state.credit_limited = limited;
+  state.limit_ssn = limit;
+  if (state.current != qp.send_ring.tail()) context_.make_ready(qp);
+}
+
 void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
   RequesterState& state = qp.requester;
   const wire::Psn psn = packet.bth.psn;
   const wire::Aeth aeth = packet.aeth();
   const uint8_t kind = aeth.syndrome & wire::kAethKindMask;
+  take_credits(qp, aeth);  // an acknowledgement that acknowledges nothing new may come for them alone
   if (psn < state.unacked_psn && kind == wire::kAethRnrNak && state.reads_outstanding != 0 &&
       state.unacked_psn < state.sent_psn) {
     // The responder gave up a READ that was asked for twice, and with it those behind: they are asked for
@@ -240,6 +256,7 @@ void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
       return fail(qp, CompletionStatus::local_protection);
   }
   state.fault_failed = false;
+  if (packet.info->has(wire::kAeth)) take_credits(qp, packet.aeth());
   const wire::Psn before = state.unacked_psn;
   state.unacked_psn = psn.next();
   if (last) {

@@ -110,6 +110,7 @@ void Requester::on_selective_acknowledge(QueuePair& qp, const wire::Packet& pack
   const wire::Psn gap = packet.bth.psn;
   if (gap < state.unacked_psn || gap >= state.sent_psn) return context_.count(DropReason::stale_ack);
   ++context_.counters.selective_acks_received;
+  take_credits(qp, packet.aeth());
   if (!acknowledge_before(qp, gap)) return on_response_gap(qp);
 
   const wire::SackEth sack = packet.sack_eth();

@@ -85,6 +85,19 @@ bool is_supported(SendOpcode opcode) {
   return false;
 }
 
+/// At the peer.
+bool takes_receive(SendOpcode opcode) {
+  switch (opcode) {
+    case SendOpcode::send:
+    case SendOpcode::send_with_imm:
+    case SendOpcode::send_with_inv:
+    case SendOpcode::rdma_write_with_imm:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool is_local(SendOpcode opcode) {
   return opcode == SendOpcode::local_inv || opcode == SendOpcode::bind_mw;
 }
@@ -114,13 +127,28 @@ bool Requester::window_open(QueuePair& qp) const {
          static_cast<int32_t>(context_.config.window_packets);
 }
 
+/// The message at `current` needs a receive of which the peer has not told yet.
+bool Requester::is_beyond_credits(const QueuePair& qp, const SendWqe& wqe) const {
+  const RequesterState& state = qp.requester;
+  if (!state.credit_limited || !takes_receive(wqe.opcode)) return false;
+  return (state.current == state.started ? state.last_ssn.next() : state.last_ssn) > state.limit_ssn;
+}
+
+/// Beyond the credits one packet at a time goes out, whose answer tells anew (IBA 9.7.7.2.5). What went out
+/// before is not held up.
+bool Requester::awaits_credits(QueuePair& qp, const SendWqe& wqe) const {
+  const RequesterState& state = qp.requester;
+  return state.unacked_psn != state.sent_psn && is_beyond_credits(qp, wqe) && qp.send_psn() >= state.sent_psn;
+}
+
 bool Requester::has_work(QueuePair& qp) const {
   const RequesterState& state = qp.requester;
   if (state.fault_wait || state.rnr_deadline_ns != kNever) return false;
   if (state.current == qp.send_ring.tail() || !window_open(qp)) return false;
+  const SendWqe& wqe = *qp.send_ring.header_at(state.current);
+  if (awaits_credits(qp, wqe)) return false;
   if (state.current != state.started) return true;
   if (qp.state_now() != QpState::rts) return false;
-  const SendWqe& wqe = *qp.send_ring.header_at(state.current);
   if ((wqe.flags & kFence) != 0 && state.reads_outstanding != 0) return false;
   return !has_answer(wqe.opcode) || state.reads_outstanding < qp.attributes.max_rd_atomic;
 }
@@ -133,6 +161,7 @@ void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
     skip_what_arrived(qp);
     if (state.current == tail || !window_open(qp)) return;
     SendWqe& wqe = *qp.send_ring.header_at(state.current);
+    if (awaits_credits(qp, wqe)) return;
     if (state.current == state.started) {
       if (start(qp, wqe) != Step::sent) return;
       if (is_local(wqe.opcode)) continue;
@@ -170,6 +199,7 @@ Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe) {
   progress.told_of = context_.tells(qp, wqe);
   state.next_psn = state.next_psn.plus(progress.packets);
   state.packet = 0;
+  state.last_ssn = state.last_ssn.next();
   ++state.started;
   if (answered) ++state.reads_outstanding;
   return Step::sent;
@@ -275,7 +305,8 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   const bool again = psn < state.sent_psn;
   fields.bth.ack_request =
       reliable &&
-      (last || (again && psn.next() == qp.recovery.lost_end) || (state.packet + 1) % ack_every(qp) == 0 ||
+      (last || is_beyond_credits(qp, wqe) || (again && psn.next() == qp.recovery.lost_end) ||
+       (state.packet + 1) % ack_every(qp) == 0 ||
        psn.plus(1).distance_from(state.unacked_psn) >= static_cast<int32_t>(context_.config.window_packets));
   fields.reth = {wqe.remote_va + (read ? offset : 0), wqe.rkey, wqe.length_bytes - (read ? offset : 0)};
   fields.immediate = fields.invalidate_rkey = wqe.immediate_or_rkey;

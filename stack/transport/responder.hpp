@@ -29,6 +29,9 @@ class Responder {
   void send(QueuePair& qp, uint32_t& budget_packets);
   [[nodiscard]] bool has_work(const QueuePair& qp) const;
 
+  /// Receives may have been posted.
+  void offer_credits(QueuePair& qp);
+
   /// Executes parked packets again, as far as they go.
   void retry_parked(QueuePair& qp);
   void on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);
@@ -98,6 +101,7 @@ class Responder {
   void nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent event);
   void rnr_nak_parked(QueuePair& qp);
 
+  [[nodiscard]] uint8_t ack_syndrome(const QueuePair& qp) const;
   [[nodiscard]] bool send_answer(QueuePair& qp);
   [[nodiscard]] bool send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn);
   void hold_read_job(QueuePair& qp, const Answer& job);

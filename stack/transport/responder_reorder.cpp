@@ -71,7 +71,7 @@ bool Responder::send_selective_acknowledge(QueuePair& qp) {
   fields.bth.opcode = wire::Opcode::rc_selective_ack;
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = state.expected_psn;
-  fields.aeth = {wire::kAethAck | wire::kAethCreditsInvalid, state.msn};
+  fields.aeth = {ack_syndrome(qp), state.msn};
   for (const ParkedFrame* held = state.held_head; held != nullptr; held = held->next) {
     const int32_t behind = held->psn.distance_from(state.expected_psn) - 1;
     if (behind >= 0 && behind < static_cast<int32_t>(wire::SackEth::kPackets))

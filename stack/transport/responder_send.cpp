@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "stack/transport/responder.hpp"
+#include "stack/wire/credits.hpp"
 
 namespace faultline::transport {
 
@@ -15,6 +16,21 @@ wire::Opcode read_response_opcode(bool first, bool last) {
 }
 
 }  // namespace
+
+/// The syndrome of a positive answer: with how many receives there are, the one of the message under way
+/// among them. A shared queue's are nobody's in particular (IBA 9.7.7.2: no credits are told).
+uint8_t Responder::ack_syndrome(const QueuePair& qp) const {
+  if (!context_.config.credits || qp.type != QpType::rc || qp.takes_shared_receives())
+    return wire::kAethAck | wire::kAethCreditsInvalid;
+  return wire::kAethAck | wire::credit_code_of(qp.receive_ring.tail() - qp.receive_ring.head());
+}
+
+/// The peer knows of no receive, and now there is one: it is told without having asked.
+void Responder::offer_credits(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  if (!state.credits_told || state.told_ssn > wire::Psn(state.msn)) return;
+  if (qp.receive_ring.tail() != qp.receive_ring.head()) state.ack_pending = true;
+}
 
 bool Responder::has_work(const QueuePair& qp) const {
   const ResponderState& state = qp.responder;
@@ -56,8 +72,11 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
     }
   }
   if (state.ack_pending && budget_packets != 0) {
-    if (!send_acknowledge(qp, wire::kAethAck | wire::kAethCreditsInvalid, state.expected_psn.minus(1)))
-      return;
+    const uint8_t syndrome = ack_syndrome(qp);
+    if (!send_acknowledge(qp, syndrome, state.expected_psn.minus(1))) return;
+    const uint8_t code = syndrome & wire::kAethValueMask;
+    state.credits_told = code != wire::kAethCreditsInvalid;
+    if (state.credits_told) state.told_ssn = wire::Psn(state.msn + wire::kCreditsOfCode[code]);
     --budget_packets;
     state.ack_pending = state.ack_owed = false;
     ++context_.counters.acks_sent;
@@ -103,7 +122,7 @@ bool Responder::send_answer(QueuePair& qp) {
   fields.atomic_ack = job.original;
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = job.first_psn.plus(job.sent_packets);
-  fields.aeth = {wire::kAethAck | wire::kAethCreditsInvalid, job.msn};
+  fields.aeth = {ack_syndrome(qp), job.msn};
   fields.ipv4_identification = qp.ipv4_identification;
   const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
   uint8_t* payload = qp.frame.write_headers(bytes, fields, payload_bytes);
