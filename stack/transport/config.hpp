@@ -17,6 +17,7 @@ struct CoreConfig {
   uint64_t park_deadline_ns = 2'000'000;  ///< then one RNR NAK
   uint8_t fault_rnr_timer = 1;            ///< RNR timer code sent for a fault: 1 = 10 us
   uint32_t tx_burst_packets = 32;
+  uint32_t max_qps = 65'536;           ///< of all the device's cores together
   uint32_t max_path_mtu_bytes = 4096;  ///< what the port carries
   /// Cores of the device, and which of them this one is: the owner of a QP follows from its number
   /// (owner_of).

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <new>
 #include <vector>
@@ -80,7 +81,8 @@ struct Core::Impl {
         responder(context),
         datagram(context),
         notification(context),
-        table(kQpSlots) {}
+        table(std::bit_ceil(std::clamp(config.max_qps, 1U, kQpSlots))),
+        slot_mask(static_cast<uint32_t>(table.size()) - 1) {}
 
   CoreContext context;
   Requester requester;
@@ -88,6 +90,8 @@ struct Core::Impl {
   Datagram datagram;
   Notification notification;
   std::vector<std::unique_ptr<QueuePair>> table;
+  const uint32_t
+      slot_mask;  // a power of two of slots: a number beyond finds another QP's, and its number tells
   std::vector<uint32_t> free_slots;
   uint32_t next_slot = 0;
   uint32_t next_generation = 1;
@@ -96,7 +100,7 @@ struct Core::Impl {
   alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes, the core takes all
 
   [[nodiscard]] QueuePair* find(uint32_t qpn) const {
-    QueuePair* qp = table[qpn & (kQpSlots - 1)].get();
+    QueuePair* qp = table[qpn & slot_mask].get();
     return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
   }
 
@@ -148,7 +152,7 @@ void Core::Impl::prefetch(std::span<const RxFrame> frames) const {
   const size_t count = std::min(frames.size(), kBurst);
   if (count < 2) return;
   for (size_t i = 0; i < count; ++i) {
-    slots[i] = wire::peek_destination_qpn({frames[i].data, frames[i].length_bytes}) & (kQpSlots - 1);
+    slots[i] = wire::peek_destination_qpn({frames[i].data, frames[i].length_bytes}) & slot_mask;
     __builtin_prefetch(&table[slots[i]]);
   }
   for (size_t i = 0; i < count; ++i)
@@ -431,7 +435,7 @@ QueuePair* Core::create_qp(const QpInit& init) {
   uint32_t slot = 0;
   if (!impl_->free_slots.empty()) {
     slot = impl_->free_slots.back();
-  } else if (impl_->next_slot * config_.core_count + config_.core_index < kQpSlots) {
+  } else if (impl_->next_slot * config_.core_count + config_.core_index <= impl_->slot_mask) {
     slot = impl_->next_slot * config_.core_count + config_.core_index;
   } else {
     return nullptr;
@@ -461,7 +465,7 @@ void Core::destroy_qp(QueuePair* qp) {
   impl_->context.paces.disarm(qp->pacing_timer);
   impl_->context.release_parked(*qp);
   impl_->context.release_held(*qp);
-  const uint32_t slot = qp->qpn & (kQpSlots - 1);
+  const uint32_t slot = qp->qpn & impl_->slot_mask;
   impl_->table[slot].reset();
   impl_->free_slots.push_back(slot);
 }

@@ -91,6 +91,7 @@ class Bed {
   static CoreConfig config() {
     CoreConfig config;
     config.park_packets_total = 64;
+    config.max_qps = 32;
     config.park_packets_per_qp = 16;
     config.reorder_packets_per_qp = 32;
     config.congestion.algorithm = CongestionAlgorithm::dcqcn;

@@ -74,7 +74,8 @@ class FuzzPort final : public transport::Port {
     require(false, "a buffer of the port's comes back");
   }
   static constexpr size_t kBuffers = 64;
-  std::vector<std::array<uint8_t, wire::kMaxFrameBytes>> buffers_{kBuffers};
+  // The same for all ports of a run, one after the other: to make them anew would be most of the work.
+  static inline std::vector<std::array<uint8_t, wire::kMaxFrameBytes>> buffers_{kBuffers};
   std::vector<size_t> free_ = [] {
     std::vector<size_t> all;
     for (size_t i = 0; i < kBuffers; ++i) all.push_back(i);
