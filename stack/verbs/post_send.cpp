@@ -66,7 +66,7 @@ int build_operation(const Qp& qp, const ibv_send_wr& wr, transport::SendWqe& wqe
 }
 
 int build_send(const Qp& qp, const ibv_send_wr& wr, transport::SendWqe& wqe) {
-  const uint32_t opcode = static_cast<uint32_t>(load_once(wr.opcode));
+  const uint32_t opcode = uint32_t{load_once(wr.opcode)};
   const uint32_t flags = load_once(wr.send_flags);
   const SendRule& rule = send_rule_of(opcode);
   // FLUSH has fields that this header's ibv_send_wr lacks: it goes through faultline_wr_flush.

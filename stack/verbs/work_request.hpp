@@ -5,17 +5,27 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "stack/verbs/objects.hpp"
 
 namespace faultline::verbs {
 
-/// One load that the compiler can neither repeat nor split.
+/// One load that the compiler can neither repeat nor split. An enumeration comes as its number: a program may
+/// have stored one that is no value of the type.
 template <typename T>
-T load_once(const T& from) {
-  T value;
-  __atomic_load(&from, &value, __ATOMIC_RELAXED);
-  return value;
+auto load_once(const T& from) {
+  if constexpr (std::is_enum_v<T>) {
+    using Number = std::underlying_type_t<T>;
+    Number value;
+    static_assert(sizeof value == sizeof from);
+    __atomic_load(reinterpret_cast<const Number*>(&from), &value, __ATOMIC_RELAXED);
+    return value;
+  } else {
+    T value;
+    __atomic_load(&from, &value, __ATOMIC_RELAXED);
+    return value;
+  }
 }
 
 inline constexpr uint32_t kKnownSendFlags =
