@@ -33,6 +33,7 @@ enum class DropReason : uint8_t {
   unsupported,
   no_shared_queue,
   multicast_group,
+  stale_request,
   count_
 };
 [[nodiscard]] std::string_view name_of(DropReason reason);

@@ -3,6 +3,7 @@
 // which app threads use, and `state`, which any thread may read.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -85,6 +86,7 @@ enum class InboundMessage : uint8_t { none, send, write };
 struct ResponderState {
   // Every packet looks at these.
   wire::Psn expected_psn;
+  uint32_t lived_psns = 0;  ///< that this connection has executed, up to half of all there are
   uint32_t msn = 0;
   InboundMessage message = InboundMessage::none;
   bool nak_sent =
@@ -135,6 +137,15 @@ struct ResponderState {
   std::unique_ptr<AtomicResult[]> atomics;  ///< the newest job_capacity of them, a ring
   uint32_t next_atomic = 0;
 
+  void advance(uint32_t psns) {
+    expected_psn = expected_psn.plus(psns);
+    lived_psns = std::min(lived_psns + psns, wire::Psn::kHalf);
+  }
+  /// A PSN behind the expected one that no packet of this connection has had: its sender lives an older one's
+  /// life.
+  [[nodiscard]] bool is_stale(wire::Psn psn) const {
+    return static_cast<uint32_t>(expected_psn.distance_from(psn)) > lived_psns;
+  }
   [[nodiscard]] Answer& job(uint32_t position) { return jobs[(job_head + position) % job_capacity]; }
 };
 

@@ -143,7 +143,8 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
   const wire::Psn psn = packet.bth.psn;
   const wire::Aeth aeth = packet.aeth();
   const uint8_t kind = aeth.syndrome & wire::kAethKindMask;
-  take_credits(qp, aeth);  // an acknowledgement that acknowledges nothing new may come for them alone
+  // An acknowledgement that acknowledges nothing new may come for them alone.
+  if (psn.next() >= state.unacked_psn && psn < state.sent_psn) take_credits(qp, aeth);
   if (psn < state.unacked_psn && kind == wire::kAethRnrNak && state.reads_outstanding != 0 &&
       state.unacked_psn < state.sent_psn) {
     // The responder gave up a READ that was asked for twice, and with it those behind: they are asked for

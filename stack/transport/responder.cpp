@@ -311,6 +311,9 @@ void Responder::drop_answers_from(QueuePair& qp, wire::Psn psn) {
 }
 
 void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
+  // Executed again, a READ of another life would tell its requester that what it sent before has been
+  // executed.
+  if (qp.responder.is_stale(packet.bth.psn)) return context_.count(DropReason::stale_request);
   context_.count(DropReason::duplicate);
   switch (packet.info->operation) {
     case wire::Operation::read_request:
@@ -371,7 +374,7 @@ void Responder::complete_inbound(QueuePair& qp, const wire::Packet& packet, Comp
 /// A SEND or WRITE packet is in memory.
 void Responder::finish_packet(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
-  state.expected_psn = state.expected_psn.next();
+  state.advance(1);
   state.ack_owed = true;
   state.park_deadline_ns = kNever;
   state.park_floor = state.park_generation + 1;

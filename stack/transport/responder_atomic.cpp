@@ -59,7 +59,8 @@ bool Responder::has_room_for_answer(QueuePair& qp) {
 /// The request at `psn` is executed; `psns` of them are its answer's.
 void Responder::finish_answered(QueuePair& qp, wire::Psn psn, uint32_t psns) {
   ResponderState& state = qp.responder;
-  state.expected_psn = psn.plus(psns);
+  assert(psn == state.expected_psn);
+  state.advance(psns);
   state.msn = (state.msn + 1) & wire::Psn::kMask;
   state.park_deadline_ns = kNever;
   state.park_floor = state.park_generation + 1;

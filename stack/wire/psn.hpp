@@ -11,6 +11,7 @@ namespace faultline::wire {
 class Psn {
  public:
   static constexpr uint32_t kMask = 0xffffffU;
+  static constexpr uint32_t kHalf = 1U << 23;
 
   constexpr Psn() = default;
   constexpr explicit Psn(uint32_t value) : value_(value & kMask) {}

@@ -27,7 +27,7 @@ Endpoint::Endpoint(Simulation& simulation, SimHost& host, const EndpointScript& 
     send_cq_ = own_send_cq_.get();
     receive_cq_ = own_receive_cq_.get();
   }
-  QpInit init;
+  QpInit& init = init_;
   init.type = script.type;
   init.domain = script.domain;
   init.send_cq = send_cq_;
@@ -111,14 +111,23 @@ int Endpoint::modify(const QpAttributes& attributes, uint32_t mask) {
   return host_.core().modify_qp(qp_, attributes, mask, simulation_.now());
 }
 
+bool Endpoint::reset() {
+  QpAttributes attributes;
+  attributes.state = QpState::reset;
+  return modify(attributes, kAttrState) == 0;
+}
+
+void Endpoint::renew() {
+  host_.core().destroy_qp(qp_);
+  qp_ = host_.core().create_qp(init_);
+}
+
 void Endpoint::destroy() {
   host_.core().destroy_qp(qp_);
   qp_ = nullptr;
   if (srq_ != nullptr) host_.core().destroy_srq(srq_);
   srq_ = nullptr;
 }
-
-namespace {
 
 bool connect_end(Simulation& simulation, Endpoint& end, const Endpoint& peer, const ConnectionScript& script,
                  uint32_t own_psn, uint32_t peer_psn) {
@@ -150,8 +159,6 @@ bool connect_end(Simulation& simulation, Endpoint& end, const Endpoint& peer, co
   if (requests) mask |= kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic;
   return end.modify(attributes, mask) == 0;
 }
-
-}  // namespace
 
 bool connect(Simulation& simulation, Endpoint& a, Endpoint& b, const ConnectionScript& script) {
   return connect_end(simulation, a, b, script, script.psn_a, script.psn_b) &&

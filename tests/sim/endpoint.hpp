@@ -77,6 +77,10 @@ class Endpoint {
   /// 0 or the errno of modify_qp.
   [[nodiscard]] int modify(const transport::QpAttributes& attributes, uint32_t mask);
   void destroy();
+  /// To RESET: what was posted is gone without a word.
+  [[nodiscard]] bool reset();
+  /// Another QP in its place, with another number.
+  void renew();
 
   static std::vector<transport::Completion> drain(transport::CompletionQueue& cq);
 
@@ -86,10 +90,15 @@ class Endpoint {
   std::unique_ptr<transport::CompletionQueue> own_send_cq_, own_receive_cq_;
   transport::CompletionQueue* send_cq_;
   transport::CompletionQueue* receive_cq_;
+  transport::QpInit init_;
   transport::SharedReceiveQueue* srq_ = nullptr;
   transport::QueuePair* qp_ = nullptr;
 };
 
+/// Brings one end from RESET to RTS, as the one whose packets begin at `own_psn`. False where a step is
+/// refused.
+[[nodiscard]] bool connect_end(Simulation& simulation, Endpoint& end, const Endpoint& peer,
+                               const ConnectionScript& script, uint32_t own_psn, uint32_t peer_psn);
 /// Brings both ends of a connection from RESET to RTS. False where a step is refused.
 [[nodiscard]] bool connect(Simulation& simulation, Endpoint& a, Endpoint& b, const ConnectionScript& script);
 /// A UD QP to RTS.

@@ -76,7 +76,10 @@ HostScript draw_host(Random& random, bool tight) {
 Fabric draw_fabric(Random& random) {
   Fabric fabric;
   const uint64_t theme = random.below(100);
-  fabric.theme = theme < 78 ? Theme::mixed : theme < 94 ? Theme::one_failure : Theme::dead_peer;
+  fabric.theme = theme < 70   ? Theme::mixed
+                 : theme < 84 ? Theme::one_failure
+                 : theme < 89 ? Theme::dead_peer
+                              : Theme::reborn;
   fabric.failure = static_cast<Failure>(random.below(static_cast<uint64_t>(Failure::rnr_exhausted) + 1));
   fabric.harmless_links = random.chance(400);
   fabric.faults = random.chance(700);
@@ -101,11 +104,17 @@ Fabric draw_fabric(Random& random) {
     if (random.chance(500)) script.b_to_a.dead_from_ns = dead;
     fabric.harmless_links = false;
   }
+  if (fabric.theme == Theme::reborn) {
+    // What is still on its way when a connection ends comes to the next one.
+    fabric.harmless_links = false;
+    for (LinkScript* link : {&script.a_to_b, &script.b_to_a})
+      if (random.chance(600)) link->jitter_ns = random.between(1'000, 300'000);
+  }
   return fabric;
 }
 
 std::string describe(const Fabric& fabric) {
-  static constexpr const char* kThemes[] = {"mixed", "one failure", "dead peer"};
+  static constexpr const char* kThemes[] = {"mixed", "one failure", "dead peer", "reborn"};
   static constexpr const char* kFailures[] = {"bad lkey",      "bad rkey",          "remote range",
                                               "not permitted", "receive too small", "local hole",
                                               "remote hole",   "receive hole",      "RNR exhausted"};

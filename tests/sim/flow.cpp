@@ -96,13 +96,42 @@ size_t Flow::message(size_t receive) const {
   return sends.size();
 }
 
+void Flow::abandon(const Endpoint& end) {
+  (&end == &from_ ? sends_abandoned_ : receives_abandoned_) = true;
+}
+
+void Flow::freeze(const Region* region, uint64_t va, uint64_t length) {
+  if (region == nullptr || length == 0 || !region->contains(va, length)) return;
+  const auto offset = static_cast<std::ptrdiff_t>(va - region->base);
+  frozen_.push_back({region,
+                     va - region->base,
+                     {region->bytes.begin() + offset,
+                      region->bytes.begin() + offset + static_cast<std::ptrdiff_t>(length)}});
+}
+
+void Flow::freeze() {
+  for (const PlannedSend& send : sends) {
+    const SendRequest& request = send.request;
+    if (brings_bytes(request.opcode))
+      for (const Sge& sge : request.sges)
+        freeze(from_.host().memory.find(sge.lkey), sge.va, sge.length_bytes);
+    const Region* const target = to_.host().memory.find(request.rkey);
+    if (request.opcode == SendOpcode::rdma_write || request.opcode == SendOpcode::rdma_write_with_imm)
+      freeze(target, request.remote_va, request.length_bytes());
+    if (!send.remote_after.empty()) freeze(target, request.remote_va, send.remote_after.size());
+  }
+  for (const PlannedReceive& receive : receives)
+    for (const Sge& sge : receive.sges) freeze(to_.host().memory.find(sge.lkey), sge.va, sge.length_bytes);
+}
+
 void Flow::pump(TimeNs now) {
-  while (receives_posted_ < receives.size() && receives[receives_posted_].post_ns <= now) {
+  while (!receives_abandoned_ && receives_posted_ < receives.size() &&
+         receives[receives_posted_].post_ns <= now) {
     const uint64_t wr_id = uint64_t{number_} << 32 | kReceiveBit | receives_posted_;
     if (!to_.post_receive(wr_id, receives[receives_posted_].sges)) break;
     ++receives_posted_;
   }
-  while (sends_posted_ < sends.size() && sends[sends_posted_].post_ns <= now) {
+  while (!sends_abandoned_ && sends_posted_ < sends.size() && sends[sends_posted_].post_ns <= now) {
     SendRequest request = sends[sends_posted_].request;
     request.wr_id = uint64_t{number_} << 32 | sends_posted_;
     if (from_.qp()->type == QpType::xrc_send) request.srq_number = number_of(to_.srq());
@@ -125,6 +154,7 @@ void Flow::check_bytes(SimHost& host, const std::vector<Sge>& sges, const std::v
 }
 
 void Flow::on_send_completion(const Completion& completion) {
+  if (sends_abandoned_) return;
   const size_t index = completion.wr_id & 0x7fffffff;
   const std::string whose = "send " + std::to_string(index);
   if (index < next_send_ || index >= sends_posted_) return fail(whose + " completed out of order or twice");
@@ -165,6 +195,7 @@ void Flow::on_send_completion(const Completion& completion) {
 }
 
 void Flow::on_receive_completion(const Completion& completion) {
+  if (receives_abandoned_) return;
   const size_t index = completion.wr_id & 0x7fffffff;
   const std::string whose = "receive " + std::to_string(index);
   if (index != received_ || index >= receives_posted_) return fail(whose + " completed out of order");
@@ -200,7 +231,7 @@ void Flow::on_receive_completion(const Completion& completion) {
 }
 
 bool Flow::done() const {
-  if (!error.empty()) return true;
+  if (!error.empty() || sends_abandoned_) return true;
   if (sends_posted_ < sends.size() || !from_.all_sends_retired()) return false;
   if (failure) return failed_send_ ? next_send_ == sends.size() : !failure->at;
   return std::all_of(sends.begin() + static_cast<std::ptrdiff_t>(next_send_), sends.end(),
@@ -211,7 +242,7 @@ bool Flow::done() const {
 }
 
 void Flow::apply(MemoryImage& image) const {
-  const size_t succeeded = failed_send_.value_or(sends.size());
+  const size_t succeeded = sends_abandoned_ || receives_abandoned_ ? 0 : failed_send_.value_or(sends.size());
   size_t receive = 0;
   for (size_t i = 0; i < sends.size(); ++i) {
     const SendRequest& request = sends[i].request;
@@ -253,6 +284,11 @@ void Flow::apply(MemoryImage& image) const {
 
 void Flow::check_end() {
   if (!error.empty()) return;
+  for (const Frozen& frozen : frozen_)
+    if (!std::equal(frozen.bytes.begin(), frozen.bytes.end(),
+                    frozen.region->bytes.begin() + static_cast<std::ptrdiff_t>(frozen.offset)))
+      return fail("a byte was written after its connection had ended");
+  if (sends_abandoned_ || receives_abandoned_) return;
   if (failure && failure->at && !failed_send_) fail("nothing failed though something had to");
   if (failure) return;
   size_t consuming = 0;

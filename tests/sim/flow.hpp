@@ -66,6 +66,11 @@ class Flow {
   /// After everything is quiet.
   void check_end();
 
+  /// The QP at that end is gone, and what was posted to it: no word of it comes, or means anything.
+  void abandon(const Endpoint& end);
+  /// From here on nothing of this flow may change a byte: the connection that it was on is no more.
+  void freeze();
+
   [[nodiscard]] bool owns(uint64_t wr_id) const { return static_cast<uint32_t>(wr_id >> 32) == number_; }
   [[nodiscard]] static bool is_receive(uint64_t wr_id) { return (wr_id & kReceiveBit) != 0; }
   [[nodiscard]] Endpoint& from() { return from_; }
@@ -95,7 +100,15 @@ class Flow {
   size_t receives_posted_ = 0;
   size_t next_send_ = 0;               ///< sends before it are accounted for
   std::optional<size_t> failed_send_;  ///< the first that failed
-  size_t received_ = 0;                ///< receive completions
+  struct Frozen {
+    const Region* region;
+    uint64_t offset;
+    std::vector<uint8_t> bytes;
+  };
+  void freeze(const Region* region, uint64_t va, uint64_t length);
+  bool sends_abandoned_ = false, receives_abandoned_ = false;
+  std::vector<Frozen> frozen_;
+  size_t received_ = 0;  ///< receive completions
   size_t received_well_ = 0;
 };
 

@@ -54,7 +54,7 @@ bool takes_receive(SendOpcode opcode) {
 }  // namespace
 
 Plan::Plan(const Fabric& fabric, Simulation& simulation, Random random)
-    : fabric_(fabric), simulation_(simulation), random_(random) {
+    : fabric_(fabric), simulation_(simulation), random_(random), start_ns_(simulation.now()) {
   add_regions(simulation.a);
   add_regions(simulation.b);
   if (random_.chance(250)) {
@@ -176,16 +176,75 @@ void Plan::add_connection(bool failing) {
     error_ = "a connection was refused";
     return;
   }
-  const uint32_t mtu = bytes_of(connection.path_mtu);
   // A connection that is to fail carries one direction only, so that one cause has one effect.
-  const bool both = !failing && !xrc && random_.chance(700);
+  const bool one_way = failing || xrc || random_.chance(300);
   const bool a_first = xrc || random_.chance(500);
-  for (int direction = 0; direction < (both ? 2 : 1); ++direction) {
+  add_flows(a, b, connection, failing, one_way, a_first, script.signal_all);
+  if (fabric_.theme == Theme::reborn && random_.chance(700))
+    end_and_begin_again(a, b, connection, script.signal_all);
+}
+
+void Plan::add_flows(Endpoint& a, Endpoint& b, const ConnectionScript& connection, bool failing, bool one_way,
+                     bool a_first, bool signal_all) {
+  for (int direction = 0; direction < (one_way ? 1 : 2); ++direction) {
     const bool from_a = a_first == (direction == 0);
     Flow& flow = *flows.emplace_back(std::make_unique<Flow>(next_flow_++, from_a ? a : b, from_a ? b : a));
-    flow.signal_all = script.signal_all;
-    fill_flow(flow, mtu, failing);
+    flow.signal_all = signal_all;
+    fill_flow(flow, bytes_of(connection.path_mtu), failing);
   }
+}
+
+/// One end goes under the traffic of the connection, the other when it hears of it; then both begin anew,
+/// with PSNs far from the old ones or as other QPs. Or the first is back at once, while the other still lives
+/// its old life (a host that was restarted). What is still on its way means nothing to the new connection.
+void Plan::end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript connection, bool signal_all) {
+  const bool a_first = random_.chance(500);
+  Endpoint& first = a_first ? a : b;
+  Endpoint& second = a_first ? b : a;
+  const TimeNs first_ends = simulation_.now() + 1 + random_.below(fabric_.spread_ns * 2);
+  const TimeNs second_ends = first_ends + random_.below(fabric_.spread_ns * 2);
+  const TimeNs begins = second_ends + 1 + random_.below(random_.chance(500) ? 2'000 : 200'000);
+  const bool other_qps = random_.chance(400);
+  const bool back_at_once = !other_qps && random_.chance(500);
+  std::vector<Flow*> old;
+  for (const auto& flow : flows)
+    if (&flow->from() == &a || &flow->from() == &b) old.push_back(flow.get());
+  for (Flow* flow : old) flow->failure = PlannedFailure{{}, {CompletionStatus::retry_exceeded}, {}};
+
+  ConnectionScript next = connection;
+  // A quarter of all PSNs away, one way or the other: what is old is behind or ahead of all that is new.
+  const auto far = [this](uint32_t psn) {
+    const uint32_t distance = (1U << 22) + static_cast<uint32_t>(random_.below(1U << 21));
+    return (random_.chance(500) ? psn + distance : psn - distance) & wire::Psn::kMask;
+  };
+  next.psn_a = far(connection.psn_a);
+  next.psn_b = far(connection.psn_b);
+  const auto bring_up = [this, next, &a](Endpoint& end, const Endpoint& peer) {
+    const bool is_a = &end == &a;
+    if (!connect_end(simulation_, end, peer, next, is_a ? next.psn_a : next.psn_b,
+                     is_a ? next.psn_b : next.psn_a))
+      error_ = "a connection could not begin again";
+  };
+  const auto stop = [this, old, other_qps](Endpoint& end) {
+    for (Flow* flow : old) flow->abandon(end);
+    if (other_qps)
+      end.renew();
+    else if (!end.reset())
+      error_ = "a QP could not be reset";
+  };
+  simulation_.at(first_ends, [stop, bring_up, back_at_once, &first, &second] {
+    stop(first);
+    if (back_at_once) bring_up(first, second);
+  });
+  simulation_.at(second_ends, [stop, &second] { stop(second); });
+  simulation_.at(begins, [old, bring_up, back_at_once, &first, &second] {
+    if (!back_at_once) bring_up(first, second);
+    bring_up(second, first);
+    for (Flow* flow : old) flow->freeze();
+  });
+  start_ns_ = begins + 1;
+  add_flows(a, b, next, false, random_.chance(300), random_.chance(500), signal_all);
+  start_ns_ = simulation_.now();
 }
 
 void Plan::add_send(Flow& flow, SendOpcode opcode, uint32_t length) {
@@ -443,7 +502,7 @@ void Plan::set_times(Flow& flow) {
   // Late receives mean RNR NAKs; a connection that counts those gets its receives at once.
   const bool counted = flow.failure && fabric_.failure == Failure::rnr_exhausted;
   const bool late = !counted && random_.chance(400);
-  const TimeNs first = simulation_.now() + (late ? random_.below(fabric_.spread_ns) : 0);
+  const TimeNs first = start_ns_ + (late ? random_.below(fabric_.spread_ns) : 0);
   TimeNs at = counted ? 0 : first;
   for (PlannedReceive& receive : flow.receives) {
     receive.post_ns = at;

@@ -13,7 +13,12 @@
 namespace faultline::sim {
 
 /// What the whole seed is about.
-enum class Theme : uint8_t { mixed, one_failure, dead_peer };
+enum class Theme : uint8_t {
+  mixed,
+  one_failure,
+  dead_peer,
+  reborn  ///< a connection ends in the middle, and another begins in its place
+};
 
 /// What one connection is to fail by.
 enum class Failure : uint8_t {
@@ -63,8 +68,11 @@ class Plan {
   [[nodiscard]] uint64_t place(Region& region, uint32_t length);
   [[nodiscard]] std::vector<transport::Sge> split(const Endpoint& end, uint32_t length);
   [[nodiscard]] uint32_t draw_length(uint32_t mtu);
-  [[nodiscard]] TimeNs draw_time() { return simulation_.now() + random_.below(fabric_.spread_ns); }
+  [[nodiscard]] TimeNs draw_time() { return start_ns_ + random_.below(fabric_.spread_ns); }
   void add_connection(bool failing);
+  void add_flows(Endpoint& a, Endpoint& b, const ConnectionScript& connection, bool failing, bool one_way,
+                 bool a_first, bool signal_all);
+  void end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript connection, bool signal_all);
   void fill_flow(Flow& flow, uint32_t mtu, bool failing);
   void add_send(Flow& flow, transport::SendOpcode opcode, uint32_t length);
   void spoil(Flow& flow, uint32_t mtu);
@@ -79,6 +87,7 @@ class Plan {
   std::string error_;
   HostMemory memory_a_, memory_b_;
   uint32_t next_flow_ = 1;
+  TimeNs start_ns_;  ///< of the flow being filled: nothing is posted before
   struct Written {
     uint64_t va;
     uint32_t rkey;

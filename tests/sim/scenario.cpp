@@ -73,6 +73,7 @@ void Run::pump() {
 
 std::string Run::first_error() const {
   if (!error_.empty()) return error_;
+  if (!plan_.error().empty()) return plan_.error();
   for (const auto& flow : plan_.flows)
     if (!flow->error.empty()) return flow->error;
   for (const auto& flow : plan_.datagrams)

@@ -142,6 +142,34 @@ TEST(Cve202623242, AReadResponseLongerThanAskedForWritesNothingBeyond) {
   }
 }
 
+// A host comes back with the same QPN while its peer still sends from the old connection. A READ of that
+// life, were it taken for a duplicate and answered, would tell the peer that the WRITE before it has been
+// executed.
+TEST(ReturnedPeer, ARequestOfTheOldLifeIsNotAnswered) {
+  Pair pair;
+  pair.write(100);
+  pair.run();
+  const std::vector<uint8_t> before = pair.pinned_b.bytes;
+  const size_t lines = pair.lines().size();
+  for (const uint32_t psn : {99U, 0U, 0xffffffU, 101U + (1U << 23)}) {
+    for (const wire::Opcode opcode : {wire::Opcode::rc_read_request, wire::Opcode::rc_write_only}) {
+      wire::PacketFields fields;
+      fields.bth.opcode = opcode;
+      fields.bth.psn = wire::Psn(psn);
+      fields.reth = {pair.pinned_b.base, pair.pinned_b.key, 64};
+      forge(pair, pair.simulation.a, pair.b.qpn(), fields, opcode == wire::Opcode::rc_write_only ? 64 : 0);
+      pair.run();
+    }
+  }
+  EXPECT_EQ(pair.lines().size(), lines + 8) << "only what was forged";
+  EXPECT_EQ(pair.counters_b().drops[static_cast<size_t>(transport::DropReason::stale_request)], 8U);
+  EXPECT_EQ(pair.pinned_b.bytes, before);
+  pair.read(100);
+  pair.run();
+  EXPECT_EQ(Pair::statuses(pair.a.poll_sends()),
+            (Statuses{CompletionStatus::success, CompletionStatus::success}));
+}
+
 // An rkey violation raised no event.
 TEST(RxeRkeyEvent, AViolationIsAnEventAtTheResponder) {
   for (const SendOpcode opcode : {SendOpcode::rdma_write, SendOpcode::rdma_read}) {
