@@ -20,8 +20,9 @@ using transport::RxFrame;
 using transport::TimeNs;
 
 transport::CoreConfig core_config(const Config& config, const DeviceConfig& device, const EthernetPort& port,
-                                  const EngineSeat& seat) {
+                                  const EngineSeat& seat, std::pmr::memory_resource* qp_memory) {
   transport::CoreConfig core = config.core;
+  core.qp_memory = qp_memory;
   core.core_count = seat.cores;
   core.core_index = seat.index;
   core.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
@@ -96,7 +97,7 @@ Engine::Engine(const Config& config, const DeviceConfig& device, const AddressTa
       fault_model_(fault_model(device.chaos, seat, session)),
       now_(monotonic_ns()),
       core_(std::make_unique<transport::Core>(
-          core_config(config, device, port, seat),
+          core_config(config, device, port, seat, qp_memory_.resource()),
           fault_model_ != nullptr ? static_cast<odp::MemoryAccess&>(*fault_model_)
                                   : static_cast<odp::MemoryAccess&>(session),
           static_cast<transport::Port&>(*this), static_cast<transport::EventSink*>(this))) {

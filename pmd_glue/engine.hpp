@@ -20,6 +20,7 @@
 #include "pmd_glue/memif_gate.hpp"
 #include "pmd_glue/neighbours.hpp"
 #include "pmd_glue/port.hpp"
+#include "pmd_glue/qp_memory.hpp"
 #include "pmd_glue/turn_lock.hpp"
 #include "stack/transport/core.hpp"
 #include "stack/verbs/backend.hpp"
@@ -175,6 +176,7 @@ class Engine final : private transport::Port, private transport::EventSink {
   uint32_t loopback_head_ = 0;
   uint32_t loopback_tail_ = 0;
   uint64_t sent_this_turn_ = 0;
+  QpMemory qp_memory_;
   std::unique_ptr<transport::Core> core_;
   std::atomic<transport::EventSink*> events_{nullptr};
   std::atomic<TimeNs> last_turn_{0};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 
 #include "stack/transport/congestion/rate_control.hpp"
 
@@ -17,7 +18,10 @@ struct CoreConfig {
   uint64_t park_deadline_ns = 2'000'000;  ///< then one RNR NAK
   uint8_t fault_rnr_timer = 1;            ///< RNR timer code sent for a fault: 1 = 10 us
   uint32_t tx_burst_packets = 32;
-  uint32_t max_qps = 65'536;           ///< of all the device's cores together
+  uint32_t max_qps = 65'536;  ///< of all the device's cores together
+  /// Where QPs and their rings lie; the core's thread alone uses it. Of many QPs each message finds others in
+  /// the caches: with huge pages the tables that translate their addresses, at least, are found there.
+  std::pmr::memory_resource* qp_memory = std::pmr::new_delete_resource();
   uint32_t max_path_mtu_bytes = 4096;  ///< what the port carries
   /// Cores of the device, and which of them this one is: the owner of a QP follows from its number
   /// (owner_of).

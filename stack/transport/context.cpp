@@ -37,7 +37,7 @@ CompletionOpcode completion_opcode(SendOpcode opcode) {
 
 }  // namespace
 
-QueuePair::QueuePair(uint32_t number, const QpInit& init)
+QueuePair::QueuePair(uint32_t number, const QpInit& init, std::pmr::memory_resource* memory)
     : qpn(number),
       type(init.type),
       signal_all(init.signal_all),
@@ -45,13 +45,15 @@ QueuePair::QueuePair(uint32_t number, const QpInit& init)
       progress_mask(std::bit_ceil(std::max(init.max_send_wr, 1U)) - 1),
       send_cq(init.send_cq),
       receive_cq(init.receive_cq),
-      send_ring(init.max_send_wr, init.max_send_sge, init.max_inline_bytes, init.type == QpType::ud),
-      receive_ring(init.max_receive_wr, init.max_receive_sge, 0),
+      posting_reads(init.posting_reads),
+      send_ring(init.max_send_wr, init.max_send_sge, init.max_inline_bytes, init.type == QpType::ud, memory),
+      receive_ring(init.max_receive_wr, init.max_receive_sge, 0, false, memory),
+      progress_storage(progress_mask + 1, memory),
       srq(init.srq),
       xrc_domain(init.xrc_domain),
       shared_sges(takes_shared_receives() ? kMaxSharedSges : 0),
       user(init.user) {
-  progress = std::make_unique<SendProgress[]>(progress_mask + 1);
+  progress = progress_storage.data();
   timer.qp = pacing_timer.qp = this;
 }
 
@@ -92,15 +94,19 @@ QueuePair* CoreContext::pop_ready() {
   return qp;
 }
 
-/// The next three QPs' memory is on its way while one is served.
+/// The memory of the next QPs is on its way while one is served: two turns lie between the steps, since one
+/// may be as short as a miss is long.
 void CoreContext::prefetch_ready() {
-  QueuePair* first = ready_head_;
-  if (first == nullptr) return;
-  first->prefetch_payload();
-  QueuePair* second = first->next_ready;
-  if (second == nullptr) return;
-  second->prefetch_sends(second->requester.current);
-  if (second->next_ready != nullptr) second->next_ready->prefetch();
+  QueuePair* qp = ready_head_;
+  const auto walk = [&qp](int steps) {
+    while (qp != nullptr && steps-- != 0) qp = qp->next_ready;
+    return qp != nullptr;
+  };
+  if (!walk(0)) return;
+  qp->prefetch_payload();
+  if (!walk(2)) return;
+  qp->prefetch_sends(qp->requester.current, qp->send_ring.tail());
+  if (walk(2)) qp->prefetch();
 }
 
 void CoreContext::remove_ready(QueuePair& qp) {
@@ -288,7 +294,10 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   completion.opcode = completion_opcode(wqe.opcode);
   // Before the app can know of it: it may post into the slot as soon as it has the completion.
   qp.send_ring.retire_to(index + 1);
-  if (told_of) push(*qp.send_cq, completion);
+  if (!told_of) return;
+  for (const void* line : qp.posting_reads) __builtin_prefetch(line);
+  __builtin_prefetch(&qp.doorbell_rung, 1);
+  push(*qp.send_cq, completion);
 }
 
 void CoreContext::flush(QueuePair& qp) {

@@ -35,9 +35,9 @@ constexpr uint32_t kQpnGenerations = 0xfe;
 /// received again.
 constexpr uint32_t kQuantumPackets = 32;
 constexpr uint32_t kPollPackets = 128;
-/// Ready QPs that have their turn in one poll though the port takes no more: not all need it, but ten
+/// Ready QPs that have their turn in one poll though the port takes no more: some do not need it, but ten
 /// thousand that do must not hold up what is to be received.
-constexpr uint32_t kBlockedQps = 16;
+constexpr uint32_t kBlockedQps = 1;
 
 wire::Service service_of(QpType type) {
   switch (type) {
@@ -89,7 +89,7 @@ struct Core::Impl {
   Responder responder;
   Datagram datagram;
   Notification notification;
-  std::vector<std::unique_ptr<QueuePair>> table;
+  std::vector<QueuePair*> table;  // owns them
   const uint32_t
       slot_mask;  // a power of two of slots: a number beyond finds another QP's, and its number tells
   std::vector<uint32_t> free_slots;
@@ -99,8 +99,9 @@ struct Core::Impl {
 
   alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes, the core takes all
 
+  [[nodiscard]] std::pmr::polymorphic_allocator<> memory() const { return context.config.qp_memory; }
   [[nodiscard]] QueuePair* find(uint32_t qpn) const {
-    QueuePair* qp = table[qpn & slot_mask].get();
+    QueuePair* qp = table[qpn & slot_mask];
     return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
   }
 
@@ -126,10 +127,11 @@ Core::Core(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, Even
     : config_(config), impl_(std::make_unique<Impl>(config_, memory, port, events)) {}
 
 Core::~Core() {
-  for (auto& qp : impl_->table)
+  for (QueuePair* qp : impl_->table)
     if (qp != nullptr) {
       impl_->context.release_parked(*qp);
       impl_->context.release_held(*qp);
+      impl_->memory().delete_object(qp);
     }
 }
 
@@ -156,10 +158,10 @@ void Core::Impl::prefetch(std::span<const RxFrame> frames) const {
     __builtin_prefetch(&table[slots[i]]);
   }
   for (size_t i = 0; i < count; ++i)
-    if (const QueuePair* qp = table[slots[i]].get(); qp != nullptr) qp->prefetch();
+    if (const QueuePair* qp = table[slots[i]]; qp != nullptr) qp->prefetch();
   for (size_t i = 0; i < count; ++i)
-    if (QueuePair* qp = table[slots[i]].get(); qp != nullptr && qp->awaits_answers())
-      qp->prefetch_sends(qp->send_ring.head());
+    if (QueuePair* qp = table[slots[i]]; qp != nullptr && qp->awaits_answers())
+      qp->prefetch_sends(qp->send_ring.head(), qp->requester.started);
 }
 
 bool Core::Impl::on_frame(const RxFrame& frame) {
@@ -444,8 +446,7 @@ QueuePair* Core::create_qp(const QpInit& init) {
     // Room for the way back, so that destroy cannot fail.
     impl_->free_slots.reserve(impl_->next_slot + 1);
     const uint32_t qpn = impl_->next_generation << kQpIndexBits | slot;
-    auto qp = std::make_unique<QueuePair>(qpn, init);
-    impl_->table[slot] = std::move(qp);
+    impl_->table[slot] = impl_->memory().new_object<QueuePair>(qpn, init, config_.qp_memory);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -454,7 +455,7 @@ QueuePair* Core::create_qp(const QpInit& init) {
     impl_->free_slots.pop_back();
   else
     ++impl_->next_slot;
-  return impl_->table[slot].get();
+  return impl_->table[slot];
 }
 
 void Core::destroy_qp(QueuePair* qp) {
@@ -466,7 +467,8 @@ void Core::destroy_qp(QueuePair* qp) {
   impl_->context.release_parked(*qp);
   impl_->context.release_held(*qp);
   const uint32_t slot = qp->qpn & impl_->slot_mask;
-  impl_->table[slot].reset();
+  impl_->memory().delete_object(qp);
+  impl_->table[slot] = nullptr;
   impl_->free_slots.push_back(slot);
 }
 
@@ -581,7 +583,7 @@ int Core::modify_srq(SharedReceiveQueue* srq, const uint32_t* limit, uint32_t ma
 void Core::destroy_srq(SharedReceiveQueue* srq) {
   // XRC targets hold no SRQ: one may be in the middle of a message to it.
   for (uint32_t slot = 0; slot < impl_->next_slot; ++slot)
-    if (const auto& qp = impl_->table[slot * config_.core_count + config_.core_index]; qp != nullptr)
+    if (QueuePair* const qp = impl_->table[slot * config_.core_count + config_.core_index]; qp != nullptr)
       impl_->context.forget(*qp, *srq);
   impl_->context.destroy_srq(srq);
 }

@@ -3,6 +3,7 @@
 // exceptions (doorbells and the rings) say so. It allocates only in the control calls (create, destroy).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -65,6 +66,9 @@ struct QpInit {
   uint32_t xrc_domain = 0;            ///< of an xrc_recv QP: its packets name an SRQ of this domain
   bool signal_all = false;
   void* user = nullptr;  ///< given back in events
+  /// What posting to the QP reads first: fetched when a send completes, since the next one is mostly posted
+  /// then.
+  std::array<const void*, 2> posting_reads{};
 };
 
 struct SrqInit {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -27,15 +28,16 @@ struct SendProgress {
   uint32_t told_of : 1 = 0;   ///< its success makes a completion
 };
 
+/// One cache line.
 struct RequesterState {
-  uint32_t current = 0;  ///< ring index of the WQE whose packet is next
-  uint32_t packet = 0;   ///< that packet's number in the WQE
-  uint32_t started = 0;  ///< ring index behind the last WQE that has PSNs; current < started while resending
-  uint32_t prefaulted_sges = 0;  ///< of the READ at `started`: destinations already asked for
-  wire::Psn next_psn;            ///< for the next WQE to start
-  wire::Psn unacked_psn;         ///< oldest PSN not acknowledged; for a READ the next response that is due
-  wire::Psn sent_psn;            ///< one past the highest PSN ever sent
-  uint32_t reads_outstanding = 0;
+  uint32_t current = 0;   ///< ring index of the WQE whose packet is next
+  uint32_t packet = 0;    ///< that packet's number in the WQE
+  uint32_t started = 0;   ///< ring index behind the last WQE that has PSNs; current < started while resending
+  wire::Psn next_psn;     ///< for the next WQE to start
+  wire::Psn unacked_psn;  ///< oldest PSN not acknowledged; for a READ the next response that is due
+  wire::Psn sent_psn;     ///< one past the highest PSN ever sent
+  uint8_t reads_outstanding = 0;
+  uint8_t prefaulted_sges = 0;  ///< of the READ at `started`: destinations already asked for
   uint8_t retries_left = 0;
   uint8_t rnr_retries_left = 0;
   bool fault_wait = false;        ///< held for a page of its own memory
@@ -43,11 +45,12 @@ struct RequesterState {
   bool gap_reported = false;      ///< went back for the gap at unacked_psn already
   bool credit_limited = false;    ///< the peer says how many receives it has (IBA 9.7.7.2)
   uint32_t fault_generation = 0;  ///< of the wait; answers to older ones are ignored
+  wire::Psn last_ssn;             ///< of the newest message that was started: counts them all
+  wire::Psn limit_ssn;            ///< the last message for which the peer is known to have a receive
   TimeNs ack_deadline_ns = kNever;
   TimeNs rnr_deadline_ns = kNever;
-  wire::Psn last_ssn;   ///< of the newest message that was started: counts them all
-  wire::Psn limit_ssn;  ///< the last message for which the peer is known to have a receive
 };
+static_assert(sizeof(RequesterState) <= 64);
 
 enum class AnswerKind : uint8_t { read, atomic };
 
@@ -101,8 +104,11 @@ struct ResponderState {
   bool fault_of_receive = false;  ///< the page that is waited for is of a receive, not of a peer's key
   bool job_fault_wait = false;
   uint8_t nak_syndrome = 0;
+  AsyncEvent closing_event = AsyncEvent::qp_access_error;
+  bool credits_told = false;
   uint32_t job_count = 0;
   wire::Psn nak_psn;
+  wire::Psn told_ssn;  ///< the last message for which the peer was told of a receive
   ParkedFrame* parked_head = nullptr;
   ParkedFrame* held_head = nullptr;  ///< packets behind a gap, in PSN order, each once
   uint32_t park_generation = 0;
@@ -117,10 +123,7 @@ struct ResponderState {
   uint32_t write_left_bytes = 0;
   uint32_t received_bytes = 0;        ///< of a SEND
   SharedReceiveQueue* srq = nullptr;  ///< an XRC target's: of the packet at hand
-  bool credits_told = false;
-  wire::Psn told_ssn;  ///< the last message for which the peer was told of a receive
 
-  AsyncEvent closing_event = AsyncEvent::qp_access_error;
   ParkedFrame* parked_tail = nullptr;
   ParkedFrame* held_tail = nullptr;
   uint32_t parked = 0;
@@ -163,7 +166,7 @@ struct Receive {
 /// a while costs few misses, which `prefetch` has under way in good time.
 class alignas(64) QueuePair {
  public:
-  QueuePair(uint32_t number, const QpInit& init);
+  QueuePair(uint32_t number, const QpInit& init, std::pmr::memory_resource* memory);
 
   const uint32_t qpn;
   const QpType type;
@@ -192,10 +195,12 @@ class alignas(64) QueuePair {
   struct Timer : TimerNode {
     QueuePair* qp = nullptr;
   } timer;
+  const std::array<const void*, 2> posting_reads;
+  SendProgress* progress = nullptr;  // by send ring slot: `progress_storage`
   SendRing send_ring;
-  std::unique_ptr<SendProgress[]> progress;  // by send ring slot
   RecoveryState recovery;
   ReceiveRing receive_ring;
+  std::pmr::vector<SendProgress> progress_storage;
 
   Receive receive;
   SharedReceiveQueue* const srq;  ///< of every message; an XRC target's packets name theirs
@@ -215,21 +220,22 @@ class alignas(64) QueuePair {
 
   /// Has the lines that a packet touches on their way.
   void prefetch() const {
-    constexpr size_t kHotLines = 13;
+    constexpr size_t kHotLines = 12;
     const auto* line = reinterpret_cast<const uint8_t*>(this);
     for (size_t i = 0; i < kHotLines; ++i) __builtin_prefetch(line + 64 * i, 1);
   }
-  /// ... the send WQEs at `index` and behind it, and what is known of them.
-  void prefetch_sends(uint32_t index) {
+  /// ... the send WQEs of [index, end), and what is known of them.
+  void prefetch_sends(uint32_t index, uint32_t end) {
+    end = std::min(end - index, kPrefetchedSends) + index;
     __builtin_prefetch(&progress_at(index), 1);
-    for (uint32_t ahead = 0; ahead < kPrefetchedSends; ++ahead)
-      __builtin_prefetch(send_ring.header_at(index + ahead));
+    if (index != end) __builtin_prefetch(&progress_at(end - 1), 1);
+    for (; index != end; ++index) __builtin_prefetch(send_ring.header_at(index), 1);
   }
   /// ... the first bytes that the WQEs to be sent next point to. A hint: an address that is a region's own,
   /// and none of this process, fetches nothing.
   void prefetch_payload() {
-    const uint32_t posted = send_ring.tail() - requester.current;
-    for (uint32_t ahead = 0; ahead < std::min(posted, kPrefetchedSends); ++ahead) {
+    const uint32_t posted = std::min(send_ring.tail() - requester.current, kPrefetchedSends);
+    for (uint32_t ahead = 0; ahead < posted; ++ahead) {
       SendWqe* wqe = send_ring.header_at(requester.current + ahead);
       if ((wqe->flags & kInline) == 0 && wqe->sge_count != 0)
         __builtin_prefetch(reinterpret_cast<const void*>(send_ring.sges_of(wqe)->va));
@@ -243,7 +249,7 @@ class alignas(64) QueuePair {
                                               : wire::Service::xrc;
     return wire::in_service(rc, service);
   }
-  static constexpr uint32_t kPrefetchedSends = 4;
+  static constexpr uint32_t kPrefetchedSends = 16;
 
   [[nodiscard]] bool awaits_answers() const { return requester.unacked_psn != requester.sent_psn; }
   [[nodiscard]] bool takes_shared_receives() const { return srq != nullptr || type == QpType::xrc_recv; }

@@ -245,6 +245,12 @@ TimeNs Requester::next_deadline(const QueuePair& qp) {
       {qp.requester.ack_deadline_ns, qp.requester.rnr_deadline_ns, qp.recovery.probe_deadline_ns});
 }
 
+/// The oldest packet is due to be sent again and its turn has not come: nobody can have answered it.
+bool Requester::waits_for_pace(QueuePair& qp) const {
+  return qp.rate_control != nullptr && qp.pacing.next_ns() > context_.now_ns &&
+         qp.send_psn() <= qp.requester.unacked_psn;
+}
+
 void Requester::on_timer(QueuePair& qp) {
   RequesterState& state = qp.requester;
   RecoveryState& recovery = qp.recovery;
@@ -257,6 +263,10 @@ void Requester::on_timer(QueuePair& qp) {
     recovery.probe_deadline_ns = kNever;
     // Without a deadline for the answer none is due: a page of our own is, or the peer asked for patience.
     if (state.ack_deadline_ns != kNever) probe(qp);
+    return;
+  }
+  if (waits_for_pace(qp)) {
+    state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;  // set when it goes out
     return;
   }
   ++context_.counters.timeouts;

@@ -21,7 +21,7 @@ size_t rounded_up(size_t bytes, size_t to) {
 
 template <typename Header>
 WorkRing<Header>::WorkRing(uint32_t entries, uint32_t max_sge, uint32_t max_inline_bytes,
-                           bool with_address_vector)
+                           bool with_address_vector, std::pmr::memory_resource* memory)
     : entries_(std::max(entries, 1U)),
       mask_(std::bit_ceil(entries_) - 1),
       max_sge_(max_sge),
@@ -30,14 +30,14 @@ WorkRing<Header>::WorkRing(uint32_t entries, uint32_t max_sge, uint32_t max_inli
           kHeaderBytes + rounded_up(std::max(max_sge * sizeof(Sge), size_t{max_inline_bytes}), 16))),
       slot_bytes_(static_cast<uint32_t>(
           rounded_up(av_offset_ + (with_address_vector ? sizeof(AddressVector) : 0), kSlotAlignmentBytes))),
-      slots_(static_cast<uint8_t*>(
-          ::operator new[](size_t{slot_bytes_} * (mask_ + 1), std::align_val_t{kSlotAlignmentBytes}))) {
+      slots_(static_cast<uint8_t*>(memory->allocate(size_t{slot_bytes_} * (mask_ + 1), kSlotAlignmentBytes)),
+             Release{memory, size_t{slot_bytes_} * (mask_ + 1)}) {
   std::memset(static_cast<void*>(slots_.get()), 0, size_t{slot_bytes_} * (mask_ + 1));
 }
 
 template <typename Header>
-void WorkRing<Header>::FreeAligned::operator()(uint8_t* memory) const {
-  ::operator delete[](memory, std::align_val_t{kSlotAlignmentBytes});
+void WorkRing<Header>::Release::operator()(uint8_t* slots) const {
+  memory->deallocate(slots, bytes, kSlotAlignmentBytes);
 }
 
 template class WorkRing<SendWqe>;

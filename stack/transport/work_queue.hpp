@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 
 #include "stack/transport/types.hpp"
@@ -69,7 +70,8 @@ struct ReceiveWqe {
 template <typename Header>
 class WorkRing {
  public:
-  WorkRing(uint32_t entries, uint32_t max_sge, uint32_t max_inline_bytes, bool with_address_vector = false);
+  WorkRing(uint32_t entries, uint32_t max_sge, uint32_t max_inline_bytes, bool with_address_vector = false,
+           std::pmr::memory_resource* memory = std::pmr::new_delete_resource());
 
   [[nodiscard]] uint32_t capacity() const { return entries_; }
   [[nodiscard]] uint32_t max_sge() const { return max_sge_; }
@@ -135,8 +137,10 @@ class WorkRing {
   }
 
   static constexpr size_t kHeaderBytes = (sizeof(Header) + 15) / 16 * 16;
-  struct FreeAligned {
-    void operator()(uint8_t* memory) const;
+  struct Release {
+    std::pmr::memory_resource* memory;
+    size_t bytes;
+    void operator()(uint8_t* slots) const;
   };
   [[nodiscard]] uint32_t slot_of(uint32_t index) const { return index & mask_; }
 
@@ -147,7 +151,7 @@ class WorkRing {
   const uint32_t max_inline_bytes_;
   const uint32_t av_offset_;
   const uint32_t slot_bytes_;
-  const std::unique_ptr<uint8_t, FreeAligned> slots_;
+  const std::unique_ptr<uint8_t, Release> slots_;
   std::atomic<uint32_t> tail_{0};
   uint32_t producer_tail_ = 0;  // producer's
   uint32_t cached_head_ = 0;    // producer's

@@ -191,7 +191,9 @@ struct Qp : ibv_qp_ex {
 
   std::shared_ptr<SharedQp> shared;
   Qp* next_handle = nullptr;  ///< SharedQp::handles_mutex
-  transport::QueuePair* transport_qp = nullptr;
+
+  // What posting reads, in one line.
+  alignas(64) transport::QueuePair* transport_qp = nullptr;
   transport::Core* core = nullptr;
   transport::SendRing* send_ring = nullptr;
   transport::ReceiveRing* receive_ring = nullptr;

@@ -156,9 +156,10 @@ void drop_references(const Qp& qp) {
 }
 
 /// The transport QP of a new handle: 0 or ENOMEM.
-int create_transport_qp(Engine& engine, const ibv_qp_init_attr_ex& init, SharedQp& shared) {
+int create_transport_qp(Engine& engine, const ibv_qp_init_attr_ex& init, const Qp& handle, SharedQp& shared) {
   shared.core_index = init.srq != nullptr ? srq_of(init.srq).core_index : engine.place();
-  const transport::QpInit request = transport_init(init, shared);
+  transport::QpInit request = transport_init(init, shared);
+  request.posting_reads = {&handle, &handle.transport_qp};
   engine.on_owner(shared.core_index,
                   [&] { shared.transport_qp = engine.backend->core(shared.core_index).create_qp(request); });
   return shared.transport_qp == nullptr ? ENOMEM : 0;
@@ -193,7 +194,7 @@ Qp* create_all(Engine& engine, ibv_context* context, ibv_qp_init_attr_ex& init) 
     qp->xrcd = &xrcd_of(init.xrcd);
     shared->xrc_domain = qp->xrcd->domain->number;
   }
-  if (create_transport_qp(engine, init, *shared) != 0) return nullptr;
+  if (create_transport_qp(engine, init, *qp, *shared) != 0) return nullptr;
   attach(*qp, shared);
   init.cap = capacity_of(*qp, init);
   shared->created = plain(init, init.cap);

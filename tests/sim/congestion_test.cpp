@@ -32,6 +32,26 @@ TEST(Congestion, SendersSayThatTheyHeedMarksOnlyWhereTheyDo) {
   }
 }
 
+// Found by the search (seed 1586): a repeated packet that waits for its turn is not unanswered.
+TEST(Congestion, WhatWaitsForItsPaceUsesUpNoRetry) {
+  SimulationScript script = quiet_fabric();
+  script.a.core.congestion.algorithm = CongestionAlgorithm::swift;
+  auto& swift = script.a.core.congestion.swift;
+  swift.initial_window_packets = swift.min_window_packets = swift.max_window_packets = 1e-5;
+  script.a_to_b.drop_mask = 0b110;
+  ConnectionScript connection;
+  connection.timeout = 8;  // 1 ms; a packet has its turn after some hundred
+  connection.retry_count = 3;
+  Pair pair(script, connection);
+  pair.write(1024);
+  pair.run();
+  pair.write(1024);
+  pair.run();
+  EXPECT_EQ(pair.a.poll_sends().size(), 2U);
+  EXPECT_EQ(pair.counters_a().timeouts, 2U);
+  EXPECT_EQ(pair.a.state(), transport::QpState::rts);
+}
+
 TEST(Congestion, AMarkedPacketIsAnsweredByOneNotificationAnInterval) {
   Pair pair(marking_fabric());
   for (int i = 0; i < 8; ++i) pair.write(60'000);

@@ -107,6 +107,9 @@ Fabric draw_fabric(Random& random) {
   if (fabric.theme == Theme::reborn) {
     // What is still on its way when a connection ends comes to the next one.
     fabric.harmless_links = false;
+    // A delay-based rate control takes such jitter for a queue: answers come slowly, and no retry may run out
+    // by that.
+    fabric.timeout = static_cast<uint8_t>(random.between(13, 16));
     for (LinkScript* link : {&script.a_to_b, &script.b_to_a})
       if (random.chance(600)) link->jitter_ns = random.between(1'000, 300'000);
   }

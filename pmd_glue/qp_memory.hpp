@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory for QPs: pools of equal blocks, in huge pages where there are enough of them and the kernel has some
+// (transparent ones: madvise(2), no reservation). Owner: one engine's thread.
+#pragma once
+
+#include <cstddef>
+#include <memory_resource>
+
+namespace faultline::glue {
+
+/// Whole pages from the kernel, for the pools above it. Throws std::bad_alloc.
+class PageResource final : public std::pmr::memory_resource {
+ private:
+  void* do_allocate(size_t bytes, size_t alignment) override;
+  void do_deallocate(void* memory, size_t bytes, size_t alignment) override;
+  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+    return this == &other;
+  }
+};
+
+class QpMemory {
+ public:
+  QpMemory()
+      : pools_({.max_blocks_per_chunk = kBlocks, .largest_required_pool_block = kLargestBlock}, &pages_) {}
+  [[nodiscard]] std::pmr::memory_resource* resource() { return &pools_; }
+
+ private:
+  static constexpr size_t kBlocks = 4096;  // a chunk of QPs is 5 MiB; the first ones are small
+  static constexpr size_t kLargestBlock =
+      16384;  // a ring of a hundred requests; larger ones have pages of their own
+
+  PageResource pages_;
+  std::pmr::unsynchronized_pool_resource pools_;
+};
+
+}  // namespace faultline::glue
