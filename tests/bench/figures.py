@@ -62,6 +62,7 @@ def main():
     parser.add_argument("--build", default="build/plain")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", default="1")
+    parser.add_argument("--only", help="of the measurements those whose name begins so")
     parser.add_argument("--json", help="write every run's results to this file")
     arguments = parser.parse_args()
     perf = os.path.join(arguments.build, "apps", "faultline-perf")
@@ -73,12 +74,16 @@ def main():
         "write64 pinned": ["--op", "write", "--size", "64", "--region", "pinned"],
         "write64k": ["--op", "write", "--size", "64k", "--mtu", "4096", "--limits"],
         "write64k pinned": ["--op", "write", "--size", "64k", "--mtu", "4096", "--region", "pinned"],
+        "qps16": ["--op", "write", "--size", "64", "--qps", "16", "--depth", "16"],
+        "qps10000": ["--op", "write", "--size", "64", "--qps", "10000", "--depth", "16"],
         "read64": ["--op", "read", "--size", "64"],
         "send64": ["--op", "send", "--size", "64"],
         "send64 latency": ["--op", "send", "--size", "64", "--mode", "lat"],
         "send64 latency pinned": ["--op", "send", "--size", "64", "--mode", "lat", "--region", "pinned"],
         "cold": ["--op", "write", "--size", "64", "--mode", "lat", "--touch", "cold"],
     }
+    if arguments.only:
+        plans = {name: options for name, options in plans.items() if name.startswith(arguments.only)}
     runs = {name: [] for name in plans}
     with tempfile.TemporaryDirectory(prefix="fl-") as folder:
         for host, role in ((1, "server"), (2, "client")):
@@ -90,6 +95,14 @@ def main():
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(runs, file, indent=2)
+
+    if arguments.only:
+        for name, results in runs.items():
+            print(name, *(f"{result['messages_per_second'] / 1e6:.2f}" for result in results))
+        if arguments.only == "qps":
+            ratios = sorted(many["messages_per_second"] / few["messages_per_second"] for many, few in zip(runs["qps10000"], runs["qps16"]))
+            print("10000 to 16:", *(f"{ratio:.2f}" for ratio in ratios), f"median {statistics.median(ratios):.2f}")
+        return
 
     def median(name, value):
         return statistics.median(value(run) for run in runs[name])
@@ -113,6 +126,8 @@ def main():
          f"{median('write64k', lambda run: run['limits']['packets_to_raw_port']):.2f} of the raw port's packets/s, "
          f"{median('write64k', lambda run: run['limits']['gb_to_copy_crc']):.2f} of copy+CRC",
          f"{against_pinned('write64k', rate):.2f}"),
+        ("64 B WRITE on 10,000 QPs in turn, messages/s", f"{median('qps10000', rate) / 1e6:.1f} M/s",
+         f"{statistics.median(rate(many) / rate(few) for many, few in zip(runs['qps10000'], runs['qps16'])):.2f} of the rate of 16 QPs", ""),
         ("64 B READ, messages/s", f"{median('read64', rate) / 1e6:.1f} M/s", "", ""),
         ("64 B SEND, messages/s", f"{median('send64', rate) / 1e6:.1f} M/s", "", ""),
         ("64 B SEND, half round trip p50", f"{median('send64 latency', half_trip):.2f} us", "",
