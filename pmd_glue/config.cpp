@@ -113,8 +113,9 @@ void read_odp(const std::string& path, const toml::table& table, Config& config)
   reader.finish();
 }
 
+constexpr uint64_t kBytesPerMbit = 125'000;
+
 void read_dcqcn(const std::string& path, const toml::table& table, transport::DcqcnConfig& dcqcn) {
-  constexpr uint64_t kBytesPerMbit = 125'000;
   ConfigReader reader(path, table, "transport.congestion.dcqcn");
   dcqcn.gain = 1.0 / static_cast<double>(reader.number("gain_divisor", 256, 1, 1U << 20));
   dcqcn.alpha_timer_ns = 1000 * reader.number("alpha_timer_us", dcqcn.alpha_timer_ns / 1000, 1, 1'000'000);
@@ -143,6 +144,8 @@ void read_swift(const std::string& path, const toml::table& table, transport::Sw
   packets("initial_window_packets", swift.initial_window_packets);
   packets("max_window_packets", swift.max_window_packets);
   packets("additive_packets", swift.additive_packets);
+  swift.min_bytes_per_s =
+      kBytesPerMbit * reader.number("min_mbit_per_s", swift.min_bytes_per_s / kBytesPerMbit, 1, 1'000'000);
   const auto percent = [&reader](std::string_view key, double& value) {
     value = static_cast<double>(reader.number(key, static_cast<uint64_t>(value * 100), 1, 99)) / 100;
   };

@@ -208,6 +208,10 @@ void Responder::on_timer(QueuePair& qp) {
     state.job_count = 0;
     state.job_fault_wait = false;
     state.job_deadline_ns = kNever;
+    // One for what came behind waits to go out: it has the READ asked for again too, where its answer is
+    // still missed. One for the READ in its place would be stale to a requester that has had its answer, and
+    // what was behind be lost.
+    if (state.nak_pending) return context_.make_ready(qp);
     const bool nak_was_sent = state.nak_sent;
     nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | context_.config.fault_rnr_timer),
         job.first_psn.plus(job.sent_packets));

@@ -38,6 +38,7 @@ TEST(Congestion, WhatWaitsForItsPaceUsesUpNoRetry) {
   script.a.core.congestion.algorithm = CongestionAlgorithm::swift;
   auto& swift = script.a.core.congestion.swift;
   swift.initial_window_packets = swift.min_window_packets = swift.max_window_packets = 1e-5;
+  swift.min_bytes_per_s = 1;
   script.a_to_b.drop_mask = 0b110;
   ConnectionScript connection;
   connection.timeout = 8;  // 1 ms; a packet has its turn after some hundred

@@ -37,6 +37,9 @@ struct SwiftConfig {
   double initial_window_packets = 16;
   double min_window_packets = 0.01;
   double max_window_packets = 256;
+  /// However long the round trip: a packet has its turn long before its peer's time-out, which would ask
+  /// again in vain.
+  uint64_t min_bytes_per_s = 1'250'000;
 };
 
 struct CongestionConfig {

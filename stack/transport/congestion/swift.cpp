@@ -34,7 +34,8 @@ void Swift::decrease(double factor, TimeNs now) {
 
 uint64_t Swift::rate(TimeNs /*now*/) {
   if (smoothed_rtt_ns_ == 0) return kUnlimited;  // nothing is known of the path yet
-  return std::max<uint64_t>(static_cast<uint64_t>(window_packets_ * mtu_bytes_ * 1e9 / smoothed_rtt_ns_), 1);
+  return std::max(static_cast<uint64_t>(window_packets_ * mtu_bytes_ * 1e9 / smoothed_rtt_ns_),
+                  config_.min_bytes_per_s);
 }
 
 }  // namespace faultline::transport

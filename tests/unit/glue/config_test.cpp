@@ -81,6 +81,7 @@ ack_every_packets = 8
 udp_checksum = true
 selective_ack = false
 early_probe = false
+credits = false
 reorder_packets_per_qp = 9
 [transport.congestion]
 algorithm = "dcqcn"
@@ -91,6 +92,7 @@ additive_mbit_per_s = 80
 [transport.congestion.swift]
 target_delay_us = 11
 beta_percent = 70
+min_mbit_per_s = 2
 [log]
 level = "debug"
 [[device]]
@@ -149,6 +151,7 @@ address = "0000:3b:00.1"
   EXPECT_TRUE(config.udp_checksum);
   EXPECT_FALSE(config.core.selective_ack);
   EXPECT_FALSE(config.core.early_probe);
+  EXPECT_FALSE(config.core.credits);
   EXPECT_EQ(config.core.reorder_packets_per_qp, 9U);
   const transport::CongestionConfig& congestion = config.core.congestion;
   EXPECT_EQ(congestion.algorithm, transport::CongestionAlgorithm::dcqcn);
@@ -158,6 +161,7 @@ address = "0000:3b:00.1"
   EXPECT_EQ(congestion.dcqcn.increase_timer_ns, 55'000U);
   EXPECT_EQ(congestion.swift.target_delay_ns, 11'000U);
   EXPECT_DOUBLE_EQ(congestion.swift.beta, 0.7);
+  EXPECT_EQ(congestion.swift.min_bytes_per_s, 250'000U);
   const DeviceConfig& a = config.devices[0];
   ASSERT_EQ(a.addresses.size(), 2U);
   EXPECT_FALSE(a.addresses[0].gid.is_ipv4());
