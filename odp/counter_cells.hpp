@@ -2,7 +2,10 @@
 // The live counts behind a Counters snapshot. None of them is touched by an access that hits.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 
 #include "odp/counters.hpp"
@@ -43,6 +46,17 @@ struct CounterCells {
   Cell pin_fallbacks;
   Cell fault_service_ns_total;
   Cell fault_service_ns_max;
+  Cell num_implicit_children;
+  Cell implicit_children_made;
+  Cell implicit_children_reclaimed;
+  std::array<std::array<Cell, kLatencyBuckets>, kFaultKinds> fault_latency;
+
+  void note_service(FaultKind kind, uint64_t service_ns) {
+    fault_service_ns_total.add(service_ns);
+    fault_service_ns_max.raise_to(service_ns);
+    const auto bucket = static_cast<size_t>(std::bit_width(service_ns / 1000));
+    fault_latency[static_cast<size_t>(kind)][std::min(bucket, kLatencyBuckets - 1)].add();
+  }
 
   [[nodiscard]] Counters snapshot() const {
     return {.num_page_faults = num_page_faults.get(),
@@ -62,7 +76,20 @@ struct CounterCells {
             .pin_evictions = pin_evictions.get(),
             .pin_fallbacks = pin_fallbacks.get(),
             .fault_service_ns_total = fault_service_ns_total.get(),
-            .fault_service_ns_max = fault_service_ns_max.get()};
+            .fault_service_ns_max = fault_service_ns_max.get(),
+            .num_implicit_children = num_implicit_children.get(),
+            .implicit_children_made = implicit_children_made.get(),
+            .implicit_children_reclaimed = implicit_children_reclaimed.get(),
+            .fault_latency = histogram()};
+  }
+
+ private:
+  [[nodiscard]] FaultHistogram histogram() const {
+    FaultHistogram histogram;
+    for (size_t kind = 0; kind < kFaultKinds; ++kind)
+      for (size_t bucket = 0; bucket < kLatencyBuckets; ++bucket)
+        histogram[kind][bucket] = fault_latency[kind][bucket].get();
+    return histogram;
   }
 };
 

@@ -3,9 +3,18 @@
 // and our own.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
+#include "odp/fault_kind.hpp"
+
 namespace faultline::odp {
+
+/// Services by kind and by how long they took, request queued to resolution posted: bucket b counts those
+/// below 2^b us, the last one all others.
+inline constexpr size_t kLatencyBuckets = 16;
+using FaultHistogram = std::array<std::array<uint64_t, kLatencyBuckets>, kFaultKinds>;
 
 /// A snapshot of monotonic counts, except the two gauges that say so.
 struct Counters {
@@ -28,6 +37,19 @@ struct Counters {
   uint64_t pin_fallbacks = 0;  ///< ranges left resident but unpinned (budget, RLIMIT_MEMLOCK, kind of memory)
   uint64_t fault_service_ns_total = 0;  ///< request queued -> resolution posted, summed over num_page_faults
   uint64_t fault_service_ns_max = 0;
+
+  uint64_t num_implicit_children = 0;  ///< gauge
+  uint64_t implicit_children_made = 0;
+  uint64_t implicit_children_reclaimed = 0;
+  FaultHistogram fault_latency{};
+};
+
+/// Of one region, under rdma-core's names (rdma-statistic(8), "mr"), counted in pages, and our own.
+struct RegionCounters {
+  uint64_t page_faults = 0;         ///< pages made resident because an access missed them
+  uint64_t page_invalidations = 0;  ///< pages that the program took away
+  uint64_t page_prefetch = 0;       ///< pages made resident on advice
+  uint64_t resident_pages = 0;      ///< gauge
 };
 
 }  // namespace faultline::odp

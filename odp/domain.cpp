@@ -12,6 +12,7 @@
 
 #include "odp/engine_door.hpp"
 #include "odp/fault_handler.hpp"
+#include "odp/program_call.hpp"
 
 namespace faultline::odp {
 namespace {
@@ -59,6 +60,38 @@ int populate(const Region& region) {
   return 0;
 }
 
+/// Whether each page of a range may be written without asking. The caller is a reader.
+bool is_writable(const Region& region, uint64_t va, uint64_t length_bytes) {
+  const auto all_writable = [](const Region& piece, uint64_t from, uint64_t length) {
+    const PageRange pages = pages_of(piece, from, length);
+    for (size_t page = pages.first; page < pages.first + pages.count; ++page)
+      if (piece.pages.state(page) != PageState::writable) return false;
+    return true;
+  };
+  if (region.children == nullptr) return all_writable(region, va, length_bytes);
+  for (uint64_t done = 0; done < length_bytes;) {
+    const uint64_t piece = std::min(length_bytes - done, kChildBytes - (va + done) % kChildBytes);
+    const Region* const child = region.children->find(va + done);
+    if (child == nullptr || !all_writable(*child, va + done, piece)) return false;
+    done += piece;
+  }
+  return true;
+}
+
+void tell_what_is_not_watched(const InvalidationMonitor& monitor) {
+  if (monitor.level() == UserfaultLevel::none) {
+    spdlog::warn(
+        "odp: no userfaultfd ({}): calls of the program itself (munmap, mmap, mremap, madvise, mprotect, shmdt) are "
+        "still seen before they happen, those inside the C library (free, realloc) are not: memory that one of "
+        "these gave back and another mapping took may be written until its region is deregistered",
+        std::strerror(monitor.userfault_error()));
+    return;
+  }
+  spdlog::warn(
+      "odp: the kernel has no UFFD_FEATURE_WP_ASYNC (Linux 6.7): mappings of files are guarded by the library's "
+      "own hooks and the fault-tolerant copy alone");
+}
+
 }  // namespace
 
 std::unique_ptr<MemoryDomain> MemoryDomain::create(const DomainConfig& config, std::string& error) {
@@ -75,50 +108,56 @@ std::unique_ptr<MemoryDomain> MemoryDomain::create(const DomainConfig& config, s
 }
 
 Domain::Domain(const DomainConfig& config)
-    : config_(config), pins_(effective_pin_budget(config.pin_budget_bytes), counters_) {}
+    : config_(config),
+      pins_(effective_pin_budget(config.pin_budget_bytes), counters_),
+      children_(std::max(1U, config.implicit_children)) {}
 
 bool Domain::start(std::string& error) {
   if (!can_populate()) {
     error = "on-demand paging needs Linux 5.14 or later (MADV_POPULATE_WRITE)";
     return false;
   }
-  if (!keys_.allocate() || !index_.allocate() || !pins_.allocate()) {
+  if (!keys_.allocate() || !index_.allocate() || !pins_.allocate() || !children_.allocate()) {
     error = "no address space left for the key table";
     return false;
   }
   install_fault_handler();
-  if (config_.monitor_invalidations) {
-    int reason = 0;
-    monitor_ = InvalidationMonitor::instance(config_.realtime_pager, reason);
-    if (monitor_ == nullptr) {
-      spdlog::warn(
-          "odp: no userfaultfd ({}): a transfer into memory that the program has unmapped still ends in an "
-          "error and not in a crash, "
-          "but memory mapped anew at the same address may be written until its region is deregistered",
-          std::strerror(reason));
-    } else if (!monitor_->add_sink(*this)) {
-      error = "too many device contexts in one process";
-      monitor_.reset();
-      return false;
-    }
-  }
+  watch_forks();
+  const UserfaultLevel wanted = !config_.monitor_invalidations ? UserfaultLevel::none
+                                : config_.userfault_async      ? UserfaultLevel::full
+                                                               : UserfaultLevel::without_files;
+  monitor_ = InvalidationMonitor::instance({.realtime = config_.realtime_pager, .level = wanted});
+  if (monitor_->level() < wanted) tell_what_is_not_watched(*monitor_);
   pager_ = std::make_unique<Pager>(Pager::Parts{.keys = keys_,
                                                 .readers = readers_,
                                                 .quiescence = quiescence_,
                                                 .pins = pins_,
+                                                .children = children_,
                                                 .counters = counters_,
-                                                .monitor = monitor_.get(),
-                                                .realtime = config_.realtime_pager});
+                                                .monitor = *monitor_,
+                                                .realtime = config_.realtime_pager,
+                                                .threads = config_.pager_threads});
+  prefetcher_ = std::make_unique<Prefetcher>(*pager_);
+  // Last: it is called from here on.
+  if (!monitor_->add_sink(*this)) {
+    error = "too many device contexts in one process";
+    monitor_.reset();
+    return false;
+  }
   return true;
 }
 
 Domain::~Domain() {
-  pager_.reset();
+  prefetcher_.reset();
   if (monitor_ != nullptr) monitor_->remove_sink(*this);
   while (Region* region = index_.any()) {
+    // Out of the pager's sight, which may be busy with advice.
+    static_cast<void>(keys_.withdraw(region->key));
+    readers_.wait();
     dismantle(*region);
     delete region;
   }
+  pager_.reset();
 }
 
 RegionResult Domain::register_region(const RegionRequest& request) {
@@ -129,7 +168,33 @@ RegionResult Domain::register_region(const RegionRequest& request) {
   }
 }
 
+RegionResult Domain::register_implicit(const RegionRequest& request) {
+  if (request.domain == 0 || (request.access & ~kKnownAccess) != 0 || request.iova != 0 ||
+      (request.access & kOnDemand) == 0 ||
+      ((request.access & (kRemoteWrite | kRemoteAtomic)) != 0 && (request.access & kLocalWrite) == 0))
+    return {.error = EINVAL};
+  auto region = std::make_unique<Region>();
+  region->domain = request.domain;
+  region->access = request.access;
+  region->on_demand = true;
+  region->length_bytes = kAddressSpaceBytes;
+  region->children = std::make_unique<ChildTable>(children_);
+  if (!region->children->allocate()) return {.error = ENOMEM};
+  install_fault_handler();
+  monitor_->settle();
+  if (!keys_.reserve(*region)) return {.error = ENOMEM};
+  if (!index_.insert(*region)) {
+    keys_.release(region->key);
+    return {.error = ENOMEM};
+  }
+  counters_.num_odp_mrs.add();
+  const Key key = region->key;
+  keys_.publish(*region.release());
+  return {.key = key};
+}
+
 RegionResult Domain::try_register(const RegionRequest& request) {
+  if (request.address == 0 && request.length_bytes == ~uint64_t{0}) return register_implicit(request);
   if (!is_valid(request)) return {.error = EINVAL};
   const bool on_demand = (request.access & kOnDemand) != 0;
   const uint64_t first_page = request.address >> kPageShift;
@@ -155,7 +220,7 @@ RegionResult Domain::try_register(const RegionRequest& request) {
   // A program that took the signals over after us is put behind us again.
   install_fault_handler();
   // An munmap of an earlier mapping here may still have its event unread: it must not kill the new region.
-  if (monitor_ != nullptr) monitor_->settle();
+  monitor_->settle();
   if (!keys_.reserve(*region)) return {.error = ENOMEM};
   if (!index_.insert(*region)) {
     keys_.release(region->key);
@@ -181,9 +246,9 @@ RegionResult Domain::try_register(const RegionRequest& request) {
 }
 
 void Domain::watch(Region& region) {
-  if (monitor_ == nullptr) return;
   const int error = monitor_->watch(region.start_page_address(), region.end_page_address());
   if (error == EINVAL) region.watch_at_fault = true;
+  if (error == EINVAL && monitor_->level() == UserfaultLevel::without_files) return;  // told at the start
   if (error == EBUSY || error == EPERM) {
     spdlog::warn(
         "odp: memory at {:#x}, {} bytes, cannot be watched for unmapping ({}): the fault-tolerant copy "
@@ -200,9 +265,14 @@ int Domain::make_ready(Region& region) {
 }
 
 void Domain::dismantle(Region& region) {
+  if (region.children != nullptr) {
+    pager_->drop_children(region);
+    index_.remove(region);
+    return;
+  }
   index_.remove(region);
   pins_.unpin_all(region);
-  if (monitor_ != nullptr) monitor_->unwatch(region.start_page_address(), region.end_page_address());
+  monitor_->unwatch(region.start_page_address(), region.end_page_address());
 }
 
 int Domain::deregister_region(Key key) {
@@ -270,6 +340,7 @@ std::unique_ptr<EngineSession> Domain::attach_engine() {
                                                             .quiescence = quiescence_,
                                                             .pager = *pager_,
                                                             .pins = pins_,
+                                                            .children = children_,
                                                             .counters = counters_},
                                           *slot, *port);
   } catch (const std::bad_alloc&) {
@@ -285,60 +356,93 @@ void Domain::hint_will_write(const Target& target, uint64_t va, uint64_t length_
     const ReaderStripes::Guard guard(readers_);
     const Region* region = keys_.find(target.key);
     if (region == nullptr || !region->on_demand || !grants(*region, target, va, length_bytes)) return;
-    const PageRange pages = pages_of(*region, va, length_bytes);
-    size_t page = pages.first;
-    while (page < pages.first + pages.count && region->pages.state(page) == PageState::writable) ++page;
-    if (page == pages.first + pages.count) return;
+    if (is_writable(*region, va, length_bytes)) return;
   }
   const FaultRequest request{target, va, length_bytes, 0};
   if (pager_->background().try_push({request, nullptr})) pager_->wake();
 }
 
-int Domain::prefetch(const Target& target, uint64_t va, uint64_t length_bytes, bool wait) {
-  if (target.domain == 0) return EINVAL;
-  {
-    const ReaderStripes::Guard guard(readers_);
-    const Region* region = keys_.find(target.key);
-    // rdma-core ibv_advise_mr(3).
-    if (region == nullptr) return EFAULT;
-    if (region->domain != target.domain) return ENOENT;
-    if (!region->on_demand) return EINVAL;
-    if ((target.need & ~region->access) != 0) return EPERM;
-    if (!grants(*region, target, va, length_bytes)) return EFAULT;
-  }
-  if (length_bytes == 0) return 0;
-  const FaultRequest request{target, va, length_bytes, 0};
-  if (!wait) {
-    // Advice may be dropped.
-    if (pager_->background().try_push({request, nullptr})) pager_->wake();
-    return 0;
-  }
-  PrefetchWait waiting;
-  Backoff backoff;
-  while (!pager_->background().try_push({request, &waiting})) backoff.pause();
-  pager_->wake();
-  waiting.state.wait(PrefetchWait::State::waiting, std::memory_order_acquire);
-  return waiting.state.load(std::memory_order_acquire) == PrefetchWait::State::done ? 0 : EFAULT;
+/// rdma-core ibv_advise_mr(3). `memory` is where the range is in this process.
+int Domain::check_prefetch(ProtectionDomain domain, const PrefetchRange& range, PrefetchKind kind,
+                           PopulateRange& memory) {
+  const ReaderStripes::Guard guard(readers_);
+  const Region* const region = keys_.find(range.key);
+  if (region == nullptr) return keys_.find_window(range.key) != nullptr ? EINVAL : EFAULT;
+  if (region->domain != domain) return EPERM;
+  if (!region->on_demand) return EINVAL;
+  if (kind == PrefetchKind::write && (region->access & kLocalWrite) == 0) return EPERM;
+  if (!grants(*region, {range.key, domain, kLocalRead}, range.va, range.length_bytes)) return EFAULT;
+  memory = {region->address + (range.va - region->iova), range.length_bytes};
+  return 0;
 }
 
-void Domain::invalidate(uint64_t start, uint64_t end, PageEvent event) {
+int Domain::prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges, PrefetchKind kind, bool wait) {
+  if (domain == 0) return EINVAL;
+  PopulateRange memory;
+  for (const PrefetchRange& range : ranges) {
+    if (const int error = check_prefetch(domain, range, kind, memory); error != 0) return error;
+  }
+  int result = 0;
+  for (const PrefetchRange& range : ranges) {
+    if (range.length_bytes == 0) continue;
+    // Deregistered meanwhile: then there is nothing to be had.
+    if (check_prefetch(domain, range, kind, memory) != 0) continue;
+    const FaultRequest request{.target = {range.key, domain, kind == PrefetchKind::write ? kLocalWrite : kLocalRead},
+                               .va = range.va,
+                               .length_bytes = range.length_bytes,
+                               .no_fault = kind == PrefetchKind::no_fault};
+    if (!wait) {
+      prefetcher_->start(request, memory);
+    } else if (!prefetcher_->run(request, memory)) {
+      result = EFAULT;
+    }
+  }
+  return result;
+}
+
+bool Domain::region_counters(Key key, RegionCounters& counters) {
+  const ReaderStripes::Guard guard(readers_);
+  const Region* const region = keys_.find(key);
+  if (region == nullptr) return false;
+  const RegionCounterCells& cells = region->own_counters;
+  counters = {.page_faults = cells.page_faults.get(),
+              .page_invalidations = cells.page_invalidations.get(),
+              .page_prefetch = cells.page_prefetch.get(),
+              .resident_pages = region->resident_pages.load(std::memory_order_relaxed)};
+  if (region->children != nullptr) {
+    region->children->for_each_in(0, kAddressSpaceBytes, [&](const Region& child, PageRange) {
+      counters.resident_pages += child.resident_pages.load(std::memory_order_relaxed);
+    });
+  }
+  return true;
+}
+
+bool Domain::touches(uint64_t start, uint64_t end) {
+  bool found = false;
+  index_.for_each_in(start, end, [&found](Region&, PageRange) { found = true; });
+  return found;
+}
+
+void Domain::apply(uint64_t start, uint64_t end, PageEvent asked) {
+  if (asked == PageEvent::kill) pager_->surveyor().forget_backings();
   index_.for_each_in(start, end, [&](Region& region, PageRange pages) {
+    // What an implicit region stands for is whatever is mapped: an unmapped page may come back.
+    const bool is_child = region.parent_children != nullptr;
+    const PageEvent event = is_child && asked == PageEvent::kill ? PageEvent::drop : asked;
     // Pages of a classic region whose contents the program drops come back by themselves.
-    if (!region.on_demand && event == PageEvent::drop) return;
-    const size_t dropped = region.pages.apply_range(pages.first, pages.count, event);
+    if (!region.on_demand && event != PageEvent::kill && event != PageEvent::revive) return;
+    // All of a large region's, at a fork: where none is resident there is none to change.
+    if (event == PageEvent::make_copy_on_write && region.resident_pages.load(std::memory_order_relaxed) == 0) return;
+    const PageMap::Change change = region.pages.change_range(pages.first, pages.count, event);
     if (event == PageEvent::kill) region.has_dead_pages.store(true, std::memory_order_release);
+    if (change.pages == 0 || event == PageEvent::revive) return;
     counters_.num_invalidations.add();
-    if (!region.on_demand) return;
-    region.resident_pages.fetch_sub(dropped, std::memory_order_relaxed);
-    counters_.num_invalidation_pages.add(dropped);
-    counters_.num_odp_mr_pages.subtract(dropped);
-  });
-}
-
-void Domain::make_copy_on_write() {
-  index_.for_each_in(0, ~uint64_t{0}, [](Region& region, PageRange pages) {
-    if (region.on_demand && region.resident_pages.load(std::memory_order_relaxed) != 0)
-      region.pages.apply_range(pages.first, pages.count, PageEvent::make_copy_on_write);
+    if (!region.on_demand || change.gone == 0) return;
+    const uint64_t left = region.resident_pages.fetch_sub(change.gone, std::memory_order_relaxed) - change.gone;
+    counters_.num_invalidation_pages.add(change.gone);
+    counters_.num_odp_mr_pages.subtract(change.gone);
+    region.counters->page_invalidations.add(change.gone);
+    if (is_child && left == 0) children_.sweep_wanted().store(true, std::memory_order_relaxed);
   });
 }
 

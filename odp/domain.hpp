@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 
@@ -13,6 +14,7 @@
 #include "odp/memory_domain.hpp"
 #include "odp/pager.hpp"
 #include "odp/pin_table.hpp"
+#include "odp/prefetcher.hpp"
 #include "odp/quiescence.hpp"
 #include "odp/region_index.hpp"
 
@@ -34,20 +36,23 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   [[nodiscard]] int deallocate_window(Key key) override;
   [[nodiscard]] std::unique_ptr<EngineSession> attach_engine() override;
   void hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) override;
-  [[nodiscard]] int prefetch(const Target& target, uint64_t va, uint64_t length_bytes, bool wait) override;
+  [[nodiscard]] int prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges, PrefetchKind kind,
+                             bool wait) override;
   [[nodiscard]] Counters counters() const override { return counters_.snapshot(); }
+  [[nodiscard]] bool region_counters(Key key, RegionCounters& counters) override;
 
  private:
   [[nodiscard]] Quiescence& quiescence() override { return quiescence_; }
-  void drop_pages(uint64_t start, uint64_t end) override { invalidate(start, end, PageEvent::drop); }
-  void kill_pages(uint64_t start, uint64_t end) override { invalidate(start, end, PageEvent::kill); }
-  void make_copy_on_write() override;
+  [[nodiscard]] bool touches(uint64_t start, uint64_t end) override;
+  void apply(uint64_t start, uint64_t end, PageEvent event) override;
   void release_pins(uint64_t start, uint64_t end) override;
 
-  void invalidate(uint64_t start, uint64_t end, PageEvent event);
   /// The two throw std::bad_alloc, and have changed nothing then.
   RegionResult try_register(const RegionRequest& request);
+  RegionResult register_implicit(const RegionRequest& request);
   void watch(Region& region);
+  [[nodiscard]] int check_prefetch(ProtectionDomain domain, const PrefetchRange& range, PrefetchKind kind,
+                                   PopulateRange& memory);
   [[nodiscard]] int make_ready(Region& region);
   void dismantle(Region& region);
 
@@ -60,8 +65,10 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   std::unordered_map<uint32_t, std::unique_ptr<Window>> windows_;  ///< by index of the key; windows_mutex_
   RegionIndex index_;
   PinTable pins_;
+  ChildPool children_;
   std::shared_ptr<InvalidationMonitor> monitor_;
   std::unique_ptr<Pager> pager_;
+  std::unique_ptr<Prefetcher> prefetcher_;
 };
 
 }  // namespace faultline::odp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "odp/engine_door.hpp"
 
+#include <algorithm>
 #include <mutex>
 
 #include "odp/fault_handler.hpp"
@@ -25,7 +26,7 @@ void EngineDoor::enter() {
     fault_signals_open = true;
   }
   gated_ = parts_.quiescence.enter(slot_);
-  tracks_use_ = parts_.pins.tracks_use();
+  tracks_use_ = parts_.pins.tracks_use() || parts_.children.tracks_use();
 }
 
 Outcome EngineDoor::check(const Target& target, uint64_t va, uint64_t length_bytes) {
@@ -52,33 +53,55 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
   return {view.region, view.va + offset};
 }
 
-Outcome EngineDoor::open(const Target& target, uint64_t va, uint64_t length_bytes, bool write,
-                         Access& access) {
-  const Place place = find(target, va, length_bytes);
-  Region* const region = place.region;
-  if (region == nullptr) return Outcome::violation;
+Outcome EngineDoor::admit(const Target& target, uint64_t va, uint64_t length_bytes, Place& place) const {
+  place = find(target, va, length_bytes);
+  if (place.region == nullptr) return Outcome::violation;
   // Classic regions too: a munmap of theirs is under way perhaps, and its caller must not get back before we
   // stop.
-  if (gated_) return Outcome::miss;
-  access = {region, region->address + (place.va - region->iova), pages_of(*region, place.va, length_bytes)};
+  return gated_ ? Outcome::miss : Outcome::done;
+}
+
+Outcome EngineDoor::open(Region& region, uint64_t va, uint64_t length_bytes, bool write, Access& access) {
+  access = {&region, region.address + (va - region.iova), pages_of(region, va, length_bytes)};
   const size_t end = access.pages.first + access.pages.count;
-  if (!region->on_demand) {
-    if (!region->has_dead_pages.load(std::memory_order_acquire)) return Outcome::done;
+  if (!region.on_demand) {
+    if (!region.has_dead_pages.load(std::memory_order_acquire)) return Outcome::done;
     for (size_t page = access.pages.first; page < end; ++page) {
-      if (region->pages.state(page) == PageState::dead) return Outcome::violation;
+      if (region.pages.state(page) == PageState::dead) return Outcome::violation;
     }
     return Outcome::done;
   }
   for (size_t page = access.pages.first; page < end; ++page) {
-    const PageState state = region->pages.state(page);
+    const PageState state = region.pages.state(page);
     if (allows(state, write)) continue;
     return state == PageState::dead ? Outcome::violation : Outcome::miss;
   }
   if (tracks_use_) {
     for (size_t granule = access.pages.first / kGranulePages; granule * kGranulePages < end; ++granule) {
-      std::atomic<uint8_t>& used = region->granule_used[granule];
+      std::atomic<uint8_t>& used = region.granule_used[granule];
       if (used.load(std::memory_order_relaxed) == 0) used.store(1, std::memory_order_relaxed);
     }
+  }
+  return Outcome::done;
+}
+
+template <typename Touch>
+Outcome EngineDoor::for_each_piece(const Place& place, uint64_t length_bytes, bool write, Touch touch) {
+  Access access;
+  if (place.region->children == nullptr) [[likely]] {
+    const Outcome outcome = open(*place.region, place.va, length_bytes, write, access);
+    if (outcome != Outcome::done) return outcome;
+    return touch(access, size_t{0}, length_bytes) ? Outcome::done : after_copy_fault(access);
+  }
+  for (uint64_t done = 0; done < length_bytes;) {
+    const uint64_t va = place.va + done;
+    const uint64_t piece = std::min(length_bytes - done, kChildBytes - va % kChildBytes);
+    Region* const child = place.region->children->find(va);
+    if (child == nullptr) return Outcome::miss;
+    const Outcome outcome = open(*child, va, piece, write, access);
+    if (outcome != Outcome::done) return outcome;
+    if (!touch(access, static_cast<size_t>(done), piece)) return after_copy_fault(access);
+    done += piece;
   }
   return Outcome::done;
 }
@@ -97,39 +120,45 @@ Outcome EngineDoor::after_copy_fault(const Access& access) {
 
 Outcome EngineDoor::probe(const Target& target, uint64_t va, uint64_t length_bytes) {
   if (length_bytes == 0) return Outcome::done;
-  Access access;
-  return open(target, va, length_bytes, (target.need & kWriteRights) != 0, access);
+  Place place;
+  const Outcome outcome = admit(target, va, length_bytes, place);
+  if (outcome != Outcome::done) return outcome;
+  return for_each_piece(place, length_bytes, (target.need & kWriteRights) != 0,
+                        [](const Access&, size_t, uint64_t) { return true; });
 }
 
 Outcome EngineDoor::write(const Target& target, uint64_t va, std::span<const uint8_t> from) {
   if (from.empty()) return Outcome::done;
-  Access access;
-  const Outcome outcome = open(target, va, from.size(), true, access);
+  Place place;
+  const Outcome outcome = admit(target, va, from.size(), place);
   if (outcome != Outcome::done) return outcome;
-  if (tolerant_copy(reinterpret_cast<void*>(access.address), from.data(), from.size()) == from.size())
-    return Outcome::done;
-  return after_copy_fault(access);
+  return for_each_piece(place, from.size(), true, [from](const Access& access, size_t first, uint64_t length) {
+    return tolerant_copy(reinterpret_cast<void*>(access.address), from.data() + first, length) == length;
+  });
 }
 
 Outcome EngineDoor::read(const Target& target, uint64_t va, std::span<uint8_t> to) {
   if (to.empty()) return Outcome::done;
-  Access access;
-  const Outcome outcome = open(target, va, to.size(), (target.need & kWriteRights) != 0, access);
+  Place place;
+  const Outcome outcome = admit(target, va, to.size(), place);
   if (outcome != Outcome::done) return outcome;
-  if (tolerant_copy(to.data(), reinterpret_cast<const void*>(access.address), to.size()) == to.size())
-    return Outcome::done;
-  return after_copy_fault(access);
+  return for_each_piece(
+      place, to.size(), (target.need & kWriteRights) != 0,
+      [to](const Access& access, size_t first, uint64_t length) {
+        return tolerant_copy(to.data() + first, reinterpret_cast<const void*>(access.address), length) == length;
+      });
 }
 
 Outcome EngineDoor::atomic(const Target& target, uint64_t va, const AtomicRequest& request,
                            uint64_t& original) {
-  Access access;
-  const Outcome outcome = open(target, va, sizeof original, true, access);
+  Place place;
+  const Outcome outcome = admit(target, va, sizeof original, place);
   if (outcome != Outcome::done) return outcome;
   // Aligned in the region is not aligned in memory where the two differ by less than eight.
-  if (access.address % sizeof original != 0) return Outcome::violation;
-  if (tolerant_atomic(reinterpret_cast<void*>(access.address), request, original)) return Outcome::done;
-  return after_copy_fault(access);
+  if ((place.region->address + (place.va - place.region->iova)) % sizeof original != 0) return Outcome::violation;
+  return for_each_piece(place, sizeof original, true, [&](const Access& access, size_t, uint64_t) {
+    return tolerant_atomic(reinterpret_cast<void*>(access.address), request, original);
+  });
 }
 
 /// The copies are plain stores of this CPU: a full fence makes them globally visible. Persistence needs

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "odp/child_table.hpp"
 #include "odp/counter_cells.hpp"
 #include "odp/fault_queue.hpp"
 #include "odp/key_table.hpp"
@@ -24,6 +25,7 @@ class EngineDoor final : public EngineSession {
     Quiescence& quiescence;
     Pager& pager;
     const PinTable& pins;
+    const ChildPool& children;
     CounterCells& counters;
   };
 
@@ -70,8 +72,14 @@ class EngineDoor final : public EngineSession {
   /// Key, domain, right and range, through a window where the key is one's. No region: refused.
   [[nodiscard]] Place find(const Target& target, uint64_t va, uint64_t length_bytes) const;
   [[nodiscard]] Place find_in_window(const Target& target, uint64_t va, uint64_t length_bytes) const;
-  [[nodiscard]] Outcome open(const Target& target, uint64_t va, uint64_t length_bytes, bool write,
-                             Access& access);
+  /// Key, domain, right, range and gate of an access.
+  [[nodiscard]] Outcome admit(const Target& target, uint64_t va, uint64_t length_bytes, Place& place) const;
+  /// The pages of a piece that lies in one region.
+  [[nodiscard]] Outcome open(Region& region, uint64_t va, uint64_t length_bytes, bool write, Access& access);
+  /// Opens an access that was admitted and does touch(access, first, length_bytes) for each piece of it: one,
+  /// but in an implicit region one for each child.
+  template <typename Touch>
+  [[nodiscard]] Outcome for_each_piece(const Place& place, uint64_t length_bytes, bool write, Touch touch);
   [[nodiscard]] Outcome after_copy_fault(const Access& access);
 
   const Parts parts_;

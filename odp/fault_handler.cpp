@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "odp/fault_handler.hpp"
 
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <mutex>
 
+#include <dlfcn.h>
 #include <ucontext.h>
 
 #include "odp/tolerant_atomic.hpp"
@@ -14,14 +16,35 @@
 namespace faultline::odp {
 namespace {
 
-/// An action that ours replaced. Never freed: a handler on another thread may be reading it.
+/// An action that ours replaced.
 struct SavedAction {
   struct sigaction action;
   SavedAction* older;
 };
+/// Never freed, since a handler on another thread may be reading one, and not allocated, since a handler may
+/// install another: used round and round.
+SavedAction* next_saved() {
+  constexpr size_t kSaved = 256;
+  static std::array<SavedAction, kSaved> saved;
+  static std::atomic<size_t> next{0};
+  return &saved[next.fetch_add(1, std::memory_order_relaxed) % kSaved];
+}
+
+/// The C library's own, behind the library's name for the program (interpose.cpp).
+using Sigaction = int (*)(int, const struct sigaction*, struct sigaction*);
+Sigaction system_sigaction() {
+  static std::atomic<Sigaction> found{nullptr};
+  Sigaction function = found.load(std::memory_order_relaxed);
+  if (function == nullptr) {
+    function = reinterpret_cast<Sigaction>(dlsym(RTLD_NEXT, "sigaction"));
+    found.store(function, std::memory_order_relaxed);
+  }
+  return function;
+}
 
 std::atomic<SavedAction*> saved_segv{nullptr};
 std::atomic<SavedAction*> saved_bus{nullptr};
+std::atomic<bool> installed{false};
 std::mutex install_mutex;
 
 std::atomic<SavedAction*>& saved_for(int signal_number) {
@@ -39,7 +62,7 @@ __attribute__((tls_model("initial-exec"))) thread_local ChainMark chain_mark{nul
 void take_default_action(int signal_number, const siginfo_t* info) {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
-  sigaction(signal_number, &action, nullptr);
+  system_sigaction()(signal_number, &action, nullptr);
   // A fault repeats when the instruction is run again; a signal that was sent must be sent again.
   if (info->si_code <= 0) raise(signal_number);
 }
@@ -94,6 +117,11 @@ void handle_fault(int signal_number, siginfo_t* info, void* context) {
     take_default_action(signal_number, info);
     return;
   }
+  if ((saved->action.sa_flags & SA_RESETHAND) != 0 && !chained_back) {
+    SavedAction* const once = next_saved();
+    *once = {{}, saved->older};
+    saved_for(signal_number).store(once, std::memory_order_release);
+  }
   const ChainMark outer = chain_mark;
   chain_mark = {context, frame};
   call_chained(*saved, signal_number, info, context);
@@ -102,17 +130,19 @@ void handle_fault(int signal_number, siginfo_t* info, void* context) {
 
 void install_one(int signal_number) {
   struct sigaction current {};
-  sigaction(signal_number, nullptr, &current);
+  system_sigaction()(signal_number, nullptr, &current);
   if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == handle_fault) return;
   std::atomic<SavedAction*>& saved = saved_for(signal_number);
-  saved.store(new SavedAction{current, saved.load(std::memory_order_relaxed)}, std::memory_order_release);
+  SavedAction* const entry = next_saved();
+  *entry = {current, saved.load(std::memory_order_relaxed)};
+  saved.store(entry, std::memory_order_release);
   struct sigaction ours {};
   ours.sa_sigaction = handle_fault;
   // SA_RESTART as the interrupted copy never is a system call, and a chained handler's choice cannot be known
   // per call.
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
   sigemptyset(&ours.sa_mask);
-  sigaction(signal_number, &ours, nullptr);
+  system_sigaction()(signal_number, &ours, nullptr);
 }
 
 }  // namespace
@@ -121,6 +151,23 @@ void install_fault_handler() {
   const std::lock_guard lock(install_mutex);
   install_one(SIGSEGV);
   install_one(SIGBUS);
+  installed.store(true, std::memory_order_release);
+}
+
+int program_sigaction(int signal_number, const struct sigaction* action, struct sigaction* old) {
+  if ((signal_number != SIGSEGV && signal_number != SIGBUS) || !installed.load(std::memory_order_acquire))
+    return system_sigaction()(signal_number, action, old);
+  std::atomic<SavedAction*>& saved = saved_for(signal_number);
+  SavedAction* const before = saved.load(std::memory_order_acquire);
+  struct sigaction previous {};
+  if (before != nullptr) previous = before->action;
+  if (action != nullptr) {
+    SavedAction* const entry = next_saved();
+    *entry = {*action, before != nullptr ? before->older : nullptr};
+    saved.store(entry, std::memory_order_release);
+  }
+  if (old != nullptr) *old = previous;
+  return 0;
 }
 
 void unblock_fault_signals() {

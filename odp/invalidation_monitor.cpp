@@ -12,25 +12,64 @@
 
 namespace faultline::odp {
 
-std::shared_ptr<InvalidationMonitor> InvalidationMonitor::instance(bool realtime, int& error) {
-  static std::mutex mutex;
-  static std::weak_ptr<InvalidationMonitor> living;
-  const std::lock_guard lock(mutex);
-  if (std::shared_ptr<InvalidationMonitor> monitor = living.lock()) return monitor;
-  std::shared_ptr<InvalidationMonitor> monitor(new InvalidationMonitor);
-  error = monitor->userfault_.open();
-  if (error != 0) return nullptr;
-  monitor->stop_fd_ = eventfd(0, EFD_CLOEXEC);
-  if (monitor->stop_fd_ < 0) {
-    error = errno;
-    return nullptr;
-  }
-  monitor->thread_ = std::thread([self = monitor.get(), realtime] { self->run(realtime); });
-  living = monitor;
+namespace {
+
+// What a program's call looks at first. A pointer that a CallGuard has read stays good as long as the guard.
+constinit std::atomic<InvalidationMonitor*> current{nullptr};
+constinit ReaderStripes calls;
+
+/// Of instance().
+std::mutex living_mutex;
+std::weak_ptr<InvalidationMonitor> living;
+
+}  // namespace
+
+InvalidationMonitor* InvalidationMonitor::CallGuard::enter() {
+  if (current.load(std::memory_order_relaxed) == nullptr) return nullptr;
+  calls.enter();
+  InvalidationMonitor* const monitor = current.load(std::memory_order_seq_cst);
+  if (monitor == nullptr) calls.leave();
   return monitor;
 }
 
+InvalidationMonitor::CallGuard::~CallGuard() {
+  if (monitor != nullptr) calls.leave();
+}
+
+std::shared_ptr<InvalidationMonitor> InvalidationMonitor::instance(const MonitorConfig& config) {
+  const std::lock_guard lock(living_mutex);
+  if (std::shared_ptr<InvalidationMonitor> monitor = living.lock()) return monitor;
+  std::shared_ptr<InvalidationMonitor> monitor(new InvalidationMonitor);
+  monitor->start(config);
+  living = monitor;
+  current.store(monitor.get(), std::memory_order_seq_cst);
+  return monitor;
+}
+
+void InvalidationMonitor::forget_in_child() {
+  current.store(nullptr, std::memory_order_relaxed);
+  calls.reset();
+  // Another thread of the parent may have held it.
+  new (&living_mutex) std::mutex;
+  living.reset();
+}
+
+void InvalidationMonitor::start(const MonitorConfig& config) {
+  userfault_error_ = userfault_.open(config.level);
+  if (userfault_error_ != 0) return;
+  stop_fd_ = eventfd(0, EFD_CLOEXEC);
+  if (stop_fd_ < 0) {
+    userfault_error_ = errno;
+    userfault_.close_descriptor();
+    return;
+  }
+  thread_ = std::thread([this, realtime = config.realtime] { run(realtime); });
+}
+
 InvalidationMonitor::~InvalidationMonitor() {
+  InvalidationMonitor* self = this;
+  current.compare_exchange_strong(self, nullptr, std::memory_order_seq_cst);
+  calls.wait();
   if (stop_fd_ < 0) return;
   const uint64_t one = 1;
   while (write(stop_fd_, &one, sizeof one) < 0 && errno == EINTR) {
@@ -50,10 +89,14 @@ bool InvalidationMonitor::add_sink(InvalidationSink& sink) {
 }
 
 void InvalidationMonitor::remove_sink(InvalidationSink& sink) {
-  const std::lock_guard lock(sinks_mutex_);
-  for (std::atomic<InvalidationSink*>& slot : sinks_) {
-    if (slot.load(std::memory_order_relaxed) == &sink) slot.store(nullptr, std::memory_order_release);
+  {
+    const std::lock_guard lock(sinks_mutex_);
+    for (std::atomic<InvalidationSink*>& slot : sinks_) {
+      if (slot.load(std::memory_order_relaxed) == &sink) slot.store(nullptr, std::memory_order_seq_cst);
+    }
   }
+  // Not with the mutex: a program's call may be waiting for the monitor's thread, which wants it.
+  calls.wait();
 }
 
 int InvalidationMonitor::watch(uint64_t start, uint64_t end) {
@@ -61,13 +104,15 @@ int InvalidationMonitor::watch(uint64_t start, uint64_t end) {
   // free.
   const std::lock_guard lock(ranges_mutex_);
   ranges_.add(start, end);
-  return userfault_.watch(start, end);
+  return userfault_error_ == 0 ? userfault_.watch(start, end) : 0;
 }
 
 void InvalidationMonitor::unwatch(uint64_t start, uint64_t end) {
   const std::lock_guard lock(ranges_mutex_);
   try {
-    for (const auto& [from, to] : ranges_.remove(start, end)) userfault_.unwatch(from, to);
+    for (const auto& [from, to] : ranges_.remove(start, end)) {
+      if (userfault_error_ == 0) userfault_.unwatch(from, to);
+    }
   } catch (const std::bad_alloc&) {
     // It stays counted and watched, which costs events and nothing else.
   }
@@ -88,8 +133,10 @@ void InvalidationMonitor::run(bool realtime) {
   for (;;) {
     if (poll(pollers.data(), pollers.size(), -1) < 0) continue;
     if ((pollers[0].revents & POLLIN) != 0) handle_events();
-    if ((pollers[1].revents & POLLIN) != 0) return;
+    if ((pollers[1].revents & POLLIN) != 0) break;
   }
+  // The end of a thread gives its stack back, which may be watched, and nobody would read of it any more.
+  userfault_.close_descriptor();
 }
 
 void InvalidationMonitor::handle_events() {
@@ -122,25 +169,20 @@ void InvalidationMonitor::handle_events() {
 }
 
 void InvalidationMonitor::dispatch(const uffd_msg& event) {
+  const auto apply = [this](uint64_t start, uint64_t end, PageEvent change) {
+    for_each_sink([&](InvalidationSink& sink) { sink.apply(start, end, change); });
+  };
   switch (event.event) {
     case UFFD_EVENT_REMOVE:
-      for_each_sink(
-          [&](InvalidationSink& sink) { sink.drop_pages(event.arg.remove.start, event.arg.remove.end); });
-      return;
+      return apply(event.arg.remove.start, event.arg.remove.end, PageEvent::drop);
     case UFFD_EVENT_UNMAP:
-      for_each_sink(
-          [&](InvalidationSink& sink) { sink.kill_pages(event.arg.remove.start, event.arg.remove.end); });
-      return;
+      return apply(event.arg.remove.start, event.arg.remove.end, PageEvent::kill);
     case UFFD_EVENT_REMAP:
-      for_each_sink([&](InvalidationSink& sink) {
-        sink.kill_pages(event.arg.remap.from, event.arg.remap.from + event.arg.remap.len);
-      });
-      return;
+      return apply(event.arg.remap.from, event.arg.remap.from + event.arg.remap.len, PageEvent::kill);
     case UFFD_EVENT_FORK:
       // The child's own descriptor, made for us by the read. Closing it ends the watch in the child.
       close(static_cast<int>(event.arg.fork.ufd));
-      for_each_sink([](InvalidationSink& sink) { sink.make_copy_on_write(); });
-      return;
+      return apply(0, ~uint64_t{0}, PageEvent::make_copy_on_write);
     default:
       return;
   }

@@ -6,6 +6,9 @@
 // The kernel keeps the program's thread inside its munmap or madvise until the event is read. So, on an
 // event: gate up in every domain, wait until every engine has seen it, only then read, mark the pages, gate
 // down.
+//
+// It also keeps the list of the domains for the program's own calls (program_call.hpp), where there is no
+// userfaultfd too.
 #pragma once
 
 #include <array>
@@ -15,6 +18,7 @@
 #include <mutex>
 #include <thread>
 
+#include "odp/page_map.hpp"
 #include "odp/pi_mutex.hpp"
 #include "odp/quiescence.hpp"
 #include "odp/userfault.hpp"
@@ -27,26 +31,56 @@ class InvalidationSink {
  public:
   virtual ~InvalidationSink() = default;
   [[nodiscard]] virtual Quiescence& quiescence() = 0;
-  /// The contents go, the mapping stays.
-  virtual void drop_pages(uint64_t start, uint64_t end) = 0;
-  /// The mapping is gone.
-  virtual void kill_pages(uint64_t start, uint64_t end) = 0;
-  /// The process has forked.
-  virtual void make_copy_on_write() = 0;
+  /// True where a region has part of the range.
+  [[nodiscard]] virtual bool touches(uint64_t start, uint64_t end) = 0;
+  /// drop: the contents go, the mapping stays; kill: the mapping goes; revive: it did not after all;
+  /// make_copy_on_write: the right to write goes, or the process has forked.
+  virtual void apply(uint64_t start, uint64_t end, PageEvent event) = 0;
   /// After the gate is down: lets go of pins in a range of an earlier drop or kill.
   virtual void release_pins(uint64_t start, uint64_t end) = 0;
+};
+
+struct MonitorConfig {
+  bool realtime = true;
+  UserfaultLevel level = UserfaultLevel::full;  ///< at most this
 };
 
 class InvalidationMonitor {
  public:
   static constexpr size_t kMaxSinks = 64;
 
-  /// The process's monitor, started where there is none. nullptr with an errno where userfaultfd is not to be
-  /// had.
-  static std::shared_ptr<InvalidationMonitor> instance(bool realtime, int& error);
+  /// The process's monitor, made where there is none. Only the first one's wishes count.
+  static std::shared_ptr<InvalidationMonitor> instance(const MonitorConfig& config);
+  /// In the child of a fork: the parent's monitor, whose thread is not here, is left alone for ever.
+  static void forget_in_child();
   InvalidationMonitor(const InvalidationMonitor&) = delete;
   InvalidationMonitor& operator=(const InvalidationMonitor&) = delete;
   ~InvalidationMonitor();
+
+  /// What userfaultfd can do here, and an errno where it is not to be had.
+  [[nodiscard]] UserfaultLevel level() const { return userfault_.level(); }
+  [[nodiscard]] int userfault_error() const { return userfault_error_; }
+
+  /// Calls call(sink) for each domain that has part of the range, or for all where `end` is 0. The caller
+  /// holds a CallGuard. Any thread, without locks, without the monitor.
+  template <typename Call>
+  void for_each_touched(uint64_t start, uint64_t end, Call call) {
+    for_each_sink([&](InvalidationSink& sink) {
+      if (end == 0 || sink.touches(start, end)) call(sink);
+    });
+  }
+  /// While it lives no domain goes. `monitor` is nullptr where there is no domain in this process.
+  class CallGuard {
+   public:
+    CallGuard() : monitor(enter()) {}
+    CallGuard(const CallGuard&) = delete;
+    CallGuard& operator=(const CallGuard&) = delete;
+    ~CallGuard();
+    InvalidationMonitor* const monitor;
+
+   private:
+    [[nodiscard]] static InvalidationMonitor* enter();
+  };
 
   /// False where too many domains are there.
   [[nodiscard]] bool add_sink(InvalidationSink& sink);
@@ -58,17 +92,20 @@ class InvalidationMonitor {
   [[nodiscard]] int watch(uint64_t start, uint64_t end);
   void unwatch(uint64_t start, uint64_t end);
   /// Watches again what a counted range holds now; the pager's way to cover holes that were filled later.
-  [[nodiscard]] int watch_again(uint64_t start, uint64_t end) { return userfault_.watch(start, end); }
+  [[nodiscard]] int watch_again(uint64_t start, uint64_t end) {
+    return userfault_error_ == 0 ? userfault_.watch(start, end) : 0;
+  }
 
   /// True where an event is waiting or being handled.
   [[nodiscard]] bool is_busy() const {
-    return handling_.load(std::memory_order_seq_cst) || userfault_.has_events();
+    return thread_.joinable() && (handling_.load(std::memory_order_seq_cst) || userfault_.has_events());
   }
   /// Returns when all events that were waiting at the call have been handled.
   void settle() const;
 
  private:
   InvalidationMonitor() = default;
+  void start(const MonitorConfig& config);
   void run(bool realtime);
   void handle_events();
   void dispatch(const uffd_msg& event);
@@ -82,6 +119,7 @@ class InvalidationMonitor {
   }
 
   Userfault userfault_;
+  int userfault_error_ = 0;
   int stop_fd_ = -1;
   std::atomic<bool> handling_{false};
   std::atomic<uint64_t> cycles_{0};  ///< of handle_events that have ended

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A fixed array in anonymous memory that costs address space when it is made and real memory only where it is
-// touched. Elements start as all zero bytes.
+// touched. Elements start as all zero bytes. Or a view of an array that lives elsewhere.
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -20,14 +21,17 @@ class LazyArray {
   LazyArray(const LazyArray&) = delete;
   LazyArray& operator=(const LazyArray&) = delete;
   LazyArray(LazyArray&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        borrowed_(std::exchange(other.borrowed_, false)) {}
   LazyArray& operator=(LazyArray&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
+    std::swap(borrowed_, other.borrowed_);
     return *this;
   }
   ~LazyArray() {
-    if (data_ != nullptr) munmap(static_cast<void*>(data_), size_ * sizeof(T));
+    if (data_ != nullptr && !borrowed_) munmap(static_cast<void*>(data_), size_ * sizeof(T));
   }
 
   /// False where the address space has no room.
@@ -42,6 +46,12 @@ class LazyArray {
     return true;
   }
 
+  void borrow(std::span<T> elements) {
+    data_ = elements.data();
+    size_ = elements.size();
+    borrowed_ = true;
+  }
+
   [[nodiscard]] size_t size() const { return size_; }
   [[nodiscard]] T& operator[](size_t index) { return data_[index]; }
   [[nodiscard]] const T& operator[](size_t index) const { return data_[index]; }
@@ -49,6 +59,7 @@ class LazyArray {
  private:
   T* data_ = nullptr;
   size_t size_ = 0;
+  bool borrowed_ = false;
 };
 
 }  // namespace faultline::odp

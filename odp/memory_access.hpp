@@ -83,6 +83,8 @@ struct FaultRequest {
   uint64_t length_bytes =
       0;  ///< the whole remaining range of the message; clipped to the region by the pager
   uint64_t waiter = 0;
+  bool urgent = false;    ///< a peer waits for it too: it goes first
+  bool no_fault = false;  ///< only pages that are mapped already (IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
 };
 
 /// The answer to one FaultRequest: done (try again now) or violation (give up).

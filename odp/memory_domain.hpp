@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "odp/counters.hpp"
@@ -16,9 +17,24 @@ struct DomainConfig {
   uint64_t pin_budget_bytes = uint64_t{1}
                               << 30;  ///< 0: never pin; also held to RLIMIT_MEMLOCK where that binds
   bool monitor_invalidations = true;  ///< userfaultfd; without it the tolerant copy alone stands guard
-  bool realtime_pager = true;         ///< SCHED_FIFO for the pager where allowed
+  /// Linux 6.7's WP_ASYNC, without which mappings of files cannot be watched.
+  bool userfault_async = true;
+  bool realtime_pager = true;  ///< SCHED_FIFO for the pager where allowed
+  unsigned pager_threads = 4;  ///< slow pages (swap, files) that may be waited for at once
+  /// 2 MiB pieces of implicit regions that are known at a time: 900 bytes each.
+  uint32_t implicit_children = 16'384;
 };
 
+/// One range of a prefetch.
+struct PrefetchRange {
+  Key key = 0;
+  uint64_t va = 0;
+  uint64_t length_bytes = 0;
+};
+enum class PrefetchKind : uint8_t { read, write, no_fault };
+
+/// Address 0, iova 0, the length UINT64_MAX and kOnDemand: the implicit region, which is the whole address
+/// space as it is at each moment.
 struct RegionRequest {
   ProtectionDomain domain = 0;
   uint64_t address = 0;  ///< in this process
@@ -74,10 +90,14 @@ class MemoryDomain {
   /// Cheap where the pages are already there. Any thread.
   virtual void hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) = 0;
 
-  /// Makes a range resident; `wait` blocks until it is. errno as ibv_advise_mr documents it. Any thread.
-  [[nodiscard]] virtual int prefetch(const Target& target, uint64_t va, uint64_t length_bytes, bool wait) = 0;
+  /// Makes ranges resident; `wait` blocks until they are. errno as ibv_advise_mr documents it, and then nothing
+  /// was begun unless it is EFAULT after waiting. Any thread.
+  [[nodiscard]] virtual int prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges,
+                                     PrefetchKind kind, bool wait) = 0;
 
   [[nodiscard]] virtual Counters counters() const = 0;
+  /// False for a key that is not a live region's.
+  [[nodiscard]] virtual bool region_counters(Key key, RegionCounters& counters) = 0;
 };
 
 }  // namespace faultline::odp

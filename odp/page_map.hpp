@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "odp/lazy_array.hpp"
 
@@ -30,22 +31,24 @@ enum class PageEvent : uint8_t {
   publish_write,
   drop,                ///< invalidated, evicted, or the fault was given up
   make_copy_on_write,  ///< fork: a write must ask again
-  kill
+  kill,
+  revive  ///< the mapping did not go after all
 };
-inline constexpr size_t kPageEvents = 6;
+inline constexpr size_t kPageEvents = 7;
 
 /// A publish that meets a page which is no longer `faulting` changes nothing: an invalidation came between.
 inline constexpr std::array<std::array<PageState, kPageEvents>, kPageStates> kPageTransitions{{
-    // begin_fault, publish_read, publish_write, drop, make_copy_on_write, kill
+    // begin_fault, publish_read, publish_write, drop, make_copy_on_write, kill, revive
     {PageState::faulting, PageState::absent, PageState::absent, PageState::absent, PageState::absent,
-     PageState::dead},
+     PageState::dead, PageState::absent},
     {PageState::faulting, PageState::readable, PageState::writable, PageState::absent, PageState::absent,
-     PageState::dead},
+     PageState::dead, PageState::faulting},
     {PageState::faulting, PageState::readable, PageState::readable, PageState::absent, PageState::readable,
-     PageState::dead},
+     PageState::dead, PageState::readable},
     {PageState::faulting, PageState::writable, PageState::writable, PageState::absent, PageState::readable,
-     PageState::dead},
-    {PageState::dead, PageState::dead, PageState::dead, PageState::dead, PageState::dead, PageState::dead},
+     PageState::dead, PageState::writable},
+    {PageState::dead, PageState::dead, PageState::dead, PageState::dead, PageState::dead, PageState::dead,
+     PageState::absent},
 }};
 
 [[nodiscard]] constexpr PageState next_state(PageState state, PageEvent event) {
@@ -61,6 +64,7 @@ inline constexpr std::array<std::array<PageState, kPageEvents>, kPageStates> kPa
 class PageMap {
  public:
   [[nodiscard]] bool allocate(size_t pages) { return states_.allocate(pages); }
+  void borrow(std::span<std::atomic<PageState>> states) { states_.borrow(states); }
   [[nodiscard]] size_t size() const { return states_.size(); }
 
   [[nodiscard]] PageState state(size_t page) const { return states_[page].load(std::memory_order_acquire); }
@@ -75,14 +79,24 @@ class PageMap {
     }
   }
 
-  /// Applies `event` to [first, first + count); returns how many resident pages stopped being so.
-  size_t apply_range(size_t first, size_t count, PageEvent event) {
-    size_t left = 0;
+  struct Change {
+    size_t pages = 0;   ///< that are in another state now
+    size_t gone = 0;    ///< of them those that were resident and are no more
+  };
+  Change change_range(size_t first, size_t count, PageEvent event) {
+    Change change;
     for (size_t page = first; page < first + count; ++page) {
       const PageState before = apply(page, event);
-      if (is_resident(before) && !is_resident(next_state(before, event))) ++left;
+      const PageState after = next_state(before, event);
+      if (before == after) continue;
+      ++change.pages;
+      if (is_resident(before) && !is_resident(after)) ++change.gone;
     }
-    return left;
+    return change;
+  }
+  /// Applies `event` to [first, first + count); returns how many resident pages stopped being so.
+  size_t apply_range(size_t first, size_t count, PageEvent event) {
+    return change_range(first, count, event).gone;
   }
 
  private:

@@ -2,11 +2,15 @@
 #include "odp/pager.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <climits>
 #include <ctime>
+#include <exception>
 
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,20 +25,32 @@ uint64_t monotonic_ns() {
 }
 
 Pager::Pager(const Parts& parts) : parts_(parts) {
-  std::atomic<bool> started{false};
-  thread_ = std::thread([this, &started] {
-    is_realtime_.store(prepare_service_thread("odp-pager", parts_.realtime), std::memory_order_relaxed);
-    started.store(true, std::memory_order_release);
-    started.notify_one();
-    run();
-  });
-  started.wait(false, std::memory_order_acquire);
+  for (uint16_t i = 0; i < kMaxServices; ++i) free_[i] = i;
+  std::atomic<unsigned> started{0};
+  const unsigned wanted = std::max(1U, parts.threads);
+  threads_.reserve(wanted);
+  try {
+    for (unsigned i = 0; i < wanted; ++i) {
+      threads_.emplace_back([this, &started] {
+        is_realtime_.store(prepare_service_thread("odp-pager", parts_.realtime), std::memory_order_relaxed);
+        started.fetch_add(1, std::memory_order_release);
+        started.notify_one();
+        run();
+      });
+    }
+  } catch (const std::exception&) {
+    // No memory or no threads left. One is enough; none is not.
+    if (threads_.empty()) throw;
+  }
+  for (unsigned seen = 0; seen < threads_.size(); seen = started.load(std::memory_order_acquire))
+    started.wait(seen, std::memory_order_acquire);
 }
 
 Pager::~Pager() {
   stopping_.store(true, std::memory_order_release);
-  wake();
-  thread_.join();
+  sleeping_.store(0, std::memory_order_seq_cst);
+  syscall(SYS_futex, &sleeping_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  for (std::thread& thread : threads_) thread.join();
   for (std::atomic<SessionPort*>& slot : ports_) delete slot.load(std::memory_order_relaxed);
 }
 
@@ -71,8 +87,11 @@ void Pager::wake() {
 
 void Pager::sleep_until_woken() {
   sleeping_.exchange(1, std::memory_order_seq_cst);
-  if (!has_work()) syscall(SYS_futex, &sleeping_, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
-  sleeping_.store(0, std::memory_order_relaxed);
+  if (has_work()) {
+    sleeping_.store(0, std::memory_order_relaxed);
+    return;
+  }
+  syscall(SYS_futex, &sleeping_, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
 bool Pager::has_work() const {
@@ -86,18 +105,27 @@ bool Pager::has_work() const {
 }
 
 void Pager::run() {
+  std::unique_lock lock(mutex_);
   while (!stopping_.load(std::memory_order_acquire)) {
     let_go_of_closing_ports();
     admit();
-    if (service_count_ == 0) {
+    Service* const service = next_service();
+    if (service == nullptr) {
+      if (parts_.children.sweep_wanted().exchange(false, std::memory_order_relaxed)) reclaim_children(false);
+      lock.unlock();
       sleep_until_woken();
+      lock.lock();
       continue;
     }
     // While the gate is up nothing may be published, and an engine that was told to try again would miss
     // again.
     Backoff backoff;
     while (parts_.quiescence.gate_is_up()) backoff.pause();
-    serve_all();
+    serve(*service);
+    if (returning_.load(std::memory_order_relaxed) != 0) {
+      lock.unlock();
+      lock.lock();
+    }
   }
 }
 
@@ -105,8 +133,11 @@ void Pager::let_go_of_closing_ports() {
   for_each_port([this](SessionPort& port) {
     if (port.state.load(std::memory_order_acquire) != SessionPort::State::closing) return;
     for (size_t i = 0; i < service_count_;) {
-      if (services_[i].port == &port) {
-        services_[i] = services_[--service_count_];
+      Service& service = services_[in_use_[i]];
+      if (service.port == &port && service.away) service.abandoned = true;
+      if (service.port == &port && !service.away) {
+        free_[kMaxServices - service_count_] = in_use_[i];
+        in_use_[i] = in_use_[--service_count_];
       } else {
         ++i;
       }
@@ -119,59 +150,113 @@ void Pager::let_go_of_closing_ports() {
   });
 }
 
+Pager::Service* Pager::place_for(const FaultRequest& request) {
+  const uint16_t place = free_[kMaxServices - 1 - service_count_];
+  in_use_[service_count_++] = place;
+  Service& service = services_[place];
+  service = {};
+  service.request = request;
+  service.started_at_ns = monotonic_ns();
+  service.queued_at_ns = service.started_at_ns;
+  return &service;
+}
+
 void Pager::admit() {
-  const uint64_t now_ns = monotonic_ns();
   bool took = true;
   // One from each port in turns: no engine can fill the table alone.
   while (took) {
     took = false;
     for_each_port([&](SessionPort& port) {
-      // A background request finds room only in the upper half, see below.
+      // A background request finds room only in the lower half, see below.
       if (service_count_ == kMaxServices ||
           port.state.load(std::memory_order_acquire) != SessionPort::State::open)
         return;
       QueuedFault fault;
       if (!port.requests.try_pop(fault)) return;
-      services_[service_count_++] = {.request = fault.request,
-                                     .port = &port,
-                                     .queued_at_ns = fault.queued_at_ns,
-                                     .started_at_ns = now_ns};
+      Service* const service = place_for(fault.request);
+      service->port = &port;
+      service->queued_at_ns = fault.queued_at_ns;
       took = true;
     });
   }
   BackgroundRequest request;
-  while (service_count_ < kMaxServices / 2 && background_.try_pop(request)) {
-    services_[service_count_++] = {
-        .request = request.request, .wait = request.wait, .queued_at_ns = now_ns, .started_at_ns = now_ns};
-  }
+  while (service_count_ < kMaxServices / 2 && background_.try_pop(request))
+    place_for(request.request)->wait = request.wait;
 }
 
-void Pager::serve_all() {
-  bool served_background = false;
-  for (size_t i = 0; i < service_count_;) {
-    Service& service = services_[i];
-    if (service.port == nullptr) {
-      // One chunk of background work a round: engines go first.
-      if (served_background) {
-        ++i;
-        continue;
-      }
-      served_background = true;
+Pager::Service* Pager::next_service() {
+  // Once in a while advice goes first, or engines that fault all the time would hold it up for ever.
+  constexpr unsigned kBackgroundTurn = 8;
+  const bool advice_first = ++picks_ % kBackgroundTurn == 0;
+  Service* best = nullptr;
+  int best_rank = 0;
+  for (size_t i = 0; i < service_count_; ++i) {
+    const size_t at = (cursor_ + i) % service_count_;
+    Service& service = services_[in_use_[at]];
+    if (service.away || service.waiting) continue;
+    const int rank = service.port == nullptr ? (advice_first ? 4 : 1) : service.request.urgent ? 3 : 2;
+    if (rank <= best_rank) continue;
+    best = &service;
+    best_rank = rank;
+  }
+  ++cursor_;
+  return best;
+}
+
+void Pager::serve(Service& service) {
+  Step step = serve_chunk(service);
+  if (step == Step::away) {
+    serve_away(service);
+    if (service.abandoned) {
+      step = Step::failed;
+    } else {
+      const ReaderStripes::Guard guard(parts_.readers);
+      Region* region = nullptr;
+      PageRange chunk;
+      size_t total_pages = 0;
+      step = find_chunk(service, region, chunk, total_pages);
+      if (step == Step::more) step = publish(*region, service);
+      if (step == Step::done && service.pages_done != total_pages) step = Step::more;
     }
-    const Step step = serve_chunk(service);
-    if (step == Step::more) {
-      ++i;
-      continue;
-    }
+  }
+  if (step == Step::waiting) {
+    service.waiting = true;
+  } else if (step != Step::more) {
     finish(service, step);
-    services_[i] = services_[--service_count_];
   }
+  if (victims_.count != 0) page_out_victims();
 }
 
-Pager::Step Pager::serve_chunk(Service& service) {
+/// Does what may take long without the mutex: whoever is woken by the next request leads meanwhile.
+template <typename Work>
+void Pager::without_mutex(Work work) {
+  bool others = false;
+  for (size_t i = 0; i < service_count_; ++i) {
+    const Service& other = services_[in_use_[i]];
+    others |= !other.away && !other.waiting;
+  }
+  mutex_.unlock();
+  sleeping_.exchange(1, std::memory_order_seq_cst);
+  if (others || has_work()) wake();
+  work();
+  returning_.fetch_add(1, std::memory_order_relaxed);
+  mutex_.lock();
+  returning_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Pager::serve_away(Service& service) {
+  service.away = true;
+  Plan plan = service.plan;
+  without_mutex([this, &plan] { populate(plan); });
+  service.plan = plan;
+  service.away = false;
+  for (size_t i = 0; i < service_count_; ++i) services_[in_use_[i]].waiting = false;
+}
+
+/// `more` where the chunk is there to be served.
+Pager::Step Pager::find_chunk(const Service& service, Region*& region, PageRange& chunk, size_t& total_pages) {
   const FaultRequest& request = service.request;
-  const ReaderStripes::Guard guard(parts_.readers);
-  Region* region = parts_.keys.find(request.target.key);
+  region = parts_.keys.find(request.target.key);
   if (region == nullptr) {
     parts_.counters.num_mrs_not_found.add();
     return Step::failed;
@@ -181,62 +266,168 @@ Pager::Step Pager::serve_chunk(Service& service) {
   const uint64_t length_bytes = std::min(request.length_bytes, region->length_bytes - offset);
   if (length_bytes == 0) return Step::done;
   const PageRange range = pages_of(*region, request.va, length_bytes);
-  const PageRange chunk{range.first + service.pages_done,
-                        std::min<size_t>(kChunkPages, range.count - service.pages_done)};
-  const Step step = make_resident(*region, chunk, (request.target.need & kWriteRights) != 0, service);
-  if (step != Step::done) return step;
-  service.pages_done += chunk.count;
-  return service.pages_done == range.count ? Step::done : Step::more;
+  total_pages = range.count;
+  if (service.pages_done >= range.count) return Step::done;
+  chunk = {range.first + service.pages_done, std::min<size_t>(kChunkPages, range.count - service.pages_done)};
+  if (region->children == nullptr) return Step::more;
+  // Of an implicit region: the pages of one child.
+  chunk.count = std::min(chunk.count, kChildPages - chunk.first % kChildPages);
+  const uint64_t address = chunk.first << kPageShift;
+  Region* const parent = region;
+  region = parent->children->find(address);
+  if (region == nullptr && !request.no_fault)
+    region = make_child(*parent, address, (request.target.need & kWriteRights) != 0);
+  if (region == nullptr) return Step::failed;
+  chunk.first -= region->first_page;
+  return Step::more;
 }
 
-Pager::Step Pager::make_resident(Region& region, PageRange chunk, bool write, Service& service) {
+Pager::Step Pager::serve_chunk(Service& service) {
+  if (parts_.children.is_full() && needs_child(service)) {
+    reclaim_children(true);
+    // All of them are in service: one will be done soon.
+    if (parts_.children.is_full()) return Step::more;
+  }
+  const ReaderStripes::Guard guard(parts_.readers);
+  Region* region = nullptr;
+  PageRange chunk;
+  size_t total_pages = 0;
+  Step step = find_chunk(service, region, chunk, total_pages);
+  if (step != Step::more) return step;
+  if (service.request.no_fault) {
+    step = publish_present(*region, chunk, service);
+  } else {
+    Plan& plan = service.plan;
+    if (!plan_chunk(*region, chunk, (service.request.target.need & kWriteRights) != 0, plan)) return Step::failed;
+    plan.chunk_pages = chunk.count;
+    if (plan.length_bytes == 0) {
+      service.pages_done += chunk.count;
+      step = Step::done;
+    } else {
+      for (size_t i = 0; i < service_count_; ++i) {
+        const Service& other = services_[in_use_[i]];
+        if (&other != &service && other.away && other.plan.overlaps(plan)) return Step::waiting;
+      }
+      const Survey survey = surveyor_.look(plan.address, plan.pages.count, plan.write);
+      plan.kind = survey.kind;
+      plan.begun = begin_faults(*region, plan.pages, plan.write);
+      // Holes of the registration may have been filled since; EINVAL: still a hole, and then populating fails.
+      if (region->watch_at_fault)
+        static_cast<void>(parts_.monitor.watch_again(plan.address, plan.address + plan.length_bytes));
+      if (survey.is_slow) return Step::away;
+      populate(plan);
+      step = publish(*region, service);
+    }
+  }
+  if (step == Step::done && service.pages_done != total_pages) return Step::more;
+  return step;
+}
+
+/// What of a chunk is not there. False where it never will be.
+bool Pager::plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan) {
+  plan = {};
   size_t first_missing = chunk.count;
   size_t end_missing = 0;
   for (size_t i = 0; i < chunk.count; ++i) {
     const PageState state = region.pages.state(chunk.first + i);
-    if (state == PageState::dead) return Step::failed;
+    if (state == PageState::dead) return false;
     if (!region.on_demand || allows(state, write)) continue;
     first_missing = std::min(first_missing, i);
     end_missing = i + 1;
   }
-  if (end_missing == 0) return Step::done;
+  if (end_missing == 0) return true;
+  plan.pages = {chunk.first + first_missing, end_missing - first_missing};
+  plan.address = region.start_page_address() + plan.pages.first * kPageBytes;
+  plan.length_bytes = plan.pages.count * kPageBytes;
+  plan.write = write;
+  return true;
+}
 
-  const PageRange pages{chunk.first + first_missing, end_missing - first_missing};
-  const size_t begun = begin_faults(region, pages, write);
-  const uint64_t address = region.start_page_address() + pages.first * kPageBytes;
-  const uint64_t bytes = pages.count * kPageBytes;
-  // Holes of the registration may have been filled since; EINVAL: still a hole, and then populating fails.
-  if (region.watch_at_fault && parts_.monitor != nullptr)
-    (void)parts_.monitor->watch_again(address, address + bytes);
-  if (madvise(reinterpret_cast<void*>(address), bytes, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) !=
-      0) {
-    const int error = errno;
-    give_up(region, pages);
+void Pager::populate(Plan& plan) const {
+  constexpr uint64_t kLongNs = 30'000;
+  constexpr size_t kFewPages = 16;
+  rusage before{};
+  const bool may_be_swap = plan.kind == FaultKind::minor;
+  const bool few = plan.pages.count <= kFewPages;
+  if (may_be_swap && !few) getrusage(RUSAGE_THREAD, &before);
+  const uint64_t start_ns = few ? monotonic_ns() : 0;
+  plan.error = 0;
+  if (madvise(reinterpret_cast<void*>(plan.address), plan.length_bytes,
+              plan.write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
+    plan.error = errno;
+  // Few pages that took long are, of fresh memory, a huge page.
+  if (few && plan.kind == FaultKind::minor && monotonic_ns() - start_ns > kLongNs &&
+      surveyor_.is_huge(plan.address))
+    plan.kind = FaultKind::huge;
+  if (may_be_swap && !few) {
+    rusage after{};
+    getrusage(RUSAGE_THREAD, &after);
+    // Shared memory's pages in swap: only the fault itself tells.
+    if (after.ru_majflt != before.ru_majflt) plan.kind = FaultKind::swap;
+  }
+}
+
+/// The end of a plan: pins, then marks as resident what no invalidation has taken away meanwhile.
+Pager::Step Pager::publish(Region& region, Service& service) {
+  const Plan plan = service.plan;
+  service.plan = {};
+  service.kind = std::max(service.kind, plan.kind);
+  const uint64_t now_ns = monotonic_ns();
+  if (plan.kind == FaultKind::swap) shortage_until_ns_ = now_ns + kShortageNs;
+  if (plan.error != 0) {
+    give_up(region, plan.pages);
     // madvise(2): ENOMEM a hole or no memory, EINVAL protection, EFAULT beyond the end of the file,
     // EHWPOISON.
-    return error == EINTR || error == EAGAIN ? Step::more : Step::failed;
+    return plan.error == EINTR || plan.error == EAGAIN ? Step::more : Step::failed;
   }
-  const uint64_t now_ns = monotonic_ns();
-  parts_.pins.pin_pages(region, pages, now_ns, protect_since_ns(now_ns));
+  parts_.pins.pin_pages(region, plan.pages, now_ns, protect_since_ns(now_ns),
+                        now_ns < shortage_until_ns_ ? &victims_ : nullptr);
 
   // An event that waits now may be about these pages: what we made resident could be another mapping's. Let
   // the monitor mark them first.
-  if (parts_.monitor != nullptr && parts_.monitor->is_busy()) parts_.monitor->settle();
+  if (parts_.monitor.is_busy()) parts_.monitor.settle();
   size_t published = 0;
-  const PageEvent event = write ? PageEvent::publish_write : PageEvent::publish_read;
-  for (size_t page = pages.first; page < pages.first + pages.count; ++page) {
+  const PageEvent event = plan.write ? PageEvent::publish_write : PageEvent::publish_read;
+  for (size_t page = plan.pages.first; page < plan.pages.first + plan.pages.count; ++page) {
     if (region.pages.apply(page, event) == PageState::faulting) ++published;
   }
   parts_.counters.num_odp_mr_pages.add(published);
   region.resident_pages.fetch_add(published, std::memory_order_relaxed);
   service.pages_made_resident += published;
-  if (published == begun) return Step::done;
+  (service.port == nullptr ? region.counters->page_prefetch : region.counters->page_faults).add(published);
+  if (published == plan.begun) {
+    service.pages_done += plan.chunk_pages;
+    return Step::done;
+  }
   // An invalidation came between. Its release of pins may have come before ours.
   parts_.counters.invalidations_faults_contentions.add();
-  for (size_t page = pages.first; page < pages.first + pages.count; ++page) {
+  for (size_t page = plan.pages.first; page < plan.pages.first + plan.pages.count; ++page) {
     if (!is_resident(region.pages.state(page))) parts_.pins.unpin_pages(region, {page, 1});
   }
   return Step::more;
+}
+
+/// PREFETCH_NO_FAULT: runs of pages that are mapped already.
+Pager::Step Pager::publish_present(Region& region, PageRange chunk, Service& service) {
+  const uint64_t address = region.start_page_address() + chunk.first * kPageBytes;
+  const bool write = (service.request.target.need & kWriteRights) != 0;
+  uint64_t present = surveyor_.present_mask(address, chunk.count);
+  const size_t end_of_chunk = service.pages_done + chunk.count;
+  while (present != 0) {
+    const auto first = static_cast<size_t>(std::countr_zero(present));
+    const auto count = static_cast<size_t>(std::countr_one(present >> first));
+    present &= count == kChunkPages ? 0 : ~(((uint64_t{1} << count) - 1) << first);
+    Plan& plan = service.plan;
+    if (!plan_chunk(region, {chunk.first + first, count}, write, plan)) return Step::failed;
+    if (plan.length_bytes == 0) continue;
+    plan.begun = begin_faults(region, plan.pages, write);
+    populate(plan);
+    // What an invalidation takes away meanwhile is not there any more: nothing to try again.
+    static_cast<void>(publish(region, service));
+  }
+  service.plan = {};
+  service.pages_done = end_of_chunk;
+  return Step::done;
 }
 
 size_t Pager::begin_faults(Region& region, PageRange pages, bool write) {
@@ -262,14 +453,17 @@ void Pager::give_up(Region& region, PageRange pages) {
 
 uint64_t Pager::protect_since_ns(uint64_t now_ns) const {
   uint64_t oldest_ns = now_ns;
-  for (size_t i = 0; i < service_count_; ++i) oldest_ns = std::min(oldest_ns, services_[i].started_at_ns);
+  for (size_t i = 0; i < service_count_; ++i)
+    oldest_ns = std::min(oldest_ns, services_[in_use_[i]].started_at_ns);
   return oldest_ns - kMinResidenceNs;
 }
 
-void Pager::finish(const Service& service, Step step) {
+void Pager::finish(Service& service, Step step) {
   CounterCells& counters = parts_.counters;
-  if (step == Step::failed) counters.num_failed_resolutions.add();
-  if (service.port == nullptr) {
+  if (service.abandoned) {
+    // Nobody to tell.
+  } else if (service.port == nullptr) {
+    if (step == Step::failed) counters.num_failed_resolutions.add();
     counters.num_prefetches_handled.add();
     counters.num_prefetch_pages.add(service.pages_made_resident);
     if (service.wait != nullptr) {
@@ -277,21 +471,37 @@ void Pager::finish(const Service& service, Step step) {
                                 std::memory_order_release);
       service.wait->state.notify_one();
     }
+  } else {
+    const Resolution resolution{service.request.waiter,
+                                step == Step::done ? Outcome::done : Outcome::violation};
+    // Cannot be full: the session bounds what is outstanding. First of all: its waiter stands still.
+    static_cast<void>(service.port->resolutions.try_push(resolution));
+    if (step == Step::failed) counters.num_failed_resolutions.add();
+    if (step == Step::done && service.pages_made_resident == 0) {
+      counters.faults_coalesced.add();
+    } else {
+      counters.num_page_faults.add();
+      counters.num_page_fault_pages.add(service.pages_made_resident);
+      counters.note_service(service.kind, monotonic_ns() - service.queued_at_ns);
+    }
+  }
+  const auto place = static_cast<uint16_t>(&service - services_.data());
+  for (size_t i = 0; i < service_count_; ++i) {
+    if (in_use_[i] != place) continue;
+    free_[kMaxServices - service_count_] = place;
+    in_use_[i] = in_use_[--service_count_];
     return;
   }
-  if (step == Step::done && service.pages_made_resident == 0) {
-    counters.faults_coalesced.add();
-  } else {
-    const uint64_t service_ns = monotonic_ns() - service.queued_at_ns;
-    counters.num_page_faults.add();
-    counters.num_page_fault_pages.add(service.pages_made_resident);
-    counters.fault_service_ns_total.add(service_ns);
-    counters.fault_service_ns_max.raise_to(service_ns);
-  }
-  const Resolution resolution{service.request.waiter,
-                              step == Step::done ? Outcome::done : Outcome::violation};
-  // Cannot be full: the session bounds what is outstanding.
-  (void)service.port->resolutions.try_push(resolution);
+}
+
+/// Memory is short: what the CLOCK has let go of makes room at once, not when the kernel has to look for it.
+void Pager::page_out_victims() {
+  const PinTable::Victims victims = victims_;
+  victims_.count = 0;
+  without_mutex([&victims] {
+    for (const PinTable::Victims::Range& range : std::span(victims.ranges).first(victims.count))
+      static_cast<void>(madvise(reinterpret_cast<void*>(range.address), range.length_bytes, MADV_PAGEOUT));
+  });
 }
 
 }  // namespace faultline::odp

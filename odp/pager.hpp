@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The control thread: makes ranges resident, pins them, publishes their pages and answers the engines.
+// The control threads: make ranges resident, pin them, publish their pages and answer the engines.
 //
-// A request that finds its pages there when its turn comes was served by the one before it: that is how many
-// waiters on one range cost one service. Long ranges are served in chunks, in turns, so that none holds up
-// the others.
+// One of them at a time leads: it holds the mutex, takes requests and serves them. Before it does what may
+// take long (swap, a file, much fresh memory) it lets go, and the next request wakes another one: a slow page
+// delays nobody's but its own. Only making memory resident goes on without the mutex.
+//
+// A request that finds its pages there when its turn comes was served by the one before it, and one whose
+// pages someone is at waits for that: that is how many waiters on one range cost one service. Long ranges are
+// served in chunks, in turns, so that none holds up the others; what stalls a peer goes first, advice last.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <thread>
+#include <vector>
 
+#include "odp/child_table.hpp"
 #include "odp/counter_cells.hpp"
+#include "odp/fault_kind.hpp"
 #include "odp/fault_queue.hpp"
 #include "odp/invalidation_monitor.hpp"
 #include "odp/key_table.hpp"
@@ -30,9 +38,11 @@ class Pager {
     ReaderStripes& readers;
     Quiescence& quiescence;
     PinTable& pins;
+    ChildPool& children;
     CounterCells& counters;
-    InvalidationMonitor* monitor;  ///< nullptr where there is none
+    InvalidationMonitor& monitor;
     bool realtime;
+    unsigned threads;
   };
 
   explicit Pager(const Parts& parts);
@@ -49,15 +59,41 @@ class Pager {
 
   /// After something was queued. Cheap where the pager is awake.
   void wake();
+  [[nodiscard]] PageSurveyor& surveyor() { return surveyor_; }
+  /// Takes all children of a region that nobody can find any more away.
+  void drop_children(Region& parent);
   [[nodiscard]] bool is_realtime() const { return is_realtime_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr size_t kMaxServices = 256;
-  static constexpr size_t kChunkPages = 64;
+  static constexpr size_t kChunkPages = PageSurveyor::kMaxPages;
   /// Pages stay pinned at least this long, for their waiter to use them.
   static constexpr uint64_t kMinResidenceNs = 2'000'000;
+  /// So long after a page came from swap memory counts as short, and what loses its pin is paged out.
+  static constexpr uint64_t kShortageNs = 1'000'000'000;
 
-  enum class Step : uint8_t { more, done, failed };
+  enum class Step : uint8_t {
+    more,     ///< go on in the next turn
+    away,     ///< what the plan says, without the mutex
+    waiting,  ///< someone is at these pages
+    done,
+    failed
+  };
+
+  /// A chunk of a service that is being made resident.
+  struct Plan {
+    PageRange pages;  ///< of the region
+    uint64_t address = 0;
+    uint64_t length_bytes = 0;
+    size_t begun = 0;
+    size_t chunk_pages = 0;  ///< by which the service goes on when it is done
+    bool write = false;
+    FaultKind kind = FaultKind::present;
+    int error = 0;
+    [[nodiscard]] bool overlaps(const Plan& other) const {
+      return address < other.address + other.length_bytes && other.address < address + length_bytes;
+    }
+  };
 
   struct Service {
     FaultRequest request;
@@ -67,6 +103,11 @@ class Pager {
     uint64_t started_at_ns = 0;
     uint64_t pages_done = 0;  ///< of the range, from its start
     uint64_t pages_made_resident = 0;
+    FaultKind kind = FaultKind::present;
+    Plan plan;
+    bool away = false;       ///< a thread populates its plan without the mutex
+    bool waiting = false;    ///< until any thread comes back
+    bool abandoned = false;  ///< its port is gone
   };
 
   void run();
@@ -74,13 +115,30 @@ class Pager {
   [[nodiscard]] bool has_work() const;
   void let_go_of_closing_ports();
   void admit();
-  void serve_all();
+  [[nodiscard]] Service* place_for(const FaultRequest& request);
+  [[nodiscard]] Service* next_service();
+  void serve(Service& service);
+  void serve_away(Service& service);
+  /// The region of a chunk, for an implicit one the child, which may have to be made.
+  [[nodiscard]] Step find_chunk(const Service& service, Region*& region, PageRange& chunk, size_t& total_pages);
+  [[nodiscard]] Region* make_child(Region& parent, uint64_t address, bool write);
+  [[nodiscard]] bool needs_child(const Service& service) const;
+  template <typename Work>
+  void without_mutex(Work work);
   [[nodiscard]] Step serve_chunk(Service& service);
-  [[nodiscard]] Step make_resident(Region& region, PageRange chunk, bool write, Service& service);
+  [[nodiscard]] Step publish_present(Region& region, PageRange chunk, Service& service);
+  [[nodiscard]] bool plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan);
+  void populate(Plan& plan) const;
+  [[nodiscard]] Step publish(Region& region, Service& service);
   [[nodiscard]] size_t begin_faults(Region& region, PageRange pages, bool write);
   void give_up(Region& region, PageRange pages);
-  void finish(const Service& service, Step step);
+  void finish(Service& service, Step step);
   [[nodiscard]] uint64_t protect_since_ns(uint64_t now_ns) const;
+  /// Children without a page, and, where all places are taken, those that were not used for longest.
+  void reclaim_children(bool make_room);
+  [[nodiscard]] bool is_in_service(const Region& region) const;
+  void take_away(std::span<Child* const> children);
+  void page_out_victims();
   template <typename Call>
   void for_each_port(Call call) const {
     for (const std::atomic<SessionPort*>& slot : ports_) {
@@ -95,13 +153,23 @@ class Pager {
   std::array<std::atomic<SessionPort*>, Quiescence::kMaxSessions> ports_{};
   std::mutex ports_mutex_;  ///< open and close only
   BackgroundQueue background_;
+  PiMutex mutex_;  ///< what follows, up to the atomics
   std::array<Service, kMaxServices> services_;
+  std::array<uint16_t, kMaxServices> in_use_{};  ///< places of services_, the first service_count_
+  std::array<uint16_t, kMaxServices> free_{};    ///< and the others
   size_t service_count_ = 0;
+  size_t background_count_ = 0;
+  size_t cursor_ = 0;
+  unsigned picks_ = 0;
+  PageSurveyor surveyor_;
+  uint64_t shortage_until_ns_ = 0;
+  PinTable::Victims victims_;
 
+  std::atomic<uint32_t> returning_{0};  ///< threads that want the mutex back
   std::atomic<uint32_t> sleeping_{0};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> is_realtime_{false};
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace faultline::odp

@@ -44,7 +44,8 @@ void PinTable::account(uint64_t bytes, bool add) {
   tracks_use_.store(pinned_bytes_ > budget_bytes_ / 2, std::memory_order_relaxed);
 }
 
-void PinTable::pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns) {
+void PinTable::pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns,
+                         Victims* victims) {
   const std::lock_guard lock(mutex_);
   bool fell_back = false;
   const size_t end = pages.first + pages.count;
@@ -59,16 +60,16 @@ void PinTable::pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint6
       const auto first = static_cast<unsigned>(std::countr_zero(missing));
       const auto count = static_cast<unsigned>(std::countr_one(missing >> first));
       missing &= ~unsigned{mask_of(first, count)};
-      fell_back |= !pin_run(region, granule, first, count, now_ns, protect_since_ns);
+      fell_back |= !pin_run(region, granule, first, count, now_ns, protect_since_ns, victims);
     }
   }
   if (fell_back) counters_.pin_fallbacks.add();
 }
 
 bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned count, uint64_t now_ns,
-                       uint64_t protect_since_ns) {
+                       uint64_t protect_since_ns, Victims* victims) {
   const uint64_t bytes = count * kPageBytes;
-  if (!make_room(bytes, protect_since_ns)) return false;
+  if (!make_room(bytes, protect_since_ns, victims)) return false;
   const uint64_t address = region.start_page_address() + (granule * kGranulePages + first) * kPageBytes;
   uint32_t slot = 0;
   if (slots_.pin(address, bytes, slot) != 0) return false;
@@ -81,15 +82,15 @@ bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned 
   return true;
 }
 
-bool PinTable::make_room(uint64_t bytes, uint64_t protect_since_ns) {
+bool PinTable::make_room(uint64_t bytes, uint64_t protect_since_ns, Victims* victims) {
   if (bytes > budget_bytes_) return false;
   while (pinned_bytes_ + bytes > budget_bytes_) {
-    if (!evict_one(protect_since_ns)) return false;
+    if (!evict_one(protect_since_ns, victims)) return false;
   }
   return true;
 }
 
-bool PinTable::evict_one(uint64_t protect_since_ns) {
+bool PinTable::evict_one(uint64_t protect_since_ns, Victims* victims) {
   // Twice round: the first may only take second chances away.
   for (uint64_t steps = 0; steps < uint64_t{2} * highest_; ++steps) {
     hand_ = hand_ >= highest_ ? 1 : hand_ + 1;
@@ -107,6 +108,12 @@ bool PinTable::evict_one(uint64_t protect_since_ns) {
     counters_.pin_evictions.add();
     // An engine in the middle of a turn may still copy through these pages. That needs no waiting: it copies
     // through the program's own mapping, which an unpin leaves as it is.
+    if (victims != nullptr && victims->count < victims->ranges.size()) {
+      const auto first = static_cast<unsigned>(std::countr_zero(record.page_mask));
+      victims->ranges[victims->count++] = {
+          region.start_page_address() + (record.granule * kGranulePages + first) * kPageBytes,
+          static_cast<uint64_t>(std::popcount(record.page_mask)) * kPageBytes};
+    }
     drop_record(hand_);
     return true;
   }

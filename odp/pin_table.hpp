@@ -3,6 +3,7 @@
 // the CLOCK (second chance) when the budget is short; classic regions are pinned whole and stay.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "odp/counter_cells.hpp"
@@ -23,11 +24,22 @@ class PinTable {
 
   [[nodiscard]] bool allocate() { return records_.allocate(PinSlots::kMaxSlots + 1); }
 
+  /// What lost its pin to make room.
+  struct Victims {
+    struct Range {
+      uint64_t address;
+      uint64_t length_bytes;
+    };
+    std::array<Range, 32> ranges;  ///< more are not told of
+    size_t count = 0;
+  };
+
   /// Pins those of the pages that are not pinned yet; counts a fallback where some could not be. Pager only.
   /// Pins made at or after `protect_since_ns` are not evicted for it: pages just faulted in stay until their
   /// waiter has used them. What finds no room stays resident without a pin, so that more work than budget
   /// goes on and never in circles.
-  void pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns);
+  void pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns,
+                 Victims* victims = nullptr);
   /// Room for the pins of a whole region, before anything refers to it. Throws std::bad_alloc.
   static void reserve_whole(Region& region);
   /// Pins a whole classic region, or counts a fallback.
@@ -50,10 +62,10 @@ class PinTable {
     uint16_t page_mask;  ///< of the granule; 0: the record is unused
   };
 
-  [[nodiscard]] bool make_room(uint64_t bytes, uint64_t protect_since_ns);
-  [[nodiscard]] bool evict_one(uint64_t protect_since_ns);
+  [[nodiscard]] bool make_room(uint64_t bytes, uint64_t protect_since_ns, Victims* victims);
+  [[nodiscard]] bool evict_one(uint64_t protect_since_ns, Victims* victims);
   [[nodiscard]] bool pin_run(Region& region, size_t granule, unsigned first, unsigned count, uint64_t now_ns,
-                             uint64_t protect_since_ns);
+                             uint64_t protect_since_ns, Victims* victims);
   void drop_record(uint32_t id);
   void account(uint64_t bytes, bool add);
 

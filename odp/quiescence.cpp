@@ -29,7 +29,7 @@ void Quiescence::wait_for(uint64_t token) const {
     Backoff backoff;
     for (;;) {
       const uint64_t seen = slots_[i].seen.load(std::memory_order_seq_cst);
-      if (seen == 0 || (seen & ~kGate) >= token) break;
+      if (seen == 0 || (seen & ~kGates) >= token) break;
       backoff.pause();
     }
   }

@@ -31,33 +31,36 @@ class Quiescence {
     if (slot.seen.load(std::memory_order_relaxed) != 0) {
       // Already online: whoever waits for this token raised the gate before the token.
       slot.seen.store(word, std::memory_order_release);
-      return (word & kGate) != 0;
+      return (word & kGates) != 0;
     }
     // From offline the store must be visible before the gate is looked at: Dekker against raise_gate().
     slot.seen.exchange(word, std::memory_order_seq_cst);
-    return (word_.load(std::memory_order_seq_cst) & kGate) != 0;
+    return (word_.load(std::memory_order_seq_cst) & kGates) != 0;
   }
   void leave(Slot& slot) { slot.seen.store(0, std::memory_order_release); }
 
-  [[nodiscard]] bool gate_is_up() const { return (word_.load(std::memory_order_seq_cst) & kGate) != 0; }
+  [[nodiscard]] bool gate_is_up() const { return (word_.load(std::memory_order_seq_cst) & kGates) != 0; }
 
-  /// Raises the gate and returns the token to wait for. Only the monitor does.
+  /// Raises the gate and returns the token to wait for. The monitor does, and a program's thread around a call
+  /// of its own: the gate is up until each has lowered it.
   uint64_t raise_gate() {
-    word_.fetch_or(kGate, std::memory_order_seq_cst);
+    word_.fetch_add(kOneGate, std::memory_order_seq_cst);
     return advance();
   }
-  void lower_gate() { word_.fetch_and(~kGate, std::memory_order_seq_cst); }
+  void lower_gate() { word_.fetch_sub(kOneGate, std::memory_order_seq_cst); }
 
   /// A token that sessions report once they no longer use what they saw before.
   uint64_t advance() {
-    return (word_.fetch_add(kTokenStep, std::memory_order_seq_cst) + kTokenStep) & ~kGate;
+    return (word_.fetch_add(kTokenStep, std::memory_order_seq_cst) + kTokenStep) & ~kGates;
   }
   /// Returns when every session is offline or has reported `token`.
   void wait_for(uint64_t token) const;
 
  private:
-  static constexpr uint64_t kGate = 1;
-  static constexpr uint64_t kTokenStep = 2;
+  /// How many hold the gate up: at most one a thread, of which Linux has 2^22 at most (proc(5), pid_max).
+  static constexpr uint64_t kOneGate = 1;
+  static constexpr uint64_t kTokenStep = uint64_t{1} << 23;
+  static constexpr uint64_t kGates = kTokenStep - 1;
 
   alignas(64) std::atomic<uint64_t> word_{kTokenStep};
   alignas(64) std::atomic<size_t> high_water_{0};
@@ -70,17 +73,22 @@ class ReaderStripes {
  public:
   class Guard {
    public:
-    explicit Guard(ReaderStripes& stripes) : count_(stripes.own()) {
-      count_.fetch_add(1, std::memory_order_seq_cst);
-    }
+    explicit Guard(ReaderStripes& stripes) : stripes_(stripes) { stripes_.enter(); }
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
-    ~Guard() { count_.fetch_sub(1, std::memory_order_release); }
+    ~Guard() { stripes_.leave(); }
 
    private:
-    std::atomic<uint32_t>& count_;
+    ReaderStripes& stripes_;
   };
+  /// What a Guard does; both on one thread.
+  void enter() { own().fetch_add(1, std::memory_order_seq_cst); }
+  void leave() { own().fetch_sub(1, std::memory_order_release); }
 
+  /// In the child of a fork, where no other thread is: nobody holds anything.
+  void reset() {
+    for (Stripe& stripe : stripes_) stripe.count.store(0, std::memory_order_relaxed);
+  }
   /// Returns when each guard that was held at the call has been let go.
   void wait() const;
 

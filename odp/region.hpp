@@ -5,8 +5,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "odp/counter_cells.hpp"
 #include "odp/memory_domain.hpp"
 #include "odp/page_map.hpp"
 
@@ -16,7 +18,22 @@ inline constexpr uint32_t kWriteRights = kLocalWrite | kRemoteWrite | kRemoteAto
 /// Pins and their use are tracked by granules of this many pages.
 inline constexpr size_t kGranulePages = 16;
 
+class ChildTable;
+
+/// Of one region as rdma-core's statistics name them (rdma-statistic(8), "mr": page_faults,
+/// page_invalidations, page_prefetch), in pages, and our own. Written by whoever serves; read by anyone.
+struct RegionCounterCells {
+  Cell page_faults;
+  Cell page_invalidations;
+  Cell page_prefetch;
+};
+
 struct Region {
+  Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+  ~Region();
+
   Key key = 0;
   ProtectionDomain domain = 0;
   uint32_t access = 0;
@@ -25,6 +42,14 @@ struct Region {
   uint64_t length_bytes = 0;
   uint64_t iova = 0;
   uint64_t first_page = 0;  ///< address / kPageBytes
+
+  /// Of an implicit region, which has no pages of its own: its children. The engines see nothing else of it.
+  std::unique_ptr<ChildTable> children;
+  /// Of a child: its table.
+  const ChildTable* parent_children = nullptr;
+
+  RegionCounterCells own_counters;
+  RegionCounterCells* counters = &own_counters;  ///< a child's are its parent's
 
   PageMap pages;
   /// A page of it is dead; classic regions look at their page map only then.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "odp/child_table.hpp"
 #include "odp/lazy_array.hpp"
 #include "odp/pi_mutex.hpp"
 #include "odp/region.hpp"
@@ -40,7 +41,8 @@ class RegionIndex {
     return size_ == 0 ? nullptr : entries_[size_ - 1].region;
   }
 
-  /// Calls visit(region, pages) for each region that meets [start, end); `pages` is the part that does.
+  /// Calls visit(region, pages) for each region that meets [start, end), for an implicit one for its children;
+  /// `pages` is the part that does.
   template <typename Visit>
   void for_each_in(uint64_t start, uint64_t end, Visit visit) {
     const std::lock_guard lock(mutex_);
@@ -49,6 +51,10 @@ class RegionIndex {
       if (entry.start >= end || entry.end <= start) continue;
       const uint64_t from = start > entry.start ? start : entry.start;
       const uint64_t to = end < entry.end ? end : entry.end;
+      if (entry.region->children != nullptr) {
+        entry.region->children->for_each_in(from, to, visit);
+        continue;
+      }
       const size_t first = (from >> kPageShift) - entry.region->first_page;
       visit(*entry.region, PageRange{first, ((to + kPageBytes - 1 - from) >> kPageShift)});
     }

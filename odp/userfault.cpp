@@ -35,16 +35,38 @@ int open_with(int flags, uint64_t features) {
 }  // namespace
 
 Userfault::~Userfault() {
-  if (fd_ >= 0) close(fd_);
+  close_descriptor();
 }
 
-int Userfault::open() {
-  const uint64_t features = kEvents | kFeatureWpAsync | kFeatureWpUnpopulated;
-  // EVENT_FORK needs CAP_SYS_PTRACE; without it a child simply does not inherit the watch, and a write after
-  // fork costs the engine a copy-on-write fault of its own instead of a request.
-  fd_ = open_with(UFFD_USER_MODE_ONLY, features | UFFD_FEATURE_EVENT_FORK);
-  if (fd_ < 0) fd_ = open_with(UFFD_USER_MODE_ONLY, features);
-  return fd_ < 0 ? -fd_ : 0;
+void Userfault::close_descriptor() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+int Userfault::open(UserfaultLevel level) {
+  struct Try {
+    UserfaultLevel level;
+    uint64_t features;
+  };
+  // EVENT_FORK needs CAP_SYS_PTRACE; without it a child simply does not inherit the watch, and a fork through
+  // the C library is told of by pthread_atfork.
+  constexpr uint64_t kAsync = kEvents | kFeatureWpAsync | kFeatureWpUnpopulated;
+  constexpr std::array kTries{Try{UserfaultLevel::full, kAsync | UFFD_FEATURE_EVENT_FORK},
+                              Try{UserfaultLevel::full, kAsync},
+                              Try{UserfaultLevel::without_files, kEvents | UFFD_FEATURE_EVENT_FORK},
+                              Try{UserfaultLevel::without_files, kEvents}};
+  int error = ENOSYS;
+  for (const Try& attempt : kTries) {
+    if (attempt.level > level) continue;
+    fd_ = open_with(UFFD_USER_MODE_ONLY, attempt.features);
+    if (fd_ >= 0) {
+      level_ = attempt.level;
+      return 0;
+    }
+    error = -fd_;
+  }
+  fd_ = -1;
+  return error;
 }
 
 int Userfault::watch(uint64_t start, uint64_t end) const {

@@ -13,6 +13,13 @@
 
 namespace faultline::odp {
 
+/// What the kernel lets be watched.
+enum class UserfaultLevel : uint8_t {
+  none,
+  without_files,  ///< anonymous and shared memory only: no WP_ASYNC (before Linux 6.7)
+  full
+};
+
 class Userfault {
  public:
   Userfault() = default;
@@ -20,8 +27,11 @@ class Userfault {
   Userfault& operator=(const Userfault&) = delete;
   ~Userfault();
 
-  /// Opens with every event that this process may have. 0 or an errno.
-  [[nodiscard]] int open();
+  /// Opens with every event that this process may have, at most at `level`. 0 or an errno.
+  [[nodiscard]] int open(UserfaultLevel level);
+  [[nodiscard]] UserfaultLevel level() const { return level_; }
+  /// Releases all threads that wait.
+  void close_descriptor();
   [[nodiscard]] int fd() const { return fd_; }
 
   /// Page-aligned. 0 or an errno: EINVAL where the range begins in a hole, EBUSY where another userfaultfd
@@ -36,6 +46,7 @@ class Userfault {
 
  private:
   int fd_ = -1;
+  UserfaultLevel level_ = UserfaultLevel::none;
 };
 
 /// How many users each address has, so that a range is unwatched when its last user goes.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Protection domains and memory regions.
 #include <algorithm>
+#include <new>
+#include <span>
+#include <vector>
 
 #include "stack/verbs/limits.hpp"
 #include "stack/verbs/objects.hpp"
@@ -24,8 +27,9 @@ bool valid_access(uint32_t access) {
 
 int check_region(uint64_t address, uint64_t length_bytes, uint64_t iova, uint32_t access) {
   if (!valid_access(access)) return EINVAL;
-  // The implicit region, which query_device_ex does not offer.
-  if ((access & IBV_ACCESS_ON_DEMAND) != 0 && address == 0 && length_bytes == SIZE_MAX) return EOPNOTSUPP;
+  // The implicit region: the whole address space, on demand (ibv_reg_mr(3)).
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0 && address == 0 && length_bytes == SIZE_MAX)
+    return iova == 0 ? 0 : EINVAL;
   if (length_bytes == 0 || length_bytes > kMaxMrBytes) return EINVAL;
   if (address + length_bytes < address || iova + length_bytes < iova) return EINVAL;
   return 0;
@@ -161,7 +165,7 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
   void* const new_address = moves ? address : mr.addr;
   const size_t new_length_bytes = moves ? length_bytes : mr.length;
   const uint64_t iova = moves ? reinterpret_cast<uint64_t>(address) : mr.iova;
-  if (moves && address == nullptr) return refuse(EINVAL);
+  if (moves && address == nullptr && length_bytes != SIZE_MAX) return refuse(EINVAL);
   // A region is on-demand or it is not, for its life (Linux refuses the change too).
   if (is_odp(new_access) != is_odp(mr.access)) return refuse(EOPNOTSUPP);
   const auto va = reinterpret_cast<uint64_t>(new_address);
@@ -197,20 +201,30 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
 int advise_mr(ibv_pd* ibv_pd_pointer, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
               uint32_t sge_count) {
   if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || sges == nullptr || sge_count == 0) return EINVAL;
-  if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE)
-    return EOPNOTSUPP;
+  odp::PrefetchKind kind{};
+  switch (advice) {
+    case IBV_ADVISE_MR_ADVICE_PREFETCH:
+      kind = odp::PrefetchKind::read;
+      break;
+    case IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE:
+      kind = odp::PrefetchKind::write;
+      break;
+    case IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT:
+      kind = odp::PrefetchKind::no_fault;
+      break;
+    default:
+      return ENOTSUP;
+  }
   Pd& pd = pd_of(ibv_pd_pointer);
   odp::MemoryDomain& memory = context_of(pd.context).started.load()->backend->memory();
-  odp::Target target;
-  target.domain = pd.domain;
-  target.need = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE ? odp::kLocalWrite : odp::kLocalRead;
-  const bool wait = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
-  for (uint32_t i = 0; i < sge_count; ++i) {
-    target.key = sges[i].lkey;
-    if (const int error = memory.prefetch(target, sges[i].addr, sges[i].length, wait); error != 0)
-      return error;
+  try {
+    std::vector<odp::PrefetchRange> ranges;
+    ranges.reserve(sge_count);
+    for (const ibv_sge& sge : std::span(sges, sge_count)) ranges.push_back({sge.lkey, sge.addr, sge.length});
+    return memory.prefetch(pd.domain, ranges, kind, (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
   }
-  return 0;
 }
 
 }  // namespace faultline::verbs

@@ -45,6 +45,11 @@ struct Setup {
     munmap(memory, size);
   }
 
+  void make_resident() const {
+    const PrefetchRange all{key, 0, size};
+    (void)domain->prefetch(1, {&all, 1}, PrefetchKind::write, true);
+  }
+
   size_t size;
   void* memory = nullptr;
   std::unique_ptr<MemoryDomain> domain;
@@ -55,7 +60,7 @@ struct Setup {
 void hit(benchmark::State& state, uint32_t access, bool write) {
   Setup setup(16 * kPage, access);
   const auto length = static_cast<size_t>(state.range(0));
-  (void)setup.domain->prefetch({setup.key, 1, kLocalWrite}, 0, setup.size, true);
+  setup.make_resident();
   const Target target{setup.key, 1, write ? kRemoteWrite : kRemoteRead};
   std::vector<uint8_t> bytes(length, 1);
   uint64_t va = 0;
@@ -76,7 +81,7 @@ BENCHMARK_CAPTURE(hit, read_on_demand, kOnDemand, false)->Arg(64)->Arg(4096);
 
 void atomic(benchmark::State& state, uint32_t access, AtomicOp op) {
   Setup setup(16 * kPage, access | kRemoteAtomic);
-  (void)setup.domain->prefetch({setup.key, 1, kLocalWrite}, 0, setup.size, true);
+  setup.make_resident();
   const Target target{setup.key, 1, kRemoteAtomic};
   uint64_t va = 0;
   uint64_t original = 0;
@@ -123,7 +128,7 @@ struct BoundWindow {
 /// Beside `hit`: what the window in between costs.
 void hit_through_window(benchmark::State& state, uint32_t access) {
   Setup setup(16 * kPage, access | kMemoryWindowBind);
-  (void)setup.domain->prefetch({setup.key, 1, kLocalWrite}, 0, setup.size, true);
+  setup.make_resident();
   BoundWindow window(setup);
   setup.session->enter();
   if (window.bind() != Outcome::done) state.SkipWithError("not bound");

@@ -59,6 +59,13 @@ class Mapping {
   uint8_t* data_;
 };
 
+/// Prefetches one range for reading or, where the target says so, for writing.
+inline int advise(MemoryDomain& domain, const Target& target, uint64_t va, uint64_t length_bytes, bool wait) {
+  const PrefetchRange range{target.key, va, length_bytes};
+  return domain.prefetch(target.domain, {&range, 1},
+                         target.need == kLocalRead ? PrefetchKind::read : PrefetchKind::write, wait);
+}
+
 /// Waits for one resolution.
 inline Resolution next_resolution(EngineSession& session) {
   std::array<Resolution, 1> resolution;

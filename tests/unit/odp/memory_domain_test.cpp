@@ -279,20 +279,20 @@ TEST(MemoryDomain, PrefetchAnswersAsAdviseMrDocuments) {
   const auto result = register_with(*domain, memory.address(), memory.size(), 0, kRemoteRead | kOnDemand);
   const auto classic = register_with(*domain, memory.address(), memory.size(), 0, kLocalWrite);
   const Target target{result.key, 1, kLocalRead};
-  EXPECT_EQ(domain->prefetch(target, 0, memory.size(), true), 0);
+  EXPECT_EQ(advise(*domain, target, 0, memory.size(), true), 0);
   EXPECT_EQ(domain->counters().num_odp_mr_pages, 16U);
   EXPECT_EQ(domain->counters().num_prefetches_handled, 1U);
   EXPECT_EQ(domain->counters().num_prefetch_pages, 16U);
   EXPECT_EQ(domain->counters().num_page_faults, 0U);
-  EXPECT_EQ(domain->prefetch({result.key ^ 1, 1, kLocalRead}, 0, 1, true), EFAULT);
-  EXPECT_EQ(domain->prefetch(target, 1, memory.size(), true), EFAULT);
-  EXPECT_EQ(domain->prefetch({result.key, 2, kLocalRead}, 0, 1, true), ENOENT);
-  EXPECT_EQ(domain->prefetch({result.key, 0, kLocalRead}, 0, 1, true), EINVAL);
-  EXPECT_EQ(domain->prefetch({result.key, 1, kLocalWrite}, 0, 1, true), EPERM);
-  EXPECT_EQ(domain->prefetch({classic.key, 1, kLocalRead}, 0, 1, true), EINVAL);
-  EXPECT_EQ(domain->prefetch(target, 0, 0, true), 0);
+  EXPECT_EQ(advise(*domain, {result.key ^ 1, 1, kLocalRead}, 0, 1, true), EFAULT);
+  EXPECT_EQ(advise(*domain, target, 1, memory.size(), true), EFAULT);
+  EXPECT_EQ(advise(*domain, {result.key, 2, kLocalRead}, 0, 1, true), EPERM);
+  EXPECT_EQ(advise(*domain, {result.key, 0, kLocalRead}, 0, 1, true), EINVAL);
+  EXPECT_EQ(advise(*domain, {result.key, 1, kLocalWrite}, 0, 1, true), EPERM);
+  EXPECT_EQ(advise(*domain, {classic.key, 1, kLocalRead}, 0, 1, true), EINVAL);
+  EXPECT_EQ(advise(*domain, target, 0, 0, true), 0);
   munmap(memory.data(), 4096);
-  EXPECT_EQ(domain->prefetch(target, 0, 1, true), EFAULT);
+  EXPECT_EQ(advise(*domain, target, 0, 1, true), EFAULT);
 }
 
 TEST(MemoryDomain, HintMakesAPostedReceiveHit) {
@@ -312,7 +312,7 @@ TEST(MemoryDomain, HintMakesAPostedReceiveHit) {
   }
   session->leave();
   domain->hint_will_write(target, 100, 10'000);
-  EXPECT_EQ(domain->prefetch(target, 0, 1, true), 0);
+  EXPECT_EQ(advise(*domain, target, 0, 1, true), 0);
   // The second hint found its pages and was never queued.
   EXPECT_EQ(domain->counters().num_prefetches_handled, 2U);
 }

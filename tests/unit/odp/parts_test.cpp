@@ -32,12 +32,16 @@ TEST(PageMap, OnlyAFaultInServiceCanBePublished) {
 }
 
 TEST(PageMap, DeadStaysDeadAndDropEndsAccess) {
-  for (size_t event = 0; event < kPageEvents; ++event)
-    EXPECT_EQ(next_state(PageState::dead, static_cast<PageEvent>(event)), PageState::dead);
+  for (size_t i = 0; i < kPageEvents; ++i) {
+    const auto event = static_cast<PageEvent>(i);
+    EXPECT_EQ(next_state(PageState::dead, event),
+              event == PageEvent::revive ? PageState::absent : PageState::dead);
+  }
   for (size_t i = 0; i < kPageStates; ++i) {
     const auto state = static_cast<PageState>(i);
     EXPECT_EQ(next_state(state, PageEvent::kill), PageState::dead);
     EXPECT_FALSE(is_resident(next_state(state, PageEvent::drop)));
+    EXPECT_EQ(next_state(state, PageEvent::revive), state == PageState::dead ? PageState::absent : state);
     EXPECT_FALSE(allows(next_state(state, PageEvent::make_copy_on_write), true));
   }
 }

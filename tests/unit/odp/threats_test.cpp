@@ -403,11 +403,11 @@ TEST(PrefetchTrap, WhatIsNotOnDemandIsRefused) {
   session->leave();
   for (const bool wait : {true, false}) {
     for (const uint32_t need : {uint32_t{kLocalRead}, uint32_t{kLocalWrite}}) {
-      EXPECT_EQ(domain->prefetch({classic.key, 1, need}, memory.address(), kPage, wait), EINVAL);
-      EXPECT_EQ(domain->prefetch({next(window.key), 1, need, kQpn}, memory.address() + kPage, kPage, wait),
-                EFAULT)
+      EXPECT_EQ(advise(*domain, {classic.key, 1, need}, memory.address(), kPage, wait), EINVAL);
+      EXPECT_EQ(advise(*domain, {next(window.key), 1, need, kQpn}, memory.address() + kPage, kPage, wait),
+                EINVAL)
           << "a window's key is no lkey";
-      EXPECT_EQ(domain->prefetch({paged.key, 1, need}, memory.address() + kPage, kPage, wait), 0);
+      EXPECT_EQ(advise(*domain, {paged.key, 1, need}, memory.address() + kPage, kPage, wait), 0);
     }
   }
 }
@@ -424,7 +424,7 @@ TEST(PrefetchTrap, ALongOneHoldsUpNoFaultOfItsRegion) {
     const RegionResult region = register_memory(*domain, memory.address(), bytes, kRemoteRead | kOnDemand);
     ASSERT_EQ(region.error, 0);
     const uint64_t handled = domain->counters().num_prefetches_handled;
-    ASSERT_EQ(domain->prefetch({region.key, 1, kLocalRead}, memory.address(), bytes, false), 0);
+    ASSERT_EQ(advise(*domain, {region.key, 1, kLocalRead}, memory.address(), bytes, false), 0);
     std::array<uint8_t, 8> last{};
     EXPECT_EQ(read_all(*session, {region.key, 1, kRemoteRead}, memory.address() + bytes - 8, last),
               Outcome::done);

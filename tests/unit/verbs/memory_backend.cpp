@@ -92,8 +92,12 @@ class BreakableMemory final : public odp::MemoryDomain {
   void hint_will_write(const odp::Target& target, uint64_t va, uint64_t length_bytes) override {
     real_->hint_will_write(target, va, length_bytes);
   }
-  int prefetch(const odp::Target& target, uint64_t va, uint64_t length_bytes, bool wait) override {
-    return real_->prefetch(target, va, length_bytes, wait);
+  bool region_counters(odp::Key key, odp::RegionCounters& counters) override {
+    return real_->region_counters(key, counters);
+  }
+  int prefetch(odp::ProtectionDomain domain, std::span<const odp::PrefetchRange> ranges, odp::PrefetchKind kind,
+               bool wait) override {
+    return real_->prefetch(domain, ranges, kind, wait);
   }
   [[nodiscard]] odp::RegionResult allocate_window(odp::ProtectionDomain domain,
                                                   odp::WindowType type) override {

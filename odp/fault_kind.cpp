@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "odp/fault_kind.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "odp/mapping_list.hpp"
+#include "odp/page_map.hpp"
+
+namespace faultline::odp {
+namespace {
+
+// proc(5), /proc/pid/pagemap.
+constexpr uint64_t kEntryPresent = uint64_t{1} << 63;
+constexpr uint64_t kEntrySwapped = uint64_t{1} << 62;
+
+// Newer than the headers of Debian 12 (Linux 6.7, include/uapi/linux/fs.h).
+struct PageRegion {
+  uint64_t start, end, categories;
+};
+struct PagemapScan {
+  uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+  uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+constexpr unsigned long kPagemapScan = _IOWR('f', 16, PagemapScan);
+constexpr uint64_t kPageIsHuge = uint64_t{1} << 6;
+
+/// More pages of fresh memory than this are a lot of work (1.2 us each).
+constexpr size_t kFewPages = 16;
+
+}  // namespace
+
+std::string_view name_of(FaultKind kind) {
+  constexpr std::array<std::string_view, kFaultKinds> kNames{"present", "minor", "zero_page", "huge", "file", "swap"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+PageSurveyor::PageSurveyor()
+    : pagemap_(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)), maps_(open("/proc/self/maps", O_RDONLY | O_CLOEXEC)) {}
+
+PageSurveyor::~PageSurveyor() {
+  if (pagemap_ >= 0) close(pagemap_);
+  if (maps_ >= 0) close(maps_);
+}
+
+bool PageSurveyor::read_entries(uint64_t address, size_t pages, std::array<uint64_t, kMaxPages>& entries) const {
+  const size_t bytes = std::min(pages, kMaxPages) * sizeof(uint64_t);
+  const auto offset = static_cast<off_t>((address >> kPageShift) * sizeof(uint64_t));
+  return pagemap_ >= 0 && pread(pagemap_, entries.data(), bytes, offset) == static_cast<ssize_t>(bytes);
+}
+
+uint64_t PageSurveyor::present_mask(uint64_t address, size_t pages) const {
+  std::array<uint64_t, kMaxPages> entries{};
+  if (!read_entries(address, pages, entries)) return 0;
+  uint64_t mask = 0;
+  for (size_t i = 0; i < std::min(pages, kMaxPages); ++i)
+    mask |= uint64_t{(entries[i] & kEntryPresent) != 0} << i;
+  return mask;
+}
+
+Survey PageSurveyor::look(uint64_t address, size_t pages, bool write) {
+  std::array<uint64_t, kMaxPages> entries{};
+  // Without the file all counts as fresh memory, and as slow where it is much.
+  const bool known = read_entries(address, pages, entries);
+  size_t fresh = 0;
+  for (size_t i = 0; i < pages; ++i) {
+    if (known && (entries[i] & kEntrySwapped) != 0) return {FaultKind::swap, true};
+    if (!known || (entries[i] & kEntryPresent) == 0) ++fresh;
+  }
+  if (fresh == 0) return {FaultKind::present, false};
+  const bool many = fresh > kFewPages;
+  switch (backing_of(address)) {
+    case Backing::huge_pages:
+      return {FaultKind::huge, true};
+    case Backing::file:
+    case Backing::shared_memory: {
+      std::array<unsigned char, kMaxPages> in_core{};
+      if (mincore(reinterpret_cast<void*>(address), pages * kPageBytes, in_core.data()) != 0)
+        return {FaultKind::minor, many};
+      const bool all = std::all_of(in_core.begin(), in_core.begin() + static_cast<long>(pages),
+                                   [](unsigned char page) { return (page & 1) != 0; });
+      if (all) return {FaultKind::minor, many};
+      // Of shared memory it may be a page never written, or one in swap: the page tables do not say.
+      return {backing_of(address) == Backing::file ? FaultKind::file : FaultKind::minor, true};
+    }
+    default:
+      return {write ? FaultKind::minor : FaultKind::zero_page, many};
+  }
+}
+
+bool PageSurveyor::is_huge(uint64_t address) const {
+  PageRegion found{};
+  PagemapScan scan{};
+  scan.size = sizeof scan;
+  scan.start = address;
+  scan.end = address + kPageBytes;
+  scan.vec = reinterpret_cast<uint64_t>(&found);
+  scan.vec_len = 1;
+  scan.category_mask = kPageIsHuge;
+  scan.return_mask = kPageIsHuge;
+  return pagemap_ >= 0 && ioctl(pagemap_, kPagemapScan, &scan) == 1;
+}
+
+Backing PageSurveyor::backing_of(uint64_t address) {
+  const uint32_t generation = generation_.load(std::memory_order_relaxed);
+  if (generation != known_generation_) {
+    known_.fill({});
+    known_generation_ = generation;
+  }
+  constexpr unsigned kSlotShift = 21;
+  Known& known = known_[(address >> kSlotShift) % known_.size()];
+  if (address >= known.start && address < known.end) return known.backing;
+  MappingFacts facts;
+  if (!find_mapping(maps_, address, facts)) return Backing::unknown;
+  known = {facts.start, facts.end, facts.backing};
+  return known.backing;
+}
+
+}  // namespace faultline::odp

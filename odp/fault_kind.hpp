@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What it takes to make a page resident, told before it is done: what others may have to wait for is done
+// without holding them up, and latencies are told by kind.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace faultline::odp {
+
+/// In the order of what they cost; of a range the dearest counts.
+enum class FaultKind : uint8_t {
+  present,    ///< mapped already: only this layer did not know, or no longer knew
+  minor,      ///< fresh memory, or a page of the page cache
+  zero_page,  ///< fresh memory that is only read
+  huge,       ///< a huge page
+  file,       ///< read from a file
+  swap        ///< read from swap
+};
+inline constexpr size_t kFaultKinds = 6;
+[[nodiscard]] std::string_view name_of(FaultKind kind);
+
+/// What a mapping is of.
+enum class Backing : uint8_t { unknown, anonymous, shared_memory, file, huge_pages };
+
+struct Survey {
+  FaultKind kind = FaultKind::present;
+  /// A device, or a lot of work, stands between: nobody else may wait for it.
+  bool is_slow = false;
+};
+
+/// Looks at page tables; owned by the pager, used under its mutex.
+class PageSurveyor {
+ public:
+  static constexpr size_t kMaxPages = 64;
+
+  PageSurveyor();
+  PageSurveyor(const PageSurveyor&) = delete;
+  PageSurveyor& operator=(const PageSurveyor&) = delete;
+  ~PageSurveyor();
+
+  /// Of `pages` pages from a page-aligned address. At most kMaxPages.
+  [[nodiscard]] Survey look(uint64_t address, size_t pages, bool write);
+  /// Which of them are mapped now, page 0 in bit 0.
+  [[nodiscard]] uint64_t present_mask(uint64_t address, size_t pages) const;
+  /// After a populate that took long for so few pages: whether a huge page was made.
+  [[nodiscard]] bool is_huge(uint64_t address) const;
+  /// Mappings have changed. Any thread.
+  void forget_backings() { generation_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  struct Known {
+    uint64_t start = 0;
+    uint64_t end = 0;
+    Backing backing = Backing::unknown;
+  };
+  [[nodiscard]] bool read_entries(uint64_t address, size_t pages, std::array<uint64_t, kMaxPages>& entries) const;
+  [[nodiscard]] Backing backing_of(uint64_t address);
+
+  int pagemap_ = -1;
+  int maps_ = -1;
+  std::array<Known, 64> known_{};
+  uint32_t known_generation_ = 0;
+  std::atomic<uint32_t> generation_{0};
+};
+
+}  // namespace faultline::odp

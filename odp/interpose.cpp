@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The C library's names under which a program takes memory away or installs a handler, in libfaultline.so:
+// before the kernel, the engines are told. A call that is none of a region's costs a few loads. Calls inside
+// the C library (free, realloc, pthread_create) do not come through here: userfaultfd tells of them.
+//
+// Each makes the system call itself, since the C library's own function may not be known yet when these are
+// first called, by its own start-up code.
+#include <cerrno>
+#include <csignal>
+#include <cstdarg>
+#include <cstdint>
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "odp/fault_handler.hpp"
+#include "odp/page_map.hpp"
+#include "odp/program_call.hpp"
+
+namespace {
+
+using faultline::odp::kPageBytes;
+using faultline::odp::PageEvent;
+using faultline::odp::ProgramCall;
+
+uint64_t number_of(const void* address) {
+  return reinterpret_cast<uint64_t>(address);
+}
+/// The end of a range as the kernel counts it; 0 where it wraps, and then the kernel refuses it.
+uint64_t page_end(uint64_t start, size_t length) {
+  return (start + length + kPageBytes - 1) & ~(kPageBytes - 1);
+}
+void* pointer_of(long result) {
+  return result == -1 ? MAP_FAILED : reinterpret_cast<void*>(result);
+}
+
+constexpr int kMadvCollapse = 25;  // Linux 6.1
+
+/// What advice does to the pages that an engine knows.
+bool takes_away(int advice) {
+  switch (advice) {
+    case MADV_DONTNEED:
+    case MADV_FREE:
+    case MADV_REMOVE:
+    case MADV_PAGEOUT:
+    case MADV_COLD:
+    case kMadvCollapse:  // a pinned page cannot be moved into a huge one
+#ifdef MADV_DONTNEED_LOCKED
+    case MADV_DONTNEED_LOCKED:
+#endif
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+#define FAULTLINE_CALL extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+void* map(void* address, size_t length, int protection, int flags, int file, int64_t offset) {
+  const auto call = [=] {
+    return pointer_of(syscall(SYS_mmap, address, length, protection, flags, file, offset));
+  };
+  if ((flags & MAP_FIXED) == 0 || (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE) return call();
+  ProgramCall guard(number_of(address), page_end(number_of(address), length), PageEvent::kill);
+  void* const result = call();
+  if (result == MAP_FAILED) guard.undo_kill();
+  return result;
+}
+
+}  // namespace
+
+// Under labels of their own: with 64-bit file offsets the header has already made one name of the two.
+extern "C" __attribute__((visibility("default"))) void* faultline_mmap(void*, size_t, int, int, int,
+                                                                       int64_t) noexcept asm("mmap");
+void* faultline_mmap(void* address, size_t length, int protection, int flags, int file, int64_t offset) noexcept {
+  return map(address, length, protection, flags, file, offset);
+}
+extern "C" __attribute__((visibility("default"))) void* faultline_mmap64(void*, size_t, int, int, int,
+                                                                         int64_t) noexcept asm("mmap64");
+void* faultline_mmap64(void* address, size_t length, int protection, int flags, int file,
+                       int64_t offset) noexcept {
+  return map(address, length, protection, flags, file, offset);
+}
+
+FAULTLINE_CALL int munmap(void* address, size_t length) noexcept {
+  ProgramCall guard(number_of(address), page_end(number_of(address), length), PageEvent::kill);
+  const auto result = static_cast<int>(syscall(SYS_munmap, address, length));
+  if (result != 0) guard.undo_kill();
+  return result;
+}
+
+FAULTLINE_CALL void* mremap(void* address, size_t old_length, size_t new_length, int flags, ...) noexcept {
+  void* wanted = nullptr;
+  if ((flags & MREMAP_FIXED) != 0) {
+    va_list arguments;
+    va_start(arguments, flags);
+    wanted = va_arg(arguments, void*);
+    va_end(arguments);
+  }
+  const auto call = [=] {
+    return pointer_of(syscall(SYS_mremap, address, old_length, new_length, flags, wanted));
+  };
+  const uint64_t start = number_of(address);
+  const uint64_t end = page_end(start, old_length);
+  const bool stays_too = (flags & MREMAP_DONTUNMAP) != 0;  // emptied, but not unmapped
+  const bool may_move = (flags & MREMAP_FIXED) != 0 || stays_too ||
+                        ((flags & MREMAP_MAYMOVE) != 0 && page_end(start, new_length) > end);
+  // What it leaves: all of it where it moves, the tail where it shrinks.
+  ProgramCall old_place(may_move ? start : page_end(start, new_length), end, PageEvent::kill);
+  const bool overwrites = (flags & MREMAP_FIXED) != 0;
+  ProgramCall new_place(number_of(wanted), overwrites ? page_end(number_of(wanted), new_length) : 0,
+                        PageEvent::kill);
+  void* const result = call();
+  if (result == MAP_FAILED || stays_too || (may_move && result == address)) old_place.undo_kill();
+  if (result == MAP_FAILED) new_place.undo_kill();
+  return result;
+}
+
+FAULTLINE_CALL int madvise(void* address, size_t length, int advice) noexcept {
+  const auto call = [=] { return static_cast<int>(syscall(SYS_madvise, address, length, advice)); };
+  if (!takes_away(advice)) return call();
+  const ProgramCall guard(number_of(address), page_end(number_of(address), length), PageEvent::drop);
+  return call();
+}
+
+FAULTLINE_CALL int mprotect(void* address, size_t length, int protection) noexcept {
+  const auto call = [=] { return static_cast<int>(syscall(SYS_mprotect, address, length, protection)); };
+  if ((protection & PROT_WRITE) != 0) return call();
+  const ProgramCall guard(number_of(address), page_end(number_of(address), length),
+                          (protection & PROT_READ) != 0 ? PageEvent::make_copy_on_write : PageEvent::drop);
+  return call();
+}
+
+FAULTLINE_CALL int shmdt(const void* address) noexcept {
+  ProgramCall guard(number_of(address), faultline::odp::end_of_mapping(number_of(address)), PageEvent::kill);
+  const auto result = static_cast<int>(syscall(SYS_shmdt, address));
+  if (result != 0) guard.undo_kill();
+  return result;
+}
+
+FAULTLINE_CALL int sigaction(int number, const struct sigaction* action, struct sigaction* old) noexcept {
+  return faultline::odp::program_sigaction(number, action, old);
+}
+
+FAULTLINE_CALL sighandler_t signal(int number, sighandler_t handler) noexcept {
+  // signal(2), the BSD semantics that glibc gives it.
+  struct sigaction action {};
+  struct sigaction old {};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  sigaddset(&action.sa_mask, number);
+  action.sa_flags = SA_RESTART;
+  if (handler == SIG_ERR) {
+    errno = EINVAL;
+    return SIG_ERR;
+  }
+  return sigaction(number, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
+}

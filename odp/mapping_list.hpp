@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One mapping of this process, as the kernel lists them (proc(5), /proc/pid/maps). Allocates nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "odp/fault_kind.hpp"
+
+namespace faultline::odp {
+
+struct MappingFacts {
+  uint64_t start = 0;
+  uint64_t end = 0;
+  uint64_t inode = 0;
+  Backing backing = Backing::unknown;
+};
+
+/// The mapping that holds `address`; `maps` is a descriptor of /proc/self/maps. False where there is none.
+[[nodiscard]] bool find_mapping(int maps, uint64_t address, MappingFacts& facts);
+
+}  // namespace faultline::odp
