@@ -42,6 +42,7 @@ struct CounterCells {
   Cell faults_coalesced;
   Cell copy_faults_caught;
   Cell pinned_bytes;
+  Cell unpinned_bytes;
   Cell pin_evictions;
   Cell pin_fallbacks;
   Cell fault_service_ns_total;
@@ -49,6 +50,7 @@ struct CounterCells {
   Cell num_implicit_children;
   Cell implicit_children_made;
   Cell implicit_children_reclaimed;
+  Cell victims_paged_out;
   std::array<std::array<Cell, kLatencyBuckets>, kFaultKinds> fault_latency;
 
   void note_service(FaultKind kind, uint64_t service_ns) {
@@ -73,6 +75,7 @@ struct CounterCells {
             .faults_coalesced = faults_coalesced.get(),
             .copy_faults_caught = copy_faults_caught.get(),
             .pinned_bytes = pinned_bytes.get(),
+            .unpinned_bytes = unpinned_bytes.get(),
             .pin_evictions = pin_evictions.get(),
             .pin_fallbacks = pin_fallbacks.get(),
             .fault_service_ns_total = fault_service_ns_total.get(),
@@ -80,6 +83,7 @@ struct CounterCells {
             .num_implicit_children = num_implicit_children.get(),
             .implicit_children_made = implicit_children_made.get(),
             .implicit_children_reclaimed = implicit_children_reclaimed.get(),
+            .victims_paged_out = victims_paged_out.get(),
             .fault_latency = histogram()};
   }
 

@@ -173,6 +173,8 @@ void Pager::admit() {
         return;
       QueuedFault fault;
       if (!port.requests.try_pop(fault)) return;
+      if (is_read_ahead(fault.request))
+        fault.request.length_bytes = std::min(fault.request.length_bytes, kChunkPages / 2 * kPageBytes);
       Service* const service = place_for(fault.request);
       service->port = &port;
       service->queued_at_ns = fault.queued_at_ns;
@@ -223,6 +225,8 @@ void Pager::serve(Service& service) {
     service.waiting = true;
   } else if (step != Step::more) {
     finish(service, step);
+  } else if (service.pages_done != 0 && service.port != nullptr && !service.told) {
+    tell(service, Step::done);
   }
   if (victims_.count != 0) page_out_victims();
 }
@@ -373,15 +377,13 @@ Pager::Step Pager::publish(Region& region, Service& service) {
   service.plan = {};
   service.kind = std::max(service.kind, plan.kind);
   const uint64_t now_ns = monotonic_ns();
-  if (plan.kind == FaultKind::swap) shortage_until_ns_ = now_ns + kShortageNs;
   if (plan.error != 0) {
     give_up(region, plan.pages);
     // madvise(2): ENOMEM a hole or no memory, EINVAL protection, EFAULT beyond the end of the file,
     // EHWPOISON.
     return plan.error == EINTR || plan.error == EAGAIN ? Step::more : Step::failed;
   }
-  parts_.pins.pin_pages(region, plan.pages, now_ns, protect_since_ns(now_ns),
-                        now_ns < shortage_until_ns_ ? &victims_ : nullptr);
+  parts_.pins.pin_pages(region, plan.pages, now_ns, protect_since_ns(now_ns), &victims_);
 
   // An event that waits now may be about these pages: what we made resident could be another mapping's. Let
   // the monitor mark them first.
@@ -458,6 +460,34 @@ uint64_t Pager::protect_since_ns(uint64_t now_ns) const {
   return oldest_ns - kMinResidenceNs;
 }
 
+void Pager::tell(Service& service, Step step) {
+  CounterCells& counters = parts_.counters;
+  service.told = true;
+  const Resolution resolution{service.request.waiter, step == Step::done ? Outcome::done : Outcome::violation};
+  // Cannot be full: the session bounds what is outstanding. First of all: its waiter stands still.
+  static_cast<void>(service.port->resolutions.try_push(resolution));
+  if (step == Step::failed) counters.num_failed_resolutions.add();
+  if (step == Step::done && service.pages_made_resident == 0) {
+    counters.faults_coalesced.add();
+  } else {
+    counters.num_page_faults.add();
+    counters.note_service(service.kind, monotonic_ns() - service.queued_at_ns);
+  }
+}
+
+bool Pager::is_read_ahead(const FaultRequest& request) const {
+  for (size_t i = 0; i < service_count_; ++i) {
+    const Service& service = services_[in_use_[i]];
+    if (!service.told || service.abandoned || service.request.target.key != request.target.key ||
+        (request.target.need & kWriteRights & ~service.request.target.need) != 0)
+      continue;
+    const uint64_t offset = request.va - service.request.va;
+    if (offset < service.request.length_bytes && request.length_bytes <= service.request.length_bytes - offset)
+      return true;
+  }
+  return false;
+}
+
 void Pager::finish(Service& service, Step step) {
   CounterCells& counters = parts_.counters;
   if (service.abandoned) {
@@ -472,18 +502,9 @@ void Pager::finish(Service& service, Step step) {
       service.wait->state.notify_one();
     }
   } else {
-    const Resolution resolution{service.request.waiter,
-                                step == Step::done ? Outcome::done : Outcome::violation};
-    // Cannot be full: the session bounds what is outstanding. First of all: its waiter stands still.
-    static_cast<void>(service.port->resolutions.try_push(resolution));
-    if (step == Step::failed) counters.num_failed_resolutions.add();
-    if (step == Step::done && service.pages_made_resident == 0) {
-      counters.faults_coalesced.add();
-    } else {
-      counters.num_page_faults.add();
-      counters.num_page_fault_pages.add(service.pages_made_resident);
-      counters.note_service(service.kind, monotonic_ns() - service.queued_at_ns);
-    }
+    // What fails behind the first chunk is told to whoever comes that far.
+    if (!service.told) tell(service, step);
+    counters.num_page_fault_pages.add(service.pages_made_resident);
   }
   const auto place = static_cast<uint16_t>(&service - services_.data());
   for (size_t i = 0; i < service_count_; ++i) {
@@ -498,6 +519,9 @@ void Pager::finish(Service& service, Step step) {
 void Pager::page_out_victims() {
   const PinTable::Victims victims = victims_;
   victims_.count = 0;
+  if (!pressure_.is_short(monotonic_ns())) return;
+  for (const PinTable::Victims::Range& range : std::span(victims.ranges).first(victims.count))
+    parts_.counters.victims_paged_out.add(range.length_bytes / kPageBytes);
   without_mutex([&victims] {
     for (const PinTable::Victims::Range& range : std::span(victims.ranges).first(victims.count))
       static_cast<void>(madvise(reinterpret_cast<void*>(range.address), range.length_bytes, MADV_PAGEOUT));

@@ -8,6 +8,8 @@
 // A request that finds its pages there when its turn comes was served by the one before it, and one whose
 // pages someone is at waits for that: that is how many waiters on one range cost one service. Long ranges are
 // served in chunks, in turns, so that none holds up the others; what stalls a peer goes first, advice last.
+// After the first chunk the waiter is told to go on, and the rest is read ahead of it: copying and making
+// resident overlap, and what it asks for next is mostly there.
 #pragma once
 
 #include <array>
@@ -24,6 +26,7 @@
 #include "odp/fault_queue.hpp"
 #include "odp/invalidation_monitor.hpp"
 #include "odp/key_table.hpp"
+#include "odp/memory_pressure.hpp"
 #include "odp/pin_table.hpp"
 #include "odp/quiescence.hpp"
 
@@ -69,8 +72,6 @@ class Pager {
   static constexpr size_t kChunkPages = PageSurveyor::kMaxPages;
   /// Pages stay pinned at least this long, for their waiter to use them.
   static constexpr uint64_t kMinResidenceNs = 2'000'000;
-  /// So long after a page came from swap memory counts as short, and what loses its pin is paged out.
-  static constexpr uint64_t kShortageNs = 1'000'000'000;
 
   enum class Step : uint8_t {
     more,     ///< go on in the next turn
@@ -108,6 +109,7 @@ class Pager {
     bool away = false;       ///< a thread populates its plan without the mutex
     bool waiting = false;    ///< until any thread comes back
     bool abandoned = false;  ///< its port is gone
+    bool told = false;       ///< its waiter goes on already
   };
 
   void run();
@@ -133,6 +135,9 @@ class Pager {
   [[nodiscard]] size_t begin_faults(Region& region, PageRange pages, bool write);
   void give_up(Region& region, PageRange pages);
   void finish(Service& service, Step step);
+  void tell(Service& service, Step step);
+  /// True where an earlier request's rest, which is being read ahead, begins with this one's first page.
+  [[nodiscard]] bool is_read_ahead(const FaultRequest& request) const;
   [[nodiscard]] uint64_t protect_since_ns(uint64_t now_ns) const;
   /// Children without a page, and, where all places are taken, those that were not used for longest.
   void reclaim_children(bool make_room);
@@ -158,11 +163,10 @@ class Pager {
   std::array<uint16_t, kMaxServices> in_use_{};  ///< places of services_, the first service_count_
   std::array<uint16_t, kMaxServices> free_{};    ///< and the others
   size_t service_count_ = 0;
-  size_t background_count_ = 0;
   size_t cursor_ = 0;
   unsigned picks_ = 0;
   PageSurveyor surveyor_;
-  uint64_t shortage_until_ns_ = 0;
+  MemoryPressure pressure_;
   PinTable::Victims victims_;
 
   std::atomic<uint32_t> returning_{0};  ///< threads that want the mutex back

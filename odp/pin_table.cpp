@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <mutex>
 
 #include <linux/capability.h>
@@ -33,15 +34,26 @@ uint64_t effective_pin_budget(uint64_t wanted_bytes) {
   return std::min<uint64_t>(wanted_bytes, limit.rlim_cur);
 }
 
-void PinTable::account(uint64_t bytes, bool add) {
+void PinTable::account(uint64_t bytes, bool add, bool pinned) {
+  Cell& cell = pinned ? counters_.pinned_bytes : counters_.unpinned_bytes;
   if (add) {
-    pinned_bytes_ += bytes;
-    counters_.pinned_bytes.add(bytes);
+    held_bytes_ += bytes;
+    cell.add(bytes);
   } else {
-    pinned_bytes_ -= bytes;
-    counters_.pinned_bytes.subtract(bytes);
+    held_bytes_ -= bytes;
+    cell.subtract(bytes);
   }
-  tracks_use_.store(pinned_bytes_ > budget_bytes_ / 2, std::memory_order_relaxed);
+  tracks_use_.store(held_bytes_ > budget_bytes_ / 2, std::memory_order_relaxed);
+}
+
+uint32_t PinTable::take_unpinned() {
+  if (free_unpinned_ != 0) {
+    const uint32_t id = free_unpinned_;
+    free_unpinned_ = records_[id].next;
+    return id;
+  }
+  if (highest_unpinned_ == kMaxRecords - PinSlots::kMaxSlots) return 0;
+  return PinSlots::kMaxSlots + ++highest_unpinned_;
 }
 
 void PinTable::pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns,
@@ -72,19 +84,20 @@ bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned 
   if (!make_room(bytes, protect_since_ns, victims)) return false;
   const uint64_t address = region.start_page_address() + (granule * kGranulePages + first) * kPageBytes;
   uint32_t slot = 0;
-  if (slots_.pin(address, bytes, slot) != 0) return false;
-  const uint32_t id = slot + 1;
-  highest_ = std::max(highest_, id);
+  const int error = slots_.pin(address, bytes, slot);
+  const uint32_t id = error == 0 ? slot + 1 : error == EFAULT ? take_unpinned() : 0;
+  if (id == 0) return false;
+  if (error == 0) highest_ = std::max(highest_, id);
   records_[id] = {&region, now_ns, static_cast<uint32_t>(granule), region.granule_pins[granule],
                   mask_of(first, count)};
   region.granule_pins[granule] = id;
-  account(bytes, true);
-  return true;
+  account(bytes, true, error == 0);
+  return error == 0;
 }
 
 bool PinTable::make_room(uint64_t bytes, uint64_t protect_since_ns, Victims* victims) {
   if (bytes > budget_bytes_) return false;
-  while (pinned_bytes_ + bytes > budget_bytes_) {
+  while (held_bytes_ + bytes > budget_bytes_) {
     if (!evict_one(protect_since_ns, victims)) return false;
   }
   return true;
@@ -92,8 +105,9 @@ bool PinTable::make_room(uint64_t bytes, uint64_t protect_since_ns, Victims* vic
 
 bool PinTable::evict_one(uint64_t protect_since_ns, Victims* victims) {
   // Twice round: the first may only take second chances away.
-  for (uint64_t steps = 0; steps < uint64_t{2} * highest_; ++steps) {
-    hand_ = hand_ >= highest_ ? 1 : hand_ + 1;
+  for (uint64_t steps = 0; steps < uint64_t{2} * (highest_ + highest_unpinned_); ++steps) {
+    if (hand_ >= highest_ && hand_ < PinSlots::kMaxSlots) hand_ = PinSlots::kMaxSlots;
+    hand_ = hand_ == PinSlots::kMaxSlots + highest_unpinned_ ? 1 : hand_ + 1;
     Record& record = records_[hand_];
     if (record.page_mask == 0 || record.pinned_at_ns >= protect_since_ns) continue;
     Region& region = *record.region;
@@ -129,7 +143,7 @@ void PinTable::pin_whole(Region& region) {
   const uint64_t start = region.start_page_address();
   const uint64_t end = region.end_page_address();
   const std::lock_guard lock(mutex_);
-  if (pinned_bytes_ + (end - start) > budget_bytes_) {
+  if (held_bytes_ + (end - start) > budget_bytes_) {
     counters_.pin_fallbacks.add();
     return;
   }
@@ -142,7 +156,7 @@ void PinTable::pin_whole(Region& region) {
     }
     region.whole_pins.push_back(slot);
     region.whole_pinned_bytes += bytes;
-    account(bytes, true);
+    account(bytes, true, true);
   }
 }
 
@@ -151,9 +165,12 @@ void PinTable::drop_record(uint32_t id) {
   uint32_t* link = &record.region->granule_pins[record.granule];
   while (*link != id) link = &records_[*link].next;
   *link = record.next;
-  account(static_cast<uint64_t>(std::popcount(record.page_mask)) * kPageBytes, false);
+  const bool pinned = id <= PinSlots::kMaxSlots;
+  account(static_cast<uint64_t>(std::popcount(record.page_mask)) * kPageBytes, false, pinned);
   record.page_mask = 0;
-  slots_.unpin(id - 1);
+  if (pinned) return slots_.unpin(id - 1);
+  record.next = free_unpinned_;
+  free_unpinned_ = id;
 }
 
 void PinTable::unpin_pages(Region& region, PageRange pages) {
@@ -180,7 +197,7 @@ void PinTable::unpin_all(Region& region) {
   const std::lock_guard lock(mutex_);
   for (const uint32_t slot : region.whole_pins) slots_.unpin(slot);
   region.whole_pins.clear();
-  account(region.whole_pinned_bytes, false);
+  account(region.whole_pinned_bytes, false, true);
   region.whole_pinned_bytes = 0;
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which pages are pinned, within a budget. On-demand pages are pinned by runs inside a granule and leave by
 // the CLOCK (second chance) when the budget is short; classic regions are pinned whole and stay.
+//
+// Memory that cannot be pinned (shared mappings of files) has places in the same CLOCK: the kernel takes such
+// a page away without a word, so those that were used lately alone count as resident, and an engine asks the
+// pager for the others rather than wait for a disk itself.
 #pragma once
 
 #include <array>
@@ -22,7 +26,7 @@ class PinTable {
   PinTable(uint64_t budget_bytes, CounterCells& counters)
       : budget_bytes_(budget_bytes), counters_(counters) {}
 
-  [[nodiscard]] bool allocate() { return records_.allocate(PinSlots::kMaxSlots + 1); }
+  [[nodiscard]] bool allocate() { return records_.allocate(kMaxRecords + 1); }
 
   /// What lost its pin to make room.
   struct Victims {
@@ -54,6 +58,9 @@ class PinTable {
   [[nodiscard]] bool tracks_use() const { return tracks_use_.load(std::memory_order_relaxed); }
 
  private:
+  /// As many more without a pin.
+  static constexpr uint32_t kMaxRecords = 2 * PinSlots::kMaxSlots;
+
   struct Record {
     Region* region;
     uint64_t pinned_at_ns;
@@ -67,16 +74,20 @@ class PinTable {
   [[nodiscard]] bool pin_run(Region& region, size_t granule, unsigned first, unsigned count, uint64_t now_ns,
                              uint64_t protect_since_ns, Victims* victims);
   void drop_record(uint32_t id);
-  void account(uint64_t bytes, bool add);
+  void account(uint64_t bytes, bool add, bool pinned);
+  /// A record for a run that could not be pinned; 0 where none is left.
+  [[nodiscard]] uint32_t take_unpinned();
 
   const uint64_t budget_bytes_;
   CounterCells& counters_;
   PiMutex mutex_;
   PinSlots slots_;
-  LazyArray<Record> records_;  ///< by slot + 1
+  LazyArray<Record> records_;  ///< by slot + 1; behind those, what is not pinned
+  uint32_t free_unpinned_ = 0;     ///< chained by `next`
+  uint32_t highest_unpinned_ = 0;  ///< ever taken, counted from 0
   uint32_t highest_ = 0;
   uint32_t hand_ = 0;
-  uint64_t pinned_bytes_ = 0;
+  uint64_t held_bytes_ = 0;  ///< pinned, and what counts as such
   std::atomic<bool> tracks_use_{false};
 };
 

@@ -103,6 +103,14 @@ void read_odp(const std::string& path, const toml::table& table, Config& config)
       reader.number("pin_budget_mib", domain.pin_budget_bytes >> 20, 0, uint64_t{1} << 32) << 20;
   domain.monitor_invalidations = reader.boolean("monitor", domain.monitor_invalidations);
   domain.realtime_pager = reader.boolean("realtime_pager", domain.realtime_pager);
+  domain.userfault_async = reader.boolean("watch_files", domain.userfault_async);
+  domain.pager_threads = static_cast<unsigned>(reader.number("pager_threads", domain.pager_threads, 1, 64));
+  domain.implicit_children =
+      static_cast<uint32_t>(reader.number("implicit_children", domain.implicit_children, 64, 1U << 20));
+  constexpr std::array<std::string_view, 3> kStalls{"park", "rnr", "park-then-rnr"};
+  core.stall = static_cast<transport::Stall>(reader.choice("stall", kStalls, static_cast<int>(core.stall)));
+  core.answer_deadline_ns =
+      1000 * reader.number("answer_deadline_us", core.answer_deadline_ns / 1000, 0, 1'000'000);
   core.park_deadline_ns =
       1000 * reader.number("park_deadline_us", core.park_deadline_ns / 1000, 0, 1'000'000);
   core.park_packets_per_qp =

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "apps/perf/capabilities.hpp"
 #include "apps/perf/demo.hpp"
 #include "apps/perf/exchange.hpp"
 #include "apps/perf/options.hpp"
@@ -53,6 +54,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
     if (options.demo) return run_demo();
+    if (options.capabilities) return print_capabilities(options);
     return options.server ? serve(options) : measure(options);
   } catch (const ConfigError& error) {
     std::fprintf(stderr, "%s\n", error.what());

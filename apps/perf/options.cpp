@@ -99,7 +99,7 @@ void parse_or_exit(CLI::App& app, int argc, char** argv) {
 
 void check(const Options& options) {
   const TestOptions& test = options.test;
-  if (options.demo) return;
+  if (options.demo || options.capabilities) return;
   if (options.server == !options.client_of.empty())
     refuse("say either --server or --client HOST (or --demo for both, joined in one run)");
   if (options.server && test.interactive) refuse("-i goes with --client: the client decides what runs");
@@ -153,6 +153,8 @@ Options parse_options(int argc, char** argv) {
                     "TCP port of the exchange; 0 (server): any free one, printed");
   device.add_option("--listen", options.listen_address, "server: address to listen on; default any");
   device.add_flag("--keep-serving", options.keep_serving, "server: take one client after another");
+  device.add_flag("--capabilities", options.capabilities,
+                  "print what on-demand paging does for each transport and operation");
   parse_or_exit(device, split, argv);
 
   TestOptions& test = options.test;

@@ -45,6 +45,7 @@ struct Options {
   std::string listen_address;
   uint16_t tcp_port = 18515;
   bool keep_serving = false;
+  bool capabilities = false;  ///< print what the device can do, and nothing else
   TestOptions test;
 };
 

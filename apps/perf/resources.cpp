@@ -40,7 +40,7 @@ ibv_mtu mtu_value(uint32_t bytes) {
 
 }  // namespace
 
-Device::Device(const std::string& config_path, const std::string& name) {
+Device::Device(const std::string& config_path, const std::string& name, bool start) {
   if (!config_path.empty() && faultline_configure(config_path.c_str()) != 0)
     throw ConfigError(faultline_last_error());
   int count = 0;
@@ -64,6 +64,7 @@ Device::Device(const std::string& config_path, const std::string& name) {
   if (const int failed = ibv_query_port(context_, kPort, &port); failed != 0) fail("ibv_query_port", failed);
   max_mtu_bytes_ = 128U << port.max_mtu;
   if (ibv_query_gid(context_, kPort, 0, &gid_) != 0) fail("ibv_query_gid", errno);
+  if (!start) return;
   pd_ = ibv_alloc_pd(context_);
   if (pd_ == nullptr) fail("ibv_alloc_pd", errno);
 }

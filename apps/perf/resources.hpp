@@ -30,7 +30,8 @@ class ConfigError : public std::runtime_error {
 /// An open device with a protection domain.
 class Device {
  public:
-  Device(const std::string& config_path, const std::string& name);
+  /// Not started, it answers queries alone: pd() is nullptr then.
+  Device(const std::string& config_path, const std::string& name, bool start = true);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

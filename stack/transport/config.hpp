@@ -9,13 +9,22 @@
 
 namespace faultline::transport {
 
+/// What a responder does with a packet whose page is not there.
+enum class Stall : uint8_t {
+  park,          ///< keeps it until the page comes; RNR NAK only where there is no room
+  rnr,           ///< RNR NAK at once
+  park_then_rnr  ///< keeps it for a while first
+};
+
 struct CoreConfig {
   CongestionConfig congestion;
   uint32_t window_packets = 256;       ///< unacknowledged request packets a QP may have in flight
   uint32_t ack_every_packets = 64;     ///< AckReq inside a long message every so many packets
   uint32_t park_packets_per_qp = 256;  ///< received packets held while their page comes
   uint32_t park_packets_total = 1024;
-  uint64_t park_deadline_ns = 2'000'000;  ///< then one RNR NAK
+  Stall stall = Stall::park_then_rnr;
+  uint64_t park_deadline_ns = 2'000'000;    ///< of a parked request; then one RNR NAK
+  uint64_t answer_deadline_ns = 2'000'000;  ///< of a READ's answer; likewise
   uint8_t fault_rnr_timer = 1;            ///< RNR timer code sent for a fault: 1 = 10 us
   uint32_t tx_burst_packets = 32;
   uint32_t max_qps = 65'536;  ///< of all the device's cores together

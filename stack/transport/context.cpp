@@ -138,7 +138,10 @@ void CoreContext::note_paced(QueuePair& qp, uint32_t bytes) {
 
 bool CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
                                 uint64_t waiter) {
-  if (memory.request_fault({target, va, length_bytes, waiter})) return true;
+  // What is parked or owed an answer keeps a peer waiting as well.
+  const bool urgent = role_of(waiter) != FaultRole::requester;
+  if (memory.request_fault({.target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter, .urgent = urgent}))
+    return true;
   ++counters.fault_queue_full;
   return false;
 }

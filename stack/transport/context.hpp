@@ -59,6 +59,9 @@ struct CoreContext {
   [[nodiscard]] static uint64_t waiter_of(const QueuePair& qp, FaultRole role, uint32_t generation) {
     return uint64_t{generation} << 32 | uint64_t{static_cast<uint8_t>(role)} << 24 | qp.qpn;
   }
+  [[nodiscard]] static FaultRole role_of(uint64_t waiter) {
+    return static_cast<FaultRole>(static_cast<uint8_t>(waiter >> 24));
+  }
   /// Asks for a range; false where the fault queue is full (counted; try again on a later turn).
   [[nodiscard]] bool request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
                                    uint64_t waiter);

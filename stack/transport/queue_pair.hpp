@@ -97,6 +97,7 @@ struct ResponderState {
   bool ack_pending = false;
   bool ack_owed = false;        ///< packets were executed since the last acknowledgement
   bool nak_pending = false;     ///< nak_syndrome for nak_psn goes out behind the READ answers
+  bool nak_for_fault = false;
   bool closing = false;         ///< after the pending NAK the QP goes to error
   bool peer_selective = false;  ///< the peer said that it understands selective acknowledgements
   bool sack_pending = false;
@@ -104,6 +105,8 @@ struct ResponderState {
   bool fault_of_receive = false;  ///< the page that is waited for is of a receive, not of a peer's key
   bool job_fault_wait = false;
   uint8_t nak_syndrome = 0;
+  uint8_t fault_naks = 0;  ///< sent for faults at fault_nak_psn, one after the other
+  wire::Psn fault_nak_psn;
   AsyncEvent closing_event = AsyncEvent::qp_access_error;
   bool credits_told = false;
   uint32_t job_count = 0;

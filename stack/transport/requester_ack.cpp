@@ -159,8 +159,9 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
       return;
     case wire::kAethRnrNak:
       ++context_.counters.rnr_naks_received;
-      // A READ before it that is not answered in full is asked for again after the same wait.
-      if (acknowledge_before(qp, psn) && !count_rnr_retry(qp))
+      // A READ before it that is not answered in full is asked for again after the same wait. What waits for a
+      // page at the peer costs the user no retry: it comes as surely as an acknowledgement does.
+      if (acknowledge_before(qp, psn) && !packet.bth.page_fault && !count_rnr_retry(qp))
         fail(qp, CompletionStatus::rnr_retry_exceeded);
       else
         on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask);

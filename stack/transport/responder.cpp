@@ -50,12 +50,13 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
 }
 
 bool Responder::park_missed(QueuePair& qp, const RxFrame& frame) {
-  if (context_.park(qp, frame)) {
-    qp.responder.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+  const bool at_once = context_.config.stall == Stall::rnr;
+  if (!at_once && context_.park(qp, frame)) {
+    qp.responder.park_deadline_ns = park_deadline();
     context_.arm(qp, qp.responder.park_deadline_ns);
     return true;
   }
-  context_.count(DropReason::park_full);
+  if (!at_once) context_.count(DropReason::park_full);
   rnr_nak_parked(qp);
   return false;
 }
@@ -402,8 +403,38 @@ void Responder::nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn) {
   state.nak_sent = true;
   state.nak_pending = true;
   state.nak_syndrome = syndrome;
+  state.nak_for_fault = false;
   state.nak_psn = psn;
   context_.make_ready(qp);
+}
+
+/// A peer that knows the bit counts no retry for it. Another one does, so each NAK for the same page asks for
+/// four times the wait of the one before: few of them last for as long as a page may take (IBA 9.7.5.2.8,
+/// table 45: four codes further is four times as long).
+void Responder::nak_fault(QueuePair& qp, wire::Psn psn) {
+  constexpr uint8_t kFurther = 4;
+  constexpr uint8_t kLongest = 31;
+  ResponderState& state = qp.responder;
+  if (state.fault_nak_psn != psn) state.fault_naks = 0;
+  state.fault_nak_psn = psn;
+  uint8_t timer = context_.config.fault_rnr_timer;
+  if (!state.peer_selective && timer != 0)  // code 0 is the longest of all
+    timer = static_cast<uint8_t>(std::min<unsigned>(kLongest, timer + kFurther * unsigned{state.fault_naks}));
+  if (state.fault_naks < kLongest) ++state.fault_naks;
+  nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | timer), psn);
+  state.nak_for_fault = true;
+}
+
+TimeNs Responder::stall_deadline(uint64_t longest_ns) const {
+  switch (context_.config.stall) {
+    case Stall::park:
+      return kNever;
+    case Stall::rnr:
+      return context_.now_ns;
+    case Stall::park_then_rnr:
+      break;
+  }
+  return context_.now_ns + longest_ns;
 }
 
 void Responder::nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent event) {
@@ -421,7 +452,7 @@ void Responder::rnr_nak_parked(QueuePair& qp) {
   ResponderState& state = qp.responder;
   if (state.peer_selective) hold_parked(qp);
   context_.release_parked(qp);
-  nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | context_.config.fault_rnr_timer), state.expected_psn);
+  nak_fault(qp, state.expected_psn);
 }
 
 void Responder::retry_parked(QueuePair& qp) {
@@ -437,7 +468,7 @@ void Responder::retry_parked(QueuePair& qp) {
       if (execute(qp, packet) == Result::miss) {
         // The deadline of a packet that missed before goes on: it may wait so long in all.
         if (state.park_deadline_ns == kNever)
-          state.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+          state.park_deadline_ns = park_deadline();
         context_.arm(qp, state.park_deadline_ns);
         return;
       }

@@ -97,13 +97,18 @@ class Responder {
 
   static void settle_nak(QueuePair& qp, wire::Psn psn);
   void nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn);
+  /// RNR NAK for a page.
+  void nak_fault(QueuePair& qp, wire::Psn psn);
+  [[nodiscard]] TimeNs park_deadline() const { return stall_deadline(context_.config.park_deadline_ns); }
+  [[nodiscard]] TimeNs stall_deadline(uint64_t longest_ns) const;
   /// A NAK after which this QP fails too.
   void nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent event);
   void rnr_nak_parked(QueuePair& qp);
 
   [[nodiscard]] uint8_t ack_syndrome(const QueuePair& qp) const;
   [[nodiscard]] bool send_answer(QueuePair& qp);
-  [[nodiscard]] bool send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn);
+  [[nodiscard]] bool send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
+                                      bool page_fault = false);
   void hold_read_job(QueuePair& qp, const Answer& job);
 
   CoreContext& context_;

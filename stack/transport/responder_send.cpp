@@ -47,7 +47,7 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   }
   if (budget_packets == 0) return;
   if (state.nak_pending) {
-    if (!send_acknowledge(qp, state.nak_syndrome, state.nak_psn)) return;
+    if (!send_acknowledge(qp, state.nak_syndrome, state.nak_psn, state.nak_for_fault)) return;
     --budget_packets;
     state.nak_pending = state.ack_pending = state.ack_owed = false;  // a NAK acknowledges what came before it
     const bool rnr = (state.nak_syndrome & wire::kAethKindMask) == wire::kAethRnrNak;
@@ -83,7 +83,7 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   }
 }
 
-bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn) {
+bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn, bool page_fault) {
   TxFrame* frame = context_.tx.next();
   if (frame == nullptr) {
     context_.make_ready(qp);
@@ -93,6 +93,7 @@ bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn)
   fields.bth.opcode = qp.in_service(wire::Opcode::rc_acknowledge);
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = psn;
+  fields.bth.page_fault = page_fault && qp.responder.peer_selective;
   fields.aeth = {syndrome, qp.responder.msn};
   fields.ipv4_identification = qp.ipv4_identification++;
   const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
@@ -171,7 +172,7 @@ void Responder::hold_read_job(QueuePair& qp, const Answer& job) {
     return context_.make_ready(qp);
   state.job_fault_wait = true;
   if (state.job_deadline_ns == kNever)
-    state.job_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+    state.job_deadline_ns = stall_deadline(context_.config.answer_deadline_ns);
   context_.arm(qp, state.job_deadline_ns);
 }
 
@@ -213,8 +214,7 @@ void Responder::on_timer(QueuePair& qp) {
     // what was behind be lost.
     if (state.nak_pending) return context_.make_ready(qp);
     const bool nak_was_sent = state.nak_sent;
-    nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | context_.config.fault_rnr_timer),
-        job.first_psn.plus(job.sent_packets));
+    nak_fault(qp, job.first_psn.plus(job.sent_packets));
     state.nak_sent = nak_was_sent;  // expected_psn stays: only the READ is asked for again
   }
 }

@@ -36,6 +36,18 @@ void visit_odp(const odp::Counters& c, Visit&& visit) {
   visit("odp.pin_fallbacks", c.pin_fallbacks);
   visit("odp.fault_service_ns_total", c.fault_service_ns_total);
   visit("odp.fault_service_ns_max", c.fault_service_ns_max);
+  visit("odp.unpinned_bytes", c.unpinned_bytes);
+  visit("odp.num_implicit_children", c.num_implicit_children);
+  visit("odp.implicit_children_made", c.implicit_children_made);
+  visit("odp.implicit_children_reclaimed", c.implicit_children_reclaimed);
+  visit("odp.victims_paged_out", c.victims_paged_out);
+  // By kind of fault, how many services took less than so many microseconds and no less than the next smaller.
+  for (size_t kind = 0; kind < odp::kFaultKinds; ++kind) {
+    const std::string name = "odp.fault_us." + std::string(name_of(static_cast<odp::FaultKind>(kind)));
+    for (size_t bucket = 0; bucket + 1 < odp::kLatencyBuckets; ++bucket)
+      visit(name + ".lt_" + std::to_string(1U << bucket), c.fault_latency[kind][bucket]);
+    visit(name + ".more", c.fault_latency[kind][odp::kLatencyBuckets - 1]);
+  }
 }
 
 template <typename Visit>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // faultline/faultline.h: what is offered beside verbs.
 #include <algorithm>
+#include <array>
 
 #include "stack/include/faultline/faultline.h"
 #include "stack/verbs/counter_list.hpp"
@@ -47,6 +48,20 @@ FAULTLINE_VERB int faultline_query_counters(ibv_context* context, faultline_coun
     errno = ENOMEM;
     return -1;
   }
+}
+
+FAULTLINE_VERB int faultline_query_mr_counters(ibv_mr* mr, faultline_counter* counters, size_t capacity) {
+  odp::RegionCounters values;
+  if (!context_of(mr->context).started.load()->backend->memory().region_counters(mr->lkey, values)) {
+    errno = EINVAL;
+    return -1;
+  }
+  const std::array<faultline_counter, 4> all{{{"page_faults", values.page_faults},
+                                              {"page_invalidations", values.page_invalidations},
+                                              {"page_prefetch", values.page_prefetch},
+                                              {"resident_pages", values.resident_pages}}};
+  std::copy_n(all.begin(), std::min(capacity, all.size()), counters);
+  return static_cast<int>(all.size());
 }
 
 FAULTLINE_VERB double faultline_measure_copy_crc(size_t bytes, unsigned milliseconds) {

@@ -134,7 +134,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   if (length_bytes < offsetof(ibv_device_attr_ex, comp_mask) + sizeof(uint32_t)) return EINVAL;
   ibv_device_attr_ex result{};
   result.orig_attr = device_attributes(context);
-  result.odp_caps.general_caps = IBV_ODP_SUPPORT;
+  result.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
   constexpr uint32_t kOdpOnRc = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
                                 IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
   result.odp_caps.per_transport_caps.rc_odp_caps = kOdpOnRc;

@@ -66,6 +66,9 @@ struct Bth {
   /// The lowest of the seven reserved bits beside AckReq: the sender understands rc_selective_ack. Others
   /// ignore reserved bits on receipt (IBA 9.2).
   bool selective_ack = false;
+  /// The next one: an RNR NAK because a page is not there, not because no receive is posted. Only to a peer that
+  /// has shown the bit above.
+  bool page_fault = false;
   Psn psn;
 };
 

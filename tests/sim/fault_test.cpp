@@ -25,7 +25,7 @@ TEST(Fault, TheResponderParksAndGoesOnWithoutAWord) {
 
 TEST(Fault, AfterTheParkDeadlineOneRnrNakWithTheSmallestTimer) {
   SimulationScript script = quiet_fabric();
-  script.b.core.park_deadline_ns = 10 * kMicrosecond;
+  script.b.core.park_deadline_ns = script.b.core.answer_deadline_ns = 10 * kMicrosecond;
   Pair pair(script);
   ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 4096, &pair.paged_b)));
   pair.run();
@@ -146,7 +146,7 @@ TEST(Fault, APageThatCannotBeHadFailsTheSideWhoseItIs) {
 
 TEST(Fault, AFailureThatComesBehindTheParkDeadlineStillEndsIt) {
   SimulationScript script = quiet_fabric();
-  script.b.core.park_deadline_ns = 5 * kMicrosecond;
+  script.b.core.park_deadline_ns = script.b.core.answer_deadline_ns = 5 * kMicrosecond;
   for (const SendOpcode opcode : {SendOpcode::rdma_write, SendOpcode::rdma_read}) {
     Pair pair(script);
     pair.paged_b.add_hole(pair.paged_b.base, 1);

@@ -32,6 +32,12 @@ struct faultline_counter {
 int faultline_query_counters(struct ibv_context* context, struct faultline_counter* counters,
                              size_t capacity);
 
+struct ibv_mr;
+/* The counters of one region: "page_faults", "page_invalidations" and "page_prefetch" as rdma-core's statistics
+ * name them (rdma-statistic(8)), in pages, and "resident_pages", which is no count but a level. As
+ * faultline_query_counters. */
+int faultline_query_mr_counters(struct ibv_mr* mr, struct faultline_counter* counters, size_t capacity);
+
 /* Measures copy+CRC of `bytes` long pieces for about `milliseconds` on this CPU, hot in cache. Returns GB/s
  * (1e9). */
 double faultline_measure_copy_crc(size_t bytes, unsigned milliseconds);

@@ -72,6 +72,11 @@ pin_budget_mib = 2
 monitor = false
 realtime_pager = false
 park_deadline_us = 3
+answer_deadline_us = 9
+stall = "rnr"
+pager_threads = 2
+implicit_children = 100
+watch_files = false
 park_packets_per_qp = 4
 park_packets_total = 5
 rnr_timer_code = 6
@@ -143,6 +148,11 @@ address = "0000:3b:00.1"
   EXPECT_FALSE(config.domain.monitor_invalidations);
   EXPECT_FALSE(config.domain.realtime_pager);
   EXPECT_EQ(config.core.park_deadline_ns, 3000U);
+  EXPECT_EQ(config.core.answer_deadline_ns, 9000U);
+  EXPECT_EQ(config.core.stall, transport::Stall::rnr);
+  EXPECT_EQ(config.domain.pager_threads, 2U);
+  EXPECT_EQ(config.domain.implicit_children, 100U);
+  EXPECT_FALSE(config.domain.userfault_async);
   EXPECT_EQ(config.core.park_packets_per_qp, 4U);
   EXPECT_EQ(config.core.park_packets_total, 5U);
   EXPECT_EQ(config.core.fault_rnr_timer, 6U);
