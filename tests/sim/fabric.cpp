@@ -74,13 +74,14 @@ HostScript draw_host(Random& random, bool tight) {
 
 }  // namespace
 
-Fabric draw_fabric(Random& random) {
+Fabric draw_fabric(Random& random, bool odp_mix) {
   Fabric fabric;
   const uint64_t theme = random.below(100);
   fabric.theme = theme < 70   ? Theme::mixed
                  : theme < 84 ? Theme::one_failure
                  : theme < 89 ? Theme::dead_peer
                               : Theme::reborn;
+  if (odp_mix) fabric.theme = Theme::odp_mix;
   fabric.failure = static_cast<Failure>(random.below(static_cast<uint64_t>(Failure::rnr_exhausted) + 1));
   fabric.harmless_links = random.chance(400);
   fabric.faults = random.chance(700);
@@ -114,17 +115,27 @@ Fabric draw_fabric(Random& random) {
     for (LinkScript* link : {&script.a_to_b, &script.b_to_a})
       if (random.chance(600)) link->jitter_ns = random.between(1'000, 300'000);
   }
+  if (fabric.theme == Theme::odp_mix) {
+    fabric.faults = true;
+    fabric.takes_away = random.chance(500);
+    if (fabric.takes_away) {
+      // A connection whose memory is gone ends, and another begins in its place, as above.
+      fabric.harmless_links = false;
+      fabric.timeout = static_cast<uint8_t>(random.between(13, 16));
+    }
+  }
   return fabric;
 }
 
 std::string describe(const Fabric& fabric) {
-  static constexpr const char* kThemes[] = {"mixed", "one failure", "dead peer", "reborn"};
+  static constexpr const char* kThemes[] = {"mixed", "one failure", "dead peer", "reborn", "ODP mix"};
   static constexpr const char* kFailures[] = {"bad lkey",      "bad rkey",          "remote range",
                                               "not permitted", "receive too small", "local hole",
                                               "remote hole",   "receive hole",      "RNR exhausted"};
   std::string text = kThemes[static_cast<size_t>(fabric.theme)];
   if (fabric.theme == Theme::one_failure)
     text += std::string(": ") + kFailures[static_cast<size_t>(fabric.failure)];
+  if (fabric.takes_away) text += " with memory taken away";
   const auto link = [](const char* name, const LinkScript& script) {
     return std::string("; ") + name + " delay " + std::to_string(script.delay_ns) + " ns jitter " +
            std::to_string(script.jitter_ns) + " loss " + std::to_string(script.loss_permille) + " dup " +

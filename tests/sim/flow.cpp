@@ -27,6 +27,17 @@ void MemoryImage::forget(const Region& region, uint64_t va, uint64_t length) {
   for (uint64_t i = 0; i < length; ++i) image.unknown[va - region.base + i] = true;
 }
 
+void MemoryImage::zero(const Region& region, uint64_t va) {
+  images_.at(&region).bytes[va - region.base] = 0;
+}
+
+void MemoryImage::zero_what_the_program_did() {
+  for (auto& [region, image] : images_)
+    for (const Zeroing& zeroing : region->zeroings)
+      std::fill_n(image.bytes.begin() + static_cast<std::ptrdiff_t>(zeroing.offset), zeroing.length,
+                  uint8_t{0});
+}
+
 std::string MemoryImage::compare() const {
   for (const auto& [region, image] : images_) {
     if (image.bytes == region->bytes) continue;
@@ -140,20 +151,25 @@ void Flow::pump(TimeNs now) {
   }
 }
 
-void Flow::check_bytes(SimHost& host, const std::vector<Sge>& sges, const std::vector<uint8_t>& payload,
-                       const std::string& whose) {
+void Flow::check_bytes(SimHost& host, const std::vector<Sge>& sges, size_t send, const std::string& whose) {
+  const std::vector<uint8_t>& payload = sends[send].payload;
   size_t offset = 0;
   for (const Sge& sge : sges) {
     const size_t piece = std::min<size_t>(sge.length_bytes, payload.size() - offset);
     if (piece == 0) return;
     Region& region = *host.memory.find(sge.lkey);
-    if (std::memcmp(region.at(sge.va), payload.data() + offset, piece) != 0)
+    for (size_t i = 0; i < piece; ++i) {
+      const uint8_t is = *region.at(sge.va + i);
+      if (is == payload[offset + i] && (is == 0 || !must_be_zero(send, offset + i))) continue;
+      if (is == 0 && (region.was_zeroed(sge.va + i, sends[send].post_ns) || may_be_zero(send, offset + i)))
+        continue;
       return fail(whose + " completed with wrong bytes");
+    }
     offset += piece;
   }
 }
 
-void Flow::on_send_completion(const Completion& completion) {
+void Flow::on_send_completion(const Completion& completion, TimeNs now) {
   if (sends_abandoned_) return;
   const size_t index = completion.wr_id & 0x7fffffff;
   const std::string whose = "send " + std::to_string(index);
@@ -161,20 +177,28 @@ void Flow::on_send_completion(const Completion& completion) {
   for (size_t passed = next_send_; passed < index; ++passed)
     if (signalled(passed) || failed_send_)
       return fail("send " + std::to_string(passed) + " got no completion");
+  const size_t first = next_send_;
   next_send_ = index + 1;
   if (completion.qpn != from_.qpn()) return fail(whose + ": wrong QPN in its completion");
   if (completion.status == CompletionStatus::success) {
     if (failed_send_) return fail(whose + " succeeded behind a failed one");
     if (failure && failure->at && index >= *failure->at) return fail(whose + " succeeded but cannot have");
     if (!signalled(index)) return fail(whose + " is unsignalled but completed");
+    for (size_t done = first; done <= index; ++done) {
+      sends[done].done_ns = now;
+      if (cannot_have_succeeded(done, now))
+        return fail("send " + std::to_string(done) + " succeeded on memory that was gone all the while");
+    }
     const SendRequest& request = sends[index].request;
     if (completion.opcode != completion_of(request.opcode))
       return fail(whose + ": wrong opcode in its completion");
     if (brings_bytes(request.opcode)) {
       if (completion.byte_length != sends[index].payload.size())
         return fail(whose + ": wrong length in its completion");
-      check_bytes(from_.host(), request.sges, sends[index].payload, whose);
+      check_bytes(from_.host(), request.sges, index, whose);
     }
+    for (size_t done = first; done <= index; ++done)
+      if (sends[done].zero_when_done) zero_pages_of(done, now);
     return;
   }
   const auto status = std::to_string(static_cast<int>(completion.status));
@@ -188,6 +212,8 @@ void Flow::on_send_completion(const Completion& completion) {
   if (std::find(failure->allowed.begin(), failure->allowed.end(), completion.status) ==
       failure->allowed.end())
     return fail(whose + " failed with a status that does not fit: " + status);
+  if (failure->by_program && !is_explained(index, completion.status, now))
+    return fail(whose + " failed with status " + status + " though it needed nothing that was gone");
   // A READ whose answer was lost dies with the QP.
   if (failure->at && index != *failure->at && completion.status == failure->allowed.front() &&
       (!has_answer(sends[index].request.opcode) || index > *failure->at))
@@ -227,7 +253,7 @@ void Flow::on_receive_completion(const Completion& completion) {
     return fail(whose + ": wrong immediate");
   if ((completion.solicited != 0) != ((request.flags & kSolicited) != 0))
     return fail(whose + ": wrong solicited flag");
-  if (!write) check_bytes(to_.host(), receives[index].sges, sends[send].payload, whose);
+  if (!write) check_bytes(to_.host(), receives[index].sges, send, whose);
 }
 
 bool Flow::done() const {
@@ -255,6 +281,7 @@ void Flow::apply(MemoryImage& image) const {
         const size_t piece = known ? std::min<size_t>(sge.length_bytes, left.size()) : sge.length_bytes;
         if (known) {
           image.put(*region, sge.va, left.first(piece));
+          settle(image, *region, sge.va, piece, i, sends[i].payload.size() - left.size());
           left = left.subspan(piece);
         } else {
           image.forget(*region, sge.va, piece);

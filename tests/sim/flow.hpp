@@ -20,6 +20,9 @@ class MemoryImage {
   void put(const Region& region, uint64_t va, std::span<const uint8_t> bytes);
   /// A failed request may or may not have written there.
   void forget(const Region& region, uint64_t va, uint64_t length);
+  void zero(const Region& region, uint64_t va);
+  /// What the program zeroed while packets were on their way, before any of them is put.
+  void zero_what_the_program_did();
   /// An empty string, or where a byte is wrong.
   [[nodiscard]] std::string compare() const;
 
@@ -36,6 +39,9 @@ struct PlannedSend {
   std::vector<uint8_t> payload;       ///< the message's bytes, a READ's answer included
   std::vector<uint8_t> remote_after;  ///< of an atomic or ATOMIC WRITE: what is at remote_va then
   TimeNs post_ns = 0;
+  std::optional<size_t> reads_back;  ///< the WRITE whose bytes a READ asks for
+  TimeNs done_ns = kNever;           ///< known to have succeeded by then
+  bool zero_when_done = false;       ///< where its bytes went, as far as the program may zero that
 };
 
 struct PlannedReceive {
@@ -48,6 +54,7 @@ struct PlannedFailure {
   std::optional<size_t> at;  ///< index of the send that cannot succeed; none: any from the break on
   std::vector<transport::CompletionStatus> allowed;           ///< of the first send that fails
   std::optional<transport::CompletionStatus> receive_status;  ///< of the receive that fails with it
+  bool by_program = false;  ///< it takes memory away: what fails must have needed some that was gone
 };
 
 class Flow {
@@ -57,7 +64,7 @@ class Flow {
   /// Posts what is due and has room.
   void pump(TimeNs now);
   /// Completions of this flow, in order. A violation of the model is kept in `error`.
-  void on_send_completion(const transport::Completion& completion);
+  void on_send_completion(const transport::Completion& completion, TimeNs now);
   void on_receive_completion(const transport::Completion& completion);
 
   [[nodiscard]] bool done() const;
@@ -88,8 +95,24 @@ class Flow {
   [[nodiscard]] bool takes_receive(size_t send) const;
   [[nodiscard]] bool signalled(size_t send) const;
   void fail(const std::string& what);
-  void check_bytes(SimHost& host, const std::vector<transport::Sge>& sges,
-                   const std::vector<uint8_t>& payload, const std::string& whose);
+  void check_bytes(SimHost& host, const std::vector<transport::Sge>& sges, size_t send,
+                   const std::string& whose);
+  /// Where that byte of a message comes from; nullptr where from no region.
+  [[nodiscard]] Region* source_of(size_t send, uint64_t offset, uint64_t& va) const;
+  /// That byte may have been zeroed before it was sent, or must have been.
+  [[nodiscard]] bool may_be_zero(size_t send, uint64_t offset) const;
+  [[nodiscard]] bool must_be_zero(size_t send, uint64_t offset) const;
+  void zero_pages_of(size_t send, TimeNs now);
+  /// Bytes of a message that was put where the program zeroes pages.
+  void settle(MemoryImage& image, Region& region, uint64_t va, uint64_t length, size_t send,
+              uint64_t offset) const;
+  // Memory that the program took away (odp_mix_flow.cpp).
+  enum class Need : uint8_t { local, remote, receive };
+  template <typename Gone>
+  [[nodiscard]] bool any_gone(size_t send, Need need, Gone gone) const;
+  [[nodiscard]] bool needed_what_was_gone(size_t send, Need need, TimeNs now) const;
+  [[nodiscard]] bool is_explained(size_t send, transport::CompletionStatus status, TimeNs now) const;
+  [[nodiscard]] bool cannot_have_succeeded(size_t send, TimeNs now) const;
   /// The send that the n-th used receive is for.
   [[nodiscard]] size_t message(size_t receive) const;
 

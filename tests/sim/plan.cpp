@@ -64,14 +64,20 @@ Plan::Plan(const Fabric& fabric, Simulation& simulation, Random random)
   if (one_failure) add_connection(true);
   const uint64_t healthy = one_failure ? random_.below(3) : 1 + random_.below(4);
   for (uint64_t i = 0; i < healthy; ++i) add_connection(false);
-  if (fabric.theme == Theme::mixed && random_.chance(330)) add_datagrams(QpType::ud);
-  if (fabric.theme == Theme::mixed && random_.chance(330)) add_datagrams(QpType::uc);
+  const bool all_kinds = fabric.theme == Theme::mixed || fabric.theme == Theme::odp_mix;
+  if (all_kinds && random_.chance(330)) add_datagrams(QpType::ud);
+  if (all_kinds && random_.chance(330)) add_datagrams(QpType::uc);
+  if (fabric.theme != Theme::odp_mix) return;
+  if (fabric.takes_away) add_connection_on_lost_memory();
+  run_program(simulation.a);
+  run_program(simulation.b);
 }
 
 void Plan::add_regions(SimHost& host) {
   HostMemory& memory = &host == &simulation_.a ? memory_a_ : memory_b_;
   const auto add = [&](std::vector<Region*>& to, uint32_t access, bool on_demand) {
     Region& region = host.memory.add_region(kDomain, access, on_demand);
+    region.zeroable = fabric_.theme == Theme::odp_mix && on_demand && random_.chance(500);
     region.extend(random_.below(5000), random_);
     to.push_back(&region);
   };
@@ -89,6 +95,7 @@ void Plan::add_regions(SimHost& host) {
 }
 
 Plan::HostMemory& Plan::memory_of(const Endpoint& end) {
+  if (on_lost_memory_) return &end.host() == &simulation_.a ? lost_a_ : lost_b_;
   return &end.host() == &simulation_.a ? memory_a_ : memory_b_;
 }
 
@@ -100,7 +107,14 @@ uint64_t Plan::place(Region& region, uint32_t length) {
   return region.extend(length, random_);
 }
 
-std::vector<Sge> Plan::split(const Endpoint& end, uint32_t length) {
+Region& Plan::pick(const std::vector<Region*>& regions, bool steady) {
+  for (;;) {
+    Region& region = *regions[random_.below(regions.size())];
+    if (!steady || !region.zeroable) return region;
+  }
+}
+
+std::vector<Sge> Plan::split(const Endpoint& end, uint32_t length, bool steady) {
   HostMemory& memory = memory_of(end);
   std::vector<Sge> sges;
   const uint64_t count = length == 0 ? 0 : std::min<uint64_t>(1 + random_.below(4), length);
@@ -108,7 +122,7 @@ std::vector<Sge> Plan::split(const Endpoint& end, uint32_t length) {
   for (uint64_t i = 0; i < count; ++i) {
     const auto rest = static_cast<uint32_t>(count - 1 - i);
     const uint32_t piece = rest == 0 ? left : random_.between32(1, left - rest);
-    Region& region = *memory.local[random_.below(memory.local.size())];
+    Region& region = pick(memory.local, steady);
     sges.push_back({place(region, piece), piece, region.key});
     left -= piece;
   }
@@ -143,7 +157,8 @@ void Plan::add_connection(bool failing) {
   // Where RNR NAKs are counted none may come of a receive ring that is full.
   if (failing && fabric_.failure == Failure::rnr_exhausted) script.max_receive_wr = 64;
   // Shared receive queues have no place where a QP's end is to flush what is posted.
-  const bool simple = failing || fabric_.theme != Theme::mixed;
+  const bool simple =
+      failing || on_lost_memory_ || (fabric_.theme != Theme::mixed && fabric_.theme != Theme::odp_mix);
   const bool xrc = !simple && random_.chance(150);
   script.own_srq = xrc || (!simple && random_.chance(200));
   const bool looped = !simple && random_.chance(150);
@@ -177,11 +192,16 @@ void Plan::add_connection(bool failing) {
     return;
   }
   // A connection that is to fail carries one direction only, so that one cause has one effect.
-  const bool one_way = failing || xrc || random_.chance(300);
+  const bool one_way = failing || on_lost_memory_ || xrc || random_.chance(300);
   const bool a_first = xrc || random_.chance(500);
   add_flows(a, b, connection, failing, one_way, a_first, script.signal_all);
   if (fabric_.theme == Theme::reborn && random_.chance(700))
-    end_and_begin_again(a, b, connection, script.signal_all);
+    end_and_begin_again(a, b, connection, script.signal_all, 0);
+  if (on_lost_memory_) {
+    const size_t old = flows.size() - 1;
+    const TimeNs life_ns = fabric_.spread_ns + random_.between(100'000, 30'000'000);
+    take_away(end_and_begin_again(a, b, connection, script.signal_all, life_ns), *flows[old]);
+  }
 }
 
 void Plan::add_flows(Endpoint& a, Endpoint& b, const ConnectionScript& connection, bool failing, bool one_way,
@@ -192,59 +212,6 @@ void Plan::add_flows(Endpoint& a, Endpoint& b, const ConnectionScript& connectio
     flow.signal_all = signal_all;
     fill_flow(flow, bytes_of(connection.path_mtu), failing);
   }
-}
-
-/// One end goes under the traffic of the connection, the other when it hears of it; then both begin anew,
-/// with PSNs far from the old ones or as other QPs. Or the first is back at once, while the other still lives
-/// its old life (a host that was restarted). What is still on its way means nothing to the new connection.
-void Plan::end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript connection, bool signal_all) {
-  const bool a_first = random_.chance(500);
-  Endpoint& first = a_first ? a : b;
-  Endpoint& second = a_first ? b : a;
-  const TimeNs first_ends = simulation_.now() + 1 + random_.below(fabric_.spread_ns * 2);
-  const TimeNs second_ends = first_ends + random_.below(fabric_.spread_ns * 2);
-  const TimeNs begins = second_ends + 1 + random_.below(random_.chance(500) ? 2'000 : 200'000);
-  const bool other_qps = random_.chance(400);
-  const bool back_at_once = !other_qps && random_.chance(500);
-  std::vector<Flow*> old;
-  for (const auto& flow : flows)
-    if (&flow->from() == &a || &flow->from() == &b) old.push_back(flow.get());
-  for (Flow* flow : old) flow->failure = PlannedFailure{{}, {CompletionStatus::retry_exceeded}, {}};
-
-  ConnectionScript next = connection;
-  // A quarter of all PSNs away, one way or the other: what is old is behind or ahead of all that is new.
-  const auto far = [this](uint32_t psn) {
-    const uint32_t distance = (1U << 22) + static_cast<uint32_t>(random_.below(1U << 21));
-    return (random_.chance(500) ? psn + distance : psn - distance) & wire::Psn::kMask;
-  };
-  next.psn_a = far(connection.psn_a);
-  next.psn_b = far(connection.psn_b);
-  const auto bring_up = [this, next, &a](Endpoint& end, const Endpoint& peer) {
-    const bool is_a = &end == &a;
-    if (!connect_end(simulation_, end, peer, next, is_a ? next.psn_a : next.psn_b,
-                     is_a ? next.psn_b : next.psn_a))
-      error_ = "a connection could not begin again";
-  };
-  const auto stop = [this, old, other_qps](Endpoint& end) {
-    for (Flow* flow : old) flow->abandon(end);
-    if (other_qps)
-      end.renew();
-    else if (!end.reset())
-      error_ = "a QP could not be reset";
-  };
-  simulation_.at(first_ends, [stop, bring_up, back_at_once, &first, &second] {
-    stop(first);
-    if (back_at_once) bring_up(first, second);
-  });
-  simulation_.at(second_ends, [stop, &second] { stop(second); });
-  simulation_.at(begins, [old, bring_up, back_at_once, &first, &second] {
-    if (!back_at_once) bring_up(first, second);
-    bring_up(second, first);
-    for (Flow* flow : old) flow->freeze();
-  });
-  start_ns_ = begins + 1;
-  add_flows(a, b, next, false, random_.chance(300), random_.chance(500), signal_all);
-  start_ns_ = simulation_.now();
 }
 
 void Plan::add_send(Flow& flow, SendOpcode opcode, uint32_t length) {
@@ -265,7 +232,7 @@ void Plan::add_send(Flow& flow, SendOpcode opcode, uint32_t length) {
   }
   const bool read = opcode == SendOpcode::rdma_read;
   const bool write = opcode == SendOpcode::rdma_write || opcode == SendOpcode::rdma_write_with_imm;
-  Region& far = *remote.remote[random_.below(remote.remote.size())];
+  Region& far = pick(remote.remote, false);
   if (read && !written_.empty() && random_.chance(300)) {
     // Reads back what a write before it has left; nobody may write there any more.
     const size_t pick = random_.below(written_.size());
@@ -275,6 +242,7 @@ void Plan::add_send(Flow& flow, SendOpcode opcode, uint32_t length) {
     request.rkey = from.rkey;
     request.sges = split(flow.from(), from.length);
     send.payload = flow.sends[from.send].payload;
+    send.reads_back = from.send;
     flow.sends.push_back(std::move(send));
     return;
   }
@@ -319,7 +287,7 @@ void Plan::add_send(Flow& flow, SendOpcode opcode, uint32_t length) {
 void Plan::plan_answered(Flow& flow, PlannedSend& send) {
   SendRequest& request = send.request;
   HostMemory& remote = memory_of(flow.to());
-  Region& far = *remote.remote[random_.below(remote.remote.size())];
+  Region& far = pick(remote.remote, true);
   const auto bytes_of_value = [](uint64_t value) {
     std::vector<uint8_t> bytes(sizeof value);
     std::memcpy(bytes.data(), &value, sizeof value);
@@ -341,7 +309,7 @@ void Plan::plan_answered(Flow& flow, PlannedSend& send) {
     };
     return;
   }
-  request.sges = split(flow.from(), 8);
+  request.sges = split(flow.from(), 8, request.opcode == SendOpcode::atomic_write);
   if (request.opcode == SendOpcode::atomic_write) {
     request.remote_va = place_aligned(far);
     request.rkey = far.key;
@@ -418,6 +386,8 @@ void Plan::fill_flow(Flow& flow, uint32_t mtu, bool failing) {
     flow.receives.push_back(std::move(receive));
   }
   set_times(flow);
+  if (fabric_.theme == Theme::odp_mix && !on_lost_memory_)
+    for (PlannedSend& send : flow.sends) send.zero_when_done = random_.chance(300);
 }
 
 /// Adds the request that cannot succeed, with some behind it.
@@ -559,7 +529,7 @@ void Plan::add_datagrams(QpType type) {
       simulation_.at(when, [] {});
     }
     for (uint64_t i = 0; i < count + 8; ++i)
-      flow.receives.push_back({split(to, ud ? wire::kGrhBytes + wire::kMaxPathMtuBytes : 9000), 0});
+      flow.receives.push_back({split(to, ud ? wire::kGrhBytes + wire::kMaxPathMtuBytes : 9000, true), 0});
   }
 }
 
@@ -578,7 +548,7 @@ PlannedSend Plan::draw_datagram(const Endpoint& from, const Endpoint& to, uint32
     send.payload = request.inline_data;
     return send;
   }
-  request.sges = split(from, length);
+  request.sges = split(from, length, true);
   for (const Sge& sge : request.sges) {
     const uint8_t* at = from.host().memory.find(sge.lkey)->at(sge.va);
     send.payload.insert(send.payload.end(), at, at + sge.length_bytes);

@@ -17,7 +17,8 @@ enum class Theme : uint8_t {
   mixed,
   one_failure,
   dead_peer,
-  reborn  ///< a connection ends in the middle, and another begins in its place
+  reborn,  ///< a connection ends in the middle, and another begins in its place
+  odp_mix  ///< the program changes its mappings under the traffic; of seeds of its own
 };
 
 /// What one connection is to fail by.
@@ -38,12 +39,13 @@ struct Fabric {
   Theme theme = Theme::mixed;
   Failure failure = Failure::bad_lkey;
   bool harmless_links = false;
-  bool faults = false;  ///< on-demand regions are in use
+  bool faults = false;      ///< on-demand regions are in use
+  bool takes_away = false;  ///< memory, for good or for a while; with odp_mix
   uint8_t timeout = 14;
   uint64_t spread_ns = 200'000;  ///< posts fall into this span
 };
 
-[[nodiscard]] Fabric draw_fabric(Random& random);
+[[nodiscard]] Fabric draw_fabric(Random& random, bool odp_mix);
 [[nodiscard]] std::string describe(const Fabric& fabric);
 
 /// The traffic of one seed over a fabric.
@@ -66,13 +68,23 @@ class Plan {
   void add_regions(SimHost& host);
   [[nodiscard]] HostMemory& memory_of(const Endpoint& end);
   [[nodiscard]] uint64_t place(Region& region, uint32_t length);
-  [[nodiscard]] std::vector<transport::Sge> split(const Endpoint& end, uint32_t length);
+  /// One of the regions; with `steady` one whose bytes only packets change.
+  [[nodiscard]] Region& pick(const std::vector<Region*>& regions, bool steady);
+  [[nodiscard]] std::vector<transport::Sge> split(const Endpoint& end, uint32_t length, bool steady = false);
   [[nodiscard]] uint32_t draw_length(uint32_t mtu);
   [[nodiscard]] TimeNs draw_time() { return start_ns_ + random_.below(fabric_.spread_ns); }
   void add_connection(bool failing);
   void add_flows(Endpoint& a, Endpoint& b, const ConnectionScript& connection, bool failing, bool one_way,
                  bool a_first, bool signal_all);
-  void end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript connection, bool signal_all);
+  /// The old connection lives for `life_ns` at least. Returns when the new one begins.
+  TimeNs end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript connection, bool signal_all,
+                             TimeNs life_ns);
+  // The ODP mix (odp_mix.cpp).
+  void add_connection_on_lost_memory();
+  void add_lost_regions(SimHost& host);
+  [[nodiscard]] Region* needed_by(Flow& flow, const PlannedSend& send, uint64_t& va);
+  void take_away(TimeNs until_ns, Flow& flow);
+  void run_program(SimHost& host);
   void fill_flow(Flow& flow, uint32_t mtu, bool failing);
   void add_send(Flow& flow, transport::SendOpcode opcode, uint32_t length);
   void spoil(Flow& flow, uint32_t mtu);
@@ -86,6 +98,9 @@ class Plan {
   Random random_;
   std::string error_;
   HostMemory memory_a_, memory_b_;
+  HostMemory lost_a_, lost_b_;   ///< for the connection whose memory is taken away
+  bool on_lost_memory_ = false;  ///< that connection is being planned
+  std::vector<Region*> lost_regions_;
   uint32_t next_flow_ = 1;
   TimeNs start_ns_;  ///< of the flow being filled: nothing is posted before
   struct Written {

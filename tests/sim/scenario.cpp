@@ -18,7 +18,7 @@ class Run {
  public:
   explicit Run(uint64_t seed)
       : random_(seed),
-        fabric_(draw_fabric(random_)),
+        fabric_(draw_fabric(random_, seed >= kFirstOdpMixSeed)),
         simulation_(fabric_.script, random_.next()),
         plan_(fabric_, simulation_, random_.fork()) {}
 
@@ -47,7 +47,7 @@ void Run::dispatch(const Completion& completion) {
   for (const auto& flow : plan_.flows) {
     if (!flow->owns(completion.wr_id)) continue;
     return Flow::is_receive(completion.wr_id) ? flow->on_receive_completion(completion)
-                                              : flow->on_send_completion(completion);
+                                              : flow->on_send_completion(completion, simulation_.now());
   }
   for (const auto& flow : plan_.datagrams) {
     if (!flow->owns(completion.wr_id)) continue;
@@ -141,6 +141,7 @@ std::string Run::execute() {
   for (const auto& flow : plan_.flows) flow->check_end();
   for (const auto& flow : plan_.datagrams) flow->check_end();
   if (std::string error = first_error(); !error.empty()) return error;
+  image.zero_what_the_program_did();
   for (const auto& flow : plan_.flows) flow->apply(image);
   for (const auto& flow : plan_.datagrams) flow->apply(image);
   if (std::string error = image.compare(); !error.empty()) return error + "\n" + summary;

@@ -7,6 +7,10 @@
 
 namespace faultline::sim {
 
+/// Seeds from here on are of one theme: the program calls madvise, mprotect, munmap and the like under its
+/// traffic.
+constexpr uint64_t kFirstOdpMixSeed = 1'000'000'000;
+
 struct ScenarioResult {
   bool passed = false;
   std::string error;    ///< what was wrong

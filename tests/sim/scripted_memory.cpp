@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace faultline::sim {
 
@@ -26,7 +27,7 @@ uint64_t Region::extend(uint64_t length, Random& random) {
   }
   const size_t count = ((base % page_bytes) + bytes.size() + page_bytes - 1) / page_bytes;
   pages.resize(count, on_demand ? PageState::absent : PageState::write);
-  holes.resize(count, false);
+  limits.resize(count, PageLimit::none);
   return va;
 }
 
@@ -41,7 +42,58 @@ void Region::add_hole(uint64_t va, uint64_t length) {
   set_pages(va, length, PageState::absent);
   const uint64_t first_page = base / page_bytes;
   for (uint64_t page = va / page_bytes; page <= (va + length - 1) / page_bytes; ++page)
-    holes.at(page - first_page) = true;
+    limits.at(page - first_page) = PageLimit::hole;
+}
+
+void Region::drop_pages(uint64_t first, uint64_t count, PageState left) {
+  for (uint64_t page = first; page < std::min<uint64_t>(first + count, pages.size()); ++page)
+    pages[page] = std::min(pages[page], left);
+}
+
+namespace {
+
+/// The region's bytes on some of its pages, as offset and length.
+std::pair<uint64_t, uint64_t> bytes_of_pages(const Region& region, uint64_t first, uint64_t count) {
+  const uint64_t lead = region.base % region.page_bytes;
+  const uint64_t from = std::max(first * region.page_bytes, lead) - lead;
+  const uint64_t to = std::min<uint64_t>((first + count) * region.page_bytes - lead, region.bytes.size());
+  return {from, to - from};
+}
+
+}  // namespace
+
+void Region::zero_pages(TimeNs now, uint64_t first, uint64_t count) {
+  drop_pages(first, count, PageState::absent);
+  const auto [offset, length] = bytes_of_pages(*this, first, count);
+  std::memset(bytes.data() + offset, 0, length);
+  zeroings.push_back({now, offset, length});
+}
+
+void Region::take_pages(TimeNs now, uint64_t first, uint64_t count, PageLimit limit) {
+  drop_pages(first, count, limit == PageLimit::read_only ? PageState::read : PageState::absent);
+  for (uint64_t page = first; page < std::min<uint64_t>(first + count, pages.size()); ++page)
+    limits[page] = std::max(limits[page], limit);
+  const auto [offset, length] = bytes_of_pages(*this, first, count);
+  takings.push_back({now, kNever, offset, length, limit});
+}
+
+void Region::deregister(TimeNs now) {
+  registered = false;
+  drop_pages(0, pages.size(), PageState::absent);
+  takings.push_back({now, kNever, 0, bytes.size(), PageLimit::dead});
+}
+
+void Region::restore(TimeNs now) {
+  registered = true;
+  std::fill(limits.begin(), limits.end(), PageLimit::none);
+  for (Taking& taking : takings) taking.to_ns = std::min(taking.to_ns, now);
+}
+
+bool Region::was_zeroed(uint64_t va, TimeNs since_ns, TimeNs until_ns) const {
+  return std::any_of(zeroings.begin(), zeroings.end(), [&](const Zeroing& zeroing) {
+    return zeroing.at_ns >= since_ns && zeroing.at_ns <= until_ns && va - base >= zeroing.offset &&
+           va - base - zeroing.offset < zeroing.length;
+  });
 }
 
 Region& ScriptedMemory::add_region(odp::ProtectionDomain domain, uint32_t access, bool on_demand) {
@@ -87,10 +139,10 @@ Region* ScriptedMemory::allowed(const odp::Target& target, uint64_t va, uint64_t
         va - window->va > window->length - length)
       return nullptr;
     region = find(window->region);
-    return region != nullptr && region->contains(va, length) ? region : nullptr;
+    return region != nullptr && region->registered && region->contains(va, length) ? region : nullptr;
   }
-  const bool granted = region->domain == target.domain && (region->access & target.need) == target.need &&
-                       region->contains(va, length);
+  const bool granted = region->registered && region->domain == target.domain &&
+                       (region->access & target.need) == target.need && region->contains(va, length);
   return granted ? region : nullptr;
 }
 
@@ -126,13 +178,18 @@ void ScriptedMemory::maybe_invalidate(Region& region, uint64_t va, uint64_t leng
   }
 }
 
+Outcome ScriptedMemory::missing(const Region& region, uint64_t va) {
+  const uint64_t page = va / region.page_bytes - region.base / region.page_bytes;
+  return region.limits[page] == PageLimit::dead ? Outcome::violation : Outcome::miss;
+}
+
 Outcome ScriptedMemory::probe(const odp::Target& target, uint64_t va, uint64_t length_bytes) {
   if (length_bytes == 0) return Outcome::done;
   if (check(target, va, length_bytes) != Outcome::done) return Outcome::violation;
   const bool writable = (target.need & kWriteNeeds) != 0;
-  return resident(*allowed(target, va, length_bytes), va, length_bytes, writable) == length_bytes
-             ? Outcome::done
-             : Outcome::miss;
+  const Region& region = *allowed(target, va, length_bytes);
+  const uint64_t there = resident(region, va, length_bytes, writable);
+  return there == length_bytes ? Outcome::done : missing(region, va + there);
 }
 
 // A miss comes with the bytes before it already copied, as the contract allows.
@@ -144,7 +201,7 @@ Outcome ScriptedMemory::write(const odp::Target& target, uint64_t va, std::span<
   maybe_invalidate(region, va, from.size());
   const uint64_t there = resident(region, va, from.size(), true);
   std::memcpy(region.at(va), from.data(), there);
-  return there == from.size() ? Outcome::done : Outcome::miss;
+  return there == from.size() ? Outcome::done : missing(region, va + there);
 }
 
 Outcome ScriptedMemory::read(const odp::Target& target, uint64_t va, std::span<uint8_t> to) {
@@ -155,7 +212,7 @@ Outcome ScriptedMemory::read(const odp::Target& target, uint64_t va, std::span<u
   maybe_invalidate(region, va, to.size());
   const uint64_t there = resident(region, va, to.size(), false);
   std::memcpy(to.data(), region.at(va), there);
-  return there == to.size() ? Outcome::done : Outcome::miss;
+  return there == to.size() ? Outcome::done : missing(region, va + there);
 }
 
 Outcome ScriptedMemory::atomic(const odp::Target& target, uint64_t va, const odp::AtomicRequest& request,
@@ -163,7 +220,7 @@ Outcome ScriptedMemory::atomic(const odp::Target& target, uint64_t va, const odp
   Region* const region = allowed(target, va, 8);
   if (region == nullptr) return Outcome::violation;
   maybe_invalidate(*region, va, 8);
-  if (resident(*region, va, 8, true) != 8) return Outcome::miss;
+  if (const uint64_t there = resident(*region, va, 8, true); there != 8) return missing(*region, va + there);
   std::memcpy(&original, region->at(va), 8);
   uint64_t value = request.operand;
   if (request.op == odp::AtomicOp::fetch_add) value += original;
@@ -182,6 +239,7 @@ Outcome ScriptedMemory::flush(const odp::Target& target, uint64_t va, uint64_t l
 
 bool ScriptedMemory::range_of(odp::Key key, uint64_t& va, uint64_t& length_bytes) {
   if (const Region* region = find(key); region != nullptr) {
+    if (!region->registered) return false;
     va = region->base;
     length_bytes = region->bytes.size();
     return true;
@@ -258,7 +316,9 @@ Outcome ScriptedMemory::serve(const odp::FaultRequest& request) {
   const uint64_t first_page = region->base / region->page_bytes;
   for (uint64_t page = request.va / region->page_bytes;
        page <= (request.va + length - 1) / region->page_bytes; ++page) {
-    if (region->holes[page - first_page]) return Outcome::violation;
+    const PageLimit limit = region->limits[page - first_page];
+    if (limit >= PageLimit::hole || (limit == PageLimit::read_only && state == PageState::write))
+      return Outcome::violation;
     region->pages[page - first_page] = std::max(region->pages[page - first_page], state);
   }
   return Outcome::done;

@@ -44,6 +44,34 @@ struct Window {
 
 enum class PageState : uint8_t { absent, read, write };
 
+/// What the program has left of a page.
+enum class PageLimit : uint8_t {
+  none,
+  read_only,  ///< by mprotect(2): the pager finds no right to write
+  hole,       ///< unmapped, or behind the end of a file: the pager finds nothing
+  dead        ///< unmapped under a hook or an event: an access knows without asking
+};
+
+/// The program takes a part of a region away and, some day, gives it back.
+struct Taking {
+  TimeNs from_ns = 0;
+  TimeNs to_ns = kNever;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  PageLimit limit = PageLimit::hole;
+
+  [[nodiscard]] bool overlaps(uint64_t other_offset, uint64_t other_length) const {
+    return offset < other_offset + other_length && other_offset < offset + length;
+  }
+};
+
+/// Bytes that were zeros at a moment, by MADV_DONTNEED or a hole in a file.
+struct Zeroing {
+  TimeNs at_ns = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+
 struct Region {
   odp::Key key = 0;
   odp::ProtectionDomain domain = 0;
@@ -53,7 +81,12 @@ struct Region {
   uint32_t page_bytes = 4096;
   std::vector<uint8_t> bytes;
   std::vector<PageState> pages;
-  std::vector<bool> holes;  ///< pages that the pager cannot have
+  std::vector<PageLimit> limits;
+  bool registered = true;
+  bool zeroable = false;  ///< the program may zero pages of it
+  // What the program did to it, for the model.
+  std::vector<Taking> takings;
+  std::vector<Zeroing> zeroings;
 
   /// Appends `length` bytes of noise and returns their address.
   uint64_t extend(uint64_t length, Random& random);
@@ -63,6 +96,16 @@ struct Region {
   void set_pages(uint64_t va, uint64_t length, PageState state);
   void add_hole(uint64_t va, uint64_t length);
   [[nodiscard]] uint8_t* at(uint64_t va) { return bytes.data() + (va - base); }
+
+  // What the program does, to whole pages. Numbers of pages count from the region's first.
+  /// Pages lose what they have above `left`: paged out or moved (absent), shared by fork(2) (read).
+  void drop_pages(uint64_t first, uint64_t count, PageState left);
+  void zero_pages(TimeNs now, uint64_t first, uint64_t count);
+  void take_pages(TimeNs now, uint64_t first, uint64_t count, PageLimit limit);
+  void deregister(TimeNs now);
+  /// All that was taken is there again, and the region registered under its old key.
+  void restore(TimeNs now);
+  [[nodiscard]] bool was_zeroed(uint64_t va, TimeNs since_ns, TimeNs until_ns = kNever) const;
 };
 
 class ScriptedMemory final : public odp::MemoryAccess {
@@ -107,6 +150,8 @@ class ScriptedMemory final : public odp::MemoryAccess {
   /// The bytes of [va, va + length) that are there with the right, counted from its start.
   [[nodiscard]] uint64_t resident(const Region& region, uint64_t va, uint64_t length, bool writable) const;
   void maybe_invalidate(Region& region, uint64_t va, uint64_t length);
+  /// Where the first byte behind those that are there is.
+  [[nodiscard]] static odp::Outcome missing(const Region& region, uint64_t va);
   /// The region below a key and its rights there; nullptr where the access is not allowed.
   [[nodiscard]] Region* allowed(const odp::Target& target, uint64_t va, uint64_t length);
   [[nodiscard]] odp::Outcome serve(const odp::FaultRequest& request);

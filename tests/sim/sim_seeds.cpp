@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
   std::string pcap_path;
   CLI::App app("Simulated fabrics by seed.");
   app.add_option("--seeds", seeds, "how many seeds to run");
-  app.add_option("--first", first, "the first of them");
+  app.add_option("--first", first, "the first of them; from 1000000000 on programs change their mappings");
   app.add_option("--jobs", jobs, "threads")->check(CLI::Range(1, 64));
   app.add_option("--stop-after", stop_after, "failures after which to give up");
   auto* one = app.add_option("--seed", seed, "run this seed alone");
