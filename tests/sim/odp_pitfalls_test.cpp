@@ -3,6 +3,7 @@
 // damming", where of two requests that fault close together one is lost until its time-out, and "packet
 // flood", where many QPs that wait for one page send again and again. Here neither may see a time-out, nor
 // any packet more than one retransmission a fault; a packet that the wire lost may cost one more.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -72,16 +73,16 @@ Transmissions count_transmissions(const Trace& trace) {
   return seen;
 }
 
-/// Empty, or the packet that was sent again more often than faults and losses explain.
+/// Empty, or the packet that was sent again most often, if more often than faults and losses explain.
 std::string sent_too_often(const Trace& trace, unsigned faults) {
   const Transmissions seen = count_transmissions(trace);
-  for (const auto& [name, copies] : seen.copies) {
-    if (copies <= 1 + faults + seen.lost) continue;
-    return "sent too often: " + std::get<3>(name) + " " + std::to_string(std::get<2>(name)) + " " +
-           std::to_string(copies) + " times for " + std::to_string(faults) + " faults and " +
-           std::to_string(seen.lost) + " losses";
-  }
-  return {};
+  const auto worst =
+      std::max_element(seen.copies.begin(), seen.copies.end(),
+                       [](const auto& one, const auto& other) { return one.second < other.second; });
+  if (worst == seen.copies.end() || worst->second <= 1 + faults + seen.lost) return {};
+  const auto& [from_a, qpn, psn, opcode] = worst->first;
+  return "sent too often: " + opcode + " " + std::to_string(psn) + " " + std::to_string(worst->second) +
+         " times for " + std::to_string(faults) + " faults and " + std::to_string(seen.lost) + " losses";
 }
 
 enum class Side : uint8_t { requester, responder, both };
