@@ -456,16 +456,6 @@ Report ask(Peer& peer, Side& side) {
   return peer.await<Report>();
 }
 
-void wait_for_link(const Side& side) {
-  const auto end = Clock::now() + 20s;
-  ibv_port_attr port{};
-  while (ibv_query_port(side.context, 1, &port) == 0 && port.state != IBV_PORT_ACTIVE) {
-    if (Clock::now() > end) fail("client", "the link stays down");
-    faultline_progress(side.context);
-    std::this_thread::sleep_for(1ms);
-  }
-}
-
 void expect(bool truth, const char* what, bool& good) {
   if (truth) return;
   std::printf("FAILED: expected %s\n", what);
@@ -479,7 +469,7 @@ int drive(const Options& options, std::vector<std::string> arguments) {
   Peer peer(std::move(arguments), [&cgroup] { cgroup.join(); });
   const auto server = peer.await<Endpoint>();
   Side side("client", options.config_folder + "/client.toml");
-  wait_for_link(side);
+  faultline::e2e::wait_for_link(side, "client");
   Qps qps(side, options.qps);
   Client client(side, qps, options, peer);
   client.aim_at(server);

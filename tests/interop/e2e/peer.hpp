@@ -112,4 +112,14 @@ class Peer {
   bool ended_ = false;
 };
 
+inline void wait_for_link(const Side& side, const char* who) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  ibv_port_attr port{};
+  while (ibv_query_port(side.context, 1, &port) == 0 && port.state != IBV_PORT_ACTIVE) {
+    if (std::chrono::steady_clock::now() > end) fail(who, "the link stays down");
+    faultline_progress(side.context);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 }  // namespace faultline::e2e
