@@ -467,6 +467,7 @@ int drive(const Options& options, std::vector<std::string> arguments) {
   const MemoryCgroup cgroup(options.cgroup);
   arguments.emplace_back("--peer");
   Peer peer(std::move(arguments), [&cgroup] { cgroup.join(); });
+  peer.explain([&cgroup] { return "; killed for want of memory: " + std::to_string(cgroup.kills()); });
   const auto server = peer.await<Endpoint>();
   Side side("client", options.config_folder + "/client.toml");
   faultline::e2e::wait_for_link(side, "client");
@@ -532,9 +533,9 @@ int drive(const Options& options, std::vector<std::string> arguments) {
   expect(timeouts == 0, "no timeout", good);
   expect(cgroup.kills() == 0, "nobody killed for memory", good);
   expect(last.pinned_bytes_most <= options.pin_mib * kMiB, "no more pinned than the budget", good);
-  // Otherwise there was no pressure, and nothing is shown.
-  expect(waits != 0, "to have met the limit", good);
   expect(after.faults != before.faults, "page faults", good);
+  // Otherwise all of it was in memory, and nothing is shown.
+  expect(after.major_faults != before.major_faults, "pages that had left the memory", good);
   if (!options.is_file()) {
     expect(last.swapped_bytes_most >= options.region_bytes() / 4,
            "a quarter of the region or more swapped out", good);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -62,6 +63,7 @@ class Peer {
     arguments.insert(arguments.begin(), std::filesystem::read_symlink("/proc/self/exe"));
     arguments.push_back(std::to_string(theirs));
     std::vector<char*> words;
+    words.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) words.push_back(argument.data());
     words.push_back(nullptr);
     pid_ = fork();
@@ -95,8 +97,12 @@ class Peer {
     std::string how = "closed its socket";
     if (ended_ && WIFSIGNALED(status_)) how = "was killed by signal " + std::to_string(WTERMSIG(status_));
     if (ended_ && WIFEXITED(status_)) how = "ended with status " + std::to_string(WEXITSTATUS(status_));
-    fail("peer", how.c_str());
+    if (why_) how += why_();
+    std::fprintf(stderr, "peer: %s\n", how.c_str());
+    std::_Exit(1);
   }
+  /// What is told beside, if it ends too soon.
+  void explain(std::function<std::string()> why) { why_ = std::move(why); }
   /// Waits for its end, which has to be a good one.
   void finish() {
     if (!ended_ && waitpid(pid_, &status_, 0) != pid_) fail("peer", "waitpid");
@@ -110,6 +116,7 @@ class Peer {
   pid_t pid_ = -1;
   int status_ = 0;
   bool ended_ = false;
+  std::function<std::string()> why_;
 };
 
 inline void wait_for_link(const Side& side, const char* who) {
