@@ -36,11 +36,12 @@ mounted=false
 loop=
 skip() { echo "SKIPPED: $*"; exit 77; }
 cleanup() {
-  if $mounted; then umount "$folder/disk" || umount -l "$folder/disk" || true; fi
-  if [ -n "$loop" ]; then losetup -d "$loop" || true; fi
+  # First: it goes once its last process has.
   if [ -n "$cgroup" ]; then
     for _ in $(seq 50); do rmdir "$cgroup" 2>/dev/null && break; sleep 0.1; done
   fi
+  if $mounted; then umount "$folder/disk" || umount -l "$folder/disk" || true; fi
+  if [ -n "$loop" ]; then losetup -d "$loop" || true; fi
   rm -rf "$folder"
 }
 trap cleanup EXIT
