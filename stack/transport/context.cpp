@@ -149,6 +149,10 @@ bool CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t
 bool CoreContext::park(QueuePair& qp, const RxFrame& frame) {
   ResponderState& responder = qp.responder;
   if (park_free_ == nullptr || responder.parked >= config.park_packets_per_qp) return false;
+  // The last quarter is for packets that wait for a page themselves: each other QP's first.
+  if (responder.parked_head != nullptr && parked_ >= config.park_packets_total - config.park_packets_total / 4)
+    return false;
+  ++parked_;
   ParkedFrame* parked = park_free_;
   park_free_ = parked->next;
   parked->frame = frame;
@@ -167,6 +171,7 @@ void CoreContext::unpark_head(QueuePair& qp) {
   ResponderState& responder = qp.responder;
   ParkedFrame* head = responder.parked_head;
   assert(head != nullptr);
+  --parked_;
   responder.parked_head = head->next;
   if (responder.parked_head == nullptr) responder.parked_tail = nullptr;
   --responder.parked;
@@ -184,6 +189,7 @@ void CoreContext::release_parked(QueuePair& qp) {
   }
   responder.parked_retry = false;
   responder.park_deadline_ns = kNever;
+  responder.dropped_behind = false;
   ++responder.park_generation;
 }
 
@@ -326,6 +332,8 @@ void CoreContext::enter_error(QueuePair& qp) {
   responder.job_count = 0;
   responder.job_fault_wait = false;
   responder.job_deadline_ns = kNever;
+  responder.stall_word_ns = kNever;
+  responder.stall_told = responder.stall_word_pending = responder.ready_word_pending = false;
   responder.job_floor = ++responder.job_generation;
   responder.park_floor = ++responder.park_generation;
   responder.ack_pending = responder.nak_pending = responder.sack_pending = false;

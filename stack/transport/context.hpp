@@ -128,6 +128,7 @@ struct CoreContext {
   std::vector<std::unique_ptr<SharedReceiveQueue>> srqs_;  // by slot
   std::vector<ParkedFrame> park_pool_;
   ParkedFrame* park_free_ = nullptr;
+  uint32_t parked_ = 0;  ///< of all QPs
 };
 
 /// Walks the scatter/gather list `sges` from byte `offset` on.

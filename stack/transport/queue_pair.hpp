@@ -47,6 +47,7 @@ struct RequesterState {
   uint32_t fault_generation = 0;  ///< of the wait; answers to older ones are ignored
   wire::Psn last_ssn;             ///< of the newest message that was started: counts them all
   wire::Psn limit_ssn;            ///< the last message for which the peer is known to have a receive
+  bool rnr_for_page = false;      ///< ended early by the peer's word that the page is there
   TimeNs ack_deadline_ns = kNever;
   TimeNs rnr_deadline_ns = kNever;
 };
@@ -98,6 +99,10 @@ struct ResponderState {
   bool ack_owed = false;        ///< packets were executed since the last acknowledgement
   bool nak_pending = false;     ///< nak_syndrome for nak_psn goes out behind the READ answers
   bool nak_for_fault = false;
+  bool dropped_behind = false;  ///< a packet behind those that wait for a page found no room
+  bool stall_told = false;  ///< an RNR NAK for a page is out: the peer is told when the page is there
+  bool stall_word_pending = false;
+  bool ready_word_pending = false;
   bool closing = false;         ///< after the pending NAK the QP goes to error
   bool peer_selective = false;  ///< the peer said that it understands selective acknowledgements
   bool sack_pending = false;
@@ -119,6 +124,7 @@ struct ResponderState {
   TimeNs park_deadline_ns = kNever;
 
   TimeNs held_deadline_ns = kNever;  ///< then the gap is for ever: what is behind it is given up
+  TimeNs stall_word_ns = kNever;     ///< then the peer is told that its packet waits for a page
   TimeNs job_deadline_ns = kNever;   ///< then RNR NAK instead of the answer
   uint64_t write_va = 0;
   uint32_t write_rkey = 0;

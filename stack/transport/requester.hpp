@@ -68,7 +68,8 @@ class Requester {
   [[nodiscard]] bool waits_for_pace(QueuePair& qp) const;
   void on_sequence_nak(QueuePair& qp, wire::Psn psn);
   [[nodiscard]] bool count_rnr_retry(QueuePair& qp);
-  void on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code);
+  void on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code, bool for_page);
+  void on_stall_word(QueuePair& qp, bool ready);
   void on_response_gap(QueuePair& qp);
   /// The oldest WQE fails with `status`, and the QP with it.
   void fail(QueuePair& qp, CompletionStatus status);

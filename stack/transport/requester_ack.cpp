@@ -150,12 +150,17 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
     // The responder gave up a READ that was asked for twice, and with it those behind: they are asked for
     // again.
     ++context_.counters.rnr_naks_received;
-    return on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask);
+    return on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask, packet.bth.page_fault);
   }
+  const bool stall_word = (packet.bth.page_fault || packet.bth.page_ready) && kind == wire::kAethAck;
+  if (stall_word && psn.next() == state.unacked_psn) return on_stall_word(qp, packet.bth.page_ready);
   if (psn < state.unacked_psn || psn >= state.sent_psn) return context_.count(DropReason::stale_ack);
   switch (kind) {
     case wire::kAethAck:
-      if (!acknowledge_before(qp, psn.next())) on_response_gap(qp);
+      if (!acknowledge_before(qp, psn.next()))
+        on_response_gap(qp);
+      else if (stall_word)
+        on_stall_word(qp, packet.bth.page_ready);
       return;
     case wire::kAethRnrNak:
       ++context_.counters.rnr_naks_received;
@@ -164,7 +169,7 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
       if (acknowledge_before(qp, psn) && !packet.bth.page_fault && !count_rnr_retry(qp))
         fail(qp, CompletionStatus::rnr_retry_exceeded);
       else
-        on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask);
+        on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask, packet.bth.page_fault);
       return;
     case wire::kAethNak: {
       ++context_.counters.naks_received;
@@ -195,9 +200,30 @@ bool Requester::count_rnr_retry(QueuePair& qp) {
   return true;
 }
 
-void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code) {
+/// The peer says of the oldest packet that it has it and waits for its page, or that the page for which it sent an
+/// RNR NAK has come.
+void Requester::on_stall_word(QueuePair& qp, bool ready) {
+  RequesterState& state = qp.requester;
+  if (state.rnr_deadline_ns != kNever) {
+    if (!ready || !state.rnr_for_page) return;
+    state.rnr_deadline_ns = kNever;
+    return context_.make_ready(qp);
+  }
+  if (ready || state.ack_deadline_ns == kNever) return;
+  // Longer than until it says so again, twice. What it has needs no repeating, and no retry of the user's.
+  constexpr uint64_t kPatienceNs = 5'000'000;
+  constexpr uint64_t kSilenceNs = 100'000'000;
+  state.retries_left = qp.attributes.retry_count;
+  qp.recovery.probes = 0;
+  state.ack_deadline_ns = std::max(state.ack_deadline_ns, context_.now_ns + kSilenceNs);
+  if (context_.config.early_probe) qp.recovery.probe_deadline_ns = context_.now_ns + kPatienceNs;
+  context_.arm(qp, next_deadline(qp));
+}
+
+void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code, bool for_page) {
   RequesterState& state = qp.requester;
   if (state.rnr_deadline_ns != kNever) return;
+  state.rnr_for_page = for_page;
   // An RNR NAK is an answer: what is counted towards "no answer" starts anew. Otherwise a long fault at the
   // peer and a lossy wire would add up to an exhausted retry count.
   state.retries_left = qp.attributes.retry_count;

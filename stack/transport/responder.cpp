@@ -30,10 +30,18 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
   if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
   if (packet.bth.selective_ack && context_.config.selective_ack) state.peer_selective = true;
   const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
+  if (ahead == 0 && state.parked_head != nullptr && state.peer_selective) {
+    // It is here already, and its sender does not know.
+    context_.count(DropReason::duplicate);
+    state.stall_word_pending = true;
+    context_.make_ready(qp);
+    return Fate::consumed;
+  }
   if (ahead >= 0 && state.parked_head != nullptr) {
     if (context_.park(qp, frame)) return Fate::parked;
+    // What is here stays: the requester is asked for the rest when its turn has come.
     context_.count(DropReason::park_full);
-    rnr_nak_parked(qp);
+    state.dropped_behind = true;
     return Fate::consumed;
   }
   if (ahead > 0) return on_gap(qp, packet, frame);
@@ -50,15 +58,24 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
 }
 
 bool Responder::park_missed(QueuePair& qp, const RxFrame& frame) {
-  const bool at_once = context_.config.stall == Stall::rnr;
+  const bool at_once = context_.config.stall == Stall::rnr && !was_told(qp, qp.responder.expected_psn);
   if (!at_once && context_.park(qp, frame)) {
-    qp.responder.park_deadline_ns = park_deadline();
+    qp.responder.park_deadline_ns = park_deadline(qp);
     context_.arm(qp, qp.responder.park_deadline_ns);
+    await_page(qp);
     return true;
   }
   if (!at_once) context_.count(DropReason::park_full);
   rnr_nak_parked(qp);
   return false;
+}
+
+/// A peer that understands it is told when a page takes longer than its patience may last.
+void Responder::await_page(QueuePair& qp) {
+  constexpr uint64_t kTellAfterNs = 50'000;
+  if (!qp.responder.peer_selective) return;
+  qp.responder.stall_word_ns = context_.now_ns + kTellAfterNs;
+  context_.arm(qp, qp.responder.stall_word_ns);
 }
 
 wire::Packet Responder::parsed(const RxFrame& frame) {
@@ -330,6 +347,18 @@ void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
   }
 }
 
+/// What a READ that was answered before asks for may not be had any more. Its requester may have had the answer,
+/// so this QP lives on; one that misses it is told by the READ's own PSN.
+void Responder::refuse_duplicate(QueuePair& qp, wire::Psn psn) {
+  ResponderState& state = qp.responder;
+  context_.count(DropReason::access);
+  context_.make_ready(qp);
+  if (state.closing || state.nak_pending) return;
+  const bool nak_was_sent = state.nak_sent;
+  nak(qp, nak_syndrome(wire::NakCode::remote_access_error), psn);
+  state.nak_sent = nak_was_sent;
+}
+
 /// A READ is executed again, from where the requester asks (IBA 9.7.4.1.2.1).
 void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
@@ -337,8 +366,8 @@ void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
   const uint32_t packets = std::max(1U, (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
   const wire::Psn psn = packet.bth.psn;
   if (psn.plus(packets) > state.expected_psn) return context_.count(DropReason::payload_rule);
-  if (!may_read(qp, reth)) return static_cast<void>(refuse_access(qp));
   drop_answers_from(qp, psn);
+  if (!may_read(qp, reth)) return refuse_duplicate(qp, psn);
   if (state.job_count < state.job_capacity) queue_read(qp, packet, packets, true);
 }
 
@@ -408,24 +437,34 @@ void Responder::nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn) {
   context_.make_ready(qp);
 }
 
-/// A peer that knows the bit counts no retry for it. Another one does, so each NAK for the same page asks for
+/// A peer that knows the bit counts no retry for it, and is told when the page is there: its timer is for the case
+/// that the word is lost. Another one counts, so each NAK for the same page asks for
 /// four times the wait of the one before: few of them last for as long as a page may take (IBA 9.7.5.2.8,
 /// table 45: four codes further is four times as long).
 void Responder::nak_fault(QueuePair& qp, wire::Psn psn) {
+  constexpr uint8_t kUntilTold = 20;  // 10.24 ms
   constexpr uint8_t kFurther = 4;
   constexpr uint8_t kLongest = 31;
   ResponderState& state = qp.responder;
   if (state.fault_nak_psn != psn) state.fault_naks = 0;
   state.fault_nak_psn = psn;
   uint8_t timer = context_.config.fault_rnr_timer;
-  if (!state.peer_selective && timer != 0)  // code 0 is the longest of all
+  if (state.peer_selective)
+    timer = kUntilTold;
+  else if (timer != 0)  // code 0 is the longest of all
     timer = static_cast<uint8_t>(std::min<unsigned>(kLongest, timer + kFurther * unsigned{state.fault_naks}));
+  state.stall_told = state.peer_selective;
   if (state.fault_naks < kLongest) ++state.fault_naks;
   nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | timer), psn);
   state.nak_for_fault = true;
 }
 
-TimeNs Responder::stall_deadline(uint64_t longest_ns) const {
+/// One RNR NAK a page: the packet that comes again because of it is kept. A second one is for pages that take so
+/// long that an ordinary requester's own time-out may come near; one that understands is told otherwise.
+TimeNs Responder::stall_deadline(const QueuePair& qp, wire::Psn psn, uint64_t longest_ns) const {
+  const uint64_t second_ns = qp.responder.peer_selective ? 20'000'000 : 2'000'000;
+  if (was_told(qp, psn) && context_.config.stall != Stall::park)
+    return context_.now_ns + std::max(longest_ns, second_ns);
   switch (context_.config.stall) {
     case Stall::park:
       return kNever;
@@ -468,7 +507,7 @@ void Responder::retry_parked(QueuePair& qp) {
       if (execute(qp, packet) == Result::miss) {
         // The deadline of a packet that missed before goes on: it may wait so long in all.
         if (state.park_deadline_ns == kNever)
-          state.park_deadline_ns = park_deadline();
+          state.park_deadline_ns = park_deadline(qp);
         context_.arm(qp, state.park_deadline_ns);
         return;
       }
@@ -488,6 +527,10 @@ void Responder::retry_parked(QueuePair& qp) {
   }
   state.park_deadline_ns = kNever;
   if (state.held_head != nullptr) execute_held(qp);
+  if (state.dropped_behind && state.parked_head == nullptr && !state.closing) {
+    state.dropped_behind = false;
+    if (!state.nak_sent) nak(qp, nak_syndrome(wire::NakCode::psn_sequence_error), state.expected_psn);
+  }
 }
 
 void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
@@ -511,6 +554,10 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
     return nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
   }
   if (state.parked_head == nullptr) {
+    if (state.stall_told) {
+      state.ready_word_pending = true;
+      context_.make_ready(qp);
+    }
     if (state.held_head != nullptr) execute_held(qp);
     return;
   }
@@ -521,8 +568,8 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
 }
 
 TimeNs Responder::next_deadline(const QueuePair& qp) {
-  return std::min(
-      {qp.responder.park_deadline_ns, qp.responder.job_deadline_ns, qp.responder.held_deadline_ns});
+  return std::min({qp.responder.park_deadline_ns, qp.responder.job_deadline_ns, qp.responder.held_deadline_ns,
+                   qp.responder.stall_word_ns});
 }
 
 }  // namespace faultline::transport

@@ -41,6 +41,7 @@ class Responder {
 
  private:
   enum class Result : uint8_t { done, miss };
+  enum class StallWord : uint8_t { none, page_fault, page_ready };
 
   [[nodiscard]] Result execute(QueuePair& qp, const wire::Packet& packet);
   /// A packet behind one that is missing.
@@ -99,8 +100,14 @@ class Responder {
   void nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn);
   /// RNR NAK for a page.
   void nak_fault(QueuePair& qp, wire::Psn psn);
-  [[nodiscard]] TimeNs park_deadline() const { return stall_deadline(context_.config.park_deadline_ns); }
-  [[nodiscard]] TimeNs stall_deadline(uint64_t longest_ns) const;
+  [[nodiscard]] TimeNs park_deadline(const QueuePair& qp) const {
+    return stall_deadline(qp, qp.responder.expected_psn, context_.config.park_deadline_ns);
+  }
+  [[nodiscard]] TimeNs stall_deadline(const QueuePair& qp, wire::Psn psn, uint64_t longest_ns) const;
+  /// An RNR NAK for a page has named this PSN.
+  [[nodiscard]] static bool was_told(const QueuePair& qp, wire::Psn psn) {
+    return qp.responder.fault_naks != 0 && qp.responder.fault_nak_psn == psn;
+  }
   /// A NAK after which this QP fails too.
   void nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent event);
   void rnr_nak_parked(QueuePair& qp);
@@ -108,7 +115,11 @@ class Responder {
   [[nodiscard]] uint8_t ack_syndrome(const QueuePair& qp) const;
   [[nodiscard]] bool send_answer(QueuePair& qp);
   [[nodiscard]] bool send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
-                                      bool page_fault = false);
+                                      StallWord word = StallWord::none);
+  /// Tells a peer that understands it what its packet waits for, or no longer waits for.
+  [[nodiscard]] bool send_stall_words(QueuePair& qp, uint32_t& budget_packets);
+  void await_page(QueuePair& qp);
+  void refuse_duplicate(QueuePair& qp, wire::Psn psn);
   void hold_read_job(QueuePair& qp, const Answer& job);
 
   CoreContext& context_;

@@ -36,18 +36,44 @@ bool Responder::has_work(const QueuePair& qp) const {
   const ResponderState& state = qp.responder;
   if (state.parked_retry) return true;
   if (state.job_count != 0) return !state.job_fault_wait;
-  return state.nak_pending || state.ack_pending || state.sack_pending;
+  return state.nak_pending || state.ack_pending || state.sack_pending || state.stall_word_pending ||
+         state.ready_word_pending;
+}
+
+/// While an answer waits for its page the rest of the sending half waits too: this word alone goes out.
+bool Responder::send_stall_words(QueuePair& qp, uint32_t& budget_packets) {
+  ResponderState& state = qp.responder;
+  const bool answer_waits = state.job_count != 0;
+  // What comes before the packet that waits has been executed, and answered where it is a READ.
+  const wire::Psn waits = answer_waits ? state.job(0).first_psn.plus(state.job(0).sent_packets) : state.expected_psn;
+  if (state.ready_word_pending) {
+    if (budget_packets == 0 ||
+        !send_acknowledge(qp, ack_syndrome(qp), state.fault_nak_psn.minus(1), StallWord::page_ready))
+      return false;
+    --budget_packets;
+    state.ready_word_pending = state.stall_told = false;
+  }
+  if (state.stall_word_pending) {
+    if (budget_packets == 0 || !send_acknowledge(qp, ack_syndrome(qp), waits.minus(1), StallWord::page_fault))
+      return false;
+    --budget_packets;
+    state.stall_word_pending = false;
+  }
+  return true;
 }
 
 void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   ResponderState& state = qp.responder;
+  if ((state.stall_word_pending || state.ready_word_pending) && !state.nak_pending &&
+      !send_stall_words(qp, budget_packets))
+    return;
   while (state.job_count != 0) {
     if (state.job_fault_wait || budget_packets == 0 || !context_.may_send(qp) || !send_answer(qp)) return;
     --budget_packets;
   }
   if (budget_packets == 0) return;
   if (state.nak_pending) {
-    if (!send_acknowledge(qp, state.nak_syndrome, state.nak_psn, state.nak_for_fault)) return;
+    if (!send_acknowledge(qp, state.nak_syndrome, state.nak_psn, state.nak_for_fault ? StallWord::page_fault : StallWord::none)) return;
     --budget_packets;
     state.nak_pending = state.ack_pending = state.ack_owed = false;  // a NAK acknowledges what came before it
     const bool rnr = (state.nak_syndrome & wire::kAethKindMask) == wire::kAethRnrNak;
@@ -83,7 +109,7 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   }
 }
 
-bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn, bool page_fault) {
+bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn, StallWord word) {
   TxFrame* frame = context_.tx.next();
   if (frame == nullptr) {
     context_.make_ready(qp);
@@ -93,7 +119,8 @@ bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
   fields.bth.opcode = qp.in_service(wire::Opcode::rc_acknowledge);
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = psn;
-  fields.bth.page_fault = page_fault && qp.responder.peer_selective;
+  fields.bth.page_fault = word == StallWord::page_fault && qp.responder.peer_selective;
+  fields.bth.page_ready = word == StallWord::page_ready && qp.responder.peer_selective;
   fields.aeth = {syndrome, qp.responder.msn};
   fields.ipv4_identification = qp.ipv4_identification++;
   const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
@@ -138,6 +165,11 @@ bool Responder::send_answer(QueuePair& qp) {
         return false;
       case odp::Outcome::violation:
         // The rest cannot be read any more: the NAK takes the place of the next response (IBA 9.7.5.1.5).
+        if (job.duplicate) {
+          state.job_count = 0;
+          refuse_duplicate(qp, fields.bth.psn);
+          return true;
+        }
         context_.count(DropReason::access);
         state.job_count = 0;
         nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
@@ -167,19 +199,25 @@ void Responder::hold_read_job(QueuePair& qp, const Answer& job) {
   const uint32_t offset = job.sent_packets * qp.mtu_bytes;
   state.job_stuck_psn = job.first_psn.plus(job.sent_packets);
   const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::read_job, state.job_generation);
-  if (!context_.request_fault({job.rkey, job.domain, odp::kRemoteRead, qp.qpn}, job.va + offset,
-                              job.length_bytes - offset, waiter))
-    return context_.make_ready(qp);
-  state.job_fault_wait = true;
+  state.job_fault_wait = context_.request_fault({job.rkey, job.domain, odp::kRemoteRead, qp.qpn},
+                                                job.va + offset, job.length_bytes - offset, waiter);
+  if (!state.job_fault_wait) context_.make_ready(qp);
   if (state.job_deadline_ns == kNever)
-    state.job_deadline_ns = stall_deadline(context_.config.answer_deadline_ns);
+    state.job_deadline_ns = stall_deadline(qp, state.job_stuck_psn, context_.config.answer_deadline_ns);
   context_.arm(qp, state.job_deadline_ns);
+  await_page(qp);
 }
 
 void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
   ResponderState& state = qp.responder;
   if (static_cast<int32_t>(generation - state.job_floor) < 0) return;
   if (outcome == odp::Outcome::violation) {
+    if (state.job_count != 0 && state.job(0).duplicate) {
+      state.job_count = 0;
+      state.job_fault_wait = false;
+      state.job_deadline_ns = kNever;
+      return refuse_duplicate(qp, state.job_stuck_psn);
+    }
     // Also where an RNR NAK went out instead of the answer: the READ would only come and miss again.
     state.job_count = 0;
     context_.count(DropReason::access);
@@ -187,9 +225,10 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
     state.nak_psn = state.job_stuck_psn;
   }
   state.job_fault_wait = false;
-  if (state.job_count == 0)
+  if (state.job_count == 0) {
     state.job_deadline_ns = kNever;
-  else if (state.job_deadline_ns <= context_.now_ns)
+    if (state.stall_told) state.ready_word_pending = true;
+  } else if (state.job_deadline_ns <= context_.now_ns)
     state.job_deadline_ns = context_.now_ns + 1;
   context_.make_ready(qp);
 }
@@ -201,8 +240,21 @@ void Responder::on_timer(QueuePair& qp) {
     if (qp.type == QpType::uc) return give_up_unreliable(qp);
     rnr_nak_parked(qp);
   }
+  if (state.stall_word_ns <= context_.now_ns) {
+    constexpr uint64_t kTellAgainNs = 2'000'000;
+    const bool waits = state.parked_head != nullptr || state.job_fault_wait;
+    state.stall_word_ns = waits ? context_.now_ns + kTellAgainNs : kNever;
+    if (waits) {
+      state.stall_word_pending = true;
+      context_.make_ready(qp);
+    }
+  }
   if (state.job_deadline_ns <= context_.now_ns && state.closing) {
-    state.job_deadline_ns = kNever;  // the NAK that ends this QP is due behind the answer: no second chance
+    // The NAK that ends this QP is due behind the answer, which has had its time.
+    state.job_deadline_ns = kNever;
+    state.job_count = 0;
+    state.job_fault_wait = false;
+    context_.make_ready(qp);
   } else if (state.job_deadline_ns <= context_.now_ns) {
     // The requester asks again for this READ and for all behind it, as duplicates.
     const Answer job = state.job(0);

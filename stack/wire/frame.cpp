@@ -30,7 +30,7 @@ BthWords words_of(const Bth& bth, uint32_t pad_bytes) {
                (bth.header_version & 0xfU) << kBthVersionShift | bth.pkey,
       .destination = (bth.fecn ? kBthFecn : 0) | (bth.becn ? kBthBecn : 0) | (bth.destination_qpn & kQpnMask),
       .sequence = (bth.ack_request ? kBthAckRequest : 0) | (bth.selective_ack ? kBthSelectiveAck : 0) |
-                  (bth.page_fault ? kBthPageFault : 0) |
+                  (bth.page_fault ? kBthPageFault : 0) | (bth.page_ready ? kBthPageReady : 0) |
                   bth.psn.value()};
 }
 

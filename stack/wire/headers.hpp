@@ -66,9 +66,11 @@ struct Bth {
   /// The lowest of the seven reserved bits beside AckReq: the sender understands rc_selective_ack. Others
   /// ignore reserved bits on receipt (IBA 9.2).
   bool selective_ack = false;
-  /// The next one: an RNR NAK because a page is not there, not because no receive is posted. Only to a peer that
-  /// has shown the bit above.
+  /// The next two, in answers to a peer that has shown the bit above. page_fault: with an RNR NAK, a page is
+  /// missing, not a receive; with a positive answer, the next packet is here and waits for its page. page_ready:
+  /// what an RNR NAK was for is here now.
   bool page_fault = false;
+  bool page_ready = false;
   Psn psn;
 };
 

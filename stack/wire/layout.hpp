@@ -58,6 +58,7 @@ inline constexpr uint32_t kBthBecn = 1U << 30;
 inline constexpr uint32_t kBthAckRequest = 1U << 31;
 inline constexpr uint32_t kBthSelectiveAck = 1U << 24;
 inline constexpr uint32_t kBthPageFault = 1U << 25;
+inline constexpr uint32_t kBthPageReady = 1U << 26;
 
 // FETH (IBA A19): one word, placement type in bits 0..3, selectivity in 4 and 5, the rest reserved.
 inline constexpr uint32_t kFethPlacementMask = 0xf;

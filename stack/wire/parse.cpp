@@ -82,6 +82,7 @@ void read_bth(const uint8_t* at, Bth& bth) {
   bth.ack_request = (sequence & kBthAckRequest) != 0;
   bth.selective_ack = (sequence & kBthSelectiveAck) != 0;
   bth.page_fault = (sequence & kBthPageFault) != 0;
+  bth.page_ready = (sequence & kBthPageReady) != 0;
   bth.psn = Psn(sequence);
 }
 

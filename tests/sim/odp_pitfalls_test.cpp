@@ -378,7 +378,10 @@ TEST_P(Flood, ManyQpsThatFaultOnTheSamePages) {
           EXPECT_EQ(crowd.no_buffer(), 0U);
           EXPECT_EQ(crowd.timeouts(), 0U);
           const unsigned faults = side == Side::both ? 2 : 1;
-          EXPECT_EQ(sent_too_often(crowd.trace(), faults), "");
+          // An ordinary requester repeats a whole message after an RNR NAK, and what of it finds no room once
+          // more: 128 messages of 16 packets are twice what a core may park.
+          const bool overflows = !selective && opcode == SendOpcode::rdma_write && length_bytes == 16384;
+          EXPECT_EQ(sent_too_often(crowd.trace(), faults + (overflows ? 1 : 0)), "");
           EXPECT_LE(crowd.last_ns, faults * GetParam().fault_ns + kMillisecond);
         }
       }
