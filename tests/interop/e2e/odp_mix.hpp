@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the two sides of odp_mix share: the plan of the arenas, the lines that the peer writes, and the ledger
+// of what may stand in memory.
+//
+// An arena is one mapping that the owner registers on demand. Seven pages of eight hold lines of 64 bytes,
+// each zero or written whole by the peer for exactly that place; every eighth page holds 512 cells for
+// FETCH_ADD. The ledger keeps, for each line, the counters of the last acknowledged and of the last posted
+// WRITE, and for each cell the least and the most that it can hold. The peer has at most one request under
+// way for a line or cell, so that "the last" is one.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <infiniband/verbs.h>
+
+namespace faultline::e2e::mix {
+
+inline constexpr size_t kPageBytes = 4096;
+inline constexpr size_t kHugeBytes = size_t{2} << 20;
+inline constexpr size_t kLineBytes = 64;
+inline constexpr size_t kLinesPerPage = kPageBytes / kLineBytes;
+inline constexpr size_t kCellsPerPage = kPageBytes / sizeof(uint64_t);
+inline constexpr size_t kCellPageEvery = 8;
+inline constexpr size_t kLeastPages = 8;  ///< of a shrunk arena: one page of cells stays
+inline constexpr size_t kMaxArenas = 12;
+inline constexpr size_t kQps = 4;
+inline constexpr uint32_t kDepth = 16;
+inline constexpr uint64_t kHangNs = 10'000'000'000;
+
+enum class Backing : uint8_t {
+  anonymous,
+  anonymous_huge,  ///< 2 MiB aligned, for transparent huge pages
+  memfd,
+  file_private,
+  file_shared,
+  hugetlb
+};
+
+struct Plan {
+  Backing backing = Backing::anonymous;
+  bool exact = false;  ///< no call that loses contents is made on it
+  size_t pages = 0;
+};
+
+[[nodiscard]] inline bool is_cell_page(size_t page) {
+  return page % kCellPageEvery == kCellPageEvery - 1;
+}
+[[nodiscard]] const char* name_of(Backing backing);
+[[nodiscard]] uint64_t now_ns();
+
+using Line = std::array<uint64_t, kLineBytes / sizeof(uint64_t)>;
+
+/// The line that WRITE number `counter` (from 1) puts at line `line` of arena `arena`.
+[[nodiscard]] Line make_line(size_t arena, size_t line, uint64_t counter);
+
+/// What may stand in one line (counters of its WRITEs) or cell (sums).
+struct Record {
+  std::atomic<uint64_t> least{0};
+  std::atomic<uint64_t> most{0};
+};
+
+/// Where the peer finds an arena. Its owner changes it between two steps of `sequence`.
+struct alignas(64) Posting {
+  std::atomic<uint32_t> sequence{0};
+  std::atomic<uint32_t> rkey{0};
+  std::atomic<uint64_t> va{0};
+  std::atomic<uint64_t> pages{0};
+  /// Calls after which an access error is right, from before the call until the memory is good again.
+  std::atomic<uint64_t> disturbances_begun{0};
+  std::atomic<uint64_t> disturbances_over{0};
+};
+
+enum class Stage : uint32_t { connected, wanted, answered };
+
+/// A connection and how it is made again: the peer wants, the owner has reset its end and answers.
+struct alignas(64) Connection {
+  std::atomic<Stage> stage{Stage::connected};
+  std::atomic<uint32_t> peer_qpn{0};
+  std::atomic<uint32_t> peer_psn{0};
+  std::atomic<uint32_t> owner_qpn{0};
+  std::atomic<uint32_t> owner_psn{0};
+};
+
+struct SharedHead {
+  std::atomic<bool> owner_ready{false};
+  std::atomic<bool> peer_ready{false};
+  std::atomic<bool> stop{false};
+  std::atomic<bool> peer_done{false};
+  std::atomic<bool> peer_failed{false};
+  ibv_gid owner_gid{};
+  ibv_gid peer_gid{};
+  std::array<Posting, kMaxArenas> postings;
+  std::array<Connection, kQps> connections;
+};
+
+/// The memory that both processes see, made before the fork.
+class Shared {
+ public:
+  Shared(std::vector<Plan> plans, uint64_t seed, uint8_t rnr_retry);
+
+  [[nodiscard]] SharedHead& head() const { return *head_; }
+  [[nodiscard]] const std::vector<Plan>& plans() const { return plans_; }
+  [[nodiscard]] uint64_t seed() const { return seed_; }
+  [[nodiscard]] uint8_t rnr_retry() const { return rnr_retry_; }
+  [[nodiscard]] Record& line(size_t arena, size_t line) const {
+    return record(arena, line / kLinesPerPage, line % kLinesPerPage);
+  }
+  [[nodiscard]] Record& cell(size_t arena, size_t cell) const {
+    return record(arena, cell / kCellsPerPage, cell % kCellsPerPage);
+  }
+
+ private:
+  [[nodiscard]] Record& record(size_t arena, size_t page, size_t index) const;
+
+  std::vector<Plan> plans_;
+  uint64_t seed_;
+  uint8_t rnr_retry_;
+  SharedHead* head_ = nullptr;
+  std::vector<Record*> records_;
+};
+
+/// Looks at what a READ or the owner itself found at a line-aligned place of an arena. `least`: of each line
+/// and, on pages of cells, of nothing, as the ledger had it before the look; the ledger's `most` is taken
+/// now. Prints what is wrong and returns how many lines and cells are.
+size_t count_wrong(const Shared& shared, size_t arena, size_t first_line, std::span<const uint64_t> words,
+                   std::span<const uint64_t> least, const char* seen_by);
+
+/// The ledger's `least` of lines, zero for pages of cells.
+void note_least(const Shared& shared, size_t arena, size_t first_line, std::span<uint64_t> least);
+
+/// Every counter of the device that is not zero, for who looks into a failure.
+void tell_counters(const char* who, ibv_context* context);
+
+/// RESET, INIT, RTR, RTS.
+void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer_gid, uint32_t rq_psn,
+             uint32_t sq_psn, uint8_t rnr_retry);
+
+struct OwnerOptions {
+  double seconds = 5;
+  std::vector<bool> calls;  ///< by number of the call (calls_of_mix); empty: all
+};
+
+int run_owner(const std::string& config, const Shared& shared, const OwnerOptions& options);
+int run_peer(const std::string& config, const Shared& shared);
+
+/// The names of the calls that the owner's threads make.
+[[nodiscard]] std::span<const char* const> calls_of_mix();
+
+}  // namespace faultline::e2e::mix

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The owner of odp_mix: the arenas, two threads that call the kernel about them, and the main thread, which
+// drives the engine, brings failed QPs back and watches that nobody hangs.
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include "tests/interop/e2e/odp_mix.hpp"
+#include "tests/interop/e2e/odp_mix_calls.hpp"
+#include "tests/interop/e2e/side.hpp"
+
+namespace faultline::e2e::mix {
+namespace {
+
+constexpr const char* kWho = "owner";
+constexpr size_t kThreads = 2;
+
+class Owner {
+ public:
+  Owner(const std::string& config, const Shared& shared, const OwnerOptions& options)
+      : shared_(shared), head_(shared.head()), options_(options), side_(kWho, config) {
+    const std::string folder = std::filesystem::path(config).parent_path().string();
+    for (size_t i = 0; i < shared.plans().size(); ++i) {
+      arenas_.push_back(std::make_unique<Arena>(shared, i, side_.pd, folder, findings_));
+      arena_list_.push_back(arenas_.back().get());
+      arenas_.back()->register_and_post(shared.plans()[i].pages);
+    }
+    fcntl(side_.context->async_fd, F_SETFL, fcntl(side_.context->async_fd, F_GETFL) | O_NONBLOCK);
+    for (size_t i = 0; i < kQps; ++i) {
+      side_.make_qp(kDepth);
+      qps_[i] = side_.qp;
+      head_.connections[i].owner_qpn.store(side_.qp->qp_num, std::memory_order_relaxed);
+    }
+    head_.owner_gid = side_.gid;
+    while (!head_.peer_ready.load(std::memory_order_acquire)) drive();
+    head_.owner_ready.store(true, std::memory_order_release);
+  }
+
+  int run() {
+    std::atomic<bool> stop{false};
+    std::vector<std::unique_ptr<Caller>> callers;
+    std::vector<std::thread> threads;
+    std::atomic<size_t> living{kThreads};
+    for (size_t i = 0; i < kThreads; ++i) {
+      callers.push_back(
+          std::make_unique<Caller>(arena_list_, options_.calls, counts_, shared_.seed() * 31 + i));
+      threads.emplace_back([&living, &stop, caller = callers.back().get()] {
+        caller->run(stop);
+        living.fetch_sub(1, std::memory_order_acq_rel);
+      });
+    }
+    const uint64_t end = now_ns() + static_cast<uint64_t>(options_.seconds * 1e9);
+    for (uint64_t turns = 0; living.load(std::memory_order_acquire) != 0; ++turns) {
+      drive();
+      if (turns % 256 != 0) continue;
+      const uint64_t now = now_ns();
+      if (now >= end) stop.store(true, std::memory_order_release);
+      for (const auto& caller : callers) watch_over(*caller, now);
+    }
+    for (std::thread& thread : threads) thread.join();
+    head_.stop.store(true, std::memory_order_release);
+    const uint64_t deadline = now_ns() + kHangNs;
+    while (!head_.peer_done.load(std::memory_order_acquire)) {
+      drive();
+      if (now_ns() > deadline) fail(kWho, "the peer does not end");
+    }
+    for (const auto& arena : arenas_) arena->deregister_and_check(arena->page_count());
+    return report();
+  }
+
+ private:
+  void drive() {
+    std::array<ibv_wc, 16> completions;
+    if (ibv_poll_cq(side_.cq, completions.size(), completions.data()) < 0) fail(kWho, "ibv_poll_cq");
+    for (size_t i = 0; i < kQps; ++i) {
+      Connection& connection = head_.connections[i];
+      if (connection.stage.load(std::memory_order_acquire) == Stage::wanted) answer(connection, qps_[i]);
+    }
+    if (++drives_ % 64 == 0) take_events();
+    if (head_.peer_failed.load(std::memory_order_acquire)) end_after_peer();
+  }
+
+  /// Says what may explain why the peer has failed.
+  [[noreturn]] void end_after_peer() {
+    tell_counters(kWho, side_.context);
+    for (ibv_qp* qp : qps_) {
+      ibv_qp_attr attr{};
+      ibv_qp_init_attr init{};
+      if (ibv_query_qp(qp, &attr, IBV_QP_STATE | IBV_QP_RQ_PSN, &init) == 0)
+        std::fprintf(stderr, "odp_mix: owner: QP %u in state %d, expects PSN %u\n", qp->qp_num,
+                     static_cast<int>(attr.qp_state), attr.rq_psn);
+    }
+    std::_Exit(1);
+  }
+
+  void answer(Connection& connection, ibv_qp* qp) {
+    const uint32_t psn = connection.peer_psn.load(std::memory_order_relaxed);
+    const uint32_t own_psn = psn ^ 0x555555;
+    connect(qp, kWho, connection.peer_qpn.load(std::memory_order_relaxed), head_.peer_gid, psn, own_psn,
+            shared_.rnr_retry());
+    connection.owner_psn.store(own_psn, std::memory_order_relaxed);
+    connection.stage.store(Stage::answered, std::memory_order_release);
+  }
+
+  /// The peer's errors come as events of the QPs; nothing else may but the wire's beginning.
+  void take_events() {
+    pollfd ready{.fd = side_.context->async_fd, .events = POLLIN, .revents = 0};
+    while (poll(&ready, 1, 0) == 1) {
+      ibv_async_event event;
+      if (ibv_get_async_event(side_.context, &event) != 0) return;
+      if (event.event_type == IBV_EVENT_QP_ACCESS_ERR) {
+        ++access_events_;
+      } else if (event.event_type != IBV_EVENT_COMM_EST && event.event_type != IBV_EVENT_PORT_ACTIVE) {
+        std::fprintf(stderr, "odp_mix: owner: unexpected event: %s\n", ibv_event_type_str(event.event_type));
+        findings_.wrong.fetch_add(1, std::memory_order_relaxed);
+      }
+      ibv_ack_async_event(&event);
+    }
+  }
+
+  void watch_over(const Caller& caller, uint64_t now) {
+    const uint64_t since = caller.since_ns();
+    if (since == 0 || now < since + kHangNs) return;
+    std::fprintf(stderr, "odp_mix: owner: %s on arena %zu hangs\n",
+                 calls_of_mix()[static_cast<size_t>(caller.call())], caller.arena());
+    std::_Exit(1);
+  }
+
+  int report() {
+    const uint64_t timeouts = side_.counter("transport.timeouts");
+    std::printf("owner: calls:");
+    size_t missing = 0;
+    for (size_t i = 0; i < kCalls; ++i) {
+      if (!options_.calls[i]) continue;
+      const uint64_t made = counts_.made[i].load();
+      const uint64_t refused = counts_.refused[i].load();
+      std::printf(" %s %llu", calls_of_mix()[i], static_cast<unsigned long long>(made));
+      if (refused != 0) std::printf(" (%llu refused)", static_cast<unsigned long long>(refused));
+      missing += made == 0 ? 1 : 0;
+    }
+    std::printf("; %llu places taken by others\n",
+                static_cast<unsigned long long>(counts_.taken_places.load()));
+    std::printf("owner: odp:");
+    for (const char* name :
+         {"num_page_faults", "num_page_fault_pages", "num_invalidations", "num_failed_resolutions",
+          "invalidations_faults_contentions", "copy_faults_caught", "pin_evictions", "pin_fallbacks"})
+      std::printf(" %s %llu", name,
+                  static_cast<unsigned long long>(side_.counter((std::string("odp.") + name).c_str())));
+    std::printf("\nowner: %llu QP access events, %llu timeouts, %llu stale writes, %llu wrong\n",
+                static_cast<unsigned long long>(access_events_), static_cast<unsigned long long>(timeouts),
+                static_cast<unsigned long long>(findings_.stale_writes.load()),
+                static_cast<unsigned long long>(findings_.wrong.load()));
+    std::fflush(stdout);
+    if (missing != 0) fail(kWho, "a call was never made");
+    return timeouts == 0 && findings_.stale_writes.load() == 0 && findings_.wrong.load() == 0 ? 0 : 1;
+  }
+
+  const Shared& shared_;
+  SharedHead& head_;
+  const OwnerOptions& options_;
+  Side side_;
+  Findings findings_;
+  std::vector<std::unique_ptr<Arena>> arenas_;
+  std::vector<Arena*> arena_list_;
+  std::array<ibv_qp*, kQps> qps_{};
+  CallCounts counts_;
+  uint64_t drives_ = 0;
+  uint64_t access_events_ = 0;
+};
+
+}  // namespace
+
+int run_owner(const std::string& config, const Shared& shared, const OwnerOptions& options) {
+  return std::make_unique<Owner>(config, shared, options)->run();
+}
+
+}  // namespace faultline::e2e::mix

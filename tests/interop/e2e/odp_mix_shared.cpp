@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <ctime>
+#include <new>
+#include <string>
+#include <utility>
+
+#include <sys/mman.h>
+
+#include "tests/interop/e2e/odp_mix.hpp"
+#include "tests/interop/e2e/side.hpp"
+
+namespace faultline::e2e::mix {
+namespace {
+
+uint64_t mix_bits(uint64_t x) {  // the finalizer of splitmix64
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+void* map_shared(size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) fail("main", "mmap of the ledger");
+  return memory;
+}
+
+void tell_wrong_line(const Shared& shared, size_t arena, size_t line, const Line& found, uint64_t least,
+                     uint64_t most, const char* seen_by) {
+  const Plan& plan = shared.plans()[arena];
+  std::fprintf(stderr,
+               "odp_mix: %s: arena %zu (%s%s, %zu pages) page %zu line %zu: counter between %llu and %llu "
+               "expected; words",
+               seen_by, arena, name_of(plan.backing), plan.exact ? ", exact" : "", plan.pages,
+               line / kLinesPerPage, line % kLinesPerPage, static_cast<unsigned long long>(least),
+               static_cast<unsigned long long>(most));
+  const Line whole = make_line(arena, line, found[1]);
+  for (size_t i = 0; i < found.size(); ++i)
+    std::fprintf(stderr, " %016llx%s", static_cast<unsigned long long>(found[i]),
+                 found[i] == whole[i] ? "" : "!");
+  std::fprintf(stderr, "\n");
+}
+
+}  // namespace
+
+const char* name_of(Backing backing) {
+  switch (backing) {
+    case Backing::anonymous:
+      return "anonymous";
+    case Backing::anonymous_huge:
+      return "anonymous, huge pages";
+    case Backing::memfd:
+      return "memfd";
+    case Backing::file_private:
+      return "private file";
+    case Backing::file_shared:
+      return "shared file";
+    case Backing::hugetlb:
+      return "hugetlb";
+  }
+  return "?";
+}
+
+uint64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<uint64_t>(now.tv_nsec);
+}
+
+Line make_line(size_t arena, size_t line, uint64_t counter) {
+  Line words;
+  words[0] = mix_bits((uint64_t{arena} + 1) << 40 | line);
+  words[1] = counter;
+  for (size_t i = 2; i < words.size(); ++i) words[i] = mix_bits(words[0] ^ (counter << 8 | i));
+  return words;
+}
+
+Shared::Shared(std::vector<Plan> plans, uint64_t seed, uint8_t rnr_retry)
+    : plans_(std::move(plans)), seed_(seed), rnr_retry_(rnr_retry) {
+  head_ = new (map_shared(sizeof(SharedHead))) SharedHead;
+  for (const Plan& plan : plans_) {
+    // A page of cells has more records than a page of lines: each page gets its number.
+    const size_t count = plan.pages * kCellsPerPage;
+    // Fresh memory is zero, as the records begin; only what is used becomes resident.
+    records_.push_back(static_cast<Record*>(map_shared(count * sizeof(Record))));
+  }
+}
+
+Record& Shared::record(size_t arena, size_t page, size_t index) const {
+  return records_[arena][page * kCellsPerPage + index];
+}
+
+void note_least(const Shared& shared, size_t arena, size_t first_line, std::span<uint64_t> least) {
+  for (size_t i = 0; i < least.size(); ++i) {
+    const size_t line = first_line + i;
+    least[i] = is_cell_page(line / kLinesPerPage)
+                   ? 0
+                   : shared.line(arena, line).least.load(std::memory_order_acquire);
+  }
+}
+
+size_t count_wrong(const Shared& shared, size_t arena, size_t first_line, std::span<const uint64_t> words,
+                   std::span<const uint64_t> least, const char* seen_by) {
+  constexpr size_t kWordsPerLine = kLineBytes / sizeof(uint64_t);
+  const bool exact = shared.plans()[arena].exact;
+  size_t wrong = 0;
+  for (size_t i = 0; i * kWordsPerLine < words.size(); ++i) {
+    const size_t line = first_line + i;
+    Line found;
+    std::copy_n(words.data() + i * kWordsPerLine, kWordsPerLine, found.begin());
+    if (is_cell_page(line / kLinesPerPage)) {
+      for (size_t word = 0; word < kWordsPerLine; ++word) {
+        const Record& record = shared.cell(arena, line * kWordsPerLine + word);
+        if (found[word] <= record.most.load(std::memory_order_acquire)) continue;
+        tell_wrong_line(shared, arena, line, found, 0, record.most.load(std::memory_order_relaxed), seen_by);
+        ++wrong;
+      }
+      continue;
+    }
+    const uint64_t most = shared.line(arena, line).most.load(std::memory_order_acquire);
+    const bool zero = std::all_of(found.begin(), found.end(), [](uint64_t word) { return word == 0; });
+    const bool good = zero ? !exact || least[i] == 0
+                           : found[1] >= std::max<uint64_t>(least[i], 1) && found[1] <= most &&
+                                 found == make_line(arena, line, found[1]);
+    if (good) continue;
+    if (++wrong <= 4) tell_wrong_line(shared, arena, line, found, least[i], most, seen_by);
+  }
+  return wrong;
+}
+
+void tell_counters(const char* who, ibv_context* context) {
+  std::array<faultline_counter, 256> counters;
+  const int count = std::min(faultline_query_counters(context, counters.data(), counters.size()), 256);
+  std::fprintf(stderr, "odp_mix: %s:", who);
+  for (int i = 0; i < count; ++i) {
+    const faultline_counter& counter = counters[static_cast<size_t>(i)];
+    if (counter.value != 0)
+      std::fprintf(stderr, " %s %llu", counter.name, static_cast<unsigned long long>(counter.value));
+  }
+  std::fprintf(stderr, "\n");
+}
+
+void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer_gid, uint32_t rq_psn,
+             uint32_t sq_psn, uint8_t rnr_retry) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  if (error == 0)
+    error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = IBV_MTU_1024;
+  attr.dest_qp_num = peer_qpn;
+  attr.rq_psn = rq_psn;
+  attr.max_dest_rd_atomic = 8;
+  attr.min_rnr_timer = 1;
+  attr.ah_attr.is_global = 1;
+  attr.ah_attr.port_num = 1;
+  attr.ah_attr.grh.dgid = peer_gid;
+  attr.ah_attr.grh.hop_limit = 64;
+  if (error == 0)
+    error = ibv_modify_qp(qp, &attr,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  attr.qp_state = IBV_QPS_RTS;
+  attr.sq_psn = sq_psn;
+  attr.timeout = 14;
+  attr.retry_cnt = 7;
+  attr.rnr_retry = rnr_retry;
+  attr.max_rd_atomic = 8;
+  if (error == 0)
+    error = ibv_modify_qp(qp, &attr,
+                          IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                              IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+  if (error != 0) {
+    errno = error;
+    fail(who, "ibv_modify_qp");
+  }
+}
+
+}  // namespace faultline::e2e::mix
