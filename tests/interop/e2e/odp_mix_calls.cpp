@@ -71,6 +71,8 @@ bool exists_for(Call call, Backing backing) {
   switch (call) {
     case Call::free:
       return anonymous;
+    case Call::collapse:
+      return backing == Backing::anonymous_huge;
     case Call::remove:
       return file_backed;
     case Call::truncate:
@@ -80,7 +82,6 @@ bool exists_for(Call call, Backing backing) {
     case Call::cold:
     case Call::resize:
     case Call::huge_page:
-    case Call::collapse:
     case Call::no_huge_page:
       return backing != Backing::hugetlb;
     default:

@@ -105,7 +105,13 @@ class Owner {
     connection.stage.store(Stage::answered, std::memory_order_release);
   }
 
-  /// The peer's errors come as events of the QPs; nothing else may but the wire's beginning.
+  /// Its beginning, and its end where the peer was the first to go.
+  [[nodiscard]] bool is_of_the_wire(ibv_event_type event) const {
+    if (event == IBV_EVENT_PORT_ERR) return head_.peer_done.load(std::memory_order_acquire);
+    return event == IBV_EVENT_COMM_EST || event == IBV_EVENT_PORT_ACTIVE;
+  }
+
+  /// The peer's errors come as events of the QPs; nothing else may.
   void take_events() {
     pollfd ready{.fd = side_.context->async_fd, .events = POLLIN, .revents = 0};
     while (poll(&ready, 1, 0) == 1) {
@@ -113,7 +119,7 @@ class Owner {
       if (ibv_get_async_event(side_.context, &event) != 0) return;
       if (event.event_type == IBV_EVENT_QP_ACCESS_ERR) {
         ++access_events_;
-      } else if (event.event_type != IBV_EVENT_COMM_EST && event.event_type != IBV_EVENT_PORT_ACTIVE) {
+      } else if (!is_of_the_wire(event.event_type)) {
         std::fprintf(stderr, "odp_mix: owner: unexpected event: %s\n", ibv_event_type_str(event.event_type));
         findings_.wrong.fetch_add(1, std::memory_order_relaxed);
       }

@@ -160,10 +160,14 @@ void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer
   attr.ah_attr.port_num = 1;
   attr.ah_attr.grh.dgid = peer_gid;
   attr.ah_attr.grh.hop_limit = 64;
-  if (error == 0)
+  // While the wire comes up nobody may answer.
+  const uint64_t end = now_ns() + kHangNs;
+  while (error == 0 || (error == EHOSTUNREACH && now_ns() < end)) {
     error = ibv_modify_qp(qp, &attr,
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    if (error == 0) break;
+  }
   attr.qp_state = IBV_QPS_RTS;
   attr.sq_psn = sq_psn;
   attr.timeout = 14;
