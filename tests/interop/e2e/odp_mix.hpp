@@ -133,6 +133,21 @@ size_t count_wrong(const Shared& shared, size_t arena, size_t first_line, std::s
 /// The ledger's `least` of lines, zero for pages of cells.
 void note_least(const Shared& shared, size_t arena, size_t first_line, std::span<uint64_t> least);
 
+/// How long the thread that drives an engine was away from it at most, and how much of that it waited for a
+/// CPU (proc(5), /proc/[pid]/schedstat): a timeout may be the machine's.
+class Pauses {
+ public:
+  void note();
+  void tell(const char* who) const;
+
+ private:
+  uint64_t last_ns_ = 0;
+  uint64_t read_at_ns_ = 0;
+  uint64_t waited_ns_ = 0;  ///< for a CPU, when last read
+  uint64_t longest_ns_ = 0;
+  uint64_t of_it_waited_ns_ = 0;
+};
+
 /// Every counter of the device that is not zero, for who looks into a failure.
 void tell_counters(const char* who, ibv_context* context);
 

@@ -73,6 +73,7 @@ class Owner {
 
  private:
   void drive() {
+    pauses_.note();
     std::array<ibv_wc, 16> completions;
     if (ibv_poll_cq(side_.cq, completions.size(), completions.data()) < 0) fail(kWho, "ibv_poll_cq");
     for (size_t i = 0; i < kQps; ++i) {
@@ -86,6 +87,8 @@ class Owner {
   /// Says what may explain why the peer has failed.
   [[noreturn]] void end_after_peer() {
     tell_counters(kWho, side_.context);
+    pauses_.tell(kWho);
+    std::fflush(stdout);
     for (ibv_qp* qp : qps_) {
       ibv_qp_attr attr{};
       ibv_qp_init_attr init{};
@@ -159,6 +162,7 @@ class Owner {
                 static_cast<unsigned long long>(access_events_), static_cast<unsigned long long>(timeouts),
                 static_cast<unsigned long long>(findings_.stale_writes.load()),
                 static_cast<unsigned long long>(findings_.wrong.load()));
+    pauses_.tell(kWho);
     std::fflush(stdout);
     if (missing != 0) fail(kWho, "a call was never made");
     return timeouts == 0 && findings_.stale_writes.load() == 0 && findings_.wrong.load() == 0 ? 0 : 1;
@@ -173,6 +177,7 @@ class Owner {
   std::vector<Arena*> arena_list_;
   std::array<ibv_qp*, kQps> qps_{};
   CallCounts counts_;
+  Pauses pauses_;
   uint64_t drives_ = 0;
   uint64_t access_events_ = 0;
 };

@@ -251,6 +251,7 @@ class Peer {
   }
 
   void poll() {
+    pauses_.note();
     std::array<ibv_wc, 32> completions;
     const int count = ibv_poll_cq(side_.cq, completions.size(), completions.data());
     if (count < 0) fail(kWho, "ibv_poll_cq");
@@ -333,6 +334,8 @@ class Peer {
   /// The end, with what may explain it.
   [[noreturn]] void give_up() {
     tell_counters(kWho, side_.context);
+    pauses_.tell(kWho);
+    std::fflush(stdout);
     head_.peer_failed.store(true, std::memory_order_release);
     std::_Exit(1);
   }
@@ -386,6 +389,7 @@ class Peer {
         static_cast<unsigned long long>(lives_ - kQps),
         static_cast<unsigned long long>(side_.counter("transport.rnr_naks_received")),
         static_cast<unsigned long long>(timeouts), static_cast<unsigned long long>(wrong_));
+    pauses_.tell(kWho);
     std::fflush(stdout);
     head_.peer_done.store(true, std::memory_order_release);
     if (writes_ == 0 || reads_ == 0 || adds_ == 0) fail(kWho, "an operation was never done");
@@ -403,6 +407,7 @@ class Peer {
   std::vector<uint64_t> avoid_until_ns_;
   std::vector<std::vector<bool>> busy_;  ///< lines and cells, numbered as the ledger's records
   std::mt19937_64 random_;
+  Pauses pauses_;
   uint64_t writes_ = 0, reads_ = 0, adds_ = 0, bytes_ = 0;
   uint64_t access_errors_ = 0, blamed_ = 0, lives_ = 0, wrong_ = 0;
 };

@@ -128,6 +128,32 @@ size_t count_wrong(const Shared& shared, size_t arena, size_t first_line, std::s
   return wrong;
 }
 
+void Pauses::note() {
+  constexpr uint64_t kStepNs = 5'000'000;
+  const uint64_t now = now_ns();
+  const uint64_t pause = last_ns_ == 0 ? 0 : now - last_ns_;
+  last_ns_ = now;
+  if (now < read_at_ns_ + kStepNs) return;
+  read_at_ns_ = now;
+  uint64_t waited = 0;
+  if (std::FILE* file = std::fopen("/proc/thread-self/schedstat", "re")) {
+    unsigned long long ran = 0;
+    unsigned long long waited_so_far = 0;
+    if (std::fscanf(file, "%llu %llu", &ran, &waited_so_far) == 2) waited = waited_so_far;
+    static_cast<void>(std::fclose(file));
+  }
+  if (pause > longest_ns_) {
+    longest_ns_ = pause;
+    of_it_waited_ns_ = std::min(pause, waited - waited_ns_);
+  }
+  waited_ns_ = waited;
+}
+
+void Pauses::tell(const char* who) const {
+  std::printf("%s: away from its engine for %.1f ms at most, %.1f ms of that without a CPU\n", who,
+              static_cast<double>(longest_ns_) / 1e6, static_cast<double>(of_it_waited_ns_) / 1e6);
+}
+
 void tell_counters(const char* who, ibv_context* context) {
   std::array<faultline_counter, 256> counters;
   const int count = std::min(faultline_query_counters(context, counters.data(), counters.size()), 256);
