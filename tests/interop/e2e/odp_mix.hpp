@@ -92,6 +92,7 @@ struct SharedHead {
   std::atomic<bool> stop{false};
   std::atomic<bool> peer_done{false};
   std::atomic<bool> peer_failed{false};
+  std::atomic<bool> timeout_seen{false};  ///< by the peer: the owner says what its threads do
   ibv_gid owner_gid{};
   ibv_gid peer_gid{};
   std::array<Posting, kMaxArenas> postings;
@@ -150,6 +151,9 @@ class Pauses {
 
 /// Every counter of the device that is not zero, for who looks into a failure.
 void tell_counters(const char* who, ibv_context* context);
+
+/// Where the kernel has each thread of this process, as far as this user may see it.
+void tell_threads(const char* who);
 
 /// RESET, INIT, RTR, RTS.
 void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer_gid, uint32_t rq_psn,

@@ -59,6 +59,7 @@ class Owner {
       const uint64_t now = now_ns();
       if (now >= end) stop.store(true, std::memory_order_release);
       for (const auto& caller : callers) watch_over(*caller, now);
+      if (head_.timeout_seen.exchange(false, std::memory_order_acq_rel)) tell_what_is_done(callers, now);
     }
     for (std::thread& thread : threads) thread.join();
     head_.stop.store(true, std::memory_order_release);
@@ -128,6 +129,21 @@ class Owner {
       }
       ibv_ack_async_event(&event);
     }
+  }
+
+  /// A timeout is being looked for.
+  void tell_what_is_done(const std::vector<std::unique_ptr<Caller>>& callers, uint64_t now) const {
+    for (const auto& caller : callers) {
+      const uint64_t since = caller->since_ns();
+      if (since == 0) continue;
+      std::fprintf(stderr, "odp_mix: owner: %s on arena %zu for %llu us\n",
+                   calls_of_mix()[static_cast<size_t>(caller->call())], caller->arena(),
+                   static_cast<unsigned long long>((now - since) / 1000));
+    }
+    tell_threads(kWho);
+    tell_counters(kWho, side_.context);
+    pauses_.tell(kWho);
+    std::fflush(stdout);
   }
 
   void watch_over(const Caller& caller, uint64_t now) {

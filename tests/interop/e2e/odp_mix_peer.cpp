@@ -364,6 +364,13 @@ class Peer {
 
   void look_for_hangs() {
     const uint64_t now = now_ns();
+    if (!timeout_told_ && side_.counter("transport.timeouts") != 0) {
+      timeout_told_ = true;
+      std::fprintf(stderr, "odp_mix: peer: a timeout\n");
+      pauses_.tell(kWho);
+      std::fflush(stdout);
+      head_.timeout_seen.store(true, std::memory_order_release);
+    }
     for (const Slot& slot : slots_) {
       if (slot.under_way && now > slot.posted_at_ns + kHangNs) {
         tell(slot, "hangs", "");
@@ -408,6 +415,7 @@ class Peer {
   std::vector<std::vector<bool>> busy_;  ///< lines and cells, numbered as the ledger's records
   std::mt19937_64 random_;
   Pauses pauses_;
+  bool timeout_told_ = false;
   uint64_t writes_ = 0, reads_ = 0, adds_ = 0, bytes_ = 0;
   uint64_t access_errors_ = 0, blamed_ = 0, lives_ = 0, wrong_ = 0;
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <new>
 #include <string>
 #include <utility>
@@ -164,6 +166,22 @@ void tell_counters(const char* who, ibv_context* context) {
       std::fprintf(stderr, " %s %llu", counter.name, static_cast<unsigned long long>(counter.value));
   }
   std::fprintf(stderr, "\n");
+}
+
+void tell_threads(const char* who) {
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    std::string stack;
+    std::ifstream file(task.path() / "stack");
+    for (std::string line; std::getline(file, line);) {
+      const size_t blank = line.find(' ');
+      stack += line.substr(blank == std::string::npos ? 0 : blank) + ";";
+    }
+    if (stack.empty()) std::getline(std::ifstream(task.path() / "wchan"), stack);
+    std::fprintf(stderr, "odp_mix: %s: thread %s: %s\n", who, name.c_str(), stack.c_str());
+  }
 }
 
 void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer_gid, uint32_t rq_psn,
