@@ -36,6 +36,9 @@ class Owner {
     }
     head_.owner_gid = side_.gid;
     while (!head_.peer_ready.load(std::memory_order_acquire)) drive();
+    // The first connections, which wait for the wire, do not count as pauses.
+    drive();
+    pauses_ = {};
     head_.owner_ready.store(true, std::memory_order_release);
   }
 
@@ -52,16 +55,24 @@ class Owner {
         living.fetch_sub(1, std::memory_order_acq_rel);
       });
     }
+    // Beside the engine, which may be what hangs.
+    std::atomic<bool> watching{true};
+    std::thread watcher([&] {
+      while (watching.load(std::memory_order_acquire)) {
+        watch_over(callers);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    });
     const uint64_t end = now_ns() + static_cast<uint64_t>(options_.seconds * 1e9);
     for (uint64_t turns = 0; living.load(std::memory_order_acquire) != 0; ++turns) {
       drive();
       if (turns % 256 != 0) continue;
       const uint64_t now = now_ns();
       if (now >= end) stop.store(true, std::memory_order_release);
-      for (const auto& caller : callers) watch_over(*caller, now);
-      if (head_.timeout_seen.exchange(false, std::memory_order_acq_rel)) tell_what_is_done(callers, now);
     }
     for (std::thread& thread : threads) thread.join();
+    watching.store(false, std::memory_order_release);
+    watcher.join();
     head_.stop.store(true, std::memory_order_release);
     const uint64_t deadline = now_ns() + kHangNs;
     while (!head_.peer_done.load(std::memory_order_acquire)) {
@@ -75,6 +86,7 @@ class Owner {
  private:
   void drive() {
     pauses_.note();
+    driven_at_ns_.store(now_ns(), std::memory_order_relaxed);
     std::array<ibv_wc, 16> completions;
     if (ibv_poll_cq(side_.cq, completions.size(), completions.data()) < 0) fail(kWho, "ibv_poll_cq");
     for (size_t i = 0; i < kQps; ++i) {
@@ -131,27 +143,40 @@ class Owner {
     }
   }
 
-  /// A timeout is being looked for.
+  void watch_over(const std::vector<std::unique_ptr<Caller>>& callers) {
+    const uint64_t now = now_ns();
+    const uint64_t driven = driven_at_ns_.load(std::memory_order_relaxed);
+    // Shorter than the QPs' time-out: its cause is still there to be seen.
+    constexpr uint64_t kAwayNs = 60'000'000;
+    if (!stall_told_ && now > driven + kAwayNs) {
+      stall_told_ = true;
+      std::fprintf(stderr, "odp_mix: owner: nobody drives the engine for %llu us\n",
+                   static_cast<unsigned long long>((now - driven) / 1000));
+      tell_what_is_done(callers, now);
+    }
+    if (head_.timeout_seen.exchange(false, std::memory_order_acq_rel)) tell_what_is_done(callers, now);
+    for (const auto& caller : callers) {
+      const uint64_t since = caller->since_ns();
+      if (since == 0 || now < since + kHangNs) continue;
+      std::fprintf(stderr, "odp_mix: owner: a call hangs\n");
+      tell_what_is_done(callers, now);
+      std::_Exit(1);
+    }
+    if (now < driven + kHangNs) return;
+    std::fprintf(stderr, "odp_mix: owner: the engine hangs\n");
+    std::_Exit(1);
+  }
+
   void tell_what_is_done(const std::vector<std::unique_ptr<Caller>>& callers, uint64_t now) const {
     for (const auto& caller : callers) {
       const uint64_t since = caller->since_ns();
-      if (since == 0) continue;
+      if (since == 0 || since > now) continue;
       std::fprintf(stderr, "odp_mix: owner: %s on arena %zu for %llu us\n",
                    calls_of_mix()[static_cast<size_t>(caller->call())], caller->arena(),
                    static_cast<unsigned long long>((now - since) / 1000));
     }
     tell_threads(kWho);
     tell_counters(kWho, side_.context);
-    pauses_.tell(kWho);
-    std::fflush(stdout);
-  }
-
-  void watch_over(const Caller& caller, uint64_t now) {
-    const uint64_t since = caller.since_ns();
-    if (since == 0 || now < since + kHangNs) return;
-    std::fprintf(stderr, "odp_mix: owner: %s on arena %zu hangs\n",
-                 calls_of_mix()[static_cast<size_t>(caller.call())], caller.arena());
-    std::_Exit(1);
   }
 
   int report() {
@@ -194,6 +219,8 @@ class Owner {
   std::array<ibv_qp*, kQps> qps_{};
   CallCounts counts_;
   Pauses pauses_;
+  std::atomic<uint64_t> driven_at_ns_{0};
+  bool stall_told_ = false;
   uint64_t drives_ = 0;
   uint64_t access_events_ = 0;
 };

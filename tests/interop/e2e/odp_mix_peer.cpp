@@ -63,9 +63,9 @@ class Peer {
       head_.connections[i].peer_qpn.store(side_.qp->qp_num, std::memory_order_relaxed);
       for (size_t slot = i * kDepth; slot < (i + 1) * kDepth; ++slot) lanes_[i].free_slots.push_back(slot);
     }
+    for (size_t i = 0; i < kQps; ++i) want_connection(i);
     head_.peer_ready.store(true, std::memory_order_release);
     while (!head_.owner_ready.load(std::memory_order_acquire)) faultline_progress(side_.context);
-    for (size_t i = 0; i < kQps; ++i) want_connection(i);
   }
 
   int run() {
