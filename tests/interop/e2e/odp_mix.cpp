@@ -107,8 +107,10 @@ int main(int argc, char** argv) {
   mix::OwnerOptions options;
   uint64_t seed = 1;
   uint64_t pin_budget_mib = 1024;
-  // Finite: a fault must not use it up at a requester of our own.
+  // RNR retries are finite: a fault must not use them up at a requester of our own. The time-out is long
+  // enough for an engine that waits for a CPU of a busy machine: what nobody answers still comes to light.
   unsigned rnr_retry = 3;
+  unsigned timeout = 17;
   std::vector<std::string> calls;
   std::vector<std::string> without;
   CLI::App app{"On-demand memory under everything that a program can do to it"};
@@ -117,6 +119,9 @@ int main(int argc, char** argv) {
   app.add_option("--pin-budget-mib", pin_budget_mib, "Of the devices")->capture_default_str();
   app.add_option("--rnr-retry", rnr_retry, "Of the QPs; 7: without end")
       ->check(CLI::Range(0, 7))
+      ->capture_default_str();
+  app.add_option("--timeout", timeout, "Of the QPs, as ibv_modify_qp takes it")
+      ->check(CLI::Range(1, 31))
       ->capture_default_str();
   app.add_option("--calls", calls, "Only these")->delimiter(',');
   app.add_option("--without", without, "All but these")->delimiter(',');
@@ -133,7 +138,9 @@ int main(int argc, char** argv) {
   if (mkdtemp(folder.data()) == nullptr) fail("main", "mkdtemp");
   write_config(folder + "/owner.toml", "server", folder + "/wire.sock", "198.18.0.1", pin_budget_mib);
   write_config(folder + "/peer.toml", "client", folder + "/wire.sock", "198.18.0.2", pin_budget_mib);
-  const mix::Shared shared(make_plans(seed), seed, static_cast<uint8_t>(rnr_retry));
+  const mix::Shared shared(
+      make_plans(seed), seed,
+      {.timeout = static_cast<uint8_t>(timeout), .rnr_retry = static_cast<uint8_t>(rnr_retry)});
   const auto start = [&folder](const auto& life) {
     const pid_t child = fork();
     if (child != 0) return child;

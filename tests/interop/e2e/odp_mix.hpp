@@ -99,15 +99,21 @@ struct SharedHead {
   std::array<Connection, kQps> connections;
 };
 
+/// Of every QP, as ibv_modify_qp takes them.
+struct Retries {
+  uint8_t timeout = 17;
+  uint8_t rnr_retry = 3;
+};
+
 /// The memory that both processes see, made before the fork.
 class Shared {
  public:
-  Shared(std::vector<Plan> plans, uint64_t seed, uint8_t rnr_retry);
+  Shared(std::vector<Plan> plans, uint64_t seed, Retries retries);
 
   [[nodiscard]] SharedHead& head() const { return *head_; }
   [[nodiscard]] const std::vector<Plan>& plans() const { return plans_; }
   [[nodiscard]] uint64_t seed() const { return seed_; }
-  [[nodiscard]] uint8_t rnr_retry() const { return rnr_retry_; }
+  [[nodiscard]] Retries retries() const { return retries_; }
   [[nodiscard]] Record& line(size_t arena, size_t line) const {
     return record(arena, line / kLinesPerPage, line % kLinesPerPage);
   }
@@ -120,7 +126,7 @@ class Shared {
 
   std::vector<Plan> plans_;
   uint64_t seed_;
-  uint8_t rnr_retry_;
+  Retries retries_;
   SharedHead* head_ = nullptr;
   std::vector<Record*> records_;
 };
@@ -157,7 +163,7 @@ void tell_threads(const char* who);
 
 /// RESET, INIT, RTR, RTS.
 void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer_gid, uint32_t rq_psn,
-             uint32_t sq_psn, uint8_t rnr_retry);
+             uint32_t sq_psn, Retries retries);
 
 struct OwnerOptions {
   double seconds = 5;

@@ -116,7 +116,7 @@ class Owner {
     const uint32_t psn = connection.peer_psn.load(std::memory_order_relaxed);
     const uint32_t own_psn = psn ^ 0x555555;
     connect(qp, kWho, connection.peer_qpn.load(std::memory_order_relaxed), head_.peer_gid, psn, own_psn,
-            shared_.rnr_retry());
+            shared_.retries());
     connection.owner_psn.store(own_psn, std::memory_order_relaxed);
     connection.stage.store(Stage::answered, std::memory_order_release);
   }
@@ -146,10 +146,10 @@ class Owner {
   void watch_over(const std::vector<std::unique_ptr<Caller>>& callers) {
     const uint64_t now = now_ns();
     const uint64_t driven = driven_at_ns_.load(std::memory_order_relaxed);
-    // Shorter than the QPs' time-out: its cause is still there to be seen.
-    constexpr uint64_t kAwayNs = 60'000'000;
-    if (!stall_told_ && now > driven + kAwayNs) {
-      stall_told_ = true;
+    // Before the QPs' time-out comes of it: the cause is still there to be seen.
+    constexpr uint64_t kAwayNs = 200'000'000;
+    if (stalls_told_ < 3 && now > driven + kAwayNs) {
+      ++stalls_told_;
       std::fprintf(stderr, "odp_mix: owner: nobody drives the engine for %llu us\n",
                    static_cast<unsigned long long>((now - driven) / 1000));
       tell_what_is_done(callers, now);
@@ -220,7 +220,7 @@ class Owner {
   CallCounts counts_;
   Pauses pauses_;
   std::atomic<uint64_t> driven_at_ns_{0};
-  bool stall_told_ = false;
+  uint32_t stalls_told_ = 0;
   uint64_t drives_ = 0;
   uint64_t access_events_ = 0;
 };

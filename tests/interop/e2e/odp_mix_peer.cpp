@@ -109,7 +109,7 @@ class Peer {
     if (stage == Stage::connected) return want_connection(number);
     if (stage != Stage::answered) return;
     connect(lane.qp, kWho, connection.owner_qpn.load(std::memory_order_relaxed), head_.owner_gid,
-            connection.owner_psn.load(std::memory_order_relaxed), lane.psn, shared_.rnr_retry());
+            connection.owner_psn.load(std::memory_order_relaxed), lane.psn, shared_.retries());
     // What failed can no more be executed: its lines may be written again.
     for (const size_t slot : lane.limbo) free_slot(slot);
     lane.limbo.clear();

@@ -77,8 +77,8 @@ Line make_line(size_t arena, size_t line, uint64_t counter) {
   return words;
 }
 
-Shared::Shared(std::vector<Plan> plans, uint64_t seed, uint8_t rnr_retry)
-    : plans_(std::move(plans)), seed_(seed), rnr_retry_(rnr_retry) {
+Shared::Shared(std::vector<Plan> plans, uint64_t seed, Retries retries)
+    : plans_(std::move(plans)), seed_(seed), retries_(retries) {
   head_ = new (map_shared(sizeof(SharedHead))) SharedHead;
   for (const Plan& plan : plans_) {
     // A page of cells has more records than a page of lines: each page gets its number.
@@ -180,12 +180,17 @@ void tell_threads(const char* who) {
       stack += line.substr(blank == std::string::npos ? 0 : blank) + ";";
     }
     if (stack.empty()) std::getline(std::ifstream(task.path() / "wchan"), stack);
-    std::fprintf(stderr, "odp_mix: %s: thread %s: %s\n", who, name.c_str(), stack.c_str());
+    unsigned long long ran_ns = 0;
+    unsigned long long waited_ns = 0;
+    std::ifstream(task.path() / "schedstat") >> ran_ns >> waited_ns;
+    std::fprintf(stderr, "odp_mix: %s: thread %s %s, ran %llu us, waited %llu us for a CPU: %s\n", who,
+                 task.path().filename().c_str(), name.c_str(), ran_ns / 1000, waited_ns / 1000,
+                 stack.c_str());
   }
 }
 
 void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer_gid, uint32_t rq_psn,
-             uint32_t sq_psn, uint8_t rnr_retry) {
+             uint32_t sq_psn, Retries retries) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;
   int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
@@ -214,9 +219,9 @@ void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer
   }
   attr.qp_state = IBV_QPS_RTS;
   attr.sq_psn = sq_psn;
-  attr.timeout = 14;
+  attr.timeout = retries.timeout;
   attr.retry_cnt = 7;
-  attr.rnr_retry = rnr_retry;
+  attr.rnr_retry = retries.rnr_retry;
   attr.max_rd_atomic = 8;
   if (error == 0)
     error = ibv_modify_qp(qp, &attr,
