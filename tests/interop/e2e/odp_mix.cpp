@@ -111,6 +111,7 @@ int main(int argc, char** argv) {
   // enough for an engine that waits for a CPU of a busy machine: what nobody answers still comes to light.
   unsigned rnr_retry = 3;
   unsigned timeout = 17;
+  bool strict_lines = false;
   std::vector<std::string> calls;
   std::vector<std::string> without;
   CLI::App app{"On-demand memory under everything that a program can do to it"};
@@ -123,6 +124,8 @@ int main(int argc, char** argv) {
   app.add_option("--timeout", timeout, "Of the QPs, as ibv_modify_qp takes it")
       ->check(CLI::Range(1, 31))
       ->capture_default_str();
+  app.add_flag("--strict-lines", strict_lines,
+               "No line may be torn, not even by a hole punched under a copy");
   app.add_option("--calls", calls, "Only these")->delimiter(',');
   app.add_option("--without", without, "All but these")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
@@ -134,13 +137,14 @@ int main(int argc, char** argv) {
     options.calls.push_back((calls.empty() || in(calls)) && !in(without));
   }
 
+  const bool may_tear = !strict_lines && mix::loses_unseen(options.calls);
   std::string folder = (std::filesystem::temp_directory_path() / "faultline-mix-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) fail("main", "mkdtemp");
   write_config(folder + "/owner.toml", "server", folder + "/wire.sock", "198.18.0.1", pin_budget_mib);
   write_config(folder + "/peer.toml", "client", folder + "/wire.sock", "198.18.0.2", pin_budget_mib);
   const mix::Shared shared(
       make_plans(seed), seed,
-      {.timeout = static_cast<uint8_t>(timeout), .rnr_retry = static_cast<uint8_t>(rnr_retry)});
+      {.timeout = static_cast<uint8_t>(timeout), .rnr_retry = static_cast<uint8_t>(rnr_retry)}, may_tear);
   const auto start = [&folder](const auto& life) {
     const pid_t child = fork();
     if (child != 0) return child;

@@ -108,12 +108,16 @@ struct Retries {
 /// The memory that both processes see, made before the fork.
 class Shared {
  public:
-  Shared(std::vector<Plan> plans, uint64_t seed, Retries retries);
+  Shared(std::vector<Plan> plans, uint64_t seed, Retries retries, bool may_tear);
 
   [[nodiscard]] SharedHead& head() const { return *head_; }
   [[nodiscard]] const std::vector<Plan>& plans() const { return plans_; }
   [[nodiscard]] uint64_t seed() const { return seed_; }
   [[nodiscard]] Retries retries() const { return retries_; }
+  /// A hole is punched and a file truncated beside a copy, without a word to anyone (userfaultfd has no event
+  /// for it): a line of which one half was stored before and one after is zero in part, as it would be after
+  /// a program's own memcpy.
+  [[nodiscard]] bool may_tear(size_t arena) const;
   [[nodiscard]] Record& line(size_t arena, size_t line) const {
     return record(arena, line / kLinesPerPage, line % kLinesPerPage);
   }
@@ -127,15 +131,22 @@ class Shared {
   std::vector<Plan> plans_;
   uint64_t seed_;
   Retries retries_;
+  bool may_tear_;
   SharedHead* head_ = nullptr;
   std::vector<Record*> records_;
 };
 
+/// What a look at an arena found.
+struct Look {
+  size_t wrong = 0;  ///< lines and cells
+  size_t torn = 0;   ///< lines of which a part is zero, where that may be
+};
+
 /// Looks at what a READ or the owner itself found at a line-aligned place of an arena. `least`: of each line
 /// and, on pages of cells, of nothing, as the ledger had it before the look; the ledger's `most` is taken
-/// now. Prints what is wrong and returns how many lines and cells are.
-size_t count_wrong(const Shared& shared, size_t arena, size_t first_line, std::span<const uint64_t> words,
-                   std::span<const uint64_t> least, const char* seen_by);
+/// now. Prints what is wrong.
+Look look_at(const Shared& shared, size_t arena, size_t first_line, std::span<const uint64_t> words,
+             std::span<const uint64_t> least, const char* seen_by);
 
 /// The ledger's `least` of lines, zero for pages of cells.
 void note_least(const Shared& shared, size_t arena, size_t first_line, std::span<uint64_t> least);
@@ -172,6 +183,9 @@ struct OwnerOptions {
 
 int run_owner(const std::string& config, const Shared& shared, const OwnerOptions& options);
 int run_peer(const std::string& config, const Shared& shared);
+
+/// Whether one of these calls takes contents away without an event.
+[[nodiscard]] bool loses_unseen(const std::vector<bool>& calls);
 
 /// The names of the calls that the owner's threads make.
 [[nodiscard]] std::span<const char* const> calls_of_mix();

@@ -104,7 +104,9 @@ void Arena::check(size_t pages) const {
         ++wrong;
       }
     }
-    wrong += count_wrong(shared_, number_, first_line, words, least, "owner");
+    const Look look = look_at(shared_, number_, first_line, words, least, "owner");
+    wrong += look.wrong;
+    findings_.torn.fetch_add(look.torn, std::memory_order_relaxed);
   }
   findings_.wrong.fetch_add(wrong, std::memory_order_relaxed);
 }

@@ -47,6 +47,7 @@ constexpr std::array<CallRule, kCalls> kRules{{
     {"PAGEOUT", 8, false, false, false, MADV_PAGEOUT},
     {"COLD", 8, false, false, false, MADV_COLD},
     {"munmap+mmap", 4, true, true, true, 0},
+    {"munmap-taken", 4, true, true, true, 0},
     {"MAP_FIXED", 4, true, true, true, 0},
     {"mremap-resize", 3, true, true, true, 0},
     {"mremap-move", 3, true, true, true, 0},
@@ -81,6 +82,7 @@ bool exists_for(Call call, Backing backing) {
     case Call::page_out:
     case Call::cold:
     case Call::resize:
+    case Call::unmap_for_another:  // the other maps small pages there
     case Call::huge_page:
     case Call::no_huge_page:
       return backing != Backing::hugetlb;
@@ -153,10 +155,15 @@ std::span<const char* const> calls_of_mix() {
   return names;
 }
 
+bool loses_unseen(const std::vector<bool>& calls) {
+  return calls[static_cast<size_t>(Call::punch_hole)] || calls[static_cast<size_t>(Call::truncate)];
+}
+
 void Caller::run(const std::atomic<bool>& stop) {
   uint32_t total = 0;
   for (size_t i = 0; i < kCalls; ++i) total += allowed_[i] ? kRules[i].weight : 0;
   while (!stop.load(std::memory_order_acquire)) {
+    take_offer();
     Arena& arena = *arenas_[random_() % arenas_.size()];
     uint64_t dice = random_() % total;
     size_t number = 0;
@@ -196,6 +203,9 @@ void Caller::make(Call call, Arena& arena) {
     case Call::unmap_and_map:
       unmap_and_map(arena);
       break;
+    case Call::unmap_for_another:
+      unmap_for_another(arena);
+      break;
     case Call::map_over:
       map_over(arena);
       break;
@@ -227,7 +237,9 @@ void Caller::make(Call call, Arena& arena) {
       advise(call, arena);
   }
   since_ns_.store(0, std::memory_order_release);
-  counts_.made[static_cast<size_t>(call)].fetch_add(1, std::memory_order_relaxed);
+  // An offer counts where it was accepted.
+  if (call != Call::unmap_for_another)
+    counts_.made[static_cast<size_t>(call)].fetch_add(1, std::memory_order_relaxed);
 }
 
 Pages Caller::some_pages(const Arena& arena) {
@@ -311,6 +323,58 @@ void Caller::unmap_and_map(Arena& arena) {
   }
   arena.register_and_post(arena.page_count());
   arena.end_disturbance();
+}
+
+void Caller::unmap_for_another(Arena& arena) {
+  Offer::State free = Offer::State::none;
+  if (!offer_.state.compare_exchange_strong(free, Offer::State::being_made, std::memory_order_acq_rel))
+    return;
+  offer_.arena = &arena;
+  offer_.state.store(Offer::State::offered, std::memory_order_release);
+  const uint64_t end = now_ns() + 3'000'000;
+  while (offer_.state.load(std::memory_order_acquire) == Offer::State::offered && now_ns() < end)
+    sched_yield();
+  Offer::State offered = Offer::State::offered;
+  if (offer_.state.compare_exchange_strong(offered, Offer::State::none, std::memory_order_acq_rel)) return;
+  uint8_t* const place = arena.base();
+  const Pages all{0, arena.page_count()};
+  arena.begin_disturbance();
+  if (munmap(place, arena.length_bytes()) != 0) fail_call(Call::unmap_for_another, arena);
+  while (offer_.state.load(std::memory_order_acquire) != Offer::State::done) sched_yield();
+  offer_.state.store(Offer::State::none, std::memory_order_release);
+  arena.deregister_and_check(0);
+  void* again = arena.map(place, all, MAP_FIXED_NOREPLACE);
+  if (again == MAP_FAILED && errno == EEXIST) {
+    counts_.taken_places.fetch_add(1, std::memory_order_relaxed);
+    again = arena.map(nullptr, all, 0);
+  }
+  if (again == MAP_FAILED) fail(kWho, "mmap");
+  arena.move_to(static_cast<uint8_t*>(again));
+  std::memset(arena.base(), 0, arena.length_bytes());
+  arena.register_and_post(arena.page_count());
+  arena.end_disturbance();
+  counts_.made[static_cast<size_t>(Call::unmap_for_another)].fetch_add(1, std::memory_order_relaxed);
+}
+
+/// The other thread of unmap_for_another: what it maps at the place is its own from the first moment on.
+void Caller::take_offer() {
+  Offer::State offered = Offer::State::offered;
+  if (!offer_.state.compare_exchange_strong(offered, Offer::State::accepted, std::memory_order_acq_rel))
+    return;
+  Arena& arena = *offer_.arena;
+  uint8_t* const place = arena.base();
+  const uint64_t end = now_ns() + 20'000'000;
+  void* memory = MAP_FAILED;
+  while (memory == MAP_FAILED && now_ns() < end)
+    memory = mmap(place, arena.length_bytes(), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (memory != MAP_FAILED) {
+    const Watched watched(place, arena.length_bytes(), Watched::Contents::fill);
+    hold();
+    arena.tell_stale("another thread's munmap", watched.changed());
+    if (munmap(place, arena.length_bytes()) != 0) fail(kWho, "munmap of a taken place");
+  }
+  offer_.state.store(Offer::State::done, std::memory_order_release);
 }
 
 void Caller::map_over(Arena& arena) {

@@ -15,6 +15,7 @@ enum class Call : uint8_t {
   page_out,
   cold,
   unmap_and_map,
+  unmap_for_another,
   map_over,
   resize,
   move,
@@ -36,10 +37,19 @@ struct CallCounts {
   std::atomic<uint64_t> taken_places{0};                ///< where another mapping of the process was faster
 };
 
+/// A place that one thread is about to unmap and another wants: it maps memory of its own there as soon as
+/// the kernel lets it, before the first is back from its munmap perhaps.
+struct Offer {
+  enum class State : uint8_t { none, being_made, offered, accepted, done };
+  std::atomic<State> state{State::none};
+  Arena* arena = nullptr;  ///< of whom offers
+};
+
 class Caller {
  public:
-  Caller(std::span<Arena* const> arenas, const std::vector<bool>& allowed, CallCounts& counts, uint64_t seed)
-      : arenas_(arenas), allowed_(allowed), counts_(counts), random_(seed) {}
+  Caller(std::span<Arena* const> arenas, const std::vector<bool>& allowed, CallCounts& counts, Offer& offer,
+         uint64_t seed)
+      : arenas_(arenas), allowed_(allowed), counts_(counts), offer_(offer), random_(seed) {}
 
   void run(const std::atomic<bool>& stop);
 
@@ -55,6 +65,8 @@ class Caller {
 
   void advise(Call call, Arena& arena);
   void unmap_and_map(Arena& arena);
+  void unmap_for_another(Arena& arena);
+  void take_offer();
   void map_over(Arena& arena);
   void resize(Arena& arena);
   void move(Arena& arena);
@@ -70,6 +82,7 @@ class Caller {
   std::span<Arena* const> arenas_;
   const std::vector<bool>& allowed_;
   CallCounts& counts_;
+  Offer& offer_;
   std::mt19937_64 random_;
   uint64_t next_rare_ns_ = 0;
   std::atomic<uint64_t> since_ns_{0};

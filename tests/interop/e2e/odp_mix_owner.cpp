@@ -39,6 +39,7 @@ class Owner {
     // The first connections, which wait for the wire, do not count as pauses.
     drive();
     pauses_ = {};
+    driven_at_ns_.store(now_ns(), std::memory_order_relaxed);
     head_.owner_ready.store(true, std::memory_order_release);
   }
 
@@ -49,7 +50,7 @@ class Owner {
     std::atomic<size_t> living{kThreads};
     for (size_t i = 0; i < kThreads; ++i) {
       callers.push_back(
-          std::make_unique<Caller>(arena_list_, options_.calls, counts_, shared_.seed() * 31 + i));
+          std::make_unique<Caller>(arena_list_, options_.calls, counts_, offer_, shared_.seed() * 31 + i));
       threads.emplace_back([&living, &stop, caller = callers.back().get()] {
         caller->run(stop);
         living.fetch_sub(1, std::memory_order_acq_rel);
@@ -199,9 +200,10 @@ class Owner {
           "invalidations_faults_contentions", "copy_faults_caught", "pin_evictions", "pin_fallbacks"})
       std::printf(" %s %llu", name,
                   static_cast<unsigned long long>(side_.counter((std::string("odp.") + name).c_str())));
-    std::printf("\nowner: %llu QP access events, %llu timeouts, %llu stale writes, %llu wrong\n",
+    std::printf("\nowner: %llu QP access events, %llu timeouts, %llu stale writes, %llu torn, %llu wrong\n",
                 static_cast<unsigned long long>(access_events_), static_cast<unsigned long long>(timeouts),
                 static_cast<unsigned long long>(findings_.stale_writes.load()),
+                static_cast<unsigned long long>(findings_.torn.load()),
                 static_cast<unsigned long long>(findings_.wrong.load()));
     pauses_.tell(kWho);
     std::fflush(stdout);
@@ -218,6 +220,7 @@ class Owner {
   std::vector<Arena*> arena_list_;
   std::array<ibv_qp*, kQps> qps_{};
   CallCounts counts_;
+  Offer offer_;
   Pauses pauses_;
   std::atomic<uint64_t> driven_at_ns_{0};
   uint32_t stalls_told_ = 0;

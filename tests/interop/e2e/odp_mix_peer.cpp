@@ -287,13 +287,19 @@ class Peer {
       case IBV_WR_RDMA_READ:
         ++reads_;
         bytes_ += slot.count * kLineBytes;
-        wrong_ += count_wrong(shared_, slot.arena, slot.first, {words, slot.count * kWordsPerLine},
-                              std::span(slot.least).first(slot.count), "READ");
+        look_at_answer(slot, words);
         return;
       default:
         ++adds_;
         settle_add(slot, *words);
     }
+  }
+
+  void look_at_answer(const Slot& slot, const uint64_t* words) {
+    const Look look = look_at(shared_, slot.arena, slot.first, {words, slot.count * kWordsPerLine},
+                              std::span(slot.least).first(slot.count), "READ");
+    wrong_ += look.wrong;
+    torn_ += look.torn;
   }
 
   void settle_add(const Slot& slot, uint64_t original) {
@@ -389,13 +395,14 @@ class Peer {
     std::printf(
         "peer: %llu WRITEs, %llu READs, %llu FETCH_ADDs, %.1f MB; %llu access errors, %llu of them "
         "told by a READ or FETCH_ADD before the refused request, %llu QP restarts; %llu RNR NAKs, %llu "
-        "timeouts, %llu wrong\n",
+        "timeouts, %llu torn, %llu wrong\n",
         static_cast<unsigned long long>(writes_), static_cast<unsigned long long>(reads_),
         static_cast<unsigned long long>(adds_), static_cast<double>(bytes_) / 1e6,
         static_cast<unsigned long long>(access_errors_), static_cast<unsigned long long>(blamed_),
         static_cast<unsigned long long>(lives_ - kQps),
         static_cast<unsigned long long>(side_.counter("transport.rnr_naks_received")),
-        static_cast<unsigned long long>(timeouts), static_cast<unsigned long long>(wrong_));
+        static_cast<unsigned long long>(timeouts), static_cast<unsigned long long>(torn_),
+        static_cast<unsigned long long>(wrong_));
     pauses_.tell(kWho);
     std::fflush(stdout);
     head_.peer_done.store(true, std::memory_order_release);
@@ -417,7 +424,7 @@ class Peer {
   Pauses pauses_;
   bool timeout_told_ = false;
   uint64_t writes_ = 0, reads_ = 0, adds_ = 0, bytes_ = 0;
-  uint64_t access_errors_ = 0, blamed_ = 0, lives_ = 0, wrong_ = 0;
+  uint64_t access_errors_ = 0, blamed_ = 0, lives_ = 0, torn_ = 0, wrong_ = 0;
 };
 
 }  // namespace

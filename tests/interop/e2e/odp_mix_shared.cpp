@@ -29,6 +29,9 @@ void* map_shared(size_t bytes) {
 
 void tell_wrong_line(const Shared& shared, size_t arena, size_t line, const Line& found, uint64_t least,
                      uint64_t most, const char* seen_by) {
+  // The first tell enough.
+  static std::atomic<int> told{0};
+  if (told.fetch_add(1, std::memory_order_relaxed) >= 12) return;
   const Plan& plan = shared.plans()[arena];
   std::fprintf(stderr,
                "odp_mix: %s: arena %zu (%s%s, %zu pages) page %zu line %zu: counter between %llu and %llu "
@@ -41,6 +44,17 @@ void tell_wrong_line(const Shared& shared, size_t arena, size_t line, const Line
     std::fprintf(stderr, " %016llx%s", static_cast<unsigned long long>(found[i]),
                  found[i] == whole[i] ? "" : "!");
   std::fprintf(stderr, "\n");
+}
+
+/// Each word is zero or that of one line that may stand there.
+bool is_torn(size_t arena, size_t line, const Line& found, uint64_t least, uint64_t most) {
+  for (uint64_t counter = std::max<uint64_t>(least, 1); counter <= most; ++counter) {
+    const Line whole = make_line(arena, line, counter);
+    if (std::equal(found.begin(), found.end(), whole.begin(),
+                   [](uint64_t word, uint64_t of_whole) { return word == 0 || word == of_whole; }))
+      return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -77,8 +91,8 @@ Line make_line(size_t arena, size_t line, uint64_t counter) {
   return words;
 }
 
-Shared::Shared(std::vector<Plan> plans, uint64_t seed, Retries retries)
-    : plans_(std::move(plans)), seed_(seed), retries_(retries) {
+Shared::Shared(std::vector<Plan> plans, uint64_t seed, Retries retries, bool may_tear)
+    : plans_(std::move(plans)), seed_(seed), retries_(retries), may_tear_(may_tear) {
   head_ = new (map_shared(sizeof(SharedHead))) SharedHead;
   for (const Plan& plan : plans_) {
     // A page of cells has more records than a page of lines: each page gets its number.
@@ -86,6 +100,13 @@ Shared::Shared(std::vector<Plan> plans, uint64_t seed, Retries retries)
     // Fresh memory is zero, as the records begin; only what is used becomes resident.
     records_.push_back(static_cast<Record*>(map_shared(count * sizeof(Record))));
   }
+}
+
+bool Shared::may_tear(size_t arena) const {
+  const Plan& plan = plans_[arena];
+  const bool is_file = plan.backing == Backing::memfd || plan.backing == Backing::file_private ||
+                       plan.backing == Backing::file_shared;
+  return may_tear_ && is_file && !plan.exact;
 }
 
 Record& Shared::record(size_t arena, size_t page, size_t index) const {
@@ -101,11 +122,11 @@ void note_least(const Shared& shared, size_t arena, size_t first_line, std::span
   }
 }
 
-size_t count_wrong(const Shared& shared, size_t arena, size_t first_line, std::span<const uint64_t> words,
-                   std::span<const uint64_t> least, const char* seen_by) {
+Look look_at(const Shared& shared, size_t arena, size_t first_line, std::span<const uint64_t> words,
+             std::span<const uint64_t> least, const char* seen_by) {
   constexpr size_t kWordsPerLine = kLineBytes / sizeof(uint64_t);
   const bool exact = shared.plans()[arena].exact;
-  size_t wrong = 0;
+  Look look;
   for (size_t i = 0; i * kWordsPerLine < words.size(); ++i) {
     const size_t line = first_line + i;
     Line found;
@@ -115,7 +136,7 @@ size_t count_wrong(const Shared& shared, size_t arena, size_t first_line, std::s
         const Record& record = shared.cell(arena, line * kWordsPerLine + word);
         if (found[word] <= record.most.load(std::memory_order_acquire)) continue;
         tell_wrong_line(shared, arena, line, found, 0, record.most.load(std::memory_order_relaxed), seen_by);
-        ++wrong;
+        ++look.wrong;
       }
       continue;
     }
@@ -125,9 +146,14 @@ size_t count_wrong(const Shared& shared, size_t arena, size_t first_line, std::s
                            : found[1] >= std::max<uint64_t>(least[i], 1) && found[1] <= most &&
                                  found == make_line(arena, line, found[1]);
     if (good) continue;
-    if (++wrong <= 4) tell_wrong_line(shared, arena, line, found, least[i], most, seen_by);
+    if (shared.may_tear(arena) && is_torn(arena, line, found, least[i], most)) {
+      ++look.torn;
+      continue;
+    }
+    ++look.wrong;
+    tell_wrong_line(shared, arena, line, found, least[i], most, seen_by);
   }
-  return wrong;
+  return look;
 }
 
 void Pauses::note() {
