@@ -8,7 +8,6 @@
 #include "tests/interop/e2e/odp_mix.hpp"
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -17,7 +16,6 @@
 
 #include <CLI/CLI.hpp>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/interop/e2e/side.hpp"
@@ -61,44 +59,6 @@ void write_config(const std::string& path, const char* role, const std::string& 
                       << "\n[[device]]\nname = \"faultline0\"\nip = \"" << ip
                       << "/24\"\n[device.port]\nkind = \"memif\"\nrole = \"" << role << "\"\nsocket = \""
                       << socket << "\"\n";
-}
-
-/// Both children, until both have ended well; at the first that does not, or too late, the other is ended.
-int watch(pid_t owner, pid_t peer, double seconds) {
-  const uint64_t end = mix::now_ns() + static_cast<uint64_t>((seconds + 30) * 1e9);
-  int left = 2;
-  bool bad = false;
-  while (left != 0) {
-    int status = 0;
-    const pid_t ended = waitpid(-1, &status, WNOHANG);
-    if (ended > 0) {
-      --left;
-      const char* const who = ended == owner ? "owner" : "peer";
-      (ended == owner ? owner : peer) = 0;
-      if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
-      std::fprintf(stderr, "odp_mix: %s ended with %s %d\n", who, WIFSIGNALED(status) ? "signal" : "status",
-                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-      bad = true;
-    } else if (mix::now_ns() > end) {
-      std::fprintf(stderr, "odp_mix: no end\n");
-      bad = true;
-    } else {
-      usleep(20'000);
-      continue;
-    }
-    // What the other found is worth a moment.
-    for (int i = 0; bad && left != 0 && i < 100; ++i) {
-      if (waitpid(-1, &status, WNOHANG) > 0) {
-        --left;
-        owner = peer = 0;
-      } else {
-        usleep(20'000);
-      }
-    }
-    if (bad && owner != 0) kill(owner, SIGKILL);
-    if (bad && peer != 0) kill(peer, SIGKILL);
-  }
-  return bad ? 1 : 0;
 }
 
 }  // namespace
@@ -156,7 +116,7 @@ int main(int argc, char** argv) {
       start([&](const std::string& in) { return mix::run_owner(in + "/owner.toml", shared, options); });
   const pid_t peer = start([&](const std::string& in) { return mix::run_peer(in + "/peer.toml", shared); });
   if (owner < 0 || peer < 0) fail("main", "fork");
-  const int status = watch(owner, peer, options.seconds);
+  const int status = mix::watch(shared.head(), owner, peer, options.seconds);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   std::printf("odp_mix: %s\n", status == 0 ? "ok" : "FAILED");

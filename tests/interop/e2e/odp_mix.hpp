@@ -14,9 +14,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <infiniband/verbs.h>
+#include <sys/types.h>
 
 namespace faultline::e2e::mix {
 
@@ -29,6 +31,7 @@ inline constexpr size_t kCellPageEvery = 8;
 inline constexpr size_t kLeastPages = 8;  ///< of a shrunk arena: one page of cells stays
 inline constexpr size_t kMaxArenas = 12;
 inline constexpr size_t kQps = 4;
+inline constexpr size_t kThreads = 2;  ///< of the owner, that make calls
 inline constexpr uint32_t kDepth = 16;
 inline constexpr uint64_t kHangNs = 10'000'000'000;
 
@@ -86,17 +89,26 @@ struct alignas(64) Connection {
   std::atomic<uint32_t> owner_psn{0};
 };
 
+/// The call that a thread of the owner is in, since when; 0: in none.
+struct alignas(64) Doing {
+  std::atomic<uint64_t> since_ns{0};
+  std::atomic<uint32_t> call{0};
+  std::atomic<uint32_t> arena{0};
+};
+
 struct SharedHead {
   std::atomic<bool> owner_ready{false};
   std::atomic<bool> peer_ready{false};
   std::atomic<bool> stop{false};
   std::atomic<bool> peer_done{false};
   std::atomic<bool> peer_failed{false};
-  std::atomic<bool> timeout_seen{false};  ///< by the peer: the owner says what its threads do
+  std::atomic<bool> timeout_seen{false};  ///< by the peer, for who looks for its cause
   ibv_gid owner_gid{};
   ibv_gid peer_gid{};
   std::array<Posting, kMaxArenas> postings;
   std::array<Connection, kQps> connections;
+  std::atomic<uint64_t> driven_at_ns{0};  ///< the owner's engine, last; 0: not yet or no more
+  std::array<Doing, kThreads> doing;
 };
 
 /// Of every QP, as ibv_modify_qp takes them.
@@ -169,9 +181,6 @@ class Pauses {
 /// Every counter of the device that is not zero, for who looks into a failure.
 void tell_counters(const char* who, ibv_context* context);
 
-/// Where the kernel has each thread of this process, as far as this user may see it.
-void tell_threads(const char* who);
-
 /// RESET, INIT, RTR, RTS.
 void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer_gid, uint32_t rq_psn,
              uint32_t sq_psn, Retries retries);
@@ -183,6 +192,9 @@ struct OwnerOptions {
 
 int run_owner(const std::string& config, const Shared& shared, const OwnerOptions& options);
 int run_peer(const std::string& config, const Shared& shared);
+
+/// Until both children have ended, or hang: then, or where one fails, they are ended. 0 where all is well.
+int watch(const SharedHead& head, pid_t owner, pid_t peer, double seconds);
 
 /// Whether one of these calls takes contents away without an event.
 [[nodiscard]] bool loses_unseen(const std::vector<bool>& calls);

@@ -196,9 +196,9 @@ void Caller::make(Call call, Arena& arena) {
   } else {
     reader.lock();
   }
-  call_.store(call, std::memory_order_relaxed);
-  arena_.store(arena.number(), std::memory_order_relaxed);
-  since_ns_.store(now_ns(), std::memory_order_release);
+  doing_.call.store(static_cast<uint32_t>(call), std::memory_order_relaxed);
+  doing_.arena.store(static_cast<uint32_t>(arena.number()), std::memory_order_relaxed);
+  doing_.since_ns.store(now_ns(), std::memory_order_release);
   switch (call) {
     case Call::unmap_and_map:
       unmap_and_map(arena);
@@ -236,7 +236,7 @@ void Caller::make(Call call, Arena& arena) {
     default:
       advise(call, arena);
   }
-  since_ns_.store(0, std::memory_order_release);
+  doing_.since_ns.store(0, std::memory_order_release);
   // An offer counts where it was accepted.
   if (call != Call::unmap_for_another)
     counts_.made[static_cast<size_t>(call)].fetch_add(1, std::memory_order_relaxed);

@@ -48,15 +48,10 @@ struct Offer {
 class Caller {
  public:
   Caller(std::span<Arena* const> arenas, const std::vector<bool>& allowed, CallCounts& counts, Offer& offer,
-         uint64_t seed)
-      : arenas_(arenas), allowed_(allowed), counts_(counts), offer_(offer), random_(seed) {}
+         Doing& doing, uint64_t seed)
+      : arenas_(arenas), allowed_(allowed), counts_(counts), offer_(offer), doing_(doing), random_(seed) {}
 
   void run(const std::atomic<bool>& stop);
-
-  /// For the thread that watches over this one: the call under way since when, 0 for none.
-  [[nodiscard]] uint64_t since_ns() const { return since_ns_.load(std::memory_order_acquire); }
-  [[nodiscard]] Call call() const { return call_.load(std::memory_order_relaxed); }
-  [[nodiscard]] size_t arena() const { return arena_.load(std::memory_order_relaxed); }
 
  private:
   void make(Call call, Arena& arena);
@@ -83,11 +78,9 @@ class Caller {
   const std::vector<bool>& allowed_;
   CallCounts& counts_;
   Offer& offer_;
+  Doing& doing_;
   std::mt19937_64 random_;
   uint64_t next_rare_ns_ = 0;
-  std::atomic<uint64_t> since_ns_{0};
-  std::atomic<Call> call_{Call::dont_need};
-  std::atomic<size_t> arena_{0};
 };
 
 }  // namespace faultline::e2e::mix

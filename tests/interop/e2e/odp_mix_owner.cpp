@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The owner of odp_mix: the arenas, two threads that call the kernel about them, and the main thread, which
-// drives the engine, brings failed QPs back and watches that nobody hangs.
+// drives the engine and brings failed QPs back.
 #include <filesystem>
 #include <memory>
 #include <thread>
@@ -16,7 +16,6 @@ namespace faultline::e2e::mix {
 namespace {
 
 constexpr const char* kWho = "owner";
-constexpr size_t kThreads = 2;
 
 class Owner {
  public:
@@ -39,7 +38,7 @@ class Owner {
     // The first connections, which wait for the wire, do not count as pauses.
     drive();
     pauses_ = {};
-    driven_at_ns_.store(now_ns(), std::memory_order_relaxed);
+    head_.driven_at_ns.store(now_ns(), std::memory_order_relaxed);
     head_.owner_ready.store(true, std::memory_order_release);
   }
 
@@ -49,21 +48,13 @@ class Owner {
     std::vector<std::thread> threads;
     std::atomic<size_t> living{kThreads};
     for (size_t i = 0; i < kThreads; ++i) {
-      callers.push_back(
-          std::make_unique<Caller>(arena_list_, options_.calls, counts_, offer_, shared_.seed() * 31 + i));
+      callers.push_back(std::make_unique<Caller>(arena_list_, options_.calls, counts_, offer_, head_.doing[i],
+                                                 shared_.seed() * 31 + i));
       threads.emplace_back([&living, &stop, caller = callers.back().get()] {
         caller->run(stop);
         living.fetch_sub(1, std::memory_order_acq_rel);
       });
     }
-    // Beside the engine, which may be what hangs.
-    std::atomic<bool> watching{true};
-    std::thread watcher([&] {
-      while (watching.load(std::memory_order_acquire)) {
-        watch_over(callers);
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      }
-    });
     const uint64_t end = now_ns() + static_cast<uint64_t>(options_.seconds * 1e9);
     for (uint64_t turns = 0; living.load(std::memory_order_acquire) != 0; ++turns) {
       drive();
@@ -72,14 +63,13 @@ class Owner {
       if (now >= end) stop.store(true, std::memory_order_release);
     }
     for (std::thread& thread : threads) thread.join();
-    watching.store(false, std::memory_order_release);
-    watcher.join();
     head_.stop.store(true, std::memory_order_release);
     const uint64_t deadline = now_ns() + kHangNs;
     while (!head_.peer_done.load(std::memory_order_acquire)) {
       drive();
       if (now_ns() > deadline) fail(kWho, "the peer does not end");
     }
+    head_.driven_at_ns.store(0, std::memory_order_relaxed);
     for (const auto& arena : arenas_) arena->deregister_and_check(arena->page_count());
     return report();
   }
@@ -87,7 +77,8 @@ class Owner {
  private:
   void drive() {
     pauses_.note();
-    driven_at_ns_.store(now_ns(), std::memory_order_relaxed);
+    if (head_.driven_at_ns.load(std::memory_order_relaxed) != 0)
+      head_.driven_at_ns.store(now_ns(), std::memory_order_relaxed);
     std::array<ibv_wc, 16> completions;
     if (ibv_poll_cq(side_.cq, completions.size(), completions.data()) < 0) fail(kWho, "ibv_poll_cq");
     for (size_t i = 0; i < kQps; ++i) {
@@ -144,42 +135,6 @@ class Owner {
     }
   }
 
-  void watch_over(const std::vector<std::unique_ptr<Caller>>& callers) {
-    const uint64_t now = now_ns();
-    const uint64_t driven = driven_at_ns_.load(std::memory_order_relaxed);
-    // Before the QPs' time-out comes of it: the cause is still there to be seen.
-    constexpr uint64_t kAwayNs = 200'000'000;
-    if (stalls_told_ < 3 && now > driven + kAwayNs) {
-      ++stalls_told_;
-      std::fprintf(stderr, "odp_mix: owner: nobody drives the engine for %llu us\n",
-                   static_cast<unsigned long long>((now - driven) / 1000));
-      tell_what_is_done(callers, now);
-    }
-    if (head_.timeout_seen.exchange(false, std::memory_order_acq_rel)) tell_what_is_done(callers, now);
-    for (const auto& caller : callers) {
-      const uint64_t since = caller->since_ns();
-      if (since == 0 || now < since + kHangNs) continue;
-      std::fprintf(stderr, "odp_mix: owner: a call hangs\n");
-      tell_what_is_done(callers, now);
-      std::_Exit(1);
-    }
-    if (now < driven + kHangNs) return;
-    std::fprintf(stderr, "odp_mix: owner: the engine hangs\n");
-    std::_Exit(1);
-  }
-
-  void tell_what_is_done(const std::vector<std::unique_ptr<Caller>>& callers, uint64_t now) const {
-    for (const auto& caller : callers) {
-      const uint64_t since = caller->since_ns();
-      if (since == 0 || since > now) continue;
-      std::fprintf(stderr, "odp_mix: owner: %s on arena %zu for %llu us\n",
-                   calls_of_mix()[static_cast<size_t>(caller->call())], caller->arena(),
-                   static_cast<unsigned long long>((now - since) / 1000));
-    }
-    tell_threads(kWho);
-    tell_counters(kWho, side_.context);
-  }
-
   int report() {
     const uint64_t timeouts = side_.counter("transport.timeouts");
     std::printf("owner: calls:");
@@ -222,8 +177,6 @@ class Owner {
   CallCounts counts_;
   Offer offer_;
   Pauses pauses_;
-  std::atomic<uint64_t> driven_at_ns_{0};
-  uint32_t stalls_told_ = 0;
   uint64_t drives_ = 0;
   uint64_t access_events_ = 0;
 };

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <ctime>
-#include <filesystem>
-#include <fstream>
 #include <new>
 #include <string>
 #include <utility>
@@ -192,27 +190,6 @@ void tell_counters(const char* who, ibv_context* context) {
       std::fprintf(stderr, " %s %llu", counter.name, static_cast<unsigned long long>(counter.value));
   }
   std::fprintf(stderr, "\n");
-}
-
-void tell_threads(const char* who) {
-  std::error_code error;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
-    std::string name;
-    std::getline(std::ifstream(task.path() / "comm"), name);
-    std::string stack;
-    std::ifstream file(task.path() / "stack");
-    for (std::string line; std::getline(file, line);) {
-      const size_t blank = line.find(' ');
-      stack += line.substr(blank == std::string::npos ? 0 : blank) + ";";
-    }
-    if (stack.empty()) std::getline(std::ifstream(task.path() / "wchan"), stack);
-    unsigned long long ran_ns = 0;
-    unsigned long long waited_ns = 0;
-    std::ifstream(task.path() / "schedstat") >> ran_ns >> waited_ns;
-    std::fprintf(stderr, "odp_mix: %s: thread %s %s, ran %llu us, waited %llu us for a CPU: %s\n", who,
-                 task.path().filename().c_str(), name.c_str(), ran_ns / 1000, waited_ns / 1000,
-                 stack.c_str());
-  }
 }
 
 void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer_gid, uint32_t rq_psn,
