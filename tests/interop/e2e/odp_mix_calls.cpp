@@ -304,17 +304,19 @@ void Caller::watch_old_place(Arena& arena, uint8_t* place, size_t length_bytes, 
 void Caller::unmap_and_map(Arena& arena) {
   const size_t units = arena.page_count() / arena.unit_pages();
   const Pages pages = random_() % 2 == 0 || units == 1 ? Pages{0, arena.page_count()} : some_pages(arena);
-  const bool whole = pages.count == arena.page_count();
   arena.begin_disturbance();
   if (munmap(arena.at(pages.first), arena.bytes_of(pages)) != 0) fail_call(Call::unmap_and_map, arena);
   if (random_() % 2 == 0) hold();
   void* const again = arena.map(arena.at(pages.first), pages, MAP_FIXED_NOREPLACE);
   if (again == MAP_FAILED) {
-    if (errno != EEXIST || !whole) fail(kWho, "mmap at the same place");
+    if (errno != EEXIST) fail(kWho, "mmap at the same place");
     // Another mapping of this process was faster: the arena goes elsewhere.
     counts_.taken_places.fetch_add(1, std::memory_order_relaxed);
     arena.deregister_and_check(0);
-    void* const elsewhere = arena.map(nullptr, pages, 0);
+    const size_t end = pages.first + pages.count;
+    if (pages.first != 0) munmap(arena.base(), pages.first * kPageBytes);
+    if (end != arena.page_count()) munmap(arena.at(end), (arena.page_count() - end) * kPageBytes);
+    void* const elsewhere = arena.map(nullptr, {0, arena.page_count()}, 0);
     if (elsewhere == MAP_FAILED) fail(kWho, "mmap");
     arena.move_to(static_cast<uint8_t*>(elsewhere));
     std::memset(arena.base(), 0, arena.length_bytes());
