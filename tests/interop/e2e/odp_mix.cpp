@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -63,7 +64,7 @@ void write_config(const std::string& path, const char* role, const std::string& 
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   mix::OwnerOptions options;
   uint64_t seed = 1;
   uint64_t pin_budget_mib = 1024;
@@ -121,4 +122,7 @@ int main(int argc, char** argv) {
   std::filesystem::remove_all(folder, ignored);
   std::printf("odp_mix: %s\n", status == 0 ? "ok" : "FAILED");
   return status;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "odp_mix: %s\n", error.what());
+  return 1;
 }
