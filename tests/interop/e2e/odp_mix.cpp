@@ -71,7 +71,7 @@ int main(int argc, char** argv) try {
   // RNR retries are finite: a fault must not use them up at a requester of our own. The time-out is long
   // enough for an engine that waits for a CPU of a busy machine: what nobody answers still comes to light.
   unsigned rnr_retry = 3;
-  unsigned timeout = 17;
+  unsigned timeout = 16;
   bool strict_lines = false;
   std::vector<std::string> calls;
   std::vector<std::string> without;

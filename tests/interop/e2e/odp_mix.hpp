@@ -113,7 +113,7 @@ struct SharedHead {
 
 /// Of every QP, as ibv_modify_qp takes them.
 struct Retries {
-  uint8_t timeout = 17;
+  uint8_t timeout = 16;
   uint8_t rnr_retry = 3;
 };
 

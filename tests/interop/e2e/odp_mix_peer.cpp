@@ -51,7 +51,8 @@ class Peer {
   Peer(const std::string& config, const Shared& shared)
       : shared_(shared), head_(shared.head()), side_(kWho, config), slots_(kSlots), random_(shared.seed()) {
     buffer_.resize(kSlots * kSlotBytes / sizeof(uint64_t));
-    mr_ = ibv_reg_mr(side_.pd, buffer_.data(), kSlots * kSlotBytes, IBV_ACCESS_LOCAL_WRITE);
+    const int access = IBV_ACCESS_LOCAL_WRITE;
+    mr_ = ibv_reg_mr(side_.pd, buffer_.data(), kSlots * kSlotBytes, access);
     if (mr_ == nullptr) fail(kWho, "ibv_reg_mr");
     for (const Plan& plan : shared.plans()) busy_.emplace_back(plan.pages * kCellsPerPage);
     views_.resize(shared.plans().size());
