@@ -8,6 +8,7 @@
 #include "tests/interop/e2e/odp_mix.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -17,6 +18,7 @@
 
 #include <CLI/CLI.hpp>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "tests/interop/e2e/side.hpp"
@@ -109,6 +111,8 @@ int main(int argc, char** argv) try {
   const auto start = [&folder](const auto& life) {
     const pid_t child = fork();
     if (child != 0) return child;
+    // Whoever ends this process ends all three.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     const int status = life(folder);
     std::fflush(stdout);
     std::_Exit(status);

@@ -148,6 +148,9 @@ class Shared {
   std::vector<Record*> records_;
 };
 
+/// Whether one more thing that is wrong shall be said: the first of a process tell enough.
+[[nodiscard]] bool may_tell();
+
 /// What a look at an arena found.
 struct Look {
   size_t wrong = 0;  ///< lines and cells

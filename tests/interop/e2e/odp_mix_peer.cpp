@@ -308,13 +308,14 @@ class Peer {
     const uint64_t most = record.most.load(std::memory_order_relaxed) - 1;
     const bool exact = shared_.plans()[slot.arena].exact;
     const uint64_t least = exact ? record.least.load(std::memory_order_relaxed) : 0;
-    if (original < least || original > most) {
+    const bool wrong = original < least || original > most;
+    wrong_ += wrong ? 1 : 0;
+    if (wrong && may_tell()) {
       std::fprintf(
           stderr, "odp_mix: FETCH_ADD: arena %zu (%s%s) cell %zu held %llu, between %llu and %llu expected\n",
           slot.arena, name_of(shared_.plans()[slot.arena].backing), exact ? ", exact" : "", slot.first,
           static_cast<unsigned long long>(original), static_cast<unsigned long long>(least),
           static_cast<unsigned long long>(most));
-      ++wrong_;
     }
     if (!exact) return;
     // The answer says which of the adds before it, whose answers were lost, were done.
@@ -365,7 +366,7 @@ class Peer {
       ++blamed_;
       return;
     }
-    tell(slot, ibv_wc_status_str(status), ", though its memory was there all the time");
+    if (may_tell()) tell(slot, ibv_wc_status_str(status), ", though its memory was there all the time");
     ++wrong_;
   }
 

@@ -27,9 +27,7 @@ void* map_shared(size_t bytes) {
 
 void tell_wrong_line(const Shared& shared, size_t arena, size_t line, const Line& found, uint64_t least,
                      uint64_t most, const char* seen_by) {
-  // The first tell enough.
-  static std::atomic<int> told{0};
-  if (told.fetch_add(1, std::memory_order_relaxed) >= 12) return;
+  if (!may_tell()) return;
   const Plan& plan = shared.plans()[arena];
   std::fprintf(stderr,
                "odp_mix: %s: arena %zu (%s%s, %zu pages) page %zu line %zu: counter between %llu and %llu "
@@ -56,6 +54,11 @@ bool is_torn(size_t arena, size_t line, const Line& found, uint64_t least, uint6
 }
 
 }  // namespace
+
+bool may_tell() {
+  static std::atomic<int> told{0};
+  return told.fetch_add(1, std::memory_order_relaxed) < 16;
+}
 
 const char* name_of(Backing backing) {
   switch (backing) {

@@ -57,11 +57,12 @@ class Watch {
       tell("the peer had a timeout", 0);
     }
     bool hangs = away_ns > kHangNs;
-    for (const Doing& doing : head_.doing) {
-      const uint64_t since = doing.since_ns.load(std::memory_order_acquire);
+    for (size_t i = 0; i < kThreads; ++i) {
+      const uint64_t since = head_.doing[i].since_ns.load(std::memory_order_acquire);
       if (since == 0 || now < since + kAwayNs) continue;
-      if (told_ < 6) {
+      if (told_ < 6 && told_of_[i] != since) {
         ++told_;
+        told_of_[i] = since;
         tell("a call takes long", now - since);
       }
       hangs |= now > since + kHangNs;
@@ -88,6 +89,7 @@ class Watch {
   const SharedHead& head_;
   pid_t owner_;
   uint32_t told_ = 0;
+  std::array<uint64_t, kThreads> told_of_{};  ///< the calls, by when they began
   bool timeout_told_ = false;
 };
 
