@@ -7,6 +7,7 @@ namespace {
 
 using transport::CompletionStatus;
 using transport::SendOpcode;
+using transport::Stall;
 
 TEST(Fault, TheResponderParksAndGoesOnWithoutAWord) {
   Pair pair;
@@ -37,15 +38,38 @@ TEST(Fault, AfterTheParkDeadlineOneRnrNakWithTheSmallestTimer) {
   EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 4096));
 }
 
-TEST(Fault, AFullParkIsAnsweredTheSameWay) {
+TEST(Fault, WhatFindsNoRoomBehindAParkedPacketIsAskedForWhenItsTurnComes) {
   SimulationScript script = quiet_fabric();
   script.b.core.park_packets_per_qp = 2;
   Pair pair(script);
   ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 4096, &pair.paged_b)));
   pair.run();
-  EXPECT_EQ(pair.lines()[4], "b> ACK 100 RNR1");
+  EXPECT_EQ(pair.lines()[4], "b> ACK 102 NAK0");
   EXPECT_EQ(pair.counters_a().timeouts, 0U);
   EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 4096));
+}
+
+/// A fault of many time-outs' length at a peer that says what it waits for.
+TEST(Fault, APeerThatSaysThatAPageIsComingIsNotAskedAgain) {
+  for (const Stall stall : {Stall::park, Stall::rnr, Stall::park_then_rnr}) {
+    SCOPED_TRACE(static_cast<int>(stall));
+    SimulationScript script = selective_fabric();
+    script.b.core.stall = stall;
+    script.b.memory.resolve_min_ns = script.b.memory.resolve_max_ns = 40'000 * kMicrosecond;
+    ConnectionScript connection;
+    connection.timeout = 8;  // 1 ms
+    connection.retry_count = 1;
+    connection.rnr_retry = 0;
+    Pair pair(script, connection);
+    ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 900, &pair.paged_b)));
+    ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_read, pair.pinned_a, 900, &pair.paged_b)));
+    pair.run();
+    EXPECT_EQ(pair.counters_a().timeouts, 0U);
+    // Kept, it is never repeated; sent back, once for each of the two.
+    EXPECT_LE(pair.counters_a().retransmitted_packets, stall == Stall::park ? 0U : 4U);
+    for (const auto& completion : pair.a.poll_sends()) EXPECT_EQ(completion.status, CompletionStatus::success);
+    EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 900));
+  }
 }
 
 TEST(Fault, APostedReceiveThatIsNotThereParksItsSend) {
