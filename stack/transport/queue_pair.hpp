@@ -144,7 +144,8 @@ struct ResponderState {
   uint32_t job_head = 0;
   uint32_t job_generation = 0;
   uint32_t job_floor = 0;   ///< as park_floor
-  wire::Psn job_stuck_psn;  ///< of the response that the newest request was for
+  bool job_stuck_again = false;  ///< that was of a READ that had been answered before
+  wire::Psn job_stuck_psn;       ///< of the response that the newest request was for
 
   std::unique_ptr<AtomicResult[]> atomics;  ///< the newest job_capacity of them, a ring
   uint32_t next_atomic = 0;

@@ -198,6 +198,7 @@ void Responder::hold_read_job(QueuePair& qp, const Answer& job) {
   ++state.job_generation;
   const uint32_t offset = job.sent_packets * qp.mtu_bytes;
   state.job_stuck_psn = job.first_psn.plus(job.sent_packets);
+  state.job_stuck_again = job.duplicate;
   const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::read_job, state.job_generation);
   state.job_fault_wait = context_.request_fault({job.rkey, job.domain, odp::kRemoteRead, qp.qpn},
                                                 job.va + offset, job.length_bytes - offset, waiter);
@@ -212,7 +213,7 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
   ResponderState& state = qp.responder;
   if (static_cast<int32_t>(generation - state.job_floor) < 0) return;
   if (outcome == odp::Outcome::violation) {
-    if (state.job_count != 0 && state.job(0).duplicate) {
+    if (state.job_stuck_again || (state.job_count != 0 && state.job(0).duplicate)) {
       state.job_count = 0;
       state.job_fault_wait = false;
       state.job_deadline_ns = kNever;
