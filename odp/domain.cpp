@@ -161,6 +161,7 @@ Domain::~Domain() {
 }
 
 RegionResult Domain::register_region(const RegionRequest& request) {
+  if (is_parents()) return {.error = EIO};
   try {
     return try_register(request);
   } catch (const std::bad_alloc&) {
@@ -276,6 +277,7 @@ void Domain::dismantle(Region& region) {
 }
 
 int Domain::deregister_region(Key key) {
+  if (is_parents()) return 0;
   {
     // Decided before the key goes: a region that stays because of its windows has never been out of sight.
     const ReaderStripes::Guard guard(readers_);
@@ -296,6 +298,7 @@ int Domain::deregister_region(Key key) {
 }
 
 RegionResult Domain::allocate_window(ProtectionDomain domain, WindowType type) {
+  if (is_parents()) return {.error = EIO};
   if (domain == 0) return {.error = EINVAL};
   std::unique_ptr<Window> window(new (std::nothrow) Window(type, domain));
   if (window == nullptr) return {.error = ENOMEM};
@@ -315,6 +318,7 @@ RegionResult Domain::allocate_window(ProtectionDomain domain, WindowType type) {
 }
 
 int Domain::deallocate_window(Key key) {
+  if (is_parents()) return 0;
   Window* const window = keys_.withdraw_window(key);
   if (window == nullptr) return ENOENT;
   quiescence_.wait_for(quiescence_.advance());
@@ -351,7 +355,7 @@ std::unique_ptr<EngineSession> Domain::attach_engine() {
 }
 
 void Domain::hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) {
-  if (length_bytes == 0) return;
+  if (length_bytes == 0 || is_parents()) return;
   {
     const ReaderStripes::Guard guard(readers_);
     const Region* region = keys_.find(target.key);
@@ -378,6 +382,7 @@ int Domain::check_prefetch(ProtectionDomain domain, const PrefetchRange& range, 
 
 int Domain::prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges, PrefetchKind kind, bool wait) {
   if (domain == 0) return EINVAL;
+  if (is_parents()) return EIO;
   PopulateRange memory;
   for (const PrefetchRange& range : ranges) {
     if (const int error = check_prefetch(domain, range, kind, memory); error != 0) return error;

@@ -15,6 +15,7 @@
 #include "odp/pager.hpp"
 #include "odp/pin_table.hpp"
 #include "odp/prefetcher.hpp"
+#include "odp/program_call.hpp"
 #include "odp/quiescence.hpp"
 #include "odp/region_index.hpp"
 
@@ -56,7 +57,11 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   [[nodiscard]] int make_ready(Region& region);
   void dismantle(Region& region);
 
+  /// In a child of the process that made it: its threads, and what they hold locked, are not here.
+  [[nodiscard]] bool is_parents() const { return fork_generation() != generation_; }
+
   const DomainConfig config_;
+  const uint32_t generation_ = fork_generation();
   CounterCells counters_;
   Quiescence quiescence_;
   ReaderStripes readers_;

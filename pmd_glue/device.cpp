@@ -75,7 +75,10 @@ Device::Device(const DeviceConfig& device, verbs::DeviceDescription description)
     : config_(device), addresses_(table_of(device)), description_(std::move(description)) {}
 
 std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& wanted, std::string& error) {
-  std::shared_ptr<Device> device(new Device(wanted, describe(config, wanted)));
+  // A forked child leaves its parent's device alone: there is nobody to join and nothing of its own to free.
+  std::shared_ptr<Device> device(new Device(wanted, describe(config, wanted)), [](Device* gone) {
+    if (!gone->is_parents()) delete gone;
+  });
   device->memory_ = odp::MemoryDomain::create(config.domain, error);
   if (device->memory_ == nullptr) {
     error = fmt::format("faultline: {}: {}: odp: {}", config.path, wanted.name, error);
@@ -129,6 +132,7 @@ Device::~Device() {
 }
 
 void Device::shut_down() {
+  if (is_parents()) return;
   std::call_once(shut_down_once_, [this] {
     if (!seats_.empty()) Housekeeper::instance().remove(*this);
     for (Seat& seat : seats_)
@@ -171,7 +175,7 @@ void Device::send_last_frames() {
 
 void Device::call(uint32_t core_index, void (*function)(void*), void* argument) {
   Seat& seat = seats_[core_index];
-  if (closed_.load(std::memory_order_acquire)) {
+  if (closed_.load(std::memory_order_acquire) || is_parents()) {
     function(argument);
   } else if (seat.thread != nullptr) {
     seat.thread->call(function, argument);
@@ -185,7 +189,7 @@ void Device::call(uint32_t core_index, void (*function)(void*), void* argument) 
 }
 
 void Device::drive() {
-  if (config_.progress != Progress::inline_) return;
+  if (config_.progress != Progress::inline_ || is_parents()) return;
   program_drives_.store(program_drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   Engine& engine = first_engine();
   odp::EngineSession& session = *seats_[0].session;
@@ -289,7 +293,7 @@ int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
 /// would be lost in memif's handshake.
 void Device::await_link() {
   const TimeNs deadline = monotonic_ns() + kHandshakeNs;
-  while (!closed_.load(std::memory_order_acquire) && !link_up() && monotonic_ns() < deadline)
+  while (!closed_.load(std::memory_order_acquire) && !is_parents() && !link_up() && monotonic_ns() < deadline)
     std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
@@ -297,7 +301,7 @@ int Device::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac)
   NeighbourState state = NeighbourState::absent;
   call_with(*this, 0, [&] { first_engine().neighbours().resolve(neighbour, monotonic_ns()); });
   // The cache gives up by its own clock.
-  while (!closed_.load(std::memory_order_acquire)) {
+  while (!closed_.load(std::memory_order_acquire) && !is_parents()) {
     drive();
     call_with(*this, 0, [&] { state = first_engine().neighbours().lookup(neighbour, monotonic_ns(), mac); });
     if (state == NeighbourState::reachable) return 0;

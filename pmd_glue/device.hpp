@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "odp/memory_domain.hpp"
+#include "odp/program_call.hpp"
 #include "pmd_glue/capture.hpp"
 #include "pmd_glue/config.hpp"
 #include "pmd_glue/engine.hpp"
@@ -91,6 +92,9 @@ class Device final : public verbs::DeviceBackend {
   std::vector<Seat> seats_;
 
   std::atomic<bool> closed_{false};
+  /// In a child of the process that opened it: neither its threads nor its port are the child's.
+  [[nodiscard]] bool is_parents() const { return odp::fork_generation() != generation_; }
+  const uint32_t generation_ = odp::fork_generation();
   std::once_flag shut_down_once_;
 
   // Inline progress: how often the program drove, and what the housekeeper last saw of it.

@@ -6,6 +6,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "odp/program_call.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/telemetry.hpp"
 
@@ -49,6 +50,11 @@ std::vector<verbs::DeviceDescription> Registry::list(std::string& error) {
 
 std::shared_ptr<Device> Registry::open(const std::string& name, std::string& error) {
   const std::lock_guard guard(mutex_);
+  static const uint32_t generation = odp::fork_generation();
+  if (generation != odp::fork_generation()) {
+    error = "faultline: this process was forked from one that has devices: it can have none of its own before exec";
+    return nullptr;
+  }
   if (auto running = devices_[name].lock()) return running;
   try {
     const Config& all = config();

@@ -100,8 +100,8 @@ class Side {
   }
 
   [[nodiscard]] uint64_t counter(const char* name) const {
-    std::array<faultline_counter, 256> counters;
-    const int count = std::min(faultline_query_counters(context, counters.data(), counters.size()), 256);
+    std::array<faultline_counter, 1024> counters;
+    const int count = std::min(faultline_query_counters(context, counters.data(), counters.size()), 1024);
     for (int i = 0; i < count; ++i)
       if (std::strcmp(counters[static_cast<size_t>(i)].name, name) == 0)
         return counters[static_cast<size_t>(i)].value;
