@@ -9,6 +9,8 @@
 #include <exception>
 
 #include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -91,7 +93,17 @@ void Pager::sleep_until_woken() {
     sleeping_.store(0, std::memory_order_relaxed);
     return;
   }
-  syscall(SYS_futex, &sleeping_, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+  constexpr timespec kUntilExpiry{0, static_cast<long>(kUnpinnedNs / 2)};
+  const bool expires = parts_.counters.unpinned_bytes.get() != 0;
+  syscall(SYS_futex, &sleeping_, FUTEX_WAIT_PRIVATE, 1, expires ? &kUntilExpiry : nullptr, nullptr, 0);
+}
+
+void Pager::expire_unpinned() {
+  if (parts_.counters.unpinned_bytes.get() == 0) return;
+  const uint64_t now_ns = monotonic_ns();
+  if (now_ns < next_expiry_ns_) return;
+  next_expiry_ns_ = now_ns + kUnpinnedNs / 4;
+  parts_.pins.expire_unpinned(now_ns - kUnpinnedNs);
 }
 
 bool Pager::has_work() const {
@@ -108,6 +120,7 @@ void Pager::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_.load(std::memory_order_acquire)) {
     let_go_of_closing_ports();
+    expire_unpinned();
     admit();
     Service* const service = next_service();
     if (service == nullptr) {
@@ -239,13 +252,25 @@ void Pager::without_mutex(Work work) {
     const Service& other = services_[in_use_[i]];
     others |= !other.away && !other.waiting;
   }
+  // What goes on in the kernel may need a CPU for long (swap in compressed memory): one such thread may keep its
+  // privilege, several would take all CPUs from the engines.
+  const bool demoted = away_count_++ != 0 && is_realtime();
   mutex_.unlock();
   sleeping_.exchange(1, std::memory_order_seq_cst);
   if (others || has_work()) wake();
+  if (demoted) be_realtime(false);
   work();
+  if (demoted) be_realtime(true);
   returning_.fetch_add(1, std::memory_order_relaxed);
   mutex_.lock();
   returning_.fetch_sub(1, std::memory_order_relaxed);
+  --away_count_;
+}
+
+void Pager::be_realtime(bool realtime) const {
+  sched_param parameters{};
+  parameters.sched_priority = realtime ? 1 : 0;
+  pthread_setschedparam(pthread_self(), realtime ? SCHED_FIFO : SCHED_OTHER, &parameters);
 }
 
 void Pager::serve_away(Service& service) {

@@ -72,6 +72,8 @@ class Pager {
   static constexpr size_t kChunkPages = PageSurveyor::kMaxPages;
   /// Pages stay pinned at least this long, for their waiter to use them.
   static constexpr uint64_t kMinResidenceNs = 2'000'000;
+  /// Pages that cannot be pinned count as resident for this long.
+  static constexpr uint64_t kUnpinnedNs = 250'000'000;
 
   enum class Step : uint8_t {
     more,     ///< go on in the next turn
@@ -114,6 +116,7 @@ class Pager {
 
   void run();
   void sleep_until_woken();
+  void expire_unpinned();
   [[nodiscard]] bool has_work() const;
   void let_go_of_closing_ports();
   void admit();
@@ -121,6 +124,7 @@ class Pager {
   [[nodiscard]] Service* next_service();
   void serve(Service& service);
   void serve_away(Service& service);
+  void be_realtime(bool realtime) const;
   /// The region of a chunk, for an implicit one the child, which may have to be made.
   [[nodiscard]] Step find_chunk(const Service& service, Region*& region, PageRange& chunk, size_t& total_pages);
   [[nodiscard]] Region* make_child(Region& parent, uint64_t address, bool write);
@@ -167,6 +171,8 @@ class Pager {
   unsigned picks_ = 0;
   PageSurveyor surveyor_;
   MemoryPressure pressure_;
+  uint64_t next_expiry_ns_ = 0;
+  unsigned away_count_ = 0;
   PinTable::Victims victims_;
 
   std::atomic<uint32_t> returning_{0};  ///< threads that want the mutex back

@@ -112,13 +112,7 @@ bool PinTable::evict_one(uint64_t protect_since_ns, Victims* victims) {
     if (record.page_mask == 0 || record.pinned_at_ns >= protect_since_ns) continue;
     Region& region = *record.region;
     if (region.granule_used[record.granule].exchange(0, std::memory_order_relaxed) != 0) continue;
-    size_t dropped = 0;
-    for (unsigned bit = 0; bit < kGranulePages; ++bit) {
-      if ((record.page_mask >> bit & 1U) != 0)
-        dropped += region.pages.apply_range(record.granule * kGranulePages + bit, 1, PageEvent::drop);
-    }
-    region.resident_pages.fetch_sub(dropped, std::memory_order_relaxed);
-    counters_.num_odp_mr_pages.subtract(dropped);
+    drop_pages(record);
     counters_.pin_evictions.add();
     // An engine in the middle of a turn may still copy through these pages. That needs no waiting: it copies
     // through the program's own mapping, which an unpin leaves as it is.
@@ -132,6 +126,27 @@ bool PinTable::evict_one(uint64_t protect_since_ns, Victims* victims) {
     return true;
   }
   return false;
+}
+
+void PinTable::drop_pages(const Record& record) {
+  Region& region = *record.region;
+  size_t dropped = 0;
+  for (unsigned bit = 0; bit < kGranulePages; ++bit) {
+    if ((record.page_mask >> bit & 1U) != 0)
+      dropped += region.pages.apply_range(record.granule * kGranulePages + bit, 1, PageEvent::drop);
+  }
+  region.resident_pages.fetch_sub(dropped, std::memory_order_relaxed);
+  counters_.num_odp_mr_pages.subtract(dropped);
+}
+
+void PinTable::expire_unpinned(uint64_t before_ns) {
+  const std::lock_guard lock(mutex_);
+  for (uint32_t id = PinSlots::kMaxSlots + 1; id <= PinSlots::kMaxSlots + highest_unpinned_; ++id) {
+    const Record& record = records_[id];
+    if (record.page_mask == 0 || record.pinned_at_ns >= before_ns) continue;
+    drop_pages(record);
+    drop_record(id);
+  }
 }
 
 void PinTable::reserve_whole(Region& region) {

@@ -3,8 +3,9 @@
 // the CLOCK (second chance) when the budget is short; classic regions are pinned whole and stay.
 //
 // Memory that cannot be pinned (shared mappings of files) has places in the same CLOCK: the kernel takes such
-// a page away without a word, so those that were used lately alone count as resident, and an engine asks the
-// pager for the others rather than wait for a disk itself.
+// a page away without a word, or has who writes to it wait until others are written back. So those that were
+// made resident a moment ago alone count as such, and an engine asks the pager for the others rather than wait
+// for a disk itself.
 #pragma once
 
 #include <array>
@@ -49,6 +50,9 @@ class PinTable {
   /// Pins a whole classic region, or counts a fallback.
   void pin_whole(Region& region);
 
+  /// Memory that cannot be pinned: what became resident before then is absent again. Pager only.
+  void expire_unpinned(uint64_t before_ns);
+
   /// Lets go of the pins that meet the pages.
   void unpin_pages(Region& region, PageRange pages);
   /// Lets go of all pins of the region.
@@ -74,6 +78,7 @@ class PinTable {
   [[nodiscard]] bool pin_run(Region& region, size_t granule, unsigned first, unsigned count, uint64_t now_ns,
                              uint64_t protect_since_ns, Victims* victims);
   void drop_record(uint32_t id);
+  void drop_pages(const Record& record);
   void account(uint64_t bytes, bool add, bool pinned);
   /// A record for a run that could not be pinned; 0 where none is left.
   [[nodiscard]] uint32_t take_unpinned();

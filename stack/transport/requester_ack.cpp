@@ -212,7 +212,7 @@ void Requester::on_stall_word(QueuePair& qp, bool ready) {
   if (ready || state.ack_deadline_ns == kNever) return;
   // Longer than until it says so again, twice. What it has needs no repeating, and no retry of the user's.
   constexpr uint64_t kPatienceNs = 5'000'000;
-  constexpr uint64_t kSilenceNs = 100'000'000;
+  constexpr uint64_t kSilenceNs = 1'000'000'000;
   state.retries_left = qp.attributes.retry_count;
   qp.recovery.probes = 0;
   state.ack_deadline_ns = std::max(state.ack_deadline_ns, context_.now_ns + kSilenceNs);
