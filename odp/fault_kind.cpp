@@ -79,14 +79,15 @@ Survey PageSurveyor::look(uint64_t address, size_t pages, bool write) {
       return {FaultKind::huge, true};
     case Backing::file:
     case Backing::shared_memory: {
+      const bool of_file = backing_of(address) == Backing::file;
       std::array<unsigned char, kMaxPages> in_core{};
       if (mincore(reinterpret_cast<void*>(address), pages * kPageBytes, in_core.data()) != 0)
-        return {FaultKind::minor, many};
+        return {FaultKind::minor, many || of_file, of_file};
       const bool all = std::all_of(in_core.begin(), in_core.begin() + static_cast<long>(pages),
                                    [](unsigned char page) { return (page & 1) != 0; });
-      if (all) return {FaultKind::minor, many};
+      if (all) return {FaultKind::minor, many || (of_file && write), of_file};
       // Of shared memory it may be a page never written, or one in swap: the page tables do not say.
-      return {backing_of(address) == Backing::file ? FaultKind::file : FaultKind::minor, true};
+      return {of_file ? FaultKind::file : FaultKind::minor, true, of_file};
     }
     default:
       return {write ? FaultKind::minor : FaultKind::zero_page, many};

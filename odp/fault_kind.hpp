@@ -30,6 +30,7 @@ struct Survey {
   FaultKind kind = FaultKind::present;
   /// A device, or a lot of work, stands between: nobody else may wait for it.
   bool is_slow = false;
+  bool of_file = false;  ///< of a file system, which may have who writes wait for its own reasons
 };
 
 /// Looks at page tables; owned by the pager, used under its mutex.

@@ -246,15 +246,15 @@ void Pager::serve(Service& service) {
 
 /// Does what may take long without the mutex: whoever is woken by the next request leads meanwhile.
 template <typename Work>
-void Pager::without_mutex(Work work) {
+void Pager::without_mutex(bool of_file, Work work) {
   bool others = false;
   for (size_t i = 0; i < service_count_; ++i) {
     const Service& other = services_[in_use_[i]];
     others |= !other.away && !other.waiting;
   }
-  // What goes on in the kernel may need a CPU for long (swap in compressed memory): one such thread may keep its
-  // privilege, several would take all CPUs from the engines.
-  const bool demoted = away_count_++ != 0 && is_realtime();
+  // What goes on in the kernel may need a CPU for long (swap in compressed memory, a search for pages to reclaim):
+  // one such thread may keep its privilege, several would take all CPUs from the engines. A disk is not hurried.
+  const bool demoted = (away_count_++ != 0 || of_file) && is_realtime();
   mutex_.unlock();
   sleeping_.exchange(1, std::memory_order_seq_cst);
   if (others || has_work()) wake();
@@ -276,7 +276,7 @@ void Pager::be_realtime(bool realtime) const {
 void Pager::serve_away(Service& service) {
   service.away = true;
   Plan plan = service.plan;
-  without_mutex([this, &plan] { populate(plan); });
+  without_mutex(plan.of_file, [this, &plan] { populate(plan); });
   service.plan = plan;
   service.away = false;
   for (size_t i = 0; i < service_count_; ++i) services_[in_use_[i]].waiting = false;
@@ -339,6 +339,7 @@ Pager::Step Pager::serve_chunk(Service& service) {
       }
       const Survey survey = surveyor_.look(plan.address, plan.pages.count, plan.write);
       plan.kind = survey.kind;
+      plan.of_file = survey.of_file;
       plan.begun = begin_faults(*region, plan.pages, plan.write);
       // Holes of the registration may have been filled since; EINVAL: still a hole, and then populating fails.
       if (region->watch_at_fault)
@@ -547,7 +548,7 @@ void Pager::page_out_victims() {
   if (!pressure_.is_short(monotonic_ns())) return;
   for (const PinTable::Victims::Range& range : std::span(victims.ranges).first(victims.count))
     parts_.counters.victims_paged_out.add(range.length_bytes / kPageBytes);
-  without_mutex([&victims] {
+  without_mutex(false, [&victims] {
     for (const PinTable::Victims::Range& range : std::span(victims.ranges).first(victims.count))
       static_cast<void>(madvise(reinterpret_cast<void*>(range.address), range.length_bytes, MADV_PAGEOUT));
   });

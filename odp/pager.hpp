@@ -91,6 +91,7 @@ class Pager {
     size_t begun = 0;
     size_t chunk_pages = 0;  ///< by which the service goes on when it is done
     bool write = false;
+    bool of_file = false;
     FaultKind kind = FaultKind::present;
     int error = 0;
     [[nodiscard]] bool overlaps(const Plan& other) const {
@@ -130,7 +131,7 @@ class Pager {
   [[nodiscard]] Region* make_child(Region& parent, uint64_t address, bool write);
   [[nodiscard]] bool needs_child(const Service& service) const;
   template <typename Work>
-  void without_mutex(Work work);
+  void without_mutex(bool of_file, Work work);
   [[nodiscard]] Step serve_chunk(Service& service);
   [[nodiscard]] Step publish_present(Region& region, PageRange chunk, Service& service);
   [[nodiscard]] bool plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan);
