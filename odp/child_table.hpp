@@ -58,7 +58,9 @@ class ChildPool {
   [[nodiscard]] uint32_t number_of(const Child& child) const {
     return static_cast<uint32_t>(reinterpret_cast<const Place*>(&child) - &places_[0]) + 1;
   }
-  [[nodiscard]] Child& at(uint32_t number) { return *std::launder(reinterpret_cast<Child*>(&places_[number - 1])); }
+  [[nodiscard]] Child& at(uint32_t number) {
+    return *std::launder(reinterpret_cast<Child*>(&places_[number - 1]));
+  }
 
   /// Calls visit(child) for each that is linked to a table; false from it ends the walk.
   template <typename Visit>
@@ -69,7 +71,9 @@ class ChildPool {
   /// The CLOCK's next place, round and round.
   [[nodiscard]] Child* next_under_hand();
 
-  void set_live(Child& child, bool live) { live_[number_of(child) - 1].store(live ? 1 : 0, std::memory_order_release); }
+  void set_live(Child& child, bool live) {
+    live_[number_of(child) - 1].store(live ? 1 : 0, std::memory_order_release);
+  }
 
  private:
   struct alignas(Child) Place {
@@ -113,7 +117,8 @@ class ChildTable {
       const uint64_t from = std::max(start, region.start_page_address());
       const uint64_t to = std::min(end, region.end_page_address());
       if (from >= to) return;
-      visit(region, PageRange{(from >> kPageShift) - region.first_page, (to + kPageBytes - 1 - from) >> kPageShift});
+      visit(region,
+            PageRange{(from >> kPageShift) - region.first_page, (to + kPageBytes - 1 - from) >> kPageShift});
     };
     const uint64_t first = start >> kChildShift;
     const uint64_t last = (end - 1) >> kChildShift;

@@ -81,14 +81,17 @@ bool is_writable(const Region& region, uint64_t va, uint64_t length_bytes) {
 void tell_what_is_not_watched(const InvalidationMonitor& monitor) {
   if (monitor.level() == UserfaultLevel::none) {
     spdlog::warn(
-        "odp: no userfaultfd ({}): calls of the program itself (munmap, mmap, mremap, madvise, mprotect, shmdt) are "
-        "still seen before they happen, those inside the C library (free, realloc) are not: memory that one of "
+        "odp: no userfaultfd ({}): calls of the program itself (munmap, mmap, mremap, madvise, mprotect, "
+        "shmdt) are "
+        "still seen before they happen, those inside the C library (free, realloc) are not: memory that one "
+        "of "
         "these gave back and another mapping took may be written until its region is deregistered",
         std::strerror(monitor.userfault_error()));
     return;
   }
   spdlog::warn(
-      "odp: the kernel has no UFFD_FEATURE_WP_ASYNC (Linux 6.7): mappings of files are guarded by the library's "
+      "odp: the kernel has no UFFD_FEATURE_WP_ASYNC (Linux 6.7): mappings of files are guarded by the "
+      "library's "
       "own hooks and the fault-tolerant copy alone");
 }
 
@@ -380,7 +383,8 @@ int Domain::check_prefetch(ProtectionDomain domain, const PrefetchRange& range, 
   return 0;
 }
 
-int Domain::prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges, PrefetchKind kind, bool wait) {
+int Domain::prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges, PrefetchKind kind,
+                     bool wait) {
   if (domain == 0) return EINVAL;
   if (is_parents()) return EIO;
   PopulateRange memory;
@@ -392,10 +396,11 @@ int Domain::prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ran
     if (range.length_bytes == 0) continue;
     // Deregistered meanwhile: then there is nothing to be had.
     if (check_prefetch(domain, range, kind, memory) != 0) continue;
-    const FaultRequest request{.target = {range.key, domain, kind == PrefetchKind::write ? kLocalWrite : kLocalRead},
-                               .va = range.va,
-                               .length_bytes = range.length_bytes,
-                               .no_fault = kind == PrefetchKind::no_fault};
+    const FaultRequest request{
+        .target = {range.key, domain, kind == PrefetchKind::write ? kLocalWrite : kLocalRead},
+        .va = range.va,
+        .length_bytes = range.length_bytes,
+        .no_fault = kind == PrefetchKind::no_fault};
     if (!wait) {
       prefetcher_->start(request, memory);
     } else if (!prefetcher_->run(request, memory)) {
@@ -437,13 +442,15 @@ void Domain::apply(uint64_t start, uint64_t end, PageEvent asked) {
     // Pages of a classic region whose contents the program drops come back by themselves.
     if (!region.on_demand && event != PageEvent::kill && event != PageEvent::revive) return;
     // All of a large region's, at a fork: where none is resident there is none to change.
-    if (event == PageEvent::make_copy_on_write && region.resident_pages.load(std::memory_order_relaxed) == 0) return;
+    if (event == PageEvent::make_copy_on_write && region.resident_pages.load(std::memory_order_relaxed) == 0)
+      return;
     const PageMap::Change change = region.pages.change_range(pages.first, pages.count, event);
     if (event == PageEvent::kill) region.has_dead_pages.store(true, std::memory_order_release);
     if (change.pages == 0 || event == PageEvent::revive) return;
     counters_.num_invalidations.add();
     if (!region.on_demand || change.gone == 0) return;
-    const uint64_t left = region.resident_pages.fetch_sub(change.gone, std::memory_order_relaxed) - change.gone;
+    const uint64_t left =
+        region.resident_pages.fetch_sub(change.gone, std::memory_order_relaxed) - change.gone;
     counters_.num_invalidation_pages.add(change.gone);
     counters_.num_odp_mr_pages.subtract(change.gone);
     region.counters->page_invalidations.add(change.gone);

@@ -37,8 +37,8 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   [[nodiscard]] int deallocate_window(Key key) override;
   [[nodiscard]] std::unique_ptr<EngineSession> attach_engine() override;
   void hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) override;
-  [[nodiscard]] int prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges, PrefetchKind kind,
-                             bool wait) override;
+  [[nodiscard]] int prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges,
+                             PrefetchKind kind, bool wait) override;
   [[nodiscard]] Counters counters() const override { return counters_.snapshot(); }
   [[nodiscard]] bool region_counters(Key key, RegionCounters& counters) override;
 

@@ -132,9 +132,10 @@ Outcome EngineDoor::write(const Target& target, uint64_t va, std::span<const uin
   Place place;
   const Outcome outcome = admit(target, va, from.size(), place);
   if (outcome != Outcome::done) return outcome;
-  return for_each_piece(place, from.size(), true, [from](const Access& access, size_t first, uint64_t length) {
-    return tolerant_copy(reinterpret_cast<void*>(access.address), from.data() + first, length) == length;
-  });
+  return for_each_piece(
+      place, from.size(), true, [from](const Access& access, size_t first, uint64_t length) {
+        return tolerant_copy(reinterpret_cast<void*>(access.address), from.data() + first, length) == length;
+      });
 }
 
 Outcome EngineDoor::read(const Target& target, uint64_t va, std::span<uint8_t> to) {
@@ -142,11 +143,12 @@ Outcome EngineDoor::read(const Target& target, uint64_t va, std::span<uint8_t> t
   Place place;
   const Outcome outcome = admit(target, va, to.size(), place);
   if (outcome != Outcome::done) return outcome;
-  return for_each_piece(
-      place, to.size(), (target.need & kWriteRights) != 0,
-      [to](const Access& access, size_t first, uint64_t length) {
-        return tolerant_copy(to.data() + first, reinterpret_cast<const void*>(access.address), length) == length;
-      });
+  return for_each_piece(place, to.size(), (target.need & kWriteRights) != 0,
+                        [to](const Access& access, size_t first, uint64_t length) {
+                          return tolerant_copy(to.data() + first,
+                                               reinterpret_cast<const void*>(access.address),
+                                               length) == length;
+                        });
 }
 
 Outcome EngineDoor::atomic(const Target& target, uint64_t va, const AtomicRequest& request,
@@ -155,7 +157,8 @@ Outcome EngineDoor::atomic(const Target& target, uint64_t va, const AtomicReques
   const Outcome outcome = admit(target, va, sizeof original, place);
   if (outcome != Outcome::done) return outcome;
   // Aligned in the region is not aligned in memory where the two differ by less than eight.
-  if ((place.region->address + (place.va - place.region->iova)) % sizeof original != 0) return Outcome::violation;
+  if ((place.region->address + (place.va - place.region->iova)) % sizeof original != 0)
+    return Outcome::violation;
   return for_each_piece(place, sizeof original, true, [&](const Access& access, size_t, uint64_t) {
     return tolerant_atomic(reinterpret_cast<void*>(access.address), request, original);
   });

@@ -15,8 +15,8 @@ void install_fault_handler();
 /// block them.
 void unblock_fault_signals();
 
-/// sigaction(2) for the program: once ours is installed, a handler of SIGSEGV or SIGBUS is put behind it, and the
-/// program is told of its own predecessor. Safe in a signal handler.
+/// sigaction(2) for the program: once ours is installed, a handler of SIGSEGV or SIGBUS is put behind it, and
+/// the program is told of its own predecessor. Safe in a signal handler.
 [[nodiscard]] int program_sigaction(int signal_number, const struct sigaction* action, struct sigaction* old);
 
 }  // namespace faultline::odp

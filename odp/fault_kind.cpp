@@ -36,19 +36,22 @@ constexpr size_t kFewPages = 16;
 }  // namespace
 
 std::string_view name_of(FaultKind kind) {
-  constexpr std::array<std::string_view, kFaultKinds> kNames{"present", "minor", "zero_page", "huge", "file", "swap"};
+  constexpr std::array<std::string_view, kFaultKinds> kNames{"present", "minor", "zero_page",
+                                                             "huge",    "file",  "swap"};
   return kNames[static_cast<size_t>(kind)];
 }
 
 PageSurveyor::PageSurveyor()
-    : pagemap_(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)), maps_(open("/proc/self/maps", O_RDONLY | O_CLOEXEC)) {}
+    : pagemap_(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)),
+      maps_(open("/proc/self/maps", O_RDONLY | O_CLOEXEC)) {}
 
 PageSurveyor::~PageSurveyor() {
   if (pagemap_ >= 0) close(pagemap_);
   if (maps_ >= 0) close(maps_);
 }
 
-bool PageSurveyor::read_entries(uint64_t address, size_t pages, std::array<uint64_t, kMaxPages>& entries) const {
+bool PageSurveyor::read_entries(uint64_t address, size_t pages,
+                                std::array<uint64_t, kMaxPages>& entries) const {
   const size_t bytes = std::min(pages, kMaxPages) * sizeof(uint64_t);
   const auto offset = static_cast<off_t>((address >> kPageShift) * sizeof(uint64_t));
   return pagemap_ >= 0 && pread(pagemap_, entries.data(), bytes, offset) == static_cast<ssize_t>(bytes);

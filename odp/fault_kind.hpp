@@ -58,7 +58,8 @@ class PageSurveyor {
     uint64_t end = 0;
     Backing backing = Backing::unknown;
   };
-  [[nodiscard]] bool read_entries(uint64_t address, size_t pages, std::array<uint64_t, kMaxPages>& entries) const;
+  [[nodiscard]] bool read_entries(uint64_t address, size_t pages,
+                                  std::array<uint64_t, kMaxPages>& entries) const;
   [[nodiscard]] Backing backing_of(uint64_t address);
 
   int pagemap_ = -1;

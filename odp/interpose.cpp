@@ -77,7 +77,8 @@ void* map(void* address, size_t length, int protection, int flags, int file, int
 // Under labels of their own: with 64-bit file offsets the header has already made one name of the two.
 extern "C" __attribute__((visibility("default"))) void* faultline_mmap(void*, size_t, int, int, int,
                                                                        int64_t) noexcept asm("mmap");
-void* faultline_mmap(void* address, size_t length, int protection, int flags, int file, int64_t offset) noexcept {
+void* faultline_mmap(void* address, size_t length, int protection, int flags, int file,
+                     int64_t offset) noexcept {
   return map(address, length, protection, flags, file, offset);
 }
 extern "C" __attribute__((visibility("default"))) void* faultline_mmap64(void*, size_t, int, int, int,

@@ -24,7 +24,8 @@ constexpr unsigned long kProcmapQuery = _IOWR('f', 17, ProcmapQuery);
 constexpr uint64_t kSmallPageBytes = 4096;
 
 Backing backing_of(std::string_view name, uint64_t inode, uint64_t page_bytes) {
-  if (page_bytes > kSmallPageBytes || name.starts_with("/anon_hugepage") || name.find("hugepages/") != name.npos)
+  if (page_bytes > kSmallPageBytes || name.starts_with("/anon_hugepage") ||
+      name.find("hugepages/") != name.npos)
     return Backing::huge_pages;
   if (inode == 0) return Backing::anonymous;
   for (const std::string_view memory : {"/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/[aio]"})
@@ -50,8 +51,8 @@ bool parse_line(std::string_view line, MappingFacts& facts) {
   std::array<char, 512> text{};
   line.copy(text.data(), text.size() - 1);
   std::array<char, 256> name{};
-  const int fields = std::sscanf(text.data(), "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %" SCNu64 " %255s", &facts.start,
-                                 &facts.end, &facts.inode, name.data());
+  const int fields = std::sscanf(text.data(), "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %" SCNu64 " %255s",
+                                 &facts.start, &facts.end, &facts.inode, name.data());
   if (fields < 3) return false;
   facts.backing = backing_of(fields == 4 ? std::string_view(name.data()) : std::string_view(), facts.inode,
                              kSmallPageBytes);

@@ -90,8 +90,8 @@ class MemoryDomain {
   /// Cheap where the pages are already there. Any thread.
   virtual void hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) = 0;
 
-  /// Makes ranges resident; `wait` blocks until they are. errno as ibv_advise_mr documents it, and then nothing
-  /// was begun unless it is EFAULT after waiting. Any thread.
+  /// Makes ranges resident; `wait` blocks until they are. errno as ibv_advise_mr documents it, and then
+  /// nothing was begun unless it is EFAULT after waiting. Any thread.
   [[nodiscard]] virtual int prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges,
                                      PrefetchKind kind, bool wait) = 0;
 

@@ -66,8 +66,8 @@ bool MemoryPressure::is_short_in(const Group& group) {
   const uint64_t most = limit - limit / kFreeShare;
   if (usage == ~uint64_t{0} || usage <= most) return false;
   // Page cache that nobody uses goes for nothing.
-  const uint64_t cache =
-      std::max(field_in(group.statistics, "inactive_file"), field_in(group.statistics, "total_inactive_file"));
+  const uint64_t cache = std::max(field_in(group.statistics, "inactive_file"),
+                                  field_in(group.statistics, "total_inactive_file"));
   return usage - std::min(usage, cache) > most;
 }
 

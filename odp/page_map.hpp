@@ -80,8 +80,8 @@ class PageMap {
   }
 
   struct Change {
-    size_t pages = 0;   ///< that are in another state now
-    size_t gone = 0;    ///< of them those that were resident and are no more
+    size_t pages = 0;  ///< that are in another state now
+    size_t gone = 0;   ///< of them those that were resident and are no more
   };
   Change change_range(size_t first, size_t count, PageEvent event) {
     Change change;

@@ -252,8 +252,9 @@ void Pager::without_mutex(bool of_file, Work work) {
     const Service& other = services_[in_use_[i]];
     others |= !other.away && !other.waiting;
   }
-  // What goes on in the kernel may need a CPU for long (swap in compressed memory, a search for pages to reclaim):
-  // one such thread may keep its privilege, several would take all CPUs from the engines. A disk is not hurried.
+  // What goes on in the kernel may need a CPU for long (swap in compressed memory, a search for pages to
+  // reclaim): one such thread may keep its privilege, several would take all CPUs from the engines. A disk is
+  // not hurried.
   const bool demoted = (away_count_++ != 0 || of_file) && is_realtime();
   mutex_.unlock();
   sleeping_.exchange(1, std::memory_order_seq_cst);
@@ -283,7 +284,8 @@ void Pager::serve_away(Service& service) {
 }
 
 /// `more` where the chunk is there to be served.
-Pager::Step Pager::find_chunk(const Service& service, Region*& region, PageRange& chunk, size_t& total_pages) {
+Pager::Step Pager::find_chunk(const Service& service, Region*& region, PageRange& chunk,
+                              size_t& total_pages) {
   const FaultRequest& request = service.request;
   region = parts_.keys.find(request.target.key);
   if (region == nullptr) {
@@ -327,7 +329,8 @@ Pager::Step Pager::serve_chunk(Service& service) {
     step = publish_present(*region, chunk, service);
   } else {
     Plan& plan = service.plan;
-    if (!plan_chunk(*region, chunk, (service.request.target.need & kWriteRights) != 0, plan)) return Step::failed;
+    if (!plan_chunk(*region, chunk, (service.request.target.need & kWriteRights) != 0, plan))
+      return Step::failed;
     plan.chunk_pages = chunk.count;
     if (plan.length_bytes == 0) {
       service.pages_done += chunk.count;
@@ -341,7 +344,8 @@ Pager::Step Pager::serve_chunk(Service& service) {
       plan.kind = survey.kind;
       plan.of_file = survey.of_file;
       plan.begun = begin_faults(*region, plan.pages, plan.write);
-      // Holes of the registration may have been filled since; EINVAL: still a hole, and then populating fails.
+      // Holes of the registration may have been filled since; EINVAL: still a hole, and then populating
+      // fails.
       if (region->watch_at_fault)
         static_cast<void>(parts_.monitor.watch_again(plan.address, plan.address + plan.length_bytes));
       if (survey.is_slow) return Step::away;
@@ -489,7 +493,8 @@ uint64_t Pager::protect_since_ns(uint64_t now_ns) const {
 void Pager::tell(Service& service, Step step) {
   CounterCells& counters = parts_.counters;
   service.told = true;
-  const Resolution resolution{service.request.waiter, step == Step::done ? Outcome::done : Outcome::violation};
+  const Resolution resolution{service.request.waiter,
+                              step == Step::done ? Outcome::done : Outcome::violation};
   // Cannot be full: the session bounds what is outstanding. First of all: its waiter stands still.
   static_cast<void>(service.port->resolutions.try_push(resolution));
   if (step == Step::failed) counters.num_failed_resolutions.add();
@@ -508,7 +513,8 @@ bool Pager::is_read_ahead(const FaultRequest& request) const {
         (request.target.need & kWriteRights & ~service.request.target.need) != 0)
       continue;
     const uint64_t offset = request.va - service.request.va;
-    if (offset < service.request.length_bytes && request.length_bytes <= service.request.length_bytes - offset)
+    if (offset < service.request.length_bytes &&
+        request.length_bytes <= service.request.length_bytes - offset)
       return true;
   }
   return false;

@@ -127,7 +127,8 @@ class Pager {
   void serve_away(Service& service);
   void be_realtime(bool realtime) const;
   /// The region of a chunk, for an implicit one the child, which may have to be made.
-  [[nodiscard]] Step find_chunk(const Service& service, Region*& region, PageRange& chunk, size_t& total_pages);
+  [[nodiscard]] Step find_chunk(const Service& service, Region*& region, PageRange& chunk,
+                                size_t& total_pages);
   [[nodiscard]] Region* make_child(Region& parent, uint64_t address, bool write);
   [[nodiscard]] bool needs_child(const Service& service) const;
   template <typename Work>

@@ -14,7 +14,8 @@ namespace faultline::odp {
 /// nullptr where nothing is mapped there, or all places are taken by others in service.
 Region* Pager::make_child(Region& parent, uint64_t address, bool write) {
   // First whether there is memory at all: a peer may ask for any address.
-  if (madvise(reinterpret_cast<void*>(address), kPageBytes, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
+  if (madvise(reinterpret_cast<void*>(address), kPageBytes,
+              write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
     return nullptr;
   Child& child = parts_.children.take(parent, address & ~(kChildBytes - 1));
   Region& region = child.region;
@@ -58,7 +59,8 @@ void Pager::reclaim_children(bool make_room) {
   size_t count = 0;
   ChildPool& pool = parts_.children;
   pool.for_each([&](Child& child) {
-    if (child.region.resident_pages.load(std::memory_order_relaxed) != 0 || is_in_service(child.region)) return true;
+    if (child.region.resident_pages.load(std::memory_order_relaxed) != 0 || is_in_service(child.region))
+      return true;
     batch[count++] = &child;
     return count != kBatch;
   });
@@ -70,9 +72,11 @@ void Pager::reclaim_children(bool make_room) {
     if (child == nullptr) break;
     bool used = false;
     for (std::atomic<uint8_t>& granule : child->granule_used)
-      used |= granule.load(std::memory_order_relaxed) != 0 && granule.exchange(0, std::memory_order_relaxed) != 0;
+      used |=
+          granule.load(std::memory_order_relaxed) != 0 && granule.exchange(0, std::memory_order_relaxed) != 0;
     if (used || is_in_service(child->region) ||
-        std::find(batch.begin(), batch.begin() + static_cast<long>(count), child) != batch.begin() + static_cast<long>(count))
+        std::find(batch.begin(), batch.begin() + static_cast<long>(count), child) !=
+            batch.begin() + static_cast<long>(count))
       continue;
     batch[count++] = child;
   }
@@ -96,8 +100,7 @@ void Pager::drop_children(Region& parent) {
 
 void Pager::take_away(std::span<Child* const> children) {
   if (children.empty()) return;
-  for (Child* const child : children)
-    const_cast<ChildTable*>(child->region.parent_children)->unlink(*child);
+  for (Child* const child : children) const_cast<ChildTable*>(child->region.parent_children)->unlink(*child);
   parts_.quiescence.wait_for(parts_.quiescence.advance());
   parts_.readers.wait();
   for (Child* const child : children) {

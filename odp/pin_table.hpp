@@ -4,8 +4,8 @@
 //
 // Memory that cannot be pinned (shared mappings of files) has places in the same CLOCK: the kernel takes such
 // a page away without a word, or has who writes to it wait until others are written back. So those that were
-// made resident a moment ago alone count as such, and an engine asks the pager for the others rather than wait
-// for a disk itself.
+// made resident a moment ago alone count as such, and an engine asks the pager for the others rather than
+// wait for a disk itself.
 #pragma once
 
 #include <array>
@@ -87,7 +87,7 @@ class PinTable {
   CounterCells& counters_;
   PiMutex mutex_;
   PinSlots slots_;
-  LazyArray<Record> records_;  ///< by slot + 1; behind those, what is not pinned
+  LazyArray<Record> records_;      ///< by slot + 1; behind those, what is not pinned
   uint32_t free_unpinned_ = 0;     ///< chained by `next`
   uint32_t highest_unpinned_ = 0;  ///< ever taken, counted from 0
   uint32_t highest_ = 0;

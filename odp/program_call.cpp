@@ -31,7 +31,8 @@ void after_fork_in_parent() {
 }
 
 void after_fork_in_child() {
-  // Nothing of the parent's is let go of or looked at: its threads, and the locks that they held, are not here.
+  // Nothing of the parent's is let go of or looked at: its threads, and the locks that they held, are not
+  // here.
   fork_is_held = false;
   generation.fetch_add(1, std::memory_order_relaxed);
   InvalidationMonitor::forget_in_child();
@@ -50,7 +51,8 @@ ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change) : start
   for (size_t i = 0; i < stopped_count_; ++i) stopped_[i]->quiescence().wait_for(tokens[i]);
   for (size_t i = 0; i < stopped_count_; ++i) {
     stopped_[i]->apply(start, end, change);
-    // A pinned page would stay where it is whatever the program wants; after a fork it must stay the parent's.
+    // A pinned page would stay where it is whatever the program wants; after a fork it must stay the
+    // parent's.
     if (change != PageEvent::make_copy_on_write) stopped_[i]->release_pins(start, end);
   }
 }
@@ -78,7 +80,8 @@ uint64_t end_of_mapping(uint64_t address) {
 }
 
 void watch_forks() {
-  if (!forks_are_watched.exchange(true)) pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  if (!forks_are_watched.exchange(true))
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 uint32_t fork_generation() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the program's own munmap, madvise and the like are wrapped in where the library sees them before the
-// kernel does. userfaultfd tells of an munmap when the mapping has gone already, and of mprotect, MADV_PAGEOUT
-// and shmdt never: between the two another thread's mapping could be written into. Here the engines stop
-// first, the pages are marked, and only then the call is made.
+// kernel does. userfaultfd tells of an munmap when the mapping has gone already, and of mprotect,
+// MADV_PAGEOUT and shmdt never: between the two another thread's mapping could be written into. Here the
+// engines stop first, the pages are marked, and only then the call is made.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ class ProgramCall {
   size_t stopped_count_ = 0;
 };
 
-/// Where the mapping that begins at `address` ends, for calls that do not say (shmdt). `address` where there is
-/// none.
+/// Where the mapping that begins at `address` ends, for calls that do not say (shmdt). `address` where there
+/// is none.
 [[nodiscard]] uint64_t end_of_mapping(uint64_t address);
 
 /// Tells the domains of forks (pthread_atfork(3)), once. Without it, and without userfaultfd's own event, a

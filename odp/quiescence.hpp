@@ -41,8 +41,8 @@ class Quiescence {
 
   [[nodiscard]] bool gate_is_up() const { return (word_.load(std::memory_order_seq_cst) & kGates) != 0; }
 
-  /// Raises the gate and returns the token to wait for. The monitor does, and a program's thread around a call
-  /// of its own: the gate is up until each has lowered it.
+  /// Raises the gate and returns the token to wait for. The monitor does, and a program's thread around a
+  /// call of its own: the gate is up until each has lowered it.
   uint64_t raise_gate() {
     word_.fetch_add(kOneGate, std::memory_order_seq_cst);
     return advance();

@@ -41,8 +41,8 @@ class RegionIndex {
     return size_ == 0 ? nullptr : entries_[size_ - 1].region;
   }
 
-  /// Calls visit(region, pages) for each region that meets [start, end), for an implicit one for its children;
-  /// `pages` is the part that does.
+  /// Calls visit(region, pages) for each region that meets [start, end), for an implicit one for its
+  /// children; `pages` is the part that does.
   template <typename Visit>
   void for_each_in(uint64_t start, uint64_t end, Visit visit) {
     const std::lock_guard lock(mutex_);

@@ -52,7 +52,9 @@ std::shared_ptr<Device> Registry::open(const std::string& name, std::string& err
   const std::lock_guard guard(mutex_);
   static const uint32_t generation = odp::fork_generation();
   if (generation != odp::fork_generation()) {
-    error = "faultline: this process was forked from one that has devices: it can have none of its own before exec";
+    error =
+        "faultline: this process was forked from one that has devices: it can have none of its own before "
+        "exec";
     return nullptr;
   }
   if (auto running = devices_[name].lock()) return running;

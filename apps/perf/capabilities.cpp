@@ -31,9 +31,11 @@ struct Operation {
 };
 
 constexpr std::array kOperations{
-    Operation{"SEND, local side", IBV_ODP_SUPPORT_SEND, 0, true, true, "nothing goes out until the page is there"},
-    Operation{"receive", IBV_ODP_SUPPORT_RECV, 0, true, true,
-              "faulted in when it is posted; else the message waits, then RNR NAK (RC, XRC) or is lost (UC, UD)"},
+    Operation{"SEND, local side", IBV_ODP_SUPPORT_SEND, 0, true, true,
+              "nothing goes out until the page is there"},
+    Operation{
+        "receive", IBV_ODP_SUPPORT_RECV, 0, true, true,
+        "faulted in when it is posted; else the message waits, then RNR NAK (RC, XRC) or is lost (UC, UD)"},
     Operation{"receive, shared queue", IBV_ODP_SUPPORT_SRQ_RECV, 0, true, true, "as a receive"},
     Operation{"WRITE", IBV_ODP_SUPPORT_WRITE, 0, false, true,
               "local: nothing goes out; remote: the message waits, then RNR NAK (RC, XRC) or is lost (UC)"},
@@ -41,7 +43,8 @@ constexpr std::array kOperations{
               "local: faulted in before it is asked for; remote: its answer waits, others go on"},
     Operation{"atomics", IBV_ODP_SUPPORT_ATOMIC, 0, false, false, "executed once, when the page is writable"},
     Operation{"ATOMIC WRITE", 0, kCapAtomicWrite, false, false, "as an atomic"},
-    Operation{"FLUSH", 0, kCapFlushGlobal, false, false, "touches no page: what was written is there already"},
+    Operation{"FLUSH", 0, kCapFlushGlobal, false, false,
+              "touches no page: what was written is there already"},
     Operation{"bind, invalidate", 0, IBV_DEVICE_MEM_WINDOW_TYPE_2B, false, false,
               "touches no page: accesses through the window fault as the region's"},
 };
@@ -78,8 +81,10 @@ int print_capabilities(const Options& options) {
     config_path = (std::filesystem::temp_directory_path() / "faultline-capabilities-XXXXXX").string();
     const int file = mkstemp(config_path.data());
     constexpr std::string_view kAnyDevice =
-        "[[device]]\nname = \"faultline0\"\nip = \"198.18.0.1/24\"\n[device.port]\nkind = \"ring\"\nwire = \"w\"\nside = \"a\"\n";
-    if (file < 0 || write(file, kAnyDevice.data(), kAnyDevice.size()) != static_cast<ssize_t>(kAnyDevice.size()))
+        "[[device]]\nname = \"faultline0\"\nip = \"198.18.0.1/24\"\n[device.port]\nkind = \"ring\"\nwire = "
+        "\"w\"\nside = \"a\"\n";
+    if (file < 0 ||
+        write(file, kAnyDevice.data(), kAnyDevice.size()) != static_cast<ssize_t>(kAnyDevice.size()))
       throw std::runtime_error("cannot write " + config_path);
     close(file);
   }

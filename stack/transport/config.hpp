@@ -25,7 +25,7 @@ struct CoreConfig {
   Stall stall = Stall::park_then_rnr;
   uint64_t park_deadline_ns = 2'000'000;    ///< of a parked request; then one RNR NAK
   uint64_t answer_deadline_ns = 2'000'000;  ///< of a READ's answer; likewise
-  uint8_t fault_rnr_timer = 1;            ///< RNR timer code sent for a fault: 1 = 10 us
+  uint8_t fault_rnr_timer = 1;              ///< RNR timer code sent for a fault: 1 = 10 us
   uint32_t tx_burst_packets = 32;
   uint32_t max_qps = 65'536;  ///< of all the device's cores together
   /// Where QPs and their rings lie; the core's thread alone uses it. Of many QPs each message finds others in

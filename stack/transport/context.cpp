@@ -140,7 +140,8 @@ bool CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t
                                 uint64_t waiter) {
   // What is parked or owed an answer keeps a peer waiting as well.
   const bool urgent = role_of(waiter) != FaultRole::requester;
-  if (memory.request_fault({.target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter, .urgent = urgent}))
+  if (memory.request_fault(
+          {.target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter, .urgent = urgent}))
     return true;
   ++counters.fault_queue_full;
   return false;
@@ -150,7 +151,8 @@ bool CoreContext::park(QueuePair& qp, const RxFrame& frame) {
   ResponderState& responder = qp.responder;
   if (park_free_ == nullptr || responder.parked >= config.park_packets_per_qp) return false;
   // The last quarter is for packets that wait for a page themselves: each other QP's first.
-  if (responder.parked_head != nullptr && parked_ >= config.park_packets_total - config.park_packets_total / 4)
+  if (responder.parked_head != nullptr &&
+      parked_ >= config.park_packets_total - config.park_packets_total / 4)
     return false;
   ++parked_;
   ParkedFrame* parked = park_free_;

@@ -96,11 +96,11 @@ struct ResponderState {
   bool nak_sent =
       false;  ///< a NAK for expected_psn is out: be silent until that packet comes (IBA 9.7.5.1.2)
   bool ack_pending = false;
-  bool ack_owed = false;        ///< packets were executed since the last acknowledgement
-  bool nak_pending = false;     ///< nak_syndrome for nak_psn goes out behind the READ answers
+  bool ack_owed = false;     ///< packets were executed since the last acknowledgement
+  bool nak_pending = false;  ///< nak_syndrome for nak_psn goes out behind the READ answers
   bool nak_for_fault = false;
   bool dropped_behind = false;  ///< a packet behind those that wait for a page found no room
-  bool stall_told = false;  ///< an RNR NAK for a page is out: the peer is told when the page is there
+  bool stall_told = false;      ///< an RNR NAK for a page is out: the peer is told when the page is there
   bool stall_word_pending = false;
   bool ready_word_pending = false;
   bool closing = false;         ///< after the pending NAK the QP goes to error
@@ -143,7 +143,7 @@ struct ResponderState {
   uint32_t job_capacity = 0;
   uint32_t job_head = 0;
   uint32_t job_generation = 0;
-  uint32_t job_floor = 0;   ///< as park_floor
+  uint32_t job_floor = 0;        ///< as park_floor
   bool job_stuck_again = false;  ///< that was of a READ that had been answered before
   wire::Psn job_stuck_psn;       ///< of the response that the newest request was for
 

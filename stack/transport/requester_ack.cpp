@@ -164,8 +164,8 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
       return;
     case wire::kAethRnrNak:
       ++context_.counters.rnr_naks_received;
-      // A READ before it that is not answered in full is asked for again after the same wait. What waits for a
-      // page at the peer costs the user no retry: it comes as surely as an acknowledgement does.
+      // A READ before it that is not answered in full is asked for again after the same wait. What waits for
+      // a page at the peer costs the user no retry: it comes as surely as an acknowledgement does.
       if (acknowledge_before(qp, psn) && !packet.bth.page_fault && !count_rnr_retry(qp))
         fail(qp, CompletionStatus::rnr_retry_exceeded);
       else
@@ -200,8 +200,8 @@ bool Requester::count_rnr_retry(QueuePair& qp) {
   return true;
 }
 
-/// The peer says of the oldest packet that it has it and waits for its page, or that the page for which it sent an
-/// RNR NAK has come.
+/// The peer says of the oldest packet that it has it and waits for its page, or that the page for which it
+/// sent an RNR NAK has come.
 void Requester::on_stall_word(QueuePair& qp, bool ready) {
   RequesterState& state = qp.requester;
   if (state.rnr_deadline_ns != kNever) {

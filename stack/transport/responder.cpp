@@ -347,8 +347,8 @@ void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
   }
 }
 
-/// What a READ that was answered before asks for may not be had any more. Its requester may have had the answer,
-/// so this QP lives on; one that misses it is told by the READ's own PSN.
+/// What a READ that was answered before asks for may not be had any more. Its requester may have had the
+/// answer, so this QP lives on; one that misses it is told by the READ's own PSN.
 void Responder::refuse_duplicate(QueuePair& qp, wire::Psn psn) {
   ResponderState& state = qp.responder;
   context_.count(DropReason::access);
@@ -437,10 +437,10 @@ void Responder::nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn) {
   context_.make_ready(qp);
 }
 
-/// A peer that knows the bit counts no retry for it, and is told when the page is there: its timer is for the case
-/// that the word is lost. Another one counts, so each NAK for the same page asks for
-/// four times the wait of the one before: few of them last for as long as a page may take (IBA 9.7.5.2.8,
-/// table 45: four codes further is four times as long).
+/// A peer that knows the bit counts no retry for it, and is told when the page is there: its timer is for the
+/// case that the word is lost. Another one counts, so each NAK for the same page asks for four times the wait
+/// of the one before: few of them last for as long as a page may take (IBA 9.7.5.2.8, table 45: four codes
+/// further is four times as long).
 void Responder::nak_fault(QueuePair& qp, wire::Psn psn) {
   constexpr uint8_t kUntilTold = 20;  // 10.24 ms
   constexpr uint8_t kFurther = 4;
@@ -459,8 +459,8 @@ void Responder::nak_fault(QueuePair& qp, wire::Psn psn) {
   state.nak_for_fault = true;
 }
 
-/// One RNR NAK a page: the packet that comes again because of it is kept. A second one is for pages that take so
-/// long that an ordinary requester's own time-out may come near; one that understands is told otherwise.
+/// One RNR NAK a page: the packet that comes again because of it is kept. A second one is for pages that take
+/// so long that an ordinary requester's own time-out may come near; one that understands is told otherwise.
 TimeNs Responder::stall_deadline(const QueuePair& qp, wire::Psn psn, uint64_t longest_ns) const {
   const uint64_t second_ns = qp.responder.peer_selective ? 20'000'000 : 2'000'000;
   if (was_told(qp, psn) && context_.config.stall != Stall::park)
@@ -506,8 +506,7 @@ void Responder::retry_parked(QueuePair& qp) {
     if (ahead == 0) {
       if (execute(qp, packet) == Result::miss) {
         // The deadline of a packet that missed before goes on: it may wait so long in all.
-        if (state.park_deadline_ns == kNever)
-          state.park_deadline_ns = park_deadline(qp);
+        if (state.park_deadline_ns == kNever) state.park_deadline_ns = park_deadline(qp);
         context_.arm(qp, state.park_deadline_ns);
         return;
       }

@@ -45,7 +45,8 @@ bool Responder::send_stall_words(QueuePair& qp, uint32_t& budget_packets) {
   ResponderState& state = qp.responder;
   const bool answer_waits = state.job_count != 0;
   // What comes before the packet that waits has been executed, and answered where it is a READ.
-  const wire::Psn waits = answer_waits ? state.job(0).first_psn.plus(state.job(0).sent_packets) : state.expected_psn;
+  const wire::Psn waits =
+      answer_waits ? state.job(0).first_psn.plus(state.job(0).sent_packets) : state.expected_psn;
   if (state.ready_word_pending) {
     if (budget_packets == 0 ||
         !send_acknowledge(qp, ack_syndrome(qp), state.fault_nak_psn.minus(1), StallWord::page_ready))
@@ -73,7 +74,9 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   }
   if (budget_packets == 0) return;
   if (state.nak_pending) {
-    if (!send_acknowledge(qp, state.nak_syndrome, state.nak_psn, state.nak_for_fault ? StallWord::page_fault : StallWord::none)) return;
+    if (!send_acknowledge(qp, state.nak_syndrome, state.nak_psn,
+                          state.nak_for_fault ? StallWord::page_fault : StallWord::none))
+      return;
     --budget_packets;
     state.nak_pending = state.ack_pending = state.ack_owed = false;  // a NAK acknowledges what came before it
     const bool rnr = (state.nak_syndrome & wire::kAethKindMask) == wire::kAethRnrNak;

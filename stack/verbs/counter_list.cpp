@@ -41,7 +41,8 @@ void visit_odp(const odp::Counters& c, Visit&& visit) {
   visit("odp.implicit_children_made", c.implicit_children_made);
   visit("odp.implicit_children_reclaimed", c.implicit_children_reclaimed);
   visit("odp.victims_paged_out", c.victims_paged_out);
-  // By kind of fault, how many services took less than so many microseconds and no less than the next smaller.
+  // By kind of fault, how many services took less than so many microseconds and no less than the next
+  // smaller.
   for (size_t kind = 0; kind < odp::kFaultKinds; ++kind) {
     const std::string name = "odp.fault_us." + std::string(name_of(static_cast<odp::FaultKind>(kind)));
     for (size_t bucket = 0; bucket + 1 < odp::kLatencyBuckets; ++bucket)

@@ -67,8 +67,8 @@ struct Bth {
   /// ignore reserved bits on receipt (IBA 9.2).
   bool selective_ack = false;
   /// The next two, in answers to a peer that has shown the bit above. page_fault: with an RNR NAK, a page is
-  /// missing, not a receive; with a positive answer, the next packet is here and waits for its page. page_ready:
-  /// what an RNR NAK was for is here now.
+  /// missing, not a receive; with a positive answer, the next packet is here and waits for its page.
+  /// page_ready: what an RNR NAK was for is here now.
   bool page_fault = false;
   bool page_ready = false;
   Psn psn;

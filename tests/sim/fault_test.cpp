@@ -67,7 +67,8 @@ TEST(Fault, APeerThatSaysThatAPageIsComingIsNotAskedAgain) {
     EXPECT_EQ(pair.counters_a().timeouts, 0U);
     // Kept, it is never repeated; sent back, once for each of the two.
     EXPECT_LE(pair.counters_a().retransmitted_packets, stall == Stall::park ? 0U : 4U);
-    for (const auto& completion : pair.a.poll_sends()) EXPECT_EQ(completion.status, CompletionStatus::success);
+    for (const auto& completion : pair.a.poll_sends())
+      EXPECT_EQ(completion.status, CompletionStatus::success);
     EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 900));
   }
 }

@@ -33,8 +33,8 @@ int faultline_query_counters(struct ibv_context* context, struct faultline_count
                              size_t capacity);
 
 struct ibv_mr;
-/* The counters of one region: "page_faults", "page_invalidations" and "page_prefetch" as rdma-core's statistics
- * name them (rdma-statistic(8)), in pages, and "resident_pages", which is no count but a level. As
+/* The counters of one region: "page_faults", "page_invalidations" and "page_prefetch" as rdma-core's
+ * statistics name them (rdma-statistic(8)), in pages, and "resident_pages", which is no count but a level. As
  * faultline_query_counters. */
 int faultline_query_mr_counters(struct ibv_mr* mr, struct faultline_counter* counters, size_t capacity);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program with live regions, traffic under way and an implicit region forks, again and again. The child looks
-// at its memory, writes all over it, calls verbs on what it inherited, and exits as programs do: it must neither
-// hang nor change a byte of the parent's. The parent's traffic goes on and sees nothing of the child.
+// A program with live regions, traffic under way and an implicit region forks, again and again. The child
+// looks at its memory, writes all over it, calls verbs on what it inherited, and exits as programs do: it
+// must neither hang nor change a byte of the parent's. The parent's traffic goes on and sees nothing of the
+// child.
 //   fork_life dedicated|inline
 #include <chrono>
 #include <csignal>
@@ -83,8 +84,9 @@ int main(int argc, char** argv) {
   const std::string progress = argv[1];
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("faultline-fork-" + std::to_string(getpid()) + ".toml");
-  std::ofstream(path) << "[[device]]\nname = \"faultline0\"\nip = \"198.18.0.1/24\"\nprogress = \"" << progress
-                      << "\"\n" << (progress == "dedicated" ? "lcore = 1\n" : "")
+  std::ofstream(path) << "[[device]]\nname = \"faultline0\"\nip = \"198.18.0.1/24\"\nprogress = \""
+                      << progress << "\"\n"
+                      << (progress == "dedicated" ? "lcore = 1\n" : "")
                       << "[device.port]\nkind = \"ring\"\nwire = \"w\"\nside = \"a\"\n";
   Side side("side", path.string());
   std::filesystem::remove(path);

@@ -55,7 +55,7 @@ class Side {
     if (qp == nullptr) fail(who_, "ibv_create_qp");
   }
 
-  void connect(const Address& to) {
+  void connect(const Address& to, uint8_t timeout = 14) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
@@ -78,7 +78,7 @@ class Side {
                                 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     attr.qp_state = IBV_QPS_RTS;
     attr.sq_psn = 0x100;
-    attr.timeout = 14;
+    attr.timeout = timeout;
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
     attr.max_rd_atomic = 1;

@@ -96,7 +96,8 @@ TEST_F(DeviceTest, AStartThatFailsSaysWhy) {
 TEST_F(DeviceTest, OdpCapabilitiesTellTheTruth) {
   ibv_device_attr_ex attributes{};
   ASSERT_EQ(ibv_query_device_ex(context, nullptr, &attributes), 0);
-  EXPECT_EQ(attributes.odp_caps.general_caps, static_cast<uint64_t>(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT));
+  EXPECT_EQ(attributes.odp_caps.general_caps,
+            static_cast<uint64_t>(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT));
   constexpr uint32_t kOnRc = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
                              IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
   EXPECT_EQ(attributes.odp_caps.per_transport_caps.rc_odp_caps, kOnRc);

@@ -95,8 +95,8 @@ class BreakableMemory final : public odp::MemoryDomain {
   bool region_counters(odp::Key key, odp::RegionCounters& counters) override {
     return real_->region_counters(key, counters);
   }
-  int prefetch(odp::ProtectionDomain domain, std::span<const odp::PrefetchRange> ranges, odp::PrefetchKind kind,
-               bool wait) override {
+  int prefetch(odp::ProtectionDomain domain, std::span<const odp::PrefetchRange> ranges,
+               odp::PrefetchKind kind, bool wait) override {
     return real_->prefetch(domain, ranges, kind, wait);
   }
   [[nodiscard]] odp::RegionResult allocate_window(odp::ProtectionDomain domain,

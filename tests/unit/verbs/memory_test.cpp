@@ -51,7 +51,8 @@ TEST_F(MemoryTest, RangesMustBeReal) {
   EXPECT_EQ(error_of(nullptr, SIZE_MAX, IBV_ACCESS_ON_DEMAND), 0) << "the implicit region";
   EXPECT_EQ(error_of(nullptr, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE), EINVAL) << "only on demand";
   EXPECT_EQ(error_of(pages.data(), SIZE_MAX, IBV_ACCESS_ON_DEMAND), EINVAL) << "only from address 0";
-  EXPECT_EQ(ibv_reg_mr_iova2(pd, nullptr, SIZE_MAX, 4096, IBV_ACCESS_ON_DEMAND), nullptr) << "only with iova 0";
+  EXPECT_EQ(ibv_reg_mr_iova2(pd, nullptr, SIZE_MAX, 4096, IBV_ACCESS_ON_DEMAND), nullptr)
+      << "only with iova 0";
   EXPECT_EQ(errno, EINVAL);
   auto* const hole =
       static_cast<uint8_t*>(mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
