@@ -252,6 +252,7 @@ RegionResult Domain::try_register(const RegionRequest& request) {
 void Domain::watch(Region& region) {
   const int error = monitor_->watch(region.start_page_address(), region.end_page_address());
   if (error == EINVAL) region.watch_at_fault = true;
+  region.is_paged_by_program = error == EBUSY;
   if (error == EINVAL && monitor_->level() == UserfaultLevel::without_files) return;  // told at the start
   if (error == EBUSY || error == EPERM) {
     spdlog::warn(

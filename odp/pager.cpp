@@ -348,7 +348,7 @@ Pager::Step Pager::serve_chunk(Service& service) {
       // fails.
       if (region->watch_at_fault)
         static_cast<void>(parts_.monitor.watch_again(plan.address, plan.address + plan.length_bytes));
-      if (survey.is_slow) return Step::away;
+      if (survey.is_slow || region->is_paged_by_program) return Step::away;
       populate(plan);
       step = publish(*region, service);
     }

@@ -2,6 +2,7 @@
 // The pager's part of implicit regions: it makes their children, and takes them back.
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <mutex>
 #include <new>
 
@@ -28,6 +29,7 @@ Region* Pager::make_child(Region& parent, uint64_t address, bool write) {
   }
   // A hole at its start: then what is there is watched as it is asked for.
   region.watch_at_fault = error != 0;
+  region.is_paged_by_program = error == EBUSY;
   parent.children->link(child);
   parts_.counters.num_implicit_children.add();
   parts_.counters.implicit_children_made.add();

@@ -56,6 +56,8 @@ struct Region {
   std::atomic<bool> has_dead_pages{false};
   /// Holes when it was registered: what fills them later must be put under the monitor by the pager.
   bool watch_at_fault = false;
+  /// Another userfaultfd has it: its pages come when the program brings them, however few they are.
+  bool is_paged_by_program = false;
   std::atomic<uint64_t> resident_pages{0};
 
   /// Per granule, of on-demand regions: head of the chain of pins (0: none), and whether an engine used it

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -75,6 +76,17 @@ inline Resolution next_resolution(EngineSession& session) {
     session.leave();
     std::this_thread::yield();
   }
+}
+
+/// Waits for what other threads bring about; false where they have not in a time that none of them needs.
+template <typename Condition>
+bool eventually(Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
 }
 
 /// Runs `attempt` (one access) until it is not a miss, through the fault queue.
