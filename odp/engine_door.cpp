@@ -233,6 +233,25 @@ Outcome EngineDoor::invalidate(Key key, ProtectionDomain domain, uint32_t qpn, b
   return Outcome::done;
 }
 
+/// The pager answers as soon as the first chunk of a request is there. Were that the part that was there before,
+/// an access that runs on into a hole would be told to try again for ever.
+void EngineDoor::begin_at_the_miss(FaultRequest& request) const {
+  const Region* const region = parts_.keys.find(request.target.key);
+  if (region == nullptr || !region->on_demand || !grants(*region, request.target, request.va, request.length_bytes))
+    return;
+  const bool write = (request.target.need & kWriteRights) != 0;
+  for (uint64_t done = 0; done < request.length_bytes;) {
+    const uint64_t va = request.va + done;
+    const Region* const piece = region->children == nullptr ? region : region->children->find(va);
+    if (piece == nullptr || !allows(piece->pages.state(pages_of(*piece, va, 1).first), write)) {
+      request.va = va;
+      request.length_bytes -= done;
+      return;
+    }
+    done += kPageBytes - (piece->address + (va - piece->iova)) % kPageBytes;
+  }
+}
+
 bool EngineDoor::request_fault(const FaultRequest& asked) {
   if (outstanding_ == SessionPort::kMaxOutstanding) return false;
   FaultRequest request = asked;
@@ -245,6 +264,7 @@ bool EngineDoor::request_fault(const FaultRequest& asked) {
       request.va = place.va;
     }
   }
+  begin_at_the_miss(request);
   if (!port_.requests.try_push({request, monotonic_ns()})) return false;
   ++outstanding_;
   parts_.pager.wake();

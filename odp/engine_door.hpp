@@ -81,6 +81,8 @@ class EngineDoor final : public EngineSession {
   template <typename Touch>
   [[nodiscard]] Outcome for_each_piece(const Place& place, uint64_t length_bytes, bool write, Touch touch);
   [[nodiscard]] Outcome after_copy_fault(const Access& access);
+  /// Lets a request begin with the first page that is missing.
+  void begin_at_the_miss(FaultRequest& request) const;
 
   const Parts parts_;
   Quiescence::Slot& slot_;
