@@ -455,7 +455,10 @@ void Domain::apply(uint64_t start, uint64_t end, PageEvent asked) {
     counters_.num_invalidation_pages.add(change.gone);
     counters_.num_odp_mr_pages.subtract(change.gone);
     region.counters->page_invalidations.add(change.gone);
-    if (is_child && left == 0) children_.sweep_wanted().store(true, std::memory_order_relaxed);
+    if (is_child && left == 0) {
+      children_.sweep_wanted().store(true, std::memory_order_relaxed);
+      pager_->wake();
+    }
   });
 }
 

@@ -107,7 +107,8 @@ void Pager::expire_unpinned() {
 }
 
 bool Pager::has_work() const {
-  bool work = stopping_.load(std::memory_order_acquire) || !background_.empty();
+  bool work = stopping_.load(std::memory_order_acquire) || !background_.empty() ||
+              parts_.children.sweep_wanted().load(std::memory_order_relaxed);
   for_each_port([&work](const SessionPort& port) {
     const SessionPort::State state = port.state.load(std::memory_order_acquire);
     work |=
