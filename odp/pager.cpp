@@ -308,7 +308,7 @@ Pager::Step Pager::find_chunk(const Service& service, Region*& region, PageRange
   Region* const parent = region;
   region = parent->children->find(address);
   if (region == nullptr && !request.no_fault)
-    region = make_child(*parent, address, (request.target.need & kWriteRights) != 0);
+    region = make_child(*parent, address);
   if (region == nullptr) return Step::failed;
   chunk.first -= region->first_page;
   return Step::more;
@@ -410,6 +410,8 @@ Pager::Step Pager::publish(Region& region, Service& service) {
   const uint64_t now_ns = monotonic_ns();
   if (plan.error != 0) {
     give_up(region, plan.pages);
+    if (region.parent_children != nullptr && region.resident_pages.load(std::memory_order_relaxed) == 0)
+      parts_.children.sweep_wanted().store(true, std::memory_order_relaxed);
     // madvise(2): ENOMEM a hole or no memory, EINVAL protection, EFAULT beyond the end of the file,
     // EHWPOISON.
     return plan.error == EINTR || plan.error == EAGAIN ? Step::more : Step::failed;

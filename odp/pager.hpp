@@ -129,7 +129,7 @@ class Pager {
   /// The region of a chunk, for an implicit one the child, which may have to be made.
   [[nodiscard]] Step find_chunk(const Service& service, Region*& region, PageRange& chunk,
                                 size_t& total_pages);
-  [[nodiscard]] Region* make_child(Region& parent, uint64_t address, bool write);
+  [[nodiscard]] Region* make_child(Region& parent, uint64_t address);
   [[nodiscard]] bool needs_child(const Service& service) const;
   template <typename Work>
   void without_mutex(bool of_file, Work work);

@@ -12,12 +12,12 @@
 
 namespace faultline::odp {
 
-/// nullptr where nothing is mapped there, or all places are taken by others in service.
-Region* Pager::make_child(Region& parent, uint64_t address, bool write) {
-  // First whether there is memory at all: a peer may ask for any address.
-  if (madvise(reinterpret_cast<void*>(address), kPageBytes,
-              write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
-    return nullptr;
+/// nullptr where nothing is mapped there.
+Region* Pager::make_child(Region& parent, uint64_t address) {
+  // First whether there is a mapping at all (mincore(2), ENOMEM): a peer may ask for any address. Its page is
+  // made resident as any other is, since that may take long.
+  unsigned char in_core = 0;
+  if (mincore(reinterpret_cast<void*>(address), kPageBytes, &in_core) != 0) return nullptr;
   Child& child = parts_.children.take(parent, address & ~(kChildBytes - 1));
   Region& region = child.region;
   int error = 0;
