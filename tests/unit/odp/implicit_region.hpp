@@ -10,8 +10,8 @@
 namespace faultline::odp::test {
 
 inline constexpr uint64_t kEverywhere = ~uint64_t{0};
-inline constexpr uint32_t kImplicitAccess = kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic |
-                                            kMemoryWindowBind | kFlushGlobal | kOnDemand;
+inline constexpr uint32_t kImplicitAccess =
+    kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic | kMemoryWindowBind | kFlushGlobal | kOnDemand;
 
 inline RegionRequest implicit_request(uint32_t access = kImplicitAccess) {
   return {.domain = 1, .address = 0, .length_bytes = kEverywhere, .iova = 0, .access = access};

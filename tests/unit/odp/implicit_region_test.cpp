@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The implicit region: every operation through one key that stands for the whole address space.
+#include "tests/unit/odp/implicit_region.hpp"
+
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -8,8 +10,6 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-
-#include "tests/unit/odp/implicit_region.hpp"
 
 namespace faultline::odp::test {
 namespace {
@@ -62,7 +62,8 @@ TEST(ImplicitRegion, EachOperationWorksOnMemoryNeverTouched) {
   uint64_t va = memory.address();
   const auto bytes = counted_bytes(3 * kPage, 1);
   std::vector<uint8_t> back(bytes.size());
-  for (const uint32_t write_right : {static_cast<uint32_t>(kLocalWrite), static_cast<uint32_t>(kRemoteWrite)}) {
+  for (const uint32_t write_right :
+       {static_cast<uint32_t>(kLocalWrite), static_cast<uint32_t>(kRemoteWrite)}) {
     va += 16 * kPage;
     EXPECT_EQ(write_all(*session, {key, 1, write_right}, va + 100, bytes), Outcome::done);
     EXPECT_EQ(std::memcmp(reinterpret_cast<void*>(va + 100), bytes.data(), bytes.size()), 0);
@@ -88,9 +89,11 @@ TEST(ImplicitRegion, EachOperationWorksOnMemoryNeverTouched) {
   uint64_t original = 9;
   EXPECT_EQ(perform(atomic, {.op = AtomicOp::fetch_add, .operand = 5}, original), Outcome::done);
   EXPECT_EQ(original, 0U);
-  EXPECT_EQ(perform(atomic, {.op = AtomicOp::compare_swap, .compare = 5, .operand = 77}, original), Outcome::done);
+  EXPECT_EQ(perform(atomic, {.op = AtomicOp::compare_swap, .compare = 5, .operand = 77}, original),
+            Outcome::done);
   EXPECT_EQ(original, 5U);
-  EXPECT_EQ(perform(atomic, {.op = AtomicOp::compare_swap, .compare = 5, .operand = 78}, original), Outcome::done);
+  EXPECT_EQ(perform(atomic, {.op = AtomicOp::compare_swap, .compare = 5, .operand = 78}, original),
+            Outcome::done);
   EXPECT_EQ(original, 77U);
   EXPECT_EQ(*word, 77U);
   EXPECT_EQ(perform({key, 1, kRemoteWrite}, {.op = AtomicOp::store, .operand = 0x0102030405060708}, original),
@@ -222,8 +225,10 @@ TEST(ImplicitRegion, WindowsAreBoundToIt) {
     EXPECT_EQ(read_all(*session, {bound, 1, kRemoteRead, kQpn}, va, back), Outcome::done);
     EXPECT_EQ(back, bytes);
     EXPECT_EQ(write_all(*session, {bound, 1, kRemoteWrite, kQpn}, va + 1, bytes), Outcome::violation);
-    EXPECT_EQ(write_all(*session, {bound, 1, kRemoteWrite, kQpn}, va - 1, {bytes.data(), 1}), Outcome::violation);
-    const Outcome of_another_qp = write_all(*session, {bound, 1, kRemoteWrite, kQpn + 1}, va, {bytes.data(), 1});
+    EXPECT_EQ(write_all(*session, {bound, 1, kRemoteWrite, kQpn}, va - 1, {bytes.data(), 1}),
+              Outcome::violation);
+    const Outcome of_another_qp =
+        write_all(*session, {bound, 1, kRemoteWrite, kQpn + 1}, va, {bytes.data(), 1});
     EXPECT_EQ(of_another_qp, type == WindowType::type2 ? Outcome::violation : Outcome::done);
     EXPECT_EQ(domain->deallocate_window(window), 0);
     EXPECT_EQ(write_all(*session, {bound, 1, kRemoteWrite, kQpn}, va, bytes), Outcome::violation);
@@ -270,9 +275,11 @@ TEST(ImplicitRegion, GoesOnAfterHolesAndProtectedPages) {
   // A page in the middle of a hole, and then more before it.
   memory.map(kChildBytes + 300 * kPage, kPage);
   EXPECT_EQ(write_all(*session, write, va + kChildBytes + 300 * kPage, {bytes.data(), kPage}), Outcome::done);
-  EXPECT_EQ(write_all(*session, write, va + kChildBytes + 299 * kPage, {bytes.data(), kPage}), Outcome::violation);
+  EXPECT_EQ(write_all(*session, write, va + kChildBytes + 299 * kPage, {bytes.data(), kPage}),
+            Outcome::violation);
   memory.map(kChildBytes, 300 * kPage);
-  EXPECT_EQ(write_all(*session, write, va + kChildBytes + 299 * kPage, {bytes.data(), 2 * kPage}), Outcome::done);
+  EXPECT_EQ(write_all(*session, write, va + kChildBytes + 299 * kPage, {bytes.data(), 2 * kPage}),
+            Outcome::done);
   EXPECT_GT(domain->counters().num_failed_resolutions, 0U);
 }
 
@@ -286,7 +293,8 @@ TEST(ImplicitRegion, ReachesWhatTheProgramHasWithoutAsking) {
   static std::array<uint8_t, 9000> fixed;
   const auto bytes = counted_bytes(5000, 3);
   for (uint8_t* const at : {heap.data(), stack.data(), fixed.data()}) {
-    ASSERT_EQ(write_all(*session, {key, 1, kRemoteWrite}, reinterpret_cast<uint64_t>(at), bytes), Outcome::done);
+    ASSERT_EQ(write_all(*session, {key, 1, kRemoteWrite}, reinterpret_cast<uint64_t>(at), bytes),
+              Outcome::done);
     EXPECT_EQ(std::memcmp(at, bytes.data(), bytes.size()), 0);
   }
   // Read-only memory of the program's own file.
@@ -300,8 +308,9 @@ TEST(ImplicitRegion, ReachesWhatTheProgramHasWithoutAsking) {
   // The program takes and gives memory meanwhile, through the C library.
   for (int i = 0; i < 50; ++i) {
     std::vector<uint8_t> large(1 << 20, 4);
-    ASSERT_EQ(write_all(*session, {key, 1, kRemoteWrite}, reinterpret_cast<uint64_t>(large.data()) + 77, bytes),
-              Outcome::done);
+    ASSERT_EQ(
+        write_all(*session, {key, 1, kRemoteWrite}, reinterpret_cast<uint64_t>(large.data()) + 77, bytes),
+        Outcome::done);
     ASSERT_EQ(std::memcmp(large.data() + 77, bytes.data(), bytes.size()), 0);
   }
   EXPECT_EQ(domain->deregister_region(key), 0);
@@ -341,7 +350,8 @@ TEST(ImplicitRegion, TwoAtOnceKeepTheirOwn) {
   EXPECT_EQ(write_all(*session, {writer, 1, kRemoteWrite}, memory.address(), bytes), Outcome::violation);
   // The other one's children are still watched.
   ASSERT_EQ(munmap(memory.piece(0), kChildBytes), 0);
-  EXPECT_EQ(read_all(*session, {reader, 1, kRemoteRead}, memory.address(), {back.data(), 8}), Outcome::violation);
+  EXPECT_EQ(read_all(*session, {reader, 1, kRemoteRead}, memory.address(), {back.data(), 8}),
+            Outcome::violation);
   EXPECT_EQ(domain->deregister_region(reader), 0);
   EXPECT_EQ(domain->counters().num_implicit_children, 0U);
   EXPECT_EQ(domain->counters().num_odp_mr_pages, 0U);

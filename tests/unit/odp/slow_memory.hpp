@@ -58,7 +58,9 @@ class SlowMemory {
   }
 
  private:
-  [[nodiscard]] uffdio_range range() const { return {.start = reinterpret_cast<uint64_t>(data_), .len = bytes_}; }
+  [[nodiscard]] uffdio_range range() const {
+    return {.start = reinterpret_cast<uint64_t>(data_), .len = bytes_};
+  }
 
   uint8_t* const data_;
   const size_t bytes_;
@@ -67,6 +69,7 @@ class SlowMemory {
 };
 
 #define SKIP_WITHOUT_SLOW(memory) \
-  if (!(memory).is_slow()) GTEST_SKIP() << "no userfaultfd that sees the kernel's faults (vm.unprivileged_userfaultfd)"
+  if (!(memory).is_slow())        \
+  GTEST_SKIP() << "no userfaultfd that sees the kernel's faults (vm.unprivileged_userfaultfd)"
 
 }  // namespace faultline::odp::test
