@@ -233,11 +233,12 @@ Outcome EngineDoor::invalidate(Key key, ProtectionDomain domain, uint32_t qpn, b
   return Outcome::done;
 }
 
-/// The pager answers as soon as the first chunk of a request is there. Were that the part that was there before,
-/// an access that runs on into a hole would be told to try again for ever.
+/// The pager answers as soon as the first chunk of a request is there. Were that the part that was there
+/// before, an access that runs on into a hole would be told to try again for ever.
 void EngineDoor::begin_at_the_miss(FaultRequest& request) const {
   const Region* const region = parts_.keys.find(request.target.key);
-  if (region == nullptr || !region->on_demand || !grants(*region, request.target, request.va, request.length_bytes))
+  if (region == nullptr || !region->on_demand ||
+      !grants(*region, request.target, request.va, request.length_bytes))
     return;
   const bool write = (request.target.need & kWriteRights) != 0;
   for (uint64_t done = 0; done < request.length_bytes;) {

@@ -284,7 +284,7 @@ void Pager::serve_away(Service& service) {
   for (size_t i = 0; i < service_count_; ++i) services_[in_use_[i]].waiting = false;
 }
 
-/// `more` where the chunk is there to be served.
+/// `more` where the chunk is there to be served; without a region where advice finds nothing in it.
 Pager::Step Pager::find_chunk(const Service& service, Region*& region, PageRange& chunk,
                               size_t& total_pages) {
   const FaultRequest& request = service.request;
@@ -307,9 +307,8 @@ Pager::Step Pager::find_chunk(const Service& service, Region*& region, PageRange
   const uint64_t address = chunk.first << kPageShift;
   Region* const parent = region;
   region = parent->children->find(address);
-  if (region == nullptr && !request.no_fault)
-    region = make_child(*parent, address);
-  if (region == nullptr) return Step::failed;
+  if (region == nullptr && may_make_child(request, address)) region = make_child(*parent, address);
+  if (region == nullptr) return request.no_fault ? Step::more : Step::failed;
   chunk.first -= region->first_page;
   return Step::more;
 }
@@ -326,7 +325,10 @@ Pager::Step Pager::serve_chunk(Service& service) {
   size_t total_pages = 0;
   Step step = find_chunk(service, region, chunk, total_pages);
   if (step != Step::more) return step;
-  if (service.request.no_fault) {
+  if (region == nullptr) {
+    service.pages_done += chunk.count;
+    step = Step::done;
+  } else if (service.request.no_fault) {
     step = publish_present(*region, chunk, service);
   } else {
     Plan& plan = service.plan;

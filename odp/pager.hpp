@@ -131,6 +131,7 @@ class Pager {
                                 size_t& total_pages);
   [[nodiscard]] Region* make_child(Region& parent, uint64_t address);
   [[nodiscard]] bool needs_child(const Service& service) const;
+  [[nodiscard]] bool may_make_child(const FaultRequest& request, uint64_t address) const;
   template <typename Work>
   void without_mutex(bool of_file, Work work);
   [[nodiscard]] Step serve_chunk(Service& service);

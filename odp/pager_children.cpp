@@ -12,8 +12,14 @@
 
 namespace faultline::odp {
 
-/// nullptr where nothing is mapped there.
+/// Advice without faults is about pages that are mapped: none is made where there are none.
+bool Pager::may_make_child(const FaultRequest& request, uint64_t address) const {
+  return !request.no_fault || surveyor_.present_mask(address & ~(kPageBytes - 1), kChunkPages) != 0;
+}
+
+/// nullptr where nothing is mapped there, or no place was made since nothing was there a moment ago.
 Region* Pager::make_child(Region& parent, uint64_t address) {
+  if (parts_.children.is_full()) return nullptr;
   // First whether there is a mapping at all (mincore(2), ENOMEM): a peer may ask for any address. Its page is
   // made resident as any other is, since that may take long.
   unsigned char in_core = 0;
@@ -40,8 +46,9 @@ Region* Pager::make_child(Region& parent, uint64_t address) {
 bool Pager::needs_child(const Service& service) const {
   const ReaderStripes::Guard guard(parts_.readers);
   const Region* const region = parts_.keys.find(service.request.target.key);
-  return region != nullptr && region->children != nullptr &&
-         region->children->find(service.request.va + service.pages_done * kPageBytes) == nullptr;
+  const uint64_t address = service.request.va + service.pages_done * kPageBytes;
+  return region != nullptr && region->children != nullptr && region->children->find(address) == nullptr &&
+         may_make_child(service.request, address);
 }
 
 bool Pager::is_in_service(const Region& region) const {
