@@ -4,11 +4,13 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
-#include <thread>
+#include <stdexcept>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/unit/odp/slow_memory.hpp"
 
@@ -48,6 +50,23 @@ Resolution wait_for_one(EngineSession& session) {
   EXPECT_TRUE(eventually([&] { return take_one(session, resolution); }));
   return resolution;
 }
+
+/// A file of its own, in memory or on the disk under the working directory.
+class File {
+ public:
+  explicit File(bool in_memory) {
+    descriptor_ =
+        in_memory ? memfd_create("pager_test", MFD_CLOEXEC) : open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (descriptor_ < 0) throw std::runtime_error("no file");
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() { close(descriptor_); }
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_ = -1;
+};
 
 TEST(Pager, WaitersOnOneColdPageCostOneService) {
   auto domain = make_domain();
@@ -255,6 +274,82 @@ TEST(Pager, SessionThatEndsDoesNotWaitForSlowPages) {
   EXPECT_EQ(write_all(*next, target, memory.address(), bytes), Outcome::done);
   Resolution stale;
   EXPECT_FALSE(take_one(*next, stale)) << "an answer to the session before";
+}
+
+TEST(Pager, WhatCannotBeHadIsAViolationAndTheRegionGoesOn) {
+  auto domain = make_domain();
+  constexpr uint64_t kPages = 128;
+  const Mapping memory(kPages);
+  ASSERT_EQ(munmap(memory.data() + 10 * kPage, kPage), 0);
+  ASSERT_EQ(munmap(memory.data() + 100 * kPage, kPage), 0);
+  ASSERT_EQ(mprotect(memory.data() + 20 * kPage, kPage, PROT_NONE), 0);
+  const Target write = add_region(*domain, memory);
+  const Target read{write.key, 1, kRemoteRead};
+  auto session = domain->attach_engine();
+  std::vector<uint8_t> bytes(kPages * kPage, 1);
+  const auto write_at = [&](uint64_t page, uint64_t pages) {
+    return write_all(*session, write, memory.address() + page * kPage, {bytes.data(), pages * kPage});
+  };
+  const auto read_at = [&](uint64_t page) {
+    return read_all(*session, read, memory.address() + page * kPage, {bytes.data(), 8});
+  };
+  for (const uint64_t page : {10U, 20U}) {
+    EXPECT_EQ(write_at(page, 1), Outcome::violation) << page;
+    EXPECT_EQ(read_at(page), Outcome::violation) << page;
+    EXPECT_EQ(write_at(page - 1, 3), Outcome::violation) << page;
+    EXPECT_EQ(write_at(page - 1, 1), Outcome::done) << page;
+    EXPECT_EQ(write_at(page + 1, 1), Outcome::done) << page;
+  }
+  EXPECT_EQ(domain->counters().num_failed_resolutions, 6U);
+  // Far behind what the pager makes resident at a time, with the beginning there.
+  EXPECT_EQ(write_at(30, 98), Outcome::violation);
+  EXPECT_EQ(write_at(30, 70), Outcome::done);
+  EXPECT_EQ(write_at(30, 98), Outcome::violation);
+  // What comes back works: a hole that was there at the registration, and a right that is given again.
+  ASSERT_NE(mmap(memory.data() + 10 * kPage, kPage, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            MAP_FAILED);
+  ASSERT_EQ(mprotect(memory.data() + 20 * kPage, kPage, PROT_READ | PROT_WRITE), 0);
+  EXPECT_EQ(write_at(9, 14), Outcome::done);
+  EXPECT_EQ(memory.data()[10 * kPage], 1);
+  EXPECT_EQ(domain->deregister_region(write.key), 0);
+  EXPECT_EQ(domain->counters().num_odp_mr_pages, 0U);
+  EXPECT_EQ(domain->counters().pinned_bytes, 0U);
+}
+
+TEST(Pager, BeyondTheEndOfAFileIsAViolationUntilItGrows) {
+  for (const int flags : {MAP_SHARED, MAP_PRIVATE}) {
+    for (const bool in_memory : {true, false}) {
+      auto domain = make_domain();
+      const File file(in_memory);
+      ASSERT_EQ(ftruncate(file.descriptor(), 2 * kPage), 0);
+      auto* const data = static_cast<uint8_t*>(
+          mmap(low_address(4 * kPage), 4 * kPage, PROT_READ | PROT_WRITE, flags, file.descriptor(), 0));
+      ASSERT_NE(data, MAP_FAILED);
+      const auto address = reinterpret_cast<uint64_t>(data);
+      const Target write = add_region(*domain, address, 4 * kPage);
+      auto session = domain->attach_engine();
+      std::array<uint8_t, 100> bytes{};
+      bytes.fill(7);
+      std::array<uint8_t, 100> back{};
+      EXPECT_EQ(write_all(*session, write, address + 2 * kPage, bytes), Outcome::violation);
+      EXPECT_EQ(write_all(*session, write, address + 2 * kPage - 50, bytes), Outcome::violation);
+      EXPECT_EQ(write_all(*session, write, address + 2 * kPage - 100, bytes), Outcome::done);
+      EXPECT_EQ(read_all(*session, {write.key, 1, kRemoteRead}, address + 3 * kPage, back),
+                Outcome::violation);
+      EXPECT_EQ(domain->counters().num_failed_resolutions, 3U);
+      ASSERT_EQ(ftruncate(file.descriptor(), 4 * kPage), 0);
+      EXPECT_EQ(write_all(*session, write, address + 2 * kPage - 50, bytes), Outcome::done);
+      EXPECT_EQ(read_all(*session, {write.key, 1, kRemoteRead}, address + 3 * kPage, back), Outcome::done);
+      // Shorter than what was resident: found out by the access itself.
+      ASSERT_EQ(ftruncate(file.descriptor(), kPage), 0);
+      EXPECT_EQ(write_all(*session, write, address + 3 * kPage, bytes), Outcome::violation);
+      EXPECT_EQ(write_all(*session, write, address + 50, bytes), Outcome::done);
+      EXPECT_EQ(data[50], 7);
+      EXPECT_EQ(domain->deregister_region(write.key), 0);
+      EXPECT_EQ(munmap(data, 4 * kPage), 0);
+    }
+  }
 }
 
 }  // namespace
