@@ -236,6 +236,7 @@ Outcome EngineDoor::invalidate(Key key, ProtectionDomain domain, uint32_t qpn, b
 /// The pager answers as soon as the first chunk of a request is there. Were that the part that was there
 /// before, an access that runs on into a hole would be told to try again for ever.
 void EngineDoor::begin_at_the_miss(FaultRequest& request) const {
+  if (gated_) return;  // that was the miss
   const Region* const region = parts_.keys.find(request.target.key);
   if (region == nullptr || !region->on_demand ||
       !grants(*region, request.target, request.va, request.length_bytes))
