@@ -155,6 +155,29 @@ TEST(Pager, SlowPagesDelayNobodyElses) {
   }
 }
 
+TEST(Pager, MoreSlowPagesThanThreadsDelayNobodyElses) {
+  constexpr unsigned kThreads = 3;
+  constexpr size_t kSlow = 2 * kThreads;
+  auto domain = make_domain({.pager_threads = kThreads});
+  const Mapping memory(kSlow * SlowMemory::kPages);
+  const Mapping others(1000);
+  const SlowMemory slow(memory.data(), kSlow * SlowMemory::kPages);
+  SKIP_WITHOUT_SLOW(slow);
+  const Target target = add_region(*domain, memory);
+  const Target other_target = add_region(*domain, others);
+  auto session = domain->attach_engine();
+  constexpr uint64_t kEach = SlowMemory::kPages * kPage;
+  for (uint64_t i = 0; i < kSlow; ++i)
+    ASSERT_TRUE(ask(*session, {target, memory.address() + i * kEach, kEach, 100 + i}));
+  ASSERT_TRUE(slow.wait_for_fault());
+  auto other_session = domain->attach_engine();
+  ASSERT_TRUE(ask(*other_session, {other_target, others.address(), 1, 1}));
+  EXPECT_EQ(wait_for_one(*other_session).waiter, 1U);
+  if (!HasFailure()) serve_others(*other_session, other_target, others);
+  ASSERT_TRUE(slow.deliver());
+  for (size_t i = 0; i < kSlow; ++i) EXPECT_EQ(wait_for_one(*session).outcome, Outcome::done);
+}
+
 TEST(Pager, OneSlowPageOfAnothersUserfaultfdDelaysNobody) {
   auto domain = make_domain();
   const Mapping memory(1);
