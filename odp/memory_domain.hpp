@@ -20,7 +20,7 @@ struct DomainConfig {
   /// Linux 6.7's WP_ASYNC, without which mappings of files cannot be watched.
   bool userfault_async = true;
   bool realtime_pager = true;  ///< SCHED_FIFO for the pager where allowed
-  unsigned pager_threads = 4;  ///< slow pages (swap, files) that may be waited for at once
+  unsigned pager_threads = 4;  ///< one for what is quick, the others each for a slow page (swap, files)
   /// 2 MiB pieces of implicit regions that are known at a time: 900 bytes each.
   uint32_t implicit_children = 16'384;
 };

@@ -284,6 +284,12 @@ void Pager::serve_away(Service& service) {
   for (size_t i = 0; i < service_count_; ++i) services_[in_use_[i]].waiting = false;
 }
 
+size_t Pager::services_away() const {
+  size_t away = 0;
+  for (size_t i = 0; i < service_count_; ++i) away += services_[in_use_[i]].away;
+  return away;
+}
+
 /// `more` where the chunk is there to be served; without a region where advice finds nothing in it.
 Pager::Step Pager::find_chunk(const Service& service, Region*& region, PageRange& chunk,
                               size_t& total_pages) {
@@ -317,7 +323,7 @@ Pager::Step Pager::serve_chunk(Service& service) {
   if (parts_.children.is_full() && needs_child(service)) {
     reclaim_children(true);
     // All of them are in service: one will be done soon.
-    if (parts_.children.is_full()) return Step::more;
+    if (parts_.children.is_full()) return services_away() != 0 ? Step::waiting : Step::more;
   }
   const ReaderStripes::Guard guard(parts_.readers);
   Region* region = nullptr;
@@ -346,12 +352,15 @@ Pager::Step Pager::serve_chunk(Service& service) {
       const Survey survey = surveyor_.look(plan.address, plan.pages.count, plan.write);
       plan.kind = survey.kind;
       plan.of_file = survey.of_file;
+      const bool is_slow = survey.is_slow || region->is_paged_by_program;
+      // One thread stays for what is quick.
+      if (is_slow && parts_.threads > 1 && services_away() + 1 >= parts_.threads) return Step::waiting;
       plan.begun = begin_faults(*region, plan.pages, plan.write);
       // Holes of the registration may have been filled since; EINVAL: still a hole, and then populating
       // fails.
       if (region->watch_at_fault)
         static_cast<void>(parts_.monitor.watch_again(plan.address, plan.address + plan.length_bytes));
-      if (survey.is_slow || region->is_paged_by_program) return Step::away;
+      if (is_slow) return Step::away;
       populate(plan);
       step = publish(*region, service);
     }

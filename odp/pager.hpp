@@ -78,7 +78,7 @@ class Pager {
   enum class Step : uint8_t {
     more,     ///< go on in the next turn
     away,     ///< what the plan says, without the mutex
-    waiting,  ///< someone is at these pages
+    waiting,  ///< someone is at these pages, or all that may wait for slow ones do
     done,
     failed
   };
@@ -125,6 +125,7 @@ class Pager {
   [[nodiscard]] Service* next_service();
   void serve(Service& service);
   void serve_away(Service& service);
+  [[nodiscard]] size_t services_away() const;
   void be_realtime(bool realtime) const;
   /// The region of a chunk, for an implicit one the child, which may have to be made.
   [[nodiscard]] Step find_chunk(const Service& service, Region*& region, PageRange& chunk,
