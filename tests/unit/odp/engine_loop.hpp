@@ -29,15 +29,18 @@ inline std::unique_ptr<MemoryDomain> make_domain(const DomainConfig& config = {}
 
 /// Where a test's memory is put: low, where the kernel places nobody's mapping, so that a hole that a test
 /// makes stays one until the test fills it. (Page maps are mappings too, and the kernel likes holes.) Below
-/// the sanitizers' shadow. Large mappings go where the kernel wants them.
+/// the sanitizers' shadow. Large mappings go where the kernel wants them. Round and round, so that tests can
+/// be repeated.
 inline void* low_address(size_t bytes) {
   constexpr uint64_t kFirst = 0x1000'0000;
   constexpr uint64_t kEnd = 0x7000'0000;
   constexpr uint64_t kGap = 1 << 20;
-  static std::atomic<uint64_t> next{kFirst};
-  if (bytes > kEnd - kFirst) return nullptr;
-  const uint64_t address = next.fetch_add((bytes + 2 * kGap - 1) / kGap * kGap);
-  return address + bytes <= kEnd ? reinterpret_cast<void*>(address) : nullptr;
+  static std::atomic<uint64_t> next{0};
+  if (bytes > (kEnd - kFirst) / 2) return nullptr;
+  for (;;) {
+    const uint64_t address = kFirst + next.fetch_add((bytes + 2 * kGap - 1) / kGap * kGap) % (kEnd - kFirst);
+    if (address + bytes <= kEnd) return reinterpret_cast<void*>(address);
+  }
 }
 
 /// Anonymous memory that goes with the object, unless the test unmapped it.
