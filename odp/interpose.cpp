@@ -62,12 +62,14 @@ bool takes_away(int advice) {
 namespace {
 
 void* map(void* address, size_t length, int protection, int flags, int file, int64_t offset) {
-  const auto call = [=] {
-    return pointer_of(syscall(SYS_mmap, address, length, protection, flags, file, offset));
+  const auto call = [=](int with) {
+    return pointer_of(syscall(SYS_mmap, address, length, protection, with, file, offset));
   };
-  if ((flags & MAP_FIXED) == 0 || (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE) return call();
+  if ((flags & MAP_FIXED) == 0 || (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE) return call(flags);
+  // What fills a hole takes nothing away: a region that was registered over the hole holds it from now on.
+  if (void* const filled = call(flags | MAP_FIXED_NOREPLACE); filled != MAP_FAILED) return filled;
   ProgramCall guard(number_of(address), page_end(number_of(address), length), PageEvent::kill);
-  void* const result = call();
+  void* const result = call(flags);
   if (result == MAP_FAILED) guard.undo_kill();
   return result;
 }
