@@ -220,6 +220,9 @@ Pager::Service* Pager::next_service() {
 }
 
 void Pager::serve(Service& service) {
+  // What one access may need: a packet of 4096 bytes, wherever it begins. Told after less (the last page of a
+  // child), its engine would ask for ever where the next page is not to be had.
+  constexpr size_t kAccessPages = 2;
   Step step = serve_chunk(service);
   if (step == Step::away) {
     serve_away(service);
@@ -239,7 +242,7 @@ void Pager::serve(Service& service) {
     service.waiting = true;
   } else if (step != Step::more) {
     finish(service, step);
-  } else if (service.pages_done != 0 && service.port != nullptr && !service.told) {
+  } else if (service.pages_done >= kAccessPages && service.port != nullptr && !service.told) {
     tell(service, Step::done);
   }
   if (victims_.count != 0) page_out_victims();
