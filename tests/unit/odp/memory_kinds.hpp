@@ -37,7 +37,8 @@ struct KindFacts {
   const char* name;
   bool is_shared;
   bool is_file;      ///< can be truncated and punched
-  bool is_disk;      ///< a file system's own pages: userfaultfd needs WP_ASYNC for it
+  bool needs_async;  ///< userfaultfd needs WP_ASYNC for it: neither anonymous nor the kernel's own shmem
+                     ///< mapping
   bool is_writable;  ///< by this mapping
 };
 
@@ -51,7 +52,7 @@ inline const KindFacts& facts_of(Kind kind) {
       {"file_shared", true, true, true, true},
       {"file_private", false, true, true, true},
       {"file_read_only", true, true, true, false},
-      {"sysv", true, false, false, true},
+      {"sysv", true, false, true, true},
   }};
   return kFacts[static_cast<size_t>(kind)];
 }
@@ -86,8 +87,13 @@ class KindMemory {
     if (file_ >= 0) close(file_);
   }
 
-  /// Why it is not to be had here; empty where it is.
+  /// Why it is not to be had; empty where it is.
   [[nodiscard]] const std::string& missing() const { return missing_; }
+  /// Whether that is the machine's doing (no huge pages, no /dev/shm, a folder that is not ours) and not the
+  /// test's own.
+  [[nodiscard]] bool is_excused() const {
+    return kind_ != Kind::anonymous && kind_ != Kind::memfd && reason_ != EEXIST && reason_ != 0;
+  }
   [[nodiscard]] const KindFacts& facts() const { return facts_of(kind_); }
   [[nodiscard]] uint8_t* data() const { return data_; }
   [[nodiscard]] size_t size() const { return bytes_; }
@@ -105,7 +111,10 @@ class KindMemory {
     return start + ((address + kHugeBytes - 1) / kHugeBytes * kHugeBytes - address);
   }
 
-  void lack(const std::string& what) { missing_ = what + ": " + std::strerror(errno); }
+  void lack(const std::string& what) {
+    reason_ = errno;
+    missing_ = what + ": " + std::strerror(reason_);
+  }
 
   void map_with(int flags, int file) {
     void* const at = mmap(data_, bytes_, protection(), flags | MAP_FIXED_NOREPLACE, file, 0);
@@ -176,6 +185,7 @@ class KindMemory {
   int file_ = -1;
   int read_only_ = -1;
   std::string missing_;
+  int reason_ = 0;
 };
 
 }  // namespace faultline::odp::test
