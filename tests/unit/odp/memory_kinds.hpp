@@ -100,6 +100,7 @@ class KindMemory {
   [[nodiscard]] uint8_t* behind() const { return data_ + bytes_; }
   [[nodiscard]] uint8_t* elsewhere() const { return data_ + 2 * bytes_; }
   [[nodiscard]] int file() const { return file_; }  ///< may be written even where the mapping may not
+  [[nodiscard]] int segment() const { return segment_; }
   [[nodiscard]] int protection() const { return facts().is_writable ? PROT_READ | PROT_WRITE : PROT_READ; }
 
  private:
@@ -144,10 +145,10 @@ class KindMemory {
     return folder != nullptr && *folder != 0 ? folder : "/tmp";
   }
   void map_sysv() {
-    const int segment = shmget(IPC_PRIVATE, bytes_, IPC_CREAT | 0600);
-    if (segment < 0) return lack("a System V segment");
-    if (shmat(segment, data_, 0) != data_) lack("shmat");
-    shmctl(segment, IPC_RMID, nullptr);  // goes with its last mapping
+    segment_ = shmget(IPC_PRIVATE, bytes_, IPC_CREAT | 0600);
+    if (segment_ < 0) return lack("a System V segment");
+    if (shmat(segment_, data_, 0) != data_) lack("shmat");
+    shmctl(segment_, IPC_RMID, nullptr);  // goes with its last mapping
   }
 
   void map() {
@@ -184,6 +185,7 @@ class KindMemory {
   uint8_t* const data_;
   int file_ = -1;
   int read_only_ = -1;
+  int segment_ = -1;
   std::string missing_;
   int reason_ = 0;
 };

@@ -740,8 +740,21 @@ class Trial {
   }
 
   void detach() {
+    // The same segment once more, right behind: not its place but its offset tells it from the rest of this.
+    uint8_t* const twin = memory_.behind();
+    ASSERT_EQ(shmat(memory_.segment(), twin, 0), twin);
+    View second{reinterpret_cast<uint64_t>(twin)};
+    second.key = register_range(second.address, memory_.size());
+    expect_bytes(second, twin, pattern(memory_.size(), first_seed_));
+    // Of more than one mapping by now.
+    ASSERT_EQ(mprotect(part_, part_bytes_, PROT_READ), 0);
     ASSERT_EQ(shmdt(memory_.data()), 0);
     expect_gone(memory_.data(), memory_.size());
+    expect_bytes(second, twin, pattern(memory_.size(), first_seed_));
+    expect_one_memory(second, twin, memory_.size(), Rights::write);
+    ASSERT_EQ(shmdt(twin), 0);
+    expect_nothing(second, twin, memory_.size());
+    EXPECT_EQ(domain_->deregister_region(second.key), 0);
   }
 
   /// Huge pages are broken up: by throwing one page away, and by moving another's place in the kernel's
