@@ -43,7 +43,8 @@ bool query(int maps, uint64_t address, MappingFacts& facts) {
   // ENAMETOOLONG: then it is a file's.
   if (ioctl(maps, kProcmapQuery, &query) != 0) return false;
   const std::string_view text(name.data(), strnlen(name.data(), name.size()));
-  facts = {query.vma_start, query.vma_end, query.inode, backing_of(text, query.inode, query.vma_page_size)};
+  facts = {query.vma_start, query.vma_end, query.vma_offset, query.inode,
+           backing_of(text, query.inode, query.vma_page_size)};
   return true;
 }
 
@@ -51,10 +52,10 @@ bool parse_line(std::string_view line, MappingFacts& facts) {
   std::array<char, 512> text{};
   line.copy(text.data(), text.size() - 1);
   std::array<char, 256> name{};
-  const int fields = std::sscanf(text.data(), "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %" SCNu64 " %255s",
-                                 &facts.start, &facts.end, &facts.inode, name.data());
-  if (fields < 3) return false;
-  facts.backing = backing_of(fields == 4 ? std::string_view(name.data()) : std::string_view(), facts.inode,
+  const int fields = std::sscanf(text.data(), "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64 " %*s %" SCNu64 " %255s",
+                                 &facts.start, &facts.end, &facts.offset_bytes, &facts.inode, name.data());
+  if (fields < 4) return false;
+  facts.backing = backing_of(fields == 5 ? std::string_view(name.data()) : std::string_view(), facts.inode,
                              kSmallPageBytes);
   return true;
 }

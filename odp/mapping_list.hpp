@@ -11,6 +11,7 @@ namespace faultline::odp {
 struct MappingFacts {
   uint64_t start = 0;
   uint64_t end = 0;
+  uint64_t offset_bytes = 0;  ///< in its file, where it has one
   uint64_t inode = 0;
   Backing backing = Backing::unknown;
 };

@@ -70,10 +70,13 @@ uint64_t end_of_mapping(uint64_t address) {
   MappingFacts facts;
   uint64_t end = address;
   if (maps >= 0 && find_mapping(maps, address, facts)) {
-    // Parts of it may have been protected otherwise, and are mappings of their own now.
+    // Parts of it may have been protected otherwise, and are mappings of their own now. What lies behind it
+    // may be the same segment, attached once more: its offset begins at nothing again.
     const uint64_t inode = facts.inode;
     end = facts.end;
-    while (find_mapping(maps, end, facts) && facts.start == end && facts.inode == inode) end = facts.end;
+    while (find_mapping(maps, end, facts) && facts.start == end && facts.inode == inode &&
+           facts.offset_bytes == end - address)
+      end = facts.end;
   }
   if (maps >= 0) close(maps);
   return end;
