@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include <ostream>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -891,6 +893,44 @@ std::vector<Case> all_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Each, MemoryKinds, testing::ValuesIn(all_cases()),
                          [](const auto& test) { return name_of(test.param); });
+
+/// The kernel may put a mapping that grows anywhere: only when it has chosen is it known that the old place
+/// stays. An engine that asks meanwhile must not be told that there is nothing.
+TEST(MemoryGrowing, InPlaceIsNeverAViolation) {
+  const auto domain = make_domain(config_for(Mode::usual));
+  const KindMemory memory(Kind::anonymous, 32 * kPage);
+  ASSERT_EQ(memory.missing(), "");
+  const auto address = reinterpret_cast<uint64_t>(memory.data());
+  const RegionResult region = domain->register_region({.domain = 1,
+                                                       .address = address,
+                                                       .length_bytes = memory.size(),
+                                                       .iova = 0,
+                                                       .access = kLocalWrite | kRemoteWrite | kOnDemand});
+  ASSERT_EQ(region.error, 0);
+  std::atomic<bool> over{false};
+  std::atomic<unsigned> violations{0};
+  std::thread engine([&] {
+    const auto session = domain->attach_engine();
+    const std::vector<uint8_t> bytes(64, 1);
+    for (size_t page = 0; !over; page = (page + 5) % 32)
+      if (write_all(*session, {region.key, 1, kRemoteWrite}, page * kPage, bytes) == Outcome::violation)
+        ++violations;
+  });
+  constexpr int kTimes = 3000;
+  int times = 0;
+  for (; times < kTimes; ++times) {
+    madvise(memory.data(), memory.size(), MADV_DONTNEED);
+    if (mremap(memory.data(), memory.size(), 2 * memory.size(), MREMAP_MAYMOVE) != memory.data() ||
+        mremap(memory.data(), 2 * memory.size(), memory.size(), 0) != memory.data())
+      break;
+  }
+  over = true;
+  engine.join();
+  EXPECT_EQ(times, kTimes) << std::strerror(errno);
+  EXPECT_EQ(violations, 0U);
+  EXPECT_GT(domain->counters().num_page_faults, 0U);
+  EXPECT_EQ(domain->deregister_region(region.key), 0);
+}
 
 }  // namespace
 }  // namespace faultline::odp::test
