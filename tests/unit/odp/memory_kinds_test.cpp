@@ -560,6 +560,9 @@ class Trial {
     EXPECT_EQ(engine_reads(region_, part_ - 8, few), Outcome::violation);
     EXPECT_EQ(engine_reads(region_, part_end() - 8, few), Outcome::violation);
     expect_gone(part_, part_bytes_);
+    // A call that fails takes nothing away, and gives nothing back that had gone before it.
+    ASSERT_EQ(mremap(memory_.data(), memory_.size(), size_t{1} << 62, MREMAP_MAYMOVE), MAP_FAILED);
+    if (!case_.is_implicit && is_watched()) expect_nothing(part_, part_bytes_);
     expect_rest_kept();
     ASSERT_EQ(munmap(memory_.data(), memory_.size()), 0);
     expect_gone(memory_.data(), memory_.size());
