@@ -435,19 +435,23 @@ bool Domain::touches(uint64_t start, uint64_t end) {
 }
 
 void Domain::apply(uint64_t start, uint64_t end, PageEvent asked) {
-  if (asked == PageEvent::kill) pager_->surveyor().forget_backings();
+  const bool is_end = asked == PageEvent::bury || asked == PageEvent::revive;
+  if (asked == PageEvent::kill || is_end) pager_->surveyor().forget_backings();
   index_.for_each_in(start, end, [&](Region& region, PageRange pages) {
     // What an implicit region stands for is whatever is mapped: an unmapped page may come back.
     const bool is_child = region.parent_children != nullptr;
-    const PageEvent event = is_child && asked == PageEvent::kill ? PageEvent::drop : asked;
+    const bool takes_mapping = asked == PageEvent::kill || asked == PageEvent::doom;
+    const PageEvent event = is_child && takes_mapping ? PageEvent::drop : asked;
     // Pages of a classic region whose contents the program drops come back by themselves.
-    if (!region.on_demand && event != PageEvent::kill && event != PageEvent::revive) return;
+    if (!region.on_demand && !takes_mapping && !is_end) return;
     // All of a large region's, at a fork: where none is resident there is none to change.
     if (event == PageEvent::make_copy_on_write && region.resident_pages.load(std::memory_order_relaxed) == 0)
       return;
     const PageMap::Change change = region.pages.change_range(pages.first, pages.count, event);
-    if (event == PageEvent::kill) region.has_dead_pages.store(true, std::memory_order_release);
-    if (change.pages == 0 || event == PageEvent::revive) return;
+    if (event == PageEvent::kill || (event == PageEvent::bury && change.pages != 0))
+      region.has_dead_pages.store(true, std::memory_order_release);
+    // The doomed were counted when they were.
+    if (change.pages == 0 || is_end) return;
     counters_.num_invalidations.add();
     if (!region.on_demand || change.gone == 0) return;
     const uint64_t left =

@@ -33,8 +33,8 @@ class InvalidationSink {
   [[nodiscard]] virtual Quiescence& quiescence() = 0;
   /// True where a region has part of the range.
   [[nodiscard]] virtual bool touches(uint64_t start, uint64_t end) = 0;
-  /// drop: the contents go, the mapping stays; kill: the mapping goes; revive: it did not after all;
-  /// make_copy_on_write: the right to write goes, or the process has forked.
+  /// drop: the contents go, the mapping stays; kill: the mapping goes; doom: it is about to go, and then it
+  /// has (bury) or has not (revive); make_copy_on_write: the right to write goes, or the process has forked.
   virtual void apply(uint64_t start, uint64_t end, PageEvent event) = 0;
   /// After the gate is down: lets go of pins in a range of an earlier drop or kill.
   virtual void release_pins(uint64_t start, uint64_t end) = 0;

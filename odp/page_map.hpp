@@ -21,9 +21,10 @@ enum class PageState : uint8_t {
   faulting,  ///< the pager is at it
   readable,
   writable,
-  dead  ///< unmapped by the program: gone until it is registered again
+  dead,   ///< unmapped by the program: gone until it is registered again
+  doomed  ///< a call that unmaps it is under way, and may fail: how it ends decides, and no event before that
 };
-inline constexpr size_t kPageStates = 5;
+inline constexpr size_t kPageStates = 6;
 
 enum class PageEvent : uint8_t {
   begin_fault,
@@ -32,23 +33,27 @@ enum class PageEvent : uint8_t {
   drop,                ///< invalidated, evicted, or the fault was given up
   make_copy_on_write,  ///< fork: a write must ask again
   kill,
+  doom,
+  bury,   ///< of the doomed alone: what was registered here since is not meant
   revive  ///< the mapping did not go after all
 };
-inline constexpr size_t kPageEvents = 7;
+inline constexpr size_t kPageEvents = 9;
 
 /// A publish that meets a page which is no longer `faulting` changes nothing: an invalidation came between.
 inline constexpr std::array<std::array<PageState, kPageEvents>, kPageStates> kPageTransitions{{
-    // begin_fault, publish_read, publish_write, drop, make_copy_on_write, kill, revive
+    // begin_fault, publish_read, publish_write, drop, make_copy_on_write, kill, doom, bury, revive
     {PageState::faulting, PageState::absent, PageState::absent, PageState::absent, PageState::absent,
-     PageState::dead, PageState::absent},
+     PageState::dead, PageState::doomed, PageState::absent, PageState::absent},
     {PageState::faulting, PageState::readable, PageState::writable, PageState::absent, PageState::absent,
-     PageState::dead, PageState::faulting},
+     PageState::dead, PageState::doomed, PageState::faulting, PageState::faulting},
     {PageState::faulting, PageState::readable, PageState::readable, PageState::absent, PageState::readable,
-     PageState::dead, PageState::readable},
+     PageState::dead, PageState::doomed, PageState::readable, PageState::readable},
     {PageState::faulting, PageState::writable, PageState::writable, PageState::absent, PageState::readable,
-     PageState::dead, PageState::writable},
+     PageState::dead, PageState::doomed, PageState::writable, PageState::writable},
     {PageState::dead, PageState::dead, PageState::dead, PageState::dead, PageState::dead, PageState::dead,
-     PageState::absent},
+     PageState::dead, PageState::dead, PageState::dead},
+    {PageState::doomed, PageState::doomed, PageState::doomed, PageState::doomed, PageState::doomed,
+     PageState::doomed, PageState::doomed, PageState::dead, PageState::absent},
 }};
 
 [[nodiscard]] constexpr PageState next_state(PageState state, PageEvent event) {

@@ -341,8 +341,8 @@ Pager::Step Pager::serve_chunk(Service& service) {
     step = publish_present(*region, chunk, service);
   } else {
     Plan& plan = service.plan;
-    if (!plan_chunk(*region, chunk, (service.request.target.need & kWriteRights) != 0, plan))
-      return Step::failed;
+    const bool write = (service.request.target.need & kWriteRights) != 0;
+    if (const Step planned = plan_chunk(*region, chunk, write, plan); planned != Step::done) return planned;
     plan.chunk_pages = chunk.count;
     if (plan.length_bytes == 0) {
       service.pages_done += chunk.count;
@@ -372,24 +372,25 @@ Pager::Step Pager::serve_chunk(Service& service) {
   return step;
 }
 
-/// What of a chunk is not there. False where it never will be.
-bool Pager::plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan) {
+/// What of a chunk is not there: done, or failed where it never will be, or more where that is not known yet.
+Pager::Step Pager::plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan) {
   plan = {};
   size_t first_missing = chunk.count;
   size_t end_missing = 0;
   for (size_t i = 0; i < chunk.count; ++i) {
     const PageState state = region.pages.state(chunk.first + i);
-    if (state == PageState::dead) return false;
+    if (state == PageState::dead) return Step::failed;
+    if (state == PageState::doomed) return Step::more;
     if (!region.on_demand || allows(state, write)) continue;
     first_missing = std::min(first_missing, i);
     end_missing = i + 1;
   }
-  if (end_missing == 0) return true;
+  if (end_missing == 0) return Step::done;
   plan.pages = {chunk.first + first_missing, end_missing - first_missing};
   plan.address = region.start_page_address() + plan.pages.first * kPageBytes;
   plan.length_bytes = plan.pages.count * kPageBytes;
   plan.write = write;
-  return true;
+  return Step::done;
 }
 
 void Pager::populate(Plan& plan) const {
@@ -467,7 +468,8 @@ Pager::Step Pager::publish_present(Region& region, PageRange chunk, Service& ser
     const auto count = static_cast<size_t>(std::countr_one(present >> first));
     present &= count == kChunkPages ? 0 : ~(((uint64_t{1} << count) - 1) << first);
     Plan& plan = service.plan;
-    if (!plan_chunk(region, {chunk.first + first, count}, write, plan)) return Step::failed;
+    const Step planned = plan_chunk(region, {chunk.first + first, count}, write, plan);
+    if (planned != Step::done) return planned;
     if (plan.length_bytes == 0) continue;
     plan.begun = begin_faults(region, plan.pages, write);
     populate(plan);
@@ -485,7 +487,7 @@ size_t Pager::begin_faults(Region& region, PageRange pages, bool write) {
   for (size_t page = pages.first; page < pages.first + pages.count; ++page) {
     if (allows(region.pages.state(page), write)) continue;
     const PageState before = region.pages.apply(page, PageEvent::begin_fault);
-    if (before == PageState::dead) continue;
+    if (before == PageState::dead || before == PageState::doomed) continue;
     ++begun;
     if (is_resident(before)) ++upgraded;
   }

@@ -137,7 +137,7 @@ class Pager {
   void without_mutex(bool of_file, Work work);
   [[nodiscard]] Step serve_chunk(Service& service);
   [[nodiscard]] Step publish_present(Region& region, PageRange chunk, Service& service);
-  [[nodiscard]] bool plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan);
+  [[nodiscard]] Step plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan);
   void populate(Plan& plan) const;
   [[nodiscard]] Step publish(Region& region, Service& service);
   [[nodiscard]] size_t begin_faults(Region& region, PageRange pages, bool write);

@@ -40,7 +40,8 @@ void after_fork_in_child() {
 
 }  // namespace
 
-ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change) : start_(start), end_(end) {
+ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change)
+    : start_(start), end_(end), kills_(change == PageEvent::kill) {
   InvalidationMonitor* const monitor = guard_.monitor;
   if (monitor == nullptr || start >= end) return;
   std::array<uint64_t, InvalidationMonitor::kMaxSinks> tokens;
@@ -50,7 +51,7 @@ ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change) : start
   });
   for (size_t i = 0; i < stopped_count_; ++i) stopped_[i]->quiescence().wait_for(tokens[i]);
   for (size_t i = 0; i < stopped_count_; ++i) {
-    stopped_[i]->apply(start, end, change);
+    stopped_[i]->apply(start, end, kills_ ? PageEvent::doom : change);
     // A pinned page would stay where it is whatever the program wants; after a fork it must stay the
     // parent's.
     if (change != PageEvent::make_copy_on_write) stopped_[i]->release_pins(start, end);
@@ -58,11 +59,8 @@ ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change) : start
 }
 
 ProgramCall::~ProgramCall() {
+  for (size_t i = 0; kills_ && i < stopped_count_; ++i) stopped_[i]->apply(start_, end_, last_);
   for (size_t i = 0; i < stopped_count_; ++i) stopped_[i]->quiescence().lower_gate();
-}
-
-void ProgramCall::undo_kill() {
-  for (size_t i = 0; i < stopped_count_; ++i) stopped_[i]->apply(start_, end_, PageEvent::revive);
 }
 
 uint64_t end_of_mapping(uint64_t address) {

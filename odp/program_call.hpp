@@ -14,7 +14,8 @@ namespace faultline::odp {
 class ProgramCall {
  public:
   /// Stops the engines of each domain that has a region in [start, end), marks its pages (drop, kill or
-  /// make_copy_on_write) and lets go of their pins. Costs a load where there is no domain.
+  /// make_copy_on_write) and lets go of their pins. Costs a load where there is no domain. A page is killed
+  /// when the call is over: until then it is doomed, and nobody is told that it is gone.
   ProgramCall(uint64_t start, uint64_t end, PageEvent change);
   ProgramCall(const ProgramCall&) = delete;
   ProgramCall& operator=(const ProgramCall&) = delete;
@@ -22,12 +23,14 @@ class ProgramCall {
   ~ProgramCall();
 
   /// The mapping is there all the same: what was killed lives again.
-  void undo_kill();
+  void undo_kill() { last_ = PageEvent::revive; }
 
  private:
   const InvalidationMonitor::CallGuard guard_;
   const uint64_t start_;
   const uint64_t end_;
+  const bool kills_;
+  PageEvent last_ = PageEvent::bury;  ///< of what is doomed
   /// Domains come and go meanwhile, but not those that are held here.
   std::array<InvalidationSink*, InvalidationMonitor::kMaxSinks> stopped_;
   size_t stopped_count_ = 0;

@@ -32,17 +32,30 @@ TEST(PageMap, OnlyAFaultInServiceCanBePublished) {
 }
 
 TEST(PageMap, DeadStaysDeadAndDropEndsAccess) {
-  for (size_t i = 0; i < kPageEvents; ++i) {
-    const auto event = static_cast<PageEvent>(i);
-    EXPECT_EQ(next_state(PageState::dead, event),
-              event == PageEvent::revive ? PageState::absent : PageState::dead);
-  }
+  for (size_t i = 0; i < kPageEvents; ++i)
+    EXPECT_EQ(next_state(PageState::dead, static_cast<PageEvent>(i)), PageState::dead);
   for (size_t i = 0; i < kPageStates; ++i) {
     const auto state = static_cast<PageState>(i);
-    EXPECT_EQ(next_state(state, PageEvent::kill), PageState::dead);
+    EXPECT_EQ(next_state(state, PageEvent::kill),
+              state == PageState::doomed ? PageState::doomed : PageState::dead);
     EXPECT_FALSE(is_resident(next_state(state, PageEvent::drop)));
-    EXPECT_EQ(next_state(state, PageEvent::revive), state == PageState::dead ? PageState::absent : state);
     EXPECT_FALSE(allows(next_state(state, PageEvent::make_copy_on_write), true));
+  }
+}
+
+TEST(PageMap, HowItsCallEndsDecidesOfTheDoomedAlone) {
+  for (size_t i = 0; i < kPageStates; ++i) {
+    const auto state = static_cast<PageState>(i);
+    const bool is_doomed = state == PageState::doomed;
+    EXPECT_EQ(next_state(state, PageEvent::doom),
+              state == PageState::dead ? PageState::dead : PageState::doomed);
+    EXPECT_EQ(next_state(state, PageEvent::bury), is_doomed ? PageState::dead : state);
+    EXPECT_EQ(next_state(state, PageEvent::revive), is_doomed ? PageState::absent : state);
+  }
+  for (size_t i = 0; i < kPageEvents; ++i) {
+    const auto event = static_cast<PageEvent>(i);
+    if (event == PageEvent::bury || event == PageEvent::revive) continue;
+    EXPECT_EQ(next_state(PageState::doomed, event), PageState::doomed);
   }
 }
 
