@@ -53,6 +53,7 @@ enum class Call : uint8_t {
   grow_in_place,
   grow_and_move,
   move,
+  move_and_leave,
   protect_read_only,
   protect_none,
   fork_parent_writes,
@@ -63,7 +64,7 @@ enum class Call : uint8_t {
   split,
   collapse
 };
-constexpr std::array<const char*, 20> kCallNames{"dontneed",
+constexpr std::array<const char*, 21> kCallNames{"dontneed",
                                                  "free",
                                                  "remove",
                                                  "pageout",
@@ -74,6 +75,7 @@ constexpr std::array<const char*, 20> kCallNames{"dontneed",
                                                  "grow_in_place",
                                                  "grow_and_move",
                                                  "move",
+                                                 "move_and_leave",
                                                  "protect_read_only",
                                                  "protect_none",
                                                  "fork_parent_writes",
@@ -113,6 +115,8 @@ bool applies(Kind kind, Call call) {
       return kind == Kind::sysv;
     case Call::fork_child_writes:
       return facts_of(kind).is_writable;
+    case Call::move_and_leave:
+      return kind == Kind::anonymous || kind == Kind::huge || kind == Kind::memfd;
     case Call::split:
       return kind != Kind::hugetlb && kind != Kind::anonymous;
     default:
@@ -455,6 +459,8 @@ class Trial {
         return grow_and_move();
       case Call::move:
         return move();
+      case Call::move_and_leave:
+        return move_and_leave();
       case Call::protect_read_only:
         return protect_read_only();
       case Call::protect_none:
@@ -634,6 +640,19 @@ class Trial {
                                memory_.elsewhere());
     ASSERT_EQ(moved, memory_.elsewhere());
     expect_moved_to(memory_.elsewhere());
+  }
+
+  /// MREMAP_DONTUNMAP: the pages go, their mapping stays.
+  void move_and_leave() {
+    void* const moved = mremap(memory_.data(), memory_.size(), memory_.size(),
+                               MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, memory_.elsewhere());
+    ASSERT_EQ(moved, memory_.elsewhere());
+    // userfaultfd's event does not tell it from a move.
+    if (kHooked || case_.is_implicit) {
+      expect_thrown_away(memory_.data(), memory_.size());
+      expect_one_memory(memory_.data(), memory_.size(), Rights::write);
+    }
+    if (case_.is_implicit) expect_one_memory(memory_.elsewhere(), memory_.size(), Rights::write);
   }
 
   /// The bytes are at their new address, and nothing is at the old one.
