@@ -59,6 +59,9 @@ ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change)
 }
 
 ProgramCall::~ProgramCall() {
+  // The call's own event (MREMAP_DONTUNMAP's is that of a move) was read before it returned, and is perhaps
+  // still to be applied: to the doomed, which it leaves alone, not to what lives again.
+  if (last_ == PageEvent::revive && stopped_count_ != 0) guard_.monitor->settle();
   for (size_t i = 0; kills_ && i < stopped_count_; ++i) stopped_[i]->apply(start_, end_, last_);
   for (size_t i = 0; i < stopped_count_; ++i) stopped_[i]->quiescence().lower_gate();
 }
