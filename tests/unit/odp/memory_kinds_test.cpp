@@ -61,10 +61,11 @@ enum class Call : uint8_t {
   truncate,
   punch,
   detach,
+  attach_over,
   split,
   collapse
 };
-constexpr std::array<const char*, 21> kCallNames{"dontneed",
+constexpr std::array<const char*, 22> kCallNames{"dontneed",
                                                  "free",
                                                  "remove",
                                                  "pageout",
@@ -83,6 +84,7 @@ constexpr std::array<const char*, 21> kCallNames{"dontneed",
                                                  "truncate",
                                                  "punch",
                                                  "detach",
+                                                 "attach_over",
                                                  "split",
                                                  "collapse"};
 
@@ -115,6 +117,8 @@ bool applies(Kind kind, Call call) {
       return kind == Kind::sysv;
     case Call::fork_child_writes:
       return facts_of(kind).is_writable;
+    case Call::attach_over:
+      return kind != Kind::hugetlb;
     case Call::move_and_leave:
       return kind == Kind::anonymous || kind == Kind::huge || kind == Kind::memfd;
     case Call::split:
@@ -353,7 +357,8 @@ class Trial {
   /// know a later mapping at the address from the one that was registered.
   [[nodiscard]] bool is_watched() const {
     if (kHooked) return true;
-    if (case_.call == Call::detach) return false;
+    // shmdt and shmat send no event.
+    if (case_.call == Call::detach || case_.call == Call::attach_over) return false;
     switch (InvalidationMonitor::instance({})->level()) {
       case UserfaultLevel::none:
         return false;
@@ -475,6 +480,8 @@ class Trial {
         return punch();
       case Call::detach:
         return detach();
+      case Call::attach_over:
+        return attach_over();
       case Call::split:
         return split();
       case Call::collapse:
@@ -779,6 +786,20 @@ class Trial {
     ASSERT_EQ(shmdt(twin), 0);
     expect_nothing(second, twin, memory_.size());
     EXPECT_EQ(domain_->deregister_region(second.key), 0);
+  }
+
+  /// SHM_REMAP: a segment over a part of the mapping.
+  void attach_over() {
+    const int segment = shmget(IPC_PRIVATE, part_bytes_, IPC_CREAT | 0600);
+    ASSERT_GE(segment, 0);
+    void* const over = shmat(segment, part_, SHM_REMAP);
+    shmctl(segment, IPC_RMID, nullptr);
+    ASSERT_EQ(over, part_);
+    expect_other_mapping(part_, part_bytes_);
+    expect_rest_kept();
+    // Refused: nothing has gone.
+    ASSERT_EQ(shmat(-1, memory_.data(), SHM_REMAP), MAP_FAILED);
+    expect_one_memory(memory_.data(), offset_of(part_), full_rights());
   }
 
   /// Huge pages are broken up: by throwing one page away, and by moving another's place in the kernel's
