@@ -216,7 +216,7 @@ class Trial {
         part_bytes_(memory_.size() / 4),
         domain_(make_domain(config)),
         session_(domain_->attach_engine()),
-        other_(bystander_.address()) {
+        other_{bystander_.address()} {
     other_.key = register_range(other_.address, bystander_.size());
     region_ = View{reinterpret_cast<uint64_t>(memory_.data())};
     if (c.is_implicit) {
