@@ -26,6 +26,14 @@ uint64_t monotonic_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<uint64_t>(now.tv_nsec);
 }
 
+namespace {
+
+void futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout = nullptr) {
+  syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
+}
+
+}  // namespace
+
 Pager::Pager(const Parts& parts) : parts_(parts) {
   for (uint16_t i = 0; i < kMaxServices; ++i) free_[i] = i;
   std::atomic<unsigned> started{0};
@@ -50,8 +58,10 @@ Pager::Pager(const Parts& parts) : parts_(parts) {
 
 Pager::~Pager() {
   stopping_.store(true, std::memory_order_release);
-  sleeping_.store(0, std::memory_order_seq_cst);
-  syscall(SYS_futex, &sleeping_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  sleeping_.store(kAwake, std::memory_order_seq_cst);
+  futex(sleeping_, FUTEX_WAKE_PRIVATE, INT_MAX);
+  standby_.fetch_add(1, std::memory_order_seq_cst);
+  futex(standby_, FUTEX_WAKE_PRIVATE, INT_MAX);
   for (std::thread& thread : threads_) thread.join();
   for (std::atomic<SessionPort*>& slot : ports_) delete slot.load(std::memory_order_relaxed);
 }
@@ -83,19 +93,41 @@ void Pager::close_port(SessionPort& port) {
 void Pager::wake() {
   // The exchange orders what was queued before it against the pager's own exchange in sleep_until_woken():
   // either the pager sees the work, or we see that it sleeps.
-  if (sleeping_.exchange(0, std::memory_order_seq_cst) != 0)
-    syscall(SYS_futex, &sleeping_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  switch (sleeping_.exchange(kAwake, std::memory_order_seq_cst)) {
+    case kAsleep:
+      futex(sleeping_, FUTEX_WAKE_PRIVATE, 1);
+      return;
+    case kAway:
+      standby_.fetch_add(1, std::memory_order_seq_cst);
+      futex(standby_, FUTEX_WAKE_PRIVATE, 1);
+      return;
+    default:
+      return;
+  }
 }
 
-void Pager::sleep_until_woken() {
-  sleeping_.exchange(1, std::memory_order_seq_cst);
-  if (has_work()) {
-    sleeping_.store(0, std::memory_order_relaxed);
+/// Always the same thread, and the same CPU's caches, where one is enough: the leader has a word of its own to
+/// sleep on, and the others another, which is rung when the leader is away.
+void Pager::sleep_until_woken(std::unique_lock<PiMutex>& lock) {
+  if (leader_sleeps_) {
+    const uint32_t seen = standby_.load(std::memory_order_seq_cst);
+    lock.unlock();
+    if (!stopping_.load(std::memory_order_seq_cst)) futex(standby_, FUTEX_WAIT_PRIVATE, seen);
+    lock.lock();
     return;
   }
-  constexpr timespec kUntilExpiry{0, static_cast<long>(kUnpinnedNs / 2)};
-  const bool expires = parts_.counters.unpinned_bytes.get() != 0;
-  syscall(SYS_futex, &sleeping_, FUTEX_WAIT_PRIVATE, 1, expires ? &kUntilExpiry : nullptr, nullptr, 0);
+  leader_sleeps_ = true;
+  lock.unlock();
+  sleeping_.exchange(kAsleep, std::memory_order_seq_cst);
+  if (has_work()) {
+    sleeping_.store(kAwake, std::memory_order_relaxed);
+  } else {
+    constexpr timespec kUntilExpiry{0, static_cast<long>(kUnpinnedNs / 2)};
+    const bool expires = parts_.counters.unpinned_bytes.get() != 0;
+    futex(sleeping_, FUTEX_WAIT_PRIVATE, kAsleep, expires ? &kUntilExpiry : nullptr);
+  }
+  lock.lock();
+  leader_sleeps_ = false;
 }
 
 void Pager::expire_unpinned() {
@@ -126,9 +158,7 @@ void Pager::run() {
     Service* const service = next_service();
     if (service == nullptr) {
       if (parts_.children.sweep_wanted().exchange(false, std::memory_order_relaxed)) reclaim_children(false);
-      lock.unlock();
-      sleep_until_woken();
-      lock.lock();
+      sleep_until_woken(lock);
       continue;
     }
     // While the gate is up nothing may be published, and an engine that was told to try again would miss
@@ -260,8 +290,8 @@ void Pager::without_mutex(bool of_file, Work work) {
   // reclaim): one such thread may keep its privilege, several would take all CPUs from the engines. A disk is
   // not hurried.
   const bool demoted = (away_count_++ != 0 || of_file) && is_realtime();
+  if (!leader_sleeps_) sleeping_.exchange(kAway, std::memory_order_seq_cst);
   mutex_.unlock();
-  sleeping_.exchange(1, std::memory_order_seq_cst);
   if (others || has_work()) wake();
   if (demoted) be_realtime(false);
   work();

@@ -116,7 +116,7 @@ class Pager {
   };
 
   void run();
-  void sleep_until_woken();
+  void sleep_until_woken(std::unique_lock<PiMutex>& lock);
   void expire_unpinned();
   [[nodiscard]] bool has_work() const;
   void let_go_of_closing_ports();
@@ -177,10 +177,17 @@ class Pager {
   MemoryPressure pressure_;
   uint64_t next_expiry_ns_ = 0;
   unsigned away_count_ = 0;
+  bool leader_sleeps_ = false;
   PinTable::Victims victims_;
 
   std::atomic<uint32_t> returning_{0};  ///< threads that want the mutex back
-  std::atomic<uint32_t> sleeping_{0};
+  enum Sleep : uint32_t {
+    kAwake,   ///< a leader serves, and will look for work again before it sleeps
+    kAsleep,  ///< the leader sleeps
+    kAway     ///< the leader is at something long: another thread has to lead
+  };
+  std::atomic<uint32_t> sleeping_{kAwake};
+  std::atomic<uint32_t> standby_{0};  ///< rung to wake another thread
   std::atomic<bool> stopping_{false};
   std::atomic<bool> is_realtime_{false};
   std::vector<std::thread> threads_;
