@@ -55,13 +55,13 @@ Child* ChildPool::next_under_hand() {
 }
 
 void ChildTable::link(Child& child) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(pool_.mutex());
   pool_.set_live(child, true);
   numbers_[child.region.address >> kChildShift].store(pool_.number_of(child), std::memory_order_release);
 }
 
 void ChildTable::unlink(Child& child) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(pool_.mutex());
   numbers_[child.region.address >> kChildShift].store(0, std::memory_order_seq_cst);
   pool_.set_live(child, false);
 }

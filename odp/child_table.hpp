@@ -49,6 +49,8 @@ class ChildPool {
   [[nodiscard]] bool tracks_use() const { return count() > capacity_ / 2; }
   /// A child may have lost its last page: the pager looks when it has time.
   [[nodiscard]] std::atomic<bool>& sweep_wanted() { return sweep_wanted_; }
+  /// Held for visits, link and unlink: of all tables, since a place may go from one's child to another's.
+  [[nodiscard]] PiMutex& mutex() { return mutex_; }
 
   /// Not full.
   [[nodiscard]] Child& take(const Region& parent, uint64_t address);
@@ -88,6 +90,7 @@ class ChildPool {
   uint32_t free_ = 0;  ///< number of the first free place below highest_; each holds the next one's
   uint32_t hand_ = 0;
   std::atomic<bool> sweep_wanted_{false};
+  PiMutex mutex_;
 };
 
 /// One implicit region's children by address.
@@ -110,7 +113,7 @@ class ChildTable {
   /// Calls visit(region, pages) for each child that meets [start, end).
   template <typename Visit>
   void for_each_in(uint64_t start, uint64_t end, Visit visit) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(pool_.mutex());
     end = std::min(end, kAddressSpaceBytes);
     if (start >= end) return;
     const auto visit_part = [&](Region& region) {
@@ -138,7 +141,6 @@ class ChildTable {
  private:
   ChildPool& pool_;
   LazyArray<std::atomic<uint32_t>> numbers_;
-  PiMutex mutex_;  ///< visits, link, unlink
 };
 
 }  // namespace faultline::odp
