@@ -103,6 +103,7 @@ FAULTLINE_CALL void* mremap(void* address, size_t old_length, size_t new_length,
   if ((flags & MREMAP_FIXED) != 0) {
     va_list arguments;
     va_start(arguments, flags);
+    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start has just done it
     wanted = va_arg(arguments, void*);
     va_end(arguments);
   }
