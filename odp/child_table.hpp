@@ -31,6 +31,10 @@ struct Child {
   explicit Child(const Region& parent, uint64_t address);
 
   Region region;
+  /// What is watched for it: the whole mapping that its first page was in. Watched in part, a mapping would
+  /// be two to the kernel, which refuses to move or grow several at once (mremap(2), EFAULT).
+  uint64_t watch_start = 0;
+  uint64_t watch_end = 0;
   std::array<std::atomic<PageState>, kChildPages> states{};
   std::array<uint32_t, kChildPages / kGranulePages> granule_pins{};
   std::array<std::atomic<uint8_t>, kChildPages / kGranulePages> granule_used{};

@@ -110,6 +110,10 @@ bool PageSurveyor::is_huge(uint64_t address) const {
   return pagemap_ >= 0 && ioctl(pagemap_, kPagemapScan, &scan) == 1;
 }
 
+bool PageSurveyor::find(uint64_t address, MappingFacts& facts) const {
+  return find_mapping(maps_, address, facts);
+}
+
 Backing PageSurveyor::backing_of(uint64_t address) {
   const uint32_t generation = generation_.load(std::memory_order_relaxed);
   if (generation != known_generation_) {

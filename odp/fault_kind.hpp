@@ -26,6 +26,8 @@ inline constexpr size_t kFaultKinds = 6;
 /// What a mapping is of.
 enum class Backing : uint8_t { unknown, anonymous, shared_memory, file, huge_pages };
 
+struct MappingFacts;
+
 struct Survey {
   FaultKind kind = FaultKind::present;
   /// A device, or a lot of work, stands between: nobody else may wait for it.
@@ -49,6 +51,8 @@ class PageSurveyor {
   [[nodiscard]] uint64_t present_mask(uint64_t address, size_t pages) const;
   /// After a populate that took long for so few pages: whether a huge page was made.
   [[nodiscard]] bool is_huge(uint64_t address) const;
+  /// The mapping that holds an address, as it is now; false where there is none.
+  [[nodiscard]] bool find(uint64_t address, MappingFacts& facts) const;
   /// Mappings have changed. Any thread.
   void forget_backings() { generation_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -26,6 +26,7 @@
 #include "odp/fault_queue.hpp"
 #include "odp/invalidation_monitor.hpp"
 #include "odp/key_table.hpp"
+#include "odp/mapping_list.hpp"
 #include "odp/memory_pressure.hpp"
 #include "odp/pin_table.hpp"
 #include "odp/quiescence.hpp"
@@ -139,6 +140,7 @@ class Pager {
   [[nodiscard]] Step publish_present(Region& region, PageRange chunk, Service& service);
   [[nodiscard]] Step plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan);
   void populate(Plan& plan) const;
+  void watch_again(const Region& region, const Plan& plan);
   [[nodiscard]] Step publish(Region& region, Service& service);
   [[nodiscard]] size_t begin_faults(Region& region, PageRange pages, bool write);
   void give_up(Region& region, PageRange pages);

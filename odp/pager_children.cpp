@@ -27,14 +27,20 @@ Region* Pager::make_child(Region& parent, uint64_t address) {
   Child& child = parts_.children.take(parent, address & ~(kChildBytes - 1));
   Region& region = child.region;
   int error = 0;
+  MappingFacts facts;
+  if (!surveyor_.find(address, facts))
+    facts = {.start = region.start_page_address(), .end = region.end_page_address()};
+  child.watch_start = facts.start;
+  child.watch_end = facts.end;
   try {
-    error = parts_.monitor.watch(region.start_page_address(), region.end_page_address());
+    error = parts_.monitor.watch(child.watch_start, child.watch_end);
   } catch (const std::bad_alloc&) {
     parts_.children.give_back(child);
     return nullptr;
   }
-  // A hole at its start: then what is there is watched as it is asked for.
-  region.watch_at_fault = error != 0;
+  // Other mappings of its are watched as they are asked for.
+  region.watch_at_fault =
+      error != 0 || facts.start > region.start_page_address() || facts.end < region.end_page_address();
   region.is_paged_by_program = error == EBUSY;
   parent.children->link(child);
   parts_.counters.num_implicit_children.add();
@@ -116,7 +122,7 @@ void Pager::take_away(std::span<Child* const> children) {
     Region& region = child->region;
     parts_.pins.unpin_all(region);
     parts_.counters.num_odp_mr_pages.subtract(region.resident_pages.load(std::memory_order_relaxed));
-    parts_.monitor.unwatch(region.start_page_address(), region.end_page_address());
+    parts_.monitor.unwatch(child->watch_start, child->watch_end);
     parts_.children.give_back(*child);
     parts_.counters.num_implicit_children.subtract(1);
     parts_.counters.implicit_children_reclaimed.add();

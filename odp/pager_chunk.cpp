@@ -79,8 +79,7 @@ Pager::Step Pager::serve_chunk(Service& service) {
       plan.begun = begin_faults(*region, plan.pages, plan.write);
       // Holes of the registration may have been filled since; EINVAL: still a hole, and then populating
       // fails.
-      if (region->watch_at_fault)
-        static_cast<void>(parts_.monitor.watch_again(plan.address, plan.address + plan.length_bytes));
+      if (region->watch_at_fault) watch_again(*region, plan);
       if (is_slow) return Step::away;
       populate(plan);
       step = publish(*region, service);
@@ -88,6 +87,18 @@ Pager::Step Pager::serve_chunk(Service& service) {
   }
   if (step == Step::done && service.pages_done != total_pages) return Step::more;
   return step;
+}
+
+/// Explicit regions end where the program said; an implicit one takes whole mappings (Child::watch_start).
+void Pager::watch_again(const Region& region, const Plan& plan) {
+  uint64_t start = plan.address;
+  uint64_t end = plan.address + plan.length_bytes;
+  MappingFacts facts;
+  if (region.parent_children != nullptr && surveyor_.find(start, facts) && end <= facts.end) {
+    start = facts.start;
+    end = facts.end;
+  }
+  static_cast<void>(parts_.monitor.watch_again(start, end));
 }
 
 /// What of a chunk is not there: done, or failed where it never will be, or more where that is not known yet.

@@ -129,9 +129,12 @@ TEST(ImplicitChildren, AreNotMadeWhereNothingCanBeHad) {
   auto session = domain->attach_engine();
   for (uint64_t i = 0; i < 32; ++i)
     EXPECT_FALSE(touch(*session, key, nothing.address() + i * kChildBytes, 1));
-  // Where nothing is mapped at all.
-  for (uint64_t i = 1; i < 32; ++i) EXPECT_FALSE(touch(*session, key, i << 40, 1));
-  EXPECT_EQ(domain->counters().num_failed_resolutions, 63U);
+  uint64_t failed = 32;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // Where nothing is mapped at all. (A sanitizer's shadow is, nearly everywhere.)
+  for (uint64_t i = 1; i < 32; ++i, ++failed) EXPECT_FALSE(touch(*session, key, i << 40, 1));
+#endif
+  EXPECT_EQ(domain->counters().num_failed_resolutions, failed);
   EXPECT_TRUE(eventually([&] { return domain->counters().num_implicit_children == 0; }));
   EXPECT_EQ(domain->counters().num_odp_mr_pages, 0U);
 }
