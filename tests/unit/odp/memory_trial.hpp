@@ -321,12 +321,21 @@ class MemoryTrial {
     expect_one_memory(region_, at, bytes, rights);
   }
 
+  /// mincore(2): ENOMEM where nothing is mapped.
+  [[nodiscard]] static bool is_mapped(uint8_t* at) {
+    unsigned char in_core = 0;
+    return mincore(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(at) & ~uintptr_t{4095}), 1,
+                   &in_core) == 0;
+  }
   void expect_nothing(const View& view, uint8_t* at, size_t bytes) {
     std::vector<uint8_t> data = pattern(bytes, next_seed());
     EXPECT_EQ(engine_writes(view, at, data), Outcome::violation) << "all of it";
     EXPECT_EQ(engine_reads(view, at, data), Outcome::violation) << "all of it";
     const std::span<uint8_t> few = std::span(data).first(8);
     for (uint8_t* const piece : {at, at + bytes / 2, at + bytes - few.size()}) {
+      // What an allocation of this test's own (a sanitizer maps each large one) has filled is the implicit
+      // region's.
+      if (case_.is_implicit && is_mapped(piece)) continue;
       EXPECT_EQ(engine_writes(view, piece, few), Outcome::violation) << "at " << piece - at;
       EXPECT_EQ(engine_reads(view, piece, few), Outcome::violation) << "at " << piece - at;
     }
