@@ -39,16 +39,22 @@ void Prefetcher::populate(const FaultRequest& request, const PopulateRange& memo
   const uint64_t end = (memory.address + memory.length_bytes + kPageBytes - 1) & ~(kPageBytes - 1);
   const uint64_t first = start / kPieceBytes;
   const uint64_t last = (end + kPieceBytes - 1) / kPieceBytes;
-  oneapi::tbb::parallel_for(oneapi::tbb::blocked_range<uint64_t>(first, last),
-                            [&](const oneapi::tbb::blocked_range<uint64_t>& pieces) {
-                              for (uint64_t piece = pieces.begin();
-                                   piece != pieces.end() && !stopping_.load(std::memory_order_relaxed);
-                                   ++piece) {
-                                const uint64_t from = std::max(start, piece * kPieceBytes);
-                                const uint64_t to = std::min(end, (piece + 1) * kPieceBytes);
-                                static_cast<void>(madvise(reinterpret_cast<void*>(from), to - from, advice));
-                              }
-                            });
+  using Pieces = oneapi::tbb::blocked_range<uint64_t>;
+  const Pieces all(first, last);
+  const auto populate_pieces = [&](const Pieces& pieces) {
+    for (uint64_t piece = pieces.begin(); piece != pieces.end() && !stopping_.load(std::memory_order_relaxed);
+         ++piece) {
+      const uint64_t from = std::max(start, piece * kPieceBytes);
+      const uint64_t to = std::min(end, (piece + 1) * kPieceBytes);
+      static_cast<void>(madvise(reinterpret_cast<void*>(from), to - from, advice));
+    }
+  };
+#if defined(__SANITIZE_THREAD__)
+  // ThreadSanitizer does not see how TBB's own library, which it has not compiled, hands tasks over.
+  populate_pieces(all);
+#else
+  oneapi::tbb::parallel_for(all, populate_pieces);
+#endif
 }
 
 bool Prefetcher::run(const FaultRequest& request, const PopulateRange& memory) {

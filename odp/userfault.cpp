@@ -39,8 +39,8 @@ Userfault::~Userfault() {
 }
 
 void Userfault::close_descriptor() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
+  const int open_fd = fd_.exchange(-1);
+  if (open_fd >= 0) close(open_fd);
 }
 
 int Userfault::open(UserfaultLevel level) {

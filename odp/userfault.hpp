@@ -3,6 +3,7 @@
 // the program's own faults cost what they did before.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -45,7 +46,7 @@ class Userfault {
   [[nodiscard]] bool has_events() const;
 
  private:
-  int fd_ = -1;
+  std::atomic<int> fd_{-1};
   UserfaultLevel level_ = UserfaultLevel::none;
 };
 
