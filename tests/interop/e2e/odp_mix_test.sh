@@ -6,7 +6,7 @@
 set -euo pipefail
 mix=$1
 shift
-seconds=5
+seconds=3
 if [ -n "${FAULTLINE_SOAK:-}" ]; then seconds=60; fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
