@@ -87,6 +87,22 @@ struct ParkedFrame {
 /// The message that the responder is in the middle of.
 enum class InboundMessage : uint8_t { none, send, write };
 
+/// A question to the pager that has no answer yet: the same packet, coming again, does not ask it again.
+/// Behind a page that takes long the questions would pile up, each to be served in its turn.
+struct OpenFault {
+  bool is_open = false;
+  uint32_t generation = 0;
+  wire::Psn psn;  ///< of what waits
+
+  /// Answers to generations before `floor` are ignored: those are no answers to wait for.
+  [[nodiscard]] bool is_of(wire::Psn waiting, uint32_t floor) const {
+    return is_open && psn == waiting && static_cast<int32_t>(generation - floor) >= 0;
+  }
+  void note_answer(uint32_t answered) {
+    if (answered == generation) is_open = false;
+  }
+};
+
 struct ResponderState {
   // Every packet looks at these.
   wire::Psn expected_psn;
@@ -120,6 +136,7 @@ struct ResponderState {
   ParkedFrame* parked_head = nullptr;
   ParkedFrame* held_head = nullptr;  ///< packets behind a gap, in PSN order, each once
   uint32_t park_generation = 0;
+  OpenFault park_fault;
   uint32_t park_floor = 0;  ///< first generation since the last progress: older answers are of other packets
   TimeNs park_deadline_ns = kNever;
 
@@ -143,6 +160,7 @@ struct ResponderState {
   uint32_t job_capacity = 0;
   uint32_t job_head = 0;
   uint32_t job_generation = 0;
+  OpenFault job_fault;
   uint32_t job_floor = 0;        ///< as park_floor
   bool job_stuck_again = false;  ///< that was of a READ that had been answered before
   wire::Psn job_stuck_psn;       ///< of the response that the newest request was for

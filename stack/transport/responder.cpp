@@ -156,14 +156,18 @@ Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint
                                   uint64_t length_bytes) {
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
-  ++state.park_generation;
   state.fault_of_receive = target.need == odp::kLocalWrite;
   state.nak_sent = false;
   // What has been executed is told before the silence, so that several faults in a row do not add up to the
   // requester's time-out.
   if (state.ack_owed) state.ack_pending = true;
-  const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, state.park_generation);
-  state.parked_retry = !context_.request_fault(target, va, length_bytes, waiter);
+  const bool asked = qp.type != QpType::uc && state.park_fault.is_of(state.expected_psn, state.park_floor);
+  if (!asked) {
+    state.park_fault = {.is_open = false, .generation = ++state.park_generation, .psn = state.expected_psn};
+    const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, state.park_generation);
+    state.park_fault.is_open = context_.request_fault(target, va, length_bytes, waiter);
+  }
+  state.parked_retry = !state.park_fault.is_open;
   if (state.parked_retry || state.ack_pending) context_.make_ready(qp);
   return Result::miss;
 }
@@ -534,6 +538,7 @@ void Responder::retry_parked(QueuePair& qp) {
 
 void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
   ResponderState& state = qp.responder;
+  state.park_fault.note_answer(generation);
   if (state.closing || static_cast<int32_t>(generation - state.park_floor) < 0) return;
   if (outcome == odp::Outcome::violation && qp.type == QpType::uc) {
     context_.count(DropReason::access);

@@ -198,13 +198,16 @@ bool Responder::send_answer(QueuePair& qp) {
 void Responder::hold_read_job(QueuePair& qp, const Answer& job) {
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
-  ++state.job_generation;
   const uint32_t offset = job.sent_packets * qp.mtu_bytes;
   state.job_stuck_psn = job.first_psn.plus(job.sent_packets);
   state.job_stuck_again = job.duplicate;
-  const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::read_job, state.job_generation);
-  state.job_fault_wait = context_.request_fault({job.rkey, job.domain, odp::kRemoteRead, qp.qpn},
-                                                job.va + offset, job.length_bytes - offset, waiter);
+  if (!state.job_fault.is_of(state.job_stuck_psn, state.job_floor)) {
+    state.job_fault = {.is_open = false, .generation = ++state.job_generation, .psn = state.job_stuck_psn};
+    const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::read_job, state.job_generation);
+    state.job_fault.is_open = context_.request_fault({job.rkey, job.domain, odp::kRemoteRead, qp.qpn},
+                                                     job.va + offset, job.length_bytes - offset, waiter);
+  }
+  state.job_fault_wait = state.job_fault.is_open;
   if (!state.job_fault_wait) context_.make_ready(qp);
   if (state.job_deadline_ns == kNever)
     state.job_deadline_ns = stall_deadline(qp, state.job_stuck_psn, context_.config.answer_deadline_ns);
@@ -214,6 +217,7 @@ void Responder::hold_read_job(QueuePair& qp, const Answer& job) {
 
 void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
   ResponderState& state = qp.responder;
+  state.job_fault.note_answer(generation);
   if (static_cast<int32_t>(generation - state.job_floor) < 0) return;
   if (outcome == odp::Outcome::violation) {
     if (state.job_stuck_again || (state.job_count != 0 && state.job(0).duplicate)) {
