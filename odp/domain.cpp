@@ -21,13 +21,16 @@ constexpr uint32_t kKnownAccess = kLocalWrite | kRemoteWrite | kRemoteRead | kRe
                                   kMemoryWindowBind | kZeroBased | kOnDemand | kHugePages | kFlushGlobal |
                                   kRelaxedOrdering;
 
+/// ibv_reg_mr(3): remote write and remote atomic need local write.
+bool is_valid_access(uint32_t access) {
+  return (access & ~kKnownAccess) == 0 &&
+         ((access & (kRemoteWrite | kRemoteAtomic)) == 0 || (access & kLocalWrite) != 0);
+}
+
 bool is_valid(const RegionRequest& request) {
   const uint64_t length = request.length_bytes;
   if (request.domain == 0 || length == 0) return false;
-  if ((request.access & ~kKnownAccess) != 0) return false;
-  // ibv_reg_mr(3): remote write and remote atomic need local write.
-  if ((request.access & (kRemoteWrite | kRemoteAtomic)) != 0 && (request.access & kLocalWrite) == 0)
-    return false;
+  if (!is_valid_access(request.access)) return false;
   // The last byte and the end of its page must exist as numbers.
   const uint64_t last = request.address + length - 1;
   if (last < request.address || last > ~uint64_t{0} - kPageBytes) return false;
@@ -173,9 +176,8 @@ RegionResult Domain::register_region(const RegionRequest& request) {
 }
 
 RegionResult Domain::register_implicit(const RegionRequest& request) {
-  if (request.domain == 0 || (request.access & ~kKnownAccess) != 0 || request.iova != 0 ||
-      (request.access & kOnDemand) == 0 ||
-      ((request.access & (kRemoteWrite | kRemoteAtomic)) != 0 && (request.access & kLocalWrite) == 0))
+  if (request.domain == 0 || !is_valid_access(request.access) || request.iova != 0 ||
+      (request.access & kOnDemand) == 0)
     return {.error = EINVAL};
   auto region = std::make_unique<Region>();
   region->domain = request.domain;
@@ -186,11 +188,7 @@ RegionResult Domain::register_implicit(const RegionRequest& request) {
   if (!region->children->allocate()) return {.error = ENOMEM};
   install_fault_handler();
   monitor_->settle();
-  if (!keys_.reserve(*region)) return {.error = ENOMEM};
-  if (!index_.insert(*region)) {
-    keys_.release(region->key);
-    return {.error = ENOMEM};
-  }
+  if (!enlist(*region)) return {.error = ENOMEM};
   counters_.num_odp_mrs.add();
   const Key key = region->key;
   keys_.publish(*region.release());
@@ -225,11 +223,7 @@ RegionResult Domain::try_register(const RegionRequest& request) {
   install_fault_handler();
   // An munmap of an earlier mapping here may still have its event unread: it must not kill the new region.
   monitor_->settle();
-  if (!keys_.reserve(*region)) return {.error = ENOMEM};
-  if (!index_.insert(*region)) {
-    keys_.release(region->key);
-    return {.error = ENOMEM};
-  }
+  if (!enlist(*region)) return {.error = ENOMEM};
   try {
     watch(*region);
   } catch (const std::bad_alloc&) {
@@ -247,6 +241,13 @@ RegionResult Domain::try_register(const RegionRequest& request) {
   const Key key = region->key;
   keys_.publish(*region.release());
   return {.key = key};
+}
+
+bool Domain::enlist(Region& region) {
+  if (!keys_.reserve(region)) return false;
+  if (index_.insert(region)) return true;
+  keys_.release(region.key);
+  return false;
 }
 
 void Domain::watch(Region& region) {

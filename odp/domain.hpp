@@ -51,6 +51,8 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   /// The two throw std::bad_alloc, and have changed nothing then.
   RegionResult try_register(const RegionRequest& request);
   RegionResult register_implicit(const RegionRequest& request);
+  /// Gives it a key, and the monitor its range. False, and nothing has changed, where there is no room.
+  [[nodiscard]] bool enlist(Region& region);
   void watch(Region& region);
   [[nodiscard]] int check_prefetch(ProtectionDomain domain, const PrefetchRange& range, PrefetchKind kind,
                                    PopulateRange& memory);

@@ -77,12 +77,13 @@ Survey PageSurveyor::look(uint64_t address, size_t pages, bool write) {
   }
   if (fresh == 0) return {FaultKind::present, false};
   const bool many = fresh > kFewPages;
-  switch (backing_of(address)) {
+  const Backing backing = backing_of(address);
+  switch (backing) {
     case Backing::huge_pages:
       return {FaultKind::huge, true};
     case Backing::file:
     case Backing::shared_memory: {
-      const bool of_file = backing_of(address) == Backing::file;
+      const bool of_file = backing == Backing::file;
       std::array<unsigned char, kMaxPages> in_core{};
       if (mincore(reinterpret_cast<void*>(address), pages * kPageBytes, in_core.data()) != 0)
         return {FaultKind::minor, many || of_file, of_file};

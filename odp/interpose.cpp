@@ -56,6 +56,11 @@ bool takes_away(int advice) {
   }
 }
 
+/// Of those, the advice after which every byte is still there.
+bool keeps_contents(int advice) {
+  return advice == MADV_PAGEOUT || advice == MADV_COLD || advice == kMadvCollapse;
+}
+
 }  // namespace
 
 #define FAULTLINE_CALL extern "C" __attribute__((visibility("default")))
@@ -129,7 +134,15 @@ FAULTLINE_CALL void* mremap(void* address, size_t old_length, size_t new_length,
 FAULTLINE_CALL int madvise(void* address, size_t length, int advice) noexcept {
   const auto call = [=] { return static_cast<int>(syscall(SYS_madvise, address, length, advice)); };
   if (!takes_away(advice)) return call();
-  const ProgramCall guard(number_of(address), page_end(number_of(address), length), PageEvent::drop);
+  const auto let_go = [=] {
+    return ProgramCall(number_of(address), page_end(number_of(address), length), PageEvent::drop);
+  };
+  if (keeps_contents(advice)) {
+    // The pins are all that is in its way. It may take long, and nobody has to stand still for it.
+    static_cast<void>(let_go());
+    return call();
+  }
+  const ProgramCall guard = let_go();
   return call();
 }
 

@@ -61,12 +61,11 @@ class InvalidationMonitor {
   [[nodiscard]] UserfaultLevel level() const { return userfault_.level(); }
   [[nodiscard]] int userfault_error() const { return userfault_error_; }
 
-  /// Calls call(sink) for each domain that has part of the range, or for all where `end` is 0. The caller
-  /// holds a CallGuard. Any thread, without locks, without the monitor.
+  /// Calls call(sink) for each domain that has part of the range. The caller holds a CallGuard. Any thread.
   template <typename Call>
   void for_each_touched(uint64_t start, uint64_t end, Call call) {
     for_each_sink([&](InvalidationSink& sink) {
-      if (end == 0 || sink.touches(start, end)) call(sink);
+      if (sink.touches(start, end)) call(sink);
     });
   }
   /// While it lives no domain goes. `monitor` is nullptr where there is no domain in this process.
