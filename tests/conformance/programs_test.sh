@@ -64,6 +64,8 @@ for size in 1 1024 4096 65536; do pair ibv_rc_pingpong -g 0 -n 500 -s "$size" -c
 for mtu in 256 512 2048 4096; do pair ibv_rc_pingpong -g 0 -n 200 -s 9000 -m "$mtu" -c; done
 pair ibv_rc_pingpong -g 0 -n 500 -s 65536 -c -o     # on-demand memory
 pair ibv_rc_pingpong -g 0 -n 500 -s 65536 -c -o -P  # prefetched
+pair ibv_rc_pingpong -g 0 -n 500 -s 65536 -c -O     # the implicit region
+pair ibv_rc_pingpong -g 0 -n 500 -s 65536 -c -O -P
 pair ibv_ud_pingpong -g 0 -n 500 -s 1024 -c
 pair ibv_uc_pingpong -g 0 -n 200 -s 9000 -c
 pair ibv_srq_pingpong -g 0 -n 500 -c
