@@ -47,6 +47,7 @@ struct CounterCells {
   Cell pin_fallbacks;
   Cell fault_service_ns_total;
   Cell fault_service_ns_max;
+  Cell faults_served_at_once;
   Cell num_implicit_children;
   Cell implicit_children_made;
   Cell implicit_children_reclaimed;
@@ -80,6 +81,7 @@ struct CounterCells {
             .pin_fallbacks = pin_fallbacks.get(),
             .fault_service_ns_total = fault_service_ns_total.get(),
             .fault_service_ns_max = fault_service_ns_max.get(),
+            .faults_served_at_once = faults_served_at_once.get(),
             .num_implicit_children = num_implicit_children.get(),
             .implicit_children_made = implicit_children_made.get(),
             .implicit_children_reclaimed = implicit_children_reclaimed.get(),

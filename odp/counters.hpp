@@ -39,6 +39,7 @@ struct Counters {
   uint64_t fault_service_ns_total = 0;  ///< request queued -> resolution posted, summed over num_page_faults
   uint64_t fault_service_ns_max = 0;
 
+  uint64_t faults_served_at_once = 0;  ///< of num_page_faults: by the engine itself
   uint64_t num_implicit_children = 0;  ///< gauge
   uint64_t implicit_children_made = 0;
   uint64_t implicit_children_reclaimed = 0;

@@ -267,6 +267,14 @@ bool EngineDoor::request_fault(const FaultRequest& asked) {
     }
   }
   begin_at_the_miss(request);
+  if (answered_count_ < answered_.size()) {
+    Outcome outcome{};
+    if (parts_.pager.serve_at_once(request, outcome)) {
+      answered_[answered_count_++] = {request.waiter, outcome};
+      ++outstanding_;
+      return true;
+    }
+  }
   if (!port_.requests.try_push({request, monotonic_ns()})) return false;
   ++outstanding_;
   parts_.pager.wake();
@@ -275,6 +283,7 @@ bool EngineDoor::request_fault(const FaultRequest& asked) {
 
 size_t EngineDoor::take_resolutions(std::span<Resolution> out) {
   size_t taken = 0;
+  while (taken < out.size() && answered_count_ != 0) out[taken++] = answered_[--answered_count_];
   while (taken < out.size() && port_.resolutions.try_pop(out[taken])) ++taken;
   outstanding_ -= taken;
   return taken;

@@ -3,6 +3,7 @@
 // a page, and the copy.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -90,6 +91,9 @@ class EngineDoor final : public EngineSession {
   bool gated_ = false;       ///< latched for the turn
   bool tracks_use_ = false;  ///< likewise
   size_t outstanding_ = 0;
+  /// Of faults that were served at once, until they are taken.
+  std::array<Resolution, 64> answered_{};
+  size_t answered_count_ = 0;
 };
 
 }  // namespace faultline::odp

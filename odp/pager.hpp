@@ -61,6 +61,11 @@ class Pager {
 
   [[nodiscard]] BackgroundQueue& background() { return background_; }
 
+  /// A fault of a page or two that is sure to cost little, served on the engine's own thread, which waits for
+  /// it anyway: nobody has to be woken. False where it has to go through the queue: someone is at work here,
+  /// an invalidation is under way, or what it takes may be long. Waits for nobody.
+  [[nodiscard]] bool serve_at_once(const FaultRequest& request, Outcome& outcome);
+
   /// After something was queued. Cheap where the pager is awake.
   void wake();
   [[nodiscard]] PageSurveyor& surveyor() { return surveyor_; }
@@ -114,6 +119,7 @@ class Pager {
     bool waiting = false;    ///< until any thread comes back
     bool abandoned = false;  ///< its port is gone
     bool told = false;       ///< its waiter goes on already
+    bool at_once = false;    ///< on its engine's own thread
   };
 
   void run();
@@ -141,7 +147,10 @@ class Pager {
   [[nodiscard]] Step plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan);
   void populate(Plan& plan) const;
   void watch_again(const Region& region, const Plan& plan);
-  [[nodiscard]] Step publish(Region& region, Service& service);
+  /// What an engine may do itself of a request, or `more`.
+  [[nodiscard]] Step serve_short(const FaultRequest& request, Service& service);
+  /// `may_wait` is false on an engine's thread, for which the monitor may be waiting.
+  [[nodiscard]] Step publish(Region& region, Service& service, bool may_wait = true);
   [[nodiscard]] size_t begin_faults(Region& region, PageRange pages, bool write);
   void give_up(Region& region, PageRange pages);
   void finish(Service& service, Step step);
@@ -176,6 +185,7 @@ class Pager {
   size_t cursor_ = 0;
   unsigned picks_ = 0;
   PageSurveyor surveyor_;
+  uint64_t at_once_again_ns_ = 0;  ///< until then engines leave their faults to the threads
   MemoryPressure pressure_;
   uint64_t next_expiry_ns_ = 0;
   unsigned away_count_ = 0;

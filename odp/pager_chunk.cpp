@@ -147,7 +147,7 @@ void Pager::populate(Plan& plan) const {
 }
 
 /// The end of a plan: pins, then marks as resident what no invalidation has taken away meanwhile.
-Pager::Step Pager::publish(Region& region, Service& service) {
+Pager::Step Pager::publish(Region& region, Service& service, bool may_wait) {
   const Plan plan = service.plan;
   service.plan = {};
   service.kind = std::max(service.kind, plan.kind);
@@ -164,7 +164,12 @@ Pager::Step Pager::publish(Region& region, Service& service) {
 
   // An event that waits now may be about these pages: what we made resident could be another mapping's. Let
   // the monitor mark them first.
-  if (parts_.monitor.is_busy()) parts_.monitor.settle();
+  if (parts_.monitor.is_busy()) {
+    if (may_wait)
+      parts_.monitor.settle();
+    else
+      give_up(region, plan.pages);
+  }
   size_t published = 0;
   const PageEvent event = plan.write ? PageEvent::publish_write : PageEvent::publish_read;
   for (size_t page = plan.pages.first; page < plan.pages.first + plan.pages.count; ++page) {
@@ -173,7 +178,9 @@ Pager::Step Pager::publish(Region& region, Service& service) {
   parts_.counters.num_odp_mr_pages.add(published);
   region.resident_pages.fetch_add(published, std::memory_order_relaxed);
   service.pages_made_resident += published;
-  (service.port == nullptr ? region.counters->page_prefetch : region.counters->page_faults).add(published);
+  (service.port == nullptr && !service.at_once ? region.counters->page_prefetch
+                                               : region.counters->page_faults)
+      .add(published);
   if (published == plan.begun) {
     service.pages_done += plan.chunk_pages;
     return Step::done;

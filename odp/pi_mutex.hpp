@@ -21,6 +21,7 @@ class PiMutex {
   PiMutex& operator=(const PiMutex&) = delete;
   ~PiMutex() { pthread_mutex_destroy(&mutex_); }
 
+  [[nodiscard]] bool try_lock() { return pthread_mutex_trylock(&mutex_) == 0; }
   void lock() { pthread_mutex_lock(&mutex_); }
   void unlock() { pthread_mutex_unlock(&mutex_); }
 

@@ -37,6 +37,7 @@ void visit_odp(const odp::Counters& c, Visit&& visit) {
   visit("odp.fault_service_ns_total", c.fault_service_ns_total);
   visit("odp.fault_service_ns_max", c.fault_service_ns_max);
   visit("odp.unpinned_bytes", c.unpinned_bytes);
+  visit("odp.faults_served_at_once", c.faults_served_at_once);
   visit("odp.num_implicit_children", c.num_implicit_children);
   visit("odp.implicit_children_made", c.implicit_children_made);
   visit("odp.implicit_children_reclaimed", c.implicit_children_reclaimed);

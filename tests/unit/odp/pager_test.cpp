@@ -203,7 +203,8 @@ TEST(Pager, UrgentFaultsGoFirst) {
   SKIP_WITHOUT_SLOW(slow);
   const Target target = add_region(*domain, memory);
   constexpr uint64_t kEach = 60;
-  const Mapping others(2 * kEach);
+  constexpr uint64_t kPagesOfOne = 3;  // what is shorter needs no thread of the pager's
+  const Mapping others(2 * kEach * kPagesOfOne);
   const Target other_target = add_region(*domain, others);
   auto session = domain->attach_engine();
   constexpr uint64_t kHolder = 1000;
@@ -212,7 +213,8 @@ TEST(Pager, UrgentFaultsGoFirst) {
   ASSERT_TRUE(slow.wait_for_fault());
   for (uint64_t i = 0; i < 2 * kEach; ++i) {
     const bool urgent = i % 2 == 1;
-    ASSERT_TRUE(ask(*session, {other_target, others.address() + i * kPage, 1, i, urgent}));
+    ASSERT_TRUE(ask(*session, {other_target, others.address() + i * kPagesOfOne * kPage, kPagesOfOne * kPage,
+                               i, urgent}));
   }
   ASSERT_TRUE(slow.deliver());
   EXPECT_EQ(wait_for_one(*session).waiter, kHolder);
@@ -221,6 +223,55 @@ TEST(Pager, UrgentFaultsGoFirst) {
     EXPECT_EQ(resolution.waiter % 2, i < kEach ? 1U : 0U) << "answer " << i;
     EXPECT_EQ(resolution.outcome, Outcome::done);
   }
+}
+
+TEST(Pager, PageThatCostsLittleNeedsNoThreadOfIts) {
+  auto domain = make_domain({.pager_threads = 1});
+  const Mapping memory(SlowMemory::kPages);
+  const SlowMemory slow(memory.data(), SlowMemory::kPages);
+  SKIP_WITHOUT_SLOW(slow);
+  const Target target = add_region(*domain, memory);
+  const Mapping others(8);
+  const Target other_target = add_region(*domain, others);
+  auto session = domain->attach_engine();
+  constexpr uint64_t kHolder = 1000;
+  // Its only thread stands still.
+  ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), kHolder}));
+  ASSERT_TRUE(slow.wait_for_fault());
+  ASSERT_TRUE(ask(*session, {other_target, others.address() + kPage, 2 * kPage, 1}));
+  Resolution resolution;
+  ASSERT_TRUE(take_one(*session, resolution)) << "answered before the request returned";
+  EXPECT_EQ(resolution.waiter, 1U);
+  EXPECT_EQ(resolution.outcome, Outcome::done);
+  session->enter();
+  EXPECT_EQ(session->probe(other_target, others.address() + kPage, 2 * kPage), Outcome::done);
+  EXPECT_EQ(session->probe(other_target, others.address() + 3 * kPage, 1), Outcome::miss);
+  session->leave();
+  // What is slow, though it is short, is the thread's.
+  ASSERT_TRUE(ask(*session, {target, memory.address() + kPage, 1, 2}));
+  EXPECT_FALSE(take_one(*session, resolution));
+  ASSERT_TRUE(slow.deliver());
+  EXPECT_NE(wait_for_one(*session).waiter, wait_for_one(*session).waiter);
+  const Counters counters = domain->counters();
+  EXPECT_EQ(counters.faults_served_at_once, 1U);
+  EXPECT_GE(counters.num_page_faults, 2U);
+  RegionCounters of_region;
+  ASSERT_TRUE(domain->region_counters(other_target.key, of_region));
+  EXPECT_EQ(of_region.page_faults, 2U);
+}
+
+TEST(Pager, ShortRangeInAHoleFailsAtOnce) {
+  auto domain = make_domain();
+  const Mapping memory(4);
+  const Target target = add_region(*domain, memory);
+  auto session = domain->attach_engine();
+  ASSERT_EQ(munmap(memory.data() + kPage, kPage), 0);
+  ASSERT_TRUE(eventually([&] {
+    EXPECT_TRUE(ask(*session, {target, memory.address() + kPage, 1, 1}));
+    return wait_for_one(*session).outcome == Outcome::violation;
+  }));
+  ASSERT_TRUE(ask(*session, {target, memory.address(), 1, 2}));
+  EXPECT_EQ(wait_for_one(*session).outcome, Outcome::done) << "the region goes on";
 }
 
 TEST(Pager, LongRangeIsToldAfterItsFirstChunkAndComesWhole) {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Short faults on the engine's own thread. To wake a thread and to come back from it takes longer than to
+// make a page of fresh memory resident.
+#include <algorithm>
+#include <mutex>
+
+#include "odp/pager.hpp"
+
+namespace faultline::odp {
+namespace {
+
+/// A packet's, wherever it begins.
+constexpr uint64_t kShortPages = 2;
+/// A page of fresh memory takes 3 us. What takes so much longer waited for somebody: for the lock of the
+/// address space, mostly, which another call of the program's holds; an engine has other QPs to serve.
+constexpr uint64_t kTooLongNs = 100'000;
+/// ... so that at most this part of its time goes into waiting here.
+constexpr uint64_t kShareOfTime = 100;
+
+}  // namespace
+
+bool Pager::serve_at_once(const FaultRequest& request, Outcome& outcome) {
+  if (request.length_bytes == 0 || request.length_bytes > kShortPages * kPageBytes || request.no_fault)
+    return false;
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  const uint64_t start_ns = monotonic_ns();
+  // What was evicted may have to be paged out, which takes its time.
+  if (start_ns < at_once_again_ns_ || victims_.count != 0 || stopping_.load(std::memory_order_acquire) ||
+      parts_.quiescence.gate_is_up() || parts_.monitor.is_busy())
+    return false;
+  Service service;
+  service.request = request;
+  service.started_at_ns = start_ns;
+  service.at_once = true;
+  const Step step = serve_short(request, service);
+  const uint64_t service_ns = monotonic_ns() - start_ns;
+  if (service_ns > kTooLongNs) at_once_again_ns_ = start_ns + service_ns * kShareOfTime;
+  if (step != Step::done && step != Step::failed) return false;
+  outcome = step == Step::done ? Outcome::done : Outcome::violation;
+  CounterCells& counters = parts_.counters;
+  if (step == Step::failed) counters.num_failed_resolutions.add();
+  if (step == Step::done && service.pages_made_resident == 0) {
+    counters.faults_coalesced.add();
+    return true;
+  }
+  counters.num_page_faults.add();
+  counters.num_page_fault_pages.add(service.pages_made_resident);
+  counters.faults_served_at_once.add();
+  counters.note_service(service.kind, service_ns);
+  return true;
+}
+
+Pager::Step Pager::serve_short(const FaultRequest& request, Service& service) {
+  const ReaderStripes::Guard guard(parts_.readers);
+  Region* region = parts_.keys.find(request.target.key);
+  if (region == nullptr || !region->on_demand ||
+      !grants(*region, request.target, request.va, request.length_bytes))
+    return Step::more;
+  PageRange pages = pages_of(*region, request.va, request.length_bytes);
+  if (region->children != nullptr) {
+    const uint64_t address = pages.first << kPageShift;
+    region = region->children->find(address);
+    if (region == nullptr || pages.first - region->first_page + pages.count > kChildPages) return Step::more;
+    pages.first -= region->first_page;
+  }
+  if (pages.count > kShortPages || region->watch_at_fault || region->is_paged_by_program) return Step::more;
+  const bool write = (request.target.need & kWriteRights) != 0;
+  Plan& plan = service.plan;
+  if (const Step step = plan_chunk(*region, pages, write, plan); step != Step::done) return step;
+  if (plan.length_bytes == 0) return Step::done;
+  plan.chunk_pages = pages.count;
+  for (size_t i = 0; i < service_count_; ++i) {
+    const Service& other = services_[in_use_[i]];
+    if (other.away && other.plan.overlaps(plan)) return Step::more;
+  }
+  const Survey survey = surveyor_.look(plan.address, plan.pages.count, write);
+  if (survey.is_slow || survey.of_file) return Step::more;
+  plan.kind = survey.kind;
+  plan.begun = begin_faults(*region, plan.pages, write);
+  populate(plan);
+  return publish(*region, service, false);
+}
+
+}  // namespace faultline::odp
