@@ -185,6 +185,7 @@ class Pager {
   size_t cursor_ = 0;
   unsigned picks_ = 0;
   PageSurveyor surveyor_;
+  unsigned long_in_a_row_ = 0;     ///< faults that took an engine too long
   uint64_t at_once_again_ns_ = 0;  ///< until then engines leave their faults to the threads
   MemoryPressure pressure_;
   uint64_t next_expiry_ns_ = 0;

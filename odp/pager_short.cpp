@@ -12,10 +12,13 @@ namespace {
 /// A packet's, wherever it begins.
 constexpr uint64_t kShortPages = 2;
 /// A page of fresh memory takes 3 us. What takes so much longer waited for somebody: for the lock of the
-/// address space, mostly, which another call of the program's holds; an engine has other QPs to serve.
+/// address space, which another call of the program's holds, or for pages to be reclaimed; an engine has
+/// other QPs to serve. Or its thread was preempted, which tells nothing.
 constexpr uint64_t kTooLongNs = 100'000;
-/// ... so that at most this part of its time goes into waiting here.
-constexpr uint64_t kShareOfTime = 100;
+/// Then the threads have the faults for so many times as long, and for twice as long each time that the next
+/// one here was too long again.
+constexpr uint64_t kLeaveAloneFactor = 4;
+constexpr unsigned kMostDoublings = 8;
 
 }  // namespace
 
@@ -35,7 +38,12 @@ bool Pager::serve_at_once(const FaultRequest& request, Outcome& outcome) {
   service.at_once = true;
   const Step step = serve_short(request, service);
   const uint64_t service_ns = monotonic_ns() - start_ns;
-  if (service_ns > kTooLongNs) at_once_again_ns_ = start_ns + service_ns * kShareOfTime;
+  if (service_ns > kTooLongNs) {
+    at_once_again_ns_ = start_ns + (service_ns * kLeaveAloneFactor << long_in_a_row_);
+    long_in_a_row_ = std::min(long_in_a_row_ + 1, kMostDoublings);
+  } else {
+    long_in_a_row_ = 0;
+  }
   if (step != Step::done && step != Step::failed) return false;
   outcome = step == Step::done ? Outcome::done : Outcome::violation;
   CounterCells& counters = parts_.counters;
