@@ -30,6 +30,7 @@
 #include "odp/memory_pressure.hpp"
 #include "odp/pin_table.hpp"
 #include "odp/quiescence.hpp"
+#include "odp/swap_space.hpp"
 
 namespace faultline::odp {
 
@@ -185,6 +186,7 @@ class Pager {
   size_t cursor_ = 0;
   unsigned picks_ = 0;
   PageSurveyor surveyor_;
+  SwapSpace swap_space_;
   unsigned long_in_a_row_ = 0;     ///< faults that took an engine too long
   uint64_t at_once_again_ns_ = 0;  ///< until then engines leave their faults to the threads
   MemoryPressure pressure_;

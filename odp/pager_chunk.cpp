@@ -71,6 +71,7 @@ Pager::Step Pager::serve_chunk(Service& service) {
         if (&other != &service && other.away && other.plan.overlaps(plan)) return Step::waiting;
       }
       const Survey survey = surveyor_.look(plan.address, plan.pages.count, plan.write);
+      if (survey.kind == FaultKind::swap) swap_space_.look(monotonic_ns());
       plan.kind = survey.kind;
       plan.of_file = survey.of_file;
       const bool is_slow = survey.is_slow || region->is_paged_by_program;

@@ -83,7 +83,8 @@ Pager::Step Pager::serve_short(const FaultRequest& request, Service& service) {
     if (other.away && other.plan.overlaps(plan)) return Step::more;
   }
   const Survey survey = surveyor_.look(plan.address, plan.pages.count, write);
-  if (survey.is_slow || survey.of_file) return Step::more;
+  const bool is_computed = survey.kind == FaultKind::swap && swap_space_.is_in_memory(service.started_at_ns);
+  if ((survey.is_slow && !is_computed) || survey.of_file) return Step::more;
   plan.kind = survey.kind;
   plan.begun = begin_faults(*region, plan.pages, write);
   populate(plan);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The small parts: page map, key table, range counts, gate and token, reader stripes, background queue.
+// The small parts: page map, key table, range counts, gate and token, reader stripes, background queue, swap
+// space.
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <random>
@@ -9,12 +12,14 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "odp/fault_queue.hpp"
 #include "odp/key_table.hpp"
 #include "odp/page_map.hpp"
 #include "odp/quiescence.hpp"
 #include "odp/region_index.hpp"
+#include "odp/swap_space.hpp"
 #include "odp/userfault.hpp"
 
 namespace faultline::odp {
@@ -273,6 +278,37 @@ TEST(BackgroundQueue, IsBoundedAndInOrder) {
   }
   EXPECT_FALSE(queue.try_pop(request));
   EXPECT_TRUE(queue.try_push({}));
+}
+
+TEST(SwapSpace, IsInMemoryWhereAllOfItIs) {
+  const std::string titles = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+  const std::string zram = "/dev/zram0                              partition\t262140\t\t0\t\t32767\n";
+  const std::string disk = "/dev/vda2                               partition\t999420\t\t1024\t\t-2\n";
+  const std::string file = "/zram/swapfile                          file\t\t999420\t\t0\t\t-3\n";
+  const struct {
+    std::string list;
+    bool in_memory;
+  } cases[] = {{titles, false},
+               {titles + zram, true},
+               {titles + zram + zram, true},
+               {titles + disk, false},
+               {titles + zram + disk, false},
+               {titles + file, false},
+               {"", false}};
+  const std::filesystem::path list =
+      std::filesystem::temp_directory_path() / ("swaps-" + std::to_string(getpid()));
+  for (const auto& c : cases) {
+    std::ofstream(list) << c.list;
+    SwapSpace space(list);
+    EXPECT_FALSE(space.is_in_memory(1)) << "before any look";
+    space.look(1);
+    EXPECT_EQ(space.is_in_memory(1), c.in_memory) << c.list;
+    EXPECT_FALSE(space.is_in_memory(2'000'000'000)) << "an old look";
+  }
+  std::filesystem::remove(list);
+  SwapSpace none(list);
+  none.look(1);
+  EXPECT_FALSE(none.is_in_memory(1));
 }
 
 }  // namespace
