@@ -15,12 +15,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "odp/address_space.hpp"
 #include "odp/fault_handler.hpp"
 #include "odp/page_map.hpp"
 #include "odp/program_call.hpp"
 
 namespace {
 
+using faultline::odp::AddressSpaceCall;
 using faultline::odp::kPageBytes;
 using faultline::odp::PageEvent;
 using faultline::odp::ProgramCall;
@@ -69,6 +71,7 @@ namespace {
 
 void* map(void* address, size_t length, int protection, int flags, int file, int64_t offset) {
   const auto call = [=](int with) {
+    const AddressSpaceCall in_progress;
     return pointer_of(syscall(SYS_mmap, address, length, protection, with, file, offset));
   };
   if ((flags & MAP_FIXED) == 0 || (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE) return call(flags);
@@ -98,6 +101,7 @@ void* faultline_mmap64(void* address, size_t length, int protection, int flags, 
 
 FAULTLINE_CALL int munmap(void* address, size_t length) noexcept {
   ProgramCall guard(number_of(address), page_end(number_of(address), length), PageEvent::kill);
+  const AddressSpaceCall in_progress;
   const auto result = static_cast<int>(syscall(SYS_munmap, address, length));
   if (result != 0) guard.undo_kill();
   return result;
@@ -125,6 +129,7 @@ FAULTLINE_CALL void* mremap(void* address, size_t old_length, size_t new_length,
   const bool overwrites = (flags & MREMAP_FIXED) != 0;
   ProgramCall new_place(number_of(wanted), overwrites ? page_end(number_of(wanted), new_length) : 0,
                         PageEvent::kill);
+  const AddressSpaceCall in_progress;
   void* const result = call();
   if (result == MAP_FAILED || stays_too || (may_move && result == address)) old_place.undo_kill();
   if (result == MAP_FAILED) new_place.undo_kill();
@@ -132,7 +137,10 @@ FAULTLINE_CALL void* mremap(void* address, size_t old_length, size_t new_length,
 }
 
 FAULTLINE_CALL int madvise(void* address, size_t length, int advice) noexcept {
-  const auto call = [=] { return static_cast<int>(syscall(SYS_madvise, address, length, advice)); };
+  const auto call = [=] {
+    const AddressSpaceCall in_progress;
+    return static_cast<int>(syscall(SYS_madvise, address, length, advice));
+  };
   if (!takes_away(advice)) return call();
   const auto let_go = [=] {
     return ProgramCall(number_of(address), page_end(number_of(address), length), PageEvent::drop);
@@ -147,7 +155,10 @@ FAULTLINE_CALL int madvise(void* address, size_t length, int advice) noexcept {
 }
 
 FAULTLINE_CALL int mprotect(void* address, size_t length, int protection) noexcept {
-  const auto call = [=] { return static_cast<int>(syscall(SYS_mprotect, address, length, protection)); };
+  const auto call = [=] {
+    const AddressSpaceCall in_progress;
+    return static_cast<int>(syscall(SYS_mprotect, address, length, protection));
+  };
   if ((protection & PROT_WRITE) != 0) return call();
   const ProgramCall guard(number_of(address), page_end(number_of(address), length),
                           (protection & PROT_READ) != 0 ? PageEvent::make_copy_on_write : PageEvent::drop);

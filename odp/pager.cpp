@@ -5,6 +5,7 @@
 #include <climits>
 #include <ctime>
 #include <exception>
+#include <optional>
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -308,7 +309,13 @@ void Pager::be_realtime(bool realtime) const {
 void Pager::serve_away(Service& service) {
   service.away = true;
   Plan plan = service.plan;
-  without_mutex(plan.of_file, [this, &plan] { populate(plan); });
+  // Who waits for a device, or for the program, lets go of the address space meanwhile.
+  const bool computes = plan.kind != FaultKind::file && !plan.of_program;
+  without_mutex(plan.of_file, [this, &plan, computes] {
+    std::optional<AddressSpaceCall> call;
+    if (computes) call.emplace();
+    populate(plan);
+  });
   service.plan = plan;
   service.away = false;
   for (size_t i = 0; i < service_count_; ++i) services_[in_use_[i]].waiting = false;
@@ -392,6 +399,7 @@ void Pager::page_out_victims() {
   for (const PinTable::Victims::Range& range : std::span(victims.ranges).first(victims.count))
     parts_.counters.victims_paged_out.add(range.length_bytes / kPageBytes);
   without_mutex(false, [&victims] {
+    const AddressSpaceCall call;
     for (const PinTable::Victims::Range& range : std::span(victims.ranges).first(victims.count))
       static_cast<void>(madvise(reinterpret_cast<void*>(range.address), range.length_bytes, MADV_PAGEOUT));
   });

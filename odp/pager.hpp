@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "odp/address_space.hpp"
 #include "odp/child_table.hpp"
 #include "odp/counter_cells.hpp"
 #include "odp/fault_kind.hpp"
@@ -99,6 +100,7 @@ class Pager {
     size_t chunk_pages = 0;  ///< by which the service goes on when it is done
     bool write = false;
     bool of_file = false;
+    bool of_program = false;  ///< who serves its own userfaultfd there
     FaultKind kind = FaultKind::present;
     int error = 0;
     [[nodiscard]] bool overlaps(const Plan& other) const {

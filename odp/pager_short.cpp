@@ -30,7 +30,7 @@ bool Pager::serve_at_once(const FaultRequest& request, Outcome& outcome) {
   const uint64_t start_ns = monotonic_ns();
   // What was evicted may have to be paged out, which takes its time.
   if (start_ns < at_once_again_ns_ || victims_.count != 0 || stopping_.load(std::memory_order_acquire) ||
-      parts_.quiescence.gate_is_up() || parts_.monitor.is_busy())
+      parts_.quiescence.gate_is_up() || parts_.monitor.is_busy() || AddressSpaceCall::any_in_progress())
     return false;
   Service service;
   service.request = request;

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include "odp/address_space.hpp"
 #include "odp/quiescence.hpp"
 
 namespace faultline::odp {
@@ -34,6 +35,7 @@ Prefetcher::~Prefetcher() {
 /// Errors are the pager's to find: it looks at each page again.
 void Prefetcher::populate(const FaultRequest& request, const PopulateRange& memory) const {
   if (request.no_fault || memory.length_bytes < kLargeBytes) return;
+  const AddressSpaceCall call;
   const int advice = request.target.need == kLocalRead ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
   const uint64_t start = memory.address & ~(kPageBytes - 1);
   const uint64_t end = (memory.address + memory.length_bytes + kPageBytes - 1) & ~(kPageBytes - 1);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "odp/address_space.hpp"
 #include "odp/mapping_list.hpp"
 
 namespace faultline::odp {
@@ -35,6 +36,7 @@ void after_fork_in_child() {
   // here.
   fork_is_held = false;
   generation.fetch_add(1, std::memory_order_relaxed);
+  AddressSpaceCall::forget_in_child();
   InvalidationMonitor::forget_in_child();
 }
 

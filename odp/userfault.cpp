@@ -11,6 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "odp/address_space.hpp"
+
 namespace faultline::odp {
 namespace {
 
@@ -72,11 +74,13 @@ int Userfault::open(UserfaultLevel level) {
 int Userfault::watch(uint64_t start, uint64_t end) const {
   uffdio_register request{
       .range = {.start = start, .len = end - start}, .mode = UFFDIO_REGISTER_MODE_WP, .ioctls = 0};
+  const AddressSpaceCall call;
   return ioctl(fd_, UFFDIO_REGISTER, &request) == 0 ? 0 : errno;
 }
 
 void Userfault::unwatch(uint64_t start, uint64_t end) const {
   uffdio_range range{.start = start, .len = end - start};
+  const AddressSpaceCall call;
   // EINVAL where it begins in a hole: what is behind the hole stays watched, and its events find no region.
   (void)ioctl(fd_, UFFDIO_UNREGISTER, &range);
 }

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "odp/address_space.hpp"
 #include "tests/unit/odp/slow_memory.hpp"
 
 namespace faultline::odp::test {
@@ -258,6 +259,25 @@ TEST(Pager, PageThatCostsLittleNeedsNoThreadOfIts) {
   RegionCounters of_region;
   ASSERT_TRUE(domain->region_counters(other_target.key, of_region));
   EXPECT_EQ(of_region.page_faults, 2U);
+}
+
+TEST(Pager, EngineWaitsForNobodyWhoHoldsTheAddressSpace) {
+  auto domain = make_domain();
+  const Mapping memory(4);
+  const Target target = add_region(*domain, memory);
+  auto session = domain->attach_engine();
+  {
+    const AddressSpaceCall of_another_thread;
+    ASSERT_TRUE(ask(*session, {target, memory.address(), 1, 1}));
+    EXPECT_EQ(wait_for_one(*session).outcome, Outcome::done);
+    EXPECT_EQ(domain->counters().faults_served_at_once, 0U);
+  }
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_EQ(madvise(memory.data(), kPage, MADV_DONTNEED), 0);
+    EXPECT_TRUE(ask(*session, {target, memory.address(), 1, 2}));
+    EXPECT_EQ(wait_for_one(*session).outcome, Outcome::done);
+    return domain->counters().faults_served_at_once != 0;
+  }));
 }
 
 TEST(Pager, ShortRangeInAHoleFailsAtOnce) {
