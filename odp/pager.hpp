@@ -123,6 +123,7 @@ class Pager {
     bool abandoned = false;  ///< its port is gone
     bool told = false;       ///< its waiter goes on already
     bool at_once = false;    ///< on its engine's own thread
+    bool failed_before = false;
   };
 
   void run();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <utility>
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -164,7 +165,10 @@ Pager::Step Pager::publish(Region& region, Service& service, bool may_wait) {
       parts_.children.sweep_wanted().store(true, std::memory_order_relaxed);
     // madvise(2): ENOMEM a hole or no memory, EINVAL protection, EFAULT beyond the end of the file,
     // EHWPOISON.
-    return plan.error == EINTR || plan.error == EAGAIN ? Step::more : Step::failed;
+    if (plan.error == EINTR || plan.error == EAGAIN) return Step::more;
+    // The end of a QP, perhaps, so only for what is so twice: a file that is being cut or collapsed may have
+    // no page for a moment.
+    return std::exchange(service.failed_before, true) ? Step::failed : Step::more;
   }
   parts_.pins.pin_pages(region, plan.pages, now_ns, protect_since_ns(now_ns), &victims_);
 
