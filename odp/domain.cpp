@@ -187,7 +187,7 @@ RegionResult Domain::register_implicit(const RegionRequest& request) {
   region->children = std::make_unique<ChildTable>(children_);
   if (!region->children->allocate()) return {.error = ENOMEM};
   install_fault_handler();
-  monitor_->settle();
+  monitor_->outlast_calls();
   if (!enlist(*region)) return {.error = ENOMEM};
   counters_.num_odp_mrs.add();
   const Key key = region->key;
@@ -221,8 +221,9 @@ RegionResult Domain::try_register(const RegionRequest& request) {
   if (!region->on_demand) PinTable::reserve_whole(*region);
   // A program that took the signals over after us is put behind us again.
   install_fault_handler();
-  // An munmap of an earlier mapping here may still have its event unread: it must not kill the new region.
-  monitor_->settle();
+  // An munmap of an earlier mapping here may still have its event unread, or unsent: it must not kill the new
+  // region.
+  monitor_->outlast_calls();
   if (!enlist(*region)) return {.error = ENOMEM};
   try {
     watch(*region);

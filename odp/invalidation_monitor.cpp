@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "odp/clock.hpp"
 #include "odp/service_thread.hpp"
 
 namespace faultline::odp {
@@ -124,6 +125,15 @@ void InvalidationMonitor::settle() const {
   const uint64_t enough = cycles_.load(std::memory_order_seq_cst) + 2;
   Backoff backoff;
   while (is_busy() && cycles_.load(std::memory_order_seq_cst) < enough) backoff.pause();
+}
+
+void InvalidationMonitor::outlast_calls() const {
+  constexpr uint64_t kLongestNs = 1'000'000'000;
+  if (!thread_.joinable()) return;
+  const uint64_t start_ns = monotonic_ns();
+  Backoff backoff;
+  while (userfault_.has_calls() && monotonic_ns() - start_ns < kLongestNs) backoff.pause();
+  settle();
 }
 
 void InvalidationMonitor::run(bool realtime) {

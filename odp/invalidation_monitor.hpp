@@ -101,6 +101,10 @@ class InvalidationMonitor {
   }
   /// Returns when all events that were waiting at the call have been handled.
   void settle() const;
+  /// Returns when also those have been handled that calls under way are still to cause: whoever takes a place
+  /// that another thread's call has given back would lose it to a late event. Waits for the program's
+  /// threads, so not for ever.
+  void outlast_calls() const;
 
  private:
   InvalidationMonitor() = default;

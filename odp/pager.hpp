@@ -22,6 +22,7 @@
 
 #include "odp/address_space.hpp"
 #include "odp/child_table.hpp"
+#include "odp/clock.hpp"
 #include "odp/counter_cells.hpp"
 #include "odp/fault_kind.hpp"
 #include "odp/fault_queue.hpp"
@@ -34,8 +35,6 @@
 #include "odp/swap_space.hpp"
 
 namespace faultline::odp {
-
-[[nodiscard]] uint64_t monotonic_ns();
 
 class Pager {
  public:

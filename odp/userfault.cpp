@@ -95,6 +95,12 @@ bool Userfault::has_events() const {
   return poll(&poller, 1, 0) > 0 && (poller.revents & POLLIN) != 0;
 }
 
+bool Userfault::has_calls() const {
+  // ioctl_userfaultfd(2): EAGAIN while the layout of memory is changing, which is looked at before the range.
+  uffdio_writeprotect nothing{};
+  return ioctl(fd_, UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
+}
+
 RangeCounts::Map::iterator RangeCounts::split(uint64_t at) {
   const auto after = counts_.upper_bound(at);
   const auto holder = std::prev(after);

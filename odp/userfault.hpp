@@ -44,6 +44,10 @@ class Userfault {
   [[nodiscard]] size_t read_events(std::span<uffd_msg> events) const;
   /// True where a thread waits for its event to be read.
   [[nodiscard]] bool has_events() const;
+  /// True where a thread is anywhere between the change of a watched mapping and the end of its call: an
+  /// event of its may still come. mremap has two, one after the other, after it has let go of the address
+  /// space.
+  [[nodiscard]] bool has_calls() const;
 
  private:
   std::atomic<int> fd_{-1};

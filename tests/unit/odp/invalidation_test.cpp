@@ -305,5 +305,42 @@ TEST_F(Invalidation, WithoutAMonitorAnUnmapIsStillAViolation) {
   EXPECT_EQ(bare->counters().pinned_bytes, 0U);
 }
 
+/// mremap's second event, that of the place it leaves, comes after its first has been read and after the
+/// kernel has given the place back. Who takes it in between, and registers it, must not lose it.
+TEST_F(Invalidation, LateEventOfAMoveSparesWhatHasTakenThePlace) {
+  constexpr int kProtection = PROT_READ | PROT_WRITE;
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
+  constexpr uint32_t kAccess = kLocalWrite | kRemoteWrite | kOnDemand;
+  size_t taken = 0;
+  size_t lost = 0;
+  for (int round = 0; round < 200; ++round) {
+    auto* const room = static_cast<uint8_t*>(mmap(nullptr, 2 * kPages * kPage, kProtection, kFlags, -1, 0));
+    ASSERT_NE(room, MAP_FAILED);
+    constexpr size_t kBytes = kPages * kPage;
+    const auto address = reinterpret_cast<uint64_t>(room);
+    const Target old = register_memory(address, kBytes, kAccess);
+    std::atomic<bool> over{false};
+    std::thread mover([&] {
+      EXPECT_EQ(mremap(room, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, room + kBytes), room + kBytes);
+      over = true;
+    });
+    bool has_taken = false;
+    while (!has_taken && !over)
+      has_taken = mmap(room, kBytes, kProtection, kFlags | MAP_FIXED_NOREPLACE, -1, 0) == room;
+    if (has_taken) {
+      const Target target = register_memory(address, kBytes, kAccess);
+      mover.join();
+      ++taken;
+      lost += fill(target, address, kPage, 7) == Outcome::done ? 0 : 1;
+      EXPECT_EQ(domain_->deregister_region(target.key), 0);
+    } else {
+      mover.join();
+    }
+    EXPECT_EQ(domain_->deregister_region(old.key), 0);
+    EXPECT_EQ(munmap(room, 2 * kBytes), 0);
+  }
+  EXPECT_EQ(lost, 0U) << "of " << taken;
+}
+
 }  // namespace
 }  // namespace faultline::odp::test
