@@ -65,6 +65,8 @@ struct QpInit {
   SharedReceiveQueue* srq = nullptr;  ///< instead of a receive ring; of the same core, outlives the QP
   uint32_t xrc_domain = 0;            ///< of an xrc_recv QP: its packets name an SRQ of this domain
   bool signal_all = false;
+  bool blocks_own_multicast =
+      false;             ///< of a UD QP: what it sends to a group that it is in does not come back
   void* user = nullptr;  ///< given back in events
   /// What posting to the QP reads first: fetched when a send completes, since the next one is mostly posted
   /// then.
