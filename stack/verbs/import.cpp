@@ -92,11 +92,27 @@ FAULTLINE_VERB void ibv_unimport_pd(ibv_pd* ibv_pd_pointer) {
   Pd* const pd = &pd_of(ibv_pd_pointer);
   if (!pd->imported) return;
   Context& context = context_of(pd->context);
-  // Programs close what they made of it afterwards (pyverbs does): until then, or the context's end, it
-  // stays.
+  // Programs close what they made of it afterwards (pyverbs does): it stays until its base goes, or its
+  // context.
   pd->imported = false;
+  pd->abandoned = true;
   if (pd->references.load(std::memory_order_acquire) == 0) remove_pd(pd);
   release(context.live_objects);
+}
+
+void remove_abandoned(const Pd& base) {
+  const auto next = [&base]() -> Pd* {
+    OpenContexts& open = open_contexts();
+    const std::lock_guard lock(open.mutex);
+    for (Context* context = open.first; context != nullptr; context = context->next_open) {
+      const std::lock_guard objects(context->objects_lock);
+      for (Pd* pd = context->pds; pd != nullptr; pd = pd->next)
+        if (pd->base == &base && pd->abandoned && pd->references.load(std::memory_order_acquire) == 0)
+          return pd;
+    }
+    return nullptr;
+  };
+  while (Pd* const pd = next()) remove_pd(pd);
 }
 
 FAULTLINE_VERB ibv_mr* ibv_import_mr(ibv_pd* ibv_pd_pointer, uint32_t handle) {

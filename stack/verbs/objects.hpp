@@ -153,6 +153,7 @@ struct Pd : ibv_pd {
   Pd* base = nullptr;                                     ///< what it stands for
   bool is_parent = false;
   bool imported = false;
+  bool abandoned = false;  ///< unimported before what was made of it
   Td* thread_domain = nullptr;
   ProgramMemory memory;
   Pd* next = nullptr;  ///< Context::objects_lock
@@ -294,6 +295,8 @@ void strike(Context& context);
 
 /// One more PD of the context.
 Pd* enlist(Context& context, Pd* pd);
+/// The ends of the handles that stand for `base` and that nobody has any more.
+void remove_abandoned(const Pd& base);
 /// The end of a PD, but for the context's count.
 void remove_pd(Pd* pd);
 

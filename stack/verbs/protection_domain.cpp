@@ -45,6 +45,7 @@ void remove_pd(Pd* pd) {
 
 FAULTLINE_VERB int ibv_dealloc_pd(ibv_pd* ibv_pd_pointer) {
   Pd* const pd = &pd_of(ibv_pd_pointer);
+  if (pd->references.load(std::memory_order_acquire) != 0) remove_abandoned(*pd);
   if (pd->references.load(std::memory_order_acquire) != 0) return EBUSY;
   Context& context = context_of(pd->context);
   remove_pd(pd);

@@ -187,6 +187,21 @@ TEST(Import, ItsObjectsAreThoseOfTheOtherContext) {
   EXPECT_EQ(ibv_close_device(other), 0);
 }
 
+TEST(Import, AnUnimportedDomainHoldsItsBaseNoLongerThanItsObjectsDo) {
+  ibv_context* const context = open("mem0");
+  ibv_pd* const pd = ibv_alloc_pd(context);
+  ibv_context* const imported = ibv_import_device(dup(context->cmd_fd));
+  ibv_pd* const its_pd = ibv_import_pd(imported, pd->handle);
+  ibv_mw* const mw = ibv_alloc_mw(its_pd, IBV_MW_TYPE_1);
+  ASSERT_NE(mw, nullptr);
+  ibv_unimport_pd(its_pd);
+  EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY) << "the window's";
+  EXPECT_EQ(ibv_dealloc_mw(mw), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  EXPECT_EQ(ibv_close_device(imported), 0);
+  EXPECT_EQ(ibv_close_device(context), 0);
+}
+
 TEST(Import, ARegionMayBeEndedByEitherHandle) {
   const Pages pages(4096);
   ibv_context* const context = open("mem0");
