@@ -82,6 +82,9 @@ struct SrqInit {
   void* user = nullptr;           ///< given back in events
 };
 
+/// QPs of one core that a multicast group may have.
+inline constexpr uint32_t kMaxGroupMembers = 1024;
+
 /// Which of a device's cores owns a QP.
 [[nodiscard]] constexpr uint32_t owner_of(uint32_t qpn, uint32_t core_count) {
   return (qpn & 0xffff) % core_count;

@@ -90,9 +90,8 @@ Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, u
   set_key(*mr, result.key);
   Context& context = context_of(pd.context);
   const std::lock_guard lock(context.objects_lock);
-  mr->next = context.mrs;
-  if (context.mrs != nullptr) context.mrs->previous = mr.get();
-  return context.mrs = mr.release();
+  link(context.mrs, *mr);
+  return mr.release();
 }
 
 }  // namespace
@@ -128,8 +127,7 @@ FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
   if (error != 0 && !(error == ENOENT && mr->exported)) return error;
   {
     const std::lock_guard lock(context.objects_lock);
-    (mr->previous == nullptr ? context.mrs : mr->previous->next) = mr->next;
-    if (mr->next != nullptr) mr->next->previous = mr->previous;
+    unlink(context.mrs, *mr);
   }
   uncount_region(pd_of(mr->pd), mr->access);
   release(engine.mrs);

@@ -156,7 +156,7 @@ struct Pd : ibv_pd {
   bool abandoned = false;  ///< unimported before what was made of it
   Td* thread_domain = nullptr;
   ProgramMemory memory;
-  Pd* next = nullptr;  ///< Context::objects_lock
+  Pd *previous = nullptr, *next = nullptr;  ///< Context::objects_lock
 
   void stand_for(Pd& other) {
     domain = other.domain;
@@ -292,6 +292,19 @@ struct Qp : ibv_qp_ex {
 /// Among the contexts whose objects can be imported.
 void enroll(Context& context);
 void strike(Context& context);
+
+/// A list of a context's, under its objects_lock.
+template <typename Object>
+void link(Object*& first, Object& object) {
+  object.next = first;
+  if (first != nullptr) first->previous = &object;
+  first = &object;
+}
+template <typename Object>
+void unlink(Object*& first, Object& object) {
+  (object.previous == nullptr ? first : object.previous->next) = object.next;
+  if (object.next != nullptr) object.next->previous = object.previous;
+}
 
 /// One more PD of the context.
 Pd* enlist(Context& context, Pd* pd);

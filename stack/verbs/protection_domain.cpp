@@ -22,8 +22,7 @@ Pd* enlist(Context& context, Pd* pd) {
   pd->handle = pd->domain;
   context.live_objects.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(context.objects_lock);
-  pd->next = context.pds;
-  context.pds = pd;
+  link(context.pds, *pd);
   return pd;
 }
 
@@ -31,9 +30,7 @@ void remove_pd(Pd* pd) {
   Context& context = context_of(pd->context);
   {
     const std::lock_guard lock(context.objects_lock);
-    Pd** link = &context.pds;
-    while (*link != pd) link = &(*link)->next;
-    *link = pd->next;
+    unlink(context.pds, *pd);
   }
   if (pd->base == nullptr)
     release(context.started.load()->pds);

@@ -133,6 +133,10 @@ TEST_F(DeviceTest, PortSaysWhatTheDeviceCanCarry) {
   EXPECT_NE(port.flags & IBV_QPF_GRH_REQUIRED, 0);
   EXPECT_EQ(ibv_query_port(context, 0, &port), EINVAL);
   EXPECT_EQ(ibv_query_port(context, 2, &port), EINVAL);
+  faults().link_down = true;
+  ASSERT_EQ(ibv_query_port(context, 1, &port), 0);
+  EXPECT_EQ(port.state, IBV_PORT_DOWN) << "before it runs";
+  faults().link_down = false;
   ibv_pd* const pd = ibv_alloc_pd(context);
   faults().link_down = true;
   ASSERT_EQ(ibv_query_port(context, 1, &port), 0);

@@ -331,6 +331,10 @@ std::vector<DeviceDescription> list_devices(std::string& error) {
   return {test::description_of("mem0"), test::description_of("mem1")};
 }
 
+bool expects_link(const std::string& /*name*/) {
+  return !test::faults().link_down;
+}
+
 std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string& error) {
   if (test::faults().open_fails) {
     error = "no such port";
