@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The drop-in library as a loader sees it: its name, every symbol in its version and none besides, found by each way in which
+# programs look for rdma-core's library, and providers that need its private symbols load.
+#   abi_test.sh LIBIBVERBS
+set -euo pipefail
+library=$1
+here=$(dirname "$(realpath "$0")")
+skip() { echo "SKIPPED: $*"; exit 77; }
+for tool in readelf python3; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
+
+readelf -dW "$library" | grep -q 'SONAME.*\[libibverbs\.so\.1\]' || { echo "FAILED: the SONAME"; exit 1; }
+readelf -W --dyn-syms "$library" | awk '$1 ~ /^[0-9]+:$/ && $7 != "UND" && $7 != "ABS" && $8 != "" { print $8 }' | LC_ALL=C sort |
+  diff <(grep -v '^#' "$here/abi_symbols.txt") - || { echo "FAILED: expected symbols (<) are not those exported (>)"; exit 1; }
+echo "ok: symbols"
+
+LD_PRELOAD=$library timeout 60 python3 - "$here/abi_symbols.txt" <<'PYTHON'
+import ctypes, os, sys
+
+def mapped(name):
+    with open('/proc/self/maps') as maps:
+        return {line.split()[-1] for line in maps if os.path.basename(line.split()[-1]).startswith(name)}
+
+libc = ctypes.CDLL(None)
+libc.dlvsym.restype = libc.dlsym.restype = ctypes.c_void_p
+libc.dlvsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+late = ctypes.CDLL('libibverbs.so.1')  # as UCX opens it
+assert len(mapped('libibverbs.so')) == 1, mapped('libibverbs.so')
+for line in open(sys.argv[1]):
+    if '@@' not in line: continue
+    name, version = line.strip().split('@@')
+    assert libc.dlvsym(late._handle, name.encode(), version.encode()), line
+print('ok: dlopen and dlvsym')
+
+DEEPBIND = 8
+for provider in ('libmlx5.so.1', 'libmlx4.so.1', 'libefa.so.1', 'librdmacm.so.1'):
+    try:
+        ctypes.CDLL(provider, mode=os.RTLD_NOW | DEEPBIND)
+    except OSError as error:
+        assert 'No such file' in str(error), error
+        print('not installed:', provider)
+assert len(mapped('libibverbs.so')) == 1, mapped('libibverbs.so')
+print('ok: providers load')
+PYTHON
