@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
 
 #include "stack/cm/manager_impl.hpp"
 #include "stack/wire/byte_order.hpp"
@@ -43,7 +44,11 @@ bool Manager::Impl::apply(Record& record, Input input, const Occasion& occasion)
 
 int Manager::Impl::command(Id id, Input input, const Occasion& occasion) {
   Record* const record = find_owned(id);
-  return record != nullptr && apply(*record, input, occasion) ? 0 : EINVAL;
+  try {
+    return record != nullptr && apply(*record, input, occasion) ? 0 : EINVAL;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
 }
 
 void Manager::Impl::enter(Record& record, State state, TimeNs now) {

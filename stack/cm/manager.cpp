@@ -175,8 +175,12 @@ void Manager::Impl::on_deadline(Record& record, TimeNs now) {
 
 void Manager::poll(TimeNs now) {
   std::set<std::pair<TimeNs, Id>>& deadlines = impl_->deadlines;
-  while (!deadlines.empty() && deadlines.begin()->first <= now)
-    impl_->on_deadline(*impl_->find(deadlines.begin()->second), now);
+  try {
+    while (!deadlines.empty() && deadlines.begin()->first <= now)
+      impl_->on_deadline(*impl_->find(deadlines.begin()->second), now);
+  } catch (const std::bad_alloc&) {
+    impl_->drop(DropReason::no_resources);
+  }
 }
 
 TimeNs Manager::next_deadline() const {
@@ -188,6 +192,10 @@ bool Manager::take_event(Event& event) {
   event = impl_->events.front();
   impl_->events.pop_front();
   return true;
+}
+
+bool Manager::has_events() const {
+  return !impl_->events.empty();
 }
 
 // ---- what programs want ----

@@ -216,6 +216,7 @@ class Manager {
   [[nodiscard]] TimeNs next_deadline() const;
   /// In order; false where there is none.
   [[nodiscard]] bool take_event(Event& event);
+  [[nodiscard]] bool has_events() const;
 
   // What programs want. 0 or: EINVAL for an Id that is none or not in a state for it (ENOTCONN for
   // disconnect), or private data too long; ENOMEM beyond max_ids; EADDRINUSE for a second listener of the
