@@ -52,7 +52,7 @@ struct Path {
   transport::AddressVector av;
   uint16_t pkey = wire::kDefaultPkey;
   transport::PathMtu mtu = transport::PathMtu::mtu1024;
-  uint8_t rate = 0x12;             ///< ibv_rate code
+  uint8_t rate = 0;                ///< ibv_rate code; 0: whatever the port has
   uint8_t packet_lifetime = 16;    ///< 4.096 us * 2^this, one way
   uint8_t local_ack_timeout = 17;  ///< for the QPs: 4.096 us * 2^this
 };

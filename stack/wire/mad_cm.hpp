@@ -93,7 +93,7 @@ struct CmReq {
   bool rdc_exists = false;
   uint8_t max_cm_retries = 0;
   bool srq = false;
-  CmPath primary;
+  CmPath primary{};
   CmPath alternate{.local_lid = 0, .remote_lid = 0};
   std::span<const uint8_t> private_data{};
 };
