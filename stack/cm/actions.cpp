@@ -18,6 +18,9 @@ constexpr uint64_t kMaxTimeWaitNs = 20'000'000'000;
 // A SIDR_REP that got lost is asked for again within this.
 constexpr uint64_t kSidrLingerNs = 5'000'000'000;
 
+// How much slower a message is repeated once its peer has said that it has come.
+constexpr uint64_t kPatientFactor = 8;
+
 bool awaits_program(State state) {
   return state == State::req_received || state == State::mra_req_sent || state == State::sidr_req_received;
 }
@@ -279,8 +282,9 @@ void Manager::Impl::extend_wait(Record& record, const Occasion& occasion) {
   // answer may get lost. `retries_left` is what a peer gets that does not come back in time either.
   retry.period_ns = std::max<uint64_t>(record.response_ns, kMinTimeWaitNs);
   retry.retries_left = 1;
-  retry.early_gap_ns = retry.period_ns / 2;
-  retry.next_early = occasion.now + retry.period_ns;
+  retry.early_gap_ns =
+      config.early_resend_ns != 0 ? kPatientFactor * config.early_resend_ns : retry.period_ns;
+  retry.next_early = occasion.now + retry.early_gap_ns;
   retry.period_end =
       occasion.now + retry.period_ns + ns_of_code(wire::read_mra(*occasion.mad).service_timeout);
   set_deadline(record, retry.deadline());
