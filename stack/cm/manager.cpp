@@ -166,10 +166,10 @@ void Manager::Impl::on_deadline(Record& record, TimeNs now) {
     retry.period_end = now + retry.period_ns;
   }
   send_again(record);
-  // Once the gaps are as long as a period, the periods alone go on.
-  retry.early_gap_ns *= 2;
-  retry.next_early =
-      retry.early_gap_ns != 0 && retry.early_gap_ns < retry.period_ns ? now + retry.early_gap_ns : kNever;
+  // Once the gaps are as long as a period, the periods alone go on; but for the long one of an MRA.
+  retry.early_gap_ns = std::min(2 * retry.early_gap_ns, retry.period_ns);
+  const bool early = retry.early_gap_ns != 0 && now + retry.early_gap_ns < retry.period_end;
+  retry.next_early = early ? now + retry.early_gap_ns : kNever;
   set_deadline(record, retry.deadline());
 }
 
