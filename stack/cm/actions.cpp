@@ -156,14 +156,14 @@ void Manager::Impl::send_rep(Record& record, const Occasion& occasion) {
   const AcceptParams& params = *occasion.accept;
   const bool xrc = record.qp.transport == wire::CmTransport::xrc;
   record.qp.local_qpn = params.qpn;
-  record.qp.sq_psn = params.starting_psn & wire::Psn::kMask;
+  record.qp.rq_psn = params.starting_psn & wire::Psn::kMask;
   record.qp.max_dest_rd_atomic = params.responder_resources;
   record.qp.max_rd_atomic = params.initiator_depth;
   wire::CmRep rep;
   rep.local_id = record.id;
   rep.remote_id = record.remote_id;
   (xrc ? rep.eecn : rep.qpn) = params.qpn;
-  rep.starting_psn = record.qp.sq_psn;
+  rep.starting_psn = record.qp.rq_psn;
   rep.responder_resources = params.responder_resources;
   rep.initiator_depth = params.initiator_depth;
   rep.target_ack_delay = params.target_ack_delay;
@@ -296,7 +296,7 @@ void Manager::Impl::take_rep(Record& record, const Occasion& occasion) {
   record.remote_id = rep.local_id;
   record.remote_guid = rep.ca_guid;
   qp.remote_qpn = qp.transport == wire::CmTransport::xrc ? rep.eecn : rep.qpn;
-  qp.rq_psn = rep.starting_psn;
+  qp.sq_psn = rep.starting_psn;
   // At most what was offered and asked for (IBA 12.7.29, 12.7.30).
   qp.max_dest_rd_atomic = std::min(qp.max_dest_rd_atomic, rep.initiator_depth);
   qp.max_rd_atomic = std::min(qp.max_rd_atomic, rep.responder_resources);

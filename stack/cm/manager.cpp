@@ -230,7 +230,7 @@ int Manager::connect(const ConnectParams& params, TimeNs now, Id& id) {
         ns_of_code(params.timing.remote_response_timeout) + 2 * ns_of_code(params.path.packet_lifetime);
     record.qp = {.path = params.path,
                  .local_qpn = params.qpn,
-                 .sq_psn = params.starting_psn & wire::Psn::kMask,
+                 .rq_psn = params.starting_psn & wire::Psn::kMask,
                  .max_dest_rd_atomic = params.responder_resources,
                  .max_rd_atomic = params.initiator_depth,
                  .retry_count = params.retry_count,
@@ -250,7 +250,7 @@ int Manager::connect(const ConnectParams& params, TimeNs now, Id& id) {
     req.local_response_timeout = params.timing.local_response_timeout;
     req.transport = params.transport;
     req.flow_control = params.flow_control;
-    req.starting_psn = record.qp.sq_psn;
+    req.starting_psn = record.qp.rq_psn;
     req.retry_count = params.retry_count;
     req.rnr_retry_count = params.rnr_retry_count;
     req.pkey = params.path.pkey;
