@@ -119,9 +119,10 @@ TEST_F(Connection, StandsAndGivesBothSidesTheSameSettings) {
   EXPECT_EQ(b.remote_qpn, 0x111U);
   EXPECT_EQ(a.local_qpn, b.remote_qpn);
   EXPECT_EQ(b.local_qpn, a.remote_qpn);
+  EXPECT_EQ(a.rq_psn, 0x777U);
   EXPECT_EQ(a.sq_psn, b.rq_psn);
   EXPECT_EQ(b.sq_psn, a.rq_psn);
-  EXPECT_EQ(b.sq_psn, 0x99U) << "24 bits";
+  EXPECT_EQ(b.rq_psn, 0x99U) << "24 bits";
   EXPECT_EQ(a.max_rd_atomic, 4);
   EXPECT_EQ(a.max_dest_rd_atomic, 2);
   EXPECT_EQ(b.max_rd_atomic, 2);
