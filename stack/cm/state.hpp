@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The communication manager's state machine as a table: what every state makes of every input (IBA vol. 1,
+// 12.9.7 and 12.11).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace faultline::cm {
+
+enum class State : uint8_t {
+  listening,
+  // active side
+  req_sent,
+  mra_req_received,
+  rep_received,
+  mra_rep_sent,
+  // passive side
+  req_received,
+  mra_req_sent,
+  rep_sent,
+  mra_rep_received,
+  // both
+  established,
+  dreq_sent,
+  dreq_received,
+  time_wait,
+  closed,
+  // datagram services
+  sidr_req_sent,
+  sidr_req_received,
+  sidr_rep_sent,
+  count_
+};
+
+enum class Input : uint8_t {
+  // messages; a REQ or SIDR_REQ that comes to a state is a repeated one
+  req,
+  mra_req,
+  mra_rep,
+  rej,
+  rep,
+  rtu,
+  dreq,
+  drep,
+  sidr_req,
+  sidr_rep,
+  // the program
+  accept,
+  confirm,
+  reject,
+  delay,
+  disconnect,
+  notify_established,
+  answer,
+  destroy,
+  // time
+  expired,
+  count_
+};
+
+enum class Action : uint8_t {
+  none,    ///< a message that is ignored here; for the program's inputs, which are wrong here
+  remove,  ///< nothing to say to anybody
+  send_rep,
+  send_rtu,
+  send_rej,
+  send_rej_timeout,  ///< "I have given up"
+  send_mra,
+  send_dreq,
+  send_drep,
+  send_sidr_rep,
+  send_sidr_reject,
+  send_stale,   ///< that connection is not this one any more
+  send_again,   ///< what was last sent
+  extend_wait,  ///< an MRA
+  take_rep,
+  tell_established,
+  tell_rejected,
+  tell_unreachable,  ///< and the peer that we gave up
+  tell_disconnected,
+  answer_and_tell_disconnected,  ///< both sides disconnect: DREP
+  tell_time_wait_over,
+  tell_resolved,
+  tell_service_unreachable,
+  count_
+};
+
+struct Transition {
+  State next = State::closed;
+  Action action = Action::none;
+  friend bool operator==(const Transition&, const Transition&) = default;
+};
+
+[[nodiscard]] Transition transition(State state, Input input);
+
+[[nodiscard]] std::string_view name_of(State state);
+
+}  // namespace faultline::cm
