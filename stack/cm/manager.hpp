@@ -18,7 +18,7 @@
 
 #include "stack/cm/counters.hpp"
 #include "stack/cm/state.hpp"
-#include "stack/transport/types.hpp"
+#include "stack/transport/management.hpp"
 #include "stack/wire/mad.hpp"
 #include "stack/wire/mad_cm.hpp"
 
@@ -176,12 +176,7 @@ struct QpSettings {
   wire::CmTransport transport = wire::CmTransport::rc;
 };
 
-/// Where a received datagram came from, as the address vector that an answer needs.
-struct MadSource {
-  transport::AddressVector reply;
-  uint16_t pkey = wire::kDefaultPkey;
-  uint32_t source_qpn = 1;
-};
+using MadSource = transport::ManagementSource;
 
 /// What takes a manager's datagrams to QP1 of the peer. May drop: a datagram is sent again.
 class MadSender {

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A device's communication manager at work: its datagrams on QP1 of the device, its time that of the cores,
+// and a thread that sends again, gives up and tells of events while the program does other things.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "stack/cm/manager.hpp"
+#include "stack/verbs/backend.hpp"
+
+namespace faultline::cm {
+
+/// Where a service tells of events: in order, on its thread, with no lock of it held, so that the service may
+/// be used in there. An event of an ID that another thread is just destroying may still come: IDs are not
+/// used again soon.
+class EventHandler {
+ public:
+  virtual ~EventHandler() = default;
+  virtual void on_cm_event(const Event& event) = 0;
+};
+
+class Service final : private MadSender, private transport::ManagementSink {
+ public:
+  /// One for each device. `handler` outlives it. Of `config`, CA GUID, largest MTU and seed are the device's;
+  /// the rest is taken as it is.
+  Service(std::shared_ptr<verbs::DeviceBackend> device, ManagerConfig config, EventHandler& handler);
+  /// Ends all connections in the way that their states ask for, and says so to their peers once.
+  ~Service() override;
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  /// Any thread: `function(manager, now)`, and what it returns. It must not block.
+  template <typename Function>
+  auto with(Function function) {
+    const Turn turn(*this);
+    return function(manager_, device_->now());
+  }
+
+  [[nodiscard]] verbs::DeviceBackend& device() { return *device_; }
+  /// Datagrams that came faster than the thread took them.
+  [[nodiscard]] uint64_t overruns() const { return inbox_overruns_; }
+
+ private:
+  struct Arrival {
+    wire::MadBytes mad;
+    MadSource source;
+    TimeNs at_ns;
+  };
+  /// What a call leaves behind: an event to tell of, an earlier deadline, datagrams for the device to send.
+  class Turn {
+   public:
+    explicit Turn(Service& service) : service_(service), lock_(service.mutex_) {}
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Service& service_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  // MadSender, under mutex_
+  void send_mad(const wire::MadBytes& mad, const transport::AddressVector& to, uint16_t pkey) override;
+  // transport::ManagementSink, the core's thread
+  void on_management(std::span<const uint8_t, wire::kMadBytes> mad, const MadSource& source,
+                     TimeNs now) override;
+  void run();
+  void set_sink(transport::ManagementSink* sink);
+  [[nodiscard]] transport::Core& core();
+
+  static constexpr size_t kMaxArrivals = 1024;
+
+  const std::shared_ptr<verbs::DeviceBackend> device_;
+  EventHandler& handler_;
+  const uint32_t generation_;  ///< of the process: threads are not a forked child's
+  std::mutex mutex_;           ///< the manager's
+  Manager manager_;
+  bool sent_ = false;
+  std::mutex inbox_mutex_;  ///< the core's thread holds it for one copy
+  std::condition_variable woken_;
+  bool wake_ = false, stop_ = false;
+  std::vector<Arrival> inbox_;
+  std::atomic<uint64_t> inbox_overruns_{0};
+  std::thread thread_;
+};
+
+}  // namespace faultline::cm
