@@ -26,9 +26,8 @@ struct ManagerCounters {
   std::array<uint64_t, static_cast<size_t>(DropReason::count_)> drops{};
   uint64_t received = 0, sent = 0;
   uint64_t sent_again = 0;
-  uint64_t duplicates = 0;  ///< messages that came again
-  uint64_t gave_up = 0;     ///< exchanges that nobody answered
-  uint64_t stale = 0;       ///< connections that the peer has forgotten
+  uint64_t gave_up = 0;  ///< exchanges that nobody answered
+  uint64_t stale = 0;    ///< connections that the peer has forgotten
 };
 
 }  // namespace faultline::cm

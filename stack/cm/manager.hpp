@@ -52,7 +52,7 @@ struct Path {
   transport::AddressVector av;
   uint16_t pkey = wire::kDefaultPkey;
   transport::PathMtu mtu = transport::PathMtu::mtu1024;
-  uint8_t rate = 0x12;             ///< ibv_rate code
+  uint8_t rate = 0;                ///< ibv_rate code; 0: whatever the port has
   uint8_t packet_lifetime = 16;    ///< 4.096 us * 2^this, one way
   uint8_t local_ack_timeout = 17;  ///< for the QPs: 4.096 us * 2^this
 };
@@ -64,8 +64,8 @@ enum class Family : uint8_t { any, ipv4, ipv6 };
 struct ListenParams {
   uint64_t service_id = 0;
   uint64_t service_mask = ~uint64_t{0};
-  Family family = Family::any;       ///< of the address that the request was sent to
-  std::optional<wire::Gid> address;  ///< that very one
+  Family family = Family::any;         ///< of the address that the request was sent to
+  std::optional<wire::Gid> address{};  ///< that very one
   uint32_t backlog =
       1024;           ///< requests told of and not yet answered; more are dropped, their peers ask again
   uint64_t user = 0;  ///< given back in events
@@ -81,8 +81,8 @@ struct ExchangeTiming {
 /// A REQ.
 struct ConnectParams {
   uint64_t service_id = 0;
-  Path path;
-  ExchangeTiming timing;
+  Path path{};
+  ExchangeTiming timing{};
   wire::CmTransport transport = wire::CmTransport::rc;
   uint32_t qpn = 0;
   uint32_t starting_psn = 0;  ///< of what this side sends
@@ -91,9 +91,9 @@ struct ConnectParams {
   uint8_t retry_count = 7, rnr_retry_count = 7;
   bool srq = false;
   /// The header of Annex A11, before the private data; for service IDs of the IP port spaces.
-  std::optional<wire::IpAddressing> ip;
+  std::optional<wire::IpAddressing> ip{};
   /// At most wire::kReqPrivateBytes, of which `ip` takes wire::kIpAddressingBytes.
-  std::span<const uint8_t> private_data;
+  std::span<const uint8_t> private_data{};
   uint64_t user = 0;
 };
 
@@ -106,17 +106,17 @@ struct AcceptParams {
   uint8_t rnr_retry_count = 7;
   uint8_t target_ack_delay = 15;
   bool srq = false;
-  std::span<const uint8_t> private_data;  ///< at most wire::kRepPrivateBytes
+  std::span<const uint8_t> private_data{};  ///< at most wire::kRepPrivateBytes
 };
 
 /// A SIDR_REQ: which QP serves a service?
 struct ResolveParams {
   uint64_t service_id = 0;
-  Path path;
+  Path path{};
   uint8_t response_timeout = 20;  ///< 4.096 us * 2^this
   uint8_t max_retries = 15;
-  std::optional<wire::IpAddressing> ip;
-  std::span<const uint8_t> private_data;  ///< at most wire::kSidrReqPrivateBytes, with `ip`
+  std::optional<wire::IpAddressing> ip{};
+  std::span<const uint8_t> private_data{};  ///< at most wire::kSidrReqPrivateBytes, with `ip`
   uint64_t user = 0;
 };
 
@@ -124,7 +124,7 @@ struct ResolveParams {
 struct ResolveAnswer {
   wire::SidrStatus status = wire::SidrStatus::valid;
   uint32_t qpn = 0, qkey = 0;
-  std::span<const uint8_t> private_data;  ///< at most wire::kSidrRepPrivateBytes
+  std::span<const uint8_t> private_data{};  ///< at most wire::kSidrRepPrivateBytes
 };
 
 enum class EventKind : uint8_t {
@@ -144,13 +144,13 @@ struct Event {
   EventKind kind = EventKind::requested;
   Id id = 0;
   uint64_t user = 0;
-  Id listener = 0;                       ///< requested, service_requested
-  uint64_t listener_user = 0;            ///< likewise
-  uint64_t service_id = 0;               ///< likewise: what was asked for
-  Path path;                             ///< likewise: back to the peer
-  std::optional<wire::IpAddressing> ip;  ///< likewise; private_data is what follows it
-  uint32_t remote_qpn = 0;               ///< requested, replied, service_resolved
-  uint32_t remote_qkey = 0;              ///< service_resolved
+  Id listener = 0;                         ///< requested, service_requested
+  uint64_t listener_user = 0;              ///< likewise
+  uint64_t service_id = 0;                 ///< likewise: what was asked for
+  Path path{};                             ///< likewise: back to the peer
+  std::optional<wire::IpAddressing> ip{};  ///< likewise; private_data is what follows it
+  uint32_t remote_qpn = 0;                 ///< requested, replied, service_resolved
+  uint32_t remote_qkey = 0;                ///< service_resolved
   /// requested: from the local side's point of view already, as the limits of what it may answer (what the
   /// peer can serve is our initiator_depth). replied: what was agreed.
   uint8_t responder_resources = 0, initiator_depth = 0;
@@ -158,14 +158,14 @@ struct Event {
   bool flow_control = false, srq = false;
   wire::CmTransport transport = wire::CmTransport::rc;
   wire::RejectReason reason = wire::RejectReason::none;
-  PrivateData reject_info;  ///< the additional rejection information
+  PrivateData reject_info{};  ///< the additional rejection information
   wire::SidrStatus sidr_status = wire::SidrStatus::valid;
-  PrivateData private_data;  ///< the whole field, as its length is not on the wire
+  PrivateData private_data{};  ///< the whole field, as its length is not on the wire
 };
 
 /// What a connection's QP is to be given, as far as the exchange has come.
 struct QpSettings {
-  Path path;
+  Path path{};
   uint32_t local_qpn = 0, remote_qpn = 0;
   uint32_t rq_psn = 0, sq_psn = 0;
   uint8_t max_dest_rd_atomic = 0;  ///< what the peer may have outstanding here
@@ -216,6 +216,7 @@ class Manager {
   [[nodiscard]] TimeNs next_deadline() const;
   /// In order; false where there is none.
   [[nodiscard]] bool take_event(Event& event);
+  [[nodiscard]] bool has_events() const;
 
   // What programs want. 0 or: EINVAL for an Id that is none or not in a state for it (ENOTCONN for
   // disconnect), or private data too long; ENOMEM beyond max_ids; EADDRINUSE for a second listener of the
@@ -249,8 +250,6 @@ class Manager {
   [[nodiscard]] bool settings(Id id, QpSettings& out) const;
   [[nodiscard]] std::optional<State> state(Id id) const;
 
-  /// A connection lives here that has not ended: also one that was destroyed and still says so to its peer.
-  [[nodiscard]] bool idle() const;
   [[nodiscard]] const ManagerCounters& counters() const;
 
  private:

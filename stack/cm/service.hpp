@@ -45,18 +45,31 @@ class Service final : private MadSender, private transport::ManagementSink {
 
   [[nodiscard]] verbs::DeviceBackend& device() { return *device_; }
   /// Datagrams that came faster than the thread took them.
-  [[nodiscard]] uint64_t overruns() const { return inbox_overruns_; }
+  [[nodiscard]] uint64_t overruns() const { return overruns_.load(std::memory_order_relaxed); }
 
  private:
   struct Arrival {
     wire::MadBytes mad;
     MadSource source;
-    TimeNs at_ns;
+    TimeNs at_ns = 0;
   };
-  /// What a call leaves behind: an event to tell of, an earlier deadline, datagrams for the device to send.
+
+  /// What the threads share. Of its own, since a forked child must not touch it: its mutexes and its thread
+  /// are as the parent's threads left them.
+  struct Shared {
+    std::mutex manager_mutex;
+    std::mutex inbox_mutex;  ///< the core's thread holds it for one copy
+    std::condition_variable woken;
+    bool wake = false, stop = false;
+    TimeNs sleeps_until = kNever;
+    std::vector<Arrival> inbox;
+    std::thread thread;
+  };
+
+  /// A program's turn with the manager. At its end the thread is woken where there is something for it.
   class Turn {
    public:
-    explicit Turn(Service& service) : service_(service), lock_(service.mutex_) {}
+    explicit Turn(Service& service) : service_(service), lock_(service.shared_->manager_mutex) {}
     ~Turn();
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -66,29 +79,29 @@ class Service final : private MadSender, private transport::ManagementSink {
     std::unique_lock<std::mutex> lock_;
   };
 
-  // MadSender, under mutex_
+  static constexpr size_t kMaxArrivals = 1024;
+
+  // MadSender, under the manager's mutex
   void send_mad(const wire::MadBytes& mad, const transport::AddressVector& to, uint16_t pkey) override;
   // transport::ManagementSink, the core's thread
   void on_management(std::span<const uint8_t, wire::kMadBytes> mad, const MadSource& source,
                      TimeNs now) override;
   void run();
+  /// Returns when it wants to be called again.
+  [[nodiscard]] TimeNs serve(const std::vector<Arrival>& arrived);
+  void tell_events();
   void set_sink(transport::ManagementSink* sink);
-  [[nodiscard]] transport::Core& core();
-
-  static constexpr size_t kMaxArrivals = 1024;
+  void send_last();
+  [[nodiscard]] uint32_t core_index() const;
+  [[nodiscard]] transport::Core& core() const { return device_->core(core_index()); }
 
   const std::shared_ptr<verbs::DeviceBackend> device_;
   EventHandler& handler_;
-  const uint32_t generation_;  ///< of the process: threads are not a forked child's
-  std::mutex mutex_;           ///< the manager's
+  const uint32_t generation_;  ///< of the process
   Manager manager_;
-  bool sent_ = false;
-  std::mutex inbox_mutex_;  ///< the core's thread holds it for one copy
-  std::condition_variable woken_;
-  bool wake_ = false, stop_ = false;
-  std::vector<Arrival> inbox_;
-  std::atomic<uint64_t> inbox_overruns_{0};
-  std::thread thread_;
+  bool sent_ = false;  ///< under the manager's mutex
+  std::atomic<uint64_t> overruns_{0};
+  std::unique_ptr<Shared> shared_;
 };
 
 }  // namespace faultline::cm

@@ -12,6 +12,7 @@
 
 #include "stack/transport/context.hpp"
 #include "stack/transport/datagram.hpp"
+#include "stack/transport/management.hpp"
 #include "stack/transport/multicast.hpp"
 #include "stack/transport/notification.hpp"
 #include "stack/transport/qp_state.hpp"
@@ -81,6 +82,7 @@ struct Core::Impl {
         responder(context),
         datagram(context),
         notification(context),
+        management(context),
         table(std::bit_ceil(std::clamp(config.max_qps, 1U, kQpSlots))),
         slot_mask(static_cast<uint32_t>(table.size()) - 1) {}
 
@@ -89,6 +91,7 @@ struct Core::Impl {
   Responder responder;
   Datagram datagram;
   Notification notification;
+  Management management;
   std::vector<QueuePair*> table;  // owns them
   const uint32_t
       slot_mask;  // a power of two of slots: a number beyond finds another QP's, and its number tells
@@ -179,7 +182,10 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
   if (packet.bth.destination_qpn == wire::kMulticastQpn) return on_multicast(packet, frame);
   QueuePair* qp = find(packet.bth.destination_qpn);
   if (qp == nullptr) {
-    context.count(DropReason::unknown_qpn);
+    if (packet.bth.destination_qpn == wire::kManagementQpn)
+      management.on_packet(packet);
+    else
+      context.count(DropReason::unknown_qpn);
     return false;
   }
   if (packet.info->service == wire::Service::cnp) {
@@ -201,7 +207,7 @@ bool Core::Impl::admits(const QueuePair& qp, const wire::Packet& packet) {
     return false;
   }
   // The one P_Key is the default, full member: any member of that partition may talk to it (IBA 10.9.3).
-  if ((packet.bth.pkey & 0x7fff) != (wire::kDefaultPkey & 0x7fff)) {
+  if ((packet.bth.pkey & wire::kPkeyBaseMask) != (wire::kDefaultPkey & wire::kPkeyBaseMask)) {
     context.count(DropReason::pkey);
     return false;
   }
@@ -288,6 +294,7 @@ void Core::poll(TimeNs now) {
   impl_->take_resolutions();
   impl_->run_timers();
   if (context.tx.is_blocked()) context.tx.flush();
+  impl_->management.send();
   uint32_t budget_packets = kPollPackets;
   uint32_t patience_qps = kBlockedQps;
   while (budget_packets != 0 && patience_qps != 0 && context.has_ready()) {
@@ -305,7 +312,7 @@ void Core::poll(TimeNs now) {
 
 TimeNs Core::next_deadline() const {
   const CoreContext& context = impl_->context;
-  if (context.has_ready() || context.tx.has_unsent() ||
+  if (context.has_ready() || context.tx.has_unsent() || impl_->management.has_work() ||
       impl_->rung.load(std::memory_order_relaxed) != nullptr)
     return context.now_ns;
   return std::min(std::min(context.timers.next_deadline(), context.paces.next_deadline()),
@@ -319,6 +326,18 @@ void Core::ring_doorbell(QueuePair* qp) {
     qp->next_rung = head;
   } while (
       !impl_->rung.compare_exchange_weak(head, qp, std::memory_order_release, std::memory_order_relaxed));
+}
+
+void Core::set_management_sink(ManagementSink* sink) {
+  impl_->management.set_sink(sink);
+}
+
+bool Core::send_mad(const wire::MadBytes& mad, const AddressVector& to, uint16_t pkey) {
+  return impl_->management.post(mad, to, pkey);
+}
+
+bool Core::has_mads_to_send() const {
+  return impl_->management.has_work();
 }
 
 void Core::expect_doorbell(const QueuePair* qp) {

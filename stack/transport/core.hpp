@@ -12,6 +12,7 @@
 #include "stack/transport/completion_queue.hpp"
 #include "stack/transport/config.hpp"
 #include "stack/transport/counters.hpp"
+#include "stack/transport/management.hpp"
 #include "stack/transport/port.hpp"
 #include "stack/transport/types.hpp"
 #include "stack/transport/work_queue.hpp"
@@ -131,12 +132,20 @@ class Core {
   /// 0, or EINVAL where it is not attached.
   [[nodiscard]] int detach_multicast(QueuePair* qp, const wire::Gid& gid);
 
+  /// Where datagrams to QP1 go; nullptr, as at first: nowhere. Of a device's cores those of the owner of
+  /// QPN 1 count.
+  void set_management_sink(ManagementSink* sink);
+
   // --- any thread ---
 
   /// Tells the core that WQEs were published on one of the QP's rings. A QP is queued at most once.
   void ring_doorbell(QueuePair* qp);
   /// A doorbell is about to be rung: has its line on its way while the WQE is written.
   static void expect_doorbell(const QueuePair* qp);
+
+  /// Sends a datagram from QP1 to a peer's; false where too many wait.
+  [[nodiscard]] bool send_mad(const wire::MadBytes& mad, const AddressVector& to, uint16_t pkey);
+  [[nodiscard]] bool has_mads_to_send() const;
 
   [[nodiscard]] CoreCounters counters() const;
   [[nodiscard]] const CoreConfig& config() const { return config_; }

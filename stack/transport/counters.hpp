@@ -66,6 +66,8 @@ struct CoreCounters {
   uint64_t ecn_marked_received = 0;
   uint64_t cnps_sent = 0;
   uint64_t cnps_received = 0;
+  uint64_t management_received = 0;  ///< datagrams to QP1
+  uint64_t management_sent = 0;
   uint64_t pacing_waits = 0;   ///< times that a QP had to wait for its pace
   uint64_t tx_no_buffers = 0;  ///< allocation came back short
   uint64_t tx_ring_full = 0;   ///< transmit took fewer than offered

@@ -78,6 +78,8 @@ void visit_core(const transport::CoreCounters& c, Visit&& visit) {
   visit("transport.ecn_marked_received", c.ecn_marked_received);
   visit("transport.cnps_sent", c.cnps_sent);
   visit("transport.cnps_received", c.cnps_received);
+  visit("transport.management_received", c.management_received);
+  visit("transport.management_sent", c.management_sent);
   visit("transport.pacing_waits", c.pacing_waits);
   visit("transport.tx_no_buffers", c.tx_no_buffers);
   visit("transport.tx_ring_full", c.tx_ring_full);

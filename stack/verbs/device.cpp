@@ -10,6 +10,7 @@
 
 #include "stack/verbs/limits.hpp"
 #include "stack/verbs/objects.hpp"
+#include "stack/wire/link.hpp"
 
 namespace faultline::verbs {
 
@@ -89,14 +90,7 @@ FAULTLINE_VERB int ibv_get_device_index(ibv_device* device) {
 }
 
 FAULTLINE_VERB __be64 ibv_get_device_guid(ibv_device* device) {
-  // EUI-64 of the MAC: its halves around ff:fe, the universal bit turned over (RFC 4291 appendix A).
-  constexpr uint8_t kUniversalBit = 2;
-  const auto& mac = device_of(device).description.mac.bytes;
-  const std::array<uint8_t, 8> eui64{
-      static_cast<uint8_t>(mac[0] ^ kUniversalBit), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
-  __be64 guid = 0;
-  std::copy(eui64.begin(), eui64.end(), reinterpret_cast<uint8_t*>(&guid));
-  return guid;
+  return htobe64(wire::eui64(device_of(device).description.mac));
 }
 
 FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {

@@ -12,6 +12,7 @@ namespace faultline::wire {
 
 inline constexpr uint16_t kRoceUdpPort = 4791;
 inline constexpr uint16_t kDefaultPkey = 0xffff;
+inline constexpr uint16_t kPkeyBaseMask = 0x7fff;  ///< without the membership bit
 inline constexpr uint32_t kQpnMask = 0xffffffU;
 inline constexpr uint32_t kXrcSrqMask = 0xffffffU;
 inline constexpr uint32_t kMulticastQpn = 0xffffffU;

@@ -49,6 +49,8 @@ struct LinkHeader {
 [[nodiscard]] MacAddress multicast_mac(const Gid& group);
 /// ff02::1:ffXX:XXXX, where a solicitation for an IPv6 address goes (RFC 4291, 2.7.1).
 [[nodiscard]] Gid solicited_node_group(const Gid& target);
+/// The modified EUI-64 of a MAC address: also the GUID of a RoCE device.
+[[nodiscard]] uint64_t eui64(const MacAddress& mac);
 /// fe80::/64 with the modified EUI-64 of the MAC address (RFC 4291, appendix A).
 [[nodiscard]] Gid link_local_gid(const MacAddress& mac);
 

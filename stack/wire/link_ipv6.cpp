@@ -94,11 +94,19 @@ Gid solicited_node_group(const Gid& target) {
   return group;
 }
 
-Gid link_local_gid(const MacAddress& mac) {
+// Its halves around ff:fe, the universal bit turned over.
+uint64_t eui64(const MacAddress& mac) {
   constexpr uint8_t kUniversalBit = 2;
   const auto& b = mac.bytes;
-  return Gid{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, static_cast<uint8_t>(b[0] ^ kUniversalBit), b[1], b[2], 0xff,
-              0xfe, b[3], b[4], b[5]}};
+  const std::array<uint8_t, 8> bytes{
+      static_cast<uint8_t>(b[0] ^ kUniversalBit), b[1], b[2], 0xff, 0xfe, b[3], b[4], b[5]};
+  return load_be64(bytes.data());
+}
+
+Gid link_local_gid(const MacAddress& mac) {
+  Gid gid{{0xfe, 0x80}};
+  store_be64(&gid.bytes[8], eui64(mac));
+  return gid;
 }
 
 bool parse_neighbour_message(std::span<const uint8_t> frame, NeighbourMessage& message) {

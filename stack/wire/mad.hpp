@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <cassert>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -13,6 +12,7 @@ namespace faultline::wire {
 
 inline constexpr uint32_t kMadBytes = 256;
 inline constexpr uint32_t kMadHeaderBytes = 24;
+inline constexpr uint32_t kCmMessageBytes = kMadBytes - kMadHeaderBytes;
 inline constexpr uint32_t kManagementQpn = 1;  ///< QP1, the general services interface
 /// The well-known Q_Key of QP1 (IBA 10.2.5).
 inline constexpr uint32_t kManagementQkey = 0x80010000;
@@ -53,7 +53,7 @@ class CmMad {
   [[nodiscard]] CmAttribute attribute() const { return attribute_; }
   [[nodiscard]] uint64_t transaction_id() const { return transaction_id_; }
   /// What follows the header.
-  [[nodiscard]] std::span<const uint8_t, kMadBytes - kMadHeaderBytes> message() const {
+  [[nodiscard]] std::span<const uint8_t, kCmMessageBytes> message() const {
     return std::span<const uint8_t, kMadBytes>(bytes_, kMadBytes).subspan<kMadHeaderBytes>();
   }
 
@@ -64,7 +64,7 @@ class CmMad {
 };
 
 /// Zeroes the datagram and writes the header of a communication management message. Returns what follows.
-std::span<uint8_t, kMadBytes - kMadHeaderBytes> write_cm_header(MadBytes& mad, CmAttribute attribute,
-                                                                uint64_t transaction_id);
+std::span<uint8_t, kCmMessageBytes> write_cm_header(MadBytes& mad, CmAttribute attribute,
+                                                    uint64_t transaction_id);
 
 }  // namespace faultline::wire

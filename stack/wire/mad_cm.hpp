@@ -65,7 +65,7 @@ enum class SidrStatus : uint8_t {
 /// A REQ's description of a path; RoCE has no LIDs and sends the permissive one, as Linux does.
 struct CmPath {
   uint16_t local_lid = 0xffff, remote_lid = 0xffff;
-  Gid local_gid, remote_gid;
+  Gid local_gid{}, remote_gid{};
   uint32_t flow_label = 0;
   uint8_t rate = 0;
   uint8_t traffic_class = 0;
@@ -93,24 +93,24 @@ struct CmReq {
   bool rdc_exists = false;
   uint8_t max_cm_retries = 0;
   bool srq = false;
-  CmPath primary;
-  CmPath alternate{.local_lid = 0, .remote_lid = 0, .local_gid = {}, .remote_gid = {}};
-  std::span<const uint8_t> private_data;
+  CmPath primary{};
+  CmPath alternate{.local_lid = 0, .remote_lid = 0};
+  std::span<const uint8_t> private_data{};
 };
 
 struct CmMra {
   uint32_t local_id = 0, remote_id = 0;
   CmAnswered answered = CmAnswered::req;
   uint8_t service_timeout = 0;
-  std::span<const uint8_t> private_data;
+  std::span<const uint8_t> private_data{};
 };
 
 struct CmRej {
   uint32_t local_id = 0, remote_id = 0;
   CmAnswered rejected = CmAnswered::req;
   RejectReason reason = RejectReason::none;
-  std::span<const uint8_t> info;  ///< read: as long as the message says
-  std::span<const uint8_t> private_data;
+  std::span<const uint8_t> info{};  ///< read: as long as the message says
+  std::span<const uint8_t> private_data{};
 };
 
 struct CmRep {
@@ -125,30 +125,30 @@ struct CmRep {
   uint8_t rnr_retry_count = 0;
   bool srq = false;
   uint64_t ca_guid = 0;
-  std::span<const uint8_t> private_data;
+  std::span<const uint8_t> private_data{};
 };
 
 struct CmRtu {
   uint32_t local_id = 0, remote_id = 0;
-  std::span<const uint8_t> private_data;
+  std::span<const uint8_t> private_data{};
 };
 
 struct CmDreq {
   uint32_t local_id = 0, remote_id = 0;
   uint32_t remote_qpn = 0;
-  std::span<const uint8_t> private_data;
+  std::span<const uint8_t> private_data{};
 };
 
 struct CmDrep {
   uint32_t local_id = 0, remote_id = 0;
-  std::span<const uint8_t> private_data;
+  std::span<const uint8_t> private_data{};
 };
 
 struct CmSidrReq {
   uint32_t request_id = 0;
   uint16_t pkey = kDefaultPkey;
   uint64_t service_id = 0;
-  std::span<const uint8_t> private_data;
+  std::span<const uint8_t> private_data{};
 };
 
 struct CmSidrRep {
@@ -157,8 +157,8 @@ struct CmSidrRep {
   uint32_t qpn = 0;
   uint64_t service_id = 0;
   uint32_t qkey = 0;
-  std::span<const uint8_t> info;  ///< read: as long as the message says
-  std::span<const uint8_t> private_data;
+  std::span<const uint8_t> info{};  ///< read: as long as the message says
+  std::span<const uint8_t> private_data{};
 };
 
 [[nodiscard]] CmReq read_req(const CmMad& mad);

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/cm/service.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "odp/program_call.hpp"
+#include "odp/service_thread.hpp"
+#include "stack/wire/link.hpp"
+
+namespace faultline::cm {
+namespace {
+
+// A full QP1 empties in a turn of the engine; if it does not, the datagram is lost as others are.
+constexpr int kSendTries = 100;
+constexpr auto kSendPause = std::chrono::microseconds(100);
+
+transport::PathMtu code_of_mtu(uint32_t bytes) {
+  auto mtu = transport::PathMtu::mtu4096;
+  while (mtu != transport::PathMtu::mtu256 && transport::bytes_of(mtu) > bytes)
+    mtu = static_cast<transport::PathMtu>(static_cast<uint8_t>(mtu) - 1);
+  return mtu;
+}
+
+ManagerConfig complete(ManagerConfig config, const verbs::DeviceDescription& description) {
+  config.ca_guid = wire::eui64(description.mac);
+  config.max_mtu = code_of_mtu(description.max_path_mtu_bytes);
+  std::random_device random;
+  config.seed = uint64_t{random()} << 32 | random();
+  return config;
+}
+
+}  // namespace
+
+Service::Service(std::shared_ptr<verbs::DeviceBackend> device, ManagerConfig config, EventHandler& handler)
+    : device_(std::move(device)),
+      handler_(handler),
+      generation_(odp::fork_generation()),
+      manager_(complete(config, device_->description()), *this),
+      shared_(std::make_unique<Shared>()) {
+  shared_->inbox.reserve(kMaxArrivals);
+  shared_->thread = std::thread([this] { run(); });
+  set_sink(this);
+}
+
+Service::~Service() {
+  if (odp::fork_generation() != generation_) {
+    static_cast<void>(shared_.release());
+    return;
+  }
+  set_sink(nullptr);
+  {
+    const std::lock_guard guard(shared_->inbox_mutex);
+    shared_->stop = true;
+    shared_->woken.notify_one();
+  }
+  shared_->thread.join();
+  send_last();
+}
+
+/// What ends with the program is said once: nobody will be there to repeat it.
+void Service::send_last() {
+  manager_.destroy_all(device_->now());
+  for (int tries = 0; core().has_mads_to_send() && tries < kSendTries; ++tries) {
+    device_->drive();
+    std::this_thread::sleep_for(kSendPause);
+  }
+}
+
+uint32_t Service::core_index() const {
+  return transport::owner_of(wire::kManagementQpn, device_->core_count());
+}
+
+void Service::set_sink(transport::ManagementSink* sink) {
+  struct Change {
+    transport::Core& core;
+    transport::ManagementSink* sink;
+  } change{core(), sink};
+  device_->call(
+      core_index(),
+      [](void* argument) {
+        const Change& what = *static_cast<Change*>(argument);
+        what.core.set_management_sink(what.sink);
+      },
+      &change);
+}
+
+// ---- the device's side ----
+
+void Service::send_mad(const wire::MadBytes& mad, const transport::AddressVector& to, uint16_t pkey) {
+  sent_ = true;
+  for (int tries = 0; !core().send_mad(mad, to, pkey) && tries < kSendTries; ++tries) {
+    device_->drive();
+    std::this_thread::sleep_for(kSendPause);
+  }
+}
+
+void Service::on_management(std::span<const uint8_t, wire::kMadBytes> mad, const MadSource& source,
+                            TimeNs now) {
+  Shared& shared = *shared_;
+  const std::lock_guard guard(shared.inbox_mutex);
+  if (shared.inbox.size() == kMaxArrivals) {
+    overruns_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  Arrival& arrival = shared.inbox.emplace_back();
+  std::copy(mad.begin(), mad.end(), arrival.mad.begin());
+  arrival.source = source;
+  arrival.at_ns = now;
+  shared.woken.notify_one();
+}
+
+// ---- the programs' side ----
+
+Service::Turn::~Turn() {
+  const TimeNs deadline = service_.manager_.next_deadline();
+  const bool events = service_.manager_.has_events();
+  const bool sent = std::exchange(service_.sent_, false);
+  lock_.unlock();
+  if (sent) service_.device_->drive();
+  Shared& shared = *service_.shared_;
+  const std::lock_guard guard(shared.inbox_mutex);
+  if (!events && deadline >= shared.sleeps_until) return;
+  shared.wake = true;
+  shared.woken.notify_one();
+}
+
+// ---- the thread ----
+
+void Service::run() {
+  odp::prepare_service_thread("fl-cm", false);
+  Shared& shared = *shared_;
+  std::vector<Arrival> arrived;
+  arrived.reserve(kMaxArrivals);
+  for (;;) {
+    const TimeNs deadline = serve(arrived);
+    std::unique_lock lock(shared.inbox_mutex);
+    const auto woken = [&shared] { return shared.stop || shared.wake || !shared.inbox.empty(); };
+    shared.sleeps_until = deadline;
+    if (deadline == kNever) {
+      shared.woken.wait(lock, woken);
+    } else if (const TimeNs now = device_->now(); now < deadline) {
+      shared.woken.wait_for(lock, std::chrono::nanoseconds(deadline - now), woken);
+    }
+    if (shared.stop) return;
+    // Until it sleeps again, any deadline is one that it has not seen.
+    shared.sleeps_until = kNever;
+    shared.wake = false;
+    arrived.clear();
+    arrived.swap(shared.inbox);
+  }
+}
+
+TimeNs Service::serve(const std::vector<Arrival>& arrived) {
+  bool sent = false;
+  {
+    const std::lock_guard guard(shared_->manager_mutex);
+    for (const Arrival& arrival : arrived) manager_.on_mad(arrival.mad, arrival.source, arrival.at_ns);
+    manager_.poll(device_->now());
+    sent = std::exchange(sent_, false);
+  }
+  if (sent) device_->drive();
+  tell_events();
+  const std::lock_guard guard(shared_->manager_mutex);
+  return manager_.next_deadline();
+}
+
+void Service::tell_events() {
+  for (;;) {
+    Event event;
+    {
+      const std::lock_guard guard(shared_->manager_mutex);
+      if (!manager_.take_event(event)) return;
+    }
+    handler_.on_cm_event(event);
+  }
+}
+
+}  // namespace faultline::cm
