@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "stack/abi/descriptor_table.hpp"
+#include "stack/abi/rdma_cm_channel.hpp"
 #include "stack/verbs/objects.hpp"
 
 namespace faultline::abi {
@@ -200,7 +201,7 @@ int open_sight(const Sight& sight, int flags) {
       // Nothing is asked of it: our contexts need no commands.
       return static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/null", flags & ~(O_CREAT | O_TRUNC)));
     case NodeKind::connection_manager:
-      return fail(ENXIO);
+      return CmChannel::open(sight, flags);
   }
   return fail(ENXIO);
 }
