@@ -18,6 +18,9 @@ constexpr uint64_t kMaxTimeWaitNs = 20'000'000'000;
 // A SIDR_REP that got lost is asked for again within this.
 constexpr uint64_t kSidrLingerNs = 5'000'000'000;
 
+// How much slower a message is repeated once its peer has said that it has come.
+constexpr uint64_t kPatientFactor = 8;
+
 bool awaits_program(State state) {
   return state == State::req_received || state == State::mra_req_sent || state == State::sidr_req_received;
 }
@@ -153,14 +156,14 @@ void Manager::Impl::send_rep(Record& record, const Occasion& occasion) {
   const AcceptParams& params = *occasion.accept;
   const bool xrc = record.qp.transport == wire::CmTransport::xrc;
   record.qp.local_qpn = params.qpn;
-  record.qp.sq_psn = params.starting_psn & wire::Psn::kMask;
+  record.qp.rq_psn = params.starting_psn & wire::Psn::kMask;
   record.qp.max_dest_rd_atomic = params.responder_resources;
   record.qp.max_rd_atomic = params.initiator_depth;
   wire::CmRep rep;
   rep.local_id = record.id;
   rep.remote_id = record.remote_id;
   (xrc ? rep.eecn : rep.qpn) = params.qpn;
-  rep.starting_psn = record.qp.sq_psn;
+  rep.starting_psn = record.qp.rq_psn;
   rep.responder_resources = params.responder_resources;
   rep.initiator_depth = params.initiator_depth;
   rep.target_ack_delay = params.target_ack_delay;
@@ -279,8 +282,9 @@ void Manager::Impl::extend_wait(Record& record, const Occasion& occasion) {
   // answer may get lost. `retries_left` is what a peer gets that does not come back in time either.
   retry.period_ns = std::max<uint64_t>(record.response_ns, kMinTimeWaitNs);
   retry.retries_left = 1;
-  retry.early_gap_ns = retry.period_ns / 2;
-  retry.next_early = occasion.now + retry.period_ns;
+  retry.early_gap_ns =
+      config.early_resend_ns != 0 ? kPatientFactor * config.early_resend_ns : retry.period_ns;
+  retry.next_early = occasion.now + retry.early_gap_ns;
   retry.period_end =
       occasion.now + retry.period_ns + ns_of_code(wire::read_mra(*occasion.mad).service_timeout);
   set_deadline(record, retry.deadline());
@@ -292,7 +296,7 @@ void Manager::Impl::take_rep(Record& record, const Occasion& occasion) {
   record.remote_id = rep.local_id;
   record.remote_guid = rep.ca_guid;
   qp.remote_qpn = qp.transport == wire::CmTransport::xrc ? rep.eecn : rep.qpn;
-  qp.rq_psn = rep.starting_psn;
+  qp.sq_psn = rep.starting_psn;
   // At most what was offered and asked for (IBA 12.7.29, 12.7.30).
   qp.max_dest_rd_atomic = std::min(qp.max_dest_rd_atomic, rep.initiator_depth);
   qp.max_rd_atomic = std::min(qp.max_rd_atomic, rep.responder_resources);

@@ -166,10 +166,10 @@ void Manager::Impl::on_deadline(Record& record, TimeNs now) {
     retry.period_end = now + retry.period_ns;
   }
   send_again(record);
-  // Once the gaps are as long as a period, the periods alone go on.
-  retry.early_gap_ns *= 2;
-  retry.next_early =
-      retry.early_gap_ns != 0 && retry.early_gap_ns < retry.period_ns ? now + retry.early_gap_ns : kNever;
+  // Once the gaps are as long as a period, the periods alone go on; but for the long one of an MRA.
+  retry.early_gap_ns = std::min(2 * retry.early_gap_ns, retry.period_ns);
+  const bool early = retry.early_gap_ns != 0 && now + retry.early_gap_ns < retry.period_end;
+  retry.next_early = early ? now + retry.early_gap_ns : kNever;
   set_deadline(record, retry.deadline());
 }
 
@@ -230,7 +230,7 @@ int Manager::connect(const ConnectParams& params, TimeNs now, Id& id) {
         ns_of_code(params.timing.remote_response_timeout) + 2 * ns_of_code(params.path.packet_lifetime);
     record.qp = {.path = params.path,
                  .local_qpn = params.qpn,
-                 .sq_psn = params.starting_psn & wire::Psn::kMask,
+                 .rq_psn = params.starting_psn & wire::Psn::kMask,
                  .max_dest_rd_atomic = params.responder_resources,
                  .max_rd_atomic = params.initiator_depth,
                  .retry_count = params.retry_count,
@@ -250,7 +250,7 @@ int Manager::connect(const ConnectParams& params, TimeNs now, Id& id) {
     req.local_response_timeout = params.timing.local_response_timeout;
     req.transport = params.transport;
     req.flow_control = params.flow_control;
-    req.starting_psn = record.qp.sq_psn;
+    req.starting_psn = record.qp.rq_psn;
     req.retry_count = params.retry_count;
     req.rnr_retry_count = params.rnr_retry_count;
     req.pkey = params.path.pkey;

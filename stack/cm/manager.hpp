@@ -85,7 +85,7 @@ struct ConnectParams {
   ExchangeTiming timing{};
   wire::CmTransport transport = wire::CmTransport::rc;
   uint32_t qpn = 0;
-  uint32_t starting_psn = 0;  ///< of what this side sends
+  uint32_t starting_psn = 0;  ///< what the peer shall begin with (IBA 12.7.31)
   uint8_t responder_resources = 1, initiator_depth = 1;
   bool flow_control = true;
   uint8_t retry_count = 7, rnr_retry_count = 7;

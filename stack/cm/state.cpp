@@ -81,7 +81,7 @@ constexpr Table make_table() {
   on({S::dreq_sent}, I::expired, S::time_wait, A::tell_disconnected);
   on({S::dreq_received}, I::disconnect, S::time_wait, A::send_drep);
   on({S::dreq_received}, I::destroy, S::time_wait, A::send_drep);
-  in({S::time_wait}, I::dreq, A::send_drep);
+  in({S::time_wait, S::closed}, I::dreq, A::send_drep);
   in({S::time_wait}, I::req, A::send_stale);
   on({S::time_wait}, I::expired, S::closed, A::tell_time_wait_over);
 
