@@ -168,43 +168,49 @@ Domain::~Domain() {
 
 RegionResult Domain::register_region(const RegionRequest& request) {
   if (is_parents()) return {.error = EIO};
-  try {
-    return try_register(request);
-  } catch (const std::bad_alloc&) {
-    return {.error = ENOMEM};
-  }
-}
-
-RegionResult Domain::register_implicit(const RegionRequest& request) {
-  if (request.domain == 0 || !is_valid_access(request.access) || request.iova != 0 ||
-      (request.access & kOnDemand) == 0)
-    return {.error = EINVAL};
-  auto region = std::make_unique<Region>();
-  region->domain = request.domain;
-  region->access = request.access;
-  region->on_demand = true;
-  region->length_bytes = kAddressSpaceBytes;
-  region->children = std::make_unique<ChildTable>(children_);
-  if (!region->children->allocate()) return {.error = ENOMEM};
-  install_fault_handler();
-  monitor_->settle();
-  if (!enlist(*region)) return {.error = ENOMEM};
-  counters_.num_odp_mrs.add();
+  std::unique_ptr<Region> region;
+  if (const int error = prepare(request, region); error != 0) return {.error = error};
+  if (region->on_demand) counters_.num_odp_mrs.add();
   const Key key = region->key;
   keys_.publish(*region.release());
   return {.key = key};
 }
 
-RegionResult Domain::try_register(const RegionRequest& request) {
-  if (request.address == 0 && request.length_bytes == ~uint64_t{0}) return register_implicit(request);
-  if (!is_valid(request)) return {.error = EINVAL};
+int Domain::prepare(const RegionRequest& request, std::unique_ptr<Region>& region) {
+  const bool is_implicit = request.address == 0 && request.length_bytes == ~uint64_t{0};
+  try {
+    return is_implicit ? prepare_implicit(request, region) : prepare_range(request, region);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+}
+
+int Domain::prepare_implicit(const RegionRequest& request, std::unique_ptr<Region>& region) {
+  if (request.domain == 0 || !is_valid_access(request.access) || request.iova != 0 ||
+      (request.access & kOnDemand) == 0)
+    return EINVAL;
+  region = std::make_unique<Region>();
+  region->domain = request.domain;
+  region->access = request.access;
+  region->on_demand = true;
+  region->length_bytes = kAddressSpaceBytes;
+  region->children = std::make_unique<ChildTable>(children_);
+  if (!region->children->allocate()) return ENOMEM;
+  install_fault_handler();
+  monitor_->settle();
+  if (!enlist(*region)) return ENOMEM;
+  return 0;
+}
+
+int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>& region) {
+  if (!is_valid(request)) return EINVAL;
   const bool on_demand = (request.access & kOnDemand) != 0;
   const uint64_t first_page = request.address >> kPageShift;
   const uint64_t last_page = (request.address + request.length_bytes - 1) >> kPageShift;
   // Looked for before anything of ours is mapped, which could fill the hole.
   const bool holed = has_hole(first_page << kPageShift, (last_page + 1) << kPageShift);
-  if (holed && !on_demand) return {.error = EFAULT};
-  auto region = std::make_unique<Region>();
+  if (holed && !on_demand) return EFAULT;
+  region = std::make_unique<Region>();
   region->watch_at_fault = holed;
   region->domain = request.domain;
   region->access = request.access;
@@ -214,16 +220,16 @@ RegionResult Domain::try_register(const RegionRequest& request) {
   region->iova = request.iova;
   region->first_page = first_page;
   const size_t granules = (region->page_count() + kGranulePages - 1) / kGranulePages;
-  if (!region->pages.allocate(region->page_count())) return {.error = ENOMEM};
+  if (!region->pages.allocate(region->page_count())) return ENOMEM;
   if (region->on_demand &&
       !(region->granule_pins.allocate(granules) && region->granule_used.allocate(granules)))
-    return {.error = ENOMEM};
+    return ENOMEM;
   if (!region->on_demand) PinTable::reserve_whole(*region);
   // A program that took the signals over after us is put behind us again.
   install_fault_handler();
   // An munmap of an earlier mapping here may still have its event unread: it must not kill the new region.
   monitor_->settle();
-  if (!enlist(*region)) return {.error = ENOMEM};
+  if (!enlist(*region)) return ENOMEM;
   try {
     watch(*region);
   } catch (const std::bad_alloc&) {
@@ -235,12 +241,9 @@ RegionResult Domain::try_register(const RegionRequest& request) {
   if (const int error = make_ready(*region); error != 0) {
     dismantle(*region);
     keys_.release(region->key);
-    return {.error = error};
+    return error;
   }
-  if (region->on_demand) counters_.num_odp_mrs.add();
-  const Key key = region->key;
-  keys_.publish(*region.release());
-  return {.key = key};
+  return 0;
 }
 
 bool Domain::enlist(Region& region) {
@@ -281,24 +284,46 @@ void Domain::dismantle(Region& region) {
   monitor_->unwatch(region.start_page_address(), region.end_page_address());
 }
 
-int Domain::deregister_region(Key key) {
-  if (is_parents()) return 0;
-  {
-    // Decided before the key goes: a region that stays because of its windows has never been out of sight.
-    const ReaderStripes::Guard guard(readers_);
-    Region* const region = keys_.find(key);
-    if (region == nullptr) return ENOENT;
-    if (!region->close_to_windows()) return EBUSY;
-  }
-  // Ours alone, since we closed it.
-  Region* const region = keys_.withdraw(key);
+int Domain::close(Key key) {
+  // Decided before the key goes: a region that stays because of its windows has never been out of sight.
+  const ReaderStripes::Guard guard(readers_);
+  Region* const region = keys_.find(key);
+  if (region == nullptr) return ENOENT;
+  return region->close_to_windows() ? 0 : EBUSY;
+}
+
+void Domain::retire(Region* region) {
   quiescence_.wait_for(quiescence_.advance());
   readers_.wait();
   dismantle(*region);
   counters_.num_odp_mr_pages.subtract(region->resident_pages.load(std::memory_order_relaxed));
   if (region->on_demand) counters_.num_odp_mrs.subtract(1);
+}
+
+int Domain::deregister_region(Key key) {
+  if (is_parents()) return 0;
+  if (const int error = close(key); error != 0) return error;
+  // Ours alone, since we closed it.
+  Region* const region = keys_.withdraw(key);
+  retire(region);
   keys_.release(key);
   delete region;
+  return 0;
+}
+
+int Domain::replace_region(Key key, const RegionRequest& request) {
+  if (is_parents()) return EIO;
+  std::unique_ptr<Region> fresh;
+  if (const int error = prepare(request, fresh); error != 0) return error;
+  if (const int error = close(key); error != 0) {
+    dismantle(*fresh);
+    keys_.release(fresh->key);
+    return error;
+  }
+  if (fresh->on_demand) counters_.num_odp_mrs.add();
+  Region* const old = keys_.replace(key, *fresh.release());
+  retire(old);
+  delete old;
   return 0;
 }
 

@@ -33,6 +33,7 @@ class Domain final : public MemoryDomain, private InvalidationSink {
 
   [[nodiscard]] RegionResult register_region(const RegionRequest& request) override;
   [[nodiscard]] int deregister_region(Key key) override;
+  [[nodiscard]] int replace_region(Key key, const RegionRequest& request) override;
   [[nodiscard]] RegionResult allocate_window(ProtectionDomain domain, WindowType type) override;
   [[nodiscard]] int deallocate_window(Key key) override;
   [[nodiscard]] std::unique_ptr<EngineSession> attach_engine() override;
@@ -48,9 +49,15 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   void apply(uint64_t start, uint64_t end, PageEvent event) override;
   void release_pins(uint64_t start, uint64_t end) override;
 
+  /// A region that lacks nothing but to be published, or an errno.
+  [[nodiscard]] int prepare(const RegionRequest& request, std::unique_ptr<Region>& region);
   /// The two throw std::bad_alloc, and have changed nothing then.
-  RegionResult try_register(const RegionRequest& request);
-  RegionResult register_implicit(const RegionRequest& request);
+  [[nodiscard]] int prepare_range(const RegionRequest& request, std::unique_ptr<Region>& region);
+  [[nodiscard]] int prepare_implicit(const RegionRequest& request, std::unique_ptr<Region>& region);
+  /// A live region that no window may be bound to any more: 0, or ENOENT or EBUSY.
+  [[nodiscard]] int close(Key key);
+  /// The end of a region that no key leads to any more.
+  void retire(Region* region);
   /// Gives it a key, and the monitor its range. False, and nothing has changed, where there is no room.
   [[nodiscard]] bool enlist(Region& region);
   void watch(Region& region);

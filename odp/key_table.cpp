@@ -71,8 +71,21 @@ Region* KeyTable::withdraw(Key key) {
   return region;
 }
 
+Region* KeyTable::replace(Key key, Region& fresh) {
+  const std::lock_guard lock(mutex_);
+  Region* const old = find(key);
+  give_back(fresh.key);
+  fresh.key = key;
+  slots_[key >> 8].store(&fresh, std::memory_order_seq_cst);
+  return old;
+}
+
 void KeyTable::release(Key key) {
   const std::lock_guard lock(mutex_);
+  give_back(key);
+}
+
+void KeyTable::give_back(Key key) {
   slots_[key >> 8].store(nullptr, std::memory_order_relaxed);
   --taken_;
 }

@@ -31,6 +31,9 @@ class KeyTable {
   void publish(Region& region) { slots_[region.key >> 8].store(&region, std::memory_order_seq_cst); }
   /// Takes the key out of sight. nullptr where it is not live; of two callers one gets the region.
   [[nodiscard]] Region* withdraw(Key key);
+  /// Puts a region that has a reserved key in a live one's place, under that one's key. The old one, which
+  /// whoever found it before may still hold.
+  [[nodiscard]] Region* replace(Key key, Region& fresh);
   /// Gives the index back. Only after nobody can hold the region any more.
   void release(Key key);
 
@@ -58,6 +61,7 @@ class KeyTable {
  private:
   /// Holds an index between reserve and publish, and between withdraw and release.
   [[nodiscard]] Key reserve_index();
+  void give_back(Key key);
   [[nodiscard]] Region* reserved() const { return const_cast<Region*>(&reserved_mark_); }
   [[nodiscard]] bool is_live(const Region* region) const { return region != &reserved_mark_; }
 

@@ -76,6 +76,10 @@ class MemoryDomain {
   /// After it returns no engine touches the region's memory. ENOENT for a key that is not live, EBUSY while
   /// memory windows are bound to it.
   [[nodiscard]] virtual int deregister_region(Key key) = 0;
+  /// The key stands for what the request says from now on, and never for nothing (ibv_rereg_mr). After it
+  /// returns no engine touches memory that was only the old region's. An errno of either of the two above,
+  /// and then the old region is as it was.
+  [[nodiscard]] virtual int replace_region(Key key, const RegionRequest& request) = 0;
 
   /// A memory window that is bound to nothing yet. 0 in `error`, or ENOMEM.
   [[nodiscard]] virtual RegionResult allocate_window(ProtectionDomain domain, WindowType type) = 0;

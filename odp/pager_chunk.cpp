@@ -150,6 +150,8 @@ void Pager::populate(Plan& plan) const {
 Pager::Step Pager::publish(Region& region, Service& service) {
   const Plan plan = service.plan;
   service.plan = {};
+  // Another region has the key by now: these are not its pages.
+  if (plan.address != region.start_page_address() + plan.pages.first * kPageBytes) return Step::more;
   service.kind = std::max(service.kind, plan.kind);
   const uint64_t now_ns = monotonic_ns();
   if (plan.error != 0) {

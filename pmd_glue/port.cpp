@@ -388,4 +388,9 @@ void EthernetPort::reconnect() {
   });
 }
 
+bool expects_link(const PortConfig& config) {
+  if (config.kind != PortKind::af_packet && config.kind != PortKind::af_xdp) return true;
+  return interface_is_running(interface_index(config.interface));
+}
+
 }  // namespace faultline::glue

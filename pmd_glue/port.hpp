@@ -82,4 +82,8 @@ class EthernetPort {
   int tap_descriptor_ = -1;
 };
 
+/// Whether a port that is not open would find its link up: an interface of the kernel tells, others come up
+/// with their port.
+[[nodiscard]] bool expects_link(const PortConfig& config);
+
 }  // namespace faultline::glue

@@ -48,6 +48,17 @@ std::vector<verbs::DeviceDescription> Registry::list(std::string& error) {
   return descriptions;
 }
 
+bool Registry::expects_link(const std::string& name) {
+  const std::lock_guard guard(mutex_);
+  try {
+    for (const DeviceConfig& device : config().devices)
+      if (device.name == name) return glue::expects_link(device.port);
+  } catch (const ConfigError&) {
+    return false;  // who opens it is told
+  }
+  return false;
+}
+
 std::shared_ptr<Device> Registry::open(const std::string& name, std::string& error) {
   const std::lock_guard guard(mutex_);
   static const uint32_t generation = odp::fork_generation();
@@ -108,6 +119,10 @@ namespace faultline::verbs {
 
 std::vector<DeviceDescription> list_devices(std::string& error) {
   return glue::Registry::instance().list(error);
+}
+
+bool expects_link(const std::string& name) {
+  return glue::Registry::instance().expects_link(name);
 }
 
 std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string& error) {

@@ -23,6 +23,9 @@ class Registry {
   [[nodiscard]] std::vector<verbs::DeviceDescription> list(std::string& error);
   [[nodiscard]] std::shared_ptr<Device> open(const std::string& name, std::string& error);
 
+  /// Whether a device that does not run yet would find its link up.
+  [[nodiscard]] bool expects_link(const std::string& name);
+
   /// The running device of that name, or nullptr.
   [[nodiscard]] std::shared_ptr<Device> find(const std::string& name);
   [[nodiscard]] std::vector<std::string> running();

@@ -87,6 +87,20 @@ class CompletionQueue {
     return 0;
   }
 
+  /// App side, one thread at a time, no poll meanwhile, and that QP pushes no more: forgets its completions.
+  void purge(uint32_t qpn) {
+    const uint32_t head = head_.load(std::memory_order_relaxed);
+    const uint32_t tail = tail_.load(std::memory_order_acquire);
+    uint32_t kept = tail;
+    for (uint32_t at = tail; at != head;) {
+      --at;
+      if (ring_[at & mask_].qpn == qpn) continue;
+      --kept;
+      if (kept != at) ring_[kept & mask_] = ring_[at & mask_];
+    }
+    head_.store(kept, std::memory_order_release);
+  }
+
   // --- events ---
 
   /// App side: the next completion (or the next solicited or failed one) is to be told of, once. Arm, then

@@ -41,6 +41,7 @@ QueuePair::QueuePair(uint32_t number, const QpInit& init, std::pmr::memory_resou
     : qpn(number),
       type(init.type),
       signal_all(init.signal_all),
+      blocks_own_multicast(init.blocks_own_multicast),
       domain(init.domain),
       progress_mask(std::bit_ceil(std::max(init.max_send_wr, 1U)) - 1),
       send_cq(init.send_cq),

@@ -235,8 +235,14 @@ bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) 
     return false;
   }
   bool kept = false;
-  for (QueuePair* qp : members)
+  for (QueuePair* qp : members) {
+    if (qp->blocks_own_multicast && packet.deth().source_qpn == qp->qpn &&
+        packet.source_gid() == qp->multicast_source) {
+      context.count(DropReason::own_multicast);
+      continue;
+    }
     if (admits(*qp, packet) && datagram.on_multicast(*qp, packet, frame, !kept)) kept = true;
+  }
   return kept;
 }
 

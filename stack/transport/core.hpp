@@ -66,6 +66,8 @@ struct QpInit {
   SharedReceiveQueue* srq = nullptr;  ///< instead of a receive ring; of the same core, outlives the QP
   uint32_t xrc_domain = 0;            ///< of an xrc_recv QP: its packets name an SRQ of this domain
   bool signal_all = false;
+  bool blocks_own_multicast =
+      false;             ///< of a UD QP: what it sends to a group that it is in does not come back
   void* user = nullptr;  ///< given back in events
   /// What posting to the QP reads first: fetched when a send completes, since the next one is mostly posted
   /// then.
@@ -80,6 +82,9 @@ struct SrqInit {
   uint32_t xrc_domain = 0;        ///< not 0 for an XRC SRQ
   void* user = nullptr;           ///< given back in events
 };
+
+/// QPs of one core that a multicast group may have.
+inline constexpr uint32_t kMaxGroupMembers = 1024;
 
 /// Which of a device's cores owns a QP.
 [[nodiscard]] constexpr uint32_t owner_of(uint32_t qpn, uint32_t core_count) {

@@ -28,7 +28,8 @@ std::string_view name_of(DropReason reason) {
       "unsupported",
       "no_shared_queue",
       "multicast_group",
-      "stale_request"};
+      "stale_request",
+      "own_multicast"};
   return reason < DropReason::count_ ? kNames[static_cast<size_t>(reason)] : "unknown";
 }
 

@@ -34,6 +34,7 @@ enum class DropReason : uint8_t {
   no_shared_queue,
   multicast_group,
   stale_request,
+  own_multicast,
   count_
 };
 [[nodiscard]] std::string_view name_of(DropReason reason);

@@ -80,6 +80,7 @@ bool Datagram::send_one(QueuePair& qp) {
   }
   state.fault_failed = false;
   context_.tx.commit(header.seal(bytes, fields.bth.opcode, wqe.length_bytes), av.loopback);
+  if (qp.blocks_own_multicast && wqe.ud_qpn == wire::kMulticastQpn) qp.multicast_source = av.path.source_gid;
   ++qp.ipv4_identification;
   state.next_psn = state.next_psn.next();
   context_.complete_send(qp, CompletionStatus::success);

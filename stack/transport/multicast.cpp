@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <new>
 
+#include "stack/transport/core.hpp"
+
 namespace faultline::transport {
 
 int MulticastTable::attach(QueuePair* qp, const wire::Gid& gid) {
@@ -12,8 +14,9 @@ int MulticastTable::attach(QueuePair* qp, const wire::Gid& gid) {
     auto group =
         std::find_if(groups_.begin(), groups_.end(), [&](const Group& one) { return one.gid == gid; });
     if (group == groups_.end()) group = groups_.insert(groups_.end(), {gid, {}});
-    if (std::find(group->members.begin(), group->members.end(), qp) == group->members.end())
-      group->members.push_back(qp);
+    if (std::find(group->members.begin(), group->members.end(), qp) != group->members.end()) return 0;
+    if (group->members.size() == kMaxGroupMembers) return ENOMEM;
+    group->members.push_back(qp);
     return 0;
   } catch (const std::bad_alloc&) {
     return ENOMEM;

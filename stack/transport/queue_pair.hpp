@@ -199,6 +199,7 @@ class alignas(64) QueuePair {
   const uint32_t qpn;
   const QpType type;
   const bool signal_all;
+  const bool blocks_own_multicast;
   bool loopback = false;
   bool ready = false;  // on the core's ready list
   std::atomic<QpState> state{QpState::reset};
@@ -237,6 +238,7 @@ class alignas(64) QueuePair {
   Pacing pacing;
   Timer pacing_timer;
   TimeNs next_cnp_ns = 0;
+  wire::Gid multicast_source;  ///< with blocks_own_multicast: of the last packet to a group
   void* const user;
 
   // App threads' side.

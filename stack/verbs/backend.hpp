@@ -83,6 +83,9 @@ class DeviceBackend {
 /// configuration returns an empty list and one line in `error`.
 [[nodiscard]] std::vector<DeviceDescription> list_devices(std::string& error);
 
+/// What link_up() will say of a device that does not run, as far as its port exists already.
+[[nodiscard]] bool expects_link(const std::string& name);
+
 /// Starts (EAL, port, engine) or joins the running device of that name in this process. nullptr and one line
 /// in `error`.
 [[nodiscard]] std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string& error);

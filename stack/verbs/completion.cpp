@@ -37,6 +37,10 @@ Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
   cq->ignores_overrun = (init.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   cq->single_threaded = (init.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
   cq->with_wallclock = (init.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
+  if (init.parent_domain != nullptr) {
+    cq->parent_domain = &pd_of(init.parent_domain);
+    cq->parent_domain->references.fetch_add(1, std::memory_order_relaxed);
+  }
   set_poll_functions(*cq);
   if (cq->has_channel) static_cast<CompletionChannel*>(cq->channel)->add_reference();
   context.live_objects.fetch_add(1, std::memory_order_relaxed);
@@ -57,12 +61,19 @@ FAULTLINE_VERB ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) {
-  // IBV_CQ_INIT_ATTR_MASK_PD: there are no parent domains.
-  if ((init->comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0) return fail(EOPNOTSUPP);
+  constexpr uint32_t kKnownMask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  if ((init->comp_mask & ~kKnownMask) != 0) return fail(EOPNOTSUPP);
   if ((init->wc_flags & ~kKnownWcFlags) != 0) return fail(EOPNOTSUPP);
   ibv_cq_init_attr_ex wanted = *init;
   if ((init->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0) wanted.flags = 0;
   if ((wanted.flags & ~kKnownFlags) != 0) return fail(EINVAL);
+  if ((init->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) == 0) {
+    wanted.parent_domain = nullptr;
+  } else {
+    // ibv_create_cq_ex(3): "a parent domain", so no plain one.
+    if (wanted.parent_domain == nullptr || wanted.parent_domain->context != context) return fail(EINVAL);
+    if (!pd_of(wanted.parent_domain).is_parent) return fail(EINVAL);
+  }
   return create(context, wanted);
 }
 
@@ -81,6 +92,7 @@ FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
     return cq->async_events_completed == delivered && cq->comp_events_completed == completion_events;
   });
   if (channel != nullptr) channel->drop_reference();
+  if (cq->parent_domain != nullptr) release(cq->parent_domain->references);
   release(cq->engine->cqs);
   delete cq;
   release(context.live_objects);
@@ -90,6 +102,8 @@ FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
 FAULTLINE_VERB int ibv_resize_cq(ibv_cq* ibv_cq_pointer, int entries) {
   if (entries < 1 || static_cast<uint32_t>(entries) > kMaxCqe) return EINVAL;
   Cq& cq = cq_of(ibv_cq_pointer);
+  // What is complete by now must fit.
+  if (entries < cq.cqe) cq.engine->backend->drive();
   const std::lock_guard no_polls(cq.poll_lock);
   int error = 0;
   auto resize = [&] { error = cq.resize(static_cast<uint32_t>(entries)); };

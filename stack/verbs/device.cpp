@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <endian.h>
-#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "stack/verbs/limits.hpp"
@@ -94,15 +94,27 @@ FAULTLINE_VERB __be64 ibv_get_device_guid(ibv_device* device) {
 }
 
 FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
+  // Programs poll, duplicate and fstat it; there is no kernel behind it. A file of its own tells its
+  // duplicates.
+  const int cmd_fd = ::memfd_create("faultline-context", MFD_CLOEXEC);
+  if (cmd_fd < 0) return nullptr;
+  ibv_context* const context = make_context(device_of(device), cmd_fd);
+  if (context == nullptr) {
+    const int error = errno;
+    ::close(cmd_fd);
+    errno = error;
+  }
+  return context;
+}
+
+ibv_context* make_context(Device& device, int cmd_fd) {
   std::unique_ptr<Context> context(new (std::nothrow) Context());
   if (context == nullptr) return fail(ENOMEM);
   if (const int error = context->events.open(); error != 0) return fail(error);
   ibv_context& opened = context->context;
-  // Programs poll, duplicate and fstat it; there is no kernel behind it.
-  opened.cmd_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (opened.cmd_fd < 0) return nullptr;
-  context->owner = &device_of(device);
-  opened.device = device;
+  opened.cmd_fd = cmd_fd;
+  context->owner = &device;
+  opened.device = &device;
   opened.async_fd = context->events.descriptor();
   opened.num_comp_vectors = 1;
   pthread_mutex_init(&opened.mutex, nullptr);
@@ -126,10 +138,14 @@ FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
   context->open_qp = open_qp;
   context->create_srq_ex = create_srq_ex;
   context->get_srq_num = get_srq_num;
+  context->alloc_td = alloc_td;
+  context->dealloc_td = dealloc_td;
+  context->alloc_parent_domain = alloc_parent_domain;
   context->open_xrcd = open_xrcd;
   context->close_xrcd = close_xrcd;
   context->port_active.element.element.port_num = kPortNumber;
   context->port_error.element.element.port_num = kPortNumber;
+  enroll(*context);
   return &context.release()->context;
 }
 
@@ -139,6 +155,10 @@ FAULTLINE_VERB int ibv_close_device(ibv_context* ibv_context_pointer) {
   // leave some behind (perftest's ib_send_bw a CQ). What is left still refers to the context, which stays
   // with it.
   if (context->live_objects.load(std::memory_order_acquire) != 0) return 0;
+  for (const Pd* pd = context->pds; pd != nullptr; pd = pd->next)
+    if (pd->references.load(std::memory_order_acquire) != 0) return 0;
+  while (context->pds != nullptr) remove_pd(context->pds);
+  strike(*context);
   if (context->engine != nullptr) context->engine->remove_context(*context);
   ::close(context->context.cmd_fd);
   pthread_mutex_destroy(&context->context.mutex);

@@ -22,7 +22,7 @@ inline constexpr uint32_t kMaxMws = 1U << 20;
 inline constexpr uint32_t kMaxSrqs = 32768;
 inline constexpr uint32_t kMaxSrqWr = 16384;
 inline constexpr uint32_t kMaxXrcds = 65536;
-inline constexpr uint32_t kMaxMulticastGroups = 8192;
+inline constexpr uint32_t kMaxMulticastGroups = 128;
 inline constexpr uint32_t kMaxQpsPerMulticastGroup = 1024;
 inline constexpr uint8_t kMaxRdAtomic = 16;
 /// IBA 9.7.7: a message is at most 2^31 bytes.

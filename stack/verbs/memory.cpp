@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Protection domains and memory regions.
+// Memory regions.
 #include <algorithm>
 #include <new>
 #include <span>
@@ -59,11 +59,11 @@ bool is_odp(uint32_t access) {
 /// Counts before the key is live, so that no posted receive misses its hint.
 void count_region(Pd& pd, uint32_t access) {
   pd.references.fetch_add(1, std::memory_order_relaxed);
-  if (is_odp(access)) pd.odp_regions.fetch_add(1, std::memory_order_relaxed);
+  if (is_odp(access)) pd.odp_regions->fetch_add(1, std::memory_order_relaxed);
 }
 
 void uncount_region(Pd& pd, uint32_t access) {
-  if (is_odp(access)) release(pd.odp_regions);
+  if (is_odp(access)) release(*pd.odp_regions);
   release(pd.references);
 }
 
@@ -88,35 +88,13 @@ Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, u
   mr->iova = iova;
   mr->access = access;
   set_key(*mr, result.key);
+  Context& context = context_of(pd.context);
+  const std::lock_guard lock(context.objects_lock);
+  link(context.mrs, *mr);
   return mr.release();
 }
 
 }  // namespace
-
-FAULTLINE_VERB ibv_pd* ibv_alloc_pd(ibv_context* ibv_context_pointer) {
-  Context& context = context_of(ibv_context_pointer);
-  Engine* const engine = engine_of(context);
-  if (engine == nullptr) return nullptr;
-  std::unique_ptr<Pd> pd(new (std::nothrow) Pd());
-  if (pd == nullptr || !acquire(engine->pds, kMaxPds)) return fail(ENOMEM);
-  pd->context = ibv_context_pointer;
-  do {
-    pd->domain = engine->last_domain.fetch_add(1, std::memory_order_relaxed) + 1;
-  } while (pd->domain == 0);
-  pd->handle = pd->domain;
-  context.live_objects.fetch_add(1, std::memory_order_relaxed);
-  return pd.release();
-}
-
-FAULTLINE_VERB int ibv_dealloc_pd(ibv_pd* ibv_pd_pointer) {
-  Pd* const pd = &pd_of(ibv_pd_pointer);
-  if (pd->references.load(std::memory_order_acquire) != 0) return EBUSY;
-  Context& context = context_of(pd->context);
-  release(context.started.load()->pds);
-  release(context.live_objects);
-  delete pd;
-  return 0;
-}
 
 FAULTLINE_VERB ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length_bytes, uint64_t iova,
                                         unsigned int access) {
@@ -137,8 +115,20 @@ FAULTLINE_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length_
 
 FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
   Mr* const mr = static_cast<Mr*>(ibv_mr_pointer);
-  Engine& engine = *context_of(mr->context).started.load();
-  if (const int error = engine.backend->memory().deregister_region(mr->lkey); error != 0) return error;
+  Context& context = context_of(mr->context);
+  Engine& engine = *context.started.load();
+  const int error = engine.backend->memory().deregister_region(mr->lkey);
+  if (mr->imported) {
+    // ibv_import_mr(3): the one of the handles that is given to this call is the end of the region.
+    if (error != 0) return error;
+    ibv_unimport_mr(mr);
+    return 0;
+  }
+  if (error != 0 && !(error == ENOENT && mr->exported)) return error;
+  {
+    const std::lock_guard lock(context.objects_lock);
+    unlink(context.mrs, *mr);
+  }
   uncount_region(pd_of(mr->pd), mr->access);
   release(engine.mrs);
   delete mr;
@@ -152,7 +142,7 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
     errno = error;
     return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
   };
-  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return refuse(EINVAL);
+  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || mr.imported) return refuse(EINVAL);
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   Pd& old_pd = pd_of(mr.pd);
   Pd* pd = &old_pd;
@@ -172,19 +162,11 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
   if (const int error = check_region(va, new_length_bytes, iova, new_access); error != 0)
     return refuse(error);
 
-  // The new region first: where it cannot be had, the old one is untouched. Its keys are new ones, as the
-  // call allows.
+  // The keys stay: peers that were told them go on, as they do with adapters.
   odp::MemoryDomain& memory = context_of(mr.context).started.load()->backend->memory();
   count_region(*pd, new_access);
-  const odp::RegionResult result =
-      memory.register_region(request_of(*pd, va, new_length_bytes, iova, new_access));
-  if (result.error != 0) {
-    uncount_region(*pd, new_access);
-    return refuse(result.error);
-  }
-  if (const int error = memory.deregister_region(mr.lkey); error != 0) {
-    // Windows are bound to it: it stays as it was.
-    static_cast<void>(memory.deregister_region(result.key));
+  const odp::RegionRequest wanted = request_of(*pd, va, new_length_bytes, iova, new_access);
+  if (const int error = memory.replace_region(mr.lkey, wanted); error != 0) {
     uncount_region(*pd, new_access);
     return refuse(error);
   }
@@ -194,7 +176,6 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
   mr.length = new_length_bytes;
   mr.iova = iova;
   mr.access = new_access;
-  set_key(mr, result.key);
   return 0;
 }
 

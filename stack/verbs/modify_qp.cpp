@@ -26,12 +26,18 @@ constexpr uint32_t kRemoteAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WR
                                    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | odp::kFlushGlobal |
                                    odp::kFlushPersistent;
 
+/// Programs give a QP all the rights that they give its regions; those that are about memory say nothing of a
+/// QP, and the kernel passes over them.
+constexpr uint32_t kRegionAccess =
+    IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | uint32_t{IBV_ACCESS_OPTIONAL_RANGE};
+
 /// Whether every attribute of the mask has a value that it may have.
 bool values_allowed(const DeviceDescription& description, const ibv_qp_attr& attr, uint32_t mask) {
   const auto has = [mask](uint32_t bit) { return (mask & bit) != 0; };
   if (has(IBV_QP_PKEY_INDEX) && attr.pkey_index >= kPkeyTableLength) return false;
   if (has(IBV_QP_PORT) && attr.port_num != kPortNumber) return false;
-  if (has(IBV_QP_ACCESS_FLAGS) && (attr.qp_access_flags & ~kRemoteAccess) != 0) return false;
+  if (has(IBV_QP_ACCESS_FLAGS) && (attr.qp_access_flags & ~(kRemoteAccess | kRegionAccess)) != 0)
+    return false;
   if (has(IBV_QP_PATH_MTU)) {
     if (attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096) return false;
     if (transport::bytes_of(static_cast<transport::PathMtu>(attr.path_mtu)) > description.max_path_mtu_bytes)
@@ -90,6 +96,17 @@ transport::QpAttributes to_transport(const ibv_qp_attr& attr, transport::QpState
   return result;
 }
 
+/// Completions of the life before a reset are not the next one's: adapters' libraries take them out of the
+/// queues, and programs that bring a QP back after an error count on it.
+void purge_completions(const ibv_qp& qp) {
+  for (ibv_cq* const queue : {qp.send_cq, qp.recv_cq}) {
+    if (queue == nullptr) continue;
+    Cq& cq = cq_of(queue);
+    const std::lock_guard no_polls(cq.poll_lock);
+    cq.purge(qp.qp_num);
+  }
+}
+
 /// Programs give an XRC QP the attributes of the side that it lacks; Linux leaves them out too
 /// (drivers/infiniband/core/uverbs_cmd.c, modify_qp_mask).
 uint32_t without_ignored(ibv_qp_type type, uint32_t mask) {
@@ -140,19 +157,22 @@ FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int 
     av.path.udp_source_port =
         udp_source_port(attr->ah_attr.grh.flow_label, qp.qp_base.qp_num, wanted.dest_qp_num);
   }
-  // A reset empties the rings: nobody may be posting meanwhile.
-  const std::lock_guard no_sends(qp.send_lock);
-  const std::lock_guard no_receives(qp.receive_lock);
-  int error = 0;
-  engine.on_owner(shared.core_index, [&] {
-    error = qp.core->modify_qp(qp.transport_qp, to_transport(wanted, to, av), mask, engine.backend->now());
-  });
-  if (error != 0) return error;
-  if (to == transport::QpState::reset) wanted = {};
-  shared.attributes = wanted;
-  qp.qkey = wanted.qkey;
-  qp.max_rd_atomic = wanted.max_rd_atomic;
-  qp.qp_base.state = static_cast<ibv_qp_state>(to);
+  {
+    // A reset empties the rings: nobody may be posting meanwhile.
+    const std::lock_guard no_sends(qp.send_lock);
+    const std::lock_guard no_receives(qp.receive_lock);
+    int error = 0;
+    engine.on_owner(shared.core_index, [&] {
+      error = qp.core->modify_qp(qp.transport_qp, to_transport(wanted, to, av), mask, engine.backend->now());
+    });
+    if (error != 0) return error;
+    if (to == transport::QpState::reset) wanted = {};
+    shared.attributes = wanted;
+    qp.qkey = wanted.qkey;
+    qp.max_rd_atomic = wanted.max_rd_atomic;
+    qp.qp_base.state = static_cast<ibv_qp_state>(to);
+  }
+  if (to == transport::QpState::reset) purge_completions(qp.qp_base);
   return 0;
 }
 

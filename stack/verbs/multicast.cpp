@@ -3,9 +3,14 @@
 #include <algorithm>
 
 #include "stack/verbs/address.hpp"
+#include "stack/verbs/limits.hpp"
 #include "stack/verbs/objects.hpp"
+#include "stack/wire/address_filter.hpp"
 
 namespace faultline::verbs {
+
+static_assert(kMaxMulticastGroups == wire::AddressFilter::kMaxGroups);
+static_assert(kMaxQpsPerMulticastGroup == transport::kMaxGroupMembers);
 
 FAULTLINE_VERB int ibv_attach_mcast(ibv_qp* ibv_qp_pointer, const ibv_gid* ibv_gid_pointer,
                                     uint16_t /*lid*/) {

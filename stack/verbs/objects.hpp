@@ -41,6 +41,8 @@ struct Device : ibv_device {
 };
 
 struct Context;
+struct Mr;
+struct Pd;
 struct Qp;
 struct XrcDomain;
 
@@ -125,18 +127,53 @@ struct Context : verbs_context {
   std::mutex start_mutex;
   std::shared_ptr<Engine> engine;  ///< set once, under start_mutex
   std::atomic<Engine*> started{nullptr};
-  Context* next = nullptr;  ///< of the engine's
+  Context* next = nullptr;                   ///< of the engine's
+  Context* next_open = nullptr;              ///< of all that are open
+  uint64_t file_device = 0, file_inode = 0;  ///< of cmd_fd, which says whose handles are known here
+  SpinLock objects_lock;
+  Pd* pds = nullptr;  ///< objects_lock
+  Mr* mrs = nullptr;  ///< objects_lock
 };
 
+struct Td : ibv_td {
+  std::atomic<uint32_t> references{0};  ///< parent domains
+};
+
+/// Where a program has rings put (ibv_alloc_parent_domain(3)).
+struct ProgramMemory {
+  void* (*alloc)(ibv_pd* pd, void* context, size_t size, size_t alignment, uint64_t type) = nullptr;
+  void (*free)(ibv_pd* pd, void* context, void* memory, uint64_t type) = nullptr;
+  void* context = nullptr;
+};
+
+/// A protection domain, or one that stands for another: a parent domain, or the handle of an import.
 struct Pd : ibv_pd {
   odp::ProtectionDomain domain = 0;
-  std::atomic<uint32_t> references{0};   ///< MRs, MWs, QPs, SRQs, AHs
-  std::atomic<uint32_t> odp_regions{0};  ///< no hint is needed where there are none
+  std::atomic<uint32_t> references{0};  ///< MRs, MWs, QPs, SRQs, AHs, CQs, those that stand for it
+  std::atomic<uint32_t> own_odp_regions{0};
+  std::atomic<uint32_t>* odp_regions = &own_odp_regions;  ///< no hint is needed where there are none
+  Pd* base = nullptr;                                     ///< what it stands for
+  bool is_parent = false;
+  bool imported = false;
+  bool abandoned = false;  ///< unimported before what was made of it
+  Td* thread_domain = nullptr;
+  ProgramMemory memory;
+  Pd *previous = nullptr, *next = nullptr;  ///< Context::objects_lock
+
+  void stand_for(Pd& other) {
+    domain = other.domain;
+    odp_regions = other.odp_regions;
+    base = &other;
+    base->references.fetch_add(1, std::memory_order_relaxed);
+  }
 };
 
 struct Mr : ibv_mr {
   uint64_t iova = 0;
   uint32_t access = 0;
+  bool imported = false;
+  bool exported = false;                    ///< another handle may have deregistered it
+  Mr *previous = nullptr, *next = nullptr;  ///< Context::objects_lock
 };
 
 struct Mw : ibv_mw {};
@@ -155,6 +192,7 @@ struct Cq : ibv_cq_ex, transport::CompletionQueue {
   EventSource event_source;
   CompletionEventSource completion_events;  ///< the channel's lock
   Engine* engine = nullptr;
+  Pd* parent_domain = nullptr;
   transport::Completion current;    ///< between start_poll and end_poll; poll_lock
   int64_t wallclock_offset_ns = 0;  ///< poll_lock
   bool with_wallclock = false;
@@ -245,6 +283,38 @@ struct Qp : ibv_qp_ex {
   return *static_cast<Xrcd*>(xrcd);
 }
 
+/// Whether what belongs to the one may be used with the other: a parent domain is as good as its own.
+[[nodiscard]] inline bool same_domain(ibv_pd* a, ibv_pd* b) {
+  return pd_of(a).domain == pd_of(b).domain;
+}
+
+/// A context with that command descriptor, which is its own from then on; nullptr with errno, and then it is
+/// not.
+[[nodiscard]] ibv_context* make_context(Device& device, int cmd_fd);
+/// Among the contexts whose objects can be imported.
+void enroll(Context& context);
+void strike(Context& context);
+
+/// A list of a context's, under its objects_lock.
+template <typename Object>
+void link(Object*& first, Object& object) {
+  object.next = first;
+  if (first != nullptr) first->previous = &object;
+  first = &object;
+}
+template <typename Object>
+void unlink(Object*& first, Object& object) {
+  (object.previous == nullptr ? first : object.previous->next) = object.next;
+  if (object.next != nullptr) object.next->previous = object.previous;
+}
+
+/// One more PD of the context.
+Pd* enlist(Context& context, Pd* pd);
+/// The ends of the handles that stand for `base` and that nobody has any more.
+void remove_abandoned(const Pd& base);
+/// The end of a PD, but for the context's count.
+void remove_pd(Pd* pd);
+
 /// The context's engine, started by the first object that needs it: threads do not survive a fork, and
 /// programs fork after open and query. nullptr with errno ENODEV and the reason in faultline_last_error().
 [[nodiscard]] Engine* engine_of(Context& context);
@@ -310,6 +380,9 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init);
 ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes);
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* init);
 int get_srq_num(ibv_srq* srq, uint32_t* number);
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* init);
+int dealloc_td(ibv_td* td);
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* init);
 ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* init);
 int close_xrcd(ibv_xrcd* xrcd);
 

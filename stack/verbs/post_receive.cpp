@@ -25,7 +25,7 @@ void hint_receive(odp::MemoryDomain& memory, const Pd& pd, transport::ReceiveRin
 /// Posts a chain to a ring whose lock is held. `not_ready` is the error where nothing may be posted now.
 int post_chain(odp::MemoryDomain& memory, const Pd& pd, transport::ReceiveRing& ring, int not_ready,
                ibv_recv_wr* wr, ibv_recv_wr** bad_wr, bool& published) {
-  const bool hints = pd.odp_regions.load(std::memory_order_relaxed) != 0;
+  const bool hints = pd.odp_regions->load(std::memory_order_relaxed) != 0;
   int error = 0;
   for (; wr != nullptr && error == 0; wr = wr->next) {
     transport::ReceiveWqe* const wqe = not_ready == 0 ? ring.prepare() : nullptr;

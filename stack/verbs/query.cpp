@@ -76,8 +76,8 @@ ibv_port_attr describe_port(const DeviceDescription& description, Engine* engine
   constexpr uint8_t kSpeedSdr = 1;  // nominal: a virtual port has no speed
   constexpr uint8_t kPhysicalLinkUp = 5;
   constexpr uint8_t kPhysicalDisabled = 3;
-  // The port comes up with the engine, by the first object: until then it is as good as up.
-  const bool up = engine == nullptr || engine->backend->link_up();
+  // The port comes up with the engine, by the first object.
+  const bool up = engine == nullptr ? expects_link(description.name) : engine->backend->link_up();
   ibv_port_attr result{};
   result.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   result.max_mtu = mtu_of(description.max_path_mtu_bytes);

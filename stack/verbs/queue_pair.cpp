@@ -94,6 +94,7 @@ transport::QpInit transport_init(const ibv_qp_init_attr_ex& init, SharedQp& shar
   if (init.srq != nullptr) result.srq = srq_of(init.srq).transport_srq;
   result.xrc_domain = shared.xrc_domain;
   result.signal_all = init.sq_sig_all != 0;
+  result.blocks_own_multicast = (init.create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0;
   result.user = &shared;
   return result;
 }
@@ -264,8 +265,9 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) {
   if ((init->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) wanted.pd = nullptr;
   if ((init->comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0) wanted.xrcd = nullptr;
   if ((init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) == 0) wanted.send_ops_flags = 0;
-  if ((init->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && init->create_flags != 0)
-    return fail(EOPNOTSUPP);
+  if ((init->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) == 0) wanted.create_flags = 0;
+  const uint32_t known_flags = wanted.qp_type == IBV_QPT_UD ? IBV_QP_CREATE_BLOCK_SELF_MCAST_LB : 0;
+  if ((wanted.create_flags & ~known_flags) != 0) return fail(EOPNOTSUPP);
   if (wanted.qp_type == IBV_QPT_XRC_RECV) {
     wanted.pd = nullptr;
     wanted.send_cq = wanted.recv_cq = nullptr;

@@ -5,22 +5,7 @@
 
 namespace faultline::verbs {
 
-// --- objects of other processes and other memory ---
-FAULTLINE_VERB ibv_context* ibv_import_device(int /*cmd_fd*/) {
-  return fail(EOPNOTSUPP);
-}
-FAULTLINE_VERB ibv_pd* ibv_import_pd(ibv_context* /*context*/, uint32_t /*handle*/) {
-  return fail(EOPNOTSUPP);
-}
-FAULTLINE_VERB void ibv_unimport_pd(ibv_pd* /*pd*/) {}
-FAULTLINE_VERB ibv_mr* ibv_import_mr(ibv_pd* /*pd*/, uint32_t /*handle*/) {
-  return fail(EOPNOTSUPP);
-}
-FAULTLINE_VERB void ibv_unimport_mr(ibv_mr* /*mr*/) {}
-FAULTLINE_VERB ibv_dm* ibv_import_dm(ibv_context* /*context*/, uint32_t /*handle*/) {
-  return fail(EOPNOTSUPP);
-}
-FAULTLINE_VERB void ibv_unimport_dm(ibv_dm* /*dm*/) {}
+// --- other memory ---
 FAULTLINE_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* /*pd*/, uint64_t /*offset*/, size_t /*length*/,
                                          uint64_t /*iova*/, int /*fd*/, int /*access*/) {
   return fail(EOPNOTSUPP);

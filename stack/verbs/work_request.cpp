@@ -43,7 +43,8 @@ int copy_inline(transport::SendRing& ring, transport::SendWqe& wqe, const ibv_sg
 int set_ud_destination(const Qp& qp, transport::SendWqe& wqe, const ibv_ah* handle, uint32_t remote_qpn,
                        uint32_t remote_qkey) {
   constexpr uint32_t kOwnQkey = 1U << 31;
-  if (handle == nullptr || handle->pd != qp.qp_base.pd || remote_qpn > wire::kQpnMask) return EINVAL;
+  if (handle == nullptr || !same_domain(handle->pd, qp.qp_base.pd) || remote_qpn > wire::kQpnMask)
+    return EINVAL;
   const Ah& ah = *static_cast<const Ah*>(handle);
   wqe.ud_qpn = remote_qpn;
   // IBA 10.2.5: a Q_Key with its high bit set means the QP's own, which only a privileged program may set.
@@ -57,14 +58,15 @@ int set_ud_destination(const Qp& qp, transport::SendWqe& wqe, const ibv_ah* hand
 int set_bind(const Qp& qp, transport::SendWqe& wqe, const ibv_mw& mw, uint32_t new_rkey,
              const ibv_mw_bind_info& info) {
   constexpr uint32_t kVariantMask = 0xff;
+  // Windows are for peers: local write, which programs give with remote write, says nothing of one.
   constexpr uint32_t kWindowAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | odp::kFlushGlobal;
-  if (mw.pd != qp.qp_base.pd || ((mw.rkey ^ new_rkey) & ~kVariantMask) != 0) return EINVAL;
-  if ((info.mw_access_flags & ~kWindowAccess) != 0) return EINVAL;
+  if (!same_domain(mw.pd, qp.qp_base.pd) || ((mw.rkey ^ new_rkey) & ~kVariantMask) != 0) return EINVAL;
+  if ((info.mw_access_flags & ~(kWindowAccess | uint32_t{IBV_ACCESS_LOCAL_WRITE})) != 0) return EINVAL;
   if (info.mr == nullptr) {
     // Only a type 1 window is unbound by a bind: a type 2 window is invalidated (ibv_alloc_mw(3)).
     if (mw.type != IBV_MW_TYPE_1 || info.length != 0) return EINVAL;
-  } else if (info.mr->pd != qp.qp_base.pd) {
+  } else if (!same_domain(info.mr->pd, qp.qp_base.pd)) {
     return EINVAL;
   }
   wqe.remote_va = info.addr;
@@ -72,7 +74,7 @@ int set_bind(const Qp& qp, transport::SendWqe& wqe, const ibv_mw& mw, uint32_t n
   wqe.immediate_or_rkey = new_rkey;
   wqe.window_type = static_cast<uint8_t>(mw.type);
   wqe.bind_lkey = info.mr == nullptr ? 0 : info.mr->lkey;
-  wqe.bind_access = info.mw_access_flags;
+  wqe.bind_access = info.mw_access_flags & kWindowAccess;
   wqe.bind_length_bytes = info.length;
   return 0;
 }

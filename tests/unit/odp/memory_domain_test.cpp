@@ -358,6 +358,68 @@ TEST(MemoryDomain, DeregistrationUnderUseEndsInViolations) {
   EXPECT_EQ(domain->counters().pinned_bytes, 0U);
 }
 
+TEST(MemoryDomain, AReplacedRegionKeepsItsKeyAlone) {
+  auto domain = make_domain();
+  const Mapping first(4);
+  const Mapping second(4);
+  RegionRequest request{.domain = 1,
+                        .address = first.address(),
+                        .length_bytes = first.size(),
+                        .iova = 0x1000,
+                        .access = kAllAccess | kOnDemand | kMemoryWindowBind};
+  const auto result = domain->register_region(request);
+  ASSERT_EQ(result.error, 0);
+  auto session = domain->attach_engine();
+  const std::vector<uint8_t> bytes(100, 0xab);
+  const Target target{result.key, 1, kRemoteWrite};
+  ASSERT_EQ(write_all(*session, target, 0x1000, bytes), Outcome::done);
+  session->leave();
+
+  request.address = second.address();
+  request.iova = 0x9000;
+  request.access |= kRemoteWrite;
+  RegionRequest bad = request;
+  bad.length_bytes = 0;
+  EXPECT_EQ(domain->replace_region(result.key, bad), EINVAL);
+  EXPECT_EQ(domain->replace_region(result.key ^ 1, request), ENOENT);
+  EXPECT_EQ(domain->counters().num_odp_mrs, 1U);
+  ASSERT_EQ(write_all(*session, target, 0x1000, bytes), Outcome::done) << "as it was";
+  session->leave();
+
+  ASSERT_EQ(domain->replace_region(result.key, request), 0);
+  EXPECT_EQ(domain->counters().num_odp_mrs, 1U);
+  EXPECT_EQ(domain->counters().num_odp_mr_pages, 0U);
+  EXPECT_EQ(domain->counters().pinned_bytes, 0U);
+  session->enter();
+  EXPECT_EQ(session->check(target, 0x1000, bytes.size()), Outcome::violation);
+  session->leave();
+  ASSERT_EQ(write_all(*session, target, 0x9000, bytes), Outcome::done);
+  EXPECT_EQ(second.data()[99], 0xab);
+  session->leave();
+
+  // Windows hold the old one in its place.
+  const auto window = domain->allocate_window(1, WindowType::type1);
+  ASSERT_EQ(window.error, 0);
+  session->enter();
+  ASSERT_EQ(session->bind_window({.window = window.key,
+                                  .new_key = window.key,
+                                  .type = WindowType::type1,
+                                  .domain = 1,
+                                  .region = result.key,
+                                  .va = 0x9000,
+                                  .length_bytes = 64,
+                                  .access = kRemoteWrite}),
+            Outcome::done);
+  session->leave();
+  EXPECT_EQ(domain->replace_region(result.key, request), EBUSY);
+  EXPECT_EQ(domain->deallocate_window(window.key), 0);
+  EXPECT_EQ(domain->replace_region(result.key, request), 0);
+  EXPECT_EQ(domain->deregister_region(result.key), 0);
+  EXPECT_EQ(domain->counters().num_odp_mrs, 0U);
+  EXPECT_EQ(domain->counters().num_odp_mr_pages, 0U);
+  EXPECT_EQ(domain->counters().pinned_bytes, 0U);
+}
+
 TEST(MemoryDomain, ThousandsOfRegionsOverOnePage) {
   auto domain = make_domain();
   const Mapping memory(2);

@@ -172,7 +172,7 @@ TEST(Loopback, TwoQpsOfOneDevice) {
   EXPECT_EQ(std::memcmp(from.data(), to.data(), 8192), 0);
 }
 
-TEST(Reregistration, ItsNewKeyWorksAndTheOldOneDoesNot) {
+TEST(Reregistration, ItsKeysStayAndStandForTheNewRangeAlone) {
   const Pages from(4096);
   const Pages to(8192);
   End a("mem0");
@@ -180,18 +180,53 @@ TEST(Reregistration, ItsNewKeyWorksAndTheOldOneDoesNot) {
   ibv_mr* const local = a.add_region(from);
   ibv_mr* const remote = b.add_region(to);
   connect(a, b);
-  const uint32_t old_key = remote->rkey;
+  const uint32_t key = remote->rkey;
   ASSERT_EQ(ibv_rereg_mr(remote, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, to.data() + 4096, 4096, 0), 0);
+  EXPECT_EQ(remote->rkey, key);
+  EXPECT_EQ(remote->lkey, key);
   from.fill(12);
   ibv_sge sge = sge_of(local, 0, 4096);
   ibv_send_wr write = request(IBV_WR_RDMA_WRITE, sge);
-  write.wr.rdma = {to.address() + 4096, remote->rkey};
+  write.wr.rdma = {to.address() + 4096, key};
   ASSERT_EQ(a.post_send(write), 0);
   EXPECT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
   EXPECT_EQ(std::memcmp(from.data(), to.data() + 4096, 4096), 0);
-  write.wr.rdma = {to.address(), old_key};
+  write.wr.rdma = {to.address(), key};
   ASSERT_EQ(a.post_send(write), 0);
   EXPECT_EQ(completion(a, b).status, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST(Reregistration, TheNewRightsAndDomainHoldAtOnce) {
+  const Pages from(4096);
+  const Pages to(4096);
+  End a("mem0");
+  End b("mem1");
+  ibv_mr* const local = a.add_region(from);
+  ibv_mr* const remote = b.add_region(to);
+  connect(a, b);
+  ibv_sge sge = sge_of(local, 0, 64);
+  ibv_send_wr write = request(IBV_WR_RDMA_WRITE, sge);
+  write.wr.rdma = {to.address(), remote->rkey};
+  const int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+  ASSERT_EQ(ibv_rereg_mr(remote, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, rights), 0);
+  ASSERT_EQ(a.post_send(write), 0);
+  EXPECT_EQ(completion(a, b).status, IBV_WC_REM_ACCESS_ERR);
+
+  // Where the QP was: its life before leaves nothing behind, and the region of another domain is not its.
+  ibv_qp_attr reset{};
+  for (const End* end : {&a, &b}) ASSERT_EQ(ibv_modify_qp(end->qp, &reset, IBV_QP_STATE), 0);
+  ibv_pd* const other = ibv_alloc_pd(b.context);
+  const int both = IBV_REREG_MR_CHANGE_ACCESS | IBV_REREG_MR_CHANGE_PD;
+  ASSERT_EQ(ibv_rereg_mr(remote, both, other, nullptr, 0, kAllRights), 0);
+  connect(a, b);
+  ASSERT_EQ(a.post_send(write), 0);
+  EXPECT_EQ(completion(a, b).status, IBV_WC_REM_ACCESS_ERR);
+  for (const End* end : {&a, &b}) ASSERT_EQ(ibv_modify_qp(end->qp, &reset, IBV_QP_STATE), 0);
+  ASSERT_EQ(ibv_rereg_mr(remote, IBV_REREG_MR_CHANGE_PD, b.pd, nullptr, 0, 0), 0);
+  connect(a, b);
+  ASSERT_EQ(a.post_send(write), 0);
+  EXPECT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(ibv_dealloc_pd(other), 0);
 }
 
 class UdData : public ::testing::Test {

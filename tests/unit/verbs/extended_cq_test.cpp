@@ -111,6 +111,8 @@ TEST_F(ExtendedCq, AttributesAreChecked) {
   }
   init = init_of(16);
   init.comp_mask |= IBV_CQ_INIT_ATTR_MASK_PD;
+  EXPECT_EQ(error_of(init), EINVAL) << "no parent domain";
+  init.comp_mask |= 1U << 5;
   EXPECT_EQ(error_of(init), EOPNOTSUPP);
   EXPECT_EQ(error_of(init_of(16, 1U << 7)), EINVAL);
   init = init_of(16, 1U << 7);

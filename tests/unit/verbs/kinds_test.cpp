@@ -356,6 +356,54 @@ TEST_F(Multicast, EachAttachedQpGetsItsCopyOnce) {
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
+TEST_F(Multicast, AQpThatBlocksItsOwnDoesNotGetThem) {
+  constexpr uint32_t kMulticastQpn = 0xffffff;
+  const Pages pages(8192);
+  ibv_mr* const mr = a.add_region(pages);
+  ibv_qp_init_attr_ex init{};
+  init.send_cq = init.recv_cq = a.cq;
+  init.qp_type = IBV_QPT_UD;
+  init.cap = {4, 4, 1, 1, 0};
+  init.pd = a.pd;
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  init.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+  ibv_qp* const blocking = ibv_create_qp_ex(a.context, &init);
+  ASSERT_NE(blocking, nullptr);
+  ibv_qp* const plain = std::exchange(a.qp, blocking);
+  const ibv_gid gid = group(9);
+  ibv_ah_attr route = End::rtr_attributes(gid, 0).ah_attr;
+  ibv_ah* const ah = ibv_create_ah(a.pd, &route);
+  ASSERT_NE(ah, nullptr);
+  for (ibv_qp* const qp : {blocking, plain}) {
+    a.qp = qp;
+    ASSERT_EQ(a.to_init(), 0);
+    ASSERT_EQ(a.to_rtr({}, 0), 0);
+    ASSERT_EQ(a.to_rts(), 0);
+    ASSERT_EQ(ibv_attach_mcast(qp, &gid, 0), 0);
+    ASSERT_EQ(a.post_receive(1, {sge_of(mr, 4096, 2048)}), 0);
+  }
+  ibv_sge sge = sge_of(mr, 0, 600);
+  ibv_send_wr wr = send_of(sge);
+  wr.wr.ud = {ah, kMulticastQpn, kQkey};
+  a.qp = blocking;
+  ASSERT_EQ(a.post_send(wr), 0);
+  std::vector<ibv_wc> done = completions(a, b, 2);
+  std::sort(done.begin(), done.end(), [](const ibv_wc& x, const ibv_wc& y) { return x.opcode < y.opcode; });
+  EXPECT_EQ(done[0].opcode, IBV_WC_SEND);
+  EXPECT_EQ(done[1].opcode, IBV_WC_RECV);
+  EXPECT_EQ(done[1].qp_num, plain->qp_num) << "the other member of the group alone";
+  ibv_wc wc{};
+  EXPECT_EQ(ibv_poll_cq(a.cq, 1, &wc), 0);
+  // What the other sends it does get, and the other its own.
+  a.qp = plain;
+  ASSERT_EQ(a.post_receive(1, {sge_of(mr, 4096, 2048)}), 0);
+  ASSERT_EQ(a.post_send(wr), 0);
+  completions(a, b, 3);
+  for (ibv_qp* const qp : {blocking, plain}) ASSERT_EQ(ibv_detach_mcast(qp, &gid, 0), 0);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+  EXPECT_EQ(ibv_destroy_qp(blocking), 0);
+}
+
 TEST(Drain, SqdTellsWhenWhatWasBegunIsDoneAndHoldsTheRest) {
   const Pages from(65536);
   const Pages to(65536);

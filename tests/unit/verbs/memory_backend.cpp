@@ -61,6 +61,8 @@ class MemoryPort final : public transport::Port {
     for (transport::TxFrame& frame : frames) {
       const std::unique_ptr<Bytes> buffer(static_cast<Bytes*>(frame.handle));
       buffer->resize(frame.length_bytes);
+      const bool to_group = (buffer->front() & 1U) != 0;
+      if (to_group) own_->push(*buffer);
       (frame.loopback ? own_ : peer_)->push(std::move(*buffer));
     }
     return frames.size();
@@ -88,6 +90,10 @@ class BreakableMemory final : public odp::MemoryDomain {
     return real_->register_region(request);
   }
   int deregister_region(odp::Key key) override { return real_->deregister_region(key); }
+  int replace_region(odp::Key key, const odp::RegionRequest& request) override {
+    if (faults().refuse_regions) return ENOMEM;
+    return real_->replace_region(key, request);
+  }
   std::unique_ptr<odp::EngineSession> attach_engine() override { return real_->attach_engine(); }
   void hint_will_write(const odp::Target& target, uint64_t va, uint64_t length_bytes) override {
     real_->hint_will_write(target, va, length_bytes);
@@ -323,6 +329,10 @@ std::vector<DeviceDescription> list_devices(std::string& error) {
     return {};
   }
   return {test::description_of("mem0"), test::description_of("mem1")};
+}
+
+bool expects_link(const std::string& /*name*/) {
+  return !test::faults().link_down;
 }
 
 std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string& error) {

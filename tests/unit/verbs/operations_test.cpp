@@ -228,7 +228,7 @@ TEST_P(Operations, BindsAreChecked) {
   bind.send_flags = IBV_SEND_INLINE;
   EXPECT_EQ(ibv_bind_mw(b.qp, first, &bind), EINVAL);
   bind.send_flags = 0;
-  bind.bind_info.mw_access_flags = IBV_ACCESS_LOCAL_WRITE;
+  bind.bind_info.mw_access_flags = IBV_ACCESS_MW_BIND;
   EXPECT_EQ(ibv_bind_mw(b.qp, first, &bind), EINVAL);
   EXPECT_EQ(post_bind(first, ibv_inc_rkey(first->rkey), 0), EINVAL) << "type 1 is not";
   EXPECT_EQ(post_bind(second, second->rkey + 0x100, 0), EINVAL) << "another window's key";

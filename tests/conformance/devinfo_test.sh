@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Debian's unmodified ibv_devinfo -v, ibv_devices: what they print of a device is what its configuration says. As root also the link's
+# state, on a veth in a network namespace. (That the limits it prints are held to is a unit test of verbs.)
+#   devinfo_test.sh LIBIBVERBS VERSION ring|veth
+set -euo pipefail
+library=$1
+version=$2
+kind=$3
+skip() { echo "SKIPPED: $*"; exit 77; }
+for tool in ibv_devinfo ibv_devices; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
+folder=$(mktemp -d)
+space=fl-devinfo-$$
+trap 'ip netns del "$space" 2>/dev/null || true; rm -rf "$folder"' EXIT
+fail() {
+  echo "FAILED: $*"
+  cat "$folder/output"
+  exit 1
+}
+in_space=()
+# run PROGRAM ARGS...: its output
+run() {
+  FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library "${in_space[@]}" timeout 20 "$@" >"$folder/output" 2>&1 || fail "$*: $?"
+}
+# says NAME VALUE: the last run printed the line "NAME: VALUE"
+says() {
+  sed -E 's/[[:space:]]+/ /g; s/^ //' "$folder/output" | grep -qFx "$1: $2" || fail "$1 is not $2"
+}
+
+if [ "$kind" = veth ]; then
+  [ "$(id -u)" -eq 0 ] || skip "needs root for network namespaces"
+  command -v ip >/dev/null || skip "ip is not installed"
+  ip netns add "$space" 2>/dev/null || skip "may not create network namespaces"
+  in_space=(ip netns exec "$space")
+  ip -n "$space" link add fl-own mtu 4500 type veth peer name fl-peer mtu 4500
+  printf '[[device]]\nname = "faultline0"\nip = "198.18.0.1/24"\n[device.port]\nkind = "af_packet"\ninterface = "fl-own"\n' \
+    >"$folder/device.toml"
+  run ibv_devinfo -v
+  says state 'PORT_DOWN (1)'
+  says phys_state 'DISABLED (3)'
+  ip -n "$space" link set fl-own up
+  run ibv_devinfo -v
+  says state 'PORT_DOWN (1)' # without a carrier
+  ip -n "$space" link set fl-peer up
+  run ibv_devinfo -v
+  says state 'PORT_ACTIVE (4)'
+  says phys_state 'LINK_UP (5)'
+  says active_mtu '4096 (5)'
+  echo "ok: the link's state"
+  exit 0
+fi
+
+cat >"$folder/device.toml" <<'TOML'
+[[device]]
+name = "plain"
+ip = "198.18.0.1/24"
+[device.port]
+kind = "ring"
+wire = "w0"
+side = "a"
+[[device]]
+name = "told"
+ip = ["198.18.0.2/24", "2001:2::2/64"]
+mac = "02:46:4c:0a:0b:0c"
+mtu = 1500
+vendor_id = 0x1234
+vendor_part_id = 4119
+[device.port]
+kind = "ring"
+wire = "w0"
+side = "b"
+TOML
+run ibv_devices
+grep -Eq '^ +plain[[:space:]]+0046c6fffe120001$' "$folder/output" || fail "the first device and its GUID"
+grep -Eq '^ +told[[:space:]]+00464cfffe0a0b0c$' "$folder/output" || fail "the second device and its GUID"
+run ibv_devinfo -v -d told
+says hca_id told
+says fw_ver "$version"
+says node_guid 0046:4cff:fe0a:0b0c
+says sys_image_guid 0046:4cff:fe0a:0b0c
+says vendor_id 0x1234
+says vendor_part_id 4119
+says phys_port_cnt 1
+says max_mcast_grp 128
+says max_srq_sge 16
+says state 'PORT_ACTIVE (4)'
+says max_mtu '1024 (3)'
+says active_mtu '1024 (3)'
+says link_layer Ethernet
+says 'GID[ 0]' '::ffff:198.18.0.2, RoCE v2'
+says 'GID[ 1]' '2001:2::2, RoCE v2'
+says 'GID[ 2]' 'fe80::46:4cff:fe0a:b0c, RoCE v2'
+[ "$(grep -c 'GID\[' "$folder/output")" -eq 3 ] || fail "it has three GIDs"
+run ibv_devinfo -v -d plain
+says vendor_id 0x02c9
+says vendor_part_id 0
+says max_mtu '4096 (5)'
+# What is not there is not claimed.
+for absent in max_ee max_rdd max_raw_ipv6_qp max_raw_ethy_qp max_fmr; do says "$absent" 0; done
+for absent in RAW_SCATTER_FCS MANAGED_FLOW_STEERING UD_IP_CSUM AUTO_PATH_MIG; do
+  if grep -q "$absent" "$folder/output"; then fail "$absent is claimed"; fi
+done
+for present in RC_RNR_NAK_GEN MEM_WINDOW_TYPE_2B XRC ODP_SUPPORT_IMPLICIT 'ATOMIC_GLOB'; do
+  grep -q "$present" "$folder/output" || fail "$present is not told of"
+done
+echo "ok: ibv_devinfo, ibv_devices"

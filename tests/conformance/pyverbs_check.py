@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Holds what pyverbs_run.py wrote against what is expected: nothing fails, what should pass passes, and what is skipped is
+skipped for the reason that is expected.
+  pyverbs_check.py EXPECTED RESULTS ring|veth
+"""
+import os
+import re
+import sys
+
+expected_path, results_path, kind = sys.argv[1:]
+# What of this machine may keep a test from running, whatever the stack can do.
+NO_HUGE_PAGES = re.compile('There are no huge pages of size 2M allocated|Huge pages of size 2M is not supported')
+NO_ROOT = re.compile('Must be run by root')
+
+expected = {}
+with open(expected_path) as file:
+    for line in file:
+        if line.startswith('#'):
+            continue
+        test, result, reason = (line.rstrip('\n').split('\t') + [''])[:3]
+        expected[test] = (result, reason)
+
+counts = {}
+wrong = []
+seen = set()
+with open(results_path) as file:
+    for line in file:
+        test, result, reason = line.rstrip('\n').split('\t', 2)
+        seen.add(test)
+        counts[result] = counts.get(result, 0) + 1
+        wanted, pattern = expected.get(test, ('', ''))
+        if wanted == 'veth':
+            wanted, pattern = ('pass', '') if kind == 'veth' else ('skip', "doesn't have net interface")
+        if result == wanted and (result == 'pass' or re.search(pattern, reason)):
+            continue
+        if result == 'skip' and NO_HUGE_PAGES.search(reason):
+            print(f'no huge pages here: {test} was not run')
+        elif result == 'skip' and os.getuid() != 0 and NO_ROOT.search(reason):
+            print(f'needs root: {test} was not run')
+        else:
+            wrong.append(f'{test}: {result} ({reason}), expected: {wanted or "nothing"} {pattern}')
+wrong += [f'{test}: did not run' for test in expected if test not in seen]
+print(', '.join(f'{count} {result}' for result, count in sorted(counts.items())))
+for line in wrong:
+    print('FAILED:', line)
+sys.exit(1 if wrong else 0)

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# rdma-core's own test suite (Debian's pyverbs), unmodified, on one device in loopback, against what is expected of each test
+# (pyverbs_expected.tsv). On a ring, as any user; or as root on a veth in a network namespace, where the device's address is an
+# interface's as well and the suite's rdma_cm tests run.
+#   pyverbs_test.sh LIBIBVERBS ring|veth [RESULTS]
+set -euo pipefail
+library=$1
+kind=$2
+results=${3:-}
+here=$(dirname "$(realpath "$0")")
+skip() { echo "SKIPPED: $*"; exit 77; }
+python=/usr/bin/python3 # Debian's, which has the package
+packed=/usr/share/doc/rdma-core/tests
+"$python" -c 'import pyverbs.device' 2>/dev/null || skip "python3-pyverbs is not installed"
+[ -e "$packed/run_tests.py" ] || skip "rdma-core's test suite is not installed ($packed)"
+
+folder=$(mktemp -d)
+space=fl-pyverbs-$$
+huge_pages=/proc/sys/vm/nr_hugepages
+huge_before=
+cleanup() {
+  [ -z "$huge_before" ] || echo "$huge_before" >"$huge_pages"
+  ip netns del "$space" 2>/dev/null || true
+  rm -rf "$folder"
+}
+trap cleanup EXIT
+mkdir "$folder/tests"
+cp "$packed"/* "$folder/tests/"
+gunzip "$folder"/tests/*.gz
+[ -n "$results" ] || results=$folder/results.tsv
+
+# Four tests want a huge page of their own. They are lent for the time of the test where that is allowed.
+if [ "$(cat "$huge_pages")" -eq 0 ] && [ -w "$huge_pages" ]; then
+  huge_before=0
+  echo 8 >"$huge_pages" || huge_before=
+fi
+
+in_space=()
+if [ "$kind" = veth ]; then
+  [ "$(id -u)" -eq 0 ] || skip "needs root for network namespaces"
+  command -v ip >/dev/null || skip "ip is not installed"
+  ip netns add "$space" 2>/dev/null || skip "may not create network namespaces"
+  in_space=(ip netns exec "$space")
+  ip -n "$space" link set lo up
+  ip -n "$space" link add fl-own mtu 4500 type veth peer name fl-peer mtu 4500
+  ip -n "$space" addr add 198.18.0.1/24 dev fl-own
+  ip -n "$space" link set fl-own up
+  ip -n "$space" link set fl-peer up
+  port=$'kind = "af_packet"\ninterface = "fl-own"'
+else
+  port=$'kind = "ring"\nwire = "w0"\nside = "a"'
+fi
+printf '[[device]]\nname = "faultline0"\nip = "198.18.0.1/24"\n[device.port]\n%s\n' "$port" >"$folder/device.toml"
+
+# The suite makes files where it is.
+status=0
+(cd "$folder" && FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library "${in_space[@]}" timeout 280 \
+  "$python" "$here/pyverbs_run.py" "$folder/tests" "$results" --dev faultline0) >"$folder/output" 2>&1 || status=$?
+"$python" "$here/pyverbs_check.py" "$here/pyverbs_expected.tsv" "$results" "$kind" || {
+  echo "FAILED: the suite ended with $status"
+  tail -n 60 "$folder/output"
+  exit 1
+}
+[ "$status" -eq 0 ] || { echo "FAILED: the suite ended with $status"; tail -n 60 "$folder/output"; exit 1; }
