@@ -93,6 +93,13 @@ std::shared_ptr<Engine> join_engine(const std::string& name, std::string& error)
   return engine;
 }
 
+std::shared_ptr<Engine> running_engine(const std::string& name) {
+  RunningEngines& engines = running_engines();
+  const std::lock_guard lock(engines.mutex);
+  const auto found = engines.by_name.find(name);
+  return found == engines.by_name.end() ? nullptr : found->second.lock();
+}
+
 Engine* engine_of(Context& context) {
   if (Engine* const engine = context.started.load(std::memory_order_acquire)) return engine;
   const std::lock_guard lock(context.start_mutex);

@@ -116,6 +116,8 @@ class Engine final : public transport::EventSink {
 
 /// The running device of that name, started if need be. nullptr and one line in `error`.
 [[nodiscard]] std::shared_ptr<Engine> join_engine(const std::string& name, std::string& error);
+/// ... or nullptr where it does not run.
+[[nodiscard]] std::shared_ptr<Engine> running_engine(const std::string& name);
 
 struct Context : verbs_context {
   Device* owner = nullptr;
@@ -366,6 +368,8 @@ int dealloc_mw(ibv_mw* mw);
 
 // The calls that the header's inline functions make through verbs_context.
 int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes);
+/// What it tells of a device whose engine is that one, or nullptr where it does not run.
+[[nodiscard]] ibv_port_attr describe_port(const DeviceDescription& description, Engine* engine);
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attributes, size_t length_bytes);
 int query_rt_values(ibv_context* context, ibv_values_ex* values);

@@ -69,18 +69,18 @@ ibv_device_attr device_attributes(ibv_context* context) {
   return result;
 }
 
-ibv_port_attr port_attributes(Context& context) {
+}  // namespace
+
+ibv_port_attr describe_port(const DeviceDescription& description, Engine* engine) {
   constexpr uint8_t kWidth1x = 1;
   constexpr uint8_t kSpeedSdr = 1;  // nominal: a virtual port has no speed
   constexpr uint8_t kPhysicalLinkUp = 5;
   constexpr uint8_t kPhysicalDisabled = 3;
   // The port comes up with the engine, by the first object.
-  Engine* const engine = context.started.load(std::memory_order_acquire);
-  const bool up =
-      engine == nullptr ? expects_link(context.owner->description.name) : engine->backend->link_up();
+  const bool up = engine == nullptr ? expects_link(description.name) : engine->backend->link_up();
   ibv_port_attr result{};
   result.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
-  result.max_mtu = mtu_of(context.owner->description.max_path_mtu_bytes);
+  result.max_mtu = mtu_of(description.max_path_mtu_bytes);
   result.active_mtu = result.max_mtu;
   result.gid_tbl_len = kGidTableLength;
   result.port_cap_flags = IBV_PORT_IP_BASED_GIDS;
@@ -94,6 +94,8 @@ ibv_port_attr port_attributes(Context& context) {
   result.flags = IBV_QPF_GRH_REQUIRED;
   return result;
 }
+
+namespace {
 
 /// Copies as much of `from` as a caller built against an older header has room for.
 template <typename Attributes>
@@ -156,7 +158,9 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 
 int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes) {
   if (port_num != kPortNumber) return EINVAL;
-  copy_known(attributes, port_attributes(context_of(context)), length_bytes);
+  Context& own = context_of(context);
+  copy_known(attributes, describe_port(own.owner->description, own.started.load(std::memory_order_acquire)),
+             length_bytes);
   return 0;
 }
 

@@ -80,7 +80,10 @@ transport::QpInit transport_init(const ibv_qp_init_attr_ex& init, SharedQp& shar
   if (sends(init.qp_type)) {
     result.max_send_wr = std::max(init.cap.max_send_wr, 1U);
     result.max_send_sge = init.cap.max_send_sge;
-    result.max_inline_bytes = init.cap.max_inline_data;
+    // The elements' place holds so much data anyway, and some programs send inline without asking for it
+    // (rdma_xclient).
+    result.max_inline_bytes = std::max<uint32_t>(
+        init.cap.max_inline_data, static_cast<uint32_t>(init.cap.max_send_sge * sizeof(transport::Sge)));
     if ((init.send_ops_flags & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0)
       result.max_inline_bytes = std::max(result.max_inline_bytes, kAtomicWriteBytes);
   }
@@ -141,7 +144,8 @@ void attach(Qp& qp, const std::shared_ptr<SharedQp>& shared) {
 template <typename Change>
 void change_references(const Qp& qp, Change change) {
   const ibv_qp& base = qp.qp_base;
-  if (base.pd != nullptr) change(pd_of(base.pd).references);
+  // An XRC target does not use the PD it was given.
+  if (base.pd != nullptr && qp.xrcd == nullptr) change(pd_of(base.pd).references);
   if (base.send_cq != nullptr) change(cq_of(base.send_cq).references);
   if (base.recv_cq != nullptr) change(cq_of(base.recv_cq).references);
   if (base.srq != nullptr) change(srq_of(base.srq).references);
@@ -271,7 +275,11 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) {
     wanted.recv_cq = nullptr;
   }
   ibv_qp* const qp = create(context, wanted);
-  if (qp != nullptr) init->cap = wanted.cap;
+  if (qp == nullptr) return nullptr;
+  init->cap = wanted.cap;
+  // An XRC target's, too, where one is given: librdmacm makes the queue in it that the target's messages
+  // name.
+  if ((init->comp_mask & IBV_QP_INIT_ATTR_PD) != 0) qp->pd = init->pd;
   return qp;
 }
 
@@ -329,6 +337,20 @@ bool detach(Qp& qp) {
 
 }  // namespace
 
+namespace {
+
+/// A device takes datagrams on their way as they are posted, and programs destroy the QP right behind them
+/// (mckey): ours has them go out first, for as long as a port may reasonably be full.
+void send_datagrams(const Qp& qp) {
+  constexpr transport::TimeNs kPatienceNs = 10'000'000;
+  if (qp.qp_base.qp_type != IBV_QPT_UD || qp.qp_base.state != IBV_QPS_RTS) return;
+  DeviceBackend& backend = *qp.engine->backend;
+  const transport::TimeNs start = backend.now();
+  while (qp.send_ring->head() != qp.send_ring->tail() && backend.now() - start < kPatienceNs) backend.drive();
+}
+
+}  // namespace
+
 FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
   Qp* const qp = &qp_of(ibv_qp_pointer);
   Engine& engine = *qp->engine;
@@ -336,6 +358,7 @@ FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
     const std::lock_guard control(qp->shared->control_mutex);
     if (!qp->multicast.empty()) return EBUSY;  // ibv_create_qp(3)
   }
+  send_datagrams(*qp);
   // From here no engine turn knows the handle, so that no event can follow those withdrawn below.
   if (detach(*qp)) destroy_transport_qp(engine, *qp->shared);
   const uint32_t delivered = context_of(qp->qp_base.context).events.withdraw(qp->event_source);

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which paths of the program are our devices' own, and what is there at this moment.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <sys/stat.h>
+
+#include "stack/abi/device_files.hpp"
+
+namespace faultline::abi {
+
+/// An entry of ours, or the knowledge that there is none at that path.
+struct Sight {
+  std::string path;  ///< normalized
+  std::optional<Node> node;
+};
+
+/// Nothing where the path is the file system's, and where this process has no devices. `directory` is the
+/// descriptor that a relative path starts from. Leaves errno alone.
+[[nodiscard]] std::optional<Sight> look_at(int directory, const char* path);
+
+/// What stat tells of it.
+[[nodiscard]] struct stat stat_of(const Sight& sight);
+
+/// Opens it as open(2) would: a descriptor, or -1 with errno.
+[[nodiscard]] int open_sight(const Sight& sight, int flags);
+
+/// access(2): 0, or -1 with errno.
+[[nodiscard]] int access_sight(const Sight& sight, int mode);
+
+}  // namespace faultline::abi

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A device as rdma_cm sees it: the addresses it may be bound to, and its communication manager.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stack/cm/service.hpp"
+#include "stack/verbs/objects.hpp"
+
+namespace faultline::abi {
+
+class CmDevice;
+
+/// Where one of the device's own addresses is.
+struct LocalAddress {
+  std::string device;
+  uint8_t gid_index = 0;
+  wire::Gid gid;
+};
+
+/// All addresses of all devices. Starts nothing.
+[[nodiscard]] std::vector<LocalAddress> local_addresses();
+/// The device that has the address.
+[[nodiscard]] std::optional<LocalAddress> find_local(const wire::Gid& gid);
+
+/// Those from which `destination` may be reached, the likeliest first: the address itself, then those that
+/// have most of their leading bits in common (RFC 6724, rule 8).
+[[nodiscard]] std::vector<LocalAddress> sources_for(const wire::Gid& destination);
+
+class CmDevice final : public cm::EventHandler {
+ public:
+  using Handler = std::function<void(CmDevice&, const cm::Event&)>;
+
+  CmDevice(std::shared_ptr<verbs::Engine> engine, const ibv_device& device, Handler handler);
+
+  void on_cm_event(const cm::Event& event) override { handler_(*this, event); }
+
+  [[nodiscard]] cm::Service& service() { return *service_; }
+  [[nodiscard]] const verbs::DeviceDescription& description() const;
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] uint64_t guid_be() const { return guid_be_; }
+  /// 0 where it is none of its own.
+  [[nodiscard]] uint8_t gid_index(const wire::Gid& gid) const;
+
+  /// The way from one of its addresses to another host: 0, or ENETUNREACH, EHOSTUNREACH, EINVAL. Blocks while
+  /// the neighbour is asked.
+  [[nodiscard]] int find_path(uint8_t source_index, const wire::Gid& destination, uint8_t traffic_class,
+                              cm::Path& path);
+
+ private:
+  const std::shared_ptr<verbs::Engine> engine_;
+  const int index_;
+  const uint64_t guid_be_;
+  const Handler handler_;
+  std::unique_ptr<cm::Service> service_;  ///< last: it calls the handler until it is gone
+};
+
+/// The devices in use, each started when it is first needed.
+class CmDevices {
+ public:
+  explicit CmDevices(CmDevice::Handler handler) : handler_(std::move(handler)) {}
+
+  /// nullptr where it cannot be started; the reason is faultline_last_error()'s.
+  [[nodiscard]] std::shared_ptr<CmDevice> open(const std::string& name);
+  /// Ends those that nobody uses any more. `unlock` gives back what a device's handler may wait for; until it
+  /// is called, nobody who holds that can begin to use one.
+  void close(std::unique_lock<std::mutex> unlock);
+
+ private:
+  std::mutex mutex_;
+  const CmDevice::Handler handler_;
+  std::vector<std::shared_ptr<CmDevice>> open_;
+};
+
+}  // namespace faultline::abi

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The device's own entries below /sys/class and /dev, as programs that we did not write find them through the C library: listed,
+# read, walked and refused as the kernel's would be. The rest of the file system is what it was.
+#   files_test.sh LIBIBVERBS
+set -euo pipefail
+library=$1
+skip() { echo "SKIPPED: $*"; exit 77; }
+command -v python3 >/dev/null || skip "python3 is not installed"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cat >"$folder/device.toml" <<TOML
+[[device]]
+name = "faultline7"
+ip = ["198.18.0.1/24", "2001:2::1/64"]
+mac = "02:46:4c:00:00:01"
+vendor_part_id = 4119
+[device.port]
+kind = "ring"
+wire = "files"
+side = "a"
+TOML
+with() { FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library timeout 20 "$@"; }
+expect() {
+  local expected=$1 got
+  shift
+  got=$(with "$@" 2>&1) || true
+  [ "$got" = "$expected" ] || { printf 'FAILED: %s\nexpected: %s\ngot: %s\n' "$*" "$expected" "$got"; exit 1; }
+}
+device=/sys/class/infiniband/faultline7
+
+expect $'rdma_cm\nuverbs0' ls /dev/infiniband
+expect faultline7 ls /sys/class/infiniband/
+expect '0046:4cff:fe00:0001' cat $device/node_guid
+expect $'0000:0000:0000:0000:0000:ffff:c612:0001\n2001:0002:0000:0000:0000:0000:0000:0001\nRoCE v2' \
+  cat $device/ports/1/gids/0 $device/ports/1/gids/1 $device/ports/1/gid_attrs/types/0
+expect $'regular file\ncharacter special file\ndirectory' stat -c %F $device/fw_ver /dev/infiniband/uverbs0 $device
+expect "e7:c0" stat -c %t:%T /dev/infiniband/uverbs0
+expect "$device/ports/1/rate" find /sys/class/infiniband -name rate
+expect "cat: $device/none: No such file or directory" cat $device/none
+expect "$device/device" realpath /sys/class/infiniband/../infiniband//faultline7/device
+[ "$(with ls -lR /sys/class/infiniband /dev/infiniband 2>&1 >/dev/null)" = "" ] || { echo "FAILED: ls -lR complains"; exit 1; }
+# What is not ours.
+[ "$(with ls /sys/class/net)" = "$(ls /sys/class/net)" ] || { echo "FAILED: /sys/class/net changed"; exit 1; }
+echo kept >"$folder/infiniband"
+expect kept cat "$folder/infiniband"
+[ "$(LD_PRELOAD=$library timeout 20 ls /sys/class/infiniband 2>&1)" = "$(ls /sys/class/infiniband 2>&1)" ] ||
+  { echo "FAILED: without devices the kernel's own entries are not seen"; exit 1; }
+
+with python3 - <<'PYTHON'
+import errno, os, stat
+device = '/sys/class/infiniband/faultline7'
+def refused(error, call):
+    try: call()
+    except OSError as got: assert got.errno == error, got
+    else: assert False, 'not refused'
+refused(errno.EACCES, lambda: open(device + '/fw_ver', 'w'))
+refused(errno.EACCES, lambda: open(device + '/new', 'w'))
+refused(errno.ENOTDIR, lambda: os.open(device + '/fw_ver', os.O_DIRECTORY))
+refused(errno.EISDIR, lambda: os.open(device, os.O_RDWR))
+refused(errno.ENOENT, lambda: os.listdir(device + '/none'))
+refused(errno.EINVAL, lambda: os.readlink(device))
+assert os.access('/dev/infiniband/uverbs0', os.R_OK | os.W_OK) and not os.access(device + '/fw_ver', os.W_OK)
+assert stat.S_ISCHR(os.fstat(os.open('/dev/infiniband/uverbs0', os.O_RDWR)).st_mode)
+
+# Relative to a directory, also one that was doubled, and after the number stands for something else.
+folder = os.open(device, os.O_RDONLY | os.O_DIRECTORY)
+twin = os.dup(folder)
+os.close(folder)
+assert os.stat('node_type', dir_fd=twin).st_size == 4096
+assert os.read(os.open('node_type', os.O_RDONLY, dir_fd=twin), 100) == b'1: CA\n'
+assert sorted(os.listdir(twin)) == sorted(os.listdir(device))
+os.dup2(os.open('/tmp', os.O_RDONLY), twin)
+assert sorted(os.listdir(twin)) == sorted(os.listdir('/tmp'))
+refused(errno.ENOENT, lambda: os.stat('node_type', dir_fd=twin))
+
+# A child has the same view.
+child = os.fork()
+if child == 0: os._exit(0 if os.listdir('/sys/class/infiniband') == ['faultline7'] else 1)
+assert os.waitpid(child, 0)[1] == 0
+PYTHON
+echo "the device's files, as the kernel would have them"

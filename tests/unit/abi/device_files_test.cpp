@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The entries below /sys and /dev, in the forms that the kernel has them.
+#include "stack/abi/device_files.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+namespace faultline::abi {
+namespace {
+
+class DeviceFilesTest : public testing::Test {
+ protected:
+  DeviceFilesTest() {
+    description_.name = "faultline3";
+    description_.vendor_id = 0x02c9;
+    description_.vendor_part_id = 4119;
+    description_.gids = {wire::Gid::from_ipv4(0xc6120001), wire::Gid{}};
+    description_.gids[1].bytes = {0x20, 0x01, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    const std::array<uint8_t, 8> guid{0x02, 0x46, 0x4c, 0xff, 0xfe, 0, 0, 1};
+    std::memcpy(&facts_.guid_be, guid.data(), guid.size());
+    facts_.description = &description_;
+    facts_.index = 1;
+    facts_.verbs_name = "uverbs1";
+    facts_.version = "1.2.3";
+    facts_.port.state = IBV_PORT_ACTIVE;
+    facts_.port.phys_state = 5;
+    facts_.port.active_width = 2;
+    facts_.port.active_speed = 32;
+  }
+  [[nodiscard]] DeviceFiles files() const { return DeviceFiles({&facts_, 1}); }
+  [[nodiscard]] std::string text(const std::string& path) const {
+    const DeviceFiles all = files();
+    const Node* const node = all.find(path);
+    return node == nullptr ? "(none)" : node->kind == NodeKind::file ? node->text : "(no file)";
+  }
+
+  verbs::DeviceDescription description_;
+  DeviceFacts facts_;
+};
+
+TEST_F(DeviceFilesTest, HaveTheKernelsForms) {
+  const std::string device = "/sys/class/infiniband/faultline3";
+  EXPECT_EQ(text(device + "/node_guid"), "0246:4cff:fe00:0001\n");
+  EXPECT_EQ(text(device + "/node_type"), "1: CA\n");
+  EXPECT_EQ(text(device + "/fw_ver"), "1.2.3\n");
+  EXPECT_EQ(text(device + "/device/vendor"), "0x02c9\n");
+  EXPECT_EQ(text(device + "/device/device"), "0x1017\n");
+  EXPECT_EQ(text(device + "/device/numa_node"), "-1\n");
+  EXPECT_EQ(text(device + "/ports/1/state"), "4: ACTIVE\n");
+  EXPECT_EQ(text(device + "/ports/1/phys_state"), "5: LinkUp\n");
+  EXPECT_EQ(text(device + "/ports/1/rate"), "100 Gb/sec (4X EDR)\n");
+  EXPECT_EQ(text(device + "/ports/1/link_layer"), "Ethernet\n");
+  EXPECT_EQ(text(device + "/ports/1/pkeys/0"), "0xffff\n");
+  EXPECT_EQ(text(device + "/ports/1/gids/0"), "0000:0000:0000:0000:0000:ffff:c612:0001\n");
+  EXPECT_EQ(text(device + "/ports/1/gids/1"), "2001:0002:0000:0000:0000:0000:0000:0001\n");
+  EXPECT_EQ(text(device + "/ports/1/gids/2"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
+  EXPECT_EQ(text(device + "/ports/1/gid_attrs/types/1"), "RoCE v2\n");
+  EXPECT_EQ(text(device + "/ports/1/gid_attrs/types/2"), "(none)");
+  EXPECT_EQ(text("/sys/class/infiniband_verbs/uverbs1/ibdev"), "faultline3\n");
+  EXPECT_EQ(text("/sys/class/infiniband_verbs/uverbs1/dev"), "231:193\n");
+  EXPECT_EQ(text("/sys/class/infiniband_verbs/abi_version"), "6\n");
+  EXPECT_EQ(text("/sys/class/misc/rdma_cm/abi_version"), "4\n");
+}
+
+TEST_F(DeviceFilesTest, FollowThePort) {
+  const std::string port = "/sys/class/infiniband/faultline3/ports/1";
+  facts_.port.state = IBV_PORT_DOWN;
+  facts_.port.phys_state = 3;
+  facts_.port.active_width = 1;
+  facts_.port.active_speed = 1;
+  EXPECT_EQ(text(port + "/state"), "1: DOWN\n");
+  EXPECT_EQ(text(port + "/phys_state"), "3: Disabled\n");
+  EXPECT_EQ(text(port + "/rate"), "2.5 Gb/sec (1X SDR)\n");
+}
+
+TEST_F(DeviceFilesTest, NameAnInterfaceOnlyWhereThereIsOne) {
+  const std::string device = "/sys/class/infiniband/faultline3";
+  EXPECT_EQ(files().find(device + "/device/net"), nullptr);
+  EXPECT_EQ(text(device + "/ports/1/gid_attrs/ndevs/0"), "(none)");
+  facts_.interface = "fl0";
+  EXPECT_EQ(files().find(device + "/device/net")->names, std::vector<std::string>{"fl0"});
+  EXPECT_EQ(text(device + "/ports/1/gid_attrs/ndevs/0"), "fl0\n");
+}
+
+TEST_F(DeviceFilesTest, ListsEveryEntryInItsFolder) {
+  const DeviceFiles all = files();
+  EXPECT_EQ(all.find("/sys/class/infiniband")->names, std::vector<std::string>{"faultline3"});
+  EXPECT_EQ(all.find("/dev/infiniband")->names, (std::vector<std::string>{"rdma_cm", "uverbs1"}));
+  EXPECT_EQ(all.find("/sys/class/infiniband/faultline3/ports")->names, std::vector<std::string>{"1"});
+  EXPECT_EQ(all.find("/sys/class/infiniband/faultline3/ports/1/gids")->names.size(), 16U);
+  EXPECT_EQ(all.find("/dev/infiniband/uverbs1")->kind, NodeKind::verbs_device);
+  EXPECT_EQ(all.find("/sys/class"), nullptr);
+  EXPECT_EQ(all.find("/sys/class/infiniband/none"), nullptr);
+}
+
+TEST(OwnPath, IsOneOfOurTrees) {
+  for (const char* path :
+       {"/sys/class/infiniband", "/sys/class/infiniband/x/ports", "/dev/infiniband/rdma_cm",
+        "/sys/class/infiniband_verbs/uverbs0", "/sys/class/misc/rdma_cm/abi_version"})
+    EXPECT_EQ(own_path(path), path);
+  for (const char* path : {"", "infiniband", "/", "/sys/class/net/lo", "/sys/class/infiniband_other",
+                           "/sys/class/infinibandx/y", "/home/infiniband", "/sys/class/misc", "/dev/null",
+                           "/sys/class/infiniband/../net", "/dev/infiniband/../null"})
+    EXPECT_EQ(own_path(path), std::nullopt) << path;
+}
+
+TEST(OwnPath, IsNormalized) {
+  EXPECT_EQ(own_path("//sys/./class//infiniband/a/../b/"), "/sys/class/infiniband/b");
+  EXPECT_EQ(own_path("/../sys/class/infiniband"), "/sys/class/infiniband");
+}
+
+}  // namespace
+}  // namespace faultline::abi
