@@ -12,6 +12,7 @@
 
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/housekeeper.hpp"
+#include "pmd_glue/switch_seat.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -320,9 +321,12 @@ int Device::join_multicast(const wire::Gid& gid) {
     // All of them have the same groups, so that the first one tells for all.
     for (uint32_t i = 0; i < core_count(); ++i)
       call_with(*this, i, [&] { joined = seats_[i].engine->filter().join(gid); });
-    if (!joined) {
+    int refused = joined ? 0 : ENOMEM;
+    if (joined && config_.seat != nullptr) refused = config_.seat->join_group(gid);
+    if (refused != 0) {
+      leave_filters(gid);
       groups_.erase(group);
-      return ENOMEM;
+      return refused;
     }
   }
   ++group->second;
@@ -334,6 +338,11 @@ void Device::leave_multicast(const wire::Gid& gid) {
   const auto group = groups_.find(gid.bytes);
   if (group == groups_.end() || --group->second != 0) return;
   groups_.erase(group);
+  leave_filters(gid);
+  if (config_.seat != nullptr) config_.seat->leave_group(gid);
+}
+
+void Device::leave_filters(const wire::Gid& gid) {
   for (uint32_t i = 0; i < core_count(); ++i)
     call_with(*this, i, [&] { seats_[i].engine->filter().leave(gid); });
 }

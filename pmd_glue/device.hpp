@@ -80,6 +80,7 @@ class Device final : public verbs::DeviceBackend {
   void note_port_state(PortState state);
   void raise(transport::AsyncEvent event);
   void await_link();
+  void leave_filters(const wire::Gid& gid);
   [[nodiscard]] int resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac);
 
   const DeviceConfig config_;
