@@ -63,6 +63,10 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   description.vlan_id = device.vlan_id;
   description.vlan_priority = device.vlan_priority;
   description.traffic_class = static_cast<uint8_t>(device.dscp << 2);
+  if (device.seat != nullptr && device.seat->grant().shared != 0) {
+    description.communication_id_base = device.seat->grant().communication_id_base();
+    description.communication_id_mask = device.seat->grant().communication_id_mask();
+  }
   description.vendor_id = device.vendor_id;
   description.vendor_part_id = device.vendor_part_id;
   if (description.max_path_mtu_bytes == 0)
@@ -345,6 +349,14 @@ void Device::leave_multicast(const wire::Gid& gid) {
 void Device::leave_filters(const wire::Gid& gid) {
   for (uint32_t i = 0; i < core_count(); ++i)
     call_with(*this, i, [&] { seats_[i].engine->filter().leave(gid); });
+}
+
+int Device::claim_service(uint64_t service_id) {
+  return config_.seat != nullptr ? config_.seat->claim_service(service_id) : 0;
+}
+
+void Device::release_service(uint64_t service_id) {
+  if (config_.seat != nullptr) config_.seat->release_service(service_id);
 }
 
 bool Device::link_up() {
