@@ -26,7 +26,11 @@ void Registry::set_path(const std::string& path) {
 }
 
 const Config& Registry::config() {
+  // A forked child has no seat of its own on the wire yet.
+  if (generation_ != odp::fork_generation() && config_ && config_->devices.front().seat != nullptr)
+    config_.reset();
   if (!config_) {
+    generation_ = odp::fork_generation();
     std::string path = path_;
     if (path.empty())
       if (const char* from_environment = std::getenv("FAULTLINE_CONFIG")) path = from_environment;

@@ -37,6 +37,7 @@ class Registry {
   std::string path_;
   std::string told_;  ///< the last line on stderr
   std::optional<Config> config_;
+  uint32_t generation_ = 0;  ///< of the process that read it
   std::map<std::string, std::weak_ptr<Device>> devices_;
 };
 
