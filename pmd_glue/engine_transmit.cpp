@@ -10,6 +10,7 @@
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/engine.hpp"
 #include "pmd_glue/mbuf_view.hpp"
+#include "stack/wire/steering.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -82,6 +83,7 @@ size_t Engine::send_to_port(std::span<rte_mbuf*> frames) {
   counts_.tx_frames.add(sent);
   sent_this_turn_ += sent;
   if (sent != 0) {
+    if (seat_on_wire_ != nullptr) seat_on_wire_->bell().ring(SwitchBell::End::switch_);
     full_since_ = 0;
     last_sent_.store(now_, std::memory_order_relaxed);
   }
@@ -93,7 +95,7 @@ size_t Engine::transmit(std::span<TxFrame> frames) {
   while (done < frames.size()) {
     auto* first = static_cast<rte_mbuf*>(frames[done].handle);
     set_length(first, frames[done].length_bytes);
-    if (frames[done].loopback) {
+    if (frames[done].loopback && stays_here(first)) {
       if (!loop_back(first)) break;
       ++done;
       continue;
@@ -109,7 +111,7 @@ size_t Engine::transmit(std::span<TxFrame> frames) {
       const TxFrame& out = frames[done + count];
       auto* frame = static_cast<rte_mbuf*>(out.handle);
       set_length(frame, out.length_bytes);
-      if (out.loopback) break;
+      if (out.loopback && stays_here(frame)) break;
       if (count != 0 && filter_.any_group() && filter_.to_joined_group(bytes_of(frame))) break;
       ask_for_checksums(frame);
       burst[count++] = frame;
@@ -163,6 +165,12 @@ bool Engine::send_to_own_group(rte_mbuf* frame) {
     rte_pktmbuf_free(copy);
   }
   return true;
+}
+
+bool Engine::stays_here(rte_mbuf* frame) const {
+  if (seat_on_wire_ == nullptr || seat_on_wire_->grant().shared == 0) return true;
+  const uint32_t qpn = wire::peek_destination_qpn(bytes_of(frame));
+  return qpn >= core_->config().first_qpn && qpn <= core_->config().last_qpn;
 }
 
 // To the core of this device that owns the destination. False where that has no room now.
