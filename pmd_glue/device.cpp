@@ -212,22 +212,41 @@ void Device::drive() {
   if (yield) sched_yield();
 }
 
-bool Device::housekeep() {
-  if (config_.progress != Progress::inline_) return false;
+Device::Housekeeping Device::housekeep() {
+  if (config_.progress != Progress::inline_) return Housekeeping::others;
   const uint32_t drives = program_drives_.load(std::memory_order_relaxed);
-  if (drives != drives_seen_) {
-    drives_seen_ = drives;
-    return false;
-  }
+  is_driven_ = drives != drives_seen_;
+  drives_seen_ = drives;
+  if (is_driven_) return Housekeeping::driven;
   Engine& engine = first_engine();
   odp::EngineSession& session = *seats_[0].session;
-  if (!engine.turns().try_lock()) return false;
+  if (!engine.turns().try_lock()) return Housekeeping::driven;
   const bool moved = engine.turn();
   const bool faults = session.has_outstanding_faults();
+  next_deadline_ = engine.core().next_deadline();
   session.leave();
   engine.turns().unlock();
   if (!moved && faults && session.should_yield()) sched_yield();
-  return moved || faults;
+  return moved || faults ? Housekeeping::busy : Housekeeping::quiet;
+}
+
+int Device::await_work(transport::DoorbellListener& listener) {
+  // Whoever drives it sees its own doorbells, and frames too.
+  if (config_.progress != Progress::inline_ || is_driven_) return -1;
+  first_engine().core().set_doorbell_listener(&listener);
+  if (config_.seat == nullptr) return -1;
+  config_.seat->bell().say_asleep(SwitchBell::End::device);
+  return config_.seat->bell().event(SwitchBell::End::device);
+}
+
+void Device::stop_awaiting_work() {
+  if (config_.progress != Progress::inline_) return;
+  first_engine().core().set_doorbell_listener(nullptr);
+  if (config_.seat == nullptr) return;
+  SwitchBell& bell = config_.seat->bell();
+  bell.say_awake(SwitchBell::End::device);
+  uint64_t rings = 0;
+  static_cast<void>(!read(bell.event(SwitchBell::End::device), &rings, sizeof rings));
 }
 
 void Device::maintain(TimeNs now) {

@@ -58,9 +58,20 @@ class Device final : public verbs::DeviceBackend {
 
   // The housekeeper's.
 
-  /// Drives an inline engine that the program leaves alone. True while it is worth while to come back at
-  /// once.
-  [[nodiscard]] bool housekeep();
+  enum class Housekeeping : uint8_t {
+    busy,    ///< it is worth while to come back at once
+    quiet,   ///< nothing happens
+    driven,  ///< by the program: it needs nobody else
+    others   ///< it has threads of its own
+  };
+  /// Drives an inline engine that the program leaves alone.
+  [[nodiscard]] Housekeeping housekeep();
+  /// When a quiet engine has to be driven again if nothing happens; as of the last housekeep().
+  [[nodiscard]] transport::TimeNs next_deadline() const { return next_deadline_; }
+  /// Before a sleep: doorbells are told to the listener, and the descriptor (-1: the port has none) is
+  /// readable when frames have come. What was there before is found by one more housekeep().
+  [[nodiscard]] int await_work(transport::DoorbellListener& listener);
+  void stop_awaiting_work();
   /// Watches the port: tells programs when its link comes, goes, or the port is removed; brings a lost link
   /// up again.
   void maintain(transport::TimeNs now);
@@ -103,6 +114,8 @@ class Device final : public verbs::DeviceBackend {
   // Inline progress: how often the program drove, and what the housekeeper last saw of it.
   std::atomic<uint32_t> program_drives_{0};
   uint32_t drives_seen_ = 0;
+  bool is_driven_ = false;
+  transport::TimeNs next_deadline_ = 0;  ///< the housekeeper's
 
   // Multicast groups, and how often each was joined.
   std::mutex groups_mutex_;

@@ -2,10 +2,11 @@
 #include "pmd_glue/housekeeper.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "pmd_glue/device.hpp"
 #include "pmd_glue/eal.hpp"
@@ -13,17 +14,20 @@
 namespace faultline::glue {
 namespace {
 
-using namespace std::chrono_literals;
 using transport::TimeNs;
 
 // Polling goes on for so long after the last frame: a stream has gaps, and a wake-up costs more than this.
 // Then sleeps, longer ones after a while without any frame.
 constexpr TimeNs kLingerNs = 200'000;
 constexpr TimeNs kRecentNs = 100'000'000;
-constexpr auto kShortSleep = 1ms;
-constexpr auto kLongSleep = 2ms;
+constexpr TimeNs kShortSleepNs = 1'000'000;
+constexpr TimeNs kLongSleepNs = 2'000'000;
+// Where frames ring, only the port's own state is left to be looked at.
+constexpr TimeNs kRungForSleepNs = 20'000'000;
 
 }  // namespace
+
+Housekeeper::Housekeeper() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Housekeeper& Housekeeper::instance() {
   static Housekeeper& instance = *new Housekeeper;  // programs exit with devices open
@@ -37,7 +41,7 @@ void Housekeeper::add(Device& device) {
     stop_ = false;
     thread_ = std::thread([this] { run(); });
   }
-  wake_.notify_one();
+  wake();
 }
 
 void Housekeeper::remove(Device& device) {
@@ -49,19 +53,61 @@ void Housekeeper::remove(Device& device) {
       stop_ = true;
       ended = std::move(thread_);
     }
-    wake_.notify_one();
+    wake();
   }
   if (ended.joinable()) ended.join();
 }
 
-bool Housekeeper::serve_devices() {
+void Housekeeper::on_doorbell() {
+  if (asleep_.load(std::memory_order_relaxed)) wake();
+}
+
+void Housekeeper::wake() {
+  // Once: whoever comes later finds it awake.
+  if (!asleep_.exchange(false, std::memory_order_acq_rel)) return;
+  const uint64_t one = 1;
+  static_cast<void>(!write(event_.get(), &one, sizeof one));
+}
+
+Housekeeper::Rounds Housekeeper::serve_devices() {
   const TimeNs now = monotonic_ns();
-  bool busy = false;
+  Rounds rounds{.busy = false, .driven = false, .deadline = now + kRungForSleepNs};
   for (Device* device : devices_) {
     device->maintain(now);
-    busy |= device->housekeep();
+    const Device::Housekeeping seen = device->housekeep();
+    rounds.busy |= seen == Device::Housekeeping::busy;
+    rounds.driven |= seen == Device::Housekeeping::driven;
+    if (seen == Device::Housekeeping::quiet)
+      rounds.deadline = std::min(rounds.deadline, device->next_deadline());
   }
-  return busy;
+  return rounds;
+}
+
+/// Until something is posted, frames have come or a timer is due: a port that cannot tell of frames is looked
+/// at every one or two milliseconds.
+void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, bool is_recent) {
+  asleep_.store(true, std::memory_order_seq_cst);
+  bool all_tell = true;
+  pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
+  for (Device* device : devices_) {
+    const int descriptor = device->await_work(*this);
+    all_tell &= descriptor >= 0;
+    if (descriptor >= 0) pollers_.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+  }
+  const Rounds rounds = serve_devices();
+  if (!rounds.busy && !stop_) {
+    const TimeNs now = monotonic_ns();
+    TimeNs longest = all_tell && !rounds.driven ? kRungForSleepNs : is_recent ? kShortSleepNs : kLongSleepNs;
+    longest = std::min(longest, rounds.deadline > now ? rounds.deadline - now : 0);
+    const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(longest)};
+    lock.unlock();
+    static_cast<void>(ppoll(pollers_.data(), pollers_.size(), &timeout, nullptr));
+    lock.lock();
+  }
+  asleep_.store(false, std::memory_order_relaxed);
+  uint64_t wakes = 0;
+  static_cast<void>(!read(event_.get(), &wakes, sizeof wakes));
+  for (Device* device : devices_) device->stop_awaiting_work();
 }
 
 void Housekeeper::run() {
@@ -75,7 +121,7 @@ void Housekeeper::run() {
   TimeNs last_busy = 0;
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    const bool busy = serve_devices();
+    const bool busy = serve_devices().busy;
     const TimeNs now = monotonic_ns();
     if (busy) last_busy = now;
     if (now - last_busy < kLingerNs) {
@@ -84,7 +130,7 @@ void Housekeeper::run() {
       sched_yield();
       lock.lock();
     } else {
-      wake_.wait_for(lock, now - last_busy < kRecentNs ? kShortSleep : kLongSleep, [this] { return stop_; });
+      sleep(lock, now - last_busy < kRecentNs);
     }
   }
 }

@@ -4,30 +4,48 @@
 // links up again.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include <poll.h>
+
+#include "pmd_glue/unique_fd.hpp"
+#include "stack/transport/core.hpp"
 
 namespace faultline::glue {
 
 class Device;
 
-class Housekeeper {
+class Housekeeper final : public transport::DoorbellListener {
  public:
   [[nodiscard]] static Housekeeper& instance();
   void add(Device& device);
   /// When it returns, the device is left alone.
   void remove(Device& device);
+  /// Something was posted while it slept. Any thread.
+  void on_doorbell() override;
 
  private:
-  Housekeeper() = default;
+  /// Of all devices together.
+  struct Rounds {
+    bool busy = false;
+    bool driven = false;  ///< one at least is the program's to drive
+    transport::TimeNs deadline = 0;
+  };
+
+  Housekeeper();
   void run();
-  [[nodiscard]] bool serve_devices();
+  [[nodiscard]] Rounds serve_devices();
+  void sleep(std::unique_lock<std::mutex>& lock, bool is_recent);
+  void wake();
 
   std::mutex mutex_;  // held while devices are served
-  std::condition_variable wake_;
+  UniqueFd event_;    ///< wakes the thread
+  std::atomic<bool> asleep_{false};
   std::vector<Device*> devices_;
+  std::vector<pollfd> pollers_;
   std::thread thread_;
   bool stop_ = false;
 };

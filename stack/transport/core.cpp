@@ -102,6 +102,13 @@ struct Core::Impl {
   MulticastTable multicast;
 
   alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes, the core takes all
+  std::atomic<DoorbellListener*> listener{nullptr};
+
+  void tell_listener() const {
+    if (DoorbellListener* const hears = listener.load(std::memory_order_seq_cst); hears != nullptr)
+        [[unlikely]]
+      hears->on_doorbell();
+  }
 
   [[nodiscard]] std::pmr::polymorphic_allocator<> memory() const { return context.config.qp_memory; }
   [[nodiscard]] QueuePair* find(uint32_t qpn) const {
@@ -332,7 +339,12 @@ void Core::ring_doorbell(QueuePair* qp) {
   do {
     qp->next_rung = head;
   } while (
-      !impl_->rung.compare_exchange_weak(head, qp, std::memory_order_release, std::memory_order_relaxed));
+      !impl_->rung.compare_exchange_weak(head, qp, std::memory_order_seq_cst, std::memory_order_relaxed));
+  impl_->tell_listener();
+}
+
+void Core::set_doorbell_listener(DoorbellListener* listener) {
+  impl_->listener.store(listener, std::memory_order_seq_cst);
 }
 
 void Core::set_management_sink(ManagementSink* sink) {
@@ -340,7 +352,9 @@ void Core::set_management_sink(ManagementSink* sink) {
 }
 
 bool Core::send_mad(const wire::MadBytes& mad, const AddressVector& to, uint16_t pkey) {
-  return impl_->management.post(mad, to, pkey);
+  const bool posted = impl_->management.post(mad, to, pkey);
+  impl_->tell_listener();
+  return posted;
 }
 
 bool Core::has_mads_to_send() const {

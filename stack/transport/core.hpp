@@ -91,6 +91,13 @@ inline constexpr uint32_t kMaxGroupMembers = 1024;
   return (qpn & 0xffff) % core_count;
 }
 
+/// Any thread calls it: it must be quick and must not block.
+class DoorbellListener {
+ public:
+  virtual ~DoorbellListener() = default;
+  virtual void on_doorbell() = 0;
+};
+
 class Core {
  public:
   /// `memory`, `port` and `events` outlive the core. `events` may be nullptr.
@@ -145,6 +152,9 @@ class Core {
 
   /// Tells the core that WQEs were published on one of the QP's rings. A QP is queued at most once.
   void ring_doorbell(QueuePair* qp);
+  /// Who hears of doorbells and management datagrams while nobody turns the core; nullptr, as at first:
+  /// nobody. Whoever is set before a turn hears of all that the turn does not serve.
+  void set_doorbell_listener(DoorbellListener* listener);
   /// A doorbell is about to be rung: has its line on its way while the WQE is written.
   static void expect_doorbell(const QueuePair* qp);
 

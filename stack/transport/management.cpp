@@ -59,7 +59,7 @@ bool Management::post(const wire::MadBytes& mad, const AddressVector& to, uint16
     return false;
   }
   ring_[(head_ + waiting) % kMaxWaiting] = {mad, to, pkey};
-  waiting_.store(waiting + 1, std::memory_order_relaxed);
+  waiting_.store(waiting + 1, std::memory_order_seq_cst);  // before a look at who listens
   return true;
 }
 

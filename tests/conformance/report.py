@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes docs/conformance.md from the log of the conformance tests.
+
+    report.py MESON_LOG.json PYVERBS_EXPECTED.tsv
+
+A test says "ok: PROGRAM ARGUMENTS" for each run that it saw succeed, "FAILED: ..." and "SKIPPED: ..." else.
+"""
+import collections
+import json
+import re
+import subprocess
+import sys
+
+PACKAGES = ["ibverbs-utils", "perftest", "rdmacm-utils", "python3-pyverbs", "ucx-utils", "libfabric-bin", "openmpi-bin"]
+
+
+def versions():
+    found = []
+    for package in PACKAGES:
+        query = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True)
+        if query.returncode == 0 and query.stdout:
+            found.append(f"{package} {query.stdout}")
+    return ", ".join(found)
+
+
+def rows_of(test):
+    """Program, arguments and result of each run in a test's output."""
+    for line in (test.get("stdout") or "").splitlines():
+        said = re.match(r"(ok|FAILED|SKIPPED)(?: \([^)]*\))?: (\S+) ?(.*)", line)
+        if said:
+            yield said.group(2), said.group(3), said.group(1)
+
+
+def main():
+    log, expected = sys.argv[1:]
+    print("# Programs that others wrote")
+    print()
+    print("Written by `scripts/conformance`. The programs are Debian's, unmodified: " + versions() + ".")
+    totals = collections.Counter()
+    with open(log) as file:
+        tests = [json.loads(line) for line in file]
+    for test in sorted(tests, key=lambda test: test["name"]):
+        name = test["name"].split(" / ")[-1]
+        print(f"\n## {name}: {test['result'].lower()}\n")
+        rows = list(rows_of(test))
+        if not rows:
+            last = [line for line in (test.get("stdout") or "").splitlines() if line.strip()]
+            print(last[-1] if last else "It said nothing.")
+            continue
+        print("| program | arguments | result |")
+        print("|---|---|---|")
+        for program, arguments, result in rows:
+            totals[result] += 1
+            print(f"| `{program}` | {'`' + arguments + '`' if arguments else ''} | {result} |".replace("||", "|"))
+    print("\n## rdma-core's own suite, test by test\n")
+    print("What the check holds the results to; `veth` passes where the device has an interface of the kernel's beside it.\n")
+    reasons = collections.defaultdict(list)
+    passed = []
+    with open(expected) as file:
+        for line in file:
+            if line.startswith("#"):
+                continue
+            test, result, reason = (line.rstrip("\n").split("\t") + [""])[:3]
+            if result == "skip":
+                reasons[reason.replace("\\", "")].append(test)
+            else:
+                passed.append(test)
+    print(f"Passed: {len(passed)}. Skipped: {sum(len(tests) for tests in reasons.values())}. Failed: none.\n")
+    print("| skipped, as it says itself | tests |")
+    print("|---|---|")
+    for reason, skipped in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        print(f"| {reason.replace('|', ' or ')} | {len(skipped)}: {', '.join(t.split('.')[-1] for t in skipped[:4])}"
+              + (", …" if len(skipped) > 4 else "") + " |")
+    print(f"\n{totals['ok']} runs ended well, {totals['FAILED']} failed, {totals['SKIPPED']} were skipped.")
+
+
+main()
