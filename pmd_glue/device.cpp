@@ -21,6 +21,7 @@ using transport::TimeNs;
 
 constexpr TimeNs kPortCheckNs = 20'000'000;
 constexpr TimeNs kLingerNs = 20'000'000;
+constexpr uint32_t kIdleTurnsBeforeYield = 64;
 constexpr TimeNs kHeldFramesNs = 1'000'000'000;
 // A memif handshake is a few messages on EAL's interrupt thread.
 constexpr TimeNs kHandshakeNs = 1'000'000'000;
@@ -196,6 +197,7 @@ void Device::call(uint32_t core_index, void (*function)(void*), void* argument) 
 void Device::drive() {
   if (config_.progress != Progress::inline_ || is_parents()) return;
   program_drives_.store(program_drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (program_rests_.load(std::memory_order_relaxed)) program_rests_.store(false, std::memory_order_relaxed);
   Engine& engine = first_engine();
   odp::EngineSession& session = *seats_[0].session;
   if (!engine.turns().try_lock()) return;
@@ -207,15 +209,25 @@ void Device::drive() {
   const bool moved = engine.turn();
   // The program need not come back soon.
   session.leave();
-  const bool yield = !moved && session.should_yield() && session.has_outstanding_faults();
+  bool yield = !moved && session.should_yield() && session.has_outstanding_faults();
+  // What it waits for may need this CPU: the peer, a switch between them.
+  const uint32_t idle_turns = moved ? 0 : idle_turns_.load(std::memory_order_relaxed) + 1;
+  idle_turns_.store(idle_turns, std::memory_order_relaxed);
+  yield |= idle_turns != 0 && idle_turns % kIdleTurnsBeforeYield == 0;
   engine.turns().unlock();
   if (yield) sched_yield();
+}
+
+void Device::rest() {
+  if (config_.progress != Progress::inline_ || is_parents()) return;
+  program_rests_.store(true, std::memory_order_seq_cst);
+  Housekeeper::instance().on_doorbell();
 }
 
 Device::Housekeeping Device::housekeep() {
   if (config_.progress != Progress::inline_) return Housekeeping::others;
   const uint32_t drives = program_drives_.load(std::memory_order_relaxed);
-  is_driven_ = drives != drives_seen_;
+  is_driven_ = drives != drives_seen_ && !program_rests_.load(std::memory_order_seq_cst);
   drives_seen_ = drives;
   if (is_driven_) return Housekeeping::driven;
   Engine& engine = first_engine();

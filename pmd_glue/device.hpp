@@ -44,6 +44,7 @@ class Device final : public verbs::DeviceBackend {
   [[nodiscard]] transport::Core& core(uint32_t index) override { return seats_[index].engine->core(); }
   void call(uint32_t core_index, void (*function)(void*), void* argument) override;
   void drive() override;
+  void rest() override;
   [[nodiscard]] int resolve(const wire::Gid& gid, wire::MacAddress& mac) override;
   [[nodiscard]] int join_multicast(const wire::Gid& gid) override;
   void leave_multicast(const wire::Gid& gid) override;
@@ -113,6 +114,8 @@ class Device final : public verbs::DeviceBackend {
 
   // Inline progress: how often the program drove, and what the housekeeper last saw of it.
   std::atomic<uint32_t> program_drives_{0};
+  std::atomic<bool> program_rests_{false};
+  std::atomic<uint32_t> idle_turns_{0};  ///< of the program's
   uint32_t drives_seen_ = 0;
   bool is_driven_ = false;
   transport::TimeNs next_deadline_ = 0;  ///< the housekeeper's

@@ -59,7 +59,7 @@ void Housekeeper::remove(Device& device) {
 }
 
 void Housekeeper::on_doorbell() {
-  if (asleep_.load(std::memory_order_relaxed)) wake();
+  if (asleep_.load(std::memory_order_seq_cst)) wake();
 }
 
 void Housekeeper::wake() {

@@ -61,6 +61,8 @@ class DeviceBackend {
 
   /// One engine turn on the caller's thread where progress is inline; nothing where an lcore polls.
   virtual void drive() = 0;
+  /// The program is about to wait for an event: until it drives again, the device drives itself.
+  virtual void rest() = 0;
 
   /// The MAC address that frames to a GID need, its own, its gateway's or its group's: 0, ENETUNREACH where
   /// no network or route holds it, or EHOSTUNREACH when neighbour resolution timed out. Blocks.

@@ -131,6 +131,8 @@ int req_notify_cq(ibv_cq* ibv_cq_pointer, int solicited_only) {
   const std::lock_guard no_polls(cq.poll_lock);
   cq.arm(solicited_only != 0);
   if (cq.take_armed_by_waiting(solicited_only != 0)) static_cast<CompletionChannel*>(cq.channel)->raise(cq);
+  // Whoever asks for an event will sleep, on the channel or on whatever else holds its descriptor.
+  cq.engine->backend->rest();
   return 0;
 }
 

@@ -108,6 +108,7 @@ FAULTLINE_VERB int ibv_get_cq_event(ibv_comp_channel* ibv_channel_pointer, ibv_c
     engine.backend->drive();
     found = channel.pop();
   }
+  if (found == nullptr) engine.backend->rest();
   while (found == nullptr) {
     if (const int error = channel.wait(); error != 0) {
       errno = error;

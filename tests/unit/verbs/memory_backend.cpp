@@ -200,6 +200,7 @@ class MemoryBackend final : public DeviceBackend {
     function(argument);
   }
 
+  void rest() override {}
   void drive() override {
     ++drive_count;
     for (Bytes& bytes : port_.inbox().take()) hand_over(std::move(bytes));
