@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 
@@ -265,6 +266,8 @@ void Device::maintain(TimeNs now) {
   if (now < next_port_check_ || port_state_ == PortState::gone) return;
   next_port_check_ = now + kPortCheckNs;
   if (port_->is_gone()) return note_port_state(PortState::gone);
+  if (std::string error; config_.seat != nullptr && !config_.seat->keep(error))
+    std::fprintf(stderr, "%s\n", error.c_str());
   const bool up = port_->link_up();
   note_port_state(up ? PortState::up : PortState::down);
   if (up || !port_->needs_reconnect() || now < next_reconnect_) return;

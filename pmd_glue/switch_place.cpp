@@ -58,10 +58,10 @@ UniqueFd lock_wire(const SwitchPlace& place, bool wait) {
   return lock;
 }
 
-UniqueFd listen_on_wire(const SwitchPlace& place) {
+UniqueFd listen_on_wire(const SwitchPlace& place, bool& died) {
   UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener) return listener;
-  unlink(place.control_socket.c_str());
+  died = unlink(place.control_socket.c_str()) == 0;
   const sockaddr_un address = address_of(place);
   if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       listen(listener.get(), kBacklog) != 0)

@@ -23,8 +23,9 @@ struct SwitchPlace {
 /// The wire's lock, until the descriptor is closed. Not valid, with errno, where it cannot be had
 /// (EWOULDBLOCK: others have it, and `wait` is false).
 [[nodiscard]] UniqueFd lock_wire(const SwitchPlace& place, bool wait);
-/// With the lock: a listening socket in the place of one that nobody serves. Not valid with errno.
-[[nodiscard]] UniqueFd listen_on_wire(const SwitchPlace& place);
+/// With the lock: a listening socket in the place of one that nobody serves. Not valid with errno. `died`:
+/// there was one, so that its switch has not ended by itself.
+[[nodiscard]] UniqueFd listen_on_wire(const SwitchPlace& place, bool& died);
 /// Not valid, with errno, where there is no switch.
 [[nodiscard]] UniqueFd connect_to_wire(const SwitchPlace& place);
 

@@ -32,7 +32,9 @@ struct SwitchRequest {
   SwitchVerb verb = SwitchVerb::attach;
   uint32_t ipv4 = 0;    ///< host order; 0: any
   uint32_t shared = 0;  ///< not 0: others may have the address too, if they say so as well
-  uint32_t range = 0;   ///< the one that the process had at a switch that is gone; 0: any
+  // What the process had at a switch that died, so that its address and QPNs stay what its peers know.
+  uint32_t range = 0;  ///< 0: any
+  uint32_t port = 0;   ///< counts where range is not 0
   uint64_t service_id = 0;
   std::array<uint8_t, 16> group{};
 };
@@ -53,6 +55,7 @@ struct SwitchGrant {
   uint32_t prefix_bits = 0;
   uint32_t shared = 0;
   uint32_t range = 0;
+  uint32_t port = 0;
   uint32_t mtu_bytes = 0;  ///< layer 3
   std::array<uint8_t, 6> mac{};
   std::array<char, kSwitchPathBytes> memif_socket{};

@@ -3,11 +3,15 @@
 // while the object lives. It needs no DPDK.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "pmd_glue/switch_bell.hpp"
 #include "pmd_glue/switch_protocol.hpp"
@@ -34,7 +38,12 @@ class SwitchSeat {
   SwitchSeat& operator=(const SwitchSeat&) = delete;
 
   [[nodiscard]] const SwitchGrant& grant() const { return grant_; }
-  [[nodiscard]] SwitchBell& bell() { return *bell_; }
+  /// Lives as long as the seat, also when a new one has taken its place.
+  [[nodiscard]] SwitchBell& bell() { return *bell_.load(std::memory_order_acquire); }
+
+  /// Looks whether the switch is still there. Where it has died, takes the same seat at a new one, with what
+  /// was claimed and joined; false with one line in `error`, once, where that cannot be had.
+  [[nodiscard]] bool keep(std::string& error);
 
   // Any thread. An errno value; 0: done.
   /// Connection requests for that service come here; EADDRINUSE where another process that shares the address
@@ -46,12 +55,20 @@ class SwitchSeat {
 
  private:
   SwitchSeat() = default;
+  /// Asks a switch for what `request` says, and has it answer in `grant`.
+  [[nodiscard]] bool attach(const SwitchRequest& request, SwitchGrant& grant, std::string& error);
   [[nodiscard]] int ask(const SwitchRequest& request);
+  [[nodiscard]] bool take_again(std::string& error);
 
   std::mutex mutex_;
+  std::string wire_;
   UniqueFd connection_;
   SwitchGrant grant_;
-  std::unique_ptr<SwitchBell> bell_;
+  std::vector<std::unique_ptr<SwitchBell>> bells_;  ///< an engine may be ringing an older one just now
+  std::atomic<SwitchBell*> bell_{nullptr};
+  std::set<uint64_t> services_;
+  std::set<std::array<uint8_t, 16>> groups_;
+  bool lost_ = false;
 };
 
 }  // namespace faultline::glue

@@ -41,11 +41,13 @@ std::string switch_program() {
 }
 
 // It is nobody's child and has nothing of the program's: not its terminal, descriptors, signals or preloads.
-int spawn_switch(const std::string& wire, const SwitchPlace& place, const UniqueFd& listener) {
+int spawn_switch(const std::string& wire, const SwitchPlace& place, const UniqueFd& listener,
+                 bool after_death) {
   const std::string program = switch_program();
   const std::string fd = std::to_string(kListenerFd);
-  const std::array<const char*, 6> arguments{program.c_str(), "--wire",   wire.c_str(),
-                                             "--listener",    fd.c_str(), nullptr};
+  std::vector<const char*> arguments{program.c_str(), "--wire", wire.c_str(), "--listener", fd.c_str()};
+  if (after_death) arguments.push_back("--recover");
+  arguments.push_back(nullptr);
   std::vector<char*> environment;
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
@@ -85,7 +87,7 @@ int spawn_switch(const std::string& wire, const SwitchPlace& place, const Unique
 
 }  // namespace
 
-UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, std::string& error) {
+UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, bool& started, std::string& error) {
   const auto refuse = [&](const std::string& message) -> UniqueFd {
     error = fmt::format("faultline: wire {}: {}", wire, message);
     return {};
@@ -95,10 +97,12 @@ UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, std::st
   if (UniqueFd connection = connect_to_wire(place)) return connection;
   if (errno != ENOENT && errno != ECONNREFUSED)
     return refuse(fmt::format("cannot connect to {}: {}", place.control_socket, std::strerror(errno)));
-  const UniqueFd listener = listen_on_wire(place);
+  bool died = false;
+  started = true;
+  const UniqueFd listener = listen_on_wire(place, died);
   if (!listener)
     return refuse(fmt::format("cannot listen on {}: {}", place.control_socket, std::strerror(errno)));
-  if (const int failed = spawn_switch(wire, place, listener); failed != 0)
+  if (const int failed = spawn_switch(wire, place, listener, died); failed != 0)
     return refuse(fmt::format("cannot start {}: {}", switch_program(), std::strerror(failed)));
   UniqueFd connection = connect_to_wire(place);
   if (!connection) return refuse(fmt::format("the switch does not listen: {}", std::strerror(errno)));

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <vector>
 
 #include <poll.h>
 #include <spdlog/fmt/fmt.h>
@@ -15,6 +16,7 @@
 #include <sys/syscall.h>
 
 #include "pmd_glue/eal.hpp"
+#include "pmd_glue/engine.hpp"
 
 namespace faultline::switching {
 namespace {
@@ -60,8 +62,8 @@ bool is_readable(int fd) {
 
 }  // namespace
 
-Control::Control(std::string wire, UniqueFd listener, FrameSwitch& frames)
-    : wire_(std::move(wire)), listener_(std::move(listener)), frames_(frames) {}
+Control::Control(std::string wire, UniqueFd listener, FrameSwitch& frames, transport::TimeNs recovered_ns)
+    : wire_(std::move(wire)), listener_(std::move(listener)), frames_(frames), recovered_ns_(recovered_ns) {}
 
 Control::~Control() = default;
 
@@ -89,7 +91,22 @@ bool Control::somebody_comes() const {
   return is_readable(listener_.get());
 }
 
+void Control::serve_waiting() {
+  if (recovered_ns_ == 0 || glue::monotonic_ns() < recovered_ns_) return;
+  recovered_ns_ = 0;
+  // Whoever is found to be gone meanwhile leaves the list.
+  std::vector<int> waiting;
+  for (const auto& [fd, session] : sessions_)
+    if (session->waiting) waiting.push_back(fd);
+  for (const int fd : waiting)
+    if (const auto session = sessions_.find(fd); session != sessions_.end())
+      attach(*session->second, *session->second->waiting);
+}
+
 void Control::serve(int timeout_ms) {
+  constexpr int kRecoverMs = 20;
+  if (recovered_ns_ != 0) timeout_ms = std::min(timeout_ms, kRecoverMs);
+  serve_waiting();
   std::array<epoll_event, 32> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
   for (int i = 0; i < count; ++i) on_event(events[static_cast<size_t>(i)].data.fd);
@@ -182,11 +199,19 @@ void Control::handle(Session& session, const SwitchRequest& request) {
 
 void Control::attach(Session& session, const SwitchRequest& request) {
   if (session.port) return answer(session, EBUSY, "this connection has a seat already");
+  const bool had_seat = request.range != 0;
+  if (recovered_ns_ != 0 && !had_seat) {
+    session.waiting = request;
+    return;
+  }
   if (const auto holder = frames_.stations().holder_of(request)) end_if_gone(*holder);
   std::string line;
   session.bell = SwitchBell::create(bell_event_);
   if (session.bell == nullptr) return answer(session, errno, "no memory or descriptors for one more seat");
-  const auto port = frames_.take_port(*session.bell, line);
+  const auto wanted = had_seat
+                          ? std::optional(static_cast<PortIndex>(std::min<uint32_t>(request.port, kMaxPorts)))
+                          : std::nullopt;
+  const auto port = frames_.take_port(wanted, *session.bell, line);
   if (!port) return answer(session, ENOSPC, line);
   SwitchAnswer granted;
   if (const int error = frames_.stations().attach(*port, request, session.pid, granted.grant, line);
@@ -195,6 +220,7 @@ void Control::attach(Session& session, const SwitchRequest& request) {
     return answer(session, error, line);
   }
   session.port = port;
+  granted.grant.port = *port;
   granted.grant.mtu_bytes = frames_.mtu_bytes();
   frames_.socket_of(*port).copy(granted.grant.memif_socket.data(), granted.grant.memif_socket.size() - 1);
   send_answer(session.connection.get(), granted, session.bell.get());

@@ -17,8 +17,9 @@ namespace faultline::switching {
 
 class Control {
  public:
-  /// Both outlive it. `listener` is a listening SOCK_SEQPACKET socket.
-  Control(std::string wire, glue::UniqueFd listener, FrameSwitch& frames);
+  /// `frames` outlives it. `listener` is a listening SOCK_SEQPACKET socket. Until `recovered_ns` only those
+  /// get a seat who had one at a switch that died; others wait.
+  Control(std::string wire, glue::UniqueFd listener, FrameSwitch& frames, transport::TimeNs recovered_ns);
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
@@ -40,9 +41,11 @@ class Control {
     int pid = 0;
     std::unique_ptr<glue::SwitchBell> bell;
     std::optional<PortIndex> port;
+    std::optional<glue::SwitchRequest> waiting;  ///< to attach
   };
 
   void watch(int fd);
+  void serve_waiting();
   void accept_one();
   void on_event(int fd);
   void read_request(Session& session);
@@ -57,6 +60,7 @@ class Control {
   const std::string wire_;
   const glue::UniqueFd listener_;
   FrameSwitch& frames_;
+  transport::TimeNs recovered_ns_;  ///< 0: all is as it was
   glue::UniqueFd epoll_;
   glue::UniqueFd bell_event_;
   glue::UniqueFd signals_;

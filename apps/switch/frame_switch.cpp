@@ -17,7 +17,6 @@ using glue::SwitchBell;
 
 FrameSwitch::FrameSwitch(const glue::Config& config, std::string socket_prefix)
     : config_(config), socket_prefix_(std::move(socket_prefix)), gate_(turns_) {
-  ports_.reserve(kMaxPorts);
   glue::DeviceConfig memif;
   memif.port.kind = glue::PortKind::memif;
   mtu_bytes_ = glue::port_mtu_bytes(memif);
@@ -31,19 +30,19 @@ bool FrameSwitch::open_port(const glue::PortConfig& wanted, PortIndex index, std
   glue::DeviceConfig device;
   device.name = fmt::format("seat{}", index);
   device.port = wanted;
-  Port port;
-  port.port = glue::EthernetPort::open(config_, device, error);
-  if (port.port == nullptr) return false;
+  auto opened = glue::EthernetPort::open(config_, device, error);
+  if (opened == nullptr) return false;
+  Port& port = ports_[index];
   port.socket = wanted.socket;
   port.waiting.reserve(kWaiting);
   turns_.lock();
-  ports_.push_back(std::move(port));
+  port.port = std::move(opened);
   turns_.unlock();
   return true;
 }
 
 bool FrameSwitch::open_uplink(const glue::PortConfig& port, std::string& error) {
-  const auto index = static_cast<PortIndex>(ports_.size());
+  constexpr PortIndex index = kMaxPorts - 1;
   if (!open_port(port, index, error)) return false;
   // Frames for all stations are its own.
   rte_eth_promiscuous_enable(ports_[index].port->id());
@@ -56,29 +55,40 @@ bool FrameSwitch::open_uplink(const glue::PortConfig& port, std::string& error) 
   return true;
 }
 
-std::optional<PortIndex> FrameSwitch::take_port(SwitchBell& bell, std::string& error) {
-  // One whose last client has gone from memif as well, and as long ago as possible.
-  Port* best = nullptr;
-  for (Port& port : ports_)
-    if (!port.taken && !port.port->link_up() && (best == nullptr || port.last_taken < best->last_taken))
-      best = &port;
-  if (best == nullptr) {
-    if (ports_.size() == kMaxPorts) {
-      error = fmt::format("the wire has {} devices, which is all it can", kMaxPorts);
-      return std::nullopt;
-    }
-    const auto index = static_cast<PortIndex>(ports_.size());
+std::optional<PortIndex> FrameSwitch::find_free() const {
+  std::optional<PortIndex> best;
+  for (PortIndex index = 0; index < kMaxPorts; ++index) {
+    const Port& port = ports_[index];
+    if (port.taken || (port.port != nullptr && port.port->link_up())) continue;
+    // One whose last client has gone from memif as well, and as long ago as possible; a new one only where
+    // there is none.
+    const bool better = !best || (ports_[*best].port == nullptr && port.port != nullptr) ||
+                        (port.port != nullptr && port.last_taken < ports_[*best].last_taken);
+    if (better) best = index;
+  }
+  return best;
+}
+
+std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted, SwitchBell& bell,
+                                                std::string& error) {
+  const bool has_wanted = wanted && *wanted < kMaxPorts && !ports_[*wanted].taken;
+  const auto index = has_wanted ? wanted : find_free();
+  if (!index) {
+    error = fmt::format("the wire has {} devices, which is all it can", kMaxPorts);
+    return std::nullopt;
+  }
+  Port& port = ports_[*index];
+  if (port.port == nullptr) {
     glue::PortConfig memif;
     memif.kind = glue::PortKind::memif;
     memif.memif_server = true;
-    memif.socket = fmt::format("{}.{}", socket_prefix_, index);
-    if (!open_port(memif, index, error)) return std::nullopt;
-    best = &ports_.back();
+    memif.socket = fmt::format("{}.{}", socket_prefix_, *index);
+    if (!open_port(memif, *index, error)) return std::nullopt;
   }
-  best->taken = true;
-  best->last_taken = ++seats_taken_;
-  best->bell = &bell;
-  return static_cast<PortIndex>(best - ports_.data());
+  port.taken = true;
+  port.last_taken = ++seats_taken_;
+  port.bell = &bell;
+  return index;
 }
 
 void FrameSwitch::give_back(PortIndex index) {
@@ -96,7 +106,8 @@ void FrameSwitch::drop_waiting(Port& port) {
 bool FrameSwitch::turn() {
   if (!turns_.try_lock()) return true;  // a link comes or goes just now
   size_t moved = 0;
-  for (size_t i = 0; i < ports_.size(); ++i) moved += receive(static_cast<PortIndex>(i));
+  for (PortIndex i = 0; i < kMaxPorts; ++i)
+    if (ports_[i].port != nullptr) moved += receive(i);
   for (Port& port : ports_)
     if (!port.waiting.empty()) moved += flush(port);
   turns_.unlock();
@@ -127,7 +138,7 @@ void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
   frame->ol_flags = 0;
   rte_mbuf_refcnt_update(frame, static_cast<int16_t>(copies - 1));
   if (copies == 1) return put(frame, static_cast<PortIndex>(std::countr_zero(verdict.to.to_ulong())));
-  for (PortIndex to = 0; to < ports_.size(); ++to)
+  for (PortIndex to = 0; to < kMaxPorts; ++to)
     if (verdict.to.test(to)) put(frame, to);
 }
 

@@ -39,9 +39,10 @@ class FrameSwitch {
   [[nodiscard]] bool open_uplink(const glue::PortConfig& port, std::string& error);
 
   [[nodiscard]] StationTable& stations() { return stations_; }
-  /// A port that nobody has; `bell` is rung for what is sent to it. Nothing, and one line in `error`, where
-  /// there is none.
-  [[nodiscard]] std::optional<PortIndex> take_port(glue::SwitchBell& bell, std::string& error);
+  /// A port that nobody has, the `wanted` one where that is free; `bell` is rung for what is sent to it.
+  /// Nothing, and one line in `error`, where there is none.
+  [[nodiscard]] std::optional<PortIndex> take_port(std::optional<PortIndex> wanted, glue::SwitchBell& bell,
+                                                   std::string& error);
   void give_back(PortIndex port);
   [[nodiscard]] const std::string& socket_of(PortIndex port) const { return ports_[port].socket; }
   [[nodiscard]] uint32_t mtu_bytes() const { return mtu_bytes_; }
@@ -69,6 +70,7 @@ class FrameSwitch {
   };
 
   [[nodiscard]] bool open_port(const glue::PortConfig& wanted, PortIndex index, std::string& error);
+  [[nodiscard]] std::optional<PortIndex> find_free() const;
   size_t receive(PortIndex from);
   void forward(rte_mbuf* frame, PortIndex from);
   void send_answer(rte_mbuf* question, PortIndex to);
@@ -79,7 +81,7 @@ class FrameSwitch {
   const glue::Config& config_;
   const std::string socket_prefix_;
   StationTable stations_;
-  std::vector<Port> ports_;
+  std::array<Port, kMaxPorts> ports_;  ///< those that were not needed yet have no port
   std::optional<PortIndex> uplink_;
   uint32_t mtu_bytes_ = 0;
   uint64_t seats_taken_ = 0;

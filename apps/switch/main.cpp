@@ -35,6 +35,8 @@ constexpr int kCpusToSpin = 3;
 constexpr unsigned kTurnsPerLook = 64;
 constexpr int kIdleMs = 1000;
 constexpr int kUplinkMs = 1;
+// Programs notice 50 times a second that their switch is gone.
+constexpr TimeNs kRecoverNs = 300'000'000;
 
 int fail(const std::string& line) {
   std::fprintf(stderr, "%s\n", line.c_str());
@@ -110,7 +112,8 @@ glue::UniqueFd listener_of(const Options& options, const glue::SwitchPlace& plac
     error = fmt::format("faultline-switch: wire {} has a switch already", options.wire);
     return {};
   }
-  glue::UniqueFd listener = glue::listen_on_wire(place);
+  bool died = false;
+  glue::UniqueFd listener = glue::listen_on_wire(place, died);
   if (!listener)
     error =
         fmt::format("faultline-switch: cannot listen on {}: {}", place.control_socket, std::strerror(errno));
@@ -135,7 +138,8 @@ int serve(const Options& options) {
   if (!glue::start_eal(config, error)) return fail(error);
   switching::FrameSwitch frames(config, place->memif_prefix);
   if (options.uplink && !frames.open_uplink(*options.uplink, error)) return fail(error);
-  switching::Control control(options.wire, std::move(listener), frames);
+  switching::Control control(options.wire, std::move(listener), frames,
+                             options.recover ? glue::monotonic_ns() + kRecoverNs : 0);
   if (!control.open()) return fail(fmt::format("faultline-switch: {}", std::strerror(errno)));
   run(options, *place, frames, control);
   report(frames.counters());

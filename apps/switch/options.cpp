@@ -47,6 +47,7 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--log", options.log_level, "trace, debug, info, warn, err, critical or off")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "err", "critical", "off"}));
   app.add_option("--listener", options.listener, "a listening control socket, inherited")->group("");
+  app.add_flag("--recover", options.recover, "let programs of a switch that died come first")->group("");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

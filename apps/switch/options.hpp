@@ -14,6 +14,7 @@ struct Options {
   std::optional<glue::PortConfig> uplink;
   std::optional<unsigned> linger_seconds;  ///< nothing: until it is told to end
   std::optional<int> listener;             ///< inherited from the program that started it
+  bool recover = false;                    ///< one before it died: its programs come first
   std::string log_level = "warn";
 };
 

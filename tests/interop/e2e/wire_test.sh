@@ -87,6 +87,24 @@ refused 'a side is one letter' --wire "$two" --side aa
 refused 'is not an address of 198.18.0.0/15' --wire "$two" --ip 10.0.0.1
 refused "a wire's name is" --wire a/b
 refused 'wire NAME or --config FILE is required' --
+# Foreign processes: what is no request, and another build's.
+python3 - "$folder/faultline/$two.control" <<'PY' || fail "a foreign process was not refused with a line"
+import socket, struct, sys
+def ask(message):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(5)
+        connection.connect(sys.argv[1])
+        connection.send(message)
+        answer = connection.recv(4096)
+        assert connection.recv(1) == b"", "the connection goes on"
+        return struct.unpack_from("=II", answer), answer[-256:].split(b"\0")[0].decode()
+for message, wanted in ((b"x", "does not understand"), (b"\0" * 64, "does not understand"),
+                        (struct.pack("=II", 0x464c5357, 99) + b"\0" * 500, "of another build"),
+                        (struct.pack("=II", 0x464c5357, 1) + b"\0" * 3, "of another build")):
+    (magic, version), line = ask(message)
+    assert (magic, version) == (0x464c5357, 1) and wanted in line, line
+PY
+echo "ok: foreign processes are refused"
 kill "$server_pid"
 wait "$server_pid" || true
 server_pid=
