@@ -18,6 +18,11 @@
 
 namespace faultline::transport {
 
+/// A datagram's completion tells which header stands before its data (IBA A17.4.5.1), in the field of the
+/// service level as adapters do, for who receives over several (UCX): a UDP header, over IPv6 or IPv4.
+inline constexpr uint8_t kDatagramOverIpv6 = 8 | 1;
+inline constexpr uint8_t kDatagramOverIpv4 = 8 | 2;
+
 struct Completion {
   uint64_t wr_id = 0;
   uint32_t byte_length = 0;
@@ -27,7 +32,8 @@ struct Completion {
   CompletionStatus status = CompletionStatus::success;
   CompletionOpcode opcode = CompletionOpcode::send;
   uint8_t flags = 0;  ///< CompletionFlag
-  uint8_t solicited = 0;
+  uint8_t solicited : 1 = 0;
+  uint8_t service_level : 4 = 0;  ///< of a datagram: how it came, kDatagramOver...
   uint32_t vendor_error = 0;
   TimeNs timestamp_ns = 0;  ///< when it was pushed
 };

@@ -41,7 +41,6 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
   // RoCE has no LIDs: the GRH is required (IBV_QPF_GRH_REQUIRED in query_port).
   if (attributes.is_global == 0 || attributes.port_num != kPortNumber) return EINVAL;
   if (attributes.grh.sgid_index >= description.gids.size()) return EINVAL;
-  if ((attributes.grh.flow_label & ~uint32_t{IB_GRH_FLOWLABEL_MASK}) != 0) return EINVAL;
   const wire::Gid destination = gid_from(attributes.grh.dgid);
   const wire::Gid& source = description.gids[attributes.grh.sgid_index];
   if (destination.is_zero() || source.is_ipv4() != destination.is_ipv4()) return EINVAL;
@@ -65,8 +64,9 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
         wire::vlan_tci(*description.vlan_id, attributes.sl != 0 ? attributes.sl : description.vlan_priority);
   }
   av.path.hop_limit = attributes.grh.hop_limit == 0 ? kDefaultHopLimit : attributes.grh.hop_limit;
-  av.path.flow_label = attributes.grh.flow_label;
-  av.path.udp_source_port = udp_source_port(attributes.grh.flow_label, 0, 0);
+  // Twenty bits; programs (UCX) give -1, and other providers take what fits.
+  av.path.flow_label = attributes.grh.flow_label & IB_GRH_FLOWLABEL_MASK;
+  av.path.udp_source_port = udp_source_port(av.path.flow_label, 0, 0);
   return 0;
 }
 
@@ -149,7 +149,6 @@ FAULTLINE_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, i
                                        ibv_ah_attr* attributes) {
   *attributes = {};
   attributes->port_num = port_num;
-  attributes->sl = wc->sl;
   if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
   attributes->is_global = 1;
   if (route_back(context_of(context).owner->description, *grh, attributes->grh)) return 0;

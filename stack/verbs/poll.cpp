@@ -29,7 +29,7 @@ void fill(ibv_wc& wc, const transport::Completion& completion) {
   wc.wc_flags = completion.flags;
   wc.pkey_index = 0;
   wc.slid = 0;
-  wc.sl = 0;
+  wc.sl = completion.service_level;
   wc.dlid_path_bits = 0;
 }
 
@@ -139,7 +139,7 @@ void set_poll_functions(Cq& cq) {
   cq.read_wc_flags = [](ibv_cq_ex* x) { return static_cast<unsigned int>(cq_of(x).current.flags); };
   // RoCE has no LIDs, and a received priority is the link's own matter.
   cq.read_slid = [](ibv_cq_ex*) { return uint32_t{0}; };
-  cq.read_sl = [](ibv_cq_ex*) { return uint8_t{0}; };
+  cq.read_sl = [](ibv_cq_ex* x) { return uint8_t{cq_of(x).current.service_level}; };
   cq.read_dlid_path_bits = [](ibv_cq_ex*) { return uint8_t{0}; };
   cq.read_completion_ts = [](ibv_cq_ex* x) { return uint64_t{cq_of(x).current.timestamp_ns}; };
   cq.read_completion_wallclock_ns = [](ibv_cq_ex* x) {

@@ -298,7 +298,7 @@ TEST_F(UdData, TrafficClassHopLimitAndFlowLabelReachThePeer) {
     attr.grh.sgid_index = index;
     attr.grh.traffic_class = 0x48;
     attr.grh.hop_limit = 9;
-    attr.grh.flow_label = 0x12345;
+    attr.grh.flow_label = 0xfff12345;  // of which 20 bits count
     ibv_ah* const route = ibv_create_ah(a.pd, &attr);
     ASSERT_NE(route, nullptr);
     ASSERT_EQ(b.post_receive(1, {sge_of(remote, 0, 2048)}), 0);
@@ -309,10 +309,12 @@ TEST_F(UdData, TrafficClassHopLimitAndFlowLabelReachThePeer) {
     EXPECT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
     ibv_wc wc = completion(b, a);
     EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(wc.sl, index == 0 ? 8 + 2 : 8 + 1) << "a UDP header over IPv4, over IPv6";
     ibv_grh grh;
     std::memcpy(&grh, to.data(), sizeof grh);
     ibv_ah_attr back{};
     ASSERT_EQ(ibv_init_ah_from_wc(b.context, 1, &wc, &grh, &back), 0);
+    EXPECT_EQ(back.sl, 0);
     EXPECT_EQ(back.grh.traffic_class, 0x48);
     EXPECT_EQ(back.grh.hop_limit, 9);
     EXPECT_EQ(back.grh.flow_label, index == 0 ? 0U : 0x12345U) << "IPv4 has none";
