@@ -143,6 +143,7 @@ class Engine final : private transport::Port, private transport::EventSink {
   bool send_written(Write write);
 
   [[nodiscard]] size_t send_burst(std::span<rte_mbuf*> frames);
+  [[nodiscard]] size_t put_on_port(std::span<rte_mbuf*> frames);
   [[nodiscard]] size_t send_to_port(std::span<rte_mbuf*> frames);
   void send_due();
   void put(ChaosLink& link, std::span<rte_mbuf* const> frames);

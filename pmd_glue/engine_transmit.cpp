@@ -66,16 +66,22 @@ void Engine::send_held_frames(TimeNs now) {
   send_due();
 }
 
+size_t Engine::put_on_port(std::span<rte_mbuf*> frames) {
+  const size_t sent = port_.transmit(seat_.index, frames);
+  if (sent != 0 && seat_on_wire_ != nullptr) seat_on_wire_->bell().ring(SwitchBell::End::switch_);
+  return sent;
+}
+
 size_t Engine::send_to_port(std::span<rte_mbuf*> frames) {
   size_t sent = 0;
   if (port_usable_) {
     if (capture_ == nullptr) {
-      sent = port_.transmit(seat_.index, frames);
+      sent = put_on_port(frames);
     } else {
       // One by one, so that just what was sent is captured: the frame is not ours any more once it is sent.
       for (; sent < frames.size(); ++sent) {
         Capture::Copy copy = capture_->copy(*frames[sent], Capture::Direction::out);
-        if (port_.transmit(seat_.index, frames.subspan(sent, 1)) != 1) break;
+        if (put_on_port(frames.subspan(sent, 1)) != 1) break;
         capture_->keep(std::move(copy));
       }
     }
@@ -83,7 +89,6 @@ size_t Engine::send_to_port(std::span<rte_mbuf*> frames) {
   counts_.tx_frames.add(sent);
   sent_this_turn_ += sent;
   if (sent != 0) {
-    if (seat_on_wire_ != nullptr) seat_on_wire_->bell().ring(SwitchBell::End::switch_);
     full_since_ = 0;
     last_sent_.store(now_, std::memory_order_relaxed);
   }
@@ -258,7 +263,7 @@ double Engine::measure_tx(size_t frame_bytes, unsigned milliseconds) {
     size_t sent = 0;
     // What the port does not take at once is offered again until the time is over.
     while (sent < kBurst && now < end) {
-      sent += port_.transmit(seat_.index, std::span(burst).subspan(sent));
+      sent += put_on_port(std::span(burst).subspan(sent));
       if (sent < kBurst) now = monotonic_ns();
     }
     sent_total += sent;

@@ -16,8 +16,6 @@
 #include <spdlog/fmt/fmt.h>
 #include <sys/wait.h>
 
-extern char** environ;
-
 namespace faultline::glue {
 namespace {
 

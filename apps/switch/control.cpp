@@ -23,7 +23,6 @@ namespace {
 
 using glue::SwitchAnswer;
 using glue::SwitchBell;
-using glue::SwitchGrant;
 using glue::SwitchRequest;
 using glue::SwitchVerb;
 using glue::UniqueFd;

@@ -32,6 +32,8 @@ constexpr int kBadOption = 2;
 // that is woken comes before who has the CPU, one that spins only in its turn.
 constexpr TimeNs kSpinNs = 20'000;
 constexpr int kCpusToSpin = 3;
+// Nobody rings for an uplink's frames.
+constexpr TimeNs kUplinkSpinNs = 200'000;
 constexpr unsigned kTurnsPerLook = 64;
 constexpr int kIdleMs = 1000;
 constexpr int kUplinkMs = 1;
@@ -43,7 +45,8 @@ int fail(const std::string& line) {
   return 1;
 }
 
-TimeNs spin_ns() {
+TimeNs spin_ns(bool has_uplink) {
+  if (has_uplink) return kUplinkSpinNs;
   cpu_set_t affinity;
   CPU_ZERO(&affinity);
   const bool known = sched_getaffinity(0, sizeof affinity, &affinity) == 0;
@@ -75,17 +78,17 @@ bool close_door(const glue::SwitchPlace& place, const switching::Control& contro
 void run(const Options& options, const glue::SwitchPlace& place, switching::FrameSwitch& frames,
          switching::Control& control) {
   Linger linger(options.linger_seconds);
-  const TimeNs spin = spin_ns();
+  const TimeNs spin = spin_ns(options.uplink.has_value());
   TimeNs last_moved = 0;
   for (unsigned turns = 0; !control.told_to_end(); ++turns) {
+    if (turns % kTurnsPerLook == 0) control.serve(0);
     if (frames.turn()) {
       last_moved = glue::monotonic_ns();
-      if (turns % kTurnsPerLook == 0) control.serve(0);
       continue;
     }
     const TimeNs now = glue::monotonic_ns();
     if (now - last_moved < spin) {
-      __builtin_ia32_pause();
+      sched_yield();
       continue;
     }
     frames.say_asleep(true);
