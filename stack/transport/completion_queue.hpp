@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <new>
 #include <span>
@@ -47,8 +48,16 @@ enum class Notice : uint8_t {
 
 class CompletionQueue {
  public:
-  explicit CompletionQueue(uint32_t capacity)
-      : capacity_(capacity), mask_(mask_for(capacity)), ring_(std::make_unique<Completion[]>(mask_ + 1)) {}
+  /// Its ring is in that memory until a resize.
+  explicit CompletionQueue(uint32_t capacity,
+                           std::pmr::memory_resource* memory = std::pmr::new_delete_resource())
+      : capacity_(capacity), mask_(mask_for(capacity)), ring_(make_ring(mask_ + 1, memory)) {}
+
+  /// What a ring for so many takes.
+  [[nodiscard]] static size_t bytes_for(uint32_t capacity) {
+    return sizeof(Completion) * (size_t{mask_for(capacity)} + 1);
+  }
+  static constexpr size_t kAlignmentBytes = alignof(Completion);
 
   [[nodiscard]] uint32_t capacity() const { return capacity_; }
 
@@ -80,8 +89,12 @@ class CompletionQueue {
   /// or ENOMEM.
   [[nodiscard]] int resize(uint32_t capacity) {
     const uint32_t mask = mask_for(capacity);
-    std::unique_ptr<Completion[]> fresh(new (std::nothrow) Completion[mask + 1]);
-    if (fresh == nullptr) return ENOMEM;
+    Ring fresh;
+    try {
+      fresh = make_ring(mask + 1, std::pmr::new_delete_resource());
+    } catch (const std::bad_alloc&) {
+      return ENOMEM;
+    }
     const std::lock_guard lock(push_lock_);
     const uint32_t tail = tail_.load(std::memory_order_relaxed);
     const uint32_t head = head_.load(std::memory_order_relaxed);
@@ -162,6 +175,19 @@ class CompletionQueue {
  private:
   static constexpr uint8_t kNotArmed = 0, kArmedSolicited = 1, kArmedNext = 2;
 
+  struct Release {
+    std::pmr::memory_resource* memory;
+    size_t bytes;
+    void operator()(Completion* ring) const { memory->deallocate(ring, bytes, kAlignmentBytes); }
+  };
+  using Ring = std::unique_ptr<Completion[], Release>;
+  static Ring make_ring(size_t slots, std::pmr::memory_resource* memory) {
+    const size_t bytes = sizeof(Completion) * slots;
+    auto* const ring = static_cast<Completion*>(memory->allocate(bytes, kAlignmentBytes));
+    std::uninitialized_value_construct_n(ring, slots);
+    return Ring(ring, Release{memory, bytes});
+  }
+
   static uint32_t mask_for(uint32_t capacity) { return std::bit_ceil(capacity < 2 ? 2U : capacity) - 1; }
   /// ibv_req_notify_cq(3): a receive whose message asked for it, or anything that failed.
   static bool solicits(const Completion& completion) {
@@ -192,7 +218,7 @@ class CompletionQueue {
 
   uint32_t capacity_;
   uint32_t mask_;
-  std::unique_ptr<Completion[]> ring_;
+  Ring ring_;
   alignas(64) std::atomic<uint32_t> tail_{0};
   uint32_t cached_head_ = 0;  // engine's
   std::atomic<bool> overrun_{false};

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 
 #include "odp/memory_access.hpp"
@@ -65,6 +66,7 @@ struct QpInit {
   uint32_t max_send_wr = 1, max_receive_wr = 1, max_send_sge = 1, max_receive_sge = 1, max_inline_bytes = 0;
   SharedReceiveQueue* srq = nullptr;  ///< instead of a receive ring; of the same core, outlives the QP
   uint32_t xrc_domain = 0;            ///< of an xrc_recv QP: its packets name an SRQ of this domain
+  std::pmr::memory_resource* ring_memory = nullptr;  ///< of its rings alone; nullptr: the core's own
   bool signal_all = false;
   bool blocks_own_multicast =
       false;             ///< of a UD QP: what it sends to a group that it is in does not come back
@@ -80,7 +82,8 @@ struct SrqInit {
   uint32_t limit = 0;             ///< raise srq_limit_reached once fewer are posted; 0: never
   CompletionQueue* cq = nullptr;  ///< of an XRC SRQ: where its receives complete
   uint32_t xrc_domain = 0;        ///< not 0 for an XRC SRQ
-  void* user = nullptr;           ///< given back in events
+  std::pmr::memory_resource* ring_memory = std::pmr::new_delete_resource();  ///< of its ring, until a resize
+  void* user = nullptr;                                                      ///< given back in events
 };
 
 /// QPs of one core that a multicast group may have.

@@ -20,7 +20,7 @@ class SharedReceiveQueue {
         xrc_domain(init.xrc_domain),
         user(init.user),
         limit(init.limit),
-        ring(std::make_unique<ReceiveRing>(init.max_wr, init.max_sge, 0)) {}
+        ring(std::make_unique<ReceiveRing>(init.max_wr, init.max_sge, 0, false, init.ring_memory)) {}
 
   const uint32_t number;  ///< 24 bits, as an XRCETH carries it
   const odp::ProtectionDomain domain;

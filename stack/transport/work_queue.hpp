@@ -73,6 +73,11 @@ class WorkRing {
   WorkRing(uint32_t entries, uint32_t max_sge, uint32_t max_inline_bytes, bool with_address_vector = false,
            std::pmr::memory_resource* memory = std::pmr::new_delete_resource());
 
+  /// What a ring made like that takes of its memory, in one piece of that alignment.
+  [[nodiscard]] static size_t bytes_for(uint32_t entries, uint32_t max_sge, uint32_t max_inline_bytes,
+                                        bool with_address_vector = false);
+  static constexpr size_t kAlignmentBytes = 64;
+
   [[nodiscard]] uint32_t capacity() const { return entries_; }
   [[nodiscard]] uint32_t max_sge() const { return max_sge_; }
   [[nodiscard]] uint32_t max_inline_bytes() const { return max_inline_bytes_; }

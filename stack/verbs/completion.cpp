@@ -18,9 +18,14 @@ Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
   Context& context = context_of(ibv_context_pointer);
   Engine* const engine = engine_of(context);
   if (engine == nullptr) return nullptr;
+  Pd* const parent_domain = init.parent_domain == nullptr ? nullptr : &pd_of(init.parent_domain);
+  std::unique_ptr<ProgramMemory> ring_memory;
   std::unique_ptr<Cq> cq;
   try {
-    cq = std::make_unique<Cq>(init.cqe);
+    ring_memory = ProgramMemory::of(parent_domain, RingKind::completions);
+    if (ring_memory != nullptr) ring_memory->reserve(Cq::bytes_for(init.cqe), Cq::kAlignmentBytes);
+    cq = std::make_unique<Cq>(init.cqe,
+                              ring_memory != nullptr ? ring_memory.get() : std::pmr::new_delete_resource());
   } catch (const std::bad_alloc&) {
     return fail(ENOMEM);
   }
@@ -37,10 +42,9 @@ Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
   cq->ignores_overrun = (init.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   cq->single_threaded = (init.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
   cq->with_wallclock = (init.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
-  if (init.parent_domain != nullptr) {
-    cq->parent_domain = &pd_of(init.parent_domain);
-    cq->parent_domain->references.fetch_add(1, std::memory_order_relaxed);
-  }
+  cq->ring_memory = std::move(ring_memory);
+  cq->parent_domain = parent_domain;
+  if (parent_domain != nullptr) parent_domain->references.fetch_add(1, std::memory_order_relaxed);
   set_poll_functions(*cq);
   if (cq->has_channel) static_cast<CompletionChannel*>(cq->channel)->add_reference();
   context.live_objects.fetch_add(1, std::memory_order_relaxed);
@@ -92,9 +96,12 @@ FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
     return cq->async_events_completed == delivered && cq->comp_events_completed == completion_events;
   });
   if (channel != nullptr) channel->drop_reference();
-  if (cq->parent_domain != nullptr) release(cq->parent_domain->references);
   release(cq->engine->cqs);
+  Pd* const parent_domain = cq->parent_domain;
+  std::unique_ptr<ProgramMemory> ring_memory = std::move(cq->ring_memory);
   delete cq;
+  ring_memory.reset();
+  if (parent_domain != nullptr) release(parent_domain->references);
   release(context.live_objects);
   return 0;
 }

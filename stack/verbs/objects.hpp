@@ -20,6 +20,7 @@
 #include "stack/verbs/async_events.hpp"
 #include "stack/verbs/backend.hpp"
 #include "stack/verbs/completion_channel.hpp"
+#include "stack/verbs/program_memory.hpp"
 
 // The header's macros of these names route to its inline functions; here the functions themselves are meant.
 #undef ibv_query_port
@@ -51,7 +52,8 @@ struct XrcDomain;
 struct SharedQp {
   transport::QueuePair* transport_qp = nullptr;
   uint32_t core_index = 0;
-  uint32_t xrc_domain = 0;          ///< of an XRC target, else 0
+  uint32_t xrc_domain = 0;  ///< of an XRC target, else 0
+  std::unique_ptr<ProgramMemory> ring_memory;
   SharedQp* next_target = nullptr;  ///< Engine::xrc_mutex
 
   std::mutex handles_mutex;
@@ -139,8 +141,8 @@ struct Td : ibv_td {
   std::atomic<uint32_t> references{0};  ///< parent domains
 };
 
-/// Where a program has rings put (ibv_alloc_parent_domain(3)).
-struct ProgramMemory {
+/// What a program has rings put by (ibv_alloc_parent_domain(3)).
+struct Allocators {
   void* (*alloc)(ibv_pd* pd, void* context, size_t size, size_t alignment, uint64_t type) = nullptr;
   void (*free)(ibv_pd* pd, void* context, void* memory, uint64_t type) = nullptr;
   void* context = nullptr;
@@ -157,7 +159,7 @@ struct Pd : ibv_pd {
   bool imported = false;
   bool abandoned = false;  ///< unimported before what was made of it
   Td* thread_domain = nullptr;
-  ProgramMemory memory;
+  Allocators allocators;
   Pd *previous = nullptr, *next = nullptr;  ///< Context::objects_lock
 
   void stand_for(Pd& other) {
@@ -184,7 +186,8 @@ struct Ah : ibv_ah {
 };
 
 struct Cq : ibv_cq_ex, transport::CompletionQueue {
-  explicit Cq(uint32_t entries) : ibv_cq_ex{}, transport::CompletionQueue(entries) {}
+  Cq(uint32_t entries, std::pmr::memory_resource* memory)
+      : ibv_cq_ex{}, transport::CompletionQueue(entries, memory) {}
   SpinLock poll_lock;
   bool single_threaded = false;         ///< the program promised: no lock
   std::atomic<bool> moderated{false};   ///< a core may hold back an event
@@ -193,8 +196,9 @@ struct Cq : ibv_cq_ex, transport::CompletionQueue {
   CompletionEventSource completion_events;  ///< the channel's lock
   Engine* engine = nullptr;
   Pd* parent_domain = nullptr;
-  transport::Completion current;    ///< between start_poll and end_poll; poll_lock
-  int64_t wallclock_offset_ns = 0;  ///< poll_lock
+  std::unique_ptr<ProgramMemory> ring_memory;  ///< outlives the ring
+  transport::Completion current;               ///< between start_poll and end_poll; poll_lock
+  int64_t wallclock_offset_ns = 0;             ///< poll_lock
   bool with_wallclock = false;
 };
 
@@ -222,6 +226,7 @@ struct Srq : ibv_srq {
   Cq* cq = nullptr;                     ///< of an XRC SRQ
   Xrcd* xrcd = nullptr;                 ///< of an XRC SRQ
   EventSource event_source;
+  std::unique_ptr<ProgramMemory> ring_memory;
 };
 
 struct Qp : ibv_qp_ex {

@@ -84,10 +84,10 @@ ibv_pd* alloc_parent_domain(ibv_context* ibv_context_pointer, ibv_parent_domain_
   pd->is_parent = true;
   pd->stand_for(base);
   if (allocates) {
-    pd->memory.alloc = init->alloc;
-    pd->memory.free = init->free;
+    pd->allocators.alloc = init->alloc;
+    pd->allocators.free = init->free;
     if ((init->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) != 0)
-      pd->memory.context = init->pd_context;
+      pd->allocators.context = init->pd_context;
   }
   if (init->td != nullptr) {
     pd->thread_domain = static_cast<Td*>(init->td);

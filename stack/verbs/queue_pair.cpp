@@ -160,11 +160,24 @@ void drop_references(const Qp& qp) {
   change_references(qp, [](std::atomic<uint32_t>& count) { release(count); });
 }
 
-/// The transport QP of a new handle: 0 or ENOMEM.
+/// The transport QP of a new handle: 0 or ENOMEM. Throws std::bad_alloc too.
 int create_transport_qp(Engine& engine, const ibv_qp_init_attr_ex& init, const Qp& handle, SharedQp& shared) {
   shared.core_index = init.srq != nullptr ? srq_of(init.srq).core_index : engine.place();
   transport::QpInit request = transport_init(init, shared);
   request.posting_reads = {&handle, &handle.transport_qp};
+  shared.ring_memory =
+      ProgramMemory::of(init.pd == nullptr ? nullptr : &pd_of(init.pd), RingKind::work_requests);
+  if (shared.ring_memory != nullptr) {
+    using transport::ReceiveRing;
+    using transport::SendRing;
+    shared.ring_memory->reserve(
+        SendRing::bytes_for(request.max_send_wr, request.max_send_sge, request.max_inline_bytes,
+                            request.type == transport::QpType::ud),
+        SendRing::kAlignmentBytes);
+    shared.ring_memory->reserve(ReceiveRing::bytes_for(request.max_receive_wr, request.max_receive_sge, 0),
+                                ReceiveRing::kAlignmentBytes);
+    request.ring_memory = shared.ring_memory.get();
+  }
   engine.on_owner(shared.core_index,
                   [&] { shared.transport_qp = engine.backend->core(shared.core_index).create_qp(request); });
   return shared.transport_qp == nullptr ? ENOMEM : 0;
@@ -360,7 +373,10 @@ FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
   }
   send_datagrams(*qp);
   // From here no engine turn knows the handle, so that no event can follow those withdrawn below.
-  if (detach(*qp)) destroy_transport_qp(engine, *qp->shared);
+  if (detach(*qp)) {
+    destroy_transport_qp(engine, *qp->shared);
+    qp->shared->ring_memory.reset();
+  }
   const uint32_t delivered = context_of(qp->qp_base.context).events.withdraw(qp->event_source);
   end_waiting(qp->qp_base, [&] { return qp->qp_base.events_completed == delivered; });
   drop_references(*qp);

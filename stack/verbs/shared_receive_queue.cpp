@@ -30,6 +30,20 @@ transport::SrqInit transport_init(Srq& srq, const ibv_srq_init_attr_ex& init) {
   return result;
 }
 
+/// The ring's place, where the program gives it one.
+bool reserve_ring(Srq& srq, transport::SrqInit& request) {
+  try {
+    srq.ring_memory = ProgramMemory::of(&pd_of(srq.pd), RingKind::shared_receives);
+    if (srq.ring_memory == nullptr) return true;
+    srq.ring_memory->reserve(transport::ReceiveRing::bytes_for(request.max_wr, request.max_sge, 0),
+                             transport::ReceiveRing::kAlignmentBytes);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  request.ring_memory = srq.ring_memory.get();
+  return true;
+}
+
 template <typename Change>
 void change_references(const Srq& srq, Change change) {
   change(pd_of(srq.pd).references);
@@ -51,7 +65,11 @@ ibv_srq* create(ibv_context* context, ibv_srq_init_attr_ex& init) {
     srq->xrcd = &xrcd_of(init.xrcd);
   }
   srq->core_index = engine.place();
-  const transport::SrqInit request = transport_init(*srq, init);
+  transport::SrqInit request = transport_init(*srq, init);
+  if (!reserve_ring(*srq, request)) {
+    release(engine.srqs);
+    return fail(ENOMEM);
+  }
   engine.on_owner(srq->core_index,
                   [&] { srq->transport_srq = engine.backend->core(srq->core_index).create_srq(request); });
   if (srq->transport_srq == nullptr) {
@@ -136,6 +154,7 @@ FAULTLINE_VERB int ibv_destroy_srq(ibv_srq* ibv_srq_pointer) {
                   [&] { engine.backend->core(srq->core_index).destroy_srq(srq->transport_srq); });
   const uint32_t delivered = context_of(srq->context).events.withdraw(srq->event_source);
   end_waiting(*srq, [&] { return srq->events_completed == delivered; });
+  srq->ring_memory.reset();
   change_references(*srq, [](std::atomic<uint32_t>& count) { release(count); });
   release(engine.srqs);
   delete srq;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Thread domains, parent domains, and objects imported from another context of the process.
+#include <cstdlib>
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -126,6 +128,130 @@ TEST(ParentDomainData, ItIsInterchangeableWithItsDomain) {
   ASSERT_EQ(ibv_destroy_qp(b.qp), 0);
   b.qp = nullptr;
   EXPECT_EQ(ibv_dealloc_pd(parent), 0);
+}
+
+/// A program's own memory for rings, counted.
+struct Arena {
+  int blocks = 0;
+  int made = 0;
+  int refuse_after = 1000;
+  bool pass_on = false;
+  size_t misaligned_bytes = 0;
+
+  static void* alloc(ibv_pd* /*pd*/, void* context, size_t size, size_t alignment, uint64_t /*type*/) {
+    Arena& arena = *static_cast<Arena*>(context);
+    if (arena.made == arena.refuse_after) return nullptr;
+    ++arena.made;
+    if (arena.pass_on) return IBV_ALLOCATOR_USE_DEFAULT;
+    ++arena.blocks;
+    const size_t rounded = (size + 2 * alignment - 1) / alignment * alignment;
+    return static_cast<uint8_t*>(std::aligned_alloc(alignment, rounded)) + arena.misaligned_bytes;
+  }
+  static void free(ibv_pd* /*pd*/, void* context, void* memory, uint64_t /*type*/) {
+    Arena& arena = *static_cast<Arena*>(context);
+    --arena.blocks;
+    std::free(static_cast<uint8_t*>(memory) - arena.misaligned_bytes);
+  }
+};
+
+class ProgramsMemory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ibv_parent_domain_init_attr init = parent_of(a.pd);
+    init.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+    init.alloc = Arena::alloc;
+    init.free = Arena::free;
+    init.pd_context = &arena;
+    parent = ibv_alloc_parent_domain(a.context, &init);
+    ASSERT_NE(parent, nullptr);
+  }
+  void TearDown() override {
+    EXPECT_EQ(ibv_dealloc_pd(parent), 0);
+    EXPECT_EQ(arena.blocks, 0);
+  }
+  ibv_qp* make_qp(ibv_srq* srq = nullptr) const {
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = a.cq;
+    init.qp_type = IBV_QPT_RC;
+    init.srq = srq;
+    init.cap = {16, 16, 2, 2, 64};
+    return ibv_create_qp(parent, &init);
+  }
+  ibv_srq* make_srq() const {
+    ibv_srq_init_attr init{nullptr, {8, 2, 0}};
+    return ibv_create_srq(parent, &init);
+  }
+  ibv_cq_ex* make_cq() const {
+    ibv_cq_init_attr_ex init{};
+    init.cqe = 16;
+    init.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+    init.parent_domain = parent;
+    return ibv_create_cq_ex(a.context, &init);
+  }
+  Arena arena;
+  End a{"mem0"};
+  ibv_pd* parent = nullptr;
+};
+
+TEST_F(ProgramsMemory, HoldsTheRings) {
+  ibv_qp* const qp = make_qp();
+  ASSERT_NE(qp, nullptr);
+  EXPECT_EQ(arena.blocks, 2);
+  ibv_srq* const srq = make_srq();
+  ASSERT_NE(srq, nullptr);
+  EXPECT_EQ(arena.blocks, 3);
+  ibv_cq_ex* const cq = make_cq();
+  ASSERT_NE(cq, nullptr);
+  EXPECT_EQ(arena.blocks, 4);
+  EXPECT_EQ(ibv_resize_cq(ibv_cq_ex_to_cq(cq), 64), 0);
+  ibv_srq_attr larger{64, 0, 0};
+  EXPECT_EQ(ibv_modify_srq(srq, &larger, IBV_SRQ_MAX_WR), 0);
+  EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+}
+
+TEST_F(ProgramsMemory, DataGoesThroughIt) {
+  const Pages pages(8192);
+  ASSERT_EQ(ibv_destroy_qp(a.qp), 0);
+  a.qp = make_qp();
+  End b("mem1");
+  ibv_mr* const here = a.add_region(pages);
+  const Pages there(8192);
+  ibv_mr* const remote = b.add_region(there);
+  connect(a, b);
+  for (uint8_t round = 0; round < 40; ++round) {
+    pages.fill(round);
+    ibv_sge sge = sge_of(here, 0, 8192);
+    ASSERT_EQ(a.post_send(write_to(remote, there.address(), sge)), 0);
+    EXPECT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(std::memcmp(pages.data(), there.data(), 8192), 0);
+  }
+  ASSERT_EQ(ibv_destroy_qp(a.qp), 0);
+  a.qp = nullptr;
+}
+
+TEST_F(ProgramsMemory, ThatIsRefusedPassedOnOrUnfitIsTakenAsThat) {
+  for (arena.refuse_after = 0; arena.refuse_after < 2; ++arena.refuse_after) {
+    arena.made = 0;
+    errno = 0;
+    EXPECT_EQ(make_qp(), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(arena.blocks, 0);
+  }
+  arena.refuse_after = arena.made = 0;
+  EXPECT_EQ(make_srq(), nullptr);
+  EXPECT_EQ(make_cq(), nullptr);
+  arena.refuse_after = 1000;
+  arena.misaligned_bytes = 1;
+  EXPECT_EQ(make_qp(), nullptr);
+  EXPECT_EQ(arena.blocks, 0);
+  arena.misaligned_bytes = 0;
+  arena.pass_on = true;
+  ibv_qp* const qp = make_qp();
+  ASSERT_NE(qp, nullptr);
+  EXPECT_EQ(arena.blocks, 0);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
 }
 
 TEST(Import, ADescriptorThatIsNoContextsIsRefused) {
