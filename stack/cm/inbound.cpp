@@ -190,6 +190,9 @@ void Manager::Impl::on_req(const wire::CmMad& mad, const MadSource& source, Time
       static_cast<uint8_t>(req.primary.local_ack_timeout - (req.primary.local_ack_timeout != 0 ? 1 : 0));
   record.response_ns = ns_of_code(req.local_response_timeout) + 2 * ns_of_code(qp.path.packet_lifetime);
   qp.remote_qpn = req.qpn;
+  // What may be agreed on at most; programs make their QP ready before they accept.
+  qp.max_dest_rd_atomic = req.initiator_depth;
+  qp.max_rd_atomic = req.responder_resources;
   qp.sq_psn = req.starting_psn;
   qp.retry_count = req.retry_count;
   qp.rnr_retry_count = req.rnr_retry_count;
