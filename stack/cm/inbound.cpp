@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages in: a guard ladder, one switch on the attribute, then the connection's state decides.
+#include <algorithm>
 #include <array>
 #include <new>
 
@@ -18,9 +19,45 @@ void Manager::on_mad(std::span<const uint8_t> bytes, const MadSource& source, Ti
   if (source.source_qpn != wire::kManagementQpn) return impl_->drop(DropReason::source_qpn);
   ++impl_->counters.received;
   try {
-    impl_->on_message(mad, source, now);
+    if (!impl_->wait_for_listener(mad, bytes, source, now)) impl_->on_message(mad, source, now);
   } catch (const std::bad_alloc&) {
     impl_->drop(DropReason::no_resources);
+  }
+}
+
+bool Manager::Impl::wait_for_listener(const wire::CmMad& mad, std::span<const uint8_t> bytes,
+                                      const MadSource& source, TimeNs now) {
+  constexpr size_t kMaxUnheard = 256;
+  if (config.listener_patience_ns == 0 || unheard.size() >= kMaxUnheard) return false;
+  const auto service = wire::service_id(mad);
+  if (!service || listeners.match(*service, source.reply.path.source_gid) != nullptr) return false;
+  Unheard& request = unheard.emplace_back();
+  std::copy(bytes.begin(), bytes.end(), request.mad.begin());
+  request.source = source;
+  request.until = now + config.listener_patience_ns;
+  return true;
+}
+
+void Manager::Impl::hurry_unheard() {
+  for (Unheard& request : unheard) {
+    wire::CmMad mad;
+    static_cast<void>(wire::CmMad::parse(request.mad, mad));
+    if (listeners.match(*wire::service_id(mad), request.source.reply.path.source_gid) != nullptr)
+      request.until = 0;
+  }
+}
+
+void Manager::Impl::hear_unheard(TimeNs now) {
+  std::deque<Unheard> due;
+  std::erase_if(unheard, [&](const Unheard& request) {
+    if (request.until > now) return false;
+    due.push_back(request);
+    return true;
+  });
+  for (const Unheard& request : due) {
+    wire::CmMad mad;
+    static_cast<void>(wire::CmMad::parse(request.mad, mad));
+    on_message(mad, request.source, now);
   }
 }
 
@@ -153,6 +190,9 @@ void Manager::Impl::on_req(const wire::CmMad& mad, const MadSource& source, Time
       static_cast<uint8_t>(req.primary.local_ack_timeout - (req.primary.local_ack_timeout != 0 ? 1 : 0));
   record.response_ns = ns_of_code(req.local_response_timeout) + 2 * ns_of_code(qp.path.packet_lifetime);
   qp.remote_qpn = req.qpn;
+  // What may be agreed on at most; programs make their QP ready before they accept.
+  qp.max_dest_rd_atomic = req.initiator_depth;
+  qp.max_rd_atomic = req.responder_resources;
   qp.sq_psn = req.starting_psn;
   qp.retry_count = req.retry_count;
   qp.rnr_retry_count = req.rnr_retry_count;

@@ -176,6 +176,7 @@ void Manager::Impl::on_deadline(Record& record, TimeNs now) {
 void Manager::poll(TimeNs now) {
   std::set<std::pair<TimeNs, Id>>& deadlines = impl_->deadlines;
   try {
+    impl_->hear_unheard(now);
     while (!deadlines.empty() && deadlines.begin()->first <= now)
       impl_->on_deadline(*impl_->find(deadlines.begin()->second), now);
   } catch (const std::bad_alloc&) {
@@ -184,7 +185,9 @@ void Manager::poll(TimeNs now) {
 }
 
 TimeNs Manager::next_deadline() const {
-  return impl_->deadlines.empty() ? kNever : impl_->deadlines.begin()->first;
+  TimeNs next = impl_->deadlines.empty() ? kNever : impl_->deadlines.begin()->first;
+  for (const Impl::Unheard& request : impl_->unheard) next = std::min(next, request.until);
+  return next;
 }
 
 bool Manager::take_event(Event& event) {
@@ -211,6 +214,7 @@ int Manager::listen(const ListenParams& params, Id& id) {
       return taken;
     }
     ++impl_->listener_count;
+    impl_->hurry_unheard();
     id = given;
     return 0;
   } catch (const std::bad_alloc&) {

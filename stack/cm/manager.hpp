@@ -207,6 +207,9 @@ struct ManagerConfig {
   /// A lost message costs this at first, not the whole response timeout; doubling up to it. Not counted as
   /// retries. 0: never before the timeout.
   uint64_t early_resend_ns = 50'000'000;
+  /// A request that nobody listens for waits so long for a listener before it is rejected: servers make their
+  /// listener anew between two clients, or two connections of one. 0: not at all.
+  uint64_t listener_patience_ns = 0;
 };
 
 class Manager {

@@ -43,6 +43,13 @@ struct Manager::Impl {
   std::unordered_map<PeerKey, Record*, PeerKeyHash> by_peer_qp;
   std::set<std::pair<TimeNs, Id>> deadlines;
   std::deque<Event> events;
+  /// Requests that no listener wants yet, oldest first.
+  struct Unheard {
+    wire::MadBytes mad;
+    MadSource source;
+    TimeNs until;
+  };
+  std::deque<Unheard> unheard;
   uint32_t listener_count = 0;
   Id last_id;
   uint64_t next_transaction_id;
@@ -95,6 +102,12 @@ struct Manager::Impl {
   void tell(const Record& record, Event event);
 
   // --- messages (inbound.cpp) ---
+  /// True where the message is a request that waits for its listener.
+  [[nodiscard]] bool wait_for_listener(const wire::CmMad& mad, std::span<const uint8_t> bytes,
+                                       const MadSource& source, TimeNs now);
+  /// Those that a new listener may want need not wait any longer.
+  void hurry_unheard();
+  void hear_unheard(TimeNs now);
   void drop(DropReason reason) { ++counters.drops[static_cast<size_t>(reason)]; }
   void on_message(const wire::CmMad& mad, const MadSource& source, TimeNs now);
   void on_req(const wire::CmMad& mad, const MadSource& source, TimeNs now);

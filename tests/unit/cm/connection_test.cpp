@@ -246,6 +246,30 @@ TEST_F(Connection, NobodyListens) {
   expect_rest();
 }
 
+TEST(ListenerPatience, ARequestWaitsForItsListener) {
+  Network net;
+  Node& server = net.add({.listener_patience_ns = 40 * kMs});
+  Node& client = net.add();
+  const auto ask = [&](uint64_t service) {
+    Id id = 0;
+    EXPECT_EQ(client.manager().connect(client.request_to(server, service, 0x21), net.now(), id), 0);
+    net.run_for(20 * kMs);
+    EXPECT_FALSE(client.has_event());
+  };
+  ask(kService);
+  ask(kService + 1);
+  Id listener = 0;
+  ASSERT_EQ(server.manager().listen({.service_id = kService, .user = 7}, listener), 0);
+  net.settle();
+  EXPECT_EQ(server.next_event().listener_user, 7U);
+  EXPECT_FALSE(client.has_event());
+  net.run_for(20 * kMs);  // the other's patience is at its end
+  const Event event = client.next_event();
+  EXPECT_EQ(event.kind, EventKind::rejected);
+  EXPECT_EQ(event.reason, RejectReason::invalid_service_id);
+  EXPECT_FALSE(server.has_event());
+}
+
 TEST_F(Connection, TheProgramRejects) {
   listen();
   connect();

@@ -159,7 +159,8 @@ TEST(GoldenMads, SayWhatUdaddyAskedFor) {
 
 TEST(GoldenMads, IpAddressingIsRewritten) {
   for (const char* file : {"cm_rping.pcap", "cm_rping_ipv6.pcap", "cm_udaddy.pcap"}) {
-    const CmMad mad = parsed(mads_of(file).front());
+    const MadBytes bytes = mads_of(file).front();
+    const CmMad mad = parsed(bytes);
     const std::span<const uint8_t> data =
         mad.attribute() == CmAttribute::req ? read_req(mad).private_data : read_sidr_req(mad).private_data;
     const auto header = data.first<kIpAddressingBytes>();
