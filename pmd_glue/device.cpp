@@ -131,6 +131,8 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
   // What is up already does not come up.
   if (device->port_->link_up()) device->port_state_ = PortState::up;
   Housekeeper::instance().add(*device);
+  // Its switch is there: programs ask for the port's state once, at their start.
+  if (wanted.seat != nullptr) device->await_link();
   return device;
 }
 
