@@ -60,6 +60,13 @@ bool same_prefix(const wire::Gid& a, const wire::Gid& b, unsigned bits) {
 
 }  // namespace
 
+// Locally administered (IEEE 802, second bit), 'F', then what tells addresses of one network apart.
+wire::MacAddress mac_of(const wire::Gid& gid) {
+  wire::MacAddress mac{{0x02, 0x46, 0, 0, 0, 0}};
+  std::copy_n(gid.bytes.begin() + 12, 4, mac.bytes.begin() + 2);
+  return mac;
+}
+
 bool IpNetwork::contains(const wire::Gid& other) const {
   return gid.is_ipv4() == other.is_ipv4() && same_prefix(gid, other, prefix_bits);
 }

@@ -34,6 +34,9 @@ struct Route {
 /// A network, such as "198.19.0.0/16" or "::/0"; the prefix length is required.
 [[nodiscard]] std::optional<IpNetwork> parse_network(const std::string& text);
 
+/// The MAC address of a device that names none.
+[[nodiscard]] wire::MacAddress mac_of(const wire::Gid& gid);
+
 class AddressTable {
  public:
   /// `addresses` as they are configured; the link-local one, which every device has, is added behind them.

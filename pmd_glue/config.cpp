@@ -70,13 +70,6 @@ std::optional<wire::MacAddress> parse_mac(const std::string& text) {
   return mac;
 }
 
-// Locally administered (IEEE 802, second bit), 'F', then what tells addresses of one network apart.
-wire::MacAddress mac_of(const wire::Gid& gid) {
-  wire::MacAddress mac{{0x02, 0x46, 0, 0, 0, 0}};
-  std::copy_n(gid.bytes.begin() + 12, 4, mac.bytes.begin() + 2);
-  return mac;
-}
-
 EalConfig read_eal(const std::string& path, const toml::table& table) {
   ConfigReader reader(path, table, "eal");
   EalConfig eal;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -18,6 +19,8 @@
 #include "stack/wire/headers.hpp"
 
 namespace faultline::glue {
+
+class SwitchSeat;
 
 /// `what()` is the whole line, without a newline.
 class ConfigError : public std::runtime_error {
@@ -82,6 +85,7 @@ struct DeviceConfig {
   std::string capture;  ///< file name; empty: none
   PortConfig port;
   ChaosConfig chaos;
+  std::shared_ptr<SwitchSeat> seat;  ///< of a device on a wire: the process's seat there
 };
 
 struct Config {

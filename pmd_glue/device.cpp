@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 
@@ -12,6 +13,7 @@
 
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/housekeeper.hpp"
+#include "pmd_glue/switch_seat.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -62,6 +64,10 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   description.vlan_id = device.vlan_id;
   description.vlan_priority = device.vlan_priority;
   description.traffic_class = static_cast<uint8_t>(device.dscp << 2);
+  if (device.seat != nullptr && device.seat->grant().shared != 0) {
+    description.communication_id_base = device.seat->grant().communication_id_base();
+    description.communication_id_mask = device.seat->grant().communication_id_mask();
+  }
   description.vendor_id = device.vendor_id;
   description.vendor_part_id = device.vendor_part_id;
   if (description.max_path_mtu_bytes == 0)
@@ -229,6 +235,8 @@ void Device::maintain(TimeNs now) {
   if (now < next_port_check_ || port_state_ == PortState::gone) return;
   next_port_check_ = now + kPortCheckNs;
   if (port_->is_gone()) return note_port_state(PortState::gone);
+  if (std::string error; config_.seat != nullptr && !config_.seat->keep(error))
+    std::fprintf(stderr, "%s\n", error.c_str());
   const bool up = port_->link_up();
   note_port_state(up ? PortState::up : PortState::down);
   if (up || !port_->needs_reconnect() || now < next_reconnect_) return;
@@ -320,9 +328,12 @@ int Device::join_multicast(const wire::Gid& gid) {
     // All of them have the same groups, so that the first one tells for all.
     for (uint32_t i = 0; i < core_count(); ++i)
       call_with(*this, i, [&] { joined = seats_[i].engine->filter().join(gid); });
-    if (!joined) {
+    int refused = joined ? 0 : ENOMEM;
+    if (joined && config_.seat != nullptr) refused = config_.seat->join_group(gid);
+    if (refused != 0) {
+      leave_filters(gid);
       groups_.erase(group);
-      return ENOMEM;
+      return refused;
     }
   }
   ++group->second;
@@ -334,8 +345,21 @@ void Device::leave_multicast(const wire::Gid& gid) {
   const auto group = groups_.find(gid.bytes);
   if (group == groups_.end() || --group->second != 0) return;
   groups_.erase(group);
+  leave_filters(gid);
+  if (config_.seat != nullptr) config_.seat->leave_group(gid);
+}
+
+void Device::leave_filters(const wire::Gid& gid) {
   for (uint32_t i = 0; i < core_count(); ++i)
     call_with(*this, i, [&] { seats_[i].engine->filter().leave(gid); });
+}
+
+int Device::claim_service(uint64_t service_id) {
+  return config_.seat != nullptr ? config_.seat->claim_service(service_id) : 0;
+}
+
+void Device::release_service(uint64_t service_id) {
+  if (config_.seat != nullptr) config_.seat->release_service(service_id);
 }
 
 bool Device::link_up() {

@@ -47,6 +47,8 @@ class Device final : public verbs::DeviceBackend {
   [[nodiscard]] int resolve(const wire::Gid& gid, wire::MacAddress& mac) override;
   [[nodiscard]] int join_multicast(const wire::Gid& gid) override;
   void leave_multicast(const wire::Gid& gid) override;
+  [[nodiscard]] int claim_service(uint64_t service_id) override;
+  void release_service(uint64_t service_id) override;
   [[nodiscard]] transport::TimeNs now() override { return monotonic_ns(); }
   [[nodiscard]] bool link_up() override;
   [[nodiscard]] verbs::GlueCounters glue_counters() override;
@@ -80,6 +82,7 @@ class Device final : public verbs::DeviceBackend {
   void note_port_state(PortState state);
   void raise(transport::AsyncEvent event);
   void await_link();
+  void leave_filters(const wire::Gid& gid);
   [[nodiscard]] int resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac);
 
   const DeviceConfig config_;

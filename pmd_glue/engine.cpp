@@ -12,6 +12,7 @@
 #include "pmd_glue/mbuf_view.hpp"
 #include "stack/wire/frame.hpp"
 #include "stack/wire/packet.hpp"
+#include "stack/wire/steering.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -26,6 +27,10 @@ transport::CoreConfig core_config(const Config& config, const DeviceConfig& devi
   core.core_count = seat.cores;
   core.core_index = seat.index;
   core.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
+  if (device.seat != nullptr && device.seat->grant().shared != 0) {
+    core.first_qpn = device.seat->grant().first_qpn();
+    core.last_qpn = device.seat->grant().last_qpn();
+  }
   core.wire_checksums = 0;
   if (!port.offloads_ipv4_checksum())
     core.wire_checksums |= static_cast<uint8_t>(wire::Checksums::ip_in_software);
@@ -90,6 +95,7 @@ Engine::Engine(const Config& config, const DeviceConfig& device, const AddressTa
       capture_(capture),
       seat_(seat),
       addresses_(addresses),
+      seat_on_wire_(device.seat.get()),
       filter_(addresses.mac(), addresses.vlan(), addresses.gids()),
       neighbours_(addresses),
       receive_link_(chaos_link(device.chaos, device.chaos.receive, seat, 0, port.pool())),

@@ -21,6 +21,7 @@
 #include "pmd_glue/neighbours.hpp"
 #include "pmd_glue/port.hpp"
 #include "pmd_glue/qp_memory.hpp"
+#include "pmd_glue/switch_seat.hpp"
 #include "pmd_glue/turn_lock.hpp"
 #include "stack/transport/core.hpp"
 #include "stack/verbs/backend.hpp"
@@ -142,6 +143,7 @@ class Engine final : private transport::Port, private transport::EventSink {
   bool send_written(Write write);
 
   [[nodiscard]] size_t send_burst(std::span<rte_mbuf*> frames);
+  [[nodiscard]] size_t put_on_port(std::span<rte_mbuf*> frames);
   [[nodiscard]] size_t send_to_port(std::span<rte_mbuf*> frames);
   void send_due();
   void put(ChaosLink& link, std::span<rte_mbuf* const> frames);
@@ -152,6 +154,8 @@ class Engine final : private transport::Port, private transport::EventSink {
   [[nodiscard]] bool send_to_own_group(rte_mbuf* frame);
   [[nodiscard]] bool gone_port();
   void ask_for_checksums(rte_mbuf* frame) const;
+  /// False for a frame to the device's address which is for another process that has it too.
+  [[nodiscard]] bool stays_here(rte_mbuf* frame) const;
   [[nodiscard]] bool loop_back(rte_mbuf* frame);
   [[nodiscard]] bool push_loopback(rte_mbuf* frame);
   size_t deliver_loopback();
@@ -161,6 +165,7 @@ class Engine final : private transport::Port, private transport::EventSink {
   Capture* const capture_;
   const EngineSeat seat_;
   const AddressTable& addresses_;
+  SwitchSeat* const seat_on_wire_;  ///< nullptr for a device of its own
   wire::AddressFilter filter_;
   NeighbourCache neighbours_;
   // Of [device.chaos]; nullptr without.

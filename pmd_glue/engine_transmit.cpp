@@ -10,6 +10,7 @@
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/engine.hpp"
 #include "pmd_glue/mbuf_view.hpp"
+#include "stack/wire/steering.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -65,16 +66,22 @@ void Engine::send_held_frames(TimeNs now) {
   send_due();
 }
 
+size_t Engine::put_on_port(std::span<rte_mbuf*> frames) {
+  const size_t sent = port_.transmit(seat_.index, frames);
+  if (sent != 0 && seat_on_wire_ != nullptr) seat_on_wire_->bell().ring(SwitchBell::End::switch_);
+  return sent;
+}
+
 size_t Engine::send_to_port(std::span<rte_mbuf*> frames) {
   size_t sent = 0;
   if (port_usable_) {
     if (capture_ == nullptr) {
-      sent = port_.transmit(seat_.index, frames);
+      sent = put_on_port(frames);
     } else {
       // One by one, so that just what was sent is captured: the frame is not ours any more once it is sent.
       for (; sent < frames.size(); ++sent) {
         Capture::Copy copy = capture_->copy(*frames[sent], Capture::Direction::out);
-        if (port_.transmit(seat_.index, frames.subspan(sent, 1)) != 1) break;
+        if (put_on_port(frames.subspan(sent, 1)) != 1) break;
         capture_->keep(std::move(copy));
       }
     }
@@ -93,7 +100,7 @@ size_t Engine::transmit(std::span<TxFrame> frames) {
   while (done < frames.size()) {
     auto* first = static_cast<rte_mbuf*>(frames[done].handle);
     set_length(first, frames[done].length_bytes);
-    if (frames[done].loopback) {
+    if (frames[done].loopback && stays_here(first)) {
       if (!loop_back(first)) break;
       ++done;
       continue;
@@ -109,7 +116,7 @@ size_t Engine::transmit(std::span<TxFrame> frames) {
       const TxFrame& out = frames[done + count];
       auto* frame = static_cast<rte_mbuf*>(out.handle);
       set_length(frame, out.length_bytes);
-      if (out.loopback) break;
+      if (out.loopback && stays_here(frame)) break;
       if (count != 0 && filter_.any_group() && filter_.to_joined_group(bytes_of(frame))) break;
       ask_for_checksums(frame);
       burst[count++] = frame;
@@ -163,6 +170,12 @@ bool Engine::send_to_own_group(rte_mbuf* frame) {
     rte_pktmbuf_free(copy);
   }
   return true;
+}
+
+bool Engine::stays_here(rte_mbuf* frame) const {
+  if (seat_on_wire_ == nullptr || seat_on_wire_->grant().shared == 0) return true;
+  const uint32_t qpn = wire::peek_destination_qpn(bytes_of(frame));
+  return qpn >= core_->config().first_qpn && qpn <= core_->config().last_qpn;
 }
 
 // To the core of this device that owns the destination. False where that has no room now.
@@ -250,7 +263,7 @@ double Engine::measure_tx(size_t frame_bytes, unsigned milliseconds) {
     size_t sent = 0;
     // What the port does not take at once is offered again until the time is over.
     while (sent < kBurst && now < end) {
-      sent += port_.transmit(seat_.index, std::span(burst).subspan(sent));
+      sent += put_on_port(std::span(burst).subspan(sent));
       if (sent < kBurst) now = monotonic_ns();
     }
     sent_total += sent;

@@ -2,6 +2,7 @@
 #include "pmd_glue/registry.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include <spdlog/fmt/fmt.h>
@@ -9,6 +10,7 @@
 #include "odp/program_call.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/telemetry.hpp"
+#include "pmd_glue/wire_config.hpp"
 
 namespace faultline::glue {
 
@@ -24,13 +26,24 @@ void Registry::set_path(const std::string& path) {
 }
 
 const Config& Registry::config() {
+  // A forked child has no seat of its own on the wire yet.
+  if (generation_ != odp::fork_generation() && config_ && config_->devices.front().seat != nullptr)
+    config_.reset();
   if (!config_) {
+    generation_ = odp::fork_generation();
     std::string path = path_;
     if (path.empty())
       if (const char* from_environment = std::getenv("FAULTLINE_CONFIG")) path = from_environment;
-    if (path.empty())
-      throw ConfigError("faultline: no configuration: set FAULTLINE_CONFIG to the path of a TOML file");
-    config_ = load_config(path);
+    const char* const wire = std::getenv("FAULTLINE_WIRE");
+    if (!path.empty())
+      config_ = load_config(path);
+    else if (wire != nullptr)
+      config_ = wire_config(wire);
+    else
+      throw ConfigError(
+          "faultline: no configuration: start the program with faultline-run --wire NAME, or set "
+          "FAULTLINE_CONFIG to the "
+          "path of a TOML file");
   }
   return *config_;
 }
@@ -44,8 +57,16 @@ std::vector<verbs::DeviceDescription> Registry::list(std::string& error) {
   } catch (const ConfigError& problem) {
     error = problem.what();
     descriptions.clear();
+    tell(error);
   }
   return descriptions;
+}
+
+// Whoever chose the configuration asks what is wrong with it; other programs only know an errno.
+void Registry::tell(const std::string& error) {
+  if (!path_.empty() || error == told_) return;
+  std::fprintf(stderr, "%s\n", error.c_str());
+  told_ = error;
 }
 
 std::shared_ptr<Device> Registry::open(const std::string& name, std::string& error) {
@@ -66,8 +87,8 @@ std::shared_ptr<Device> Registry::open(const std::string& name, std::string& err
       error = fmt::format("faultline: {}: there is no device \"{}\"", all.path, name);
       return nullptr;
     }
-    if (!start_eal(all, error)) return nullptr;
-    auto device = Device::open(all, *wanted, error);
+    auto device = start_eal(all, error) ? Device::open(all, *wanted, error) : nullptr;
+    if (device == nullptr) tell(error);
     devices_[name] = device;
     static std::once_flag first_device;
     if (device != nullptr)
@@ -79,6 +100,7 @@ std::shared_ptr<Device> Registry::open(const std::string& name, std::string& err
     return device;
   } catch (const ConfigError& problem) {
     error = problem.what();
+    tell(error);
     return nullptr;
   }
 }

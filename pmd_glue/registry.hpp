@@ -31,10 +31,13 @@ class Registry {
   Registry() = default;
   [[nodiscard]] const Config& config();  ///< throws ConfigError
   void shut_down_all();
+  void tell(const std::string& error);
 
   std::mutex mutex_;
   std::string path_;
+  std::string told_;  ///< the last line on stderr
   std::optional<Config> config_;
+  uint32_t generation_ = 0;  ///< of the process that read it
   std::map<std::string, std::weak_ptr<Device>> devices_;
 };
 

@@ -44,6 +44,12 @@ Listener* Listeners::find(Id id) {
   return at == listeners_.end() ? nullptr : &*at;
 }
 
+bool Listeners::has_service(uint64_t service_id) const {
+  return std::any_of(listeners_.begin(), listeners_.end(), [service_id](const Listener& listener) {
+    return listener.params.service_id == service_id;
+  });
+}
+
 Listener* Listeners::match(uint64_t service_id, const wire::Gid& address) {
   Listener* best = nullptr;
   for (Listener& listener : listeners_)

@@ -21,6 +21,10 @@ class Listeners {
   [[nodiscard]] bool add(Id id, const ListenParams& params);
   void remove(Id id);
   [[nodiscard]] Listener* find(Id id);
+  /// Whether any is for that very service.
+  [[nodiscard]] bool has_service(uint64_t service_id) const;
+  /// Any of them; nullptr where there is none.
+  [[nodiscard]] Listener* first() { return listeners_.empty() ? nullptr : &listeners_.front(); }
   /// Whose a request for a service at one of our addresses is; of several the most particular one.
   [[nodiscard]] Listener* match(uint64_t service_id, const wire::Gid& address);
 

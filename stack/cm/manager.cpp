@@ -204,7 +204,12 @@ int Manager::listen(const ListenParams& params, Id& id) {
   if (impl_->full()) return ENOMEM;
   try {
     const Id given = impl_->new_id();
+    const bool first = !impl_->listeners.has_service(params.service_id);
     if (!impl_->listeners.add(given, params)) return EADDRINUSE;
+    if (const int taken = first ? impl_->sender.claim_service(params.service_id) : 0; taken != 0) {
+      impl_->listeners.remove(given);
+      return taken;
+    }
     ++impl_->listener_count;
     id = given;
     return 0;
@@ -351,9 +356,11 @@ int Manager::answer(Id id, const ResolveAnswer& answer, TimeNs now) {
 }
 
 void Manager::destroy(Id id, TimeNs now) {
-  if (impl_->listeners.find(id) != nullptr) {
+  if (const Listener* const listener = impl_->listeners.find(id)) {
+    const uint64_t service_id = listener->params.service_id;
     impl_->listeners.remove(id);
     --impl_->listener_count;
+    if (!impl_->listeners.has_service(service_id)) impl_->sender.release_service(service_id);
     // Requests that nobody has heard of yet have no other owner.
     std::vector<Id> untaken;
     for (const Event& event : impl_->events)
@@ -375,8 +382,7 @@ void Manager::destroy_all(TimeNs now) {
   for (const auto& [id, record] : impl_->records)
     if (!record->orphan) owned.push_back(id);
   for (const Id id : owned) destroy(id, now);
-  impl_->listeners = {};
-  impl_->listener_count = 0;
+  while (const Listener* const listener = impl_->listeners.first()) destroy(listener->id, now);
 }
 
 bool Manager::set_user(Id id, uint64_t user) {

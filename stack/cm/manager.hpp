@@ -183,6 +183,14 @@ class MadSender {
  public:
   virtual ~MadSender() = default;
   virtual void send_mad(const wire::MadBytes& mad, const transport::AddressVector& to, uint16_t pkey) = 0;
+  /// The first listener for a service: of the processes that share an address this one is to get its
+  /// requests. 0, or EADDRINUSE where another has them.
+  [[nodiscard]] virtual int claim_service(uint64_t service_id) {
+    static_cast<void>(service_id);
+    return 0;
+  }
+  /// After the last one.
+  virtual void release_service(uint64_t service_id) { static_cast<void>(service_id); }
 };
 
 struct ManagerConfig {

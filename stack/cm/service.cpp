@@ -26,6 +26,8 @@ transport::PathMtu code_of_mtu(uint32_t bytes) {
 
 ManagerConfig complete(ManagerConfig config, const verbs::DeviceDescription& description) {
   config.ca_guid = wire::eui64(description.mac);
+  config.comm_id_base = description.communication_id_base;
+  config.comm_id_mask = description.communication_id_mask;
   config.max_mtu = code_of_mtu(description.max_path_mtu_bytes);
   std::random_device random;
   config.seed = uint64_t{random()} << 32 | random();

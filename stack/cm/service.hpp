@@ -28,8 +28,8 @@ class EventHandler {
 
 class Service final : private MadSender, private transport::ManagementSink {
  public:
-  /// One for each device. `handler` outlives it. Of `config`, CA GUID, largest MTU and seed are the device's;
-  /// the rest is taken as it is.
+  /// One for each device. `handler` outlives it. Of `config`, CA GUID, IDs, largest MTU and seed are the
+  /// device's; the rest is taken as it is.
   Service(std::shared_ptr<verbs::DeviceBackend> device, ManagerConfig config, EventHandler& handler);
   /// Ends all connections in the way that their states ask for, and says so to their peers once.
   ~Service() override;
@@ -83,6 +83,8 @@ class Service final : private MadSender, private transport::ManagementSink {
 
   // MadSender, under the manager's mutex
   void send_mad(const wire::MadBytes& mad, const transport::AddressVector& to, uint16_t pkey) override;
+  [[nodiscard]] int claim_service(uint64_t service_id) override { return device_->claim_service(service_id); }
+  void release_service(uint64_t service_id) override { device_->release_service(service_id); }
   // transport::ManagementSink, the core's thread
   void on_management(std::span<const uint8_t, wire::kMadBytes> mad, const MadSource& source,
                      TimeNs now) override;

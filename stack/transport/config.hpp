@@ -16,6 +16,10 @@ enum class Stall : uint8_t {
   park_then_rnr  ///< keeps it for a while first
 };
 
+/// A QPN is a table's index below a generation, so that a stale packet does not reach the QP that follows in
+/// the slot: this many have one generation.
+inline constexpr uint32_t kQpnBlock = 1U << 16;
+
 struct CoreConfig {
   CongestionConfig congestion;
   uint32_t window_packets = 256;       ///< unacknowledged request packets a QP may have in flight
@@ -28,6 +32,10 @@ struct CoreConfig {
   uint8_t fault_rnr_timer = 1;              ///< RNR timer code sent for a fault: 1 = 10 us
   uint32_t tx_burst_packets = 32;
   uint32_t max_qps = 65'536;  ///< of all the device's cores together
+  /// The QPNs to give out: of all there are, or of processes that share an address each its own. Whole
+  /// multiples of kQpnBlock, `last_qpn` the last of its block.
+  uint32_t first_qpn = kQpnBlock;
+  uint32_t last_qpn = 0xff * kQpnBlock - 1;
   /// Where QPs and their rings lie; the core's thread alone uses it. Of many QPs each message finds others in
   /// the caches: with huge pages the tables that translate their addresses, at least, are found there.
   std::pmr::memory_resource* qp_memory = std::pmr::new_delete_resource();

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cassert>
 #include <cerrno>
 #include <new>
 #include <vector>
@@ -21,16 +22,11 @@
 #include "stack/transport/shared_receive_queue.hpp"
 #include "stack/wire/address_filter.hpp"
 #include "stack/wire/ecn.hpp"
+#include "stack/wire/steering.hpp"
 
 namespace faultline::transport {
 
 namespace {
-
-/// QPNs are a table index below a generation, so that a stale packet does not reach the QP that follows in
-/// the slot.
-constexpr uint32_t kQpIndexBits = 16;
-constexpr uint32_t kQpSlots = 1U << kQpIndexBits;
-constexpr uint32_t kQpnGenerations = 0xfe;
 
 /// Packets that one QP may send before the next ready one has its turn, and one poll before packets are
 /// received again.
@@ -83,8 +79,13 @@ struct Core::Impl {
         datagram(context),
         notification(context),
         management(context),
-        table(std::bit_ceil(std::clamp(config.max_qps, 1U, kQpSlots))),
-        slot_mask(static_cast<uint32_t>(table.size()) - 1) {}
+        table(std::bit_ceil(std::clamp(config.max_qps, 1U, kQpnBlock))),
+        slot_mask(static_cast<uint32_t>(table.size()) - 1),
+        next_generation(config.first_qpn) {
+    assert(config.first_qpn % kQpnBlock == 0 && (config.last_qpn + 1) % kQpnBlock == 0 &&
+           config.first_qpn != 0 && config.first_qpn < config.last_qpn &&
+           config.last_qpn < wire::kMulticastQpn);
+  }
 
   CoreContext context;
   Requester requester;
@@ -97,7 +98,7 @@ struct Core::Impl {
       slot_mask;  // a power of two of slots: a number beyond finds another QP's, and its number tells
   std::vector<uint32_t> free_slots;
   uint32_t next_slot = 0;
-  uint32_t next_generation = 1;
+  uint32_t next_generation;  ///< the first QPN of its block
   MulticastTable multicast;
 
   alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes, the core takes all
@@ -464,12 +465,13 @@ QueuePair* Core::create_qp(const QpInit& init) {
   try {
     // Room for the way back, so that destroy cannot fail.
     impl_->free_slots.reserve(impl_->next_slot + 1);
-    const uint32_t qpn = impl_->next_generation << kQpIndexBits | slot;
+    const uint32_t qpn = impl_->next_generation | slot;
     impl_->table[slot] = impl_->memory().new_object<QueuePair>(qpn, init, config_.qp_memory);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
-  impl_->next_generation = impl_->next_generation % kQpnGenerations + 1;
+  impl_->next_generation += kQpnBlock;
+  if (impl_->next_generation > config_.last_qpn) impl_->next_generation = config_.first_qpn;
   if (!impl_->free_slots.empty())
     impl_->free_slots.pop_back();
   else

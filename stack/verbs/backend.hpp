@@ -26,6 +26,10 @@ struct DeviceDescription {
   std::optional<uint16_t> vlan_id;
   uint8_t vlan_priority = 0;
   uint8_t traffic_class = 0;
+  /// Communication IDs of this process: `base` where the mask has zeros. Processes that share one address
+  /// have different ones.
+  uint32_t communication_id_base = 0;
+  uint32_t communication_id_mask = 0xffffffff;
 };
 
 /// Counters of the port's glue, beside the core's.
@@ -65,6 +69,14 @@ class DeviceBackend {
   /// Frames to a multicast address reach the cores from now on, or no more: 0 or an errno. Joins are counted.
   [[nodiscard]] virtual int join_multicast(const wire::Gid& gid) = 0;
   virtual void leave_multicast(const wire::Gid& gid) = 0;
+
+  /// Connection requests for a service come to this process, of those that share the address: 0, EADDRINUSE
+  /// where another has it, or another errno. Any thread.
+  [[nodiscard]] virtual int claim_service(uint64_t service_id) {
+    static_cast<void>(service_id);
+    return 0;
+  }
+  virtual void release_service(uint64_t service_id) { static_cast<void>(service_id); }
 
   /// The clock that drives the cores. Any thread.
   [[nodiscard]] virtual transport::TimeNs now() = 0;

@@ -95,14 +95,4 @@ bool AddressFilter::to_joined_group(std::span<const uint8_t> frame) const {
   return (frame[0] & 1U) != 0 && is_joined(destination_of(frame, ethernet));
 }
 
-uint32_t peek_destination_qpn(std::span<const uint8_t> frame) {
-  constexpr uint32_t kDestinationAt = 4;
-  EthernetView ethernet;
-  if (!read_ethernet(frame, ethernet)) return kMulticastQpn;
-  const uint32_t ip_bytes = ethernet.ether_type == kEtherTypeIpv6 ? kIpv6Bytes : kIpv4Bytes;
-  const uint32_t bth_at = ethernet.payload_at + ip_bytes + kUdpBytes;
-  if (frame.size() < bth_at + kBthBytes) return kMulticastQpn;
-  return load_be32(&frame[bth_at + kDestinationAt]) & kQpnMask;
-}
-
 }  // namespace faultline::wire

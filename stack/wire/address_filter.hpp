@@ -51,8 +51,4 @@ class AddressFilter {
   size_t group_count_ = 0;
 };
 
-/// The destination QPN of a frame of kind roce, for steering alone; kMulticastQpn where the frame is too
-/// short to have one (whoever gets it will count it as broken).
-[[nodiscard]] uint32_t peek_destination_qpn(std::span<const uint8_t> frame);
-
 }  // namespace faultline::wire

@@ -784,6 +784,27 @@ TEST_F(Connection, IdsAreNumberedInTheirRangeAndBounded) {
   EXPECT_EQ(sharer.manager().listen({}, id), 0);
 }
 
+TEST_F(Connection, AServiceIsClaimedForItsFirstListenerAndReleasedWithItsLast) {
+  Manager& manager = server.manager();
+  const std::multiset<uint64_t> before = server.services;
+  Id one = 0, two = 0, other = 0;
+  ASSERT_EQ(manager.listen({.service_id = kService + 1, .family = Family::ipv4}, one), 0);
+  ASSERT_EQ(manager.listen({.service_id = kService + 1, .family = Family::ipv6}, two), 0);
+  EXPECT_EQ(server.services.count(kService + 1), 1U);
+  manager.destroy(one, now());
+  EXPECT_EQ(server.services.count(kService + 1), 1U);
+  manager.destroy(two, now());
+  EXPECT_EQ(server.services, before);
+  // Another process has it: nobody listens here then.
+  server.claim_answer = EADDRINUSE;
+  EXPECT_EQ(manager.listen({.service_id = kService + 1}, one), EADDRINUSE);
+  server.claim_answer = 0;
+  EXPECT_EQ(manager.listen({.service_id = kService + 1}, one), 0);
+  EXPECT_EQ(manager.listen({.service_id = kService + 2}, other), 0);
+  manager.destroy_all(now());
+  EXPECT_TRUE(server.services.empty());
+}
+
 TEST_F(Connection, TheMostParticularListenerIsAsked) {
   Id any = 0, ipv4 = 0, ipv6 = 0, address = 0, range = 0;
   Manager& manager = server.manager();

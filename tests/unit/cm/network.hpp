@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "stack/cm/manager.hpp"
@@ -41,10 +42,17 @@ class Node final : private MadSender {
   }
 
   std::vector<wire::MadBytes> sent;  ///< everything, in order
+  std::multiset<uint64_t> services;  ///< claimed and not released
+  int claim_answer = 0;              ///< what a claim gets
   [[nodiscard]] std::vector<wire::CmAttribute> sent_attributes() const;
 
  private:
   void send_mad(const wire::MadBytes& mad, const transport::AddressVector& to, uint16_t pkey) override;
+  [[nodiscard]] int claim_service(uint64_t service_id) override {
+    if (claim_answer == 0) services.insert(service_id);
+    return claim_answer;
+  }
+  void release_service(uint64_t service_id) override { services.erase(service_id); }
 
   Network& network_;
   const wire::Gid gid_;

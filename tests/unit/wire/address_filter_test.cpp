@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "stack/wire/steering.hpp"
 #include "tests/unit/wire/meaning.hpp"
 #include "tests/unit/wire/plain_packet.hpp"
 

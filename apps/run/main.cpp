@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// faultline-run: starts a verbs program, as it was shipped, on Faultline devices.
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <spdlog/fmt/fmt.h>
+#include <unistd.h>
+
+#include "pmd_glue/switch_place.hpp"
+#include "pmd_glue/switch_seat.hpp"
+
+namespace {
+
+using namespace faultline;
+
+// What shells say of a command that cannot be run, and of one that is not there.
+constexpr int kCannotRun = 126;
+constexpr int kNotFound = 127;
+constexpr int kBadOption = 2;
+
+struct Options {
+  std::string config;
+  std::string wire;
+  std::string side;
+  std::string ip;
+  bool share = false;
+  std::vector<std::string> program;
+};
+
+int fail(int status, const std::string& line) {
+  std::fprintf(stderr, "%s\n", line.c_str());
+  return status;
+}
+
+std::string own_directory() {
+  std::array<char, 4096> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
+  const std::string file(path.data(), length > 0 ? static_cast<size_t>(length) : 0);
+  return file.substr(0, file.rfind('/'));
+}
+
+/// The first of these that is there, seen from this program's own directory as it is built or installed.
+template <size_t kCount>
+std::string find_beside(const std::string& directory, const std::array<const char*, kCount>& places,
+                        int mode) {
+  for (const char* place : places) {
+    const std::string path = directory + place;
+    std::array<char, 4096> whole{};
+    if (access(path.c_str(), mode) == 0 && realpath(path.c_str(), whole.data()) != nullptr)
+      return whole.data();
+  }
+  return {};
+}
+
+std::string find_library(const std::string& directory) {
+  constexpr std::array kPlaces{"/../stack/abi/libibverbs.so.1",
+                               "/../lib/x86_64-linux-gnu/faultline/libibverbs.so.1",
+                               "/../lib/faultline/libibverbs.so.1",
+                               "/../libfaultline.so.0",
+                               "/../lib/x86_64-linux-gnu/libfaultline.so.0",
+                               "/../lib/libfaultline.so.0"};
+  return find_beside(directory, kPlaces, R_OK);
+}
+
+/// $FAULTLINE_WIRE's text; "" and one line in `error` where the options make none.
+std::string wire_text(const Options& options, std::string& error) {
+  std::string text = options.wire;
+  if (!options.side.empty()) text += ",side=" + options.side;
+  if (!options.ip.empty()) text += ",ip=" + options.ip;
+  if (options.share) text += ",share";
+  const auto request = glue::parse_wire_request(text, error);
+  return request && glue::place_of_wire(request->wire, error) ? text : std::string();
+}
+
+int run(const Options& options) {
+  const std::string directory = own_directory();
+  const std::string library = find_library(directory);
+  if (library.empty())
+    return fail(1, fmt::format("faultline-run: the library is neither beside {} nor where it is installed",
+                               directory));
+  if (options.wire.empty()) {
+    std::array<char, 4096> whole{};
+    if (realpath(options.config.c_str(), whole.data()) == nullptr)
+      return fail(kBadOption,
+                  fmt::format("faultline-run: --config: {}: {}", options.config, std::strerror(errno)));
+    setenv("FAULTLINE_CONFIG", whole.data(), 1);
+    unsetenv("FAULTLINE_WIRE");
+  } else {
+    std::string error;
+    const std::string text = wire_text(options, error);
+    if (text.empty()) return fail(kBadOption, error);
+    setenv("FAULTLINE_WIRE", text.c_str(), 1);
+    unsetenv("FAULTLINE_CONFIG");
+  }
+  if (const std::string program = find_beside(directory, std::array{"/faultline-switch"}, X_OK);
+      !program.empty())
+    setenv("FAULTLINE_SWITCH", program.c_str(), 1);
+  // Ours comes first; what the user preloads stays.
+  const char* const preload = std::getenv("LD_PRELOAD");
+  setenv("LD_PRELOAD", (preload != nullptr && *preload != '\0' ? library + ":" + preload : library).c_str(),
+         1);
+
+  std::vector<char*> arguments;
+  for (const std::string& argument : options.program)
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  return fail(errno == ENOENT ? kNotFound : kCannotRun,
+              fmt::format("faultline-run: {}: {}", arguments[0], std::strerror(errno)));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Starts a verbs program, as it was shipped, on Faultline devices.", "faultline-run");
+  auto* config = app.add_option("--config", options.config, "a TOML file with the devices");
+  auto* wire = app.add_option("--wire", options.wire,
+                              "a device on the wire of that name, where programs of this host and user meet");
+  auto* side = app.add_option("--side", options.side,
+                              "with --wire: a letter; side a has 198.18.0.1, b 198.18.0.2, ...");
+  auto* ip = app.add_option("--ip", options.ip, "with --wire: this address of 198.18.0.0/15");
+  auto* share =
+      app.add_flag("--share", options.share, "with --wire: share the address with others that say so too");
+  app.add_option("program", options.program, "the program and its arguments")->required();
+  config->excludes(wire);
+  side->needs(wire)->excludes(ip);
+  ip->needs(wire);
+  share->needs(wire);
+  app.prefix_command();
+  app.positionals_at_end();
+  try {
+    app.parse(argc, argv);
+    if (options.config.empty() == options.wire.empty())
+      throw CLI::RequiredError("--wire NAME or --config FILE");
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kBadOption;
+  }
+  return run(options);
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/switch/frame_switch.hpp"
+
+#include <algorithm>
+
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <spdlog/fmt/fmt.h>
+
+#include "pmd_glue/eal.hpp"
+#include "pmd_glue/engine.hpp"
+#include "pmd_glue/mbuf_view.hpp"
+
+namespace faultline::switching {
+
+using glue::SwitchBell;
+
+FrameSwitch::FrameSwitch(const glue::Config& config, std::string socket_prefix)
+    : config_(config), socket_prefix_(std::move(socket_prefix)), gate_(turns_) {
+  glue::DeviceConfig memif;
+  memif.port.kind = glue::PortKind::memif;
+  mtu_bytes_ = glue::port_mtu_bytes(memif);
+}
+
+FrameSwitch::~FrameSwitch() {
+  for (Port& port : ports_) drop_waiting(port);
+}
+
+bool FrameSwitch::open_port(const glue::PortConfig& wanted, PortIndex index, std::string& error) {
+  glue::DeviceConfig device;
+  device.name = fmt::format("seat{}", index);
+  device.port = wanted;
+  auto opened = glue::EthernetPort::open(config_, device, error);
+  if (opened == nullptr) return false;
+  Port& port = ports_[index];
+  port.socket = wanted.socket;
+  port.waiting.reserve(kWaiting);
+  turns_.lock();
+  port.port = std::move(opened);
+  turns_.unlock();
+  return true;
+}
+
+bool FrameSwitch::open_uplink(const glue::PortConfig& port, std::string& error) {
+  constexpr PortIndex index = kMaxPorts - 1;
+  if (!open_port(port, index, error)) return false;
+  // Frames for all stations are its own.
+  rte_eth_promiscuous_enable(ports_[index].port->id());
+  glue::DeviceConfig device;
+  device.port = port;
+  mtu_bytes_ = std::min(mtu_bytes_, glue::port_mtu_bytes(device));
+  ports_[index].taken = true;
+  uplink_ = index;
+  stations_.set_uplink(index);
+  return true;
+}
+
+std::optional<PortIndex> FrameSwitch::find_free() const {
+  std::optional<PortIndex> best;
+  for (PortIndex index = 0; index < kMaxPorts; ++index) {
+    const Port& port = ports_[index];
+    if (port.taken || (port.port != nullptr && port.port->link_up())) continue;
+    // One whose last client has gone from memif as well, and as long ago as possible; a new one only where
+    // there is none.
+    const bool better = !best || (ports_[*best].port == nullptr && port.port != nullptr) ||
+                        (port.port != nullptr && port.last_taken < ports_[*best].last_taken);
+    if (better) best = index;
+  }
+  return best;
+}
+
+std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted, SwitchBell& bell,
+                                                std::string& error) {
+  const bool has_wanted = wanted && *wanted < kMaxPorts && !ports_[*wanted].taken;
+  const auto index = has_wanted ? wanted : find_free();
+  if (!index) {
+    error = fmt::format("the wire has {} devices, which is all it can", kMaxPorts);
+    return std::nullopt;
+  }
+  Port& port = ports_[*index];
+  if (port.port == nullptr) {
+    glue::PortConfig memif;
+    memif.kind = glue::PortKind::memif;
+    memif.memif_server = true;
+    memif.socket = fmt::format("{}.{}", socket_prefix_, *index);
+    if (!open_port(memif, *index, error)) return std::nullopt;
+  }
+  port.taken = true;
+  port.last_taken = ++seats_taken_;
+  port.bell = &bell;
+  return index;
+}
+
+void FrameSwitch::give_back(PortIndex index) {
+  Port& port = ports_[index];
+  port.taken = false;
+  port.bell = nullptr;
+  drop_waiting(port);
+}
+
+void FrameSwitch::drop_waiting(Port& port) {
+  rte_pktmbuf_free_bulk(port.waiting.data(), static_cast<unsigned>(port.waiting.size()));
+  port.waiting.clear();
+}
+
+bool FrameSwitch::turn() {
+  if (!turns_.try_lock()) return true;  // a link comes or goes just now
+  size_t moved = 0;
+  for (PortIndex i = 0; i < kMaxPorts; ++i)
+    if (ports_[i].port != nullptr) moved += receive(i);
+  for (Port& port : ports_)
+    if (!port.waiting.empty()) moved += flush(port);
+  turns_.unlock();
+  return moved != 0;
+}
+
+size_t FrameSwitch::receive(PortIndex from) {
+  std::array<rte_mbuf*, kBurst> burst;
+  const size_t received = ports_[from].port->receive(0, burst);
+  for (size_t i = 0; i < received; ++i) {
+    if (i + 1 < received) __builtin_prefetch(rte_pktmbuf_mtod(burst[i + 1], const void*));
+    rte_mbuf* frame = glue::make_contiguous(burst[i], ports_[from].port->pool());
+    if (frame != nullptr) forward(frame, from);
+  }
+  return received;
+}
+
+void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
+  const Verdict verdict = stations_.decide(glue::bytes_of(frame), from);
+  if (verdict.answer) return send_answer(frame, from);
+  const size_t copies = verdict.to.count();
+  if (copies == 0) {
+    ++counters_.drops[static_cast<size_t>(verdict.drop)];
+    return rte_pktmbuf_free(frame);
+  }
+  counters_.forwarded += copies;
+  // Ports copy what they send, or free it: a reference for each.
+  frame->ol_flags = 0;
+  rte_mbuf_refcnt_update(frame, static_cast<int16_t>(copies - 1));
+  if (copies == 1) return put(frame, static_cast<PortIndex>(std::countr_zero(verdict.to.to_ulong())));
+  for (PortIndex to = 0; to < kMaxPorts; ++to)
+    if (verdict.to.test(to)) put(frame, to);
+}
+
+void FrameSwitch::send_answer(rte_mbuf* question, PortIndex to) {
+  rte_mbuf* reply = rte_pktmbuf_alloc(ports_[to].port->pool());
+  if (reply != nullptr) {
+    const size_t length_bytes =
+        stations_.answer(glue::bytes_of(question), glue::monotonic_ns(),
+                         std::span<uint8_t>{rte_pktmbuf_mtod(reply, uint8_t*), rte_pktmbuf_tailroom(reply)});
+    if (length_bytes == 0) {
+      rte_pktmbuf_free(reply);
+    } else {
+      glue::set_length(reply, length_bytes);
+      put(reply, to);
+      ++counters_.answered;
+    }
+  }
+  rte_pktmbuf_free(question);
+}
+
+void FrameSwitch::put(rte_mbuf* frame, PortIndex to) {
+  Port& port = ports_[to];
+  if (port.waiting.size() == kWaiting) {
+    ++counters_.full;
+    return rte_pktmbuf_free(frame);
+  }
+  port.waiting.push_back(frame);
+}
+
+// What a port without a link does not take is dropped, as a switch would.
+size_t FrameSwitch::flush(Port& port) {
+  const size_t sent = port.port->transmit(0, port.waiting);
+  if (sent != 0 && port.bell != nullptr) port.bell->ring(SwitchBell::End::device);
+  if (sent == port.waiting.size()) {
+    port.waiting.clear();
+  } else if (sent == 0 && !port.port->link_up()) {
+    drop_waiting(port);
+  } else {
+    port.waiting.erase(port.waiting.begin(), port.waiting.begin() + static_cast<ptrdiff_t>(sent));
+  }
+  return sent;
+}
+
+bool FrameSwitch::must_look() const {
+  return uplink_.has_value() ||
+         std::any_of(ports_.begin(), ports_.end(), [](const Port& port) { return !port.waiting.empty(); });
+}
+
+void FrameSwitch::say_asleep(bool asleep) {
+  for (Port& port : ports_) {
+    if (port.bell == nullptr) continue;
+    if (asleep)
+      port.bell->say_asleep(SwitchBell::End::switch_);
+    else
+      port.bell->say_awake(SwitchBell::End::switch_);
+  }
+}
+
+}  // namespace faultline::switching

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// faultline-switch: the wire that programs of one host meet on. Mostly started by the first of them; it ends
+// some seconds after the last one has left.
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include <sched.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "apps/switch/control.hpp"
+#include "apps/switch/frame_switch.hpp"
+#include "apps/switch/options.hpp"
+#include "pmd_glue/eal.hpp"
+#include "pmd_glue/engine.hpp"
+#include "pmd_glue/switch_place.hpp"
+
+namespace {
+
+using namespace faultline;
+using switching::Options;
+using transport::TimeNs;
+
+constexpr int kBadOption = 2;
+
+// Frames come in trains. Where programs need all CPUs the switch sleeps between any two of them: a sleeper
+// that is woken comes before who has the CPU, one that spins only in its turn.
+constexpr TimeNs kSpinNs = 20'000;
+constexpr int kCpusToSpin = 3;
+// Nobody rings for an uplink's frames.
+constexpr TimeNs kUplinkSpinNs = 200'000;
+constexpr unsigned kTurnsPerLook = 64;
+constexpr int kIdleMs = 1000;
+constexpr int kUplinkMs = 1;
+// Programs notice 50 times a second that their switch is gone.
+constexpr TimeNs kRecoverNs = 300'000'000;
+
+int fail(const std::string& line) {
+  std::fprintf(stderr, "%s\n", line.c_str());
+  return 1;
+}
+
+TimeNs spin_ns(bool has_uplink) {
+  if (has_uplink) return kUplinkSpinNs;
+  cpu_set_t affinity;
+  CPU_ZERO(&affinity);
+  const bool known = sched_getaffinity(0, sizeof affinity, &affinity) == 0;
+  return known && CPU_COUNT(&affinity) >= kCpusToSpin ? kSpinNs : 0;
+}
+
+/// Whose time it is to go: nobody has been here for so long.
+class Linger {
+ public:
+  explicit Linger(std::optional<unsigned> seconds) : seconds_(seconds) {}
+  [[nodiscard]] bool is_over(bool in_use, TimeNs now) {
+    if (in_use || since_ == 0) since_ = now;
+    return seconds_ && now - since_ >= TimeNs{*seconds_} * 1'000'000'000;
+  }
+
+ private:
+  const std::optional<unsigned> seconds_;
+  TimeNs since_ = 0;
+};
+
+/// With the lock nobody can come in between. False where somebody has come, or holds the lock to come.
+bool close_door(const glue::SwitchPlace& place, const switching::Control& control) {
+  const glue::UniqueFd lock = glue::lock_wire(place, false);
+  if (!lock || control.somebody_comes()) return false;
+  unlink(place.control_socket.c_str());
+  return true;
+}
+
+void run(const Options& options, const glue::SwitchPlace& place, switching::FrameSwitch& frames,
+         switching::Control& control) {
+  Linger linger(options.linger_seconds);
+  const TimeNs spin = spin_ns(options.uplink.has_value());
+  TimeNs last_moved = 0;
+  for (unsigned turns = 0; !control.told_to_end(); ++turns) {
+    if (turns % kTurnsPerLook == 0) control.serve(0);
+    if (frames.turn()) {
+      last_moved = glue::monotonic_ns();
+      continue;
+    }
+    const TimeNs now = glue::monotonic_ns();
+    if (now - last_moved < spin) {
+      sched_yield();
+      continue;
+    }
+    frames.say_asleep(true);
+    if (!frames.turn()) control.serve(frames.must_look() ? kUplinkMs : kIdleMs);
+    frames.say_asleep(false);
+    if (linger.is_over(control.has_sessions(), glue::monotonic_ns()) && close_door(place, control)) return;
+  }
+  unlink(place.control_socket.c_str());
+}
+
+void report(const switching::SwitchCounters& counters) {
+  std::string drops;
+  for (size_t i = 1; i < counters.drops.size(); ++i)
+    if (counters.drops[i] != 0)
+      drops += fmt::format(", {} {}", name_of(static_cast<switching::Drop>(i)), counters.drops[i]);
+  glue::log().info("forwarded {}, answered {}, dropped: full {}{}", counters.forwarded, counters.answered,
+                   counters.full, drops);
+}
+
+glue::UniqueFd listener_of(const Options& options, const glue::SwitchPlace& place, std::string& error) {
+  if (options.listener) return glue::UniqueFd(*options.listener);
+  const glue::UniqueFd lock = glue::lock_wire(place, true);
+  if (glue::connect_to_wire(place)) {
+    error = fmt::format("faultline-switch: wire {} has a switch already", options.wire);
+    return {};
+  }
+  bool died = false;
+  glue::UniqueFd listener = glue::listen_on_wire(place, died);
+  if (!listener)
+    error =
+        fmt::format("faultline-switch: cannot listen on {}: {}", place.control_socket, std::strerror(errno));
+  return listener;
+}
+
+int serve(const Options& options) {
+  std::string error;
+  const auto place = glue::place_of_wire(options.wire, error);
+  if (!place) return fail(error);
+  glue::UniqueFd listener = listener_of(options, *place, error);
+  if (!listener) return fail(error);
+  // Before EAL makes threads: the signals are read from a descriptor.
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGTERM);
+  sigaddset(&ends, SIGINT);
+  sigprocmask(SIG_BLOCK, &ends, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  const glue::Config config = switching::config_of(options);
+  if (!glue::start_eal(config, error)) return fail(error);
+  switching::FrameSwitch frames(config, place->memif_prefix);
+  if (options.uplink && !frames.open_uplink(*options.uplink, error)) return fail(error);
+  switching::Control control(options.wire, std::move(listener), frames,
+                             options.recover ? glue::monotonic_ns() + kRecoverNs : 0);
+  if (!control.open()) return fail(fmt::format("faultline-switch: {}", std::strerror(errno)));
+  run(options, *place, frames, control);
+  report(frames.counters());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const Options options = switching::parse_options(argc, argv);
+    // Started by a program: that waits for this process, and its child goes on.
+    if (options.listener) {
+      const pid_t child = fork();
+      if (child != 0) _exit(child < 0 ? 1 : 0);
+      if (chdir("/") != 0) return 1;
+    }
+    prctl(PR_SET_TIMERSLACK, 1);
+    return serve(options);
+  } catch (const glue::ConfigError& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return kBadOption;
+  } catch (const std::exception& error) {
+    return fail(fmt::format("faultline-switch: {}", error.what()));
+  }
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/switch/stations.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "stack/wire/mad_cm.hpp"
+
+namespace faultline::switching {
+namespace {
+
+using glue::SwitchGrant;
+using glue::SwitchRequest;
+using wire::FrameKind;
+using wire::Gid;
+using wire::MacAddress;
+
+// The network for tests between hosts (RFC 2544), which no other one routes: each wire is one of its own.
+// Sides
+// (`--side a`) are its first addresses, so that what is given out begins behind them.
+constexpr uint32_t kNetwork = 0xc6120000;  // 198.18.0.0
+constexpr uint32_t kPrefixBits = 15;
+constexpr uint32_t kFirstGivenOut = kNetwork + 0x101;
+constexpr uint32_t kLastGivenOut = kNetwork + 0xfffe;
+// What those who share have where they do not say which.
+constexpr uint32_t kCommonAddress = kNetwork + 0xff;
+
+std::string text_of(uint32_t ipv4) {
+  return fmt::format("{}.{}.{}.{}", ipv4 >> 24, ipv4 >> 16 & 0xff, ipv4 >> 8 & 0xff, ipv4 & 0xff);
+}
+
+bool is_host(uint32_t ipv4) {
+  constexpr uint32_t kHostMask = (1U << (32 - kPrefixBits)) - 1;
+  return (ipv4 & ~kHostMask) == kNetwork && (ipv4 & kHostMask) != 0 && (ipv4 & kHostMask) != kHostMask;
+}
+
+bool is_neighbour_message(std::span<const uint8_t> frame) {
+  wire::NeighbourMessage message;
+  return wire::parse_neighbour_message(frame, message);
+}
+
+uint32_t wanted_address(const SwitchRequest& request) {
+  return request.ipv4 == 0 && request.shared != 0 ? kCommonAddress : request.ipv4;
+}
+
+}  // namespace
+
+const char* name_of(Drop drop) {
+  switch (drop) {
+    case Drop::none:
+    case Drop::count_:
+      break;
+    case Drop::runt:
+      return "runt";
+    case Drop::foreign_source:
+      return "foreign_source";
+    case Drop::unknown_address:
+      return "unknown_address";
+    case Drop::own_address:
+      return "own_address";
+    case Drop::unknown_range:
+      return "unknown_range";
+    case Drop::no_listener:
+      return "no_listener";
+  }
+  return "none";
+}
+
+struct StationTable::Station {
+  explicit Station(const glue::IpNetwork& address, bool is_shared)
+      : ipv4(address.gid.ipv4()),
+        shared(is_shared),
+        addresses(glue::mac_of(address.gid), {}, {&address, 1}, {}),
+        neighbours(addresses) {
+    port_of_range.fill(kMaxPorts);
+  }
+
+  const uint32_t ipv4;
+  const bool shared;
+  const glue::AddressTable addresses;
+  glue::NeighbourCache neighbours;  ///< answers for the station
+  PortSet ports;
+  PortIndex first = 0;  ///< who gets what is for the address as such
+  std::array<PortIndex, 1U << glue::kRangeBits> port_of_range{};
+  std::map<uint64_t, PortIndex> services;
+};
+
+StationTable::StationTable() {
+  for (uint32_t range = glue::kFirstRange; range <= glue::kLastRange; ++range) free_ranges_.push_back(range);
+}
+
+StationTable::~StationTable() = default;
+
+// ---- seats ----
+
+StationTable::Station* StationTable::find(uint32_t ipv4) const {
+  const auto found = std::find_if(stations_.begin(), stations_.end(),
+                                  [&](const auto& station) { return station->ipv4 == ipv4; });
+  return found == stations_.end() ? nullptr : found->get();
+}
+
+StationTable::Station* StationTable::find(const MacAddress& mac) const {
+  for (const auto& station : stations_)
+    if (station->addresses.mac() == mac) return station.get();
+  return nullptr;
+}
+
+StationTable::Station* StationTable::owner_of(const Gid& gid) const {
+  for (const auto& station : stations_)
+    if (station->addresses.is_own(gid)) return station.get();
+  return nullptr;
+}
+
+uint32_t StationTable::free_address() const {
+  for (uint32_t ipv4 = kFirstGivenOut; ipv4 <= kLastGivenOut; ++ipv4)
+    if (find(ipv4) == nullptr) return ipv4;
+  return 0;  // not with kMaxPorts ports
+}
+
+uint32_t StationTable::take_range(uint32_t wanted) {
+  const auto found = std::find(free_ranges_.begin(), free_ranges_.end(), wanted);
+  const auto taken = found != free_ranges_.end() ? found : free_ranges_.begin();
+  const uint32_t range = *taken;
+  free_ranges_.erase(taken);
+  return range;
+}
+
+std::optional<PortIndex> StationTable::holder_of(const SwitchRequest& request) const {
+  const Station* station = find(wanted_address(request));
+  if (station == nullptr || (station->shared && request.shared != 0)) return std::nullopt;
+  return station->first;
+}
+
+int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, SwitchGrant& grant,
+                         std::string& why) {
+  const uint32_t wanted = wanted_address(request);
+  if (wanted != 0 && !is_host(wanted)) {
+    why = fmt::format("{} is not an address of 198.18.0.0/15, which wires have", text_of(wanted));
+    return EADDRNOTAVAIL;
+  }
+  if (const auto holder = holder_of(request)) {
+    why = fmt::format("{} is taken by process {}{}", text_of(wanted), seats_[*holder].pid,
+                      find(wanted)->shared  ? ", which shares it: start this one with --share too"
+                      : request.shared != 0 ? ", which does not share it: start it with --share too"
+                                            : "");
+    return EADDRINUSE;
+  }
+  Station* station = wanted != 0 ? find(wanted) : nullptr;
+  if (station == nullptr) {
+    const glue::IpNetwork address{Gid::from_ipv4(wanted != 0 ? wanted : free_address()),
+                                  static_cast<uint8_t>(128 - 32 + kPrefixBits)};
+    station = stations_.emplace_back(std::make_unique<Station>(address, request.shared != 0)).get();
+  }
+  // There are more ranges than ports.
+  const uint32_t range = take_range(request.range);
+  if (station->ports.none()) station->first = port;
+  station->ports.set(port);
+  station->port_of_range[range] = port;
+  seats_[port] = {station, range, pid};
+
+  grant.ipv4 = station->ipv4;
+  grant.prefix_bits = kPrefixBits;
+  grant.shared = station->shared ? 1 : 0;
+  grant.range = range;
+  grant.mac = station->addresses.mac().bytes;
+  return 0;
+}
+
+void StationTable::detach(PortIndex port) {
+  Seat& seat = seats_[port];
+  Station* station = seat.station;
+  if (station == nullptr) return;
+  for (auto& [group, ports] : groups_) ports.reset(port);
+  std::erase_if(groups_, [](const auto& group) { return group.second.none(); });
+  std::erase_if(station->services, [&](const auto& service) { return service.second == port; });
+  station->port_of_range[seat.range] = kMaxPorts;
+  station->ports.reset(port);
+  free_ranges_.push_back(seat.range);
+  seat = {};
+  if (station->ports.none()) {
+    std::erase_if(stations_, [&](const auto& other) { return other.get() == station; });
+  } else if (station->first == port) {
+    station->first = 0;
+    while (!station->ports.test(station->first)) ++station->first;
+  }
+}
+
+int StationTable::claim_service(PortIndex port, uint64_t service_id) {
+  Station* station = seats_[port].station;
+  if (station == nullptr) return EINVAL;
+  const auto [service, added] = station->services.try_emplace(service_id, port);
+  return added || service->second == port ? 0 : EADDRINUSE;
+}
+
+void StationTable::release_service(PortIndex port, uint64_t service_id) {
+  Station* station = seats_[port].station;
+  if (station == nullptr) return;
+  const auto service = station->services.find(service_id);
+  if (service != station->services.end() && service->second == port) station->services.erase(service);
+}
+
+void StationTable::join(PortIndex port, const Gid& group) {
+  groups_[group.bytes].set(port);
+}
+
+void StationTable::leave(PortIndex port, const Gid& group) {
+  const auto found = groups_.find(group.bytes);
+  if (found == groups_.end()) return;
+  found->second.reset(port);
+  if (found->second.none()) groups_.erase(found);
+}
+
+// ---- frames ----
+
+Verdict StationTable::to_outside(PortIndex from) const {
+  if (!uplink_ || *uplink_ == from) return {.to = {}, .drop = Drop::unknown_address};
+  return {.to = PortSet{}.set(*uplink_)};
+}
+
+Verdict StationTable::decide(std::span<const uint8_t> frame, PortIndex from) const {
+  const auto ethernet = wire::peek_ethernet(frame);
+  if (!ethernet) return {.to = {}, .drop = Drop::runt};
+  const Station* sender = seats_[from].station;
+  const bool right_source = from == uplink_
+                                ? find(ethernet->source) == nullptr
+                                : sender != nullptr && sender->addresses.mac() == ethernet->source;
+  if (!right_source) return {.to = {}, .drop = Drop::foreign_source};
+  const FrameKind kind = wire::classify(frame);
+  if (wire::is_multicast(ethernet->destination)) return to_everybody(frame, kind, from);
+  const Station* station = find(ethernet->destination);
+  return station != nullptr ? to_station(*station, frame, kind, from) : to_outside(from);
+}
+
+Verdict StationTable::to_station(const Station& station, std::span<const uint8_t> frame, FrameKind kind,
+                                 PortIndex from) const {
+  if (!station.shared) {
+    if (station.first == from) return {.to = {}, .drop = Drop::own_address};
+    return {.to = PortSet{}.set(station.first)};
+  }
+  switch (kind) {
+    case FrameKind::roce:
+      return to_sharer(station, frame);
+    case FrameKind::arp:
+    case FrameKind::ipv6_other:
+      // Questions are answered once; an answer is of use to all who may have asked.
+      if (asked(frame, kind) != nullptr) return {.to = {}, .answer = true};
+      if (kind == FrameKind::arp || is_neighbour_message(frame)) return {.to = station.ports};
+      break;
+    case FrameKind::ipv4_other:
+    case FrameKind::other:
+      break;
+  }
+  return {.to = PortSet{}.set(station.first)};
+}
+
+Verdict StationTable::to_sharer(const Station& station, std::span<const uint8_t> frame) const {
+  const auto to_range = [&](uint32_t range) {
+    const PortIndex port = station.port_of_range[range];
+    if (port == kMaxPorts) return Verdict{.to = {}, .drop = Drop::unknown_range};
+    return Verdict{.to = PortSet{}.set(port)};
+  };
+  const uint32_t qpn = wire::peek_destination_qpn(frame);
+  if (qpn != wire::kManagementQpn) return to_range(qpn >> glue::kQpnRangeShift);
+  const auto message = wire::peek_cm_message(frame);
+  const auto communication = message ? wire::receiver_id(*message) : std::nullopt;
+  if (communication) return to_range(*communication >> glue::kCommunicationRangeShift);
+  // A request that nobody listens for is rejected by anyone, once.
+  const auto wanted = message ? wire::service_id(*message) : std::nullopt;
+  const auto service = wanted ? station.services.find(*wanted) : station.services.end();
+  return {.to = PortSet{}.set(service != station.services.end() ? service->second : station.first)};
+}
+
+Verdict StationTable::to_everybody(std::span<const uint8_t> frame, FrameKind kind, PortIndex from) const {
+  if (kind == FrameKind::roce) {
+    const auto group = wire::peek_destination_gid(frame);
+    const auto joined = group ? groups_.find(group->bytes) : groups_.end();
+    PortSet to;
+    if (joined != groups_.end()) to = joined->second;
+    if (uplink_) to.set(*uplink_);
+    to.reset(from);
+    return {.to = to, .drop = to.none() ? Drop::no_listener : Drop::none};
+  }
+  if (const Station* station = asked(frame, kind)) {
+    // Its own address: it says who has it.
+    if (seats_[from].station != station) return {.to = {}, .answer = true};
+    return to_outside(from);
+  }
+  if (from != uplink_) return to_outside(from);
+  PortSet all;
+  for (const auto& station : stations_) all |= station->ports;
+  return {.to = all, .drop = all.none() ? Drop::unknown_address : Drop::none};
+}
+
+StationTable::Station* StationTable::asked(std::span<const uint8_t> frame, FrameKind kind) const {
+  if (kind == FrameKind::arp) {
+    wire::ArpPacket packet;
+    if (!wire::parse_arp(frame, packet) || packet.operation != wire::ArpOperation::request) return nullptr;
+    return owner_of(Gid::from_ipv4(packet.target_ip));
+  }
+  wire::NeighbourMessage message;
+  if (kind != FrameKind::ipv6_other || !wire::parse_neighbour_message(frame, message) ||
+      message.kind != wire::NeighbourMessageKind::solicitation)
+    return nullptr;
+  return owner_of(message.target);
+}
+
+size_t StationTable::answer(std::span<const uint8_t> frame, transport::TimeNs now, std::span<uint8_t> reply) {
+  const FrameKind kind = wire::classify(frame);
+  Station* station = asked(frame, kind);
+  if (station == nullptr) return 0;
+  if (kind == FrameKind::arp) return station->neighbours.on_arp(frame, now, reply);
+  wire::NeighbourMessage message;
+  if (!wire::parse_neighbour_message(frame, message)) return 0;
+  return station->neighbours.on_neighbour_message(message, now, reply);
+}
+
+}  // namespace faultline::switching

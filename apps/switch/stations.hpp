@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who is on a wire, and whose a frame is. A station is an address (MAC and IP); mostly one port has it, but
+// processes that share an address share a station: there the range of the destination QPN says whose a packet
+// is, and connection management messages go by listener and communication id. Sockets, clocks and ports are
+// others' business.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pmd_glue/address_table.hpp"
+#include "pmd_glue/neighbours.hpp"
+#include "pmd_glue/switch_protocol.hpp"
+#include "stack/wire/steering.hpp"
+
+namespace faultline::switching {
+
+/// DPDK's RTE_MAX_ETHPORTS in Debian's build.
+inline constexpr size_t kMaxPorts = 32;
+using PortSet = std::bitset<kMaxPorts>;
+using PortIndex = uint8_t;
+
+/// Why a frame went nowhere: each is a counter.
+enum class Drop : uint8_t {
+  none,
+  runt,
+  foreign_source,   ///< of a MAC address that is not the sender's; or ours, from the uplink
+  unknown_address,  ///< nobody's here, and there is no uplink
+  own_address,      ///< to its sender's own address, which nobody else shares
+  unknown_range,    ///< to a QPN of a process that is gone
+  no_listener,      ///< nobody joined that group
+  count_
+};
+[[nodiscard]] const char* name_of(Drop drop);
+
+struct Verdict {
+  PortSet to;              ///< without the port that it came from, unless its address is shared
+  Drop drop = Drop::none;  ///< where `to` is empty and nobody answers
+  bool answer = false;     ///< the switch answers for the station itself: StationTable::answer
+};
+
+class StationTable {
+ public:
+  StationTable();
+  ~StationTable();
+  StationTable(const StationTable&) = delete;
+  StationTable& operator=(const StationTable&) = delete;
+
+  /// Frames for nobody here go there.
+  void set_uplink(PortIndex port) { uplink_ = port; }
+
+  // --- seats ---
+
+  /// A port gets what the request asks for: an errno value, and one line in `why` where that is not 0. `pid`
+  /// is told to those who ask for the same. `socket` of the grant is the caller's to fill in.
+  [[nodiscard]] int attach(PortIndex port, const glue::SwitchRequest& request, int pid,
+                           glue::SwitchGrant& grant, std::string& why);
+  /// Everything that the port had is free.
+  void detach(PortIndex port);
+  /// Who has the address that the request asks for, so that attach would refuse it.
+  [[nodiscard]] std::optional<PortIndex> holder_of(const glue::SwitchRequest& request) const;
+  /// 0, or EADDRINUSE where another sharer of the address has it.
+  [[nodiscard]] int claim_service(PortIndex port, uint64_t service_id);
+  void release_service(PortIndex port, uint64_t service_id);
+  void join(PortIndex port, const wire::Gid& group);
+  void leave(PortIndex port, const wire::Gid& group);
+
+  // --- frames ---
+
+  [[nodiscard]] Verdict decide(std::span<const uint8_t> frame, PortIndex from) const;
+  /// Writes the station's answer to a frame that decide() said is to be answered, and returns its length; 0:
+  /// none.
+  [[nodiscard]] size_t answer(std::span<const uint8_t> frame, transport::TimeNs now,
+                              std::span<uint8_t> reply);
+
+ private:
+  struct Station;
+  struct Seat {
+    Station* station = nullptr;
+    uint32_t range = 0;
+    int pid = 0;
+  };
+
+  [[nodiscard]] Station* find(uint32_t ipv4) const;
+  [[nodiscard]] Station* find(const wire::MacAddress& mac) const;
+  [[nodiscard]] Station* owner_of(const wire::Gid& gid) const;
+  [[nodiscard]] uint32_t free_address() const;
+  [[nodiscard]] uint32_t take_range(uint32_t wanted);
+  [[nodiscard]] Verdict to_outside(PortIndex from) const;
+  [[nodiscard]] Verdict to_station(const Station& station, std::span<const uint8_t> frame,
+                                   wire::FrameKind kind, PortIndex from) const;
+  [[nodiscard]] Verdict to_sharer(const Station& station, std::span<const uint8_t> frame) const;
+  [[nodiscard]] Verdict to_everybody(std::span<const uint8_t> frame, wire::FrameKind kind,
+                                     PortIndex from) const;
+  /// Whose address a question is for.
+  [[nodiscard]] Station* asked(std::span<const uint8_t> frame, wire::FrameKind kind) const;
+
+  std::optional<PortIndex> uplink_;
+  std::vector<std::unique_ptr<Station>> stations_;
+  std::array<Seat, kMaxPorts> seats_{};
+  // What a process had is given out again as late as possible: its peers may not know yet that it is gone.
+  std::vector<uint32_t> free_ranges_;
+  std::map<std::array<uint8_t, 16>, PortSet> groups_;
+};
+
+}  // namespace faultline::switching

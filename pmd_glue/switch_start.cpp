@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/switch_start.hpp"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string_view>
+#include <vector>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/wait.h>
+
+namespace faultline::glue {
+namespace {
+
+constexpr int kListenerFd = 3;
+
+/// Beside this library or program, as it is built or installed, or wherever the user keeps programs.
+std::string switch_program() {
+  if (const char* told = std::getenv("FAULTLINE_SWITCH")) return told;
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<const void*>(&switch_program), &self) != 0 && self.dli_fname != nullptr) {
+    const std::string file = self.dli_fname;
+    const size_t slash = file.rfind('/');
+    const std::string directory = slash == std::string::npos ? "." : file.substr(0, slash);
+    for (const char* place :
+         {"", "/apps", "/../apps", "/../../apps", "/../bin", "/../../bin", "/../../../bin"}) {
+      std::string program = directory + place + "/faultline-switch";
+      if (access(program.c_str(), X_OK) == 0) return program;
+    }
+  }
+  return "faultline-switch";
+}
+
+// It is nobody's child and has nothing of the program's: not its terminal, descriptors, signals or preloads.
+int spawn_switch(const std::string& wire, const SwitchPlace& place, const UniqueFd& listener,
+                 bool after_death) {
+  const std::string program = switch_program();
+  const std::string fd = std::to_string(kListenerFd);
+  std::vector<const char*> arguments{program.c_str(), "--wire", wire.c_str(), "--listener", fd.c_str()};
+  if (after_death) arguments.push_back("--recover");
+  arguments.push_back(nullptr);
+  std::vector<char*> environment;
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (!text.starts_with("LD_PRELOAD=") && !text.starts_with("FAULTLINE_")) environment.push_back(*variable);
+  }
+  environment.push_back(nullptr);
+
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&files);
+  posix_spawnattr_init(&attributes);
+  // Away from 0 to 3 first, or it would be closed before it is duplicated.
+  const UniqueFd high(fcntl(listener.get(), F_DUPFD_CLOEXEC, kListenerFd + 1));
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, place.log_file.c_str(),
+                                   O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  posix_spawn_file_actions_adddup2(&files, high.get(), kListenerFd);
+  posix_spawn_file_actions_addclosefrom_np(&files, kListenerFd + 1);
+  sigset_t signals;
+  sigemptyset(&signals);
+  posix_spawnattr_setsigmask(&attributes, &signals);
+  sigfillset(&signals);
+  posix_spawnattr_setsigdefault(&attributes, &signals);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+
+  pid_t child = 0;
+  const int error = posix_spawnp(&child, program.c_str(), &files, &attributes,
+                                 const_cast<char* const*>(arguments.data()), environment.data());
+  posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) return error;
+  // It leaves at once and its own child goes on, which is not the program's to wait for.
+  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
+  return 0;
+}
+
+}  // namespace
+
+UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, bool& started, std::string& error) {
+  const auto refuse = [&](const std::string& message) -> UniqueFd {
+    error = fmt::format("faultline: wire {}: {}", wire, message);
+    return {};
+  };
+  const UniqueFd lock = lock_wire(place, true);
+  if (!lock) return refuse(fmt::format("cannot lock {}: {}", place.lock_file, std::strerror(errno)));
+  if (UniqueFd connection = connect_to_wire(place)) return connection;
+  if (errno != ENOENT && errno != ECONNREFUSED)
+    return refuse(fmt::format("cannot connect to {}: {}", place.control_socket, std::strerror(errno)));
+  bool died = false;
+  started = true;
+  const UniqueFd listener = listen_on_wire(place, died);
+  if (!listener)
+    return refuse(fmt::format("cannot listen on {}: {}", place.control_socket, std::strerror(errno)));
+  if (const int failed = spawn_switch(wire, place, listener, died); failed != 0)
+    return refuse(fmt::format("cannot start {}: {}", switch_program(), std::strerror(failed)));
+  UniqueFd connection = connect_to_wire(place);
+  if (!connection) return refuse(fmt::format("the switch does not listen: {}", std::strerror(errno)));
+  return connection;
+}
+
+std::string last_log_line(const SwitchPlace& place) {
+  std::ifstream log(place.log_file);
+  std::string line;
+  std::string last = fmt::format("{} says nothing", place.log_file);
+  while (std::getline(log, line))
+    if (!line.empty()) last = line;
+  return last;
+}
+
+}  // namespace faultline::glue

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/wire/steering.hpp"
+
+#include "stack/wire/link_layout.hpp"
+
+namespace faultline::wire {
+namespace {
+
+/// Where the BTH is, of a frame that classify called roce; nothing where it is not whole.
+std::optional<uint32_t> bth_at(std::span<const uint8_t> frame) {
+  EthernetView ethernet;
+  if (!read_ethernet(frame, ethernet)) return std::nullopt;
+  const uint32_t ip_bytes = ethernet.ether_type == kEtherTypeIpv6 ? kIpv6Bytes : kIpv4Bytes;
+  const uint32_t at = ethernet.payload_at + ip_bytes + kUdpBytes;
+  if (frame.size() < at + kBthBytes) return std::nullopt;
+  return at;
+}
+
+}  // namespace
+
+std::optional<EthernetAddresses> peek_ethernet(std::span<const uint8_t> frame) {
+  if (frame.size() < kEthernetBytes) return std::nullopt;
+  return EthernetAddresses{load_mac(frame.data()), load_mac(frame.data() + 6)};
+}
+
+uint32_t peek_destination_qpn(std::span<const uint8_t> frame) {
+  constexpr uint32_t kDestinationAt = 4;
+  const std::optional<uint32_t> at = bth_at(frame);
+  return at ? load_be32(&frame[*at + kDestinationAt]) & kQpnMask : kMulticastQpn;
+}
+
+std::optional<Gid> peek_destination_gid(std::span<const uint8_t> frame) {
+  EthernetView ethernet;
+  if (!read_ethernet(frame, ethernet)) return std::nullopt;
+  if (ethernet.ether_type == kEtherTypeIpv6) {
+    if (frame.size() < ethernet.payload_at + kIpv6Bytes) return std::nullopt;
+    return load_ipv6(&frame[ethernet.payload_at + kIpv6DestinationAt]);
+  }
+  if (frame.size() < ethernet.payload_at + kIpv4Bytes) return std::nullopt;
+  return Gid::from_ipv4(load_be32(&frame[ethernet.payload_at + kIpv4DestinationAt]));
+}
+
+std::optional<CmMad> peek_cm_message(std::span<const uint8_t> frame) {
+  const std::optional<uint32_t> at = bth_at(frame);
+  if (!at) return std::nullopt;
+  const OpcodeInfo& info = opcode_info(frame[*at]);
+  if (!info.known || !info.has(kDeth)) return std::nullopt;
+  const uint32_t mad_at = *at + kBthBytes + info.extended_bytes;
+  if (frame.size() < mad_at + kMadBytes) return std::nullopt;
+  CmMad message;
+  if (CmMad::parse(frame.subspan(mad_at, kMadBytes), message) != MadError::none) return std::nullopt;
+  return message;
+}
+
+}  // namespace faultline::wire

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kills processes of a wire with SIGKILL at random moments, from their first instructions to full traffic, and looks after
+each whether the others go on: a pair that runs all the time, and a pair that comes anew.
+   wire_kill_test.py FAULTLINE_RUN ROUNDS [--share] [--seed N]
+"""
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("run")
+parser.add_argument("rounds", type=int)
+parser.add_argument("--share", action="store_true")
+parser.add_argument("--switch", action="store_true", help="kill the switch too")
+parser.add_argument("--seed", type=int, default=1)
+options = parser.parse_args()
+
+for tool in ("ibv_rc_pingpong", "ib_send_bw", "stdbuf"):
+    if shutil.which(tool) is None:
+        print("SKIPPED: %s is not installed" % tool)
+        sys.exit(77)
+
+draw = random.Random(options.seed)
+folder = tempfile.mkdtemp()
+os.chmod(folder, 0o700)
+environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
+wire = "k%d" % os.getpid()
+running = []
+next_port = 20000 + os.getpid() % 20000
+
+
+PINGPONG = ("ibv_rc_pingpong", "-g", "0")
+# Always has something under way, so that the transport notices a dead peer.
+STREAM = ("stdbuf", "-oL", "ib_send_bw", "-F", "-x", "0", "-s", "512", "-D", "1", "--run_infinitely")
+
+
+def start(program, *arguments):
+    share = ["--share"] if options.share else []
+    log = open(os.path.join(folder, "out.%d" % next_port), "a+")
+    process = subprocess.Popen([options.run, "--wire", wire, *share, "--", *program, *arguments],
+                               stdout=log, stderr=subprocess.STDOUT, env=environment)
+    process.log = log
+    running.append(process)
+    return process
+
+
+def new_port():
+    global next_port
+    next_port += 1
+    return str(next_port)
+
+
+def listens(port):
+    wanted = ":%04X" % int(port)
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in open(table):
+            fields = line.split()
+            if fields[1].endswith(wanted) and fields[3] == "0A":
+                return True
+    return False
+
+
+def await_server(process, port):
+    for _ in range(400):
+        if listens(port):
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(0.025)
+    fail("a server did not start", process)
+
+
+def fail(why, *processes):
+    print("FAILED:", why)
+    for process in processes:
+        process.log.seek(0)
+        print("---", process.args[-8:], process.poll())
+        print(process.log.read()[-2000:])
+    sys.exit(1)
+
+
+def end(process):
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    running.remove(process)
+
+
+def switches():
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = open("/proc/%s/cmdline" % pid).read().split("\0")
+        except OSError:
+            continue
+        if len(words) > 2 and words[0].endswith("faultline-switch") and words[2] == wire:
+            found.append(int(pid))
+    return found
+
+
+class Steady:
+    """A pair that is connected when others are killed, and sleeps between its messages so that CPUs are left for those. Each
+    byte is compared; when it is done it starts anew."""
+
+    def __init__(self):
+        self.runs = 0
+        self.begin()
+
+    def begin(self):
+        port = new_port()
+        server = start(PINGPONG, "-e", "-c", "-n", "2000", "-p", port)
+        await_server(server, port)
+        self.pair = [start(PINGPONG, "-e", "-c", "-n", "2000", "-p", port, "127.0.0.1"), server]
+
+    def finish(self, what):
+        for process in self.pair:
+            try:
+                if process.wait(timeout=60) != 0:
+                    fail("the steady pair failed: " + what, *self.pair)
+            except subprocess.TimeoutExpired:
+                fail("the steady pair hangs: " + what, *self.pair)
+        for process in self.pair:
+            end(process)
+        self.runs += 1
+
+    def look(self, what):
+        if any(process.poll() is not None for process in self.pair):
+            self.finish(what)
+            self.begin()
+
+
+def seconds_told(process):
+    """A line for each second that messages moved in."""
+    process.log.flush()
+    process.log.seek(0)
+    lines = [line.split() for line in process.log.read().splitlines()]
+    return sum(1 for words in lines if len(words) == 5 and words[0] == "512" and float(words[3]) > 0)
+
+
+def await_progress(process, others):
+    for _ in range(150):
+        if seconds_told(process) > 0:
+            return
+        time.sleep(0.1)
+    fail("no message moves", process, *others)
+
+
+def newcomers():
+    """A pair that comes now must do its work."""
+    port = new_port()
+    server = start(PINGPONG, "-n", "200", "-c", "-p", port)
+    await_server(server, port)
+    client = start(PINGPONG, "-n", "200", "-c", "-p", port, "127.0.0.1")
+    for process in (client, server):
+        try:
+            if process.wait(timeout=30) != 0:
+                fail("a new pair failed", client, server)
+        except subprocess.TimeoutExpired:
+            fail("a new pair hangs", client, server)
+    end(client)
+    end(server)
+
+
+def victims():
+    """Kills one of a pair at a random moment."""
+    port = new_port()
+    informed = draw.random() < 0.2
+    program = STREAM if informed else (*PINGPONG, "-n", "1000000000")
+    server = start(program, "-p", port)
+    moment = draw.choice((0.05, 0.15, 0.6)) * draw.random()
+    if draw.random() < 0.3:
+        time.sleep(moment)
+        end(server)
+        return "server alone after %.3f s" % moment
+    await_server(server, port)
+    client = start(program, "-p", port, "127.0.0.1")
+    if informed:
+        await_progress(client, [server])
+    time.sleep(moment)
+    first, second, what = (server, client, "server") if informed or draw.random() < 0.5 else (client, server, "client")
+    first.kill()
+    first.wait()
+    if informed:
+        try:
+            second.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            fail("the %s died, and nobody told its peer" % what, second)
+    end(first)
+    end(second)
+    return "%s after %.3f s" % (what, moment)
+
+
+try:
+    steady = Steady()
+    for i in range(options.rounds):
+        what = "round %d, %s" % (i, victims())
+        if options.switch and i % 10 == 9:
+            for pid in switches():
+                os.kill(pid, signal.SIGKILL)
+            what += ", and the switch"
+        steady.look(what)
+        if i % 5 == 4:
+            newcomers()
+            print("ok: " + what, flush=True)
+    steady.finish("the end")
+    print("ok: %d processes killed, %d runs beside them" % (options.rounds, steady.runs))
+finally:
+    for process in list(running):
+        end(process)
+    for pid in switches():
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
