@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <random>
 
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
@@ -31,6 +32,7 @@ transport::CoreConfig core_config(const Config& config, const DeviceConfig& devi
     core.first_qpn = device.seat->grant().first_qpn();
     core.last_qpn = device.seat->grant().last_qpn();
   }
+  core.qpn_seed = std::random_device()();
   core.wire_checksums = 0;
   if (!port.offloads_ipv4_checksum())
     core.wire_checksums |= static_cast<uint8_t>(wire::Checksums::ip_in_software);

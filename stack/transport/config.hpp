@@ -36,6 +36,9 @@ struct CoreConfig {
   /// multiples of kQpnBlock, `last_qpn` the last of its block.
   uint32_t first_qpn = kQpnBlock;
   uint32_t last_qpn = 0xff * kQpnBlock - 1;
+  /// Which block of them is the first: another one each time that a process starts, so that a peer does not
+  /// take its QPs for those of the one before, of which it may still have connections (IBA 12.9.8.3.1).
+  uint32_t qpn_seed = 0;
   /// Where QPs and their rings lie; the core's thread alone uses it. Of many QPs each message finds others in
   /// the caches: with huge pages the tables that translate their addresses, at least, are found there.
   std::pmr::memory_resource* qp_memory = std::pmr::new_delete_resource();

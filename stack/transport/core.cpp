@@ -81,7 +81,9 @@ struct Core::Impl {
         management(context),
         table(std::bit_ceil(std::clamp(config.max_qps, 1U, kQpnBlock))),
         slot_mask(static_cast<uint32_t>(table.size()) - 1),
-        next_generation(config.first_qpn) {
+        next_generation(config.first_qpn + config.qpn_seed %
+                                               ((config.last_qpn + 1 - config.first_qpn) / kQpnBlock) *
+                                               kQpnBlock) {
     assert(config.first_qpn % kQpnBlock == 0 && (config.last_qpn + 1) % kQpnBlock == 0 &&
            config.first_qpn != 0 && config.first_qpn < config.last_qpn &&
            config.last_qpn < wire::kMulticastQpn);

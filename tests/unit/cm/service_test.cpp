@@ -187,6 +187,7 @@ TEST_P(Services, ServeManyThreads) {
   server_.serve(server);
   constexpr int kThreads = 4, kEach = 25;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int thread = 0; thread < kThreads; ++thread)
     threads.emplace_back([&, thread] {
       for (int i = 0; i < kEach; ++i) {
