@@ -91,6 +91,8 @@ void watch_forks() {
 }
 
 uint32_t fork_generation() {
+  // Who asks wants to know of forks from now on, also where there is no domain yet.
+  if (!forks_are_watched.load(std::memory_order_relaxed)) watch_forks();
   return generation.load(std::memory_order_relaxed);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <pthread.h>
+#include <unistd.h>
 
 namespace faultline::abi {
 
@@ -24,10 +25,18 @@ std::array<std::atomic<uint64_t>, kDescriptors / kBitsPerWord> g_ours;
 uint64_t bit_of(size_t number) {
   return uint64_t{1} << number % kBitsPerWord;
 }
+/// The process whose numbers they are. A child of vfork runs in its parent's memory until it has executed a
+/// program, and closes descriptors there (Python's subprocess all of them): those are its own, not the
+/// table's.
+std::atomic<pid_t> g_owner{0};
+
+bool is_owner() {
+  return g_owner.load(std::memory_order_relaxed) == getpid();
+}
 bool is_ours(int descriptor) {
   const auto number = static_cast<size_t>(descriptor);
   return descriptor >= 0 && number < kDescriptors &&
-         (g_ours[number / kBitsPerWord].load(std::memory_order_relaxed) & bit_of(number)) != 0;
+         (g_ours[number / kBitsPerWord].load(std::memory_order_relaxed) & bit_of(number)) != 0 && is_owner();
 }
 
 struct Table {
@@ -48,12 +57,16 @@ void forget_in_child() {
   static const auto& parents = *new auto(std::move(all.files));
   static_cast<void>(parents);
   all.files.clear();
+  g_owner = getpid();
   all.mutex.unlock();
 }
 
 void watch_forks() {
-  static const int watched =
-      pthread_atfork([] { table().mutex.lock(); }, [] { table().mutex.unlock(); }, [] { forget_in_child(); });
+  static const int watched = [] {
+    g_owner = getpid();
+    return pthread_atfork([] { table().mutex.lock(); }, [] { table().mutex.unlock(); },
+                          [] { forget_in_child(); });
+  }();
   static_cast<void>(watched);
 }
 
@@ -91,6 +104,7 @@ void remove_descriptor(int descriptor) {
 }
 
 void remove_descriptors(unsigned first, unsigned last) {
+  if (!is_owner()) return;
   Table& all = table();
   std::vector<std::shared_ptr<OpenFile>> removed;  // destroyed without the lock
   const std::lock_guard lock(all.mutex);

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -104,21 +105,21 @@ DIR* open_directory(const Sight& sight) {
 int scan(const Sight& sight, dirent*** result, Filter filter, Compare compare) {
   DIR* const directory = open_directory(sight);
   if (directory == nullptr) return -1;
-  dirent** list = nullptr;
-  size_t count = 0;
+  std::vector<dirent*> entries;
   Stream& stream = *stream_of(directory);
   while (const dirent* const entry = read_entry(stream)) {
     if (filter != nullptr && filter(entry) == 0) continue;
     // The caller frees each, and the list.
-    list = static_cast<dirent**>(std::realloc(list, (count + 1) * sizeof *list));
-    list[count] = static_cast<dirent*>(std::malloc(sizeof *entry));
-    *list[count++] = *entry;
+    entries.push_back(static_cast<dirent*>(std::malloc(sizeof *entry)));
+    *entries.back() = *entry;
   }
   ::closedir(directory);
   if (compare != nullptr)
-    std::sort(list, list + count, [&](const dirent* a, const dirent* b) { return compare(&a, &b) < 0; });
-  *result = list;
-  return static_cast<int>(count);
+    std::sort(entries.begin(), entries.end(),
+              [&](const dirent* a, const dirent* b) { return compare(&a, &b) < 0; });
+  *result = static_cast<dirent**>(std::calloc(entries.size() + 1, sizeof(void*)));
+  std::copy(entries.begin(), entries.end(), *result);
+  return static_cast<int>(entries.size());
 }
 
 }  // namespace

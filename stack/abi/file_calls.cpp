@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C library's names that take a path, in the drop-in: what is below our devices' own trees is answered
 // here, everything else by the C library.
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -115,7 +116,8 @@ char* realpath_or(const char* path, char* result, Call call) {
     return nullptr;
   }
   if (result == nullptr) return ::strdup(sight->path.c_str());
-  return std::strcpy(result, sight->path.c_str());
+  *std::copy(sight->path.begin(), sight->path.end(), result) = '\0';
+  return result;
 }
 
 void fill(struct statx& to, const struct stat& from) {

@@ -113,8 +113,7 @@ Route find_route(CmCore& core, const Question& question) {
   return route;
 }
 
-void answer_question(CmCore& core, const Question& question) {
-  Route route = find_route(core, question);
+void answer_question(CmCore& core, const Question& question, const Route& route) {
   const std::lock_guard lock(core.mutex);
   const auto identifier = core.find_key(question.key);
   if (identifier == nullptr) return;
@@ -126,9 +125,17 @@ void answer_question(CmCore& core, const Question& question) {
   }
   identifier->state = *transition(identifier->state, IdInput::address_found);
   identifier->source.gid = route.source;
-  identifier->device = std::move(route.device);
+  identifier->device = route.device;
   identifier->path = route.path;
   CmCore::post(*identifier->queue, event_of(identifier, CmEvent::address_resolved));
+}
+
+/// On a background thread, which outlives the descriptor if the neighbour takes its time.
+void work_on(CmCore& core, Question& question) {
+  Route route = find_route(core, question);
+  answer_question(core, question, route);
+  core.release_device(std::move(question.device));
+  core.release_device(std::move(route.device));
 }
 
 int resolve_to(CmCore& core, EventQueue& queue, uint32_t handle, Bytes source_bytes,
@@ -162,7 +169,7 @@ int resolve_to(CmCore& core, EventQueue& queue, uint32_t handle, Bytes source_by
     question = {identifier->key, identifier->device, identifier->source.gid, destination->gid,
                 identifier->traffic_class};
   }
-  core.run_in_background([&core, question = std::move(question)] { answer_question(core, question); });
+  core.run_in_background([&core, question = std::move(question)]() mutable { work_on(core, question); });
   return 0;
 }
 

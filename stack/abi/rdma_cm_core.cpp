@@ -149,23 +149,33 @@ void CmCore::add_queue(EventQueue& queue) {
 }
 
 void CmCore::remove_queue(EventQueue& queue) {
-  std::unique_lock lock(mutex);
-  std::vector<std::shared_ptr<Identifier>> ended;
-  for (const auto& [handle, identifier] : identifiers_)
-    if (identifier->queue == &queue) ended.push_back(identifier);
-  for (const auto& identifier : ended)
-    if (identifiers_.contains(identifier->handle)) destroy(*identifier);
-  ended.clear();
-  std::erase(queues_, &queue);
-  if (queues_.empty()) devices_.close(std::move(lock));
+  {
+    const std::lock_guard lock(mutex);
+    std::vector<std::shared_ptr<Identifier>> ended;
+    for (const auto& [handle, identifier] : identifiers_)
+      if (identifier->queue == &queue) ended.push_back(identifier);
+    for (const auto& identifier : ended)
+      if (identifiers_.contains(identifier->handle)) destroy(*identifier);
+    std::erase(queues_, &queue);
+  }
+  devices_.close([this] {
+    const std::lock_guard lock(mutex);
+    return queues_.empty();
+  });
 }
 
 void CmCore::end_at_exit() {
   // As the kernel does when a process ends, peers are told; but not by a forked child of what it inherited.
   CmCore& core = instance();
-  std::unique_lock lock(core.mutex);
-  while (!core.identifiers_.empty()) core.destroy(*core.identifiers_.begin()->second);
-  core.devices_.close(std::move(lock));
+  {
+    const std::lock_guard lock(core.mutex);
+    while (!core.identifiers_.empty()) core.destroy(*core.identifiers_.begin()->second);
+  }
+  core.devices_.close([] { return true; });
+}
+
+void CmCore::release_device(std::shared_ptr<CmDevice> device) {
+  devices_.release(std::move(device));
 }
 
 std::shared_ptr<CmDevice> CmCore::open_device(const std::string& name) {
@@ -202,7 +212,7 @@ void CmCore::work() {
     ++idle_workers_;
     tasks_changed_.wait(lock, [&] { return !tasks_.empty(); });
     --idle_workers_;
-    const std::function<void()> task = std::move(tasks_.front());
+    std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
     task();

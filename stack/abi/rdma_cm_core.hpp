@@ -97,6 +97,8 @@ class CmCore {
 
   [[nodiscard]] std::shared_ptr<CmDevice> open_device(const std::string& name);
   [[nodiscard]] std::vector<std::shared_ptr<CmDevice>> open_devices();
+  /// A background task's own.
+  void release_device(std::shared_ptr<CmDevice> device);
 
   std::mutex mutex;
 

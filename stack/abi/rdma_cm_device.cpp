@@ -110,6 +110,10 @@ std::shared_ptr<CmDevice> CmDevices::open(const std::string& name) {
   const std::lock_guard lock(mutex_);
   for (const auto& device : open_)
     if (device->description().name == name) return device;
+  if (auto device = known_[name].lock()) {
+    open_.push_back(device);
+    return device;
+  }
   int count = 0;
   const DeviceList devices = list_devices(count);
   for (int i = 0; i < count; ++i) {
@@ -121,16 +125,20 @@ std::shared_ptr<CmDevice> CmDevices::open(const std::string& name) {
       return nullptr;
     }
     open_.push_back(std::make_shared<CmDevice>(std::move(engine), *devices[i], handler_));
+    known_[name] = open_.back();
     return open_.back();
   }
   return nullptr;
 }
 
-void CmDevices::close(std::unique_lock<std::mutex> unlock) {
-  // Held to the end: a device that is being ended must not be started again meanwhile.
+void CmDevices::close(const std::function<bool()>& unused) {
   const std::lock_guard lock(mutex_);
-  unlock.unlock();
-  open_.clear();
+  if (unused()) open_.clear();
+}
+
+void CmDevices::release(std::shared_ptr<CmDevice> device) {
+  const std::lock_guard lock(mutex_);
+  device.reset();
 }
 
 }  // namespace faultline::abi

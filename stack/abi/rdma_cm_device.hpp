@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,14 +67,18 @@ class CmDevices {
 
   /// nullptr where it cannot be started; the reason is faultline_last_error()'s.
   [[nodiscard]] std::shared_ptr<CmDevice> open(const std::string& name);
-  /// Ends those that nobody uses any more. `unlock` gives back what a device's handler may wait for; until it
-  /// is called, nobody who holds that can begin to use one.
-  void close(std::unique_lock<std::mutex> unlock);
+  /// Ends them, if `unused` says that nobody can be using one: it is asked when nobody can begin to.
+  void close(const std::function<bool()>& unused);
+  /// What a background task has held on to: it may be the last that does.
+  void release(std::shared_ptr<CmDevice> device);
 
  private:
+  /// Held while a device starts or ends: one that is being ended must not be started again meanwhile. Never
+  /// waited for with a lock that a device's handler takes.
   std::mutex mutex_;
   const CmDevice::Handler handler_;
   std::vector<std::shared_ptr<CmDevice>> open_;
+  std::map<std::string, std::weak_ptr<CmDevice>> known_;  ///< a background task may hold one that was closed
 };
 
 }  // namespace faultline::abi

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <rdma/ib_user_verbs.h>
-#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "stack/abi/rdma_cm_channel.hpp"
@@ -461,6 +461,27 @@ TEST_F(RdmaCm, ForgetsRequestsWithTheirListener) {
   EXPECT_EQ(server.destroy(listener), 0);
   EXPECT_FALSE(server.readable(0));
   client.expect(CmEvent::rejected);
+}
+
+TEST_F(RdmaCm, StaysWhatItIsWhenAChildClosesItsOwn) {
+  Channel channel;
+  const uint32_t id = channel.create(1);
+  // As the C library's close does in Python's subprocess, which runs in its parent's memory.
+  const pid_t child = vfork();
+  if (child == 0) {
+    remove_descriptors(3, ~0U);
+    _exit(0);
+  }
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(channel.bind(id, kClient, 0), 0);
+
+  // A child of fork has the number, but none of what is behind it.
+  const pid_t forked = fork();
+  if (forked == 0) _exit(find_descriptor(channel.number()) == nullptr ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(waitpid(forked, &status, 0), forked);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(channel.destroy(id), 0);
 }
 
 TEST_F(RdmaCm, IsReadableOnlyWhileThereAreEvents) {
