@@ -61,7 +61,22 @@ int bind(CmCore& core, Identifier& identifier, Endpoint endpoint, std::shared_pt
   return set_state(identifier, IdInput::bind);
 }
 
-int bind_to(CmCore& core, EventQueue& queue, uint32_t handle, const Endpoint& endpoint) {
+/// 127.0.0.0/8 and ::1 are nobody's: whoever binds there (libfabric, for "localhost") means this host, and gets
+/// its first address.
+bool is_loopback(const wire::Gid& gid) {
+  constexpr size_t kFirstOfIpv4 = 12;
+  constexpr uint8_t kLoopbackNet = 127;
+  if (gid.is_ipv4()) return gid.bytes[kFirstOfIpv4] == kLoopbackNet;
+  return std::all_of(gid.bytes.begin(), gid.bytes.end() - 1, [](uint8_t byte) { return byte == 0; }) &&
+         gid.bytes.back() == 1;
+}
+
+int bind_to(CmCore& core, EventQueue& queue, uint32_t handle, Endpoint endpoint) {
+  if (is_loopback(endpoint.gid)) {
+    const auto locals = sources_for(endpoint.gid);
+    if (locals.empty()) return EADDRNOTAVAIL;
+    endpoint.gid = locals.front().gid;
+  }
   // First without the mutex: starting a device takes long.
   std::shared_ptr<CmDevice> device;
   const int device_error = find_device(core, endpoint, device);
