@@ -65,10 +65,10 @@ done
 "$run" --wire "$wire" -- fi_info -p verbs >"$folder/fi_info.out" 2>&1 || fail "fi_info -p verbs"
 for kind in FI_EP_MSG FI_EP_DGRAM; do grep -q "$kind" "$folder/fi_info.out" || fail "fi_info lists no $kind"; done
 echo "ok: fi_info -p verbs"
-for kind in "verbs -e msg" "verbs;ofi_rxm -e rdm" "verbs -e dgram"; do
+for kind in "verbs -e msg -d faultline0" "verbs;ofi_rxm -e rdm -d faultline0" "verbs -e dgram -d faultline0-dgram" \
+  "verbs;ofi_rxd -e rdm -d faultline0-dgram"; do
   tcp_port=$((tcp_port + 1))
-  pair "fi_pingpong -p $kind" "fi_pingpong -p $kind -d faultline0 -c -I 50 -B $tcp_port" \
-    "fi_pingpong -p $kind -d faultline0 -c -I 50 -P $tcp_port 127.0.0.1"
+  pair "fi_pingpong -p $kind" "fi_pingpong -p $kind -c -I 50 -B $tcp_port" "fi_pingpong -p $kind -c -I 50 -P $tcp_port 127.0.0.1"
 done
 
 cat >"$folder/ring.c" <<'C'
