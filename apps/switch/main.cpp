@@ -141,6 +141,7 @@ int serve(const Options& options) {
   sigaddset(&ends, SIGINT);
   sigprocmask(SIG_BLOCK, &ends, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  if (options.listener) std::signal(SIGHUP, SIG_IGN);  // it outlives the terminal of who started it
 
   const glue::Config config = switching::config_of(options);
   if (!glue::start_eal(config, error)) return fail(error);

@@ -21,7 +21,7 @@ server_pid=
 switch_of() { pgrep -u "$(id -u)" -f -- "faultline-switch --wire $1 --listener" || true; }
 wires="t1 t2 t3"
 cleanup() {
-  if [ -n "$server_pid" ]; then kill -9 "$server_pid" 2>/dev/null || true; fi
+  if [ -n "$server_pid" ]; then kill "$server_pid" 2>/dev/null && wait "$server_pid" 2>/dev/null || true; fi
   for wire in $wires; do
     pid=$(switch_of "$wire$$")
     if [ -n "$pid" ]; then kill -9 "$pid" 2>/dev/null || true; fi
