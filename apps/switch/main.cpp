@@ -35,11 +35,7 @@ constexpr int kCpusToSpin = 3;
 // Nobody rings for an uplink's frames.
 constexpr TimeNs kUplinkSpinNs = 200'000;
 constexpr unsigned kTurnsPerLook = 64;
-// Senders ring, and nothing is left to that alone: a frame must not wait for a second should one ring be
-// lost.
-constexpr int kRecentMs = 2;
 constexpr int kIdleMs = 100;
-constexpr TimeNs kRecentNs = 1'000'000'000;
 constexpr int kUplinkMs = 1;
 // Programs notice 50 times a second that their switch is gone.
 constexpr TimeNs kRecoverNs = 300'000'000;
@@ -96,8 +92,7 @@ void run(const Options& options, const glue::SwitchPlace& place, switching::Fram
       continue;
     }
     frames.say_asleep(true);
-    if (!frames.turn())
-      control.serve(frames.must_look() ? kUplinkMs : now - last_moved < kRecentNs ? kRecentMs : kIdleMs);
+    if (!frames.turn()) control.serve(frames.must_look() ? kUplinkMs : kIdleMs);
     frames.say_asleep(false);
     if (linger.is_over(control.has_sessions(), glue::monotonic_ns()) && close_door(place, control)) return;
   }
