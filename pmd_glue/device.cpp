@@ -128,6 +128,8 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
       seat.thread = std::make_unique<LcoreThread>(wanted.name, *seat.engine, *seat.session, cpu);
     }
   if (!wanted.chaos.harmless()) warn_of_chaos(wanted);
+  // A link that is only just coming up must not be torn down for a new try.
+  if (device->port_->started()) device->next_reconnect_ = monotonic_ns() + kHandshakeNs;
   // What is up already does not come up.
   if (device->port_->link_up()) device->port_state_ = PortState::up;
   Housekeeper::instance().add(*device);

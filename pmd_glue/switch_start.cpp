@@ -70,7 +70,11 @@ int spawn_switch(const std::string& wire, const SwitchPlace& place, const Unique
   posix_spawnattr_setsigmask(&attributes, &signals);
   sigfillset(&signals);
   posix_spawnattr_setsigdefault(&attributes, &signals);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  // Not a session of its own: Linux schedules sessions as groups (sched_autogroup), and one that mostly
+  // sleeps was seen to wait for a second on a busy machine.
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 
   pid_t child = 0;
   const int error = posix_spawnp(&child, program.c_str(), &files, &attributes,

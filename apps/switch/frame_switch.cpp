@@ -127,7 +127,8 @@ size_t FrameSwitch::receive(PortIndex from) {
 
 void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
   const Verdict verdict = stations_.decide(glue::bytes_of(frame), from);
-  if (verdict.answer) return send_answer(frame, from);
+  // Nothing could be sent to one whose link is not up yet: it is asked for again.
+  if (verdict.answer) return any_link_up(verdict.to) ? send_answer(frame, from) : rte_pktmbuf_free(frame);
   const size_t copies = verdict.to.count();
   if (copies == 0) {
     ++counters_.drops[static_cast<size_t>(verdict.drop)];
@@ -140,6 +141,12 @@ void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
   if (copies == 1) return put(frame, static_cast<PortIndex>(std::countr_zero(verdict.to.to_ulong())));
   for (PortIndex to = 0; to < kMaxPorts; ++to)
     if (verdict.to.test(to)) put(frame, to);
+}
+
+bool FrameSwitch::any_link_up(const PortSet& ports) const {
+  for (PortIndex index = 0; index < kMaxPorts; ++index)
+    if (ports.test(index) && ports_[index].port->link_up()) return true;
+  return false;
 }
 
 void FrameSwitch::send_answer(rte_mbuf* question, PortIndex to) {

@@ -73,6 +73,7 @@ class FrameSwitch {
   [[nodiscard]] std::optional<PortIndex> find_free() const;
   size_t receive(PortIndex from);
   void forward(rte_mbuf* frame, PortIndex from);
+  [[nodiscard]] bool any_link_up(const PortSet& ports) const;
   void send_answer(rte_mbuf* question, PortIndex to);
   void put(rte_mbuf* frame, PortIndex to);
   size_t flush(Port& port);

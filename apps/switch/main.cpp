@@ -35,7 +35,7 @@ constexpr int kCpusToSpin = 3;
 // Nobody rings for an uplink's frames.
 constexpr TimeNs kUplinkSpinNs = 200'000;
 constexpr unsigned kTurnsPerLook = 64;
-constexpr int kIdleMs = 1000;
+constexpr int kIdleMs = 100;
 constexpr int kUplinkMs = 1;
 // Programs notice 50 times a second that their switch is gone.
 constexpr TimeNs kRecoverNs = 300'000'000;
@@ -136,6 +136,7 @@ int serve(const Options& options) {
   sigaddset(&ends, SIGINT);
   sigprocmask(SIG_BLOCK, &ends, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  if (options.listener) std::signal(SIGHUP, SIG_IGN);  // it outlives the terminal of who started it
 
   const glue::Config config = switching::config_of(options);
   if (!glue::start_eal(config, error)) return fail(error);

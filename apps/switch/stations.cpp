@@ -245,7 +245,7 @@ Verdict StationTable::to_station(const Station& station, std::span<const uint8_t
     case FrameKind::arp:
     case FrameKind::ipv6_other:
       // Questions are answered once; an answer is of use to all who may have asked.
-      if (asked(frame, kind) != nullptr) return {.to = {}, .answer = true};
+      if (asked(frame, kind) != nullptr) return {.to = station.ports, .answer = true};
       if (kind == FrameKind::arp || is_neighbour_message(frame)) return {.to = station.ports};
       break;
     case FrameKind::ipv4_other:
@@ -284,7 +284,7 @@ Verdict StationTable::to_everybody(std::span<const uint8_t> frame, FrameKind kin
   }
   if (const Station* station = asked(frame, kind)) {
     // Its own address: it says who has it.
-    if (seats_[from].station != station) return {.to = {}, .answer = true};
+    if (seats_[from].station != station) return {.to = station->ports, .answer = true};
     return to_outside(from);
   }
   if (from != uplink_) return to_outside(from);

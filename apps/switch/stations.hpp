@@ -43,8 +43,9 @@ enum class Drop : uint8_t {
 
 struct Verdict {
   PortSet to;              ///< without the port that it came from, unless its address is shared
-  Drop drop = Drop::none;  ///< where `to` is empty and nobody answers
-  bool answer = false;     ///< the switch answers for the station itself: StationTable::answer
+  Drop drop = Drop::none;  ///< where `to` is empty
+  /// The switch answers, for the station whose ports `to` are: StationTable::answer.
+  bool answer = false;
 };
 
 class StationTable {

@@ -16,7 +16,7 @@ chmod 700 "$folder"
 wire=cm$$
 pids=()
 cleanup() {
-  for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; done
   pid=$(pgrep -u "$(id -u)" -f -- "faultline-switch --wire $wire --listener" || true)
   if [ -n "$pid" ]; then kill "$pid" 2>/dev/null || true; fi
   rm -rf "$folder"

@@ -21,7 +21,7 @@ server_pid=
 switch_of() { pgrep -u "$(id -u)" -f -- "faultline-switch --wire $1 --listener" || true; }
 wires="t1 t2 t3"
 cleanup() {
-  if [ -n "$server_pid" ]; then kill -9 "$server_pid" 2>/dev/null || true; fi
+  if [ -n "$server_pid" ]; then kill "$server_pid" 2>/dev/null && wait "$server_pid" 2>/dev/null || true; fi
   for wire in $wires; do
     pid=$(switch_of "$wire$$")
     if [ -n "$pid" ]; then kill -9 "$pid" 2>/dev/null || true; fi
@@ -105,6 +105,24 @@ for message, wanted in ((b"x", "does not understand"), (b"\0" * 64, "does not un
     assert (magic, version) == (0x464c5357, 1) and wanted in line, line
 PY
 echo "ok: foreign processes are refused"
+# As many as there can be; the next is told so; and all is free again when they are gone.
+for _ in one two; do
+  python3 - "$folder/faultline/$two.control" <<'PY' || fail "the wire's last seat"
+import socket, struct, sys
+def seat():
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(20)
+    connection.connect(sys.argv[1])
+    connection.send(struct.pack("=IIIIIIIxxxxQ16s", 0x464c5357, 1, 0, 0, 0, 0, 0, 0, b""))
+    answer = connection.recv(4096)
+    return connection, struct.unpack_from("=i", answer, 8)[0], struct.unpack_from("=I", answer, 12)[0], answer[-256:]
+seats = [seat() for _ in range(31)]
+assert all(error == 0 for _, error, _, _ in seats) and len({ipv4 for _, _, ipv4, _ in seats}) == 31
+_, error, _, line = seat()
+assert error != 0 and b"which is all it can" in line, line
+PY
+done
+echo "ok: a full wire"
 kill "$server_pid"
 wait "$server_pid" || true
 server_pid=
