@@ -54,8 +54,11 @@ extern "C" {
 
 int abi_close(int descriptor) FAULTLINE_STANDS_BEFORE("close");
 int abi_close(int descriptor) {
-  // First: once it is closed, another thread may get the number.
-  remove_descriptor(descriptor);
+  if (const auto file = find_descriptor(descriptor)) {
+    file->before_close();
+    // First: once it is closed, another thread may get the number.
+    remove_descriptor(descriptor);
+  }
   return g_close(descriptor);
 }
 int abi_close_range(unsigned first, unsigned last, int flags) FAULTLINE_STANDS_BEFORE("close_range");

@@ -22,6 +22,8 @@ class OpenFile {
 
   /// write(2): how many bytes, or a negative errno.
   [[nodiscard]] virtual ssize_t write(const void* bytes, size_t length);
+  /// The program is about to close a number of it.
+  virtual void before_close() {}
 
   const Sight sight;
 };

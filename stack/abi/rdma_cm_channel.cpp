@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -142,6 +144,10 @@ int CmChannel::open(const Sight& sight, int flags) {
   ::close(number);
   errno = EMFILE;
   return -1;
+}
+
+void CmChannel::before_close() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 ssize_t CmChannel::write(const void* bytes, size_t length) {

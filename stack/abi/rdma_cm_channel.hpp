@@ -21,6 +21,10 @@ class CmChannel final : public OpenFile {
 
   /// One command: how long it was, or a negative errno.
   [[nodiscard]] ssize_t write(const void* bytes, size_t length) override;
+  /// Sleeps a little, as the kernel does when it ends identifiers: programs close the descriptor under a
+  /// thread of theirs that is on its way to wait for the next event (rping), and are lucky if it has got
+  /// there.
+  void before_close() override;
 
   [[nodiscard]] EventQueue& queue() { return queue_; }
 
