@@ -41,6 +41,8 @@ with open(results_path) as file:
             wrong.append(f'{test}: {result} ({reason}), expected: {wanted or "nothing"} {pattern}')
 wrong += [f'{test}: did not run' for test in expected if test not in seen]
 print(', '.join(f'{count} {result}' for result, count in sorted(counts.items())))
-for line in wrong:
+for line in wrong[:20]:
     print('FAILED:', line)
+if len(wrong) > 20:
+    print(f'FAILED: and {len(wrong) - 20} more')
 sys.exit(1 if wrong else 0)

@@ -5,7 +5,7 @@
 # interface's as well and the suite's rdma_cm tests run.
 #   pyverbs_test.sh LIBIBVERBS ring|veth [RESULTS]
 set -euo pipefail
-library=$1
+library=$(realpath "$1")
 kind=$2
 results=${3:-}
 here=$(dirname "$(realpath "$0")")
