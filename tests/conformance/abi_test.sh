@@ -4,7 +4,7 @@
 # programs look for rdma-core's library, and providers that need its private symbols load.
 #   abi_test.sh LIBIBVERBS
 set -euo pipefail
-library=$1
+library=$(realpath "$1")
 here=$(dirname "$(realpath "$0")")
 skip() { echo "SKIPPED: $*"; exit 77; }
 for tool in readelf python3; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done

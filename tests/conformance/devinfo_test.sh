@@ -4,7 +4,7 @@
 # state, on a veth in a network namespace. (That the limits it prints are held to is a unit test of verbs.)
 #   devinfo_test.sh LIBIBVERBS VERSION ring|veth
 set -euo pipefail
-library=$1
+library=$(realpath "$1")
 version=$2
 kind=$3
 skip() { echo "SKIPPED: $*"; exit 77; }

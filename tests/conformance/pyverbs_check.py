@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Holds what pyverbs_run.py wrote against what is expected: nothing fails, what should pass passes, and what is skipped is
 skipped for the reason that is expected.
-  pyverbs_check.py EXPECTED RESULTS ring|veth
+  pyverbs_check.py EXPECTED RESULTS ring|share
 """
 import os
 import re
@@ -29,8 +29,8 @@ with open(results_path) as file:
         seen.add(test)
         counts[result] = counts.get(result, 0) + 1
         wanted, pattern = expected.get(test, ('', ''))
-        if wanted == 'veth':
-            wanted, pattern = ('pass', '') if kind == 'veth' else ('skip', "doesn't have net interface")
+        if wanted == 'share':
+            wanted, pattern = ('pass', '') if kind == 'share' else ('skip', "doesn't have net interface")
         if result == wanted and (result == 'pass' or re.search(pattern, reason)):
             continue
         if result == 'skip' and NO_HUGE_PAGES.search(reason):
@@ -41,6 +41,8 @@ with open(results_path) as file:
             wrong.append(f'{test}: {result} ({reason}), expected: {wanted or "nothing"} {pattern}')
 wrong += [f'{test}: did not run' for test in expected if test not in seen]
 print(', '.join(f'{count} {result}' for result, count in sorted(counts.items())))
-for line in wrong:
+for line in wrong[:20]:
     print('FAILED:', line)
+if len(wrong) > 20:
+    print(f'FAILED: and {len(wrong) - 20} more')
 sys.exit(1 if wrong else 0)

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # rdma-core's own test suite (Debian's pyverbs), unmodified, on one device in loopback, against what is expected of each test
-# (pyverbs_expected.tsv). On a ring, as any user; or as root on a veth in a network namespace, where the device's address is an
-# interface's as well and the suite's rdma_cm tests run.
-#   pyverbs_test.sh LIBIBVERBS ring|veth [RESULTS]
+# (pyverbs_expected.tsv). On a ring, as any user; or as root on a wire whose device's address is an interface's as well, in a
+# network namespace: there the suite's rdma_cm tests run, which fork two processes that share the device.
+#   pyverbs_test.sh LIBIBVERBS ring [RESULTS]
+#   pyverbs_test.sh FAULTLINE_RUN share [RESULTS]
 set -euo pipefail
-library=$1
+subject=$(realpath "$1")
 kind=$2
 results=${3:-}
 here=$(dirname "$(realpath "$0")")
@@ -37,7 +38,7 @@ if [ "$(cat "$huge_pages")" -eq 0 ] && [ -w "$huge_pages" ]; then
 fi
 
 in_space=()
-if [ "$kind" = veth ]; then
+if [ "$kind" = share ]; then
   [ "$(id -u)" -eq 0 ] || skip "needs root for network namespaces"
   command -v ip >/dev/null || skip "ip is not installed"
   ip netns add "$space" 2>/dev/null || skip "may not create network namespaces"
@@ -47,15 +48,16 @@ if [ "$kind" = veth ]; then
   ip -n "$space" addr add 198.18.0.1/24 dev fl-own
   ip -n "$space" link set fl-own up
   ip -n "$space" link set fl-peer up
-  port=$'kind = "af_packet"\ninterface = "fl-own"'
+  start=("$subject" --wire "pyverbs-$$" --share --ip 198.18.0.1 --)
 else
-  port=$'kind = "ring"\nwire = "w0"\nside = "a"'
+  printf '[[device]]\nname = "faultline0"\nip = "198.18.0.1/24"\n[device.port]\nkind = "ring"\nwire = "w0"\nside = "a"\n' \
+    >"$folder/device.toml"
+  start=(env FAULTLINE_CONFIG="$folder/device.toml" LD_PRELOAD="$subject")
 fi
-printf '[[device]]\nname = "faultline0"\nip = "198.18.0.1/24"\n[device.port]\n%s\n' "$port" >"$folder/device.toml"
 
 # The suite makes files where it is.
 status=0
-(cd "$folder" && FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library "${in_space[@]}" timeout 280 \
+(cd "$folder" && "${in_space[@]}" timeout 280 "${start[@]}" \
   "$python" "$here/pyverbs_run.py" "$folder/tests" "$results" --dev faultline0) >"$folder/output" 2>&1 || status=$?
 "$python" "$here/pyverbs_check.py" "$here/pyverbs_expected.tsv" "$results" "$kind" || {
   echo "FAILED: the suite ended with $status"
