@@ -381,8 +381,9 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   device.dscp = static_cast<uint8_t>(reader.number("dscp", 0, 0, 63));
   read_routes(path, reader, device);
 
-  constexpr std::array<std::string_view, 2> kModes{"inline", "dedicated"};
-  device.progress = static_cast<Progress>(reader.choice("progress", kModes, 0));
+  // "inline" is what "auto" was called.
+  constexpr std::array<std::string_view, 3> kModes{"auto", "dedicated", "inline"};
+  device.progress = reader.choice("progress", kModes, 0) == 1 ? Progress::dedicated : Progress::automatic;
   read_lcores(reader, device);
   device.vendor_id = static_cast<uint32_t>(reader.number("vendor_id", device.vendor_id, 0, 0xffffff));
   device.vendor_part_id =

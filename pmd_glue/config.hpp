@@ -57,7 +57,7 @@ inline constexpr uint32_t kTapMtuBytes = 1500;
 inline constexpr size_t kMaxAddresses = 16;
 inline constexpr size_t kMaxRoutes = 64;
 
-enum class Progress : uint8_t { inline_, dedicated };
+enum class Progress : uint8_t { automatic, dedicated };
 
 /// [device.chaos]: how badly the device's link and memory are to behave.
 struct ChaosConfig {
@@ -78,7 +78,7 @@ struct DeviceConfig {
   uint8_t vlan_priority = 0;
   uint8_t dscp = 0;
   std::optional<uint32_t> mtu_bytes;  ///< L3 MTU, where the file names one
-  Progress progress = Progress::inline_;
+  Progress progress = Progress::automatic;
   std::vector<unsigned> lcores;  ///< one core each; empty: one core, on no CPU of its own
   uint32_t vendor_id = 0x02c9;
   uint32_t vendor_part_id = 0;

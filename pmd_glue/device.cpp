@@ -200,7 +200,7 @@ void Device::call(uint32_t core_index, void (*function)(void*), void* argument) 
 }
 
 void Device::drive() {
-  if (config_.progress != Progress::inline_ || is_parents()) return;
+  if (config_.progress != Progress::automatic || is_parents()) return;
   program_drives_.store(program_drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (program_rests_.load(std::memory_order_relaxed)) program_rests_.store(false, std::memory_order_relaxed);
   Engine& engine = first_engine();
@@ -224,13 +224,13 @@ void Device::drive() {
 }
 
 void Device::rest() {
-  if (config_.progress != Progress::inline_ || is_parents()) return;
+  if (config_.progress != Progress::automatic || is_parents()) return;
   program_rests_.store(true, std::memory_order_seq_cst);
   Housekeeper::instance().on_doorbell();
 }
 
 Device::Housekeeping Device::housekeep() {
-  if (config_.progress != Progress::inline_) return Housekeeping::others;
+  if (config_.progress != Progress::automatic) return Housekeeping::others;
   const uint32_t drives = program_drives_.load(std::memory_order_relaxed);
   is_driven_ = drives != drives_seen_ && !program_rests_.load(std::memory_order_seq_cst);
   drives_seen_ = drives;
@@ -249,7 +249,7 @@ Device::Housekeeping Device::housekeep() {
 
 int Device::await_work(transport::DoorbellListener& listener) {
   // Whoever drives it sees its own doorbells, and frames too.
-  if (config_.progress != Progress::inline_ || is_driven_) return -1;
+  if (config_.progress != Progress::automatic || is_driven_) return -1;
   first_engine().core().set_doorbell_listener(&listener);
   if (config_.seat == nullptr) return -1;
   config_.seat->bell().say_asleep(SwitchBell::End::device);
@@ -257,7 +257,7 @@ int Device::await_work(transport::DoorbellListener& listener) {
 }
 
 void Device::stop_awaiting_work() {
-  if (config_.progress != Progress::inline_) return;
+  if (config_.progress != Progress::automatic) return;
   first_engine().core().set_doorbell_listener(nullptr);
   if (config_.seat == nullptr) return;
   SwitchBell& bell = config_.seat->bell();

@@ -53,7 +53,7 @@ TEST(Config, TakesDefaultsForAllThatIsOptional) {
   EXPECT_EQ(device.dscp, 0U);
   EXPECT_EQ(device.mac, (wire::MacAddress{{0x02, 0x46, 198, 18, 0, 1}}));
   EXPECT_FALSE(device.mtu_bytes.has_value());
-  EXPECT_EQ(device.progress, Progress::inline_);
+  EXPECT_EQ(device.progress, Progress::automatic);
   EXPECT_EQ(core_count_of(device), 1U);
   EXPECT_TRUE(device.chaos.harmless());
   EXPECT_TRUE(device.port.memif_server);
@@ -275,8 +275,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{with_device_key("mtu = 100"), "4: device.mtu: must be a whole number from 344 to 9000"},
         Mistake{with_device_key("mtu = 1501"), "4: device.mtu: a tap port carries at most 1500"},
         Mistake{with_device_key("mtu = 1500.5"), "4: device.mtu: must be a whole number from 344 to 9000"},
-        Mistake{with_device_key("progress = \"auto\""),
-                "4: device.progress: \"auto\" is not one of inline, dedicated"},
+        Mistake{with_device_key("progress = \"busy\""),
+                "4: device.progress: \"busy\" is not one of auto, dedicated, inline"},
         Mistake{with_device_key("lcore = 0"), "4: device.lcore: only goes with progress = \"dedicated\""},
         Mistake{with_device_key("progress = \"dedicated\"\nlcore = 1023"),
                 "5: device.lcore: this process may not run on CPU 1023"},
