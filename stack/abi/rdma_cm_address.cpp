@@ -61,8 +61,8 @@ int bind(CmCore& core, Identifier& identifier, Endpoint endpoint, std::shared_pt
   return set_state(identifier, IdInput::bind);
 }
 
-/// 127.0.0.0/8 and ::1 are nobody's: whoever binds there (libfabric, for "localhost") means this host, and gets
-/// its first address.
+/// 127.0.0.0/8 and ::1 are nobody's: whoever binds there (libfabric, for "localhost") means this host, and
+/// gets its first address.
 bool is_loopback(const wire::Gid& gid) {
   constexpr size_t kFirstOfIpv4 = 12;
   constexpr uint8_t kLoopbackNet = 127;
