@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -115,9 +116,7 @@ int run(const Options& options) {
               fmt::format("faultline-run: {}: {}", arguments[0], std::strerror(errno)));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   Options options;
   CLI::App app("Starts a verbs program, as it was shipped, on Faultline devices.", "faultline-run");
   auto* config = app.add_option("--config", options.config, "a TOML file with the devices");
@@ -143,4 +142,15 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kBadOption;
   }
   return run(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return start(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "faultline-run: %s\n", error.what());
+    return kCannotRun;
+  }
 }
