@@ -40,6 +40,7 @@ def main():
     totals = collections.Counter()
     with open(log) as file:
         tests = [json.loads(line) for line in file]
+    tests = [test for test in tests if any("conformance" in suite for suite in test["suite"])]
     for test in sorted(tests, key=lambda test: test["name"]):
         name = test["name"].split(" / ")[-1]
         print(f"\n## {name}: {test['result'].lower()}\n")
