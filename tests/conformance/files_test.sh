@@ -44,7 +44,8 @@ expect "$device/device" realpath /sys/class/infiniband/../infiniband//faultline7
 [ "$(with ls /sys/class/net)" = "$(ls /sys/class/net)" ] || { echo "FAILED: /sys/class/net changed"; exit 1; }
 echo kept >"$folder/infiniband"
 expect kept cat "$folder/infiniband"
-[ "$(LD_PRELOAD=$library timeout 20 ls /sys/class/infiniband 2>&1)" = "$(ls /sys/class/infiniband 2>&1)" ] ||
+# Beside one line that says how to have devices.
+[ "$(LD_PRELOAD=$library timeout 20 ls /sys/class/infiniband 2>&1 | grep -v '^faultline: no configuration')" = "$(ls /sys/class/infiniband 2>&1)" ] ||
   { echo "FAILED: without devices the kernel's own entries are not seen"; exit 1; }
 
 with python3 - <<'PYTHON'
