@@ -40,7 +40,8 @@ class LazyArray {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return false;
     // One touched element must cost a page, not 2 MiB.
-    madvise(memory, size * sizeof(T), MADV_NOHUGEPAGE);
+    constexpr size_t kHugePageBytes = size_t{2} << 20;
+    if (size * sizeof(T) >= kHugePageBytes) madvise(memory, size * sizeof(T), MADV_NOHUGEPAGE);
     data_ = static_cast<T*>(memory);
     size_ = size;
     return true;

@@ -91,6 +91,7 @@ bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned 
   records_[id] = {&region, now_ns, static_cast<uint32_t>(granule), region.granule_pins[granule],
                   mask_of(first, count)};
   region.granule_pins[granule] = id;
+  ++region.pin_records;
   account(bytes, true, error == 0);
   return error == 0;
 }
@@ -180,6 +181,7 @@ void PinTable::drop_record(uint32_t id) {
   uint32_t* link = &record.region->granule_pins[record.granule];
   while (*link != id) link = &records_[*link].next;
   *link = record.next;
+  --record.region->pin_records;
   const bool pinned = id <= PinSlots::kMaxSlots;
   account(static_cast<uint64_t>(std::popcount(record.page_mask)) * kPageBytes, false, pinned);
   record.page_mask = 0;
@@ -191,25 +193,44 @@ void PinTable::drop_record(uint32_t id) {
 void PinTable::unpin_pages(Region& region, PageRange pages) {
   if (!region.on_demand) return;
   const std::lock_guard lock(mutex_);
+  drop_records_in(region, pages);
+}
+
+void PinTable::drop_records_in(Region& region, PageRange pages) {
+  if (region.pin_records == 0 || pages.count == 0) return;
   const size_t end = pages.first + pages.count;
-  for (size_t granule = pages.first / kGranulePages; granule * kGranulePages < end; ++granule) {
-    const size_t base = granule * kGranulePages;
+  const auto drop_if_met = [&](uint32_t id) {
+    const Record& record = records_[id];
+    const size_t base = size_t{record.granule} * kGranulePages;
+    if (base >= end || base + kGranulePages <= pages.first) return;
     const auto from = static_cast<unsigned>(std::max(pages.first, base) - base);
     const auto to = static_cast<unsigned>(std::min(end, base + kGranulePages) - base);
-    for (uint32_t id = region.granule_pins[granule]; id != 0;) {
-      const uint32_t next = records_[id].next;
-      if ((records_[id].page_mask & mask_of(from, to - from)) != 0) drop_record(id);
-      id = next;
+    if ((record.page_mask & mask_of(from, to - from)) != 0) drop_record(id);
+  };
+  const size_t last_granule = (end - 1) / kGranulePages;
+  const size_t first_granule = pages.first / kGranulePages;
+  if (last_granule - first_granule < highest_ + highest_unpinned_) {
+    for (size_t granule = first_granule; granule <= last_granule; ++granule) {
+      for (uint32_t id = region.granule_pins[granule]; id != 0;) {
+        const uint32_t next = records_[id].next;
+        drop_if_met(id);
+        id = next;
+      }
     }
+    return;
   }
+  // The shorter way: many GiB have more granules than there are records, few of which are this region's.
+  const auto drop_between = [&](uint32_t first, uint32_t stop) {
+    for (uint32_t id = first; id < stop && region.pin_records != 0; ++id)
+      if (records_[id].page_mask != 0 && records_[id].region == &region) drop_if_met(id);
+  };
+  drop_between(1, highest_ + 1);
+  drop_between(PinSlots::kMaxSlots + 1, PinSlots::kMaxSlots + highest_unpinned_ + 1);
 }
 
 void PinTable::unpin_all(Region& region) {
-  if (region.on_demand) {
-    unpin_pages(region, {0, region.page_count()});
-    return;
-  }
   const std::lock_guard lock(mutex_);
+  if (region.on_demand) return drop_records_in(region, {0, region.page_count()});
   for (const uint32_t slot : region.whole_pins) slots_.unpin(slot);
   region.whole_pins.clear();
   account(region.whole_pinned_bytes, false, true);

@@ -78,6 +78,7 @@ class PinTable {
   [[nodiscard]] bool pin_run(Region& region, size_t granule, unsigned first, unsigned count, uint64_t now_ns,
                              uint64_t protect_since_ns, Victims* victims);
   void drop_record(uint32_t id);
+  void drop_records_in(Region& region, PageRange pages);
   void drop_pages(const Record& record);
   void account(uint64_t bytes, bool add, bool pinned);
   /// A record for a run that could not be pinned; 0 where none is left.

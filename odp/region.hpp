@@ -63,6 +63,7 @@ struct Region {
   /// Per granule, of on-demand regions: head of the chain of pins (0: none), and whether an engine used it
   /// lately.
   LazyArray<uint32_t> granule_pins;
+  uint32_t pin_records = 0;  ///< in those chains; likewise the pin table's
   LazyArray<std::atomic<uint8_t>> granule_used;
   /// Classic regions: slots of their pins.
   std::vector<uint32_t> whole_pins;

@@ -56,6 +56,25 @@ TEST(PinTable, PinsEachPageOnce) {
   EXPECT_EQ(fixture.counters.pin_fallbacks.get(), 0U);
 }
 
+/// Region and pin table are searched from whichever end is shorter.
+TEST(PinTable, LetsGoOfAllThatARegionHas) {
+  for (const size_t runs : {size_t{1}, size_t{30}}) {
+    Fixture fixture(64);
+    Fixture other(64);
+    ASSERT_TRUE(fixture.ready && other.ready);
+    for (size_t run = 0; run < runs; ++run)
+      fixture.pins.pin_pages(fixture.region, {2 * run, 1}, kLongAgo, kMay);
+    fixture.pins.pin_pages(other.region, {0, 1}, kLongAgo, kMay);
+    EXPECT_EQ(fixture.region.pin_records, runs);
+    fixture.pins.unpin_all(fixture.region);
+    EXPECT_EQ(fixture.region.pin_records, 0U);
+    EXPECT_EQ(fixture.counters.pinned_bytes.get(), kPageBytes) << "another region's stay";
+    for (size_t granule = 0; granule < 4; ++granule) EXPECT_EQ(fixture.region.granule_pins[granule], 0U);
+    fixture.pins.unpin_all(other.region);
+    EXPECT_EQ(fixture.counters.pinned_bytes.get(), 0U);
+  }
+}
+
 TEST(PinTable, EvictsTheUnusedGranuleFirst) {
   Fixture fixture(48);
   ASSERT_TRUE(fixture.ready);
