@@ -98,7 +98,8 @@ void Manager::Impl::index_peer(Record& record, const PeerKey& key) {
 
 void Manager::Impl::index_peer_qp(Record& record) {
   const PeerKey key{record.qp.path.av.path.destination_gid, record.remote_guid, record.qp.remote_qpn};
-  if (by_peer_qp.emplace(key, &record).second) record.peer_qp = key;
+  // QPN 0 is nobody's connected QP (IBA 9.2.3), and here: not indexed.
+  if (key.id != 0 && by_peer_qp.emplace(key, &record).second) record.peer_qp = key;
 }
 
 void Manager::Impl::forget_peer_qp(Record& record) {

@@ -704,6 +704,21 @@ TEST_F(Connection, AForgottenConnectionEnds) {
   EXPECT_EQ(server.manager().counters().stale, 1U);
 }
 
+// Found by the fuzzer: nothing may stay behind of a request that names no QP.
+TEST_F(Connection, ARequestOfNoQpLeavesNothingBehind) {
+  listen();
+  for (int i = 0; i < 3; ++i) {
+    connect(0);
+    net.settle();
+    const Event event = server.next_event();
+    ASSERT_EQ(event.kind, EventKind::requested) << i;
+    server.manager().destroy(event.id, now());
+    client.manager().destroy(active, now());
+    net.run_for(20 * kSecond);
+  }
+  EXPECT_EQ(server.manager().counters().stale, 0U);
+}
+
 TEST_F(Connection, AReplyFromAQpThatIsTakenIsStale) {
   listen();
   establish(0x111, 0x222);
