@@ -22,7 +22,7 @@ using transport::TimeNs;
 
 constexpr TimeNs kPortCheckNs = 20'000'000;
 constexpr TimeNs kLingerNs = 20'000'000;
-constexpr uint32_t kIdleTurnsBeforeYield = 64;
+constexpr uint32_t kIdleTurnsBeforeYield = 256;
 constexpr TimeNs kHeldFramesNs = 1'000'000'000;
 // A memif handshake is a few messages on EAL's interrupt thread.
 constexpr TimeNs kHandshakeNs = 1'000'000'000;

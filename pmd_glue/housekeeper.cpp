@@ -83,6 +83,19 @@ Housekeeper::Rounds Housekeeper::serve_devices() {
   return rounds;
 }
 
+void Housekeeper::wake_up() {
+  if (asleep_.exchange(false, std::memory_order_acq_rel)) return;  // by itself
+  uint64_t wakes = 0;
+  static_cast<void>(!read(event_.get(), &wakes, sizeof wakes));
+}
+
+void Housekeeper::nap(std::unique_lock<std::mutex>& lock, TimeNs longest) {
+  const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(longest)};
+  lock.unlock();
+  static_cast<void>(ppoll(pollers_.data(), pollers_.size(), &timeout, nullptr));
+  lock.lock();
+}
+
 /// Until something is posted, frames have come or a timer is due: a port that cannot tell of frames is looked
 /// at every one or two milliseconds.
 void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, bool is_recent) {
@@ -97,16 +110,12 @@ void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, bool is_recent) {
   const Rounds rounds = serve_devices();
   if (!rounds.busy && !stop_) {
     const TimeNs now = monotonic_ns();
-    TimeNs longest = all_tell && !rounds.driven ? kRungForSleepNs : is_recent ? kShortSleepNs : kLongSleepNs;
-    longest = std::min(longest, rounds.deadline > now ? rounds.deadline - now : 0);
-    const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(longest)};
-    lock.unlock();
-    static_cast<void>(ppoll(pollers_.data(), pollers_.size(), &timeout, nullptr));
-    lock.lock();
+    const TimeNs longest = all_tell && !rounds.driven ? kRungForSleepNs
+                           : is_recent                ? kShortSleepNs
+                                                      : kLongSleepNs;
+    nap(lock, std::min(longest, rounds.deadline > now ? rounds.deadline - now : 0));
   }
-  asleep_.store(false, std::memory_order_relaxed);
-  uint64_t wakes = 0;
-  static_cast<void>(!read(event_.get(), &wakes, sizeof wakes));
+  wake_up();
   for (Device* device : devices_) device->stop_awaiting_work();
 }
 
@@ -121,14 +130,20 @@ void Housekeeper::run() {
   TimeNs last_busy = 0;
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    const bool busy = serve_devices().busy;
+    const Rounds rounds = serve_devices();
     const TimeNs now = monotonic_ns();
-    if (busy) last_busy = now;
+    if (rounds.busy) last_busy = now;
     if (now - last_busy < kLingerNs) {
       // Others may add and remove in between.
       lock.unlock();
       sched_yield();
       lock.lock();
+    } else if (rounds.driven) {
+      // Whoever drives is not to be disturbed more than that.
+      asleep_.store(true, std::memory_order_seq_cst);
+      pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
+      if (!stop_) nap(lock, kLongSleepNs);
+      wake_up();
     } else {
       sleep(lock, now - last_busy < kRecentNs);
     }

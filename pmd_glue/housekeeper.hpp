@@ -39,7 +39,9 @@ class Housekeeper final : public transport::DoorbellListener {
   void run();
   [[nodiscard]] Rounds serve_devices();
   void sleep(std::unique_lock<std::mutex>& lock, bool is_recent);
-  void wake();
+  void nap(std::unique_lock<std::mutex>& lock, transport::TimeNs longest);
+  void wake();     ///< another thread
+  void wake_up();  ///< its own
 
   std::mutex mutex_;  // held while devices are served
   UniqueFd event_;    ///< wakes the thread
