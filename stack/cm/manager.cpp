@@ -81,6 +81,16 @@ Record& Manager::Impl::add_record() {
   return added;
 }
 
+/// Of a program that asks, not of a peer.
+Record& Manager::Impl::add_active_record(uint64_t user, uint64_t service_id) {
+  Record& record = add_record();
+  record.active = true;
+  record.user = user;
+  record.service_id = service_id;
+  record.transaction_id = next_transaction_id++;
+  return record;
+}
+
 Record* Manager::Impl::find(Id id) const {
   const auto at = records.find(id);
   return at == records.end() ? nullptr : at->second.get();
@@ -230,11 +240,7 @@ int Manager::connect(const ConnectParams& params, TimeNs now, Id& id) {
     return EINVAL;
   if (impl_->full()) return ENOMEM;
   try {
-    Record& record = impl_->add_record();
-    record.active = true;
-    record.user = params.user;
-    record.service_id = params.service_id;
-    record.transaction_id = impl_->next_transaction_id++;
+    Record& record = impl_->add_active_record(params.user, params.service_id);
     record.timing = params.timing;
     record.response_ns =
         ns_of_code(params.timing.remote_response_timeout) + 2 * ns_of_code(params.path.packet_lifetime);
@@ -293,11 +299,7 @@ int Manager::resolve(const ResolveParams& params, TimeNs now, Id& id) {
     return EINVAL;
   if (impl_->full()) return ENOMEM;
   try {
-    Record& record = impl_->add_record();
-    record.active = true;
-    record.user = params.user;
-    record.service_id = params.service_id;
-    record.transaction_id = impl_->next_transaction_id++;
+    Record& record = impl_->add_active_record(params.user, params.service_id);
     record.response_ns = ns_of_code(params.response_timeout) + 2 * ns_of_code(params.path.packet_lifetime);
     record.qp.path = params.path;
     const PrivateData field = private_field(params.ip, params.private_data);

@@ -58,6 +58,7 @@ struct Manager::Impl {
   [[nodiscard]] bool full() const { return records.size() + listener_count >= config.max_ids; }
   [[nodiscard]] Id new_id();
   [[nodiscard]] Record& add_record();
+  [[nodiscard]] Record& add_active_record(uint64_t user, uint64_t service_id);
   [[nodiscard]] Record* find(Id id) const;
   /// The owner's: none that it has destroyed.
   [[nodiscard]] Record* find_owned(Id id) const;
