@@ -24,7 +24,8 @@ namespace {
 // The smallest path MTU, 256, with IPv6 and the longest headers around it (wire::largest_path_mtu_bytes).
 constexpr uint32_t kLeastMtuBytes = 344;
 
-constexpr std::array<std::string_view, 6> kPortKinds{"memif", "ring", "tap", "af_packet", "af_xdp", "pci"};
+constexpr std::array<std::string_view, 7> kPortKinds{"memif",  "ring", "tap", "af_packet",
+                                                     "af_xdp", "pci",  "wire"};
 constexpr std::array<std::string_view, 7> kLogLevels{"trace", "debug",    "info", "warn",
                                                      "err",   "critical", "off"};
 
@@ -203,6 +204,31 @@ bool is_pci_address(std::string_view text) {
          });
 }
 
+// Where no wire is named, $FAULTLINE_WIRE says all of it.
+WireRequest read_seat(ConfigReader& reader) {
+  WireRequest seat;
+  seat.wire = reader.text("wire");
+  const std::string side = reader.text("side");
+  const std::string ip = reader.text("ip");
+  seat.shared = reader.boolean("share", false);
+  if (reader.has("wire") && !is_wire_name(seat.wire))
+    reader.fail("wire", fmt::format("must be 1 to {} letters, digits, _ or -", kMaxWireNameBytes));
+  for (const char* key : {"side", "ip", "share"})
+    if (reader.has(key) && !reader.has("wire")) reader.fail(key, "only goes with wire");
+  if (reader.has("side") && reader.has("ip")) reader.fail("ip", "stands instead of side, not beside it");
+  if (reader.has("side")) {
+    const auto address = ipv4_of_side(side);
+    if (!address) reader.fail("side", fmt::format("\"{}\" is not one letter, a to z", side));
+    seat.ipv4 = *address;
+  }
+  if (reader.has("ip")) {
+    const auto address = ipv4_of_seat(ip);
+    if (!address) reader.fail("ip", fmt::format("\"{}\" is not an IPv4 address such as \"198.18.0.7\"", ip));
+    seat.ipv4 = *address;
+  }
+  return seat;
+}
+
 PortConfig read_port(const std::string& path, const toml::table& table) {
   ConfigReader reader(path, table, "device.port");
   PortConfig port;
@@ -242,6 +268,9 @@ PortConfig read_port(const std::string& path, const toml::table& table) {
       if (!is_pci_address(port.address))
         reader.fail("address",
                     fmt::format("\"{}\" is not a PCI address such as \"0000:01:00.0\"", port.address));
+      break;
+    case PortKind::wire:
+      port.seat = read_seat(reader);
       break;
   }
   reader.finish();
@@ -365,8 +394,15 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   if (device.name.size() > 24 || !std::all_of(device.name.begin(), device.name.end(), is_plain))
     reader.fail("name", "must be 1 to 24 letters, digits, _ or -");
 
-  read_addresses(reader, device);
-  device.mac = mac_of(device.addresses[0].gid);
+  const bool seated = table["port"]["kind"].value<std::string_view>() == name_of(PortKind::wire);
+  if (seated) {
+    for (const char* key : {"ip", "mac", "gateway", "route"})
+      if (reader.has(key))
+        reader.fail(key, "is what the wire gives out; [device.port] may ask for an ip or a side");
+  } else {
+    read_addresses(reader, device);
+    device.mac = mac_of(device.addresses[0].gid);
+  }
   if (const std::string text = reader.text("mac"); !text.empty()) {
     const auto mac = parse_mac(text);
     if (!mac || (mac->bytes[0] & 1U) != 0 || *mac == wire::MacAddress{})

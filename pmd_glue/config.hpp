@@ -13,6 +13,7 @@
 
 #include "odp/memory_domain.hpp"
 #include "pmd_glue/address_table.hpp"
+#include "pmd_glue/wire_request.hpp"
 #include "stack/chaos/fault_model.hpp"
 #include "stack/chaos/link_model.hpp"
 #include "stack/transport/config.hpp"
@@ -35,7 +36,8 @@ struct EalConfig {
   std::vector<std::string> extra_args;
 };
 
-enum class PortKind : uint8_t { memif, ring, tap, af_packet, af_xdp, pci };
+/// A wire's switch makes it a memif port before it is opened (wire_config.hpp).
+enum class PortKind : uint8_t { memif, ring, tap, af_packet, af_xdp, pci, wire };
 [[nodiscard]] std::string_view name_of(PortKind kind);
 
 struct PortConfig {
@@ -47,6 +49,7 @@ struct PortConfig {
   bool side_b = false;        ///< ring
   std::string interface;      ///< tap, af_packet, af_xdp
   std::string address;        ///< pci
+  WireRequest seat;           ///< wire; one without a name is $FAULTLINE_WIRE's
 };
 
 /// net_tap sends nothing longer: it holds to the MTU that ethdev allows it, and it advertises frames of 1522
@@ -71,7 +74,7 @@ struct ChaosConfig {
 
 struct DeviceConfig {
   std::string name;
-  std::vector<IpNetwork> addresses;  ///< one at least, in the file's order
+  std::vector<IpNetwork> addresses;  ///< one at least, in the file's order; none yet: a wire gives it out
   std::vector<Route> routes;
   wire::MacAddress mac;
   std::optional<uint16_t> vlan_id;

@@ -129,6 +129,7 @@ std::string vdev_arguments(const PortConfig& port, uint16_t queue_pairs) {
       return fmt::format("iface={}", port.interface);
     case PortKind::ring:
     case PortKind::pci:
+    case PortKind::wire:
       break;
   }
   return {};
@@ -169,6 +170,7 @@ uint32_t port_mtu_bytes(const DeviceConfig& device) {
           kXdpMtuBytes,
           device.mtu_bytes.value_or(interface_mtu_bytes(device.port.interface).value_or(kEthernetMtuBytes)));
     case PortKind::pci:
+    case PortKind::wire:
       break;
   }
   return device.mtu_bytes.value_or(kEthernetMtuBytes);

@@ -27,23 +27,21 @@ void Registry::set_path(const std::string& path) {
 
 const Config& Registry::config() {
   // A forked child has no seat of its own on the wire yet.
-  if (generation_ != odp::fork_generation() && config_ && config_->devices.front().seat != nullptr)
-    config_.reset();
+  if (generation_ != odp::fork_generation() && config_ && has_seats(*config_)) config_.reset();
   if (!config_) {
     generation_ = odp::fork_generation();
     std::string path = path_;
     if (path.empty())
       if (const char* from_environment = std::getenv("FAULTLINE_CONFIG")) path = from_environment;
     const char* const wire = std::getenv("FAULTLINE_WIRE");
-    if (!path.empty())
-      config_ = load_config(path);
-    else if (wire != nullptr)
-      config_ = wire_config(wire);
-    else
+    if (path.empty() && wire == nullptr)
       throw ConfigError(
           "faultline: no configuration: start the program with faultline-run --wire NAME, or set "
           "FAULTLINE_CONFIG to the "
           "path of a TOML file");
+    Config read = path.empty() ? wire_config(wire) : load_config(path);
+    take_seats(read, wire);
+    config_ = std::move(read);
   }
   return *config_;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pmd_glue/switch_place.hpp"
 
-#include <algorithm>
-#include <cctype>
 #include <cerrno>
 
 #include <fcntl.h>
@@ -12,11 +10,11 @@
 #include <sys/un.h>
 
 #include "pmd_glue/runtime_directory.hpp"
+#include "pmd_glue/wire_request.hpp"
 
 namespace faultline::glue {
 namespace {
 
-constexpr size_t kMaxNameBytes = 32;
 constexpr int kBacklog = 64;
 
 sockaddr_un address_of(const SwitchPlace& place) {
@@ -29,12 +27,9 @@ sockaddr_un address_of(const SwitchPlace& place) {
 }  // namespace
 
 std::optional<SwitchPlace> place_of_wire(const std::string& wire, std::string& error) {
-  const auto is_plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
-  };
-  if (wire.empty() || wire.size() > kMaxNameBytes || !std::all_of(wire.begin(), wire.end(), is_plain)) {
+  if (!is_wire_name(wire)) {
     error = fmt::format("faultline: a wire's name is 1 to {} letters, digits, _ or -: not \"{}\"",
-                        kMaxNameBytes, wire);
+                        kMaxWireNameBytes, wire);
     return std::nullopt;
   }
   const std::string directory = runtime_directory(error);

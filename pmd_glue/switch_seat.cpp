@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#include "pmd_glue/address_table.hpp"
 #include "pmd_glue/switch_place.hpp"
 #include "pmd_glue/switch_start.hpp"
 
@@ -23,9 +22,6 @@ constexpr timeval kPatience{.tv_sec = 20, .tv_usec = 0};
 
 constexpr int kAttempts = 100;
 constexpr auto kPause = std::chrono::milliseconds(10);
-
-/// "a" to "z": the network's first addresses.
-constexpr uint32_t kFirstSide = 0xc6120001;  // 198.18.0.1
 
 /// One answer and the descriptors that came with it; false with errno, 0 where the switch has gone.
 bool receive_answer(int connection, SwitchAnswer& answer, std::vector<UniqueFd>& descriptors) {
@@ -69,36 +65,6 @@ bool send_request(int connection, const SwitchRequest& request) {
 }
 
 }  // namespace
-
-std::optional<WireRequest> parse_wire_request(const std::string& text, std::string& error) {
-  WireRequest request;
-  size_t at = text.find(',');
-  request.wire = text.substr(0, at);
-  const auto refuse = [&](const std::string& message) {
-    error = fmt::format("faultline: wire \"{}\": {}", text, message);
-    return std::nullopt;
-  };
-  while (at != std::string::npos) {
-    const size_t end = text.find(',', at + 1);
-    const std::string option = text.substr(at + 1, end == std::string::npos ? end : end - at - 1);
-    at = end;
-    if (option == "share") {
-      request.shared = true;
-    } else if (option.starts_with("side=")) {
-      const char side = option.size() == 6 ? option.back() : '\0';
-      if (side < 'a' || side > 'z') return refuse("a side is one letter, a to z");
-      request.ipv4 = kFirstSide + static_cast<uint32_t>(side - 'a');
-    } else if (option.starts_with("ip=")) {
-      const auto address = parse_address(option.substr(3));
-      if (!address || !address->gid.is_ipv4() || option.find('/') != std::string::npos)
-        return refuse("an ip is an IPv4 address of 198.18.0.0/15");
-      request.ipv4 = address->gid.ipv4();
-    } else {
-      return refuse(fmt::format("\"{}\" is none of side=, ip= and share", option));
-    }
-  }
-  return request;
-}
 
 std::shared_ptr<SwitchSeat> SwitchSeat::take(const WireRequest& wanted, std::string& error) {
   std::shared_ptr<SwitchSeat> seat(new SwitchSeat);

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,18 +15,10 @@
 #include "pmd_glue/switch_bell.hpp"
 #include "pmd_glue/switch_protocol.hpp"
 #include "pmd_glue/unique_fd.hpp"
+#include "pmd_glue/wire_request.hpp"
 #include "stack/wire/headers.hpp"
 
 namespace faultline::glue {
-
-/// What a program was started with: "NAME", "NAME,side=a", "NAME,ip=198.18.0.7", each perhaps with ",share".
-struct WireRequest {
-  std::string wire;
-  uint32_t ipv4 = 0;  ///< host order; 0: any
-  bool shared = false;
-};
-/// Nothing, and one line in `error`, where the text is not of that form.
-[[nodiscard]] std::optional<WireRequest> parse_wire_request(const std::string& text, std::string& error);
 
 class SwitchSeat {
  public:

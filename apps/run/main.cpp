@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "pmd_glue/switch_place.hpp"
-#include "pmd_glue/switch_seat.hpp"
+#include "pmd_glue/wire_request.hpp"
 
 namespace {
 
@@ -85,19 +85,21 @@ int run(const Options& options) {
   if (library.empty())
     return fail(1, fmt::format("faultline-run: the library is neither beside {} nor where it is installed",
                                directory));
-  if (options.wire.empty()) {
+  // What this program was started with itself is not for that one.
+  unsetenv("FAULTLINE_CONFIG");
+  unsetenv("FAULTLINE_WIRE");
+  if (!options.config.empty()) {
     std::array<char, 4096> whole{};
     if (realpath(options.config.c_str(), whole.data()) == nullptr)
       return fail(kBadOption,
                   fmt::format("faultline-run: --config: {}: {}", options.config, std::strerror(errno)));
     setenv("FAULTLINE_CONFIG", whole.data(), 1);
-    unsetenv("FAULTLINE_WIRE");
-  } else {
+  }
+  if (!options.wire.empty()) {
     std::string error;
     const std::string text = wire_text(options, error);
     if (text.empty()) return fail(kBadOption, error);
     setenv("FAULTLINE_WIRE", text.c_str(), 1);
-    unsetenv("FAULTLINE_CONFIG");
   }
   if (const std::string program = find_beside(directory, std::array{"/faultline-switch"}, X_OK);
       !program.empty())
@@ -119,7 +121,8 @@ int run(const Options& options) {
 int start(int argc, char** argv) {
   Options options;
   CLI::App app("Starts a verbs program, as it was shipped, on Faultline devices.", "faultline-run");
-  auto* config = app.add_option("--config", options.config, "a TOML file with the devices");
+  app.add_option("--config", options.config,
+                 "a TOML file with the devices; beside --wire, with all of one but its place");
   auto* wire = app.add_option("--wire", options.wire,
                               "a device on the wire of that name, where programs of this host and user meet");
   auto* side = app.add_option("--side", options.side,
@@ -128,7 +131,6 @@ int start(int argc, char** argv) {
   auto* share =
       app.add_flag("--share", options.share, "with --wire: share the address with others that say so too");
   app.add_option("program", options.program, "the program and its arguments")->required();
-  config->excludes(wire);
   side->needs(wire)->excludes(ip);
   ip->needs(wire);
   share->needs(wire);
@@ -136,7 +138,7 @@ int start(int argc, char** argv) {
   app.positionals_at_end();
   try {
     app.parse(argc, argv);
-    if (options.config.empty() == options.wire.empty())
+    if (options.config.empty() && options.wire.empty())
       throw CLI::RequiredError("--wire NAME or --config FILE");
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kBadOption;

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Debian's unmodified ibv_devinfo -v, ibv_devices: what they print of a device is what its configuration says. As root also the link's
-# state, on a veth in a network namespace. (That the limits it prints are held to is a unit test of verbs.)
+# state, on a veth in a network namespace; and what a configuration says of a device that is on a wire. (That the limits it prints
+# are held to is a unit test of verbs.)
 #   devinfo_test.sh LIBIBVERBS VERSION ring|veth
+#   devinfo_test.sh FAULTLINE_RUN VERSION wire
 set -euo pipefail
 library=$(realpath "$1")
 version=$2
@@ -47,6 +49,42 @@ if [ "$kind" = veth ]; then
   says phys_state 'LINK_UP (5)'
   says active_mtu '4096 (5)'
   echo "ok: the link's state"
+  exit 0
+fi
+
+if [ "$kind" = wire ]; then
+  export XDG_RUNTIME_DIR=$folder
+  # on OPTIONS... -- PROGRAM ARGS...
+  on() { timeout 30 "$library" "$@" >"$folder/output" 2>&1 || fail "$*: $?"; }
+  # refused LINE OPTIONS...
+  refused() {
+    local line=$1
+    shift
+    timeout 30 "$library" "$@" ibv_devinfo >"$folder/output" 2>&1 || true
+    grep -qF "$line" "$folder/output" || fail "$*: no line: $line"
+  }
+  settings='name = "told"\nvendor_id = 0x1234\nvendor_part_id = 4119\nmtu = 1500\n[device.port]\nkind = "wire"\n'
+  printf '[[device]]\n%b' "$settings" >"$folder/settings.toml"
+  printf '[[device]]\n%bwire = "own%s"\nside = "c"\n' "$settings" $$ >"$folder/whole.toml"
+  for how in "--config $folder/whole.toml" "--config $folder/settings.toml --wire both$$ --side c"; do
+    # shellcheck disable=SC2086
+    on $how -- ibv_devinfo -v
+    says hca_id told
+    says vendor_id 0x1234
+    says vendor_part_id 4119
+    says active_mtu '1024 (3)'
+    says 'GID[ 0]' '::ffff:198.18.0.3, RoCE v2'
+  done
+  on --wire "own$$" --ip 198.18.0.9 -- ibv_devinfo -v
+  says vendor_part_id 0
+  says active_mtu '4096 (5)'
+  says 'GID[ 0]' '::ffff:198.18.0.9, RoCE v2'
+  refused 'device.port.wire: is missing' --config "$folder/settings.toml"
+  refused 'that names no wire; there are 0' --config "$folder/whole.toml" --wire "own$$"
+  refused 'faultline-run: --config:' --config "$folder/none.toml" --wire "own$$"
+  sed -i 's/mtu = 1500/mtu = 9000/' "$folder/whole.toml"
+  refused "told: device.mtu: wire own$$ carries at most" --config "$folder/whole.toml"
+  echo "ok: ibv_devinfo, over a wire as configured"
   exit 0
 fi
 

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "pmd_glue/wire_config.hpp"
+
 namespace faultline::glue {
 namespace {
 
@@ -369,9 +371,10 @@ INSTANTIATE_TEST_SUITE_P(
     Port, ConfigMistake,
     testing::Values(
         Mistake{with_port("kind = \"foo\"\n"),
-                "5: device.port.kind: \"foo\" is not one of memif, ring, tap, af_packet, af_xdp, pci"},
-        Mistake{with_port("role = \"server\"\n"),
-                "4: device.port.kind: is missing; give one of memif, ring, tap, af_packet, af_xdp, pci"},
+                "5: device.port.kind: \"foo\" is not one of memif, ring, tap, af_packet, af_xdp, pci, wire"},
+        Mistake{
+            with_port("role = \"server\"\n"),
+            "4: device.port.kind: is missing; give one of memif, ring, tap, af_packet, af_xdp, pci, wire"},
         Mistake{with_port("kind = \"memif\"\nrole = \"master\"\n"),
                 "6: device.port.role: \"master\" is not one of server, client"},
         Mistake{with_port("kind = \"memif\"\nrole = \"server\"\n"),
@@ -396,13 +399,76 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{with_port("kind = \"pci\"\naddress = \"01:00.0\"\n"),
                 "6: device.port.address: \"01:00.0\" is not a PCI address such as \"0000:01:00.0\""}));
 
+std::string with_wire(const std::string& keys, const std::string& of_device = "") {
+  return "[[device]]\nname = \"d\"\n" + of_device + "[device.port]\nkind = \"wire\"\n" + keys;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Wire, ConfigMistake,
+    testing::Values(
+        Mistake{with_wire("wire = \"a wire\"\n"),
+                "5: device.port.wire: must be 1 to 32 letters, digits, _ or -"},
+        Mistake{with_wire("wire = \"\"\n"), "5: device.port.wire: must not be empty"},
+        Mistake{with_wire("wire = 1\n"), "5: device.port.wire: must be a string in quotes"},
+        Mistake{with_wire("side = \"a\"\n"), "5: device.port.side: only goes with wire"},
+        Mistake{with_wire("share = true\n"), "5: device.port.share: only goes with wire"},
+        Mistake{with_wire("wire = \"w0\"\nside = \"ab\"\n"),
+                "6: device.port.side: \"ab\" is not one letter, a to z"},
+        Mistake{with_wire("wire = \"w0\"\nip = \"2001:2::1\"\n"),
+                "6: device.port.ip: \"2001:2::1\" is not an IPv4 address such as \"198.18.0.7\""},
+        Mistake{with_wire("wire = \"w0\"\nside = \"a\"\nip = \"198.18.0.1\"\n"),
+                "7: device.port.ip: stands instead of side, not beside it"},
+        Mistake{with_wire("wire = \"w0\"\nshare = 1\n"), "6: device.port.share: must be true or false"},
+        Mistake{with_wire("wire = \"w0\"\nsocket = \"/x\"\n"),
+                "6: device.port.socket: unknown key; known here: kind, wire, side, ip, share"},
+        Mistake{with_wire("wire = \"w0\"\n", "ip = \"198.18.0.1\"\n"),
+                "3: device.ip: is what the wire gives out; [device.port] may ask for an ip or a side"},
+        Mistake{with_wire("wire = \"w0\"\n", "mac = \"02:46:4c:00:00:01\"\n"),
+                "3: device.mac: is what the wire gives out; [device.port] may ask for an ip or a side"},
+        Mistake{with_wire("wire = \"w0\"\n", "gateway = \"198.18.0.254\"\n"),
+                "3: device.gateway: is what the wire gives out; [device.port] may ask for an ip or a side"}));
+
+TEST(Config, ReadsASeatOnAWire) {
+  const auto seat_of = [](const std::string& keys) {
+    return parse_config(with_wire(keys), "f.toml").devices.at(0).port.seat;
+  };
+  const WireRequest side = seat_of("wire = \"w0\"\nside = \"c\"\nshare = true\n");
+  EXPECT_EQ(side.wire, "w0");
+  EXPECT_EQ(side.ipv4, 0xc6120003U);
+  EXPECT_TRUE(side.shared);
+  EXPECT_EQ(seat_of("wire = \"w0\"\nip = \"198.18.0.7\"\n").ipv4, 0xc6120007U);
+  EXPECT_EQ(seat_of("wire = \"w0\"\n").ipv4, 0U);
+  EXPECT_EQ(seat_of("").wire, "");
+}
+
+std::string seat_error_of(Config config, const char* request) {
+  try {
+    take_seats(config, request);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Config, SaysWhichOfTwoPlacesNamesTheWire) {
+  EXPECT_EQ(seat_error_of(parse_config(with_wire(""), "f.toml"), nullptr),
+            "faultline: f.toml: device.port.wire: is missing; give one, or start the program with "
+            "faultline-run --wire NAME --config FILE");
+  EXPECT_EQ(seat_error_of(parse_config(with_wire("wire = \"w0\"\n"), "f.toml"), "w0"),
+            "faultline: f.toml: beside --wire (or $FAULTLINE_WIRE) there must be one device of [device.port] "
+            "kind = \"wire\" that names no wire; there are 0");
+  EXPECT_EQ(seat_error_of(parse_config(with_wire(""), "f.toml"), "w0,side=ab"),
+            "faultline: wire \"w0,side=ab\": a side is one letter, a to z");
+  EXPECT_EQ(seat_error_of(parse_config(kDevice, "f.toml"), nullptr), "no error");
+}
+
 TEST(Config, TheExamplesAreRightAndCoverEveryKindOfPort) {
   std::set<PortKind> kinds;
   for (const auto& file : std::filesystem::directory_iterator(FAULTLINE_CONFIGS)) {
     const Config config = load_config(file.path());
     for (const DeviceConfig& device : config.devices) kinds.insert(device.port.kind);
   }
-  EXPECT_EQ(kinds.size(), 6U);
+  EXPECT_EQ(kinds.size(), 7U);
 }
 
 TEST(Config, NamesDevicesThatClash) {
