@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "odp/fault_handler.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
@@ -51,13 +52,32 @@ std::atomic<SavedAction*>& saved_for(int signal_number) {
   return signal_number == SIGSEGV ? saved_segv : saved_bus;
 }
 
-/// The chained call under way on this thread, to notice a handler that chains back to us. Initial-exec: a
-/// signal handler must not run the allocating kind of TLS access.
+/// The chained calls under way, to notice a handler that chains back to us. A context lies on its thread's
+/// stack, so that it says whose call it is: thread-local data would have to be of the kind that a late dlopen
+/// has no room for, since a signal handler must not run the allocating one. Used round and round: a handler
+/// may leave by siglongjmp.
 struct ChainMark {
-  const void* context;
-  uintptr_t frame;
+  std::atomic<const void*> context{nullptr};
+  std::atomic<uintptr_t> frame{0};
 };
-__attribute__((tls_model("initial-exec"))) thread_local ChainMark chain_mark{nullptr, 0};
+constexpr size_t kChainMarks = 256;
+std::array<ChainMark, kChainMarks> chain_marks;
+std::atomic<size_t> next_chain_mark{0};
+
+ChainMark& mark_chained(const void* context, uintptr_t frame) {
+  ChainMark& mark = chain_marks[next_chain_mark.fetch_add(1, std::memory_order_relaxed) % kChainMarks];
+  mark.frame.store(frame, std::memory_order_relaxed);
+  mark.context.store(context, std::memory_order_release);
+  return mark;
+}
+
+/// Same context deeper on the stack: the handler we chained to has called us as its own predecessor.
+bool is_chained_back(const void* context, uintptr_t frame) {
+  return std::any_of(chain_marks.begin(), chain_marks.end(), [&](const ChainMark& mark) {
+    return mark.context.load(std::memory_order_acquire) == context &&
+           frame < mark.frame.load(std::memory_order_relaxed);
+  });
+}
 
 void take_default_action(int signal_number, const siginfo_t* info) {
   struct sigaction action {};
@@ -110,8 +130,7 @@ void handle_fault(int signal_number, siginfo_t* info, void* context) {
 
   const SavedAction* saved = saved_for(signal_number).load(std::memory_order_acquire);
   const auto frame = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
-  // Same context deeper on the stack: the handler we chained to has called us as its own predecessor.
-  const bool chained_back = chain_mark.context == context && frame < chain_mark.frame;
+  const bool chained_back = is_chained_back(context, frame);
   if (chained_back && saved != nullptr) saved = saved->older;
   if (saved == nullptr) {
     take_default_action(signal_number, info);
@@ -122,10 +141,10 @@ void handle_fault(int signal_number, siginfo_t* info, void* context) {
     *once = {{}, saved->older};
     saved_for(signal_number).store(once, std::memory_order_release);
   }
-  const ChainMark outer = chain_mark;
-  chain_mark = {context, frame};
+  ChainMark& mark = mark_chained(context, frame);
   call_chained(*saved, signal_number, info, context);
-  chain_mark = outer;
+  const void* ours = context;
+  mark.context.compare_exchange_strong(ours, nullptr, std::memory_order_relaxed);
 }
 
 void install_one(int signal_number) {

@@ -424,6 +424,8 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   device.vendor_id = static_cast<uint32_t>(reader.number("vendor_id", device.vendor_id, 0, 0xffffff));
   device.vendor_part_id =
       static_cast<uint32_t>(reader.number("vendor_part_id", device.vendor_part_id, 0, UINT32_MAX));
+  device.device_memory_bytes =
+      reader.number("device_memory_kib", device.device_memory_bytes >> 10, 0, 1U << 20) << 10;
   device.capture = reader.text("capture");
 
   const toml::table* port = reader.table("port");

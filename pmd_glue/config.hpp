@@ -85,7 +85,8 @@ struct DeviceConfig {
   std::vector<unsigned> lcores;  ///< one core each; empty: one core, on no CPU of its own
   uint32_t vendor_id = 0x02c9;
   uint32_t vendor_part_id = 0;
-  std::string capture;  ///< file name; empty: none
+  uint64_t device_memory_bytes = uint64_t{1} << 20;  ///< ibv_alloc_dm
+  std::string capture;                               ///< file name; empty: none
   PortConfig port;
   ChaosConfig chaos;
   std::shared_ptr<SwitchSeat> seat;  ///< of a device on a wire: the process's seat there

@@ -71,6 +71,7 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   }
   description.vendor_id = device.vendor_id;
   description.vendor_part_id = device.vendor_part_id;
+  description.device_memory_bytes = device.device_memory_bytes;
   if (description.max_path_mtu_bytes == 0)
     throw ConfigError(fmt::format(
         "faultline: {}: {}: device.mtu: {} does not hold the smallest path MTU, 256; give at least 384",

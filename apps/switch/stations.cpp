@@ -266,6 +266,9 @@ Verdict StationTable::to_sharer(const Station& station, std::span<const uint8_t>
   const auto message = wire::peek_cm_message(frame);
   const auto communication = message ? wire::receiver_id(*message) : std::nullopt;
   if (communication) return to_range(*communication >> glue::kCommunicationRangeShift);
+  // Who gave up before it was answered knows no receiver's ID (IBA 12.6.7.2, time-out): the one sharer that
+  // has its request knows it by the sender's, and the others drop it.
+  if (message && message->attribute() == wire::CmAttribute::rej) return {.to = station.ports};
   // A request that nobody listens for is rejected by anyone, once.
   const auto wanted = message ? wire::service_id(*message) : std::nullopt;
   const auto service = wanted ? station.services.find(*wanted) : station.services.end();

@@ -43,7 +43,10 @@ CmCore& CmCore::instance() {
 CmCore::CmCore()
     : ports(new_seed()),
       devices_(
-          [this](CmDevice& device, const cm::Event& event) { on_connection_event(*this, device, event); }),
+          {.connection = [this](CmDevice& device,
+                                const cm::Event& event) { on_connection_event(*this, device, event); },
+           .removed =
+               [this](int index) { run_in_background([this, index] { on_device_removed(*this, index); }); }}),
       random_(static_cast<std::minstd_rand::result_type>(new_seed())) {}
 
 std::shared_ptr<Identifier> CmCore::create(EventQueue& queue, uint16_t port_space, ibv_qp_type type) {
@@ -67,6 +70,14 @@ std::shared_ptr<Identifier> CmCore::find(uint32_t handle) const {
 std::shared_ptr<Identifier> CmCore::find_key(uint64_t key) const {
   const auto found = keys_.find(key);
   return found == keys_.end() ? nullptr : found->second.lock();
+}
+
+std::vector<std::shared_ptr<Identifier>> CmCore::bound_to(int device_index) const {
+  std::vector<std::shared_ptr<Identifier>> bound;
+  for (const auto& [handle, identifier] : identifiers_)
+    if (identifier->device != nullptr && identifier->device->index() == device_index)
+      bound.push_back(identifier);
+  return bound;
 }
 
 void CmCore::forget_events(EventQueue& queue, const std::function<bool(const QueuedEvent&)>& which) {

@@ -35,6 +35,7 @@ enum class CmEvent : uint32_t {
   rejected = 8,
   established = 9,
   disconnected = 10,
+  device_removal = 11,
   multicast_join = 12,
   time_wait_exit = 15
 };
@@ -109,6 +110,7 @@ class CmCore {
   /// ENOENT's nullptr, too.
   [[nodiscard]] std::shared_ptr<Identifier> find(uint32_t handle) const;
   [[nodiscard]] std::shared_ptr<Identifier> find_key(uint64_t key) const;
+  [[nodiscard]] std::vector<std::shared_ptr<Identifier>> bound_to(int device_index) const;
   /// Takes it out of everything, and what it had queued: its connection ends.
   void destroy(Identifier& identifier);
   std::shared_ptr<Multicast> join(const std::shared_ptr<Identifier>& identifier, uint64_t uid);
@@ -153,6 +155,10 @@ class CmCore {
 /// What the connection manager tells of, as an event for the program. On a service's thread, without the
 /// mutex.
 void on_connection_event(CmCore& core, CmDevice& device, const cm::Event& event);
+
+/// The device is lost: each identifier that is bound to it is told, and can only be destroyed then. Not on an
+/// engine's thread, without the mutex.
+void on_device_removed(CmCore& core, int device_index);
 
 /// An event of the identifier's own.
 [[nodiscard]] QueuedEvent event_of(const std::shared_ptr<Identifier>& identifier, CmEvent kind,

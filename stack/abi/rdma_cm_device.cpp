@@ -76,12 +76,18 @@ std::vector<LocalAddress> sources_for(const wire::Gid& destination) {
   return sources;
 }
 
-CmDevice::CmDevice(std::shared_ptr<verbs::Engine> engine, const ibv_device& device, Handler handler)
+CmDevice::CmDevice(std::shared_ptr<verbs::Engine> engine, const ibv_device& device, Handlers handlers)
     : engine_(std::move(engine)),
       index_(ibv_get_device_index(const_cast<ibv_device*>(&device))),
       guid_be_(ibv_get_device_guid(const_cast<ibv_device*>(&device))),
-      handler_(std::move(handler)),
-      service_(std::make_unique<cm::Service>(engine_->backend, config_of(guid_be_), *this)) {}
+      handlers_(std::move(handlers)),
+      service_(std::make_unique<cm::Service>(engine_->backend, config_of(guid_be_), *this)) {
+  engine_->add_listener(*this);
+}
+
+CmDevice::~CmDevice() {
+  engine_->remove_listener(*this);
+}
 
 const verbs::DeviceDescription& CmDevice::description() const {
   return engine_->backend->description();
@@ -124,7 +130,7 @@ std::shared_ptr<CmDevice> CmDevices::open(const std::string& name) {
       verbs::set_last_error(std::move(error));
       return nullptr;
     }
-    open_.push_back(std::make_shared<CmDevice>(std::move(engine), *devices[i], handler_));
+    open_.push_back(std::make_shared<CmDevice>(std::move(engine), *devices[i], handlers_));
     known_[name] = open_.back();
     return open_.back();
   }

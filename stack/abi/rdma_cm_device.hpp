@@ -32,13 +32,19 @@ struct LocalAddress {
 /// have most of their leading bits in common (RFC 6724, rule 8).
 [[nodiscard]] std::vector<LocalAddress> sources_for(const wire::Gid& destination);
 
-class CmDevice final : public cm::EventHandler {
+class CmDevice final : public cm::EventHandler, private verbs::RemovalListener {
  public:
-  using Handler = std::function<void(CmDevice&, const cm::Event&)>;
+  struct Handlers {
+    std::function<void(CmDevice&, const cm::Event&)> connection;
+    std::function<void(int index)> removed;  ///< on an engine's thread
+  };
 
-  CmDevice(std::shared_ptr<verbs::Engine> engine, const ibv_device& device, Handler handler);
+  CmDevice(std::shared_ptr<verbs::Engine> engine, const ibv_device& device, Handlers handlers);
+  ~CmDevice() override;
+  CmDevice(const CmDevice&) = delete;
+  CmDevice& operator=(const CmDevice&) = delete;
 
-  void on_cm_event(const cm::Event& event) override { handler_(*this, event); }
+  void on_cm_event(const cm::Event& event) override { handlers_.connection(*this, event); }
 
   [[nodiscard]] cm::Service& service() { return *service_; }
   [[nodiscard]] const verbs::DeviceDescription& description() const;
@@ -53,17 +59,19 @@ class CmDevice final : public cm::EventHandler {
                               cm::Path& path);
 
  private:
+  void on_device_removed() override { handlers_.removed(index_); }
+
   const std::shared_ptr<verbs::Engine> engine_;
   const int index_;
   const uint64_t guid_be_;
-  const Handler handler_;
+  const Handlers handlers_;
   std::unique_ptr<cm::Service> service_;  ///< last: it calls the handler until it is gone
 };
 
 /// The devices in use, each started when it is first needed.
 class CmDevices {
  public:
-  explicit CmDevices(CmDevice::Handler handler) : handler_(std::move(handler)) {}
+  explicit CmDevices(CmDevice::Handlers handlers) : handlers_(std::move(handlers)) {}
 
   /// nullptr where it cannot be started; the reason is faultline_last_error()'s.
   [[nodiscard]] std::shared_ptr<CmDevice> open(const std::string& name);
@@ -76,7 +84,7 @@ class CmDevices {
   /// Held while a device starts or ends: one that is being ended must not be started again meanwhile. Never
   /// waited for with a lock that a device's handler takes.
   std::mutex mutex_;
-  const CmDevice::Handler handler_;
+  const CmDevice::Handlers handlers_;
   std::vector<std::shared_ptr<CmDevice>> open_;
   std::map<std::string, std::weak_ptr<CmDevice>> known_;  ///< a background task may hold one that was closed
 };

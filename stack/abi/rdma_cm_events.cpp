@@ -140,6 +140,12 @@ ib_uverbs_ah_attr address_attributes(const CmDevice& device, const cm::Path& pat
   return attributes;
 }
 
+void on_device_removed(CmCore& core, int device_index) {
+  const std::lock_guard lock(core.mutex);
+  for (const auto& identifier : core.bound_to(device_index))
+    if (identifier->uid != 0) CmCore::post(*identifier->queue, event_of(identifier, CmEvent::device_removal));
+}
+
 void on_connection_event(CmCore& core, CmDevice& device, const cm::Event& event) {
   const std::lock_guard lock(core.mutex);
   if (event.kind == cm::EventKind::requested || event.kind == cm::EventKind::service_requested)

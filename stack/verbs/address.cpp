@@ -71,6 +71,7 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
 }
 
 FAULTLINE_VERB ibv_ah* ibv_create_ah(ibv_pd* ibv_pd_pointer, ibv_ah_attr* attributes) {
+  if (!is_live(ibv_pd_pointer) || attributes == nullptr) return fail(EINVAL);
   Pd& pd = pd_of(ibv_pd_pointer);
   Engine& engine = *context_of(pd.context).started;
   std::unique_ptr<Ah> ah(new (std::nothrow) Ah());
@@ -86,6 +87,7 @@ FAULTLINE_VERB ibv_ah* ibv_create_ah(ibv_pd* ibv_pd_pointer, ibv_ah_attr* attrib
 }
 
 FAULTLINE_VERB int ibv_destroy_ah(ibv_ah* ibv_ah_pointer) {
+  if (!is_live(ibv_ah_pointer)) return EINVAL;
   Ah* const ah = static_cast<Ah*>(ibv_ah_pointer);
   release(context_of(ah->context).started.load()->ahs);
   release(pd_of(ah->pd).references);
@@ -147,9 +149,14 @@ bool route_back(const DeviceDescription& description, const ibv_grh& grh, ibv_gl
 
 FAULTLINE_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_grh* grh,
                                        ibv_ah_attr* attributes) {
+  const bool needs_header = wc != nullptr && (wc->wc_flags & IBV_WC_GRH) != 0;
+  if (!is_live(context) || wc == nullptr || attributes == nullptr || (needs_header && grh == nullptr)) {
+    errno = EINVAL;
+    return -1;
+  }
   *attributes = {};
   attributes->port_num = port_num;
-  if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
+  if (!needs_header) return 0;
   attributes->is_global = 1;
   if (route_back(context_of(context).owner->description, *grh, attributes->grh)) return 0;
   errno = EPROTONOSUPPORT;
@@ -157,6 +164,7 @@ FAULTLINE_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, i
 }
 
 FAULTLINE_VERB ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port_num) {
+  if (!is_live(pd)) return fail(EINVAL);
   ibv_ah_attr attributes;
   if (ibv_init_ah_from_wc(pd->context, port_num, wc, grh, &attributes) != 0) return nullptr;
   return ibv_create_ah(pd, &attributes);
@@ -164,6 +172,7 @@ FAULTLINE_VERB ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* gr
 
 FAULTLINE_VERB int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes,
                                                uint8_t mac[ETHERNET_LL_SIZE], uint16_t* vlan) {
+  if (!is_live(context) || attributes == nullptr || mac == nullptr) return EINVAL;
   Engine* const engine = engine_of(context_of(context));
   if (engine == nullptr) return errno;
   transport::AddressVector av;

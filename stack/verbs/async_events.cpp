@@ -66,6 +66,11 @@ int AsyncEvents::take(ibv_async_event& event) {
   return 0;
 }
 
+bool AsyncEvents::would_wait() {
+  const std::lock_guard lock(mutex_);
+  return head_ == nullptr && descriptor_.blocks();
+}
+
 uint32_t AsyncEvents::withdraw(EventSource& source) {
   const std::lock_guard lock(mutex_);
   const bool was_last = source.queued && source.next == nullptr && head_ == &source;
@@ -76,7 +81,14 @@ uint32_t AsyncEvents::withdraw(EventSource& source) {
 }
 
 FAULTLINE_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
-  const int error = context_of(context).events.take(*event);
+  int error = EINVAL;
+  if (is_live(context) && event != nullptr) {
+    Context& own = context_of(context);
+    // Whoever waits wants to hear of the port, at which only a running engine looks: ibv_asyncwatch makes no
+    // object.
+    const bool deaf = own.events.would_wait() && engine_of(own) == nullptr;
+    error = deaf ? errno : own.events.take(*event);
+  }
   if (error == 0) return 0;
   errno = error;
   return -1;
@@ -85,19 +97,21 @@ FAULTLINE_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* ev
 namespace {
 
 template <typename Object>
-void acknowledge(Object& object, uint32_t& completed) {
-  pthread_mutex_lock(&object.mutex);
-  ++completed;
-  pthread_cond_signal(&object.cond);
-  pthread_mutex_unlock(&object.mutex);
+void acknowledge(Object* object, uint32_t Object::*completed) {
+  if (!is_live(object)) return;
+  pthread_mutex_lock(&object->mutex);
+  ++(object->*completed);
+  pthread_cond_signal(&object->cond);
+  pthread_mutex_unlock(&object->mutex);
 }
 
 }  // namespace
 
 FAULTLINE_VERB void ibv_ack_async_event(ibv_async_event* event) {
+  if (event == nullptr) return;
   switch (event->event_type) {
     case IBV_EVENT_CQ_ERR:
-      acknowledge(*event->element.cq, event->element.cq->async_events_completed);
+      acknowledge(event->element.cq, &ibv_cq::async_events_completed);
       return;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
@@ -107,11 +121,11 @@ FAULTLINE_VERB void ibv_ack_async_event(ibv_async_event* event) {
     case IBV_EVENT_PATH_MIG:
     case IBV_EVENT_PATH_MIG_ERR:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-      acknowledge(*event->element.qp, event->element.qp->events_completed);
+      acknowledge(event->element.qp, &ibv_qp::events_completed);
       return;
     case IBV_EVENT_SRQ_ERR:
     case IBV_EVENT_SRQ_LIMIT_REACHED:
-      acknowledge(*event->element.srq, event->element.srq->events_completed);
+      acknowledge(event->element.srq, &ibv_srq::events_completed);
       return;
     default:
       return;  // events of a port or the device belong to no object that could be destroyed

@@ -30,6 +30,8 @@ class AsyncEvents {
   void raise(EventSource& source, ibv_event_type type);
   /// As raise, behind all that is pending: the last event of a port tells its state.
   void raise_last(EventSource& source, ibv_event_type type);
+  /// Whether take would block.
+  [[nodiscard]] bool would_wait();
   /// Blocks unless the descriptor is O_NONBLOCK. 0 or an errno.
   [[nodiscard]] int take(ibv_async_event& event);
   /// Forgets what the source has pending; returns how many of its events were handed out.

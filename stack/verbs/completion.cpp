@@ -12,6 +12,8 @@ constexpr uint64_t kKnownWcFlags = uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_W
 constexpr uint32_t kKnownFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
 Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
+  if (!is_live(ibv_context_pointer)) return fail(EINVAL);
+  if (init.channel != nullptr && !is_live(init.channel)) return fail(EINVAL);
   if (init.cqe < 1 || init.cqe > kMaxCqe) return fail(EINVAL);
   if (init.comp_vector >= static_cast<uint32_t>(ibv_context_pointer->num_comp_vectors)) return fail(EINVAL);
   if (init.channel != nullptr && init.channel->context != ibv_context_pointer) return fail(EINVAL);
@@ -65,6 +67,7 @@ FAULTLINE_VERB ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) {
+  if (init == nullptr) return fail(EINVAL);
   constexpr uint32_t kKnownMask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
   if ((init->comp_mask & ~kKnownMask) != 0) return fail(EOPNOTSUPP);
   if ((init->wc_flags & ~kKnownWcFlags) != 0) return fail(EOPNOTSUPP);
@@ -75,13 +78,14 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) {
     wanted.parent_domain = nullptr;
   } else {
     // ibv_create_cq_ex(3): "a parent domain", so no plain one.
-    if (wanted.parent_domain == nullptr || wanted.parent_domain->context != context) return fail(EINVAL);
+    if (!is_live(wanted.parent_domain) || wanted.parent_domain->context != context) return fail(EINVAL);
     if (!pd_of(wanted.parent_domain).is_parent) return fail(EINVAL);
   }
   return create(context, wanted);
 }
 
 FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
+  if (!is_live(ibv_cq_pointer)) return EINVAL;
   Cq* const cq = &cq_of(ibv_cq_pointer);
   if (cq->references.load(std::memory_order_acquire) != 0) return EBUSY;
   Context& context = context_of(cq->context);
@@ -107,7 +111,7 @@ FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
 }
 
 FAULTLINE_VERB int ibv_resize_cq(ibv_cq* ibv_cq_pointer, int entries) {
-  if (entries < 1 || static_cast<uint32_t>(entries) > kMaxCqe) return EINVAL;
+  if (!is_live(ibv_cq_pointer) || entries < 1 || static_cast<uint32_t>(entries) > kMaxCqe) return EINVAL;
   Cq& cq = cq_of(ibv_cq_pointer);
   // What is complete by now must fit.
   if (entries < cq.cqe) cq.engine->backend->drive();
@@ -124,6 +128,7 @@ FAULTLINE_VERB int ibv_resize_cq(ibv_cq* ibv_cq_pointer, int entries) {
 
 int modify_cq(ibv_cq* ibv_cq_pointer, ibv_modify_cq_attr* attributes) {
   constexpr transport::TimeNs kNsPerUs = 1000;
+  if (!is_live(ibv_cq_pointer) || attributes == nullptr) return EINVAL;
   if (attributes->attr_mask == 0 || (attributes->attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0)
     return EINVAL;
   Cq& cq = cq_of(ibv_cq_pointer);

@@ -77,6 +77,7 @@ CompletionChannel& channel_of(ibv_comp_channel* channel) {
 }  // namespace
 
 FAULTLINE_VERB ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv_context_pointer) {
+  if (!is_live(ibv_context_pointer)) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
   if (engine_of(context) == nullptr) return nullptr;
   std::unique_ptr<CompletionChannel> channel(new (std::nothrow) CompletionChannel());
@@ -90,6 +91,7 @@ FAULTLINE_VERB ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv_contex
 }
 
 FAULTLINE_VERB int ibv_destroy_comp_channel(ibv_comp_channel* ibv_channel_pointer) {
+  if (!is_live(ibv_channel_pointer)) return EINVAL;
   CompletionChannel* const channel = &channel_of(ibv_channel_pointer);
   if (channel->referenced()) return EBUSY;
   Context& context = context_of(channel->context);
@@ -99,6 +101,10 @@ FAULTLINE_VERB int ibv_destroy_comp_channel(ibv_comp_channel* ibv_channel_pointe
 }
 
 FAULTLINE_VERB int ibv_get_cq_event(ibv_comp_channel* ibv_channel_pointer, ibv_cq** cq, void** cq_context) {
+  if (!is_live(ibv_channel_pointer) || cq == nullptr || cq_context == nullptr) {
+    errno = EINVAL;
+    return -1;
+  }
   // A reply is often a few turns away: much sooner than a sleeping thread comes back.
   constexpr int kTurnsBeforeSleep = 256;
   CompletionChannel& channel = channel_of(ibv_channel_pointer);
@@ -122,6 +128,7 @@ FAULTLINE_VERB int ibv_get_cq_event(ibv_comp_channel* ibv_channel_pointer, ibv_c
 }
 
 FAULTLINE_VERB void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {
+  if (!is_live(cq)) return;
   pthread_mutex_lock(&cq->mutex);
   cq->comp_events_completed += count;
   pthread_cond_signal(&cq->cond);

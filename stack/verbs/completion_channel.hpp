@@ -9,6 +9,7 @@
 #include <infiniband/verbs.h>
 
 #include "stack/verbs/event_descriptor.hpp"
+#include "stack/verbs/live_objects.hpp"
 
 namespace faultline::verbs {
 
@@ -48,6 +49,7 @@ class CompletionChannel : public ibv_comp_channel {
   Cq* head_ = nullptr;
   Cq* tail_ = nullptr;
   EventDescriptor descriptor_;
+  const LiveObject live_{static_cast<ibv_comp_channel*>(this), ObjectKind::channel};
 };
 
 }  // namespace faultline::verbs

@@ -30,8 +30,8 @@ Registry& registry() {
 bool same(const DeviceDescription& a, const DeviceDescription& b) {
   return a.name == b.name && a.mac == b.mac && a.gids == b.gids &&
          a.max_path_mtu_bytes == b.max_path_mtu_bytes && a.vendor_id == b.vendor_id &&
-         a.vendor_part_id == b.vendor_part_id && a.vlan_id == b.vlan_id &&
-         a.vlan_priority == b.vlan_priority && a.traffic_class == b.traffic_class;
+         a.vendor_part_id == b.vendor_part_id && a.device_memory_bytes == b.device_memory_bytes &&
+         a.vlan_id == b.vlan_id && a.vlan_priority == b.vlan_priority && a.traffic_class == b.traffic_class;
 }
 
 std::unique_ptr<Device> make_device(const DeviceDescription& description, int index) {
@@ -82,18 +82,19 @@ FAULTLINE_VERB void ibv_free_device_list(ibv_device** list) {
 }
 
 FAULTLINE_VERB const char* ibv_get_device_name(ibv_device* device) {
-  return device->name;
+  return device == nullptr ? nullptr : device->name;
 }
 
 FAULTLINE_VERB int ibv_get_device_index(ibv_device* device) {
-  return device_of(device).index;
+  return device == nullptr ? -1 : device_of(device).index;
 }
 
 FAULTLINE_VERB __be64 ibv_get_device_guid(ibv_device* device) {
-  return htobe64(wire::eui64(device_of(device).description.mac));
+  return device == nullptr ? 0 : htobe64(wire::eui64(device_of(device).description.mac));
 }
 
 FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
+  if (device == nullptr) return fail(EINVAL);
   // Programs poll, duplicate and fstat it; there is no kernel behind it. A file of its own tells its
   // duplicates.
   const int cmd_fd = ::memfd_create("faultline-context", MFD_CLOEXEC);
@@ -143,6 +144,9 @@ ibv_context* make_context(Device& device, int cmd_fd) {
   context->alloc_parent_domain = alloc_parent_domain;
   context->open_xrcd = open_xrcd;
   context->close_xrcd = close_xrcd;
+  context->alloc_dm = alloc_dm;
+  context->free_dm = free_dm;
+  context->reg_dm_mr = reg_dm_mr;
   context->port_active.element.element.port_num = kPortNumber;
   context->port_error.element.element.port_num = kPortNumber;
   enroll(*context);
@@ -150,6 +154,7 @@ ibv_context* make_context(Device& device, int cmd_fd) {
 }
 
 FAULTLINE_VERB int ibv_close_device(ibv_context* ibv_context_pointer) {
+  if (!is_live(ibv_context_pointer)) return EINVAL;
   Context* const context = &context_of(ibv_context_pointer);
   // ibv_close_device(3): it "does not release all the resources allocated using context", and programs do
   // leave some behind (perftest's ib_send_bw a CQ). What is left still refers to the context, which stays

@@ -51,6 +51,8 @@ void Engine::on_srq_event(transport::SharedReceiveQueue* queue, transport::Async
 
 void Engine::on_device_event(transport::AsyncEvent event) {
   const std::lock_guard lock(contexts_mutex_);
+  if (event == transport::AsyncEvent::device_fatal)
+    for (RemovalListener* listener : listeners_) listener->on_device_removed();
   for (Context* context = contexts_; context != nullptr; context = context->next) {
     EventSource* source = nullptr;
     switch (event) {
@@ -79,6 +81,16 @@ void Engine::remove_context(Context& context) {
   Context** link = &contexts_;
   while (*link != &context) link = &(*link)->next;
   *link = context.next;
+}
+
+void Engine::add_listener(RemovalListener& listener) {
+  const std::lock_guard lock(contexts_mutex_);
+  listeners_.push_back(&listener);
+}
+
+void Engine::remove_listener(RemovalListener& listener) {
+  const std::lock_guard lock(contexts_mutex_);
+  std::erase(listeners_, &listener);
 }
 
 std::shared_ptr<Engine> join_engine(const std::string& name, std::string& error) {

@@ -32,6 +32,11 @@ void EventDescriptor::clear() {
   [[maybe_unused]] const ssize_t got = ::read(descriptor_, &count, sizeof count);
 }
 
+bool EventDescriptor::blocks() const {
+  const int flags = ::fcntl(descriptor_, F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) == 0;
+}
+
 int EventDescriptor::wait() const {
   const int flags = ::fcntl(descriptor_, F_GETFL);
   if (flags < 0) return errno;

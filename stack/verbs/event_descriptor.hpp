@@ -19,6 +19,8 @@ class EventDescriptor {
   void set();    ///< the list was empty
   void clear();  ///< the list is empty again
 
+  /// False where the program made it O_NONBLOCK.
+  [[nodiscard]] bool blocks() const;
   /// Waits until it is readable, without the lock: 0, or an errno; EAGAIN at once where the program made it
   /// O_NONBLOCK.
   [[nodiscard]] int wait() const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Objects of another context of this process, known by its command descriptor and their handles
-// (ibv_import_device(3), ibv_import_pd(3), ibv_import_mr(3)). A context's engine is its own process': one of
-// another process cannot be had.
+// (ibv_import_device(3), ibv_import_pd(3), ibv_import_mr(3), ibv_import_dm(3)). A context's engine is its own
+// process': one of another process cannot be had.
 #include <sys/stat.h>
 
 #include "stack/verbs/objects.hpp"
@@ -79,6 +79,7 @@ FAULTLINE_VERB ibv_context* ibv_import_device(int cmd_fd) {
 }
 
 FAULTLINE_VERB ibv_pd* ibv_import_pd(ibv_context* ibv_context_pointer, uint32_t handle) {
+  if (!is_live(ibv_context_pointer)) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
   if (engine_of(context) == nullptr) return nullptr;
   std::unique_ptr<Pd> pd(new (std::nothrow) Pd());
@@ -89,6 +90,7 @@ FAULTLINE_VERB ibv_pd* ibv_import_pd(ibv_context* ibv_context_pointer, uint32_t 
 }
 
 FAULTLINE_VERB void ibv_unimport_pd(ibv_pd* ibv_pd_pointer) {
+  if (!is_live(ibv_pd_pointer)) return;
   Pd* const pd = &pd_of(ibv_pd_pointer);
   if (!pd->imported) return;
   Context& context = context_of(pd->context);
@@ -116,6 +118,7 @@ void remove_abandoned(const Pd& base) {
 }
 
 FAULTLINE_VERB ibv_mr* ibv_import_mr(ibv_pd* ibv_pd_pointer, uint32_t handle) {
+  if (!is_live(ibv_pd_pointer)) return fail(EINVAL);
   Pd& pd = pd_of(ibv_pd_pointer);
   std::unique_ptr<Mr> mr(new (std::nothrow) Mr());
   if (mr == nullptr) return fail(ENOMEM);
@@ -137,16 +140,24 @@ FAULTLINE_VERB ibv_mr* ibv_import_mr(ibv_pd* ibv_pd_pointer, uint32_t handle) {
 }
 
 FAULTLINE_VERB void ibv_unimport_mr(ibv_mr* ibv_mr_pointer) {
+  if (!is_live(ibv_mr_pointer)) return;
   Mr* const mr = static_cast<Mr*>(ibv_mr_pointer);
   if (!mr->imported) return;
   release(pd_of(mr->pd).references);
   delete mr;
 }
 
-// There is no device memory (max_dm_size is 0).
-FAULTLINE_VERB ibv_dm* ibv_import_dm(ibv_context* /*context*/, uint32_t /*handle*/) {
-  return fail(EOPNOTSUPP);
+FAULTLINE_VERB ibv_dm* ibv_import_dm(ibv_context* ibv_context_pointer, uint32_t handle) {
+  if (!is_live(ibv_context_pointer)) return fail(EINVAL);
+  Context& context = context_of(ibv_context_pointer);
+  std::shared_ptr<DeviceMemory> memory;
+  if (!find(context, &Context::dms, handle, [&](Dm& original) { memory = original.shared; }))
+    return fail(EINVAL);
+  return make_dm(context, std::move(memory), true);
 }
-FAULTLINE_VERB void ibv_unimport_dm(ibv_dm* /*dm*/) {}
+
+FAULTLINE_VERB void ibv_unimport_dm(ibv_dm* dm) {
+  if (is_live(dm) && dm_of(dm).imported) remove_dm(dm_of(dm));
+}
 
 }  // namespace faultline::verbs

@@ -67,15 +67,28 @@ void uncount_region(Pd& pd, uint32_t access) {
   release(pd.references);
 }
 
-Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, uint32_t access) {
+/// A region of device memory may be empty, as adapters have it. Its key is a live one that stands for
+/// nothing, as an unbound window's.
+odp::RegionResult make_key(odp::MemoryDomain& memory, const odp::RegionRequest& request) {
+  if (request.length_bytes == 0) return memory.allocate_window(request.domain, odp::WindowType::type1);
+  return memory.register_region(request);
+}
+int end_key(odp::MemoryDomain& memory, const Mr& mr) {
+  return mr.length == 0 ? memory.deallocate_window(mr.lkey) : memory.deregister_region(mr.lkey);
+}
+
+Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, uint32_t access,
+                    std::shared_ptr<DeviceMemory> device_memory = nullptr) {
   const auto va = reinterpret_cast<uint64_t>(address);
-  if (const int error = check_region(va, length_bytes, iova, access); error != 0) return fail(error);
+  const bool is_empty = device_memory != nullptr && length_bytes == 0 && valid_access(access);
+  if (const int error = is_empty ? 0 : check_region(va, length_bytes, iova, access); error != 0)
+    return fail(error);
   Engine& engine = *context_of(pd.context).started.load();
   std::unique_ptr<Mr> mr(new (std::nothrow) Mr());
   if (mr == nullptr || !acquire(engine.mrs, kMaxMrs)) return fail(ENOMEM);
   count_region(pd, access);
   const odp::RegionResult result =
-      engine.backend->memory().register_region(request_of(pd, va, length_bytes, iova, access));
+      make_key(engine.backend->memory(), request_of(pd, va, length_bytes, iova, access));
   if (result.error != 0) {
     uncount_region(pd, access);
     release(engine.mrs);
@@ -83,10 +96,12 @@ Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, u
   }
   mr->context = pd.context;
   mr->pd = &pd;
-  mr->addr = address;
+  // Device memory has no address that a program could use.
+  mr->addr = device_memory == nullptr ? address : nullptr;
   mr->length = length_bytes;
   mr->iova = iova;
   mr->access = access;
+  mr->device_memory = std::move(device_memory);
   set_key(*mr, result.key);
   Context& context = context_of(pd.context);
   const std::lock_guard lock(context.objects_lock);
@@ -98,6 +113,7 @@ Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, u
 
 FAULTLINE_VERB ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length_bytes, uint64_t iova,
                                         unsigned int access) {
+  if (!is_live(pd)) return fail(EINVAL);
   // ibv_reg_mr(3): "specifying 0 for hca_va has the same effect as IBV_ACCESS_ZERO_BASED".
   if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
   return register_region(pd_of(pd), address, length_bytes, iova, access);
@@ -113,11 +129,28 @@ FAULTLINE_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length_
   return ibv_reg_mr_iova2(pd, address, length_bytes, iova, static_cast<unsigned int>(access));
 }
 
+ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* ibv_dm_pointer, uint64_t offset_bytes, size_t length_bytes,
+                  unsigned int access) {
+  if (!is_live(pd) || !is_live(ibv_dm_pointer)) return fail(EINVAL);
+  const std::shared_ptr<DeviceMemory>& memory = dm_of(ibv_dm_pointer).shared;
+  if (&memory->device != context_of(pd->context).owner || memory->freed) return fail(EINVAL);
+  // ibv_alloc_dm(3): zero-based, and it "must" say so. It is there and stays, so that there is nothing on
+  // demand.
+  if ((access & IBV_ACCESS_ZERO_BASED) == 0 || (access & IBV_ACCESS_ON_DEMAND) != 0) return fail(EINVAL);
+  if (offset_bytes > memory->length_bytes || length_bytes > memory->length_bytes - offset_bytes)
+    return fail(EINVAL);
+  memory->regions.fetch_add(1);
+  Mr* const mr = register_region(pd_of(pd), memory->memory + offset_bytes, length_bytes, 0, access, memory);
+  if (mr == nullptr) memory->regions.fetch_sub(1);
+  return mr;
+}
+
 FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
+  if (!is_live(ibv_mr_pointer)) return EINVAL;
   Mr* const mr = static_cast<Mr*>(ibv_mr_pointer);
   Context& context = context_of(mr->context);
   Engine& engine = *context.started.load();
-  const int error = engine.backend->memory().deregister_region(mr->lkey);
+  const int error = end_key(engine.backend->memory(), *mr);
   if (mr->imported) {
     // ibv_import_mr(3): the one of the handles that is given to this call is the end of the region.
     if (error != 0) return error;
@@ -130,6 +163,7 @@ FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
     unlink(context.mrs, *mr);
   }
   uncount_region(pd_of(mr->pd), mr->access);
+  if (mr->device_memory != nullptr) mr->device_memory->regions.fetch_sub(1);
   release(engine.mrs);
   delete mr;
   return 0;
@@ -137,17 +171,19 @@ FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
 
 FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_pd, void* address,
                                 size_t length_bytes, int access) {
-  Mr& mr = *static_cast<Mr*>(ibv_mr_pointer);
   const auto refuse = [](int error) {
     errno = error;
     return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
   };
+  if (!is_live(ibv_mr_pointer)) return refuse(EINVAL);
+  Mr& mr = *static_cast<Mr*>(ibv_mr_pointer);
   if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || mr.imported) return refuse(EINVAL);
+  if (mr.device_memory != nullptr) return refuse(EINVAL);  // as Linux has it (ib_uverbs_rereg_mr)
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   Pd& old_pd = pd_of(mr.pd);
   Pd* pd = &old_pd;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
-    if (new_pd == nullptr || new_pd->context != mr.context) return refuse(EINVAL);
+    if (!is_live(new_pd) || new_pd->context != mr.context) return refuse(EINVAL);
     pd = &pd_of(new_pd);
   }
   const uint32_t new_access =
@@ -181,7 +217,10 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
 
 int advise_mr(ibv_pd* ibv_pd_pointer, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
               uint32_t sge_count) {
-  if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || sges == nullptr || sge_count == 0) return EINVAL;
+  // As many as one command to the kernel holds, whose length is 16 bits.
+  constexpr uint32_t kMaxRanges = UINT16_MAX / sizeof(ibv_sge);
+  if (!is_live(ibv_pd_pointer) || (flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0) return EINVAL;
+  if (sges == nullptr || sge_count == 0 || sge_count > kMaxRanges) return EINVAL;
   odp::PrefetchKind kind{};
   switch (advice) {
     case IBV_ADVISE_MR_ADVICE_PREFETCH:

@@ -7,6 +7,7 @@
 namespace faultline::verbs {
 
 ibv_mw* alloc_mw(ibv_pd* ibv_pd_pointer, ibv_mw_type type) {
+  if (!is_live(ibv_pd_pointer)) return fail(EINVAL);
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail(EINVAL);
   Pd& pd = pd_of(ibv_pd_pointer);
   Engine& engine = *context_of(pd.context).started.load();
@@ -29,6 +30,7 @@ ibv_mw* alloc_mw(ibv_pd* ibv_pd_pointer, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* ibv_mw_pointer) {
+  if (!is_live(ibv_mw_pointer)) return EINVAL;
   Mw* const mw = static_cast<Mw*>(ibv_mw_pointer);
   Engine& engine = *context_of(mw->context).started.load();
   if (const int error = engine.backend->memory().deallocate_window(mw->rkey); error != 0) return error;
@@ -42,6 +44,7 @@ int dealloc_mw(ibv_mw* ibv_mw_pointer) {
 /// window's as soon as the bind is posted.
 int bind_mw(ibv_qp* ibv_qp_pointer, ibv_mw* mw, ibv_mw_bind* bind) {
   constexpr uint32_t kBindFlags = IBV_SEND_FENCE | IBV_SEND_SIGNALED;
+  if (!is_live(ibv_qp_pointer) || !is_live(mw) || bind == nullptr) return EINVAL;
   Qp& qp = qp_of(ibv_qp_pointer);
   transport::SendRing& ring = *qp.send_ring;
   {

@@ -140,6 +140,7 @@ int check(const Qp& qp, const ibv_qp_attr& attr, uint32_t mask, transport::QpSta
 }  // namespace
 
 FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int attr_mask) {
+  if (!is_live(ibv_qp_pointer) || attr == nullptr) return EINVAL;
   Qp& qp = qp_of(ibv_qp_pointer);
   SharedQp& shared = *qp.shared;
   Engine& engine = *qp.engine;

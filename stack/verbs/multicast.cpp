@@ -14,6 +14,7 @@ static_assert(kMaxQpsPerMulticastGroup == transport::kMaxGroupMembers);
 
 FAULTLINE_VERB int ibv_attach_mcast(ibv_qp* ibv_qp_pointer, const ibv_gid* ibv_gid_pointer,
                                     uint16_t /*lid*/) {
+  if (!is_live(ibv_qp_pointer) || ibv_gid_pointer == nullptr) return EINVAL;
   Qp& qp = qp_of(ibv_qp_pointer);
   const wire::Gid gid = gid_from(*ibv_gid_pointer);
   if (qp.qp_base.qp_type != IBV_QPT_UD || !wire::is_multicast(gid)) return EINVAL;
@@ -39,6 +40,7 @@ FAULTLINE_VERB int ibv_attach_mcast(ibv_qp* ibv_qp_pointer, const ibv_gid* ibv_g
 
 FAULTLINE_VERB int ibv_detach_mcast(ibv_qp* ibv_qp_pointer, const ibv_gid* ibv_gid_pointer,
                                     uint16_t /*lid*/) {
+  if (!is_live(ibv_qp_pointer) || ibv_gid_pointer == nullptr) return EINVAL;
   Qp& qp = qp_of(ibv_qp_pointer);
   const wire::Gid gid = gid_from(*ibv_gid_pointer);
   const std::lock_guard control(qp.shared->control_mutex);

@@ -20,6 +20,7 @@
 #include "stack/verbs/async_events.hpp"
 #include "stack/verbs/backend.hpp"
 #include "stack/verbs/completion_channel.hpp"
+#include "stack/verbs/live_objects.hpp"
 #include "stack/verbs/program_memory.hpp"
 
 // The header's macros of these names route to its inline functions; here the functions themselves are meant.
@@ -39,9 +40,12 @@ struct Device : ibv_device {
   std::array<std::byte, 1024> zero_padding{};
   DeviceDescription description;
   int index = 0;
+  std::atomic<uint64_t> device_memory_used_bytes{0};
 };
 
 struct Context;
+struct Dm;
+struct DeviceMemory;
 struct Mr;
 struct Pd;
 struct Qp;
@@ -62,6 +66,14 @@ struct SharedQp {
   std::mutex control_mutex;  ///< modify, query
   ibv_qp_attr attributes{};  ///< as the program set them
   ibv_qp_init_attr created{};
+};
+
+/// Who beside the contexts hears that a device is gone for good. Called on an engine's thread: it must not
+/// block.
+class RemovalListener {
+ public:
+  virtual ~RemovalListener() = default;
+  virtual void on_device_removed() = 0;
 };
 
 /// A running device of this process, shared by the contexts that opened it.
@@ -99,6 +111,8 @@ class Engine final : public transport::EventSink {
 
   void add_context(Context& context);
   void remove_context(Context& context);
+  void add_listener(RemovalListener& listener);
+  void remove_listener(RemovalListener& listener);
 
   const std::shared_ptr<DeviceBackend> backend;
   std::atomic<uint32_t> qps{0}, cqs{0}, mrs{0}, pds{0}, ahs{0}, srqs{0}, mws{0}, xrcds{0};
@@ -114,6 +128,7 @@ class Engine final : public transport::EventSink {
   std::atomic<uint32_t> next_core_{0};
   std::mutex contexts_mutex_;
   Context* contexts_ = nullptr;
+  std::vector<RemovalListener*> listeners_;  ///< contexts_mutex_
 };
 
 /// The running device of that name, started if need be. nullptr and one line in `error`.
@@ -135,9 +150,12 @@ struct Context : verbs_context {
   SpinLock objects_lock;
   Pd* pds = nullptr;  ///< objects_lock
   Mr* mrs = nullptr;  ///< objects_lock
+  Dm* dms = nullptr;  ///< objects_lock
+  const LiveObject live{&context, ObjectKind::context};
 };
 
 struct Td : ibv_td {
+  const LiveObject live{this, ObjectKind::td};
   std::atomic<uint32_t> references{0};  ///< parent domains
 };
 
@@ -161,6 +179,7 @@ struct Pd : ibv_pd {
   Td* thread_domain = nullptr;
   Allocators allocators;
   Pd *previous = nullptr, *next = nullptr;  ///< Context::objects_lock
+  const LiveObject live{this, ObjectKind::pd};
 
   void stand_for(Pd& other) {
     domain = other.domain;
@@ -174,14 +193,41 @@ struct Mr : ibv_mr {
   uint64_t iova = 0;
   uint32_t access = 0;
   bool imported = false;
-  bool exported = false;                    ///< another handle may have deregistered it
-  Mr *previous = nullptr, *next = nullptr;  ///< Context::objects_lock
+  bool exported = false;                        ///< another handle may have deregistered it
+  std::shared_ptr<DeviceMemory> device_memory;  ///< what it is a region of (ibv_reg_dm_mr), else none
+  Mr *previous = nullptr, *next = nullptr;      ///< Context::objects_lock
+  const LiveObject live{this, ObjectKind::mr};
 };
 
-struct Mw : ibv_mw {};
+struct Mw : ibv_mw {
+  const LiveObject live{this, ObjectKind::mw};
+};
+
+/// Memory that a device lends: pages of this process that are a device's own, so that no program unmaps them.
+struct DeviceMemory {
+  DeviceMemory(Device& lender, uint8_t* start, uint64_t bytes);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  Device& device;
+  uint8_t* const memory;
+  const uint64_t length_bytes;
+  const uint32_t handle;
+  std::atomic<uint32_t> regions{0};
+  std::atomic<bool> freed{false};  ///< by one of its handles, of which others may be left
+};
+
+struct Dm : ibv_dm {
+  std::shared_ptr<DeviceMemory> shared;
+  bool imported = false;
+  Dm *previous = nullptr, *next = nullptr;  ///< Context::objects_lock
+  const LiveObject live{this, ObjectKind::dm};
+};
 
 struct Ah : ibv_ah {
   transport::AddressVector av;
+  const LiveObject live{this, ObjectKind::ah};
   bool port_from_flow_label = false;  ///< else the UDP source port is a hash of the two QPNs, made at post
 };
 
@@ -200,6 +246,7 @@ struct Cq : ibv_cq_ex, transport::CompletionQueue {
   transport::Completion current;               ///< between start_poll and end_poll; poll_lock
   int64_t wallclock_offset_ns = 0;             ///< poll_lock
   bool with_wallclock = false;
+  const LiveObject live{static_cast<ibv_cq_ex*>(this), ObjectKind::cq};
 };
 
 struct XrcDomain {
@@ -211,6 +258,7 @@ struct XrcDomain {
 };
 
 struct Xrcd : ibv_xrcd {
+  const LiveObject live{this, ObjectKind::xrcd};
   XrcDomain* domain = nullptr;
   std::atomic<uint32_t> references{0};  ///< SRQs, QPs
 };
@@ -227,6 +275,7 @@ struct Srq : ibv_srq {
   Xrcd* xrcd = nullptr;                 ///< of an XRC SRQ
   EventSource event_source;
   std::unique_ptr<ProgramMemory> ring_memory;
+  const LiveObject live{static_cast<ibv_srq*>(this), ObjectKind::srq};
 };
 
 struct Qp : ibv_qp_ex {
@@ -236,6 +285,7 @@ struct Qp : ibv_qp_ex {
 
   std::shared_ptr<SharedQp> shared;
   Qp* next_handle = nullptr;  ///< SharedQp::handles_mutex
+  const LiveObject live{static_cast<ibv_qp_ex*>(this), ObjectKind::qp};
 
   // What posting reads, in one line.
   alignas(64) transport::QueuePair* transport_qp = nullptr;
@@ -281,6 +331,9 @@ struct Qp : ibv_qp_ex {
 [[nodiscard]] inline Qp& qp_of(ibv_qp_ex* qp) {
   return *static_cast<Qp*>(qp);
 }
+[[nodiscard]] inline Dm& dm_of(ibv_dm* dm) {
+  return *static_cast<Dm*>(dm);
+}
 [[nodiscard]] inline Srq& srq_of(ibv_srq* srq) {
   return *static_cast<Srq*>(srq);
 }
@@ -312,6 +365,11 @@ void unlink(Object*& first, Object& object) {
   (object.previous == nullptr ? first : object.previous->next) = object.next;
   if (object.next != nullptr) object.next->previous = object.previous;
 }
+
+/// One more handle on that memory.
+[[nodiscard]] ibv_dm* make_dm(Context& context, std::shared_ptr<DeviceMemory> memory, bool imported);
+/// The end of a handle.
+void remove_dm(Dm& dm);
 
 /// One more PD of the context.
 Pd* enlist(Context& context, Pd* pd);
@@ -390,6 +448,9 @@ int dealloc_td(ibv_td* td);
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* init);
 ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* init);
 int close_xrcd(ibv_xrcd* xrcd);
+ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes);
+int free_dm(ibv_dm* dm);
+ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset_bytes, size_t length_bytes, unsigned int access);
 
 /// The functions of a CQ's ibv_cq_ex part, and of a QP's ibv_qp_ex part.
 void set_poll_functions(Cq& cq);

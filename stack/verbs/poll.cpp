@@ -60,6 +60,7 @@ class PollLock {
 
 int poll_cq(ibv_cq* ibv_cq_pointer, int entries, ibv_wc* wc) {
   if (entries <= 0) return 0;
+  if (wc == nullptr) return -EINVAL;
   Cq& cq = cq_of(ibv_cq_pointer);
   // ibv_poll_cq(3): "in case of a CQ overrun the CQ cannot be used".
   if (!has_completions(cq)) return cq.overrun() ? -1 : 0;

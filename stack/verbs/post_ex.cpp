@@ -113,6 +113,7 @@ void wr_bind_mw(ibv_qp_ex* qp_pointer, ibv_mw* mw, uint32_t rkey, const ibv_mw_b
   SendWqe* const wqe = begin(qp, IBV_WR_BIND_MW);
   if (wqe == nullptr) return;
   ibv_mw_bind_info copy{};
+  if (info == nullptr || !is_live(mw)) return refuse(qp, EINVAL);
   copy.mr = load_once(info->mr);
   copy.addr = load_once(info->addr);
   copy.length = load_once(info->length);

@@ -34,7 +34,7 @@ int post_chain(odp::MemoryDomain& memory, const Pd& pd, transport::ReceiveRing& 
     else
       error = build_receive(ring, *wr, *wqe);
     if (error != 0) {
-      *bad_wr = wr;
+      if (bad_wr != nullptr) *bad_wr = wr;
       break;
     }
     if (hints) hint_receive(memory, pd, ring, *wqe);
@@ -51,7 +51,7 @@ int post_recv(ibv_qp* ibv_qp_pointer, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Qp& qp = qp_of(ibv_qp_pointer);
   const ibv_qp& base = qp.qp_base;
   if (base.srq != nullptr || base.recv_cq == nullptr) {
-    *bad_wr = wr;  // its receives are the SRQ's, or it has none
+    if (bad_wr != nullptr) *bad_wr = wr;  // its receives are the SRQ's, or it has none
     return EINVAL;
   }
   bool published = false;

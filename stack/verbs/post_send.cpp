@@ -23,7 +23,7 @@ int build_payload(transport::SendRing& ring, const ibv_send_wr& wr, transport::S
 /// A type 2 window; type 1 ones go through ibv_bind_mw.
 int build_bind(const Qp& qp, const ibv_send_wr& wr, transport::SendWqe& wqe) {
   ibv_mw* const mw = load_once(wr.bind_mw.mw);
-  if (mw == nullptr || mw->type != IBV_MW_TYPE_2) return EINVAL;
+  if (!is_live(mw) || mw->type != IBV_MW_TYPE_2) return EINVAL;
   ibv_mw_bind_info info{};
   info.mr = load_once(wr.bind_mw.bind_info.mr);
   info.addr = load_once(wr.bind_mw.bind_info.addr);
@@ -108,7 +108,7 @@ int post_send(ibv_qp* ibv_qp_pointer, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
       else
         error = build_send(qp, *wr, *wqe);
       if (error != 0) {
-        *bad_wr = wr;
+        if (bad_wr != nullptr) *bad_wr = wr;
         break;
       }
       ring.advance();

@@ -6,6 +6,7 @@
 namespace faultline::verbs {
 
 FAULTLINE_VERB ibv_pd* ibv_alloc_pd(ibv_context* ibv_context_pointer) {
+  if (!is_live(ibv_context_pointer)) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
   Engine* const engine = engine_of(context);
   if (engine == nullptr) return nullptr;
@@ -41,6 +42,7 @@ void remove_pd(Pd* pd) {
 }
 
 FAULTLINE_VERB int ibv_dealloc_pd(ibv_pd* ibv_pd_pointer) {
+  if (!is_live(ibv_pd_pointer)) return EINVAL;
   Pd* const pd = &pd_of(ibv_pd_pointer);
   if (pd->references.load(std::memory_order_acquire) != 0) remove_abandoned(*pd);
   if (pd->references.load(std::memory_order_acquire) != 0) return EBUSY;
@@ -53,7 +55,7 @@ FAULTLINE_VERB int ibv_dealloc_pd(ibv_pd* ibv_pd_pointer) {
 /// A promise that one thread at a time works with what belongs to it. Locks here are uncontended then, and
 /// cost little.
 ibv_td* alloc_td(ibv_context* ibv_context_pointer, ibv_td_init_attr* init) {
-  if (init->comp_mask != 0) return fail(EINVAL);
+  if (!is_live(ibv_context_pointer) || init == nullptr || init->comp_mask != 0) return fail(EINVAL);
   auto* const td = new (std::nothrow) Td();
   if (td == nullptr) return fail(ENOMEM);
   td->context = ibv_context_pointer;
@@ -62,6 +64,7 @@ ibv_td* alloc_td(ibv_context* ibv_context_pointer, ibv_td_init_attr* init) {
 }
 
 int dealloc_td(ibv_td* ibv_td_pointer) {
+  if (!is_live(ibv_td_pointer)) return EINVAL;
   Td* const td = static_cast<Td*>(ibv_td_pointer);
   if (td->references.load(std::memory_order_acquire) != 0) return EBUSY;
   Context& context = context_of(td->context);
@@ -73,8 +76,10 @@ int dealloc_td(ibv_td* ibv_td_pointer) {
 /// ibv_alloc_parent_domain(3): "completely interchangeable with the struct ibv_pd used to create it".
 ibv_pd* alloc_parent_domain(ibv_context* ibv_context_pointer, ibv_parent_domain_init_attr* init) {
   constexpr uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-  if (init->pd == nullptr || (init->comp_mask & ~kKnown) != 0) return fail(EINVAL);
+  if (!is_live(ibv_context_pointer) || init == nullptr || !is_live(init->pd)) return fail(EINVAL);
+  if ((init->comp_mask & ~kKnown) != 0) return fail(EINVAL);
   if (init->pd->context != ibv_context_pointer) return fail(EINVAL);
+  if (init->td != nullptr && !is_live(init->td)) return fail(EINVAL);
   if (init->td != nullptr && init->td->context != ibv_context_pointer) return fail(EINVAL);
   const bool allocates = (init->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
   if (allocates && (init->alloc == nullptr || init->free == nullptr)) return fail(EINVAL);

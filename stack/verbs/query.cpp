@@ -127,12 +127,14 @@ uint32_t gid_count(const DeviceDescription& description) {
 }  // namespace
 
 FAULTLINE_VERB int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
+  if (!is_live(context) || attributes == nullptr) return EINVAL;
   *attributes = device_attributes(context);
   return 0;
 }
 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attributes, size_t length_bytes) {
+  if (!is_live(context) || attributes == nullptr) return EINVAL;
   if (input != nullptr && input->comp_mask != 0) return EINVAL;
   if (length_bytes < offsetof(ibv_device_attr_ex, comp_mask) + sizeof(uint32_t)) return EINVAL;
   ibv_device_attr_ex result{};
@@ -152,12 +154,13 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   result.cq_mod_caps = {UINT16_MAX, UINT16_MAX};
   result.device_cap_flags_ex = result.orig_attr.device_cap_flags | kCapFlushGlobal | kCapAtomicWrite;
   result.phys_port_cnt_ex = result.orig_attr.phys_port_cnt;
+  result.max_dm_size = description_of(context).device_memory_bytes;
   copy_known(attributes, result, length_bytes);
   return 0;
 }
 
 int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes) {
-  if (port_num != kPortNumber) return EINVAL;
+  if (!is_live(context) || attributes == nullptr || port_num != kPortNumber) return EINVAL;
   Context& own = context_of(context);
   copy_known(attributes, describe_port(own.owner->description, own.started.load(std::memory_order_acquire)),
              length_bytes);
@@ -172,6 +175,7 @@ FAULTLINE_VERB int ibv_query_port(ibv_context* context, uint8_t port_num, _compa
 
 /// As ConnectX does it: the clock's ticks, which are nanoseconds, in tv_nsec.
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
+  if (!is_live(context) || values == nullptr) return EINVAL;
   if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
   if (values->comp_mask == 0) return 0;
   Engine* const engine = engine_of(context_of(context));
@@ -182,7 +186,8 @@ int query_rt_values(ibv_context* context, ibv_values_ex* values) {
 }
 
 FAULTLINE_VERB int ibv_query_gid(ibv_context* context, uint8_t port_num, int index, ibv_gid* gid) {
-  if (port_num != kPortNumber || index < 0 || index >= kGidTableLength) {
+  if (!is_live(context) || gid == nullptr || port_num != kPortNumber || index < 0 ||
+      index >= kGidTableLength) {
     errno = EINVAL;
     return -1;
   }
@@ -194,6 +199,7 @@ FAULTLINE_VERB int ibv_query_gid(ibv_context* context, uint8_t port_num, int ind
 
 FAULTLINE_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, uint32_t gid_index,
                                      ibv_gid_entry* entry, uint32_t flags, size_t entry_bytes) {
+  if (!is_live(context) || entry == nullptr) return EINVAL;
   if (flags != 0) return EOPNOTSUPP;
   if (port_num != kPortNumber || gid_index >= kGidTableLength) return EINVAL;
   const DeviceDescription& description = description_of(context);
@@ -204,17 +210,19 @@ FAULTLINE_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, ui
 
 FAULTLINE_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max_entries,
                                             uint32_t flags, size_t entry_bytes) {
+  if (!is_live(context)) return -EINVAL;
   if (flags != 0) return -EOPNOTSUPP;
   const DeviceDescription& description = description_of(context);
   const uint32_t count = gid_count(description);
-  if (count > max_entries) return -EINVAL;
+  if (entries == nullptr || count > max_entries) return -EINVAL;
   for (uint32_t i = 0; i < count; ++i)
     copy_known(reinterpret_cast<uint8_t*>(entries) + i * entry_bytes, gid_entry(description, i), entry_bytes);
   return count;
 }
 
-FAULTLINE_VERB int ibv_query_pkey(ibv_context* /*context*/, uint8_t port_num, int index, __be16* pkey) {
-  if (port_num != kPortNumber || index < 0 || index >= kPkeyTableLength) {
+FAULTLINE_VERB int ibv_query_pkey(ibv_context* context, uint8_t port_num, int index, __be16* pkey) {
+  if (!is_live(context) || pkey == nullptr || port_num != kPortNumber || index < 0 ||
+      index >= kPkeyTableLength) {
     errno = EINVAL;
     return -1;
   }

@@ -37,15 +37,15 @@ bool takes_srq(ibv_qp_type type) {
 /// The objects that a type needs and may have, all of the caller's context.
 int check_objects(const ibv_context* context, const ibv_qp_init_attr_ex& init) {
   if (init.qp_type == IBV_QPT_XRC_RECV)
-    return init.xrcd != nullptr && init.xrcd->context == context && init.srq == nullptr ? 0 : EINVAL;
-  if (init.xrcd != nullptr || init.pd == nullptr || init.pd->context != context) return EINVAL;
-  if (init.send_cq == nullptr || init.send_cq->context != context) return EINVAL;
+    return is_live(init.xrcd) && init.xrcd->context == context && init.srq == nullptr ? 0 : EINVAL;
+  if (init.xrcd != nullptr || !is_live(init.pd) || init.pd->context != context) return EINVAL;
+  if (!is_live(init.send_cq) || init.send_cq->context != context) return EINVAL;
   if (init.qp_type == IBV_QPT_XRC_SEND) return init.srq == nullptr ? 0 : EINVAL;
-  if (init.recv_cq == nullptr || init.recv_cq->context != context) return EINVAL;
+  if (!is_live(init.recv_cq) || init.recv_cq->context != context) return EINVAL;
   if (init.srq == nullptr) return 0;
   // An XRC SRQ is not a QP's, but named by each message.
-  const bool fits =
-      takes_srq(init.qp_type) && init.srq->context == context && srq_of(init.srq).xrcd == nullptr;
+  const bool fits = is_live(init.srq) && takes_srq(init.qp_type) && init.srq->context == context &&
+                    srq_of(init.srq).xrcd == nullptr;
   return fits ? 0 : EINVAL;
 }
 
@@ -58,6 +58,7 @@ int check_capacity(const ibv_qp_init_attr_ex& init) {
 }
 
 int check_init(const ibv_context* context, const ibv_qp_init_attr_ex& init) {
+  if (!is_live(context)) return EINVAL;
   if (const int error = check_type(init.qp_type); error != 0) return error;
   if (const int error = check_objects(context, init); error != 0) return error;
   if (const int error = check_send_ops(init.qp_type, init.send_ops_flags); error != 0) return error;
@@ -257,6 +258,7 @@ std::shared_ptr<SharedQp> find_target(const Engine& engine, uint32_t xrc_domain,
 }  // namespace
 
 FAULTLINE_VERB ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
+  if (!is_live(pd) || init == nullptr) return fail(EINVAL);
   ibv_qp_init_attr_ex wanted{};
   wanted.qp_context = init->qp_context;
   wanted.send_cq = init->send_cq;
@@ -272,6 +274,7 @@ FAULTLINE_VERB ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) {
+  if (init == nullptr) return fail(EINVAL);
   // Indirection tables, hashes and TSO are raw packet QPs' matters.
   if ((init->comp_mask & ~kKnownInitMask) != 0) return fail(EOPNOTSUPP);
   ibv_qp_init_attr_ex wanted = *init;
@@ -297,12 +300,13 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) {
 }
 
 ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
+  if (!is_live(context) || attributes == nullptr) return fail(EINVAL);
   constexpr uint32_t kNeeded = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
   constexpr uint32_t kKnown = kNeeded | IBV_QP_OPEN_ATTR_CONTEXT;
   if ((attributes->comp_mask & ~kKnown) != 0) return fail(EOPNOTSUPP);
   if ((attributes->comp_mask & kNeeded) != kNeeded || attributes->qp_type != IBV_QPT_XRC_RECV)
     return fail(EINVAL);
-  if (attributes->xrcd == nullptr || attributes->xrcd->context != context) return fail(EINVAL);
+  if (!is_live(attributes->xrcd) || attributes->xrcd->context != context) return fail(EINVAL);
   Xrcd& xrcd = xrcd_of(attributes->xrcd);
   Engine& engine = *context_of(context).started.load();
   if (!acquire(engine.qps, kMaxQps)) return fail(ENOMEM);
@@ -365,6 +369,7 @@ void send_datagrams(const Qp& qp) {
 }  // namespace
 
 FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
+  if (!is_live(ibv_qp_pointer)) return EINVAL;
   Qp* const qp = &qp_of(ibv_qp_pointer);
   Engine& engine = *qp->engine;
   {
@@ -387,6 +392,7 @@ FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
 
 FAULTLINE_VERB int ibv_query_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attributes, int /*mask*/,
                                 ibv_qp_init_attr* init) {
+  if (!is_live(ibv_qp_pointer) || attributes == nullptr) return EINVAL;
   Qp& qp = qp_of(ibv_qp_pointer);
   SharedQp& shared = *qp.shared;
   const std::lock_guard lock(shared.control_mutex);
@@ -410,6 +416,7 @@ FAULTLINE_VERB int ibv_query_qp_data_in_order(ibv_qp* /*qp*/, ibv_wr_opcode /*op
 }
 
 FAULTLINE_VERB ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* ibv_qp_pointer) {
+  if (!is_live(ibv_qp_pointer)) return nullptr;
   Qp& qp = qp_of(ibv_qp_pointer);
   return qp.extended ? &qp : nullptr;
 }

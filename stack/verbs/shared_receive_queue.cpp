@@ -10,12 +10,12 @@ namespace faultline::verbs {
 namespace {
 
 int check_init(const ibv_context* context, const ibv_srq_init_attr_ex& init) {
-  if (init.pd == nullptr || init.pd->context != context) return EINVAL;
+  if (!is_live(context) || !is_live(init.pd) || init.pd->context != context) return EINVAL;
   if (init.attr.max_wr == 0 || init.attr.max_wr > kMaxSrqWr || init.attr.max_sge > kMaxSge) return EINVAL;
   if (init.srq_type == IBV_SRQT_BASIC) return 0;
   if (init.srq_type != IBV_SRQT_XRC) return EOPNOTSUPP;  // tag matching
-  if (init.xrcd == nullptr || init.xrcd->context != context) return EINVAL;
-  return init.cq != nullptr && init.cq->context == context ? 0 : EINVAL;
+  if (!is_live(init.xrcd) || init.xrcd->context != context) return EINVAL;
+  return is_live(init.cq) && init.cq->context == context ? 0 : EINVAL;
 }
 
 transport::SrqInit transport_init(Srq& srq, const ibv_srq_init_attr_ex& init) {
@@ -90,6 +90,7 @@ ibv_srq* create(ibv_context* context, ibv_srq_init_attr_ex& init) {
 }  // namespace
 
 FAULTLINE_VERB ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
+  if (!is_live(pd) || init == nullptr) return fail(EINVAL);
   ibv_srq_init_attr_ex wanted{};
   wanted.srq_context = init->srq_context;
   wanted.attr = init->attr;
@@ -101,6 +102,7 @@ FAULTLINE_VERB ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
 }
 
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* init) {
+  if (init == nullptr) return fail(EINVAL);
   constexpr uint32_t kKnown =
       IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
   if ((init->comp_mask & ~kKnown) != 0) return fail(EOPNOTSUPP);
@@ -115,6 +117,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* init) {
 }
 
 FAULTLINE_VERB int ibv_modify_srq(ibv_srq* ibv_srq_pointer, ibv_srq_attr* attributes, int attr_mask) {
+  if (!is_live(ibv_srq_pointer) || attributes == nullptr) return EINVAL;
   const auto mask = static_cast<uint32_t>(attr_mask);
   if ((mask & ~uint32_t{IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT}) != 0) return EINVAL;
   Srq& srq = srq_of(ibv_srq_pointer);
@@ -137,6 +140,7 @@ FAULTLINE_VERB int ibv_modify_srq(ibv_srq* ibv_srq_pointer, ibv_srq_attr* attrib
 }
 
 FAULTLINE_VERB int ibv_query_srq(ibv_srq* ibv_srq_pointer, ibv_srq_attr* attributes) {
+  if (!is_live(ibv_srq_pointer) || attributes == nullptr) return EINVAL;
   Srq& srq = srq_of(ibv_srq_pointer);
   const std::lock_guard control(srq.control_mutex);
   attributes->max_wr = srq.max_wr;
@@ -146,6 +150,7 @@ FAULTLINE_VERB int ibv_query_srq(ibv_srq* ibv_srq_pointer, ibv_srq_attr* attribu
 }
 
 FAULTLINE_VERB int ibv_destroy_srq(ibv_srq* ibv_srq_pointer) {
+  if (!is_live(ibv_srq_pointer)) return EINVAL;
   Srq* const srq = &srq_of(ibv_srq_pointer);
   if (srq->references.load(std::memory_order_acquire) != 0) return EBUSY;
   Engine& engine = *srq->engine;
@@ -162,6 +167,7 @@ FAULTLINE_VERB int ibv_destroy_srq(ibv_srq* ibv_srq_pointer) {
 }
 
 int get_srq_num(ibv_srq* ibv_srq_pointer, uint32_t* number) {
+  if (!is_live(ibv_srq_pointer) || number == nullptr) return EINVAL;
   const Srq& srq = srq_of(ibv_srq_pointer);
   if (srq.xrcd == nullptr) return EINVAL;  // only an XRC SRQ is named by a number
   *number = transport::number_of(srq.transport_srq);

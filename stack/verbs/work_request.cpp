@@ -10,6 +10,7 @@
 namespace faultline::verbs {
 
 int copy_sges(const ibv_sge* list, uint32_t count, transport::Sge* to, uint32_t& length_bytes) {
+  if (list == nullptr && count != 0) return EINVAL;
   uint64_t total_bytes = 0;
   for (uint32_t i = 0; i < count; ++i) {
     to[i].va = load_once(list[i].addr);
@@ -32,6 +33,7 @@ int append_inline(transport::SendRing& ring, transport::SendWqe& wqe, const void
 }
 
 int copy_inline(transport::SendRing& ring, transport::SendWqe& wqe, const ibv_sge* list, uint32_t count) {
+  if (list == nullptr && count != 0) return EINVAL;
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t element_bytes = load_once(list[i].length);
     const auto* const from = reinterpret_cast<const void*>(load_once(list[i].addr));
@@ -61,12 +63,13 @@ int set_bind(const Qp& qp, transport::SendWqe& wqe, const ibv_mw& mw, uint32_t n
   // Windows are for peers: local write, which programs give with remote write, says nothing of one.
   constexpr uint32_t kWindowAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | odp::kFlushGlobal;
-  if (!same_domain(mw.pd, qp.qp_base.pd) || ((mw.rkey ^ new_rkey) & ~kVariantMask) != 0) return EINVAL;
+  if (!is_live(&mw) || !same_domain(mw.pd, qp.qp_base.pd) || ((mw.rkey ^ new_rkey) & ~kVariantMask) != 0)
+    return EINVAL;
   if ((info.mw_access_flags & ~(kWindowAccess | uint32_t{IBV_ACCESS_LOCAL_WRITE})) != 0) return EINVAL;
   if (info.mr == nullptr) {
     // Only a type 1 window is unbound by a bind: a type 2 window is invalidated (ibv_alloc_mw(3)).
     if (mw.type != IBV_MW_TYPE_1 || info.length != 0) return EINVAL;
-  } else if (!same_domain(info.mr->pd, qp.qp_base.pd)) {
+  } else if (!is_live(info.mr) || !same_domain(info.mr->pd, qp.qp_base.pd)) {
     return EINVAL;
   }
   wqe.remote_va = info.addr;

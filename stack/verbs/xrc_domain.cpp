@@ -63,6 +63,7 @@ int open_domain(Engine& engine, int fd, int flags, XrcDomain*& domain) {
 
 ibv_xrcd* open_xrcd(ibv_context* ibv_context_pointer, ibv_xrcd_init_attr* init) {
   constexpr uint32_t kNeeded = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  if (!is_live(ibv_context_pointer) || init == nullptr) return fail(EINVAL);
   if (init->comp_mask != kNeeded || (init->oflags & ~(O_CREAT | O_EXCL)) != 0) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
   Engine* const engine = engine_of(context);
@@ -79,6 +80,7 @@ ibv_xrcd* open_xrcd(ibv_context* ibv_context_pointer, ibv_xrcd_init_attr* init) 
 }
 
 int close_xrcd(ibv_xrcd* ibv_xrcd_pointer) {
+  if (!is_live(ibv_xrcd_pointer)) return EINVAL;
   Xrcd* const xrcd = &xrcd_of(ibv_xrcd_pointer);
   if (xrcd->references.load(std::memory_order_acquire) != 0) return EBUSY;
   Context& context = context_of(xrcd->context);

@@ -14,6 +14,11 @@ readelf -W --dyn-syms "$library" | awk '$1 ~ /^[0-9]+:$/ && $7 != "UND" && $7 !=
   diff <(grep -v '^#' "$here/abi_symbols.txt") - || { echo "FAILED: expected symbols (<) are not those exported (>)"; exit 1; }
 echo "ok: symbols"
 
+# Without LD_PRELOAD, as late as it may be: what it has for each thread needs no place that only the start of a program gives.
+if readelf -dW "$library" | grep -q STATIC_TLS; then echo "FAILED: it has thread-local data of the initial-exec kind"; exit 1; fi
+timeout 60 python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).ibv_fork_init()' "$library"
+echo "ok: loaded late"
+
 LD_PRELOAD=$library timeout 60 python3 - "$here/abi_symbols.txt" <<'PYTHON'
 import ctypes, os, sys
 

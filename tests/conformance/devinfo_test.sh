@@ -10,10 +10,11 @@ library=$(realpath "$1")
 version=$2
 kind=$3
 skip() { echo "SKIPPED: $*"; exit 77; }
-for tool in ibv_devinfo ibv_devices; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
+for tool in ibv_devinfo ibv_devices ibv_asyncwatch stdbuf; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
 folder=$(mktemp -d)
 space=fl-devinfo-$$
-trap 'ip netns del "$space" 2>/dev/null || true; rm -rf "$folder"' EXIT
+watcher=
+trap '[ -z "$watcher" ] || kill "$watcher" 2>/dev/null; ip netns del "$space" 2>/dev/null || true; rm -rf "$folder"' EXIT
 fail() {
   echo "FAILED: $*"
   cat "$folder/output"
@@ -49,6 +50,38 @@ if [ "$kind" = veth ]; then
   says phys_state 'LINK_UP (5)'
   says active_mtu '4096 (5)'
   echo "ok: the link's state"
+  # Who watches hears of it.
+  FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library "${in_space[@]}" timeout 60 stdbuf -oL ibv_asyncwatch \
+    >"$folder/output" 2>&1 &
+  watcher=$!
+  told() { grep -c "event_type $1" "$folder/output" || true; }
+  # hears EVENT COMMAND...: the command makes it tell of one
+  hears() {
+    local event=$1 before i
+    shift
+    before=$(told "$event")
+    "$@"
+    for ((i = 0; i < 200; i++)); do
+      [ "$(told "$event")" -eq "$before" ] || return 0
+      sleep 0.1
+    done
+    fail "ibv_asyncwatch does not tell of $event"
+  }
+  # Changes of before it watched are not told.
+  for ((i = 0; i < 100; i++)); do
+    [ "$(told IBV_EVENT_PORT_ACTIVE)" -eq 0 ] || break
+    ip -n "$space" link set fl-peer down
+    sleep 0.2
+    ip -n "$space" link set fl-peer up
+    sleep 0.2
+  done
+  for ((i = 0; i < 3; i++)); do
+    hears IBV_EVENT_PORT_ERR ip -n "$space" link set fl-peer down
+    hears IBV_EVENT_PORT_ACTIVE ip -n "$space" link set fl-peer up
+  done
+  hears IBV_EVENT_DEVICE_FATAL ip -n "$space" link del fl-own
+  kill "$watcher" 2>/dev/null || true
+  echo "ok: ibv_asyncwatch"
   exit 0
 fi
 

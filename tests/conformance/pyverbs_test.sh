@@ -10,7 +10,7 @@ subject=$(realpath "$1")
 kind=$2
 results=${3:-}
 here=$(dirname "$(realpath "$0")")
-# Only as what is preloaded: found by the loader as a dependency it would come too late for its thread-local data.
+# Only as what is preloaded: found by the loader as a dependency it would come too late to stand before the C library's names.
 unset LD_LIBRARY_PATH
 skip() { echo "SKIPPED: $*"; exit 77; }
 python=/usr/bin/python3 # Debian's, which has the package

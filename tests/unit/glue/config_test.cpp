@@ -55,6 +55,7 @@ TEST(Config, TakesDefaultsForAllThatIsOptional) {
   EXPECT_EQ(device.dscp, 0U);
   EXPECT_EQ(device.mac, (wire::MacAddress{{0x02, 0x46, 198, 18, 0, 1}}));
   EXPECT_FALSE(device.mtu_bytes.has_value());
+  EXPECT_EQ(device.device_memory_bytes, 1U << 20);
   EXPECT_EQ(device.progress, Progress::automatic);
   EXPECT_EQ(core_count_of(device), 1U);
   EXPECT_TRUE(device.chaos.harmless());
@@ -115,6 +116,7 @@ progress = "dedicated"
 lcore = 0
 vendor_id = 1
 vendor_part_id = 2
+device_memory_kib = 3
 capture = "x.pcapng"
 [device.port]
 kind = "ring"
@@ -206,6 +208,7 @@ address = "0000:3b:00.1"
   EXPECT_EQ(a.lcores, std::vector<unsigned>{0});
   EXPECT_EQ(core_count_of(a), 1U);
   EXPECT_EQ(a.vendor_part_id, 2U);
+  EXPECT_EQ(a.device_memory_bytes, 3U << 10);
   EXPECT_EQ(a.capture, "x.pcapng");
   EXPECT_TRUE(a.port.side_b);
   EXPECT_EQ(config.devices[1].port.address, "0000:3b:00.1");
@@ -301,7 +304,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{
             with_device_key("mut = 1500"),
             "4: device.mut: unknown key; known here: name, ip, mac, mtu, vlan, vlan_priority, dscp, gateway, "
-            "route, progress, lcore, lcores, vendor_id, vendor_part_id, capture, port, chaos"},
+            "route, progress, lcore, lcores, vendor_id, vendor_part_id, device_memory_kib, capture, port, chaos"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n",
                 "1: device.port: is missing; add a table [device.port] with a kind"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\nport = 1\n",

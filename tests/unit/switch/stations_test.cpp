@@ -313,6 +313,10 @@ TEST_F(Sharers, OtherMessagesGoByTheCommunicationId) {
   expect_dropped(message(a, one, CmAttribute::rep, id, 5, 0), 0, Drop::unknown_range);
 }
 
+TEST_F(Sharers, ARejectionThatNamesNobodyGoesToAll) {
+  expect_to(message(a, one, CmAttribute::rej, 0x11111111, 0, 0), 0, {1, 2});
+}
+
 TEST_F(Sharers, OneQuestionHasOneAnswer) {
   EXPECT_TRUE(table.decide(arp_request(a, kSideB), 0).answer);
   Frame unicast = arp_request(a, kSideB);

@@ -117,6 +117,27 @@ TEST(DeviceEvents, ReachEveryContextAndThePortsLastTellsItsState) {
   ibv_ack_async_event(&event);
 }
 
+TEST(DeviceEvents, ReachWhoWaitsForNothingElse) {
+  ibv_context* const context = open("mem0");
+  ASSERT_NE(context, nullptr);
+  ASSERT_EQ(running_devices(), 0);
+  // Told again and again: the device may run before the context is among those that hear of it.
+  std::atomic<bool> heard{false};
+  std::thread port([&heard] {
+    while (!heard) {
+      if (running_devices() != 0) raise_device_event("mem0", transport::AsyncEvent::port_error);
+      std::this_thread::yield();
+    }
+  });
+  ibv_async_event event{};
+  EXPECT_EQ(ibv_get_async_event(context, &event), 0);
+  EXPECT_EQ(event.event_type, IBV_EVENT_PORT_ERR);
+  heard = true;
+  ibv_ack_async_event(&event);
+  port.join();
+  EXPECT_EQ(ibv_close_device(context), 0);
+}
+
 TEST(CqOverrun, RaisesAnEventAndEndsTheQueuesUse) {
   const Pages pages(4096);
   EndOptions small;

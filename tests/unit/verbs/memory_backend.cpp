@@ -156,6 +156,7 @@ DeviceDescription description_of(const std::string& name) {
   description.gids = {wire::Gid::from_ipv4(0xc6120000U | host), link_local(host)};  // 198.18.0.host
   description.max_path_mtu_bytes = 2048;
   description.vendor_part_id = 4119;
+  description.device_memory_bytes = 64 << 10;
   return description;
 }
 
@@ -178,9 +179,11 @@ class MemoryBackend final : public DeviceBackend {
     const uint32_t count = static_cast<uint32_t>(faults().cores.load());
     for (uint32_t index = 0; index < count; ++index)
       lanes_.push_back(std::make_unique<Lane>(config(index, count), memory_, port_, relay_));
+    {
+      const std::lock_guard lock(running_relays().mutex);
+      running_relays().relays[name] = &relay_;
+    }
     ++running;
-    const std::lock_guard lock(running_relays().mutex);
-    running_relays().relays[name] = &relay_;
   }
   ~MemoryBackend() override {
     --running;

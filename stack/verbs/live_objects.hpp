@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which of the pointers that programs hand us are objects of ours. A call that changes, queries or destroys
+// an object, or makes another of it, asks first, so that what was destroyed already, was never one, or is
+// nullptr is EINVAL rather than a crash. Not the data path: there a program's word has to do.
+#pragma once
+
+#include <cstdint>
+
+#include <infiniband/verbs.h>
+
+namespace faultline::verbs {
+
+enum class ObjectKind : uint8_t { context, pd, td, mr, mw, dm, ah, cq, srq, qp, channel, xrcd };
+
+/// A member of an object: says that there is one at this address, as programs know it, for as long as it
+/// lives. It needs no memory of its own.
+class LiveObject {
+ public:
+  LiveObject(const void* object, ObjectKind kind);
+  ~LiveObject();
+  LiveObject(const LiveObject&) = delete;
+  LiveObject& operator=(const LiveObject&) = delete;
+
+ private:
+  friend bool is_live(const void* object, ObjectKind kind);
+
+  const void* const object_;
+  LiveObject* next_ = nullptr;  ///< of the same bucket, under its lock
+  const ObjectKind kind_;
+};
+
+[[nodiscard]] bool is_live(const void* object, ObjectKind kind);
+
+[[nodiscard]] inline bool is_live(const ibv_context* object) {
+  return is_live(object, ObjectKind::context);
+}
+[[nodiscard]] inline bool is_live(const ibv_pd* object) {
+  return is_live(object, ObjectKind::pd);
+}
+[[nodiscard]] inline bool is_live(const ibv_td* object) {
+  return is_live(object, ObjectKind::td);
+}
+[[nodiscard]] inline bool is_live(const ibv_mr* object) {
+  return is_live(object, ObjectKind::mr);
+}
+[[nodiscard]] inline bool is_live(const ibv_mw* object) {
+  return is_live(object, ObjectKind::mw);
+}
+[[nodiscard]] inline bool is_live(const ibv_dm* object) {
+  return is_live(object, ObjectKind::dm);
+}
+[[nodiscard]] inline bool is_live(const ibv_ah* object) {
+  return is_live(object, ObjectKind::ah);
+}
+[[nodiscard]] inline bool is_live(const ibv_cq* object) {
+  return is_live(object, ObjectKind::cq);
+}
+[[nodiscard]] inline bool is_live(const ibv_srq* object) {
+  return is_live(object, ObjectKind::srq);
+}
+[[nodiscard]] inline bool is_live(const ibv_qp* object) {
+  return is_live(object, ObjectKind::qp);
+}
+[[nodiscard]] inline bool is_live(const ibv_comp_channel* object) {
+  return is_live(object, ObjectKind::channel);
+}
+[[nodiscard]] inline bool is_live(const ibv_xrcd* object) {
+  return is_live(object, ObjectKind::xrcd);
+}
+
+}  // namespace faultline::verbs
