@@ -10,6 +10,7 @@
 #include <rte_ethdev.h>
 #include <sched.h>
 #include <spdlog/fmt/fmt.h>
+#include <unistd.h>
 
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/housekeeper.hpp"
@@ -95,7 +96,10 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
   device->port_ = EthernetPort::open(config, wanted, error);
   if (device->port_ == nullptr) return nullptr;
   if (!wanted.capture.empty()) {
-    device->capture_ = Capture::open(wanted.capture, device->port_->id(), error);
+    // A forked child writes another file than its parent, who is at that one.
+    const std::string file =
+        odp::fork_generation() == 0 ? wanted.capture : fmt::format("{}.{}", wanted.capture, getpid());
+    device->capture_ = Capture::open(file, device->port_->id(), error);
     if (device->capture_ == nullptr) {
       error = fmt::format("faultline: {}: {}: device.capture: {}", config.path, wanted.name, error);
       return nullptr;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pmd_glue/eal.hpp"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -20,6 +22,9 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "odp/program_call.hpp"
+#include "pmd_glue/eal_fork.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -142,10 +147,28 @@ spdlog::logger& log() {
 bool start_eal(const Config& config, std::string& error) {
   static std::mutex mutex;
   static enum class State { not_started, running, failed } state = State::not_started;
+  static uint32_t generation = 0;
   const std::lock_guard guard(mutex);
   if (state == State::not_started) {
     log().set_level(spdlog::level::from_str(config.log_level));
     state = run_eal_init(config) ? State::running : State::failed;
+    generation = odp::fork_generation();
+    own_eal();
+  }
+  if (state == State::running && generation != odp::fork_generation()) {
+    if (config.eal.huge_pages) {
+      error = fmt::format(
+          "faultline: {}: eal.huge_pages: this process was forked from one whose huge pages it would share: "
+          "it can have devices of its own after exec, or without huge pages",
+          config.path);
+      return false;
+    }
+    if (!revive_eal()) {
+      error = fmt::format("faultline: {}: eal: {} did not go on in a forked process: {}", config.path,
+                          rte_version(), std::strerror(errno));
+      return false;
+    }
+    generation = odp::fork_generation();
   }
   if (state == State::running) return true;
   EalLog& eal = eal_log();
@@ -175,7 +198,10 @@ void register_this_thread() {
 rte_mempool* frame_pool(const Config& config) {
   static std::mutex mutex;
   static rte_mempool* pool = nullptr;
+  static uint32_t generation = 0;
   const std::lock_guard guard(mutex);
+  if (pool != nullptr && generation != odp::fork_generation()) refill(*pool);
+  generation = odp::fork_generation();
   if (pool != nullptr) return pool;
   // Transmit bursts, parked packets, loopback queue and a NIC's descriptors fit in 8191 a device; at most
   // half of EAL's memory.

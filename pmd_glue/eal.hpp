@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DPDK's environment: started once per process, at the first device that is opened, and never torn down.
+// DPDK's environment: started once, at the first device that is opened, and never torn down. A forked child
+// goes on with its parent's.
 #pragma once
 
 #include <memory>
@@ -28,8 +29,8 @@ void register_this_thread();
 inline constexpr uint32_t kBufferBytes = 4608;
 static_assert(kBufferBytes >= wire::kMaxFrameBytes);
 
-/// The buffers of all ports of this process. A frame may go from one port's pool to another's over net_ring,
-/// so the pool lives as long as the process. nullptr where there is no memory.
+/// The buffers of all ports of this process, after start_eal(). A frame may go from one port's pool to
+/// another's over net_ring, so the pool lives as long as the process. nullptr where there is no memory.
 [[nodiscard]] rte_mempool* frame_pool(const Config& config);
 
 }  // namespace faultline::glue

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "odp/process_local.hpp"
 #include "pmd_glue/device.hpp"
 #include "pmd_glue/eal.hpp"
 
@@ -30,8 +31,8 @@ constexpr TimeNs kRungForSleepNs = 20'000'000;
 Housekeeper::Housekeeper() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Housekeeper& Housekeeper::instance() {
-  static Housekeeper& instance = *new Housekeeper;  // programs exit with devices open
-  return instance;
+  static constinit odp::ProcessLocal<Housekeeper> instance;
+  return instance.get();
 }
 
 void Housekeeper::add(Device& device) {

@@ -20,6 +20,7 @@ class Device;
 
 class Housekeeper final : public transport::DoorbellListener {
  public:
+  Housekeeper();
   [[nodiscard]] static Housekeeper& instance();
   void add(Device& device);
   /// When it returns, the device is left alone.
@@ -35,7 +36,6 @@ class Housekeeper final : public transport::DoorbellListener {
     transport::TimeNs deadline = 0;
   };
 
-  Housekeeper();
   void run();
   [[nodiscard]] Rounds serve_devices();
   void sleep(std::unique_lock<std::mutex>& lock, bool is_recent);

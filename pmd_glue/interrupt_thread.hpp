@@ -11,4 +11,10 @@ namespace faultline::glue {
 /// Not to be called with a turn held, nor from the interrupt thread.
 void run_on_interrupt_thread(std::function<void()> task);
 
+/// Before a fork: keeps the thread where it holds no lock of EAL's, for the child would find that locked for
+/// ever. Waits for it, though not for long: what keeps it may wait for the caller.
+void hold_interrupt_thread();
+/// After the fork, in the parent.
+void release_interrupt_thread();
+
 }  // namespace faultline::glue

@@ -8,6 +8,8 @@
 
 #include <sys/socket.h>
 
+#include "odp/process_local.hpp"
+
 struct rte_eth_dev;
 
 namespace faultline::glue {
@@ -18,8 +20,8 @@ struct Gates {
   std::vector<TurnLock*> turns;
 };
 Gates& gates() {
-  static Gates& instance = *new Gates;  // EAL's interrupt thread outlives static destructors
-  return instance;
+  static constinit odp::ProcessLocal<Gates> instance;  // EAL's interrupt thread outlives static destructors
+  return instance.get();
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "odp/program_call.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/interface.hpp"
 #include "pmd_glue/interrupt_thread.hpp"
@@ -96,8 +97,14 @@ std::optional<std::string> prepare_socket(const PortConfig& port) {
   return std::nullopt;
 }
 
+/// In a forked child the names of what it has inherited are taken.
+std::string own_name(std::string name) {
+  const uint32_t generation = odp::fork_generation();
+  return generation == 0 ? std::move(name) : fmt::format("{}_{}", name, generation);
+}
+
 rte_ring* ring_of(const PortConfig& port, bool towards_b, uint16_t queue) {
-  const std::string name = fmt::format("fl_{}_{}{}", port.wire, towards_b ? "ab" : "ba", queue);
+  const std::string name = own_name(fmt::format("fl_{}_{}{}", port.wire, towards_b ? "ab" : "ba", queue));
   if (rte_ring* ring = rte_ring_lookup(name.c_str())) return ring;
   return rte_ring_create(name.c_str(), kDescriptors, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 }
@@ -221,7 +228,7 @@ std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const Dev
       if (in[queue] == nullptr || out[queue] == nullptr)
         return fail(fmt::format("no memory for the rings: {}", rte_strerror(rte_errno)));
     }
-    port_name = fmt::format("fl_{}", device.name);
+    port_name = own_name(fmt::format("fl_{}", device.name));
     const int created = rte_eth_from_rings(port_name.c_str(), in.data(), port->queue_pairs_, out.data(),
                                            port->queue_pairs_, 0);
     if (created < 0) return fail(fmt::format("cannot create the port: {}", reason_of(created)));
@@ -231,7 +238,7 @@ std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const Dev
   } else {
     port_name = wanted.address;
     if (wanted.kind != PortKind::pci) {
-      port_name = fmt::format("net_{}_{}", name_of(wanted.kind), device.name);
+      port_name = own_name(fmt::format("net_{}_{}", name_of(wanted.kind), device.name));
       int created = 0;
       port->on_control_thread([&] {
         created = rte_vdev_init(port_name.c_str(), vdev_arguments(wanted, port->queue_pairs_).c_str());

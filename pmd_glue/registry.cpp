@@ -2,21 +2,67 @@
 #include "pmd_glue/registry.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
+#include <pthread.h>
 #include <spdlog/fmt/fmt.h>
 
 #include "odp/program_call.hpp"
 #include "pmd_glue/eal.hpp"
+#include "pmd_glue/interrupt_thread.hpp"
 #include "pmd_glue/telemetry.hpp"
 #include "pmd_glue/wire_config.hpp"
 
 namespace faultline::glue {
 
+namespace {
+
+std::atomic<Registry*> current{nullptr};  // programs exit with devices open: it is never destroyed
+
+}  // namespace
+
 Registry& Registry::instance() {
-  static Registry& instance = *new Registry;  // programs exit with devices open
-  return instance;
+  static std::once_flag once;
+  std::call_once(once, [] {
+    current = new Registry;
+    // Theirs before ours, since the last come first before a fork: whoever opens a device takes our lock
+    // before he comes to theirs.
+    odp::watch_forks();
+    pthread_atfork(
+        [] {
+          current.load()->mutex_.lock();
+          hold_interrupt_thread();
+        },
+        [] {
+          release_interrupt_thread();
+          current.load()->mutex_.unlock();
+        },
+        begin_in_child);
+  });
+  return *current.load();
+}
+
+// The parent's own stays as it is, with its lock taken, for what is in it is not to be destroyed here.
+void Registry::begin_in_child() {
+  current = new Registry(*current.load());
+}
+
+Registry::Registry(const Registry& parents) : path_(parents.path_), parents_(parents.parents_) {
+  if (parents.config_ && !has_seats(*parents.config_)) config_ = parents.config_;
+  for (const auto& [name, device] : parents.devices_)
+    if (!device.expired()) parents_.insert(name);
+}
+
+std::string Registry::why_parents_alone(const Config& all, const DeviceConfig& device) const {
+  const PortKind kind = device.port.kind;
+  if (device.seat != nullptr || kind == PortKind::ring || !parents_.contains(device.name)) return {};
+  return fmt::format(
+      "faultline: {}: {}: the process that this one was forked from has the device, and a port of kind {} "
+      "cannot "
+      "be had twice: on a wire (faultline-run --wire NAME --share) each process has its own",
+      all.path, device.name, name_of(kind));
 }
 
 void Registry::set_path(const std::string& path) {
@@ -26,10 +72,7 @@ void Registry::set_path(const std::string& path) {
 }
 
 const Config& Registry::config() {
-  // A forked child has no seat of its own on the wire yet.
-  if (generation_ != odp::fork_generation() && config_ && has_seats(*config_)) config_.reset();
   if (!config_) {
-    generation_ = odp::fork_generation();
     std::string path = path_;
     if (path.empty())
       if (const char* from_environment = std::getenv("FAULTLINE_CONFIG")) path = from_environment;
@@ -80,13 +123,6 @@ void Registry::tell(const std::string& error) {
 
 std::shared_ptr<Device> Registry::open(const std::string& name, std::string& error) {
   const std::lock_guard guard(mutex_);
-  static const uint32_t generation = odp::fork_generation();
-  if (generation != odp::fork_generation()) {
-    error =
-        "faultline: this process was forked from one that has devices: it can have none of its own before "
-        "exec";
-    return nullptr;
-  }
   if (auto running = devices_[name].lock()) return running;
   try {
     const Config& all = config();
@@ -96,7 +132,8 @@ std::shared_ptr<Device> Registry::open(const std::string& name, std::string& err
       error = fmt::format("faultline: {}: there is no device \"{}\"", all.path, name);
       return nullptr;
     }
-    auto device = start_eal(all, error) ? Device::open(all, *wanted, error) : nullptr;
+    error = why_parents_alone(all, *wanted);
+    auto device = error.empty() && start_eal(all, error) ? Device::open(all, *wanted, error) : nullptr;
     if (device == nullptr) tell(error);
     devices_[name] = device;
     static std::once_flag first_device;

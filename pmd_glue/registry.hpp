@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The configuration of this process and its running devices.
+// The configuration of this process and its running devices. A forked child has its parent's configuration
+// and devices of its own, where their ports can be had twice.
 #pragma once
 
 #include <functional>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,11 @@ class Registry {
 
  private:
   Registry() = default;
+  /// In a forked child: of what the parent has, the configuration without the seats.
+  explicit Registry(const Registry& parents);
+  static void begin_in_child();
+  /// Why a device that the process before the fork has cannot be had a second time; empty: it can.
+  [[nodiscard]] std::string why_parents_alone(const Config& all, const DeviceConfig& device) const;
   [[nodiscard]] const Config& config();  ///< throws ConfigError
   void shut_down_all();
   void tell(const std::string& error);
@@ -40,8 +47,8 @@ class Registry {
   std::string path_;
   std::string told_;  ///< the last line on stderr
   std::optional<Config> config_;
-  uint32_t generation_ = 0;  ///< of the process that read it
   std::map<std::string, std::weak_ptr<Device>> devices_;
+  std::set<std::string> parents_;  ///< devices that ran in the processes before
 };
 
 }  // namespace faultline::glue

@@ -144,7 +144,7 @@ int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, 
     why = fmt::format("{} is taken by process {}{}", text_of(wanted), seats_[*holder].pid,
                       find(wanted)->shared  ? ", which shares it: start this one with --share too"
                       : request.shared != 0 ? ", which does not share it: start it with --share too"
-                                            : "");
+                                            : ": start both with --share to have it twice");
     return EADDRINUSE;
   }
   Station* station = wanted != 0 ? find(wanted) : nullptr;

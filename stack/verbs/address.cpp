@@ -74,6 +74,7 @@ FAULTLINE_VERB ibv_ah* ibv_create_ah(ibv_pd* ibv_pd_pointer, ibv_ah_attr* attrib
   if (!is_live(ibv_pd_pointer) || attributes == nullptr) return fail(EINVAL);
   Pd& pd = pd_of(ibv_pd_pointer);
   Engine& engine = *context_of(pd.context).started;
+  if (engine.is_parents()) return fail(EIO);
   std::unique_ptr<Ah> ah(new (std::nothrow) Ah());
   if (ah == nullptr) return fail(ENOMEM);
   if (const int error = make_address_vector(*engine.backend, *attributes, ah->av); error != 0)
@@ -158,7 +159,7 @@ FAULTLINE_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, i
   attributes->port_num = port_num;
   if (!needs_header) return 0;
   attributes->is_global = 1;
-  if (route_back(context_of(context).owner->description, *grh, attributes->grh)) return 0;
+  if (route_back(description_of(context_of(context)), *grh, attributes->grh)) return 0;
   errno = EPROTONOSUPPORT;
   return -1;
 }

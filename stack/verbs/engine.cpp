@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <map>
 
+#include "odp/process_local.hpp"
 #include "stack/verbs/objects.hpp"
 
 namespace faultline::verbs {
@@ -13,8 +14,8 @@ struct RunningEngines {
 };
 
 RunningEngines& running_engines() {
-  static RunningEngines engines;
-  return engines;
+  static constinit odp::ProcessLocal<RunningEngines> engines;
+  return engines.get();
 }
 
 }  // namespace
@@ -113,8 +114,20 @@ std::shared_ptr<Engine> running_engine(const std::string& name) {
 }
 
 Engine* engine_of(Context& context) {
-  if (Engine* const engine = context.started.load(std::memory_order_acquire)) return engine;
+  Engine* const started = context.started.load(std::memory_order_acquire);
+  if (started != nullptr && !started->is_parents()) return started;
   const std::lock_guard lock(context.start_mutex);
+  if (context.engine != nullptr && context.engine->is_parents()) {
+    // What is left of the parent's in the context knows its own engine only.
+    if (context.live_objects.load(std::memory_order_acquire) != 0) {
+      set_last_error(
+          "faultline: the context has objects of the process that this one was forked from: open the device "
+          "anew");
+      return fail(EIO);
+    }
+    context.started.store(nullptr, std::memory_order_release);
+    static_cast<void>(*new std::shared_ptr<Engine>(std::move(context.engine)));  // not ours to destroy
+  }
   if (context.engine == nullptr) {
     std::string error;
     try {

@@ -14,6 +14,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "odp/program_call.hpp"
 #include "stack/transport/core.hpp"
 #include "stack/transport/shared_receive_queue.hpp"
 #include "stack/transport/spin_lock.hpp"
@@ -114,6 +115,9 @@ class Engine final : public transport::EventSink {
   void add_listener(RemovalListener& listener);
   void remove_listener(RemovalListener& listener);
 
+  /// In a forked child: of the process that started it, so that nothing new is made of it here.
+  [[nodiscard]] bool is_parents() const { return odp::fork_generation() != generation_; }
+
   const std::shared_ptr<DeviceBackend> backend;
   std::atomic<uint32_t> qps{0}, cqs{0}, mrs{0}, pds{0}, ahs{0}, srqs{0}, mws{0}, xrcds{0};
   std::atomic<odp::ProtectionDomain> last_domain{0};
@@ -125,6 +129,7 @@ class Engine final : public transport::EventSink {
   uint32_t last_xrc_domain = 0;
 
  private:
+  const uint32_t generation_ = odp::fork_generation();
   std::atomic<uint32_t> next_core_{0};
   std::mutex contexts_mutex_;
   Context* contexts_ = nullptr;
@@ -379,11 +384,19 @@ void remove_abandoned(const Pd& base);
 void remove_pd(Pd* pd);
 
 /// The context's engine, started by the first object that needs it: threads do not survive a fork, and
-/// programs fork after open and query. nullptr with errno ENODEV and the reason in faultline_last_error().
+/// programs fork after open and query. A forked child starts one of its own, if the context has nothing of
+/// its parent's. nullptr with errno ENODEV (or EIO: of the parent's) and the reason in
+/// faultline_last_error().
 [[nodiscard]] Engine* engine_of(Context& context);
 
 /// The reason that faultline_last_error() gives on this thread.
 void set_last_error(std::string text);
+
+/// The device as it runs: a forked child's may have another address than the one that its parent has opened.
+[[nodiscard]] inline const DeviceDescription& description_of(const Context& context) {
+  const Engine* const engine = context.started.load(std::memory_order_acquire);
+  return engine != nullptr ? engine->backend->description() : context.owner->description;
+}
 
 /// Counts one more object against a device limit; false where it is reached.
 [[nodiscard]] inline bool acquire(std::atomic<uint32_t>& count, uint32_t limit) {

@@ -26,12 +26,8 @@ ibv_mtu mtu_of(uint32_t bytes) {
   return static_cast<ibv_mtu>(std::bit_width(bytes) - 1 - kLogOf128);
 }
 
-const DeviceDescription& description_of(ibv_context* context) {
-  return context_of(context).owner->description;
-}
-
 ibv_device_attr device_attributes(ibv_context* context) {
-  const DeviceDescription& description = description_of(context);
+  const DeviceDescription& description = description_of(context_of(context));
   ibv_device_attr result{};
   std::snprintf(result.fw_ver, sizeof result.fw_ver, "%s", FAULTLINE_VERSION);
   result.node_guid = ibv_get_device_guid(context->device);
@@ -162,7 +158,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes) {
   if (!is_live(context) || attributes == nullptr || port_num != kPortNumber) return EINVAL;
   Context& own = context_of(context);
-  copy_known(attributes, describe_port(own.owner->description, own.started.load(std::memory_order_acquire)),
+  copy_known(attributes, describe_port(description_of(own), own.started.load(std::memory_order_acquire)),
              length_bytes);
   return 0;
 }
@@ -191,7 +187,7 @@ FAULTLINE_VERB int ibv_query_gid(ibv_context* context, uint8_t port_num, int ind
     errno = EINVAL;
     return -1;
   }
-  const DeviceDescription& description = description_of(context);
+  const DeviceDescription& description = description_of(context_of(context));
   *gid = {};
   if (static_cast<uint32_t>(index) < gid_count(description)) *gid = to_ibv(description.gids[index]);
   return 0;
@@ -202,7 +198,7 @@ FAULTLINE_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, ui
   if (!is_live(context) || entry == nullptr) return EINVAL;
   if (flags != 0) return EOPNOTSUPP;
   if (port_num != kPortNumber || gid_index >= kGidTableLength) return EINVAL;
-  const DeviceDescription& description = description_of(context);
+  const DeviceDescription& description = description_of(context_of(context));
   if (gid_index >= gid_count(description)) return ENODATA;
   copy_known(entry, gid_entry(description, gid_index), entry_bytes);
   return 0;
@@ -212,7 +208,7 @@ FAULTLINE_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry*
                                             uint32_t flags, size_t entry_bytes) {
   if (!is_live(context)) return -EINVAL;
   if (flags != 0) return -EOPNOTSUPP;
-  const DeviceDescription& description = description_of(context);
+  const DeviceDescription& description = description_of(context_of(context));
   const uint32_t count = gid_count(description);
   if (entries == nullptr || count > max_entries) return -EINVAL;
   for (uint32_t i = 0; i < count; ++i)

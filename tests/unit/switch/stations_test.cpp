@@ -123,7 +123,8 @@ TEST_F(Stations, GetsAddressesOfItsOwn) {
 TEST_F(Stations, TwoSidesOfAWire) {
   EXPECT_EQ(attach(0, kSideA).ipv4, kSideA);
   EXPECT_EQ(attach(1, kSideB).ipv4, kSideB);
-  EXPECT_EQ(refused(2, kSideA, false, EADDRINUSE), "198.18.0.1 is taken by process 1000");
+  EXPECT_EQ(refused(2, kSideA, false, EADDRINUSE),
+            "198.18.0.1 is taken by process 1000: start both with --share to have it twice");
   EXPECT_EQ(refused(2, kSideA, true, EADDRINUSE),
             "198.18.0.1 is taken by process 1000, which does not share it: start it with --share too");
   table.detach(0);

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/eal_fork.hpp"
+
+#include <cerrno>
+#include <string_view>
+#include <thread>
+
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_ring.h>
+#include <signal.h>
+
+#include "odp/program_call.hpp"
+
+namespace {
+uint32_t owner = 0;  ///< the generation that EAL was started in
+}
+
+extern "C" {
+// EAL's own (eal_private.h): forgets all descriptors that the interrupt thread watched and starts it.
+int rte_eal_intr_init(void);
+
+int __real_memfd_create(const char* name, unsigned flags);
+int __wrap_memfd_create(const char* name, unsigned flags);
+int __real_unlink(const char* path);
+int __wrap_unlink(const char* path);
+
+// Without huge pages EAL takes its memory from a file where it can (eal_memory.c), shared, so that a child
+// would write into its parent's heap and frames. Without the file it takes memory that a fork copies. Its
+// one use was vhost-user, which no port here speaks.
+int __wrap_memfd_create(const char* name, unsigned flags) {
+  if (std::string_view(name) == "nohuge") {
+    errno = ENOSYS;
+    return -1;
+  }
+  return __real_memfd_create(name, flags);
+}
+
+// A child that exits would take its parent's telemetry socket away (telemetry.c, unlink_sockets).
+int __wrap_unlink(const char* path) {
+  if (owner != faultline::odp::fork_generation() &&
+      std::string_view(path).find("/dpdk_telemetry.") != std::string_view::npos)
+    return 0;
+  return __real_unlink(path);
+}
+}
+
+namespace faultline::glue {
+
+void own_eal() {
+  owner = odp::fork_generation();
+}
+
+bool revive_eal() {
+  bool started = false;
+  // On a thread of its own, whose signal mask the new one inherits: signals are the program's, faults are
+  // not.
+  std::thread starter([&] {
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);
+    pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+    started = rte_eal_intr_init() == 0;
+    if (!started) errno = rte_errno;
+  });
+  starter.join();
+  return started;
+}
+
+void refill(rte_mempool& pool) {
+  rte_ring_reset(static_cast<rte_ring*>(pool.pool_data));
+  for (unsigned lcore = 0; lcore < RTE_MAX_LCORE; ++lcore)
+    if (rte_mempool_cache* const cache = rte_mempool_default_cache(&pool, lcore)) cache->len = 0;
+  rte_mempool_obj_iter(
+      &pool,
+      [](rte_mempool* of, void* /*argument*/, void* frame, unsigned index) {
+        rte_pktmbuf_init(of, nullptr, frame, index);
+        rte_mempool_ops_enqueue_bulk(of, &frame, 1);
+      },
+      nullptr);
+}
+
+}  // namespace faultline::glue
