@@ -25,6 +25,7 @@ constexpr TimeNs kPortCheckNs = 20'000'000;
 constexpr TimeNs kLingerNs = 20'000'000;
 constexpr uint32_t kIdleTurnsBeforeYield = 256;
 constexpr TimeNs kHeldFramesNs = 1'000'000'000;
+constexpr TimeNs kLastTurnsNs = 100'000'000;
 // A memif handshake is a few messages on EAL's interrupt thread.
 constexpr TimeNs kHandshakeNs = 1'000'000'000;
 
@@ -166,9 +167,10 @@ void Device::shut_down() {
   });
 }
 
-// A NIC sends what it took even if the program ends. Here, what a link's model still holds back would go with
-// the engine, and what lies in memif's ring with the ring; with them the last words of a program that ends on
-// them.
+// A NIC sends what it took even if the program ends. Here, what waits for the engine's next turn or is held
+// back by a link's model would go with the engine; with it the last words of a program that ends on them.
+// What lies in memif's ring goes with the ring where the other end does not take it as ours does
+// (memif_gate.hpp): it gets a little time.
 void Device::send_last_frames() {
   if (seats_.empty() || !port_->link_up()) return;
   const TimeNs now = monotonic_ns();
@@ -176,6 +178,13 @@ void Device::send_last_frames() {
   bool sent_lately = false;
   for (Seat& seat : seats_) {
     Engine& engine = *seat.engine;
+    do {
+      engine.turns().lock();
+      register_this_thread();
+      engine.turn();
+      seat.session->leave();
+      engine.turns().unlock();
+    } while (engine.core().has_mads_to_send() && monotonic_ns() < now + kLastTurnsNs);
     while (engine.holds_frames_to_send() && monotonic_ns() < latest) {
       engine.turns().lock();
       register_this_thread();
@@ -185,7 +194,7 @@ void Device::send_last_frames() {
     }
     sent_lately |= monotonic_ns() - engine.last_sent() < kLingerNs;
   }
-  if (sent_lately && config_.port.kind == PortKind::memif)
+  if (sent_lately && config_.port.kind == PortKind::memif && config_.seat == nullptr)
     std::this_thread::sleep_for(std::chrono::nanoseconds(kLingerNs));
 }
 

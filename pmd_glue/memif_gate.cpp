@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include <rte_interrupts.h>
 #include <sys/socket.h>
 
 #include "odp/process_local.hpp"
@@ -13,29 +15,51 @@
 struct rte_eth_dev;
 
 namespace faultline::glue {
+
+struct MemifGates {
+  std::mutex mutex;
+  std::vector<MemifGate*> gates;
+
+  void close() {
+    mutex.lock();
+    for (MemifGate* gate : gates) gate->turns_.lock();
+  }
+  void open() {
+    for (MemifGate* gate : gates) gate->turns_.unlock();
+    mutex.unlock();
+  }
+  void take_all() {
+    // More than the longest ring holds, in the smallest bursts.
+    constexpr int kMostBursts = 1024;
+    const std::lock_guard guard(mutex);
+    for (MemifGate* gate : gates) {
+      const std::lock_guard turn(gate->turns_);
+      for (int bursts = 0; bursts < kMostBursts && gate->take_burst_(); ++bursts) continue;
+    }
+  }
+};
+
 namespace {
 
-struct Gates {
-  std::mutex mutex;
-  std::vector<TurnLock*> turns;
-};
-Gates& gates() {
-  static constinit odp::ProcessLocal<Gates> instance;  // EAL's interrupt thread outlives static destructors
+MemifGates& gates() {
+  static constinit odp::ProcessLocal<MemifGates>
+      instance;  // EAL's interrupt thread outlives static destructors
   return instance.get();
 }
 
 }  // namespace
 
-MemifGate::MemifGate(TurnLock& turns) : turns_(turns) {
-  Gates& all = gates();
+MemifGate::MemifGate(TurnLock& turns, std::function<bool()> take_burst)
+    : turns_(turns), take_burst_(std::move(take_burst)) {
+  MemifGates& all = gates();
   const std::lock_guard guard(all.mutex);
-  all.turns.push_back(&turns);
+  all.gates.push_back(this);
 }
 
 MemifGate::~MemifGate() {
-  Gates& all = gates();
+  MemifGates& all = gates();
   const std::lock_guard guard(all.mutex);
-  std::erase(all.turns, &turns_);
+  std::erase(all.gates, this);
 }
 
 }  // namespace faultline::glue
@@ -60,9 +84,21 @@ void __wrap_memif_free_regions(rte_eth_dev* device);
 
 void __wrap_memif_free_regions(rte_eth_dev* device) {
   auto& all = faultline::glue::gates();
-  const std::lock_guard guard(all.mutex);
-  for (auto* turns : all.turns) turns->lock();
+  all.close();
   __real_memif_free_regions(device);
-  for (auto* turns : all.turns) turns->unlock();
+  all.open();
+}
+
+ssize_t __real_recvmsg(int fd, msghdr* message, int flags);
+ssize_t __wrap_recvmsg(int fd, msghdr* message, int flags);
+
+// On that thread only memif's control channel receives: a message of its peer's, or its end. Messages are
+// few.
+ssize_t __wrap_recvmsg(int fd, msghdr* message, int flags) {
+  const ssize_t received = __real_recvmsg(fd, message, flags);
+  const int error = errno;
+  if (rte_thread_is_intr() != 0) faultline::glue::gates().take_all();
+  errno = error;
+  return received;
 }
 }

@@ -4,23 +4,31 @@
 // that call first
 // (--wrap=memif_free_regions, pmd_glue/meson.build), and we hold the turns of all memif engines while it
 // runs.
+//
+// A peer that ends at once has perhaps sent a moment before, and what lies in its ring goes with that memory.
+// So before the end of a link is looked at (--wrap=recvmsg), the engines take what has come: whoever has
+// written to his ring is heard, even if he is killed in the next moment.
 #pragma once
+
+#include <functional>
 
 #include "pmd_glue/turn_lock.hpp"
 
 namespace faultline::glue {
 
 /// Puts an engine's turns under the gate for as long as the object lives. Constructed and destroyed without
-/// the lock held.
+/// the lock held. `take_burst` is called with it: true if anything has come.
 class MemifGate {
  public:
-  explicit MemifGate(TurnLock& turns);
+  MemifGate(TurnLock& turns, std::function<bool()> take_burst);
   ~MemifGate();
   MemifGate(const MemifGate&) = delete;
   MemifGate& operator=(const MemifGate&) = delete;
 
  private:
+  friend struct MemifGates;
   TurnLock& turns_;
+  const std::function<bool()> take_burst_;
 };
 
 }  // namespace faultline::glue

@@ -54,6 +54,25 @@ SwitchAnswer refusal(int error, const std::string& line) {
   return answer;
 }
 
+int change(StationTable& stations, PortIndex port, const SwitchRequest& request) {
+  const wire::Gid group{request.group};
+  switch (request.verb) {
+    case SwitchVerb::claim_service:
+      return stations.claim_service(port, request.service_id);
+    case SwitchVerb::release_service:
+      stations.release_service(port, request.service_id);
+      return 0;
+    case SwitchVerb::join_group:
+      stations.join(port, group);
+      return 0;
+    case SwitchVerb::leave_group:
+      stations.leave(port, group);
+      return 0;
+    default:
+      return EOPNOTSUPP;
+  }
+}
+
 bool is_readable(int fd) {
   pollfd wanted{fd, POLLIN, 0};
   return poll(&wanted, 1, 0) == 1;
@@ -174,25 +193,8 @@ void Control::read_request(Session& session) {
 void Control::handle(Session& session, const SwitchRequest& request) {
   if (request.verb == SwitchVerb::attach) return attach(session, request);
   if (!session.port) return answer(session, EINVAL, "attach comes first");
-  StationTable& stations = frames_.stations();
-  const wire::Gid group{request.group};
-  int error = 0;
-  switch (request.verb) {
-    case SwitchVerb::claim_service:
-      error = stations.claim_service(*session.port, request.service_id);
-      break;
-    case SwitchVerb::release_service:
-      stations.release_service(*session.port, request.service_id);
-      break;
-    case SwitchVerb::join_group:
-      stations.join(*session.port, group);
-      break;
-    case SwitchVerb::leave_group:
-      stations.leave(*session.port, group);
-      break;
-    default:
-      error = EOPNOTSUPP;
-  }
+  const int error =
+      frames_.with_stations([&](StationTable& stations) { return change(stations, *session.port, request); });
   answer(session, error, error != 0 ? std::strerror(error) : "");
 }
 
@@ -203,7 +205,9 @@ void Control::attach(Session& session, const SwitchRequest& request) {
     session.waiting = request;
     return;
   }
-  if (const auto holder = frames_.stations().holder_of(request)) end_if_gone(*holder);
+  const auto holder =
+      frames_.with_stations([&](const StationTable& stations) { return stations.holder_of(request); });
+  if (holder) end_if_gone(*holder);
   std::string line;
   session.bell = SwitchBell::create(bell_event_);
   if (session.bell == nullptr) return answer(session, errno, "no memory or descriptors for one more seat");
@@ -213,8 +217,10 @@ void Control::attach(Session& session, const SwitchRequest& request) {
   const auto port = frames_.take_port(wanted, *session.bell, line);
   if (!port) return answer(session, ENOSPC, line);
   SwitchAnswer granted;
-  if (const int error = frames_.stations().attach(*port, request, session.pid, granted.grant, line);
-      error != 0) {
+  const int error = frames_.with_stations([&](StationTable& stations) {
+    return stations.attach(*port, request, session.pid, granted.grant, line);
+  });
+  if (error != 0) {
     frames_.give_back(*port);
     return answer(session, error, line);
   }
@@ -240,8 +246,7 @@ bool Control::is_gone(const Session& session) {
 
 void Control::end(Session& session) {
   if (session.port) {
-    frames_.stations().detach(*session.port);
-    frames_.give_back(*session.port);
+    frames_.leave(*session.port);
     glue::log().info("{}: process {} has left port {}", wire_, session.pid, *session.port);
   }
   if (session.process) connection_of_process_.erase(session.process.get());

@@ -2,6 +2,7 @@
 #include "apps/switch/frame_switch.hpp"
 
 #include <algorithm>
+#include <mutex>
 
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
@@ -16,7 +17,9 @@ namespace faultline::switching {
 using glue::SwitchBell;
 
 FrameSwitch::FrameSwitch(const glue::Config& config, std::string socket_prefix)
-    : config_(config), socket_prefix_(std::move(socket_prefix)), gate_(turns_) {
+    : config_(config),
+      socket_prefix_(std::move(socket_prefix)),
+      gate_(turns_, [this] { return take_burst(); }) {
   glue::DeviceConfig memif;
   memif.port.kind = glue::PortKind::memif;
   mtu_bytes_ = glue::port_mtu_bytes(memif);
@@ -79,20 +82,36 @@ std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted,
   }
   Port& port = ports_[*index];
   if (port.port == nullptr) {
+    // Without the turn: it is made on the thread that may be waiting for it.
     glue::PortConfig memif;
     memif.kind = glue::PortKind::memif;
     memif.memif_server = true;
     memif.socket = fmt::format("{}.{}", socket_prefix_, *index);
     if (!open_port(memif, *index, error)) return std::nullopt;
   }
+  const std::lock_guard turn(turns_);
   port.taken = true;
   port.last_taken = ++seats_taken_;
   port.bell = &bell;
   return index;
 }
 
-void FrameSwitch::give_back(PortIndex index) {
+void FrameSwitch::leave(PortIndex index) {
+  const std::lock_guard turn(turns_);
+  // What it sent before it went, while it still has its address.
   Port& port = ports_[index];
+  constexpr int kMostBursts = 64;
+  for (int bursts = 0; bursts < kMostBursts && receive(index) != 0; ++bursts) take_burst();
+  stations_.detach(index);
+  give_back(port);
+}
+
+void FrameSwitch::give_back(PortIndex index) {
+  const std::lock_guard turn(turns_);
+  give_back(ports_[index]);
+}
+
+void FrameSwitch::give_back(Port& port) {
   port.taken = false;
   port.bell = nullptr;
   drop_waiting(port);
@@ -105,12 +124,17 @@ void FrameSwitch::drop_waiting(Port& port) {
 
 bool FrameSwitch::turn() {
   if (!turns_.try_lock()) return true;  // a link comes or goes just now
+  const bool moved = take_burst();
+  turns_.unlock();
+  return moved;
+}
+
+bool FrameSwitch::take_burst() {
   size_t moved = 0;
   for (PortIndex i = 0; i < kMaxPorts; ++i)
     if (ports_[i].port != nullptr) moved += receive(i);
   for (Port& port : ports_)
     if (!port.waiting.empty()) moved += flush(port);
-  turns_.unlock();
   return moved != 0;
 }
 

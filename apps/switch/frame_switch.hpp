@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,12 +39,20 @@ class FrameSwitch {
 
   [[nodiscard]] bool open_uplink(const glue::PortConfig& port, std::string& error);
 
-  [[nodiscard]] StationTable& stations() { return stations_; }
+  /// What function(stations) returns. Not from within another.
+  template <typename Function>
+  auto with_stations(Function function) {
+    const std::lock_guard turn(turns_);
+    return function(stations_);
+  }
   /// A port that nobody has, the `wanted` one where that is free; `bell` is rung for what is sent to it.
   /// Nothing, and one line in `error`, where there is none.
   [[nodiscard]] std::optional<PortIndex> take_port(std::optional<PortIndex> wanted, glue::SwitchBell& bell,
                                                    std::string& error);
+  /// A port that got no seat.
   void give_back(PortIndex port);
+  /// The end of a seat.
+  void leave(PortIndex port);
   [[nodiscard]] const std::string& socket_of(PortIndex port) const { return ports_[port].socket; }
   [[nodiscard]] uint32_t mtu_bytes() const { return mtu_bytes_; }
 
@@ -71,12 +80,15 @@ class FrameSwitch {
 
   [[nodiscard]] bool open_port(const glue::PortConfig& wanted, PortIndex index, std::string& error);
   [[nodiscard]] std::optional<PortIndex> find_free() const;
+  // With the turn.
+  bool take_burst();
   size_t receive(PortIndex from);
   void forward(rte_mbuf* frame, PortIndex from);
   [[nodiscard]] bool any_link_up(const PortSet& ports) const;
   void send_answer(rte_mbuf* question, PortIndex to);
   void put(rte_mbuf* frame, PortIndex to);
   size_t flush(Port& port);
+  static void give_back(Port& port);
   static void drop_waiting(Port& port);
 
   const glue::Config& config_;
@@ -87,7 +99,7 @@ class FrameSwitch {
   uint32_t mtu_bytes_ = 0;
   uint64_t seats_taken_ = 0;
   SwitchCounters counters_;
-  glue::TurnLock turns_;
+  glue::TurnLock turns_;  ///< the switch's own thread, or EAL's when a link ends
   glue::MemifGate gate_;
 };
 

@@ -65,9 +65,14 @@ Service::~Service() {
 /// What ends with the program is said once: nobody will be there to repeat it.
 void Service::send_last() {
   manager_.destroy_all(device_->now());
+  let_go();
+}
+
+void Service::let_go() {
+  device_->drive();
   for (int tries = 0; core().has_mads_to_send() && tries < kSendTries; ++tries) {
-    device_->drive();
     std::this_thread::sleep_for(kSendPause);
+    device_->drive();
   }
 }
 
@@ -121,7 +126,7 @@ Service::Turn::~Turn() {
   const bool events = service_.manager_.has_events();
   const bool sent = std::exchange(service_.sent_, false);
   lock_.unlock();
-  if (sent) service_.device_->drive();
+  if (sent) service_.let_go();
   Shared& shared = *service_.shared_;
   const std::lock_guard guard(shared.inbox_mutex);
   if (!events && deadline >= shared.sleeps_until) return;

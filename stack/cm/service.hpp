@@ -94,6 +94,9 @@ class Service final : private MadSender, private transport::ManagementSink {
   void tell_events();
   void set_sink(transport::ManagementSink* sink);
   void send_last();
+  /// Until what was sent has left the core, which another thread may just be driving: a program that ends
+  /// right after its call (`_exit`) does not end before.
+  void let_go();
   [[nodiscard]] uint32_t core_index() const;
   [[nodiscard]] transport::Core& core() const { return device_->core(core_index()); }
 

@@ -150,7 +150,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   result.cq_mod_caps = {UINT16_MAX, UINT16_MAX};
   result.device_cap_flags_ex = result.orig_attr.device_cap_flags | kCapFlushGlobal | kCapAtomicWrite;
   result.phys_port_cnt_ex = result.orig_attr.phys_port_cnt;
-  result.max_dm_size = description_of(context).device_memory_bytes;
+  result.max_dm_size = description_of(context_of(context)).device_memory_bytes;
   copy_known(attributes, result, length_bytes);
   return 0;
 }

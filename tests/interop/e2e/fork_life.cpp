@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A program with live regions, traffic under way and an implicit region forks, again and again. The child
-// looks at its memory, writes all over it, calls verbs on what it inherited, and exits as programs do: it
-// must neither hang nor change a byte of the parent's. The parent's traffic goes on and sees nothing of the
-// child.
+// looks at its memory, writes all over it, calls verbs on what it inherited, opens the device for itself (a
+// ring is each process's own) and uses it, and exits as programs do: it must neither hang nor change a byte
+// of the parent's. The parent's traffic goes on and sees nothing of the child.
 //   fork_life dedicated|inline
 #include <chrono>
 #include <csignal>
@@ -62,6 +62,15 @@ ibv_wc_status copy(const Side& side, const uint8_t* from, uint32_t lkey, const u
   if (ibv_reg_mr(side.pd, from, kBytes, kAllRights) != nullptr) std::_Exit(4);
   if (ibv_dereg_mr(mr) != 0) std::_Exit(5);
   if (ibv_destroy_qp(side.qp) != 0) std::_Exit(6);
+  Side own("child", "");
+  own.make_qp(16);
+  own.connect({.qpn = own.qp->qp_num, .gid = own.gid});
+  uint8_t* const target = map_anonymous();
+  const ibv_mr* const source = ibv_reg_mr(own.pd, from, kBytes, kAllRights | IBV_ACCESS_ON_DEMAND);
+  const ibv_mr* const sink = ibv_reg_mr(own.pd, target, kBytes, kAllRights | IBV_ACCESS_ON_DEMAND);
+  if (source == nullptr || sink == nullptr) std::_Exit(7);
+  if (copy(own, from, source->lkey, target, sink->rkey) != IBV_WC_SUCCESS) std::_Exit(8);
+  if (std::memcmp(from, target, kBytes) != 0) std::_Exit(9);
   std::exit(0);
 }
 
