@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where two ends of a program are run: each ground has places, and each place two sides that reach each other by RoCEv2 and,
+for what programs tell each other before, by TCP."""
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+# Debian's, for programs of nobody in particular.
+NOBODY = 65534
+# What Debian's login allows an ordinary user to lock.
+MEMLOCK_BYTES = 8 << 20
+
+
+def skip(reason):
+    print(f"SKIPPED: {reason}")
+    sys.exit(77)
+
+
+def quietly(*command):
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+class Ground:
+    """folder: the programs' own; device: what the TOML says of each device with a vendor part id that is not the default."""
+
+    user = None
+
+    def __init__(self, faultline_run):
+        self.folder = tempfile.mkdtemp(prefix="fl-", dir="/var/tmp")  # /tmp is to be another for the programs
+        os.chmod(self.folder, 0o755)
+        # As it is installed, where any user may read it.
+        built = os.path.dirname(os.path.realpath(faultline_run))
+        for source, target in (("faultline-run", "bin"), ("faultline-switch", "bin"),
+                               ("../stack/abi/libibverbs.so.1", "lib/faultline")):
+            os.makedirs(f"{self.folder}/{target}", exist_ok=True)
+            if not os.path.exists(f"{built}/{source}"):
+                skip(f"{source} is not built")
+            shutil.copy(f"{built}/{source}", f"{self.folder}/{target}/")
+        self.run = f"{self.folder}/bin/faultline-run"
+        for name in ("run", "work"):
+            os.mkdir(f"{self.folder}/{name}", 0o700)
+            if self.user is not None:
+                os.chown(f"{self.folder}/{name}", self.user, self.user)
+        self.environment = dict(os.environ, XDG_RUNTIME_DIR=f"{self.folder}/run", HOME=f"{self.folder}/work",
+                                TMPDIR=f"{self.folder}/work")
+        self.environment.pop("LD_LIBRARY_PATH", None)
+
+    def start(self, command, output, variables):
+        """The command, in a session of its own, and with a /tmp of its own where that is allowed: perftest has files of fixed
+        names there, which another user may have left behind."""
+        words = ["env", *(f"{name}={value}" for name, value in variables.items()), *command]
+        limit = None
+        if self.user is not None:
+            words = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups", "--", *words]
+            limit = lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (MEMLOCK_BYTES, MEMLOCK_BYTES))
+        if os.geteuid() == 0:
+            own_tmp = 'mount --bind "$0" /tmp && exec "$@"'
+            words = ["unshare", "--mount", "sh", "-c", own_tmp, f"{self.folder}/work", *words]
+        with open(output, "wb") as file:
+            return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, preexec_fn=limit,
+                                    start_new_session=True, cwd=f"{self.folder}/work", env=self.environment)
+
+    def end_switches(self, number, wire=None):
+        """Those of this ground's own wires: programs have started them, from its folder."""
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                with open(f"/proc/{entry}/cmdline", "rb") as file:
+                    words = file.read().decode(errors="replace").split("\0")
+                if words[0] == f"{self.folder}/bin/faultline-switch" and (wire is None or wire in words):
+                    os.kill(int(entry), number)
+            except OSError:
+                pass
+
+    def close(self):
+        self.end_switches(signal.SIGTERM)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Wire(Ground):
+    """A wire for each place, as an ordinary user without huge pages."""
+
+    user = NOBODY if os.geteuid() == 0 else None
+    addresses = {"ip": "198.18.0.1", "own": "198.18.0.2", "host": "127.0.0.1"}
+
+    def __init__(self, faultline_run, places):
+        super().__init__(faultline_run)
+        self.places = list(range(places))
+
+    def command(self, place, side, part):
+        options = ["--wire", f"place{place}", "--side", side]
+        if part:
+            path = f"{self.folder}/part{part}.toml"
+            with open(f"{path}.{place}{side}", "w") as file:
+                file.write(f'[[device]]\nname = "faultline0"\nvendor_part_id = {part}\n[device.port]\nkind = "wire"\n')
+            os.rename(f"{path}.{place}{side}", path)
+            options += ["--config", path]
+        return [self.run, *options, "--"]
+
+    def cut(self, place):
+        self.end_switches(signal.SIGKILL, f"place{place}")
+
+    def mend(self, place):
+        """Who is on a wire starts another switch."""
+
+    def shared(self, place, number):
+        """A rank's command: one device for all of them."""
+        return [self.run, "--wire", f"shared{place}", "--share", "--"]
+
+    def launcher(self, place):
+        return []
+
+
+class Veth(Ground):
+    """A pair of network namespaces for each place, joined by a veth pair that carries RoCEv2 by packet sockets, and TCP by the
+    kernel. A third namespace has both ends of another pair, for devices that several processes share: a switch at each end."""
+
+    addresses = {"ip": "198.18.0.1", "own": "198.18.0.2", "host": "198.19.0.1"}
+
+    def __init__(self, faultline_run, places):
+        if os.geteuid() != 0:
+            skip("needs root for network namespaces")
+        if not shutil.which("ip"):
+            skip("ip is not installed")
+        super().__init__(faultline_run)
+        self.spaces = []
+        self.switches = []
+        self.places = list(range(places))
+        for place in self.places:
+            self.join(self.space(place, "a"), self.space(place, "b"))
+            for side, host in (("a", 1), ("b", 2)):
+                self.ip("-n", self.space(place, side), "addr", "add", f"198.19.0.{host}/24", "dev", f"fl-{side}")
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True)
+
+    def space(self, place, side):
+        return f"fl-matrix-{os.getpid()}-{place}{side}"
+
+    def join(self, one, other):
+        for space in {one, other}:
+            if not quietly("ip", "netns", "add", space):
+                self.close()
+                skip("may not create network namespaces")
+            self.spaces.append(space)
+            self.ip("-n", space, "link", "set", "lo", "up")
+        self.ip("-n", one, "link", "add", "fl-a", "mtu", "4500", "type", "veth", "peer", "name", "fl-b", "mtu", "4500", "netns", other)
+        self.ip("-n", one, "link", "set", "fl-a", "up")
+        self.ip("-n", other, "link", "set", "fl-b", "up")
+
+    def command(self, place, side, part):
+        path = f"{self.folder}/{place}{side}-{part}.toml"
+        host = 1 if side == "a" else 2
+        with open(path, "w") as file:
+            file.write(f'[[device]]\nname = "faultline0"\nip = ["198.18.0.{host}/24", "2001:2::{host}/64"]\n'
+                       f'vendor_part_id = {part}\n[device.port]\nkind = "af_packet"\ninterface = "fl-{side}"\n')
+        return ["ip", "netns", "exec", self.space(place, side), self.run, "--config", path, "--"]
+
+    def cut(self, place):
+        self.ip("-n", self.space(place, "b"), "link", "set", "fl-b", "down")
+
+    def mend(self, place):
+        self.ip("-n", self.space(place, "b"), "link", "set", "fl-b", "up")
+
+    def shared(self, place, number):
+        space = self.space(place, "shared")
+        if space not in self.spaces:
+            self.join(space, space)
+            for side in "ab":
+                with open(f"{self.folder}/switch-{side}.out", "wb") as file:
+                    self.switches.append(subprocess.Popen(
+                        ["ip", "netns", "exec", space, f"{self.folder}/bin/faultline-switch", "--wire", f"up{side}",
+                         "--uplink", f"af_packet:fl-{side}"], stdout=file, stderr=subprocess.STDOUT, env=self.environment))
+                # A rank that came first would start a switch without an uplink.
+                until = time.monotonic() + 20
+                while not os.path.exists(f"{self.folder}/run/up{side}.control") and time.monotonic() < until:
+                    time.sleep(0.05)
+        side = "ab"[number % 2]
+        return [self.run, "--wire", f"up{side}", "--share", "--ip", f"198.18.0.{1 + number % 2}", "--"]
+
+    def launcher(self, place):
+        return ["ip", "netns", "exec", self.space(place, "shared")]
+
+    def close(self):
+        for switch in self.switches:
+            switch.terminate()
+            switch.wait()
+        for space in self.spaces:
+            quietly("ip", "netns", "del", space)
+        super().close()

@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs the programs of matrix.txt, as Debian ships them, on one ground: over a wire as an ordinary user, or over veth pairs in
+network namespaces as root.
+
+    matrix.py FAULTLINE_RUN wire|veth [REGULAR EXPRESSION]
+
+Says "ok: PROGRAM ARGUMENTS" or "FAILED: ..." of each row. Places of the ground work beside each other, since much of what the
+programs do is to wait. With an expression, only the rows that it is found in are run.
+"""
+import filecmp
+import glob
+import itertools
+import os
+import queue
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import grounds  # noqa: E402
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+PLACES = 3
+# As long as the longest program takes, on a machine that does much else.
+PATIENCE_S = 180
+FIRST_PORT = 20000
+RSPRELOAD = next(iter(glob.glob("/usr/lib/*/rsocket/librspreload.so")), "librspreload.so")
+
+
+class Failure(Exception):
+    pass
+
+
+def expand(text):
+    """Every text that the braces in it stand for, as a shell would; but those that read alike stand for the same."""
+    groups = list(dict.fromkeys(re.findall(r"\{[^{}]*,[^{}]*\}", text)))
+    for choice in itertools.product(*(group[1:-1].split(",") for group in groups)):
+        expanded = text
+        for group, chosen in zip(groups, choice):
+            expanded = expanded.replace(group, chosen)
+        yield expanded
+
+
+class Row:
+    def __init__(self, text):
+        text, _, wanted = text.partition(" ?? ")
+        text, _, self.ready = text.partition(" !! ")
+        self.how, part, commands = text.split(None, 2)
+        self.part = 0 if part == "-" else int(part)
+        self.wanted = wanted.strip()
+        self.server, _, self.client = (each.strip() for each in commands.partition(" | "))
+
+    @property
+    def name(self):
+        """As people would say it: program, arguments, and what else there is to it."""
+        words = re.sub(r" -\w <port>| <host>|stdbuf -oL ", "", self.client or self.server).split()
+        extra = [word for word in words if "=" in word and not word.startswith("UCX_NET")]
+        extra = ["librspreload" if "rspreload" in word else word for word in extra]
+        words = [word for word in words if "=" not in word]
+        if self.how == "mpi":
+            words = ["mpirun", "-np", *words, "--mca pml ucx"]
+        if self.part:
+            extra.append(f"vendor part {self.part}")
+        named = " ".join(words).replace("<folder>/", "").replace("<ip>", "SERVER").replace("<own>", "CLIENT")
+        return named + (f" ({', '.join(extra)})" if extra else "")
+
+    @property
+    def seconds(self):
+        """How long it takes at least."""
+        duration = re.search(r" -D (\d+)", self.server)
+        return int(duration.group(1)) if duration else 6 if self.server.endswith(" -a") else 0
+
+
+def read_table(ground):
+    rows = []
+    with open(f"{HERE}/matrix.txt") as file:
+        for line in file:
+            line = line.strip()
+            if not line or line.startswith("#"):
+                continue
+            only, line = line.split(None, 1)
+            if only in ("both", ground):
+                rows += [Row(text) for text in expand(line)]
+    return rows
+
+
+class Run:
+    """One row at one place."""
+
+    ports = itertools.count(FIRST_PORT)
+    lock = threading.Lock()
+    all_running = []  # None: no more are to be started
+
+    def __init__(self, ground, place, row):
+        self.ground, self.place, self.row = ground, place, row
+        self.port = next(Run.ports)
+        self.outputs = {side: f"{ground.folder}/{place}{side}.out" for side in "ab"}
+        self.running = []
+
+    def start(self, side, text, command=None):
+        values = dict(self.ground.addresses, port=str(self.port), folder=f"{self.ground.folder}/work", rspreload=RSPRELOAD)
+        words = [re.sub(r"<(\w+)>", lambda found: values[found.group(1)], word) for word in shlex.split(text)]
+        variables = {}
+        while words and "=" in words[0]:
+            name, _, value = words.pop(0).partition("=")
+            variables[name] = value
+        prefix = self.ground.command(self.place, side, self.row.part) if command is None else command
+        with Run.lock:
+            if Run.all_running is None:
+                raise Failure("interrupted")
+            process = self.ground.start(prefix + words, self.outputs[side], variables)
+            Run.all_running.append(process)
+        self.running.append(process)
+        return process
+
+    @classmethod
+    def end_all(cls):
+        with cls.lock:
+            running, cls.all_running = cls.all_running, None
+        for process in running:
+            cls.end(process, signal.SIGKILL)
+
+    def finish(self, process, what):
+        try:
+            status = process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"the {what} did not end") from None
+        return status
+
+    @staticmethod
+    def end(process, signal_number):
+        # faultline-run becomes the program itself; but mpirun and some servers have children.
+        if process.poll() is None:
+            try:
+                os.killpg(process.pid, signal_number)
+            except ProcessLookupError:
+                pass
+        process.wait()
+
+    def output(self, side):
+        if not os.path.exists(self.outputs[side]):
+            return ""
+        with open(self.outputs[side], errors="replace") as file:
+            return file.read()
+
+    def await_output(self, side, text, process):
+        until = time.monotonic() + PATIENCE_S
+        while text not in self.output(side):
+            if process.poll() is not None or time.monotonic() > until:
+                raise Failure(f"it did not say {text!r}")
+            time.sleep(0.05)
+
+    def await_listener(self, process):
+        """Until the server takes a connection: its client asks but once."""
+        wanted = f":{self.port:04X} "
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until and process.poll() is None:
+            for table in ("tcp", "tcp6"):
+                try:
+                    with open(f"/proc/{process.pid}/net/{table}") as file:
+                        if any(wanted in line.split(None, 2)[1] + " " and line.split()[3] == "0A" for line in list(file)[1:]):
+                            return
+                except OSError:
+                    pass
+            time.sleep(0.05)
+        raise Failure("the server does not listen")
+
+    def both_ended(self, server, status):
+        server_status = self.finish(server, "server") if status == 0 else server.poll()
+        # rping's server closes its channel while its own thread may be about to ask it for the next event; with a kernel below, too.
+        if server_status == 255 and re.search(r"rdma_get_cm_event: (Bad file descriptor|Invalid argument)", self.output("a")):
+            server_status = 0
+        if status != 0 or server_status != 0:
+            raise Failure(f"client {status}, server {server_status}")
+
+    # One function for each kind of row.
+    def once(self):
+        if (status := self.finish(self.start("a", self.row.server), "program")) != 0:
+            raise Failure(f"status {status}")
+
+    def tcp(self):
+        """Two programs that tell each other about their QPs over TCP."""
+        server, client = self.row.server, self.row.client
+        if not client:
+            server, client = f"{server} -p <port>", f"{server} -p <port> <host>"
+        process = self.start("a", server)
+        self.await_listener(process)
+        self.both_ended(process, self.finish(self.start("b", client), "client"))
+
+    def ask(self, server):
+        """The client of a server that listens by rdma_cm: until it is answered, since nothing but that tells that one listens."""
+        until = time.monotonic() + 10
+        while True:
+            began = time.monotonic()
+            status = self.finish(self.start("b", self.row.client), "client")
+            if status == 0 or server.poll() is not None or time.monotonic() > until:
+                return status
+            # What was answered and then failed has taken its time.
+            if time.monotonic() - began > 5:
+                return status
+            time.sleep(0.3)
+
+    def cm(self):
+        server = self.start("a", self.row.server)
+        if self.row.ready:
+            self.await_output("a", self.row.ready.strip(), server)
+        self.both_ended(server, self.ask(server))
+
+    def serve(self):
+        """A server that serves for ever."""
+        server = self.start("a", self.row.server)
+        status = self.ask(server)
+        if status != 0 or server.poll() is not None:
+            raise Failure(f"client {status}, server {server.poll()}")
+        self.end(server, signal.SIGTERM)
+
+    def copy(self):
+        """A server that serves for ever, and what it was sent is what it has."""
+        self.serve()
+        folder = f"{self.ground.folder}/work"
+        if not filecmp.cmp(f"{folder}/sent", f"{folder}/copied", shallow=False):
+            raise Failure("the copy differs")
+
+    def watch(self):
+        """What the device's link does is told to a program that does nothing but listen."""
+        program = self.start("a", self.row.server)
+        self.await_output("a", "async event FD", program)
+        until = time.monotonic() + PATIENCE_S
+        # What happened before it watched is not told.
+        while "IBV_EVENT_PORT_ACTIVE" not in self.output("a"):
+            if program.poll() is not None or time.monotonic() > until:
+                raise Failure("it does not tell that the link came up")
+            self.ground.cut(self.place)
+            time.sleep(0.3)
+            self.ground.mend(self.place)
+            time.sleep(0.7)
+        if "IBV_EVENT_PORT_ERR" not in self.output("a"):
+            raise Failure("it does not tell that the link went down")
+        self.end(program, signal.SIGTERM)
+
+    def mpi(self):
+        """Ranks that share a device: on a wire one, over veth one at each end."""
+        ranks = int(self.row.server.split()[0])
+        program = self.row.server.split(None, 1)[1]
+        words = self.ground.launcher(self.place) + ["mpirun", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "btl", "^openib,uct"]
+        if os.geteuid() == 0 and self.ground.user is None:
+            words.append("--allow-run-as-root")
+        for rank in range(ranks):
+            words += ([":"] if rank else []) + ["-np", "1", *self.ground.shared(self.place, rank)]
+            words += [word.replace("<folder>", f"{self.ground.folder}/work") for word in shlex.split(program)]
+        if (status := self.finish(self.start("a", "UCX_NET_DEVICES=faultline0:1 UCX_TLS=rc_verbs,ud_verbs,self", words), "job")) != 0:
+            raise Failure(f"status {status}")
+
+    def run(self):
+        """A line on what is wrong, or nothing."""
+        try:
+            getattr(self, self.row.how)()
+            if self.row.wanted and not re.search(self.row.wanted, self.output("a") + self.output("b"), re.MULTILINE):
+                raise Failure(f"nobody said {self.row.wanted}")
+            return None
+        except Failure as failure:
+            return str(failure)
+        finally:
+            for process in self.running:
+                self.end(process, signal.SIGKILL)
+            with Run.lock:
+                if Run.all_running is not None:
+                    Run.all_running = [process for process in Run.all_running if process not in self.running]
+
+    def last_words(self):
+        return "\n".join(f"{side}: {line}" for side in "ab" for line in self.output(side).splitlines()[-30:])
+
+
+def work(ground, place, rows, print_lock, failed):
+    while True:
+        try:
+            row = rows.get_nowait()
+        except queue.Empty:
+            return
+        if Run.all_running is None:
+            return
+        began = time.monotonic()
+        run = Run(ground, place, row)
+        problem = run.run()
+        with print_lock:
+            if problem is None:
+                print(f"ok: {row.name}")
+            else:
+                failed.append(row)
+                print(f"FAILED ({problem}): {row.name}\n{run.last_words()}")
+            if os.environ.get("MATRIX_TIMES"):
+                print(f"  {time.monotonic() - began:.1f} s")
+            sys.stdout.flush()
+        for output in run.outputs.values():
+            if os.path.exists(output):
+                os.remove(output)
+
+
+def main():
+    faultline_run, name = sys.argv[1:3]
+    wanted = re.compile(sys.argv[3] if len(sys.argv) > 3 else "")
+    rows = [row for row in read_table(name) if wanted.search(row.name)]
+    missing = {word for row in rows for command in (row.server, row.client) for word in program_of(command) if not shutil.which(word)}
+    missing |= {word for row in rows if row.how == "mpi" for word in ("mpicc", "mpirun") if not shutil.which(word)}
+    if missing:
+        grounds.skip(f"not installed: {', '.join(sorted(missing))}")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(1))
+    ground = {"wire": grounds.Wire, "veth": grounds.Veth}[name](faultline_run, PLACES)
+    failed, threads = [], []
+    try:
+        prepare(ground)
+        pending = queue.Queue()
+        for row in sorted(rows, key=lambda row: -row.seconds):
+            pending.put(row)
+        lock = threading.Lock()
+        threads += [threading.Thread(target=work, args=(ground, place, pending, lock, failed)) for place in ground.places]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        Run.end_all()
+        for thread in threads:
+            thread.join()
+        ground.close()
+    print(f"{len(rows)} rows over {name}, {len(failed)} failed")
+    sys.exit(1 if failed or not rows else 0)
+
+
+def program_of(command):
+    words = [word for word in command.split() if "=" not in word and not word.isdigit()]
+    return [word for word in words[:1] if "/" not in word]
+
+
+def prepare(ground):
+    """What the rows need besides Debian's programs."""
+    folder = f"{ground.folder}/work"
+    subprocess.run(["mpicc", "-o", f"{folder}/ring", f"{HERE}/mpi_ring.c"], check=True)
+    with open(f"{folder}/sent", "wb") as file:
+        file.write(os.urandom(3_000_000))
+    for name in ("ring", "sent"):
+        os.chmod(f"{folder}/{name}", 0o755)
+
+
+main()
