@@ -23,7 +23,6 @@ using transport::TimeNs;
 
 constexpr TimeNs kPortCheckNs = 20'000'000;
 constexpr TimeNs kLingerNs = 20'000'000;
-constexpr uint32_t kIdleTurnsBeforeYield = 256;
 constexpr TimeNs kHeldFramesNs = 1'000'000'000;
 constexpr TimeNs kLastTurnsNs = 100'000'000;
 // A memif handshake is a few messages on EAL's interrupt thread.
@@ -228,13 +227,18 @@ void Device::drive() {
   const bool moved = engine.turn();
   // The program need not come back soon.
   session.leave();
-  bool yield = !moved && session.should_yield() && session.has_outstanding_faults();
+  const bool yield_to_pager = !moved && session.should_yield() && session.has_outstanding_faults();
   // What it waits for may need this CPU: the peer, a switch between them.
   const uint32_t idle_turns = moved ? 0 : idle_turns_.load(std::memory_order_relaxed) + 1;
   idle_turns_.store(idle_turns, std::memory_order_relaxed);
-  yield |= idle_turns != 0 && idle_turns % kIdleTurnsBeforeYield == 0;
   engine.turns().unlock();
-  if (yield) sched_yield();
+  if (yield_pace_.is_due(idle_turns)) {
+    const TimeNs before = monotonic_ns();
+    sched_yield();
+    yield_pace_.note_yield(monotonic_ns() - before);
+  } else if (yield_to_pager) {
+    sched_yield();
+  }
 }
 
 void Device::rest() {

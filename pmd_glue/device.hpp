@@ -18,6 +18,7 @@
 #include "pmd_glue/hand_over.hpp"
 #include "pmd_glue/lcore_thread.hpp"
 #include "pmd_glue/port.hpp"
+#include "pmd_glue/yield_pace.hpp"
 #include "stack/verbs/backend.hpp"
 
 namespace faultline::glue {
@@ -116,6 +117,7 @@ class Device final : public verbs::DeviceBackend {
   std::atomic<uint32_t> program_drives_{0};
   std::atomic<bool> program_rests_{false};
   std::atomic<uint32_t> idle_turns_{0};  ///< of the program's
+  YieldPace yield_pace_;
   uint32_t drives_seen_ = 0;
   bool is_driven_ = false;
   transport::TimeNs next_deadline_ = 0;  ///< the housekeeper's
