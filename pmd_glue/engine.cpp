@@ -11,6 +11,8 @@
 
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/mbuf_view.hpp"
+#include "pmd_glue/switch_protocol.hpp"
+#include "stack/verbs/limits.hpp"
 #include "stack/wire/frame.hpp"
 #include "stack/wire/packet.hpp"
 #include "stack/wire/steering.hpp"
@@ -20,6 +22,9 @@ namespace {
 
 using transport::RxFrame;
 using transport::TimeNs;
+
+// A process on a wire that is shared can have as many QPs as its device says (ibv_query_device).
+static_assert((1U << kQpnRangeShift) >= verbs::kMaxQps);
 
 transport::CoreConfig core_config(const Config& config, const DeviceConfig& device, const EthernetPort& port,
                                   const EngineSeat& seat, std::pmr::memory_resource* qp_memory) {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "odp/memory_domain.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -49,6 +52,32 @@ TEST(MemoryDomain, OnDemandRegionMissesThenServes) {
   EXPECT_EQ(domain->counters().num_odp_mr_pages, 0U);
   EXPECT_EQ(domain->counters().num_odp_mrs, 0U);
   EXPECT_EQ(domain->counters().pinned_bytes, 0U);
+}
+
+/// A process may have some 65,000 mappings, and a device's limit is more regions than that.
+TEST(MemoryDomain, ManyRegionsAreFewMappings) {
+  constexpr size_t kRegions = 4000;
+  auto domain = make_domain();
+  const Mapping memory(16);
+  const auto mappings = [] {
+    std::ifstream maps("/proc/self/maps");
+    return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  };
+  std::vector<Key> keys;
+  const auto before = mappings();
+  for (size_t i = 0; i < kRegions; ++i) {
+    const auto result = domain->register_region({.domain = 1,
+                                                 .address = memory.address(),
+                                                 .length_bytes = 64,
+                                                 .iova = 0,
+                                                 .access = kAllAccess | kOnDemand});
+    ASSERT_EQ(result.error, 0);
+    keys.push_back(result.key);
+  }
+  // Gaps are what would make many of them.
+  for (size_t i = 0; i < kRegions; i += 2) EXPECT_EQ(domain->deregister_region(keys[i]), 0);
+  EXPECT_LT(mappings(), before + static_cast<ptrdiff_t>(kRegions / 10));
+  for (size_t i = 1; i < kRegions; i += 2) EXPECT_EQ(domain->deregister_region(keys[i]), 0);
 }
 
 TEST(MemoryDomain, ClassicRegionIsThereAtOnce) {
