@@ -4,10 +4,11 @@
 # programs look for rdma-core's library, and providers that need its private symbols load.
 #   abi_test.sh LIBIBVERBS
 set -euo pipefail
+# shellcheck source=tests/conformance/lib.sh
+. "$(dirname "$0")/lib.sh"
 library=$(realpath "$1")
 here=$(dirname "$(realpath "$0")")
-skip() { echo "SKIPPED: $*"; exit 77; }
-for tool in readelf python3; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
+need readelf python3
 
 readelf -dW "$library" | grep -q 'SONAME.*\[libibverbs\.so\.1\]' || { echo "FAILED: the SONAME"; exit 1; }
 readelf -W --dyn-syms "$library" | awk '$1 ~ /^[0-9]+:$/ && $7 != "UND" && $7 != "ABS" && $8 != "" { print $8 }' | LC_ALL=C sort |

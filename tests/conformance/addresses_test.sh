@@ -5,10 +5,11 @@
 # reads what was on the wire.
 #   addresses_test.sh LIBFAULTLINE memif|veth
 set -euo pipefail
+# shellcheck source=tests/conformance/lib.sh
+. "$(dirname "$0")/lib.sh"
 library=$1
 kind=$2
-skip() { echo "SKIPPED: $*"; exit 77; }
-for tool in ibv_rc_pingpong ibv_ud_pingpong; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
+need ibv_rc_pingpong ibv_ud_pingpong
 cpus=$(python3 -c 'import os; print(",".join(map(str, sorted(os.sched_getaffinity(0))[:2])))')
 
 folder=$(mktemp -d)
@@ -24,7 +25,7 @@ trap cleanup EXIT
 in_space=()
 if [ "$kind" = veth ]; then
   [ "$(id -u)" -eq 0 ] || skip "needs root for network namespaces"
-  for tool in ip tcpdump tshark; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
+  need ip tcpdump tshark
   ip netns add "$space" 2>/dev/null || skip "may not create network namespaces"
   in_space=(ip netns exec "$space")
   ip -n "$space" link set lo up
@@ -32,11 +33,6 @@ if [ "$kind" = veth ]; then
   ip -n "$space" link set fl-server up
   ip -n "$space" link set fl-client up
 fi
-fail() {
-  echo "FAILED: $*"
-  tail -n 8 "$folder"/*.out
-  exit 1
-}
 
 # devices LINES...: both ends with these keys beside their addresses
 devices() {
@@ -62,10 +58,7 @@ pair() {
   tcp_port=$((tcp_port + 1))
   FAULTLINE_CONFIG=$folder/server.toml LD_PRELOAD=$library "${in_space[@]}" timeout 60 "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &
   server_pid=$!
-  for _ in $(seq 100); do
-    if "${in_space[@]}" grep -qhi "$(printf ':%04X [0:]*0000 0A' "$tcp_port")" /proc/net/tcp /proc/net/tcp6; then break; fi
-    sleep 0.1
-  done
+  await_listener "$tcp_port" "${in_space[@]}"
   local status=0
   FAULTLINE_CONFIG=$folder/client.toml LD_PRELOAD=$library "${in_space[@]}" timeout 60 "$@" -p "$tcp_port" 127.0.0.1 \
     >"$folder/client.out" 2>&1 || status=$?

@@ -3,9 +3,10 @@
 # Debian's unmodified ibv_rc_pingpong over memif, every byte checked, while both ends behave as [device.chaos] tells them.
 #   chaos_test.sh LIBFAULTLINE
 set -euo pipefail
+# shellcheck source=tests/conformance/lib.sh
+. "$(dirname "$0")/lib.sh"
 library=$1
-skip() { echo "SKIPPED: $*"; exit 77; }
-command -v ibv_rc_pingpong >/dev/null || skip "ibv_rc_pingpong is not installed"
+need ibv_rc_pingpong
 folder=$(mktemp -d)
 server_pid=
 cleanup() {
@@ -13,11 +14,6 @@ cleanup() {
   rm -rf "$folder"
 }
 trap cleanup EXIT
-fail() {
-  echo "FAILED: $*"
-  tail -n 8 "$folder"/*.out
-  exit 1
-}
 # devices LINES...: both ends with these lines under [device.chaos]
 devices() {
   local role host
@@ -38,10 +34,7 @@ once() {
   client_status=0
   FAULTLINE_CONFIG=$folder/server.toml LD_PRELOAD=$library timeout 60 ibv_rc_pingpong "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &
   server_pid=$!
-  for _ in $(seq 100); do
-    if grep -qhi "$(printf ':%04X [0:]*0000 0A' "$tcp_port")" /proc/net/tcp /proc/net/tcp6; then break; fi
-    sleep 0.1
-  done
+  await_listener "$tcp_port"
   FAULTLINE_CONFIG=$folder/client.toml LD_PRELOAD=$library timeout 60 ibv_rc_pingpong "$@" -p "$tcp_port" 127.0.0.1 \
     >"$folder/client.out" 2>&1 || client_status=$?
   wait "$server_pid" || server_status=$?
@@ -55,7 +48,7 @@ pingpong() {
     grep -qi 'invalid data' "$folder"/*.out && fail "a wrong byte: $*"
     grep -q 'device.chaos. is on' "$folder/server.out" || fail "no line says that chaos is on"
     if [ "$server_status" -eq 0 ] && [ "$client_status" -eq 0 ]; then
-      echo "ok: $*"
+      echo "ok: ibv_rc_pingpong $*"
       return
     fi
     [ "$server_status" -eq 0 ] || [ "$client_status" -eq 0 ] || fail "both ends failed: $*"

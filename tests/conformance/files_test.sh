@@ -4,9 +4,10 @@
 # read, walked and refused as the kernel's would be. The rest of the file system is what it was.
 #   files_test.sh LIBIBVERBS
 set -euo pipefail
+# shellcheck source=tests/conformance/lib.sh
+. "$(dirname "$0")/lib.sh"
 library=$1
-skip() { echo "SKIPPED: $*"; exit 77; }
-command -v python3 >/dev/null || skip "python3 is not installed"
+need python3
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cat >"$folder/device.toml" <<TOML

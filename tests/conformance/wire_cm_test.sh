@@ -4,11 +4,10 @@
 # requests go to who listens and all other messages to whose they are.
 #   wire_cm_test.sh FAULTLINE_RUN
 set -euo pipefail
+# shellcheck source=tests/conformance/lib.sh
+. "$(dirname "$0")/lib.sh"
 run=$1
-skip() { echo "SKIPPED: $*"; exit 77; }
-for tool in rping udaddy ucmatose mckey rstream rdma_server; do
-  command -v "$tool" >/dev/null || skip "$tool is not installed"
-done
+need rping udaddy ucmatose mckey rstream rdma_server
 [ -e "$(dirname "$run")/../stack/abi/libibverbs.so.1" ] || skip "there is no drop-in library"
 folder=$(mktemp -d)
 export XDG_RUNTIME_DIR=$folder
@@ -22,11 +21,6 @@ cleanup() {
   rm -rf "$folder"
 }
 trap cleanup EXIT
-fail() {
-  echo "FAILED: $*"
-  tail -n 6 "$folder"/*.out 2>/dev/null || true
-  exit 1
-}
 # serve NAME OPTIONS -- PROGRAM ARGS...: in the background
 serve() {
   local name=$1
@@ -50,7 +44,7 @@ pair() {
   # shellcheck disable=SC2086
   client $2 -- $4
   end_server server "${pids[-1]}" || fail "server: $1 $3"
-  echo "ok: $1 | $2: $4"
+  echo "ok: $4, $2 to $1"
 }
 # end_server NAME PID: rping's event thread may find the channel closed by its main thread and exit with an error when all is
 # done (perror, exit in cm_thread), so that it is held to its data.

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What the scripts here share. Sourced, never run.
+# shellcheck shell=bash
+
+skip() {
+  echo "SKIPPED: $*"
+  exit 77
+}
+
+# need TOOLS...: this test is of use only where they are installed
+need() {
+  local tool
+  for tool in "$@"; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
+}
+
+# fail WHAT: with the last words of all programs; they are in $folder/*.out
+# shellcheck disable=SC2154 # the script's own
+fail() {
+  echo "FAILED: $*"
+  tail -v -n 8 "$folder"/*.out 2>/dev/null || true
+  exit 1
+}
+
+# listens PORT [PREFIX...]: somebody takes TCP connections there, seen from where the prefix runs a command
+listens() {
+  local line
+  line=$(printf ':%04X [0:]*0000 0A' "$1")
+  shift
+  "$@" grep -qhi "$line" /proc/net/tcp /proc/net/tcp6
+}
+
+# await_listener PORT [PREFIX...]: a client's own TCP connect is tried once, so the server has to listen first
+await_listener() {
+  for _ in $(seq 100); do
+    if listens "$@"; then return; fi
+    sleep 0.1
+  done
+}
