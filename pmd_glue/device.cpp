@@ -22,6 +22,7 @@ namespace {
 using transport::TimeNs;
 
 constexpr TimeNs kPortCheckNs = 20'000'000;
+constexpr TimeNs kToldOfPortNs = 1'000'000'000;
 constexpr TimeNs kLingerNs = 20'000'000;
 constexpr TimeNs kHeldFramesNs = 1'000'000'000;
 constexpr TimeNs kLastTurnsNs = 100'000'000;
@@ -282,6 +283,15 @@ void Device::stop_awaiting_work() {
   bell.say_awake(SwitchBell::End::device);
   uint64_t rings = 0;
   static_cast<void>(!read(bell.event(SwitchBell::End::device), &rings, sizeof rings));
+}
+
+int Device::port_descriptor() const {
+  return config_.seat != nullptr ? config_.seat->switch_descriptor() : -1;
+}
+
+// A link through a switch is there as long as the switch is.
+TimeNs Device::longest_sleep_ns() const {
+  return port_descriptor() >= 0 && port_state_ == PortState::up ? kToldOfPortNs : kPortCheckNs;
 }
 
 void Device::maintain(TimeNs now) {

@@ -74,6 +74,9 @@ class Device final : public verbs::DeviceBackend {
   /// readable when frames have come. What was there before is found by one more housekeep().
   [[nodiscard]] int await_work(transport::DoorbellListener& listener);
   void stop_awaiting_work();
+  /// Hangs up when maintain() has something to do before longest_sleep_ns() are over; -1: there is none.
+  [[nodiscard]] int port_descriptor() const;
+  [[nodiscard]] transport::TimeNs longest_sleep_ns() const;
   /// Watches the port: tells programs when its link comes, goes, or the port is removed; brings a lost link
   /// up again.
   void maintain(transport::TimeNs now);

@@ -24,7 +24,7 @@ constexpr TimeNs kRecentNs = 100'000'000;
 constexpr TimeNs kShortSleepNs = 1'000'000;
 constexpr TimeNs kLongSleepNs = 2'000'000;
 // Where frames ring, only the port's own state is left to be looked at.
-constexpr TimeNs kRungForSleepNs = 20'000'000;
+constexpr TimeNs kRungForSleepNs = 1'000'000'000;
 
 }  // namespace
 
@@ -75,6 +75,7 @@ Housekeeper::Rounds Housekeeper::serve_devices() {
   Rounds rounds{.busy = false, .driven = false, .deadline = now + kRungForSleepNs};
   for (Device* device : devices_) {
     device->maintain(now);
+    rounds.deadline = std::min(rounds.deadline, now + device->longest_sleep_ns());
     const Device::Housekeeping seen = device->housekeep();
     rounds.busy |= seen == Device::Housekeeping::busy;
     rounds.driven |= seen == Device::Housekeeping::driven;
@@ -107,6 +108,9 @@ void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, bool is_recent) {
     const int descriptor = device->await_work(*this);
     all_tell &= descriptor >= 0;
     if (descriptor >= 0) pollers_.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+    // Whether it hangs up is told in any case.
+    if (const int port = device->port_descriptor(); port >= 0)
+      pollers_.push_back({.fd = port, .events = 0, .revents = 0});
   }
   const Rounds rounds = serve_devices();
   if (!rounds.busy && !stop_) {

@@ -35,6 +35,9 @@ class SwitchSeat {
   /// Looks whether the switch is still there. Where it has died, takes the same seat at a new one, with what
   /// was claimed and joined; false with one line in `error`, once, where that cannot be had.
   [[nodiscard]] bool keep(std::string& error);
+  /// Hangs up when the switch has died and keep() has something to do; -1 where it never will. For who calls
+  /// keep().
+  [[nodiscard]] int switch_descriptor() const { return lost_ ? -1 : connection_.get(); }
 
   // Any thread. An errno value; 0: done.
   /// Connection requests for that service come here; EADDRINUSE where another process that shares the address

@@ -35,7 +35,7 @@ constexpr int kCpusToSpin = 3;
 // Nobody rings for an uplink's frames.
 constexpr TimeNs kUplinkSpinNs = 200'000;
 constexpr unsigned kTurnsPerLook = 64;
-constexpr int kIdleMs = 100;
+constexpr int kIdleMs = 1000;
 constexpr int kUplinkMs = 1;
 // Programs notice 50 times a second that their switch is gone.
 constexpr TimeNs kRecoverNs = 300'000'000;

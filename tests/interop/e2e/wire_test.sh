@@ -62,6 +62,14 @@ refused() {
   echo "ok: refused, $wanted"
 }
 
+# housekeeping_of PID: how often its housekeeper has slept
+housekeeping_of() {
+  local task
+  for task in /proc/"$1"/task/*; do
+    if grep -q fl-housekeeper "$task/comm"; then awk '/^voluntary/ {print $2}' "$task/status"; fi
+  done
+}
+
 one=t1$$
 pair "--wire $one" "--wire $one" ibv_rc_pingpong -g 0 -n 500 -c
 [ -n "$(switch_of "$one")" ] || fail "the switch ended at once"
@@ -81,6 +89,14 @@ tcp_port=$((tcp_port + 1))
 timeout 60 "$run" --wire "$two" --side a ibv_rc_pingpong -g 0 -p "$tcp_port" >"$folder/server.out" 2>&1 &
 server_pid=$!
 await_port "$tcp_port"
+# A program that has a device, and a QP on it, but does nothing is woken by nothing but a look at its port, once a second.
+program_pid=$(pgrep -P "$server_pid")
+sleep 1
+before=$(housekeeping_of "$program_pid")
+sleep 3
+slept=$(($(housekeeping_of "$program_pid") - before))
+[ "$slept" -le 10 ] || fail "an idle program is woken $slept times in 3 s"
+echo "ok: an idle program sleeps"
 refused "wire $two: 198.18.0.1 is taken by process" --wire "$two" --side a
 refused "start it with --share too" --wire "$two" --side a --share
 refused 'a side is one letter' --wire "$two" --side aa
