@@ -37,6 +37,10 @@ FAULTLINE_VERB const char* faultline_last_error() {
 
 FAULTLINE_VERB int faultline_query_counters(ibv_context* context, faultline_counter* counters,
                                             size_t capacity) {
+  if (!is_live(context) || (counters == nullptr && capacity != 0)) {
+    errno = EINVAL;
+    return -1;
+  }
   Engine* const engine = engine_of(context_of(context));
   if (engine == nullptr) return -1;
   try {
@@ -51,6 +55,10 @@ FAULTLINE_VERB int faultline_query_counters(ibv_context* context, faultline_coun
 }
 
 FAULTLINE_VERB int faultline_query_mr_counters(ibv_mr* mr, faultline_counter* counters, size_t capacity) {
+  if (!is_live(mr) || (counters == nullptr && capacity != 0)) {
+    errno = EINVAL;
+    return -1;
+  }
   odp::RegionCounters values;
   if (!context_of(mr->context).started.load()->backend->memory().region_counters(mr->lkey, values)) {
     errno = EINVAL;
@@ -70,6 +78,7 @@ FAULTLINE_VERB double faultline_measure_copy_crc(size_t bytes, unsigned millisec
 
 FAULTLINE_VERB double faultline_measure_port_tx(ibv_context* context, size_t frame_bytes,
                                                 unsigned milliseconds) {
+  if (!is_live(context)) return -EINVAL;
   Engine* const engine = engine_of(context_of(context));
   if (engine == nullptr) return -errno;
   if (engine->qps.load(std::memory_order_relaxed) != 0) return -EBUSY;
@@ -77,6 +86,7 @@ FAULTLINE_VERB double faultline_measure_port_tx(ibv_context* context, size_t fra
 }
 
 FAULTLINE_VERB double faultline_measure_port_rx(ibv_context* context, unsigned milliseconds) {
+  if (!is_live(context)) return -EINVAL;
   Engine* const engine = engine_of(context_of(context));
   if (engine == nullptr) return -errno;
   return engine->backend->measure_port_rx(milliseconds);

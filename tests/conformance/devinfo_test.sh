@@ -136,6 +136,7 @@ mac = "02:46:4c:0a:0b:0c"
 mtu = 1500
 vendor_id = 0x1234
 vendor_part_id = 4119
+device_memory_kib = 64
 [device.port]
 kind = "ring"
 wire = "w0"
@@ -151,6 +152,7 @@ says node_guid 0046:4cff:fe0a:0b0c
 says sys_image_guid 0046:4cff:fe0a:0b0c
 says vendor_id 0x1234
 says vendor_part_id 4119
+says 'maximum available device memory' 65536Bytes
 says phys_port_cnt 1
 says max_mcast_grp 128
 says max_srq_sge 16
@@ -165,6 +167,7 @@ says 'GID[ 2]' 'fe80::46:4cff:fe0a:b0c, RoCE v2'
 run ibv_devinfo -v -d plain
 says vendor_id 0x02c9
 says vendor_part_id 0
+says 'maximum available device memory' 1048576Bytes
 says max_mtu '4096 (5)'
 # What is not there is not claimed.
 for absent in max_ee max_rdd max_raw_ipv6_qp max_raw_ethy_qp max_fmr; do says "$absent" 0; done

@@ -135,6 +135,23 @@ TEST(NoMemory, AllocPd) {
                       [&] { EXPECT_EQ(ibv_dealloc_pd(pd), 0); });
 }
 
+TEST(NoMemory, DeviceMemory) {
+  const End a("mem0");
+  ibv_device_attr_ex device{};
+  ASSERT_EQ(ibv_query_device_ex(a.context, nullptr, &device), 0);
+  ibv_alloc_dm_attr attributes{device.max_dm_size, 0, 0};
+  ibv_dm* dm = nullptr;
+  expect_nothing_left([&] { return (dm = ibv_alloc_dm(a.context, &attributes)) != nullptr; },
+                      [&] { EXPECT_EQ(ibv_free_dm(dm), 0); });
+  dm = ibv_alloc_dm(a.context, &attributes);
+  ASSERT_NE(dm, nullptr) << "no failed one keeps any of it";
+  ibv_mr* mr = nullptr;
+  expect_nothing_left(
+      [&] { return (mr = ibv_reg_dm_mr(a.pd, dm, 0, 4096, IBV_ACCESS_ZERO_BASED)) != nullptr; },
+      [&] { EXPECT_EQ(ibv_dereg_mr(mr), 0); });
+  EXPECT_EQ(ibv_free_dm(dm), 0) << "no failed region holds it";
+}
+
 TEST(NoMemory, CreateCq) {
   const End a("mem0");
   ibv_cq* cq = nullptr;

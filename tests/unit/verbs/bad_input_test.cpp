@@ -198,6 +198,12 @@ class BadInput : public ::testing::Test {
         return ops->create_srq_ex(context, &init);
       }));
       all.push_back(call("open_xrcd", [=] { return make_xrcd(*ops, context); }));
+      all.push_back(
+          call("faultline_query_counters", [=] { return faultline_query_counters(context, nullptr, 0); }));
+      all.push_back(call("faultline_measure_port_tx",
+                         [=] { return -static_cast<int>(faultline_measure_port_tx(context, 64, 1)); }));
+      all.push_back(call("faultline_measure_port_rx",
+                         [=] { return -static_cast<int>(faultline_measure_port_rx(context, 1)); }));
       all.push_back(call("import_pd", [=] { return ibv_import_pd(context, 1); }));
       all.push_back(call("import_dm", [=] { return ibv_import_dm(context, 1); }));
     }
@@ -237,6 +243,8 @@ class BadInput : public ::testing::Test {
                  ? errno
                  : 0;
     }));
+    all.push_back(call("faultline_query_mr_counters",
+                       [=] { return faultline_query_mr_counters(gone.mr, nullptr, 0); }));
     all.push_back(call("dealloc_mw", [=] { return old_ops.dealloc_mw(gone.mw); }));
     all.push_back(call("bind_mw", [=] {
       ibv_mw_bind bind{};
