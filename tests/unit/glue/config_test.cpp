@@ -304,7 +304,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{
             with_device_key("mut = 1500"),
             "4: device.mut: unknown key; known here: name, ip, mac, mtu, vlan, vlan_priority, dscp, gateway, "
-            "route, progress, lcore, lcores, vendor_id, vendor_part_id, device_memory_kib, capture, port, chaos"},
+            "route, progress, lcore, lcores, vendor_id, vendor_part_id, device_memory_kib, capture, port, "
+            "chaos"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n",
                 "1: device.port: is missing; add a table [device.port] with a kind"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\nport = 1\n",
