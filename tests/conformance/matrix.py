@@ -28,8 +28,9 @@ import grounds  # noqa: E402
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 PLACES = 3
-# As long as the longest program takes, on a machine that does much else.
-PATIENCE_S = 180
+# What a program may take on a machine that does much else; and for each second that it takes at least.
+PATIENCE_S = 90
+PATIENCE_EACH_S = 60
 FIRST_PORT = 20000
 RSPRELOAD = next(iter(glob.glob("/usr/lib/*/rsocket/librspreload.so")), "librspreload.so")
 
@@ -70,6 +71,10 @@ class Row:
             extra.append(f"vendor part {self.part}")
         named = " ".join(words).replace("<folder>/", "").replace("<ip>", "SERVER").replace("<own>", "CLIENT")
         return named + (f" ({', '.join(extra)})" if extra else "")
+
+    @property
+    def patience_s(self):
+        return PATIENCE_S + PATIENCE_EACH_S * self.seconds
 
     @property
     def seconds(self):
@@ -129,7 +134,7 @@ class Run:
 
     def finish(self, process, what):
         try:
-            status = process.wait(PATIENCE_S)
+            status = process.wait(self.row.patience_s)
         except subprocess.TimeoutExpired:
             raise Failure(f"the {what} did not end") from None
         return status
