@@ -27,8 +27,8 @@ CASES = {
     "send_lat 2": ("ib_send_lat", "send", "lat", 2, 20_000),
     "send_lat 16": ("ib_send_lat", "send", "lat", 16, 20_000),
     "send_lat 64": ("ib_send_lat", "send", "lat", 64, 20_000),
-    "write_bw 64k": ("ib_write_bw", "write", "bw", 65536, 40_000),
-    "write_bw 1m": ("ib_write_bw", "write", "bw", 1 << 20, 3_000),
+    "write_bw 64k": ("ib_write_bw", "write", "bw", 65536, 60_000),
+    "write_bw 1m": ("ib_write_bw", "write", "bw", 1 << 20, 5_000),
 }
 TIME_LIMIT_S = 60
 

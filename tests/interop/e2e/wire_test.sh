@@ -97,6 +97,16 @@ sleep 3
 slept=$(($(housekeeping_of "$program_pid") - before))
 [ "$slept" -le 10 ] || fail "an idle program is woken $slept times in 3 s"
 echo "ok: an idle program sleeps"
+# One that is stopped keeps no other from starting: EAL asks it whether its telemetry socket is its own. (They start, and then find
+# nobody at TCP port 1.)
+kill -STOP "$program_pid"
+for _ in 1 2 3 4 5; do
+  status=0
+  timeout 20 "$run" --wire "$two" ibv_rc_pingpong -g 0 -p 1 127.0.0.1 >/dev/null 2>"$folder/beside.out" || status=$?
+  [ "$status" -eq 1 ] || { kill -CONT "$program_pid"; fail "beside a stopped program another ended with $status"; }
+done
+kill -CONT "$program_pid"
+echo "ok: a stopped program keeps no other from starting"
 refused "wire $two: 198.18.0.1 is taken by process" --wire "$two" --side a
 refused "start it with --share too" --wire "$two" --side a --share
 refused 'a side is one letter' --wire "$two" --side aa
@@ -157,3 +167,18 @@ done
 [ -z "$(switch_of "$two")" ] || fail "the switch goes on without programs"
 [ ! -e "$folder/faultline/$two.control" ] || fail "the switch left its socket"
 echo "ok: the switch came and went"
+
+# One whose directory is gone ends too.
+three=t3$$
+XDG_RUNTIME_DIR=$folder/gone
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+timeout 20 "$run" --wire "$three" ibv_rc_pingpong -g 0 -p 1 127.0.0.1 >/dev/null 2>&1 || true
+[ -n "$(switch_of "$three")" ] || fail "no switch in another directory"
+rm -rf "$XDG_RUNTIME_DIR"
+XDG_RUNTIME_DIR=$folder
+for _ in $(seq 100); do
+  [ -n "$(switch_of "$three")" ] || break
+  sleep 0.1
+done
+[ -z "$(switch_of "$three")" ] || fail "the switch outlives its directory"
+echo "ok: a switch without its directory ends"
