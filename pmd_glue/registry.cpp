@@ -49,7 +49,8 @@ void Registry::begin_in_child() {
   current = new Registry(*current.load());
 }
 
-Registry::Registry(const Registry& parents) : path_(parents.path_), parents_(parents.parents_) {
+Registry::Registry(const Registry& parents)
+    : path_(parents.path_), parents_registry_(&parents), parents_(parents.parents_) {
   const auto has_seat = [](const DeviceConfig& device) { return device.seat != nullptr; };
   if (parents.config_ &&
       std::none_of(parents.config_->devices.begin(), parents.config_->devices.end(), has_seat))
