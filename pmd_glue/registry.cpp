@@ -49,7 +49,8 @@ void Registry::begin_in_child() {
   current = new Registry(*current.load());
 }
 
-Registry::Registry(const Registry& parents) : path_(parents.path_), parents_(parents.parents_) {
+Registry::Registry(const Registry& parents)
+    : path_(parents.path_), parents_registry_(&parents), parents_(parents.parents_) {
   if (parents.config_ && !has_seats(*parents.config_)) config_ = parents.config_;
   for (const auto& [name, device] : parents.devices_)
     if (!device.expired()) parents_.insert(name);
