@@ -48,8 +48,8 @@ class Registry {
   std::string told_;  ///< the last line on stderr
   std::optional<Config> config_;
   std::map<std::string, std::weak_ptr<Device>> devices_;
-  const Registry* const parents_registry_ = nullptr;  ///< for leak checkers: it is not lost
-  std::set<std::string> parents_;                     ///< devices that ran in the processes before
+  [[maybe_unused]] const Registry* const parents_registry_ = nullptr;  ///< for leak checkers: it is not lost
+  std::set<std::string> parents_;  ///< devices that ran in the processes before
 };
 
 }  // namespace faultline::glue
