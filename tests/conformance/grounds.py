@@ -174,16 +174,16 @@ class Veth(Ground):
         if space not in self.spaces:
             self.join(space, space)
             for side in "ab":
-                with open(f"{self.folder}/switch-{side}.out", "wb") as file:
+                with open(f"{self.folder}/switch-{place}{side}.out", "wb") as file:
                     self.switches.append(subprocess.Popen(
-                        ["ip", "netns", "exec", space, f"{self.folder}/bin/faultline-switch", "--wire", f"up{side}",
+                        ["ip", "netns", "exec", space, f"{self.folder}/bin/faultline-switch", "--wire", f"up{place}{side}",
                          "--uplink", f"af_packet:fl-{side}"], stdout=file, stderr=subprocess.STDOUT, env=self.environment))
                 # A rank that came first would start a switch without an uplink.
                 until = time.monotonic() + 20
                 while not os.path.exists(f"{self.folder}/run/faultline/up{side}.control") and time.monotonic() < until:
                     time.sleep(0.05)
         side = "ab"[number % 2]
-        return [self.run, "--wire", f"up{side}", "--share", "--ip", f"198.18.0.{1 + number % 2}", "--"]
+        return [self.run, "--wire", f"up{place}{side}", "--share", "--ip", f"198.18.0.{1 + number % 2}", "--"]
 
     def launcher(self, place):
         return ["ip", "netns", "exec", self.space(place, "shared")]
