@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <map>
+#include <vector>
 
 #include "odp/process_local.hpp"
 #include "stack/verbs/objects.hpp"
@@ -11,6 +12,7 @@ namespace {
 struct RunningEngines {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<Engine>> by_name;
+  std::vector<std::shared_ptr<Engine>> parents;  ///< of the process before the fork: not ours to destroy
 };
 
 RunningEngines& running_engines() {
@@ -126,7 +128,9 @@ Engine* engine_of(Context& context) {
       return fail(EIO);
     }
     context.started.store(nullptr, std::memory_order_release);
-    static_cast<void>(*new std::shared_ptr<Engine>(std::move(context.engine)));  // not ours to destroy
+    RunningEngines& engines = running_engines();
+    const std::lock_guard engines_lock(engines.mutex);
+    engines.parents.push_back(std::move(context.engine));
   }
   if (context.engine == nullptr) {
     std::string error;

@@ -32,40 +32,40 @@ class LiveObject {
 [[nodiscard]] bool is_live(const void* object, ObjectKind kind);
 
 [[nodiscard]] inline bool is_live(const ibv_context* object) {
-  return is_live(object, ObjectKind::context);
+  return object != nullptr && is_live(object, ObjectKind::context);
 }
 [[nodiscard]] inline bool is_live(const ibv_pd* object) {
-  return is_live(object, ObjectKind::pd);
+  return object != nullptr && is_live(object, ObjectKind::pd);
 }
 [[nodiscard]] inline bool is_live(const ibv_td* object) {
-  return is_live(object, ObjectKind::td);
+  return object != nullptr && is_live(object, ObjectKind::td);
 }
 [[nodiscard]] inline bool is_live(const ibv_mr* object) {
-  return is_live(object, ObjectKind::mr);
+  return object != nullptr && is_live(object, ObjectKind::mr);
 }
 [[nodiscard]] inline bool is_live(const ibv_mw* object) {
-  return is_live(object, ObjectKind::mw);
+  return object != nullptr && is_live(object, ObjectKind::mw);
 }
 [[nodiscard]] inline bool is_live(const ibv_dm* object) {
-  return is_live(object, ObjectKind::dm);
+  return object != nullptr && is_live(object, ObjectKind::dm);
 }
 [[nodiscard]] inline bool is_live(const ibv_ah* object) {
-  return is_live(object, ObjectKind::ah);
+  return object != nullptr && is_live(object, ObjectKind::ah);
 }
 [[nodiscard]] inline bool is_live(const ibv_cq* object) {
-  return is_live(object, ObjectKind::cq);
+  return object != nullptr && is_live(object, ObjectKind::cq);
 }
 [[nodiscard]] inline bool is_live(const ibv_srq* object) {
-  return is_live(object, ObjectKind::srq);
+  return object != nullptr && is_live(object, ObjectKind::srq);
 }
 [[nodiscard]] inline bool is_live(const ibv_qp* object) {
-  return is_live(object, ObjectKind::qp);
+  return object != nullptr && is_live(object, ObjectKind::qp);
 }
 [[nodiscard]] inline bool is_live(const ibv_comp_channel* object) {
-  return is_live(object, ObjectKind::channel);
+  return object != nullptr && is_live(object, ObjectKind::channel);
 }
 [[nodiscard]] inline bool is_live(const ibv_xrcd* object) {
-  return is_live(object, ObjectKind::xrcd);
+  return object != nullptr && is_live(object, ObjectKind::xrcd);
 }
 
 }  // namespace faultline::verbs
