@@ -23,11 +23,10 @@ constexpr auto kHoldPatience = std::chrono::milliseconds(100);
 class Mailbox {
  public:
   Mailbox() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    rte_intr_handle* const handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
-    is_served_ = event_ && handle != nullptr && rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT) == 0 &&
-                 rte_intr_fd_set(handle, event_.get()) == 0 &&
+    is_served_ = event_ && handle_ != nullptr && rte_intr_type_set(handle_, RTE_INTR_HANDLE_EXT) == 0 &&
+                 rte_intr_fd_set(handle_, event_.get()) == 0 &&
                  rte_intr_callback_register(
-                     handle, [](void* self) { static_cast<Mailbox*>(self)->serve(); }, this) == 0;
+                     handle_, [](void* self) { static_cast<Mailbox*>(self)->serve(); }, this) == 0;
   }
 
   /// False where there is no thread that would come.
@@ -57,6 +56,7 @@ class Mailbox {
   }
 
   const UniqueFd event_;
+  rte_intr_handle* const handle_ = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
   bool is_served_ = false;
   std::mutex mutex_;
   std::deque<std::function<void()>> tasks_;
