@@ -112,15 +112,9 @@ std::vector<std::string> eal_arguments(const Config& config) {
   return arguments;
 }
 
-// On a thread of its own: EAL makes its caller an lcore, and its control threads inherit the caller's signal
-// mask. They must leave the program's signals to the program, but take faults.
 bool run_eal_init(const Config& config) {
   bool started = false;
-  std::thread starter([&] {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);
-    pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+  on_starter_thread([&] {
     redirect_eal_log();
     std::vector<std::string> arguments = eal_arguments(config);
     std::vector<char*> argv;
@@ -128,11 +122,21 @@ bool run_eal_init(const Config& config) {
     for (std::string& argument : arguments) argv.push_back(argument.data());
     started = rte_eal_init(static_cast<int>(argv.size()), argv.data()) >= 0;
   });
-  starter.join();
   return started;
 }
 
 }  // namespace
+
+void on_starter_thread(const std::function<void()>& start) {
+  std::thread starter([&] {
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);
+    pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+    start();
+  });
+  starter.join();
+}
 
 spdlog::logger& log() {
   static spdlog::logger& instance = []() -> spdlog::logger& {

@@ -3,6 +3,7 @@
 // goes on with its parent's.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,6 +17,11 @@ namespace faultline::glue {
 
 /// Starts EAL for this process. Later calls give the first one's result. False with one line in `error`.
 [[nodiscard]] bool start_eal(const Config& config, std::string& error);
+
+/// Runs what starts threads of EAL's, and waits for it, on a thread of its own: EAL makes its caller an
+/// lcore, and its threads inherit the caller's signal mask. They must leave the program's signals to the
+/// program, but take faults.
+void on_starter_thread(const std::function<void()>& start);
 
 /// Gives the calling thread an lcore id, once, so that it has a mempool cache of its own; without one it is
 /// only slower.

@@ -3,16 +3,15 @@
 
 #include <cerrno>
 #include <string_view>
-#include <thread>
 
 #include <rte_errno.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 #include <rte_ring.h>
-#include <signal.h>
 
 #include "odp/program_call.hpp"
+#include "pmd_glue/eal.hpp"
 
 namespace {
 uint32_t owner = 0;  ///< the generation that EAL was started in
@@ -55,17 +54,12 @@ void own_eal() {
 
 bool revive_eal() {
   bool started = false;
-  // On a thread of its own, whose signal mask the new one inherits: signals are the program's, faults are
-  // not.
-  std::thread starter([&] {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);
-    pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+  int error = 0;
+  on_starter_thread([&] {
     started = rte_eal_intr_init() == 0;
-    if (!started) errno = rte_errno;
+    error = rte_errno;
   });
-  starter.join();
+  if (!started) errno = error;  // errno is each thread's own
   return started;
 }
 

@@ -107,6 +107,7 @@ void run_on_interrupt_thread(std::function<void()> task) {
 }
 
 void hold_interrupt_thread() {
+  current_hold.reset();  // of the parent's fork, in a child: nobody is held by it here
   Mailbox* const box = mailbox.find();
   if (box == nullptr) return;
   const auto hold = std::make_shared<Hold>();
