@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What became of the cells of a lane: said as they end, counted at the end."""
+import sys
+import threading
+
+
+class Tally:
+    def __init__(self, lane):
+        self.lane = lane
+        self.passed, self.failed, self.cannot = 0, 0, {}
+        self.lock = threading.Lock()
+
+    def ok(self, name, note=""):
+        with self.lock:
+            self.passed += 1
+            print(f"ok: {self.lane}: {name}{': ' + note if note else ''}", flush=True)
+
+    def fail(self, name, why):
+        with self.lock:
+            self.failed += 1
+            print(f"FAILED: {self.lane}: {name}: {why}", flush=True)
+
+    def refused(self, name, reason):
+        """The kernel itself cannot do that: its own words."""
+        with self.lock:
+            self.cannot.setdefault(reason, []).append(name)
+            print(f"cannot: {self.lane}: {name}: {reason}", flush=True)
+
+    def finish(self):
+        """The last lines, and the exit status."""
+        for reason, names in self.cannot.items():
+            print(f"{self.lane}: {len(names)} cells that the kernel cannot do: {reason}")
+        refused = sum(map(len, self.cannot.values()))
+        print(f"{self.lane}: {self.passed + self.failed} cells run, {self.passed} passed, {self.failed} failed, {refused} that the "
+              f"kernel cannot do")
+        sys.exit(1 if self.failed else 0)
