@@ -68,6 +68,42 @@ const char* name_of(Drop drop) {
   return "none";
 }
 
+namespace {
+
+/// Who was given the latest requests for a connection. A request that is sent again goes there again: else one
+/// sharer could refuse it, before another listens, and that one take it, for a client that is told both.
+class LatestRequests {
+ public:
+  struct Request {
+    wire::MacAddress source;
+    uint32_t requester_id = 0;
+    uint64_t transaction_id = 0;
+    bool operator==(const Request&) const = default;
+  };
+
+  [[nodiscard]] PortIndex find_or_give(const Request& request, PortIndex from, PortIndex to) {
+    for (const Given& given : given_)
+      if (given.to != kMaxPorts && given.request == request) return given.to;
+    given_[next_] = {request, from, to};
+    next_ = (next_ + 1) % given_.size();
+    return to;
+  }
+  void forget(PortIndex port) {
+    for (Given& given : given_)
+      if (given.from == port || given.to == port) given.to = kMaxPorts;
+  }
+
+ private:
+  struct Given {
+    Request request;
+    PortIndex from = 0, to = kMaxPorts;
+  };
+  std::array<Given, 64> given_{};
+  size_t next_ = 0;
+};
+
+}  // namespace
+
 struct StationTable::Station {
   explicit Station(const glue::IpNetwork& address, bool is_shared)
       : ipv4(address.gid.ipv4()),
@@ -85,6 +121,7 @@ struct StationTable::Station {
   PortIndex first = 0;  ///< who gets what is for the address as such
   std::array<PortIndex, 1U << glue::kRangeBits> port_of_range{};
   std::map<uint64_t, PortIndex> services;
+  LatestRequests requests;
 };
 
 StationTable::StationTable() {
@@ -177,6 +214,7 @@ void StationTable::detach(PortIndex port) {
   std::erase_if(station->services, [&](const auto& service) { return service.second == port; });
   station->port_of_range[seat.range] = kMaxPorts;
   station->ports.reset(port);
+  for (const auto& other : stations_) other->requests.forget(port);
   free_ranges_.push_back(seat.range);
   seat = {};
   if (station->ports.none()) {
@@ -219,7 +257,7 @@ Verdict StationTable::to_outside(PortIndex from) const {
   return {.to = PortSet{}.set(*uplink_)};
 }
 
-Verdict StationTable::decide(std::span<const uint8_t> frame, PortIndex from) const {
+Verdict StationTable::decide(std::span<const uint8_t> frame, PortIndex from) {
   const auto ethernet = wire::peek_ethernet(frame);
   if (!ethernet) return {.to = {}, .drop = Drop::runt};
   const Station* sender = seats_[from].station;
@@ -229,11 +267,11 @@ Verdict StationTable::decide(std::span<const uint8_t> frame, PortIndex from) con
   if (!right_source) return {.to = {}, .drop = Drop::foreign_source};
   const FrameKind kind = wire::classify(frame);
   if (wire::is_multicast(ethernet->destination)) return to_everybody(frame, kind, from);
-  const Station* station = find(ethernet->destination);
+  Station* station = find(ethernet->destination);
   return station != nullptr ? to_station(*station, frame, kind, from) : to_outside(from);
 }
 
-Verdict StationTable::to_station(const Station& station, std::span<const uint8_t> frame, FrameKind kind,
+Verdict StationTable::to_station(Station& station, std::span<const uint8_t> frame, FrameKind kind,
                                  PortIndex from) const {
   if (!station.shared) {
     if (station.first == from) return {.to = {}, .drop = Drop::own_address};
@@ -241,7 +279,7 @@ Verdict StationTable::to_station(const Station& station, std::span<const uint8_t
   }
   switch (kind) {
     case FrameKind::roce:
-      return to_sharer(station, frame);
+      return to_sharer(station, frame, from);
     case FrameKind::arp:
     case FrameKind::ipv6_other:
       // Questions are answered once; an answer is of use to all who may have asked.
@@ -255,7 +293,7 @@ Verdict StationTable::to_station(const Station& station, std::span<const uint8_t
   return {.to = PortSet{}.set(station.first)};
 }
 
-Verdict StationTable::to_sharer(const Station& station, std::span<const uint8_t> frame) const {
+Verdict StationTable::to_sharer(Station& station, std::span<const uint8_t> frame, PortIndex from) const {
   const auto to_range = [&](uint32_t range) {
     const PortIndex port = station.port_of_range[range];
     if (port == kMaxPorts) return Verdict{.to = {}, .drop = Drop::unknown_range};
@@ -271,8 +309,12 @@ Verdict StationTable::to_sharer(const Station& station, std::span<const uint8_t>
   if (message && message->attribute() == wire::CmAttribute::rej) return {.to = station.ports};
   // A request that nobody listens for is rejected by anyone, once.
   const auto wanted = message ? wire::service_id(*message) : std::nullopt;
-  const auto service = wanted ? station.services.find(*wanted) : station.services.end();
-  return {.to = PortSet{}.set(service != station.services.end() ? service->second : station.first)};
+  if (!wanted) return {.to = PortSet{}.set(station.first)};
+  const auto service = station.services.find(*wanted);
+  const PortIndex listener = service != station.services.end() ? service->second : station.first;
+  const LatestRequests::Request request{wire::peek_ethernet(frame)->source, wire::requester_id(*message),
+                                        message->transaction_id()};
+  return {.to = PortSet{}.set(station.requests.find_or_give(request, from, listener))};
 }
 
 Verdict StationTable::to_everybody(std::span<const uint8_t> frame, FrameKind kind, PortIndex from) const {

@@ -76,7 +76,7 @@ class StationTable {
 
   // --- frames ---
 
-  [[nodiscard]] Verdict decide(std::span<const uint8_t> frame, PortIndex from) const;
+  [[nodiscard]] Verdict decide(std::span<const uint8_t> frame, PortIndex from);
   /// Writes the station's answer to a frame that decide() said is to be answered, and returns its length; 0:
   /// none.
   [[nodiscard]] size_t answer(std::span<const uint8_t> frame, transport::TimeNs now,
@@ -96,9 +96,9 @@ class StationTable {
   [[nodiscard]] uint32_t free_address() const;
   [[nodiscard]] uint32_t take_range(uint32_t wanted);
   [[nodiscard]] Verdict to_outside(PortIndex from) const;
-  [[nodiscard]] Verdict to_station(const Station& station, std::span<const uint8_t> frame,
-                                   wire::FrameKind kind, PortIndex from) const;
-  [[nodiscard]] Verdict to_sharer(const Station& station, std::span<const uint8_t> frame) const;
+  [[nodiscard]] Verdict to_station(Station& station, std::span<const uint8_t> frame, wire::FrameKind kind,
+                                   PortIndex from) const;
+  [[nodiscard]] Verdict to_sharer(Station& station, std::span<const uint8_t> frame, PortIndex from) const;
   [[nodiscard]] Verdict to_everybody(std::span<const uint8_t> frame, wire::FrameKind kind,
                                      PortIndex from) const;
   /// Whose address a question is for.

@@ -404,6 +404,10 @@ std::optional<uint32_t> receiver_id(const CmMad& mad) {
   return id != 0 ? std::optional(id) : std::nullopt;
 }
 
+uint32_t requester_id(const CmMad& mad) {
+  return load_be32(&mad.message()[mad.attribute() == CmAttribute::sidr_req ? kRequestIdAt : kLocalIdAt]);
+}
+
 std::optional<uint64_t> service_id(const CmMad& mad) {
   switch (mad.attribute()) {
     case CmAttribute::req:

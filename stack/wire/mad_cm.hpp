@@ -186,6 +186,8 @@ void write(MadBytes& mad, uint64_t transaction_id, const CmSidrRep& message);
 /// The communication ID of the receiver, which it made itself; nothing for a REQ or SIDR_REQ, which go by
 /// service ID, and for a REJ that knows none.
 [[nodiscard]] std::optional<uint32_t> receiver_id(const CmMad& mad);
+/// The ID that the sender of a REQ or SIDR_REQ made itself.
+[[nodiscard]] uint32_t requester_id(const CmMad& mad);
 /// Of a REQ or SIDR_REQ.
 [[nodiscard]] std::optional<uint64_t> service_id(const CmMad& mad);
 

@@ -180,7 +180,7 @@ class Veth(Ground):
                          "--uplink", f"af_packet:fl-{side}"], stdout=file, stderr=subprocess.STDOUT, env=self.environment))
                 # A rank that came first would start a switch without an uplink.
                 until = time.monotonic() + 20
-                while not os.path.exists(f"{self.folder}/run/faultline/up{side}.control") and time.monotonic() < until:
+                while self.switches[-1].poll() is None and not os.path.exists(f"{self.folder}/run/faultline/up{place}{side}.control") and time.monotonic() < until:
                     time.sleep(0.05)
         side = "ab"[number % 2]
         return [self.run, "--wire", f"up{place}{side}", "--share", "--ip", f"198.18.0.{1 + number % 2}", "--"]

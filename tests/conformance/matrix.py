@@ -293,12 +293,10 @@ class Run:
 
 
 def work(ground, place, rows, print_lock, failed):
-    while True:
+    while Run.all_running is not None:
         try:
             row = rows.get_nowait()
         except queue.Empty:
-            return
-        if Run.all_running is None:
             return
         began = time.monotonic()
         run = Run(ground, place, row)
@@ -325,8 +323,10 @@ def main():
     missing |= {word for row in rows if row.how == "mpi" for word in ("mpicc", "mpirun") if not shutil.which(word)}
     if missing:
         grounds.skip(f"not installed: {', '.join(sorted(missing))}")
+    # Only noted: what a handler raises may leave the lock that it interrupts taken for ever.
+    signals = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(1))
+        signal.signal(number, lambda number, _: signals.append(number))
     ground = {"wire": grounds.Wire, "veth": grounds.Veth}[name](faultline_run, PLACES)
     failed, threads = [], []
     try:
@@ -338,13 +338,15 @@ def main():
         threads += [threading.Thread(target=work, args=(ground, place, pending, lock, failed)) for place in ground.places]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        while not signals and any(thread.is_alive() for thread in threads):
+            time.sleep(0.1)
     finally:
         Run.end_all()
         for thread in threads:
             thread.join()
         ground.close()
+    if signals:
+        sys.exit(128 + signals[0])
     print(f"{len(rows)} rows over {name}, {len(failed)} failed")
     sys.exit(1 if failed or not rows else 0)
 

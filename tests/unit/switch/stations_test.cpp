@@ -294,7 +294,7 @@ TEST_F(Sharers, RequestsGoToTheListener) {
   for (const CmAttribute attribute : {CmAttribute::req, CmAttribute::sidr_req}) {
     expect_to(message(a, one, attribute, 0x11111111, 0, kService), 0, {2});
     // Somebody has to reject it.
-    expect_to(message(a, one, attribute, 0x11111111, 0, kService + 1), 0, {1});
+    expect_to(message(a, one, attribute, 0x11111112, 0, kService + 1), 0, {1});
   }
   table.release_service(1, kService);
   expect_to(message(a, one, CmAttribute::req, 0, 0, kService), 0, {2});
@@ -303,6 +303,26 @@ TEST_F(Sharers, RequestsGoToTheListener) {
   table.detach(1);
   EXPECT_EQ(table.claim_service(2, kService), 0);
   expect_to(message(a, one, CmAttribute::req, 0, 0, kService), 0, {2});
+}
+
+// One who does not listen has rejected it, perhaps; the next would accept what is rejected already.
+TEST_F(Sharers, ARequestThatIsSentAgainGoesToWhoHadIt) {
+  constexpr uint64_t kService = 0x0000000001061234;
+  for (const CmAttribute attribute : {CmAttribute::req, CmAttribute::sidr_req}) {
+    const uint32_t id = attribute == CmAttribute::req ? 0x100 : 0x200;
+    expect_to(message(a, one, attribute, id, 0, kService), 0, {1});
+    EXPECT_EQ(table.claim_service(2, kService), 0);
+    expect_to(message(a, one, attribute, id, 0, kService), 0, {1});
+    expect_to(message(a, one, attribute, id + 1, 0, kService), 0, {2});
+    table.release_service(2, kService);
+    expect_to(message(a, one, attribute, id + 1, 0, kService), 0, {2});
+  }
+  // Whoever has the sender's place next may count its requests alike.
+  EXPECT_EQ(table.claim_service(2, kService), 0);
+  expect_to(message(a, one, CmAttribute::req, 0x100, 0, kService), 0, {1});
+  table.detach(0);
+  attach(0, kSideA);
+  expect_to(message(a, one, CmAttribute::req, 0x100, 0, kService), 0, {2});
 }
 
 TEST_F(Sharers, OtherMessagesGoByTheCommunicationId) {
