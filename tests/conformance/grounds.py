@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Where two ends of a program are run: each ground has places, and each place two sides that reach each other by RoCEv2 and,
 for what programs tell each other before, by TCP."""
+import glob
 import os
 import resource
 import shutil
@@ -64,6 +65,10 @@ class Ground:
         with open(output, "wb") as file:
             return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, preexec_fn=limit,
                                     start_new_session=True, cwd=f"{self.folder}/work", env=self.environment)
+
+    def last_words(self, place):
+        """Of what the ground itself has running there."""
+        return []
 
     def end_switches(self, number, wire=None):
         """Those of this ground's own wires: programs have started them, from its folder."""
@@ -177,7 +182,7 @@ class Veth(Ground):
                 with open(f"{self.folder}/switch-{place}{side}.out", "wb") as file:
                     self.switches.append(subprocess.Popen(
                         ["ip", "netns", "exec", space, f"{self.folder}/bin/faultline-switch", "--wire", f"up{place}{side}",
-                         "--uplink", f"af_packet:fl-{side}"], stdout=file, stderr=subprocess.STDOUT, env=self.environment))
+                         "--uplink", f"af_packet:fl-{side}", "--log", "info"], stdout=file, stderr=subprocess.STDOUT, env=self.environment))
                 # A rank that came first would start a switch without an uplink.
                 until = time.monotonic() + 20
                 while self.switches[-1].poll() is None and not os.path.exists(f"{self.folder}/run/faultline/up{place}{side}.control") and time.monotonic() < until:
@@ -187,6 +192,24 @@ class Veth(Ground):
 
     def launcher(self, place):
         return ["ip", "netns", "exec", self.space(place, "shared")]
+
+    def last_words(self, place):
+        """A switch says what it has done when it ends; others are started for the next row."""
+        space = self.space(place, "shared")
+        if space not in self.spaces:
+            return []
+        ending = [switch for switch in self.switches if switch.args[3] == space]
+        words = [f"switches that run: {[switch.args[6] for switch in ending if switch.poll() is None]}"]
+        for switch in ending:
+            switch.terminate()
+            switch.wait()
+            self.switches.remove(switch)
+        for path in sorted(glob.glob(f"{self.folder}/switch-{place}?.out")):
+            with open(path, errors="replace") as file:
+                words += [f"{os.path.basename(path)}: {line.rstrip()}" for line in file]
+        quietly("ip", "netns", "del", space)
+        self.spaces.remove(space)
+        return words
 
     def close(self):
         for switch in self.switches:

@@ -289,7 +289,8 @@ class Run:
                     Run.all_running = [process for process in Run.all_running if process not in self.running]
 
     def last_words(self):
-        return "\n".join(f"{side}: {line}" for side in "ab" for line in self.output(side).splitlines()[-30:])
+        words = [f"{side}: {line}" for side in "ab" for line in self.output(side).splitlines()[-30:]]
+        return "\n".join(words + self.ground.last_words(self.place))
 
 
 def work(ground, place, rows, print_lock, failed):
