@@ -278,9 +278,12 @@ class Side:
         return self.link.swap(value)
 
     def recv(self, region="target", offset=0, length=16384, wr_id=0):
-        region = self.regions[region]
-        sge = [SGE(region.address + offset, length, region.mr.lkey)] if length else []
-        self.qp.post_recv(RecvWR(wr_id=wr_id, num_sge=len(sge), sg=sge))
+        self.recv_list([(region, offset, length)], wr_id)
+
+    def recv_list(self, pieces, wr_id=0):
+        """Of pieces (region, offset, length), two at most."""
+        elements = [SGE(self.regions[name].address + offset, length, self.regions[name].mr.lkey) for name, offset, length in pieces]
+        self.qp.post_recv(RecvWR(wr_id=wr_id, num_sge=len(elements), sg=elements))
 
     def post(self, op, region=None, offset=0, length=0, *args, flags=0, wr_id=1, signaled=True):
         """A request by its name in ibv_wr_*; args: what that function takes."""
@@ -323,6 +326,11 @@ class Side:
             idle += 1
             time.sleep(0 if idle < 3 else 0.0002 if idle < 200 else 0.002)
         return done
+
+
+def immediate(completion):
+    """As it was given to wr_*_imm: pyverbs tells it as it came."""
+    return socket.ntohl(completion.imm_data)
 
 
 def said(completions):
