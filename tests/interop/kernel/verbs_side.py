@@ -51,7 +51,7 @@ GRH_BYTES = 40
 QKEY = 0x11111111
 STATUSES = {getattr(e, name): name for name in dir(e) if name.startswith("IBV_WC_") and name.endswith(("_ERR", "SUCCESS"))}
 # The other end may be slow, and its own time-outs are to end first.
-LINK_TIMEOUT_S = 180
+LINK_TIMEOUT_S = 300
 
 
 class Link:
