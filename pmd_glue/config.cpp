@@ -180,6 +180,7 @@ void read_transport(const std::string& path, const toml::table& table, Config& c
       static_cast<uint32_t>(reader.number("reorder_packets_per_qp", core.reorder_packets_per_qp, 0, 256));
   core.ack_every_packets =
       static_cast<uint32_t>(reader.number("ack_every_packets", core.ack_every_packets, 1, 65536));
+  core.rxe_flush_icrc = reader.boolean("rxe_flush_icrc", core.rxe_flush_icrc);
   config.udp_checksum = reader.boolean("udp_checksum", config.udp_checksum);
   if (const toml::table* congestion = reader.table("congestion"))
     read_congestion(path, *congestion, core.congestion);

@@ -54,6 +54,9 @@ struct CoreConfig {
   bool early_probe = true;  ///< ask again by the round trip's measure, before the time-out of the attributes
   /// Tell requesters how many receives are posted, and heed what responders tell (IBA 9.7.7.2).
   bool credits = true;
+  /// FLUSH with the ICRC of Linux's rxe (wire::has_rxe_flush_icrc): taken beside the specification's, and
+  /// sent, since rxe takes no other.
+  bool rxe_flush_icrc = false;
   uint8_t wire_checksums = 1;  ///< wire::Checksums bits the core computes itself
 };
 

@@ -323,7 +323,9 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   const Step step = fill_payload(qp, wqe, offset, {payload, payload_bytes});
   if (step != Step::sent) return step;
   state.fault_failed = false;
-  const uint32_t frame_bytes = qp.frame.seal(bytes, fields.bth.opcode, payload_bytes);
+  const bool as_rxe = context_.config.rxe_flush_icrc && wqe.opcode == SendOpcode::flush;
+  const uint32_t frame_bytes = qp.frame.seal(bytes, fields.bth.opcode, payload_bytes,
+                                             as_rxe ? wire::IcrcForm::rxe_flush : wire::IcrcForm::specified);
   context_.tx.commit(frame_bytes, qp.loopback);
   context_.note_sent(qp, frame_bytes);
   ++qp.ipv4_identification;

@@ -175,14 +175,18 @@ uint8_t* FrameTemplate::write_headers(std::span<uint8_t> frame, const PacketFiel
   return write_extended(ip + kIpv4Bytes + kUdpBytes + kBthBytes, info, fields);
 }
 
-uint32_t FrameTemplate::seal(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes) const {
+uint32_t FrameTemplate::seal(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes,
+                             IcrcForm form) const {
   const uint32_t total_bytes = frame_bytes(opcode, payload_bytes);
   assert(frame.size() >= total_bytes);
   const uint32_t pad_bytes = pad_of(payload_bytes);
   const uint32_t icrc_at = total_bytes - kIcrcBytes;
   uint8_t* icrc = frame.data() + icrc_at;
   for (uint32_t i = 1; i <= pad_bytes; ++i) icrc[-static_cast<ptrdiff_t>(i)] = 0;
-  store_le32(icrc, icrc_of_ip_packet(frame.subspan(ip_offset_, icrc_at - ip_offset_), ipv6_));
+  uint32_t crc = icrc_of_ip_packet(frame.subspan(ip_offset_, icrc_at - ip_offset_), ipv6_);
+  if (form == IcrcForm::rxe_flush)
+    crc = icrc_update(crc, frame.subspan(header_bytes_, icrc_at - header_bytes_));
+  store_le32(icrc, crc);
 
   if ((checksums_ & static_cast<uint8_t>(Checksums::udp_in_software)) != 0) {
     const uint32_t udp_at = header_bytes_ - kUdpBytes;

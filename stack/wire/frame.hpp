@@ -32,6 +32,9 @@ enum class Checksums : uint8_t {
   none = 0
 };
 
+/// rxe_flush: as has_rxe_flush_icrc says.
+enum class IcrcForm : uint8_t { specified, rxe_flush };
+
 /// A packet's meaning. Only the extended headers of the opcode are used.
 struct PacketFields {
   Bth bth;  ///< pad_bytes is computed from the payload, not taken from here
@@ -64,7 +67,8 @@ class FrameTemplate {
 
   /// After the payload is in place: zero pad, UDP checksum where asked for, ICRC. Returns the frame's length.
   /// `frame`, `opcode` and `payload_bytes` as in write_headers.
-  uint32_t seal(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes) const;
+  uint32_t seal(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes,
+                IcrcForm form = IcrcForm::specified) const;
 
   [[nodiscard]] bool ipv6() const { return ipv6_; }
   [[nodiscard]] const MacAddress& destination_mac() const { return destination_mac_; }

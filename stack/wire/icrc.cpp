@@ -88,4 +88,13 @@ bool icrc_matches(const Packet& packet) {
   return computed == load_le32(packet.frame + packet.icrc_offset);
 }
 
+bool has_rxe_flush_icrc(const Packet& packet) {
+  if (packet.info->operation != Operation::flush) return false;
+  const size_t offset = packet.ip_offset;
+  const uint32_t right = icrc_of_ip_packet({packet.frame + offset, packet.icrc_offset - offset}, packet.ipv6);
+  const uint32_t rxe = icrc_update(
+      right, {packet.frame + packet.bth_offset, static_cast<size_t>(packet.icrc_offset - packet.bth_offset)});
+  return rxe == load_le32(packet.frame + packet.icrc_offset);
+}
+
 }  // namespace faultline::wire

@@ -145,4 +145,8 @@ struct Packet {
 /// Recomputes the ICRC of a parsed packet and compares.
 [[nodiscard]] bool icrc_matches(const Packet& packet);
 
+/// Whether it is a FLUSH with the ICRC that Linux's rxe gives it: the CRC runs on over the BTH and what
+/// follows once more, unmasked, which IBA A17.3.3 has not.
+[[nodiscard]] bool has_rxe_flush_icrc(const Packet& packet);
+
 }  // namespace faultline::wire

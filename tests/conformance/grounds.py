@@ -2,7 +2,9 @@
 """Where two ends of a program are run: each ground has places, and each place two sides that reach each other by RoCEv2 and,
 for what programs tell each other before, by TCP."""
 import glob
+import itertools
 import os
+import re
 import resource
 import shutil
 import signal
@@ -20,6 +22,16 @@ MEMLOCK_BYTES = 8 << 20
 def skip(reason):
     print(f"SKIPPED: {reason}")
     sys.exit(77)
+
+
+def expand(text):
+    """Every text that the braces in it stand for, as a shell would; but those that read alike stand for the same."""
+    groups = list(dict.fromkeys(re.findall(r"\{[^{}]*,[^{}]*\}", text)))
+    for choice in itertools.product(*(group[1:-1].split(",") for group in groups)):
+        expanded = text
+        for group, chosen in zip(groups, choice):
+            expanded = expanded.replace(group, chosen)
+        yield expanded
 
 
 def quietly(*command):

@@ -39,16 +39,6 @@ class Failure(Exception):
     pass
 
 
-def expand(text):
-    """Every text that the braces in it stand for, as a shell would; but those that read alike stand for the same."""
-    groups = list(dict.fromkeys(re.findall(r"\{[^{}]*,[^{}]*\}", text)))
-    for choice in itertools.product(*(group[1:-1].split(",") for group in groups)):
-        expanded = text
-        for group, chosen in zip(groups, choice):
-            expanded = expanded.replace(group, chosen)
-        yield expanded
-
-
 class Row:
     def __init__(self, text):
         text, _, wanted = text.partition(" ?? ")
@@ -92,7 +82,7 @@ def read_table(ground):
                 continue
             only, line = line.split(None, 1)
             if only in ("both", ground):
-                rows += [Row(text) for text in expand(line)]
+                rows += [Row(text) for text in grounds.expand(line)]
     return rows
 
 

@@ -232,5 +232,30 @@ TEST(Flush, WithoutTheRightOfTheQpItIsAnInvalidRequest) {
   EXPECT_EQ(pair.simulation.b.memory.flushes, 0U);
 }
 
+// Linux's rxe seals its FLUSH in a way of its own, and takes no other.
+TEST(Flush, RxesIcrcIsDroppedUnlessTheConfigurationTakesIt) {
+  for (const bool taken : {false, true}) {
+    SimulationScript script = quiet_fabric();
+    script.a.core.rxe_flush_icrc = true;
+    script.b.core.rxe_flush_icrc = taken;
+    Atomics pair(script);
+    pair.flush(pair.pinned_b, 1, 0);
+    pair.run();
+    EXPECT_EQ(pair.simulation.b.memory.flushes, taken ? 1U : 0U);
+    EXPECT_EQ(pair.counters_b().parse_errors[static_cast<size_t>(wire::ParseError::icrc)] > 0, !taken);
+    EXPECT_EQ(Pair::statuses(pair.a.poll_sends()),
+              (Statuses{taken ? CompletionStatus::success : CompletionStatus::retry_exceeded}));
+  }
+}
+
+TEST(Flush, WhoTakesRxesIcrcTakesTheSpecificationsToo) {
+  SimulationScript script = quiet_fabric();
+  script.b.core.rxe_flush_icrc = true;
+  Atomics pair(script);
+  pair.flush(pair.pinned_b, 1, 0);
+  pair.run();
+  EXPECT_EQ(pair.simulation.b.memory.flushes, 1U);
+}
+
 }  // namespace
 }  // namespace faultline::sim

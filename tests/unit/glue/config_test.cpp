@@ -90,6 +90,7 @@ udp_checksum = true
 selective_ack = false
 early_probe = false
 credits = false
+rxe_flush_icrc = true
 reorder_packets_per_qp = 9
 [transport.congestion]
 algorithm = "dcqcn"
@@ -166,6 +167,7 @@ address = "0000:3b:00.1"
   EXPECT_FALSE(config.core.selective_ack);
   EXPECT_FALSE(config.core.early_probe);
   EXPECT_FALSE(config.core.credits);
+  EXPECT_TRUE(config.core.rxe_flush_icrc);
   EXPECT_EQ(config.core.reorder_packets_per_qp, 9U);
   const transport::CongestionConfig& congestion = config.core.congestion;
   EXPECT_EQ(congestion.algorithm, transport::CongestionAlgorithm::dcqcn);

@@ -52,15 +52,6 @@ std::string index_name(const Packet& packet) {
   }
 }
 
-/// rxe's form of FLUSH: the CRC runs on over the BTH and what follows, unmasked.
-bool has_rxe_flush_icrc(const Packet& packet) {
-  const size_t offset = packet.ip_offset;
-  const uint32_t right = icrc_of_ip_packet({packet.frame + offset, packet.icrc_offset - offset}, packet.ipv6);
-  const uint32_t rxe = icrc_update(
-      right, {packet.frame + packet.bth_offset, static_cast<size_t>(packet.icrc_offset - packet.bth_offset)});
-  return rxe == load_le32(packet.frame + packet.icrc_offset);
-}
-
 class Golden : public testing::TestWithParam<std::filesystem::path> {
  protected:
   const std::vector<Frame> frames_ = read_capture(GetParam());

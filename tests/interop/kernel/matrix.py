@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The matrix: every operation of every transport between Faultline and the kernel, in both directions, by matrix_cells.py at both
+ends; and the rows of matrix_rows.txt, of programs that others wrote.
+
+    matrix.py FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]
+"""
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from meeting import BRIDGE, HERE, OUR_GIDS, OURS, PEERS, PEERS_GIDS, Meeting  # noqa: E402
+from grounds import expand  # noqa: E402
+from tally import Tally  # noqa: E402
+
+# Each pair of programs has another port, since the last one's may be in use for a while yet.
+PORTS = itertools.count(18600)
+# What a row, or a cell, may take on a machine that does much else.
+ROW_TIMEOUT_S = 90
+CELL_TIMEOUT_S = 400
+LOSS = 0.05
+# Of the guest's own packets, RoCEv2's alone: what the ends tell each other by TCP is none of the matrix.
+NETEM = f"""
+tc qdisc add dev eth0 root handle 1: prio bands 4 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+tc qdisc add dev eth0 parent 1:4 handle 40: netem loss {LOSS * 100:.0f}% delay 1ms reorder 2%
+tc filter add dev eth0 parent 1: protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff flowid 1:4
+tc filter add dev eth0 parent 1: protocol ipv6 u32 match ip6 protocol 17 0xff match ip6 dport 4791 0xffff flowid 1:4
+"""
+# Ours are lost and overtaken at the device.
+CHAOS = f'[device.chaos]\ndirection = "tx"\nloss = {LOSS}\nreorder = 0.02\nseed = 6\n'
+# FLUSH: the kernel takes none but with its own ICRC, and sends no other.
+RXE_FLUSH = "[transport]\nrxe_flush_icrc = true\n"
+
+
+def rooms(lossy, reduced):
+    choices = itertools.product(("RC", "UC", "UD"), (4, 6), (1024, 4096), (False, True), (False, True))
+    all_of_them = [dict(transport=transport, family=family, mtu=mtu, our_odp=our_odp, peer_odp=peer_odp, lossy=lossy)
+                   for transport, family, mtu, our_odp, peer_odp in choices]
+    if not reduced:
+        return all_of_them
+    # Of each transport one with each family, MTU and kind of memory.
+    return [room for room in all_of_them if (room["family"] == 4) == (room["mtu"] == 1024) and
+            room["our_odp"] == (room["family"] == 6) and room["peer_odp"] == (room["our_odp"] and room["transport"] != "UC")]
+
+
+class Lane:
+    def __init__(self, tally, reduced, wanted):
+        self.tally, self.reduced, self.wanted = tally, reduced, wanted
+
+    def take(self, name, problem):
+        cannot = re.search("CANNOT (.*)", problem)
+        if not problem:
+            self.tally.ok(name)
+        elif cannot:
+            self.tally.refused(name, cannot.group(1))
+        else:
+            self.tally.fail(name, problem)
+
+    def cells(self, meeting, rooms, config, take=None, wanted=None, prefix=""):
+        take = take or self.take
+        settings = json.dumps(dict(addresses=dict(ours=OURS, peer=PEERS), wanted=self.wanted if wanted is None else wanted, rooms=rooms,
+                                   reduced=self.reduced))
+        port = str(next(PORTS))
+        ours = meeting.popen(["/usr/bin/python3", "-B", f"{HERE}/matrix_cells.py", "listen", port, settings], config=config)
+        if meeting.kind == "tap":
+            adopt(meeting, ours)
+        if not meeting.await_listener(int(port), ours):
+            self.tally.fail("our end of the cells", ours.output[-2000:])
+            return
+        peer = meeting.peer.popen(["python3", "-B", "/mnt/share/matrix_cells.py", BRIDGE[4], port, settings])
+        taken, ended = 0, False
+        while not ended:
+            with ours.news:
+                ours.news.wait_for(lambda: ours.said.count("\n", taken) or not ours.reader.is_alive(), CELL_TIMEOUT_S)
+                whole = ours.said.rfind("\n") + 1
+                said, taken, silent = ours.said[taken:whole], whole, whole <= taken
+            for line in said.splitlines():
+                if not line.startswith("{"):
+                    continue
+                words = json.loads(line)
+                ended = ended or "end" in words
+                if "cell" in words:
+                    take(prefix + words["cell"], words["problem"])
+            if silent and not ended:
+                self.tally.fail("the ends of the cells", f"ours: {ours.output[-2000:]}\npeer: {peer.output[-3000:]}\n"
+                                                         f"{meeting.peer.console()[-2000:]}")
+                break
+        for process in (ours, peer):
+            process.signal(signal.SIGKILL)
+            try:
+                process.wait(30)
+            except (subprocess.TimeoutExpired, ConnectionError):
+                pass
+
+    def flush_as_specified(self, meeting):
+        """What the kernel makes of a FLUSH with the ICRC that the specification has."""
+        name = "FLUSH with the specification's ICRC, to the kernel"
+        if not re.search(self.wanted, name):
+            return
+
+        def take(_, problem):
+            if not problem:
+                self.tally.ok(name)
+            elif "IBV_WC_RETRY_EXC_ERR" in problem:
+                self.tally.refused(name, f"no answer to any of its transmissions ({problem})")
+            else:
+                self.tally.fail(name, problem)
+
+        self.cells(meeting, rooms(False, True)[:1], meeting.config(), take, "FLUSH 1 to")
+
+    def rows(self, meeting):
+        with open(f"{HERE}/matrix_rows.txt") as file:
+            for line in file:
+                line = line.strip()
+                if not line or line.startswith("#"):
+                    continue
+                only_full = not line.startswith("* ")
+                if only_full and self.reduced:
+                    continue
+                for text in expand(line.removeprefix("* ")):
+                    for ours_serves in (True, False):
+                        name = f"{text}, server {'ours' if ours_serves else 'the kernel'}"
+                        if re.search(self.wanted, name):
+                            self.row(meeting, name, text, ours_serves)
+
+    def row(self, meeting, name, text, ours_serves):
+        port = next(PORTS)
+
+        def words(gids):
+            return re.sub(r"(-[gx]) IPv([46])", lambda found: f"{found.group(1)} {gids[int(found.group(2))]}", text).split() + [
+                "-p", str(port)]
+
+        ends = {True: (meeting, words(OUR_GIDS), BRIDGE[4]), False: (meeting.peer, words(PEERS_GIDS), PEERS[4])}
+        machine, server_words, address = ends[ours_serves]
+        server = machine.popen(server_words)
+        client = None
+        try:
+            if not machine.await_listener(port, server, ROW_TIMEOUT_S):
+                raise TimeoutError("the server does not listen")
+            machine, client_words, _ = ends[not ours_serves]
+            client = machine.popen(client_words + [address])
+            statuses = client.wait(ROW_TIMEOUT_S), server.wait(ROW_TIMEOUT_S if client.returncode == 0 else 5)
+            problem = "" if statuses == (0, 0) else f"client {statuses[0]}, server {statuses[1]}"
+        except (subprocess.TimeoutExpired, TimeoutError) as timeout:
+            problem = str(timeout)
+        for process in (server, client):
+            if process and process.poll() is None:
+                process.signal(signal.SIGKILL)
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    pass
+        if not problem:
+            self.tally.ok(name)
+            return
+        guest = client if ours_serves else server
+        for refusal in REFUSALS:
+            if guest and (found := re.search(refusal, guest.output)):
+                self.tally.refused(name, found.group(0))
+                return
+        self.tally.fail(name, f"{problem}\nserver: {server.output[-1500:]}\nclient: {client.output[-1500:] if client else ''}")
+
+    def tap(self, meeting):
+        """The same over net_tap. The interface is there while our program runs; then it becomes a port of the bridge."""
+        wanted = self.wanted.removeprefix("tap: ") if self.wanted.startswith("tap") else self.wanted
+        meeting.ip("link", "del", "fl-link")
+        meeting.kind = "tap"
+        chosen = [room for room in rooms(False, True) if room["transport"] != "UC"]
+        self.cells(meeting, chosen, meeting.config("tap", "", RXE_FLUSH), wanted=wanted, prefix="tap: ")
+
+
+# What a program says in the guest where rxe is known not to have it.
+REFUSALS = []
+
+
+def adopt(meeting, process):
+    """Makes the tap of our program a port of the bridge as soon as it is there."""
+    until = time.monotonic() + ROW_TIMEOUT_S
+    while time.monotonic() < until and process.poll() is None:
+        if subprocess.run(["ip", "-n", meeting.namespace, "link", "set", "fl-link", "master", "fl-bridge", "up"],
+                          stderr=subprocess.DEVNULL).returncode == 0:
+            return
+        time.sleep(0.05)
+
+
+def main():
+    words = sys.argv[1:]
+    reduced = "--reduced" in words
+    words = [word for word in words if word != "--reduced"]
+    tally = Tally("matrix")
+    lane = Lane(tally, reduced, words[1] if len(words) > 1 else "")
+    with Meeting(words[0], "matrix") as meeting:
+        lane.cells(meeting, rooms(False, reduced), meeting.config("clean", "", RXE_FLUSH))
+        lane.flush_as_specified(meeting)
+        lane.rows(meeting)
+        meeting.peer.check("sh", "-ec", NETEM)
+        lane.cells(meeting, rooms(True, reduced), meeting.config("lossy", CHAOS, RXE_FLUSH))
+        if not reduced:
+            meeting.peer.check("tc", "qdisc", "del", "dev", "eth0", "root")
+            lane.tap(meeting)
+    tally.finish()
+
+
+main()

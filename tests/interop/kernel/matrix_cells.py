@@ -1,0 +1,509 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The cells of the matrix, run at both ends at once: every operation with every size, in both directions, over one pair of QPs for
+each combination of transport, address family, path MTU and on-demand memory. The end that listens is ours, and says a JSON object a
+line of each cell: its name, and what is wrong with it, if anything, or what the kernel says where it cannot do it.
+
+    settings: "addresses": of both ends by family; "wanted": a regular expression; "reduced"; "rooms": the combinations
+"""
+import itertools
+import json
+import os
+import re
+import sys
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from verbs_side import *  # noqa: E402,F403
+
+from pyverbs.mr import MW, MWBindInfo  # noqa: E402
+from pyverbs.pyverbs_error import PyverbsError  # noqa: E402
+
+KIB, MIB = 1 << 10, 1 << 20
+IMMEDIATE = 0x5a0000
+# rxe hands the kernel's own flag out, which is another than that of libibverbs (there, IBV_WC_IP_CSUM_OK).
+RXE_WC_WITH_INV = 1 << 2
+# In struct ibv_mw.
+MW_RKEY_OFFSET = 16
+# Before and behind what a message may touch.
+GUARD_BYTES = 64
+# A page before the message and two behind it.
+REGION_BYTES = MIB + 3 * PAGE_BYTES
+PATTERN = random.Random(6).randbytes(REGION_BYTES + MIB)
+AT_THE_START = PATTERN[-100:]
+OTHER = b"\xa5" * REGION_BYTES
+# A message that nobody acknowledges is sent as often as this, by size.
+COPIES = {size: 8 for size in range(0, 5000)} | {64 * KIB: 3, MIB: 1}
+SLOT_BYTES = 8 * KIB
+OPERATIONS = {
+    "RC": ["SEND", "SEND_IMM", "SEND_INV", "WRITE", "WRITE_IMM", "READ", "CAS", "FAA", "ATOMIC_WRITE", "FLUSH"],
+    "UC": ["SEND", "SEND_IMM", "WRITE", "WRITE_IMM"],
+    "UD": ["SEND", "SEND_IMM"],
+}
+WORDS = ("CAS", "FAA", "ATOMIC_WRITE")
+# Under 5 % loss a message of many packets takes many rounds.
+WAIT_S = 120
+
+
+class Wrong(Exception):
+    """Something is not as it has to be."""
+
+
+class Cannot(Wrong):
+    """The kernel cannot do it. The lane looks for this word."""
+
+    def __str__(self):
+        return f"CANNOT {self.args[0]}"
+
+
+def sizes(operation, transport, mtu):
+    if operation in WORDS:
+        return [8]
+    if transport == "UD":
+        # No path MTU: a datagram is one packet, which the port's limits.
+        return [0, 1, mtu - 1, mtu] + ([mtu + 1] if mtu < 4096 else [])
+    return [0, 1, mtu - 1, mtu, mtu + 1, 64 * KIB, MIB]
+
+
+class Cell:
+    def __init__(self, room, number, operation, size, ours_asks, unaligned=False):
+        self.room, self.number, self.operation, self.size, self.ours_asks = room, number, operation, size, ours_asks
+        self.unaligned = unaligned
+        self.name = f"{room} {operation} {size} {'to' if ours_asks else 'from'} the kernel{', not aligned to a page' * unaligned}"
+        # Where in memory, at either end; any alignment, but that of a word where that matters.
+        anywhere = 128 + (number * 40 if operation in WORDS else number * 37) % 1500
+        self.ours, self.peers = anywhere, PAGE_BYTES if room.peer_odp and not unaligned else anywhere
+        self.pattern = PATTERN[number * 4099 % MIB:][:size]
+
+
+class Room:
+    """One combination. On-demand memory of the kernel's is used from the start of a page: with rxe of Linux 7.3 bytes otherwise go to
+    that start, wherever in the page they belong (the cells "not aligned to a page")."""
+
+    def __init__(self, transport, family, mtu, our_odp, peer_odp, lossy):
+        self.transport, self.family, self.mtu, self.our_odp, self.peer_odp, self.lossy = transport, family, mtu, our_odp, peer_odp, lossy
+
+    def __str__(self):
+        return (f"{self.transport} IPv{self.family} MTU {self.mtu} {'lossy' if self.lossy else 'clean'} ODP "
+                f"{'ours' if self.our_odp else ''}{'+' if self.our_odp and self.peer_odp else ''}{'peer' if self.peer_odp else ''}"
+                f"{'' if self.our_odp or self.peer_odp else 'none'}")
+
+    def cells(self):
+        numbers = itertools.count()
+        for operation in OPERATIONS[self.transport]:
+            for size in sizes(operation, self.transport, self.mtu):
+                for ours_asks in (True, False):
+                    yield Cell(self, next(numbers), operation, size, ours_asks)
+        if self.peer_odp and not self.lossy:
+            for operation in ("SEND", "WRITE", "READ"):
+                for ours_asks in (True, False):
+                    if operation in OPERATIONS[self.transport]:
+                        yield Cell(self, next(numbers), operation, 100, ours_asks, unaligned=True)
+
+
+def check(right, what):
+    if not right:
+        raise Wrong(what)
+
+
+def differs(found, wanted):
+    """Where, for people."""
+    if len(found) != len(wanted):
+        return f"{len(found)} bytes instead of {len(wanted)}"
+    at = next(i for i in range(len(wanted)) if found[i] != wanted[i])
+    return f"byte {at} of {len(wanted)}: {found[at:at + 8].hex()} instead of {wanted[at:at + 8].hex()}"
+
+
+class Runner:
+    def __init__(self, link, device, room, ours, gid):
+        self.link, self.ours = link, ours
+        self.room = room
+        self.odp = room.our_odp if ours else room.peer_odp
+        self.side = Side(link, device, transport=room.transport, gid=gid, mtu=room.mtu, odp=self.odp, size=REGION_BYTES)
+        # A window needs memory that is not on-demand.
+        if room.transport == "RC":
+            self.side.add_region("window", 4 * KIB, REMOTE | e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_MW_BIND)
+        self.window = None
+        self.source, self.target = self.side.regions["source"], self.side.regions["target"]
+
+    # Memory.
+    def fill_source(self, data, offset):
+        self.source.write(0, AT_THE_START)
+        self.source.write(offset, data)
+        self.source.drop()
+
+    def clear_target(self):
+        """What it has then where nothing is written: of dropped pages nothing."""
+        if self.odp:
+            self.target.drop()
+            return bytes(1)
+        self.target.write(0, OTHER)
+        return OTHER[:1]
+
+    def verify_target(self, data, offset, blank):
+        found = self.target.read(offset, len(data))
+        if self.cell.unaligned and found != data:
+            elsewhere = found == AT_THE_START if self.ours else self.target.read(0, len(data)) == data
+            if elsewhere:
+                raise Cannot("it says success, and has moved bytes of on-demand memory from or to the start of their page instead of "
+                             "their place in it")
+        check(found == data, f"data: {differs(found, data)}" if found != data else "")
+        for at, length in ((offset - GUARD_BYTES, GUARD_BYTES), (offset + len(data), GUARD_BYTES)):
+            check(self.target.read(at, length) == blank * length, f"bytes beside the message changed at {at - offset}")
+
+    def done(self, count=1):
+        """The completions, in order, all of success."""
+        completions = self.side.wait(count, WAIT_S)
+        check(len(completions) == count and all(each.status == e.IBV_WC_SUCCESS for each in completions),
+              f"completions: {said(completions)}")
+        return completions
+
+    # A cell with a message that is acknowledged: the one that answers prepares, the other asks, the first verifies.
+    def run(self, cell):
+        asks = cell.ours_asks == self.ours
+        self.cell = cell
+        self.here, self.there = (cell.ours, cell.peers) if self.ours else (cell.peers, cell.ours)
+        if self.room.lossy and self.room.transport != "RC":
+            return self.run_lossy(cell, asks)
+        problem = ""
+        if asks:
+            prepared = self.link.hear()
+            if not prepared["problem"]:
+                try:
+                    getattr(self, "ask_" + cell.operation.lower())(cell, prepared)
+                except (Wrong, PyverbsError) as wrong:
+                    problem = f"requester: {wrong}"
+            self.link.tell(problem)
+            verdict = self.link.hear()
+        else:
+            prepared = dict(problem="")
+            try:
+                prepared |= getattr(self, "prepare_" + cell.operation.lower())(cell) or {}
+            except (Wrong, PyverbsError) as wrong:
+                prepared["problem"] = f"responder: {wrong}"
+            self.link.tell(prepared)
+            problem = self.link.hear()
+            verdict = prepared["problem"]
+            if not verdict and not problem:
+                try:
+                    getattr(self, "verify_" + cell.operation.lower())(cell, prepared)
+                except (Wrong, PyverbsError) as wrong:
+                    verdict = f"responder: {wrong}"
+            self.link.tell(verdict)
+        if problem or verdict:
+            self.renew()
+        return "; ".join(text for text in (problem, verdict) if text)
+
+    def renew(self):
+        if self.window:
+            self.window.close()
+            self.window = None
+        self.side.reconnect()
+
+    @property
+    def grh_bytes(self):
+        return GRH_BYTES if self.room.transport == "UD" else 0
+
+    def recv(self, place, size):
+        """The GRH goes to the end of the region."""
+        more = [("target", REGION_BYTES - PAGE_BYTES, GRH_BYTES)] if self.grh_bytes else []
+        self.side.recv_list(more + [("target", place, size)], wr_id=place)
+
+    # SEND
+    def prepare_send(self, cell):
+        self.blank = self.clear_target()
+        self.recv(self.here, cell.size)
+
+    def ask_send(self, cell, prepared, op="send", *args):
+        self.fill_source(cell.pattern, self.here)
+        self.side.post(op, "source", self.here, cell.size, *args)
+        self.done()
+
+    def verify_send(self, cell, prepared, flags=0):
+        [completion] = self.done()
+        check(completion.byte_len == cell.size + self.grh_bytes, f"byte_len {completion.byte_len}")
+        wanted = e.IBV_WC_RECV
+        check(completion.opcode == wanted, f"opcode {completion.opcode}")
+        check(completion.wc_flags & ~e.IBV_WC_GRH == flags, f"wc_flags {completion.wc_flags}")
+        self.verify_target(cell.pattern, self.here, self.blank)
+        return completion
+
+    prepare_send_imm = prepare_send
+
+    def ask_send_imm(self, cell, prepared):
+        self.ask_send(cell, prepared, "send_imm", IMMEDIATE + cell.number)
+
+    def verify_send_imm(self, cell, prepared):
+        completion = self.verify_send(cell, prepared, e.IBV_WC_WITH_IMM)
+        check(immediate(completion) == IMMEDIATE + cell.number, f"immediate {immediate(completion):#x}")
+
+    # A window is bound anew for each: that it can be is how its invalidation shows. Nobody invalidates one twice.
+    def prepare_send_inv(self, cell):
+        if self.window is None:
+            self.window = MW(self.side.device.pd, e.IBV_MW_TYPE_2)
+        key = self.window.rkey & ~0xff | (self.window.rkey + 1) & 0xff
+        memory = self.side.regions["window"]
+        memory.write(0, bytes(256))
+        self.side.post("bind_mw", None, 0, 0, self.window, key, MWBindInfo(memory.mr, memory.address, 256, e.IBV_ACCESS_REMOTE_WRITE))
+        self.done()
+        # As C programs do: the next binding of it names the key that it has.
+        ctypes.c_uint32.from_address(struct_of(self.window, MW_RKEY_OFFSET, self.window.rkey) + MW_RKEY_OFFSET).value = key
+        self.prepare_send(cell)
+        return dict(key=key, address=memory.address)
+
+    def ask_send_inv(self, cell, prepared):
+        self.fill_source(cell.pattern, self.here)
+        self.side.post("rdma_write", "source", 0, len(AT_THE_START), prepared["key"], prepared["address"] + 3)
+        self.side.post("send_inv", "source", self.here, cell.size, prepared["key"])
+        self.done(2)
+
+    def verify_send_inv(self, cell, prepared):
+        completion = self.verify_send(cell, prepared, e.IBV_WC_WITH_INV if self.ours else RXE_WC_WITH_INV)
+        key = prepared["key"]
+        check(completion.imm_data in (key, socket.htonl(key)), f"invalidated key {completion.imm_data:#x}, not {key:#x}")
+        found = self.side.regions["window"].read(0, 256)
+        check(found == bytes(3) + AT_THE_START + bytes(153), "data written through the window")
+
+    # WRITE
+    def prepare_write(self, cell):
+        self.blank = self.clear_target()
+
+    def ask_write(self, cell, prepared):
+        self.fill_source(cell.pattern, self.here)
+        self.side.post("rdma_write", "source", self.here, cell.size, *self.side.remote("target", self.there))
+        self.done()
+
+    def verify_write(self, cell, prepared):
+        if self.room.transport != "RC":
+            # Nothing says that it came but its bytes.
+            until = time.monotonic() + WAIT_S
+            while self.target.read(self.here, cell.size) != cell.pattern and time.monotonic() < until:
+                time.sleep(0.005)
+                self.side.cq.poll(1)
+        self.verify_target(cell.pattern, self.here, self.blank)
+
+    def prepare_write_imm(self, cell):
+        self.blank = self.clear_target()
+        self.side.recv(length=0)
+
+    def ask_write_imm(self, cell, prepared):
+        self.fill_source(cell.pattern, self.here)
+        self.side.post("rdma_write_imm", "source", self.here, cell.size, *self.side.remote("target", self.there),
+                       IMMEDIATE + cell.number)
+        self.done()
+
+    def verify_write_imm(self, cell, prepared):
+        [completion] = self.done()
+        check(completion.opcode == e.IBV_WC_RECV_RDMA_WITH_IMM, f"opcode {completion.opcode}")
+        check(immediate(completion) == IMMEDIATE + cell.number, f"immediate {immediate(completion):#x}")
+        check(completion.byte_len == cell.size, f"byte_len {completion.byte_len}")
+        self.verify_target(cell.pattern, self.here, self.blank)
+
+    # READ
+    def prepare_read(self, cell):
+        self.fill_source(cell.pattern, self.here)
+
+    def ask_read(self, cell, prepared):
+        blank = self.clear_target()
+        self.side.post("rdma_read", "target", self.here, cell.size, *self.side.remote("source", self.there))
+        self.done()
+        self.verify_target(cell.pattern, self.here, blank)
+
+    def verify_read(self, cell, prepared):
+        check(self.source.read(self.here, cell.size) == cell.pattern, "what was read has changed")
+
+    # Words: in the responder's shared memory, so that they outlive their pages.
+    def prepare_word(self, cell):
+        self.word = int.from_bytes(PATTERN[cell.number:cell.number + 8], "little")
+        self.fill_source(self.word.to_bytes(8, "little") + bytes(GUARD_BYTES), self.here)
+        return dict(word=self.word)
+
+    def fetch(self, cell, op, *args):
+        self.clear_target()
+        self.side.post(op, "target", self.here, 8, *self.side.remote("source", self.there), *args)
+        self.done()
+        return self.target.word(self.here)
+
+    prepare_cas = prepare_faa = prepare_atomic_write = prepare_word
+
+    def ask_cas(self, cell, prepared):
+        word = prepared["word"]
+        check((found := self.fetch(cell, "atomic_cmp_swp", word ^ 1, 0)) == word, f"fetched {found:#x}, not {word:#x}")
+        check((found := self.fetch(cell, "atomic_cmp_swp", word, word ^ MIB)) == word, f"fetched {found:#x} at the second")
+        check((found := self.fetch(cell, "atomic_cmp_swp", word, 0)) == word ^ MIB, f"fetched {found:#x} at the third")
+
+    def verify_cas(self, cell, prepared):
+        check((found := self.source.word(self.here)) == self.word ^ MIB, f"the word is {found:#x}, not {self.word ^ MIB:#x}")
+
+    ADDEND = 0x8000_0000_0000_0001
+
+    def ask_faa(self, cell, prepared):
+        word = prepared["word"]
+        for _ in range(3):
+            check((found := self.fetch(cell, "atomic_fetch_add", self.ADDEND)) == word, f"fetched {found:#x}, not {word:#x}")
+            word = word + self.ADDEND & (1 << 64) - 1
+
+    def verify_faa(self, cell, prepared):
+        wanted = self.word + 3 * self.ADDEND & (1 << 64) - 1
+        check((found := self.source.word(self.here)) == wanted, f"the word is {found:#x}, not {wanted:#x}")
+
+    def ask_atomic_write(self, cell, prepared):
+        self.side.post("atomic_write", None, 0, 0, *self.side.remote("source", self.there), PATTERN[100:108])
+        self.done()
+
+    def verify_atomic_write(self, cell, prepared):
+        check((found := self.source.read(self.here, 8)) == PATTERN[100:108], f"the word is {found.hex()}")
+        check(self.source.read(self.here + 8, GUARD_BYTES) == bytes(GUARD_BYTES), "bytes behind the word changed")
+
+    def prepare_flush(self, cell):
+        self.blank = self.clear_target()
+
+    def ask_flush(self, cell, prepared):
+        self.fill_source(cell.pattern, self.here)
+        whole = cell.size == 0
+        self.side.post("rdma_write", "source", self.here, cell.size, *self.side.remote("target", self.there), signaled=False)
+        self.side.post("flush", None, 0, 0, *self.side.remote("target", 0 if whole else self.there), cell.size,
+                       FLUSH_TYPE_GLOBAL, FLUSH_MR if whole else FLUSH_RANGE)
+        self.done()
+
+    verify_flush = verify_write
+
+    # A cell with messages that may be lost: several, and what comes of them has to be whole.
+    def run_lossy(self, cell, asks):
+        copies = COPIES[cell.size]
+        slot = SLOT_BYTES if copies > 3 else MIB // 4 if copies > 1 else 0
+        wr_write = cell.operation == "WRITE"
+        sent = [PATTERN[(cell.number * 4099 + copy * 777) % MIB:][:cell.size] for copy in range(copies)]
+        places = [self.here + copy * slot for copy in range(copies)]
+        remote_places = [self.there + copy * slot for copy in range(copies)]
+        problem, arrived = "", 0
+        if asks:
+            self.link.hear()
+            try:
+                for data, place in zip(sent, places):
+                    self.source.write(place, data)
+                self.source.drop()
+                for copy, place in enumerate(places):
+                    remote = self.side.remote("target", remote_places[copy]) if "WRITE" in cell.operation else ()
+                    immediate = (IMMEDIATE + copy,) if "IMM" in cell.operation else ()
+                    self.side.post(dict(SEND="send", SEND_IMM="send_imm", WRITE="rdma_write", WRITE_IMM="rdma_write_imm")[cell.operation],
+                                   "source", place, cell.size, *remote, *immediate)
+                self.done(copies)
+            except (Wrong, PyverbsError) as wrong:
+                problem = f"requester: {wrong}"
+            self.link.tell(problem)
+            verdict, arrived = self.link.hear()
+        else:
+            blank = self.clear_target()
+            for place in places:
+                if cell.operation == "WRITE_IMM":
+                    self.side.recv(length=0)
+                elif not wr_write:
+                    self.recv(place, cell.size)
+            self.link.tell(None)
+            problem, verdict = self.link.hear(), ""
+            try:
+                arrived = self.verify_lossy(cell, sent, places, blank)
+            except (Wrong, PyverbsError) as wrong:
+                verdict = f"responder: {wrong}"
+            self.link.tell([verdict, arrived])
+        # Receives are left over.
+        self.renew()
+        self.sent, self.arrived = self.sent + (copies if cell.size <= self.room.mtu and (cell.size or not wr_write) else 0), self.arrived + arrived
+        return "; ".join(text for text in (problem, verdict) if text)
+
+    sent, arrived = 0, 0
+
+    def verify_lossy(self, cell, sent, places, blank):
+        """How many of those of one packet arrived."""
+        completions, idle = [], 0
+        while idle < 3 and len(completions) < len(sent):
+            more = self.side.wait(1, 0.15)
+            idle = 0 if more else idle + 1
+            completions += more
+        for completion in completions:
+            check(completion.status == e.IBV_WC_SUCCESS, f"completions: {said(completions)}")
+            check(completion.byte_len == cell.size + self.grh_bytes, f"byte_len {completion.byte_len}")
+        if cell.operation == "WRITE":
+            intact = 0
+            for data, place in zip(sent, places):
+                # A packet of it that came has written all of its bytes, and no other.
+                found = self.target.read(place, cell.size)
+                for at in range(0, cell.size, self.room.mtu):
+                    piece, wanted = found[at:at + self.room.mtu], data[at:at + self.room.mtu]
+                    check(piece in (wanted, blank * len(wanted)), f"data: {differs(piece, wanted) if piece != wanted else ''}")
+                intact += found == data
+            # One of no bytes leaves no trace.
+            return intact if 0 < cell.size <= self.room.mtu else 0
+        left = list(range(len(sent)))
+        for completion in completions:
+            if "IMM" in cell.operation:
+                copy = immediate(completion) - IMMEDIATE
+                check(copy in left, f"immediate {immediate(completion):#x}, again or never sent")
+            if cell.operation == "WRITE_IMM":
+                found = self.target.read(places[copy], cell.size)
+            else:
+                found = self.target.read(completion.wr_id, cell.size)
+                if "IMM" not in cell.operation:
+                    copy = next((copy for copy in left if sent[copy] == found), None)
+                    check(copy is not None, "data: that of no message that was sent, or of one that had come")
+            left.remove(copy)
+            check(found == sent[copy], f"data: {differs(found, sent[copy]) if found != sent[copy] else ''}")
+        return len(completions) if cell.size <= self.room.mtu else 0
+
+    def close(self):
+        if self.window:
+            self.window.close()
+        self.side.close()
+
+
+def say(**words):
+    print(json.dumps(words), flush=True)
+
+
+def run_room(link, device, room, ours, gid, wanted, reduced):
+    # A long message under loss takes the kernel, which sends all of its window again for each packet, many seconds.
+    cells = [cell for cell in room.cells() if wanted.search(cell.name) and not (reduced and room.lossy and cell.size == MIB)]
+    if not cells:
+        return
+    if room.peer_odp:
+        capability = f"{room.transport.lower()}_odp_caps"
+        own = getattr(device.context.query_device_ex().odp_caps, capability)
+        others = link.swap(own)
+        if (others if ours else own) == 0:
+            for cell in cells if ours else ():
+                say(cell=cell.name, problem=str(Cannot(f"ibv_query_device_ex: {capability} 0")))
+            return
+    runner = Runner(link, device, room, ours, gid)
+    runner.side.connect()
+    for cell in cells:
+        began = time.monotonic()
+        problem = runner.run(cell)
+        if ours:
+            say(cell=cell.name, problem=problem, seconds=round(time.monotonic() - began, 2))
+    if ours and runner.sent > 40:
+        few = runner.arrived < runner.sent / 2
+        say(cell=f"{room}: most of the messages of one packet arrive",
+            problem=f"only {runner.arrived} of {runner.sent}" if few else "")
+    runner.close()
+
+
+def main():
+    link, settings = arguments()
+    ours = not link.active
+    device = Device()
+    wanted = re.compile(settings.get("wanted", ""))
+    for number, words in enumerate(settings["rooms"]):
+        room = Room(**words)
+        try:
+            run_room(link, device, room, ours, settings["addresses"]["ours" if ours else "peer"][str(room.family)], wanted,
+                     settings["reduced"])
+        except Exception:
+            print(f"{room}", file=sys.stderr)
+            traceback.print_exc()
+            raise
+    if ours:
+        say(end=True)
+
+
+main()
