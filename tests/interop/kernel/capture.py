@@ -24,8 +24,8 @@ ANSWERS = RESPONSES | {OPCODES["acknowledge"], OPCODES["atomic_acknowledge"]}
 
 FIELDS = {
     "number": "frame.number", "time_s": "frame.time_epoch", "mac": "eth.src", "opcode": "infiniband.bth.opcode",
-    "qpn": "infiniband.bth.destqp", "psn": "infiniband.bth.psn", "asks": "infiniband.bth.a", "syndrome": "infiniband.aeth.syndrome",
-    "msn": "infiniband.aeth.msn", "va": "infiniband.reth.va", "length": "infiniband.reth.dmalen", "rkey": "infiniband.reth.r_key",
+    "qpn": "infiniband.bth.destqp", "psn": "infiniband.bth.psn", "syndrome": "infiniband.aeth.syndrome",
+    "va": "infiniband.reth.va", "length": "infiniband.reth.dmalen", "rkey": "infiniband.reth.r_key",
     "original": "infiniband.atomicacketh.origremdt", "malformed": "_ws.malformed",
 }
 
@@ -72,8 +72,8 @@ class Capture:
         self.path = f"{meeting.folder}/wire.pcap"
 
     def __enter__(self):
-        self.program = self.meeting.inside("tcpdump", "-i", self.interface, "-n", "-s", "0", "-B", "16384", "-U", "-Z", "root", "--immediate-mode",
-                                           "--time-stamp-precision=nano", "-w", self.path, "udp port 4791")
+        self.program = self.meeting.inside("tcpdump", "-i", self.interface, "-n", "-s", "0", "-B", "16384", "-U", "-Z", "root",
+                                           "--immediate-mode", "--time-stamp-precision=nano", "-w", self.path, "udp port 4791")
         if not self.program.await_output("listening on", 20):
             raise RuntimeError(f"tcpdump: {self.program.output}")
         return self
@@ -95,10 +95,12 @@ class Capture:
 
     def read(self):
         self.stop()
-        words = ["tshark", "-n", "-r", self.path, "-T", "fields", "-E", "separator=/t", "-E", "occurrence=f", "-o", "tcp.reassemble_out_of_order:FALSE"]
+        words = ["tshark", "-n", "-r", self.path, "-T", "fields", "-E", "separator=/t", "-E", "occurrence=f"]
         for field in FIELDS.values():
             words += ["-e", field]
-        read = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, HOME="/nonexistent"))
+        # Without whatever somebody has set tshark to.
+        read = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=dict(os.environ, HOME=self.meeting.folder))
         if read.returncode != 0:
             raise RuntimeError(f"tshark: {read.stderr}")
         packets = []
@@ -107,7 +109,7 @@ class Capture:
             roce = frames.parse(frame)
             if roce is None or not words["opcode"]:
                 continue
-            known = {name: _number(words[name]) for name in FIELDS if name not in ("mac", "time_s", "malformed", "asks")}
-            packets.append(Packet(**known, mac=words["mac"], time_s=float(words["time_s"]), asks=words["asks"] in ("1", "True"),
-                                  malformed=bool(words["malformed"]), roce=roce))
+            known = {name: _number(words[name]) for name in FIELDS if name not in ("mac", "time_s", "malformed")}
+            packets.append(Packet(**known, mac=words["mac"], time_s=float(words["time_s"]), malformed=bool(words["malformed"]),
+                                  roce=roce))
         return packets

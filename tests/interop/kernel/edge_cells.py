@@ -8,12 +8,12 @@ import itertools
 import time
 
 
-SUCCESS, LOCAL_LENGTH, LOCAL_OPERATION, FLUSHED, BAD_RESPONSE, REMOTE_INVALID, REMOTE_ACCESS, REMOTE_OPERATION, RETRIES_EXCEEDED, RNR_EXCEEDED = (
-    0, 1, 2, 5, 7, 9, 10, 11, 12, 13)
-STATUSES = {SUCCESS: "success", LOCAL_LENGTH: "local length error", LOCAL_OPERATION: "local QP operation error", 4: "local protection error", FLUSHED: "flushed",
-            BAD_RESPONSE: "bad response", REMOTE_INVALID: "remote invalid request", REMOTE_ACCESS: "remote access error",
-            REMOTE_OPERATION: "remote operation error", RETRIES_EXCEEDED: "retries exceeded", RNR_EXCEEDED: "RNR retries exceeded",
-            None: "no completion"}
+# Numbers of ibv_wc_status.
+STATUSES = {0: "success", 1: "local length error", 2: "local QP operation error", 4: "local protection error", 5: "flushed",
+            7: "bad response", 9: "remote invalid request", 10: "remote access error", 11: "remote operation error",
+            12: "retries exceeded", 13: "RNR retries exceeded", None: "no completion"}
+SUCCESS, LOCAL_LENGTH, LOCAL_OPERATION, FLUSHED, BAD_RESPONSE = 0, 1, 2, 5, 7
+REMOTE_INVALID, REMOTE_ACCESS, REMOTE_OPERATION, RETRIES_EXCEEDED, RNR_EXCEEDED = 9, 10, 11, 12, 13
 # Codes of NAKs (IBA table 46).
 SEQUENCE, INVALID, ACCESS, OPERATIONAL = 0, 1, 2, 3
 # IBA table 45, in units of 10 us.
@@ -52,6 +52,10 @@ def completes(queue, *wanted):
             raise AssertionError(f"completion at {queue.where}: {STATUSES.get(got, got)}, not {STATUSES[status]}")
 
 
+class KernelCannot(Exception):
+    """Not a failure of ours: in the kernel's own words."""
+
+
 class Cell:
     """asks: where its requests come from, ours or kernel; the other one answers."""
 
@@ -75,6 +79,10 @@ class Cell:
         data = bytes(self.lane.random.randbytes(length))
         q.write(data)
         return data
+
+    def cannot(self, what, reason):
+        """A part of the cell that the kernel does not do."""
+        self.lane.tally.refused(f"{self.name}: {what}", reason)
 
     def close(self):
         self.sieve.clear()

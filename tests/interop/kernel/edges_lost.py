@@ -19,7 +19,8 @@ def waits_out(wire, naks, psn, code, exact):
         equal("the PSN of an RNR NAK", nak.psn, psn)
         again = wire.after(nak, psn)
         if again:
-            holds(again[0].time_s - nak.time_s >= allowed_s, f"sent again {again[0].time_s - nak.time_s:.6f} s after an RNR NAK of code {code}")
+            waited_s = again[0].time_s - nak.time_s
+            holds(waited_s >= allowed_s, f"sent again {waited_s:.6f} s after an RNR NAK of code {code}")
 
 
 @edge(reduced={"send 26"}, op=["send", "rdma_write_imm"], code=[1, 20, 26, 0])
@@ -75,6 +76,20 @@ def sequence_nak(c, op, lost):
     equal("sends of the lost packet after the NAK", len(again), 1)
     equal("what was sent from there on", [p.psn for p in wire.requests if p.number >= again[0].number],
           [plus(gone, n) for n in range((plus(q.psn, 5) - gone) & 0xffffff)])
+
+
+@edge()
+def sequence_nak_where_psns_wrap(c):
+    """A gap whose packets are numbered 0xfffffe, 0xffffff, 0 ..., and what is lost is the 0."""
+    q, r = c.pair(asks=dict(psn=0xfffffe), mtu=MTU, timeout=NO_TIMEOUT)
+    data = c.filled(q, 4 * MTU + 100)
+    c.sieve.lose(r.where, r.qpn, psn=0)
+    q.post("rdma_write", len(data), *r.remote())
+    completes(q, SUCCESS)
+    equal("the data", r.read(len(data)), data)
+    wire = yield q, r
+    wire.refused_once(SEQUENCE, 0)
+    equal("what was sent after the NAK", [p.psn for p in wire.requests if p.number >= wire.after(wire.naks()[0], 0)[0].number], [0, 1, 2])
 
 
 @edge(reduced=False)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Edges where a request is refused: each has its NAK, its completion at the requester, its event and error at the responder."""
-from edge_cells import (ACCESS, FLUSHED, INVALID, LOCAL_LENGTH, LOCAL_OPERATION, OPERATIONAL, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION, SUCCESS,
-                        completes, edge, equal, holds, plus)
+from edge_cells import (ACCESS, BAD_RESPONSE, FLUSHED, INVALID, LOCAL_LENGTH, LOCAL_OPERATION, OPERATIONAL, REMOTE_ACCESS,
+                        REMOTE_INVALID, REMOTE_OPERATION, STATUSES, SUCCESS, KernelCannot, completes, edge, equal, holds, plus)
 
 MTU = 1024
 NO_TIMEOUT = 0
@@ -26,6 +26,8 @@ def refused(c, q, r, status, receive, event):
     equal("the requester's events", c.asks.events(), [])
     raised = r.where == "ours" or event in KERNEL_RAISES
     equal("the responder's events", c.answers.events(20 if raised else 0.3), [event] if raised else [])
+    if not raised:
+        c.cannot("the responder's event", "of errors at a responding QP it raises IBV_EVENT_QP_ACCESS_ERR alone")
 
 
 @edge(reduced={"rdma_write key", "rdma_read range", "atomic_fetch_add permission"}, op=list(RIGHTS), why=["key", "range", "permission"])
@@ -112,3 +114,17 @@ def path_mtu_differs_in_one_packet(c):
     wire = yield q, r
     wire.refused_once(INVALID, plus(q.psn, 1))
     holds(len(wire.requests) >= 2, "the second request is not on the wire")
+
+
+@edge(reduced=False, mtu=[4096, 512])
+def path_mtu_differs_in_a_read(c, mtu):
+    """The answer comes in packets of the responder's path MTU, 1024: not what was asked for, and no success whatever is in them."""
+    q, r = c.pair(asks=dict(mtu=mtu), answers=dict(mtu=MTU), timeout=14, retry_cnt=1)
+    q.post("rdma_read", 9000, *r.remote())
+    status = q.status()
+    if q.where == "kernel" and status != BAD_RESPONSE:
+        raise KernelCannot(f"a READ's answer in packets of another size than its path MTU's completes with {STATUSES[status]}")
+    equal("the status", status, BAD_RESPONSE)
+    equal("the requester's QP", q.state(), "err")
+    wire = yield q, r
+    equal("NAKs", wire.naks(), [])

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The lane's side of edge_end.py: the programs at both ends, and their QPs, as objects to call."""
 import json
-import os
 import signal
 import socket
 
@@ -119,7 +118,3 @@ class Queue:
 
     def close(self):
         self.call("close")
-
-
-def pattern(length):
-    return os.urandom(length)
