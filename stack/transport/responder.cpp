@@ -117,9 +117,7 @@ Responder::Result Responder::execute(QueuePair& qp, const wire::Packet& packet) 
     case wire::Operation::flush:
       return execute_flush(qp, packet);
     default:
-      context_.count(DropReason::unsupported);
-      nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-      return Result::done;
+      return refuse_function(qp);
   }
 }
 
@@ -148,6 +146,14 @@ bool Responder::take_receive(QueuePair& qp) {
 Responder::Result Responder::refuse_access(QueuePair& qp) {
   context_.count(DropReason::access);
   nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+  return Result::done;
+}
+
+/// A function that the QP is not set up for is an opcode that it does not support, whatever the key would
+/// allow (IBA 9.7.4.1.4, table 54).
+Responder::Result Responder::refuse_function(QueuePair& qp) {
+  context_.count(DropReason::unsupported);
+  nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
   return Result::done;
 }
 
@@ -227,9 +233,9 @@ Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& pa
   if (info.starts_message()) {
     const wire::Reth reth = packet.reth();
     const odp::Target target{reth.rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
+    if (!is_enabled(qp, odp::kRemoteWrite)) return refuse_function(qp);
     if (reth.length_bytes != 0 &&
-        ((qp.attributes.access_flags & odp::kRemoteWrite) == 0 ||
-         context_.memory.check(target, reth.va, reth.length_bytes) != odp::Outcome::done))
+        context_.memory.check(target, reth.va, reth.length_bytes) != odp::Outcome::done)
       return refuse_access(qp);
     state.write_va = reth.va;
     state.write_rkey = reth.rkey;
@@ -272,6 +278,7 @@ Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& pa
 Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& packet) {
   const wire::Reth reth = packet.reth();
   if (!has_room_for_answer(qp)) return Result::done;
+  if (!is_enabled(qp, odp::kRemoteRead)) return refuse_function(qp);
   if (!may_read(qp, reth)) return refuse_access(qp);
   const uint32_t packets = std::max(1U, (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
   finish_answered(qp, packet.bth.psn, packets);
@@ -281,7 +288,7 @@ Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& pac
 
 bool Responder::may_read(const QueuePair& qp, const wire::Reth& reth) {
   if (reth.length_bytes == 0) return true;
-  return (qp.attributes.access_flags & odp::kRemoteRead) != 0 &&
+  return is_enabled(qp, odp::kRemoteRead) &&
          context_.memory.check({reth.rkey, domain_of(qp), odp::kRemoteRead, qp.qpn}, reth.va,
                                reth.length_bytes) == odp::Outcome::done;
 }

@@ -89,11 +89,17 @@ class Responder {
   void queue_answer(QueuePair& qp, const Answer& answer);
   void answer_again(QueuePair& qp, const wire::Packet& packet);
   void drop_answers_from(QueuePair& qp, wire::Psn psn);
-  /// NAK remote access error; the QP fails.
+  /// Whether the QP is set up for an operation that needs these rights.
+  [[nodiscard]] static bool is_enabled(const QueuePair& qp, uint32_t rights) {
+    return (qp.attributes.access_flags & rights) == rights;
+  }
   [[nodiscard]] bool may_read(const QueuePair& qp, const wire::Reth& reth);
   void read_again(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool invalidate(QueuePair& qp, const wire::Packet& packet);
+  /// NAK remote access error; the QP fails.
   [[nodiscard]] Result refuse_access(QueuePair& qp);
+  /// NAK invalid request; the QP fails.
+  [[nodiscard]] Result refuse_function(QueuePair& qp);
   void queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets, bool duplicate);
 
   static void settle_nak(QueuePair& qp, wire::Psn psn);

@@ -78,12 +78,12 @@ Responder::Result Responder::execute_atomic(QueuePair& qp, const wire::Packet& p
   ResponderState& state = qp.responder;
   const wire::AtomicEth eth = packet.atomic_eth();
   if (!has_room_for_answer(qp)) return Result::done;
+  if (!is_enabled(qp, odp::kRemoteAtomic)) return refuse_function(qp);
   if (eth.va % kAtomicBytes != 0) {  // IBA 9.4.5.2
     context_.count(DropReason::access);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
     return Result::done;
   }
-  if ((qp.attributes.access_flags & odp::kRemoteAtomic) == 0) return refuse_access(qp);
   const odp::Target target{eth.rkey, domain_of(qp), odp::kRemoteAtomic, qp.qpn};
   uint64_t original = 0;
   switch (context_.memory.atomic(target, eth.va, request_of(packet), original)) {
@@ -106,13 +106,13 @@ Responder::Result Responder::execute_atomic(QueuePair& qp, const wire::Packet& p
 Responder::Result Responder::execute_atomic_write(QueuePair& qp, const wire::Packet& packet) {
   const wire::Reth reth = packet.reth();
   if (!has_room_for_answer(qp)) return Result::done;
+  if (!is_enabled(qp, odp::kRemoteWrite)) return refuse_function(qp);
   // The packet's payload is eight bytes, or it was not parsed; the RETH has to say so too (CVE-2026-46114).
   if (reth.length_bytes != kAtomicBytes || reth.va % kAtomicBytes != 0) {
     context_.count(DropReason::payload_rule);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
     return Result::done;
   }
-  if ((qp.attributes.access_flags & odp::kRemoteWrite) == 0) return refuse_access(qp);
   const odp::Target target{reth.rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
   odp::AtomicRequest store{.op = odp::AtomicOp::store};
   std::memcpy(&store.operand, packet.payload().data(), kAtomicBytes);
@@ -140,12 +140,7 @@ Responder::Result Responder::execute_flush(QueuePair& qp, const wire::Packet& pa
   if ((feth.placement_type & kPlaceGlobal) != 0) need |= odp::kFlushGlobal;
   if ((feth.placement_type & kPlacePersistent) != 0) need |= odp::kFlushPersistent;
   const bool known = need != 0 && (feth.placement_type & ~(kPlaceGlobal | kPlacePersistent)) == 0;
-  // A QP without the right does not know the operation (as rxe answers).
-  if (!known || feth.selectivity > kWholeRegion || (qp.attributes.access_flags & need) != need) {
-    context_.count(DropReason::unsupported);
-    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-    return Result::done;
-  }
+  if (!known || feth.selectivity > kWholeRegion || !is_enabled(qp, need)) return refuse_function(qp);
   const odp::Target target{reth.rkey, domain_of(qp), need, qp.qpn};
   uint64_t va = reth.va;
   uint64_t length_bytes = reth.length_bytes;

@@ -144,15 +144,15 @@ TEST(Atomic, AMisalignedAddressIsAnInvalidRequest) {
   EXPECT_EQ(pair.simulation.b.memory.atomics, 0U);
 }
 
-TEST(Atomic, WithoutTheRightItIsAnAccessErrorAndRaisesTheEvent) {
+TEST(Atomic, WithoutTheRightItIsAnInvalidRequestAndRaisesTheEvent) {
   ConnectionScript connection;
   connection.access_flags = odp::kRemoteRead | odp::kRemoteWrite;
   Atomics pair(quiet_fabric(), connection);
   pair.add(1, pair.pinned_b);
   pair.run();
-  EXPECT_EQ(Pair::statuses(pair.a.poll_sends()), (Statuses{CompletionStatus::remote_access}));
+  EXPECT_EQ(Pair::statuses(pair.a.poll_sends()), (Statuses{CompletionStatus::remote_invalid_request}));
   ASSERT_FALSE(pair.simulation.b.events.empty());
-  EXPECT_EQ(pair.simulation.b.events.back().event, transport::AsyncEvent::qp_access_error);
+  EXPECT_EQ(pair.simulation.b.events.back().event, transport::AsyncEvent::qp_request_error);
 }
 
 TEST(Atomic, OnAPageThatIsNotThereItWaitsAndIsExecutedOnce) {

@@ -110,12 +110,16 @@ TEST(Refusal, ARangeThatLeavesTheRegionIsARemoteAccessErrorAndWritesNothing) {
   EXPECT_EQ(pair.pinned_b.bytes, before);
 }
 
-TEST(Refusal, AQpWithoutTheRightIsARemoteAccessError) {
+TEST(Refusal, AQpWithoutTheRightDoesNotSupportTheOperation) {
   ConnectionScript connection;
   connection.access_flags = odp::kRemoteRead;
-  Pair pair(quiet_fabric(), connection);
-  pair.write(100);
-  expect_refused(pair, "NAK2", CompletionStatus::remote_access);
+  Pair writing(quiet_fabric(), connection);
+  writing.write(100);
+  expect_refused(writing, "NAK1", CompletionStatus::remote_invalid_request);
+  connection.access_flags = odp::kRemoteWrite;
+  Pair reading(quiet_fabric(), connection);
+  reading.read(100);
+  expect_refused(reading, "NAK1", CompletionStatus::remote_invalid_request);
 }
 
 TEST(Refusal, AReceiveTooSmallEndsBothSides) {

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The lane's side of edge_end.py: the programs at both ends, and their QPs, as objects to call."""
+import json
+import signal
+import socket
+
+from meeting import BRIDGE, HERE, OURS, PEERS
+from sieve import within
+
+PORT = 18700
+ADDRESSES = {"ours": OURS, "kernel": PEERS}
+# This machine may do much else.
+CALL_TIMEOUT_S = 300
+
+
+class End:
+    """A program that runs edge_end.py. where: ours or kernel."""
+
+    def __init__(self, meeting, where, config=None):
+        self.meeting, self.where = meeting, where
+        with within(meeting.namespace, lambda: socket.create_server((BRIDGE[4], PORT))) as listener:
+            listener.settimeout(CALL_TIMEOUT_S)
+            if where == "ours":
+                self.process = meeting.popen(["/usr/bin/python3", "-B", f"{HERE}/edge_end.py", BRIDGE[4], str(PORT)], config=config)
+            else:
+                self.process = meeting.peer.popen(["python3", "-B", "/mnt/share/edge_end.py", BRIDGE[4], str(PORT)])
+            try:
+                self.link, _ = listener.accept()
+            except TimeoutError:
+                raise RuntimeError(f"the program at {where} did not come: {self.process.output}") from None
+        self.link.settimeout(CALL_TIMEOUT_S)
+        self.file = self.link.makefile("r")
+        self.count = 0
+        self._hear()
+
+    def _hear(self):
+        line = self.file.readline()
+        if not line:
+            raise ConnectionError(f"the program at {self.where} is gone: {self.process.output[-2000:]}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(f"{self.where}: {answer['error']}")
+        return answer["value"]
+
+    def call(self, do, **words):
+        self.link.sendall(json.dumps(dict(words, do=do)).encode() + b"\n")
+        return self._hear()
+
+    def open(self, family=4, **setup):
+        self.count += 1
+        return Queue(self, self.count, self.call("open", side=self.count, gid=ADDRESSES[self.where][family], **setup))
+
+    def events(self, limit_s=0):
+        return self.call("events", limit_s=limit_s)
+
+    def freeze(self):
+        if self.where == "kernel":
+            self.meeting.peer.freeze()
+        else:
+            self.process.signal(signal.SIGSTOP)
+
+    def thaw(self):
+        if self.where == "kernel":
+            self.meeting.peer.thaw()
+        else:
+            self.process.signal(signal.SIGCONT)
+
+    def kill(self):
+        self.process.signal(signal.SIGKILL)
+        self.process.wait()
+        self.close()
+
+    def close(self):
+        self.file.close()
+        self.link.close()
+
+
+class Queue:
+    """A QP at one end, with its regions "source" and "target"."""
+
+    def __init__(self, end, number, about):
+        self.end, self.number, self.about = end, number, about
+        self.where, self.qpn, self.psn = end.where, about["qpn"], about["psn"]
+
+    def call(self, do, **words):
+        return self.end.call(do, side=self.number, **words)
+
+    def connect(self, other, lacks=()):
+        self.call("connect", peer=other.about, lacks=lacks)
+
+    def post(self, op, length, *args, offset=0):
+        self.call("post", op=op, offset=offset, length=length, args=args)
+
+    def recv(self, length=16384, offset=0):
+        self.call("recv", offset=offset, length=length)
+
+    def wait(self, count=1, limit_s=60):
+        return self.call("wait", count=count, limit_s=limit_s)
+
+    def status(self):
+        """Of the next completion; None where none comes."""
+        done = self.wait()
+        return done[0]["status"] if done else None
+
+    def state(self):
+        return self.call("state")
+
+    def write(self, data, region="source", offset=0):
+        self.call("write", region=region, offset=offset, data=data.hex())
+
+    def read(self, length, region="target", offset=0):
+        return bytes.fromhex(self.call("read", region=region, offset=offset, length=length))
+
+    def remote(self, region="target", offset=0):
+        """rkey and address of a region here, for the other end's requests."""
+        rkey, address, _ = self.about["regions"][region]
+        return rkey, address + offset
+
+    def close(self):
+        self.call("close")
