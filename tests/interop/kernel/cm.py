@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""rdma_cm between a Linux kernel and Faultline: the programs that are shipped with it and perftest's, each as server and as client,
+over IPv4 and IPv6; and what connections do when they are refused, ended, or lose their peer.
+
+    cm.py FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]
+"""
+import itertools
+import os
+import re
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import cm_cells  # noqa: E402
+from meeting import Meeting  # noqa: E402
+from program_pair import Failure, ends, run_pair  # noqa: E402
+from tally import Tally  # noqa: E402
+
+# SERVER | CLIENT. {a;b}: a at our end, b at the kernel's, whose programs are newer. What comes of "a,b" in [] is all of them.
+# Marks: 4: IPv4 only; +: in the reduced run too.
+PROGRAMS = """
++  rping -s -a <server> -C 10 -V | rping -c -a <server> -I <client> -C 10 -V
+-  rping -s -a <server> -C 3 -S 60000 -V -q | rping -c -a <server> -C 3 -S 60000 -V -q
++  ucmatose -b <server> -c 4 -C 5 -S 1000 | ucmatose -s <server> -c 4 -C 5 -S 1000
+-  ucmatose -b <server> -m | ucmatose -s <server> -m
++  udaddy -b <server> -c 3 -C 5 -S 1000 | udaddy -s <server> -c 3 -C 5 -S 1000
+-  rdma_server -s <server> | rdma_client -s <server>
+4  rdma_xserver | rdma_xclient -s <server>
++  rstream -b <server> -S 4000 -C 20 -T [b,n,r,v] | rstream -s <server> -S 4000 -C 20 -T [b,n,r,v]
+-  riostream -b <server> -S 4000 -C 20 -T [b,v] | riostream -s <server> -S 4000 -C 20 -T [b,v]
+-  cmtime -b <server> -c 20 | cmtime -s <server> -c 20
+4  ib_[write,send,read,atomic]_[bw,lat] -R -F -n 20 | ib_[write,send,read,atomic]_[bw,lat] -R -F -n 20 <server>
+4  ib_[write,send,read,atomic]_bw -R -F -n 20 -q 4 | ib_[write,send,read,atomic]_bw -R -F -n 20 -q 4 <server>
+4  ib_send_[bw,lat] -R -c UD -F -n 20 -s 64 | ib_send_[bw,lat] -R -c UD -F -n 20 -s 64 <server>
+4  ib_[write,send,read]_bw -z -F -n 20 {-x 0;-x 1} | ib_[write,send,read]_bw -z -F -n 20 {-x 0;-x 1} <server>
+"""
+
+
+def expand(text):
+    """Every text that the brackets in it stand for; those that read alike stand for the same."""
+    groups = list(dict.fromkeys(re.findall(r"\[[^\[\]]*,[^\[\]]*\]", text)))
+    for choice in itertools.product(*(group[1:-1].split(",") for group in groups)):
+        expanded = text
+        for group, chosen in zip(groups, choice):
+            expanded = expanded.replace(group, chosen)
+        yield expanded
+
+
+def of_family(text, family):
+    return re.sub(r"\{4:([^;{}]*);6:([^;{}]*)\}", lambda found: found.group(1 if family == 4 else 2), text)
+
+
+def rows():
+    """Mark, name, server's and client's text, of what is to be run."""
+    for line in PROGRAMS.strip().splitlines():
+        mark, text = line.split(None, 1)
+        for row in expand(text):
+            server, client = row.split(" | ")
+            yield mark, server, client
+
+
+def ended_well(process):
+    """rping's thread for events may find the channel closed by its main thread and exit with an error when all is done: it is held
+    to its data."""
+    return process.argv[-1] and "rping" in " ".join(process.argv) and process.output.count("cq completion failed status") == 0 \
+        and "DISCONNECT EVENT" in process.output and "verification failed" not in process.output
+
+
+def run_programs(meeting, tally, reduced, wanted):
+    turn = 0
+    for mark, server, client in rows():
+        name = re.sub(r"<(\w+)>", lambda found: found.group(1).upper(), client)
+        for family in (4,) if mark == "4" else (4, 6):
+            for ours in (True, False):
+                cell = f"{name}, IPv{family}, {'Faultline' if ours else 'the kernel'} serves"
+                turn += 1
+                # Reduced: of each of these programs one with IPv4 and one with IPv6, at different ends.
+                if reduced and (mark != "+" or (family == 4) != ours or "-T" in client and "-T v" not in client):
+                    continue
+                if not wanted.search(cell):
+                    continue
+                try:
+                    run_pair(*ends(meeting, ours), of_family(server, family), of_family(client, family), family, good=ended_well)
+                    tally.ok(cell)
+                except Failure as failure:
+                    tally.fail(cell, failure)
+
+
+def main():
+    words = sys.argv[1:]
+    reduced = "--reduced" in words
+    if reduced:
+        words.remove("--reduced")
+    wanted = re.compile(words[1] if len(words) > 1 else "")
+    tally = Tally("cm")
+    with Meeting(words[0], "cm") as meeting:
+        run_programs(meeting, tally, reduced, wanted)
+        cm_cells.run(meeting, tally, reduced, wanted)
+    tally.finish()
+
+
+main()
