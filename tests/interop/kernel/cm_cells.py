@@ -13,6 +13,7 @@ PATIENCE_S = 200
 # What one message carries at most for the program: of a REQ's 92 bytes the IP addressing takes 36.
 REQ_BYTES, REP_BYTES, REJ_BYTES, SIDR_REQ_BYTES, SIDR_REP_BYTES = 56, 196, 148, 180, 136
 NO_LISTENER, CONSUMER, STALE = 8, 28, 10
+SIDR_UNSUPPORTED, SIDR_REJECTED = 1, 2
 ports = itertools.count(7500)
 
 
@@ -178,7 +179,15 @@ def datagram_service_refused(cells, ours_listens, family):
                                      f"connect:{SIDR_REQ_BYTES} expect:UNREACHABLE destroy", datagram=True)
     listener.ended(), connector.ended()
     need_data(listener, "CONNECT_REQUEST", SIDR_REQ_BYTES)
-    need(event(connector, "UNREACHABLE").get("status") == 1, "SIDR status", connector)
+    need(event(connector, "UNREACHABLE").get("status") == SIDR_REJECTED, "SIDR status", connector)
+
+
+def no_datagram_service(cells, ours_listens, family):
+    places = (cells.ours, cells.kernel) if ours_listens else (cells.kernel, cells.ours)
+    cells.talk(places[0], "listen", family, next(ports), "request", datagram=True)
+    connector = cells.talk(places[1], "connect", family, next(ports), "connect expect:UNREACHABLE destroy", datagram=True)
+    connector.ended()
+    need(event(connector, "UNREACHABLE").get("status") == SIDR_UNSUPPORTED, "SIDR status", connector)
 
 
 # ---- ends that vanish ----
@@ -353,6 +362,7 @@ TABLE = (
     ("no listener", nobody_listens, ((4, True),), (4, 6), BOTH),
     ("datagram service", datagram_service, ((6, True),), (4, 6), BOTH),
     ("datagram service refused", datagram_service_refused, (), (4, 6), BOTH),
+    ("no datagram service", no_datagram_service, (), (4, 6), BOTH),
     ("the kernel's process is killed", kernels_process_killed, ((4, False),), (4,), BOTH),
     ("Faultline's process is killed", our_process_killed, (), (4,), BOTH),
     ("Faultline's process is killed and another comes", our_process_reborn, (), (4,), BOTH),
