@@ -5,9 +5,11 @@ over IPv4 and IPv6; and what connections do when they are refused, ended, or los
 
     cm.py FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]
 """
+import contextlib
 import itertools
 import os
 import re
+import subprocess
 import sys
 
 sys.dont_write_bytecode = True
@@ -18,7 +20,8 @@ from program_pair import Failure, ends, run_pair  # noqa: E402
 from tally import Tally  # noqa: E402
 
 # SERVER | CLIENT. {a;b}: a at our end, b at the kernel's, whose programs are newer. What comes of "a,b" in [] is all of them.
-# Marks: 4: IPv4 only; +: in the reduced run too.
+# Marks: 4, R: IPv4 only; R: the server listens anew between its exchange with the client and what it measures; +: in the reduced run too.
+# There is no cmtime: the peer's is newer, and has an exchange over TCP that ours has not.
 PROGRAMS = """
 +  rping -s -a <server> -C 10 -V | rping -c -a <server> -I <client> -C 10 -V
 -  rping -s -a <server> -C 3 -S 60000 -V -q | rping -c -a <server> -C 3 -S 60000 -V -q
@@ -29,10 +32,9 @@ PROGRAMS = """
 4  rdma_xserver | rdma_xclient -s <server>
 +  rstream -b <server> -S 4000 -C 20 -T [b,n,r,v] | rstream -s <server> -S 4000 -C 20 -T [b,n,r,v]
 -  riostream -b <server> -S 4000 -C 20 -T [b,v] | riostream -s <server> -S 4000 -C 20 -T [b,v]
--  cmtime -b <server> -c 20 | cmtime -s <server> -c 20
-4  ib_[write,send,read,atomic]_[bw,lat] -R -F -n 20 | ib_[write,send,read,atomic]_[bw,lat] -R -F -n 20 <server>
-4  ib_[write,send,read,atomic]_bw -R -F -n 20 -q 4 | ib_[write,send,read,atomic]_bw -R -F -n 20 -q 4 <server>
-4  ib_send_[bw,lat] -R -c UD -F -n 20 -s 64 | ib_send_[bw,lat] -R -c UD -F -n 20 -s 64 <server>
+R  ib_[write,send,read,atomic]_[bw,lat] -R -F -n 20 | ib_[write,send,read,atomic]_[bw,lat] -R -F -n 20 <server>
+R  ib_[write,send,read,atomic]_bw -R -F -n 20 -q 4 | ib_[write,send,read,atomic]_bw -R -F -n 20 -q 4 <server>
+R  ib_send_[bw,lat] -R -c UD -F -n 20 -s 64 | ib_send_[bw,lat] -R -c UD -F -n 20 -s 64 <server>
 4  ib_[write,send,read]_bw -z -F -n 20 {-x 0;-x 1} | ib_[write,send,read]_bw -z -F -n 20 {-x 0;-x 1} <server>
 """
 
@@ -47,10 +49,6 @@ def expand(text):
         yield expanded
 
 
-def of_family(text, family):
-    return re.sub(r"\{4:([^;{}]*);6:([^;{}]*)\}", lambda found: found.group(1 if family == 4 else 2), text)
-
-
 def rows():
     """Mark, name, server's and client's text, of what is to be run."""
     for line in PROGRAMS.strip().splitlines():
@@ -58,6 +56,32 @@ def rows():
         for row in expand(text):
             server, client = row.split(" | ")
             yield mark, server, client
+
+
+class SlowRequests:
+    """Holds back what asks the kernel for a connection, REQ and SIDR_REQ over IPv4: an emulated server needs longer than Faultline to be
+    ready for the second connection, and where nobody listens yet a client is rejected."""
+
+    DELAY = "2s"
+    ATTRIBUTES = ("0x0010", "0x0017")
+
+    def __init__(self, meeting):
+        self.meeting, self.link = meeting, meeting.peer.tap
+
+    def tc(self, *words):
+        subprocess.run(["tc", "-n", self.meeting.namespace, *words], check=True)
+
+    def __enter__(self):
+        self.tc("qdisc", "add", "dev", self.link, "root", "handle", "1:", "prio", "bands", "3", "priomap", *["0"] * 16)
+        self.tc("qdisc", "add", "dev", self.link, "parent", "1:3", "handle", "30:", "netem", "delay", self.DELAY)
+        for attribute in self.ATTRIBUTES:
+            # Of the IP header's 20 bytes, UDP's 8, BTH's 12 and DETH's 8 the MAD comes after; its class is the CM's.
+            self.tc("filter", "add", "dev", self.link, "parent", "1:", "protocol", "ip", "u32", "match", "ip", "protocol", "17", "0xff",
+                    "match", "ip", "dport", "4791", "0xffff", "match", "u8", "0x07", "0xff", "at", "49",
+                    "match", "u16", attribute, "0xffff", "at", "64", "flowid", "1:3")
+
+    def __exit__(self, *_):
+        self.tc("qdisc", "del", "dev", self.link, "root")
 
 
 def ended_well(process):
@@ -70,8 +94,8 @@ def ended_well(process):
 def run_programs(meeting, tally, reduced, wanted):
     turn = 0
     for mark, server, client in rows():
-        name = re.sub(r"<(\w+)>", lambda found: found.group(1).upper(), client)
-        for family in (4,) if mark == "4" else (4, 6):
+        name = re.sub(r"<(\w+)>", lambda found: found.group(1).upper(), re.sub(r" \{[^{}]*\}", "", client))
+        for family in (4,) if mark in "4R" else (4, 6):
             for ours in (True, False):
                 cell = f"{name}, IPv{family}, {'Faultline' if ours else 'the kernel'} serves"
                 turn += 1
@@ -81,7 +105,8 @@ def run_programs(meeting, tally, reduced, wanted):
                 if not wanted.search(cell):
                     continue
                 try:
-                    run_pair(*ends(meeting, ours), of_family(server, family), of_family(client, family), family, good=ended_well)
+                    with SlowRequests(meeting) if mark == "R" and not ours else contextlib.nullcontext():
+                        run_pair(*ends(meeting, ours), server, client, family, good=ended_well)
                     tally.ok(cell)
                 except Failure as failure:
                     tally.fail(cell, failure)
