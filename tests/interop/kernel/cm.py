@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""rdma_cm between a Linux kernel and Faultline: the programs that are shipped with it and perftest's, each as server and as client,
+over IPv4 and IPv6; and what connections do when they are refused, ended, or lose their peer.
+
+    cm.py FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]
+"""
+import contextlib
+import itertools
+import os
+import re
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import cm_cells  # noqa: E402
+from meeting import Meeting  # noqa: E402
+from program_pair import Failure, ends, run_pair  # noqa: E402
+from tally import Tally  # noqa: E402
+
+# SERVER | CLIENT. {a;b}: a at our end, b at the kernel's, whose programs are newer. What comes of "a,b" in [] is all of them.
+# Marks: 4, R: IPv4 only; R: the server listens anew between its exchange with the client and what it measures; +: in the reduced run too.
+# There is no cmtime: the peer's is newer, and has an exchange over TCP that ours has not.
+PROGRAMS = """
++  rping -s -a <server> -C 10 -V | rping -c -a <server> -I <client> -C 10 -V
+-  rping -s -a <server> -C 3 -S 60000 -V -q | rping -c -a <server> -C 3 -S 60000 -V -q
++  ucmatose -b <server> -c 4 -C 5 -S 1000 | ucmatose -s <server> -c 4 -C 5 -S 1000
+-  ucmatose -b <server> -m | ucmatose -s <server> -m
++  udaddy -b <server> -c 3 -C 5 -S 1000 | udaddy -s <server> -c 3 -C 5 -S 1000
+-  rdma_server -s <server> | rdma_client -s <server>
+4  rdma_xserver | rdma_xclient -s <server>
++  rstream -b <server> -S 4000 -C 20 -T [b,n,r,v] | rstream -s <server> -S 4000 -C 20 -T [b,n,r,v]
+-  riostream -b <server> -S 4000 -C 20 -T [b,v] | riostream -s <server> -S 4000 -C 20 -T [b,v]
+R  ib_[write,send,read,atomic]_[bw,lat] -R -F -n 20 | ib_[write,send,read,atomic]_[bw,lat] -R -F -n 20 <server>
+R  ib_[write,send,read,atomic]_bw -R -F -n 20 -q 4 | ib_[write,send,read,atomic]_bw -R -F -n 20 -q 4 <server>
+R  ib_send_[bw,lat] -R -c UD -F -n 20 -s 64 | ib_send_[bw,lat] -R -c UD -F -n 20 -s 64 <server>
+4  ib_[write,send,read]_bw -z -F -n 20 {-x 0;-x 1} | ib_[write,send,read]_bw -z -F -n 20 {-x 0;-x 1} <server>
+"""
+
+
+def expand(text):
+    """Every text that the brackets in it stand for; those that read alike stand for the same."""
+    groups = list(dict.fromkeys(re.findall(r"\[[^\[\]]*,[^\[\]]*\]", text)))
+    for choice in itertools.product(*(group[1:-1].split(",") for group in groups)):
+        expanded = text
+        for group, chosen in zip(groups, choice):
+            expanded = expanded.replace(group, chosen)
+        yield expanded
+
+
+def rows():
+    """Mark, name, server's and client's text, of what is to be run."""
+    for line in PROGRAMS.strip().splitlines():
+        mark, text = line.split(None, 1)
+        for row in expand(text):
+            server, client = row.split(" | ")
+            yield mark, server, client
+
+
+class SlowRequests:
+    """Holds back what asks the kernel for a connection, REQ and SIDR_REQ over IPv4: an emulated server needs longer than Faultline to be
+    ready for the second connection, and where nobody listens yet a client is rejected."""
+
+    DELAY = "2s"
+    ATTRIBUTES = ("0x0010", "0x0017")
+
+    def __init__(self, meeting):
+        self.meeting, self.link = meeting, meeting.peer.tap
+
+    def tc(self, *words):
+        subprocess.run(["tc", "-n", self.meeting.namespace, *words], check=True)
+
+    def __enter__(self):
+        self.tc("qdisc", "add", "dev", self.link, "root", "handle", "1:", "prio", "bands", "3", "priomap", *["0"] * 16)
+        self.tc("qdisc", "add", "dev", self.link, "parent", "1:3", "handle", "30:", "netem", "delay", self.DELAY)
+        for attribute in self.ATTRIBUTES:
+            # Of the IP header's 20 bytes, UDP's 8, BTH's 12 and DETH's 8 the MAD comes after; its class is the CM's.
+            self.tc("filter", "add", "dev", self.link, "parent", "1:", "protocol", "ip", "u32", "match", "ip", "protocol", "17", "0xff",
+                    "match", "ip", "dport", "4791", "0xffff", "match", "u8", "0x07", "0xff", "at", "49",
+                    "match", "u16", attribute, "0xffff", "at", "64", "flowid", "1:3")
+
+    def __exit__(self, *_):
+        self.tc("qdisc", "del", "dev", self.link, "root")
+
+
+def ended_well(process):
+    """rping's thread for events may find the channel closed by its main thread and exit with an error when all is done: it is held
+    to its data."""
+    return process.argv[-1] and "rping" in " ".join(process.argv) and process.output.count("cq completion failed status") == 0 \
+        and "DISCONNECT EVENT" in process.output and "verification failed" not in process.output
+
+
+def run_programs(meeting, tally, reduced, wanted):
+    turn = 0
+    for mark, server, client in rows():
+        name = re.sub(r"<(\w+)>", lambda found: found.group(1).upper(), re.sub(r" \{[^{}]*\}", "", client))
+        for family in (4,) if mark in "4R" else (4, 6):
+            for ours in (True, False):
+                cell = f"{name}, IPv{family}, {'Faultline' if ours else 'the kernel'} serves"
+                turn += 1
+                # Reduced: of each of these programs one with IPv4 and one with IPv6, at different ends.
+                if reduced and (mark != "+" or (family == 4) != ours or "-T" in client and "-T v" not in client):
+                    continue
+                if not wanted.search(cell):
+                    continue
+                try:
+                    with SlowRequests(meeting) if mark == "R" and not ours else contextlib.nullcontext():
+                        run_pair(*ends(meeting, ours), server, client, family, good=ended_well)
+                    tally.ok(cell)
+                except Failure as failure:
+                    tally.fail(cell, failure)
+
+
+def main():
+    words = sys.argv[1:]
+    reduced = "--reduced" in words
+    if reduced:
+        words.remove("--reduced")
+    wanted = re.compile(words[1] if len(words) > 1 else "")
+    tally = Tally("cm")
+    with Meeting(words[0], "cm") as meeting:
+        run_programs(meeting, tally, reduced, wanted)
+        cm_cells.run(meeting, tally, reduced, wanted)
+    tally.finish()
+
+
+main()

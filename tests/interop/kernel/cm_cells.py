@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Connections between the kernel peer and Faultline that are refused, carry private data, are ended by either side or at once, and
+lose one of their ends: cells of cm_side.py at both ends."""
+import itertools
+import json
+import os
+import signal
+
+from program_pair import Failure, Place, end
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+PATIENCE_S = 200
+# What one message carries at most for the program: of a REQ's 92 bytes the IP addressing takes 36.
+REQ_BYTES, REP_BYTES, REJ_BYTES, SIDR_REQ_BYTES, SIDR_REP_BYTES = 56, 196, 148, 180, 136
+NO_LISTENER, CONSUMER, STALE = 8, 28, 10
+SIDR_UNSUPPORTED, SIDR_REJECTED = 1, 2
+ports = itertools.count(7500)
+
+
+class Talker:
+    """cm_side.py at one end."""
+
+    def __init__(self, place, role, other, family, port, steps, datagram=False):
+        self.place, self.role = place, role
+        argv = ["/usr/bin/python3", "-B", f"{HERE}/cm_side.py" if place.ours else "/mnt/share/cm_side.py", role,
+                place.addresses[family], other.addresses[family], str(port), *(["--ud"] if datagram else []), *steps.split()]
+        self.process = place.popen(argv)
+
+    def lines(self):
+        found = []
+        for line in self.process.output.splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                pass
+        return found
+
+    def await_step(self, step, what="step"):
+        if not self.process.await_output(f'"{what}": "{step}"', PATIENCE_S):
+            raise Failure(f"{self} says nothing of {step}: {self.process.output}")
+
+    def await_event(self, event):
+        self.await_step(event, "event")
+
+    def ended(self):
+        """It has done all steps; what it said."""
+        status = end(self.process, PATIENCE_S)
+        if status != 0:
+            raise Failure(f"{self}: status {status}: {self.process.output}")
+        return self.lines()
+
+    def kill(self):
+        self.process.signal(signal.SIGKILL)
+        end(self.process, 20)
+
+    def __str__(self):
+        return f"{self.place.name}, {self.role}"
+
+
+class Cells:
+    def __init__(self, meeting):
+        self.meeting = meeting
+        self.ours, self.kernel = Place(meeting, "faultline"), Place(meeting, "kernel")
+        self.running = []
+
+    def talk(self, place, role, family, port, steps, datagram=False):
+        other = self.kernel if place is self.ours else self.ours
+        talker = Talker(place, role, other, family, port, steps, datagram)
+        self.running.append(talker)
+        if role == "listen":
+            talker.await_step("listening")
+        return talker
+
+    def pair(self, ours_listens, family, listen, connect, datagram=False):
+        """Listener and connector, both at work."""
+        port = next(ports)
+        places = (self.ours, self.kernel) if ours_listens else (self.kernel, self.ours)
+        return (self.talk(places[0], "listen", family, port, listen, datagram),
+                self.talk(places[1], "connect", family, port, connect, datagram))
+
+    def clean(self):
+        for talker in self.running:
+            if talker.process.poll() is None:
+                talker.kill()
+        self.running = []
+
+
+def need(condition, what, *talkers):
+    if not condition:
+        raise Failure(f"{what}: " + " // ".join(f"{talker}: {talker.process.output}" for talker in talkers))
+
+
+def event(talker, name):
+    return next((line for line in talker.lines() if line.get("event") == name), {})
+
+
+def need_data(talker, name, length):
+    """The event's private data are the other's pattern of that length, and zeros behind it."""
+    got = event(talker, name)
+    need(got.get("pattern_bytes") == length and got.get("bytes", 0) >= length and got.get("rest_is_zero"),
+         f"private data of {length} bytes with {name}", talker)
+
+
+def need_ping(*talkers):
+    for talker in talkers:
+        pings = [line for line in talker.lines() if line.get("step") == "ping"]
+        need(pings and all(line["right"] and line["statuses"] == ["success", "success"] for line in pings), "ping", talker)
+
+
+def need_step(talker, step, **words):
+    found = [line for line in talker.lines() if line.get("step") == step]
+    need(found and all(found[-1].get(name) == value for name, value in words.items()), f"{step}: {words}", talker)
+
+
+# ---- ended in order ----
+
+OPEN_LISTENER = f"request accept:{REP_BYTES} expect:ESTABLISHED ping "
+OPEN_CONNECTOR = f"connect:{REQ_BYTES} expect:ESTABLISHED ping "
+LAST = "disconnect expect:DISCONNECTED flushed destroy"
+FIRST_TOLD = "expect:DISCONNECTED disconnect flushed destroy"
+
+
+def need_open(listener, connector):
+    need_data(listener, "CONNECT_REQUEST", REQ_BYTES)
+    need_data(connector, "ESTABLISHED", REP_BYTES)
+    need_ping(listener, connector)
+
+
+def disconnect(cells, ours_listens, family, listener_ends, connector_ends):
+    talkers = cells.pair(ours_listens, family, OPEN_LISTENER + listener_ends, OPEN_CONNECTOR + connector_ends)
+    for talker in talkers:
+        talker.ended()
+    need_open(*talkers)
+    for talker in talkers:
+        need_step(talker, "flushed", request=1, status="flushed")
+
+
+def connector_disconnects(cells, ours_listens, family):
+    disconnect(cells, ours_listens, family, FIRST_TOLD, LAST)
+
+
+def listener_disconnects(cells, ours_listens, family):
+    disconnect(cells, ours_listens, family, LAST, FIRST_TOLD)
+
+
+def both_disconnect(cells, ours_listens, family):
+    disconnect(cells, ours_listens, family, LAST, LAST)
+
+
+def rejected(cells, ours_listens, family):
+    listener, connector = cells.pair(ours_listens, family, f"request reject:{REJ_BYTES} destroy",
+                                     f"connect:{REQ_BYTES} expect:REJECTED destroy")
+    listener.ended(), connector.ended()
+    need_data(listener, "CONNECT_REQUEST", REQ_BYTES)
+    need_data(connector, "REJECTED", REJ_BYTES)
+    need(event(connector, "REJECTED").get("status") == CONSUMER, "reason of the rejection", connector)
+
+
+def nobody_listens(cells, ours_listens, family):
+    places = (cells.ours, cells.kernel) if ours_listens else (cells.kernel, cells.ours)
+    # At another port, so that there is a device.
+    cells.talk(places[0], "listen", family, next(ports), "request")
+    connector = cells.talk(places[1], "connect", family, next(ports), "connect expect:REJECTED destroy")
+    connector.ended()
+    need(event(connector, "REJECTED").get("status") == NO_LISTENER, "reason of the rejection", connector)
+
+
+def datagram_service(cells, ours_listens, family):
+    """SIDR: the client learns the QP of a service."""
+    listener, connector = cells.pair(ours_listens, family, f"request accept:{SIDR_REP_BYTES} await:/tmp/over destroy",
+                                     f"connect:{SIDR_REQ_BYTES} expect:ESTABLISHED destroy", datagram=True)
+    connector.ended()
+    need_data(listener, "CONNECT_REQUEST", SIDR_REQ_BYTES)
+    need_data(connector, "ESTABLISHED", SIDR_REP_BYTES)
+
+
+def datagram_service_refused(cells, ours_listens, family):
+    listener, connector = cells.pair(ours_listens, family, f"request reject:{SIDR_REP_BYTES} destroy",
+                                     f"connect:{SIDR_REQ_BYTES} expect:UNREACHABLE destroy", datagram=True)
+    listener.ended(), connector.ended()
+    need_data(listener, "CONNECT_REQUEST", SIDR_REQ_BYTES)
+    need(event(connector, "UNREACHABLE").get("status") == SIDR_REJECTED, "SIDR status", connector)
+
+
+def no_datagram_service(cells, ours_listens, family):
+    places = (cells.ours, cells.kernel) if ours_listens else (cells.kernel, cells.ours)
+    cells.talk(places[0], "listen", family, next(ports), "request", datagram=True)
+    connector = cells.talk(places[1], "connect", family, next(ports), "connect expect:UNREACHABLE destroy", datagram=True)
+    connector.ended()
+    need(event(connector, "UNREACHABLE").get("status") == SIDR_UNSUPPORTED, "SIDR status", connector)
+
+
+# ---- ends that vanish ----
+
+# What is left to the one that stays: its write fails, what it has posted comes back, the connection ends, all can be destroyed.
+STREAM = "stream flushed disconnect expect:DISCONNECTED destroy"
+
+
+def need_stream_lost(talker):
+    need_step(talker, "stream", written=True, status="retries exceeded")
+    need_step(talker, "flushed", request=1, status="flushed")
+    need_step(talker, "destroyed")
+
+
+def kernels_process_killed(cells, ours_listens, family):
+    """The kernel ends its connection for it."""
+    steps = [OPEN_LISTENER, OPEN_CONNECTOR]
+    told = "stream expect:DISCONNECTED disconnect flushed destroy"
+    listener, connector = cells.pair(ours_listens, family, *(step + (told if (step is steps[0]) == ours_listens else "await:/tmp/never")
+                                                             for step in steps))
+    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    ours.await_step("streaming")
+    theirs.await_step("waiting")
+    theirs.kill()
+    ours.ended()
+    need_stream_lost(ours)
+
+
+def kernel_frozen(cells, ours_listens, family):
+    steps = [OPEN_LISTENER, OPEN_CONNECTOR]
+    listener, connector = cells.pair(ours_listens, family, *(step + (STREAM if (step is steps[0]) == ours_listens else "await:/tmp/never")
+                                                             for step in steps))
+    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    ours.await_step("streaming")
+    theirs.await_step("waiting")
+    cells.meeting.peer.freeze()
+    try:
+        ours.ended()
+        need_stream_lost(ours)
+    finally:
+        cells.meeting.peer.thaw()
+    theirs.kill()
+
+
+def kernel_frozen_at_connect(cells, ours_listens, family):
+    """And thawed in time: the connection comes to be, though its first messages were lost or late."""
+    listen, connect = OPEN_LISTENER + FIRST_TOLD, OPEN_CONNECTOR + LAST
+    if ours_listens:
+        listen = listen.replace("request ", "request await:/tmp/fl-go ", 1)
+    else:
+        connect = "await:/tmp/fl-go " + connect
+    go = f"{cells.meeting.folder}/go"
+    listener, connector = cells.pair(ours_listens, family, listen.replace("/tmp/fl-go", go), connect.replace("/tmp/fl-go", go))
+    ours = listener if ours_listens else connector
+    ours.await_step("waiting")
+    cells.meeting.peer.freeze()
+    try:
+        open(go, "w").close()
+        if not ours_listens:
+            ours.await_step("connecting")
+        # Long enough that the message was sent again.
+        ours.process.await_output("ESTABLISHED", 3)
+        need("ESTABLISHED" not in ours.process.output, "a connection with what is frozen", ours)
+    finally:
+        cells.meeting.peer.thaw()
+        os.unlink(go)
+    listener.ended(), connector.ended()
+    need_open(listener, connector)
+
+
+def kernel_frozen_for_good(cells, ours_listens, family):
+    """A REQ or REP that nobody ever answers."""
+    go = f"{cells.meeting.folder}/go"
+    if ours_listens:
+        steps = f"request await:{go} accept expect:UNREACHABLE flushed_or_not destroy", OPEN_CONNECTOR + "await:/tmp/never"
+        steps = (steps[0].replace("flushed_or_not ", ""), steps[1])
+    else:
+        steps = "request", f"await:{go} connect expect:UNREACHABLE destroy"
+    listener, connector = cells.pair(ours_listens, family, *steps)
+    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    ours.await_step("waiting")
+    cells.meeting.peer.freeze()
+    try:
+        open(go, "w").close()
+        ours.ended()
+    finally:
+        cells.meeting.peer.thaw()
+        os.unlink(go)
+    need_step(ours, "destroyed")
+    theirs.kill()
+
+
+def our_process_killed(cells, ours_listens, family):
+    """Its stack with it: nobody says good-bye. The kernel is held to its own bounds; what comes after it finds no trace of it."""
+    steps = [OPEN_LISTENER, OPEN_CONNECTOR]
+    listener, connector = cells.pair(ours_listens, family, *(step + ("await:/tmp/never" if (step is steps[0]) == ours_listens else
+                                                                     "stream flushed destroy") for step in steps))
+    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    theirs.await_step("streaming")
+    ours.await_step("waiting")
+    ours.kill()
+    theirs.ended()
+    need_stream_lost(theirs)
+    connector_disconnects(cells, ours_listens, family)
+
+
+def our_process_reborn(cells, ours_listens, family):
+    """The kernel's old connection is still there, idle, when a new process of ours comes; and then the kernel ends the old one."""
+    steps = [OPEN_LISTENER, OPEN_CONNECTOR]
+    listener, connector = cells.pair(ours_listens, family, *(
+        step + ("await:/tmp/never" if (step is steps[0]) == ours_listens else f"await:/tmp/go {LAST}") for step in steps))
+    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    theirs.await_step("waiting")
+    ours.await_step("waiting")
+    ours.kill()
+    connector_disconnects(cells, ours_listens, family)
+    # Somebody of ours has to be there to answer.
+    cells.talk(cells.ours, "listen", family, next(ports), "request")
+    cells.meeting.peer.check("touch", "/tmp/go")
+    try:
+        theirs.ended()
+    finally:
+        cells.meeting.peer.check("rm", "/tmp/go")
+    need_step(theirs, "flushed", request=1, status="flushed")
+
+
+def power_cut(cells, ours_listens, family):
+    steps = [OPEN_LISTENER, OPEN_CONNECTOR]
+    listener, connector = cells.pair(ours_listens, family, *(step + (STREAM if (step is steps[0]) == ours_listens else "await:/tmp/never")
+                                                             for step in steps))
+    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    ours.await_step("streaming")
+    theirs.await_step("waiting")
+    cells.meeting.peer.stop()
+    cells.running.remove(theirs)
+    try:
+        ours.ended()
+    finally:
+        cells.meeting.peer.start()
+    need_stream_lost(ours)
+    connector_disconnects(cells, ours_listens, family)
+
+
+def rebooted_with_the_same_qpn(cells, _, family):
+    """Our listener has a connection with a kernel that has been booted anew: when that asks with the old one's QPN, the old one is
+    stale and ends, and its next request is a new connection (IBA 12.9.8.3.1)."""
+    port = next(ports)
+    ours = cells.talk(cells.ours, "listen", family, port, OPEN_LISTENER + "expect:DISCONNECTED disconnect flushed release " +
+                      OPEN_LISTENER + FIRST_TOLD)
+    theirs = cells.talk(cells.kernel, "connect", family, port, OPEN_CONNECTOR + "await:/tmp/never")
+    ours.await_step("ping")
+    theirs.await_step("waiting")
+    cells.running.remove(theirs)
+    cells.meeting.peer.reboot()
+    first = cells.talk(cells.kernel, "connect", family, port, f"connect:{REQ_BYTES} expect:REJECTED destroy")
+    first.ended()
+    need(event(first, "REJECTED").get("status") == STALE, "reason of the rejection", first)
+    ours.await_step("released")
+    second = cells.talk(cells.kernel, "connect", family, port, OPEN_CONNECTOR + LAST)
+    second.ended(), ours.ended()
+    need_open(ours, second)
+    need_step(ours, "flushed", request=1, status="flushed")
+
+
+# Cell, in the reduced run with that family and Faultline at that end, families, and whether Faultline can be at both ends
+BOTH = (True, False)
+TABLE = (
+    ("private data, the client disconnects", connector_disconnects, ((4, True),), (4, 6), BOTH),
+    ("private data, the server disconnects", listener_disconnects, ((6, False),), (4, 6), BOTH),
+    ("both disconnect", both_disconnect, (), (4, 6), BOTH),
+    ("rejected with private data", rejected, ((4, False), (6, True)), (4, 6), BOTH),
+    ("no listener", nobody_listens, ((4, True),), (4, 6), BOTH),
+    ("datagram service", datagram_service, ((6, True),), (4, 6), BOTH),
+    ("datagram service refused", datagram_service_refused, (), (4, 6), BOTH),
+    ("no datagram service", no_datagram_service, (), (4, 6), BOTH),
+    ("the kernel's process is killed", kernels_process_killed, ((4, False),), (4,), BOTH),
+    ("Faultline's process is killed", our_process_killed, (), (4,), BOTH),
+    ("Faultline's process is killed and another comes", our_process_reborn, (), (4,), BOTH),
+    ("the kernel is frozen", kernel_frozen, (), (4,), BOTH),
+    ("the kernel is frozen for a while at connecting", kernel_frozen_at_connect, (), (4,), BOTH),
+    ("the kernel is frozen for good at connecting", kernel_frozen_for_good, (), (4,), BOTH),
+    ("the kernel's power is cut", power_cut, (), (4,), BOTH),
+    ("the kernel is booted anew and has the same QPN", rebooted_with_the_same_qpn, (), (4,), (True,)),
+)
+
+
+def run(meeting, tally, reduced, wanted):
+    cells = Cells(meeting)
+    for name, cell, few, families, places in TABLE:
+        for family, ours_listens in itertools.product(families, places):
+            title = f"{name}, IPv{family}, {'Faultline' if ours_listens else 'the kernel'} listens"
+            if not wanted.search(title) or (reduced and (family, ours_listens) not in few):
+                continue
+            try:
+                cell(cells, ours_listens, family)
+                tally.ok(title)
+            except Failure as failure:
+                tally.fail(title, failure)
+            finally:
+                cells.clean()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A program that serves and one that asks it, one of them in the kernel peer, the other over Faultline."""
+import json
+import re
+import shlex
+import signal
+import subprocess
+import time
+
+from meeting import OURS, OUR_GIDS, PEERS, PEERS_GIDS
+
+PATIENCE_S = 90
+# What programs say when the other's listener is not there yet: a rejection for reason 8.
+NOT_YET = re.compile(r"RDMA_CM_EVENT_REJECTED, error(:)? 8\b|event: 8, error: 8|Connection refused|connect.*REJECTED")
+
+
+class Failure(Exception):
+    pass
+
+
+class Place:
+    """One end: ours or the kernel's."""
+
+    def __init__(self, meeting, name):
+        self.meeting, self.name = meeting, name
+        self.ours = name == "faultline"
+        self.addresses = OURS if self.ours else PEERS
+        self.gids = OUR_GIDS if self.ours else PEERS_GIDS
+
+    def popen(self, argv, **how):
+        return self.meeting.popen(argv, **how) if self.ours else self.meeting.peer.popen(argv)
+
+    def has_cm_listener(self):
+        """In the kernel rdma_cm's listeners can be listed; of ours, whether the device is up (its port's packet socket)."""
+        if self.ours:
+            said = subprocess.run(["ip", "netns", "exec", self.meeting.namespace, "cat", "/proc/net/packet"], stdout=subprocess.PIPE,
+                                  text=True).stdout.splitlines()[1:]
+            # Of the link layer's protocol: captures have ETH_P_ALL too, and are not bound to that interface.
+            return any(line.split()[4] == self.interface() for line in said)
+        return '"LISTEN"' in self.meeting.peer.run(["rdma", "-j", "resource", "show", "cm_id"]).output
+
+    def interface(self):
+        if not hasattr(self, "_index"):
+            said = subprocess.run(["ip", "-n", self.meeting.namespace, "-j", "link", "show", "fl-port"], stdout=subprocess.PIPE,
+                                  text=True).stdout
+            self._index = str(json.loads(said)[0]["ifindex"])
+        return self._index
+
+    def await_cm_listener(self, process):
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until and process.poll() is None:
+            if self.has_cm_listener():
+                return True
+            time.sleep(0.05)
+        return False
+
+
+def ends(meeting, server_is_ours):
+    """Server's place and client's."""
+    return (Place(meeting, "faultline"), Place(meeting, "kernel"))[:: 1 if server_is_ours else -1]
+
+
+def words_of(text, server, client, family, own):
+    """The command: <server> and <client> are their addresses, {ours;theirs} what is different at the two ends."""
+    text = re.sub(r"\{([^;{}]*);([^;{}]*)\}", lambda found: found.group(1 if own.ours else 2), text)
+    values = {"server": server.addresses[family], "client": client.addresses[family], "gid": str(own.gids[family])}
+    return shlex.split(re.sub(r"<(\w+)>", lambda found: values[found.group(1)], text))
+
+
+def end(process, patience_s=PATIENCE_S):
+    """Its status; None when it had to be killed."""
+    try:
+        return process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        process.signal(signal.SIGKILL)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            pass
+        return None
+
+
+def tail(process):
+    lines = [line for line in process.output.splitlines() if line.strip()]
+    return " / ".join(lines[-6:])
+
+
+def run_pair(server_place, client_place, server_text, client_text, family, await_server=None, good=None):
+    """Both as they ended. Raises Failure when they did not end well; good(process) may say that one did, whatever its status."""
+    arguments = (server_place, client_place, family)
+    server = server_place.popen(words_of(server_text, *arguments, server_place))
+    client = None
+    try:
+        if not (await_server or server_place.await_cm_listener)(server):
+            raise Failure(f"the server does not listen: {tail(server)}")
+        client_words = words_of(client_text, *arguments, client_place)
+        # A listener comes a moment after the device.
+        for _ in range(5):
+            client = client_place.popen(client_words)
+            status = end(client)
+            if status == 0 or server.poll() is not None or not NOT_YET.search(client.output):
+                break
+            time.sleep(0.3)
+        if status != 0 and not (good and good(client)):
+            raise Failure(f"client ({client_place.name}): status {status}: {tail(client)} // server: {tail(server)}")
+        status = end(server, 30)
+        if status != 0 and not (good and good(server)):
+            raise Failure(f"server ({server_place.name}): status {status}: {tail(server)} // client: {tail(client)}")
+        return server, client
+    finally:
+        for process in (server, client):
+            if process and process.poll() is None:
+                process.signal(signal.SIGKILL)
+                end(process, 10)
