@@ -53,15 +53,27 @@ def rooms(lossy, reduced):
 class Lane:
     def __init__(self, tally, reduced, wanted):
         self.tally, self.reduced, self.wanted = tally, reduced, wanted
+        self.counts = {}
 
-    def take(self, name, problem):
+    def take(self, name, problem, group=None, column=None, seconds=0):
         cannot = re.search("CANNOT (.*)", problem)
         if not problem:
-            self.tally.ok(name)
+            self.tally.ok(name, f"{seconds} s" if seconds > 10 else "")
         elif cannot:
             self.tally.refused(name, cannot.group(1))
         else:
             self.tally.fail(name, problem)
+        if group:
+            key = "cannot" if cannot else "failed" if problem else column
+            counts = self.counts.setdefault(group, {})
+            counts[key] = counts.get(key, 0) + 1
+
+    def table(self):
+        """How many passed, by operation, with Faultline as requester (to) and as responder (from)."""
+        columns = ["to, clean", "from, clean", "to, lossy", "from, lossy", "failed", "cannot"]
+        print(f"{'':20}" + "".join(f"{column:>13}" for column in columns))
+        for group, counts in self.counts.items():
+            print(f"{group:20}" + "".join(f"{counts.get(column, 0):13}" for column in columns))
 
     def cells(self, meeting, rooms, config, take=None, wanted=None, prefix=""):
         take = take or self.take
@@ -87,7 +99,7 @@ class Lane:
                 words = json.loads(line)
                 ended = ended or "end" in words
                 if "cell" in words:
-                    take(prefix + words["cell"], words["problem"])
+                    take(prefix + words.pop("cell"), **words)
             if silent and not ended:
                 self.tally.fail("the ends of the cells", f"ours: {ours.output[-2000:]}\npeer: {peer.output[-3000:]}\n"
                                                          f"{meeting.peer.console()[-2000:]}")
@@ -105,7 +117,7 @@ class Lane:
         if not re.search(self.wanted, name):
             return
 
-        def take(_, problem):
+        def take(_, problem, **words):
             if not problem:
                 self.tally.ok(name)
             elif "IBV_WC_RETRY_EXC_ERR" in problem:
@@ -131,11 +143,12 @@ class Lane:
                             self.row(meeting, name, text, ours_serves)
 
     def row(self, meeting, name, text, ours_serves):
+        """perftest's time-out is made 1 s: on a machine that does much else, the emulated one answers later than its usual 67 ms."""
         port = next(PORTS)
 
         def words(gids):
             return re.sub(r"(-[gx]) IPv([46])", lambda found: f"{found.group(1)} {gids[int(found.group(2))]}", text).split() + [
-                "-p", str(port)]
+                "-p", str(port), *(["-u", "18"] if text.startswith("ib_") else [])]
 
         ends = {True: (meeting, words(OUR_GIDS), BRIDGE[4]), False: (meeting.peer, words(PEERS_GIDS), PEERS[4])}
         machine, server_words, address = ends[ours_serves]
@@ -160,11 +173,6 @@ class Lane:
         if not problem:
             self.tally.ok(name)
             return
-        guest = client if ours_serves else server
-        for refusal in REFUSALS:
-            if guest and (found := re.search(refusal, guest.output)):
-                self.tally.refused(name, found.group(0))
-                return
         self.tally.fail(name, f"{problem}\nserver: {server.output[-1500:]}\nclient: {client.output[-1500:] if client else ''}")
 
     def tap(self, meeting):
@@ -174,10 +182,6 @@ class Lane:
         meeting.kind = "tap"
         chosen = [room for room in rooms(False, True) if room["transport"] != "UC"]
         self.cells(meeting, chosen, meeting.config("tap", "", RXE_FLUSH), wanted=wanted, prefix="tap: ")
-
-
-# What a program says in the guest where rxe is known not to have it.
-REFUSALS = []
 
 
 def adopt(meeting, process):
@@ -205,6 +209,7 @@ def main():
         if not reduced:
             meeting.peer.check("tc", "qdisc", "del", "dev", "eth0", "root")
             lane.tap(meeting)
+    lane.table()
     tally.finish()
 
 

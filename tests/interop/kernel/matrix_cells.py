@@ -75,6 +75,11 @@ class Cell:
         self.ours, self.peers = anywhere, PAGE_BYTES if room.peer_odp and not unaligned else anywhere
         self.pattern = PATTERN[number * 4099 % MIB:][:size]
 
+    def words(self):
+        """What the lane is told of it."""
+        return dict(cell=self.name, group=f"{self.room.transport} {self.operation}",
+                    column=f"{'to' if self.ours_asks else 'from'}, {'lossy' if self.room.lossy else 'clean'}")
+
 
 class Room:
     """One combination. On-demand memory of the kernel's is used from the start of a page: with rxe of Linux 7.3 bytes otherwise go to
@@ -119,7 +124,9 @@ class Runner:
         self.link, self.ours = link, ours
         self.room = room
         self.odp = room.our_odp if ours else room.peer_odp
-        self.side = Side(link, device, transport=room.transport, gid=gid, mtu=room.mtu, odp=self.odp, size=REGION_BYTES)
+        self.side = Side(link, device, transport=room.transport, gid=gid, mtu=room.mtu, odp=self.odp, size=REGION_BYTES,
+                         # Where packets are lost, the last of a message is asked for again after this (4.096 us << 15).
+                         **dict(timeout=15) if room.lossy else {})
         # A window needs memory that is not on-demand.
         if room.transport == "RC":
             self.side.add_region("window", 4 * KIB, REMOTE | e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_MW_BIND)
@@ -472,7 +479,7 @@ def run_room(link, device, room, ours, gid, wanted, reduced):
         others = link.swap(own)
         if (others if ours else own) == 0:
             for cell in cells if ours else ():
-                say(cell=cell.name, problem=str(Cannot(f"ibv_query_device_ex: {capability} 0")))
+                say(problem=str(Cannot(f"ibv_query_device_ex: {capability} 0")), **cell.words())
             return
     runner = Runner(link, device, room, ours, gid)
     runner.side.connect()
@@ -480,7 +487,7 @@ def run_room(link, device, room, ours, gid, wanted, reduced):
         began = time.monotonic()
         problem = runner.run(cell)
         if ours:
-            say(cell=cell.name, problem=problem, seconds=round(time.monotonic() - began, 2))
+            say(problem=problem, seconds=round(time.monotonic() - began, 2), **cell.words())
     if ours and runner.sent > 40:
         few = runner.arrived < runner.sent / 2
         say(cell=f"{room}: most of the messages of one packet arrive",

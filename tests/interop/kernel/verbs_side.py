@@ -195,7 +195,8 @@ class Side:
     access: of both regions. odp: whether they are on-demand. gid: an index, or an address. Anything else is an attribute of the QP,
     by its name in struct ibv_qp_attr."""
 
-    ATTRIBUTES = dict(min_rnr_timer=1, rnr_retry=7, retry_cnt=7, timeout=14, max_rd_atomic=4, max_dest_rd_atomic=4)
+    # A machine that does much else may leave the emulated one without a processor for a second.
+    ATTRIBUTES = dict(min_rnr_timer=1, rnr_retry=7, retry_cnt=7, timeout=17, max_rd_atomic=4, max_dest_rd_atomic=4)
 
     def __init__(self, link, device, transport="RC", gid=0, mtu=1024, odp=False, size=65536,
                  access=REMOTE | e.IBV_ACCESS_LOCAL_WRITE, max_wr=64, inline=0, psn=None, **attributes):
