@@ -56,19 +56,21 @@ bool Connections::wait_for(Step step) {
   return changed_.wait_for(lock, kPatience, [&] { return step_ == step; });
 }
 
-void Connections::hold(cm::Id request) {
-  cm::Id oldest = 0;
+void Connections::hold(cm::Id request, bool datagrams) {
+  Held oldest;
   {
     const std::lock_guard guard(mutex_);
-    held_.push_back(request);
+    held_.push_back({request, datagrams});
     most_held_ = std::max(most_held_, held_.size());
     if (held_.size() <= kHeld) return;
     oldest = held_.front();
     held_.pop_front();
   }
   served_.with([oldest](cm::Manager& manager, cm::TimeNs now) {
-    const int answered = manager.reject(oldest, wire::RejectReason::consumer_defined, {}, {}, now);
-    manager.destroy(oldest, now);
+    const int answered = oldest.datagrams
+                             ? manager.answer(oldest.id, {.status = wire::SidrStatus::rejected}, now)
+                             : manager.reject(oldest.id, wire::RejectReason::consumer_defined, {}, {}, now);
+    manager.destroy(oldest.id, now);
     return answered;
   });
 }
@@ -76,19 +78,21 @@ void Connections::hold(cm::Id request) {
 void Connections::on_cm_event(const cm::Event& event) {
   switch (event.kind) {
     case cm::EventKind::requested:
-      if (event.listener_user == kSlowService) return hold(event.id);
+      if (event.listener_user == kSlowService) return hold(event.id, false);
       // Answered whatever it is; only the good peer's goes on from there.
       served_.with([&event](cm::Manager& manager, cm::TimeNs now) {
         return manager.accept(event.id, {.qpn = kQpn + 1}, now);
       });
       return;
+    case cm::EventKind::service_requested:
+      return hold(event.id, true);
     case cm::EventKind::disconnected:
     case cm::EventKind::unreachable:
     case cm::EventKind::rejected:
     case cm::EventKind::time_wait_over: {
       {
         const std::lock_guard guard(mutex_);
-        std::erase(held_, event.id);
+        std::erase_if(held_, [&event](const Held& held) { return held.id == event.id; });
       }
       served_.with([&event](cm::Manager& manager, cm::TimeNs now) {
         manager.destroy(event.id, now);

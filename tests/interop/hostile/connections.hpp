@@ -42,14 +42,19 @@ class Connections final : private cm::EventHandler {
     void on_cm_event(const cm::Event& event) override;
     Connections& owner;
   };
-  void hold(cm::Id request);
+  /// A request that waits for the program.
+  struct Held {
+    cm::Id id = 0;
+    bool datagrams = false;
+  };
+  void hold(cm::Id request, bool datagrams);
   void reach(Step step);
   [[nodiscard]] bool wait_for(Step step);
 
   std::shared_ptr<verbs::DeviceBackend> served_device_, asking_device_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<cm::Id> held_;
+  std::deque<Held> held_;
   size_t most_held_ = 0;
   Step step_ = Step::idle;
   Asker asker_{*this};

@@ -9,12 +9,12 @@
 //   quit
 // A wrong byte, or silence, is a line that begins with WRONG, and exit status 1.
 #include <chrono>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
 
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <nlohmann/json.hpp>
 #include <poll.h>
 #include <unistd.h>
@@ -77,16 +77,10 @@ json counters_of(const Side& side) {
   return all;
 }
 
-uint64_t resident_kib() {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word)
-    if (word == "VmRSS:") {
-      uint64_t kib = 0;
-      status >> kib;
-      return kib;
-    }
-  return 0;
+/// What all of the process's threads have of the allocator.
+uint64_t heap_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
 }
 
 std::shared_ptr<verbs::DeviceBackend> open(const char* name) {
@@ -113,6 +107,7 @@ class Stream {
 
   [[nodiscard]] json facts() {
     json facts{{"target", facts_of(*attacked_device_)}, {"peer", facts_of(*peer_device_)}};
+    facts["pid"] = getpid();
     facts["qkey"] = datagrams_.qkey();
     facts["services"] = {kSlowService, kQuickService};
     facts["qps"] = {facts_of("asks", asks_.requester, asks_.responder, nullptr),
@@ -154,7 +149,7 @@ class Stream {
               {"held", connections_.held()},
               {"most_held", connections_.most_held()}}},
             {"victim", victim_.responder.state() == IBV_QPS_ERR ? "error" : "alive"},
-            {"resident_kib", resident_kib()}};
+            {"heap_bytes", heap_bytes()}};
   }
 
   /// False at the end.
