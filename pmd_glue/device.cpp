@@ -461,7 +461,7 @@ verbs::GlueCounters Device::glue_counters() {
   }
   rte_eth_stats stats{};
   if (!closed_.load(std::memory_order_acquire) && rte_eth_stats_get(port_->id(), &stats) == 0) {
-    counters.rx_missed = stats.imissed;
+    counters.rx_missed = stats.imissed + port_->uncounted_drops();
     counters.rx_no_mbuf = stats.rx_nombuf;
   }
   return counters;

@@ -26,6 +26,7 @@
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/interface.hpp"
 #include "pmd_glue/interrupt_thread.hpp"
+#include "pmd_glue/packet_fanout.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -329,6 +330,7 @@ bool EthernetPort::configure(const Config& config, const DeviceConfig& device, s
     return fail(fmt::format("cannot start the {} port: {}", name_of(kind), reason_of(result)));
 
   if (on_kernel_interface(kind)) interface_index_ = interface_index(interface_);
+  earlier_drops_ = packet_socket_drops(interface_index_);
   if (kind == PortKind::tap) tap_descriptor_ = find_tap_descriptor(interface_);
   if (kind == PortKind::tap)
     if (const int failed = set_interface_mtu(interface_, port_mtu_bytes(device)); failed != 0) {
@@ -382,6 +384,10 @@ bool EthernetPort::link_up() const {
   if (rte_eth_link_get_nowait(id_, &link) != 0 || link.link_status != RTE_ETH_LINK_UP) return false;
   // net_af_packet and net_af_xdp do not look at the interface again.
   return interface_index_ == 0 || interface_is_running(interface_index_);
+}
+
+uint64_t EthernetPort::uncounted_drops() const {
+  return packet_socket_drops(interface_index_) - earlier_drops_;
 }
 
 bool EthernetPort::is_gone() const {

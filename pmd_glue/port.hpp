@@ -46,6 +46,8 @@ class EthernetPort {
   /// Bursts are allowed. Changes in open() and reconnect() only.
   [[nodiscard]] bool started() const { return started_; }
   [[nodiscard]] bool link_up() const;
+  /// Frames that there was no room for; what the driver itself counts is not in it.
+  [[nodiscard]] uint64_t uncounted_drops() const;
   /// What the port stands on was removed: it will not come back.
   [[nodiscard]] bool is_gone() const;
 
@@ -79,6 +81,7 @@ class EthernetPort {
   rte_mempool* pool_ = nullptr;
   std::string interface_;
   unsigned interface_index_ = 0;  ///< of a kernel interface that the port is bound to
+  uint64_t earlier_drops_ = 0;    ///< of another port of this process there, before this one
   int tap_descriptor_ = -1;
 };
 

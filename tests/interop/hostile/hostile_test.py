@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Two Faultline devices on a bridge exchange data of which every byte is compared, and a third station on it sends what no honest
+one does (docs/security.md).
+
+    hostile_test.py LIVE_STREAM HOSTILE_SENDER [--frames N] [--seed N] [--rate N]
+
+No byte may be wrong, nothing may end, every frame has to be counted under the reason that its sender foresaw, memory and the
+connection manager's state have to stay as they are, and afterwards all goes on as before.
+"""
+import argparse
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+PATIENCE_S = 120
+LINK_MTU_BYTES = 9000
+DEVICE_MTU_BYTES = 4500
+# What messages under way and the threads' own stores have, more or less.
+HEAP_SLACK_BYTES = 2 * 1024 * 1024
+MEMORY_SLACK_KIB = 4 * 1024
+# EAL's memory, all of which is the device's from the start: buffers that are used for the first time show in it.
+EAL_MEMORY_AT = "100000000"
+HELD_REQUESTS = 64  # connections.hpp: kBacklog
+
+
+def skip(reason):
+    print(f"SKIPPED: {reason}")
+    sys.exit(77)
+
+
+def fail(what):
+    print(f"FAILED: {what}", flush=True)
+    sys.exit(1)
+
+
+class Link:
+    """A namespace with a bridge, and on it a port for each device and one for whoever is hostile."""
+
+    PORTS = ("fl-a", "fl-b", "fl-hostile")
+
+    def __init__(self):
+        self.name = f"fl-hostile-{os.getpid()}"
+
+    def __enter__(self):
+        if os.geteuid() != 0:
+            skip("needs root for network namespaces")
+        if not shutil.which("ip"):
+            skip("ip is not installed")
+        if subprocess.run(["ip", "netns", "add", self.name], stderr=subprocess.DEVNULL).returncode != 0:
+            skip("may not create network namespaces")
+        try:
+            # The kernel's own neighbour discovery would be counted, too; and where it filters what goes over bridges, it drops broken
+            # packets before they come to anybody.
+            self.run("sh", "-c", "echo 1 | tee /proc/sys/net/ipv6/conf/*/disable_ipv6 >/dev/null; if [ -d /proc/sys/net/bridge ]; then "
+                     "echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-*tables >/dev/null; fi")
+            self.ip("link", "add", "fl-br", "mtu", str(LINK_MTU_BYTES), "type", "bridge", "mcast_snooping", "0")
+            self.ip("link", "set", "fl-br", "up")
+            for port in self.PORTS:
+                self.ip("link", "add", port, "mtu", str(LINK_MTU_BYTES), "type", "veth", "peer", "name", f"{port}-br", "mtu",
+                        str(LINK_MTU_BYTES))
+                self.ip("link", "set", f"{port}-br", "master", "fl-br", "up")
+                self.ip("link", "set", port, "up")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run(["ip", "netns", "del", self.name], stderr=subprocess.DEVNULL)
+
+    def ip(self, *words):
+        subprocess.run(["ip", "-n", self.name, *words], check=True)
+
+    def inside(self, *words):
+        return ["ip", "netns", "exec", self.name, *words]
+
+    def run(self, *words):
+        subprocess.run(self.inside(*words), check=True)
+
+
+class Stream:
+    """live_stream: answers, one line each. What it says without being asked is an end."""
+
+    def __init__(self, link, program, folder):
+        config = f"{folder}/devices.toml"
+        with open(config, "w") as file:
+            for number, port in enumerate(("fl-a", "fl-b")):
+                file.write(f'[[device]]\nname = "faultline{number}"\nip = ["198.18.0.{number + 1}/24", "2001:2::{number + 1}/64"]\n'
+                           f'mtu = {DEVICE_MTU_BYTES}\n[device.port]\nkind = "af_packet"\ninterface = "{port}"\n')
+        self.process = subprocess.Popen(link.inside(program, config), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        start_new_session=True)
+        self.lines = queue.Queue()
+        threading.Thread(target=self._hear, daemon=True).start()
+        self.facts = self._answer()
+
+    def _hear(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def _answer(self):
+        try:
+            line = self.lines.get(timeout=PATIENCE_S)
+        except queue.Empty:
+            fail("the stream says nothing")
+        if line is None:
+            fail(f"the stream ended with status {self.process.wait()}")
+        if not line.startswith("{"):
+            fail(line.strip())
+        return json.loads(line)
+
+    def ask(self, what):
+        if self.process.poll() is None:
+            try:
+                self.process.stdin.write(what + "\n")
+                self.process.stdin.flush()
+            except BrokenPipeError:
+                pass
+        return self._answer()
+
+    def end(self):
+        self.process.stdin.write("quit\n")
+        self.process.stdin.flush()
+        return self.process.wait(PATIENCE_S)
+
+    def resident_kib(self):
+        """The process's memory but for EAL's."""
+        kib, counts = 0, True
+        with open(f"/proc/{self.facts['pid']}/smaps") as file:
+            for line in file:
+                words = line.split()
+                if "-" in words[0] and not words[0].endswith(":"):
+                    counts = words[0].split("-")[0] != EAL_MEMORY_AT
+                elif words[0] == "Rss:" and counts:
+                    kib += int(words[1])
+        return kib
+
+    def close(self):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+class Attack:
+    """A run of the sender: what it sent, what the stream's counters were before and after."""
+
+    def __init__(self, link, stream, sender, facts_file, *options):
+        self.before = stream.ask("report")
+        words = link.inside(sender, "--interface", "fl-hostile", "--facts", facts_file, *map(str, options))
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=1800)
+        if done.returncode != 0:
+            fail(f"the sender: {done.stderr}")
+        self.sent = json.loads(done.stdout)
+        time.sleep(0.3)  # what is under way arrives
+        self.after = stream.ask("report")
+        self.resident_kib = stream.resident_kib()
+
+    def grown(self, name):
+        return self.after["target"][name] - self.before["target"][name]
+
+    def arrived(self):
+        """Of the hostile frames: all that came but the peer's."""
+        frames = self.grown("port.rx_frames") + self.grown("port.rx_missed")
+        return frames - (self.after["peer_tx_frames"] - self.before["peer_tx_frames"])
+
+
+def check_counts(attack):
+    """Each frame turns up once at each level, and under the counter that was foreseen."""
+    target = attack.after["target"]
+    frames, missed = attack.sent["frames"], attack.grown("port.rx_missed")
+    # The last frames of the peer may be on the way while the counters are read.
+    if abs(attack.arrived() - frames) > 64:
+        fail(f"{frames} frames were sent, {attack.arrived()} came")
+    levels = ["port.wrong_vlan", "port.wrong_address", "port.arp_in", "port.nd_in", "port.icmp_in", "port.other_dropped",
+              "transport.rx_packets"]
+    if sum(map(attack.grown, levels)) != attack.grown("port.rx_frames"):
+        fail(f"{attack.grown('port.rx_frames')} frames came in, but {({name: attack.grown(name) for name in levels})}")
+    drops = [name for name in target if name.startswith("drop.")]
+    expected = dict(attack.sent["expected"])
+    reached = expected.pop("reached", 0)
+    wrong = []
+    for name in sorted(expected):
+        # What reached a QP may have been dropped there for any reason, and the peer's own packets are dropped where one came twice;
+        # what the packet socket's ring had no room for is missing.
+        most = expected[name] + (reached if name.startswith("drop.") else 0)
+        if not expected[name] - missed <= attack.grown(name) <= most:
+            wrong.append(f"{name}: foreseen {expected[name]}, counted {attack.grown(name)}")
+    for name in target:
+        if name.startswith("parse.") and name not in expected and attack.grown(name) != 0:
+            wrong.append(f"{name}: foreseen 0, counted {attack.grown(name)}")
+    at_qps = sum(count for name, count in expected.items() if name.startswith("drop.")) + reached
+    dropped = sum(map(attack.grown, drops))
+    if dropped < at_qps - missed - 16:  # one packet of the victim's may have been executed
+        wrong.append(f"{at_qps} frames came as far as QPs, {dropped} were dropped there")
+    if wrong:
+        fail("counters: " + "; ".join(wrong))
+    return missed
+
+
+def check_state(attack, first):
+    grown = attack.resident_kib - first.resident_kib
+    heap = attack.after["heap_bytes"] - first.after["heap_bytes"]
+    if grown > MEMORY_SLACK_KIB or heap > HEAP_SLACK_BYTES:
+        fail(f"the process has {grown} KiB and {heap} allocated bytes more than after the first frames")
+    if attack.after["cm"]["most_held"] > HELD_REQUESTS:
+        fail(f"{attack.after['cm']['most_held']} requests wait for the program")
+    answers = attack.grown("port.arp_out") + attack.grown("port.nd_out") + attack.grown("port.icmp_out")
+    print(f"    answers {answers}, NAKs {attack.grown('transport.naks_sent')}, CM messages "
+          f"{attack.after['cm']['sent'] - attack.before['cm']['sent']}, memory {grown:+} KiB, allocated {heap:+} bytes", flush=True)
+
+
+def rate(stream, seconds):
+    """Rounds a second."""
+    before = stream.ask("report")
+    time.sleep(seconds)
+    after = stream.ask("report")
+    return (after["rounds"] - before["rounds"]) / (after["seconds"] - before["seconds"])
+
+
+def attack_all(link, stream, options, facts_file):
+    calm = rate(stream, 2)
+    # Once all kinds, for what is allocated at the first one of each; then as many as are wanted.
+    warm = Attack(link, stream, options.sender, facts_file, "--count", 4000, "--seed", options.seed + 1000, "--rate", options.rate)
+    check_counts(warm)
+    pieces = max(1, options.frames // 100_000)
+    for piece in range(pieces):
+        attack = Attack(link, stream, options.sender, facts_file, "--count", options.frames // pieces, "--seed", options.seed + piece,
+                        "--rate", options.rate)
+        missed = check_counts(attack)
+        print(f"ok: {attack.sent['frames']} hostile frames of {len(attack.sent['sent'])} kinds in {attack.sent['seconds']:.1f} s, "
+              f"{missed} of them not taken by the packet socket, {attack.after['rounds'] - attack.before['rounds']} rounds meanwhile",
+              flush=True)
+        check_state(attack, warm)
+    # As fast as they go: nothing is promised of what does not fit.
+    flood = Attack(link, stream, options.sender, facts_file, "--count", min(options.frames, 200_000) // 2, "--seed", options.seed + 500,
+                   "--rate", 0)
+    print(f"ok: {flood.sent['frames']} more in {flood.sent['seconds']:.1f} s, {flood.grown('port.rx_missed')} not taken by the packet "
+          f"socket, {flood.after['rounds'] - flood.before['rounds']} rounds meanwhile", flush=True)
+    check_state(flood, warm)
+    if flood.after["victim"] != "error":
+        fail("a bad rkey in the peer's name, at the right PSN, did not end the connection")
+    after = recovered(stream, calm)
+    print(f"ok: {after:.0f} rounds a second after it, {calm:.0f} before", flush=True)
+    for what in ("connect", "resume"):
+        if not all(stream.ask(what).values()):
+            fail(f"{what}: it does not work any more")
+    print("ok: a connection is made, and the QP that was idle is used", flush=True)
+
+
+def recovered(stream, calm):
+    """What was notified of congestion comes back to its speed within seconds; machines that do other things too are given time."""
+    until = time.monotonic() + PATIENCE_S
+    after = 0
+    while time.monotonic() < until:
+        after = rate(stream, 1)
+        if after > calm / 2:
+            return after
+    fail(f"{after:.0f} rounds a second, {calm:.0f} before")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("stream")
+    parser.add_argument("sender")
+    parser.add_argument("--frames", type=int, default=50_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rate", type=int, default=20_000)
+    options = parser.parse_args()
+    # Ended by a signal, it still cleans up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with Link() as link, tempfile.TemporaryDirectory(prefix="fl-hostile-") as folder:
+        stream = Stream(link, os.path.realpath(options.stream), folder)
+        try:
+            facts_file = f"{folder}/facts.json"
+            with open(facts_file, "w") as file:
+                json.dump(stream.facts, file)
+            attack_all(link, stream, options, facts_file)
+            if stream.end() != 0:
+                fail("the stream did not end well")
+        finally:
+            stream.close()
+    print("ok: every byte was right")
+
+
+main()
