@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import os
 import re
-import subprocess
 import sys
 
 sys.dont_write_bytecode = True
@@ -17,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import cm_cells  # noqa: E402
 from meeting import Meeting  # noqa: E402
 from program_pair import Failure, ends, run_pair  # noqa: E402
+from slow_requests import SlowRequests  # noqa: E402
 from tally import Tally  # noqa: E402
 
 # SERVER | CLIENT. {a;b}: a at our end, b at the kernel's, whose programs are newer. What comes of "a,b" in [] is all of them.
@@ -58,32 +58,6 @@ def rows():
             yield mark, server, client
 
 
-class SlowRequests:
-    """Holds back what asks the kernel for a connection, REQ and SIDR_REQ over IPv4: an emulated server needs longer than Faultline to be
-    ready for the second connection, and where nobody listens yet a client is rejected."""
-
-    DELAY = "2s"
-    ATTRIBUTES = ("0x0010", "0x0017")
-
-    def __init__(self, meeting):
-        self.meeting, self.link = meeting, meeting.peer.tap
-
-    def tc(self, *words):
-        subprocess.run(["tc", "-n", self.meeting.namespace, *words], check=True)
-
-    def __enter__(self):
-        self.tc("qdisc", "add", "dev", self.link, "root", "handle", "1:", "prio", "bands", "3", "priomap", *["0"] * 16)
-        self.tc("qdisc", "add", "dev", self.link, "parent", "1:3", "handle", "30:", "netem", "delay", self.DELAY)
-        for attribute in self.ATTRIBUTES:
-            # Of the IP header's 20 bytes, UDP's 8, BTH's 12 and DETH's 8 the MAD comes after; its class is the CM's.
-            self.tc("filter", "add", "dev", self.link, "parent", "1:", "protocol", "ip", "u32", "match", "ip", "protocol", "17", "0xff",
-                    "match", "ip", "dport", "4791", "0xffff", "match", "u8", "0x07", "0xff", "at", "49",
-                    "match", "u16", attribute, "0xffff", "at", "64", "flowid", "1:3")
-
-    def __exit__(self, *_):
-        self.tc("qdisc", "del", "dev", self.link, "root")
-
-
 def ended_well(process):
     """rping's thread for events may find the channel closed by its main thread and exit with an error when all is done: it is held
     to its data."""
@@ -105,8 +79,10 @@ def run_programs(meeting, tally, reduced, wanted):
                 if not wanted.search(cell):
                     continue
                 try:
-                    with SlowRequests(meeting) if mark == "R" and not ours else contextlib.nullcontext():
-                        run_pair(*ends(meeting, ours), server, client, family, good=ended_well)
+                    places = ends(meeting, ours)
+                    listens_anew = mark == "R" and not ours
+                    with SlowRequests(meeting, places[0].has_cm_listener) if listens_anew else contextlib.nullcontext():
+                        run_pair(*places, server, client, family, good=ended_well)
                     tally.ok(cell)
                 except Failure as failure:
                     tally.fail(cell, failure)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A wire on which what asks the kernel for a connection waits until somebody there listens.
+
+perftest's server listens anew between its exchange with the client and what it measures. An emulated one is longer about that than a
+client over Faultline, which would be rejected; between machines of one speed it is the server that comes first."""
+import threading
+import time
+
+from sieve import Sieve
+
+# Of a listener that is still there from before.
+SETTLES_S = 1.5
+PATIENCE_S = 30
+SEND_OF_UD, CM_QPN, CM_CLASS = 0x64, 1, 7
+REQUESTS = (0x0010, 0x0017)  # REQ, SIDR_REQ
+# Behind the MAD's base and class come version, method, status and transaction.
+MAD_AT, CLASS_AT, ATTRIBUTE_AT = 12 + 8, 1, 16
+
+
+class SlowRequests(Sieve):
+    """A context manager, for the time of one pair of programs; has_listener says whether somebody in the kernel listens."""
+
+    def __init__(self, meeting, has_listener):
+        super().__init__(meeting)
+        self.has_listener = has_listener
+        self.waiting = []
+        self.over = threading.Event()
+
+    def __exit__(self, *_):
+        self.over.set()
+        for thread in self.waiting:
+            thread.join()
+        super().__exit__()
+        self.meeting.ip("link", "del", "fl-far")
+        self.meeting.ip("link", "set", "fl-link", "master", "fl-bridge")
+
+    def _lost(self, to, frame):
+        if to != "kernel" or not self._is_request(frame):
+            return super()._lost(to, frame)
+        self.waiting.append(threading.Thread(target=self._hold, args=(to, frame), daemon=True))
+        self.waiting[-1].start()
+        return True
+
+    @staticmethod
+    def _is_request(frame):
+        # Of IPv4 alone.
+        bth = 14 + 20 + 8
+        mad = bth + MAD_AT
+        return (frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] == b"\x12\xb7" and len(frame) > mad + 24
+                and frame[bth] == SEND_OF_UD and int.from_bytes(frame[bth + 5:bth + 8], "big") == CM_QPN
+                and frame[mad + CLASS_AT] == CM_CLASS
+                and int.from_bytes(frame[mad + ATTRIBUTE_AT:mad + ATTRIBUTE_AT + 2], "big") in REQUESTS)
+
+    def _hold(self, to, frame):
+        self.over.wait(SETTLES_S)
+        until = time.monotonic() + PATIENCE_S
+        while not self.over.is_set() and time.monotonic() < until:
+            if self.has_listener():
+                self.send(to, frame)
+                return
+            self.over.wait(0.2)
