@@ -176,11 +176,13 @@ class Lane:
         self.tally.fail(name, f"{problem}\nserver: {server.output[-1500:]}\nclient: {client.output[-1500:] if client else ''}")
 
     def tap(self, meeting):
-        """The same over net_tap. The interface is there while our program runs; then it becomes a port of the bridge."""
-        wanted = self.wanted.removeprefix("tap: ") if self.wanted.startswith("tap") else self.wanted
+        """The same over net_tap, which carries 1500 bytes at most; so no datagram is longer than 1024. The interface is there while our
+        program runs; then it becomes a port of the bridge."""
         meeting.ip("link", "del", "fl-link")
-        meeting.kind = "tap"
-        chosen = [room for room in rooms(False, True) if room["transport"] != "UC"]
+        meeting.kind, meeting.mtu_bytes = "tap", 1500
+        chosen = [room for room in rooms(False, False) if room["mtu"] == 1024 and room["transport"] != "UC" and
+                  not room["peer_odp"] and room["our_odp"] == (room["family"] == 6)]
+        wanted = self.wanted.removeprefix("tap: ") or "^(?!UD.* 1025 )"
         self.cells(meeting, chosen, meeting.config("tap", "", RXE_FLUSH), wanted=wanted, prefix="tap: ")
 
 
