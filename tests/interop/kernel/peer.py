@@ -95,6 +95,8 @@ class Peer:
     def start(self):
         files = image()
         self.folder = tempfile.mkdtemp(prefix="fl-peer-")
+        # Whoever still hears the last machine ends by itself, and says nothing of this one.
+        self.boot = object()
         self.running, self.count, self.gone, self.release, self.fault = {}, 0, False, None, None
         try:
             self._start(files)
@@ -129,7 +131,7 @@ class Peer:
         listener.settimeout(BOOT_TIMEOUT_S)
         self.channel, _ = listener.accept()
         listener.close()
-        threading.Thread(target=self._hear, args=(self.channel,), daemon=True).start()
+        threading.Thread(target=self._hear, args=(self.channel, self.boot), daemon=True).start()
         with self.news:
             self.news.wait_for(lambda: self.release or self.fault or self.gone, BOOT_TIMEOUT_S)
         if not self.release:
@@ -137,11 +139,13 @@ class Peer:
                 said = file.read()
             raise RuntimeError(f"the kernel peer did not come up: {self.fault or ''}\n{said[-1000:]}\n{self.console()[-2000:]}")
 
-    def _hear(self, channel):
+    def _hear(self, channel, boot):
         try:
             for line in channel.makefile("rb"):
                 words = json.loads(line)
                 with self.news:
+                    if boot is not self.boot:
+                        return
                     process = self.running.get(words.get("id"))
                     if process and "out" in words:
                         process.said += words["out"]
@@ -154,7 +158,7 @@ class Peer:
         except (OSError, ValueError):
             pass
         with self.news:
-            if channel is self.channel:
+            if boot is self.boot:
                 self.gone = True
             self.news.notify_all()
 
