@@ -61,13 +61,17 @@ def _number(text):
     return int(text, 0) if text else None
 
 
+def require():
+    """Skips where captures cannot be had."""
+    for tool in ("tcpdump", "tshark"):
+        if not shutil.which(tool):
+            skip(f"{tool} is not installed")
+
+
 class Capture:
     """A context manager; read() ends it and gives the packets."""
 
     def __init__(self, meeting, interface="fl-link"):
-        for tool in ("tcpdump", "tshark"):
-            if not shutil.which(tool):
-                skip(f"{tool} is not installed")
         self.meeting, self.interface = meeting, interface
         self.path = f"{meeting.folder}/wire.pcap"
 

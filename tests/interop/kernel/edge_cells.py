@@ -130,5 +130,3 @@ def plus(psn, count):
 
 def is_rnr(syndrome):
     return syndrome >> 5 == 1
-
-

@@ -20,7 +20,7 @@ import edges_gone  # noqa: E402, F401  (they declare the cells)
 import edges_lost  # noqa: E402, F401
 import edges_refused  # noqa: E402, F401
 import frames  # noqa: E402
-from capture import Capture  # noqa: E402
+from capture import Capture, require  # noqa: E402
 from edge_cells import EDGES, Cell, KernelCannot, Wire  # noqa: E402
 from ends import End  # noqa: E402
 from meeting import Meeting  # noqa: E402
@@ -127,6 +127,7 @@ def main():
     parser.add_argument("--keep", help="where to keep the capture")
     parser.add_argument("regex", nargs="?", default="")
     asked = parser.parse_args()
+    require()
     tally = Tally("edges")
     wanted = []
     for family in (4,) if asked.reduced else (4, 6):
