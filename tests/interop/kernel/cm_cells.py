@@ -334,6 +334,8 @@ def power_cut(cells, ours_listens, family):
 def rebooted_with_the_same_qpn(cells, _, family):
     """Our listener has a connection with a kernel that has been booted anew: when that asks with the old one's QPN, the old one is
     stale and ends, and its next request is a new connection (IBA 12.9.8.3.1)."""
+    # Booted both times, so that either QP is the first one.
+    cells.meeting.peer.reboot()
     port = next(ports)
     ours = cells.talk(cells.ours, "listen", family, port, OPEN_LISTENER + "expect:DISCONNECTED disconnect flushed release " +
                       OPEN_LISTENER + FIRST_TOLD)
