@@ -78,6 +78,12 @@ class Cells:
         return (self.talk(places[0], "listen", family, port, listen, datagram),
                 self.talk(places[1], "connect", family, port, connect, datagram))
 
+    def open(self, ours_listens, family, ours_then, kernels_then):
+        """Ours and the kernel's, which have a connection and then do these steps."""
+        listen, connect = (ours_then, kernels_then)[:: 1 if ours_listens else -1]
+        talkers = self.pair(ours_listens, family, f"{OPEN_LISTENER} {listen}", f"{OPEN_CONNECTOR} {connect}")
+        return talkers[:: 1 if ours_listens else -1]
+
     def clean(self):
         for talker in self.running:
             if talker.process.poll() is None:
@@ -114,8 +120,8 @@ def need_step(talker, step, **words):
 
 # ---- ended in order ----
 
-OPEN_LISTENER = f"request accept:{REP_BYTES} expect:ESTABLISHED ping "
-OPEN_CONNECTOR = f"connect:{REQ_BYTES} expect:ESTABLISHED ping "
+OPEN_LISTENER = f"request accept:{REP_BYTES} expect:ESTABLISHED ping"
+OPEN_CONNECTOR = f"connect:{REQ_BYTES} expect:ESTABLISHED ping"
 LAST = "disconnect expect:DISCONNECTED flushed destroy"
 FIRST_TOLD = "expect:DISCONNECTED disconnect flushed destroy"
 
@@ -127,7 +133,7 @@ def need_open(listener, connector):
 
 
 def disconnect(cells, ours_listens, family, listener_ends, connector_ends):
-    talkers = cells.pair(ours_listens, family, OPEN_LISTENER + listener_ends, OPEN_CONNECTOR + connector_ends)
+    talkers = cells.pair(ours_listens, family, f"{OPEN_LISTENER} {listener_ends}", f"{OPEN_CONNECTOR} {connector_ends}")
     for talker in talkers:
         talker.ended()
     need_open(*talkers)
@@ -194,6 +200,7 @@ def no_datagram_service(cells, ours_listens, family):
 
 # What is left to the one that stays: its write fails, what it has posted comes back, the connection ends, all can be destroyed.
 STREAM = "stream flushed disconnect expect:DISCONNECTED destroy"
+IDLE = "await:/tmp/never"
 
 
 def need_stream_lost(talker):
@@ -204,11 +211,7 @@ def need_stream_lost(talker):
 
 def kernels_process_killed(cells, ours_listens, family):
     """The kernel ends its connection for it."""
-    steps = [OPEN_LISTENER, OPEN_CONNECTOR]
-    told = "stream expect:DISCONNECTED disconnect flushed destroy"
-    listener, connector = cells.pair(ours_listens, family, *(step + (told if (step is steps[0]) == ours_listens else "await:/tmp/never")
-                                                             for step in steps))
-    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    ours, theirs = cells.open(ours_listens, family, "stream expect:DISCONNECTED disconnect flushed destroy", IDLE)
     ours.await_step("streaming")
     theirs.await_step("waiting")
     theirs.kill()
@@ -217,10 +220,7 @@ def kernels_process_killed(cells, ours_listens, family):
 
 
 def kernel_frozen(cells, ours_listens, family):
-    steps = [OPEN_LISTENER, OPEN_CONNECTOR]
-    listener, connector = cells.pair(ours_listens, family, *(step + (STREAM if (step is steps[0]) == ours_listens else "await:/tmp/never")
-                                                             for step in steps))
-    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    ours, theirs = cells.open(ours_listens, family, STREAM, IDLE)
     ours.await_step("streaming")
     theirs.await_step("waiting")
     cells.meeting.peer.freeze()
@@ -234,13 +234,13 @@ def kernel_frozen(cells, ours_listens, family):
 
 def kernel_frozen_at_connect(cells, ours_listens, family):
     """And thawed in time: the connection comes to be, though its first messages were lost or late."""
-    listen, connect = OPEN_LISTENER + FIRST_TOLD, OPEN_CONNECTOR + LAST
-    if ours_listens:
-        listen = listen.replace("request ", "request await:/tmp/fl-go ", 1)
-    else:
-        connect = "await:/tmp/fl-go " + connect
     go = f"{cells.meeting.folder}/go"
-    listener, connector = cells.pair(ours_listens, family, listen.replace("/tmp/fl-go", go), connect.replace("/tmp/fl-go", go))
+    listen, connect = f"{OPEN_LISTENER} {FIRST_TOLD}", f"{OPEN_CONNECTOR} {LAST}"
+    if ours_listens:
+        listen = listen.replace("request", f"request await:{go}", 1)
+    else:
+        connect = f"await:{go} {connect}"
+    listener, connector = cells.pair(ours_listens, family, listen, connect)
     ours = listener if ours_listens else connector
     ours.await_step("waiting")
     cells.meeting.peer.freeze()
@@ -261,13 +261,11 @@ def kernel_frozen_at_connect(cells, ours_listens, family):
 def kernel_frozen_for_good(cells, ours_listens, family):
     """A REQ or REP that nobody ever answers."""
     go = f"{cells.meeting.folder}/go"
+    steps = ("request", f"await:{go} connect expect:UNREACHABLE destroy")
     if ours_listens:
-        steps = f"request await:{go} accept expect:UNREACHABLE flushed_or_not destroy", OPEN_CONNECTOR + "await:/tmp/never"
-        steps = (steps[0].replace("flushed_or_not ", ""), steps[1])
-    else:
-        steps = "request", f"await:{go} connect expect:UNREACHABLE destroy"
+        steps = (f"request await:{go} accept expect:UNREACHABLE destroy", f"{OPEN_CONNECTOR} {IDLE}")
     listener, connector = cells.pair(ours_listens, family, *steps)
-    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    ours, theirs = (listener, connector)[:: 1 if ours_listens else -1]
     ours.await_step("waiting")
     cells.meeting.peer.freeze()
     try:
@@ -282,10 +280,7 @@ def kernel_frozen_for_good(cells, ours_listens, family):
 
 def our_process_killed(cells, ours_listens, family):
     """Its stack with it: nobody says good-bye. The kernel is held to its own bounds; what comes after it finds no trace of it."""
-    steps = [OPEN_LISTENER, OPEN_CONNECTOR]
-    listener, connector = cells.pair(ours_listens, family, *(step + ("await:/tmp/never" if (step is steps[0]) == ours_listens else
-                                                                     "stream flushed destroy") for step in steps))
-    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    ours, theirs = cells.open(ours_listens, family, IDLE, "stream flushed destroy")
     theirs.await_step("streaming")
     ours.await_step("waiting")
     ours.kill()
@@ -296,10 +291,7 @@ def our_process_killed(cells, ours_listens, family):
 
 def our_process_reborn(cells, ours_listens, family):
     """The kernel's old connection is still there, idle, when a new process of ours comes; and then the kernel ends the old one."""
-    steps = [OPEN_LISTENER, OPEN_CONNECTOR]
-    listener, connector = cells.pair(ours_listens, family, *(
-        step + ("await:/tmp/never" if (step is steps[0]) == ours_listens else f"await:/tmp/go {LAST}") for step in steps))
-    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    ours, theirs = cells.open(ours_listens, family, IDLE, f"await:/tmp/go {LAST}")
     theirs.await_step("waiting")
     ours.await_step("waiting")
     ours.kill()
@@ -315,10 +307,7 @@ def our_process_reborn(cells, ours_listens, family):
 
 
 def power_cut(cells, ours_listens, family):
-    steps = [OPEN_LISTENER, OPEN_CONNECTOR]
-    listener, connector = cells.pair(ours_listens, family, *(step + (STREAM if (step is steps[0]) == ours_listens else "await:/tmp/never")
-                                                             for step in steps))
-    ours, theirs = (listener, connector) if ours_listens else (connector, listener)
+    ours, theirs = cells.open(ours_listens, family, STREAM, IDLE)
     ours.await_step("streaming")
     theirs.await_step("waiting")
     cells.meeting.peer.stop()
@@ -337,9 +326,9 @@ def rebooted_with_the_same_qpn(cells, _, family):
     # Booted both times, so that either QP is the first one.
     cells.meeting.peer.reboot()
     port = next(ports)
-    ours = cells.talk(cells.ours, "listen", family, port, OPEN_LISTENER + "expect:DISCONNECTED disconnect flushed release " +
-                      OPEN_LISTENER + FIRST_TOLD)
-    theirs = cells.talk(cells.kernel, "connect", family, port, OPEN_CONNECTOR + "await:/tmp/never")
+    ours = cells.talk(cells.ours, "listen", family, port,
+                      f"{OPEN_LISTENER} expect:DISCONNECTED disconnect flushed release {OPEN_LISTENER} {FIRST_TOLD}")
+    theirs = cells.talk(cells.kernel, "connect", family, port, f"{OPEN_CONNECTOR} {IDLE}")
     ours.await_step("ping")
     theirs.await_step("waiting")
     cells.running.remove(theirs)
@@ -348,13 +337,13 @@ def rebooted_with_the_same_qpn(cells, _, family):
     first.ended()
     need(event(first, "REJECTED").get("status") == STALE, "reason of the rejection", first)
     ours.await_step("released")
-    second = cells.talk(cells.kernel, "connect", family, port, OPEN_CONNECTOR + LAST)
+    second = cells.talk(cells.kernel, "connect", family, port, f"{OPEN_CONNECTOR} {LAST}")
     second.ended(), ours.ended()
     need_open(ours, second)
     need_step(ours, "flushed", request=1, status="flushed")
 
 
-# Cell, in the reduced run with that family and Faultline at that end, families, and whether Faultline can be at both ends
+# Cell, the families and listeners (Faultline?) of the reduced run, and those of the full one
 BOTH = (True, False)
 TABLE = (
     ("private data, the client disconnects", connector_disconnects, ((4, True),), (4, 6), BOTH),

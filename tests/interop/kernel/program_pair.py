@@ -35,16 +35,15 @@ class Place:
         if self.ours:
             said = subprocess.run(["ip", "netns", "exec", self.meeting.namespace, "cat", "/proc/net/packet"], stdout=subprocess.PIPE,
                                   text=True).stdout.splitlines()[1:]
-            # Of the link layer's protocol: captures have ETH_P_ALL too, and are not bound to that interface.
-            return any(line.split()[4] == self.interface() for line in said)
+            # Captures have such sockets too, but not on that interface.
+            interface = self.interface()
+            return any(line.split()[4] == interface for line in said)
         return '"LISTEN"' in self.meeting.peer.run(["rdma", "-j", "resource", "show", "cm_id"]).output
 
     def interface(self):
-        if not hasattr(self, "_index"):
-            said = subprocess.run(["ip", "-n", self.meeting.namespace, "-j", "link", "show", "fl-port"], stdout=subprocess.PIPE,
-                                  text=True).stdout
-            self._index = str(json.loads(said)[0]["ifindex"])
-        return self._index
+        said = subprocess.run(["ip", "-n", self.meeting.namespace, "-j", "link", "show", "fl-port"], stdout=subprocess.PIPE,
+                              text=True).stdout
+        return str(json.loads(said)[0]["ifindex"])
 
     def await_cm_listener(self, process):
         until = time.monotonic() + PATIENCE_S
