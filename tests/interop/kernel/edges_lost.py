@@ -12,8 +12,8 @@ NO_TIMEOUT = 0
 
 def waits_out(wire, naks, psn, code, exact):
     """After each RNR NAK the request is not sent again before its timer allows. The kernel's timers tick, under emulation not always
-    in time: of it we ask for half, which tells the codes that are used from one another."""
-    allowed_s = RNR_TIMERS_10US[code] * 1e-5 * (1 if exact else 0.5)
+    in time: of it we ask for an eighth, which tells the longer codes that are used from the shortest."""
+    allowed_s = RNR_TIMERS_10US[code] * 1e-5 * (1 if exact else 0.125)
     for nak in naks:
         equal("the timer's code", nak.syndrome & 31, code)
         equal("the PSN of an RNR NAK", nak.psn, psn)
