@@ -124,8 +124,8 @@ class Runner:
         self.room = room
         self.odp = room.our_odp if ours else room.peer_odp
         self.side = Side(link, device, transport=room.transport, gid=gid, mtu=room.mtu, odp=self.odp, size=REGION_BYTES,
-                         # Where packets are lost, the last of a message is asked for again after this (4.096 us << 15).
-                         **dict(timeout=15) if room.lossy else {})
+                         # Where packets are lost, the last of a message is asked for again after this (4.096 us << 16).
+                         **dict(timeout=16) if room.lossy else {})
         # A window needs memory that is not on-demand.
         if room.transport == "RC":
             self.side.add_region("window", 4 * KIB, REMOTE | e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_MW_BIND)
