@@ -327,15 +327,20 @@ void Engine::handle_link_frame(rte_mbuf* frame, wire::FrameKind kind) {
 
 void Engine::handle_arp(rte_mbuf* frame) {
   counts_.arp_in.add(1);
-  if (send_written([&](std::span<uint8_t> to) { return neighbours_.on_arp(bytes_of(frame), now_, to); }))
-    counts_.arp_out.add(1);
+  const auto write = [&](std::span<uint8_t> to) {
+    const size_t length_bytes = neighbours_.on_arp(bytes_of(frame), now_, to);
+    return length_bytes != 0 && link_answers_.take(now_) ? length_bytes : 0;
+  };
+  if (send_written(write)) counts_.arp_out.add(1);
 }
 
 void Engine::handle_neighbour_message(const wire::NeighbourMessage& message) {
   counts_.nd_in.add(1);
-  if (send_written(
-          [&](std::span<uint8_t> to) { return neighbours_.on_neighbour_message(message, now_, to); }))
-    counts_.nd_out.add(1);
+  const auto write = [&](std::span<uint8_t> to) {
+    const size_t length_bytes = neighbours_.on_neighbour_message(message, now_, to);
+    return length_bytes != 0 && link_answers_.take(now_) ? length_bytes : 0;
+  };
+  if (send_written(write)) counts_.nd_out.add(1);
 }
 
 // The reply is written over the request.
@@ -347,6 +352,7 @@ void Engine::handle_echo(rte_mbuf* frame) {
     return;
   }
   counts_.icmp_in.add(1);
+  if (!echo_answers_.take(now_)) return rte_pktmbuf_free(frame);
   set_length(frame, length_bytes);
   frame->ol_flags = 0;
   if (send_one(frame)) counts_.icmp_out.add(1);

@@ -24,6 +24,7 @@
 #include "pmd_glue/switch_seat.hpp"
 #include "pmd_glue/turn_lock.hpp"
 #include "stack/transport/core.hpp"
+#include "stack/transport/token_bucket.hpp"
 #include "stack/verbs/backend.hpp"
 #include "stack/wire/address_filter.hpp"
 
@@ -168,6 +169,9 @@ class Engine final : private transport::Port, private transport::EventSink {
   SwitchSeat* const seat_on_wire_;  ///< nullptr for a device of its own
   wire::AddressFilter filter_;
   NeighbourCache neighbours_;
+  /// Of the link's other protocols: a flood of questions is no flood of answers.
+  transport::TokenBucket echo_answers_{1'000, 1'000};
+  transport::TokenBucket link_answers_{10'000, 1'000};
   // Of [device.chaos]; nullptr without.
   std::unique_ptr<ChaosLink> receive_link_;
   std::unique_ptr<ChaosLink> transmit_link_;

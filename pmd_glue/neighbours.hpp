@@ -2,6 +2,10 @@
 // Who has which MAC address on the link: one cache for ARP (RFC 826) and IPv6 neighbour discovery (RFC 4861),
 // as a state machine over bytes and a time. Bounded, and nothing is allocated after construction. Owner: the
 // engine's thread.
+//
+// Neither protocol says who may speak for an address. So nobody who was not asked is believed at once that a
+// known neighbour is elsewhere now: the one who was known is asked first, and all only where it is silent.
+// And who asks us pushes out none of those whom we have asked for.
 #pragma once
 
 #include <array>
@@ -25,6 +29,8 @@ class NeighbourCache {
   static constexpr size_t kEntries = 256;
   /// An answer is good for this long; then it is asked for again when next wanted (RFC 1122, 2.3.2.1).
   static constexpr transport::TimeNs kReachableNs = 60'000'000'000;
+  /// And beyond doubt for this long, so that false words cost few questions.
+  static constexpr transport::TimeNs kBeyondDoubtNs = 1'000'000'000;
 
   /// `own` outlives the cache.
   explicit NeighbourCache(const AddressTable& own) : own_(own) {}
@@ -55,19 +61,25 @@ class NeighbourCache {
     wire::Gid gid;
     NeighbourState state = NeighbourState::absent;
     uint8_t requests_sent = 0;
+    bool wanted = false;   ///< we have asked for it
+    bool doubted = false;  ///< reachable, but somebody says that it is elsewhere: the known address is asked
     wire::MacAddress mac;
     transport::TimeNs updated = 0;   ///< when the address was learnt or the asking began
-    transport::TimeNs deadline = 0;  ///< of the next request, while incomplete
+    transport::TimeNs deadline = 0;  ///< of the next request, while incomplete or doubted
   };
   [[nodiscard]] Entry* find(const wire::Gid& gid);
   [[nodiscard]] const Entry* find(const wire::Gid& gid) const;
-  [[nodiscard]] Entry& claim(const wire::Gid& gid);
+  /// A place for a neighbour; nullptr where each is taken by one that matters more.
+  [[nodiscard]] Entry* claim(const wire::Gid& gid, bool wanted);
   void learn(Entry& entry, const wire::MacAddress& mac, transport::TimeNs now);
+  /// Takes somebody's word for where a neighbour is. `asker`: who asks us something is added where it is not
+  /// known.
+  void hear(const wire::Gid& gid, const wire::MacAddress& mac, bool asker, transport::TimeNs now);
   void refresh_deadline();
   [[nodiscard]] size_t answer_solicitation(const wire::NeighbourMessage& message, transport::TimeNs now,
                                            std::span<uint8_t> reply);
   void take_advertisement(const wire::NeighbourMessage& message, transport::TimeNs now);
-  [[nodiscard]] size_t write_question(const wire::Gid& neighbour, std::span<uint8_t> request) const;
+  [[nodiscard]] size_t write_question(const Entry& entry, std::span<uint8_t> request) const;
 
   const AddressTable& own_;
   std::array<Entry, kEntries> entries_{};

@@ -42,12 +42,12 @@ CmCore& CmCore::instance() {
 
 CmCore::CmCore()
     : ports(new_seed()),
-      devices_(
-          {.connection = [this](CmDevice& device,
-                                const cm::Event& event) { on_connection_event(*this, device, event); },
-           .removed =
-               [this](int index) { run_in_background([this, index] { on_device_removed(*this, index); }); }}),
-      random_(static_cast<std::minstd_rand::result_type>(new_seed())) {}
+      devices_({.connection = [this](CmDevice& device,
+                                     const cm::Event& event) { on_connection_event(*this, device, event); },
+                .removed =
+                    [this](int index) {
+                      run_in_background([this, index] { on_device_removed(*this, index); });
+                    }}) {}
 
 std::shared_ptr<Identifier> CmCore::create(EventQueue& queue, uint16_t port_space, ibv_qp_type type) {
   auto identifier = std::make_shared<Identifier>();
@@ -131,7 +131,9 @@ uint32_t CmCore::leave(Identifier& identifier, uint32_t multicast) {
 
 uint32_t CmCore::random_psn() {
   constexpr uint32_t kPsnMask = 0xffffff;
-  return static_cast<uint32_t>(random_()) & kPsnMask;
+  // Of the system each time: a generator's next numbers follow from those that a peer has seen, and who knows
+  // a connection's PSN and may forge addresses can speak for its peer.
+  return std::random_device{}() & kPsnMask;
 }
 
 void CmCore::post(EventQueue& queue, QueuedEvent event) {

@@ -144,7 +144,6 @@ class CmCore {
   std::map<uint32_t, std::weak_ptr<Identifier>> multicasts_;
   std::vector<EventQueue*> queues_;
   uint64_t last_key_ = 0;
-  std::minstd_rand random_;
 
   std::mutex tasks_mutex_;
   std::condition_variable tasks_changed_;

@@ -148,6 +148,7 @@ void Manager::Impl::send_again(Record& record) {
 }
 
 void Manager::Impl::send_unasked(const wire::MadBytes& mad, const MadSource& to) {
+  if (!unasked_answers.take(heard_at)) return drop(DropReason::rate);
   ++counters.sent;
   sender.send_mad(mad, to.reply, to.pkey);
 }

@@ -17,6 +17,7 @@ enum class DropReason : uint8_t {
   wrong_state,   ///< not expected, or repeated
   backlog,       ///< the listener has as many requests as it wants
   no_resources,  ///< out of IDs or memory
+  rate,          ///< more requests, or messages of nobody known, than are answered
   count_
 };
 [[nodiscard]] std::string_view name_of(DropReason reason);

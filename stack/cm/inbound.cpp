@@ -62,6 +62,7 @@ void Manager::Impl::hear_unheard(TimeNs now) {
 }
 
 void Manager::Impl::on_message(const wire::CmMad& mad, const MadSource& source, TimeNs now) {
+  heard_at = now;
   switch (mad.attribute()) {
     case wire::CmAttribute::req:
       return on_req(mad, source, now);
@@ -166,6 +167,7 @@ void Manager::Impl::on_req(const wire::CmMad& mad, const MadSource& source, Time
   if (refuse(req, mad, source) || reject_stale(req, mad, source, now)) return;
   if (listener->awaiting >= listener->params.backlog) return drop(DropReason::backlog);
   if (full()) return drop(DropReason::no_resources);
+  if (!new_requests.take(now)) return drop(DropReason::rate);
 
   Record& record = add_record();
   record.state = State::req_received;
@@ -248,6 +250,7 @@ void Manager::Impl::on_sidr_req(const wire::CmMad& mad, const MadSource& source,
   }
   if (listener->awaiting >= listener->params.backlog) return drop(DropReason::backlog);
   if (full()) return drop(DropReason::no_resources);
+  if (!new_requests.take(now)) return drop(DropReason::rate);
 
   Record& record = add_record();
   record.state = State::sidr_req_received;

@@ -18,7 +18,7 @@ constexpr uint64_t kMinPeriodNs = 10'000'000;
 constexpr int kMinIdBits = 16;
 
 constexpr std::array<std::string_view, static_cast<size_t>(DropReason::count_)> kDropNames{
-    "source QPN", "unknown ID", "wrong peer", "wrong state", "backlog", "no resources"};
+    "source QPN", "unknown ID", "wrong peer", "wrong state", "backlog", "no resources", "rate"};
 
 bool ip_matches(const std::optional<wire::IpAddressing>& ip, uint64_t service_id) {
   if (ip.has_value() != wire::is_ip_service(service_id)) return false;
@@ -52,6 +52,8 @@ PrivateData::PrivateData(std::span<const uint8_t> bytes)
 Manager::Impl::Impl(const ManagerConfig& manager_config, MadSender& mad_sender)
     : config(manager_config),
       sender(mad_sender),
+      new_requests(config.strangers_per_second, config.strangers_at_once),
+      unasked_answers(config.strangers_per_second, config.strangers_at_once),
       last_id(static_cast<Id>(config.seed)),
       next_transaction_id(config.seed << 32 | config.seed >> 32) {
   assert(std::popcount(config.comm_id_mask) >= kMinIdBits);

@@ -210,6 +210,10 @@ struct ManagerConfig {
   /// A request that nobody listens for waits so long for a listener before it is rejected: servers make their
   /// listener anew between two clients, or two connections of one. 0: not at all.
   uint64_t listener_patience_ns = 0;
+  /// A second, of both: new requests that are taken, and answers to messages that belong to nothing here. Who
+  /// forges addresses can have no more made of either, and who is honest asks again.
+  uint32_t strangers_per_second = 5'000;
+  uint32_t strangers_at_once = 1'024;
 };
 
 class Manager {

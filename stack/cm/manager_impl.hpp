@@ -12,6 +12,7 @@
 #include "stack/cm/listeners.hpp"
 #include "stack/cm/manager.hpp"
 #include "stack/cm/record.hpp"
+#include "stack/transport/token_bucket.hpp"
 
 namespace faultline::cm {
 
@@ -50,6 +51,8 @@ struct Manager::Impl {
     TimeNs until;
   };
   std::deque<Unheard> unheard;
+  transport::TokenBucket new_requests, unasked_answers;
+  TimeNs heard_at = 0;  ///< when the message came that is being looked at
   uint32_t listener_count = 0;
   Id last_id;
   uint64_t next_transaction_id;

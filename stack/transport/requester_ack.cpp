@@ -27,6 +27,9 @@ CompletionStatus status_of(wire::NakCode code) {
   return CompletionStatus::bad_response;
 }
 
+/// An answer that comes late is behind by no more than what can be under way.
+constexpr int32_t kFarthestBehind = 1 << 16;
+
 bool is_atomic(SendOpcode opcode) {
   return opcode == SendOpcode::atomic_cmp_and_swp || opcode == SendOpcode::atomic_fetch_and_add;
 }
@@ -145,8 +148,8 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
   const uint8_t kind = aeth.syndrome & wire::kAethKindMask;
   // An acknowledgement that acknowledges nothing new may come for them alone.
   if (psn.next() >= state.unacked_psn && psn < state.sent_psn) take_credits(qp, aeth);
-  if (psn < state.unacked_psn && kind == wire::kAethRnrNak && state.reads_outstanding != 0 &&
-      state.unacked_psn < state.sent_psn) {
+  if (psn < state.unacked_psn && state.unacked_psn.distance_from(psn) < kFarthestBehind &&
+      kind == wire::kAethRnrNak && state.reads_outstanding != 0 && state.unacked_psn < state.sent_psn) {
     // The responder gave up a READ that was asked for twice, and with it those behind: they are asked for
     // again.
     ++context_.counters.rnr_naks_received;

@@ -12,6 +12,11 @@ namespace faultline::transport {
 
 namespace {
 
+/// No requester has as many packets under way. What is further ahead is a forger's guess at the PSN, and
+/// costs neither a NAK, for which the requester would send again what had come, nor room among parked
+/// packets.
+constexpr int32_t kFarthestAhead = 1 << 16;
+
 /// Whether a packet continues the message that is under way, or starts one while none is (IBA 9.7.4.1.2).
 bool fits_message(InboundMessage message, const wire::OpcodeInfo& info) {
   if (info.starts_message()) return message == InboundMessage::none;
@@ -28,8 +33,12 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
     return Fate::consumed;
   }
   if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
-  if (packet.bth.selective_ack && context_.config.selective_ack) state.peer_selective = true;
   const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
+  if (ahead > kFarthestAhead) {
+    context_.count(DropReason::out_of_sequence);
+    return Fate::consumed;
+  }
+  if (packet.bth.selective_ack && context_.config.selective_ack) state.peer_selective = true;
   if (ahead == 0 && state.parked_head != nullptr && state.peer_selective) {
     // It is here already, and its sender does not know.
     context_.count(DropReason::duplicate);

@@ -58,8 +58,9 @@ std::string predict_packet(const Facts& facts, const wire::Packet& packet) {
   if (packet.bth.destination_qpn == wire::kMulticastQpn) return name(DropReason::multicast_group);
   const TargetQp* qp = facts.find(packet.bth.destination_qpn);
   if (qp == nullptr)
-    return packet.bth.destination_qpn == wire::kManagementQpn ? predict_management(packet)
-                                                              : name(DropReason::unknown_qpn);
+    return packet.bth.destination_qpn == wire::kManagementQpn && facts.management
+               ? predict_management(packet)
+               : name(DropReason::unknown_qpn);
   if (qp->name == "victim") return kReached;  // it dies of the first packet that is good enough
   const bool from_peer = facts.peer.ipv4 == packet.source_gid();
   const bool ours = packet.info->service == wire::Service::manufacturer && qp->service == wire::Service::rc;
@@ -105,6 +106,7 @@ Facts read_facts(const std::string& path) {
   facts.target = read_station(json.at("target"));
   facts.peer = read_station(json.at("peer"));
   facts.qkey = json.at("qkey");
+  facts.management = json.value("management", true);
   for (const auto& service : json.at("services")) facts.services.push_back(service);
   for (const auto& qp : json.at("qps"))
     facts.qps.push_back({.name = qp.at("name"),

@@ -33,6 +33,7 @@ struct TargetQp {
 struct Facts {
   Station target, peer, own;
   uint32_t qkey = 0;
+  bool management = true;  ///< somebody takes datagrams to QP1
   std::vector<uint64_t> services;
   std::vector<TargetQp> qps;
 

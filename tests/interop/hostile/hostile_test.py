@@ -249,12 +249,27 @@ def attack_all(link, stream, options, facts_file):
     check_state(flood, warm)
     if flood.after["victim"] != "error":
         fail("a bad rkey in the peer's name, at the right PSN, did not end the connection")
+    check_limits(link, stream, options, facts_file)
     after = recovered(stream, calm)
     print(f"ok: {after:.0f} rounds a second after it, {calm:.0f} before", flush=True)
     for what in ("connect", "resume"):
         if not all(stream.ask(what).values()):
             fail(f"{what}: it does not work any more")
     print("ok: a connection is made, and the QP that was idle is used", flush=True)
+
+
+# What is answered, and how often at most: a second, and at once (engine.hpp, manager.hpp).
+LIMITS = {"echo": ("port.icmp_out", 1_000, 1_000), "arp-request": ("port.arp_out", 10_000, 1_000), "cm-answer": (None, 5_000, 1_024)}
+
+
+def check_limits(link, stream, options, facts_file):
+    for kind, (name, per_second, at_once) in LIMITS.items():
+        flood = Attack(link, stream, options.sender, facts_file, "--count", 20_000, "--seed", options.seed, "--rate", 0, "--kind", kind)
+        seconds = flood.after["seconds"] - flood.before["seconds"]
+        answers = flood.grown(name) if name else flood.after["cm"]["sent"] - flood.before["cm"]["sent"]
+        if not 0 < answers <= at_once + per_second * seconds:
+            fail(f"{answers} answers to {kind} in {seconds:.1f} s")
+        print(f"ok: {answers} answers to {flood.sent['frames']} frames of kind {kind} in {seconds:.1f} s", flush=True)
 
 
 def recovered(stream, calm):

@@ -139,11 +139,63 @@ TEST_F(Neighbours, ForgetsWhatIsOld) {
   EXPECT_NE(poll(NeighbourCache::kReachableNs + 1), 0U);
 }
 
+TEST_F(Neighbours, TakesNoAnswerThatNobodyWaitsForOfOneWhomItHasForgotten) {
+  static_cast<void>(give({ArpOperation::request, kPeerMac, kPeerIp, {}, kOwnIp}, 0));
+  const transport::TimeNs later = NeighbourCache::kReachableNs + 1;
+  static_cast<void>(give({ArpOperation::reply, kOtherMac, kPeerIp, kOwnMac, kOwnIp}, later));
+  EXPECT_EQ(state_of(kPeerIp, later), NeighbourState::absent);
+}
+
 TEST_F(Neighbours, FollowsAnAddressThatMoves) {
   static_cast<void>(give({ArpOperation::request, kPeerMac, kPeerIp, {}, kOwnIp}, 0));
-  static_cast<void>(give({ArpOperation::request, kOtherMac, kPeerIp, {}, kPeerIp}, 1));  // gratuitous
-  EXPECT_EQ(state_of(kPeerIp, 2), NeighbourState::reachable);
+  transport::TimeNs now = NeighbourCache::kBeyondDoubtNs;
+  static_cast<void>(give({ArpOperation::request, kOtherMac, kPeerIp, {}, kPeerIp}, now));  // gratuitous
+  // Who was known is asked first, and nobody hears of an address meanwhile.
+  for (int questions = 0; questions < 3; ++questions) {
+    EXPECT_EQ(state_of(kPeerIp, now), NeighbourState::incomplete);
+    now = std::max(now, cache.next_deadline());
+    ASSERT_NE(poll(now), 0U);
+    EXPECT_TRUE(std::equal(kPeerMac.bytes.begin(), kPeerMac.bytes.end(), reply.begin())) << questions;
+  }
+  now = cache.next_deadline();
+  ASSERT_NE(poll(now), 0U);
+  EXPECT_TRUE(std::equal(wire::kBroadcastMac.bytes.begin(), wire::kBroadcastMac.bytes.end(), reply.begin()));
+  static_cast<void>(give({ArpOperation::reply, kOtherMac, kPeerIp, kOwnMac, kOwnIp}, now));
+  EXPECT_EQ(state_of(kPeerIp, now), NeighbourState::reachable);
   EXPECT_EQ(mac, kOtherMac);
+}
+
+TEST_F(Neighbours, BelievesNobodyWhoSaysThatAKnownOneIsElsewhereWhileThatOneAnswers) {
+  cache.resolve(wire::Gid::from_ipv4(kPeerIp), 0);
+  static_cast<void>(poll(0));
+  static_cast<void>(give({ArpOperation::reply, kPeerMac, kPeerIp, kOwnMac, kOwnIp}, 0));
+  transport::TimeNs now = 0;
+  unsigned questions = 0;
+  for (int claims = 0; claims < 1000; ++claims) {
+    now += kSecond / 100;
+    const auto operation = claims % 2 == 0 ? ArpOperation::reply : ArpOperation::request;
+    static_cast<void>(give({operation, kOtherMac, kPeerIp, kOwnMac, kOwnIp}, now));
+    if (cache.next_deadline() > now) continue;
+    ASSERT_NE(poll(now), 0U);
+    ++questions;
+    // The claim comes again before the answer does.
+    static_cast<void>(give({ArpOperation::reply, kOtherMac, kPeerIp, kOwnMac, kOwnIp}, now));
+    static_cast<void>(give({ArpOperation::reply, kPeerMac, kPeerIp, kOwnMac, kOwnIp}, now));
+    ASSERT_EQ(state_of(kPeerIp, now), NeighbourState::reachable);
+    ASSERT_EQ(mac, kPeerMac);
+  }
+  EXPECT_GE(questions, 5U);
+  EXPECT_LE(questions, 10U) << "one a second";
+}
+
+TEST_F(Neighbours, AFloodOfAskersPushesOutNoneThatWasAskedFor) {
+  cache.resolve(wire::Gid::from_ipv4(kPeerIp), 0);
+  static_cast<void>(poll(0));
+  static_cast<void>(give({ArpOperation::reply, kPeerMac, kPeerIp, kOwnMac, kOwnIp}, 0));
+  for (uint32_t i = 0; i < 4 * NeighbourCache::kEntries; ++i)
+    static_cast<void>(give({ArpOperation::request, kOtherMac, kOtherIp + 1 + i, {}, kOwnIp}, 1 + i));
+  EXPECT_EQ(state_of(kPeerIp, 2000), NeighbourState::reachable);
+  EXPECT_EQ(mac, kPeerMac);
 }
 
 TEST_F(Neighbours, AFloodOfAskersDoesNotPushOutWhatIsBeingAsked) {
@@ -262,8 +314,16 @@ TEST_F(NeighboursIpv6, TakesAdvertisementsOnlyOfThoseItAskedForAndNewAddressesOn
   static_cast<void>(give(advertisement(peer, kOtherMac, false), 3));
   EXPECT_EQ(state_of(peer, 4), NeighbourState::reachable);
   EXPECT_EQ(mac, kPeerMac);
-  static_cast<void>(give(advertisement(peer, kOtherMac, true), 5));
-  EXPECT_EQ(state_of(peer, 6), NeighbourState::reachable);
+  // With it, who was known is asked, and then all.
+  transport::TimeNs now = 3 + NeighbourCache::kBeyondDoubtNs;
+  static_cast<void>(give(advertisement(peer, kOtherMac, true), now));
+  for (int questions = 0; questions < 4; ++questions) {
+    now = std::max(now, cache.next_deadline());
+    ASSERT_NE(poll(now), 0U);
+    EXPECT_EQ(reply[0] == 0x33, questions == 3);
+  }
+  static_cast<void>(give(advertisement(peer, kOtherMac, true), now));
+  EXPECT_EQ(state_of(peer, now), NeighbourState::reachable);
   EXPECT_EQ(mac, kOtherMac);
 }
 

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hostile frames to a Faultline device that exchanges data with the kernel (tests/interop/hostile has more of it, between two
+Faultline devices): no byte is wrong, each frame is counted under the reason that its sender foresaw, and it all goes on.
+
+    hostile.py FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from meeting import BRIDGE, HERE, OURS, PEERS, Meeting, kernel_peer  # noqa: E402
+from tally import Tally  # noqa: E402
+
+PORT = 18900
+PATIENCE_S = 120
+# What it takes more QPs, or a wider link, to have.
+WITHOUT = {"wrong-qkey", "peers-with-all-known", "oversize"}
+ALL = re.compile(r'^ +\{"([a-z-]+)", &Arsenal::', re.MULTILINE)
+
+
+def kinds():
+    with open(f"{HERE}/../hostile/arsenal.cpp") as file:
+        return [kind for kind in ALL.findall(file.read()) if kind not in WITHOUT]
+
+
+def mac_of(meeting, address):
+    """As the bridge's own neighbour table has it; it has to ask first."""
+    meeting.inside("ping", "-c", "1", "-W", "5", address).wait(30)
+    words = subprocess.run(["ip", "-j", "-n", meeting.namespace, "neigh", "show", address], stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(words)[0]["lladdr"]
+
+
+class Stream:
+    def __init__(self, meeting, odp, number):
+        self.stop = f"{meeting.folder}/stop-{number}"
+        settings = json.dumps(dict(addresses=dict(ours=OURS[4], peer=PEERS[4]), odp=odp, stop=self.stop))
+        port = str(PORT + number)
+        self.ours = meeting.popen(["/usr/bin/python3", "-B", f"{HERE}/hostile_end.py", "listen", port, settings])
+        if not meeting.await_listener(int(port), self.ours):
+            raise RuntimeError(f"our end: {self.ours.output[-1000:]}")
+        self.peer = meeting.peer.popen(["python3", "-B", "/mnt/share/hostile_end.py", BRIDGE[4], port, settings])
+
+    def lines(self):
+        """What our end has said, as far as its lines are whole."""
+        return [json.loads(line) for line in self.ours.output.split("\n")[:-1] if line.startswith("{")]
+
+    def wait_for(self, condition, what):
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            lines = self.lines()
+            if wrong := [line["wrong"] for line in lines if "wrong" in line]:
+                raise RuntimeError(wrong[0])
+            if found := [line for line in lines if condition(line)]:
+                return found[-1]
+            if self.ours.poll() is not None:
+                break
+            time.sleep(0.1)
+        raise RuntimeError(f"{what} does not come: ours: {self.ours.output[-300:]} peer's: {self.peer.output[-600:]}")
+
+    def facts(self):
+        return self.wait_for(lambda line: "qpn" in line, "the facts")
+
+    def report_after(self, rounds):
+        return self.wait_for(lambda line: line.get("rounds", -1) > rounds, f"a report after {rounds} rounds")
+
+    def end(self):
+        with open(self.stop, "w"):
+            pass
+        self.ours.wait(PATIENCE_S)
+        self.peer.wait(PATIENCE_S)
+        return self.ours.returncode == 0 and self.peer.returncode == 0
+
+
+def attack(meeting, sender, facts, frames, seed):
+    path = f"{meeting.folder}/facts.json"
+    with open(path, "w") as file:
+        json.dump(facts, file)
+    words = ["ip", "netns", "exec", meeting.namespace, sender, "--interface", "fl-third", "--facts", path, "--count", str(frames), "--seed",
+             str(seed), "--rate", "5000"]
+    for kind in kinds():
+        words += ["--kind", kind]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=900)
+    if done.returncode != 0:
+        raise RuntimeError(f"the sender: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def differences(before, after, expected):
+    """Where the device's counters are not what the sender foresaw. The link has other stations, too, whose frames are not RoCEv2."""
+    grown = {name: after[name] - before[name] for name in after}
+    reached = expected.pop("reached", 0)
+    missed = grown["port.rx_missed"]
+    return [f"{name}: foreseen {count}, counted {grown[name]}" for name, count in sorted(expected.items())
+            if grown[name] < count - missed or
+            (not name.startswith("port.") and grown[name] > count + (reached if name.startswith("drop.") else 0))]
+
+
+def cell(meeting, sender, odp, frames, number):
+    stream = Stream(meeting, odp, number)
+    try:
+        qp = stream.facts()
+        target = dict(mac=mac_of(meeting, OURS[4]), ipv4=OURS[4], ipv6=OURS[6])
+        peer = dict(mac=meeting.peer.mac, ipv4=PEERS[4], ipv6=PEERS[6])
+        facts = dict(target=target, peer=peer, qkey=0x11111111, services=[0x01061234], management=False,
+                     qps=[dict(qp, name=name, service="rc") for name in ("serves", "asks", "idle")])
+        before = stream.report_after(5)
+        sent = attack(meeting, sender, facts, frames, number + 1)
+        rounds = stream.lines()[-1]["rounds"]
+        after = stream.report_after(rounds + 1)
+        wrong = differences(before["counters"], after["counters"], sent["expected"])
+        if wrong:
+            return "; ".join(wrong), ""
+        stream.report_after(after["rounds"] + 5)
+        if not stream.end():
+            return f"it did not end well: {stream.ours.output[-300:]} {stream.peer.output[-300:]}", ""
+        return "", (f"{sent['frames']} frames in {sent['seconds']:.0f} s, {after['rounds'] - before['rounds']} rounds meanwhile, "
+                    f"{after['counters']['port.rx_missed'] - before['counters']['port.rx_missed']} not taken by the packet socket")
+    finally:
+        stream.ours.signal()
+        stream.peer.signal()
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--reduced"]
+    reduced = len(words) != len(sys.argv) - 1
+    wanted = re.compile(words[1] if len(words) > 1 else "")
+    sender = os.path.realpath(f"{os.path.dirname(os.path.realpath(words[0]))}/../tests/interop/hostile/hostile_sender")
+    if not os.path.exists(sender):
+        kernel_peer.skip("the sender of hostile frames is not built")
+    tally = Tally("hostile")
+    with Meeting(words[0], name="hostile") as meeting:
+        # Filters on bridges would drop broken packets before they come to anybody.
+        meeting.inside("sh", "-c", "if [ -d /proc/sys/net/bridge ]; then echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-*tables; fi").wait(10)
+        mtu = str(meeting.mtu_bytes)
+        meeting.ip("link", "add", "fl-third", "mtu", mtu, "type", "veth", "peer", "name", "fl-third-br", "mtu", mtu)
+        meeting.ip("link", "set", "fl-third-br", "master", "fl-bridge", "up")
+        meeting.ip("link", "set", "fl-third", "up")
+        for number, odp in enumerate((False, True)):
+            name = f"data both ways under hostile frames, ODP {'on' if odp else 'off'}"
+            if not wanted.search(name):
+                continue
+            try:
+                problem, note = cell(meeting, sender, odp, 20_000 if reduced else 200_000, number)
+            except (RuntimeError, subprocess.TimeoutExpired, LookupError) as error:
+                problem, note = str(error), ""
+            tally.fail(name, problem) if problem else tally.ok(name, note)
+        console = meeting.peer.console()
+        if "Oops" in console or "BUG:" in console:
+            tally.fail("the kernel", console[-1000:])
+    tally.finish()
+
+
+main()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One end of a stream between Faultline and the kernel, every byte of which is compared, both ways: the same file at both ends
+(verbs_side.py). Ours says what a spoofer would have to know, then every now and then how far it is and what its device has counted,
+until the file `stop` is there.
+"""
+import ctypes
+import json
+import os
+import sys
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import verbs_side  # noqa: E402
+
+WRITE_BYTES = 8192
+SEND_BYTES = 4096
+PATIENCE_S = 120
+REPORT_EVERY_S = 0.3
+
+
+class Counter(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_uint64)]
+
+
+def counters(device):
+    context = verbs_side.struct_of(device.context, device.CMD_FD_OFFSET, device.context.cmd_fd)
+    query = ctypes.CDLL(None).faultline_query_counters
+    query.argtypes = [ctypes.c_void_p, ctypes.POINTER(Counter), ctypes.c_size_t]
+    room = (Counter * 1024)()
+    count = query(context, room, len(room))
+    return {room[i].name.decode(): room[i].value for i in range(min(count, len(room)))}
+
+
+def pattern(number, active, length):
+    word = (number * 2 + active + 1).to_bytes(4, "little")
+    return (word * (length // 4 + 1))[:length]
+
+
+def play_round(side, number):
+    """Both ends write and send at once. What is wrong with it, or nothing."""
+    active = side.link.active
+    side.regions["source"].write(0, pattern(number, active, WRITE_BYTES))
+    side.regions["source"].write(WRITE_BYTES, pattern(~number & 0xFFFF, active, SEND_BYTES))
+    side.recv("target", WRITE_BYTES, SEND_BYTES)
+    side.barrier()
+    side.post("rdma_write", "source", 0, WRITE_BYTES, *side.remote("target"))
+    side.post("send", "source", WRITE_BYTES, SEND_BYTES)
+    done = side.wait(3, PATIENCE_S)
+    if len(done) != 3 or any(completion.status for completion in done):
+        return f"completions: {verbs_side.said(done)}"
+    side.barrier()  # the other's WRITE has been acknowledged
+    if side.regions["target"].read(0, WRITE_BYTES) != pattern(number, not active, WRITE_BYTES):
+        return "a byte of a WRITE is wrong"
+    if side.regions["target"].read(WRITE_BYTES, SEND_BYTES) != pattern(~number & 0xFFFF, not active, SEND_BYTES):
+        return "a byte of a SEND is wrong"
+    return ""
+
+
+def main():
+    link, settings = verbs_side.arguments()
+    side = verbs_side.Side(link, verbs_side.Device(), gid=settings["addresses"]["peer" if link.active else "ours"], odp=settings["odp"])
+    side.connect()
+    ours = not link.active
+    if ours:
+        rkey, address, length = side.about()["regions"]["target"]
+        print(json.dumps(dict(qpn=side.qp.qp_num, peer_qpn=side.peer["qpn"], request_psn=side.peer["psn"], answer_psn=side.psn,
+                              rkey=rkey, va=address, bytes=length)), flush=True)
+    number, told = 0, 0.0
+    while True:
+        wrong = play_round(side, number)
+        number += 1
+        if wrong:
+            print(json.dumps(dict(wrong=f"round {number}: {wrong}")), flush=True)
+            sys.exit(1)
+        if ours and time.monotonic() - told > REPORT_EVERY_S:
+            told = time.monotonic()
+            print(json.dumps(dict(rounds=number, counters=counters(side.device))), flush=True)
+        stop = ours and os.path.exists(settings["stop"])
+        if side.swap(stop) or stop:
+            break
+    print(json.dumps(dict(ended=number)), flush=True)
+
+
+main()
