@@ -70,8 +70,8 @@ const char* name_of(Drop drop) {
 
 namespace {
 
-/// Who was given the latest requests for a connection. A request that is sent again goes there again: else one
-/// sharer could refuse it, before another listens, and that one take it, for a client that is told both.
+/// Who was given the latest requests for a connection. A request that is sent again goes there again: else
+/// one sharer could refuse it, before another listens, and that one take it, for a client that is told both.
 class LatestRequests {
  public:
   struct Request {
