@@ -30,6 +30,12 @@ PEERS_GIDS = {4: 1, 6: 2}
 BRIDGE = {4: "198.18.0.1", 6: "2001:2::1"}
 
 
+def end(*_):
+    """Ended by a signal, it still cleans up, and is not kept from it by a second one: timeout(1) sends two."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
 class OwnProcess:
     """A program at our end; what it says is kept. The same calls as peer.GuestProcess has."""
 
@@ -105,8 +111,7 @@ class Meeting:
         subprocess.run(["ip", "-n", self.namespace, *words], check=True)
 
     def __enter__(self):
-        # Ended by a signal, it still cleans up.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        signal.signal(signal.SIGTERM, end)
         if subprocess.run(["ip", "netns", "add", self.namespace], stderr=subprocess.DEVNULL).returncode != 0:
             skip("may not create network namespaces")
         try:
