@@ -235,6 +235,7 @@ class Stage {
     attributes.destination_qpn = kNobody;
     attributes.timeout = 8;  // 1 ms
     attributes.retry_count = 1;
+    attributes.access_flags = odp::kRemoteWrite;
     const int result = end_->modify(attributes, row.required | transport::kAttrState);
     EXPECT_EQ(result, row.allowed ? 0 : EINVAL);
     if (result == 0 && (to == QpState::reset || to == QpState::err)) sends_ = 0;
