@@ -37,6 +37,15 @@ def pattern(number, active, length):
     return (word * (length // 4 + 1))[:length]
 
 
+def difference(what, found, expected):
+    """Where it begins, or nothing."""
+    if found == expected:
+        return ""
+    wrong = [at for at in range(len(expected)) if found[at] != expected[at]]
+    return (f"{what}: {len(wrong)} bytes are wrong, from {wrong[0]} to {wrong[-1]}: {found[wrong[0]:wrong[0] + 8].hex()} for "
+            f"{expected[wrong[0]:wrong[0] + 8].hex()}")
+
+
 def play_round(side, number):
     """Both ends write and send at once. What is wrong with it, or nothing."""
     active = side.link.active
@@ -50,16 +59,16 @@ def play_round(side, number):
     if len(done) != 3 or any(completion.status for completion in done):
         return f"completions: {verbs_side.said(done)}"
     side.barrier()  # the other's WRITE has been acknowledged
-    if side.regions["target"].read(0, WRITE_BYTES) != pattern(number, not active, WRITE_BYTES):
-        return "a byte of a WRITE is wrong"
-    if side.regions["target"].read(WRITE_BYTES, SEND_BYTES) != pattern(~number & 0xFFFF, not active, SEND_BYTES):
-        return "a byte of a SEND is wrong"
-    return ""
+    return difference("WRITE", side.regions["target"].read(0, WRITE_BYTES), pattern(number, not active, WRITE_BYTES)) or difference(
+        "SEND", side.regions["target"].read(WRITE_BYTES, SEND_BYTES), pattern(~number & 0xFFFF, not active, SEND_BYTES))
 
 
 def main():
     link, settings = verbs_side.arguments()
-    side = verbs_side.Side(link, verbs_side.Device(), gid=settings["addresses"]["peer" if link.active else "ours"], odp=settings["odp"])
+    # On demand at our end alone: Linux 7.3.4 acknowledges a WRITE of several packets to fresh on-demand pages of its own, and all but
+    # the first packet of each page is missing there, though it was right on the wire. Nothing hostile is needed for that.
+    side = verbs_side.Side(link, verbs_side.Device(), gid=settings["addresses"]["peer" if link.active else "ours"],
+                           odp=settings["odp"] and not link.active)
     side.connect()
     ours = not link.active
     if ours:
