@@ -120,6 +120,26 @@ TEST(Spoof, AGuessedRnrNakHoldsUpNoRead) {
   EXPECT_EQ(pair.counters_a().retransmitted_packets, 0U);
 }
 
+// What was heard already is acknowledged again, but once for as many as come together.
+TEST(Spoof, AFloodOfDuplicatesIsNotAnsweredByAFlood) {
+  Pair pair;
+  pair.write(kBytes);
+  pair.run();
+  ASSERT_EQ(Pair::statuses(pair.a.poll_sends()), Statuses{CompletionStatus::success});
+  const std::vector<uint8_t> before = pair.pinned_b.bytes;
+  const uint64_t acks_before = pair.counters_b().acks_sent;
+  constexpr uint64_t kDuplicates = 200;
+  for (uint64_t i = 0; i < kDuplicates; ++i)
+    forge(pair, pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
+          write_fields(pair, kFirstPsn, pair.pinned_b.key), kBytes);
+  pair.run();
+  EXPECT_EQ(pair.pinned_b.bytes, before);
+  EXPECT_EQ(pair.counters_b().naks_sent, 0U);
+  EXPECT_GE(pair.counters_b().acks_sent, acks_before + 1);
+  EXPECT_LE(pair.counters_b().acks_sent, acks_before + kDuplicates / 8);
+  expect_goes_on(pair);
+}
+
 // With address, QPN and PSN known only the rkey is left to guess, and a wrong guess is the last: the
 // connection ends, the memory is as it was, and the program hears of it.
 TEST(Spoof, AWrongRkeyIsTheLastGuess) {
