@@ -107,6 +107,8 @@ void read_odp(const std::string& path, const toml::table& table, Config& config)
       1000 * reader.number("answer_deadline_us", core.answer_deadline_ns / 1000, 0, 1'000'000);
   core.park_deadline_ns =
       1000 * reader.number("park_deadline_us", core.park_deadline_ns / 1000, 0, 1'000'000);
+  core.unreliable_deadline_ns =
+      1000 * reader.number("unreliable_deadline_us", core.unreliable_deadline_ns / 1000, 0, 60'000'000);
   core.park_packets_per_qp =
       static_cast<uint32_t>(reader.number("park_packets_per_qp", core.park_packets_per_qp, 0, 4096));
   core.park_packets_total =

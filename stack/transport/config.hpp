@@ -29,7 +29,9 @@ struct CoreConfig {
   Stall stall = Stall::park_then_rnr;
   uint64_t park_deadline_ns = 2'000'000;    ///< of a parked request; then one RNR NAK
   uint64_t answer_deadline_ns = 2'000'000;  ///< of a READ's answer; likewise
-  uint8_t fault_rnr_timer = 1;              ///< RNR timer code sent for a fault: 1 = 10 us
+  /// Of what UC and UD carry: longer, since there is no NAK by which it would come again.
+  uint64_t unreliable_deadline_ns = 1'000'000'000;
+  uint8_t fault_rnr_timer = 1;  ///< RNR timer code sent for a fault: 1 = 10 us
   uint32_t tx_burst_packets = 32;
   uint32_t max_qps = 65'536;  ///< of all the device's cores together
   /// The QPNs to give out: of all there are, or of processes that share an address each its own. Whole

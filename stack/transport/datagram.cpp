@@ -109,7 +109,7 @@ bool Datagram::on_packet(QueuePair& qp, const wire::Packet& packet, const RxFram
     return false;
   }
   if (first) {
-    qp.responder.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+    qp.responder.park_deadline_ns = context_.now_ns + context_.config.unreliable_deadline_ns;
     context_.arm(qp, qp.responder.park_deadline_ns);
   }
   return true;
@@ -202,7 +202,7 @@ void Datagram::retry_parked(QueuePair& qp) {
     assert(error == wire::ParseError::none);
     static_cast<void>(error);
     if (deliver(qp, packet) == Delivery::miss) {
-      state.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+      state.park_deadline_ns = context_.now_ns + context_.config.unreliable_deadline_ns;
       context_.arm(qp, state.park_deadline_ns);
       return;
     }

@@ -23,7 +23,7 @@ Responder::Fate Responder::on_unreliable(QueuePair& qp, const wire::Packet& pack
     give_up_unreliable(qp);
     return Fate::consumed;
   }
-  state.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+  state.park_deadline_ns = context_.now_ns + context_.config.unreliable_deadline_ns;
   context_.arm(qp, state.park_deadline_ns);
   return Fate::parked;
 }
@@ -154,7 +154,7 @@ void Responder::retry_unreliable(QueuePair& qp) {
     RxFrame frame = state.parked_head->frame;
     if (execute_unreliable(qp, parsed(frame)) == Result::miss) {
       if (state.park_deadline_ns == kNever)
-        state.park_deadline_ns = context_.now_ns + context_.config.park_deadline_ns;
+        state.park_deadline_ns = context_.now_ns + context_.config.unreliable_deadline_ns;
       context_.arm(qp, state.park_deadline_ns);
       return;
     }

@@ -43,7 +43,7 @@ HostScript draw_host(Random& random, bool tight) {
   host.core.park_packets_per_qp = random.chance(500) ? 64 : random.between32(1, 16);
   host.core.park_packets_total = random.chance(700) ? 1024 : random.between32(1, 32);
   host.core.park_deadline_ns = random.chance(500) ? 2'000'000 : random.between(5'000, 500'000);
-  host.core.answer_deadline_ns = host.core.park_deadline_ns;
+  host.core.answer_deadline_ns = host.core.unreliable_deadline_ns = host.core.park_deadline_ns;
   host.core.fault_rnr_timer = static_cast<uint8_t>(random.between(1, 6));
   host.core.selective_ack = random.chance(700);
   host.core.early_probe = random.chance(800);

@@ -121,9 +121,21 @@ TEST(Unreliable, APageThatIsNotThereIsWaitedFor) {
   EXPECT_EQ(pair.counters_b().messages_received, 1U);
 }
 
+// Longer than a requester that can be told is kept waiting for.
+TEST(Unreliable, APageThatComesLateIsWaitedForToo) {
+  SimulationScript script = quiet_fabric();
+  script.b.memory.resolve_min_ns = script.b.memory.resolve_max_ns = 50 * kMillisecond;
+  Unreliable pair(script);
+  EXPECT_TRUE(pair.from.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 3000, &pair.paged_b)));
+  pair.run();
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 3000));
+  EXPECT_EQ(pair.counters_b().messages_received, 1U);
+}
+
 // There is no RNR NAK to ask for more time with: the message is dropped, the next one is whole.
 TEST(Unreliable, AMessageWhosePageComesTooLateIsDropped) {
   SimulationScript script = quiet_fabric();
+  script.b.core.unreliable_deadline_ns = 2 * kMillisecond;
   script.b.memory.resolve_min_ns = script.b.memory.resolve_max_ns = 50 * kMillisecond;
   Unreliable pair(script);
   const std::vector<uint8_t> before = pair.paged_b.bytes;
@@ -378,7 +390,9 @@ TEST(Xrc, AQueueThatGoesUnderAMessageEndsTheMessage) {
 
 // The one that has to wait for a page keeps the packet, and the others have had theirs.
 TEST(Multicast, APacketWaitsForAPageAndIsDelivered) {
-  Pair pair;
+  SimulationScript script = quiet_fabric();
+  script.b.memory.resolve_min_ns = script.b.memory.resolve_max_ns = 50 * kMillisecond;
+  Pair pair(script);
   constexpr uint32_t kQkey = 0x111;
   Endpoint sender(pair.simulation, pair.simulation.a, {.type = QpType::ud});
   ASSERT_TRUE(activate_datagram(sender, kQkey, 1));

@@ -76,6 +76,7 @@ monitor = false
 realtime_pager = false
 park_deadline_us = 3
 answer_deadline_us = 9
+unreliable_deadline_us = 11
 stall = "rnr"
 pager_threads = 2
 implicit_children = 100
@@ -154,6 +155,7 @@ address = "0000:3b:00.1"
   EXPECT_FALSE(config.domain.realtime_pager);
   EXPECT_EQ(config.core.park_deadline_ns, 3000U);
   EXPECT_EQ(config.core.answer_deadline_ns, 9000U);
+  EXPECT_EQ(config.core.unreliable_deadline_ns, 11'000U);
   EXPECT_EQ(config.core.stall, transport::Stall::rnr);
   EXPECT_EQ(config.domain.pager_threads, 2U);
   EXPECT_EQ(config.domain.implicit_children, 100U);
