@@ -197,7 +197,8 @@ class Veth(Ground):
                          "--uplink", f"af_packet:fl-{side}", "--log", "info"], stdout=file, stderr=subprocess.STDOUT, env=self.environment))
                 # A rank that came first would start a switch without an uplink.
                 until = time.monotonic() + 20
-                while self.switches[-1].poll() is None and not os.path.exists(f"{self.folder}/run/faultline/up{place}{side}.control") and time.monotonic() < until:
+                control = f"{self.folder}/run/faultline/up{place}{side}.control"
+                while self.switches[-1].poll() is None and not os.path.exists(control) and time.monotonic() < until:
                     time.sleep(0.05)
         side = "ab"[number % 2]
         return [self.run, "--wire", f"up{place}{side}", "--share", "--ip", f"198.18.0.{1 + number % 2}", "--"]
