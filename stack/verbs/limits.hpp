@@ -24,7 +24,7 @@ inline constexpr uint32_t kMaxSrqWr = 16384;
 inline constexpr uint32_t kMaxXrcds = 65536;
 inline constexpr uint32_t kMaxMulticastGroups = 128;
 inline constexpr uint32_t kMaxQpsPerMulticastGroup = 1024;
-inline constexpr uint8_t kMaxRdAtomic = 16;
+inline constexpr uint8_t kMaxRdAtomic = 128;
 /// IBA 9.7.7: a message is at most 2^31 bytes.
 inline constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 31;
 inline constexpr int kGidTableLength = 16;

@@ -180,6 +180,20 @@ TEST(Atomic, CountsAgainstMaxRdAtomicWithReads) {
   EXPECT_EQ(pair.counters_b().naks_sent, 0U);
 }
 
+TEST(Atomic, AsManyAreUnderWayAsTheQueueHolds) {
+  ConnectionScript connection;
+  connection.max_rd_atomic = 128;
+  SimulationScript script = quiet_fabric();
+  script.b_to_a.drop_mask = bit(0);
+  Atomics pair(script, connection);
+  constexpr uint64_t kRequests = 64;
+  for (uint64_t i = 0; i < kRequests; ++i) pair.add(1, pair.pinned_b);
+  pair.run();
+  EXPECT_EQ(pair.a.poll_sends().size(), kRequests);
+  EXPECT_EQ(pair.simulation.b.memory.atomics, kRequests) << "the answer that was lost comes out of what is kept";
+  EXPECT_EQ(pair.counters_b().naks_sent, 0U);
+}
+
 TEST(Atomic, AFenceWaitsForItsAnswer) {
   Atomics pair;
   pair.add(1, pair.pinned_b);

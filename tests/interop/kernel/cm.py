@@ -22,7 +22,6 @@ from tally import Tally  # noqa: E402
 # SERVER | CLIENT. {a;b}: a at our end, b at the kernel's, whose programs are newer. What comes of "a,b" in [] is all of them.
 # Marks: 4, R: IPv4 only; R: the server listens anew between its exchange with the client and what it measures; +: in the reduced run
 # too.
-# -o: a requester takes the server's depth for its own, and rxe's is 128.
 # There is no cmtime: the peer's is newer, and has an exchange over TCP that ours has not.
 PROGRAMS = """
 +  rping -s -a <server> -C 10 -V | rping -c -a <server> -I <client> -C 10 -V
@@ -38,7 +37,7 @@ R  ib_[write,send,read,atomic]_[bw,lat] -R -F -n 20 | ib_[write,send,read,atomic
 R  ib_[write,send,read,atomic]_bw -R -F -n 20 -q 4 | ib_[write,send,read,atomic]_bw -R -F -n 20 -q 4 <server>
 R  ib_send_[bw,lat] -R -c UD -F -n 20 -s 64 | ib_send_[bw,lat] -R -c UD -F -n 20 -s 64 <server>
 4  ib_[write,send]_bw -z -F -n 20 {-x 0;-x 1} | ib_[write,send]_bw -z -F -n 20 {-x 0;-x 1} <server>
-4  ib_read_bw -z -F -n 20 -o 16 {-x 0;-x 1} | ib_read_bw -z -F -n 20 -o 16 {-x 0;-x 1} <server>
+4  ib_read_bw -z -F -n 20 {-x 0;-x 1} | ib_read_bw -z -F -n 20 {-x 0;-x 1} <server>
 """
 
 

@@ -159,7 +159,7 @@ TEST(QpStates, ValuesAreHeldToTheirLimits) {
   EXPECT_EQ(error_with([](auto& x) { x.path_mtu = IBV_MTU_4096; }), EINVAL) << "the port carries 2048";
   EXPECT_EQ(error_with([](auto& x) { x.path_mtu = static_cast<ibv_mtu>(0); }), EINVAL);
   EXPECT_EQ(error_with([](auto& x) { x.dest_qp_num = 1U << 24; }), EINVAL);
-  EXPECT_EQ(error_with([](auto& x) { x.max_dest_rd_atomic = 17; }), EINVAL);
+  EXPECT_EQ(error_with([](auto& x) { x.max_dest_rd_atomic = 129; }), EINVAL);
   EXPECT_EQ(error_with([](auto& x) { x.min_rnr_timer = 32; }), EINVAL);
   EXPECT_EQ(error_with([](auto& x) { x.ah_attr.is_global = 0; }), EINVAL) << "RoCE needs the GRH";
   EXPECT_EQ(error_with([](auto& x) { x.ah_attr.port_num = 2; }), EINVAL);
