@@ -76,6 +76,26 @@ struct Pair {
   }
   void receive(uint32_t length) { EXPECT_TRUE(b.post_receive(next_wr_id++, {sge(pinned_b, length)})); }
 
+  /// Puts a packet on the wire as if `from` had sent it.
+  void forge(SimHost& from, uint32_t to_qpn, wire::PacketFields fields, uint32_t payload_bytes) {
+    forge(from, to_qpn, simulation.path(from, simulation.peer_of(from)).path.source_gid, fields,
+          payload_bytes);
+  }
+  /// ... as if `source` had.
+  void forge(SimHost& from, uint32_t to_qpn, const wire::Gid& source, wire::PacketFields fields,
+             uint32_t payload_bytes) {
+    wire::PathHeader path = simulation.path(from, simulation.peer_of(from)).path;
+    path.source_gid = source;
+    const wire::FrameTemplate header(path);
+    fields.bth.destination_qpn = to_qpn;
+    Frame frame(header.frame_bytes(fields.bth.opcode, payload_bytes));
+    uint8_t* const payload = header.write_headers(frame, fields, payload_bytes);
+    ASSERT_NE(payload, nullptr);
+    std::fill_n(payload, payload_bytes, uint8_t{0xee});
+    header.seal(frame, fields.bth.opcode, payload_bytes);
+    (&from == &simulation.a ? simulation.a_to_b : simulation.b_to_a).inject(simulation.now(), frame);
+  }
+
   void run() { EXPECT_TRUE(simulation.run()) << simulation.trace.text(60); }
   [[nodiscard]] std::vector<std::string> lines() const { return simulation.trace.lines(); }
   [[nodiscard]] transport::CoreCounters counters_a() { return simulation.a.core().counters(); }

@@ -15,22 +15,6 @@ using transport::QpState;
 constexpr uint32_t kFirstPsn = 100;
 constexpr uint32_t kBytes = 512;
 
-/// Puts a packet to the second host's QP on the wire, as if it came from `source`.
-void forge(Pair& pair, SimHost& from, uint32_t to_qpn, const wire::Gid& source, wire::PacketFields fields,
-           uint32_t payload_bytes) {
-  wire::PathHeader path = pair.simulation.path(from, pair.simulation.peer_of(from)).path;
-  path.source_gid = source;
-  const wire::FrameTemplate header(path);
-  fields.bth.destination_qpn = to_qpn;
-  Frame frame(header.frame_bytes(fields.bth.opcode, payload_bytes));
-  uint8_t* const payload = header.write_headers(frame, fields, payload_bytes);
-  ASSERT_NE(payload, nullptr);
-  std::fill_n(payload, payload_bytes, uint8_t{0xee});
-  header.seal(frame, fields.bth.opcode, payload_bytes);
-  (&from == &pair.simulation.a ? pair.simulation.a_to_b : pair.simulation.b_to_a)
-      .inject(pair.simulation.now(), frame);
-}
-
 /// The peer's own address.
 wire::Gid peers_gid(Pair& pair, SimHost& from) {
   return pair.simulation.path(from, pair.simulation.peer_of(from)).path.source_gid;
@@ -63,13 +47,13 @@ TEST(Spoof, FromAnotherAddressNothingReachesAQp) {
   const std::vector<uint8_t> before = pair.pinned_b.bytes;
   wire::Gid other = peers_gid(pair, pair.simulation.a);
   other.bytes[15] ^= 1;
-  forge(pair, pair.simulation.a, pair.b.qpn(), other, write_fields(pair, kFirstPsn, pair.pinned_b.key),
-        kBytes);
+  pair.forge(pair.simulation.a, pair.b.qpn(), other, write_fields(pair, kFirstPsn, pair.pinned_b.key),
+             kBytes);
   wire::PacketFields answer;
   answer.bth.opcode = wire::Opcode::rc_acknowledge;
   answer.bth.psn = wire::Psn(kFirstPsn);
   answer.aeth = {wire::kAethNak | 1, 0};
-  forge(pair, pair.simulation.a, pair.b.qpn(), other, answer, 0);
+  pair.forge(pair.simulation.a, pair.b.qpn(), other, answer, 0);
   pair.run();
   EXPECT_EQ(drops(pair.counters_b(), DropReason::source_address), 2U);
   EXPECT_EQ(pair.pinned_b.bytes, before);
@@ -83,8 +67,8 @@ TEST(Spoof, AGuessAtThePsnCostsThePeerNothing) {
   for (const uint32_t ahead : {0x10001U, 0x100000U, 0x7fffffU, 0x900000U, 0xff0000U}) {
     Pair pair;
     const std::vector<uint8_t> before = pair.pinned_b.bytes;
-    forge(pair, pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
-          write_fields(pair, kFirstPsn + ahead, pair.pinned_b.key), kBytes);
+    pair.forge(pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
+               write_fields(pair, kFirstPsn + ahead, pair.pinned_b.key), kBytes);
     pair.run();
     EXPECT_EQ(pair.pinned_b.bytes, before) << ahead;
     EXPECT_EQ(pair.counters_b().naks_sent + pair.counters_b().acks_sent, 0U) << ahead;
@@ -95,8 +79,8 @@ TEST(Spoof, AGuessAtThePsnCostsThePeerNothing) {
     expect_goes_on(pair);
   }
   Pair pair;
-  forge(pair, pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
-        write_fields(pair, kFirstPsn + 0x10000, pair.pinned_b.key), kBytes);
+  pair.forge(pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
+             write_fields(pair, kFirstPsn + 0x10000, pair.pinned_b.key), kBytes);
   pair.run();
   EXPECT_EQ(pair.counters_b().naks_sent, 1U);
 }
@@ -111,7 +95,7 @@ TEST(Spoof, AGuessedRnrNakHoldsUpNoRead) {
   nak.bth.psn = wire::Psn(kFirstPsn - (1U << 20));
   nak.aeth = {wire::kAethRnrNak | 31, 0};
   pair.simulation.at(pair.simulation.now() + 500, [&] {
-    forge(pair, pair.simulation.b, pair.a.qpn(), peers_gid(pair, pair.simulation.b), nak, 0);
+    pair.forge(pair.simulation.b, pair.a.qpn(), peers_gid(pair, pair.simulation.b), nak, 0);
   });
   pair.run();
   EXPECT_EQ(pair.counters_a().rnr_naks_received, 0U);
@@ -130,8 +114,8 @@ TEST(Spoof, AFloodOfDuplicatesIsNotAnsweredByAFlood) {
   const uint64_t acks_before = pair.counters_b().acks_sent;
   constexpr uint64_t kDuplicates = 200;
   for (uint64_t i = 0; i < kDuplicates; ++i)
-    forge(pair, pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
-          write_fields(pair, kFirstPsn, pair.pinned_b.key), kBytes);
+    pair.forge(pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
+               write_fields(pair, kFirstPsn, pair.pinned_b.key), kBytes);
   pair.run();
   EXPECT_EQ(pair.pinned_b.bytes, before);
   EXPECT_EQ(pair.counters_b().naks_sent, 0U);
@@ -145,14 +129,14 @@ TEST(Spoof, AFloodOfDuplicatesIsNotAnsweredByAFlood) {
 TEST(Spoof, AWrongRkeyIsTheLastGuess) {
   Pair pair;
   const std::vector<uint8_t> before = pair.pinned_b.bytes;
-  forge(pair, pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
-        write_fields(pair, kFirstPsn, pair.pinned_b.key ^ 0x100), kBytes);
+  pair.forge(pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
+             write_fields(pair, kFirstPsn, pair.pinned_b.key ^ 0x100), kBytes);
   pair.run();
   EXPECT_EQ(pair.b.state(), QpState::err);
   EXPECT_EQ(pair.pinned_b.bytes, before);
   ASSERT_EQ(pair.simulation.b.events.size(), 1U);
-  forge(pair, pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
-        write_fields(pair, kFirstPsn + 1, pair.pinned_b.key), kBytes);
+  pair.forge(pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
+             write_fields(pair, kFirstPsn + 1, pair.pinned_b.key), kBytes);
   pair.run();
   EXPECT_EQ(pair.pinned_b.bytes, before);
   EXPECT_EQ(drops(pair.counters_b(), DropReason::qp_state), 1U);
@@ -165,9 +149,9 @@ TEST(Spoof, WhoKnowsAddressQpnPsnAndRkeyIsThePeer) {
   wire::PacketFields send;
   send.bth.opcode = wire::Opcode::rc_send_only;
   send.bth.psn = wire::Psn(kFirstPsn);
-  forge(pair, pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a), send, kBytes);
-  forge(pair, pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
-        write_fields(pair, kFirstPsn + 1, pair.pinned_b.key), kBytes);
+  pair.forge(pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a), send, kBytes);
+  pair.forge(pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a),
+             write_fields(pair, kFirstPsn + 1, pair.pinned_b.key), kBytes);
   pair.run();
   EXPECT_EQ(Pair::statuses(pair.b.poll_receives()), Statuses{CompletionStatus::success});
   EXPECT_EQ(pair.pinned_b.bytes[0], 0xee);

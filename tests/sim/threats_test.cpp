@@ -16,20 +16,6 @@ using transport::SendOpcode;
 
 constexpr uint32_t kQkey = 0x1234;
 
-/// Puts a packet on the wire as if `from` had sent it.
-void forge(Pair& pair, SimHost& from, uint32_t to_qpn, wire::PacketFields fields, uint32_t payload_bytes) {
-  SimHost& to = pair.simulation.peer_of(from);
-  const wire::FrameTemplate header(pair.simulation.path(from, to).path);
-  fields.bth.destination_qpn = to_qpn;
-  Frame frame(header.frame_bytes(fields.bth.opcode, payload_bytes));
-  uint8_t* const payload = header.write_headers(frame, fields, payload_bytes);
-  ASSERT_NE(payload, nullptr);
-  std::fill_n(payload, payload_bytes, uint8_t{0xee});
-  header.seal(frame, fields.bth.opcode, payload_bytes);
-  (&from == &pair.simulation.a ? pair.simulation.a_to_b : pair.simulation.b_to_a)
-      .inject(pair.simulation.now(), frame);
-}
-
 // A datagram of a bad length was treated as an error of the QP.
 TEST(Cve202440992, ADatagramOfABadLengthIsDroppedAndTheQpLives) {
   Pair pair;
@@ -40,7 +26,7 @@ TEST(Cve202440992, ADatagramOfABadLengthIsDroppedAndTheQpLives) {
   fields.deth = {kQkey, 9};
   const auto give = [&](wire::Opcode opcode, uint32_t bytes) {
     fields.bth.opcode = opcode;
-    forge(pair, pair.simulation.a, end.qpn(), fields, bytes);
+    pair.forge(pair.simulation.a, end.qpn(), fields, bytes);
     pair.run();
   };
   // No path carries it; longer than the receive behind its GRH.
@@ -66,7 +52,7 @@ TEST(Cve202646114, AnAtomicWriteOfAnotherLengthIsRefusedAndWritesNothing) {
     fields.bth.opcode = wire::Opcode::rc_atomic_write;
     fields.bth.psn = wire::Psn(100);
     fields.reth = {pair.pinned_b.base, pair.pinned_b.key, length};
-    forge(pair, pair.simulation.a, pair.b.qpn(), fields, 8);
+    pair.forge(pair.simulation.a, pair.b.qpn(), fields, 8);
     pair.run();
     EXPECT_EQ(pair.counters_b().naks_sent, 1U) << length;
     EXPECT_EQ(pair.b.state(), QpState::err) << length;
@@ -115,7 +101,7 @@ TEST(Cve202623242, AReadResponseLongerThanAskedForWritesNothingBeyond) {
         fields.bth.opcode = opcode;
         fields.bth.psn = wire::Psn(100 + number);
         fields.aeth = {wire::kAethAck | wire::kAethCreditsInvalid, 1};
-        forge(pair, pair.simulation.b, pair.a.qpn(), fields, bytes);
+        pair.forge(pair.simulation.b, pair.a.qpn(), fields, bytes);
       };
       pair.simulation.at(pair.simulation.now() + 20 * kMicrosecond, [&] {
         for (uint32_t number = 0; number < wrong; ++number)
@@ -157,7 +143,7 @@ TEST(ReturnedPeer, ARequestOfTheOldLifeIsNotAnswered) {
       fields.bth.opcode = opcode;
       fields.bth.psn = wire::Psn(psn);
       fields.reth = {pair.pinned_b.base, pair.pinned_b.key, 64};
-      forge(pair, pair.simulation.a, pair.b.qpn(), fields, opcode == wire::Opcode::rc_write_only ? 64 : 0);
+      pair.forge(pair.simulation.a, pair.b.qpn(), fields, opcode == wire::Opcode::rc_write_only ? 64 : 0);
       pair.run();
     }
   }

@@ -17,7 +17,7 @@ import cm_cells  # noqa: E402
 from meeting import Meeting  # noqa: E402
 from program_pair import Failure, ends, run_pair  # noqa: E402
 from slow_requests import SlowRequests  # noqa: E402
-from tally import Tally  # noqa: E402
+from tally import Tally, lane_parser  # noqa: E402
 
 # SERVER | CLIENT. {a;b}: a at our end, b at the kernel's, whose programs are newer. What comes of "a,b" in [] is all of them.
 # Marks: 4, R: IPv4 only; R: the server listens anew between its exchange with the client and what it measures; +: in the reduced run
@@ -89,13 +89,10 @@ def run_programs(meeting, tally, reduced, wanted):
 
 
 def main():
-    words = sys.argv[1:]
-    reduced = "--reduced" in words
-    if reduced:
-        words.remove("--reduced")
-    wanted = re.compile(words[1] if len(words) > 1 else "")
+    asked = lane_parser(__doc__).parse_args()
+    reduced, wanted = asked.reduced, asked.wanted
     tally = Tally("cm")
-    with Meeting(words[0], "cm") as meeting:
+    with Meeting(asked.faultline_run, "cm") as meeting:
         run_programs(meeting, tally, reduced, wanted)
         cm_cells.run(meeting, tally, reduced, wanted)
     tally.finish()

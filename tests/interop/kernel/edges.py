@@ -4,11 +4,9 @@
 both ends and by a capture of what passed between.
   edges.py FAULTLINE_RUN [--reduced] [REGEX]
 """
-import argparse
 import contextlib
 import os
 import random
-import re
 import sys
 import time
 import traceback
@@ -25,7 +23,7 @@ from edge_cells import EDGES, Cell, KernelCannot, Wire  # noqa: E402
 from ends import End  # noqa: E402
 from meeting import Meeting  # noqa: E402
 from sieve import Sieve  # noqa: E402
-from tally import Tally  # noqa: E402
+from tally import Tally, lane_parser  # noqa: E402
 
 
 class Lane:
@@ -121,11 +119,8 @@ def changed(roce):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("faultline_run")
-    parser.add_argument("--reduced", action="store_true")
+    parser = lane_parser(__doc__)
     parser.add_argument("--keep", help="where to keep the capture")
-    parser.add_argument("regex", nargs="?", default="")
     asked = parser.parse_args()
     require()
     tally = Tally("edges")
@@ -134,7 +129,7 @@ def main():
         for text, function, variant, reduced, directions in EDGES:
             for asks in directions:
                 name = f"{text} IPv{family} {'Faultline' if asks == 'ours' else 'kernel'} asks"
-                if (reduced or not asked.reduced) and re.search(asked.regex, name):
+                if (reduced or not asked.reduced) and asked.wanted.search(name):
                     wanted.append((name, function, variant, asks, family))
     with contextlib.ExitStack() as stack:
         meeting = stack.enter_context(Meeting(asked.faultline_run, "edges"))

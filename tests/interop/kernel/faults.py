@@ -10,7 +10,6 @@ Beside what programs see, the kernel is held to what it sent: it never asks agai
 import collections
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from fault_cells import FORGOTTEN, MISPLACED, PAGE_BYTES, cell_name, cells  # no
 from meeting import BRIDGE, Meeting, OUR_GIDS, PEERS_GIDS  # noqa: E402
 from program_pair import end, tail  # noqa: E402
 from capture import Capture  # noqa: E402
-from tally import Tally  # noqa: E402
+from tally import Tally, lane_parser  # noqa: E402
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 PORT = 18700
@@ -180,13 +179,10 @@ class Lane:
 
 
 def main():
-    words = sys.argv[1:]
-    reduced = "--reduced" in words
-    if reduced:
-        words.remove("--reduced")
-    wanted = re.compile(words[1] if len(words) > 1 else "")
+    asked = lane_parser(__doc__).parse_args()
+    reduced, wanted = asked.reduced, asked.wanted
     tally = Tally("faults")
-    with Meeting(words[0], "faults") as meeting:
+    with Meeting(asked.faultline_run, "faults") as meeting:
         lane = Lane(meeting, tally, reduced, wanted)
         for setting in SETTINGS:
             if reduced and not setting.reduced:

@@ -15,7 +15,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 from meeting import BRIDGE, HERE, OURS, PEERS, Meeting, kernel_peer  # noqa: E402
-from tally import Tally  # noqa: E402
+from tally import Tally, lane_parser  # noqa: E402
 
 PORT = 18900
 PATIENCE_S = 120
@@ -127,14 +127,13 @@ def cell(meeting, sender, odp, frames, number):
 
 
 def main():
-    words = [word for word in sys.argv[1:] if word != "--reduced"]
-    reduced = len(words) != len(sys.argv) - 1
-    wanted = re.compile(words[1] if len(words) > 1 else "")
-    sender = os.path.realpath(f"{os.path.dirname(os.path.realpath(words[0]))}/../tests/interop/hostile/hostile_sender")
+    asked = lane_parser(__doc__).parse_args()
+    reduced, wanted = asked.reduced, asked.wanted
+    sender = os.path.realpath(f"{os.path.dirname(os.path.realpath(asked.faultline_run))}/../tests/interop/hostile/hostile_sender")
     if not os.path.exists(sender):
         kernel_peer.skip("the sender of hostile frames is not built")
     tally = Tally("hostile")
-    with Meeting(words[0], name="hostile") as meeting:
+    with Meeting(asked.faultline_run, name="hostile") as meeting:
         # Filters on bridges would drop broken packets before they come to anybody.
         meeting.inside("sh", "-c", "if [ -d /proc/sys/net/bridge ]; then echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-*tables; fi").wait(10)
         mtu = str(meeting.mtu_bytes)

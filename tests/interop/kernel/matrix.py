@@ -18,7 +18,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 from meeting import BRIDGE, HERE, OUR_GIDS, OURS, PEERS, PEERS_GIDS, Meeting  # noqa: E402
 from grounds import expand  # noqa: E402
-from tally import Tally  # noqa: E402
+from tally import Tally, lane_parser  # noqa: E402
 
 # Each pair of programs has another port, since the last one's may be in use for a while yet.
 PORTS = itertools.count(18600)
@@ -197,12 +197,11 @@ def adopt(meeting, process):
 
 
 def main():
-    words = sys.argv[1:]
-    reduced = "--reduced" in words
-    words = [word for word in words if word != "--reduced"]
+    asked = lane_parser(__doc__).parse_args()
+    reduced = asked.reduced
     tally = Tally("matrix")
-    lane = Lane(tally, reduced, words[1] if len(words) > 1 else "")
-    with Meeting(words[0], "matrix") as meeting:
+    lane = Lane(tally, reduced, asked.wanted.pattern)
+    with Meeting(asked.faultline_run, "matrix") as meeting:
         lane.cells(meeting, rooms(False, reduced), meeting.config("clean", "", RXE_FLUSH))
         lane.flush_as_specified(meeting)
         lane.rows(meeting)

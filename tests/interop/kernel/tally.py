@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What became of the cells of a lane: said as they end, counted at the end."""
+"""What became of the cells of a lane: said as they end, counted at the end; and what a lane is told."""
+import argparse
+import re
 import sys
 import threading
 
@@ -34,3 +36,12 @@ class Tally:
         print(f"{self.lane}: {self.passed + self.failed} cells run, {self.passed} passed, {self.failed} failed, {refused} that the "
               f"kernel cannot do")
         sys.exit(1 if self.failed else 0)
+
+
+def lane_parser(doc):
+    """What every lane takes: FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION], the cells that it is found in."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("faultline_run")
+    parser.add_argument("--reduced", action="store_true", help="a few minutes' choice of the cells")
+    parser.add_argument("wanted", nargs="?", default="", type=re.compile, metavar="REGULAR EXPRESSION")
+    return parser
