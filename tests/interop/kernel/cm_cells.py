@@ -261,6 +261,8 @@ def kernel_frozen_at_connect(cells, ours_listens, family):
 def kernel_frozen_for_good(cells, ours_listens, family):
     """A REQ or REP that nobody ever answers."""
     go = f"{cells.meeting.folder}/go"
+    # So that it asks for our address anew, by which our new process knows its: it will not answer when frozen.
+    cells.meeting.peer.check("ip", "neigh", "flush", "dev", "eth0")
     steps = ("request", f"await:{go} connect expect:UNREACHABLE destroy")
     if ours_listens:
         steps = (f"request await:{go} accept expect:UNREACHABLE destroy", f"{OPEN_CONNECTOR} {IDLE}")
