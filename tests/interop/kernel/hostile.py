@@ -19,6 +19,8 @@ from tally import Tally, lane_parser  # noqa: E402
 
 PORT = 18900
 PATIENCE_S = 120
+# Longer than a packet of the largest path MTU that has grown.
+LINK_MTU_BYTES = 4600
 # What it takes more QPs, or a wider link, to have.
 WITHOUT = {"wrong-qkey", "peers-with-all-known", "oversize"}
 ALL = re.compile(r'^ +\{"([a-z-]+)", &Arsenal::', re.MULTILINE)
@@ -133,7 +135,7 @@ def main():
     if not os.path.exists(sender):
         kernel_peer.skip("the sender of hostile frames is not built")
     tally = Tally("hostile")
-    with Meeting(asked.faultline_run, name="hostile") as meeting:
+    with Meeting(asked.faultline_run, name="hostile", mtu_bytes=LINK_MTU_BYTES) as meeting:
         # Filters on bridges would drop broken packets before they come to anybody.
         meeting.inside("sh", "-c", "if [ -d /proc/sys/net/bridge ]; then echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-*tables; fi").wait(10)
         mtu = str(meeting.mtu_bytes)
