@@ -3,7 +3,6 @@
 (verbs_side.py). Ours says what a spoofer would have to know, then every now and then how far it is and what its device has counted,
 until the file `stop` is there.
 """
-import ctypes
 import json
 import os
 import sys
@@ -17,19 +16,6 @@ WRITE_BYTES = 8192
 SEND_BYTES = 4096
 PATIENCE_S = 120
 REPORT_EVERY_S = 0.3
-
-
-class Counter(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_uint64)]
-
-
-def counters(device):
-    context = verbs_side.struct_of(device.context, device.CMD_FD_OFFSET, device.context.cmd_fd)
-    query = ctypes.CDLL(None).faultline_query_counters
-    query.argtypes = [ctypes.c_void_p, ctypes.POINTER(Counter), ctypes.c_size_t]
-    room = (Counter * 1024)()
-    count = query(context, room, len(room))
-    return {room[i].name.decode(): room[i].value for i in range(min(count, len(room)))}
 
 
 def pattern(number, active, length):
@@ -84,7 +70,7 @@ def main():
             sys.exit(1)
         if ours and time.monotonic() - told > REPORT_EVERY_S:
             told = time.monotonic()
-            print(json.dumps(dict(rounds=number, counters=counters(side.device))), flush=True)
+            print(json.dumps(dict(rounds=number, counters=side.device.counters())), flush=True)
         stop = ours and os.path.exists(settings["stop"])
         if side.swap(stop) or stop:
             break

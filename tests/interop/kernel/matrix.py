@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True
@@ -82,7 +83,8 @@ class Lane:
         port = str(next(PORTS))
         ours = meeting.popen(["/usr/bin/python3", "-B", f"{HERE}/matrix_cells.py", "listen", port, settings], config=config)
         if meeting.kind == "tap":
-            adopt(meeting, ours)
+            # Beside it: our program has its device, and with it the tap, once the peer's has found it.
+            threading.Thread(target=adopt, args=(meeting, ours), daemon=True).start()
         if not meeting.await_listener(int(port), ours):
             self.tally.fail("our end of the cells", ours.output[-2000:])
             return
@@ -178,6 +180,8 @@ class Lane:
     def tap(self, meeting):
         """The same over net_tap, which carries 1500 bytes at most; so no datagram is longer than 1024. The interface is there while our
         program runs; then it becomes a port of the bridge."""
+        if self.wanted and "tap" not in self.wanted:
+            return
         meeting.ip("link", "del", "fl-link")
         meeting.kind, meeting.mtu_bytes = "tap", 1500
         chosen = [room for room in rooms(False, False) if room["mtu"] == 1024 and room["transport"] != "UC" and

@@ -116,6 +116,10 @@ def struct_of(thing, offset, value):
     raise LookupError("no pointer to such a struct")
 
 
+class Counter(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_uint64)]
+
+
 class Device:
     """The first device there is, and a protection domain."""
 
@@ -151,6 +155,15 @@ class Device:
             found.append(event.event_type)
             event.ack()
         return found
+
+    def counters(self):
+        """Of our device, by name: what faultline_query_counters says."""
+        context = struct_of(self.context, self.CMD_FD_OFFSET, self.context.cmd_fd)
+        query = ctypes.CDLL(None).faultline_query_counters
+        query.argtypes = [ctypes.c_void_p, ctypes.POINTER(Counter), ctypes.c_size_t]
+        room = (Counter * 1024)()
+        count = query(context, room, len(room))
+        return {room[i].name.decode(): room[i].value for i in range(min(count, len(room)))}
 
 
 class Region:
