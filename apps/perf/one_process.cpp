@@ -47,6 +47,7 @@ std::vector<std::string> device_names(const std::string& config_path) {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) names.emplace_back(ibv_get_device_name(list[i]));
   if (list != nullptr) ibv_free_device_list(list);
   return names;
