@@ -130,7 +130,7 @@ def measure(options):
     os.makedirs(folder, exist_ok=True)
     results.write(os.path.join(folder, "results.json"))
     write_out(results, folder)
-    print("\n".join(["", *table.target_rows(results.samples())]))
+    print("\n".join(["", *table.target_rows(results.samples(), measured_alone=bool(options.only))]))
     print(f"\n{results.settings['lasted_s']} s; {len(results.skipped)} skipped, {len(results.failed)} failed; {folder}/README.md")
     return 1 if results.failed else 0
 

@@ -59,36 +59,50 @@ def _ops(*names):
     return ("--op", ",".join(names))
 
 
-def _raw_port():
-    for kind in ("memif", "af_packet"):
-        for frame_bytes in (64, FRAME_OF_64, FRAME_OF_4096):
-            yield Block((_raw(kind, frame_bytes, frame_bytes != 64),))
+def _ucx(transport, test, labels, in_quick=False):
+    return Measurement(f"ucx/{transport}/{test}", functools.partial(ucx.measure, transport=transport, test=test, sizes=labels), in_quick)
 
 
-def _others(quick):
-    """What people use instead."""
-    sizes = PAIR_SIZES if quick else SIZES
+def _small(kind, quick):
+    """Rates and bandwidth on on-demand memory that is warm."""
+    return _perf(f"{kind}/small", kind, (*_ops("write", "read", "send"), *_sizes(PAIR_SIZES if quick else SMALL), *MTU), kind, True)
+
+
+def _latency(kind, *ops, in_quick=True):
+    return _perf(f"{kind}/lat", kind, (*_ops(*ops), "--mode", "lat", *_sizes(("64",))), in_quick=in_quick)
+
+
+def _beside_others(quick):
+    """Faultline next to what it is held against: the raw port, and what people use instead."""
+    yield Block((_raw("memif", FRAME_OF_64), _small("memif", quick), _ucx("shm", "tag_bw", PAIR_SIZES if quick else SIZES, True)))
+    yield Block((*(_raw("af_packet", frame_bytes) for frame_bytes in (FRAME_OF_64, FRAME_OF_4096)),
+                 _perf("af_packet/bandwidth", "af_packet", (*_ops("write", "read", "send"), *_sizes(PAIR_SIZES), *MTU), "af_packet", True)))
+    yield Block((_ucx("tcp", "tag_lat", ("64",), True), _latency("memif", "write", "read", "send"), _ucx("shm", "tag_lat", ("64",), True)))
+
+
+def _others():
+    """More of what people use instead, and of the raw port."""
+    for kind, frame_bytes in (("memif", 64), ("memif", FRAME_OF_4096), ("af_packet", 64)):
+        yield Block((_raw(kind, frame_bytes, False),))
+    yield Block((_ucx("tcp", "tag_bw", SIZES),))
     for transport in ucx.TRANSPORTS:
-        for test, labels in (("tag_lat", ("64",)), ("put_lat", ("64",)), ("tag_bw", sizes), ("put_bw", PUT_SIZES)):
-            yield Block((Measurement(f"ucx/{transport}/{test}",
-                                     functools.partial(ucx.measure, transport=transport, test=test, sizes=labels),
-                                     test in ("tag_lat", "tag_bw")),))
+        yield Block((_ucx(transport, "put_lat", ("64",)),))
+        yield Block((_ucx(transport, "put_bw", PUT_SIZES),))
     yield Block((Measurement("libfabric/tcp", functools.partial(libfabric.measure, sizes=("64", "64k"))),))
 
 
 def _ports(quick):
-    """Each kind of port: rates, bandwidth and latency on on-demand memory that is warm."""
-    small = PAIR_SIZES if quick else SMALL
+    """Each kind of port."""
+    yield Block((_small("ring", quick),))
     for kind in ("memif", "ring"):
-        yield Block((_perf(f"{kind}/small", kind, (*_ops("write", "read", "send"), *_sizes(small), *MTU), kind, True),))
         yield Block((_perf(f"{kind}/large", kind, (*_ops("write", "read", "send"), *_sizes(LARGE), *MTU, "--depth", str(LARGE_DEPTH)),
                            kind),))
-    for kind, mtu in (("af_packet", "4096"), ("af_xdp", "2048"), ("tap", "1024")):
-        yield Block((_perf(f"{kind}/bandwidth", kind, (*_ops("write", "read", "send"), *_sizes(PAIR_SIZES), "--mtu", mtu), kind,
-                           kind == "af_packet"),))
-    for kind in ("memif", "ring", "af_packet", "af_xdp", "tap"):
-        ops = ("write", "send") if kind == "af_xdp" or kind == "tap" else ("write", "read", "send")
-        yield Block((_perf(f"{kind}/lat", kind, (*_ops(*ops), "--mode", "lat", *_sizes(("64",))), None, kind != "tap"),))
+    for kind, mtu in (("af_xdp", "2048"), ("tap", "1024")):
+        yield Block((_perf(f"{kind}/bandwidth", kind, (*_ops("write", "read", "send"), *_sizes(PAIR_SIZES), "--mtu", mtu), kind),))
+    yield Block((_latency("ring", "write", "read", "send"),))
+    yield Block((_latency("af_packet", "write", "read", "send"),))
+    for kind in ("af_xdp", "tap"):
+        yield Block((_latency(kind, "write", "send", in_quick=False),))
     yield Block((_perf("limits", "memif", (*_ops("write"), *_sizes(("64", "64k")), *MTU, "--limits")),))
 
 
@@ -142,7 +156,8 @@ def blocks(quick=False, only=""):
     """The plan: all of it, or what a quick run has, of it those whose name `only` finds."""
     wanted = re.compile(only)
     plan = []
-    for part in (_raw_port(), _others(quick), _ports(quick), _against_each_other(quick), _scaling(), _progress(), _paging(), _stages()):
+    parts = (_beside_others(quick), _against_each_other(quick), _paging(), _ports(quick), _scaling(), _progress(), _others(), _stages())
+    for part in parts:
         for block in part:
             chosen = tuple(one for one in block.measurements if (one.in_quick or not quick) and wanted.search(one.name))
             if chosen:

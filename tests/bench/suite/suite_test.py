@@ -168,14 +168,17 @@ class Words(unittest.TestCase):
     def test_numbers(self):
         self.assertEqual(units.written(12_345_678, "messages_per_second"), "12.3 M/s")
         self.assertEqual(units.written(0.0123, "cpu_share"), "1.23 % of a CPU")
-        self.assertEqual([units.rounded(number) for number in (0.01234, 0.25, 1, 99.94, 1234.5)], ["0.0123", "0.250", "1.00", "99.9", "1,234"])
+        self.assertEqual([units.rounded(number) for number in (0.01234, 0.25, 1, 99.94, 1234.5)],
+                         ["0.0123", "0.250", "1.00", "99.9", "1,234"])
 
     def test_what_others_say(self):
         # With a hundred iterations the line begins with a blank.
-        said = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n 100,0.671,91.939,91.939,1,1,2,10877\n"
+        said = ("iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n"
+                " 100,0.671,91.939,91.939,1,1,2,10877\n")
         self.assertEqual(ucx.parsed(said), {"percentile_us": 0.671, "messages_per_second": 10877.0})
         self.assertRaises(RunFailed, ucx.parsed, said.splitlines()[0])
-        said = "a warning\nbytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n64 10k =10k 1.2m 0.70s 1.82 35.08 0.03\n"
+        said = ("a warning\nbytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n"
+                "64 10k =10k 1.2m 0.70s 1.82 35.08 0.03\n")
         self.assertEqual(libfabric.parsed(said), 35.08)
         self.assertRaises(RunFailed, libfabric.parsed, "a warning\n")
 

@@ -4,7 +4,7 @@ from . import plots, targets
 from .spread import median
 from .units import form_of, rounded
 
-HOW = """Made by `scripts/bench`; the numbers of every run are in `results.json`. {rounds} rounds of {seconds} s a measurement, one CPU a
+HOW = """Made by `scripts/bench`; the numbers of every run are in `results.json`. Rounds: {rounds}, with {seconds} s for a figure; one CPU a
 side, in turns: each second round goes backwards, and what is held against pinned memory, ICRC off or fewer QPs ran next to it. A
 figure is the median of its runs, a ratio the median of the rounds' ratios. `scripts/bench --compare A.json B.json` says what differs
 between two such files beyond the noise.
@@ -24,11 +24,12 @@ def _machine(facts):
             f"libfabric {facts['libfabric']}; commit {commit}."]
 
 
-def target_rows(samples):
+def target_rows(samples, measured_alone=False):
     lines = [_row("figure", "median", "the runs' range", "wanted", ""), _row("---", "---", "---", "---", "---")]
     for verdict in targets.verdicts(samples):
         if not verdict.measured:
-            lines.append(_row(verdict.target.what, "", "", verdict.wanted(), "not measured"))
+            if not measured_alone:
+                lines.append(_row(verdict.target.what, "", "", verdict.wanted(), "not measured"))
             continue
         values = verdict.values
         lines.append(_row(verdict.target.what, verdict.text(median(values)), f"{verdict.text(min(values))} to {verdict.text(max(values))}",
@@ -37,8 +38,13 @@ def target_rows(samples):
 
 
 def figure_rows(samples):
-    lines = [_row("figure", "metric", "median", "the runs' range", "runs"), _row("---", "---", "---", "---", "---")]
-    for figure, metrics in samples.items():
+    """A table for each first word of the figures' names."""
+    lines = []
+    group = None
+    for figure, metrics in sorted(samples.items(), key=lambda item: item[0].partition("/")[0]):
+        if group != (group := figure.partition("/")[0]):
+            lines += ["", f"### {group}", "", _row("figure", "metric", "median", "the runs' range", "runs"),
+                      _row("---", "---", "---", "---", "---")]
         for metric, values in metrics.items():
             scale, unit = form_of(metric)
             shown = [rounded(value * scale) for value in (median(values), min(values), max(values))]
@@ -68,5 +74,5 @@ def page(results):
     lines = ["# Figures", "", HOW.format(**results.settings), *_machine(results.machine), *_noise(results), "", *target_rows(samples),
              *_left_out(results), ""]
     lines += [f"![{plot.title}]({plot.name}.svg)" for plot in plots.drawable(samples)]
-    lines += ["", "## All figures", "", *figure_rows(samples), ""]
+    lines += ["", "## All figures", *figure_rows(samples), ""]
     return "\n".join(lines)
