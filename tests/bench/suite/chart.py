@@ -39,15 +39,19 @@ class Chart:
         share = (math.log10(value) - self.low_power) / (self.high_power - self.low_power)
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
 
+    def _ticks(self):
+        between = (1, 2, 5) if self.high_power - self.low_power <= 2 else (1,)
+        return [step * 10.0 ** power for power in range(self.low_power, self.high_power) for step in between] + [10.0 ** self.high_power]
+
     def _text(self, x, y, text, anchor="middle", size=12, extra=""):
         return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"{extra}>{escape(text)}</text>'
 
     def _axes(self):
         right = WIDTH - RIGHT
-        for power in range(self.low_power, self.high_power + 1):
-            y = self._y(10.0 ** power)
+        for value in self._ticks():
+            y = self._y(value)
             yield f'<line x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ccc"/>'
-            yield self._text(LEFT - 8, y + 4, _number(10.0 ** power), "end")
+            yield self._text(LEFT - 8, y + 4, _number(value), "end")
         for place, label in enumerate(self.labels):
             yield self._text(self._x(place), HEIGHT - BOTTOM + 20, label)
         yield self._text((LEFT + right) / 2, HEIGHT - 10, self.x_title)

@@ -10,6 +10,20 @@ figure is the median of its runs, a ratio the median of the rounds' ratios. `scr
 between two such files beyond the noise.
 """
 
+NAMES = """A name is the port, what is special, the operation and the message's bytes: `memif/write/64k`, `memif/pinned/lat/send/64`. Memory is
+on-demand and warm where nothing else is said, progress inline, the path MTU 4096 (af_xdp 2048, tap 1024).
+
+- `lat`: half a round trip; a READ's is a whole one.
+- `cold`, `prefetch`, `swap`: each message lands on a page that was dropped, dropped and prefetched, or in compressed swap; `added` is what
+  that takes more than the same on warm pages of the same run, post to completion.
+- `qps/N`: N QPs in turn, 16 messages under way on each.
+- `dedicated`: a polling lcore, which shares the one CPU of its side with the program.
+- `raw`: testpmd, txonly to rxonly, by bytes of a frame; 138 is that of a 64 B WRITE, 4154 that of 4096 B within a long message.
+- `limits`: the raw port and copy + CRC as faultline-perf sees them.
+- `ucx/shm/put_bw`: the sender copies into memory that both have mapped; nobody takes part at the other end.
+- `stage`: a step of the data path alone, in a loop, from warm caches.
+"""
+
 
 def _row(*cells):
     return "| " + " | ".join(cells) + " |"
@@ -74,5 +88,5 @@ def page(results):
     lines = ["# Figures", "", HOW.format(**results.settings), *_machine(results.machine), *_noise(results), "", *target_rows(samples),
              *_left_out(results), ""]
     lines += [f"![{plot.title}]({plot.name}.svg)" for plot in plots.drawable(samples)]
-    lines += ["", "## All figures", *figure_rows(samples), ""]
+    lines += ["", "## All figures", "", NAMES, *figure_rows(samples), ""]
     return "\n".join(lines)
