@@ -48,7 +48,7 @@ def _require_xdp_sockets():
     try:
         socket.socket(44, socket.SOCK_RAW, 0).close()
     except OSError as error:
-        raise Unavailable(f"the kernel has no AF_XDP sockets: {error.strerror}") from error
+        raise Unavailable(f"no AF_XDP socket can be had: {error.strerror}") from error
 
 
 def _write(path, text):

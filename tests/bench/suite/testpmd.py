@@ -2,6 +2,7 @@
 """The raw port: DPDK's testpmd in two processes, one that sends all it can and one that counts what arrives."""
 import contextlib
 import glob
+import os
 import re
 import shutil
 import time
@@ -75,6 +76,8 @@ def measure(context, kind, frame_bytes):
             prefix = stack.enter_context(spaces.veth(context.tag, VETH_MTU_BYTES)) if kind == "af_packet" else []
             rate = _arriving(context, prefix, kind, frame_bytes)
     finally:
-        for folder in glob.glob(f"/var/run/dpdk/{context.tag}-*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        # EAL's own files, root's and an ordinary user's.
+        for place in ("/var/run", os.environ.get("XDG_RUNTIME_DIR", "/tmp")):
+            for folder in glob.glob(f"{place}/dpdk/{context.tag}-*"):
+                shutil.rmtree(folder, ignore_errors=True)
     return {f"raw/{kind}/{frame_bytes}": {"packets_per_second": rate}}, {}
