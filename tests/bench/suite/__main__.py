@@ -32,7 +32,7 @@ class Context:
 
 def parsed(arguments):
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, help="how often each measurement is run; default 5, quick 2")
+    parser.add_argument("--rounds", type=int, help="how often each measurement is run; default 5, quick 3")
     parser.add_argument("--seconds", type=float, help="length of each; default 0.5, quick 0.3")
     parser.add_argument("--quick", action="store_true", help="what the targets need, alone")
     parser.add_argument("--only", default="", metavar="REGEX", help="of the measurements those whose name it finds")
@@ -42,7 +42,7 @@ def parsed(arguments):
     parser.add_argument("--compare", nargs=2, metavar="JSON", help="say which differences of two results are beyond the noise")
     parser.add_argument("--build", default="build/plain", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (2 if options.quick else 5)
+    options.rounds = options.rounds or (3 if options.quick else 5)
     options.seconds = options.seconds or (0.3 if options.quick else 0.5)
     if options.rounds < 1 or not 0.01 <= options.seconds <= 60:
         parser.error("--rounds must be at least 1, --seconds from 0.01 to 60")
