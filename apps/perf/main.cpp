@@ -7,6 +7,7 @@
 #include "apps/perf/capabilities.hpp"
 #include "apps/perf/demo.hpp"
 #include "apps/perf/exchange.hpp"
+#include "apps/perf/one_process.hpp"
 #include "apps/perf/options.hpp"
 #include "apps/perf/resources.hpp"
 #include "apps/perf/server.hpp"
@@ -54,6 +55,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
     if (options.demo) return run_demo();
+    if (options.both) return run_both(options);
     if (options.capabilities) return print_capabilities(options);
     return options.server ? serve(options) : measure(options);
   } catch (const ConfigError& error) {

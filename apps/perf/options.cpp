@@ -100,9 +100,12 @@ void parse_or_exit(CLI::App& app, int argc, char** argv) {
 void check(const Options& options) {
   const TestOptions& test = options.test;
   if (options.demo || options.capabilities) return;
-  if (options.server == !options.client_of.empty())
-    refuse("say either --server or --client HOST (or --demo for both, joined in one run)");
-  if (options.server && test.interactive) refuse("-i goes with --client: the client decides what runs");
+  if (int{options.server} + int{options.both} + int{!options.client_of.empty()} != 1)
+    refuse(
+        "say one of --server, --client HOST and --both (or --demo: two processes, joined in one run, no "
+        "configuration needed)");
+  if (options.client_of.empty() && test.interactive)
+    refuse("-i goes with --client: the client decides what runs");
   for (const Op op : test.ops) {
     if (op == Op::ud_send && test.mode == Mode::bandwidth && test.touch == Touch::cold)
       refuse("--touch cold does not go with ud_send: a datagram that waits for a page may be lost");
@@ -146,6 +149,8 @@ Options parse_options(int argc, char** argv) {
   device.add_flag("--demo", options.demo,
                   "server and client in one run, joined by memif: no configuration needed");
   device.add_flag("--server", options.server, "wait for a client and serve what it asks for");
+  device.add_flag("--both", options.both,
+                  "server and client in this process, on the configuration's first and second device");
   device.add_option("--client", options.client_of, "host of the server, for the TCP exchange");
   device.add_option("--config", options.config_path, "the devices (TOML); default $FAULTLINE_CONFIG");
   device.add_option("--device", options.device, "device of the configuration; default its first");

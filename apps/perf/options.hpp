@@ -39,6 +39,7 @@ struct TestOptions {
 struct Options {
   bool demo = false;
   bool server = false;
+  bool both = false;      ///< server and client in this process, a device each
   std::string client_of;  ///< the server's host
   std::string config_path;
   std::string device;

@@ -45,5 +45,6 @@ refused --verify "${run[@]}" -- --mode lat --verify --op write
 refused --verify "${run[@]}" -- --mode lat --verify --op read
 refused --nonsense "${run[@]}" -- --nonsense
 refused --server "$perf" --config "$folder/client.toml"
-refused "either --server or --client" "$perf" --config "$folder/client.toml" --server --client 127.0.0.1
+refused "--server, --client HOST" "$perf" --config "$folder/client.toml" --server --client 127.0.0.1
+refused --both "$perf" --config "$folder/client.toml" --both
 echo "ok"

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Medians, ratios of neighbours, and whether two sets of runs differ by more than chance would make them."""
+import math
+import statistics
+
+median = statistics.median
+
+
+def ratios(values, others):
+    """Of each run to the one beside it; of the medians where they were not run in pairs."""
+    if not values or not others:
+        return []
+    pairs = zip(values, others) if len(values) == len(others) else [(median(values), median(others))]
+    return [value / other for value, other in pairs if other != 0]
+
+
+def smallest_p(count, other_count):
+    """What the test below can come to at best: all of one side beyond all of the other."""
+    return min(1.0, 2 / math.comb(count + other_count, count))
+
+
+def mann_whitney_p(values, others):
+    """Two-sided, exact: the share of all ways to deal these values to the two sides that part them at least as far.
+
+    H. B. Mann, D. R. Whitney, 1947; equal values share their ranks' mean.
+    """
+    ordered = sorted([*values, *others])
+    doubled_rank = {}
+    for value in set(ordered):
+        first = ordered.index(value) + 1
+        doubled_rank[value] = 2 * first + ordered.count(value) - 1
+    ranks = [doubled_rank[value] for value in ordered]
+
+    # dealt[k][s]: in how many ways k of the ranks add up to s.
+    count = len(values)
+    dealt = [{0: 1}] + [{} for _ in range(count)]
+    for rank in ranks:
+        for taken in range(count, 0, -1):
+            for total, ways in dealt[taken - 1].items():
+                dealt[taken][total + rank] = dealt[taken].get(total + rank, 0) + ways
+    middle = count * (len(ordered) + 1)
+    distance = abs(sum(doubled_rank[value] for value in values) - middle)
+    as_far = sum(ways for total, ways in dealt[count].items() if abs(total - middle) >= distance)
+    return as_far / math.comb(len(ordered), count)

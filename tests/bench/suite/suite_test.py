@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Of the suite what does not depend on how fast anything is."""
+import itertools
+import os
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+from . import compare, libfabric, perf, plan, plots, spread, swap, table, targets, testpmd, ucx, units
+from .outcome import RunFailed
+from .processes import Child
+from .results import Results
+from .sizes import bytes_of, label_of
+
+BENCH = os.path.join(os.path.dirname(__file__), "..", "..", "..", "scripts", "bench")
+MACHINE = {"cpu": "a CPU", "cpus": 2, "flags": ["avx2"], "governor": "not told", "kernel": "6.1", "memory_mib": 4096, "huge_pages": 0,
+           "compiler": "g++", "dpdk": "22.11", "ucx": "1.13", "libfabric": "1.17", "commit": "0123456789abcdef", "changed_since": False}
+SETTINGS = {"rounds": 5, "seconds": 0.5, "quick": False, "only": ""}
+QUIET = {"load": 0.0, "busy_share": 1.0, "stolen_share": 0.0}
+
+
+def results_of(values, machine=None):
+    """Results in which every figure of {figure: {metric: [values]}} was measured, one value a round."""
+    results = Results({**MACHINE, **(machine or {})}, SETTINGS)
+    for figure, metrics in values.items():
+        for number in range(len(next(iter(metrics.values())))):
+            results.add(figure, number, 0.0, QUIET, {figure: {metric: runs[number] for metric, runs in metrics.items()}}, {})
+    return results
+
+
+def figures_of(measurement):
+    """The names of the figures that it will give."""
+    run, given = measurement.run, measurement.run.keywords
+    if run.func is perf.measure:
+        options = dict(itertools.pairwise(given["options"]))
+        return {f"{given['prefix']}/{op}/{size}" for op in options["--op"].split(",") for size in options["--size"].split(",")}
+    if run.func is testpmd.measure:
+        return {f"raw/{given['kind']}/{given['frame_bytes']}"}
+    if run.func is ucx.measure:
+        return {f"ucx/{given['transport']}/{given['test']}/{size}" for size in given["sizes"]}
+    if run.func is swap.measure:
+        return {"swap/write/64", "swap/populate"}
+    return {given.get("name", measurement.name)}
+
+
+def figures_of_plan(quick):
+    return set().union(*(figures_of(one) for block in plan.blocks(quick) for one in block.measurements))
+
+
+class Statistics(unittest.TestCase):
+    def test_p_of_sides_that_are_wholly_apart(self):
+        self.assertAlmostEqual(spread.mann_whitney_p([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]), 2 / 252)
+        self.assertAlmostEqual(spread.mann_whitney_p([6, 7, 8, 9, 10], [1, 2, 3, 4, 5]), 2 / 252)
+
+    def test_p_of_one_exchange(self):
+        # U = 1: four ways to deal ten values part them as far.
+        self.assertAlmostEqual(spread.mann_whitney_p([1, 2, 3, 4, 6], [5, 7, 8, 9, 10]), 4 / 252)
+
+    def test_p_by_trying_every_deal(self):
+        values, others = [3.0, 1.5, 8.0, 3.0], [2.0, 9.0, 3.0, 7.0, 1.5]
+        pool = values + others
+        ranks = [sum(other < value for other in pool) + (pool.count(value) + 1) / 2 for value in pool]
+        mean = len(values) * (len(pool) + 1) / 2
+        found = abs(sum(ranks[:len(values)]) - mean)
+        deals = [abs(sum(deal) - mean) >= found - 1e-9 for deal in itertools.combinations(ranks, len(values))]
+        self.assertAlmostEqual(spread.mann_whitney_p(values, others), sum(deals) / len(deals))
+
+    def test_p_of_the_same_is_one(self):
+        self.assertEqual(spread.mann_whitney_p([1, 1, 1], [1, 1, 1, 1]), 1.0)
+
+    def test_the_smallest_p_is_what_sides_apart_have(self):
+        self.assertAlmostEqual(spread.smallest_p(4, 6), spread.mann_whitney_p([1, 2, 3, 4], [5, 6, 7, 8, 9, 10]))
+
+    def test_ratios_are_of_neighbours_where_there_are_pairs(self):
+        self.assertEqual(spread.ratios([2, 9], [1, 3]), [2, 3])
+        self.assertEqual(spread.ratios([2, 4, 6], [2]), [2])
+        self.assertEqual(spread.ratios([], [1]), [])
+
+
+class Comparison(unittest.TestCase):
+    def differences(self, before, after, metric="messages_per_second", figure="memif/write/64"):
+        return list(compare.differences({figure: {metric: before}}, {figure: {metric: after}}))
+
+    def test_what_is_apart_differs(self):
+        one, = self.differences([10, 11, 10.5, 10.2, 10.8], [12, 12.5, 13, 12.2, 12.8])
+        self.assertTrue(one.beyond_noise and one.better and one.ours)
+
+    def test_what_overlaps_does_not(self):
+        one, = self.differences([10, 11, 10.5, 10.2, 10.8], [12, 12.5, 10.3, 12.2, 12.8])
+        self.assertTrue(one.change > 0.03 and one.enough)
+        self.assertFalse(one.beyond_noise)
+
+    def test_what_is_apart_by_little_does_not(self):
+        one, = self.differences([100, 100.1, 100.2, 100.3, 100.4], [101, 101.1, 101.2, 101.3, 101.4])
+        self.assertLess(one.p, compare.ALPHA)
+        self.assertFalse(one.beyond_noise)
+
+    def test_few_runs_say_nothing(self):
+        one, = self.differences([1, 1, 1, 1], [2, 2, 2, 2])
+        self.assertFalse(one.enough or one.beyond_noise)
+
+    def test_less_time_is_better(self):
+        one, = self.differences([10] * 5, [8] * 5, "p50_us")
+        self.assertTrue(one.beyond_noise and one.better)
+
+    def test_the_report_tells_the_machine_from_us(self):
+        values = {"memif/write/64": {"messages_per_second": [10e6] * 5}, "raw/memif/138": {"packets_per_second": [5e7] * 5},
+                  "memif/read/64": {"messages_per_second": [3e6] * 5}}
+        after = {figure: {metric: [run * (0.5 if "read" not in figure else 1.0) for run in runs] for metric, runs in metrics.items()}
+                 for figure, metrics in values.items()}
+        said = compare.report(results_of(values), results_of(after, {"kernel": "6.2"}))
+        machine, ours = said.split("Beyond the noise:")
+        self.assertIn("Another kernel: 6.1 / 6.2", machine)
+        self.assertIn("raw/memif/138", machine)
+        self.assertIn("| memif/write/64 | messages_per_second | 10.0 | 5.00 M/s | -50.0% | worse |", ours)
+        self.assertNotIn("memif/read/64", said)
+
+
+class Plan(unittest.TestCase):
+    def test_names_and_figures_are_there_once(self):
+        for quick in (False, True):
+            measurements = [one for block in plan.blocks(quick) for one in block.measurements]
+            names = [one.name for one in measurements]
+            self.assertEqual(len(names), len(set(names)))
+            figures = [figure for one in measurements for figure in figures_of(one)]
+            self.assertEqual(len(figures), len(set(figures)))
+
+    def test_every_target_is_measured_also_by_a_quick_run(self):
+        for quick in (False, True):
+            measured = figures_of_plan(quick)
+            for target in targets.TARGETS:
+                self.assertIn(target.figure, measured)
+                if target.against:
+                    self.assertIn(target.against[0], measured)
+
+    def test_every_plot_is_of_what_is_measured(self):
+        measured = figures_of_plan(False)
+        for plot in plots.PLOTS:
+            for name, figures in plot.series:
+                self.assertEqual(len(figures), len(plot.labels), name)
+                self.assertGreater(sum(figure in measured for figure, _ in figures), 1, f"{plot.name}: {name}")
+
+    def test_only_chooses(self):
+        names = [one.name for block in plan.blocks(only="^memif/(odp|pinned)$") for one in block.measurements]
+        self.assertEqual(names, ["memif/odp", "memif/pinned"])
+        self.assertEqual(plan.blocks(only="no such name"), [])
+
+    def test_turns_and_rounds_alternate(self):
+        block = plan.Block((plan.Measurement("a", None), plan.Measurement("b", None)), 2)
+        alone = plan.Block((plan.Measurement("c", None),))
+        order = [(number, one.name) for number, one in plan.in_order([block, alone], 2)]
+        self.assertEqual("".join(name for number, name in order if number == 0), "abbac")
+        self.assertEqual("".join(name for number, name in order if number == 1), "cbaab")
+
+    def test_frames_are_as_long_as_ours(self):
+        self.assertEqual(plan.FRAME_OF_64, 138)
+        self.assertEqual(plan.packets_of("64k"), 16)
+
+
+class Words(unittest.TestCase):
+    def test_sizes(self):
+        for label, size_bytes in (("8", 8), ("1k", 1024), ("64k", 65536), ("8m", 8 << 20)):
+            self.assertEqual(bytes_of(label), size_bytes)
+            self.assertEqual(label_of(size_bytes), label)
+        self.assertEqual(label_of(5000), "5000")
+
+    def test_numbers(self):
+        self.assertEqual(units.written(12_345_678, "messages_per_second"), "12.3 M/s")
+        self.assertEqual(units.written(0.0123, "cpu_share"), "1.23 % of a CPU")
+        self.assertEqual([units.rounded(number) for number in (0.01234, 0.25, 1, 99.94, 1234.5)],
+                         ["0.0123", "0.250", "1.00", "99.9", "1,234"])
+
+    def test_what_others_say(self):
+        # With a hundred iterations the line begins with a blank.
+        said = ("iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n"
+                " 100,0.671,91.939,91.939,1,1,2,10877\n")
+        self.assertEqual(ucx.parsed(said), {"percentile_us": 0.671, "messages_per_second": 10877.0})
+        self.assertRaises(RunFailed, ucx.parsed, said.splitlines()[0])
+        said = ("a warning\nbytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n"
+                "64 10k =10k 1.2m 0.70s 1.82 35.08 0.03\n")
+        self.assertEqual(libfabric.parsed(said), 35.08)
+        self.assertRaises(RunFailed, libfabric.parsed, "a warning\n")
+
+
+class Files(unittest.TestCase):
+    def test_results_come_back_as_they_were_written(self):
+        results = results_of({"memif/write/64": {"messages_per_second": [1.0, 2.0], "gb_per_second": [3.0, 4.0]}})
+        results.runs[1]["counters"] = {"memif/write/64": {"timeouts": 2}}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "results.json")
+            results.write(path)
+            again = Results.read(path)
+        self.assertEqual(again.samples(), {"memif/write/64": {"messages_per_second": [1.0, 2.0], "gb_per_second": [3.0, 4.0]}})
+        self.assertEqual(again.timeouts(), {"memif/write/64": 2})
+
+    def test_the_table_says_what_was_reached(self):
+        results = results_of({
+            "memif/write/64": {"messages_per_second": [11e6, 13e6, 14e6]},
+            "raw/memif/138": {"packets_per_second": [55e6, 130e6, 140e6]},
+            "memif/lat/send/64": {"p50_us": [0.7, 0.8, 0.5]},
+        })
+        results.skipped["tap/lat"] = "no tap"
+        said = table.page(results)
+        self.assertIn("| 64 B WRITE, one QP, memif | 13.0 M/s | 11.0 M/s to 14.0 M/s | at least 12.0 M/s | reached |", said)
+        self.assertIn("| 0.100 | 0.100 to 0.200 | at least 0.250 | **not reached** |", said)
+        self.assertIn("| 0.700 us | 0.500 us to 0.800 us | at most 0.600 us | **not reached** |", said)
+        self.assertIn("| an idle device |  |  | at most 1.00 % of a CPU | not measured |", said)
+        self.assertIn("skipped: tap/lat: no tap", said)
+
+    def test_pinned_against_on_demand_is_above_one_where_on_demand_is_faster(self):
+        samples = results_of({"memif/odp/lat/send/64": {"p50_us": [1.0]}, "memif/pinned/lat/send/64": {"p50_us": [2.0]}}).samples()
+        verdict, = [one for one in targets.verdicts(samples) if one.measured]
+        self.assertEqual(verdict.values, [2.0])
+
+    def test_plots_are_drawings_to_scale(self):
+        samples = results_of({f"memif/write/{label}": {"messages_per_second": [10.0 ** place * 1e6, 10.0 ** place * 2e6]}
+                              for place, label in enumerate(("8", "64", "256"))}).samples()
+        plot, = plots.drawable(samples)
+        drawing = xml.etree.ElementTree.fromstring(plots.draw(plot, samples))
+        heights = [float(dot.get("cy")) for dot in drawing.iter("{http://www.w3.org/2000/svg}circle")]
+        self.assertEqual(len(heights), 3)
+        self.assertAlmostEqual(heights[0] - heights[1], heights[1] - heights[2], delta=0.2)
+        self.assertGreater(heights[0] - heights[1], 50)
+
+
+class Programs(unittest.TestCase):
+    def test_a_child_ends_with_its_block_and_all_that_it_started(self):
+        with Child(["sh", "-c", "sleep 1000 & echo $!; wait"]) as child:
+            child.wait_for(lambda: child.said().strip(), "its line")
+            started = int(child.said())
+        self.assertIsNotNone(child.process.poll())
+        deadline = 200
+        while os.path.exists(f"/proc/{started}") and deadline:
+            with open(f"/proc/{started}/stat") as file:
+                if file.read().split()[2] == "Z":
+                    break
+            deadline -= 1
+            subprocess.run(["sleep", "0.05"], check=True)
+        self.assertGreater(deadline, 0)
+
+    def test_what_fails_says_so(self):
+        with Child(["sh", "-c", "echo it broke; exit 3"]) as child:
+            with self.assertRaisesRegex(RunFailed, "sh ended with 3: it broke"):
+                child.finish(20)
+        with Child(["sh", "-c", "exit 0"]) as child:
+            with self.assertRaisesRegex(RunFailed, "ended before its port"):
+                child.wait_for(lambda: False, "its port")
+
+
+class Script(unittest.TestCase):
+    def run_it(self, *arguments):
+        return subprocess.run([BENCH, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+
+    def test_the_plan_is_listed(self):
+        quick = self.run_it("--quick", "--list")
+        self.assertEqual(quick.returncode, 0, quick.stderr)
+        everything = self.run_it("--list").stdout.splitlines()
+        self.assertLess(set(quick.stdout.splitlines()), set(everything))
+        self.assertIn("raw/memif/138", quick.stdout.splitlines())
+        self.assertEqual(self.run_it("--list", "--only", "^swap").stdout, "swap\n")
+
+    def test_wrong_options_are_refused(self):
+        for options in (["--list", "--only", "("], ["--list", "--rounds", "many"], ["--list", "--seconds", "-1"], ["--list", "--nonsense"]):
+            self.assertEqual(self.run_it(*options).returncode, 2, options)
+
+    def test_results_are_compared_and_shown(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, name) for name in ("before.json", "after.json")]
+            for path, rate in zip(paths, (10e6, 12e6)):
+                results_of({"memif/write/64": {"messages_per_second": [rate, rate, rate, rate, rate]}}).write(path)
+            compared = self.run_it("--compare", *paths)
+            self.assertEqual(compared.returncode, 0, compared.stderr)
+            self.assertIn("| +20.0% | better |", compared.stdout)
+            self.assertEqual(self.run_it("--table", paths[1]).returncode, 0)
+            with open(os.path.join(folder, "README.md")) as file:
+                self.assertIn("12.0 M/s", file.read())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The results as Markdown: the targets first, then every figure with its spread."""
+from . import plots, targets
+from .spread import median
+from .units import form_of, rounded
+
+HOW = """Made by `scripts/bench`; the numbers of every run are in `results.json`. Rounds: {rounds}, with {seconds} s for a figure; one CPU a
+side, in turns: each second round goes backwards, and what is held against pinned memory, ICRC off or fewer QPs ran next to it. A
+figure is the median of its runs, a ratio the median of the rounds' ratios. `scripts/bench --compare A.json B.json` says what differs
+between two such files beyond the noise.
+"""
+
+NAMES = """A name is the port, what is special, the operation and the message's bytes: `memif/write/64k`, `memif/pinned/lat/send/64`. Memory is
+on-demand and warm where nothing else is said, progress inline, the path MTU 4096 (af_xdp 2048, tap 1024).
+
+- `lat`: half a round trip; a READ's is a whole one.
+- `cold`, `prefetch`, `swap`: each message lands on a page that was dropped, dropped and prefetched, or in compressed swap; `added` is what
+  that takes more than the same on warm pages of the same run, post to completion.
+- `qps/N`: N QPs in turn, 16 messages under way on each.
+- `dedicated`: a polling lcore, which shares the one CPU of its side with the program.
+- `raw`: testpmd, txonly to rxonly, by bytes of a frame; 138 is that of a 64 B WRITE, 4154 that of 4096 B within a long message.
+- `limits`: the raw port and copy + CRC as faultline-perf sees them.
+- `ucx/shm/put_bw`: the sender copies into memory that both have mapped; nobody takes part at the other end.
+- `stage`: a step of the data path alone, in a loop, from warm caches.
+"""
+
+
+def _row(*cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def _machine(facts):
+    pages = f"{facts['huge_pages']} huge pages" if facts["huge_pages"] else "no huge pages"
+    flags = " ".join(facts["flags"])
+    commit = facts["commit"][:12] + (" and changes" if facts["changed_since"] else "")
+    return [f"{facts['cpus']} CPUs, {facts['cpu']} ({flags}), governor {facts['governor']}; Linux {facts['kernel']}; "
+            f"{facts['memory_mib']} MiB, {pages}; {facts['compiler']}; DPDK {facts['dpdk']}, UCX {facts['ucx']}, "
+            f"libfabric {facts['libfabric']}; commit {commit}."]
+
+
+def target_rows(samples, measured_alone=False):
+    lines = [_row("figure", "median", "the runs' range", "wanted", ""), _row("---", "---", "---", "---", "---")]
+    for verdict in targets.verdicts(samples):
+        if not verdict.measured:
+            if not measured_alone:
+                lines.append(_row(verdict.target.what, "", "", verdict.wanted(), "not measured"))
+            continue
+        values = verdict.values
+        lines.append(_row(verdict.target.what, verdict.text(median(values)), f"{verdict.text(min(values))} to {verdict.text(max(values))}",
+                          verdict.wanted(), "reached" if verdict.reached else "**not reached**"))
+    return lines
+
+
+def figure_rows(samples):
+    """A table for each first word of the figures' names."""
+    lines = []
+    group = None
+    for figure, metrics in sorted(samples.items(), key=lambda item: item[0].partition("/")[0]):
+        if group != (group := figure.partition("/")[0]):
+            lines += ["", f"### {group}", "", _row("figure", "metric", "median", "the runs' range", "runs"),
+                      _row("---", "---", "---", "---", "---")]
+        for metric, values in metrics.items():
+            scale, unit = form_of(metric)
+            shown = [rounded(value * scale) for value in (median(values), min(values), max(values))]
+            lines.append(_row(figure, f"{metric.removesuffix('_us')}, {unit}", shown[0], f"{shown[1]} to {shown[2]}", str(len(values))))
+    return lines
+
+
+def _noise(results):
+    """How much of the machine others had while it was measured."""
+    noise = [run["noise"] for run in results.runs]
+    if not noise:
+        return []
+    stolen = [one["stolen_share"] for one in noise]
+    return [f"Of the CPUs' time the hypervisor took {100 * median(stolen):.1f} % in the median run and {100 * max(stolen):.1f} % in the "
+            "worst."]
+
+
+def _left_out(results):
+    lines = [f"- skipped: {name}: {why}" for name, why in results.skipped.items()]
+    lines += [f"- failed: {one['measurement']}, round {one['round'] + 1}: {one['why']}" for one in results.failed]
+    lines += [f"- transport timeouts: {figure}: {count}" for figure, count in results.timeouts().items()]
+    return ["", *lines] if lines else []
+
+
+def page(results):
+    samples = results.samples()
+    lines = ["# Figures", "", HOW.format(**results.settings), *_machine(results.machine), *_noise(results), "", *target_rows(samples),
+             *_left_out(results), ""]
+    lines += [f"![{plot.title}]({plot.name}.svg)" for plot in plots.drawable(samples)]
+    lines += ["", "## All figures", "", NAMES, *figure_rows(samples), ""]
+    return "\n".join(lines)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What Faultline wants to reach, and whether a set of runs did."""
+import dataclasses
+
+from . import plan
+from .spread import median, ratios
+from .units import rounded, written
+
+RATE, BANDWIDTH, HALF_TRIP = "messages_per_second", "gb_per_second", "p50_us"
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    what: str
+    figure: str
+    metric: str
+    bound: float
+    at_least: bool = True
+    against: tuple = ()      # (figure, metric): the bound is of the ratio to it
+    inverse: bool = False    # the other one to this one, where less is better
+    factor: float = 1.0      # packets of a message
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    target: Target
+    values: list
+
+    @property
+    def measured(self):
+        return bool(self.values)
+
+    @property
+    def reached(self):
+        return self.measured and (median(self.values) >= self.target.bound if self.target.at_least else
+                                  median(self.values) <= self.target.bound)
+
+    def text(self, value):
+        return rounded(value) if self.target.against else written(value, self.target.metric)
+
+    def wanted(self):
+        return f"{'at least' if self.target.at_least else 'at most'} {self.text(self.target.bound)}"
+
+
+def _beside_pinned():
+    for op in ("write", "read", "send"):
+        for label in plan.PAIR_SIZES:
+            yield Target(f"warm on-demand against pinned: {op.upper()} of {label}, rate", f"memif/odp/{op}/{label}", RATE, 0.98,
+                         against=(f"memif/pinned/{op}/{label}", RATE))
+        what = "round trip" if op == "read" else "half round trip"
+        yield Target(f"pinned against warm on-demand: {op.upper()} of 64, {what} p50", f"memif/odp/lat/{op}/64", HALF_TRIP, 0.98,
+                     against=(f"memif/pinned/lat/{op}/64", HALF_TRIP), inverse=True)
+
+
+TARGETS = (
+    Target("64 B WRITE, one QP, memif", "memif/write/64", RATE, 12e6),
+    Target("the same, to testpmd's packet rate at its frame size", "memif/write/64", RATE, 0.25,
+           against=(f"raw/memif/{plan.FRAME_OF_64}", "packets_per_second")),
+    Target("64 B SEND, one QP, memif", "memif/send/64", RATE, 8e6),
+    Target("64 B READ, one QP, memif", "memif/read/64", RATE, 6e6),
+    Target("64 B SEND, half round trip p50, memif, inline progress", "memif/lat/send/64", HALF_TRIP, 0.6, at_least=False),
+    Target("the same, to UCX over TCP", "memif/lat/send/64", HALF_TRIP, 1 / 6, at_least=False,
+           against=("ucx/tcp/tag_lat/64", HALF_TRIP)),
+    Target("64 KiB WRITE, path MTU 4096, memif", "memif/write/64k", BANDWIDTH, 12),
+    Target("the same, to UCX over shared memory (tag_bw)", "memif/write/64k", BANDWIDTH, 1, against=("ucx/shm/tag_bw/64k", BANDWIDTH)),
+    Target("64 KiB WRITE, path MTU 4096, net_ring in one process", "ring/write/64k", BANDWIDTH, 15),
+    Target("64 KiB WRITE's packets over af_packet on veth, to testpmd's rate at their size", "af_packet/write/64k", RATE, 0.85,
+           against=(f"raw/af_packet/{plan.FRAME_OF_4096}", "packets_per_second"), factor=plan.packets_of("64k")),
+    Target("64 B WRITE's packets over af_packet on veth, to testpmd's rate at their size", "af_packet/write/64", RATE, 0.85,
+           against=(f"raw/af_packet/{plan.FRAME_OF_64}", "packets_per_second")),
+    Target("ICRC on against off, 64 KiB WRITE", "memif/icrc_on/write/64k", BANDWIDTH, 0.8,
+           against=("memif/icrc_off/write/64k", BANDWIDTH)),
+    *_beside_pinned(),
+    Target("what a minor fault adds to a 64 B WRITE, p50", "memif/cold/write/64", "added_p50_us", 4, at_least=False),
+    Target("the same, p99", "memif/cold/write/64", "added_p99_us", 15, at_least=False),
+    Target("what a page in compressed swap adds beyond the kernel's own populate, p50", "swap/write/64", "beyond_populate_p50_us", 8,
+           at_least=False),
+    Target(f"{plan.MANY_QPS:,} QPs against {plan.FEW_QPS}, 64 B WRITE", f"memif/qps/{plan.MANY_QPS}/write/64", RATE, 0.7,
+           against=(f"memif/qps/{plan.FEW_QPS}/write/64", RATE)),
+    Target("an idle device", "idle/memif/auto", "cpu_share", 0.01, at_least=False),
+)
+
+
+def verdicts(samples):
+    def of(figure, metric):
+        return samples.get(figure, {}).get(metric, [])
+
+    for target in TARGETS:
+        values = [value * target.factor for value in of(target.figure, target.metric)]
+        if target.against:
+            others = of(*target.against)
+            values = ratios(others, values) if target.inverse else ratios(values, others)
+        yield Verdict(target, values)

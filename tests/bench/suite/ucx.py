@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""UCX between two processes of this machine, by its own ucx_perftest."""
+import shutil
+
+from .outcome import RunFailed, Unavailable
+from .processes import Child, free_port, listens, on_cpu
+from .sizes import bytes_of
+
+TRANSPORTS = {
+    "tcp": {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"},
+    "shm": {"UCX_TLS": "shm,self"},
+}
+TESTS = {"tag_bw": "tag_bw", "tag_lat": "tag_lat", "put_bw": "ucp_put_bw", "put_lat": "ucp_put_lat"}
+RANKS = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
+MIN_MESSAGES = 100
+FIRST_BYTES = 64 << 20
+
+
+def parsed(said):
+    """Of the line of figures: iterations, the percentile, average and overall latency, average and overall bandwidth, and rate."""
+    rows = [line.split(",") for line in said.splitlines() if line.strip()[:1].isdigit() and line.count(",") == 7]
+    if not rows:
+        raise RunFailed(f"ucx_perftest said no figures: {said[-300:]}")
+    return {"percentile_us": float(rows[-1][1]), "messages_per_second": float(rows[-1][7])}
+
+
+def _run(context, transport, test, size_bytes, messages, rank):
+    port = free_port()
+    environment = TRANSPORTS[transport]
+    server_command = on_cpu(context.cpus[0], ["ucx_perftest", "-p", str(port)])
+    client_command = on_cpu(context.cpus[1], [
+        "ucx_perftest", "127.0.0.1", "-p", str(port), "-t", TESTS[test], "-s", str(size_bytes), "-n", str(messages),
+        "-w", str(max(10, messages // 10)), "-R", str(rank), "-f", "-v"])
+    with Child(server_command, environment) as server:
+        server.wait_for(lambda: listens(port), "its port")
+        with Child(client_command, environment) as client:
+            said = client.finish(context.limit_s)
+        server.finish(context.limit_s)
+    return parsed(said)
+
+
+def _messages_for(context, transport, test, size_bytes):
+    """How many take about as long as other measurements do: learnt once, then the same in every round."""
+    key = ("ucx", transport, test, size_bytes)
+    if key not in context.learnt:
+        first = min(20_000, max(MIN_MESSAGES, FIRST_BYTES // size_bytes))
+        rate = _run(context, transport, test, size_bytes, first, RANKS["p50"])["messages_per_second"]
+        context.learnt[key] = max(MIN_MESSAGES, int(rate * context.seconds))
+    return context.learnt[key]
+
+
+def measure(context, transport, test, sizes):
+    """Latency is half a round trip, as ucx_perftest has it."""
+    if shutil.which("ucx_perftest") is None:
+        raise Unavailable("ucx_perftest (ucx-utils) is not installed")
+    figures = {}
+    for label in sizes:
+        size_bytes = bytes_of(label)
+        messages = _messages_for(context, transport, test, size_bytes)
+        name = f"ucx/{transport}/{test}/{label}"
+        if test.endswith("_lat"):
+            figures[name] = {f"{rank}_us": _run(context, transport, test, size_bytes, messages, share)["percentile_us"]
+                             for rank, share in RANKS.items()}
+        else:
+            rate = _run(context, transport, test, size_bytes, messages, RANKS["p50"])["messages_per_second"]
+            figures[name] = {"messages_per_second": rate, "gb_per_second": rate * size_bytes / 1e9}
+    return figures, {}

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a metric is written, and which way is better."""
+_FORMS = {
+    "messages_per_second": (1e-6, "M/s"),
+    "packets_per_second": (1e-6, "M packets/s"),
+    "gb_per_second": (1, "GB/s"),
+    "cpu_share": (100, "% of a CPU"),
+    "cpu_ns": (1, "ns"),
+}
+
+
+def form_of(metric):
+    """(scale, unit)"""
+    return _FORMS[metric] if metric in _FORMS else (1, "us")
+
+
+def more_is_better(metric):
+    return metric.endswith("_per_second")
+
+
+def rounded(number):
+    """Three digits that count."""
+    if number == 0:
+        return "0"
+    digits = 3
+    size = abs(number)
+    while size >= 10 and digits > 1:
+        size /= 10
+        digits -= 1
+    while size < 1 and digits < 6:
+        size *= 10
+        digits += 1
+    return f"{number:,.{max(0, digits - 1)}f}"
+
+
+def written(number, metric):
+    scale, unit = form_of(metric)
+    return f"{rounded(number * scale)} {unit}"
