@@ -2,6 +2,7 @@
 // The whole path of a message, from ibv_post_send to ibv_poll_cq: two devices of one process joined by
 // net_ring, whose turns one thread drives. What a message costs here is both sides' work and no waiting; run
 // under callgrind it tells where the instructions go (docs/performance.md).
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>

@@ -3,6 +3,7 @@
 // posted is retired at once, what is polled is pushed beforehand (queue_bench has that half's own price).
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -12,7 +13,6 @@
 
 #include "stack/verbs/backend.hpp"
 #include "stack/verbs/objects.hpp"
-#include "stack/wire/link.hpp"
 
 namespace faultline::verbs {
 
