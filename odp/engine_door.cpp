@@ -29,15 +29,17 @@ void EngineDoor::enter() {
   tracks_use_ = parts_.pins.tracks_use() || parts_.children.tracks_use();
 }
 
-Outcome EngineDoor::check(const Target& target, uint64_t va, uint64_t length_bytes) {
-  if (length_bytes == 0) return Outcome::done;
-  return find(target, va, length_bytes).region != nullptr ? Outcome::done : Outcome::violation;
-}
-
-EngineDoor::Place EngineDoor::find(const Target& target, uint64_t va, uint64_t length_bytes) const {
+// Three calls an access would cost as much as what they do: they are inlined into each kind of access.
+[[gnu::always_inline]] inline EngineDoor::Place EngineDoor::find(const Target& target, uint64_t va,
+                                                                 uint64_t length_bytes) const {
   Region* const region = parts_.keys.find(target.key);
   if (region == nullptr) return find_in_window(target, va, length_bytes);
   return {grants(*region, target, va, length_bytes) ? region : nullptr, va};
+}
+
+Outcome EngineDoor::check(const Target& target, uint64_t va, uint64_t length_bytes) {
+  if (length_bytes == 0) return Outcome::done;
+  return find(target, va, length_bytes).region != nullptr ? Outcome::done : Outcome::violation;
 }
 
 EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, uint64_t length_bytes) const {
@@ -53,7 +55,8 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
   return {view.region, view.va + offset};
 }
 
-Outcome EngineDoor::admit(const Target& target, uint64_t va, uint64_t length_bytes, Place& place) const {
+[[gnu::always_inline]] inline Outcome EngineDoor::admit(const Target& target, uint64_t va,
+                                                        uint64_t length_bytes, Place& place) const {
   place = find(target, va, length_bytes);
   if (place.region == nullptr) return Outcome::violation;
   // Classic regions too: a munmap of theirs is under way perhaps, and its caller must not get back before we
@@ -61,7 +64,8 @@ Outcome EngineDoor::admit(const Target& target, uint64_t va, uint64_t length_byt
   return gated_ ? Outcome::miss : Outcome::done;
 }
 
-Outcome EngineDoor::open(Region& region, uint64_t va, uint64_t length_bytes, bool write, Access& access) {
+[[gnu::always_inline]] inline Outcome EngineDoor::open(Region& region, uint64_t va, uint64_t length_bytes,
+                                                       bool write, Access& access) {
   access = {&region, region.address + (va - region.iova), pages_of(region, va, length_bytes)};
   const size_t end = access.pages.first + access.pages.count;
   if (!region.on_demand) {

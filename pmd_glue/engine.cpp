@@ -208,7 +208,12 @@ void Engine::distribute(std::span<rte_mbuf*> frames) {
   std::array<Handed, kBurst> others;
   size_t roce_frames = 0;
   size_t others_frames = 0;
+  const bool alone = seat_.hand_over == nullptr;
   for (rte_mbuf* frame : frames) {
+    if (alone && filter_.is_plainly_own(bytes_of(frame))) {
+      roce[roce_frames++] = rx_frame_of(frame);
+      continue;
+    }
     const wire::FrameKind kind = wire::classify(bytes_of(frame));
     if (!admit(frame, kind)) continue;
     const uint32_t owner = owner_of(frame, kind);

@@ -16,7 +16,7 @@ ClientRun::ClientRun(Exchange& exchange, const Device& device, const Plan& plan)
     check_ = std::make_unique<Buffer>(device, geometry_.total_bytes(), plan_.region);
   const bool ping_pong = plan_.mode == Mode::latency;
   qps_ = std::make_unique<QpSet>(device, plan_.datagrams() ? IBV_QPT_UD : IBV_QPT_RC, plan_.qps,
-                                 std::max(plan_.depth, 64U), ping_pong ? 64 : 1);
+                                 std::max(plan_.depth, 64U), ping_pong ? 64 : 1, plan_.reads_under_way());
   const nlohmann::json answer = exchange_.ask({{"do", "run"},
                                                {"plan", to_json(plan_)},
                                                {"qps", to_json(qps_->endpoints())},

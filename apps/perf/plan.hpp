@@ -36,6 +36,11 @@ struct Plan {
     while (depth % batch != 0) --batch;
     return batch;
   }
+  /// READs that a QP asks for before the first is answered: what is posted, as far as a device takes it.
+  [[nodiscard]] uint8_t reads_under_way() const {
+    constexpr uint32_t kFewest = 16, kMost = 128;
+    return static_cast<uint8_t>(op == Op::read ? std::clamp(depth, kFewest, kMost) : kFewest);
+  }
   [[nodiscard]] uint32_t receive_depth() const { return needs_receives() ? std::min(4 * depth, 8192U) : 1; }
   /// The slots that messages go round in. Cold and prefetched ones lie on pages of their own, many to a lap.
   [[nodiscard]] Geometry geometry() const;

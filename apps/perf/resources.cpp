@@ -145,8 +145,8 @@ void Buffer::prefetch() const {
 }
 
 QpSet::QpSet(const Device& device, ibv_qp_type type, uint32_t count, uint32_t send_depth,
-             uint32_t receive_depth)
-    : device_(device), type_(type) {
+             uint32_t receive_depth, uint8_t reads_under_way)
+    : device_(device), type_(type), reads_under_way_(reads_under_way) {
   const uint64_t completions = uint64_t{count} * (send_depth + receive_depth) + 16;
   ibv_device_attr limits{};
   if (ibv_query_device(device.context(), &limits) != 0) fail("ibv_query_device", errno);
@@ -208,7 +208,7 @@ void QpSet::connect(const std::vector<Endpoint>& remote, const ibv_gid& remote_g
       attr.path_mtu = mtu_value(mtu_bytes);
       attr.dest_qp_num = remote[i].qpn;
       attr.rq_psn = remote[i].psn;
-      attr.max_dest_rd_atomic = 16;
+      attr.max_dest_rd_atomic = reads_under_way_;
       attr.min_rnr_timer = 1;  // 10 us: the receiver posts again soon
       mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
               IBV_QP_MIN_RNR_TIMER;
@@ -222,7 +222,7 @@ void QpSet::connect(const std::vector<Endpoint>& remote, const ibv_gid& remote_g
       attr.timeout = 14;  // 67 ms
       attr.retry_cnt = 7;
       attr.rnr_retry = 7;
-      attr.max_rd_atomic = 16;
+      attr.max_rd_atomic = reads_under_way_;
       mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     }
     if (const int error = ibv_modify_qp(qps_[i], &attr, mask); error != 0)

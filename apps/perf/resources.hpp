@@ -96,7 +96,8 @@ struct Endpoint {
 /// One CQ and a number of QPs on it.
 class QpSet {
  public:
-  QpSet(const Device& device, ibv_qp_type type, uint32_t count, uint32_t send_depth, uint32_t receive_depth);
+  QpSet(const Device& device, ibv_qp_type type, uint32_t count, uint32_t send_depth, uint32_t receive_depth,
+        uint8_t reads_under_way);
   ~QpSet();
   QpSet(const QpSet&) = delete;
   QpSet& operator=(const QpSet&) = delete;
@@ -115,6 +116,7 @@ class QpSet {
  private:
   const Device& device_;
   ibv_qp_type type_;
+  uint8_t reads_under_way_;
   ibv_cq* cq_ = nullptr;
   ibv_ah* ah_ = nullptr;
   uint32_t inline_bytes_ = 0;

@@ -71,7 +71,7 @@ ServedRun::ServedRun(Exchange& exchange, const Device& device, const nlohmann::j
                      message_number(qp, slot));
   }
   qps_ = std::make_unique<QpSet>(device, plan_.datagrams() ? IBV_QPT_UD : IBV_QPT_RC, plan_.qps, 64,
-                                 plan_.receive_depth());
+                                 plan_.receive_depth(), plan_.reads_under_way());
   posted_.resize(plan_.qps);
   received_.resize(plan_.qps);
   for (uint32_t qp = 0; qp < plan_.qps; ++qp) {

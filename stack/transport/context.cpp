@@ -35,11 +35,27 @@ CompletionOpcode completion_opcode(SendOpcode opcode) {
   return CompletionOpcode::send;
 }
 
+wire::Service service_of(QpType type) {
+  switch (type) {
+    case QpType::rc:
+      return wire::Service::rc;
+    case QpType::uc:
+      return wire::Service::uc;
+    case QpType::ud:
+      return wire::Service::ud;
+    case QpType::xrc_send:
+    case QpType::xrc_recv:
+      return wire::Service::xrc;
+  }
+  return wire::Service::rc;
+}
+
 }  // namespace
 
 QueuePair::QueuePair(uint32_t number, const QpInit& init, std::pmr::memory_resource* memory)
     : qpn(number),
       type(init.type),
+      service(service_of(init.type)),
       signal_all(init.signal_all),
       blocks_own_multicast(init.blocks_own_multicast),
       domain(init.domain),

@@ -2,11 +2,12 @@
 // The core's loop: packets in through the guard ladder, then doorbells, answers, timers and transmission.
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <memory>
 
 #include "stack/transport/core_impl.hpp"
 #include "stack/wire/address_filter.hpp"
 #include "stack/wire/ecn.hpp"
-#include "stack/wire/steering.hpp"
 
 namespace faultline::transport {
 
@@ -19,21 +20,6 @@ constexpr uint32_t kPollPackets = 128;
 /// Ready QPs that have their turn in one poll though the port takes no more: some do not need it, but ten
 /// thousand that do must not hold up what is to be received.
 constexpr uint32_t kBlockedQps = 1;
-
-wire::Service service_of(QpType type) {
-  switch (type) {
-    case QpType::rc:
-      return wire::Service::rc;
-    case QpType::uc:
-      return wire::Service::uc;
-    case QpType::ud:
-      return wire::Service::ud;
-    case QpType::xrc_send:
-    case QpType::xrc_recv:
-      return wire::Service::xrc;
-  }
-  return wire::Service::rc;
-}
 
 /// Acknowledgements of our own kind go to any connected and acknowledged QP.
 bool is_ours(wire::Service service, QpType type) {
@@ -66,43 +52,58 @@ Core::~Core() {
 
 void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
   impl_->context.now_ns = now;
-  impl_->prefetch(frames);
   size_t released = 0;
-  for (const RxFrame& frame : frames)
-    if (!impl_->on_frame(frame)) frames[released++] = frame;
+  constexpr size_t kBurst = Impl::kBurst;
+  for (size_t done = 0; done < frames.size(); done += kBurst) {
+    const std::span<const RxFrame> burst = frames.subspan(done, std::min(kBurst, frames.size() - done));
+    // Not an array of packets: all of them would be initialised for a burst of one.
+    alignas(wire::Packet) std::array<std::byte, kBurst * sizeof(wire::Packet)> storage;
+    auto* const packets = reinterpret_cast<wire::Packet*>(storage.data());
+    std::array<wire::ParseError, kBurst> errors;
+    for (size_t i = 0; i < burst.size(); ++i)
+      errors[i] = impl_->parse(burst[i], *std::construct_at(&packets[i]));
+    impl_->prefetch({packets, burst.size()}, errors);
+    for (size_t i = 0; i < burst.size(); ++i)
+      if (!impl_->on_frame(burst[i], packets[i], errors[i])) frames[released++] = burst[i];
+  }
   impl_->context.port.release(frames.first(released));
 }
 
-/// Of a burst for many QPs the misses overlap: first those of the table, then those of the QPs, then those of
-/// the WQEs that answers complete.
-void Core::Impl::prefetch(std::span<const RxFrame> frames) const {
-  constexpr size_t kBurst = 32;
-  std::array<uint32_t, kBurst> slots;
-  const size_t count = std::min(frames.size(), kBurst);
-  if (count < 2) return;
-  for (size_t i = 0; i < count; ++i) {
-    slots[i] = wire::peek_destination_qpn({frames[i].data, frames[i].length_bytes}) & slot_mask;
-    __builtin_prefetch(&table[slots[i]]);
-  }
-  for (size_t i = 0; i < count; ++i)
-    if (const QueuePair* qp = table[slots[i]]; qp != nullptr) qp->prefetch();
-  for (size_t i = 0; i < count; ++i)
-    if (QueuePair* qp = table[slots[i]]; qp != nullptr && qp->awaits_answers())
-      qp->prefetch_sends(qp->send_ring.head(), qp->requester.started);
+wire::ParseError Core::Impl::parse(const RxFrame& frame, wire::Packet& packet) {
+  ++context.counters.rx_packets;
+  context.counters.rx_bytes += frame.length_bytes;
+  const wire::ParseError error =
+      wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
+  if (error == wire::ParseError::none) __builtin_prefetch(&table[packet.bth.destination_qpn & slot_mask]);
+  return error;
 }
 
-bool Core::Impl::on_frame(const RxFrame& frame) {
-  CoreCounters& counters = context.counters;
-  ++counters.rx_packets;
-  counters.rx_bytes += frame.length_bytes;
-  wire::Packet packet;
-  wire::ParseError error =
-      wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
+/// Of a burst for many QPs the misses overlap: first those of the table, then those of the QPs, then those of
+/// the WQEs that answers complete. Frames one behind the other are mostly of one QP.
+void Core::Impl::prefetch(std::span<const wire::Packet> packets,
+                          const std::array<wire::ParseError, kBurst>& errors) const {
+  if (packets.size() < 2) return;
+  std::array<QueuePair*, kBurst> qps;
+  size_t count = 0;
+  uint32_t last_qpn = wire::kMulticastQpn;
+  for (size_t i = 0; i < packets.size(); ++i) {
+    if (errors[i] != wire::ParseError::none || packets[i].bth.destination_qpn == last_qpn) continue;
+    last_qpn = packets[i].bth.destination_qpn;
+    QueuePair* const qp = table[last_qpn & slot_mask];
+    if (qp == nullptr) continue;
+    qp->prefetch();
+    qps[count++] = qp;
+  }
+  for (size_t i = 0; i < count; ++i)
+    if (qps[i]->awaits_answers()) qps[i]->prefetch_sends(qps[i]->send_ring.head(), qps[i]->requester.started);
+}
+
+bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error) {
   if (error == wire::ParseError::none && !wire::icrc_matches(packet) &&
       !(context.config.rxe_flush_icrc && wire::has_rxe_flush_icrc(packet)))
     error = wire::ParseError::icrc;
   if (error != wire::ParseError::none) {
-    ++counters.parse_errors[static_cast<size_t>(error)];
+    ++context.counters.parse_errors[static_cast<size_t>(error)];
     return false;
   }
   if (packet.bth.destination_qpn == wire::kMulticastQpn) return on_multicast(packet, frame);
@@ -118,7 +119,7 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
     on_notification(*qp, packet);
     return false;
   }
-  if (packet.info->service != service_of(qp->type) && !is_ours(packet.info->service, qp->type)) {
+  if (packet.info->service != qp->service && !is_ours(packet.info->service, qp->type)) {
     context.count(DropReason::wrong_service);
     return false;
   }
@@ -127,7 +128,7 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
   return on_connected(*qp, packet, frame);
 }
 
-bool Core::Impl::admits(const QueuePair& qp, const wire::Packet& packet) {
+[[gnu::always_inline]] inline bool Core::Impl::admits(const QueuePair& qp, const wire::Packet& packet) {
   if (!can_receive(qp.state_now())) {
     context.count(DropReason::qp_state);
     return false;
@@ -172,7 +173,8 @@ bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) 
   return kept;
 }
 
-bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
+[[gnu::always_inline]] inline bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet,
+                                                            const RxFrame& frame) {
   if (packet.source_gid() != qp.attributes.av.path.destination_gid) {
     context.count(DropReason::source_address);
     return false;

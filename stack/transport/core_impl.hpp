@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cassert>
@@ -71,9 +72,12 @@ struct Core::Impl {
     return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
   }
 
-  void prefetch(std::span<const RxFrame> frames) const;
+  static constexpr size_t kBurst = 32;
+  wire::ParseError parse(const RxFrame& frame, wire::Packet& packet);
+  void prefetch(std::span<const wire::Packet> packets,
+                const std::array<wire::ParseError, kBurst>& errors) const;
   /// True where the frame stays with the core.
-  bool on_frame(const RxFrame& frame);
+  bool on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
   bool on_multicast(const wire::Packet& packet, const RxFrame& frame);
   void note_drained(QueuePair& qp);

@@ -198,6 +198,7 @@ class alignas(64) QueuePair {
 
   const uint32_t qpn;
   const QpType type;
+  const wire::Service service;
   const bool signal_all;
   const bool blocks_own_multicast;
   bool loopback = false;
@@ -273,12 +274,7 @@ class alignas(64) QueuePair {
   }
 
   /// The opcode of this QP's service for one of RC.
-  [[nodiscard]] wire::Opcode in_service(wire::Opcode rc) const {
-    const auto service = type == QpType::rc   ? wire::Service::rc
-                         : type == QpType::uc ? wire::Service::uc
-                                              : wire::Service::xrc;
-    return wire::in_service(rc, service);
-  }
+  [[nodiscard]] wire::Opcode in_service(wire::Opcode rc) const { return wire::in_service(rc, service); }
   static constexpr uint32_t kPrefetchedSends = 16;
 
   [[nodiscard]] bool awaits_answers() const { return requester.unacked_psn != requester.sent_psn; }

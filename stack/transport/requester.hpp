@@ -76,6 +76,9 @@ class Requester {
   void arm_ack_timer(QueuePair& qp);
 
   CoreContext& context_;
+  /// Of the packet at hand: an opcode's fields are set for each packet, the others never looked at, and none
+  /// has to be zeroed.
+  wire::PacketFields fields_;
 };
 
 /// A request that is answered with data or a result of its own, not by a plain acknowledgement; it counts

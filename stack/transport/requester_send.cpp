@@ -112,7 +112,7 @@ constexpr uint32_t kMaxPsns = (1U << 30) - 1;  // a message has at most 2^31 byt
 /// PSNs that it takes: its packets', or its response's for a READ.
 uint32_t psns_of(const SendWqe& wqe, uint32_t mtu_bytes) {
   if (has_answer(wqe.opcode) && wqe.opcode != SendOpcode::rdma_read) return 1;
-  return wqe.length_bytes == 0 ? 1 : (wqe.length_bytes + mtu_bytes - 1) / mtu_bytes;
+  return wqe.length_bytes <= mtu_bytes ? 1 : (wqe.length_bytes + mtu_bytes - 1) / mtu_bytes;
 }
 
 }  // namespace
@@ -122,13 +122,14 @@ uint32_t Requester::ack_every(const QueuePair& qp) const {
   return qp.rate_control == nullptr ? configured : std::min(configured, qp.rate_control->ack_every_packets());
 }
 
-bool Requester::window_open(QueuePair& qp) const {
+[[gnu::always_inline]] inline bool Requester::window_open(QueuePair& qp) const {
   return qp.send_psn().distance_from(qp.requester.unacked_psn) <
          static_cast<int32_t>(context_.config.window_packets);
 }
 
 /// The message at `current` needs a receive of which the peer has not told yet.
-bool Requester::is_beyond_credits(const QueuePair& qp, const SendWqe& wqe) const {
+[[gnu::always_inline]] inline bool Requester::is_beyond_credits(const QueuePair& qp,
+                                                                const SendWqe& wqe) const {
   const RequesterState& state = qp.requester;
   if (!state.credit_limited || !takes_receive(wqe.opcode)) return false;
   return (state.current == state.started ? state.last_ssn.next() : state.last_ssn) > state.limit_ssn;
@@ -136,7 +137,7 @@ bool Requester::is_beyond_credits(const QueuePair& qp, const SendWqe& wqe) const
 
 /// Beyond the credits one packet at a time goes out, whose answer tells anew (IBA 9.7.7.2.5). What went out
 /// before is not held up.
-bool Requester::awaits_credits(QueuePair& qp, const SendWqe& wqe) const {
+[[gnu::always_inline]] inline bool Requester::awaits_credits(QueuePair& qp, const SendWqe& wqe) const {
   const RequesterState& state = qp.requester;
   return state.unacked_psn != state.sent_psn && is_beyond_credits(qp, wqe) && qp.send_psn() >= state.sent_psn;
 }
@@ -192,12 +193,9 @@ Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe) {
     const Step step = bytes_to_send(wqe) == 0 ? prefault_destination(qp, wqe) : Step::sent;
     if (step != Step::sent) return step;
   }
-  SendProgress& progress = qp.progress_at(state.current);
-  progress.first_psn = state.next_psn;
-  progress.packets = psns_of(wqe, qp.mtu_bytes) & kMaxPsns;
-  progress.answered = answered;
-  progress.told_of = context_.tells(qp, wqe);
-  state.next_psn = state.next_psn.plus(progress.packets);
+  const uint32_t packets = psns_of(wqe, qp.mtu_bytes);
+  qp.progress_at(state.current) = {state.next_psn, packets & kMaxPsns, answered, context_.tells(qp, wqe)};
+  state.next_psn = state.next_psn.plus(packets);
   state.packet = 0;
   state.last_ssn = state.last_ssn.next();
   ++state.started;
@@ -295,7 +293,7 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
     return Step::blocked;
   }
   const wire::Psn psn = progress.first_psn.plus(state.packet);
-  wire::PacketFields fields;
+  wire::PacketFields& fields = fields_;
   fields.bth.opcode = qp.in_service(opcode_of(wqe.opcode, state.packet == 0, last));
   fields.bth.solicited = last && (wqe.flags & kSolicited) != 0;
   fields.bth.destination_qpn = qp.attributes.destination_qpn;

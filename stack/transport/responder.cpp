@@ -239,11 +239,15 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
 Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::OpcodeInfo& info = *packet.info;
+  odp::Target target{state.write_rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
   if (info.starts_message()) {
     const wire::Reth reth = packet.reth();
-    const odp::Target target{reth.rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
+    target.key = reth.rkey;
     if (!is_enabled(qp, odp::kRemoteWrite)) return refuse_function(qp);
-    if (reth.length_bytes != 0 &&
+    // Where this packet is the message, the write itself makes the same checks of the same range.
+    const bool whole =
+        info.ends_message() && reth.length_bytes == packet.payload_bytes && !info.has(wire::kImmDt);
+    if (reth.length_bytes != 0 && !whole &&
         context_.memory.check(target, reth.va, reth.length_bytes) != odp::Outcome::done)
       return refuse_access(qp);
     state.write_va = reth.va;
@@ -266,7 +270,6 @@ Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& pa
     return Result::done;
   }
   if (packet.payload_bytes != 0) {
-    const odp::Target target{state.write_rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
     switch (context_.memory.write(target, state.write_va, packet.payload())) {
       case odp::Outcome::done:
         break;

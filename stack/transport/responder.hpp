@@ -129,6 +129,8 @@ class Responder {
   void hold_read_job(QueuePair& qp, const Answer& job);
 
   CoreContext& context_;
+  /// Of the packet at hand, as the requester's.
+  wire::PacketFields fields_;
 };
 
 }  // namespace faultline::transport

@@ -118,7 +118,7 @@ bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
     context_.make_ready(qp);
     return false;
   }
-  wire::PacketFields fields;
+  wire::PacketFields& fields = fields_;
   fields.bth.opcode = qp.in_service(wire::Opcode::rc_acknowledge);
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = psn;
@@ -146,10 +146,11 @@ bool Responder::send_answer(QueuePair& qp) {
   const uint32_t offset = job.sent_packets * qp.mtu_bytes;
   const uint32_t payload_bytes = std::min(qp.mtu_bytes, job.length_bytes - offset);
   const bool last = job.sent_packets + 1 == job.packets;
-  wire::PacketFields fields;
+  wire::PacketFields& fields = fields_;
   fields.bth.opcode =
       qp.in_service(job.kind == AnswerKind::atomic ? wire::Opcode::rc_atomic_acknowledge
                                                    : read_response_opcode(job.sent_packets == 0, last));
+  fields.bth.page_fault = fields.bth.page_ready = false;
   fields.atomic_ack = job.original;
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = job.first_psn.plus(job.sent_packets);

@@ -3,6 +3,8 @@
 // and create_qp_ex ask (ibv_post_send(3), ibv_wr_post(3); IBA 9.4, table 25).
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include <infiniband/verbs.h>
@@ -24,12 +26,22 @@ struct SendRule {
   Payload payload = Payload::none;
   bool may_be_inline = false;
   bool needs_rd_atomic = false;  ///< takes one of the peer's responder resources
-  bool on_rc = false, on_uc = false, on_ud = false;
-  [[nodiscard]] bool allowed_on(ibv_qp_type type) const;
+  uint32_t on_types = 0;         ///< a bit for each ibv_qp_type
+  [[nodiscard]] bool allowed_on(ibv_qp_type type) const {
+    const auto number = static_cast<uint32_t>(type);
+    return number < 32 && (on_types >> number & 1) != 0;
+  }
 };
 
+/// By opcode.
+inline constexpr size_t kSendRules = IBV_WR_ATOMIC_WRITE + 1;
+extern const std::array<SendRule, kSendRules> kSendRuleTable;
+inline constexpr SendRule kNoSendRule{};
+
 /// The rule of an opcode (ibv_wr_opcode or kOpcodeFlush); one that no type allows where there is none.
-[[nodiscard]] const SendRule& send_rule_of(uint32_t opcode);
+[[nodiscard]] inline const SendRule& send_rule_of(uint32_t opcode) {
+  return opcode < kSendRules ? kSendRuleTable[opcode] : kNoSendRule;
+}
 
 /// 0, or EOPNOTSUPP where the type cannot do all that the flags of create_qp_ex ask for.
 [[nodiscard]] int check_send_ops(ibv_qp_type type, uint64_t send_ops_flags);

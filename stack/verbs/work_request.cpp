@@ -4,25 +4,8 @@
 #include <cstring>
 
 #include "stack/verbs/address.hpp"
-#include "stack/verbs/limits.hpp"
-#include "stack/verbs/send_rules.hpp"
 
 namespace faultline::verbs {
-
-int copy_sges(const ibv_sge* list, uint32_t count, transport::Sge* to, uint32_t& length_bytes) {
-  if (list == nullptr && count != 0) return EINVAL;
-  uint64_t total_bytes = 0;
-  for (uint32_t i = 0; i < count; ++i) {
-    to[i].va = load_once(list[i].addr);
-    to[i].lkey = load_once(list[i].lkey);
-    const uint32_t element_bytes = load_once(list[i].length);
-    to[i].length_bytes = element_bytes;
-    total_bytes += element_bytes;
-  }
-  if (total_bytes > kMaxMessageBytes) return EINVAL;
-  length_bytes = static_cast<uint32_t>(total_bytes);
-  return 0;
-}
 
 int append_inline(transport::SendRing& ring, transport::SendWqe& wqe, const void* from, size_t bytes) {
   if (bytes > ring.max_inline_bytes() - wqe.inline_bytes) return EINVAL;
@@ -79,16 +62,6 @@ int set_bind(const Qp& qp, transport::SendWqe& wqe, const ibv_mw& mw, uint32_t n
   wqe.bind_lkey = info.mr == nullptr ? 0 : info.mr->lkey;
   wqe.bind_access = info.mw_access_flags & kWindowAccess;
   wqe.bind_length_bytes = info.length;
-  return 0;
-}
-
-int check_wqe(const Qp& qp, const transport::SendWqe& wqe) {
-  constexpr uint32_t kEightBytes = 8;
-  const SendRule& rule = send_rule_of(static_cast<uint32_t>(wqe.opcode));
-  if (!rule.allowed_on(qp.qp_base.qp_type) || (wqe.flags & ~kKnownSendFlags) != 0) return EINVAL;
-  if ((wqe.flags & IBV_SEND_INLINE) != 0 && !rule.may_be_inline) return EINVAL;
-  if (rule.needs_rd_atomic && qp.max_rd_atomic == 0) return EINVAL;
-  if (rule.payload == Payload::eight && wqe.length_bytes != kEightBytes) return EINVAL;
   return 0;
 }
 

@@ -4,10 +4,13 @@
 // into the QP's ring (CVE-2026-74378).
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <type_traits>
 
+#include "stack/verbs/limits.hpp"
 #include "stack/verbs/objects.hpp"
+#include "stack/verbs/send_rules.hpp"
 
 namespace faultline::verbs {
 
@@ -32,7 +35,21 @@ inline constexpr uint32_t kKnownSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 /// Copies the elements; their total goes to `length_bytes`. 0 or EINVAL.
-[[nodiscard]] int copy_sges(const ibv_sge* list, uint32_t count, transport::Sge* to, uint32_t& length_bytes);
+[[nodiscard]] inline int copy_sges(const ibv_sge* list, uint32_t count, transport::Sge* to,
+                                   uint32_t& length_bytes) {
+  if (list == nullptr && count != 0) return EINVAL;
+  uint64_t total_bytes = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    to[i].va = load_once(list[i].addr);
+    to[i].lkey = load_once(list[i].lkey);
+    const uint32_t element_bytes = load_once(list[i].length);
+    to[i].length_bytes = element_bytes;
+    total_bytes += element_bytes;
+  }
+  if (total_bytes > kMaxMessageBytes) return EINVAL;
+  length_bytes = static_cast<uint32_t>(total_bytes);
+  return 0;
+}
 
 /// Puts the list's bytes themselves into the WQE, behind `used_bytes` of it.
 [[nodiscard]] int copy_inline(transport::SendRing& ring, transport::SendWqe& wqe, const ibv_sge* list,
@@ -48,7 +65,15 @@ inline constexpr uint32_t kKnownSendFlags =
                            const ibv_mw_bind_info& info);
 
 /// What the table and the QP ask of a WQE that is otherwise complete. 0 or EINVAL.
-[[nodiscard]] int check_wqe(const Qp& qp, const transport::SendWqe& wqe);
+[[nodiscard]] inline int check_wqe(const Qp& qp, const transport::SendWqe& wqe) {
+  constexpr uint32_t kEightBytes = 8;
+  const SendRule& rule = send_rule_of(static_cast<uint32_t>(wqe.opcode));
+  if (!rule.allowed_on(qp.qp_base.qp_type) || (wqe.flags & ~kKnownSendFlags) != 0) return EINVAL;
+  if ((wqe.flags & IBV_SEND_INLINE) != 0 && !rule.may_be_inline) return EINVAL;
+  if (rule.needs_rd_atomic && qp.max_rd_atomic == 0) return EINVAL;
+  if (rule.payload == Payload::eight && wqe.length_bytes != kEightBytes) return EINVAL;
+  return 0;
+}
 
 /// IBA 10.8.3.1, table 91: not before RTS; in the error states work is taken and flushed.
 [[nodiscard]] inline bool takes_sends(transport::QpState state) {

@@ -16,15 +16,6 @@ Gid destination_of(std::span<const uint8_t> frame, const EthernetView& ethernet)
   return Gid::from_ipv4(load_be32(ip + kIpv4DestinationAt));
 }
 
-/// The six bytes as one number; only good for comparing.
-uint64_t mac_word(const uint8_t* mac) {
-  uint32_t first = 0;
-  uint16_t rest = 0;
-  std::memcpy(&first, mac, sizeof first);
-  std::memcpy(&rest, mac + sizeof first, sizeof rest);
-  return uint64_t{rest} << 32 | first;
-}
-
 }  // namespace
 
 AddressFilter::AddressFilter(const MacAddress& mac, const VlanTag& vlan, std::span<const Gid> own)

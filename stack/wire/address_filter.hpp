@@ -6,8 +6,11 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
+#include "stack/wire/byte_order.hpp"
+#include "stack/wire/layout.hpp"
 #include "stack/wire/link.hpp"
 #include "stack/wire/packet.hpp"
 
@@ -28,6 +31,18 @@ class AddressFilter {
   /// 802.1Q, 6.9).
   [[nodiscard]] Admission admit(std::span<const uint8_t> frame, FrameKind kind) const;
 
+  /// Whether a frame is what nearly all are: RoCEv2 over IPv4 to the device's first address, untagged. Then
+  /// classify says roce and admit accepted; false says nothing.
+  [[nodiscard]] bool is_plainly_own(std::span<const uint8_t> frame) const {
+    if (frame.size() < kEthernetBytes + kIpv4Bytes + kUdpBytes || vlan_id_ != 0 || own_ipv4_count_ == 0)
+      return false;
+    const uint8_t* const ip = frame.data() + kEthernetBytes;
+    return mac_word(frame.data()) == mac_ && load_be16(ip - 2) == kEtherTypeIpv4 &&
+           ip[0] == kIpv4VersionAndLength && ip[kIpv4ProtocolAt] == kProtocolUdp &&
+           load_be32(ip + kIpv4DestinationAt) == own_ipv4_[0] &&
+           load_be16(ip + kIpv4Bytes + kUdpDestinationPortAt) == kRoceUdpPort;
+  }
+
   /// False where there is no room for one more group.
   [[nodiscard]] bool join(const Gid& group);
   void leave(const Gid& group);
@@ -36,6 +51,14 @@ class AddressFilter {
   [[nodiscard]] bool to_joined_group(std::span<const uint8_t> frame) const;
 
  private:
+  /// The six bytes as one number; only good for comparing.
+  [[nodiscard]] static uint64_t mac_word(const uint8_t* mac) {
+    uint32_t first = 0;
+    uint16_t rest = 0;
+    std::memcpy(&first, mac, sizeof first);
+    std::memcpy(&rest, mac + sizeof first, sizeof rest);
+    return uint64_t{rest} << 32 | first;
+  }
   [[nodiscard]] bool is_own_ipv4(uint32_t address) const;
   [[nodiscard]] bool is_own_ipv6(const uint8_t* address) const;
   [[nodiscard]] bool is_joined(const Gid& group) const;

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <span>
+
+#include "stack/wire/layout.hpp"
 
 namespace faultline::wire {
 
@@ -15,6 +18,21 @@ namespace faultline::wire {
 [[nodiscard]] constexpr uint16_t fold_sum(uint32_t sum) {
   sum = (sum & 0xffffU) + (sum >> 16);
   return static_cast<uint16_t>(sum + (sum >> 16));
+}
+
+/// Whether the checksum of an IPv4 header without options is right: its words, in whatever order of bytes,
+/// add up to all ones (RFC 1071 2B).
+[[nodiscard]] inline bool ipv4_checksum_holds(const uint8_t* header) {
+  const auto word = [header](uint32_t at) -> uint64_t {
+    uint32_t value;
+    std::memcpy(&value, header + at, sizeof value);
+    return value;
+  };
+  static_assert(kIpv4Bytes == 20);
+  uint64_t sum = word(0) + word(4) + word(8) + word(12) + word(16);
+  sum = (sum & 0xffffffffU) + (sum >> 32);
+  const uint64_t folded = (sum & 0xffffU) + (sum >> 16);
+  return (folded & 0xffffU) + (folded >> 16) == 0xffff;
 }
 
 /// Sum of the pseudo-header (RFC 768, RFC 8200 8.1) and the UDP datagram. `ip` is the IP header, `datagram`

@@ -24,23 +24,35 @@ struct BthWords {
 };
 
 BthWords words_of(const Bth& bth, uint32_t pad_bytes) {
-  return {
-      .flags = uint32_t{static_cast<uint8_t>(bth.opcode)} << 24 | (bth.solicited ? kBthSolicited : 0) |
-               (bth.migration ? kBthMigration : 0) | pad_bytes << kBthPadShift |
-               (bth.header_version & 0xfU) << kBthVersionShift | bth.pkey,
-      .destination = (bth.fecn ? kBthFecn : 0) | (bth.becn ? kBthBecn : 0) | (bth.destination_qpn & kQpnMask),
-      .sequence = (bth.ack_request ? kBthAckRequest : 0) | (bth.selective_ack ? kBthSelectiveAck : 0) |
-                  (bth.page_fault ? kBthPageFault : 0) | (bth.page_ready ? kBthPageReady : 0) |
-                  bth.psn.value()};
+  return {.flags = uint32_t{static_cast<uint8_t>(bth.opcode)} << 24 | bth.solicited * kBthSolicited |
+                   bth.migration * kBthMigration | pad_bytes << kBthPadShift |
+                   (bth.header_version & 0xfU) << kBthVersionShift | bth.pkey,
+          .destination = bth.fecn * kBthFecn | bth.becn * kBthBecn | (bth.destination_qpn & kQpnMask),
+          .sequence = bth.ack_request * kBthAckRequest | bth.selective_ack * kBthSelectiveAck |
+                      bth.page_fault * kBthPageFault | bth.page_ready * kBthPageReady | bth.psn.value()};
 }
 
 constexpr uint64_t join(uint32_t high, uint32_t low) {
   return uint64_t{high} << 32 | low;
 }
 
+uint8_t* write_reth(uint8_t* at, const Reth& reth) {
+  store_be128(at, reth.va, join(reth.rkey, reth.length_bytes));
+  return at + 16;
+}
+
+uint8_t* write_aeth(uint8_t* at, const Aeth& aeth) {
+  store_be32(at, uint32_t{aeth.syndrome} << 24 | (aeth.msn & Psn::kMask));
+  return at + 4;
+}
+
 /// Writes the opcode's extended headers in their order (IBA table 38) and returns where they end.
 uint8_t* write_extended(uint8_t* at, const OpcodeInfo& info, const PacketFields& fields) {
   const uint16_t headers = info.extended_headers;
+  // What most packets have.
+  if (headers == 0) return at;
+  if (headers == kReth) return write_reth(at, fields.reth);
+  if (headers == kAeth) return write_aeth(at, fields.aeth);
   if ((headers & kXrcEth) != 0) {
     store_be32(at, fields.xrc_srq_number & kXrcSrqMask);
     at += 4;
@@ -55,10 +67,7 @@ uint8_t* write_extended(uint8_t* at, const OpcodeInfo& info, const PacketFields&
                        (fields.feth.selectivity & kFethSelectivityMask) << kFethSelectivityShift);
     at += 4;
   }
-  if ((headers & kReth) != 0) {
-    store_be128(at, fields.reth.va, join(fields.reth.rkey, fields.reth.length_bytes));
-    at += 16;
-  }
+  if ((headers & kReth) != 0) at = write_reth(at, fields.reth);
   if ((headers & kAtomicEth) != 0) {
     store_be64(at, fields.atomic_eth.va);
     store_be32(at + 8, fields.atomic_eth.rkey);
@@ -66,10 +75,7 @@ uint8_t* write_extended(uint8_t* at, const OpcodeInfo& info, const PacketFields&
     store_be64(at + 20, fields.atomic_eth.compare);
     at += 28;
   }
-  if ((headers & kAeth) != 0) {
-    store_be32(at, uint32_t{fields.aeth.syndrome} << 24 | (fields.aeth.msn & Psn::kMask));
-    at += 4;
-  }
+  if ((headers & kAeth) != 0) at = write_aeth(at, fields.aeth);
   if ((headers & kAtomicAckEth) != 0) {
     store_be64(at, fields.atomic_ack);
     at += 8;
@@ -182,7 +188,7 @@ uint32_t FrameTemplate::seal(std::span<uint8_t> frame, Opcode opcode, uint32_t p
   const uint32_t pad_bytes = pad_of(payload_bytes);
   const uint32_t icrc_at = total_bytes - kIcrcBytes;
   uint8_t* icrc = frame.data() + icrc_at;
-  for (uint32_t i = 1; i <= pad_bytes; ++i) icrc[-static_cast<ptrdiff_t>(i)] = 0;
+  store_le32(icrc - pad_bytes, 0);  // the pad, and as much of the ICRC's place
   uint32_t crc = icrc_of_ip_packet(frame.subspan(ip_offset_, icrc_at - ip_offset_), ipv6_);
   if (form == IcrcForm::rxe_flush)
     crc = icrc_update(crc, frame.subspan(header_bytes_, icrc_at - header_bytes_));

@@ -20,8 +20,7 @@ ParseError parse_ipv4(std::span<const uint8_t> frame, uint8_t rx_checks, Packet&
   if (frame.size() < packet.ip_offset + kIpv4Bytes) return ParseError::runt;
   const uint8_t* ip = frame.data() + packet.ip_offset;
   if (ip[0] != kIpv4VersionAndLength) return ParseError::ip_header;
-  if ((rx_checks & kIpChecksumVerified) == 0 && fold_sum(ones_sum({ip, kIpv4Bytes})) != 0xffff)
-    return ParseError::ip_checksum;
+  if ((rx_checks & kIpChecksumVerified) == 0 && !ipv4_checksum_holds(ip)) return ParseError::ip_checksum;
   if ((load_be16(ip + kIpv4FragmentAt) & kIpv4FragmentMask) != 0) return ParseError::ip_fragment;
   // The frame may be longer: Ethernet pads short ones.
   const uint32_t total_bytes = load_be16(ip + kIpv4TotalLengthAt);

@@ -41,6 +41,33 @@ TEST_P(Filter, TakesOnlyFramesToItsAddresses) {
   EXPECT_EQ(filter.admit({}, FrameKind::other), Admission::wrong_address);
 }
 
+/// The glance of the data path is never more than what the two careful functions say, whatever one bit of the
+/// headers or the frame's length is.
+TEST_P(Filter, TakesAtAGlanceOnlyWhatIsItsOwn) {
+  const std::array<Gid, 1> first{path.destination_gid};
+  const AddressFilter one(path.destination_mac, {}, first);
+  const Frame plain = roce_frame(path);
+  EXPECT_EQ(one.is_plainly_own(plain), path.destination_gid.is_ipv4());
+  size_t taken = 0;
+  const auto examine = [&](std::span<const uint8_t> frame) {
+    if (!one.is_plainly_own(frame)) return;
+    ++taken;
+    EXPECT_EQ(classify(frame), FrameKind::roce);
+    EXPECT_EQ(one.admit(frame, FrameKind::roce), Admission::accepted);
+  };
+  for (size_t bit = 0; bit < 8 * 70; ++bit) {
+    Frame changed = plain;
+    changed[bit / 8] ^= static_cast<uint8_t>(1U << bit % 8);
+    examine(changed);
+  }
+  for (size_t length = 0; length <= plain.size(); ++length) examine({plain.data(), length});
+  EXPECT_EQ(taken != 0, path.destination_gid.is_ipv4());
+
+  const AddressFilter in_vlan(path.destination_mac, {true, vlan_tci(100, 0)}, first);
+  EXPECT_FALSE(in_vlan.is_plainly_own(plain));
+  EXPECT_FALSE(AddressFilter(path.destination_mac, {}, {}).is_plainly_own(plain));
+}
+
 TEST_P(Filter, TakesOnlyItsVlan) {
   const AddressFilter in_vlan(path.destination_mac, {true, vlan_tci(100, 0)}, own);
   PathHeader tagged = path;

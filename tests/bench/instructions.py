@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Instructions of a message, stage by stage: runs ring_bench under callgrind and sorts what it counts.
+
+    tests/bench/instructions.py [--build build/plain] [--run 'rc_write/bytes:64/qps:1']
+
+A stage is the functions named below with all that they call and no other stage owns. Instructions repeat to a few in a
+thousand, whatever else the machine does. valgrind's CPU has no AVX-512: what is chosen by CPU is counted in its AVX2 form.
+"""
+import argparse
+import collections
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+# (side, stage, functions that begin it). The first that fits.
+STAGES = [
+    ("fault", "pages of the first round", r"Requester::hold_for|Responder::miss"),
+    ("send", "post_send", r"verbs::post_send\("),
+    ("send", "doorbell", r"Core::ring_doorbell|Impl::take_doorbells"),
+    ("send", "start of a request", r"Requester::(send\(|start|skip_what_arrived|has_work|window_open|awaits_credits|prefault)|TxBatch::"),
+    ("send", "packet", r"Requester::(send_packet|fill_payload)"),
+    ("send", "headers", r"FrameTemplate::write_headers|write_extended"),
+    ("send", "gather, memory access, copy", r"transport::gather|EngineDoor::read\("),
+    ("send", "seal: pad and ICRC", r"FrameTemplate::seal"),
+    ("send", "buffers", r"Engine::allocate"),
+    ("send", "transmit", r"Engine::transmit"),
+    ("receive", "receive, filter", r"Engine::(receive|distribute|admit)|classify|AddressFilter::"),
+    ("receive", "parse", r"wire::parse\(|Impl::parse"),
+    ("receive", "prefetch, burst", r"Core::on_packets|Impl::prefetch"),
+    ("receive", "ICRC", r"wire::icrc_matches"),
+    ("receive", "QP lookup, guard ladder", r"Impl::on_frame|Impl::on_connected"),
+    ("receive", "responder", r"Responder::(on_request|execute|finish|queue|may_read|has_room|settle|is_enabled|find_shared)|take_receive|peek_receive|complete_receive|complete_inbound"),
+    ("receive", "scatter, memory access, copy", r"transport::scatter|EngineDoor::(write|check|probe)\("),
+    ("receive", "answer or ACK", r"Responder::(send|ack_syndrome|offer|has_work)"),
+    ("receive", "buffers back", r"Engine::release|rte_pktmbuf_free_bulk"),
+    ("send", "acknowledged: completion", r"Requester::(on_|acknowledge|complete|note_|catch_up|take_credits|arm_ack)|CoreContext::(complete_send|push)"),
+    ("send", "poll_cq", r"verbs::poll_cq"),
+    ("receive", "post_recv", r"verbs::post_recv"),
+    ("turn", "turns", r"has_completions|Device::drive|Engine::turn|Core::poll|Impl::(serve|run_timers|take_resolutions)|TimerWheel|EngineDoor::(enter|leave)|CoreContext::(make_ready|pop_ready)"),
+]
+
+
+def profile(program, run):
+    """Self costs by function, inclusive costs by caller and callee, and how often each is called."""
+    own, edges, calls = collections.Counter(), collections.Counter(), collections.Counter()
+    names = {}
+
+    def name_of(text):
+        number, name = re.match(r"\((\d+)\)(?: (.*))?$", text).groups()
+        if name is not None:
+            names[number] = name
+        return names[number]
+
+    with tempfile.TemporaryDirectory(prefix="fl-") as folder:
+        out = os.path.join(folder, "callgrind")
+        subprocess.run(
+            ["valgrind", "--tool=callgrind", "--toggle-collect=*run_batch*", f"--callgrind-out-file={out}", program,
+             f"--benchmark_filter={run}$", "--benchmark_min_time=0.2"],
+            check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=1800)
+        function = callee = None
+        after_calls = False
+        with open(out) as file:
+            for line in file:
+                if line.startswith("fn="):
+                    function = name_of(line[3:].rstrip())
+                elif line.startswith("cfn="):
+                    callee = name_of(line[4:].rstrip())
+                elif line.startswith("calls="):
+                    calls[callee] += int(line[6:].split()[0])
+                    after_calls = True
+                elif line[0] in "0123456789+-*":
+                    cost = int(line.split()[1])
+                    if after_calls:
+                        edges[function, callee] += cost
+                    else:
+                        own[function] += cost
+                    after_calls = False
+    return own, edges, calls
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build/plain")
+    parser.add_argument("--run", default="rc_write/bytes:64/qps:1", help="one of ring_bench's benchmarks")
+    arguments = parser.parse_args()
+    program = os.path.join(arguments.build, "tests", "bench", "ring_bench")
+    if not os.access(program, os.X_OK):
+        sys.exit(f"{program} is not there: build first, or name the build folder with --build")
+    own, edges, calls = profile(program, arguments.run)
+
+    def stage_of(name):
+        return next((i for i, stage in enumerate(STAGES) if re.search(stage[2], name)), None)
+
+    def count(pattern):
+        return max((n for name, n in calls.items() if re.search(pattern, name)), default=0)
+
+    packets = count(r"Requester::send_packet")
+    turns = count(r"Engine::turn")
+    stages = collections.Counter()
+    for name, cost in own.items():
+        if (stage := stage_of(name)) is not None:
+            stages[stage] += cost
+    for (caller, callee), cost in edges.items():
+        if (stage := stage_of(caller)) is not None and stage_of(callee) is None:
+            stages[stage] += cost
+    print(f"{arguments.run}: {packets} packets of requests, {turns} turns")
+    print("| side | stage | instructions |")
+    print("|---|---|---|")
+    sums = collections.Counter()
+    for i, (side, stage, _) in enumerate(STAGES):
+        if not stages[i] or side == "fault":
+            continue
+        if side == "turn":
+            print(f"| both | a turn, by itself | {stages[i] / turns:.0f} a turn |")
+            continue
+        sums[side] += stages[i]
+        print(f"| {side} | {stage} | {stages[i] / packets:.0f} |")
+    for side, total in sums.items():
+        print(f"| {side} | together | {total / packets:.0f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The whole path of a message, from ibv_post_send to ibv_poll_cq: two devices of one process joined by
+// net_ring, whose turns one thread drives. What a message costs here is both sides' work and no waiting; run
+// under callgrind it tells where the instructions go (docs/performance.md).
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+#include <faultline/faultline.h>
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+
+namespace {
+
+constexpr uint32_t kDepth = 128;
+constexpr uint32_t kChain = 16;
+constexpr int kPollBatch = 32;
+
+[[noreturn]] void fail(const char* what) {
+  std::fprintf(stderr, "ring_bench: %s: %s\n", what, faultline_last_error());
+  std::_Exit(1);
+}
+
+/// One device, its QPs and its memory.
+struct Side {
+  Side(int number, uint32_t qp_count, size_t bytes, bool on_demand) : buffer_bytes(bytes) {
+    int count = 0;
+    ibv_device** const list = ibv_get_device_list(&count);
+    if (list == nullptr || count <= number) fail("ibv_get_device_list");
+    context = ibv_open_device(list[number]);
+    ibv_free_device_list(list);
+    if (context == nullptr) fail("ibv_open_device");
+    pd = ibv_alloc_pd(context);
+    cq = ibv_create_cq(context, 65'536, nullptr, nullptr, 0);
+    buffer = static_cast<uint8_t*>(
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+    const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                            (on_demand ? static_cast<unsigned>(IBV_ACCESS_ON_DEMAND) : 0U);
+    mr = ibv_reg_mr(pd, buffer, bytes, access);
+    if (cq == nullptr || buffer == MAP_FAILED || mr == nullptr || ibv_query_gid(context, 1, 0, &gid) != 0)
+      fail("the side's objects");
+    for (uint32_t i = 0; i < qp_count; ++i) {
+      ibv_qp_init_attr init{};
+      init.send_cq = init.recv_cq = cq;
+      init.qp_type = IBV_QPT_RC;
+      init.cap = {kDepth, 4 * kDepth, 1, 1, 0};
+      qps.push_back(ibv_create_qp(pd, &init));
+      if (qps.back() == nullptr) fail("ibv_create_qp");
+    }
+  }
+  ~Side() {
+    for (ibv_qp* qp : qps) ibv_destroy_qp(qp);
+    ibv_dereg_mr(mr);
+    munmap(buffer, buffer_bytes);
+    ibv_destroy_cq(cq);
+    ibv_dealloc_pd(pd);
+    ibv_close_device(context);
+  }
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+
+  void connect(const Side& to) const {
+    for (size_t i = 0; i < qps.size(); ++i) {
+      ibv_qp_attr attr{};
+      attr.qp_state = IBV_QPS_INIT;
+      attr.port_num = 1;
+      attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+      int error =
+          ibv_modify_qp(qps[i], &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+      attr.qp_state = IBV_QPS_RTR;
+      attr.path_mtu = IBV_MTU_4096;
+      attr.dest_qp_num = to.qps[i]->qp_num;
+      attr.max_dest_rd_atomic = kDepth;
+      attr.min_rnr_timer = 1;
+      attr.ah_attr.is_global = 1;
+      attr.ah_attr.port_num = 1;
+      attr.ah_attr.grh.dgid = to.gid;
+      attr.ah_attr.grh.hop_limit = 64;
+      if (error == 0)
+        error = ibv_modify_qp(qps[i], &attr,
+                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+      attr.qp_state = IBV_QPS_RTS;
+      attr.timeout = 14;
+      attr.retry_cnt = attr.rnr_retry = 7;
+      attr.max_rd_atomic = kDepth;
+      if (error == 0)
+        error = ibv_modify_qp(qps[i], &attr,
+                              IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                  IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+      if (error != 0) fail("ibv_modify_qp");
+    }
+  }
+
+  const size_t buffer_bytes;
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  ibv_cq* cq = nullptr;
+  ibv_mr* mr = nullptr;
+  ibv_gid gid{};
+  uint8_t* buffer = nullptr;
+  std::vector<ibv_qp*> qps;
+};
+
+/// Messages of one kind and size, kDepth of them under way in all, a chain of one QP after the other's.
+class Stream {
+ public:
+  Stream(Side& from, Side& to, ibv_wr_opcode opcode, uint32_t bytes) : from_(from), to_(to) {
+    slots_ = static_cast<uint32_t>(from.buffer_bytes / bytes);
+    for (uint32_t i = 0; i < kChain; ++i) {
+      pieces_[i] = {reinterpret_cast<uint64_t>(from.buffer), bytes, from.mr->lkey};
+      chain_[i].next = i + 1 == kChain ? nullptr : &chain_[i + 1];
+      chain_[i].sg_list = &pieces_[i];
+      chain_[i].num_sge = 1;
+      chain_[i].opcode = opcode;
+      chain_[i].send_flags = i + 1 == kChain ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0U;
+      if (opcode != IBV_WR_SEND) chain_[i].wr.rdma = {reinterpret_cast<uint64_t>(to.buffer), to.mr->rkey};
+      landing_[i] = {reinterpret_cast<uint64_t>(to.buffer), bytes, to.mr->lkey};
+      receives_[i] = {.wr_id = 0,
+                      .next = i + 1 == kChain ? nullptr : &receives_[i + 1],
+                      .sg_list = &landing_[i],
+                      .num_sge = 1};
+    }
+    takes_receives_ = opcode == IBV_WR_SEND;
+    if (!takes_receives_) return;
+    for (ibv_qp* qp : to.qps)
+      for (uint32_t i = 0; i < 2 * kDepth; i += kChain) post_receives(qp);
+  }
+
+  /// kDepth messages from post to completion.
+  void run_batch() {
+    uint32_t left = kDepth / kChain;
+    for (uint32_t i = 0; i < left; ++i) post_chain();
+    while (left != 0) {
+      left -= reap(from_);
+      if (!takes_receives_) {
+        faultline_progress(to_.context);
+        continue;
+      }
+      received_ += reap(to_);
+      for (; received_ >= kChain; received_ -= kChain) {
+        post_receives(to_.qps[next_receiver_]);
+        next_receiver_ = next_receiver_ + 1 == to_.qps.size() ? 0 : next_receiver_ + 1;
+      }
+    }
+  }
+
+ private:
+  void post_chain() {
+    for (uint32_t i = 0; i < kChain; ++i) {
+      const uint64_t offset = uint64_t{next_slot_} * pieces_[i].length;
+      next_slot_ = next_slot_ + 1 == slots_ ? 0 : next_slot_ + 1;
+      pieces_[i].addr = reinterpret_cast<uint64_t>(from_.buffer) + offset;
+      if (!takes_receives_) chain_[i].wr.rdma.remote_addr = reinterpret_cast<uint64_t>(to_.buffer) + offset;
+    }
+    ibv_send_wr* bad = nullptr;
+    if (ibv_post_send(from_.qps[next_sender_], chain_.data(), &bad) != 0) fail("ibv_post_send");
+    next_sender_ = next_sender_ + 1 == from_.qps.size() ? 0 : next_sender_ + 1;
+  }
+  void post_receives(ibv_qp* qp) {
+    ibv_recv_wr* bad = nullptr;
+    if (ibv_post_recv(qp, receives_.data(), &bad) != 0) fail("ibv_post_recv");
+  }
+  static uint32_t reap(const Side& side) {
+    std::array<ibv_wc, kPollBatch> completions;
+    const int count = ibv_poll_cq(side.cq, kPollBatch, completions.data());
+    if (count < 0) fail("ibv_poll_cq");
+    for (int i = 0; i < count; ++i)
+      if (completions[static_cast<size_t>(i)].status != IBV_WC_SUCCESS) fail("a completion");
+    return static_cast<uint32_t>(count);
+  }
+
+  Side& from_;
+  Side& to_;
+  std::array<ibv_sge, kChain> pieces_{};
+  std::array<ibv_sge, kChain> landing_{};
+  std::array<ibv_send_wr, kChain> chain_{};
+  std::array<ibv_recv_wr, kChain> receives_{};
+  bool takes_receives_ = false;
+  uint32_t slots_ = 1;
+  uint32_t next_slot_ = 0;
+  size_t next_sender_ = 0;
+  size_t next_receiver_ = 0;
+  uint32_t received_ = 0;
+};
+
+void run(benchmark::State& state, ibv_wr_opcode opcode) {
+  const auto bytes = static_cast<uint32_t>(state.range(0));
+  const auto qps = static_cast<uint32_t>(state.range(1));
+  const size_t buffer_bytes = size_t{kDepth} * std::max<size_t>(bytes, 64);
+  Side from(0, qps, buffer_bytes, true);
+  Side to(1, qps, buffer_bytes, true);
+  from.connect(to);
+  to.connect(from);
+  Stream stream(from, to, opcode, bytes);
+  stream.run_batch();  // pages, caches
+  for ([[maybe_unused]] auto _ : state) stream.run_batch();
+  state.SetItemsProcessed(state.iterations() * kDepth);
+  state.SetBytesProcessed(state.iterations() * kDepth * bytes);
+}
+
+void rc_write(benchmark::State& state) {
+  run(state, IBV_WR_RDMA_WRITE);
+}
+void rc_send(benchmark::State& state) {
+  run(state, IBV_WR_SEND);
+}
+void rc_read(benchmark::State& state) {
+  run(state, IBV_WR_RDMA_READ);
+}
+BENCHMARK(rc_write)
+    ->ArgNames({"bytes", "qps"})
+    ->ArgsProduct({{64}, {1, 16}})
+    ->ArgsProduct({{4096, 65'536}, {1}});
+BENCHMARK(rc_send)->ArgNames({"bytes", "qps"})->ArgsProduct({{64}, {1, 16}});
+BENCHMARK(rc_read)
+    ->ArgNames({"bytes", "qps"})
+    ->ArgsProduct({{64}, {1, 16}})
+    ->ArgsProduct({{4096, 65'536}, {1}});
+
+/// The configuration, while this lives.
+class Wire {
+ public:
+  Wire() {
+    folder_ = (std::filesystem::temp_directory_path() / "fl-ring-bench-XXXXXX").string();
+    if (mkdtemp(folder_.data()) == nullptr) fail("mkdtemp");
+    const std::string path = folder_ + "/devices.toml";
+    std::ofstream file(path);
+    for (const char side : {'a', 'b'})
+      file << "[[device]]\nname = \"faultline" << side << "\"\nip = \"198.18.0." << (side == 'a' ? 1 : 2)
+           << "/24\"\n[device.port]\nkind = \"ring\"\nwire = \"w0\"\nside = \"" << side << "\"\n";
+    file.close();
+    if (faultline_configure(path.c_str()) != 0) fail("faultline_configure");
+  }
+  ~Wire() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+
+ private:
+  std::string folder_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Wire wire;
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
