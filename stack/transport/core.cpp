@@ -98,7 +98,7 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
   wire::Packet packet;
   wire::ParseError error =
       wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
-  if (error == wire::ParseError::none && !wire::icrc_matches(packet) &&
+  if (error == wire::ParseError::none && context.config.verify_icrc && !wire::icrc_matches(packet) &&
       !(context.config.rxe_flush_icrc && wire::has_rxe_flush_icrc(packet)))
     error = wire::ParseError::icrc;
   if (error != wire::ParseError::none) {
