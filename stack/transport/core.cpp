@@ -68,9 +68,21 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
   impl_->context.now_ns = now;
   impl_->prefetch(frames);
   size_t released = 0;
-  for (const RxFrame& frame : frames)
+  for (size_t i = 0; i < frames.size(); ++i) {
+    const RxFrame frame = frames[i];
+    impl_->look_ahead(frames.subspan(i + 1));
     if (!impl_->on_frame(frame)) frames[released++] = frame;
+  }
   impl_->context.port.release(frames.first(released));
+}
+
+void Core::Impl::look_ahead(std::span<const RxFrame> behind) {
+  if (behind.empty() || behind[0].length_bytes <= IcrcAhead::kMinPayloadBytes || !context.config.verify_icrc)
+    return icrc_ahead.advance(nullptr);
+  wire::Packet packet;
+  const wire::ParseError error = wire::parse({behind[0].data, behind[0].length_bytes}, packet,
+                                             static_cast<uint8_t>(behind[0].rx_checks));
+  icrc_ahead.advance(error == wire::ParseError::none ? &packet : nullptr);
 }
 
 /// Of a burst for many QPs the misses overlap: first those of the table, then those of the QPs, then those of
@@ -98,7 +110,7 @@ bool Core::Impl::on_frame(const RxFrame& frame) {
   wire::Packet packet;
   wire::ParseError error =
       wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
-  if (error == wire::ParseError::none && context.config.verify_icrc && !wire::icrc_matches(packet) &&
+  if (error == wire::ParseError::none && context.config.verify_icrc && !icrc_ahead.matches(packet) &&
       !(context.config.rxe_flush_icrc && wire::has_rxe_flush_icrc(packet)))
     error = wire::ParseError::icrc;
   if (error != wire::ParseError::none) {

@@ -11,6 +11,7 @@
 #include "stack/transport/context.hpp"
 #include "stack/transport/core.hpp"
 #include "stack/transport/datagram.hpp"
+#include "stack/transport/icrc_ahead.hpp"
 #include "stack/transport/management.hpp"
 #include "stack/transport/multicast.hpp"
 #include "stack/transport/notification.hpp"
@@ -27,6 +28,7 @@ namespace faultline::transport {
 struct Core::Impl {
   Impl(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, EventSink* events)
       : context(config, memory, port, events),
+        icrc_ahead(memory),
         requester(context),
         responder(context),
         datagram(context),
@@ -43,6 +45,7 @@ struct Core::Impl {
   }
 
   CoreContext context;
+  IcrcAhead icrc_ahead;
   Requester requester;
   Responder responder;
   Datagram datagram;
@@ -74,6 +77,8 @@ struct Core::Impl {
   void prefetch(std::span<const RxFrame> frames) const;
   /// True where the frame stays with the core.
   bool on_frame(const RxFrame& frame);
+  /// `behind` is what comes after the frame that is next.
+  void look_ahead(std::span<const RxFrame> behind);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
   bool on_multicast(const wire::Packet& packet, const RxFrame& frame);
   void note_drained(QueuePair& qp);
