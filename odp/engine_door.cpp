@@ -7,6 +7,7 @@
 #include "odp/fault_handler.hpp"
 #include "odp/tolerant_atomic.hpp"
 #include "odp/tolerant_copy.hpp"
+#include "odp/tolerant_copy_crc.hpp"
 
 namespace faultline::odp {
 
@@ -136,23 +137,38 @@ Outcome EngineDoor::write(const Target& target, uint64_t va, std::span<const uin
   Place place;
   const Outcome outcome = admit(target, va, from.size(), place);
   if (outcome != Outcome::done) return outcome;
-  return for_each_piece(
-      place, from.size(), true, [from](const Access& access, size_t first, uint64_t length) {
-        return tolerant_copy(reinterpret_cast<void*>(access.address), from.data() + first, length) == length;
-      });
+  return for_each_piece(place, from.size(), true,
+                        [this, from](const Access& access, size_t first, uint64_t length) {
+                          auto* const to = reinterpret_cast<void*>(access.address);
+                          const uint8_t* const bytes = from.data() + first;
+                          const size_t copied = beside_write_ == nullptr || beside_write_->done
+                                                    ? tolerant_copy(to, bytes, length)
+                                                    : tolerant_copy_beside(to, bytes, length, *beside_write_);
+                          return copied == length;
+                        });
 }
 
-Outcome EngineDoor::read(const Target& target, uint64_t va, std::span<uint8_t> to) {
+template <typename Copy>
+Outcome EngineDoor::read_by(const Target& target, uint64_t va, std::span<uint8_t> to, Copy copy) {
   if (to.empty()) return Outcome::done;
   Place place;
   const Outcome outcome = admit(target, va, to.size(), place);
   if (outcome != Outcome::done) return outcome;
   return for_each_piece(place, to.size(), (target.need & kWriteRights) != 0,
-                        [to](const Access& access, size_t first, uint64_t length) {
-                          return tolerant_copy(to.data() + first,
-                                               reinterpret_cast<const void*>(access.address),
-                                               length) == length;
+                        [to, copy](const Access& access, size_t first, uint64_t length) {
+                          const auto* from = reinterpret_cast<const void*>(access.address);
+                          return copy(to.data() + first, from, length) == length;
                         });
+}
+
+Outcome EngineDoor::read(const Target& target, uint64_t va, std::span<uint8_t> to) {
+  return read_by(target, va, to, tolerant_copy);
+}
+
+Outcome EngineDoor::read_with_crc(const Target& target, uint64_t va, std::span<uint8_t> to, uint32_t& crc) {
+  return read_by(target, va, to, [&crc](void* out, const void* from, size_t length_bytes) {
+    return tolerant_copy_crc(out, from, length_bytes, crc);
+  });
 }
 
 Outcome EngineDoor::atomic(const Target& target, uint64_t va, const AtomicRequest& request,

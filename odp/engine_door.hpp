@@ -47,6 +47,9 @@ class EngineDoor final : public EngineSession {
   [[nodiscard]] Outcome probe(const Target& target, uint64_t va, uint64_t length_bytes) override;
   [[nodiscard]] Outcome write(const Target& target, uint64_t va, std::span<const uint8_t> from) override;
   [[nodiscard]] Outcome read(const Target& target, uint64_t va, std::span<uint8_t> to) override;
+  [[nodiscard]] Outcome read_with_crc(const Target& target, uint64_t va, std::span<uint8_t> to,
+                                      uint32_t& crc) override;
+  void offer_beside_write(CrcBeside* sum) override { beside_write_ = sum; }
   [[nodiscard]] Outcome atomic(const Target& target, uint64_t va, const AtomicRequest& request,
                                uint64_t& original) override;
   [[nodiscard]] Outcome flush(const Target& target, uint64_t va, uint64_t length_bytes,
@@ -82,6 +85,9 @@ class EngineDoor final : public EngineSession {
   template <typename Touch>
   [[nodiscard]] Outcome for_each_piece(const Place& place, uint64_t length_bytes, bool write, Touch touch);
   [[nodiscard]] Outcome after_copy_fault(const Access& access);
+  /// Each piece by copy(to, from, length_bytes), which says how many bytes it copied.
+  template <typename Copy>
+  [[nodiscard]] Outcome read_by(const Target& target, uint64_t va, std::span<uint8_t> to, Copy copy);
   /// Lets a request begin with the first page that is missing.
   void begin_at_the_miss(FaultRequest& request) const;
 
@@ -90,6 +96,7 @@ class EngineDoor final : public EngineSession {
   SessionPort& port_;
   bool gated_ = false;       ///< latched for the turn
   bool tracks_use_ = false;  ///< likewise
+  CrcBeside* beside_write_ = nullptr;
   size_t outstanding_ = 0;
   /// Of faults that were served at once, until they are taken.
   std::array<Resolution, 64> answered_{};

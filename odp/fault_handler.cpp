@@ -13,6 +13,7 @@
 
 #include "odp/tolerant_atomic.hpp"
 #include "odp/tolerant_copy.hpp"
+#include "odp/tolerant_copy_crc.hpp"
 
 namespace faultline::odp {
 namespace {
@@ -118,7 +119,8 @@ void handle_fault(int signal_number, siginfo_t* info, void* context) {
   auto* machine = static_cast<ucontext_t*>(context);
   const auto instruction = static_cast<uintptr_t>(machine->uc_mcontext.gregs[REG_RIP]);
   if (info->si_code > 0) {
-    for (const std::span<const FaultRange> ranges : {tolerant_copy_ranges(), tolerant_atomic_ranges()}) {
+    for (const std::span<const FaultRange> ranges :
+         {tolerant_copy_ranges(), tolerant_copy_crc_ranges(), tolerant_atomic_ranges()}) {
       for (const FaultRange& range : ranges) {
         if (instruction >= range.begin && instruction < range.end) {
           machine->uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(range.fixup);

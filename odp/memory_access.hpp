@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "odp/crc_beside.hpp"
+
 namespace faultline::odp {
 
 /// lkey and rkey are one number: 24-bit index, 8-bit variant.
@@ -109,6 +111,14 @@ class MemoryAccess {
   /// some bytes may already have been copied. `need` decides the right that is checked.
   [[nodiscard]] virtual Outcome write(const Target& target, uint64_t va, std::span<const uint8_t> from) = 0;
   [[nodiscard]] virtual Outcome read(const Target& target, uint64_t va, std::span<uint8_t> to) = 0;
+  /// As `read`, and `crc` goes on over the bytes that were put into `to`, in the same pass: CRC-32 in zlib's
+  /// form. After an outcome that is not done it is worth nothing.
+  [[nodiscard]] virtual Outcome read_with_crc(const Target& target, uint64_t va, std::span<uint8_t> to,
+                                              uint32_t& crc) = 0;
+
+  /// Until the next call the first `write` that is long enough may take this sum along, which stays the
+  /// caller's; nullptr: no more.
+  virtual void offer_beside_write(CrcBeside* /*sum*/) {}
 
   /// One atomic operation on eight bytes at an eight-aligned va, indivisible for the program's own threads
   /// too. `original` gets what was there before.

@@ -184,6 +184,7 @@ void read_transport(const std::string& path, const toml::table& table, Config& c
       static_cast<uint32_t>(reader.number("ack_every_packets", core.ack_every_packets, 1, 65536));
   core.rxe_flush_icrc = reader.boolean("rxe_flush_icrc", core.rxe_flush_icrc);
   config.udp_checksum = reader.boolean("udp_checksum", config.udp_checksum);
+  config.icrc = reader.boolean("icrc", config.icrc);
   if (const toml::table* congestion = reader.table("congestion"))
     read_congestion(path, *congestion, core.congestion);
   reader.finish();
@@ -467,6 +468,21 @@ void reject_twins(const Config& config, const ConfigReader& root) {
     }
 }
 
+/// Without an ICRC nothing tells a damaged packet from a whole one: only where packets never leave memory,
+/// and nothing is asked to damage them.
+void reject_missing_icrc(const Config& config, const ConfigReader& transport) {
+  if (config.icrc) return;
+  for (const DeviceConfig& device : config.devices) {
+    const PortKind kind = device.port.kind;
+    if (kind != PortKind::memif && kind != PortKind::ring)
+      transport.fail("icrc", fmt::format("false only goes with ports of kind memif and ring, and {} is on {}",
+                                         device.name, name_of(kind)));
+    if (device.chaos.link.corrupt > 0)
+      transport.fail("icrc",
+                     fmt::format("false would take what the chaos of {} corrupts for good", device.name));
+  }
+}
+
 }  // namespace
 
 uint32_t core_count_of(const DeviceConfig& device) {
@@ -495,7 +511,8 @@ Config parse_config(std::string_view text, const std::string& path) {
   ConfigReader root(path, table, "");
   if (const toml::table* eal = root.table("eal")) config.eal = read_eal(path, *eal);
   if (const toml::table* odp = root.table("odp")) read_odp(path, *odp, config);
-  if (const toml::table* transport = root.table("transport")) read_transport(path, *transport, config);
+  const toml::table* const transport = root.table("transport");
+  if (transport != nullptr) read_transport(path, *transport, config);
   if (const toml::table* log = root.table("log")) {
     ConfigReader reader(path, *log, "log");
     config.log_level = kLogLevels[reader.choice("level", kLogLevels, 3)];
@@ -506,6 +523,7 @@ Config parse_config(std::string_view text, const std::string& path) {
   if (devices == nullptr) root.fail("device", "is missing; add at least one [[device]]");
   for (const toml::node& device : *devices) config.devices.push_back(read_device(path, *device.as_table()));
   reject_twins(config, root);
+  if (transport != nullptr) reject_missing_icrc(config, ConfigReader(path, *transport, "transport"));
   return config;
 }
 

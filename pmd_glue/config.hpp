@@ -98,6 +98,7 @@ struct Config {
   odp::DomainConfig domain;
   transport::CoreConfig core;
   bool udp_checksum = false;
+  bool icrc = true;  ///< computed and verified
   std::string log_level = "warn";
   std::vector<DeviceConfig> devices;
 };

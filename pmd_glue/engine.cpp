@@ -43,6 +43,8 @@ transport::CoreConfig core_config(const Config& config, const DeviceConfig& devi
     core.wire_checksums |= static_cast<uint8_t>(wire::Checksums::ip_in_software);
   if (config.udp_checksum && !port.offloads_udp_checksum())
     core.wire_checksums |= static_cast<uint8_t>(wire::Checksums::udp_in_software);
+  core.verify_icrc = config.icrc;
+  if (!config.icrc) core.wire_checksums |= static_cast<uint8_t>(wire::Checksums::no_icrc);
   return core;
 }
 

@@ -46,6 +46,11 @@ class FaultModel final : public odp::MemoryAccess {
   [[nodiscard]] odp::Outcome read(const odp::Target& target, uint64_t va, std::span<uint8_t> to) override {
     return memory_.read(target, va, to);
   }
+  [[nodiscard]] odp::Outcome read_with_crc(const odp::Target& target, uint64_t va, std::span<uint8_t> to,
+                                           uint32_t& crc) override {
+    return memory_.read_with_crc(target, va, to, crc);
+  }
+  void offer_beside_write(odp::CrcBeside* sum) override { memory_.offer_beside_write(sum); }
   [[nodiscard]] odp::Outcome atomic(const odp::Target& target, uint64_t va, const odp::AtomicRequest& request,
                                     uint64_t& original) override {
     return memory_.atomic(target, va, request, original);

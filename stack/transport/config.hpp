@@ -60,6 +60,8 @@ struct CoreConfig {
   /// sent, since rxe takes no other.
   bool rxe_flush_icrc = false;
   uint8_t wire_checksums = 1;  ///< wire::Checksums bits the core computes itself
+  /// False: no packet's ICRC is looked at, to go with wire::Checksums::no_icrc at the peer.
+  bool verify_icrc = true;
 };
 
 }  // namespace faultline::transport

@@ -398,6 +398,16 @@ odp::Outcome gather(odp::MemoryAccess& memory, odp::ProtectionDomain domain, std
               });
 }
 
+odp::Outcome gather_with_crc(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                             std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to, SgeSpan& stop,
+                             uint32_t& crc) {
+  return walk(
+      sges, offset, static_cast<uint32_t>(to.size()), stop,
+      [&](const Sge& sge, uint64_t va, uint32_t bytes, uint32_t done) {
+        return memory.read_with_crc({sge.lkey, domain, odp::kLocalRead}, va, to.subspan(done, bytes), crc);
+      });
+}
+
 odp::Outcome scatter(odp::MemoryAccess& memory, odp::ProtectionDomain domain, std::span<const Sge> sges,
                      uint32_t offset, std::span<const uint8_t> from, SgeSpan& stop) {
   return walk(sges, offset, static_cast<uint32_t>(from.size()), stop,

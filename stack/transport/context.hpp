@@ -143,6 +143,10 @@ struct SgeSpan {
 [[nodiscard]] odp::Outcome gather(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
                                   std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to,
                                   SgeSpan& stop);
+/// As gather; `crc` goes on over what was copied, in the same pass (odp::MemoryAccess::read_with_crc).
+[[nodiscard]] odp::Outcome gather_with_crc(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                                           std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to,
+                                           SgeSpan& stop, uint32_t& crc);
 /// Copies `from` into the list at message offset `offset`.
 [[nodiscard]] odp::Outcome scatter(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
                                    std::span<const Sge> sges, uint32_t offset, std::span<const uint8_t> from,

@@ -63,8 +63,12 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
     for (size_t i = 0; i < burst.size(); ++i)
       errors[i] = impl_->parse(burst[i], *std::construct_at(&packets[i]));
     impl_->prefetch({packets, burst.size()}, errors);
-    for (size_t i = 0; i < burst.size(); ++i)
+    for (size_t i = 0; i < burst.size(); ++i) {
+      const bool looks_ahead = impl_->context.config.verify_icrc && i + 1 < burst.size() &&
+                               errors[i + 1] == wire::ParseError::none;
+      impl_->icrc_ahead.advance(looks_ahead ? &packets[i + 1] : nullptr);
       if (!impl_->on_frame(burst[i], packets[i], errors[i])) frames[released++] = burst[i];
+    }
   }
   impl_->context.port.release(frames.first(released));
 }
@@ -99,7 +103,7 @@ void Core::Impl::prefetch(std::span<const wire::Packet> packets,
 }
 
 bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error) {
-  if (error == wire::ParseError::none && !wire::icrc_matches(packet) &&
+  if (error == wire::ParseError::none && context.config.verify_icrc && !icrc_ahead.matches(packet) &&
       !(context.config.rxe_flush_icrc && wire::has_rxe_flush_icrc(packet)))
     error = wire::ParseError::icrc;
   if (error != wire::ParseError::none) {

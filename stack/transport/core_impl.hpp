@@ -12,6 +12,7 @@
 #include "stack/transport/context.hpp"
 #include "stack/transport/core.hpp"
 #include "stack/transport/datagram.hpp"
+#include "stack/transport/icrc_ahead.hpp"
 #include "stack/transport/management.hpp"
 #include "stack/transport/multicast.hpp"
 #include "stack/transport/notification.hpp"
@@ -28,6 +29,7 @@ namespace faultline::transport {
 struct Core::Impl {
   Impl(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, EventSink* events)
       : context(config, memory, port, events),
+        icrc_ahead(memory),
         requester(context),
         responder(context),
         datagram(context),
@@ -44,6 +46,7 @@ struct Core::Impl {
   }
 
   CoreContext context;
+  IcrcAhead icrc_ahead;
   Requester requester;
   Responder responder;
   Datagram datagram;

@@ -43,7 +43,9 @@ class Requester {
   void complete_local(QueuePair& qp);
   [[nodiscard]] Step prefault_destination(QueuePair& qp, const SendWqe& wqe);
   [[nodiscard]] Step send_packet(QueuePair& qp, SendWqe& wqe);
-  [[nodiscard]] Step fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to);
+  /// With `crc` it goes on over what was copied.
+  [[nodiscard]] Step fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to,
+                                  uint32_t* crc);
   [[nodiscard]] Step hold_for(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
   /// The WQE at `current` cannot go on: it fails as soon as it is the oldest, so that completions stay in
   /// order.

@@ -247,15 +247,18 @@ Requester::Step Requester::hold_for(QueuePair& qp, const odp::Target& target, ui
   return Step::blocked;
 }
 
-Requester::Step Requester::fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to) {
+Requester::Step Requester::fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to,
+                                        uint32_t* crc) {
   if (to.empty()) return Step::sent;
   if ((wqe.flags & kInline) != 0) {
+    assert(crc == nullptr);
     std::memcpy(to.data(), qp.send_ring.inline_of(&wqe) + offset, to.size());
     return Step::sent;
   }
   const std::span<const Sge> sges(qp.send_ring.sges_of(&wqe), wqe.sge_count);
   SgeSpan stop;
-  switch (gather(context_.memory, qp.domain, sges, offset, to, stop)) {
+  switch (crc == nullptr ? gather(context_.memory, qp.domain, sges, offset, to, stop)
+                         : gather_with_crc(context_.memory, qp.domain, sges, offset, to, stop, *crc)) {
     case odp::Outcome::done:
       return Step::sent;
     case odp::Outcome::miss:
@@ -318,12 +321,16 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
   uint8_t* payload = qp.frame.write_headers(bytes, fields, payload_bytes);
   assert(payload != nullptr && "a transmit buffer holds a frame of the path MTU");
-  const Step step = fill_payload(qp, wqe, offset, {payload, payload_bytes});
+  const bool crc_in_copy = qp.frame.wants_crc_in_copy(payload_bytes) && (wqe.flags & kInline) == 0;
+  uint32_t crc = crc_in_copy ? qp.frame.icrc_of_headers(bytes.data(), payload) : 0;
+  const Step step = fill_payload(qp, wqe, offset, {payload, payload_bytes}, crc_in_copy ? &crc : nullptr);
   if (step != Step::sent) return step;
   state.fault_failed = false;
   const bool as_rxe = context_.config.rxe_flush_icrc && wqe.opcode == SendOpcode::flush;
-  const uint32_t frame_bytes = qp.frame.seal(bytes, fields.bth.opcode, payload_bytes,
-                                             as_rxe ? wire::IcrcForm::rxe_flush : wire::IcrcForm::specified);
+  const uint32_t frame_bytes =
+      crc_in_copy ? qp.frame.seal_with_crc(bytes, fields.bth.opcode, payload_bytes, crc)
+                  : qp.frame.seal(bytes, fields.bth.opcode, payload_bytes,
+                                  as_rxe ? wire::IcrcForm::rxe_flush : wire::IcrcForm::specified);
   context_.tx.commit(frame_bytes, qp.loopback);
   context_.note_sent(qp, frame_bytes);
   ++qp.ipv4_identification;

@@ -159,9 +159,14 @@ bool Responder::send_answer(QueuePair& qp) {
   const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
   uint8_t* payload = qp.frame.write_headers(bytes, fields, payload_bytes);
   assert(payload != nullptr);
+  const bool crc_in_copy = qp.frame.wants_crc_in_copy(payload_bytes);
+  uint32_t crc = crc_in_copy ? qp.frame.icrc_of_headers(bytes.data(), payload) : 0;
   if (payload_bytes != 0) {
     const odp::Target target{job.rkey, job.domain, odp::kRemoteRead, qp.qpn};
-    switch (context_.memory.read(target, job.va + offset, {payload, payload_bytes})) {
+    const uint64_t va = job.va + offset;
+    const std::span<uint8_t> to(payload, payload_bytes);
+    switch (crc_in_copy ? context_.memory.read_with_crc(target, va, to, crc)
+                        : context_.memory.read(target, va, to)) {
       case odp::Outcome::done:
         break;
       case odp::Outcome::miss:
@@ -181,7 +186,9 @@ bool Responder::send_answer(QueuePair& qp) {
         return false;
     }
   }
-  const uint32_t frame_bytes = qp.frame.seal(bytes, fields.bth.opcode, payload_bytes);
+  const uint32_t frame_bytes = crc_in_copy
+                                   ? qp.frame.seal_with_crc(bytes, fields.bth.opcode, payload_bytes, crc)
+                                   : qp.frame.seal(bytes, fields.bth.opcode, payload_bytes);
   context_.tx.commit(frame_bytes, qp.loopback);
   context_.note_sent(qp, frame_bytes);
   ++qp.ipv4_identification;

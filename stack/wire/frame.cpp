@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/wire/frame.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -189,19 +190,37 @@ uint32_t FrameTemplate::seal(std::span<uint8_t> frame, Opcode opcode, uint32_t p
   const uint32_t icrc_at = total_bytes - kIcrcBytes;
   uint8_t* icrc = frame.data() + icrc_at;
   store_le32(icrc - pad_bytes, 0);  // the pad, and as much of the ICRC's place
-  uint32_t crc = icrc_of_ip_packet(frame.subspan(ip_offset_, icrc_at - ip_offset_), ipv6_);
+  uint32_t crc = has_icrc() ? icrc_of_ip_packet(frame.subspan(ip_offset_, icrc_at - ip_offset_), ipv6_) : 0;
   if (form == IcrcForm::rxe_flush)
     crc = icrc_update(crc, frame.subspan(header_bytes_, icrc_at - header_bytes_));
   store_le32(icrc, crc);
-
-  if ((checksums_ & static_cast<uint8_t>(Checksums::udp_in_software)) != 0) {
-    const uint32_t udp_at = header_bytes_ - kUdpBytes;
-    const uint16_t sum =
-        udp_sum(frame.data() + ip_offset_, ipv6_, frame.subspan(udp_at, total_bytes - udp_at));
-    // A computed zero is sent as all ones (RFC 768): zero says "none".
-    store_be16(frame.data() + udp_at + kUdpChecksumAt, sum == 0xffff ? sum : static_cast<uint16_t>(~sum));
-  }
+  if ((checksums_ & static_cast<uint8_t>(Checksums::udp_in_software)) != 0)
+    write_udp_checksum(frame.first(total_bytes));
   return total_bytes;
+}
+
+uint32_t FrameTemplate::icrc_of_headers(const uint8_t* frame, const uint8_t* payload) const {
+  return icrc_of_ip_packet({frame + ip_offset_, payload}, ipv6_);
+}
+
+uint32_t FrameTemplate::seal_with_crc(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes,
+                                      uint32_t crc) const {
+  const uint32_t total_bytes = frame_bytes(opcode, payload_bytes);
+  assert(frame.size() >= total_bytes);
+  const uint32_t pad_bytes = pad_of(payload_bytes);
+  const std::span<uint8_t> pad = frame.subspan(total_bytes - kIcrcBytes - pad_bytes, pad_bytes);
+  std::fill(pad.begin(), pad.end(), uint8_t{0});
+  store_le32(pad.data() + pad_bytes, icrc_update(crc, pad));
+  if ((checksums_ & static_cast<uint8_t>(Checksums::udp_in_software)) != 0)
+    write_udp_checksum(frame.first(total_bytes));
+  return total_bytes;
+}
+
+void FrameTemplate::write_udp_checksum(std::span<uint8_t> frame) const {
+  const uint32_t udp_at = header_bytes_ - kUdpBytes;
+  const uint16_t sum = udp_sum(frame.data() + ip_offset_, ipv6_, frame.subspan(udp_at));
+  // A computed zero is sent as all ones (RFC 768): zero says "none".
+  store_be16(frame.data() + udp_at + kUdpChecksumAt, sum == 0xffff ? sum : static_cast<uint16_t>(~sum));
 }
 
 }  // namespace faultline::wire

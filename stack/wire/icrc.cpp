@@ -88,6 +88,20 @@ bool icrc_matches(const Packet& packet) {
   return computed == load_le32(packet.frame + packet.icrc_offset);
 }
 
+uint32_t icrc_before_payload(const Packet& packet) {
+  return icrc_of_ip_packet(
+      {packet.frame + packet.ip_offset, static_cast<size_t>(packet.payload_offset - packet.ip_offset)},
+      packet.ipv6);
+}
+
+bool icrc_matches(const Packet& packet, uint32_t state_with_payload) {
+  const uint8_t* const pad = packet.frame + packet.payload_offset + packet.payload_bytes;
+  const auto pad_bytes = static_cast<size_t>(packet.frame + packet.icrc_offset - pad);
+  const uint32_t computed =
+      pad_bytes == 0 ? state_with_payload : icrc_update(state_with_payload, {pad, pad_bytes});
+  return computed == load_le32(packet.frame + packet.icrc_offset);
+}
+
 bool has_rxe_flush_icrc(const Packet& packet) {
   if (packet.info->operation != Operation::flush) return false;
   const size_t offset = packet.ip_offset;

@@ -145,6 +145,11 @@ struct Packet {
 /// Recomputes the ICRC of a parsed packet and compares.
 [[nodiscard]] bool icrc_matches(const Packet& packet);
 
+/// The same in two steps, for who sums up the payload in its own way: the state over all that comes before
+/// it, and what to say with the state over the payload too.
+[[nodiscard]] uint32_t icrc_before_payload(const Packet& packet);
+[[nodiscard]] bool icrc_matches(const Packet& packet, uint32_t state_with_payload);
+
 /// Whether it is a FLUSH with the ICRC that Linux's rxe gives it: the CRC runs on over the BTH and what
 /// follows once more, unmasked, which IBA A17.3.3 has not.
 [[nodiscard]] bool has_rxe_flush_icrc(const Packet& packet);

@@ -10,6 +10,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "odp/tolerant_copy_crc.hpp"
 #include "stack/transport/core.hpp"
 
 namespace {
@@ -22,12 +23,20 @@ class PresentMemory final : public odp::MemoryAccess {
   odp::Outcome check(const odp::Target&, uint64_t, uint64_t) override { return odp::Outcome::done; }
   odp::Outcome probe(const odp::Target&, uint64_t, uint64_t) override { return odp::Outcome::done; }
   odp::Outcome write(const odp::Target&, uint64_t va, std::span<const uint8_t> from) override {
-    std::memcpy(reinterpret_cast<void*>(va), from.data(), from.size());
-    return odp::Outcome::done;
+    auto* const to = reinterpret_cast<void*>(va);
+    const size_t copied = beside_ == nullptr || beside_->done
+                              ? odp::tolerant_copy(to, from.data(), from.size())
+                              : odp::tolerant_copy_beside(to, from.data(), from.size(), *beside_);
+    return copied == from.size() ? odp::Outcome::done : odp::Outcome::violation;
   }
   odp::Outcome read(const odp::Target&, uint64_t va, std::span<uint8_t> to) override {
     std::memcpy(to.data(), reinterpret_cast<const void*>(va), to.size());
     return odp::Outcome::done;
+  }
+  odp::Outcome read_with_crc(const odp::Target&, uint64_t va, std::span<uint8_t> to, uint32_t& crc) override {
+    const auto* from = reinterpret_cast<const void*>(va);
+    return odp::tolerant_copy_crc(to.data(), from, to.size(), crc) == to.size() ? odp::Outcome::done
+                                                                                : odp::Outcome::violation;
   }
   odp::Outcome atomic(const odp::Target&, uint64_t va, const odp::AtomicRequest& request,
                       uint64_t& original) override {
@@ -44,6 +53,10 @@ class PresentMemory final : public odp::MemoryAccess {
   }
   bool request_fault(const odp::FaultRequest&) override { return true; }
   size_t take_resolutions(std::span<odp::Resolution>) override { return 0; }
+  void offer_beside_write(odp::CrcBeside* sum) override { beside_ = sum; }
+
+ private:
+  odp::CrcBeside* beside_ = nullptr;
 };
 
 /// Frames in a pool; what is sent waits in an array until the peer takes it.

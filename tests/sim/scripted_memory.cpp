@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "stack/wire/icrc.hpp"
+
 namespace faultline::sim {
 
 using odp::Outcome;
@@ -201,7 +203,13 @@ Outcome ScriptedMemory::write(const odp::Target& target, uint64_t va, std::span<
   maybe_invalidate(region, va, from.size());
   const uint64_t there = resident(region, va, from.size(), true);
   std::memcpy(region.at(va), from.data(), there);
-  return there == from.size() ? Outcome::done : missing(region, va + there);
+  if (there != from.size()) return missing(region, va + there);
+  constexpr size_t kLong = 256;
+  if (beside_write_ != nullptr && !beside_write_->done && from.size() >= kLong) {
+    beside_write_->crc = wire::icrc_update(beside_write_->crc, beside_write_->bytes);
+    beside_write_->done = true;
+  }
+  return Outcome::done;
 }
 
 Outcome ScriptedMemory::read(const odp::Target& target, uint64_t va, std::span<uint8_t> to) {
@@ -213,6 +221,13 @@ Outcome ScriptedMemory::read(const odp::Target& target, uint64_t va, std::span<u
   const uint64_t there = resident(region, va, to.size(), false);
   std::memcpy(to.data(), region.at(va), there);
   return there == to.size() ? Outcome::done : missing(region, va + there);
+}
+
+Outcome ScriptedMemory::read_with_crc(const odp::Target& target, uint64_t va, std::span<uint8_t> to,
+                                      uint32_t& crc) {
+  const Outcome outcome = read(target, va, to);
+  if (outcome == Outcome::done) crc = wire::icrc_update(crc, to);
+  return outcome;
 }
 
 Outcome ScriptedMemory::atomic(const odp::Target& target, uint64_t va, const odp::AtomicRequest& request,

@@ -128,6 +128,9 @@ class ScriptedMemory final : public odp::MemoryAccess {
   [[nodiscard]] odp::Outcome write(const odp::Target& target, uint64_t va,
                                    std::span<const uint8_t> from) override;
   [[nodiscard]] odp::Outcome read(const odp::Target& target, uint64_t va, std::span<uint8_t> to) override;
+  void offer_beside_write(odp::CrcBeside* sum) override { beside_write_ = sum; }
+  [[nodiscard]] odp::Outcome read_with_crc(const odp::Target& target, uint64_t va, std::span<uint8_t> to,
+                                           uint32_t& crc) override;
   [[nodiscard]] odp::Outcome atomic(const odp::Target& target, uint64_t va, const odp::AtomicRequest& request,
                                     uint64_t& original) override;
   [[nodiscard]] odp::Outcome flush(const odp::Target& target, uint64_t va, uint64_t length_bytes,
@@ -156,6 +159,7 @@ class ScriptedMemory final : public odp::MemoryAccess {
   [[nodiscard]] Region* allowed(const odp::Target& target, uint64_t va, uint64_t length);
   [[nodiscard]] odp::Outcome serve(const odp::FaultRequest& request);
 
+  odp::CrcBeside* beside_write_ = nullptr;
   MemoryScript script_;
   Random random_;
   TimeNs now_ = 0;

@@ -98,6 +98,9 @@ class InstantMemory final : public odp::MemoryAccess {
     return odp::Outcome::done;
   }
   odp::Outcome read(const odp::Target&, uint64_t, std::span<uint8_t>) override { return odp::Outcome::done; }
+  odp::Outcome read_with_crc(const odp::Target&, uint64_t, std::span<uint8_t>, uint32_t&) override {
+    return odp::Outcome::done;
+  }
   odp::Outcome atomic(const odp::Target&, uint64_t, const odp::AtomicRequest&, uint64_t&) override {
     return odp::Outcome::done;
   }

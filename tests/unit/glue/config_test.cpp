@@ -92,6 +92,7 @@ selective_ack = false
 early_probe = false
 credits = false
 rxe_flush_icrc = true
+icrc = true
 reorder_packets_per_qp = 9
 [transport.congestion]
 algorithm = "dcqcn"
@@ -170,6 +171,7 @@ address = "0000:3b:00.1"
   EXPECT_FALSE(config.core.early_probe);
   EXPECT_FALSE(config.core.credits);
   EXPECT_TRUE(config.core.rxe_flush_icrc);
+  EXPECT_TRUE(config.icrc);
   EXPECT_EQ(config.core.reorder_packets_per_qp, 9U);
   const transport::CongestionConfig& congestion = config.core.congestion;
   EXPECT_EQ(congestion.algorithm, transport::CongestionAlgorithm::dcqcn);
@@ -225,6 +227,15 @@ struct Mistake {
 
 class ConfigMistake : public testing::TestWithParam<Mistake> {};
 
+TEST(Config, TheIcrcCanBeLeftOutBetweenProcessesOfOneMachine) {
+  const Config config = parse_config(
+      "[transport]\nicrc = false\n[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n[device.port]\n"
+      "kind = \"ring\"\nwire = \"w0\"\nside = \"a\"\n",
+      "f.toml");
+  EXPECT_FALSE(config.icrc);
+  EXPECT_TRUE(parse_config(kDevice, "f.toml").icrc);
+}
+
 TEST_P(ConfigMistake, IsOneLineThatNamesThePlaceTheKeyAndWhatWouldBeRight) {
   EXPECT_EQ(error_of(GetParam().text), "faultline: f.toml:" + GetParam().line);
 }
@@ -256,6 +267,14 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"[transport]\nwindow_packets = 0\n",
                 "2: transport.window_packets: must be a whole number from 1 to 65536"},
         Mistake{"[transport]\nudp_checksum = 0\n", "2: transport.udp_checksum: must be true or false"},
+        Mistake{"[transport]\nicrc = 0\n", "2: transport.icrc: must be true or false"},
+        Mistake{
+            "[transport]\nicrc = false\n[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n[device.port]\n"
+            "kind = \"af_packet\"\ninterface = \"veth0\"\n",
+            "2: transport.icrc: false only goes with ports of kind memif and ring, and d is on af_packet"},
+        Mistake{"[transport]\nicrc = false\n[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n[device.port]\n"
+                "kind = \"ring\"\nwire = \"w0\"\nside = \"a\"\n[device.chaos]\ncorrupt = 0.1\n",
+                "2: transport.icrc: false would take what the chaos of d corrupts for good"},
         Mistake{"[log]\nlevel = \"loud\"\n",
                 "2: log.level: \"loud\" is not one of trace, debug, info, warn, err, critical, off"}));
 

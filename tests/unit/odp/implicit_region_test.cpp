@@ -2,6 +2,7 @@
 // The implicit region: every operation through one key that stands for the whole address space.
 #include "tests/unit/odp/implicit_region.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <isa-l/crc.h>
 
 namespace faultline::odp::test {
 namespace {
@@ -169,6 +171,13 @@ TEST(ImplicitRegion, AccessesGoOnOverTheBordersOfChildren) {
     std::vector<uint8_t> back(bytes.size());
     EXPECT_EQ(read_all(*session, read, va, back), Outcome::done);
     EXPECT_EQ(back, bytes);
+    std::ranges::fill(back, uint8_t{0});
+    uint32_t crc = 0;
+    session->enter();
+    EXPECT_EQ(session->read_with_crc(read, va, back, crc), Outcome::done);
+    session->leave();
+    EXPECT_EQ(back, bytes);
+    EXPECT_EQ(crc, crc32_gzip_refl(0, bytes.data(), bytes.size()));
   }
   EXPECT_EQ(domain->counters().num_implicit_children, 3U);
   session->enter();

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <isa-l/crc.h>
 
+#include "odp/tolerant_copy_crc.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp::test {
@@ -202,6 +204,73 @@ TEST(MemoryDomain, PermissionIsPerPage) {
   EXPECT_EQ(session->probe({result.key, 1, kRemoteWrite}, 0, 4096), Outcome::done);
   EXPECT_EQ(session->probe({result.key, 1, kRemoteWrite}, 4096, 1), Outcome::miss);
   session->leave();
+}
+
+TEST(MemoryDomain, ACrcTakenInTheCopyFaultsAsTheCopyDoes) {
+  auto domain = make_domain();
+  const Mapping memory(8);
+  for (size_t i = 0; i < memory.size(); ++i) memory.data()[i] = static_cast<uint8_t>(i * 37);
+  const uint64_t at = 0x1000 + 100;
+  std::vector<uint8_t> bytes(8192);
+  uint32_t crc = 0;
+  for (const uint32_t on_demand : {uint32_t{kOnDemand}, uint32_t{0}}) {
+    const auto result =
+        register_with(*domain, memory.address(), memory.size(), 0x1000, kAllAccess | on_demand);
+    ASSERT_EQ(result.error, 0);
+    const Target target{result.key, 1, kRemoteRead};
+    auto session = domain->attach_engine();
+    ASSERT_EQ(read_all(*session, target, at, bytes), Outcome::done);
+    // Gone without an event, in the middle of what is read.
+    ASSERT_EQ(mprotect(memory.data() + 4096, 4096, PROT_NONE), 0);
+    const uint64_t caught = domain->counters().copy_faults_caught;
+    session->enter();
+    EXPECT_EQ(session->read_with_crc(target, at, bytes, crc),
+              on_demand != 0 ? Outcome::miss : Outcome::violation);
+    session->leave();
+    EXPECT_EQ(domain->counters().copy_faults_caught, caught + 1);
+    ASSERT_EQ(mprotect(memory.data() + 4096, 4096, PROT_READ | PROT_WRITE), 0);
+    EXPECT_EQ(until_settled(*session, {target, at, bytes.size(), 7},
+                            [&] {
+                              crc = 3;
+                              return session->read_with_crc(target, at, bytes, crc);
+                            }),
+              Outcome::done);
+    EXPECT_EQ(std::memcmp(bytes.data(), memory.data() + 100, bytes.size()), 0);
+    EXPECT_EQ(crc, crc32_gzip_refl(3, bytes.data(), bytes.size()));
+    session->enter();
+    EXPECT_EQ(session->read_with_crc({result.key, 2, kRemoteRead}, at, bytes, crc), Outcome::violation);
+    EXPECT_EQ(session->read_with_crc(target, at, {}, crc), Outcome::done);
+    session->leave();
+  }
+}
+
+TEST(MemoryDomain, AWriteTakesAnOfferedSumAlongOnce) {
+  auto domain = make_domain();
+  const Mapping memory(8);
+  const auto result = register_with(*domain, memory.address(), memory.size(), 0, kAllAccess | kOnDemand);
+  const Target target{result.key, 1, kRemoteWrite};
+  auto session = domain->attach_engine();
+  const std::vector<uint8_t> bytes(4096, 0x3b);
+  const std::vector<uint8_t> other(4096, 0x3c);
+  const uint32_t right = crc32_gzip_refl(5, other.data(), other.size());
+  CrcBeside sum{other, 5, false};
+  session->enter();
+  session->offer_beside_write(&sum);
+  EXPECT_EQ(session->write(target, 100, bytes), Outcome::miss);
+  EXPECT_FALSE(sum.done);
+  session->offer_beside_write(nullptr);
+  session->leave();
+  ASSERT_EQ(write_all(*session, target, 100, bytes), Outcome::done);
+  session->enter();
+  session->offer_beside_write(&sum);
+  EXPECT_EQ(session->write(target, 200, bytes), Outcome::done);
+  EXPECT_EQ(sum.done, copy_crc_routine() == CopyCrcRoutine::avx512);
+  EXPECT_EQ(sum.crc, sum.done ? right : 5U);
+  EXPECT_EQ(session->write(target, 300, bytes), Outcome::done);
+  EXPECT_EQ(sum.crc, sum.done ? right : 5U);
+  session->offer_beside_write(nullptr);
+  session->leave();
+  EXPECT_EQ(std::count(memory.data() + 100, memory.data() + 300 + bytes.size(), 0x3b), 200 + 4096);
 }
 
 TEST(MemoryDomain, FaultsThatCannotBeResolvedAreViolations) {

@@ -50,6 +50,50 @@ TEST(FrameTemplate, BuildsWhatThePlainWayBuilds) {
   }
 }
 
+TEST(FrameTemplate, ACrcTakenInTheCopyMakesTheSameFrame) {
+  for (const PathHeader& path : all_paths()) {
+    for (const uint8_t checksums : {kIp, static_cast<uint8_t>(kIp | kUdp)}) {
+      const FrameTemplate frame_template(path, checksums);
+      for (const Opcode opcode : {Opcode::rc_send_only, Opcode::rc_write_only_imm, Opcode::ud_send_only}) {
+        const PacketFields fields = sample_fields(opcode);
+        for (uint32_t bytes = 0; bytes <= 4096; bytes += bytes < 300 ? 1 : 59) {
+          const std::vector<uint8_t> payload = sample_payload(bytes);
+          Frame frame(frame_template.frame_bytes(opcode, bytes), 0xee);
+          uint8_t* to = frame_template.write_headers(frame, fields, bytes);
+          uint32_t crc = frame_template.icrc_of_headers(frame.data(), to);
+          std::ranges::copy(payload, to);
+          crc = icrc_update(crc, payload);
+          ASSERT_EQ(frame_template.seal_with_crc(frame, opcode, bytes, crc), frame.size());
+          Frame sealed(frame.size(), 0xdd);
+          std::ranges::copy(payload, frame_template.write_headers(sealed, fields, bytes));
+          ASSERT_EQ(frame_template.seal(sealed, opcode, bytes), sealed.size());
+          ASSERT_EQ(frame, sealed) << bytes;
+        }
+      }
+    }
+  }
+}
+
+TEST(FrameTemplate, WithoutIcrcItIsZero) {
+  for (const PathHeader& path : all_paths()) {
+    const FrameTemplate frame_template(path, kIp | static_cast<uint8_t>(Checksums::no_icrc));
+    const PacketFields fields = sample_fields(Opcode::rc_send_only);
+    EXPECT_FALSE(frame_template.wants_crc_in_copy(4096));
+    EXPECT_TRUE(FrameTemplate(path, kIp).wants_crc_in_copy(4096));
+    for (const uint32_t bytes : {0U, 1U, 64U, 4096U}) {
+      const std::vector<uint8_t> payload = sample_payload(bytes);
+      Frame frame(frame_template.frame_bytes(Opcode::rc_send_only, bytes), 0xee);
+      std::ranges::copy(payload, frame_template.write_headers(frame, fields, bytes));
+      ASSERT_EQ(frame_template.seal(frame, Opcode::rc_send_only, bytes), frame.size());
+      EXPECT_TRUE(std::all_of(frame.end() - 4, frame.end(), [](uint8_t byte) { return byte == 0; }));
+      Packet packet;
+      ASSERT_EQ(name_of(parse(frame, packet)), "none");
+      EXPECT_FALSE(icrc_matches(packet));
+      EXPECT_TRUE(std::ranges::equal(packet.payload(), payload));
+    }
+  }
+}
+
 TEST(FrameTemplate, WhatItBuildsMeansWhatWasAsked) {
   for (const PathHeader& path : all_paths()) {
     for (const ExpectedOpcode& row : expected_opcodes()) {
