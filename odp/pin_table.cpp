@@ -98,9 +98,7 @@ bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned 
   const uint64_t address = region.start_page_address() + (granule * kGranulePages + first) * kPageBytes;
   uint32_t slot = 0;
   const int error = slots_.pin(address, bytes, slot);
-  const uint32_t id = error == 0                                   ? slot + 1
-                      : error == EFAULT && !purpose.of_absent ? take_unpinned()
-                                                                   : 0;
+  const uint32_t id = error == 0 ? slot + 1 : error == EFAULT && !purpose.of_absent ? take_unpinned() : 0;
   if (id == 0) return false;
   if (error == 0) highest_ = std::max(highest_, id);
   records_[id] = {&region, purpose.now_ns, static_cast<uint32_t>(granule), region.granule_pins[granule],
