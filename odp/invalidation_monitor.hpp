@@ -99,6 +99,8 @@ class InvalidationMonitor {
   [[nodiscard]] bool is_busy() const {
     return thread_.joinable() && (handling_.load(std::memory_order_seq_cst) || userfault_.has_events());
   }
+  /// True where one is being handled: as a hint, for what asks is_busy() at its end.
+  [[nodiscard]] bool is_handling() const { return handling_.load(std::memory_order_relaxed); }
   /// Returns when all events that were waiting at the call have been handled.
   void settle() const;
   /// Returns when also those have been handled that calls under way are still to cause: whoever takes a place

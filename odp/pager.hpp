@@ -149,6 +149,8 @@ class Pager {
   [[nodiscard]] Step publish_present(Region& region, PageRange chunk, Service& service);
   [[nodiscard]] Step plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan);
   void populate(Plan& plan) const;
+  [[nodiscard]] bool populate_by_pin(Region& region, Plan& plan);
+  void note_if_huge(Plan& plan, uint64_t took_ns) const;
   void watch_again(const Region& region, const Plan& plan);
   /// What an engine may do itself of a request, or `more`.
   [[nodiscard]] Step serve_short(const FaultRequest& request, Service& service);

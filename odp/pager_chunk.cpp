@@ -127,8 +127,14 @@ Pager::Step Pager::plan_chunk(Region& region, PageRange chunk, bool write, Plan&
   return Step::done;
 }
 
-void Pager::populate(Plan& plan) const {
+/// Few pages that took long are, of fresh memory, a huge page.
+void Pager::note_if_huge(Plan& plan, uint64_t took_ns) const {
   constexpr uint64_t kLongNs = 30'000;
+  if (plan.kind == FaultKind::minor && took_ns > kLongNs && surveyor_.is_huge(plan.address))
+    plan.kind = FaultKind::huge;
+}
+
+void Pager::populate(Plan& plan) const {
   constexpr size_t kFewPages = 16;
   rusage before{};
   const bool may_be_swap = plan.kind == FaultKind::minor;
@@ -141,10 +147,7 @@ void Pager::populate(Plan& plan) const {
   if (syscall(SYS_madvise, plan.address, plan.length_bytes,
               plan.write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
     plan.error = errno;
-  // Few pages that took long are, of fresh memory, a huge page.
-  if (few && plan.kind == FaultKind::minor && monotonic_ns() - start_ns > kLongNs &&
-      surveyor_.is_huge(plan.address))
-    plan.kind = FaultKind::huge;
+  if (few) note_if_huge(plan, monotonic_ns() - start_ns);
   if (may_be_swap && !few) {
     rusage after{};
     getrusage(RUSAGE_THREAD, &after);

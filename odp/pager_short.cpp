@@ -30,7 +30,7 @@ bool Pager::serve_at_once(const FaultRequest& request, Outcome& outcome) {
   const uint64_t start_ns = monotonic_ns();
   // What was evicted may have to be paged out, which takes its time.
   if (start_ns < at_once_again_ns_ || victims_.count != 0 || stopping_.load(std::memory_order_acquire) ||
-      parts_.quiescence.gate_is_up() || parts_.monitor.is_busy() || AddressSpaceCall::any_in_progress())
+      parts_.quiescence.gate_is_up() || parts_.monitor.is_handling() || AddressSpaceCall::any_in_progress())
     return false;
   Service service;
   service.request = request;
@@ -87,8 +87,23 @@ Pager::Step Pager::serve_short(const FaultRequest& request, Service& service) {
   if ((survey.is_slow && !is_computed) || survey.of_file) return Step::more;
   plan.kind = survey.kind;
   plan.begun = begin_faults(*region, plan.pages, write);
-  populate(plan);
-  return publish(*region, service, false);
+  if (!populate_by_pin(*region, plan)) populate(plan);
+  const PageRange planned = plan.pages;
+  const bool failed = plan.error != 0;
+  const Step step = publish(*region, service, false);
+  // Of two pages the second may be a hole.
+  if (failed) parts_.pins.unpin_pages(*region, planned);
+  return step;
+}
+
+/// To pin a page is to make it resident first: of two system calls one is left. False where that did not do;
+/// why not, populate() tells.
+bool Pager::populate_by_pin(Region& region, Plan& plan) {
+  const uint64_t start_ns = monotonic_ns();
+  if (!parts_.pins.pin_absent_pages(region, plan.pages, start_ns, protect_since_ns(start_ns), &victims_))
+    return false;
+  note_if_huge(plan, monotonic_ns() - start_ns);
+  return true;
 }
 
 }  // namespace faultline::odp

@@ -59,36 +59,49 @@ uint32_t PinTable::take_unpinned() {
 void PinTable::pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns,
                          Victims* victims) {
   const std::lock_guard lock(mutex_);
-  bool fell_back = false;
+  if (!pin_missing(region, pages, {now_ns, protect_since_ns, victims, false})) counters_.pin_fallbacks.add();
+}
+
+bool PinTable::pin_absent_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns,
+                                Victims* victims) {
+  const std::lock_guard lock(mutex_);
+  return pin_missing(region, pages, {now_ns, protect_since_ns, victims, true});
+}
+
+bool PinTable::pin_missing(Region& region, PageRange pages, const Purpose& purpose) {
+  bool all = true;
   const size_t end = pages.first + pages.count;
   for (size_t granule = pages.first / kGranulePages; granule * kGranulePages < end; ++granule) {
     const size_t base = granule * kGranulePages;
     const auto from = static_cast<unsigned>(std::max(pages.first, base) - base);
     const auto to = static_cast<unsigned>(std::min(end, base + kGranulePages) - base);
-    unsigned missing = mask_of(from, to - from);
+    const unsigned wanted = mask_of(from, to - from);
+    unsigned missing = wanted;
     for (uint32_t id = region.granule_pins[granule]; id != 0; id = records_[id].next)
       missing &= ~unsigned{records_[id].page_mask};
+    // An earlier pin may be of what the page was before, and says nothing of what is there now.
+    if (purpose.of_absent && missing != wanted) return false;
     while (missing != 0) {
       const auto first = static_cast<unsigned>(std::countr_zero(missing));
       const auto count = static_cast<unsigned>(std::countr_one(missing >> first));
       missing &= ~unsigned{mask_of(first, count)};
-      fell_back |= !pin_run(region, granule, first, count, now_ns, protect_since_ns, victims);
+      all &= pin_run(region, granule, first, count, purpose);
     }
   }
-  if (fell_back) counters_.pin_fallbacks.add();
+  return all;
 }
 
-bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned count, uint64_t now_ns,
-                       uint64_t protect_since_ns, Victims* victims) {
+bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned count,
+                       const Purpose& purpose) {
   const uint64_t bytes = count * kPageBytes;
-  if (!make_room(bytes, protect_since_ns, victims)) return false;
+  if (!make_room(bytes, purpose.protect_since_ns, purpose.victims)) return false;
   const uint64_t address = region.start_page_address() + (granule * kGranulePages + first) * kPageBytes;
   uint32_t slot = 0;
   const int error = slots_.pin(address, bytes, slot);
-  const uint32_t id = error == 0 ? slot + 1 : error == EFAULT ? take_unpinned() : 0;
+  const uint32_t id = error == 0 ? slot + 1 : error == EFAULT && !purpose.of_absent ? take_unpinned() : 0;
   if (id == 0) return false;
   if (error == 0) highest_ = std::max(highest_, id);
-  records_[id] = {&region, now_ns, static_cast<uint32_t>(granule), region.granule_pins[granule],
+  records_[id] = {&region, purpose.now_ns, static_cast<uint32_t>(granule), region.granule_pins[granule],
                   mask_of(first, count)};
   region.granule_pins[granule] = id;
   ++region.pin_records;

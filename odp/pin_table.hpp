@@ -45,6 +45,10 @@ class PinTable {
   /// goes on and never in circles.
   void pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns,
                  Victims* victims = nullptr);
+  /// The same for pages that need not be there: the kernel makes them so, to be written to, in the call that
+  /// pins them. True where all are pinned now; where not, what failed is for populating to say. Pager only.
+  [[nodiscard]] bool pin_absent_pages(Region& region, PageRange pages, uint64_t now_ns,
+                                      uint64_t protect_since_ns, Victims* victims);
   /// Room for the pins of a whole region, before anything refers to it. Throws std::bad_alloc.
   static void reserve_whole(Region& region);
   /// Pins a whole classic region, or counts a fallback.
@@ -75,8 +79,16 @@ class PinTable {
 
   [[nodiscard]] bool make_room(uint64_t bytes, uint64_t protect_since_ns, Victims* victims);
   [[nodiscard]] bool evict_one(uint64_t protect_since_ns, Victims* victims);
-  [[nodiscard]] bool pin_run(Region& region, size_t granule, unsigned first, unsigned count, uint64_t now_ns,
-                             uint64_t protect_since_ns, Victims* victims);
+  /// Of a call that pins. What is absent gets no place without a pin.
+  struct Purpose {
+    uint64_t now_ns;
+    uint64_t protect_since_ns;
+    Victims* victims;
+    bool of_absent;
+  };
+  [[nodiscard]] bool pin_missing(Region& region, PageRange pages, const Purpose& purpose);
+  [[nodiscard]] bool pin_run(Region& region, size_t granule, unsigned first, unsigned count,
+                             const Purpose& purpose);
   void drop_record(uint32_t id);
   void drop_records_in(Region& region, PageRange pages);
   void drop_pages(const Record& record);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include <poll.h>
 #include <rte_ethdev.h>
 #include <sched.h>
 #include <spdlog/fmt/fmt.h>
@@ -131,7 +132,8 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
     for (uint32_t i = 0; i < cores; ++i) {
       Seat& seat = device->seats_[i];
       const auto cpu = i < wanted.lcores.size() ? std::optional(wanted.lcores[i]) : std::nullopt;
-      seat.thread = std::make_unique<LcoreThread>(wanted.name, *seat.engine, *seat.session, cpu);
+      seat.thread = std::make_unique<LcoreThread>(wanted.name, *seat.engine, *seat.session, cpu,
+                                                  device->port_->frames_descriptor(static_cast<uint16_t>(i)));
     }
   if (!wanted.chaos.harmless()) warn_of_chaos(wanted);
   // A link that is only just coming up must not be torn down for a new try.
@@ -259,18 +261,22 @@ Device::Housekeeping Device::housekeep() {
   if (!engine.turns().try_lock()) return Housekeeping::driven;
   const bool moved = engine.turn();
   const bool faults = session.has_outstanding_faults();
-  next_deadline_ = engine.core().next_deadline();
+  next_deadline_ = engine.next_deadline();
   session.leave();
   engine.turns().unlock();
+  const bool told = frames_ == Frames::told;
+  if (told) frames_ = Frames::missed;
+  if (moved) frames_ = Frames::unknown;
   if (!moved && faults && session.should_yield()) sched_yield();
-  return moved || faults ? Housekeeping::busy : Housekeeping::quiet;
+  return moved || faults || told ? Housekeeping::busy : Housekeeping::quiet;
 }
 
 int Device::await_work(transport::DoorbellListener& listener) {
   // Whoever drives it sees its own doorbells, and frames too.
   if (config_.progress != Progress::automatic || is_driven_) return -1;
   first_engine().core().set_doorbell_listener(&listener);
-  if (config_.seat == nullptr) return -1;
+  if (config_.seat == nullptr)
+    return frames_ == Frames::missed || port_state_ != PortState::up ? -1 : port_->frames_descriptor(0);
   config_.seat->bell().say_asleep(SwitchBell::End::device);
   return config_.seat->bell().event(SwitchBell::End::device);
 }
@@ -278,7 +284,11 @@ int Device::await_work(transport::DoorbellListener& listener) {
 void Device::stop_awaiting_work() {
   if (config_.progress != Progress::automatic) return;
   first_engine().core().set_doorbell_listener(nullptr);
-  if (config_.seat == nullptr) return;
+  if (config_.seat == nullptr) {
+    pollfd frames{.fd = port_->frames_descriptor(0), .events = POLLIN, .revents = 0};
+    if (frames_ == Frames::unknown && frames.fd >= 0 && poll(&frames, 1, 0) > 0) frames_ = Frames::told;
+    return;
+  }
   SwitchBell& bell = config_.seat->bell();
   bell.say_awake(SwitchBell::End::device);
   uint64_t rings = 0;

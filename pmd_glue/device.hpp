@@ -66,6 +66,8 @@ class Device final : public verbs::DeviceBackend {
     driven,  ///< by the program: it needs nobody else
     others   ///< it has threads of its own
   };
+  /// Its engines are driven by threads of their own, which sleep and wake by themselves.
+  [[nodiscard]] bool has_own_threads() const { return config_.progress != Progress::automatic; }
   /// Drives an inline engine that the program leaves alone.
   [[nodiscard]] Housekeeping housekeep();
   /// When a quiet engine has to be driven again if nothing happens; as of the last housekeep().
@@ -123,6 +125,13 @@ class Device final : public verbs::DeviceBackend {
   YieldPace yield_pace_;
   uint32_t drives_seen_ = 0;
   bool is_driven_ = false;
+  /// What the port's descriptor has said since frames last came.
+  enum class Frames : uint8_t {
+    unknown,
+    told,   ///< that some wait: worth a few turns, since net_tap looks only after a signal
+    missed  ///< and none were to be had: until some come nobody sleeps on it
+  };
+  Frames frames_ = Frames::unknown;
   transport::TimeNs next_deadline_ = 0;  ///< the housekeeper's
 
   // Multicast groups, and how often each was joined.

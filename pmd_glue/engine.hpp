@@ -4,6 +4,7 @@
 // whoever holds the turn.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -72,10 +73,22 @@ class Engine final : private transport::Port, private transport::EventSink {
   /// One turn. True if a frame moved: another turn soon is worth while.
   bool turn();
 
+  /// When it wants its next turn if nothing else happens.
+  [[nodiscard]] TimeNs next_deadline() const {
+    return std::min(core_->next_deadline(), neighbours_.next_deadline());
+  }
+
   [[nodiscard]] transport::Core& core() { return *core_; }
   [[nodiscard]] NeighbourCache& neighbours() { return neighbours_; }
   /// Which multicast groups' frames come in.
   [[nodiscard]] wire::AddressFilter& filter() { return filter_; }
+
+  /// Who hears of work while nobody turns the engine: doorbells, and frames from other cores. What was there
+  /// before is found by one more turn.
+  void set_listener(transport::DoorbellListener* listener) {
+    core_->set_doorbell_listener(listener);
+    if (seat_.hand_over != nullptr) seat_.hand_over->set_listener(seat_.index, listener);
+  }
 
   /// The port may be used in turns from now on, or no more.
   void use_port(bool use) { port_usable_ = use; }

@@ -35,8 +35,13 @@ HandOver::~HandOver() {
 }
 
 size_t HandOver::push(uint32_t core, std::span<rte_mbuf*> frames) {
-  return rte_ring_mp_enqueue_burst(rings_[core], reinterpret_cast<void* const*>(frames.data()),
-                                   static_cast<unsigned>(frames.size()), nullptr);
+  const size_t pushed = rte_ring_mp_enqueue_burst(rings_[core], reinterpret_cast<void* const*>(frames.data()),
+                                                  static_cast<unsigned>(frames.size()), nullptr);
+  // Either the owner's last turn before its sleep finds them, or we see that it sleeps.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (transport::DoorbellListener* const hears = listeners_[core].load(std::memory_order_seq_cst))
+    hears->on_doorbell();
+  return pushed;
 }
 
 size_t HandOver::take(uint32_t core, std::span<rte_mbuf*> out) {

@@ -4,10 +4,15 @@
 // or back-pressure for the device's own frames.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
+
+#include "pmd_glue/config.hpp"
+#include "stack/transport/core.hpp"
 
 struct rte_mbuf;
 struct rte_ring;
@@ -27,10 +32,16 @@ class HandOver {
   [[nodiscard]] size_t push(uint32_t core, std::span<rte_mbuf*> frames);
   /// That core's thread.
   [[nodiscard]] size_t take(uint32_t core, std::span<rte_mbuf*> out);
+  /// Who hears of frames for a core that sleeps; nullptr, as at first: nobody. As Core's own listener is, set
+  /// before a turn.
+  void set_listener(uint32_t core, transport::DoorbellListener* listener) {
+    listeners_[core].store(listener, std::memory_order_seq_cst);
+  }
 
  private:
   HandOver() = default;
   std::vector<rte_ring*> rings_;
+  std::array<std::atomic<transport::DoorbellListener*>, kMaxCores> listeners_{};
 };
 
 }  // namespace faultline::glue

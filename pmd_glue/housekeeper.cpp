@@ -106,7 +106,7 @@ void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, bool is_recent) {
   pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
   for (Device* device : devices_) {
     const int descriptor = device->await_work(*this);
-    all_tell &= descriptor >= 0;
+    all_tell &= descriptor >= 0 || device->has_own_threads();
     if (descriptor >= 0) pollers_.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
     // Whether it hangs up is told in any case.
     if (const int port = device->port_descriptor(); port >= 0)

@@ -5,11 +5,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include <linux/if_tun.h>
+#include <linux/kcmp.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace faultline::glue {
@@ -24,6 +27,20 @@ int interface_ioctl(const std::string& name, unsigned long request, ifreq& argum
   const int error = ioctl(fd, request, &argument) == 0 ? 0 : errno;
   close(fd);
   return error;
+}
+
+std::vector<int> tap_descriptors(const std::string& name) {
+  std::vector<int> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const std::string file = std::filesystem::read_symlink(entry.path(), error);
+    if (error || file != "/dev/net/tun") continue;
+    const int descriptor = std::atoi(entry.path().filename().c_str());
+    ifreq argument{};
+    if (ioctl(descriptor, TUNGETIFF, &argument) == 0 && name == argument.ifr_name)
+      found.push_back(descriptor);
+  }
+  return found;
 }
 
 }  // namespace
@@ -50,14 +67,17 @@ bool interface_is_running(unsigned index) {
 }
 
 int find_tap_descriptor(const std::string& name) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-    const std::string file = std::filesystem::read_symlink(entry.path(), error);
-    if (error || file != "/dev/net/tun") continue;
-    const int descriptor = std::atoi(entry.path().filename().c_str());
-    ifreq argument{};
-    if (ioctl(descriptor, TUNGETIFF, &argument) == 0 && name == argument.ifr_name) return descriptor;
-  }
+  const std::vector<int> found = tap_descriptors(name);
+  return found.empty() ? -1 : found.front();
+}
+
+// net_tap (DPDK 22.11) has one that keeps the interface and gets no frames, and its queue twice: a duplicate
+// to send by.
+int find_tap_queue(const std::string& name) {
+  const std::vector<int> found = tap_descriptors(name);
+  for (size_t i = 0; i < found.size(); ++i)
+    for (size_t j = i + 1; j < found.size(); ++j)
+      if (syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, found[i], found[j]) == 0) return found[i];
   return -1;
 }
 

@@ -21,6 +21,8 @@ namespace faultline::glue {
 
 /// The descriptor by which this process holds a tap interface; -1 where it holds none of that name.
 [[nodiscard]] int find_tap_descriptor(const std::string& name);
+/// The one of its descriptors there that frames come to; -1 where that is not to be told.
+[[nodiscard]] int find_tap_queue(const std::string& name);
 /// The interface behind a tap descriptor is still there, under whatever name and in whatever namespace.
 [[nodiscard]] bool tap_is_attached(int descriptor);
 

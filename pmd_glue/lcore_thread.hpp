@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A thread that does nothing but turn one engine: dedicated progress. Calls from other threads are served
-// between its turns.
+// between its turns. When nothing happens it sleeps, until something is posted, another core has frames for
+// it, or frames come to a port that can tell; a port that cannot is looked at now and then.
 #pragma once
 
 #include <atomic>
@@ -11,14 +12,17 @@
 
 #include "odp/memory_domain.hpp"
 #include "pmd_glue/engine.hpp"
+#include "pmd_glue/unique_fd.hpp"
 
 namespace faultline::glue {
 
-class LcoreThread {
+class LcoreThread final : private transport::DoorbellListener {
  public:
-  /// Both outlive the thread. `cpu` is where it runs; anywhere without.
-  LcoreThread(std::string device, Engine& engine, odp::EngineSession& session, std::optional<unsigned> cpu);
-  ~LcoreThread() { stop(); }
+  /// Both outlive the thread. `cpu` is where it runs; anywhere without. `frames` is readable while frames
+  /// wait; -1: nothing is.
+  LcoreThread(std::string device, Engine& engine, odp::EngineSession& session, std::optional<unsigned> cpu,
+              int frames);
+  ~LcoreThread() override { stop(); }
   LcoreThread(const LcoreThread&) = delete;
   LcoreThread& operator=(const LcoreThread&) = delete;
 
@@ -35,11 +39,20 @@ class LcoreThread {
   };
   void run();
   void serve_call();
+  void on_doorbell() override;
+  void listen();
+  void stop_listening();
+  /// True where the port told of frames.
+  [[nodiscard]] bool nap(transport::TimeNs longest, bool frames_tell);
 
   const std::string device_;
   Engine& engine_;
   odp::EngineSession& session_;
   const std::optional<unsigned> cpu_;
+  const int frames_;
+  const UniqueFd event_;  ///< ends a nap
+  std::atomic<bool> asleep_{false};
+  bool listening_ = false;  ///< the thread's
   std::atomic<bool> stop_{false};
   std::mutex callers_;
   bool stopped_ = false;  // of callers_

@@ -60,6 +60,20 @@ uint64_t packet_socket_drops(unsigned interface_index) {
   return all.drops[interface_index];
 }
 
+std::vector<int> packet_sockets_at(unsigned interface_index) {
+  Sockets& all = sockets();
+  const std::lock_guard guard(all.mutex);
+  std::vector<int> found;
+  for (const int descriptor : all.descriptors) {
+    sockaddr_ll bound{};
+    socklen_t bound_bytes = sizeof bound;
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&bound), &bound_bytes) == 0 &&
+        bound.sll_family == AF_PACKET && static_cast<unsigned>(bound.sll_ifindex) == interface_index)
+      found.push_back(descriptor);
+  }
+  return found;
+}
+
 }  // namespace faultline::glue
 
 extern "C" {

@@ -331,7 +331,18 @@ bool EthernetPort::configure(const Config& config, const DeviceConfig& device, s
 
   if (on_kernel_interface(kind)) interface_index_ = interface_index(interface_);
   earlier_drops_ = packet_socket_drops(interface_index_);
-  if (kind == PortKind::tap) tap_descriptor_ = find_tap_descriptor(interface_);
+  if (kind == PortKind::tap) {
+    tap_descriptor_ = find_tap_descriptor(interface_);
+    frames_descriptors_ = {find_tap_queue(interface_)};
+  }
+  if (kind == PortKind::af_packet) {
+    frames_descriptors_ = packet_sockets_at(interface_index_);
+    // Another port of this process may be at the same interface: ours are the newest.
+    const size_t others =
+        frames_descriptors_.size() - std::min<size_t>(frames_descriptors_.size(), queue_pairs_);
+    frames_descriptors_.erase(frames_descriptors_.begin(),
+                              frames_descriptors_.begin() + static_cast<std::ptrdiff_t>(others));
+  }
   if (kind == PortKind::tap)
     if (const int failed = set_interface_mtu(interface_, port_mtu_bytes(device)); failed != 0) {
       error = port_error(

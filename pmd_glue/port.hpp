@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "pmd_glue/config.hpp"
 #include "stack/transport/spin_lock.hpp"
@@ -46,6 +47,10 @@ class EthernetPort {
   /// Bursts are allowed. Changes in open() and reconnect() only.
   [[nodiscard]] bool started() const { return started_; }
   [[nodiscard]] bool link_up() const;
+  /// Readable while frames wait in a receive queue; -1 where the port cannot tell.
+  [[nodiscard]] int frames_descriptor(uint16_t queue) const {
+    return queue < frames_descriptors_.size() ? frames_descriptors_[queue] : -1;
+  }
   /// Frames that there was no room for; what the driver itself counts is not in it.
   [[nodiscard]] uint64_t uncounted_drops() const;
   /// What the port stands on was removed: it will not come back.
@@ -83,6 +88,7 @@ class EthernetPort {
   unsigned interface_index_ = 0;  ///< of a kernel interface that the port is bound to
   uint64_t earlier_drops_ = 0;    ///< of another port of this process there, before this one
   int tap_descriptor_ = -1;
+  std::vector<int> frames_descriptors_;  ///< by receive queue
 };
 
 /// Whether a port that is not open would find its link up: an interface of the kernel tells, others come up

@@ -232,7 +232,7 @@ void Core::poll(TimeNs now) {
   impl_->take_resolutions();
   impl_->run_timers();
   if (context.tx.is_blocked()) context.tx.flush();
-  impl_->management.send();
+  if (impl_->management.has_work()) impl_->management.send();
   uint32_t budget_packets = kPollPackets;
   uint32_t patience_qps = kBlockedQps;
   while (budget_packets != 0 && patience_qps != 0 && context.has_ready()) {
@@ -311,12 +311,11 @@ void Core::Impl::take_doorbells() {
 }
 
 void Core::Impl::take_resolutions() {
-  std::array<odp::Resolution, 32> batch;
   size_t taken = 0;
   do {
-    taken = context.memory.take_resolutions(batch);
-    for (size_t i = 0; i < taken; ++i) resolve(batch[i]);
-  } while (taken == batch.size());
+    taken = context.memory.take_resolutions(resolutions);
+    for (size_t i = 0; i < taken; ++i) resolve(resolutions[i]);
+  } while (taken == resolutions.size());
 }
 
 void Core::Impl::resolve(const odp::Resolution& resolution) {

@@ -59,6 +59,7 @@ struct Core::Impl {
   uint32_t next_slot = 0;
   uint32_t next_generation;  ///< the first QPN of its block
   MulticastTable multicast;
+  std::array<odp::Resolution, 32> resolutions{};  ///< of one call: to make it anew costs more than the call
 
   alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes, the core takes all
   std::atomic<DoorbellListener*> listener{nullptr};

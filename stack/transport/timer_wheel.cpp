@@ -14,6 +14,7 @@ void TimerWheel::insert(TimerNode& node) {
   if (node.next != nullptr) node.next->link = &node.next;
   slots_[slot] = &node;
   used_[slot / 64] |= uint64_t{1} << (slot % 64);
+  nothing_before_ns_ = std::min(nothing_before_ns_, tick << tick_shift_);
   ++armed_;
 }
 
@@ -61,11 +62,15 @@ bool TimerWheel::first_used_tick(uint64_t& tick) const {
   return false;
 }
 
-TimerNode* TimerWheel::pop_due(TimeNs now_ns) {
+TimerNode* TimerWheel::take_due(TimeNs now_ns) {
   const uint64_t now_tick = tick_of(now_ns);
   uint64_t tick = 0;
+  nothing_before_ns_ = kNever;
   while (first_used_tick(tick)) {
-    if (tick > now_tick) break;
+    if (tick > now_tick) {
+      nothing_before_ns_ = std::min(nothing_before_ns_, tick << tick_shift_);
+      break;
+    }
     // Slots before `tick` are empty, so the wheel may turn to it; then what was clipped to the horizon finds
     // its place.
     tick_ = tick;
@@ -74,15 +79,22 @@ TimerNode* TimerWheel::pop_due(TimeNs now_ns) {
       TimerNode* next = node->next;
       if (node->deadline_ns <= now_ns) {
         unlink(*node);
+        nothing_before_ns_ = now_ns;
         return node;
       }
       if (tick_of(node->deadline_ns) != tick) {
         unlink(*node);
         insert(*node);
+      } else {
+        // Later within this tick.
+        nothing_before_ns_ = std::min(nothing_before_ns_, node->deadline_ns);
       }
       node = next;
     }
-    if (tick == now_tick) return nullptr;  // what is left in this slot is later within the tick
+    if (tick == now_tick) {
+      nothing_before_ns_ = std::min(nothing_before_ns_, (tick + 1) << tick_shift_);
+      return nullptr;
+    }
     tick_ = tick + 1;
   }
   if (now_tick > tick_) tick_ = now_tick;

@@ -27,8 +27,11 @@ class TimerWheel {
   void arm(TimerNode& node, TimeNs deadline_ns, TimeNs now_ns);
   void disarm(TimerNode& node);
 
-  /// Disarms one node that is due at `now_ns` and returns it; nullptr when none is left.
-  [[nodiscard]] TimerNode* pop_due(TimeNs now_ns);
+  /// Disarms one node that is due at `now_ns` and returns it; nullptr when none is left. Asked in each turn,
+  /// and mostly in vain.
+  [[nodiscard]] TimerNode* pop_due(TimeNs now_ns) {
+    return now_ns < nothing_before_ns_ ? nullptr : take_due(now_ns);
+  }
 
   /// The earliest armed deadline, or an earlier instant at which the wheel has to turn; kNever when nothing
   /// is armed.
@@ -38,6 +41,7 @@ class TimerWheel {
   static constexpr uint32_t kSlots = 2048;
   static constexpr uint32_t kWords = kSlots / 64;
 
+  [[nodiscard]] TimerNode* take_due(TimeNs now_ns);
   void insert(TimerNode& node);
   void unlink(TimerNode& node);
   [[nodiscard]] uint64_t tick_of(TimeNs time_ns) const { return time_ns >> tick_shift_; }
@@ -45,6 +49,7 @@ class TimerWheel {
   [[nodiscard]] bool first_used_tick(uint64_t& tick) const;
 
   unsigned tick_shift_;
+  TimeNs nothing_before_ns_ = kNever;  // no node is due earlier, and no slot to be sorted
   uint64_t tick_ = 0;  // every slot before this tick is empty
   uint32_t armed_ = 0;
   std::array<uint64_t, kWords> used_{};

@@ -34,6 +34,10 @@ void TxBatch::commit(uint32_t length_bytes, bool loopback) {
 }
 
 bool TxBatch::flush() {
+  if (committed_ == 0) {
+    blocked_ = false;
+    return true;
+  }
   if (has_unsent())
     sent_ += static_cast<uint32_t>(port_.transmit(std::span(frames_).subspan(sent_, committed_ - sent_)));
   blocked_ = has_unsent() && sent_ != 0;  // what waits goes first
