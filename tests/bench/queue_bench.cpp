@@ -62,6 +62,9 @@ class NoMemory final : public odp::MemoryAccess {
   odp::Outcome read(const odp::Target&, uint64_t, std::span<uint8_t>) override {
     return odp::Outcome::violation;
   }
+  odp::Outcome read_with_crc(const odp::Target&, uint64_t, std::span<uint8_t>, uint32_t&) override {
+    return odp::Outcome::violation;
+  }
   odp::Outcome atomic(const odp::Target&, uint64_t, const odp::AtomicRequest&, uint64_t&) override {
     return odp::Outcome::violation;
   }
