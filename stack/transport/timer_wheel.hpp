@@ -50,7 +50,7 @@ class TimerWheel {
 
   unsigned tick_shift_;
   TimeNs nothing_before_ns_ = kNever;  // no node is due earlier, and no slot to be sorted
-  uint64_t tick_ = 0;  // every slot before this tick is empty
+  uint64_t tick_ = 0;                  // every slot before this tick is empty
   uint32_t armed_ = 0;
   std::array<uint64_t, kWords> used_{};
   std::array<TimerNode*, kSlots> slots_{};

@@ -190,7 +190,8 @@ TEST(Atomic, AsManyAreUnderWayAsTheQueueHolds) {
   for (uint64_t i = 0; i < kRequests; ++i) pair.add(1, pair.pinned_b);
   pair.run();
   EXPECT_EQ(pair.a.poll_sends().size(), kRequests);
-  EXPECT_EQ(pair.simulation.b.memory.atomics, kRequests) << "the answer that was lost comes out of what is kept";
+  EXPECT_EQ(pair.simulation.b.memory.atomics, kRequests)
+      << "the answer that was lost comes out of what is kept";
   EXPECT_EQ(pair.counters_b().naks_sent, 0U);
 }
 
