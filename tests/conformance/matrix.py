@@ -280,7 +280,11 @@ class Run:
                     Run.all_running = [process for process in Run.all_running if process not in self.running]
 
     def last_words(self):
-        words = [f"{side}: {line}" for side in "ab" for line in self.output(side).splitlines()[-30:]]
+        # What goes to stderr comes first: what goes to a file is written at the end.
+        words = []
+        for side in "ab":
+            lines = self.output(side).splitlines()
+            words += [f"{side}: {line}" for line in (lines if len(lines) <= 40 else lines[:15] + ["..."] + lines[-25:])]
         return "\n".join(words + self.ground.last_words(self.place))
 
 
