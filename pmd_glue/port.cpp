@@ -130,9 +130,10 @@ std::string vdev_arguments(const PortConfig& port, uint16_t queue_pairs) {
       return fmt::format("iface={}", port.interface);
     case PortKind::af_packet:
       // The PMD takes frames to lie back to back, so that a block must be a multiple of a frame and of a
-      // page.
-      return fmt::format("iface={},qpairs={},framesz={},blocksz={},framecnt=512", port.interface, queue_pairs,
-                         kBufferBytes, 8 * kBufferBytes);
+      // page. So many are eight QPs' windows: what finds no room is lost, and READs by many are answered at
+      // once.
+      return fmt::format("iface={},qpairs={},framesz={},blocksz={},framecnt=2048", port.interface,
+                         queue_pairs, kBufferBytes, 8 * kBufferBytes);
     case PortKind::af_xdp:
       return fmt::format("iface={}", port.interface);
     case PortKind::ring:
