@@ -145,7 +145,19 @@ class Lane:
                             self.row(meeting, name, text, ours_serves)
 
     def row(self, meeting, name, text, ours_serves):
-        """perftest's time-out is made 1 s: on a machine that does much else, the emulated one answers later than its usual 67 ms."""
+        """perftest with -e has one channel for both queues: where the next message overtakes the acknowledgement of the last it looks at a
+        completion that it has not got. A status is less than 256."""
+        for _ in range(3):
+            problem = self.run_row(meeting, text, ours_serves)
+            if not re.search(r"Failed status \d{4}", problem):
+                break
+        if problem:
+            self.tally.fail(name, problem)
+        else:
+            self.tally.ok(name)
+
+    def run_row(self, meeting, text, ours_serves):
+        """What is wrong. perftest's time-out is made 1 s: on a machine that does much else, the emulated one answers later than its usual 67 ms."""
         port = next(PORTS)
 
         def words(gids):
@@ -173,9 +185,8 @@ class Lane:
                 except subprocess.TimeoutExpired:
                     pass
         if not problem:
-            self.tally.ok(name)
-            return
-        self.tally.fail(name, f"{problem}\nserver: {server.output[-1500:]}\nclient: {client.output[-1500:] if client else ''}")
+            return ""
+        return f"{problem}\nserver: {server.output[-1500:]}\nclient: {client.output[-1500:] if client else ''}"
 
     def tap(self, meeting):
         """The same over net_tap, which carries 1500 bytes at most; so no datagram is longer than 1024. The interface is there while our
