@@ -12,16 +12,18 @@ import argparse
 import contextlib
 import json
 import os
-import pathlib
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
+from suite.processes import free_port, listens  # noqa: E402
+
 MTU = "4096"
 DEPTH = "128"
+
 # name: (perftest's program, faultline-perf's operation, mode, message bytes, iterations)
 CASES = {
     "send_lat 2": ("ib_send_lat", "send", "lat", 2, 20_000),
@@ -31,22 +33,6 @@ CASES = {
     "write_bw 1m": ("ib_write_bw", "write", "bw", 1 << 20, 5_000),
 }
 TIME_LIMIT_S = 60
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def listens(port):
-    wanted = f":{port:04X}"
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in pathlib.Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[1].endswith(wanted) and fields[3] == "0A":
-                return True
-    return False
 
 
 class Wire:
