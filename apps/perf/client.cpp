@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/perf/client.hpp"
 
+#include <chrono>
 #include <cstring>
 
 #include "apps/perf/pattern.hpp"
 
 namespace faultline::perf {
+
+namespace {
+double monotonic_s() {
+  // libstdc++'s steady clock is CLOCK_MONOTONIC.
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+}  // namespace
 
 ClientRun::ClientRun(Exchange& exchange, const Device& device, const Plan& plan)
     : exchange_(exchange), device_(device), plan_(plan), geometry_(plan_.geometry()) {
@@ -40,10 +48,12 @@ void ClientRun::make_cold() {
 Result ClientRun::run(const RunControl& control) {
   Result result;
   result.plan = plan_;
+  result.began_s = monotonic_s();
   if (plan_.mode == Mode::bandwidth)
     BandwidthRun(*this).measure(control, result);
   else
     LatencyRun(*this).measure(control, result);
+  result.ended_s = monotonic_s();
 
   const nlohmann::json answer = exchange_.ask({{"do", "end"}});
   result.received = answer.at("received").get<uint64_t>();

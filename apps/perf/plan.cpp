@@ -82,6 +82,7 @@ nlohmann::json to_json(const Result& result) {
   nlohmann::json json = to_json(result.plan);
   json["messages"] = result.messages;
   json["seconds"] = result.seconds;
+  json["window_s"] = {result.began_s, result.ended_s};
   json["messages_per_second"] = result.messages_per_second();
   json["gb_per_second"] = result.gb_per_second();
   if (result.plan.datagrams()) json["received"] = result.received;

@@ -64,6 +64,7 @@ struct Result {
   uint64_t messages = 0;
   uint64_t received = 0;  ///< of datagrams
   double seconds = 0;
+  double began_s = 0, ended_s = 0;  ///< of CLOCK_MONOTONIC, with what prepares and what follows
   bool has_latency = false;
   Percentiles latency;
   bool has_added = false;  ///< cold: what a fault added to the warm latency of the same run

@@ -9,12 +9,13 @@ import sys
 import tempfile
 import time
 
-from . import compare, machine, plan, plots, table
+from . import compare, distance, machine, plan, plots, table, targets
 from .outcome import Interrupted, RunFailed, Unavailable
 from .processes import side_cpus
 from .results import Results
 
 LIMIT_S = 180  # of one program
+MORE_TIME_SHARE = 0.5
 
 
 @dataclasses.dataclass
@@ -77,9 +78,30 @@ def _told(figures):
         f"{metric} {value:.6g}  " for metrics in figures.values() for metric, value in metrics.items()).strip()
 
 
+def _windows(began, figures, counters):
+    """When each figure was measured; where it is not told, all the time since `began`."""
+    return {figure: counters.get(figure, {}).get("window_s", [began, time.monotonic()]) for figure in figures}
+
+
 def run_plan(context, chosen, options, results):
-    start = time.monotonic()
-    for number, measurement in plan.in_order(chosen, options.rounds):
+    """All rounds, and then more of what was measured while the CPUs were apart: as many rounds again at most, in half of their time."""
+    with distance.Watch(context) as watch:
+        began = time.monotonic()
+        run_rounds(context, plan.in_order(chosen, options.rounds), options, results, began)
+        results.judge(watch.looks())
+        deadline = began + (1 + MORE_TIME_SHARE) * (time.monotonic() - began)
+        for number in range(options.rounds, 2 * options.rounds):
+            wanting = plan.wanting(chosen, results, options.rounds, targets.figures())
+            if not wanting or time.monotonic() > deadline:
+                break
+            run_rounds(context, plan.in_order(wanting, range(number, number + 1)), options, results, began, deadline)
+            results.judge(watch.looks())
+
+
+def run_rounds(context, order, options, results, start, deadline=float("inf")):
+    for number, measurement in order:
+        if time.monotonic() > deadline:
+            return
         if measurement.name in results.skipped:
             continue
         began, times, load = time.monotonic(), machine.cpu_times(), machine.load()
@@ -94,7 +116,8 @@ def run_plan(context, chosen, options, results):
             results.failed.append({"measurement": measurement.name, "round": number, "why": str(why)})
             print(f"{head} FAILED: {why}", flush=True)
             continue
-        results.add(measurement.name, number, round(began - start, 3), _noise(times, load), figures, counters)
+        windows = _windows(began, figures, counters) if measurement.on_both_cpus else {}
+        results.add(measurement.name, number, round(began - start, 3), _noise(times, load), figures, counters, windows)
         print(f"{head} {time.monotonic() - began:5.1f} s  {_told(figures)}", flush=True)
 
 

@@ -100,7 +100,7 @@ def _figures(results, prefix):
         else:
             metrics = {"messages_per_second": run["messages_per_second"], "gb_per_second": run["gb_per_second"]}
         figures[name] = metrics
-        counters[name] = {key: run[key] for key in ("messages", "seconds", "faults", "rnr_naks", "retransmissions", "timeouts")}
+        counters[name] = {key: run[key] for key in ("window_s", "messages", "seconds", "faults", "rnr_naks", "retransmissions", "timeouts")}
         if "limits" in run:
             figures[f"{prefix}/port/{label_of(run['size'])}"] = {"packets_per_second": run["limits"]["raw_port_packets_per_second"]}
             figures[f"{prefix}/copy_crc/{label_of(run['size'])}"] = {"gb_per_second": run["limits"]["copy_crc_gb_per_second"]}

@@ -15,6 +15,7 @@ class Measurement:
     name: str
     run: Callable
     in_quick: bool = False
+    on_both_cpus: bool = True  # at once, so that their distance counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _progress():
     for progress in ("auto", "dedicated"):
         name = f"idle/memif/{progress}"
         yield Block((Measurement(name, functools.partial(perf.measure_idle, kind="memif", name=name, dedicated=progress == "dedicated"),
-                                 progress == "auto"),))
+                                 progress == "auto", on_both_cpus=False),))
 
 
 def _paging():
@@ -145,11 +146,11 @@ def _paging():
         yield Block((_perf(f"memif/{touch}/large", "memif", (*_ops("write"), "--mode", "lat", "--touch", touch, *_sizes(("4m",))),
                            f"memif/{touch}"),))
         yield Block((_perf(f"memif/{touch}/bandwidth", "memif", (*_ops("write"), "--touch", touch, *_sizes(("64k",)), *MTU)),))
-    yield Block((Measurement("swap", functools.partial(swap.measure, laps=4), True),))
+    yield Block((Measurement("swap", functools.partial(swap.measure, laps=4), True, on_both_cpus=False),))
 
 
 def _stages():
-    yield Block((Measurement("stages", functools.partial(stages.measure, min_seconds=0.02)),))
+    yield Block((Measurement("stages", functools.partial(stages.measure, min_seconds=0.02), on_both_cpus=False),))
 
 
 def blocks(quick=False, only=""):
@@ -166,12 +167,24 @@ def blocks(quick=False, only=""):
 
 
 def in_order(plan, rounds):
-    """(round, measurement) as they are run: each second round goes backwards, so that what drifts meets all alike."""
-    for number in range(rounds):
+    """(round, measurement) as they are run: each second round goes backwards, so that what drifts meets all alike. `rounds`: how many,
+    or their numbers."""
+    for number in range(rounds) if isinstance(rounds, int) else rounds:
         backwards = number % 2 == 1
         for block in reversed(plan) if backwards else plan:
             for measurement in block.in_turns(backwards):
                 yield number, measurement
+
+
+def wanting(plan, results, rounds, important):
+    """The blocks that have figures with too few runs while the CPUs were near: all rounds of the important ones, most of others."""
+    def lacks(figure):
+        return results.near_runs(figure) < (rounds if figure in important else rounds // 2 + 1)
+
+    measured = {}
+    for run in results.runs:
+        measured.setdefault(run["measurement"], set()).update(run["windows"])
+    return [block for block in plan if any(lacks(figure) for one in block.measurements for figure in measured.get(one.name, ()))]
 
 
 def packets_of(label, mtu_bytes=4096):

@@ -2,7 +2,10 @@
 """The JSON file: the machine, how it was run, each run's numbers, and what was left out and why."""
 import json
 
-FORMAT = 1
+from .distance import SET_ASIDE_SHARE
+from .spread import Values
+
+FORMAT = 2
 
 
 class Results:
@@ -12,15 +15,23 @@ class Results:
         self.runs = []
         self.skipped = {}
         self.failed = []
+        self.distance = None  # of the two CPUs, Looks.summary()
 
-    def add(self, measurement, number, began, noise, figures, counters):
+    def add(self, measurement, number, began, noise, figures, counters, windows=None):
+        """`windows`: {figure: [when it began, when it ended]}, of those for which the CPUs' distance counts."""
         self.runs.append({"measurement": measurement, "round": number, "began": began, "noise": noise, "figures": figures,
-                          "counters": counters})
+                          "counters": counters, "windows": windows or {}, "far_share": {}})
+
+    def judge(self, looks):
+        """Says of every figure how much of its time the two CPUs were apart."""
+        self.distance = looks.summary()
+        for run in self.runs:
+            run["far_share"] = {figure: round(looks.far_share(*window), 3) for figure, window in run["windows"].items()}
 
     def write(self, path):
         with open(path, "w") as file:
-            json.dump({"format": FORMAT, "machine": self.machine, "settings": self.settings, "skipped": self.skipped,
-                       "failed": self.failed, "runs": self.runs}, file, indent=1)
+            json.dump({"format": FORMAT, "machine": self.machine, "settings": self.settings, "distance": self.distance,
+                       "skipped": self.skipped, "failed": self.failed, "runs": self.runs}, file, indent=1)
             file.write("\n")
 
     @classmethod
@@ -31,17 +42,37 @@ class Results:
             raise ValueError(f"{path} is not of format {FORMAT}")
         results = cls(text["machine"], text["settings"])
         results.runs, results.skipped, results.failed = text["runs"], text["skipped"], text["failed"]
+        results.distance = text["distance"]
         return results
 
-    def samples(self):
-        """{figure: {metric: its values in the order of the runs}}"""
-        found = {}
+    def _taken(self):
+        """{figure: {metric: [(value, moment, whether the CPUs were apart)]}}"""
+        taken = {}
         # By round: within one, a figure's turns are in the order in which they were run.
         for run in sorted(self.runs, key=lambda run: run["round"]):
             for figure, metrics in run["figures"].items():
+                apart = run["far_share"].get(figure, 0.0) > SET_ASIDE_SHARE
                 for metric, value in metrics.items():
-                    found.setdefault(figure, {}).setdefault(metric, []).append(value)
+                    values = taken.setdefault(figure, {}).setdefault(metric, [])
+                    turn = sum(moment[0] == run["round"] for _, moment, _ in values)
+                    values.append((value, (run["round"], turn), apart))
+        return taken
+
+    def samples(self):
+        """{figure: {metric: its Values}}: those taken while the CPUs were near; where there are none, all."""
+        found = {}
+        for figure, metrics in self._taken().items():
+            for metric, values in metrics.items():
+                kept = [(value, moment) for value, moment, apart in values if not apart]
+                told = kept or [(value, moment) for value, moment, _ in values]
+                found.setdefault(figure, {})[metric] = Values([value for value, _ in told], [moment for _, moment in told],
+                                                              len(values), bool(kept))
         return found
+
+    def near_runs(self, figure):
+        """How many of its runs were taken while the CPUs were near."""
+        metrics = self._taken().get(figure, {})
+        return min((sum(not apart for _, _, apart in values) for values in metrics.values()), default=0)
 
     def timeouts(self):
         """{figure: transport timeouts in all}, where there were any."""

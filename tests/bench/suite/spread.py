@@ -6,11 +6,30 @@ import statistics
 median = statistics.median
 
 
+class Values(list):
+    """A metric's values in the order of their runs. `moments`: the round and turn of each; `runs`: how many there were; `near`:
+    whether the two CPUs were, in those that are told."""
+
+    def __init__(self, values, moments, runs, near=True):
+        super().__init__(values)
+        self.moments = moments
+        self.runs = runs
+        self.near = near
+
+
+def _pairs(values, others):
+    moments, other_moments = getattr(values, "moments", None), getattr(others, "moments", None)
+    if moments and other_moments:
+        beside = dict(zip(other_moments, others))
+        return [(value, beside[moment]) for moment, value in zip(moments, values) if moment in beside]
+    return list(zip(values, others)) if len(values) == len(others) else []
+
+
 def ratios(values, others):
     """Of each run to the one beside it; of the medians where they were not run in pairs."""
     if not values or not others:
         return []
-    pairs = zip(values, others) if len(values) == len(others) else [(median(values), median(others))]
+    pairs = _pairs(values, others) or [(median(values), median(others))]
     return [value / other for value, other in pairs if other != 0]
 
 

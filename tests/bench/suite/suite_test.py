@@ -4,12 +4,14 @@ import itertools
 import os
 import subprocess
 import tempfile
+import time
 import unittest
+import unittest.mock as mock
 import xml.etree.ElementTree
 
-from . import compare, libfabric, perf, plan, plots, spread, swap, table, targets, testpmd, ucx, units
+from . import compare, distance, libfabric, perf, plan, plots, spread, swap, table, targets, testpmd, ucx, units
 from .outcome import RunFailed
-from .processes import Child
+from .processes import Child, side_cpus
 from .results import Results
 from .sizes import bytes_of, label_of
 
@@ -76,6 +78,73 @@ class Statistics(unittest.TestCase):
         self.assertEqual(spread.ratios([2, 9], [1, 3]), [2, 3])
         self.assertEqual(spread.ratios([2, 4, 6], [2]), [2])
         self.assertEqual(spread.ratios([], [1]), [])
+
+    def test_neighbours_are_of_one_round_and_turn(self):
+        values = spread.Values([2, 9, 8], [(0, 0), (1, 0), (2, 0)], 3)
+        self.assertEqual(spread.ratios(values, spread.Values([3, 2], [(1, 0), (2, 0)], 3)), [3, 4])
+        self.assertEqual(spread.ratios(values, spread.Values([4], [(7, 0)], 1)), [2])
+
+
+class Distance(unittest.TestCase):
+    """What is measured while the host has the two CPUs apart."""
+
+    LOOKS = distance.Looks([(when, 250.0 if 10 <= when < 20 else 50.0) for when in range(30)])
+
+    def results(self):
+        results = Results(MACHINE, SETTINGS)
+        for number, (value, window) in enumerate([(5.0, [0, 9]), (1.0, [10, 19]), (6.0, [20, 29]), (4.0, [5, 10])]):
+            results.add("a", number, 0.0, QUIET, {"a/write": {"rate": value}, "a/port": {"rate": 2 * value}}, {}, {"a/write": window})
+        results.judge(self.LOOKS)
+        return results
+
+    def test_share_of_looks_that_found_them_apart(self):
+        self.assertEqual(self.LOOKS.far_share(0, 9), 0.0)
+        self.assertEqual(self.LOOKS.far_share(5, 14), 0.5)
+        self.assertEqual(self.LOOKS.far_share(15.2, 15.8), 1.0)  # none between: the one before
+        self.assertEqual(distance.Looks([]).far_share(0, 9), 0.0)
+        summary = self.LOOKS.summary()
+        self.assertEqual((summary["near_ns"], summary["far_ns"]), (50.0, 250.0))
+        self.assertAlmostEqual(summary["far_share"], 1 / 3)
+
+    def test_a_figure_taken_apart_is_set_aside_and_told(self):
+        results = self.results()
+        samples = results.samples()
+        self.assertEqual(samples["a/write"]["rate"], [5.0, 6.0, 4.0])
+        self.assertEqual(samples["a/write"]["rate"].moments, [(0, 0), (2, 0), (3, 0)])
+        self.assertEqual(samples["a/port"]["rate"], [10.0, 2.0, 12.0, 8.0])  # its distance does not count
+        text = table.page(results)
+        self.assertIn("3 of 4", text)
+        self.assertIn("50 ns in most of 30 looks, and in 250 ns in 33 % of them", text)
+
+    def test_where_no_run_was_near_all_are_told(self):
+        results = Results(MACHINE, SETTINGS)
+        results.add("a", 0, 0.0, QUIET, {"a/write": {"rate": 1.0}}, {}, {"a/write": [10, 19]})
+        results.judge(self.LOOKS)
+        self.assertEqual(results.samples()["a/write"]["rate"], [1.0])
+        self.assertIn("1, all apart", table.page(results))
+
+    def test_what_lacks_near_runs_is_measured_again_in_whole_blocks(self):
+        one, other = (plan.Measurement(name, None) for name in "ab")
+        blocks = [plan.Block((other,)), plan.Block((one, other))]
+        results = self.results()
+        self.assertEqual(plan.wanting(blocks, results, 4, {"a/write"}), [blocks[1]])
+        self.assertEqual(plan.wanting(blocks, results, 3, {"a/write"}), [])
+        self.assertEqual(plan.wanting(blocks, results, 4, set()), [])
+        self.assertEqual(plan.wanting(blocks, results, 6, set()), [blocks[1]])
+
+    def test_the_program_looks_where_there_are_two_cpus(self):
+        build = os.environ.get("FAULTLINE_BUILD")
+        if not build or len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("neither a build nor two CPUs")
+        context = mock.Mock(build=build, cpus=side_cpus())
+        with distance.Watch(context) as watch:
+            deadline = time.monotonic() + 10
+            while len(watch.looks().looks) < 3 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            looks = watch.looks().looks
+        self.assertGreaterEqual(len(looks), 3)
+        self.assertTrue(all(took > 0 for _, took in looks))
+        self.assertLess(abs(looks[-1][0] - time.monotonic()), 10)
 
 
 class Comparison(unittest.TestCase):

@@ -25,6 +25,13 @@ on-demand and warm where nothing else is said, progress inline, the path MTU 409
 """
 
 
+def _runs(values):
+    """How many; of how many, where some were taken while the CPUs were apart."""
+    if not values.near:
+        return f"{values.runs}, all apart"
+    return str(values.runs) if len(values) == values.runs else f"{len(values)} of {values.runs}"
+
+
 def _row(*cells):
     return "| " + " | ".join(cells) + " |"
 
@@ -62,7 +69,7 @@ def figure_rows(samples):
         for metric, values in metrics.items():
             scale, unit = form_of(metric)
             shown = [rounded(value * scale) for value in (median(values), min(values), max(values))]
-            lines.append(_row(figure, f"{metric.removesuffix('_us')}, {unit}", shown[0], f"{shown[1]} to {shown[2]}", str(len(values))))
+            lines.append(_row(figure, f"{metric.removesuffix('_us')}, {unit}", shown[0], f"{shown[1]} to {shown[2]}", _runs(values)))
     return lines
 
 
@@ -76,6 +83,19 @@ def _noise(results):
             "worst."]
 
 
+def _distance(results):
+    """How far the two CPUs were from each other, and what was set aside for it."""
+    told = results.distance
+    if not told or not told["looks"]:
+        return []
+    text = f"A line went from one CPU to the other in {told['near_ns']:.0f} ns"
+    if told["far_share"] == 0:
+        return [text + "."]
+    return [f"{text} in most of {told['looks']:,} looks, and in {told['far_ns']:.0f} ns in {100 * told['far_share']:.0f} % of them: the host "
+            "had moved them apart. A figure during which more than a fifth of the looks found them apart is set aside (it is in "
+            "`results.json`) and was measured again as far as time allowed; \"3 of 5\" runs are such."]
+
+
 def _left_out(results):
     lines = [f"- skipped: {name}: {why}" for name, why in results.skipped.items()]
     lines += [f"- failed: {one['measurement']}, round {one['round'] + 1}: {one['why']}" for one in results.failed]
@@ -85,7 +105,7 @@ def _left_out(results):
 
 def page(results):
     samples = results.samples()
-    lines = ["# Figures", "", HOW.format(**results.settings), *_machine(results.machine), *_noise(results), "", *target_rows(samples),
+    lines = ["# Figures", "", HOW.format(**results.settings), *_machine(results.machine), *_noise(results), *_distance(results), "", *target_rows(samples),
              *_left_out(results), ""]
     lines += [f"![{plot.title}]({plot.name}.svg)" for plot in plots.drawable(samples)]
     lines += ["", "## All figures", "", NAMES, *figure_rows(samples), ""]

@@ -86,8 +86,13 @@ def verdicts(samples):
         return samples.get(figure, {}).get(metric, [])
 
     for target in TARGETS:
-        values = [value * target.factor for value in of(target.figure, target.metric)]
+        values = of(target.figure, target.metric)
         if target.against:
             others = of(*target.against)
             values = ratios(others, values) if target.inverse else ratios(values, others)
-        yield Verdict(target, values)
+        yield Verdict(target, [value * target.factor for value in values])
+
+
+def figures():
+    """All that a target is about."""
+    return {target.figure for target in TARGETS} | {target.against[0] for target in TARGETS if target.against}

@@ -58,14 +58,16 @@ def _arriving(context, prefix, kind, frame_bytes):
                     raise RunFailed(f"testpmd could not start its port: {reasons[:1]}")
             time.sleep(SETTLE_S)
             _ask_rate(receiver)
+            began = time.monotonic()
             time.sleep(context.seconds)
             rate = _ask_rate(receiver)
+            window = [began, time.monotonic()]
             for child in (sender, receiver):
                 child.tell("quit")
                 child.finish(context.limit_s)
     if rate == 0:
         raise RunFailed("no packet arrived at testpmd")
-    return rate
+    return rate, window
 
 
 def measure(context, kind, frame_bytes):
@@ -74,10 +76,10 @@ def measure(context, kind, frame_bytes):
     try:
         with contextlib.ExitStack() as stack:
             prefix = stack.enter_context(spaces.veth(context.tag, VETH_MTU_BYTES)) if kind == "af_packet" else []
-            rate = _arriving(context, prefix, kind, frame_bytes)
+            rate, window = _arriving(context, prefix, kind, frame_bytes)
     finally:
         # EAL's own files, root's and an ordinary user's.
         for place in ("/var/run", os.environ.get("XDG_RUNTIME_DIR", "/tmp")):
             for folder in glob.glob(f"{place}/dpdk/{context.tag}-*"):
                 shutil.rmtree(folder, ignore_errors=True)
-    return {f"raw/{kind}/{frame_bytes}": {"packets_per_second": rate}}, {}
+    return {f"raw/{kind}/{frame_bytes}": {"packets_per_second": rate}}, {f"raw/{kind}/{frame_bytes}": {"window_s": window}}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """UCX between two processes of this machine, by its own ucx_perftest."""
 import shutil
+import time
 
 from .outcome import RunFailed, Unavailable
 from .processes import Child, free_port, listens, on_cpu
@@ -54,14 +55,17 @@ def measure(context, transport, test, sizes):
     if shutil.which("ucx_perftest") is None:
         raise Unavailable("ucx_perftest (ucx-utils) is not installed")
     figures = {}
+    windows = {}
     for label in sizes:
         size_bytes = bytes_of(label)
         messages = _messages_for(context, transport, test, size_bytes)
         name = f"ucx/{transport}/{test}/{label}"
+        began = time.monotonic()
         if test.endswith("_lat"):
             figures[name] = {f"{rank}_us": _run(context, transport, test, size_bytes, messages, share)["percentile_us"]
                              for rank, share in RANKS.items()}
         else:
             rate = _run(context, transport, test, size_bytes, messages, RANKS["p50"])["messages_per_second"]
             figures[name] = {"messages_per_second": rate, "gb_per_second": rate * size_bytes / 1e9}
-    return figures, {}
+        windows[name] = {"window_s": [began, time.monotonic()]}
+    return figures, windows

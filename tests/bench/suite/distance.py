@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How far the two CPUs are from each other while something is measured: hosts move virtual CPUs between their caches, and then all
+that two CPUs do together takes several times as long."""
+import contextlib
+import os
+
+from .outcome import Unavailable
+from .processes import Child
+from .spread import median
+
+EVERY_MS = 50
+FAR_FACTOR = 2.0        # beyond what the nearest fifth of all looks took
+NEAREST_SHARE = 0.2
+SET_ASIDE_SHARE = 0.2   # of the looks during a figure
+
+
+class Looks:
+    """[(seconds of the monotonic clock, nanoseconds of a line's way)], in the order of time."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    def near_ns(self):
+        """What it takes while they are near: the end of the nearest fifth."""
+        ordered = sorted(took for _, took in self.looks)
+        return ordered[int(NEAREST_SHARE * (len(ordered) - 1))] if ordered else 0.0
+
+    def far_share(self, began, ended):
+        """Of the looks in between; of the one before where there was none."""
+        limit = FAR_FACTOR * self.near_ns()
+        during = [took for when, took in self.looks if began <= when <= ended]
+        during = during or [took for when, took in self.looks if when < began][-1:]
+        return sum(took > limit for took in during) / len(during) if during else 0.0
+
+    def summary(self):
+        limit = FAR_FACTOR * self.near_ns()
+        near = [took for _, took in self.looks if took <= limit]
+        far = [took for _, took in self.looks if took > limit]
+        return {"looks": len(self.looks), "near_ns": median(near) if near else 0.0, "far_ns": median(far) if far else 0.0,
+                "far_share": len(far) / max(1, len(self.looks))}
+
+
+class Watch:
+    """Looks twenty times a second, for some microseconds; ended with the block."""
+
+    def __init__(self, context):
+        self._program = os.path.join(context.build, "tests", "bench", "core_distance")
+        self._cpus = context.cpus
+        self._ends = contextlib.ExitStack()
+        self._child = None
+
+    def __enter__(self):
+        if self._cpus[0] != self._cpus[1]:
+            if not os.access(self._program, os.X_OK):
+                raise Unavailable(f"{self._program} is not built")
+            self._child = self._ends.enter_context(Child([self._program, *map(str, self._cpus), str(EVERY_MS)]))
+        return self
+
+    def __exit__(self, *_):
+        self._ends.close()
+
+    def looks(self):
+        if not self._child:
+            return Looks([])
+        whole_lines = self._child.said().rpartition("\n")[0].splitlines()
+        return Looks([tuple(map(float, line.split())) for line in whole_lines])
