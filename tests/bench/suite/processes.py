@@ -66,8 +66,11 @@ class Child:
         return os.pread(self._said.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def tell(self, line):
-        self.process.stdin.write(line.encode() + b"\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(line.encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise RunFailed(f"{self.name()} ended with {self.process.wait()} before it was told {line}: {self.last_words()}") from None
 
     def wait_for(self, seen, what, limit_s=START_LIMIT_S):
         """Until seen() holds."""

@@ -62,6 +62,9 @@ def _arriving(context, prefix, kind, frame_bytes):
             time.sleep(context.seconds)
             rate = _ask_rate(receiver)
             window = [began, time.monotonic()]
+            # net_memif unmaps the rings when its peer leaves, whoever still looks at them.
+            receiver.tell("stop")
+            receiver.wait_for(lambda: "Done." in receiver.said(), "the end of its forwarding")
             for child in (sender, receiver):
                 child.tell("quit")
                 child.finish(context.limit_s)
@@ -75,6 +78,8 @@ def measure(context, kind, frame_bytes):
         raise Unavailable("dpdk-testpmd (dpdk-dev) is not installed")
     try:
         with contextlib.ExitStack() as stack:
+            with contextlib.suppress(FileNotFoundError):  # of one that was ended: nobody could listen at it again
+                os.unlink(os.path.join(context.folder, "raw.sock"))
             prefix = stack.enter_context(spaces.veth(context.tag, VETH_MTU_BYTES)) if kind == "af_packet" else []
             rate, window = _arriving(context, prefix, kind, frame_bytes)
     finally:
