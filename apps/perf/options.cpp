@@ -172,7 +172,10 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--mode", test.mode, "bw or lat")->transform(CLI::Transformer(kModes));
   app.add_option("--size", sizes, "message bytes: 64, 64,4k or a sweep 64:64k");
   app.add_option("--qps", test.qps, "queue pairs")->check(CLI::Range(1U, 16384U));
-  app.add_option("--depth", test.depth, "messages under way per QP")->check(CLI::Range(1U, 8192U));
+  app.add_option(
+         "--depth", test.depth,
+         "messages under way per QP; default 128, of more than 4 KiB as many as hold 512 KiB, at least 8")
+      ->check(CLI::Range(1U, 8192U));
   app.add_option("--mtu", test.mtu_bytes, "path MTU")->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
   app.add_option("--region", test.region, "pinned or odp")->transform(CLI::Transformer(kRegions));
   app.add_option("--touch", test.touch, "warm, cold or prefetch")->transform(CLI::Transformer(kTouches));

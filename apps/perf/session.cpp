@@ -52,7 +52,10 @@ Plan ClientSession::plan_for(Op op, uint64_t size_bytes) const {
   plan.mode = options_.mode;
   plan.size_bytes = size_bytes;
   plan.qps = options_.qps;
-  plan.depth = options_.mode == Mode::latency ? 1 : options_.depth;
+  if (options_.mode == Mode::latency)
+    plan.depth = 1;
+  else
+    plan.depth = options_.depth != 0 ? options_.depth : Plan::depth_for(size_bytes);
   plan.mtu_bytes = mtu_bytes_;
   plan.region = options_.region;
   plan.touch = options_.touch;
