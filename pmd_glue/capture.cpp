@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "pmd_glue/eal.hpp"
+#include "pmd_glue/frame_pool.hpp"
 
 namespace faultline::glue {
 namespace {

@@ -14,7 +14,6 @@
 #include <rte_errno.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
-#include <rte_mbuf.h>
 #include <rte_version.h>
 #include <sched.h>
 #include <signal.h>
@@ -197,31 +196,6 @@ void register_this_thread() {
   if (__builtin_expect(done, true)) return;
   static thread_local Registration registration;
   done = true;
-}
-
-rte_mempool* frame_pool(const Config& config) {
-  static std::mutex mutex;
-  static rte_mempool* pool = nullptr;
-  static uint32_t generation = 0;
-  const std::lock_guard guard(mutex);
-  if (pool != nullptr && generation != odp::fork_generation()) refill(*pool);
-  generation = odp::fork_generation();
-  if (pool != nullptr) return pool;
-  // Transmit bursts, parked packets, loopback queue and a NIC's descriptors fit in 8191 a device; at most
-  // half of EAL's memory.
-  constexpr size_t kPerDevice = 8191;
-  constexpr size_t kBytesEach = kBufferBytes + RTE_PKTMBUF_HEADROOM + sizeof(rte_mbuf) + 64;
-  const size_t affordable = (size_t{config.eal.memory_mib} << 20) / 2 / kBytesEach;
-  // Each further core has bursts, caches and a hand-over ring of its own.
-  constexpr size_t kPerFurtherCore = 4096;
-  size_t wanted = 0;
-  for (const DeviceConfig& device : config.devices)
-    wanted += kPerDevice + kPerFurtherCore * (core_count_of(device) - 1);
-  const size_t count = std::min(wanted, affordable);
-  constexpr unsigned kCache = 256;
-  pool = rte_pktmbuf_pool_create("faultline_frames", static_cast<unsigned>(count), kCache, 0,
-                                 static_cast<uint16_t>(kBufferBytes + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY);
-  return pool;
 }
 
 }  // namespace faultline::glue

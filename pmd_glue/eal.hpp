@@ -11,8 +11,6 @@
 
 #include "pmd_glue/config.hpp"
 
-struct rte_mempool;
-
 namespace faultline::glue {
 
 /// Starts EAL for this process. Later calls give the first one's result. False with one line in `error`.
@@ -29,14 +27,5 @@ void register_this_thread();
 
 /// What the glue and EAL say, to stderr.
 [[nodiscard]] spdlog::logger& log();
-
-/// Data bytes of one buffer: the longest frame, contiguous, and then some so that memif's buffers (of the
-/// same size) and AF_PACKET's frames are a multiple of 512.
-inline constexpr uint32_t kBufferBytes = 4608;
-static_assert(kBufferBytes >= wire::kMaxFrameBytes);
-
-/// The buffers of all ports of this process, after start_eal(). A frame may go from one port's pool to
-/// another's over net_ring, so the pool lives as long as the process. nullptr where there is no memory.
-[[nodiscard]] rte_mempool* frame_pool(const Config& config);
 
 }  // namespace faultline::glue

@@ -5,10 +5,6 @@
 #include <string_view>
 
 #include <rte_errno.h>
-#include <rte_lcore.h>
-#include <rte_mbuf.h>
-#include <rte_mempool.h>
-#include <rte_ring.h>
 
 #include "odp/program_call.hpp"
 #include "pmd_glue/eal.hpp"
@@ -61,19 +57,6 @@ bool revive_eal() {
   });
   if (!started) errno = error;  // errno is each thread's own
   return started;
-}
-
-void refill(rte_mempool& pool) {
-  rte_ring_reset(static_cast<rte_ring*>(pool.pool_data));
-  for (unsigned lcore = 0; lcore < RTE_MAX_LCORE; ++lcore)
-    if (rte_mempool_cache* const cache = rte_mempool_default_cache(&pool, lcore)) cache->len = 0;
-  rte_mempool_obj_iter(
-      &pool,
-      [](rte_mempool* of, void* /*argument*/, void* frame, unsigned index) {
-        rte_pktmbuf_init(of, nullptr, frame, index);
-        rte_mempool_ops_enqueue_bulk(of, &frame, 1);
-      },
-      nullptr);
 }
 
 }  // namespace faultline::glue

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // EAL in a forked child. It cannot be started twice in one process image, so the child goes on with what it
 // has inherited: a copy of EAL's memory, in which the parent's ports are of no use, and its tables. What is
-// missing is made anew: the interrupt thread, and the order in the pool of frames.
+// missing is made anew: the interrupt thread, and the order in the pool of
+// frames (frame_pool.hpp).
 #pragma once
-
-struct rte_mempool;
 
 namespace faultline::glue {
 
@@ -13,9 +12,5 @@ void own_eal();
 
 /// In the child, before anything else of EAL is used. False with errno.
 [[nodiscard]] bool revive_eal();
-
-/// All frames are in the pool again: those that the parent's threads and rings hold nobody gives back here,
-/// and one of them may just have been about to take some.
-void refill(rte_mempool& pool);
 
 }  // namespace faultline::glue

@@ -9,6 +9,7 @@
 
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/engine.hpp"
+#include "pmd_glue/frame_pool.hpp"
 #include "pmd_glue/mbuf_view.hpp"
 #include "stack/wire/steering.hpp"
 

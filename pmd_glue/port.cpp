@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/frame_pool.hpp"
 #include "pmd_glue/port.hpp"
 
 #include <algorithm>

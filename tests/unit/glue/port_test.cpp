@@ -8,17 +8,21 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <set>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <rte_mbuf.h>
+#include <rte_spinlock.h>
+#include <rte_stack.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "pmd_glue/chaos_link.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/engine.hpp"
+#include "pmd_glue/frame_pool.hpp"
 #include "stack/verbs/backend.hpp"
 
 namespace faultline {
@@ -206,6 +210,54 @@ TEST_F(Chains, AreMadeContiguous) {
   EXPECT_EQ(rte_mempool_avail_count(large), 63U);
   rte_mempool_free(small);
   rte_mempool_free(large);
+}
+
+class FramePool : public Devices {
+ protected:
+  static constexpr unsigned kFrames = 4095;
+  void SetUp() override {
+    device = open("a");  // starts EAL
+    pool = rte_mempool_lookup("frames");
+    if (pool == nullptr) pool = glue::create_frame_pool("frames", kFrames);
+    ASSERT_NE(pool, nullptr);
+  }
+  std::vector<rte_mbuf*> take(unsigned count) const {
+    std::vector<rte_mbuf*> frames(count);
+    EXPECT_EQ(rte_pktmbuf_alloc_bulk(pool, frames.data(), count), 0);
+    return frames;
+  }
+
+  std::shared_ptr<verbs::DeviceBackend> device;
+  rte_mempool* pool = nullptr;
+};
+
+TEST_F(FramePool, GivesOutWhatCameBackLast) {
+  // One thread takes and another gives back, as at the two ends of a net_ring wire.
+  std::set<rte_mbuf*> used;
+  for (int i = 0; i < 200; ++i) {
+    std::vector<rte_mbuf*> burst = take(32);
+    used.insert(burst.begin(), burst.end());
+    std::thread([&] {
+      glue::register_this_thread();
+      rte_pktmbuf_free_bulk(burst.data(), 32);
+    }).join();
+  }
+  EXPECT_LT(used.size(), kFrames / 4);
+  EXPECT_EQ(rte_mempool_avail_count(pool), kFrames);
+}
+
+TEST_F(FramePool, HasEachFrameOnceWhenRefilled) {
+  // The first are never given back; the rest of the burst lies in this thread's cache.
+  std::vector<rte_mbuf*> lost = take(100);
+  lost[0]->refcnt = 2;
+  // As if a thread that is not here any more had been about to take one.
+  rte_spinlock_lock(&static_cast<rte_stack*>(pool->pool_data)->stack_std.lock);
+  glue::refill(*pool);
+  EXPECT_EQ(rte_mempool_avail_count(pool), kFrames);
+  std::vector<rte_mbuf*> all = take(kFrames);
+  EXPECT_EQ(std::set(all.begin(), all.end()).size(), kFrames);
+  for (const rte_mbuf* frame : all) EXPECT_EQ(frame->refcnt, 1);
+  rte_pktmbuf_free_bulk(all.data(), kFrames);
 }
 
 class BadLink : public Devices {
