@@ -19,4 +19,11 @@ inline constexpr uint32_t kIcrcStart = 0;
 /// bytes go on the wire.
 [[nodiscard]] uint32_t icrc_of_ip_packet(std::span<const uint8_t> ip_packet_without_icrc, bool ipv6);
 
+/// How: `fold` takes packets of whole words, as RoCEv2's all are, and is for short ones (icrc_fold.hpp);
+/// `library` takes any.
+enum class IcrcRoutine : uint8_t { library, fold };
+[[nodiscard]] bool icrc_routine_supported(IcrcRoutine routine);
+[[nodiscard]] uint32_t icrc_of_ip_packet_with(IcrcRoutine routine,
+                                              std::span<const uint8_t> ip_packet_without_icrc, bool ipv6);
+
 }  // namespace faultline::wire
