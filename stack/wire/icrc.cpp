@@ -9,7 +9,6 @@
 #include <isa-l/crc.h>
 
 #include "stack/wire/byte_order.hpp"
-#include "stack/wire/icrc_fold.hpp"
 #include "stack/wire/layout.hpp"
 #include "stack/wire/packet.hpp"
 
@@ -70,9 +69,6 @@ uint32_t icrc_of(std::span<const uint8_t> packet) {
   return icrc_update(state, packet.subspan(kHeaderBytes));
 }
 
-const IcrcRoutine kRoutineForShort =
-    icrc_routine_supported(IcrcRoutine::fold) ? IcrcRoutine::fold : IcrcRoutine::library;
-
 }  // namespace
 
 // ISA-L's function takes and gives the CRC in its finished (inverted) form, as zlib's does, so that calls
@@ -88,14 +84,8 @@ uint32_t icrc_of_ip_packet_with(IcrcRoutine routine, std::span<const uint8_t> ip
   return ipv6 ? icrc_of<true>(ip_packet_without_icrc) : icrc_of<false>(ip_packet_without_icrc);
 }
 
-uint32_t icrc_of_ip_packet(std::span<const uint8_t> ip_packet_without_icrc, bool ipv6) {
-  const bool is_short = ip_packet_without_icrc.size() <= kMaxFoldedIpBytes;
-  return icrc_of_ip_packet_with(is_short ? kRoutineForShort : IcrcRoutine::library, ip_packet_without_icrc,
-                                ipv6);
-}
-
 bool icrc_routine_supported(IcrcRoutine routine) {
-  return routine == IcrcRoutine::library || icrc_folds();
+  return routine == IcrcRoutine::library || kIcrcFolds;
 }
 
 bool icrc_matches(const Packet& packet) {

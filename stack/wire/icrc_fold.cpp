@@ -198,10 +198,10 @@ template <bool kIpv6>
 
 }  // namespace
 
-bool icrc_folds() {
+const bool kIcrcFolds = [] {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx") && __builtin_cpu_supports("pclmul");
-}
+}();
 
 [[gnu::target("avx,pclmul")]] uint32_t fold_ipv4_packet(std::span<const uint8_t> ip_packet_without_icrc) {
   return fold_packet<false>(ip_packet_without_icrc);

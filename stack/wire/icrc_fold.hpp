@@ -14,9 +14,9 @@ namespace faultline::wire {
 inline constexpr size_t kMaxFoldedIpBytes = 512;
 
 /// Whether this CPU multiplies so.
-[[nodiscard]] bool icrc_folds();
+extern const bool kIcrcFolds;
 
-/// As icrc_of_ip_packet: of whole words, and at least the headers up to the BTH. Only where icrc_folds().
+/// As icrc_of_ip_packet: of whole words, and at least the headers up to the BTH. Only where kIcrcFolds.
 [[nodiscard]] uint32_t fold_ipv4_packet(std::span<const uint8_t> ip_packet_without_icrc);
 [[nodiscard]] uint32_t fold_ipv6_packet(std::span<const uint8_t> ip_packet_without_icrc);
 

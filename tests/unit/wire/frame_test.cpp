@@ -63,7 +63,7 @@ TEST(FrameTemplate, ACrcTakenInTheCopyMakesTheSameFrame) {
           uint32_t crc = frame_template.icrc_of_headers(frame.data(), to);
           std::ranges::copy(payload, to);
           crc = icrc_update(crc, payload);
-          ASSERT_EQ(frame_template.seal_with_crc(frame, opcode, bytes, crc), frame.size());
+          ASSERT_EQ(frame_template.seal_with_crc(frame, to, bytes, crc), frame.size());
           Frame sealed(frame.size(), 0xdd);
           std::ranges::copy(payload, frame_template.write_headers(sealed, fields, bytes));
           ASSERT_EQ(frame_template.seal(sealed, opcode, bytes), sealed.size());
