@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Folding (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel
-// 2009): what has been read is a polynomial that is moved on over the next block by multiplication with
-// x^distance mod P. Zeros in front of a polynomial change nothing, so the packet is cut into blocks from its
-// end: the first block is a part of one, and there is no rest.
+// After Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel
+// 2009). A packet is a polynomial; each block of it is multiplied with x^distance mod P, where the distance
+// is that to the packet's end, and the products are added up. Of a short packet all these products are under
+// way at once, where a sum that is moved on from block to block would wait for each. Zeros in front of a
+// polynomial change nothing, so the packet is cut into blocks from its end: the first block is a part of one,
+// and there is no rest.
 #include "stack/wire/icrc_fold.hpp"
 
 #include <array>
 #include <cassert>
+#include <cstring>
 
 #include <immintrin.h>
 
@@ -16,7 +19,8 @@ namespace faultline::wire {
 namespace {
 
 constexpr size_t kBlockBytes = sizeof(__m128i);
-constexpr unsigned kLanes = 4;
+/// Of the longest packet: the first block is a part of one.
+constexpr size_t kMaxBlocks = kMaxFoldedIpBytes / kBlockBytes + 1;
 
 /// x^power mod P, in the reflected form that a carry-less multiplication of reflected operands wants: one bit
 /// to the left.
@@ -29,25 +33,35 @@ constexpr int64_t power_of_x(unsigned power) {
   return reflected;
 }
 
-/// What moves 128 bits on by so many blocks: for the first eight bytes, and for the last.
-template <unsigned kBlocks>
-__m128i mover() {
-  constexpr unsigned kBits = 128 * kBlocks;
-  static_assert(power_of_x(512 + 32) == 0x154442bd4 && power_of_x(512 - 32) == 0x1c6e41596, "as published");
-  return _mm_set_epi64x(power_of_x(kBits - 32), power_of_x(kBits + 32));
+/// What moves a block's two halves to the packet's end: the last for the last block, and so back. The
+/// products are of 96 bits.
+struct alignas(kBlockBytes) Mover {
+  int64_t first;
+  int64_t last;
+};
+constexpr std::array<Mover, kMaxBlocks> kMovers = [] {
+  std::array<Mover, kMaxBlocks> movers{};
+  for (unsigned i = 0; i < kMaxBlocks; ++i)
+    movers[kMaxBlocks - 1 - i] = {power_of_x(128 * i + 96), power_of_x(128 * i + 32)};
+  return movers;
+}();
+static_assert(power_of_x(512 + 32) == 0x154442bd4 && power_of_x(512 - 32) == 0x1c6e41596, "as published");
+
+[[gnu::target("avx,pclmul"), gnu::always_inline]] inline __m128i load(const uint8_t* at) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
 }
 
-template <unsigned kBlocks>
-[[gnu::target("avx,pclmul"), gnu::always_inline]] inline __m128i moved(__m128i state) {
-  const __m128i by = mover<kBlocks>();
-  return _mm_xor_si128(_mm_clmulepi64_si128(state, by, 0x00), _mm_clmulepi64_si128(state, by, 0x11));
+/// `behind`: where the bytes from the block on end, as a negative number of them.
+[[gnu::target("avx,pclmul"), gnu::always_inline]] inline __m128i moved(__m128i block, ptrdiff_t behind) {
+  const auto* const end = reinterpret_cast<const uint8_t*>(kMovers.data() + kMovers.size());
+  const __m128i by = _mm_load_si128(reinterpret_cast<const __m128i*>(end + behind));
+  return _mm_xor_si128(_mm_clmulepi64_si128(block, by, 0x00), _mm_clmulepi64_si128(block, by, 0x11));
 }
 
-/// 128 bits to 32: twice by a part of them, then Barrett's reduction.
+/// 96 bits to 32: by a part of them, then Barrett's reduction.
 [[gnu::target("avx,pclmul"), gnu::always_inline]] inline uint32_t crc_of(__m128i state) {
   const __m128i low_word = _mm_set_epi32(0, 0, 0, -1);
   const __m128i barrett = _mm_set_epi64x(0x1f7011641, 0x1db710641);  // x^64 / P, and P
-  state = _mm_xor_si128(_mm_clmulepi64_si128(state, mover<1>(), 0x10), _mm_srli_si128(state, 8));
   state = _mm_xor_si128(
       _mm_clmulepi64_si128(_mm_and_si128(state, low_word), _mm_set_epi64x(0, power_of_x(64)), 0x00),
       _mm_srli_si128(state, 4));
@@ -79,121 +93,48 @@ constexpr auto make_mask() {
 template <bool kIpv6>
 constexpr auto kMask = make_mask<kIpv6>();
 
-/// The blocks of one packet.
-template <bool kIpv6>
-struct Blocks {
-  const uint8_t* ip;  ///< of block 0, which begins up to a block before the IP header
-  const uint8_t* mask;
-  __m128i first;
-
-  static constexpr size_t kHeaderBytes = (kIpv6 ? kIpv6Bytes : kIpv4Bytes) + kUdpBytes + kBthReservedAt + 1;
-  /// Blocks that can have bits to mask: those of the headers, wherever the first one ends.
-  static constexpr unsigned kMasked = 1 + (kHeaderBytes + kBlockBytes - 1) / kBlockBytes;
-  static_assert((kMasked + 1) * kBlockBytes <= sizeof kMask<kIpv6>);
-
-  [[gnu::target("avx,pclmul"), gnu::always_inline]] __m128i at(unsigned index) const {
-    if (index == 0) return first;
-    const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(ip + size_t{index} * kBlockBytes));
-    if (index >= kMasked) return block;
-    return _mm_or_si128(
-        block, _mm_loadu_si128(reinterpret_cast<const __m128i*>(mask + size_t{index} * kBlockBytes)));
-  }
-};
-
-/// `kFirst` blocks, one to a lane, and then `groups` times four.
-template <bool kIpv6, unsigned kFirst>
-class Fold {
- public:
-  [[gnu::target("avx,pclmul"), gnu::always_inline]] explicit Fold(const Blocks<kIpv6>& blocks)
-      : blocks_(blocks) {
-    begin<0>();
-    begin<1>();
-    begin<2>();
-    begin<3>();
-  }
-
-  [[gnu::target("avx,pclmul"), gnu::always_inline]] uint32_t over(size_t groups) {
-    if (groups == 0) return end<kLanes - kFirst>();
-    next<0, kFirst>();
-    next<1, kFirst>();
-    next<2, kFirst>();
-    next<3, kFirst>();
-    for (; groups != 1; --groups) {
-      next<0, kFirst + kLanes>();
-      next<1, kFirst + kLanes>();
-      next<2, kFirst + kLanes>();
-      next<3, kFirst + kLanes>();
-      blocks_.ip += kLanes * kBlockBytes;
-    }
-    return end<0>();
-  }
-
- private:
-  template <unsigned kLane>
-  [[gnu::target("avx,pclmul"), gnu::always_inline]] void begin() {
-    if constexpr (kLane + kFirst >= kLanes) lanes_[kLane] = blocks_.at(kLane + kFirst - kLanes);
-  }
-  /// Of a group that begins with the block of that index.
-  template <unsigned kLane, unsigned kIndex>
-  [[gnu::target("avx,pclmul"), gnu::always_inline]] void next() {
-    constexpr bool kIsEmpty = kIndex == kFirst && kLane + kFirst < kLanes;
-    static_assert(kFirst + kLanes >= Blocks<kIpv6>::kMasked, "groups behind the first are as they stand");
-    const __m128i block = blocks_.at(kIndex + kLane);
-    lanes_[kLane] = kIsEmpty ? block : _mm_xor_si128(moved<kLanes>(lanes_[kLane]), block);
-  }
-  template <unsigned kEmptyLanes>
-  [[gnu::target("avx,pclmul"), gnu::always_inline]] uint32_t end() const {
-    __m128i state = lanes_[3];
-    if constexpr (kEmptyLanes <= 2) state = _mm_xor_si128(state, moved<1>(lanes_[2]));
-    if constexpr (kEmptyLanes <= 1) state = _mm_xor_si128(state, moved<2>(lanes_[1]));
-    if constexpr (kEmptyLanes <= 0) state = _mm_xor_si128(state, moved<3>(lanes_[0]));
-    return crc_of(state);
-  }
-
-  Blocks<kIpv6> blocks_;
-  __m128i lanes_[kLanes];
-};
+/// What is in front of the first whole block, at the end of one. Just these bytes are loaded: a load that
+/// spans those of several younger stores waits until they have left the store buffer.
+[[gnu::target("avx,pclmul"), gnu::always_inline]] inline __m128i head_of(const uint8_t* packet,
+                                                                         size_t bytes) {
+  const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(packet));
+  if (bytes == 8) return _mm_slli_si128(low, 8);
+  if (bytes == 4) return _mm_slli_si128(low, 12);
+  if (bytes == 0) return _mm_setzero_si128();
+  int32_t third;
+  std::memcpy(&third, packet + 8, sizeof third);
+  return _mm_slli_si128(_mm_insert_epi32(low, third, 2), 4);
+}
 
 template <bool kIpv6>
 [[gnu::target("avx,pclmul"), gnu::always_inline]] inline uint32_t fold_packet(
     std::span<const uint8_t> packet) {
-  assert(packet.size() % 4 == 0 && packet.size() >= Blocks<kIpv6>::kHeaderBytes);
-  const size_t ip_bytes_in_first = packet.size() % kBlockBytes;
-  Blocks<kIpv6> blocks{
-      packet.data() + ip_bytes_in_first - kBlockBytes, kMask<kIpv6>.data() + ip_bytes_in_first, {}};
-  // Just these bytes: a load that spans those of several younger stores waits until they have left the store
-  // buffer.
-  const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(packet.data()));
-  __m128i head;
-  switch (ip_bytes_in_first) {
-    case 0:
-      head = _mm_setzero_si128();
-      break;
-    case 4:
-      head = _mm_slli_si128(low, 12);
-      break;
-    case 8:
-      head = _mm_slli_si128(low, 8);
-      break;
-    default: {
-      int32_t third;
-      __builtin_memcpy(&third, packet.data() + 8, sizeof third);
-      head = _mm_slli_si128(_mm_insert_epi32(low, third, 2), 4);
-    }
-  }
-  blocks.first = _mm_or_si128(head, _mm_loadu_si128(reinterpret_cast<const __m128i*>(blocks.mask)));
-  const size_t behind_first = packet.size() / kBlockBytes;
-  const size_t groups = behind_first / kLanes;
-  switch (behind_first % kLanes) {
-    case 0:
-      return Fold<kIpv6, 1>(blocks).over(groups);
-    case 1:
-      return Fold<kIpv6, 2>(blocks).over(groups);
-    case 2:
-      return Fold<kIpv6, 3>(blocks).over(groups);
-    default:
-      return Fold<kIpv6, 4>(blocks).over(groups);
-  }
+  constexpr ptrdiff_t kBlock = kBlockBytes;
+  constexpr size_t kHeaderBytes = (kIpv6 ? kIpv6Bytes : kIpv4Bytes) + kUdpBytes + kBthReservedAt + 1;
+  // Blocks behind the first that can have bits to mask, wherever the first one ends; of the shortest packet
+  // one less is there, and has none.
+  constexpr size_t kMasked = (kHeaderBytes + kBlockBytes - 1) / kBlockBytes;
+  static_assert((kMasked + 2) * kBlockBytes <= sizeof kMask<kIpv6>);
+  assert(packet.size() % 4 == 0 && packet.size() >= (kMasked - 1) * kBlockBytes);
+
+  const size_t in_first = packet.size() % kBlockBytes;
+  const uint8_t* const mask = kMask<kIpv6>.data() + in_first;
+  const uint8_t* const end = packet.data() + packet.size();
+  ptrdiff_t at = -static_cast<ptrdiff_t>(packet.size() - in_first);
+  const auto masked =
+      [ mask, end ](ptrdiff_t block, size_t index) __attribute__((target("avx,pclmul"), always_inline)) {
+    return _mm_or_si128(load(end + block), load(mask + index * kBlockBytes));
+  };
+  __m128i state = moved(_mm_or_si128(head_of(packet.data(), in_first), load(mask)), at - kBlock);
+  state = _mm_xor_si128(state, moved(masked(at, 1), at));
+  state = _mm_xor_si128(state, moved(masked(at + kBlock, 2), at + kBlock));
+  if constexpr (kMasked == 4)
+    state = _mm_xor_si128(state, moved(masked(at + 2 * kBlock, 3), at + 2 * kBlock));
+  at += (kMasked - 1) * kBlock;
+  if (at == 0) return crc_of(state);
+  state = _mm_xor_si128(state, moved(masked(at, kMasked), at));
+  for (at += kBlock; at != 0; at += kBlock) state = _mm_xor_si128(state, moved(load(end + at), at));
+  return crc_of(state);
 }
 
 }  // namespace

@@ -224,7 +224,9 @@ TEST(Icrc, EqualsTheBitwiseOneAtEveryLengthAndAlignment) {
         std::vector<uint8_t> shifted(shift);
         shifted.insert(shifted.end(), ip.begin(), ip.end());
         const std::span<const uint8_t> packet = std::span<const uint8_t>(shifted).subspan(shift);
-        ASSERT_EQ(icrc_of_ip_packet_with(routine, packet, ipv6), plain_icrc(ip, ipv6)) << bytes;
+        if (routine == IcrcRoutine::library || packet.size() <= kMaxFoldedIpBytes) {
+          ASSERT_EQ(icrc_of_ip_packet_with(routine, packet, ipv6), plain_icrc(ip, ipv6)) << bytes;
+        }
         ASSERT_EQ(icrc_of_ip_packet(packet, ipv6), plain_icrc(ip, ipv6)) << bytes;
       }
     }
