@@ -350,14 +350,20 @@ void Responder::stop_job_wait(QueuePair& qp) {
 
 void Responder::queue_read(QueuePair& qp, const wire::Packet& packet, const wire::Reth& reth,
                            uint32_t packets, bool duplicate) {
-  queue_answer(qp, {.first_psn = packet.bth.psn,
-                    .packets = packets,
-                    .length_bytes = reth.length_bytes,
-                    .rkey = reth.rkey,
-                    .va = reth.va,
-                    .msn = qp.responder.msn,
-                    .duplicate = duplicate,
-                    .domain = domain_of(qp)});
+  // Field by field, in place: a copy of the whole would wait for the stores that made the original.
+  Answer& job = qp.responder.job(qp.responder.job_count++);
+  job.kind = AnswerKind::read;
+  job.duplicate = duplicate;
+  job.first_psn = packet.bth.psn;
+  job.packets = packets;
+  job.sent_packets = 0;
+  job.length_bytes = reth.length_bytes;
+  job.rkey = reth.rkey;
+  job.va = reth.va;
+  job.msn = qp.responder.msn;
+  job.original = 0;
+  job.domain = domain_of(qp);
+  context_.make_ready(qp);
 }
 
 /// The requester went back to `psn`: what was still to be answered at and behind it will be asked for again.
