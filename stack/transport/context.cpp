@@ -90,8 +90,7 @@ CoreContext::CoreContext(const CoreConfig& core_config, odp::MemoryAccess& memor
   }
 }
 
-void CoreContext::make_ready(QueuePair& qp) {
-  if (qp.ready) return;
+void CoreContext::enlist(QueuePair& qp) {
   qp.ready = true;
   qp.next_ready = nullptr;
   if (ready_tail_ == nullptr)
@@ -390,26 +389,19 @@ odp::Outcome walk(std::span<const Sge> sges, uint32_t offset, uint32_t length, S
 
 }  // namespace
 
-odp::Outcome gather(odp::MemoryAccess& memory, odp::ProtectionDomain domain, std::span<const Sge> sges,
-                    uint32_t offset, std::span<uint8_t> to, SgeSpan& stop) {
+odp::Outcome gather_list(odp::MemoryAccess& memory, odp::ProtectionDomain domain, std::span<const Sge> sges,
+                         uint32_t offset, std::span<uint8_t> to, SgeSpan& stop, uint32_t* crc) {
   return walk(sges, offset, static_cast<uint32_t>(to.size()), stop,
               [&](const Sge& sge, uint64_t va, uint32_t bytes, uint32_t done) {
-                return memory.read({sge.lkey, domain, odp::kLocalRead}, va, to.subspan(done, bytes));
+                const odp::Target target{sge.lkey, domain, odp::kLocalRead};
+                const std::span<uint8_t> piece = to.subspan(done, bytes);
+                return crc == nullptr ? memory.read(target, va, piece)
+                                      : memory.read_with_crc(target, va, piece, *crc);
               });
 }
 
-odp::Outcome gather_with_crc(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
-                             std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to, SgeSpan& stop,
-                             uint32_t& crc) {
-  return walk(
-      sges, offset, static_cast<uint32_t>(to.size()), stop,
-      [&](const Sge& sge, uint64_t va, uint32_t bytes, uint32_t done) {
-        return memory.read_with_crc({sge.lkey, domain, odp::kLocalRead}, va, to.subspan(done, bytes), crc);
-      });
-}
-
-odp::Outcome scatter(odp::MemoryAccess& memory, odp::ProtectionDomain domain, std::span<const Sge> sges,
-                     uint32_t offset, std::span<const uint8_t> from, SgeSpan& stop) {
+odp::Outcome scatter_list(odp::MemoryAccess& memory, odp::ProtectionDomain domain, std::span<const Sge> sges,
+                          uint32_t offset, std::span<const uint8_t> from, SgeSpan& stop) {
   return walk(sges, offset, static_cast<uint32_t>(from.size()), stop,
               [&](const Sge& sge, uint64_t va, uint32_t bytes, uint32_t done) {
                 return memory.write({sge.lkey, domain, odp::kLocalWrite}, va, from.subspan(done, bytes));

@@ -42,7 +42,9 @@ struct CoreContext {
   }
 
   // --- ready list: QPs that may have something to send ---
-  void make_ready(QueuePair& qp);
+  void make_ready(QueuePair& qp) {
+    if (!qp.ready) enlist(qp);
+  }
   [[nodiscard]] QueuePair* pop_ready();
   void remove_ready(QueuePair& qp);
   [[nodiscard]] bool has_ready() const { return ready_head_ != nullptr; }
@@ -114,6 +116,7 @@ struct CoreContext {
   static constexpr unsigned kTimerTickShift = 13;  // 8.192 us: below the shortest RNR timer; 16.8 ms in all
   static constexpr unsigned kPaceTickShift = 9;    // 0.512 us: a packet at 8 GB/s; 1 ms in all
 
+  void enlist(QueuePair& qp);
   void prefetch_ready();
   [[nodiscard]] bool wait_for_pace(QueuePair& qp);
   void note_paced(QueuePair& qp, uint32_t bytes);
@@ -138,18 +141,42 @@ struct SgeSpan {
   uint32_t left_bytes = 0;  ///< of that element from there
 };
 
+/// Lists of any length; the functions below know how most are.
+[[nodiscard]] odp::Outcome gather_list(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                                       std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to,
+                                       SgeSpan& stop, uint32_t* crc);
+[[nodiscard]] odp::Outcome scatter_list(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                                        std::span<const Sge> sges, uint32_t offset,
+                                        std::span<const uint8_t> from, SgeSpan& stop);
+
+/// The bytes are all in the one element that there is.
+[[nodiscard]] inline bool is_plain(std::span<const Sge> sges, uint32_t offset, size_t bytes) {
+  return sges.size() == 1 && offset <= sges[0].length_bytes && bytes <= sges[0].length_bytes - offset;
+}
+
 /// Copies `to.size()` bytes at message offset `offset` out of the list. On a miss or violation `stop` says
-/// where.
-[[nodiscard]] odp::Outcome gather(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
-                                  std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to,
-                                  SgeSpan& stop);
-/// As gather; `crc` goes on over what was copied, in the same pass (odp::MemoryAccess::read_with_crc).
-[[nodiscard]] odp::Outcome gather_with_crc(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
-                                           std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to,
-                                           SgeSpan& stop, uint32_t& crc);
+/// where. With `crc` it goes on over what was copied, in the same pass
+/// (odp::MemoryAccess::read_with_crc).
+[[nodiscard]] inline odp::Outcome gather(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                                         std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to,
+                                         SgeSpan& stop, uint32_t* crc = nullptr) {
+  if (!is_plain(sges, offset, to.size())) return gather_list(memory, domain, sges, offset, to, stop, crc);
+  const Sge& sge = sges[0];
+  const odp::Target target{sge.lkey, domain, odp::kLocalRead};
+  const odp::Outcome outcome = crc == nullptr ? memory.read(target, sge.va + offset, to)
+                                              : memory.read_with_crc(target, sge.va + offset, to, *crc);
+  if (outcome != odp::Outcome::done) stop = {0, sge.va + offset, sge.length_bytes - offset};
+  return outcome;
+}
 /// Copies `from` into the list at message offset `offset`.
-[[nodiscard]] odp::Outcome scatter(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
-                                   std::span<const Sge> sges, uint32_t offset, std::span<const uint8_t> from,
-                                   SgeSpan& stop);
+[[nodiscard]] inline odp::Outcome scatter(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                                          std::span<const Sge> sges, uint32_t offset,
+                                          std::span<const uint8_t> from, SgeSpan& stop) {
+  if (!is_plain(sges, offset, from.size())) return scatter_list(memory, domain, sges, offset, from, stop);
+  const Sge& sge = sges[0];
+  const odp::Outcome outcome = memory.write({sge.lkey, domain, odp::kLocalWrite}, sge.va + offset, from);
+  if (outcome != odp::Outcome::done) stop = {0, sge.va + offset, sge.length_bytes - offset};
+  return outcome;
+}
 
 }  // namespace faultline::transport

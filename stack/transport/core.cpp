@@ -50,8 +50,17 @@ Core::~Core() {
 
 // ---- packets in ----
 
+[[gnu::always_inline]] inline wire::ParseError Core::Impl::parse(const RxFrame& frame, wire::Packet& packet) {
+  context.counters.rx_bytes += frame.length_bytes;
+  const wire::ParseError error =
+      wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
+  if (error == wire::ParseError::none) __builtin_prefetch(&table[packet.bth.destination_qpn & slot_mask]);
+  return error;
+}
+
 void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
   impl_->context.now_ns = now;
+  impl_->context.counters.rx_packets += frames.size();
   size_t released = 0;
   constexpr size_t kBurst = Impl::kBurst;
   for (size_t done = 0; done < frames.size(); done += kBurst) {
@@ -64,22 +73,13 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
       errors[i] = impl_->parse(burst[i], *std::construct_at(&packets[i]));
     impl_->prefetch({packets, burst.size()}, errors);
     for (size_t i = 0; i < burst.size(); ++i) {
-      const bool looks_ahead = impl_->context.config.verify_icrc && i + 1 < burst.size() &&
-                               errors[i + 1] == wire::ParseError::none;
+      const bool looks_ahead = i + 1 < burst.size() && errors[i + 1] == wire::ParseError::none &&
+                               IcrcAhead::is_for(packets[i + 1]) && impl_->context.config.verify_icrc;
       impl_->icrc_ahead.advance(looks_ahead ? &packets[i + 1] : nullptr);
       if (!impl_->on_frame(burst[i], packets[i], errors[i])) frames[released++] = burst[i];
     }
   }
   impl_->context.port.release(frames.first(released));
-}
-
-wire::ParseError Core::Impl::parse(const RxFrame& frame, wire::Packet& packet) {
-  ++context.counters.rx_packets;
-  context.counters.rx_bytes += frame.length_bytes;
-  const wire::ParseError error =
-      wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
-  if (error == wire::ParseError::none) __builtin_prefetch(&table[packet.bth.destination_qpn & slot_mask]);
-  return error;
 }
 
 /// Of a burst for many QPs the misses overlap: first those of the table, then those of the QPs, then those of

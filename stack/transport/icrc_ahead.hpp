@@ -13,13 +13,14 @@ namespace faultline::transport {
 
 class IcrcAhead {
  public:
-  /// Of shorter ones the processor does the sum and the copy before at once by itself, as far as it looks
-  /// ahead.
-  static constexpr uint32_t kMinPayloadBytes = 2048;
-
   explicit IcrcAhead(odp::MemoryAccess& memory) : memory_(memory) {}
 
-  /// On to the next packet of a burst; `behind` comes after it, or is nullptr.
+  /// Worth it.
+  [[nodiscard]] static bool is_for(const wire::Packet& packet) {
+    return packet.payload_bytes >= kMinPayloadBytes;
+  }
+
+  /// On to the next packet of a burst; `behind`, which it is for, comes after it, or is nullptr.
   void advance(const wire::Packet* behind) {
     if (behind == nullptr && next_.frame == nullptr) {  // a burst of short ones
       current_.frame = nullptr;
@@ -27,7 +28,7 @@ class IcrcAhead {
     }
     current_ = next_;
     next_ = {};
-    if (behind != nullptr && behind->payload_bytes >= kMinPayloadBytes) {
+    if (behind != nullptr) {
       next_.frame = behind->frame;
       next_.sum = {behind->payload(), wire::icrc_before_payload(*behind), false};
     }
@@ -42,6 +43,10 @@ class IcrcAhead {
   }
 
  private:
+  /// Of shorter ones the processor does the sum and the copy before at once by itself, as far as it looks
+  /// ahead.
+  static constexpr uint32_t kMinPayloadBytes = 2048;
+
   struct Ahead {
     const uint8_t* frame = nullptr;
     odp::CrcBeside sum;

@@ -177,7 +177,12 @@ struct ResponderState {
   [[nodiscard]] bool is_stale(wire::Psn psn) const {
     return static_cast<uint32_t>(expected_psn.distance_from(psn)) > lived_psns;
   }
-  [[nodiscard]] Answer& job(uint32_t position) { return jobs[(job_head + position) % job_capacity]; }
+  [[nodiscard]] Answer& job(uint32_t position) { return jobs[slot_of_job(position)]; }
+  /// `position` is at most job_capacity; a division would take longer than the rest of it.
+  [[nodiscard]] uint32_t slot_of_job(uint32_t position) const {
+    const uint32_t slot = job_head + position;
+    return slot < job_capacity ? slot : slot - job_capacity;
+  }
 };
 
 /// A posted receive that a message goes to.

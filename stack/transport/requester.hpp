@@ -9,6 +9,8 @@
 
 namespace faultline::transport {
 
+struct SendOperation;
+
 class Requester {
  public:
   explicit Requester(CoreContext& context) : context_(context) {}
@@ -37,12 +39,13 @@ class Requester {
   [[nodiscard]] bool is_beyond_credits(const QueuePair& qp, const SendWqe& wqe) const;
   [[nodiscard]] bool awaits_credits(QueuePair& qp, const SendWqe& wqe) const;
   void take_credits(QueuePair& qp, const wire::Aeth& aeth);
-  [[nodiscard]] Step start(QueuePair& qp, const SendWqe& wqe);
+  [[nodiscard]] Step prepare(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation);
+  [[nodiscard]] Step start(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation);
   void finish_unreliable(QueuePair& qp, wire::Psn behind);
   [[nodiscard]] Step run_local(QueuePair& qp, const SendWqe& wqe);
   void complete_local(QueuePair& qp);
   [[nodiscard]] Step prefault_destination(QueuePair& qp, const SendWqe& wqe);
-  [[nodiscard]] Step send_packet(QueuePair& qp, SendWqe& wqe);
+  [[nodiscard]] Step send_packet(QueuePair& qp, SendWqe& wqe, const SendOperation& operation);
   /// With `crc` it goes on over what was copied.
   [[nodiscard]] Step fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to,
                                   uint32_t* crc);

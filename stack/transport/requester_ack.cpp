@@ -252,7 +252,8 @@ void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
     acknowledge_before(qp, progress.first_psn);
     return on_response_gap(qp);
   }
-  acknowledge_before(qp, progress.first_psn);
+  if (index != qp.send_ring.head() || progress.first_psn > state.unacked_psn)
+    acknowledge_before(qp, progress.first_psn);
 
   SendWqe& wqe = *qp.send_ring.header_at(index);
   const auto number = static_cast<uint32_t>(psn.distance_from(progress.first_psn));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The requester's sending half: WQEs to packets.
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
 
@@ -8,111 +9,89 @@
 
 namespace faultline::transport {
 
-namespace {
-
 using wire::Opcode;
 
-/// A message's opcodes by place; both rows of a kind share first and middle.
-struct MessageOpcodes {
-  Opcode first, middle, last, only;
+namespace {
+
+enum Trait : uint8_t {
+  kSupported = 1U << 0,
+  kAnswered = 1U << 1,      ///< has_answer
+  kTakesReceive = 1U << 2,  ///< at the peer
+  kLocal = 1U << 3,         ///< nothing of it goes on the wire
+  kCarriesNothing = 1U << 4,
+  kHasOperands = 1U << 5,
 };
 
-constexpr MessageOpcodes kSend{Opcode::rc_send_first, Opcode::rc_send_middle, Opcode::rc_send_last,
-                               Opcode::rc_send_only};
-constexpr MessageOpcodes kSendImm{Opcode::rc_send_first, Opcode::rc_send_middle, Opcode::rc_send_last_imm,
-                                  Opcode::rc_send_only_imm};
-constexpr MessageOpcodes kWrite{Opcode::rc_write_first, Opcode::rc_write_middle, Opcode::rc_write_last,
-                                Opcode::rc_write_only};
-constexpr MessageOpcodes kWriteImm{Opcode::rc_write_first, Opcode::rc_write_middle, Opcode::rc_write_last_imm,
-                                   Opcode::rc_write_only_imm};
+}  // namespace
 
-constexpr MessageOpcodes kSendInvalidate{Opcode::rc_send_first, Opcode::rc_send_middle,
-                                         Opcode::rc_send_last_invalidate, Opcode::rc_send_only_invalidate};
+/// What the sending half asks of an operation.
+struct SendOperation {
+  std::array<Opcode, 4> by_place{};  ///< by_place[place_of(first, last)]
+  uint8_t traits = 0;
 
-Opcode opcode_of(SendOpcode kind, bool first, bool last) {
-  const MessageOpcodes* row = nullptr;
-  switch (kind) {
-    case SendOpcode::send:
-      row = &kSend;
-      break;
-    case SendOpcode::send_with_imm:
-      row = &kSendImm;
-      break;
-    case SendOpcode::rdma_write:
-      row = &kWrite;
-      break;
-    case SendOpcode::rdma_write_with_imm:
-      row = &kWriteImm;
-      break;
-    case SendOpcode::send_with_inv:
-      row = &kSendInvalidate;
-      break;
-    case SendOpcode::rdma_read:
-      return Opcode::rc_read_request;
-    case SendOpcode::atomic_cmp_and_swp:
-      return Opcode::rc_compare_swap;
-    case SendOpcode::atomic_fetch_and_add:
-      return Opcode::rc_fetch_add;
-    case SendOpcode::flush:
-      return Opcode::rc_flush;
-    case SendOpcode::atomic_write:
-      return Opcode::rc_atomic_write;
-    case SendOpcode::local_inv:
-    case SendOpcode::bind_mw:
-      assert(false && "start() puts these nowhere near the wire");
-      return Opcode::rc_send_only;
+  [[nodiscard]] bool is(unsigned any_of) const { return (traits & any_of) != 0; }
+  /// More than packets that a plain acknowledgement answers.
+  [[nodiscard]] bool is_special() const { return (traits & (kSupported | kAnswered | kLocal)) != kSupported; }
+  /// Bytes that the packets of a request carry.
+  [[nodiscard]] uint32_t bytes_to_send(const SendWqe& wqe) const {
+    return is(kCarriesNothing) ? 0 : wqe.length_bytes;
   }
-  if (first) return last ? row->only : row->first;
-  return last ? row->last : row->middle;
-}
-
-bool is_supported(SendOpcode opcode) {
-  switch (opcode) {
-    case SendOpcode::send:
-    case SendOpcode::send_with_imm:
-    case SendOpcode::rdma_write:
-    case SendOpcode::rdma_write_with_imm:
-    case SendOpcode::rdma_read:
-    case SendOpcode::atomic_cmp_and_swp:
-    case SendOpcode::atomic_fetch_and_add:
-    case SendOpcode::local_inv:
-    case SendOpcode::bind_mw:
-    case SendOpcode::send_with_inv:
-    case SendOpcode::flush:
-    case SendOpcode::atomic_write:
-      return true;
+  [[nodiscard]] static constexpr size_t place_of(bool first, bool last) {
+    return size_t{first} << 1 | size_t{last};
   }
-  return false;
-}
+};
 
-/// At the peer.
-bool takes_receive(SendOpcode opcode) {
-  switch (opcode) {
-    case SendOpcode::send:
-    case SendOpcode::send_with_imm:
-    case SendOpcode::send_with_inv:
-    case SendOpcode::rdma_write_with_imm:
-      return true;
-    default:
-      return false;
-  }
-}
+namespace {
 
-bool is_local(SendOpcode opcode) {
-  return opcode == SendOpcode::local_inv || opcode == SendOpcode::bind_mw;
-}
+using SendOperations = std::array<SendOperation, 16>;
 
-/// Bytes that the packets of a request carry.
-uint32_t bytes_to_send(const SendWqe& wqe) {
-  return has_answer(wqe.opcode) && wqe.opcode != SendOpcode::atomic_write ? 0 : wqe.length_bytes;
+constexpr SendOperations make_operations() {
+  SendOperations operations{};
+  const auto set = [&operations](SendOpcode opcode, Opcode first, Opcode middle, Opcode last, Opcode only,
+                                 unsigned traits) {
+    SendOperation& row = operations[static_cast<size_t>(opcode)];
+    row.by_place[SendOperation::place_of(true, false)] = first;
+    row.by_place[SendOperation::place_of(false, false)] = middle;
+    row.by_place[SendOperation::place_of(false, true)] = last;
+    row.by_place[SendOperation::place_of(true, true)] = only;
+    row.traits = static_cast<uint8_t>(traits | kSupported);
+  };
+  const auto set_one = [&set](SendOpcode opcode, Opcode only, unsigned traits) {
+    set(opcode, only, only, only, only, traits);
+  };
+  using enum Opcode;
+  set(SendOpcode::send, rc_send_first, rc_send_middle, rc_send_last, rc_send_only, kTakesReceive);
+  set(SendOpcode::send_with_imm, rc_send_first, rc_send_middle, rc_send_last_imm, rc_send_only_imm,
+      kTakesReceive);
+  set(SendOpcode::send_with_inv, rc_send_first, rc_send_middle, rc_send_last_invalidate,
+      rc_send_only_invalidate, kTakesReceive);
+  set(SendOpcode::rdma_write, rc_write_first, rc_write_middle, rc_write_last, rc_write_only, 0);
+  set(SendOpcode::rdma_write_with_imm, rc_write_first, rc_write_middle, rc_write_last_imm, rc_write_only_imm,
+      kTakesReceive);
+  set_one(SendOpcode::rdma_read, rc_read_request, kAnswered | kCarriesNothing);
+  set_one(SendOpcode::atomic_cmp_and_swp, rc_compare_swap, kAnswered | kCarriesNothing | kHasOperands);
+  set_one(SendOpcode::atomic_fetch_and_add, rc_fetch_add, kAnswered | kCarriesNothing | kHasOperands);
+  set_one(SendOpcode::flush, rc_flush, kAnswered | kCarriesNothing);
+  set_one(SendOpcode::atomic_write, rc_atomic_write, kAnswered);
+  set_one(SendOpcode::local_inv, rc_send_only, kLocal);
+  set_one(SendOpcode::bind_mw, rc_send_only, kLocal);
+  return operations;
+}
+constexpr SendOperations kOperations = make_operations();
+constexpr SendOperation kNoOperation{};
+
+const SendOperation& operation_of(SendOpcode opcode) {
+  const auto number = static_cast<size_t>(opcode);
+  return number < kOperations.size() ? kOperations[number] : kNoOperation;
 }
 
 constexpr uint32_t kMaxPsns = (1U << 30) - 1;  // a message has at most 2^31 bytes, a packet at least 256
 
 /// PSNs that it takes: its packets', or its response's for a READ.
 uint32_t psns_of(const SendWqe& wqe, uint32_t mtu_bytes) {
+  if (wqe.length_bytes <= mtu_bytes) return 1;
   if (has_answer(wqe.opcode) && wqe.opcode != SendOpcode::rdma_read) return 1;
-  return wqe.length_bytes <= mtu_bytes ? 1 : (wqe.length_bytes + mtu_bytes - 1) / mtu_bytes;
+  return (wqe.length_bytes + mtu_bytes - 1) / mtu_bytes;
 }
 
 }  // namespace
@@ -131,7 +110,7 @@ uint32_t Requester::ack_every(const QueuePair& qp) const {
 [[gnu::always_inline]] inline bool Requester::is_beyond_credits(const QueuePair& qp,
                                                                 const SendWqe& wqe) const {
   const RequesterState& state = qp.requester;
-  if (!state.credit_limited || !takes_receive(wqe.opcode)) return false;
+  if (!state.credit_limited || !operation_of(wqe.opcode).is(kTakesReceive)) return false;
   return (state.current == state.started ? state.last_ssn.next() : state.last_ssn) > state.limit_ssn;
 }
 
@@ -154,44 +133,33 @@ bool Requester::has_work(QueuePair& qp) const {
   return !has_answer(wqe.opcode) || state.reads_outstanding < qp.attributes.max_rd_atomic;
 }
 
-void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
-  RequesterState& state = qp.requester;
-  if (state.fault_wait || state.rnr_deadline_ns != kNever) return;
-  const uint32_t tail = qp.send_ring.tail();
-  while (budget_packets != 0) {
-    skip_what_arrived(qp);
-    if (state.current == tail || !window_open(qp)) return;
-    SendWqe& wqe = *qp.send_ring.header_at(state.current);
-    if (awaits_credits(qp, wqe)) return;
-    if (state.current == state.started) {
-      if (start(qp, wqe) != Step::sent) return;
-      if (is_local(wqe.opcode)) continue;
-    }
-    if (!context_.may_send(qp) || send_packet(qp, wqe) != Step::sent) return;
-    --budget_packets;
-  }
-}
-
-/// Gives a new WQE its PSNs, if it may start.
-Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe) {
-  RequesterState& state = qp.requester;
-  if (qp.state_now() != QpState::rts)
-    return Step::blocked;  // SQD finishes only what has begun (IBA 10.3.1.4)
-  if (!is_supported(wqe.opcode)) {
-    return fail_in_order(qp, CompletionStatus::local_qp_operation);
-  }
-  const bool answered = has_answer(wqe.opcode);
+/// Whether a WQE that is no plain SEND or WRITE may start. One that nothing of goes on the wire is done here.
+Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation) {
+  const RequesterState& state = qp.requester;
+  if (!operation.is(kSupported)) return fail_in_order(qp, CompletionStatus::local_qp_operation);
+  const bool answered = operation.is(kAnswered);
   if (qp.type == QpType::uc && (answered || wqe.opcode == SendOpcode::send_with_inv))
     return fail_in_order(qp, CompletionStatus::local_qp_operation);
   if (answered && wqe.opcode != SendOpcode::rdma_read && wqe.opcode != SendOpcode::flush &&
       wqe.length_bytes != kAtomicBytes)
     return fail_in_order(qp, CompletionStatus::local_length);
   if ((wqe.flags & kFence) != 0 && state.reads_outstanding != 0) return Step::blocked;
-  if (is_local(wqe.opcode)) return run_local(qp, wqe);
-  if (answered) {
-    if (state.reads_outstanding >= qp.attributes.max_rd_atomic) return Step::blocked;
-    const Step step = bytes_to_send(wqe) == 0 ? prefault_destination(qp, wqe) : Step::sent;
-    if (step != Step::sent) return step;
+  if (operation.is(kLocal)) return run_local(qp, wqe);
+  if (!answered) return Step::sent;
+  if (state.reads_outstanding >= qp.attributes.max_rd_atomic) return Step::blocked;
+  return operation.bytes_to_send(wqe) == 0 ? prefault_destination(qp, wqe) : Step::sent;
+}
+
+/// Gives a new WQE its PSNs, if it may start.
+[[gnu::always_inline]] inline Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe,
+                                                               const SendOperation& operation) {
+  RequesterState& state = qp.requester;
+  if (qp.state_now() != QpState::rts)
+    return Step::blocked;  // SQD finishes only what has begun (IBA 10.3.1.4)
+  const bool answered = operation.is(kAnswered);
+  if (operation.is_special() || (wqe.flags & kFence) != 0 || qp.type == QpType::uc) {
+    const Step step = prepare(qp, wqe, operation);
+    if (step != Step::sent || operation.is(kLocal)) return step;
   }
   const uint32_t packets = psns_of(wqe, qp.mtu_bytes);
   qp.progress_at(state.current) = {state.next_psn, packets & kMaxPsns, answered, context_.tells(qp, wqe)};
@@ -230,8 +198,8 @@ Requester::Step Requester::prefault_destination(QueuePair& qp, const SendWqe& wq
   return Step::sent;
 }
 
-Requester::Step Requester::hold_for(QueuePair& qp, const odp::Target& target, uint64_t va,
-                                    uint64_t length_bytes) {
+[[gnu::noinline]] Requester::Step Requester::hold_for(QueuePair& qp, const odp::Target& target, uint64_t va,
+                                                      uint64_t length_bytes) {
   RequesterState& state = qp.requester;
   if (state.fault_failed) return fail_in_order(qp, CompletionStatus::local_protection);
   ++context_.counters.faults_requester;
@@ -247,8 +215,9 @@ Requester::Step Requester::hold_for(QueuePair& qp, const odp::Target& target, ui
   return Step::blocked;
 }
 
-Requester::Step Requester::fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to,
-                                        uint32_t* crc) {
+[[gnu::always_inline]] inline Requester::Step Requester::fill_payload(QueuePair& qp, SendWqe& wqe,
+                                                                      uint32_t offset, std::span<uint8_t> to,
+                                                                      uint32_t* crc) {
   if (to.empty()) return Step::sent;
   if ((wqe.flags & kInline) != 0) {
     assert(crc == nullptr);
@@ -257,8 +226,7 @@ Requester::Step Requester::fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t of
   }
   const std::span<const Sge> sges(qp.send_ring.sges_of(&wqe), wqe.sge_count);
   SgeSpan stop;
-  switch (crc == nullptr ? gather(context_.memory, qp.domain, sges, offset, to, stop)
-                         : gather_with_crc(context_.memory, qp.domain, sges, offset, to, stop, *crc)) {
+  switch (gather(context_.memory, qp.domain, sges, offset, to, stop, crc)) {
     case odp::Outcome::done:
       return Step::sent;
     case odp::Outcome::miss:
@@ -277,12 +245,13 @@ Requester::Step Requester::fail_in_order(QueuePair& qp, CompletionStatus status)
   return Step::failed;
 }
 
-Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
+[[gnu::always_inline]] inline Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe,
+                                                                     const SendOperation& operation) {
   RequesterState& state = qp.requester;
   const SendProgress& progress = qp.progress_at(state.current);
   const bool read = wqe.opcode == SendOpcode::rdma_read;
-  const bool answered = has_answer(wqe.opcode);
-  const uint32_t message_bytes = bytes_to_send(wqe);
+  const bool answered = operation.is(kAnswered);
+  const uint32_t message_bytes = operation.bytes_to_send(wqe);
   // It carries no bytes that would miss again: its destination's failed page is known here.
   if (answered && message_bytes == 0 && state.fault_failed)
     return fail_in_order(qp, CompletionStatus::local_protection);
@@ -296,27 +265,32 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
     return Step::blocked;
   }
   const wire::Psn psn = progress.first_psn.plus(state.packet);
-  wire::PacketFields& fields = fields_;
-  fields.bth.opcode = qp.in_service(opcode_of(wqe.opcode, state.packet == 0, last));
-  fields.bth.solicited = last && (wqe.flags & kSolicited) != 0;
-  fields.bth.destination_qpn = qp.attributes.destination_qpn;
-  fields.bth.psn = psn;
   const bool reliable = qp.type != QpType::uc;
-  fields.bth.selective_ack = reliable && context_.config.selective_ack;
   const bool again = psn < state.sent_psn;
-  fields.bth.ack_request =
+  const bool ack_request =
       reliable &&
       (last || is_beyond_credits(qp, wqe) || (again && psn.next() == qp.recovery.lost_end) ||
        (state.packet + 1) % ack_every(qp) == 0 ||
        psn.plus(1).distance_from(state.unacked_psn) >= static_cast<int32_t>(context_.config.window_packets));
-  fields.reth = {wqe.remote_va + (read ? offset : 0), wqe.rkey, wqe.length_bytes - (read ? offset : 0)};
+  const Opcode opcode = qp.in_service(operation.by_place[SendOperation::place_of(state.packet == 0, last)]);
+  wire::PacketFields& fields = fields_;
+  fields.bth = wire::make_bth(
+      opcode, last && (wqe.flags & kSolicited) != 0, qp.attributes.destination_qpn, psn,
+      static_cast<uint8_t>((ack_request ? wire::kAckRequestBit : 0) |
+                           (reliable && context_.config.selective_ack ? wire::kSelectiveAckBit : 0)));
+  fields.reth = {wqe.remote_va, wqe.rkey, wqe.length_bytes};
   fields.immediate = fields.invalidate_rkey = wqe.immediate_or_rkey;
-  if (have_operands(wqe.opcode)) fields.atomic_eth = {wqe.remote_va, wqe.rkey, wqe.swap_or_add, wqe.compare};
-  if (answered) {
-    fields.feth = {wqe.flush_placement, wqe.flush_selectivity};
-  }
   fields.xrc_srq_number = wqe.srq_number;
   fields.ipv4_identification = qp.ipv4_identification;
+  if (answered) {
+    if (read) {
+      fields.reth.va += offset;
+      fields.reth.length_bytes -= offset;
+    }
+    if (operation.is(kHasOperands))
+      fields.atomic_eth = {wqe.remote_va, wqe.rkey, wqe.swap_or_add, wqe.compare};
+    fields.feth = {wqe.flush_placement, wqe.flush_selectivity};
+  }
 
   const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
   uint8_t* payload = qp.frame.write_headers(bytes, fields, payload_bytes);
@@ -326,10 +300,10 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   const Step step = fill_payload(qp, wqe, offset, {payload, payload_bytes}, crc_in_copy ? &crc : nullptr);
   if (step != Step::sent) return step;
   state.fault_failed = false;
-  const bool as_rxe = context_.config.rxe_flush_icrc && wqe.opcode == SendOpcode::flush;
+  const bool as_rxe = wqe.opcode == SendOpcode::flush && context_.config.rxe_flush_icrc;
   const uint32_t frame_bytes =
-      crc_in_copy ? qp.frame.seal_with_crc(bytes, fields.bth.opcode, payload_bytes, crc)
-                  : qp.frame.seal(bytes, fields.bth.opcode, payload_bytes,
+      crc_in_copy ? qp.frame.seal_with_crc(bytes, payload, payload_bytes, crc)
+                  : qp.frame.seal(bytes, payload, payload_bytes,
                                   as_rxe ? wire::IcrcForm::rxe_flush : wire::IcrcForm::specified);
   context_.tx.commit(frame_bytes, qp.loopback);
   context_.note_sent(qp, frame_bytes);
@@ -344,7 +318,7 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   }
   if (again)
     note_resent(qp, psn);
-  else if (fields.bth.ack_request)
+  else if (ack_request && !qp.recovery.timing)
     start_timing(qp, psn);
   state.packet += psns;
   if (state.packet == progress.packets) {
@@ -353,6 +327,25 @@ Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe) {
   }
   if (state.ack_deadline_ns == kNever) arm_ack_timer(qp);
   return Step::sent;
+}
+
+void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
+  RequesterState& state = qp.requester;
+  if (state.fault_wait || state.rnr_deadline_ns != kNever) return;
+  const uint32_t tail = qp.send_ring.tail();
+  while (budget_packets != 0) {
+    if (state.current != state.started) skip_what_arrived(qp);
+    if (state.current == tail || !window_open(qp)) return;
+    SendWqe& wqe = *qp.send_ring.header_at(state.current);
+    if (awaits_credits(qp, wqe)) return;
+    const SendOperation& operation = operation_of(wqe.opcode);
+    if (state.current == state.started) {
+      if (start(qp, wqe, operation) != Step::sent) return;
+      if (operation.is(kLocal)) continue;
+    }
+    if (!context_.may_send(qp) || send_packet(qp, wqe, operation) != Step::sent) return;
+    --budget_packets;
+  }
 }
 
 /// Nobody acknowledges a UC packet: a message is done when its last packet is on its way (IBA 9.8.2.2).

@@ -24,47 +24,11 @@ bool fits_message(InboundMessage message, const wire::OpcodeInfo& info) {
   return info.operation == wire::Operation::write && message == InboundMessage::write;
 }
 
-}  // namespace
-
-Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
-  ResponderState& state = qp.responder;
-  if (state.closing) {
-    context_.count(DropReason::qp_state);
-    return Fate::consumed;
-  }
-  if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
-  const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
-  if (ahead > kFarthestAhead) {
-    context_.count(DropReason::out_of_sequence);
-    return Fate::consumed;
-  }
-  if (packet.bth.selective_ack && context_.config.selective_ack) state.peer_selective = true;
-  if (ahead == 0 && state.parked_head != nullptr && state.peer_selective) {
-    // It is here already, and its sender does not know.
-    context_.count(DropReason::duplicate);
-    state.stall_word_pending = true;
-    context_.make_ready(qp);
-    return Fate::consumed;
-  }
-  if (ahead >= 0 && state.parked_head != nullptr) {
-    if (context_.park(qp, frame)) return Fate::parked;
-    // What is here stays: the requester is asked for the rest when its turn has come.
-    context_.count(DropReason::park_full);
-    state.dropped_behind = true;
-    return Fate::consumed;
-  }
-  if (ahead > 0) return on_gap(qp, packet, frame);
-  if (ahead < 0) {
-    ++context_.counters.duplicate_requests;
-    on_duplicate(qp, packet);
-    return Fate::consumed;
-  }
-  if (execute(qp, packet) == Result::done) {
-    if (state.held_head != nullptr) execute_held(qp);
-    return Fate::consumed;
-  }
-  return park_missed(qp, frame) ? Fate::parked : Fate::consumed;
+uint32_t packets_of_read(const QueuePair& qp, const wire::Reth& reth) {
+  return reth.length_bytes <= qp.mtu_bytes ? 1 : (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes;
 }
+
+}  // namespace
 
 bool Responder::park_missed(QueuePair& qp, const RxFrame& frame) {
   const bool at_once = context_.config.stall == Stall::rnr && !was_told(qp, qp.responder.expected_psn);
@@ -94,45 +58,6 @@ wire::Packet Responder::parsed(const RxFrame& frame) {
   assert(error == wire::ParseError::none);
   static_cast<void>(error);
   return packet;
-}
-
-/// One packet at the expected PSN.
-Responder::Result Responder::execute(QueuePair& qp, const wire::Packet& packet) {
-  ResponderState& state = qp.responder;
-  const wire::OpcodeInfo& info = *packet.info;
-  if (qp.type == QpType::xrc_recv && state.srq == nullptr) {
-    // No such queue in the QP's XRC domain (IBA A14.4.3).
-    context_.count(DropReason::no_shared_queue);
-    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-    return Result::done;
-  }
-  if (!fits_message(state.message, info) || !length_allowed(qp, packet)) {
-    context_.count(DropReason::payload_rule);
-    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-    return Result::done;
-  }
-  switch (info.operation) {
-    case wire::Operation::send:
-      return execute_send(qp, packet);
-    case wire::Operation::write:
-      return execute_write(qp, packet);
-    case wire::Operation::read_request:
-      return execute_read(qp, packet);
-    case wire::Operation::compare_swap:
-    case wire::Operation::fetch_add:
-      return execute_atomic(qp, packet);
-    case wire::Operation::atomic_write:
-      return execute_atomic_write(qp, packet);
-    case wire::Operation::flush:
-      return execute_flush(qp, packet);
-    default:
-      return refuse_function(qp);
-  }
-}
-
-bool Responder::length_allowed(const QueuePair& qp, const wire::Packet& packet) const {
-  if (packet.info->payload == wire::PayloadRule::full_mtu) return packet.payload_bytes == qp.mtu_bytes;
-  return packet.payload_bytes <= qp.mtu_bytes;
 }
 
 /// An XRC target serves many queues: each packet says whose its message is. Receives and keys are of that
@@ -167,8 +92,8 @@ Responder::Result Responder::refuse_function(QueuePair& qp) {
 }
 
 /// A page is missing: the caller parks the packet. The request covers what is left of the message.
-Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint64_t va,
-                                  uint64_t length_bytes) {
+[[gnu::noinline]] Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint64_t va,
+                                                    uint64_t length_bytes) {
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
   state.fault_of_receive = target.need == odp::kLocalWrite;
@@ -185,6 +110,25 @@ Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint
   state.parked_retry = !state.park_fault.is_open;
   if (state.parked_retry || state.ack_pending) context_.make_ready(qp);
   return Result::miss;
+}
+
+/// A SEND or WRITE packet is in memory.
+[[gnu::always_inline]] inline void Responder::finish_packet(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  state.advance(1);
+  state.ack_owed = true;
+  state.park_deadline_ns = kNever;
+  state.park_floor = state.park_generation + 1;
+  settle_nak(qp, packet.bth.psn);
+  if (packet.info->ends_message()) {
+    state.message = InboundMessage::none;
+    state.msn = (state.msn + 1) & wire::Psn::kMask;
+    ++context_.counters.messages_received;
+  }
+  if (packet.bth.ack_request) {
+    state.ack_pending = true;
+    context_.make_ready(qp);
+  }
 }
 
 Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
@@ -236,7 +180,8 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
   return Result::done;
 }
 
-Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& packet) {
+[[gnu::always_inline]] inline Responder::Result Responder::execute_write(QueuePair& qp,
+                                                                         const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::OpcodeInfo& info = *packet.info;
   odp::Target target{state.write_rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
@@ -287,14 +232,93 @@ Responder::Result Responder::execute_write(QueuePair& qp, const wire::Packet& pa
   return Result::done;
 }
 
+/// One packet at the expected PSN.
+[[gnu::always_inline]] inline Responder::Result Responder::execute_here(QueuePair& qp,
+                                                                        const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  const wire::OpcodeInfo& info = *packet.info;
+  if (qp.type == QpType::xrc_recv && state.srq == nullptr) {
+    // No such queue in the QP's XRC domain (IBA A14.4.3).
+    context_.count(DropReason::no_shared_queue);
+    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+    return Result::done;
+  }
+  if (!fits_message(state.message, info) || !length_allowed(qp, packet)) {
+    context_.count(DropReason::payload_rule);
+    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+    return Result::done;
+  }
+  switch (info.operation) {
+    case wire::Operation::send:
+      return execute_send(qp, packet);
+    case wire::Operation::write:
+      return execute_write(qp, packet);
+    case wire::Operation::read_request:
+      return execute_read(qp, packet);
+    case wire::Operation::compare_swap:
+    case wire::Operation::fetch_add:
+      return execute_atomic(qp, packet);
+    case wire::Operation::atomic_write:
+      return execute_atomic_write(qp, packet);
+    case wire::Operation::flush:
+      return execute_flush(qp, packet);
+    default:
+      return refuse_function(qp);
+  }
+}
+
+Responder::Result Responder::execute(QueuePair& qp, const wire::Packet& packet) {
+  return execute_here(qp, packet);
+}
+
+Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
+  ResponderState& state = qp.responder;
+  if (state.closing) {
+    context_.count(DropReason::qp_state);
+    return Fate::consumed;
+  }
+  if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
+  const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
+  if (ahead > kFarthestAhead) {
+    context_.count(DropReason::out_of_sequence);
+    return Fate::consumed;
+  }
+  if (packet.bth.selective_ack && context_.config.selective_ack) state.peer_selective = true;
+  if (ahead == 0 && state.parked_head != nullptr && state.peer_selective) {
+    // It is here already, and its sender does not know.
+    context_.count(DropReason::duplicate);
+    state.stall_word_pending = true;
+    context_.make_ready(qp);
+    return Fate::consumed;
+  }
+  if (ahead >= 0 && state.parked_head != nullptr) {
+    if (context_.park(qp, frame)) return Fate::parked;
+    // What is here stays: the requester is asked for the rest when its turn has come.
+    context_.count(DropReason::park_full);
+    state.dropped_behind = true;
+    return Fate::consumed;
+  }
+  if (ahead > 0) return on_gap(qp, packet, frame);
+  if (ahead < 0) {
+    ++context_.counters.duplicate_requests;
+    on_duplicate(qp, packet);
+    return Fate::consumed;
+  }
+  if (execute_here(qp, packet) == Result::done) {
+    if (state.held_head != nullptr) execute_held(qp);
+    return Fate::consumed;
+  }
+  return park_missed(qp, frame) ? Fate::parked : Fate::consumed;
+}
+
 Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& packet) {
   const wire::Reth reth = packet.reth();
   if (!has_room_for_answer(qp)) return Result::done;
   if (!is_enabled(qp, odp::kRemoteRead)) return refuse_function(qp);
   if (!may_read(qp, reth)) return refuse_access(qp);
-  const uint32_t packets = std::max(1U, (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
+  const uint32_t packets = packets_of_read(qp, reth);
   finish_answered(qp, packet.bth.psn, packets);
-  queue_read(qp, packet, packets, false);
+  queue_read(qp, packet, reth, packets, false);
   return Result::done;
 }
 
@@ -324,16 +348,22 @@ void Responder::stop_job_wait(QueuePair& qp) {
   state.job_floor = ++state.job_generation;
 }
 
-void Responder::queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets, bool duplicate) {
-  const wire::Reth reth = packet.reth();
-  queue_answer(qp, {.first_psn = packet.bth.psn,
-                    .packets = packets,
-                    .length_bytes = reth.length_bytes,
-                    .rkey = reth.rkey,
-                    .va = reth.va,
-                    .msn = qp.responder.msn,
-                    .duplicate = duplicate,
-                    .domain = domain_of(qp)});
+void Responder::queue_read(QueuePair& qp, const wire::Packet& packet, const wire::Reth& reth,
+                           uint32_t packets, bool duplicate) {
+  // Field by field, in place: a copy of the whole would wait for the stores that made the original.
+  Answer& job = qp.responder.job(qp.responder.job_count++);
+  job.kind = AnswerKind::read;
+  job.duplicate = duplicate;
+  job.first_psn = packet.bth.psn;
+  job.packets = packets;
+  job.sent_packets = 0;
+  job.length_bytes = reth.length_bytes;
+  job.rkey = reth.rkey;
+  job.va = reth.va;
+  job.msn = qp.responder.msn;
+  job.original = 0;
+  job.domain = domain_of(qp);
+  context_.make_ready(qp);
 }
 
 /// The requester went back to `psn`: what was still to be answered at and behind it will be asked for again.
@@ -386,12 +416,12 @@ void Responder::refuse_duplicate(QueuePair& qp, wire::Psn psn) {
 void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::Reth reth = packet.reth();
-  const uint32_t packets = std::max(1U, (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
+  const uint32_t packets = packets_of_read(qp, reth);
   const wire::Psn psn = packet.bth.psn;
   if (psn.plus(packets) > state.expected_psn) return context_.count(DropReason::payload_rule);
   drop_answers_from(qp, psn);
   if (!may_read(qp, reth)) return refuse_duplicate(qp, psn);
-  if (state.job_count < state.job_capacity) queue_read(qp, packet, packets, true);
+  if (state.job_count < state.job_capacity) queue_read(qp, packet, reth, packets, true);
 }
 
 /// The window that a SEND names, once its data is in place. False where there is none to invalidate: the
@@ -422,32 +452,6 @@ void Responder::complete_inbound(QueuePair& qp, const wire::Packet& packet, Comp
     completion.immediate_or_rkey = packet.invalidate_rkey();
   }
   context_.complete_receive(qp, completion);
-}
-
-/// A SEND or WRITE packet is in memory.
-void Responder::finish_packet(QueuePair& qp, const wire::Packet& packet) {
-  ResponderState& state = qp.responder;
-  state.advance(1);
-  state.ack_owed = true;
-  state.park_deadline_ns = kNever;
-  state.park_floor = state.park_generation + 1;
-  settle_nak(qp, packet.bth.psn);
-  if (packet.info->ends_message()) {
-    state.message = InboundMessage::none;
-    state.msn = (state.msn + 1) & wire::Psn::kMask;
-    ++context_.counters.messages_received;
-  }
-  if (packet.bth.ack_request) {
-    state.ack_pending = true;
-    context_.make_ready(qp);
-  }
-}
-
-/// The packet that a NAK asked for has come. A NAK that waits to be sent for an older READ still has to go.
-void Responder::settle_nak(QueuePair& qp, wire::Psn psn) {
-  ResponderState& state = qp.responder;
-  state.nak_sent = false;
-  if (state.nak_psn >= psn) state.nak_pending = false;
 }
 
 void Responder::nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn) {

@@ -44,6 +44,7 @@ class Responder {
   enum class StallWord : uint8_t { none, page_fault, page_ready };
 
   [[nodiscard]] Result execute(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Result execute_here(QueuePair& qp, const wire::Packet& packet);
   /// A packet behind one that is missing.
   [[nodiscard]] Fate on_gap(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
   /// What was parked waits as what came behind a gap does.
@@ -68,7 +69,10 @@ class Responder {
   void find_shared_queue(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] static odp::ProtectionDomain domain_of(const QueuePair& qp);
   void on_duplicate(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] bool length_allowed(const QueuePair& qp, const wire::Packet& packet) const;
+  [[nodiscard]] static bool length_allowed(const QueuePair& qp, const wire::Packet& packet) {
+    if (packet.info->payload == wire::PayloadRule::full_mtu) return packet.payload_bytes == qp.mtu_bytes;
+    return packet.payload_bytes <= qp.mtu_bytes;
+  }
 
   [[nodiscard]] Result execute_send(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] Result execute_write(QueuePair& qp, const wire::Packet& packet);
@@ -86,7 +90,11 @@ class Responder {
   [[nodiscard]] Result execute_flush(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool has_room_for_answer(QueuePair& qp);
   void finish_answered(QueuePair& qp, wire::Psn psn, uint32_t psns);
-  void queue_answer(QueuePair& qp, const Answer& answer);
+  void queue_answer(QueuePair& qp, const Answer& answer) {
+    ResponderState& state = qp.responder;
+    state.job(state.job_count++) = answer;
+    context_.make_ready(qp);
+  }
   void answer_again(QueuePair& qp, const wire::Packet& packet);
   void drop_answers_from(QueuePair& qp, wire::Psn psn);
   /// Whether the QP is set up for an operation that needs these rights.
@@ -100,9 +108,15 @@ class Responder {
   [[nodiscard]] Result refuse_access(QueuePair& qp);
   /// NAK invalid request; the QP fails.
   [[nodiscard]] Result refuse_function(QueuePair& qp);
-  void queue_read(QueuePair& qp, const wire::Packet& packet, uint32_t packets, bool duplicate);
+  void queue_read(QueuePair& qp, const wire::Packet& packet, const wire::Reth& reth, uint32_t packets,
+                  bool duplicate);
 
-  static void settle_nak(QueuePair& qp, wire::Psn psn);
+  /// The packet that a NAK asked for has come. A NAK that waits to be sent for an older READ still has to go.
+  static void settle_nak(QueuePair& qp, wire::Psn psn) {
+    ResponderState& state = qp.responder;
+    state.nak_sent = false;
+    if (state.nak_psn >= psn) state.nak_pending = false;
+  }
   void nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn);
   /// RNR NAK for a page.
   void nak_fault(QueuePair& qp, wire::Psn psn);

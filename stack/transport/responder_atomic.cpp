@@ -68,12 +68,6 @@ void Responder::finish_answered(QueuePair& qp, wire::Psn psn, uint32_t psns) {
   ++context_.counters.messages_received;
 }
 
-void Responder::queue_answer(QueuePair& qp, const Answer& answer) {
-  ResponderState& state = qp.responder;
-  state.job(state.job_count++) = answer;
-  context_.make_ready(qp);
-}
-
 Responder::Result Responder::execute_atomic(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::AtomicEth eth = packet.atomic_eth();

@@ -127,10 +127,9 @@ bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
   fields.aeth = {syndrome, qp.responder.msn};
   fields.ipv4_identification = qp.ipv4_identification++;
   const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
-  const uint8_t* payload = qp.frame.write_headers(bytes, fields, 0);
+  uint8_t* const payload = qp.frame.write_headers(bytes, fields, 0);
   assert(payload != nullptr);
-  static_cast<void>(payload);
-  context_.tx.commit(qp.frame.seal(bytes, fields.bth.opcode, 0), qp.loopback);
+  context_.tx.commit(qp.frame.seal(bytes, payload, 0), qp.loopback);
   return true;
 }
 
@@ -146,14 +145,13 @@ bool Responder::send_answer(QueuePair& qp) {
   const uint32_t offset = job.sent_packets * qp.mtu_bytes;
   const uint32_t payload_bytes = std::min(qp.mtu_bytes, job.length_bytes - offset);
   const bool last = job.sent_packets + 1 == job.packets;
-  wire::PacketFields& fields = fields_;
-  fields.bth.opcode =
+  const wire::Psn psn = job.first_psn.plus(job.sent_packets);
+  const wire::Opcode opcode =
       qp.in_service(job.kind == AnswerKind::atomic ? wire::Opcode::rc_atomic_acknowledge
                                                    : read_response_opcode(job.sent_packets == 0, last));
-  fields.bth.page_fault = fields.bth.page_ready = false;
+  wire::PacketFields& fields = fields_;
+  fields.bth = wire::make_bth(opcode, false, qp.attributes.destination_qpn, psn, 0);
   fields.atomic_ack = job.original;
-  fields.bth.destination_qpn = qp.attributes.destination_qpn;
-  fields.bth.psn = job.first_psn.plus(job.sent_packets);
   fields.aeth = {ack_syndrome(qp), job.msn};
   fields.ipv4_identification = qp.ipv4_identification;
   const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
@@ -176,19 +174,18 @@ bool Responder::send_answer(QueuePair& qp) {
         // The rest cannot be read any more: the NAK takes the place of the next response (IBA 9.7.5.1.5).
         if (job.duplicate) {
           state.job_count = 0;
-          refuse_duplicate(qp, fields.bth.psn);
+          refuse_duplicate(qp, psn);
           return true;
         }
         context_.count(DropReason::access);
         state.job_count = 0;
         nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
-        state.nak_psn = fields.bth.psn;
+        state.nak_psn = psn;
         return false;
     }
   }
-  const uint32_t frame_bytes = crc_in_copy
-                                   ? qp.frame.seal_with_crc(bytes, fields.bth.opcode, payload_bytes, crc)
-                                   : qp.frame.seal(bytes, fields.bth.opcode, payload_bytes);
+  const uint32_t frame_bytes = crc_in_copy ? qp.frame.seal_with_crc(bytes, payload, payload_bytes, crc)
+                                           : qp.frame.seal(bytes, payload, payload_bytes);
   context_.tx.commit(frame_bytes, qp.loopback);
   context_.note_sent(qp, frame_bytes);
   ++qp.ipv4_identification;
@@ -196,7 +193,7 @@ bool Responder::send_answer(QueuePair& qp) {
   state.job_deadline_ns = kNever;
   state.job_floor = state.job_generation + 1;
   if (last) {
-    state.job_head = (state.job_head + 1) % state.job_capacity;
+    state.job_head = state.slot_of_job(1);
     --state.job_count;
   }
   return true;

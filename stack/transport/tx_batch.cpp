@@ -9,7 +9,7 @@ TxBatch::~TxBatch() {
   port_.free_unsent(std::span(frames_).subspan(sent_, allocated_ - sent_));
 }
 
-TxFrame* TxBatch::next() {
+TxFrame* TxBatch::make_room() {
   if (blocked_) return nullptr;
   blocked_ = committed_ == kFrames && !flush();
   if (blocked_) return nullptr;
@@ -23,14 +23,6 @@ TxFrame* TxBatch::next() {
     }
   }
   return &frames_[committed_];
-}
-
-void TxBatch::commit(uint32_t length_bytes, bool loopback) {
-  TxFrame& frame = frames_[committed_++];
-  frame.length_bytes = length_bytes;
-  frame.loopback = loopback;
-  ++counters_.tx_packets;
-  counters_.tx_bytes += length_bytes;
 }
 
 bool TxBatch::flush() {

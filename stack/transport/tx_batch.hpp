@@ -20,9 +20,19 @@ class TxBatch {
 
   /// An empty buffer to write a frame into, or nullptr while the port is full or out of buffers. Asking again
   /// without a `commit` gives the same buffer.
-  [[nodiscard]] TxFrame* next();
+  [[nodiscard]] TxFrame* next() {
+    if (committed_ != allocated_ && !blocked_) [[likely]]
+      return &frames_[committed_];
+    return make_room();
+  }
   /// The buffer that `next` gave holds a frame of `length_bytes`.
-  void commit(uint32_t length_bytes, bool loopback);
+  void commit(uint32_t length_bytes, bool loopback) {
+    TxFrame& frame = frames_[committed_++];
+    frame.length_bytes = length_bytes;
+    frame.loopback = loopback;
+    ++counters_.tx_packets;
+    counters_.tx_bytes += length_bytes;
+  }
   /// Hands everything committed to the port. False while the port has not taken it all.
   bool flush();
   /// `next` gave nothing: so it will until the next flush.
@@ -32,6 +42,8 @@ class TxBatch {
 
  private:
   static constexpr uint32_t kFrames = 32;
+
+  [[nodiscard]] TxFrame* make_room();
 
   Port& port_;
   CoreCounters& counters_;

@@ -84,7 +84,7 @@ int build_send(const Qp& qp, const ibv_send_wr& wr, transport::SendWqe& wqe) {
     if (wqe.srq_number > wire::kQpnMask) return EINVAL;
   }
   // Before a bind changes its window's key.
-  if (const int error = check_wqe(qp, wqe); error != 0) return error;
+  if (const int error = check_allowed(qp, wqe, rule); error != 0) return error;
   return build_operation(qp, wr, wqe);
 }
 

@@ -64,15 +64,21 @@ inline constexpr uint32_t kKnownSendFlags =
 [[nodiscard]] int set_bind(const Qp& qp, transport::SendWqe& wqe, const ibv_mw& mw, uint32_t new_rkey,
                            const ibv_mw_bind_info& info);
 
-/// What the table and the QP ask of a WQE that is otherwise complete. 0 or EINVAL.
-[[nodiscard]] inline int check_wqe(const Qp& qp, const transport::SendWqe& wqe) {
+/// What the table and the QP ask of a WQE that is otherwise complete, once its opcode is known to be allowed
+/// and its flags are. 0 or EINVAL.
+[[nodiscard]] inline int check_allowed(const Qp& qp, const transport::SendWqe& wqe, const SendRule& rule) {
   constexpr uint32_t kEightBytes = 8;
-  const SendRule& rule = send_rule_of(static_cast<uint32_t>(wqe.opcode));
-  if (!rule.allowed_on(qp.qp_base.qp_type) || (wqe.flags & ~kKnownSendFlags) != 0) return EINVAL;
   if ((wqe.flags & IBV_SEND_INLINE) != 0 && !rule.may_be_inline) return EINVAL;
   if (rule.needs_rd_atomic && qp.max_rd_atomic == 0) return EINVAL;
   if (rule.payload == Payload::eight && wqe.length_bytes != kEightBytes) return EINVAL;
   return 0;
+}
+
+/// ... and that too.
+[[nodiscard]] inline int check_wqe(const Qp& qp, const transport::SendWqe& wqe) {
+  const SendRule& rule = send_rule_of(static_cast<uint32_t>(wqe.opcode));
+  if (!rule.allowed_on(qp.qp_base.qp_type) || (wqe.flags & ~kKnownSendFlags) != 0) return EINVAL;
+  return check_allowed(qp, wqe, rule);
 }
 
 /// IBA 10.8.3.1, table 91: not before RTS; in the error states work is taken and flushed.

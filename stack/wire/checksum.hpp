@@ -29,10 +29,8 @@ namespace faultline::wire {
     return value;
   };
   static_assert(kIpv4Bytes == 20);
-  uint64_t sum = word(0) + word(4) + word(8) + word(12) + word(16);
-  sum = (sum & 0xffffffffU) + (sum >> 32);
-  const uint64_t folded = (sum & 0xffffU) + (sum >> 16);
-  return (folded & 0xffffU) + (folded >> 16) == 0xffff;
+  // Ones' complement sums are sums modulo 2^16 - 1, of which 2^16 is 1. No header is all zeros.
+  return (word(0) + word(4) + word(8) + word(12) + word(16)) % 0xffff == 0;
 }
 
 /// Sum of the pseudo-header (RFC 768, RFC 8200 8.1) and the UDP datagram. `ip` is the IP header, `datagram`

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "stack/wire/bth_bytes.hpp"
 #include "stack/wire/byte_order.hpp"
 #include "stack/wire/checksum.hpp"
 #include "stack/wire/icrc.hpp"
@@ -15,22 +16,6 @@ namespace {
 
 constexpr uint32_t pad_of(uint32_t payload_bytes) {
   return (0U - payload_bytes) & 3U;
-}
-
-/// The BTH as its three words.
-struct BthWords {
-  uint32_t flags;
-  uint32_t destination;
-  uint32_t sequence;
-};
-
-BthWords words_of(const Bth& bth, uint32_t pad_bytes) {
-  return {.flags = uint32_t{static_cast<uint8_t>(bth.opcode)} << 24 | bth.solicited * kBthSolicited |
-                   bth.migration * kBthMigration | pad_bytes << kBthPadShift |
-                   (bth.header_version & 0xfU) << kBthVersionShift | bth.pkey,
-          .destination = bth.fecn * kBthFecn | bth.becn * kBthBecn | (bth.destination_qpn & kQpnMask),
-          .sequence = bth.ack_request * kBthAckRequest | bth.selective_ack * kBthSelectiveAck |
-                      bth.page_fault * kBthPageFault | bth.page_ready * kBthPageReady | bth.psn.value()};
 }
 
 constexpr uint64_t join(uint32_t high, uint32_t low) {
@@ -48,12 +33,7 @@ uint8_t* write_aeth(uint8_t* at, const Aeth& aeth) {
 }
 
 /// Writes the opcode's extended headers in their order (IBA table 38) and returns where they end.
-uint8_t* write_extended(uint8_t* at, const OpcodeInfo& info, const PacketFields& fields) {
-  const uint16_t headers = info.extended_headers;
-  // What most packets have.
-  if (headers == 0) return at;
-  if (headers == kReth) return write_reth(at, fields.reth);
-  if (headers == kAeth) return write_aeth(at, fields.aeth);
+uint8_t* write_any_extended(uint8_t* at, uint16_t headers, const PacketFields& fields) {
   if ((headers & kXrcEth) != 0) {
     store_be32(at, fields.xrc_srq_number & kXrcSrqMask);
     at += 4;
@@ -102,6 +82,15 @@ uint8_t* write_extended(uint8_t* at, const OpcodeInfo& info, const PacketFields&
   return at;
 }
 
+[[gnu::always_inline]] inline uint8_t* write_extended(uint8_t* at, uint16_t headers,
+                                                      const PacketFields& fields) {
+  // What most packets have.
+  if (headers == 0) return at;
+  if (headers == kReth) return write_reth(at, fields.reth);
+  if (headers == kAeth) return write_aeth(at, fields.aeth);
+  return write_any_extended(at, headers, fields);
+}
+
 }  // namespace
 
 FrameTemplate::FrameTemplate(const PathHeader& path, uint8_t checksums)
@@ -140,15 +129,18 @@ FrameTemplate::FrameTemplate(const PathHeader& path, uint8_t checksums)
   header_bytes_ = static_cast<uint8_t>(udp + kUdpBytes - bytes_);
 }
 
+uint32_t FrameTemplate::payload_offset(Opcode opcode) const {
+  return header_bytes_ + kBthBytes + opcode_info(opcode).extended_bytes;
+}
+
 uint32_t FrameTemplate::frame_bytes(Opcode opcode, uint32_t payload_bytes) const {
-  return header_bytes_ + kBthBytes + opcode_info(opcode).extended_bytes + payload_bytes +
-         pad_of(payload_bytes) + kIcrcBytes;
+  return payload_offset(opcode) + payload_bytes + pad_of(payload_bytes) + kIcrcBytes;
 }
 
 uint8_t* FrameTemplate::write_headers(std::span<uint8_t> frame, const PacketFields& fields,
                                       uint32_t payload_bytes) const {
   const OpcodeInfo& info = opcode_info(fields.bth.opcode);
-  assert(info.known && payload_bytes <= info.payload_max_bytes && payload_bytes >= info.payload_min_bytes);
+  assert(payload_bytes <= info.payload_max_bytes);
   const uint32_t pad_bytes = pad_of(payload_bytes);
   const uint32_t udp_bytes =
       kUdpBytes + kBthBytes + info.extended_bytes + payload_bytes + pad_bytes + kIcrcBytes;
@@ -157,16 +149,18 @@ uint8_t* FrameTemplate::write_headers(std::span<uint8_t> frame, const PacketFiel
 
   // Whole blocks of the kind that the ICRC loads; see store_be128.
   std::memcpy(frame.data(), bytes_, kEthernetBytes + kVlanTagBytes);
-  const BthWords bth = words_of(fields.bth, pad_bytes);
+  const __m128i bth = bytes_of(fields.bth, pad_bytes);
   const uint8_t* constant = bytes_ + ip_offset_;
   uint8_t* ip = frame.data() + ip_offset_;
   if (ipv6_) {
     store_be64(ip, load_be64(constant) | uint64_t{udp_bytes} << 16);
     std::memcpy(ip + kIpv6SourceAt, constant + kIpv6SourceAt, 32);
-    store_be128(ip + kIpv6Bytes, load_be64(constant + kIpv6Bytes) | uint64_t{udp_bytes} << 16,
-                join(bth.flags, bth.destination));
-    store_be32(ip + kIpv6Bytes + kUdpBytes + 8, bth.sequence);
-    return write_extended(ip + kIpv6Bytes + kUdpBytes + kBthBytes, info, fields);
+    const uint64_t udp = __builtin_bswap64(load_be64(constant + kIpv6Bytes) | uint64_t{udp_bytes} << 16);
+    const __m128i behind = _mm_srli_si128(bth, 4);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(ip + kIpv6Bytes),
+                     _mm_unpacklo_epi64(_mm_cvtsi64_si128(static_cast<int64_t>(udp)), behind));
+    _mm_storeu_si32(ip + kIpv6Bytes + kUdpBytes + 8, _mm_srli_si128(behind, 8));
+    return write_extended(ip + kIpv6Bytes + kUdpBytes + kBthBytes, info.extended_headers, fields);
   }
   const uint32_t total_bytes = kIpv4Bytes + udp_bytes;
   const uint16_t checksum =
@@ -177,40 +171,48 @@ uint8_t* FrameTemplate::write_headers(std::span<uint8_t> frame, const PacketFiel
              load_be64(constant) | uint64_t{total_bytes} << 32 | uint64_t{fields.ipv4_identification} << 16);
   store_be128(ip + kIpv4TtlAt, load_be64(constant + kIpv4TtlAt) | uint64_t{checksum} << 32,
               load_be64(constant + kIpv4DestinationAt));
-  store_be128(ip + kIpv4Bytes + kUdpLengthAt, join(udp_bytes << 16, bth.flags),
-              join(bth.destination, bth.sequence));
-  return write_extended(ip + kIpv4Bytes + kUdpBytes + kBthBytes, info, fields);
+  const uint32_t udp_length = __builtin_bswap32(udp_bytes << 16);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(ip + kIpv4Bytes + kUdpLengthAt),
+                   _mm_or_si128(bth, _mm_cvtsi32_si128(static_cast<int>(udp_length))));
+  return write_extended(ip + kIpv4Bytes + kUdpBytes + kBthBytes, info.extended_headers, fields);
 }
 
-uint32_t FrameTemplate::seal(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes,
+uint32_t FrameTemplate::seal(std::span<uint8_t> frame, uint8_t* payload, uint32_t payload_bytes,
                              IcrcForm form) const {
-  const uint32_t total_bytes = frame_bytes(opcode, payload_bytes);
-  assert(frame.size() >= total_bytes);
   const uint32_t pad_bytes = pad_of(payload_bytes);
-  const uint32_t icrc_at = total_bytes - kIcrcBytes;
-  uint8_t* icrc = frame.data() + icrc_at;
+  uint8_t* const icrc = payload + payload_bytes + pad_bytes;
+  const auto total_bytes = static_cast<uint32_t>(icrc + kIcrcBytes - frame.data());
+  assert(frame.size() >= total_bytes);
   store_le32(icrc - pad_bytes, 0);  // the pad, and as much of the ICRC's place
-  uint32_t crc = has_icrc() ? icrc_of_ip_packet(frame.subspan(ip_offset_, icrc_at - ip_offset_), ipv6_) : 0;
-  if (form == IcrcForm::rxe_flush)
-    crc = icrc_update(crc, frame.subspan(header_bytes_, icrc_at - header_bytes_));
-  store_le32(icrc, crc);
-  if ((checksums_ & static_cast<uint8_t>(Checksums::udp_in_software)) != 0)
-    write_udp_checksum(frame.first(total_bytes));
+  constexpr auto kRare =
+      static_cast<uint8_t>(Checksums::no_icrc) | static_cast<uint8_t>(Checksums::udp_in_software);
+  if ((checksums_ & kRare) == 0 && form == IcrcForm::specified) [[likely]]
+    store_le32(icrc, icrc_of_ip_packet({frame.data() + ip_offset_, icrc}, ipv6_));
+  else
+    seal_otherwise(frame.first(total_bytes), form);
   return total_bytes;
+}
+
+void FrameTemplate::seal_otherwise(std::span<uint8_t> frame, IcrcForm form) const {
+  const std::span<uint8_t> covered = frame.first(frame.size() - kIcrcBytes);
+  uint32_t crc = has_icrc() ? icrc_of_ip_packet(covered.subspan(ip_offset_), ipv6_) : 0;
+  if (form == IcrcForm::rxe_flush) crc = icrc_update(crc, covered.subspan(header_bytes_));
+  store_le32(covered.data() + covered.size(), crc);
+  if ((checksums_ & static_cast<uint8_t>(Checksums::udp_in_software)) != 0) write_udp_checksum(frame);
 }
 
 uint32_t FrameTemplate::icrc_of_headers(const uint8_t* frame, const uint8_t* payload) const {
   return icrc_of_ip_packet({frame + ip_offset_, payload}, ipv6_);
 }
 
-uint32_t FrameTemplate::seal_with_crc(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes,
+uint32_t FrameTemplate::seal_with_crc(std::span<uint8_t> frame, uint8_t* payload, uint32_t payload_bytes,
                                       uint32_t crc) const {
-  const uint32_t total_bytes = frame_bytes(opcode, payload_bytes);
+  const std::span<uint8_t> pad(payload + payload_bytes, pad_of(payload_bytes));
+  uint8_t* const icrc = pad.data() + pad.size();
+  const auto total_bytes = static_cast<uint32_t>(icrc + kIcrcBytes - frame.data());
   assert(frame.size() >= total_bytes);
-  const uint32_t pad_bytes = pad_of(payload_bytes);
-  const std::span<uint8_t> pad = frame.subspan(total_bytes - kIcrcBytes - pad_bytes, pad_bytes);
   std::fill(pad.begin(), pad.end(), uint8_t{0});
-  store_le32(pad.data() + pad_bytes, icrc_update(crc, pad));
+  store_le32(icrc, icrc_update(crc, pad));
   if ((checksums_ & static_cast<uint8_t>(Checksums::udp_in_software)) != 0)
     write_udp_checksum(frame.first(total_bytes));
   return total_bytes;

@@ -69,9 +69,14 @@ class FrameTemplate {
                                        uint32_t payload_bytes) const;
 
   /// After the payload is in place: zero pad, UDP checksum where asked for, ICRC. Returns the frame's length.
-  /// `frame`, `opcode` and `payload_bytes` as in write_headers.
-  uint32_t seal(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes,
+  /// `frame` and `payload_bytes` as in write_headers, `payload` what it returned.
+  uint32_t seal(std::span<uint8_t> frame, uint8_t* payload, uint32_t payload_bytes,
                 IcrcForm form = IcrcForm::specified) const;
+  /// For who has kept the opcode only.
+  uint32_t seal(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes,
+                IcrcForm form = IcrcForm::specified) const {
+    return seal(frame, frame.data() + payload_offset(opcode), payload_bytes, form);
+  }
 
   /// Whether a payload that is copied into the frame is better summed up in that copy.
   [[nodiscard]] bool wants_crc_in_copy(uint32_t payload_bytes) const {
@@ -81,7 +86,8 @@ class FrameTemplate {
   /// on over the payload from; `payload` is what write_headers returned.
   [[nodiscard]] uint32_t icrc_of_headers(const uint8_t* frame, const uint8_t* payload) const;
   /// As seal, with the ICRC's state over headers and payload.
-  uint32_t seal_with_crc(std::span<uint8_t> frame, Opcode opcode, uint32_t payload_bytes, uint32_t crc) const;
+  uint32_t seal_with_crc(std::span<uint8_t> frame, uint8_t* payload, uint32_t payload_bytes,
+                         uint32_t crc) const;
 
   [[nodiscard]] bool ipv6() const { return ipv6_; }
   [[nodiscard]] const MacAddress& destination_mac() const { return destination_mac_; }
@@ -91,6 +97,9 @@ class FrameTemplate {
   static constexpr uint32_t kCrcInCopyBytes = 256;
 
   [[nodiscard]] bool has_icrc() const { return (checksums_ & static_cast<uint8_t>(Checksums::no_icrc)) == 0; }
+  [[nodiscard]] uint32_t payload_offset(Opcode opcode) const;
+  /// The end of a whole frame, with all that few paths ask for.
+  void seal_otherwise(std::span<uint8_t> frame, IcrcForm form) const;
   void write_udp_checksum(std::span<uint8_t> frame) const;
 
   // The constant bytes up to the BTH, and where the variable fields sit in them.

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include "stack/wire/opcode.hpp"
@@ -53,27 +55,49 @@ struct Gid {
   friend bool operator==(const Gid&, const Gid&) = default;
 };
 
+/// The bits of two of its bytes lie as on the wire, so that a whole BTH is read or written by one permutation
+/// of bytes.
 struct Bth {
-  Opcode opcode = Opcode::rc_send_only;
-  bool solicited = false;
-  bool migration = true;  ///< MigReq: hardware sends 1 in the migrated state (IBA 17.2.8); rxe sends 0
-  uint8_t pad_bytes = 0;
-  uint8_t header_version = 0;
   uint16_t pkey = kDefaultPkey;
-  bool fecn = false;
-  bool becn = false;
+  uint8_t header_version : 4 = 0;
+  uint8_t pad_bytes : 2 = 0;
+  bool migration : 1 = true;  ///< MigReq: hardware sends 1 in the migrated state (IBA 17.2.8); rxe sends 0
+  bool solicited : 1 = false;
+  Opcode opcode = Opcode::rc_send_only;
   uint32_t destination_qpn = 0;
-  bool ack_request = false;
+  Psn psn;
+  uint8_t reserved_beside_congestion : 6 = 0;
+  bool becn : 1 = false;
+  bool fecn : 1 = false;
   /// The lowest of the seven reserved bits beside AckReq: the sender understands rc_selective_ack. Others
   /// ignore reserved bits on receipt (IBA 9.2).
-  bool selective_ack = false;
+  bool selective_ack : 1 = false;
   /// The next two, in answers to a peer that has shown the bit above. page_fault: with an RNR NAK, a page is
   /// missing, not a receive; with a positive answer, the next packet is here and waits for its page.
   /// page_ready: what an RNR NAK was for is here now.
-  bool page_fault = false;
-  bool page_ready = false;
-  Psn psn;
+  bool page_fault : 1 = false;
+  bool page_ready : 1 = false;
+  uint8_t reserved_beside_ack : 4 = 0;
+  bool ack_request : 1 = false;
+  uint16_t unused = 0;
 };
+static_assert(sizeof(Bth) == 16 && offsetof(Bth, opcode) == 3 && offsetof(Bth, destination_qpn) == 4 &&
+              offsetof(Bth, psn) == 8 && offsetof(Bth, unused) == 14);
+
+/// Bits of the byte that AckReq is in.
+enum AckBits : uint8_t { kSelectiveAckBit = 1U << 0, kAckRequestBit = 1U << 7 };
+
+/// What most packets have, put together in registers: the fields one by one are stores that whoever loads
+/// them all at once has to wait for.
+[[nodiscard]] inline Bth make_bth(Opcode opcode, bool solicited, uint32_t destination_qpn, Psn psn,
+                                  uint8_t ack_bits) {
+  constexpr uint32_t kMigration = 1U << 22;
+  constexpr unsigned kSolicitedShift = 23;
+  const uint32_t flags = uint32_t{static_cast<uint8_t>(opcode)} << 24 |
+                         uint32_t{solicited} << kSolicitedShift | kMigration | kDefaultPkey;
+  return std::bit_cast<Bth>(std::array<uint64_t, 2>{uint64_t{destination_qpn} << 32 | flags,
+                                                    uint64_t{ack_bits} << 40 | psn.value()});
+}
 
 struct Reth {
   uint64_t va = 0;

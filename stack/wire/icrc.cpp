@@ -77,8 +77,15 @@ uint32_t icrc_update(uint32_t state, std::span<const uint8_t> bytes) {
   return crc32_gzip_refl(state, bytes.data(), bytes.size());
 }
 
-uint32_t icrc_of_ip_packet(std::span<const uint8_t> ip_packet_without_icrc, bool ipv6) {
+uint32_t icrc_of_ip_packet_with(IcrcRoutine routine, std::span<const uint8_t> ip_packet_without_icrc,
+                                bool ipv6) {
+  if (routine == IcrcRoutine::fold)
+    return ipv6 ? fold_ipv6_packet(ip_packet_without_icrc) : fold_ipv4_packet(ip_packet_without_icrc);
   return ipv6 ? icrc_of<true>(ip_packet_without_icrc) : icrc_of<false>(ip_packet_without_icrc);
+}
+
+bool icrc_routine_supported(IcrcRoutine routine) {
+  return routine == IcrcRoutine::library || kIcrcFolds;
 }
 
 bool icrc_matches(const Packet& packet) {

@@ -47,18 +47,8 @@ inline constexpr uint32_t kUdpLengthAt = 4;
 inline constexpr uint32_t kUdpChecksumAt = 6;
 
 // BTH (IBA vol. 1, 9.2): three words. 0: opcode, flags, P_Key. 1: FECN, BECN, reserved, destination QPN.
-// 2: AckReq, reserved, PSN.
-inline constexpr uint32_t kBthSolicited = 1U << 23;
-inline constexpr uint32_t kBthMigration = 1U << 22;
-inline constexpr uint32_t kBthPadShift = 20;
-inline constexpr uint32_t kBthVersionShift = 16;
+// 2: AckReq, reserved, PSN. bth_bytes.hpp has them as a value.
 inline constexpr uint32_t kBthReservedAt = 4;  ///< the byte that holds FECN, BECN and six reserved bits
-inline constexpr uint32_t kBthFecn = 1U << 31;
-inline constexpr uint32_t kBthBecn = 1U << 30;
-inline constexpr uint32_t kBthAckRequest = 1U << 31;
-inline constexpr uint32_t kBthSelectiveAck = 1U << 24;
-inline constexpr uint32_t kBthPageFault = 1U << 25;
-inline constexpr uint32_t kBthPageReady = 1U << 26;
 
 // FETH (IBA A19): one word, placement type in bits 0..3, selectivity in 4 and 5, the rest reserved.
 inline constexpr uint32_t kFethPlacementMask = 0xf;

@@ -20,10 +20,9 @@ STAGES = [
     ("fault", "pages of the first round", r"Requester::hold_for|Responder::miss"),
     ("send", "post_send", r"verbs::post_send\("),
     ("send", "doorbell", r"Core::ring_doorbell|Impl::take_doorbells"),
-    ("send", "start of a request", r"Requester::(send\(|start|skip_what_arrived|has_work|window_open|awaits_credits|prefault)|TxBatch::"),
-    ("send", "packet", r"Requester::(send_packet|fill_payload)"),
+    ("send", "request: start, fields, bookkeeping", r"Requester::(send|start|skip_what_arrived|has_work|prefault)|TxBatch::"),
     ("send", "headers", r"FrameTemplate::write_headers|write_extended"),
-    ("send", "gather, memory access, copy", r"transport::gather|EngineDoor::read\("),
+    ("send", "gather, memory access, copy", r"transport::gather_list|EngineDoor::read\("),
     ("send", "seal: pad and ICRC", r"FrameTemplate::seal"),
     ("send", "buffers", r"Engine::allocate"),
     ("send", "transmit", r"Engine::transmit"),
@@ -33,7 +32,7 @@ STAGES = [
     ("receive", "ICRC", r"wire::icrc_matches"),
     ("receive", "QP lookup, guard ladder", r"Impl::on_frame|Impl::on_connected"),
     ("receive", "responder", r"Responder::(on_request|execute|finish|queue|may_read|has_room|settle|is_enabled|find_shared)|take_receive|peek_receive|complete_receive|complete_inbound"),
-    ("receive", "scatter, memory access, copy", r"transport::scatter|EngineDoor::(write|check|probe)\("),
+    ("receive", "scatter, memory access, copy", r"transport::scatter_list|EngineDoor::(write|check|probe)\("),
     ("receive", "answer or ACK", r"Responder::(send|ack_syndrome|offer|has_work)"),
     ("receive", "buffers back", r"Engine::release|rte_pktmbuf_free_bulk"),
     ("send", "acknowledged: completion", r"Requester::(on_|acknowledge|complete|note_|catch_up|take_credits|arm_ack)|CoreContext::(complete_send|push)"),
@@ -97,7 +96,7 @@ def main():
     def count(pattern):
         return max((n for name, n in calls.items() if re.search(pattern, name)), default=0)
 
-    packets = count(r"Requester::send_packet")
+    messages = count(r"EngineDoor::read\(")  # each is gathered once
     turns = count(r"Engine::turn")
     stages = collections.Counter()
     for name, cost in own.items():
@@ -106,7 +105,7 @@ def main():
     for (caller, callee), cost in edges.items():
         if (stage := stage_of(caller)) is not None and stage_of(callee) is None:
             stages[stage] += cost
-    print(f"{arguments.run}: {packets} packets of requests, {turns} turns")
+    print(f"{arguments.run}: {messages} messages, {turns} turns")
     print("| side | stage | instructions |")
     print("|---|---|---|")
     sums = collections.Counter()
@@ -117,9 +116,9 @@ def main():
             print(f"| both | a turn, by itself | {stages[i] / turns:.0f} a turn |")
             continue
         sums[side] += stages[i]
-        print(f"| {side} | {stage} | {stages[i] / packets:.0f} |")
+        print(f"| {side} | {stage} | {stages[i] / messages:.0f} |")
     for side, total in sums.items():
-        print(f"| {side} | together | {total / packets:.0f} |")
+        print(f"| {side} | together | {total / messages:.0f} |")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ TEST(FrameTemplate, ACrcTakenInTheCopyMakesTheSameFrame) {
           uint32_t crc = frame_template.icrc_of_headers(frame.data(), to);
           std::ranges::copy(payload, to);
           crc = icrc_update(crc, payload);
-          ASSERT_EQ(frame_template.seal_with_crc(frame, opcode, bytes, crc), frame.size());
+          ASSERT_EQ(frame_template.seal_with_crc(frame, to, bytes, crc), frame.size());
           Frame sealed(frame.size(), 0xdd);
           std::ranges::copy(payload, frame_template.write_headers(sealed, fields, bytes));
           ASSERT_EQ(frame_template.seal(sealed, opcode, bytes), sealed.size());
@@ -211,16 +211,41 @@ TEST(Icrc, StateChainsAtAnyCut) {
 }
 
 TEST(Icrc, EqualsTheBitwiseOneAtEveryLengthAndAlignment) {
+  for (const IcrcRoutine routine : {IcrcRoutine::library, IcrcRoutine::fold}) {
+    if (!icrc_routine_supported(routine)) continue;
+    for (const PathHeader& path : {ipv4_path(), ipv6_path()}) {
+      const bool ipv6 = !path.source_gid.is_ipv4();
+      for (uint32_t bytes = 0; bytes <= 600; ++bytes) {
+        const Frame frame =
+            plain_frame(path, plain_transport(sample_fields(Opcode::rc_send_only), sample_payload(bytes)));
+        const std::span<const uint8_t> ip = std::span(frame).subspan(14, frame.size() - 18);
+        // In memory of its own: a look beyond either end is seen.
+        const size_t shift = bytes % 16;
+        std::vector<uint8_t> shifted(shift);
+        shifted.insert(shifted.end(), ip.begin(), ip.end());
+        const std::span<const uint8_t> packet = std::span<const uint8_t>(shifted).subspan(shift);
+        if (routine == IcrcRoutine::library || packet.size() <= kMaxFoldedIpBytes) {
+          ASSERT_EQ(icrc_of_ip_packet_with(routine, packet, ipv6), plain_icrc(ip, ipv6)) << bytes;
+        }
+        ASSERT_EQ(icrc_of_ip_packet(packet, ipv6), plain_icrc(ip, ipv6)) << bytes;
+      }
+    }
+  }
+}
+
+TEST(Icrc, EveryBitCountsOrIsMasked) {
   for (const PathHeader& path : {ipv4_path(), ipv6_path()}) {
     const bool ipv6 = !path.source_gid.is_ipv4();
-    for (uint32_t bytes = 0; bytes <= 600; ++bytes) {
+    for (const uint32_t bytes : {0U, 4U, 8U, 12U, 64U}) {
       const Frame frame =
-          plain_frame(path, plain_transport(sample_fields(Opcode::rc_send_only), sample_payload(bytes)));
+          plain_frame(path, plain_transport(sample_fields(Opcode::rc_write_only), sample_payload(bytes)));
       const std::span<const uint8_t> ip = std::span(frame).subspan(14, frame.size() - 18);
-      std::vector<uint8_t> shifted(bytes % 16);
-      shifted.insert(shifted.end(), ip.begin(), ip.end());
-      ASSERT_EQ(icrc_of_ip_packet(std::span(shifted).subspan(bytes % 16), ipv6), plain_icrc(ip, ipv6))
-          << bytes;
+      std::vector<uint8_t> changed(ip.begin(), ip.end());
+      for (size_t bit = 0; bit < 8 * ip.size(); ++bit) {
+        changed[bit / 8] ^= static_cast<uint8_t>(1U << bit % 8);
+        ASSERT_EQ(icrc_of_ip_packet(changed, ipv6), plain_icrc(changed, ipv6)) << bytes << ' ' << bit;
+        changed[bit / 8] ^= static_cast<uint8_t>(1U << bit % 8);
+      }
     }
   }
 }

@@ -197,18 +197,18 @@ PathHeader with_vlan(PathHeader path) {
 
 PacketFields sample_fields(Opcode opcode) {
   PacketFields fields;
-  fields.bth = {.opcode = opcode,
-                .solicited = true,
-                .migration = true,
-                .pad_bytes = 0,
+  fields.bth = {.pkey = 0x8f31,
                 .header_version = 0,
-                .pkey = 0x8f31,
-                .fecn = true,
-                .becn = false,
+                .pad_bytes = 0,
+                .migration = true,
+                .solicited = true,
+                .opcode = opcode,
                 .destination_qpn = 0x123456,
-                .ack_request = true,
+                .psn = Psn(0xfedcba),
+                .becn = false,
+                .fecn = true,
                 .selective_ack = true,
-                .psn = Psn(0xfedcba)};
+                .ack_request = true};
   fields.reth = {.va = 0x0123456789abcdef, .rkey = 0xdeadbeef, .length_bytes = 0x00c0ffee};
   fields.aeth = {.syndrome = 0x6b, .msn = 0x765432};
   fields.atomic_eth = {.va = 0xfedcba9876543210,
