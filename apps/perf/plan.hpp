@@ -24,6 +24,7 @@ struct Plan {
   RegionKind region = RegionKind::odp;
   Touch touch = Touch::warm;
   bool verify = false;
+  uint32_t idle_ms = 0;  ///< before each message, with the server's program asleep; 0: ping-pong
 
   [[nodiscard]] bool datagrams() const { return op == Op::ud_send; }
   [[nodiscard]] bool needs_receives() const {
