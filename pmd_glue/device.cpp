@@ -210,6 +210,8 @@ void Device::call(uint32_t core_index, void (*function)(void*), void* argument) 
     // The owner is whoever holds the turn.
     seat.engine->turns().lock();
     register_this_thread();
+    // A QP that goes takes what it owes its peer with it.
+    seat.engine->send_owed();
     function(argument);
     seat.engine->turns().unlock();
   }
@@ -227,7 +229,9 @@ void Device::drive() {
     return;
   }
   register_this_thread();
-  const bool moved = engine.turn();
+  if (const pthread_t self = pthread_self(); driver_.load(std::memory_order_relaxed) != self)
+    driver_.store(self, std::memory_order_relaxed);
+  const bool moved = engine.turn(Engine::Turn::of_program);
   // The program need not come back soon.
   session.leave();
   const bool yield_to_pager = !moved && session.should_yield() && session.has_outstanding_faults();
@@ -242,6 +246,17 @@ void Device::drive() {
   } else if (yield_to_pager) {
     sched_yield();
   }
+}
+
+bool Device::send_now(uint32_t core_index, transport::QueuePair* qp) {
+  // Only drive() makes a driver, and only of an inline engine.
+  if (driver_.load(std::memory_order_relaxed) != pthread_self() || is_parents()) return false;
+  Engine& engine = *seats_[core_index].engine;
+  if (!engine.may_send_now() || !engine.turns().try_lock()) return false;
+  const bool closed = closed_.load(std::memory_order_relaxed);
+  if (!closed) engine.send_now(qp);
+  engine.turns().unlock();
+  return !closed;
 }
 
 void Device::rest() {

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <pthread.h>
+
 #include "odp/memory_domain.hpp"
 #include "odp/program_call.hpp"
 #include "pmd_glue/capture.hpp"
@@ -45,6 +47,7 @@ class Device final : public verbs::DeviceBackend {
   [[nodiscard]] transport::Core& core(uint32_t index) override { return seats_[index].engine->core(); }
   void call(uint32_t core_index, void (*function)(void*), void* argument) override;
   void drive() override;
+  [[nodiscard]] bool send_now(uint32_t core_index, transport::QueuePair* qp) override;
   void rest() override;
   [[nodiscard]] int resolve(const wire::Gid& gid, wire::MacAddress& mac) override;
   [[nodiscard]] int join_multicast(const wire::Gid& gid) override;
@@ -121,6 +124,7 @@ class Device final : public verbs::DeviceBackend {
   // Inline progress: how often the program drove, and what the housekeeper last saw of it.
   std::atomic<uint32_t> program_drives_{0};
   std::atomic<bool> program_rests_{false};
+  std::atomic<pthread_t> driver_{};      ///< the thread that drove last
   std::atomic<uint32_t> idle_turns_{0};  ///< of the program's
   YieldPace yield_pace_;
   uint32_t drives_seen_ = 0;

@@ -133,11 +133,13 @@ Engine::~Engine() {
     rte_pktmbuf_free(loopback_[loopback_head_ % kLoopbackFrames]);
 }
 
-bool Engine::turn() {
+bool Engine::turn(Turn whose) {
   session_.enter();
   now_ = monotonic_ns();
   last_turn_.store(now_, std::memory_order_relaxed);
   sent_this_turn_ = 0;
+  if (whose == Turn::of_program) return_pace_.note_return(now_);
+  const uint64_t completed_before = core_->receives_completed();
 
   if (fault_model_ != nullptr) fault_model_->advance(now_);
   size_t moved = deliver_loopback();
@@ -146,12 +148,40 @@ bool Engine::turn() {
     for (uint16_t queue = 0; queue < port_.receive_queues(); ++queue)
       if (port_.receiver_of(queue) == seat_.index) moved += receive(queue);
   if (receive_link_ != nullptr) deliver_due();
-  core_->poll(now_);
+  if (whose == Turn::of_program) may_send_now_.store(moved <= kFewFrames, std::memory_order_relaxed);
+  const uint64_t completed = core_->receives_completed() - completed_before;
+  if (whose == Turn::of_program && completed != 0) return_pace_.note_given(now_);
+  // More than one completion at a time is a stream, whose messages are not waited for one by one.
+  const bool may_owe = whose == Turn::of_program && completed == 1 && owed_polls_ < kMostOwedPolls;
+  if (may_owe && return_pace_.is_prompt()) {
+    ++owed_polls_;
+  } else {
+    owed_polls_ = 0;
+    core_->poll(now_);
+  }
   if (now_ >= neighbours_.next_deadline()) ask_neighbours();
   if (transmit_link_ != nullptr) send_due();
 
   moved += sent_this_turn_;
   return moved != 0 || holds_back();
+}
+
+void Engine::send_now(transport::QueuePair* qp) {
+  may_send_now_.store(false, std::memory_order_relaxed);
+  session_.enter();
+  now_ = monotonic_ns();
+  return_pace_.note_return(now_);
+  core_->send_posted(qp, now_);
+  session_.leave();
+}
+
+void Engine::send_owed() {
+  if (owed_polls_ == 0) return;
+  session_.enter();
+  now_ = monotonic_ns();
+  owed_polls_ = 0;
+  core_->poll(now_);
+  session_.leave();
 }
 
 bool Engine::holds_back() const {

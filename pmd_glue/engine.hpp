@@ -22,6 +22,7 @@
 #include "pmd_glue/neighbours.hpp"
 #include "pmd_glue/port.hpp"
 #include "pmd_glue/qp_memory.hpp"
+#include "pmd_glue/return_pace.hpp"
 #include "pmd_glue/switch_seat.hpp"
 #include "pmd_glue/turn_lock.hpp"
 #include "stack/transport/core.hpp"
@@ -70,8 +71,19 @@ class Engine final : private transport::Port, private transport::EventSink {
          odp::EngineSession& session, Capture* capture, const EngineSeat& seat);
   ~Engine() override;
 
-  /// One turn. True if a frame moved: another turn soon is worth while.
-  bool turn();
+  enum class Turn : uint8_t {
+    of_program,  ///< in a call of the program's, which comes back by itself
+    of_ours
+  };
+  /// One turn. True if a frame moved: another turn soon is worth while. One of the program's may leave out
+  /// what is to be sent when it has brought the program the completion that it waits for.
+  bool turn(Turn whose = Turn::of_ours);
+  /// Sends what was posted to the QP, in a call of the program's: once after a turn of its that had little to
+  /// do. Whoever posts more, or has more coming in, is served by the burst.
+  void send_now(transport::QueuePair* qp);
+  [[nodiscard]] bool may_send_now() const { return may_send_now_.load(std::memory_order_relaxed); }
+  /// Sends what a turn has left out.
+  void send_owed();
 
   /// When it wants its next turn if nothing else happens.
   [[nodiscard]] TimeNs next_deadline() const {
@@ -118,6 +130,10 @@ class Engine final : private transport::Port, private transport::EventSink {
 
  private:
   static constexpr size_t kBurst = 32;
+  /// A message and an acknowledgement.
+  static constexpr size_t kFewFrames = 2;
+  /// Where each turn brings a message, so many are acknowledged as one.
+  static constexpr uint32_t kMostOwedPolls = 4;
   static constexpr size_t kLoopbackFrames = 1024;  // a power of two
 
   // transport::Port
@@ -198,6 +214,9 @@ class Engine final : private transport::Port, private transport::EventSink {
   uint32_t loopback_head_ = 0;
   uint32_t loopback_tail_ = 0;
   uint64_t sent_this_turn_ = 0;
+  ReturnPace return_pace_;
+  std::atomic<bool> may_send_now_{false};
+  uint32_t owed_polls_ = 0;  ///< that turns have left out since the last one
   QpMemory qp_memory_;
   std::unique_ptr<transport::Core> core_;
   std::atomic<transport::EventSink*> events_{nullptr};

@@ -11,6 +11,7 @@
 #include "odp/process_local.hpp"
 #include "pmd_glue/device.hpp"
 #include "pmd_glue/eal.hpp"
+#include "pmd_glue/naps.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -18,11 +19,10 @@ namespace {
 using transport::TimeNs;
 
 // Polling goes on for so long after the last frame: a stream has gaps, and a wake-up costs more than this.
-// Then sleeps, longer ones after a while without any frame.
 constexpr TimeNs kLingerNs = 200'000;
-constexpr TimeNs kRecentNs = 100'000'000;
-constexpr TimeNs kShortSleepNs = 1'000'000;
-constexpr TimeNs kLongSleepNs = 2'000'000;
+constexpr TimeNs kFirstNapNs = 1'000'000;
+// A program that drives may go away at any time.
+constexpr TimeNs kDrivenNapNs = 2'000'000;
 // Where frames ring, only the port's own state is left to be looked at.
 constexpr TimeNs kRungForSleepNs = 1'000'000'000;
 
@@ -99,8 +99,8 @@ void Housekeeper::nap(std::unique_lock<std::mutex>& lock, TimeNs longest) {
 }
 
 /// Until something is posted, frames have come or a timer is due: a port that cannot tell of frames is looked
-/// at every one or two milliseconds.
-void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, bool is_recent) {
+/// at now and then.
+void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns) {
   asleep_.store(true, std::memory_order_seq_cst);
   bool all_tell = true;
   pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
@@ -115,9 +115,7 @@ void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, bool is_recent) {
   const Rounds rounds = serve_devices();
   if (!rounds.busy && !stop_) {
     const TimeNs now = monotonic_ns();
-    const TimeNs longest = all_tell && !rounds.driven ? kRungForSleepNs
-                           : is_recent                ? kShortSleepNs
-                                                      : kLongSleepNs;
+    const TimeNs longest = all_tell && !rounds.driven ? kRungForSleepNs : nap_after(idle_ns, kFirstNapNs);
     nap(lock, std::min(longest, rounds.deadline > now ? rounds.deadline - now : 0));
   }
   wake_up();
@@ -147,10 +145,10 @@ void Housekeeper::run() {
       // Whoever drives is not to be disturbed more than that.
       asleep_.store(true, std::memory_order_seq_cst);
       pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
-      if (!stop_) nap(lock, kLongSleepNs);
+      if (!stop_) nap(lock, kDrivenNapNs);
       wake_up();
     } else {
-      sleep(lock, now - last_busy < kRecentNs);
+      sleep(lock, now - last_busy);
     }
   }
 }

@@ -38,7 +38,7 @@ class Housekeeper final : public transport::DoorbellListener {
 
   void run();
   [[nodiscard]] Rounds serve_devices();
-  void sleep(std::unique_lock<std::mutex>& lock, bool is_recent);
+  void sleep(std::unique_lock<std::mutex>& lock, transport::TimeNs idle_ns);
   void nap(std::unique_lock<std::mutex>& lock, transport::TimeNs longest);
   void wake();     ///< another thread
   void wake_up();  ///< its own

@@ -13,18 +13,16 @@
 #include <unistd.h>
 
 #include "pmd_glue/eal.hpp"
+#include "pmd_glue/naps.hpp"
 
 namespace faultline::glue {
 namespace {
 
 using transport::TimeNs;
 
-// A stream has gaps, and a wake-up costs more than these. Then naps, longer ones after a while without any
-// frame: they are what the first frame waits for at a port that cannot tell of it.
+// A stream has gaps, and a wake-up costs more than these. Then naps.
 constexpr TimeNs kIdleBeforeSleepNs = 500'000;
-constexpr TimeNs kRecentNs = 100'000'000;
-constexpr TimeNs kShortNapNs = 50'000;
-constexpr TimeNs kLongNapNs = 2'000'000;
+constexpr TimeNs kFirstNapNs = 50'000;
 // Where all tell, only to be sure.
 constexpr TimeNs kToldNapNs = 20'000'000;
 // An lcore that has its CPU for itself gets it back at once; where two share one, the other is not kept
@@ -123,9 +121,7 @@ void LcoreThread::run() {
     } else {
       session_.leave();
       engine_.turns().unlock();
-      const TimeNs longest = frames_tell                    ? kToldNapNs
-                             : now - last_moved < kRecentNs ? kShortNapNs
-                                                            : kLongNapNs;
+      const TimeNs longest = frames_tell ? kToldNapNs : nap_after(now - last_moved, kFirstNapNs);
       told = nap(std::min(longest, deadline - now), frames_tell);
     }
   }

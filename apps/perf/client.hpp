@@ -99,6 +99,7 @@ class LatencyRun {
   [[nodiscard]] uint32_t time_one(uint32_t slot);
   void measure_warm(const RunControl& control, Result& result);
   void measure_cold(const RunControl& control, Result& result);
+  void measure_after_idle(const RunControl& control, Result& result);
 
   ClientRun& run_;
   const Plan& plan_;

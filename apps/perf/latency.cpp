@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include <faultline/faultline.h>
 
@@ -127,8 +128,9 @@ void LatencyRun::ping() {
     case Op::write_imm:
     case Op::send:
     case Op::ud_send:
-      post_receive();
+      // For the next answer: the one to this message has its receive since the message before.
       post(0, signaled, 0);
+      post_receive();
       wait_for_completion(plan_.op == Op::write_imm ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV);
       return;
   }
@@ -136,6 +138,7 @@ void LatencyRun::ping() {
 
 void LatencyRun::measure_warm(const RunControl& control, Result& result) {
   constexpr int kWarmUp = 1000;
+  if (plan_.op == Op::send || plan_.op == Op::ud_send || plan_.op == Op::write_imm) post_receive();
   for (int i = 0; i < kWarmUp; ++i) ping();
   std::vector<uint32_t> samples;
   samples.reserve(size_t{1} << 20);
@@ -222,8 +225,28 @@ void LatencyRun::measure_cold(const RunControl& control, Result& result) {
   result.added_p99_us = result.latency.p99_us - before.p99_us;
 }
 
+/// The server's program sleeps, and its device with it: what the first message finds.
+void LatencyRun::measure_after_idle(const RunControl& control, Result& result) {
+  std::vector<uint32_t> samples;
+  const auto begin = Clock::now();
+  static_cast<void>(time_one(0));
+  do {
+    std::this_thread::sleep_for(std::chrono::milliseconds(plan_.idle_ms));
+    samples.push_back(time_one(0));
+    if (control.messages != nullptr) control.messages->store(samples.size(), std::memory_order_relaxed);
+    if (control.stop != nullptr && control.stop->load(std::memory_order_relaxed)) break;
+  } while (control.iterations != 0 ? samples.size() < control.iterations
+                                   : seconds_since(begin) < control.seconds);
+  result.messages = samples.size();
+  result.seconds = seconds_since(begin);
+  result.has_latency = true;
+  result.latency = Percentiles::of(samples);
+}
+
 void LatencyRun::measure(const RunControl& control, Result& result) {
-  if (plan_.touch == Touch::warm)
+  if (plan_.idle_ms != 0)
+    measure_after_idle(control, result);
+  else if (plan_.touch == Touch::warm)
     measure_warm(control, result);
   else
     measure_cold(control, result);

@@ -118,6 +118,12 @@ void check(const Options& options) {
     refuse(
         "--mode lat compares bytes of cold reads alone: --verify goes with --op read --touch cold, or with "
         "--mode bw");
+  if (test.idle_ms != 0 && (test.mode != Mode::latency || test.touch != Touch::warm ||
+                            !std::all_of(test.ops.begin(), test.ops.end(),
+                                         [](Op op) { return op == Op::write || op == Op::read; })))
+    refuse(
+        "--idle-ms has the server's program asleep: it goes with --mode lat, --touch warm and --op write or "
+        "read");
   if (test.mode == Mode::latency && test.qps != 1) refuse("--mode lat measures one QP: leave --qps at 1");
 }
 
@@ -179,6 +185,9 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--mtu", test.mtu_bytes, "path MTU")->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
   app.add_option("--region", test.region, "pinned or odp")->transform(CLI::Transformer(kRegions));
   app.add_option("--touch", test.touch, "warm, cold or prefetch")->transform(CLI::Transformer(kTouches));
+  app.add_option("--idle-ms", test.idle_ms,
+                 "lat: time each message after so long without any, the server asleep")
+      ->check(CLI::Range(1U, 60'000U));
   app.add_flag("--verify", test.verify, "compare every byte");
   app.add_option("--seconds", test.seconds, "length of each measurement")->check(CLI::Range(0.01, 86400.0));
   app.add_option("--iters", test.iterations, "messages of each measurement, instead of --seconds");

@@ -28,6 +28,7 @@ struct TestOptions {
   uint32_t mtu_bytes = 0;  ///< 0: the largest that the port carries
   RegionKind region = RegionKind::odp;
   Touch touch = Touch::warm;
+  uint32_t idle_ms = 0;
   bool verify = false;
   double seconds = 2.0;
   uint64_t iterations = 0;  ///< 0: by time

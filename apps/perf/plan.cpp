@@ -44,7 +44,8 @@ nlohmann::json to_json(const Plan& plan) {
           {"mtu", plan.mtu_bytes},
           {"region", name_of(plan.region)},
           {"touch", name_of(plan.touch)},
-          {"verify", plan.verify}};
+          {"verify", plan.verify},
+          {"idle_ms", plan.idle_ms}};
 }
 
 Plan plan_from(const nlohmann::json& text) {
@@ -61,6 +62,7 @@ Plan plan_from(const nlohmann::json& text) {
   for (const Touch candidate : {Touch::warm, Touch::cold, Touch::prefetch})
     if (text.at("touch") == name_of(candidate)) plan.touch = candidate;
   plan.verify = text.at("verify").get<bool>();
+  plan.idle_ms = text.at("idle_ms").get<uint32_t>();
   return plan;
 }
 

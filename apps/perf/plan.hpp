@@ -24,6 +24,7 @@ struct Plan {
   RegionKind region = RegionKind::odp;
   Touch touch = Touch::warm;
   bool verify = false;
+  uint32_t idle_ms = 0;  ///< before each message, with the server's program asleep; 0: ping-pong
 
   /// What goes round in the buffers is to stay in a CPU's second cache, as the one buffer of others'
   /// bandwidth tests does: the port is measured, not the memory.

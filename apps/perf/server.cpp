@@ -217,6 +217,11 @@ bool ServedRun::answer(const nlohmann::json& message) {
 }
 
 void ServedRun::serve() {
+  if (plan_.idle_ms != 0) {
+    // Nothing here drives the device.
+    while (!answer(exchange_.receive(24 * 3600 * 1000))) continue;
+    return;
+  }
   const bool pings = plan_.mode == Mode::latency && plan_.op == Op::write && plan_.touch == Touch::warm;
   for (uint32_t turn = 0;; ++turn) {
     take_completions();

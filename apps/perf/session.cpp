@@ -59,6 +59,7 @@ Plan ClientSession::plan_for(Op op, uint64_t size_bytes) const {
   plan.mtu_bytes = mtu_bytes_;
   plan.region = options_.region;
   plan.touch = options_.touch;
+  plan.idle_ms = options_.idle_ms;
   plan.verify = options_.verify;
   if (op == Op::ud_send && size_bytes > mtu_bytes_)
     throw ConfigError("--size: a datagram holds at most the path MTU, " + std::to_string(mtu_bytes_) +

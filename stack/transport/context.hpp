@@ -31,6 +31,7 @@ struct CoreContext {
   TimerWheel timers{kTimerTickShift};
   TimerWheel paces{kPaceTickShift};
   TimeNs now_ns = 0;
+  uint64_t receives_completed = 0;
 
   // --- pace ---
   /// False, and the QP comes back when it may, where its rate does not allow another packet yet.

@@ -248,6 +248,26 @@ void Core::poll(TimeNs now) {
   context.tx.flush();
 }
 
+void Core::send_posted(QueuePair* qp, TimeNs now) {
+  CoreContext& context = impl_->context;
+  context.now_ns = now;
+  const auto is_ready_to_send = [&] { return qp->state_now() == QpState::rts && !context.tx.is_blocked(); };
+  if (!is_ready_to_send()) return context.make_ready(*qp);
+  uint32_t budget_packets = kQuantumPackets;
+  const bool ud = qp->type == QpType::ud;
+  if (ud)
+    impl_->datagram.send(*qp, budget_packets);
+  else
+    impl_->requester.send(*qp, budget_packets);
+  context.tx.flush();
+  const bool more = ud ? impl_->datagram.has_work(*qp) : impl_->requester.has_work(*qp);
+  if (more || !is_ready_to_send()) context.make_ready(*qp);
+}
+
+uint64_t Core::receives_completed() const {
+  return impl_->context.receives_completed;
+}
+
 TimeNs Core::next_deadline() const {
   const CoreContext& context = impl_->context;
   if (context.has_ready() || context.tx.has_unsent() || impl_->management.has_work() ||

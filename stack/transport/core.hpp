@@ -117,6 +117,11 @@ class Core {
   /// Serves doorbells, resolutions and timers, and fills transmit bursts until there is nothing to send or
   /// the port is full.
   void poll(TimeNs now);
+  /// What is posted to the QP goes out, before anything else has its turn: in the place of ring_doorbell()
+  /// where the thread that posts is the owner.
+  void send_posted(QueuePair* qp, TimeNs now);
+  /// Receives that have completed so far.
+  [[nodiscard]] uint64_t receives_completed() const;
   /// When poll() wants to be called again if nothing else happens; kNever if it does not care, `now` or less
   /// if it has work.
   [[nodiscard]] TimeNs next_deadline() const;

@@ -58,6 +58,7 @@ void CoreContext::retire_shared(SharedReceiveQueue& srq) {
 void CoreContext::complete_receive(QueuePair& qp, Completion completion) {
   assert(qp.receive_taken);
   qp.receive_taken = false;
+  ++receives_completed;
   completion.wr_id = qp.receive.wr_id;
   completion.qpn = qp.qpn;
   // Before the app can know of it: it may post into the slot as soon as it has the completion.

@@ -62,6 +62,13 @@ class DeviceBackend {
 
   /// One engine turn on the caller's thread where progress is inline; nothing where an lcore polls.
   virtual void drive() = 0;
+  /// Sends what was posted to the QP at once, where the caller's thread is the one that drives and has little
+  /// else under way; false: the doorbell has to be rung.
+  [[nodiscard]] virtual bool send_now(uint32_t core_index, transport::QueuePair* qp) {
+    static_cast<void>(core_index);
+    static_cast<void>(qp);
+    return false;
+  }
   /// The program is about to wait for an event: until it drives again, the device drives itself.
   virtual void rest() = 0;
 

@@ -214,7 +214,7 @@ int wr_complete(ibv_qp_ex* qp_pointer) {
     qp.send_ring->discard();
   qp.building = nullptr;
   qp.send_lock.unlock();
-  if (error == 0) qp.core->ring_doorbell(qp.transport_qp);
+  if (error == 0) announce_sends(qp);
   return error;
 }
 

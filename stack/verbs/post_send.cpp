@@ -116,7 +116,7 @@ int post_send(ibv_qp* ibv_qp_pointer, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     }
     if (published) ring.publish();
   }
-  if (published) qp.core->ring_doorbell(qp.transport_qp);
+  if (published) announce_sends(qp);
   return error;
 }
 

@@ -86,4 +86,15 @@ inline constexpr uint32_t kKnownSendFlags =
   return state >= transport::QpState::rts;
 }
 
+/// Tells the engine of what was published on the QP's send ring. Who has no more than that under way waits
+/// for it: it is sent within the call. Who has more is served by the burst.
+inline void announce_sends(Qp& qp) {
+  constexpr uint32_t kFewUnderWay = 2;
+  const transport::SendRing& ring = *qp.send_ring;
+  if (ring.tail() - ring.head() <= kFewUnderWay &&
+      qp.engine->backend->send_now(qp.shared->core_index, qp.transport_qp))
+    return;
+  qp.core->ring_doorbell(qp.transport_qp);
+}
+
 }  // namespace faultline::verbs

@@ -76,7 +76,10 @@ bool Endpoint::post_send(const SendRequest& request) {
   if (request.ud_qpn != 0) ring.av_of(wqe) = request.av;
   ring.advance();
   ring.publish();
-  host_.core().ring_doorbell(qp_);
+  if (posts_as_owner_)
+    host_.core().send_posted(qp_, simulation_.now());
+  else
+    host_.core().ring_doorbell(qp_);
   return true;
 }
 

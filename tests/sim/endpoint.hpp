@@ -61,6 +61,8 @@ class Endpoint {
   Endpoint(Simulation& simulation, SimHost& host, const EndpointScript& script,
            transport::CompletionQueue* shared = nullptr);
 
+  /// From now on what is posted to the send queue is posted by the core's owner (Core::send_posted).
+  void post_as_owner() { posts_as_owner_ = true; }
   /// False where the ring is full.
   [[nodiscard]] bool post_send(const SendRequest& request);
   [[nodiscard]] bool post_receive(uint64_t wr_id, const std::vector<transport::Sge>& sges);
@@ -93,6 +95,7 @@ class Endpoint {
   transport::QpInit init_;
   transport::SharedReceiveQueue* srq_ = nullptr;
   transport::QueuePair* qp_ = nullptr;
+  bool posts_as_owner_ = false;
 };
 
 /// Brings one end from RESET to RTS, as the one whose packets begin at `own_psn`. False where a step is

@@ -153,3 +153,13 @@ def measure_idle(context, kind, name, dedicated=False):
             client.finish(context.limit_s)
         server.finish(context.limit_s)
     return {name: {"cpu_share": max(shares)}}, {}
+
+
+def measure_wakeup(context, kind, name, dedicated=False):
+    """A WRITE, posted to completed, that finds the peer asleep: its program waits for a socket, its device has had nothing to do."""
+    idle_ms, messages = 600, 20
+    figures, counters = measure(context, kind, name, ("--op", "write", "--mode", "lat", "--size", "64", "--idle-ms", str(idle_ms),
+                                                      "--iters", str(messages)), dedicated)
+    (metrics,) = figures.values()
+    (counts,) = counters.values()
+    return {name: {rank: metrics[rank] for rank in ("p50_us", "p99_us")}}, {name: counts}

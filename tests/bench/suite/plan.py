@@ -139,6 +139,13 @@ def _progress():
                                  progress == "auto", on_both_cpus=False),))
 
 
+    # In the long naps of a device whose port cannot tell of frames, and asleep on the descriptor of one that can.
+    for kind, progress, in_quick in (("memif", "auto", True), ("memif", "dedicated", False), ("af_packet", "auto", False)):
+        name = f"wakeup/{kind}/{progress}"
+        yield Block((Measurement(name, functools.partial(perf.measure_wakeup, kind=kind, name=name, dedicated=progress == "dedicated"),
+                                 in_quick),))
+
+
 def _paging():
     for touch in ("cold", "prefetch"):
         yield Block((_perf(f"memif/{touch}", "memif", (*_ops("write", "read"), "--mode", "lat", "--touch", touch, *_sizes(("64",))),

@@ -169,6 +169,133 @@ TEST_F(Devices, CaptureHasWhatWasSent) {
   EXPECT_GT(std::filesystem::file_size(directory / "a.pcapng"), 8U * 60);
 }
 
+/// A QP on each of two devices, joined: "a" is driven by this thread, "b" drives itself.
+class Joined : public Devices {
+ protected:
+  void SetUp() override {
+    a.device = open("a");
+    b.device = open("b");
+    wire::MacAddress mac_of_b;
+    wire::MacAddress mac_of_a;
+    ASSERT_EQ(a.device->resolve(wire::Gid::from_ipv4(0xc6120002), mac_of_b), 0);
+    ASSERT_EQ(b.device->resolve(wire::Gid::from_ipv4(0xc6120001), mac_of_a), 0);
+    a.create();
+    b.create();
+    ASSERT_TRUE(a.connect(b, mac_of_b));
+    ASSERT_TRUE(b.connect(a, mac_of_a));
+  }
+  void TearDown() override {
+    a.destroy();
+    b.destroy();
+  }
+
+  struct End {
+    std::shared_ptr<verbs::DeviceBackend> device;
+    transport::CompletionQueue sends{1024}, receives{1024};
+    transport::QueuePair* qp = nullptr;
+
+    template <typename Function>
+    void call(Function function) {
+      device->call([](void* argument) { (*static_cast<Function*>(argument))(); }, &function);
+    }
+    void create() {
+      transport::QpInit init;
+      init.send_cq = &sends;
+      init.receive_cq = &receives;
+      init.max_send_wr = init.max_receive_wr = 512;
+      call([&] { qp = device->core().create_qp(init); });
+      ASSERT_NE(qp, nullptr);
+    }
+    void destroy() {
+      if (qp != nullptr) call([&] { device->core().destroy_qp(qp); });
+      qp = nullptr;
+    }
+    bool connect(const End& peer, const wire::MacAddress& mac) {
+      using namespace transport;
+      QpAttributes attributes;
+      attributes.path_mtu = PathMtu::mtu1024;
+      attributes.av.path.source_gid = device->description().gids[0];
+      attributes.av.path.destination_gid = peer.device->description().gids[0];
+      attributes.av.path.source_mac = device->description().mac;
+      attributes.av.path.destination_mac = mac;
+      attributes.destination_qpn = qpn_of(peer.qp);
+      attributes.timeout = 10;
+      attributes.retry_count = 7;
+      const auto step = [&](QpState state, uint32_t mask) {
+        attributes.state = state;
+        int error = 0;
+        call([&] { error = device->core().modify_qp(qp, attributes, kAttrState | mask, device->now()); });
+        return error == 0;
+      };
+      return step(QpState::init, kAttrPkeyIndex | kAttrPort | kAttrAccessFlags) &&
+             step(QpState::rtr, kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestRdAtomic |
+                                    kAttrMinRnrTimer) &&
+             step(QpState::rts,
+                  kAttrSqPsn | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic);
+    }
+    void receive() {
+      transport::ReceiveRing& ring = transport::receive_ring_of(qp);
+      *ring.prepare() = {};
+      ring.advance();
+      ring.publish();
+    }
+    /// A SEND without payload; telling the engine of it is the test's.
+    void post() {
+      transport::SendRing& ring = transport::send_ring_of(qp);
+      transport::SendWqe& wqe = *ring.prepare();
+      wqe = {};
+      wqe.opcode = transport::SendOpcode::send;
+      wqe.flags = transport::kSignaled;
+      ring.advance();
+      ring.publish();
+    }
+    /// Drives until one has come.
+    [[nodiscard]] transport::CompletionStatus await(transport::CompletionQueue& queue) const {
+      transport::Completion completion;
+      while (queue.poll({&completion, 1}) == 0) device->drive();
+      return completion.status;
+    }
+  };
+  End a, b;
+};
+
+TEST_F(Joined, WhatTheDrivingThreadPostsIsSentAtOnce) {
+  b.receive();
+  a.device->drive();
+  a.post();
+  const uint64_t before = a.device->glue_counters().tx_frames;
+  // Another thread may hold the turn for a moment.
+  do a.device->drive();
+  while (!a.device->send_now(0, a.qp));
+  EXPECT_EQ(a.device->glue_counters().tx_frames, before + 1);
+  EXPECT_FALSE(a.device->send_now(0, a.qp)) << "once a turn";
+  EXPECT_EQ(b.await(b.receives), transport::CompletionStatus::success);
+  EXPECT_EQ(a.await(a.sends), transport::CompletionStatus::success);
+}
+
+TEST_F(Joined, OthersThanTheDrivingThreadRingTheDoorbell) {
+  a.device->drive();
+  std::thread([&] { EXPECT_FALSE(a.device->send_now(0, a.qp)); }).join();
+  b.device->drive();
+  EXPECT_FALSE(b.device->send_now(0, b.qp)) << "its lcore drives it";
+}
+
+TEST_F(Joined, AQpThatGoesAcknowledgesWhatItWasGiven) {
+  constexpr int kMessages = 1000;
+  for (int i = 0; i < kMessages; ++i) {
+    a.receive();
+    b.post();
+    b.device->core().ring_doorbell(b.qp);
+    ASSERT_EQ(a.await(a.receives), transport::CompletionStatus::success);
+    // The last completion has been given to a program that has always come back at once.
+    if (i + 1 == kMessages)
+      a.destroy();
+    else
+      a.device->drive();
+    ASSERT_EQ(b.await(b.sends), transport::CompletionStatus::success) << i;
+  }
+}
+
 class Chains : public Devices {
  protected:
   // Three segments of the given lengths with running bytes.
