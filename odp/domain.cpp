@@ -385,7 +385,7 @@ std::unique_ptr<EngineSession> Domain::attach_engine() {
   return nullptr;
 }
 
-bool Domain::asks_for_pages(const Target& target, const WriteHint& hint) const {
+[[gnu::always_inline]] inline bool Domain::asks_for_pages(const Target& target, const WriteHint& hint) const {
   if (hint.length_bytes == 0) return false;
   const Region* const region = keys_.find(hint.key);
   return region != nullptr && region->on_demand && grants(*region, target, hint.va, hint.length_bytes) &&
