@@ -385,16 +385,27 @@ std::unique_ptr<EngineSession> Domain::attach_engine() {
   return nullptr;
 }
 
-void Domain::hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) {
-  if (length_bytes == 0 || is_parents()) return;
-  {
-    const ReaderStripes::Guard guard(readers_);
-    const Region* region = keys_.find(target.key);
-    if (region == nullptr || !region->on_demand || !grants(*region, target, va, length_bytes)) return;
-    if (is_writable(*region, va, length_bytes)) return;
+[[gnu::always_inline]] inline bool Domain::asks_for_pages(const Target& target, const WriteHint& hint) const {
+  if (hint.length_bytes == 0) return false;
+  const Region* const region = keys_.find(hint.key);
+  return region != nullptr && region->on_demand && grants(*region, target, hint.va, hint.length_bytes) &&
+         !is_writable(*region, hint.va, hint.length_bytes);
+}
+
+void Domain::hint_will_write(ProtectionDomain domain, std::span<const WriteHint> hints) {
+  if (hints.empty() || is_parents()) return;
+  // One guard for all, since its two read-modify-writes take as long as several looks.
+  for (size_t next = 0; next < hints.size();) {
+    {
+      const ReaderStripes::Guard guard(readers_);
+      while (next < hints.size() && !asks_for_pages({hints[next].key, domain, kLocalWrite}, hints[next]))
+        ++next;
+    }
+    if (next == hints.size()) return;
+    const WriteHint& hint = hints[next++];
+    const FaultRequest request{{hint.key, domain, kLocalWrite}, hint.va, hint.length_bytes, 0};
+    if (pager_->background().try_push({request, nullptr})) pager_->wake();
   }
-  const FaultRequest request{target, va, length_bytes, 0};
-  if (pager_->background().try_push({request, nullptr})) pager_->wake();
 }
 
 /// rdma-core ibv_advise_mr(3). `memory` is where the range is in this process.

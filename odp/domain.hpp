@@ -37,7 +37,7 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   [[nodiscard]] RegionResult allocate_window(ProtectionDomain domain, WindowType type) override;
   [[nodiscard]] int deallocate_window(Key key) override;
   [[nodiscard]] std::unique_ptr<EngineSession> attach_engine() override;
-  void hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) override;
+  void hint_will_write(ProtectionDomain domain, std::span<const WriteHint> hints) override;
   [[nodiscard]] int prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges,
                              PrefetchKind kind, bool wait) override;
   [[nodiscard]] Counters counters() const override { return counters_.snapshot(); }
@@ -61,6 +61,8 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   /// Gives it a key, and the monitor its range. False, and nothing has changed, where there is no room.
   [[nodiscard]] bool enlist(Region& region);
   void watch(Region& region);
+  /// True where pages of it are missing. The caller is a reader.
+  [[nodiscard]] bool asks_for_pages(const Target& target, const WriteHint& hint) const;
   [[nodiscard]] int check_prefetch(ProtectionDomain domain, const PrefetchRange& range, PrefetchKind kind,
                                    PopulateRange& memory);
   [[nodiscard]] int make_ready(Region& region);

@@ -2,11 +2,13 @@
 #include "odp/fault_kind.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "odp/mapping_list.hpp"
@@ -75,6 +77,32 @@ Survey PageSurveyor::look(uint64_t address, size_t pages, bool write) {
     if (known && (entries[i] & kEntrySwapped) != 0) return {FaultKind::swap, true};
     if (!known || (entries[i] & kEntryPresent) == 0) ++fresh;
   }
+  return survey(address, pages, fresh, write);
+}
+
+/// move_pages(2) with nowhere to move to says where pages are, without the walk of pagemap's file. Swapped ones
+/// are ENOENT to it as well as those that never were.
+Survey PageSurveyor::look_without_swap(uint64_t address, size_t pages, bool write) {
+  std::array<uint64_t, kFewest> addresses{};
+  std::array<int, kFewest> nodes{};
+  for (size_t i = 0; i < pages; ++i) addresses[i] = address + i * kPageBytes;
+  if (!has_move_pages_ || pages > kFewest) return look(address, pages, write);
+  if (syscall(SYS_move_pages, 0, pages, addresses.data(), nullptr, nodes.data(), 0) != 0) {
+    has_move_pages_ = false;  // a kernel without it, or a filter
+    return look(address, pages, write);
+  }
+  size_t fresh = 0;
+  for (size_t i = 0; i < pages; ++i) {
+    if (nodes[i] == -ENOENT)
+      ++fresh;
+    else if (nodes[i] < 0)  // the zero page, or no mapping
+      return look(address, pages, write);
+  }
+  return survey(address, pages, fresh, write);
+}
+
+/// Of pages of which none is swapped out and `fresh` are not mapped.
+Survey PageSurveyor::survey(uint64_t address, size_t pages, size_t fresh, bool write) {
   if (fresh == 0) return {FaultKind::present, false};
   const bool many = fresh > kFewPages;
   const Backing backing = backing_of(address);
@@ -94,7 +122,7 @@ Survey PageSurveyor::look(uint64_t address, size_t pages, bool write) {
       return {of_file ? FaultKind::file : FaultKind::minor, true, of_file};
     }
     default:
-      return {write ? FaultKind::minor : FaultKind::zero_page, many};
+      return {write ? FaultKind::minor : FaultKind::zero_page, many, false, backing};
   }
 }
 

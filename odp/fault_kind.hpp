@@ -33,6 +33,7 @@ struct Survey {
   /// A device, or a lot of work, stands between: nobody else may wait for it.
   bool is_slow = false;
   bool of_file = false;  ///< of a file system, which may have who writes wait for its own reasons
+  Backing backing = Backing::unknown;  ///< asked for pages that are not present alone
 };
 
 /// Looks at page tables; owned by the pager, used under its mutex.
@@ -47,6 +48,9 @@ class PageSurveyor {
 
   /// Of `pages` pages from a page-aligned address. At most kMaxPages.
   [[nodiscard]] Survey look(uint64_t address, size_t pages, bool write);
+  /// The same of kFewest pages at most, on a machine that has no swap: at half the price.
+  [[nodiscard]] Survey look_without_swap(uint64_t address, size_t pages, bool write);
+  static constexpr size_t kFewest = 2;
   /// Which of them are mapped now, page 0 in bit 0.
   [[nodiscard]] uint64_t present_mask(uint64_t address, size_t pages) const;
   /// After a populate that took long for so few pages: whether a huge page was made.
@@ -65,8 +69,10 @@ class PageSurveyor {
   [[nodiscard]] bool read_entries(uint64_t address, size_t pages,
                                   std::array<uint64_t, kMaxPages>& entries) const;
   [[nodiscard]] Backing backing_of(uint64_t address);
+  [[nodiscard]] Survey survey(uint64_t address, size_t pages, size_t fresh, bool write);
 
   int pagemap_ = -1;
+  bool has_move_pages_ = true;
   int maps_ = -1;
   std::array<Known, 64> known_{};
   uint32_t known_generation_ = 0;

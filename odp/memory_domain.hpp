@@ -33,6 +33,13 @@ struct PrefetchRange {
 };
 enum class PrefetchKind : uint8_t { read, write, no_fault };
 
+/// What will be written soon, by the region's owner.
+struct WriteHint {
+  uint64_t va;
+  Key key;
+  uint32_t length_bytes;
+};
+
 /// Address 0, iova 0, the length UINT64_MAX and kOnDemand: the implicit region, which is the whole address
 /// space as it is at each moment.
 struct RegionRequest {
@@ -90,9 +97,9 @@ class MemoryDomain {
   /// nullptr where all sessions are taken or there is no memory for one.
   [[nodiscard]] virtual std::unique_ptr<EngineSession> attach_engine() = 0;
 
-  /// Queues pages of an ODP range that will be written soon (a posted receive). A hint: it may be dropped.
-  /// Cheap where the pages are already there. Any thread.
-  virtual void hint_will_write(const Target& target, uint64_t va, uint64_t length_bytes) = 0;
+  /// Queues pages of ODP ranges that will be written soon (posted receives). A hint: it may be dropped.
+  /// Cheap where the pages are already there; dearer by the call than by the range. Any thread.
+  virtual void hint_will_write(ProtectionDomain domain, std::span<const WriteHint> hints) = 0;
 
   /// Makes ranges resident; `wait` blocks until they are. errno as ibv_advise_mr documents it, and then
   /// nothing was begun unless it is EFAULT after waiting. Any thread.

@@ -127,6 +127,7 @@ void Pager::expire_unpinned() {
   const uint64_t now_ns = monotonic_ns();
   if (now_ns < next_expiry_ns_) return;
   next_expiry_ns_ = now_ns + kUnpinnedNs / 4;
+  parts_.pins.pin_waiting(now_ns - kUnpinnedNs);
   parts_.pins.expire_unpinned(now_ns - kUnpinnedNs);
 }
 

@@ -149,6 +149,7 @@ class Pager {
   [[nodiscard]] Step publish_present(Region& region, PageRange chunk, Service& service);
   [[nodiscard]] Step plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan);
   void populate(Plan& plan) const;
+  [[nodiscard]] bool populate_by_touch(Region& region, Plan& plan);
   [[nodiscard]] bool populate_by_pin(Region& region, Plan& plan);
   void note_if_huge(Plan& plan, uint64_t took_ns) const;
   void watch_again(const Region& region, const Plan& plan);

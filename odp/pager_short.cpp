@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "odp/pager.hpp"
+#include "odp/tolerant_atomic.hpp"
 
 namespace faultline::odp {
 namespace {
@@ -36,6 +37,7 @@ bool Pager::serve_at_once(const FaultRequest& request, Outcome& outcome) {
   service.request = request;
   service.started_at_ns = start_ns;
   service.at_once = true;
+  const bool none_expires = parts_.counters.unpinned_bytes.get() == 0;
   const Step step = serve_short(request, service);
   const uint64_t service_ns = monotonic_ns() - start_ns;
   if (service_ns > kTooLongNs) {
@@ -44,6 +46,9 @@ bool Pager::serve_at_once(const FaultRequest& request, Outcome& outcome) {
   } else {
     long_in_a_row_ = 0;
   }
+  lock.unlock();
+  // It sleeps without a deadline where nothing waits for its pin or its end.
+  if (none_expires && parts_.counters.unpinned_bytes.get() != 0) wake();
   if (step != Step::done && step != Step::failed) return false;
   outcome = step == Step::done ? Outcome::done : Outcome::violation;
   CounterCells& counters = parts_.counters;
@@ -82,18 +87,37 @@ Pager::Step Pager::serve_short(const FaultRequest& request, Service& service) {
     const Service& other = services_[in_use_[i]];
     if (other.away && other.plan.overlaps(plan)) return Step::more;
   }
-  const Survey survey = surveyor_.look(plan.address, plan.pages.count, write);
+  const bool stays = swap_space_.is_absent(service.started_at_ns);
+  const Survey survey = stays ? surveyor_.look_without_swap(plan.address, plan.pages.count, write)
+                              : surveyor_.look(plan.address, plan.pages.count, write);
   const bool is_computed = survey.kind == FaultKind::swap && swap_space_.is_in_memory(service.started_at_ns);
   if ((survey.is_slow && !is_computed) || survey.of_file) return Step::more;
   plan.kind = survey.kind;
   plan.begun = begin_faults(*region, plan.pages, write);
-  if (!populate_by_pin(*region, plan)) populate(plan);
+  const bool may_touch = stays && write && survey.backing == Backing::anonymous;
+  if (!(may_touch && populate_by_touch(*region, plan)) && !populate_by_pin(*region, plan)) populate(plan);
   const PageRange planned = plan.pages;
   const bool failed = plan.error != 0;
   const Step step = publish(*region, service, false);
   // Of two pages the second may be a hole.
   if (failed) parts_.pins.unpin_pages(*region, planned);
   return step;
+}
+
+/// The fault itself costs less than any call that has the kernel cause it. What is touched lately, on a
+/// machine without swap, the kernel takes from nobody: its pin can wait until there are several. False where
+/// it cannot be written to.
+bool Pager::populate_by_touch(Region& region, Plan& plan) {
+  const uint64_t start_ns = monotonic_ns();
+  uint64_t original = 0;
+  for (size_t i = 0; i < plan.pages.count; ++i) {
+    auto* const page = reinterpret_cast<void*>(plan.address + i * kPageBytes);
+    // Atomic: threads of the program may be writing there.
+    if (!tolerant_atomic(page, {.op = AtomicOp::fetch_add, .compare = 0, .operand = 0}, original)) return false;
+  }
+  note_if_huge(plan, monotonic_ns() - start_ns);
+  parts_.pins.pin_later(region, plan.pages, start_ns);
+  return true;
 }
 
 /// To pin a page is to make it resident first: of two system calls one is left. False where that did not do;

@@ -68,6 +68,73 @@ bool PinTable::pin_absent_pages(Region& region, PageRange pages, uint64_t now_ns
   return pin_missing(region, pages, {now_ns, protect_since_ns, victims, true});
 }
 
+void PinTable::pin_later(Region& region, PageRange pages, uint64_t now_ns) {
+  const std::lock_guard lock(mutex_);
+  const size_t end = pages.first + pages.count;
+  for (size_t granule = pages.first / kGranulePages; granule * kGranulePages < end; ++granule) {
+    const size_t base = granule * kGranulePages;
+    const auto from = static_cast<unsigned>(std::max(pages.first, base) - base);
+    const auto to = static_cast<unsigned>(std::min(end, base + kGranulePages) - base);
+    unsigned missing = mask_of(from, to - from);
+    for (uint32_t id = region.granule_pins[granule]; id != 0; id = records_[id].next)
+      missing &= ~unsigned{records_[id].page_mask};
+    const uint64_t bytes = static_cast<uint64_t>(std::popcount(missing)) * kPageBytes;
+    if (missing == 0 || held_bytes_ + bytes > budget_bytes_) continue;
+    uint32_t id = waiting_record_of(region, granule);
+    if (id == 0) {
+      if (waiting_count_ == kMostWaiting) pin_oldest_waiting();
+      id = take_unpinned();
+      if (id == 0) return;
+      records_[id] = {&region, now_ns, static_cast<uint32_t>(granule), region.granule_pins[granule], 0, true};
+      region.granule_pins[granule] = id;
+      ++region.pin_records;
+      waiting_[waiting_count_++] = {&region, granule, now_ns};
+    }
+    records_[id].page_mask = static_cast<uint16_t>(records_[id].page_mask | missing);
+    records_[id].pinned_at_ns = now_ns;
+    account(bytes, true, false);
+  }
+}
+
+uint32_t PinTable::waiting_record_of(const Region& region, size_t granule) const {
+  uint32_t id = region.granule_pins[granule];
+  while (id != 0 && !records_[id].waits) id = records_[id].next;
+  return id;
+}
+
+void PinTable::pin_waiting(uint64_t before_ns) {
+  const std::lock_guard lock(mutex_);
+  while (waiting_count_ != 0 && waiting_[0].since_ns < before_ns) pin_oldest_waiting();
+}
+
+/// What an invalidation takes away while it is being pinned has its pin released by that, as it waits for the
+/// mutex.
+void PinTable::pin_oldest_waiting() {
+  const Waiting oldest = waiting_[0];
+  std::copy(waiting_.begin() + 1, waiting_.begin() + static_cast<long>(waiting_count_), waiting_.begin());
+  --waiting_count_;
+  const uint32_t id = waiting_record_of(*oldest.region, oldest.granule);
+  if (id == 0) return;  // evicted or invalidated
+  const Record record = records_[id];
+  drop_record(id);
+  bool all = true;
+  for (unsigned left = record.page_mask; left != 0;) {
+    const auto first = static_cast<unsigned>(std::countr_zero(left));
+    const auto count = static_cast<unsigned>(std::countr_one(left >> first));
+    left &= ~unsigned{mask_of(first, count)};
+    all &= pin_run(*oldest.region, oldest.granule, first, count,
+                   {record.pinned_at_ns, record.pinned_at_ns, nullptr, false});
+  }
+  if (!all) counters_.pin_fallbacks.add();
+}
+
+void PinTable::forget_waiting(const Region& region) {
+  const auto end = waiting_.begin() + static_cast<long>(waiting_count_);
+  const auto kept =
+      std::remove_if(waiting_.begin(), end, [&](const Waiting& one) { return one.region == &region; });
+  waiting_count_ = static_cast<size_t>(kept - waiting_.begin());
+}
+
 bool PinTable::pin_missing(Region& region, PageRange pages, const Purpose& purpose) {
   bool all = true;
   const size_t end = pages.first + pages.count;
@@ -102,7 +169,7 @@ bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned 
   if (id == 0) return false;
   if (error == 0) highest_ = std::max(highest_, id);
   records_[id] = {&region, purpose.now_ns, static_cast<uint32_t>(granule), region.granule_pins[granule],
-                  mask_of(first, count)};
+                  mask_of(first, count), false};
   region.granule_pins[granule] = id;
   ++region.pin_records;
   account(bytes, true, error == 0);
@@ -157,7 +224,7 @@ void PinTable::expire_unpinned(uint64_t before_ns) {
   const std::lock_guard lock(mutex_);
   for (uint32_t id = PinSlots::kMaxSlots + 1; id <= PinSlots::kMaxSlots + highest_unpinned_; ++id) {
     const Record& record = records_[id];
-    if (record.page_mask == 0 || record.pinned_at_ns >= before_ns) continue;
+    if (record.page_mask == 0 || record.waits || record.pinned_at_ns >= before_ns) continue;
     drop_pages(record);
     drop_record(id);
   }
@@ -198,6 +265,7 @@ void PinTable::drop_record(uint32_t id) {
   const bool pinned = id <= PinSlots::kMaxSlots;
   account(static_cast<uint64_t>(std::popcount(record.page_mask)) * kPageBytes, false, pinned);
   record.page_mask = 0;
+  record.waits = false;
   if (pinned) return slots_.unpin(id - 1);
   record.next = free_unpinned_;
   free_unpinned_ = id;
@@ -243,6 +311,7 @@ void PinTable::drop_records_in(Region& region, PageRange pages) {
 
 void PinTable::unpin_all(Region& region) {
   const std::lock_guard lock(mutex_);
+  forget_waiting(region);
   if (region.on_demand) return drop_records_in(region, {0, region.page_count()});
   for (const uint32_t slot : region.whole_pins) slots_.unpin(slot);
   region.whole_pins.clear();

@@ -49,6 +49,12 @@ class PinTable {
   /// pins them. True where all are pinned now; where not, what failed is for populating to say. Pager only.
   [[nodiscard]] bool pin_absent_pages(Region& region, PageRange pages, uint64_t now_ns,
                                       uint64_t protect_since_ns, Victims* victims);
+  /// For pages that someone has just written to, where the kernel takes none away soon: they count as pinned
+  /// and will be, all of a granule in one call, which costs little more than one page's. Not those for which
+  /// there is no room, nor those of which an earlier pin may be. Pager only.
+  void pin_later(Region& region, PageRange pages, uint64_t now_ns);
+  /// Pins what has waited for it since before then. Pager only.
+  void pin_waiting(uint64_t before_ns);
   /// Room for the pins of a whole region, before anything refers to it. Throws std::bad_alloc.
   static void reserve_whole(Region& region);
   /// Pins a whole classic region, or counts a fallback.
@@ -75,7 +81,16 @@ class PinTable {
     uint32_t granule;
     uint32_t next;       ///< in the granule's chain, or 0
     uint16_t page_mask;  ///< of the granule; 0: the record is unused
+    bool waits = false;  ///< for its pin; of a granule at most one
   };
+  /// A granule with a record that waits, or that had one.
+  struct Waiting {
+    Region* region;
+    size_t granule;
+    uint64_t since_ns;
+  };
+  /// So many granules wait for their pins at most.
+  static constexpr size_t kMostWaiting = 8;
 
   [[nodiscard]] bool make_room(uint64_t bytes, uint64_t protect_since_ns, Victims* victims);
   [[nodiscard]] bool evict_one(uint64_t protect_since_ns, Victims* victims);
@@ -89,6 +104,9 @@ class PinTable {
   [[nodiscard]] bool pin_missing(Region& region, PageRange pages, const Purpose& purpose);
   [[nodiscard]] bool pin_run(Region& region, size_t granule, unsigned first, unsigned count,
                              const Purpose& purpose);
+  [[nodiscard]] uint32_t waiting_record_of(const Region& region, size_t granule) const;
+  void pin_oldest_waiting();
+  void forget_waiting(const Region& region);
   void drop_record(uint32_t id);
   void drop_records_in(Region& region, PageRange pages);
   void drop_pages(const Record& record);
@@ -106,6 +124,8 @@ class PinTable {
   uint32_t highest_ = 0;
   uint32_t hand_ = 0;
   uint64_t held_bytes_ = 0;  ///< pinned, and what counts as such
+  std::array<Waiting, kMostWaiting> waiting_{};  ///< the oldest first
+  size_t waiting_count_ = 0;
   std::atomic<bool> tracks_use_{false};
 };
 

@@ -16,11 +16,15 @@ class SwapSpace {
   void look(uint64_t now_ns);
   /// As of a look that is not too old, else false. Under the pager's mutex.
   [[nodiscard]] bool is_in_memory(uint64_t now_ns) const { return in_memory_ && now_ns < good_until_ns_; }
+  /// Whether there is none at all, as of a tenth of a second ago at most. Cheap. Under the pager's mutex.
+  [[nodiscard]] bool is_absent(uint64_t now_ns);
 
  private:
   std::string list_;
   uint64_t good_until_ns_ = 0;
   bool in_memory_ = false;
+  uint64_t absence_good_until_ns_ = 0;
+  bool absent_ = false;
 };
 
 }  // namespace faultline::odp

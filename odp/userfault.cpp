@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include <fcntl.h>
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -41,6 +41,8 @@ Userfault::~Userfault() {
 }
 
 void Userfault::close_descriptor() {
+  const int open_ready_fd = ready_fd_.exchange(-1);
+  if (open_ready_fd >= 0) close(open_ready_fd);
   const int open_fd = fd_.exchange(-1);
   if (open_fd >= 0) close(open_fd);
 }
@@ -62,8 +64,9 @@ int Userfault::open(UserfaultLevel level) {
     if (attempt.level > level) continue;
     fd_ = open_with(UFFD_USER_MODE_ONLY, attempt.features);
     if (fd_ >= 0) {
-      level_ = attempt.level;
-      return 0;
+      const int watched = note_when_ready();
+      if (watched == 0) level_ = attempt.level;
+      return watched;
     }
     error = -fd_;
   }
@@ -90,9 +93,21 @@ size_t Userfault::read_events(std::span<uffd_msg> events) const {
   return bytes > 0 ? static_cast<size_t>(bytes) / sizeof(uffd_msg) : 0;
 }
 
+int Userfault::note_when_ready() {
+  ready_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  epoll_event interest{};
+  interest.events = EPOLLIN;
+  if (ready_fd_ >= 0 && epoll_ctl(ready_fd_, EPOLL_CTL_ADD, fd_, &interest) == 0) return 0;
+  const int error = errno;
+  close_descriptor();
+  return error;
+}
+
 bool Userfault::has_events() const {
-  pollfd poller{.fd = fd_, .events = POLLIN, .revents = 0};
-  return poll(&poller, 1, 0) > 0 && (poller.revents & POLLIN) != 0;
+  // Not poll(2), which has to go to the descriptor: whoever causes an event has put it on this list before it
+  // waits, and a list that is empty is seen at a glance.
+  epoll_event ready{};
+  return epoll_wait(ready_fd_, &ready, 1, 0) > 0;
 }
 
 bool Userfault::has_calls() const {

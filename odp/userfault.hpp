@@ -50,7 +50,10 @@ class Userfault {
   [[nodiscard]] bool has_calls() const;
 
  private:
+  [[nodiscard]] int note_when_ready();
+
   std::atomic<int> fd_{-1};
+  std::atomic<int> ready_fd_{-1};  ///< an epoll set of it alone
   UserfaultLevel level_ = UserfaultLevel::none;
 };
 

@@ -3,6 +3,7 @@
 // serialised by the caller (verbs' per-CQ lock).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cerrno>
@@ -126,6 +127,8 @@ class CompletionQueue {
   /// look once more: a completion is seen by that look or makes the event. (Both sides read-modify-write
   /// `armed_`, so that the later one sees all that the earlier one did before.)
   void arm(bool solicited_only) {
+    // What is there already makes no event any more, though the engine may ask only after this.
+    armed_at_.store(tail_.load(std::memory_order_acquire), std::memory_order_relaxed);
     armed_.exchange(solicited_only ? kArmedSolicited : kArmedNext, std::memory_order_acq_rel);
   }
   /// App side, after arm(), one thread at a time: true where a completion that it asked for is there already,
@@ -140,16 +143,40 @@ class CompletionQueue {
       if (!solicited_only || solicits(ring_[at & mask_])) return disarm();
     return false;
   }
-  /// Engine, after a push to a queue with a channel.
-  [[nodiscard]] Notice notice(const Completion& completion, TimeNs now_ns) {
+  /// What one engine has pushed since it last asked for the notice. Ends are where the ring ended then.
+  struct Pushed {
+    uint32_t count = 0;
+    uint32_t end = 0;
+    uint32_t soliciting = 0;
+    uint32_t soliciting_end = 0;
+  };
+  /// Engine, after each push to a queue with a channel.
+  void note(const Completion& completion, Pushed& pushed) const {
+    ++pushed.count;
+    pushed.end = tail_.load(std::memory_order_relaxed);
+    if (!solicits(completion)) return;
+    ++pushed.soliciting;
+    pushed.soliciting_end = pushed.end;
+  }
+  /// Engine: true where it is time to ask. Where it is false somebody may be arming the queue at this moment,
+  /// whose look may not see what was pushed: the engine has to ask all the same, but not at once.
+  [[nodiscard]] bool seems_armed() const { return armed_.load(std::memory_order_relaxed) != kNotArmed; }
+  /// Engine, after its pushes.
+  [[nodiscard]] Notice notice(const Pushed& pushed, TimeNs now_ns) {
     const uint8_t armed = armed_.fetch_or(0, std::memory_order_acq_rel);
-    if (armed == kNotArmed || (armed == kArmedSolicited && !solicits(completion))) return Notice::none;
+    if (armed == kNotArmed) return Notice::none;
+    const bool all = armed == kArmedNext;
+    const uint32_t armed_at = armed_at_.load(std::memory_order_relaxed);
+    const auto since = static_cast<int32_t>((all ? pushed.end : pushed.soliciting_end) - armed_at);
+    const uint32_t fresh = all ? pushed.count : pushed.soliciting;
+    if (fresh == 0 || since <= 0) return Notice::none;
+    const uint32_t told = std::min(fresh, static_cast<uint32_t>(since));
     const uint32_t count = moderation_count_.load(std::memory_order_relaxed);
     const TimeNs period_ns = moderation_period_ns_.load(std::memory_order_relaxed);
     if (count <= 1 && period_ns == 0) return disarm() ? Notice::now : Notice::none;
-    const uint32_t held = held_.fetch_add(1, std::memory_order_relaxed) + 1;
+    const uint32_t held = held_.fetch_add(told, std::memory_order_relaxed) + told;
     if (count != 0 && held >= count) return disarm() ? Notice::now : Notice::none;
-    if (period_ns == 0 || held != 1) return Notice::none;
+    if (period_ns == 0 || held != told) return Notice::none;
     notice_deadline_ns_.store(now_ns + period_ns, std::memory_order_relaxed);
     return Notice::later;
   }
@@ -224,7 +251,8 @@ class CompletionQueue {
   std::atomic<bool> overrun_{false};
   SpinLock push_lock_;  // of several cores
   std::atomic<uint8_t> armed_{kNotArmed};
-  std::atomic<uint32_t> told_{0};  // where the ring ended at the last event
+  std::atomic<uint32_t> armed_at_{0};  // where the ring ended before it was armed
+  std::atomic<uint32_t> told_{0};      // where the ring ended at the last event
   std::atomic<uint32_t> held_{0};  // completions since the moderated event before
   std::atomic<uint32_t> moderation_count_{0};
   std::atomic<TimeNs> moderation_period_ns_{0};

@@ -266,11 +266,31 @@ void CoreContext::push(CompletionQueue& cq, const Completion& completion) {
     if (events != nullptr) events->on_cq_event(&cq, AsyncEvent::cq_error);
     return;
   }
-  if (cq.has_channel && events != nullptr) give_notice(cq, completion);
+  if (cq.has_channel && events != nullptr) note_pushed(cq, completion);
 }
 
-void CoreContext::give_notice(CompletionQueue& cq, const Completion& completion) {
-  switch (cq.notice(completion, now_ns)) {
+void CoreContext::note_pushed(CompletionQueue& cq, const Completion& completion) {
+  size_t at = 0;
+  while (at < pushed_count_ && pushed_[at].cq != &cq) ++at;
+  if (at == pushed_.size()) {
+    ask_for_notices();
+    at = 0;
+  }
+  if (at == pushed_count_) pushed_[pushed_count_++] = {&cq, {}};
+  cq.note(completion, pushed_[at].what);
+  if (defers_notices_ && !cq.seems_armed()) return;
+  const PushedTo last = pushed_[at];
+  pushed_[at] = pushed_[--pushed_count_];
+  give_notice(*last.cq, last.what);
+}
+
+void CoreContext::ask_for_notices() {
+  for (; pushed_count_ != 0; --pushed_count_)
+    give_notice(*pushed_[pushed_count_ - 1].cq, pushed_[pushed_count_ - 1].what);
+}
+
+void CoreContext::give_notice(CompletionQueue& cq, const CompletionQueue::Pushed& pushed) {
+  switch (cq.notice(pushed, now_ns)) {
     case Notice::none:
       return;
     case Notice::now:

@@ -3,6 +3,8 @@
 // parked packets. Owner: the core's thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -88,6 +90,13 @@ struct CoreContext {
   [[nodiscard]] SharedReceiveQueue* find_srq(uint32_t number) const;
 
   // --- completions ---
+  /// In between, queues that nobody seems to have armed are asked for certain once for many completions, at the
+  /// end: a read-modify-write each time.
+  void defer_notices() { defers_notices_ = true; }
+  void end_deferral() {
+    defers_notices_ = false;
+    if (pushed_count_ != 0) ask_for_notices();
+  }
   void push(CompletionQueue& cq, const Completion& completion);
   /// Events held back by moderation (ibv_modify_cq) whose time has come.
   void end_moderations();
@@ -123,8 +132,17 @@ struct CoreContext {
   void note_paced(QueuePair& qp, uint32_t bytes);
   void retire_shared(SharedReceiveQueue& srq);
   [[nodiscard]] bool take_own_receive(QueuePair& qp);
-  void give_notice(CompletionQueue& cq, const Completion& completion);
+  struct PushedTo {
+    CompletionQueue* cq;
+    CompletionQueue::Pushed what;
+  };
+  void note_pushed(CompletionQueue& cq, const Completion& completion);
+  void ask_for_notices();
+  void give_notice(CompletionQueue& cq, const CompletionQueue::Pushed& pushed);
 
+  std::array<PushedTo, 4> pushed_{};  ///< of queues with a channel, since they were last asked
+  size_t pushed_count_ = 0;
+  bool defers_notices_ = false;
   CompletionQueue* moderated_ = nullptr;  ///< few, mostly none
   QueuePair* ready_head_ = nullptr;
   QueuePair* ready_tail_ = nullptr;

@@ -61,6 +61,7 @@ Core::~Core() {
 void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
   impl_->context.now_ns = now;
   impl_->context.counters.rx_packets += frames.size();
+  impl_->context.defer_notices();
   size_t released = 0;
   constexpr size_t kBurst = Impl::kBurst;
   for (size_t done = 0; done < frames.size(); done += kBurst) {
@@ -79,6 +80,7 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
       if (!impl_->on_frame(burst[i], packets[i], errors[i])) frames[released++] = burst[i];
     }
   }
+  impl_->context.end_deferral();
   impl_->context.port.release(frames.first(released));
 }
 
@@ -228,6 +230,7 @@ bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) 
 void Core::poll(TimeNs now) {
   CoreContext& context = impl_->context;
   context.now_ns = now;
+  context.defer_notices();
   impl_->take_doorbells();
   impl_->take_resolutions();
   impl_->run_timers();
@@ -244,6 +247,7 @@ void Core::poll(TimeNs now) {
     }
     if (budget_packets == before) break;  // all that is ready waits for the port
   }
+  context.end_deferral();
   context.end_moderations();
   context.tx.flush();
 }

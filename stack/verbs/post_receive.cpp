@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ibv_post_recv and ibv_post_srq_recv.
+#include <array>
+#include <span>
+
 #include "stack/verbs/work_request.hpp"
 
 namespace faultline::verbs {
@@ -14,18 +17,40 @@ int build_receive(transport::ReceiveRing& ring, const ibv_recv_wr& wr, transport
   return copy_sges(load_once(wr.sg_list), sge_count, ring.sges_of(&wqe), wqe.length_bytes);
 }
 
-/// Faults a posted receive's pages in ahead of the data.
-void hint_receive(odp::MemoryDomain& memory, const Pd& pd, transport::ReceiveRing& ring,
-                  transport::ReceiveWqe& wqe) {
-  const transport::Sge* const sges = ring.sges_of(&wqe);
-  for (uint32_t i = 0; i < wqe.sge_count; ++i)
-    memory.hint_will_write({sges[i].lkey, pd.domain, odp::kLocalWrite}, sges[i].va, sges[i].length_bytes);
-}
+/// Faults the pages of posted receives in ahead of the data, many receives at a time.
+class ReceiveHints {
+ public:
+  ReceiveHints(odp::MemoryDomain& memory, odp::ProtectionDomain domain) : memory_(memory), domain_(domain) {}
+  ReceiveHints(const ReceiveHints&) = delete;
+  ReceiveHints& operator=(const ReceiveHints&) = delete;
+  ~ReceiveHints() { give(); }
+
+  void add(std::span<const transport::Sge> sges) {
+    for (const transport::Sge& sge : sges) {
+      if (count_ == kMost) give();
+      hints_[count_++] = {sge.va, sge.lkey, sge.length_bytes};
+    }
+  }
+
+ private:
+  static constexpr size_t kMost = 32;
+
+  void give() {
+    if (count_ != 0) memory_.hint_will_write(domain_, {hints_.data(), count_});
+    count_ = 0;
+  }
+
+  odp::MemoryDomain& memory_;
+  const odp::ProtectionDomain domain_;
+  size_t count_ = 0;
+  std::array<odp::WriteHint, kMost> hints_;  // as far as count_
+};
 
 /// Posts a chain to a ring whose lock is held. `not_ready` is the error where nothing may be posted now.
 int post_chain(odp::MemoryDomain& memory, const Pd& pd, transport::ReceiveRing& ring, int not_ready,
                ibv_recv_wr* wr, ibv_recv_wr** bad_wr, bool& published) {
   const bool hints = pd.odp_regions->load(std::memory_order_relaxed) != 0;
+  ReceiveHints wanted(memory, pd.domain);
   int error = 0;
   for (; wr != nullptr && error == 0; wr = wr->next) {
     transport::ReceiveWqe* const wqe = not_ready == 0 ? ring.prepare() : nullptr;
@@ -37,7 +62,7 @@ int post_chain(odp::MemoryDomain& memory, const Pd& pd, transport::ReceiveRing& 
       if (bad_wr != nullptr) *bad_wr = wr;
       break;
     }
-    if (hints) hint_receive(memory, pd, ring, *wqe);
+    if (hints) wanted.add({ring.sges_of(wqe), wqe->sge_count});
     ring.advance();
     published = true;
   }

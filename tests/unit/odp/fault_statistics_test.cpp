@@ -149,6 +149,27 @@ TEST_F(FaultStatistics, PagesThatAreThereFreshOrOnlyRead) {
   EXPECT_GT(counters.fault_service_ns_max, 0U);
 }
 
+/// Where nothing can be swapped out, the cheaper look says the same.
+TEST(PageSurveyor, SaysTheSameWithoutSwap) {
+  const Mapping memory(6);
+  memory.data()[0] = 1;
+  ASSERT_EQ(madvise(memory.data() + 2 * kPage, kPage, MADV_POPULATE_READ), 0);  // the zero page
+  ASSERT_EQ(munmap(memory.data() + 4 * kPage, kPage), 0);
+  PageSurveyor surveyor;
+  for (size_t page = 0; page < 5; ++page) {
+    for (size_t pages = 1; pages <= 2; ++pages) {
+      for (const bool write : {false, true}) {
+        const uint64_t address = memory.address() + page * kPage;
+        const Survey with = surveyor.look(address, pages, write);
+        const Survey without = surveyor.look_without_swap(address, pages, write);
+        EXPECT_EQ(without.kind, with.kind) << page << " " << pages << " " << write;
+        EXPECT_EQ(without.is_slow, with.is_slow) << page << " " << pages << " " << write;
+        EXPECT_EQ(without.backing, with.backing) << page << " " << pages << " " << write;
+      }
+    }
+  }
+}
+
 TEST_F(FaultStatistics, HugePages) {
   std::string mode;
   std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), mode);

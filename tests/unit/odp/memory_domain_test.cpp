@@ -48,7 +48,7 @@ TEST(MemoryDomain, OnDemandRegionMissesThenServes) {
   EXPECT_EQ(counters.num_page_fault_pages, 2U);
   EXPECT_EQ(counters.num_odp_mr_pages, 2U);
   EXPECT_EQ(counters.num_odp_mrs, 1U);
-  EXPECT_EQ(counters.pinned_bytes, 8192U);
+  EXPECT_EQ(counters.pinned_bytes + counters.unpinned_bytes, 8192U);
   EXPECT_EQ(domain->deregister_region(result.key), 0);
   EXPECT_EQ(domain->deregister_region(result.key), ENOENT);
   EXPECT_EQ(domain->counters().num_odp_mr_pages, 0U);
@@ -399,20 +399,26 @@ TEST(MemoryDomain, HintMakesAPostedReceiveHit) {
   const auto result = register_with(*domain, memory.address(), memory.size(), 0, kLocalWrite | kOnDemand);
   auto session = domain->attach_engine();
   const Target target{result.key, 1, kLocalWrite};
-  domain->hint_will_write(target, 100, 10'000);
-  domain->hint_will_write({result.key ^ 1, 1, kLocalWrite}, 100, 10'000);
-  domain->hint_will_write(target, 0, ~uint64_t{0});
-  for (;;) {
-    session->enter();
-    if (session->probe(target, 100, 10'000) == Outcome::done) break;
-    session->leave();
-    std::this_thread::yield();
+  const std::array hints{WriteHint{100, result.key ^ 1, 10'000}, WriteHint{100, result.key, 10'000},
+                         WriteHint{0, result.key, ~uint32_t{0}}, WriteHint{0, result.key, 0},
+                         WriteHint{9 * 4096, result.key, 4096}};
+  domain->hint_will_write(1, hints);
+  domain->hint_will_write(2, hints);
+  domain->hint_will_write(1, {});
+  for (const uint64_t va : {uint64_t{100}, uint64_t{9 * 4096}}) {
+    for (;;) {
+      session->enter();
+      const bool there = session->probe(target, va, va == 100 ? 10'000 : 4096) == Outcome::done;
+      session->leave();
+      if (there) break;
+      std::this_thread::yield();
+    }
   }
-  session->leave();
-  domain->hint_will_write(target, 100, 10'000);
+  domain->hint_will_write(1, hints);
   EXPECT_EQ(advise(*domain, target, 0, 1, true), 0);
-  // The second hint found its pages and was never queued.
-  EXPECT_EQ(domain->counters().num_prefetches_handled, 2U);
+  // The hints of the second call found their pages and were never queued.
+  EXPECT_EQ(domain->counters().num_prefetches_handled, 3U);
+  EXPECT_EQ(domain->counters().num_odp_mr_pages, 4U);
 }
 
 TEST(MemoryDomain, DeregistrationUnderUseEndsInViolations) {
@@ -438,7 +444,8 @@ TEST(MemoryDomain, DeregistrationUnderUseEndsInViolations) {
   });
   std::thread hints([&] {
     while (!stop) {
-      domain->hint_will_write({key, 1, kLocalWrite}, 0, memory.size());
+      const WriteHint all{0, key, static_cast<uint32_t>(memory.size())};
+      domain->hint_will_write(1, {&all, 1});
       std::this_thread::yield();
     }
   });

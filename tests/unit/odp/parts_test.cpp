@@ -311,5 +311,15 @@ TEST(SwapSpace, IsInMemoryWhereAllOfItIs) {
   EXPECT_FALSE(none.is_in_memory(1));
 }
 
+TEST(SwapSpace, IsAbsentWhereTheKernelListsNone) {
+  std::ifstream swaps("/proc/swaps");
+  std::string line;
+  size_t lines = 0;
+  while (std::getline(swaps, line)) ++lines;
+  SwapSpace space;
+  EXPECT_EQ(space.is_absent(1), lines <= 1);
+  EXPECT_EQ(space.is_absent(2), lines <= 1) << "as of the look before";
+}
+
 }  // namespace
 }  // namespace faultline::odp

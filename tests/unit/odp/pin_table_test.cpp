@@ -106,6 +106,88 @@ TEST(PinTable, FallsBackRatherThanEvictWhatIsYoung) {
   EXPECT_EQ(fixture.counters.pinned_bytes.get(), 16 * kPageBytes);
 }
 
+TEST(PinTable, WhatWaitsIsPinnedByGranules) {
+  Fixture fixture(64);
+  ASSERT_TRUE(fixture.ready);
+  CounterCells& counters = fixture.counters;
+  fixture.pins.pin_pages(fixture.region, {2, 1}, kLongAgo, kMay);
+  for (size_t page = 0; page < 20; ++page) fixture.pins.pin_later(fixture.region, {page, 1}, kLongAgo + page);
+  EXPECT_EQ(counters.pinned_bytes.get(), kPageBytes);
+  EXPECT_EQ(counters.unpinned_bytes.get(), 19 * kPageBytes);
+  EXPECT_EQ(fixture.region.pin_records, 3U) << "one more of each granule";
+  fixture.pins.pin_waiting(kLongAgo);
+  EXPECT_EQ(counters.unpinned_bytes.get(), 19 * kPageBytes) << "none has waited so long";
+  fixture.pins.pin_waiting(kLongAgo + 16);
+  EXPECT_EQ(counters.unpinned_bytes.get(), 4 * kPageBytes) << "the second granule came later";
+  EXPECT_EQ(counters.pinned_bytes.get(), 16 * kPageBytes);
+  fixture.pins.pin_waiting(kMay);
+  EXPECT_EQ(counters.unpinned_bytes.get(), 0U);
+  EXPECT_EQ(counters.pinned_bytes.get(), 20 * kPageBytes);
+  // They are pinned: not another time.
+  fixture.pins.pin_pages(fixture.region, {0, 20}, kMay, kMay);
+  EXPECT_EQ(counters.pinned_bytes.get(), 20 * kPageBytes);
+  EXPECT_EQ(counters.pin_fallbacks.get(), 0U);
+  fixture.pins.unpin_pages(fixture.region, {0, 64});
+  EXPECT_EQ(counters.pinned_bytes.get(), 0U);
+}
+
+TEST(PinTable, FewWaitAtATime) {
+  Fixture fixture(64);
+  ASSERT_TRUE(fixture.ready);
+  std::array<std::unique_ptr<Fixture>, 3> others;
+  Region& region = fixture.region;
+  CounterCells& counters = fixture.counters;
+  for (auto& other : others) {
+    other = std::make_unique<Fixture>(64);
+    ASSERT_TRUE(other->ready);
+    for (size_t page = 0; page < 64; page += 16) fixture.pins.pin_later(other->region, {page, 1}, kLongAgo);
+  }
+  EXPECT_EQ(counters.unpinned_bytes.get(), 8 * kPageBytes);
+  EXPECT_EQ(counters.pinned_bytes.get(), 4 * kPageBytes);
+  // Neither a region that has gone nor what an invalidation took away is pinned afterwards.
+  for (auto& other : others) fixture.pins.unpin_all(other->region);
+  EXPECT_EQ(counters.unpinned_bytes.get() + counters.pinned_bytes.get(), 0U);
+  for (auto& other : others) other.reset();
+  fixture.pins.pin_later(region, {0, 8}, kLongAgo);
+  fixture.pins.unpin_pages(region, {4, 1});
+  EXPECT_EQ(counters.unpinned_bytes.get(), 0U);
+  fixture.pins.pin_waiting(kMay);
+  EXPECT_EQ(counters.pinned_bytes.get(), 0U);
+}
+
+TEST(PinTable, WhatWaitsCountsAgainstTheBudgetAndCanBeEvicted) {
+  Fixture fixture(16);
+  ASSERT_TRUE(fixture.ready);
+  CounterCells& counters = fixture.counters;
+  fixture.make_resident(0, 48);
+  fixture.pins.pin_later(fixture.region, {0, 16}, kLongAgo);
+  fixture.pins.pin_later(fixture.region, {16, 1}, kLongAgo);
+  EXPECT_EQ(counters.unpinned_bytes.get(), 16 * kPageBytes);
+  fixture.pins.pin_pages(fixture.region, {32, 16}, kMay, kMay);
+  EXPECT_EQ(counters.pin_evictions.get(), 1U);
+  EXPECT_EQ(counters.unpinned_bytes.get(), 0U);
+  EXPECT_EQ(fixture.region.pages.state(0), PageState::absent);
+  fixture.pins.pin_waiting(kMay);
+  EXPECT_EQ(counters.pinned_bytes.get(), 16 * kPageBytes);
+}
+
+/// Then it is as other memory that cannot be pinned: absent again after a while.
+TEST(PinTable, WhatCannotBePinnedWhenItsTimeComesExpires) {
+  Fixture fixture(64);
+  ASSERT_TRUE(fixture.ready);
+  fixture.make_resident(0, 16);
+  fixture.pins.pin_later(fixture.region, {0, 4}, kLongAgo);
+  fixture.pins.expire_unpinned(kMay);
+  EXPECT_EQ(fixture.region.pages.state(0), PageState::writable) << "it has its pin to come";
+  ASSERT_EQ(mprotect(fixture.memory.data(), 4 * kPageBytes, PROT_READ), 0);
+  fixture.pins.pin_waiting(kMay);
+  EXPECT_EQ(fixture.counters.pin_fallbacks.get(), 1U);
+  EXPECT_EQ(fixture.counters.unpinned_bytes.get(), 4 * kPageBytes);
+  fixture.pins.expire_unpinned(kMay);
+  EXPECT_EQ(fixture.counters.unpinned_bytes.get(), 0U);
+  EXPECT_EQ(fixture.region.pages.state(0), PageState::absent);
+}
+
 TEST(PinTable, BudgetOfNothingPinsNothing) {
   Fixture fixture(0);
   ASSERT_TRUE(fixture.ready);

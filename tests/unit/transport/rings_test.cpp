@@ -2,6 +2,9 @@
 // The two rings between app threads and an engine: work requests in, completions out. The two-thread tests
 // are for ThreadSanitizer as much as for their own checks.
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <semaphore>
 #include <thread>
 #include <vector>
 
@@ -147,6 +150,83 @@ TEST(CompletionQueue, CarriesEveryCompletionBetweenTwoThreads) {
   }
   engine.join();
   EXPECT_EQ(wrong, 0U);
+}
+
+TEST(CompletionQueue, WhatWasThereBeforeItWasArmedMakesNoEvent) {
+  CompletionQueue queue(16);
+  Completion completion;
+  CompletionQueue::Pushed pushed;
+  const auto push = [&](bool solicited) {
+    completion.solicited = solicited ? 1 : 0;
+    ASSERT_TRUE(queue.push(completion));
+    queue.note(completion, pushed);
+  };
+  push(true);
+  push(false);
+  EXPECT_FALSE(queue.seems_armed());
+  queue.arm(false);
+  EXPECT_TRUE(queue.seems_armed());
+  EXPECT_EQ(queue.notice(pushed, 0), Notice::none);
+  push(false);
+  EXPECT_EQ(queue.notice(pushed, 0), Notice::now);
+  EXPECT_EQ(queue.notice(pushed, 0), Notice::none) << "once";
+  // The same of those that were asked for alone.
+  queue.arm(true);
+  EXPECT_EQ(queue.notice(pushed, 0), Notice::none);
+  push(false);
+  EXPECT_EQ(queue.notice(pushed, 0), Notice::none);
+  push(true);
+  push(false);
+  EXPECT_EQ(queue.notice(pushed, 0), Notice::now);
+  // Many at once count as many; those before as none.
+  queue.moderate(3, 1'000);
+  queue.arm(false);
+  push(false);
+  push(false);
+  EXPECT_EQ(queue.notice(pushed, 5), Notice::later);
+  EXPECT_EQ(queue.notice_deadline(), 1'005U);
+  pushed = {};
+  push(false);
+  EXPECT_EQ(queue.notice(pushed, 6), Notice::now);
+}
+
+/// The engine looks by a plain load after each push and asks for certain after several: no completion may be
+/// left without an event, or the program sleeps for ever.
+TEST(CompletionQueue, NoCompletionIsMissedWhoeverArmsMeanwhile) {
+  constexpr uint32_t kCount = 30'000;
+  CompletionQueue queue(64);
+  std::atomic<uint32_t> taken{0};
+  std::counting_semaphore<> events(0);
+  std::thread engine([&] {
+    for (uint32_t pushed_in_all = 0; pushed_in_all < kCount;) {
+      // No push but these can make up for an event that is missing.
+      while (taken.load(std::memory_order_relaxed) != pushed_in_all) std::this_thread::yield();
+      CompletionQueue::Pushed pushed;
+      const auto ask = [&] {
+        if (queue.notice(pushed, 0) == Notice::now) events.release();
+        pushed = {};
+      };
+      for (uint32_t burst = pushed_in_all % 3; burst < 3; ++burst) {
+        EXPECT_TRUE(queue.push({}));
+        ++pushed_in_all;
+        queue.note({}, pushed);
+        if (queue.seems_armed()) ask();
+      }
+      ask();
+    }
+  });
+  std::array<Completion, 5> out;
+  uint32_t missed = 0;
+  while (taken.load(std::memory_order_relaxed) < kCount) {
+    queue.arm(false);
+    if (queue.take_armed_by_waiting(false)) events.release();
+    while (const uint32_t got = queue.poll(out)) taken.fetch_add(got, std::memory_order_relaxed);
+    // For ever, but for the test's own sake.
+    if (taken.load(std::memory_order_relaxed) < kCount && !events.try_acquire_for(std::chrono::seconds(2)))
+      ++missed;
+  }
+  engine.join();
+  EXPECT_EQ(missed, 0U);
 }
 
 }  // namespace

@@ -95,8 +95,8 @@ class BreakableMemory final : public odp::MemoryDomain {
     return real_->replace_region(key, request);
   }
   std::unique_ptr<odp::EngineSession> attach_engine() override { return real_->attach_engine(); }
-  void hint_will_write(const odp::Target& target, uint64_t va, uint64_t length_bytes) override {
-    real_->hint_will_write(target, va, length_bytes);
+  void hint_will_write(odp::ProtectionDomain domain, std::span<const odp::WriteHint> hints) override {
+    real_->hint_will_write(domain, hints);
   }
   bool region_counters(odp::Key key, odp::RegionCounters& counters) override {
     return real_->region_counters(key, counters);
