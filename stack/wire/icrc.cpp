@@ -77,19 +77,12 @@ uint32_t icrc_update(uint32_t state, std::span<const uint8_t> bytes) {
   return crc32_gzip_refl(state, bytes.data(), bytes.size());
 }
 
-uint32_t icrc_of_ip_packet_with(IcrcRoutine routine, std::span<const uint8_t> ip_packet_without_icrc,
-                                bool ipv6) {
-  if (routine == IcrcRoutine::fold)
-    return ipv6 ? fold_ipv6_packet(ip_packet_without_icrc) : fold_ipv4_packet(ip_packet_without_icrc);
+uint32_t icrc_by_library(std::span<const uint8_t> ip_packet_without_icrc, bool ipv6) {
   return ipv6 ? icrc_of<true>(ip_packet_without_icrc) : icrc_of<false>(ip_packet_without_icrc);
 }
 
-bool icrc_routine_supported(IcrcRoutine routine) {
-  return routine == IcrcRoutine::library || kIcrcFolds;
-}
-
 bool icrc_matches(const Packet& packet) {
-  const uint32_t computed = icrc_of_ip_packet(
+  const uint32_t computed = icrc_of_received(
       {packet.frame + packet.ip_offset, static_cast<size_t>(packet.icrc_offset - packet.ip_offset)},
       packet.ipv6);
   return computed == load_le32(packet.frame + packet.icrc_offset);

@@ -17,19 +17,24 @@ namespace faultline::wire {
 inline constexpr uint32_t kIcrcStart = 0;
 [[nodiscard]] uint32_t icrc_update(uint32_t state, std::span<const uint8_t> bytes);
 
-/// How: `fold` takes packets of whole words, as RoCEv2's all are, and is for short ones (icrc_fold.hpp);
-/// `library` takes any.
-enum class IcrcRoutine : uint8_t { library, fold };
-[[nodiscard]] bool icrc_routine_supported(IcrcRoutine routine);
-[[nodiscard]] uint32_t icrc_of_ip_packet_with(IcrcRoutine routine,
-                                              std::span<const uint8_t> ip_packet_without_icrc, bool ipv6);
+/// By a library, whatever the length.
+[[nodiscard]] uint32_t icrc_by_library(std::span<const uint8_t> ip_packet_without_icrc, bool ipv6);
 
 /// ICRC over a whole packet that starts at its IP header and ends before the ICRC. The value's little-endian
 /// bytes go on the wire.
 [[nodiscard]] inline uint32_t icrc_of_ip_packet(std::span<const uint8_t> ip_packet_without_icrc, bool ipv6) {
-  if (ip_packet_without_icrc.size() <= kMaxFoldedIpBytes && kIcrcFolds) [[likely]]
-    return ipv6 ? fold_ipv6_packet(ip_packet_without_icrc) : fold_ipv4_packet(ip_packet_without_icrc);
-  return icrc_of_ip_packet_with(IcrcRoutine::library, ip_packet_without_icrc, ipv6);
+  const IcrcFunction fold = kIcrcFold.of_written[ipv6 ? 1 : 0];
+  if (ip_packet_without_icrc.size() <= kMaxFoldedIpBytes && fold != nullptr) [[likely]]
+    return fold(ip_packet_without_icrc);
+  return icrc_by_library(ip_packet_without_icrc, ipv6);
+}
+
+/// The same of one that came from elsewhere.
+[[nodiscard]] inline uint32_t icrc_of_received(std::span<const uint8_t> ip_packet_without_icrc, bool ipv6) {
+  const IcrcFunction fold = kIcrcFold.of_received[ipv6 ? 1 : 0];
+  if (ip_packet_without_icrc.size() <= kMaxFoldedIpBytes && fold != nullptr) [[likely]]
+    return fold(ip_packet_without_icrc);
+  return icrc_by_library(ip_packet_without_icrc, ipv6);
 }
 
 }  // namespace faultline::wire

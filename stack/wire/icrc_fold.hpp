@@ -4,6 +4,7 @@
 // more than 64 bytes of payload.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,11 +14,23 @@ namespace faultline::wire {
 /// Above this a library's wider multiplications make up for its calls.
 inline constexpr size_t kMaxFoldedIpBytes = 512;
 
-/// Whether this CPU multiplies so.
-extern const bool kIcrcFolds;
+/// As icrc_of_ip_packet: of whole words, and at least the headers up to the BTH.
+using IcrcFunction = uint32_t (*)(std::span<const uint8_t> ip_packet_without_icrc);
 
-/// As icrc_of_ip_packet: of whole words, and at least the headers up to the BTH. Only where kIcrcFolds.
-[[nodiscard]] uint32_t fold_ipv4_packet(std::span<const uint8_t> ip_packet_without_icrc);
-[[nodiscard]] uint32_t fold_ipv6_packet(std::span<const uint8_t> ip_packet_without_icrc);
+/// For IPv4 and IPv6: of a packet that was just written by this CPU, and of any other. Both are right for
+/// both.
+struct IcrcFold {
+  std::array<IcrcFunction, 2> of_written{};
+  std::array<IcrcFunction, 2> of_received{};
+  [[nodiscard]] bool is_there() const { return of_written[0] != nullptr; }
+};
+
+/// How many blocks one instruction multiplies: one, or four.
+enum class FoldWidth : uint8_t { narrow, wide };
+/// None where this CPU multiplies otherwise.
+[[nodiscard]] IcrcFold icrc_fold_of(FoldWidth width);
+
+/// The best that this CPU has, or none.
+extern const IcrcFold kIcrcFold;
 
 }  // namespace faultline::wire

@@ -211,23 +211,28 @@ TEST(Icrc, StateChainsAtAnyCut) {
 }
 
 TEST(Icrc, EqualsTheBitwiseOneAtEveryLengthAndAlignment) {
-  for (const IcrcRoutine routine : {IcrcRoutine::library, IcrcRoutine::fold}) {
-    if (!icrc_routine_supported(routine)) continue;
-    for (const PathHeader& path : {ipv4_path(), ipv6_path()}) {
-      const bool ipv6 = !path.source_gid.is_ipv4();
-      for (uint32_t bytes = 0; bytes <= 600; ++bytes) {
-        const Frame frame =
-            plain_frame(path, plain_transport(sample_fields(Opcode::rc_send_only), sample_payload(bytes)));
-        const std::span<const uint8_t> ip = std::span(frame).subspan(14, frame.size() - 18);
-        // In memory of its own: a look beyond either end is seen.
-        const size_t shift = bytes % 16;
-        std::vector<uint8_t> shifted(shift);
-        shifted.insert(shifted.end(), ip.begin(), ip.end());
-        const std::span<const uint8_t> packet = std::span<const uint8_t>(shifted).subspan(shift);
-        if (routine == IcrcRoutine::library || packet.size() <= kMaxFoldedIpBytes) {
-          ASSERT_EQ(icrc_of_ip_packet_with(routine, packet, ipv6), plain_icrc(ip, ipv6)) << bytes;
-        }
-        ASSERT_EQ(icrc_of_ip_packet(packet, ipv6), plain_icrc(ip, ipv6)) << bytes;
+  std::vector<IcrcFold> folds;
+  for (const FoldWidth width : {FoldWidth::narrow, FoldWidth::wide})
+    if (const IcrcFold fold = icrc_fold_of(width); fold.is_there()) folds.push_back(fold);
+  for (const PathHeader& path : {ipv4_path(), ipv6_path()}) {
+    const bool ipv6 = !path.source_gid.is_ipv4();
+    for (uint32_t bytes = 0; bytes <= 600; ++bytes) {
+      const Frame frame =
+          plain_frame(path, plain_transport(sample_fields(Opcode::rc_send_only), sample_payload(bytes)));
+      const std::span<const uint8_t> ip = std::span(frame).subspan(14, frame.size() - 18);
+      // In memory of its own: a look beyond either end is seen.
+      const size_t shift = bytes % 16;
+      std::vector<uint8_t> shifted(shift);
+      shifted.insert(shifted.end(), ip.begin(), ip.end());
+      const std::span<const uint8_t> packet = std::span<const uint8_t>(shifted).subspan(shift);
+      const uint32_t right = plain_icrc(ip, ipv6);
+      ASSERT_EQ(icrc_of_ip_packet(packet, ipv6), right) << bytes;
+      ASSERT_EQ(icrc_of_received(packet, ipv6), right) << bytes;
+      ASSERT_EQ(icrc_by_library(packet, ipv6), right) << bytes;
+      if (packet.size() > kMaxFoldedIpBytes) continue;
+      for (const IcrcFold& fold : folds) {
+        ASSERT_EQ(fold.of_written[ipv6 ? 1 : 0](packet), right) << bytes;
+        ASSERT_EQ(fold.of_received[ipv6 ? 1 : 0](packet), right) << bytes;
       }
     }
   }
@@ -244,6 +249,7 @@ TEST(Icrc, EveryBitCountsOrIsMasked) {
       for (size_t bit = 0; bit < 8 * ip.size(); ++bit) {
         changed[bit / 8] ^= static_cast<uint8_t>(1U << bit % 8);
         ASSERT_EQ(icrc_of_ip_packet(changed, ipv6), plain_icrc(changed, ipv6)) << bytes << ' ' << bit;
+        ASSERT_EQ(icrc_of_received(changed, ipv6), plain_icrc(changed, ipv6)) << bytes << ' ' << bit;
         changed[bit / 8] ^= static_cast<uint8_t>(1U << bit % 8);
       }
     }
