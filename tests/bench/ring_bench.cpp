@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The whole path of a message, from ibv_post_send to ibv_poll_cq: two devices of one process joined by
 // net_ring, whose turns one thread drives. What a message costs here is both sides' work and no waiting; run
-// under callgrind it tells where the instructions go (docs/performance.md).
+// under callgrind it tells where the instructions go (docs/performance.md). `cores_write` does it on several
+// cores at once: each has two devices and a wire of its own, and whatever the process has in common they
+// share.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -16,6 +18,7 @@
 #include <benchmark/benchmark.h>
 #include <faultline/faultline.h>
 #include <infiniband/verbs.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 namespace {
@@ -196,8 +199,9 @@ void run(benchmark::State& state, ibv_wr_opcode opcode) {
   const auto bytes = static_cast<uint32_t>(state.range(0));
   const auto qps = static_cast<uint32_t>(state.range(1));
   const size_t buffer_bytes = size_t{kDepth} * std::max<size_t>(bytes, 64);
-  Side from(0, qps, buffer_bytes, true);
-  Side to(1, qps, buffer_bytes, true);
+  const int first = 2 * state.thread_index();
+  Side from(first, qps, buffer_bytes, true);
+  Side to(first + 1, qps, buffer_bytes, true);
   from.connect(to);
   to.connect(from);
   Stream stream(from, to, opcode, bytes);
@@ -226,26 +230,64 @@ BENCHMARK(rc_read)
     ->ArgsProduct({{64}, {1, 16}})
     ->ArgsProduct({{4096, 65'536}, {1}});
 
-/// The configuration, while this lives.
-class Wire {
+std::vector<int> allowed_cpus() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+  return cpus;
+}
+
+/// Each thread on a CPU of its own, and back where it was: the first is the program's.
+void cores_write(benchmark::State& state, const std::vector<int>& cpus) {
+  cpu_set_t before;
+  sched_getaffinity(0, sizeof before, &before);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cpus[static_cast<size_t>(state.thread_index())], &one);
+  sched_setaffinity(0, sizeof one, &one);
+  run(state, IBV_WR_RDMA_WRITE);
+  sched_setaffinity(0, sizeof before, &before);
+}
+
+/// From one core to as many as there are, but only where there are several.
+size_t register_cores(const std::vector<int>& cpus) {
+  constexpr size_t kMostCores = 8;
+  const size_t most = std::min(cpus.size(), kMostCores);
+  if (most < 2) return 1;
+  for (size_t cores = 1; cores <= most; cores *= 2)
+    benchmark::RegisterBenchmark("cores_write", cores_write, cpus)
+        ->ArgNames({"bytes", "qps"})
+        ->Args({64, 1})
+        ->Threads(static_cast<int>(cores))
+        ->UseRealTime();
+  return most;
+}
+
+/// The configuration, while this lives: for each core two devices on a wire.
+class Wires {
  public:
-  Wire() {
+  explicit Wires(size_t count) {
     folder_ = (std::filesystem::temp_directory_path() / "fl-ring-bench-XXXXXX").string();
     if (mkdtemp(folder_.data()) == nullptr) fail("mkdtemp");
     const std::string path = folder_ + "/devices.toml";
     std::ofstream file(path);
-    for (const char side : {'a', 'b'})
-      file << "[[device]]\nname = \"faultline" << side << "\"\nip = \"198.18.0." << (side == 'a' ? 1 : 2)
-           << "/24\"\n[device.port]\nkind = \"ring\"\nwire = \"w0\"\nside = \"" << side << "\"\n";
+    for (size_t wire = 0; wire < count; ++wire)
+      for (const char side : {'a', 'b'})
+        file << "[[device]]\nname = \"faultline" << wire << side << "\"\nip = \"198.18." << wire << "."
+             << (side == 'a' ? 1 : 2) << "/24\"\n[device.port]\nkind = \"ring\"\nwire = \"w" << wire
+             << "\"\nside = \"" << side << "\"\n";
     file.close();
     if (faultline_configure(path.c_str()) != 0) fail("faultline_configure");
   }
-  ~Wire() {
+  ~Wires() {
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
   }
-  Wire(const Wire&) = delete;
-  Wire& operator=(const Wire&) = delete;
+  Wires(const Wires&) = delete;
+  Wires& operator=(const Wires&) = delete;
 
  private:
   std::string folder_;
@@ -254,8 +296,8 @@ class Wire {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Wire wire;
   benchmark::Initialize(&argc, argv);
+  const Wires wires(register_cores(allowed_cpus()));
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

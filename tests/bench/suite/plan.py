@@ -5,7 +5,7 @@ import functools
 import re
 from collections.abc import Callable
 
-from . import libfabric, perf, stages, swap, testpmd, ucx
+from . import cores, libfabric, perf, stages, swap, testpmd, ucx
 from .sizes import bytes_of
 
 
@@ -146,6 +146,10 @@ def _progress():
                                  in_quick),))
 
 
+def _cores():
+    yield Block((Measurement("lcores", functools.partial(cores.measure), True),))
+
+
 def _paging():
     for touch in ("cold", "prefetch"):
         yield Block((_perf(f"memif/{touch}", "memif", (*_ops("write", "read"), "--mode", "lat", "--touch", touch, *_sizes(("64",))),
@@ -164,7 +168,7 @@ def blocks(quick=False, only=""):
     """The plan: all of it, or what a quick run has, of it those whose name `only` finds."""
     wanted = re.compile(only)
     plan = []
-    parts = (_beside_others(quick), _against_each_other(quick), _paging(), _ports(quick), _scaling(), _progress(), _others(), _stages())
+    parts = (_beside_others(quick), _against_each_other(quick), _paging(), _ports(quick), _scaling(), _cores(), _progress(), _others(), _stages())
     for part in parts:
         for block in part:
             chosen = tuple(one for one in block.measurements if (one.in_quick or not quick) and wanted.search(one.name))

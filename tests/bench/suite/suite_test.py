@@ -9,7 +9,7 @@ import unittest
 import unittest.mock as mock
 import xml.etree.ElementTree
 
-from . import compare, distance, libfabric, perf, plan, plots, spread, swap, table, targets, testpmd, ucx, units
+from . import compare, cores, distance, libfabric, perf, plan, plots, spread, swap, table, targets, testpmd, ucx, units
 from .outcome import RunFailed
 from .processes import Child, side_cpus
 from .results import Results
@@ -250,6 +250,12 @@ class Words(unittest.TestCase):
                 "64 10k =10k 1.2m 0.70s 1.82 35.08 0.03\n")
         self.assertEqual(libfabric.parsed(said), 35.08)
         self.assertRaises(RunFailed, libfabric.parsed, "a warning\n")
+
+    def test_what_google_benchmark_says_of_cores(self):
+        runs = [{"name": f"cores_write/threads:{number}", "threads": number, "items_per_second": 4e6 * number} for number in (1, 2)]
+        runs.append({"name": "cores_write/threads:4", "threads": 4, "error_occurred": True})
+        self.assertEqual(cores.parsed({"benchmarks": runs}),
+                         {"lcores/1": {"messages_per_second": 4e6}, "lcores/2": {"messages_per_second": 8e6}})
 
 
 class Files(unittest.TestCase):

@@ -18,6 +18,7 @@ on-demand and warm where nothing else is said, progress inline, the path MTU 409
   that takes more than the same on warm pages of the same run, post to completion.
 - `qps/N`: N QPs in turn, 16 messages under way on each.
 - `dedicated`: a polling lcore, which shares the one CPU of its side with the program.
+- `lcores/N`: N cores of one process, each of which drives both ends of a wire of its own (net_ring) and shares what the process has once.
 - `raw`: testpmd, txonly to rxonly, by bytes of a frame; 138 is that of a 64 B WRITE, 4154 that of 4096 B within a long message.
 - `limits`: the raw port and copy + CRC as faultline-perf sees them.
 - `ucx/shm/put_bw`: the sender copies into memory that both have mapped; nobody takes part at the other end.
