@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <random>
+#include <utility>
 
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
@@ -139,7 +140,6 @@ bool Engine::turn(Turn whose) {
   last_turn_.store(now_, std::memory_order_relaxed);
   sent_this_turn_ = 0;
   if (whose == Turn::of_program) return_pace_.note_return(now_);
-  const uint64_t completed_before = core_->receives_completed();
 
   if (fault_model_ != nullptr) fault_model_->advance(now_);
   size_t moved = deliver_loopback();
@@ -149,11 +149,7 @@ bool Engine::turn(Turn whose) {
       if (port_.receiver_of(queue) == seat_.index) moved += receive(queue);
   if (receive_link_ != nullptr) deliver_due();
   if (whose == Turn::of_program) may_send_now_.store(moved <= kFewFrames, std::memory_order_relaxed);
-  const uint64_t completed = core_->receives_completed() - completed_before;
-  if (whose == Turn::of_program && completed != 0) return_pace_.note_given(now_);
-  // More than one completion at a time is a stream, whose messages are not waited for one by one.
-  const bool may_owe = whose == Turn::of_program && completed == 1 && owed_polls_ < kMostOwedPolls;
-  if (may_owe && return_pace_.is_prompt()) {
+  if (moved != 0 && whose == Turn::of_program && completion_goes_first()) {
     ++owed_polls_;
   } else {
     owed_polls_ = 0;
@@ -182,6 +178,14 @@ void Engine::send_owed() {
   owed_polls_ = 0;
   core_->poll(now_);
   session_.leave();
+}
+
+/// More than one completion at a time is a stream, whose messages are not waited for one by one.
+bool Engine::completion_goes_first() {
+  const uint64_t seen = std::exchange(receives_seen_, core_->receives_completed());
+  const uint64_t completed = receives_seen_ - seen;
+  if (completed != 0) return_pace_.note_given(now_);
+  return completed == 1 && owed_polls_ < kMostOwedPolls && return_pace_.is_prompt();
 }
 
 bool Engine::holds_back() const {

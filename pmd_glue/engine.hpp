@@ -155,6 +155,7 @@ class Engine final : private transport::Port, private transport::EventSink {
   };
   size_t receive(uint16_t queue);
   void deliver_due();
+  [[nodiscard]] bool completion_goes_first();
   size_t take_handed_over();
   /// Gives what is the device's of a burst to its owners: the core, the link's handlers, other cores.
   void distribute(std::span<rte_mbuf*> frames);
@@ -216,7 +217,8 @@ class Engine final : private transport::Port, private transport::EventSink {
   uint64_t sent_this_turn_ = 0;
   ReturnPace return_pace_;
   std::atomic<bool> may_send_now_{false};
-  uint32_t owed_polls_ = 0;  ///< that turns have left out since the last one
+  uint64_t receives_seen_ = 0;  ///< completed before the turn
+  uint32_t owed_polls_ = 0;     ///< that turns have left out since the last one
   QpMemory qp_memory_;
   std::unique_ptr<transport::Core> core_;
   std::atomic<transport::EventSink*> events_{nullptr};
