@@ -17,11 +17,11 @@ namespace faultline::wire {
 inline constexpr uint32_t kIcrcStart = 0;
 [[nodiscard]] uint32_t icrc_update(uint32_t state, std::span<const uint8_t> bytes);
 
-/// By a library, whatever the length.
+/// By a library, whatever the length: of what is no packet too.
 [[nodiscard]] uint32_t icrc_by_library(std::span<const uint8_t> ip_packet_without_icrc, bool ipv6);
 
-/// ICRC over a whole packet that starts at its IP header and ends before the ICRC. The value's little-endian
-/// bytes go on the wire.
+/// ICRC over a whole packet that starts at its IP header and ends before the ICRC: its headers to the BTH at
+/// least, and with its pad a multiple of four bytes. The value's little-endian bytes go on the wire.
 [[nodiscard]] inline uint32_t icrc_of_ip_packet(std::span<const uint8_t> ip_packet_without_icrc, bool ipv6) {
   const IcrcFunction fold = kIcrcFold.of_written[ipv6 ? 1 : 0];
   if (ip_packet_without_icrc.size() <= kMaxFoldedIpBytes && fold != nullptr) [[likely]]

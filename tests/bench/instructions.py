@@ -20,7 +20,7 @@ STAGES = [
     ("fault", "pages of the first round", r"Requester::hold_for|Responder::miss"),
     ("send", "post_send", r"verbs::post_send\("),
     ("send", "doorbell", r"Core::ring_doorbell|Impl::take_doorbells"),
-    ("send", "request: start, fields, bookkeeping", r"Requester::(send|start|skip_what_arrived|has_work|prefault)|TxBatch::"),
+    ("send", "request: start, fields, bookkeeping", r"Requester::(send|start|prepare|skip_what_arrived|has_work|prefault)|TxBatch::"),
     ("send", "headers", r"FrameTemplate::write_headers|write_extended"),
     ("send", "gather, memory access, copy", r"transport::gather_list|EngineDoor::read\("),
     ("send", "seal: pad and ICRC", r"FrameTemplate::seal"),

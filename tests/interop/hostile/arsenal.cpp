@@ -197,7 +197,7 @@ void repair(Bytes& frame) {
   if (ip_bytes < header_bytes + wire::kUdpBytes + wire::kBthBytes + wire::kIcrcBytes) return;
   wire::store_be16(ip + header_bytes + wire::kUdpChecksumAt, 0);
   const size_t covered_bytes = ip_bytes - wire::kIcrcBytes;
-  wire::store_le32(ip + covered_bytes, wire::icrc_of_ip_packet({ip, covered_bytes}, ipv6));
+  wire::store_le32(ip + covered_bytes, wire::icrc_by_library({ip, covered_bytes}, ipv6));
 }
 
 }  // namespace faultline::hostile
