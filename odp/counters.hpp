@@ -33,7 +33,7 @@ struct Counters {
   uint64_t faults_coalesced = 0;    ///< requests that joined one already queued or in service
   uint64_t copy_faults_caught = 0;  ///< SIGSEGV/SIGBUS turned into a miss by the tolerant copy
   uint64_t pinned_bytes = 0;        ///< gauge
-  uint64_t unpinned_bytes = 0;      ///< gauge: resident, of a kind that cannot be pinned
+  uint64_t unpinned_bytes = 0;      ///< gauge: resident, cannot be pinned or not yet
   uint64_t pin_evictions = 0;
   uint64_t pin_fallbacks = 0;  ///< ranges left resident but unpinned (budget, RLIMIT_MEMLOCK, kind of memory)
   uint64_t fault_service_ns_total = 0;  ///< request queued -> resolution posted, summed over num_page_faults

@@ -87,8 +87,8 @@ struct CoreContext {
   [[nodiscard]] SharedReceiveQueue* find_srq(uint32_t number) const;
 
   // --- completions ---
-  /// In between, queues that nobody seems to have armed are asked for certain once for many completions, at the
-  /// end: a read-modify-write each time.
+  /// In between, queues that nobody seems to have armed are asked for certain once for many completions, at
+  /// the end: a read-modify-write each time.
   void defer_notices() { defers_notices_ = true; }
   void end_deferral() {
     defers_notices_ = false;
