@@ -38,11 +38,10 @@ int open_with(int flags, uint64_t features) {
 
 Userfault::~Userfault() {
   close_descriptor();
+  if (ready_fd_ >= 0) close(ready_fd_);
 }
 
 void Userfault::close_descriptor() {
-  const int open_ready_fd = ready_fd_.exchange(-1);
-  if (open_ready_fd >= 0) close(open_ready_fd);
   const int open_fd = fd_.exchange(-1);
   if (open_fd >= 0) close(open_fd);
 }

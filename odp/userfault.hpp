@@ -53,7 +53,7 @@ class Userfault {
   [[nodiscard]] int note_when_ready();
 
   std::atomic<int> fd_{-1};
-  std::atomic<int> ready_fd_{-1};  ///< an epoll set of it alone
+  int ready_fd_ = -1;  ///< an epoll set of it alone, which outlives it
   UserfaultLevel level_ = UserfaultLevel::none;
 };
 
