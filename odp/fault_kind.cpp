@@ -80,8 +80,8 @@ Survey PageSurveyor::look(uint64_t address, size_t pages, bool write) {
   return survey(address, pages, fresh, write);
 }
 
-/// move_pages(2) with nowhere to move to says where pages are, without the walk of pagemap's file. Swapped ones
-/// are ENOENT to it as well as those that never were.
+/// move_pages(2) with nowhere to move to says where pages are, without the walk of pagemap's file. Swapped
+/// ones are ENOENT to it as well as those that never were.
 Survey PageSurveyor::look_without_swap(uint64_t address, size_t pages, bool write) {
   std::array<uint64_t, kFewest> addresses{};
   std::array<int, kFewest> nodes{};

@@ -113,7 +113,8 @@ bool Pager::populate_by_touch(Region& region, Plan& plan) {
   for (size_t i = 0; i < plan.pages.count; ++i) {
     auto* const page = reinterpret_cast<void*>(plan.address + i * kPageBytes);
     // Atomic: threads of the program may be writing there.
-    if (!tolerant_atomic(page, {.op = AtomicOp::fetch_add, .compare = 0, .operand = 0}, original)) return false;
+    if (!tolerant_atomic(page, {.op = AtomicOp::fetch_add, .compare = 0, .operand = 0}, original))
+      return false;
   }
   note_if_huge(plan, monotonic_ns() - start_ns);
   parts_.pins.pin_later(region, plan.pages, start_ns);

@@ -168,8 +168,12 @@ bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned 
   const uint32_t id = error == 0 ? slot + 1 : error == EFAULT && !purpose.of_absent ? take_unpinned() : 0;
   if (id == 0) return false;
   if (error == 0) highest_ = std::max(highest_, id);
-  records_[id] = {&region, purpose.now_ns, static_cast<uint32_t>(granule), region.granule_pins[granule],
-                  mask_of(first, count), false};
+  records_[id] = {&region,
+                  purpose.now_ns,
+                  static_cast<uint32_t>(granule),
+                  region.granule_pins[granule],
+                  mask_of(first, count),
+                  false};
   region.granule_pins[granule] = id;
   ++region.pin_records;
   account(bytes, true, error == 0);

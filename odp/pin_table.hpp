@@ -123,7 +123,7 @@ class PinTable {
   uint32_t highest_unpinned_ = 0;  ///< ever taken, counted from 0
   uint32_t highest_ = 0;
   uint32_t hand_ = 0;
-  uint64_t held_bytes_ = 0;  ///< pinned, and what counts as such
+  uint64_t held_bytes_ = 0;                      ///< pinned, and what counts as such
   std::array<Waiting, kMostWaiting> waiting_{};  ///< the oldest first
   size_t waiting_count_ = 0;
   std::atomic<bool> tracks_use_{false};

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/frame_pool.hpp"
 #include "pmd_glue/port.hpp"
 
 #include <algorithm>
@@ -25,6 +24,7 @@
 
 #include "odp/program_call.hpp"
 #include "pmd_glue/eal.hpp"
+#include "pmd_glue/frame_pool.hpp"
 #include "pmd_glue/interface.hpp"
 #include "pmd_glue/interrupt_thread.hpp"
 #include "pmd_glue/packet_fanout.hpp"

@@ -253,7 +253,7 @@ class CompletionQueue {
   std::atomic<uint8_t> armed_{kNotArmed};
   std::atomic<uint32_t> armed_at_{0};  // where the ring ended before it was armed
   std::atomic<uint32_t> told_{0};      // where the ring ended at the last event
-  std::atomic<uint32_t> held_{0};  // completions since the moderated event before
+  std::atomic<uint32_t> held_{0};      // completions since the moderated event before
   std::atomic<uint32_t> moderation_count_{0};
   std::atomic<TimeNs> moderation_period_ns_{0};
   std::atomic<TimeNs> notice_deadline_ns_{0};

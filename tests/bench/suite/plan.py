@@ -147,7 +147,7 @@ def _progress():
 
 
 def _cores():
-    yield Block((Measurement("lcores", functools.partial(cores.measure), True),))
+    yield Block((Measurement("lcores", functools.partial(cores.measure), True, on_both_cpus=False),))
 
 
 def _paging():
