@@ -16,7 +16,9 @@
 #include "stack/wire/layout.hpp"
 
 // GCC 12's own header trips over the undefined values that it makes (its bug 105593).
+#ifndef __clang__  // which has no such warning
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 namespace faultline::wire {
 namespace {
