@@ -9,6 +9,7 @@
 #include <isa-l/crc.h>
 
 #include "stack/wire/byte_order.hpp"
+#include "stack/wire/icrc_mask.hpp"
 #include "stack/wire/layout.hpp"
 #include "stack/wire/packet.hpp"
 
@@ -23,23 +24,12 @@ constexpr size_t kBlockBytes = sizeof(__m128i);
 template <size_t kBlocks>
 using MaskedHeader = std::array<uint8_t, kBlocks * kBlockBytes>;
 
-/// Ones where routers and congestion marks may change bits (IBA A17.3.3).
+/// Ones in front, and where bits may change.
 template <bool kIpv6, size_t kBlocks>
 constexpr MaskedHeader<kBlocks> make_mask() {
   MaskedHeader<kBlocks> mask{};
   for (size_t i = 0; i < kLeadingOnesBytes; ++i) mask[i] = 0xff;
-  constexpr size_t kIp = kLeadingOnesBytes;
-  constexpr size_t kUdp = kIp + (kIpv6 ? kIpv6Bytes : kIpv4Bytes);
-  if constexpr (kIpv6) {
-    mask[kIp] = 0x0f;
-    mask[kIp + 1] = mask[kIp + 2] = mask[kIp + 3] = 0xff;
-    mask[kIp + kIpv6HopLimitAt] = 0xff;
-  } else {
-    mask[kIp + kIpv4TosAt] = mask[kIp + kIpv4TtlAt] = 0xff;
-    mask[kIp + kIpv4ChecksumAt] = mask[kIp + kIpv4ChecksumAt + 1] = 0xff;
-  }
-  mask[kUdp + kUdpChecksumAt] = mask[kUdp + kUdpChecksumAt + 1] = 0xff;
-  mask[kUdp + kUdpBytes + kBthReservedAt] = 0xff;
+  set_changeable_bits<kIpv6>(mask, kLeadingOnesBytes);
   return mask;
 }
 

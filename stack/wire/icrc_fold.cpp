@@ -13,6 +13,7 @@
 
 #include <immintrin.h>
 
+#include "stack/wire/icrc_mask.hpp"
 #include "stack/wire/layout.hpp"
 
 // GCC 12's own header trips over the undefined values that it makes (its bug 105593).
@@ -76,24 +77,14 @@ static_assert(power_of_x(512 + 32) == 0x154442bd4 && power_of_x(512 - 32) == 0x1
   return ~static_cast<uint32_t>(_mm_extract_epi32(_mm_xor_si128(state, quotient), 1));
 }
 
-/// From a group before the IP header on: ones where routers and congestion marks may change bits (IBA
-/// A17.3.3), and in front. Of the eight bytes of ones in front the CRC's initial state takes four away.
+/// From a group before the IP header on: ones where bits may change, and in front. Of the eight bytes of ones
+/// in front the CRC's initial state takes four away.
 template <bool kIpv6>
 constexpr auto make_mask() {
   constexpr size_t kIp = kGroupBytes;
-  constexpr size_t kUdp = kIp + (kIpv6 ? kIpv6Bytes : kIpv4Bytes);
   std::array<uint8_t, 3 * kGroupBytes> mask{};
   for (size_t i = 1; i <= 4; ++i) mask[kIp - i] = 0xff;
-  if constexpr (kIpv6) {
-    mask[kIp] = 0x0f;
-    mask[kIp + 1] = mask[kIp + 2] = mask[kIp + 3] = 0xff;
-    mask[kIp + kIpv6HopLimitAt] = 0xff;
-  } else {
-    mask[kIp + kIpv4TosAt] = mask[kIp + kIpv4TtlAt] = 0xff;
-    mask[kIp + kIpv4ChecksumAt] = mask[kIp + kIpv4ChecksumAt + 1] = 0xff;
-  }
-  mask[kUdp + kUdpChecksumAt] = mask[kUdp + kUdpChecksumAt + 1] = 0xff;
-  mask[kUdp + kUdpBytes + kBthReservedAt] = 0xff;
+  set_changeable_bits<kIpv6>(mask, kIp);
   return mask;
 }
 template <bool kIpv6>

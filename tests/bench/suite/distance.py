@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How far the two CPUs are from each other while something is measured: hosts move virtual CPUs between their caches, and then all
 that two CPUs do together takes several times as long."""
+import bisect
 import contextlib
 import os
 
@@ -19,23 +20,20 @@ class Looks:
 
     def __init__(self, looks):
         self.looks = looks
-
-    def near_ns(self):
-        """What it takes while they are near: the end of the nearest fifth."""
-        ordered = sorted(took for _, took in self.looks)
-        return ordered[int(NEAREST_SHARE * (len(ordered) - 1))] if ordered else 0.0
+        self._moments = [when for when, _ in looks]
+        ordered = sorted(took for _, took in looks)
+        # What it takes while they are near is the end of the nearest fifth.
+        self._limit_ns = FAR_FACTOR * ordered[int(NEAREST_SHARE * (len(ordered) - 1))] if ordered else 0.0
 
     def far_share(self, began, ended):
         """Of the looks in between; of the one before where there was none."""
-        limit = FAR_FACTOR * self.near_ns()
-        during = [took for when, took in self.looks if began <= when <= ended]
-        during = during or [took for when, took in self.looks if when < began][-1:]
-        return sum(took > limit for took in during) / len(during) if during else 0.0
+        first, end = bisect.bisect_left(self._moments, began), bisect.bisect_right(self._moments, ended)
+        during = self.looks[first:end] or self.looks[max(0, first - 1):first]
+        return sum(took > self._limit_ns for _, took in during) / len(during) if during else 0.0
 
     def summary(self):
-        limit = FAR_FACTOR * self.near_ns()
-        near = [took for _, took in self.looks if took <= limit]
-        far = [took for _, took in self.looks if took > limit]
+        near = [took for _, took in self.looks if took <= self._limit_ns]
+        far = [took for _, took in self.looks if took > self._limit_ns]
         return {"looks": len(self.looks), "near_ns": median(near) if near else 0.0, "far_ns": median(far) if far else 0.0,
                 "far_share": len(far) / max(1, len(self.looks))}
 
