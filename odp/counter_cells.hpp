@@ -41,6 +41,7 @@ struct CounterCells {
   Cell num_odp_mrs;
   Cell faults_coalesced;
   Cell copy_faults_caught;
+  Cell departures_seen;
   Cell pinned_bytes;
   Cell unpinned_bytes;
   Cell pin_evictions;
@@ -75,6 +76,7 @@ struct CounterCells {
             .num_odp_mrs = num_odp_mrs.get(),
             .faults_coalesced = faults_coalesced.get(),
             .copy_faults_caught = copy_faults_caught.get(),
+            .departures_seen = departures_seen.get(),
             .pinned_bytes = pinned_bytes.get(),
             .unpinned_bytes = unpinned_bytes.get(),
             .pin_evictions = pin_evictions.get(),

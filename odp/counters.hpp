@@ -32,6 +32,7 @@ struct Counters {
 
   uint64_t faults_coalesced = 0;    ///< requests that joined one already queued or in service
   uint64_t copy_faults_caught = 0;  ///< SIGSEGV/SIGBUS turned into a miss by the tolerant copy
+  uint64_t departures_seen = 0;     ///< accesses to pages of files that the kernel had taken away meanwhile
   uint64_t pinned_bytes = 0;        ///< gauge
   uint64_t unpinned_bytes = 0;      ///< gauge: resident, cannot be pinned or not yet
   uint64_t pin_evictions = 0;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include <sys/mman.h>
+
 #include "odp/fault_handler.hpp"
 #include "odp/tolerant_atomic.hpp"
 #include "odp/tolerant_copy.hpp"
@@ -28,6 +30,7 @@ void EngineDoor::enter() {
   }
   gated_ = parts_.quiescence.enter(slot_);
   tracks_use_ = parts_.pins.tracks_use() || parts_.children.tracks_use();
+  reads_files_ = parts_.pager.reads_files();
 }
 
 // Three calls an access would cost as much as what they do: they are inlined into each kind of access.
@@ -87,6 +90,30 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
       if (used.load(std::memory_order_relaxed) == 0) used.store(1, std::memory_order_relaxed);
     }
   }
+  if (reads_files_ && region.has_unpinnable.load(std::memory_order_relaxed)) [[unlikely]]
+    return look_for_departed(access);
+  return Outcome::done;
+}
+
+/// A copy would wait for the disk, and all QPs with it; the packets of a message one behind the other, so
+/// that their requester may take the engine for dead. What leaves between this look and the copy still does
+/// that.
+Outcome EngineDoor::look_for_departed(const Access& access) {
+  const size_t end = access.pages.first + access.pages.count;
+  for (size_t page = access.pages.first; page < end;) {
+    std::array<unsigned char, 16> in_core{};
+    const size_t pages = std::min(end - page, in_core.size());
+    const uint64_t start = access.region->start_page_address() + page * kPageBytes;
+    // mincore(2). What it cannot tell, the copy will.
+    if (mincore(reinterpret_cast<void*>(start), pages * kPageBytes, in_core.data()) != 0)
+      return Outcome::done;
+    const auto is_out = [](unsigned char core) { return (core & 1U) == 0; };
+    if (std::any_of(in_core.begin(), in_core.begin() + static_cast<long>(pages), is_out)) {
+      parts_.counters.departures_seen.add();
+      return forget(access);
+    }
+    page += pages;
+  }
   return Outcome::done;
 }
 
@@ -115,7 +142,12 @@ Outcome EngineDoor::after_copy_fault(const Access& access) {
   parts_.counters.copy_faults_caught.add();
   // A classic region promised to be there: no pager will bring it back.
   if (!access.region->on_demand) return Outcome::violation;
-  // Gone without an event (mprotect, truncation, shmdt): the pager must look again, and its answer decides.
+  return forget(access);
+}
+
+/// Gone without an event (mprotect, truncation, shmdt, reclaim): the pager must look again, and its answer
+/// decides.
+Outcome EngineDoor::forget(const Access& access) {
   const size_t dropped =
       access.region->pages.apply_range(access.pages.first, access.pages.count, PageEvent::drop);
   access.region->resident_pages.fetch_sub(dropped, std::memory_order_relaxed);

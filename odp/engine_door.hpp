@@ -85,6 +85,9 @@ class EngineDoor final : public EngineSession {
   template <typename Touch>
   [[nodiscard]] Outcome for_each_piece(const Place& place, uint64_t length_bytes, bool write, Touch touch);
   [[nodiscard]] Outcome after_copy_fault(const Access& access);
+  /// Of memory that cannot be pinned: done where its pages are still there.
+  [[nodiscard]] Outcome look_for_departed(const Access& access);
+  [[nodiscard]] Outcome forget(const Access& access);
   /// Each piece by copy(to, from, length_bytes), which says how many bytes it copied.
   template <typename Copy>
   [[nodiscard]] Outcome read_by(const Target& target, uint64_t va, std::span<uint8_t> to, Copy copy);
@@ -94,8 +97,9 @@ class EngineDoor final : public EngineSession {
   const Parts parts_;
   Quiescence::Slot& slot_;
   SessionPort& port_;
-  bool gated_ = false;       ///< latched for the turn
-  bool tracks_use_ = false;  ///< likewise
+  bool gated_ = false;        ///< latched for the turn
+  bool tracks_use_ = false;   ///< likewise
+  bool reads_files_ = false;  ///< likewise
   CrcBeside* beside_write_ = nullptr;
   size_t outstanding_ = 0;
   /// Of faults that were served at once, until they are taken.

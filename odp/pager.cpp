@@ -123,6 +123,8 @@ void Pager::sleep_until_woken(std::unique_lock<PiMutex>& lock) {
 }
 
 void Pager::expire_unpinned() {
+  if (reads_files() && monotonic_ns() - file_read_at_ns_ > kFileReadsNs)
+    reads_files_.store(false, std::memory_order_relaxed);
   if (parts_.counters.unpinned_bytes.get() == 0) return;
   const uint64_t now_ns = monotonic_ns();
   if (now_ns < next_expiry_ns_) return;

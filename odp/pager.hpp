@@ -72,6 +72,8 @@ class Pager {
   [[nodiscard]] PageSurveyor& surveyor() { return surveyor_; }
   /// Takes all children of a region that nobody can find any more away.
   void drop_children(Region& parent);
+  /// Pages of files come from their disk these days, so others may have gone there.
+  [[nodiscard]] bool reads_files() const { return reads_files_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool is_realtime() const { return is_realtime_.load(std::memory_order_relaxed); }
 
  private:
@@ -81,6 +83,8 @@ class Pager {
   static constexpr uint64_t kMinResidenceNs = 2'000'000;
   /// Pages that cannot be pinned count as resident for this long.
   static constexpr uint64_t kUnpinnedNs = 250'000'000;
+  /// So long after a page had to be read from its file, others may be on their way out of memory.
+  static constexpr uint64_t kFileReadsNs = 1'000'000'000;
 
   enum class Step : uint8_t {
     more,     ///< go on in the next turn
@@ -196,6 +200,7 @@ class Pager {
   uint64_t at_once_again_ns_ = 0;  ///< until then engines leave their faults to the threads
   MemoryPressure pressure_;
   uint64_t next_expiry_ns_ = 0;
+  uint64_t file_read_at_ns_ = 0;
   unsigned away_count_ = 0;
   bool leader_sleeps_ = false;
   PinTable::Victims victims_;
@@ -210,6 +215,7 @@ class Pager {
   std::atomic<uint32_t> standby_{0};  ///< rung to wake another thread
   std::atomic<bool> stopping_{false};
   std::atomic<bool> is_realtime_{false};
+  std::atomic<bool> reads_files_{false};
   std::vector<std::thread> threads_;
 };
 

@@ -164,6 +164,10 @@ Pager::Step Pager::publish(Region& region, Service& service, bool may_wait) {
   if (plan.address != region.start_page_address() + plan.pages.first * kPageBytes) return Step::more;
   service.kind = std::max(service.kind, plan.kind);
   const uint64_t now_ns = monotonic_ns();
+  if (plan.kind == FaultKind::file) {
+    file_read_at_ns_ = now_ns;
+    reads_files_.store(true, std::memory_order_relaxed);
+  }
   if (plan.error != 0) {
     give_up(region, plan.pages);
     if (region.parent_children != nullptr && region.resident_pages.load(std::memory_order_relaxed) == 0)

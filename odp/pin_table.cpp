@@ -167,7 +167,10 @@ bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned 
   const int error = slots_.pin(address, bytes, slot);
   const uint32_t id = error == 0 ? slot + 1 : error == EFAULT && !purpose.of_absent ? take_unpinned() : 0;
   if (id == 0) return false;
-  if (error == 0) highest_ = std::max(highest_, id);
+  if (error == 0)
+    highest_ = std::max(highest_, id);
+  else
+    region.has_unpinnable.store(true, std::memory_order_relaxed);
   records_[id] = {&region,
                   purpose.now_ns,
                   static_cast<uint32_t>(granule),

@@ -58,6 +58,8 @@ struct Region {
   bool watch_at_fault = false;
   /// Another userfaultfd has it: its pages come when the program brings them, however few they are.
   bool is_paged_by_program = false;
+  /// Some of it could not be pinned: the kernel takes such pages away without a word.
+  std::atomic<bool> has_unpinnable{false};
   std::atomic<uint64_t> resident_pages{0};
 
   /// Per granule, of on-demand regions: head of the chain of pins (0: none), and whether an engine used it

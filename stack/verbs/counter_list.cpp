@@ -31,6 +31,7 @@ void visit_odp(const odp::Counters& c, Visit&& visit) {
   visit("odp.num_odp_mrs", c.num_odp_mrs);
   visit("odp.faults_coalesced", c.faults_coalesced);
   visit("odp.copy_faults_caught", c.copy_faults_caught);
+  visit("odp.departures_seen", c.departures_seen);
   visit("odp.pinned_bytes", c.pinned_bytes);
   visit("odp.pin_evictions", c.pin_evictions);
   visit("odp.pin_fallbacks", c.pin_fallbacks);
