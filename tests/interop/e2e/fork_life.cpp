@@ -20,6 +20,7 @@
 namespace {
 
 using faultline::e2e::fail;
+using faultline::e2e::kPatientTimeout;
 using faultline::e2e::Side;
 
 constexpr size_t kBytes = 1 << 20;
@@ -100,7 +101,7 @@ int main(int argc, char** argv) {
   Side side("side", path.string());
   std::filesystem::remove(path);
   side.make_qp(16);
-  side.connect({.qpn = side.qp->qp_num, .gid = side.gid});
+  side.connect({.qpn = side.qp->qp_num, .gid = side.gid}, kPatientTimeout);
   uint8_t* const from = map_anonymous();
   uint8_t* const to = map_anonymous();
   ibv_mr* const mr = ibv_reg_mr(side.pd, from, kBytes, kAllRights | IBV_ACCESS_ON_DEMAND);

@@ -70,10 +70,9 @@ int main(int argc, char** argv) try {
   mix::OwnerOptions options;
   uint64_t seed = 1;
   uint64_t pin_budget_mib = 1024;
-  // RNR retries are finite: a fault must not use them up at a requester of our own. The time-out is long
-  // enough for an engine that waits for a CPU of a busy machine: what nobody answers still comes to light.
+  // RNR retries are finite: a fault must not use them up at a requester of our own.
   unsigned rnr_retry = 3;
-  unsigned timeout = 16;
+  unsigned timeout = kPatientTimeout;
   bool strict_lines = false;
   std::vector<std::string> calls;
   std::vector<std::string> without;

@@ -115,7 +115,7 @@ struct SharedHead {
 
 /// Of every QP, as ibv_modify_qp takes them.
 struct Retries {
-  uint8_t timeout = 16;
+  uint8_t timeout = 14;
   uint8_t rnr_retry = 3;
 };
 

@@ -18,6 +18,7 @@ namespace {
 
 using faultline::e2e::Address;
 using faultline::e2e::fail;
+using faultline::e2e::kPatientTimeout;
 using faultline::e2e::Side;
 using Clock = std::chrono::steady_clock;
 
@@ -75,10 +76,8 @@ std::vector<ibv_qp*> connect_crowd(Side& a, Side& b, unsigned count) {
     b.make_qp(16);
     const Address of_a{.qpn = a.qp->qp_num, .gid = a.gid};
     const Address of_b{.qpn = b.qp->qp_num, .gid = b.gid};
-    // Long: on a busy machine nobody runs for longer than the usual 67 ms, which says nothing of faults.
-    constexpr uint8_t kTimeout = 16;
-    a.connect(of_b, kTimeout);
-    b.connect(of_a, kTimeout);
+    a.connect(of_b, kPatientTimeout);
+    b.connect(of_a, kPatientTimeout);
     qps.push_back(a.qp);
   }
   return qps;

@@ -28,9 +28,6 @@ using faultline::e2e::Peer;
 using faultline::e2e::Side;
 using Clock = std::chrono::steady_clock;
 
-/// 1.07 s: a machine that reclaims all the time on few CPUs, with a disk that others use too, may leave a
-/// process alone for longer than the 67 ms that programs like to set, which says nothing of faults.
-constexpr uint8_t kTimeout = 18;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kBlockBytes = 4096;
 constexpr uint32_t kMaxBlocks = 16;  // of one operation
@@ -119,7 +116,7 @@ class Qps {
   void connect(const Endpoint& to) {
     for (size_t i = 0; i < qps_.size(); ++i) {
       side_.qp = qps_[i];
-      side_.connect({to.qpns[i], to.rkey, to.va, to.gid, false}, kTimeout);
+      side_.connect({to.qpns[i], to.rkey, to.va, to.gid, false}, faultline::e2e::kPatientTimeout);
     }
   }
 

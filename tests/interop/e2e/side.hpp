@@ -21,6 +21,11 @@ namespace faultline::e2e {
   std::_Exit(1);
 }
 
+/// 1.07 s, for those who count timeouts: a busy machine may leave a process alone for longer than the 67 ms
+/// that programs like to set, which says nothing of who has to answer. What nobody answers still comes to
+/// light.
+constexpr uint8_t kPatientTimeout = 18;
+
 struct Address {
   uint32_t qpn = 0;
   uint32_t rkey = 0;
