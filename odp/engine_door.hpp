@@ -76,6 +76,10 @@ class EngineDoor final : public EngineSession {
   /// Key, domain, right and range, through a window where the key is one's. No region: refused.
   [[nodiscard]] Place find(const Target& target, uint64_t va, uint64_t length_bytes) const;
   [[nodiscard]] Place find_in_window(const Target& target, uint64_t va, uint64_t length_bytes) const;
+  [[nodiscard]] void* at_a_glance(const Target& target, uint64_t va, uint64_t length_bytes, bool write) const;
+  [[nodiscard]] Outcome probe_any(const Target& target, uint64_t va, uint64_t length_bytes);
+  [[nodiscard]] Outcome write_any(const Target& target, uint64_t va, std::span<const uint8_t> from);
+  [[nodiscard]] Outcome read_any(const Target& target, uint64_t va, std::span<uint8_t> to);
   /// Key, domain, right, range and gate of an access.
   [[nodiscard]] Outcome admit(const Target& target, uint64_t va, uint64_t length_bytes, Place& place) const;
   /// The pages of a piece that lies in one region.

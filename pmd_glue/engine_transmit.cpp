@@ -10,6 +10,7 @@
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/engine.hpp"
 #include "pmd_glue/frame_pool.hpp"
+#include "pmd_glue/frame_return.hpp"
 #include "pmd_glue/mbuf_view.hpp"
 #include "stack/wire/steering.hpp"
 
@@ -238,13 +239,8 @@ void Engine::free_unsent(std::span<TxFrame> frames) {
 }
 
 void Engine::release(std::span<RxFrame> frames) {
-  std::array<rte_mbuf*, 2 * kBurst> mbufs;
-  for (size_t done = 0; done < frames.size();) {
-    const size_t count = std::min(frames.size() - done, mbufs.size());
-    for (size_t i = 0; i < count; ++i) mbufs[i] = static_cast<rte_mbuf*>(frames[done + i].handle);
-    rte_pktmbuf_free_bulk(mbufs.data(), static_cast<unsigned>(count));
-    done += count;
-  }
+  FrameReturn back;
+  for (const RxFrame& frame : frames) back.add(static_cast<rte_mbuf*>(frame.handle));
 }
 
 double Engine::measure_tx(size_t frame_bytes, unsigned milliseconds) {

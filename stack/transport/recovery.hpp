@@ -88,6 +88,11 @@ struct RecoveryState {
   PsnSet received;  ///< behind the gap, as the peer's last map says
   PsnSet resent;    ///< in this round: sent again and not known to be lost once more
 
+  /// That the window moves to `to` tells nothing but that: it ends no measurement, answers no probe, and
+  /// nothing is known of the packets before.
+  [[nodiscard]] bool is_quiet_before(wire::Psn to) const {
+    return !sets_used && !probe_out && probes == 0 && !(timing && timed_psn < to);
+  }
   void note_received(wire::Psn psn) {
     sets_used = true;
     received.add(psn);

@@ -36,15 +36,20 @@ class Requester {
 
   [[nodiscard]] uint32_t ack_every(const QueuePair& qp) const;
   [[nodiscard]] bool window_open(QueuePair& qp) const;
-  [[nodiscard]] bool is_beyond_credits(const QueuePair& qp, const SendWqe& wqe) const;
-  [[nodiscard]] bool awaits_credits(QueuePair& qp, const SendWqe& wqe) const;
+  [[nodiscard]] bool is_beyond_credits(const QueuePair& qp, const SendOperation& operation) const;
+  [[nodiscard]] bool awaits_credits(QueuePair& qp, const SendOperation& operation) const;
   void take_credits(QueuePair& qp, const wire::Aeth& aeth);
   [[nodiscard]] Step prepare(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation);
   [[nodiscard]] Step start(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation);
   void finish_unreliable(QueuePair& qp, wire::Psn behind);
   [[nodiscard]] Step run_local(QueuePair& qp, const SendWqe& wqe);
-  void complete_local(QueuePair& qp);
+  /// Completes the local ones at the head of the queue.
+  void complete_local(QueuePair& qp) {
+    while (qp.send_ring.head() != qp.requester.started && qp.progress_at(qp.send_ring.head()).packets == 0)
+      complete_head(qp);
+  }
   [[nodiscard]] Step prefault_destination(QueuePair& qp, const SendWqe& wqe);
+  template <bool kWhole>
   [[nodiscard]] Step send_packet(QueuePair& qp, SendWqe& wqe, const SendOperation& operation);
   /// With `crc` it goes on over what was copied.
   [[nodiscard]] Step fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to,
@@ -79,6 +84,10 @@ class Requester {
   /// The oldest WQE fails with `status`, and the QP with it.
   void fail(QueuePair& qp, CompletionStatus status);
   void arm_ack_timer(QueuePair& qp);
+  /// How long an answer may take, with `shift` doublings, by the verbs attributes.
+  [[nodiscard]] static uint64_t ack_timeout_ns(const QueuePair& qp, unsigned shift) {
+    return uint64_t{4096} << (qp.attributes.timeout + shift);
+  }
 
   CoreContext& context_;
   /// Of the packet at hand: an opcode's fields are set for each packet, the others never looked at, and none

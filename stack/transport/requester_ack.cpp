@@ -114,15 +114,21 @@ bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
 /// The window has moved on from `from`.
 void Requester::note_progress(QueuePair& qp, wire::Psn from) {
   RequesterState& state = qp.requester;
+  RecoveryState& recovery = qp.recovery;
   state.retries_left = qp.attributes.retry_count;
   state.rnr_retries_left = qp.attributes.rnr_retry;
   state.gap_reported = false;
   complete_local(qp);
   catch_up(qp);
-  state.ack_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
-  on_window_moved(qp, from);
-  if (state.unacked_psn != state.sent_psn && !state.fault_wait && state.rnr_deadline_ns == kNever)
-    arm_ack_timer(qp);
+  // What a turn receives would set the timers to the same again and again.
+  const bool quiet = recovery.is_quiet_before(state.unacked_psn);
+  const bool timers_stand = quiet && state.ack_deadline_ns == context_.now_ns + ack_timeout_ns(qp, 0);
+  if (!quiet) on_window_moved(qp, from);
+  const bool awaits = state.unacked_psn != state.sent_psn && !state.fault_wait && state.rnr_deadline_ns == kNever;
+  if (!awaits || !timers_stand) {
+    state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;
+    if (awaits) arm_ack_timer(qp);
+  }
   // Nothing is posted behind: a turn would find nothing to do, but to see that the queue is drained.
   if (state.current != qp.send_ring.tail() || qp.state_now() != QpState::rts) context_.make_ready(qp);
 }

@@ -40,10 +40,4 @@ Requester::Step Requester::run_local(QueuePair& qp, const SendWqe& wqe) {
   return Step::sent;
 }
 
-/// Completes those at the head of the queue.
-void Requester::complete_local(QueuePair& qp) {
-  while (qp.send_ring.head() != qp.requester.started && qp.progress_at(qp.send_ring.head()).packets == 0)
-    complete_head(qp);
-}
-
 }  // namespace faultline::transport

@@ -207,8 +207,7 @@ void Requester::arm_ack_timer(QueuePair& qp) {
   RecoveryState& recovery = qp.recovery;
   if (qp.attributes.timeout == 0) return;  // 0 = wait for ever (ibv_modify_qp(3))
   const auto used = static_cast<uint8_t>(qp.attributes.retry_count - state.retries_left);
-  const uint64_t timeout_ns = uint64_t{4096}
-                              << (qp.attributes.timeout + std::min<uint8_t>(used / 2, kMaxTimeoutShift));
+  const uint64_t timeout_ns = ack_timeout_ns(qp, std::min<uint8_t>(used / 2, kMaxTimeoutShift));
   state.ack_deadline_ns = context_.now_ns + timeout_ns;
   recovery.probe_deadline_ns = kNever;
   if (context_.config.early_probe && recovery.probes < kMaxProbes) {

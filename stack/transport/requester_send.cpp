@@ -108,17 +108,19 @@ uint32_t Requester::ack_every(const QueuePair& qp) const {
 
 /// The message at `current` needs a receive of which the peer has not told yet.
 [[gnu::always_inline]] inline bool Requester::is_beyond_credits(const QueuePair& qp,
-                                                                const SendWqe& wqe) const {
+                                                                const SendOperation& operation) const {
   const RequesterState& state = qp.requester;
-  if (!state.credit_limited || !operation_of(wqe.opcode).is(kTakesReceive)) return false;
+  if (!state.credit_limited || !operation.is(kTakesReceive)) return false;
   return (state.current == state.started ? state.last_ssn.next() : state.last_ssn) > state.limit_ssn;
 }
 
 /// Beyond the credits one packet at a time goes out, whose answer tells anew (IBA 9.7.7.2.5). What went out
 /// before is not held up.
-[[gnu::always_inline]] inline bool Requester::awaits_credits(QueuePair& qp, const SendWqe& wqe) const {
+[[gnu::always_inline]] inline bool Requester::awaits_credits(QueuePair& qp,
+                                                             const SendOperation& operation) const {
   const RequesterState& state = qp.requester;
-  return state.unacked_psn != state.sent_psn && is_beyond_credits(qp, wqe) && qp.send_psn() >= state.sent_psn;
+  return state.unacked_psn != state.sent_psn && is_beyond_credits(qp, operation) &&
+         qp.send_psn() >= state.sent_psn;
 }
 
 bool Requester::has_work(QueuePair& qp) const {
@@ -126,53 +128,16 @@ bool Requester::has_work(QueuePair& qp) const {
   if (state.fault_wait || state.rnr_deadline_ns != kNever) return false;
   if (state.current == qp.send_ring.tail() || !window_open(qp)) return false;
   const SendWqe& wqe = *qp.send_ring.header_at(state.current);
-  if (awaits_credits(qp, wqe)) return false;
+  if (awaits_credits(qp, operation_of(wqe.opcode))) return false;
   if (state.current != state.started) return true;
   if (qp.state_now() != QpState::rts) return false;
   if ((wqe.flags & kFence) != 0 && state.reads_outstanding != 0) return false;
   return !has_answer(wqe.opcode) || state.reads_outstanding < qp.attributes.max_rd_atomic;
 }
 
-/// Whether a WQE that is no plain SEND or WRITE may start. One that nothing of goes on the wire is done here.
-Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation) {
-  const RequesterState& state = qp.requester;
-  if (!operation.is(kSupported)) return fail_in_order(qp, CompletionStatus::local_qp_operation);
-  const bool answered = operation.is(kAnswered);
-  if (qp.type == QpType::uc && (answered || wqe.opcode == SendOpcode::send_with_inv))
-    return fail_in_order(qp, CompletionStatus::local_qp_operation);
-  if (answered && wqe.opcode != SendOpcode::rdma_read && wqe.opcode != SendOpcode::flush &&
-      wqe.length_bytes != kAtomicBytes)
-    return fail_in_order(qp, CompletionStatus::local_length);
-  if ((wqe.flags & kFence) != 0 && state.reads_outstanding != 0) return Step::blocked;
-  if (operation.is(kLocal)) return run_local(qp, wqe);
-  if (!answered) return Step::sent;
-  if (state.reads_outstanding >= qp.attributes.max_rd_atomic) return Step::blocked;
-  return operation.bytes_to_send(wqe) == 0 ? prefault_destination(qp, wqe) : Step::sent;
-}
-
-/// Gives a new WQE its PSNs, if it may start.
-[[gnu::always_inline]] inline Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe,
-                                                               const SendOperation& operation) {
-  RequesterState& state = qp.requester;
-  if (qp.state_now() != QpState::rts)
-    return Step::blocked;  // SQD finishes only what has begun (IBA 10.3.1.4)
-  const bool answered = operation.is(kAnswered);
-  if (operation.is_special() || (wqe.flags & kFence) != 0 || qp.type == QpType::uc) {
-    const Step step = prepare(qp, wqe, operation);
-    if (step != Step::sent || operation.is(kLocal)) return step;
-  }
-  const uint32_t packets = psns_of(wqe, qp.mtu_bytes);
-  qp.progress_at(state.current) = {state.next_psn, packets & kMaxPsns, answered, context_.tells(qp, wqe)};
-  state.next_psn = state.next_psn.plus(packets);
-  state.packet = 0;
-  state.last_ssn = state.last_ssn.next();
-  ++state.started;
-  if (answered) ++state.reads_outstanding;
-  return Step::sent;
-}
-
 /// The destination of a READ is faulted in ahead of the data, element by element, once.
-Requester::Step Requester::prefault_destination(QueuePair& qp, const SendWqe& wqe) {
+[[gnu::always_inline]] inline Requester::Step Requester::prefault_destination(QueuePair& qp,
+                                                                              const SendWqe& wqe) {
   RequesterState& state = qp.requester;
   if (state.fault_failed) return fail_in_order(qp, CompletionStatus::local_protection);
   const Sge* sges = qp.send_ring.sges_of(const_cast<SendWqe*>(&wqe));
@@ -195,6 +160,48 @@ Requester::Step Requester::prefault_destination(QueuePair& qp, const SendWqe& wq
     ++state.prefaulted_sges;
   }
   state.prefaulted_sges = 0;
+  return Step::sent;
+}
+
+/// Whether a WQE that is no plain SEND or WRITE may start. One that nothing of goes on the wire is done here.
+Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation) {
+  const RequesterState& state = qp.requester;
+  const bool unfenced_read =
+      wqe.opcode == SendOpcode::rdma_read && (wqe.flags & kFence) == 0 && qp.type != QpType::uc;
+  if (!unfenced_read) {
+    if (!operation.is(kSupported)) return fail_in_order(qp, CompletionStatus::local_qp_operation);
+    const bool answered = operation.is(kAnswered);
+    if (qp.type == QpType::uc && (answered || wqe.opcode == SendOpcode::send_with_inv))
+      return fail_in_order(qp, CompletionStatus::local_qp_operation);
+    if (answered && wqe.opcode != SendOpcode::rdma_read && wqe.opcode != SendOpcode::flush &&
+        wqe.length_bytes != kAtomicBytes)
+      return fail_in_order(qp, CompletionStatus::local_length);
+    if ((wqe.flags & kFence) != 0 && state.reads_outstanding != 0) return Step::blocked;
+    if (operation.is(kLocal)) return run_local(qp, wqe);
+    if (!answered) return Step::sent;
+  }
+  if (state.reads_outstanding >= qp.attributes.max_rd_atomic) return Step::blocked;
+  return operation.bytes_to_send(wqe) == 0 ? prefault_destination(qp, wqe) : Step::sent;
+}
+
+/// Gives a new WQE its PSNs, if it may start.
+[[gnu::always_inline]] inline Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe,
+                                                               const SendOperation& operation) {
+  RequesterState& state = qp.requester;
+  if (qp.state_now() != QpState::rts)
+    return Step::blocked;  // SQD finishes only what has begun (IBA 10.3.1.4)
+  const bool answered = operation.is(kAnswered);
+  if (operation.is_special() || (wqe.flags & kFence) != 0 || qp.type == QpType::uc) {
+    const Step step = prepare(qp, wqe, operation);
+    if (step != Step::sent || operation.is(kLocal)) return step;
+  }
+  const uint32_t packets = psns_of(wqe, qp.mtu_bytes);
+  qp.progress_at(state.current) = {state.next_psn, packets & kMaxPsns, answered, context_.tells(qp, wqe)};
+  state.next_psn = state.next_psn.plus(packets);
+  state.packet = 0;
+  state.last_ssn = state.last_ssn.next();
+  ++state.started;
+  if (answered) ++state.reads_outstanding;
   return Step::sent;
 }
 
@@ -245,34 +252,39 @@ Requester::Step Requester::fail_in_order(QueuePair& qp, CompletionStatus status)
   return Step::failed;
 }
 
+/// `kWhole`: the one packet of a request that goes out for the first time, as most are.
+template <bool kWhole>
 [[gnu::always_inline]] inline Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe,
                                                                      const SendOperation& operation) {
   RequesterState& state = qp.requester;
   const SendProgress& progress = qp.progress_at(state.current);
+  const uint32_t number = kWhole ? 0 : state.packet;
   const bool read = wqe.opcode == SendOpcode::rdma_read;
   const bool answered = operation.is(kAnswered);
   const uint32_t message_bytes = operation.bytes_to_send(wqe);
   // It carries no bytes that would miss again: its destination's failed page is known here.
   if (answered && message_bytes == 0 && state.fault_failed)
     return fail_in_order(qp, CompletionStatus::local_protection);
-  const uint32_t offset = state.packet * qp.mtu_bytes;
-  const uint32_t payload_bytes = message_bytes == 0 ? 0 : std::min(qp.mtu_bytes, message_bytes - offset);
-  const bool last = answered || state.packet + 1 == progress.packets;
+  const uint32_t offset = number * qp.mtu_bytes;
+  const uint32_t payload_bytes = kWhole               ? message_bytes
+                                 : message_bytes == 0 ? 0
+                                                      : std::min(qp.mtu_bytes, message_bytes - offset);
+  const bool last = kWhole || answered || number + 1 == progress.packets;
 
   TxFrame* frame = context_.tx.next();
   if (frame == nullptr) {
     context_.make_ready(qp);
     return Step::blocked;
   }
-  const wire::Psn psn = progress.first_psn.plus(state.packet);
+  const wire::Psn psn = progress.first_psn.plus(number);
   const bool reliable = qp.type != QpType::uc;
-  const bool again = psn < state.sent_psn;
+  const bool again = !kWhole && psn < state.sent_psn;
   const bool ack_request =
       reliable &&
-      (last || is_beyond_credits(qp, wqe) || (again && psn.next() == qp.recovery.lost_end) ||
-       (state.packet + 1) % ack_every(qp) == 0 ||
+      (last || is_beyond_credits(qp, operation) || (again && psn.next() == qp.recovery.lost_end) ||
+       (number + 1) % ack_every(qp) == 0 ||
        psn.plus(1).distance_from(state.unacked_psn) >= static_cast<int32_t>(context_.config.window_packets));
-  const Opcode opcode = qp.in_service(operation.by_place[SendOperation::place_of(state.packet == 0, last)]);
+  const Opcode opcode = qp.in_service(operation.by_place[SendOperation::place_of(number == 0, last)]);
   wire::PacketFields& fields = fields_;
   fields.bth = wire::make_bth(
       opcode, last && (wqe.flags & kSolicited) != 0, qp.attributes.destination_qpn, psn,
@@ -309,19 +321,19 @@ Requester::Step Requester::fail_in_order(QueuePair& qp, CompletionStatus status)
   context_.note_sent(qp, frame_bytes);
   ++qp.ipv4_identification;
 
-  const uint32_t psns = read ? progress.packets - state.packet : 1;
-  const wire::Psn behind = psn.plus(psns);
-  if (behind > state.sent_psn) state.sent_psn = behind;
-  if (qp.type == QpType::uc) {
-    finish_unreliable(qp, psn.plus(psns));
+  const uint32_t psns = read ? progress.packets - number : 1;
+  const wire::Psn behind = kWhole ? state.next_psn : psn.plus(psns);
+  if (kWhole || behind > state.sent_psn) state.sent_psn = behind;
+  if (!reliable) {
+    finish_unreliable(qp, behind);
     return Step::sent;
   }
   if (again)
     note_resent(qp, psn);
   else if (ack_request && !qp.recovery.timing)
     start_timing(qp, psn);
-  state.packet += psns;
-  if (state.packet == progress.packets) {
+  if (!kWhole) state.packet += psns;
+  if (kWhole || state.packet == progress.packets) {
     ++state.current;
     state.packet = 0;
   }
@@ -337,13 +349,17 @@ void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
     if (state.current != state.started) skip_what_arrived(qp);
     if (state.current == tail || !window_open(qp)) return;
     SendWqe& wqe = *qp.send_ring.header_at(state.current);
-    if (awaits_credits(qp, wqe)) return;
     const SendOperation& operation = operation_of(wqe.opcode);
-    if (state.current == state.started) {
+    if (awaits_credits(qp, operation)) return;
+    const bool fresh = state.current == state.started;
+    if (fresh) {
       if (start(qp, wqe, operation) != Step::sent) return;
       if (operation.is(kLocal)) continue;
     }
-    if (!context_.may_send(qp) || send_packet(qp, wqe, operation) != Step::sent) return;
+    if (!context_.may_send(qp)) return;
+    const bool whole = fresh && (operation.is(kAnswered) || wqe.length_bytes <= qp.mtu_bytes);
+    const Step step = whole ? send_packet<true>(qp, wqe, operation) : send_packet<false>(qp, wqe, operation);
+    if (step != Step::sent) return;
     --budget_packets;
   }
 }

@@ -4,6 +4,8 @@
 // happens otherwise).
 #include <bit>
 
+#include <smmintrin.h>
+
 #include "stack/wire/bth_bytes.hpp"
 #include "stack/wire/checksum.hpp"
 #include "stack/wire/packet.hpp"
@@ -16,17 +18,42 @@ bool is_ipv4_mapped(const uint8_t* address) {
   return load_be64(address) == 0 && load_be32(address + 8) == 0xffff;
 }
 
+/// What nearly all frames are, seen in two comparisons: untagged, IPv4 without options or fragments, UDP to
+/// our port without a checksum, and the BTH's version. Any other frame is looked at field by field, which
+/// says what it is.
+[[gnu::always_inline]] inline bool is_plain(std::span<const uint8_t> frame) {
+  constexpr uint32_t kUdpAt = kEthernetBytes + kIpv4Bytes;
+  if (frame.size() < kUdpAt + kUdpBytes + kBthBytes + kIcrcBytes) return false;
+  // EtherType; version, type of service, length; identification, fragment; time to live, protocol; the rest.
+  const __m128i ip_mask = _mm_setr_epi8(-1, -1, -1, 0, 0, 0, 0, 0, kIpv4FragmentMask >> 8, -1, 0, -1, 0, 0, 0, 0);
+  const __m128i ip = _mm_setr_epi8(kEtherTypeIpv4 >> 8, kEtherTypeIpv4 & 0xff, kIpv4VersionAndLength, 0, 0, 0,
+                                   0, 0, 0, 0, 0, kProtocolUdp, 0, 0, 0, 0);
+  // Destination port; length; checksum; opcode, version; the rest.
+  const __m128i udp_mask = _mm_setr_epi8(-1, -1, 0, 0, -1, -1, 0, 0xf, 0, 0, 0, 0, 0, 0, 0, 0);
+  const __m128i udp =
+      _mm_setr_epi8(static_cast<char>(kRoceUdpPort >> 8), static_cast<char>(kRoceUdpPort & 0xff), 0, 0, 0, 0,
+                    0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  const auto load = [frame](uint32_t at) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(frame.data() + at));
+  };
+  const __m128i differs =
+      _mm_or_si128(_mm_xor_si128(_mm_and_si128(load(kEthernetBytes - 2), ip_mask), ip),
+                   _mm_xor_si128(_mm_and_si128(load(kUdpAt + kUdpDestinationPortAt), udp_mask), udp));
+  return _mm_testz_si128(differs, differs) != 0;
+}
+
 /// What the IP header at `ip`, of which at least its own length is there, leaves to UDP of `frame_bytes` from
-/// it on.
+/// it on. `kPlain`: is_plain() has said so.
+template <bool kPlain>
 [[gnu::always_inline]] inline ParseError parse_ipv4(const uint8_t* ip, size_t frame_bytes, uint8_t rx_checks,
                                                     Packet& packet, uint32_t& udp_bytes) {
-  if (ip[0] != kIpv4VersionAndLength) return ParseError::ip_header;
+  if (!kPlain && ip[0] != kIpv4VersionAndLength) return ParseError::ip_header;
   if ((rx_checks & kIpChecksumVerified) == 0 && !ipv4_checksum_holds(ip)) return ParseError::ip_checksum;
-  if ((load_be16(ip + kIpv4FragmentAt) & kIpv4FragmentMask) != 0) return ParseError::ip_fragment;
+  if (!kPlain && (load_be16(ip + kIpv4FragmentAt) & kIpv4FragmentMask) != 0) return ParseError::ip_fragment;
   // The frame may be longer: Ethernet pads short ones.
   const uint32_t total_bytes = load_be16(ip + kIpv4TotalLengthAt);
   if (total_bytes < kIpv4Bytes || total_bytes > frame_bytes) return ParseError::ip_length;
-  if (ip[kIpv4ProtocolAt] != kProtocolUdp) return ParseError::not_udp;
+  if (!kPlain && ip[kIpv4ProtocolAt] != kProtocolUdp) return ParseError::not_udp;
   packet.ecn = ip[kIpv4TosAt] & 3U;
   udp_bytes = total_bytes - kIpv4Bytes;
   return ParseError::none;
@@ -48,12 +75,13 @@ bool is_ipv4_mapped(const uint8_t* address) {
 }
 
 /// `udp` has at least the bytes of a UDP header.
+template <bool kPlain>
 [[gnu::always_inline]] inline ParseError parse_udp(const uint8_t* ip, bool ipv6, std::span<const uint8_t> udp,
                                                    uint8_t rx_checks) {
-  if (load_be16(udp.data() + kUdpDestinationPortAt) != kRoceUdpPort) return ParseError::udp_port;
+  if (!kPlain && load_be16(udp.data() + kUdpDestinationPortAt) != kRoceUdpPort) return ParseError::udp_port;
   if (load_be16(udp.data() + kUdpLengthAt) != udp.size()) return ParseError::udp_length;
   // Zero is "none", over IPv6 too: IBA A17.3.2 makes RoCEv2 one of RFC 6935's tunnels.
-  if ((rx_checks & kUdpChecksumVerified) == 0 && load_be16(udp.data() + kUdpChecksumAt) != 0 &&
+  if (!kPlain && (rx_checks & kUdpChecksumVerified) == 0 && load_be16(udp.data() + kUdpChecksumAt) != 0 &&
       udp_sum(ip, ipv6, udp) != 0xffff)
     return ParseError::udp_checksum;
   return ParseError::none;
@@ -89,7 +117,7 @@ bool is_ipv4_mapped(const uint8_t* address) {
 }
 
 /// One for each place of the IP header and each of the two: so most offsets are constants.
-template <uint32_t kIpAt, bool kIpv6>
+template <uint32_t kIpAt, bool kIpv6, bool kPlain = false>
 ParseError parse_from_ip(std::span<const uint8_t> frame, Packet& packet, uint8_t rx_checks) {
   constexpr uint32_t kUdpAt = kIpAt + (kIpv6 ? kIpv6Bytes : kIpv4Bytes);
   packet.ip_offset = kIpAt;
@@ -98,10 +126,10 @@ ParseError parse_from_ip(std::span<const uint8_t> frame, Packet& packet, uint8_t
   const uint8_t* const ip = frame.data() + kIpAt;
   uint32_t udp_bytes = 0;
   ParseError error = kIpv6 ? parse_ipv6(ip, frame.size() - kIpAt, packet, udp_bytes)
-                           : parse_ipv4(ip, frame.size() - kIpAt, rx_checks, packet, udp_bytes);
+                           : parse_ipv4<kPlain>(ip, frame.size() - kIpAt, rx_checks, packet, udp_bytes);
   if (error != ParseError::none) return error;
   if (udp_bytes < kUdpBytes) return ParseError::udp_length;
-  error = parse_udp(ip, kIpv6, frame.subspan(kUdpAt, udp_bytes), rx_checks);
+  error = parse_udp<kPlain>(ip, kIpv6, frame.subspan(kUdpAt, udp_bytes), rx_checks);
   if (error != ParseError::none) return error;
   return parse_transport(kUdpAt + kUdpBytes, udp_bytes - kUdpBytes, packet);
 }
@@ -118,6 +146,12 @@ template <uint32_t kIpAt>
 }  // namespace
 
 ParseError parse(std::span<const uint8_t> frame, Packet& packet, uint8_t rx_checks) {
+  if (is_plain(frame)) [[likely]] {
+    packet.frame = frame.data();
+    packet.has_vlan = false;
+    packet.vlan_tci = 0;
+    return parse_from_ip<kEthernetBytes, false, true>(frame, packet, rx_checks);
+  }
   if (frame.size() < kEthernetBytes + kVlanTagBytes) return ParseError::runt;
   packet.frame = frame.data();
   const uint16_t ether_type = load_be16(frame.data() + kEthernetBytes - 2);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a hostile or broken frame may look like.
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <initializer_list>
 #include <set>
 #include <string>
@@ -159,6 +161,44 @@ TEST(Parse, EverySingleBitFlipIsCaught) {
         ASSERT_EQ(check_parse(frame), "");
       }
     }
+  }
+}
+
+/// Most frames are taken at a glance, one with a VLAN tag never is: it says what the long way says.
+TEST(Parse, WhatIsSeenAtAGlanceIsWhatTheLongWaySays) {
+  const auto tagged = [](const Frame& frame) {
+    Frame with_tag = frame;
+    const std::array<uint8_t, 4> tag = {0x81, 0x00, 0x00, 0x05};
+    with_tag.insert(with_tag.begin() + 12, tag.begin(), tag.end());
+    return with_tag;
+  };
+  const auto compare = [&tagged](const Frame& frame, unsigned rx_checks, const std::string& what) {
+    Packet seen;
+    Packet looked_at;
+    const Frame long_way = tagged(frame);
+    const auto checks = static_cast<uint8_t>(rx_checks);
+    const ParseError error = parse(frame, seen, checks);
+    ASSERT_EQ(error, parse(long_way, looked_at, checks)) << what;
+    if (error != ParseError::none) return;
+    EXPECT_EQ(seen.info, looked_at.info) << what;
+    EXPECT_EQ(seen.ecn, looked_at.ecn) << what;
+    EXPECT_EQ(seen.payload_offset + 4, looked_at.payload_offset) << what;
+    EXPECT_EQ(seen.payload_bytes, looked_at.payload_bytes) << what;
+    EXPECT_EQ(seen.icrc_offset + 4, looked_at.icrc_offset) << what;
+    EXPECT_EQ(std::memcmp(&seen.bth, &looked_at.bth, sizeof seen.bth), 0) << what;
+  };
+  const Frame good = golden_like_frame();
+  for (const unsigned rx_checks : {unsigned{kNothingVerified}, kAllVerified}) {
+    for (size_t bit = 14 * 8; bit < (good.size() - 70) * 8; ++bit) {
+      const auto flip = [bit](Frame& frame) { frame[bit / 8] ^= static_cast<uint8_t>(1U << (bit % 8)); };
+      Frame flipped = good;
+      flip(flipped);
+      compare(flipped, rx_checks, "bit " + std::to_string(bit));
+      compare(changed(good, flip), rx_checks, "bit and checksum " + std::to_string(bit));
+    }
+    for (size_t bytes = 18; bytes <= good.size(); ++bytes)
+      compare(Frame(good.begin(), good.begin() + static_cast<ptrdiff_t>(bytes)), rx_checks,
+              "cut at " + std::to_string(bytes));
   }
 }
 
