@@ -12,7 +12,7 @@ namespace faultline::perf {
 
 namespace {
 
-constexpr double kTurnSeconds = 0.02;
+constexpr double kTurnSeconds = 0.005;
 
 class Side {
  public:

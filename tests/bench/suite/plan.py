@@ -114,9 +114,9 @@ def _against_each_other(quick):
     # Two kinds of memory differ by less than two runs of a program do: they take turns within one.
     regions = ("--region", ",".join(REGIONS))
     yield Block((_perf("memif/regions", "memif", (*_ops("write", "read", "send"), *_sizes(PAIR_SIZES), *MTU, *regions), "memif/{region}",
-                       True, lengths=turns),))
+                       True, lengths=2 * turns),))
     yield Block((_perf("memif/regions/lat", "memif", (*_ops("write", "read", "send"), "--mode", "lat", *_sizes(("64",)), *regions),
-                       "memif/{region}/lat", True, lengths=turns),))
+                       "memif/{region}/lat", True, lengths=2 * turns),))
     yield Block(tuple(_perf(f"memif/icrc_{'on' if on else 'off'}", "memif", (*_ops("write"), *_sizes(("64", "64k")), *MTU), in_quick=True,
                             settings=f"[transport]\nicrc = {'true' if on else 'false'}\n") for on in (True, False)), turns)
     yield Block(tuple(_qps(count) for count in (FEW_QPS, MANY_QPS)), turns)

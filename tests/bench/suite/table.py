@@ -6,7 +6,7 @@ from .units import form_of, rounded
 
 HOW = """Made by `scripts/bench`; the numbers of every run are in `results.json`. Rounds: {rounds}, with {seconds} s for a figure; one CPU a
 side, in turns: each second round goes backwards, and what is held against ICRC off or fewer QPs ran next to it. On-demand and pinned
-memory are two connections of the same two processes, in turns of 20 ms, and their ratio is the median of each four turns' ratio. A
+memory are two connections of the same two processes, in turns of 5 ms, and their ratio is the median of each four turns' ratio. A
 figure is the median of its runs, a ratio the median of the rounds' ratios. `scripts/bench --compare A.json B.json` says what differs
 between two such files beyond the noise.
 """

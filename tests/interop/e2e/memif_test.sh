@@ -32,7 +32,7 @@ for mode in bw lat; do
 import json, sys
 rows = json.load(open(sys.argv[1]))["results"]
 assert [row["region"] for row in rows] == ["odp", "pinned"] * 4
-assert all(row["beside"]["region"] == "pinned" and row["beside"]["quads"] == 2 and
+assert all(row["beside"]["region"] == "pinned" and row["beside"]["quads"] == 8 and
            0 < row["beside"]["ratio"]["p10"] <= row["beside"]["ratio"]["p50"] <= row["beside"]["ratio"]["p90"] for row in rows[::2])
 assert not any("beside" in row for row in rows[1::2])
 assert all(row["messages"] > 0 and row["seconds"] >= 0.08 and ("latency_us" in row) == (sys.argv[2] == "lat") for row in rows)
