@@ -296,6 +296,7 @@ int Domain::close(Key key) {
 void Domain::retire(Region* region) {
   quiescence_.wait_for(quiescence_.advance());
   readers_.wait();
+  PageMap::note_loss();  // behind the last reader that found it by its key
   dismantle(*region);
   counters_.num_odp_mr_pages.subtract(region->resident_pages.load(std::memory_order_relaxed));
   if (region->on_demand) counters_.num_odp_mrs.subtract(1);
@@ -392,16 +393,51 @@ std::unique_ptr<EngineSession> Domain::attach_engine() {
          !is_writable(*region, hint.va, hint.length_bytes);
 }
 
-void Domain::hint_will_write(ProtectionDomain domain, std::span<const WriteHint> hints) {
+/// The pages of a hint, if they are there, and as many beside them. The caller is a reader; `losses` is from
+/// before.
+void Domain::settle(const Target& target, const WriteHint& hint, uint64_t losses,
+                    SettledRange& settled) const {
+  // As many as are looked at in the time that the reader's two read-modify-writes take.
+  constexpr size_t kMostPages = 64;
+  const Region* const region = hint.length_bytes == 0 ? nullptr : keys_.find(hint.key);
+  if (region == nullptr || region->children != nullptr ||
+      !grants(*region, target, hint.va, hint.length_bytes))
+    return;
+  if (!region->on_demand) {
+    settled = {region->iova, region->length_bytes, losses, hint.key};
+    return;
+  }
+  if (!is_writable(*region, hint.va, hint.length_bytes)) return;
+  const auto is_there = [region](size_t page) { return region->pages.state(page) == PageState::writable; };
+  const PageRange hinted = pages_of(*region, hint.va, hint.length_bytes);
+  size_t first = hinted.first;
+  size_t end = first + hinted.count;
+  const size_t lowest = first / kMostPages * kMostPages;
+  const size_t highest = std::min<size_t>(lowest + kMostPages, region->page_count());
+  while (first > lowest && is_there(first - 1)) --first;
+  while (end < highest && is_there(end)) ++end;
+  const uint64_t start_address = std::max(region->address, (region->first_page + first) << kPageShift);
+  const uint64_t end_address =
+      std::min(region->address + region->length_bytes, (region->first_page + end) << kPageShift);
+  settled = {region->iova + (start_address - region->address), end_address - start_address, losses, hint.key};
+}
+
+void Domain::hint_will_write(ProtectionDomain domain, std::span<const WriteHint> hints,
+                             SettledRange& settled) {
+  settled = {};
   if (hints.empty() || is_parents()) return;
+  const uint64_t losses = page_losses().load(std::memory_order_acquire);
   // One guard for all, since its two read-modify-writes take as long as several looks.
   for (size_t next = 0; next < hints.size();) {
     {
       const ReaderStripes::Guard guard(readers_);
       while (next < hints.size() && !asks_for_pages({hints[next].key, domain, kLocalWrite}, hints[next]))
         ++next;
+      if (next == hints.size()) {
+        settle({hints.back().key, domain, kLocalWrite}, hints.back(), losses, settled);
+        return;
+      }
     }
-    if (next == hints.size()) return;
     const WriteHint& hint = hints[next++];
     const FaultRequest request{{hint.key, domain, kLocalWrite}, hint.va, hint.length_bytes, 0};
     if (pager_->background().try_push({request, nullptr})) pager_->wake();

@@ -37,7 +37,9 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   [[nodiscard]] RegionResult allocate_window(ProtectionDomain domain, WindowType type) override;
   [[nodiscard]] int deallocate_window(Key key) override;
   [[nodiscard]] std::unique_ptr<EngineSession> attach_engine() override;
-  void hint_will_write(ProtectionDomain domain, std::span<const WriteHint> hints) override;
+  void hint_will_write(ProtectionDomain domain, std::span<const WriteHint> hints,
+                       SettledRange& settled) override;
+  [[nodiscard]] const std::atomic<uint64_t>& page_losses() const override { return PageMap::losses(); }
   [[nodiscard]] int prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges,
                              PrefetchKind kind, bool wait) override;
   [[nodiscard]] Counters counters() const override { return counters_.snapshot(); }
@@ -63,6 +65,7 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   void watch(Region& region);
   /// True where pages of it are missing. The caller is a reader.
   [[nodiscard]] bool asks_for_pages(const Target& target, const WriteHint& hint) const;
+  void settle(const Target& target, const WriteHint& hint, uint64_t losses, SettledRange& settled) const;
   [[nodiscard]] int check_prefetch(ProtectionDomain domain, const PrefetchRange& range, PrefetchKind kind,
                                    PopulateRange& memory);
   [[nodiscard]] int make_ready(Region& region);

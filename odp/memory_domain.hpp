@@ -3,6 +3,7 @@
 // budget. Control calls come from any thread; data-path calls go through one EngineSession per engine.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -38,6 +39,20 @@ struct WriteHint {
   uint64_t va;
   Key key;
   uint32_t length_bytes;
+};
+
+/// Around a hint that found nothing to do: until `losses` is no more MemoryDomain::page_losses(), no hint is
+/// needed there. Whoever gives hints keeps one and hands it in each time; for one thread at a time.
+struct SettledRange {
+  uint64_t va = 0;
+  uint64_t length_bytes = 0;
+  uint64_t losses = 0;
+  Key key = 0;
+
+  [[nodiscard]] bool holds(const WriteHint& hint) const {
+    const uint64_t offset = hint.va - va;
+    return hint.key == key && offset <= length_bytes && hint.length_bytes <= length_bytes - offset;
+  }
 };
 
 /// Address 0, iova 0, the length UINT64_MAX and kOnDemand: the implicit region, which is the whole address
@@ -99,7 +114,12 @@ class MemoryDomain {
 
   /// Queues pages of ODP ranges that will be written soon (posted receives). A hint: it may be dropped.
   /// Cheap where the pages are already there; dearer by the call than by the range. Any thread.
-  virtual void hint_will_write(ProtectionDomain domain, std::span<const WriteHint> hints) = 0;
+  /// `settled` becomes the range around the last hint, or none.
+  virtual void hint_will_write(ProtectionDomain domain, std::span<const WriteHint> hints,
+                               SettledRange& settled) = 0;
+  /// Moves on whenever memory of any on-demand region may no more be written without asking, or a key no
+  /// longer stands for what it did.
+  [[nodiscard]] virtual const std::atomic<uint64_t>& page_losses() const = 0;
 
   /// Makes ranges resident; `wait` blocks until they are. errno as ibv_advise_mr documents it, and then
   /// nothing was begun unless it is EFAULT after waiting. Any thread.

@@ -74,14 +74,16 @@ class PageMap {
 
   [[nodiscard]] PageState state(size_t page) const { return states_[page].load(std::memory_order_acquire); }
 
+  /// Moves on behind any page of any map that could be written without asking and no more can. What was seen
+  /// of writable pages after a load of it holds until then.
+  [[nodiscard]] static const std::atomic<uint64_t>& losses() { return losses_; }
+  static void note_loss() { losses_.fetch_add(1, std::memory_order_release); }
+
   /// Returns the state before.
   PageState apply(size_t page, PageEvent event) {
-    PageState before = states_[page].load(std::memory_order_acquire);
-    for (;;) {
-      const PageState after = next_state(before, event);
-      if (after == before || states_[page].compare_exchange_weak(before, after, std::memory_order_acq_rel))
-        return before;
-    }
+    const PageState before = transition(page, event);
+    if (before == PageState::writable && next_state(before, event) != before) note_loss();
+    return before;
   }
 
   struct Change {
@@ -90,13 +92,16 @@ class PageMap {
   };
   Change change_range(size_t first, size_t count, PageEvent event) {
     Change change;
+    bool lost = false;
     for (size_t page = first; page < first + count; ++page) {
-      const PageState before = apply(page, event);
+      const PageState before = transition(page, event);
       const PageState after = next_state(before, event);
       if (before == after) continue;
+      lost |= before == PageState::writable;
       ++change.pages;
       if (is_resident(before) && !is_resident(after)) ++change.gone;
     }
+    if (lost) note_loss();
     return change;
   }
   /// Applies `event` to [first, first + count); returns how many resident pages stopped being so.
@@ -105,6 +110,17 @@ class PageMap {
   }
 
  private:
+  alignas(64) static inline std::atomic<uint64_t> losses_{0};
+
+  PageState transition(size_t page, PageEvent event) {
+    PageState before = states_[page].load(std::memory_order_acquire);
+    for (;;) {
+      const PageState after = next_state(before, event);
+      if (after == before || states_[page].compare_exchange_weak(before, after, std::memory_order_acq_rel))
+        return before;
+    }
+  }
+
   LazyArray<std::atomic<PageState>> states_;
 };
 

@@ -189,6 +189,17 @@ uint64_t BandwidthRun::read_back(uint64_t first_sequence) {
   return wrong;
 }
 
+Turn BandwidthRun::take_turn(double seconds) {
+  const uint64_t completed_before = completed_;
+  const auto begin = Clock::now();
+  posting_ = true;
+  fill();
+  for (uint32_t turn = 1; turn % 64 != 0 || seconds_since(begin) < seconds; ++turn) reap();
+  posting_ = false;
+  drain();
+  return {completed_ - completed_before, seconds_since(begin)};
+}
+
 void BandwidthRun::measure(const RunControl& control, Result& result) {
   const auto stopped = [&] {
     return control.stop != nullptr && control.stop->load(std::memory_order_relaxed);

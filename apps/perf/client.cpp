@@ -8,25 +8,23 @@
 
 namespace faultline::perf {
 
-namespace {
 double monotonic_s() {
   // libstdc++'s steady clock is CLOCK_MONOTONIC.
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-}  // namespace
-
-ClientRun::ClientRun(Exchange& exchange, const Device& device, const Plan& plan)
-    : exchange_(exchange), device_(device), plan_(plan), geometry_(plan_.geometry()) {
+ClientRun::ClientRun(Exchange& exchange, const Device& device, const Plan& plan, size_t to_follow)
+    : exchange_(exchange), device_(device), plan_(plan), geometry_(plan_.geometry()), protection_(device) {
   counters_before_ = device.counters();
-  buffer_ = std::make_unique<Buffer>(device, geometry_.total_bytes(), plan_.region);
+  buffer_ = std::make_unique<Buffer>(protection_, geometry_.total_bytes(), plan_.region);
   buffer_->touch();
   if (plan_.verify && (plan_.op == Op::write || plan_.op == Op::write_imm))
-    check_ = std::make_unique<Buffer>(device, geometry_.total_bytes(), plan_.region);
+    check_ = std::make_unique<Buffer>(protection_, geometry_.total_bytes(), plan_.region);
   const bool ping_pong = plan_.mode == Mode::latency;
-  qps_ = std::make_unique<QpSet>(device, plan_.datagrams() ? IBV_QPT_UD : IBV_QPT_RC, plan_.qps,
+  qps_ = std::make_unique<QpSet>(protection_, plan_.datagrams() ? IBV_QPT_UD : IBV_QPT_RC, plan_.qps,
                                  std::max(plan_.depth, 64U), ping_pong ? 64 : 1, plan_.reads_under_way());
   const nlohmann::json answer = exchange_.ask({{"do", "run"},
                                                {"plan", to_json(plan_)},
+                                               {"to_follow", to_follow},
                                                {"qps", to_json(qps_->endpoints())},
                                                {"gid", to_json(device.gid())},
                                                {"va", reinterpret_cast<uint64_t>(buffer_->data())},
@@ -54,7 +52,11 @@ Result ClientRun::run(const RunControl& control) {
   else
     LatencyRun(*this).measure(control, result);
   result.ended_s = monotonic_s();
+  finish(result);
+  return result;
+}
 
+void ClientRun::finish(Result& result) {
   const nlohmann::json answer = exchange_.ask({{"do", "end"}});
   result.received = answer.at("received").get<uint64_t>();
   result.wrong_bytes += answer.at("wrong_bytes").get<uint64_t>();
@@ -67,7 +69,6 @@ Result ClientRun::run(const RunControl& control) {
   result.rnr_naks = both("transport.rnr_naks_received");
   result.retransmissions = both("transport.retransmitted_packets");
   result.timeouts = both("transport.timeouts");
-  return result;
 }
 
 }  // namespace faultline::perf

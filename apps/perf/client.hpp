@@ -22,12 +22,18 @@ struct RunControl {
   bool progress_lines = true;                 ///< one each second
 };
 
+/// As results tell it: when something began, when it ended.
+[[nodiscard]] double monotonic_s();
+
 /// The client's end of one run: memory, QPs, and what the server said of its own.
 class ClientRun {
  public:
-  ClientRun(Exchange& exchange, const Device& device, const Plan& plan);
+  /// `to_follow`: how many more runs the server is to have beside this one.
+  ClientRun(Exchange& exchange, const Device& device, const Plan& plan, size_t to_follow = 0);
 
   [[nodiscard]] Result run(const RunControl& control);
+  /// Ends the run at the server too, and adds what both sides counted.
+  void finish(Result& result);
 
  private:
   friend class BandwidthRun;
@@ -43,6 +49,7 @@ class ClientRun {
   const Device& device_;
   const Plan plan_;
   const Geometry geometry_;
+  const Protection protection_;
   std::map<std::string, uint64_t> counters_before_;
   std::unique_ptr<Buffer> buffer_;
   std::unique_ptr<Buffer> check_;  ///< for reading back what was written
@@ -51,11 +58,18 @@ class ClientRun {
   uint32_t remote_rkey_ = 0;
 };
 
+/// What a turn came to, from its first message to the completion of its last.
+struct Turn {
+  uint64_t messages = 0;
+  double seconds = 0;
+};
+
 /// Chains of WRs round the slots of every QP, `depth` under way.
 class BandwidthRun {
  public:
   explicit BandwidthRun(ClientRun& run);
   void measure(const RunControl& control, Result& result);
+  [[nodiscard]] Turn take_turn(double seconds);
 
  private:
   struct Stream {
@@ -90,12 +104,16 @@ class LatencyRun {
  public:
   explicit LatencyRun(ClientRun& run) : run_(run), plan_(run.plan_), geometry_(run.geometry_) {}
   void measure(const RunControl& control, Result& result);
+  /// Warm: what comes before the first message is timed.
+  void prepare();
+  [[nodiscard]] Turn take_turn(double seconds, std::vector<uint32_t>& samples_ns);
 
  private:
   void post(uint32_t slot, bool signaled, uint32_t remote_slot);
   void wait_for_completion(ibv_wc_opcode opcode);
   void post_receive();
   void ping();
+  [[nodiscard]] uint32_t timed_ping();
   [[nodiscard]] uint32_t time_one(uint32_t slot);
   void measure_warm(const RunControl& control, Result& result);
   void measure_cold(const RunControl& control, Result& result);

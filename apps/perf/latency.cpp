@@ -136,20 +136,38 @@ void LatencyRun::ping() {
   }
 }
 
-void LatencyRun::measure_warm(const RunControl& control, Result& result) {
+/// Half of the way there and back; of a READ, which nobody answers, all of it.
+uint32_t LatencyRun::timed_ping() {
+  const auto start = Clock::now();
+  ping();
+  return ns_since(start) / (plan_.op == Op::read ? 1 : 2);
+}
+
+void LatencyRun::prepare() {
   constexpr int kWarmUp = 1000;
   if (plan_.op == Op::send || plan_.op == Op::ud_send || plan_.op == Op::write_imm) post_receive();
   for (int i = 0; i < kWarmUp; ++i) ping();
+}
+
+Turn LatencyRun::take_turn(double seconds, std::vector<uint32_t>& samples_ns) {
+  const auto begin = Clock::now();
+  uint64_t messages = 0;
+  while (messages % 64 != 0 || messages == 0 || seconds_since(begin) < seconds) {
+    samples_ns.push_back(timed_ping());
+    ++messages;
+  }
+  return {messages, seconds_since(begin)};
+}
+
+void LatencyRun::measure_warm(const RunControl& control, Result& result) {
+  prepare();
   std::vector<uint32_t> samples;
   samples.reserve(size_t{1} << 20);
   const auto begin = Clock::now();
-  const uint32_t halves = plan_.op == Op::read ? 1 : 2;
   uint64_t messages = 0;
   double told_at = 0;
   for (;;) {
-    const auto start = Clock::now();
-    ping();
-    const uint32_t sample = ns_since(start) / halves;
+    const uint32_t sample = timed_ping();
     if (samples.size() < kMaxSamples) samples.push_back(sample);
     ++messages;
     if (control.iterations != 0 && messages >= control.iterations) break;

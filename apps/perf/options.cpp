@@ -110,8 +110,14 @@ void check(const Options& options) {
     if (op == Op::ud_send && test.mode == Mode::bandwidth && test.touch == Touch::cold)
       refuse("--touch cold does not go with ud_send: a datagram that waits for a page may be lost");
   }
-  if (test.region == RegionKind::pinned && test.touch != Touch::warm)
+  if (test.regions != std::vector{RegionKind::odp} && test.touch != Touch::warm)
     refuse("--touch cold and prefetch go with --region odp: pinned memory never faults");
+  if (test.regions.size() > 2) refuse("--region: two kinds of memory take turns, not more");
+  if (test.regions.size() == 2 &&
+      (test.verify || test.iterations != 0 || test.idle_ms != 0 || test.interactive || test.limits))
+    refuse(
+        "--region: two kinds of memory take turns by time, without --verify, --iters, --idle-ms, --limits "
+        "and -i");
   const auto brings_bytes = [](Op op) { return op == Op::read; };
   if (test.mode == Mode::latency && test.verify &&
       (test.touch != Touch::cold || !std::all_of(test.ops.begin(), test.ops.end(), brings_bytes)))
@@ -172,6 +178,7 @@ Options parse_options(int argc, char** argv) {
   CLI::App app("faultline-perf test options");
   std::string sizes = "64";
   std::vector<std::string> ops;
+  std::vector<std::string> regions;
   app.add_option("--op", ops, "write, write_imm, read, send, ud_send; several as a list")
       ->delimiter(',')
       ->check(CLI::IsMember(kOps));
@@ -183,7 +190,11 @@ Options parse_options(int argc, char** argv) {
          "messages under way per QP; default 128, of more than 4 KiB as many as hold 512 KiB, at least 8")
       ->check(CLI::Range(1U, 8192U));
   app.add_option("--mtu", test.mtu_bytes, "path MTU")->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
-  app.add_option("--region", test.region, "pinned or odp")->transform(CLI::Transformer(kRegions));
+  app.add_option(
+         "--region", regions,
+         "pinned or odp; both as a list: side by side in short turns, --seconds of each, and their ratio")
+      ->delimiter(',')
+      ->check(CLI::IsMember(kRegions));
   app.add_option("--touch", test.touch, "warm, cold or prefetch")->transform(CLI::Transformer(kTouches));
   app.add_option("--idle-ms", test.idle_ms,
                  "lat: time each message after so long without any, the server asleep")
@@ -198,6 +209,10 @@ Options parse_options(int argc, char** argv) {
   if (!ops.empty()) {
     test.ops.clear();
     for (const std::string& op : ops) test.ops.push_back(kOps.at(op));
+  }
+  if (!regions.empty()) {
+    test.regions.clear();
+    for (const std::string& region : regions) test.regions.push_back(kRegions.at(region));
   }
   test.sizes_bytes = parse_sizes(sizes);
   check(options);

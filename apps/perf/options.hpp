@@ -24,9 +24,9 @@ struct TestOptions {
   Mode mode = Mode::bandwidth;
   std::vector<uint64_t> sizes_bytes{64};
   uint32_t qps = 1;
-  uint32_t depth = 0;      ///< 0: by the size, Plan::depth_for
-  uint32_t mtu_bytes = 0;  ///< 0: the largest that the port carries
-  RegionKind region = RegionKind::odp;
+  uint32_t depth = 0;                                ///< 0: by the size, Plan::depth_for
+  uint32_t mtu_bytes = 0;                            ///< 0: the largest that the port carries
+  std::vector<RegionKind> regions{RegionKind::odp};  ///< two take turns
   Touch touch = Touch::warm;
   uint32_t idle_ms = 0;
   bool verify = false;

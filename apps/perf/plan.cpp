@@ -80,6 +80,22 @@ Percentiles Percentiles::of(std::vector<uint32_t>& samples_ns) {
   return result;
 }
 
+Beside Beside::of(RegionKind region, std::vector<double> ratios) {
+  Beside beside{.region = region, .quads = ratios.size()};
+  if (ratios.empty()) return beside;
+  std::sort(ratios.begin(), ratios.end());
+  const auto at = [&](double share) {
+    const double place = share * static_cast<double>(ratios.size() - 1);
+    const auto below = static_cast<size_t>(place);
+    const size_t above = std::min(below + 1, ratios.size() - 1);
+    return ratios[below] + (place - static_cast<double>(below)) * (ratios[above] - ratios[below]);
+  };
+  beside.p10 = at(0.1);
+  beside.p50 = at(0.5);
+  beside.p90 = at(0.9);
+  return beside;
+}
+
 nlohmann::json to_json(const Result& result) {
   nlohmann::json json = to_json(result.plan);
   json["messages"] = result.messages;
@@ -92,6 +108,11 @@ nlohmann::json to_json(const Result& result) {
     json["latency_us"] = {
         {"p50", result.latency.p50_us}, {"p99", result.latency.p99_us}, {"p999", result.latency.p999_us}};
   if (result.has_added) json["fault_added_us"] = {{"p50", result.added_p50_us}, {"p99", result.added_p99_us}};
+  if (result.beside)
+    json["beside"] = {
+        {"region", name_of(result.beside->region)},
+        {"quads", result.beside->quads},
+        {"ratio", {{"p10", result.beside->p10}, {"p50", result.beside->p50}, {"p90", result.beside->p90}}}};
   json["wrong_bytes"] = result.wrong_bytes;
   json["faults"] = result.faults;
   json["rnr_naks"] = result.rnr_naks;
@@ -157,6 +178,10 @@ void print_table(const std::vector<Result>& results) {
     if (result.has_added)
       std::printf("  a cold page adds p50 %.2f us, p99 %.2f us to the warm latency of the same run\n",
                   result.added_p50_us, result.added_p99_us);
+    if (result.beside)
+      std::printf("  %s beside %s, in turns: %.3f (p10 %.3f, p90 %.3f of %zu quads)\n",
+                  name_of(result.plan.region), name_of(result.beside->region), result.beside->p50,
+                  result.beside->p10, result.beside->p90, result.beside->quads);
     if (result.plan.datagrams() && result.received != result.messages)
       std::printf("  %llu of %llu datagrams arrived\n", static_cast<unsigned long long>(result.received),
                   static_cast<unsigned long long>(result.messages));

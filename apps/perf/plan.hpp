@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,14 @@ struct Percentiles {
   [[nodiscard]] static Percentiles of(std::vector<uint32_t>& samples_ns);
 };
 
+/// How a kind of memory did beside another, quad of turns by quad: above 1 where it did better.
+struct Beside {
+  RegionKind region = RegionKind::pinned;
+  size_t quads = 0;
+  double p10 = 0, p50 = 0, p90 = 0;
+  [[nodiscard]] static Beside of(RegionKind region, std::vector<double> ratios);
+};
+
 struct Result {
   Plan plan;
   uint64_t messages = 0;
@@ -90,6 +99,7 @@ struct Result {
   uint64_t rnr_naks = 0;
   uint64_t retransmissions = 0;
   uint64_t timeouts = 0;
+  std::optional<Beside> beside;
   double raw_port_packets_per_second = 0;  ///< 0: not measured
   double copy_crc_gb_per_second = 0;
 

@@ -100,15 +100,23 @@ void Device::wait_for_link(int timeout_ms) const {
   }
 }
 
-Buffer::Buffer(const Device& device, uint64_t bytes, RegionKind kind)
-    : device_(device), bytes_((bytes + kPageBytes - 1) / kPageBytes * kPageBytes) {
+Protection::Protection(const Device& device) : pd_(ibv_alloc_pd(device.context())) {
+  if (pd_ == nullptr) fail("ibv_alloc_pd", errno);
+}
+
+Protection::~Protection() {
+  ibv_dealloc_pd(pd_);
+}
+
+Buffer::Buffer(const Protection& protection, uint64_t bytes, RegionKind kind)
+    : protection_(protection), bytes_((bytes + kPageBytes - 1) / kPageBytes * kPageBytes) {
   void* memory =
       mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) fail("mmap of the buffer", errno);
   data_ = static_cast<uint8_t*>(memory);
   const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                           (kind == RegionKind::odp ? static_cast<unsigned>(IBV_ACCESS_ON_DEMAND) : 0U);
-  mr_ = ibv_reg_mr(device.pd(), data_, bytes_, access);
+  mr_ = ibv_reg_mr(protection.pd(), data_, bytes_, access);
   if (mr_ == nullptr) {
     const int error = errno;
     munmap(data_, bytes_);
@@ -138,20 +146,20 @@ void Buffer::prefetch() const {
   for (uint64_t at = 0; at < bytes_; at += kPieceBytes) {
     ibv_sge piece{reinterpret_cast<uint64_t>(data_) + at,
                   static_cast<uint32_t>(std::min(kPieceBytes, bytes_ - at)), mr_->lkey};
-    const int error =
-        ibv_advise_mr(device_.pd(), IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &piece, 1);
+    const int error = ibv_advise_mr(protection_.pd(), IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+                                    IBV_ADVISE_MR_FLAG_FLUSH, &piece, 1);
     if (error != 0) fail("ibv_advise_mr", error);
   }
 }
 
-QpSet::QpSet(const Device& device, ibv_qp_type type, uint32_t count, uint32_t send_depth,
+QpSet::QpSet(const Protection& protection, ibv_qp_type type, uint32_t count, uint32_t send_depth,
              uint32_t receive_depth, uint8_t reads_under_way)
-    : device_(device), type_(type), reads_under_way_(reads_under_way) {
+    : protection_(protection), type_(type), reads_under_way_(reads_under_way) {
   const uint64_t completions = uint64_t{count} * (send_depth + receive_depth) + 16;
   ibv_device_attr limits{};
-  if (ibv_query_device(device.context(), &limits) != 0) fail("ibv_query_device", errno);
+  if (ibv_query_device(protection.context(), &limits) != 0) fail("ibv_query_device", errno);
   cq_ =
-      ibv_create_cq(device.context(),
+      ibv_create_cq(protection.context(),
                     static_cast<int>(std::min<uint64_t>(completions, static_cast<uint64_t>(limits.max_cqe))),
                     nullptr, nullptr, 0);
   if (cq_ == nullptr) fail("ibv_create_cq", errno);
@@ -164,7 +172,7 @@ QpSet::QpSet(const Device& device, ibv_qp_type type, uint32_t count, uint32_t se
     init.cap.max_recv_wr = std::max(receive_depth, 1U);
     init.cap.max_send_sge = init.cap.max_recv_sge = 1;
     init.cap.max_inline_data = kWantedInlineBytes;
-    ibv_qp* qp = ibv_create_qp(device.pd(), &init);
+    ibv_qp* qp = ibv_create_qp(protection.pd(), &init);
     if (qp == nullptr) fail("ibv_create_qp", errno);
     inline_bytes_ = init.cap.max_inline_data;
     qps_.push_back(qp);
@@ -229,7 +237,7 @@ void QpSet::connect(const std::vector<Endpoint>& remote, const ibv_gid& remote_g
       fail("ibv_modify_qp to RTS", error);
   }
   if (type_ == IBV_QPT_UD) {
-    ah_ = ibv_create_ah(device_.pd(), &av);
+    ah_ = ibv_create_ah(protection_.pd(), &av);
     if (ah_ == nullptr) fail("ibv_create_ah", errno);
   }
 }

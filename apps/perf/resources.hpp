@@ -51,6 +51,21 @@ class Device {
   uint32_t max_mtu_bytes_ = 0;
 };
 
+/// Of one run: whether a device looks ahead for a receive's pages depends on what else its domain holds.
+class Protection {
+ public:
+  explicit Protection(const Device& device);
+  ~Protection();
+  Protection(const Protection&) = delete;
+  Protection& operator=(const Protection&) = delete;
+
+  [[nodiscard]] ibv_context* context() const { return pd_->context; }
+  [[nodiscard]] ibv_pd* pd() const { return pd_; }
+
+ private:
+  ibv_pd* pd_;
+};
+
 /// Where messages lie in a buffer: `slots` of `slot_bytes` for each QP.
 struct Geometry {
   uint64_t message_bytes = 0;
@@ -67,7 +82,7 @@ struct Geometry {
 /// Anonymous memory, registered as asked for.
 class Buffer {
  public:
-  Buffer(const Device& device, uint64_t bytes, RegionKind kind);
+  Buffer(const Protection& protection, uint64_t bytes, RegionKind kind);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -81,7 +96,7 @@ class Buffer {
   void prefetch() const;  ///< ibv_advise_mr, and waits
 
  private:
-  const Device& device_;
+  const Protection& protection_;
   uint64_t bytes_;
   uint8_t* data_ = nullptr;
   ibv_mr* mr_ = nullptr;
@@ -96,8 +111,8 @@ struct Endpoint {
 /// One CQ and a number of QPs on it.
 class QpSet {
  public:
-  QpSet(const Device& device, ibv_qp_type type, uint32_t count, uint32_t send_depth, uint32_t receive_depth,
-        uint8_t reads_under_way);
+  QpSet(const Protection& protection, ibv_qp_type type, uint32_t count, uint32_t send_depth,
+        uint32_t receive_depth, uint8_t reads_under_way);
   ~QpSet();
   QpSet(const QpSet&) = delete;
   QpSet& operator=(const QpSet&) = delete;
@@ -114,7 +129,7 @@ class QpSet {
   static constexpr uint32_t kQkey = 0x11111111;
 
  private:
-  const Device& device_;
+  const Protection& protection_;
   ibv_qp_type type_;
   uint8_t reads_under_way_;
   ibv_cq* cq_ = nullptr;

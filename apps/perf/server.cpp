@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include <arpa/inet.h>
 #include <faultline/faultline.h>
@@ -26,8 +28,8 @@ constexpr uint32_t kTurnsBetweenLooks = 256;  // at the TCP exchange, which cost
 class ServedRun {
  public:
   ServedRun(Exchange& exchange, const Device& device, const nlohmann::json& request);
-  /// Serves until the client says "end".
-  void serve();
+  /// Serves until the client says "end", or says which run's turn it is now: that one.
+  [[nodiscard]] std::optional<size_t> serve();
 
  private:
   void post_receives(uint32_t qp, uint32_t count);
@@ -35,13 +37,14 @@ class ServedRun {
   void on_received(const ibv_wc& completion);
   void answer_pings();
   void send_pong(uint32_t qp);
-  /// True when the run is over.
-  bool answer(const nlohmann::json& message);
+  enum class Next : uint8_t { same, other, none };
+  Next answer(const nlohmann::json& message);
 
   Exchange& exchange_;
   const Device& device_;
   const Plan plan_;
   const Geometry geometry_;
+  const Protection protection_;
   std::unique_ptr<Buffer> buffer_;
   std::unique_ptr<QpSet> qps_;
   std::unordered_map<uint32_t, uint32_t> index_of_qpn_;
@@ -54,15 +57,17 @@ class ServedRun {
   uint32_t client_rkey_ = 0;
   uint8_t expected_mark_ = 1;  // of a WRITE ping
   uint64_t pongs_ = 0;
+  size_t next_ = 0;
 };
 
 ServedRun::ServedRun(Exchange& exchange, const Device& device, const nlohmann::json& request)
     : exchange_(exchange),
       device_(device),
       plan_(plan_from(request.at("plan"))),
-      geometry_(plan_.geometry()) {
+      geometry_(plan_.geometry()),
+      protection_(device) {
   counters_before_ = device.counters();
-  buffer_ = std::make_unique<Buffer>(device, geometry_.total_bytes(), plan_.region);
+  buffer_ = std::make_unique<Buffer>(protection_, geometry_.total_bytes(), plan_.region);
   if (plan_.touch == Touch::warm || plan_.mode == Mode::latency) buffer_->touch();
   if (plan_.op == Op::read && plan_.verify) {
     for (uint32_t qp = 0; qp < plan_.qps; ++qp)
@@ -70,7 +75,7 @@ ServedRun::ServedRun(Exchange& exchange, const Device& device, const nlohmann::j
         fill_pattern({buffer_->data() + geometry_.offset_of(qp, slot), plan_.size_bytes},
                      message_number(qp, slot));
   }
-  qps_ = std::make_unique<QpSet>(device, plan_.datagrams() ? IBV_QPT_UD : IBV_QPT_RC, plan_.qps, 64,
+  qps_ = std::make_unique<QpSet>(protection_, plan_.datagrams() ? IBV_QPT_UD : IBV_QPT_RC, plan_.qps, 64,
                                  plan_.receive_depth(), plan_.reads_under_way());
   posted_.resize(plan_.qps);
   received_.resize(plan_.qps);
@@ -194,40 +199,73 @@ void ServedRun::answer_pings() {
   if (expected_mark_ == 0) expected_mark_ = 1;
 }
 
-bool ServedRun::answer(const nlohmann::json& message) {
+ServedRun::Next ServedRun::answer(const nlohmann::json& message) {
   const auto what = message.at("do").get<std::string>();
   if (what == "drop") {
     buffer_->drop();
     if (message.at("prefetch").get<bool>()) buffer_->prefetch();
     exchange_.send({{"ok", true}});
-    return false;
+    return Next::same;
   }
   if (what == "lap") {
     const auto expected = message.at("sent").get<uint64_t>();
     while (plan_.needs_receives() && !plan_.datagrams() && total_received_ < expected) take_completions();
     exchange_.send({{"ok", true}, {"wrong_bytes", wrong_bytes_}});
-    return false;
+    return Next::same;
+  }
+  if (what == "turn") {
+    next_ = message.at("run").get<size_t>();
+    exchange_.send({{"ok", true}});
+    return Next::other;
   }
   if (what != "end") throw ExchangeError("the client asked for \"" + what + "\" in the middle of a run");
   for (uint32_t turn = 0; plan_.datagrams() && turn < 1000; ++turn) take_completions();
   nlohmann::json counters = nlohmann::json::object();
   for (const auto& [name, value] : device_.counters()) counters[name] = value - counters_before_[name];
   exchange_.send({{"received", total_received_}, {"wrong_bytes", wrong_bytes_}, {"counters", counters}});
-  return true;
+  return Next::none;
 }
 
-void ServedRun::serve() {
+std::optional<size_t> ServedRun::serve() {
   if (plan_.idle_ms != 0) {
     // Nothing here drives the device.
-    while (!answer(exchange_.receive(24 * 3600 * 1000))) continue;
-    return;
+    while (answer(exchange_.receive(24 * 3600 * 1000)) != Next::none) continue;
+    return std::nullopt;
   }
   const bool pings = plan_.mode == Mode::latency && plan_.op == Op::write && plan_.touch == Touch::warm;
   for (uint32_t turn = 0;; ++turn) {
     take_completions();
     if (pings) answer_pings();
     if (turn % kTurnsBetweenLooks != 0) continue;
-    if (const auto message = exchange_.try_receive(); message && answer(*message)) return;
+    const auto message = exchange_.try_receive();
+    if (!message) continue;
+    switch (answer(*message)) {
+      case Next::same:
+        break;
+      case Next::other:
+        return next_;
+      case Next::none:
+        return std::nullopt;
+    }
+  }
+}
+
+/// The run asked for and those that the client has beside it, of which one is served at a time.
+void serve_runs(Exchange& exchange, const Device& device, const nlohmann::json& first) {
+  constexpr size_t kMostRuns = 2;
+  std::vector<std::unique_ptr<ServedRun>> runs;
+  runs.push_back(std::make_unique<ServedRun>(exchange, device, first));
+  for (size_t left = std::min(first.value("to_follow", size_t{0}), kMostRuns - 1); left != 0; --left)
+    runs.push_back(std::make_unique<ServedRun>(exchange, device, exchange.receive()));
+  size_t served = 0;
+  for (size_t ended = 0; ended != runs.size();) {
+    const std::optional<size_t> next = runs[served]->serve();
+    if (!next)
+      ++ended;
+    else if (*next < runs.size())
+      served = *next;
+    else
+      throw ExchangeError("the client asked for the turn of a run that is not there");
   }
 }
 
@@ -247,7 +285,7 @@ void serve_client(Exchange& exchange, const Device& device) {
             faultline_measure_port_rx(device.context(), message.at("milliseconds").get<unsigned>());
         exchange.send({{"packets_per_second", rate}});
       } else if (what == "run") {
-        ServedRun(exchange, device, message).serve();
+        serve_runs(exchange, device, message);
       } else {
         throw ExchangeError("unknown request \"" + what + "\"");
       }

@@ -9,6 +9,8 @@
 
 #include <faultline/faultline.h>
 
+#include "apps/perf/turns.hpp"
+
 namespace faultline::perf {
 
 namespace {
@@ -46,7 +48,7 @@ ClientSession::ClientSession(Exchange& exchange, const Device& device, const Tes
                       std::to_string(common));
 }
 
-Plan ClientSession::plan_for(Op op, uint64_t size_bytes) const {
+Plan ClientSession::plan_for(Op op, uint64_t size_bytes, RegionKind region) const {
   Plan plan;
   plan.op = op;
   plan.mode = options_.mode;
@@ -57,7 +59,7 @@ Plan ClientSession::plan_for(Op op, uint64_t size_bytes) const {
   else
     plan.depth = options_.depth != 0 ? options_.depth : Plan::depth_for(size_bytes);
   plan.mtu_bytes = mtu_bytes_;
-  plan.region = options_.region;
+  plan.region = region;
   plan.touch = options_.touch;
   plan.idle_ms = options_.idle_ms;
   plan.verify = options_.verify;
@@ -92,8 +94,14 @@ bool ClientSession::run_batch() {
   bool right = true;
   for (const Op op : options_.ops) {
     for (const uint64_t size_bytes : options_.sizes_bytes) {
+      if (options_.regions.size() == 2) {
+        const auto both = run_in_turns(exchange_, device_, plan_for(op, size_bytes, options_.regions[0]),
+                                       plan_for(op, size_bytes, options_.regions[1]), control.seconds);
+        results.insert(results.end(), both.begin(), both.end());
+        continue;
+      }
       Result limits;
-      limits.plan = plan_for(op, size_bytes);
+      limits.plan = plan_for(op, size_bytes, options_.regions.front());
       if (options_.limits) measure_limits(limits);
       Result result = run_plan(limits.plan, control);
       result.raw_port_packets_per_second = limits.raw_port_packets_per_second;
@@ -154,7 +162,8 @@ void ClientSession::run_prompt() {
           control.messages = &messages;
           control.progress_lines = false;
           const Result result =
-              run_plan(plan_for(options_.ops.front(), options_.sizes_bytes.front()), control);
+              run_plan(plan_for(options_.ops.front(), options_.sizes_bytes.front(), options_.regions.front()),
+                       control);
           print_table({result});
         } catch (const std::exception& error) {
           failure = error.what();

@@ -18,7 +18,7 @@ class ClientSession {
   void run_prompt();
 
  private:
-  [[nodiscard]] Plan plan_for(Op op, uint64_t size_bytes) const;
+  [[nodiscard]] Plan plan_for(Op op, uint64_t size_bytes, RegionKind region) const;
   [[nodiscard]] Result run_plan(const Plan& plan, const RunControl& control);
   void measure_limits(Result& result);
 

@@ -14,6 +14,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "odp/memory_domain.hpp"
 #include "odp/program_call.hpp"
 #include "stack/transport/core.hpp"
 #include "stack/transport/shared_receive_queue.hpp"
@@ -273,6 +274,7 @@ struct Srq : ibv_srq {
   uint32_t core_index = 0;
   Engine* engine = nullptr;
   SpinLock lock;                        ///< producers, and the ring against a resize
+  odp::SettledRange settled_receives;   ///< lock
   std::mutex control_mutex;             ///< modify, query
   uint32_t max_wr = 0, max_sge = 0;     ///< control_mutex
   std::atomic<uint32_t> references{0};  ///< QPs
@@ -301,9 +303,10 @@ struct Qp : ibv_qp_ex {
   Xrcd* xrcd = nullptr;
   SpinLock send_lock;
   SpinLock receive_lock;
-  uint32_t qkey = 0;          ///< send_lock
-  uint8_t max_rd_atomic = 0;  ///< send_lock
-  bool extended = false;      ///< made for ibv_wr_*
+  uint32_t qkey = 0;                   ///< send_lock
+  uint8_t max_rd_atomic = 0;           ///< send_lock
+  bool extended = false;               ///< made for ibv_wr_*
+  odp::SettledRange settled_receives;  ///< receive_lock
   EventSource event_source;
   std::vector<wire::Gid> multicast;  ///< control_mutex
 

@@ -22,7 +22,7 @@ STAGES = [
     ("send", "doorbell", r"Core::ring_doorbell|Impl::take_doorbells"),
     ("send", "request: start, fields, bookkeeping", r"Requester::(send|start|prepare|skip_what_arrived|has_work|prefault)|TxBatch::"),
     ("send", "headers", r"FrameTemplate::write_headers|write_extended"),
-    ("send", "gather, memory access, copy", r"transport::gather_list|EngineDoor::read\("),
+    ("send", "gather, memory access, copy", r"transport::gather_list|EngineDoor::read(_with_crc)?\("),
     ("send", "seal: pad and ICRC", r"FrameTemplate::seal"),
     ("send", "buffers", r"Engine::allocate"),
     ("send", "transmit", r"Engine::transmit"),
@@ -96,7 +96,7 @@ def main():
     def count(pattern):
         return max((n for name, n in calls.items() if re.search(pattern, name)), default=0)
 
-    messages = count(r"EngineDoor::read\(")  # each is gathered once
+    messages = sum(count(rf"EngineDoor::{name}\(") for name in ("read", "read_with_crc"))  # each packet is gathered once
     turns = count(r"Engine::turn")
     stages = collections.Counter()
     for name, cost in own.items():

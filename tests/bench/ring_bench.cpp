@@ -195,13 +195,13 @@ class Stream {
   uint32_t received_ = 0;
 };
 
-void run(benchmark::State& state, ibv_wr_opcode opcode) {
+void run(benchmark::State& state, ibv_wr_opcode opcode, bool on_demand = true) {
   const auto bytes = static_cast<uint32_t>(state.range(0));
   const auto qps = static_cast<uint32_t>(state.range(1));
   const size_t buffer_bytes = size_t{kDepth} * std::max<size_t>(bytes, 64);
   const int first = 2 * state.thread_index();
-  Side from(first, qps, buffer_bytes, true);
-  Side to(first + 1, qps, buffer_bytes, true);
+  Side from(first, qps, buffer_bytes, on_demand);
+  Side to(first + 1, qps, buffer_bytes, on_demand);
   from.connect(to);
   to.connect(from);
   Stream stream(from, to, opcode, bytes);
@@ -220,15 +220,27 @@ void rc_send(benchmark::State& state) {
 void rc_read(benchmark::State& state) {
   run(state, IBV_WR_RDMA_READ);
 }
+void rc_write_pinned(benchmark::State& state) {
+  run(state, IBV_WR_RDMA_WRITE, false);
+}
+void rc_send_pinned(benchmark::State& state) {
+  run(state, IBV_WR_SEND, false);
+}
+void rc_read_pinned(benchmark::State& state) {
+  run(state, IBV_WR_RDMA_READ, false);
+}
 BENCHMARK(rc_write)
     ->ArgNames({"bytes", "qps"})
     ->ArgsProduct({{64}, {1, 16}})
     ->ArgsProduct({{4096, 65'536}, {1}});
-BENCHMARK(rc_send)->ArgNames({"bytes", "qps"})->ArgsProduct({{64}, {1, 16}});
+BENCHMARK(rc_send)->ArgNames({"bytes", "qps"})->ArgsProduct({{64}, {1, 16}})->Args({4096, 1});
 BENCHMARK(rc_read)
     ->ArgNames({"bytes", "qps"})
     ->ArgsProduct({{64}, {1, 16}})
     ->ArgsProduct({{4096, 65'536}, {1}});
+BENCHMARK(rc_write_pinned)->ArgNames({"bytes", "qps"})->ArgsProduct({{64, 4096, 65'536}, {1}});
+BENCHMARK(rc_send_pinned)->ArgNames({"bytes", "qps"})->ArgsProduct({{64, 4096}, {1}});
+BENCHMARK(rc_read_pinned)->ArgNames({"bytes", "qps"})->ArgsProduct({{64, 4096, 65'536}, {1}});
 
 std::vector<int> allowed_cpus() {
   cpu_set_t allowed;

@@ -3,7 +3,7 @@
 import dataclasses
 
 from .spread import mann_whitney_p, median, smallest_p
-from .units import more_is_better, rounded, form_of
+from .units import form_of, more_is_better, rounded, written
 
 ALPHA = 0.01
 LEAST_CHANGE = 0.03
@@ -54,8 +54,8 @@ def differences(before, after):
 
 
 def _row(one):
-    scale, unit = form_of(one.metric)
-    return (f"| {one.figure} | {one.metric.removesuffix('_us')} | {rounded(one.before * scale)} | {rounded(one.after * scale)} {unit} | "
+    scale, _ = form_of(one.metric)
+    return (f"| {one.figure} | {one.metric.removesuffix('_us')} | {rounded(one.before * scale)} | {written(one.after, one.metric)} | "
             f"{one.change:+.1%} | {'better' if one.better else 'worse'} | {one.p:.4f} |")
 
 

@@ -87,11 +87,11 @@ def _await_server(server, settings, server_folder):
 
 
 def _figures(results, prefix):
-    """faultline-perf's results as figures, and what they had to do with pages and losses."""
+    """faultline-perf's results as figures, and what they had to do with pages and losses. `{region}` in the prefix: the kind of memory."""
     figures = {}
     counters = {}
     for run in results:
-        name = f"{prefix}/{run['op']}/{label_of(run['size'])}"
+        name = f"{prefix.format(region=run['region'])}/{run['op']}/{label_of(run['size'])}"
         if "fault_added_us" in run:
             metrics = {f"added_{rank}_us": run["fault_added_us"][rank] for rank in ("p50", "p99")}
             metrics |= {f"{rank}_us": value for rank, value in run["latency_us"].items()}
@@ -99,6 +99,8 @@ def _figures(results, prefix):
             metrics = {f"{rank}_us": value for rank, value in run["latency_us"].items()}
         else:
             metrics = {"messages_per_second": run["messages_per_second"], "gb_per_second": run["gb_per_second"]}
+        if "beside" in run:
+            metrics[f"to_{run['beside']['region']}"] = run["beside"]["ratio"]["p50"]
         figures[name] = metrics
         counters[name] = {key: run[key] for key in ("window_s", "messages", "seconds", "faults", "rnr_naks", "retransmissions", "timeouts")}
         if "limits" in run:
@@ -107,12 +109,12 @@ def _figures(results, prefix):
     return figures, counters
 
 
-def measure(context, kind, prefix, options, dedicated=False, settings=""):
-    """One server, one client, all that `options` ask of them."""
+def measure(context, kind, prefix, options, dedicated=False, settings="", lengths=1):
+    """One server, one client, all that `options` ask of them; each figure for as many lengths of time."""
     out = os.path.join(context.folder, "result.json")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(out)
-    asked = ["--json", out, "--seconds", str(context.seconds), *options]
+    asked = ["--json", out, "--seconds", str(lengths * context.seconds), *options]
     if kind == "ring":
         _write(f"{context.folder}/ring.toml", "".join(device_text(kind, role, context.folder) for role in SIDES) + settings)
         with Child(["taskset", "-c", ",".join(str(cpu) for cpu in context.cpus), context.perf, "--config", f"{context.folder}/ring.toml",

@@ -5,7 +5,8 @@ from .spread import median
 from .units import form_of, rounded
 
 HOW = """Made by `scripts/bench`; the numbers of every run are in `results.json`. Rounds: {rounds}, with {seconds} s for a figure; one CPU a
-side, in turns: each second round goes backwards, and what is held against pinned memory, ICRC off or fewer QPs ran next to it. A
+side, in turns: each second round goes backwards, and what is held against ICRC off or fewer QPs ran next to it. On-demand and pinned
+memory are two connections of the same two processes, in turns of 5 ms, and their ratio is the median of each four turns' ratio. A
 figure is the median of its runs, a ratio the median of the rounds' ratios. `scripts/bench --compare A.json B.json` says what differs
 between two such files beyond the noise.
 """
@@ -70,7 +71,8 @@ def figure_rows(samples):
         for metric, values in metrics.items():
             scale, unit = form_of(metric)
             shown = [rounded(value * scale) for value in (median(values), min(values), max(values))]
-            lines.append(_row(figure, f"{metric.removesuffix('_us')}, {unit}", shown[0], f"{shown[1]} to {shown[2]}", _runs(values)))
+            named = ", ".join(filter(None, (metric.removesuffix("_us"), unit)))
+            lines.append(_row(figure, named, shown[0], f"{shown[1]} to {shown[2]}", _runs(values)))
     return lines
 
 

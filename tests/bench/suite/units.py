@@ -6,6 +6,7 @@ _FORMS = {
     "gb_per_second": (1, "GB/s"),
     "cpu_share": (100, "% of a CPU"),
     "cpu_ns": (1, "ns"),
+    "to_pinned": (1, ""),
 }
 
 
@@ -15,7 +16,7 @@ def form_of(metric):
 
 
 def more_is_better(metric):
-    return metric.endswith("_per_second")
+    return metric.endswith("_per_second") or metric.startswith("to_")
 
 
 def rounded(number):
@@ -35,4 +36,4 @@ def rounded(number):
 
 def written(number, metric):
     scale, unit = form_of(metric)
-    return f"{rounded(number * scale)} {unit}"
+    return f"{rounded(number * scale)} {unit}".rstrip()

@@ -40,6 +40,11 @@ refused --mtu "${run[@]}" -- --mtu 1000
 refused --size "${run[@]}" -- --size 12x
 refused --qps "${run[@]}" -- --qps 0
 refused --touch "${run[@]}" -- --region pinned --touch cold
+refused --touch "${run[@]}" -- --region odp,pinned --touch cold
+refused --region "${run[@]}" -- --region odp,huge
+refused --region "${run[@]}" -- --region odp,pinned,odp
+refused --region "${run[@]}" -- --region odp,pinned --verify
+refused --region "${run[@]}" -- --region odp,pinned --iters 100
 refused --qps "${run[@]}" -- --mode lat --qps 2
 refused --verify "${run[@]}" -- --mode lat --verify --op write
 refused --verify "${run[@]}" -- --mode lat --verify --op read

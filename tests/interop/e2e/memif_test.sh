@@ -26,6 +26,18 @@ for op in write write_imm read send ud_send; do
   expect_pair --op "$op" --size 64 --mode lat --iters 2000
 done
 expect_pair --op write,read --size 64 --mode lat --touch cold --iters 4096
+for mode in bw lat; do
+  expect_pair --op write,write_imm,read,send --size 64 --mode "$mode" --region odp,pinned --seconds 0.08 --json "$folder/turns.json"
+  python3 - "$folder/turns.json" "$mode" <<'PY' || fail "the JSON of turns lacks something"
+import json, sys
+rows = json.load(open(sys.argv[1]))["results"]
+assert [row["region"] for row in rows] == ["odp", "pinned"] * 4
+assert all(row["beside"]["region"] == "pinned" and row["beside"]["quads"] == 8 and
+           0 < row["beside"]["ratio"]["p10"] <= row["beside"]["ratio"]["p50"] <= row["beside"]["ratio"]["p90"] for row in rows[::2])
+assert not any("beside" in row for row in rows[1::2])
+assert all(row["messages"] > 0 and row["seconds"] >= 0.08 and ("latency_us" in row) == (sys.argv[2] == "lat") for row in rows)
+PY
+done
 
 memif_pair 'progress = "dedicated"'
 expect_pair --op write,read,send,ud_send --size 64,4096 --depth 8 --iters 64 --verify

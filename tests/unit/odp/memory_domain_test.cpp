@@ -402,9 +402,10 @@ TEST(MemoryDomain, HintMakesAPostedReceiveHit) {
   const std::array hints{WriteHint{100, result.key ^ 1, 10'000}, WriteHint{100, result.key, 10'000},
                          WriteHint{0, result.key, ~uint32_t{0}}, WriteHint{0, result.key, 0},
                          WriteHint{9 * 4096, result.key, 4096}};
-  domain->hint_will_write(1, hints);
-  domain->hint_will_write(2, hints);
-  domain->hint_will_write(1, {});
+  SettledRange settled;
+  domain->hint_will_write(1, hints, settled);
+  domain->hint_will_write(2, hints, settled);
+  domain->hint_will_write(1, {}, settled);
   for (const uint64_t va : {uint64_t{100}, uint64_t{9 * 4096}}) {
     for (;;) {
       session->enter();
@@ -414,7 +415,7 @@ TEST(MemoryDomain, HintMakesAPostedReceiveHit) {
       std::this_thread::yield();
     }
   }
-  domain->hint_will_write(1, hints);
+  domain->hint_will_write(1, hints, settled);
   EXPECT_EQ(advise(*domain, target, 0, 1, true), 0);
   // The hints of the second call found their pages and were never queued.
   EXPECT_EQ(domain->counters().num_prefetches_handled, 3U);
@@ -443,9 +444,10 @@ TEST(MemoryDomain, DeregistrationUnderUseEndsInViolations) {
     session->leave();
   });
   std::thread hints([&] {
+    SettledRange settled;
     while (!stop) {
       const WriteHint all{0, key, static_cast<uint32_t>(memory.size())};
-      domain->hint_will_write(1, {&all, 1});
+      domain->hint_will_write(1, {&all, 1}, settled);
       std::this_thread::yield();
     }
   });

@@ -95,9 +95,11 @@ class BreakableMemory final : public odp::MemoryDomain {
     return real_->replace_region(key, request);
   }
   std::unique_ptr<odp::EngineSession> attach_engine() override { return real_->attach_engine(); }
-  void hint_will_write(odp::ProtectionDomain domain, std::span<const odp::WriteHint> hints) override {
-    real_->hint_will_write(domain, hints);
+  void hint_will_write(odp::ProtectionDomain domain, std::span<const odp::WriteHint> hints,
+                       odp::SettledRange& settled) override {
+    real_->hint_will_write(domain, hints, settled);
   }
+  [[nodiscard]] const std::atomic<uint64_t>& page_losses() const override { return real_->page_losses(); }
   bool region_counters(odp::Key key, odp::RegionCounters& counters) override {
     return real_->region_counters(key, counters);
   }
