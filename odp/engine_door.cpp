@@ -31,6 +31,7 @@ void EngineDoor::enter() {
   gated_ = parts_.quiescence.enter(slot_);
   tracks_use_ = parts_.pins.tracks_use() || parts_.children.tracks_use();
   reads_files_ = parts_.pager.reads_files();
+  may_glance_ = !gated_ && !tracks_use_ && !reads_files_;
 }
 
 // Three calls an access would cost as much as what they do: they are inlined into each kind of access.
@@ -161,7 +162,7 @@ Outcome EngineDoor::forget(const Access& access) {
                                                             uint64_t length_bytes, bool write) const {
   const Region* const region = parts_.keys.find(target.key);
   if (region == nullptr || !grants(*region, target, va, length_bytes)) return nullptr;
-  if (gated_ || tracks_use_ || region->children != nullptr) return nullptr;
+  if (!may_glance_ || region->children != nullptr) return nullptr;
   const uint64_t address = region->address + (va - region->iova);
   if (!region->on_demand) {
     const bool whole = !region->has_dead_pages.load(std::memory_order_acquire);

@@ -104,6 +104,7 @@ class EngineDoor final : public EngineSession {
   bool gated_ = false;        ///< latched for the turn
   bool tracks_use_ = false;   ///< likewise
   bool reads_files_ = false;  ///< likewise
+  bool may_glance_ = false;   ///< none of these three is so
   CrcBeside* beside_write_ = nullptr;
   size_t outstanding_ = 0;
   /// Of faults that were served at once, until they are taken.
