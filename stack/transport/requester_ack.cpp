@@ -124,7 +124,8 @@ void Requester::note_progress(QueuePair& qp, wire::Psn from) {
   const bool quiet = recovery.is_quiet_before(state.unacked_psn);
   const bool timers_stand = quiet && state.ack_deadline_ns == context_.now_ns + ack_timeout_ns(qp, 0);
   if (!quiet) on_window_moved(qp, from);
-  const bool awaits = state.unacked_psn != state.sent_psn && !state.fault_wait && state.rnr_deadline_ns == kNever;
+  const bool awaits =
+      state.unacked_psn != state.sent_psn && !state.fault_wait && state.rnr_deadline_ns == kNever;
   if (!awaits || !timers_stand) {
     state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;
     if (awaits) arm_ack_timer(qp);
