@@ -9,8 +9,8 @@
 
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/engine.hpp"
+#include "pmd_glue/frame_bulk.hpp"
 #include "pmd_glue/frame_pool.hpp"
-#include "pmd_glue/frame_return.hpp"
 #include "pmd_glue/mbuf_view.hpp"
 #include "stack/wire/steering.hpp"
 
@@ -98,6 +98,8 @@ size_t Engine::send_to_port(std::span<rte_mbuf*> frames) {
 }
 
 size_t Engine::transmit(std::span<TxFrame> frames) {
+  const bool any_group = filter_.any_group();
+  const bool offloads = tx_offload_flags_ != 0;
   size_t done = 0;
   while (done < frames.size()) {
     auto* first = static_cast<rte_mbuf*>(frames[done].handle);
@@ -107,7 +109,7 @@ size_t Engine::transmit(std::span<TxFrame> frames) {
       ++done;
       continue;
     }
-    if (filter_.any_group() && filter_.to_joined_group(bytes_of(first))) {
+    if (any_group && filter_.to_joined_group(bytes_of(first))) {
       if (!send_to_own_group(first)) break;
       ++done;
       continue;
@@ -119,8 +121,8 @@ size_t Engine::transmit(std::span<TxFrame> frames) {
       auto* frame = static_cast<rte_mbuf*>(out.handle);
       set_length(frame, out.length_bytes);
       if (out.loopback && stays_here(frame)) break;
-      if (count != 0 && filter_.any_group() && filter_.to_joined_group(bytes_of(frame))) break;
-      ask_for_checksums(frame);
+      if (count != 0 && any_group && filter_.to_joined_group(bytes_of(frame))) break;
+      if (offloads) ask_for_checksums(frame);
       burst[count++] = frame;
     }
     const size_t sent = send_or_give_up({burst.data(), count});
@@ -222,9 +224,7 @@ size_t Engine::allocate(std::span<TxFrame> out) {
   while (done < out.size()) {
     size_t count = std::min(out.size() - done, mbufs.size());
     // All or nothing: halve until the pool has as many.
-    while (count != 0 &&
-           rte_pktmbuf_alloc_bulk(port_.pool(), mbufs.data(), static_cast<unsigned>(count)) != 0)
-      count /= 2;
+    while (count != 0 && !take_frames(port_.pool(), std::span(mbufs).first(count))) count /= 2;
     if (count == 0) break;
     for (size_t i = 0; i < count; ++i)
       out[done + i] = {rte_pktmbuf_mtod(mbufs[i], uint8_t*), rte_pktmbuf_tailroom(mbufs[i]), 0, false,

@@ -70,9 +70,7 @@ class CompletionQueue {
   /// Engine. False on overrun: the completion is lost and the queue is marked (IBV_EVENT_CQ_ERR is the
   /// caller's to raise).
   bool push(const Completion& completion, TimeNs now_ns = 0) {
-    if (!several_cores) return push_alone(completion, now_ns);
-    const std::lock_guard lock(push_lock_);
-    return push_alone(completion, now_ns);
+    return several_cores ? push_beside_others(completion, now_ns) : push_alone(completion, now_ns);
   }
 
   /// App side, one thread at a time. Returns how many were taken.
@@ -226,6 +224,10 @@ class CompletionQueue {
     return armed_.exchange(kNotArmed, std::memory_order_acq_rel) != kNotArmed;
   }
 
+  [[gnu::noinline]] bool push_beside_others(const Completion& completion, TimeNs now_ns) {
+    const std::lock_guard lock(push_lock_);
+    return push_alone(completion, now_ns);
+  }
   bool push_alone(const Completion& completion, TimeNs now_ns) {
     const uint32_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - cached_head_ > mask_) {

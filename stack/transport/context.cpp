@@ -260,13 +260,9 @@ void CoreContext::release_held(QueuePair& qp) {
   }
 }
 
-void CoreContext::push(CompletionQueue& cq, const Completion& completion) {
-  if (!cq.push(completion, now_ns)) {
-    ++counters.cq_overruns;
-    if (events != nullptr) events->on_cq_event(&cq, AsyncEvent::cq_error);
-    return;
-  }
-  if (cq.has_channel && events != nullptr) note_pushed(cq, completion);
+void CoreContext::note_overrun(CompletionQueue& cq) {
+  ++counters.cq_overruns;
+  if (events != nullptr) events->on_cq_event(&cq, AsyncEvent::cq_error);
 }
 
 void CoreContext::note_pushed(CompletionQueue& cq, const Completion& completion) {

@@ -97,7 +97,11 @@ struct CoreContext {
     defers_notices_ = false;
     if (pushed_count_ != 0) ask_for_notices();
   }
-  void push(CompletionQueue& cq, const Completion& completion);
+  [[gnu::always_inline]] void push(CompletionQueue& cq, const Completion& completion) {
+    if (!cq.push(completion, now_ns)) [[unlikely]]
+      return note_overrun(cq);
+    if (cq.has_channel && events != nullptr) note_pushed(cq, completion);
+  }
   /// Events held back by moderation (ibv_modify_cq) whose time has come.
   void end_moderations();
   [[nodiscard]] TimeNs next_moderation() const;
@@ -114,7 +118,7 @@ struct CoreContext {
   /// Makes it the QP's until it completes; true also where the QP has one.
   [[nodiscard]] bool take_receive(QueuePair& qp, SharedReceiveQueue* srq);
   /// Completes the one that was taken; `completion` has everything but wr_id and qpn.
-  void complete_receive(QueuePair& qp, Completion completion);
+  void complete_receive(QueuePair& qp, Completion& completion);
   void flush_receives(QueuePair& qp);
   /// A shared queue goes: what the QP took from it goes with it, and the message that was to fill it.
   static void forget(QueuePair& qp, const SharedReceiveQueue& gone);
@@ -136,6 +140,7 @@ struct CoreContext {
     CompletionQueue* cq;
     CompletionQueue::Pushed what;
   };
+  void note_overrun(CompletionQueue& cq);
   void note_pushed(CompletionQueue& cq, const Completion& completion);
   void ask_for_notices();
   void give_notice(CompletionQueue& cq, const CompletionQueue::Pushed& pushed);

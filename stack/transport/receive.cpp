@@ -18,13 +18,8 @@ void look_at_head(ReceiveRing& ring, Receive& receive) {
   receive.sges = {ring.sges_of(&wqe), wqe.sge_count};
 }
 
-}  // namespace
-
-bool CoreContext::peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
-  if (qp.receive_taken) {
-    receive = qp.receive;
-    return true;
-  }
+/// The QP has none yet.
+[[gnu::always_inline]] inline bool look_at_next(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
   ReceiveRing& ring = srq == nullptr ? qp.receive_ring : *srq->ring;
   if (ring.head() == ring.tail()) return false;
   look_at_head(ring, receive);
@@ -34,9 +29,17 @@ bool CoreContext::peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& 
   return true;
 }
 
+}  // namespace
+
+bool CoreContext::peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
+  if (!qp.receive_taken) return look_at_next(qp, srq, receive);
+  receive = qp.receive;
+  return true;
+}
+
 bool CoreContext::take_receive(QueuePair& qp, SharedReceiveQueue* srq) {
   if (qp.receive_taken) return true;
-  if (!peek_receive(qp, srq, qp.receive)) return false;
+  if (!look_at_next(qp, srq, qp.receive)) return false;
   if (srq != nullptr) {
     assert(qp.receive.sges.size() <= qp.shared_sges.size());
     std::copy(qp.receive.sges.begin(), qp.receive.sges.end(), qp.shared_sges.begin());
@@ -55,7 +58,7 @@ void CoreContext::retire_shared(SharedReceiveQueue& srq) {
   if (events != nullptr) events->on_srq_event(&srq, AsyncEvent::srq_limit_reached);
 }
 
-void CoreContext::complete_receive(QueuePair& qp, Completion completion) {
+void CoreContext::complete_receive(QueuePair& qp, Completion& completion) {
   assert(qp.receive_taken);
   qp.receive_taken = false;
   ++receives_completed;

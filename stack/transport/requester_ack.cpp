@@ -86,6 +86,29 @@ void Requester::forget_fault(QueuePair& qp) {
   ++state.fault_generation;
 }
 
+/// The window has moved on from `from`.
+[[gnu::always_inline]] inline void Requester::note_progress(QueuePair& qp, wire::Psn from) {
+  RequesterState& state = qp.requester;
+  RecoveryState& recovery = qp.recovery;
+  state.retries_left = qp.attributes.retry_count;
+  state.rnr_retries_left = qp.attributes.rnr_retry;
+  state.gap_reported = false;
+  complete_local(qp);
+  catch_up(qp);
+  // What a turn receives would set the timers to the same again and again.
+  const bool quiet = recovery.is_quiet_before(state.unacked_psn);
+  const bool timers_stand = quiet && state.ack_deadline_ns == context_.now_ns + ack_timeout_ns(qp, 0);
+  if (!quiet) on_window_moved(qp, from);
+  const bool awaits =
+      state.unacked_psn != state.sent_psn && !state.fault_wait && state.rnr_deadline_ns == kNever;
+  if (!awaits || !timers_stand) {
+    state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;
+    if (awaits) arm_ack_timer(qp);
+  }
+  // Nothing is posted behind: a turn would find nothing to do, but to see that the queue is drained.
+  if (state.current != qp.send_ring.tail() || qp.state_now() != QpState::rts) context_.make_ready(qp);
+}
+
 bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
   RequesterState& state = qp.requester;
   bool whole = true;
@@ -109,28 +132,6 @@ bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
     note_progress(qp, from);
   }
   return whole;
-}
-
-/// The window has moved on from `from`.
-void Requester::note_progress(QueuePair& qp, wire::Psn from) {
-  RequesterState& state = qp.requester;
-  RecoveryState& recovery = qp.recovery;
-  state.retries_left = qp.attributes.retry_count;
-  state.rnr_retries_left = qp.attributes.rnr_retry;
-  state.gap_reported = false;
-  complete_local(qp);
-  catch_up(qp);
-  // What a turn receives would set the timers to the same again and again.
-  const bool quiet = recovery.is_quiet_before(state.unacked_psn);
-  const bool timers_stand = quiet && state.ack_deadline_ns == context_.now_ns + ack_timeout_ns(qp, 0);
-  if (!quiet) on_window_moved(qp, from);
-  const bool awaits = state.unacked_psn != state.sent_psn && !state.fault_wait && state.rnr_deadline_ns == kNever;
-  if (!awaits || !timers_stand) {
-    state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;
-    if (awaits) arm_ack_timer(qp);
-  }
-  // Nothing is posted behind: a turn would find nothing to do, but to see that the queue is drained.
-  if (state.current != qp.send_ring.tail() || qp.state_now() != QpState::rts) context_.make_ready(qp);
 }
 
 /// What a positive AETH says of receives. Credits are never taken back: of answers that overtook each other
@@ -252,8 +253,8 @@ void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
   if (index == state.started || psn >= state.sent_psn) return context_.count(DropReason::unexpected_response);
   const SendProgress progress = qp.progress_at(index);
   const wire::Psn due = std::max(progress.first_psn, state.unacked_psn);
-  if (psn < due) return context_.count(DropReason::stale_ack);
-  if (psn > due) {
+  if (psn != due) [[unlikely]] {
+    if (psn < due) return context_.count(DropReason::stale_ack);
     ++context_.counters.out_of_sequence;
     acknowledge_before(qp, progress.first_psn);
     return on_response_gap(qp);

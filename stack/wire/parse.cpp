@@ -25,7 +25,8 @@ bool is_ipv4_mapped(const uint8_t* address) {
   constexpr uint32_t kUdpAt = kEthernetBytes + kIpv4Bytes;
   if (frame.size() < kUdpAt + kUdpBytes + kBthBytes + kIcrcBytes) return false;
   // EtherType; version, type of service, length; identification, fragment; time to live, protocol; the rest.
-  const __m128i ip_mask = _mm_setr_epi8(-1, -1, -1, 0, 0, 0, 0, 0, kIpv4FragmentMask >> 8, -1, 0, -1, 0, 0, 0, 0);
+  const __m128i ip_mask =
+      _mm_setr_epi8(-1, -1, -1, 0, 0, 0, 0, 0, kIpv4FragmentMask >> 8, -1, 0, -1, 0, 0, 0, 0);
   const __m128i ip = _mm_setr_epi8(kEtherTypeIpv4 >> 8, kEtherTypeIpv4 & 0xff, kIpv4VersionAndLength, 0, 0, 0,
                                    0, 0, 0, 0, 0, kProtocolUdp, 0, 0, 0, 0);
   // Destination port; length; checksum; opcode, version; the rest.
