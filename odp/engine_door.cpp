@@ -80,12 +80,14 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
     }
     return Outcome::done;
   }
-  for (size_t page = access.pages.first; page < end; ++page) {
+  // One page nearly always: the loop's end costs as much as the page.
+  size_t page = access.pages.first;
+  do {
     const PageState state = region.pages.state(page);
-    if (allows(state, write)) continue;
-    return state == PageState::dead ? Outcome::violation : Outcome::miss;
-  }
-  if (tracks_use_) {
+    if (!allows(state, write)) [[unlikely]]
+      return state == PageState::dead ? Outcome::violation : Outcome::miss;
+  } while (++page != end);
+  if (tracks_use_) [[unlikely]] {
     for (size_t granule = access.pages.first / kGranulePages; granule * kGranulePages < end; ++granule) {
       std::atomic<uint8_t>& used = region.granule_used[granule];
       if (used.load(std::memory_order_relaxed) == 0) used.store(1, std::memory_order_relaxed);
