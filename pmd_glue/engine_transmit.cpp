@@ -227,8 +227,7 @@ size_t Engine::allocate(std::span<TxFrame> out) {
     while (count != 0 && !take_frames(port_.pool(), std::span(mbufs).first(count))) count /= 2;
     if (count == 0) break;
     for (size_t i = 0; i < count; ++i)
-      out[done + i] = {rte_pktmbuf_mtod(mbufs[i], uint8_t*), rte_pktmbuf_tailroom(mbufs[i]), 0, false,
-                       mbufs[i]};
+      out[done + i] = {rte_pktmbuf_mtod(mbufs[i], uint8_t*), capacity_of(mbufs[i]), 0, false, mbufs[i]};
     done += count;
   }
   return done;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include <rte_mbuf.h>
@@ -22,6 +23,11 @@ namespace faultline::glue {
     frame->data_off = RTE_PKTMBUF_HEADROOM;
   }
   return true;
+}
+
+/// What such a frame holds. rte_pktmbuf_tailroom would take off the length that its last use has left.
+[[nodiscard]] inline uint32_t capacity_of(const rte_mbuf* empty) {
+  return uint32_t{empty->buf_len} - RTE_PKTMBUF_HEADROOM;
 }
 
 class FrameReturn {
