@@ -259,6 +259,7 @@ Requester::Step Requester::fail_in_order(QueuePair& qp, CompletionStatus status)
   const uint32_t payload_bytes = message_bytes == 0 ? 0 : std::min(qp.mtu_bytes, message_bytes - offset);
   const bool last = answered || state.packet + 1 == progress.packets;
 
+  context_.lookahead.step();
   TxFrame* frame = context_.tx.next();
   if (frame == nullptr) {
     context_.make_ready(qp);
