@@ -105,30 +105,16 @@ QueuePair* CoreContext::pop_ready() {
   QueuePair* qp = ready_head_;
   if (qp == nullptr) return nullptr;
   ready_head_ = qp->next_ready;
-  prefetch_ready();
+  lookahead.advance(ready_head_);
   if (ready_head_ == nullptr) ready_tail_ = nullptr;
   qp->ready = false;
   --ready_count_;
   return qp;
 }
 
-/// The memory of the next QPs is on its way while one is served: two turns lie between the steps, since one
-/// may be as short as a miss is long.
-void CoreContext::prefetch_ready() {
-  QueuePair* qp = ready_head_;
-  const auto walk = [&qp](int steps) {
-    while (qp != nullptr && steps-- != 0) qp = qp->next_ready;
-    return qp != nullptr;
-  };
-  if (!walk(0)) return;
-  qp->prefetch_payload();
-  if (!walk(2)) return;
-  qp->prefetch_sends(qp->requester.current, qp->send_ring.tail());
-  if (walk(2)) qp->prefetch();
-}
-
 void CoreContext::remove_ready(QueuePair& qp) {
   if (!qp.ready) return;
+  lookahead.forget();
   QueuePair* previous = nullptr;
   QueuePair* at = ready_head_;
   while (at != &qp) {

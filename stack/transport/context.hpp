@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "odp/memory_access.hpp"
+#include "stack/transport/lookahead.hpp"
 #include "stack/transport/queue_pair.hpp"
 #include "stack/transport/shared_receive_queue.hpp"
 #include "stack/transport/timer_wheel.hpp"
@@ -34,6 +35,7 @@ struct CoreContext {
   TimerWheel paces{kPaceTickShift};
   TimeNs now_ns = 0;
   uint64_t receives_completed = 0;
+  Lookahead lookahead;
 
   // --- pace ---
   /// False, and the QP comes back when it may, where its rate does not allow another packet yet.
@@ -131,7 +133,6 @@ struct CoreContext {
   static constexpr unsigned kPaceTickShift = 9;    // 0.512 us: a packet at 8 GB/s; 1 ms in all
 
   void enlist(QueuePair& qp);
-  void prefetch_ready();
   [[nodiscard]] bool wait_for_pace(QueuePair& qp);
   void note_paced(QueuePair& qp, uint32_t bytes);
   void retire_shared(SharedReceiveQueue& srq);

@@ -72,8 +72,10 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
     std::array<wire::ParseError, kBurst> errors;
     for (size_t i = 0; i < burst.size(); ++i)
       errors[i] = impl_->parse(burst[i], *std::construct_at(&packets[i]));
-    impl_->prefetch({packets, burst.size()}, errors);
+    Arrivals<kBurst> arrivals;
+    if (burst.size() > 1) impl_->announce({packets, burst.size()}, errors, arrivals);
     for (size_t i = 0; i < burst.size(); ++i) {
+      arrivals.reach(i);
       const bool looks_ahead = i + 1 < burst.size() && errors[i + 1] == wire::ParseError::none &&
                                IcrcAhead::is_for(packets[i + 1]) && impl_->context.config.verify_icrc;
       impl_->icrc_ahead.advance(looks_ahead ? &packets[i + 1] : nullptr);
@@ -84,24 +86,16 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
   impl_->context.port.release(frames.first(released));
 }
 
-/// Of a burst for many QPs the misses overlap: first those of the table, then those of the QPs, then those of
-/// the WQEs that answers complete. Frames one behind the other are mostly of one QP.
-void Core::Impl::prefetch(std::span<const wire::Packet> packets,
-                          const std::array<wire::ParseError, kBurst>& errors) const {
-  if (packets.size() < 2) return;
-  std::array<QueuePair*, kBurst> qps;
-  size_t count = 0;
+void Core::Impl::announce(std::span<const wire::Packet> packets,
+                          const std::array<wire::ParseError, kBurst>& errors,
+                          Arrivals<kBurst>& arrivals) const {
   uint32_t last_qpn = wire::kMulticastQpn;
   for (size_t i = 0; i < packets.size(); ++i) {
     if (errors[i] != wire::ParseError::none || packets[i].bth.destination_qpn == last_qpn) continue;
     last_qpn = packets[i].bth.destination_qpn;
-    QueuePair* const qp = table[last_qpn & slot_mask];
-    if (qp == nullptr) continue;
-    qp->prefetch();
-    qps[count++] = qp;
+    arrivals.add(table[last_qpn & slot_mask], packets[i], i);
   }
-  for (size_t i = 0; i < count; ++i)
-    if (qps[i]->awaits_answers()) qps[i]->prefetch_sends(qps[i]->send_ring.head(), qps[i]->requester.started);
+  arrivals.start();
 }
 
 bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error) {
@@ -320,7 +314,7 @@ void Core::Impl::take_doorbells() {
   while (newest != nullptr) {
     QueuePair* next = newest->next_rung;
     newest->next_rung = oldest;
-    newest->prefetch();
+    newest->prefetch_to_send();
     oldest = newest;
     newest = next;
   }

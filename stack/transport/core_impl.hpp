@@ -9,6 +9,7 @@
 #include <cassert>
 #include <vector>
 
+#include "stack/transport/arrivals.hpp"
 #include "stack/transport/context.hpp"
 #include "stack/transport/core.hpp"
 #include "stack/transport/datagram.hpp"
@@ -78,8 +79,8 @@ struct Core::Impl {
 
   static constexpr size_t kBurst = 32;
   wire::ParseError parse(const RxFrame& frame, wire::Packet& packet);
-  void prefetch(std::span<const wire::Packet> packets,
-                const std::array<wire::ParseError, kBurst>& errors) const;
+  void announce(std::span<const wire::Packet> packets, const std::array<wire::ParseError, kBurst>& errors,
+                Arrivals<kBurst>& arrivals) const;
   /// True where the frame stays with the core.
   bool on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);

@@ -112,6 +112,7 @@ void Requester::forget_fault(QueuePair& qp) {
 bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
   RequesterState& state = qp.requester;
   bool whole = true;
+  const uint32_t first = qp.send_ring.head();
   while (qp.send_ring.head() != state.started) {
     const uint32_t head = qp.send_ring.head();
     const SendProgress& progress = qp.progress_at(head);
@@ -124,6 +125,8 @@ bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
       break;
     }
     if (progress.first_psn.plus(progress.packets) > psn) break;
+    // For each message that ends the program mostly posts another.
+    qp.send_ring.prefetch_slot_to_post(head - first);
     complete_head(qp);
   }
   if (psn > state.unacked_psn) {

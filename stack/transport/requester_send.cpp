@@ -271,6 +271,7 @@ template <bool kWhole>
                                                       : std::min(qp.mtu_bytes, message_bytes - offset);
   const bool last = kWhole || answered || number + 1 == progress.packets;
 
+  context_.lookahead.step();
   TxFrame* frame = context_.tx.next();
   if (frame == nullptr) {
     context_.make_ready(qp);

@@ -93,18 +93,27 @@ class WorkRing {
   }
   /// Has the lines of the next slot on their way. Before the producers' lock: another thread may be
   /// preparing, so this looks at what was published, never at `producer_tail_`.
-  void prefetch_slot() {
+  [[gnu::always_inline]] void prefetch_slot() {
     prefetch_at(tail_.load(std::memory_order_relaxed));
     __builtin_prefetch(&head_);
   }
+  /// ... and what tells how many are posted.
+  [[gnu::always_inline]] void prefetch_ends() const {
+    __builtin_prefetch(this);
+    __builtin_prefetch(&head_);
+  }
   /// ... of the one behind the slot that is prepared, as its producer.
-  void prefetch_next_slot() { prefetch_at(producer_tail_ + 1); }
+  [[gnu::always_inline]] void prefetch_next_slot() { prefetch_at(producer_tail_ + 1); }
   void advance() { ++producer_tail_; }  ///< the prepared slot is complete
   void publish() { tail_.store(producer_tail_, std::memory_order_release); }
   /// Gives up what was prepared since the last publish.
   void discard() { producer_tail_ = tail_.load(std::memory_order_relaxed); }
 
   // Consumer.
+  /// Has the slot on its way that will be posted to behind `ahead` others.
+  [[gnu::always_inline]] void prefetch_slot_to_post(uint32_t ahead) {
+    prefetch_at(tail_.load(std::memory_order_relaxed) + ahead);
+  }
   [[nodiscard]] uint32_t tail() const { return tail_.load(std::memory_order_acquire); }
   [[nodiscard]] uint32_t head() const { return head_.load(std::memory_order_relaxed); }
   void retire_to(uint32_t index) { head_.store(index, std::memory_order_release); }
@@ -133,7 +142,7 @@ class WorkRing {
   }
 
  private:
-  void prefetch_at(uint32_t index) { __builtin_prefetch(header_at(index), 1); }
+  [[gnu::always_inline]] void prefetch_at(uint32_t index) { __builtin_prefetch(header_at(index), 1); }
 
   [[nodiscard]] static size_t bytes_before_data(const Header& header) {
     if constexpr (requires { header.swap_or_add; })

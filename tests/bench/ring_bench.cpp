@@ -26,6 +26,7 @@ namespace {
 constexpr uint32_t kDepth = 128;
 constexpr uint32_t kChain = 16;
 constexpr int kPollBatch = 32;
+constexpr ibv_qp_cap kCap{kDepth, 4 * kDepth, 1, 1, 0};
 
 [[noreturn]] void fail(const char* what) {
   std::fprintf(stderr, "ring_bench: %s: %s\n", what, faultline_last_error());
@@ -34,7 +35,9 @@ constexpr int kPollBatch = 32;
 
 /// One device, its QPs and its memory.
 struct Side {
-  Side(int number, uint32_t qp_count, size_t bytes, bool on_demand) : buffer_bytes(bytes) {
+  Side(int number, uint32_t qp_count, size_t bytes, bool on_demand, const ibv_qp_cap& cap = kCap,
+       int completions = 65'536)
+      : buffer_bytes(bytes) {
     int count = 0;
     ibv_device** const list = ibv_get_device_list(&count);
     if (list == nullptr || count <= number) fail("ibv_get_device_list");
@@ -42,7 +45,7 @@ struct Side {
     ibv_free_device_list(list);
     if (context == nullptr) fail("ibv_open_device");
     pd = ibv_alloc_pd(context);
-    cq = ibv_create_cq(context, 65'536, nullptr, nullptr, 0);
+    cq = ibv_create_cq(context, completions, nullptr, nullptr, 0);
     buffer = static_cast<uint8_t*>(
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
     const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -54,7 +57,7 @@ struct Side {
       ibv_qp_init_attr init{};
       init.send_cq = init.recv_cq = cq;
       init.qp_type = IBV_QPT_RC;
-      init.cap = {kDepth, 4 * kDepth, 1, 1, 0};
+      init.cap = cap;
       qps.push_back(ibv_create_qp(pd, &init));
       if (qps.back() == nullptr) fail("ibv_create_qp");
     }
@@ -194,6 +197,102 @@ class Stream {
   size_t next_receiver_ = 0;
   uint32_t received_ = 0;
 };
+
+/// WRITEs of many QPs, 16 under way on each, four to a chain, each with bytes of its own: what completes is
+/// posted anew, as faultline-perf does it. What a QP costs that no cache holds.
+class Crowd {
+ public:
+  static constexpr uint32_t kUnderWay = 16;
+  static constexpr uint32_t kBytes = 64;
+  static constexpr uint32_t kLinks = 4;
+  static constexpr ibv_qp_cap kCap{64, 1, 1, 1, 64};
+  static constexpr int kCompletions = 262'144;
+
+  [[nodiscard]] static size_t buffer_bytes(uint32_t qps) { return size_t{qps} * kUnderWay * kBytes; }
+
+  Crowd(Side& from, Side& to) : from_(from), to_(to), next_slots_(from.qps.size()) {
+    for (uint32_t i = 0; i < kLinks; ++i) {
+      const bool last = i + 1 == kLinks;
+      pieces_[i] = {0, kBytes, from.mr->lkey};
+      chain_[i].next = last ? nullptr : &chain_[i + 1];
+      chain_[i].sg_list = &pieces_[i];
+      chain_[i].num_sge = 1;
+      chain_[i].opcode = IBV_WR_RDMA_WRITE;
+      chain_[i].send_flags = last ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0U;
+      chain_[i].wr.rdma = {0, to.mr->rkey};
+    }
+    for (uint32_t posted = 0; posted < kUnderWay; posted += kLinks)
+      for (uint32_t qp = 0; qp < from.qps.size(); ++qp) post_chain(qp);
+  }
+  Crowd(const Crowd&) = delete;
+  Crowd& operator=(const Crowd&) = delete;
+
+  /// So many messages come to their end, and as many are posted.
+  void run(uint32_t messages) {
+    for (uint32_t done = 0; done < messages;) {
+      const uint32_t completed = reap();
+      done += completed * kLinks;
+      faultline_progress(to_.context);
+    }
+  }
+  void drain() {
+    posting_ = false;
+    while (under_way_ != 0) {
+      reap();
+      faultline_progress(to_.context);
+    }
+  }
+
+ private:
+  void post_chain(uint32_t qp) {
+    uint32_t& slot = next_slots_[qp];
+    for (uint32_t i = 0; i < kLinks; ++i) {
+      const uint64_t offset = (uint64_t{qp} * kUnderWay + slot + i) * kBytes;
+      chain_[i].wr_id = qp;
+      pieces_[i].addr = reinterpret_cast<uint64_t>(from_.buffer) + offset;
+      chain_[i].wr.rdma.remote_addr = reinterpret_cast<uint64_t>(to_.buffer) + offset;
+    }
+    ibv_send_wr* bad = nullptr;
+    if (ibv_post_send(from_.qps[qp], chain_.data(), &bad) != 0) fail("ibv_post_send");
+    slot = (slot + kLinks) % kUnderWay;
+    ++under_way_;
+  }
+  uint32_t reap() {
+    std::array<ibv_wc, kPollBatch> completions;
+    const int count = ibv_poll_cq(from_.cq, kPollBatch, completions.data());
+    if (count < 0) fail("ibv_poll_cq");
+    for (int i = 0; i < count; ++i) {
+      const ibv_wc& completion = completions[static_cast<size_t>(i)];
+      if (completion.status != IBV_WC_SUCCESS) fail("a completion");
+      --under_way_;
+      if (posting_) post_chain(static_cast<uint32_t>(completion.wr_id));
+    }
+    return static_cast<uint32_t>(count);
+  }
+
+  Side& from_;
+  Side& to_;
+  std::vector<uint32_t> next_slots_;
+  std::array<ibv_sge, kLinks> pieces_{};
+  std::array<ibv_send_wr, kLinks> chain_{};
+  uint64_t under_way_ = 0;
+  bool posting_ = true;
+};
+
+void crowd_write(benchmark::State& state) {
+  const auto qps = static_cast<uint32_t>(state.range(0));
+  Side from(0, qps, Crowd::buffer_bytes(qps), true, Crowd::kCap, Crowd::kCompletions);
+  Side to(1, qps, Crowd::buffer_bytes(qps), true, Crowd::kCap, Crowd::kCompletions);
+  from.connect(to);
+  to.connect(from);
+  Crowd crowd(from, to);
+  crowd.run(2 * qps * Crowd::kUnderWay);  // pages, caches
+  constexpr uint32_t kMessages = 1024;
+  for ([[maybe_unused]] auto _ : state) crowd.run(kMessages);
+  crowd.drain();
+  state.SetItemsProcessed(state.iterations() * kMessages);
+}
+BENCHMARK(crowd_write)->ArgName("qps")->Arg(16)->Arg(10'000);
 
 void run(benchmark::State& state, ibv_wr_opcode opcode, bool on_demand = true) {
   const auto bytes = static_cast<uint32_t>(state.range(0));
