@@ -120,7 +120,7 @@ void handle_fault(int signal_number, siginfo_t* info, void* context) {
   const auto instruction = static_cast<uintptr_t>(machine->uc_mcontext.gregs[REG_RIP]);
   if (info->si_code > 0) {
     for (const std::span<const FaultRange> ranges :
-         {tolerant_copy_ranges(), tolerant_copy_crc_ranges(), tolerant_atomic_ranges()}) {
+         {restart_ranges(), tolerant_copy_ranges(), tolerant_copy_crc_ranges(), tolerant_atomic_ranges()}) {
       for (const FaultRange& range : ranges) {
         if (instruction >= range.begin && instruction < range.end) {
           machine->uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(range.fixup);

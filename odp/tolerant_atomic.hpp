@@ -14,6 +14,11 @@ namespace faultline::odp {
 /// where the page could not be accessed. Needs install_fault_handler().
 [[nodiscard]] bool tolerant_atomic(void* at, const AtomicRequest& request, uint64_t& original);
 
+enum class GuardedAtomic : uint8_t { done, fault, revoked };
+/// As tolerant_atomic for memory that a check allowed; revoked: not done, as guarded_copy's kRevoked.
+[[nodiscard]] GuardedAtomic guarded_atomic(void* at, const AtomicRequest& request, uint64_t& original,
+                                           const CopyTicket& ticket);
+
 [[nodiscard]] std::span<const FaultRange> tolerant_atomic_ranges();
 
 }  // namespace faultline::odp

@@ -9,6 +9,7 @@
 
 #include <isa-l/crc.h>
 
+#include "odp/restartable_copy.hpp"
 #include "odp/tolerant_copy.hpp"
 
 namespace faultline::odp {
@@ -60,6 +61,16 @@ constexpr FoldConstants kFolds;
 asm(R"(
   .pushsection .text
   .p2align 5
+  .globl faultline_odp_guarded_copy_crc_pclmul
+  .hidden faultline_odp_guarded_copy_crc_pclmul
+  .type faultline_odp_guarded_copy_crc_pclmul, @function
+faultline_odp_guarded_copy_crc_pclmul:
+  .cfi_startproc
+  endbr64
+)" FAULTLINE_GUARD("faultline_odp_guarded_copy_crc_pclmul", "%r9", "%r10", "faultline_odp_revoked") R"(
+  .cfi_endproc
+  .size faultline_odp_guarded_copy_crc_pclmul, . - faultline_odp_guarded_copy_crc_pclmul
+  # No alignment here: the sequence runs on.
   .globl faultline_odp_copy_crc_pclmul
   .hidden faultline_odp_copy_crc_pclmul
   .type faultline_odp_copy_crc_pclmul, @function
@@ -118,6 +129,7 @@ faultline_odp_copy_crc_pclmul_begin:
   cmpq %rdx, %rax
   jb 10b
 faultline_odp_copy_crc_pclmul_end:
+faultline_odp_guarded_copy_crc_pclmul_commit:
 20:
   movdqa %xmm0, %xmm4
   movdqa %xmm1, %xmm5
@@ -162,6 +174,16 @@ faultline_odp_copy_crc_pclmul_fixup:
   .size faultline_odp_copy_crc_pclmul, . - faultline_odp_copy_crc_pclmul
 
   .p2align 5
+  .globl faultline_odp_guarded_copy_crc_avx512
+  .hidden faultline_odp_guarded_copy_crc_avx512
+  .type faultline_odp_guarded_copy_crc_avx512, @function
+faultline_odp_guarded_copy_crc_avx512:
+  .cfi_startproc
+  endbr64
+)" FAULTLINE_GUARD("faultline_odp_guarded_copy_crc_avx512", "%r9", "%r10", "faultline_odp_revoked_avx") R"(
+  .cfi_endproc
+  .size faultline_odp_guarded_copy_crc_avx512, . - faultline_odp_guarded_copy_crc_avx512
+  # No alignment here: the sequence runs on.
   .globl faultline_odp_copy_crc_avx512
   .hidden faultline_odp_copy_crc_avx512
   .type faultline_odp_copy_crc_avx512, @function
@@ -238,6 +260,7 @@ faultline_odp_copy_crc_avx512_begin:
   cmpq %rdx, %rax
   jb 30b
 faultline_odp_copy_crc_avx512_end:
+faultline_odp_guarded_copy_crc_avx512_commit:
 40:
   vmovdqa64 256(%r8), %zmm4
   vextracti32x4 $3, %zmm0, %xmm5
@@ -258,6 +281,18 @@ faultline_odp_copy_crc_avx512_fixup:
 
   # As above, but the sum is of as many bytes at r9; rdx = a positive multiple of 256.
   .p2align 5
+  .globl faultline_odp_guarded_copy_beside_avx512
+  .hidden faultline_odp_guarded_copy_beside_avx512
+  .type faultline_odp_guarded_copy_beside_avx512, @function
+faultline_odp_guarded_copy_beside_avx512:
+  .cfi_startproc
+  endbr64
+  movq 8(%rsp), %r11
+)" FAULTLINE_GUARD("faultline_odp_guarded_copy_beside_avx512", "%r11", "%r10",
+                   "faultline_odp_revoked_avx") R"(
+  .cfi_endproc
+  .size faultline_odp_guarded_copy_beside_avx512, . - faultline_odp_guarded_copy_beside_avx512
+  # No alignment here: the sequence runs on.
   .globl faultline_odp_copy_beside_avx512
   .hidden faultline_odp_copy_beside_avx512
   .type faultline_odp_copy_beside_avx512, @function
@@ -273,18 +308,10 @@ faultline_odp_copy_beside_avx512:
   vmovdqu64 64(%r9), %zmm1
   vmovdqu64 128(%r9), %zmm2
   vmovdqu64 192(%r9), %zmm3
+  leaq -256(%rdx), %r11
 faultline_odp_copy_beside_avx512_begin:
-  vmovdqu64 (%rsi), %zmm4
-  vmovdqu64 64(%rsi), %zmm5
-  vmovdqu64 128(%rsi), %zmm6
-  vmovdqu64 192(%rsi), %zmm7
-  vmovdqu64 %zmm4, (%rdi)
-  vmovdqu64 %zmm5, 64(%rdi)
-  vmovdqu64 %zmm6, 128(%rdi)
-  vmovdqu64 %zmm7, 192(%rdi)
-  movl $256, %eax
-  cmpq %rdx, %rax
-  jae 20b
+  cmpq %r11, %rax
+  jae 12f
   .p2align 4
 10:
   vmovdqu64 (%rsi,%rax), %zmm4
@@ -303,14 +330,26 @@ faultline_odp_copy_beside_avx512_begin:
   vmovdqu64 %zmm5, 64(%rdi,%rax)
   vmovdqu64 %zmm6, 128(%rdi,%rax)
   vmovdqu64 %zmm7, 192(%rdi,%rax)
+  addq $256, %rax
   vpternlogq $0x96, (%r9,%rax), %zmm10, %zmm0
   vpternlogq $0x96, 64(%r9,%rax), %zmm11, %zmm1
   vpternlogq $0x96, 128(%r9,%rax), %zmm12, %zmm2
   vpternlogq $0x96, 192(%r9,%rax), %zmm13, %zmm3
-  addq $256, %rax
-  cmpq %rdx, %rax
+  cmpq %r11, %rax
   jb 10b
+  # The last block is stored by the last instructions, where the sequence commits.
+12:
+  vmovdqu64 (%rsi,%rax), %zmm4
+  vmovdqu64 64(%rsi,%rax), %zmm5
+  vmovdqu64 128(%rsi,%rax), %zmm6
+  vmovdqu64 192(%rsi,%rax), %zmm7
+  vmovdqu64 %zmm4, (%rdi,%rax)
+  vmovdqu64 %zmm5, 64(%rdi,%rax)
+  vmovdqu64 %zmm6, 128(%rdi,%rax)
+  vmovdqu64 %zmm7, 192(%rdi,%rax)
 faultline_odp_copy_beside_avx512_end:
+faultline_odp_guarded_copy_beside_avx512_commit:
+  movq %rdx, %rax
   jmp 20b
 faultline_odp_copy_beside_avx512_fixup:
   vzeroupper
@@ -329,6 +368,13 @@ __attribute__((visibility("hidden"))) size_t faultline_odp_copy_beside_avx512(vo
                                                                               uint32_t* crc,
                                                                               const void* constants,
                                                                               const uint8_t* summed);
+using GuardedCopyCrcFunction = size_t(void*, const void*, size_t, uint32_t*, const void*,
+                                      const faultline::odp::CopyTicket*);
+__attribute__((visibility("hidden"))) GuardedCopyCrcFunction faultline_odp_guarded_copy_crc_pclmul;
+__attribute__((visibility("hidden"))) GuardedCopyCrcFunction faultline_odp_guarded_copy_crc_avx512;
+__attribute__((visibility("hidden"))) size_t faultline_odp_guarded_copy_beside_avx512(
+    void* to, const void* from, size_t length_bytes, uint32_t* crc, const void* constants,
+    const uint8_t* summed, const faultline::odp::CopyTicket* ticket);
 __attribute__((visibility("hidden"))) extern const char faultline_odp_copy_beside_avx512_begin[];
 __attribute__((visibility("hidden"))) extern const char faultline_odp_copy_beside_avx512_end[];
 __attribute__((visibility("hidden"))) extern const char faultline_odp_copy_beside_avx512_fixup[];
@@ -368,16 +414,54 @@ CopyCrcRoutine best_routine() {
 }
 const CopyCrcRoutine kRoutine = best_routine();
 
-/// Of what lies in the frame, so that nobody can change it between the copy and the sum.
-size_t copy_in_chunks(uint8_t* to, const uint8_t* from, size_t length_bytes, uint32_t& crc) {
+/// The CRC is of what lies in the frame, which nobody can change between the copy and the sum.
+template <typename Copy>
+size_t copy_in_chunks(uint8_t* to, const uint8_t* from, size_t length_bytes, uint32_t& crc, Copy copy) {
   for (size_t done = 0; done < length_bytes;) {
     const size_t chunk = std::min(kChunkBytes, length_bytes - done);
-    const size_t copied = tolerant_copy(to + done, from + done, chunk);
+    const size_t copied = copy(to + done, from + done, chunk);
+    if (copied == kRevoked) return kRevoked;
     if (copied != chunk) return done + copied;
     crc = crc32_gzip_refl(crc, to + done, chunk);
     done += chunk;
   }
   return length_bytes;
+}
+
+/// The fused part by fused(to, from, length_bytes), the rest in chunks by copy(to, from, length_bytes).
+template <typename Fused, typename Copy>
+size_t copy_with_sum(CopyCrcRoutine routine, void* to, const void* from, size_t length_bytes, uint32_t& crc,
+                     Fused fused_copy, Copy copy) {
+  auto* out = static_cast<uint8_t*>(to);
+  const auto* in = static_cast<const uint8_t*>(from);
+  size_t fused = 0;
+  if (length_bytes >= kFusedBytes && routine != CopyCrcRoutine::chunks) {
+    const size_t whole = length_bytes - length_bytes % kFoldedBytes;
+    fused = fused_copy(out, in, whole);
+    if (fused != whole || fused == length_bytes) return fused;
+  }
+  const size_t rest = copy_in_chunks(out + fused, in + fused, length_bytes - fused, crc, copy);
+  return rest == kRevoked ? kRevoked : fused + rest;
+}
+
+/// The same of a sum of other bytes: beside(to, from, length_bytes, crc).
+template <typename Beside, typename Copy>
+size_t copy_beside_sum(CopyCrcRoutine routine, void* to, const void* from, size_t length_bytes,
+                       CrcBeside& sum, Beside beside, Copy copy) {
+  const size_t both = std::min(length_bytes, sum.bytes.size());
+  const size_t whole = both - both % kBesideBytes;
+  // The narrower routines are bound by their multiplications many times over: nothing to be gained.
+  if (routine != CopyCrcRoutine::avx512 || whole == 0) return copy(to, from, length_bytes);
+  uint32_t crc = sum.crc;
+  const size_t copied = beside(to, from, whole, &crc);
+  if (copied != whole) return copied;
+  const std::span<const uint8_t> rest = sum.bytes.subspan(whole);
+  sum.crc = rest.empty() ? crc : crc32_gzip_refl(crc, rest.data(), rest.size());
+  sum.done = true;
+  if (whole == length_bytes) return whole;
+  const size_t tail = copy(static_cast<uint8_t*>(to) + whole, static_cast<const uint8_t*>(from) + whole,
+                           length_bytes - whole);
+  return tail == kRevoked ? kRevoked : whole + tail;
 }
 
 }  // namespace
@@ -405,17 +489,31 @@ bool copy_crc_routine_supported(CopyCrcRoutine routine) {
 
 size_t tolerant_copy_crc_with(CopyCrcRoutine routine, void* to, const void* from, size_t length_bytes,
                               uint32_t& crc) {
-  auto* out = static_cast<uint8_t*>(to);
-  const auto* in = static_cast<const uint8_t*>(from);
-  size_t fused = 0;
-  if (length_bytes >= kFusedBytes && routine != CopyCrcRoutine::chunks) {
-    const size_t whole = length_bytes - length_bytes % kFoldedBytes;
-    CopyCrcFunction* const function =
-        routine == CopyCrcRoutine::avx512 ? faultline_odp_copy_crc_avx512 : faultline_odp_copy_crc_pclmul;
-    fused = function(out, in, whole, &crc, &kFolds);
-    if (fused != whole || fused == length_bytes) return fused;
-  }
-  return fused + copy_in_chunks(out + fused, in + fused, length_bytes - fused, crc);
+  CopyCrcFunction* const function =
+      routine == CopyCrcRoutine::avx512 ? faultline_odp_copy_crc_avx512 : faultline_odp_copy_crc_pclmul;
+  const auto fused = [&](void* out, const void* in, size_t bytes) {
+    // The guarded form's sequence covers this body too, and the thread may still name it.
+    for (;;)
+      if (const size_t copied = function(out, in, bytes, &crc, &kFolds); copied != kRevoked) return copied;
+  };
+  return copy_with_sum(routine, to, from, length_bytes, crc, fused, tolerant_copy);
+}
+
+size_t guarded_copy_crc(void* to, const void* from, size_t length_bytes, uint32_t& crc,
+                        const CopyTicket& ticket) {
+  GuardedCopyCrcFunction* const function = kRoutine == CopyCrcRoutine::avx512
+                                               ? faultline_odp_guarded_copy_crc_avx512
+                                               : faultline_odp_guarded_copy_crc_pclmul;
+  // A copy that is made again must begin with the same sum.
+  uint32_t sum = crc;
+  const size_t copied = copy_with_sum(
+      kRoutine, to, from, length_bytes, sum,
+      [&](void* out, const void* in, size_t bytes) {
+        return function(out, in, bytes, &sum, &kFolds, &ticket);
+      },
+      [&](void* out, const void* in, size_t bytes) { return guarded_copy(out, in, bytes, ticket); });
+  if (copied == length_bytes) crc = sum;
+  return copied;
 }
 
 size_t tolerant_copy_beside(void* to, const void* from, size_t length_bytes, CrcBeside& sum) {
@@ -424,19 +522,24 @@ size_t tolerant_copy_beside(void* to, const void* from, size_t length_bytes, Crc
 
 size_t tolerant_copy_beside_with(CopyCrcRoutine routine, void* to, const void* from, size_t length_bytes,
                                  CrcBeside& sum) {
-  const size_t both = std::min(length_bytes, sum.bytes.size());
-  const size_t whole = both - both % kBesideBytes;
-  // The narrower routines are bound by their multiplications many times over: nothing to be gained.
-  if (routine != CopyCrcRoutine::avx512 || whole == 0) return tolerant_copy(to, from, length_bytes);
-  uint32_t crc = sum.crc;
-  const size_t copied = faultline_odp_copy_beside_avx512(to, from, whole, &crc, &kFolds, sum.bytes.data());
-  if (copied != whole) return copied;
-  const std::span<const uint8_t> rest = sum.bytes.subspan(whole);
-  sum.crc = rest.empty() ? crc : crc32_gzip_refl(crc, rest.data(), rest.size());
-  sum.done = true;
-  if (whole == length_bytes) return whole;
-  return whole + tolerant_copy(static_cast<uint8_t*>(to) + whole, static_cast<const uint8_t*>(from) + whole,
-                               length_bytes - whole);
+  const auto beside = [&](void* out, const void* in, size_t bytes, uint32_t* crc) {
+    for (;;) {
+      const size_t copied = faultline_odp_copy_beside_avx512(out, in, bytes, crc, &kFolds, sum.bytes.data());
+      if (copied != kRevoked) return copied;
+    }
+  };
+  return copy_beside_sum(routine, to, from, length_bytes, sum, beside, tolerant_copy);
+}
+
+size_t guarded_copy_beside(void* to, const void* from, size_t length_bytes, CrcBeside& sum,
+                           const CopyTicket& ticket) {
+  const auto beside = [&](void* out, const void* in, size_t bytes, uint32_t* crc) {
+    return faultline_odp_guarded_copy_beside_avx512(out, in, bytes, crc, &kFolds, sum.bytes.data(), &ticket);
+  };
+  const auto copy = [&](void* out, const void* in, size_t bytes) {
+    return guarded_copy(out, in, bytes, ticket);
+  };
+  return copy_beside_sum(kRoutine, to, from, length_bytes, sum, beside, copy);
 }
 
 std::span<const FaultRange> tolerant_copy_crc_ranges() {

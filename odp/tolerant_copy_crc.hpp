@@ -19,6 +19,13 @@ namespace faultline::odp {
 /// As tolerant_copy; where it can it takes the sum along, and says so there. After a short copy it has not.
 [[nodiscard]] size_t tolerant_copy_beside(void* to, const void* from, size_t length_bytes, CrcBeside& sum);
 
+/// As guarded_copy, with the sum of tolerant_copy_crc. `crc` changes only after a whole copy.
+[[nodiscard]] size_t guarded_copy_crc(void* to, const void* from, size_t length_bytes, uint32_t& crc,
+                                      const CopyTicket& ticket);
+/// As guarded_copy, with the sum of tolerant_copy_beside, which may be done although the copy is not.
+[[nodiscard]] size_t guarded_copy_beside(void* to, const void* from, size_t length_bytes, CrcBeside& sum,
+                                         const CopyTicket& ticket);
+
 enum class CopyCrcRoutine : uint8_t {
   chunks,  ///< copies a little and sums up what it has written: any CPU
   pclmul,

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Restartable copies: how a call of the program stops an engine's copy without waiting for the engine.
+//
+// An engine checks that a page may be touched, and copies. Between the two, or in the middle of the copy, its
+// thread may be preempted, or a signal handler may run on it, for any time. A guarded copy is therefore a
+// restartable sequence (Linux, rseq; glibc 2.35 registers each thread): if the thread is preempted or takes a
+// signal before the last store, the kernel resumes it at an abort address, and the copy returns kRevoked.
+// The sequence begins with a check that `revocations` is still what it was before the engine's own checks.
+//
+// A thread that takes pages away marks them, advances `revocations`, and either sees each engine begin a new
+// turn (Quiescence) or restarts every copy of the process by membarrier(2),
+// MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ (Linux 5.10). After either, no engine touches the pages by an old
+// check.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace faultline::odp {
+
+/// What a guarded copy checks. One an engine session, filled at the start of a turn. The assembly knows its
+/// layout.
+struct CopyTicket {
+  /// `revocations` before the checks that allow the copy.
+  uint64_t seen = 0;
+  /// rseq_cs of the thread's rseq area; where the thread has none, `unused` below.
+  void* sequence = nullptr;
+  void* unused = nullptr;
+};
+
+/// Result of a guarded copy that has to be checked and made again: nothing is known of its bytes.
+inline constexpr size_t kRevoked = ~size_t{0};
+
+/// Advances whenever memory may no longer be touched by checks made before. On a line of its own: engines
+/// read it for each copy.
+extern "C" {
+__attribute__((visibility("hidden"))) extern std::atomic<uint64_t> faultline_odp_revocations;
+}
+
+/// Finds out, once, whether this process has restartable copies. Any thread; idempotent.
+void prepare_restartable_copies();
+/// True where restart_copies() works. False: a thread that takes pages away waits for the engines' turns.
+[[nodiscard]] bool has_restartable_copies();
+/// For tests: `disabled` makes the process behave as where they cannot be had. With no engine attached.
+void disable_restartable_copies(bool disabled);
+
+/// Invalidates all tickets. Call after the pages are marked.
+inline void revoke_tickets() {
+  faultline_odp_revocations.fetch_add(1, std::memory_order_seq_cst);
+}
+
+/// Restarts every guarded copy of this process that is under way. Call after revoke_tickets(). When it
+/// returns no copy uses an older ticket. False where that cannot be had (has_restartable_copies()). About 10
+/// us; async-signal-safe.
+[[nodiscard]] bool restart_copies();
+
+/// The calling thread's thread pointer: names a thread without thread-local storage, which a library that is
+/// opened late has no room for.
+[[nodiscard]] inline void* thread_pointer() {
+  void* pointer;
+  asm("mov %%fs:0, %0" : "=r"(pointer));
+  return pointer;
+}
+
+/// Offset of rseq_cs from the thread pointer; 0 where threads have no rseq area.
+extern std::atomic<ptrdiff_t> restart_offset_bytes;
+
+/// Prepares a ticket for copies of this thread: call before the checks that allow them.
+inline void prepare_ticket(CopyTicket& ticket) {
+  const ptrdiff_t offset = restart_offset_bytes.load(std::memory_order_relaxed);
+  ticket.sequence = offset != 0 ? static_cast<void*>(static_cast<char*>(thread_pointer()) + offset)
+                                : static_cast<void*>(&ticket.unused);
+  ticket.seen = faultline_odp_revocations.load(std::memory_order_seq_cst);
+}
+
+/// Assembly: begins the restartable sequence NAME. TICKET is the register that points to the CopyTicket;
+/// SCRATCH and rax are overwritten. Jumps to REVOKED where the ticket is old. The sequence ends, committed,
+/// at the label NAME_commit, which stands right after the instruction that stores last.
+#define FAULTLINE_GUARD(NAME, TICKET, SCRATCH, REVOKED)                \
+  "  movq 8(" TICKET                                                   \
+  "), %rax\n"                                                          \
+  "  leaq " NAME "_sequence(%rip), " SCRATCH                           \
+  "\n"                                                                 \
+  "  movq " SCRATCH ", (%rax)\n" NAME                                  \
+  "_start:\n"                                                          \
+  "  movq (" TICKET "), " SCRATCH                                      \
+  "\n"                                                                 \
+  "  cmpq faultline_odp_revocations(%rip), " SCRATCH                   \
+  "\n"                                                                 \
+  "  jne " REVOKED                                                     \
+  "\n"                                                                 \
+  "  .pushsection .data.rel.ro.faultline, \"aw\", @progbits\n"         \
+  "  .balign 32\n" NAME                                                \
+  "_sequence:\n"                                                       \
+  "  .long 0, 0\n"                                                     \
+  "  .quad " NAME "_start, " NAME "_commit - " NAME "_start, " REVOKED \
+  "\n"                                                                 \
+  "  .popsection\n"
+
+}  // namespace faultline::odp
