@@ -11,10 +11,13 @@ namespace faultline::odp {
 
 class AddressSpaceCall {
  public:
-  AddressSpaceCall() { in_progress_.fetch_add(1, std::memory_order_relaxed); }
+  AddressSpaceCall() { begin(); }
   AddressSpaceCall(const AddressSpaceCall&) = delete;
   AddressSpaceCall& operator=(const AddressSpaceCall&) = delete;
-  ~AddressSpaceCall() { in_progress_.fetch_sub(1, std::memory_order_relaxed); }
+  ~AddressSpaceCall() { end(); }
+  /// For a call that begins and ends in different functions.
+  static void begin() { in_progress_.fetch_add(1, std::memory_order_relaxed); }
+  static void end() { in_progress_.fetch_sub(1, std::memory_order_relaxed); }
 
   /// As a hint: one may begin at once. Of those that the library makes itself or stands before.
   [[nodiscard]] static bool any_in_progress() { return in_progress_.load(std::memory_order_relaxed) != 0; }

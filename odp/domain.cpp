@@ -43,11 +43,6 @@ bool can_populate() {
   return page.allocate(kPageBytes) && madvise(&page[0], kPageBytes, MADV_POPULATE_READ) == 0;
 }
 
-/// True where part of a page-aligned range is not mapped. MS_ASYNC does nothing but look (msync(2), ENOMEM).
-bool has_hole(uint64_t start, uint64_t end) {
-  return msync(reinterpret_cast<void*>(start), end - start, MS_ASYNC) != 0 && errno == ENOMEM;
-}
-
 int populate(const Region& region) {
   constexpr uint64_t kStepBytes = uint64_t{1} << 30;
   const int advice = (region.access & kLocalWrite) != 0 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
@@ -57,7 +52,7 @@ int populate(const Region& region) {
     while (madvise(reinterpret_cast<void*>(address), bytes, advice) != 0) {
       if (errno == EINTR || errno == EAGAIN) continue;
       // madvise(2): ENOMEM stands for a hole as well as for no memory.
-      return errno == ENOMEM && !has_hole(address, address + bytes) ? ENOMEM : EFAULT;
+      return errno == ENOMEM && !has_hole({address, address + bytes}) ? ENOMEM : EFAULT;
     }
   }
   return 0;
@@ -128,6 +123,7 @@ bool Domain::start(std::string& error) {
     return false;
   }
   install_fault_handler();
+  prepare_restartable_copies();
   watch_forks();
   const UserfaultLevel wanted = !config_.monitor_invalidations ? UserfaultLevel::none
                                 : config_.userfault_async      ? UserfaultLevel::full
@@ -208,7 +204,7 @@ int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>&
   const uint64_t first_page = request.address >> kPageShift;
   const uint64_t last_page = (request.address + request.length_bytes - 1) >> kPageShift;
   // Looked for before anything of ours is mapped, which could fill the hole.
-  const bool holed = has_hole(first_page << kPageShift, (last_page + 1) << kPageShift);
+  const bool holed = has_hole({first_page << kPageShift, (last_page + 1) << kPageShift});
   if (holed && !on_demand) return EFAULT;
   region = std::make_unique<Region>();
   region->watch_at_fault = holed;
@@ -503,40 +499,71 @@ bool Domain::region_counters(Key key, RegionCounters& counters) {
 }
 
 bool Domain::touches(uint64_t start, uint64_t end) {
-  bool found = false;
-  index_.for_each_in(start, end, [&found](Region&, PageRange) { found = true; });
-  return found;
+  return index_.may_have({start, end});
 }
 
-void Domain::apply(uint64_t start, uint64_t end, PageEvent asked) {
-  const bool is_end = asked == PageEvent::bury || asked == PageEvent::revive;
-  if (asked == PageEvent::kill || is_end) pager_->surveyor().forget_backings();
+bool Domain::apply(uint64_t start, uint64_t end, PageEvent asked) {
+  if (asked == PageEvent::kill || asked == PageEvent::bury || asked == PageEvent::revive)
+    pager_->surveyor().forget_backings();
+  bool any = false;
   index_.for_each_in(start, end, [&](Region& region, PageRange pages) {
-    // What an implicit region stands for is whatever is mapped: an unmapped page may come back.
-    const bool is_child = region.parent_children != nullptr;
-    const bool takes_mapping = asked == PageEvent::kill || asked == PageEvent::doom;
-    const PageEvent event = is_child && takes_mapping ? PageEvent::drop : asked;
-    // Pages of a classic region whose contents the program drops come back by themselves.
-    if (!region.on_demand && !takes_mapping && !is_end) return;
-    // All of a large region's, at a fork: where none is resident there is none to change.
-    if (event == PageEvent::make_copy_on_write && region.resident_pages.load(std::memory_order_relaxed) == 0)
-      return;
-    const PageMap::Change change = region.pages.change_range(pages.first, pages.count, event);
-    if (event == PageEvent::kill || (event == PageEvent::bury && change.pages != 0))
-      region.has_dead_pages.store(true, std::memory_order_release);
-    // The doomed were counted when they were.
-    if (change.pages == 0 || is_end) return;
-    counters_.num_invalidations.add();
-    if (!region.on_demand || change.gone == 0) return;
-    const uint64_t left =
-        region.resident_pages.fetch_sub(change.gone, std::memory_order_relaxed) - change.gone;
-    counters_.num_invalidation_pages.add(change.gone);
-    counters_.num_odp_mr_pages.subtract(change.gone);
-    region.counters->page_invalidations.add(change.gone);
-    if (is_child && left == 0) {
-      children_.sweep_wanted().store(true, std::memory_order_relaxed);
-      pager_->wake();
-    }
+    any = true;
+    change_pages(region, pages, asked);
+  });
+  return any;
+}
+
+void Domain::change_pages(Region& region, PageRange pages, PageEvent asked) {
+  const bool is_child = region.parent_children != nullptr;
+  PageEvent event = asked;
+  // An implicit region is whatever is mapped: an unmapped page may come back.
+  if (is_child && asked == PageEvent::kill) event = PageEvent::drop;
+  if (is_child && asked == PageEvent::bury) event = PageEvent::revive;
+  const bool is_end = event == PageEvent::bury || event == PageEvent::revive;
+  // Pages of a classic region whose contents the program drops come back by themselves.
+  if (!region.on_demand && !is_end && event != PageEvent::kill && event != PageEvent::doom) return;
+  // All of a large region's, at a fork: where none is resident there is none to change.
+  if (event == PageEvent::make_copy_on_write && region.resident_pages.load(std::memory_order_relaxed) == 0)
+    return;
+  if (event == PageEvent::kill || event == PageEvent::doom)
+    region.has_barred_pages.store(true, std::memory_order_seq_cst);
+  const PageMap::Change change = region.pages.change_range(pages.first, pages.count, event);
+  // The doomed were counted when they were.
+  if (change.pages == 0 || is_end) return;
+  counters_.num_invalidations.add();
+  if (!region.on_demand || change.gone == 0) return;
+  const uint64_t left = region.resident_pages.fetch_sub(change.gone, std::memory_order_relaxed) - change.gone;
+  counters_.num_invalidation_pages.add(change.gone);
+  counters_.num_odp_mr_pages.subtract(change.gone);
+  region.counters->page_invalidations.add(change.gone);
+  if (is_child && left == 0) {
+    children_.sweep_wanted().store(true, std::memory_order_relaxed);
+    pager_->wake();
+  }
+}
+
+void Domain::bury_holes(uint64_t start, uint64_t end) {
+  index_.for_each_in(start, end, [&](Region& region, PageRange pages) {
+    const uint64_t from = (region.first_page + pages.first) << kPageShift;
+    const uint64_t to = from + (pages.count << kPageShift);
+    for_each_hole({from, to}, [&](const AddressRange& hole) {
+      change_pages(region,
+                   {(hole.start >> kPageShift) - region.first_page, (hole.end - hole.start) >> kPageShift},
+                   PageEvent::bury);
+    });
+  });
+}
+
+/// A page that is pinned stays the parent's and writable: the kernel copies it for the child (linux,
+/// folio_needs_cow_for_dma). The others are shared, and the CPU's own copy-on-write protects the child; but
+/// an engine that caused it would wait for as long as the kernel copies page tables.
+void Domain::mark_for_fork() {
+  pins_.pin_waiting(~uint64_t{0});
+  index_.for_each_in(0, ~uint64_t{0}, [&](Region& region, PageRange pages) {
+    if (!region.on_demand || region.resident_pages.load(std::memory_order_relaxed) == 0) return;
+    pins_.for_each_unpinned(region, pages, [&](PageRange unpinned) {
+      change_pages(region, unpinned, PageEvent::make_copy_on_write);
+    });
   });
 }
 

@@ -48,8 +48,12 @@ class Domain final : public MemoryDomain, private InvalidationSink {
  private:
   [[nodiscard]] Quiescence& quiescence() override { return quiescence_; }
   [[nodiscard]] bool touches(uint64_t start, uint64_t end) override;
-  void apply(uint64_t start, uint64_t end, PageEvent event) override;
+  bool apply(uint64_t start, uint64_t end, PageEvent event) override;
   void release_pins(uint64_t start, uint64_t end) override;
+  void bury_holes(uint64_t start, uint64_t end) override;
+  void mark_for_fork() override;
+  void call_has_ended() override { pager_->look_at_waiting_again(); }
+  void change_pages(Region& region, PageRange pages, PageEvent asked);
 
   /// A region that lacks nothing but to be published, or an errno.
   [[nodiscard]] int prepare(const RegionRequest& request, std::unique_ptr<Region>& region);

@@ -29,6 +29,7 @@ void EngineDoor::enter() {
     fault_signals_open = true;
   }
   gated_ = parts_.quiescence.enter(slot_);
+  prepare_ticket(ticket_);
   tracks_use_ = parts_.pins.tracks_use() || parts_.children.tracks_use();
   reads_files_ = parts_.pager.reads_files();
   may_glance_ = !gated_ && !tracks_use_ && !reads_files_;
@@ -74,9 +75,12 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
   access = {&region, region.address + (va - region.iova), pages_of(region, va, length_bytes)};
   const size_t end = access.pages.first + access.pages.count;
   if (!region.on_demand) {
-    if (!region.has_dead_pages.load(std::memory_order_acquire)) return Outcome::done;
+    if (!region.has_barred_pages.load(std::memory_order_acquire)) return Outcome::done;
     for (size_t page = access.pages.first; page < end; ++page) {
-      if (region.pages.state(page) == PageState::dead) return Outcome::violation;
+      const PageState state = region.pages.state(page);
+      if (state == PageState::dead) return Outcome::violation;
+      // A call that unmaps it is under way. How the call ends decides.
+      if (state == PageState::doomed) return Outcome::miss;
     }
     return Outcome::done;
   }
@@ -126,7 +130,11 @@ Outcome EngineDoor::for_each_piece(const Place& place, uint64_t length_bytes, bo
   if (place.region->children == nullptr) [[likely]] {
     const Outcome outcome = open(*place.region, place.va, length_bytes, write, access);
     if (outcome != Outcome::done) return outcome;
-    return touch(access, size_t{0}, length_bytes) ? Outcome::done : after_copy_fault(access);
+    const size_t copied = touch(access, size_t{0}, length_bytes);
+    if (copied == length_bytes) [[likely]]
+      return Outcome::done;
+    revoked_ = copied == kRevoked;
+    return revoked_ ? Outcome::miss : after_copy_fault(access);
   }
   for (uint64_t done = 0; done < length_bytes;) {
     const uint64_t va = place.va + done;
@@ -135,10 +143,26 @@ Outcome EngineDoor::for_each_piece(const Place& place, uint64_t length_bytes, bo
     if (child == nullptr) return Outcome::miss;
     const Outcome outcome = open(*child, va, piece, write, access);
     if (outcome != Outcome::done) return outcome;
-    if (!touch(access, static_cast<size_t>(done), piece)) return after_copy_fault(access);
+    const size_t copied = touch(access, static_cast<size_t>(done), piece);
+    revoked_ = copied == kRevoked;
+    if (revoked_) return Outcome::miss;
+    if (copied != piece) return after_copy_fault(access);
     done += piece;
   }
   return Outcome::done;
+}
+
+template <typename Attempt>
+Outcome EngineDoor::until_unrevoked(Attempt attempt) {
+  for (;;) {
+    const Outcome outcome = attempt();
+    if (!revoked_) [[likely]]
+      return outcome;
+    revoked_ = false;
+    prepare_ticket(ticket_);
+    gated_ = parts_.quiescence.gate_is_up();
+    may_glance_ = may_glance_ && !gated_;
+  }
 }
 
 Outcome EngineDoor::after_copy_fault(const Access& access) {
@@ -167,7 +191,7 @@ Outcome EngineDoor::forget(const Access& access) {
   if (!may_glance_ || region->children != nullptr) return nullptr;
   const uint64_t address = region->address + (va - region->iova);
   if (!region->on_demand) {
-    const bool whole = !region->has_dead_pages.load(std::memory_order_acquire);
+    const bool whole = !region->has_barred_pages.load(std::memory_order_acquire);
     return whole ? reinterpret_cast<void*>(address) : nullptr;
   }
   const uint64_t page = address >> kPageShift;
@@ -189,76 +213,96 @@ Outcome EngineDoor::probe(const Target& target, uint64_t va, uint64_t length_byt
   const Outcome outcome = admit(target, va, length_bytes, place);
   if (outcome != Outcome::done) return outcome;
   return for_each_piece(place, length_bytes, (target.need & kWriteRights) != 0,
-                        [](const Access&, size_t, uint64_t) { return true; });
+                        [](const Access&, size_t, uint64_t length) { return static_cast<size_t>(length); });
 }
 
 Outcome EngineDoor::write(const Target& target, uint64_t va, std::span<const uint8_t> from) {
   if (from.empty()) return Outcome::done;
   if (beside_write_ == nullptr) [[likely]] {
     void* const to = at_a_glance(target, va, from.size(), true);
-    if (to != nullptr && tolerant_copy(to, from.data(), from.size()) == from.size()) return Outcome::done;
+    if (to != nullptr && guarded_copy(to, from.data(), from.size(), ticket_) == from.size())
+      return Outcome::done;
   }
   return write_any(target, va, from);
 }
 
 [[gnu::noinline]] Outcome EngineDoor::write_any(const Target& target, uint64_t va,
                                                 std::span<const uint8_t> from) {
-  Place place;
-  const Outcome outcome = admit(target, va, from.size(), place);
-  if (outcome != Outcome::done) return outcome;
-  return for_each_piece(place, from.size(), true,
-                        [this, from](const Access& access, size_t first, uint64_t length) {
-                          auto* const to = reinterpret_cast<void*>(access.address);
-                          const uint8_t* const bytes = from.data() + first;
-                          const size_t copied = beside_write_ == nullptr || beside_write_->done
-                                                    ? tolerant_copy(to, bytes, length)
-                                                    : tolerant_copy_beside(to, bytes, length, *beside_write_);
-                          return copied == length;
-                        });
+  const auto copy = [this, from](const Access& access, size_t first, uint64_t length) {
+    auto* const to = reinterpret_cast<void*>(access.address);
+    const uint8_t* const bytes = from.data() + first;
+    return beside_write_ == nullptr || beside_write_->done
+               ? guarded_copy(to, bytes, length, ticket_)
+               : guarded_copy_beside(to, bytes, length, *beside_write_, ticket_);
+  };
+  return until_unrevoked([&] {
+    Place place;
+    const Outcome outcome = admit(target, va, from.size(), place);
+    return outcome == Outcome::done ? for_each_piece(place, from.size(), true, copy) : outcome;
+  });
 }
 
 template <typename Copy>
 Outcome EngineDoor::read_by(const Target& target, uint64_t va, std::span<uint8_t> to, Copy copy) {
   if (to.empty()) return Outcome::done;
-  Place place;
-  const Outcome outcome = admit(target, va, to.size(), place);
-  if (outcome != Outcome::done) return outcome;
-  return for_each_piece(place, to.size(), (target.need & kWriteRights) != 0,
-                        [to, copy](const Access& access, size_t first, uint64_t length) {
-                          const auto* from = reinterpret_cast<const void*>(access.address);
-                          return copy(to.data() + first, from, length) == length;
-                        });
+  return until_unrevoked([&] {
+    Place place;
+    const Outcome outcome = admit(target, va, to.size(), place);
+    if (outcome != Outcome::done) return outcome;
+    return for_each_piece(place, to.size(), (target.need & kWriteRights) != 0,
+                          [&](const Access& access, size_t first, uint64_t length) {
+                            const auto* from = reinterpret_cast<const void*>(access.address);
+                            return copy(to.data() + first, from, static_cast<size_t>(length));
+                          });
+  });
 }
 
 Outcome EngineDoor::read(const Target& target, uint64_t va, std::span<uint8_t> to) {
   if (to.empty()) return Outcome::done;
   const bool write = (target.need & kWriteRights) != 0;
   const void* const from = at_a_glance(target, va, to.size(), write);
-  if (from != nullptr && tolerant_copy(to.data(), from, to.size()) == to.size()) [[likely]]
+  if (from != nullptr && guarded_copy(to.data(), from, to.size(), ticket_) == to.size()) [[likely]]
     return Outcome::done;
   return read_any(target, va, to);
 }
 
 [[gnu::noinline]] Outcome EngineDoor::read_any(const Target& target, uint64_t va, std::span<uint8_t> to) {
-  return read_by(target, va, to, tolerant_copy);
+  return read_by(target, va, to, [this](void* out, const void* from, size_t length_bytes) {
+    return guarded_copy(out, from, length_bytes, ticket_);
+  });
 }
 
 Outcome EngineDoor::read_with_crc(const Target& target, uint64_t va, std::span<uint8_t> to, uint32_t& crc) {
-  return read_by(target, va, to, [&crc](void* out, const void* from, size_t length_bytes) {
-    return tolerant_copy_crc(out, from, length_bytes, crc);
-  });
+  // An implicit region's pieces go on with the sum: all of them or none.
+  const uint32_t before = crc;
+  const auto copy = [&](void* out, const void* from, size_t length_bytes) {
+    if (out == to.data()) crc = before;
+    return guarded_copy_crc(out, from, length_bytes, crc, ticket_);
+  };
+  return read_by(target, va, to, copy);
 }
 
 Outcome EngineDoor::atomic(const Target& target, uint64_t va, const AtomicRequest& request,
                            uint64_t& original) {
-  Place place;
-  const Outcome outcome = admit(target, va, sizeof original, place);
-  if (outcome != Outcome::done) return outcome;
-  // Aligned in the region is not aligned in memory where the two differ by less than eight.
-  if ((place.region->address + (place.va - place.region->iova)) % sizeof original != 0)
-    return Outcome::violation;
-  return for_each_piece(place, sizeof original, true, [&](const Access& access, size_t, uint64_t) {
-    return tolerant_atomic(reinterpret_cast<void*>(access.address), request, original);
+  const auto operate = [&](const Access& access, size_t, uint64_t length) -> size_t {
+    switch (guarded_atomic(reinterpret_cast<void*>(access.address), request, original, ticket_)) {
+      case GuardedAtomic::done:
+        return length;
+      case GuardedAtomic::fault:
+        return 0;
+      case GuardedAtomic::revoked:
+        break;
+    }
+    return kRevoked;
+  };
+  return until_unrevoked([&] {
+    Place place;
+    const Outcome outcome = admit(target, va, sizeof original, place);
+    if (outcome != Outcome::done) return outcome;
+    // Aligned in the region is not aligned in memory where the two differ by less than eight.
+    if ((place.region->address + (place.va - place.region->iova)) % sizeof original != 0)
+      return Outcome::violation;
+    return for_each_piece(place, sizeof original, true, operate);
   });
 }
 

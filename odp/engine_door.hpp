@@ -16,6 +16,7 @@
 #include "odp/pager.hpp"
 #include "odp/pin_table.hpp"
 #include "odp/quiescence.hpp"
+#include "odp/restartable_copy.hpp"
 
 namespace faultline::odp {
 
@@ -84,15 +85,18 @@ class EngineDoor final : public EngineSession {
   [[nodiscard]] Outcome admit(const Target& target, uint64_t va, uint64_t length_bytes, Place& place) const;
   /// The pages of a piece that lies in one region.
   [[nodiscard]] Outcome open(Region& region, uint64_t va, uint64_t length_bytes, bool write, Access& access);
-  /// Opens an access that was admitted and does touch(access, first, length_bytes) for each piece of it: one,
-  /// but in an implicit region one for each child.
+  /// Checks and copies by attempt() until no revocation came between the two (restartable_copy.hpp).
+  template <typename Attempt>
+  [[nodiscard]] Outcome until_unrevoked(Attempt attempt);
+  /// Opens an access that was admitted and does touch(access, first, length_bytes) for each piece: one, but
+  /// in an implicit region one for each child. touch returns the bytes copied, or kRevoked.
   template <typename Touch>
   [[nodiscard]] Outcome for_each_piece(const Place& place, uint64_t length_bytes, bool write, Touch touch);
   [[nodiscard]] Outcome after_copy_fault(const Access& access);
   /// Of memory that cannot be pinned: done where its pages are still there.
   [[nodiscard]] Outcome look_for_departed(const Access& access);
   [[nodiscard]] Outcome forget(const Access& access);
-  /// Each piece by copy(to, from, length_bytes), which says how many bytes it copied.
+  /// Each piece by copy(to, from, length_bytes), which returns the bytes copied, or kRevoked.
   template <typename Copy>
   [[nodiscard]] Outcome read_by(const Target& target, uint64_t va, std::span<uint8_t> to, Copy copy);
   /// Lets a request begin with the first page that is missing.
@@ -101,6 +105,8 @@ class EngineDoor final : public EngineSession {
   const Parts parts_;
   Quiescence::Slot& slot_;
   SessionPort& port_;
+  CopyTicket ticket_;         ///< of the turn, made anew when it is revoked
+  bool revoked_ = false;      ///< the copy under way has to be checked and made again
   bool gated_ = false;        ///< latched for the turn
   bool tracks_use_ = false;   ///< likewise
   bool reads_files_ = false;  ///< likewise

@@ -79,7 +79,7 @@ void* map(void* address, size_t length, int protection, int flags, int file, int
   if (void* const filled = call(flags | MAP_FIXED_NOREPLACE); filled != MAP_FAILED) return filled;
   ProgramCall guard(number_of(address), page_end(number_of(address), length), PageEvent::kill);
   void* const result = call(flags);
-  if (result == MAP_FAILED) guard.undo_kill();
+  if (result == MAP_FAILED) guard.fail();
   return result;
 }
 
@@ -103,7 +103,7 @@ FAULTLINE_CALL int munmap(void* address, size_t length) noexcept {
   ProgramCall guard(number_of(address), page_end(number_of(address), length), PageEvent::kill);
   const AddressSpaceCall in_progress;
   const auto result = static_cast<int>(syscall(SYS_munmap, address, length));
-  if (result != 0) guard.undo_kill();
+  if (result != 0) guard.fail();
   return result;
 }
 
@@ -131,8 +131,12 @@ FAULTLINE_CALL void* mremap(void* address, size_t old_length, size_t new_length,
                         PageEvent::kill);
   const AddressSpaceCall in_progress;
   void* const result = call();
-  if (result == MAP_FAILED || stays_too || (may_move && result == address)) old_place.undo_kill();
-  if (result == MAP_FAILED) new_place.undo_kill();
+  if (result == MAP_FAILED) {
+    old_place.fail();
+    new_place.fail();
+  } else if (stays_too || (may_move && result == address)) {
+    old_place.undo_kill();
+  }
   return result;
 }
 
@@ -142,15 +146,13 @@ FAULTLINE_CALL int madvise(void* address, size_t length, int advice) noexcept {
     return static_cast<int>(syscall(SYS_madvise, address, length, advice));
   };
   if (!takes_away(advice)) return call();
-  const auto let_go = [=] {
-    return ProgramCall(number_of(address), page_end(number_of(address), length), PageEvent::drop);
-  };
+  const uint64_t start = number_of(address);
+  const uint64_t end = page_end(start, length);
   if (keeps_contents(advice)) {
-    // The pins are all that is in its way. It may take long, and nobody has to stand still for it.
-    static_cast<void>(let_go());
+    faultline::odp::drop_marks(start, end);
     return call();
   }
-  const ProgramCall guard = let_go();
+  const ProgramCall guard(start, end, PageEvent::drop);
   return call();
 }
 
@@ -160,8 +162,13 @@ FAULTLINE_CALL int mprotect(void* address, size_t length, int protection) noexce
     return static_cast<int>(syscall(SYS_mprotect, address, length, protection));
   };
   if ((protection & PROT_WRITE) != 0) return call();
-  const ProgramCall guard(number_of(address), page_end(number_of(address), length),
-                          (protection & PROT_READ) != 0 ? PageEvent::make_copy_on_write : PageEvent::drop);
+  const uint64_t start = number_of(address);
+  const uint64_t end = page_end(start, length);
+  // A page that becomes resident before the kernel has changed the right is met by the copy's own fault.
+  if ((protection & PROT_READ) != 0)
+    static_cast<void>(ProgramCall(start, end, PageEvent::make_copy_on_write));
+  else
+    faultline::odp::drop_marks(start, end);
   return call();
 }
 
@@ -174,14 +181,14 @@ FAULTLINE_CALL void* shmat(int segment, const void* address, int flags) noexcept
   const uint64_t start = number_of(address) & ~(kPageBytes - 1);
   ProgramCall guard(start, page_end(start, facts.shm_segsz), PageEvent::kill);
   void* const result = call();
-  if (result == MAP_FAILED) guard.undo_kill();
+  if (result == MAP_FAILED) guard.fail();
   return result;
 }
 
 FAULTLINE_CALL int shmdt(const void* address) noexcept {
   ProgramCall guard(number_of(address), faultline::odp::end_of_mapping(number_of(address)), PageEvent::kill);
   const auto result = static_cast<int>(syscall(SYS_shmdt, address));
-  if (result != 0) guard.undo_kill();
+  if (result != 0) guard.fail();
   return result;
 }
 

@@ -9,15 +9,12 @@
 #include <unistd.h>
 
 #include "odp/clock.hpp"
+#include "odp/process_page.hpp"
 #include "odp/service_thread.hpp"
 
 namespace faultline::odp {
 
 namespace {
-
-// What a program's call looks at first. A pointer that a CallGuard has read stays good as long as the guard.
-constinit std::atomic<InvalidationMonitor*> current{nullptr};
-constinit ReaderStripes calls;
 
 /// Of instance().
 std::mutex living_mutex;
@@ -26,30 +23,33 @@ std::weak_ptr<InvalidationMonitor> living;
 }  // namespace
 
 InvalidationMonitor* InvalidationMonitor::CallGuard::enter() {
-  if (current.load(std::memory_order_relaxed) == nullptr) return nullptr;
-  calls.enter();
-  InvalidationMonitor* const monitor = current.load(std::memory_order_seq_cst);
-  if (monitor == nullptr) calls.leave();
+  // A pointer that is read here stays good as long as the guard.
+  ProcessPage* const page = ProcessPage::find();
+  if (page == nullptr || page->monitor.load(std::memory_order_relaxed) == nullptr) return nullptr;
+  page->calls.enter();
+  InvalidationMonitor* const monitor = page->monitor.load(std::memory_order_seq_cst);
+  if (monitor == nullptr) page->calls.leave();
   return monitor;
 }
 
 InvalidationMonitor::CallGuard::~CallGuard() {
-  if (monitor != nullptr) calls.leave();
+  if (monitor != nullptr) ProcessPage::find()->calls.leave();
 }
 
 std::shared_ptr<InvalidationMonitor> InvalidationMonitor::instance(const MonitorConfig& config) {
   const std::lock_guard lock(living_mutex);
   if (std::shared_ptr<InvalidationMonitor> monitor = living.lock()) return monitor;
+  ProcessPage* const page = ProcessPage::make();
+  if (page == nullptr) throw std::bad_alloc();
   std::shared_ptr<InvalidationMonitor> monitor(new InvalidationMonitor);
   monitor->start(config);
   living = monitor;
-  current.store(monitor.get(), std::memory_order_seq_cst);
+  page->monitor.store(monitor.get(), std::memory_order_seq_cst);
   return monitor;
 }
 
 void InvalidationMonitor::forget_in_child() {
-  current.store(nullptr, std::memory_order_relaxed);
-  calls.reset();
+  // The process page is zeros here.
   // Another thread of the parent may have held it.
   new (&living_mutex) std::mutex;
   living.reset();
@@ -68,9 +68,10 @@ void InvalidationMonitor::start(const MonitorConfig& config) {
 }
 
 InvalidationMonitor::~InvalidationMonitor() {
+  ProcessPage& page = *ProcessPage::find();
   InvalidationMonitor* self = this;
-  current.compare_exchange_strong(self, nullptr, std::memory_order_seq_cst);
-  calls.wait();
+  page.monitor.compare_exchange_strong(self, nullptr, std::memory_order_seq_cst);
+  page.calls.wait();
   if (stop_fd_ < 0) return;
   const uint64_t one = 1;
   while (write(stop_fd_, &one, sizeof one) < 0 && errno == EINTR) {
@@ -97,7 +98,7 @@ void InvalidationMonitor::remove_sink(InvalidationSink& sink) {
     }
   }
   // Not with the mutex: a program's call may be waiting for the monitor's thread, which wants it.
-  calls.wait();
+  ProcessPage::find()->calls.wait();
 }
 
 int InvalidationMonitor::watch(uint64_t start, uint64_t end) {
@@ -158,7 +159,8 @@ void InvalidationMonitor::handle_events() {
   size_t count = 0;
   for_each_sink([&](InvalidationSink& sink) { tokens[count++] = sink.quiescence().raise_gate(); });
   count = 0;
-  for_each_sink([&](InvalidationSink& sink) { sink.quiescence().wait_for(tokens[count++]); });
+  revoke_tickets();
+  for_each_sink([&](InvalidationSink& sink) { sink.quiescence().outlast_copies(tokens[count++]); });
 
   // One batch a cycle: what is left keeps the descriptor readable.
   const size_t taken = userfault_.read_events(events);
@@ -180,7 +182,9 @@ void InvalidationMonitor::handle_events() {
 
 void InvalidationMonitor::dispatch(const uffd_msg& event) {
   const auto apply = [this](uint64_t start, uint64_t end, PageEvent change) {
-    for_each_sink([&](InvalidationSink& sink) { sink.apply(start, end, change); });
+    // Kept for how the program's calls under way in this range end.
+    if (change == PageEvent::kill) ProcessPage::find()->ledger.note_unmapped({start, end});
+    for_each_sink([&](InvalidationSink& sink) { static_cast<void>(sink.apply(start, end, change)); });
   };
   switch (event.event) {
     case UFFD_EVENT_REMOVE:

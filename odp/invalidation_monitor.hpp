@@ -4,8 +4,8 @@
 // memory.
 //
 // The kernel keeps the program's thread inside its munmap or madvise until the event is read. So, on an
-// event: gate up in every domain, wait until every engine has seen it, only then read, mark the pages, gate
-// down.
+// event: gate up in every domain, make sure that no engine copies by an older check, only then read, mark the
+// pages, gate down. The program's own calls need no gate, since their pages are marked (program_call.hpp).
 //
 // It also keeps the list of the domains for the program's own calls (program_call.hpp), where there is no
 // userfaultfd too.
@@ -25,19 +25,28 @@
 
 namespace faultline::odp {
 
-/// What a domain does on events. Called on the monitor's thread; must neither allocate, free nor unmap, nor
-/// wait for a lock whose holder does.
+/// What a domain does on events and on calls of the program. Called on the monitor's thread and on threads of
+/// the program with all signals blocked; must neither allocate, free nor unmap, nor wait for a lock whose
+/// holder does or may take a signal.
 class InvalidationSink {
  public:
   virtual ~InvalidationSink() = default;
   [[nodiscard]] virtual Quiescence& quiescence() = 0;
-  /// True where a region has part of the range.
+  /// False only where no region has part of the range. Without locks.
   [[nodiscard]] virtual bool touches(uint64_t start, uint64_t end) = 0;
-  /// drop: the contents go, the mapping stays; kill: the mapping goes; doom: it is about to go, and then it
-  /// has (bury) or has not (revive); make_copy_on_write: the right to write goes, or the process has forked.
-  virtual void apply(uint64_t start, uint64_t end, PageEvent event) = 0;
-  /// After the gate is down: lets go of pins in a range of an earlier drop or kill.
+  /// drop: the contents go, the mapping stays; kill: the mapping goes; doom, suspend: it, or its contents,
+  /// are about to go, and then they have (bury) or have not (revive); make_copy_on_write: the right to write
+  /// goes. False where no region has part of the range.
+  virtual bool apply(uint64_t start, uint64_t end, PageEvent event) = 0;
+  /// Of the doomed pages in the range those that are not mapped any more are dead.
+  virtual void bury_holes(uint64_t start, uint64_t end) = 0;
+  /// Lets go of pins in a range of an earlier drop, kill, doom or suspend.
   virtual void release_pins(uint64_t start, uint64_t end) = 0;
+  /// The process is about to fork: pages that the kernel will share with the child must be asked for again
+  /// before they are written.
+  virtual void mark_for_fork() = 0;
+  /// Requests that wait for a call of the program may go on. Without locks.
+  virtual void call_has_ended() = 0;
 };
 
 struct MonitorConfig {
@@ -61,7 +70,21 @@ class InvalidationMonitor {
   [[nodiscard]] UserfaultLevel level() const { return userfault_.level(); }
   [[nodiscard]] int userfault_error() const { return userfault_error_; }
 
-  /// Calls call(sink) for each domain that has part of the range. The caller holds a CallGuard. Any thread.
+  /// Calls call(sink) for each domain. The caller holds a CallGuard, or is the monitor.
+  template <typename Call>
+  void for_each_sink(Call call) {
+    for (std::atomic<InvalidationSink*>& slot : sinks_) {
+      InvalidationSink* sink = slot.load(std::memory_order_acquire);
+      if (sink != nullptr) call(*sink);
+    }
+  }
+  /// False only where no domain has a region in the range. The caller holds a CallGuard. A few loads.
+  [[nodiscard]] bool touches(uint64_t start, uint64_t end) {
+    bool any = false;
+    for_each_sink([&](InvalidationSink& sink) { any = any || sink.touches(start, end); });
+    return any;
+  }
+  /// Calls call(sink) for each domain that may have part of the range. The caller holds a CallGuard.
   template <typename Call>
   void for_each_touched(uint64_t start, uint64_t end, Call call) {
     for_each_sink([&](InvalidationSink& sink) {
@@ -114,14 +137,6 @@ class InvalidationMonitor {
   void run(bool realtime);
   void handle_events();
   void dispatch(const uffd_msg& event);
-
-  template <typename Call>
-  void for_each_sink(Call call) {
-    for (std::atomic<InvalidationSink*>& slot : sinks_) {
-      InvalidationSink* sink = slot.load(std::memory_order_acquire);
-      if (sink != nullptr) call(*sink);
-    }
-  }
 
   Userfault userfault_;
   int userfault_error_ = 0;

@@ -22,7 +22,7 @@ enum class PageState : uint8_t {
   readable,
   writable,
   dead,   ///< unmapped by the program: gone until it is registered again
-  doomed  ///< a call that unmaps it is under way, and may fail: how it ends decides, and no event before that
+  doomed  ///< a call that takes it away is under way: nobody touches it, and how the call ends decides
 };
 inline constexpr size_t kPageStates = 6;
 
@@ -33,27 +33,28 @@ enum class PageEvent : uint8_t {
   drop,                ///< invalidated, evicted, or the fault was given up
   make_copy_on_write,  ///< fork: a write must ask again
   kill,
-  doom,
-  bury,   ///< of the doomed alone: what was registered here since is not meant
-  revive  ///< the mapping did not go after all
+  doom,     ///< a call that unmaps it begins
+  suspend,  ///< a call that takes its contents away begins; classic regions keep theirs
+  bury,     ///< of the doomed alone, since what was registered here meanwhile is not meant: unmapped
+  revive    ///< of the doomed alone: still mapped, or mapped again (implicit regions)
 };
-inline constexpr size_t kPageEvents = 9;
+inline constexpr size_t kPageEvents = 10;
 
 /// A publish that meets a page which is no longer `faulting` changes nothing: an invalidation came between.
 inline constexpr std::array<std::array<PageState, kPageEvents>, kPageStates> kPageTransitions{{
-    // begin_fault, publish_read, publish_write, drop, make_copy_on_write, kill, doom, bury, revive
+    // begin_fault, publish_read, publish_write, drop, make_copy_on_write, kill, doom, suspend, bury, revive
     {PageState::faulting, PageState::absent, PageState::absent, PageState::absent, PageState::absent,
-     PageState::dead, PageState::doomed, PageState::absent, PageState::absent},
+     PageState::dead, PageState::doomed, PageState::doomed, PageState::absent, PageState::absent},
     {PageState::faulting, PageState::readable, PageState::writable, PageState::absent, PageState::absent,
-     PageState::dead, PageState::doomed, PageState::faulting, PageState::faulting},
+     PageState::dead, PageState::doomed, PageState::doomed, PageState::faulting, PageState::faulting},
     {PageState::faulting, PageState::readable, PageState::readable, PageState::absent, PageState::readable,
-     PageState::dead, PageState::doomed, PageState::readable, PageState::readable},
+     PageState::dead, PageState::doomed, PageState::doomed, PageState::readable, PageState::readable},
     {PageState::faulting, PageState::writable, PageState::writable, PageState::absent, PageState::readable,
-     PageState::dead, PageState::doomed, PageState::writable, PageState::writable},
+     PageState::dead, PageState::doomed, PageState::doomed, PageState::writable, PageState::writable},
     {PageState::dead, PageState::dead, PageState::dead, PageState::dead, PageState::dead, PageState::dead,
-     PageState::dead, PageState::dead, PageState::dead},
+     PageState::dead, PageState::dead, PageState::dead, PageState::dead},
     {PageState::doomed, PageState::doomed, PageState::doomed, PageState::doomed, PageState::doomed,
-     PageState::doomed, PageState::doomed, PageState::dead, PageState::absent},
+     PageState::doomed, PageState::doomed, PageState::doomed, PageState::dead, PageState::absent},
 }};
 
 [[nodiscard]] constexpr PageState next_state(PageState state, PageEvent event) {

@@ -135,7 +135,8 @@ void Pager::expire_unpinned() {
 
 bool Pager::has_work() const {
   bool work = stopping_.load(std::memory_order_acquire) || !background_.empty() ||
-              parts_.children.sweep_wanted().load(std::memory_order_relaxed);
+              parts_.children.sweep_wanted().load(std::memory_order_relaxed) ||
+              call_ended_.load(std::memory_order_seq_cst);
   for_each_port([&work](const SessionPort& port) {
     const SessionPort::State state = port.state.load(std::memory_order_acquire);
     work |=
@@ -149,6 +150,11 @@ void Pager::run() {
   while (!stopping_.load(std::memory_order_acquire)) {
     let_go_of_closing_ports();
     expire_unpinned();
+    if (call_ended_.load(std::memory_order_relaxed) &&
+        call_ended_.exchange(false, std::memory_order_seq_cst)) {
+      waits_for_calls_.store(0, std::memory_order_seq_cst);
+      for (size_t i = 0; i < service_count_; ++i) services_[in_use_[i]].waiting = false;
+    }
     admit();
     Service* const service = next_service();
     if (service == nullptr) {

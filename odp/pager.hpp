@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "odp/address_space.hpp"
+#include "odp/call_ledger.hpp"
 #include "odp/child_table.hpp"
 #include "odp/clock.hpp"
 #include "odp/counter_cells.hpp"
@@ -69,6 +70,12 @@ class Pager {
 
   /// After something was queued. Cheap where the pager is awake.
   void wake();
+  /// After a call of the program has ended: requests for its pages wait for that. Without locks.
+  void look_at_waiting_again() {
+    if (waits_for_calls_.load(std::memory_order_seq_cst) == 0) return;
+    call_ended_.store(true, std::memory_order_seq_cst);
+    wake();
+  }
   [[nodiscard]] PageSurveyor& surveyor() { return surveyor_; }
   /// Takes all children of a region that nobody can find any more away.
   void drop_children(Region& parent);
@@ -89,7 +96,8 @@ class Pager {
   enum class Step : uint8_t {
     more,     ///< go on in the next turn
     away,     ///< what the plan says, without the mutex
-    waiting,  ///< someone is at these pages, or all that may wait for slow ones do
+    waiting,  ///< for a thread that is at these pages, for a call of the program, or all slow threads are
+              ///< busy
     done,
     failed
   };
@@ -152,6 +160,7 @@ class Pager {
   [[nodiscard]] Step serve_chunk(Service& service);
   [[nodiscard]] Step publish_present(Region& region, PageRange chunk, Service& service);
   [[nodiscard]] Step plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan);
+  [[nodiscard]] bool is_in_call(const AddressRange& range);
   void populate(Plan& plan) const;
   [[nodiscard]] bool populate_by_touch(Region& region, Plan& plan);
   [[nodiscard]] bool populate_by_pin(Region& region, Plan& plan);
@@ -212,7 +221,9 @@ class Pager {
     kAway     ///< the leader is at something long: another thread has to lead
   };
   std::atomic<uint32_t> sleeping_{kAwake};
-  std::atomic<uint32_t> standby_{0};  ///< rung to wake another thread
+  std::atomic<uint32_t> standby_{0};          ///< rung to wake another thread
+  std::atomic<uint32_t> waits_for_calls_{0};  ///< some service waits for a call of the program
+  std::atomic<bool> call_ended_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> is_realtime_{false};
   std::atomic<bool> reads_files_{false};

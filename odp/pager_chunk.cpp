@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "odp/pager.hpp"
+#include "odp/process_page.hpp"
 
 namespace faultline::odp {
 
@@ -106,15 +107,18 @@ void Pager::watch_again(const Region& region, const Plan& plan) {
   static_cast<void>(parts_.monitor.watch_again(start, end));
 }
 
-/// What of a chunk is not there: done, or failed where it never will be, or more where that is not known yet.
+/// What of a chunk is not there: done, or failed where it never will be, or waiting where a call of the
+/// program decides.
 Pager::Step Pager::plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan) {
   plan = {};
+  const uint64_t chunk_address = region.start_page_address() + chunk.first * kPageBytes;
+  if (is_in_call({chunk_address, chunk_address + chunk.count * kPageBytes})) return Step::waiting;
   size_t first_missing = chunk.count;
   size_t end_missing = 0;
   for (size_t i = 0; i < chunk.count; ++i) {
     const PageState state = region.pages.state(chunk.first + i);
     if (state == PageState::dead) return Step::failed;
-    if (state == PageState::doomed) return Step::more;
+    if (state == PageState::doomed) return Step::more;  // its call has just begun, or ended
     if (!region.on_demand || allows(state, write)) continue;
     first_missing = std::min(first_missing, i);
     end_missing = i + 1;
@@ -125,6 +129,16 @@ Pager::Step Pager::plan_chunk(Region& region, PageRange chunk, bool write, Plan&
   plan.length_bytes = plan.pages.count * kPageBytes;
   plan.write = write;
   return Step::done;
+}
+
+/// True where a call of the program has part of the range under way: the request waits for its end
+/// (look_at_waiting_again).
+bool Pager::is_in_call(const AddressRange& range) {
+  const CallLedger& ledger = ProcessPage::find()->ledger;
+  if (!ledger.has(range)) return false;
+  waits_for_calls_.store(1, std::memory_order_seq_cst);
+  // It may have ended before it could see that somebody waits.
+  return ledger.has(range);
 }
 
 /// Few pages that took long are, of fresh memory, a huge page.

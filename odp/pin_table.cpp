@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <mutex>
+#include <span>
 
 #include <linux/capability.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "odp/signals_blocked.hpp"
 
 namespace faultline::odp {
 namespace {
@@ -58,18 +60,18 @@ uint32_t PinTable::take_unpinned() {
 
 void PinTable::pin_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns,
                          Victims* victims) {
-  const std::lock_guard lock(mutex_);
+  const Hold hold(*this);
   if (!pin_missing(region, pages, {now_ns, protect_since_ns, victims, false})) counters_.pin_fallbacks.add();
 }
 
 bool PinTable::pin_absent_pages(Region& region, PageRange pages, uint64_t now_ns, uint64_t protect_since_ns,
                                 Victims* victims) {
-  const std::lock_guard lock(mutex_);
+  const Hold hold(*this);
   return pin_missing(region, pages, {now_ns, protect_since_ns, victims, true});
 }
 
 void PinTable::pin_later(Region& region, PageRange pages, uint64_t now_ns) {
-  const std::lock_guard lock(mutex_);
+  const Hold hold(*this);
   const size_t end = pages.first + pages.count;
   for (size_t granule = pages.first / kGranulePages; granule * kGranulePages < end; ++granule) {
     const size_t base = granule * kGranulePages;
@@ -103,7 +105,7 @@ uint32_t PinTable::waiting_record_of(const Region& region, size_t granule) const
 }
 
 void PinTable::pin_waiting(uint64_t before_ns) {
-  const std::lock_guard lock(mutex_);
+  const Hold hold(*this);
   while (waiting_count_ != 0 && waiting_[0].since_ns < before_ns) pin_oldest_waiting();
 }
 
@@ -228,7 +230,7 @@ void PinTable::drop_pages(const Record& record) {
 }
 
 void PinTable::expire_unpinned(uint64_t before_ns) {
-  const std::lock_guard lock(mutex_);
+  const Hold hold(*this);
   for (uint32_t id = PinSlots::kMaxSlots + 1; id <= PinSlots::kMaxSlots + highest_unpinned_; ++id) {
     const Record& record = records_[id];
     if (record.page_mask == 0 || record.waits || record.pinned_at_ns >= before_ns) continue;
@@ -245,7 +247,7 @@ void PinTable::reserve_whole(Region& region) {
 void PinTable::pin_whole(Region& region) {
   const uint64_t start = region.start_page_address();
   const uint64_t end = region.end_page_address();
-  const std::lock_guard lock(mutex_);
+  const Hold hold(*this);
   if (held_bytes_ + (end - start) > budget_bytes_) {
     counters_.pin_fallbacks.add();
     return;
@@ -280,8 +282,37 @@ void PinTable::drop_record(uint32_t id) {
 
 void PinTable::unpin_pages(Region& region, PageRange pages) {
   if (!region.on_demand) return;
-  const std::lock_guard lock(mutex_);
+  if (holder_.load(std::memory_order_relaxed) == thread_pointer()) {
+    // This is a signal handler: to wait for the mutex would be for ever.
+    if (left_count_ == left_.size()) {
+      // Of several ranges the last entry takes all there is: more is let go of than has to be.
+      left_.back() = {nullptr, {}};
+      return;
+    }
+    left_[left_count_] = {&region, pages};
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    ++left_count_;
+    return;
+  }
+  const Hold hold(*this);
   drop_records_in(region, pages);
+}
+
+void PinTable::drop_left() {
+  const SignalsBlocked blocked;
+  for (const LeftRange& left : std::span(left_).first(left_count_)) {
+    if (left.region != nullptr) {
+      drop_records_in(*left.region, left.pages);
+      continue;
+    }
+    const auto drop_all_in = [&](uint32_t first, uint32_t stop) {
+      for (uint32_t id = first; id < stop; ++id)
+        if (records_[id].page_mask != 0) drop_record(id);
+    };
+    drop_all_in(1, highest_ + 1);
+    drop_all_in(PinSlots::kMaxSlots + 1, PinSlots::kMaxSlots + highest_unpinned_ + 1);
+  }
+  left_count_ = 0;
 }
 
 void PinTable::drop_records_in(Region& region, PageRange pages) {
@@ -317,7 +348,7 @@ void PinTable::drop_records_in(Region& region, PageRange pages) {
 }
 
 void PinTable::unpin_all(Region& region) {
-  const std::lock_guard lock(mutex_);
+  const Hold hold(*this);
   forget_waiting(region);
   if (region.on_demand) return drop_records_in(region, {0, region.page_count()});
   for (const uint32_t slot : region.whole_pins) slots_.unpin(slot);

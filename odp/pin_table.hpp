@@ -8,7 +8,9 @@
 // wait for a disk itself.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "odp/counter_cells.hpp"
@@ -16,6 +18,7 @@
 #include "odp/pi_mutex.hpp"
 #include "odp/pin_slots.hpp"
 #include "odp/region.hpp"
+#include "odp/restartable_copy.hpp"
 
 namespace faultline::odp {
 
@@ -63,7 +66,12 @@ class PinTable {
   /// Memory that cannot be pinned: what became resident before then is absent again. Pager only.
   void expire_unpinned(uint64_t before_ns);
 
-  /// Lets go of the pins that meet the pages.
+  /// Calls visit(pages) for each run of the pages that has no pin.
+  template <typename Visit>
+  void for_each_unpinned(const Region& region, PageRange pages, Visit visit);
+
+  /// Lets go of the pins that meet the pages. A signal handler that has interrupted this table's work on its
+  /// own thread leaves it to that work's end.
   void unpin_pages(Region& region, PageRange pages);
   /// Lets go of all pins of the region.
   void unpin_all(Region& region);
@@ -116,7 +124,20 @@ class PinTable {
 
   const uint64_t budget_bytes_;
   CounterCells& counters_;
+  /// Holds mutex_, and does at its end what a signal handler on its thread has left.
+  class Hold;
+  void drop_left();
+
+  /// Of a signal handler.
+  struct LeftRange {
+    Region* region;
+    PageRange pages;
+  };
+
   PiMutex mutex_;
+  std::atomic<void*> holder_{nullptr};  ///< thread pointer of mutex_'s holder
+  std::array<LeftRange, 16> left_{};    ///< written and read by the holder's thread alone
+  size_t left_count_ = 0;
   PinSlots slots_;
   LazyArray<Record> records_;      ///< by slot + 1; behind those, what is not pinned
   uint32_t free_unpinned_ = 0;     ///< chained by `next`
@@ -128,5 +149,51 @@ class PinTable {
   size_t waiting_count_ = 0;
   std::atomic<bool> tracks_use_{false};
 };
+
+class PinTable::Hold {
+ public:
+  explicit Hold(PinTable& table) : table_(table) {
+    table_.mutex_.lock();
+    table_.holder_.store(thread_pointer(), std::memory_order_relaxed);
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  ~Hold() {
+    for (;;) {
+      if (table_.left_count_ != 0) [[unlikely]]
+        table_.drop_left();
+      table_.holder_.store(nullptr, std::memory_order_relaxed);
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      // A handler that came in between has left something after all.
+      if (table_.left_count_ == 0) [[likely]]
+        break;
+      table_.holder_.store(thread_pointer(), std::memory_order_relaxed);
+    }
+    table_.mutex_.unlock();
+  }
+
+ private:
+  PinTable& table_;
+};
+
+template <typename Visit>
+void PinTable::for_each_unpinned(const Region& region, PageRange pages, Visit visit) {
+  const Hold hold(*this);
+  const size_t end = pages.first + pages.count;
+  for (size_t granule = pages.first / kGranulePages; granule * kGranulePages < end; ++granule) {
+    const size_t base = granule * kGranulePages;
+    unsigned pinned = 0;
+    for (uint32_t id = region.granule_pins[granule]; id != 0; id = records_[id].next)
+      if (id <= PinSlots::kMaxSlots) pinned |= records_[id].page_mask;
+    const size_t from = std::max(pages.first, base);
+    const size_t to = std::min(end, base + kGranulePages);
+    for (size_t page = from; page < to;) {
+      size_t stop = page;
+      while (stop < to && (pinned >> (stop - base) & 1U) == 0) ++stop;
+      if (stop != page) visit(PageRange{page, stop - page});
+      page = stop + 1;
+    }
+  }
+}
 
 }  // namespace faultline::odp

@@ -2,74 +2,154 @@
 #include "odp/program_call.hpp"
 
 #include <atomic>
+#include <cerrno>
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "odp/address_space.hpp"
+#include "odp/invalidation_monitor.hpp"
 #include "odp/mapping_list.hpp"
+#include "odp/process_page.hpp"
+#include "odp/signals_blocked.hpp"
 
 namespace faultline::odp {
 namespace {
 
+using CallGuard = InvalidationMonitor::CallGuard;
+
 constinit std::atomic<uint32_t> generation{0};
 constinit std::atomic<bool> forks_are_watched{false};
 
-/// Held from before a fork until after it, by the thread that forks.
-alignas(ProgramCall) thread_local std::array<std::byte, sizeof(ProgramCall)> fork_call;
-thread_local bool fork_is_held = false;
+/// Marks by mark(sink) the pages of each domain that has some in the range, and returns when no engine
+/// touches them by an older check. False where there are none.
+template <typename Mark>
+bool mark_and_pass(InvalidationMonitor& monitor, const AddressRange& range, Mark mark) {
+  bool any = false;
+  {
+    const SignalsBlocked blocked;
+    monitor.for_each_touched(range.start, range.end, [&](InvalidationSink& sink) { any |= mark(sink); });
+  }
+  if (!any) return false;
+  revoke_tickets();
+  monitor.for_each_touched(range.start, range.end, [](InvalidationSink& sink) {
+    sink.quiescence().outlast_copies(sink.quiescence().advance());
+  });
+  return true;
+}
+
+void release_pins(InvalidationMonitor& monitor, const AddressRange& range) {
+  const SignalsBlocked blocked;
+  monitor.for_each_touched(range.start, range.end,
+                           [&](InvalidationSink& sink) { sink.release_pins(range.start, range.end); });
+}
 
 void before_fork() {
-  new (&fork_call) ProgramCall(0, ~uint64_t{0}, PageEvent::make_copy_on_write);
-  fork_is_held = true;
+  // Page faults would wait for the kernel's copy of the page tables: engines leave them to other threads.
+  AddressSpaceCall::begin();
+  const CallGuard guard;
+  if (guard.monitor == nullptr) return;
+  const SignalsBlocked blocked;
+  guard.monitor->for_each_sink([](InvalidationSink& sink) { sink.mark_for_fork(); });
+  revoke_tickets();
+  guard.monitor->for_each_sink(
+      [](InvalidationSink& sink) { sink.quiescence().outlast_copies(sink.quiescence().advance()); });
 }
 
 void after_fork_in_parent() {
-  if (!fork_is_held) return;
-  fork_is_held = false;
-  std::launder(reinterpret_cast<ProgramCall*>(&fork_call))->~ProgramCall();
+  AddressSpaceCall::end();
 }
 
 void after_fork_in_child() {
   // Nothing of the parent's is let go of or looked at: its threads, and the locks that they held, are not
   // here.
-  fork_is_held = false;
   generation.fetch_add(1, std::memory_order_relaxed);
   AddressSpaceCall::forget_in_child();
   InvalidationMonitor::forget_in_child();
+  if (ProcessPage* const page = ProcessPage::find()) page->is_prepared.store(1, std::memory_order_seq_cst);
 }
 
 }  // namespace
 
 ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change)
-    : start_(start), end_(end), kills_(change == PageEvent::kill) {
-  InvalidationMonitor* const monitor = guard_.monitor;
-  if (monitor == nullptr || start >= end) return;
-  std::array<uint64_t, InvalidationMonitor::kMaxSinks> tokens;
-  monitor->for_each_touched(start, end, [&](InvalidationSink& sink) {
-    tokens[stopped_count_] = sink.quiescence().raise_gate();
-    stopped_[stopped_count_++] = &sink;
-  });
-  for (size_t i = 0; i < stopped_count_; ++i) stopped_[i]->quiescence().wait_for(tokens[i]);
-  for (size_t i = 0; i < stopped_count_; ++i) {
-    stopped_[i]->apply(start, end, kills_ ? PageEvent::doom : change);
-    // A pinned page would stay where it is whatever the program wants; after a fork it must stay the
-    // parent's.
-    if (change != PageEvent::make_copy_on_write) stopped_[i]->release_pins(start, end);
+    : range_{start, end}, change_(change) {
+  if (range_.is_empty()) return;
+  const CallGuard guard;
+  if (guard.monitor == nullptr || !guard.monitor->touches(start, end)) return;
+  if (change == PageEvent::make_copy_on_write) {
+    mark_and_pass(*guard.monitor, range_,
+                  [&](InvalidationSink& sink) { return sink.apply(range_.start, range_.end, change_); });
+    return;
   }
+  // Before the marks: what is registered from here on, or is made resident, looks at the ledger.
+  CallLedger& ledger = ProcessPage::find()->ledger;
+  entry_ = ledger.begin(range_);
+  is_marked_ = true;
+  const PageEvent mark = change == PageEvent::kill ? PageEvent::doom : PageEvent::suspend;
+  if (mark_and_pass(*guard.monitor, range_,
+                    [&](InvalidationSink& sink) { return sink.apply(range_.start, range_.end, mark); }))
+    release_pins(*guard.monitor, range_);
 }
 
 ProgramCall::~ProgramCall() {
-  // The call's own event (MREMAP_DONTUNMAP's is that of a move) was read before it returned, and is perhaps
-  // still to be applied: to the doomed, which it leaves alone, not to what lives again.
-  if (last_ == PageEvent::revive && stopped_count_ != 0) guard_.monitor->settle();
-  for (size_t i = 0; kills_ && i < stopped_count_; ++i) stopped_[i]->apply(start_, end_, last_);
-  for (size_t i = 0; i < stopped_count_; ++i) stopped_[i]->quiescence().lower_gate();
+  if (is_marked_) settle_marks();
+}
+
+void ProgramCall::settle_marks() {
+  CallLedger& ledger = ProcessPage::find()->ledger;
+  const CallGuard guard;
+  if (guard.monitor == nullptr) {
+    // The last domain went meanwhile, or this is a child that shares no memory with the engines.
+    return ledger.end(entry_);
+  }
+  InvalidationMonitor& monitor = *guard.monitor;
+  const auto settle = [&monitor](const AddressRange& part, PageEvent event) {
+    const SignalsBlocked blocked;
+    monitor.for_each_touched(part.start, part.end,
+                             [&](InvalidationSink& sink) { sink.apply(part.start, part.end, event); });
+  };
+  const bool kills = change_ == PageEvent::kill;
+  if (kills && end_ == End::done) {
+    settle(range_, PageEvent::bury);
+  } else {
+    // The call's own events were read before it returned, and are perhaps still to be applied: to the doomed,
+    // which they leave alone, not to what lives again.
+    if (kills) monitor.settle();
+    if (end_ != End::stays && entry_ != nullptr) {
+      const AddressRange gone = entry_->unmapped();
+      if (!gone.is_empty()) settle(gone, PageEvent::bury);
+    }
+    if (end_ == End::failed) {
+      // mmap(2) and mremap(2) may fail after they have unmapped.
+      const SignalsBlocked blocked;
+      monitor.for_each_touched(range_.start, range_.end,
+                               [&](InvalidationSink& sink) { sink.bury_holes(range_.start, range_.end); });
+    }
+    ledger.begin_to_end(entry_);
+    ledger.for_each_free(range_, [&](const AddressRange& part) { settle(part, PageEvent::revive); });
+  }
+  ledger.end(entry_);
+  monitor.for_each_sink([](InvalidationSink& sink) { sink.call_has_ended(); });
+}
+
+void drop_marks(uint64_t start, uint64_t end) {
+  const AddressRange range{start, end};
+  if (range.is_empty()) return;
+  const CallGuard guard;
+  if (guard.monitor == nullptr || !guard.monitor->touches(start, end)) return;
+  if (mark_and_pass(*guard.monitor, range,
+                    [&](InvalidationSink& sink) { return sink.apply(start, end, PageEvent::drop); }))
+    release_pins(*guard.monitor, range);
+}
+
+bool has_hole(const AddressRange& range) {
+  return syscall(SYS_msync, range.start, range.end - range.start, MS_ASYNC) != 0 && errno == ENOMEM;
 }
 
 uint64_t end_of_mapping(uint64_t address) {
-  const int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  const auto maps = static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC));
   MappingFacts facts;
   uint64_t end = address;
   if (maps >= 0 && find_mapping(maps, address, facts)) {
@@ -81,18 +161,23 @@ uint64_t end_of_mapping(uint64_t address) {
            facts.offset_bytes == end - address)
       end = facts.end;
   }
-  if (maps >= 0) close(maps);
+  if (maps >= 0) syscall(SYS_close, maps);
   return end;
 }
 
 void watch_forks() {
-  if (!forks_are_watched.exchange(true))
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  if (forks_are_watched.exchange(true)) return;
+  static_cast<void>(ProcessPage::make());
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 uint32_t fork_generation() {
   // Who asks wants to know of forks from now on, also where there is no domain yet.
   if (!forks_are_watched.load(std::memory_order_relaxed)) watch_forks();
+  // Zero bytes in a child that no handler has prepared. It has this thread alone.
+  if (const ProcessPage* const page = ProcessPage::find();
+      page != nullptr && page->is_prepared.load(std::memory_order_relaxed) == 0)
+    after_fork_in_child();
   return generation.load(std::memory_order_relaxed);
 }
 

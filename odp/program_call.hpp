@@ -1,50 +1,80 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the program's own munmap, madvise and the like are wrapped in where the library sees them before the
-// kernel does. userfaultfd tells of an munmap when the mapping has gone already, and of mprotect,
-// MADV_PAGEOUT and shmdt never: between the two another thread's mapping could be written into. Here the
-// engines stop first, the pages are marked, and only then the call is made.
+// The program's own munmap, madvise and the like, where the library sees them before the kernel does
+// (docs/invalidation.md has the protocol). Before the call: mark the pages, and make sure that no engine
+// still touches them by an older check. Then the call, while nothing but these pages stands still. After it:
+// settle the marks by how the call ended.
 #pragma once
 
 #include <cstdint>
 
-#include "odp/invalidation_monitor.hpp"
+#include "odp/address_space.hpp"
+#include "odp/call_ledger.hpp"
+#include "odp/page_map.hpp"
 
 namespace faultline::odp {
 
 class ProgramCall {
  public:
-  /// Stops the engines of each domain that has a region in [start, end), marks its pages (drop, kill or
-  /// make_copy_on_write) and lets go of their pins. Costs a load where there is no domain. A page is killed
-  /// when the call is over: until then it is doomed, and nobody is told that it is gone.
+  /// Marks the pages of all regions in [start, end) and lets go of their pins:
+  /// - kill: a call that unmaps. The pages are doomed until the call is over, then dead.
+  /// - drop: a call that takes the contents away. Doomed until the call is over, then absent. A classic
+  ///   region's pages stay.
+  /// - make_copy_on_write: a call that takes the right to write away. Readable at most; the pins stay.
+  /// Costs a few loads where no region is near. Waits for no thread where copies can be restarted.
+  /// Async-signal-safe, no cancellation point.
   ProgramCall(uint64_t start, uint64_t end, PageEvent change);
   ProgramCall(const ProgramCall&) = delete;
   ProgramCall& operator=(const ProgramCall&) = delete;
-  /// The engines go on.
+  /// Settles the marks.
   ~ProgramCall();
 
-  /// The mapping is there all the same: what was killed lives again.
-  void undo_kill() { last_ = PageEvent::revive; }
+  /// The mapping stays, whatever the kernel's events report (MREMAP_DONTUNMAP).
+  void undo_kill() { end_ = End::stays; }
+  /// The call failed, perhaps half-way: the kernel is asked for what is still mapped.
+  void fail() { end_ = End::failed; }
 
  private:
-  const InvalidationMonitor::CallGuard guard_;
-  const uint64_t start_;
-  const uint64_t end_;
-  const bool kills_;
-  PageEvent last_ = PageEvent::bury;  ///< of what is doomed
-  /// Domains come and go meanwhile, but not those that are held here.
-  std::array<InvalidationSink*, InvalidationMonitor::kMaxSinks> stopped_;
-  size_t stopped_count_ = 0;
+  enum class End : uint8_t { done, stays, failed };
+
+  void settle_marks();
+
+  const AddressRange range_;
+  const PageEvent change_;
+  End end_ = End::done;
+  bool is_marked_ = false;  ///< doomed pages, to be settled
+  CallLedger::Entry* entry_ = nullptr;
 };
+
+/// Takes the marks and pins of [start, end) away, before a call that moves pages and keeps their contents
+/// (MADV_PAGEOUT, MADV_COLLAPSE): the pins are all that is in its way, and nobody has to stand still for it.
+void drop_marks(uint64_t start, uint64_t end);
+
+/// Calls visit(start, end) for each part of a page-aligned range that is not mapped. By msync(2), which does
+/// nothing but look (MS_ASYNC; ENOMEM). No cancellation point.
+template <typename Visit>
+void for_each_hole(const AddressRange& range, Visit visit);
+/// True where part of a page-aligned range is not mapped.
+[[nodiscard]] bool has_hole(const AddressRange& range);
 
 /// Where the mapping that begins at `address` ends, for calls that do not say (shmdt). `address` where there
 /// is none.
 [[nodiscard]] uint64_t end_of_mapping(uint64_t address);
 
-/// Tells the domains of forks (pthread_atfork(3)), once. Without it, and without userfaultfd's own event, a
-/// page that parent and child share would be written by an engine as the parent's.
+/// Prepares for forks (pthread_atfork(3)), once.
 void watch_forks();
 /// How many forks lie between the first process and this one: what was made in another generation is the
-/// parent's, whose threads are not here.
+/// parent's, whose threads are not here. A child that was made without the C library's fork() (_Fork, a bare
+/// clone) is noticed here.
 [[nodiscard]] uint32_t fork_generation();
+
+template <typename Visit>
+void for_each_hole(const AddressRange& range, Visit visit) {
+  if (range.is_empty() || !has_hole(range)) return;
+  if (range.end - range.start <= kPageBytes) return visit(range);
+  const uint64_t pages = (range.end - range.start) >> kPageShift;
+  const uint64_t middle = range.start + (pages / 2 << kPageShift);
+  for_each_hole({range.start, middle}, visit);
+  for_each_hole({middle, range.end}, visit);
+}
 
 }  // namespace faultline::odp

@@ -2,7 +2,11 @@
 #include "odp/quiescence.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <ctime>
+
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace faultline::odp {
 
@@ -35,10 +39,41 @@ void Quiescence::wait_for(uint64_t token) const {
   }
 }
 
+void Quiescence::outlast_copies(uint64_t token) const {
+  void* const self = thread_pointer();
+  const size_t high = high_water_.load(std::memory_order_seq_cst);
+  for (size_t i = 0; i < high; ++i) {
+    const Slot& slot = slots_[i];
+    Backoff backoff;
+    for (;;) {
+      const uint64_t seen = slot.seen.load(std::memory_order_seq_cst);
+      if (seen == 0 || (seen & ~kGates) >= token) break;
+      // Its turn goes on below this call, and its copies are restarted by the signal that brought us here.
+      if (slot.driver.load(std::memory_order_relaxed) == self) break;
+      if (slot.suspended.load(std::memory_order_acquire) != 0) break;
+      // A turn may take long: its thread was preempted, or waits for the very caller.
+      if (!backoff.spins() && restart_copies()) return;
+      backoff.pause();
+    }
+  }
+}
+
+void Quiescence::suspend_own(int change) {
+  void* const self = thread_pointer();
+  const size_t high = high_water_.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < high; ++i) {
+    Slot& slot = slots_[i];
+    if (slot.driver.load(std::memory_order_relaxed) == self && slot.seen.load(std::memory_order_relaxed) != 0)
+      slot.suspended.fetch_add(change, std::memory_order_acq_rel);
+  }
+}
+
 std::atomic<uint32_t>& ReaderStripes::own() {
-  static std::atomic<size_t> next{0};
-  thread_local const size_t mine = next.fetch_add(1, std::memory_order_relaxed) % kStripes;
-  return stripes_[mine].count;
+  // By the thread pointer, not by thread-local data, which may allocate at its first use: signal handlers
+  // come here. Thread pointers are some KiB apart.
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+  constexpr unsigned kStripeBits = std::countr_zero(kStripes);
+  return stripes_[reinterpret_cast<uint64_t>(thread_pointer()) * kGolden >> (64 - kStripeBits)].count;
 }
 
 void ReaderStripes::wait() const {
@@ -51,7 +86,6 @@ void ReaderStripes::wait() const {
 }
 
 void Backoff::pause() {
-  constexpr unsigned kSpins = 200;
   constexpr long kFirstNapNs = 5'000;
   constexpr unsigned kDoublings = 5;
   if (rounds_ < kSpins) {
@@ -62,7 +96,7 @@ void Backoff::pause() {
   // Longer each time: under SCHED_FIFO every wake-up takes the CPU from the very thread that is waited for.
   const timespec nap{0, kFirstNapNs << std::min(rounds_ - kSpins, kDoublings)};
   ++rounds_;
-  clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
+  syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &nap, nullptr);
 }
 
 }  // namespace faultline::odp

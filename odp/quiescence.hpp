@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "odp/restartable_copy.hpp"
+
 namespace faultline::odp {
 
 class Quiescence {
@@ -18,6 +20,9 @@ class Quiescence {
   /// What one engine has seen. 0: offline.
   struct alignas(64) Slot {
     std::atomic<uint64_t> seen{0};
+    /// The thread whose turn it is, by its thread pointer; of an engine that is online.
+    std::atomic<void*> driver{nullptr};
+    std::atomic<int> suspended{0};  ///< calls under way on the driver's thread, below its turn
     std::atomic<bool> used{false};
   };
 
@@ -33,6 +38,7 @@ class Quiescence {
       slot.seen.store(word, std::memory_order_release);
       return (word & kGates) != 0;
     }
+    slot.driver.store(thread_pointer(), std::memory_order_relaxed);
     // From offline the store must be visible before the gate is looked at: Dekker against raise_gate().
     slot.seen.exchange(word, std::memory_order_seq_cst);
     return (word_.load(std::memory_order_seq_cst) & kGates) != 0;
@@ -53,10 +59,29 @@ class Quiescence {
   uint64_t advance() {
     return (word_.fetch_add(kTokenStep, std::memory_order_seq_cst) + kTokenStep) & ~kGates;
   }
-  /// Returns when every session is offline or has reported `token`.
+  /// Returns when every session is offline or has reported `token`: nothing that was seen before is in use.
+  /// Not for a thread that may drive a session itself, or that one of their threads may wait for.
   void wait_for(uint64_t token) const;
+  /// Returns when no session copies by checks made before `token` and before the last revoke_tickets().
+  /// Waits for no thread where copies can be restarted; else not for the calling thread's own session, nor
+  /// for one whose thread is in a call of the program (OwnSessions). Async-signal-safe.
+  void outlast_copies(uint64_t token) const;
+
+  /// While it lives, the sessions that the calling thread drives count as passed for outlast_copies(): a
+  /// signal handler has interrupted a turn on this thread, and its call may wait for an outlast_copies().
+  class OwnSessions {
+   public:
+    explicit OwnSessions(Quiescence& quiescence) : quiescence_(quiescence) { quiescence_.suspend_own(1); }
+    OwnSessions(const OwnSessions&) = delete;
+    OwnSessions& operator=(const OwnSessions&) = delete;
+    ~OwnSessions() { quiescence_.suspend_own(-1); }
+
+   private:
+    Quiescence& quiescence_;
+  };
 
  private:
+  void suspend_own(int change);
   /// How many hold the gate up: at most one a thread, of which Linux has 2^22 at most (proc(5), pid_max).
   static constexpr uint64_t kOneGate = 1;
   static constexpr uint64_t kTokenStep = uint64_t{1} << 23;
@@ -103,12 +128,15 @@ class ReaderStripes {
 };
 
 /// Waits a little, then a little longer: spins first, then sleeps, since the thread that is waited for may
-/// need this CPU.
+/// need this CPU. No cancellation point (pthreads(7)): the program's own calls wait by it.
 class Backoff {
  public:
   void pause();
+  /// False once pause() would sleep.
+  [[nodiscard]] bool spins() const { return rounds_ < kSpins; }
 
  private:
+  static constexpr unsigned kSpins = 200;
   unsigned rounds_ = 0;
 };
 

@@ -52,8 +52,8 @@ struct Region {
   RegionCounterCells* counters = &own_counters;  ///< a child's are its parent's
 
   PageMap pages;
-  /// A page of it is dead; classic regions look at their page map only then.
-  std::atomic<bool> has_dead_pages{false};
+  /// A page of it is dead or doomed, or was; engines look at a classic region's page map only then.
+  std::atomic<bool> has_barred_pages{false};
   /// Holes when it was registered: what fills them later must be put under the monitor by the pager.
   bool watch_at_fault = false;
   /// Another userfaultfd has it: its pages come when the program brings them, however few they are.
@@ -74,8 +74,6 @@ struct Region {
   /// Windows bound to it, or kClosing once it is being deregistered, after which none is bound any more.
   std::atomic<uint32_t> bound_windows{0};
   static constexpr uint32_t kClosing = 1U << 31;
-
-  size_t index_position = 0;  ///< in the RegionIndex
 
   /// False where it is being deregistered.
   [[nodiscard]] bool bind_one() {

@@ -105,8 +105,9 @@ int Userfault::note_when_ready() {
 bool Userfault::has_events() const {
   // Not poll(2), which has to go to the descriptor: whoever causes an event has put it on this list before it
   // waits, and a list that is empty is seen at a glance.
+  // Nor epoll_wait(3), a cancellation point: the program's own calls come here.
   epoll_event ready{};
-  return epoll_wait(ready_fd_, &ready, 1, 0) > 0;
+  return syscall(SYS_epoll_wait, ready_fd_, &ready, 1, 0) > 0;
 }
 
 bool Userfault::has_calls() const {

@@ -52,8 +52,8 @@ TEST(PageMap, HowItsCallEndsDecidesOfTheDoomedAlone) {
   for (size_t i = 0; i < kPageStates; ++i) {
     const auto state = static_cast<PageState>(i);
     const bool is_doomed = state == PageState::doomed;
-    EXPECT_EQ(next_state(state, PageEvent::doom),
-              state == PageState::dead ? PageState::dead : PageState::doomed);
+    for (const PageEvent begin : {PageEvent::doom, PageEvent::suspend})
+      EXPECT_EQ(next_state(state, begin), state == PageState::dead ? PageState::dead : PageState::doomed);
     EXPECT_EQ(next_state(state, PageEvent::bury), is_doomed ? PageState::dead : state);
     EXPECT_EQ(next_state(state, PageEvent::revive), is_doomed ? PageState::absent : state);
   }

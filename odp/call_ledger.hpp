@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The calls of the program under way that take memory away: no page in their ranges becomes resident before
+// they end, and what events arrive meanwhile is kept for how they end. Without locks, since a signal handler
+// may make such a call in the middle of another one. All zero bytes are an empty ledger.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace faultline::odp {
+
+struct AddressRange {
+  uint64_t start = 0;
+  uint64_t end = 0;
+
+  [[nodiscard]] bool is_empty() const { return start >= end; }
+  [[nodiscard]] bool overlaps(const AddressRange& other) const {
+    return start < other.end && other.start < end;
+  }
+};
+
+class CallLedger {
+ public:
+  static constexpr size_t kEntries = 64;
+
+  class Entry {
+   public:
+    /// From the first to the last address that an event has reported as unmapped.
+    [[nodiscard]] AddressRange unmapped() const {
+      return {~unmapped_from_.load(std::memory_order_seq_cst), unmapped_to_.load(std::memory_order_seq_cst)};
+    }
+
+   private:
+    friend class CallLedger;
+    enum State : uint32_t { unused, claimed, under_way, ending };
+
+    [[nodiscard]] AddressRange range() const {
+      return {start_.load(std::memory_order_relaxed), end_.load(std::memory_order_relaxed)};
+    }
+
+    std::atomic<uint32_t> state_;
+    std::atomic<uint64_t> start_;
+    std::atomic<uint64_t> end_;
+    std::atomic<uint64_t> unmapped_from_;  ///< its complement: 0 is none
+    std::atomic<uint64_t> unmapped_to_;
+  };
+
+  /// Before the pages are marked. nullptr where all entries are taken: then every range counts as under way
+  /// until the matching end().
+  [[nodiscard]] Entry* begin(const AddressRange& range);
+  /// The call has returned, but its pages are still marked. Other calls no longer leave pages to it.
+  void begin_to_end(Entry* entry) {
+    if (entry != nullptr) entry->state_.store(Entry::ending, std::memory_order_seq_cst);
+  }
+  /// After the marks are settled.
+  void end(Entry* entry);
+
+  /// True where a call has part of the range under way or has not settled its marks.
+  [[nodiscard]] bool has(const AddressRange& range) const;
+  /// Calls visit(part) for each part of `range` that no other call is still in.
+  template <typename Visit>
+  void for_each_free(const AddressRange& range, Visit visit) const;
+  /// An event: the range was unmapped.
+  void note_unmapped(const AddressRange& range);
+
+ private:
+  [[nodiscard]] bool first_under_way(const AddressRange& range, AddressRange& found) const;
+
+  std::atomic<uint32_t> count_;     ///< of entries in use, and of calls without one
+  std::atomic<uint32_t> unlisted_;  ///< of calls without one
+  std::array<Entry, kEntries> entries_;
+};
+
+template <typename Visit>
+void CallLedger::for_each_free(const AddressRange& range, Visit visit) const {
+  AddressRange left = range;
+  for (AddressRange other; !left.is_empty() && first_under_way(left, other); left.start = other.end)
+    if (left.start < other.start) visit(AddressRange{left.start, other.start});
+  if (!left.is_empty()) visit(left);
+}
+
+}  // namespace faultline::odp
