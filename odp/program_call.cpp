@@ -23,6 +23,14 @@ using CallGuard = InvalidationMonitor::CallGuard;
 constinit std::atomic<uint32_t> generation{0};
 constinit std::atomic<bool> forks_are_watched{false};
 
+/// Where copies cannot be restarted: nobody waits for the turns that this thread has interrupted, while it is
+/// in a call that may wait for the monitor. False where that is not needed.
+bool suspend_own_sessions(const CallGuard& guard, int change) {
+  if (has_restartable_copies() || guard.monitor == nullptr) return false;
+  guard.monitor->for_each_sink([change](InvalidationSink& sink) { sink.quiescence().suspend_own(change); });
+  return true;
+}
+
 /// Marks by mark(sink) the pages of each domain that has some in the range, and returns when no engine
 /// touches them by an older check. False where there are none.
 template <typename Mark>
@@ -51,6 +59,7 @@ void before_fork() {
   AddressSpaceCall::begin();
   const CallGuard guard;
   if (guard.monitor == nullptr) return;
+  suspend_own_sessions(guard, 1);
   const SignalsBlocked blocked;
   guard.monitor->for_each_sink([](InvalidationSink& sink) { sink.mark_for_fork(); });
   revoke_tickets();
@@ -60,6 +69,7 @@ void before_fork() {
 
 void after_fork_in_parent() {
   AddressSpaceCall::end();
+  suspend_own_sessions(CallGuard(), -1);
 }
 
 void after_fork_in_child() {
@@ -77,7 +87,9 @@ ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change)
     : range_{start, end}, change_(change) {
   if (range_.is_empty()) return;
   const CallGuard guard;
-  if (guard.monitor == nullptr || !guard.monitor->touches(start, end)) return;
+  if (guard.monitor == nullptr) return;
+  is_suspended_ = suspend_own_sessions(guard, 1);
+  if (!guard.monitor->touches(start, end)) return;
   if (change == PageEvent::make_copy_on_write) {
     mark_and_pass(*guard.monitor, range_,
                   [&](InvalidationSink& sink) { return sink.apply(range_.start, range_.end, change_); });
@@ -95,6 +107,7 @@ ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change)
 
 ProgramCall::~ProgramCall() {
   if (is_marked_) settle_marks();
+  if (is_suspended_) suspend_own_sessions(CallGuard(), -1);
 }
 
 void ProgramCall::settle_marks() {

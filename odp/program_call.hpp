@@ -41,7 +41,8 @@ class ProgramCall {
   const AddressRange range_;
   const PageEvent change_;
   End end_ = End::done;
-  bool is_marked_ = false;  ///< doomed pages, to be settled
+  bool is_marked_ = false;     ///< doomed pages, to be settled
+  bool is_suspended_ = false;  ///< the thread's own sessions
   CallLedger::Entry* entry_ = nullptr;
 };
 

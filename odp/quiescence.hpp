@@ -64,24 +64,15 @@ class Quiescence {
   void wait_for(uint64_t token) const;
   /// Returns when no session copies by checks made before `token` and before the last revoke_tickets().
   /// Waits for no thread where copies can be restarted; else not for the calling thread's own session, nor
-  /// for one whose thread is in a call of the program (OwnSessions). Async-signal-safe.
+  /// for one whose thread is in a call of the program (suspend_own()). Async-signal-safe.
   void outlast_copies(uint64_t token) const;
 
-  /// While it lives, the sessions that the calling thread drives count as passed for outlast_copies(): a
-  /// signal handler has interrupted a turn on this thread, and its call may wait for an outlast_copies().
-  class OwnSessions {
-   public:
-    explicit OwnSessions(Quiescence& quiescence) : quiescence_(quiescence) { quiescence_.suspend_own(1); }
-    OwnSessions(const OwnSessions&) = delete;
-    OwnSessions& operator=(const OwnSessions&) = delete;
-    ~OwnSessions() { quiescence_.suspend_own(-1); }
-
-   private:
-    Quiescence& quiescence_;
-  };
+  /// From +1 to -1 the sessions that the calling thread drives count as passed for outlast_copies(): a signal
+  /// handler has interrupted a turn on this thread, and its call may wait for another outlast_copies(). Only
+  /// where copies cannot be restarted. Async-signal-safe.
+  void suspend_own(int change);
 
  private:
-  void suspend_own(int change);
   /// How many hold the gate up: at most one a thread, of which Linux has 2^22 at most (proc(5), pid_max).
   static constexpr uint64_t kOneGate = 1;
   static constexpr uint64_t kTokenStep = uint64_t{1} << 23;
