@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "odp/page_map.hpp"
+
 namespace faultline::odp {
 
 struct AddressRange {
@@ -19,6 +21,13 @@ struct AddressRange {
   [[nodiscard]] bool overlaps(const AddressRange& other) const {
     return start < other.end && other.start < end;
   }
+};
+
+/// How a call of the program ended.
+enum class CallEnd : uint8_t {
+  done,
+  stays,  ///< the mapping is still there, whatever the kernel's events report (MREMAP_DONTUNMAP)
+  failed  ///< perhaps half-way: mmap(2) and mremap(2) may fail after they have unmapped
 };
 
 class CallLedger {
@@ -50,12 +59,12 @@ class CallLedger {
   /// Before the pages are marked. nullptr where all entries are taken: then every range counts as under way
   /// until the matching end().
   [[nodiscard]] Entry* begin(const AddressRange& range);
-  /// The call has returned, but its pages are still marked. Other calls no longer leave pages to it.
-  void begin_to_end(Entry* entry) {
-    if (entry != nullptr) entry->state_.store(Entry::ending, std::memory_order_seq_cst);
-  }
-  /// After the marks are settled.
-  void end(Entry* entry);
+  /// After the call has returned: settles the doomed pages of `range` and ends the entry. apply(part, event)
+  /// moves the doomed pages of a part (bury or revive); bury_holes(part) those that are not mapped any more.
+  /// Every event of the call has been applied by then, unless it is done.
+  template <typename Apply, typename BuryHoles>
+  void settle(Entry* entry, const AddressRange& range, bool unmaps, CallEnd end, Apply apply,
+              BuryHoles bury_holes);
 
   /// True where a call has part of the range under way or has not settled its marks.
   [[nodiscard]] bool has(const AddressRange& range) const;
@@ -66,6 +75,11 @@ class CallLedger {
   void note_unmapped(const AddressRange& range);
 
  private:
+  /// Other calls no longer leave pages to this one.
+  static void begin_to_end(Entry* entry) {
+    if (entry != nullptr) entry->state_.store(Entry::ending, std::memory_order_seq_cst);
+  }
+  void end(Entry* entry);
   [[nodiscard]] bool first_under_way(const AddressRange& range, AddressRange& found) const;
 
   std::atomic<uint32_t> count_;     ///< of entries in use, and of calls without one
@@ -79,6 +93,24 @@ void CallLedger::for_each_free(const AddressRange& range, Visit visit) const {
   for (AddressRange other; !left.is_empty() && first_under_way(left, other); left.start = other.end)
     if (left.start < other.start) visit(AddressRange{left.start, other.start});
   if (!left.is_empty()) visit(left);
+}
+
+template <typename Apply, typename BuryHoles>
+void CallLedger::settle(Entry* entry, const AddressRange& range, bool unmaps, CallEnd end_of_call,
+                        Apply apply, BuryHoles bury_holes) {
+  if (unmaps && end_of_call == CallEnd::done) {
+    apply(range, PageEvent::bury);
+    return end(entry);
+  }
+  if (end_of_call != CallEnd::stays && entry != nullptr) {
+    // Unmapped by this call before it failed, or by another one that no hook has seen.
+    const AddressRange gone = entry->unmapped();
+    if (!gone.is_empty()) apply(gone, PageEvent::bury);
+  }
+  if (end_of_call == CallEnd::failed) bury_holes(range);
+  begin_to_end(entry);
+  for_each_free(range, [&](const AddressRange& part) { apply(part, PageEvent::revive); });
+  end(entry);
 }
 
 }  // namespace faultline::odp

@@ -193,7 +193,7 @@ int Domain::prepare_implicit(const RegionRequest& request, std::unique_ptr<Regio
   region->children = std::make_unique<ChildTable>(children_);
   if (!region->children->allocate()) return ENOMEM;
   install_fault_handler();
-  monitor_->outlast_calls();
+  monitor_->outlast_calls({});
   if (!enlist(*region)) return ENOMEM;
   return 0;
 }
@@ -225,7 +225,7 @@ int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>&
   install_fault_handler();
   // An munmap of an earlier mapping here may still have its event unread, or unsent: it must not kill the new
   // region.
-  monitor_->outlast_calls();
+  monitor_->outlast_calls({region->start_page_address(), region->end_page_address()});
   if (!enlist(*region)) return ENOMEM;
   try {
     watch(*region);

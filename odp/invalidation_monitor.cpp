@@ -128,13 +128,16 @@ void InvalidationMonitor::settle() const {
   while (is_busy() && cycles_.load(std::memory_order_seq_cst) < enough) backoff.pause();
 }
 
-void InvalidationMonitor::outlast_calls() const {
+void InvalidationMonitor::outlast_calls(const AddressRange& range) const {
   constexpr uint64_t kLongestNs = 1'000'000'000;
-  if (!thread_.joinable()) return;
+  const CallLedger& ledger = ProcessPage::find()->ledger;
+  const bool has_events = thread_.joinable();
   const uint64_t start_ns = monotonic_ns();
   Backoff backoff;
-  while (userfault_.has_calls() && monotonic_ns() - start_ns < kLongestNs) backoff.pause();
-  settle();
+  while (((has_events && userfault_.has_calls()) || ledger.has(range)) &&
+         monotonic_ns() - start_ns < kLongestNs)
+    backoff.pause();
+  if (has_events) settle();
 }
 
 void InvalidationMonitor::run(bool realtime) {

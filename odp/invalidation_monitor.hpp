@@ -18,6 +18,7 @@
 #include <mutex>
 #include <thread>
 
+#include "odp/call_ledger.hpp"
 #include "odp/page_map.hpp"
 #include "odp/pi_mutex.hpp"
 #include "odp/quiescence.hpp"
@@ -126,10 +127,11 @@ class InvalidationMonitor {
   [[nodiscard]] bool is_handling() const { return handling_.load(std::memory_order_relaxed); }
   /// Returns when all events that were waiting at the call have been handled.
   void settle() const;
-  /// Returns when also those have been handled that calls under way are still to cause: whoever takes a place
-  /// that another thread's call has given back would lose it to a late event. Waits for the program's
-  /// threads, so not for ever.
-  void outlast_calls() const;
+  /// Returns when also those have been handled that calls under way are still to cause, and when no call of
+  /// the program has part of the range under way: a region that is registered in a place that another
+  /// thread's call gives back would lose it to a late event, or outlive it without one. Waits for the
+  /// program's threads, so for a second at most.
+  void outlast_calls(const AddressRange& range) const;
 
  private:
   InvalidationMonitor() = default;

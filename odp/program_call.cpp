@@ -113,38 +113,26 @@ ProgramCall::~ProgramCall() {
 void ProgramCall::settle_marks() {
   CallLedger& ledger = ProcessPage::find()->ledger;
   const CallGuard guard;
-  if (guard.monitor == nullptr) {
-    // The last domain went meanwhile, or this is a child that shares no memory with the engines.
-    return ledger.end(entry_);
-  }
-  InvalidationMonitor& monitor = *guard.monitor;
-  const auto settle = [&monitor](const AddressRange& part, PageEvent event) {
+  InvalidationMonitor* const monitor = guard.monitor;  // nullptr: the last domain went meanwhile
+  const bool unmaps = change_ == PageEvent::kill;
+  // The call's own events were read before it returned, and are perhaps still to be applied: to the doomed,
+  // which they leave alone, not to what lives again.
+  if (monitor != nullptr && unmaps && end_ != CallEnd::done) monitor->settle();
+  const auto for_each_touched = [monitor](const AddressRange& part, auto call) {
     const SignalsBlocked blocked;
-    monitor.for_each_touched(part.start, part.end,
-                             [&](InvalidationSink& sink) { sink.apply(part.start, part.end, event); });
+    if (monitor != nullptr) monitor->for_each_touched(part.start, part.end, call);
   };
-  const bool kills = change_ == PageEvent::kill;
-  if (kills && end_ == End::done) {
-    settle(range_, PageEvent::bury);
-  } else {
-    // The call's own events were read before it returned, and are perhaps still to be applied: to the doomed,
-    // which they leave alone, not to what lives again.
-    if (kills) monitor.settle();
-    if (end_ != End::stays && entry_ != nullptr) {
-      const AddressRange gone = entry_->unmapped();
-      if (!gone.is_empty()) settle(gone, PageEvent::bury);
-    }
-    if (end_ == End::failed) {
-      // mmap(2) and mremap(2) may fail after they have unmapped.
-      const SignalsBlocked blocked;
-      monitor.for_each_touched(range_.start, range_.end,
-                               [&](InvalidationSink& sink) { sink.bury_holes(range_.start, range_.end); });
-    }
-    ledger.begin_to_end(entry_);
-    ledger.for_each_free(range_, [&](const AddressRange& part) { settle(part, PageEvent::revive); });
-  }
-  ledger.end(entry_);
-  monitor.for_each_sink([](InvalidationSink& sink) { sink.call_has_ended(); });
+  ledger.settle(
+      entry_, range_, unmaps, end_,
+      [&](const AddressRange& part, PageEvent event) {
+        for_each_touched(part, [&](InvalidationSink& sink) {
+          static_cast<void>(sink.apply(part.start, part.end, event));
+        });
+      },
+      [&](const AddressRange& part) {
+        for_each_touched(part, [&](InvalidationSink& sink) { sink.bury_holes(part.start, part.end); });
+      });
+  if (monitor != nullptr) monitor->for_each_sink([](InvalidationSink& sink) { sink.call_has_ended(); });
 }
 
 void drop_marks(uint64_t start, uint64_t end) {

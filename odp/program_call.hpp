@@ -29,18 +29,16 @@ class ProgramCall {
   ~ProgramCall();
 
   /// The mapping stays, whatever the kernel's events report (MREMAP_DONTUNMAP).
-  void undo_kill() { end_ = End::stays; }
+  void undo_kill() { end_ = CallEnd::stays; }
   /// The call failed, perhaps half-way: the kernel is asked for what is still mapped.
-  void fail() { end_ = End::failed; }
+  void fail() { end_ = CallEnd::failed; }
 
  private:
-  enum class End : uint8_t { done, stays, failed };
-
   void settle_marks();
 
   const AddressRange range_;
   const PageEvent change_;
-  End end_ = End::done;
+  CallEnd end_ = CallEnd::done;
   bool is_marked_ = false;     ///< doomed pages, to be settled
   bool is_suspended_ = false;  ///< the thread's own sessions
   CallLedger::Entry* entry_ = nullptr;

@@ -412,6 +412,38 @@ TEST_P(ProgramCalls, AChildOfABareCloneWaitsForNobody) {
   EXPECT_EQ(fill(target, memory.address(), memory.size(), 2), Outcome::done) << "the parent's is as it was";
 }
 
+/// A piece of an implicit region that is first asked for while a call has it under way has no marks yet.
+TEST_P(ProgramCalls, APieceThatIsMadeDuringACallWaitsForItsEnd) {
+  const Mapping memory(kPages);
+  std::memset(memory.data(), 0x55, memory.size());
+  const auto result = domain_->register_region({.domain = 1,
+                                                .address = 0,
+                                                .length_bytes = ~uint64_t{0},
+                                                .iova = 0,
+                                                .access = kLocalWrite | kRemoteWrite | kOnDemand});
+  ASSERT_EQ(result.error, 0);
+  const Target target{result.key, 1, kRemoteWrite};
+  const std::array<uint8_t, 8> bytes{9};
+  {
+    const ProgramCall advise(memory.address(), memory.address() + memory.size(), PageEvent::drop);
+    session_->enter();
+    ASSERT_EQ(session_->write(target, memory.address(), bytes), Outcome::miss);
+    ASSERT_TRUE(session_->request_fault({target, memory.address(), bytes.size(), 6}));
+    session_->leave();
+    std::array<Resolution, 1> resolution;
+    for (int i = 0; i < 200; ++i) {
+      session_->enter();
+      ASSERT_EQ(session_->take_resolutions(resolution), 0U);
+      ASSERT_EQ(session_->write(target, memory.address(), bytes), Outcome::miss);
+      session_->leave();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+  EXPECT_EQ(next_resolution(*session_).outcome, Outcome::done);
+  session_->leave();
+  EXPECT_EQ(fill(target, memory.address(), memory.size(), 3), Outcome::done);
+}
+
 /// Two calls at once, of which one fails or keeps the mapping: the pages of the other stay where they are.
 TEST_P(ProgramCalls, OneThatEndsLeavesTheOthersPages) {
   const Mapping memory(kPages);
