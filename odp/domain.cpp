@@ -12,6 +12,7 @@
 
 #include "odp/engine_door.hpp"
 #include "odp/fault_handler.hpp"
+#include "odp/own_mappings.hpp"
 #include "odp/program_call.hpp"
 
 namespace faultline::odp {
@@ -125,6 +126,7 @@ bool Domain::start(std::string& error) {
   install_fault_handler();
   prepare_restartable_copies();
   watch_forks();
+  keep_own_mappings();
   const UserfaultLevel wanted = !config_.monitor_invalidations ? UserfaultLevel::none
                                 : config_.userfault_async      ? UserfaultLevel::full
                                                                : UserfaultLevel::without_files;

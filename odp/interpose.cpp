@@ -11,7 +11,6 @@
 #include <cstdint>
 
 #include <sys/mman.h>
-#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -170,26 +169,6 @@ FAULTLINE_CALL int mprotect(void* address, size_t length, int protection) noexce
   else
     faultline::odp::drop_marks(start, end);
   return call();
-}
-
-/// With SHM_REMAP over what is mapped there, which userfaultfd does not tell of.
-FAULTLINE_CALL void* shmat(int segment, const void* address, int flags) noexcept {
-  const auto call = [=] { return pointer_of(syscall(SYS_shmat, segment, address, flags)); };
-  shmid_ds facts{};
-  if ((flags & SHM_REMAP) == 0 || shmctl(segment, IPC_STAT, &facts) != 0) return call();
-  // shmat(2): SHM_RND rounds the address down.
-  const uint64_t start = number_of(address) & ~(kPageBytes - 1);
-  ProgramCall guard(start, page_end(start, facts.shm_segsz), PageEvent::kill);
-  void* const result = call();
-  if (result == MAP_FAILED) guard.fail();
-  return result;
-}
-
-FAULTLINE_CALL int shmdt(const void* address) noexcept {
-  ProgramCall guard(number_of(address), faultline::odp::end_of_mapping(number_of(address)), PageEvent::kill);
-  const auto result = static_cast<int>(syscall(SYS_shmdt, address));
-  if (result != 0) guard.fail();
-  return result;
 }
 
 FAULTLINE_CALL int sigaction(int number, const struct sigaction* action, struct sigaction* old) noexcept {

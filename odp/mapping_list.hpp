@@ -19,4 +19,9 @@ struct MappingFacts {
 /// The mapping that holds `address`; `maps` is a descriptor of /proc/self/maps. False where there is none.
 [[nodiscard]] bool find_mapping(int maps, uint64_t address, MappingFacts& facts);
 
+/// Returns false to end the walk.
+using MappingVisit = bool (*)(void* context, const MappingFacts& facts);
+/// Visits each mapping of a file or of shared memory that ends after `from`, by address.
+void for_each_file_mapping(int maps, uint64_t from, void* context, MappingVisit visit);
+
 }  // namespace faultline::odp

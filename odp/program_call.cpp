@@ -4,14 +4,12 @@
 #include <atomic>
 #include <cerrno>
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "odp/invalidation_monitor.hpp"
-#include "odp/mapping_list.hpp"
 #include "odp/process_page.hpp"
 #include "odp/signals_blocked.hpp"
 
@@ -147,23 +145,6 @@ void drop_marks(uint64_t start, uint64_t end) {
 
 bool has_hole(const AddressRange& range) {
   return syscall(SYS_msync, range.start, range.end - range.start, MS_ASYNC) != 0 && errno == ENOMEM;
-}
-
-uint64_t end_of_mapping(uint64_t address) {
-  const auto maps = static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC));
-  MappingFacts facts;
-  uint64_t end = address;
-  if (maps >= 0 && find_mapping(maps, address, facts)) {
-    // Parts of it may have been protected otherwise, and are mappings of their own now. What lies behind it
-    // may be the same segment, attached once more: its offset begins at nothing again.
-    const uint64_t inode = facts.inode;
-    end = facts.end;
-    while (find_mapping(maps, end, facts) && facts.start == end && facts.inode == inode &&
-           facts.offset_bytes == end - address)
-      end = facts.end;
-  }
-  if (maps >= 0) syscall(SYS_close, maps);
-  return end;
 }
 
 void watch_forks() {

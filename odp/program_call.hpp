@@ -55,10 +55,6 @@ void for_each_hole(const AddressRange& range, Visit visit);
 /// True where part of a page-aligned range is not mapped.
 [[nodiscard]] bool has_hole(const AddressRange& range);
 
-/// Where the mapping that begins at `address` ends, for calls that do not say (shmdt). `address` where there
-/// is none.
-[[nodiscard]] uint64_t end_of_mapping(uint64_t address);
-
 /// Prepares for forks (pthread_atfork(3)), once.
 void watch_forks();
 /// How many forks lie between the first process and this one: what was made in another generation is the
