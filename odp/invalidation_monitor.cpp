@@ -144,16 +144,23 @@ void InvalidationMonitor::run(bool realtime) {
   prepare_service_thread("odp-monitor", realtime);
   std::array<pollfd, 2> pollers{pollfd{.fd = userfault_.fd(), .events = POLLIN, .revents = 0},
                                 pollfd{.fd = stop_fd_, .events = POLLIN, .revents = 0}};
+  Backoff after_failure;
   for (;;) {
-    if (poll(pollers.data(), pollers.size(), -1) < 0) continue;
-    if ((pollers[0].revents & POLLIN) != 0) handle_events();
-    if ((pollers[1].revents & POLLIN) != 0) break;
+    const bool is_ready = poll(pollers.data(), pollers.size(), -1) > 0;
+    if (is_ready && (pollers[1].revents & POLLIN) != 0) break;
+    if (is_ready && (pollers[0].revents & POLLIN) != 0 && handle_events() != 0) {
+      after_failure = {};
+      continue;
+    }
+    // An event that cannot be read, or a descriptor that the program has closed (POLLNVAL), is ready again at
+    // once: under SCHED_FIFO a loop without sleep would take the CPU from the program.
+    after_failure.pause();
   }
   // The end of a thread gives its stack back, which may be watched, and nobody would read of it any more.
   userfault_.close_descriptor();
 }
 
-void InvalidationMonitor::handle_events() {
+size_t InvalidationMonitor::handle_events() {
   constexpr size_t kBatch = 64;
   std::array<uffd_msg, kBatch> events;
   const std::lock_guard lock(sinks_mutex_);
@@ -181,6 +188,7 @@ void InvalidationMonitor::handle_events() {
   }
   cycles_.fetch_add(1, std::memory_order_seq_cst);
   handling_.store(false, std::memory_order_seq_cst);
+  return taken;
 }
 
 void InvalidationMonitor::dispatch(const uffd_msg& event) {
@@ -196,10 +204,6 @@ void InvalidationMonitor::dispatch(const uffd_msg& event) {
       return apply(event.arg.remove.start, event.arg.remove.end, PageEvent::kill);
     case UFFD_EVENT_REMAP:
       return apply(event.arg.remap.from, event.arg.remap.from + event.arg.remap.len, PageEvent::kill);
-    case UFFD_EVENT_FORK:
-      // The child's own descriptor, made for us by the read. Closing it ends the watch in the child.
-      close(static_cast<int>(event.arg.fork.ufd));
-      return apply(0, ~uint64_t{0}, PageEvent::make_copy_on_write);
     default:
       return;
   }

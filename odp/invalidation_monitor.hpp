@@ -137,7 +137,8 @@ class InvalidationMonitor {
   InvalidationMonitor() = default;
   void start(const MonitorConfig& config);
   void run(bool realtime);
-  void handle_events();
+  /// Returns how many events it has read.
+  size_t handle_events();
   void dispatch(const uffd_msg& event);
 
   Userfault userfault_;

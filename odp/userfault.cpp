@@ -51,13 +51,12 @@ int Userfault::open(UserfaultLevel level) {
     UserfaultLevel level;
     uint64_t features;
   };
-  // EVENT_FORK needs CAP_SYS_PTRACE; without it a child simply does not inherit the watch, and a fork through
-  // the C library is told of by pthread_atfork.
-  constexpr uint64_t kAsync = kEvents | kFeatureWpAsync | kFeatureWpUnpopulated;
-  constexpr std::array kTries{Try{UserfaultLevel::full, kAsync | UFFD_FEATURE_EVENT_FORK},
-                              Try{UserfaultLevel::full, kAsync},
-                              Try{UserfaultLevel::without_files, kEvents | UFFD_FEATURE_EVENT_FORK},
-                              Try{UserfaultLevel::without_files, kEvents}};
+  // No EVENT_FORK: its reader makes a descriptor for the child's memory, and a full descriptor table makes
+  // fork(2) wait for ever. Without it a child inherits no watch, and pthread_atfork(3) reports a fork.
+  constexpr std::array kTries{
+      Try{UserfaultLevel::full, kEvents | kFeatureWpAsync | kFeatureWpUnpopulated},
+      Try{UserfaultLevel::without_files, kEvents},
+  };
   int error = ENOSYS;
   for (const Try& attempt : kTries) {
     if (attempt.level > level) continue;

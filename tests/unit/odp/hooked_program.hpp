@@ -30,7 +30,7 @@ inline constexpr int kLacks = -1;  ///< a body's result where the machine lacks 
 /// Runs `body` in a child process, which has no threads yet. A child that hangs is killed.
 template <typename Body>
 void run_program(Body body) {
-  constexpr unsigned kLongestSeconds = 60;
+  constexpr unsigned kLongestSeconds = 30;
   constexpr int kSkipped = 77;
   const pid_t child = fork();
   ASSERT_GE(child, 0);
