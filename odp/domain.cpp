@@ -81,7 +81,7 @@ void tell_what_is_not_watched(const InvalidationMonitor& monitor) {
   if (monitor.level() == UserfaultLevel::none) {
     spdlog::warn(
         "odp: no userfaultfd ({}): calls of the program itself (munmap, mmap, mremap, madvise, mprotect, "
-        "shmdt) are "
+        "shmdt, brk) are "
         "still seen before they happen, those inside the C library (free, realloc) are not: memory that one "
         "of "
         "these gave back and another mapping took may be written until its region is deregistered",

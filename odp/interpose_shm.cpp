@@ -6,11 +6,10 @@
 #include <optional>
 
 #include <sys/shm.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "odp/address_space.hpp"
 #include "odp/invalidation_monitor.hpp"
+#include "odp/next_definition.hpp"
 #include "odp/page_map.hpp"
 #include "odp/program_call.hpp"
 #include "odp/shm_segments.hpp"
@@ -43,7 +42,7 @@ uint64_t bytes_of(int segment) {
 
 void* attach(int segment, const void* address, int flags) {
   const AddressSpaceCall in_progress;
-  return reinterpret_cast<void*>(syscall(SYS_shmat, segment, address, flags));
+  return faultline::odp::next::shmat(segment, address, flags);
 }
 void* const kFailed = reinterpret_cast<void*>(-1);
 
@@ -56,7 +55,7 @@ int detach(const void* address) {
   for (size_t i = 0; i < attached.count; ++i)
     guards[i].emplace(attached.pieces[i].start, attached.pieces[i].end, PageEvent::kill);
   const AddressSpaceCall in_progress;
-  if (syscall(SYS_shmdt, address) != 0) {
+  if (faultline::odp::next::shmdt(address) != 0) {
     const int error = errno;
     for (size_t i = 0; i < attached.count; ++i) guards[i]->fail();
     return error;

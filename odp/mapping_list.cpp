@@ -47,7 +47,8 @@ int query(int maps, uint64_t flags, uint64_t address, MappingFacts& facts) {
   query.vma_name_size = name.size();
   query.vma_name_addr = reinterpret_cast<uint64_t>(name.data());
   // ENAMETOOLONG: then it is a file's.
-  if (ioctl(maps, kProcmapQuery, &query) != 0) return errno;
+  // The bare call: not through the library's own hook.
+  if (syscall(SYS_ioctl, maps, kProcmapQuery, &query) != 0) return errno;
   const std::string_view text(name.data(), strnlen(name.data(), name.size()));
   facts = {query.vma_start, query.vma_end, query.vma_offset, query.inode,
            backing_of(text, query.inode, query.vma_page_size)};
