@@ -97,7 +97,12 @@ void LcoreThread::run() {
       sched_yield();
       continue;
     }
-    if (mailbox_.load(std::memory_order_relaxed) != nullptr) serve_call();
+    if (mailbox_.load(std::memory_order_relaxed) != nullptr) {
+      // A call allocates and frees: a thread that holds the allocator's lock may wait in munmap for this
+      // engine (odp::EngineSession). The turn enters again.
+      session_.leave();
+      serve_call();
+    }
     const bool moved = engine_.turn();
     const TimeNs now = engine_.last_turn();
     // What tells of frames is worth some turns: net_tap looks for them only after a signal. Until some come

@@ -135,6 +135,35 @@ TEST_F(Devices, CallsRunBetweenTurnsFromManyThreads) {
   }
 }
 
+/// Between turns nobody waits for the engine: a control call may free memory of a region or give a region up,
+/// both of which wait for all engines. A call that waits for its own engine never returns.
+TEST_F(Devices, CallsMayWaitForTheEngines) {
+  constexpr unsigned kLongestSeconds = 30;
+  struct Outcome {
+    odp::MemoryDomain& memory;
+    std::array<uint8_t, 4096> bytes{};
+    int error = -1;
+  };
+  for (const auto& device : {open("a"), open("b")}) {
+    Outcome outcome{device->memory()};
+    alarm(kLongestSeconds);
+    device->call(
+        [](void* argument) {
+          auto& call = *static_cast<Outcome*>(argument);
+          const odp::RegionResult region =
+              call.memory.register_region({.domain = 1,
+                                           .address = reinterpret_cast<uint64_t>(call.bytes.data()),
+                                           .length_bytes = call.bytes.size(),
+                                           .iova = 0,
+                                           .access = odp::kLocalWrite});
+          call.error = region.error != 0 ? region.error : call.memory.deregister_region(region.key);
+        },
+        &outcome);
+    alarm(0);
+    EXPECT_EQ(outcome.error, 0);
+  }
+}
+
 TEST_F(Devices, MeasureTheBarePort) {
   const auto a = open("a");
   const auto b = open("b");
