@@ -3,8 +3,7 @@
 // before the kernel, the engines are told. A call that is none of a region's costs a few loads. Calls inside
 // the C library (free, realloc, pthread_create) do not come through here: userfaultfd tells of them.
 //
-// Each makes the system call itself, since the C library's own function may not be known yet when these are
-// first called, by its own start-up code.
+// Each then calls the next definition of its name (next_definition.hpp).
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
@@ -16,6 +15,7 @@
 
 #include "odp/address_space.hpp"
 #include "odp/fault_handler.hpp"
+#include "odp/next_definition.hpp"
 #include "odp/page_map.hpp"
 #include "odp/program_call.hpp"
 
@@ -32,9 +32,6 @@ uint64_t number_of(const void* address) {
 /// The end of a range as the kernel counts it; 0 where it wraps, and then the kernel refuses it.
 uint64_t page_end(uint64_t start, size_t length) {
   return (start + length + kPageBytes - 1) & ~(kPageBytes - 1);
-}
-void* pointer_of(long result) {
-  return result == -1 ? MAP_FAILED : reinterpret_cast<void*>(result);
 }
 
 constexpr int kMadvCollapse = 25;  // Linux 6.1
@@ -71,7 +68,7 @@ namespace {
 void* map(void* address, size_t length, int protection, int flags, int file, int64_t offset) {
   const auto call = [=](int with) {
     const AddressSpaceCall in_progress;
-    return pointer_of(syscall(SYS_mmap, address, length, protection, with, file, offset));
+    return faultline::odp::next::mmap(address, length, protection, with, file, offset);
   };
   if ((flags & MAP_FIXED) == 0 || (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE) return call(flags);
   // What fills a hole takes nothing away: a region that was registered over the hole holds it from now on.
@@ -101,7 +98,7 @@ void* faultline_mmap64(void* address, size_t length, int protection, int flags, 
 FAULTLINE_CALL int munmap(void* address, size_t length) noexcept {
   ProgramCall guard(number_of(address), page_end(number_of(address), length), PageEvent::kill);
   const AddressSpaceCall in_progress;
-  const auto result = static_cast<int>(syscall(SYS_munmap, address, length));
+  const int result = faultline::odp::next::munmap(address, length);
   if (result != 0) guard.fail();
   return result;
 }
@@ -116,7 +113,7 @@ FAULTLINE_CALL void* mremap(void* address, size_t old_length, size_t new_length,
     va_end(arguments);
   }
   const auto call = [=] {
-    return pointer_of(syscall(SYS_mremap, address, old_length, new_length, flags, wanted));
+    return faultline::odp::next::mremap(address, old_length, new_length, flags, wanted);
   };
   const uint64_t start = number_of(address);
   const uint64_t end = page_end(start, old_length);
@@ -142,7 +139,7 @@ FAULTLINE_CALL void* mremap(void* address, size_t old_length, size_t new_length,
 FAULTLINE_CALL int madvise(void* address, size_t length, int advice) noexcept {
   const auto call = [=] {
     const AddressSpaceCall in_progress;
-    return static_cast<int>(syscall(SYS_madvise, address, length, advice));
+    return faultline::odp::next::madvise(address, length, advice);
   };
   if (!takes_away(advice)) return call();
   const uint64_t start = number_of(address);

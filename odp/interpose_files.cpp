@@ -9,7 +9,6 @@
 // Growing calls and those of a program without a domain cost a load and at most one fstat(2). The others walk
 // the process's mappings of files, so registering memory costs nothing.
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 
 #include <fcntl.h>
@@ -17,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "odp/errno_kept.hpp"
 #include "odp/invalidation_monitor.hpp"
 #include "odp/own_mappings.hpp"
 #include "odp/page_map.hpp"
@@ -24,6 +24,7 @@
 
 namespace {
 
+using faultline::odp::ErrnoKept;
 using faultline::odp::InvalidationMonitor;
 using faultline::odp::kPageBytes;
 using faultline::odp::MappingFacts;
@@ -48,7 +49,6 @@ void drop_pages(uint64_t inode, uint64_t first, uint64_t end) {
   first = page_end(first);
   end = end == kNoEnd ? kNoEnd : page_start(end);
   if (first >= end) return;
-  const int errno_before = errno;
   const OwnMappings mappings;
   // By the inode's number alone: file systems in layers and subvolumes show another device in the list than
   // fstat(2) does. Another file of that number loses pins that it gets back.
@@ -62,7 +62,6 @@ void drop_pages(uint64_t inode, uint64_t first, uint64_t end) {
     }
     return true;
   });
-  errno = errno_before;
 }
 
 /// Bytes are taken out, or those behind them are moved (fallocate(2)).
@@ -77,25 +76,28 @@ constexpr bool moves_bytes(int mode) {
 int allocate(int file, int mode, int64_t offset, int64_t length) {
   const auto result = static_cast<int>(syscall(SYS_fallocate, file, mode, offset, length));
   if (result != 0 || !takes_bytes(mode) || !has_domains()) return result;
-  const int errno_before = errno;
+  const ErrnoKept kept;
   struct stat facts {};
-  if (syscall(SYS_fstat, file, &facts) == 0) {
-    const auto first = static_cast<uint64_t>(offset);
-    drop_pages(facts.st_ino, first, moves_bytes(mode) ? kNoEnd : first + static_cast<uint64_t>(length));
-  }
-  errno = errno_before;
+  if (syscall(SYS_fstat, file, &facts) != 0) return result;
+  const auto first = static_cast<uint64_t>(offset);
+  drop_pages(facts.st_ino, first, moves_bytes(mode) ? kNoEnd : first + static_cast<uint64_t>(length));
   return result;
 }
 
 /// `look` is a system call that fills a stat, or fails as `call` will.
 template <typename Look, typename Call>
 int set_size(int64_t size, Look look, Call call) {
-  const int errno_before = errno;
+  if (!has_domains()) return static_cast<int>(call());
   struct stat before {};
-  const bool shrinks = has_domains() && look(&before) == 0 && size < before.st_size;
-  errno = errno_before;
+  bool shrinks = false;
+  {
+    const ErrnoKept kept;
+    shrinks = look(&before) == 0 && size < before.st_size;
+  }
   const auto result = static_cast<int>(call());
-  if (result == 0 && shrinks) drop_pages(before.st_ino, static_cast<uint64_t>(size), kNoEnd);
+  if (result != 0 || !shrinks) return result;
+  const ErrnoKept kept;
+  drop_pages(before.st_ino, static_cast<uint64_t>(size), kNoEnd);
   return result;
 }
 

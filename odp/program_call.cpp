@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "odp/errno_kept.hpp"
 #include "odp/invalidation_monitor.hpp"
 #include "odp/process_page.hpp"
 #include "odp/signals_blocked.hpp"
@@ -88,6 +89,7 @@ ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change)
   if (guard.monitor == nullptr) return;
   is_suspended_ = suspend_own_sessions(guard, 1);
   if (!guard.monitor->touches(start, end)) return;
+  const ErrnoKept kept;
   if (change == PageEvent::make_copy_on_write) {
     mark_and_pass(*guard.monitor, range_,
                   [&](InvalidationSink& sink) { return sink.apply(range_.start, range_.end, change_); });
@@ -104,7 +106,10 @@ ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change)
 }
 
 ProgramCall::~ProgramCall() {
-  if (is_marked_) settle_marks();
+  if (is_marked_) {
+    const ErrnoKept kept;
+    settle_marks();
+  }
   if (is_suspended_) suspend_own_sessions(CallGuard(), -1);
 }
 
@@ -138,6 +143,7 @@ void drop_marks(uint64_t start, uint64_t end) {
   if (range.is_empty()) return;
   const CallGuard guard;
   if (guard.monitor == nullptr || !guard.monitor->touches(start, end)) return;
+  const ErrnoKept kept;
   if (mark_and_pass(*guard.monitor, range,
                     [&](InvalidationSink& sink) { return sink.apply(start, end, PageEvent::drop); }))
     release_pins(*guard.monitor, range);
