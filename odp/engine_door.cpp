@@ -6,7 +6,6 @@
 
 #include <sys/mman.h>
 
-#include "odp/fault_handler.hpp"
 #include "odp/tolerant_atomic.hpp"
 #include "odp/tolerant_copy.hpp"
 #include "odp/tolerant_copy_crc.hpp"
@@ -23,11 +22,7 @@ EngineDoor::~EngineDoor() {
 }
 
 void EngineDoor::enter() {
-  thread_local bool fault_signals_open = false;
-  if (!fault_signals_open) {
-    unblock_fault_signals();
-    fault_signals_open = true;
-  }
+  signals_.enter();
   gated_ = parts_.quiescence.enter(slot_);
   prepare_ticket(ticket_);
   tracks_use_ = parts_.pins.tracks_use() || parts_.children.tracks_use();

@@ -11,6 +11,7 @@
 #include "odp/child_table.hpp"
 #include "odp/counter_cells.hpp"
 #include "odp/fault_queue.hpp"
+#include "odp/fault_signals.hpp"
 #include "odp/key_table.hpp"
 #include "odp/memory_domain.hpp"
 #include "odp/pager.hpp"
@@ -38,7 +39,10 @@ class EngineDoor final : public EngineSession {
   ~EngineDoor() override;
 
   void enter() override;
-  void leave() override { parts_.quiescence.leave(slot_); }
+  void leave() override {
+    parts_.quiescence.leave(slot_);
+    signals_.leave();
+  }
   [[nodiscard]] bool has_outstanding_faults() const override { return outstanding_ != 0; }
   [[nodiscard]] bool should_yield() const override {
     return outstanding_ != 0 && !parts_.pager.is_realtime();
@@ -105,8 +109,9 @@ class EngineDoor final : public EngineSession {
   const Parts parts_;
   Quiescence::Slot& slot_;
   SessionPort& port_;
-  CopyTicket ticket_;         ///< of the turn, made anew when it is revoked
-  bool revoked_ = false;      ///< the copy under way has to be checked and made again
+  CopyTicket ticket_;     ///< of the turn, made anew when it is revoked
+  bool revoked_ = false;  ///< the copy under way has to be checked and made again
+  TurnSignals signals_;
   bool gated_ = false;        ///< latched for the turn
   bool tracks_use_ = false;   ///< likewise
   bool reads_files_ = false;  ///< likewise

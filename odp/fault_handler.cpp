@@ -4,13 +4,18 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
-#include <dlfcn.h>
 #include <ucontext.h>
 
+#include "odp/fault_signals.hpp"
+#include "odp/kernel_signals.hpp"
+#include "odp/saved_action.hpp"
+#include "odp/signals_blocked.hpp"
 #include "odp/tolerant_atomic.hpp"
 #include "odp/tolerant_copy.hpp"
 #include "odp/tolerant_copy_crc.hpp"
@@ -18,40 +23,36 @@
 namespace faultline::odp {
 namespace {
 
-/// An action that ours replaced.
-struct SavedAction {
-  struct sigaction action;
-  SavedAction* older;
+/// Our handler has several entries. One that the program replaced without our knowledge (a raw system call, a
+/// library that bypasses the hooks) may still be called as the replacement's predecessor: the next entry is
+/// installed in front, and each stands for the action that it replaced.
+constexpr int kEntries = 8;
+
+/// By entry. One slot each, which handlers read while other threads set it.
+struct SavedActions {
+  std::array<SavedAction, kEntries> by_entry;
+  std::atomic<int> last_entry{-1};
 };
-/// Never freed, since a handler on another thread may be reading one, and not allocated, since a handler may
-/// install another: used round and round.
-SavedAction* next_saved() {
-  constexpr size_t kSaved = 256;
-  static std::array<SavedAction, kSaved> saved;
-  static std::atomic<size_t> next{0};
-  return &saved[next.fetch_add(1, std::memory_order_relaxed) % kSaved];
-}
+constinit SavedActions saved_segv;
+constinit SavedActions saved_bus;
 
-/// The C library's own, behind the library's name for the program (interpose.cpp).
-using Sigaction = int (*)(int, const struct sigaction*, struct sigaction*);
-Sigaction system_sigaction() {
-  static std::atomic<Sigaction> found{nullptr};
-  Sigaction function = found.load(std::memory_order_relaxed);
-  if (function == nullptr) {
-    function = reinterpret_cast<Sigaction>(dlsym(RTLD_NEXT, "sigaction"));
-    found.store(function, std::memory_order_relaxed);
-  }
-  return function;
-}
-
-std::atomic<SavedAction*> saved_segv{nullptr};
-std::atomic<SavedAction*> saved_bus{nullptr};
-std::atomic<bool> installed{false};
-std::mutex install_mutex;
-
-std::atomic<SavedAction*>& saved_for(int signal_number) {
+SavedActions& saved_for(int signal_number) {
   return signal_number == SIGSEGV ? saved_segv : saved_bus;
 }
+
+/// The process whose table of actions the slots describe; 0: none yet. A vfork child writes to its parent's
+/// memory, but has a table of its own.
+constinit std::atomic<long> owner{0};
+bool is_owner() {
+  const long process = owner.load(std::memory_order_acquire);
+  return process != 0 && process == syscall(SYS_getpid);
+}
+
+/// Which of the two fault signals the program's mask of each signal's handler holds. The kernel is given none
+/// of them: a verbs call in such a handler copies, too.
+constinit std::array<std::atomic<SignalBits>, kSignals + 1> masked_in_handler{};
+
+std::mutex install_mutex;
 
 /// The chained calls under way, to notice a handler that chains back to us. A context lies on its thread's
 /// stack, so that it says whose call it is: thread-local data would have to be of the kind that a late dlopen
@@ -60,62 +61,88 @@ std::atomic<SavedAction*>& saved_for(int signal_number) {
 struct ChainMark {
   std::atomic<const void*> context{nullptr};
   std::atomic<uintptr_t> frame{0};
+  std::atomic<int> entry{0};
 };
 constexpr size_t kChainMarks = 256;
 std::array<ChainMark, kChainMarks> chain_marks;
 std::atomic<size_t> next_chain_mark{0};
 
-ChainMark& mark_chained(const void* context, uintptr_t frame) {
+ChainMark& mark_chained(const void* context, uintptr_t frame, int entry) {
   ChainMark& mark = chain_marks[next_chain_mark.fetch_add(1, std::memory_order_relaxed) % kChainMarks];
   mark.frame.store(frame, std::memory_order_relaxed);
+  mark.entry.store(entry, std::memory_order_relaxed);
   mark.context.store(context, std::memory_order_release);
   return mark;
 }
 
-/// Same context deeper on the stack: the handler we chained to has called us as its own predecessor.
-bool is_chained_back(const void* context, uintptr_t frame) {
-  return std::any_of(chain_marks.begin(), chain_marks.end(), [&](const ChainMark& mark) {
-    return mark.context.load(std::memory_order_acquire) == context &&
-           frame < mark.frame.load(std::memory_order_relaxed);
-  });
+/// The lowest entry whose saved action was called with this context further up the stack: that action, or one
+/// below, has called us as its own predecessor. kEntries where there is none.
+int lowest_chained(const void* context, uintptr_t frame) {
+  int lowest = kEntries;
+  for (const ChainMark& mark : chain_marks)
+    if (mark.context.load(std::memory_order_acquire) == context &&
+        frame < mark.frame.load(std::memory_order_relaxed))
+      lowest = std::min(lowest, mark.entry.load(std::memory_order_relaxed));
+  return lowest;
 }
 
 void take_default_action(int signal_number, const siginfo_t* info) {
-  struct sigaction action {};
-  action.sa_handler = SIG_DFL;
-  system_sigaction()(signal_number, &action, nullptr);
-  // A fault repeats when the instruction is run again; a signal that was sent must be sent again.
-  if (info->si_code <= 0) raise(signal_number);
+  const KernelAction fall_back = to_kernel({});
+  kernel_sigaction(signal_number, &fall_back, nullptr);
+  // A fault repeats when the instruction is run again; a signal that was sent must be sent again, and so must
+  // the report of a memory error elsewhere (sigaction(2), BUS_MCEERR_AO).
+  if (info->si_code <= 0 || (signal_number == SIGBUS && info->si_code == BUS_MCEERR_AO))
+    syscall(SYS_tgkill, syscall(SYS_getpid), syscall(SYS_gettid), signal_number);
 }
 
-void call_chained(const SavedAction& saved, int signal_number, siginfo_t* info, void* context) {
-  const struct sigaction& action = saved.action;
-  if ((action.sa_flags & SA_SIGINFO) == 0) {
-    if (action.sa_handler == SIG_IGN && info->si_code <= 0) return;
-    // sigaction(2): the kernel does not let a program ignore its own fault.
-    if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) {
-      take_default_action(signal_number, info);
-      return;
-    }
-  }
-  sigset_t mask = action.sa_mask;
-  sigset_t before;
-  pthread_sigmask(SIG_BLOCK, &mask, &before);
-  if ((action.sa_flags & SA_NODEFER) != 0) {
-    sigset_t own;
-    sigemptyset(&own);
-    sigaddset(&own, signal_number);
-    pthread_sigmask(SIG_UNBLOCK, &own, nullptr);
-  }
+void call_chained(const struct sigaction& action, int signal_number, siginfo_t* info, void* context) {
+  SignalBits mask = bits_of(action.sa_mask);
+  const SignalBits before = change_mask(SIG_BLOCK, mask);
+  if ((action.sa_flags & SA_NODEFER) != 0 && (mask & signal_bit(signal_number)) == 0)
+    change_mask(SIG_UNBLOCK, signal_bit(signal_number));
+  // The handler has one of the two blocked, and may make a verbs call.
+  note_mask_change();
   if ((action.sa_flags & SA_SIGINFO) != 0) {
     action.sa_sigaction(signal_number, info, context);
   } else {
     action.sa_handler(signal_number);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  change_mask(SIG_SETMASK, before);
 }
 
-void handle_fault(int signal_number, siginfo_t* info, void* context) {
+bool is_default(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
+}
+bool is_ignored(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN;
+}
+
+void chain(int entry, int signal_number, siginfo_t* info, void* context) {
+  const auto frame = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  const int lowest = lowest_chained(context, frame);
+  entry = std::min(entry, lowest - 1);
+  if (entry < 0) return take_default_action(signal_number, info);
+  SavedAction& slot = saved_for(signal_number).by_entry[static_cast<size_t>(entry)];
+  const SavedAction::Seen seen = slot.load();
+  const struct sigaction& action = seen.action;
+  if (is_ignored(action) && info->si_code <= 0) return;
+  // sigaction(2): the kernel does not let a program ignore its own fault.
+  if (is_default(action) || is_ignored(action)) return take_default_action(signal_number, info);
+  // What chains back to us calls an action again that is being called: it is reset once.
+  if ((static_cast<unsigned>(action.sa_flags) & SA_RESETHAND) != 0 && lowest == kEntries) {
+    struct sigaction reset = action;
+    reset.sa_handler = SIG_DFL;
+    reset.sa_flags &= ~SA_SIGINFO;
+    const SignalsBlocked blocked;
+    slot.replace(seen, reset);
+  }
+  ChainMark& mark = mark_chained(context, frame, entry);
+  call_chained(action, signal_number, info, context);
+  const void* ours = context;
+  mark.context.compare_exchange_strong(ours, nullptr, std::memory_order_relaxed);
+}
+
+void handle_fault(int entry, int signal_number, siginfo_t* info, void* context) {
   auto* machine = static_cast<ucontext_t*>(context);
   const auto instruction = static_cast<uintptr_t>(machine->uc_mcontext.gregs[REG_RIP]);
   if (info->si_code > 0) {
@@ -129,41 +156,121 @@ void handle_fault(int signal_number, siginfo_t* info, void* context) {
       }
     }
   }
+  const int error = errno;
+  if (info->si_code > 0 || !keep_for_end_of_turn(signal_number, *info))
+    chain(entry, signal_number, info, context);
+  errno = error;
+}
 
-  const SavedAction* saved = saved_for(signal_number).load(std::memory_order_acquire);
-  const auto frame = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
-  const bool chained_back = is_chained_back(context, frame);
-  if (chained_back && saved != nullptr) saved = saved->older;
-  if (saved == nullptr) {
-    take_default_action(signal_number, info);
-    return;
+template <int entry>
+void enter_at(int signal_number, siginfo_t* info, void* context) {
+  handle_fault(entry, signal_number, info, context);
+}
+using Handler = void (*)(int, siginfo_t*, void*);
+constexpr auto kHandlers = []<int... entries>(std::integer_sequence<int, entries...>) {
+  return std::array<Handler, sizeof...(entries)>{enter_at<entries>...};
+}
+(std::make_integer_sequence<int, kEntries>{});
+
+/// The entry that an action is of; -1: it is none of ours.
+int entry_of(const KernelAction& action) {
+  if ((action.flags & SA_SIGINFO) == 0) return -1;
+  for (size_t i = 0; i < kHandlers.size(); ++i)
+    if (action.handler == reinterpret_cast<uint64_t>(kHandlers[i])) return static_cast<int>(i);
+  return -1;
+}
+
+/// Our handler with what only the kernel can do for the program's own. A handler that does not ask for the
+/// alternate stack may need more room than there is; a default action needs none of either.
+KernelAction entry_for(int entry, const struct sigaction& chained) {
+  unsigned flags = SA_SIGINFO;
+  flags |= is_default(chained) || is_ignored(chained)
+               ? static_cast<unsigned>(SA_ONSTACK | SA_RESTART)
+               : static_cast<unsigned>(chained.sa_flags) & static_cast<unsigned>(SA_ONSTACK | SA_RESTART);
+  return {.handler = reinterpret_cast<uint64_t>(kHandlers[static_cast<size_t>(entry)]),
+          .flags = flags | kHasRestorer,
+          .restorer = reinterpret_cast<uint64_t>(&faultline_restore_rt),
+          .mask = 0};
+}
+
+/// Signals are blocked. Puts the next entry in front of what is none of ours, and `current` into its slot.
+void put_in_front(int signal_number, const KernelAction& current) {
+  SavedActions& saved = saved_for(signal_number);
+  const int entry = std::min(saved.last_entry.load(std::memory_order_relaxed) + 1, kEntries - 1);
+  saved.last_entry.store(entry, std::memory_order_relaxed);
+  KernelAction expected = current;
+  for (;;) {
+    const struct sigaction chained = from_kernel(expected);
+    saved.by_entry[static_cast<size_t>(entry)].exchange(chained);
+    const KernelAction ours = entry_for(entry, chained);
+    KernelAction replaced{};
+    if (kernel_sigaction(signal_number, &ours, &replaced) != 0) return;
+    if (replaced == expected || entry_of(replaced) >= 0) return;
+    expected = replaced;  // another thread set it meanwhile
   }
-  if ((saved->action.sa_flags & SA_RESETHAND) != 0 && !chained_back) {
-    SavedAction* const once = next_saved();
-    *once = {{}, saved->older};
-    saved_for(signal_number).store(once, std::memory_order_release);
-  }
-  ChainMark& mark = mark_chained(context, frame);
-  call_chained(*saved, signal_number, info, context);
-  const void* ours = context;
-  mark.context.compare_exchange_strong(ours, nullptr, std::memory_order_relaxed);
 }
 
 void install_one(int signal_number) {
-  struct sigaction current {};
-  system_sigaction()(signal_number, nullptr, &current);
-  if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == handle_fault) return;
-  std::atomic<SavedAction*>& saved = saved_for(signal_number);
-  SavedAction* const entry = next_saved();
-  *entry = {current, saved.load(std::memory_order_relaxed)};
-  saved.store(entry, std::memory_order_release);
-  struct sigaction ours {};
-  ours.sa_sigaction = handle_fault;
-  // SA_RESTART as the interrupted copy never is a system call, and a chained handler's choice cannot be known
-  // per call.
-  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
-  sigemptyset(&ours.sa_mask);
-  system_sigaction()(signal_number, &ours, nullptr);
+  const SignalsBlocked blocked;
+  KernelAction current{};
+  if (kernel_sigaction(signal_number, nullptr, &current) != 0) return;
+  const int entry = entry_of(current);
+  if (entry >= 0) {
+    saved_for(signal_number).last_entry.store(entry, std::memory_order_relaxed);
+  } else {
+    put_in_front(signal_number, current);
+  }
+}
+
+/// Of the handlers that were there before the first copy.
+void open_handler_masks() {
+  const SignalsBlocked blocked;
+  for (int number = 1; number <= kSignals; ++number) {
+    KernelAction current{};
+    if (number == SIGSEGV || number == SIGBUS || kernel_sigaction(number, nullptr, &current) != 0) continue;
+    while ((current.mask & kFaultSignals) != 0 && current.handler > 1) {
+      masked_in_handler[static_cast<size_t>(number)].store(current.mask & kFaultSignals);
+      KernelAction opened = current;
+      opened.mask &= ~kFaultSignals;
+      KernelAction replaced{};
+      if (kernel_sigaction(number, &opened, &replaced) != 0 || replaced == current) break;
+      current = replaced;  // another thread set it meanwhile
+    }
+  }
+}
+
+void set_program_action(int signal_number, const struct sigaction* action, struct sigaction& previous) {
+  const SignalsBlocked blocked;
+  SavedActions& saved = saved_for(signal_number);
+  KernelAction current{};
+  kernel_sigaction(signal_number, nullptr, &current);
+  int entry = entry_of(current);
+  previous = entry >= 0 ? saved.by_entry[static_cast<size_t>(entry)].load().action : from_kernel(current);
+  if (action == nullptr) return;
+  // What it got from a call that bypassed the hooks.
+  if (const int restored = entry_of(to_kernel(*action)); restored >= 0) {
+    const KernelAction ours =
+        entry_for(restored, saved.by_entry[static_cast<size_t>(restored)].load().action);
+    kernel_sigaction(signal_number, &ours, nullptr);
+    saved.last_entry.store(restored, std::memory_order_relaxed);
+    return;
+  }
+  struct sigaction kept = *action;
+  kept.sa_mask = set_of(bits_of(kept.sa_mask) & ~(signal_bit(SIGKILL) | signal_bit(SIGSTOP)));
+  if (entry < 0) {
+    entry = std::min(saved.last_entry.load(std::memory_order_relaxed) + 1, kEntries - 1);
+    saved.last_entry.store(entry, std::memory_order_relaxed);
+    static_cast<void>(saved.by_entry[static_cast<size_t>(entry)].exchange(kept));
+  } else {
+    previous = saved.by_entry[static_cast<size_t>(entry)].exchange(kept);
+  }
+  if (const KernelAction ours = entry_for(entry, kept); ours != current)
+    kernel_sigaction(signal_number, &ours, nullptr);
+}
+
+/// The program's mask of a handler, of which the kernel has only a part.
+void complete_mask(int signal_number, KernelAction& action) {
+  if (action.handler > 1) action.mask |= masked_in_handler[static_cast<size_t>(signal_number)].load();
 }
 
 }  // namespace
@@ -172,31 +279,86 @@ void install_fault_handler() {
   const std::lock_guard lock(install_mutex);
   install_one(SIGSEGV);
   install_one(SIGBUS);
-  installed.store(true, std::memory_order_release);
+  const long process = syscall(SYS_getpid);
+  if (owner.exchange(process, std::memory_order_acq_rel) != process) open_handler_masks();
+}
+
+void own_signals_in_child() {
+  if (owner.load(std::memory_order_relaxed) == 0) return;
+  owner.store(syscall(SYS_getpid), std::memory_order_relaxed);
+  for (SavedActions* saved : {&saved_segv, &saved_bus})
+    for (SavedAction& slot : saved->by_entry) slot.forget_writers();
 }
 
 int program_sigaction(int signal_number, const struct sigaction* action, struct sigaction* old) {
-  if ((signal_number != SIGSEGV && signal_number != SIGBUS) || !installed.load(std::memory_order_acquire))
-    return system_sigaction()(signal_number, action, old);
-  std::atomic<SavedAction*>& saved = saved_for(signal_number);
-  SavedAction* const before = saved.load(std::memory_order_acquire);
-  struct sigaction previous {};
-  if (before != nullptr) previous = before->action;
-  if (action != nullptr) {
-    SavedAction* const entry = next_saved();
-    *entry = {*action, before != nullptr ? before->older : nullptr};
-    saved.store(entry, std::memory_order_release);
+  // sigaction(2); 32 and 33 are the C library's own.
+  if (signal_number < 1 || signal_number > kSignals || signal_number == 32 || signal_number == 33) {
+    errno = EINVAL;
+    return -1;
   }
-  if (old != nullptr) *old = previous;
+  const bool is_fault = (signal_bit(signal_number) & kFaultSignals) != 0;
+  const bool owned = is_owner();
+  if (is_fault && owned) {
+    struct sigaction previous {};
+    set_program_action(signal_number, action, previous);
+    if (old != nullptr) *old = previous;
+    return 0;
+  }
+  KernelAction wanted{};
+  if (action != nullptr) wanted = to_kernel(*action);
+  const SignalBits masked = wanted.mask & kFaultSignals;
+  if (owned) wanted.mask &= ~kFaultSignals;
+  KernelAction replaced{};
+  if (kernel_sigaction(signal_number, action != nullptr ? &wanted : nullptr, &replaced) != 0) return -1;
+  complete_mask(signal_number, replaced);
+  if (owned && action != nullptr) masked_in_handler[static_cast<size_t>(signal_number)].store(masked);
+  if (old == nullptr) return 0;
+  *old = from_kernel(replaced);
+  // A vfork child has the parent's handler until it sets one.
+  if (const int entry = is_fault ? entry_of(replaced) : -1; entry >= 0)
+    *old = saved_for(signal_number).by_entry[static_cast<size_t>(entry)].load().action;
   return 0;
 }
 
-void unblock_fault_signals() {
-  sigset_t faults;
-  sigemptyset(&faults);
-  sigaddset(&faults, SIGSEGV);
-  sigaddset(&faults, SIGBUS);
-  pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
-}
-
 }  // namespace faultline::odp
+
+// rt_sigreturn(2). The frame as glibc describes its own: exceptions and cancellation pass through handlers.
+// Every register is in the ucontext_t at the stack pointer, 40 bytes from its start on. The first byte
+// belongs to the frame, too: unwinders look a return address up by the byte before.
+asm(R"(
+  .pushsection .text
+  .macro faultline_saved_register number, offset
+  .cfi_escape 0x10, \number, 3, 0x77, (\offset & 0x7f) | 0x80, \offset >> 7
+  .endm
+  .p2align 4
+  .cfi_startproc
+  .cfi_signal_frame
+  .cfi_escape 0x0f, 4, 0x77, 0xa0, 1, 6
+  faultline_saved_register 8, 40
+  faultline_saved_register 9, 48
+  faultline_saved_register 10, 56
+  faultline_saved_register 11, 64
+  faultline_saved_register 12, 72
+  faultline_saved_register 13, 80
+  faultline_saved_register 14, 88
+  faultline_saved_register 15, 96
+  faultline_saved_register 5, 104
+  faultline_saved_register 4, 112
+  faultline_saved_register 6, 120
+  faultline_saved_register 3, 128
+  faultline_saved_register 1, 136
+  faultline_saved_register 0, 144
+  faultline_saved_register 2, 152
+  faultline_saved_register 7, 160
+  faultline_saved_register 16, 168
+  nop
+  .globl faultline_restore_rt
+  .hidden faultline_restore_rt
+  .type faultline_restore_rt, @function
+faultline_restore_rt:
+  movq $15, %rax
+  syscall
+  .cfi_endproc
+  .size faultline_restore_rt, . - faultline_restore_rt
+  .popsection
+)");

@@ -7,16 +7,16 @@
 
 namespace faultline::odp {
 
-/// Puts our handler in front. Called again it does nothing, unless the program has installed its own
-/// meanwhile: then ours goes in front of that one. Any thread.
+/// Puts our handler in front. A further call does nothing unless another handler was installed without our
+/// knowledge; then ours is installed in front of that one. Any thread.
 void install_fault_handler();
 
-/// A blocked SIGSEGV or SIGBUS that the kernel must deliver kills the process: a thread that copies must not
-/// block them.
-void unblock_fault_signals();
+/// After a fork, in the child: the saved actions are the child's from now on.
+void own_signals_in_child();
 
-/// sigaction(2) for the program: once ours is installed, a handler of SIGSEGV or SIGBUS is put behind it, and
-/// the program is told of its own predecessor. Safe in a signal handler.
+/// sigaction(2) for the program: once ours is installed, ours calls the program's action for SIGSEGV and
+/// SIGBUS, and the program gets its own predecessor back. In a vfork child the call changes the child's table
+/// only. Safe in a signal handler.
 [[nodiscard]] int program_sigaction(int signal_number, const struct sigaction* action, struct sigaction* old);
 
 }  // namespace faultline::odp

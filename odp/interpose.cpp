@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C library's names under which a program takes memory away or installs a handler, in libfaultline.so:
-// before the kernel, the engines are told. A call that is none of a region's costs a few loads. Calls inside
-// the C library (free, realloc, pthread_create) do not come through here: userfaultfd tells of them.
+// The C library's names under which a program takes memory away, in libfaultline.so: before the kernel, the
+// engines are told. A call that is none of a region's costs a few loads. Calls inside the C library (free,
+// realloc, pthread_create) do not come through here: userfaultfd tells of them.
 //
 // Each then calls the next definition of its name (next_definition.hpp).
-#include <cerrno>
-#include <csignal>
 #include <cstdarg>
 #include <cstdint>
 
@@ -14,7 +12,6 @@
 #include <unistd.h>
 
 #include "odp/address_space.hpp"
-#include "odp/fault_handler.hpp"
 #include "odp/next_definition.hpp"
 #include "odp/page_map.hpp"
 #include "odp/program_call.hpp"
@@ -166,23 +163,4 @@ FAULTLINE_CALL int mprotect(void* address, size_t length, int protection) noexce
   else
     faultline::odp::drop_marks(start, end);
   return call();
-}
-
-FAULTLINE_CALL int sigaction(int number, const struct sigaction* action, struct sigaction* old) noexcept {
-  return faultline::odp::program_sigaction(number, action, old);
-}
-
-FAULTLINE_CALL sighandler_t signal(int number, sighandler_t handler) noexcept {
-  // signal(2), the BSD semantics that glibc gives it.
-  struct sigaction action {};
-  struct sigaction old {};
-  action.sa_handler = handler;
-  sigemptyset(&action.sa_mask);
-  sigaddset(&action.sa_mask, number);
-  action.sa_flags = SA_RESTART;
-  if (handler == SIG_ERR) {
-    errno = EINVAL;
-    return SIG_ERR;
-  }
-  return sigaction(number, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "odp/errno_kept.hpp"
+#include "odp/fault_handler.hpp"
 #include "odp/invalidation_monitor.hpp"
 #include "odp/process_page.hpp"
 #include "odp/signals_blocked.hpp"
@@ -76,6 +77,7 @@ void after_fork_in_child() {
   // here.
   generation.fetch_add(1, std::memory_order_relaxed);
   AddressSpaceCall::forget_in_child();
+  own_signals_in_child();
   InvalidationMonitor::forget_in_child();
   if (ProcessPage* const page = ProcessPage::find()) page->is_prepared.store(1, std::memory_order_seq_cst);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "odp/fault_handler.hpp"
+#include "odp/fault_signals.hpp"
 #include "odp/tolerant_copy.hpp"
 
 namespace faultline::abi {
@@ -97,6 +98,7 @@ static_assert(kHandlers.size() == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
 
 int copy(void* to, const void* from, size_t length) {
   odp::install_fault_handler();
+  const odp::FaultSignalsOpen open;
   return odp::tolerant_copy(to, from, length) == length ? 0 : EFAULT;
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "odp/fault_handler.hpp"
+#include "odp/fault_signals.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp {
