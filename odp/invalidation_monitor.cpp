@@ -64,7 +64,7 @@ void InvalidationMonitor::start(const MonitorConfig& config) {
     userfault_.close_descriptor();
     return;
   }
-  thread_ = std::thread([this, realtime = config.realtime] { run(realtime); });
+  thread_ = start_service_thread([this, realtime = config.realtime] { run(realtime); });
 }
 
 InvalidationMonitor::~InvalidationMonitor() {

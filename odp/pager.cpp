@@ -33,12 +33,12 @@ Pager::Pager(const Parts& parts) : parts_(parts) {
   threads_.reserve(wanted);
   try {
     for (unsigned i = 0; i < wanted; ++i) {
-      threads_.emplace_back([this, &started] {
+      threads_.push_back(start_service_thread([this, &started] {
         is_realtime_.store(prepare_service_thread("odp-pager", parts_.realtime), std::memory_order_relaxed);
         started.fetch_add(1, std::memory_order_release);
         started.notify_one();
         run();
-      });
+      }));
     }
   } catch (const std::exception&) {
     // No memory or no threads left. One is enough; none is not.

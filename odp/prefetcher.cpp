@@ -12,6 +12,7 @@
 
 #include "odp/address_space.hpp"
 #include "odp/quiescence.hpp"
+#include "odp/service_thread.hpp"
 
 namespace faultline::odp {
 namespace {
@@ -78,7 +79,7 @@ void Prefetcher::start(const FaultRequest& request, const PopulateRange& memory)
     const std::lock_guard lock(mutex_);
     if (jobs_.size() == kMaxJobs) return;
     jobs_.push_back({request, memory});
-    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+    if (!thread_.joinable()) thread_ = start_service_thread([this] { work(); });
   } catch (const std::bad_alloc&) {
     return;
   } catch (const std::system_error&) {

@@ -15,7 +15,7 @@ bool prepare_service_thread(const char* name, bool realtime) {
   sigset_t signals;
   sigfillset(&signals);
   for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE}) sigdelset(&signals, fault);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  pthread_sigmask(SIG_SETMASK, &signals, nullptr);
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   if (!realtime) return false;
   sched_param parameters{};

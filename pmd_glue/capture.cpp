@@ -15,6 +15,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include "odp/service_thread.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/frame_pool.hpp"
 
@@ -54,7 +55,7 @@ std::unique_ptr<Capture> Capture::open(const std::string& file, uint16_t port_id
     error = fmt::format("cannot write {}: {}", file, rte_strerror(rte_errno));
     return nullptr;
   }
-  capture->thread_ = std::thread([self = capture.get()] { self->run(); });
+  capture->thread_ = odp::start_service_thread([self = capture.get()] { self->run(); });
   return capture;
 }
 
@@ -92,6 +93,10 @@ void Capture::write_queued() {
       missed_.fetch_add(count, std::memory_order_relaxed);
     rte_pktmbuf_free_bulk(frames.data(), count);
   }
+}
+
+void Capture::await_writer() {
+  std::this_thread::sleep_for(2 * kWriteEvery);
 }
 
 void Capture::run() {

@@ -45,6 +45,10 @@ class Capture {
   void keep(Copy copy);
   void take(const rte_mbuf& frame, Direction direction) { keep(copy(frame, direction)); }
 
+  /// Gives the writer time for what is queued, in a process that ends without the destructor. A few
+  /// milliseconds.
+  static void await_writer();
+
  private:
   Capture() = default;
   void write_queued();

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pmd_glue/device.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <thread>
 
 #include <poll.h>
@@ -27,6 +29,7 @@ constexpr TimeNs kToldOfPortNs = 1'000'000'000;
 constexpr TimeNs kLingerNs = 20'000'000;
 constexpr TimeNs kHeldFramesNs = 1'000'000'000;
 constexpr TimeNs kLastTurnsNs = 100'000'000;
+constexpr TimeNs kTurnOfOthersNs = 20'000'000;
 // A memif handshake is a few messages on EAL's interrupt thread.
 constexpr TimeNs kHandshakeNs = 1'000'000'000;
 
@@ -152,6 +155,8 @@ Device::~Device() {
 
 void Device::shut_down() {
   if (is_parents()) return;
+  const auto is_ours = [](Seat& seat) { return seat.engine->turns().is_held_by_caller(); };
+  if (std::any_of(seats_.begin(), seats_.end(), is_ours)) return abandon();
   std::call_once(shut_down_once_, [this] {
     if (!seats_.empty()) Housekeeper::instance().remove(*this);
     for (Seat& seat : seats_)
@@ -167,6 +172,23 @@ void Device::shut_down() {
     port_.reset();
     capture_.reset();
   });
+}
+
+void Device::abandon() {
+  if (is_parents()) return;
+  const TimeNs start = monotonic_ns();
+  // What was posted goes out in a turn of the housekeeper's or of the core's own thread.
+  if (config_.progress == Progress::automatic) rest();
+  for (Seat& seat : seats_) {
+    if (seat.engine->turns().is_held_by_caller()) continue;
+    while (seat.engine->last_turn() < start && monotonic_ns() < start + kTurnOfOthersNs) {
+      const timespec pause{.tv_sec = 0, .tv_nsec = 50'000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  for (Seat& seat : seats_)
+    if (seat.thread != nullptr) seat.thread->abandon();
+  if (capture_ != nullptr) Capture::await_writer();
 }
 
 // A NIC sends what it took even if the program ends. Here, what waits for the engine's next turn or is held

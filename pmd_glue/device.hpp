@@ -37,6 +37,9 @@ class Device final : public verbs::DeviceBackend {
 
   /// Stops the engines and closes the port, once; what is left of the device answers and does nothing.
   void shut_down();
+  /// In place of shut_down() where the calling thread has interrupted a call of its own and the process ends.
+  /// Engines that other threads drive get time for one more turn. Waits for no lock, and not for long.
+  void abandon();
 
   // verbs::DeviceBackend
   [[nodiscard]] const verbs::DeviceDescription& description() const override { return description_; }

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "odp/program_call.hpp"
+#include "odp/service_thread.hpp"
 #include "pmd_glue/eal_fork.hpp"
 
 namespace faultline::glue {
@@ -127,7 +128,7 @@ bool run_eal_init(const Config& config) {
 }  // namespace
 
 void on_starter_thread(const std::function<void()>& start) {
-  std::thread starter([&] {
+  std::thread starter = odp::start_service_thread([&] {
     sigset_t blocked;
     sigfillset(&blocked);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);

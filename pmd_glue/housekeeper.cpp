@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "odp/process_local.hpp"
+#include "odp/service_thread.hpp"
 #include "pmd_glue/device.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/naps.hpp"
@@ -26,13 +27,21 @@ constexpr TimeNs kDrivenNapNs = 2'000'000;
 // Where frames ring, only the port's own state is left to be looked at.
 constexpr TimeNs kRungForSleepNs = 1'000'000'000;
 
+constinit odp::ProcessLocal<Housekeeper> housekeeper;
+
 }  // namespace
 
 Housekeeper::Housekeeper() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Housekeeper& Housekeeper::instance() {
-  static constinit odp::ProcessLocal<Housekeeper> instance;
-  return instance.get();
+  return housekeeper.get();
+}
+
+void Housekeeper::abandon() {
+  Housekeeper* const found = housekeeper.find();
+  if (found == nullptr) return;
+  found->abandoned_.store(true, std::memory_order_seq_cst);
+  found->on_doorbell();
 }
 
 void Housekeeper::add(Device& device) {
@@ -40,7 +49,7 @@ void Housekeeper::add(Device& device) {
   devices_.push_back(&device);
   if (!thread_.joinable()) {
     stop_ = false;
-    thread_ = std::thread([this] { run(); });
+    thread_ = odp::start_service_thread([this] { run(); });
   }
   wake();
 }
@@ -132,7 +141,7 @@ void Housekeeper::run() {
 
   TimeNs last_busy = 0;
   std::unique_lock lock(mutex_);
-  while (!stop_) {
+  while (!stop_ && !abandoned_.load(std::memory_order_relaxed)) {
     const Rounds rounds = serve_devices();
     const TimeNs now = monotonic_ns();
     if (rounds.busy) last_busy = now;

@@ -25,6 +25,8 @@ class Housekeeper final : public transport::DoorbellListener {
   void add(Device& device);
   /// When it returns, the device is left alone.
   void remove(Device& device);
+  /// The process ends: the thread, if there is one, ends at its next round. Waits for nothing.
+  static void abandon();
   /// Something was posted while it slept. Any thread.
   void on_doorbell() override;
 
@@ -50,6 +52,7 @@ class Housekeeper final : public transport::DoorbellListener {
   std::vector<pollfd> pollers_;
   std::thread thread_;
   bool stop_ = false;
+  std::atomic<bool> abandoned_{false};
 };
 
 }  // namespace faultline::glue

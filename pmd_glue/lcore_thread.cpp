@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "odp/service_thread.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/naps.hpp"
 
@@ -46,7 +47,7 @@ LcoreThread::LcoreThread(std::string device, Engine& engine, odp::EngineSession&
       cpu_(cpu),
       frames_(frames),
       event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_([this] { run(); }) {}
+      thread_(odp::start_service_thread([this] { run(); })) {}
 
 void LcoreThread::stop() {
   stop_.store(true, std::memory_order_seq_cst);
@@ -59,6 +60,11 @@ void LcoreThread::stop() {
   }
   stopped_ = true;
   callers_.unlock();
+}
+
+void LcoreThread::abandon() {
+  stop_.store(true, std::memory_order_seq_cst);
+  on_doorbell();
 }
 
 void LcoreThread::call(void (*function)(void*), void* argument) {

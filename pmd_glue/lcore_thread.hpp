@@ -30,6 +30,8 @@ class LcoreThread final : private transport::DoorbellListener {
   void call(void (*function)(void*), void* argument);
   /// Ends the thread; what was called before it is served.
   void stop();
+  /// Ends the thread at its next turn, and does not wait for it: the process ends.
+  void abandon();
 
  private:
   struct Call {

@@ -2,16 +2,21 @@
 #include "pmd_glue/registry.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 
 #include <pthread.h>
 #include <spdlog/fmt/fmt.h>
 
 #include "odp/program_call.hpp"
 #include "pmd_glue/eal.hpp"
+#include "pmd_glue/housekeeper.hpp"
 #include "pmd_glue/interrupt_thread.hpp"
+#include "pmd_glue/own_frames.hpp"
 #include "pmd_glue/telemetry.hpp"
 #include "pmd_glue/wire_config.hpp"
 
@@ -167,8 +172,23 @@ std::vector<std::string> Registry::running() {
 }
 
 void Registry::shut_down_all() {
+  if (has_interrupted_own_call()) return abandon_all();
   for (const std::string& name : running())
     if (const auto device = find(name)) device->shut_down();
+}
+
+/// Neither waits for a lock nor allocates: the interrupted call may have the lock or be in the allocator.
+void Registry::abandon_all() {
+  if (mutex_.try_lock()) {
+    for (const auto& [name, known] : devices_) {
+      // Kept for ever: this may be the last reference, and what destroys a device waits.
+      alignas(std::shared_ptr<Device>) std::array<std::byte, sizeof(std::shared_ptr<Device>)> place;
+      if (auto* const device = new (place.data()) std::shared_ptr<Device>(known.lock()); *device != nullptr)
+        (*device)->abandon();
+    }
+    mutex_.unlock();
+  }
+  Housekeeper::abandon();
 }
 
 }  // namespace faultline::glue

@@ -41,6 +41,8 @@ class Registry {
   [[nodiscard]] std::string why_parents_alone(const Config& all, const DeviceConfig& device) const;
   [[nodiscard]] const Config& config();  ///< throws ConfigError
   void shut_down_all();
+  /// ... in a process whose exiting thread is inside a verbs call.
+  void abandon_all();
   void tell(const std::string& error);
 
   std::mutex mutex_;

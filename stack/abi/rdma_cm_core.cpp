@@ -7,6 +7,8 @@
 
 #include <pthread.h>
 
+#include "odp/service_thread.hpp"
+
 namespace faultline::abi {
 
 namespace {
@@ -214,7 +216,7 @@ void CmCore::run_in_background(std::function<void()> task) {
   tasks_.push_back(std::move(task));
   if (tasks_.size() > idle_workers_ && workers_ < kMaxWorkers) {
     ++workers_;
-    std::thread([this] { work(); }).detach();
+    odp::start_service_thread([this] { work(); }).detach();
   }
   tasks_changed_.notify_one();
 }

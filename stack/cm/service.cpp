@@ -43,7 +43,7 @@ Service::Service(std::shared_ptr<verbs::DeviceBackend> device, ManagerConfig con
       manager_(complete(config, device_->description()), *this),
       shared_(std::make_unique<Shared>()) {
   shared_->inbox.reserve(kMaxArrivals);
-  shared_->thread = std::thread([this] { run(); });
+  shared_->thread = odp::start_service_thread([this] { run(); });
   set_sink(this);
 }
 
