@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The hooks leave the call to the next definition of its name: a registration cache's, where there is one.
-#include "odp/next_definition.hpp"
-
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <unistd.h>
@@ -46,20 +44,37 @@ TEST(NextDefinition, OfBrkAndSbrkRuns) {
 
 TEST(NextDefinition, OfMemoryCallsRuns) {
   run_program([] {
-    const int before = counted_calls("mmap");
-    void* const memory =
-        next::mmap(nullptr, 4 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(memory != MAP_FAILED);
-    REQUIRE(counted_calls("mmap") == before + 1);
-    const int advised = counted_calls("madvise");
-    REQUIRE(next::madvise(memory, kPage, MADV_DONTNEED) == 0);
-    REQUIRE(counted_calls("madvise") == advised + 1);
-    void* const moved = next::mremap(memory, 4 * kPage, 8 * kPage, MREMAP_MAYMOVE, nullptr);
-    REQUIRE(moved != MAP_FAILED);
-    REQUIRE(counted_calls("mremap") == 1);
-    const int unmapped = counted_calls("munmap");
-    REQUIRE(next::munmap(moved, 8 * kPage) == 0);
-    REQUIRE(counted_calls("munmap") == unmapped + 1);
+    HookedProgram program(HookedProgram::without_monitor());
+    constexpr size_t kBytes = 8 * kPage;
+    uint8_t* const place = static_cast<uint8_t*>(low_address(4 * kBytes));
+    const auto map = [](void* at) {
+      const int before = counted_calls("mmap");
+      void* const memory =
+          mmap(at, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+      return memory == at && counted_calls("mmap") == before + 1;
+    };
+    REQUIRE(map(place));
+    const Key key = program.add_region(place, kBytes);
+    REQUIRE(program.peer_writes(key, place, kBytes, 1) == Outcome::done);
+
+    int before = counted_calls("madvise");
+    REQUIRE(madvise(place, kPage, MADV_DONTNEED) == 0);
+    REQUIRE(counted_calls("madvise") == before + 1);
+    REQUIRE(place[0] == 0);
+
+    uint8_t* const moved = place + 2 * kBytes;
+    before = counted_calls("mremap");
+    REQUIRE(mremap(place, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, moved) == moved);
+    REQUIRE(counted_calls("mremap") == before + 1);
+    REQUIRE(moved[kPage] == 1);
+    REQUIRE(program.is_gone(key, place, kBytes));
+
+    const Key second = program.add_region(moved, kBytes);
+    REQUIRE(program.peer_writes(second, moved, kBytes, 2) == Outcome::done);
+    before = counted_calls("munmap");
+    REQUIRE(munmap(moved, kBytes) == 0);
+    REQUIRE(counted_calls("munmap") == before + 1);
+    REQUIRE(program.is_gone(second, moved, kBytes));
     return 0;
   });
 }
