@@ -64,7 +64,7 @@ inline void revoke_tickets() {
 }
 
 /// Offset of rseq_cs from the thread pointer; 0 where threads have no rseq area.
-extern std::atomic<ptrdiff_t> restart_offset_bytes;
+__attribute__((visibility("hidden"))) extern std::atomic<ptrdiff_t> restart_offset_bytes;
 
 /// Prepares a ticket for copies of this thread: call before the checks that allow them.
 inline void prepare_ticket(CopyTicket& ticket) {

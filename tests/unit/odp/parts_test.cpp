@@ -2,6 +2,7 @@
 // The small parts: page map, key table, range counts, gate and token, reader stripes, background queue, swap
 // space.
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -185,6 +186,104 @@ TEST(RegionIndex, FindsTheOverlapOfEachRegion) {
   EXPECT_EQ(seen.size(), 2U);
   EXPECT_EQ((seen[&regions[0]]), (std::pair<size_t, size_t>{3, 1}));
   EXPECT_EQ((seen[&regions[1]]), (std::pair<size_t, size_t>{1, 1}));
+}
+
+TEST(RegionIndex, FindsWhatAPlainListFindsAndItsFilterMissesNothing) {
+  std::mt19937_64 random(7);
+  RegionIndex index;
+  ASSERT_TRUE(index.allocate());
+  std::vector<std::unique_ptr<Region>> regions;
+  const auto any_range = [&] {
+    // From one page to some GiB, in a few TiB: neighbours, overlaps and far ones.
+    const uint64_t pages = uint64_t{1} << random() % 21;
+    const uint64_t first = random() % 3 == 0 ? random() % (uint64_t{1} << 30) : 5'000 + random() % 9'000;
+    return AddressRange{first << kPageShift, (first + 1 + random() % pages) << kPageShift};
+  };
+  for (int step = 0; step < 3'000; ++step) {
+    if (regions.size() < 60 && random() % 3 != 0) {
+      const AddressRange range = any_range();
+      auto region = std::make_unique<Region>();
+      region->address = range.start + random() % kPageBytes;
+      region->length_bytes = range.end - region->address - random() % 7;
+      region->first_page = region->address >> kPageShift;
+      ASSERT_TRUE(index.insert(*region));
+      regions.push_back(std::move(region));
+    } else if (!regions.empty()) {
+      const size_t which = random() % regions.size();
+      index.remove(*regions[which]);
+      regions.erase(regions.begin() + static_cast<long>(which));
+    }
+    const AddressRange asked = any_range();
+    std::map<const Region*, std::pair<size_t, size_t>> expected;
+    for (const auto& region : regions) {
+      const uint64_t from = std::max(asked.start, region->start_page_address());
+      const uint64_t to = std::min(asked.end, region->end_page_address());
+      if (from < to)
+        expected[region.get()] = {(from >> kPageShift) - region->first_page, (to - from) >> kPageShift};
+    }
+    std::map<const Region*, std::pair<size_t, size_t>> seen;
+    index.for_each_in(asked.start, asked.end, [&](Region& region, PageRange pages) {
+      seen[&region] = {pages.first, pages.count};
+    });
+    ASSERT_EQ(seen, expected) << step;
+    if (!expected.empty()) ASSERT_TRUE(index.may_have(asked)) << step;
+  }
+  for (const auto& region : regions) index.remove(*region);
+  EXPECT_FALSE(index.may_have({0, uint64_t{1} << 34}));
+  EXPECT_EQ(index.any(), nullptr);
+}
+
+TEST(Quiescence, AWaitForCopiesNeedsNoTurnToEnd) {
+  prepare_restartable_copies();
+  if (!has_restartable_copies()) GTEST_SKIP() << "no restartable sequences here (rseq, membarrier)";
+  Quiescence quiescence;
+  Quiescence::Slot* const slot = quiescence.attach();
+  std::atomic<int> state{0};
+  std::thread engine([&] {
+    static_cast<void>(quiescence.enter(*slot));
+    state = 1;
+    while (state != 2) std::this_thread::yield();
+    quiescence.leave(*slot);
+  });
+  while (state != 1) std::this_thread::yield();
+  revoke_tickets();
+  quiescence.outlast_copies(quiescence.advance());  // with the turn still open
+  EXPECT_EQ(state.load(), 1);
+  state = 2;
+  engine.join();
+}
+
+TEST(Quiescence, WithoutRestartsAWaitForCopiesIsForOthersTurnsAlone) {
+  disable_restartable_copies(true);
+  Quiescence quiescence;
+  Quiescence::Slot* const own = quiescence.attach();
+  Quiescence::Slot* const other = quiescence.attach();
+  static_cast<void>(quiescence.enter(*own));
+  quiescence.outlast_copies(quiescence.advance());  // its own turn, below a signal handler
+  std::atomic<int> state{0};
+  std::atomic<bool> waited{false};
+  std::thread engine([&] {
+    static_cast<void>(quiescence.enter(*other));
+    state = 1;
+    while (state != 2) std::this_thread::yield();
+    quiescence.suspend_own(1);  // in a call of the program that waits for the waiter
+    while (!waited) std::this_thread::yield();
+    quiescence.suspend_own(-1);
+    quiescence.leave(*other);
+  });
+  while (state != 1) std::this_thread::yield();
+  std::thread waiter([&] {
+    quiescence.outlast_copies(quiescence.advance());
+    EXPECT_EQ(state.load(), 2);
+    waited = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(waited) << "the other's turn goes on";
+  state = 2;
+  waiter.join();
+  engine.join();
+  quiescence.leave(*own);
+  disable_restartable_copies(false);
 }
 
 TEST(Quiescence, WaitsForOnlineSessionsOnly) {
