@@ -29,8 +29,15 @@ namespace {
 constexpr int kRight = 42;
 constexpr int kSegvOnly = 1 << (SIGSEGV - 1);  // a mask of BSD's
 
+/// Whatever a sanitizer has installed.
+struct DefaultActions {
+  DefaultActions() {
+    for (const int number : {SIGSEGV, SIGBUS}) std::signal(number, SIG_DFL);
+  }
+};
+
 /// A domain with a session, as an open device has them.
-struct Opened {
+struct Opened : DefaultActions {
   std::unique_ptr<MemoryDomain> domain = test::make_domain();
   std::unique_ptr<EngineSession> session = domain->attach_engine();
 
