@@ -6,7 +6,6 @@
 // Exit status 77, which meson takes for a skipped test, where the kernel refuses the filter.
 #include <array>
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,12 +14,10 @@
 #include <string_view>
 #include <vector>
 
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "tests/environments/seccomp_filter.hpp"
 
 namespace {
 
@@ -120,18 +117,11 @@ std::optional<int> errno_of(std::string_view text) {
   return number;
 }
 
-std::optional<uint32_t> number_of(std::string_view text) {
+std::optional<long> number_of(std::string_view text) {
   for (const Named& call : kCalls)
-    if (call.name == text) return static_cast<uint32_t>(call.number);
+    if (call.name == text) return call.number;
   if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
-  return static_cast<uint32_t>(std::atoi(std::string(text).c_str()));
-}
-
-sock_filter statement(unsigned code, uint32_t value) {
-  return {static_cast<uint16_t>(code), 0, 0, value};
-}
-sock_filter unless_equal_skip(uint32_t value, uint8_t skipped) {
-  return {BPF_JMP | BPF_JEQ | BPF_K, 0, skipped, value};
+  return std::atol(std::string(text).c_str());
 }
 
 }  // namespace
@@ -146,32 +136,22 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "refuse_syscalls: %s: is no errno\n", argv[1]);
     return kUsage;
   }
-  std::vector<sock_filter> filter{
-      statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
-      {BPF_JMP | BPF_JEQ | BPF_K, 1, 0, AUDIT_ARCH_X86_64},
-      statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-      statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-  };
+  std::vector<long> refused;
   std::string_view names(argv[2]);
   while (!names.empty()) {
     const size_t comma = names.find(',');
     const std::string_view name = names.substr(0, comma);
-    const std::optional<uint32_t> number = number_of(name);
+    const std::optional<long> number = number_of(name);
     if (!number) {
       std::fprintf(stderr, "refuse_syscalls: %.*s: is no system call known here\n",
                    static_cast<int>(name.size()), name.data());
       return kUsage;
     }
-    filter.push_back(unless_equal_skip(*number, 1));
-    filter.push_back(statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(*error)));
+    refused.push_back(*number);
     names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
   }
-  filter.push_back(statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-  // Without CAP_SYS_ADMIN a filter needs no_new_privs (seccomp(2)).
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1UL, 0UL, 0UL, 0UL) != 0 ||
-      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-    std::fprintf(stderr, "refuse_syscalls: the kernel refuses the filter: %s\n", std::strerror(errno));
+  if (const int failed = faultline::test::refuse_calls(refused, *error); failed != 0) {
+    std::fprintf(stderr, "refuse_syscalls: the kernel refuses the filter: %s\n", std::strerror(failed));
     return kSkipped;
   }
   execvp(argv[4], argv + 4);
