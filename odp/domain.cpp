@@ -196,8 +196,7 @@ int Domain::prepare_implicit(const RegionRequest& request, std::unique_ptr<Regio
   if (!region->children->allocate()) return ENOMEM;
   install_fault_handler();
   monitor_->outlast_calls({});
-  if (!enlist(*region)) return ENOMEM;
-  return 0;
+  return enlist(*region);
 }
 
 int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>& region) {
@@ -228,7 +227,7 @@ int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>&
   // An munmap of an earlier mapping here may still have its event unread, or unsent: it must not kill the new
   // region.
   monitor_->outlast_calls({region->start_page_address(), region->end_page_address()});
-  if (!enlist(*region)) return ENOMEM;
+  if (const int error = enlist(*region); error != 0) return error;
   try {
     watch(*region);
   } catch (const std::bad_alloc&) {
@@ -245,11 +244,11 @@ int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>&
   return 0;
 }
 
-bool Domain::enlist(Region& region) {
-  if (!keys_.reserve(region)) return false;
-  if (index_.insert(region)) return true;
+int Domain::enlist(Region& region) {
+  if (const int error = keys_.reserve(region); error != 0) return error;
+  if (index_.insert(region)) return 0;
   keys_.release(region.key);
-  return false;
+  return ENOMEM;
 }
 
 void Domain::watch(Region& region) {
@@ -332,8 +331,8 @@ RegionResult Domain::allocate_window(ProtectionDomain domain, WindowType type) {
   if (domain == 0) return {.error = EINVAL};
   std::unique_ptr<Window> window(new (std::nothrow) Window(type, domain));
   if (window == nullptr) return {.error = ENOMEM};
-  const Key key = keys_.reserve(*window);
-  if (key == 0) return {.error = ENOMEM};
+  Key key = 0;
+  if (const int error = keys_.reserve(*window, key); error != 0) return {.error = error};
   Window& reserved = *window;
   try {
     const std::lock_guard lock(windows_mutex_);

@@ -64,8 +64,8 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   [[nodiscard]] int close(Key key);
   /// The end of a region that no key leads to any more.
   void retire(Region* region);
-  /// Gives it a key, and the monitor its range. False, and nothing has changed, where there is no room.
-  [[nodiscard]] bool enlist(Region& region);
+  /// Gives the region a key and a place in the index. 0, or an errno, and then nothing has changed.
+  [[nodiscard]] int enlist(Region& region);
   void watch(Region& region);
   /// True where pages of it are missing. The caller is a reader.
   [[nodiscard]] bool asks_for_pages(const Target& target, const WriteHint& hint) const;

@@ -3,33 +3,36 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 
 #include <sys/random.h>
 
 namespace faultline::odp {
 namespace {
 
-uint64_t random_bits() {
-  uint64_t bits = 0;
-  while (getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
+/// 0 or an errno. A signal may interrupt the call (EINTR); seccomp may refuse it.
+int draw_random(uint64_t& bits) {
+  for (;;) {
+    const ssize_t bytes = getrandom(&bits, sizeof bits, 0);
+    if (bytes == static_cast<ssize_t>(sizeof bits)) return 0;
+    if (bytes < 0 && errno != EINTR) return errno;
   }
-  return bits;
 }
 
 }  // namespace
 
-bool KeyTable::reserve(Region& region) {
+int KeyTable::reserve(Region& region) {
   const std::lock_guard lock(mutex_);
-  region.key = reserve_index();
-  return region.key != 0;
+  return reserve_index(region.key);
 }
 
-Key KeyTable::reserve_index() {
+int KeyTable::reserve_index(Key& key) {
   // Index 0 is never given out, so that no key is a small number.
-  if (taken_ >= kIndices - 1) return 0;
+  if (taken_ >= kIndices - 1) return ENOMEM;
   const uint64_t wanted = std::bit_ceil((uint64_t{taken_} + 1) * kSpread);
   const auto window = static_cast<uint32_t>(std::clamp<uint64_t>(wanted, kMinWindow, kIndices));
-  const uint64_t random = random_bits();
+  uint64_t random = 0;
+  if (const int error = draw_random(random); error != 0) return error;
   auto index = static_cast<uint32_t>(random % window);
   // At most a quarter of the window is taken, unless the whole table is the window: walking on ends soon.
   while (index == 0 || slots_[index].load(std::memory_order_relaxed) != nullptr)
@@ -39,14 +42,15 @@ Key KeyTable::reserve_index() {
   // Never the variant that this index had last: its stale key must not become live again at once.
   const auto step = static_cast<uint8_t>(1 + (random >> 32) % 255);
   variants_[index] = static_cast<uint8_t>(variants_[index] + step);
-  return (index << 8) | variants_[index];
+  key = (index << 8) | variants_[index];
+  return 0;
 }
 
-Key KeyTable::reserve(Window& window) {
+int KeyTable::reserve(Window& window, Key& key) {
   const std::lock_guard lock(mutex_);
-  const Key key = reserve_index();
-  if (key != 0) window.set({.key = key});
-  return key;
+  const int error = reserve_index(key);
+  if (error == 0) window.set({.key = key});
+  return error;
 }
 
 Window* KeyTable::withdraw_window(Key key) {

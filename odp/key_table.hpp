@@ -25,8 +25,9 @@ class KeyTable {
     return slots_.allocate(kIndices) && variants_.allocate(kIndices) && windows_.allocate(kIndices);
   }
 
-  /// Sets a fresh key in `region` without publishing it. False where the table is full.
-  [[nodiscard]] bool reserve(Region& region);
+  /// Sets a fresh key in `region` without publishing it. 0, ENOMEM where the table is full, or the errno of
+  /// getrandom(2) where the process may not call it (seccomp): keys must not be guessable.
+  [[nodiscard]] int reserve(Region& region);
   /// Makes the region visible: everything of it must be ready.
   void publish(Region& region) { slots_[region.key >> 8].store(&region, std::memory_order_seq_cst); }
   /// Takes the key out of sight. nullptr where it is not live; of two callers one gets the region.
@@ -39,8 +40,8 @@ class KeyTable {
 
   // Windows have keys of the same numbers. They are looked for only where a key is no region's.
 
-  /// Sets a fresh key in `window` without publishing it: the key, or 0 where the table is full.
-  [[nodiscard]] Key reserve(Window& window);
+  /// Sets a fresh key in `window` and in `key` without publishing it. An errno as for a region.
+  [[nodiscard]] int reserve(Window& window, Key& key);
   /// Makes the window visible: whoever takes it away must be able to find it by then.
   void publish(Window& window, Key key) { windows_[key >> 8].store(&window, std::memory_order_release); }
   /// Takes the window out of sight. nullptr where there is none at the key's index: its owner may not know
@@ -60,7 +61,7 @@ class KeyTable {
 
  private:
   /// Holds an index between reserve and publish, and between withdraw and release.
-  [[nodiscard]] Key reserve_index();
+  [[nodiscard]] int reserve_index(Key& key);
   void give_back(Key key);
   [[nodiscard]] Region* reserved() const { return const_cast<Region*>(&reserved_mark_); }
   [[nodiscard]] bool is_live(const Region* region) const { return region != &reserved_mark_; }

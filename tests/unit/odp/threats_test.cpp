@@ -165,7 +165,8 @@ TEST(Cve202668417, AKeyIsFoundOnceItIsPublished) {
   KeyTable table;
   ASSERT_TRUE(table.allocate());
   Window window(WindowType::type2, 1);
-  const Key key = table.reserve(window);
+  Key key = 0;
+  ASSERT_EQ(table.reserve(window, key), 0);
   ASSERT_NE(key, 0U);
   EXPECT_EQ(window.view().key, key);
   EXPECT_EQ(table.find_window(key), nullptr);
@@ -185,10 +186,11 @@ TEST(Keys, OfWindowsAndRegionsNeverMeet) {
   std::set<uint32_t> indices;
   for (size_t i = 0; i < kCount; ++i) {
     regions.push_back(std::make_unique<Region>());
-    ASSERT_TRUE(table.reserve(*regions.back()));
+    ASSERT_EQ(table.reserve(*regions.back()), 0);
     table.publish(*regions.back());
     windows.push_back(std::make_unique<Window>(WindowType::type1, 1));
-    const Key key = table.reserve(*windows.back());
+    Key key = 0;
+    ASSERT_EQ(table.reserve(*windows.back(), key), 0);
     ASSERT_NE(key, 0U);
     table.publish(*windows.back(), key);
     ASSERT_TRUE(indices.insert(regions.back()->key >> 8).second);
