@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -112,30 +113,47 @@ std::vector<std::string> eal_arguments(const Config& config) {
   return arguments;
 }
 
-bool run_eal_init(const Config& config) {
-  bool started = false;
-  on_starter_thread([&] {
+/// Why EAL did not start. rte_errno is a variable of each thread, so it is read on the thread that started
+/// EAL.
+std::string text_of_failure(int error) {
+  if (error == 0) return "it names no reason";
+  const std::string text = rte_strerror(error);
+  return error == EAGAIN ? text + ": no thread could be made, raise RLIMIT_NPROC (ulimit -u)" : text;
+}
+
+/// Empty where it started.
+std::string run_eal_init(const Config& config) {
+  std::string failure;
+  const int error = on_starter_thread([&] {
     redirect_eal_log();
     std::vector<std::string> arguments = eal_arguments(config);
     std::vector<char*> argv;
     argv.reserve(arguments.size());
     for (std::string& argument : arguments) argv.push_back(argument.data());
-    started = rte_eal_init(static_cast<int>(argv.size()), argv.data()) >= 0;
+    rte_errno = 0;
+    errno = 0;
+    if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
+      failure = text_of_failure(rte_errno != 0 ? rte_errno : errno);
   });
-  return started;
+  return error != 0 ? text_of_failure(error) : failure;
 }
 
 }  // namespace
 
-void on_starter_thread(const std::function<void()>& start) {
-  std::thread starter = odp::start_service_thread([&] {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);
-    pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
-    start();
-  });
-  starter.join();
+int on_starter_thread(const std::function<void()>& start) {
+  try {
+    std::thread starter = odp::start_service_thread([&] {
+      sigset_t blocked;
+      sigfillset(&blocked);
+      for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);
+      pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+      start();
+    });
+    starter.join();
+    return 0;
+  } catch (const std::system_error& error) {
+    return error.code().value();
+  }
 }
 
 spdlog::logger& log() {
@@ -152,10 +170,12 @@ bool start_eal(const Config& config, std::string& error) {
   static std::mutex mutex;
   static enum class State { not_started, running, failed } state = State::not_started;
   static uint32_t generation = 0;
+  static std::string& failure = *new std::string;  // programs exit with devices open
   const std::lock_guard guard(mutex);
   if (state == State::not_started) {
     log().set_level(spdlog::level::from_str(config.log_level));
-    state = run_eal_init(config) ? State::running : State::failed;
+    failure = run_eal_init(config);
+    state = failure.empty() ? State::running : State::failed;
     generation = odp::fork_generation();
     own_eal();
   }
@@ -178,7 +198,7 @@ bool start_eal(const Config& config, std::string& error) {
   EalLog& eal = eal_log();
   const std::lock_guard log_guard(eal.mutex);
   error = fmt::format("faultline: {}: eal: {} did not start: {}", config.path, rte_version(),
-                      eal.last_line.empty() ? rte_strerror(rte_errno) : eal.last_line);
+                      eal.last_line.empty() ? failure : fmt::format("{} ({})", eal.last_line, failure));
   return false;
 }
 

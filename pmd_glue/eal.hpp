@@ -18,8 +18,8 @@ namespace faultline::glue {
 
 /// Runs what starts threads of EAL's, and waits for it, on a thread of its own: EAL makes its caller an
 /// lcore, and its threads inherit the caller's signal mask. They must leave the program's signals to the
-/// program, but take faults.
-void on_starter_thread(const std::function<void()>& start);
+/// program, but take faults. 0, or the errno of a thread that could not be made: then nothing has run.
+[[nodiscard]] int on_starter_thread(const std::function<void()>& start);
 
 /// Gives the calling thread an lcore id, once, so that it has a mempool cache of its own; without one it is
 /// only slower.

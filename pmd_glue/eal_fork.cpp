@@ -51,11 +51,11 @@ void own_eal() {
 bool revive_eal() {
   bool started = false;
   int error = 0;
-  on_starter_thread([&] {
+  const int no_thread = on_starter_thread([&] {
     started = rte_eal_intr_init() == 0;
     error = rte_errno;
   });
-  if (!started) errno = error;  // errno is each thread's own
+  if (!started) errno = no_thread != 0 ? no_thread : error;  // errno is each thread's own
   return started;
 }
 

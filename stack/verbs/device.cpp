@@ -2,6 +2,9 @@
 // The device list, open and close.
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
+#include <new>
+#include <string>
 #include <vector>
 
 #include <endian.h>
@@ -55,6 +58,15 @@ Device* find_or_add(Registry& known, const DeviceDescription& description) {
   return known.devices.back().get();
 }
 
+/// One line for faultline_last_error(): an errno alone does not say what the process may not do.
+ibv_context* refuse_to_open(const char* call, int error) {
+  try {
+    set_last_error(std::string("faultline: ibv_open_device: ") + call + ": " + std::strerror(error));
+  } catch (const std::bad_alloc&) {
+  }
+  return fail(error);
+}
+
 }  // namespace
 
 FAULTLINE_VERB ibv_device** ibv_get_device_list(int* count) {
@@ -98,7 +110,7 @@ FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
   // Programs poll, duplicate and fstat it; there is no kernel behind it. A file of its own tells its
   // duplicates.
   const int cmd_fd = ::memfd_create("faultline-context", MFD_CLOEXEC);
-  if (cmd_fd < 0) return nullptr;
+  if (cmd_fd < 0) return refuse_to_open("memfd_create", errno);
   ibv_context* const context = make_context(device_of(device), cmd_fd);
   if (context == nullptr) {
     const int error = errno;
@@ -111,7 +123,7 @@ FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
 ibv_context* make_context(Device& device, int cmd_fd) {
   std::unique_ptr<Context> context(new (std::nothrow) Context());
   if (context == nullptr) return fail(ENOMEM);
-  if (const int error = context->events.open(); error != 0) return fail(error);
+  if (const int error = context->events.open(); error != 0) return refuse_to_open("eventfd", error);
   ibv_context& opened = context->context;
   opened.cmd_fd = cmd_fd;
   context->owner = &device;

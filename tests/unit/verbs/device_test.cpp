@@ -2,8 +2,12 @@
 // The device list, open and close, and what a device says of itself.
 #include <endian.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "stack/include/faultline/faultline.h"
+#include "tests/environments/seccomp_filter.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test {
@@ -50,6 +54,26 @@ TEST(DeviceList, BadConfigurationIsAnErrorWithItsReason) {
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(count, 0);
   EXPECT_EQ(faultline_configure("good.toml"), 0);
+}
+
+/// In a child: a filter stays for good.
+TEST(DeviceOpen, ARefusedSystemCallIsNamed) {
+  for (const auto& [number, name] :
+       {std::pair{long{SYS_eventfd2}, "eventfd"}, std::pair{long{SYS_memfd_create}, "memfd_create"}}) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      if (faultline::test::refuse_calls(std::array{number}, EPERM) != 0) _exit(77);
+      errno = 0;
+      if (open("mem0") != nullptr || errno != EPERM) _exit(1);
+      const std::string line = faultline_last_error();
+      _exit(line.find(name) != std::string::npos && line.find('\n') == std::string::npos ? 0 : 2);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "the kernel refuses seccomp filters";
+    EXPECT_EQ(status, 0) << name;
+  }
 }
 
 TEST_F(DeviceTest, LayoutIsAsTheHeadersInlineFunctionsExpect) {
