@@ -46,6 +46,7 @@ struct CounterCells {
   Cell unpinned_bytes;
   Cell pin_evictions;
   Cell pin_fallbacks;
+  Cell stuck_pin_bytes;
   Cell fault_service_ns_total;
   Cell fault_service_ns_max;
   Cell faults_served_at_once;
@@ -81,6 +82,7 @@ struct CounterCells {
             .unpinned_bytes = unpinned_bytes.get(),
             .pin_evictions = pin_evictions.get(),
             .pin_fallbacks = pin_fallbacks.get(),
+            .stuck_pin_bytes = stuck_pin_bytes.get(),
             .fault_service_ns_total = fault_service_ns_total.get(),
             .fault_service_ns_max = fault_service_ns_max.get(),
             .faults_served_at_once = faults_served_at_once.get(),

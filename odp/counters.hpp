@@ -37,6 +37,7 @@ struct Counters {
   uint64_t unpinned_bytes = 0;      ///< gauge: resident, cannot be pinned or not yet
   uint64_t pin_evictions = 0;
   uint64_t pin_fallbacks = 0;  ///< ranges left resident but unpinned (budget, RLIMIT_MEMLOCK, kind of memory)
+  uint64_t stuck_pin_bytes = 0;  ///< of pinned_bytes: the kernel refuses to release them (a late sandbox)
   uint64_t fault_service_ns_total = 0;  ///< request queued -> resolution posted, summed over num_page_faults
   uint64_t fault_service_ns_max = 0;
 

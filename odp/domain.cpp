@@ -7,11 +7,12 @@
 #include <new>
 #include <system_error>
 
-#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 
 #include "odp/engine_door.hpp"
 #include "odp/fault_handler.hpp"
+#include "odp/guards.hpp"
+#include "odp/log.hpp"
 #include "odp/own_mappings.hpp"
 #include "odp/program_call.hpp"
 
@@ -77,23 +78,6 @@ bool is_writable(const Region& region, uint64_t va, uint64_t length_bytes) {
   return true;
 }
 
-void tell_what_is_not_watched(const InvalidationMonitor& monitor) {
-  if (monitor.level() == UserfaultLevel::none) {
-    spdlog::warn(
-        "odp: no userfaultfd ({}): calls of the program itself (munmap, mmap, mremap, madvise, mprotect, "
-        "shmdt, brk) are "
-        "still seen before they happen, those inside the C library (free, realloc) are not: memory that one "
-        "of "
-        "these gave back and another mapping took may be written until its region is deregistered",
-        std::strerror(monitor.userfault_error()));
-    return;
-  }
-  spdlog::warn(
-      "odp: the kernel has no UFFD_FEATURE_WP_ASYNC (Linux 6.7): mappings of files are guarded by the "
-      "library's "
-      "own hooks and the fault-tolerant copy alone");
-}
-
 }  // namespace
 
 std::unique_ptr<MemoryDomain> MemoryDomain::create(const DomainConfig& config, std::string& error) {
@@ -131,7 +115,13 @@ bool Domain::start(std::string& error) {
                                 : config_.userfault_async      ? UserfaultLevel::full
                                                                : UserfaultLevel::without_files;
   monitor_ = InvalidationMonitor::instance({.realtime = config_.realtime_pager, .level = wanted});
-  if (monitor_->level() < wanted) tell_what_is_not_watched(*monitor_);
+  guard_ = UnmapGuard(config_, *monitor_);
+  note_start({.level = monitor_->level(),
+              .wanted = wanted,
+              .userfault_error = monitor_->userfault_error(),
+              .pin_budget_bytes = pins_.budget_bytes(),
+              .allow_unguarded = config_.allow_unguarded});
+  log_guards_once();
   pager_ = std::make_unique<Pager>(Pager::Parts{.keys = keys_,
                                                 .readers = readers_,
                                                 .quiescence = quiescence_,
@@ -166,6 +156,7 @@ Domain::~Domain() {
 
 RegionResult Domain::register_region(const RegionRequest& request) {
   if (is_parents()) return {.error = EIO};
+  log_stuck_pins(pins_.take_release_error());
   std::unique_ptr<Region> region;
   if (const int error = prepare(request, region); error != 0) return {.error = error};
   if (region->on_demand) counters_.num_odp_mrs.add();
@@ -187,6 +178,7 @@ int Domain::prepare_implicit(const RegionRequest& request, std::unique_ptr<Regio
   if (request.domain == 0 || !is_valid_access(request.access) || request.iova != 0 ||
       (request.access & kOnDemand) == 0)
     return EINVAL;
+  if (const int error = guard_.check_implicit(); error != 0) return error;
   region = std::make_unique<Region>();
   region->domain = request.domain;
   region->access = request.access;
@@ -207,6 +199,10 @@ int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>&
   // Looked for before anything of ours is mapped, which could fill the hole.
   const bool holed = has_hole({first_page << kPageShift, (last_page + 1) << kPageShift});
   if (holed && !on_demand) return EFAULT;
+  if (on_demand) {
+    const int error = guard_.check_range(first_page << kPageShift, (last_page + 1) << kPageShift);
+    if (error != 0) return error;
+  }
   region = std::make_unique<Region>();
   region->watch_at_fault = holed;
   region->domain = request.domain;
@@ -228,15 +224,18 @@ int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>&
   // region.
   monitor_->outlast_calls({region->start_page_address(), region->end_page_address()});
   if (const int error = enlist(*region); error != 0) return error;
+  int watch_error = 0;
   try {
-    watch(*region);
+    watch_error = watch(*region);
   } catch (const std::bad_alloc&) {
     // Nothing of it is counted as watched, so that dismantle would take away what others count.
     index_.remove(*region);
     keys_.release(region->key);
     throw;
   }
-  if (const int error = make_ready(*region); error != 0) {
+  int error = on_demand ? guard_.check_watched(*region, watch_error) : 0;
+  if (error == 0) error = make_ready(*region);
+  if (error != 0) {
     dismantle(*region);
     keys_.release(region->key);
     return error;
@@ -251,24 +250,31 @@ int Domain::enlist(Region& region) {
   return ENOMEM;
 }
 
-void Domain::watch(Region& region) {
+int Domain::watch(Region& region) {
   const int error = monitor_->watch(region.start_page_address(), region.end_page_address());
   if (error == EINVAL) region.watch_at_fault = true;
   region.is_paged_by_program = error == EBUSY;
-  if (error == EINVAL && monitor_->level() == UserfaultLevel::without_files) return;  // told at the start
+  if (error == EINVAL && monitor_->level() == UserfaultLevel::without_files)
+    return error;  // logged at the start
   if (error == EBUSY || error == EPERM) {
-    spdlog::warn(
-        "odp: memory at {:#x}, {} bytes, cannot be watched for unmapping ({}): the fault-tolerant copy "
+    log().warn(
+        "memory at {:#x}, {} bytes, cannot be watched for unmapping ({}): the fault-tolerant copy "
         "alone guards it",
         region.address, region.length_bytes, std::strerror(error));
   }
+  return error;
 }
 
 int Domain::make_ready(Region& region) {
   if (region.on_demand) return 0;
   if (const int error = populate(region); error != 0) return error;
-  pins_.pin_whole(region);
-  return 0;
+  const int error = pins_.pin_whole(region);
+  if (error == 0) return 0;
+  return judge_unpinned({.length_bytes = region.length_bytes,
+                         .budget_bytes = pins_.budget_bytes(),
+                         .wanted_bytes = config_.pin_budget_bytes,
+                         .error = error,
+                         .refuse = config_.refuse_unpinned_classic});
 }
 
 void Domain::dismantle(Region& region) {
@@ -301,6 +307,7 @@ void Domain::retire(Region* region) {
 
 int Domain::deregister_region(Key key) {
   if (is_parents()) return 0;
+  log_stuck_pins(pins_.take_release_error());
   if (const int error = close(key); error != 0) return error;
   // Ours alone, since we closed it.
   Region* const region = keys_.withdraw(key);

@@ -18,6 +18,7 @@
 #include "odp/program_call.hpp"
 #include "odp/quiescence.hpp"
 #include "odp/region_index.hpp"
+#include "odp/registration_guard.hpp"
 
 namespace faultline::odp {
 
@@ -66,7 +67,8 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   void retire(Region* region);
   /// Gives the region a key and a place in the index. 0, or an errno, and then nothing has changed.
   [[nodiscard]] int enlist(Region& region);
-  void watch(Region& region);
+  /// 0, or the errno of a range that is not watched.
+  int watch(Region& region);
   /// True where pages of it are missing. The caller is a reader.
   [[nodiscard]] bool asks_for_pages(const Target& target, const WriteHint& hint) const;
   void settle(const Target& target, const WriteHint& hint, uint64_t losses, SettledRange& settled) const;
@@ -89,6 +91,7 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   RegionIndex index_;
   PinTable pins_;
   ChildPool children_;
+  UnmapGuard guard_;
   std::shared_ptr<InvalidationMonitor> monitor_;
   std::unique_ptr<Pager> pager_;
   std::unique_ptr<Prefetcher> prefetcher_;

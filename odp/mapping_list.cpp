@@ -27,6 +27,10 @@ constexpr uint64_t kCoveringOrNext = 0x10;
 constexpr uint64_t kFileBacked = 0x20;
 constexpr uint64_t kSmallPageBytes = 4096;
 
+bool is_segment_name(std::string_view name) {
+  return name.starts_with("/SYSV");
+}
+
 Backing backing_of(std::string_view name, uint64_t inode, uint64_t page_bytes) {
   if (page_bytes > kSmallPageBytes || name.starts_with("/anon_hugepage") ||
       name.find("hugepages/") != name.npos)
@@ -50,8 +54,12 @@ int query(int maps, uint64_t flags, uint64_t address, MappingFacts& facts) {
   // The bare call: not through the library's own hook.
   if (syscall(SYS_ioctl, maps, kProcmapQuery, &query) != 0) return errno;
   const std::string_view text(name.data(), strnlen(name.data(), name.size()));
-  facts = {query.vma_start, query.vma_end, query.vma_offset, query.inode,
-           backing_of(text, query.inode, query.vma_page_size)};
+  facts = {query.vma_start,
+           query.vma_end,
+           query.vma_offset,
+           query.inode,
+           backing_of(text, query.inode, query.vma_page_size),
+           is_segment_name(text)};
   return 0;
 }
 
@@ -64,6 +72,7 @@ bool parse_line(std::string_view line, MappingFacts& facts) {
   if (fields < 4) return false;
   facts.backing = backing_of(fields == 5 ? std::string_view(name.data()) : std::string_view(), facts.inode,
                              kSmallPageBytes);
+  facts.is_segment = fields == 5 && is_segment_name(name.data());
   return true;
 }
 

@@ -14,6 +14,7 @@ struct MappingFacts {
   uint64_t offset_bytes = 0;  ///< in its file, where it has one
   uint64_t inode = 0;
   Backing backing = Backing::unknown;
+  bool is_segment = false;  ///< of System V shared memory (shmat(2))
 };
 
 /// The mapping that holds `address`; `maps` is a descriptor of /proc/self/maps. False where there is none.

@@ -22,6 +22,10 @@ struct DomainConfig {
   bool userfault_async = true;
   bool realtime_pager = true;  ///< SCHED_FIFO for the pager where allowed
   unsigned pager_threads = 4;  ///< one for what is quick, the others each for a slow page (swap, files)
+  /// On-demand regions also where neither the library's hooks nor userfaultfd would report an unmapping.
+  bool allow_unguarded = false;
+  /// ENOMEM for a classic region that cannot be pinned; otherwise it is registered unpinned, and logged.
+  bool refuse_unpinned_classic = false;
   /// 2 MiB pieces of implicit regions that are known at a time: 900 bytes each.
   uint32_t implicit_children = 16'384;
 };
@@ -67,7 +71,7 @@ struct RegionRequest {
 
 struct RegionResult {
   int error = 0;  ///< 0 or an errno as ibv_reg_mr documents it: EINVAL bad length or access, ENOMEM, EFAULT
-                  ///< not mapped (classic)
+                  ///< not mapped (classic), ENOTSUP on demand and unguarded
   Key key = 0;
 };
 

@@ -27,16 +27,28 @@ class PinSlots {
   ~PinSlots();
 
   /// Pins [address, address + length_bytes). 0 or an errno: ENOMEM over RLIMIT_MEMLOCK, EFAULT a kind of
-  /// memory that cannot be pinned, ENOSPC no slot left.
+  /// memory that cannot be pinned, ENOSPC no slot left, EPERM, ENOSYS, EMFILE, ... no io_uring for this
+  /// process.
   [[nodiscard]] int pin(uint64_t address, uint64_t length_bytes, uint32_t& slot);
-  void unpin(uint32_t slot);
+  /// 0, or an errno where the kernel refuses the call (a sandbox that was entered after the start). Then the
+  /// pages stay pinned until the process ends, and the slot is not given out again.
+  [[nodiscard]] int unpin(uint32_t slot);
+
+  /// Whether this process may pin a page now, by trying. 0 or an errno as of pin().
+  [[nodiscard]] static int try_once();
 
  private:
-  [[nodiscard]] bool add_ring();
+  /// 0 or an errno.
+  [[nodiscard]] int add_ring();
+  [[nodiscard]] int open_ring(io_uring& ring) const;
 
   std::vector<io_uring> rings_;  ///< reserved at construction: never reallocates
   std::vector<uint32_t> free_;   ///< likewise
-  bool can_grow_ = true;
+  /// Why the last try to open a ring failed, the failures since the last success, and the calls of pin() that
+  /// do not try again. Counted in calls, since pins come with faults: no clock has to be read.
+  int ring_error_ = 0;
+  uint32_t ring_failures_ = 0;
+  uint32_t calls_to_skip_ = 0;
 };
 
 }  // namespace faultline::odp

@@ -29,11 +29,17 @@ constexpr uint16_t mask_of(unsigned first, unsigned count) {
 
 }  // namespace
 
-uint64_t effective_pin_budget(uint64_t wanted_bytes) {
+uint64_t lock_limit_bytes() {
   rlimit limit{};
   if (has_ipc_lock() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-    return wanted_bytes;
-  return std::min<uint64_t>(wanted_bytes, limit.rlim_cur);
+    return UINT64_MAX;
+  return limit.rlim_cur;
+}
+
+uint64_t effective_pin_budget(uint64_t wanted_bytes) {
+  const uint64_t limit_bytes = lock_limit_bytes();
+  if (limit_bytes == UINT64_MAX) return wanted_bytes;
+  return std::min(wanted_bytes, limit_bytes / 4 * 3);
 }
 
 void PinTable::account(uint64_t bytes, bool add, bool pinned) {
@@ -244,25 +250,39 @@ void PinTable::reserve_whole(Region& region) {
   region.whole_pins.reserve(bytes / PinSlots::kMaxBytes + 1);
 }
 
-void PinTable::pin_whole(Region& region) {
+int PinTable::pin_whole(Region& region) {
+  constexpr uint64_t kProtectNone = UINT64_MAX;
   const uint64_t start = region.start_page_address();
   const uint64_t end = region.end_page_address();
   const Hold hold(*this);
-  if (held_bytes_ + (end - start) > budget_bytes_) {
-    counters_.pin_fallbacks.add();
-    return;
-  }
-  for (uint64_t address = start; address < end; address += PinSlots::kMaxBytes) {
+  // Asked first: nothing is evicted for a region that has no room all the same.
+  int error = whole_bytes_ + (end - start) <= budget_bytes_ && make_room(end - start, kProtectNone, nullptr)
+                  ? 0
+                  : ENOMEM;
+  for (uint64_t address = start; error == 0 && address < end; address += PinSlots::kMaxBytes) {
     const uint64_t bytes = std::min(PinSlots::kMaxBytes, end - address);
     uint32_t slot = 0;
-    if (slots_.pin(address, bytes, slot) != 0) {
-      counters_.pin_fallbacks.add();
-      return;
-    }
+    error = slots_.pin(address, bytes, slot);
+    if (error != 0) break;
     region.whole_pins.push_back(slot);
     region.whole_pinned_bytes += bytes;
+    whole_bytes_ += bytes;
     account(bytes, true, true);
   }
+  if (error != 0) counters_.pin_fallbacks.add();
+  return error;
+}
+
+bool PinTable::release(uint32_t slot, uint64_t bytes) {
+  const int error = slots_.unpin(slot);
+  if (error == 0) {
+    account(bytes, false, true);
+    return true;
+  }
+  counters_.stuck_pin_bytes.add(bytes);
+  if (!release_failed_) release_error_.store(error, std::memory_order_relaxed);
+  release_failed_ = true;
+  return false;
 }
 
 void PinTable::drop_record(uint32_t id) {
@@ -271,11 +291,15 @@ void PinTable::drop_record(uint32_t id) {
   while (*link != id) link = &records_[*link].next;
   *link = record.next;
   --record.region->pin_records;
-  const bool pinned = id <= PinSlots::kMaxSlots;
-  account(static_cast<uint64_t>(std::popcount(record.page_mask)) * kPageBytes, false, pinned);
+  const uint64_t bytes = static_cast<uint64_t>(std::popcount(record.page_mask)) * kPageBytes;
   record.page_mask = 0;
   record.waits = false;
-  if (pinned) return slots_.unpin(id - 1);
+  if (id <= PinSlots::kMaxSlots) {
+    // Where the pin stays the pages are no less absent for it: nothing refers to its slot any more.
+    release(id - 1, bytes);
+    return;
+  }
+  account(bytes, false, false);
   record.next = free_unpinned_;
   free_unpinned_ = id;
 }
@@ -351,10 +375,12 @@ void PinTable::unpin_all(Region& region) {
   const Hold hold(*this);
   forget_waiting(region);
   if (region.on_demand) return drop_records_in(region, {0, region.page_count()});
-  for (const uint32_t slot : region.whole_pins) slots_.unpin(slot);
+  for (const uint32_t slot : region.whole_pins) {
+    const uint64_t bytes = std::min(PinSlots::kMaxBytes, region.whole_pinned_bytes);
+    region.whole_pinned_bytes -= bytes;
+    if (release(slot, bytes)) whole_bytes_ -= bytes;
+  }
   region.whole_pins.clear();
-  account(region.whole_pinned_bytes, false, true);
-  region.whole_pinned_bytes = 0;
 }
 
 }  // namespace faultline::odp

@@ -22,7 +22,10 @@
 
 namespace faultline::odp {
 
-/// The bytes that may be pinned: `wanted_bytes`, held to RLIMIT_MEMLOCK for a process without CAP_IPC_LOCK.
+/// RLIMIT_MEMLOCK where it binds this process, UINT64_MAX where it does not (CAP_IPC_LOCK, or no limit).
+[[nodiscard]] uint64_t lock_limit_bytes();
+/// The bytes that may be pinned: `wanted_bytes`, and at most three quarters of lock_limit_bytes(): the kernel
+/// counts by user, and the program's own io_uring, AF_XDP and perf buffers need the rest.
 [[nodiscard]] uint64_t effective_pin_budget(uint64_t wanted_bytes);
 
 class PinTable {
@@ -60,8 +63,9 @@ class PinTable {
   void pin_waiting(uint64_t before_ns);
   /// Room for the pins of a whole region, before anything refers to it. Throws std::bad_alloc.
   static void reserve_whole(Region& region);
-  /// Pins a whole classic region, or counts a fallback.
-  void pin_whole(Region& region);
+  /// Pins a whole classic region, for which on-demand pages may lose their pins. 0, or an errno and a
+  /// fallback counted: ENOMEM over the budget, else PinSlots::pin's.
+  [[nodiscard]] int pin_whole(Region& region);
 
   /// Memory that cannot be pinned: what became resident before then is absent again. Pager only.
   void expire_unpinned(uint64_t before_ns);
@@ -75,6 +79,10 @@ class PinTable {
   void unpin_pages(Region& region, PageRange pages);
   /// Lets go of all pins of the region.
   void unpin_all(Region& region);
+
+  [[nodiscard]] uint64_t budget_bytes() const { return budget_bytes_; }
+  /// Why the kernel refused to release a pin; 0 where it never has, and from the second call on.
+  [[nodiscard]] int take_release_error() { return release_error_.exchange(0, std::memory_order_relaxed); }
 
   /// Engines note use of granules only while the CLOCK may need it.
   [[nodiscard]] bool tracks_use() const { return tracks_use_.load(std::memory_order_relaxed); }
@@ -119,6 +127,8 @@ class PinTable {
   void drop_records_in(Region& region, PageRange pages);
   void drop_pages(const Record& record);
   void account(uint64_t bytes, bool add, bool pinned);
+  /// False where the kernel refuses: then the bytes stay pinned and count as such.
+  bool release(uint32_t slot, uint64_t bytes);
   /// A record for a run that could not be pinned; 0 where none is left.
   [[nodiscard]] uint32_t take_unpinned();
 
@@ -145,6 +155,9 @@ class PinTable {
   uint32_t highest_ = 0;
   uint32_t hand_ = 0;
   uint64_t held_bytes_ = 0;                      ///< pinned, and what counts as such
+  uint64_t whole_bytes_ = 0;                     ///< of those: of classic regions
+  bool release_failed_ = false;                  ///< once
+  std::atomic<int> release_error_{0};            ///< of that, until it has been taken
   std::array<Waiting, kMostWaiting> waiting_{};  ///< the oldest first
   size_t waiting_count_ = 0;
   std::atomic<bool> tracks_use_{false};

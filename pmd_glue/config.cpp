@@ -98,6 +98,10 @@ void read_odp(const std::string& path, const toml::table& table, Config& config)
   domain.monitor_invalidations = reader.boolean("monitor", domain.monitor_invalidations);
   domain.realtime_pager = reader.boolean("realtime_pager", domain.realtime_pager);
   domain.userfault_async = reader.boolean("watch_files", domain.userfault_async);
+  domain.allow_unguarded = reader.boolean("allow_unguarded", domain.allow_unguarded);
+  constexpr std::array<std::string_view, 2> kUnpinned{"allow", "refuse"};
+  domain.refuse_unpinned_classic =
+      reader.choice("unpinned_classic", kUnpinned, domain.refuse_unpinned_classic ? 1 : 0) == 1;
   domain.pager_threads = static_cast<unsigned>(reader.number("pager_threads", domain.pager_threads, 1, 64));
   domain.implicit_children =
       static_cast<uint32_t>(reader.number("implicit_children", domain.implicit_children, 64, 1U << 20));

@@ -19,10 +19,10 @@
 #include <sched.h>
 #include <signal.h>
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "odp/log.hpp"
 #include "odp/program_call.hpp"
 #include "odp/service_thread.hpp"
 #include "pmd_glue/eal_fork.hpp"
@@ -157,13 +157,7 @@ int on_starter_thread(const std::function<void()>& start) {
 }
 
 spdlog::logger& log() {
-  static spdlog::logger& instance = []() -> spdlog::logger& {
-    auto& logger = *new spdlog::logger("faultline", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    logger.set_pattern("%n: %v");
-    logger.set_level(spdlog::level::warn);
-    return logger;
-  }();
-  return instance;
+  return odp::log();
 }
 
 bool start_eal(const Config& config, std::string& error) {

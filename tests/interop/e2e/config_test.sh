@@ -31,6 +31,7 @@ bad_config device.port.role 's/"server"/"waiter"/'
 bad_config device.port.socket '/^socket/d'
 bad_config transport.window_packets '$a [transport]\nwindow_packets = "many"'
 bad_config odp.pin_budget_mib '$a [odp]\npin_budget_mib = -1'
+bad_config odp.unpinned_classic '$a [odp]\nunpinned_classic = "never"'
 bad_config eal.memory_mib '$a [eal]\nmemory_mib = 0'
 refused nowhere.toml "$perf" --config "$folder/nowhere.toml" --server --port 0
 refused faultline9 "$perf" --config "$folder/server.toml" --device faultline9 --server --port 0

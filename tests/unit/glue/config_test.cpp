@@ -45,6 +45,8 @@ TEST(Config, TakesDefaultsForAllThatIsOptional) {
   EXPECT_EQ(config.eal.memory_mib, 256U);
   EXPECT_EQ(config.domain.pin_budget_bytes, uint64_t{1} << 30);
   EXPECT_EQ(config.core.park_deadline_ns, 2'000'000U);
+  EXPECT_FALSE(config.domain.allow_unguarded);
+  EXPECT_FALSE(config.domain.refuse_unpinned_classic);
   EXPECT_EQ(config.log_level, "warn");
   ASSERT_EQ(config.devices.size(), 1U);
   const DeviceConfig& device = config.devices[0];
@@ -73,6 +75,8 @@ extra_args = ["--log-level=debug"]
 [odp]
 pin_budget_mib = 2
 monitor = false
+allow_unguarded = true
+unpinned_classic = "refuse"
 realtime_pager = false
 park_deadline_us = 3
 answer_deadline_us = 9
@@ -153,6 +157,8 @@ address = "0000:3b:00.1"
   EXPECT_EQ(config.eal.extra_args, std::vector<std::string>{"--log-level=debug"});
   EXPECT_EQ(config.domain.pin_budget_bytes, uint64_t{2} << 20);
   EXPECT_FALSE(config.domain.monitor_invalidations);
+  EXPECT_TRUE(config.domain.allow_unguarded);
+  EXPECT_TRUE(config.domain.refuse_unpinned_classic);
   EXPECT_FALSE(config.domain.realtime_pager);
   EXPECT_EQ(config.core.park_deadline_ns, 3000U);
   EXPECT_EQ(config.core.answer_deadline_ns, 9000U);

@@ -20,11 +20,18 @@
 
 namespace faultline::odp::test {
 
-inline std::unique_ptr<MemoryDomain> make_domain(const DomainConfig& config = {}) {
+/// As a program has it, which is refused what neither hooks nor userfaultfd guard.
+inline std::unique_ptr<MemoryDomain> make_guarded_domain(const DomainConfig& config = {}) {
   std::string error;
   auto domain = MemoryDomain::create(config, error);
   if (domain == nullptr) throw std::runtime_error(error);
   return domain;
+}
+/// Most of these programs have no hooks, and register what userfaultfd cannot watch either, such as memory
+/// that the test pages itself.
+inline std::unique_ptr<MemoryDomain> make_domain(DomainConfig config = {}) {
+  config.allow_unguarded = true;
+  return make_guarded_domain(config);
 }
 
 /// Where a test's memory is put: low, where the kernel places nobody's mapping, so that a hole that a test

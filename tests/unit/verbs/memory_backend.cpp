@@ -348,6 +348,7 @@ std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string&
   }
   odp::DomainConfig config;
   config.realtime_pager = false;
+  config.allow_unguarded = true;  // these tests have no hooks, and where they run perhaps no userfaultfd
   auto memory = odp::MemoryDomain::create(config, error);
   if (memory == nullptr) return nullptr;
   (void)test::inboxes().at(name)->take();  // what came while the device was off is lost
