@@ -13,6 +13,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include "apps/run/guards.hpp"
 #include "pmd_glue/switch_place.hpp"
 #include "pmd_glue/wire_request.hpp"
 
@@ -31,6 +32,8 @@ struct Options {
   std::string side;
   std::string ip;
   bool share = false;
+  bool guards = false;
+  bool own_guards = false;
   std::vector<std::string> program;
 };
 
@@ -39,10 +42,14 @@ int fail(int status, const std::string& line) {
   return status;
 }
 
-std::string own_directory() {
+std::string own_path() {
   std::array<char, 4096> path{};
   const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  const std::string file(path.data(), length > 0 ? static_cast<size_t>(length) : 0);
+  return std::string(path.data(), length > 0 ? static_cast<size_t>(length) : 0);
+}
+
+std::string own_directory() {
+  const std::string file = own_path();
   return file.substr(0, file.rfind('/'));
 }
 
@@ -79,7 +86,7 @@ std::string wire_text(const Options& options, std::string& error) {
   return request && glue::place_of_wire(request->wire, error) ? text : std::string();
 }
 
-int run(const Options& options) {
+int run_program(const Options& options) {
   const std::string directory = own_directory();
   const std::string library = find_library(directory);
   if (library.empty())
@@ -130,20 +137,30 @@ int start(int argc, char** argv) {
   auto* ip = app.add_option("--ip", options.ip, "with --wire: this address of 198.18.0.0/15");
   auto* share =
       app.add_flag("--share", options.share, "with --wire: share the address with others that say so too");
-  app.add_option("program", options.program, "the program and its arguments")->required();
+  auto* guards = app.add_flag("--guards", options.guards,
+                              "print which guards of registered memory a program would have here, and end");
+  auto* own_guards = app.add_flag(run::kOwnGuardsOption, options.own_guards)->group("");  // not in the help
+  app.add_option("program", options.program, "the program and its arguments");
   side->needs(wire)->excludes(ip);
   ip->needs(wire);
   share->needs(wire);
+  own_guards->excludes(guards);
   app.prefix_command();
   app.positionals_at_end();
   try {
     app.parse(argc, argv);
+    if (options.own_guards) return run::print_guards();
+    if (options.guards) {
+      options.program = {own_path(), run::kOwnGuardsOption};
+      return run_program(options);
+    }
+    if (options.program.empty()) throw CLI::RequiredError("program");
     if (options.config.empty() && options.wire.empty())
       throw CLI::RequiredError("--wire NAME or --config FILE");
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kBadOption;
   }
-  return run(options);
+  return run_program(options);
 }
 
 }  // namespace

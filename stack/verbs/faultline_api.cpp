@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "odp/guards.hpp"
 #include "stack/include/faultline/faultline.h"
 #include "stack/verbs/counter_list.hpp"
 #include "stack/verbs/objects.hpp"
@@ -70,6 +71,26 @@ FAULTLINE_VERB int faultline_query_mr_counters(ibv_mr* mr, faultline_counter* co
                                               {"resident_pages", values.resident_pages}}};
   std::copy_n(all.begin(), std::min(capacity, all.size()), counters);
   return static_cast<int>(all.size());
+}
+
+FAULTLINE_VERB int faultline_query_guards(faultline_guard* guards, size_t capacity) {
+  static_assert(static_cast<int>(odp::GuardState::missing) == FAULTLINE_GUARD_MISSING);
+  static_assert(static_cast<int>(odp::GuardState::limited) == FAULTLINE_GUARD_LIMITED);
+  static_assert(static_cast<int>(odp::GuardState::works) == FAULTLINE_GUARD_WORKS);
+  static_assert(sizeof(odp::Guard::text) == FAULTLINE_GUARD_TEXT_BYTES);
+  if (guards == nullptr && capacity != 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  const odp::GuardList list = odp::query_guards();
+  for (size_t i = 0; i < std::min(capacity, list.count); ++i) {
+    const odp::Guard& guard = list.guards[i];
+    guards[i].name = guard.name;
+    guards[i].state = static_cast<int>(guard.state);
+    guards[i].error = guard.error;
+    std::copy(guard.text.begin(), guard.text.end(), guards[i].text);
+  }
+  return static_cast<int>(list.count);
 }
 
 FAULTLINE_VERB double faultline_measure_copy_crc(size_t bytes, unsigned milliseconds) {

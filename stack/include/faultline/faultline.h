@@ -38,6 +38,25 @@ struct ibv_mr;
  * faultline_query_counters. */
 int faultline_query_mr_counters(struct ibv_mr* mr, struct faultline_counter* counters, size_t capacity);
 
+/* A guard is what the library needs of its place in the process, or of the kernel, to keep what
+ * docs/on-demand-paging.md promises of memory. */
+enum faultline_guard_state {
+  FAULTLINE_GUARD_MISSING = 0,
+  FAULTLINE_GUARD_LIMITED = 1,
+  FAULTLINE_GUARD_WORKS = 2
+};
+#define FAULTLINE_GUARD_TEXT_BYTES 400
+struct faultline_guard {
+  const char* name; /* static storage: "memory hooks", "signal hooks", "userfaultfd", "pins", ... */
+  int state;        /* faultline_guard_state */
+  int error;        /* errno of what the kernel refused, or 0 */
+  char text[FAULTLINE_GUARD_TEXT_BYTES]; /* one line: what is lost and what to do, or how it works */
+};
+
+/* Tries the guards of this process, before or after a device is opened, and fills up to `capacity` of them;
+ * returns how many there are in all, or -1 with errno. */
+int faultline_query_guards(struct faultline_guard* guards, size_t capacity);
+
 /* Measures copy+CRC of `bytes` long pieces for about `milliseconds` on this CPU, hot in cache. Returns GB/s
  * (1e9). */
 double faultline_measure_copy_crc(size_t bytes, unsigned milliseconds);

@@ -76,6 +76,28 @@ TEST(DeviceOpen, ARefusedSystemCallIsNamed) {
   }
 }
 
+TEST(Guards, AreKnownBeforeADeviceIsOpened) {
+  const int count = faultline_query_guards(nullptr, 0);
+  ASSERT_GE(count, 7);
+  std::vector<faultline_guard> guards(static_cast<size_t>(count) + 1);
+  guards.back().name = "not written";
+  ASSERT_EQ(faultline_query_guards(guards.data(), static_cast<size_t>(count)), count);
+  EXPECT_STREQ(guards.back().name, "not written");
+  guards.pop_back();
+  for (const faultline_guard& guard : guards) {
+    EXPECT_STRNE(guard.name, "");
+    EXPECT_STRNE(guard.text, "") << guard.name;
+    if (guard.error != 0) {
+      EXPECT_NE(guard.state, FAULTLINE_GUARD_WORKS) << guard.name;
+    }
+  }
+  EXPECT_STREQ(guards[0].name, "memory hooks");
+  EXPECT_EQ(guards[0].state, FAULTLINE_GUARD_MISSING) << "this program has none";
+  errno = 0;
+  EXPECT_EQ(faultline_query_guards(nullptr, 1), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
 TEST_F(DeviceTest, LayoutIsAsTheHeadersInlineFunctionsExpect) {
   EXPECT_EQ(context->abi_compat, __VERBS_ABI_IS_EXTENDED);
   EXPECT_EQ(verbs_get_ctx(context)->sz, sizeof(verbs_context));
