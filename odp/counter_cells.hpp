@@ -47,6 +47,7 @@ struct CounterCells {
   Cell pin_evictions;
   Cell pin_fallbacks;
   Cell stuck_pin_bytes;
+  Cell unwatched_regions;
   Cell fault_service_ns_total;
   Cell fault_service_ns_max;
   Cell faults_served_at_once;
@@ -83,6 +84,7 @@ struct CounterCells {
             .pin_evictions = pin_evictions.get(),
             .pin_fallbacks = pin_fallbacks.get(),
             .stuck_pin_bytes = stuck_pin_bytes.get(),
+            .unwatched_regions = unwatched_regions.get(),
             .fault_service_ns_total = fault_service_ns_total.get(),
             .fault_service_ns_max = fault_service_ns_max.get(),
             .faults_served_at_once = faults_served_at_once.get(),

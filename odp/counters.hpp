@@ -38,6 +38,9 @@ struct Counters {
   uint64_t pin_evictions = 0;
   uint64_t pin_fallbacks = 0;  ///< ranges left resident but unpinned (budget, RLIMIT_MEMLOCK, kind of memory)
   uint64_t stuck_pin_bytes = 0;  ///< of pinned_bytes: the kernel refuses to release them (a late sandbox)
+  /// Regions, and pieces of implicit ones, of which userfaultfd did not take all: the library's hooks and the
+  /// fault-tolerant copy alone guard the rest.
+  uint64_t unwatched_regions = 0;
   uint64_t fault_service_ns_total = 0;  ///< request queued -> resolution posted, summed over num_page_faults
   uint64_t fault_service_ns_max = 0;
 

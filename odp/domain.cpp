@@ -2,6 +2,7 @@
 #include "odp/domain.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -76,6 +77,18 @@ bool is_writable(const Region& region, uint64_t va, uint64_t length_bytes) {
     done += piece;
   }
   return true;
+}
+
+/// Once for each reason: there may be very many such regions.
+void log_unwatched(const Region& region, int error) {
+  static std::atomic<uint64_t> logged{0};
+  const uint64_t bit = uint64_t{1} << (static_cast<unsigned>(error) % 64);
+  if ((logged.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
+  log().warn(
+      "cannot watch all of the region at {:#x}, {} bytes: {}; the library's hooks and the fault-tolerant "
+      "copy "
+      "alone guard it. The counter odp.unwatched_regions has the number of such regions",
+      region.address, region.length_bytes, std::strerror(error));
 }
 
 }  // namespace
@@ -252,16 +265,17 @@ int Domain::enlist(Region& region) {
 
 int Domain::watch(Region& region) {
   const int error = monitor_->watch(region.start_page_address(), region.end_page_address());
-  if (error == EINVAL) region.watch_at_fault = true;
-  region.is_paged_by_program = error == EBUSY;
-  if (error == EINVAL && monitor_->level() == UserfaultLevel::without_files)
-    return error;  // logged at the start
-  if (error == EBUSY || error == EPERM) {
-    log().warn(
-        "memory at {:#x}, {} bytes, cannot be watched for unmapping ({}): the fault-tolerant copy "
-        "alone guards it",
-        region.address, region.length_bytes, std::strerror(error));
-  }
+  const bool has_hole = region.watch_at_fault;
+  // A mapping that refuses it today may be another one tomorrow; EPERM does not pass (a read-only file).
+  region.watch_at_fault = has_hole || (error != 0 && error != EPERM);
+  region.is_paged_by_program.store(error == EBUSY, std::memory_order_relaxed);
+  const bool is_logged = monitor_->level() == UserfaultLevel::none ||
+                         (error == EINVAL && monitor_->level() == UserfaultLevel::without_files);
+  // A hole is watched when it has been filled and an access meets it.
+  if ((error == EINVAL && has_hole) || (error == 0 && monitor_->level() != UserfaultLevel::none))
+    return error;
+  counters_.unwatched_regions.add();
+  if (!is_logged) log_unwatched(region, error);
   return error;
 }
 
@@ -578,6 +592,17 @@ void Domain::mark_for_fork() {
 void Domain::release_pins(uint64_t start, uint64_t end) {
   index_.for_each_in(start, end,
                      [this](Region& region, PageRange pages) { pins_.unpin_pages(region, pages); });
+}
+
+void Domain::note_paged_by_program(uint64_t start, uint64_t end) {
+  index_.for_each_in(start, end, [this](Region& region, PageRange) {
+    if (!region.is_paged_by_program.exchange(true, std::memory_order_relaxed))
+      counters_.unwatched_regions.add();
+  });
+}
+
+void Domain::note_unwatched(uint64_t start, uint64_t end) {
+  index_.for_each_in(start, end, [this](Region&, PageRange) { counters_.unwatched_regions.add(); });
 }
 
 }  // namespace faultline::odp

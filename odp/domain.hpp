@@ -55,6 +55,9 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   void mark_for_fork() override;
   void call_has_ended() override { pager_->look_at_waiting_again(); }
   void change_pages(Region& region, PageRange pages, PageEvent asked);
+  void note_paged_by_program(uint64_t start, uint64_t end) override;
+  void outlast_services() override { pager_->outlast_services(); }
+  void note_unwatched(uint64_t start, uint64_t end) override;
 
   /// A region that lacks nothing but to be published, or an errno.
   [[nodiscard]] int prepare(const RegionRequest& request, std::unique_ptr<Region>& region);

@@ -13,6 +13,7 @@
 
 #include "odp/mapping_list.hpp"
 #include "odp/page_map.hpp"
+#include "odp/pagemap_scan.hpp"
 
 namespace faultline::odp {
 namespace {
@@ -20,17 +21,6 @@ namespace {
 // proc(5), /proc/pid/pagemap.
 constexpr uint64_t kEntryPresent = uint64_t{1} << 63;
 constexpr uint64_t kEntrySwapped = uint64_t{1} << 62;
-
-// Newer than the headers of Debian 12 (Linux 6.7, include/uapi/linux/fs.h).
-struct PageRegion {
-  uint64_t start, end, categories;
-};
-struct PagemapScan {
-  uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
-  uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-constexpr unsigned long kPagemapScan = _IOWR('f', 16, PagemapScan);
-constexpr uint64_t kPageIsHuge = uint64_t{1} << 6;
 
 /// More pages of fresh memory than this are a lot of work (1.2 us each).
 constexpr size_t kFewPages = 16;
@@ -136,7 +126,7 @@ bool PageSurveyor::is_huge(uint64_t address) const {
   scan.vec_len = 1;
   scan.category_mask = kPageIsHuge;
   scan.return_mask = kPageIsHuge;
-  return pagemap_ >= 0 && ioctl(pagemap_, kPagemapScan, &scan) == 1;
+  return pagemap_ >= 0 && syscall(SYS_ioctl, pagemap_, kPagemapScan, &scan) == 1;
 }
 
 bool PageSurveyor::find(uint64_t address, MappingFacts& facts) const {

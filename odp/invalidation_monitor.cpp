@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "odp/clock.hpp"
+#include "odp/mapping_list.hpp"
 #include "odp/process_page.hpp"
 #include "odp/service_thread.hpp"
 
@@ -101,23 +102,8 @@ void InvalidationMonitor::remove_sink(InvalidationSink& sink) {
   ProcessPage::find()->calls.wait();
 }
 
-int InvalidationMonitor::watch(uint64_t start, uint64_t end) {
-  // The monitor's thread never takes this mutex: its holder may be waiting for the monitor inside malloc or
-  // free.
-  const std::lock_guard lock(ranges_mutex_);
-  ranges_.add(start, end);
-  return userfault_error_ == 0 ? userfault_.watch(start, end) : 0;
-}
-
-void InvalidationMonitor::unwatch(uint64_t start, uint64_t end) {
-  const std::lock_guard lock(ranges_mutex_);
-  try {
-    for (const auto& [from, to] : ranges_.remove(start, end)) {
-      if (userfault_error_ == 0) userfault_.unwatch(from, to);
-    }
-  } catch (const std::bad_alloc&) {
-    // It stays counted and watched, which costs events and nothing else.
-  }
+bool InvalidationMonitor::OwnCalls::find_mapping_from(uint64_t address, MappingFacts& facts) {
+  return odp::find_mapping_from(split_.maps(), address, facts);
 }
 
 void InvalidationMonitor::settle() const {
@@ -201,8 +187,10 @@ void InvalidationMonitor::dispatch(const uffd_msg& event) {
     case UFFD_EVENT_REMOVE:
       return apply(event.arg.remove.start, event.arg.remove.end, PageEvent::drop);
     case UFFD_EVENT_UNMAP:
+      book_.note_unmapping();
       return apply(event.arg.remove.start, event.arg.remove.end, PageEvent::kill);
     case UFFD_EVENT_REMAP:
+      book_.note_unmapping();
       return apply(event.arg.remap.from, event.arg.remap.from + event.arg.remap.len, PageEvent::kill);
     default:
       return;

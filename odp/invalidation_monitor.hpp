@@ -19,10 +19,12 @@
 #include <thread>
 
 #include "odp/call_ledger.hpp"
+#include "odp/mapping_split.hpp"
 #include "odp/page_map.hpp"
 #include "odp/pi_mutex.hpp"
 #include "odp/quiescence.hpp"
 #include "odp/userfault.hpp"
+#include "odp/watch_book.hpp"
 
 namespace faultline::odp {
 
@@ -48,6 +50,12 @@ class InvalidationSink {
   virtual void mark_for_fork() = 0;
   /// Requests that wait for a call of the program may go on. Without locks.
   virtual void call_has_ended() = 0;
+  /// The program's own userfaultfd may have memory of the range from now on.
+  virtual void note_paged_by_program(uint64_t start, uint64_t end) = 0;
+  /// Returns when all faults that are being served, but for those that may take long, have been served.
+  virtual void outlast_services() = 0;
+  /// A watch that was lifted for a call of the program's could not be set up again.
+  virtual void note_unwatched(uint64_t start, uint64_t end) = 0;
 };
 
 struct MonitorConfig {
@@ -110,14 +118,19 @@ class InvalidationMonitor {
   /// After it returns the sink is not called any more.
   void remove_sink(InvalidationSink& sink);
 
-  /// Puts a page-aligned range under watch, once per call of unwatch. 0 or an errno (Userfault::watch): the
-  /// range counts as used in either case.
-  [[nodiscard]] int watch(uint64_t start, uint64_t end);
-  void unwatch(uint64_t start, uint64_t end);
-  /// Watches again what a counted range holds now; the pager's way to cover holes that were filled later.
-  [[nodiscard]] int watch_again(uint64_t start, uint64_t end) {
-    return userfault_error_ == 0 ? userfault_.watch(start, end) : 0;
+  /// What is watched (WatchBook): nothing where there is no userfaultfd.
+  [[nodiscard]] int watch(uint64_t start, uint64_t end) {
+    return userfault_error_ == 0 ? book_.watch(start, end) : 0;
   }
+  void unwatch(uint64_t start, uint64_t end) {
+    if (userfault_error_ == 0) book_.unwatch(start, end);
+  }
+  /// Watches what a used range holds now; the pager's way to cover holes that were filled later.
+  [[nodiscard]] int watch_again(uint64_t start, uint64_t end, bool whole = false) {
+    return userfault_error_ == 0 ? book_.watch_again(start, end, whole) : 0;
+  }
+  /// nullptr where there is no userfaultfd.
+  [[nodiscard]] WatchBook* book() { return userfault_error_ == 0 ? &book_ : nullptr; }
 
   /// True where an event is waiting or being handled.
   [[nodiscard]] bool is_busy() const {
@@ -141,6 +154,28 @@ class InvalidationMonitor {
   size_t handle_events();
   void dispatch(const uffd_msg& event);
 
+  /// The kernel's calls on our own userfaultfd.
+  class OwnCalls final : public WatchCalls {
+   public:
+    explicit OwnCalls(const InvalidationMonitor& monitor) : monitor_(monitor) {}
+    [[nodiscard]] int watch(uint64_t start, uint64_t end) override {
+      return monitor_.userfault_.watch(start, end);
+    }
+    [[nodiscard]] bool would_stay_split(uint64_t address, uint64_t start, uint64_t end,
+                                        MappingFacts& mapping) override {
+      return split_.would_stay(address, start, end, mapping);
+    }
+    void prepare_split(const MappingFacts& mapping, uint64_t start, uint64_t end) override {
+      split_.prepare(monitor_.userfault_, mapping, start, end);
+    }
+    void unwatch(uint64_t start, uint64_t end) override { monitor_.userfault_.unwatch(start, end); }
+    [[nodiscard]] bool find_mapping_from(uint64_t address, MappingFacts& facts) override;
+
+   private:
+    const InvalidationMonitor& monitor_;
+    const MappingSplit split_;
+  };
+
   Userfault userfault_;
   int userfault_error_ = 0;
   int stop_fd_ = -1;
@@ -148,8 +183,10 @@ class InvalidationMonitor {
   std::atomic<uint64_t> cycles_{0};  ///< of handle_events that have ended
   std::array<std::atomic<InvalidationSink*>, kMaxSinks> sinks_{};
   PiMutex sinks_mutex_;  ///< held while events are handled, and to change sinks_
-  std::mutex ranges_mutex_;
-  RangeCounts ranges_;
+  int maps_ = -1;        ///< /proc/self/maps
+  OwnCalls own_calls_{*this};
+  /// The monitor's thread never takes its mutex: the holder may be waiting for that thread inside mmap.
+  WatchBook book_{own_calls_};
   std::thread thread_;
 };
 

@@ -110,6 +110,14 @@ bool find_mapping(int maps, uint64_t address, MappingFacts& facts) {
          address >= facts.start;
 }
 
+bool find_mapping_from(int maps, uint64_t address, MappingFacts& facts) {
+  if (maps < 0) return false;
+  const int error = query(maps, kCoveringOrNext, address, facts);
+  if (error == 0) return true;
+  if (error == ENOENT) return false;
+  return scan(maps, facts, [address](const MappingFacts& one) { return address < one.end; });
+}
+
 void for_each_file_mapping(int maps, uint64_t from, void* context, MappingVisit visit) {
   if (maps < 0) return;
   MappingFacts facts;

@@ -19,6 +19,8 @@ struct MappingFacts {
 
 /// The mapping that holds `address`; `maps` is a descriptor of /proc/self/maps. False where there is none.
 [[nodiscard]] bool find_mapping(int maps, uint64_t address, MappingFacts& facts);
+/// The same, or the next mapping behind the address.
+[[nodiscard]] bool find_mapping_from(int maps, uint64_t address, MappingFacts& facts);
 
 /// Returns false to end the walk.
 using MappingVisit = bool (*)(void* context, const MappingFacts& facts);

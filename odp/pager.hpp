@@ -79,6 +79,8 @@ class Pager {
   [[nodiscard]] PageSurveyor& surveyor() { return surveyor_; }
   /// Takes all children of a region that nobody can find any more away.
   void drop_children(Region& parent);
+  /// Returns when what is served with the mutex held has been served.
+  void outlast_services() { const std::lock_guard lock(mutex_); }
   /// Pages of files come from their disk these days, so others may have gone there.
   [[nodiscard]] bool reads_files() const { return reads_files_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool is_realtime() const { return is_realtime_.load(std::memory_order_relaxed); }
@@ -165,7 +167,8 @@ class Pager {
   [[nodiscard]] bool populate_by_touch(Region& region, Plan& plan);
   [[nodiscard]] bool populate_by_pin(Region& region, Plan& plan);
   void note_if_huge(Plan& plan, uint64_t took_ns) const;
-  void watch_again(const Region& region, const Plan& plan);
+  int watch_again(const Region& region, const Plan& plan);
+  [[nodiscard]] bool is_paged_by_program(Region& region, const Plan& plan);
   /// What an engine may do itself of a request, or `more`.
   [[nodiscard]] Step serve_short(const FaultRequest& request, Service& service);
   /// `may_wait` is false on an engine's thread, for which the monitor may be waiting.

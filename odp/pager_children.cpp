@@ -41,7 +41,8 @@ Region* Pager::make_child(Region& parent, uint64_t address) {
   // Other mappings of its are watched as they are asked for.
   region.watch_at_fault =
       error != 0 || facts.start > region.start_page_address() || facts.end < region.end_page_address();
-  region.is_paged_by_program = error == EBUSY;
+  region.is_paged_by_program.store(error == EBUSY, std::memory_order_relaxed);
+  if (error != 0 || parts_.monitor.level() == UserfaultLevel::none) parts_.counters.unwatched_regions.add();
   parent.children->link(child);
   parts_.counters.num_implicit_children.add();
   parts_.counters.implicit_children_made.add();

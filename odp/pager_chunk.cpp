@@ -78,14 +78,15 @@ Pager::Step Pager::serve_chunk(Service& service) {
       if (survey.kind == FaultKind::swap) swap_space_.look(monotonic_ns());
       plan.kind = survey.kind;
       plan.of_file = survey.of_file;
-      plan.of_program = region->is_paged_by_program;
-      const bool is_slow = survey.is_slow || region->is_paged_by_program;
+      plan.of_program =
+          region->is_paged_by_program.load(std::memory_order_relaxed) && is_paged_by_program(*region, plan);
+      const bool is_slow = survey.is_slow || plan.of_program;
       // One thread stays for what is quick.
       if (is_slow && parts_.threads > 1 && services_away() + 1 >= parts_.threads) return Step::waiting;
       plan.begun = begin_faults(*region, plan.pages, plan.write);
       // Holes of the registration may have been filled since; EINVAL: still a hole, and then populating
       // fails.
-      if (region->watch_at_fault) watch_again(*region, plan);
+      if (region->watch_at_fault) static_cast<void>(watch_again(*region, plan));
       if (is_slow) return Step::away;
       populate(plan);
       step = publish(*region, service);
@@ -95,16 +96,22 @@ Pager::Step Pager::serve_chunk(Service& service) {
   return step;
 }
 
-/// Explicit regions end where the program said; an implicit one takes whole mappings (Child::watch_start).
-void Pager::watch_again(const Region& region, const Plan& plan) {
-  uint64_t start = plan.address;
-  uint64_t end = plan.address + plan.length_bytes;
-  MappingFacts facts;
-  if (region.parent_children != nullptr && surveyor_.find(start, facts) && end <= facts.end) {
-    start = facts.start;
-    end = facts.end;
-  }
-  static_cast<void>(parts_.monitor.watch_again(start, end));
+/// Of an explicit region the pages of the plan, of an implicit one whole mappings (Child::watch_start).
+int Pager::watch_again(const Region& region, const Plan& plan) {
+  return parts_.monitor.watch_again(plan.address, plan.address + plan.length_bytes,
+                                    region.parent_children != nullptr);
+}
+
+/// A region that the program's own userfaultfd had, and perhaps has no more: the kernel knows (EBUSY).
+bool Pager::is_paged_by_program(Region& region, const Plan& plan) {
+  WatchBook* const book = parts_.monitor.book();
+  if (book == nullptr || watch_again(region, plan) == EBUSY) return true;
+  static_cast<void>(book->watch_again(region.start_page_address(), region.end_page_address(),
+                                      region.parent_children != nullptr, [&region](int error) {
+                                        if (error != EBUSY)
+                                          region.is_paged_by_program.store(false, std::memory_order_relaxed);
+                                      }));
+  return false;
 }
 
 /// What of a chunk is not there: done, or failed where it never will be, or waiting where a call of the

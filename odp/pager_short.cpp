@@ -77,7 +77,9 @@ Pager::Step Pager::serve_short(const FaultRequest& request, Service& service) {
     if (region == nullptr || pages.first - region->first_page + pages.count > kChildPages) return Step::more;
     pages.first -= region->first_page;
   }
-  if (pages.count > kShortPages || region->watch_at_fault || region->is_paged_by_program) return Step::more;
+  if (pages.count > kShortPages || region->watch_at_fault ||
+      region->is_paged_by_program.load(std::memory_order_relaxed))
+    return Step::more;
   const bool write = (request.target.need & kWriteRights) != 0;
   Plan& plan = service.plan;
   if (const Step step = plan_chunk(*region, pages, write, plan); step != Step::done) return step;

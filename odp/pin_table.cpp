@@ -172,7 +172,9 @@ bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned 
   if (!make_room(bytes, purpose.protect_since_ns, purpose.victims)) return false;
   const uint64_t address = region.start_page_address() + (granule * kGranulePages + first) * kPageBytes;
   uint32_t slot = 0;
-  const int error = slots_.pin(address, bytes, slot);
+  // A pin may fault, and wait for the program's handler with our mutex held.
+  const bool may_wait = region.is_paged_by_program.load(std::memory_order_relaxed);
+  const int error = may_wait ? EFAULT : slots_.pin(address, bytes, slot);
   const uint32_t id = error == 0 ? slot + 1 : error == EFAULT && !purpose.of_absent ? take_unpinned() : 0;
   if (id == 0) return false;
   if (error == 0)
@@ -255,10 +257,12 @@ int PinTable::pin_whole(Region& region) {
   const uint64_t start = region.start_page_address();
   const uint64_t end = region.end_page_address();
   const Hold hold(*this);
-  // Asked first: nothing is evicted for a region that has no room all the same.
-  int error = whole_bytes_ + (end - start) <= budget_bytes_ && make_room(end - start, kProtectNone, nullptr)
-                  ? 0
-                  : ENOMEM;
+  // Asked first: nothing is evicted for a region that has no room all the same. A pin in memory that the
+  // program pages might wait for the program.
+  int error = region.is_paged_by_program.load(std::memory_order_relaxed) ? EOPNOTSUPP : 0;
+  if (error == 0 &&
+      (whole_bytes_ + (end - start) > budget_bytes_ || !make_room(end - start, kProtectNone, nullptr)))
+    error = ENOMEM;
   for (uint64_t address = start; error == 0 && address < end; address += PinSlots::kMaxBytes) {
     const uint64_t bytes = std::min(PinSlots::kMaxBytes, end - address);
     uint32_t slot = 0;

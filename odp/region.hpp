@@ -57,7 +57,8 @@ struct Region {
   /// Holes when it was registered: what fills them later must be put under the monitor by the pager.
   bool watch_at_fault = false;
   /// Another userfaultfd has it: its pages come when the program brings them, however few they are.
-  bool is_paged_by_program = false;
+  /// Perhaps, and then it is asked for again at each fault. Pages of such a region are never pinned.
+  std::atomic<bool> is_paged_by_program{false};
   /// Some of it could not be pinned: the kernel takes such pages away without a word.
   std::atomic<bool> has_unpinnable{false};
   std::atomic<uint64_t> resident_pages{0};

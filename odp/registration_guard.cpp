@@ -94,9 +94,10 @@ int UnmapGuard::check_watched(const Region& region, int watch_error) const {
   if (!needs_events_ || watch_error == 0) return 0;
   // A hole, which is put under watch when it is filled.
   if (watch_error == EINVAL && level_ == UserfaultLevel::full) return 0;
-  return refuse(
-      region.is_paged_by_program ? "memory of the program's own userfaultfd" : "this kind of memory",
-      "userfaultfd cannot watch it");
+  return refuse(region.is_paged_by_program.load(std::memory_order_relaxed)
+                    ? "memory of the program's own userfaultfd"
+                    : "this kind of memory",
+                "userfaultfd cannot watch it");
 }
 
 int judge_unpinned(const UnpinnedClassic& facts) {

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cerrno>
-#include <iterator>
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -22,11 +21,17 @@ constexpr uint64_t kFeatureWpAsync = uint64_t{1} << 15;
 
 constexpr uint64_t kEvents = UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP;
 
+/// The bare call: the library's own hook on ioctl is for the program's userfaultfd.
+template <typename Argument>
+int control(int fd, unsigned long request, Argument* argument) {
+  return static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
+}
+
 int open_with(int flags, uint64_t features) {
   const auto fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | flags));
   if (fd < 0) return -errno;
   uffdio_api api{.api = UFFD_API, .features = features, .ioctls = 0};
-  if (ioctl(fd, UFFDIO_API, &api) != 0) {
+  if (control(fd, UFFDIO_API, &api) != 0) {
     const int error = errno;
     close(fd);
     return -error;
@@ -76,14 +81,19 @@ int Userfault::watch(uint64_t start, uint64_t end) const {
   uffdio_register request{
       .range = {.start = start, .len = end - start}, .mode = UFFDIO_REGISTER_MODE_WP, .ioctls = 0};
   const AddressSpaceCall call;
-  return ioctl(fd_, UFFDIO_REGISTER, &request) == 0 ? 0 : errno;
+  return control(fd_, UFFDIO_REGISTER, &request) == 0 ? 0 : errno;
 }
 
 void Userfault::unwatch(uint64_t start, uint64_t end) const {
   uffdio_range range{.start = start, .len = end - start};
   const AddressSpaceCall call;
   // EINVAL where it begins in a hole: what is behind the hole stays watched, and its events find no region.
-  (void)ioctl(fd_, UFFDIO_UNREGISTER, &range);
+  (void)control(fd_, UFFDIO_UNREGISTER, &range);
+}
+
+void Userfault::copy(uint64_t to, uint64_t from, uint64_t length_bytes) const {
+  uffdio_copy request{.dst = to, .src = from, .len = length_bytes, .mode = 0, .copy = 0};
+  (void)control(fd_, UFFDIO_COPY, &request);
 }
 
 size_t Userfault::read_events(std::span<uffd_msg> events) const {
@@ -112,45 +122,7 @@ bool Userfault::has_events() const {
 bool Userfault::has_calls() const {
   // ioctl_userfaultfd(2): EAGAIN while the layout of memory is changing, which is looked at before the range.
   uffdio_writeprotect nothing{};
-  return ioctl(fd_, UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
-}
-
-RangeCounts::Map::iterator RangeCounts::split(uint64_t at) {
-  const auto after = counts_.upper_bound(at);
-  const auto holder = std::prev(after);
-  return holder->first == at ? holder : counts_.emplace_hint(after, at, holder->second);
-}
-
-void RangeCounts::add(uint64_t start, uint64_t end) {
-  const auto last = split(end);
-  for (auto it = split(start); it != last; ++it) ++it->second;
-}
-
-std::vector<std::pair<uint64_t, uint64_t>> RangeCounts::remove(uint64_t start, uint64_t end) {
-  std::vector<std::pair<uint64_t, uint64_t>> unused;
-  const auto last = split(end);
-  const auto first = split(start);
-  // All that can fail comes before the first count changes.
-  unused.reserve(static_cast<size_t>(std::distance(first, last)));
-  for (auto it = first; it != last; ++it) {
-    if (--it->second != 0) continue;
-    const uint64_t stop = std::next(it)->first;
-    if (!unused.empty() && unused.back().second == it->first) {
-      unused.back().second = stop;
-    } else {
-      unused.emplace_back(it->first, stop);
-    }
-  }
-  // Merge equal neighbours again, or the map would keep every border it ever saw.
-  auto it = first == counts_.begin() ? first : std::prev(first);
-  for (auto next = std::next(it); next != counts_.end() && it->first <= end;) {
-    if (next->second == it->second) {
-      next = counts_.erase(next);
-    } else {
-      it = next++;
-    }
-  }
-  return unused;
+  return control(fd_, UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
 }
 
 }  // namespace faultline::odp

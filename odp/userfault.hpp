@@ -5,10 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include <linux/userfaultfd.h>
 
@@ -39,6 +36,8 @@ class Userfault {
   /// has it, EPERM for a shared mapping of a file opened read-only.
   [[nodiscard]] int watch(uint64_t start, uint64_t end) const;
   void unwatch(uint64_t start, uint64_t end) const;
+  /// UFFDIO_COPY into watched memory; what fails is not reported.
+  void copy(uint64_t to, uint64_t from, uint64_t length_bytes) const;
 
   /// Takes events without blocking; each one taken releases the thread that caused it.
   [[nodiscard]] size_t read_events(std::span<uffd_msg> events) const;
@@ -55,20 +54,6 @@ class Userfault {
   std::atomic<int> fd_{-1};
   int ready_fd_ = -1;  ///< an epoll set of it alone, which outlives it
   UserfaultLevel level_ = UserfaultLevel::none;
-};
-
-/// How many users each address has, so that a range is unwatched when its last user goes.
-class RangeCounts {
- public:
-  void add(uint64_t start, uint64_t end);
-  /// Returns the parts that have no user left.
-  [[nodiscard]] std::vector<std::pair<uint64_t, uint64_t>> remove(uint64_t start, uint64_t end);
-
- private:
-  using Map = std::map<uint64_t, uint32_t>;
-  Map::iterator split(uint64_t at);
-
-  Map counts_{{0, 0}};  ///< from this address to the next entry's
 };
 
 }  // namespace faultline::odp

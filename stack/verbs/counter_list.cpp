@@ -36,6 +36,7 @@ void visit_odp(const odp::Counters& c, Visit&& visit) {
   visit("odp.pin_evictions", c.pin_evictions);
   visit("odp.pin_fallbacks", c.pin_fallbacks);
   visit("odp.stuck_pin_bytes", c.stuck_pin_bytes);
+  visit("odp.unwatched_regions", c.unwatched_regions);
   visit("odp.fault_service_ns_total", c.fault_service_ns_total);
   visit("odp.fault_service_ns_max", c.fault_service_ns_max);
   visit("odp.unpinned_bytes", c.unpinned_bytes);

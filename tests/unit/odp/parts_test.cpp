@@ -19,9 +19,9 @@
 #include "odp/key_table.hpp"
 #include "odp/page_map.hpp"
 #include "odp/quiescence.hpp"
+#include "odp/range_counts.hpp"
 #include "odp/region_index.hpp"
 #include "odp/swap_space.hpp"
-#include "odp/userfault.hpp"
 
 namespace faultline::odp {
 namespace {
@@ -160,9 +160,18 @@ TEST(RangeCounts, AgreesWithAPlainModel) {
     std::vector<bool> expected(kSpan, false);
     for (uint64_t i = start; i < end; ++i) expected[i] = --model[i] == 0;
     std::vector<bool> unused(kSpan, false);
-    for (const auto& [from, to] : counts.remove(start, end))
+    counts.remove(start, end, [&](uint64_t from, uint64_t to) {
       for (uint64_t i = from; i < to; ++i) unused[i] = true;
+    });
     ASSERT_EQ(unused, expected) << step;
+    const uint64_t from = random() % (kSpan - 1);
+    const uint64_t to = from + 1 + random() % (kSpan - from - 1);
+    std::vector<bool> used(kSpan, false);
+    counts.for_each_used(from, to, [&](uint64_t first, uint64_t last) {
+      for (uint64_t i = first; i < last; ++i) used[i] = true;
+    });
+    for (uint64_t i = 0; i < kSpan; ++i) ASSERT_EQ(used[i], i >= from && i < to && model[i] != 0) << step;
+    ASSERT_EQ(counts.any_in(from, to), std::find(used.begin(), used.end(), true) != used.end());
   }
 }
 
