@@ -15,6 +15,7 @@
 #include "odp/next_definition.hpp"
 #include "odp/page_map.hpp"
 #include "odp/program_call.hpp"
+#include "odp/program_userfault.hpp"
 
 namespace {
 
@@ -22,6 +23,7 @@ using faultline::odp::AddressSpaceCall;
 using faultline::odp::kPageBytes;
 using faultline::odp::PageEvent;
 using faultline::odp::ProgramCall;
+using faultline::odp::WatchPause;
 
 uint64_t number_of(const void* address) {
   return reinterpret_cast<uint64_t>(address);
@@ -122,14 +124,17 @@ FAULTLINE_CALL void* mremap(void* address, size_t old_length, size_t new_length,
   const bool overwrites = (flags & MREMAP_FIXED) != 0;
   ProgramCall new_place(number_of(wanted), overwrites ? page_end(number_of(wanted), new_length) : 0,
                         PageEvent::kill);
+  // The kernel takes the mapping as one only where no part of it is watched.
+  WatchPause pause(start, end);
   const AddressSpaceCall in_progress;
   void* const result = call();
   if (result == MAP_FAILED) {
     old_place.fail();
     new_place.fail();
-  } else if (stays_too || (may_move && result == address)) {
-    old_place.undo_kill();
+    return result;
   }
+  pause.note_new_place(number_of(result), page_end(number_of(result), new_length));
+  if (stays_too || (may_move && result == address)) old_place.undo_kill();
   return result;
 }
 

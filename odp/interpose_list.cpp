@@ -7,10 +7,11 @@
 namespace faultline::odp {
 namespace {
 
-constexpr std::array kMemoryNames{
-    // What unmaps, first.
-    "munmap", "mmap", "mremap",    "mmap64",      "madvise",   "mprotect",    "shmat",    "shmdt",
-    "brk",    "sbrk", "fallocate", "fallocate64", "ftruncate", "ftruncate64", "truncate", "truncate64"};
+constexpr std::array kMemoryNames{// What unmaps, first.
+                                  "munmap",     "mmap",        "mremap",    "mmap64",      "madvise",
+                                  "mprotect",   "shmat",       "shmdt",     "brk",         "sbrk",
+                                  "fallocate",  "fallocate64", "ftruncate", "ftruncate64", "truncate",
+                                  "truncate64", "ioctl"};
 constexpr std::array kSignalNames{"sigaction", "signal", "sigset", "pthread_sigmask", "sigprocmask"};
 
 // Its address also says which object the hooks are in.

@@ -37,6 +37,7 @@ constinit Definition<void*(void*, size_t, size_t, int, ...)> next_mremap("mremap
 constinit Definition<int(void*, size_t, int)> next_madvise("madvise");
 constinit Definition<void*(int, const void*, int)> next_shmat("shmat");
 constinit Definition<int(const void*)> next_shmdt("shmdt");
+constinit Definition<int(int, unsigned long, ...)> next_ioctl("ioctl");
 constinit Definition<int(void*)> next_brk("brk");
 constinit Definition<void*(intptr_t)> next_sbrk("sbrk");
 
@@ -47,6 +48,7 @@ constinit Definition<void*(intptr_t)> next_sbrk("sbrk");
   next_madvise.find();
   next_shmat.find();
   next_shmdt.find();
+  next_ioctl.find();
   next_brk.find();
   next_sbrk.find();
 }
@@ -95,6 +97,11 @@ void* shmat(int segment, const void* address, int flags) noexcept {
 int shmdt(const void* address) noexcept {
   if (auto* const function = next_shmdt.get()) return function(address);
   return static_cast<int>(syscall(SYS_shmdt, address));
+}
+
+int ioctl(int fd, unsigned long request, void* argument) noexcept {
+  if (auto* const function = next_ioctl.get()) return function(fd, request, argument);
+  return static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
 }
 
 int brk(void* end) noexcept {

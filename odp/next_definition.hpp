@@ -24,6 +24,7 @@ void* mremap(void* address, size_t old_length, size_t new_length, int flags, voi
 int madvise(void* address, size_t length, int advice) noexcept;
 void* shmat(int segment, const void* address, int flags) noexcept;
 int shmdt(const void* address) noexcept;
+int ioctl(int fd, unsigned long request, void* argument) noexcept;
 /// These two keep the C library's own note of the break (__curbrk), by which its malloc and sbrk(3) go on.
 int brk(void* end) noexcept;
 void* sbrk(intptr_t increment) noexcept;

@@ -16,8 +16,8 @@ struct Counter {
   const char* name;
   std::atomic<int> calls{0};
 };
-std::array<Counter, 8> counters{
-    {{"mmap"}, {"munmap"}, {"mremap"}, {"madvise"}, {"shmat"}, {"shmdt"}, {"brk"}, {"sbrk"}}};
+std::array<Counter, 9> counters{
+    {{"mmap"}, {"munmap"}, {"mremap"}, {"madvise"}, {"shmat"}, {"shmdt"}, {"brk"}, {"sbrk"}, {"ioctl"}}};
 
 Counter& counter_of(const char* name) {
   for (Counter& counter : counters)
@@ -73,4 +73,8 @@ int counted_brk(void* end) {
 COUNTED void* counted_sbrk(intptr_t) asm("sbrk");
 void* counted_sbrk(intptr_t increment) {
   return count<void*(intptr_t)>("sbrk")(increment);
+}
+COUNTED int counted_ioctl(int, unsigned long, void*) asm("ioctl");
+int counted_ioctl(int fd, unsigned long request, void* argument) {
+  return count<int(int, unsigned long, ...)>("ioctl")(fd, request, argument);
 }

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The hooks leave the call to the next definition of its name: a registration cache's, where there is one.
+#include "odp/next_definition.hpp"
+
+#include <array>
+
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <unistd.h>
@@ -38,6 +43,19 @@ TEST(NextDefinition, OfBrkAndSbrkRuns) {
     REQUIRE(counted_calls("brk") == 1);
     REQUIRE(sbrk(-static_cast<intptr_t>(kPage)) != reinterpret_cast<void*>(-1));
     REQUIRE(counted_calls("sbrk") == 2);
+    return 0;
+  });
+}
+
+TEST(NextDefinition, OfIoctlRuns) {
+  run_program([] {
+    std::array<int, 2> ends{};
+    REQUIRE(pipe(ends.data()) == 0);
+    int waiting = -1;
+    const int before = counted_calls("ioctl");
+    REQUIRE(ioctl(ends[0], FIONREAD, &waiting) == 0);
+    REQUIRE(waiting == 0);
+    REQUIRE(counted_calls("ioctl") == before + 1);
     return 0;
   });
 }
