@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Runs tests of the memory layer on Debian 12's own kernel, Linux 6.1, in an emulated machine (QEMU, TCG): before 6.17 the kernel
+# does not ask whose userfaultfd registration it removes, and before 6.7 it has no WP_ASYNC and no PAGEMAP_SCAN.
+#   old_kernel.sh INIT BUILD_DIRECTORY
+# Ends with status 77 and a line where QEMU or the kernel's package cannot be had.
+set -euo pipefail
+
+init=$1
+build=$2
+cache=${FAULTLINE_PEER_CACHE:-${XDG_CACHE_HOME:-$([ "$(id -u)" = 0 ] && echo /var/cache || echo "$HOME/.cache")}/faultline-peer}/linux-6.1
+suite=bookworm
+# The kernel for virtual machines: a third of the other one's size, the same source.
+package=linux-image-cloud-amd64
+guest_seconds=420
+
+# Programs of BUILD_DIRECTORY and their words, one a line. Those that need much time or 6.7's calls are left out by a filter.
+tests=(
+  'tests/unit/odp/odp_watch_test --gtest_filter=OwnUserfault.*:ManySmallRegions.LeaveNothingWatched'
+  'tests/unit/odp/odp_watch_hooked_test --gtest_filter=-ManySmallRegions.TakeFewMappings'
+  'tests/unit/odp/odp_program_call_test --gtest_filter=*AFailedCall*'
+)
+
+cannot() {
+  printf 'SKIPPED: no Linux 6.1: %s\n' "$*" >&2
+  exit 77
+}
+
+private_apt() {
+  local program=$1
+  shift
+  "$program" -q -q -o Dir::Etc::SourceList="$cache/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+    -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null -o Dir::State="$cache/apt/state" \
+    -o Dir::State::Lists="$cache/apt/state/lists" -o Dir::State::Status="$cache/apt/state/status" \
+    -o Dir::Cache="$cache/apt/cache" -o APT::Architecture=amd64 -o APT::Architectures=amd64 -o APT::Sandbox::User=root "$@"
+}
+
+fetch_kernel() {
+  local site keyring=/usr/share/keyrings/debian-archive-keyring.gpg real work
+  mkdir -p "$cache/apt/state/lists/partial" "$cache/apt/cache/archives/partial"
+  : >"$cache/apt/state/status"
+  # shellcheck disable=SC2016 # for apt to expand
+  site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Label: Debian' | sort -u | sed -n 1p)
+  [ -n "$site" ] || cannot "apt knows no Debian archive here"
+  [ -r $keyring ] || cannot "debian-archive-keyring is not installed"
+  printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$site" "$suite" >"$cache/apt/sources.list"
+  private_apt apt-get update >&2 || cannot "the mirror does not offer $suite"
+  real=$(private_apt apt-cache show $package | sed -n 's/^Depends:.*\(linux-image-6[.]1[^ ,]*\).*/\1/p' | sort -V | tail -n 1)
+  [ -n "$real" ] || cannot "$suite has no $package"
+  work=$(mktemp -d "$cache/unpack.XXXXXX")
+  (cd "$work" && private_apt apt-get download "$real" >/dev/null) || cannot "could not download $real"
+  dpkg-deb -x "$work"/*.deb "$work/tree"
+  cp "$work"/tree/boot/vmlinuz-* "$cache/vmlinuz.new"
+  rm -rf "$work"
+  mv "$cache/vmlinuz.new" "$cache/vmlinuz"
+}
+
+# add_program PROGRAM: it and the libraries that it needs
+add_program() {
+  local library
+  cp "$build/$1" "$root/bin/"
+  while read -r library; do cp -L -n "$library" "$root/lib/" || true; done < <(ldd "$build/$1" | grep -o '/[^ ]*')
+}
+
+for tool in qemu-system-x86_64 apt-get apt-cache dpkg-deb cpio flock ldd; do
+  command -v $tool >/dev/null || cannot "$tool is not installed"
+done
+mkdir -p "$cache"
+exec 9>"$cache/lock"
+flock 9
+[ -e "$cache/vmlinuz" ] || fetch_kernel
+flock -u 9
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+root=$folder/root
+mkdir -p "$root"/{bin,lib,lib64}
+cp "$init" "$root/init"
+cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64/"
+# The C library loads it to end a thread.
+cp -L /lib/x86_64-linux-gnu/libgcc_s.so.1 "$root/lib/"
+for test in "${tests[@]}"; do
+  add_program "${test%% *}"
+  words=''
+  [ "${test#* }" = "$test" ] || words=" ${test#* }"
+  printf '/bin/%s%s\n' "$(basename "${test%% *}")" "$words" >>"$root/tests"
+done
+(cd "$root" && find . | cpio --quiet -o -H newc) >"$folder/initrd"
+timeout $guest_seconds qemu-system-x86_64 -machine pc -accel "${FAULTLINE_PEER_ACCEL:-tcg}" -cpu max -smp 2 -m 2048 -nographic -no-reboot -net none \
+  -kernel "$cache/vmlinuz" -initrd "$folder/initrd" -append 'console=ttyS0 quiet panic=-1 rdinit=/init' \
+  </dev/null 2>&1 | tr -d '\r' >"$folder/output" || true
+# What the tests themselves say, where one failed, and each one's status.
+grep -aE '^guest:|FAILED|Failure|Which is|SKIPPED' "$folder/output" || true
+grep -aq '^guest: end' "$folder/output" || {
+  tail -n 40 "$folder/output"
+  echo "FAILED: the guest did not come to its end in $guest_seconds s"
+  exit 1
+}
+failed=$(grep -acE '^guest: [1-9][0-9]* /' "$folder/output" || true)
+[ "$failed" = 0 ] || {
+  echo "FAILED: $failed programs"
+  exit 1
+}
