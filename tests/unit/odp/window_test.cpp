@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory windows: who may bind, use and invalidate them, and what goes away under whom. IBA 10.6.7.
+#include <algorithm>
 #include <cerrno>
 #include <thread>
 
@@ -177,31 +178,71 @@ TEST_F(Windows, ARegionWithOneBoundStays) {
   EXPECT_EQ(domain_->deregister_region(region_), 0);
 }
 
+/// An engine that binds a window, writes through it and invalidates it, again and again.
+struct WindowUser {
+  std::atomic<uint64_t> uses{0};            ///< bound, written and invalidated
+  std::atomic<uint64_t> bound_too_late{0};  ///< to a region that was deregistered before
+  std::atomic<uint64_t> wrote_too_late{0};  ///< through a window that was deallocated before
+  std::atomic<bool> region_is_gone{false};
+  std::atomic<bool> window_is_gone{false};
+  std::atomic<bool> stop{false};
+};
+
 TEST_F(Windows, AnEngineUsesThemWhileAnotherThreadTakesAllAway) {
+  constexpr size_t kOffset = 100;
+  constexpr uint8_t kEngines = 0xee;
+  constexpr uint8_t kOwners = 0x11;
   for (int round = 0; round < 200; ++round) {
     const Key region = add(kLocalWrite | kMemoryWindowBind);
     const Key window = allocate(WindowType::type2);
-    std::atomic<bool> stop{false};
+    WindowUser user;
+    std::array<uint8_t, 64> data{};
+    data.fill(kEngines);
+    uint8_t* const place = memory_.data() + kOffset;
+    std::fill_n(place, data.size(), uint8_t{0});
     std::thread engine([&] {
       auto session = domain_->attach_engine();
       Key key = window;
-      const std::array<uint8_t, 64> data{};
-      while (!stop.load(std::memory_order_relaxed)) {
+      while (!user.stop.load(std::memory_order_acquire)) {
         session->enter();
         WindowBinding wanted = binding(key, WindowType::type2);
         wanted.region = region;
-        if (session->bind_window(wanted) == Outcome::done) key = wanted.new_key;
-        static_cast<void>(session->write({key, 1, kRemoteWrite, kQpn}, memory_.address() + 100, data));
-        static_cast<void>(session->invalidate(key, 1, kQpn, false));
+        const bool no_region = user.region_is_gone.load(std::memory_order_acquire);
+        const bool bound = session->bind_window(wanted) == Outcome::done;
+        if (bound) key = wanted.new_key;
+        if (bound && no_region) ++user.bound_too_late;
+        const bool no_window = user.window_is_gone.load(std::memory_order_acquire);
+        const bool wrote =
+            session->write({key, 1, kRemoteWrite, kQpn}, memory_.address() + kOffset, data) == Outcome::done;
+        if (wrote && no_window) ++user.wrote_too_late;
+        const bool invalidated = session->invalidate(key, 1, kQpn, false) == Outcome::done;
+        if (bound && wrote && invalidated) ++user.uses;
       }
       session->leave();
     });
-    std::this_thread::yield();
-    while (domain_->deregister_region(region) == EBUSY) std::this_thread::yield();
+    // The engine works with both before they are taken away from it.
+    const bool worked = eventually([&] { return user.uses.load() >= 2; });
+    EXPECT_EQ(place[0], kEngines);
+    int error = EBUSY;
+    // EBUSY while a window is bound, which it mostly is.
+    for (uint64_t tries = 0; worked && error == EBUSY && tries < 10'000'000; ++tries)
+      error = domain_->deregister_region(region);
+    user.region_is_gone.store(true, std::memory_order_release);
+    // From here on the memory is its owner's alone.
+    std::fill_n(place, data.size(), kOwners);
+    int deallocated = 0;
     for (uint32_t variant = 0; variant < 256; ++variant)
-      static_cast<void>(domain_->deallocate_window((window & ~0xffU) | variant));
-    stop = true;
+      deallocated += domain_->deallocate_window((window & ~0xffU) | variant) == 0 ? 1 : 0;
+    user.window_is_gone.store(true, std::memory_order_release);
+    user.stop.store(true, std::memory_order_release);
     engine.join();
+    ASSERT_TRUE(worked) << "the engine never bound, wrote and invalidated";
+    ASSERT_EQ(error, 0);
+    EXPECT_EQ(deallocated, 1) << "one window has one of its keys at a time";
+    EXPECT_EQ(user.bound_too_late.load(), 0U);
+    EXPECT_EQ(user.wrote_too_late.load(), 0U);
+    EXPECT_TRUE(std::all_of(place, place + data.size(), [](uint8_t byte) { return byte == kOwners; }))
+        << "an engine stored after the deregistration had returned";
   }
 }
 
