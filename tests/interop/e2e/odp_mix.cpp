@@ -21,6 +21,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "tests/interop/e2e/odp_mix_main.hpp"
 #include "tests/interop/e2e/side.hpp"
 
 namespace {
@@ -56,20 +57,25 @@ std::vector<Plan> make_plans(uint64_t seed) {
   return plans;
 }
 
+struct DeviceWishes {
+  uint64_t pin_budget_mib = 1024;
+  std::string progress = "auto";
+};
+
 void write_config(const std::string& path, const char* role, const std::string& socket, const char* ip,
-                  uint64_t pin_budget_mib) {
-  std::ofstream(path) << "[odp]\npin_budget_mib = " << pin_budget_mib
-                      << "\n[[device]]\nname = \"faultline0\"\nip = \"" << ip
-                      << "/24\"\n[device.port]\nkind = \"memif\"\nrole = \"" << role << "\"\nsocket = \""
-                      << socket << "\"\n";
+                  const DeviceWishes& wishes) {
+  std::ofstream(path) << "[odp]\npin_budget_mib = " << wishes.pin_budget_mib
+                      << "\n[[device]]\nname = \"faultline0\"\nprogress = \"" << wishes.progress
+                      << "\"\nip = \"" << ip << "/24\"\n[device.port]\nkind = \"memif\"\nrole = \"" << role
+                      << "\"\nsocket = \"" << socket << "\"\n";
 }
 
 }  // namespace
 
-int main(int argc, char** argv) try {
+int faultline_odp_mix(int argc, char** argv) try {
   mix::OwnerOptions options;
   uint64_t seed = 1;
-  uint64_t pin_budget_mib = 1024;
+  DeviceWishes wishes;
   // RNR retries are finite: a fault must not use them up at a requester of our own.
   unsigned rnr_retry = 3;
   unsigned timeout = kPatientTimeout;
@@ -79,7 +85,12 @@ int main(int argc, char** argv) try {
   CLI::App app{"On-demand memory under everything that a program can do to it"};
   app.add_option("--seconds", options.seconds, "How long")->capture_default_str();
   app.add_option("--seed", seed, "Of the random choices")->capture_default_str();
-  app.add_option("--pin-budget-mib", pin_budget_mib, "Of the devices")->capture_default_str();
+  app.add_option("--pin-budget-mib", wishes.pin_budget_mib, "Of the devices")->capture_default_str();
+  app.add_option("--progress", wishes.progress, "Of the devices")
+      ->check(CLI::IsMember({"auto", "dedicated"}))
+      ->capture_default_str();
+  app.add_flag("--fill-descriptors", options.fill_descriptors,
+               "The owner has no free descriptor while the mix runs");
   app.add_option("--rnr-retry", rnr_retry, "Of the QPs; 7: without end")
       ->check(CLI::Range(0, 7))
       ->capture_default_str();
@@ -102,8 +113,8 @@ int main(int argc, char** argv) try {
   const bool may_tear = !strict_lines && mix::loses_unseen(options.calls);
   std::string folder = (std::filesystem::temp_directory_path() / "faultline-mix-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) fail("main", "mkdtemp");
-  write_config(folder + "/owner.toml", "server", folder + "/wire.sock", "198.18.0.1", pin_budget_mib);
-  write_config(folder + "/peer.toml", "client", folder + "/wire.sock", "198.18.0.2", pin_budget_mib);
+  write_config(folder + "/owner.toml", "server", folder + "/wire.sock", "198.18.0.1", wishes);
+  write_config(folder + "/peer.toml", "client", folder + "/wire.sock", "198.18.0.2", wishes);
   const mix::Shared shared(
       make_plans(seed), seed,
       {.timeout = static_cast<uint8_t>(timeout), .rnr_retry = static_cast<uint8_t>(rnr_retry)}, may_tear);

@@ -20,6 +20,8 @@
 #include <infiniband/verbs.h>
 #include <sys/types.h>
 
+#include "tests/interop/e2e/odp_mix_work.hpp"
+
 namespace faultline::e2e::mix {
 
 inline constexpr size_t kPageBytes = 4096;
@@ -67,6 +69,16 @@ using Line = std::array<uint64_t, kLineBytes / sizeof(uint64_t)>;
 struct Record {
   std::atomic<uint64_t> least{0};
   std::atomic<uint64_t> most{0};
+  /// Of a line: 1 + Posting::holes_over when its pending WRITE was posted; 0 while no WRITE is pending.
+  std::atomic<uint64_t> pending_since{0};
+  /// Of a line: a hole was made during a WRITE that may have stored, and no later WRITE replaced the line.
+  std::atomic<bool> may_be_torn{false};
+};
+
+/// A line's record as it was before a look at the line began.
+struct Before {
+  uint64_t least = 0;
+  bool may_be_torn = false;
 };
 
 /// Where the peer finds an arena. Its owner changes it between two steps of `sequence`.
@@ -78,6 +90,9 @@ struct alignas(64) Posting {
   /// Calls after which an access error is right, from before the call until the memory is good again.
   std::atomic<uint64_t> disturbances_begun{0};
   std::atomic<uint64_t> disturbances_over{0};
+  /// Calls that take pages out of the arena's file (ftruncate, hole punching).
+  std::atomic<uint64_t> holes_begun{0};
+  std::atomic<uint64_t> holes_over{0};
 };
 
 enum class Stage : uint32_t { connected, wanted, answered };
@@ -111,6 +126,7 @@ struct SharedHead {
   std::array<Connection, kQps> connections;
   std::atomic<uint64_t> driven_at_ns{0};  ///< the owner's engine, last; 0: not yet or no more
   std::array<Doing, kThreads> doing;
+  PeerWork peer_work;
 };
 
 /// Of every QP, as ibv_modify_qp takes them.
@@ -128,10 +144,21 @@ class Shared {
   [[nodiscard]] const std::vector<Plan>& plans() const { return plans_; }
   [[nodiscard]] uint64_t seed() const { return seed_; }
   [[nodiscard]] Retries retries() const { return retries_; }
-  /// A hole is punched and a file truncated beside a copy, without a word to anyone (userfaultfd has no event
-  /// for it): a line of which one half was stored before and one after is zero in part, as it would be after
-  /// a program's own memcpy.
+  /// True where hole punching and ftruncate may run during a copy: userfaultfd has no event for them. A line
+  /// then is zero in part, as after a program's own memcpy: one half was stored before the hole, one after.
   [[nodiscard]] bool may_tear(size_t arena) const;
+  /// Whether a hole was made during a WRITE to the line, so that the line may be torn now. A line without
+  /// such a hole is never torn.
+  [[nodiscard]] bool may_be_torn(size_t arena, size_t line) const;
+  /// The peer's notes on a WRITE to a line: `posted` first, then `acknowledged` or, once the QP is reset and
+  /// the request can no longer be executed, `failed`.
+  void note_posted(size_t arena, size_t line) const;
+  void note_acknowledged(size_t arena, size_t line) const;
+  void note_failed(size_t arena, size_t line) const;
+  /// Whether a hole was made since holes_over was `since`.
+  [[nodiscard]] bool had_holes(size_t arena, uint64_t since) const {
+    return head_->postings[arena].holes_begun.load(std::memory_order_acquire) != since;
+  }
   [[nodiscard]] Record& line(size_t arena, size_t line) const {
     return record(arena, line / kLinesPerPage, line % kLinesPerPage);
   }
@@ -156,17 +183,17 @@ class Shared {
 /// What a look at an arena found.
 struct Look {
   size_t wrong = 0;  ///< lines and cells
-  size_t torn = 0;   ///< lines of which a part is zero, where that may be
+  size_t torn = 0;   ///< lines of which a part is zero because a hole was made during their WRITE or READ
 };
 
-/// Looks at what a READ or the owner itself found at a line-aligned place of an arena. `least`: of each line
-/// and, on pages of cells, of nothing, as the ledger had it before the look; the ledger's `most` is taken
-/// now. Prints what is wrong.
+/// Compares what a READ or the owner itself found at a line-aligned place of an arena with the ledger.
+/// `before`: each line's record before the look; the ledger's `most` is read now. `holes_meanwhile`: a hole
+/// was made during the look. Prints what is wrong.
 Look look_at(const Shared& shared, size_t arena, size_t first_line, std::span<const uint64_t> words,
-             std::span<const uint64_t> least, const char* seen_by);
+             std::span<const Before> before, bool holes_meanwhile, const char* seen_by);
 
-/// The ledger's `least` of lines, zero for pages of cells.
-void note_least(const Shared& shared, size_t arena, size_t first_line, std::span<uint64_t> least);
+/// The ledger's records of lines; on pages of cells, zero.
+void note_before(const Shared& shared, size_t arena, size_t first_line, std::span<Before> before);
 
 /// How long the thread that drives an engine was away from it at most, and how much of that it waited for a
 /// CPU (proc(5), /proc/[pid]/schedstat): a timeout may be the machine's.
@@ -192,7 +219,8 @@ void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer
 
 struct OwnerOptions {
   double seconds = 5;
-  std::vector<bool> calls;  ///< by number of the call (calls_of_mix); empty: all
+  bool fill_descriptors = false;  ///< no descriptor is free while the mix runs
+  std::vector<bool> calls;        ///< by number of the call (calls_of_mix); empty: all
 };
 
 int run_owner(const std::string& config, const Shared& shared, const OwnerOptions& options);
@@ -203,6 +231,9 @@ int watch(const SharedHead& head, pid_t owner, pid_t peer, double seconds);
 
 /// Whether one of these calls takes contents away without an event.
 [[nodiscard]] bool loses_unseen(const std::vector<bool>& calls);
+
+/// How many of a call a run has to make for each second that it was given.
+[[nodiscard]] double least_a_second(size_t call);
 
 /// The names of the calls that the owner's threads make.
 [[nodiscard]] std::span<const char* const> calls_of_mix();

@@ -22,6 +22,7 @@ struct Findings {
   std::atomic<uint64_t> stale_writes{0};  ///< words changed in memory that no region covers, or read-only
   std::atomic<uint64_t> wrong{0};         ///< lines and cells
   std::atomic<uint64_t> torn{0};          ///< lines, where they may be
+  std::atomic<uint64_t> bytes_verified{0};
 };
 
 class Arena {
@@ -51,6 +52,9 @@ class Arena {
 
   void begin_disturbance() { posting().disturbances_begun.fetch_add(1, std::memory_order_acq_rel); }
   void end_disturbance() { posting().disturbances_over.fetch_add(1, std::memory_order_acq_rel); }
+  /// Round a call that takes pages out of the arena's file.
+  void begin_hole() { posting().holes_begun.fetch_add(1, std::memory_order_acq_rel); }
+  void end_hole() { posting().holes_over.fetch_add(1, std::memory_order_acq_rel); }
 
   // With `lock` alone:
   /// Maps the arena's memory again: `pages` of it at their place or, where `place` is null, all of it

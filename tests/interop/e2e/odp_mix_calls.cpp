@@ -155,6 +155,12 @@ std::span<const char* const> calls_of_mix() {
   return names;
 }
 
+double least_a_second(size_t call) {
+  // COLLAPSE waits for a worker of the kernel on each CPU, 0.2 s at a time where those are busy.
+  const bool slow = kRules[call].rare || kRules[call].advice == MADV_COLLAPSE;
+  return slow ? 0.5 : 10;
+}
+
 bool loses_unseen(const std::vector<bool>& calls) {
   return calls[static_cast<size_t>(Call::punch_hole)] || calls[static_cast<size_t>(Call::truncate)];
 }
@@ -500,7 +506,9 @@ void Caller::fork_child(Arena& arena, bool alone) {
 void Caller::truncate(Arena& arena) {
   const size_t fewer = random_() % arena.page_count();
   arena.begin_disturbance();
+  arena.begin_hole();
   if (ftruncate(arena.fd(), static_cast<off_t>(fewer * kPageBytes)) != 0) fail_call(Call::truncate, arena);
+  arena.end_hole();
   hold();
   if (ftruncate(arena.fd(), static_cast<off_t>(arena.length_bytes())) != 0) fail_call(Call::truncate, arena);
   arena.end_disturbance();
@@ -508,9 +516,11 @@ void Caller::truncate(Arena& arena) {
 
 void Caller::punch_hole(Arena& arena) {
   const Pages pages = some_pages(arena);
+  arena.begin_hole();
   if (fallocate(arena.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                 static_cast<off_t>(pages.first * kPageBytes), static_cast<off_t>(arena.bytes_of(pages))) != 0)
     fail_call(Call::punch_hole, arena);
+  arena.end_hole();
 }
 
 }  // namespace faultline::e2e::mix

@@ -110,21 +110,51 @@ bool Shared::may_tear(size_t arena) const {
   return may_tear_ && is_file && !plan.exact;
 }
 
+bool Shared::may_be_torn(size_t arena, size_t line) const {
+  const Record& record = this->line(arena, line);
+  // The pending WRITE first: its end sets may_be_torn before it clears pending_since.
+  const uint64_t since = record.pending_since.load(std::memory_order_acquire);
+  if (since != 0 && had_holes(arena, since - 1)) return true;
+  return record.may_be_torn.load(std::memory_order_acquire);
+}
+
+void Shared::note_posted(size_t arena, size_t line) const {
+  this->line(arena, line)
+      .pending_since.store(1 + head_->postings[arena].holes_over.load(std::memory_order_acquire),
+                           std::memory_order_release);
+}
+
+void Shared::note_acknowledged(size_t arena, size_t line) const {
+  Record& record = this->line(arena, line);
+  const uint64_t since = record.pending_since.load(std::memory_order_relaxed) - 1;
+  record.may_be_torn.store(had_holes(arena, since), std::memory_order_release);
+  record.pending_since.store(0, std::memory_order_release);
+}
+
+void Shared::note_failed(size_t arena, size_t line) const {
+  Record& record = this->line(arena, line);
+  const uint64_t since = record.pending_since.load(std::memory_order_relaxed) - 1;
+  // It may have stored or not: what an earlier WRITE left torn may still be there.
+  if (had_holes(arena, since)) record.may_be_torn.store(true, std::memory_order_release);
+  record.pending_since.store(0, std::memory_order_release);
+}
+
 Record& Shared::record(size_t arena, size_t page, size_t index) const {
   return records_[arena][page * kCellsPerPage + index];
 }
 
-void note_least(const Shared& shared, size_t arena, size_t first_line, std::span<uint64_t> least) {
-  for (size_t i = 0; i < least.size(); ++i) {
+void note_before(const Shared& shared, size_t arena, size_t first_line, std::span<Before> before) {
+  for (size_t i = 0; i < before.size(); ++i) {
     const size_t line = first_line + i;
-    least[i] = is_cell_page(line / kLinesPerPage)
-                   ? 0
-                   : shared.line(arena, line).least.load(std::memory_order_acquire);
+    before[i] = {};
+    if (is_cell_page(line / kLinesPerPage)) continue;
+    before[i] = {shared.line(arena, line).least.load(std::memory_order_acquire),
+                 shared.may_be_torn(arena, line)};
   }
 }
 
 Look look_at(const Shared& shared, size_t arena, size_t first_line, std::span<const uint64_t> words,
-             std::span<const uint64_t> least, const char* seen_by) {
+             std::span<const Before> before, bool holes_meanwhile, const char* seen_by) {
   constexpr size_t kWordsPerLine = kLineBytes / sizeof(uint64_t);
   const bool exact = shared.plans()[arena].exact;
   Look look;
@@ -143,16 +173,18 @@ Look look_at(const Shared& shared, size_t arena, size_t first_line, std::span<co
     }
     const uint64_t most = shared.line(arena, line).most.load(std::memory_order_acquire);
     const bool zero = std::all_of(found.begin(), found.end(), [](uint64_t word) { return word == 0; });
-    const bool good = zero ? !exact || least[i] == 0
-                           : found[1] >= std::max<uint64_t>(least[i], 1) && found[1] <= most &&
+    const uint64_t least = before[i].least;
+    const bool good = zero ? !exact || least == 0
+                           : found[1] >= std::max<uint64_t>(least, 1) && found[1] <= most &&
                                  found == make_line(arena, line, found[1]);
     if (good) continue;
-    if (shared.may_tear(arena) && is_torn(arena, line, found, least[i], most)) {
+    const bool hole_beside = before[i].may_be_torn || holes_meanwhile || shared.may_be_torn(arena, line);
+    if (shared.may_tear(arena) && hole_beside && is_torn(arena, line, found, least, most)) {
       ++look.torn;
       continue;
     }
     ++look.wrong;
-    tell_wrong_line(shared, arena, line, found, least[i], most, seen_by);
+    tell_wrong_line(shared, arena, line, found, least, most, seen_by);
   }
   return look;
 }

@@ -18,7 +18,7 @@ run() {
   local name=$1 status=0
   shift
   echo "== $name"
-  timeout $((seconds + 90)) "$@" || status=$?
+  timeout $((seconds + 120)) "$@" || status=$?
   if [ "$status" -ne 0 ]; then
     echo "FAILED: $name: exit status $status"
     failures=$((failures + 1))

@@ -101,7 +101,7 @@ void tell_end(const char* who, int status) {
 }  // namespace
 
 int watch(const SharedHead& head, pid_t owner, pid_t peer, double seconds) {
-  uint64_t end = now_ns() + static_cast<uint64_t>((seconds + 60) * 1e9);
+  uint64_t end = now_ns() + static_cast<uint64_t>((seconds + 60) * 1e9) + kMoreTimeNs;
   Watch watch(head, owner);
   bool bad = false;
   while (owner != 0 || peer != 0) {

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The invalidation mix (odp_mix) in the environments that programs really run in.
+  mix_test.py [--seconds N] [--seed N] BUILD_DIR LANE
+LANE is one of the names below, or all. Each lane first proves that its environment is in effect. Exit status 77,
+which meson takes for a skipped test, where this machine cannot give the environment."""
+import argparse
+import ctypes
+import ctypes.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SKIPPED = 77
+# Set-up, the time that a busy machine gets for the least work (kMoreTimeNs of odp_mix), and the mix's own limit for a hang.
+BESIDE_SECONDS = 100
+
+# docs.docker.com/engine/security/seccomp: what the default profile refuses to a container with Docker's default capabilities,
+# by name or x86-64 number. Calls that it refuses by their arguments only (clone with CLONE_NEW*, socket AF_VSOCK) are left out.
+DOCKER_EPERM = [
+    "add_key", "bpf", "get_mempolicy", "io_uring_enter", "io_uring_register", "io_uring_setup", "kcmp", "keyctl", "mbind",
+    "mount", "move_pages", "name_to_handle_at", "open_by_handle_at", "perf_event_open", "pidfd_getfd", "pivot_root",
+    "process_madvise", "request_key", "set_mempolicy", "setns", "umount2", "unshare", "userfaultfd",
+    "163",  # acct
+    "305", "227", "164",  # clock_adjtime, clock_settime, settimeofday
+    "174", "175", "313", "176", "177", "178",  # the calls on kernel modules
+    "172", "173",  # iopl, ioperm
+    "246", "320",  # kexec_load, kexec_file_load
+    "212",  # lookup_dcookie
+    "428", "429", "430", "431", "432", "433", "442",  # open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr
+    "256", "450",  # migrate_pages, set_mempolicy_home_node
+    "179", "443", "180",  # quotactl, quotactl_fd, nfsservctl
+    "169", "170", "171",  # reboot, sethostname, setdomainname
+    "167", "168",  # swapon, swapoff
+    "139", "156", "134", "136", "153",  # sysfs, _sysctl, uselib, ustat, vhangup
+]
+# docs.docker.com/engine/containers/run: the capabilities that a container has without --cap-add.
+DOCKER_CAPABILITIES = [
+    "audit_write", "chown", "dac_override", "fowner", "fsetid", "kill", "mknod", "net_bind_service", "net_raw", "setfcap",
+    "setgid", "setpcap", "setuid", "sys_chroot",
+]
+IO_URING = ["io_uring_enter", "io_uring_register", "io_uring_setup"]
+# Calls with arguments that are wrong everywhere: where they are not refused, they fail with another errno.
+PROBE_NUMBERS = {"userfaultfd": 323, "io_uring_setup": 425, "io_uring_register": 427, "bpf": 321, "clone3": 435}
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(SKIPPED)
+
+
+def need_root():
+    if os.geteuid() != 0:
+        skip("this environment takes root to make")
+
+
+class Lane:
+    """How one environment runs the mix."""
+
+    def __init__(self, build, seconds, seed):
+        self.build = build
+        self.mix_dir = build / "tests/interop/e2e"
+        self.refuse_program = build / "tests/environments/refuse_syscalls"
+        self.wrapper = []
+        self.program = [self.mix_dir / "odp_mix"]
+        self.options = ["--seconds", str(seconds), "--seed", str(seed)]
+        self.environment = dict(os.environ)
+        self.limit_seconds = seconds + BESIDE_SECONDS
+        self.expected_failure = None  # a pattern that the output has to hold, where the mix must not start
+        self.folder = tempfile.TemporaryDirectory(prefix="faultline-mix-lane-")
+
+    def prove_refused(self, error, names):
+        """The wrapper's filter answers as it should."""
+        probe = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        for name in names:
+            probe += f"assert libc.syscall({PROBE_NUMBERS[name]}, -1, 0, 0, 0) == -1 and ctypes.get_errno() == {error}, {name!r}\n"
+        ended = subprocess.run([*self.wrapper, sys.executable, "-c", probe], timeout=60, check=False)
+        if ended.returncode == SKIPPED:
+            skip("the kernel refuses the filter")
+        if ended.returncode != 0:
+            sys.exit("the environment is not in effect: a system call was not refused")
+
+    def refuse(self, names):
+        self.wrapper += [self.refuse_program, "EPERM", ",".join(names), "--"]
+        self.prove_refused(1, [name for name in names if name in PROBE_NUMBERS])
+
+    def preload(self, name, behind_faultline=False):
+        library = ctypes.util.find_library(name)
+        if library is None:
+            skip(f"lib{name} is not installed")
+        ours = [str((self.build / "libfaultline.so.0").resolve())] if behind_faultline else []
+        self.environment["LD_PRELOAD"] = " ".join([*ours, library])
+        mapped = subprocess.run(["cat", "/proc/self/maps"], env=self.environment, capture_output=True, text=True, check=True).stdout
+        if f"/lib{name}" not in mapped:
+            sys.exit(f"the environment is not in effect: {library} was not preloaded")
+
+    def without_munmap_hook(self):
+        # Between an unmapping and its event another thread's new mapping may stand at the place. Only a hook can prevent that. The
+        # promise for the calling thread, after its munmap has returned, holds all the same.
+        self.options += ["--without", "munmap-taken"]
+
+    def open_late(self):
+        self.without_munmap_hook()
+        self.program = [self.mix_dir / "odp_mix_late", self.build / "libfaultline.so.0", self.mix_dir / "odp_mix_module.so"]
+
+    def in_docker(self):
+        need_root()
+        capabilities = ",".join(["-all", *(f"+{name}" for name in DOCKER_CAPABILITIES)])
+        self.wrapper += ["prlimit", f"--memlock={8 << 20}", "setpriv", f"--bounding-set={capabilities}"]
+        self.wrapper += [self.refuse_program, "ENOSYS", "clone3", "--"]
+        self.prove_refused(38, ["clone3"])
+        self.refuse(DOCKER_EPERM)
+
+    def in_chroot(self):
+        """A tree with the program, its libraries, /dev and /sys, and without /proc."""
+        need_root()
+        root = pathlib.Path(self.folder.name)
+        for name in ("tmp", "dev", "sys", "run"):
+            (root / name).mkdir()
+        program = self.program[0]
+        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        for library in re.findall(r"(/\S+) \(0x", listed):
+            place = root / library.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, place)
+        shutil.copy(program, root / "odp_mix")
+        self.environment |= {"TMPDIR": "/tmp", "HOME": "/tmp", "LD_LIBRARY_PATH": str(self.build.resolve())}
+        self.environment.pop("XDG_RUNTIME_DIR", None)
+        assert not (root / "proc").exists()
+        script = 'mount --bind /dev "$1/dev" && mount --bind /sys "$1/sys" && root=$1 && shift && exec chroot "$root" /odp_mix "$@"'
+        # The mounts are of a namespace that ends with the mix.
+        self.program = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", root]
+
+    def run(self):
+        command = [str(word) for word in [*self.wrapper, *self.program, *self.options]]
+        print("==", " ".join(command), flush=True)
+        try:
+            ended = subprocess.run(command, env=self.environment, timeout=self.limit_seconds, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, check=False)
+        except subprocess.TimeoutExpired as expired:
+            sys.stdout.write((expired.stdout or b"").decode())
+            print(f"no end after {self.limit_seconds:.0f} s")
+            return False
+        sys.stdout.write(ended.stdout)
+        if self.expected_failure is not None:
+            found = re.search(self.expected_failure, ended.stdout)
+            if not found:
+                print(f"the output does not hold {self.expected_failure!r}")
+            return ended.returncode != 0 and found is not None
+        return ended.returncode == 0
+
+
+def behind_tcmalloc(lane):
+    """tcmalloc has munmap, mmap and mremap of its own, which stand before the library's where it is preloaded."""
+    lane.preload("tcmalloc_minimal")
+    lane.without_munmap_hook()
+
+
+def late_unguarded(lane):
+    """No hook and no userfaultfd: nothing reports an unmapping, so an on-demand region must be refused."""
+    lane.open_late()
+    lane.refuse(["userfaultfd"])
+    lane.expected_failure = r"ibv_reg_mr \(errno 95\)"  # ENOTSUP
+
+
+LANES = {
+    "plain": lambda lane: None,
+    "jemalloc": lambda lane: lane.preload("jemalloc"),
+    "tcmalloc": behind_tcmalloc,
+    "tcmalloc-behind-us": lambda lane: lane.preload("tcmalloc_minimal", behind_faultline=True),
+    "mimalloc": lambda lane: lane.preload("mimalloc"),
+    "no-userfaultfd": lambda lane: lane.refuse(["userfaultfd"]),
+    "no-io-uring": lambda lane: lane.refuse(IO_URING),
+    "neither": lambda lane: lane.refuse(["userfaultfd", *IO_URING]),
+    "docker": Lane.in_docker,
+    "chroot": Lane.in_chroot,
+    "descriptors": lambda lane: lane.options.append("--fill-descriptors"),
+    "dedicated": lambda lane: lane.options.extend(["--progress", "dedicated"]),
+    "late": Lane.open_late,
+    "late-unguarded": late_unguarded,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60 if os.environ.get("FAULTLINE_SOAK") else 2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("lane", choices=[*LANES, "all"])
+    arguments = parser.parse_args()
+    names = LANES if arguments.lane == "all" else [arguments.lane]
+    results = {}
+    for name in names:
+        print(f"== {name}", flush=True)
+        try:
+            lane = Lane(arguments.build, arguments.seconds, arguments.seed)
+            LANES[name](lane)
+            results[name] = "ok" if lane.run() else "FAILED"
+        except SystemExit as end:
+            if len(names) == 1:
+                raise
+            results[name] = "skipped" if end.code == SKIPPED else f"FAILED: {end.code}"
+    for name, result in results.items():
+        print(f"{name}: {result}")
+    return 1 if any(result.startswith("FAILED") for result in results.values()) else 0
+
+
+sys.exit(main())
