@@ -175,6 +175,17 @@ TEST(RangeCounts, AgreesWithAPlainModel) {
   }
 }
 
+TEST(Region, BindsNoWindowOnceItIsClosed) {
+  Region region;
+  ASSERT_TRUE(region.bind_one());
+  EXPECT_FALSE(region.close_to_windows()) << "a window is bound";
+  region.unbind_one();
+  EXPECT_TRUE(region.close_to_windows());
+  EXPECT_FALSE(region.bind_one());
+  EXPECT_FALSE(region.bind_one()) << "an attempt that was refused leaves it closed";
+  EXPECT_FALSE(region.close_to_windows()) << "of two that close it one succeeds";
+}
+
 TEST(RegionIndex, FindsTheOverlapOfEachRegion) {
   RegionIndex index;
   ASSERT_TRUE(index.allocate());

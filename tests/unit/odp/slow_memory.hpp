@@ -33,8 +33,11 @@ class SlowMemory {
   }
   SlowMemory(const SlowMemory&) = delete;
   SlowMemory& operator=(const SlowMemory&) = delete;
-  ~SlowMemory() {
+  ~SlowMemory() { release(); }
+  /// Whoever stands still goes on, with the memory as it is without a userfaultfd.
+  void release() {
     if (fd_ >= 0) close(fd_);
+    fd_ = -1;
   }
 
   /// False for a user whose userfaultfd may not see the kernel's own faults.

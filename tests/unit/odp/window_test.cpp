@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory windows: who may bind, use and invalidate them, and what goes away under whom. IBA 10.6.7.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <thread>
 
@@ -85,6 +86,35 @@ TEST_F(Windows, OpenTheirRangeWithTheirRightsAndNothingElse) {
   EXPECT_EQ(write(key, memory_.address() + 100, 8, kQpn + 1), Outcome::violation) << "another QP";
 }
 
+TEST_F(Windows, GiveNoLocalRight) {
+  ASSERT_EQ(bind(binding(type2_, WindowType::type2)), Outcome::done);
+  std::array<uint8_t, 8> bytes{};
+  const auto read = [&](uint32_t need) {
+    return read_all(*session_, {next(type2_), 1, need, kQpn}, memory_.address() + 100, bytes);
+  };
+  EXPECT_EQ(read(kRemoteRead), Outcome::done);
+  EXPECT_EQ(read(kLocalRead), Outcome::violation) << "IBA 10.6.7.1: a window's key is a peer's";
+}
+
+TEST_F(Windows, AreOfOneDomainWithTheirRegion) {
+  const RegionResult other = domain_->register_region({.domain = 2,
+                                                       .address = memory_.address(),
+                                                       .length_bytes = memory_.size(),
+                                                       .iova = memory_.address(),
+                                                       .access = kLocalWrite | kMemoryWindowBind});
+  ASSERT_EQ(other.error, 0);
+  for (const WindowType type : {WindowType::type1, WindowType::type2}) {
+    WindowBinding foreign = binding(type == WindowType::type1 ? type1_ : type2_, type);
+    foreign.region = other.key;
+    EXPECT_EQ(bind(foreign), Outcome::violation) << "the region is of another domain";
+    foreign.domain = 2;
+    EXPECT_EQ(bind(foreign), Outcome::violation) << "the window is of another domain";
+    foreign.region = region_;
+    EXPECT_EQ(bind(foreign), Outcome::violation) << "both are of another domain than the QP";
+  }
+  EXPECT_EQ(domain_->deregister_region(other.key), 0) << "nothing is bound to it";
+}
+
 TEST_F(Windows, EveryOtherVariantOfAKeyIsStale) {
   ASSERT_EQ(bind(binding(type2_, WindowType::type2)), Outcome::done);
   for (uint32_t variant = 0; variant < 256; ++variant) {
@@ -95,6 +125,13 @@ TEST_F(Windows, EveryOtherVariantOfAKeyIsStale) {
     EXPECT_EQ(write(other, memory_.address() + 100, 8, kQpn, 1, kLocalWrite),
               other == region_ ? Outcome::done : Outcome::violation);
   }
+  for (uint32_t variant = 0; variant < 256; ++variant) {
+    const Key key = (type2_ & ~0xffU) | variant;
+    if (key == next(type2_)) continue;
+    EXPECT_EQ(invalidate(key), Outcome::violation);
+  }
+  EXPECT_EQ(write(next(type2_), memory_.address() + 100, 8), Outcome::done) << "it is still bound";
+  EXPECT_EQ(invalidate(next(type2_)), Outcome::done);
 }
 
 TEST_F(Windows, Type1IsOfTheDomainIsRebindableAndUnbindable) {
