@@ -2,9 +2,9 @@
 // Everything that a program can do to on-demand memory, by two of its threads at random, under a peer's RC
 // WRITEs, READs and FETCH_ADDs at full speed. Two processes on memif and this one, which watches over them.
 //
-// No byte changes that no region covers any more; each line of memory is zero or whole; arenas whose contents
-// no call loses keep exactly what was acknowledged; an access fails only where its memory is away or
-// protected, and never for time.
+// No byte changes that no region covers any more; each line of memory is zero or whole, unless its WRITE has
+// failed; arenas whose contents no call loses keep exactly what was acknowledged; an access fails only where
+// its memory is away or protected, and never for time.
 #include "tests/interop/e2e/odp_mix.hpp"
 
 #include <algorithm>

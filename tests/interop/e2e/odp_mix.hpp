@@ -73,12 +73,15 @@ struct Record {
   std::atomic<uint64_t> pending_since{0};
   /// Of a line: a hole was made during a WRITE that may have stored, and no later WRITE replaced the line.
   std::atomic<bool> may_be_torn{false};
+  /// Of a line: a WRITE has failed, and no later WRITE replaced the line. It may have stored a part.
+  std::atomic<bool> has_failed{false};
 };
 
 /// A line's record as it was before a look at the line began.
 struct Before {
   uint64_t least = 0;
   bool may_be_torn = false;
+  bool may_be_cut = false;
 };
 
 /// Where the peer finds an arena. Its owner changes it between two steps of `sequence`.
@@ -150,6 +153,9 @@ class Shared {
   /// Whether a hole was made during a WRITE to the line, so that the line may be torn now. A line without
   /// such a hole is never torn.
   [[nodiscard]] bool may_be_torn(size_t arena, size_t line) const;
+  /// Whether a WRITE to the line has failed, or may yet: a call of the owner ends a copy between two stores,
+  /// and no WRITE that fails says what it has stored. The line then has words of two WRITEs.
+  [[nodiscard]] bool may_be_cut(size_t arena, size_t line) const;
   /// The peer's notes on a WRITE to a line: `posted` first, then `acknowledged` or, once the QP is reset and
   /// the request can no longer be executed, `failed`.
   void note_posted(size_t arena, size_t line) const;
@@ -184,6 +190,7 @@ class Shared {
 struct Look {
   size_t wrong = 0;  ///< lines and cells
   size_t torn = 0;   ///< lines of which a part is zero because a hole was made during their WRITE or READ
+  size_t cut = 0;    ///< lines of two WRITEs, of which the later one was not acknowledged
 };
 
 /// Compares what a READ or the owner itself found at a line-aligned place of an arena with the ledger.

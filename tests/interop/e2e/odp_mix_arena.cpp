@@ -109,6 +109,7 @@ void Arena::check(size_t pages) const {
     const Look look = look_at(shared_, number_, first_line, words, before, false, "owner");
     wrong += look.wrong;
     findings_.torn.fetch_add(look.torn, std::memory_order_relaxed);
+    findings_.cut.fetch_add(look.cut, std::memory_order_relaxed);
   }
   findings_.wrong.fetch_add(wrong, std::memory_order_relaxed);
   findings_.bytes_verified.fetch_add(pages * kPageBytes, std::memory_order_relaxed);

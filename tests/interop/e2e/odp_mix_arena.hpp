@@ -22,6 +22,7 @@ struct Findings {
   std::atomic<uint64_t> stale_writes{0};  ///< words changed in memory that no region covers, or read-only
   std::atomic<uint64_t> wrong{0};         ///< lines and cells
   std::atomic<uint64_t> torn{0};          ///< lines, where they may be
+  std::atomic<uint64_t> cut{0};           ///< lines, where they may be
   std::atomic<uint64_t> bytes_verified{0};
 };
 

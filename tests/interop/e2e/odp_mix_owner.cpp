@@ -193,11 +193,13 @@ class Owner {
           "invalidations_faults_contentions", "copy_faults_caught", "pin_evictions", "pin_fallbacks"})
       std::printf(" %s %llu", name,
                   static_cast<unsigned long long>(side_.counter((std::string("odp.") + name).c_str())));
-    std::printf("\nowner: %llu QP access events, %llu timeouts, %llu stale writes, %llu torn, %llu wrong\n",
-                static_cast<unsigned long long>(access_events_), static_cast<unsigned long long>(timeouts),
-                static_cast<unsigned long long>(findings_.stale_writes.load()),
-                static_cast<unsigned long long>(findings_.torn.load()),
-                static_cast<unsigned long long>(findings_.wrong.load()));
+    std::printf(
+        "\nowner: %llu QP access events, %llu timeouts, %llu stale writes, %llu torn, %llu cut, %llu wrong\n",
+        static_cast<unsigned long long>(access_events_), static_cast<unsigned long long>(timeouts),
+        static_cast<unsigned long long>(findings_.stale_writes.load()),
+        static_cast<unsigned long long>(findings_.torn.load()),
+        static_cast<unsigned long long>(findings_.cut.load()),
+        static_cast<unsigned long long>(findings_.wrong.load()));
     pauses_.tell(kWho);
     std::fflush(stdout);
     const Work work = this->work();

@@ -325,6 +325,7 @@ class Peer {
                               shared_.had_holes(slot.arena, slot.holes_over), "READ");
     wrong_ += look.wrong;
     torn_ += look.torn;
+    cut_ += look.cut;
   }
 
   void settle_add(const Slot& slot, uint64_t original) {
@@ -421,7 +422,7 @@ class Peer {
     std::printf(
         "peer: %llu WRITEs, %llu READs, %llu FETCH_ADDs, %.1f MB; %llu access errors, %llu of them "
         "told by a READ or FETCH_ADD before the refused request, %llu QP restarts; %llu RNR NAKs, %llu "
-        "timeouts, %llu torn, %llu wrong\n",
+        "timeouts, %llu torn, %llu cut, %llu wrong\n",
         static_cast<unsigned long long>(work_.writes.load()),
         static_cast<unsigned long long>(work_.reads.load()),
         static_cast<unsigned long long>(work_.adds.load()), static_cast<double>(bytes_) / 1e6,
@@ -429,7 +430,7 @@ class Peer {
         static_cast<unsigned long long>(lives_ - kQps),
         static_cast<unsigned long long>(side_.counter("transport.rnr_naks_received")),
         static_cast<unsigned long long>(timeouts), static_cast<unsigned long long>(torn_),
-        static_cast<unsigned long long>(wrong_));
+        static_cast<unsigned long long>(cut_), static_cast<unsigned long long>(wrong_));
     pauses_.tell(kWho);
     std::fflush(stdout);
     head_.peer_done.store(true, std::memory_order_release);
@@ -451,7 +452,7 @@ class Peer {
   bool timeout_told_ = false;
   PeerWork& work_;
   uint64_t bytes_ = 0;
-  uint64_t blamed_ = 0, lives_ = 0, torn_ = 0, wrong_ = 0;
+  uint64_t blamed_ = 0, lives_ = 0, torn_ = 0, cut_ = 0, wrong_ = 0;
 };
 
 }  // namespace

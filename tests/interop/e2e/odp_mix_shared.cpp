@@ -42,6 +42,17 @@ void tell_wrong_line(const Shared& shared, size_t arena, size_t line, const Line
   std::fprintf(stderr, "\n");
 }
 
+/// Each word is that of a line that may stand there, or zero where the arena may lose its contents.
+bool is_cut(size_t arena, size_t line, const Line& found, uint64_t least, uint64_t most, bool may_be_zero) {
+  for (size_t word = 0; word < found.size(); ++word) {
+    bool known = found[word] == 0 && (may_be_zero || least == 0);
+    for (uint64_t counter = std::max<uint64_t>(least, 1); !known && counter <= most; ++counter)
+      known = found[word] == make_line(arena, line, counter)[word];
+    if (!known) return false;
+  }
+  return true;
+}
+
 /// Each word is zero or that of one line that may stand there.
 bool is_torn(size_t arena, size_t line, const Line& found, uint64_t least, uint64_t most) {
   for (uint64_t counter = std::max<uint64_t>(least, 1); counter <= most; ++counter) {
@@ -118,6 +129,13 @@ bool Shared::may_be_torn(size_t arena, size_t line) const {
   return record.may_be_torn.load(std::memory_order_acquire);
 }
 
+bool Shared::may_be_cut(size_t arena, size_t line) const {
+  const Record& record = this->line(arena, line);
+  // As above: the end of a WRITE sets has_failed before it clears pending_since.
+  return record.pending_since.load(std::memory_order_acquire) != 0 ||
+         record.has_failed.load(std::memory_order_acquire);
+}
+
 void Shared::note_posted(size_t arena, size_t line) const {
   this->line(arena, line)
       .pending_since.store(1 + head_->postings[arena].holes_over.load(std::memory_order_acquire),
@@ -128,6 +146,7 @@ void Shared::note_acknowledged(size_t arena, size_t line) const {
   Record& record = this->line(arena, line);
   const uint64_t since = record.pending_since.load(std::memory_order_relaxed) - 1;
   record.may_be_torn.store(had_holes(arena, since), std::memory_order_release);
+  record.has_failed.store(false, std::memory_order_release);
   record.pending_since.store(0, std::memory_order_release);
 }
 
@@ -136,6 +155,7 @@ void Shared::note_failed(size_t arena, size_t line) const {
   const uint64_t since = record.pending_since.load(std::memory_order_relaxed) - 1;
   // It may have stored or not: what an earlier WRITE left torn may still be there.
   if (had_holes(arena, since)) record.may_be_torn.store(true, std::memory_order_release);
+  record.has_failed.store(true, std::memory_order_release);
   record.pending_since.store(0, std::memory_order_release);
 }
 
@@ -149,7 +169,7 @@ void note_before(const Shared& shared, size_t arena, size_t first_line, std::spa
     before[i] = {};
     if (is_cell_page(line / kLinesPerPage)) continue;
     before[i] = {shared.line(arena, line).least.load(std::memory_order_acquire),
-                 shared.may_be_torn(arena, line)};
+                 shared.may_be_torn(arena, line), shared.may_be_cut(arena, line)};
   }
 }
 
@@ -181,6 +201,11 @@ Look look_at(const Shared& shared, size_t arena, size_t first_line, std::span<co
     const bool hole_beside = before[i].may_be_torn || holes_meanwhile || shared.may_be_torn(arena, line);
     if (shared.may_tear(arena) && hole_beside && is_torn(arena, line, found, least, most)) {
       ++look.torn;
+      continue;
+    }
+    const bool failed_beside = before[i].may_be_cut || shared.may_be_cut(arena, line);
+    if (failed_beside && is_cut(arena, line, found, least, most, !exact)) {
+      ++look.cut;
       continue;
     }
     ++look.wrong;
