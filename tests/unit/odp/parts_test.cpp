@@ -139,6 +139,24 @@ TEST(KeyTable, AnIndexNeverComesBackWithItsLastVariant) {
   EXPECT_LE(last.size(), size_t{KeyTable::kMinWindow});
 }
 
+/// Whoever found the old region may still hold it.
+TEST(KeyTable, AnIndexIsKeptUntilItIsReleased) {
+  KeyTable table;
+  ASSERT_TRUE(table.allocate());
+  Region gone;
+  ASSERT_TRUE(table.reserve(gone));
+  table.publish(gone);
+  ASSERT_EQ(table.withdraw(gone.key), &gone);
+  Region other;
+  // Enough to draw each index of the window several times.
+  for (uint32_t i = 0; i < 8 * KeyTable::kMinWindow; ++i) {
+    ASSERT_TRUE(table.reserve(other));
+    table.release(other.key);
+    ASSERT_NE(other.key >> 8, gone.key >> 8);
+  }
+  table.release(gone.key);
+}
+
 TEST(RangeCounts, AgreesWithAPlainModel) {
   constexpr uint64_t kSpan = 64;
   std::mt19937 random(5);
