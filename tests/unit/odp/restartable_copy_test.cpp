@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "odp/fault_handler.hpp"
+#include "odp/fault_signals.hpp"
 #include "odp/tolerant_atomic.hpp"
 #include "odp/tolerant_copy.hpp"
 #include "odp/tolerant_copy_crc.hpp"
