@@ -221,8 +221,8 @@ FAULTLINE_CALL int sigsetmask(int mask) noexcept {
 }
 
 // Under labels of their own: with _FORTIFY_SOURCE the header makes one name of two.
-#define FAULTLINE_JUMP(function, name)                                      \
-  FAULTLINE_CALL [[noreturn]] void function(__jmp_buf_tag*, int) asm(name); \
+#define FAULTLINE_JUMP(function, name)                                                   \
+  FAULTLINE_CALL __attribute__((noreturn)) void function(__jmp_buf_tag*, int) asm(name); \
   void function(__jmp_buf_tag* buffer, int value)
 
 FAULTLINE_JUMP(faultline_longjmp, "longjmp") {

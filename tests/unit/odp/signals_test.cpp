@@ -118,6 +118,7 @@ TEST(ProgramActionDeathTest, SurvivesPairsOfManyThreadsAndOfHandlers) {
         set_action(SIGSEGV, plain(exit_right));
         set_action(SIGUSR1, plain([](int) { set_and_restore(10); }));
         std::vector<std::thread> threads;
+        threads.reserve(4);
         for (int i = 0; i < 4; ++i)
           threads.emplace_back([] {
             for (int round = 0; round < 500; ++round) {
@@ -422,6 +423,7 @@ TEST(ChildSignalsDeathTest, AVforkChildSetsItsOwnTableOnly) {
         const Opened opened;
         set_action(SIGSEGV, plain(exit_right));
         const struct sigaction reset = plain(SIG_DFL);
+        // NOLINTBEGIN(clang-analyzer-unix.Vfork,clang-analyzer-security.insecureAPI.vfork): what is tested
         const pid_t child = vfork();
         if (child == 0) {
           // Python's subprocess, before exec.
@@ -430,6 +432,7 @@ TEST(ChildSignalsDeathTest, AVforkChildSetsItsOwnTableOnly) {
           sigaction(SIGSEGV, nullptr, &old);
           _exit(told && old.sa_handler == SIG_DFL ? 0 : 1);
         }
+        // NOLINTEND(clang-analyzer-unix.Vfork,clang-analyzer-security.insecureAPI.vfork)
         int status = 0;
         CHECK_OR_EXIT(waitpid(child, &status, 0) == child && status == 0);
         CHECK_OR_EXIT(present(SIGSEGV).sa_handler == exit_right);
@@ -517,7 +520,7 @@ TEST(BypassDeathTest, WhatRestoresOursRestoresTheProgramsAction) {
   static bool destroyed = false;
   int (*volatile const send)(int) = raise;  // not the header's, which promises that it does not throw
   try {
-    const Guard guard{destroyed};
+    [[maybe_unused]] const Guard guard{destroyed};
     if (number == SIGSEGV)
       *nowhere() = 1;
     else
