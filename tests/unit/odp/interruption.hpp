@@ -26,6 +26,14 @@ namespace faultline::odp::test {
 
 class Interruption {
  public:
+  /// False under a sanitizer: its runtime is part of the program, and its own handlers would meet the
+  /// breakpoint.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  static constexpr bool kIsPossible = false;
+#else
+  static constexpr bool kIsPossible = true;
+#endif
+
   /// The addresses of this program's instructions that call() executes, each once, in order.
   template <typename Call>
   static std::vector<uintptr_t> places(Call call) {

@@ -218,6 +218,7 @@ TEST_P(ProgramCalls, AForkWaitsForNoHandlerThatWaitsForTransfers) {
 /// another one there: the write ends, and stores nothing into the other one.
 TEST_P(ProgramCalls, AHandlerInsideACopyMayUnmapItsPage) {
   if (!GetParam().restartable) GTEST_SKIP() << "needs copies that can be restarted";
+  if (!Interruption::kIsPossible) GTEST_SKIP() << "not under a sanitizer";
   const std::vector<uint8_t> data(200, 0xaa);
   const Mapping trial(1);
   const Target trial_target = register_memory(trial);

@@ -86,6 +86,7 @@ TEST_P(GuardedCopy, EndsAtAFaultWithNothingCertain) {
 /// complete. A program that sees the last byte in the handler and replaces it keeps its own.
 TEST_P(GuardedCopy, ASignalBeforeTheLastStoreAbandonsIt) {
   if (!has_restartable_copies()) GTEST_SKIP() << "no restartable sequences here (rseq, membarrier)";
+  if (!Interruption::kIsPossible) GTEST_SKIP() << "not under a sanitizer";
   for (const size_t length : {1U, 2U, 3U, 4U, 5U, 8U, 9U, 16U, 17U, 32U, 33U, 64U, 65U, 128U, 129U, 300U}) {
     size_t copied = 0;
     const auto copy = [&] {
@@ -193,6 +194,7 @@ TEST_F(Guarded, AnOldTicketStopsEveryForm) {
 
 TEST_F(Guarded, AnAtomicIsDoneOnceHoweverItIsInterrupted) {
   if (!has_restartable_copies()) GTEST_SKIP() << "no restartable sequences here (rseq, membarrier)";
+  if (!Interruption::kIsPossible) GTEST_SKIP() << "not under a sanitizer";
   alignas(8) uint64_t word = 0;
   for (const AtomicOp op : {AtomicOp::compare_swap, AtomicOp::fetch_add, AtomicOp::store}) {
     const AtomicRequest request{.op = op, .compare = 40, .operand = 2};
