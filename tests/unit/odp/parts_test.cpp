@@ -144,13 +144,13 @@ TEST(KeyTable, AnIndexIsKeptUntilItIsReleased) {
   KeyTable table;
   ASSERT_TRUE(table.allocate());
   Region gone;
-  ASSERT_TRUE(table.reserve(gone));
+  ASSERT_EQ(table.reserve(gone), 0);
   table.publish(gone);
   ASSERT_EQ(table.withdraw(gone.key), &gone);
   Region other;
   // Enough to draw each index of the window several times.
   for (uint32_t i = 0; i < 8 * KeyTable::kMinWindow; ++i) {
-    ASSERT_TRUE(table.reserve(other));
+    ASSERT_EQ(table.reserve(other), 0);
     table.release(other.key);
     ASSERT_NE(other.key >> 8, gone.key >> 8);
   }
@@ -298,6 +298,7 @@ TEST(Quiescence, WithoutRestartsAWaitForCopiesIsForOthersTurnsAlone) {
   Quiescence::Slot* const other = quiescence.attach();
   static_cast<void>(quiescence.enter(*own));
   quiescence.outlast_copies(quiescence.advance());  // its own turn, below a signal handler
+  quiescence.leave(*own);
   std::atomic<int> state{0};
   std::atomic<bool> waited{false};
   std::thread engine([&] {
@@ -320,7 +321,6 @@ TEST(Quiescence, WithoutRestartsAWaitForCopiesIsForOthersTurnsAlone) {
   state = 2;
   waiter.join();
   engine.join();
-  quiescence.leave(*own);
   disable_restartable_copies(false);
 }
 
