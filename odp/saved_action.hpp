@@ -26,8 +26,8 @@ class SavedAction {
     for (;;) {
       const uint64_t current = current_.load(std::memory_order_acquire);
       const Words words = copies_[current % kCopies].read();
-      std::atomic_thread_fence(std::memory_order_acquire);
-      // A copy is written again only after current_ has left it for good.
+      // A copy is written again only after current_ has left it for good. The acquiring loads of the words
+      // keep this load behind them.
       if (current_.load(std::memory_order_relaxed) == current)
         return {std::bit_cast<struct sigaction>(words), current};
     }
@@ -69,11 +69,11 @@ class SavedAction {
 
     [[nodiscard]] Words read() const {
       Words out;
-      for (size_t i = 0; i < out.size(); ++i) out[i] = words[i].load(std::memory_order_relaxed);
+      for (size_t i = 0; i < out.size(); ++i) out[i] = words[i].load(std::memory_order_acquire);
       return out;
     }
     void write(const Words& in) {
-      for (size_t i = 0; i < in.size(); ++i) words[i].store(in[i], std::memory_order_relaxed);
+      for (size_t i = 0; i < in.size(); ++i) words[i].store(in[i], std::memory_order_release);
     }
   };
 
@@ -92,8 +92,7 @@ class SavedAction {
       const auto free = static_cast<size_t>(std::countr_one(claims));
       if (!claims_.compare_exchange_weak(claims, claims | uint64_t{1} << free, std::memory_order_acquire))
         continue;
-      // A reader that sees one of these stores sees that current_ has changed.
-      std::atomic_thread_fence(std::memory_order_release);
+      // A reader that sees one of these releasing stores sees that current_ has changed.
       copies_[free].write(std::bit_cast<Words>(action));
       return free;
     }
