@@ -73,7 +73,9 @@ class Interruption {
     action.sa_flags = SA_SIGINFO;
     sigaction(SIGTRAP, &action, &before_);
   }
-  ~Interruption() { sigaction(SIGTRAP, &before_, nullptr); }
+  ~Interruption() {
+    sigaction(SIGTRAP, &before_, nullptr);
+  }
 
   static void on_trap(int, siginfo_t* info, void* context) {
     if (current_ == nullptr) return;
