@@ -159,6 +159,7 @@ class Pager {
   [[nodiscard]] bool may_make_child(const FaultRequest& request, uint64_t address) const;
   template <typename Work>
   void without_mutex(bool of_file, Work work);
+  [[nodiscard]] static bool may_read_beside(const Plan& away, const Plan& plan);
   [[nodiscard]] Step serve_chunk(Service& service);
   [[nodiscard]] Step publish_present(Region& region, PageRange chunk, Service& service);
   [[nodiscard]] Step plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan);

@@ -44,6 +44,12 @@ Pager::Step Pager::find_chunk(const Service& service, Region*& region, PageRange
   return Step::more;
 }
 
+/// A write that waits for the program's own handler (userfaultfd, write protection) must not hold up a read
+/// of the same page: the handler may be the reader, which saves the page before it lets it be written.
+bool Pager::may_read_beside(const Plan& away, const Plan& plan) {
+  return away.of_program && away.write && !plan.write;
+}
+
 Pager::Step Pager::serve_chunk(Service& service) {
   if (parts_.children.is_full() && needs_child(service)) {
     reclaim_children(true);
@@ -72,7 +78,9 @@ Pager::Step Pager::serve_chunk(Service& service) {
     } else {
       for (size_t i = 0; i < service_count_; ++i) {
         const Service& other = services_[in_use_[i]];
-        if (&other != &service && other.away && other.plan.overlaps(plan)) return Step::waiting;
+        if (&other != &service && other.away && other.plan.overlaps(plan) &&
+            !may_read_beside(other.plan, plan))
+          return Step::waiting;
       }
       const Survey survey = surveyor_.look(plan.address, plan.pages.count, plan.write);
       if (survey.kind == FaultKind::swap) swap_space_.look(monotonic_ns());

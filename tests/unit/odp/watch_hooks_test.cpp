@@ -274,5 +274,32 @@ TEST_F(ProgramsUserfault, WriteProtectsRegisteredMemory) {
   EXPECT_EQ(fill(target, memory_.data(), memory_.size(), 3), Outcome::done);
 }
 
+/// The handler saves the page that a peer's write waits for, by a transfer, before it lets the write go on.
+TEST_F(ProgramsUserfault, AHandlerMayReadThePageThatItProtects) {
+  const Target target = register_memory(memory_.data(), memory_.size());
+  const Target reader{target.key, 1, kRemoteRead};
+  ASSERT_EQ(fill(target, memory_.data(), memory_.size(), 1), Outcome::done);
+  ASSERT_EQ(own_.watch(memory_.data(), memory_.size(), UFFDIO_REGISTER_MODE_WP), 0);
+  ASSERT_EQ(fill(target, memory_.data(), memory_.size(), 2), Outcome::done);
+  ASSERT_EQ(own_.write_protect(memory_.data(), memory_.size(), true), 0);
+  const std::vector<uint8_t> bytes(8, 3);
+  session_->enter();
+  ASSERT_EQ(session_->write(target, memory_.address(), bytes), Outcome::miss);
+  ASSERT_TRUE(session_->request_fault({target, memory_.address(), bytes.size(), 5}));
+  session_->leave();
+  ASSERT_EQ(own_.next_fault().event, UFFD_EVENT_PAGEFAULT);
+
+  alarm(60);  // a read that waits for the write ends the test
+  std::vector<uint8_t> saved(kPage);
+  EXPECT_EQ(read_all(*session_, reader, memory_.address(), saved), Outcome::done);
+  EXPECT_EQ(saved[0], 2);
+  ASSERT_EQ(own_.write_protect(memory_.data(), kPage, false), 0);
+  EXPECT_EQ(next_resolution(*session_).waiter, 5U);
+  session_->leave();
+  EXPECT_EQ(fill(target, memory_.data(), bytes.size(), 3), Outcome::done);
+  alarm(0);
+  EXPECT_EQ(memory_.data()[0], 3);
+}
+
 }  // namespace
 }  // namespace faultline::odp::test
