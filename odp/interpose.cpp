@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C library's names under which a program takes memory away, in libfaultline.so: before the kernel, the
 // engines are told. A call that is none of a region's costs a few loads. Calls inside the C library (free,
-// realloc, pthread_create) do not come through here: userfaultfd tells of them.
+// realloc, pthread_create) do not come through here: userfaultfd reports them.
 //
 // Each then calls the next definition of its name (next_definition.hpp).
 #include <cstdarg>

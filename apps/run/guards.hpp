@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// faultline-run --guards: what a program that it starts would be told of its guards.
+// faultline-run --guards: the guards that a program it starts would have.
 #pragma once
 
 namespace faultline::run {

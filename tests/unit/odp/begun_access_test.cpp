@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // An access that an engine has begun before a call stores nothing after the call has returned. The access is
-// held in its copy: the page that it copies from is on a userfaultfd and comes when the test says so.
+// held in its copy: the page that it copies from is on a userfaultfd and comes when the test serves it.
 //
 // Built twice: with the library's hooks before the C library's calls, and then without userfaultfd, so that
 // the hooks alone guard the memory; and without hooks, so that userfaultfd's events do.
@@ -329,7 +329,7 @@ TEST_F(EventUnderWay, StopsTurnsThatBegin) {
 }
 
 TEST_F(EventUnderWay, KeepsThePagerFromPublishing) {
-  // The second page comes when the test says so. It makes the watch of its region impossible: the first page
+  // The second page comes when the test serves it. It makes the watch of its region impossible: the first page
   // is watched as another region's.
   const Target watched = add(memory_.address(), kPage);
   const SlowMemory slow(memory_.data() + kPage, 1);
