@@ -81,4 +81,5 @@ finally:
     for pid in found:
         os.kill(int(pid), signal.SIGCONT)
         os.kill(int(pid), signal.SIGTERM)
-    shutil.rmtree(folder)
+    # The last switch may be taking its own files away.
+    shutil.rmtree(folder, ignore_errors=True)
