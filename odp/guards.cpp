@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <string_view>
 #include <utility>
 
@@ -308,10 +309,10 @@ void note_unpinned_classic() noexcept {
   classic_unpinned.store(true, std::memory_order_relaxed);
 }
 
-GuardList query_guards() noexcept {
-  GuardList list;
+namespace {
+
+void find_all(GuardList& list) {
   const auto next = [&list]() -> Guard& { return list.guards[list.count++]; };
-  const int error = errno;
   find_memory_hooks(next());
   const bool hooked = list.guards[0].state != GuardState::missing;
   find_signal_hooks(next());
@@ -321,6 +322,18 @@ GuardList query_guards() noexcept {
   find_descriptors(next());
   find_lock_limit(next());
   find_restartable_copies(next());
+}
+
+}  // namespace
+
+GuardList query_guards() noexcept {
+  GuardList list;
+  const int error = errno;
+  try {
+    find_all(list);
+  } catch (const std::exception&) {
+    // No memory for a text: those found so far are listed.
+  }
   errno = error;
   return list;
 }
