@@ -329,8 +329,8 @@ TEST_F(EventUnderWay, StopsTurnsThatBegin) {
 }
 
 TEST_F(EventUnderWay, KeepsThePagerFromPublishing) {
-  // The second page comes when the test serves it. It makes the watch of its region impossible: the first page
-  // is watched as another region's.
+  // The second page comes when the test serves it. It makes the watch of its region impossible: the first
+  // page is watched as another region's.
   const Target watched = add(memory_.address(), kPage);
   const SlowMemory slow(memory_.data() + kPage, 1);
   SKIP_WITHOUT_SLOW(slow);
