@@ -50,8 +50,7 @@ std::shared_ptr<InvalidationMonitor> InvalidationMonitor::instance(const Monitor
 }
 
 void InvalidationMonitor::forget_in_child() {
-  // The process page is zeros here.
-  // Another thread of the parent may have held it.
+  // The process page is zeros here. The mutex another thread of the parent may have held.
   new (&living_mutex) std::mutex;
   living.reset();
 }

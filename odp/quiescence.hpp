@@ -101,10 +101,6 @@ class ReaderStripes {
   void enter() { own().fetch_add(1, std::memory_order_seq_cst); }
   void leave() { own().fetch_sub(1, std::memory_order_release); }
 
-  /// In the child of a fork, where no other thread is: nobody holds anything.
-  void reset() {
-    for (Stripe& stripe : stripes_) stripe.count.store(0, std::memory_order_relaxed);
-  }
   /// Returns when each guard that was held at the call has been let go.
   void wait() const;
 
