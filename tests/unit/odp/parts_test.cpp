@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The small parts: page map, key table, range counts, gate and token, reader stripes, background queue, swap
 // space.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -155,6 +156,40 @@ TEST(KeyTable, AnIndexIsKeptUntilItIsReleased) {
     ASSERT_NE(other.key >> 8, gone.key >> 8);
   }
   table.release(gone.key);
+}
+
+TEST(PageMap, ARangeMovesAsItsPagesWould) {
+  constexpr size_t kPages = 100;
+  std::mt19937 random(16);
+  PageMap map;
+  ASSERT_TRUE(map.allocate(kPages));
+  std::array<PageState, kPages> model{};
+  for (int step = 0; step < 50'000; ++step) {
+    const size_t first = random() % kPages;
+    const size_t count = random() % (kPages - first + 1);
+    const auto event = static_cast<PageEvent>(random() % kPageEvents);
+    PageMap::Change expected;
+    bool is_loss = false;
+    for (size_t page = first; page < first + count; ++page) {
+      const PageState before = model[page];
+      model[page] = next_state(before, event);
+      if (model[page] == before) continue;
+      ++expected.pages;
+      if (is_resident(before) && !is_resident(model[page])) ++expected.gone;
+      is_loss |= before == PageState::writable;
+    }
+    const uint64_t losses = PageMap::losses().load();
+    const PageMap::Change change = map.change_range(first, count, event);
+    ASSERT_EQ(change.pages, expected.pages) << step;
+    ASSERT_EQ(change.gone, expected.gone) << step;
+    ASSERT_EQ(PageMap::losses().load() != losses, is_loss) << step;
+    for (size_t page = 0; page < kPages; ++page) ASSERT_EQ(map.state(page), model[page]) << step;
+    if (step % 100 != 99) continue;
+    // Dead pages never come back: a new map.
+    map = PageMap();
+    ASSERT_TRUE(map.allocate(kPages));
+    model = {};
+  }
 }
 
 TEST(RangeCounts, AgreesWithAPlainModel) {
