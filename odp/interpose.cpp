@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "odp/address_space.hpp"
+#include "odp/errno_kept.hpp"
 #include "odp/next_definition.hpp"
 #include "odp/page_map.hpp"
 #include "odp/program_call.hpp"
@@ -70,9 +71,14 @@ void* map(void* address, size_t length, int protection, int flags, int file, int
     return faultline::odp::next::mmap(address, length, protection, with, file, offset);
   };
   if ((flags & MAP_FIXED) == 0 || (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE) return call(flags);
-  // What fills a hole takes nothing away: a region that was registered over the hole holds it from now on.
-  if (void* const filled = call(flags | MAP_FIXED_NOREPLACE); filled != MAP_FAILED) return filled;
-  ProgramCall guard(number_of(address), page_end(number_of(address), length), PageEvent::kill);
+  const uint64_t start = number_of(address);
+  const uint64_t end = page_end(start, length);
+  if (faultline::odp::may_meet_regions(start, end)) {
+    // What fills a hole takes nothing away: a region that was registered over the hole holds it from now on.
+    const faultline::odp::ErrnoKept kept;
+    if (void* const filled = call(flags | MAP_FIXED_NOREPLACE); filled != MAP_FAILED) return filled;
+  }
+  ProgramCall guard(start, end, PageEvent::kill);
   void* const result = call(flags);
   if (result == MAP_FAILED) guard.fail();
   return result;

@@ -140,6 +140,11 @@ void ProgramCall::settle_marks() {
   if (monitor != nullptr) monitor->for_each_sink([](InvalidationSink& sink) { sink.call_has_ended(); });
 }
 
+bool may_meet_regions(uint64_t start, uint64_t end) {
+  const CallGuard guard;
+  return guard.monitor != nullptr && guard.monitor->touches(start, end);
+}
+
 void drop_marks(uint64_t start, uint64_t end) {
   const AddressRange range{start, end};
   if (range.is_empty()) return;

@@ -44,6 +44,10 @@ class ProgramCall {
   CallLedger::Entry* entry_ = nullptr;
 };
 
+/// False only where no region has part of [start, end), so that a ProgramCall there would do nothing.
+/// Async-signal-safe.
+[[nodiscard]] bool may_meet_regions(uint64_t start, uint64_t end);
+
 /// Takes the marks and pins of [start, end) away, before a call that moves pages and keeps their contents
 /// (MADV_PAGEOUT, MADV_COLLAPSE): the pins are all that is in its way, and nobody has to stand still for it.
 void drop_marks(uint64_t start, uint64_t end);

@@ -29,6 +29,9 @@ TEST(HookErrno, IsThatOfTheCall) {
     REQUIRE(errno == kBefore);
     REQUIRE(mprotect(memory.data(), kPage, PROT_READ) == 0);
     REQUIRE(errno == kBefore);
+    REQUIRE(mmap(memory.data() + 4 * kPage, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                 0) != MAP_FAILED);
+    REQUIRE(errno == kBefore);
     REQUIRE(munmap(memory.data() + 1, 4 * kPage) == -1);
     REQUIRE(errno == EINVAL);
     errno = kBefore;

@@ -47,6 +47,30 @@ TEST(NextDefinition, OfBrkAndSbrkRuns) {
   });
 }
 
+/// Beside a region the hook asks first for the place without what is there. Elsewhere the call is the
+/// program's.
+TEST(NextDefinition, OfMmapRunsOnceWhereNoRegionIs) {
+  run_program([] {
+    HookedProgram program(HookedProgram::without_monitor());
+    const Mapping memory(4);
+    REQUIRE(memory.data() != MAP_FAILED);
+    const Key key = program.add_region(memory.data(), memory.size());
+    REQUIRE(program.peer_writes(key, memory.data(), memory.size(), 1) == Outcome::done);
+    // Far from the region: the filter of regions knows pieces of 16 MiB.
+    void* const elsewhere = mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const auto map_fixed = [](void* place) {
+      return mmap(place, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == place;
+    };
+    REQUIRE(elsewhere != MAP_FAILED);
+    const int before = counted_calls("mmap");
+    REQUIRE(map_fixed(elsewhere));
+    REQUIRE(counted_calls("mmap") == before + 1);
+    REQUIRE(map_fixed(memory.data()));
+    REQUIRE(program.peer_writes(key, memory.data(), kPage, 2) == Outcome::violation);
+    return 0;
+  });
+}
+
 TEST(NextDefinition, OfIoctlRuns) {
   run_program([] {
     std::array<int, 2> ends{};
