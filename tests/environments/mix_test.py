@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """The invalidation mix (odp_mix) in the environments that programs really run in.
-  mix_test.py [--seconds N] [--seed N] [--qp-timeout N] BUILD_DIR LANE
+  mix_test.py [--seconds N] [--seed N] [--qp-timeout N] [--without CALL] BUILD_DIR LANE
 LANE is one of the names below, or all. Each lane first proves that its environment is in effect. Exit status 77,
 which meson takes for a skipped test, where this machine cannot give the environment."""
 import argparse
@@ -61,7 +61,7 @@ def need_root():
 class Lane:
     """How one environment runs the mix."""
 
-    def __init__(self, build, seconds, seed, qp_timeout):
+    def __init__(self, build, seconds, seed, qp_timeout, without):
         self.build = build
         self.mix_dir = build / "tests/interop/e2e"
         self.refuse_program = build / "tests/environments/refuse_syscalls"
@@ -70,6 +70,8 @@ class Lane:
         self.options = ["--seconds", str(seconds), "--seed", str(seed)]
         if qp_timeout is not None:
             self.options += ["--timeout", str(qp_timeout)]
+        for call in without:
+            self.options += ["--without", call]
         self.environment = dict(os.environ)
         self.limit_seconds = seconds + BESIDE_SECONDS
         self.expected_failure = None  # a pattern that the output has to hold, where the mix must not start
@@ -194,6 +196,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=60 if os.environ.get("FAULTLINE_SOAK") else 2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--qp-timeout", type=int, help="as ibv_modify_qp takes it: a longer one for a machine with much other work")
+    parser.add_argument("--without", action="append", default=[], metavar="CALL", help="leaves a call out, as odp_mix does")
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("lane", choices=[*LANES, "all"])
     arguments = parser.parse_args()
@@ -202,7 +205,7 @@ def main():
     for name in names:
         print(f"== {name}", flush=True)
         try:
-            lane = Lane(arguments.build, arguments.seconds, arguments.seed, arguments.qp_timeout)
+            lane = Lane(arguments.build, arguments.seconds, arguments.seed, arguments.qp_timeout, arguments.without)
             LANES[name](lane)
             results[name] = "ok" if lane.run() else "FAILED"
         except SystemExit as end:
