@@ -8,8 +8,11 @@ CallLedger::Entry* CallLedger::begin(const AddressRange& range) {
   for (Entry& entry : entries_) {
     uint32_t expected = Entry::unused;
     if (!entry.state_.compare_exchange_strong(expected, Entry::claimed, std::memory_order_seq_cst)) continue;
-    entry.start_.store(range.start, std::memory_order_relaxed);
-    entry.end_.store(range.end, std::memory_order_relaxed);
+    // Before the fields, for forestalls().
+    entry.uses_.fetch_add(1, std::memory_order_seq_cst);
+    entry.mark_.store(PageEvent::begin_fault, std::memory_order_release);
+    entry.start_.store(range.start, std::memory_order_release);
+    entry.end_.store(range.end, std::memory_order_release);
     entry.unmapped_from_.store(0, std::memory_order_relaxed);
     entry.unmapped_to_.store(0, std::memory_order_relaxed);
     entry.state_.store(Entry::under_way, std::memory_order_seq_cst);
@@ -33,6 +36,22 @@ bool CallLedger::has(const AddressRange& range) const {
   for (const Entry& entry : entries_) {
     const uint32_t state = entry.state_.load(std::memory_order_seq_cst);
     if ((state == Entry::under_way || state == Entry::ending) && entry.range().overlaps(range)) return true;
+  }
+  return false;
+}
+
+bool CallLedger::forestalls(PageEvent event, const AddressRange& range) const {
+  if (count_.load(std::memory_order_seq_cst) == 0) return false;
+  for (const Entry& entry : entries_) {
+    const uint32_t uses = entry.uses_.load(std::memory_order_seq_cst);
+    if (entry.state_.load(std::memory_order_seq_cst) != Entry::under_way) continue;
+    const PageEvent mark = entry.mark_.load(std::memory_order_acquire);
+    const AddressRange marked = entry.range();
+    // suspend leaves the pages of classic regions as they are: a kill has still to find those.
+    if (mark != PageEvent::doom && !(mark == PageEvent::suspend && event == PageEvent::drop)) continue;
+    if (range.start < marked.start || range.end > marked.end) continue;
+    // Fields of two calls say nothing.
+    if (entry.uses_.load(std::memory_order_seq_cst) == uses) return true;
   }
   return false;
 }

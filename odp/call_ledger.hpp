@@ -40,16 +40,22 @@ class CallLedger {
     [[nodiscard]] AddressRange unmapped() const {
       return {~unmapped_from_.load(std::memory_order_seq_cst), unmapped_to_.load(std::memory_order_seq_cst)};
     }
+    /// doom or suspend has been applied to all of the range, and the pins are released: only the end of the
+    /// call changes that.
+    void note_marked(PageEvent mark) { mark_.store(mark, std::memory_order_seq_cst); }
 
    private:
     friend class CallLedger;
     enum State : uint32_t { unused, claimed, under_way, ending };
 
     [[nodiscard]] AddressRange range() const {
-      return {start_.load(std::memory_order_relaxed), end_.load(std::memory_order_relaxed)};
+      return {start_.load(std::memory_order_acquire), end_.load(std::memory_order_acquire)};
     }
 
     std::atomic<uint32_t> state_;
+    std::atomic<uint32_t>
+        uses_;  ///< calls that have had this entry: tells a reader that it has changed hands
+    std::atomic<PageEvent> mark_;  ///< begin_fault: none yet
     std::atomic<uint64_t> start_;
     std::atomic<uint64_t> end_;
     std::atomic<uint64_t> unmapped_from_;  ///< its complement: 0 is none
@@ -71,6 +77,9 @@ class CallLedger {
   /// Calls visit(part) for each part of `range` that no other call is still in.
   template <typename Visit>
   void for_each_free(const AddressRange& range, Visit visit) const;
+  /// True where a call under way has marked all of the range so that `event`, a drop or kill, would change no
+  /// page and no pin of it.
+  [[nodiscard]] bool forestalls(PageEvent event, const AddressRange& range) const;
   /// An event: the range was unmapped.
   void note_unmapped(const AddressRange& range);
 

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <new>
+#include <span>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -159,40 +160,41 @@ size_t InvalidationMonitor::handle_events() {
 
   // One batch a cycle: what is left keeps the descriptor readable.
   const size_t taken = userfault_.read_events(events);
-  for (size_t i = 0; i < taken; ++i) dispatch(events[i]);
+  std::array<AddressRange, kBatch> moved;
+  for (size_t i = 0; i < taken; ++i) moved[i] = dispatch(events[i]);
   for_each_sink([](InvalidationSink& sink) { sink.quiescence().lower_gate(); });
 
-  for (size_t i = 0; i < taken; ++i) {
-    const uffd_msg& event = events[i];
-    for_each_sink([&](InvalidationSink& sink) {
-      if (event.event == UFFD_EVENT_REMOVE || event.event == UFFD_EVENT_UNMAP)
-        sink.release_pins(event.arg.remove.start, event.arg.remove.end);
-      if (event.event == UFFD_EVENT_REMAP)
-        sink.release_pins(event.arg.remap.from, event.arg.remap.from + event.arg.remap.len);
-    });
-  }
+  for (const AddressRange& range : std::span(moved).first(taken))
+    if (!range.is_empty())
+      for_each_sink([&](InvalidationSink& sink) { sink.release_pins(range.start, range.end); });
   cycles_.fetch_add(1, std::memory_order_seq_cst);
   handling_.store(false, std::memory_order_seq_cst);
   return taken;
 }
 
-void InvalidationMonitor::dispatch(const uffd_msg& event) {
-  const auto apply = [this](uint64_t start, uint64_t end, PageEvent change) {
+AddressRange InvalidationMonitor::dispatch(const uffd_msg& event) {
+  const auto apply = [this](const AddressRange& range, PageEvent change) {
+    CallLedger& ledger = ProcessPage::find()->ledger;
     // Kept for how the program's calls under way in this range end.
-    if (change == PageEvent::kill) ProcessPage::find()->ledger.note_unmapped({start, end});
-    for_each_sink([&](InvalidationSink& sink) { static_cast<void>(sink.apply(start, end, change)); });
+    if (change == PageEvent::kill) ledger.note_unmapped(range);
+    // The event of a call that a hook has seen: to go through a large range again would hold the gate, and
+    // this thread would hold a CPU, for a millisecond.
+    if (ledger.forestalls(change, range)) return AddressRange{};
+    for_each_sink(
+        [&](InvalidationSink& sink) { static_cast<void>(sink.apply(range.start, range.end, change)); });
+    return range;
   };
   switch (event.event) {
     case UFFD_EVENT_REMOVE:
-      return apply(event.arg.remove.start, event.arg.remove.end, PageEvent::drop);
+      return apply({event.arg.remove.start, event.arg.remove.end}, PageEvent::drop);
     case UFFD_EVENT_UNMAP:
       book_.note_unmapping();
-      return apply(event.arg.remove.start, event.arg.remove.end, PageEvent::kill);
+      return apply({event.arg.remove.start, event.arg.remove.end}, PageEvent::kill);
     case UFFD_EVENT_REMAP:
       book_.note_unmapping();
-      return apply(event.arg.remap.from, event.arg.remap.from + event.arg.remap.len, PageEvent::kill);
+      return apply({event.arg.remap.from, event.arg.remap.from + event.arg.remap.len}, PageEvent::kill);
     default:
-      return;
+      return {};
   }
 }
 

@@ -152,7 +152,8 @@ class InvalidationMonitor {
   void run(bool realtime);
   /// Returns how many events it has read.
   size_t handle_events();
-  void dispatch(const uffd_msg& event);
+  /// Returns the range whose pins are to be released.
+  AddressRange dispatch(const uffd_msg& event);
 
   /// The kernel's calls on our own userfaultfd.
   class OwnCalls final : public WatchCalls {

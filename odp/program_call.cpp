@@ -105,6 +105,7 @@ ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change)
   if (mark_and_pass(*guard.monitor, range_,
                     [&](InvalidationSink& sink) { return sink.apply(range_.start, range_.end, mark); }))
     release_pins(*guard.monitor, range_);
+  if (entry_ != nullptr) entry_->note_marked(mark);
 }
 
 ProgramCall::~ProgramCall() {

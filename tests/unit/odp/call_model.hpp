@@ -221,6 +221,7 @@ class CallModel {
     call.entry = ledger_->begin(addresses(call.range));
     if (choice_.omission != Omission::marks)
       apply(call.range, call.unmaps() ? PageEvent::doom : PageEvent::suspend);
+    if (call.entry != nullptr) call.entry->note_marked(call.unmaps() ? PageEvent::doom : PageEvent::suspend);
     revoke();
     call.pass_turn = turn_ + 1;
     call.at = At::passing;
@@ -420,7 +421,8 @@ class CallModel {
       }
       default:
         ledger_->note_unmapped(addresses(taken_.range));
-        apply(taken_.range, PageEvent::kill);
+        if (!ledger_->forestalls(PageEvent::kill, addresses(taken_.range)))
+          apply(taken_.range, PageEvent::kill);
         gate_ = false;
         monitor_at_ = 0;
         return true;
