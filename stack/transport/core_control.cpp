@@ -3,6 +3,7 @@
 // go.
 #include <cerrno>
 #include <new>
+#include <optional>
 
 #include "stack/transport/core_impl.hpp"
 #include "stack/transport/qp_state.hpp"
@@ -12,29 +13,18 @@
 namespace faultline::transport {
 
 QueuePair* Core::create_qp(const QpInit& init) {
-  uint32_t slot = 0;
-  if (!impl_->free_slots.empty()) {
-    slot = impl_->free_slots.back();
-  } else if (impl_->next_slot * config_.core_count + config_.core_index <= impl_->slot_mask) {
-    slot = impl_->next_slot * config_.core_count + config_.core_index;
-  } else {
-    return nullptr;
-  }
   try {
     // Room for the way back, so that destroy cannot fail.
-    impl_->free_slots.reserve(impl_->next_slot + 1);
-    const uint32_t qpn = impl_->next_generation | slot;
-    impl_->table[slot] = impl_->memory().new_object<QueuePair>(qpn, init, config_.qp_memory);
+    impl_->qpns.reserve();
+    const std::optional<uint32_t> qpn = impl_->qpns.peek();
+    if (!qpn) return nullptr;
+    QueuePair* const qp = impl_->memory().new_object<QueuePair>(*qpn, init, config_.qp_memory);
+    impl_->qpns.take();
+    impl_->table[*qpn & impl_->slot_mask] = qp;
+    return qp;
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
-  impl_->next_generation += kQpnBlock;
-  if (impl_->next_generation > config_.last_qpn) impl_->next_generation = config_.first_qpn;
-  if (!impl_->free_slots.empty())
-    impl_->free_slots.pop_back();
-  else
-    ++impl_->next_slot;
-  return impl_->table[slot];
 }
 
 void Core::destroy_qp(QueuePair* qp) {
@@ -45,10 +35,10 @@ void Core::destroy_qp(QueuePair* qp) {
   impl_->context.paces.disarm(qp->pacing_timer);
   impl_->context.release_parked(*qp);
   impl_->context.release_held(*qp);
-  const uint32_t slot = qp->qpn & impl_->slot_mask;
+  const uint32_t qpn = qp->qpn;
   impl_->memory().delete_object(qp);
-  impl_->table[slot] = nullptr;
-  impl_->free_slots.push_back(slot);
+  impl_->table[qpn & impl_->slot_mask] = nullptr;
+  impl_->qpns.give_back(qpn);
 }
 
 int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask, TimeNs now) {
@@ -161,9 +151,8 @@ int Core::modify_srq(SharedReceiveQueue* srq, const uint32_t* limit, uint32_t ma
 
 void Core::destroy_srq(SharedReceiveQueue* srq) {
   // XRC targets hold no SRQ: one may be in the middle of a message to it.
-  for (uint32_t slot = 0; slot < impl_->next_slot; ++slot)
-    if (QueuePair* const qp = impl_->table[slot * config_.core_count + config_.core_index]; qp != nullptr)
-      impl_->context.forget(*qp, *srq);
+  for (QueuePair* const qp : impl_->table)
+    if (qp != nullptr) impl_->context.forget(*qp, *srq);
   impl_->context.destroy_srq(srq);
 }
 

@@ -17,6 +17,7 @@
 #include "stack/transport/management.hpp"
 #include "stack/transport/multicast.hpp"
 #include "stack/transport/notification.hpp"
+#include "stack/transport/qpn_pool.hpp"
 #include "stack/transport/requester.hpp"
 #include "stack/transport/responder.hpp"
 
@@ -38,9 +39,7 @@ struct Core::Impl {
         management(context),
         table(std::bit_ceil(std::clamp(config.max_qps, 1U, kQpnBlock))),
         slot_mask(static_cast<uint32_t>(table.size()) - 1),
-        next_generation(config.first_qpn + config.qpn_seed %
-                                               ((config.last_qpn + 1 - config.first_qpn) / kQpnBlock) *
-                                               kQpnBlock) {
+        qpns(config, static_cast<uint32_t>(table.size())) {
     assert(config.first_qpn % kQpnBlock == 0 && (config.last_qpn + 1) % kQpnBlock == 0 &&
            config.first_qpn != 0 && config.first_qpn < config.last_qpn &&
            config.last_qpn < wire::kMulticastQpn);
@@ -56,9 +55,7 @@ struct Core::Impl {
   std::vector<QueuePair*> table;  // owns them
   const uint32_t
       slot_mask;  // a power of two of slots: a number beyond finds another QP's, and its number tells
-  std::vector<uint32_t> free_slots;
-  uint32_t next_slot = 0;
-  uint32_t next_generation;  ///< the first QPN of its block
+  QpnPool qpns;
   MulticastTable multicast;
   std::array<odp::Resolution, 32> resolutions{};  ///< of one call: to make it anew costs more than the call
 
