@@ -257,6 +257,8 @@ struct Cq : ibv_cq_ex, transport::CompletionQueue {
 
 struct XrcDomain {
   uint32_t number = 0;
+  /// Of all its targets and queues: a message to any of the targets may name any of the queues.
+  uint32_t core_index = 0;
   uint32_t opened = 0;        ///< Engine::xrc_mutex
   XrcDomain* next = nullptr;  ///< Engine::xrc_mutex
   bool has_inode = false;

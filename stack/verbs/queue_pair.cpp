@@ -163,7 +163,10 @@ void drop_references(const Qp& qp) {
 
 /// The transport QP of a new handle: 0 or ENOMEM. Throws std::bad_alloc too.
 int create_transport_qp(Engine& engine, const ibv_qp_init_attr_ex& init, const Qp& handle, SharedQp& shared) {
-  shared.core_index = init.srq != nullptr ? srq_of(init.srq).core_index : engine.place();
+  if (handle.xrcd != nullptr)
+    shared.core_index = handle.xrcd->domain->core_index;
+  else
+    shared.core_index = init.srq != nullptr ? srq_of(init.srq).core_index : engine.place();
   transport::QpInit request = transport_init(init, shared);
   request.posting_reads = {&handle, &handle.transport_qp};
   shared.ring_memory =

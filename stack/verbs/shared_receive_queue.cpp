@@ -65,7 +65,7 @@ ibv_srq* create(ibv_context* context, ibv_srq_init_attr_ex& init) {
     srq->cq = &cq_of(init.cq);
     srq->xrcd = &xrcd_of(init.xrcd);
   }
-  srq->core_index = engine.place();
+  srq->core_index = srq->xrcd != nullptr ? srq->xrcd->domain->core_index : engine.place();
   transport::SrqInit request = transport_init(*srq, init);
   if (!reserve_ring(*srq, request)) {
     release(engine.srqs);

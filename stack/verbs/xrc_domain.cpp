@@ -22,6 +22,7 @@ XrcDomain* add(Engine& engine, const struct stat* inode) {
   auto* const domain = new (std::nothrow) XrcDomain;
   if (domain == nullptr) return nullptr;
   domain->number = ++engine.last_xrc_domain;
+  domain->core_index = engine.place();
   if (inode != nullptr) {
     domain->has_inode = true;
     domain->device = inode->st_dev;

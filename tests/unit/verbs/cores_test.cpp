@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include <fcntl.h>
+
 #include "stack/transport/core.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 
@@ -59,6 +61,90 @@ TEST_F(SeveralCores, AnSrqsQpsAreOnItsCore) {
     for (ibv_qp* qp : qps) EXPECT_EQ(ibv_destroy_qp(qp), 0);
     EXPECT_EQ(ibv_destroy_srq(srq), 0);
   }
+}
+
+/// An XRC message is taken from the queue that it names by whichever target it comes to: both are on the core
+/// of their XRC domain.
+TEST_F(SeveralCores, EveryXrcTargetReachesEveryQueueOfItsDomain) {
+  constexpr size_t kPairs = 4;
+  const Pages from(4096);
+  const Pages to(8192);
+  End a("mem0");
+  End b("mem1");
+  ibv_mr* const local = a.add_region(from);
+  ibv_mr* const remote = b.add_region(to);
+  from.fill(3);
+  std::set<uint32_t> owners;
+  for (size_t domain = 0; domain < 2; ++domain) {
+    ibv_xrcd_init_attr xrcd_init{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1, O_CREAT};
+    ibv_xrcd* const xrcd = ibv_open_xrcd(b.context, &xrcd_init);
+    ASSERT_NE(xrcd, nullptr);
+    std::array<ibv_srq*, kPairs> srqs{};
+    std::array<uint32_t, kPairs> numbers{};
+    for (size_t i = 0; i < kPairs; ++i) {
+      ibv_srq_init_attr_ex init{};
+      init.attr = {16, 1, 0};
+      init.comp_mask =
+          IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+      init.srq_type = IBV_SRQT_XRC;
+      init.pd = b.pd;
+      init.xrcd = xrcd;
+      init.cq = b.cq;
+      srqs[i] = ibv_create_srq_ex(b.context, &init);
+      ASSERT_NE(srqs[i], nullptr);
+      ASSERT_EQ(ibv_get_srq_num(srqs[i], &numbers[i]), 0);
+      // What is dealt out in turn is not always the same kind of object.
+      if (i == 1) {
+        EXPECT_EQ(ibv_destroy_qp(b.qp), 0);
+        b.qp = make_qp(b);
+      }
+    }
+    for (size_t target = 0; target < kPairs; ++target) {
+      EXPECT_EQ(ibv_destroy_qp(a.qp), 0);
+      EXPECT_EQ(ibv_destroy_qp(b.qp), 0);
+      ibv_qp_init_attr_ex init{};
+      init.qp_type = IBV_QPT_XRC_SEND;
+      init.comp_mask = IBV_QP_INIT_ATTR_PD;
+      init.pd = a.pd;
+      init.send_cq = a.cq;
+      init.cap = {8, 0, 1, 0, 0};
+      a.qp = ibv_create_qp_ex(a.context, &init);
+      ASSERT_NE(a.qp, nullptr);
+      init = {};
+      init.qp_type = IBV_QPT_XRC_RECV;
+      init.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+      init.xrcd = xrcd;
+      b.qp = ibv_create_qp_ex(b.context, &init);
+      ASSERT_NE(b.qp, nullptr);
+      owners.insert(transport::owner_of(b.qp->qp_num, kCores));
+      connect(a, b);
+      for (size_t i = 0; i < kPairs; ++i) {
+        SCOPED_TRACE(testing::Message() << "domain " << domain << " target " << target << " queue " << i);
+        ibv_sge place = sge_of(remote, i * 1000, 1000);
+        ibv_recv_wr receive{i, nullptr, &place, 1};
+        ibv_recv_wr* bad = nullptr;
+        ASSERT_EQ(ibv_post_srq_recv(srqs[i], &receive, &bad), 0);
+        ibv_sge sge = sge_of(local, 0, 500);
+        ibv_send_wr wr{};
+        wr.opcode = IBV_WR_SEND;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        wr.sg_list = &sge;
+        wr.num_sge = 1;
+        wr.qp_type.xrc.remote_srqn = numbers[i];
+        ASSERT_EQ(a.post_send(wr), 0);
+        ASSERT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
+        EXPECT_EQ(completion(b, a).wr_id, i);
+        EXPECT_EQ(std::memcmp(to.data() + i * 1000, from.data(), 500), 0);
+      }
+    }
+    EXPECT_EQ(ibv_destroy_qp(b.qp), 0);
+    b.qp = make_qp(b);
+    EXPECT_EQ(ibv_destroy_qp(a.qp), 0);
+    a.qp = make_qp(a);
+    for (ibv_srq* srq : srqs) EXPECT_EQ(ibv_destroy_srq(srq), 0);
+    EXPECT_EQ(ibv_close_xrcd(xrcd), 0);
+  }
+  EXPECT_EQ(owners.size(), kCores) << "domains are dealt out in turn";
 }
 
 /// Two cores push to one CQ, two threads turn them, one polls, and the queue is resized meanwhile: each
