@@ -23,6 +23,7 @@ class SpinLock {
       }
     }
   }
+  [[nodiscard]] bool try_lock() { return !locked_.exchange(true, std::memory_order_acquire); }
   void unlock() { locked_.store(false, std::memory_order_release); }
 
  private:

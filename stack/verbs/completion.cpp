@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Completion queues: create, change, arm, destroy. Polling is in poll.cpp.
+#include <thread>
+
 #include "stack/verbs/limits.hpp"
 #include "stack/verbs/objects.hpp"
 
@@ -137,12 +139,25 @@ int modify_cq(ibv_cq* ibv_cq_pointer, ibv_modify_cq_attr* attributes) {
   return 0;
 }
 
+void look_at_waiting(Cq& cq) {
+  while (!cq.poll_lock.try_lock()) {
+    // The batch may be this thread's own. Its end sees what is owed: either that store or this load comes
+    // first.
+    if (cq.in_batch.load(std::memory_order_seq_cst)) return;
+    std::this_thread::yield();
+  }
+  const Cq::Look look = cq.owed_look.exchange(Cq::Look::none, std::memory_order_relaxed);
+  if (look != Cq::Look::none && cq.take_armed_by_waiting(look == Cq::Look::solicited))
+    static_cast<CompletionChannel*>(cq.channel)->raise(cq);
+  cq.poll_lock.unlock();
+}
+
 int req_notify_cq(ibv_cq* ibv_cq_pointer, int solicited_only) {
   Cq& cq = cq_of(ibv_cq_pointer);
   if (!cq.has_channel) return 0;  // nobody to notify
-  const std::lock_guard no_polls(cq.poll_lock);
   cq.arm(solicited_only != 0);
-  if (cq.take_armed_by_waiting(solicited_only != 0)) static_cast<CompletionChannel*>(cq.channel)->raise(cq);
+  cq.owed_look.store(solicited_only != 0 ? Cq::Look::solicited : Cq::Look::any, std::memory_order_seq_cst);
+  look_at_waiting(cq);
   // Whoever asks for an event will sleep, on the channel or on whatever else holds its descriptor.
   cq.engine->backend->rest();
   return 0;

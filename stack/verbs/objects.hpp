@@ -241,6 +241,10 @@ struct Cq : ibv_cq_ex, transport::CompletionQueue {
   Cq(uint32_t entries, std::pmr::memory_resource* memory)
       : ibv_cq_ex{}, transport::CompletionQueue(entries, memory) {}
   SpinLock poll_lock;
+  std::atomic<bool> in_batch{false};  ///< poll_lock is held from ibv_start_poll to ibv_end_poll
+  /// What ibv_req_notify_cq asked for, until the queue is looked at for it.
+  enum class Look : uint8_t { none, any, solicited };
+  std::atomic<Look> owed_look{Look::none};
   bool single_threaded = false;         ///< the program promised: no lock
   std::atomic<bool> moderated{false};   ///< a core may hold back an event
   std::atomic<uint32_t> references{0};  ///< QPs, once for each of their queues, and XRC SRQs
@@ -472,6 +476,9 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset_bytes, size_t length_b
 
 /// The functions of a CQ's ibv_cq_ex part, and of a QP's ibv_qp_ex part.
 void set_poll_functions(Cq& cq);
+/// Raises the event that ibv_req_notify_cq owes for completions which were there before it, now or where the
+/// batch ends that is open.
+void look_at_waiting(Cq& cq);
 void set_post_functions(Qp& qp);
 
 }  // namespace faultline::verbs

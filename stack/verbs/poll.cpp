@@ -108,8 +108,12 @@ int start_poll(ibv_cq_ex* ibv_cq_pointer, ibv_poll_cq_attr* attributes) {
   if constexpr (kLocked) cq.poll_lock.lock();
   const int error = next(cq);
   if (error == 0 && cq.with_wallclock) cq.wallclock_offset_ns = wallclock_offset_ns(cq);
-  if constexpr (kLocked)
-    if (error != 0) cq.poll_lock.unlock();
+  if constexpr (kLocked) {
+    if (error != 0)
+      cq.poll_lock.unlock();
+    else
+      cq.in_batch.store(true, std::memory_order_relaxed);
+  }
   return error;
 }
 
@@ -118,11 +122,15 @@ int next_poll(ibv_cq_ex* cq) {
 }
 
 template <bool kLocked>
-void end_poll(ibv_cq_ex* cq) {
-  if constexpr (kLocked)
-    cq_of(cq).poll_lock.unlock();
-  else
-    static_cast<void>(cq);
+void end_poll(ibv_cq_ex* ibv_cq_pointer) {
+  if constexpr (kLocked) {
+    Cq& cq = cq_of(ibv_cq_pointer);
+    cq.in_batch.store(false, std::memory_order_seq_cst);
+    cq.poll_lock.unlock();
+    if (cq.owed_look.load(std::memory_order_seq_cst) != Cq::Look::none) look_at_waiting(cq);
+  } else {
+    static_cast<void>(ibv_cq_pointer);
+  }
 }
 
 }  // namespace

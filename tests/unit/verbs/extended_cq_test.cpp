@@ -340,6 +340,70 @@ TEST_F(ExtendedCq, ItIsResizedUnderLoad) {
   poller.join();
 }
 
+/// Adapters' arming takes no lock of the queue, and programs arm between ibv_start_poll and ibv_end_poll.
+class ArmedInABatch : public ExtendedCq {
+ protected:
+  ~ArmedInABatch() override {
+    EXPECT_EQ(ibv_destroy_cq(plain()), 0);
+    cq = nullptr;
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+  }
+  void SetUp() override {
+    ASSERT_EQ(fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
+    ibv_cq_init_attr_ex init = init_of(64);
+    init.channel = channel;
+    create(init);
+  }
+  [[nodiscard]] int events() const {
+    ibv_cq* which = nullptr;
+    void* cq_context = nullptr;
+    int count = 0;
+    for (; ibv_get_cq_event(channel, &which, &cq_context) == 0; ++count) ibv_ack_cq_events(which, 1);
+    return count;
+  }
+  ibv_comp_channel* const channel = ibv_create_comp_channel(end.context);
+};
+
+TEST_F(ArmedInABatch, TheNextCompletionMakesTheEvent) {
+  FlushedReceives source(end, plain(), 64);
+  source.complete(2);
+  ibv_poll_cq_attr attr{};
+  ASSERT_EQ(ibv_start_poll(cq, &attr), 0);
+  ASSERT_EQ(ibv_next_poll(cq), 0);
+  ASSERT_EQ(ibv_req_notify_cq(plain(), 0), 0);
+  EXPECT_EQ(ibv_next_poll(cq), ENOENT);
+  ibv_end_poll(cq);
+  EXPECT_EQ(events(), 0) << "all was polled";
+  source.complete(1);
+  EXPECT_EQ(events(), 1);
+  source.complete(1);
+  EXPECT_EQ(events(), 0) << "once";
+}
+
+TEST_F(ArmedInABatch, WhatTheBatchLeavesMakesTheEvent) {
+  FlushedReceives source(end, plain(), 64);
+  source.complete(3);
+  ibv_poll_cq_attr attr{};
+  ASSERT_EQ(ibv_start_poll(cq, &attr), 0);
+  ASSERT_EQ(ibv_req_notify_cq(plain(), 0), 0);
+  EXPECT_EQ(events(), 0) << "the batch goes on";
+  ibv_end_poll(cq);
+  EXPECT_EQ(events(), 1) << "two are left";
+  EXPECT_EQ(batch().size(), 2U);
+  source.complete(1);
+  EXPECT_EQ(events(), 0) << "once";
+}
+
+TEST_F(ArmedInABatch, AnotherThreadArmsIt) {
+  FlushedReceives source(end, plain(), 64);
+  source.complete(3);
+  ibv_poll_cq_attr attr{};
+  ASSERT_EQ(ibv_start_poll(cq, &attr), 0);
+  std::thread([this] { EXPECT_EQ(ibv_req_notify_cq(plain(), 0), 0); }).join();
+  ibv_end_poll(cq);
+  EXPECT_EQ(events(), 1);
+}
+
 class Moderation : public ExtendedCq {
  protected:
   ~Moderation() override {
