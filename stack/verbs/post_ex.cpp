@@ -125,6 +125,7 @@ void wr_bind_mw(ibv_qp_ex* qp_pointer, ibv_mw* mw, uint32_t rkey, const ibv_mw_b
 void append_bytes(Qp& qp, const void* from, size_t bytes) {
   SendWqe* const wqe = qp.building;
   if (wqe == nullptr) return;
+  if (wqe->sge_count != 0) return refuse(qp, EINVAL);
   wqe->flags |= IBV_SEND_INLINE;
   if (const int error = append_inline(*qp.send_ring, *wqe, from, bytes); error != 0) refuse(qp, error);
 }
@@ -174,6 +175,8 @@ void wr_set_sge_list(ibv_qp_ex* qp_pointer, size_t count, const ibv_sge* list) {
   SendWqe* const wqe = qp.building;
   if (wqe == nullptr) return;
   if (count > qp.send_ring->max_sge()) return refuse(qp, EINVAL);
+  // The inline data lies where the elements would, and the length would be the elements'.
+  if ((wqe->flags & IBV_SEND_INLINE) != 0) return refuse(qp, EINVAL);
   wqe->sge_count = static_cast<uint8_t>(count);
   const int error =
       copy_sges(list, static_cast<uint32_t>(count), qp.send_ring->sges_of(wqe), wqe->length_bytes);

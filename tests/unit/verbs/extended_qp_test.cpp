@@ -148,6 +148,34 @@ TEST_F(ExtendedQp, InlineDataIsCopiedWhenItIsSet) {
   EXPECT_EQ(std::memcmp(to.data(), expected.data(), expected.size()), 0);
 }
 
+// The elements' place holds the inline data: a request that was given both would send what lies behind it.
+TEST_F(ExtendedQp, ARequestHasElementsOrInlineDataAndNotBoth) {
+  const auto inline_data = [&] { ibv_wr_set_inline_data(qpx, from.data(), 8); };
+  const auto element = [&] { ibv_wr_set_sge(qpx, local->lkey, from.address(), 4096); };
+  const auto no_elements = [&] { ibv_wr_set_sge_list(qpx, 0, nullptr); };
+  const std::array<std::function<void()>, 4> mistakes{
+      [&] { inline_data(), element(); }, [&] { element(), inline_data(); },
+      [&] { inline_data(), no_elements(); },
+      [&] {
+        const std::array<ibv_data_buf, 1> parts{{{from.data(), 8}}};
+        element(), ibv_wr_set_inline_data_list(qpx, parts.size(), parts.data());
+      }};
+  for (size_t i = 0; i < mistakes.size(); ++i) {
+    SCOPED_TRACE(i);
+    start(1);
+    ibv_wr_rdma_write(qpx, remote->rkey, to.address());
+    mistakes[i]();
+    EXPECT_EQ(ibv_wr_complete(qpx), EINVAL);
+    expect_nothing_posted();
+  }
+  start(1);
+  ibv_wr_rdma_write(qpx, remote->rkey, to.address());
+  no_elements();
+  inline_data();
+  ASSERT_EQ(ibv_wr_complete(qpx), 0) << "an empty list says nothing";
+  EXPECT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
+}
+
 TEST_F(ExtendedQp, AnAbortLeavesNothing) {
   start(1);
   for (int i = 0; i < 5; ++i) {
