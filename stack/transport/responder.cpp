@@ -318,7 +318,7 @@ Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& pac
   if (!may_read(qp, reth)) return refuse_access(qp);
   const uint32_t packets = packets_of_read(qp, reth);
   finish_answered(qp, packet.bth.psn, packets);
-  queue_read(qp, packet, reth, packets, false);
+  fill_read(qp, qp.responder.job(qp.responder.job_count++), packet, reth, packets, false);
   return Result::done;
 }
 
@@ -348,10 +348,9 @@ void Responder::stop_job_wait(QueuePair& qp) {
   state.job_floor = ++state.job_generation;
 }
 
-void Responder::queue_read(QueuePair& qp, const wire::Packet& packet, const wire::Reth& reth,
-                           uint32_t packets, bool duplicate) {
+void Responder::fill_read(QueuePair& qp, Answer& job, const wire::Packet& packet, const wire::Reth& reth,
+                          uint32_t packets, bool duplicate) {
   // Field by field, in place: a copy of the whole would wait for the stores that made the original.
-  Answer& job = qp.responder.job(qp.responder.job_count++);
   job.kind = AnswerKind::read;
   job.duplicate = duplicate;
   job.first_psn = packet.bth.psn;
@@ -364,21 +363,6 @@ void Responder::queue_read(QueuePair& qp, const wire::Packet& packet, const wire
   job.original = 0;
   job.domain = domain_of(qp);
   context_.make_ready(qp);
-}
-
-/// The requester went back to `psn`: what was still to be answered at and behind it will be asked for again.
-void Responder::drop_answers_from(QueuePair& qp, wire::Psn psn) {
-  ResponderState& state = qp.responder;
-  while (state.job_count != 0) {
-    const Answer& newest = state.job(state.job_count - 1);
-    if (newest.first_psn.plus(newest.packets) <= psn) break;
-    --state.job_count;
-    if (state.job_count == 0) {
-      // The same page may be waited for again: its answer, should it be a failure, still counts.
-      state.job_fault_wait = false;
-      state.job_deadline_ns = kNever;
-    }
-  }
 }
 
 void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
@@ -419,9 +403,9 @@ void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
   const uint32_t packets = packets_of_read(qp, reth);
   const wire::Psn psn = packet.bth.psn;
   if (psn.plus(packets) > state.expected_psn) return context_.count(DropReason::payload_rule);
-  drop_answers_from(qp, psn);
   if (!may_read(qp, reth)) return refuse_duplicate(qp, psn);
-  if (state.job_count < state.job_capacity) queue_read(qp, packet, reth, packets, true);
+  if (Answer* const place = place_again(qp, psn, packets); place != nullptr)
+    fill_read(qp, *place, packet, reth, packets, true);
 }
 
 /// The window that a SEND names, once its data is in place. False where there is none to invalidate: the

@@ -96,7 +96,9 @@ class Responder {
     context_.make_ready(qp);
   }
   void answer_again(QueuePair& qp, const wire::Packet& packet);
-  void drop_answers_from(QueuePair& qp, wire::Psn psn);
+  /// Where the answer to a request that comes again goes: in PSN order among those that are due, which stay.
+  /// nullptr where that answer is due anyway, or there is no room.
+  [[nodiscard]] Answer* place_again(QueuePair& qp, wire::Psn psn, uint32_t packets);
   /// Whether the QP is set up for an operation that needs these rights.
   [[nodiscard]] static bool is_enabled(const QueuePair& qp, uint32_t rights) {
     return (qp.attributes.access_flags & rights) == rights;
@@ -108,8 +110,9 @@ class Responder {
   [[nodiscard]] Result refuse_access(QueuePair& qp);
   /// NAK invalid request; the QP fails.
   [[nodiscard]] Result refuse_function(QueuePair& qp);
-  void queue_read(QueuePair& qp, const wire::Packet& packet, const wire::Reth& reth, uint32_t packets,
-                  bool duplicate);
+  [[nodiscard]] Result refuse_length(QueuePair& qp);
+  void fill_read(QueuePair& qp, Answer& job, const wire::Packet& packet, const wire::Reth& reth,
+                 uint32_t packets, bool duplicate);
 
   /// The packet that a NAK asked for has come. A NAK that waits to be sent for an older READ still has to go.
   static void settle_nak(QueuePair& qp, wire::Psn psn) {

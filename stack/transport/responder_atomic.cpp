@@ -155,8 +155,7 @@ Responder::Result Responder::execute_flush(QueuePair& qp, const wire::Packet& pa
   return Result::done;
 }
 
-/// A request that was executed comes again: its answer was lost, and goes out again. It went back: what is
-/// still to be answered at and behind it will be asked for again as well.
+/// A request that was executed comes again: its answer was lost, and goes out again.
 void Responder::answer_again(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::Psn psn = packet.bth.psn;
@@ -175,8 +174,10 @@ void Responder::answer_again(QueuePair& qp, const wire::Packet& packet) {
       answer.original = result->original;
     }
   }
-  drop_answers_from(qp, psn);
-  if (state.job_count < state.job_capacity) queue_answer(qp, answer);
+  Answer* const place = place_again(qp, psn, 1);
+  if (place == nullptr) return;
+  *place = answer;
+  context_.make_ready(qp);
 }
 
 }  // namespace faultline::transport

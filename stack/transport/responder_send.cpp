@@ -63,6 +63,31 @@ bool Responder::send_stall_words(QueuePair& qp, uint32_t& budget_packets) {
   return true;
 }
 
+/// A requester that went back asks again for what is still due behind it, and gets each answer once. A
+/// request that the network doubled or delayed takes nothing from the others, so that none of them has to be
+/// asked for again. No room: the requester has as many answers to come as it may, and so had this one.
+Answer* Responder::place_again(QueuePair& qp, wire::Psn psn, uint32_t packets) {
+  ResponderState& state = qp.responder;
+  const auto end_of = [](const Answer& answer) { return answer.first_psn.plus(answer.packets); };
+  uint32_t position = 0;
+  while (position != state.job_count && end_of(state.job(position)) <= psn) ++position;
+  if (position != state.job_count && state.job(position).first_psn <= psn) {
+    // This one itself is due. Where that part of it has gone out, it begins there anew.
+    Answer& due = state.job(position);
+    if (due.first_psn.plus(due.sent_packets) <= psn) return nullptr;
+    if (position == 0) stop_job_wait(qp);
+    return &due;
+  }
+  const bool overlaps = position != state.job_count && psn.plus(packets) > state.job(position).first_psn;
+  if (overlaps || state.job_count == state.job_capacity) {
+    context_.count(DropReason::payload_rule);
+    return nullptr;
+  }
+  for (uint32_t at = state.job_count++; at != position; --at) state.job(at) = state.job(at - 1);
+  if (position == 0) stop_job_wait(qp);
+  return &state.job(position);
+}
+
 void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   ResponderState& state = qp.responder;
   if ((state.stall_word_pending || state.ready_word_pending) && !state.nak_pending &&

@@ -124,6 +124,34 @@ TEST(Spoof, AFloodOfDuplicatesIsNotAnsweredByAFlood) {
   expect_goes_on(pair);
 }
 
+// A READ that was answered long ago comes again, by a slow path or a stranger who recorded it. What is due
+// behind it waits for a page, and is not asked for again.
+TEST(Spoof, AnOldReadAgainTakesNoAnswerFromTheOthers) {
+  Pair pair;
+  pair.read(kBytes);
+  pair.run();
+  ASSERT_EQ(Pair::statuses(pair.a.poll_sends()), Statuses{CompletionStatus::success});
+  const uint64_t before = pair.counters_a().tx_packets;
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(
+        pair.a.post_send(pair.request(transport::SendOpcode::rdma_read, pair.pinned_a, 3000, &pair.paged_b)));
+  wire::PacketFields again;
+  again.bth.opcode = wire::Opcode::rc_read_request;
+  again.bth.psn = wire::Psn(kFirstPsn);
+  again.reth = {pair.pinned_b.base, pair.pinned_b.key, kBytes};
+  // The requests have come, and their page has not.
+  pair.simulation.at(pair.simulation.now() + 5 * kMicrosecond, [&] {
+    pair.forge(pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a), again, 0);
+  });
+  pair.run();
+  EXPECT_EQ(Pair::statuses(pair.a.poll_sends()), Statuses(3, CompletionStatus::success));
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 3000));
+  EXPECT_EQ(drops(pair.counters_b(), DropReason::duplicate), 1U);
+  EXPECT_EQ(pair.counters_a().tx_packets - before, 3U) << "asked once";
+  EXPECT_EQ(pair.counters_a().timeouts, 0U);
+  EXPECT_EQ(pair.counters_a().retransmitted_packets, 0U);
+}
+
 // With address, QPN and PSN known only the rkey is left to guess, and a wrong guess is the last: the
 // connection ends, the memory is as it was, and the program hears of it.
 TEST(Spoof, AWrongRkeyIsTheLastGuess) {
