@@ -91,7 +91,7 @@ constexpr uint32_t kMaxPsns = (1U << 30) - 1;  // a message has at most 2^31 byt
 uint32_t psns_of(const SendWqe& wqe, uint32_t mtu_bytes) {
   if (wqe.length_bytes <= mtu_bytes) return 1;
   if (has_answer(wqe.opcode) && wqe.opcode != SendOpcode::rdma_read) return 1;
-  return (wqe.length_bytes + mtu_bytes - 1) / mtu_bytes;
+  return wire::packets_of(wqe.length_bytes, mtu_bytes);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ bool fits_message(InboundMessage message, const wire::OpcodeInfo& info) {
 }
 
 uint32_t packets_of_read(const QueuePair& qp, const wire::Reth& reth) {
-  return reth.length_bytes <= qp.mtu_bytes ? 1 : (reth.length_bytes + qp.mtu_bytes - 1) / qp.mtu_bytes;
+  return wire::packets_of(reth.length_bytes, qp.mtu_bytes);
 }
 
 }  // namespace
@@ -87,6 +87,13 @@ Responder::Result Responder::refuse_access(QueuePair& qp) {
 /// allow (IBA 9.7.4.1.4, table 54).
 Responder::Result Responder::refuse_function(QueuePair& qp) {
   context_.count(DropReason::unsupported);
+  nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+  return Result::done;
+}
+
+/// No message is longer than 2^31 bytes, whatever a RETH may say (IBA 9.7.4.1.6).
+Responder::Result Responder::refuse_length(QueuePair& qp) {
+  context_.count(DropReason::payload_rule);
   nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
   return Result::done;
 }
@@ -189,6 +196,8 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
     const wire::Reth reth = packet.reth();
     target.key = reth.rkey;
     if (!is_enabled(qp, odp::kRemoteWrite)) return refuse_function(qp);
+    if (reth.length_bytes > wire::kMaxMessageBytes) [[unlikely]]
+      return refuse_length(qp);
     // Where this packet is the message, the write itself makes the same checks of the same range.
     const bool whole =
         info.ends_message() && reth.length_bytes == packet.payload_bytes && !info.has(wire::kImmDt);
@@ -315,6 +324,8 @@ Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& pac
   const wire::Reth reth = packet.reth();
   if (!has_room_for_answer(qp)) return Result::done;
   if (!is_enabled(qp, odp::kRemoteRead)) return refuse_function(qp);
+  if (reth.length_bytes > wire::kMaxMessageBytes) [[unlikely]]
+    return refuse_length(qp);
   if (!may_read(qp, reth)) return refuse_access(qp);
   const uint32_t packets = packets_of_read(qp, reth);
   finish_answered(qp, packet.bth.psn, packets);
@@ -402,6 +413,7 @@ void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
   const wire::Reth reth = packet.reth();
   const uint32_t packets = packets_of_read(qp, reth);
   const wire::Psn psn = packet.bth.psn;
+  if (reth.length_bytes > wire::kMaxMessageBytes) return context_.count(DropReason::payload_rule);
   if (psn.plus(packets) > state.expected_psn) return context_.count(DropReason::payload_rule);
   if (!may_read(qp, reth)) return refuse_duplicate(qp, psn);
   if (Answer* const place = place_again(qp, psn, packets); place != nullptr)

@@ -114,6 +114,7 @@ Responder::Result Responder::receive_write(QueuePair& qp, const wire::Packet& pa
   if (info.starts_message()) {
     const wire::Reth reth = packet.reth();
     const odp::Target target{reth.rkey, qp.domain, odp::kRemoteWrite, qp.qpn};
+    if (reth.length_bytes > wire::kMaxMessageBytes) return drop(DropReason::payload_rule);
     if (reth.length_bytes != 0 &&
         ((qp.attributes.access_flags & odp::kRemoteWrite) == 0 ||
          context_.memory.check(target, reth.va, reth.length_bytes) != odp::Outcome::done))

@@ -99,6 +99,14 @@ enum AckBits : uint8_t { kSelectiveAckBit = 1U << 0, kAckRequestBit = 1U << 7 };
                                                     uint64_t{ack_bits} << 40 | psn.value()});
 }
 
+/// No message is longer (IBA 9.7.4.1.6).
+inline constexpr uint32_t kMaxMessageBytes = 1U << 31;
+
+/// Packets of a message of so many bytes, at most 2^32 - 1; one of none is a packet too.
+[[nodiscard]] constexpr uint32_t packets_of(uint32_t message_bytes, uint32_t mtu_bytes) {
+  return message_bytes <= mtu_bytes ? 1 : (message_bytes - 1) / mtu_bytes + 1;
+}
+
 struct Reth {
   uint64_t va = 0;
   uint32_t rkey = 0;

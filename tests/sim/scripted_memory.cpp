@@ -154,6 +154,7 @@ Outcome ScriptedMemory::check(const odp::Target& target, uint64_t va, uint64_t l
 }
 
 uint64_t ScriptedMemory::resident(const Region& region, uint64_t va, uint64_t length, bool writable) const {
+  if (region.extent_bytes != 0) return length;
   const PageState least = writable ? PageState::write : PageState::read;
   const uint64_t first_page = region.base / region.page_bytes;
   uint64_t at = va;

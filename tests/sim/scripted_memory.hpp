@@ -3,6 +3,7 @@
 // script in virtual time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -80,6 +81,8 @@ struct Region {
   bool on_demand = false;
   uint32_t page_bytes = 4096;
   std::vector<uint8_t> bytes;
+  /// Of a pinned region that is longer than its bytes: they repeat.
+  uint64_t extent_bytes = 0;
   std::vector<PageState> pages;
   std::vector<PageLimit> limits;
   bool registered = true;
@@ -91,11 +94,13 @@ struct Region {
   /// Appends `length` bytes of noise and returns their address.
   uint64_t extend(uint64_t length, Random& random);
   [[nodiscard]] bool contains(uint64_t va, uint64_t length) const {
-    return va >= base && length <= bytes.size() && va - base <= bytes.size() - length;
+    const uint64_t all = std::max<uint64_t>(bytes.size(), extent_bytes);
+    return va >= base && length <= all && va - base <= all - length;
   }
   void set_pages(uint64_t va, uint64_t length, PageState state);
   void add_hole(uint64_t va, uint64_t length);
-  [[nodiscard]] uint8_t* at(uint64_t va) { return bytes.data() + (va - base); }
+  /// Where an access does not straddle the end of the bytes that repeat.
+  [[nodiscard]] uint8_t* at(uint64_t va) { return bytes.data() + (va - base) % bytes.size(); }
 
   // What the program does, to whole pages. Numbers of pages count from the region's first.
   /// Pages lose what they have above `left`: paged out or moved (absent), shared by fork(2) (read).
