@@ -151,13 +151,13 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
   const Receive& receive = qp.receive;
   const uint32_t total = state.received_bytes + packet.payload_bytes;
   if (total > receive.length_bytes) {
-    // IBA 9.7.4.1.9 table 54: the responder's own completion is a local length error, the requester is told
-    // NAK 3, as Linux does.
+    // A length error: the responder's own completion says so, the requester hears of an invalid request (IBA
+    // 9.7.5.2.4), from adapters as well. Linux's rxe means that and sends NAK 3 (docs/conformance.md).
     Completion completion;
     completion.status = CompletionStatus::local_length;
     completion.opcode = CompletionOpcode::recv;
     context_.complete_receive(qp, completion);
-    nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
+    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_fatal);
     return Result::done;
   }
   SgeSpan stop;

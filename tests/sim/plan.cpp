@@ -38,6 +38,7 @@ CompletionStatus status_of(Failure failure) {
     case Failure::remote_hole:
       return CompletionStatus::remote_access;
     case Failure::receive_too_small:
+      return CompletionStatus::remote_invalid_request;
     case Failure::receive_hole:
       return CompletionStatus::remote_operation;
     case Failure::rnr_exhausted:

@@ -129,11 +129,12 @@ TEST(Refusal, AReceiveTooSmallEndsBothSides) {
   pair.receive(100);
   pair.send(10);
   pair.run();
-  EXPECT_EQ(pair.lines().back(), "b> ACK 101 NAK3");
+  EXPECT_EQ(pair.lines().back(), "b> ACK 101 NAK1")
+      << "an invalid request, unlike rxe's (docs/conformance.md)";
   EXPECT_EQ(Pair::statuses(pair.b.poll_receives()),
             (Statuses{CompletionStatus::local_length, CompletionStatus::work_request_flushed}));
   EXPECT_EQ(Pair::statuses(pair.a.poll_sends()),
-            (Statuses{CompletionStatus::remote_operation, CompletionStatus::work_request_flushed}));
+            (Statuses{CompletionStatus::remote_invalid_request, CompletionStatus::work_request_flushed}));
 }
 
 TEST(Refusal, AWrongLkeyNeverReachesTheWire) {
