@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace faultline::transport {
 
@@ -246,9 +247,18 @@ void CoreContext::release_held(QueuePair& qp) {
   }
 }
 
-void CoreContext::note_overrun(CompletionQueue& cq) {
+void CoreContext::note_overrun(QueuePair& qp, CompletionQueue& cq) {
   ++counters.cq_overruns;
   if (events != nullptr) events->on_cq_event(&cq, AsyncEvent::cq_error);
+  if (qp.state_now() == QpState::err) return;
+  qp.lost_completion = true;
+  qp.state.store(QpState::err, std::memory_order_relaxed);
+  ResponderState& responder = qp.responder;
+  responder.closing = true;
+  if (!responder.nak_pending) responder.nak_psn = responder.expected_psn;  // of the message that is lost
+  release_parked(qp);
+  release_held(qp);
+  make_ready(qp);
 }
 
 void CoreContext::note_pushed(CompletionQueue& cq, const Completion& completion) {
@@ -328,7 +338,7 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   if (!told_of) return;
   for (const void* line : qp.posting_reads) __builtin_prefetch(line);
   __builtin_prefetch(&qp.doorbell_rung, 1);
-  push(*qp.send_cq, completion);
+  push(qp, *qp.send_cq, completion);
 }
 
 void CoreContext::flush(QueuePair& qp) {
@@ -342,7 +352,8 @@ void CoreContext::flush(QueuePair& qp) {
 }
 
 void CoreContext::enter_error(QueuePair& qp) {
-  const bool failed_before = qp.state_now() == QpState::err;
+  const bool lost_completion = std::exchange(qp.lost_completion, false);
+  const bool failed_before = qp.state_now() == QpState::err && !lost_completion;
   qp.state.store(QpState::err, std::memory_order_relaxed);
   release_parked(qp);
   release_held(qp);
@@ -363,6 +374,7 @@ void CoreContext::enter_error(QueuePair& qp) {
   flush(qp);
   // It takes no more from its shared queue (IBA 11.6.3.2).
   if (qp.takes_shared_receives() && !failed_before) raise(qp, AsyncEvent::last_wqe_reached);
+  if (lost_completion) raise(qp, AsyncEvent::qp_fatal);
 }
 
 namespace {

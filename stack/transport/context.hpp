@@ -99,9 +99,9 @@ struct CoreContext {
     defers_notices_ = false;
     if (pushed_count_ != 0) ask_for_notices();
   }
-  [[gnu::always_inline]] void push(CompletionQueue& cq, const Completion& completion) {
+  [[gnu::always_inline]] void push(QueuePair& qp, CompletionQueue& cq, const Completion& completion) {
     if (!cq.push(completion, now_ns)) [[unlikely]]
-      return note_overrun(cq);
+      return note_overrun(qp, cq);
     if (cq.has_channel && events != nullptr) note_pushed(cq, completion);
   }
   /// Events held back by moderation (ibv_modify_cq) whose time has come.
@@ -141,7 +141,10 @@ struct CoreContext {
     CompletionQueue* cq;
     CompletionQueue::Pushed what;
   };
-  void note_overrun(CompletionQueue& cq);
+  /// A completion of the QP is lost: both are in error. The QP takes no packet more; the rest of what the
+  /// error state means follows in its turn (Core::Impl::serve), since its caller is in the middle of a
+  /// message.
+  void note_overrun(QueuePair& qp, CompletionQueue& cq);
   void note_pushed(CompletionQueue& cq, const Completion& completion);
   void ask_for_notices();
   void give_notice(CompletionQueue& cq, const CompletionQueue::Pushed& pushed);

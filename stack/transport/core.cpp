@@ -388,7 +388,11 @@ void Core::Impl::note_drained(QueuePair& qp) {
 }
 
 void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {
-  if (qp.state_now() == QpState::err) return context.flush(qp);
+  if (qp.state_now() == QpState::err) {
+    if (!qp.lost_completion) return context.flush(qp);
+    responder.send_last_answer(qp);
+    return context.enter_error(qp);
+  }
   if (qp.state_now() == QpState::reset || qp.state_now() == QpState::init) return;
   uint32_t quantum = std::min(kQuantumPackets, budget_packets);
   const uint32_t given = quantum;

@@ -95,6 +95,7 @@ void Core::Impl::reset(QueuePair& qp) {
   qp.responder.park_floor = park_generation;
   qp.attributes = QpAttributes{};
   qp.communication_established = false;
+  qp.lost_completion = false;
   qp.send_ring.clear();
   qp.receive_ring.clear();
   qp.receive_taken = false;

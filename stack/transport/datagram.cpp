@@ -23,6 +23,7 @@ void Datagram::send(QueuePair& qp, uint32_t& budget_packets) {
 void Datagram::fail_head(QueuePair& qp, CompletionStatus status) {
   qp.requester.fault_failed = false;
   context_.complete_send(qp, status);
+  if (qp.lost_completion) return context_.enter_error(qp);
   qp.state.store(QpState::sqe, std::memory_order_relaxed);
   while (qp.send_ring.head() != qp.send_ring.tail())
     context_.complete_send(qp, CompletionStatus::work_request_flushed);

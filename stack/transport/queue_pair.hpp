@@ -247,7 +247,8 @@ class alignas(64) QueuePair {
   Pacing pacing;
   Timer pacing_timer;
   TimeNs next_cnp_ns = 0;
-  wire::Gid multicast_source;  ///< with blocks_own_multicast: of the last packet to a group
+  bool lost_completion = false;  ///< in error since its queue overran; what that means is still to be done
+  wire::Gid multicast_source;    ///< with blocks_own_multicast: of the last packet to a group
   void* const user;
 
   // App threads' side.

@@ -66,7 +66,7 @@ void CoreContext::complete_receive(QueuePair& qp, Completion& completion) {
   completion.qpn = qp.qpn;
   // Before the app can know of it: it may post into the slot as soon as it has the completion.
   if (qp.receive.srq == nullptr) qp.receive_ring.retire_to(qp.receive_ring.head() + 1);
-  push(*qp.receive.cq, completion);
+  push(qp, *qp.receive.cq, completion);
 }
 
 void CoreContext::flush_receives(QueuePair& qp) {

@@ -26,6 +26,9 @@ class Responder {
   [[nodiscard]] Fate on_unreliable(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
 
   /// Sends READ responses, then the pending NAK or ACK, at most `budget_packets`.
+  /// The QP ends with a completion lost: the peer hears of what came before it. One try, since it may as well
+  /// get lost.
+  void send_last_answer(QueuePair& qp);
   void send(QueuePair& qp, uint32_t& budget_packets);
   [[nodiscard]] bool has_work(const QueuePair& qp) const;
 

@@ -137,6 +137,16 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   }
 }
 
+void Responder::send_last_answer(QueuePair& qp) {
+  const ResponderState& state = qp.responder;
+  // Behind answers that are not sent an acknowledgement would have their READs asked for again.
+  if ((qp.type != QpType::rc && qp.type != QpType::xrc_recv) || state.job_count != 0) return;
+  if (state.nak_pending)
+    static_cast<void>(send_acknowledge(qp, state.nak_syndrome, state.nak_psn));
+  else if (state.ack_owed || state.ack_pending)
+    static_cast<void>(send_acknowledge(qp, ack_syndrome(qp), state.nak_psn.minus(1)));
+}
+
 bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn, StallWord word) {
   TxFrame* frame = context_.tx.next();
   if (frame == nullptr) {
