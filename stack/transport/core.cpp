@@ -124,7 +124,14 @@ bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire
     return false;
   }
   if (!admits(*qp, packet)) return false;
-  if (qp->type == QpType::ud) return datagram.on_packet(*qp, packet, frame);
+  if (qp->type == QpType::ud) {
+    // A group's packets are for QPN 0xffffff alone (IBA 10.5.2).
+    if (wire::is_multicast(packet.destination_gid())) {
+      context.count(DropReason::destination_address);
+      return false;
+    }
+    return datagram.on_packet(*qp, packet, frame);
+  }
   return on_connected(*qp, packet, frame);
 }
 
@@ -141,12 +148,24 @@ bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire
   return true;
 }
 
+/// A connection is between two addresses: another one of this host is not its own (IBA 9.6.1.2).
+[[gnu::always_inline]] inline bool Core::Impl::is_of_path(const QueuePair& qp, const wire::Packet& packet) {
+  if (packet.source_gid() != qp.attributes.av.path.destination_gid) {
+    context.count(DropReason::source_address);
+    return false;
+  }
+  if (packet.destination_gid() != qp.attributes.av.path.source_gid) {
+    context.count(DropReason::destination_address);
+    return false;
+  }
+  return true;
+}
+
 void Core::Impl::on_notification(QueuePair& qp, const wire::Packet& packet) {
   // A datagram has no path to slow down, and a forged notification would starve its victim.
   if (qp.type == QpType::ud || !packet.bth.becn) return context.count(DropReason::cnp);
   if (!admits(qp, packet)) return;
-  if (packet.source_gid() != qp.attributes.av.path.destination_gid)
-    return context.count(DropReason::source_address);
+  if (!is_of_path(qp, packet)) return;
   notification.on_notification(qp);
 }
 
@@ -175,10 +194,7 @@ bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) 
 
 [[gnu::always_inline]] inline bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet,
                                                             const RxFrame& frame) {
-  if (packet.source_gid() != qp.attributes.av.path.destination_gid) {
-    context.count(DropReason::source_address);
-    return false;
-  }
+  if (!is_of_path(qp, packet)) return false;
   if (packet.ecn == wire::kEcnCongestionExperienced) notification.on_marked(qp);
   // An XRC initiator has no responder, and a target no requester.
   if (qp.type == (packet.info->request ? QpType::xrc_send : QpType::xrc_recv)) {

@@ -85,6 +85,7 @@ struct Core::Impl {
   void note_drained(QueuePair& qp);
   void on_notification(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool admits(const QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] bool is_of_path(const QueuePair& qp, const wire::Packet& packet);
   void take_doorbells();
   void take_resolutions();
   void resolve(const odp::Resolution& resolution);

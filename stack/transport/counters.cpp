@@ -29,7 +29,8 @@ std::string_view name_of(DropReason reason) {
       "no_shared_queue",
       "multicast_group",
       "stale_request",
-      "own_multicast"};
+      "own_multicast",
+      "destination_address"};
   return reason < DropReason::count_ ? kNames[static_cast<size_t>(reason)] : "unknown";
 }
 

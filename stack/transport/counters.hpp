@@ -35,6 +35,7 @@ enum class DropReason : uint8_t {
   multicast_group,
   stale_request,
   own_multicast,
+  destination_address,
   count_
 };
 [[nodiscard]] std::string_view name_of(DropReason reason);

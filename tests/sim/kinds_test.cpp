@@ -464,6 +464,28 @@ TEST(Multicast, EveryMemberGetsACopyAndNobodyElse) {
   EXPECT_EQ(pair.counters_b().drops[static_cast<size_t>(transport::DropReason::multicast_group)], 1U);
 }
 
+// A group's packets go to QPN 0xffffff (IBA 10.5.2): another QPN behind a group's address is nobody's.
+TEST(Multicast, AQpsOwnNumberIsNotAnsweredAtAGroupsAddress) {
+  Pair pair;
+  constexpr uint32_t kQkey = 0x111;
+  const wire::Gid group = wire::Gid::from_ipv4(0xe0000105);
+  Endpoint member(pair.simulation, pair.simulation.b, {.type = QpType::ud});
+  Endpoint other(pair.simulation, pair.simulation.b, {.type = QpType::ud});
+  for (Endpoint* end : {&member, &other}) {
+    ASSERT_TRUE(activate_datagram(*end, kQkey, 1));
+    ASSERT_TRUE(end->post_receive(1, {Pair::sge(pair.pinned_b, 2000)}));
+  }
+  ASSERT_EQ(pair.simulation.b.core().attach_multicast(member.qp(), group), 0);
+  wire::PacketFields fields;
+  fields.bth.opcode = wire::Opcode::ud_send_only;
+  fields.deth = {kQkey, 5};
+  for (Endpoint* end : {&member, &other}) pair.forge_to(pair.simulation.a, group, end->qpn(), fields, 64);
+  pair.run();
+  EXPECT_TRUE(member.poll_receives().empty());
+  EXPECT_TRUE(other.poll_receives().empty());
+  EXPECT_EQ(pair.counters_b().drops[static_cast<size_t>(transport::DropReason::destination_address)], 2U);
+}
+
 // ---- SQD ----
 
 TEST(Drain, TheEventComesWhenWhatHadBegunIsDoneAndTheRestWaits) {

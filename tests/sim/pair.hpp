@@ -76,7 +76,14 @@ struct Pair {
   }
   void receive(uint32_t length) { EXPECT_TRUE(b.post_receive(next_wr_id++, {sge(pinned_b, length)})); }
 
-  /// Puts a packet on the wire as if `from` had sent it.
+  /// Puts a packet on the wire as if `from` had sent it to that address.
+  void forge_to(SimHost& from, const wire::Gid& destination, uint32_t to_qpn,
+                const wire::PacketFields& fields, uint32_t payload_bytes) {
+    wire::PathHeader path = simulation.path(from, simulation.peer_of(from)).path;
+    path.destination_gid = destination;
+    forge(from, path, to_qpn, fields, payload_bytes);
+  }
+  /// ... as if `from` had sent it.
   void forge(SimHost& from, uint32_t to_qpn, wire::PacketFields fields, uint32_t payload_bytes) {
     forge(from, to_qpn, simulation.path(from, simulation.peer_of(from)).path.source_gid, fields,
           payload_bytes);
@@ -86,6 +93,10 @@ struct Pair {
              uint32_t payload_bytes) {
     wire::PathHeader path = simulation.path(from, simulation.peer_of(from)).path;
     path.source_gid = source;
+    forge(from, path, to_qpn, fields, payload_bytes);
+  }
+  void forge(SimHost& from, const wire::PathHeader& path, uint32_t to_qpn, wire::PacketFields fields,
+             uint32_t payload_bytes) {
     const wire::FrameTemplate header(path);
     fields.bth.destination_qpn = to_qpn;
     Frame frame(header.frame_bytes(fields.bth.opcode, payload_bytes));

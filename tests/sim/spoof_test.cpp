@@ -61,6 +61,31 @@ TEST(Spoof, FromAnotherAddressNothingReachesAQp) {
   expect_goes_on(pair);
 }
 
+// The peer sends from its own address, but to another one of this host's, which the connection is not of.
+TEST(Spoof, ToAnotherAddressOfTheHostNothingReachesAQp) {
+  Pair pair;
+  const std::vector<uint8_t> before = pair.pinned_b.bytes;
+  wire::Gid other = pair.simulation.path(pair.simulation.a, pair.simulation.b).path.destination_gid;
+  other.bytes[15] ^= 1;
+  pair.forge_to(pair.simulation.a, other, pair.b.qpn(), write_fields(pair, kFirstPsn, pair.pinned_b.key),
+                kBytes);
+  wire::PacketFields answer;
+  answer.bth.opcode = wire::Opcode::rc_acknowledge;
+  answer.bth.psn = wire::Psn(kFirstPsn);
+  answer.aeth = {wire::kAethNak | 1, 0};
+  pair.forge_to(pair.simulation.a, other, pair.b.qpn(), answer, 0);
+  wire::PacketFields notification;
+  notification.bth.opcode = wire::Opcode::cnp;
+  notification.bth.becn = true;
+  pair.forge_to(pair.simulation.a, other, pair.b.qpn(), notification, 0);
+  pair.run();
+  EXPECT_EQ(pair.pinned_b.bytes, before);
+  EXPECT_EQ(pair.counters_b().naks_sent + pair.counters_b().acks_sent, 0U);
+  EXPECT_EQ(pair.counters_b().cnps_received, 0U);
+  EXPECT_EQ(drops(pair.counters_b(), DropReason::destination_address), 3U);
+  expect_goes_on(pair);
+}
+
 // The peer's address and QPN, and a guess at the PSN: no NAK, so that the peer does not send again what has
 // arrived. One that is near is answered as a gap is.
 TEST(Spoof, AGuessAtThePsnCostsThePeerNothing) {
