@@ -47,7 +47,7 @@ int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask
   if (!check_transition(qp->type, from, to, mask)) return EINVAL;
   if ((mask & kAttrCurState) != 0 && (mask & kAttrState) == 0) return EINVAL;
   if ((mask & kAttrMaxDestRdAtomic) != 0) {
-    const int refused = Responder::set_resources(*qp, std::max<uint32_t>(attributes.max_dest_rd_atomic, 1));
+    const int refused = Responder::set_resources(*qp, attributes.max_dest_rd_atomic);
     if (refused != 0) return refused;
   }
   if (to == QpState::rtr && qp->type != QpType::ud) {

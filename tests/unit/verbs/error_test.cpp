@@ -183,6 +183,47 @@ TEST_F(LocalError, EverythingBehindAFailureIsFlushedInOrder) {
   EXPECT_EQ(completion(a, b).status, IBV_WC_WR_FLUSH_ERR);
 }
 
+/// max_dest_rd_atomic 0: no READ and no atomic at a time (IBA 9.7.4.1.2.1).
+TEST_F(LocalError, AResponderWithoutResourcesRefusesReadsAndAtomics) {
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+    SCOPED_TRACE(opcode);
+    EXPECT_EQ(a.to_init(), 0);
+    EXPECT_EQ(b.to_init(), 0);
+    ASSERT_EQ(a.to_rtr(b.gid(), b.qp->qp_num), 0);
+    ibv_qp_attr attr = End::rtr_attributes(a.gid(), a.qp->qp_num);
+    attr.max_dest_rd_atomic = 0;
+    ASSERT_EQ(ibv_modify_qp(b.qp, &attr, End::kRtrMask), 0);
+    ASSERT_EQ(a.to_rts(), 0);
+    ASSERT_EQ(b.to_rts(), 0);
+    ibv_qp_attr asked{};
+    ibv_qp_init_attr init{};
+    ASSERT_EQ(ibv_query_qp(b.qp, &asked, IBV_QP_MAX_DEST_RD_ATOMIC, &init), 0);
+    EXPECT_EQ(asked.max_dest_rd_atomic, 0);
+    ibv_sge eight_bytes = sge_of(local, 0, 8);
+    ibv_send_wr wr{};
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.sg_list = &eight_bytes;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.wr.rdma = {to.address(), remote->rkey};
+    ASSERT_EQ(a.post_send(wr), 0);
+    EXPECT_EQ(completion(a, b).status, IBV_WC_SUCCESS) << "which needs none";
+    wr.opcode = opcode;
+    if (opcode == IBV_WR_RDMA_READ)
+      wr.wr.rdma = {to.address(), remote->rkey};
+    else
+      wr.wr.atomic = {to.address(), 1, 0, remote->rkey};
+    const std::vector<uint8_t> before(from.data(), from.data() + from.size());
+    ASSERT_EQ(a.post_send(wr), 0);
+    EXPECT_EQ(completion(a, b).status, IBV_WC_REM_INV_REQ_ERR);
+    EXPECT_EQ(std::memcmp(from.data(), before.data(), before.size()), 0);
+    for (End* end : {&a, &b}) {
+      EXPECT_EQ(ibv_destroy_qp(end->qp), 0);
+      end->make_qp({});
+    }
+  }
+}
+
 TEST_F(LocalError, AReceiveThatIsTooSmall) {
   connect(a, b);
   std::memset(to.data(), kUntouched, to.size());
