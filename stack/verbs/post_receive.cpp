@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ibv_post_recv and ibv_post_srq_recv.
+#include <algorithm>
 #include <array>
 #include <span>
 
@@ -14,7 +15,11 @@ int build_receive(transport::ReceiveRing& ring, const ibv_recv_wr& wr, transport
   if (sge_count > ring.max_sge()) return EINVAL;
   wqe.wr_id = load_once(wr.wr_id);
   wqe.sge_count = sge_count;
-  return copy_sges(load_once(wr.sg_list), sge_count, ring.sges_of(&wqe), wqe.length_bytes);
+  uint64_t room_bytes = 0;
+  const int error = copy_elements(load_once(wr.sg_list), sge_count, ring.sges_of(&wqe), room_bytes);
+  // There may be more room than a message needs.
+  wqe.length_bytes = static_cast<uint32_t>(std::min<uint64_t>(room_bytes, kMaxMessageBytes));
+  return error;
 }
 
 /// Faults the pages of posted receives in ahead of the data, many receives at a time: of those that lie

@@ -34,11 +34,11 @@ auto load_once(const T& from) {
 inline constexpr uint32_t kKnownSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
-/// Copies the elements; their total goes to `length_bytes`. 0 or EINVAL.
-[[nodiscard]] inline int copy_sges(const ibv_sge* list, uint32_t count, transport::Sge* to,
-                                   uint32_t& length_bytes) {
+/// Copies the elements; their total goes to `total_bytes`. 0 or EINVAL.
+[[nodiscard]] inline int copy_elements(const ibv_sge* list, uint32_t count, transport::Sge* to,
+                                       uint64_t& total_bytes) {
   if (list == nullptr && count != 0) return EINVAL;
-  uint64_t total_bytes = 0;
+  total_bytes = 0;
   for (uint32_t i = 0; i < count; ++i) {
     to[i].va = load_once(list[i].addr);
     to[i].lkey = load_once(list[i].lkey);
@@ -46,6 +46,14 @@ inline constexpr uint32_t kKnownSendFlags =
     to[i].length_bytes = element_bytes;
     total_bytes += element_bytes;
   }
+  return 0;
+}
+
+/// ... of a message to be sent, which they may not be longer than.
+[[nodiscard]] inline int copy_sges(const ibv_sge* list, uint32_t count, transport::Sge* to,
+                                   uint32_t& length_bytes) {
+  uint64_t total_bytes = 0;
+  if (const int error = copy_elements(list, count, to, total_bytes); error != 0) return error;
   if (total_bytes > kMaxMessageBytes) return EINVAL;
   length_bytes = static_cast<uint32_t>(total_bytes);
   return 0;

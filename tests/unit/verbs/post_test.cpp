@@ -136,8 +136,56 @@ TEST_F(PostTest, RequestsAreValidated) {
             }),
             EINVAL)
       << "a message is at most 2^31 bytes";
-  EXPECT_EQ(a.post_receive(1, {halves[0], halves[1]}), EINVAL);
   EXPECT_EQ(a.post_receive(1, {sge, sge, sge}), EINVAL);
+}
+
+/// 2^31 bytes bound a message; the elements of a receive may offer it more room than it can need.
+TEST(LargeReceive, MayHaveRoomForMoreThanAMessage) {
+  constexpr size_t kLarge = size_t{5} << 30;
+  auto* const memory = static_cast<uint8_t*>(
+      mmap(nullptr, kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  const Pages from(4096);
+  from.fill(5);
+  {
+    End a("mem0");
+    End b("mem1");
+    ibv_mr* const local = a.add_region(from);
+    ibv_mr* const large = ibv_reg_mr(b.pd, memory, kLarge, kAllRights | IBV_ACCESS_ON_DEMAND);
+    ASSERT_NE(large, nullptr);
+    b.regions.push_back(large);
+    connect(a, b);
+    const auto room = [&](size_t offset, uint32_t bytes) { return sge_of(large, offset, bytes); };
+    constexpr uint32_t kGiB = 1U << 30;
+    const std::array<std::vector<ibv_sge>, 4> receives{{
+        {room(0, kGiB + kGiB / 2), room(kGiB + kGiB / 2, kGiB + kGiB / 2)},
+        {room(0, 0x8000'0001U)},
+        {room(0, 0xffff'ffffU)},
+        {room(0, 100), room(kGiB, 0xffff'ffffU), room(kGiB, 0xffff'ffffU), room(0, 0x8000'0000U)},
+    }};
+    for (size_t i = 0; i < receives.size(); ++i) {
+      SCOPED_TRACE(i);
+      std::memset(memory, 0, 4096);
+      ASSERT_EQ(b.post_receive(i, receives[i]), 0);
+      ibv_sge sge = sge_of(local, 0, 4000);
+      ibv_send_wr wr{};
+      wr.opcode = IBV_WR_SEND;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      wr.sg_list = &sge;
+      wr.num_sge = 1;
+      ASSERT_EQ(a.post_send(wr), 0);
+      EXPECT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
+      const ibv_wc wc = completion(b, a);
+      EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+      EXPECT_EQ(wc.byte_len, 4000U);
+      const size_t first = std::min<size_t>(4000, receives[i][0].length);
+      EXPECT_EQ(std::memcmp(memory, from.data(), first), 0);
+      if (first != 4000) {
+        EXPECT_EQ(std::memcmp(memory + kGiB, from.data() + first, 4000 - first), 0);
+      }
+    }
+  }
+  munmap(memory, kLarge);
 }
 
 TEST_F(PostTest, InlineDataIsCopiedAtPost) {
