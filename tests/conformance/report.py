@@ -8,6 +8,7 @@ A test says "ok: PROGRAM ARGUMENTS" for each run that it saw succeed, "FAILED: .
 """
 import collections
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -58,6 +59,8 @@ def main():
     print("# Programs that others wrote")
     print()
     print("Written by `scripts/conformance`. The programs are Debian's, unmodified: " + versions() + ".")
+    # Written by hand.
+    print("\n" + (pathlib.Path(__file__).parent / "specification.md").read_text(), end="")
     totals = collections.Counter()
     with open(log) as file:
         tests = [json.loads(line) for line in file]
