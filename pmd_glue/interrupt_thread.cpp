@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include <rte_interrupts.h>
 #include <sys/eventfd.h>
@@ -104,6 +105,11 @@ void run_on_interrupt_thread(std::function<void()> task) {
     done->wait();
   else
     task();  // no descriptors left: better the risk than a port that never stops
+}
+
+void post_to_interrupt_thread(std::function<void()> task) {
+  // No descriptors left: nobody would come.
+  static_cast<void>(mailbox.get().post(std::move(task)));
 }
 
 void hold_interrupt_thread() {

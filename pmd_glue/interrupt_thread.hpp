@@ -11,6 +11,9 @@ namespace faultline::glue {
 /// Not to be called with a turn held, nor from the interrupt thread.
 void run_on_interrupt_thread(std::function<void()> task);
 
+/// Not waited for. Any thread may, with a turn held too.
+void post_to_interrupt_thread(std::function<void()> task);
+
 /// Before a fork: keeps the thread where it holds no lock of EAL's, for the child would find that locked for
 /// ever. Waits for it, though not for long: what keeps it may wait for the caller.
 void hold_interrupt_thread();

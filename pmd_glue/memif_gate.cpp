@@ -2,17 +2,11 @@
 #include "pmd_glue/memif_gate.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include <rte_interrupts.h>
-#include <sys/socket.h>
-
 #include "odp/process_local.hpp"
-
-struct rte_eth_dev;
 
 namespace faultline::glue {
 
@@ -62,43 +56,16 @@ MemifGate::~MemifGate() {
   std::erase(all.gates, this);
 }
 
+void close_memif_gates() {
+  gates().close();
+}
+
+void open_memif_gates() {
+  gates().open();
+}
+
+void take_what_has_come() {
+  gates().take_all();
+}
+
 }  // namespace faultline::glue
-
-extern "C" {
-ssize_t __real_sendmsg(int fd, const msghdr* message, int flags);
-ssize_t __wrap_sendmsg(int fd, const msghdr* message, int flags);
-
-// A client that is gone before its server greets it makes memif_listener_handler close a descriptor that EAL
-// goes on to watch, and EAL panics. A greeting to nobody counts as sent: the end of file that follows is
-// handled well.
-ssize_t __wrap_sendmsg(int fd, const msghdr* message, int flags) {
-  const ssize_t sent = __real_sendmsg(fd, message, flags | MSG_NOSIGNAL);
-  if (sent >= 0 || (errno != EPIPE && errno != ECONNRESET)) return sent;
-  size_t length_bytes = 0;
-  for (size_t i = 0; i < message->msg_iovlen; ++i) length_bytes += message->msg_iov[i].iov_len;
-  return static_cast<ssize_t>(length_bytes);
-}
-
-void __real_memif_free_regions(rte_eth_dev* device);
-void __wrap_memif_free_regions(rte_eth_dev* device);
-
-void __wrap_memif_free_regions(rte_eth_dev* device) {
-  auto& all = faultline::glue::gates();
-  all.close();
-  __real_memif_free_regions(device);
-  all.open();
-}
-
-ssize_t __real_recvmsg(int fd, msghdr* message, int flags);
-ssize_t __wrap_recvmsg(int fd, msghdr* message, int flags);
-
-// On that thread only memif's control channel receives: a message of its peer's, or its end. Messages are
-// few.
-ssize_t __wrap_recvmsg(int fd, msghdr* message, int flags) {
-  const ssize_t received = __real_recvmsg(fd, message, flags);
-  const int error = errno;
-  if (rte_thread_is_intr() != 0) faultline::glue::gates().take_all();
-  errno = error;
-  return received;
-}
-}

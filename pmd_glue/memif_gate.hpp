@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // net_memif unmaps its shared memory on EAL's interrupt thread the moment the peer goes away, with no regard
 // for a burst that is copying from it on another thread (DPDK 22.11, memif_disconnect). The linker hands us
-// that call first
-// (--wrap=memif_free_regions, pmd_glue/meson.build), and we hold the turns of all memif engines while it
-// runs.
+// that call first (memif_hooks.cpp), and we hold the turns of all memif engines while it runs.
 //
 // A peer that ends at once has perhaps sent a moment before, and what lies in its ring goes with that memory.
-// So before the end of a link is looked at (--wrap=recvmsg), the engines take what has come: whoever has
+// So before the end of a link is looked at (recvmsg), the engines take what has come: whoever has
 // written to his ring is heard, even if he is killed in the next moment.
 #pragma once
 
@@ -30,5 +28,11 @@ class MemifGate {
   TurnLock& turns_;
   const std::function<bool()> take_burst_;
 };
+
+/// Waits until nobody is in a turn, and keeps everybody from one until open_memif_gates().
+void close_memif_gates();
+void open_memif_gates();
+/// All engines take what lies in their rings.
+void take_what_has_come();
 
 }  // namespace faultline::glue

@@ -188,7 +188,7 @@ uint32_t port_mtu_bytes(const DeviceConfig& device) {
 
 template <typename Function>
 void EthernetPort::on_control_thread(Function function) {
-  if (memif_)
+  if (memif_ != nullptr)
     run_on_interrupt_thread(function);
   else
     function();
@@ -217,7 +217,9 @@ std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const Dev
       }
   }
 
-  port->memif_ = wanted.kind == PortKind::memif;
+  if (wanted.kind == PortKind::memif)
+    port->memif_ = std::make_unique<MemifPort>(
+        wanted.socket, wanted.memif_server ? MemifPort::Role::server : MemifPort::Role::client);
   port->cores_ = core_count_of(device);
   if (wanted.kind == PortKind::af_packet) port->queue_pairs_ = static_cast<uint16_t>(port->cores_);
   std::string port_name;
@@ -244,7 +246,9 @@ std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const Dev
       port_name = own_name(fmt::format("net_{}_{}", name_of(wanted.kind), device.name));
       int created = 0;
       port->on_control_thread([&] {
-        created = rte_vdev_init(port_name.c_str(), vdev_arguments(wanted, port->queue_pairs_).c_str());
+        const MemifPort::Creation creation(port->memif_.get());
+        created =
+            rte_vdev_init(port_name.c_str(), vdev_arguments(wanted, port->queue_pairs_).c_str());
       });
       if (created != 0)
         return fail(fmt::format("cannot create the {} port: {}", name_of(wanted.kind), reason_of(created)));
@@ -321,6 +325,7 @@ bool EthernetPort::configure(const Config& config, const DeviceConfig& device, s
   if (result == 0) result = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx_descriptors, &tx_descriptors);
   for (uint16_t queue = 0; result == 0 && queue < queue_pairs_; ++queue) {
     result = rte_eth_rx_queue_setup(id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pool_);
+    const MemifPort::TransmitSetup setup(memif_.get());
     if (result == 0) result = rte_eth_tx_queue_setup(id_, queue, tx_descriptors, SOCKET_ID_ANY, nullptr);
   }
   if (result != 0)
@@ -370,15 +375,17 @@ bool EthernetPort::configure(const Config& config, const DeviceConfig& device, s
 }
 
 size_t EthernetPort::receive(uint16_t queue, std::span<rte_mbuf*> burst) {
+  if (memif_ != nullptr) return memif_->receive(pool_, id_, burst);
   return rte_eth_rx_burst(id_, queue, burst.data(), static_cast<uint16_t>(burst.size()));
 }
 
 size_t EthernetPort::transmit(uint32_t core, std::span<rte_mbuf*> burst) {
   const auto queue = static_cast<uint16_t>(core % queue_pairs_);
   const auto count = static_cast<uint16_t>(burst.size());
-  if (!shares_transmit_queues_) return rte_eth_tx_burst(id_, queue, burst.data(), count);
+  if (!shares_transmit_queues_)
+    return memif_ != nullptr ? memif_->transmit(burst) : rte_eth_tx_burst(id_, queue, burst.data(), count);
   const std::lock_guard guard(transmit_lock_);
-  return rte_eth_tx_burst(id_, queue, burst.data(), count);
+  return memif_ != nullptr ? memif_->transmit(burst) : rte_eth_tx_burst(id_, queue, burst.data(), count);
 }
 
 EthernetPort::~EthernetPort() {
@@ -388,11 +395,12 @@ EthernetPort::~EthernetPort() {
       rte_eth_dev_close(id_);
     }
     if (!vdev_.empty()) rte_vdev_uninit(vdev_.c_str());
+    if (memif_ != nullptr) memif_->free_transmit_handles();
   });
 }
 
 bool EthernetPort::link_up() const {
-  if (!started_) return false;
+  if (!started_ || (memif_ != nullptr && memif_->is_broken())) return false;
   rte_eth_link link{};
   if (rte_eth_link_get_nowait(id_, &link) != 0 || link.link_status != RTE_ETH_LINK_UP) return false;
   // net_af_packet and net_af_xdp do not look at the interface again.
@@ -400,7 +408,12 @@ bool EthernetPort::link_up() const {
 }
 
 uint64_t EthernetPort::uncounted_drops() const {
+  if (memif_ != nullptr) return memif_->oversized();
   return packet_socket_drops(interface_index_) - earlier_drops_;
+}
+
+uint64_t EthernetPort::peer_violations() const {
+  return memif_ != nullptr ? memif_->violations() : 0;
 }
 
 bool EthernetPort::is_gone() const {

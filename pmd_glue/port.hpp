@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pmd_glue/config.hpp"
+#include "pmd_glue/memif_port.hpp"
 #include "stack/transport/spin_lock.hpp"
 
 struct rte_mbuf;
@@ -53,6 +54,8 @@ class EthernetPort {
   }
   /// Frames that there was no room for; what the driver itself counts is not in it.
   [[nodiscard]] uint64_t uncounted_drops() const;
+  /// Links that ended because the other end of shared memory broke their protocol.
+  [[nodiscard]] uint64_t peer_violations() const;
   /// What the port stands on was removed: it will not come back.
   [[nodiscard]] bool is_gone() const;
 
@@ -75,7 +78,6 @@ class EthernetPort {
   uint16_t id_ = 0;
   bool created_ = false;
   bool started_ = false;
-  bool memif_ = false;
   bool memif_client_ = false;
   bool ipv4_checksum_ = false;
   bool udp_checksum_ = false;
@@ -83,6 +85,7 @@ class EthernetPort {
   uint32_t cores_ = 1;
   bool shares_transmit_queues_ = false;
   transport::SpinLock transmit_lock_;
+  std::unique_ptr<MemifPort> memif_;  ///< of a port of that kind
   rte_mempool* pool_ = nullptr;
   std::string interface_;
   unsigned interface_index_ = 0;  ///< of a kernel interface that the port is bound to

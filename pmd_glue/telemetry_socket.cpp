@@ -11,11 +11,14 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "pmd_glue/memif_client.hpp"
+
 extern "C" {
 int __real_connect(int fd, const sockaddr* address, socklen_t length_bytes);
 int __wrap_connect(int fd, const sockaddr* address, socklen_t length_bytes);
 
 int __wrap_connect(int fd, const sockaddr* address, socklen_t length_bytes) {
+  faultline::glue::memif::on_connection(fd);
   sockaddr_un local{};
   if (address->sa_family != AF_UNIX || length_bytes > sizeof local)
     return __real_connect(fd, address, length_bytes);
