@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pmd_glue/eal.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <system_error>
@@ -19,12 +19,12 @@
 #include <sched.h>
 #include <signal.h>
 #include <spdlog/fmt/fmt.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <sys/mman.h>
 
 #include "odp/log.hpp"
 #include "odp/program_call.hpp"
 #include "odp/service_thread.hpp"
+#include "pmd_glue/eal_folder.hpp"
 #include "pmd_glue/eal_fork.hpp"
 
 namespace faultline::glue {
@@ -72,17 +72,26 @@ std::string cpu_list(const Config& config) {
   return fmt::format("{}", fmt::join(cpus, ","));
 }
 
-// EAL's telemetry socket lives in the runtime directory (eal_filesystem.h); it takes a missing one as a
-// failure to start.
-bool runtime_directory_usable() {
-  std::string directory = "/var/run";
-  if (getuid() != 0) {
-    const char* xdg = getenv("XDG_RUNTIME_DIR");
-    directory = xdg != nullptr ? xdg : "/tmp";
-  }
-  directory += "/dpdk";
-  mkdir(directory.c_str(), 0700);
-  return access(directory.c_str(), R_OK | W_OK | X_OK) == 0;
+bool any_pci_port(const Config& config) {
+  return std::ranges::any_of(config.devices,
+                             [](const DeviceConfig& device) { return device.port.kind == PortKind::pci; });
+}
+
+/// Where EAL's memory is to begin. Its default is 4 GiB, and there other programs map memory of their own
+/// with MAP_FIXED, over whatever is there (OpenSHMEM's heap: 0xFF000000). So it gets a range that the kernel
+/// has just given out, as it does to everybody who names no address. 0: none.
+uintptr_t free_range(const Config& config) {
+  // An IOMMU may have 39 bits of address only (EAL's eal_get_baseaddr says so of its default).
+  void* const hint = any_pci_port(config) ? reinterpret_cast<void*>(uintptr_t{0x4000000000}) : nullptr;
+  // A page of EAL's memory.
+  const size_t alignment_bytes = config.eal.huge_pages ? size_t{1} << 30 : size_t{2} << 20;
+  // Of huge pages EAL reserves as much as there may ever be (RTE_MAX_MEM_MB).
+  const size_t bytes =
+      config.eal.huge_pages ? size_t{1} << 40 : (size_t{config.eal.memory_mib} << 20) + alignment_bytes;
+  void* const range = mmap(hint, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) return 0;
+  munmap(range, bytes);
+  return (reinterpret_cast<uintptr_t>(range) + alignment_bytes - 1) & ~(alignment_bytes - 1);
 }
 
 std::vector<std::string> eal_arguments(const Config& config) {
@@ -100,15 +109,13 @@ std::vector<std::string> eal_arguments(const Config& config) {
     arguments.emplace_back("--in-memory");
   else
     arguments.insert(arguments.end(), {"--no-huge", "--no-shconf", "--iova-mode=va"});
-  if (!runtime_directory_usable()) arguments.emplace_back("--no-telemetry");
+  if (const uintptr_t base = free_range(config); base != 0)
+    arguments.push_back(fmt::format("--base-virtaddr={:#x}", base));
+  if (eal_folder().empty()) arguments.emplace_back("--no-telemetry");
 
-  bool any_pci = false;
-  for (const DeviceConfig& device : config.devices) {
-    if (device.port.kind != PortKind::pci) continue;
-    any_pci = true;
-    arguments.insert(arguments.end(), {"-a", device.port.address});
-  }
-  if (!any_pci) arguments.emplace_back("--no-pci");
+  for (const DeviceConfig& device : config.devices)
+    if (device.port.kind == PortKind::pci) arguments.insert(arguments.end(), {"-a", device.port.address});
+  if (!any_pci_port(config)) arguments.emplace_back("--no-pci");
   arguments.insert(arguments.end(), config.eal.extra_args.begin(), config.eal.extra_args.end());
   return arguments;
 }
