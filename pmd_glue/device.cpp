@@ -222,6 +222,22 @@ void Device::send_last_frames() {
     std::this_thread::sleep_for(std::chrono::nanoseconds(kLingerNs));
 }
 
+void Device::send_owed() {
+  if (is_parents() || config_.progress != Progress::automatic) return;
+  const TimeNs latest = monotonic_ns() + kTurnOfOthersNs;
+  for (Seat& seat : seats_) {
+    TurnLock& turns = seat.engine->turns();
+    bool ours = turns.try_lock();
+    for (; !ours && monotonic_ns() < latest; ours = turns.try_lock()) sched_yield();
+    if (!ours) continue;
+    if (!closed_.load(std::memory_order_relaxed)) {
+      seat.engine->turn();
+      seat.session->leave();
+    }
+    turns.unlock();
+  }
+}
+
 void Device::call(uint32_t core_index, void (*function)(void*), void* argument) {
   Seat& seat = seats_[core_index];
   if (closed_.load(std::memory_order_acquire) || is_parents()) {

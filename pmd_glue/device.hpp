@@ -40,6 +40,9 @@ class Device final : public verbs::DeviceBackend {
   /// In place of shut_down() where the calling thread has interrupted a call of its own and the process ends.
   /// Engines that other threads drive get time for one more turn. Waits for no lock, and not for long.
   void abandon();
+  /// Sends what waits for the program's next call, acknowledgements above all, in a process that ends without
+  /// making it. Async-signal-safe in a thread that is in no call of the library's.
+  void send_owed();
 
   // verbs::DeviceBackend
   [[nodiscard]] const verbs::DeviceDescription& description() const override { return description_; }

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <spdlog/fmt/fmt.h>
 
+#include "odp/exit_hook.hpp"
 #include "odp/program_call.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/housekeeper.hpp"
@@ -142,12 +143,16 @@ std::shared_ptr<Device> Registry::open(const std::string& name, std::string& err
     auto device = error.empty() && start_eal(all, error) ? Device::open(all, *wanted, error) : nullptr;
     if (device == nullptr) tell(error);
     devices_[name] = device;
+    // Of the process, not of the first one: a forked child has its own to do.
+    if (device != nullptr) odp::set_exit_hook([] { instance().send_owed(); });
     static std::once_flag first_device;
     if (device != nullptr)
       std::call_once(first_device, [] {
         register_telemetry();
         // Captures are written out and sockets removed also for a program that exits with its devices open.
         std::atexit([] { instance().shut_down_all(); });
+        // Which runs no handler of atexit(3).
+        std::at_quick_exit([] { instance().send_owed(); });
       });
     return device;
   } catch (const ConfigError& problem) {
@@ -175,6 +180,18 @@ void Registry::shut_down_all() {
   if (has_interrupted_own_call()) return abandon_all();
   for (const std::string& name : running())
     if (const auto device = find(name)) device->shut_down();
+}
+
+void Registry::send_owed() {
+  // The interrupted call may have the turn, or any lock.
+  if (has_interrupted_own_call() || !mutex_.try_lock()) return;
+  for (const auto& [name, known] : devices_) {
+    // Kept for ever, as in abandon_all().
+    alignas(std::shared_ptr<Device>) std::array<std::byte, sizeof(std::shared_ptr<Device>)> place;
+    if (auto* const device = new (place.data()) std::shared_ptr<Device>(known.lock()); *device != nullptr)
+      (*device)->send_owed();
+  }
+  mutex_.unlock();
 }
 
 /// Neither waits for a lock nor allocates: the interrupted call may have the lock or be in the allocator.

@@ -43,6 +43,8 @@ class Registry {
   void shut_down_all();
   /// ... in a process whose exiting thread is inside a verbs call.
   void abandon_all();
+  /// ... in a process that ends by _exit: async-signal-safe.
+  void send_owed();
   void tell(const std::string& error);
 
   std::mutex mutex_;
