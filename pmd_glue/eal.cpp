@@ -100,6 +100,8 @@ std::vector<std::string> eal_arguments(const Config& config) {
                                      "--log-level=error",
                                      "--log-level=pmd.net.memif:critical",
                                      "--log-level=pmd.net.tap:critical",
+                                     "--log-level=pmd.net.af_packet:critical",
+                                     "--log-level=pmd.net.af_xdp:critical",
                                      "--log-level=lib.telemetry:critical",
                                      "--file-prefix=faultline"};
   // One lcore that floats over the CPUs: EAL would pin the thread that starts it.

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 
+#include <bpf/libbpf.h>
 #include <rte_bus_vdev.h>
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
@@ -21,11 +22,13 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <xdp/libxdp.h>
 
 #include "odp/program_call.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/frame_pool.hpp"
 #include "pmd_glue/interface.hpp"
+#include "pmd_glue/interface_rights.hpp"
 #include "pmd_glue/interrupt_thread.hpp"
 #include "pmd_glue/packet_fanout.hpp"
 
@@ -33,6 +36,8 @@ namespace faultline::glue {
 namespace {
 
 constexpr uint16_t kDescriptors = 1024;
+// So many are eight QPs' windows: what finds no room is lost, and READs by many are answered at once.
+constexpr uint32_t kPacketRingFrames = 2048;
 constexpr uint32_t kVirtualMtuBytes = 4500;
 constexpr uint32_t kEthernetMtuBytes = 1500;
 
@@ -120,7 +125,7 @@ uint16_t queues_of_wire(const Config& config, const std::string& wire) {
   return static_cast<uint16_t>(queues);
 }
 
-std::string vdev_arguments(const PortConfig& port, uint16_t queue_pairs) {
+std::string vdev_arguments(const PortConfig& port, uint16_t queue_pairs, uint32_t ring_frames) {
   switch (port.kind) {
     case PortKind::memif:
       // Buffers of the mempool's size let the PMD allocate and free whole bursts.
@@ -131,10 +136,9 @@ std::string vdev_arguments(const PortConfig& port, uint16_t queue_pairs) {
       return fmt::format("iface={}", port.interface);
     case PortKind::af_packet:
       // The PMD takes frames to lie back to back, so that a block must be a multiple of a frame and of a
-      // page. So many are eight QPs' windows: what finds no room is lost, and READs by many are answered at
-      // once.
-      return fmt::format("iface={},qpairs={},framesz={},blocksz={},framecnt=2048", port.interface,
-                         queue_pairs, kBufferBytes, 8 * kBufferBytes);
+      // page.
+      return fmt::format("iface={},qpairs={},framesz={},blocksz={},framecnt={}", port.interface, queue_pairs,
+                         kBufferBytes, 8 * kBufferBytes, ring_frames);
     case PortKind::af_xdp:
       return fmt::format("iface={}", port.interface);
     case PortKind::ring:
@@ -157,6 +161,12 @@ std::string_view address_key(PortKind kind) {
     default:
       return "port.interface";
   }
+}
+
+// They print what they try and do without. What matters is in the error of the port.
+void quiet_xdp_libraries() {
+  libbpf_set_print(nullptr);
+  libxdp_set_print(nullptr);
 }
 
 bool on_kernel_interface(PortKind kind) {
@@ -208,6 +218,11 @@ std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const Dev
   if (on_kernel_interface(wanted.kind)) {
     if (!interface_exists(wanted.interface))
       return fail(fmt::format("there is no interface {}", wanted.interface));
+    if (const auto missing = missing_rights(wanted.kind)) return fail(*missing);
+    if (!interface_is_running(interface_index(wanted.interface)))
+      log().warn(
+          "{}: the interface {} is down: nothing is sent or received before it is up (ip link set {} up)",
+          device.name, wanted.interface, wanted.interface);
     if (device.mtu_bytes)
       if (const int failed = set_interface_mtu(wanted.interface, *device.mtu_bytes); failed != 0) {
         error = port_error(config, device, "mtu",
@@ -244,11 +259,21 @@ std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const Dev
     port_name = wanted.address;
     if (wanted.kind != PortKind::pci) {
       port_name = own_name(fmt::format("net_{}_{}", name_of(wanted.kind), device.name));
+      uint32_t ring_frames = kPacketRingFrames;
+      if (wanted.kind == PortKind::af_packet) {
+        ring_frames = packet_ring_frames(kPacketRingFrames, kBufferBytes, port->queue_pairs_);
+        const size_t wanted_bytes = size_t{2} * kPacketRingFrames * kBufferBytes * port->queue_pairs_;
+        if (ring_frames == 0) return fail(locked_memory_advice(wanted_bytes));
+        if (ring_frames < kPacketRingFrames)
+          log().warn("{}: rings of {} frames in place of {}, so that bursts may lose packets: {}",
+                     device.name, ring_frames, kPacketRingFrames, locked_memory_advice(wanted_bytes));
+      }
+      if (wanted.kind == PortKind::af_xdp) quiet_xdp_libraries();
       int created = 0;
       port->on_control_thread([&] {
         const MemifPort::Creation creation(port->memif_.get());
         created =
-            rte_vdev_init(port_name.c_str(), vdev_arguments(wanted, port->queue_pairs_).c_str());
+            rte_vdev_init(port_name.c_str(), vdev_arguments(wanted, port->queue_pairs_, ring_frames).c_str());
       });
       if (created != 0)
         return fail(fmt::format("cannot create the {} port: {}", name_of(wanted.kind), reason_of(created)));
