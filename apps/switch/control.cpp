@@ -63,8 +63,7 @@ int change(StationTable& stations, PortIndex port, const SwitchRequest& request)
       stations.release_service(port, request.service_id);
       return 0;
     case SwitchVerb::join_group:
-      stations.join(port, group);
-      return 0;
+      return stations.join(port, group);
     case SwitchVerb::leave_group:
       stations.leave(port, group);
       return 0;

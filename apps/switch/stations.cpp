@@ -56,6 +56,8 @@ const char* name_of(Drop drop) {
       return "runt";
     case Drop::foreign_source:
       return "foreign_source";
+    case Drop::foreign_address:
+      return "foreign_address";
     case Drop::unknown_address:
       return "unknown_address";
     case Drop::own_address:
@@ -195,7 +197,7 @@ int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, 
   if (station->ports.none()) station->first = port;
   station->ports.set(port);
   station->port_of_range[range] = port;
-  seats_[port] = {station, range, pid};
+  seats_[port] = {.station = station, .range = range, .pid = pid};
 
   grant.ipv4 = station->ipv4;
   grant.prefix_bits = kPrefixBits;
@@ -228,25 +230,37 @@ void StationTable::detach(PortIndex port) {
 int StationTable::claim_service(PortIndex port, uint64_t service_id) {
   Station* station = seats_[port].station;
   if (station == nullptr) return EINVAL;
-  const auto [service, added] = station->services.try_emplace(service_id, port);
-  return added || service->second == port ? 0 : EADDRINUSE;
+  if (const auto service = station->services.find(service_id); service != station->services.end())
+    return service->second == port ? 0 : EADDRINUSE;
+  if (seats_[port].services == kMostServices) return ENOMEM;
+  station->services.emplace(service_id, port);
+  ++seats_[port].services;
+  return 0;
 }
 
 void StationTable::release_service(PortIndex port, uint64_t service_id) {
   Station* station = seats_[port].station;
   if (station == nullptr) return;
   const auto service = station->services.find(service_id);
-  if (service != station->services.end() && service->second == port) station->services.erase(service);
+  if (service == station->services.end() || service->second != port) return;
+  station->services.erase(service);
+  --seats_[port].services;
 }
 
-void StationTable::join(PortIndex port, const Gid& group) {
+int StationTable::join(PortIndex port, const Gid& group) {
+  const auto found = groups_.find(group.bytes);
+  if (found != groups_.end() && found->second.test(port)) return 0;
+  if (seats_[port].groups == kMostGroups) return ENOMEM;
   groups_[group.bytes].set(port);
+  ++seats_[port].groups;
+  return 0;
 }
 
 void StationTable::leave(PortIndex port, const Gid& group) {
   const auto found = groups_.find(group.bytes);
-  if (found == groups_.end()) return;
+  if (found == groups_.end() || !found->second.test(port)) return;
   found->second.reset(port);
+  --seats_[port].groups;
   if (found->second.none()) groups_.erase(found);
 }
 
@@ -266,9 +280,34 @@ Verdict StationTable::decide(std::span<const uint8_t> frame, PortIndex from) {
                                 : sender != nullptr && sender->addresses.mac() == ethernet->source;
   if (!right_source) return {.to = {}, .drop = Drop::foreign_source};
   const FrameKind kind = wire::classify(frame);
+  if (!has_right_addresses(frame, kind, sender)) return {.to = {}, .drop = Drop::foreign_address};
   if (wire::is_multicast(ethernet->destination)) return to_everybody(frame, kind, from);
   Station* station = find(ethernet->destination);
   return station != nullptr ? to_station(*station, frame, kind, from) : to_outside(from);
+}
+
+// Stations trust the source address of what reaches them: a connected QP knows its peer by it.
+bool StationTable::has_right_addresses(std::span<const uint8_t> frame, FrameKind kind,
+                                       const Station* sender) const {
+  const auto is_right = [&](const Gid& gid) {
+    return sender != nullptr ? sender->addresses.is_own(gid) : owner_of(gid) == nullptr;
+  };
+  const auto is_right_mac = [&](const MacAddress& mac) {
+    return sender != nullptr ? sender->addresses.mac() == mac : find(mac) == nullptr;
+  };
+  if (kind == FrameKind::other) return true;
+  if (kind == FrameKind::arp) {
+    wire::ArpPacket packet;
+    return wire::parse_arp(frame, packet) && is_right_mac(packet.sender_mac) &&
+           is_right(Gid::from_ipv4(packet.sender_ip));
+  }
+  const auto source = wire::peek_source_gid(frame);
+  if (!source || !is_right(*source)) return false;
+  wire::NeighbourMessage message;
+  if (kind != FrameKind::ipv6_other || !wire::parse_neighbour_message(frame, message)) return true;
+  const bool tells = message.kind == wire::NeighbourMessageKind::advertisement;
+  return (!message.has_link_address || is_right_mac(message.link_address)) &&
+         (!tells || is_right(message.target));
 }
 
 Verdict StationTable::to_station(Station& station, std::span<const uint8_t> frame, FrameKind kind,

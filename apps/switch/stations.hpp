@@ -33,6 +33,7 @@ enum class Drop : uint8_t {
   none,
   runt,
   foreign_source,   ///< of a MAC address that is not the sender's; or ours, from the uplink
+  foreign_address,  ///< of an IP address that is not the sender's; or ours, from the uplink
   unknown_address,  ///< nobody's here, and there is no uplink
   own_address,      ///< to its sender's own address, which nobody else shares
   unknown_range,    ///< to a QPN of a process that is gone
@@ -68,10 +69,14 @@ class StationTable {
   void detach(PortIndex port);
   /// Who has the address that the request asks for, so that attach would refuse it.
   [[nodiscard]] std::optional<PortIndex> holder_of(const glue::SwitchRequest& request) const;
-  /// 0, or EADDRINUSE where another sharer of the address has it.
+  /// What a seat may claim, and join. A program that wants more fails; the switch does not grow with it.
+  static constexpr size_t kMostServices = 8192;
+  static constexpr size_t kMostGroups = 1024;
+  /// 0, EADDRINUSE where another sharer of the address has it, or ENOMEM beyond kMostServices.
   [[nodiscard]] int claim_service(PortIndex port, uint64_t service_id);
   void release_service(PortIndex port, uint64_t service_id);
-  void join(PortIndex port, const wire::Gid& group);
+  /// 0, or ENOMEM beyond kMostGroups.
+  [[nodiscard]] int join(PortIndex port, const wire::Gid& group);
   void leave(PortIndex port, const wire::Gid& group);
 
   // --- frames ---
@@ -88,6 +93,7 @@ class StationTable {
     Station* station = nullptr;
     uint32_t range = 0;
     int pid = 0;
+    size_t services = 0, groups = 0;
   };
 
   [[nodiscard]] Station* find(uint32_t ipv4) const;
@@ -95,6 +101,10 @@ class StationTable {
   [[nodiscard]] Station* owner_of(const wire::Gid& gid) const;
   [[nodiscard]] uint32_t free_address() const;
   [[nodiscard]] uint32_t take_range(uint32_t wanted);
+  /// Whether the frame's IP addresses, and those that it tells of (ARP, neighbour discovery), are the
+  /// sender's; of the uplink's, with `sender` nullptr, whether they are nobody's here.
+  [[nodiscard]] bool has_right_addresses(std::span<const uint8_t> frame, wire::FrameKind kind,
+                                         const Station* sender) const;
   [[nodiscard]] Verdict to_outside(PortIndex from) const;
   [[nodiscard]] Verdict to_station(Station& station, std::span<const uint8_t> frame, wire::FrameKind kind,
                                    PortIndex from) const;

@@ -16,6 +16,17 @@ std::optional<uint32_t> bth_at(std::span<const uint8_t> frame) {
   return at;
 }
 
+std::optional<Gid> gid_at(std::span<const uint8_t> frame, uint32_t ipv4_at, uint32_t ipv6_at) {
+  EthernetView ethernet;
+  if (!read_ethernet(frame, ethernet)) return std::nullopt;
+  if (ethernet.ether_type == kEtherTypeIpv6) {
+    if (frame.size() < ethernet.payload_at + kIpv6Bytes) return std::nullopt;
+    return load_ipv6(&frame[ethernet.payload_at + ipv6_at]);
+  }
+  if (frame.size() < ethernet.payload_at + kIpv4Bytes) return std::nullopt;
+  return Gid::from_ipv4(load_be32(&frame[ethernet.payload_at + ipv4_at]));
+}
+
 }  // namespace
 
 std::optional<EthernetAddresses> peek_ethernet(std::span<const uint8_t> frame) {
@@ -30,14 +41,11 @@ uint32_t peek_destination_qpn(std::span<const uint8_t> frame) {
 }
 
 std::optional<Gid> peek_destination_gid(std::span<const uint8_t> frame) {
-  EthernetView ethernet;
-  if (!read_ethernet(frame, ethernet)) return std::nullopt;
-  if (ethernet.ether_type == kEtherTypeIpv6) {
-    if (frame.size() < ethernet.payload_at + kIpv6Bytes) return std::nullopt;
-    return load_ipv6(&frame[ethernet.payload_at + kIpv6DestinationAt]);
-  }
-  if (frame.size() < ethernet.payload_at + kIpv4Bytes) return std::nullopt;
-  return Gid::from_ipv4(load_be32(&frame[ethernet.payload_at + kIpv4DestinationAt]));
+  return gid_at(frame, kIpv4DestinationAt, kIpv6DestinationAt);
+}
+
+std::optional<Gid> peek_source_gid(std::span<const uint8_t> frame) {
+  return gid_at(frame, kIpv4SourceAt, kIpv6SourceAt);
 }
 
 std::optional<CmMad> peek_cm_message(std::span<const uint8_t> frame) {

@@ -28,6 +28,10 @@ struct EthernetAddresses {
 /// The IP destination of a frame of kind roce.
 [[nodiscard]] std::optional<Gid> peek_destination_gid(std::span<const uint8_t> frame);
 
+/// The IP source of a frame that classify called roce, ipv4_other or ipv6_other; nothing where it is too
+/// short.
+[[nodiscard]] std::optional<Gid> peek_source_gid(std::span<const uint8_t> frame);
+
 /// The connection manager's message in a frame of kind roce to kManagementQpn, which says whose it is by
 /// receiver_id and service_id; nothing where there is none.
 [[nodiscard]] std::optional<CmMad> peek_cm_message(std::span<const uint8_t> frame);

@@ -230,12 +230,157 @@ TEST_F(Stations, AGroupsFramesGoToThoseWhoJoined) {
   attach(2);
   const Frame frame = roce(a, wire::multicast_mac(group), group, wire::kMulticastQpn);
   expect_dropped(frame, 0, Drop::no_listener);
-  for (PortIndex port = 0; port < 3; ++port) table.join(port, group);
+  for (PortIndex port = 0; port < 3; ++port) EXPECT_EQ(table.join(port, group), 0);
   expect_to(frame, 0, {1, 2});
   table.leave(1, group);
   expect_to(frame, 0, {2});
   table.detach(2);
   expect_dropped(frame, 0, Drop::no_listener);
+}
+
+// ---- a seat has its own addresses alone ----
+
+TEST_F(Stations, AFrameHasItsSendersIpAddress) {
+  const SwitchGrant a = attach(0, kSideA);
+  const SwitchGrant b = attach(1, kSideB);
+  SwitchGrant forged = a;
+  forged.ipv4 = 0xc6120003;
+  expect_to(roce(a, b, 0x10000), 0, {1});
+  expect_dropped(roce(forged, b, 0x10000), 0, Drop::foreign_address);
+  // Not another seat's either, nor in a packet that is no RoCEv2.
+  forged.ipv4 = kSideB;
+  expect_dropped(roce(forged, b, 0x10000), 0, Drop::foreign_address);
+  Frame plain(64);
+  std::copy(b.mac.begin(), b.mac.end(), plain.begin());
+  std::copy(a.mac.begin(), a.mac.end(), plain.begin() + 6);
+  plain[12] = 0x08;
+  wire::store_be32(&plain[14 + 12], kSideB);
+  expect_dropped(plain, 0, Drop::foreign_address);
+  wire::store_be32(&plain[14 + 12], kSideA);
+  expect_to(plain, 0, {1});
+  // An IP packet without a whole header has no address.
+  plain.resize(20);
+  expect_dropped(plain, 0, Drop::foreign_address);
+}
+
+TEST_F(Stations, ALinkLocalPacketHasItsSendersAddress) {
+  const SwitchGrant a = attach(0, kSideA);
+  const SwitchGrant b = attach(1, kSideB);
+  const auto from = [&](const MacAddress& address) {
+    wire::PathHeader path;
+    path.source_mac.bytes = a.mac;
+    path.destination_mac.bytes = b.mac;
+    path.source_gid = wire::link_local_gid(address);
+    path.destination_gid = wire::link_local_gid({b.mac});
+    const wire::FrameTemplate made(path);
+    wire::PacketFields fields;
+    fields.bth.opcode = wire::Opcode::ud_send_only;
+    Frame frame(made.frame_bytes(fields.bth.opcode, 0));
+    static_cast<void>(made.write_headers(frame, fields, 0));
+    made.seal(frame, fields.bth.opcode, 0);
+    return frame;
+  };
+  expect_to(from({a.mac}), 0, {1});
+  expect_dropped(from({b.mac}), 0, Drop::foreign_address);
+}
+
+TEST_F(Stations, ArpTellsOfItsSenderAlone) {
+  const SwitchGrant a = attach(0, kSideA);
+  const SwitchGrant b = attach(1, kSideB);
+  const auto reply = [&](const MacAddress& mac, uint32_t ipv4) {
+    Frame frame(wire::kMinFrameBytes);
+    EXPECT_NE(wire::build_arp(frame, {wire::ArpOperation::reply, mac, ipv4, {b.mac}, b.ipv4}, {b.mac}), 0U);
+    std::copy(a.mac.begin(), a.mac.end(), frame.begin() + 6);
+    return frame;
+  };
+  expect_to(reply({a.mac}, kSideA), 0, {1});
+  expect_dropped(reply({a.mac}, 0xc6120003), 0, Drop::foreign_address);
+  expect_dropped(reply(kStranger, kSideA), 0, Drop::foreign_address);
+  SwitchGrant forged = a;
+  forged.ipv4 = 0xc6120003;
+  expect_dropped(arp_request(forged, kSideB), 0, Drop::foreign_address);
+  Frame broken = reply({a.mac}, kSideA);
+  broken[14] = 9;  // no hardware type that there is
+  expect_dropped(broken, 0, Drop::foreign_address);
+}
+
+TEST_F(Stations, NeighbourMessagesTellOfTheirSenderAlone) {
+  const SwitchGrant a = attach(0, kSideA);
+  const SwitchGrant b = attach(1, kSideB);
+  const Gid own = wire::link_local_gid({a.mac});
+  wire::NeighbourMessage message;
+  message.kind = wire::NeighbourMessageKind::advertisement;
+  message.source = own;
+  message.destination = wire::link_local_gid({b.mac});
+  message.target = own;
+  message.has_link_address = true;
+  message.link_address = {a.mac};
+  const auto frame_of = [&](const wire::NeighbourMessage& what) {
+    Frame frame(wire::kMaxLinkFrameBytes);
+    frame.resize(wire::build_neighbour_message(frame, what, {{a.mac}, {b.mac}, {}}));
+    return frame;
+  };
+  expect_to(frame_of(message), 0, {1});
+  wire::NeighbourMessage forged = message;
+  forged.target = wire::link_local_gid(kStranger);
+  expect_dropped(frame_of(forged), 0, Drop::foreign_address);
+  forged = message;
+  forged.link_address = kStranger;
+  expect_dropped(frame_of(forged), 0, Drop::foreign_address);
+  forged = message;
+  forged.source = wire::link_local_gid(kStranger);
+  expect_dropped(frame_of(forged), 0, Drop::foreign_address);
+}
+
+TEST_F(Stations, TheUplinkHasNoAddressOfOurs) {
+  constexpr PortIndex kUplink = 0;
+  table.set_uplink(kUplink);
+  const SwitchGrant a = attach(1, kSideA);
+  const SwitchGrant b = attach(2, kSideB);
+  SwitchGrant outside;
+  outside.mac = kStranger.bytes;
+  outside.ipv4 = 0xc6120a0a;
+  expect_to(roce(outside, a, 0x10000), kUplink, {1});
+  outside.ipv4 = b.ipv4;
+  expect_dropped(roce(outside, a, 0x10000), kUplink, Drop::foreign_address);
+  expect_dropped(arp_request(outside, kSideA), kUplink, Drop::foreign_address);
+}
+
+// ---- what a seat may claim ----
+
+TEST_F(Stations, ASeatClaimsSoMuchAndNoMore) {
+  attach(0, kSideA, true);
+  attach(1, kSideA, true);
+  for (uint64_t service = 0; service < StationTable::kMostServices; ++service)
+    ASSERT_EQ(table.claim_service(0, service), 0);
+  EXPECT_EQ(table.claim_service(0, StationTable::kMostServices), ENOMEM);
+  // What it has already is no more; others have their own share.
+  EXPECT_EQ(table.claim_service(0, 5), 0);
+  EXPECT_EQ(table.claim_service(1, 5), EADDRINUSE);
+  EXPECT_EQ(table.claim_service(1, StationTable::kMostServices), 0);
+  table.release_service(1, 5);
+  table.release_service(0, 5);
+  EXPECT_EQ(table.claim_service(0, 5), 0);
+  EXPECT_EQ(table.claim_service(0, StationTable::kMostServices + 1), ENOMEM);
+  table.detach(0);
+  attach(0, kSideA, true);
+  EXPECT_EQ(table.claim_service(0, 5), 0);
+}
+
+TEST_F(Stations, ASeatJoinsSoManyGroupsAndNoMore) {
+  attach(0);
+  attach(1);
+  const auto group = [](uint32_t number) { return Gid::from_ipv4(0xe0000000 + number); };
+  for (uint32_t number = 0; number < StationTable::kMostGroups; ++number)
+    ASSERT_EQ(table.join(0, group(number)), 0);
+  EXPECT_EQ(table.join(0, group(StationTable::kMostGroups)), ENOMEM);
+  EXPECT_EQ(table.join(0, group(5)), 0);
+  EXPECT_EQ(table.join(1, group(StationTable::kMostGroups)), 0);
+  table.leave(1, group(5));
+  table.leave(0, group(5));
+  table.leave(0, group(5));
+  EXPECT_EQ(table.join(0, group(5)), 0);
+  EXPECT_EQ(table.join(0, group(StationTable::kMostGroups + 1)), ENOMEM);
 }
 
 // ---- with an uplink ----
@@ -258,7 +403,7 @@ TEST_F(Stations, WhatIsForOthersGoesUp) {
   expect_dropped(roce(outside, kStranger, Gid::from_ipv4(0xc6120909), 0x10000), kUplink,
                  Drop::unknown_address);
   const Gid group = Gid::from_ipv4(0xe0010203);
-  table.join(2, group);
+  EXPECT_EQ(table.join(2, group), 0);
   expect_to(roce(a, wire::multicast_mac(group), group, wire::kMulticastQpn), 1, {kUplink, 2});
   expect_to(roce(outside, wire::multicast_mac(group), group, wire::kMulticastQpn), kUplink, {2});
 }
@@ -354,6 +499,7 @@ TEST_F(Sharers, OneQuestionHasOneAnswer) {
   std::copy(one.mac.begin(), one.mac.end(), other.begin());
   std::copy(a.mac.begin(), a.mac.end(), other.begin() + 6);
   other[12] = 0x08;
+  wire::store_be32(&other[14 + 12], a.ipv4);
   expect_to(other, 0, {1});
   table.detach(1);
   expect_to(other, 0, {2});
