@@ -17,20 +17,40 @@ std::unique_ptr<SwitchBell> SwitchBell::create(const UniqueFd& switch_event) {
     return nullptr;
   bell->events_[0] = UniqueFd(fcntl(switch_event.get(), F_DUPFD_CLOEXEC, 0));
   bell->events_[1] = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  return bell->events_[0] && bell->events_[1] && bell->map() ? std::move(bell) : nullptr;
+  return bell->events_[0] && bell->events_[1] && bell->map(nullptr, 0) ? std::move(bell) : nullptr;
 }
 
 std::unique_ptr<SwitchBell> SwitchBell::adopt(std::array<UniqueFd, kDescriptors> descriptors) {
   std::unique_ptr<SwitchBell> bell(new SwitchBell);
   bell->memory_ = std::move(descriptors[0]);
   bell->events_ = {std::move(descriptors[1]), std::move(descriptors[2])};
-  return bell->map() ? std::move(bell) : nullptr;
+  return bell->map(nullptr, 0) ? std::move(bell) : nullptr;
 }
 
-bool SwitchBell::map() {
-  void* const mapped = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
+bool SwitchBell::renew(std::array<UniqueFd, kDescriptors> descriptors, bool lost) {
+  if (lost) {
+    static_cast<void>(memory_.release());
+    for (UniqueFd& event : events_) static_cast<void>(event.release());
+  }
+  memory_ = std::move(descriptors[0]);
+  for (size_t i = 0; i < events_.size(); ++i) {
+    UniqueFd& renewed = descriptors[i + 1];
+    // The number stays: another thread may be about to ring or to wait by it.
+    if (!events_[i])
+      events_[i] = std::move(renewed);
+    else if (dup3(renewed.get(), events_[i].get(), O_CLOEXEC) < 0)
+      return false;
+  }
+  // In the old page's place, since an engine may be looking at it.
+  return map(page_, MAP_FIXED);
+}
+
+bool SwitchBell::map(void* place, int flags) {
+  void* const mapped =
+      mmap(place, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | flags, memory_.get(), 0);
   if (mapped == MAP_FAILED) return false;
   page_ = static_cast<Page*>(mapped);
+  for (size_t i = 0; i < events_.size(); ++i) numbers_[i].store(events_[i].get(), std::memory_order_relaxed);
   return true;
 }
 

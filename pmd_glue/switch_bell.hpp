@@ -22,6 +22,10 @@ class SwitchBell {
   [[nodiscard]] static std::unique_ptr<SwitchBell> create(const UniqueFd& switch_event);
   /// The device gets them with its seat. nullptr with errno.
   [[nodiscard]] static std::unique_ptr<SwitchBell> adopt(std::array<UniqueFd, kDescriptors> descriptors);
+  /// The device's end takes another switch's in place of these, while other threads ring and wait. With
+  /// `lost` the old descriptors' numbers are the program's by now: they are neither closed nor used again.
+  /// False with errno.
+  [[nodiscard]] bool renew(std::array<UniqueFd, kDescriptors> descriptors, bool lost);
   ~SwitchBell();
   SwitchBell(const SwitchBell&) = delete;
   SwitchBell& operator=(const SwitchBell&) = delete;
@@ -43,7 +47,9 @@ class SwitchBell {
   }
   void say_awake(End end) { sleeps(end).store(0, std::memory_order_relaxed); }
   /// Readable when the end was rung for; read it to silence it.
-  [[nodiscard]] int event(End end) const { return events_[static_cast<size_t>(end)].get(); }
+  [[nodiscard]] int event(End end) const {
+    return numbers_[static_cast<size_t>(end)].load(std::memory_order_relaxed);
+  }
 
  private:
   struct Page {
@@ -54,7 +60,7 @@ class SwitchBell {
   };
 
   SwitchBell() = default;
-  [[nodiscard]] bool map();
+  [[nodiscard]] bool map(void* place, int flags);
   [[nodiscard]] std::atomic<uint32_t>& sleeps(End end) {
     return page_->sleeps[static_cast<size_t>(end)].value;
   }
@@ -62,6 +68,7 @@ class SwitchBell {
 
   UniqueFd memory_;
   std::array<UniqueFd, 2> events_;
+  std::array<std::atomic<int>, 2> numbers_{-1, -1};  ///< of events_, for all threads
   Page* page_ = nullptr;
 };
 

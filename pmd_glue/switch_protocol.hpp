@@ -10,7 +10,7 @@
 namespace faultline::glue {
 
 inline constexpr uint32_t kSwitchMagic = 0x464c5357;  // "FLSW"
-inline constexpr uint32_t kSwitchVersion = 1;
+inline constexpr uint32_t kSwitchVersion = 2;
 
 /// The start of every message, in this and all later versions.
 struct SwitchHeader {
@@ -29,6 +29,8 @@ enum class SwitchVerb : uint32_t {
 /// Which fields count follows from the verb.
 struct SwitchRequest {
   SwitchHeader header;
+  /// The answer repeats it: one that comes after its asker gave up is nobody else's.
+  uint64_t number = 0;
   SwitchVerb verb = SwitchVerb::attach;
   uint32_t ipv4 = 0;    ///< host order; 0: any
   uint32_t shared = 0;  ///< not 0: others may have the address too, if they say so as well
@@ -69,6 +71,7 @@ struct SwitchGrant {
 
 struct SwitchAnswer {
   SwitchHeader header;
+  uint64_t number = 0;           ///< of the request; 0: of none
   int32_t error = 0;             ///< an errno value; 0: done
   SwitchGrant grant;             ///< of attach
   std::array<char, 256> line{};  ///< why not, for people

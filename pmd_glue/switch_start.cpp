@@ -89,26 +89,43 @@ int spawn_switch(const std::string& wire, const SwitchPlace& place, const Unique
 
 }  // namespace
 
-UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, bool& started, std::string& error) {
+UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, SteadyTime deadline, bool& started,
+                      std::string& error) {
   const auto refuse = [&](const std::string& message) -> UniqueFd {
+    const int reason = errno;
     error = fmt::format("faultline: wire {}: {}", wire, message);
+    errno = reason;
     return {};
   };
-  const UniqueFd lock = lock_wire(place, true);
-  if (!lock) return refuse(fmt::format("cannot lock {}: {}", place.lock_file, std::strerror(errno)));
-  if (UniqueFd connection = connect_to_wire(place)) return connection;
-  if (errno != ENOENT && errno != ECONNREFUSED)
+  const auto connect = [&] { return connect_to_wire(place, deadline); };
+  const auto is_there = [] { return errno != ENOENT && errno != ECONNREFUSED; };
+  const auto refuse_to_connect = [&] {
+    if (errno == ETIMEDOUT)
+      return refuse(fmt::format("its switch accepts nobody; {}", advice_on(switch_process(place))));
     return refuse(fmt::format("cannot connect to {}: {}", place.control_socket, std::strerror(errno)));
+  };
+  // Without the lock: many may wait for a switch that is slow, and none of them keeps others from it.
+  if (UniqueFd connection = connect()) return connection;
+  if (is_there()) return refuse_to_connect();
+  const UniqueFd lock = lock_wire(place, deadline);
+  if (!lock && errno == ETIMEDOUT)
+    return refuse(
+        fmt::format("another process has {} locked; {}", place.lock_file, advice_on(lock_process(place))));
+  if (!lock) return refuse(fmt::format("cannot lock {}: {}", place.lock_file, std::strerror(errno)));
+  // Another process may have started one meanwhile.
+  if (UniqueFd connection = connect()) return connection;
+  if (is_there()) return refuse_to_connect();
   bool died = false;
   started = true;
   const UniqueFd listener = listen_on_wire(place, died);
   if (!listener)
     return refuse(fmt::format("cannot listen on {}: {}", place.control_socket, std::strerror(errno)));
-  if (const int failed = spawn_switch(wire, place, listener, died); failed != 0)
+  if (const int failed = spawn_switch(wire, place, listener, died); failed != 0) {
+    errno = failed;
     return refuse(fmt::format("cannot start {}: {}", switch_program(), std::strerror(failed)));
-  UniqueFd connection = connect_to_wire(place);
-  if (!connection) return refuse(fmt::format("the switch does not listen: {}", std::strerror(errno)));
-  return connection;
+  }
+  UniqueFd connection = connect();
+  return connection ? std::move(connection) : refuse_to_connect();
 }
 
 std::string last_log_line(const SwitchPlace& place) {

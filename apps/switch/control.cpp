@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/epoll.h>
@@ -14,9 +15,6 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-
-#include "pmd_glue/eal.hpp"
-#include "pmd_glue/engine.hpp"
 
 namespace faultline::switching {
 namespace {
@@ -26,6 +24,17 @@ using glue::SwitchBell;
 using glue::SwitchRequest;
 using glue::SwitchVerb;
 using glue::UniqueFd;
+
+// What an event is of: one of these, or a session's number shifted left, with the pidfd's events odd.
+constexpr uint64_t kListener = 0;
+constexpr uint64_t kBell = 1;
+constexpr uint64_t kSignals = 2;
+constexpr uint64_t kSessionTag = 4;
+constexpr uint64_t tag_of(uint64_t id, bool of_process) {
+  return kSessionTag + (id << 1) + (of_process ? 1 : 0);
+}
+// In one round, so that frames have their turn.
+constexpr int kMostAccepted = 16;
 
 void send_answer(int connection, const SwitchAnswer& answer, const SwitchBell* bell) {
   iovec part{const_cast<SwitchAnswer*>(&answer), sizeof answer};
@@ -47,8 +56,9 @@ void send_answer(int connection, const SwitchAnswer& answer, const SwitchBell* b
   static_cast<void>(sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
-SwitchAnswer refusal(int error, const std::string& line) {
+SwitchAnswer reply(uint64_t number, int error, const std::string& line) {
   SwitchAnswer answer;
+  answer.number = number;
   answer.error = error;
   line.copy(answer.line.data(), answer.line.size() - 1);
   return answer;
@@ -79,8 +89,12 @@ bool is_readable(int fd) {
 
 }  // namespace
 
-Control::Control(std::string wire, UniqueFd listener, FrameSwitch& frames, transport::TimeNs recovered_ns)
-    : wire_(std::move(wire)), listener_(std::move(listener)), frames_(frames), recovered_ns_(recovered_ns) {}
+Control::Control(std::string wire, UniqueFd listener, Seats& seats, transport::TimeNs recovered_ns, Host host)
+    : wire_(std::move(wire)),
+      listener_(std::move(listener)),
+      seats_(seats),
+      recovered_ns_(recovered_ns),
+      host_(std::move(host)) {}
 
 Control::~Control() = default;
 
@@ -92,98 +106,173 @@ bool Control::open() {
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   bell_event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   signals_ = UniqueFd(signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!epoll_ || !bell_event_ || !signals_) return false;
-  for (const int fd : {listener_.get(), bell_event_.get(), signals_.get()}) watch(fd);
+  spare_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!epoll_ || !bell_event_ || !signals_ || !spare_) return false;
+  watch(listener_.get(), kListener);
+  watch(bell_event_.get(), kBell);
+  watch(signals_.get(), kSignals);
   return true;
 }
 
-void Control::watch(int fd) {
+void Control::watch(int fd, uint64_t tag, bool change) {
   epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  event.events = tag == kListener && listens_again_ != 0 ? 0U : EPOLLIN;
+  event.data.u64 = tag;
+  epoll_ctl(epoll_.get(), change ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
 }
 
 bool Control::somebody_comes() const {
   return is_readable(listener_.get());
 }
 
+// ---- by the clock ----
+
+int Control::wait_ms(int timeout_ms) const {
+  constexpr int kLookMs = 20;
+  const bool looks = recovered_ns_ != 0 || listens_again_ != 0 || longest_silent() != nullptr;
+  return looks ? std::min(timeout_ms, kLookMs) : timeout_ms;
+}
+
 void Control::serve_waiting() {
-  if (recovered_ns_ == 0 || glue::monotonic_ns() < recovered_ns_) return;
+  if (recovered_ns_ == 0 || host_.now() < recovered_ns_) return;
   recovered_ns_ = 0;
   // Whoever is found to be gone meanwhile leaves the list.
-  std::vector<int> waiting;
-  for (const auto& [fd, session] : sessions_)
-    if (session->waiting) waiting.push_back(fd);
-  for (const int fd : waiting)
-    if (const auto session = sessions_.find(fd); session != sessions_.end())
+  std::vector<uint64_t> waiting;
+  for (const auto& [id, session] : sessions_)
+    if (session->waiting) waiting.push_back(id);
+  for (const uint64_t id : waiting)
+    if (const auto session = sessions_.find(id); session != sessions_.end())
       attach(*session->second, *session->second->waiting);
 }
 
-void Control::serve(int timeout_ms) {
-  constexpr int kRecoverMs = 20;
-  if (recovered_ns_ != 0) timeout_ms = std::min(timeout_ms, kRecoverMs);
-  serve_waiting();
-  std::array<epoll_event, 32> events;
-  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
-  for (int i = 0; i < count; ++i) on_event(events[static_cast<size_t>(i)].data.fd);
-}
-
-void Control::on_event(int fd) {
-  if (fd == bell_event_.get()) {
-    uint64_t rings = 0;
-    static_cast<void>(!read(fd, &rings, sizeof rings));
-  } else if (fd == listener_.get()) {
-    accept_one();
-  } else if (fd == signals_.get()) {
-    told_to_end_ = true;
-  } else if (const auto process = connection_of_process_.find(fd); process != connection_of_process_.end()) {
-    end(*sessions_.at(process->second));
-  } else if (const auto session = sessions_.find(fd); session != sessions_.end()) {
-    // An event of this round may have ended it already.
-    read_request(*session->second);
+void Control::end_silent() {
+  for (Session* silent = longest_silent(); silent != nullptr; silent = longest_silent()) {
+    if (host_.now() - silent->since < kSilentNs) return;
+    end(*silent);
   }
 }
 
-void Control::accept_one() {
+void Control::serve(int timeout_ms) {
+  serve_waiting();
+  end_silent();
+  if (listens_again_ != 0 && host_.now() >= listens_again_) pause_listening(false);
+  std::array<epoll_event, 32> events;
+  const int count =
+      epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms(timeout_ms));
+  for (int i = 0; i < count; ++i) on_event(events[static_cast<size_t>(i)].data.u64);
+}
+
+void Control::on_event(uint64_t tag) {
+  if (tag == kBell) {
+    uint64_t rings = 0;
+    static_cast<void>(!read(bell_event_.get(), &rings, sizeof rings));
+  } else if (tag == kListener) {
+    accept_all();
+  } else if (tag == kSignals) {
+    told_to_end_ = true;
+  } else if (const auto session = sessions_.find((tag - kSessionTag) >> 1); session != sessions_.end()) {
+    // An event of this round may have ended it already.
+    if ((tag & 1U) != 0)
+      end(*session->second);
+    else
+      read_request(*session->second);
+  }
+}
+
+// ---- who comes ----
+
+void Control::accept_all() {
+  for (int accepted = 0; accepted < kMostAccepted; ++accepted) {
+    UniqueFd connection = accept_one();
+    if (!connection) return;
+    begin(std::move(connection));
+  }
+}
+
+UniqueFd Control::accept_one() {
   UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!connection) return;
+  // The listener stays readable: without this the switch would spin (accept(2), EMFILE).
+  if (!connection && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+    refuse_one();
+  return connection;
+}
+
+void Control::refuse_one() {
+  spare_.reset();
+  UniqueFd refused(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (refused)
+    send_answer(refused.get(), reply(0, EMFILE, "the switch has no descriptors left: raise its ulimit -n"),
+                nullptr);
+  else
+    pause_listening(true);
+  refused.reset();
+  spare_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+void Control::pause_listening(bool pause) {
+  listens_again_ = pause ? host_.now() + kNoDescriptorsNs : 0;
+  watch(listener_.get(), kListener, true);
+}
+
+size_t Control::strangers() const {
+  return static_cast<size_t>(std::count_if(sessions_.begin(), sessions_.end(),
+                                           [](const auto& session) { return !session.second->port; }));
+}
+
+Control::Session* Control::longest_silent() const {
+  // In the order of their coming.
+  for (const auto& [id, session] : sessions_)
+    if (!session->port && !session->waiting) return session.get();
+  return nullptr;
+}
+
+void Control::begin(UniqueFd connection) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != geteuid())
     return send_answer(
         connection.get(),
-        refusal(EPERM, fmt::format("it is of user {}, and this process of another, {}", geteuid(), peer.uid)),
+        reply(0, EPERM,
+              fmt::format("it is of user {}, and this process of another, {}", geteuid(), peer.uid)),
         nullptr);
-  auto session = std::make_unique<Session>();
-  session->pid = peer.pid;
-  session->process = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-  const int fd = connection.get();
-  session->connection = std::move(connection);
-  watch(fd);
-  if (session->process) {
-    watch(session->process.get());
-    connection_of_process_[session->process.get()] = fd;
+  if (strangers() >= kMostStrangers) {
+    Session* const silent = longest_silent();
+    if (silent == nullptr)
+      return send_answer(connection.get(), reply(0, EAGAIN, "too many processes wait for a seat"), nullptr);
+    end(*silent);
   }
-  sessions_[fd] = std::move(session);
+  auto session = std::make_unique<Session>();
+  session->id = next_id_++;
+  session->pid = peer.pid;
+  session->since = host_.now();
+  session->process = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  session->connection = std::move(connection);
+  watch(session->connection.get(), tag_of(session->id, false));
+  if (session->process) watch(session->process.get(), tag_of(session->id, true));
+  Session& begun = *session;
+  sessions_[begun.id] = std::move(session);
+  // Mostly it has asked already; before others that are silent push it out.
+  read_request(begun);
 }
+
+// ---- what they ask for ----
 
 void Control::read_request(Session& session) {
   SwitchRequest request;
-  const ssize_t received = recv(session.connection.get(), &request, sizeof request, MSG_DONTWAIT | MSG_TRUNC);
+  const int connection = session.connection.get();
+  const ssize_t received = recv(connection, &request, sizeof request, MSG_DONTWAIT | MSG_TRUNC);
   if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (received <= 0) return end(session);
   if (received < static_cast<ssize_t>(sizeof request.header) || request.header.magic != glue::kSwitchMagic) {
-    answer(session, EPROTO, "it does not understand what this process says");
+    send_answer(connection, reply(0, EPROTO, "it does not understand what this process says"), nullptr);
     return end(session);
   }
   if (request.header.version != glue::kSwitchVersion || received != sizeof request) {
-    answer(
-        session, EPROTO,
-        fmt::format(
-            "it is of another build (version {}, and this process's library has {}): end the programs on the "
-            "wire and start them anew",
-            glue::kSwitchVersion, request.header.version));
+    const std::string line = fmt::format(
+        "it is of another build (version {}, and this process's library has {}): end the programs on the "
+        "wire and start them anew",
+        glue::kSwitchVersion, request.header.version);
+    send_answer(connection, reply(0, EPROTO, line), nullptr);
     return end(session);
   }
   handle(session, request);
@@ -191,45 +280,59 @@ void Control::read_request(Session& session) {
 
 void Control::handle(Session& session, const SwitchRequest& request) {
   if (request.verb == SwitchVerb::attach) return attach(session, request);
-  if (!session.port) return answer(session, EINVAL, "attach comes first");
-  const int error =
-      frames_.with_stations([&](StationTable& stations) { return change(stations, *session.port, request); });
-  answer(session, error, error != 0 ? std::strerror(error) : "");
+  int error = EINVAL;
+  if (session.port)
+    seats_.with_stations([&](StationTable& stations) { error = change(stations, *session.port, request); });
+  const std::string line = !session.port ? "attach comes first" : error != 0 ? std::strerror(error) : "";
+  send_answer(session.connection.get(), reply(request.number, error, line), nullptr);
 }
 
 void Control::attach(Session& session, const SwitchRequest& request) {
-  if (session.port) return answer(session, EBUSY, "this connection has a seat already");
+  const uint64_t number = request.number;
+  const auto refuse = [&, number](int error, const std::string& line) {
+    session.waiting.reset();
+    session.bell.reset();
+    send_answer(session.connection.get(), reply(number, error, line), nullptr);
+  };
+  if (session.port)
+    return send_answer(session.connection.get(), reply(number, EBUSY, "this connection has a seat already"),
+                       nullptr);
   const bool had_seat = request.range != 0;
   if (recovered_ns_ != 0 && !had_seat) {
     session.waiting = request;
     return;
   }
-  const auto holder =
-      frames_.with_stations([&](const StationTable& stations) { return stations.holder_of(request); });
+  std::optional<PortIndex> holder;
+  seats_.with_stations([&](const StationTable& stations) { holder = stations.holder_of(request); });
   if (holder) end_if_gone(*holder);
   std::string line;
   session.bell = SwitchBell::create(bell_event_);
-  if (session.bell == nullptr) return answer(session, errno, "no memory or descriptors for one more seat");
+  if (session.bell == nullptr) return refuse(errno, "no memory or descriptors for one more seat");
   const auto wanted = had_seat
                           ? std::optional(static_cast<PortIndex>(std::min<uint32_t>(request.port, kMaxPorts)))
                           : std::nullopt;
-  const auto port = frames_.take_port(wanted, *session.bell, line);
-  if (!port) return answer(session, ENOSPC, line);
+  const auto port = seats_.take_port(wanted, *session.bell, line);
+  if (!port) return refuse(ENOSPC, line);
   SwitchAnswer granted;
-  const int error = frames_.with_stations([&](StationTable& stations) {
-    return stations.attach(*port, request, session.pid, granted.grant, line);
+  granted.number = number;
+  int error = 0;
+  seats_.with_stations([&](StationTable& stations) {
+    error = stations.attach(*port, request, session.pid, granted.grant, line);
   });
   if (error != 0) {
-    frames_.give_back(*port);
-    return answer(session, error, line);
+    seats_.give_back(*port);
+    return refuse(error, line);
   }
   session.port = port;
+  session.waiting.reset();
   granted.grant.port = *port;
-  granted.grant.mtu_bytes = frames_.mtu_bytes();
-  frames_.socket_of(*port).copy(granted.grant.memif_socket.data(), granted.grant.memif_socket.size() - 1);
+  granted.grant.mtu_bytes = seats_.mtu_bytes();
+  seats_.socket_of(*port).copy(granted.grant.memif_socket.data(), granted.grant.memif_socket.size() - 1);
   send_answer(session.connection.get(), granted, session.bell.get());
-  glue::log().info("{}: process {} has port {}", wire_, session.pid, *port);
+  host_.note(fmt::format("{}: process {} has port {}", wire_, session.pid, *port));
 }
+
+// ---- who goes ----
 
 void Control::end_if_gone(PortIndex port) {
   const auto holder = std::find_if(sessions_.begin(), sessions_.end(),
@@ -245,15 +348,10 @@ bool Control::is_gone(const Session& session) {
 
 void Control::end(Session& session) {
   if (session.port) {
-    frames_.leave(*session.port);
-    glue::log().info("{}: process {} has left port {}", wire_, session.pid, *session.port);
+    seats_.leave(*session.port);
+    host_.note(fmt::format("{}: process {} has left port {}", wire_, session.pid, *session.port));
   }
-  if (session.process) connection_of_process_.erase(session.process.get());
-  sessions_.erase(session.connection.get());
-}
-
-void Control::answer(const Session& session, int error, const std::string& line) {
-  send_answer(session.connection.get(), refusal(error, line), nullptr);
+  sessions_.erase(session.id);
 }
 
 }  // namespace faultline::switching

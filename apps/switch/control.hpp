@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The wire's control socket: who comes, what they ask for, and that they are gone. A process is gone when its
-// connection ends, or when the process does (a child of its may keep the connection open).
+// connection ends, or when the process does (a child of its may keep the connection open). Whoever connects
+// and asks for nothing costs the wire little, and not for long. It needs no DPDK.
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "apps/switch/frame_switch.hpp"
+#include "apps/switch/seats.hpp"
 #include "pmd_glue/switch_protocol.hpp"
 #include "pmd_glue/unique_fd.hpp"
 
@@ -17,9 +19,21 @@ namespace faultline::switching {
 
 class Control {
  public:
-  /// `frames` outlives it. `listener` is a listening SOCK_SEQPACKET socket. Until `recovered_ns` only those
+  /// Connections without a seat; the one that has been silent for longest makes room for the next.
+  static constexpr size_t kMostStrangers = 64;
+  /// What a connection has to ask for its seat.
+  static constexpr transport::TimeNs kSilentNs = 2'000'000'000;
+  /// Without a descriptor to accept with, or to refuse with.
+  static constexpr transport::TimeNs kNoDescriptorsNs = 100'000'000;
+
+  struct Host {
+    std::function<transport::TimeNs()> now;
+    std::function<void(const std::string&)> note;  ///< a line for the log
+  };
+
+  /// `seats` outlives it. `listener` is a listening SOCK_SEQPACKET socket. Until `recovered_ns` only those
   /// get a seat who had one at a switch that died; others wait.
-  Control(std::string wire, glue::UniqueFd listener, FrameSwitch& frames, transport::TimeNs recovered_ns);
+  Control(std::string wire, glue::UniqueFd listener, Seats& seats, transport::TimeNs recovered_ns, Host host);
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
@@ -36,18 +50,31 @@ class Control {
 
  private:
   struct Session {
+    uint64_t id = 0;
     glue::UniqueFd connection;
     glue::UniqueFd process;  ///< a pidfd
     int pid = 0;
+    transport::TimeNs since = 0;
     std::unique_ptr<glue::SwitchBell> bell;
     std::optional<PortIndex> port;
     std::optional<glue::SwitchRequest> waiting;  ///< to attach
   };
+  using Sessions = std::map<uint64_t, std::unique_ptr<Session>>;
 
-  void watch(int fd);
+  void watch(int fd, uint64_t tag, bool change = false);
+  [[nodiscard]] int wait_ms(int timeout_ms) const;
   void serve_waiting();
-  void accept_one();
-  void on_event(int fd);
+  void end_silent();
+  void on_event(uint64_t tag);
+  void accept_all();
+  /// Nothing where nobody waits to be accepted.
+  [[nodiscard]] glue::UniqueFd accept_one();
+  void refuse_one();
+  void pause_listening(bool pause);
+  void begin(glue::UniqueFd connection);
+  [[nodiscard]] size_t strangers() const;
+  /// The one that has said nothing for longest.
+  [[nodiscard]] Session* longest_silent() const;
   void read_request(Session& session);
   void handle(Session& session, const glue::SwitchRequest& request);
   void attach(Session& session, const glue::SwitchRequest& request);
@@ -55,17 +82,20 @@ class Control {
   void end_if_gone(PortIndex port);
   [[nodiscard]] static bool is_gone(const Session& session);
   void end(Session& session);
-  void answer(const Session& session, int error, const std::string& line);
 
   const std::string wire_;
   const glue::UniqueFd listener_;
-  FrameSwitch& frames_;
+  Seats& seats_;
   transport::TimeNs recovered_ns_;  ///< 0: all is as it was
+  const Host host_;
   glue::UniqueFd epoll_;
   glue::UniqueFd bell_event_;
   glue::UniqueFd signals_;
-  std::map<int, std::unique_ptr<Session>> sessions_;  ///< by connection
-  std::map<int, int> connection_of_process_;          ///< by pidfd
+  glue::UniqueFd spare_;                 ///< given up to refuse somebody where no descriptor is left
+  transport::TimeNs listens_again_ = 0;  ///< 0: it listens
+  // By a number that never comes again, as descriptors do: an event may be older than the session.
+  Sessions sessions_;
+  uint64_t next_id_ = 1;
   bool told_to_end_ = false;
 };
 

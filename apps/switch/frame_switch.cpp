@@ -10,15 +10,27 @@
 
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/engine.hpp"
+#include "pmd_glue/frame_pool.hpp"
 #include "pmd_glue/mbuf_view.hpp"
 
 namespace faultline::switching {
 
 using glue::SwitchBell;
 
+namespace {
+
+/// Without a pool no port opens either.
+size_t pool_frames(const glue::Config& config) {
+  const rte_mempool* const pool = glue::frame_pool(config);
+  return pool != nullptr ? pool->size : 0;
+}
+
+}  // namespace
+
 FrameSwitch::FrameSwitch(const glue::Config& config, std::string socket_prefix)
     : config_(config),
       socket_prefix_(std::move(socket_prefix)),
+      room_(pool_frames(config)),
       gate_(turns_, [this] { return take_burst(); }) {
   glue::DeviceConfig memif;
   memif.port.kind = glue::PortKind::memif;
@@ -26,7 +38,12 @@ FrameSwitch::FrameSwitch(const glue::Config& config, std::string socket_prefix)
 }
 
 FrameSwitch::~FrameSwitch() {
-  for (Port& port : ports_) drop_waiting(port);
+  for (PortIndex index = 0; index < kMaxPorts; ++index) drop_waiting(index);
+}
+
+void FrameSwitch::with_stations(const std::function<void(StationTable&)>& use) {
+  const std::lock_guard turn(turns_);
+  use(stations_);
 }
 
 bool FrameSwitch::open_port(const glue::PortConfig& wanted, PortIndex index, std::string& error) {
@@ -37,7 +54,7 @@ bool FrameSwitch::open_port(const glue::PortConfig& wanted, PortIndex index, std
   if (opened == nullptr) return false;
   Port& port = ports_[index];
   port.socket = wanted.socket;
-  port.waiting.reserve(kWaiting);
+  port.waiting.reserve(WaitingRoom::kMostOfAPort);
   turns_.lock();
   port.port = std::move(opened);
   turns_.unlock();
@@ -60,16 +77,21 @@ bool FrameSwitch::open_uplink(const glue::PortConfig& port, std::string& error) 
 
 std::optional<PortIndex> FrameSwitch::find_free() const {
   std::optional<PortIndex> best;
+  std::optional<PortIndex> linked;  ///< its last client has no seat any more, but holds on to its memif link
   for (PortIndex index = 0; index < kMaxPorts; ++index) {
     const Port& port = ports_[index];
-    if (port.taken || (port.port != nullptr && port.port->link_up())) continue;
+    if (port.taken) continue;
+    if (port.port != nullptr && port.port->link_up()) {
+      linked = index;
+      continue;
+    }
     // One whose last client has gone from memif as well, and as long ago as possible; a new one only where
     // there is none.
     const bool better = !best || (ports_[*best].port == nullptr && port.port != nullptr) ||
                         (port.port != nullptr && port.last_taken < ports_[*best].last_taken);
     if (better) best = index;
   }
-  return best;
+  return best ? best : linked;
 }
 
 std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted, SwitchBell& bell,
@@ -88,6 +110,9 @@ std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted,
     memif.memif_server = true;
     memif.socket = fmt::format("{}.{}", socket_prefix_, *index);
     if (!open_port(memif, *index, error)) return std::nullopt;
+  } else if (port.port->link_up()) {
+    // Of who had it before: a memif server takes one client.
+    port.port->reconnect();
   }
   const std::lock_guard turn(turns_);
   port.taken = true;
@@ -99,25 +124,28 @@ std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted,
 void FrameSwitch::leave(PortIndex index) {
   const std::lock_guard turn(turns_);
   // What it sent before it went, while it still has its address.
-  Port& port = ports_[index];
   constexpr int kMostBursts = 64;
   for (int bursts = 0; bursts < kMostBursts && receive(index) != 0; ++bursts) take_burst();
   stations_.detach(index);
-  give_back(port);
+  free_port(index);
 }
 
 void FrameSwitch::give_back(PortIndex index) {
   const std::lock_guard turn(turns_);
-  give_back(ports_[index]);
+  free_port(index);
 }
 
-void FrameSwitch::give_back(Port& port) {
+void FrameSwitch::free_port(PortIndex index) {
+  Port& port = ports_[index];
   port.taken = false;
   port.bell = nullptr;
-  drop_waiting(port);
+  port.dropped = 0;
+  drop_waiting(index);
 }
 
-void FrameSwitch::drop_waiting(Port& port) {
+void FrameSwitch::drop_waiting(PortIndex index) {
+  Port& port = ports_[index];
+  room_.leave(index, port.waiting.size());
   rte_pktmbuf_free_bulk(port.waiting.data(), static_cast<unsigned>(port.waiting.size()));
   port.waiting.clear();
 }
@@ -133,8 +161,8 @@ bool FrameSwitch::take_burst() {
   size_t moved = 0;
   for (PortIndex i = 0; i < kMaxPorts; ++i)
     if (ports_[i].port != nullptr) moved += receive(i);
-  for (Port& port : ports_)
-    if (!port.waiting.empty()) moved += flush(port);
+  for (PortIndex i = 0; i < kMaxPorts; ++i)
+    if (!ports_[i].waiting.empty()) moved += flush(i);
   return moved != 0;
 }
 
@@ -191,22 +219,31 @@ void FrameSwitch::send_answer(rte_mbuf* question, PortIndex to) {
 }
 
 void FrameSwitch::put(rte_mbuf* frame, PortIndex to) {
-  Port& port = ports_[to];
-  if (port.waiting.size() == kWaiting) {
-    ++counters_.full;
+  if (const auto admission = room_.admit(to); admission != WaitingRoom::Admission::admitted) {
+    note_drop(to, admission);
     return rte_pktmbuf_free(frame);
   }
-  port.waiting.push_back(frame);
+  ports_[to].waiting.push_back(frame);
+}
+
+void FrameSwitch::note_drop(PortIndex to, WaitingRoom::Admission why) {
+  ++(why == WaitingRoom::Admission::port_full ? counters_.full : counters_.crowded);
+  if (ports_[to].dropped++ == 0)
+    glue::log().warn("port {} takes no frames, and {} wait for it: more are dropped; is its program stopped?",
+                     to, room_.waiting(to));
 }
 
 // What a port without a link does not take is dropped, as a switch would.
-size_t FrameSwitch::flush(Port& port) {
+size_t FrameSwitch::flush(PortIndex index) {
+  Port& port = ports_[index];
   const size_t sent = port.port->transmit(0, port.waiting);
+  room_.leave(index, sent);
+  if (sent != 0) port.dropped = 0;
   if (sent != 0 && port.bell != nullptr) port.bell->ring(SwitchBell::End::device);
   if (sent == port.waiting.size()) {
     port.waiting.clear();
   } else if (sent == 0 && !port.port->link_up()) {
-    drop_waiting(port);
+    drop_waiting(index);
   } else {
     port.waiting.erase(port.waiting.begin(), port.waiting.begin() + static_cast<ptrdiff_t>(sent));
   }

@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "apps/switch/seats.hpp"
 #include "apps/switch/stations.hpp"
+#include "apps/switch/waiting_room.hpp"
 #include "pmd_glue/config.hpp"
 #include "pmd_glue/memif_gate.hpp"
 #include "pmd_glue/port.hpp"
@@ -25,36 +27,28 @@ namespace faultline::switching {
 struct SwitchCounters {
   uint64_t forwarded = 0;
   uint64_t answered = 0;
-  uint64_t full = 0;  ///< for a port that takes nothing and has its share waiting already
+  uint64_t full = 0;     ///< for a port that takes nothing and has its share waiting already
+  uint64_t crowded = 0;  ///< for one that takes nothing, while those who take nothing share all there is
   std::array<uint64_t, static_cast<size_t>(Drop::count_)> drops{};
 };
 
-class FrameSwitch {
+class FrameSwitch final : public Seats {
  public:
   /// EAL is running. Sockets of seats are `socket_prefix`.N.
   FrameSwitch(const glue::Config& config, std::string socket_prefix);
-  ~FrameSwitch();
+  ~FrameSwitch() override;
   FrameSwitch(const FrameSwitch&) = delete;
   FrameSwitch& operator=(const FrameSwitch&) = delete;
 
   [[nodiscard]] bool open_uplink(const glue::PortConfig& port, std::string& error);
 
-  /// What function(stations) returns. Not from within another.
-  template <typename Function>
-  auto with_stations(Function function) {
-    const std::lock_guard turn(turns_);
-    return function(stations_);
-  }
-  /// A port that nobody has, the `wanted` one where that is free; `bell` is rung for what is sent to it.
-  /// Nothing, and one line in `error`, where there is none.
+  void with_stations(const std::function<void(StationTable&)>& use) override;
   [[nodiscard]] std::optional<PortIndex> take_port(std::optional<PortIndex> wanted, glue::SwitchBell& bell,
-                                                   std::string& error);
-  /// A port that got no seat.
-  void give_back(PortIndex port);
-  /// The end of a seat.
-  void leave(PortIndex port);
-  [[nodiscard]] const std::string& socket_of(PortIndex port) const { return ports_[port].socket; }
-  [[nodiscard]] uint32_t mtu_bytes() const { return mtu_bytes_; }
+                                                   std::string& error) override;
+  void give_back(PortIndex port) override;
+  void leave(PortIndex port) override;
+  [[nodiscard]] const std::string& socket_of(PortIndex port) const override { return ports_[port].socket; }
+  [[nodiscard]] uint32_t mtu_bytes() const override { return mtu_bytes_; }
 
   /// Takes what has come and sends it on. True if anything moved.
   bool turn();
@@ -67,7 +61,6 @@ class FrameSwitch {
 
  private:
   static constexpr size_t kBurst = 64;
-  static constexpr size_t kWaiting = 1024;  ///< frames that a slow port may have waiting
 
   struct Port {
     std::unique_ptr<glue::EthernetPort> port;
@@ -75,7 +68,8 @@ class FrameSwitch {
     glue::SwitchBell* bell = nullptr;  ///< of the seat
     bool taken = false;
     uint64_t last_taken = 0;
-    std::vector<rte_mbuf*> waiting;
+    std::vector<rte_mbuf*> waiting;  ///< counted by room_
+    uint64_t dropped = 0;            ///< since the port took something last
   };
 
   [[nodiscard]] bool open_port(const glue::PortConfig& wanted, PortIndex index, std::string& error);
@@ -87,13 +81,15 @@ class FrameSwitch {
   [[nodiscard]] bool any_link_up(const PortSet& ports) const;
   void send_answer(rte_mbuf* question, PortIndex to);
   void put(rte_mbuf* frame, PortIndex to);
-  size_t flush(Port& port);
-  static void give_back(Port& port);
-  static void drop_waiting(Port& port);
+  size_t flush(PortIndex index);
+  void note_drop(PortIndex to, WaitingRoom::Admission why);
+  void drop_waiting(PortIndex index);
+  void free_port(PortIndex index);
 
   const glue::Config& config_;
   const std::string socket_prefix_;
   StationTable stations_;
+  WaitingRoom room_;
   std::array<Port, kMaxPorts> ports_;  ///< those that were not needed yet have no port
   std::optional<PortIndex> uplink_;
   uint32_t mtu_bytes_ = 0;

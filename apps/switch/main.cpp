@@ -2,6 +2,7 @@
 // faultline-switch: the wire that programs of one host meet on. Mostly started by the first of them; it ends
 // some seconds after the last one has left.
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -39,6 +40,7 @@ constexpr int kIdleMs = 1000;
 constexpr int kUplinkMs = 1;
 // Programs notice 50 times a second that their switch is gone.
 constexpr TimeNs kRecoverNs = 300'000'000;
+constexpr auto kLockPatience = std::chrono::seconds(2);
 
 int fail(const std::string& line) {
   std::fprintf(stderr, "%s\n", line.c_str());
@@ -67,18 +69,38 @@ class Linger {
   TimeNs since_ = 0;
 };
 
-/// With the lock nobody can come in between. False where somebody has come, or holds the lock to come.
-bool close_door(const glue::SwitchPlace& place, const switching::Control& control) {
-  const glue::UniqueFd lock = glue::lock_wire(place, false);
+/// The wire's lock and the switch's signature in its file.
+struct Door {
+  glue::UniqueFd signature;
+  glue::UniqueFd
+      lock;  ///< once the switch ends: until its ports are gone, whose sockets the next one makes too
+};
+
+/// With the lock nobody starts another switch in between. False where somebody has come, or holds the lock to
+/// come.
+bool close_door(const glue::SwitchPlace& place, const switching::Control& control, Door& door) {
+  door.lock = glue::lock_wire(place, {});
   // Without its directory nobody finds the wire any more.
-  if (!lock && errno == ENOENT) return true;
-  if (!lock || control.somebody_comes()) return false;
-  unlink(place.control_socket.c_str());
+  if (!door.lock && errno == ENOENT) return true;
+  if (!door.lock || control.somebody_comes()) {
+    // The signature went with the other descriptor of the file.
+    door.lock.reset();
+    door.signature = glue::sign_as_switch(place);
+    return false;
+  }
+  glue::remove_files(place);
   return true;
 }
 
+/// Told to end. Programs that are on the wire start another switch, which lets them come first since they
+/// find the socket of one that died.
+void leave_door(const glue::SwitchPlace& place, const switching::Control& control, Door& door) {
+  door.lock = glue::lock_wire(place, std::chrono::steady_clock::now() + kLockPatience);
+  if (door.lock && !control.has_sessions()) glue::remove_files(place);
+}
+
 void run(const Options& options, const glue::SwitchPlace& place, switching::FrameSwitch& frames,
-         switching::Control& control) {
+         switching::Control& control, Door& door) {
   Linger linger(options.linger_seconds);
   const TimeNs spin = spin_ns(options.uplink.has_value());
   TimeNs last_moved = 0;
@@ -96,9 +118,10 @@ void run(const Options& options, const glue::SwitchPlace& place, switching::Fram
     frames.say_asleep(true);
     if (!frames.turn()) control.serve(frames.must_look() ? kUplinkMs : kIdleMs);
     frames.say_asleep(false);
-    if (linger.is_over(control.has_sessions(), glue::monotonic_ns()) && close_door(place, control)) return;
+    if (linger.is_over(control.has_sessions(), glue::monotonic_ns()) && close_door(place, control, door))
+      return;
   }
-  unlink(place.control_socket.c_str());
+  leave_door(place, control, door);
 }
 
 void report(const switching::SwitchCounters& counters) {
@@ -106,14 +129,20 @@ void report(const switching::SwitchCounters& counters) {
   for (size_t i = 1; i < counters.drops.size(); ++i)
     if (counters.drops[i] != 0)
       drops += fmt::format(", {} {}", name_of(static_cast<switching::Drop>(i)), counters.drops[i]);
-  glue::log().info("forwarded {}, answered {}, dropped: full {}{}", counters.forwarded, counters.answered,
-                   counters.full, drops);
+  glue::log().info("forwarded {}, answered {}, dropped: full {}, crowded {}{}", counters.forwarded,
+                   counters.answered, counters.full, counters.crowded, drops);
 }
 
 glue::UniqueFd listener_of(const Options& options, const glue::SwitchPlace& place, std::string& error) {
   if (options.listener) return glue::UniqueFd(*options.listener);
-  const glue::UniqueFd lock = glue::lock_wire(place, true);
-  if (glue::connect_to_wire(place)) {
+  const auto latest = std::chrono::steady_clock::now() + kLockPatience;
+  const glue::UniqueFd lock = glue::lock_wire(place, latest);
+  if (!lock) {
+    error = fmt::format("faultline-switch: cannot lock {}: {}; {}", place.lock_file, std::strerror(errno),
+                        glue::advice_on(glue::lock_process(place)));
+    return {};
+  }
+  if (glue::connect_to_wire(place, latest) || errno == ETIMEDOUT) {
     error = fmt::format("faultline-switch: wire {} has a switch already", options.wire);
     return {};
   }
@@ -131,6 +160,8 @@ int serve(const Options& options) {
   if (!place) return fail(error);
   glue::UniqueFd listener = listener_of(options, *place, error);
   if (!listener) return fail(error);
+  // Before the ports, so that it ends after them.
+  Door door{.signature = glue::sign_as_switch(*place), .lock = {}};
   // Before EAL makes threads: the signals are read from a descriptor.
   sigset_t ends;
   sigemptyset(&ends);
@@ -144,10 +175,11 @@ int serve(const Options& options) {
   if (!glue::start_eal(config, error)) return fail(error);
   switching::FrameSwitch frames(config, place->memif_prefix);
   if (options.uplink && !frames.open_uplink(*options.uplink, error)) return fail(error);
-  switching::Control control(options.wire, std::move(listener), frames,
-                             options.recover ? glue::monotonic_ns() + kRecoverNs : 0);
+  switching::Control control(
+      options.wire, std::move(listener), frames, options.recover ? glue::monotonic_ns() + kRecoverNs : 0,
+      {.now = glue::monotonic_ns, .note = [](const std::string& line) { glue::log().info("{}", line); }});
   if (!control.open()) return fail(fmt::format("faultline-switch: {}", std::strerror(errno)));
-  run(options, *place, frames, control);
+  run(options, *place, frames, control, door);
   report(frames.counters());
   return 0;
 }

@@ -126,9 +126,9 @@ def ask(message):
         return struct.unpack_from("=II", answer), answer[-256:].split(b"\0")[0].decode()
 for message, wanted in ((b"x", "does not understand"), (b"\0" * 64, "does not understand"),
                         (struct.pack("=II", 0x464c5357, 99) + b"\0" * 500, "of another build"),
-                        (struct.pack("=II", 0x464c5357, 1) + b"\0" * 3, "of another build")):
+                        (struct.pack("=II", 0x464c5357, 2) + b"\0" * 3, "of another build")):
     (magic, version), line = ask(message)
-    assert (magic, version) == (0x464c5357, 1) and wanted in line, line
+    assert (magic, version) == (0x464c5357, 2) and wanted in line, line
 PY
 echo "ok: foreign processes are refused"
 # As many as there can be; the next is told so; and all is free again when they are gone.
@@ -139,9 +139,9 @@ def seat():
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(20)
     connection.connect(sys.argv[1])
-    connection.send(struct.pack("=IIIIIIIxxxxQ16s", 0x464c5357, 1, 0, 0, 0, 0, 0, 0, b""))
+    connection.send(struct.pack("=IIQIIIIIxxxxQ16s", 0x464c5357, 2, 7, 0, 0, 0, 0, 0, 0, b""))
     answer = connection.recv(4096)
-    return connection, struct.unpack_from("=i", answer, 8)[0], struct.unpack_from("=I", answer, 12)[0], answer[-256:]
+    return connection, struct.unpack_from("=i", answer, 16)[0], struct.unpack_from("=I", answer, 20)[0], answer[-256:]
 seats = [seat() for _ in range(31)]
 assert all(error == 0 for _, error, _, _ in seats) and len({ipv4 for _, _, ipv4, _ in seats}) == 31
 _, error, _, line = seat()
