@@ -199,20 +199,53 @@ def victims():
     return "%s after %.3f s" % (what, moment)
 
 
+def kill_switch(starting):
+    """Kills the switch, and as many as `starting` of those that come in its place, while they start."""
+    last = switches()
+    for pid in last:
+        os.kill(pid, signal.SIGKILL)
+    killed = len(last) > 0
+    for _ in range(starting):
+        fresh = []
+        for _ in range(1000):
+            fresh = [pid for pid in switches() if pid not in last]
+            if fresh:
+                break
+            time.sleep(0.005)
+        if not fresh:
+            fail("no program starts another switch", *running)
+        time.sleep(0.1 * draw.random())
+        # What was seen first leaves at once and its child goes on.
+        last += fresh
+        for pid in switches():
+            last.append(pid)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    return killed
+
+
+# Every run, however short, kills a switch, one that starts, and has a pair that comes after that.
+EVERY = min(10, max(1, options.rounds // 2))
+switches_killed = 0
 try:
     steady = Steady()
     for i in range(options.rounds):
         what = "round %d, %s" % (i, victims())
-        if options.switch and i % 10 == 9:
-            for pid in switches():
-                os.kill(pid, signal.SIGKILL)
-            what += ", and the switch"
+        switch_dies = options.switch and i % EVERY == EVERY - 1
+        if switch_dies:
+            starting = switches_killed % 3
+            switches_killed += kill_switch(starting)
+            what += ", and the switch" + (", and %d as they started" % starting if starting else "")
         steady.look(what)
-        if i % 5 == 4:
+        if switch_dies or i % 5 == 4:
             newcomers()
             print("ok: " + what, flush=True)
     steady.finish("the end")
-    print("ok: %d processes killed, %d runs beside them" % (options.rounds, steady.runs))
+    if options.switch and switches_killed < 2:
+        fail("%d switches were killed" % switches_killed)
+    print("ok: %d processes and %d switches killed, %d runs beside them" % (options.rounds, switches_killed, steady.runs))
 finally:
     for process in list(running):
         end(process)
