@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Where the processes of one user find each other, also where another user was there first.
+#include "pmd_glue/runtime_directory.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace faultline::glue {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RuntimeDirectory : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = fs::temp_directory_path() / "runtime.XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  fs::path folder;
+  std::string error;
+};
+
+TEST_F(RuntimeDirectory, IsMadeForThisUserAlone) {
+  const std::string path = folder / "one";
+  EXPECT_EQ(usable_directory({path}, error), path);
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0700U);
+  EXPECT_EQ(usable_directory({path, folder / "two"}, error), path);
+  EXPECT_FALSE(fs::exists(folder / "two"));
+}
+
+TEST_F(RuntimeDirectory, WhatAnotherUserMadeIsNotUsed) {
+  const fs::path others = folder / "others";
+  if (geteuid() == 0) {
+    fs::create_directory(others);
+    fs::permissions(others, fs::perms::owner_all);
+    ASSERT_EQ(chown(others.c_str(), 65534, 65534), 0);
+  } else {
+    fs::create_directory_symlink(folder, others);
+  }
+  EXPECT_EQ(usable_directory({others, folder / "own"}, error), folder / "own");
+  EXPECT_EQ(usable_directory({others}, error), "");
+  EXPECT_NE(error.find("others must be a directory of this user's alone (mode 700)"), std::string::npos)
+      << error;
+}
+
+TEST_F(RuntimeDirectory, OneThatOthersMayEnterIsNotUsed) {
+  const fs::path open = folder / "open";
+  fs::create_directory(open);
+  fs::permissions(open, fs::perms::owner_all | fs::perms::others_read);
+  EXPECT_EQ(usable_directory({open}, error), "");
+  EXPECT_NE(error.find("XDG_RUNTIME_DIR"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace faultline::glue
