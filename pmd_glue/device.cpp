@@ -366,8 +366,8 @@ void Device::maintain(TimeNs now) {
   const bool up = port_->link_up();
   note_port_state(up ? PortState::up : PortState::down);
   if (up || !port_->needs_reconnect() || now < next_reconnect_) return;
-  // Whoever has the seat now has its socket too.
-  if (config_.seat != nullptr && config_.seat->is_lost()) return;
+  // Without its seat the port has no socket, or one that is another process's by now.
+  if (config_.seat != nullptr && !config_.seat->is_granted()) return;
   use_port(false);
   port_->reconnect();
   if (!port_->started()) return;

@@ -177,6 +177,7 @@ SwitchSeat::Outcome SwitchSeat::take_grant(const SwitchAnswer& answer, std::vect
 
 void SwitchSeat::set_phase(Phase phase) {
   phase_ = phase;
+  granted_.store(phase == Phase::replaying || phase == Phase::attached, std::memory_order_relaxed);
   descriptor_.store(phase == Phase::attached ? channel_.descriptor() : -1, std::memory_order_relaxed);
   if (phase != Phase::attached) return;
   tries_ = 0;

@@ -50,6 +50,8 @@ class SwitchSeat {
   [[nodiscard]] int switch_descriptor() const { return descriptor_.load(std::memory_order_relaxed); }
   /// Others have the seat now. Any thread.
   [[nodiscard]] bool is_lost() const { return lost_.load(std::memory_order_relaxed); }
+  /// The switch that is there has given the seat, so that the port may be connected. Any thread.
+  [[nodiscard]] bool is_granted() const { return granted_.load(std::memory_order_relaxed); }
 
   // Any thread. An errno value; 0: done; ETIMEDOUT where the switch does not answer: nothing has changed
   // then.
@@ -124,6 +126,7 @@ class SwitchSeat {
   std::string complaint_;
   std::atomic<int> descriptor_{-1};
   std::atomic<bool> lost_{false};
+  std::atomic<bool> granted_{false};
 };
 
 }  // namespace faultline::glue

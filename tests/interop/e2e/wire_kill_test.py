@@ -200,7 +200,11 @@ def victims():
 
 
 def kill_switch(starting):
-    """Kills the switch, and as many as `starting` of those that come in its place, while they start."""
+    """Kills the switch, and as many as `starting` of those that come in its place, while they start. A program that is there all
+    the time has them started."""
+    port = new_port()
+    holder = start(PINGPONG, "-p", port)
+    await_server(holder, port)
     last = switches()
     for pid in last:
         os.kill(pid, signal.SIGKILL)
@@ -223,6 +227,10 @@ def kill_switch(starting):
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+    newcomers()
+    if holder.poll() is not None:
+        fail("the program that had the switch started has ended", holder)
+    end(holder)
     return killed
 
 
@@ -239,8 +247,9 @@ try:
             switches_killed += kill_switch(starting)
             what += ", and the switch" + (", and %d as they started" % starting if starting else "")
         steady.look(what)
-        if switch_dies or i % 5 == 4:
+        if i % 5 == 4:
             newcomers()
+        if switch_dies or i % 5 == 4:
             print("ok: " + what, flush=True)
     steady.finish("the end")
     if options.switch and switches_killed < 2:
