@@ -244,7 +244,12 @@ try:
         switch_dies = options.switch and i % EVERY == EVERY - 1
         if switch_dies:
             starting = switches_killed % 3
+            # A connection outlives one switch, but not the time that several take: its peer gives up after half a second.
+            if starting:
+                steady.finish(what)
             switches_killed += kill_switch(starting)
+            if starting:
+                steady.begin()
             what += ", and the switch" + (", and %d as they started" % starting if starting else "")
         steady.look(what)
         if i % 5 == 4:
