@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstring>
 
-#include <fcntl.h>
 #include <rte_cycles.h>
 #include <rte_errno.h>
 #include <rte_mbuf.h>
@@ -18,6 +17,7 @@
 #include "odp/service_thread.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/frame_pool.hpp"
+#include "pmd_glue/private_file.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -44,9 +44,10 @@ std::unique_ptr<Capture> Capture::open(const std::string& file, uint16_t port_id
     error = fmt::format("no memory for it: {}", rte_strerror(rte_errno));
     return nullptr;
   }
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = open_private_file(file);
   if (fd < 0) {
-    error = fmt::format("cannot write {}: {}", file, std::strerror(errno));
+    error = fmt::format("cannot write {}: {}", file,
+                        errno == ELOOP ? "it is a symbolic link" : std::strerror(errno));
     return nullptr;
   }
   capture->writer_ = rte_pcapng_fdopen(fd, nullptr, nullptr, "faultline", nullptr);
