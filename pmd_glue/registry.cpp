@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <spdlog/fmt/fmt.h>
+#include <sys/auxv.h>
 
 #include "odp/exit_hook.hpp"
 #include "odp/program_call.hpp"
@@ -82,13 +83,16 @@ const Config& Registry::config() {
   if (!config_) {
     std::string path = path_;
     if (path.empty())
-      if (const char* from_environment = std::getenv("FAULTLINE_CONFIG")) path = from_environment;
-    const char* const wire = std::getenv("FAULTLINE_WIRE");
+      if (const char* from_environment = secure_getenv("FAULTLINE_CONFIG")) path = from_environment;
+    const char* const wire = secure_getenv("FAULTLINE_WIRE");
     if (path.empty() && wire == nullptr)
       throw ConfigError(
-          "faultline: no configuration: start the program with faultline-run --wire NAME, or set "
-          "FAULTLINE_CONFIG to the "
-          "path of a TOML file");
+          getauxval(AT_SECURE) != 0
+              ? "faultline: no configuration: this program has raised rights (setuid or capabilities), so "
+                "the "
+                "environment is not heeded: call faultline_configure() with the path of a TOML file"
+              : "faultline: no configuration: start the program with faultline-run --wire NAME, or set "
+                "FAULTLINE_CONFIG to the path of a TOML file");
     Config read = path.empty() ? wire_config(wire) : load_config(path);
     take_seats(read, wire);
     config_ = std::move(read);

@@ -40,7 +40,7 @@ std::string usable_directory(const std::vector<std::string>& candidates, std::st
 }
 
 std::string runtime_directory(std::string& error) {
-  const char* const xdg = std::getenv("XDG_RUNTIME_DIR");
+  const char* const xdg = secure_getenv("XDG_RUNTIME_DIR");
   // Of a program that changed its user it may be another's.
   if (xdg != nullptr && xdg[0] == '/' && is_own_directory(xdg))
     return usable_directory({fmt::format("{}/faultline", xdg)}, error);

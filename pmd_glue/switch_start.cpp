@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <spdlog/fmt/fmt.h>
+#include <sys/auxv.h>
 #include <sys/wait.h>
 
 namespace faultline::glue {
@@ -21,12 +22,20 @@ namespace {
 
 constexpr int kListenerFd = 3;
 
+/// Whether this program has rights that its caller lacks (setuid, file capabilities): what the caller says is
+/// not to run with them.
+bool has_raised_rights() {
+  return getauxval(AT_SECURE) != 0;
+}
+
 /// Beside this library or program, as it is built or installed, or wherever the user keeps programs.
 std::string switch_program() {
-  if (const char* told = std::getenv("FAULTLINE_SWITCH")) return told;
+  if (const char* told = secure_getenv("FAULTLINE_SWITCH")) return told;
   Dl_info self{};
   if (dladdr(reinterpret_cast<const void*>(&switch_program), &self) != 0 && self.dli_fname != nullptr) {
     const std::string file = self.dli_fname;
+    // A relative name is of the caller's folder.
+    if (has_raised_rights() && !file.starts_with('/')) return {};
     const size_t slash = file.rfind('/');
     const std::string directory = slash == std::string::npos ? "." : file.substr(0, slash);
     for (const char* place :
@@ -35,13 +44,15 @@ std::string switch_program() {
       if (access(program.c_str(), X_OK) == 0) return program;
     }
   }
-  return "faultline-switch";
+  // Which is then looked for in PATH.
+  return has_raised_rights() ? std::string() : "faultline-switch";
 }
 
 // It is nobody's child and has nothing of the program's: not its terminal, descriptors, signals or preloads.
 int spawn_switch(const std::string& wire, const SwitchPlace& place, const UniqueFd& listener,
                  bool after_death) {
   const std::string program = switch_program();
+  if (program.empty()) return ENOENT;
   const std::string fd = std::to_string(kListenerFd);
   std::vector<const char*> arguments{program.c_str(), "--wire", wire.c_str(), "--listener", fd.c_str()};
   if (after_death) arguments.push_back("--recover");
@@ -49,6 +60,7 @@ int spawn_switch(const std::string& wire, const SwitchPlace& place, const Unique
   std::vector<char*> environment;
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
+    if (has_raised_rights()) break;
     if (!text.starts_with("LD_PRELOAD=") && !text.starts_with("FAULTLINE_")) environment.push_back(*variable);
   }
   environment.push_back(nullptr);
@@ -61,7 +73,7 @@ int spawn_switch(const std::string& wire, const SwitchPlace& place, const Unique
   const UniqueFd high(fcntl(listener.get(), F_DUPFD_CLOEXEC, kListenerFd + 1));
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, place.log_file.c_str(),
-                                   O_WRONLY | O_CREAT | O_TRUNC, 0600);
+                                   O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
   posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
   posix_spawn_file_actions_adddup2(&files, high.get(), kListenerFd);
   posix_spawn_file_actions_addclosefrom_np(&files, kListenerFd + 1);
@@ -85,6 +97,11 @@ int spawn_switch(const std::string& wire, const SwitchPlace& place, const Unique
   // It leaves at once and its own child goes on, which is not the program's to wait for.
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
   return 0;
+}
+
+std::string program_for_error() {
+  const std::string program = switch_program();
+  return program.empty() ? "faultline-switch, which is not beside the library" : program;
 }
 
 }  // namespace
@@ -122,7 +139,7 @@ UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, SteadyT
     return refuse(fmt::format("cannot listen on {}: {}", place.control_socket, std::strerror(errno)));
   if (const int failed = spawn_switch(wire, place, listener, died); failed != 0) {
     errno = failed;
-    return refuse(fmt::format("cannot start {}: {}", switch_program(), std::strerror(failed)));
+    return refuse(fmt::format("cannot start {}: {}", program_for_error(), std::strerror(failed)));
   }
   UniqueFd connection = connect();
   return connection ? std::move(connection) : refuse_to_connect();
