@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <iterator>
+#include <system_error>
 
 #include <net/if.h>
 #include <sched.h>
@@ -26,6 +28,8 @@ constexpr uint32_t kLeastMtuBytes = 344;
 
 constexpr std::array<std::string_view, 7> kPortKinds{"memif",  "ring", "tap", "af_packet",
                                                      "af_xdp", "pci",  "wire"};
+constexpr std::array<std::string_view, 8> kLinkSpeeds{"SDR", "DDR", "QDR", "FDR10",
+                                                      "FDR", "EDR", "HDR", "NDR"};
 constexpr std::array<std::string_view, 7> kLogLevels{"trace", "debug",    "info", "warn",
                                                      "err",   "critical", "off"};
 
@@ -285,6 +289,23 @@ PortConfig read_port(const std::string& path, const toml::table& table) {
   return port;
 }
 
+/// Whether an address is that of its network, or IPv4's broadcast address in it (RFC 1122, 3.2.1.3; RFC 4291,
+/// 2.6.1). A network of two has neither (RFC 3021, RFC 6164).
+bool is_network_itself(const IpNetwork& address) {
+  constexpr uint8_t kGidBits = 128;
+  constexpr uint8_t kIpv4Offset = 96;
+  const uint8_t host_bits = kGidBits - address.prefix_bits;
+  if (host_bits < 2 || address.prefix_bits == (address.gid.is_ipv4() ? kIpv4Offset : 0)) return false;
+  bool zeros = true;
+  bool ones = true;
+  for (uint8_t bit = address.prefix_bits; bit < kGidBits; ++bit) {
+    const bool set = (address.gid.bytes[bit / 8] >> (7 - bit % 8) & 1) != 0;
+    zeros = zeros && !set;
+    ones = ones && set;
+  }
+  return zeros || (ones && address.gid.is_ipv4());
+}
+
 void read_addresses(ConfigReader& reader, DeviceConfig& device) {
   for (const std::string& text : reader.required_text_or_list("ip", "198.18.0.1/24")) {
     const auto address = parse_address(text);
@@ -292,6 +313,8 @@ void read_addresses(ConfigReader& reader, DeviceConfig& device) {
       reader.fail("ip", fmt::format("\"{}\" is not a unicast address such as \"198.18.0.1/24\" or "
                                     "\"2001:2::1/64\"",
                                     text));
+    if (is_network_itself(*address))
+      reader.fail("ip", fmt::format("\"{}\" is the address of a network, not of a host in it", text));
     const auto same = [&](const IpNetwork& other) { return other.gid == address->gid; };
     if (std::any_of(device.addresses.begin(), device.addresses.end(), same))
       reader.fail("ip", fmt::format("\"{}\" is there twice", text));
@@ -432,6 +455,13 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   device.vendor_id = static_cast<uint32_t>(reader.number("vendor_id", device.vendor_id, 0, 0xffffff));
   device.vendor_part_id =
       static_cast<uint32_t>(reader.number("vendor_part_id", device.vendor_part_id, 0, UINT32_MAX));
+  constexpr std::array<uint64_t, 5> kWidths{1, 2, 4, 8, 12};
+  const uint64_t width = reader.number("active_width", device.active_width, 1, 12);
+  if (std::find(kWidths.begin(), kWidths.end(), width) == kWidths.end())
+    reader.fail("active_width", "must be 1, 2, 4, 8 or 12 lanes");
+  device.active_width = static_cast<uint32_t>(width);
+  device.active_speed = static_cast<LinkSpeed>(
+      reader.choice("active_speed", kLinkSpeeds, static_cast<int>(device.active_speed)));
   device.device_memory_bytes =
       reader.number("device_memory_kib", device.device_memory_bytes >> 10, 0, 1U << 20) << 10;
   device.capture = reader.text("capture");
@@ -498,6 +528,10 @@ wire::VlanTag vlan_tag_of(const DeviceConfig& device) {
   return {true, wire::vlan_tci(*device.vlan_id, device.vlan_priority)};
 }
 
+std::span<const std::string_view> log_levels() {
+  return kLogLevels;
+}
+
 std::string_view name_of(PortKind kind) {
   return kPortKinds[static_cast<size_t>(kind)];
 }
@@ -536,11 +570,16 @@ Config load_config(const std::string& path) {
   if (!file)
     throw ConfigError(
         fmt::format("faultline: {}: cannot read the configuration: {}", path, std::strerror(errno)));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad() || !text)
-    throw ConfigError(fmt::format("faultline: {}: cannot read the configuration", path));
-  return parse_config(text.view(), path);
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown))
+    throw ConfigError(fmt::format("faultline: {}: is a folder; name a TOML file", path));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad())
+    throw ConfigError(
+        fmt::format("faultline: {}: cannot read the configuration: {}", path, std::strerror(errno)));
+  if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c) != 0; }))
+    throw ConfigError(fmt::format("faultline: {}: is empty; add at least one [[device]]", path));
+  return parse_config(text, path);
 }
 
 }  // namespace faultline::glue

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -72,6 +73,9 @@ struct ChaosConfig {
   [[nodiscard]] bool harmless() const { return link.harmless() && faults.harmless(); }
 };
 
+/// Of one lane (IBA 14.2.5.6, PortInfo), by what `rate` in sysfs calls it.
+enum class LinkSpeed : uint8_t { sdr, ddr, qdr, fdr10, fdr, edr, hdr, ndr };
+
 struct DeviceConfig {
   std::string name;
   std::vector<IpNetwork> addresses;  ///< one at least, in the file's order; none yet: a wire gives it out
@@ -85,6 +89,10 @@ struct DeviceConfig {
   std::vector<unsigned> lcores;  ///< one core each; empty: one core, on no CPU of its own
   uint32_t vendor_id = 0x02c9;
   uint32_t vendor_part_id = 0;
+  /// What ibv_query_port says of the link. Nominal: no port here has a speed of its own, but programs (UCX)
+  /// choose among devices by it.
+  uint32_t active_width = 4;
+  LinkSpeed active_speed = LinkSpeed::edr;
   uint64_t device_memory_bytes = uint64_t{1} << 20;  ///< ibv_alloc_dm
   std::string capture;                               ///< file name; empty: none
   PortConfig port;
@@ -109,6 +117,9 @@ inline constexpr size_t kMaxCores = 16;
 
 /// The tag of the device's own frames.
 [[nodiscard]] wire::VlanTag vlan_tag_of(const DeviceConfig& device);
+
+/// What [log] level may be.
+[[nodiscard]] std::span<const std::string_view> log_levels();
 
 /// Throws ConfigError.
 [[nodiscard]] Config load_config(const std::string& path);

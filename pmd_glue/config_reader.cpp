@@ -6,6 +6,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "pmd_glue/config.hpp"
+#include "pmd_glue/config_keys.hpp"
 
 namespace faultline::glue {
 
@@ -14,7 +15,11 @@ std::string config_error_line(const std::string& path, uint32_t line, std::strin
 }
 
 ConfigReader::ConfigReader(const std::string& path, const toml::table& table, std::string prefix)
-    : path_(path), table_(table), prefix_(std::move(prefix)) {}
+    : path_(path), table_(table), prefix_(std::move(prefix)) {
+  // Before any value: a key with a typo is what a missing one is about.
+  const auto keys = keys_of(prefix_);
+  refuse_others(keys, [&](std::string_view key) { return unknown_key_message(prefix_, key); });
+}
 
 std::string ConfigReader::name_of(std::string_view key) const {
   return prefix_.empty() ? std::string(key) : fmt::format("{}.{}", prefix_, key);
@@ -148,17 +153,25 @@ const toml::array* ConfigReader::tables(std::string_view key) {
   return node->as_array();
 }
 
-void ConfigReader::finish() const {
+template <typename Message>
+void ConfigReader::refuse_others(std::span<const std::string_view> keys, Message message) const {
   // The first in the file, so that one reads the errors from the top.
   const toml::node* first = nullptr;
   std::string_view name;
   for (const auto& [key, node] : table_) {
-    if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
+    if (std::find(keys.begin(), keys.end(), key.str()) != keys.end()) continue;
     if (first != nullptr && first->source().begin.line <= node.source().begin.line) continue;
     first = &node;
     name = key.str();
   }
-  if (first != nullptr) fail(name, fmt::format("unknown key; known here: {}", fmt::join(known_, ", ")));
+  if (first != nullptr) fail(name, message(name));
+}
+
+void ConfigReader::finish() const {
+  const std::vector<std::string_view> keys(known_.begin(), known_.end());
+  refuse_others(keys, [&](std::string_view /*key*/) {
+    return fmt::format("unknown key; known here: {}", fmt::join(keys, ", "));
+  });
 }
 
 }  // namespace faultline::glue

@@ -14,7 +14,8 @@ namespace faultline::glue {
 
 class ConfigReader {
  public:
-  /// `prefix` is the table's dotted name, "" for the root.
+  /// `prefix` is the table's dotted name, "" for the root. Throws ConfigError for the first key in the file
+  /// that the table does not have (config_keys.hpp).
   ConfigReader(const std::string& path, const toml::table& table, std::string prefix);
 
   [[nodiscard]] bool has(std::string_view key) const { return table_.contains(key); }
@@ -38,13 +39,16 @@ class ConfigReader {
   [[nodiscard]] const toml::table* table(std::string_view key);
   [[nodiscard]] const toml::array* tables(std::string_view key);
 
-  /// After all keys were asked for: any other key is an error.
+  /// After all keys were asked for: any other key is an error, such as one of another kind of port.
   void finish() const;
 
   /// Throws ConfigError at the key's line, or at the table's where the key is absent.
   [[noreturn]] void fail(std::string_view key, std::string_view message) const;
 
  private:
+  /// Fails for the first key in the file that is none of `keys`, with what `message(key)` says.
+  template <typename Message>
+  void refuse_others(std::span<const std::string_view> keys, Message message) const;
   [[nodiscard]] const toml::node* take(std::string_view key);
   [[nodiscard]] std::string name_of(std::string_view key) const;
 

@@ -59,6 +59,13 @@ AddressTable table_of(const DeviceConfig& device) {
   return {device.mac, vlan_tag_of(device), device.addresses, device.routes};
 }
 
+/// ibv_port_attr::active_width of a number of lanes. (A lane's speed has one bit each, in the order of
+/// LinkSpeed.)
+uint8_t width_code_of(uint32_t lanes) {
+  constexpr uint8_t kTwoLanes = 16;  // the latest one of the codes
+  return lanes == 2 ? kTwoLanes : static_cast<uint8_t>(lanes == 1 ? 1 : lanes == 4 ? 2 : lanes == 8 ? 4 : 8);
+}
+
 }  // namespace
 
 verbs::DeviceDescription describe(const Config& config, const DeviceConfig& device) {
@@ -77,6 +84,8 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   }
   description.vendor_id = device.vendor_id;
   description.vendor_part_id = device.vendor_part_id;
+  description.active_width_code = width_code_of(device.active_width);
+  description.active_speed_code = static_cast<uint8_t>(1U << static_cast<unsigned>(device.active_speed));
   description.device_memory_bytes = device.device_memory_bytes;
   if (description.max_path_mtu_bytes == 0)
     throw ConfigError(fmt::format(

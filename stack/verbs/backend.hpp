@@ -22,6 +22,8 @@ struct DeviceDescription {
   uint32_t max_path_mtu_bytes = 4096;  ///< 256..4096: what the port's MTU can carry
   uint32_t vendor_id = 0x02c9;
   uint32_t vendor_part_id = 0;
+  uint8_t active_width_code = 2;     ///< ibv_port_attr::active_width: 4 lanes
+  uint8_t active_speed_code = 32;    ///< ibv_port_attr::active_speed: EDR, 25 Gb/s a lane
   uint64_t device_memory_bytes = 0;  ///< ibv_alloc_dm; each process has as much
   /// The VLAN of all its frames, and what an address handle that leaves SL or traffic class 0 gets.
   std::optional<uint16_t> vlan_id;

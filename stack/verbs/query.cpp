@@ -68,8 +68,6 @@ ibv_device_attr device_attributes(ibv_context* context) {
 }  // namespace
 
 ibv_port_attr describe_port(const DeviceDescription& description, Engine* engine) {
-  constexpr uint8_t kWidth1x = 1;
-  constexpr uint8_t kSpeedSdr = 1;  // nominal: a virtual port has no speed
   constexpr uint8_t kPhysicalLinkUp = 5;
   constexpr uint8_t kPhysicalDisabled = 3;
   // The port comes up with the engine, by the first object.
@@ -83,8 +81,8 @@ ibv_port_attr describe_port(const DeviceDescription& description, Engine* engine
   result.max_msg_sz = static_cast<uint32_t>(kMaxMessageBytes);
   result.pkey_tbl_len = kPkeyTableLength;
   result.max_vl_num = 1;
-  result.active_width = kWidth1x;
-  result.active_speed = kSpeedSdr;
+  result.active_width = description.active_width_code;
+  result.active_speed = description.active_speed_code;
   result.phys_state = up ? kPhysicalLinkUp : kPhysicalDisabled;
   result.link_layer = IBV_LINK_LAYER_ETHERNET;
   result.flags = IBV_QPF_GRH_REQUIRED;

@@ -2,11 +2,16 @@
 #include "pmd_glue/config.hpp"
 
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
 #include <set>
 #include <string>
 
 #include <gtest/gtest.h>
+#include <spdlog/fmt/fmt.h>
 
+#include "pmd_glue/config_keys.hpp"
 #include "pmd_glue/wire_config.hpp"
 
 namespace faultline::glue {
@@ -251,8 +256,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Mistake{"", "1: device: is missing; add at least one [[device]]"},
         Mistake{"device = 3", "1: device: must be written as [[device]]"},
-        Mistake{std::string(kDevice) + "\n[odpp]\n",
-                "9: odpp: unknown key; known here: eal, odp, transport, log, device"},
+        Mistake{std::string(kDevice) + "\n[odpp]\n", "9: odpp: unknown key; did you mean \"odp\"?"},
         Mistake{"eal = 1", "1: eal: must be a table, [eal]"},
         Mistake{"[eal]\nhuge_pages = 1\n", "2: eal.huge_pages: must be true or false"},
         Mistake{"[eal]\nmemory_mib = 1\n", "2: eal.memory_mib: must be a whole number from 64 to 1048576"},
@@ -264,8 +268,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "2: eal.lcores: \"3-1\" is not a list of CPUs such as \"0-1\" or \"0,2\""},
         Mistake{"[eal]\nlcores = \"1023\"\n", "2: eal.lcores: this process may not run on CPU 1023"},
         Mistake{"[eal]\nextra_args = [1]\n", "2: eal.extra_args: must be a list of strings"},
-        Mistake{"[eal]\nmemory = 1\n",
-                "2: eal.memory: unknown key; known here: huge_pages, memory_mib, lcores, extra_args"},
+        Mistake{"[eal]\nmemory = 1\n", "2: eal.memory: unknown key; did you mean \"memory_mib\"?"},
         Mistake{"[odp]\nrnr_timer_code = 32\n", "2: odp.rnr_timer_code: must be a whole number from 0 to 31"},
         Mistake{"[odp]\npark_packets_per_qp = -1\n",
                 "2: odp.park_packets_per_qp: must be a whole number from 0 to 4096"},
@@ -330,11 +333,23 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{with_device_key("vendor_id = 16777216"),
                 "4: device.vendor_id: must be a whole number from 0 to 16777215"},
         Mistake{with_device_key("capture = true"), "4: device.capture: must be a string in quotes"},
-        Mistake{
-            with_device_key("mut = 1500"),
-            "4: device.mut: unknown key; known here: name, ip, mac, mtu, vlan, vlan_priority, dscp, gateway, "
-            "route, progress, lcore, lcores, vendor_id, vendor_part_id, device_memory_kib, capture, port, "
-            "chaos"},
+        Mistake{with_device_key("mut = 1500"), "4: device.mut: unknown key; did you mean \"mtu\"?"},
+        // Before what is missing because of it.
+        Mistake{"[[device]]\nname = \"d\"\nipp = \"198.18.0.1\"\n[device.port]\nkind = \"tap\"\n",
+                "3: device.ipp: unknown key; did you mean \"ip\"?"},
+        Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n[device.prot]\nkind = \"tap\"\n",
+                "4: device.prot: unknown key; did you mean \"port\"?"},
+        Mistake{with_device_key("socket = \"/x\""),
+                "4: device.socket: unknown key here; it belongs to [device.port]"},
+        Mistake{with_device_key("colour = 1\nhue = 2"),
+                "4: device.colour: unknown key; known here: name, ip, mac, mtu, vlan, vlan_priority, dscp, "
+                "gateway, "
+                "route, progress, lcore, lcores, vendor_id, vendor_part_id, active_width, active_speed, "
+                "device_memory_kib, capture, port, chaos"},
+        Mistake{with_device_key("active_width = 3"),
+                "4: device.active_width: must be 1, 2, 4, 8 or 12 lanes"},
+        Mistake{with_device_key("active_speed = \"fast\""),
+                "4: device.active_speed: \"fast\" is not one of SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n",
                 "1: device.port: is missing; add a table [device.port] with a kind"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\nport = 1\n",
@@ -344,6 +359,12 @@ INSTANTIATE_TEST_SUITE_P(
     Addresses, ConfigMistake,
     testing::Values(
         Mistake{"[[device]]\nname = \"d\"\nip = []\n", "3: device.ip: must not be empty"},
+        Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.0/24\"\n",
+                "3: device.ip: \"198.18.0.0/24\" is the address of a network, not of a host in it"},
+        Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.255/24\"\n",
+                "3: device.ip: \"198.18.0.255/24\" is the address of a network, not of a host in it"},
+        Mistake{"[[device]]\nname = \"d\"\nip = \"2001:2::/64\"\n",
+                "3: device.ip: \"2001:2::/64\" is the address of a network, not of a host in it"},
         Mistake{"[[device]]\nname = \"d\"\nip = [1]\n", "3: device.ip: must be a list of strings"},
         Mistake{"[[device]]\nname = \"d\"\nip = [\"198.18.0.1\", \"198.18.0.1/24\"]\n",
                 "3: device.ip: \"198.18.0.1/24\" is there twice"},
@@ -395,10 +416,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "8: device.chaos.delay_us: must be a whole number from 0 to 10000000"},
         Mistake{with_chaos("direction = \"in\""),
                 "8: device.chaos.direction: \"in\" is not one of both, rx, tx"},
-        Mistake{
-            with_chaos("losss = 1"),
-            "8: device.chaos.losss: unknown key; known here: direction, loss, reorder, duplicate, corrupt, "
-            "ecn_mark, delay_us, delay_jitter_us, fault_delay_us, fault_failure, seed"}));
+        Mistake{with_chaos("losss = 1"), "8: device.chaos.losss: unknown key; did you mean \"loss\"?"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Port, ConfigMistake,
@@ -528,6 +546,83 @@ TEST(Config, NamesAFileThatIsNotThere) {
     EXPECT_STREQ(error.what(),
                  "faultline: /nonexistent/f.toml: cannot read the configuration: No such file or directory");
   }
+}
+
+std::string error_of_file(const std::string& path) {
+  try {
+    static_cast<void>(load_config(path));
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Config, NamesAFolderAndAnEmptyFile) {
+  const std::string folder = testing::TempDir();
+  EXPECT_EQ(error_of_file(folder), "faultline: " + folder + ": is a folder; name a TOML file");
+  const std::string file = folder + "empty.toml";
+  std::ofstream(file) << " \n";
+  EXPECT_EQ(error_of_file(file), "faultline: " + file + ": is empty; add at least one [[device]]");
+  std::filesystem::remove(file);
+}
+
+TEST(Config, TakesTheOnlyAddressesOfASmallNetwork) {
+  for (const char* ip : {"198.18.0.0/31", "198.18.0.1/31", "198.18.0.0/32", "198.18.0.7", "2001:2::/127"})
+    EXPECT_EQ(error_of(fmt::format("[[device]]\nname = \"d\"\nip = \"{}\"\n[device.port]\nkind = \"tap\"\n"
+                                   "interface = \"fl0\"\n",
+                                   ip)),
+              "no error");
+}
+
+/// A minimal file whose table has one key more, of a type that no key has.
+std::string with_absurd_key(std::string_view table, std::string_view key) {
+  const std::string absurd = fmt::format("{} = 1979-05-27\n", key);
+  if (table.empty()) return absurd;
+  if (table == "device") return "[[device]]\n" + absurd;
+  if (table == "device.port") return with_port(absurd);
+  if (table == "device.route") return with_device_key("[[device.route]]\n" + absurd);
+  if (table == "device.chaos") return with_chaos(absurd);
+  return fmt::format("[{}]\n{}", table, absurd);
+}
+
+TEST(ConfigKeys, EachKeyOfTheListIsRead) {
+  size_t count = 0;
+  for (const ConfigTable& table : config_tables())
+    for (const std::string_view key : table.keys) {
+      // Which kind of port reads a key is for the tests of the kinds.
+      if (table.name == "device.port" && key != "kind") continue;
+      const std::string error = error_of(with_absurd_key(table.name, key));
+      EXPECT_EQ(error.find("unknown key"), std::string::npos) << table.name << "." << key << ": " << error;
+      EXPECT_NE(error, "no error") << table.name << "." << key;
+      ++count;
+    }
+  EXPECT_GT(count, 70U);
+}
+
+/// The keys in the tables below a heading "## `[table]`" of docs/configuration.md.
+std::map<std::string, std::set<std::string>> keys_in_document() {
+  std::map<std::string, std::set<std::string>> keys;
+  std::ifstream document(std::string(FAULTLINE_DOCS) + "/configuration.md");
+  std::string table;
+  for (std::string line; std::getline(document, line);) {
+    std::smatch found;
+    if (std::regex_search(line, found, std::regex("^## `\\[+([a-z_.]+)\\]+`"))) table = found[1];
+    if (std::regex_search(line, found, std::regex("^\\| `([a-z_]+)` \\|"))) keys[table].insert(found[1]);
+  }
+  return keys;
+}
+
+TEST(ConfigKeys, AreThoseOfTheDocument) {
+  std::map<std::string, std::set<std::string>> keys;
+  for (const ConfigTable& table : config_tables())
+    if (!table.name.empty()) keys[std::string(table.name)] = {table.keys.begin(), table.keys.end()};
+  // Tables in tables have headings of their own.
+  for (const ConfigTable& table : config_tables()) {
+    const size_t dot = table.name.rfind('.');
+    if (dot != std::string_view::npos)
+      keys[std::string(table.name.substr(0, dot))].erase(std::string(table.name.substr(dot + 1)));
+  }
+  EXPECT_EQ(keys_in_document(), keys);
 }
 
 }  // namespace
