@@ -351,6 +351,37 @@ void CoreContext::flush(QueuePair& qp) {
   requester.reads_outstanding = 0;
 }
 
+namespace {
+
+QpFailure failure_of(const QueuePair& qp) {
+  QpFailure failure;
+  failure.qpn = qp.qpn;
+  failure.is_connected = qp.type != QpType::ud;
+  failure.is_loopback = qp.attributes.av.loopback;
+  failure.peer = qp.attributes.av.path.destination_gid;
+  failure.peer_qpn = qp.attributes.destination_qpn;
+  return failure;
+}
+
+}  // namespace
+
+void CoreContext::report(const QueuePair& qp, CompletionStatus status) {
+  if (events == nullptr) return;
+  QpFailure failure = failure_of(qp);
+  failure.psn = qp.requester.unacked_psn.value();
+  failure.status = status;
+  events->on_qp_failure(failure);
+}
+
+void CoreContext::report_nak(const QueuePair& qp) {
+  if (events == nullptr) return;
+  QpFailure failure = failure_of(qp);
+  failure.psn = qp.responder.nak_psn.value();
+  failure.nak_sent = true;
+  failure.syndrome = qp.responder.nak_syndrome;
+  events->on_qp_failure(failure);
+}
+
 void CoreContext::enter_error(QueuePair& qp) {
   const bool lost_completion = std::exchange(qp.lost_completion, false);
   const bool failed_before = qp.state_now() == QpState::err && !lost_completion;

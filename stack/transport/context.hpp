@@ -62,6 +62,10 @@ struct CoreContext {
     if (events != nullptr) events->on_qp_event(qp.qpn, qp.user, event);
   }
 
+  /// Reports why a QP is about to fail: `status` of its own work, or the NAK that it has sent.
+  void report(const QueuePair& qp, CompletionStatus status);
+  void report_nak(const QueuePair& qp);
+
   // --- faults ---
   [[nodiscard]] static uint64_t waiter_of(const QueuePair& qp, FaultRole role, uint32_t generation) {
     return uint64_t{generation} << 32 | uint64_t{static_cast<uint8_t>(role)} << 24 | qp.qpn;

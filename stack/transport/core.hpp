@@ -41,6 +41,21 @@ enum class AsyncEvent : uint8_t {
   last_wqe_reached = 16
 };
 
+/// Why a QP goes to the error state (a UC QP: to SQE), where neither its program nor its own end asked for
+/// it.
+struct QpFailure {
+  uint32_t qpn = 0;
+  bool is_connected = false;  ///< the peer's address and QPN are known
+  bool is_loopback = false;   ///< the peer's address is the device's own
+  wire::Gid peer;
+  uint32_t peer_qpn = 0;
+  uint32_t psn = 0;  ///< oldest PSN not acknowledged, or the request's
+  CompletionStatus status = CompletionStatus::success;
+  bool nak_sent =
+      false;  ///< by a request of the peer, which was told so; then `syndrome` counts (IBA 9.7.5.2.8)
+  uint8_t syndrome = 0;
+};
+
 /// Where a core tells verbs what happened. Called on the owner thread; must not block or call back into the
 /// core.
 class EventSink {
@@ -54,6 +69,8 @@ class EventSink {
     static_cast<void>(srq);
     static_cast<void>(event);
   }
+  /// For a log: nothing depends on it.
+  virtual void on_qp_failure(const QpFailure& failure) { static_cast<void>(failure); }
   /// Of the port or the whole device.
   virtual void on_device_event(AsyncEvent event) { static_cast<void>(event); }
 };

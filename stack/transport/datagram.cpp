@@ -168,6 +168,7 @@ Datagram::Delivery Datagram::deliver(QueuePair& qp, const wire::Packet& packet) 
   if (outcome == odp::Outcome::violation) {
     completion.status = CompletionStatus::local_protection;
     context_.complete_receive(qp, completion);
+    context_.report(qp, completion.status);
     context_.enter_error(qp);
     context_.raise(qp, AsyncEvent::qp_fatal);
     return Delivery::done;
@@ -221,6 +222,7 @@ void Datagram::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outco
     completion.opcode = CompletionOpcode::recv;
     completion.status = CompletionStatus::local_protection;
     if (qp.receive_taken) context_.complete_receive(qp, completion);
+    context_.report(qp, completion.status);
     context_.enter_error(qp);
     return context_.raise(qp, AsyncEvent::qp_fatal);
   }

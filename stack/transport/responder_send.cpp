@@ -107,6 +107,7 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
     const bool rnr = (state.nak_syndrome & wire::kAethKindMask) == wire::kAethRnrNak;
     ++(rnr ? context_.counters.rnr_naks_sent : context_.counters.naks_sent);
     if (state.closing) {
+      context_.report_nak(qp);
       context_.enter_error(qp);
       context_.raise(qp, state.closing_event);
     }

@@ -99,6 +99,7 @@ void Responder::fail_receive(QueuePair& qp) {
   completion.status = CompletionStatus::local_protection;
   completion.opcode = CompletionOpcode::recv;
   context_.complete_receive(qp, completion);
+  context_.report(qp, completion.status);
   context_.enter_error(qp);
   context_.raise(qp, AsyncEvent::qp_fatal);
 }
