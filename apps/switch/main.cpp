@@ -20,6 +20,7 @@
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/engine.hpp"
 #include "pmd_glue/switch_place.hpp"
+#include "pmd_glue/wire_request.hpp"
 
 namespace {
 
@@ -174,6 +175,10 @@ int serve(const Options& options) {
   const glue::Config config = switching::config_of(options);
   if (!glue::start_eal(config, error)) return fail(error);
   switching::FrameSwitch frames(config, place->memif_prefix);
+  frames.with_stations([&](switching::StationTable& stations) {
+    stations.begin_at(glue::first_given_out(options.wire, geteuid()));
+    return 0;
+  });
   if (options.uplink && !frames.open_uplink(*options.uplink, error)) return fail(error);
   switching::Control control(
       options.wire, std::move(listener), frames, options.recover ? glue::monotonic_ns() + kRecoverNs : 0,

@@ -22,8 +22,7 @@ using wire::MacAddress;
 // (`--side a`) are its first addresses, so that what is given out begins behind them.
 constexpr uint32_t kNetwork = 0xc6120000;  // 198.18.0.0
 constexpr uint32_t kPrefixBits = 15;
-constexpr uint32_t kFirstGivenOut = kNetwork + 0x101;
-constexpr uint32_t kLastGivenOut = kNetwork + 0xfffe;
+constexpr uint32_t kLastGivenOut = kNetwork + 0x1fffe;
 // What those who share have where they do not say which.
 constexpr uint32_t kCommonAddress = kNetwork + 0xff;
 
@@ -153,7 +152,7 @@ StationTable::Station* StationTable::owner_of(const Gid& gid) const {
 }
 
 uint32_t StationTable::free_address() const {
-  for (uint32_t ipv4 = kFirstGivenOut; ipv4 <= kLastGivenOut; ++ipv4)
+  for (uint32_t ipv4 = first_given_out_; ipv4 <= kLastGivenOut; ++ipv4)
     if (find(ipv4) == nullptr) return ipv4;
   return 0;  // not with kMaxPorts ports
 }

@@ -52,6 +52,8 @@ struct Verdict {
 class StationTable {
  public:
   StationTable();
+  /// The first address to give out; by default 198.18.1.1.
+  void begin_at(uint32_t ipv4) { first_given_out_ = ipv4; }
   ~StationTable();
   StationTable(const StationTable&) = delete;
   StationTable& operator=(const StationTable&) = delete;
@@ -117,6 +119,7 @@ class StationTable {
   std::optional<PortIndex> uplink_;
   std::vector<std::unique_ptr<Station>> stations_;
   std::array<Seat, kMaxPorts> seats_{};
+  uint32_t first_given_out_ = 0xc6120101;  ///< 198.18.1.1
   // What a process had is given out again as late as possible: its peers may not know yet that it is gone.
   std::vector<uint32_t> free_ranges_;
   std::map<std::array<uint8_t, 16>, PortSet> groups_;
