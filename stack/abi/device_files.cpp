@@ -196,11 +196,7 @@ void DeviceFiles::add_port(const std::string& folder, const DeviceFacts& device)
   }
 }
 
-std::optional<std::string> own_path(std::string_view path) {
-  // Every path of the program comes by here: most end with these comparisons.
-  if (path.size() < kTrees[4].size() || path[0] != '/') return std::nullopt;
-  if (path.find("infiniband") == std::string_view::npos && path.find("rdma_cm") == std::string_view::npos)
-    return std::nullopt;
+std::string normal_path(std::string_view path) {
   std::string normal;
   for (size_t at = 0; at < path.size();) {
     const size_t end = std::min(path.find('/', at), path.size());
@@ -214,6 +210,15 @@ std::optional<std::string> own_path(std::string_view path) {
     normal += '/';
     normal += name;
   }
+  return normal;
+}
+
+std::optional<std::string> own_path(std::string_view path) {
+  // Every path of the program comes by here: most end with these comparisons.
+  if (path.size() < kTrees[4].size() || path[0] != '/') return std::nullopt;
+  if (path.find("infiniband") == std::string_view::npos && path.find("rdma_cm") == std::string_view::npos)
+    return std::nullopt;
+  std::string normal = normal_path(path);
   const bool ours = std::any_of(kTrees.begin(), kTrees.end(), [&](std::string_view tree) {
     return normal.starts_with(tree) && (normal.size() == tree.size() || normal[tree.size()] == '/');
   });

@@ -58,7 +58,9 @@ class DeviceFiles {
   std::map<std::string, Node, std::less<>> nodes_;
 };
 
-/// The path without doubled slashes, "." and "..", if it lies in one of the trees that are ours; an absolute
+/// An absolute path without doubled slashes, "." and ".."; "" for "/".
+[[nodiscard]] std::string normal_path(std::string_view path);
+/// ... if it lies in one of the trees that are ours; an absolute
 /// path only. Costs a few comparisons for any other.
 [[nodiscard]] std::optional<std::string> own_path(std::string_view path);
 

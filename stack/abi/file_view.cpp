@@ -2,6 +2,7 @@
 #include "stack/abi/file_view.hpp"
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <functional>
@@ -88,9 +89,15 @@ std::optional<DeviceFiles> device_files() {
   return DeviceFiles(facts);
 }
 
+/// A former one is kept for ever: another thread may be reading it, and programs change it seldom.
+std::atomic<const std::string*> g_working_directory{nullptr};
+
 /// The path that a relative one means from that directory, where it may be ours.
 std::string absolute_path(int directory, const char* path) {
-  if (directory == AT_FDCWD) return {};
+  if (directory == AT_FDCWD) {
+    const std::string* const here = g_working_directory.load(std::memory_order_acquire);
+    return here == nullptr || path[0] == '\0' ? std::string() : *here + "/" + path;
+  }
   if (const auto file = find_descriptor(directory)) return file->sight.path + "/" + path;
   // hwloc opens "/" and goes on from there.
   if (std::strstr(path, "infiniband") == nullptr) return {};
@@ -103,6 +110,16 @@ std::string absolute_path(int directory, const char* path) {
 }
 
 }  // namespace
+
+std::string working_directory() {
+  const std::string* const here = g_working_directory.load(std::memory_order_acquire);
+  return here == nullptr ? std::string() : *here;
+}
+
+void set_working_directory(const std::string& path) {
+  if (path == working_directory()) return;
+  g_working_directory.store(path.empty() ? nullptr : new std::string(path), std::memory_order_release);
+}
 
 std::optional<Sight> look_at(int directory, const char* path) {
   if (path == nullptr || g_looking) return std::nullopt;

@@ -21,6 +21,11 @@ struct Sight {
 /// descriptor that a relative path starts from. Leaves errno alone.
 [[nodiscard]] std::optional<Sight> look_at(int directory, const char* path);
 
+/// The folder of ours that is the program's working directory; "" where it is the kernel's. A forked child
+/// starts with its parent's; a program that is started by exec does not know of it.
+[[nodiscard]] std::string working_directory();
+void set_working_directory(const std::string& path);
+
 /// What stat tells of it.
 [[nodiscard]] struct stat stat_of(const Sight& sight);
 
