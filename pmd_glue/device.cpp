@@ -17,6 +17,7 @@
 
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/housekeeper.hpp"
+#include "pmd_glue/reasons.hpp"
 #include "pmd_glue/switch_seat.hpp"
 
 namespace faultline::glue {
@@ -417,7 +418,32 @@ void Device::set_event_sink(transport::EventSink* sink) {
     call_with(*this, i, [&] { seats_[i].engine->set_event_sink(sink); });
 }
 
+bool Device::wants_reasons() const {
+  return glue::wants_reasons();
+}
+
+void Device::log_reason(const std::string& line) {
+  glue::log_reason(config_.name, line, monotonic_ns());
+}
+
 int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
+  const int error = find_mac(gid, mac);
+  if (error != 0 && wants_reasons()) log_reason(text_of_unreachable(gid, error));
+  return error;
+}
+
+std::string Device::text_of_unreachable(const wire::Gid& gid, int error) {
+  const std::string address = text_of(gid);
+  if (error == ENETUNREACH)
+    return fmt::format("no route to {}: it is on no network of the device ([[device]] ip, gateway, route)",
+                       address);
+  const std::string where = config_.seat != nullptr ? fmt::format(" on wire {}", config_.port.seat.wire) : "";
+  if (!link_up()) return fmt::format("no way to {}: the link is down", address);
+  return fmt::format("nobody has {}{}: no answer to {}", address, where,
+                     gid.is_ipv4() ? "ARP" : "neighbour discovery");
+}
+
+int Device::find_mac(const wire::Gid& gid, wire::MacAddress& mac) {
   if (addresses_.is_own(gid)) {
     mac = addresses_.mac();
     return 0;

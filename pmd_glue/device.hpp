@@ -64,6 +64,8 @@ class Device final : public verbs::DeviceBackend {
   [[nodiscard]] bool link_up() override;
   [[nodiscard]] verbs::GlueCounters glue_counters() override;
   void set_event_sink(transport::EventSink* sink) override;
+  [[nodiscard]] bool wants_reasons() const override;
+  void log_reason(const std::string& line) override;
   [[nodiscard]] double measure_port_tx(size_t frame_bytes, unsigned milliseconds) override;
   [[nodiscard]] double measure_port_rx(unsigned milliseconds) override;
 
@@ -110,6 +112,8 @@ class Device final : public verbs::DeviceBackend {
   void raise(transport::AsyncEvent event);
   void await_link();
   void leave_filters(const wire::Gid& gid);
+  [[nodiscard]] int find_mac(const wire::Gid& gid, wire::MacAddress& mac);
+  [[nodiscard]] std::string text_of_unreachable(const wire::Gid& gid, int error);
   [[nodiscard]] int resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac);
 
   const DeviceConfig config_;

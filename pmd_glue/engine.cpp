@@ -12,6 +12,7 @@
 
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/mbuf_view.hpp"
+#include "pmd_glue/reasons.hpp"
 #include "pmd_glue/switch_protocol.hpp"
 #include "stack/verbs/limits.hpp"
 #include "stack/wire/frame.hpp"
@@ -116,7 +117,8 @@ Engine::Engine(const Config& config, const DeviceConfig& device, const AddressTa
           core_config(config, device, port, seat, qp_memory_.resource()),
           fault_model_ != nullptr ? static_cast<odp::MemoryAccess&>(*fault_model_)
                                   : static_cast<odp::MemoryAccess&>(session),
-          static_cast<transport::Port&>(*this), static_cast<transport::EventSink*>(this))) {
+          static_cast<transport::Port&>(*this), static_cast<transport::EventSink*>(this))),
+      device_name_(device.name) {
   if (port.offloads_ipv4_checksum()) tx_offload_flags_ |= RTE_MBUF_F_TX_IP_CKSUM;
   if (port.offloads_udp_checksum()) tx_offload_flags_ |= RTE_MBUF_F_TX_UDP_CKSUM;
   port_usable_ = port.started();
@@ -420,6 +422,10 @@ void Engine::on_completion(transport::CompletionQueue* cq) {
 
 void Engine::on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) {
   if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_srq_event(srq, event);
+}
+
+void Engine::on_qp_failure(const transport::QpFailure& failure) {
+  if (wants_reasons()) log_reason(device_name_, text_of(failure), now_);
 }
 
 void Engine::on_device_event(transport::AsyncEvent event) {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "odp/memory_domain.hpp"
 #include "pmd_glue/address_table.hpp"
@@ -148,6 +149,7 @@ class Engine final : private transport::Port, private transport::EventSink {
   void on_completion(transport::CompletionQueue* cq) override;
   void on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) override;
   void on_device_event(transport::AsyncEvent event) override;
+  void on_qp_failure(const transport::QpFailure& failure) override;
 
   struct Handed {
     rte_mbuf* frame;
@@ -226,6 +228,7 @@ class Engine final : private transport::Port, private transport::EventSink {
   std::atomic<TimeNs> last_sent_{0};
   TurnLock turns_;
   std::optional<MemifGate> gate_;
+  const std::string device_name_;  ///< for the log
 };
 
 /// One contiguous mbuf of the frame: itself, or a copy from `pool` after which it is freed. nullptr (and

@@ -19,6 +19,7 @@
 #include "pmd_glue/housekeeper.hpp"
 #include "pmd_glue/interrupt_thread.hpp"
 #include "pmd_glue/own_frames.hpp"
+#include "pmd_glue/reasons.hpp"
 #include "pmd_glue/telemetry.hpp"
 #include "pmd_glue/wire_config.hpp"
 
@@ -81,6 +82,11 @@ void Registry::set_path(const std::string& path) {
 
 const Config& Registry::config() {
   if (!config_) {
+    // Before the configuration is read, and over it.
+    std::string complaint;
+    const std::optional<std::string> level = log_level_of_environment(complaint);
+    if (!complaint.empty()) tell_anyone(complaint);
+    if (level) log().set_level(spdlog::level::from_str(*level));
     std::string path = path_;
     if (path.empty())
       if (const char* from_environment = secure_getenv("FAULTLINE_CONFIG")) path = from_environment;
@@ -94,6 +100,7 @@ const Config& Registry::config() {
               : "faultline: no configuration: start the program with faultline-run --wire NAME, or set "
                 "FAULTLINE_CONFIG to the path of a TOML file");
     Config read = path.empty() ? wire_config(wire) : load_config(path);
+    if (level) read.log_level = *level;
     take_seats(read, wire);
     config_ = std::move(read);
   }
@@ -127,7 +134,11 @@ bool Registry::expects_link(const std::string& name) {
 
 // Whoever chose the configuration asks what is wrong with it; other programs only know an errno.
 void Registry::tell(const std::string& error) {
-  if (!path_.empty() || error == told_) return;
+  if (path_.empty()) tell_anyone(error);
+}
+
+void Registry::tell_anyone(const std::string& error) {
+  if (error == told_) return;
   std::fprintf(stderr, "%s\n", error.c_str());
   told_ = error;
 }

@@ -46,6 +46,7 @@ class Registry {
   /// ... in a process that ends by _exit: async-signal-safe.
   void send_owed();
   void tell(const std::string& error);
+  void tell_anyone(const std::string& error);
 
   std::mutex mutex_;
   std::string path_;

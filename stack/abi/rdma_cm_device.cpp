@@ -93,6 +93,14 @@ const verbs::DeviceDescription& CmDevice::description() const {
   return engine_->backend->description();
 }
 
+bool CmDevice::wants_reasons() const {
+  return engine_->backend->wants_reasons();
+}
+
+void CmDevice::log_reason(const std::string& line) {
+  engine_->backend->log_reason(line);
+}
+
 uint8_t CmDevice::gid_index(const wire::Gid& gid) const {
   const std::vector<wire::Gid>& gids = description().gids;
   const auto at = std::find(gids.begin(), gids.end(), gid);

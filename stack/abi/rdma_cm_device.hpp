@@ -50,6 +50,9 @@ class CmDevice final : public cm::EventHandler, private verbs::RemovalListener {
   [[nodiscard]] const verbs::DeviceDescription& description() const;
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] uint64_t guid_be() const { return guid_be_; }
+  /// As of verbs::DeviceBackend.
+  [[nodiscard]] bool wants_reasons() const;
+  void log_reason(const std::string& line);
   /// 0 where it is none of its own.
   [[nodiscard]] uint8_t gid_index(const wire::Gid& gid) const;
 

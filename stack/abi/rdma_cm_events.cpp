@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "stack/abi/rdma_cm_core.hpp"
+#include "stack/verbs/address.hpp"
 #include "stack/verbs/limits.hpp"
 
 namespace faultline::abi {
@@ -146,11 +147,45 @@ void on_device_removed(CmCore& core, int device_index) {
     if (identifier->uid != 0) CmCore::post(*identifier->queue, event_of(identifier, CmEvent::device_removal));
 }
 
+namespace {
+
+/// IBA 12.6.7.2, table 101; what rdma_cm's programs meet.
+const char* text_of(wire::RejectReason reason) {
+  switch (reason) {
+    case wire::RejectReason::timeout:
+      return "its program did not answer in time";
+    case wire::RejectReason::invalid_service_id:
+      return "nobody listens on the port there";
+    case wire::RejectReason::invalid_transport:
+      return "the listener has another type of QP";
+    case wire::RejectReason::stale_connection:
+      return "it still had the connection of another process with this QPN";
+    case wire::RejectReason::consumer_defined:
+      return "its program called rdma_reject()";
+    default:
+      return "see IBA 12.6.7.2";
+  }
+}
+
+void log_failure(CmDevice& device, const cm::Event& event, const Identifier* identifier) {
+  const std::string peer = identifier == nullptr
+                               ? std::string()
+                               : " to " + verbs::text_of(identifier->path.av.path.destination_gid);
+  if (event.kind == cm::EventKind::rejected)
+    device.log_reason("connection" + peer + " rejected by the peer, reason " +
+                      std::to_string(static_cast<int>(event.reason)) + ": " + text_of(event.reason));
+  else if (event.kind == cm::EventKind::unreachable || event.kind == cm::EventKind::service_unreachable)
+    device.log_reason("connection" + peer + " timed out: the peer's connection manager does not answer");
+}
+
+}  // namespace
+
 void on_connection_event(CmCore& core, CmDevice& device, const cm::Event& event) {
   const std::lock_guard lock(core.mutex);
   if (event.kind == cm::EventKind::requested || event.kind == cm::EventKind::service_requested)
     return tell_request(core, device, event);
   const auto identifier = core.find_key(event.user);
+  if (device.wants_reasons()) log_failure(device, event, identifier.get());
   // The program has not taken its request up yet: what becomes of it meanwhile it learns by its accept.
   if (identifier == nullptr || identifier->uid == 0) return;
   switch (event.kind) {

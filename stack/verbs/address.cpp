@@ -2,7 +2,11 @@
 #include "stack/verbs/address.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <string>
+
+#include <arpa/inet.h>
 
 #include "stack/verbs/limits.hpp"
 #include "stack/verbs/objects.hpp"
@@ -19,6 +23,14 @@ int own_gid_index(const DeviceDescription& description, const wire::Gid& gid) {
 }
 
 }  // namespace
+
+std::string text_of(const wire::Gid& gid) {
+  constexpr size_t kIpv4Offset = 12;
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const bool ipv4 = gid.is_ipv4();
+  inet_ntop(ipv4 ? AF_INET : AF_INET6, gid.bytes.data() + (ipv4 ? kIpv4Offset : 0), text.data(), text.size());
+  return text.data();
+}
 
 wire::Gid gid_from(const ibv_gid& gid) {
   wire::Gid result;
@@ -38,12 +50,21 @@ uint16_t udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remot
 
 int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, transport::AddressVector& av) {
   const DeviceDescription& description = backend.description();
+  const auto refuse = [&](const char* why) {
+    if (backend.wants_reasons()) backend.log_reason(std::string("address refused: ") + why);
+    return EINVAL;
+  };
   // RoCE has no LIDs: the GRH is required (IBV_QPF_GRH_REQUIRED in query_port).
-  if (attributes.is_global == 0 || attributes.port_num != kPortNumber) return EINVAL;
-  if (attributes.grh.sgid_index >= description.gids.size()) return EINVAL;
+  if (attributes.is_global == 0)
+    return refuse("is_global is 0, but RoCE needs a GRH; give the program a GID index (often -g 0)");
+  if (attributes.port_num != kPortNumber) return refuse("port_num: the device has port 1 alone");
+  if (attributes.grh.sgid_index >= description.gids.size())
+    return refuse("sgid_index: the GID table has no such entry");
   const wire::Gid destination = gid_from(attributes.grh.dgid);
   const wire::Gid& source = description.gids[attributes.grh.sgid_index];
-  if (destination.is_zero() || source.is_ipv4() != destination.is_ipv4()) return EINVAL;
+  if (destination.is_zero()) return refuse("dgid is zero: the program has not exchanged GIDs");
+  if (source.is_ipv4() != destination.is_ipv4())
+    return refuse("dgid and the GID at sgid_index are not both IPv4, or both IPv6; choose another GID index");
 
   av = {};
   av.loopback = own_gid_index(description, destination) >= 0;

@@ -10,6 +10,9 @@
 
 namespace faultline::verbs {
 
+/// "198.18.0.1" or "fe80::1", for lines of the log.
+[[nodiscard]] std::string text_of(const wire::Gid& gid);
+
 /// Checks the attributes, resolves the destination's MAC (may block) and fills `av`. 0, EINVAL or
 /// EHOSTUNREACH.
 [[nodiscard]] int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes,

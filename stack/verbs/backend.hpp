@@ -98,6 +98,11 @@ class DeviceBackend {
   /// Sets where the core's events go, before any QP exists.
   virtual void set_event_sink(transport::EventSink* sink) = 0;
 
+  /// Whether the log takes reasons (level debug): what was refused or failed then has a line.
+  [[nodiscard]] virtual bool wants_reasons() const { return false; }
+  /// Writes one of them, without a newline; at most so many a second. Any thread, not the data path.
+  virtual void log_reason(const std::string& line) { static_cast<void>(line); }
+
   /// faultline_measure_port_tx and _rx: packets per second of the bare port, or a negative errno value.
   [[nodiscard]] virtual double measure_port_tx(size_t frame_bytes, unsigned milliseconds) = 0;
   [[nodiscard]] virtual double measure_port_rx(unsigned milliseconds) = 0;

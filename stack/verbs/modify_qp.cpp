@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // modify_qp: which attributes a transition takes is the transport's table; what values they may have is
 // checked here, all of it before anything changes (ibv_modify_qp(3)).
+#include <array>
+#include <cstdio>
+
 #include "stack/transport/qp_state.hpp"
 #include "stack/verbs/address.hpp"
 #include "stack/verbs/limits.hpp"
@@ -31,25 +34,29 @@ constexpr uint32_t kRemoteAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WR
 constexpr uint32_t kRegionAccess =
     IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | uint32_t{IBV_ACCESS_OPTIONAL_RANGE};
 
-/// Whether every attribute of the mask has a value that it may have.
-bool values_allowed(const DeviceDescription& description, const ibv_qp_attr& attr, uint32_t mask) {
+/// What is wrong with the values of the mask's attributes, or nullptr.
+const char* refused_value(const DeviceDescription& description, const ibv_qp_attr& attr, uint32_t mask) {
   const auto has = [mask](uint32_t bit) { return (mask & bit) != 0; };
-  if (has(IBV_QP_PKEY_INDEX) && attr.pkey_index >= kPkeyTableLength) return false;
-  if (has(IBV_QP_PORT) && attr.port_num != kPortNumber) return false;
+  if (has(IBV_QP_PKEY_INDEX) && attr.pkey_index >= kPkeyTableLength)
+    return "pkey_index: the P_Key table has one entry";
+  if (has(IBV_QP_PORT) && attr.port_num != kPortNumber) return "port_num: the device has port 1 alone";
   if (has(IBV_QP_ACCESS_FLAGS) && (attr.qp_access_flags & ~(kRemoteAccess | kRegionAccess)) != 0)
-    return false;
+    return "qp_access_flags: a right that is not known";
   if (has(IBV_QP_PATH_MTU)) {
-    if (attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096) return false;
+    if (attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096) return "path_mtu: not one of ibv_mtu";
     if (transport::bytes_of(static_cast<transport::PathMtu>(attr.path_mtu)) > description.max_path_mtu_bytes)
-      return false;
+      return "path_mtu: more than the port carries (ibv_port_attr::max_mtu)";
   }
-  if (has(IBV_QP_TIMEOUT) && attr.timeout > kMaxTimeout) return false;
-  if (has(IBV_QP_RETRY_CNT) && attr.retry_cnt > kMaxRetry) return false;
-  if (has(IBV_QP_RNR_RETRY) && attr.rnr_retry > kMaxRetry) return false;
-  if (has(IBV_QP_MIN_RNR_TIMER) && attr.min_rnr_timer > kMaxRnrTimer) return false;
-  if (has(IBV_QP_MAX_QP_RD_ATOMIC) && attr.max_rd_atomic > kMaxRdAtomic) return false;
-  if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attr.max_dest_rd_atomic > kMaxRdAtomic) return false;
-  return !has(IBV_QP_DEST_QPN) || attr.dest_qp_num <= wire::kQpnMask;
+  if (has(IBV_QP_TIMEOUT) && attr.timeout > kMaxTimeout) return "timeout: more than 31";
+  if (has(IBV_QP_RETRY_CNT) && attr.retry_cnt > kMaxRetry) return "retry_cnt: more than 7";
+  if (has(IBV_QP_RNR_RETRY) && attr.rnr_retry > kMaxRetry) return "rnr_retry: more than 7";
+  if (has(IBV_QP_MIN_RNR_TIMER) && attr.min_rnr_timer > kMaxRnrTimer) return "min_rnr_timer: more than 31";
+  if (has(IBV_QP_MAX_QP_RD_ATOMIC) && attr.max_rd_atomic > kMaxRdAtomic)
+    return "max_rd_atomic: more than max_qp_init_rd_atom";
+  if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attr.max_dest_rd_atomic > kMaxRdAtomic)
+    return "max_dest_rd_atomic: more than max_qp_rd_atom";
+  if (has(IBV_QP_DEST_QPN) && attr.dest_qp_num > wire::kQpnMask) return "dest_qp_num: more than 24 bits";
+  return nullptr;
 }
 
 /// The program's attributes after this call: those of the mask from `attr`, the others as they were.
@@ -120,21 +127,47 @@ uint32_t without_ignored(ibv_qp_type type, uint32_t mask) {
   }
 }
 
-/// The state to go to, where mask and attributes allow it from `from`; or an errno.
-int check(const Qp& qp, const ibv_qp_attr& attr, uint32_t mask, transport::QpState from,
-          transport::QpState& to) {
-  if ((mask & ~kKnownMask) != 0) return EINVAL;
-  if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != static_cast<ibv_qp_state>(from)) return EINVAL;
+struct Refusal {
+  int error = 0;
+  const char* why = "";
+};
+
+/// The state to go to, where mask and attributes allow it from `from`; or why not.
+Refusal check(const Qp& qp, const ibv_qp_attr& attr, uint32_t mask, transport::QpState from,
+              transport::QpState& to) {
+  if ((mask & ~kKnownMask) != 0) return {EINVAL, "attr_mask: a bit that is not known"};
+  if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != static_cast<ibv_qp_state>(from))
+    return {EINVAL, "cur_qp_state: the QP is in another state"};
   to = from;
   if ((mask & IBV_QP_STATE) != 0) {
-    if (attr.qp_state < IBV_QPS_RESET || attr.qp_state > IBV_QPS_ERR) return EINVAL;
+    if (attr.qp_state < IBV_QPS_RESET || attr.qp_state > IBV_QPS_ERR)
+      return {EINVAL, "qp_state: not one of ibv_qp_state"};
     to = static_cast<transport::QpState>(attr.qp_state);
   }
-  if ((mask & kUnsupportedMask) != 0) return EOPNOTSUPP;
-  if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED) return EOPNOTSUPP;
+  if ((mask & kUnsupportedMask) != 0)
+    return {EOPNOTSUPP, "attr_mask: no alternate path, no resizing, no rate limit"};
+  if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED)
+    return {EOPNOTSUPP, "path_mig_state: no path migration"};
   if (!transport::check_transition(static_cast<transport::QpType>(qp.qp_base.qp_type), from, to, mask))
-    return EINVAL;
-  return values_allowed(qp.engine->backend->description(), attr, mask) ? 0 : EINVAL;
+    return {EINVAL,
+            "attr_mask: an attribute is missing, or does not go with this transition (ibv_modify_qp(3))"};
+  const char* const value = refused_value(qp.engine->backend->description(), attr, mask);
+  return value == nullptr ? Refusal{} : Refusal{EINVAL, value};
+}
+
+/// Writes why to the log, and gives the errno.
+int refuse(const Qp& qp, transport::QpState from, transport::QpState to, uint32_t mask,
+           const Refusal& refusal) {
+  DeviceBackend& backend = *qp.engine->backend;
+  if (!backend.wants_reasons()) return refusal.error;
+  constexpr std::array<const char*, transport::kQpStateCount> kStates{"RESET", "INIT", "RTR", "RTS",
+                                                                      "SQD",   "SQE",  "ERR"};
+  std::array<char, 256> line;
+  std::snprintf(line.data(), line.size(), "ibv_modify_qp of QP 0x%06x refused (%s to %s, attr_mask 0x%x): %s",
+                qp.qp_base.qp_num, kStates[static_cast<size_t>(from)], kStates[static_cast<size_t>(to)], mask,
+                refusal.why);
+  backend.log_reason(line.data());
+  return refusal.error;
 }
 
 }  // namespace
@@ -147,14 +180,18 @@ FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int 
   const uint32_t mask = without_ignored(qp.qp_base.qp_type, static_cast<uint32_t>(attr_mask));
   const std::lock_guard control(shared.control_mutex);
   transport::QpState to{};
-  if (const int error = check(qp, *attr, mask, transport::state_of(qp.transport_qp), to); error != 0)
-    return error;
+  const transport::QpState from = transport::state_of(qp.transport_qp);
+  if (const Refusal refusal = check(qp, *attr, mask, from, to); refusal.error != 0)
+    return refuse(qp, from, to, mask, refusal);
 
   ibv_qp_attr wanted = merged(shared.attributes, *attr, mask);
   transport::AddressVector av;
   if ((mask & IBV_QP_AV) != 0) {
-    if (const int error = make_address_vector(*engine.backend, attr->ah_attr, av); error != 0) return error;
-    if (wire::is_multicast(av.path.destination_gid)) return EINVAL;  // a connection has one peer
+    if (const int error = make_address_vector(*engine.backend, attr->ah_attr, av); error != 0)
+      return refuse(qp, from, to, mask, {error, "ah_attr: see the line before"});
+    if (wire::is_multicast(av.path.destination_gid))
+      return refuse(qp, from, to, mask,
+                    {EINVAL, "ah_attr: a group's address, but a connection has one peer"});
     av.path.udp_source_port =
         udp_source_port(attr->ah_attr.grh.flow_label, qp.qp_base.qp_num, wanted.dest_qp_num);
   }

@@ -45,6 +45,15 @@ Inboxes& inboxes() {
   return boxes;
 }
 
+std::mutex& reasons_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+std::vector<std::string>& reasons() {
+  static std::vector<std::string> lines;
+  return lines;
+}
+
 class MemoryPort final : public transport::Port {
  public:
   MemoryPort(std::shared_ptr<Inbox> own, std::shared_ptr<Inbox> peer)
@@ -194,6 +203,11 @@ class MemoryBackend final : public DeviceBackend {
   }
 
   const DeviceDescription& description() const override { return description_; }
+  bool wants_reasons() const override { return faults().log_reasons; }
+  void log_reason(const std::string& line) override {
+    const std::lock_guard lock(reasons_mutex());
+    reasons().push_back(line);
+  }
   odp::MemoryDomain& memory() override { return memory_; }
   uint32_t core_count() const override { return static_cast<uint32_t>(lanes_.size()); }
   transport::Core& core(uint32_t index) override { return lanes_[index]->core; }
@@ -307,6 +321,11 @@ class MemoryBackend final : public DeviceBackend {
 Faults& faults() {
   static Faults instance;
   return instance;
+}
+
+std::vector<std::string> take_reasons() {
+  const std::lock_guard lock(reasons_mutex());
+  return std::exchange(reasons(), {});
 }
 
 int running_devices() {

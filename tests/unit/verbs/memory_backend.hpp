@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <string>
+#include <vector>
 
 #include "stack/transport/core.hpp"
 
@@ -18,6 +19,7 @@ struct Faults {
   std::atomic<bool> link_down{false};
   std::atomic<bool> neighbours_silent{false};
   std::atomic<bool> refuse_regions{false};  ///< register_region gives ENOMEM
+  std::atomic<bool> log_reasons{false};     ///< devices want reasons: take_reasons()
   std::atomic<int> cores{1};                ///< of devices that start from now on
 };
 Faults& faults();
@@ -26,6 +28,9 @@ Faults& faults();
 int multicast_joins();
 /// What a port or device tells of itself.
 void raise_device_event(const std::string& device, transport::AsyncEvent event);
+
+/// The lines that were logged since the last call.
+std::vector<std::string> take_reasons();
 
 /// Devices that are running now.
 int running_devices();
