@@ -15,37 +15,11 @@ import subprocess
 import sys
 import tempfile
 
+from docker_profile import DOCKER_CAPABILITIES, DOCKER_EPERM, IO_URING, PROBE_NUMBERS
+
 SKIPPED = 77
 # Set-up, the time that a busy machine gets for the least work (kMoreTimeNs of odp_mix), and the mix's own limit for a hang.
 BESIDE_SECONDS = 100
-
-# docs.docker.com/engine/security/seccomp: what the default profile refuses to a container with Docker's default capabilities,
-# by name or x86-64 number. Calls that it refuses by their arguments only (clone with CLONE_NEW*, socket AF_VSOCK) are left out.
-DOCKER_EPERM = [
-    "add_key", "bpf", "get_mempolicy", "io_uring_enter", "io_uring_register", "io_uring_setup", "kcmp", "keyctl", "mbind",
-    "mount", "move_pages", "name_to_handle_at", "open_by_handle_at", "perf_event_open", "pidfd_getfd", "pivot_root",
-    "process_madvise", "request_key", "set_mempolicy", "setns", "umount2", "unshare", "userfaultfd",
-    "163",  # acct
-    "305", "227", "164",  # clock_adjtime, clock_settime, settimeofday
-    "174", "175", "313", "176", "177", "178",  # the calls on kernel modules
-    "172", "173",  # iopl, ioperm
-    "246", "320",  # kexec_load, kexec_file_load
-    "212",  # lookup_dcookie
-    "428", "429", "430", "431", "432", "433", "442",  # open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr
-    "256", "450",  # migrate_pages, set_mempolicy_home_node
-    "179", "443", "180",  # quotactl, quotactl_fd, nfsservctl
-    "169", "170", "171",  # reboot, sethostname, setdomainname
-    "167", "168",  # swapon, swapoff
-    "139", "156", "134", "136", "153",  # sysfs, _sysctl, uselib, ustat, vhangup
-]
-# docs.docker.com/engine/containers/run: the capabilities that a container has without --cap-add.
-DOCKER_CAPABILITIES = [
-    "audit_write", "chown", "dac_override", "fowner", "fsetid", "kill", "mknod", "net_bind_service", "net_raw", "setfcap",
-    "setgid", "setpcap", "setuid", "sys_chroot",
-]
-IO_URING = ["io_uring_enter", "io_uring_register", "io_uring_setup"]
-# Calls with arguments that are wrong everywhere: where they are not refused, they fail with another errno.
-PROBE_NUMBERS = {"userfaultfd": 323, "io_uring_setup": 425, "io_uring_register": 427, "bpf": 321, "clone3": 435}
 
 
 def skip(reason):
