@@ -18,6 +18,8 @@
 
 namespace {
 
+constexpr int kSkipped = 77;  // meson takes it for a skipped test
+
 int fail(const char* what) {
   std::fprintf(stderr, "few_threads: FAILED: %s (%s; \"%s\")\n", what, std::strerror(errno),
                faultline_last_error());
@@ -45,7 +47,11 @@ int try_with(const char* most_threads, const std::string& folder) {
   if (setrlimit(RLIMIT_NPROC, &limit) != 0) return fail("setrlimit");
   // Root has no limit (getrlimit(2)). A user of whom no other process is: the kernel counts by user.
   const auto user = static_cast<uid_t>(200'000 + getpid());
-  if (geteuid() == 0 && (setgid(user) != 0 || setuid(user) != 0)) return fail("setuid");
+  if (geteuid() == 0 && (setgid(user) != 0 || setuid(user) != 0)) {
+    if (errno != EPERM) return fail("setuid");
+    std::puts("SKIPPED: root may not become another user here (a container without CAP_SETUID)");
+    return kSkipped;
+  }
 
   ibv_context* const context = ibv_open_device(list[0]);
   if (context == nullptr) return fail("ibv_open_device");
