@@ -3,25 +3,36 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "apps/perf/listening_line.hpp"
 
 namespace faultline::perf {
 
 namespace {
 
-constexpr int kServerStartMs = 30'000;
+constexpr std::chrono::seconds kServerStart{30};
+// The server has nothing left to do when its client has ended well.
+constexpr std::chrono::seconds kServerEnd{30};
+constexpr std::chrono::milliseconds kLook{10};
+constexpr int kNoEnd = 1;
 
 /// A private folder for the memif socket and the two configurations, gone at the end.
 class ScratchFolder {
@@ -61,9 +72,13 @@ class Child {
     argv.reserve(arguments.size() + 1);
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
+    const pid_t parent = getpid();
     pid_ = fork();
     if (pid_ < 0) throw std::runtime_error(std::string("fork: ") + std::strerror(errno));
     if (pid_ != 0) return;
+    // It does not outlive this process, however this process ends. The parent may have ended before the call.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
     if (stdout_fd >= 0) dup2(stdout_fd, STDOUT_FILENO);
     execv("/proc/self/exe", argv.data());
     _exit(127);
@@ -80,28 +95,52 @@ class Child {
     int status = 0;
     while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
     }
+    return ended(status);
+  }
+  /// nullopt if it has not ended by then.
+  [[nodiscard]] std::optional<int> wait_for(std::chrono::seconds limit) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    do {
+      int status = 0;
+      if (waitpid(pid_, &status, WNOHANG) == pid_) return ended(status);
+      std::this_thread::sleep_for(kLook);
+    } while (std::chrono::steady_clock::now() < deadline);
+    return std::nullopt;
+  }
+
+ private:
+  int ended(int status) {
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
- private:
   pid_t pid_ = -1;
 };
 
-/// The port that the server says it listens on.
+/// The port in the server's line for it. A library that is loaded with the server may write lines of its own
+/// before: they go to stderr.
 std::string read_port(int fd) {
-  std::string said;
+  const auto deadline = std::chrono::steady_clock::now() + kServerStart;
+  std::string text;
   std::array<char, 128> bytes;
-  while (said.find('\n') == std::string::npos) {
+  for (;;) {
+    for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
+      const std::string line = text.substr(0, end);
+      text.erase(0, end + 1);
+      if (const auto port = port_of_listening_line(line)) return std::to_string(*port);
+      std::fprintf(stderr, "%s\n", line.c_str());
+    }
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     pollfd waiting{fd, POLLIN, 0};
-    if (poll(&waiting, 1, kServerStartMs) <= 0) throw std::runtime_error("the server did not start in time");
+    const int ready = left.count() <= 0 ? 0 : poll(&waiting, 1, static_cast<int>(left.count()));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) throw std::runtime_error("the server did not start in time");
     const ssize_t n = read(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
     if (n <= 0) throw std::runtime_error("the server ended before it listened");
-    said.append(bytes.data(), static_cast<size_t>(n));
+    text.append(bytes.data(), static_cast<size_t>(n));
   }
-  const size_t digits = said.find_first_of("0123456789");
-  if (digits == std::string::npos) throw std::runtime_error("the server said: " + said);
-  return std::to_string(std::strtoul(said.c_str() + digits, nullptr, 10));
 }
 
 }  // namespace
@@ -113,20 +152,23 @@ int run_demo() {
   write_config(folder.file("server.toml"), "server", socket, "198.18.0.1");
   write_config(folder.file("client.toml"), "client", socket, "198.18.0.2");
   int said[2];
-  if (pipe(said) != 0) throw std::runtime_error(std::string("pipe: ") + std::strerror(errno));
+  // The client must not hold an end: the server's end of file would not be seen.
+  if (pipe2(said, O_CLOEXEC) != 0) throw std::runtime_error(std::string("pipe: ") + std::strerror(errno));
   Child server({"faultline-perf", "--config", folder.file("server.toml"), "--server", "--listen", "127.0.0.1",
                 "--port", "0"},
                said[1]);
   close(said[1]);
   const std::string port = read_port(said[0]);
+  close(said[0]);  // nothing else that is written there may block the server
   Child client({"faultline-perf", "--config", folder.file("client.toml"), "--client", "127.0.0.1", "--port",
                 port, "--", "--op", "write,read,send", "--size", "64,4k,1m", "--region", "odp", "--verify",
                 "--seconds", "1"},
                -1);
-  const int client_status = client.wait();
-  const int server_status = server.wait();
-  close(said[0]);
-  return client_status != 0 ? client_status : server_status;
+  // A server whose client failed may wait for another one for ever: ~Child ends it.
+  if (const int client_status = client.wait(); client_status != 0) return client_status;
+  const std::optional<int> server_status = server.wait_for(kServerEnd);
+  if (!server_status) std::fprintf(stderr, "faultline-perf: the server did not end after its client\n");
+  return server_status.value_or(kNoEnd);
 }
 
 }  // namespace faultline::perf

@@ -7,6 +7,7 @@
 #include "apps/perf/capabilities.hpp"
 #include "apps/perf/demo.hpp"
 #include "apps/perf/exchange.hpp"
+#include "apps/perf/listening_line.hpp"
 #include "apps/perf/one_process.hpp"
 #include "apps/perf/options.hpp"
 #include "apps/perf/resources.hpp"
@@ -23,7 +24,7 @@ constexpr int kBadConfig = 2;
 int serve(const Options& options) {
   const Device device(options.config_path, options.device);
   Listener listener(options.listen_address, options.tcp_port);
-  std::printf("listening on TCP port %u\n", listener.port());
+  std::printf("%s\n", listening_line(listener.port()).c_str());
   std::fflush(stdout);
   do {
     Exchange exchange = listener.accept_client();

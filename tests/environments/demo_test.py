@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""faultline-perf --demo ends, and leaves no process behind, whatever its server writes and however its client ends.
+  demo_test.py FAULTLINE_PERF REFUSE_SYSCALLS NOISE_LIBRARY"""
+import os
+import pathlib
+import subprocess
+import sys
+
+perf, refuse, noise = sys.argv[1:]
+# For a hang only: the demo takes about ten seconds, and a client without a server gives up after ten more.
+LIMIT_SECONDS = 150
+CONNECT = "42"  # the x86-64 number of connect(2)
+
+
+def processes_of_session(session):
+    """What runs in a session still, zombies apart: stat's fields behind the name are state, parent, group, session."""
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(stat.parent.name)
+    return found
+
+
+def run_demo(name, wrapper, environment):
+    process = subprocess.Popen([*wrapper, perf, "--demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=dict(os.environ, **environment), start_new_session=True)
+    try:
+        output, errors = process.communicate(timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        sys.exit(f"FAILED: {name}: no end in {LIMIT_SECONDS} s")
+    if process.returncode == 77:
+        print("SKIPPED: the kernel refuses the filter")
+        sys.exit(77)
+    if left := processes_of_session(process.pid):
+        os.killpg(process.pid, 9)
+        sys.exit(f"FAILED: {name}: still runs: {left}")
+    return process.returncode, output, errors
+
+
+# Digits, the form with something before and behind it, and a port that is none: none of these lines is the server's.
+lines = ["[2026-11-22 10:00:00.000] [warning] no userfaultfd", "x listening on TCP port 1", "listening on TCP port 1 2",
+         "listening on TCP port 70000", "listening on TCP port 0"]
+status, output, errors = run_demo("noise", [], {"LD_PRELOAD": noise, "NOISE": "\n".join(lines) + "\n"})
+if status != 0 or output.count(" yes") != 9:
+    sys.exit(f"FAILED: noise: status {status}\n{output}{errors}")
+if missing := [line for line in lines if line not in errors.splitlines()]:
+    sys.exit(f"FAILED: noise: not on stderr: {missing}\n{errors}")
+print("ok: lines of others before the server's")
+
+status, output, errors = run_demo("no connection", [refuse, "EPERM", CONNECT, "--"], {})
+if status == 0 or "cannot connect to 127.0.0.1" not in errors:
+    sys.exit(f"FAILED: no connection: status {status}\n{output}{errors}")
+print("ok: a client that cannot connect")
