@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "apps/run/guards.hpp"
+#include "apps/run/preload.hpp"
 #include "pmd_glue/switch_place.hpp"
 #include "pmd_glue/wire_request.hpp"
 
@@ -111,10 +112,13 @@ int run_program(const Options& options) {
   if (const std::string program = find_beside(directory, std::array{"/faultline-switch"}, X_OK);
       !program.empty())
     setenv("FAULTLINE_SWITCH", program.c_str(), 1);
-  // Ours comes first; what the user preloads stays.
-  const char* const preload = std::getenv("LD_PRELOAD");
-  setenv("LD_PRELOAD", (preload != nullptr && *preload != '\0' ? library + ":" + preload : library).c_str(),
-         1);
+  const auto text_of = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return std::string(text != nullptr ? text : "");
+  };
+  const std::vector<std::string> needed = run::needed_libraries(run::find_program(options.program.front()));
+  setenv("LD_PRELOAD", run::preload_list(library, text_of("LD_PRELOAD"), needed).c_str(), 1);
+  setenv("TSAN_OPTIONS", run::tsan_options(text_of("TSAN_OPTIONS")).c_str(), 1);
 
   std::vector<char*> arguments;
   for (const std::string& argument : options.program)

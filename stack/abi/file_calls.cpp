@@ -219,29 +219,31 @@ int abi_fstatat64(int directory, const char* path, struct stat* result, int flag
 }
 
 // What programs older than glibc 2.33 call. The version says how struct stat looks; there has been one look.
+// Not by way of the newer names: ThreadSanitizer's fstat calls the next __fxstat, which would call its fstat
+// again.
 int abi_xstat(int version, const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("__xstat");
 int abi_xstat(int /*version*/, const char* path, struct stat* result) {
-  return abi_stat(path, result);
+  return stat_or(AT_FDCWD, path, result, [=] { return g_stat(path, result); });
 }
 int abi_xstat64(int version, const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("__xstat64");
 int abi_xstat64(int /*version*/, const char* path, struct stat* result) {
-  return abi_stat(path, result);
+  return stat_or(AT_FDCWD, path, result, [=] { return g_stat64(path, result); });
 }
 int abi_lxstat(int version, const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("__lxstat");
 int abi_lxstat(int /*version*/, const char* path, struct stat* result) {
-  return abi_lstat(path, result);
+  return stat_or(AT_FDCWD, path, result, [=] { return g_lstat(path, result); });
 }
 int abi_lxstat64(int version, const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("__lxstat64");
 int abi_lxstat64(int /*version*/, const char* path, struct stat* result) {
-  return abi_lstat(path, result);
+  return stat_or(AT_FDCWD, path, result, [=] { return g_lstat64(path, result); });
 }
 int abi_fxstat(int version, int descriptor, struct stat* result) FAULTLINE_STANDS_BEFORE("__fxstat");
 int abi_fxstat(int /*version*/, int descriptor, struct stat* result) {
-  return abi_fstat(descriptor, result);
+  return fstat_or(descriptor, result, [=] { return g_fstat(descriptor, result); });
 }
 int abi_fxstat64(int version, int descriptor, struct stat* result) FAULTLINE_STANDS_BEFORE("__fxstat64");
 int abi_fxstat64(int /*version*/, int descriptor, struct stat* result) {
-  return abi_fstat(descriptor, result);
+  return fstat_or(descriptor, result, [=] { return g_fstat64(descriptor, result); });
 }
 
 int abi_statx(int directory, const char* path, int flags, unsigned mask, struct statx* result)
