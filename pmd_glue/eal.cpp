@@ -26,6 +26,7 @@
 #include "odp/service_thread.hpp"
 #include "pmd_glue/eal_folder.hpp"
 #include "pmd_glue/eal_fork.hpp"
+#include "pmd_glue/eal_output.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -139,6 +140,7 @@ std::string run_eal_init(const Config& config) {
     std::vector<char*> argv;
     argv.reserve(arguments.size());
     for (std::string& argument : arguments) argv.push_back(argument.data());
+    const EalOutputDropped dropped;
     rte_errno = 0;
     errno = 0;
     if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)

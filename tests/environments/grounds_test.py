@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The product's first commands on the grounds that people run them on: users with and without a runtime folder, the second user of a
+host, a container.
+  grounds_test.py BUILD_DIR GROUND...      as meson runs it, without building: the demo, what programs find on their stdout at
+                                           every log level, and the tests of TESTS
+  grounds_test.py --full BUILD_DIR GROUND...  scripts/run and scripts/test --quick, wholly, in a copy of the tracked files
+GROUND is one of GROUNDS, or all. Each ground first proves that it is in effect. Exit status 77, which meson takes for a skipped test,
+where this machine cannot give it. All but the caller's own take root: they have a mount namespace with a /tmp of its own."""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from docker_profile import DOCKER_EPERM, PROBE_NUMBERS
+
+SKIPPED = 77
+# Users that no process of this machine belongs to.
+USER, OTHER_USER = 210_001, 210_002
+MEMLOCK_BYTES = 64 << 10  # Docker's default
+SHM_BYTES = 64 << 20      # the same
+# For a hang only.
+LIMIT_SECONDS, FULL_LIMIT_SECONDS = 200, 4 * 3600
+# A part of scripts/test --quick that needs little time and much of the environment.
+TESTS = ["abi", "devinfo", "devinfo-wire", "guards", "late-open", "late-open-refused", "few-threads-2", "odp-allocation", "odp-unprivileged",
+         "one-process-loopback", "pyverbs", "wire-cm"]
+LOG_LEVELS = ["trace", "debug", "info", "warn", "err", "critical", "off"]
+DEVICE = '[[device]]\nname = "faultline0"\n[device.port]\nkind = "wire"\n'
+RIGHT = "every byte is right\n"
+
+
+class Ground:
+    """user: None for the caller's; runtime_folder: XDG_RUNTIME_DIR is set; other_first: EAL's folder in /tmp is another user's."""
+
+    def __init__(self, user=None, runtime_folder=True, container=False, other_first=False):
+        self.user, self.runtime_folder, self.container, self.other_first = user, runtime_folder, container, other_first
+        # The caller's own ground needs nothing that only root may make.
+        self.is_private = user is not None or container
+
+    def enter(self, source, build):
+        """Makes the folders; `source` is seen at self.tree."""
+        self.temporary = tempfile.TemporaryDirectory(prefix="fl-ground-", dir="/var/tmp", ignore_cleanup_errors=True)
+        self.folder = pathlib.Path(self.temporary.name)
+        self.folder.chmod(0o755)
+        self.source, self.tree = source, source
+        self.home = self.folder / "home"
+        self.home.mkdir(mode=0o700)
+        self.environment = {name: os.environ[name] for name in ("PATH", "LANG", "TERM") if name in os.environ}
+        self.environment |= {"HOME": str(self.home), "TMPDIR": "/tmp", "FAULTLINE_BRIEF": "1"}
+        if self.runtime_folder:
+            (self.home / "runtime").mkdir(mode=0o700)
+            self.environment["XDG_RUNTIME_DIR"] = str(self.home / "runtime")
+        self.wrapper = []
+        if not self.is_private:
+            return
+        if os.geteuid() != 0:
+            skip("this ground takes root to make")
+        self.tree = self.folder / "tree"
+        self.tree.mkdir()
+        owner = self.user or 0
+        for path in (self.home, *self.home.iterdir()):
+            os.chown(path, owner, owner)
+        # The tree may lie where the user cannot read, or in /tmp: it is bound to a place of the ground's.
+        script = 'mount --bind "$1" "$2" && mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -t tmpfs -o mode=1777,size=$3 tmpfs /dev/shm'
+        if self.other_first:
+            script += f" && mkdir -m 0700 /tmp/dpdk && chown {OTHER_USER}:{OTHER_USER} /tmp/dpdk"
+        script += ' && shift 3 && exec "$@"'
+        self.wrapper = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", source, self.tree, SHM_BYTES]
+        change = ["setpriv", f"--reuid={owner}", f"--regid={owner}", "--clear-groups"]
+        if self.container:
+            refuse = self.mapped(build / "tests/environments/refuse_syscalls")
+            self.wrapper += ["prlimit", f"--memlock={MEMLOCK_BYTES}", *change, "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
+            self.wrapper += [refuse, "ENOSYS", "clone3", "--", refuse, "EPERM", ",".join(DOCKER_EPERM), "--"]
+        else:
+            self.wrapper += change
+
+    def mapped(self, text):
+        return str(text).replace(str(self.source), str(self.tree))
+
+    def run(self, command, environment=None, limit=LIMIT_SECONDS, **others):
+        words = [str(word) for word in [*self.wrapper, *command]]
+        return subprocess.run(words, env=self.environment | (environment or {}), timeout=limit, stdin=subprocess.DEVNULL, text=True,
+                              check=False, **others)
+
+    def prove(self):
+        probe = f"import ctypes, os, resource\nassert os.getuid() == {os.getuid() if self.user is None else self.user}, os.getuid()\n"
+        probe += f"assert ('XDG_RUNTIME_DIR' in os.environ) == {self.runtime_folder}\n"
+        if self.other_first:
+            probe += "assert not os.access('/tmp/dpdk', os.W_OK)\n"
+        if self.container:
+            probe += "libc = ctypes.CDLL(None, use_errno=True)\n"
+            for name, error in {"userfaultfd": 1, "io_uring_setup": 1, "bpf": 1, "clone3": 38}.items():
+                probe += f"assert libc.syscall({PROBE_NUMBERS[name]}, -1, 0, 0, 0) == -1 and ctypes.get_errno() == {error}, {name!r}\n"
+            probe += f"assert resource.getrlimit(resource.RLIMIT_MEMLOCK) == ({MEMLOCK_BYTES},) * 2\n"
+            probe += "caps = [line.split()[1] for line in open('/proc/self/status') if line.startswith('Cap')]\n"
+            probe += "assert set(caps) == {'0' * 16}, caps\n"
+            probe += f"shm = os.statvfs('/dev/shm')\nassert shm.f_blocks * shm.f_frsize == {SHM_BYTES}\n"
+        ended = self.run([sys.executable, "-c", probe], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if ended.returncode == SKIPPED or (self.is_private and "unshare failed" in ended.stdout):
+            skip(f"this machine does not allow it: {ended.stdout.strip()}")
+        if ended.returncode != 0:
+            sys.exit(f"FAILED: the ground is not in effect\n{ended.stdout}")
+
+
+GROUNDS = {
+    "own": lambda: Ground(),
+    "own-without-runtime-folder": lambda: Ground(runtime_folder=False),
+    "user": lambda: Ground(user=USER),
+    "user-without-runtime-folder": lambda: Ground(user=USER, runtime_folder=False),
+    "second-user": lambda: Ground(user=USER, runtime_folder=False, other_first=True),
+    "container": lambda: Ground(runtime_folder=False, container=True),
+    "container-user": lambda: Ground(user=USER, runtime_folder=False, container=True),
+}
+
+
+def skip(reason):
+    print(f"SKIPPED: {reason}")
+    sys.exit(SKIPPED)
+
+
+def fail(what, ended=None):
+    sys.exit(f"FAILED: {what}" + (f": status {ended.returncode}\n{ended.stdout}{ended.stderr or ''}" if ended else ""))
+
+
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+
+def check_demo(ground, build):
+    ended = ground.run([ground.mapped(build / "apps/faultline-perf"), "--demo"], **PIPES)
+    if ended.returncode != 0 or ended.stdout.count(" yes") != 9:
+        fail("the demo", ended)
+    if odd := [line for line in ended.stdout.splitlines() if not line.startswith(("op ", "write ", "read ", "send ", "  "))]:
+        fail(f"the demo's stdout has {odd}")
+    print("ok: faultline-perf --demo")
+
+
+def check_stdout(ground, build, program):
+    """Nothing of the library's is on a program's stdout, whatever is logged and however the device fails to open."""
+    run = ground.mapped(build / "apps/faultline-run")
+    config = ground.folder / "log.toml"
+    for level in LOG_LEVELS:
+        config.write_text(f'{DEVICE}[log]\nlevel = "{level}"\n')
+        config.chmod(0o644)
+        ended = ground.run([run, "--wire", f"ground{os.getpid()}", "--config", config, program], **PIPES)
+        if ended.returncode != 0 or ended.stdout != RIGHT:
+            fail(f"a program at log level {level}", ended)
+        if level == "off" and ended.stderr:
+            fail("log level off is not silent", ended)
+    # rte_eal_init(): an unknown option makes EAL print its usage.
+    config.write_text(DEVICE + '[log]\nlevel = "off"\n[eal]\nextra_args = ["--no-such-option"]\n')
+    ended = ground.run([run, "--wire", f"ground{os.getpid()}", "--config", config, program], **PIPES)
+    if ended.returncode == 0 or ended.stdout:
+        fail("a program whose EAL does not start", ended)
+    print("ok: stdout at every log level, and without EAL")
+
+
+def check_tests(ground, build):
+    tests = {test["name"]: test for test in json.loads(subprocess.check_output(["meson", "introspect", "--tests", build]))}
+    failed = []
+    for name in TESTS:
+        if name not in tests:
+            print(f"not built: {name}")
+            continue
+        test = tests[name]
+        environment = {key: ground.mapped(value) for key, value in test["env"].items()}
+        begun = time.monotonic()
+        try:
+            # From where Meson runs it, as the ground sees that place.
+            command = ["env", f"--chdir={ground.mapped(test['workdir'] or build)}", *(ground.mapped(word) for word in test["cmd"])]
+            ended = ground.run(command, environment, limit=2 * test["timeout"], **PIPES)
+        except subprocess.TimeoutExpired:
+            failed.append(name)
+            print(f"FAILED: {name}: no end in {2 * test['timeout']} s")
+            continue
+        said = (ended.stdout + ended.stderr).strip().splitlines()
+        if ended.returncode == 0:
+            print(f"ok: {name}, {time.monotonic() - begun:.1f} s")
+        elif ended.returncode == SKIPPED:
+            print(f"skipped: {name}: {said[-1] if said else 'no reason given'}")
+        else:
+            failed.append(name)
+            print("\n".join([f"FAILED: {name}: status {ended.returncode}", *said[-30:]]))
+    if failed:
+        fail(", ".join(failed))
+
+
+def run_quickly(ground, source, build):
+    ground.enter(source, build)
+    ground.prove()
+    program = ground.folder / "small_verbs"
+    if shutil.which("cc") is None:
+        skip("cc is not installed")
+    subprocess.run(["cc", "-O1", source / "tests/environments/small_verbs.c", "-o", program, "-libverbs", "-lpthread"], check=True)
+    check_demo(ground, build)
+    check_stdout(ground, build, program)
+    check_tests(ground, build)
+
+
+def run_wholly(ground, source, build):
+    """The two commands as a newcomer gives them, from a copy that belongs to the ground's user."""
+    ground.enter(source, build)
+    ground.prove()
+    copy = ground.folder / "faultline"
+    for name in subprocess.check_output(["git", "ls-files", "-z"], cwd=source, text=True).split("\0"):
+        if name and (source / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / name, copy / name)
+    if ground.user is not None:
+        subprocess.run(["chown", "-R", f"{ground.user}:{ground.user}", copy], check=True)
+    for command in (["scripts/run"], ["scripts/test", "--quick"]):
+        begun = time.monotonic()
+        ended = ground.run([copy / command[0], *command[1:]], limit=FULL_LIMIT_SECONDS, cwd=copy)
+        print(f"== {' '.join(command)}: status {ended.returncode}, {time.monotonic() - begun:.0f} s", flush=True)
+        if ended.returncode != 0:
+            fail(" ".join(command))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("build", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("ground", nargs="+", choices=[*GROUNDS, "all"])
+    arguments = parser.parse_args()
+    source = pathlib.Path(__file__).resolve().parents[2]
+    names = list(GROUNDS) if "all" in arguments.ground else arguments.ground
+    results = {}
+    for name in names:
+        print(f"== ground {name}", flush=True)
+        try:
+            (run_wholly if arguments.full else run_quickly)(GROUNDS[name](), source, arguments.build)
+            results[name] = "ok"
+        except SystemExit as end:
+            if len(names) == 1:
+                raise
+            results[name] = "skipped" if end.code == SKIPPED else str(end.code)
+            if end.code != SKIPPED:
+                print(end.code)
+    for name, result in results.items():
+        print(f"{name}: {result.splitlines()[0]}")
+    return 1 if any(result.startswith("FAILED") for result in results.values()) else 0
+
+
+sys.exit(main())
