@@ -52,10 +52,9 @@ devices() {
   done
 }
 
-tcp_port=$((30000 + $$ % 20000))
 # pair PROGRAM ARGS...: both must end with 0
 pair() {
-  tcp_port=$((tcp_port + 1))
+  tcp_port=$(free_port)
   FAULTLINE_CONFIG=$folder/server.toml LD_PRELOAD=$library "${in_space[@]}" timeout 60 "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &
   server_pid=$!
   await_listener "$tcp_port" "${in_space[@]}"

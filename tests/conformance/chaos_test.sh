@@ -26,10 +26,9 @@ devices() {
     } >"$folder/$role.toml"
   done
 }
-tcp_port=$((30000 + $$ % 20000))
 # once ARGS...: both ends' statuses in $server_status and $client_status
 once() {
-  tcp_port=$((tcp_port + 1))
+  tcp_port=$(free_port)
   server_status=0
   client_status=0
   FAULTLINE_CONFIG=$folder/server.toml LD_PRELOAD=$library timeout 60 ibv_rc_pingpong "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &

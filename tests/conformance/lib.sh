@@ -21,6 +21,9 @@ fail() {
   exit 1
 }
 
+# free_port: a TCP port that nobody has
+free_port() { python3 "$(dirname "$0")/../free_port.py"; }
+
 # listens PORT [PREFIX...]: somebody takes TCP connections there, seen from where the prefix runs a command
 listens() {
   local line

@@ -12,13 +12,16 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
+from free_port import free_port  # noqa: E402  (of the folder above)
+
 last_words, run = sys.argv[1:]
 folder = tempfile.mkdtemp()
 os.chmod(folder, 0o700)
 environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
 wire = f"last{os.getpid()}"
 running = []
-port = 20000 + os.getpid() % 20000
+port = 0
 
 
 def fail(what):
@@ -34,7 +37,7 @@ def start(*arguments):
 
 def start_pair(*arguments):
     global port
-    port += 1
+    port = free_port()
     server = start(*arguments)
     wanted = f":{port:04X} "
     for _ in range(200):

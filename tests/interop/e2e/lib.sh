@@ -4,7 +4,7 @@
 perf=$1
 folder=$(mktemp -d)
 server_pid=
-tcp_port=$((10000 + $$ % 20000))
+tcp_port=       # the server's, once it listens
 in_space=()     # how to enter the server's network namespace
 in_client=()    # and the client's
 exchange=127.0.0.1
@@ -35,12 +35,12 @@ memif_pair() {
 
 # start_server [OPTIONS...]: in the background, until it listens
 start_server() {
-  tcp_port=$((tcp_port + 1))
-  "${in_space[@]}" timeout 300 "$perf" --config "$folder/server.toml" --server --port "$tcp_port" "$@" \
+  rm -f "$folder/server.out"  # the last one's port is not this one's
+  "${in_space[@]}" timeout 300 "$perf" --config "$folder/server.toml" --server --port 0 "$@" \
     >"$folder/server.out" 2>"$folder/server.err" &
   server_pid=$!
   for _ in $(seq 300); do
-    grep -q listening "$folder/server.out" && return
+    tcp_port=$(sed -n 's/^listening on TCP port \([0-9]*\)$/\1/p' "$folder/server.out" 2>/dev/null) && [ -n "$tcp_port" ] && return
     kill -0 "$server_pid" 2>/dev/null || break
     sleep 0.05
   done

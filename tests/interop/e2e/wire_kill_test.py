@@ -14,6 +14,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
+from free_port import free_port  # noqa: E402  (of the folder above)
+
 parser = argparse.ArgumentParser()
 parser.add_argument("run")
 parser.add_argument("rounds", type=int, help="with FAULTLINE_SOAK; a tenth of them without")
@@ -35,7 +38,7 @@ os.chmod(folder, 0o700)
 environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
 wire = "k%d" % os.getpid()
 running = []
-next_port = 20000 + os.getpid() % 20000
+outputs = 0
 
 
 PINGPONG = ("ibv_rc_pingpong", "-g", "0")
@@ -45,7 +48,7 @@ STREAM = ("stdbuf", "-oL", "ib_send_bw", "-F", "-x", "0", "-s", "512", "-D", "1"
 
 def start(program, *arguments):
     share = ["--share"] if options.share else []
-    log = open(os.path.join(folder, "out.%d" % next_port), "a+")
+    log = open(os.path.join(folder, "out.%d" % outputs), "a+")
     process = subprocess.Popen([options.run, "--wire", wire, *share, "--", *program, *arguments],
                                stdout=log, stderr=subprocess.STDOUT, env=environment)
     process.log = log
@@ -54,9 +57,9 @@ def start(program, *arguments):
 
 
 def new_port():
-    global next_port
-    next_port += 1
-    return str(next_port)
+    global outputs
+    outputs += 1
+    return str(free_port())
 
 
 def listens(port):

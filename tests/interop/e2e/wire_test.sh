@@ -29,7 +29,7 @@ cleanup() {
   rm -rf "$folder"
 }
 trap cleanup EXIT
-tcp_port=$((20000 + $$ % 20000))
+free_port() { python3 "$(dirname "$0")/../../free_port.py"; }
 
 await_port() {
   for _ in $(seq 100); do
@@ -42,7 +42,7 @@ await_port() {
 pair() {
   local server=$1 client=$2
   shift 2
-  tcp_port=$((tcp_port + 1))
+  tcp_port=$(free_port)
   # shellcheck disable=SC2086
   timeout 60 "$run" $server -- "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &
   server_pid=$!
@@ -85,7 +85,7 @@ cmp <(grep -o 'local address.*GID.*' "$folder/server.out" | grep -o 'GID.*') \
   <(grep -o 'local address.*GID.*' "$folder/client.out" | grep -o 'GID.*') || fail "sharers have different addresses"
 
 two=t2$$
-tcp_port=$((tcp_port + 1))
+tcp_port=$(free_port)
 timeout 60 "$run" --wire "$two" --side a ibv_rc_pingpong -g 0 -p "$tcp_port" >"$folder/server.out" 2>&1 &
 server_pid=$!
 await_port "$tcp_port"

@@ -38,7 +38,7 @@ start_switch() {
   done
   fail "the switch of wire $2 did not start"
 }
-tcp_port=$((20000 + $$ % 20000))
+free_port() { python3 "$(dirname "$0")/../../free_port.py"; }
 await_port() {
   for _ in $(seq 100); do
     if grep -qi "$(printf ':%04X 0*:0000 0A' "$1")" /proc/net/tcp /proc/net/tcp6; then return; fi
@@ -50,7 +50,7 @@ await_port() {
 pair() {
   local server=$1 client=$2
   shift 2
-  tcp_port=$((tcp_port + 1))
+  tcp_port=$(free_port)
   # shellcheck disable=SC2086
   timeout 60 "$run" $server -- "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &
   pids+=($!)
@@ -75,14 +75,14 @@ start_switch a up3 "tap:t$$"
 ip -n "$space-a" addr add 198.18.200.1/15 dev "t$$"
 ip -n "$space-a" link set "t$$" up
 for share in '' --share; do
-  tcp_port=$((tcp_port + 1))
+  tcp_port=$(free_port)
   for _ in one two; do
     # shellcheck disable=SC2086
     timeout 30 "$run" --wire up3 --side c $share ibv_rc_pingpong -g 0 -p "$tcp_port" >"$folder/server.out" 2>&1 &
     pids+=($!)
     await_port "$tcp_port"
     [ -n "$share" ] || break
-    tcp_port=$((tcp_port + 1))
+    tcp_port=$(free_port)
   done
   ip netns exec "$space-a" ping -c 3 -i 0.2 -W 5 198.18.0.3 >"$folder/ping.out" || fail "no answer to ping $share"
   if grep -q DUP "$folder/ping.out"; then fail "more than one answer to ping $share"; fi
