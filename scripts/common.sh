@@ -74,6 +74,8 @@ seconds_a_step=2
 # compile [TARGETS...]: builds in build_dir: how much there is to do, how far it is, and how long it took.
 compile() {
   local log=$build_dir.build.log begun=$SECONDS follower count
+  # Otherwise a changed option would make its one step all that is counted.
+  ninja -C "$build_dir" build.ninja >"$log" 2>&1 || true
   count=$({ ninja -C "$build_dir" -n "$@" 2>/dev/null || true; } | ninja_count) || true
   count=${count#*/}
   if [ "${count:-0}" -gt 5 ]; then

@@ -85,11 +85,13 @@ class NeededLibraries : public testing::Test {
     return needed_libraries(path_);
   }
   Elf64_Ehdr& header() { return *reinterpret_cast<Elf64_Ehdr*>(bytes_.data()); }
-  Elf64_Phdr& dynamic_header() {
+  Elf64_Phdr& program_header(Elf64_Word type) {
     auto* headers = reinterpret_cast<Elf64_Phdr*>(bytes_.data() + header().e_phoff);
     return *std::find_if(headers, headers + header().e_phnum,
-                         [](const Elf64_Phdr& one) { return one.p_type == PT_DYNAMIC; });
+                         [&](const Elf64_Phdr& one) { return one.p_type == type; });
   }
+  Elf64_Phdr& first_segment() { return program_header(PT_LOAD); }
+  Elf64_Phdr& dynamic_header() { return program_header(PT_DYNAMIC); }
   Elf64_Dyn& dynamic(Elf64_Sxword tag) {
     auto* entries = reinterpret_cast<Elf64_Dyn*>(bytes_.data() + dynamic_header().p_offset);
     return *std::find_if(entries, entries + dynamic_header().p_filesz / sizeof *entries,
@@ -135,6 +137,7 @@ TEST_F(NeededLibraries, AFileThatContradictsItselfIsNotFollowed) {
   EXPECT_EQ(with([&] { dynamic_header().p_offset = ~uint64_t{0}; }), List());
   EXPECT_EQ(with([&] { dynamic_header().p_filesz = ~uint64_t{0}; }), List());
   EXPECT_EQ(with([&] { dynamic(DT_STRTAB).d_un.d_ptr = ~uint64_t{0}; }), List());
+  EXPECT_EQ(with([&] { first_segment().p_filesz = 8; }), List()) << "the names are in no segment";
   EXPECT_EQ(with([&] { dynamic(DT_STRSZ).d_un.d_val = ~uint64_t{0}; }), List());
   EXPECT_EQ(with([&] { dynamic(DT_STRSZ).d_un.d_val = 0; }), List());
   // A name that begins in the table ends there: a string's terminator follows the table's last byte.
