@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 perf, refuse, noise = sys.argv[1:]
 # For a hang only: the demo takes about ten seconds, and a client without a server gives up after ten more.
@@ -26,9 +27,13 @@ def processes_of_session(session):
     return found
 
 
+def start_demo(wrapper, environment):
+    return subprocess.Popen([*wrapper, perf, "--demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=dict(os.environ, **environment), start_new_session=True)
+
+
 def run_demo(name, wrapper, environment):
-    process = subprocess.Popen([*wrapper, perf, "--demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=dict(os.environ, **environment), start_new_session=True)
+    process = start_demo(wrapper, environment)
     try:
         output, errors = process.communicate(timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
@@ -57,3 +62,17 @@ status, output, errors = run_demo("no connection", [refuse, "EPERM", CONNECT, "-
 if status == 0 or "cannot connect to 127.0.0.1" not in errors:
     sys.exit(f"FAILED: no connection: status {status}\n{output}{errors}")
 print("ok: a client that cannot connect")
+
+# The client tries to connect for ten seconds, and the server waits for it for ever: both end with the demo.
+process = start_demo([refuse, "EPERM", CONNECT, "--"], {})
+deadline = time.monotonic() + LIMIT_SECONDS
+while len(processes_of_session(process.pid)) < 3 and process.poll() is None and time.monotonic() < deadline:
+    time.sleep(0.01)
+process.kill()
+process.wait()
+while (left := processes_of_session(process.pid)) and time.monotonic() < deadline:
+    time.sleep(0.1)
+if left:
+    os.killpg(process.pid, 9)
+    sys.exit(f"FAILED: killed: still runs: {left}")
+print("ok: a demo that is killed")
