@@ -95,8 +95,9 @@ std::string find_program(const std::string& name) {
   for (;;) {
     const size_t colon = path.find(':');
     // An empty entry is the current folder (execvp(3)).
-    const std::string folder(path.substr(0, colon));
-    const std::string file = folder.empty() ? name : folder + "/" + name;
+    std::string file(path.substr(0, colon));
+    if (!file.empty()) file += '/';
+    file += name;
     if (is_executable_file(file)) return file;
     if (colon == std::string_view::npos) return {};
     path.remove_prefix(colon + 1);

@@ -58,6 +58,8 @@ class Ground:
         self.wrapper = []
         if not self.is_private:
             return
+        # Not the caller's: programs of its home folder are not for another user.
+        self.environment["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         if os.geteuid() != 0:
             skip("this ground takes root to make")
         self.tree = self.folder / "tree"
@@ -92,15 +94,17 @@ class Ground:
         probe += f"assert ('XDG_RUNTIME_DIR' in os.environ) == {self.runtime_folder}\n"
         if self.other_first:
             probe += "assert not os.access('/tmp/dpdk', os.W_OK)\n"
+        if self.is_private:
+            held = "Cap" if self.container else "CapEff"
+            probe += f"caps = [line.split()[1] for line in open('/proc/self/status') if line.startswith({held!r})]\n"
+            probe += "assert set(caps) == {'0' * 16}, caps\n"
         if self.container:
             probe += "libc = ctypes.CDLL(None, use_errno=True)\n"
             for name, error in {"userfaultfd": 1, "io_uring_setup": 1, "bpf": 1, "clone3": 38}.items():
                 probe += f"assert libc.syscall({PROBE_NUMBERS[name]}, -1, 0, 0, 0) == -1 and ctypes.get_errno() == {error}, {name!r}\n"
             probe += f"assert resource.getrlimit(resource.RLIMIT_MEMLOCK) == ({MEMLOCK_BYTES},) * 2\n"
-            probe += "caps = [line.split()[1] for line in open('/proc/self/status') if line.startswith('Cap')]\n"
-            probe += "assert set(caps) == {'0' * 16}, caps\n"
             probe += f"shm = os.statvfs('/dev/shm')\nassert shm.f_blocks * shm.f_frsize == {SHM_BYTES}\n"
-        ended = self.run([sys.executable, "-c", probe], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        ended = self.run(["python3", "-c", probe], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if ended.returncode == SKIPPED or (self.is_private and "unshare failed" in ended.stdout):
             skip(f"this machine does not allow it: {ended.stdout.strip()}")
         if ended.returncode != 0:
