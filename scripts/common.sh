@@ -41,6 +41,7 @@ configure_run() {
   if [ -f "$(build_root)/plain/build.ninja" ]; then configure plain; else configure plain -Dtests=false -Dbenchmarks=false; fi
 }
 
+# shellcheck disable=SC2034 # for scripts/run
 # What a program needs: what scripts/run builds, also where tests are configured.
 run_targets=(apps/faultline-perf apps/faultline-run apps/faultline-switch libfaultline.so.0 stack/abi/libibverbs.so.1)
 
