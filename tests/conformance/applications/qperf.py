@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""qperf: its RC tests by rdma_cm (-cm 1), and its TCP tests beside them. The ver_ tests compare every value.
+qperf takes one host name for TCP and rdma_cm, so that the wire's addresses are loopback addresses of the kernel as well.
+  qperf.py FAULTLINE_RUN [--brief]
+"""
+import re
+
+import place
+from place import Failure
+
+SECONDS = 2
+RUN_SECONDS = 60
+# Test, message bytes, the figure's name, the TCP test beside it.
+TESTS = [("rc_lat", 8, "latency", "tcp_lat"), ("rc_bw", 65536, "bw", "tcp_bw"), ("rc_bi_bw", 65536, "bw", ""),
+         ("rc_rdma_write_lat", 8, "latency", "tcp_lat"), ("rc_rdma_write_bw", 65536, "bw", "tcp_bw"),
+         ("rc_rdma_write_poll_lat", 8, "latency", "tcp_lat"), ("rc_rdma_read_lat", 8, "latency", "tcp_lat"),
+         ("rc_rdma_read_bw", 65536, "bw", "tcp_bw"), ("rc_compare_swap_mr", 8, "msg_rate", ""), ("rc_fetch_add_mr", 8, "msg_rate", ""),
+         ("ver_rc_compare_swap", 8, "msg_rate", ""), ("ver_rc_fetch_add", 8, "msg_rate", "")]
+BRIEF_TESTS = {"rc_lat", "rc_rdma_write_bw", "rc_rdma_read_bw", "ver_rc_fetch_add"}
+
+
+def figure(text, name):
+    found = re.search(rf"^\s*{name}\s*=\s*(.*\S)", text, re.MULTILINE)
+    if not found:
+        raise Failure(f"printed no {name}: {place.last_line(text)}")
+    return found.group(1).replace("--", "")
+
+
+def client(here, test, size, seconds, *options):
+    return here.finish(here.on_wire("b", "qperf", place.SERVER_IP, *options, "-t", seconds, "-m", size, test), RUN_SECONDS)
+
+
+def with_server(here, work):
+    """Runs work beside a server of its own, since qperf's serves one client after the other. The server opens its device when the
+    client asks for the test. Where that takes longer than the client's two seconds to resolve the address, it is asked again."""
+    server = here.launch(here.on_wire("a", "qperf"))
+    here.await_listener(19765)
+    for left in reversed(range(3)):
+        try:
+            said = work()
+            break
+        except Failure as failure:
+            if not left or not any("Address error" in here.said(process) for process in here.running[-1:]):
+                raise failure
+    if server.poll() is not None:
+        raise Failure(f"the server ended: {place.last_line(here.said(server))}")
+    return said
+
+
+def work(here):
+    seconds = 1 if here.brief else SECONDS
+    beside = {"": ""}
+    for test, size, name, tcp in TESTS:
+        if here.brief and test not in BRIEF_TESTS:
+            continue
+        if tcp not in beside and not here.brief:
+            try:
+                beside[tcp] = f"{tcp} " + figure(with_server(here, lambda: client(here, tcp, size, seconds)), name)
+            finally:
+                here.end_all()
+
+        def run():
+            text = with_server(here, lambda: client(here, test, size, seconds, "-cm", 1))
+            return figure(text, name), beside.get(tcp, "")
+        here.attempt(f"qperf -cm 1 {test} {size} B", run, "trick")
+    if here.brief:
+        return
+    # Without -cm, and for datagrams, it makes address vectors from LIDs, without a GRH. RoCE has no LIDs (IBA A17.4.2).
+    for test, proof in (("rc_lat", "failed to modify QP to RTR"), ("uc_lat", "failed to modify QP to RTR"),
+                        ("ud_lat", "failed to create address handle")):
+        here.fails_by_itself(f"qperf {test}", proof, lambda: with_server(here, lambda: client(here, test, 8, seconds)))
+
+
+if __name__ == "__main__":
+    place.main(work, needs=["qperf"], kernel_addresses=True)

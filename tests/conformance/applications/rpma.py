@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""librpma's examples, built from Debian's source package rpma: each is a server and a client, which compares what it moved.
+  rpma.py FAULTLINE_RUN
+"""
+import glob
+import os
+import re
+
+import place
+import source
+from place import Failure
+
+RUN_SECONDS = 60
+PORT = 7204
+# A server of these serves on for clients that do not come.
+SERVES_ON = {"06-multiple-connections", "06scch-multiple-connections-shared-completion-channel"}
+
+
+def librpma():
+    return source.build("rpma", "rpma", ["bookworm", "trixie", "sid"], [
+        "cmake -S . -B b -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTS=OFF -DBUILD_DOC=OFF -DBUILD_EXAMPLES=ON "
+        "-DCMAKE_INSTALL_PREFIX=$out && cmake --build b -j2", "mkdir -p $out && cp -a b/. $out/"], "examples")
+
+
+def pair(here, folder):
+    server = here.launch(here.on_wire("a", f"{folder}/server", place.SERVER_IP, PORT))
+    for _ in range(20):
+        client = here.launch(here.on_wire("b", f"{folder}/client", place.SERVER_IP, PORT))
+        status = here.wait(client, RUN_SECONDS)
+        if status == 0 or server.poll() is not None:
+            break
+    if status != 0:
+        raise Failure(f"client: status {status}: {place.last_line(here.said(client))}")
+    if os.path.basename(folder) not in SERVES_ON:
+        here.reap(server, RUN_SECONDS)
+
+
+def work(here):
+    for path in sorted(glob.glob(source.cache("rpma") + "/out/examples/[0-9]*")):
+        if os.path.exists(f"{path}/server") and os.path.exists(f"{path}/client"):
+            here.attempt(f"librpma {re.sub('^.*/', '', path)}", lambda: pair(here, path))
+
+
+if __name__ == "__main__":
+    place.main(work, prepare=librpma)

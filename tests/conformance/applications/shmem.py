@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""OpenSHMEM of Debian's Open MPI on UCX, ranks that share one device (shmem_ring.c compares all).
+  shmem.py FAULTLINE_RUN [--brief]
+"""
+import os
+import subprocess
+
+import place
+from place import Failure
+
+RUN_SECONDS = 90
+# Open MPI's own end, with all compared before.
+END_SECONDS = 20
+HERE = os.path.dirname(os.path.realpath(__file__))
+UCX = {"UCX_NET_DEVICES": "faultline0:1", "UCX_TLS": "rc_verbs,ud_verbs,self"}
+TCP = {"UCX_NET_DEVICES": "lo", "UCX_TLS": "tcp,self"}
+# Where the symmetric heap is mapped if its default address is not to be used.
+ELSEWHERE = ["--mca", "sshmem_base_start_address", "0x200000000000"]
+
+
+def launcher(here, program, ranks, options):
+    words = [program, "--oversubscribe", "--mca", "btl", "^openib,uct", "--mca", "pml", "ucx", *options]
+    if here.user is None:
+        words.append("--allow-run-as-root")
+    return words + ["-np", ranks]
+
+
+def job(here, binary, ranks, options=(), tcp=False):
+    """The figure that the program prints when it has compared all, and how the job ended."""
+    words = [binary] if tcp else here.sharing(binary)
+    if tcp:
+        options = [*options, "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
+    process = here.launch(launcher(here, "oshrun", ranks, options) + words, **(TCP if tcp else UCX))
+    figure = here.await_text(process, r"figure: (.*)", RUN_SECONDS).group(1)
+    try:
+        status = here.wait(process, END_SECONDS)
+    except Failure:
+        return f"{figure}; all compared, did not end in {END_SECONDS} s"
+    said = here.said(process)
+    if status == 0:
+        return figure
+    if "WRONG" in said or "opal_mem_hooks_release_hook" not in said:
+        raise Failure(f"status {status} after {figure}: {place.last_line(said)}")
+    return f"{figure}; all compared, then Open MPI's opal_mem_hooks_release_hook crashed"
+
+
+def work(here):
+    binary = f"{here.folder}/work/shmem_ring"
+    subprocess.run(["oshcc", "-O1", "-o", binary, f"{HERE}/shmem_ring.c"], check=True)
+    os.chmod(binary, 0o755)
+    for ranks in (2, 4):
+        def run(options=(), ranks=ranks):
+            figure = job(here, binary, ranks, options)
+            here.end_all()
+            return figure, "TCP " + job(here, binary, ranks, options, tcp=True)
+        here.attempt(f"oshrun -np {ranks}, heap at its default address", run)
+        here.attempt(f"oshrun -np {ranks}, heap elsewhere", lambda: run(ELSEWHERE), "trick")
+
+
+if __name__ == "__main__":
+    place.main(work, needs=["oshrun", "oshcc"])

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tools that look at devices: infiniband-diags, ibverbs-utils, and MPICH, which finds its transport by libfabric or UCX.
+  tools.py FAULTLINE_RUN
+"""
+import os
+import re
+import shutil
+import subprocess
+
+import place
+from place import Failure
+
+RUN_SECONDS = 60
+HERE = os.path.dirname(os.path.realpath(__file__))
+TOOLS = [("ibstat", "CA 'faultline0'"), ("ibstat -l", "faultline0"), ("ibv_devices", "faultline0"),
+         ("ibv_devinfo -v", "PORT_ACTIVE"), ("ucx_info -d", "faultline0:1"), ("fi_info -p verbs", "provider: verbs")]
+
+
+def look(here, command, wanted):
+    text = here.finish(here.on_wire("a", *command.split()), RUN_SECONDS)
+    if wanted not in text:
+        raise Failure(f"does not print {wanted}: {place.last_line(text)}")
+
+
+def mpich(here, binary):
+    """Debian's MPICH is built with CH4 on UCX."""
+    text = here.finish(["mpirun.mpich", "-np", "4", *here.sharing(binary)], RUN_SECONDS, UCX_NET_DEVICES="faultline0:1",
+                       UCX_TLS="rc_verbs,ud_verbs,self")
+    found = re.search(r".* ranks, 0 wrong", text)
+    if not found:
+        raise Failure(f"wrong data: {place.last_line(text)}")
+    return found.group(0)
+
+
+def work(here):
+    for command, wanted in TOOLS:
+        program = command.split()[0]
+        if shutil.which(program):
+            here.attempt(command, lambda: look(here, command, wanted))
+        else:
+            here.row("SKIPPED", command, f"{program} is not installed")
+    # It changes into /sys/class/infiniband, where the kernel has no such folder.
+    if shutil.which("ibstatus"):
+        here.fails_by_itself("ibstatus", "No devices", lambda: look(here, "ibstatus", "faultline0"), "limit")
+    if shutil.which("mpicc.mpich") and place.grounds.quietly("mpicc.mpich", "-o", "/dev/null", f"{HERE}/../mpi_ring.c"):
+        binary = f"{here.folder}/work/ring"
+        subprocess.run(["mpicc.mpich", "-O1", "-o", binary, f"{HERE}/../mpi_ring.c"], check=True)
+        os.chmod(binary, 0o755)
+        here.attempt("MPICH, a ring of 4 ranks", lambda: mpich(here, binary))
+    else:
+        here.row("SKIPPED", "MPICH", "MPICH is not installed")
+
+
+if __name__ == "__main__":
+    place.main(work)

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""UCX's own gtest, built from Debian's source package: what it has for rc_verbs and ud_verbs, of UCT and of UCP.
+  ucx_gtest.py FAULTLINE_RUN [FILTER...]
+Each test suite is a process of its own, on one wire. Tests are held to ucx_gtest_expected.tsv: what is not there has to pass or to be
+skipped by itself.
+"""
+import re
+import sys
+
+import place
+import source
+from place import Failure
+
+SUITE_SECONDS = 300
+FILTERS = ["rc_verbs*/*", "ud_verbs*/*", "rcv*/*", "udv*/*"]
+RESULT = re.compile(r"^\[\s+(OK|FAILED|SKIPPED)\s+\] (\S+?)(?:,| <| \(|$)")
+
+
+def gtest():
+    options = "--enable-gtest --with-verbs --with-rdmacm --without-java --without-go --without-cuda --without-rocm --without-knem " + \
+              "--without-xpmem --without-mlx5-dv --disable-doxygen-doc CFLAGS='-O1 -g0' CXXFLAGS='-O0 -g0' " + source.compiler()
+    # Its Makefile wants a file of Debian's packaging, which the original source does not have.
+    return source.build("ucx_gtest", "ucx", ["bookworm"], [
+        "mkdir -p debian; touch debian/copyright; [ -e configure ] || ./autogen.sh",
+        f"./configure --prefix=$out {options}", "make -j2", "make install", "make -C test/gtest -j2 gtest",
+        "mkdir -p $out/bin; ./libtool --mode=install cp test/gtest/gtest $out/bin/ || cp test/gtest/gtest $out/bin/"], "bin/gtest")
+
+
+def names(text):
+    """The tests that gtest lists, by suite."""
+    suites = {}
+    suite = None
+    for line in text.splitlines():
+        if re.match(r"^\S+\.(\s|$)", line):
+            suite = line.split()[0]
+        elif line.startswith("  ") and suite:
+            suites.setdefault(suite, []).append(line.split()[0])
+    return suites
+
+
+def work(here):
+    binary = source.cache("ucx_gtest") + "/out/bin/gtest"
+    variables = {"LD_LIBRARY_PATH": source.cache("ucx_gtest") + "/out/lib", "UCX_NET_DEVICES": "faultline0:1", "GTEST_COLOR": "no"}
+    wanted = source.expected("ucx_gtest_expected.tsv")
+    filters = [word for word in sys.argv[2:] if not word.startswith("--")] or FILTERS
+    listed = here.finish(here.on_wire("a", binary, "--gtest_list_tests", "--gtest_filter=" + ":".join(filters)), SUITE_SECONDS,
+                         **variables)
+    totals = {}
+    for suite, tests in names(listed).items():
+        layer = suite.split("/")[0]
+        counts = totals.setdefault(layer, {"OK": 0, "FAILED": 0, "own": 0, "SKIPPED": 0, "wrong": []})
+        process = here.launch(here.on_wire("a", binary, f"--gtest_filter={suite}*"), **variables)
+        try:
+            here.wait(process, SUITE_SECONDS)
+        except Failure:
+            pass
+        results = {}
+        for line in here.said(process).splitlines():
+            found = RESULT.match(line)
+            if found:
+                results.setdefault(found.group(2), found.group(1))
+        here.end_all()
+        for test in (suite + name for name in tests):
+            # What crashed or hung is the first that has no result; what comes after it was not run.
+            result = results.get(test, "FAILED")
+            if result == "FAILED" and any(re.fullmatch(pattern, test) for pattern in wanted):
+                result = "own"
+            counts[result] += 1
+            if result == "FAILED":
+                counts["wrong"].append(test)
+                print(f"    failed: {test}", flush=True)
+    for layer, counts in totals.items():
+        text = f"{counts['OK']} passed, {counts['FAILED']} failed, {counts['own']} failed as expected, {counts['SKIPPED']} skipped"
+        here.row("FAILED" if counts["wrong"] else "ok", f"UCX gtest, {layer}", text)
+
+
+if __name__ == "__main__":
+    place.main(work, prepare=gtest)

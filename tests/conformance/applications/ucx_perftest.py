@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""ucx_perftest: UCX's UCT and UCP tests on rc_verbs and ud_verbs, and tcp beside them.
+  ucx_perftest.py FAULTLINE_RUN
+"""
+import re
+
+import place
+from place import Failure
+
+RUN_SECONDS = 60
+PORT = 13337
+UCP = [("tag_lat", 8), ("tag_bw", 65536), ("am_lat", 8), ("am_bw", 65536), ("stream_lat", 8), ("stream_bw", 65536), ("ucp_put_lat", 8),
+       ("ucp_put_bw", 65536), ("ucp_get", 4096), ("ucp_add", 8), ("ucp_fadd", 8), ("ucp_swap", 8), ("ucp_cswap", 8)]
+UCT = [("am_lat", 8), ("am_bw", 4096), ("put_lat", 8), ("put_bw", 4096), ("get", 4096), ("get_bw", 4096)]
+LAYERS = {"rc_verbs,ud_verbs": "faultline0:1", "ud_verbs": "faultline0:1", "tcp": "lo"}
+
+
+def pair(here, test, size, transports, uct, count):
+    words = ["ucx_perftest", "-t", test, "-s", size, "-n", count, "-w", 10, "-p", PORT]
+    if uct:
+        words += ["-x", transports, "-d", "faultline0:1"]
+        variables = {}
+    else:
+        variables = {"UCX_TLS": transports, "UCX_NET_DEVICES": LAYERS[transports]}
+        words[2] = {"am_lat": "ucp_am_lat", "am_bw": "ucp_am_bw"}.get(test, test)
+    over = here.on_wire if transports != "tcp" else lambda side, *words: words
+    server = here.launch(over("a", *words), **variables)
+    here.await_listener(PORT)
+    client = here.finish(over("b", *words, "127.0.0.1"), RUN_SECONDS, **variables)
+    here.reap(server, RUN_SECONDS)
+    final = re.search(r"^Final:\s+(.*)", client, re.MULTILINE)
+    if not final:
+        raise Failure(f"printed no result: {place.last_line(client)}")
+    fields = final.group(1).split()
+    # Messages, percentile or average latency in us, and from the end two rates and two bandwidths.
+    return f"{float(fields[-4]):.0f} MB/s" if test.endswith("bw") else f"{float(fields[-6]):.1f} us"
+
+
+def work(here):
+    beside = {}
+    for test, size in UCP:
+        try:
+            beside[test] = pair(here, test, size, "tcp", False, 1000)
+        except Failure as failure:
+            beside[test] = str(failure)[:60]
+        finally:
+            here.end_all()
+        for transports in ("rc_verbs,ud_verbs", "ud_verbs"):
+            here.attempt(f"ucx_perftest UCP {test} {size} B, {transports}",
+                         lambda: (pair(here, test, size, transports, False, 1000), beside[test]))
+    for transport, tests in (("rc_verbs", UCT), ("ud_verbs", UCT[:2])):
+        for test, size in tests:
+            here.attempt(f"ucx_perftest UCT {test} {size} B, {transport}", lambda: pair(here, test, size, transport, True, 1000))
+    # UCX 1.13 offers UCT's atomics on mlx5 alone, and ud has no put.
+    here.fails_by_itself("ucx_perftest UCT fadd, rc_verbs", "does not support|not supported|Unsupported",
+                         lambda: pair(here, "fadd", 8, "rc_verbs", True, 100))
+
+
+if __name__ == "__main__":
+    place.main(work, needs=["ucx_perftest"])
