@@ -127,6 +127,18 @@ void __wrap_memif_free_regions(rte_eth_dev* device) {
   for (const int descriptor : forgotten) close(descriptor);
 }
 
+int __real_rte_intr_callback_register(const rte_intr_handle* handle, rte_intr_callback_fn callback,
+                                      void* argument);
+int __wrap_rte_intr_callback_register(const rte_intr_handle* handle, rte_intr_callback_fn callback,
+                                      void* argument);
+
+int __wrap_rte_intr_callback_register(const rte_intr_handle* handle, rte_intr_callback_fn callback,
+                                      void* argument) {
+  const int registered = __real_rte_intr_callback_register(handle, callback, argument);
+  if (registered == 0) memif::on_callback_registered(handle, callback, argument);
+  return registered;
+}
+
 rte_intr_handle* __real_rte_intr_instance_alloc(uint32_t flags);
 rte_intr_handle* __wrap_rte_intr_instance_alloc(uint32_t flags);
 

@@ -12,6 +12,7 @@
 #include <rte_interrupts.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "odp/process_local.hpp"
 #include "pmd_glue/eal.hpp"
@@ -42,6 +43,12 @@ struct MemifPorts {
   MemifPort* introduced_to = nullptr;
   std::optional<Handshake> introduction;
   std::map<rte_intr_handle*, uint64_t> transmit_handles;  ///< to the port's serial number
+  struct Listener {
+    int descriptor;
+    rte_intr_callback_fn callback;
+    void* argument;
+  };
+  std::map<std::string, Listener> listeners;  ///< by socket, of which ports may share one
 
   template <typename Predicate>
   MemifPort* find(Predicate predicate) const {
@@ -182,7 +189,8 @@ MemifPort::TransmitSetup::~TransmitSetup() {
   being_configured = nullptr;
 }
 
-void MemifPort::free_transmit_handles() {
+void MemifPort::free_forgotten() {
+  close_listener();
   std::vector<rte_intr_handle*> handles;
   MemifPorts& all = all_ports();
   {
@@ -191,6 +199,28 @@ void MemifPort::free_transmit_handles() {
       if (serial == serial_) handles.push_back(handle);
   }
   for (rte_intr_handle* const handle : handles) rte_intr_instance_free(handle);
+}
+
+void MemifPort::close_listener() {
+  MemifPorts::Listener listener{};
+  {
+    MemifPorts& all = all_ports();
+    const std::lock_guard guard(all.mutex);
+    const auto found = all.listeners.find(socket_);
+    const bool is_shared = all.find([this](const MemifPort* port) {
+      return port != this && port->role_ == Role::server && port->socket_ == socket_;
+    }) != nullptr;
+    if (role_ != Role::server || found == all.listeners.end() || is_shared) return;
+    listener = found->second;
+    all.listeners.erase(found);
+  }
+  // EAL has a copy of the handle, and knows it by the descriptor; net_memif has freed its own.
+  rte_intr_handle* const handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
+  if (handle == nullptr) return;
+  if (rte_intr_fd_set(handle, listener.descriptor) == 0 &&
+      rte_intr_callback_unregister(handle, listener.callback, listener.argument) >= 0)
+    close(listener.descriptor);
+  rte_intr_instance_free(handle);
 }
 
 /// A client has connected. Whoever has been silent for longest goes where there are too many.
@@ -354,6 +384,11 @@ void before_free_regions(rte_eth_dev* device, std::vector<int>& forgotten) {
   all.before_free_regions(device, forgotten);
 }
 
+void on_callback_registered(const rte_intr_handle* handle, rte_intr_callback_fn callback, void* argument) {
+  // While its device is created a server has no connection: it is the listener's.
+  if (being_created != nullptr) being_created->keep_listener(rte_intr_fd_get(handle), callback, argument);
+}
+
 void on_handle_allocated(rte_intr_handle* handle) {
   if (being_configured != nullptr && handle != nullptr) being_configured->keep_transmit_handle(handle);
 }
@@ -369,6 +404,13 @@ void on_handle_freed(rte_intr_handle* handle) {
 void MemifPort::bind(rte_eth_dev* device) {
   const std::lock_guard guard(all_ports().mutex);
   device_ = device;
+}
+
+void MemifPort::keep_listener(int descriptor, rte_intr_callback_fn callback, void* argument) {
+  if (role_ != Role::server) return;
+  MemifPorts& all = all_ports();
+  const std::lock_guard guard(all.mutex);
+  all.listeners[socket_] = {descriptor, callback, argument};
 }
 
 void MemifPort::keep_transmit_handle(rte_intr_handle* handle) {

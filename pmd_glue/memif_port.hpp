@@ -17,6 +17,7 @@
 
 struct rte_eth_dev;
 struct rte_intr_handle;
+using rte_intr_callback_fn = void (*)(void*);
 
 namespace faultline::glue {
 
@@ -56,18 +57,21 @@ class MemifPort {
     TransmitSetup(const TransmitSetup&) = delete;
     TransmitSetup& operator=(const TransmitSetup&) = delete;
   };
-  /// Frees the transmit queues' interrupt handles once the port is closed: net_memif (DPDK 22.11,
-  /// memif_tx_queue_release) forgets them, and each is 26 kB of EAL's memory.
-  void free_transmit_handles();
+  /// Once the port is closed, on the interrupt thread: frees what net_memif forgets (DPDK 22.11). That are
+  /// the interrupt handles of transmit queues (memif_tx_queue_release), each 26 kB of EAL's memory, and the
+  /// listener, which goes on to be watched with its argument freed (memif_socket_remove_device).
+  void free_forgotten();
 
   // Of the port that is being opened.
   void bind(rte_eth_dev* device);
   void keep_transmit_handle(rte_intr_handle* handle);
+  void keep_listener(int descriptor, rte_intr_callback_fn callback, void* argument);
 
  private:
   friend struct MemifPorts;
 
   void end_link();
+  void close_listener();
 
   const std::string socket_;
   const Role role_;
@@ -101,6 +105,7 @@ void after_connect(rte_eth_dev* device, bool succeeded);
 /// Nobody may be in a burst. Descriptors that net_memif forgets to close stay in `forgotten`.
 void before_free_regions(rte_eth_dev* device, std::vector<int>& forgotten);
 
+void on_callback_registered(const rte_intr_handle* handle, rte_intr_callback_fn callback, void* argument);
 void on_handle_allocated(rte_intr_handle* handle);
 void on_handle_freed(rte_intr_handle* handle);
 

@@ -420,7 +420,7 @@ EthernetPort::~EthernetPort() {
       rte_eth_dev_close(id_);
     }
     if (!vdev_.empty()) rte_vdev_uninit(vdev_.c_str());
-    if (memif_ != nullptr) memif_->free_transmit_handles();
+    if (memif_ != nullptr) memif_->free_forgotten();
   });
 }
 
