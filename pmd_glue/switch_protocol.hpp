@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <type_traits>
 
 namespace faultline::glue {
 
@@ -37,6 +38,7 @@ struct SwitchRequest {
   // What the process had at a switch that died, so that its address and QPNs stay what its peers know.
   uint32_t range = 0;  ///< 0: any
   uint32_t port = 0;   ///< counts where range is not 0
+  uint32_t unused = 0;
   uint64_t service_id = 0;
   std::array<uint8_t, 16> group{};
 };
@@ -61,6 +63,7 @@ struct SwitchGrant {
   uint32_t mtu_bytes = 0;  ///< layer 3
   std::array<uint8_t, 6> mac{};
   std::array<char, kSwitchPathBytes> memif_socket{};
+  std::array<uint8_t, 2> unused{};
 
   [[nodiscard]] uint32_t first_qpn() const { return range << kQpnRangeShift; }
   [[nodiscard]] uint32_t last_qpn() const { return first_qpn() | ((1U << kQpnRangeShift) - 1); }
@@ -76,5 +79,9 @@ struct SwitchAnswer {
   SwitchGrant grant;             ///< of attach
   std::array<char, 256> line{};  ///< why not, for people
 };
+
+// Bytes between members would come from the sender's stack.
+static_assert(std::has_unique_object_representations_v<SwitchRequest>);
+static_assert(std::has_unique_object_representations_v<SwitchAnswer>);
 
 }  // namespace faultline::glue
