@@ -13,10 +13,12 @@ if grep -rnE '(^|[^_[:alnum:]])(std::)?getenv[[:space:]]*\(' --include='*.[ch]pp
   status=1
 fi
 for file in "$@"; do
-  if nm -D --undefined-only "$file" | grep -E '\b(getenv|__secure_getenv)\b'; then
+  # Read whole: grep -q may end before nm has written all, which pipefail would take for a failure.
+  names=$(nm -D --undefined-only "$file")
+  if grep -E '\b(getenv|__secure_getenv)\b' <<<"$names"; then
     echo "FAILED: $file reads the environment by getenv: see pmd_glue/own_environment.cpp"
     status=1
   fi
-  nm -D --undefined-only "$file" | grep -q '\bsecure_getenv\b' || { echo "FAILED: $file: nm shows no secure_getenv at all"; status=1; }
+  grep -q '\bsecure_getenv\b' <<<"$names" || { echo "FAILED: $file: nm shows no secure_getenv at all"; status=1; }
 done
 exit $status

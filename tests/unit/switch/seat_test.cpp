@@ -353,8 +353,9 @@ TEST_F(Seat, ALockOnARemovedFileIsNone) {
       if (!lock) continue;
       if (holders.fetch_add(1) != 0) together.fetch_add(1);
       std::this_thread::yield();
-      remove_files(place_);
+      // With the removal the next one may have a lock.
       holders.fetch_sub(1);
+      remove_files(place_);
       ++rounds;
     }
   };
