@@ -564,6 +564,7 @@ verbs::GlueCounters Device::glue_counters() {
     counters.rx_missed = stats.imissed + port_->uncounted_drops();
     counters.rx_no_mbuf = stats.rx_nombuf;
   }
+  counters.peer_violations = port_->peer_violations();
   return counters;
 }
 

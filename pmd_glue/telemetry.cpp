@@ -31,6 +31,7 @@ int show_counters(const char* /*command*/, const char* parameters, rte_tel_data*
   add("port/tx_frames", glue.tx_frames);
   add("port/rx_missed", glue.rx_missed);
   add("port/rx_no_mbuf", glue.rx_no_mbuf);
+  add("port/peer_violations", glue.peer_violations);
   add("port/arp_in", glue.arp_in);
   add("port/arp_out", glue.arp_out);
   add("port/nd_in", glue.nd_in);

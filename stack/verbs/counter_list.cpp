@@ -109,6 +109,7 @@ void visit_port(const GlueCounters& c, Visit&& visit) {
   visit("port.loopback_frames", c.loopback_frames);
   visit("port.linearized_frames", c.linearized_frames);
   visit("port.tx_dropped", c.tx_dropped);
+  visit("port.peer_violations", c.peer_violations);
   visit("port.nd_in", c.nd_in);
   visit("port.nd_out", c.nd_out);
   visit("port.wrong_vlan", c.wrong_vlan);

@@ -4,11 +4,14 @@
 pair on the wire goes on, the switch stays the same process, and the one whose memory was written to gets a new link.
   hostile_wire_test.py FAULTLINE_RUN
 """
+import glob
+import json
 import mmap
 import os
 import random
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -79,6 +82,23 @@ def region_of(process):
         except OSError:
             pass
     return None
+
+
+def violations():
+    """What the programs of this user count of it, by DPDK's telemetry: the most of one."""
+    most = 0
+    for path in glob.glob("/var/run/dpdk/faultline/dpdk_telemetry.v2*") + glob.glob(f"{folder}/dpdk/faultline/dpdk_telemetry.v2*"):
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as telemetry:
+                telemetry.settimeout(2)
+                telemetry.connect(path)
+                telemetry.recv(4096)
+                telemetry.send(b"/faultline/counters,faultline0")
+                told = json.loads(telemetry.recv(65536)).get("/faultline/counters") or {}
+                most = max(most, told.get("port/peer_violations", 0))
+        except OSError:
+            continue
+    return most
 
 
 class Rings:
@@ -192,6 +212,7 @@ try:
         fail("the program says nothing of it")
     if victim.poll() is not None:
         fail("the program ended")
+    await_that("the program does not count it", lambda: violations() == 1, 10)
     print("ok: a program whose switch writes garbage")
     for each in honest:
         each.kill()
