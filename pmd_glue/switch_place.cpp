@@ -74,11 +74,10 @@ UniqueFd lock_wire(const SwitchPlace& place, SteadyTime deadline) {
     if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
       // A switch that ends removes the file: a lock on the removed one excludes nobody.
       if (is_file_at(lock.get(), place.lock_file)) return lock;
-    } else if (errno != EWOULDBLOCK && errno != EINTR) {
-      return {};
-    } else if (!pause_until(deadline)) {
-      return {};
+      continue;
     }
+    const bool is_taken = errno == EWOULDBLOCK || errno == EINTR;
+    if (!is_taken || !pause_until(deadline)) return {};
   }
 }
 

@@ -40,7 +40,7 @@ struct GlueCounters {
   uint64_t rx_frames = 0, tx_frames = 0, rx_missed = 0, rx_no_mbuf = 0;
   uint64_t arp_in = 0, arp_out = 0, icmp_in = 0, icmp_out = 0, other_dropped = 0, loopback_frames = 0;
   uint64_t linearized_frames = 0, tx_dropped = 0;
-  uint64_t peer_violations = 0;  ///< links that ended by garbage in their shared memory
+  uint64_t peer_violations = 0;                     ///< links that ended by garbage in their shared memory
   uint64_t nd_in = 0, nd_out = 0;                   ///< IPv6 neighbour discovery
   uint64_t wrong_vlan = 0, wrong_address = 0;       ///< frames for others
   uint64_t handed_over = 0, hand_over_dropped = 0;  ///< from lcore to lcore
