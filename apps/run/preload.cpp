@@ -79,8 +79,9 @@ std::optional<uint64_t> offset_of(const std::vector<Elf64_Phdr>& headers, uint64
 std::vector<Elf64_Dyn> dynamic_entries(const File& file, const std::vector<Elf64_Phdr>& headers) {
   const auto dynamic = std::ranges::find(headers, Elf64_Word{PT_DYNAMIC}, &Elf64_Phdr::p_type);
   if (dynamic == headers.end()) return {};
-  std::vector<Elf64_Dyn> entries(
-      std::min<uint64_t>(dynamic->p_filesz / sizeof(Elf64_Dyn), kMostDynamicEntries));
+  const uint64_t count = dynamic->p_filesz / sizeof(Elf64_Dyn);
+  if (count > kMostDynamicEntries) return {};
+  std::vector<Elf64_Dyn> entries(count);
   if (!file.read(dynamic->p_offset, entries.data(), entries.size() * sizeof(Elf64_Dyn))) return {};
   entries.erase(std::ranges::find(entries, Elf64_Sxword{DT_NULL}, &Elf64_Dyn::d_tag), entries.end());
   return entries;
