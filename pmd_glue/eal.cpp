@@ -82,7 +82,7 @@ bool any_pci_port(const Config& config) {
 /// with MAP_FIXED, over whatever is there (OpenSHMEM's heap: 0xFF000000). So it gets a range that the kernel
 /// has just given out, as it does to everybody who names no address. 0: none.
 uintptr_t free_range(const Config& config) {
-  // An IOMMU may have 39 bits of address only (EAL's eal_get_baseaddr says so of its default).
+  // An IOMMU may have 39 bits of address only (as EAL's eal_get_baseaddr takes into account).
   void* const hint = any_pci_port(config) ? reinterpret_cast<void*>(uintptr_t{0x4000000000}) : nullptr;
   // A page of EAL's memory.
   const size_t alignment_bytes = config.eal.huge_pages ? size_t{1} << 30 : size_t{2} << 20;

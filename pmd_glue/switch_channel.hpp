@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A process's connection to a wire's switch: numbered requests and their answers. No call waits longer than
-// its deadline. Owner: whoever holds the seat's mutex.
+// its deadline. Owner: the thread that holds the seat's mutex.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class SwitchChannel {
                                  std::vector<UniqueFd>& descriptors);
   /// Takes what has come without an asker. False where the switch has gone.
   [[nodiscard]] bool drain();
-  /// The number of the latest answer that came, whoever asked.
+  /// The number of the latest answer, to any request.
   [[nodiscard]] uint64_t latest_answer() const { return latest_answer_; }
 
  private:

@@ -179,7 +179,7 @@ void Control::on_event(uint64_t tag) {
   }
 }
 
-// ---- who comes ----
+// ---- new connections ----
 
 void Control::accept_all() {
   for (int accepted = 0; accepted < kMostAccepted; ++accepted) {
@@ -332,7 +332,7 @@ void Control::attach(Session& session, const SwitchRequest& request) {
   host_.note(fmt::format("{}: process {} has port {}", wire_, session.pid, *port));
 }
 
-// ---- who goes ----
+// ---- ends of connections ----
 
 void Control::end_if_gone(PortIndex port) {
   const auto holder = std::find_if(sessions_.begin(), sessions_.end(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the control socket needs of the data path: ports to give out, and the table of who is where.
+// What the control socket needs of the data path: ports to give out, and the table of addresses.
 #pragma once
 
 #include <cstdint>

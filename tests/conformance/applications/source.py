@@ -38,12 +38,14 @@ def fetch(log, folder, source, suites):
     # In Debian's deb822 files, and in the one-line ones.
     site = subprocess.run(["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Label: Debian"],
                           capture_output=True, text=True).stdout.split()
+    if not site:
+        grounds.skip("apt knows no mirror of Debian")
     for suite in suites:
         apt = f"{folder}/apt-{suite}"
         for name in ("lists/partial", "cache/archives/partial"):
             os.makedirs(f"{apt}/{name}", exist_ok=True)
         with open(f"{apt}/sources.list", "w") as file:
-            file.write(f"deb-src [signed-by={KEYRING}] {site[0] if site else 'http://deb.debian.org/debian'} {suite} main\n")
+            file.write(f"deb-src [signed-by={KEYRING}] {site[0]} {suite} main\n")
         options = (f"-q -o Dir::Etc::SourceList={apt}/sources.list -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists={apt}/lists "
                    f"-o Dir::Cache={apt}/cache -o APT::Sandbox::User=root")
         if step(log, f"apt-get {options} update && apt-get {options} source --download-only --tar-only {source}", folder, FETCH_SECONDS):
