@@ -4,8 +4,8 @@
 // that call first (memif_hooks.cpp), and we hold the turns of all memif engines while it runs.
 //
 // A peer that ends at once has perhaps sent a moment before, and what lies in its ring goes with that memory.
-// So before the end of a link is looked at (recvmsg), the engines take what has come: whoever has
-// written to his ring is heard, even if he is killed in the next moment.
+// So before the end of a link is looked at (recvmsg), the engines take what has come: the frames of a peer
+// that is killed after it has written to its ring arrive.
 #pragma once
 
 #include <functional>

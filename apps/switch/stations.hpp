@@ -103,8 +103,8 @@ class StationTable {
   [[nodiscard]] Station* owner_of(const wire::Gid& gid) const;
   [[nodiscard]] uint32_t free_address() const;
   [[nodiscard]] uint32_t take_range(uint32_t wanted);
-  /// Whether the frame's IP addresses, and those that it tells of (ARP, neighbour discovery), are the
-  /// sender's; of the uplink's, with `sender` nullptr, whether they are nobody's here.
+  /// True where the frame's IP addresses, and those in an ARP or neighbour message, belong to the sender. For
+  /// the uplink `sender` is nullptr: true where no station here has them.
   [[nodiscard]] bool has_right_addresses(std::span<const uint8_t> frame, wire::FrameKind kind,
                                          const Station* sender) const;
   [[nodiscard]] Verdict to_outside(PortIndex from) const;

@@ -211,8 +211,8 @@ TEST_F(Seat, AnAnswerThatComesLateIsNobodyElses) {
   EXPECT_EQ(undone.service_id, 1U);
   answer(here_.connection, late.number);
   answer(here_.connection, undone.number);
-  // It answers again, and is asked again: 3 is another's. The time-out is a millisecond's, so several may
-  // pass.
+  // It answers again, and is asked again: an answer to request 3 is not for this one. The time-out is a
+  // millisecond, so several may pass.
   std::thread at_switch([&] {
     SwitchRequest request;
     while (recv(here_.connection.get(), &request, sizeof request, 0) == ssize_t{sizeof request})
