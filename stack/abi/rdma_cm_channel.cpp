@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "odp/fault_handler.hpp"
@@ -20,6 +21,7 @@ namespace {
 
 /// The oldest event, once there is one: 0, EAGAIN where the descriptor does not block, or EINTR.
 int take_event(CmCore& core, EventQueue& queue, QueuedEvent& event) {
+  queue.last_reader.store(pthread_self(), std::memory_order_relaxed);
   while (true) {
     {
       const std::lock_guard lock(core.mutex);
@@ -149,6 +151,8 @@ int CmChannel::open(const Sight& sight, int flags) {
 }
 
 void CmChannel::before_close() {
+  const pthread_t reader = queue_.last_reader.load(std::memory_order_relaxed);
+  if (reader == pthread_t{} || reader == pthread_self()) return;
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 

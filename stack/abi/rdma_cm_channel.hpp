@@ -21,9 +21,8 @@ class CmChannel final : public OpenFile {
 
   /// One command: how long it was, or a negative errno.
   [[nodiscard]] ssize_t write(const void* bytes, size_t length) override;
-  /// Sleeps a little, as the kernel does when it ends identifiers: programs close the descriptor under a
-  /// thread of theirs that is on its way to wait for the next event (rping), and are lucky if it has got
-  /// there.
+  /// Sleeps a little where another thread reads the events, as the kernel does when it ends identifiers.
+  /// A program may close the descriptor under a thread that is on its way to wait again (rping).
   void before_close() override;
 
   [[nodiscard]] EventQueue& queue() { return queue_; }

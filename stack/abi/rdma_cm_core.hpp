@@ -3,6 +3,7 @@
 // One mutex guards it: commands are rare, and an event may concern two descriptors.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include <pthread.h>
 #include <rdma/rdma_user_cm.h>
 
 #include "stack/abi/rdma_cm_device.hpp"
@@ -58,6 +60,7 @@ struct QueuedEvent {
 struct EventQueue {
   verbs::EventDescriptor descriptor;
   std::deque<QueuedEvent> events;
+  std::atomic<pthread_t> last_reader{};  ///< the thread that last asked for an event
 };
 
 struct Identifier {

@@ -74,6 +74,8 @@ void Service::let_go() {
     std::this_thread::sleep_for(kSendPause);
     device_->drive();
   }
+  // The answer comes to nobody who drives: the program waits for an event.
+  device_->rest();
 }
 
 uint32_t Service::core_index() const {
@@ -168,7 +170,10 @@ TimeNs Service::serve(const std::vector<Arrival>& arrived) {
     manager_.poll(device_->now());
     sent = std::exchange(sent_, false);
   }
-  if (sent) device_->drive();
+  if (sent) {
+    device_->drive();
+    device_->rest();
+  }
   tell_events();
   const std::lock_guard guard(shared_->manager_mutex);
   return manager_.next_deadline();
