@@ -10,11 +10,13 @@ import place
 from place import Failure
 
 RUN_SECONDS = 90
-# Open MPI's own end, with all compared before.
 END_SECONDS = 20
 HERE = os.path.dirname(os.path.realpath(__file__))
 UCX = {"UCX_NET_DEVICES": "faultline0:1", "UCX_TLS": "rc_verbs,ud_verbs,self"}
 TCP = {"UCX_NET_DEVICES": "lo", "UCX_TLS": "tcp,self"}
+# Open MPI 4.1.4's UCX component leaves its release hook behind when it is unloaded; the next munmap() calls it. Without the option
+# every OpenSHMEM program ends with signal 11 in shmem_finalize(), without Faultline too: see the last row.
+NO_HOOK = ["--mca", "opal_common_ucx_opal_mem_hooks", "0"]
 # Where the symmetric heap is mapped if its default address is not to be used.
 ELSEWHERE = ["--mca", "sshmem_base_start_address", "0x200000000000"]
 
@@ -27,22 +29,15 @@ def launcher(here, program, ranks, options):
 
 
 def job(here, binary, ranks, options=(), tcp=False):
-    """The figure that the program prints when it has compared all, and how the job ended."""
+    """The figure that the program prints when it has compared all."""
     words = [binary] if tcp else here.sharing(binary)
     if tcp:
         options = [*options, "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
     process = here.launch(launcher(here, "oshrun", ranks, options) + words, **(TCP if tcp else UCX))
     figure = here.await_text(process, r"figure: (.*)", RUN_SECONDS).group(1)
-    try:
-        status = here.wait(process, END_SECONDS)
-    except Failure:
-        return f"{figure}; all compared, did not end in {END_SECONDS} s"
-    said = here.said(process)
-    if status == 0:
-        return figure
-    if "WRONG" in said or "opal_mem_hooks_release_hook" not in said:
-        raise Failure(f"status {status} after {figure}: {place.last_line(said)}")
-    return f"{figure}; all compared, then Open MPI's opal_mem_hooks_release_hook crashed"
+    if "WRONG" in here.reap(process, END_SECONDS):
+        raise Failure(f"wrong data: {figure}")
+    return figure
 
 
 def work(here):
@@ -51,11 +46,12 @@ def work(here):
     os.chmod(binary, 0o755)
     for ranks in (2, 4):
         def run(options=(), ranks=ranks):
-            figure = job(here, binary, ranks, options)
+            figure = job(here, binary, ranks, [*NO_HOOK, *options])
             here.end_all()
-            return figure, "TCP " + job(here, binary, ranks, options, tcp=True)
-        here.attempt(f"oshrun -np {ranks}, heap at its default address", run)
+            return figure, "TCP " + job(here, binary, ranks, [*NO_HOOK, *options], tcp=True)
+        here.attempt(f"oshrun -np {ranks}, heap at its default address", run, "trick")
         here.attempt(f"oshrun -np {ranks}, heap elsewhere", lambda: run(ELSEWHERE), "trick")
+    here.fails_by_itself("OpenSHMEM without options, without Faultline", r"status -11", lambda: (here.finish([binary], RUN_SECONDS), ""))
 
 
 if __name__ == "__main__":
