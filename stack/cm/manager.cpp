@@ -64,6 +64,10 @@ Manager::Manager(const ManagerConfig& config, MadSender& sender)
 
 Manager::~Manager() = default;
 
+uint64_t Manager::next_seed() const {
+  return impl_->next_transaction_id << 32 | impl_->last_id;
+}
+
 // ---- records ----
 
 Id Manager::Impl::new_id() {

@@ -228,6 +228,8 @@ class Manager {
   void on_mad(std::span<const uint8_t> mad, const MadSource& source, TimeNs now);
   /// Sends again what was not answered, gives up, ends time-waits.
   void poll(TimeNs now);
+  /// For the next manager of this device: its IDs follow these, as peers may still know them (TIME_WAIT).
+  [[nodiscard]] uint64_t next_seed() const;
   [[nodiscard]] TimeNs next_deadline() const;
   /// In order; false where there is none.
   [[nodiscard]] bool take_event(Event& event);

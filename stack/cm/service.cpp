@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <mutex>
 #include <random>
 #include <utility>
 
+#include "odp/process_local.hpp"
 #include "odp/program_call.hpp"
 #include "odp/service_thread.hpp"
 #include "stack/wire/link.hpp"
@@ -24,13 +27,34 @@ transport::PathMtu code_of_mtu(uint32_t bytes) {
   return mtu;
 }
 
+/// Where the IDs of each device's next service begin, by CA GUID. A service ends with the last object of a
+/// program: IDs that began at random each time would meet those that a peer still remembers.
+class Seeds {
+ public:
+  [[nodiscard]] uint64_t next(uint64_t ca_guid) {
+    const std::lock_guard guard(mutex_);
+    if (const auto found = seeds_.find(ca_guid); found != seeds_.end()) return found->second;
+    std::random_device random;
+    return uint64_t{random()} << 32 | random();
+  }
+  void keep(uint64_t ca_guid, uint64_t seed) {
+    const std::lock_guard guard(mutex_);
+    seeds_[ca_guid] = seed;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<uint64_t, uint64_t> seeds_;
+};
+
+constinit odp::ProcessLocal<Seeds> seeds;
+
 ManagerConfig complete(ManagerConfig config, const verbs::DeviceDescription& description) {
   config.ca_guid = wire::eui64(description.mac);
   config.comm_id_base = description.communication_id_base;
   config.comm_id_mask = description.communication_id_mask;
   config.max_mtu = code_of_mtu(description.max_path_mtu_bytes);
-  std::random_device random;
-  config.seed = uint64_t{random()} << 32 | random();
+  config.seed = seeds.get().next(config.ca_guid);
   return config;
 }
 
@@ -60,6 +84,7 @@ Service::~Service() {
   }
   shared_->thread.join();
   send_last();
+  seeds.get().keep(wire::eui64(device_->description().mac), manager_.next_seed());
 }
 
 /// What ends with the program is said once: nobody will be there to repeat it.

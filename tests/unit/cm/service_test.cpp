@@ -217,6 +217,16 @@ TEST_P(Services, SayGoodByeWhenTheyGo) {
   server_.wait_for(EventKind::disconnected);
 }
 
+TEST_P(Services, UseNoIdOfTheServiceBefore) {
+  // Its peer remembers them for as long as TIME_WAIT lasts.
+  std::vector<Id> ids;
+  for (int life = 0; life < 20; ++life) {
+    Service client(mem0_, {}, client_);
+    for (int i = 0; i < 3; ++i) ids.push_back(connect(client, *mem1_, 0x111));
+  }
+  for (size_t i = 1; i < ids.size(); ++i) EXPECT_EQ(ids[i], ids[i - 1] + 1) << i;
+}
+
 TEST_P(Services, AreTheParentsAfterAFork) {
   auto client = std::make_unique<Service>(mem0_, ManagerConfig{}, client_);
   const pid_t child = fork();
