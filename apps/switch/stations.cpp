@@ -99,7 +99,8 @@ class LatestRequests {
     Request request;
     PortIndex from = 0, to = kMaxPorts;
   };
-  std::array<Given, 64> given_{};
+  // As many as one sharer's program may have under way (1,000 connections at once).
+  std::array<Given, 1024> given_{};
   size_t next_ = 0;
 };
 

@@ -470,6 +470,17 @@ TEST_F(Sharers, ARequestThatIsSentAgainGoesToWhoHadIt) {
   expect_to(message(a, one, CmAttribute::req, 0x100, 0, kService), 0, {2});
 }
 
+TEST_F(Sharers, AThousandRequestsAtOnceGoToTheSameAgain) {
+  constexpr uint64_t kService = 0x0000000001061234;
+  const auto send_all = [&] {
+    for (uint32_t id = 1; id <= 1000; ++id)
+      expect_to(message(a, one, CmAttribute::req, id, 0, kService), 0, {1});
+  };
+  send_all();
+  EXPECT_EQ(table.claim_service(2, kService), 0);
+  send_all();
+}
+
 TEST_F(Sharers, OtherMessagesGoByTheCommunicationId) {
   const uint32_t id = two.communication_id_base() | 0x12345;
   for (const CmAttribute attribute : {CmAttribute::mra, CmAttribute::rej, CmAttribute::rep, CmAttribute::rtu,
