@@ -217,6 +217,24 @@ TEST_P(Services, SayGoodByeWhenTheyGo) {
   server_.wait_for(EventKind::disconnected);
 }
 
+// Its program waits for the answer, and need not poll: a device that takes it for a driver naps meanwhile.
+TEST_P(Services, LetTheDeviceDriveItselfAfterEachMessage) {
+  Service client(mem0_, {}, client_);
+  Service server(mem1_, {}, server_);
+  listen(server);
+  uint64_t before = verbs::test::rests();
+  const Id id = connect(client, *mem1_, 0x111);
+  EXPECT_GT(verbs::test::rests(), before);
+  const Event requested = server_.wait_for(EventKind::requested);
+  before = verbs::test::rests();
+  EXPECT_EQ(server.with([&](Manager& manager, TimeNs now) {
+    return manager.accept(requested.id, {.qpn = 0x800111}, now);
+  }),
+            0);
+  client_.wait_for(EventKind::replied, id);
+  EXPECT_GT(verbs::test::rests(), before);
+}
+
 TEST_P(Services, UseNoIdOfTheServiceBefore) {
   // Its peer remembers them for as long as TIME_WAIT lasts.
   std::vector<Id> ids;

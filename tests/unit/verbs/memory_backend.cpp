@@ -129,6 +129,7 @@ class BreakableMemory final : public odp::MemoryDomain {
 
 std::atomic<int> running{0};
 std::atomic<uint64_t> drive_count{0};
+std::atomic<uint64_t> rest_count{0};
 std::atomic<int> joins{0};
 
 /// Passes events on: the core is made before verbs says where they go.
@@ -219,7 +220,7 @@ class MemoryBackend final : public DeviceBackend {
     function(argument);
   }
 
-  void rest() override {}
+  void rest() override { ++rest_count; }
   void drive() override {
     ++drive_count;
     for (Bytes& bytes : port_.inbox().take()) hand_over(std::move(bytes));
@@ -344,6 +345,10 @@ void raise_device_event(const std::string& device, transport::AsyncEvent event) 
 
 uint64_t drives() {
   return drive_count;
+}
+
+uint64_t rests() {
+  return rest_count;
 }
 
 }  // namespace test

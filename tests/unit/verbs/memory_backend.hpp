@@ -36,5 +36,7 @@ std::vector<std::string> take_reasons();
 int running_devices();
 /// Times that drive() was called on any device.
 uint64_t drives();
+/// Times that rest() was called on any device.
+uint64_t rests();
 
 }  // namespace faultline::verbs::test
