@@ -395,7 +395,7 @@ FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
   return 0;
 }
 
-FAULTLINE_VERB int ibv_query_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attributes, int /*mask*/,
+FAULTLINE_VERB int ibv_query_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attributes, int mask,
                                 ibv_qp_init_attr* init) {
   if (!is_live(ibv_qp_pointer) || attributes == nullptr) return EINVAL;
   Qp& qp = qp_of(ibv_qp_pointer);
@@ -411,7 +411,8 @@ FAULTLINE_VERB int ibv_query_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attributes,
   attributes->sq_psn = now.sq_psn;
   attributes->sq_draining = now.sq_draining ? 1 : 0;
   attributes->cap = shared.created.cap;
-  qp.qp_base.state = attributes->qp_state;
+  // As rdma-core's: programs rely on a state that changes by their own calls alone.
+  if ((mask & IBV_QP_STATE) != 0) qp.qp_base.state = attributes->qp_state;
   if (init != nullptr) *init = shared.created;
   return 0;
 }

@@ -183,6 +183,21 @@ TEST_F(LocalError, EverythingBehindAFailureIsFlushedInOrder) {
   EXPECT_EQ(completion(a, b).status, IBV_WC_WR_FLUSH_ERR);
 }
 
+/// ibv_qp::state is the library's memory of what the program set or asked for (rdma-core, ibv_query_qp). UCX
+/// asks a failed QP for its path, and goes on to post work that is flushed.
+TEST_F(LocalError, AQueryForOtherAttributesLeavesTheStateInTheStructure) {
+  connect(a, b);
+  ASSERT_EQ(a.post_send(write(0, 0xdead00)), 0);
+  EXPECT_EQ(completion(a, b).status, IBV_WC_REM_ACCESS_ERR);
+  ibv_qp_attr asked{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(a.qp, &asked, IBV_QP_AV | IBV_QP_DEST_QPN, &init), 0);
+  EXPECT_EQ(asked.dest_qp_num, b.qp->qp_num);
+  EXPECT_EQ(a.qp->state, IBV_QPS_RTS);
+  ASSERT_EQ(ibv_query_qp(a.qp, &asked, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(a.qp->state, IBV_QPS_ERR);
+}
+
 /// max_dest_rd_atomic 0: no READ and no atomic at a time (IBA 9.7.4.1.2.1).
 TEST_F(LocalError, AResponderWithoutResourcesRefusesReadsAndAtomics) {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
