@@ -12,7 +12,7 @@ import place
 import source
 from place import Failure
 
-SUITE_SECONDS = 300
+SUITE_SECONDS = 600
 FILTERS = ["rc_verbs*/*", "ud_verbs*/*", "rcv*/*", "udv*/*", "rc/*", "ud/*", "ib/*"]
 LIBRARIES = "src/ucm src/ucs src/uct src/ucp src/tools/perf"
 RESULT = re.compile(r"^\[\s+(OK|FAILED|SKIPPED)\s+\] (\S+?)(?:,| <| \(|$)")
