@@ -215,9 +215,12 @@ TEST_F(Seat, AnAnswerThatComesLateIsNobodyElses) {
   // millisecond, so several may pass.
   std::thread at_switch([&] {
     SwitchRequest request;
-    while (recv(here_.connection.get(), &request, sizeof request, 0) == ssize_t{sizeof request})
+    while (recv(here_.connection.get(), &request, sizeof request, 0) == ssize_t{sizeof request}) {
+      // The answer to an earlier request comes after this one was sent.
+      answer(here_.connection, late.number);
       answer(here_.connection, request.number,
              request.verb == SwitchVerb::claim_service && request.service_id == 3 ? EADDRINUSE : 0);
+    }
   });
   int error = ETIMEDOUT;
   while (error == ETIMEDOUT) error = seat->claim_service(3);
