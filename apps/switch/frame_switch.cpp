@@ -126,6 +126,7 @@ void FrameSwitch::leave(PortIndex index) {
   // What it sent before it went, while it still has its address.
   constexpr int kMostBursts = 64;
   for (int bursts = 0; bursts < kMostBursts && receive(index) != 0; ++bursts) take_burst();
+  connections_.end(index, [&](std::span<const uint8_t> frame) { send_as(index, frame); });
   stations_.detach(index);
   free_port(index);
 }
@@ -186,6 +187,7 @@ void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
     ++counters_.drops[static_cast<size_t>(verdict.drop)];
     return rte_pktmbuf_free(frame);
   }
+  note_connection(frame, from);
   counters_.forwarded += copies;
   // Ports copy what they send, or free it: a reference for each.
   frame->ol_flags = 0;
@@ -193,6 +195,22 @@ void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
   if (copies == 1) return put(frame, static_cast<PortIndex>(std::countr_zero(verdict.to.to_ulong())));
   for (PortIndex to = 0; to < kMaxPorts; ++to)
     if (verdict.to.test(to)) put(frame, to);
+}
+
+void FrameSwitch::note_connection(rte_mbuf* frame, PortIndex from) {
+  const auto bytes = glue::bytes_of(frame);
+  if (!wire::may_have_cm_message(bytes) || wire::classify(bytes) != wire::FrameKind::roce ||
+      wire::peek_destination_qpn(bytes) != wire::kManagementQpn)
+    return;
+  if (const auto message = wire::peek_cm_message(bytes)) connections_.note(bytes, *message, from);
+}
+
+void FrameSwitch::send_as(PortIndex from, std::span<const uint8_t> bytes) {
+  rte_mbuf* const frame = rte_pktmbuf_alloc(ports_[from].port->pool());
+  if (frame == nullptr) return;
+  std::copy(bytes.begin(), bytes.end(), rte_pktmbuf_mtod(frame, uint8_t*));
+  glue::set_length(frame, bytes.size());
+  forward(frame, from);
 }
 
 bool FrameSwitch::any_link_up(const PortSet& ports) const {

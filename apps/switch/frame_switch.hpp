@@ -8,9 +8,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "apps/switch/open_connections.hpp"
 #include "apps/switch/seats.hpp"
 #include "apps/switch/stations.hpp"
 #include "apps/switch/waiting_room.hpp"
@@ -78,6 +80,8 @@ class FrameSwitch final : public Seats {
   bool take_burst();
   size_t receive(PortIndex from);
   void forward(rte_mbuf* frame, PortIndex from);
+  void note_connection(rte_mbuf* frame, PortIndex from);
+  void send_as(PortIndex from, std::span<const uint8_t> bytes);
   [[nodiscard]] bool any_link_up(const PortSet& ports) const;
   void send_answer(rte_mbuf* question, PortIndex to);
   void put(rte_mbuf* frame, PortIndex to);
@@ -89,6 +93,7 @@ class FrameSwitch final : public Seats {
   const glue::Config& config_;
   const std::string socket_prefix_;
   StationTable stations_;
+  OpenConnections connections_;
   WaitingRoom room_;
   std::array<Port, kMaxPorts> ports_;  ///< those that were not needed yet have no port
   std::optional<PortIndex> uplink_;

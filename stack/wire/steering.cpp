@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/wire/steering.hpp"
 
+#include <algorithm>
+
+#include "stack/wire/byte_order.hpp"
+#include "stack/wire/icrc.hpp"
 #include "stack/wire/link_layout.hpp"
 
 namespace faultline::wire {
@@ -27,6 +31,17 @@ std::optional<Gid> gid_at(std::span<const uint8_t> frame, uint32_t ipv4_at, uint
   return Gid::from_ipv4(load_be32(&frame[ethernet.payload_at + ipv4_at]));
 }
 
+/// Where the datagram is, of a frame that has room for one and its ICRC.
+std::optional<uint32_t> mad_at(std::span<const uint8_t> frame) {
+  const std::optional<uint32_t> at = bth_at(frame);
+  if (!at) return std::nullopt;
+  const OpcodeInfo& info = opcode_info(frame[*at]);
+  if (!info.known || !info.has(kDeth)) return std::nullopt;
+  const uint32_t begin = *at + kBthBytes + info.extended_bytes;
+  if (frame.size() < begin + kMadBytes) return std::nullopt;
+  return begin;
+}
+
 }  // namespace
 
 std::optional<EthernetAddresses> peek_ethernet(std::span<const uint8_t> frame) {
@@ -49,15 +64,31 @@ std::optional<Gid> peek_source_gid(std::span<const uint8_t> frame) {
 }
 
 std::optional<CmMad> peek_cm_message(std::span<const uint8_t> frame) {
-  const std::optional<uint32_t> at = bth_at(frame);
-  if (!at) return std::nullopt;
-  const OpcodeInfo& info = opcode_info(frame[*at]);
-  if (!info.known || !info.has(kDeth)) return std::nullopt;
-  const uint32_t mad_at = *at + kBthBytes + info.extended_bytes;
-  if (frame.size() < mad_at + kMadBytes) return std::nullopt;
+  const std::optional<uint32_t> at = mad_at(frame);
   CmMad message;
-  if (CmMad::parse(frame.subspan(mad_at, kMadBytes), message) != MadError::none) return std::nullopt;
+  if (!at || CmMad::parse(frame.subspan(*at, kMadBytes), message) != MadError::none) return std::nullopt;
   return message;
+}
+
+bool may_have_cm_message(std::span<const uint8_t> frame) {
+  constexpr size_t kLeast = kEthernetBytes + kIpv4Bytes + kUdpBytes + kBthBytes + kMadBytes;
+  // A VLAN tag, IPv6, DETH and an immediate, and the ICRC.
+  constexpr size_t kMost = kLeast + 4 + (kIpv6Bytes - kIpv4Bytes) + 8 + 4 + kIcrcBytes;
+  return frame.size() >= kLeast && frame.size() <= kMost;
+}
+
+size_t replace_cm_message(std::span<uint8_t> frame, const MadBytes& message) {
+  const std::optional<uint32_t> at = mad_at(frame);
+  EthernetView ethernet;
+  if (!at || frame.size() < *at + kMadBytes + kIcrcBytes || !read_ethernet(frame, ethernet)) return 0;
+  std::copy(message.begin(), message.end(), frame.begin() + *at);
+  // The UDP checksum, where the first message had one: RoCEv2 needs none (IBA A17.3.2.2).
+  store_be16(&frame[*bth_at(frame) - 2], 0);
+  const uint32_t icrc_at = *at + kMadBytes;
+  store_le32(&frame[icrc_at],
+             icrc_of_ip_packet(frame.subspan(ethernet.payload_at, icrc_at - ethernet.payload_at),
+                               ethernet.ether_type == kEtherTypeIpv6));
+  return icrc_at + kIcrcBytes;
 }
 
 }  // namespace faultline::wire

@@ -36,4 +36,12 @@ struct EthernetAddresses {
 /// receiver_id and service_id; nothing where there is none.
 [[nodiscard]] std::optional<CmMad> peek_cm_message(std::span<const uint8_t> frame);
 
+/// True where the frame, of any kind, is of a length that a frame with a management datagram may have: a look
+/// that costs less than peek_cm_message.
+[[nodiscard]] bool may_have_cm_message(std::span<const uint8_t> frame);
+
+/// Puts another message into a frame that has one (peek_cm_message), with its ICRC: the length of the frame,
+/// without what was behind the ICRC, or 0 where it has none.
+[[nodiscard]] size_t replace_cm_message(std::span<uint8_t> frame, const MadBytes& message);
+
 }  // namespace faultline::wire
