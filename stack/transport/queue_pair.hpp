@@ -126,7 +126,8 @@ struct ResponderState {
   bool fault_of_receive = false;  ///< the page that is waited for is of a receive, not of a peer's key
   bool job_fault_wait = false;
   uint8_t nak_syndrome = 0;
-  uint8_t fault_naks = 0;  ///< sent for faults at fault_nak_psn, one after the other
+  uint8_t fault_naks = 0;    ///< sent for faults at fault_nak_psn, one after the other
+  wire::Psn last_dropped{};  ///< the furthest packet that dropped_behind is about
   wire::Psn fault_nak_psn;
   AsyncEvent closing_event = AsyncEvent::qp_access_error;
   bool credits_told = false;

@@ -304,6 +304,7 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
     if (context_.park(qp, frame)) return Fate::parked;
     // What is here stays: the requester is asked for the rest when its turn has come.
     context_.count(DropReason::park_full);
+    if (!state.dropped_behind || state.last_dropped < packet.bth.psn) state.last_dropped = packet.bth.psn;
     state.dropped_behind = true;
     return Fate::consumed;
   }
@@ -551,7 +552,10 @@ void Responder::retry_parked(QueuePair& qp) {
   if (state.held_head != nullptr) execute_held(qp);
   if (state.dropped_behind && state.parked_head == nullptr && !state.closing) {
     state.dropped_behind = false;
-    if (!state.nak_sent) nak(qp, nak_syndrome(wire::NakCode::psn_sequence_error), state.expected_psn);
+    // What was dropped may have been a copy of what was here: a NAK for a PSN that was never sent is no
+    // acknowledgement to a requester (IBA 9.7.5.1.2), and would stand in the place of one.
+    if (!state.nak_sent && state.last_dropped >= state.expected_psn)
+      nak(qp, nak_syndrome(wire::NakCode::psn_sequence_error), state.expected_psn);
   }
 }
 
