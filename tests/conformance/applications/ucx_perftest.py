@@ -12,14 +12,14 @@ RUN_SECONDS = 60
 PORT = 13337
 UCP = [("tag_lat", 8), ("tag_bw", 65536), ("am_lat", 8), ("am_bw", 65536), ("stream_lat", 8), ("stream_bw", 65536), ("ucp_put_lat", 8),
        ("ucp_put_bw", 65536), ("ucp_get", 4096), ("ucp_add", 8), ("ucp_fadd", 8), ("ucp_swap", 8), ("ucp_cswap", 8)]
-UCT = [("am_lat", 8), ("am_bw", 4096), ("put_lat", 8), ("put_bw", 4096), ("get", 4096)]
+UCT = [("am_lat", 8), ("am_bw", 2048), ("put_lat", 8), ("put_bw", 2048), ("get", 2048)]
 LAYERS = {"rc_verbs,ud_verbs": "faultline0:1", "ud_verbs": "faultline0:1", "tcp": "lo"}
 
 
 def pair(here, test, size, transports, uct, count):
     words = ["ucx_perftest", "-t", test, "-s", size, "-n", count, "-w", 10, "-p", PORT]
     if uct:
-        # `short` has room for some 100 bytes, and UCT has no GET of it.
+        # `short` has room for some 100 bytes, UCT has no GET of it, and UD no packet of 4 KiB.
         words += ["-x", transports, "-d", "faultline0:1", "-D", "short" if size <= 64 else "bcopy"]
         variables = {}
     else:
