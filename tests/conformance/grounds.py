@@ -38,6 +38,12 @@ def quietly(*command):
     return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
+def may_change_user():
+    """Root of a container without capabilities may not, nor may it mount or give files away (capabilities(7))."""
+    return os.geteuid() == 0 and quietly("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "true") and \
+        quietly("unshare", "--mount", "true")
+
+
 class Ground:
     """folder: the programs' own; device: what the TOML says of each device with a vendor part id that is not the default."""
 
@@ -71,7 +77,7 @@ class Ground:
         if self.user is not None:
             words = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups", "--", *words]
             limit = lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (MEMLOCK_BYTES, MEMLOCK_BYTES))
-        if os.geteuid() == 0:
+        if may_change_user():
             own_tmp = 'mount --bind "$0" /tmp && exec "$@"'
             words = ["unshare", "--mount", "sh", "-c", own_tmp, f"{self.folder}/work", *words]
         with open(output, "wb") as file:
@@ -103,7 +109,7 @@ class Ground:
 class Wire(Ground):
     """A wire for each place, as an ordinary user without huge pages."""
 
-    user = NOBODY if os.geteuid() == 0 else None
+    user = NOBODY if may_change_user() else None
     addresses = {"ip": "198.18.0.1", "own": "198.18.0.2", "host": "127.0.0.1"}
 
     def __init__(self, faultline_run, places):

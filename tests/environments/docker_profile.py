@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What Docker's defaults take away from a container. Imported by mix_test.py and grounds_test.py."""
+"""What Docker's defaults take away from a container, and what of it this process lacks already. Imported by mix_test.py,
+grounds_test.py and sanitizers_test.py."""
+import ctypes
+import os
+import subprocess
 
 # docs.docker.com/engine/security/seccomp: what the default profile refuses to a container with Docker's default capabilities,
 # by name or x86-64 number. Calls that it refuses by their arguments only (clone with CLONE_NEW*, socket AF_VSOCK) are left out.
@@ -28,3 +32,17 @@ DOCKER_CAPABILITIES = [
 IO_URING = ["io_uring_enter", "io_uring_register", "io_uring_setup"]
 # Calls with arguments that are wrong everywhere: where they are not refused, they fail with another errno.
 PROBE_NUMBERS = {"userfaultfd": 323, "io_uring_setup": 425, "io_uring_register": 427, "bpf": 321, "clone3": 435}
+
+
+def has_roots_rights():
+    """Root of a container without capabilities may neither become another user nor mount (capabilities(7))."""
+    tries = (["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"], ["unshare", "--mount", "true"])
+    return os.geteuid() == 0 and all(subprocess.run(words, capture_output=True, check=False).returncode == 0 for words in tries)
+
+
+def has_userfaultfd():
+    """For faults of kernel mode too, as the library needs it (userfaultfd(2))."""
+    descriptor = ctypes.CDLL(None).syscall(PROBE_NUMBERS["userfaultfd"], os.O_CLOEXEC | os.O_NONBLOCK)
+    if descriptor >= 0:
+        os.close(descriptor)
+    return descriptor >= 0

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from docker_profile import DOCKER_EPERM, PROBE_NUMBERS
+from docker_profile import DOCKER_EPERM, PROBE_NUMBERS, has_roots_rights
 
 SKIPPED = 77
 # Users that no process of this machine belongs to.
@@ -60,8 +60,8 @@ class Ground:
             return
         # Not the caller's: programs of its home folder are not for another user.
         self.environment["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        if os.geteuid() != 0:
-            skip("this ground takes root to make")
+        if not has_roots_rights():
+            skip("this ground takes root and its capabilities to make")
         self.tree = self.folder / "tree"
         self.tree.mkdir()
         owner = self.user or 0

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from docker_profile import DOCKER_CAPABILITIES, DOCKER_EPERM, IO_URING, PROBE_NUMBERS
+from docker_profile import DOCKER_CAPABILITIES, DOCKER_EPERM, IO_URING, PROBE_NUMBERS, has_roots_rights, has_userfaultfd
 
 SKIPPED = 77
 # Set-up, the time that a busy machine gets for the least work (kMoreTimeNs of odp_mix), and the mix's own limit for a hang.
@@ -28,8 +28,8 @@ def skip(reason):
 
 
 def need_root():
-    if os.geteuid() != 0:
-        skip("this environment takes root to make")
+    if not has_roots_rights():
+        skip("this environment takes root and its capabilities to make")
 
 
 class Lane:
@@ -79,6 +79,8 @@ class Lane:
     def without_munmap_hook(self):
         # Between an unmapping and its event another thread's new mapping may stand at the place. Only a hook can prevent that. The
         # promise for the calling thread, after its munmap has returned, holds all the same.
+        if not has_userfaultfd():
+            skip("no hook sees the program's calls in this environment, and userfaultfd is refused here")
         self.options += ["--without", "munmap-taken"]
 
     def open_late(self):

@@ -51,7 +51,9 @@ printf '[build]\nno-such-package-of-debian\n' >>"$folder/tree/scripts/packages.t
 user=()
 if [ "$(id -u)" -eq 0 ]; then user=(setpriv --reuid=210003 --regid=210003 --clear-groups); fi
 chmod -R a+rX "$folder"
-if "${user[@]}" sudo -n true 2>/dev/null; then
+if ! "${user[@]}" true 2>/dev/null; then
+  echo "root without its capabilities becomes no other user: the line for others was not tried"
+elif "${user[@]}" sudo -n true 2>/dev/null; then
   echo "this user may install packages: the line for others was not tried"
 else
   if "${user[@]}" env HOME="$folder/home" bash "$folder/tree/scripts/setup" build >"$folder/setup.out" 2>&1; then fail "a missing package is not missed"; fi

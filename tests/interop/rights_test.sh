@@ -7,6 +7,8 @@ set -euo pipefail
 device_host=$1
 [ "$(id -u)" = 0 ] || { echo "SKIPPED: needs root"; exit 77; }
 command -v setpriv >/dev/null || { echo "SKIPPED: needs setpriv"; exit 77; }
+# A container's root may have none of these rights.
+{ setpriv --reuid=60001 --regid=60001 --clear-groups true && unshare --mount true; } 2>/dev/null || { echo "SKIPPED: needs root's capabilities"; exit 77; }
 folder=$(mktemp -d)
 space="rights$$"
 trap 'ip netns del "$space" 2>/dev/null || true; rm -rf "$folder"' EXIT

@@ -27,7 +27,7 @@ run() {
 
 run "as this user" "$mix" --seconds "$seconds" "$@"
 run "with 1 MiB to pin" "$mix" --seconds "$seconds" --seed 2 --pin-budget-mib 1 "$@"
-if [ "$(id -u)" -eq 0 ]; then
+if [ "$(id -u)" -eq 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups true 2>/dev/null; then
   # From a folder of his own; the program may lie where he cannot read.
   cp "$mix" "$folder/odp_mix"
   cp -L "$(dirname "$mix")/../../../libfaultline.so.0" "$folder/"
@@ -36,7 +36,7 @@ if [ "$(id -u)" -eq 0 ]; then
     env -u HOME -u XDG_RUNTIME_DIR TMPDIR="$folder" LD_LIBRARY_PATH="$folder" \
     "$folder/odp_mix" --seconds "$seconds" --seed 3 "$@"
 else
-  echo "not root: nothing was run as another user"
+  echo "not root, or without its capabilities: nothing was run as another user"
 fi
 [ "$failures" -eq 0 ]
 echo "ok"
