@@ -28,7 +28,7 @@ SHM_BYTES = 64 << 20      # the same
 LIMIT_SECONDS, FULL_LIMIT_SECONDS = 200, 4 * 3600
 # A part of scripts/test --quick that needs little time and much of the environment.
 TESTS = ["abi", "devinfo", "devinfo-wire", "guards", "late-open", "late-open-refused", "few-threads-2", "odp-allocation", "odp-unprivileged",
-         "one-process-loopback", "pyverbs", "wire-cm"]
+         "one-process-loopback", "pyverbs", "switch", "trust", "wire-cm"]
 LOG_LEVELS = ["trace", "debug", "info", "warn", "err", "critical", "off"]
 DEVICE = '[[device]]\nname = "faultline0"\n[device.port]\nkind = "wire"\n'
 RIGHT = "every byte is right\n"
