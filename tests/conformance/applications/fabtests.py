@@ -75,13 +75,17 @@ def work(here):
         counts = {"pass": 0, "fail": 0, "skip": 0, "own": 0}
         wrong = []
         for test in tests:
-            try:
-                result, why = pair(here, tools, provider, test)
-            except Failure as failure:
-                result, why = "fail", str(failure)
-            finally:
-                here.end_all()
             result_wanted, _ = wanted.get(f"{provider} {test}", ("pass", ""))
+            # A client that comes before its server's address is on the wire finds no provider: FI_ENODATA too.
+            for _ in range(3):
+                try:
+                    result, why = pair(here, tools, provider, test)
+                except Failure as failure:
+                    result, why = "fail", str(failure)
+                finally:
+                    here.end_all()
+                if result != "skip" or result_wanted != "pass":
+                    break
             if result == "fail" and result_wanted == "fail":
                 result = "own"
             counts[result] += 1

@@ -42,7 +42,7 @@ def work(here):
             here.row("SKIPPED", command, f"{program} is not installed")
     # It changes into /sys/class/infiniband, where the kernel has no such folder.
     if shutil.which("ibstatus"):
-        here.fails_by_itself("ibstatus", "No devices", lambda: look(here, "ibstatus", "faultline0"), "limit")
+        here.attempt("ibstatus", lambda: look(here, "ibstatus", "faultline0"))
     if shutil.which("mpicc.mpich") and place.grounds.quietly("mpicc.mpich", "-o", "/dev/null", f"{HERE}/../mpi_ring.c"):
         binary = f"{here.folder}/work/ring"
         subprocess.run(["mpicc.mpich", "-O1", "-o", binary, f"{HERE}/../mpi_ring.c"], check=True)
