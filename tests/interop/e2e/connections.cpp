@@ -175,15 +175,22 @@ uint32_t connect_group(sockaddr_in address, uint32_t at_once, QpnLog& qpns) {
 constexpr uint32_t kFirstGroups = 5;
 
 void expect_nothing_left(const Held& before, const char* who) {
-  const Held after;
+  Held after;
+  // A background thread of the manager may be on its way out.
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries && (after.threads > before.threads || after.descriptors > before.descriptors);
+       ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    after = Held();
+  }
   std::printf("%s: descriptors %ld -> %ld, threads %ld -> %ld, resident %ld -> %ld KiB\n", who,
               before.descriptors, after.descriptors, before.threads, after.threads, before.resident_kib,
               after.resident_kib);
   // The table of QPNs grows to its 768 KiB, and the manager remembers what ended a moment ago.
   constexpr long kMostKib = 32L * 1024;
   errno = 0;
-  require(after.descriptors == before.descriptors, "descriptors are left");
-  require(after.threads == before.threads, "threads are left");
+  require(after.descriptors <= before.descriptors, "descriptors are left");
+  require(after.threads <= before.threads, "threads are left");
   require(after.resident_kib - before.resident_kib < kMostKib, "memory is left");
 }
 
