@@ -31,7 +31,7 @@ std::optional<Gid> gid_at(std::span<const uint8_t> frame, uint32_t ipv4_at, uint
   return Gid::from_ipv4(load_be32(&frame[ethernet.payload_at + ipv4_at]));
 }
 
-/// Where the datagram is, of a frame that has room for one and its ICRC.
+/// Where the management datagram begins, of a frame that has room for one; its ICRC may be missing.
 std::optional<uint32_t> mad_at(std::span<const uint8_t> frame) {
   const std::optional<uint32_t> at = bth_at(frame);
   if (!at) return std::nullopt;
