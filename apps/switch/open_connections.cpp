@@ -53,15 +53,18 @@ void OpenConnections::end(PortIndex port, const std::function<void(std::span<con
     End* const own = find(key);
     if (own == nullptr) continue;  // both ends were this program's
     const End* const peer = own->peer ? find(*own->peer) : nullptr;
+    std::vector<uint8_t> frame = std::move(own->frame);
+    size_t bytes = 0;
     if (peer != nullptr && peer->port != port) {
       wire::MadBytes mad;
       wire::write(
           mad, uint64_t{key.second} << 32 | own->peer->second,
           wire::CmDreq{.local_id = key.second, .remote_id = own->peer->second, .remote_qpn = peer->qpn});
-      if (const size_t bytes = wire::replace_cm_message(own->frame, mad); bytes != 0)
-        send(std::span(own->frame).first(bytes));
+      bytes = wire::replace_cm_message(frame, mad);
     }
+    // Before it is sent: the DREQ comes by note() as any other.
     forget(key);
+    if (bytes != 0) send(std::span(frame).first(bytes));
   }
 }
 
