@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include <pthread.h>
@@ -222,11 +223,22 @@ void CmCore::run_in_background(std::function<void()> task) {
 }
 
 void CmCore::work() {
+  constexpr std::chrono::seconds kIdleTime(1);
   std::unique_lock lock(tasks_mutex_);
+  const auto has_task = [&] { return !tasks_.empty(); };
   while (true) {
     ++idle_workers_;
-    tasks_changed_.wait(lock, [&] { return !tasks_.empty(); });
+    // One thread stays; the others end when they have been idle.
+    if (workers_ == 1)
+      tasks_changed_.wait(lock, has_task);
+    else
+      tasks_changed_.wait_for(lock, kIdleTime, has_task);
     --idle_workers_;
+    if (tasks_.empty()) {
+      if (workers_ == 1) continue;
+      --workers_;
+      return;
+    }
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The rdma_cm device's commands as librdmacm gives them: what they answer and what they tell of.
+#include <chrono>
+#include <filesystem>
+#include <iterator>
+#include <latch>
 #include <set>
+#include <thread>
 
 #include <sys/wait.h>
 
@@ -303,6 +308,24 @@ TEST_F(RdmaCm, TellsThatADeviceIsLost) {
   EXPECT_FALSE(client.readable(0));
   EXPECT_FALSE(server.readable(0)) << "another device's";
   for (const uint32_t id : {pair.active, bound, unbound}) EXPECT_EQ(client.destroy(id), 0);
+}
+
+TEST_F(RdmaCm, EndsBackgroundThreadsThatAreIdle) {
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                         std::filesystem::directory_iterator{});
+  };
+  CmCore& core = CmCore::instance();
+  core.run_in_background([] {});
+  const auto before = threads();
+  constexpr int kTasks = 6;
+  std::latch all_run(kTasks);
+  for (int i = 0; i < kTasks; ++i) core.run_in_background([&] { all_run.arrive_and_wait(); });
+  all_run.wait();
+  EXPECT_GE(threads(), before + kTasks - 2);
+  for (int i = 0; i < 200 && threads() > before; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LE(threads(), before);
 }
 
 TEST_F(RdmaCm, LetsDevicesGoWithTheLastDescriptor) {
