@@ -559,12 +559,16 @@ verbs::GlueCounters Device::glue_counters() {
     counters.chaos_delayed += counts.chaos_delayed.get();
     counters.chaos_marked += counts.chaos_marked.get();
   }
-  rte_eth_stats stats{};
-  if (!closed_.load(std::memory_order_acquire) && rte_eth_stats_get(port_->id(), &stats) == 0) {
-    counters.rx_missed = stats.imissed + port_->uncounted_drops();
-    counters.rx_no_mbuf = stats.rx_nombuf;
-  }
-  counters.peer_violations = port_->peer_violations();
+  // In a call, since another thread may close or reconnect the port.
+  call_with(*this, 0, [&] {
+    if (closed_.load(std::memory_order_relaxed)) return;
+    rte_eth_stats stats{};
+    if (rte_eth_stats_get(port_->id(), &stats) == 0) {
+      counters.rx_missed = stats.imissed + port_->uncounted_drops();
+      counters.rx_no_mbuf = stats.rx_nombuf;
+    }
+    counters.peer_violations = port_->peer_violations();
+  });
   return counters;
 }
 

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "pmd_glue/chaos_link.hpp"
+#include "pmd_glue/device.hpp"
 #include "pmd_glue/eal.hpp"
 #include "pmd_glue/engine.hpp"
 #include "pmd_glue/frame_pool.hpp"
@@ -110,6 +111,12 @@ TEST_F(Devices, ResolveEachOtherInBothWaysOfProgress) {
   ASSERT_EQ(a->resolve(wire::Gid::from_ipv4(0xc6120001), mac), 0);
   EXPECT_EQ(mac, a->description().mac);
   EXPECT_GT(a->glue_counters().arp_out, 0U);
+}
+
+TEST_F(Devices, AnswerForTheirCountersAfterShutDown) {
+  const auto server = open("server");
+  dynamic_cast<glue::Device&>(*server).shut_down();
+  EXPECT_EQ(server->glue_counters().rx_missed, 0U);
 }
 
 TEST_F(Devices, ResolveGivesUpOnNobody) {
