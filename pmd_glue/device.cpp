@@ -470,14 +470,16 @@ void Device::await_link() {
 
 int Device::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac) {
   NeighbourState state = NeighbourState::absent;
-  call_with(*this, 0, [&] { first_engine().neighbours().resolve(neighbour, monotonic_ns()); });
+  bool is_asked = false;
   // The cache gives up by its own clock.
-  while (!closed_.load(std::memory_order_acquire) && !is_parents()) {
-    drive();
-    call_with(*this, 0, [&] { state = first_engine().neighbours().lookup(neighbour, monotonic_ns(), mac); });
+  for (unsigned turns = 0; !closed_.load(std::memory_order_acquire) && !is_parents(); ++turns) {
+    call_with(*this, 0, [&] {
+      state = first_engine().neighbours().wait_for(neighbour, monotonic_ns(), is_asked, mac);
+    });
     if (state == NeighbourState::reachable) return 0;
-    if (state != NeighbourState::incomplete) return EHOSTUNREACH;
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (state == NeighbourState::failed) return EHOSTUNREACH;
+    if (turns != 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    drive();
   }
   return EHOSTUNREACH;
 }

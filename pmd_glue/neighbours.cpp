@@ -172,6 +172,13 @@ void NeighbourCache::resolve(const wire::Gid& neighbour, TimeNs now) {
   next_deadline_ = std::min(next_deadline_, now);
 }
 
+NeighbourState NeighbourCache::wait_for(const wire::Gid& neighbour, TimeNs now, bool& is_asked,
+                                        wire::MacAddress& mac) {
+  if (!is_asked || lookup(neighbour, now, mac) == NeighbourState::absent) resolve(neighbour, now);
+  is_asked = true;
+  return lookup(neighbour, now, mac);
+}
+
 /// To all, or to where it was known to be.
 size_t NeighbourCache::write_question(const Entry& entry, std::span<uint8_t> request) const {
   const wire::Gid& neighbour = entry.gid;

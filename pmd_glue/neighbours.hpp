@@ -49,6 +49,11 @@ class NeighbourCache {
   /// Starts asking for an address on the link, unless that is under way or it is reachable.
   void resolve(const wire::Gid& neighbour, transport::TimeNs now);
 
+  /// A turn of a caller that waits for an address; `is_asked` is false in its first one. Returns reachable
+  /// with `mac`, incomplete, or failed. An entry that expires while the caller waits is asked for again.
+  [[nodiscard]] NeighbourState wait_for(const wire::Gid& neighbour, transport::TimeNs now, bool& is_asked,
+                                        wire::MacAddress& mac);
+
   /// Writes the next question that is due to `request` and returns its length; 0 where none is due. `ipv6`
   /// says which kind it is.
   [[nodiscard]] size_t poll(transport::TimeNs now, std::span<uint8_t> request, bool& ipv6);

@@ -139,6 +139,25 @@ TEST_F(Neighbours, ForgetsWhatIsOld) {
   EXPECT_NE(poll(NeighbourCache::kReachableNs + 1), 0U);
 }
 
+TEST_F(Neighbours, AskAgainForAnAddressThatExpiresWhileACallerWaits) {
+  const wire::Gid peer = wire::Gid::from_ipv4(kPeerIp);
+  static_cast<void>(give({ArpOperation::request, kPeerMac, kPeerIp, {}, kOwnIp}, 0));
+  bool is_asked = false;
+  EXPECT_EQ(cache.wait_for(peer, NeighbourCache::kReachableNs, is_asked, mac), NeighbourState::reachable);
+  EXPECT_EQ(mac, kPeerMac);
+  // The caller began while the entry was valid; it has expired in its next turn.
+  transport::TimeNs now = NeighbourCache::kReachableNs + 1;
+  EXPECT_EQ(cache.wait_for(peer, now, is_asked, mac), NeighbourState::incomplete);
+  EXPECT_NE(poll(now), 0U);
+  while (cache.next_deadline() != transport::kNever) {
+    now = cache.next_deadline();
+    static_cast<void>(poll(now));
+  }
+  EXPECT_EQ(cache.wait_for(peer, now, is_asked, mac), NeighbourState::failed);
+  is_asked = false;
+  EXPECT_EQ(cache.wait_for(peer, now, is_asked, mac), NeighbourState::incomplete);
+}
+
 TEST_F(Neighbours, TakesNoAnswerThatNobodyWaitsForOfOneWhomItHasForgotten) {
   static_cast<void>(give({ArpOperation::request, kPeerMac, kPeerIp, {}, kOwnIp}, 0));
   const transport::TimeNs later = NeighbourCache::kReachableNs + 1;
