@@ -61,12 +61,12 @@ class Ground:
                 skip(f"{source} is not built")
             shutil.copy(f"{built}/{source}", f"{self.folder}/{target}/")
         self.run = f"{self.folder}/bin/faultline-run"
-        for name in ("run", "work"):
+        for name in ("run", "home"):
             os.mkdir(f"{self.folder}/{name}", 0o700)
             if self.user is not None:
                 os.chown(f"{self.folder}/{name}", self.user, self.user)
-        self.environment = dict(os.environ, XDG_RUNTIME_DIR=f"{self.folder}/run", HOME=f"{self.folder}/work",
-                                TMPDIR=f"{self.folder}/work")
+        self.environment = dict(os.environ, XDG_RUNTIME_DIR=f"{self.folder}/run", HOME=f"{self.folder}/home",
+                                TMPDIR=f"{self.folder}/home")
         self.environment.pop("LD_LIBRARY_PATH", None)
 
     def start(self, command, output, variables):
@@ -79,10 +79,10 @@ class Ground:
             limit = lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (MEMLOCK_BYTES, MEMLOCK_BYTES))
         if may_change_user():
             own_tmp = 'mount --bind "$0" /tmp && exec "$@"'
-            words = ["unshare", "--mount", "sh", "-c", own_tmp, f"{self.folder}/work", *words]
+            words = ["unshare", "--mount", "sh", "-c", own_tmp, f"{self.folder}/home", *words]
         with open(output, "wb") as file:
             return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, preexec_fn=limit,
-                                    start_new_session=True, cwd=f"{self.folder}/work", env=self.environment)
+                                    start_new_session=True, cwd=f"{self.folder}/home", env=self.environment)
 
     def last_words(self, place):
         """Of what the ground itself has running there."""

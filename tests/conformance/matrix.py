@@ -101,7 +101,7 @@ class Run:
         self.running = []
 
     def start(self, side, text, command=None):
-        values = dict(self.ground.addresses, port=str(self.port), folder=f"{self.ground.folder}/work", rspreload=RSPRELOAD)
+        values = dict(self.ground.addresses, port=str(self.port), folder=f"{self.ground.folder}/home", rspreload=RSPRELOAD)
         words = [re.sub(r"<(\w+)>", lambda found: values[found.group(1)], word) for word in shlex.split(text)]
         variables = {}
         while words and "=" in words[0]:
@@ -220,7 +220,7 @@ class Run:
     def copy(self):
         """A server that serves for ever, and what it was sent is what it has."""
         self.serve()
-        folder = f"{self.ground.folder}/work"
+        folder = f"{self.ground.folder}/home"
         if not filecmp.cmp(f"{folder}/sent", f"{folder}/copied", shallow=False):
             raise Failure("the copy differs")
 
@@ -259,7 +259,7 @@ class Run:
             words.append("--allow-run-as-root")
         for rank in range(ranks):
             words += ([":"] if rank else []) + ["-np", "1", *self.ground.shared(self.place, rank)]
-            words += [word.replace("<folder>", f"{self.ground.folder}/work") for word in shlex.split(program)]
+            words += [word.replace("<folder>", f"{self.ground.folder}/home") for word in shlex.split(program)]
         if (status := self.finish(self.start("a", "UCX_NET_DEVICES=faultline0:1 UCX_TLS=rc_verbs,ud_verbs,self", words), "job")) != 0:
             raise Failure(f"status {status}")
 
@@ -357,7 +357,7 @@ def program_of(command):
 
 def prepare(ground):
     """What the rows need besides Debian's programs."""
-    folder = f"{ground.folder}/work"
+    folder = f"{ground.folder}/home"
     subprocess.run(["mpicc", "-o", f"{folder}/ring", f"{HERE}/mpi_ring.c"], check=True)
     with open(f"{folder}/sent", "wb") as file:
         file.write(os.urandom(3_000_000))

@@ -28,7 +28,7 @@ def administer(here, *words):
 def serve(here, lld):
     """A tgtd with one disk; the disk's URL."""
     here.lld = lld
-    disk = f"{here.folder}/work/disk"
+    disk = f"{here.folder}/home/disk"
     with open(disk, "wb") as file:
         file.truncate(DISK_MIB << 20)
     words = ["tgtd", "-f", "--iscsi", f"portal={place.SERVER_IP if lld == 'iser' else '127.0.0.1'}:3260"]
@@ -78,7 +78,7 @@ def inquire(here, url):
 
 def copy(here, url):
     """A random image to the disk and back; compared on the server's side and on the client's."""
-    folder = f"{here.folder}/work"
+    folder = f"{here.folder}/home"
     with open(f"{folder}/sent", "wb") as file:
         file.write(os.urandom(DISK_MIB << 20))
     began = time.monotonic()
@@ -121,7 +121,7 @@ def work(here):
 
     def unlimited():
         url = serve(here, "iser")
-        image = f"{here.folder}/work/zeros"
+        image = f"{here.folder}/home/zeros"
         with open(image, "wb") as file:
             file.truncate(4 << 20)
         client(here, "qemu-img", "convert", "-n", "-S", "0", "-m", 1, "-f", "raw", "--target-image-opts", image, options_of(url))

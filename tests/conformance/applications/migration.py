@@ -65,7 +65,7 @@ class Machine:
         self.here, self.name = here, f"vm{Machine.number}"
         self.side = "b" if source and source.side == "a" else "a"
         self.address = place.SERVER_IP if self.side == "a" else place.CLIENT_IP
-        work = f"{here.folder}/work"
+        work = f"{here.folder}/home"
         self.console = f"{work}/{self.name}.console"
         self.memory = f"{work}/{self.name}.memory"
         words = ["qemu-system-x86_64", "-machine", "pc,memory-backend=ram", "-accel", "tcg", "-cpu", "max", "-nodefaults", "-display", "none",

@@ -50,7 +50,7 @@ def place_bytes(amount):
 
 def copy(here):
     """rcopy sends a file to a server that serves for ever."""
-    folder = f"{here.folder}/work"
+    folder = f"{here.folder}/home"
     with open(f"{folder}/sent", "wb") as file:
         file.write(os.urandom(FILE_BYTES))
     os.chmod(f"{folder}/sent", 0o644)
@@ -85,10 +85,10 @@ def verified(here):
 
 def socat(here):
     """socat with librspreload dies without Faultline and without a socket."""
-    with open(f"{here.folder}/work/sent", "wb") as file:
+    with open(f"{here.folder}/home/sent", "wb") as file:
         file.write(b"a line")
-    os.chmod(f"{here.folder}/work/sent", 0o644)
-    here.finish(["socat", "-u", f"OPEN:{here.folder}/work/sent", f"CREATE:{here.folder}/work/copied"], RUN_SECONDS, LD_PRELOAD=PRELOAD)
+    os.chmod(f"{here.folder}/home/sent", 0o644)
+    here.finish(["socat", "-u", f"OPEN:{here.folder}/home/sent", f"CREATE:{here.folder}/home/copied"], RUN_SECONDS, LD_PRELOAD=PRELOAD)
 
 
 def work(here):

@@ -41,7 +41,7 @@ def job(here, binary, ranks, options=(), tcp=False):
 
 
 def work(here):
-    binary = f"{here.folder}/work/shmem_ring"
+    binary = f"{here.folder}/home/shmem_ring"
     subprocess.run(["oshcc", "-O1", "-o", binary, f"{HERE}/shmem_ring.c"], check=True)
     os.chmod(binary, 0o755)
     for ranks in (2, 4):

@@ -44,7 +44,7 @@ def work(here):
     if shutil.which("ibstatus"):
         here.attempt("ibstatus", lambda: look(here, "ibstatus", "faultline0"))
     if shutil.which("mpicc.mpich") and place.grounds.quietly("mpicc.mpich", "-o", "/dev/null", f"{HERE}/../mpi_ring.c"):
-        binary = f"{here.folder}/work/ring"
+        binary = f"{here.folder}/home/ring"
         subprocess.run(["mpicc.mpich", "-O1", "-o", binary, f"{HERE}/../mpi_ring.c"], check=True)
         os.chmod(binary, 0o755)
         here.attempt("MPICH, a ring of 4 ranks", lambda: mpich(here, binary))
