@@ -10,12 +10,12 @@
 
 #include <sys/mman.h>
 
+#include "odp/copy/fault_handler.hpp"
 #include "odp/engine_door.hpp"
-#include "odp/fault_handler.hpp"
 #include "odp/guards.hpp"
-#include "odp/log.hpp"
-#include "odp/own_mappings.hpp"
-#include "odp/program_call.hpp"
+#include "odp/mappings/holes.hpp"
+#include "odp/mappings/own_mappings.hpp"
+#include "stack/base/log.hpp"
 
 namespace faultline::odp {
 namespace {

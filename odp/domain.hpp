@@ -8,17 +8,17 @@
 #include <string>
 #include <unordered_map>
 
-#include "odp/counter_cells.hpp"
-#include "odp/invalidation_monitor.hpp"
-#include "odp/key_table.hpp"
-#include "odp/memory_domain.hpp"
-#include "odp/pager.hpp"
-#include "odp/pin_table.hpp"
-#include "odp/prefetcher.hpp"
-#include "odp/program_call.hpp"
-#include "odp/quiescence.hpp"
-#include "odp/region_index.hpp"
+#include "odp/copy/quiescence.hpp"
+#include "odp/invalidation/invalidation_monitor.hpp"
+#include "odp/pager/pager.hpp"
+#include "odp/pager/prefetcher.hpp"
+#include "odp/pins/pin_table.hpp"
+#include "odp/regions/counter_cells.hpp"
+#include "odp/regions/key_table.hpp"
+#include "odp/regions/memory_domain.hpp"
+#include "odp/regions/region_index.hpp"
 #include "odp/registration_guard.hpp"
+#include "stack/base/process/fork_generation.hpp"
 
 namespace faultline::odp {
 

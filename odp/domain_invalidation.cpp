@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A domain's part in calls of the program and in events of the kernel: what becomes of its pages and pins.
 #include "odp/domain.hpp"
+#include "odp/mappings/holes.hpp"
 
 namespace faultline::odp {
 

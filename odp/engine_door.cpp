@@ -6,9 +6,9 @@
 
 #include <sys/mman.h>
 
-#include "odp/tolerant_atomic.hpp"
-#include "odp/tolerant_copy.hpp"
-#include "odp/tolerant_copy_crc.hpp"
+#include "odp/copy/tolerant_atomic.hpp"
+#include "odp/copy/tolerant_copy.hpp"
+#include "odp/copy/tolerant_copy_crc.hpp"
 
 namespace faultline::odp {
 

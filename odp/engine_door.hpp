@@ -8,16 +8,16 @@
 #include <cstdint>
 #include <span>
 
-#include "odp/child_table.hpp"
-#include "odp/counter_cells.hpp"
-#include "odp/fault_queue.hpp"
-#include "odp/fault_signals.hpp"
-#include "odp/key_table.hpp"
-#include "odp/memory_domain.hpp"
-#include "odp/pager.hpp"
-#include "odp/pin_table.hpp"
-#include "odp/quiescence.hpp"
-#include "odp/restartable_copy.hpp"
+#include "odp/copy/fault_signals.hpp"
+#include "odp/copy/quiescence.hpp"
+#include "odp/copy/restartable_copy.hpp"
+#include "odp/pager/fault_queue.hpp"
+#include "odp/pager/pager.hpp"
+#include "odp/pins/pin_table.hpp"
+#include "odp/regions/child_table.hpp"
+#include "odp/regions/counter_cells.hpp"
+#include "odp/regions/key_table.hpp"
+#include "odp/regions/memory_domain.hpp"
 
 namespace faultline::odp {
 

@@ -14,12 +14,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "odp/log.hpp"
-#include "odp/own_mappings.hpp"
-#include "odp/pin_slots.hpp"
-#include "odp/pin_table.hpp"
-#include "odp/program_call.hpp"
-#include "odp/restartable_copy.hpp"
+#include "odp/copy/restartable_copy.hpp"
+#include "odp/mappings/own_mappings.hpp"
+#include "odp/pins/pin_slots.hpp"
+#include "odp/pins/pin_table.hpp"
+#include "stack/base/log.hpp"
+#include "stack/base/process/fork_generation.hpp"
 
 namespace faultline::odp {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "odp/userfault.hpp"
+#include "odp/mappings/userfault.hpp"
 
 namespace faultline::odp {
 

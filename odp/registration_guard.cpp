@@ -10,12 +10,12 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "odp/guards.hpp"
-#include "odp/invalidation_monitor.hpp"
-#include "odp/log.hpp"
-#include "odp/mapping_list.hpp"
-#include "odp/own_mappings.hpp"
-#include "odp/pin_table.hpp"
-#include "odp/region.hpp"
+#include "odp/invalidation/invalidation_monitor.hpp"
+#include "odp/mappings/mapping_list.hpp"
+#include "odp/mappings/own_mappings.hpp"
+#include "odp/pins/pin_table.hpp"
+#include "odp/regions/region.hpp"
+#include "stack/base/log.hpp"
 
 namespace faultline::odp {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "odp/memory_domain.hpp"
-#include "odp/userfault.hpp"
+#include "odp/mappings/userfault.hpp"
+#include "odp/regions/memory_domain.hpp"
 
 namespace faultline::odp {
 

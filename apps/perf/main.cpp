@@ -4,15 +4,15 @@
 #include <cstdio>
 #include <exception>
 
-#include "apps/perf/capabilities.hpp"
-#include "apps/perf/demo.hpp"
-#include "apps/perf/exchange.hpp"
-#include "apps/perf/listening_line.hpp"
-#include "apps/perf/one_process.hpp"
-#include "apps/perf/options.hpp"
-#include "apps/perf/resources.hpp"
-#include "apps/perf/server.hpp"
-#include "apps/perf/session.hpp"
+#include "apps/perf/exchange/exchange.hpp"
+#include "apps/perf/exchange/listening_line.hpp"
+#include "apps/perf/plan/capabilities.hpp"
+#include "apps/perf/plan/options.hpp"
+#include "apps/perf/plan/resources.hpp"
+#include "apps/perf/traffic/demo.hpp"
+#include "apps/perf/traffic/one_process.hpp"
+#include "apps/perf/traffic/server.hpp"
+#include "apps/perf/traffic/session.hpp"
 
 namespace {
 

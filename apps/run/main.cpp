@@ -15,8 +15,8 @@
 
 #include "apps/run/guards.hpp"
 #include "apps/run/preload.hpp"
-#include "pmd_glue/switch_place.hpp"
-#include "pmd_glue/wire_request.hpp"
+#include "pmd_glue/wires/switch_place.hpp"
+#include "pmd_glue/wires/wire_request.hpp"
 
 namespace {
 

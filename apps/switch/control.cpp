@@ -23,7 +23,6 @@ using glue::SwitchAnswer;
 using glue::SwitchBell;
 using glue::SwitchRequest;
 using glue::SwitchVerb;
-using glue::UniqueFd;
 
 // What an event is of: one of these, or a session's number shifted left, with the pidfd's events odd.
 constexpr uint64_t kListener = 0;
@@ -89,7 +88,7 @@ bool is_readable(int fd) {
 
 }  // namespace
 
-Control::Control(std::string wire, UniqueFd listener, Seats& seats, transport::TimeNs recovered_ns, Host host)
+Control::Control(std::string wire, UniqueFd listener, Seats& seats, TimeNs recovered_ns, Host host)
     : wire_(std::move(wire)),
       listener_(std::move(listener)),
       seats_(seats),

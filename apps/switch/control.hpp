@@ -12,8 +12,8 @@
 #include <string>
 
 #include "apps/switch/seats.hpp"
-#include "pmd_glue/switch_protocol.hpp"
-#include "pmd_glue/unique_fd.hpp"
+#include "pmd_glue/wires/switch_protocol.hpp"
+#include "stack/base/unique_fd.hpp"
 
 namespace faultline::switching {
 
@@ -22,18 +22,18 @@ class Control {
   /// Connections without a seat; the one that has been silent for longest makes room for the next.
   static constexpr size_t kMostStrangers = 64;
   /// What a connection has to ask for its seat.
-  static constexpr transport::TimeNs kSilentNs = 2'000'000'000;
+  static constexpr TimeNs kSilentNs = 2'000'000'000;
   /// Without a descriptor to accept with, or to refuse with.
-  static constexpr transport::TimeNs kNoDescriptorsNs = 100'000'000;
+  static constexpr TimeNs kNoDescriptorsNs = 100'000'000;
 
   struct Host {
-    std::function<transport::TimeNs()> now;
+    std::function<TimeNs()> now;
     std::function<void(const std::string&)> note;  ///< a line for the log
   };
 
   /// `seats` outlives it. `listener` is a listening SOCK_SEQPACKET socket. Until `recovered_ns` only those
   /// get a seat who had one at a switch that died; others wait.
-  Control(std::string wire, glue::UniqueFd listener, Seats& seats, transport::TimeNs recovered_ns, Host host);
+  Control(std::string wire, UniqueFd listener, Seats& seats, TimeNs recovered_ns, Host host);
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
@@ -51,10 +51,10 @@ class Control {
  private:
   struct Session {
     uint64_t id = 0;
-    glue::UniqueFd connection;
-    glue::UniqueFd process;  ///< a pidfd
+    UniqueFd connection;
+    UniqueFd process;  ///< a pidfd
     int pid = 0;
-    transport::TimeNs since = 0;
+    TimeNs since = 0;
     std::unique_ptr<glue::SwitchBell> bell;
     std::optional<PortIndex> port;
     std::optional<glue::SwitchRequest> waiting;  ///< to attach
@@ -68,10 +68,10 @@ class Control {
   void on_event(uint64_t tag);
   void accept_all();
   /// Nothing where nobody waits to be accepted.
-  [[nodiscard]] glue::UniqueFd accept_one();
+  [[nodiscard]] UniqueFd accept_one();
   void refuse_one();
   void pause_listening(bool pause);
-  void begin(glue::UniqueFd connection);
+  void begin(UniqueFd connection);
   [[nodiscard]] size_t strangers() const;
   /// The one that has said nothing for longest.
   [[nodiscard]] Session* longest_silent() const;
@@ -84,15 +84,15 @@ class Control {
   void end(Session& session);
 
   const std::string wire_;
-  const glue::UniqueFd listener_;
+  const UniqueFd listener_;
   Seats& seats_;
-  transport::TimeNs recovered_ns_;  ///< 0: all is as it was
+  TimeNs recovered_ns_;  ///< 0: all is as it was
   const Host host_;
-  glue::UniqueFd epoll_;
-  glue::UniqueFd bell_event_;
-  glue::UniqueFd signals_;
-  glue::UniqueFd spare_;                 ///< given up to refuse somebody where no descriptor is left
-  transport::TimeNs listens_again_ = 0;  ///< 0: it listens
+  UniqueFd epoll_;
+  UniqueFd bell_event_;
+  UniqueFd signals_;
+  UniqueFd spare_;            ///< given up to refuse somebody where no descriptor is left
+  TimeNs listens_again_ = 0;  ///< 0: it listens
   // By a number that never comes again, as descriptors do: an event may be older than the session.
   Sessions sessions_;
   uint64_t next_id_ = 1;

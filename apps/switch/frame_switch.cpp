@@ -8,10 +8,12 @@
 #include <rte_mbuf.h>
 #include <spdlog/fmt/fmt.h>
 
-#include "pmd_glue/eal.hpp"
-#include "pmd_glue/engine.hpp"
-#include "pmd_glue/frame_pool.hpp"
-#include "pmd_glue/mbuf_view.hpp"
+#include "pmd_glue/eal/eal.hpp"
+#include "pmd_glue/eal/frame_pool.hpp"
+#include "pmd_glue/eal/mbuf_view.hpp"
+#include "pmd_glue/engine/engine.hpp"
+#include "stack/base/clock.hpp"
+#include "stack/base/log.hpp"
 
 namespace faultline::switching {
 
@@ -223,7 +225,7 @@ void FrameSwitch::send_answer(rte_mbuf* question, PortIndex to) {
   rte_mbuf* reply = rte_pktmbuf_alloc(ports_[to].port->pool());
   if (reply != nullptr) {
     const size_t length_bytes =
-        stations_.answer(glue::bytes_of(question), glue::monotonic_ns(),
+        stations_.answer(glue::bytes_of(question), monotonic_ns(),
                          std::span<uint8_t>{rte_pktmbuf_mtod(reply, uint8_t*), rte_pktmbuf_tailroom(reply)});
     if (length_bytes == 0) {
       rte_pktmbuf_free(reply);
@@ -247,8 +249,8 @@ void FrameSwitch::put(rte_mbuf* frame, PortIndex to) {
 void FrameSwitch::note_drop(PortIndex to, WaitingRoom::Admission why) {
   ++(why == WaitingRoom::Admission::port_full ? counters_.full : counters_.crowded);
   if (ports_[to].dropped++ == 0)
-    glue::log().warn("port {} takes no frames, and {} wait for it: more are dropped; is its program stopped?",
-                     to, room_.waiting(to));
+    log().warn("port {} takes no frames, and {} wait for it: more are dropped; is its program stopped?", to,
+               room_.waiting(to));
 }
 
 // What a port without a link does not take is dropped, as a switch would.

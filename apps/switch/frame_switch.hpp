@@ -16,11 +16,11 @@
 #include "apps/switch/seats.hpp"
 #include "apps/switch/stations.hpp"
 #include "apps/switch/waiting_room.hpp"
-#include "pmd_glue/config.hpp"
-#include "pmd_glue/memif_gate.hpp"
-#include "pmd_glue/port.hpp"
-#include "pmd_glue/switch_bell.hpp"
-#include "pmd_glue/turn_lock.hpp"
+#include "pmd_glue/config/config.hpp"
+#include "pmd_glue/memif/memif_gate.hpp"
+#include "pmd_glue/ports/port.hpp"
+#include "pmd_glue/wires/switch_bell.hpp"
+#include "stack/base/turn_lock.hpp"
 
 struct rte_mbuf;
 
@@ -100,7 +100,7 @@ class FrameSwitch final : public Seats {
   uint32_t mtu_bytes_ = 0;
   uint64_t seats_taken_ = 0;
   SwitchCounters counters_;
-  glue::TurnLock turns_;  ///< the switch's own thread, or EAL's when a link ends
+  TurnLock turns_;  ///< the switch's own thread, or EAL's when a link ends
   glue::MemifGate gate_;
 };
 

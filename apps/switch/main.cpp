@@ -17,16 +17,17 @@
 #include "apps/switch/control.hpp"
 #include "apps/switch/frame_switch.hpp"
 #include "apps/switch/options.hpp"
-#include "pmd_glue/eal.hpp"
-#include "pmd_glue/engine.hpp"
-#include "pmd_glue/switch_place.hpp"
-#include "pmd_glue/wire_request.hpp"
+#include "pmd_glue/eal/eal.hpp"
+#include "pmd_glue/engine/engine.hpp"
+#include "pmd_glue/wires/switch_place.hpp"
+#include "pmd_glue/wires/wire_request.hpp"
+#include "stack/base/clock.hpp"
+#include "stack/base/log.hpp"
 
 namespace {
 
 using namespace faultline;
 using switching::Options;
-using transport::TimeNs;
 
 constexpr int kBadOption = 2;
 
@@ -72,9 +73,8 @@ class Linger {
 
 /// The wire's lock and the switch's signature in its file.
 struct Door {
-  glue::UniqueFd signature;
-  glue::UniqueFd
-      lock;  ///< once the switch ends: until its ports are gone, whose sockets the next one makes too
+  UniqueFd signature;
+  UniqueFd lock;  ///< once the switch ends: until its ports are gone, whose sockets the next one makes too
 };
 
 /// With the lock nobody starts another switch in between. False where somebody has come, or holds the lock to
@@ -108,10 +108,10 @@ void run(const Options& options, const glue::SwitchPlace& place, switching::Fram
   for (unsigned turns = 0; !control.told_to_end(); ++turns) {
     if (turns % kTurnsPerLook == 0) control.serve(0);
     if (frames.turn()) {
-      last_moved = glue::monotonic_ns();
+      last_moved = monotonic_ns();
       continue;
     }
-    const TimeNs now = glue::monotonic_ns();
+    const TimeNs now = monotonic_ns();
     if (now - last_moved < spin) {
       sched_yield();
       continue;
@@ -119,8 +119,7 @@ void run(const Options& options, const glue::SwitchPlace& place, switching::Fram
     frames.say_asleep(true);
     if (!frames.turn()) control.serve(frames.must_look() ? kUplinkMs : kIdleMs);
     frames.say_asleep(false);
-    if (linger.is_over(control.has_sessions(), glue::monotonic_ns()) && close_door(place, control, door))
-      return;
+    if (linger.is_over(control.has_sessions(), monotonic_ns()) && close_door(place, control, door)) return;
   }
   leave_door(place, control, door);
 }
@@ -130,14 +129,14 @@ void report(const switching::SwitchCounters& counters) {
   for (size_t i = 1; i < counters.drops.size(); ++i)
     if (counters.drops[i] != 0)
       drops += fmt::format(", {} {}", name_of(static_cast<switching::Drop>(i)), counters.drops[i]);
-  glue::log().info("forwarded {}, answered {}, dropped: full {}, crowded {}{}", counters.forwarded,
-                   counters.answered, counters.full, counters.crowded, drops);
+  log().info("forwarded {}, answered {}, dropped: full {}, crowded {}{}", counters.forwarded,
+             counters.answered, counters.full, counters.crowded, drops);
 }
 
-glue::UniqueFd listener_of(const Options& options, const glue::SwitchPlace& place, std::string& error) {
-  if (options.listener) return glue::UniqueFd(*options.listener);
+UniqueFd listener_of(const Options& options, const glue::SwitchPlace& place, std::string& error) {
+  if (options.listener) return UniqueFd(*options.listener);
   const auto latest = std::chrono::steady_clock::now() + kLockPatience;
-  const glue::UniqueFd lock = glue::lock_wire(place, latest);
+  const UniqueFd lock = glue::lock_wire(place, latest);
   if (!lock) {
     error = fmt::format("faultline-switch: cannot lock {}: {}; {}", place.lock_file, std::strerror(errno),
                         glue::advice_on(glue::lock_process(place)));
@@ -148,7 +147,7 @@ glue::UniqueFd listener_of(const Options& options, const glue::SwitchPlace& plac
     return {};
   }
   bool died = false;
-  glue::UniqueFd listener = glue::listen_on_wire(place, died);
+  UniqueFd listener = glue::listen_on_wire(place, died);
   if (!listener)
     error =
         fmt::format("faultline-switch: cannot listen on {}: {}", place.control_socket, std::strerror(errno));
@@ -159,7 +158,7 @@ int serve(const Options& options) {
   std::string error;
   const auto place = glue::place_of_wire(options.wire, error);
   if (!place) return fail(error);
-  glue::UniqueFd listener = listener_of(options, *place, error);
+  UniqueFd listener = listener_of(options, *place, error);
   if (!listener) return fail(error);
   // Before the ports, so that it ends after them.
   Door door{.signature = glue::sign_as_switch(*place), .lock = {}};
@@ -181,8 +180,8 @@ int serve(const Options& options) {
   });
   if (options.uplink && !frames.open_uplink(*options.uplink, error)) return fail(error);
   switching::Control control(
-      options.wire, std::move(listener), frames, options.recover ? glue::monotonic_ns() + kRecoverNs : 0,
-      {.now = glue::monotonic_ns, .note = [](const std::string& line) { glue::log().info("{}", line); }});
+      options.wire, std::move(listener), frames, options.recover ? monotonic_ns() + kRecoverNs : 0,
+      {.now = monotonic_ns, .note = [](const std::string& line) { log().info("{}", line); }});
   if (!control.open()) return fail(fmt::format("faultline-switch: {}", std::strerror(errno)));
   run(options, *place, frames, control, door);
   report(frames.counters());

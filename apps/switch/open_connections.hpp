@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "apps/switch/stations.hpp"
-#include "stack/wire/mad_cm.hpp"
+#include "stack/wire/mad/mad_cm.hpp"
 
 namespace faultline::switching {
 

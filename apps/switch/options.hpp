@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "pmd_glue/config.hpp"
+#include "pmd_glue/config/config.hpp"
 
 namespace faultline::switching {
 

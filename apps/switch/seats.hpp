@@ -8,7 +8,7 @@
 #include <string>
 
 #include "apps/switch/stations.hpp"
-#include "pmd_glue/switch_bell.hpp"
+#include "pmd_glue/wires/switch_bell.hpp"
 
 namespace faultline::switching {
 

@@ -6,7 +6,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "stack/wire/mad_cm.hpp"
+#include "stack/wire/mad/mad_cm.hpp"
 
 namespace faultline::switching {
 namespace {
@@ -390,7 +390,7 @@ StationTable::Station* StationTable::asked(std::span<const uint8_t> frame, Frame
   return owner_of(message.target);
 }
 
-size_t StationTable::answer(std::span<const uint8_t> frame, transport::TimeNs now, std::span<uint8_t> reply) {
+size_t StationTable::answer(std::span<const uint8_t> frame, TimeNs now, std::span<uint8_t> reply) {
   const FrameKind kind = wire::classify(frame);
   Station* station = asked(frame, kind);
   if (station == nullptr) return 0;

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "pmd_glue/address_table.hpp"
-#include "pmd_glue/neighbours.hpp"
-#include "pmd_glue/switch_protocol.hpp"
-#include "stack/wire/steering.hpp"
+#include "pmd_glue/link/address_table.hpp"
+#include "pmd_glue/link/neighbours.hpp"
+#include "pmd_glue/wires/switch_protocol.hpp"
+#include "stack/wire/link/steering.hpp"
 
 namespace faultline::switching {
 
@@ -86,8 +86,7 @@ class StationTable {
   [[nodiscard]] Verdict decide(std::span<const uint8_t> frame, PortIndex from);
   /// Writes the station's answer to a frame that decide() said is to be answered, and returns its length; 0:
   /// none.
-  [[nodiscard]] size_t answer(std::span<const uint8_t> frame, transport::TimeNs now,
-                              std::span<uint8_t> reply);
+  [[nodiscard]] size_t answer(std::span<const uint8_t> frame, TimeNs now, std::span<uint8_t> reply);
 
  private:
   struct Station;

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "odp/memory_access.hpp"
+#include "odp/regions/memory_access.hpp"
 #include "stack/chaos/random.hpp"
 
 namespace faultline::chaos {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/chaos/link_model.hpp"
 
-#include "stack/wire/ecn.hpp"
+#include "stack/wire/packet/ecn.hpp"
 
 namespace faultline::chaos {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "stack/wire/mad.hpp"
+#include "stack/wire/mad/mad.hpp"
 
 namespace faultline::cm {
 

@@ -5,7 +5,7 @@
 #include <new>
 
 #include "stack/cm/manager_impl.hpp"
-#include "stack/wire/byte_order.hpp"
+#include "stack/wire/packet/byte_order.hpp"
 
 namespace faultline::cm {
 

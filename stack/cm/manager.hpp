@@ -18,14 +18,11 @@
 
 #include "stack/cm/counters.hpp"
 #include "stack/cm/state.hpp"
-#include "stack/transport/management.hpp"
-#include "stack/wire/mad.hpp"
-#include "stack/wire/mad_cm.hpp"
+#include "stack/transport/gsi/management.hpp"
+#include "stack/wire/mad/mad.hpp"
+#include "stack/wire/mad/mad_cm.hpp"
 
 namespace faultline::cm {
-
-using transport::kNever;
-using transport::TimeNs;
 
 /// A listener, a connection or a request for a datagram service: for the latter two the communication ID that
 /// peers see. 0 is none.

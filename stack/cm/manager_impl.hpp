@@ -9,10 +9,10 @@
 #include <set>
 #include <unordered_map>
 
+#include "stack/base/token_bucket.hpp"
 #include "stack/cm/listeners.hpp"
 #include "stack/cm/manager.hpp"
 #include "stack/cm/record.hpp"
-#include "stack/transport/token_bucket.hpp"
 
 namespace faultline::cm {
 
@@ -51,7 +51,7 @@ struct Manager::Impl {
     TimeNs until;
   };
   std::deque<Unheard> unheard;
-  transport::TokenBucket new_requests, unasked_answers;
+  TokenBucket new_requests, unasked_answers;
   TimeNs heard_at = 0;  ///< when the message came that is being looked at
   uint32_t listener_count = 0;
   Id last_id;

@@ -8,10 +8,10 @@
 #include <random>
 #include <utility>
 
-#include "odp/process_local.hpp"
-#include "odp/program_call.hpp"
-#include "odp/service_thread.hpp"
-#include "stack/wire/link.hpp"
+#include "stack/base/process/fork_generation.hpp"
+#include "stack/base/process/process_local.hpp"
+#include "stack/base/process/service_thread.hpp"
+#include "stack/wire/link/link.hpp"
 
 namespace faultline::cm {
 namespace {
@@ -47,7 +47,7 @@ class Seeds {
   std::map<uint64_t, uint64_t> seeds_;
 };
 
-constinit odp::ProcessLocal<Seeds> seeds;
+constinit ProcessLocal<Seeds> seeds;
 
 ManagerConfig complete(ManagerConfig config, const verbs::DeviceDescription& description) {
   config.ca_guid = wire::eui64(description.mac);
@@ -63,16 +63,16 @@ ManagerConfig complete(ManagerConfig config, const verbs::DeviceDescription& des
 Service::Service(std::shared_ptr<verbs::DeviceBackend> device, ManagerConfig config, EventHandler& handler)
     : device_(std::move(device)),
       handler_(handler),
-      generation_(odp::fork_generation()),
+      generation_(fork_generation()),
       manager_(complete(config, device_->description()), *this),
       shared_(std::make_unique<Shared>()) {
   shared_->inbox.reserve(kMaxArrivals);
-  shared_->thread = odp::start_service_thread([this] { run(); });
+  shared_->thread = start_service_thread([this] { run(); });
   set_sink(this);
 }
 
 Service::~Service() {
-  if (odp::fork_generation() != generation_) {
+  if (fork_generation() != generation_) {
     static_cast<void>(shared_.release());
     return;
   }
@@ -164,7 +164,7 @@ Service::Turn::~Turn() {
 // ---- the thread ----
 
 void Service::run() {
-  odp::prepare_service_thread("fl-cm", false);
+  prepare_service_thread("fl-cm", false);
   Shared& shared = *shared_;
   std::vector<Arrival> arrived;
   arrived.reserve(kMaxArrivals);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "stack/cm/manager.hpp"
-#include "stack/verbs/backend.hpp"
+#include "stack/verbs/objects/backend.hpp"
 
 namespace faultline::cm {
 

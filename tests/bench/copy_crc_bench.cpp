@@ -10,10 +10,10 @@
 
 #include <benchmark/benchmark.h>
 
-#include "odp/fault_handler.hpp"
-#include "odp/tolerant_copy.hpp"
-#include "odp/tolerant_copy_crc.hpp"
-#include "stack/wire/icrc.hpp"
+#include "odp/copy/fault_handler.hpp"
+#include "odp/copy/tolerant_copy.hpp"
+#include "odp/copy/tolerant_copy_crc.hpp"
+#include "stack/wire/packet/icrc.hpp"
 
 namespace faultline::odp {
 namespace {

@@ -13,8 +13,8 @@
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
-#include "odp/memory_domain.hpp"
-#include "odp/tolerant_copy.hpp"
+#include "odp/copy/tolerant_copy.hpp"
+#include "odp/regions/memory_domain.hpp"
 
 namespace faultline::odp {
 namespace {

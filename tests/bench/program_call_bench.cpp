@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "odp/memory_domain.hpp"
+#include "odp/regions/memory_domain.hpp"
 
 namespace faultline::odp {
 namespace {

@@ -7,10 +7,10 @@
 
 #include <benchmark/benchmark.h>
 
-#include "stack/transport/completion_queue.hpp"
-#include "stack/transport/core.hpp"
-#include "stack/transport/timer_wheel.hpp"
-#include "stack/transport/work_queue.hpp"
+#include "stack/transport/core/core.hpp"
+#include "stack/transport/qp/completion_queue.hpp"
+#include "stack/transport/qp/work_queue.hpp"
+#include "stack/transport/shared/timer_wheel.hpp"
 
 namespace faultline::transport {
 namespace {

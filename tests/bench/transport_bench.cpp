@@ -10,8 +10,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "odp/tolerant_copy_crc.hpp"
-#include "stack/transport/core.hpp"
+#include "odp/copy/tolerant_copy_crc.hpp"
+#include "stack/transport/core/core.hpp"
 
 namespace {
 

@@ -11,8 +11,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "stack/verbs/backend.hpp"
-#include "stack/verbs/objects.hpp"
+#include "stack/verbs/objects/backend.hpp"
+#include "stack/verbs/objects/objects.hpp"
 
 namespace faultline::verbs {
 
@@ -54,7 +54,7 @@ class StillDevice final : public DeviceBackend {
   }
   int join_multicast(const wire::Gid& /*gid*/) override { return 0; }
   void leave_multicast(const wire::Gid& /*gid*/) override {}
-  transport::TimeNs now() override { return 1; }
+  TimeNs now() override { return 1; }
   bool link_up() override { return true; }
   GlueCounters glue_counters() override { return {}; }
   void set_event_sink(transport::EventSink* /*sink*/) override {}

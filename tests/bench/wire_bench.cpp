@@ -5,9 +5,9 @@
 
 #include <benchmark/benchmark.h>
 
-#include "stack/wire/frame.hpp"
-#include "stack/wire/icrc.hpp"
-#include "stack/wire/packet.hpp"
+#include "stack/wire/packet/frame.hpp"
+#include "stack/wire/packet/icrc.hpp"
+#include "stack/wire/packet/packet.hpp"
 
 namespace faultline::wire {
 namespace {

@@ -53,7 +53,7 @@ cm::Path path_between(const Side& from, const Side& to) {
   return path;
 }
 
-void deliver(FuzzInput& input, Side& to, Side& from, cm::TimeNs now) {
+void deliver(FuzzInput& input, Side& to, Side& from, TimeNs now) {
   wire::MadBytes mad{};
   const uint8_t how = input.byte();
   if (!from.sent.empty() && (how & 0xe0) != 0) {
@@ -69,7 +69,7 @@ void deliver(FuzzInput& input, Side& to, Side& from, cm::TimeNs now) {
   to.manager.on_mad(std::span(mad).first((how & 0x1f) == 0x1e ? input.byte() : wire::kMadBytes), source, now);
 }
 
-void call(FuzzInput& input, Side& side, const Side& peer, cm::TimeNs now) {
+void call(FuzzInput& input, Side& side, const Side& peer, TimeNs now) {
   std::array<uint8_t, 255> data{};
   const auto private_data = [&] { return std::span<const uint8_t>(data).first(input.byte()); };
   const uint8_t what = input.byte();
@@ -144,7 +144,7 @@ void take_events(Side& side) {
 
 void run(FuzzInput& input) {
   Side sides[2]{Side(1), Side(2)};
-  cm::TimeNs now = 1;
+  TimeNs now = 1;
   while (!input.empty()) {
     const uint8_t how = input.byte();
     Side& side = sides[how & 1];

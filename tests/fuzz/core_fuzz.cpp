@@ -9,11 +9,11 @@
 #include <memory>
 #include <vector>
 
-#include "stack/transport/core.hpp"
-#include "stack/transport/queue_pair.hpp"
-#include "stack/transport/shared_receive_queue.hpp"
-#include "stack/wire/frame.hpp"
-#include "stack/wire/icrc.hpp"
+#include "stack/transport/core/core.hpp"
+#include "stack/transport/qp/queue_pair.hpp"
+#include "stack/transport/qp/shared_receive_queue.hpp"
+#include "stack/wire/packet/frame.hpp"
+#include "stack/wire/packet/icrc.hpp"
 #include "tests/fuzz/fuzz_input.hpp"
 #include "tests/fuzz/fuzz_port.hpp"
 #include "tests/sim/scripted_memory.hpp"

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <vector>
 
-#include "stack/transport/port.hpp"
-#include "stack/wire/packet.hpp"
+#include "stack/transport/shared/port.hpp"
+#include "stack/wire/packet/packet.hpp"
 
 namespace faultline::fuzz {
 

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "pmd_glue/address_table.hpp"
-#include "pmd_glue/neighbours.hpp"
+#include "pmd_glue/link/address_table.hpp"
+#include "pmd_glue/link/neighbours.hpp"
 #include "tests/fuzz/fuzz_input.hpp"
 #include "tests/fuzz/fuzz_port.hpp"
 
@@ -38,7 +38,7 @@ void run(FuzzInput& input) {
   wire::VlanTag vlan;
   const glue::AddressTable own(mac, vlan, addresses, {});
   glue::NeighbourCache cache(own);
-  transport::TimeNs now = 1;
+  TimeNs now = 1;
   while (!input.empty()) {
     const uint8_t how = input.byte();
     now += uint64_t{input.byte()} << (how & 31);

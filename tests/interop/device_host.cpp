@@ -12,7 +12,7 @@
 #include <CLI/CLI.hpp>
 #include <arpa/inet.h>
 
-#include "stack/verbs/backend.hpp"
+#include "stack/verbs/objects/backend.hpp"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Marks, notifications and what they do, as packets; and streams that share a bottleneck.
-#include "stack/transport/queue_pair.hpp"
-#include "stack/wire/ecn.hpp"
+#include "stack/transport/qp/queue_pair.hpp"
+#include "stack/wire/packet/ecn.hpp"
 #include "tests/sim/pair.hpp"
 #include "tests/sim/streams.hpp"
 

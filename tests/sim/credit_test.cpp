@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // End-to-end credits as packet traces: what a requester sends of messages that need a receive at the peer.
 // IBA vol. 1, 9.7.7.2.
-#include "stack/wire/credits.hpp"
+#include "stack/wire/packet/credits.hpp"
 #include "tests/sim/pair.hpp"
 
 namespace faultline::sim {

@@ -2,7 +2,7 @@
 // QPs destroyed at every event of a run: with packets on their way, retransmission and RNR timers due, pages
 // waited for, packets parked (CVE-2026-45910, CVE-2025-21829). Nothing of them is left, and the connection
 // beside them does not notice.
-#include "stack/transport/queue_pair.hpp"
+#include "stack/transport/qp/queue_pair.hpp"
 #include "tests/sim/pair.hpp"
 
 namespace faultline::sim {

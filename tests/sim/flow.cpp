@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "stack/transport/queue_pair.hpp"
-#include "stack/transport/shared_receive_queue.hpp"
+#include "stack/transport/qp/queue_pair.hpp"
+#include "stack/transport/qp/shared_receive_queue.hpp"
 
 namespace faultline::sim {
 

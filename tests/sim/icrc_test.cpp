@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The ICRC between two ends: taken in the copy of the payload or over the frame, or left out by both.
-#include "stack/wire/frame.hpp"
+#include "stack/wire/packet/frame.hpp"
 #include "tests/sim/pair.hpp"
 
 namespace faultline::sim {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // UC, shared receive queues, XRC and multicast, as far as they differ from RC and UD.
-#include "stack/transport/queue_pair.hpp"
-#include "stack/transport/shared_receive_queue.hpp"
+#include "stack/transport/qp/queue_pair.hpp"
+#include "stack/transport/qp/shared_receive_queue.hpp"
 #include "tests/sim/pair.hpp"
 
 namespace faultline::sim {

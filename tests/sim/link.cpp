@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "stack/wire/ecn.hpp"
+#include "stack/wire/packet/ecn.hpp"
 
 namespace faultline::sim {
 
@@ -52,7 +52,7 @@ bool SimLink::pass_switch(TimeNs at, Frame& frame, TimeNs& leaves) {
 
 TimeNs SimLink::send(TimeNs now, Frame frame) {
   if (now >= script_.changes_at_ns) {
-    script_.changes_at_ns = transport::kNever;
+    script_.changes_at_ns = kNever;
     script_.delay_ns = script_.changed_delay_ns;
     script_.picoseconds_per_byte = script_.changed_picoseconds_per_byte;
   }

@@ -27,9 +27,9 @@ struct LinkScript {
   uint64_t duplicate_mask = 0;
   uint64_t corrupt_mask = 0;
   uint64_t late_mask = 0;
-  TimeNs dead_from_ns = transport::kNever;  ///< everything after is lost
+  TimeNs dead_from_ns = kNever;  ///< everything after is lost
   // Another path from then on.
-  TimeNs changes_at_ns = transport::kNever;
+  TimeNs changes_at_ns = kNever;
   uint64_t changed_delay_ns = 0;
   uint64_t changed_picoseconds_per_byte = 0;
   // A switch behind the sender's own link, with a slower way on. 0: none.
@@ -45,7 +45,7 @@ struct LinkScript {
     return jitter_ns == 0 && loss_ratio <= 0 && (bottleneck_picoseconds_per_byte == 0 || pause_when_full) &&
            loss_permille == 0 && duplicate_permille == 0 && corrupt_permille == 0 && late_permille == 0 &&
            drop_mask == 0 && duplicate_mask == 0 && corrupt_mask == 0 && late_mask == 0 &&
-           dead_from_ns == transport::kNever;
+           dead_from_ns == kNever;
   }
 };
 
@@ -60,9 +60,7 @@ class SimLink {
   /// A frame from somebody else, straight to the receiver.
   void inject(TimeNs now, Frame frame);
 
-  [[nodiscard]] TimeNs next_arrival() const {
-    return arrivals_.empty() ? transport::kNever : arrivals_.begin()->first;
-  }
+  [[nodiscard]] TimeNs next_arrival() const { return arrivals_.empty() ? kNever : arrivals_.begin()->first; }
   /// Takes one frame that has arrived by `now`; false when there is none.
   bool take(TimeNs now, Frame& frame);
 

@@ -5,8 +5,8 @@
 // that was gone all the while.
 #include <algorithm>
 
-#include "stack/transport/queue_pair.hpp"
-#include "stack/transport/requester.hpp"
+#include "stack/transport/qp/queue_pair.hpp"
+#include "stack/transport/rc/requester.hpp"
 #include "tests/sim/flow.hpp"
 
 namespace faultline::sim {

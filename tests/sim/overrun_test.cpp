@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A completion that finds no room in its queue is lost, and nobody is to believe that its message arrived:
 // the QP goes to the error state without an acknowledgement (IBA 9.9.3, class G; Linux's rxe does the same).
-#include "stack/transport/completion_queue.hpp"
+#include "stack/transport/qp/completion_queue.hpp"
 #include "tests/sim/pair.hpp"
 
 namespace faultline::sim {

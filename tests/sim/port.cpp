@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "stack/wire/headers.hpp"
+#include "stack/wire/packet/headers.hpp"
 
 namespace faultline::sim {
 

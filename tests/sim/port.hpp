@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "stack/transport/port.hpp"
+#include "stack/transport/shared/port.hpp"
 #include "tests/sim/random.hpp"
 #include "tests/sim/trace.hpp"
 

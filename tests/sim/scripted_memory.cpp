@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "stack/wire/icrc.hpp"
+#include "stack/wire/packet/icrc.hpp"
 
 namespace faultline::sim {
 

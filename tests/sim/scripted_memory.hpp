@@ -10,14 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "odp/memory_access.hpp"
-#include "stack/transport/types.hpp"
+#include "odp/regions/memory_access.hpp"
+#include "stack/transport/shared/types.hpp"
 #include "tests/sim/random.hpp"
 
 namespace faultline::sim {
-
-using transport::kNever;
-using transport::TimeNs;
 
 struct MemoryScript {
   uint32_t page_bytes = 4096;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "stack/wire/packet.hpp"
+#include "stack/wire/packet/packet.hpp"
 
 namespace faultline::sim {
 

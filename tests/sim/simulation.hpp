@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "stack/transport/core.hpp"
+#include "stack/transport/core/core.hpp"
 #include "tests/sim/link.hpp"
 #include "tests/sim/port.hpp"
 #include "tests/sim/scripted_memory.hpp"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <tuple>
 
-#include "stack/transport/qp_state.hpp"
-#include "stack/transport/queue_pair.hpp"
-#include "stack/transport/shared_receive_queue.hpp"
+#include "stack/transport/qp/qp_state.hpp"
+#include "stack/transport/qp/queue_pair.hpp"
+#include "stack/transport/qp/shared_receive_queue.hpp"
 #include "tests/sim/endpoint.hpp"
 #include "tests/sim/pair.hpp"
 
@@ -89,10 +89,10 @@ class Stage {
   void happen(Event event) {
     act(event);
     const uint64_t time = event == Event::retries_exhausted ? 2'000 * kMillisecond : 20 * kMicrosecond;
-    const transport::TimeNs until = simulation_.now() + time;
+    const TimeNs until = simulation_.now() + time;
     bool over = false;
     simulation_.at(until, [&over] { over = true; });
-    static_cast<void>(simulation_.run_until([&over] { return over; }, transport::kNever));
+    static_cast<void>(simulation_.run_until([&over] { return over; }, kNever));
     if (state() == QpState::reset || state() == QpState::err || state() == QpState::sqe)
       bad_send_waits_ = false;
   }

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "stack/transport/queue_pair.hpp"
+#include "stack/transport/qp/queue_pair.hpp"
 #include "tests/sim/endpoint.hpp"
 
 namespace faultline::sim {

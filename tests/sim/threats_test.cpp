@@ -2,7 +2,7 @@
 // Published mistakes of other stacks that need a connection and a wire to be seen: packets that no honest
 // peer sends, a port that is full at the worst moment, many QPs that wait for one page. (docs/threats.md
 // lists all.)
-#include "stack/transport/queue_pair.hpp"
+#include "stack/transport/qp/queue_pair.hpp"
 #include "tests/sim/pair.hpp"
 
 namespace faultline::sim {

@@ -6,12 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "stack/transport/types.hpp"
-#include "stack/wire/packet.hpp"
+#include "stack/transport/shared/types.hpp"
+#include "stack/wire/packet/packet.hpp"
 
 namespace faultline::sim {
 
-using transport::TimeNs;
 using Frame = std::vector<uint8_t>;
 
 enum class Verdict : uint8_t { delivered, lost, corrupted, duplicated, delayed, no_buffer, injected };

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "stack/transport/types.hpp"
+#include "stack/transport/shared/types.hpp"
 
 namespace faultline::transport {
 

@@ -16,7 +16,7 @@ for file in "$@"; do
   # Read whole: grep -q may end before nm has written all, which pipefail would take for a failure.
   names=$(nm -D --undefined-only "$file")
   if grep -E '\b(getenv|__secure_getenv)\b' <<<"$names"; then
-    echo "FAILED: $file reads the environment by getenv: see pmd_glue/own_environment.cpp"
+    echo "FAILED: $file reads the environment by getenv: see pmd_glue/eal/own_environment.cpp"
     status=1
   fi
   grep -q '\bsecure_getenv\b' <<<"$names" || { echo "FAILED: $file: nm shows no secure_getenv at all"; status=1; }

@@ -63,7 +63,7 @@ client_pid=$!
 python3 - <<'PY' || fail "DPDK's telemetry does not tell the counters"
 import glob, json, os, socket, time
 user = os.getuid()
-# As pmd_glue/eal_folder.cpp looks for it.
+# As pmd_glue/eal/eal_folder.cpp looks for it.
 folders = ["/var/run"] if user == 0 else [os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{user}"), f"/tmp/faultline-{user}"]
 def counters():
     for path in [path for folder in folders for path in glob.glob(folder + "/dpdk/faultline/dpdk_telemetry.v2*")]:

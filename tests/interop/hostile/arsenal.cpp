@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "stack/wire/checksum.hpp"
-#include "stack/wire/icrc.hpp"
-#include "stack/wire/layout.hpp"
-#include "stack/wire/mad.hpp"
+#include "stack/wire/mad/mad.hpp"
+#include "stack/wire/packet/checksum.hpp"
+#include "stack/wire/packet/icrc.hpp"
+#include "stack/wire/packet/layout.hpp"
 
 namespace faultline::hostile {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Datagrams to the connection manager: requests without end, answers to what nobody asked, nonsense.
-#include "stack/wire/mad.hpp"
-#include "stack/wire/mad_cm.hpp"
+#include "stack/wire/mad/mad.hpp"
+#include "stack/wire/mad/mad_cm.hpp"
 #include "tests/interop/hostile/arsenal.hpp"
 
 namespace faultline::hostile {

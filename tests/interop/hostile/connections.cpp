@@ -36,7 +36,7 @@ Connections::Connections(const std::shared_ptr<verbs::DeviceBackend>& served,
       served_(served, config(), *this),
       asking_(asking, config(), asker_) {
   for (const uint64_t service : {kSlowService, kQuickService}) {
-    served_.with([service](cm::Manager& manager, cm::TimeNs) {
+    served_.with([service](cm::Manager& manager, TimeNs) {
       cm::Id id = 0;
       return manager.listen({.service_id = service, .backlog = kBacklog, .user = service}, id);
     });
@@ -66,7 +66,7 @@ void Connections::hold(cm::Id request, bool datagrams) {
     oldest = held_.front();
     held_.pop_front();
   }
-  served_.with([oldest](cm::Manager& manager, cm::TimeNs now) {
+  served_.with([oldest](cm::Manager& manager, TimeNs now) {
     const int answered = oldest.datagrams
                              ? manager.answer(oldest.id, {.status = wire::SidrStatus::rejected}, now)
                              : manager.reject(oldest.id, wire::RejectReason::consumer_defined, {}, {}, now);
@@ -80,7 +80,7 @@ void Connections::on_cm_event(const cm::Event& event) {
     case cm::EventKind::requested:
       if (event.listener_user == kSlowService) return hold(event.id, false);
       // Answered whatever it is; only the good peer's goes on from there.
-      served_.with([&event](cm::Manager& manager, cm::TimeNs now) {
+      served_.with([&event](cm::Manager& manager, TimeNs now) {
         return manager.accept(event.id, {.qpn = kQpn + 1}, now);
       });
       return;
@@ -94,7 +94,7 @@ void Connections::on_cm_event(const cm::Event& event) {
         const std::lock_guard guard(mutex_);
         std::erase_if(held_, [&event](const Held& held) { return held.id == event.id; });
       }
-      served_.with([&event](cm::Manager& manager, cm::TimeNs now) {
+      served_.with([&event](cm::Manager& manager, TimeNs now) {
         manager.destroy(event.id, now);
         return 0;
       });
@@ -114,7 +114,7 @@ bool Connections::try_once() {
   reach(Step::asked);
   cm::Id id = 0;
   const cm::Path path = path_between(*asking_device_, *served_device_);
-  const int error = asking_.with([&](cm::Manager& manager, cm::TimeNs now) {
+  const int error = asking_.with([&](cm::Manager& manager, TimeNs now) {
     return manager.connect(
         {.service_id = kQuickService,
          .path = path,
@@ -123,14 +123,13 @@ bool Connections::try_once() {
         now, id);
   });
   const auto then = [&](auto what) {
-    return asking_.with([&](cm::Manager& manager, cm::TimeNs now) { return what(manager, now); }) == 0;
+    return asking_.with([&](cm::Manager& manager, TimeNs now) { return what(manager, now); }) == 0;
   };
-  const bool done =
-      error == 0 && wait_for(Step::replied) &&
-      then([&](cm::Manager& manager, cm::TimeNs now) { return manager.confirm(id, {}, now); }) &&
-      then([&](cm::Manager& manager, cm::TimeNs now) { return manager.disconnect(id, {}, now); }) &&
-      wait_for(Step::ended);
-  static_cast<void>(then([&](cm::Manager& manager, cm::TimeNs now) {
+  const bool done = error == 0 && wait_for(Step::replied) &&
+                    then([&](cm::Manager& manager, TimeNs now) { return manager.confirm(id, {}, now); }) &&
+                    then([&](cm::Manager& manager, TimeNs now) { return manager.disconnect(id, {}, now); }) &&
+                    wait_for(Step::ended);
+  static_cast<void>(then([&](cm::Manager& manager, TimeNs now) {
     manager.destroy(id, now);
     return 0;
   }));
@@ -138,7 +137,7 @@ bool Connections::try_once() {
 }
 
 cm::ManagerCounters Connections::counters() {
-  return served_.with([](cm::Manager& manager, cm::TimeNs) { return manager.counters(); });
+  return served_.with([](cm::Manager& manager, TimeNs) { return manager.counters(); });
 }
 
 size_t Connections::held() {

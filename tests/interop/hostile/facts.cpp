@@ -10,9 +10,9 @@
 #include <arpa/inet.h>
 #include <nlohmann/json.hpp>
 
-#include "stack/transport/counters.hpp"
-#include "stack/wire/address_filter.hpp"
-#include "stack/wire/mad.hpp"
+#include "stack/transport/shared/counters.hpp"
+#include "stack/wire/link/address_filter.hpp"
+#include "stack/wire/mad/mad.hpp"
 
 namespace faultline::hostile {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "stack/wire/frame.hpp"
-#include "stack/wire/packet.hpp"
+#include "stack/wire/packet/frame.hpp"
+#include "stack/wire/packet/packet.hpp"
 
 namespace faultline::hostile {
 

@@ -3,9 +3,9 @@
 // addresses.
 #include <algorithm>
 
-#include "stack/wire/checksum.hpp"
-#include "stack/wire/layout.hpp"
-#include "stack/wire/link.hpp"
+#include "stack/wire/link/link.hpp"
+#include "stack/wire/packet/checksum.hpp"
+#include "stack/wire/packet/layout.hpp"
 #include "tests/interop/hostile/arsenal.hpp"
 
 namespace faultline::hostile {

@@ -19,7 +19,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "stack/wire/link.hpp"
+#include "stack/wire/link/link.hpp"
 #include "tests/interop/hostile/connections.hpp"
 #include "tests/interop/hostile/flow.hpp"
 

@@ -3,7 +3,7 @@
 // packets of the golden captures, as they are and with some of their bytes changed.
 #include <algorithm>
 
-#include "stack/wire/layout.hpp"
+#include "stack/wire/packet/layout.hpp"
 #include "tests/interop/hostile/arsenal.hpp"
 #include "tests/unit/wire/plain_packet.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The entries below /sys and /dev, in the forms that the kernel has them.
-#include "stack/abi/device_files.hpp"
+#include "stack/abi/tree/device_files.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -16,7 +16,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <unistd.h>
 
-#include "stack/abi/rdma_cm_channel.hpp"
+#include "stack/abi/rdma_cm/channel.hpp"
 #include "tests/unit/verbs/memory_backend.hpp"
 
 namespace faultline::abi::test {

@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 #include <rdma/rdma_user_cm.h>
 
-#include "stack/abi/rdma_cm_endpoint.hpp"
-#include "stack/abi/rdma_cm_ports.hpp"
-#include "stack/abi/rdma_cm_state.hpp"
+#include "stack/abi/rdma_cm/endpoint.hpp"
+#include "stack/abi/rdma_cm/ports.hpp"
+#include "stack/abi/rdma_cm/state.hpp"
 
 namespace faultline::abi {
 namespace {

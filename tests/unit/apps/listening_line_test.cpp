@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "apps/perf/listening_line.hpp"
+#include "apps/perf/exchange/listening_line.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,9 +6,9 @@
 
 #include "stack/chaos/fault_model.hpp"
 #include "stack/chaos/link_model.hpp"
-#include "stack/wire/ecn.hpp"
-#include "stack/wire/frame.hpp"
-#include "stack/wire/packet.hpp"
+#include "stack/wire/packet/ecn.hpp"
+#include "stack/wire/packet/frame.hpp"
+#include "stack/wire/packet/packet.hpp"
 
 namespace faultline::chaos {
 namespace {

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "stack/wire/link.hpp"
+#include "stack/wire/link/link.hpp"
 #include "tests/unit/verbs/memory_backend.hpp"
 
 namespace faultline::cm::test {
@@ -360,11 +360,11 @@ TEST_F(Guards, AFullQp1SaysSo) {
   transport::Core& core = device_->core();
   const transport::AddressVector to{path_, false};
   const wire::MadBytes mad{};
-  EXPECT_EQ(core.next_deadline(), transport::kNever);
+  EXPECT_EQ(core.next_deadline(), kNever);
   size_t taken = 0;
   while (core.send_mad(mad, {.path = path_}, wire::kDefaultPkey)) ASSERT_LT(++taken, 100'000U);
   EXPECT_TRUE(core.has_mads_to_send());
-  EXPECT_NE(core.next_deadline(), transport::kNever);
+  EXPECT_NE(core.next_deadline(), kNever);
   device_->drive();
   EXPECT_FALSE(core.has_mads_to_send());
   EXPECT_EQ(core.counters().management_sent, taken);

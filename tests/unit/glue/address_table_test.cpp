@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/address_table.hpp"
+#include "pmd_glue/link/address_table.hpp"
 
 #include <array>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/config.hpp"
+#include "pmd_glue/config/config.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 #include <spdlog/fmt/fmt.h>
 
-#include "pmd_glue/config_keys.hpp"
-#include "pmd_glue/wire_config.hpp"
+#include "pmd_glue/config/config_keys.hpp"
+#include "pmd_glue/config/wire_config.hpp"
 
 namespace faultline::glue {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages of a memif peer that means harm: sizes, places and order that net_memif would believe.
-#include "pmd_glue/memif_handshake.hpp"
+#include "pmd_glue/memif/memif_handshake.hpp"
 
 #include <array>
 #include <cstdlib>

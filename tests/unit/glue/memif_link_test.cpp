@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A memif link whose other end writes garbage to the shared memory. Each round is compared with what the
 // protocol says of that garbage: a frame, or the end of the link.
-#include "pmd_glue/memif_link.hpp"
+#include "pmd_glue/memif/memif_link.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,9 +15,9 @@
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 
-#include "pmd_glue/eal.hpp"
-#include "pmd_glue/frame_pool.hpp"
-#include "pmd_glue/mbuf_view.hpp"
+#include "pmd_glue/eal/eal.hpp"
+#include "pmd_glue/eal/frame_pool.hpp"
+#include "pmd_glue/eal/mbuf_view.hpp"
 #include "tests/unit/glue/memif_peer.hpp"
 
 namespace faultline::glue {

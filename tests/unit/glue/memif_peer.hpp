@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "pmd_glue/memif_handshake.hpp"
-#include "pmd_glue/unique_fd.hpp"
+#include "pmd_glue/memif/memif_handshake.hpp"
+#include "stack/base/unique_fd.hpp"
 
 namespace faultline::glue::tests {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/neighbours.hpp"
+#include "pmd_glue/link/neighbours.hpp"
 
 #include <algorithm>
 #include <array>
@@ -19,19 +19,19 @@ constexpr uint32_t kOwnIp = 0xc6120001;
 constexpr uint32_t kSecondIp = 0xc6130001;
 constexpr uint32_t kPeerIp = 0xc6120002;
 constexpr uint32_t kOtherIp = 0xc6120003;
-constexpr transport::TimeNs kSecond = 1'000'000'000;
+constexpr TimeNs kSecond = 1'000'000'000;
 
 class Neighbours : public testing::Test {
  protected:
-  size_t give(const ArpPacket& packet, transport::TimeNs now) {
+  size_t give(const ArpPacket& packet, TimeNs now) {
     std::array<uint8_t, 64> frame{};
     const size_t length = wire::build_arp(frame, packet, wire::kBroadcastMac);
     return cache.on_arp({frame.data(), length}, now, reply);
   }
-  NeighbourState state_of(uint32_t ip, transport::TimeNs now) {
+  NeighbourState state_of(uint32_t ip, TimeNs now) {
     return cache.lookup(wire::Gid::from_ipv4(ip), now, mac);
   }
-  size_t poll(transport::TimeNs now) { return cache.poll(now, reply, asked_ipv6); }
+  size_t poll(TimeNs now) { return cache.poll(now, reply, asked_ipv6); }
 
   const std::array<IpNetwork, 3> addresses{*parse_address("198.18.0.1/24"), *parse_address("198.19.0.1/16"),
                                            *parse_address("2001:2::1/64")};
@@ -96,7 +96,7 @@ TEST_F(Neighbours, IgnoresAnImpostorOfTheOwnAddressAndAProbe) {
 }
 
 TEST_F(Neighbours, AsksAtOnceAndTakesTheAnswer) {
-  EXPECT_EQ(cache.next_deadline(), transport::kNever);
+  EXPECT_EQ(cache.next_deadline(), kNever);
   cache.resolve(wire::Gid::from_ipv4(kPeerIp), 100);
   EXPECT_EQ(state_of(kPeerIp, 100), NeighbourState::incomplete);
   ASSERT_NE(poll(100), 0U);
@@ -111,14 +111,14 @@ TEST_F(Neighbours, AsksAtOnceAndTakesTheAnswer) {
   static_cast<void>(give({ArpOperation::reply, kPeerMac, kPeerIp, kOwnMac, kOwnIp}, 200));
   EXPECT_EQ(state_of(kPeerIp, 200), NeighbourState::reachable);
   EXPECT_EQ(mac, kPeerMac);
-  EXPECT_EQ(cache.next_deadline(), transport::kNever);
+  EXPECT_EQ(cache.next_deadline(), kNever);
 }
 
 TEST_F(Neighbours, GivesUpAfterItsRequestsAndTriesAgainWhenAsked) {
   cache.resolve(wire::Gid::from_ipv4(kPeerIp), 0);
   int requests = 0;
-  transport::TimeNs now = 0;
-  while (cache.next_deadline() != transport::kNever) {
+  TimeNs now = 0;
+  while (cache.next_deadline() != kNever) {
     now = cache.next_deadline();
     if (poll(now) != 0) ++requests;
   }
@@ -146,7 +146,7 @@ TEST_F(Neighbours, AskAgainForAnAddressThatExpiresWhileACallerWaits) {
   EXPECT_EQ(cache.wait_for(peer, NeighbourCache::kReachableNs, is_asked, mac), NeighbourState::reachable);
   EXPECT_EQ(mac, kPeerMac);
   // The caller began while the entry was valid; it has expired in its next turn.
-  transport::TimeNs now = NeighbourCache::kReachableNs + 1;
+  TimeNs now = NeighbourCache::kReachableNs + 1;
   EXPECT_EQ(cache.wait_for(peer, now, is_asked, mac), NeighbourState::incomplete);
   EXPECT_NE(poll(now), 0U);
   while (cache.next_deadline() != transport::kNever) {
@@ -160,14 +160,14 @@ TEST_F(Neighbours, AskAgainForAnAddressThatExpiresWhileACallerWaits) {
 
 TEST_F(Neighbours, TakesNoAnswerThatNobodyWaitsForOfOneWhomItHasForgotten) {
   static_cast<void>(give({ArpOperation::request, kPeerMac, kPeerIp, {}, kOwnIp}, 0));
-  const transport::TimeNs later = NeighbourCache::kReachableNs + 1;
+  const TimeNs later = NeighbourCache::kReachableNs + 1;
   static_cast<void>(give({ArpOperation::reply, kOtherMac, kPeerIp, kOwnMac, kOwnIp}, later));
   EXPECT_EQ(state_of(kPeerIp, later), NeighbourState::absent);
 }
 
 TEST_F(Neighbours, FollowsAnAddressThatMoves) {
   static_cast<void>(give({ArpOperation::request, kPeerMac, kPeerIp, {}, kOwnIp}, 0));
-  transport::TimeNs now = NeighbourCache::kBeyondDoubtNs;
+  TimeNs now = NeighbourCache::kBeyondDoubtNs;
   static_cast<void>(give({ArpOperation::request, kOtherMac, kPeerIp, {}, kPeerIp}, now));  // gratuitous
   // Who was known is asked first, and nobody hears of an address meanwhile.
   for (int questions = 0; questions < 3; ++questions) {
@@ -188,7 +188,7 @@ TEST_F(Neighbours, BelievesNobodyWhoSaysThatAKnownOneIsElsewhereWhileThatOneAnsw
   cache.resolve(wire::Gid::from_ipv4(kPeerIp), 0);
   static_cast<void>(poll(0));
   static_cast<void>(give({ArpOperation::reply, kPeerMac, kPeerIp, kOwnMac, kOwnIp}, 0));
-  transport::TimeNs now = 0;
+  TimeNs now = 0;
   unsigned questions = 0;
   for (int claims = 0; claims < 1000; ++claims) {
     now += kSecond / 100;
@@ -252,10 +252,10 @@ class NeighboursIpv6 : public Neighbours {
     message.override_known = override_known;
     return message;
   }
-  size_t give(const wire::NeighbourMessage& message, transport::TimeNs now) {
+  size_t give(const wire::NeighbourMessage& message, TimeNs now) {
     return cache.on_neighbour_message(message, now, reply);
   }
-  NeighbourState state_of(const wire::Gid& gid, transport::TimeNs now) { return cache.lookup(gid, now, mac); }
+  NeighbourState state_of(const wire::Gid& gid, TimeNs now) { return cache.lookup(gid, now, mac); }
 };
 
 TEST_F(NeighboursIpv6, AnswersForEachOfItsAddressesAndTheLinkLocalOne) {
@@ -322,7 +322,7 @@ TEST_F(NeighboursIpv6, AsksTheGroupOfTheTargetFromAnAddressOfItsNetwork) {
     EXPECT_EQ(state_of(target, 200), NeighbourState::reachable);
     EXPECT_EQ(mac, kPeerMac);
   }
-  EXPECT_EQ(cache.next_deadline(), transport::kNever);
+  EXPECT_EQ(cache.next_deadline(), kNever);
 }
 
 TEST_F(NeighboursIpv6, TakesAdvertisementsOnlyOfThoseItAskedForAndNewAddressesOnlyWithOverride) {
@@ -334,7 +334,7 @@ TEST_F(NeighboursIpv6, TakesAdvertisementsOnlyOfThoseItAskedForAndNewAddressesOn
   EXPECT_EQ(state_of(peer, 4), NeighbourState::reachable);
   EXPECT_EQ(mac, kPeerMac);
   // With it, who was known is asked, and then all.
-  transport::TimeNs now = 3 + NeighbourCache::kBeyondDoubtNs;
+  TimeNs now = 3 + NeighbourCache::kBeyondDoubtNs;
   static_cast<void>(give(advertisement(peer, kOtherMac, true), now));
   for (int questions = 0; questions < 4; ++questions) {
     now = std::max(now, cache.next_deadline());

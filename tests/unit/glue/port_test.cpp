@@ -20,12 +20,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "pmd_glue/chaos_link.hpp"
-#include "pmd_glue/device.hpp"
-#include "pmd_glue/eal.hpp"
-#include "pmd_glue/engine.hpp"
-#include "pmd_glue/frame_pool.hpp"
-#include "stack/verbs/backend.hpp"
+#include "pmd_glue/device/device.hpp"
+#include "pmd_glue/eal/eal.hpp"
+#include "pmd_glue/eal/frame_pool.hpp"
+#include "pmd_glue/engine/chaos_link.hpp"
+#include "pmd_glue/engine/engine.hpp"
+#include "stack/verbs/objects/backend.hpp"
 
 namespace faultline {
 namespace {
@@ -448,12 +448,12 @@ class BadLink : public Devices {
     std::fill_n(bytes, 64, number);
     return made;
   }
-  void put(glue::ChaosLink& link, uint8_t number, glue::ChaosLink::TimeNs now) {
+  void put(glue::ChaosLink& link, uint8_t number, TimeNs now) {
     rte_mbuf* made = frame(number);
     link.put({&made, 1}, now, counts);
   }
   /// The first byte of each frame that is due.
-  std::vector<uint8_t> take(glue::ChaosLink& link, glue::ChaosLink::TimeNs now) {
+  std::vector<uint8_t> take(glue::ChaosLink& link, TimeNs now) {
     std::vector<uint8_t> numbers;
     std::array<glue::ChaosLink::Held, 8> due;
     while (const size_t count = link.take_due(now, due))

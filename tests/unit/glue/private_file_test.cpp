@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/private_file.hpp"
+#include "stack/base/private_file.hpp"
 
 #include <cerrno>
 #include <cstdlib>

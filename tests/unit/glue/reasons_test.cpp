@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/reasons.hpp"
+#include "pmd_glue/engine/reasons.hpp"
 
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ TEST(Reasons, ANakNamesItsSyndrome) {
 
 TEST(Reasons, AFloodIsHeldBackAndCounted) {
   ReasonLimit limit;
-  constexpr transport::TimeNs kStart = 5'000'000'000;
+  constexpr TimeNs kStart = 5'000'000'000;
   uint64_t admitted = 0;
   for (int i = 0; i < 1000; ++i) admitted += limit.admit(kStart).has_value() ? 1 : 0;
   EXPECT_EQ(admitted, ReasonLimit::kLinesPerSecond);

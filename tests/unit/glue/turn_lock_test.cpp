@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/turn_lock.hpp"
+#include "stack/base/turn_lock.hpp"
 
 #include <mutex>
 #include <thread>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/wire_request.hpp"
+#include "pmd_glue/wires/wire_request.hpp"
 
 #include <set>
 #include <string>

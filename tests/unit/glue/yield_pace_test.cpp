@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/yield_pace.hpp"
+#include "pmd_glue/engine/yield_pace.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
-#include "odp/child_table.hpp"
-#include "odp/restartable_copy.hpp"
+#include "odp/copy/restartable_copy.hpp"
+#include "odp/regions/child_table.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 #include "tests/unit/odp/slow_memory.hpp"
 

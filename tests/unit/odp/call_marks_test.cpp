@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "odp/program_call.hpp"
+#include "odp/invalidation/program_call.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp::test {

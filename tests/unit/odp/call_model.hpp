@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "odp/call_ledger.hpp"
-#include "odp/page_map.hpp"
+#include "odp/invalidation/call_ledger.hpp"
+#include "odp/regions/page_map.hpp"
 
 namespace faultline::odp::test {
 

@@ -16,7 +16,7 @@
 
 #include <sys/mman.h>
 
-#include "odp/memory_domain.hpp"
+#include "odp/regions/memory_domain.hpp"
 
 namespace faultline::odp::test {
 

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "odp/mappings/page_survey.hpp"
 #include "tests/unit/odp/implicit_region.hpp"
 
 namespace faultline::odp::test {

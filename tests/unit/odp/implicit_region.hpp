@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "odp/child_table.hpp"
+#include "odp/regions/child_table.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp::test {

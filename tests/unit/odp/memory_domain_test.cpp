@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "odp/memory_domain.hpp"
+#include "odp/regions/memory_domain.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 #include <isa-l/crc.h>
 
-#include "odp/tolerant_copy_crc.hpp"
+#include "odp/copy/tolerant_copy_crc.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp::test {

@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "odp/fault_kind.hpp"
-#include "odp/invalidation_monitor.hpp"
+#include "odp/invalidation/invalidation_monitor.hpp"
+#include "odp/mappings/page_survey.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 #include "tests/unit/odp/memory_kinds.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The hooks leave the call to the next definition of its name: a registration cache's, where there is one.
-#include "odp/next_definition.hpp"
+#include "stack/abi/interpose/next_definition.hpp"
 
 #include <array>
 

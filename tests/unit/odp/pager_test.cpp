@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "odp/address_space.hpp"
+#include "odp/regions/address_space.hpp"
 #include "tests/unit/odp/slow_memory.hpp"
 
 namespace faultline::odp::test {

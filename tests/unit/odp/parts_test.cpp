@@ -16,13 +16,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "odp/fault_queue.hpp"
-#include "odp/key_table.hpp"
-#include "odp/page_map.hpp"
-#include "odp/quiescence.hpp"
-#include "odp/range_counts.hpp"
-#include "odp/region_index.hpp"
-#include "odp/swap_space.hpp"
+#include "odp/copy/quiescence.hpp"
+#include "odp/pager/fault_queue.hpp"
+#include "odp/pager/swap_space.hpp"
+#include "odp/regions/key_table.hpp"
+#include "odp/regions/page_map.hpp"
+#include "odp/regions/range_counts.hpp"
+#include "odp/regions/region_index.hpp"
 
 namespace faultline::odp {
 namespace {

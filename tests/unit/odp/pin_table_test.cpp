@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "odp/pin_table.hpp"
+#include "odp/pins/pin_table.hpp"
 
 #include <array>
 #include <cstring>

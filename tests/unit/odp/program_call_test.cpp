@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What calls of the program may stop, and for whom they may wait (docs/invalidation.md). With the library's
 // hooks; a program of its own: it forks.
-#include "odp/program_call.hpp"
+#include "odp/invalidation/program_call.hpp"
 
 #include <array>
 #include <atomic>
@@ -24,7 +24,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "odp/restartable_copy.hpp"
+#include "odp/copy/restartable_copy.hpp"
+#include "odp/mappings/holes.hpp"
+#include "stack/base/process/fork_generation.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 #include "tests/unit/odp/interruption.hpp"
 

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "odp/guards.hpp"
-#include "odp/pin_table.hpp"
+#include "odp/pins/pin_table.hpp"
 #include "tests/environments/seccomp_filter.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Guarded copies: complete at every length, refused with an old ticket, abandoned by a signal or a restart
 // before the last store, and complete after it.
-#include "odp/restartable_copy.hpp"
+#include "odp/copy/restartable_copy.hpp"
 
 #include <array>
 #include <atomic>
@@ -14,11 +14,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "odp/fault_handler.hpp"
-#include "odp/fault_signals.hpp"
-#include "odp/tolerant_atomic.hpp"
-#include "odp/tolerant_copy.hpp"
-#include "odp/tolerant_copy_crc.hpp"
+#include "odp/copy/fault_handler.hpp"
+#include "odp/copy/fault_signals.hpp"
+#include "odp/copy/tolerant_atomic.hpp"
+#include "odp/copy/tolerant_copy.hpp"
+#include "odp/copy/tolerant_copy_crc.hpp"
 #include "tests/unit/odp/interruption.hpp"
 
 namespace faultline::odp::test {

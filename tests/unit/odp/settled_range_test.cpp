@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include "odp/memory_domain.hpp"
+#include "odp/regions/memory_domain.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp::test {

@@ -17,8 +17,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "odp/fault_handler.hpp"
-#include "odp/tolerant_copy.hpp"
+#include "odp/copy/fault_handler.hpp"
+#include "odp/copy/tolerant_copy.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 extern "C" sighandler_t bsd_signal(int, sighandler_t) noexcept;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "odp/tolerant_copy_crc.hpp"
+#include "odp/copy/tolerant_copy_crc.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "odp/fault_handler.hpp"
+#include "odp/copy/fault_handler.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "odp/tolerant_copy.hpp"
+#include "odp/copy/tolerant_copy.hpp"
 
 #include <csignal>
 #include <cstring>
@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "odp/fault_handler.hpp"
-#include "odp/fault_signals.hpp"
+#include "odp/copy/fault_handler.hpp"
+#include "odp/copy/fault_signals.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp {

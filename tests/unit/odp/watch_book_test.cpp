@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The book of watched memory against a model of the kernel before Linux 6.17, which unregisters whatever it
 // is asked to, and of a process's limit on mappings.
-#include "odp/watch_book.hpp"
+#include "odp/invalidation/watch_book.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "odp/mapping_list.hpp"
+#include "odp/mappings/mapping_list.hpp"
 
 namespace faultline::odp {
 namespace {

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "odp/pagemap_scan.hpp"
+#include "odp/mappings/pagemap_scan.hpp"
 #include "tests/unit/odp/watch_fixture.hpp"
 
 namespace faultline::odp::test {

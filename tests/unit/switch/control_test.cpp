@@ -19,7 +19,6 @@ namespace {
 using glue::SwitchAnswer;
 using glue::SwitchRequest;
 using glue::SwitchVerb;
-using glue::UniqueFd;
 
 /// Ports without a data path.
 class Ports final : public Seats {
@@ -113,7 +112,7 @@ class ControlSocket : public testing::Test {
 
   Ports ports_;
   std::unique_ptr<Control> control_;
-  transport::TimeNs now_ = 1'000'000'000;
+  TimeNs now_ = 1'000'000'000;
 
  private:
   std::string folder_;

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "stack/wire/frame.hpp"
+#include "stack/wire/packet/frame.hpp"
 
 namespace faultline::switching {
 namespace {

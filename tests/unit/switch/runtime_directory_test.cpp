@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Where the processes of one user find each other, also where another user was there first.
-#include "pmd_glue/runtime_directory.hpp"
+#include "stack/base/runtime_directory.hpp"
 
 #include <cerrno>
 #include <cstdlib>

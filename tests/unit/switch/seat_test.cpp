@@ -18,8 +18,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "pmd_glue/switch_place.hpp"
-#include "pmd_glue/switch_seat.hpp"
+#include "pmd_glue/wires/switch_place.hpp"
+#include "pmd_glue/wires/switch_seat.hpp"
 
 namespace faultline::glue {
 namespace {

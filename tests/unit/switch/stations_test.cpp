@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "stack/wire/byte_order.hpp"
-#include "stack/wire/frame.hpp"
+#include "stack/wire/packet/byte_order.hpp"
+#include "stack/wire/packet/frame.hpp"
 
 namespace faultline::switching {
 namespace {

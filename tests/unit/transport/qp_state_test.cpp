@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every transition of every QP type against a table of its own: required attributes as ibv_modify_qp(3) lists
 // them, transitions and optional attributes as IBA vol. 1, 11.2.5.3 (table 96).
-#include "stack/transport/qp_state.hpp"
+#include "stack/transport/qp/qp_state.hpp"
 
 #include <map>
 #include <string>

@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
-#include "stack/transport/completion_queue.hpp"
-#include "stack/transport/work_queue.hpp"
+#include "stack/transport/qp/completion_queue.hpp"
+#include "stack/transport/qp/work_queue.hpp"
 
 namespace faultline::transport {
 namespace {

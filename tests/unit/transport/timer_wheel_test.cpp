@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "stack/transport/timer_wheel.hpp"
+#include "stack/transport/shared/timer_wheel.hpp"
 
 #include <algorithm>
 #include <memory>

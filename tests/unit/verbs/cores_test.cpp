@@ -7,7 +7,7 @@
 
 #include <fcntl.h>
 
-#include "stack/transport/core.hpp"
+#include "stack/transport/core/core.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "stack/verbs/backend.hpp"
-#include "stack/wire/link.hpp"
+#include "stack/verbs/objects/backend.hpp"
+#include "stack/wire/link/link.hpp"
 
 namespace faultline::verbs {
 
@@ -248,8 +248,8 @@ class MemoryBackend final : public DeviceBackend {
   }
   void leave_multicast(const wire::Gid& /*gid*/) override { --joins; }
 
-  transport::TimeNs now() override {
-    return static_cast<transport::TimeNs>(std::chrono::steady_clock::now().time_since_epoch().count());
+  TimeNs now() override {
+    return static_cast<TimeNs>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
   bool link_up() override { return !faults().link_down; }
   GlueCounters glue_counters() override {

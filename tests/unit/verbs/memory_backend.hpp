@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "stack/transport/core.hpp"
+#include "stack/transport/core/core.hpp"
 
 namespace faultline::verbs::test {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "stack/wire/address_filter.hpp"
+#include "stack/wire/link/address_filter.hpp"
 
 #include <array>
 
 #include <gtest/gtest.h>
 
-#include "stack/wire/steering.hpp"
+#include "stack/wire/link/steering.hpp"
 #include "tests/unit/wire/meaning.hpp"
 #include "tests/unit/wire/plain_packet.hpp"
 

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "stack/wire/byte_order.hpp"
+#include "stack/wire/packet/byte_order.hpp"
 
 namespace faultline::wire::test {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Frames built from templates against frames put together byte by byte.
-#include "stack/wire/frame.hpp"
+#include "stack/wire/packet/frame.hpp"
 
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
-#include "stack/wire/icrc.hpp"
-#include "stack/wire/packet.hpp"
+#include "stack/wire/packet/icrc.hpp"
+#include "stack/wire/packet/packet.hpp"
 #include "tests/unit/wire/expected_opcodes.hpp"
 #include "tests/unit/wire/meaning.hpp"
 #include "tests/unit/wire/plain_packet.hpp"

@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
-#include "stack/wire/byte_order.hpp"
-#include "stack/wire/icrc.hpp"
+#include "stack/wire/packet/byte_order.hpp"
+#include "stack/wire/packet/icrc.hpp"
 #include "tests/unit/wire/capture.hpp"
 #include "tests/unit/wire/meaning.hpp"
 

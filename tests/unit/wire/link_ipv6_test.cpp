@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "stack/wire/link.hpp"
+#include "stack/wire/link/link.hpp"
 #include "tests/unit/wire/plain_packet.hpp"
 
 namespace faultline::wire::test {

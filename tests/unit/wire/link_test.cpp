@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "stack/wire/link.hpp"
+#include "stack/wire/link/link.hpp"
 
 #include <algorithm>
 #include <array>
 
 #include <gtest/gtest.h>
 
-#include "stack/wire/frame.hpp"
+#include "stack/wire/packet/frame.hpp"
 #include "tests/unit/wire/capture.hpp"
 #include "tests/unit/wire/meaning.hpp"
 #include "tests/unit/wire/plain_packet.hpp"

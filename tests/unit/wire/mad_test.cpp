@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "stack/wire/byte_order.hpp"
-#include "stack/wire/mad_cm.hpp"
-#include "stack/wire/packet.hpp"
+#include "stack/wire/mad/mad_cm.hpp"
+#include "stack/wire/packet/byte_order.hpp"
+#include "stack/wire/packet/packet.hpp"
 #include "tests/unit/wire/capture.hpp"
 
 namespace faultline::wire::test {

@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "stack/wire/frame.hpp"
-#include "stack/wire/packet.hpp"
+#include "stack/wire/packet/frame.hpp"
+#include "stack/wire/packet/packet.hpp"
 #include "tests/unit/wire/capture.hpp"
 
 namespace faultline::wire::test {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "stack/wire/opcode.hpp"
+#include "stack/wire/packet/opcode.hpp"
 
 #include <set>
 
 #include <gtest/gtest.h>
 
-#include "stack/wire/headers.hpp"
+#include "stack/wire/packet/headers.hpp"
 #include "tests/unit/wire/expected_opcodes.hpp"
 
 namespace faultline::wire::test {

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "stack/wire/packet.hpp"
+#include "stack/wire/packet/packet.hpp"
 #include "tests/unit/wire/expected_opcodes.hpp"
 #include "tests/unit/wire/meaning.hpp"
 #include "tests/unit/wire/plain_packet.hpp"

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "stack/wire/frame.hpp"
+#include "stack/wire/packet/frame.hpp"
 #include "tests/unit/wire/capture.hpp"
 
 namespace faultline::wire::test {

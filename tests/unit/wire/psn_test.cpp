@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "stack/wire/psn.hpp"
+#include "stack/wire/packet/psn.hpp"
 
 #include <gtest/gtest.h>
 

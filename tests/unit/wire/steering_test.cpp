@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a switch looks at, in real connection management (tests/data/wire/cm_*.pcap).
-#include "stack/wire/steering.hpp"
+#include "stack/wire/link/steering.hpp"
 
 #include <map>
 
 #include <gtest/gtest.h>
 
-#include "stack/wire/mad_cm.hpp"
+#include "stack/wire/mad/mad_cm.hpp"
 #include "tests/unit/wire/capture.hpp"
 
 namespace faultline::wire::test {

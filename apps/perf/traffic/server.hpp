@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include "apps/perf/exchange/exchange.hpp"
+#include "apps/perf/plan/resources.hpp"
+
+namespace faultline::perf {
+
+/// Serves one client until it says goodbye or goes.
+void serve_client(Exchange& exchange, const Device& device);
+
+}  // namespace faultline::perf

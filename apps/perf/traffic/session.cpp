@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/perf/traffic/session.hpp"
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <thread>
+
+#include <faultline/faultline.h>
+
+#include "apps/perf/traffic/turns.hpp"
+
+namespace faultline::perf {
+
+namespace {
+
+constexpr unsigned kLimitMilliseconds = 500;
+constexpr int kLinkMs = 10'000;
+constexpr size_t kHeaderBytes = 14 + 20 + 8 + 12 + 4;  // Ethernet, IPv4, UDP, BTH, ICRC
+constexpr size_t kRethBytes = 16;
+
+/// The frame that carries the bulk of a message of this plan.
+size_t frame_bytes_of(const Plan& plan) {
+  const bool small = plan.size_bytes <= plan.mtu_bytes;
+  const bool reth = small && (plan.op == Op::write || plan.op == Op::write_imm);
+  return kHeaderBytes + (reth ? kRethBytes : 0) + std::min<size_t>(plan.size_bytes, plan.mtu_bytes);
+}
+
+void print_counters(const Device& device, const std::string& prefix, bool all) {
+  for (const auto& [name, value] : device.counters()) {
+    if (name.rfind(prefix, 0) != 0 || (value == 0 && !all)) continue;
+    std::printf("  %-40s %llu\n", name.c_str(), static_cast<unsigned long long>(value));
+  }
+}
+
+}  // namespace
+
+ClientSession::ClientSession(Exchange& exchange, const Device& device, const TestOptions& options)
+    : exchange_(exchange), device_(device), options_(options) {
+  device.wait_for_link(kLinkMs);
+  const nlohmann::json hello = exchange.ask({{"do", "hello"}, {"version", 1}});
+  if (hello.at("version") != 1) throw ExchangeError("the server speaks another version of this exchange");
+  const uint32_t common = std::min(device.max_mtu_bytes(), hello.at("mtu").get<uint32_t>());
+  mtu_bytes_ = options.mtu_bytes == 0 ? common : options.mtu_bytes;
+  if (mtu_bytes_ > common)
+    throw ConfigError("--mtu: " + std::to_string(mtu_bytes_) + " is more than both ports carry: at most " +
+                      std::to_string(common));
+}
+
+Plan ClientSession::plan_for(Op op, uint64_t size_bytes, RegionKind region) const {
+  Plan plan;
+  plan.op = op;
+  plan.mode = options_.mode;
+  plan.size_bytes = size_bytes;
+  plan.qps = options_.qps;
+  if (options_.mode == Mode::latency)
+    plan.depth = 1;
+  else
+    plan.depth = options_.depth != 0 ? options_.depth : Plan::depth_for(size_bytes);
+  plan.mtu_bytes = mtu_bytes_;
+  plan.region = region;
+  plan.touch = options_.touch;
+  plan.idle_ms = options_.idle_ms;
+  plan.verify = options_.verify;
+  if (op == Op::ud_send && size_bytes > mtu_bytes_)
+    throw ConfigError("--size: a datagram holds at most the path MTU, " + std::to_string(mtu_bytes_) +
+                      " bytes");
+  return plan;
+}
+
+Result ClientSession::run_plan(const Plan& plan, const RunControl& control) {
+  ClientRun run(exchange_, device_, plan);
+  return run.run(control);
+}
+
+/// The raw port and copy+CRC on this machine, now: what the figures are held against.
+void ClientSession::measure_limits(Result& result) {
+  exchange_.ask({{"do", "limits"}, {"milliseconds", 2 * kLimitMilliseconds}});
+  const double sent =
+      faultline_measure_port_tx(device_.context(), frame_bytes_of(result.plan), kLimitMilliseconds);
+  const double arrived = exchange_.receive().at("packets_per_second").get<double>();
+  if (sent < 0 || arrived < 0) throw VerbsError("the raw port cannot be measured on this port");
+  result.raw_port_packets_per_second = arrived;
+  result.copy_crc_gb_per_second =
+      faultline_measure_copy_crc(std::min<size_t>(result.plan.size_bytes, result.plan.mtu_bytes), 100);
+}
+
+bool ClientSession::run_batch() {
+  std::vector<Result> results;
+  RunControl control;
+  control.seconds = options_.seconds;
+  control.iterations = options_.iterations;
+  bool right = true;
+  for (const Op op : options_.ops) {
+    for (const uint64_t size_bytes : options_.sizes_bytes) {
+      if (options_.regions.size() == 2) {
+        const auto both = run_in_turns(exchange_, device_, plan_for(op, size_bytes, options_.regions[0]),
+                                       plan_for(op, size_bytes, options_.regions[1]), control.seconds);
+        results.insert(results.end(), both.begin(), both.end());
+        continue;
+      }
+      Result limits;
+      limits.plan = plan_for(op, size_bytes, options_.regions.front());
+      if (options_.limits) measure_limits(limits);
+      Result result = run_plan(limits.plan, control);
+      result.raw_port_packets_per_second = limits.raw_port_packets_per_second;
+      result.copy_crc_gb_per_second = limits.copy_crc_gb_per_second;
+      right &= result.wrong_bytes == 0;
+      results.push_back(result);
+    }
+  }
+  exchange_.send({{"do", "bye"}});
+  print_table(results);
+  if (!options_.json_path.empty()) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const Result& result : results) list.push_back(to_json(result));
+    std::ofstream file(options_.json_path);
+    file << nlohmann::json{{"results", list}}.dump(2) << "\n";
+    if (!file) throw VerbsError("cannot write " + options_.json_path);
+  }
+  if (!right) std::fprintf(stderr, "faultline-perf: bytes arrived wrong\n");
+  return right;
+}
+
+void ClientSession::run_prompt() {
+  std::thread worker;
+  std::atomic<bool> stop{false};
+  std::atomic<bool> running{false};
+  std::atomic<uint64_t> messages{0};
+  std::string failure;
+  const auto finish = [&] {
+    stop.store(true);
+    if (worker.joinable()) worker.join();
+    if (!failure.empty()) std::printf("the run failed: %s\n", failure.c_str());
+    failure.clear();
+  };
+  std::printf("start, stop, show stats, show odp, set size N, set op NAME, quit\n");
+  std::string line;
+  while (std::printf("faultline> "), std::fflush(stdout), std::getline(std::cin, line)) {
+    std::istringstream words(line);
+    std::string verb;
+    std::string what;
+    std::string value;
+    words >> verb >> what >> value;
+    if (verb.empty()) continue;
+    if (verb == "quit") break;
+    if (verb == "start") {
+      if (running) {
+        std::printf("it runs already\n");
+        continue;
+      }
+      finish();
+      stop = false;
+      running = true;
+      messages = 0;
+      worker = std::thread([&] {
+        try {
+          RunControl control;
+          control.seconds = 1e9;
+          control.stop = &stop;
+          control.messages = &messages;
+          control.progress_lines = false;
+          const Result result =
+              run_plan(plan_for(options_.ops.front(), options_.sizes_bytes.front(), options_.regions.front()),
+                       control);
+          print_table({result});
+        } catch (const std::exception& error) {
+          failure = error.what();
+        }
+        running = false;
+      });
+    } else if (verb == "stop") {
+      finish();
+    } else if (verb == "show" && what == "stats") {
+      std::printf("  %-40s %llu\n", running ? "messages so far" : "messages of the last run",
+                  static_cast<unsigned long long>(messages.load()));
+      print_counters(device_, "transport.", false);
+      print_counters(device_, "drop.", false);
+      print_counters(device_, "port.", false);
+    } else if (verb == "show" && what == "odp") {
+      print_counters(device_, "odp.", true);
+    } else if (verb == "set" && (what == "size" || what == "op")) {
+      if (running) {
+        std::printf("stop it first\n");
+        continue;
+      }
+      if (what == "op") {
+        bool known = false;
+        for (const Op op : {Op::write, Op::write_imm, Op::read, Op::send, Op::ud_send}) {
+          if (value != name_of(op)) continue;
+          options_.ops = {op};
+          known = true;
+        }
+        if (!known) std::printf("op is write, write_imm, read, send or ud_send\n");
+      } else {
+        char* end = nullptr;
+        const unsigned long long size = std::strtoull(value.c_str(), &end, 10);
+        if (value.empty() || *end != '\0' || size == 0 || size > (1ULL << 30))
+          std::printf("size is a number of bytes from 1 to 1073741824\n");
+        else
+          options_.sizes_bytes = {size};
+      }
+    } else {
+      std::printf("unknown: %s\n", line.c_str());
+    }
+  }
+  finish();
+  exchange_.send({{"do", "bye"}});
+}
+
+}  // namespace faultline::perf

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The pager's part of implicit regions: it makes their children, and takes them back.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+#include <sys/mman.h>
+
+#include "odp/pager/pager.hpp"
+
+namespace faultline::odp {
+
+/// Advice without faults is about pages that are mapped: none is made where there are none.
+bool Pager::may_make_child(const FaultRequest& request, uint64_t address) const {
+  return !request.no_fault || surveyor_.present_mask(address & ~(kPageBytes - 1), kChunkPages) != 0;
+}
+
+/// nullptr where nothing is mapped there, or no place was made since nothing was there a moment ago.
+Region* Pager::make_child(Region& parent, uint64_t address) {
+  if (parts_.children.is_full()) return nullptr;
+  // First whether there is a mapping at all (mincore(2), ENOMEM): a peer may ask for any address. Its page is
+  // made resident as any other is, since that may take long.
+  unsigned char in_core = 0;
+  if (mincore(reinterpret_cast<void*>(address), kPageBytes, &in_core) != 0) return nullptr;
+  Child& child = parts_.children.take(parent, address & ~(kChildBytes - 1));
+  Region& region = child.region;
+  int error = 0;
+  MappingFacts facts;
+  if (!surveyor_.find(address, facts))
+    facts = {.start = region.start_page_address(), .end = region.end_page_address()};
+  child.watch_start = facts.start;
+  child.watch_end = facts.end;
+  try {
+    error = parts_.monitor.watch(child.watch_start, child.watch_end);
+  } catch (const std::bad_alloc&) {
+    parts_.children.give_back(child);
+    return nullptr;
+  }
+  // Other mappings of its are watched as they are asked for.
+  region.watch_at_fault =
+      error != 0 || facts.start > region.start_page_address() || facts.end < region.end_page_address();
+  region.is_paged_by_program.store(error == EBUSY, std::memory_order_relaxed);
+  if (error != 0 || parts_.monitor.level() == UserfaultLevel::none) parts_.counters.unwatched_regions.add();
+  parent.children->link(child);
+  parts_.counters.num_implicit_children.add();
+  parts_.counters.implicit_children_made.add();
+  return &region;
+}
+
+/// True where the next chunk is of an implicit region and has no child yet.
+bool Pager::needs_child(const Service& service) const {
+  const ReaderStripes::Guard guard(parts_.readers);
+  const Region* const region = parts_.keys.find(service.request.target.key);
+  const uint64_t address = service.request.va + service.pages_done * kPageBytes;
+  return region != nullptr && region->children != nullptr && region->children->find(address) == nullptr &&
+         may_make_child(service.request, address);
+}
+
+bool Pager::is_in_service(const Region& region) const {
+  Plan whole;
+  whole.address = region.start_page_address();
+  whole.length_bytes = region.end_page_address() - region.start_page_address();
+  for (size_t i = 0; i < service_count_; ++i) {
+    const Service& service = services_[in_use_[i]];
+    if (service.away && service.plan.overlaps(whole)) return true;
+  }
+  return false;
+}
+
+void Pager::reclaim_children(bool make_room) {
+  constexpr size_t kBatch = 64;
+  std::array<Child*, kBatch> batch{};
+  size_t count = 0;
+  ChildPool& pool = parts_.children;
+  pool.for_each([&](Child& child) {
+    if (child.region.resident_pages.load(std::memory_order_relaxed) != 0 || is_in_service(child.region))
+      return true;
+    batch[count++] = &child;
+    return count != kBatch;
+  });
+  if (count == kBatch) pool.sweep_wanted().store(true, std::memory_order_relaxed);
+  const uint32_t wanted = std::min<uint32_t>(kBatch / 2, pool.capacity() / 4 + 1);
+  // Twice round: the first time may only take second chances away.
+  for (uint32_t steps = 0; make_room && count < wanted && steps < 2 * pool.capacity(); ++steps) {
+    Child* const child = pool.next_under_hand();
+    if (child == nullptr) break;
+    bool used = false;
+    for (std::atomic<uint8_t>& granule : child->granule_used)
+      used |=
+          granule.load(std::memory_order_relaxed) != 0 && granule.exchange(0, std::memory_order_relaxed) != 0;
+    if (used || is_in_service(child->region) ||
+        std::find(batch.begin(), batch.begin() + static_cast<long>(count), child) !=
+            batch.begin() + static_cast<long>(count))
+      continue;
+    batch[count++] = child;
+  }
+  take_away(std::span(batch).first(count));
+}
+
+void Pager::drop_children(Region& parent) {
+  const std::unique_lock lock(mutex_);
+  constexpr size_t kBatch = 64;
+  for (;;) {
+    std::array<Child*, kBatch> batch{};
+    size_t count = 0;
+    parts_.children.for_each([&](Child& child) {
+      if (child.region.parent_children == parent.children.get()) batch[count++] = &child;
+      return count != kBatch;
+    });
+    if (count == 0) return;
+    take_away(std::span(batch).first(count));
+  }
+}
+
+void Pager::take_away(std::span<Child* const> children) {
+  if (children.empty()) return;
+  for (Child* const child : children) const_cast<ChildTable*>(child->region.parent_children)->unlink(*child);
+  parts_.quiescence.wait_for(parts_.quiescence.advance());
+  parts_.readers.wait();
+  for (Child* const child : children) {
+    Region& region = child->region;
+    parts_.pins.unpin_all(region);
+    parts_.counters.num_odp_mr_pages.subtract(region.resident_pages.load(std::memory_order_relaxed));
+    parts_.monitor.unwatch(child->watch_start, child->watch_end);
+    parts_.children.give_back(*child);
+    parts_.counters.num_implicit_children.subtract(1);
+    parts_.counters.implicit_children_reclaimed.add();
+  }
+}
+
+}  // namespace faultline::odp

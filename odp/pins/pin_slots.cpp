@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "odp/pins/pin_slots.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <sys/uio.h>
+
+#include "odp/regions/page_map.hpp"
+#include "stack/base/lazy_array.hpp"
+
+namespace faultline::odp {
+namespace {
+
+int update_slot(io_uring& ring, uint32_t slot, const iovec& range) {
+  const __u64 tag = 0;
+  return io_uring_register_buffers_update_tag(&ring, slot, &range, &tag, 1);
+}
+
+/// As many calls of pin() go by between two tries to open a ring at most.
+constexpr uint32_t kMostCallsToSkip = 1024;
+
+/// What a later try may find otherwise. io_uring_setup(2): EPERM and ENOSYS stay.
+bool is_transient(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
+}
+
+}  // namespace
+
+PinSlots::PinSlots() {
+  rings_.reserve(kMaxRings);
+  free_.reserve(kMaxSlots);
+}
+
+PinSlots::~PinSlots() {
+  for (io_uring& ring : rings_) {
+    // Explicitly: what the exit of a ring leaves to a kernel worker would still count against RLIMIT_MEMLOCK.
+    io_uring_unregister_buffers(&ring);
+    io_uring_queue_exit(&ring);
+  }
+}
+
+int PinSlots::add_ring() {
+  if (rings_.size() == kMaxRings) return ENOSPC;
+  if (ring_error_ != 0 && !is_transient(ring_error_)) return ring_error_;
+  if (calls_to_skip_ != 0) {
+    --calls_to_skip_;
+    return ring_error_;
+  }
+  io_uring ring{};
+  ring_error_ = open_ring(ring);
+  if (ring_error_ != 0) {
+    calls_to_skip_ = std::min(1U << std::min(ring_failures_, 31U), kMostCallsToSkip);
+    ++ring_failures_;
+    return ring_error_;
+  }
+  ring_failures_ = 0;
+  const auto base = static_cast<uint32_t>(rings_.size()) * kSlotsPerRing;
+  rings_.push_back(ring);
+  for (uint32_t i = kSlotsPerRing; i-- > 0;) free_.push_back(base + i);
+  return 0;
+}
+
+int PinSlots::open_ring(io_uring& ring) const {
+  if (const int result = io_uring_queue_init(1, &ring, 0); result < 0) return -result;
+  const int result = io_uring_register_buffers_sparse(&ring, kSlotsPerRing);
+  if (result == 0) return 0;
+  io_uring_queue_exit(&ring);
+  return -result;
+}
+
+int PinSlots::pin(uint64_t address, uint64_t length_bytes, uint32_t& slot) {
+  if (free_.empty()) {
+    if (const int error = add_ring(); error != 0) return error;
+  }
+  slot = free_.back();
+  const iovec range{reinterpret_cast<void*>(address), length_bytes};
+  const int result = update_slot(rings_[slot / kSlotsPerRing], slot % kSlotsPerRing, range);
+  if (result != 1) return result < 0 ? -result : EFAULT;
+  free_.pop_back();
+  return 0;
+}
+
+int PinSlots::unpin(uint32_t slot) {
+  const iovec none{nullptr, 0};
+  const int result = update_slot(rings_[slot / kSlotsPerRing], slot % kSlotsPerRing, none);
+  if (result != 1) return result < 0 ? -result : EFAULT;
+  free_.push_back(slot);
+  return 0;
+}
+
+int PinSlots::try_once() {
+  LazyArray<uint8_t> page;
+  if (!page.allocate(kPageBytes)) return ENOMEM;
+  page[0] = 1;
+  io_uring ring{};
+  if (const int result = io_uring_queue_init(1, &ring, 0); result < 0) return -result;
+  const iovec range{&page[0], kPageBytes};
+  const int result = io_uring_register_buffers(&ring, &range, 1);
+  if (result == 0) io_uring_unregister_buffers(&ring);
+  io_uring_queue_exit(&ring);
+  return -result;
+}
+
+}  // namespace faultline::odp

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One registered range of the program's memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "odp/regions/counter_cells.hpp"
+#include "odp/regions/memory_domain.hpp"
+#include "odp/regions/page_map.hpp"
+
+namespace faultline::odp {
+
+inline constexpr uint32_t kWriteRights = kLocalWrite | kRemoteWrite | kRemoteAtomic;
+/// Pins and their use are tracked by granules of this many pages.
+inline constexpr size_t kGranulePages = 16;
+
+class ChildTable;
+
+/// Of one region as rdma-core's statistics name them (rdma-statistic(8), "mr": page_faults,
+/// page_invalidations, page_prefetch), in pages, and our own. Written by whoever serves; read by anyone.
+struct RegionCounterCells {
+  Cell page_faults;
+  Cell page_invalidations;
+  Cell page_prefetch;
+};
+
+struct Region {
+  Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+  ~Region();
+
+  Key key = 0;
+  ProtectionDomain domain = 0;
+  uint32_t access = 0;
+  bool on_demand = false;
+  uint64_t address = 0;
+  uint64_t length_bytes = 0;
+  uint64_t iova = 0;
+  uint64_t first_page = 0;  ///< address / kPageBytes
+
+  /// Of an implicit region, which has no pages of its own: its children. The engines see nothing else of it.
+  std::unique_ptr<ChildTable> children;
+  /// Of a child: its table.
+  const ChildTable* parent_children = nullptr;
+
+  RegionCounterCells own_counters;
+  RegionCounterCells* counters = &own_counters;  ///< a child's are its parent's
+
+  PageMap pages;
+  /// A page of it is dead or doomed, or was; engines look at a classic region's page map only then.
+  std::atomic<bool> has_barred_pages{false};
+  /// Holes when it was registered: what fills them later must be put under the monitor by the pager.
+  bool watch_at_fault = false;
+  /// Another userfaultfd has it: its pages come when the program brings them, however few they are.
+  /// Perhaps, and then it is asked for again at each fault. Pages of such a region are never pinned.
+  std::atomic<bool> is_paged_by_program{false};
+  /// Some of it could not be pinned: the kernel takes such pages away without a word.
+  std::atomic<bool> has_unpinnable{false};
+  std::atomic<uint64_t> resident_pages{0};
+
+  /// Per granule, of on-demand regions: head of the chain of pins (0: none), and whether an engine used it
+  /// lately.
+  LazyArray<uint32_t> granule_pins;
+  uint32_t pin_records = 0;  ///< in those chains; likewise the pin table's
+  LazyArray<std::atomic<uint8_t>> granule_used;
+  /// Classic regions: slots of their pins.
+  std::vector<uint32_t> whole_pins;
+  uint64_t whole_pinned_bytes = 0;
+
+  /// Windows bound to it, or kClosing once it is being deregistered, after which none is bound any more.
+  std::atomic<uint32_t> bound_windows{0};
+  static constexpr uint32_t kClosing = 1U << 31;
+
+  /// False where it is being deregistered.
+  [[nodiscard]] bool bind_one() {
+    if ((bound_windows.fetch_add(1, std::memory_order_acq_rel) & kClosing) == 0) return true;
+    unbind_one();
+    return false;
+  }
+  void unbind_one() { bound_windows.fetch_sub(1, std::memory_order_acq_rel); }
+  /// False where windows are bound to it, or someone else is closing it.
+  [[nodiscard]] bool close_to_windows() {
+    uint32_t none = 0;
+    return bound_windows.compare_exchange_strong(none, kClosing, std::memory_order_acq_rel);
+  }
+
+  [[nodiscard]] uint64_t page_count() const {
+    return ((address + length_bytes - 1) >> kPageShift) - first_page + 1;
+  }
+  [[nodiscard]] uint64_t start_page_address() const { return first_page << kPageShift; }
+  [[nodiscard]] uint64_t end_page_address() const { return (first_page + page_count()) << kPageShift; }
+};
+
+/// Key, domain, right and range of an access. `need` 0 is a local read, which every region allows.
+[[nodiscard]] inline bool grants(const Region& region, const Target& target, uint64_t va,
+                                 uint64_t length_bytes) {
+  if (region.domain != target.domain) return false;
+  if ((target.need & ~region.access) != 0) return false;
+  // Unsigned: a va below iova wraps to an offset beyond any length.
+  const uint64_t offset = va - region.iova;
+  return offset <= region.length_bytes && length_bytes <= region.length_bytes - offset;
+}
+
+struct PageRange {
+  size_t first = 0;
+  size_t count = 0;
+};
+/// The pages of an access that `grants` has passed and that is not empty.
+[[nodiscard]] inline PageRange pages_of(const Region& region, uint64_t va, uint64_t length_bytes) {
+  const uint64_t address = region.address + (va - region.iova);
+  const uint64_t first = (address >> kPageShift) - region.first_page;
+  const uint64_t last = ((address + length_bytes - 1) >> kPageShift) - region.first_page;
+  return {first, last - first + 1};
+}
+
+}  // namespace faultline::odp

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/config/wire_config.hpp"
+
+#include <algorithm>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "pmd_glue/wires/switch_seat.hpp"
+
+namespace faultline::glue {
+namespace {
+
+constexpr uint8_t kIpv4PrefixBits = 96;  ///< ::ffff:0:0/96
+
+void take_seat(const Config& config, DeviceConfig& device) {
+  std::string error;
+  device.seat = SwitchSeat::take(device.port.seat, error);
+  if (device.seat == nullptr) throw ConfigError(error);
+  const SwitchGrant& grant = device.seat->grant();
+  if (device.mtu_bytes.value_or(0) > grant.mtu_bytes)
+    throw ConfigError(fmt::format("faultline: {}: {}: device.mtu: wire {} carries at most {}", config.path,
+                                  device.name, device.port.seat.wire, grant.mtu_bytes));
+  device.addresses = {
+      {wire::Gid::from_ipv4(grant.ipv4), static_cast<uint8_t>(kIpv4PrefixBits + grant.prefix_bits)}};
+  device.mac.bytes = grant.mac;
+  device.mtu_bytes = device.mtu_bytes.value_or(grant.mtu_bytes);
+  device.port.kind = PortKind::memif;
+  device.port.socket = grant.memif_socket.data();
+}
+
+}  // namespace
+
+Config wire_config(const std::string& request) {
+  Config config;
+  config.path = "wire " + request.substr(0, request.find(','));
+  DeviceConfig device;
+  device.name = "faultline0";
+  device.port.kind = PortKind::wire;
+  config.devices.push_back(device);
+  return config;
+}
+
+void take_seats(Config& config, const char* request) {
+  const auto is_unplaced = [](const DeviceConfig& device) {
+    return device.port.kind == PortKind::wire && device.port.seat.wire.empty();
+  };
+  const auto unplaced = std::count_if(config.devices.begin(), config.devices.end(), is_unplaced);
+  if (unplaced != 0 && request == nullptr)
+    throw ConfigError(fmt::format(
+        "faultline: {}: device.port.wire: is missing; give one, or start the program with faultline-run "
+        "--wire NAME --config FILE",
+        config.path));
+  if (request != nullptr && unplaced != 1)
+    throw ConfigError(fmt::format(
+        "faultline: {}: beside --wire (or $FAULTLINE_WIRE) there must be one device of [device.port] kind = "
+        "\"wire\" that names no wire; there are {}",
+        config.path, unplaced));
+  for (DeviceConfig& device : config.devices) {
+    if (is_unplaced(device)) {
+      std::string error;
+      const auto parsed = parse_wire_request(request, error);
+      if (!parsed) throw ConfigError(error);
+      device.port.seat = *parsed;
+    }
+    if (device.port.kind == PortKind::wire) take_seat(config, device);
+  }
+}
+
+bool has_seats(const Config& config) {
+  return std::any_of(config.devices.begin(), config.devices.end(),
+                     [](const DeviceConfig& device) { return device.seat != nullptr; });
+}
+
+}  // namespace faultline::glue

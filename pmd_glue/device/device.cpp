@@ -1,0 +1,589 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/device/device.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <thread>
+
+#include <poll.h>
+#include <rte_ethdev.h>
+#include <sched.h>
+#include <spdlog/fmt/fmt.h>
+#include <unistd.h>
+
+#include "pmd_glue/device/housekeeper.hpp"
+#include "pmd_glue/eal/eal.hpp"
+#include "pmd_glue/engine/reasons.hpp"
+#include "pmd_glue/wires/switch_seat.hpp"
+#include "stack/base/clock.hpp"
+#include "stack/base/log.hpp"
+
+namespace faultline::glue {
+namespace {
+
+constexpr TimeNs kPortCheckNs = 20'000'000;
+constexpr TimeNs kToldOfPortNs = 1'000'000'000;
+constexpr TimeNs kLingerNs = 20'000'000;
+constexpr TimeNs kHeldFramesNs = 1'000'000'000;
+constexpr TimeNs kLastTurnsNs = 100'000'000;
+constexpr TimeNs kTurnOfOthersNs = 20'000'000;
+// A memif handshake is a few messages on EAL's interrupt thread.
+constexpr TimeNs kHandshakeNs = 1'000'000'000;
+
+template <typename Function>
+void call_with(verbs::DeviceBackend& device, uint32_t core_index, Function function) {
+  device.call(
+      core_index, [](void* argument) { (*static_cast<Function*>(argument))(); }, &function);
+}
+
+// Whoever sees losses and late pages shall know where they come from.
+void warn_of_chaos(const DeviceConfig& device) {
+  const chaos::LinkModelConfig& link = device.chaos.link;
+  const chaos::FaultModelConfig& faults = device.chaos.faults;
+  log().warn(
+      "{}: [device.chaos] is on: {} loss {}, reorder {}, duplicate {}, corrupt {}, ecn_mark {}, delay {}+{} "
+      "us, "
+      "fault delay {} us, fault failure {}, seed {}",
+      device.name,
+      device.chaos.receive && device.chaos.transmit ? "both ways"
+      : device.chaos.receive                        ? "rx"
+                                                    : "tx",
+      link.loss, link.reorder, link.duplicate, link.corrupt, link.ecn_mark, link.delay_ns / 1000,
+      link.delay_jitter_ns / 1000, faults.delay_ns / 1000, faults.failure, link.seed);
+}
+
+AddressTable table_of(const DeviceConfig& device) {
+  return {device.mac, vlan_tag_of(device), device.addresses, device.routes};
+}
+
+/// ibv_port_attr::active_width of a number of lanes. (A lane's speed has one bit each, in the order of
+/// LinkSpeed.)
+uint8_t width_code_of(uint32_t lanes) {
+  constexpr uint8_t kTwoLanes = 16;  // the latest one of the codes
+  return lanes == 2 ? kTwoLanes : static_cast<uint8_t>(lanes == 1 ? 1 : lanes == 4 ? 2 : lanes == 8 ? 4 : 8);
+}
+
+}  // namespace
+
+verbs::DeviceDescription describe(const Config& config, const DeviceConfig& device) {
+  verbs::DeviceDescription description;
+  description.name = device.name;
+  description.mac = device.mac;
+  description.gids = table_of(device).gids();
+  // Every device has IPv6 addresses, whose packets are the longer ones.
+  description.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
+  description.vlan_id = device.vlan_id;
+  description.vlan_priority = device.vlan_priority;
+  description.traffic_class = static_cast<uint8_t>(device.dscp << 2);
+  if (device.seat != nullptr && device.seat->grant().shared != 0) {
+    description.communication_id_base = device.seat->grant().communication_id_base();
+    description.communication_id_mask = device.seat->grant().communication_id_mask();
+  }
+  description.vendor_id = device.vendor_id;
+  description.vendor_part_id = device.vendor_part_id;
+  description.active_width_code = width_code_of(device.active_width);
+  description.active_speed_code = static_cast<uint8_t>(1U << static_cast<unsigned>(device.active_speed));
+  description.device_memory_bytes = device.device_memory_bytes;
+  if (description.max_path_mtu_bytes == 0)
+    throw ConfigError(fmt::format(
+        "faultline: {}: {}: device.mtu: {} does not hold the smallest path MTU, 256; give at least 384",
+        config.path, device.name, port_mtu_bytes(device)));
+  return description;
+}
+
+Device::Device(const DeviceConfig& device, verbs::DeviceDescription description)
+    : config_(device), addresses_(table_of(device)), description_(std::move(description)) {}
+
+std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& wanted, std::string& error) {
+  // A forked child leaves its parent's device alone: there is nobody to join and nothing of its own to free.
+  std::shared_ptr<Device> device(new Device(wanted, describe(config, wanted)), [](Device* gone) {
+    if (!gone->is_parents()) delete gone;
+  });
+  device->memory_ = odp::MemoryDomain::create(config.domain, error);
+  if (device->memory_ == nullptr) {
+    error = fmt::format("faultline: {}: {}: odp: {}", config.path, wanted.name, error);
+    return nullptr;
+  }
+  device->port_ = EthernetPort::open(config, wanted, error);
+  if (device->port_ == nullptr) return nullptr;
+  if (!wanted.capture.empty()) {
+    // A forked child writes another file than its parent, who is at that one.
+    const std::string file =
+        fork_generation() == 0 ? wanted.capture : fmt::format("{}.{}", wanted.capture, getpid());
+    device->capture_ = Capture::open(file, device->port_->id(), error);
+    if (device->capture_ == nullptr) {
+      error = fmt::format("faultline: {}: {}: device.capture: {}", config.path, wanted.name, error);
+      return nullptr;
+    }
+  }
+  const uint32_t cores = core_count_of(wanted);
+  if (cores > 1) {
+    device->hand_over_ = HandOver::create(device->port_->id(), cores);
+    if (device->hand_over_ == nullptr) {
+      error = fmt::format("faultline: {}: {}: device.lcores: no memory for the rings between them",
+                          config.path, wanted.name);
+      return nullptr;
+    }
+  }
+  for (uint32_t i = 0; i < cores; ++i) {
+    Seat seat;
+    seat.session = device->memory_->attach_engine();
+    if (seat.session == nullptr) {
+      error = fmt::format("faultline: {}: {}: no memory for an engine's session", config.path, wanted.name);
+      return nullptr;
+    }
+    seat.engine =
+        std::make_unique<Engine>(config, wanted, device->addresses_, *device->port_, *seat.session,
+                                 device->capture_.get(), EngineSeat{i, cores, device->hand_over_.get()});
+    device->seats_.push_back(std::move(seat));
+  }
+  if (wanted.progress == Progress::dedicated)
+    for (uint32_t i = 0; i < cores; ++i) {
+      Seat& seat = device->seats_[i];
+      const auto cpu = i < wanted.lcores.size() ? std::optional(wanted.lcores[i]) : std::nullopt;
+      seat.thread = std::make_unique<LcoreThread>(wanted.name, *seat.engine, *seat.session, cpu,
+                                                  device->port_->frames_descriptor(static_cast<uint16_t>(i)));
+    }
+  if (!wanted.chaos.harmless()) warn_of_chaos(wanted);
+  // A link that is only just coming up must not be torn down for a new try.
+  if (device->port_->started()) device->next_reconnect_ = monotonic_ns() + kHandshakeNs;
+  // What is up already does not come up.
+  if (device->port_->link_up()) device->port_state_ = PortState::up;
+  Housekeeper::instance().add(*device);
+  // Its switch is there: programs ask for the port's state once, at their start.
+  if (wanted.seat != nullptr) device->await_link();
+  return device;
+}
+
+Device::~Device() {
+  shut_down();
+}
+
+void Device::shut_down() {
+  if (is_parents()) return;
+  const auto is_ours = [](Seat& seat) { return seat.engine->turns().is_held_by_caller(); };
+  if (std::any_of(seats_.begin(), seats_.end(), is_ours)) return abandon();
+  std::call_once(shut_down_once_, [this] {
+    if (!seats_.empty()) Housekeeper::instance().remove(*this);
+    for (Seat& seat : seats_)
+      if (seat.thread != nullptr) seat.thread->stop();
+    send_last_frames();
+    for (Seat& seat : seats_) {
+      // Held only to publish it: closing a memif port takes the turns by itself (memif_gate.hpp).
+      seat.engine->turns().lock();
+      seat.engine->use_port(false);
+      closed_.store(true, std::memory_order_release);
+      seat.engine->turns().unlock();
+    }
+    port_.reset();
+    capture_.reset();
+  });
+}
+
+void Device::abandon() {
+  if (is_parents()) return;
+  const TimeNs start = monotonic_ns();
+  // What was posted goes out in a turn of the housekeeper's or of the core's own thread.
+  if (config_.progress == Progress::automatic) rest();
+  for (Seat& seat : seats_) {
+    if (seat.engine->turns().is_held_by_caller()) continue;
+    while (seat.engine->last_turn() < start && monotonic_ns() < start + kTurnOfOthersNs) {
+      const timespec pause{.tv_sec = 0, .tv_nsec = 50'000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  for (Seat& seat : seats_)
+    if (seat.thread != nullptr) seat.thread->abandon();
+  if (capture_ != nullptr) Capture::await_writer();
+}
+
+// A NIC sends what it took even if the program ends. Here, what waits for the engine's next turn or is held
+// back by a link's model would go with the engine; with it the last words of a program that ends on them.
+// What lies in memif's ring goes with the ring where the other end does not take it as ours does
+// (memif_gate.hpp): it gets a little time.
+void Device::send_last_frames() {
+  if (seats_.empty() || !port_->link_up()) return;
+  const TimeNs now = monotonic_ns();
+  const TimeNs latest = now + kHeldFramesNs;
+  bool sent_lately = false;
+  for (Seat& seat : seats_) {
+    Engine& engine = *seat.engine;
+    do {
+      engine.turns().lock();
+      register_this_thread();
+      engine.turn();
+      seat.session->leave();
+      engine.turns().unlock();
+    } while (engine.core().has_mads_to_send() && monotonic_ns() < now + kLastTurnsNs);
+    while (engine.holds_frames_to_send() && monotonic_ns() < latest) {
+      engine.turns().lock();
+      register_this_thread();
+      engine.send_held_frames(monotonic_ns());
+      engine.turns().unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    sent_lately |= monotonic_ns() - engine.last_sent() < kLingerNs;
+  }
+  if (sent_lately && config_.port.kind == PortKind::memif && config_.seat == nullptr)
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kLingerNs));
+}
+
+void Device::send_owed() {
+  if (is_parents() || config_.progress != Progress::automatic) return;
+  const TimeNs latest = monotonic_ns() + kTurnOfOthersNs;
+  for (Seat& seat : seats_) {
+    TurnLock& turns = seat.engine->turns();
+    bool ours = turns.try_lock();
+    for (; !ours && monotonic_ns() < latest; ours = turns.try_lock()) sched_yield();
+    if (!ours) continue;
+    if (!closed_.load(std::memory_order_relaxed)) {
+      seat.engine->turn();
+      seat.session->leave();
+    }
+    turns.unlock();
+  }
+}
+
+void Device::call(uint32_t core_index, void (*function)(void*), void* argument) {
+  Seat& seat = seats_[core_index];
+  if (closed_.load(std::memory_order_acquire) || is_parents()) {
+    function(argument);
+  } else if (seat.thread != nullptr) {
+    seat.thread->call(function, argument);
+  } else {
+    // The owner is whoever holds the turn.
+    seat.engine->turns().lock();
+    register_this_thread();
+    // A QP that goes takes what it owes its peer with it.
+    seat.engine->send_owed();
+    function(argument);
+    seat.engine->turns().unlock();
+  }
+}
+
+void Device::drive() {
+  if (config_.progress != Progress::automatic || is_parents()) return;
+  program_drives_.store(program_drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (program_rests_.load(std::memory_order_relaxed)) program_rests_.store(false, std::memory_order_relaxed);
+  Engine& engine = first_engine();
+  odp::EngineSession& session = *seats_[0].session;
+  if (!engine.turns().try_lock()) return;
+  if (closed_.load(std::memory_order_relaxed)) {
+    engine.turns().unlock();
+    return;
+  }
+  register_this_thread();
+  if (const pthread_t self = pthread_self(); driver_.load(std::memory_order_relaxed) != self)
+    driver_.store(self, std::memory_order_relaxed);
+  const bool moved = engine.turn(Engine::Turn::of_program);
+  // The program need not come back soon.
+  session.leave();
+  const bool yield_to_pager = !moved && session.should_yield() && session.has_outstanding_faults();
+  // What it waits for may need this CPU: the peer, a switch between them.
+  const uint32_t idle_turns = moved ? 0 : idle_turns_.load(std::memory_order_relaxed) + 1;
+  idle_turns_.store(idle_turns, std::memory_order_relaxed);
+  engine.turns().unlock();
+  if (yield_pace_.is_due(idle_turns)) {
+    const TimeNs before = monotonic_ns();
+    sched_yield();
+    yield_pace_.note_yield(monotonic_ns() - before);
+  } else if (yield_to_pager) {
+    sched_yield();
+  }
+}
+
+bool Device::send_now(uint32_t core_index, transport::QueuePair* qp) {
+  // Only drive() makes a driver, and only of an inline engine.
+  if (driver_.load(std::memory_order_relaxed) != pthread_self() || is_parents()) return false;
+  Engine& engine = *seats_[core_index].engine;
+  if (!engine.may_send_now() || !engine.turns().try_lock()) return false;
+  const bool closed = closed_.load(std::memory_order_relaxed);
+  if (!closed) engine.send_now(qp);
+  engine.turns().unlock();
+  return !closed;
+}
+
+void Device::rest() {
+  if (config_.progress != Progress::automatic || is_parents()) return;
+  program_rests_.store(true, std::memory_order_seq_cst);
+  Housekeeper::instance().on_doorbell();
+}
+
+Device::Housekeeping Device::housekeep() {
+  if (config_.progress != Progress::automatic) return Housekeeping::others;
+  const uint32_t drives = program_drives_.load(std::memory_order_relaxed);
+  is_driven_ = drives != drives_seen_ && !program_rests_.load(std::memory_order_seq_cst);
+  drives_seen_ = drives;
+  if (is_driven_) return Housekeeping::driven;
+  Engine& engine = first_engine();
+  odp::EngineSession& session = *seats_[0].session;
+  if (!engine.turns().try_lock()) return Housekeeping::driven;
+  const bool moved = engine.turn();
+  const bool faults = session.has_outstanding_faults();
+  next_deadline_ = engine.next_deadline();
+  session.leave();
+  engine.turns().unlock();
+  const bool told = frames_ == Frames::told;
+  if (told) frames_ = Frames::missed;
+  if (moved) frames_ = Frames::unknown;
+  if (!moved && faults && session.should_yield()) sched_yield();
+  return moved || faults || told ? Housekeeping::busy : Housekeeping::quiet;
+}
+
+int Device::await_work(transport::DoorbellListener& listener) {
+  // Whoever drives it sees its own doorbells, and frames too.
+  if (config_.progress != Progress::automatic || is_driven_) return -1;
+  first_engine().core().set_doorbell_listener(&listener);
+  if (config_.seat == nullptr)
+    return frames_ == Frames::missed || port_state_ != PortState::up ? -1 : port_->frames_descriptor(0);
+  config_.seat->bell().say_asleep(SwitchBell::End::device);
+  return config_.seat->bell().event(SwitchBell::End::device);
+}
+
+void Device::stop_awaiting_work() {
+  if (config_.progress != Progress::automatic) return;
+  first_engine().core().set_doorbell_listener(nullptr);
+  if (config_.seat == nullptr) {
+    pollfd frames{.fd = port_->frames_descriptor(0), .events = POLLIN, .revents = 0};
+    if (frames_ == Frames::unknown && frames.fd >= 0 && poll(&frames, 1, 0) > 0) frames_ = Frames::told;
+    return;
+  }
+  SwitchBell& bell = config_.seat->bell();
+  bell.say_awake(SwitchBell::End::device);
+  uint64_t rings = 0;
+  static_cast<void>(!read(bell.event(SwitchBell::End::device), &rings, sizeof rings));
+}
+
+int Device::port_descriptor() const {
+  return config_.seat != nullptr ? config_.seat->switch_descriptor() : -1;
+}
+
+// A link through a switch is there as long as the switch is.
+TimeNs Device::longest_sleep_ns() const {
+  return port_descriptor() >= 0 && port_state_ == PortState::up ? kToldOfPortNs : kPortCheckNs;
+}
+
+void Device::maintain(TimeNs now) {
+  if (now < next_port_check_ || port_state_ == PortState::gone) return;
+  next_port_check_ = now + kPortCheckNs;
+  if (port_->is_gone()) return note_port_state(PortState::gone);
+  if (std::string error; config_.seat != nullptr && !config_.seat->keep(error))
+    std::fprintf(stderr, "%s\n", error.c_str());
+  const bool up = port_->link_up();
+  note_port_state(up ? PortState::up : PortState::down);
+  if (up || !port_->needs_reconnect() || now < next_reconnect_) return;
+  // Without its seat the port has no socket, or one that is another process's by now.
+  if (config_.seat != nullptr && !config_.seat->is_granted()) return;
+  use_port(false);
+  port_->reconnect();
+  if (!port_->started()) return;
+  use_port(true);
+  next_reconnect_ = now + kHandshakeNs;
+}
+
+void Device::note_port_state(PortState state) {
+  if (state == port_state_) return;
+  const bool was_up = port_state_ == PortState::up;
+  port_state_ = state;
+  if (state == PortState::up) {
+    log().info("{}: the link is up", config_.name);
+    return raise(transport::AsyncEvent::port_active);
+  }
+  if (was_up) raise(transport::AsyncEvent::port_error);
+  if (state == PortState::down) return log().info("{}: the link is down", config_.name);
+  log().error("{}: the port was removed; the device is lost", config_.name);
+  use_port(false);
+  raise(transport::AsyncEvent::device_fatal);
+}
+
+// On the first core's thread, where the sink is taken away too.
+void Device::raise(transport::AsyncEvent event) {
+  call_with(*this, 0, [&] { first_engine().raise(event); });
+}
+
+void Device::use_port(bool use) {
+  for (Seat& seat : seats_) {
+    seat.engine->turns().lock();
+    seat.engine->use_port(use);
+    seat.engine->turns().unlock();
+  }
+}
+
+void Device::set_event_sink(transport::EventSink* sink) {
+  for (uint32_t i = 0; i < core_count(); ++i)
+    call_with(*this, i, [&] { seats_[i].engine->set_event_sink(sink); });
+}
+
+bool Device::wants_reasons() const {
+  return glue::wants_reasons();
+}
+
+void Device::log_reason(const std::string& line) {
+  glue::log_reason(config_.name, line, monotonic_ns());
+}
+
+int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
+  const int error = find_mac(gid, mac);
+  if (error != 0 && wants_reasons()) log_reason(text_of_unreachable(gid, error));
+  return error;
+}
+
+std::string Device::text_of_unreachable(const wire::Gid& gid, int error) {
+  const std::string address = text_of(gid);
+  if (error == ENETUNREACH)
+    return fmt::format("no route to {}: it is on no network of the device ([[device]] ip, gateway, route)",
+                       address);
+  const std::string where = config_.seat != nullptr ? fmt::format(" on wire {}", config_.port.seat.wire) : "";
+  if (!link_up()) return fmt::format("no way to {}: the link is down", address);
+  return fmt::format("nobody has {}{}: no answer to {}", address, where,
+                     gid.is_ipv4() ? "ARP" : "neighbour discovery");
+}
+
+int Device::find_mac(const wire::Gid& gid, wire::MacAddress& mac) {
+  if (addresses_.is_own(gid)) {
+    mac = addresses_.mac();
+    return 0;
+  }
+  if (wire::is_multicast(gid)) {
+    await_link();
+    mac = wire::multicast_mac(gid);
+    return 0;
+  }
+  if (gid.is_zero() || gid == wire::Gid::from_ipv4(0) || gid == wire::Gid::from_ipv4(UINT32_MAX))
+    return EHOSTUNREACH;
+  const std::optional<wire::Gid> hop = addresses_.next_hop(gid);
+  if (!hop) return ENETUNREACH;
+  return resolve_neighbour(*hop, mac);
+}
+
+/// A group has no neighbour whose answer would tell that the link is up: without this the first datagrams
+/// would be lost in memif's handshake.
+void Device::await_link() {
+  const TimeNs deadline = monotonic_ns() + kHandshakeNs;
+  while (!closed_.load(std::memory_order_acquire) && !is_parents() && !link_up() && monotonic_ns() < deadline)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+int Device::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac) {
+  NeighbourState state = NeighbourState::absent;
+  bool is_asked = false;
+  // The cache gives up by its own clock.
+  for (unsigned turns = 0; !closed_.load(std::memory_order_acquire) && !is_parents(); ++turns) {
+    call_with(*this, 0, [&] {
+      state = first_engine().neighbours().wait_for(neighbour, monotonic_ns(), is_asked, mac);
+    });
+    if (state == NeighbourState::reachable) return 0;
+    if (state == NeighbourState::failed) return EHOSTUNREACH;
+    if (turns != 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    drive();
+  }
+  return EHOSTUNREACH;
+}
+
+int Device::join_multicast(const wire::Gid& gid) {
+  if (!wire::is_multicast(gid)) return EINVAL;
+  const std::lock_guard guard(groups_mutex_);
+  const auto [group, added] = groups_.try_emplace(gid.bytes, 0U);
+  if (added) {
+    bool joined = false;
+    // All of them have the same groups, so that the first one tells for all.
+    for (uint32_t i = 0; i < core_count(); ++i)
+      call_with(*this, i, [&] { joined = seats_[i].engine->filter().join(gid); });
+    int refused = joined ? 0 : ENOMEM;
+    if (joined && config_.seat != nullptr) refused = config_.seat->join_group(gid);
+    if (refused != 0) {
+      leave_filters(gid);
+      groups_.erase(group);
+      return refused;
+    }
+  }
+  ++group->second;
+  return 0;
+}
+
+void Device::leave_multicast(const wire::Gid& gid) {
+  const std::lock_guard guard(groups_mutex_);
+  const auto group = groups_.find(gid.bytes);
+  if (group == groups_.end() || --group->second != 0) return;
+  groups_.erase(group);
+  leave_filters(gid);
+  if (config_.seat != nullptr) config_.seat->leave_group(gid);
+}
+
+void Device::leave_filters(const wire::Gid& gid) {
+  for (uint32_t i = 0; i < core_count(); ++i)
+    call_with(*this, i, [&] { seats_[i].engine->filter().leave(gid); });
+}
+
+int Device::claim_service(uint64_t service_id) {
+  return config_.seat != nullptr ? config_.seat->claim_service(service_id) : 0;
+}
+
+void Device::release_service(uint64_t service_id) {
+  if (config_.seat != nullptr) config_.seat->release_service(service_id);
+}
+
+bool Device::link_up() {
+  bool up = false;
+  // Within a call, since the housekeeper may be reconnecting the port.
+  call_with(*this, 0,
+            [&] { up = !closed_.load(std::memory_order_relaxed) && first_engine().port_link_up(); });
+  return up;
+}
+
+verbs::GlueCounters Device::glue_counters() {
+  verbs::GlueCounters counters;
+  for (const Seat& seat : seats_) {
+    const PortCounts& counts = seat.engine->counts();
+    counters.rx_frames += counts.rx_frames.get();
+    counters.tx_frames += counts.tx_frames.get();
+    counters.arp_in += counts.arp_in.get();
+    counters.arp_out += counts.arp_out.get();
+    counters.nd_in += counts.nd_in.get();
+    counters.nd_out += counts.nd_out.get();
+    counters.wrong_vlan += counts.wrong_vlan.get();
+    counters.wrong_address += counts.wrong_address.get();
+    counters.icmp_in += counts.icmp_in.get();
+    counters.icmp_out += counts.icmp_out.get();
+    counters.other_dropped += counts.other_dropped.get();
+    counters.loopback_frames += counts.loopback_frames.get();
+    counters.linearized_frames += counts.linearized_frames.get();
+    counters.tx_dropped += counts.tx_dropped.get();
+    counters.handed_over += counts.handed_over.get();
+    counters.hand_over_dropped += counts.hand_over_dropped.get();
+    counters.chaos_lost += counts.chaos_lost.get();
+    counters.chaos_duplicated += counts.chaos_duplicated.get();
+    counters.chaos_corrupted += counts.chaos_corrupted.get();
+    counters.chaos_delayed += counts.chaos_delayed.get();
+    counters.chaos_marked += counts.chaos_marked.get();
+  }
+  // In a call, since another thread may close or reconnect the port.
+  call_with(*this, 0, [&] {
+    if (closed_.load(std::memory_order_relaxed)) return;
+    rte_eth_stats stats{};
+    if (rte_eth_stats_get(port_->id(), &stats) == 0) {
+      counters.rx_missed = stats.imissed + port_->uncounted_drops();
+      counters.rx_no_mbuf = stats.rx_nombuf;
+    }
+    counters.peer_violations = port_->peer_violations();
+  });
+  return counters;
+}
+
+double Device::measure_port_tx(size_t frame_bytes, unsigned milliseconds) {
+  double rate = -ENETDOWN;
+  call_with(*this, 0, [&] { rate = first_engine().measure_tx(frame_bytes, milliseconds); });
+  return rate;
+}
+
+double Device::measure_port_rx(unsigned milliseconds) {
+  double rate = -ENETDOWN;
+  call_with(*this, 0, [&] { rate = first_engine().measure_rx(milliseconds); });
+  return rate;
+}
+
+}  // namespace faultline::glue

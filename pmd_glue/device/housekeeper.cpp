@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/device/housekeeper.hpp"
+
+#include <algorithm>
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "pmd_glue/device/device.hpp"
+#include "pmd_glue/eal/eal.hpp"
+#include "pmd_glue/engine/naps.hpp"
+#include "stack/base/clock.hpp"
+#include "stack/base/process/process_local.hpp"
+#include "stack/base/process/service_thread.hpp"
+
+namespace faultline::glue {
+namespace {
+
+// Polling goes on for so long after the last frame: a stream has gaps, and a wake-up costs more than this.
+constexpr TimeNs kLingerNs = 200'000;
+constexpr TimeNs kFirstNapNs = 1'000'000;
+// A program that drives may go away at any time.
+constexpr TimeNs kDrivenNapNs = 2'000'000;
+// Where frames ring, only the port's own state is left to be looked at.
+constexpr TimeNs kRungForSleepNs = 1'000'000'000;
+
+constinit ProcessLocal<Housekeeper> housekeeper;
+
+}  // namespace
+
+Housekeeper::Housekeeper() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Housekeeper& Housekeeper::instance() {
+  return housekeeper.get();
+}
+
+void Housekeeper::abandon() {
+  Housekeeper* const found = housekeeper.find();
+  if (found == nullptr) return;
+  found->abandoned_.store(true, std::memory_order_seq_cst);
+  found->on_doorbell();
+}
+
+void Housekeeper::add(Device& device) {
+  const std::lock_guard guard(mutex_);
+  devices_.push_back(&device);
+  if (!thread_.joinable()) {
+    stop_ = false;
+    thread_ = start_service_thread([this] { run(); });
+  }
+  wake();
+}
+
+void Housekeeper::remove(Device& device) {
+  std::thread ended;
+  {
+    const std::lock_guard guard(mutex_);
+    std::erase(devices_, &device);
+    if (devices_.empty() && thread_.joinable()) {
+      stop_ = true;
+      ended = std::move(thread_);
+    }
+    wake();
+  }
+  if (ended.joinable()) ended.join();
+}
+
+void Housekeeper::on_doorbell() {
+  if (asleep_.load(std::memory_order_seq_cst)) wake();
+}
+
+void Housekeeper::wake() {
+  // Once: whoever comes later finds it awake.
+  if (!asleep_.exchange(false, std::memory_order_acq_rel)) return;
+  const uint64_t one = 1;
+  static_cast<void>(!write(event_.get(), &one, sizeof one));
+}
+
+Housekeeper::Rounds Housekeeper::serve_devices() {
+  const TimeNs now = monotonic_ns();
+  Rounds rounds{.busy = false, .driven = false, .deadline = now + kRungForSleepNs};
+  for (Device* device : devices_) {
+    device->maintain(now);
+    rounds.deadline = std::min(rounds.deadline, now + device->longest_sleep_ns());
+    const Device::Housekeeping seen = device->housekeep();
+    rounds.busy |= seen == Device::Housekeeping::busy;
+    rounds.driven |= seen == Device::Housekeeping::driven;
+    if (seen == Device::Housekeeping::quiet)
+      rounds.deadline = std::min(rounds.deadline, device->next_deadline());
+  }
+  return rounds;
+}
+
+void Housekeeper::wake_up() {
+  if (asleep_.exchange(false, std::memory_order_acq_rel)) return;  // by itself
+  uint64_t wakes = 0;
+  static_cast<void>(!read(event_.get(), &wakes, sizeof wakes));
+}
+
+void Housekeeper::nap(std::unique_lock<std::mutex>& lock, TimeNs longest) {
+  const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(longest)};
+  lock.unlock();
+  static_cast<void>(ppoll(pollers_.data(), pollers_.size(), &timeout, nullptr));
+  lock.lock();
+}
+
+/// Until something is posted, frames have come or a timer is due: a port that cannot tell of frames is looked
+/// at now and then.
+void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns) {
+  asleep_.store(true, std::memory_order_seq_cst);
+  bool all_tell = true;
+  pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
+  for (Device* device : devices_) {
+    const int descriptor = device->await_work(*this);
+    all_tell &= descriptor >= 0 || device->has_own_threads();
+    if (descriptor >= 0) pollers_.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+    // Whether it hangs up is told in any case.
+    if (const int port = device->port_descriptor(); port >= 0)
+      pollers_.push_back({.fd = port, .events = 0, .revents = 0});
+  }
+  const Rounds rounds = serve_devices();
+  if (!rounds.busy && !stop_) {
+    const TimeNs now = monotonic_ns();
+    const TimeNs longest = all_tell && !rounds.driven ? kRungForSleepNs : nap_after(idle_ns, kFirstNapNs);
+    nap(lock, std::min(longest, rounds.deadline > now ? rounds.deadline - now : 0));
+  }
+  wake_up();
+  for (Device* device : devices_) device->stop_awaiting_work();
+}
+
+void Housekeeper::run() {
+  sigset_t blocked;
+  sigfillset(&blocked);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);
+  pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+  pthread_setname_np(pthread_self(), "fl-housekeeper");
+  register_this_thread();
+
+  TimeNs last_busy = 0;
+  std::unique_lock lock(mutex_);
+  while (!stop_ && !abandoned_.load(std::memory_order_relaxed)) {
+    const Rounds rounds = serve_devices();
+    const TimeNs now = monotonic_ns();
+    if (rounds.busy) last_busy = now;
+    if (now - last_busy < kLingerNs) {
+      // Others may add and remove in between.
+      lock.unlock();
+      sched_yield();
+      lock.lock();
+    } else if (rounds.driven) {
+      // Whoever drives is not to be disturbed more than that.
+      asleep_.store(true, std::memory_order_seq_cst);
+      pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
+      if (!stop_) nap(lock, kDrivenNapNs);
+      wake_up();
+    } else {
+      sleep(lock, now - last_busy);
+    }
+  }
+}
+
+}  // namespace faultline::glue

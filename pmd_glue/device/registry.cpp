@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/device/registry.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+
+#include <pthread.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/auxv.h>
+
+#include "pmd_glue/config/wire_config.hpp"
+#include "pmd_glue/device/housekeeper.hpp"
+#include "pmd_glue/device/telemetry.hpp"
+#include "pmd_glue/eal/eal.hpp"
+#include "pmd_glue/eal/interrupt_thread.hpp"
+#include "pmd_glue/engine/reasons.hpp"
+#include "stack/base/log.hpp"
+#include "stack/base/process/call_stack.hpp"
+#include "stack/base/process/exit_hook.hpp"
+#include "stack/base/process/fork_generation.hpp"
+
+namespace faultline::glue {
+
+namespace {
+
+std::atomic<Registry*> current{nullptr};  // programs exit with devices open: it is never destroyed
+
+}  // namespace
+
+Registry& Registry::instance() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    current = new Registry;
+    // Theirs before ours, since the last come first before a fork: whoever opens a device takes our lock
+    // before he comes to theirs.
+    watch_forks();
+    pthread_atfork(
+        [] {
+          current.load()->mutex_.lock();
+          hold_interrupt_thread();
+        },
+        [] {
+          release_interrupt_thread();
+          current.load()->mutex_.unlock();
+        },
+        begin_in_child);
+  });
+  return *current.load();
+}
+
+// The parent's own stays as it is, with its lock taken, for what is in it is not to be destroyed here.
+void Registry::begin_in_child() {
+  current = new Registry(*current.load());
+}
+
+Registry::Registry(const Registry& parents)
+    : path_(parents.path_), parents_registry_(&parents), parents_(parents.parents_) {
+  if (parents.config_ && !has_seats(*parents.config_)) config_ = parents.config_;
+  for (const auto& [name, device] : parents.devices_)
+    if (!device.expired()) parents_.insert(name);
+}
+
+std::string Registry::why_parents_alone(const Config& all, const DeviceConfig& device) const {
+  const PortKind kind = device.port.kind;
+  if (device.seat != nullptr || kind == PortKind::ring || !parents_.contains(device.name)) return {};
+  return fmt::format(
+      "faultline: {}: {}: the process that this one was forked from has the device, and a port of kind {} "
+      "cannot "
+      "be had twice: on a wire (faultline-run --wire NAME --share) each process has its own",
+      all.path, device.name, name_of(kind));
+}
+
+void Registry::set_path(const std::string& path) {
+  const std::lock_guard guard(mutex_);
+  path_ = path;
+  config_.reset();
+}
+
+const Config& Registry::config() {
+  if (!config_) {
+    // Before the configuration is read, and over it.
+    std::string complaint;
+    const std::optional<std::string> level = log_level_of_environment(complaint);
+    if (!complaint.empty()) tell_anyone(complaint);
+    if (level) log().set_level(spdlog::level::from_str(*level));
+    std::string path = path_;
+    if (path.empty())
+      if (const char* from_environment = secure_getenv("FAULTLINE_CONFIG")) path = from_environment;
+    const char* const wire = secure_getenv("FAULTLINE_WIRE");
+    if (path.empty() && wire == nullptr)
+      throw ConfigError(
+          getauxval(AT_SECURE) != 0
+              ? "faultline: no configuration: this program has raised rights (setuid or capabilities), so "
+                "the "
+                "environment is not heeded: call faultline_configure() with the path of a TOML file"
+              : "faultline: no configuration: start the program with faultline-run --wire NAME, or set "
+                "FAULTLINE_CONFIG to the path of a TOML file");
+    Config read = path.empty() ? wire_config(wire) : load_config(path);
+    if (level) read.log_level = *level;
+    take_seats(read, wire);
+    config_ = std::move(read);
+  }
+  return *config_;
+}
+
+std::vector<verbs::DeviceDescription> Registry::list(std::string& error) {
+  const std::lock_guard guard(mutex_);
+  std::vector<verbs::DeviceDescription> descriptions;
+  try {
+    const Config& all = config();
+    for (const DeviceConfig& device : all.devices) descriptions.push_back(describe(all, device));
+  } catch (const ConfigError& problem) {
+    error = problem.what();
+    descriptions.clear();
+    tell(error);
+  }
+  return descriptions;
+}
+
+bool Registry::expects_link(const std::string& name) {
+  const std::lock_guard guard(mutex_);
+  try {
+    for (const DeviceConfig& device : config().devices)
+      if (device.name == name) return glue::expects_link(device.port);
+  } catch (const ConfigError&) {
+    return false;  // who opens it is told
+  }
+  return false;
+}
+
+// Whoever chose the configuration asks what is wrong with it; other programs only know an errno.
+void Registry::tell(const std::string& error) {
+  if (path_.empty()) tell_anyone(error);
+}
+
+void Registry::tell_anyone(const std::string& error) {
+  if (error == told_) return;
+  std::fprintf(stderr, "%s\n", error.c_str());
+  told_ = error;
+}
+
+std::shared_ptr<Device> Registry::open(const std::string& name, std::string& error) {
+  const std::lock_guard guard(mutex_);
+  if (auto running = devices_[name].lock()) return running;
+  try {
+    const Config& all = config();
+    const auto wanted = std::find_if(all.devices.begin(), all.devices.end(),
+                                     [&](const DeviceConfig& device) { return device.name == name; });
+    if (wanted == all.devices.end()) {
+      error = fmt::format("faultline: {}: there is no device \"{}\"", all.path, name);
+      return nullptr;
+    }
+    error = why_parents_alone(all, *wanted);
+    auto device = error.empty() && start_eal(all, error) ? Device::open(all, *wanted, error) : nullptr;
+    if (device == nullptr) tell(error);
+    devices_[name] = device;
+    // Of the process, not of the first one: a forked child has its own to do.
+    if (device != nullptr) odp::set_exit_hook([] { instance().send_owed(); });
+    static std::once_flag first_device;
+    if (device != nullptr)
+      std::call_once(first_device, [] {
+        register_telemetry();
+        // Captures are written out and sockets removed also for a program that exits with its devices open.
+        std::atexit([] { instance().shut_down_all(); });
+        // Which runs no handler of atexit(3).
+        std::at_quick_exit([] { instance().send_owed(); });
+      });
+    return device;
+  } catch (const ConfigError& problem) {
+    error = problem.what();
+    tell(error);
+    return nullptr;
+  }
+}
+
+std::shared_ptr<Device> Registry::find(const std::string& name) {
+  const std::lock_guard guard(mutex_);
+  const auto found = devices_.find(name);
+  return found == devices_.end() ? nullptr : found->second.lock();
+}
+
+std::vector<std::string> Registry::running() {
+  const std::lock_guard guard(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, device] : devices_)
+    if (!device.expired()) names.push_back(name);
+  return names;
+}
+
+void Registry::shut_down_all() {
+  if (has_interrupted_own_call()) return abandon_all();
+  for (const std::string& name : running())
+    if (const auto device = find(name)) device->shut_down();
+}
+
+void Registry::send_owed() {
+  // The interrupted call may have the turn, or any lock.
+  if (has_interrupted_own_call() || !mutex_.try_lock()) return;
+  for (const auto& [name, known] : devices_) {
+    // Kept for ever, as in abandon_all().
+    alignas(std::shared_ptr<Device>) std::array<std::byte, sizeof(std::shared_ptr<Device>)> place;
+    if (auto* const device = new (place.data()) std::shared_ptr<Device>(known.lock()); *device != nullptr)
+      (*device)->send_owed();
+  }
+  mutex_.unlock();
+}
+
+/// Neither waits for a lock nor allocates: the interrupted call may have the lock or be in the allocator.
+void Registry::abandon_all() {
+  if (mutex_.try_lock()) {
+    for (const auto& [name, known] : devices_) {
+      // Kept for ever: this may be the last reference, and what destroys a device waits.
+      alignas(std::shared_ptr<Device>) std::array<std::byte, sizeof(std::shared_ptr<Device>)> place;
+      if (auto* const device = new (place.data()) std::shared_ptr<Device>(known.lock()); *device != nullptr)
+        (*device)->abandon();
+    }
+    mutex_.unlock();
+  }
+  Housekeeper::abandon();
+}
+
+}  // namespace faultline::glue
+
+namespace faultline::verbs {
+
+std::vector<DeviceDescription> list_devices(std::string& error) {
+  return glue::Registry::instance().list(error);
+}
+
+bool expects_link(const std::string& name) {
+  return glue::Registry::instance().expects_link(name);
+}
+
+std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string& error) {
+  return glue::Registry::instance().open(name, error);
+}
+
+void configure(const std::string& path) {
+  glue::Registry::instance().set_path(path);
+}
+
+}  // namespace faultline::verbs

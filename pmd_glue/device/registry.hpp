@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The configuration of this process and its running devices. A forked child has its parent's configuration
+// and devices of its own, where their ports can be had twice.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "pmd_glue/config/config.hpp"
+#include "pmd_glue/device/device.hpp"
+
+namespace faultline::glue {
+
+class Registry {
+ public:
+  [[nodiscard]] static Registry& instance();
+
+  void set_path(const std::string& path);
+  [[nodiscard]] std::vector<verbs::DeviceDescription> list(std::string& error);
+  [[nodiscard]] std::shared_ptr<Device> open(const std::string& name, std::string& error);
+
+  /// Whether a device that does not run yet would find its link up.
+  [[nodiscard]] bool expects_link(const std::string& name);
+
+  /// The running device of that name, or nullptr.
+  [[nodiscard]] std::shared_ptr<Device> find(const std::string& name);
+  [[nodiscard]] std::vector<std::string> running();
+
+ private:
+  Registry() = default;
+  /// In a forked child: of what the parent has, the configuration without the seats.
+  explicit Registry(const Registry& parents);
+  static void begin_in_child();
+  /// Why a device that the process before the fork has cannot be had a second time; empty: it can.
+  [[nodiscard]] std::string why_parents_alone(const Config& all, const DeviceConfig& device) const;
+  [[nodiscard]] const Config& config();  ///< throws ConfigError
+  void shut_down_all();
+  /// ... in a process whose exiting thread is inside a verbs call.
+  void abandon_all();
+  /// ... in a process that ends by _exit: async-signal-safe.
+  void send_owed();
+  void tell(const std::string& error);
+  void tell_anyone(const std::string& error);
+
+  std::mutex mutex_;
+  std::string path_;
+  std::string told_;  ///< the last line on stderr
+  std::optional<Config> config_;
+  std::map<std::string, std::weak_ptr<Device>> devices_;
+  [[maybe_unused]] const Registry* const parents_registry_ = nullptr;  ///< for leak checkers: it is not lost
+  std::set<std::string> parents_;  ///< devices that ran in the processes before
+};
+
+}  // namespace faultline::glue

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/eal/eal.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <pthread.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_version.h>
+#include <sched.h>
+#include <signal.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/mman.h>
+
+#include "pmd_glue/eal/eal_folder.hpp"
+#include "pmd_glue/eal/eal_fork.hpp"
+#include "pmd_glue/eal/eal_output.hpp"
+#include "stack/base/log.hpp"
+#include "stack/base/process/fork_generation.hpp"
+#include "stack/base/process/service_thread.hpp"
+
+namespace faultline::glue {
+namespace {
+
+// EAL's last line, for the error when it does not start.
+struct EalLog {
+  std::mutex mutex;
+  std::string last_line;
+};
+EalLog& eal_log() {
+  static EalLog& instance = *new EalLog;  // EAL's threads outlive static destructors
+  return instance;
+}
+
+ssize_t write_eal_log(void* /*cookie*/, const char* text, size_t size) {
+  std::string line(text, size);
+  while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.pop_back();
+  if (line.empty()) return static_cast<ssize_t>(size);
+  log().warn("{}", line);
+  EalLog& eal = eal_log();
+  const std::lock_guard guard(eal.mutex);
+  eal.last_line = std::move(line);
+  return static_cast<ssize_t>(size);
+}
+
+// EAL's log goes through ours.
+void redirect_eal_log() {
+  FILE* stream =
+      fopencookie(nullptr, "w", {.read = nullptr, .write = write_eal_log, .seek = nullptr, .close = nullptr});
+  if (stream == nullptr) return;
+  setvbuf(stream, nullptr, _IOLBF, BUFSIZ);
+  rte_openlog_stream(stream);
+}
+
+std::string cpu_list(const Config& config) {
+  std::vector<unsigned> cpus = config.eal.lcores;
+  if (cpus.empty()) {
+    cpu_set_t affinity;
+    CPU_ZERO(&affinity);
+    if (sched_getaffinity(0, sizeof affinity, &affinity) == 0)
+      for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+        if (CPU_ISSET(cpu, &affinity)) cpus.push_back(cpu);
+  }
+  return fmt::format("{}", fmt::join(cpus, ","));
+}
+
+bool any_pci_port(const Config& config) {
+  return std::ranges::any_of(config.devices,
+                             [](const DeviceConfig& device) { return device.port.kind == PortKind::pci; });
+}
+
+/// Where EAL's memory is to begin. Its default is 4 GiB, and there other programs map memory of their own
+/// with MAP_FIXED, over whatever is there (OpenSHMEM's heap: 0xFF000000). So it gets a range that the kernel
+/// has just given out, as it does to everybody who names no address. 0: none.
+uintptr_t free_range(const Config& config) {
+  // An IOMMU may have 39 bits of address only (as EAL's eal_get_baseaddr takes into account).
+  void* const hint = any_pci_port(config) ? reinterpret_cast<void*>(uintptr_t{0x4000000000}) : nullptr;
+  // A page of EAL's memory.
+  const size_t alignment_bytes = config.eal.huge_pages ? size_t{1} << 30 : size_t{2} << 20;
+  // Of huge pages EAL reserves as much as there may ever be (RTE_MAX_MEM_MB).
+  const size_t bytes =
+      config.eal.huge_pages ? size_t{1} << 40 : (size_t{config.eal.memory_mib} << 20) + alignment_bytes;
+  void* const range = mmap(hint, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) return 0;
+  munmap(range, bytes);
+  return (reinterpret_cast<uintptr_t>(range) + alignment_bytes - 1) & ~(alignment_bytes - 1);
+}
+
+std::vector<std::string> eal_arguments(const Config& config) {
+  // Two processes that start at once race for telemetry's socket; the loser runs without, which is no error.
+  std::vector<std::string> arguments{"faultline",
+                                     "--log-level=error",
+                                     "--log-level=pmd.net.memif:critical",
+                                     "--log-level=pmd.net.tap:critical",
+                                     "--log-level=pmd.net.af_packet:critical",
+                                     "--log-level=pmd.net.af_xdp:critical",
+                                     "--log-level=lib.telemetry:critical",
+                                     "--file-prefix=faultline"};
+  // One lcore that floats over the CPUs: EAL would pin the thread that starts it.
+  arguments.push_back(fmt::format("--lcores=0@({})", cpu_list(config)));
+  arguments.insert(arguments.end(), {"-m", std::to_string(config.eal.memory_mib)});
+  if (config.eal.huge_pages)
+    arguments.emplace_back("--in-memory");
+  else
+    arguments.insert(arguments.end(), {"--no-huge", "--no-shconf", "--iova-mode=va"});
+  if (const uintptr_t base = free_range(config); base != 0)
+    arguments.push_back(fmt::format("--base-virtaddr={:#x}", base));
+  if (eal_folder().empty()) arguments.emplace_back("--no-telemetry");
+
+  for (const DeviceConfig& device : config.devices)
+    if (device.port.kind == PortKind::pci) arguments.insert(arguments.end(), {"-a", device.port.address});
+  if (!any_pci_port(config)) arguments.emplace_back("--no-pci");
+  arguments.insert(arguments.end(), config.eal.extra_args.begin(), config.eal.extra_args.end());
+  return arguments;
+}
+
+/// Why EAL did not start. rte_errno is a variable of each thread, so it is read on the thread that started
+/// EAL.
+std::string text_of_failure(int error) {
+  if (error == 0) return "it names no reason";
+  const std::string text = rte_strerror(error);
+  return error == EAGAIN ? text + ": no thread could be made, raise RLIMIT_NPROC (ulimit -u)" : text;
+}
+
+/// Empty where it started.
+std::string run_eal_init(const Config& config) {
+  std::string failure;
+  const int error = on_starter_thread([&] {
+    redirect_eal_log();
+    std::vector<std::string> arguments = eal_arguments(config);
+    std::vector<char*> argv;
+    argv.reserve(arguments.size());
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    const EalOutputDropped dropped;
+    rte_errno = 0;
+    errno = 0;
+    if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
+      failure = text_of_failure(rte_errno != 0 ? rte_errno : errno);
+  });
+  return error != 0 ? text_of_failure(error) : failure;
+}
+
+}  // namespace
+
+int on_starter_thread(const std::function<void()>& start) {
+  try {
+    std::thread starter = start_service_thread([&] {
+      sigset_t blocked;
+      sigfillset(&blocked);
+      for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);
+      pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+      start();
+    });
+    starter.join();
+    return 0;
+  } catch (const std::system_error& error) {
+    return error.code().value();
+  }
+}
+
+bool start_eal(const Config& config, std::string& error) {
+  static std::mutex mutex;
+  static enum class State { not_started, running, failed } state = State::not_started;
+  static uint32_t generation = 0;
+  static std::string& failure = *new std::string;  // programs exit with devices open
+  const std::lock_guard guard(mutex);
+  if (state == State::not_started) {
+    log().set_level(spdlog::level::from_str(config.log_level));
+    failure = run_eal_init(config);
+    state = failure.empty() ? State::running : State::failed;
+    generation = fork_generation();
+    own_eal();
+  }
+  if (state == State::running && generation != fork_generation()) {
+    if (config.eal.huge_pages) {
+      error = fmt::format(
+          "faultline: {}: eal.huge_pages: this process was forked from one whose huge pages it would share: "
+          "it can have devices of its own after exec, or without huge pages",
+          config.path);
+      return false;
+    }
+    if (!revive_eal()) {
+      error = fmt::format("faultline: {}: eal: {} did not go on in a forked process: {}", config.path,
+                          rte_version(), std::strerror(errno));
+      return false;
+    }
+    generation = fork_generation();
+  }
+  if (state == State::running) return true;
+  EalLog& eal = eal_log();
+  const std::lock_guard log_guard(eal.mutex);
+  error = fmt::format("faultline: {}: eal: {} did not start: {}", config.path, rte_version(),
+                      eal.last_line.empty() ? failure : fmt::format("{} ({})", eal.last_line, failure));
+  return false;
+}
+
+void register_this_thread() {
+  // The id goes back when the thread ends.
+  struct Registration {
+    Registration() : registered(rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) {}
+    ~Registration() {
+      if (registered) rte_thread_unregister();
+    }
+    Registration(const Registration&) = delete;
+    Registration& operator=(const Registration&) = delete;
+    bool registered;
+  };
+  static thread_local bool done = false;
+  if (__builtin_expect(done, true)) return;
+  static thread_local Registration registration;
+  done = true;
+}
+
+}  // namespace faultline::glue

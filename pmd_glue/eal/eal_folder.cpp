@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/eal/eal_folder.hpp"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "stack/base/runtime_directory.hpp"
+
+namespace faultline::glue {
+namespace {
+
+// EAL's --file-prefix.
+constexpr const char* kPrefix = "faultline";
+
+bool is_usable(const std::string& path) {
+  mkdir(path.c_str(), 0700);
+  struct stat status {};
+  // lstat: in /tmp anybody could have left a link.
+  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+         access(path.c_str(), R_OK | W_OK | X_OK) == 0;
+}
+
+/// Where EAL itself, and dpdk-telemetry.py, would look, but for /tmp: there the first user's folder is closed
+/// to all others, so each has that of his wires.
+std::vector<std::string> candidates() {
+  std::vector<std::string> found;
+  if (const char* const given = secure_getenv("RUNTIME_DIRECTORY")) found.emplace_back(given);
+  if (getuid() == 0)
+    found.emplace_back("/var/run");
+  else if (const char* const given = secure_getenv("XDG_RUNTIME_DIR"))
+    found.emplace_back(given);
+  std::string error;
+  if (std::string own = runtime_directory(error); !own.empty()) found.push_back(std::move(own));
+  return found;
+}
+
+}  // namespace
+
+std::string eal_folder() {
+  for (const std::string& base : candidates()) {
+    const std::string all = base + "/dpdk";
+    if (std::string own = all + "/" + kPrefix; is_usable(all) && is_usable(own)) return own;
+  }
+  return {};
+}
+
+}  // namespace faultline::glue
+
+extern "C" {
+// EAL's own (eal_filesystem.h).
+int eal_set_runtime_dir(const char* directory);
+
+int __wrap_eal_create_runtime_dir(void);
+
+// Where there is none, EAL goes without: it was given --no-telemetry then, and shares nothing with other
+// processes by files.
+int __wrap_eal_create_runtime_dir(void) {
+  const std::string folder = faultline::glue::eal_folder();
+  return folder.empty() ? 0 : eal_set_runtime_dir(folder.c_str());
+}
+}

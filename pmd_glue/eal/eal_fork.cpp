@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/eal/eal_fork.hpp"
+
+#include <cerrno>
+#include <string_view>
+
+#include <rte_errno.h>
+
+#include "pmd_glue/eal/eal.hpp"
+#include "stack/base/process/fork_generation.hpp"
+
+namespace {
+uint32_t owner = 0;  ///< the generation that EAL was started in
+}
+
+extern "C" {
+// EAL's own (eal_private.h): forgets all descriptors that the interrupt thread watched and starts it.
+int rte_eal_intr_init(void);
+
+int __real_memfd_create(const char* name, unsigned flags);
+int __wrap_memfd_create(const char* name, unsigned flags);
+int __real_unlink(const char* path);
+int __wrap_unlink(const char* path);
+
+// Without huge pages EAL takes its memory from a file where it can (eal_memory.c), shared, so that a child
+// would write into its parent's heap and frames. Without the file it takes memory that a fork copies. Its
+// one use was vhost-user, which no port here speaks.
+int __wrap_memfd_create(const char* name, unsigned flags) {
+  if (std::string_view(name) == "nohuge") {
+    errno = ENOSYS;
+    return -1;
+  }
+  return __real_memfd_create(name, flags);
+}
+
+// A child that exits would take its parent's telemetry socket away (telemetry.c, unlink_sockets).
+int __wrap_unlink(const char* path) {
+  if (owner != faultline::fork_generation() &&
+      std::string_view(path).find("/dpdk_telemetry.") != std::string_view::npos)
+    return 0;
+  return __real_unlink(path);
+}
+}
+
+namespace faultline::glue {
+
+void own_eal() {
+  owner = fork_generation();
+}
+
+bool revive_eal() {
+  bool started = false;
+  int error = 0;
+  const int no_thread = on_starter_thread([&] {
+    started = rte_eal_intr_init() == 0;
+    error = rte_errno;
+  });
+  if (!started) errno = no_thread != 0 ? no_thread : error;  // errno is each thread's own
+  return started;
+}
+
+}  // namespace faultline::glue

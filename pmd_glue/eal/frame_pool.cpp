@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/eal/frame_pool.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_spinlock.h>
+#include <rte_stack.h>
+
+#include "stack/base/process/fork_generation.hpp"
+
+namespace faultline::glue {
+namespace {
+
+// A stack: the frames in use are few, and those that the caches have. A queue of as many frames as a device
+// may need brings each of them from memory.
+constexpr const char* kHandler = "stack";
+
+// What a core keeps for itself, so that it seldom asks for the stack, which a lock guards. Over net_ring one
+// core takes the frames that another gives back: they are in use then, and half as many again.
+constexpr unsigned kCachedFrames = 256;
+
+}  // namespace
+
+rte_mempool* create_frame_pool(const char* name, unsigned count) {
+  return rte_pktmbuf_pool_create_by_ops(name, count, kCachedFrames, 0,
+                                        static_cast<uint16_t>(kBufferBytes + RTE_PKTMBUF_HEADROOM),
+                                        SOCKET_ID_ANY, kHandler);
+}
+
+rte_mempool* frame_pool(const Config& config) {
+  static std::mutex mutex;
+  static rte_mempool* pool = nullptr;
+  static uint32_t generation = 0;
+  const std::lock_guard guard(mutex);
+  if (pool != nullptr && generation != fork_generation()) refill(*pool);
+  generation = fork_generation();
+  if (pool != nullptr) return pool;
+  // Transmit bursts, parked packets, loopback queue and a NIC's descriptors fit in 8191 a device; at most
+  // half of EAL's memory.
+  constexpr size_t kPerDevice = 8191;
+  constexpr size_t kBytesEach = kBufferBytes + RTE_PKTMBUF_HEADROOM + sizeof(rte_mbuf) + 64;
+  const size_t affordable = (size_t{config.eal.memory_mib} << 20) / 2 / kBytesEach;
+  // Each further core has bursts, caches and a hand-over ring of its own.
+  constexpr size_t kPerFurtherCore = 4096;
+  size_t wanted = 0;
+  for (const DeviceConfig& device : config.devices)
+    wanted += kPerDevice + kPerFurtherCore * (core_count_of(device) - 1);
+  pool = create_frame_pool("faultline_frames", static_cast<unsigned>(std::min(wanted, affordable)));
+  return pool;
+}
+
+void refill(rte_mempool& pool) {
+  // A thread of the parent's may have held the lock.
+  rte_stack_std& stack = static_cast<rte_stack*>(pool.pool_data)->stack_std;
+  rte_spinlock_init(&stack.lock);
+  stack.len = 0;
+  for (unsigned lcore = 0; lcore < RTE_MAX_LCORE; ++lcore)
+    if (rte_mempool_cache* const cache = rte_mempool_default_cache(&pool, lcore)) cache->len = 0;
+  rte_mempool_obj_iter(
+      &pool,
+      [](rte_mempool* of, void* /*argument*/, void* frame, unsigned index) {
+        rte_pktmbuf_init(of, nullptr, frame, index);
+        rte_mempool_ops_enqueue_bulk(of, &frame, 1);
+      },
+      nullptr);
+}
+
+}  // namespace faultline::glue

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A contiguous mbuf as bytes and as the core's frames.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <rte_mbuf.h>
+
+#include "stack/transport/shared/port.hpp"
+#include "stack/wire/packet/packet.hpp"
+
+namespace faultline::glue {
+
+inline std::span<uint8_t> bytes_of(rte_mbuf* frame) {
+  return {rte_pktmbuf_mtod(frame, uint8_t*), frame->data_len};
+}
+
+inline void set_length(rte_mbuf* frame, size_t length_bytes) {
+  frame->data_len = static_cast<uint16_t>(length_bytes);
+  frame->pkt_len = static_cast<uint32_t>(length_bytes);
+}
+
+inline uint32_t rx_checks_of(uint64_t ol_flags) {
+  uint32_t checks = wire::kNothingVerified;
+  if ((ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_GOOD)
+    checks |= wire::kIpChecksumVerified;
+  if ((ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD)
+    checks |= wire::kUdpChecksumVerified;
+  return checks;
+}
+
+inline transport::RxFrame rx_frame_of(rte_mbuf* frame) {
+  return {rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len, rx_checks_of(frame->ol_flags), frame};
+}
+
+}  // namespace faultline::glue

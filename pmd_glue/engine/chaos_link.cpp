@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/engine/chaos_link.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include <rte_mbuf.h>
+
+#include "pmd_glue/eal/mbuf_view.hpp"
+#include "stack/wire/packet/ecn.hpp"
+
+namespace faultline::glue {
+namespace {
+
+bool later(const ChaosLink::Held& a, const ChaosLink::Held& b) {
+  return std::tie(a.due, a.order) > std::tie(b.due, b.order);
+}
+
+}  // namespace
+
+ChaosLink::ChaosLink(const chaos::LinkModelConfig& config, rte_mempool* pool) : model_(config), pool_(pool) {
+  held_.reserve(kHeld);
+}
+
+ChaosLink::~ChaosLink() {
+  for (const Held& held : held_) rte_pktmbuf_free(held.frame);
+}
+
+void ChaosLink::hold(rte_mbuf* frame, TimeNs due, ChaosCounts& counts) {
+  if (held_.size() == kHeld) {
+    ++counts.lost;
+    rte_pktmbuf_free(frame);
+    return;
+  }
+  held_.push_back({due, next_order_++, frame});
+  std::push_heap(held_.begin(), held_.end(), later);
+}
+
+void ChaosLink::put(std::span<rte_mbuf* const> frames, TimeNs now, ChaosCounts& counts) {
+  for (rte_mbuf* frame : frames) {
+    chaos::Verdict verdict = model_.next(frame->data_len);
+    const TimeNs due = now + verdict.delay_ns;
+    if (verdict.delay_ns != 0) ++counts.delayed;
+    if (verdict.duplicate)
+      if (rte_mbuf* copy = rte_pktmbuf_copy(frame, pool_, 0, UINT32_MAX); copy != nullptr) {
+        ++counts.duplicated;
+        hold(copy, due, counts);
+      }
+    if (verdict.drop) {
+      ++counts.lost;
+      rte_pktmbuf_free(frame);
+      continue;
+    }
+    if (verdict.mark && wire::mark_congestion_experienced(bytes_of(frame))) ++counts.marked;
+    verdict.mark = false;
+    if (verdict.corrupt) {
+      ++counts.corrupted;
+      // What the port verified was true of the frame as it was.
+      frame->ol_flags &= ~(RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK);
+      chaos::damage(bytes_of(frame), verdict);
+    }
+    hold(frame, due, counts);
+  }
+}
+
+size_t ChaosLink::take_due(TimeNs now, std::span<Held> out) {
+  size_t taken = 0;
+  while (taken < out.size() && !held_.empty() && held_.front().due <= now) {
+    std::pop_heap(held_.begin(), held_.end(), later);
+    out[taken++] = held_.back();
+    held_.pop_back();
+  }
+  return taken;
+}
+
+void ChaosLink::give_back(std::span<const Held> frames) {
+  for (const Held& held : frames) {
+    held_.push_back(held);
+    std::push_heap(held_.begin(), held_.end(), later);
+  }
+}
+
+}  // namespace faultline::glue

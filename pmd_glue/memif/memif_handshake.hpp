@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the two ends of a memif link agree on before frames pass. net_memif (DPDK 22.11) believes the peer:
+// a region may be shorter than it says, a ring may lie beyond its region, a message may come in a state that
+// it is not made for. So each message is checked here before net_memif reads it. A message that is refused
+// ends the link.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "pmd_glue/memif/memif_format.hpp"
+
+namespace faultline::glue::memif {
+
+/// Memory of the link, mapped for as long as the object lives. Its file can never become shorter
+/// (F_SEAL_SHRINK, fcntl(2)): an access to a page that a truncation took away would be SIGBUS.
+class Region {
+ public:
+  /// Nothing, and the reason in `why`, where the file is not as the message says.
+  [[nodiscard]] static std::optional<Region> map(int fd, uint64_t size_bytes, const char*& why);
+  ~Region();
+  Region(Region&& other) noexcept;
+  Region& operator=(Region&&) = delete;
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  [[nodiscard]] uint8_t* base() const { return base_; }
+  [[nodiscard]] uint64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  Region(uint8_t* base, uint64_t size_bytes) : base_(base), size_bytes_(size_bytes) {}
+  uint8_t* base_;
+  uint64_t size_bytes_;
+};
+
+/// A ring's place, within its region.
+struct RingPlace {
+  uint16_t region;
+  uint32_t offset;
+  unsigned log2_size;
+};
+
+/// What both ends know once a link is up.
+struct Geometry {
+  std::vector<Region> regions;
+  RingPlace to_server;
+  RingPlace to_client;
+};
+
+class Handshake {
+ public:
+  enum class Role : uint8_t { server, client };
+
+  explicit Handshake(Role role) : role_(role) {}
+
+  /// A message from the peer with the descriptors that came with it, which stay the caller's. nullptr where
+  /// the message is in order, or else the reason why it is not.
+  [[nodiscard]] const char* on_receive(std::span<const uint8_t> message, std::span<const int> descriptors);
+  /// A message that this end is about to send.
+  void on_send(std::span<const uint8_t> message, std::span<const int> descriptors);
+
+  /// What was agreed. Once; nothing where a part is missing.
+  [[nodiscard]] std::optional<Geometry> take_geometry();
+
+  /// Of the regions that the peer has added.
+  [[nodiscard]] const std::vector<int>& region_descriptors() const { return region_descriptors_; }
+
+ private:
+  // An offset within a region has 32 bits. DPDK's client and libmemif's share one or two regions.
+  static constexpr uint64_t kMaxRegionBytes = uint64_t{1} << 32;
+  static constexpr size_t kMaxRegions = 16;
+
+  [[nodiscard]] const char* on_receive_as_server(MessageType type, std::span<const uint8_t> body,
+                                                 std::span<const int> descriptors);
+  [[nodiscard]] const char* on_receive_as_client(MessageType type, std::span<const uint8_t> body,
+                                                 std::span<const int> descriptors);
+  [[nodiscard]] const char* add_region(std::span<const uint8_t> body, std::span<const int> descriptors);
+  [[nodiscard]] const char* add_ring(std::span<const uint8_t> body, std::span<const int> descriptors);
+
+  const Role role_;
+  bool greeted_ = false;
+  bool connecting_ = false;
+  bool connected_ = false;
+  bool refused_ = false;
+  std::vector<Region> regions_;
+  std::vector<int> region_descriptors_;
+  std::optional<RingPlace> to_server_, to_client_;
+};
+
+}  // namespace faultline::glue::memif

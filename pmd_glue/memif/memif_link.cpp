@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/memif/memif_link.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include <rte_mbuf.h>
+#include <rte_memcpy.h>
+
+#include "pmd_glue/eal/frame_bulk.hpp"
+#include "pmd_glue/eal/mbuf_view.hpp"
+
+namespace faultline::glue {
+namespace {
+
+using memif::Descriptor;
+using memif::RingHeader;
+
+constexpr uint16_t kNoInterrupts = 1;
+
+/// A private copy. The compiler must not read the shared one again.
+Descriptor load(const Descriptor& shared) {
+  std::array<uint64_t, 2> words;
+  const auto* const from = reinterpret_cast<const uint64_t*>(&shared);
+  words[0] = __atomic_load_n(from, __ATOMIC_RELAXED);
+  words[1] = __atomic_load_n(from + 1, __ATOMIC_RELAXED);
+  return std::bit_cast<Descriptor>(words);
+}
+
+void store(Descriptor& shared, const Descriptor& descriptor) {
+  const auto words = std::bit_cast<std::array<uint64_t, 2>>(descriptor);
+  auto* const to = reinterpret_cast<uint64_t*>(&shared);
+  __atomic_store_n(to, words[0], __ATOMIC_RELAXED);
+  __atomic_store_n(to + 1, words[1], __ATOMIC_RELAXED);
+}
+
+uint16_t load_index(const uint16_t& shared) {
+  return __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
+}
+
+void store_index(uint16_t& shared, uint16_t index) {
+  __atomic_store_n(&shared, index, __ATOMIC_RELEASE);
+}
+
+}  // namespace
+
+MemifLink::MemifLink(Role role, memif::Geometry geometry, uint32_t buffer_bytes)
+    : role_(role), geometry_(std::move(geometry)), buffer_bytes_(buffer_bytes) {
+  const bool is_client = role_ == Role::client;
+  receive_ = ring_at(is_client ? geometry_.to_client : geometry_.to_server);
+  transmit_ = ring_at(is_client ? geometry_.to_server : geometry_.to_client);
+  if (!is_client) return;
+  const auto end_of = [](const memif::RingPlace& ring) {
+    return ring.offset + memif::ring_bytes(ring.log2_size);
+  };
+  transmit_.buffers_offset = std::max(end_of(geometry_.to_server), end_of(geometry_.to_client));
+  receive_.buffers_offset = transmit_.buffers_offset + uint64_t{transmit_.size} * buffer_bytes_;
+  if (receive_.buffers_offset + uint64_t{receive_.size} * buffer_bytes_ > geometry_.regions[0].size_bytes())
+    break_off("shares a region without room for its buffers");
+}
+
+MemifLink::Ring MemifLink::ring_at(const memif::RingPlace& place) const {
+  uint8_t* const header = geometry_.regions[place.region].base() + place.offset;
+  return {.header = reinterpret_cast<RingHeader*>(header),
+          .descriptors = reinterpret_cast<Descriptor*>(header + sizeof(RingHeader)),
+          .size = uint32_t{1} << place.log2_size};
+}
+
+void MemifLink::begin() {
+  __atomic_store_n(&receive_.header->flags, kNoInterrupts, __ATOMIC_RELAXED);
+  if (role_ == Role::client && violation() == nullptr) put_buffers(static_cast<uint16_t>(receive_.size));
+}
+
+/// Of the client's receive ring: `count` descriptors have buffers to be filled once more.
+void MemifLink::put_buffers(uint16_t count) {
+  for (; count != 0; --count, ++offered_) {
+    const uint32_t slot = offered_ & (receive_.size - 1);
+    store(receive_.descriptors[slot],
+          {.flags = 0,
+           .region = 0,
+           .length = buffer_bytes_,
+           .offset = static_cast<uint32_t>(receive_.buffers_offset + uint64_t{slot} * buffer_bytes_),
+           .metadata = 0});
+  }
+  store_index(receive_.header->head, offered_);
+}
+
+/// The client knows where its buffers are. The server is told, by a client that may say anything.
+MemifLink::Buffer MemifLink::locate(const Descriptor& descriptor, const Ring& ring, uint16_t slot) const {
+  if (role_ == Role::client) {
+    uint8_t* const bytes = geometry_.regions[0].base() + ring.buffers_offset + uint64_t{slot} * buffer_bytes_;
+    return {descriptor.length <= buffer_bytes_ ? bytes : nullptr, descriptor.length};
+  }
+  if (descriptor.region >= geometry_.regions.size()) return {nullptr, 0};
+  const memif::Region& region = geometry_.regions[descriptor.region];
+  if (uint64_t{descriptor.offset} + descriptor.length > region.size_bytes()) return {nullptr, 0};
+  return {region.base() + descriptor.offset, descriptor.length};
+}
+
+/// One frame, from one or more descriptors, into one buffer. False where they are malformed.
+bool MemifLink::gather(rte_mbuf* frame, uint16_t waiting, uint16_t& taken, Gathered& gathered) {
+  const uint32_t capacity = capacity_of(frame);
+  gathered = {.length_bytes = 0, .fits = true};
+  for (;;) {
+    const auto slot = static_cast<uint16_t>((receive_.next + taken) & (receive_.size - 1));
+    const Descriptor descriptor = load(receive_.descriptors[slot]);
+    const Buffer buffer = locate(descriptor, receive_, slot);
+    if (buffer.bytes == nullptr) [[unlikely]] {
+      break_off("has a descriptor of bytes that are not in its region");
+      return false;
+    }
+    ++taken;
+    gathered.fits = gathered.fits && buffer.length_bytes <= capacity - gathered.length_bytes;
+    if (gathered.fits) [[likely]] {
+      rte_memcpy(rte_pktmbuf_mtod_offset(frame, uint8_t*, gathered.length_bytes), buffer.bytes,
+                 buffer.length_bytes);
+      gathered.length_bytes += buffer.length_bytes;
+    }
+    if ((descriptor.flags & memif::kNext) == 0) [[likely]]
+      return true;
+    if (taken == waiting) {
+      break_off("has a frame whose end is missing");
+      return false;
+    }
+  }
+}
+
+size_t MemifLink::receive(rte_mempool* pool, uint16_t port, std::span<rte_mbuf*> frames) {
+  if (violation() != nullptr) [[unlikely]]
+    return 0;
+  RingHeader& header = *receive_.header;
+  const bool is_client = role_ == Role::client;
+  const auto waiting =
+      static_cast<uint16_t>(load_index(is_client ? header.tail : header.head) - receive_.next);
+  if (waiting == 0) return 0;
+  if (waiting > receive_.size) [[unlikely]] {
+    break_off("has more frames in its ring than the ring holds");
+    return 0;
+  }
+  size_t count = std::min<size_t>(waiting, frames.size());
+  while (count != 0 && !take_frames(pool, frames.first(count))) count /= 2;
+
+  size_t received = 0;
+  uint16_t taken = 0;
+  for (size_t used = 0; used < count && taken != waiting; ++used) {
+    rte_mbuf* const frame = frames[used];
+    Gathered gathered;
+    if (!gather(frame, waiting, taken, gathered)) [[unlikely]]
+      break;
+    if (!gathered.fits) [[unlikely]] {
+      oversized_.store(oversized() + 1, std::memory_order_relaxed);
+      continue;
+    }
+    frame->port = port;
+    set_length(frame, gathered.length_bytes);
+    std::swap(frames[received++], frames[used]);
+  }
+  // Buffers that no frame came into.
+  if (received != count)
+    rte_mempool_put_bulk(pool, reinterpret_cast<void**>(frames.data() + received),
+                         static_cast<unsigned>(count - received));
+
+  receive_.next = static_cast<uint16_t>(receive_.next + taken);
+  if (is_client)
+    put_buffers(taken);
+  else
+    store_index(header.tail, receive_.next);
+  return received;
+}
+
+/// Descriptors that the frame has filled, or 0 where there is no room or one of them is malformed.
+uint16_t MemifLink::scatter(const rte_mbuf* frame, uint16_t slot, uint16_t room) {
+  uint16_t used = 0;
+  Buffer buffer{nullptr, 0};
+  Descriptor filled{};
+  uint32_t filled_bytes = 0;
+  Descriptor* shared = nullptr;
+  const auto finish = [&](uint16_t flags) {
+    filled.flags = flags;
+    filled.length = filled_bytes;
+    store(*shared, filled);
+  };
+  for (const rte_mbuf* part = frame; part != nullptr; part = part->next) {
+    const auto* from = rte_pktmbuf_mtod(part, const uint8_t*);
+    for (uint32_t left = part->data_len; left != 0;) {
+      if (shared == nullptr || filled_bytes == buffer.length_bytes) {
+        if (used == room) return 0;
+        if (shared != nullptr) finish(memif::kNext);
+        const auto at = static_cast<uint16_t>((slot + used) & (transmit_.size - 1));
+        shared = &transmit_.descriptors[at];
+        if (role_ == Role::client)
+          filled = {.flags = 0,
+                    .region = 0,
+                    .length = buffer_bytes_,
+                    .offset = static_cast<uint32_t>(transmit_.buffers_offset + uint64_t{at} * buffer_bytes_),
+                    .metadata = 0};
+        else
+          filled = load(*shared);
+        buffer = locate(filled, transmit_, at);
+        if (buffer.bytes == nullptr || buffer.length_bytes == 0) [[unlikely]] {
+          break_off("offers a buffer that is not in its region");
+          return 0;
+        }
+        filled_bytes = 0;
+        ++used;
+      }
+      const uint32_t bytes = std::min(left, buffer.length_bytes - filled_bytes);
+      rte_memcpy(buffer.bytes + filled_bytes, from, bytes);
+      filled_bytes += bytes;
+      from += bytes;
+      left -= bytes;
+    }
+  }
+  if (shared != nullptr) finish(0);
+  return used;
+}
+
+size_t MemifLink::transmit(std::span<rte_mbuf* const> frames) {
+  if (violation() != nullptr || frames.empty()) [[unlikely]]
+    return 0;
+  RingHeader& header = *transmit_.header;
+  const bool is_client = role_ == Role::client;
+  const auto ahead = static_cast<uint16_t>(is_client ? transmit_.next - load_index(header.tail)
+                                                     : load_index(header.head) - transmit_.next);
+  if (ahead > transmit_.size) [[unlikely]] {
+    break_off("moves the index of a ring beyond the ring");
+    return 0;
+  }
+  auto room = static_cast<uint16_t>(is_client ? transmit_.size - ahead : ahead);
+  size_t sent = 0;
+  FrameReturn done;
+  for (rte_mbuf* const frame : frames) {
+    if (room == 0) break;
+    const uint16_t used = scatter(frame, transmit_.next, room);
+    if (used == 0 && frame->pkt_len != 0) break;
+    transmit_.next = static_cast<uint16_t>(transmit_.next + used);
+    room = static_cast<uint16_t>(room - used);
+    done.add(frame);
+    ++sent;
+  }
+  if (sent != 0) store_index(is_client ? header.head : header.tail, transmit_.next);
+  return sent;
+}
+
+}  // namespace faultline::glue

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Packet sockets that share an interface's frames are a group, whose number is one of 65536 in their network
+// namespace. net_af_packet (DPDK 22.11) makes it of the process ID and the interface's index, which another
+// process at another interface may come to as well; the kernel refuses it then, and with it the port. So the
+// next number that is free is taken, and the same for the port's other queues.
+// The driver also asks the kernel to put fragments together first. No RoCEv2 packet is one, so
+// that would only keep what strangers send in the kernel's memory, and out of the port's counters.
+#include "pmd_glue/ports/packet_fanout.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include <linux/if_packet.h>
+#include <sys/socket.h>
+
+namespace {
+
+// An interface that is down is refused for each number: enough to pass a few others, and soon over.
+constexpr unsigned kTries = 256;
+constexpr unsigned kNumberMask = 0xffff;
+constexpr unsigned kDefragment = unsigned{PACKET_FANOUT_FLAG_DEFRAG} << 16;
+
+/// The sockets are the driver's, which closes them without saying so.
+struct Sockets {
+  std::mutex mutex;
+  std::map<unsigned, unsigned> groups;  ///< by what the driver asked for
+  std::vector<int> descriptors;
+  std::map<unsigned, uint64_t> drops;  ///< so far, by interface
+};
+
+Sockets& sockets() {
+  static auto& all = *new Sockets;
+  return all;
+}
+
+}  // namespace
+
+namespace faultline::glue {
+
+uint64_t packet_socket_drops(unsigned interface_index) {
+  Sockets& all = sockets();
+  const std::lock_guard guard(all.mutex);
+  std::erase_if(all.descriptors, [&](int descriptor) {
+    sockaddr_ll bound{};
+    socklen_t bound_bytes = sizeof bound;
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&bound), &bound_bytes) != 0 ||
+        bound.sll_family != AF_PACKET)
+      return true;
+    // Asking sets it to zero.
+    tpacket_stats counts{};
+    socklen_t counts_bytes = sizeof counts;
+    if (getsockopt(descriptor, SOL_PACKET, PACKET_STATISTICS, &counts, &counts_bytes) != 0) return true;
+    all.drops[static_cast<unsigned>(bound.sll_ifindex)] += counts.tp_drops;
+    return false;
+  });
+  return all.drops[interface_index];
+}
+
+std::vector<int> packet_sockets_at(unsigned interface_index) {
+  Sockets& all = sockets();
+  const std::lock_guard guard(all.mutex);
+  std::vector<int> found;
+  for (const int descriptor : all.descriptors) {
+    sockaddr_ll bound{};
+    socklen_t bound_bytes = sizeof bound;
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&bound), &bound_bytes) == 0 &&
+        bound.sll_family == AF_PACKET && static_cast<unsigned>(bound.sll_ifindex) == interface_index)
+      found.push_back(descriptor);
+  }
+  return found;
+}
+
+}  // namespace faultline::glue
+
+extern "C" {
+int __real_setsockopt(int fd, int level, int option, const void* value, socklen_t length_bytes);
+int __wrap_setsockopt(int fd, int level, int option, const void* value, socklen_t length_bytes);
+
+int __wrap_setsockopt(int fd, int level, int option, const void* value, socklen_t length_bytes) {
+  unsigned asked = 0;
+  if (level != SOL_PACKET || option != PACKET_FANOUT || length_bytes != sizeof asked)
+    return __real_setsockopt(fd, level, option, value, length_bytes);
+  std::memcpy(&asked, value, sizeof asked);
+  Sockets& all = sockets();
+  const std::lock_guard guard(all.mutex);
+  const auto known = all.groups.find(asked);
+  unsigned number = known == all.groups.end() ? asked & ~kDefragment : known->second;
+  for (unsigned tries = 1;; ++tries) {
+    if (__real_setsockopt(fd, level, option, &number, sizeof number) == 0) {
+      all.groups[asked] = number;
+      if (std::find(all.descriptors.begin(), all.descriptors.end(), fd) == all.descriptors.end())
+        all.descriptors.push_back(fd);
+      return 0;
+    }
+    if (errno != EINVAL || known != all.groups.end() || tries == kTries) return -1;
+    number = (number & ~kNumberMask) | ((number + 1) & kNumberMask);
+  }
+}
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/wires/switch_bell.hpp"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+namespace faultline::glue {
+
+std::unique_ptr<SwitchBell> SwitchBell::create(const UniqueFd& switch_event) {
+  std::unique_ptr<SwitchBell> bell(new SwitchBell);
+  bell->memory_ = UniqueFd(memfd_create("faultline-bell", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  // Sealed: whoever shortened it would have the other end die of SIGBUS.
+  if (!bell->memory_ || ftruncate(bell->memory_.get(), sizeof(Page)) != 0 ||
+      fcntl(bell->memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return nullptr;
+  bell->events_[0] = UniqueFd(fcntl(switch_event.get(), F_DUPFD_CLOEXEC, 0));
+  bell->events_[1] = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  return bell->events_[0] && bell->events_[1] && bell->map(nullptr, 0) ? std::move(bell) : nullptr;
+}
+
+std::unique_ptr<SwitchBell> SwitchBell::adopt(std::array<UniqueFd, kDescriptors> descriptors) {
+  std::unique_ptr<SwitchBell> bell(new SwitchBell);
+  bell->memory_ = std::move(descriptors[0]);
+  bell->events_ = {std::move(descriptors[1]), std::move(descriptors[2])};
+  return bell->map(nullptr, 0) ? std::move(bell) : nullptr;
+}
+
+bool SwitchBell::renew(std::array<UniqueFd, kDescriptors> descriptors, bool lost) {
+  if (lost) {
+    static_cast<void>(memory_.release());
+    for (UniqueFd& event : events_) static_cast<void>(event.release());
+  }
+  memory_ = std::move(descriptors[0]);
+  for (size_t i = 0; i < events_.size(); ++i) {
+    UniqueFd& renewed = descriptors[i + 1];
+    // The number stays: another thread may be about to ring or to wait by it.
+    if (!events_[i])
+      events_[i] = std::move(renewed);
+    else if (dup3(renewed.get(), events_[i].get(), O_CLOEXEC) < 0)
+      return false;
+  }
+  // In the old page's place, since an engine may be looking at it.
+  return map(page_, MAP_FIXED);
+}
+
+bool SwitchBell::map(void* place, int flags) {
+  void* const mapped =
+      mmap(place, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | flags, memory_.get(), 0);
+  if (mapped == MAP_FAILED) return false;
+  page_ = static_cast<Page*>(mapped);
+  for (size_t i = 0; i < events_.size(); ++i) numbers_[i].store(events_[i].get(), std::memory_order_relaxed);
+  return true;
+}
+
+SwitchBell::~SwitchBell() {
+  if (page_ != nullptr) munmap(page_, sizeof(Page));
+}
+
+std::array<int, SwitchBell::kDescriptors> SwitchBell::descriptors() const {
+  return {memory_.get(), events_[0].get(), events_[1].get()};
+}
+
+void SwitchBell::wake(End end) {
+  // Once: until the end says again that it sleeps, it is awake or about to be.
+  if (sleeps(end).exchange(0, std::memory_order_relaxed) == 0) return;
+  const uint64_t one = 1;
+  // A full counter wakes as well.
+  static_cast<void>(!write(event(end), &one, sizeof one));
+}
+
+}  // namespace faultline::glue

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/wires/switch_channel.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "pmd_glue/wires/switch_bell.hpp"
+
+namespace faultline::glue {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+/// 0 where it is no socket.
+ino_t inode_of(int fd) {
+  struct stat status {};
+  return fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
+}
+
+/// False at the deadline.
+bool await(int fd, short events, SteadyTime deadline) {
+  const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+  pollfd wanted{.fd = fd, .events = events, .revents = 0};
+  const int ready = poll(&wanted, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000)));
+  // After a signal the caller tries once more.
+  return ready > 0 || (ready < 0 && errno == EINTR && steady_clock::now() < deadline);
+}
+
+void take_descriptors(msghdr& message, std::vector<UniqueFd>& descriptors) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    std::vector<int> fds((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    std::memcpy(fds.data(), CMSG_DATA(header), fds.size() * sizeof(int));
+    for (const int fd : fds) descriptors.emplace_back(fd);
+  }
+}
+
+}  // namespace
+
+SwitchChannel::SwitchChannel(UniqueFd connection)
+    : connection_(std::move(connection)), inode_(inode_of(connection_.get())) {}
+
+SwitchChannel& SwitchChannel::operator=(SwitchChannel&& other) noexcept {
+  if (this == &other) return *this;
+  close();
+  connection_ = std::move(other.connection_);
+  inode_ = other.inode_;
+  latest_request_ = other.latest_request_;
+  latest_answer_ = other.latest_answer_;
+  return *this;
+}
+
+bool SwitchChannel::is_ours() const {
+  return connection_ && inode_of(connection_.get()) == inode_;
+}
+
+void SwitchChannel::close() {
+  if (!is_ours()) static_cast<void>(connection_.release());
+  connection_.reset();
+}
+
+uint64_t SwitchChannel::send(SwitchRequest request, SteadyTime deadline) {
+  request.number = latest_request_ + 1;
+  while (::send(connection_.get(), &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof request) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return 0;
+    if (!await(connection_.get(), POLLOUT, deadline)) {
+      errno = ETIMEDOUT;
+      return 0;
+    }
+  }
+  return ++latest_request_;
+}
+
+SwitchChannel::Received SwitchChannel::receive_next(SwitchAnswer& answer,
+                                                    std::vector<UniqueFd>& descriptors) {
+  iovec part{&answer, sizeof answer};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(SwitchBell::kDescriptors * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t received = 0;
+  do {
+    received = recvmsg(connection_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0 && errno == EAGAIN) return Received::nothing;
+  if (received <= 0) return received == 0 || errno == ECONNRESET ? Received::ended : Received::broken;
+  take_descriptors(message, descriptors);
+  const auto length_bytes = static_cast<size_t>(received);
+  const bool is_whole = length_bytes >= sizeof answer.header && answer.header.magic == kSwitchMagic &&
+                        (answer.header.version != kSwitchVersion || length_bytes == sizeof answer);
+  return is_whole ? Received::answer : Received::broken;
+}
+
+SwitchChannel::Received SwitchChannel::receive(uint64_t number, SteadyTime deadline, SwitchAnswer& answer,
+                                               std::vector<UniqueFd>& descriptors) {
+  for (;;) {
+    const Received received = receive_next(answer, descriptors);
+    if (received == Received::nothing) {
+      if (!await(connection_.get(), POLLIN, deadline)) return received;
+      continue;
+    }
+    if (received != Received::answer || answer.header.version != kSwitchVersion) return received;
+    if (answer.number != 0) latest_answer_ = answer.number;
+    if (answer.number == number || answer.number == 0) return received;
+    descriptors.clear();
+  }
+}
+
+bool SwitchChannel::drain() {
+  SwitchAnswer answer;
+  std::vector<UniqueFd> descriptors;
+  for (;;) {
+    const Received received = receive_next(answer, descriptors);
+    if (received == Received::nothing) return true;
+    if (received != Received::answer) return false;
+    if (answer.header.version == kSwitchVersion) latest_answer_ = std::max(latest_answer_, answer.number);
+  }
+}
+
+}  // namespace faultline::glue

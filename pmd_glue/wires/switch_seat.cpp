@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/wires/switch_seat.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "pmd_glue/wires/switch_place.hpp"
+#include "pmd_glue/wires/switch_start.hpp"
+
+namespace faultline::glue {
+namespace {
+
+using Received = SwitchChannel::Received;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kPause = milliseconds(10);
+// A switch that was just started may be killed before it serves: others are started. One that cannot start
+// fails each time.
+constexpr int kStarts = 3;
+// After the death of a switch.
+constexpr auto kFirstPause = milliseconds(20);
+constexpr auto kLongestPause = milliseconds(2'000);
+constexpr auto kQuietFor = milliseconds(3'000);
+// Answers that fit into a socket's buffer.
+constexpr uint64_t kRequestsUnderWay = 64;
+
+SwitchRequest service_request(SwitchVerb verb, uint64_t service_id) {
+  SwitchRequest request;
+  request.verb = verb;
+  request.service_id = service_id;
+  return request;
+}
+
+SwitchRequest group_request(SwitchVerb verb, const std::array<uint8_t, 16>& group) {
+  SwitchRequest request;
+  request.verb = verb;
+  request.group = group;
+  return request;
+}
+
+/// Another try cannot have another answer.
+bool is_final(int error) {
+  return error == EADDRINUSE || error == EADDRNOTAVAIL || error == EPERM || error == EPROTO;
+}
+
+}  // namespace
+
+std::shared_ptr<SwitchSeat> SwitchSeat::take(const WireRequest& wanted, std::string& error) {
+  return take(wanted, Patience{}, error);
+}
+
+std::shared_ptr<SwitchSeat> SwitchSeat::take(const WireRequest& wanted, const Patience& patience,
+                                             std::string& error) {
+  std::shared_ptr<SwitchSeat> seat(new SwitchSeat(patience));
+  const Lock lock(seat->mutex_);
+  return seat->take_first(wanted, error) ? seat : nullptr;
+}
+
+SwitchSeat::~SwitchSeat() = default;
+
+// ---- the seat ----
+
+bool SwitchSeat::take_first(const WireRequest& wanted, std::string& error) {
+  wire_ = wanted.wire;
+  wanted_.ipv4 = wanted.ipv4;
+  wanted_.shared = wanted.shared ? 1 : 0;
+  const auto refuse = [&](const std::string& message) {
+    error = fmt::format("faultline: wire {}: {}", wire_, message);
+    return false;
+  };
+  const auto place = place_of_wire(wire_, error);
+  if (!place) return false;
+  const SteadyTime deadline = steady_clock::now() + patience_.attach;
+  for (int failed_starts = 0;;) {
+    if (!begin_attach(deadline, true, error)) return false;
+    switch (finish_attach(deadline, error)) {
+      case Outcome::granted:
+        set_phase(Phase::attached);
+        return true;
+      case Outcome::none_yet:
+        return refuse(fmt::format("its switch does not answer; {}", advice_on(switch_process(*place))));
+      case Outcome::ended:
+        // One that is just ending still listened.
+        failed_starts += started_ ? 1 : 0;
+        if (failed_starts == kStarts || steady_clock::now() >= deadline)
+          return refuse(fmt::format("the switch has ended: {}", last_log_line(*place)));
+        std::this_thread::sleep_for(kPause);
+        break;
+      case Outcome::refused:
+      case Outcome::failed:
+        return refuse(error);
+    }
+  }
+}
+
+bool SwitchSeat::begin_attach(SteadyTime deadline, bool may_start, std::string& error) {
+  const auto place = place_of_wire(wire_, error);
+  if (!place) return false;
+  started_ = false;
+  UniqueFd connection =
+      may_start ? reach_switch(wire_, *place, deadline, started_, error) : connect_to_wire(*place, deadline);
+  if (!connection) return false;
+  channel_ = SwitchChannel(std::move(connection));
+  unanswered_ = 0;
+  // It may have answered without asking anything (a refusal), or have gone: what comes from it tells.
+  static_cast<void>(channel_.send(wanted_, deadline));
+  asked_ = 1;
+  return true;
+}
+
+SwitchSeat::Outcome SwitchSeat::finish_attach(SteadyTime deadline, std::string& error) {
+  SwitchAnswer answer;
+  std::vector<UniqueFd> descriptors;
+  switch (channel_.receive(asked_, deadline, answer, descriptors)) {
+    case Received::nothing:
+      return Outcome::none_yet;
+    case Received::ended:
+      return Outcome::ended;
+    case Received::broken:
+      error = fmt::format("the switch's answer is broken: {}", std::strerror(EPROTO));
+      return Outcome::refused;
+    case Received::answer:
+      break;
+  }
+  return take_grant(answer, descriptors, error);
+}
+
+SwitchSeat::Outcome SwitchSeat::take_grant(const SwitchAnswer& answer, std::vector<UniqueFd>& descriptors,
+                                           std::string& error) {
+  if (answer.header.version != kSwitchVersion) {
+    error = fmt::format(
+        "its switch is of another build (version {}, and this library has {}): end the programs on the wire "
+        "and start them anew",
+        answer.header.version, kSwitchVersion);
+    return Outcome::refused;
+  }
+  if (answer.error != 0) {
+    error.assign(answer.line.data(), strnlen(answer.line.data(), answer.line.size()));
+    return is_final(answer.error) ? Outcome::refused : Outcome::failed;
+  }
+  if (descriptors.size() != SwitchBell::kDescriptors) {
+    error = "the switch gave no bell";
+    return Outcome::failed;
+  }
+  std::array<UniqueFd, SwitchBell::kDescriptors> of_bell;
+  std::move(descriptors.begin(), descriptors.end(), of_bell.begin());
+  if (bell_ != nullptr) {
+    if (answer.grant.range != grant_.range || answer.grant.port != grant_.port) {
+      error = "its switch died, and others have taken this process's place";
+      return Outcome::refused;
+    }
+    if (!bell_->renew(std::move(of_bell), std::exchange(descriptors_gone_, false))) {
+      error = fmt::format("no memory: {}", std::strerror(errno));
+      return Outcome::failed;
+    }
+    return Outcome::granted;
+  }
+  bell_ = SwitchBell::adopt(std::move(of_bell));
+  if (bell_ == nullptr) {
+    error = fmt::format("no memory: {}", std::strerror(errno));
+    return Outcome::failed;
+  }
+  grant_ = answer.grant;
+  grant_.memif_socket.back() = '\0';
+  wanted_.ipv4 = grant_.ipv4;
+  wanted_.shared = grant_.shared;
+  wanted_.range = grant_.range;
+  wanted_.port = grant_.port;
+  return Outcome::granted;
+}
+
+void SwitchSeat::set_phase(Phase phase) {
+  phase_ = phase;
+  granted_.store(phase == Phase::replaying || phase == Phase::attached, std::memory_order_relaxed);
+  descriptor_.store(phase == Phase::attached ? channel_.descriptor() : -1, std::memory_order_relaxed);
+  if (phase != Phase::attached) return;
+  tries_ = 0;
+  complained_ = false;
+}
+
+bool SwitchSeat::keep(std::string& error) {
+  const Lock lock(mutex_, std::try_to_lock);
+  if (!lock) return true;
+  if (!is_lost()) advance();
+  error = std::exchange(complaint_, {});
+  return error.empty();
+}
+
+void SwitchSeat::advance() {
+  const SteadyTime now = steady_clock::now();
+  if (phase_ == Phase::attached) {
+    if (channel_.is_ours() && channel_.drain()) return;
+    leave_switch();
+  }
+  std::string error;
+  if (phase_ == Phase::away) {
+    // Another process may start a switch at any time, and that serves those first who come at once.
+    const bool may_start = now >= next_try_;
+    if (!begin_attach(now, may_start, error)) return may_start ? try_later(error) : void();
+    set_phase(Phase::asking);
+    answer_due_ = now + patience_.attach;
+  }
+  if (phase_ == Phase::asking) {
+    const auto line = [&](const std::string& message) {
+      return fmt::format("faultline: wire {}: {}", wire_, message);
+    };
+    switch (finish_attach(now, error)) {
+      case Outcome::granted:
+        begin_replay();
+        break;
+      case Outcome::none_yet:
+        if (now >= answer_due_) try_later(line("its switch does not answer"));
+        return;
+      case Outcome::ended:
+        return try_later(line("its switch has ended again"));
+      case Outcome::failed:
+        return try_later(line(error));
+      case Outcome::refused:
+        return lose(line(error));
+    }
+  }
+  if (phase_ == Phase::replaying) replay();
+}
+
+void SwitchSeat::leave_switch() {
+  // A number that is not ours is not the bell's any more either: a program closes all or none.
+  if (channel_.descriptor() >= 0 && !channel_.is_ours()) descriptors_gone_ = true;
+  channel_.close();
+  next_try_ = steady_clock::now();
+  if (phase_ == Phase::attached) gone_since_ = next_try_;
+  set_phase(Phase::away);
+}
+
+void SwitchSeat::try_later(const std::string& why) {
+  leave_switch();
+  const SteadyTime now = next_try_;
+  next_try_ += std::min<milliseconds>(kFirstPause * (1U << std::min(tries_, 10U)), kLongestPause);
+  ++tries_;
+  // Once: a switch that was killed while it started is no news.
+  if (complained_ || now - gone_since_ < kQuietFor) return;
+  complained_ = true;
+  complaint_ = why + "; this process tries again until there is a switch";
+}
+
+void SwitchSeat::lose(const std::string& why) {
+  leave_switch();
+  lost_.store(true, std::memory_order_relaxed);
+  complaint_ = why;
+}
+
+void SwitchSeat::begin_replay() {
+  to_replay_.clear();
+  for (const uint64_t service_id : services_)
+    to_replay_.push_back(service_request(SwitchVerb::claim_service, service_id));
+  for (const auto& group : groups_) to_replay_.push_back(group_request(SwitchVerb::join_group, group));
+  set_phase(Phase::replaying);
+}
+
+// Others may have claimed a service meanwhile: then it is theirs.
+void SwitchSeat::replay() {
+  const SteadyTime now = steady_clock::now();
+  while (!to_replay_.empty() && asked_ < channel_.latest_answer() + kRequestsUnderWay) {
+    const uint64_t number = channel_.send(to_replay_.front(), now);
+    if (number == 0) break;
+    asked_ = number;
+    to_replay_.pop_front();
+  }
+  if (!channel_.drain())
+    return try_later(fmt::format("faultline: wire {}: its switch has ended again", wire_));
+  const bool answered = channel_.latest_answer() >= asked_;
+  if (to_replay_.empty() && answered) return set_phase(Phase::attached);
+  if (now >= answer_due_) try_later(fmt::format("faultline: wire {}: its switch does not answer", wire_));
+}
+
+// ---- what it claims ----
+
+int SwitchSeat::await_attached(Lock& lock, SteadyTime deadline) {
+  for (;;) {
+    if (is_lost()) return ENETDOWN;
+    advance();
+    if (phase_ == Phase::attached) return 0;
+    if (steady_clock::now() >= deadline) return ETIMEDOUT;
+    lock.unlock();
+    std::this_thread::sleep_for(kPause);
+    lock.lock();
+  }
+}
+
+Received SwitchSeat::await_answer(uint64_t number, SteadyTime deadline, SwitchAnswer& answer) {
+  std::vector<UniqueFd> none;
+  std::string error;
+  const SteadyTime look_at = std::min(deadline, steady_clock::now() + patience_.stopped);
+  const Received received = channel_.receive(number, look_at, answer, none);
+  if (received != Received::nothing) return received;
+  const auto place = place_of_wire(wire_, error);
+  const int process = place ? switch_process(*place) : 0;
+  if (!is_stopped(process)) {
+    const Received late = channel_.receive(number, deadline, answer, none);
+    if (late != Received::nothing) return late;
+  }
+  complaint_ = fmt::format("faultline: wire {}: its switch does not answer; {}", wire_, advice_on(process));
+  return Received::nothing;
+}
+
+int SwitchSeat::ask(Lock& lock, const SwitchRequest& request) {
+  const SteadyTime deadline = steady_clock::now() + patience_.ask;
+  SwitchAnswer answer;
+  for (;;) {
+    if (const int error = await_attached(lock, deadline); error != 0) return error;
+    // The callers' locks are not held for a second one's time as well.
+    if (is_silent()) return ETIMEDOUT;
+    unanswered_ = 0;
+    const uint64_t number = channel_.send(request, steady_clock::now());
+    if (number == 0 && errno == ETIMEDOUT) return ETIMEDOUT;
+    const Received received = number != 0 ? await_answer(number, deadline, answer) : Received::ended;
+    if (received == Received::answer) return answer.error;
+    if (received == Received::nothing) {
+      unanswered_ = number;
+      return ETIMEDOUT;
+    }
+    // It has died just now: the next one is asked.
+    leave_switch();
+  }
+}
+
+bool SwitchSeat::is_silent() const {
+  return unanswered_ != 0 && channel_.latest_answer() < unanswered_;
+}
+
+void SwitchSeat::take_back(const SwitchRequest& opposite) {
+  if (const uint64_t number = channel_.send(opposite, steady_clock::now()); number != 0)
+    unanswered_ = number;
+  else
+    leave_switch();
+}
+
+int SwitchSeat::claim(const SwitchRequest& request, const SwitchRequest& opposite, Lock& lock) {
+  const uint64_t silent_before = unanswered_;
+  const int error = ask(lock, request);
+  if (error == ETIMEDOUT && is_silent() && unanswered_ != silent_before) take_back(opposite);
+  return error;
+}
+
+void SwitchSeat::give_up(const SwitchRequest& request, Lock& lock) {
+  // Where the seat is being taken again, it is not claimed again.
+  if (phase_ == Phase::replaying) to_replay_.push_back(request);
+  if (phase_ != Phase::attached) return;
+  if (is_silent()) return take_back(request);
+  // A request that finds no room is made good by the connection's end.
+  if (ask(lock, request) == ETIMEDOUT && phase_ == Phase::attached && !is_silent()) leave_switch();
+}
+
+int SwitchSeat::claim_service(uint64_t service_id) {
+  Lock lock(mutex_);
+  const int error = claim(service_request(SwitchVerb::claim_service, service_id),
+                          service_request(SwitchVerb::release_service, service_id), lock);
+  if (error == 0) services_.insert(service_id);
+  return error;
+}
+
+void SwitchSeat::release_service(uint64_t service_id) {
+  Lock lock(mutex_);
+  services_.erase(service_id);
+  give_up(service_request(SwitchVerb::release_service, service_id), lock);
+}
+
+int SwitchSeat::join_group(const wire::Gid& group) {
+  Lock lock(mutex_);
+  const int error = claim(group_request(SwitchVerb::join_group, group.bytes),
+                          group_request(SwitchVerb::leave_group, group.bytes), lock);
+  if (error == 0) groups_.insert(group.bytes);
+  return error;
+}
+
+void SwitchSeat::leave_group(const wire::Gid& group) {
+  Lock lock(mutex_);
+  groups_.erase(group.bytes);
+  give_up(group_request(SwitchVerb::leave_group, group.bytes), lock);
+}
+
+}  // namespace faultline::glue

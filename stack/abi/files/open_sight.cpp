@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/abi/files/open_sight.hpp"
+
+#include <cerrno>
+#include <memory>
+#include <string>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "stack/abi/rdma_cm/channel.hpp"
+#include "stack/abi/tree/descriptor_table.hpp"
+
+namespace faultline::abi {
+namespace {
+
+int fail(int error) {
+  errno = error;
+  return -1;
+}
+
+int open_text(const std::string& text, int flags) {
+  const int descriptor = static_cast<int>(
+      syscall(SYS_memfd_create, "faultline-attribute", (flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0));
+  if (descriptor < 0) return -1;
+  const auto written = syscall(SYS_pwrite64, descriptor, text.data(), text.size(), 0);
+  if (written == static_cast<long>(text.size())) return descriptor;
+  syscall(SYS_close, descriptor);
+  return fail(ENOMEM);
+}
+
+int open_directory(const Sight& sight, int flags) {
+  // A directory of the kernel's lies below, for what asks the kernel; its entries are nobody's.
+  const auto descriptor = static_cast<int>(
+      syscall(SYS_openat, AT_FDCWD, "/proc/self/fdinfo", O_PATH | O_DIRECTORY | (flags & O_CLOEXEC)));
+  if (descriptor < 0) return -1;
+  if (add_descriptor(descriptor, std::make_shared<OpenFile>(sight))) return descriptor;
+  syscall(SYS_close, descriptor);
+  return fail(EMFILE);
+}
+
+}  // namespace
+
+int open_sight(const Sight& sight, int flags) {
+  if (!sight.node) return fail((flags & O_CREAT) != 0 ? EACCES : ENOENT);
+  if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) return fail(EEXIST);
+  const bool writes = (flags & O_ACCMODE) != O_RDONLY;
+  const bool is_directory = sight.node->kind == NodeKind::directory;
+  if ((flags & O_DIRECTORY) != 0 && !is_directory) return fail(ENOTDIR);
+  switch (sight.node->kind) {
+    case NodeKind::directory:
+      return writes ? fail(EISDIR) : open_directory(sight, flags);
+    case NodeKind::file:
+      return writes ? fail(EACCES) : open_text(sight.node->text, flags);
+    case NodeKind::verbs_device:
+      // Nothing is asked of it: our contexts need no commands.
+      return static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/null", flags & ~(O_CREAT | O_TRUNC)));
+    case NodeKind::connection_manager:
+      return CmChannel::open(sight, flags);
+  }
+  return fail(ENXIO);
+}
+
+}  // namespace faultline::abi

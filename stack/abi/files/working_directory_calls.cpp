@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The C library's names that change or name the working directory, in the drop-in: scripts go to a folder of
+// our devices and list it (ibstatus: "cd /sys/class/infiniband; for dev in *").
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "stack/abi/interpose/next_call.hpp"
+#include "stack/abi/tree/descriptor_table.hpp"
+#include "stack/abi/tree/file_view.hpp"
+
+namespace faultline::abi {
+
+namespace {
+
+NextCall<int(const char*)> g_chdir("chdir");
+NextCall<int(int)> g_fchdir("fchdir");
+NextCall<char*(char*, size_t)> g_getcwd("getcwd");
+NextCall<char*(char*, size_t, size_t)> g_getcwd_chk("__getcwd_chk");
+NextCall<char*()> g_get_current_dir_name("get_current_dir_name");
+
+int enter(const Sight& sight) {
+  if (!sight.node || sight.node->kind != NodeKind::directory) {
+    errno = sight.node ? ENOTDIR : ENOENT;
+    return -1;
+  }
+  // The kernel's is the nearest one that exists, for programs that this one starts.
+  std::string existing = sight.path;
+  while (!existing.empty() && g_chdir(existing.c_str()) != 0) existing.resize(existing.rfind('/'));
+  if (existing.empty() && g_chdir("/") != 0) return -1;
+  set_working_directory(sight.path);
+  return 0;
+}
+
+int enter_path(const char* path) {
+  if (const auto sight = look_at(AT_FDCWD, path)) return enter(*sight);
+  // Out of a folder of ours by "..": the kernel does not know where that is.
+  const std::string here = working_directory();
+  const bool is_relative = path != nullptr && path[0] != '\0' && path[0] != '/';
+  const int result =
+      !here.empty() && is_relative ? g_chdir(normal_path(here + "/" + path).c_str()) : g_chdir(path);
+  if (result == 0) set_working_directory({});
+  return result;
+}
+
+template <typename Call>
+char* getcwd_or(char* buffer, size_t size, Call call) {
+  const std::string here = working_directory();
+  if (here.empty()) return call();
+  if (buffer == nullptr && size == 0) return ::strdup(here.c_str());
+  if (size <= here.size()) {
+    errno = size == 0 ? EINVAL : ERANGE;
+    return nullptr;
+  }
+  if (buffer == nullptr) buffer = static_cast<char*>(std::malloc(size));
+  if (buffer != nullptr) std::memcpy(buffer, here.c_str(), here.size() + 1);
+  return buffer;
+}
+
+}  // namespace
+
+extern "C" {
+
+int abi_chdir(const char* path) FAULTLINE_STANDS_BEFORE("chdir");
+int abi_chdir(const char* path) {
+  return enter_path(path);
+}
+int abi_fchdir(int descriptor) FAULTLINE_STANDS_BEFORE("fchdir");
+int abi_fchdir(int descriptor) {
+  if (const auto file = find_descriptor(descriptor)) return enter(file->sight);
+  const int result = g_fchdir(descriptor);
+  if (result == 0) set_working_directory({});
+  return result;
+}
+char* abi_getcwd(char* buffer, size_t size) FAULTLINE_STANDS_BEFORE("getcwd");
+char* abi_getcwd(char* buffer, size_t size) {
+  return getcwd_or(buffer, size, [=] { return g_getcwd(buffer, size); });
+}
+char* abi_getcwd_chk(char* buffer, size_t size, size_t room) FAULTLINE_STANDS_BEFORE("__getcwd_chk");
+char* abi_getcwd_chk(char* buffer, size_t size, size_t room) {
+  return getcwd_or(buffer, size, [=] { return g_getcwd_chk(buffer, size, room); });
+}
+char* abi_get_current_dir_name() FAULTLINE_STANDS_BEFORE("get_current_dir_name");
+char* abi_get_current_dir_name() {
+  return getcwd_or(nullptr, 0, [] { return g_get_current_dir_name(); });
+}
+
+}  // extern "C"
+
+}  // namespace faultline::abi

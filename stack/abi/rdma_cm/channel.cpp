@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/abi/rdma_cm/channel.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "odp/copy/fault_handler.hpp"
+#include "odp/copy/fault_signals.hpp"
+#include "odp/copy/tolerant_copy.hpp"
+
+namespace faultline::abi {
+
+namespace {
+
+/// The oldest event, once there is one: 0, EAGAIN where the descriptor does not block, or EINTR.
+int take_event(CmCore& core, EventQueue& queue, QueuedEvent& event) {
+  queue.last_reader.store(pthread_self(), std::memory_order_relaxed);
+  while (true) {
+    {
+      const std::lock_guard lock(core.mutex);
+      if (!queue.events.empty()) {
+        event = std::move(queue.events.front());
+        queue.events.pop_front();
+        if (queue.events.empty()) queue.descriptor.clear();
+        ++event.identifier->events_reported;
+        if (event.multicast != nullptr) ++event.multicast->events_reported;
+        return 0;
+      }
+    }
+    if (const int error = queue.descriptor.wait(); error != 0) return error;
+  }
+}
+
+int get_event(CmCore& core, EventQueue& queue, const CmCommand& command) {
+  // Older programs have no room for what came last.
+  constexpr size_t kLeast = offsetof(rdma_ucm_event_resp, reserved);
+  rdma_ucm_get_event fields;
+  if (command.out_bytes < kLeast) return ENOSPC;
+  if (const int error = command.read(fields); error != 0) return error;
+  QueuedEvent event;
+  if (const int error = take_event(core, queue, event); error != 0) return error;
+  return command.answer(fields.response, event.answer, kLeast);
+}
+
+int migrate_id(CmCore& core, EventQueue& queue, const CmCommand& command) {
+  rdma_ucm_migrate_id fields;
+  if (const int error = command.read(fields); error != 0) return error;
+  const auto file = find_descriptor(static_cast<int>(fields.fd));
+  auto* const from = dynamic_cast<CmChannel*>(file.get());
+  if (from == nullptr)
+    return file == nullptr && ::fcntl(static_cast<int>(fields.fd), F_GETFD) < 0 ? ENOENT : EINVAL;
+  rdma_ucm_migrate_resp answer{};
+  {
+    const std::lock_guard lock(core.mutex);
+    int error = 0;
+    const auto identifier = own_identifier(core, from->queue(), fields.id, error);
+    if (identifier == nullptr) return error;
+    answer.events_reported = identifier->events_reported;
+    if (&from->queue() != &queue) core.move(*identifier, queue);
+  }
+  return command.answer(fields.response, answer);
+}
+
+constexpr std::array<CmHandler, 23> make_handlers() {
+  std::array<CmHandler, 23> handlers{};
+  handlers[RDMA_USER_CM_CMD_CREATE_ID] = create_id;
+  handlers[RDMA_USER_CM_CMD_DESTROY_ID] = destroy_id;
+  handlers[RDMA_USER_CM_CMD_BIND_IP] = bind_ip;
+  handlers[RDMA_USER_CM_CMD_RESOLVE_IP] = resolve_ip;
+  handlers[RDMA_USER_CM_CMD_RESOLVE_ROUTE] = resolve_route;
+  handlers[RDMA_USER_CM_CMD_QUERY_ROUTE] = query_route;
+  handlers[RDMA_USER_CM_CMD_CONNECT] = connect;
+  handlers[RDMA_USER_CM_CMD_LISTEN] = listen;
+  handlers[RDMA_USER_CM_CMD_ACCEPT] = accept;
+  handlers[RDMA_USER_CM_CMD_REJECT] = reject;
+  handlers[RDMA_USER_CM_CMD_DISCONNECT] = disconnect;
+  handlers[RDMA_USER_CM_CMD_INIT_QP_ATTR] = init_qp_attributes;
+  handlers[RDMA_USER_CM_CMD_GET_EVENT] = get_event;
+  handlers[RDMA_USER_CM_CMD_SET_OPTION] = set_option;
+  handlers[RDMA_USER_CM_CMD_NOTIFY] = notify;
+  handlers[RDMA_USER_CM_CMD_JOIN_IP_MCAST] = join_ip_multicast;
+  handlers[RDMA_USER_CM_CMD_LEAVE_MCAST] = leave_multicast;
+  handlers[RDMA_USER_CM_CMD_MIGRATE_ID] = migrate_id;
+  handlers[RDMA_USER_CM_CMD_QUERY] = query;
+  handlers[RDMA_USER_CM_CMD_BIND] = bind_address;
+  handlers[RDMA_USER_CM_CMD_RESOLVE_ADDR] = resolve_address;
+  handlers[RDMA_USER_CM_CMD_JOIN_MCAST] = join_multicast;
+  return handlers;
+}
+/// By command. There is none for GET_OPTION: neither has the kernel one.
+constexpr auto kHandlers = make_handlers();
+static_assert(kHandlers.size() == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
+
+int copy(void* to, const void* from, size_t length) {
+  odp::install_fault_handler();
+  const odp::FaultSignalsOpen open;
+  return odp::tolerant_copy(to, from, length) == length ? 0 : EFAULT;
+}
+
+}  // namespace
+
+int copy_from_program(void* to, uint64_t from, size_t length) {
+  return copy(to, reinterpret_cast<const void*>(from), length);
+}
+
+int CmCommand::read_bytes(void* to, size_t length) const {
+  return copy(to, in.data(), std::min(length, in.size()));
+}
+
+int CmCommand::write_bytes(uint64_t address, const void* from, size_t length, size_t least_bytes) const {
+  if (out_bytes < least_bytes) return ENOSPC;
+  return copy(reinterpret_cast<void*>(address), from, std::min(length, out_bytes));
+}
+
+std::shared_ptr<Identifier> own_identifier(const CmCore& core, const EventQueue& queue, uint32_t handle,
+                                           int& error) {
+  auto identifier = core.find(handle);
+  error = identifier == nullptr ? ENOENT : identifier->queue != &queue ? EINVAL : 0;
+  return error == 0 ? identifier : nullptr;
+}
+
+CmChannel::CmChannel(Sight opened) : OpenFile(std::move(opened)) {}
+
+CmChannel::~CmChannel() {
+  if (counted_) CmCore::instance().remove_queue(queue_);
+}
+
+int CmChannel::open(const Sight& sight, int flags) {
+  auto channel = std::make_shared<CmChannel>(sight);
+  if (const int error = channel->queue_.descriptor.open(); error != 0) {
+    errno = error;
+    return -1;
+  }
+  CmCore::instance().add_queue(channel->queue_);
+  channel->counted_ = true;
+  const int own = channel->queue_.descriptor.number();
+  const int number = ::fcntl(own, (flags & O_CLOEXEC) != 0 ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+  if (number < 0) return -1;
+  if ((flags & O_NONBLOCK) != 0) ::fcntl(number, F_SETFL, O_NONBLOCK);
+  if (add_descriptor(number, std::move(channel))) return number;
+  ::close(number);
+  errno = EMFILE;
+  return -1;
+}
+
+void CmChannel::before_close() {
+  const pthread_t reader = queue_.last_reader.load(std::memory_order_relaxed);
+  if (reader == pthread_t{} || reader == pthread_self()) return;
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+ssize_t CmChannel::write(const void* bytes, size_t length) {
+  rdma_ucm_cmd_hdr header{};
+  if (length < sizeof header) return -EINVAL;
+  if (const int error = copy(&header, bytes, sizeof header); error != 0) return -error;
+  if (header.cmd >= kHandlers.size() || header.in + sizeof header > length) return -EINVAL;
+  const CmHandler handler = kHandlers[header.cmd];
+  if (handler == nullptr) return -ENOSYS;
+  const CmCommand command{{static_cast<const uint8_t*>(bytes) + sizeof header, header.in}, header.out};
+  try {
+    const int error = handler(CmCore::instance(), queue_, command);
+    return error == 0 ? static_cast<ssize_t>(length) : -error;
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  }
+}
+
+}  // namespace faultline::abi

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/abi/tree/device_files.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <rdma/rdma_user_cm.h>
+#include <spdlog/fmt/fmt.h>
+
+#include "stack/verbs/objects/limits.hpp"
+#include "stack/wire/packet/headers.hpp"
+
+namespace faultline::abi {
+
+namespace {
+
+/// Trees whose every entry is ours.
+constexpr std::array<std::string_view, 5> kTrees{"/sys/class/infiniband", "/sys/class/infiniband_verbs",
+                                                 "/sys/class/infiniband_cm", "/sys/class/misc/rdma_cm",
+                                                 "/dev/infiniband"};
+
+/// Sixteen-bit groups, as the kernel prints GUIDs and GIDs.
+std::string groups_of(std::span<const uint8_t> bytes) {
+  std::string text;
+  for (size_t i = 0; i + 1 < bytes.size(); i += 2)
+    text += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
+  return text;
+}
+
+std::string line(std::string text) {
+  text += '\n';
+  return text;
+}
+
+struct Speed {
+  uint8_t code;
+  uint32_t tenths_of_gbps;  ///< of one lane
+  std::string_view name;
+};
+// ibv_port_attr::active_speed, and what the kernel's "rate" calls it.
+constexpr std::array<Speed, 8> kSpeeds{{{1, 25, " SDR"},
+                                        {2, 50, " DDR"},
+                                        {4, 100, " QDR"},
+                                        {8, 100, " FDR10"},
+                                        {16, 140, " FDR"},
+                                        {32, 250, " EDR"},
+                                        {64, 500, " HDR"},
+                                        {128, 1000, " NDR"}}};
+
+uint32_t lanes_of(uint8_t width) {
+  switch (width) {
+    case 2:
+      return 4;
+    case 4:
+      return 8;
+    case 8:
+      return 12;
+    case 16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+std::string rate_text(const ibv_port_attr& port) {
+  const auto* const speed = std::find_if(kSpeeds.begin(), kSpeeds.end(), [&](const Speed& candidate) {
+    return candidate.code == port.active_speed;
+  });
+  const Speed& known = speed == kSpeeds.end() ? kSpeeds.front() : *speed;
+  const uint32_t lanes = lanes_of(port.active_width);
+  const uint32_t tenths = known.tenths_of_gbps * lanes;
+  const std::string fraction = tenths % 10 == 0 ? "" : fmt::format(".{}", tenths % 10);
+  return fmt::format("{}{} Gb/sec ({}X{})", tenths / 10, fraction, lanes, known.name);
+}
+
+std::string_view state_text(ibv_port_state state) {
+  switch (state) {
+    case IBV_PORT_NOP:
+      return "NOP";
+    case IBV_PORT_DOWN:
+      return "DOWN";
+    case IBV_PORT_INIT:
+      return "INIT";
+    case IBV_PORT_ARMED:
+      return "ARMED";
+    case IBV_PORT_ACTIVE:
+      return "ACTIVE";
+    case IBV_PORT_ACTIVE_DEFER:
+      return "ACTIVE_DEFER";
+  }
+  return "UNKNOWN";
+}
+
+std::string_view physical_state_text(uint8_t state) {
+  constexpr std::array<std::string_view, 8> kNames{
+      "<unknown>",         "Sleep",   "Polling", "Disabled", "PortConfigurationTraining", "LinkUp",
+      "LinkErrorRecovery", "Phy Test"};
+  return state < kNames.size() ? kNames[state] : kNames[0];
+}
+
+}  // namespace
+
+DeviceFiles::DeviceFiles(std::span<const DeviceFacts> devices) {
+  for (const std::string_view tree : {kTrees[0], kTrees[1], kTrees[4]}) add(std::string(tree), {});
+  constexpr int kVerbsAbi = 6;  // IB_USER_VERBS_ABI_VERSION
+  constexpr int kCmAbi = 5;     // of the old ib_ucm
+  add_file("/sys/class/infiniband_verbs/abi_version", fmt::format("{}\n", kVerbsAbi));
+  add_file("/sys/class/infiniband_cm/abi_version", fmt::format("{}\n", kCmAbi));
+  add_file("/sys/class/misc/rdma_cm/abi_version", fmt::format("{}\n", RDMA_USER_CM_ABI_VERSION));
+  add_file("/sys/class/misc/rdma_cm/dev", fmt::format("{}:{}\n", kMiscMajor, kConnectionManagerMinor));
+  add("/dev/infiniband/rdma_cm", {NodeKind::connection_manager, {}, kMiscMajor, kConnectionManagerMinor, {}});
+  for (const DeviceFacts& device : devices) add_device(device);
+}
+
+const Node* DeviceFiles::find(std::string_view path) const {
+  const auto found = nodes_.find(path);
+  return found == nodes_.end() ? nullptr : &found->second;
+}
+
+void DeviceFiles::add(const std::string& path, Node node) {
+  const auto [at, added] = nodes_.try_emplace(path);
+  if (!added && node.kind == NodeKind::directory) return;
+  at->second = std::move(node);
+  // The folders above it, up to the tree's own.
+  const size_t slash = path.rfind('/');
+  const std::string parent = path.substr(0, slash);
+  if (std::none_of(kTrees.begin(), kTrees.end(),
+                   [&](std::string_view tree) { return parent.starts_with(tree); }))
+    return;
+  add(parent, {});
+  auto& names = nodes_[parent].names;
+  const std::string name = path.substr(slash + 1);
+  const auto place = std::lower_bound(names.begin(), names.end(), name);
+  if (place == names.end() || *place != name) names.insert(place, name);
+}
+
+void DeviceFiles::add_file(const std::string& path, std::string text) {
+  add(path, {NodeKind::file, std::move(text), 0, 0, {}});
+}
+
+void DeviceFiles::add_device(const DeviceFacts& device) {
+  const verbs::DeviceDescription& description = *device.description;
+  const std::string folder = "/sys/class/infiniband/" + description.name;
+  std::array<uint8_t, sizeof device.guid_be> guid{};
+  std::memcpy(guid.data(), &device.guid_be, guid.size());
+  add_file(folder + "/node_type", "1: CA\n");
+  add_file(folder + "/node_guid", line(groups_of(guid)));
+  add_file(folder + "/sys_image_guid", line(groups_of(guid)));
+  add_file(folder + "/node_desc", line(description.name));
+  add_file(folder + "/fw_ver", line(device.version));
+  add_file(folder + "/hw_rev", "0\n");
+  add_file(folder + "/hca_type", "faultline\n");
+  add_port(folder + "/ports/1", device);
+
+  const std::string verbs_folder = "/sys/class/infiniband_verbs/" + device.verbs_name;
+  const uint32_t minor = kFirstVerbsMinor + static_cast<uint32_t>(device.index);
+  add_file(verbs_folder + "/abi_version", "1\n");
+  add_file(verbs_folder + "/ibdev", line(description.name));
+  add_file(verbs_folder + "/dev", fmt::format("{}:{}\n", kVerbsMajor, minor));
+  for (const std::string& hardware : {folder + "/device", verbs_folder + "/device"}) {
+    add(hardware + "/infiniband/" + description.name, {});
+    add(hardware + "/infiniband_verbs/" + device.verbs_name, {});
+    add_file(hardware + "/numa_node", "-1\n");  // of no socket in particular
+    add_file(hardware + "/vendor", fmt::format("0x{:04x}\n", description.vendor_id));
+    add_file(hardware + "/device", fmt::format("0x{:04x}\n", description.vendor_part_id));
+    if (!device.interface.empty()) add(hardware + "/net/" + device.interface, {});
+  }
+  add("/dev/infiniband/" + device.verbs_name, {NodeKind::verbs_device, {}, kVerbsMajor, minor, {}});
+}
+
+void DeviceFiles::add_port(const std::string& folder, const DeviceFacts& device) {
+  const ibv_port_attr& port = device.port;
+  add_file(folder + "/state", fmt::format("{}: {}\n", static_cast<int>(port.state), state_text(port.state)));
+  add_file(folder + "/phys_state",
+           fmt::format("{}: {}\n", port.phys_state, physical_state_text(port.phys_state)));
+  add_file(folder + "/rate", line(rate_text(port)));
+  add_file(folder + "/link_layer", "Ethernet\n");
+  add_file(folder + "/cap_mask", fmt::format("0x{:08x}\n", port.port_cap_flags));
+  for (const char* name : {"/lid", "/sm_lid"}) add_file(folder + name, "0x0\n");
+  for (const char* name : {"/lid_mask_count", "/sm_sl"}) add_file(folder + name, "0\n");
+  for (int index = 0; index < verbs::kPkeyTableLength; ++index)
+    add_file(fmt::format("{}/pkeys/{}", folder, index), fmt::format("0x{:04x}\n", wire::kDefaultPkey));
+
+  add(folder + "/gid_attrs/types", {});
+  add(folder + "/gid_attrs/ndevs", {});
+  const std::vector<wire::Gid>& gids = device.description->gids;
+  for (size_t index = 0; index < size_t{verbs::kGidTableLength}; ++index) {
+    const wire::Gid gid = index < gids.size() ? gids[index] : wire::Gid{};
+    add_file(fmt::format("{}/gids/{}", folder, index), line(groups_of(gid.bytes)));
+    // Reading an empty slot's attributes fails in the kernel, too.
+    if (index >= gids.size()) continue;
+    add_file(fmt::format("{}/gid_attrs/types/{}", folder, index), "RoCE v2\n");
+    if (!device.interface.empty())
+      add_file(fmt::format("{}/gid_attrs/ndevs/{}", folder, index), line(device.interface));
+  }
+}
+
+std::string normal_path(std::string_view path) {
+  std::string normal;
+  for (size_t at = 0; at < path.size();) {
+    const size_t end = std::min(path.find('/', at), path.size());
+    const std::string_view name = path.substr(at, end - at);
+    at = end + 1;
+    if (name.empty() || name == ".") continue;
+    if (name == "..") {
+      normal.resize(normal.empty() ? 0 : normal.rfind('/'));
+      continue;
+    }
+    normal += '/';
+    normal += name;
+  }
+  return normal;
+}
+
+std::optional<std::string> own_path(std::string_view path) {
+  // Every path of the program comes by here: most end with these comparisons.
+  if (path.size() < kTrees[4].size() || path[0] != '/') return std::nullopt;
+  if (path.find("infiniband") == std::string_view::npos && path.find("rdma_cm") == std::string_view::npos)
+    return std::nullopt;
+  std::string normal = normal_path(path);
+  const bool ours = std::any_of(kTrees.begin(), kTrees.end(), [&](std::string_view tree) {
+    return normal.starts_with(tree) && (normal.size() == tree.size() || normal[tree.size()] == '/');
+  });
+  if (!ours) return std::nullopt;
+  return normal;
+}
+
+}  // namespace faultline::abi

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The names that rdma-core exports to its own providers (IBVERBS_PRIVATE_34): libmlx5 and the like come into
+// a process with UCX, pyverbs or perftest and must load. None of their devices are ours, so what they would
+// ask of the kernel fails.
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include "stack/verbs/objects/objects.hpp"
+
+namespace faultline::abi {
+
+// The commands to the kernel: each returns an errno.
+#define FAULTLINE_NO_COMMAND(name) \
+  FAULTLINE_VERB int name(...) {   \
+    errno = EOPNOTSUPP;            \
+    return EOPNOTSUPP;             \
+  }
+FAULTLINE_NO_COMMAND(ibv_cmd_advise_mr)
+FAULTLINE_NO_COMMAND(ibv_cmd_alloc_dm)
+FAULTLINE_NO_COMMAND(ibv_cmd_alloc_mw)
+FAULTLINE_NO_COMMAND(ibv_cmd_alloc_pd)
+FAULTLINE_NO_COMMAND(ibv_cmd_attach_mcast)
+FAULTLINE_NO_COMMAND(ibv_cmd_close_xrcd)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_ah)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_counters)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_cq)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_cq_ex)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_flow)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_flow_action_esp)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_qp)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_qp_ex2)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_qp_ex)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_rwq_ind_table)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_srq)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_srq_ex)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_wq)
+FAULTLINE_NO_COMMAND(ibv_cmd_dealloc_mw)
+FAULTLINE_NO_COMMAND(ibv_cmd_dealloc_pd)
+FAULTLINE_NO_COMMAND(ibv_cmd_dereg_mr)
+FAULTLINE_NO_COMMAND(ibv_cmd_destroy_ah)
+FAULTLINE_NO_COMMAND(ibv_cmd_destroy_counters)
+FAULTLINE_NO_COMMAND(ibv_cmd_destroy_cq)
+FAULTLINE_NO_COMMAND(ibv_cmd_destroy_flow)
+FAULTLINE_NO_COMMAND(ibv_cmd_destroy_flow_action)
+FAULTLINE_NO_COMMAND(ibv_cmd_destroy_qp)
+FAULTLINE_NO_COMMAND(ibv_cmd_destroy_rwq_ind_table)
+FAULTLINE_NO_COMMAND(ibv_cmd_destroy_srq)
+FAULTLINE_NO_COMMAND(ibv_cmd_destroy_wq)
+FAULTLINE_NO_COMMAND(ibv_cmd_detach_mcast)
+FAULTLINE_NO_COMMAND(ibv_cmd_free_dm)
+FAULTLINE_NO_COMMAND(ibv_cmd_get_context)
+FAULTLINE_NO_COMMAND(ibv_cmd_modify_cq)
+FAULTLINE_NO_COMMAND(ibv_cmd_modify_flow_action_esp)
+FAULTLINE_NO_COMMAND(ibv_cmd_modify_qp)
+FAULTLINE_NO_COMMAND(ibv_cmd_modify_qp_ex)
+FAULTLINE_NO_COMMAND(ibv_cmd_modify_srq)
+FAULTLINE_NO_COMMAND(ibv_cmd_modify_wq)
+FAULTLINE_NO_COMMAND(ibv_cmd_open_qp)
+FAULTLINE_NO_COMMAND(ibv_cmd_open_xrcd)
+FAULTLINE_NO_COMMAND(ibv_cmd_poll_cq)
+FAULTLINE_NO_COMMAND(ibv_cmd_post_recv)
+FAULTLINE_NO_COMMAND(ibv_cmd_post_send)
+FAULTLINE_NO_COMMAND(ibv_cmd_post_srq_recv)
+FAULTLINE_NO_COMMAND(ibv_cmd_query_context)
+FAULTLINE_NO_COMMAND(ibv_cmd_query_device_any)
+FAULTLINE_NO_COMMAND(ibv_cmd_query_mr)
+FAULTLINE_NO_COMMAND(ibv_cmd_query_port)
+FAULTLINE_NO_COMMAND(ibv_cmd_query_qp)
+FAULTLINE_NO_COMMAND(ibv_cmd_query_srq)
+FAULTLINE_NO_COMMAND(ibv_cmd_read_counters)
+FAULTLINE_NO_COMMAND(ibv_cmd_reg_dm_mr)
+FAULTLINE_NO_COMMAND(ibv_cmd_reg_dmabuf_mr)
+FAULTLINE_NO_COMMAND(ibv_cmd_reg_mr)
+FAULTLINE_NO_COMMAND(ibv_cmd_req_notify_cq)
+FAULTLINE_NO_COMMAND(ibv_cmd_rereg_mr)
+FAULTLINE_NO_COMMAND(ibv_cmd_resize_cq)
+FAULTLINE_NO_COMMAND(execute_ioctl)
+#undef FAULTLINE_NO_COMMAND
+
+FAULTLINE_VERB unsigned int __ioctl_final_num_attrs(unsigned int /*attributes*/, ...) {
+  return 0;
+}
+
+// Devices that a provider would make.
+FAULTLINE_VERB void* _verbs_init_and_alloc_context(...) {
+  return verbs::fail(EOPNOTSUPP);
+}
+FAULTLINE_VERB ibv_context* verbs_open_device(ibv_device* /*device*/, void* /*private_data*/) {
+  return verbs::fail(EOPNOTSUPP);
+}
+FAULTLINE_VERB void verbs_uninit_context(verbs_context* /*context*/) {}
+FAULTLINE_VERB void verbs_set_ops(verbs_context* /*context*/, const void* /*ops*/) {}
+FAULTLINE_VERB void verbs_init_cq(ibv_cq* /*cq*/, ibv_context* /*context*/, ibv_comp_channel* /*channel*/,
+                                  void* /*cq_context*/) {}
+
+// A provider's constructor calls it; it will not be asked for devices.
+FAULTLINE_VERB void verbs_register_driver_34(const void* /*ops*/) {}
+
+FAULTLINE_VERB void __verbs_log(verbs_context* /*context*/, uint32_t /*level*/, const char* /*format*/, ...) {
+}
+
+extern "C" {
+/// A variable, which providers read.
+extern __attribute__((visibility("default"))) bool verbs_allow_disassociate_destroy;
+bool verbs_allow_disassociate_destroy = false;
+}
+
+}  // namespace faultline::abi

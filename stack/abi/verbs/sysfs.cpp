@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What rdma-core exports without a header: reading sysfs, fork's ranges, and what ibv_devinfo asks of a GID.
+#include <array>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "stack/verbs/objects/objects.hpp"
+
+namespace faultline::abi {
+
+namespace {
+
+/// rdma-core's enum ibv_gid_type_sysfs: as the kernel's gid_attrs/types files have it.
+enum class GidTypeSysfs : int { ib_or_roce_v1 = 0, roce_v2 = 1 };
+
+/// A file's first `size` bytes, without the newline at their end: how many, or -1 with errno.
+int read_text(const char* path, char* buffer, size_t size) {
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  ssize_t length = ::read(fd, buffer, size);
+  const int error = errno;
+  ::close(fd);
+  if (length < 0) {
+    errno = error;
+    return -1;
+  }
+  if (length > 0 && buffer[length - 1] == '\n') buffer[--length] = '\0';
+  if (static_cast<size_t>(length) < size) buffer[length] = '\0';
+  return static_cast<int>(length);
+}
+
+}  // namespace
+
+FAULTLINE_VERB const char* ibv_get_sysfs_path() {
+  static const std::string path = [] {
+    // rdma-core heeds it where the user is who he says he is.
+    const char* const set = ::secure_getenv("SYSFS_PATH");
+    std::string chosen = set != nullptr ? set : "/sys";
+    while (chosen.size() > 1 && chosen.back() == '/') chosen.pop_back();
+    return chosen;
+  }();
+  return path.c_str();
+}
+
+FAULTLINE_VERB int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer, size_t size) {
+  std::array<char, 4096> path;
+  const int length = std::snprintf(path.data(), path.size(), "%s/%s", directory, file);
+  if (length < 0 || static_cast<size_t>(length) >= path.size()) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  return read_text(path.data(), buffer, size);
+}
+
+FAULTLINE_VERB __attribute__((format(printf, 4, 5))) int ibv_read_ibdev_sysfs_file(char* buffer, size_t size,
+                                                                                   void* /*sysfs_device*/,
+                                                                                   const char* /*format*/,
+                                                                                   ...) {
+  // Its device is a provider's, and there are none of those.
+  if (size > 0) buffer[0] = '\0';
+  errno = ENOENT;
+  return -1;
+}
+
+FAULTLINE_VERB int ibv_query_gid_type(ibv_context* context, uint8_t port_num, unsigned int index,
+                                      GidTypeSysfs* type) {
+  ibv_gid_entry entry{};
+  const int error = _ibv_query_gid_ex(context, port_num, index, &entry, 0, sizeof entry);
+  if (error != 0 && error != ENODATA) {
+    errno = error;
+    return -1;
+  }
+  // An empty entry has the type that needs no name.
+  *type = error == 0 && entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? GidTypeSysfs::roce_v2
+                                                               : GidTypeSysfs::ib_or_roce_v1;
+  return 0;
+}
+
+// ibv_fork_init says that nothing has to be done for a fork: these have nothing to do.
+FAULTLINE_VERB int ibv_dontfork_range(void* /*base*/, size_t /*size*/) {
+  return 0;
+}
+FAULTLINE_VERB int ibv_dofork_range(void* /*base*/, size_t /*size*/) {
+  return 0;
+}
+
+}  // namespace faultline::abi

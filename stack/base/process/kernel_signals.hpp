@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernel's own signal calls. The C library's functions of these names are ones that this library hooks,
+// and the hooks run before the C library has started, in handlers and in vfork children.
+#pragma once
+
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/// Ends a handler: rt_sigreturn(2). Unwinders and debuggers recognise a signal frame by these very bytes.
+extern "C" __attribute__((visibility("hidden"))) void faultline_restore_rt();
+
+namespace faultline {
+
+/// A signal set as the kernel has it: bit n - 1 is signal n.
+using SignalBits = uint64_t;
+
+constexpr SignalBits signal_bit(int signal_number) {
+  return SignalBits{1} << (signal_number - 1);
+}
+/// The signals that a fault of a copy raises.
+constexpr SignalBits kFaultSignals = signal_bit(SIGSEGV) | signal_bit(SIGBUS);
+constexpr int kSignals = 64;
+
+/// glibc keeps the kernel's set in the first word of its larger one.
+inline SignalBits bits_of(const sigset_t& set) {
+  return set.__val[0];
+}
+inline sigset_t set_of(SignalBits bits) {
+  sigset_t set{};
+  set.__val[0] = bits;
+  return set;
+}
+
+/// struct sigaction as rt_sigaction(2) takes it.
+struct KernelAction {
+  uint64_t handler;
+  uint64_t flags;
+  uint64_t restorer;
+  SignalBits mask;
+  friend bool operator==(const KernelAction&, const KernelAction&) = default;
+};
+constexpr uint64_t kHasRestorer = 0x0400'0000;  // SA_RESTORER, which x86-64 requires
+
+inline KernelAction to_kernel(const struct sigaction& action) {
+  return {.handler = reinterpret_cast<uint64_t>(action.sa_handler),
+          .flags = static_cast<uint32_t>(action.sa_flags) | kHasRestorer,
+          .restorer = reinterpret_cast<uint64_t>(&faultline_restore_rt),
+          .mask = bits_of(action.sa_mask)};
+}
+inline struct sigaction from_kernel(const KernelAction& kernel) {
+  struct sigaction action {};
+  action.sa_handler = reinterpret_cast<sighandler_t>(kernel.handler);
+  action.sa_flags = static_cast<int>(kernel.flags);
+  action.sa_mask = set_of(kernel.mask);
+  action.sa_restorer = reinterpret_cast<void (*)()>(kernel.restorer);
+  return action;
+}
+
+/// 0, or -1 with errno. Either pointer may be null.
+inline int kernel_sigaction(int signal_number, const KernelAction* action, KernelAction* old) {
+  return static_cast<int>(syscall(SYS_rt_sigaction, signal_number, action, old, sizeof(SignalBits)));
+}
+
+/// `how` as of sigprocmask(2). Returns the calling thread's mask before.
+inline SignalBits change_mask(int how, SignalBits bits) {
+  SignalBits before = 0;
+  syscall(SYS_rt_sigprocmask, how, &bits, &before, sizeof bits);
+  return before;
+}
+inline SignalBits current_mask() {
+  return change_mask(SIG_BLOCK, 0);
+}
+
+}  // namespace faultline

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/base/runtime_directory.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include <spdlog/fmt/fmt.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace faultline {
+namespace {
+
+bool is_own_directory(const char* path) {
+  struct stat status {};
+  // lstat: in /tmp anybody could have left a link.
+  return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
+}  // namespace
+
+std::string usable_directory(const std::vector<std::string>& candidates, std::string& error) {
+  error.clear();
+  for (const std::string& path : candidates) {
+    const bool made = mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
+    const int reason = errno;
+    struct stat status {};
+    if (made && is_own_directory(path.c_str()) && stat(path.c_str(), &status) == 0 &&
+        (status.st_mode & 077) == 0)
+      return path;
+    if (!error.empty()) continue;
+    error = made ? fmt::format(
+                       "faultline: {} must be a directory of this user's alone (mode 700); if it is another "
+                       "user's, set XDG_RUNTIME_DIR to a directory of this user's",
+                       path)
+                 : fmt::format("faultline: cannot make the directory {}: {}", path, std::strerror(reason));
+  }
+  return {};
+}
+
+std::string runtime_directory(std::string& error) {
+  const char* const xdg = secure_getenv("XDG_RUNTIME_DIR");
+  // Of a program that changed its user it may be another's.
+  if (xdg != nullptr && xdg[0] == '/' && is_own_directory(xdg))
+    return usable_directory({fmt::format("{}/faultline", xdg)}, error);
+  std::vector<std::string> candidates{fmt::format("/tmp/faultline-{}", geteuid())};
+  // Where another user has made that one, and the login manager one that nobody else can (pam_systemd(8)).
+  const std::string session = fmt::format("/run/user/{}", geteuid());
+  if (is_own_directory(session.c_str())) candidates.push_back(session + "/faultline");
+  return usable_directory(candidates, error);
+}
+
+}  // namespace faultline

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who may touch an engine now. Whoever holds it is the engine's owner thread for one turn; drivers try and go
+// away, and those who wait (a call, a port that goes down) come before the next turn.
+#pragma once
+
+#include <atomic>
+
+#include <sched.h>
+
+namespace faultline {
+
+class TurnLock {
+ public:
+  [[nodiscard]] bool try_lock() {
+    if (waiting_.load(std::memory_order_relaxed) != 0 || holder_.load(std::memory_order_relaxed) != nullptr)
+      return false;
+    return take();
+  }
+
+  void lock() {
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+    // A turn takes microseconds: spin that long, then leave the CPU to the holder.
+    for (unsigned spins = 0; !take(); ++spins) {
+      if (spins < 64)
+        __builtin_ia32_pause();
+      else
+        sched_yield();
+    }
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  void unlock() { holder_.store(nullptr, std::memory_order_release); }
+
+  /// The calling thread has the turn: a signal handler has interrupted it. It must not wait for the turn.
+  [[nodiscard]] bool is_held_by_caller() const {
+    return holder_.load(std::memory_order_relaxed) == __builtin_thread_pointer();
+  }
+
+ private:
+  bool take() {
+    const void* nobody = nullptr;
+    return holder_.compare_exchange_strong(nobody, __builtin_thread_pointer(), std::memory_order_acquire,
+                                           std::memory_order_relaxed);
+  }
+
+  std::atomic<const void*> holder_{nullptr};  ///< the thread pointer of the thread that has the turn
+  std::atomic<unsigned> waiting_{0};
+};
+
+}  // namespace faultline

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the packets of a received burst touch is on its way before their turn comes: the QPs, what is known of
+// the sends that answers end, and their WQEs. Each step finds its way by what the one before brought, so they
+// run a QP apart, and a few lines at a time (Lookahead). Frames one behind the other are mostly of one QP,
+// whose lines are asked for once. Owner: the core's thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "stack/transport/qp/queue_pair.hpp"
+#include "stack/wire/packet/packet.hpp"
+
+namespace faultline::transport {
+
+template <size_t kBurst>
+class Arrivals {
+ public:
+  /// A packet of the burst, in their order; `qp` has its number's place in the table, or is nullptr.
+  void add(QueuePair* qp, const wire::Packet& packet, size_t at) {
+    if (qp == nullptr) return;
+    qps_[count_] = qp;
+    is_request_[count_] = packet.info->request;
+    first_packets_[count_++] = static_cast<uint8_t>(at);
+  }
+  void start() {
+    if (count_ == 0) return;
+    for (size_t i = 0; i < kLinesAhead; ++i) fetch_lines(i);
+    fetch_progress(0);
+    fetch_progress(1);
+  }
+  /// The packet at `at` has its turn.
+  void reach(size_t at) {
+    if (at_ + 1 >= count_ || first_packets_[at_ + 1] != at) return;
+    ++at_;
+    fetch_lines(at_ + kLinesAhead);
+    fetch_progress(at_ + 2);
+    fetch_sends(at_ + 1);
+  }
+
+ private:
+  static constexpr size_t kLinesAhead = 3;
+
+  void fetch_lines(size_t i) const {
+    if (i >= count_) return;
+    if (is_request_[i])
+      qps_[i]->prefetch_to_receive();
+    else
+      qps_[i]->prefetch_to_send();
+  }
+  [[nodiscard]] bool ends_sends(size_t i) const {
+    return i < count_ && !is_request_[i] && qps_[i]->awaits_answers();
+  }
+  void fetch_progress(size_t i) const {
+    if (ends_sends(i)) qps_[i]->prefetch_progress(qps_[i]->send_ring.head(), qps_[i]->requester.started);
+  }
+  void fetch_sends(size_t i) const {
+    if (ends_sends(i)) qps_[i]->prefetch_told(qps_[i]->send_ring.head(), qps_[i]->requester.started);
+  }
+
+  // Of the packets that another QP's packets precede.
+  std::array<QueuePair*, kBurst> qps_;
+  std::array<bool, kBurst> is_request_;
+  std::array<uint8_t, kBurst> first_packets_;
+  size_t count_ = 0;
+  size_t at_ = 0;
+};
+
+}  // namespace faultline::transport

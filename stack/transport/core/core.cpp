@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The core's loop: packets in through the guard ladder, then doorbells, answers, timers and transmission.
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+
+#include "stack/transport/core/core_impl.hpp"
+#include "stack/wire/link/address_filter.hpp"
+#include "stack/wire/packet/ecn.hpp"
+
+namespace faultline::transport {
+
+namespace {
+
+/// Packets that one QP may send before the next ready one has its turn, and one poll before packets are
+/// received again.
+constexpr uint32_t kQuantumPackets = 32;
+constexpr uint32_t kPollPackets = 128;
+/// Ready QPs that have their turn in one poll though the port takes no more: some do not need it, but ten
+/// thousand that do must not hold up what is to be received.
+constexpr uint32_t kBlockedQps = 1;
+
+/// Acknowledgements of our own kind go to any connected and acknowledged QP.
+bool is_ours(wire::Service service, QpType type) {
+  return service == wire::Service::manufacturer && (type == QpType::rc || type == QpType::xrc_send);
+}
+
+bool can_receive(QpState state) {
+  return state == QpState::rtr || state == QpState::rts || state == QpState::sqd || state == QpState::sqe;
+}
+
+bool can_take_responses(QpState state) {
+  return state == QpState::rts || state == QpState::sqd;
+}
+
+}  // namespace
+
+Core::Core(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, EventSink* events)
+    : config_(config), impl_(std::make_unique<Impl>(config_, memory, port, events)) {}
+
+Core::~Core() {
+  for (QueuePair* qp : impl_->table)
+    if (qp != nullptr) {
+      impl_->context.release_parked(*qp);
+      impl_->context.release_held(*qp);
+      impl_->memory().delete_object(qp);
+    }
+}
+
+// ---- packets in ----
+
+[[gnu::always_inline]] inline wire::ParseError Core::Impl::parse(const RxFrame& frame, wire::Packet& packet) {
+  context.counters.rx_bytes += frame.length_bytes;
+  const wire::ParseError error =
+      wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
+  if (error == wire::ParseError::none) __builtin_prefetch(&table[packet.bth.destination_qpn & slot_mask]);
+  return error;
+}
+
+void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
+  impl_->context.now_ns = now;
+  impl_->context.counters.rx_packets += frames.size();
+  impl_->context.defer_notices();
+  size_t released = 0;
+  constexpr size_t kBurst = Impl::kBurst;
+  for (size_t done = 0; done < frames.size(); done += kBurst) {
+    const std::span<const RxFrame> burst = frames.subspan(done, std::min(kBurst, frames.size() - done));
+    // Not an array of packets: all of them would be initialised for a burst of one.
+    alignas(wire::Packet) std::array<std::byte, kBurst * sizeof(wire::Packet)> storage;
+    auto* const packets = reinterpret_cast<wire::Packet*>(storage.data());
+    std::array<wire::ParseError, kBurst> errors;
+    for (size_t i = 0; i < burst.size(); ++i)
+      errors[i] = impl_->parse(burst[i], *std::construct_at(&packets[i]));
+    Arrivals<kBurst> arrivals;
+    if (burst.size() > 1) impl_->announce({packets, burst.size()}, errors, arrivals);
+    for (size_t i = 0; i < burst.size(); ++i) {
+      arrivals.reach(i);
+      const bool looks_ahead = i + 1 < burst.size() && errors[i + 1] == wire::ParseError::none &&
+                               IcrcAhead::is_for(packets[i + 1]) && impl_->context.config.verify_icrc;
+      impl_->icrc_ahead.advance(looks_ahead ? &packets[i + 1] : nullptr);
+      if (!impl_->on_frame(burst[i], packets[i], errors[i])) frames[released++] = burst[i];
+    }
+  }
+  impl_->context.end_deferral();
+  impl_->context.port.release(frames.first(released));
+}
+
+void Core::Impl::announce(std::span<const wire::Packet> packets,
+                          const std::array<wire::ParseError, kBurst>& errors,
+                          Arrivals<kBurst>& arrivals) const {
+  uint32_t last_qpn = wire::kMulticastQpn;
+  for (size_t i = 0; i < packets.size(); ++i) {
+    if (errors[i] != wire::ParseError::none || packets[i].bth.destination_qpn == last_qpn) continue;
+    last_qpn = packets[i].bth.destination_qpn;
+    arrivals.add(table[last_qpn & slot_mask], packets[i], i);
+  }
+  arrivals.start();
+}
+
+bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error) {
+  if (error == wire::ParseError::none && context.config.verify_icrc && !icrc_ahead.matches(packet) &&
+      !(context.config.rxe_flush_icrc && wire::has_rxe_flush_icrc(packet)))
+    error = wire::ParseError::icrc;
+  if (error != wire::ParseError::none) {
+    ++context.counters.parse_errors[static_cast<size_t>(error)];
+    return false;
+  }
+  if (packet.bth.destination_qpn == wire::kMulticastQpn) return on_multicast(packet, frame);
+  QueuePair* qp = find(packet.bth.destination_qpn);
+  if (qp == nullptr) {
+    if (packet.bth.destination_qpn == wire::kManagementQpn)
+      management.on_packet(packet);
+    else
+      context.count(DropReason::unknown_qpn);
+    return false;
+  }
+  if (packet.info->service == wire::Service::cnp) {
+    on_notification(*qp, packet);
+    return false;
+  }
+  if (packet.info->service != qp->service && !is_ours(packet.info->service, qp->type)) {
+    context.count(DropReason::wrong_service);
+    return false;
+  }
+  if (!admits(*qp, packet)) return false;
+  if (qp->type == QpType::ud) {
+    // A group's packets are for QPN 0xffffff alone (IBA 10.5.2).
+    if (wire::is_multicast(packet.destination_gid())) {
+      context.count(DropReason::destination_address);
+      return false;
+    }
+    return datagram.on_packet(*qp, packet, frame);
+  }
+  return on_connected(*qp, packet, frame);
+}
+
+[[gnu::always_inline]] inline bool Core::Impl::admits(const QueuePair& qp, const wire::Packet& packet) {
+  if (!can_receive(qp.state_now())) {
+    context.count(DropReason::qp_state);
+    return false;
+  }
+  // The one P_Key is the default, full member: any member of that partition may talk to it (IBA 10.9.3).
+  if ((packet.bth.pkey & wire::kPkeyBaseMask) != (wire::kDefaultPkey & wire::kPkeyBaseMask)) {
+    context.count(DropReason::pkey);
+    return false;
+  }
+  return true;
+}
+
+/// A connection is between two addresses: another one of this host is not its own (IBA 9.6.1.2).
+[[gnu::always_inline]] inline bool Core::Impl::is_of_path(const QueuePair& qp, const wire::Packet& packet) {
+  if (packet.source_gid() != qp.attributes.av.path.destination_gid) {
+    context.count(DropReason::source_address);
+    return false;
+  }
+  if (packet.destination_gid() != qp.attributes.av.path.source_gid) {
+    context.count(DropReason::destination_address);
+    return false;
+  }
+  return true;
+}
+
+void Core::Impl::on_notification(QueuePair& qp, const wire::Packet& packet) {
+  // A datagram has no path to slow down, and a forged notification would starve its victim.
+  if (qp.type == QpType::ud || !packet.bth.becn) return context.count(DropReason::cnp);
+  if (!admits(qp, packet)) return;
+  if (!is_of_path(qp, packet)) return;
+  notification.on_notification(qp);
+}
+
+/// A copy for every member of the group (IBA 10.5.2).
+bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) {
+  const std::span<QueuePair* const> members = multicast.members(packet.destination_gid());
+  if (members.empty()) {
+    context.count(DropReason::multicast_group);
+    return false;
+  }
+  if (packet.info->service != wire::Service::ud) {
+    context.count(DropReason::wrong_service);
+    return false;
+  }
+  bool kept = false;
+  for (QueuePair* qp : members) {
+    if (qp->blocks_own_multicast && packet.deth().source_qpn == qp->qpn &&
+        packet.source_gid() == qp->multicast_source) {
+      context.count(DropReason::own_multicast);
+      continue;
+    }
+    if (admits(*qp, packet) && datagram.on_multicast(*qp, packet, frame, !kept)) kept = true;
+  }
+  return kept;
+}
+
+[[gnu::always_inline]] inline bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet,
+                                                            const RxFrame& frame) {
+  if (!is_of_path(qp, packet)) return false;
+  if (packet.ecn == wire::kEcnCongestionExperienced) notification.on_marked(qp);
+  // An XRC initiator has no responder, and a target no requester.
+  if (qp.type == (packet.info->request ? QpType::xrc_send : QpType::xrc_recv)) {
+    context.count(DropReason::unexpected_response);
+    return false;
+  }
+  if (packet.info->request) {
+    if (qp.state_now() == QpState::rtr && !qp.communication_established) {
+      qp.communication_established = true;
+      context.raise(qp, AsyncEvent::communication_established);
+    }
+    const Responder::Fate fate = qp.type == QpType::uc ? responder.on_unreliable(qp, packet, frame)
+                                                       : responder.on_request(qp, packet, frame);
+    return fate == Responder::Fate::parked;
+  }
+  if (qp.type == QpType::uc) {
+    context.count(DropReason::unexpected_response);
+    return false;
+  }
+  if (!can_take_responses(qp.state_now())) {
+    context.count(DropReason::qp_state);
+    return false;
+  }
+  switch (packet.info->operation) {
+    case wire::Operation::acknowledge:
+      requester.on_acknowledge(qp, packet);
+      break;
+    case wire::Operation::selective_acknowledge:
+      requester.on_selective_acknowledge(qp, packet);
+      break;
+    case wire::Operation::read_response:
+    case wire::Operation::atomic_acknowledge:
+      requester.on_answer(qp, packet);
+      break;
+    default:
+      context.count(DropReason::unexpected_response);
+  }
+  return false;
+}
+
+// ---- the turn ----
+
+void Core::poll(TimeNs now) {
+  CoreContext& context = impl_->context;
+  context.now_ns = now;
+  context.defer_notices();
+  impl_->take_doorbells();
+  impl_->take_resolutions();
+  impl_->run_timers();
+  if (context.tx.is_blocked()) context.tx.flush();
+  if (impl_->management.has_work()) impl_->management.send();
+  uint32_t budget_packets = kPollPackets;
+  uint32_t patience_qps = kBlockedQps;
+  while (budget_packets != 0 && patience_qps != 0 && context.has_ready()) {
+    const uint32_t before = budget_packets;
+    for (uint32_t left = context.ready_count(); left != 0 && budget_packets != 0 && patience_qps != 0;
+         --left) {
+      impl_->serve(*context.pop_ready(), budget_packets);
+      if (context.tx.is_blocked()) --patience_qps;
+    }
+    if (budget_packets == before) break;  // all that is ready waits for the port
+  }
+  context.end_deferral();
+  context.end_moderations();
+  context.tx.flush();
+}
+
+void Core::send_posted(QueuePair* qp, TimeNs now) {
+  CoreContext& context = impl_->context;
+  context.now_ns = now;
+  const auto is_ready_to_send = [&] { return qp->state_now() == QpState::rts && !context.tx.is_blocked(); };
+  if (!is_ready_to_send()) return context.make_ready(*qp);
+  uint32_t budget_packets = kQuantumPackets;
+  const bool ud = qp->type == QpType::ud;
+  if (ud)
+    impl_->datagram.send(*qp, budget_packets);
+  else
+    impl_->requester.send(*qp, budget_packets);
+  context.tx.flush();
+  const bool more = ud ? impl_->datagram.has_work(*qp) : impl_->requester.has_work(*qp);
+  if (more || !is_ready_to_send()) context.make_ready(*qp);
+}
+
+uint64_t Core::receives_completed() const {
+  return impl_->context.receives_completed;
+}
+
+TimeNs Core::next_deadline() const {
+  const CoreContext& context = impl_->context;
+  if (context.has_ready() || context.tx.has_unsent() || impl_->management.has_work() ||
+      impl_->rung.load(std::memory_order_relaxed) != nullptr)
+    return context.now_ns;
+  return std::min(std::min(context.timers.next_deadline(), context.paces.next_deadline()),
+                  context.next_moderation());
+}
+
+void Core::ring_doorbell(QueuePair* qp) {
+  if (qp->doorbell_rung.exchange(true, std::memory_order_acq_rel)) return;
+  QueuePair* head = impl_->rung.load(std::memory_order_relaxed);
+  do {
+    qp->next_rung = head;
+  } while (
+      !impl_->rung.compare_exchange_weak(head, qp, std::memory_order_seq_cst, std::memory_order_relaxed));
+  impl_->tell_listener();
+}
+
+void Core::set_doorbell_listener(DoorbellListener* listener) {
+  impl_->listener.store(listener, std::memory_order_seq_cst);
+}
+
+void Core::set_management_sink(ManagementSink* sink) {
+  impl_->management.set_sink(sink);
+}
+
+bool Core::send_mad(const wire::MadBytes& mad, const AddressVector& to, uint16_t pkey) {
+  const bool posted = impl_->management.post(mad, to, pkey);
+  impl_->tell_listener();
+  return posted;
+}
+
+bool Core::has_mads_to_send() const {
+  return impl_->management.has_work();
+}
+
+void Core::expect_doorbell(const QueuePair* qp) {
+  __builtin_prefetch(&qp->doorbell_rung, 1);
+}
+
+void Core::Impl::take_doorbells() {
+  if (rung.load(std::memory_order_relaxed) == nullptr) return;
+  QueuePair* newest = rung.exchange(nullptr, std::memory_order_acquire);
+  QueuePair* oldest = nullptr;
+  while (newest != nullptr) {
+    QueuePair* next = newest->next_rung;
+    newest->next_rung = oldest;
+    newest->prefetch_to_send();
+    oldest = newest;
+    newest = next;
+  }
+  while (oldest != nullptr) {
+    QueuePair* next = oldest->next_rung;
+    // Cleared before the ring's tail is read: what is posted from here on rings again. A read-modify-write,
+    // since a plain store could be ordered behind that read.
+    oldest->doorbell_rung.exchange(false, std::memory_order_acq_rel);
+    context.make_ready(*oldest);
+    oldest = next;
+  }
+}
+
+void Core::Impl::take_resolutions() {
+  size_t taken = 0;
+  do {
+    taken = context.memory.take_resolutions(resolutions);
+    for (size_t i = 0; i < taken; ++i) resolve(resolutions[i]);
+  } while (taken == resolutions.size());
+}
+
+void Core::Impl::resolve(const odp::Resolution& resolution) {
+  QueuePair* qp = find(static_cast<uint32_t>(resolution.waiter) & wire::kQpnMask);
+  if (qp == nullptr) return;
+  const auto role = static_cast<FaultRole>(resolution.waiter >> 24 & 0xff);
+  const auto generation = static_cast<uint32_t>(resolution.waiter >> 32);
+  const bool ud = qp->type == QpType::ud;
+  switch (role) {
+    case FaultRole::requester:
+      if (ud)
+        datagram.on_send_resolved(*qp, generation, resolution.outcome);
+      else
+        requester.on_fault_resolved(*qp, generation, resolution.outcome);
+      return;
+    case FaultRole::parked:
+      if (ud)
+        datagram.on_parked_resolved(*qp, generation, resolution.outcome);
+      else
+        responder.on_parked_resolved(*qp, generation, resolution.outcome);
+      return;
+    case FaultRole::read_job:
+      responder.on_read_job_resolved(*qp, generation, resolution.outcome);
+      return;
+  }
+}
+
+void Core::Impl::run_timers() {
+  while (TimerNode* node = context.timers.pop_due(context.now_ns)) {
+    QueuePair& qp = *static_cast<QueuePair::Timer*>(node)->qp;
+    if (qp.type == QpType::ud) {
+      datagram.on_timer(qp);
+    } else {
+      requester.on_timer(qp);
+      responder.on_timer(qp);
+    }
+    rearm(qp);
+  }
+  while (TimerNode* node = context.paces.pop_due(context.now_ns))
+    context.make_ready(*static_cast<QueuePair::Timer*>(node)->qp);
+}
+
+void Core::Impl::rearm(QueuePair& qp) {
+  context.arm(qp, std::min(Requester::next_deadline(qp), Responder::next_deadline(qp)));
+}
+
+/// In SQD, with what had begun completed (IBA 10.3.1.4).
+void Core::Impl::note_drained(QueuePair& qp) {
+  if (qp.state_now() != QpState::sqd || !qp.attributes.sqd_notify || is_draining(qp)) return;
+  qp.attributes.sqd_notify = false;
+  context.raise(qp, AsyncEvent::sq_drained);
+}
+
+void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {
+  if (qp.state_now() == QpState::err) {
+    if (!qp.lost_completion) return context.flush(qp);
+    responder.send_last_answer(qp);
+    return context.enter_error(qp);
+  }
+  if (qp.state_now() == QpState::reset || qp.state_now() == QpState::init) return;
+  uint32_t quantum = std::min(kQuantumPackets, budget_packets);
+  const uint32_t given = quantum;
+  bool more = false;
+  if (qp.type == QpType::ud) {
+    if (qp.responder.parked_retry) datagram.retry_parked(qp);
+    datagram.send(qp, quantum);
+    if (qp.state_now() == QpState::sqe) requester.flush_sends(qp);
+    more = datagram.has_work(qp);
+  } else {
+    if (qp.cnp_pending) notification.send(qp);
+    if (qp.responder.parked_retry) responder.retry_parked(qp);
+    responder.offer_credits(qp);
+    responder.send(qp, quantum);
+    if (can_take_responses(qp.state_now())) requester.send(qp, quantum);
+    if (qp.state_now() == QpState::sqe) requester.flush_sends(qp);
+    more = responder.has_work(qp) || (can_take_responses(qp.state_now()) && requester.has_work(qp));
+  }
+  note_drained(qp);
+  budget_packets -= given - quantum;
+  if (more && quantum == 0) context.make_ready(qp);
+}
+
+}  // namespace faultline::transport

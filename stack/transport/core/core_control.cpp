@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the owner thread asks of a core between turns: QPs, shared receive queues and groups come, change and
+// go.
+#include <cerrno>
+#include <new>
+#include <optional>
+
+#include "stack/transport/core/core_impl.hpp"
+#include "stack/transport/qp/qp_state.hpp"
+#include "stack/transport/qp/shared_receive_queue.hpp"
+#include "stack/wire/packet/ecn.hpp"
+
+namespace faultline::transport {
+
+QueuePair* Core::create_qp(const QpInit& init) {
+  try {
+    // Room for the way back, so that destroy cannot fail.
+    impl_->qpns.reserve();
+    const std::optional<uint32_t> qpn = impl_->qpns.peek();
+    if (!qpn) return nullptr;
+    QueuePair* const qp = impl_->memory().new_object<QueuePair>(*qpn, init, config_.qp_memory);
+    impl_->qpns.take();
+    impl_->table[*qpn & impl_->slot_mask] = qp;
+    return qp;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void Core::destroy_qp(QueuePair* qp) {
+  impl_->multicast.forget(qp);
+  impl_->take_doorbells();
+  impl_->context.remove_ready(*qp);
+  impl_->context.timers.disarm(qp->timer);
+  impl_->context.paces.disarm(qp->pacing_timer);
+  impl_->context.release_parked(*qp);
+  impl_->context.release_held(*qp);
+  const uint32_t qpn = qp->qpn;
+  impl_->memory().delete_object(qp);
+  impl_->table[qpn & impl_->slot_mask] = nullptr;
+  impl_->qpns.give_back(qpn);
+}
+
+int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask, TimeNs now) {
+  const QpState from = qp->state_now();
+  const QpState to = (mask & kAttrState) != 0 ? attributes.state : from;
+  if (!check_transition(qp->type, from, to, mask)) return EINVAL;
+  if ((mask & kAttrCurState) != 0 && (mask & kAttrState) == 0) return EINVAL;
+  if ((mask & kAttrMaxDestRdAtomic) != 0) {
+    const int refused = Responder::set_resources(*qp, attributes.max_dest_rd_atomic);
+    if (refused != 0) return refused;
+  }
+  if (to == QpState::rtr && qp->type != QpType::ud) {
+    try {
+      qp->rate_control = make_rate_control(config_.congestion, bytes_of(attributes.path_mtu));
+    } catch (const std::bad_alloc&) {
+      return ENOMEM;
+    }
+  }
+  impl_->context.now_ns = now;
+  if (to == QpState::err) {
+    impl_->context.enter_error(*qp);
+    return 0;
+  }
+  if (to == QpState::reset) {
+    impl_->reset(*qp);
+    return 0;
+  }
+  impl_->apply(*qp, attributes, mask);
+  qp->state.store(to, std::memory_order_relaxed);
+  impl_->context.make_ready(*qp);
+  return 0;
+}
+
+void Core::Impl::reset(QueuePair& qp) {
+  qp.state.store(QpState::reset, std::memory_order_relaxed);
+  take_doorbells();
+  context.release_parked(qp);
+  context.release_held(qp);
+  context.timers.disarm(qp.timer);
+  context.paces.disarm(qp.pacing_timer);
+  qp.rate_control.reset();
+  qp.pacing = {};
+  qp.cnp_pending = false;
+  // Generations go on, so that answers to the old life's faults are told from the new one's.
+  const uint32_t requester_generation = qp.requester.fault_generation + 1;
+  const uint32_t park_generation = qp.responder.park_generation + 1;
+  const uint32_t job_generation = qp.responder.job_generation + 1;
+  qp.requester = RequesterState{};
+  qp.recovery = RecoveryState{};
+  qp.responder = ResponderState{};
+  qp.requester.fault_generation = requester_generation;
+  qp.responder.park_generation = park_generation;
+  qp.responder.job_generation = qp.responder.job_floor = job_generation;
+  qp.responder.park_floor = park_generation;
+  qp.attributes = QpAttributes{};
+  qp.communication_established = false;
+  qp.lost_completion = false;
+  qp.send_ring.clear();
+  qp.receive_ring.clear();
+  qp.receive_taken = false;
+}
+
+void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t mask) {
+  QpAttributes& now = qp.attributes;
+  if ((mask & kAttrState) != 0) {
+    now.state = attributes.state;
+    // Asked for anew each time: a notification that was due when the QP went back to RTS is not.
+    if (attributes.state == QpState::sqd && qp.state_now() != QpState::sqd) now.sqd_notify = false;
+  }
+  if ((mask & kAttrAccessFlags) != 0) now.access_flags = attributes.access_flags;
+  if ((mask & kAttrEnSqdAsyncNotify) != 0) now.sqd_notify = attributes.sqd_notify;
+  if ((mask & kAttrQkey) != 0) now.qkey = attributes.qkey;
+  if ((mask & kAttrAv) != 0) {
+    now.av = attributes.av;
+    qp.loopback = attributes.av.loopback;
+    wire::PathHeader path = attributes.av.path;
+    // Marks mean something only to a sender that heeds them (RFC 3168 5).
+    if (context.config.congestion.algorithm == CongestionAlgorithm::dcqcn && qp.type != QpType::ud)
+      path.traffic_class = static_cast<uint8_t>((path.traffic_class & ~wire::kEcnMask) | wire::kEcnCapable);
+    qp.frame = wire::FrameTemplate(path, context.config.wire_checksums);
+  }
+  if ((mask & kAttrPathMtu) != 0) {
+    now.path_mtu = attributes.path_mtu;
+    qp.mtu_bytes = bytes_of(attributes.path_mtu);
+  }
+  if ((mask & kAttrTimeout) != 0) now.timeout = attributes.timeout & 0x1f;
+  if ((mask & kAttrRetryCnt) != 0) qp.requester.retries_left = now.retry_count = attributes.retry_count & 7;
+  if ((mask & kAttrRnrRetry) != 0) qp.requester.rnr_retries_left = now.rnr_retry = attributes.rnr_retry & 7;
+  if ((mask & kAttrMinRnrTimer) != 0) now.min_rnr_timer = attributes.min_rnr_timer & 0x1f;
+  if ((mask & kAttrMaxQpRdAtomic) != 0) now.max_rd_atomic = attributes.max_rd_atomic;
+  if ((mask & kAttrMaxDestRdAtomic) != 0) now.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
+  if ((mask & kAttrDestQpn) != 0) now.destination_qpn = attributes.destination_qpn & wire::kQpnMask;
+  if ((mask & kAttrRqPsn) != 0) {
+    now.rq_psn = attributes.rq_psn & wire::Psn::kMask;
+    qp.responder.expected_psn = wire::Psn(now.rq_psn);
+    qp.responder.lived_psns = 0;
+  }
+  if ((mask & kAttrSqPsn) != 0) {
+    now.sq_psn = attributes.sq_psn & wire::Psn::kMask;
+    qp.requester.next_psn = qp.requester.unacked_psn = qp.requester.sent_psn = wire::Psn(now.sq_psn);
+  }
+}
+
+SharedReceiveQueue* Core::create_srq(const SrqInit& init) {
+  return impl_->context.create_srq(init);
+}
+
+int Core::modify_srq(SharedReceiveQueue* srq, const uint32_t* limit, uint32_t max_wr) {
+  return modify(*srq, limit, max_wr);
+}
+
+void Core::destroy_srq(SharedReceiveQueue* srq) {
+  // XRC targets hold no SRQ: one may be in the middle of a message to it.
+  for (QueuePair* const qp : impl_->table)
+    if (qp != nullptr) impl_->context.forget(*qp, *srq);
+  impl_->context.destroy_srq(srq);
+}
+
+int Core::attach_multicast(QueuePair* qp, const wire::Gid& gid) {
+  return qp->type == QpType::ud && gid.is_multicast() ? impl_->multicast.attach(qp, gid) : EINVAL;
+}
+
+int Core::detach_multicast(QueuePair* qp, const wire::Gid& gid) {
+  return impl_->multicast.detach(qp, gid);
+}
+
+void Core::forget_cq(const CompletionQueue& cq) {
+  impl_->context.forget(cq);
+}
+
+CoreCounters Core::counters() const {
+  return impl_->context.counters;
+}
+
+// ---- what verbs looks at ----
+
+uint32_t qpn_of(const QueuePair* qp) {
+  return qp->qpn;
+}
+QpState state_of(const QueuePair* qp) {
+  return qp->state_now();
+}
+SendRing& send_ring_of(QueuePair* qp) {
+  return qp->send_ring;
+}
+ReceiveRing& receive_ring_of(QueuePair* qp) {
+  return qp->receive_ring;
+}
+
+QpAttributes attributes_of(const QueuePair* qp) {
+  QpAttributes attributes = qp->attributes;
+  attributes.state = qp->state_now();
+  attributes.rq_psn = qp->responder.expected_psn.value();
+  attributes.sq_psn = qp->requester.next_psn.value();
+  attributes.sq_draining = qp->state_now() == QpState::sqd && is_draining(*qp);
+  return attributes;
+}
+
+}  // namespace faultline::transport

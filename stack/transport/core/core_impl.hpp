@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a core is made of: its loop (core.cpp) and its control calls (core_control.cpp) have it in common.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cassert>
+#include <vector>
+
+#include "stack/transport/core/arrivals.hpp"
+#include "stack/transport/core/core.hpp"
+#include "stack/transport/core/icrc_ahead.hpp"
+#include "stack/transport/core/multicast.hpp"
+#include "stack/transport/core/notification.hpp"
+#include "stack/transport/gsi/management.hpp"
+#include "stack/transport/qp/context.hpp"
+#include "stack/transport/qp/qpn_pool.hpp"
+#include "stack/transport/rc/requester.hpp"
+#include "stack/transport/rc/responder.hpp"
+#include "stack/transport/ud/datagram.hpp"
+
+namespace faultline::transport {
+
+/// Sends are under way.
+[[nodiscard]] inline bool is_draining(const QueuePair& qp) {
+  return qp.type != QpType::ud && qp.send_ring.head() != qp.requester.started;
+}
+
+struct Core::Impl {
+  Impl(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, EventSink* events)
+      : context(config, memory, port, events),
+        icrc_ahead(memory),
+        requester(context),
+        responder(context),
+        datagram(context),
+        notification(context),
+        management(context),
+        table(std::bit_ceil(std::clamp(config.max_qps, 1U, kQpnBlock))),
+        slot_mask(static_cast<uint32_t>(table.size()) - 1),
+        qpns(config, static_cast<uint32_t>(table.size())) {
+    assert(config.first_qpn % kQpnBlock == 0 && (config.last_qpn + 1) % kQpnBlock == 0 &&
+           config.first_qpn != 0 && config.first_qpn < config.last_qpn &&
+           config.last_qpn < wire::kMulticastQpn);
+  }
+
+  CoreContext context;
+  IcrcAhead icrc_ahead;
+  Requester requester;
+  Responder responder;
+  Datagram datagram;
+  Notification notification;
+  Management management;
+  std::vector<QueuePair*> table;  // owns them
+  const uint32_t
+      slot_mask;  // a power of two of slots: a number beyond finds another QP's, and its number tells
+  QpnPool qpns;
+  MulticastTable multicast;
+  std::array<odp::Resolution, 32> resolutions{};  ///< of one call: to make it anew costs more than the call
+
+  alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes, the core takes all
+  std::atomic<DoorbellListener*> listener{nullptr};
+
+  void tell_listener() const {
+    if (DoorbellListener* const hears = listener.load(std::memory_order_seq_cst); hears != nullptr)
+        [[unlikely]]
+      hears->on_doorbell();
+  }
+
+  [[nodiscard]] std::pmr::polymorphic_allocator<> memory() const { return context.config.qp_memory; }
+  [[nodiscard]] QueuePair* find(uint32_t qpn) const {
+    QueuePair* qp = table[qpn & slot_mask];
+    return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
+  }
+
+  static constexpr size_t kBurst = 32;
+  wire::ParseError parse(const RxFrame& frame, wire::Packet& packet);
+  void announce(std::span<const wire::Packet> packets, const std::array<wire::ParseError, kBurst>& errors,
+                Arrivals<kBurst>& arrivals) const;
+  /// True where the frame stays with the core.
+  bool on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
+  bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
+  bool on_multicast(const wire::Packet& packet, const RxFrame& frame);
+  void note_drained(QueuePair& qp);
+  void on_notification(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] bool admits(const QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] bool is_of_path(const QueuePair& qp, const wire::Packet& packet);
+  void take_doorbells();
+  void take_resolutions();
+  void resolve(const odp::Resolution& resolution);
+  void run_timers();
+  void serve(QueuePair& qp, uint32_t& budget_packets);
+  void rearm(QueuePair& qp);
+  void reset(QueuePair& qp);
+  void apply(QueuePair& qp, const QpAttributes& attributes, uint32_t mask);
+};
+
+}  // namespace faultline::transport

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Verifies the ICRC of a long packet while the payload of the one before it, which has been verified, is
+// copied into its region. Owner: the core's thread, within one burst.
+#pragma once
+
+#include <cstdint>
+
+#include "odp/regions/memory_access.hpp"
+#include "stack/wire/packet/icrc.hpp"
+#include "stack/wire/packet/packet.hpp"
+
+namespace faultline::transport {
+
+class IcrcAhead {
+ public:
+  explicit IcrcAhead(odp::MemoryAccess& memory) : memory_(memory) {}
+
+  /// Worth it.
+  [[nodiscard]] static bool is_for(const wire::Packet& packet) {
+    return packet.payload_bytes >= kMinPayloadBytes;
+  }
+
+  /// On to the next packet of a burst; `behind`, which it is for, comes after it, or is nullptr.
+  void advance(const wire::Packet* behind) {
+    if (behind == nullptr && next_.frame == nullptr) {  // a burst of short ones
+      current_.frame = nullptr;
+      return;
+    }
+    current_ = next_;
+    next_ = {};
+    if (behind != nullptr) {
+      next_.frame = behind->frame;
+      next_.sum = {behind->payload(), wire::icrc_before_payload(*behind), false};
+    }
+    memory_.offer_beside_write(next_.frame == nullptr ? nullptr : &next_.sum);
+  }
+
+  /// The packet that `advance` came to.
+  [[nodiscard]] bool matches(const wire::Packet& packet) const {
+    if (current_.frame != packet.frame) return wire::icrc_matches(packet);
+    const odp::CrcBeside& sum = current_.sum;
+    return wire::icrc_matches(packet, sum.done ? sum.crc : wire::icrc_update(sum.crc, sum.bytes));
+  }
+
+ private:
+  /// Of shorter ones the processor does the sum and the copy before at once by itself, as far as it looks
+  /// ahead.
+  static constexpr uint32_t kMinPayloadBytes = 2048;
+
+  struct Ahead {
+    const uint8_t* frame = nullptr;
+    odp::CrcBeside sum;
+  };
+
+  odp::MemoryAccess& memory_;
+  Ahead current_;
+  Ahead next_;
+};
+
+}  // namespace faultline::transport

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the parts of a core share: memory, the transmit batch, timers, counters, the ready list, the pool of
+// parked packets. Owner: the core's thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "odp/regions/memory_access.hpp"
+#include "stack/transport/qp/config.hpp"
+#include "stack/transport/qp/events.hpp"
+#include "stack/transport/qp/lookahead.hpp"
+#include "stack/transport/qp/queue_pair.hpp"
+#include "stack/transport/qp/shared_receive_queue.hpp"
+#include "stack/transport/shared/counters.hpp"
+#include "stack/transport/shared/port.hpp"
+#include "stack/transport/shared/timer_wheel.hpp"
+#include "stack/transport/shared/tx_batch.hpp"
+#include "stack/wire/packet/packet.hpp"
+
+namespace faultline::transport {
+
+/// Who waits for a fault: part of the token that goes through the fault queue.
+enum class FaultRole : uint8_t { requester = 0, parked = 1, read_job = 2 };
+
+struct CoreContext {
+  CoreContext(const CoreConfig& core_config, odp::MemoryAccess& memory_access, Port& core_port,
+              EventSink* sink);
+
+  const CoreConfig& config;
+  odp::MemoryAccess& memory;
+  Port& port;
+  EventSink* const events;
+  CoreCounters counters;
+  TxBatch tx;
+  TimerWheel timers{kTimerTickShift};
+  TimerWheel paces{kPaceTickShift};
+  TimeNs now_ns = 0;
+  uint64_t receives_completed = 0;
+  Lookahead lookahead;
+
+  // --- pace ---
+  /// False, and the QP comes back when it may, where its rate does not allow another packet yet.
+  [[nodiscard]] bool may_send(QueuePair& qp) {
+    return qp.rate_control == nullptr || qp.pacing.next_ns() <= now_ns || !wait_for_pace(qp);
+  }
+  void note_sent(QueuePair& qp, uint32_t bytes) {
+    if (qp.rate_control != nullptr) note_paced(qp, bytes);
+  }
+
+  // --- ready list: QPs that may have something to send ---
+  void make_ready(QueuePair& qp) {
+    if (!qp.ready) enlist(qp);
+  }
+  [[nodiscard]] QueuePair* pop_ready();
+  void remove_ready(QueuePair& qp);
+  [[nodiscard]] bool has_ready() const { return ready_head_ != nullptr; }
+  [[nodiscard]] uint32_t ready_count() const { return ready_count_; }
+
+  void arm(QueuePair& qp, TimeNs deadline_ns) { timers.arm(qp.timer, deadline_ns, now_ns); }
+
+  void count(DropReason reason) { ++counters.drops[static_cast<size_t>(reason)]; }
+  void raise(QueuePair& qp, AsyncEvent event) {
+    if (events != nullptr) events->on_qp_event(qp.qpn, qp.user, event);
+  }
+
+  /// Reports why a QP is about to fail: `status` of its own work, or the NAK that it has sent.
+  void report(const QueuePair& qp, CompletionStatus status);
+  void report_nak(const QueuePair& qp);
+
+  // --- faults ---
+  [[nodiscard]] static uint64_t waiter_of(const QueuePair& qp, FaultRole role, uint32_t generation) {
+    return uint64_t{generation} << 32 | uint64_t{static_cast<uint8_t>(role)} << 24 | qp.qpn;
+  }
+  [[nodiscard]] static FaultRole role_of(uint64_t waiter) {
+    return static_cast<FaultRole>(static_cast<uint8_t>(waiter >> 24));
+  }
+  /// Asks for a range; false where the fault queue is full (counted; try again on a later turn).
+  [[nodiscard]] bool request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
+                                   uint64_t waiter);
+
+  // --- parked packets ---
+  /// Holds a frame behind what the QP has parked; false where a bound is reached.
+  [[nodiscard]] bool park(QueuePair& qp, const RxFrame& frame);
+  /// Gives all of a QP's parked packets back to the port.
+  void release_parked(QueuePair& qp);
+  void unpark_head(QueuePair& qp);  ///< the head's frame is the caller's now
+
+  // --- packets behind a gap ---
+  /// Keeps a frame in PSN order; false where a bound is reached or it is held already.
+  [[nodiscard]] bool hold(QueuePair& qp, wire::Psn psn, const RxFrame& frame);
+  [[nodiscard]] RxFrame take_held_head(QueuePair& qp);
+  void release_held(QueuePair& qp);
+
+  // --- shared receive queues; every core of a device numbers its own ---
+  [[nodiscard]] SharedReceiveQueue* create_srq(const SrqInit& init);
+  void destroy_srq(SharedReceiveQueue* srq);
+  [[nodiscard]] SharedReceiveQueue* find_srq(uint32_t number) const;
+
+  // --- completions ---
+  /// In between, queues that nobody seems to have armed are asked for certain once for many completions, at
+  /// the end: a read-modify-write each time.
+  void defer_notices() { defers_notices_ = true; }
+  void end_deferral() {
+    defers_notices_ = false;
+    if (pushed_count_ != 0) ask_for_notices();
+  }
+  [[gnu::always_inline]] void push(QueuePair& qp, CompletionQueue& cq, const Completion& completion) {
+    if (!cq.push(completion, now_ns)) [[unlikely]]
+      return note_overrun(qp, cq);
+    if (cq.has_channel && events != nullptr) note_pushed(cq, completion);
+  }
+  /// Events held back by moderation (ibv_modify_cq) whose time has come.
+  void end_moderations();
+  [[nodiscard]] TimeNs next_moderation() const;
+  void forget(const CompletionQueue& gone);
+  [[nodiscard]] static bool tells(const QueuePair& qp, const SendWqe& wqe) {
+    return qp.signal_all || (wqe.flags & kSignaled) != 0;
+  }
+  /// Completes the send WQE at the ring's head and retires it. An error completes unsignalled WQEs too.
+  void complete_send(QueuePair& qp, CompletionStatus status);
+
+  // --- receives ---
+  /// The QP's receive, or the next one for it, left where it is; false where none is posted.
+  [[nodiscard]] bool peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive);
+  /// Makes it the QP's until it completes; true also where the QP has one.
+  [[nodiscard]] bool take_receive(QueuePair& qp, SharedReceiveQueue* srq);
+  /// Completes the one that was taken; `completion` has everything but wr_id and qpn.
+  void complete_receive(QueuePair& qp, Completion& completion);
+  void flush_receives(QueuePair& qp);
+  /// A shared queue goes: what the QP took from it goes with it, and the message that was to fill it.
+  static void forget(QueuePair& qp, const SharedReceiveQueue& gone);
+  /// To the error state: everything posted is flushed, in order (IBA 10.3.1.5).
+  void enter_error(QueuePair& qp);
+  void flush(QueuePair& qp);
+
+ private:
+  static constexpr unsigned kTimerTickShift = 13;  // 8.192 us: below the shortest RNR timer; 16.8 ms in all
+  static constexpr unsigned kPaceTickShift = 9;    // 0.512 us: a packet at 8 GB/s; 1 ms in all
+
+  void enlist(QueuePair& qp);
+  [[nodiscard]] bool wait_for_pace(QueuePair& qp);
+  void note_paced(QueuePair& qp, uint32_t bytes);
+  void retire_shared(SharedReceiveQueue& srq);
+  [[nodiscard]] bool take_own_receive(QueuePair& qp);
+  struct PushedTo {
+    CompletionQueue* cq;
+    CompletionQueue::Pushed what;
+  };
+  /// A completion of the QP is lost: both are in error. The QP takes no packet more; the rest of what the
+  /// error state means follows in its turn (Core::Impl::serve), since its caller is in the middle of a
+  /// message.
+  void note_overrun(QueuePair& qp, CompletionQueue& cq);
+  void note_pushed(CompletionQueue& cq, const Completion& completion);
+  void ask_for_notices();
+  void give_notice(CompletionQueue& cq, const CompletionQueue::Pushed& pushed);
+
+  std::array<PushedTo, 4> pushed_{};  ///< of queues with a channel, since they were last asked
+  size_t pushed_count_ = 0;
+  bool defers_notices_ = false;
+  CompletionQueue* moderated_ = nullptr;  ///< few, mostly none
+  QueuePair* ready_head_ = nullptr;
+  QueuePair* ready_tail_ = nullptr;
+  uint32_t ready_count_ = 0;
+  std::vector<std::unique_ptr<SharedReceiveQueue>> srqs_;  // by slot
+  std::vector<ParkedFrame> park_pool_;
+  ParkedFrame* park_free_ = nullptr;
+  uint32_t parked_ = 0;  ///< of all QPs
+};
+
+/// Walks the scatter/gather list `sges` from byte `offset` on.
+struct SgeSpan {
+  uint32_t index = 0;       ///< of the element where it stopped
+  uint64_t va = 0;          ///< address there
+  uint32_t left_bytes = 0;  ///< of that element from there
+};
+
+/// Lists of any length; the functions below know how most are.
+[[nodiscard]] odp::Outcome gather_list(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                                       std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to,
+                                       SgeSpan& stop, uint32_t* crc);
+[[nodiscard]] odp::Outcome scatter_list(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                                        std::span<const Sge> sges, uint32_t offset,
+                                        std::span<const uint8_t> from, SgeSpan& stop);
+
+/// The bytes are all in the one element that there is.
+[[nodiscard]] inline bool is_plain(std::span<const Sge> sges, uint32_t offset, size_t bytes) {
+  return sges.size() == 1 && offset <= sges[0].length_bytes && bytes <= sges[0].length_bytes - offset;
+}
+
+/// Copies `to.size()` bytes at message offset `offset` out of the list. On a miss or violation `stop` says
+/// where. With `crc` it goes on over what was copied, in the same pass
+/// (odp::MemoryAccess::read_with_crc).
+[[nodiscard]] inline odp::Outcome gather(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                                         std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to,
+                                         SgeSpan& stop, uint32_t* crc = nullptr) {
+  if (!is_plain(sges, offset, to.size())) return gather_list(memory, domain, sges, offset, to, stop, crc);
+  const Sge& sge = sges[0];
+  const odp::Target target{sge.lkey, domain, odp::kLocalRead};
+  const odp::Outcome outcome = crc == nullptr ? memory.read(target, sge.va + offset, to)
+                                              : memory.read_with_crc(target, sge.va + offset, to, *crc);
+  if (outcome != odp::Outcome::done) stop = {0, sge.va + offset, sge.length_bytes - offset};
+  return outcome;
+}
+/// Copies `from` into the list at message offset `offset`.
+[[nodiscard]] inline odp::Outcome scatter(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
+                                          std::span<const Sge> sges, uint32_t offset,
+                                          std::span<const uint8_t> from, SgeSpan& stop) {
+  if (!is_plain(sges, offset, from.size())) return scatter_list(memory, domain, sges, offset, from, stop);
+  const Sge& sge = sges[0];
+  const odp::Outcome outcome = memory.write({sge.lkey, domain, odp::kLocalWrite}, sge.va + offset, from);
+  if (outcome != odp::Outcome::done) stop = {0, sge.va + offset, sge.length_bytes - offset};
+  return outcome;
+}
+
+}  // namespace faultline::transport

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Receives: from a QP's own ring, where the one that a message uses stays at the head until it completes, or
+// from a shared queue, whose next ones other QPs take meanwhile.
+#include <algorithm>
+#include <cassert>
+
+#include "stack/transport/qp/context.hpp"
+#include "stack/transport/qp/shared_receive_queue.hpp"
+
+namespace faultline::transport {
+
+namespace {
+
+void look_at_head(ReceiveRing& ring, Receive& receive) {
+  ReceiveWqe& wqe = *ring.header_at(ring.head());
+  receive.wr_id = wqe.wr_id;
+  receive.length_bytes = wqe.length_bytes;
+  receive.sges = {ring.sges_of(&wqe), wqe.sge_count};
+}
+
+/// The QP has none yet.
+[[gnu::always_inline]] inline bool look_at_next(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
+  ReceiveRing& ring = srq == nullptr ? qp.receive_ring : *srq->ring;
+  if (ring.head() == ring.tail()) return false;
+  look_at_head(ring, receive);
+  receive.domain = srq == nullptr ? qp.domain : srq->domain;
+  receive.cq = srq == nullptr || srq->cq == nullptr ? qp.receive_cq : srq->cq;
+  receive.srq = srq;
+  return true;
+}
+
+}  // namespace
+
+bool CoreContext::peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
+  if (!qp.receive_taken) return look_at_next(qp, srq, receive);
+  receive = qp.receive;
+  return true;
+}
+
+bool CoreContext::take_receive(QueuePair& qp, SharedReceiveQueue* srq) {
+  if (qp.receive_taken) return true;
+  if (!look_at_next(qp, srq, qp.receive)) return false;
+  if (srq != nullptr) {
+    assert(qp.receive.sges.size() <= qp.shared_sges.size());
+    std::copy(qp.receive.sges.begin(), qp.receive.sges.end(), qp.shared_sges.begin());
+    qp.receive.sges = {qp.shared_sges.data(), qp.receive.sges.size()};
+    retire_shared(*srq);
+  }
+  qp.receive_taken = true;
+  return true;
+}
+
+void CoreContext::retire_shared(SharedReceiveQueue& srq) {
+  srq.ring->retire_to(srq.ring->head() + 1);
+  if (srq.limit == 0 || posted_in(&srq) >= srq.limit) return;
+  // Once: the program arms it anew (ibv_modify_srq(3)).
+  srq.limit = 0;
+  if (events != nullptr) events->on_srq_event(&srq, AsyncEvent::srq_limit_reached);
+}
+
+void CoreContext::complete_receive(QueuePair& qp, Completion& completion) {
+  assert(qp.receive_taken);
+  qp.receive_taken = false;
+  ++receives_completed;
+  completion.wr_id = qp.receive.wr_id;
+  completion.qpn = qp.qpn;
+  // Before the app can know of it: it may post into the slot as soon as it has the completion.
+  if (qp.receive.srq == nullptr) qp.receive_ring.retire_to(qp.receive_ring.head() + 1);
+  push(qp, *qp.receive.cq, completion);
+}
+
+void CoreContext::flush_receives(QueuePair& qp) {
+  Completion flushed;
+  flushed.status = CompletionStatus::work_request_flushed;
+  flushed.opcode = CompletionOpcode::recv;
+  // What a message took from a shared queue is the QP's alone; what is left there belongs to the others.
+  if (qp.receive_taken) complete_receive(qp, flushed);
+  while (take_own_receive(qp)) complete_receive(qp, flushed);
+}
+
+void CoreContext::forget(QueuePair& qp, const SharedReceiveQueue& gone) {
+  if (qp.responder.srq == &gone) qp.responder.srq = nullptr;
+  if (!qp.receive_taken || qp.receive.srq != &gone) return;
+  qp.receive_taken = false;
+  if (qp.responder.message == InboundMessage::send) qp.responder.message = InboundMessage::none;
+}
+
+bool CoreContext::take_own_receive(QueuePair& qp) {
+  return qp.receive_ring.head() != qp.receive_ring.tail() && take_receive(qp, nullptr);
+}
+
+}  // namespace faultline::transport

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The requester of connected QPs: turns send WQEs into packets, goes back when told to, and completes what
+// the responder acknowledged. IBA vol. 1, 9.7.3 to 9.7.7. Owner: the core's thread.
+#pragma once
+
+#include <cstdint>
+
+#include "stack/transport/qp/context.hpp"
+
+namespace faultline::transport {
+
+struct SendOperation;
+
+class Requester {
+ public:
+  explicit Requester(CoreContext& context) : context_(context) {}
+
+  /// Sends what may be sent now, at most `budget_packets`, which it counts down.
+  void send(QueuePair& qp, uint32_t& budget_packets);
+  /// True where `send` would have something to do at once.
+  [[nodiscard]] bool has_work(QueuePair& qp) const;
+
+  /// Flushes a send queue that is in error.
+  void flush_sends(QueuePair& qp);
+  void on_selective_acknowledge(QueuePair& qp, const wire::Packet& packet);
+  void on_acknowledge(QueuePair& qp, const wire::Packet& packet);
+  /// A READ response, an atomic acknowledgement, or the empty response to a FLUSH or ATOMIC WRITE.
+  void on_answer(QueuePair& qp, const wire::Packet& packet);
+  void on_fault_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);
+  /// Looks at the requester's deadlines.
+  void on_timer(QueuePair& qp);
+  [[nodiscard]] static TimeNs next_deadline(const QueuePair& qp);
+
+ private:
+  enum class Step : uint8_t { sent, blocked, failed };
+
+  [[nodiscard]] uint32_t ack_every(const QueuePair& qp) const;
+  [[nodiscard]] bool window_open(QueuePair& qp) const;
+  [[nodiscard]] bool is_beyond_credits(const QueuePair& qp, const SendOperation& operation) const;
+  [[nodiscard]] bool awaits_credits(QueuePair& qp, const SendOperation& operation) const;
+  void take_credits(QueuePair& qp, const wire::Aeth& aeth);
+  [[nodiscard]] Step prepare(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation);
+  [[nodiscard]] Step start(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation);
+  void finish_unreliable(QueuePair& qp, wire::Psn behind);
+  [[nodiscard]] Step run_local(QueuePair& qp, const SendWqe& wqe);
+  /// Completes the local ones at the head of the queue.
+  void complete_local(QueuePair& qp) {
+    while (qp.send_ring.head() != qp.requester.started && qp.progress_at(qp.send_ring.head()).packets == 0)
+      complete_head(qp);
+  }
+  [[nodiscard]] Step prefault_destination(QueuePair& qp, const SendWqe& wqe);
+  template <bool kWhole>
+  [[nodiscard]] Step send_packet(QueuePair& qp, SendWqe& wqe, const SendOperation& operation);
+  /// With `crc` it goes on over what was copied.
+  [[nodiscard]] Step fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to,
+                                  uint32_t* crc);
+  [[nodiscard]] Step hold_for(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
+  /// The WQE at `current` cannot go on: it fails as soon as it is the oldest, so that completions stay in
+  /// order.
+  [[nodiscard]] Step fail_in_order(QueuePair& qp, CompletionStatus status);
+
+  /// Everything before `psn` is acknowledged. Stops at a READ whose responses are missing: then false.
+  bool acknowledge_before(QueuePair& qp, wire::Psn psn);
+  void complete_head(QueuePair& qp);
+  /// Moves the send position over what has been acknowledged meanwhile.
+  void catch_up(QueuePair& qp);
+  void note_progress(QueuePair& qp, wire::Psn from);
+  void forget_fault(QueuePair& qp);
+  // Recovery.
+  void go_back_to(QueuePair& qp, wire::Psn psn);
+  void move_back_to(QueuePair& qp, wire::Psn psn);
+  [[nodiscard]] static wire::Psn first_unanswered(QueuePair& qp);
+  static void skip_what_arrived(QueuePair& qp);
+  void note_resent(QueuePair& qp, wire::Psn psn);
+  void start_timing(QueuePair& qp, wire::Psn psn);
+  void on_window_moved(QueuePair& qp, wire::Psn from);
+  void probe(QueuePair& qp);
+  [[nodiscard]] bool waits_for_pace(QueuePair& qp) const;
+  void on_sequence_nak(QueuePair& qp, wire::Psn psn);
+  [[nodiscard]] bool count_rnr_retry(QueuePair& qp);
+  void on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code, bool for_page);
+  void on_stall_word(QueuePair& qp, bool ready);
+  void on_response_gap(QueuePair& qp);
+  /// The oldest WQE fails with `status`, and the QP with it.
+  void fail(QueuePair& qp, CompletionStatus status);
+  void arm_ack_timer(QueuePair& qp);
+  /// How long an answer may take, with `shift` doublings, by the verbs attributes.
+  [[nodiscard]] static uint64_t ack_timeout_ns(const QueuePair& qp, unsigned shift) {
+    return uint64_t{4096} << (qp.attributes.timeout + shift);
+  }
+
+  CoreContext& context_;
+  /// Of the packet at hand: an opcode's fields are set for each packet, the others never looked at, and none
+  /// has to be zeroed.
+  wire::PacketFields fields_;
+};
+
+/// A request that is answered with data or a result of its own, not by a plain acknowledgement; it counts
+/// against max_rd_atomic.
+[[nodiscard]] constexpr bool has_answer(SendOpcode opcode) {
+  switch (opcode) {
+    case SendOpcode::rdma_read:
+    case SendOpcode::atomic_cmp_and_swp:
+    case SendOpcode::atomic_fetch_and_add:
+    case SendOpcode::flush:
+    case SendOpcode::atomic_write:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// RNR timer codes to nanoseconds (IBA table 45).
+[[nodiscard]] uint64_t rnr_timer_ns(uint8_t code);
+
+}  // namespace faultline::transport

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The requester's receiving half: acknowledgements, NAKs, READ responses and the two timers.
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstring>
+
+#include "stack/transport/rc/requester.hpp"
+#include "stack/wire/packet/credits.hpp"
+
+namespace faultline::transport {
+
+namespace {
+
+CompletionStatus status_of(wire::NakCode code) {
+  switch (code) {
+    case wire::NakCode::invalid_request:
+    case wire::NakCode::invalid_rd_request:
+      return CompletionStatus::remote_invalid_request;
+    case wire::NakCode::remote_access_error:
+      return CompletionStatus::remote_access;
+    case wire::NakCode::remote_operational_error:
+      return CompletionStatus::remote_operation;
+    case wire::NakCode::psn_sequence_error:
+      break;
+  }
+  return CompletionStatus::bad_response;
+}
+
+/// An answer that comes late is behind by no more than what can be under way.
+constexpr int32_t kFarthestBehind = 1 << 16;
+
+bool is_atomic(SendOpcode opcode) {
+  return opcode == SendOpcode::atomic_cmp_and_swp || opcode == SendOpcode::atomic_fetch_and_add;
+}
+
+/// An answer is of the kind that was asked for, and as long (siw's CVE-2026-23242: longer than asked).
+bool answer_fits(const SendWqe& wqe, const wire::Packet& packet, uint32_t read_bytes) {
+  if (is_atomic(wqe.opcode)) return packet.info->operation == wire::Operation::atomic_acknowledge;
+  if (packet.info->operation != wire::Operation::read_response) return false;
+  return packet.payload_bytes == (wqe.opcode == SendOpcode::rdma_read ? read_bytes : 0);
+}
+
+bool is_before(uint32_t ring_index, uint32_t other) {
+  return static_cast<int32_t>(ring_index - other) < 0;
+}
+
+}  // namespace
+
+uint64_t rnr_timer_ns(uint8_t code) {
+  // IBA table 45, in units of 10 us.
+  static constexpr std::array<uint32_t, 32> kTimer10us = {
+      65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
+      256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+  return uint64_t{kTimer10us[code & wire::kAethValueMask]} * 10'000;
+}
+
+void Requester::complete_head(QueuePair& qp) {
+  const uint32_t head = qp.send_ring.head();
+  if (qp.progress_at(head).told_of != 0) return context_.complete_send(qp, CompletionStatus::success);
+  // Nothing of the WQE itself is asked for: of many QPs it has left the cache since it was sent.
+  ++context_.counters.messages_sent;
+  qp.send_ring.retire_to(head + 1);
+}
+
+void Requester::catch_up(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  const uint32_t head = qp.send_ring.head();
+  if (is_before(state.current, head)) {
+    state.current = head;
+    state.packet = 0;
+    forget_fault(qp);
+  }
+  if (state.current != head || head == state.started) return;
+  const int32_t acknowledged = state.unacked_psn.distance_from(qp.progress_at(head).first_psn);
+  if (acknowledged > static_cast<int32_t>(state.packet)) {
+    state.packet = static_cast<uint32_t>(acknowledged);
+    forget_fault(qp);
+  }
+}
+
+/// The send position moves: what its packet waited for says nothing about the packet that is next now.
+void Requester::forget_fault(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  state.fault_wait = state.fault_failed = false;
+  ++state.fault_generation;
+}
+
+/// The window has moved on from `from`.
+[[gnu::always_inline]] inline void Requester::note_progress(QueuePair& qp, wire::Psn from) {
+  RequesterState& state = qp.requester;
+  RecoveryState& recovery = qp.recovery;
+  state.retries_left = qp.attributes.retry_count;
+  state.rnr_retries_left = qp.attributes.rnr_retry;
+  state.gap_reported = false;
+  complete_local(qp);
+  catch_up(qp);
+  // What a turn receives would set the timers to the same again and again.
+  const bool quiet = recovery.is_quiet_before(state.unacked_psn);
+  const bool timers_stand = quiet && state.ack_deadline_ns == context_.now_ns + ack_timeout_ns(qp, 0);
+  if (!quiet) on_window_moved(qp, from);
+  const bool awaits =
+      state.unacked_psn != state.sent_psn && !state.fault_wait && state.rnr_deadline_ns == kNever;
+  if (!awaits || !timers_stand) {
+    state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;
+    if (awaits) arm_ack_timer(qp);
+  }
+  // Nothing is posted behind: a turn would find nothing to do, but to see that the queue is drained.
+  if (state.current != qp.send_ring.tail() || qp.state_now() != QpState::rts) context_.make_ready(qp);
+}
+
+bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
+  RequesterState& state = qp.requester;
+  bool whole = true;
+  const uint32_t first = qp.send_ring.head();
+  while (qp.send_ring.head() != state.started) {
+    const uint32_t head = qp.send_ring.head();
+    const SendProgress& progress = qp.progress_at(head);
+    if (progress.packets != 0 && progress.first_psn >= psn) break;
+    if (progress.answered != 0) {
+      // Only its answer acknowledges it: a READ that is passed over has lost some (IBA 9.7.5.1.1).
+      const wire::Psn due = std::max(progress.first_psn, state.unacked_psn);
+      whole = psn <= due;
+      psn = std::min(psn, due);
+      break;
+    }
+    if (progress.first_psn.plus(progress.packets) > psn) break;
+    // For each message that ends the program mostly posts another.
+    qp.send_ring.prefetch_slot_to_post(head - first);
+    complete_head(qp);
+  }
+  if (psn > state.unacked_psn) {
+    const wire::Psn from = state.unacked_psn;
+    state.unacked_psn = psn;
+    note_progress(qp, from);
+  }
+  return whole;
+}
+
+/// What a positive AETH says of receives. Credits are never taken back: of answers that overtook each other
+/// the largest holds.
+void Requester::take_credits(QueuePair& qp, const wire::Aeth& aeth) {
+  RequesterState& state = qp.requester;
+  if (!context_.config.credits || (aeth.syndrome & wire::kAethKindMask) != wire::kAethAck) return;
+  const uint8_t code = aeth.syndrome & wire::kAethValueMask;
+  const wire::Psn limit(aeth.msn + (code == wire::kAethCreditsInvalid ? 0 : wire::kCreditsOfCode[code]));
+  const bool limited = code != wire::kAethCreditsInvalid;
+  if (limited && state.credit_limited && limit <= state.limit_ssn) return;
+  state.credit_limited = limited;
+  state.limit_ssn = limit;
+  if (state.current != qp.send_ring.tail()) context_.make_ready(qp);
+}
+
+void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
+  RequesterState& state = qp.requester;
+  const wire::Psn psn = packet.bth.psn;
+  const wire::Aeth aeth = packet.aeth();
+  const uint8_t kind = aeth.syndrome & wire::kAethKindMask;
+  // An acknowledgement that acknowledges nothing new may come for them alone.
+  if (psn.next() >= state.unacked_psn && psn < state.sent_psn) take_credits(qp, aeth);
+  if (psn < state.unacked_psn && state.unacked_psn.distance_from(psn) < kFarthestBehind &&
+      kind == wire::kAethRnrNak && state.reads_outstanding != 0 && state.unacked_psn < state.sent_psn) {
+    // The responder gave up a READ that was asked for twice, and with it those behind: they are asked for
+    // again.
+    ++context_.counters.rnr_naks_received;
+    return on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask, packet.bth.page_fault);
+  }
+  const bool stall_word = (packet.bth.page_fault || packet.bth.page_ready) && kind == wire::kAethAck;
+  if (stall_word && psn.next() == state.unacked_psn) return on_stall_word(qp, packet.bth.page_ready);
+  if (psn < state.unacked_psn || psn >= state.sent_psn) return context_.count(DropReason::stale_ack);
+  switch (kind) {
+    case wire::kAethAck:
+      if (!acknowledge_before(qp, psn.next()))
+        on_response_gap(qp);
+      else if (stall_word)
+        on_stall_word(qp, packet.bth.page_ready);
+      return;
+    case wire::kAethRnrNak:
+      ++context_.counters.rnr_naks_received;
+      // A READ before it that is not answered in full is asked for again after the same wait. What waits for
+      // a page at the peer costs the user no retry: it comes as surely as an acknowledgement does.
+      if (acknowledge_before(qp, psn) && !packet.bth.page_fault && !count_rnr_retry(qp))
+        fail(qp, CompletionStatus::rnr_retry_exceeded);
+      else
+        on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask, packet.bth.page_fault);
+      return;
+    case wire::kAethNak: {
+      ++context_.counters.naks_received;
+      const auto code = static_cast<wire::NakCode>(aeth.syndrome & wire::kAethValueMask);
+      const bool whole = acknowledge_before(qp, psn);
+      // The peer is dead after any other NAK: a READ whose answer is still missing will never have it, so it
+      // fails here rather than by time-outs.
+      if (code != wire::NakCode::psn_sequence_error)
+        fail(qp, status_of(code));
+      else if (whole)
+        on_sequence_nak(qp, psn);
+      else
+        on_response_gap(qp);
+      return;
+    }
+    default:
+      context_.count(DropReason::unexpected_response);
+  }
+}
+
+/// False where the last retry is used up. One NAK counts once, however often it comes during its wait.
+bool Requester::count_rnr_retry(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  constexpr uint8_t kForEver = 7;
+  if (qp.attributes.rnr_retry == kForEver || state.rnr_deadline_ns != kNever) return true;
+  if (state.rnr_retries_left == 0) return false;
+  --state.rnr_retries_left;
+  return true;
+}
+
+/// The peer says of the oldest packet that it has it and waits for its page, or that the page for which it
+/// sent an RNR NAK has come.
+void Requester::on_stall_word(QueuePair& qp, bool ready) {
+  RequesterState& state = qp.requester;
+  if (state.rnr_deadline_ns != kNever) {
+    if (!ready || !state.rnr_for_page) return;
+    state.rnr_deadline_ns = kNever;
+    return context_.make_ready(qp);
+  }
+  if (ready || state.ack_deadline_ns == kNever) return;
+  // Longer than until it says so again, twice. What it has needs no repeating, and no retry of the user's.
+  constexpr uint64_t kPatienceNs = 5'000'000;
+  constexpr uint64_t kSilenceNs = 1'000'000'000;
+  state.retries_left = qp.attributes.retry_count;
+  qp.recovery.probes = 0;
+  state.ack_deadline_ns = std::max(state.ack_deadline_ns, context_.now_ns + kSilenceNs);
+  if (context_.config.early_probe) qp.recovery.probe_deadline_ns = context_.now_ns + kPatienceNs;
+  context_.arm(qp, next_deadline(qp));
+}
+
+void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code, bool for_page) {
+  RequesterState& state = qp.requester;
+  if (state.rnr_deadline_ns != kNever) return;
+  state.rnr_for_page = for_page;
+  // An RNR NAK is an answer: what is counted towards "no answer" starts anew. Otherwise a long fault at the
+  // peer and a lossy wire would add up to an exhausted retry count.
+  state.retries_left = qp.attributes.retry_count;
+  qp.recovery.received.clear();  // a map that follows says what need not be sent again
+  go_back_to(qp, psn);
+  state.gap_reported = false;
+  state.ack_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
+  state.rnr_deadline_ns = context_.now_ns + rnr_timer_ns(timer_code);
+  context_.arm(qp, state.rnr_deadline_ns);
+}
+
+void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
+  RequesterState& state = qp.requester;
+  uint32_t index = qp.send_ring.head();
+  while (index != state.started && qp.progress_at(index).answered == 0) ++index;
+  const wire::Psn psn = packet.bth.psn;
+  if (index == state.started || psn >= state.sent_psn) return context_.count(DropReason::unexpected_response);
+  const SendProgress progress = qp.progress_at(index);
+  const wire::Psn due = std::max(progress.first_psn, state.unacked_psn);
+  if (psn != due) [[unlikely]] {
+    if (psn < due) return context_.count(DropReason::stale_ack);
+    ++context_.counters.out_of_sequence;
+    acknowledge_before(qp, progress.first_psn);
+    return on_response_gap(qp);
+  }
+  if (index != qp.send_ring.head() || progress.first_psn > state.unacked_psn)
+    acknowledge_before(qp, progress.first_psn);
+
+  SendWqe& wqe = *qp.send_ring.header_at(index);
+  const auto number = static_cast<uint32_t>(psn.distance_from(progress.first_psn));
+  const uint32_t offset = number * qp.mtu_bytes;
+  const bool last = number + 1 == progress.packets;
+  if (packet.info->ends_message() != last ||
+      !answer_fits(wqe, packet, last ? wqe.length_bytes - offset : qp.mtu_bytes))
+    return fail(qp, CompletionStatus::bad_response);
+
+  const std::span<const Sge> sges(qp.send_ring.sges_of(&wqe), wqe.sge_count);
+  std::array<uint8_t, kAtomicBytes> original;
+  std::span<const uint8_t> data = packet.payload();
+  if (is_atomic(wqe.opcode)) {
+    const uint64_t value = packet.atomic_ack();
+    std::memcpy(original.data(), &value, original.size());
+    data = original;
+  }
+  SgeSpan stop;
+  switch (data.empty() ? odp::Outcome::done : scatter(context_.memory, qp.domain, sges, offset, data, stop)) {
+    case odp::Outcome::done:
+      break;
+    case odp::Outcome::miss:
+      // The page went away since the READ began: fetch it, then ask for the rest of the READ again.
+      // Where the send position waits for a page of its own, this one is nearer: it comes first.
+      state.gap_reported = true;
+      if (state.fault_wait && state.current == index && state.packet == number) return;
+      go_back_to(qp, psn);
+      static_cast<void>(
+          hold_for(qp, {sges[stop.index].lkey, qp.domain, odp::kLocalWrite}, stop.va, stop.left_bytes));
+      return;
+    case odp::Outcome::violation:
+      return fail(qp, CompletionStatus::local_protection);
+  }
+  state.fault_failed = false;
+  if (packet.info->has(wire::kAeth)) take_credits(qp, packet.aeth());
+  const wire::Psn before = state.unacked_psn;
+  state.unacked_psn = psn.next();
+  if (last) {
+    --state.reads_outstanding;
+    complete_head(qp);
+  }
+  note_progress(qp, before);
+}
+
+void Requester::fail(QueuePair& qp, CompletionStatus status) {
+  context_.report(qp, status);
+  if (qp.send_ring.head() != qp.send_ring.tail()) context_.complete_send(qp, status);
+  if (qp.type != QpType::uc || qp.lost_completion) return context_.enter_error(qp);
+  // Only the send queue of a UC QP fails (IBA 10.3.1.6); it receives on.
+  forget_fault(qp);
+  qp.state.store(QpState::sqe, std::memory_order_relaxed);
+  flush_sends(qp);
+}
+
+}  // namespace faultline::transport

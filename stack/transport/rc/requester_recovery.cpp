@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The requester's way back from a loss: what is sent again, told by NAKs, selective acknowledgements, an
+// early probe and the time-out of the verbs attributes.
+#include <algorithm>
+#include <array>
+
+#include "stack/transport/rc/requester.hpp"
+
+namespace faultline::transport {
+
+namespace {
+
+/// A packet counts as lost when so many sent after it have arrived: less may be reordering (RFC 5681's
+/// three).
+constexpr uint32_t kReorderPackets = 3;
+/// Probes between two signs of life. Each waits twice as long as the one before.
+constexpr uint8_t kMaxProbes = 6;
+/// An engine that has a CPU of its own only now and then answers that late.
+constexpr uint64_t kMinProbeNs = 200'000;
+/// Where no round trip has been measured yet.
+constexpr uint64_t kFirstProbeNs = 5'000'000;
+/// The time-out of the verbs attributes doubles with every second retry, up to this shift.
+constexpr uint8_t kMaxTimeoutShift = 2;
+
+}  // namespace
+
+/// Everything from `psn` on is sent again but what is known to have arrived.
+void Requester::go_back_to(QueuePair& qp, wire::Psn psn) {
+  RequesterState& state = qp.requester;
+  RecoveryState& recovery = qp.recovery;
+  recovery.resent.clear();
+  recovery.received.remove(psn);
+  recovery.lost_end = state.sent_psn;
+  recovery.timing = false;
+  move_back_to(qp, psn);
+}
+
+void Requester::move_back_to(QueuePair& qp, wire::Psn psn) {
+  RequesterState& state = qp.requester;
+  forget_fault(qp);
+  uint32_t index = qp.send_ring.head();
+  while (index != state.started) {
+    const SendProgress& progress = qp.progress_at(index);
+    if (progress.first_psn.plus(progress.packets) > psn) break;
+    ++index;
+  }
+  state.current = index;
+  state.packet = 0;
+  if (index != state.started)
+    state.packet = static_cast<uint32_t>(std::max(psn.distance_from(qp.progress_at(index).first_psn), 0));
+  context_.make_ready(qp);
+}
+
+/// The first request that waits for an answer of its own: acknowledgements and answers behind it are of no
+/// use until it has come, so that what is behind it goes out again whatever a map says.
+wire::Psn Requester::first_unanswered(QueuePair& qp) {
+  const RequesterState& state = qp.requester;
+  if (state.reads_outstanding != 0) {
+    for (uint32_t index = qp.send_ring.head(); index != state.started; ++index)
+      if (qp.progress_at(index).answered != 0) return qp.progress_at(index).first_psn;
+  }
+  return state.sent_psn;
+}
+
+/// Moves the send position over packets that need not go out again.
+void Requester::skip_what_arrived(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  const RecoveryState& recovery = qp.recovery;
+  if (state.current == state.started) return;
+  const wire::Psn unanswered = qp.send_psn() < state.sent_psn ? first_unanswered(qp) : state.sent_psn;
+  while (state.current != state.started) {
+    if (qp.progress_at(state.current).packets == 0) {
+      ++state.current;  // nothing of it is ever on the wire
+      continue;
+    }
+    const wire::Psn psn = qp.send_psn();
+    if (psn >= state.sent_psn) return;
+    if (psn < recovery.lost_end) {
+      if (psn.distance_from(state.unacked_psn) >= static_cast<int32_t>(PsnSet::kPsns)) return;
+      // The oldest one is missing whatever a map said: it came, but no receive was posted for it.
+      const bool arrived = recovery.received.has(psn) && psn < unanswered && psn != state.unacked_psn;
+      if (!arrived && !recovery.resent.has(psn)) return;
+    }
+    const SendProgress& progress = qp.progress_at(state.current);
+    state.packet += progress.answered != 0 ? progress.packets - state.packet : 1;
+    if (state.packet == progress.packets) {
+      ++state.current;
+      state.packet = 0;
+    }
+  }
+}
+
+/// A packet has gone out that went out before.
+void Requester::note_resent(QueuePair& qp, wire::Psn psn) {
+  RecoveryState& recovery = qp.recovery;
+  ++context_.counters.retransmitted_packets;
+  if (psn.distance_from(qp.requester.unacked_psn) < static_cast<int32_t>(PsnSet::kPsns))
+    recovery.note_resent(psn);
+  recovery.round_end = qp.requester.sent_psn;
+  if (!recovery.timing || psn > recovery.timed_psn) return;
+  if (recovery.probe_out && psn == recovery.probe_psn)
+    recovery.timed_repeated = true;
+  else
+    recovery.timing = false;
+}
+
+void Requester::on_selective_acknowledge(QueuePair& qp, const wire::Packet& packet) {
+  RequesterState& state = qp.requester;
+  RecoveryState& recovery = qp.recovery;
+  const wire::Psn gap = packet.bth.psn;
+  if (gap < state.unacked_psn || gap >= state.sent_psn) return context_.count(DropReason::stale_ack);
+  ++context_.counters.selective_acks_received;
+  take_credits(qp, packet.aeth());
+  if (!acknowledge_before(qp, gap)) return on_response_gap(qp);
+
+  const wire::SackEth sack = packet.sack_eth();
+  recovery.received.remove(gap);
+  // The newest of the map's packets come first: the third of them bounds what counts as lost.
+  const auto known = std::min<int32_t>(state.sent_psn.distance_from(gap) - 1, PsnSet::kPsns - 1);
+  wire::Psn newest = gap;
+  wire::Psn lost_end = gap;
+  uint32_t arrived = 0;
+  for (int32_t i = known; i-- > 0;) {
+    const wire::Psn psn = gap.plus(static_cast<uint32_t>(i) + 1);
+    if (!sack.has(static_cast<uint32_t>(i))) {
+      recovery.received.remove(psn);
+      continue;
+    }
+    recovery.note_received(psn);
+    if (arrived++ == 0) newest = psn;
+    if (arrived == kReorderPackets) lost_end = psn;
+  }
+  // A gap that is told of again and again is no reordering either.
+  if (recovery.gap_psn != gap) recovery.gap_reports = 0;
+  recovery.gap_psn = gap;
+  if (arrived != 0 && ++recovery.gap_reports >= kReorderPackets) lost_end = newest;
+  if (arrived == 0 || state.rnr_deadline_ns != kNever) return;
+  // Something newer than all that was sent again has come: what of it has not is lost once more.
+  if (!recovery.resent.empty() && newest >= recovery.round_end) recovery.resent.clear();
+  if (lost_end <= gap) return;
+  wire::Psn first = gap;
+  while (first < lost_end && (recovery.received.has(first) || recovery.resent.has(first)))
+    first = first.next();
+  if (first >= lost_end) return;
+  recovery.lost_end = lost_end;
+  if (qp.rate_control != nullptr) qp.rate_control->on_loss(context_.now_ns);
+  if (qp.send_psn() > first && !state.fault_wait) move_back_to(qp, first);
+  arm_ack_timer(qp);
+}
+
+void Requester::on_sequence_nak(QueuePair& qp, wire::Psn psn) {
+  RequesterState& state = qp.requester;
+  // Some responders add sequence NAKs to an RNR NAK: the RNR timer is waited out all the same.
+  if (state.rnr_deadline_ns != kNever || state.gap_reported) return;
+  state.gap_reported = true;
+  if (qp.rate_control != nullptr) qp.rate_control->on_loss(context_.now_ns);
+  qp.recovery.received.clear();  // a responder that holds what is behind a gap says so otherwise
+  go_back_to(qp, psn);
+}
+
+void Requester::on_response_gap(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  if (state.gap_reported) return;
+  state.gap_reported = true;
+  go_back_to(qp, state.unacked_psn);
+}
+
+// ---- round trip and probe ----
+
+/// A packet that asks for an acknowledgement has gone out for the first time.
+void Requester::start_timing(QueuePair& qp, wire::Psn psn) {
+  RecoveryState& recovery = qp.recovery;
+  if (recovery.timing) return;
+  recovery.timing = true;
+  recovery.timed_repeated = false;
+  recovery.timed_psn = psn;
+  recovery.timed_ns = context_.now_ns;
+}
+
+/// The window has moved from `from` on to unacked_psn.
+void Requester::on_window_moved(QueuePair& qp, wire::Psn from) {
+  RecoveryState& recovery = qp.recovery;
+  const wire::Psn to = qp.requester.unacked_psn;
+  recovery.forget(from, to);
+  recovery.probes = 0;
+  if (recovery.timing && recovery.timed_psn < to) {
+    recovery.timing = false;
+    const uint64_t rtt_ns = std::max<uint64_t>(context_.now_ns - recovery.timed_ns, 1);
+    if (recovery.timed_repeated) {
+      recovery.round_trip.sample_repeated(rtt_ns);
+    } else {
+      recovery.round_trip.sample(rtt_ns);
+      if (qp.rate_control != nullptr) qp.rate_control->on_round_trip(rtt_ns, context_.now_ns);
+    }
+  }
+  if (!recovery.probe_out || to <= recovery.probe_psn) return;
+  // The answer to the probe acknowledges it and nothing that was sent before it: that is lost.
+  recovery.probe_out = false;
+  const wire::Psn sent = qp.requester.sent_psn;
+  if (to == recovery.probe_psn.next() && sent == recovery.probe_sent_end && to < sent &&
+      !qp.requester.fault_wait)
+    go_back_to(qp, to);
+}
+
+void Requester::arm_ack_timer(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  RecoveryState& recovery = qp.recovery;
+  if (qp.attributes.timeout == 0) return;  // 0 = wait for ever (ibv_modify_qp(3))
+  const auto used = static_cast<uint8_t>(qp.attributes.retry_count - state.retries_left);
+  const uint64_t timeout_ns = ack_timeout_ns(qp, std::min<uint8_t>(used / 2, kMaxTimeoutShift));
+  state.ack_deadline_ns = context_.now_ns + timeout_ns;
+  recovery.probe_deadline_ns = kNever;
+  if (context_.config.early_probe && recovery.probes < kMaxProbes) {
+    const uint64_t patience_ns =
+        recovery.round_trip.known() ? 2 * recovery.round_trip.patience_ns() : kFirstProbeNs;
+    const uint64_t wait_ns = std::max(patience_ns, kMinProbeNs) << recovery.probes;
+    if (wait_ns < timeout_ns) recovery.probe_deadline_ns = context_.now_ns + wait_ns;
+  }
+  context_.arm(qp, std::min(state.ack_deadline_ns, recovery.probe_deadline_ns));
+}
+
+/// Sends the oldest packet once more: its answer tells what the peer has. Costs the user no retry.
+void Requester::probe(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  RecoveryState& recovery = qp.recovery;
+  ++context_.counters.probes_sent;
+  ++recovery.probes;
+  recovery.probe_out = true;
+  recovery.probe_psn = state.unacked_psn;
+  recovery.probe_sent_end = state.sent_psn;
+  state.gap_reported = false;
+  const bool timing = recovery.timing;
+  go_back_to(qp, state.unacked_psn);
+  recovery.timing = timing;
+  recovery.lost_end = state.unacked_psn.next();
+  // The time-out of the user's attributes runs on.
+  const TimeNs ack_deadline_ns = state.ack_deadline_ns;
+  arm_ack_timer(qp);
+  state.ack_deadline_ns = ack_deadline_ns;
+}
+
+TimeNs Requester::next_deadline(const QueuePair& qp) {
+  return std::min(
+      {qp.requester.ack_deadline_ns, qp.requester.rnr_deadline_ns, qp.recovery.probe_deadline_ns});
+}
+
+/// The oldest packet is due to be sent again and its turn has not come: nobody can have answered it.
+bool Requester::waits_for_pace(QueuePair& qp) const {
+  return qp.rate_control != nullptr && qp.pacing.next_ns() > context_.now_ns &&
+         qp.send_psn() <= qp.requester.unacked_psn;
+}
+
+void Requester::on_timer(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  RecoveryState& recovery = qp.recovery;
+  if (state.rnr_deadline_ns <= context_.now_ns) {
+    state.rnr_deadline_ns = kNever;
+    context_.make_ready(qp);
+  }
+  if (state.ack_deadline_ns > context_.now_ns) {
+    if (recovery.probe_deadline_ns > context_.now_ns) return;
+    recovery.probe_deadline_ns = kNever;
+    // Without a deadline for the answer none is due: a page of our own is, or the peer asked for patience.
+    if (state.ack_deadline_ns != kNever) probe(qp);
+    return;
+  }
+  if (waits_for_pace(qp)) {
+    state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;  // set when it goes out
+    return;
+  }
+  ++context_.counters.timeouts;
+  if (qp.rate_control != nullptr) qp.rate_control->on_loss(context_.now_ns);
+  if (state.retries_left == 0) return fail(qp, CompletionStatus::retry_exceeded);
+  --state.retries_left;
+  state.gap_reported = false;
+  recovery.received.clear();  // the peer may have given up what it held
+  go_back_to(qp, state.unacked_psn);
+  arm_ack_timer(qp);
+}
+
+}  // namespace faultline::transport

@@ -1,0 +1,602 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The responder's receiving half: the guard ladder, one switch on the operation, one function a case; and
+// parking.
+#include "stack/transport/rc/responder.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+#include "stack/transport/qp/shared_receive_queue.hpp"
+
+namespace faultline::transport {
+
+namespace {
+
+/// No requester has as many packets under way. What is further ahead is a forger's guess at the PSN, and
+/// costs neither a NAK, for which the requester would send again what had come, nor room among parked
+/// packets.
+constexpr int32_t kFarthestAhead = 1 << 16;
+
+/// Whether a packet continues the message that is under way, or starts one while none is (IBA 9.7.4.1.2).
+bool fits_message(InboundMessage message, const wire::OpcodeInfo& info) {
+  if (info.starts_message()) return message == InboundMessage::none;
+  if (info.operation == wire::Operation::send) return message == InboundMessage::send;
+  return info.operation == wire::Operation::write && message == InboundMessage::write;
+}
+
+uint32_t packets_of_read(const QueuePair& qp, const wire::Reth& reth) {
+  return wire::packets_of(reth.length_bytes, qp.mtu_bytes);
+}
+
+}  // namespace
+
+bool Responder::park_missed(QueuePair& qp, const RxFrame& frame) {
+  const bool at_once = context_.config.stall == Stall::rnr && !was_told(qp, qp.responder.expected_psn);
+  if (!at_once && context_.park(qp, frame)) {
+    qp.responder.park_deadline_ns = park_deadline(qp);
+    context_.arm(qp, qp.responder.park_deadline_ns);
+    await_page(qp);
+    return true;
+  }
+  if (!at_once) context_.count(DropReason::park_full);
+  rnr_nak_parked(qp);
+  return false;
+}
+
+/// A peer that understands it is told when a page takes longer than its patience may last.
+void Responder::await_page(QueuePair& qp) {
+  constexpr uint64_t kTellAfterNs = 50'000;
+  if (!qp.responder.peer_selective) return;
+  qp.responder.stall_word_ns = context_.now_ns + kTellAfterNs;
+  context_.arm(qp, qp.responder.stall_word_ns);
+}
+
+wire::Packet Responder::parsed(const RxFrame& frame) {
+  wire::Packet packet;
+  const wire::ParseError error =
+      wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
+  assert(error == wire::ParseError::none);
+  static_cast<void>(error);
+  return packet;
+}
+
+/// An XRC target serves many queues: each packet says whose its message is. Receives and keys are of that
+/// queue's protection domain (IBA A14.4.3).
+void Responder::find_shared_queue(QueuePair& qp, const wire::Packet& packet) {
+  SharedReceiveQueue* const srq = context_.find_srq(packet.xrc_srq_number());
+  qp.responder.srq =
+      srq != nullptr && srq->xrc_domain == qp.xrc_domain && srq->xrc_domain != 0 ? srq : nullptr;
+}
+
+odp::ProtectionDomain Responder::domain_of(const QueuePair& qp) {
+  if (qp.type != QpType::xrc_recv) return qp.domain;
+  return qp.responder.srq == nullptr ? 0 : qp.responder.srq->domain;
+}
+
+bool Responder::take_receive(QueuePair& qp) {
+  return context_.take_receive(qp, qp.type == QpType::xrc_recv ? qp.responder.srq : qp.srq);
+}
+
+Responder::Result Responder::refuse_access(QueuePair& qp) {
+  context_.count(DropReason::access);
+  nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+  return Result::done;
+}
+
+/// A function that the QP is not set up for is an opcode that it does not support, whatever the key would
+/// allow (IBA 9.7.4.1.4, table 54).
+Responder::Result Responder::refuse_function(QueuePair& qp) {
+  context_.count(DropReason::unsupported);
+  nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+  return Result::done;
+}
+
+/// No message is longer than 2^31 bytes, whatever a RETH may say (IBA 9.7.4.1.6).
+Responder::Result Responder::refuse_length(QueuePair& qp) {
+  context_.count(DropReason::payload_rule);
+  nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+  return Result::done;
+}
+
+/// A page is missing: the caller parks the packet. The request covers what is left of the message.
+[[gnu::noinline]] Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint64_t va,
+                                                    uint64_t length_bytes) {
+  ResponderState& state = qp.responder;
+  ++context_.counters.faults_responder;
+  state.fault_of_receive = target.need == odp::kLocalWrite;
+  state.nak_sent = false;
+  // What has been executed is told before the silence, so that several faults in a row do not add up to the
+  // requester's time-out.
+  if (state.ack_owed) state.ack_pending = true;
+  const bool asked = qp.type != QpType::uc && state.park_fault.is_of(state.expected_psn, state.park_floor);
+  if (!asked) {
+    state.park_fault = {.is_open = false, .generation = ++state.park_generation, .psn = state.expected_psn};
+    const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, state.park_generation);
+    state.park_fault.is_open = context_.request_fault(target, va, length_bytes, waiter);
+  }
+  state.parked_retry = !state.park_fault.is_open;
+  if (state.parked_retry || state.ack_pending) context_.make_ready(qp);
+  return Result::miss;
+}
+
+/// A SEND or WRITE packet is in memory.
+[[gnu::always_inline]] inline void Responder::finish_packet(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  state.advance(1);
+  state.ack_owed = true;
+  state.park_deadline_ns = kNever;
+  state.park_floor = state.park_generation + 1;
+  settle_nak(qp, packet.bth.psn);
+  if (packet.info->ends_message()) {
+    state.message = InboundMessage::none;
+    state.msn = (state.msn + 1) & wire::Psn::kMask;
+    ++context_.counters.messages_received;
+  }
+  if (packet.bth.ack_request) {
+    state.ack_pending = true;
+    context_.make_ready(qp);
+  }
+}
+
+Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  const wire::OpcodeInfo& info = *packet.info;
+  if (!take_receive(qp)) {
+    context_.count(DropReason::no_receive_wqe);
+    nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | qp.attributes.min_rnr_timer), packet.bth.psn);
+    return Result::done;
+  }
+  // Not with the receive: a WRITE with immediate that waits for a page has taken one too.
+  if (info.starts_message()) state.received_bytes = 0;
+  const Receive& receive = qp.receive;
+  const uint32_t total = state.received_bytes + packet.payload_bytes;
+  if (total > receive.length_bytes) {
+    // A length error: the responder's own completion says so, the requester hears of an invalid request (IBA
+    // 9.7.5.2.4), from adapters as well. Linux's rxe means that and sends NAK 3 (docs/conformance.md).
+    Completion completion;
+    completion.status = CompletionStatus::local_length;
+    completion.opcode = CompletionOpcode::recv;
+    context_.complete_receive(qp, completion);
+    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_fatal);
+    return Result::done;
+  }
+  SgeSpan stop;
+  switch (
+      scatter(context_.memory, receive.domain, receive.sges, state.received_bytes, packet.payload(), stop)) {
+    case odp::Outcome::done:
+      break;
+    case odp::Outcome::miss:
+      return miss(qp, {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va,
+                  stop.left_bytes);
+    case odp::Outcome::violation: {
+      Completion completion;
+      completion.status = CompletionStatus::local_protection;
+      completion.opcode = CompletionOpcode::recv;
+      context_.complete_receive(qp, completion);
+      nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
+      return Result::done;
+    }
+  }
+  state.received_bytes = total;
+  state.message = InboundMessage::send;
+  if (info.ends_message()) {
+    if (info.has(wire::kIeth) && !invalidate(qp, packet)) return Result::done;
+    complete_inbound(qp, packet, CompletionOpcode::recv, total);
+  }
+  finish_packet(qp, packet);
+  return Result::done;
+}
+
+[[gnu::always_inline]] inline Responder::Result Responder::execute_write(QueuePair& qp,
+                                                                         const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  const wire::OpcodeInfo& info = *packet.info;
+  odp::Target target{state.write_rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
+  if (info.starts_message()) {
+    const wire::Reth reth = packet.reth();
+    target.key = reth.rkey;
+    if (!is_enabled(qp, odp::kRemoteWrite)) return refuse_function(qp);
+    if (reth.length_bytes > wire::kMaxMessageBytes) [[unlikely]]
+      return refuse_length(qp);
+    // Where this packet is the message, the write itself makes the same checks of the same range.
+    const bool whole =
+        info.ends_message() && reth.length_bytes == packet.payload_bytes && !info.has(wire::kImmDt);
+    if (reth.length_bytes != 0 && !whole &&
+        context_.memory.check(target, reth.va, reth.length_bytes) != odp::Outcome::done)
+      return refuse_access(qp);
+    state.write_va = reth.va;
+    state.write_rkey = reth.rkey;
+    state.write_total_bytes = state.write_left_bytes = reth.length_bytes;
+  }
+  const bool last = info.ends_message();
+  // The RETH's length is a promise: every packet is held to it (IBA 9.7.4.1.6).
+  if (packet.payload_bytes > state.write_left_bytes ||
+      (last ? packet.payload_bytes != state.write_left_bytes
+            : packet.payload_bytes == state.write_left_bytes)) {
+    context_.count(DropReason::payload_rule);
+    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+    return Result::done;
+  }
+  const bool immediate = info.has(wire::kImmDt);
+  if (immediate && !take_receive(qp)) {
+    context_.count(DropReason::no_receive_wqe);
+    nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | qp.attributes.min_rnr_timer), packet.bth.psn);
+    return Result::done;
+  }
+  if (packet.payload_bytes != 0) {
+    switch (context_.memory.write(target, state.write_va, packet.payload())) {
+      case odp::Outcome::done:
+        break;
+      case odp::Outcome::miss:
+        return miss(qp, target, state.write_va, state.write_left_bytes);
+      case odp::Outcome::violation:
+        return refuse_access(qp);
+    }
+  }
+  state.write_va += packet.payload_bytes;
+  state.write_left_bytes -= packet.payload_bytes;
+  state.message = InboundMessage::write;
+  if (immediate) complete_inbound(qp, packet, CompletionOpcode::recv_rdma_with_imm, state.write_total_bytes);
+  finish_packet(qp, packet);
+  return Result::done;
+}
+
+/// One packet at the expected PSN.
+[[gnu::always_inline]] inline Responder::Result Responder::execute_here(QueuePair& qp,
+                                                                        const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  const wire::OpcodeInfo& info = *packet.info;
+  if (qp.type == QpType::xrc_recv && state.srq == nullptr) {
+    // No such queue in the QP's XRC domain (IBA A14.4.3).
+    context_.count(DropReason::no_shared_queue);
+    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+    return Result::done;
+  }
+  if (!fits_message(state.message, info) || !length_allowed(qp, packet)) {
+    context_.count(DropReason::payload_rule);
+    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+    return Result::done;
+  }
+  switch (info.operation) {
+    case wire::Operation::send:
+      return execute_send(qp, packet);
+    case wire::Operation::write:
+      return execute_write(qp, packet);
+    case wire::Operation::read_request:
+      return execute_read(qp, packet);
+    case wire::Operation::compare_swap:
+    case wire::Operation::fetch_add:
+      return execute_atomic(qp, packet);
+    case wire::Operation::atomic_write:
+      return execute_atomic_write(qp, packet);
+    case wire::Operation::flush:
+      return execute_flush(qp, packet);
+    default:
+      return refuse_function(qp);
+  }
+}
+
+Responder::Result Responder::execute(QueuePair& qp, const wire::Packet& packet) {
+  return execute_here(qp, packet);
+}
+
+Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
+  ResponderState& state = qp.responder;
+  if (state.closing) {
+    context_.count(DropReason::qp_state);
+    return Fate::consumed;
+  }
+  if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
+  const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
+  if (ahead > kFarthestAhead) {
+    context_.count(DropReason::out_of_sequence);
+    return Fate::consumed;
+  }
+  if (packet.bth.selective_ack && context_.config.selective_ack) state.peer_selective = true;
+  if (ahead == 0 && state.parked_head != nullptr && state.peer_selective) {
+    // It is here already, and its sender does not know.
+    context_.count(DropReason::duplicate);
+    state.stall_word_pending = true;
+    context_.make_ready(qp);
+    return Fate::consumed;
+  }
+  if (ahead >= 0 && state.parked_head != nullptr) {
+    if (context_.park(qp, frame)) return Fate::parked;
+    // What is here stays: the requester is asked for the rest when its turn has come.
+    context_.count(DropReason::park_full);
+    if (!state.dropped_behind || state.last_dropped < packet.bth.psn) state.last_dropped = packet.bth.psn;
+    state.dropped_behind = true;
+    return Fate::consumed;
+  }
+  if (ahead > 0) return on_gap(qp, packet, frame);
+  if (ahead < 0) {
+    ++context_.counters.duplicate_requests;
+    on_duplicate(qp, packet);
+    return Fate::consumed;
+  }
+  if (execute_here(qp, packet) == Result::done) {
+    if (state.held_head != nullptr) execute_held(qp);
+    return Fate::consumed;
+  }
+  return park_missed(qp, frame) ? Fate::parked : Fate::consumed;
+}
+
+Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& packet) {
+  const wire::Reth reth = packet.reth();
+  if (!has_room_for_answer(qp)) return Result::done;
+  if (!is_enabled(qp, odp::kRemoteRead)) return refuse_function(qp);
+  if (reth.length_bytes > wire::kMaxMessageBytes) [[unlikely]]
+    return refuse_length(qp);
+  if (!may_read(qp, reth)) return refuse_access(qp);
+  const uint32_t packets = packets_of_read(qp, reth);
+  finish_answered(qp, packet.bth.psn, packets);
+  fill_read(qp, qp.responder.job(qp.responder.job_count++), packet, reth, packets, false);
+  return Result::done;
+}
+
+bool Responder::may_read(const QueuePair& qp, const wire::Reth& reth) {
+  if (reth.length_bytes == 0) return true;
+  return is_enabled(qp, odp::kRemoteRead) &&
+         context_.memory.check({reth.rkey, domain_of(qp), odp::kRemoteRead, qp.qpn}, reth.va,
+                               reth.length_bytes) == odp::Outcome::done;
+}
+
+/// A requester starts a new READ only when an older one is answered in full. Where all places are taken it
+/// has been: the oldest READ of those that the wire doubled or delayed has had its answer.
+void Responder::drop_answered_read(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  uint32_t position = 0;
+  while (position != state.job_count && !state.job(position).duplicate) ++position;
+  if (position == state.job_count) return;
+  if (position == 0) stop_job_wait(qp);
+  for (; position + 1 != state.job_count; ++position) state.job(position) = state.job(position + 1);
+  --state.job_count;
+}
+
+void Responder::stop_job_wait(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  state.job_fault_wait = false;
+  state.job_deadline_ns = kNever;
+  state.job_floor = ++state.job_generation;
+}
+
+void Responder::fill_read(QueuePair& qp, Answer& job, const wire::Packet& packet, const wire::Reth& reth,
+                          uint32_t packets, bool duplicate) {
+  // Field by field, in place: a copy of the whole would wait for the stores that made the original.
+  job.kind = AnswerKind::read;
+  job.duplicate = duplicate;
+  job.first_psn = packet.bth.psn;
+  job.packets = packets;
+  job.sent_packets = 0;
+  job.length_bytes = reth.length_bytes;
+  job.rkey = reth.rkey;
+  job.va = reth.va;
+  job.msn = qp.responder.msn;
+  job.original = 0;
+  job.domain = domain_of(qp);
+  context_.make_ready(qp);
+}
+
+void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
+  // Executed again, a READ of another life would tell its requester that what it sent before has been
+  // executed.
+  if (qp.responder.is_stale(packet.bth.psn)) return context_.count(DropReason::stale_request);
+  context_.count(DropReason::duplicate);
+  switch (packet.info->operation) {
+    case wire::Operation::read_request:
+      return read_again(qp, packet);
+    case wire::Operation::compare_swap:
+    case wire::Operation::fetch_add:
+    case wire::Operation::atomic_write:
+    case wire::Operation::flush:
+      return answer_again(qp, packet);
+    default:
+      qp.responder.ack_pending = true;  // the newest state, whatever the duplicate was (IBA 9.7.5.1.2)
+      context_.make_ready(qp);
+  }
+}
+
+/// What a READ that was answered before asks for may not be had any more. Its requester may have had the
+/// answer, so this QP lives on; one that misses it is told by the READ's own PSN.
+void Responder::refuse_duplicate(QueuePair& qp, wire::Psn psn) {
+  ResponderState& state = qp.responder;
+  context_.count(DropReason::access);
+  context_.make_ready(qp);
+  if (state.closing || state.nak_pending) return;
+  const bool nak_was_sent = state.nak_sent;
+  nak(qp, nak_syndrome(wire::NakCode::remote_access_error), psn);
+  state.nak_sent = nak_was_sent;
+}
+
+/// A READ is executed again, from where the requester asks (IBA 9.7.4.1.2.1).
+void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  const wire::Reth reth = packet.reth();
+  const uint32_t packets = packets_of_read(qp, reth);
+  const wire::Psn psn = packet.bth.psn;
+  if (reth.length_bytes > wire::kMaxMessageBytes) return context_.count(DropReason::payload_rule);
+  if (psn.plus(packets) > state.expected_psn) return context_.count(DropReason::payload_rule);
+  if (!may_read(qp, reth)) return refuse_duplicate(qp, psn);
+  if (Answer* const place = place_again(qp, psn, packets); place != nullptr)
+    fill_read(qp, *place, packet, reth, packets, true);
+}
+
+/// The window that a SEND names, once its data is in place. False where there is none to invalidate: the
+/// receive fails, and the peer is told that its key is bad (IBA 9.9.3.1.5, class J).
+bool Responder::invalidate(QueuePair& qp, const wire::Packet& packet) {
+  if (context_.memory.invalidate(packet.invalidate_rkey(), domain_of(qp), qp.qpn, true) == odp::Outcome::done)
+    return true;
+  Completion completion;
+  completion.status = CompletionStatus::remote_invalid_request;
+  completion.opcode = CompletionOpcode::recv;
+  context_.complete_receive(qp, completion);
+  static_cast<void>(refuse_access(qp));
+  return false;
+}
+
+void Responder::complete_inbound(QueuePair& qp, const wire::Packet& packet, CompletionOpcode opcode,
+                                 uint32_t bytes) {
+  Completion completion;
+  completion.byte_length = bytes;
+  completion.source_qpn = qp.attributes.destination_qpn;
+  completion.opcode = opcode;
+  completion.solicited = packet.bth.solicited ? 1 : 0;
+  if (packet.info->has(wire::kImmDt)) {
+    completion.flags = kWithImm;
+    completion.immediate_or_rkey = packet.immediate();
+  } else if (packet.info->has(wire::kIeth)) {
+    completion.flags = kWithInvalidate;
+    completion.immediate_or_rkey = packet.invalidate_rkey();
+  }
+  context_.complete_receive(qp, completion);
+}
+
+void Responder::nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn) {
+  ResponderState& state = qp.responder;
+  state.nak_sent = true;
+  state.nak_pending = true;
+  state.nak_syndrome = syndrome;
+  state.nak_for_fault = false;
+  state.nak_psn = psn;
+  context_.make_ready(qp);
+}
+
+/// A peer that knows the bit counts no retry for it, and is told when the page is there: its timer is for the
+/// case that the word is lost. Another one counts, so each NAK for the same page asks for four times the wait
+/// of the one before: few of them last for as long as a page may take (IBA 9.7.5.2.8, table 45: four codes
+/// further is four times as long).
+void Responder::nak_fault(QueuePair& qp, wire::Psn psn) {
+  constexpr uint8_t kUntilTold = 20;  // 10.24 ms
+  constexpr uint8_t kFurther = 4;
+  constexpr uint8_t kLongest = 31;
+  ResponderState& state = qp.responder;
+  if (state.fault_nak_psn != psn) state.fault_naks = 0;
+  state.fault_nak_psn = psn;
+  uint8_t timer = context_.config.fault_rnr_timer;
+  if (state.peer_selective)
+    timer = kUntilTold;
+  else if (timer != 0)  // code 0 is the longest of all
+    timer = static_cast<uint8_t>(std::min<unsigned>(kLongest, timer + kFurther * unsigned{state.fault_naks}));
+  state.stall_told = state.peer_selective;
+  if (state.fault_naks < kLongest) ++state.fault_naks;
+  nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | timer), psn);
+  state.nak_for_fault = true;
+}
+
+/// One RNR NAK a page: the packet that comes again because of it is kept. A second one is for pages that take
+/// so long that an ordinary requester's own time-out may come near; one that understands is told otherwise.
+TimeNs Responder::stall_deadline(const QueuePair& qp, wire::Psn psn, uint64_t longest_ns) const {
+  const uint64_t second_ns = qp.responder.peer_selective ? 20'000'000 : 2'000'000;
+  if (was_told(qp, psn) && context_.config.stall != Stall::park)
+    return context_.now_ns + std::max(longest_ns, second_ns);
+  switch (context_.config.stall) {
+    case Stall::park:
+      return kNever;
+    case Stall::rnr:
+      return context_.now_ns;
+    case Stall::park_then_rnr:
+      break;
+  }
+  return context_.now_ns + longest_ns;
+}
+
+void Responder::nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent event) {
+  ResponderState& state = qp.responder;
+  nak(qp, nak_syndrome(code), state.expected_psn);
+  state.closing = true;
+  state.closing_event = event;
+  context_.release_parked(qp);
+  context_.release_held(qp);
+}
+
+/// Parked too long or too much: the requester is told once to come again. What was parked is dropped, or held
+/// for a requester that will be told of it.
+void Responder::rnr_nak_parked(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  if (state.peer_selective) hold_parked(qp);
+  context_.release_parked(qp);
+  nak_fault(qp, state.expected_psn);
+}
+
+void Responder::retry_parked(QueuePair& qp) {
+  if (qp.type == QpType::uc) return retry_unreliable(qp);
+  ResponderState& state = qp.responder;
+  state.parked_retry = false;
+  while (state.parked_head != nullptr) {
+    RxFrame frame = state.parked_head->frame;
+    const wire::Packet packet = parsed(frame);
+    if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
+    const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
+    if (ahead == 0) {
+      if (execute(qp, packet) == Result::miss) {
+        // The deadline of a packet that missed before goes on: it may wait so long in all.
+        if (state.park_deadline_ns == kNever) state.park_deadline_ns = park_deadline(qp);
+        context_.arm(qp, state.park_deadline_ns);
+        return;
+      }
+    } else if (ahead > 0) {
+      context_.unpark_head(qp);  // its place may be needed to hold it
+      if (on_gap(qp, packet, frame) == Fate::consumed) context_.port.release({&frame, 1});
+      continue;
+    } else {
+      on_duplicate(qp, packet);
+    }
+    if (state.closing) {
+      context_.release_parked(qp);
+      return;
+    }
+    context_.unpark_head(qp);
+    context_.port.release({&frame, 1});
+  }
+  state.park_deadline_ns = kNever;
+  if (state.held_head != nullptr) execute_held(qp);
+  if (state.dropped_behind && state.parked_head == nullptr && !state.closing) {
+    state.dropped_behind = false;
+    // What was dropped may have been a copy of what was here: a NAK for a PSN that was never sent is no
+    // acknowledgement to a requester (IBA 9.7.5.1.2), and would stand in the place of one.
+    if (!state.nak_sent && state.last_dropped >= state.expected_psn)
+      nak(qp, nak_syndrome(wire::NakCode::psn_sequence_error), state.expected_psn);
+  }
+}
+
+void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
+  ResponderState& state = qp.responder;
+  state.park_fault.note_answer(generation);
+  if (state.closing || static_cast<int32_t>(generation - state.park_floor) < 0) return;
+  if (outcome == odp::Outcome::violation && qp.type == QpType::uc) {
+    context_.count(DropReason::access);
+    if (state.parked_head != nullptr && state.fault_of_receive) return fail_receive(qp);
+    return give_up_unreliable(qp);
+  }
+  if (outcome == odp::Outcome::violation) {
+    // Also where the packet was sent back with an RNR NAK meanwhile: it would only come and miss again.
+    context_.count(DropReason::access);
+    if (qp.receive_taken && state.fault_of_receive) {
+      Completion completion;
+      completion.status = CompletionStatus::local_protection;
+      completion.opcode = CompletionOpcode::recv;
+      context_.complete_receive(qp, completion);
+      return nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
+    }
+    return nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+  }
+  if (state.parked_head == nullptr) {
+    if (state.stall_told) {
+      state.ready_word_pending = true;
+      context_.make_ready(qp);
+    }
+    if (state.held_head != nullptr) execute_held(qp);
+    return;
+  }
+  // The page is there: the try comes before the deadline, even one that is due in this turn.
+  if (state.park_deadline_ns <= context_.now_ns) state.park_deadline_ns = context_.now_ns + 1;
+  state.parked_retry = true;
+  context_.make_ready(qp);
+}
+
+TimeNs Responder::next_deadline(const QueuePair& qp) {
+  return std::min({qp.responder.park_deadline_ns, qp.responder.job_deadline_ns, qp.responder.held_deadline_ns,
+                   qp.responder.stall_word_ns});
+}
+
+}  // namespace faultline::transport

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The responder's way with gaps. For a requester that understands selective acknowledgements, packets behind
+// a gap are kept in their buffers, told of, and executed in PSN order once the gap is closed: only the first
+// packet of a WRITE says where its data goes, and nobody ever sees bytes of a message before those that come
+// first. For others it is IBA 9.7.5.1.2: one NAK a gap, and silence.
+#include <cassert>
+
+#include "stack/transport/rc/responder.hpp"
+
+namespace faultline::transport {
+
+Responder::Fate Responder::on_gap(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
+  ResponderState& state = qp.responder;
+  ++context_.counters.out_of_sequence;
+  const wire::Psn psn = packet.bth.psn;
+  const bool in_map = psn.distance_from(state.expected_psn) <= static_cast<int32_t>(wire::SackEth::kPackets);
+  const bool kept = state.peer_selective && in_map && context_.hold(qp, psn, frame);
+  if (!kept) context_.count(DropReason::out_of_sequence);
+  if (state.held_head != nullptr) {
+    state.sack_pending = true;
+    context_.make_ready(qp);
+  } else if (!state.nak_sent) {
+    nak(qp, nak_syndrome(wire::NakCode::psn_sequence_error), state.expected_psn);
+  }
+  return kept ? Fate::parked : Fate::consumed;
+}
+
+void Responder::hold_parked(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  while (state.parked_head != nullptr) {
+    RxFrame frame = state.parked_head->frame;
+    const wire::Psn psn = parsed(frame).bth.psn;
+    context_.unpark_head(qp);
+    const int32_t ahead = psn.distance_from(state.expected_psn);
+    const bool kept =
+        ahead >= 0 && ahead <= static_cast<int32_t>(wire::SackEth::kPackets) && context_.hold(qp, psn, frame);
+    if (!kept) context_.port.release({&frame, 1});
+  }
+  if (state.held_head != nullptr) state.sack_pending = true;
+}
+
+void Responder::execute_held(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  while (state.held_head != nullptr && state.held_head->psn <= state.expected_psn) {
+    const wire::Psn psn = state.held_head->psn;
+    RxFrame frame = context_.take_held_head(qp);
+    if (psn == state.expected_psn) {
+      const wire::Packet packet = parsed(frame);
+      if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
+      if (execute(qp, packet) == Result::miss) {
+        if (park_missed(qp, frame)) return;
+      } else if (!state.closing && state.expected_psn == psn && context_.hold(qp, psn, frame)) {
+        return;  // no receive is posted: it stays, for the requester was told that it is here
+      }
+    }
+    context_.port.release({&frame, 1});
+  }
+  if (state.held_head == nullptr || state.closing) return;
+  state.sack_pending = true;
+  context_.make_ready(qp);
+}
+
+bool Responder::send_selective_acknowledge(QueuePair& qp) {
+  const ResponderState& state = qp.responder;
+  TxFrame* frame = context_.tx.next();
+  if (frame == nullptr) {
+    context_.make_ready(qp);
+    return false;
+  }
+  wire::PacketFields fields;
+  fields.bth.opcode = wire::Opcode::rc_selective_ack;
+  fields.bth.destination_qpn = qp.attributes.destination_qpn;
+  fields.bth.psn = state.expected_psn;
+  fields.aeth = {ack_syndrome(qp), state.msn};
+  for (const ParkedFrame* held = state.held_head; held != nullptr; held = held->next) {
+    const int32_t behind = held->psn.distance_from(state.expected_psn) - 1;
+    if (behind >= 0 && behind < static_cast<int32_t>(wire::SackEth::kPackets))
+      fields.sack_eth.add(static_cast<uint32_t>(behind));
+  }
+  fields.ipv4_identification = qp.ipv4_identification++;
+  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
+  const uint8_t* payload = qp.frame.write_headers(bytes, fields, 0);
+  assert(payload != nullptr);
+  static_cast<void>(payload);
+  context_.tx.commit(qp.frame.seal(bytes, fields.bth.opcode, 0), qp.loopback);
+  ++context_.counters.selective_acks_sent;
+  return true;
+}
+
+}  // namespace faultline::transport

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The responder's sending half: READ responses in PSN order, then the NAK or the coalesced ACK behind them.
+#include <algorithm>
+#include <cassert>
+
+#include "stack/transport/rc/responder.hpp"
+#include "stack/wire/packet/credits.hpp"
+
+namespace faultline::transport {
+
+namespace {
+
+wire::Opcode read_response_opcode(bool first, bool last) {
+  if (first) return last ? wire::Opcode::rc_read_response_only : wire::Opcode::rc_read_response_first;
+  return last ? wire::Opcode::rc_read_response_last : wire::Opcode::rc_read_response_middle;
+}
+
+}  // namespace
+
+/// The syndrome of a positive answer: with how many receives there are, the one of the message under way
+/// among them. A shared queue's are nobody's in particular (IBA 9.7.7.2: no credits are told).
+uint8_t Responder::ack_syndrome(const QueuePair& qp) const {
+  if (!context_.config.credits || qp.type != QpType::rc || qp.takes_shared_receives())
+    return wire::kAethAck | wire::kAethCreditsInvalid;
+  return wire::kAethAck | wire::credit_code_of(qp.receive_ring.tail() - qp.receive_ring.head());
+}
+
+/// The peer knows of no receive, and now there is one: it is told without having asked.
+void Responder::offer_credits(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  if (!state.credits_told || state.told_ssn > wire::Psn(state.msn)) return;
+  if (qp.receive_ring.tail() != qp.receive_ring.head()) state.ack_pending = true;
+}
+
+bool Responder::has_work(const QueuePair& qp) const {
+  const ResponderState& state = qp.responder;
+  if (state.parked_retry) return true;
+  if (state.job_count != 0) return !state.job_fault_wait;
+  return state.nak_pending || state.ack_pending || state.sack_pending || state.stall_word_pending ||
+         state.ready_word_pending;
+}
+
+/// While an answer waits for its page the rest of the sending half waits too: this word alone goes out.
+bool Responder::send_stall_words(QueuePair& qp, uint32_t& budget_packets) {
+  ResponderState& state = qp.responder;
+  const bool answer_waits = state.job_count != 0;
+  // What comes before the packet that waits has been executed, and answered where it is a READ.
+  const wire::Psn waits =
+      answer_waits ? state.job(0).first_psn.plus(state.job(0).sent_packets) : state.expected_psn;
+  if (state.ready_word_pending) {
+    if (budget_packets == 0 ||
+        !send_acknowledge(qp, ack_syndrome(qp), state.fault_nak_psn.minus(1), StallWord::page_ready))
+      return false;
+    --budget_packets;
+    state.ready_word_pending = state.stall_told = false;
+  }
+  if (state.stall_word_pending) {
+    if (budget_packets == 0 || !send_acknowledge(qp, ack_syndrome(qp), waits.minus(1), StallWord::page_fault))
+      return false;
+    --budget_packets;
+    state.stall_word_pending = false;
+  }
+  return true;
+}
+
+/// A requester that went back asks again for what is still due behind it, and gets each answer once. A
+/// request that the network doubled or delayed takes nothing from the others, so that none of them has to be
+/// asked for again. No room: the requester has as many answers to come as it may, and so had this one.
+Answer* Responder::place_again(QueuePair& qp, wire::Psn psn, uint32_t packets) {
+  ResponderState& state = qp.responder;
+  const auto end_of = [](const Answer& answer) { return answer.first_psn.plus(answer.packets); };
+  uint32_t position = 0;
+  while (position != state.job_count && end_of(state.job(position)) <= psn) ++position;
+  if (position != state.job_count && state.job(position).first_psn <= psn) {
+    // This one itself is due. Where that part of it has gone out, it begins there anew.
+    Answer& due = state.job(position);
+    if (due.first_psn.plus(due.sent_packets) <= psn) return nullptr;
+    if (position == 0) stop_job_wait(qp);
+    return &due;
+  }
+  const bool overlaps = position != state.job_count && psn.plus(packets) > state.job(position).first_psn;
+  if (overlaps || state.job_count == state.job_capacity) {
+    context_.count(DropReason::payload_rule);
+    return nullptr;
+  }
+  for (uint32_t at = state.job_count++; at != position; --at) state.job(at) = state.job(at - 1);
+  if (position == 0) stop_job_wait(qp);
+  return &state.job(position);
+}
+
+void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
+  ResponderState& state = qp.responder;
+  if ((state.stall_word_pending || state.ready_word_pending) && !state.nak_pending &&
+      !send_stall_words(qp, budget_packets))
+    return;
+  while (state.job_count != 0) {
+    if (state.job_fault_wait || budget_packets == 0 || !context_.may_send(qp) || !send_answer(qp)) return;
+    --budget_packets;
+  }
+  if (budget_packets == 0) return;
+  if (state.nak_pending) {
+    if (!send_acknowledge(qp, state.nak_syndrome, state.nak_psn,
+                          state.nak_for_fault ? StallWord::page_fault : StallWord::none))
+      return;
+    --budget_packets;
+    state.nak_pending = state.ack_pending = state.ack_owed = false;  // a NAK acknowledges what came before it
+    const bool rnr = (state.nak_syndrome & wire::kAethKindMask) == wire::kAethRnrNak;
+    ++(rnr ? context_.counters.rnr_naks_sent : context_.counters.naks_sent);
+    if (state.closing) {
+      context_.report_nak(qp);
+      context_.enter_error(qp);
+      context_.raise(qp, state.closing_event);
+    }
+  }
+  if (state.sack_pending) {
+    state.sack_pending = false;
+    if (state.held_head == nullptr) {
+      state.ack_pending = true;  // the gap has been closed since
+    } else {
+      // Behind a NAK too: after an RNR NAK it spares the requester what is here already.
+      if (budget_packets == 0 || !send_selective_acknowledge(qp)) {
+        state.sack_pending = true;
+        return;
+      }
+      --budget_packets;
+      state.ack_pending = state.ack_owed = false;
+    }
+  }
+  if (state.ack_pending && budget_packets != 0) {
+    const uint8_t syndrome = ack_syndrome(qp);
+    if (!send_acknowledge(qp, syndrome, state.expected_psn.minus(1))) return;
+    const uint8_t code = syndrome & wire::kAethValueMask;
+    state.credits_told = code != wire::kAethCreditsInvalid;
+    if (state.credits_told) state.told_ssn = wire::Psn(state.msn + wire::kCreditsOfCode[code]);
+    --budget_packets;
+    state.ack_pending = state.ack_owed = false;
+    ++context_.counters.acks_sent;
+  }
+}
+
+void Responder::send_last_answer(QueuePair& qp) {
+  const ResponderState& state = qp.responder;
+  // Behind answers that are not sent an acknowledgement would have their READs asked for again.
+  if ((qp.type != QpType::rc && qp.type != QpType::xrc_recv) || state.job_count != 0) return;
+  if (state.nak_pending)
+    static_cast<void>(send_acknowledge(qp, state.nak_syndrome, state.nak_psn));
+  else if (state.ack_owed || state.ack_pending)
+    static_cast<void>(send_acknowledge(qp, ack_syndrome(qp), state.nak_psn.minus(1)));
+}
+
+bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn, StallWord word) {
+  TxFrame* frame = context_.tx.next();
+  if (frame == nullptr) {
+    context_.make_ready(qp);
+    return false;
+  }
+  wire::PacketFields& fields = fields_;
+  fields.bth.opcode = qp.in_service(wire::Opcode::rc_acknowledge);
+  fields.bth.destination_qpn = qp.attributes.destination_qpn;
+  fields.bth.psn = psn;
+  fields.bth.page_fault = word == StallWord::page_fault && qp.responder.peer_selective;
+  fields.bth.page_ready = word == StallWord::page_ready && qp.responder.peer_selective;
+  fields.aeth = {syndrome, qp.responder.msn};
+  fields.ipv4_identification = qp.ipv4_identification++;
+  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
+  uint8_t* const payload = qp.frame.write_headers(bytes, fields, 0);
+  assert(payload != nullptr);
+  context_.tx.commit(qp.frame.seal(bytes, payload, 0), qp.loopback);
+  return true;
+}
+
+/// One packet of the oldest answer.
+bool Responder::send_answer(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  Answer& job = state.job(0);
+  TxFrame* frame = context_.tx.next();
+  if (frame == nullptr) {
+    context_.make_ready(qp);
+    return false;
+  }
+  const uint32_t offset = job.sent_packets * qp.mtu_bytes;
+  const uint32_t payload_bytes = std::min(qp.mtu_bytes, job.length_bytes - offset);
+  const bool last = job.sent_packets + 1 == job.packets;
+  const wire::Psn psn = job.first_psn.plus(job.sent_packets);
+  const wire::Opcode opcode =
+      qp.in_service(job.kind == AnswerKind::atomic ? wire::Opcode::rc_atomic_acknowledge
+                                                   : read_response_opcode(job.sent_packets == 0, last));
+  wire::PacketFields& fields = fields_;
+  fields.bth = wire::make_bth(opcode, false, qp.attributes.destination_qpn, psn, 0);
+  fields.atomic_ack = job.original;
+  fields.aeth = {ack_syndrome(qp), job.msn};
+  fields.ipv4_identification = qp.ipv4_identification;
+  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
+  uint8_t* payload = qp.frame.write_headers(bytes, fields, payload_bytes);
+  assert(payload != nullptr);
+  const bool crc_in_copy = qp.frame.wants_crc_in_copy(payload_bytes);
+  uint32_t crc = crc_in_copy ? qp.frame.icrc_of_headers(bytes.data(), payload) : 0;
+  if (payload_bytes != 0) {
+    const odp::Target target{job.rkey, job.domain, odp::kRemoteRead, qp.qpn};
+    const uint64_t va = job.va + offset;
+    const std::span<uint8_t> to(payload, payload_bytes);
+    switch (crc_in_copy ? context_.memory.read_with_crc(target, va, to, crc)
+                        : context_.memory.read(target, va, to)) {
+      case odp::Outcome::done:
+        break;
+      case odp::Outcome::miss:
+        hold_read_job(qp, job);
+        return false;
+      case odp::Outcome::violation:
+        // The rest cannot be read any more: the NAK takes the place of the next response (IBA 9.7.5.1.5).
+        if (job.duplicate) {
+          state.job_count = 0;
+          refuse_duplicate(qp, psn);
+          return true;
+        }
+        context_.count(DropReason::access);
+        state.job_count = 0;
+        nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+        state.nak_psn = psn;
+        return false;
+    }
+  }
+  const uint32_t frame_bytes = crc_in_copy ? qp.frame.seal_with_crc(bytes, payload, payload_bytes, crc)
+                                           : qp.frame.seal(bytes, payload, payload_bytes);
+  context_.tx.commit(frame_bytes, qp.loopback);
+  context_.note_sent(qp, frame_bytes);
+  ++qp.ipv4_identification;
+  ++job.sent_packets;
+  state.job_deadline_ns = kNever;
+  state.job_floor = state.job_generation + 1;
+  if (last) {
+    state.job_head = state.slot_of_job(1);
+    --state.job_count;
+  }
+  return true;
+}
+
+/// A page of a READ's answer is missing: the answer waits, other packets of the QP go on.
+void Responder::hold_read_job(QueuePair& qp, const Answer& job) {
+  ResponderState& state = qp.responder;
+  ++context_.counters.faults_responder;
+  const uint32_t offset = job.sent_packets * qp.mtu_bytes;
+  state.job_stuck_psn = job.first_psn.plus(job.sent_packets);
+  state.job_stuck_again = job.duplicate;
+  if (!state.job_fault.is_of(state.job_stuck_psn, state.job_floor)) {
+    state.job_fault = {.is_open = false, .generation = ++state.job_generation, .psn = state.job_stuck_psn};
+    const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::read_job, state.job_generation);
+    state.job_fault.is_open = context_.request_fault({job.rkey, job.domain, odp::kRemoteRead, qp.qpn},
+                                                     job.va + offset, job.length_bytes - offset, waiter);
+  }
+  state.job_fault_wait = state.job_fault.is_open;
+  if (!state.job_fault_wait) context_.make_ready(qp);
+  if (state.job_deadline_ns == kNever)
+    state.job_deadline_ns = stall_deadline(qp, state.job_stuck_psn, context_.config.answer_deadline_ns);
+  context_.arm(qp, state.job_deadline_ns);
+  await_page(qp);
+}
+
+void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
+  ResponderState& state = qp.responder;
+  state.job_fault.note_answer(generation);
+  if (static_cast<int32_t>(generation - state.job_floor) < 0) return;
+  if (outcome == odp::Outcome::violation) {
+    if (state.job_stuck_again || (state.job_count != 0 && state.job(0).duplicate)) {
+      state.job_count = 0;
+      state.job_fault_wait = false;
+      state.job_deadline_ns = kNever;
+      return refuse_duplicate(qp, state.job_stuck_psn);
+    }
+    // Also where an RNR NAK went out instead of the answer: the READ would only come and miss again.
+    state.job_count = 0;
+    context_.count(DropReason::access);
+    nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+    state.nak_psn = state.job_stuck_psn;
+  }
+  state.job_fault_wait = false;
+  if (state.job_count == 0) {
+    state.job_deadline_ns = kNever;
+    if (state.stall_told) state.ready_word_pending = true;
+  } else if (state.job_deadline_ns <= context_.now_ns)
+    state.job_deadline_ns = context_.now_ns + 1;
+  context_.make_ready(qp);
+}
+
+void Responder::on_timer(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  if (state.held_deadline_ns <= context_.now_ns) context_.release_held(qp);
+  if (state.park_deadline_ns <= context_.now_ns) {
+    if (qp.type == QpType::uc) return give_up_unreliable(qp);
+    rnr_nak_parked(qp);
+  }
+  if (state.stall_word_ns <= context_.now_ns) {
+    constexpr uint64_t kTellAgainNs = 2'000'000;
+    const bool waits = state.parked_head != nullptr || state.job_fault_wait;
+    state.stall_word_ns = waits ? context_.now_ns + kTellAgainNs : kNever;
+    if (waits) {
+      state.stall_word_pending = true;
+      context_.make_ready(qp);
+    }
+  }
+  if (state.job_deadline_ns <= context_.now_ns && state.closing) {
+    // The NAK that ends this QP is due behind the answer, which has had its time.
+    state.job_deadline_ns = kNever;
+    state.job_count = 0;
+    state.job_fault_wait = false;
+    context_.make_ready(qp);
+  } else if (state.job_deadline_ns <= context_.now_ns) {
+    // The requester asks again for this READ and for all behind it, as duplicates.
+    const Answer job = state.job(0);
+    state.job_count = 0;
+    state.job_fault_wait = false;
+    state.job_deadline_ns = kNever;
+    // One for what came behind waits to go out: it has the READ asked for again too, where its answer is
+    // still missed. One for the READ in its place would be stale to a requester that has had its answer, and
+    // what was behind be lost.
+    if (state.nak_pending) return context_.make_ready(qp);
+    const bool nak_was_sent = state.nak_sent;
+    nak_fault(qp, job.first_psn.plus(job.sent_packets));
+    state.nak_sent = nak_was_sent;  // expected_psn stays: only the READ is asked for again
+  }
+}
+
+}  // namespace faultline::transport

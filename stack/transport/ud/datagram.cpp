@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/transport/ud/datagram.hpp"
+
+#include <array>
+#include <cassert>
+#include <cstring>
+
+namespace faultline::transport {
+
+bool Datagram::has_work(QueuePair& qp) const {
+  return qp.state_now() == QpState::rts && !qp.requester.fault_wait &&
+         qp.send_ring.head() != qp.send_ring.tail();
+}
+
+void Datagram::send(QueuePair& qp, uint32_t& budget_packets) {
+  while (budget_packets != 0 && has_work(qp)) {
+    if (!send_one(qp)) return;
+    --budget_packets;
+  }
+}
+
+/// A UD send that fails leaves the QP in SQE: what is behind it is flushed (IBA 10.3.1.6).
+void Datagram::fail_head(QueuePair& qp, CompletionStatus status) {
+  qp.requester.fault_failed = false;
+  context_.complete_send(qp, status);
+  if (qp.lost_completion) return context_.enter_error(qp);
+  qp.state.store(QpState::sqe, std::memory_order_relaxed);
+  while (qp.send_ring.head() != qp.send_ring.tail())
+    context_.complete_send(qp, CompletionStatus::work_request_flushed);
+}
+
+bool Datagram::send_one(QueuePair& qp) {
+  RequesterState& state = qp.requester;
+  SendWqe& wqe = *qp.send_ring.header_at(qp.send_ring.head());
+  const bool immediate = wqe.opcode == SendOpcode::send_with_imm;
+  if (!immediate && wqe.opcode != SendOpcode::send) {
+    fail_head(qp, CompletionStatus::local_qp_operation);
+    return false;
+  }
+  if (wqe.length_bytes > context_.config.max_path_mtu_bytes) {
+    fail_head(qp, CompletionStatus::local_length);
+    return false;
+  }
+  TxFrame* frame = context_.tx.next();
+  if (frame == nullptr) {
+    context_.make_ready(qp);
+    return false;
+  }
+  const AddressVector& av = qp.send_ring.av_of(&wqe);
+  const wire::FrameTemplate header(av.path, context_.config.wire_checksums);
+  wire::PacketFields fields;
+  fields.bth.opcode = immediate ? wire::Opcode::ud_send_only_imm : wire::Opcode::ud_send_only;
+  fields.bth.solicited = (wqe.flags & kSolicited) != 0;
+  fields.bth.destination_qpn = wqe.ud_qpn;
+  fields.bth.psn = state.next_psn;
+  fields.deth = {wqe.ud_qkey, qp.qpn};
+  fields.immediate = wqe.immediate_or_rkey;
+  fields.ipv4_identification = qp.ipv4_identification;
+  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
+  uint8_t* payload = header.write_headers(bytes, fields, wqe.length_bytes);
+  assert(payload != nullptr && "a transmit buffer holds a frame of the path MTU");
+  if ((wqe.flags & kInline) != 0) {
+    std::memcpy(payload, qp.send_ring.inline_of(&wqe), wqe.length_bytes);
+  } else if (wqe.length_bytes != 0) {
+    const std::span<const Sge> sges(qp.send_ring.sges_of(&wqe), wqe.sge_count);
+    SgeSpan stop;
+    const odp::Outcome outcome =
+        gather(context_.memory, qp.domain, sges, 0, {payload, wqe.length_bytes}, stop);
+    if (outcome == odp::Outcome::violation || (outcome == odp::Outcome::miss && state.fault_failed)) {
+      fail_head(qp, CompletionStatus::local_protection);
+      return false;
+    }
+    if (outcome == odp::Outcome::miss) {
+      ++context_.counters.faults_requester;
+      const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::requester, ++state.fault_generation);
+      state.fault_wait = context_.request_fault({sges[stop.index].lkey, qp.domain, odp::kLocalRead}, stop.va,
+                                                stop.left_bytes, waiter);
+      if (!state.fault_wait) context_.make_ready(qp);
+      return false;
+    }
+  }
+  state.fault_failed = false;
+  context_.tx.commit(header.seal(bytes, fields.bth.opcode, wqe.length_bytes), av.loopback);
+  if (qp.blocks_own_multicast && wqe.ud_qpn == wire::kMulticastQpn) qp.multicast_source = av.path.source_gid;
+  ++qp.ipv4_identification;
+  state.next_psn = state.next_psn.next();
+  context_.complete_send(qp, CompletionStatus::success);
+  return true;
+}
+
+void Datagram::on_send_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
+  RequesterState& state = qp.requester;
+  if (!state.fault_wait || generation != state.fault_generation) return;
+  state.fault_wait = false;
+  state.fault_failed = outcome != odp::Outcome::done;
+  context_.make_ready(qp);
+}
+
+bool Datagram::on_packet(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
+  // The same value in every packet of a service, so it is checked before anything is spent on the packet
+  // (IBA 10.2.5).
+  if (packet.deth().qkey != qp.attributes.qkey) {
+    context_.count(DropReason::qkey);
+    return false;
+  }
+  if (qp.responder.parked_head == nullptr && deliver(qp, packet) == Delivery::done) return false;
+  const bool first = qp.responder.parked_head == nullptr;
+  if (!context_.park(qp, frame)) {
+    context_.count(DropReason::park_full);
+    return false;
+  }
+  if (first) {
+    qp.responder.park_deadline_ns = context_.now_ns + context_.config.unreliable_deadline_ns;
+    context_.arm(qp, qp.responder.park_deadline_ns);
+  }
+  return true;
+}
+
+bool Datagram::on_multicast(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame, bool may_keep) {
+  if (may_keep) return on_packet(qp, packet, frame);
+  deliver_copy(qp, packet);
+  return false;
+}
+
+void Datagram::deliver_copy(QueuePair& qp, const wire::Packet& packet) {
+  if (packet.deth().qkey != qp.attributes.qkey) return context_.count(DropReason::qkey);
+  // Behind parked packets: its turn would come with theirs.
+  if (qp.responder.parked_head != nullptr) return context_.count(DropReason::park_full);
+  if (deliver(qp, packet) == Delivery::miss) {
+    qp.responder.parked_retry = false;
+    context_.count(DropReason::park_full);
+  }
+}
+
+/// Puts GRH and payload into the next receive. A packet that does not fit is dropped and the QP goes on
+/// (CVE-2024-40992).
+Datagram::Delivery Datagram::deliver(QueuePair& qp, const wire::Packet& packet) {
+  ResponderState& state = qp.responder;
+  Receive next;
+  if (!context_.peek_receive(qp, qp.srq, next)) {
+    context_.count(DropReason::no_receive_wqe);
+    return Delivery::done;
+  }
+  const uint32_t total = wire::kGrhBytes + packet.payload_bytes;
+  if (total > next.length_bytes) {
+    context_.count(DropReason::ud_too_long);
+    return Delivery::done;
+  }
+  // From here on no other QP of a shared queue may have it, though a page of it may have to be waited for.
+  static_cast<void>(context_.take_receive(qp, qp.srq));
+  const Receive& receive = qp.receive;
+  std::array<uint8_t, wire::kGrhBytes> grh{};
+  packet.write_grh(grh);
+  SgeSpan stop;
+  odp::Outcome outcome = scatter(context_.memory, receive.domain, receive.sges, 0, grh, stop);
+  if (outcome == odp::Outcome::done && packet.payload_bytes != 0)
+    outcome = scatter(context_.memory, receive.domain, receive.sges, wire::kGrhBytes, packet.payload(), stop);
+  if (outcome == odp::Outcome::miss) {
+    ++context_.counters.faults_responder;
+    const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, ++state.park_generation);
+    state.parked_retry = !context_.request_fault(
+        {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va, stop.left_bytes, waiter);
+    if (state.parked_retry) context_.make_ready(qp);
+    return Delivery::miss;
+  }
+  Completion completion;
+  completion.opcode = CompletionOpcode::recv;
+  if (outcome == odp::Outcome::violation) {
+    completion.status = CompletionStatus::local_protection;
+    context_.complete_receive(qp, completion);
+    context_.report(qp, completion.status);
+    context_.enter_error(qp);
+    context_.raise(qp, AsyncEvent::qp_fatal);
+    return Delivery::done;
+  }
+  completion.byte_length = total;
+  completion.source_qpn = packet.deth().source_qpn;
+  completion.flags = kWithGrh;
+  completion.service_level = packet.ipv6 ? kDatagramOverIpv6 : kDatagramOverIpv4;
+  completion.solicited = packet.bth.solicited ? 1 : 0;
+  if (packet.info->has(wire::kImmDt)) {
+    completion.flags |= kWithImm;
+    completion.immediate_or_rkey = packet.immediate();
+  }
+  context_.complete_receive(qp, completion);
+  ++context_.counters.messages_received;
+  return Delivery::done;
+}
+
+void Datagram::drop_parked_head(QueuePair& qp) {
+  RxFrame frame = qp.responder.parked_head->frame;
+  context_.unpark_head(qp);
+  context_.port.release({&frame, 1});
+}
+
+void Datagram::retry_parked(QueuePair& qp) {
+  ResponderState& state = qp.responder;
+  state.parked_retry = false;
+  while (state.parked_head != nullptr) {
+    const RxFrame frame = state.parked_head->frame;
+    wire::Packet packet;
+    const wire::ParseError error =
+        wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
+    assert(error == wire::ParseError::none);
+    static_cast<void>(error);
+    if (deliver(qp, packet) == Delivery::miss) {
+      state.park_deadline_ns = context_.now_ns + context_.config.unreliable_deadline_ns;
+      context_.arm(qp, state.park_deadline_ns);
+      return;
+    }
+    if (state.parked_head == nullptr) return;  // the delivery failed the QP, which released them
+    drop_parked_head(qp);
+  }
+  state.park_deadline_ns = kNever;
+}
+
+void Datagram::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {
+  ResponderState& state = qp.responder;
+  if (state.parked_head == nullptr || generation != state.park_generation) return;
+  if (outcome == odp::Outcome::violation) {
+    Completion completion;
+    completion.opcode = CompletionOpcode::recv;
+    completion.status = CompletionStatus::local_protection;
+    if (qp.receive_taken) context_.complete_receive(qp, completion);
+    context_.report(qp, completion.status);
+    context_.enter_error(qp);
+    return context_.raise(qp, AsyncEvent::qp_fatal);
+  }
+  state.parked_retry = true;
+  context_.make_ready(qp);
+}
+
+/// Nobody answers for a datagram: what waited too long is lost, as on a full wire.
+void Datagram::on_timer(QueuePair& qp) {
+  if (qp.responder.park_deadline_ns <= context_.now_ns) context_.release_parked(qp);
+}
+
+}  // namespace faultline::transport

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// faultline/faultline.h: what is offered beside verbs.
+#include <algorithm>
+#include <array>
+
+#include "odp/guards.hpp"
+#include "stack/include/faultline/faultline.h"
+#include "stack/verbs/device/counter_list.hpp"
+#include "stack/verbs/objects/objects.hpp"
+
+namespace faultline::verbs {
+
+namespace {
+
+std::string& last_error() {
+  static thread_local std::string text;
+  return text;
+}
+
+}  // namespace
+
+void set_last_error(std::string text) {
+  last_error() = std::move(text);
+}
+
+FAULTLINE_VERB int faultline_configure(const char* path) {
+  configure(path);
+  std::string error;
+  (void)list_devices(error);
+  if (error.empty()) return 0;
+  set_last_error(std::move(error));
+  return EINVAL;
+}
+
+FAULTLINE_VERB const char* faultline_last_error() {
+  return last_error().c_str();
+}
+
+FAULTLINE_VERB int faultline_query_counters(ibv_context* context, faultline_counter* counters,
+                                            size_t capacity) {
+  if (!is_live(context) || (counters == nullptr && capacity != 0)) {
+    errno = EINVAL;
+    return -1;
+  }
+  Engine* const engine = engine_of(context_of(context));
+  if (engine == nullptr) return -1;
+  try {
+    const std::vector<std::string>& names = counter_names();
+    const std::vector<uint64_t> values = counter_values(*engine->backend);
+    for (size_t i = 0; i < std::min(capacity, names.size()); ++i) counters[i] = {names[i].c_str(), values[i]};
+    return static_cast<int>(names.size());
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return -1;
+  }
+}
+
+FAULTLINE_VERB int faultline_query_mr_counters(ibv_mr* mr, faultline_counter* counters, size_t capacity) {
+  if (!is_live(mr) || (counters == nullptr && capacity != 0)) {
+    errno = EINVAL;
+    return -1;
+  }
+  odp::RegionCounters values;
+  if (!context_of(mr->context).started.load()->backend->memory().region_counters(mr->lkey, values)) {
+    errno = EINVAL;
+    return -1;
+  }
+  const std::array<faultline_counter, 4> all{{{"page_faults", values.page_faults},
+                                              {"page_invalidations", values.page_invalidations},
+                                              {"page_prefetch", values.page_prefetch},
+                                              {"resident_pages", values.resident_pages}}};
+  std::copy_n(all.begin(), std::min(capacity, all.size()), counters);
+  return static_cast<int>(all.size());
+}
+
+FAULTLINE_VERB int faultline_query_guards(faultline_guard* guards, size_t capacity) {
+  static_assert(static_cast<int>(odp::GuardState::missing) == FAULTLINE_GUARD_MISSING);
+  static_assert(static_cast<int>(odp::GuardState::limited) == FAULTLINE_GUARD_LIMITED);
+  static_assert(static_cast<int>(odp::GuardState::works) == FAULTLINE_GUARD_WORKS);
+  static_assert(sizeof(odp::Guard::text) == FAULTLINE_GUARD_TEXT_BYTES);
+  if (guards == nullptr && capacity != 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  const odp::GuardList list = odp::query_guards();
+  for (size_t i = 0; i < std::min(capacity, list.count); ++i) {
+    const odp::Guard& guard = list.guards[i];
+    guards[i].name = guard.name;
+    guards[i].state = static_cast<int>(guard.state);
+    guards[i].error = guard.error;
+    std::copy(guard.text.begin(), guard.text.end(), guards[i].text);
+  }
+  return static_cast<int>(list.count);
+}
+
+FAULTLINE_VERB double faultline_measure_copy_crc(size_t bytes, unsigned milliseconds) {
+  return measure_copy_crc(bytes, milliseconds);
+}
+
+FAULTLINE_VERB double faultline_measure_port_tx(ibv_context* context, size_t frame_bytes,
+                                                unsigned milliseconds) {
+  if (!is_live(context)) return -EINVAL;
+  Engine* const engine = engine_of(context_of(context));
+  if (engine == nullptr) return -errno;
+  if (engine->qps.load(std::memory_order_relaxed) != 0) return -EBUSY;
+  return engine->backend->measure_port_tx(frame_bytes, milliseconds);
+}
+
+FAULTLINE_VERB double faultline_measure_port_rx(ibv_context* context, unsigned milliseconds) {
+  if (!is_live(context)) return -EINVAL;
+  Engine* const engine = engine_of(context_of(context));
+  if (engine == nullptr) return -errno;
+  return engine->backend->measure_port_rx(milliseconds);
+}
+
+FAULTLINE_VERB void faultline_wr_flush(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t len,
+                                       uint8_t type, uint8_t level) {
+  qp_of(qp).wr_flush(qp, rkey, remote_addr, len, type, level);
+}
+
+FAULTLINE_VERB void faultline_progress(ibv_context* context) {
+  if (Engine* const engine = engine_of(context_of(context))) engine->backend->drive();
+}
+
+}  // namespace faultline::verbs

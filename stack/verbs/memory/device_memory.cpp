@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Device memory (ibv_alloc_dm(3)), of the host's: what adapters have of their own is here pages of the
+// process that no program maps or unmaps, in memory as long as they are registered. It needs no engine.
+#include <cstring>
+#include <memory>
+
+#include <sys/mman.h>
+
+#include "stack/verbs/objects/objects.hpp"
+
+namespace faultline::verbs {
+
+namespace {
+
+constexpr uint32_t kMaxLogAlign = 12;  ///< pages' own
+/// Programs that are tested on adapters expect these to be held to: copies are of whole words (mlx5's
+/// memcpy_to_dm).
+constexpr uint64_t kCopyAlignmentBytes = 4;
+
+uint32_t next_handle() {
+  static std::atomic<uint32_t> last{0};
+  return ++last;
+}
+
+/// Takes so much of what the device may lend.
+bool take(Device& device, uint64_t bytes) {
+  const uint64_t limit = device.description.device_memory_bytes;
+  uint64_t used = device.device_memory_used_bytes;
+  do {
+    if (bytes > limit - used) return false;
+  } while (!device.device_memory_used_bytes.compare_exchange_weak(used, used + bytes));
+  return true;
+}
+
+int check_copy(const DeviceMemory& memory, const void* host_address, uint64_t offset_bytes,
+               size_t length_bytes) {
+  if (memory.freed || (host_address == nullptr && length_bytes != 0)) return EINVAL;
+  if (offset_bytes > memory.length_bytes || length_bytes > memory.length_bytes - offset_bytes) return EFAULT;
+  return offset_bytes % kCopyAlignmentBytes != 0 || length_bytes % kCopyAlignmentBytes != 0 ? EINVAL : 0;
+}
+
+int copy_to(ibv_dm* dm, uint64_t offset_bytes, const void* host_address, size_t length_bytes) {
+  if (!is_live(dm)) return EINVAL;
+  const DeviceMemory& memory = *dm_of(dm).shared;
+  if (const int error = check_copy(memory, host_address, offset_bytes, length_bytes); error != 0)
+    return error;
+  if (length_bytes != 0) std::memcpy(memory.memory + offset_bytes, host_address, length_bytes);
+  return 0;
+}
+
+int copy_from(void* host_address, ibv_dm* dm, uint64_t offset_bytes, size_t length_bytes) {
+  if (!is_live(dm)) return EINVAL;
+  const DeviceMemory& memory = *dm_of(dm).shared;
+  if (const int error = check_copy(memory, host_address, offset_bytes, length_bytes); error != 0)
+    return error;
+  if (length_bytes != 0) std::memcpy(host_address, memory.memory + offset_bytes, length_bytes);
+  return 0;
+}
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(Device& lender, uint8_t* start, uint64_t bytes)
+    : device(lender), memory(start), length_bytes(bytes), handle(next_handle()) {}
+
+DeviceMemory::~DeviceMemory() {
+  ::munmap(memory, length_bytes);
+  device.device_memory_used_bytes.fetch_sub(length_bytes);
+}
+
+ibv_dm* make_dm(Context& context, std::shared_ptr<DeviceMemory> memory, bool imported) {
+  auto* const dm = new (std::nothrow) Dm();
+  if (dm == nullptr) return fail(ENOMEM);
+  dm->context = &context.context;
+  dm->memcpy_to_dm = copy_to;
+  dm->memcpy_from_dm = copy_from;
+  dm->handle = memory->handle;
+  dm->shared = std::move(memory);
+  dm->imported = imported;
+  context.live_objects.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard lock(context.objects_lock);
+  link(context.dms, *dm);
+  return dm;
+}
+
+void remove_dm(Dm& dm) {
+  Context& context = context_of(dm.context);
+  {
+    const std::lock_guard lock(context.objects_lock);
+    unlink(context.dms, dm);
+  }
+  delete &dm;
+  release(context.live_objects);
+}
+
+ibv_dm* alloc_dm(ibv_context* ibv_context_pointer, ibv_alloc_dm_attr* attributes) {
+  if (!is_live(ibv_context_pointer) || attributes == nullptr) return fail(EINVAL);
+  Context& context = context_of(ibv_context_pointer);
+  Device& device = *context.owner;
+  if (device.description.device_memory_bytes == 0) return fail(EOPNOTSUPP);
+  if (attributes->comp_mask != 0 || attributes->log_align_req > kMaxLogAlign) return fail(EINVAL);
+  if (attributes->length == 0 || attributes->length > device.description.device_memory_bytes)
+    return fail(EINVAL);
+  if (!take(device, attributes->length)) return fail(ENOMEM);
+  void* const start =
+      ::mmap(nullptr, attributes->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) {
+    device.device_memory_used_bytes.fetch_sub(attributes->length);
+    return fail(ENOMEM);
+  }
+  try {
+    return make_dm(context,
+                   std::make_shared<DeviceMemory>(device, static_cast<uint8_t*>(start), attributes->length),
+                   false);
+  } catch (const std::bad_alloc&) {
+    ::munmap(start, attributes->length);
+    device.device_memory_used_bytes.fetch_sub(attributes->length);
+    return fail(ENOMEM);
+  }
+}
+
+/// ibv_import_dm(3): of several handles, whichever is given to this call is the end of the memory; the others
+/// are only good for being given back.
+int free_dm(ibv_dm* ibv_dm_pointer) {
+  if (!is_live(ibv_dm_pointer)) return EINVAL;
+  Dm& dm = dm_of(ibv_dm_pointer);
+  if (dm.shared->regions != 0) return EBUSY;
+  dm.shared->freed = true;
+  remove_dm(dm);
+  return 0;
+}
+
+}  // namespace faultline::verbs

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/verbs/objects/completion_channel.hpp"
+
+#include "stack/verbs/objects/objects.hpp"
+
+namespace faultline::verbs {
+
+void CompletionChannel::append(Cq& cq) {
+  cq.completion_events.next = nullptr;
+  cq.completion_events.queued = true;
+  if (tail_ == nullptr)
+    head_ = &cq;
+  else
+    tail_->completion_events.next = &cq;
+  tail_ = &cq;
+}
+
+void CompletionChannel::raise(Cq& cq) {
+  const std::lock_guard lock(mutex_);
+  ++cq.completion_events.pending;
+  if (cq.completion_events.queued) return;
+  if (head_ == nullptr) descriptor_.set();
+  append(cq);
+}
+
+Cq* CompletionChannel::pop() {
+  const std::lock_guard lock(mutex_);
+  if (head_ == nullptr) return nullptr;
+  Cq& cq = *head_;
+  CompletionEventSource& source = cq.completion_events;
+  --source.pending;
+  ++source.delivered;
+  head_ = source.next;
+  if (head_ == nullptr) tail_ = nullptr;
+  source.queued = false;
+  if (source.pending != 0) append(cq);
+  if (head_ == nullptr) descriptor_.clear();
+  return &cq;
+}
+
+uint32_t CompletionChannel::withdraw(Cq& cq) {
+  const std::lock_guard lock(mutex_);
+  CompletionEventSource& source = cq.completion_events;
+  if (source.queued) {
+    Cq* previous = nullptr;
+    for (Cq* at = head_; at != &cq; at = at->completion_events.next) previous = at;
+    (previous == nullptr ? head_ : previous->completion_events.next) = source.next;
+    if (tail_ == &cq) tail_ = previous;
+    if (head_ == nullptr) descriptor_.clear();
+    source.queued = false;
+    source.pending = 0;
+  }
+  return source.delivered;
+}
+
+void CompletionChannel::add_reference() {
+  const std::lock_guard lock(mutex_);
+  ++refcnt;
+}
+
+void CompletionChannel::drop_reference() {
+  const std::lock_guard lock(mutex_);
+  --refcnt;
+}
+
+bool CompletionChannel::referenced() {
+  const std::lock_guard lock(mutex_);
+  return refcnt != 0;
+}
+
+namespace {
+
+CompletionChannel& channel_of(ibv_comp_channel* channel) {
+  return *static_cast<CompletionChannel*>(channel);
+}
+
+}  // namespace
+
+FAULTLINE_VERB ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv_context_pointer) {
+  if (!is_live(ibv_context_pointer)) return fail(EINVAL);
+  Context& context = context_of(ibv_context_pointer);
+  if (engine_of(context) == nullptr) return nullptr;
+  std::unique_ptr<CompletionChannel> channel(new (std::nothrow) CompletionChannel());
+  if (channel == nullptr) return fail(ENOMEM);
+  if (const int error = channel->open(); error != 0) return fail(error);
+  channel->context = ibv_context_pointer;
+  channel->fd = channel->descriptor();
+  channel->refcnt = 0;
+  context.live_objects.fetch_add(1, std::memory_order_relaxed);
+  return channel.release();
+}
+
+FAULTLINE_VERB int ibv_destroy_comp_channel(ibv_comp_channel* ibv_channel_pointer) {
+  if (!is_live(ibv_channel_pointer)) return EINVAL;
+  CompletionChannel* const channel = &channel_of(ibv_channel_pointer);
+  if (channel->referenced()) return EBUSY;
+  Context& context = context_of(channel->context);
+  delete channel;
+  release(context.live_objects);
+  return 0;
+}
+
+FAULTLINE_VERB int ibv_get_cq_event(ibv_comp_channel* ibv_channel_pointer, ibv_cq** cq, void** cq_context) {
+  if (!is_live(ibv_channel_pointer) || cq == nullptr || cq_context == nullptr) {
+    errno = EINVAL;
+    return -1;
+  }
+  // A reply is often a few turns away: much sooner than a sleeping thread comes back.
+  constexpr int kTurnsBeforeSleep = 256;
+  CompletionChannel& channel = channel_of(ibv_channel_pointer);
+  Engine& engine = *context_of(channel.context).started.load();
+  Cq* found = channel.pop();
+  for (int turn = 0; found == nullptr && turn < kTurnsBeforeSleep; ++turn) {
+    engine.backend->drive();
+    found = channel.pop();
+  }
+  if (found == nullptr) engine.backend->rest();
+  while (found == nullptr) {
+    if (const int error = channel.wait(); error != 0) {
+      errno = error;
+      return -1;
+    }
+    found = channel.pop();
+  }
+  *cq = ibv_cq_ex_to_cq(found);
+  *cq_context = found->cq_context;
+  return 0;
+}
+
+FAULTLINE_VERB void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {
+  if (!is_live(cq)) return;
+  pthread_mutex_lock(&cq->mutex);
+  cq->comp_events_completed += count;
+  pthread_cond_signal(&cq->cond);
+  pthread_mutex_unlock(&cq->mutex);
+}
+
+}  // namespace faultline::verbs

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <map>
+#include <vector>
+
+#include "stack/base/process/process_local.hpp"
+#include "stack/verbs/objects/objects.hpp"
+
+namespace faultline::verbs {
+
+namespace {
+
+struct RunningEngines {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<Engine>> by_name;
+  std::vector<std::shared_ptr<Engine>> parents;  ///< of the process before the fork: not ours to destroy
+};
+
+RunningEngines& running_engines() {
+  static constinit ProcessLocal<RunningEngines> engines;
+  return engines.get();
+}
+
+}  // namespace
+
+Engine::Engine(std::shared_ptr<DeviceBackend> device_backend) : backend(std::move(device_backend)) {
+  backend->set_event_sink(this);
+}
+
+Engine::~Engine() {
+  backend->set_event_sink(nullptr);
+}
+
+void Engine::on_qp_event(uint32_t /*qpn*/, void* user, transport::AsyncEvent event) {
+  SharedQp& shared = *static_cast<SharedQp*>(user);
+  const std::lock_guard lock(shared.handles_mutex);
+  for (Qp* qp = shared.handles; qp != nullptr; qp = qp->next_handle)
+    context_of(qp->qp_base.context).events.raise(qp->event_source, static_cast<ibv_event_type>(event));
+}
+
+void Engine::on_cq_event(transport::CompletionQueue* queue, transport::AsyncEvent event) {
+  Cq& cq = *static_cast<Cq*>(queue);
+  context_of(cq.context).events.raise(cq.event_source, static_cast<ibv_event_type>(event));
+}
+
+void Engine::on_completion(transport::CompletionQueue* queue) {
+  Cq& cq = *static_cast<Cq*>(queue);
+  static_cast<CompletionChannel*>(cq.channel)->raise(cq);
+}
+
+void Engine::on_srq_event(transport::SharedReceiveQueue* queue, transport::AsyncEvent event) {
+  Srq& srq = *static_cast<Srq*>(queue->user);
+  context_of(srq.context).events.raise(srq.event_source, static_cast<ibv_event_type>(event));
+}
+
+void Engine::on_device_event(transport::AsyncEvent event) {
+  const std::lock_guard lock(contexts_mutex_);
+  if (event == transport::AsyncEvent::device_fatal)
+    for (RemovalListener* listener : listeners_) listener->on_device_removed();
+  for (Context* context = contexts_; context != nullptr; context = context->next) {
+    EventSource* source = nullptr;
+    switch (event) {
+      case transport::AsyncEvent::port_active:
+        source = &context->port_active;
+        break;
+      case transport::AsyncEvent::port_error:
+        source = &context->port_error;
+        break;
+      default:
+        source = &context->device_fatal;
+        break;
+    }
+    context->events.raise_last(*source, static_cast<ibv_event_type>(event));
+  }
+}
+
+void Engine::add_context(Context& context) {
+  const std::lock_guard lock(contexts_mutex_);
+  context.next = contexts_;
+  contexts_ = &context;
+}
+
+void Engine::remove_context(Context& context) {
+  const std::lock_guard lock(contexts_mutex_);
+  Context** link = &contexts_;
+  while (*link != &context) link = &(*link)->next;
+  *link = context.next;
+}
+
+void Engine::add_listener(RemovalListener& listener) {
+  const std::lock_guard lock(contexts_mutex_);
+  listeners_.push_back(&listener);
+}
+
+void Engine::remove_listener(RemovalListener& listener) {
+  const std::lock_guard lock(contexts_mutex_);
+  std::erase(listeners_, &listener);
+}
+
+std::shared_ptr<Engine> join_engine(const std::string& name, std::string& error) {
+  RunningEngines& engines = running_engines();
+  const std::lock_guard lock(engines.mutex);
+  std::weak_ptr<Engine>& slot = engines.by_name[name];
+  if (std::shared_ptr<Engine> engine = slot.lock()) return engine;
+  std::shared_ptr<DeviceBackend> backend = open_device(name, error);
+  if (backend == nullptr) return nullptr;
+  auto engine = std::make_shared<Engine>(std::move(backend));
+  slot = engine;
+  return engine;
+}
+
+std::shared_ptr<Engine> running_engine(const std::string& name) {
+  RunningEngines& engines = running_engines();
+  const std::lock_guard lock(engines.mutex);
+  const auto found = engines.by_name.find(name);
+  return found == engines.by_name.end() ? nullptr : found->second.lock();
+}
+
+Engine* engine_of(Context& context) {
+  Engine* const started = context.started.load(std::memory_order_acquire);
+  if (started != nullptr && !started->is_parents()) return started;
+  const std::lock_guard lock(context.start_mutex);
+  if (context.engine != nullptr && context.engine->is_parents()) {
+    // What is left of the parent's in the context knows its own engine only.
+    if (context.live_objects.load(std::memory_order_acquire) != 0) {
+      set_last_error(
+          "faultline: the context has objects of the process that this one was forked from: open the device "
+          "anew");
+      return fail(EIO);
+    }
+    context.started.store(nullptr, std::memory_order_release);
+    RunningEngines& engines = running_engines();
+    const std::lock_guard engines_lock(engines.mutex);
+    engines.parents.push_back(std::move(context.engine));
+  }
+  if (context.engine == nullptr) {
+    std::string error;
+    try {
+      context.engine = join_engine(context.owner->description.name, error);
+    } catch (const std::bad_alloc&) {
+      return fail(ENOMEM);
+    }
+    if (context.engine == nullptr) {
+      set_last_error(std::move(error));
+      return fail(ENODEV);
+    }
+    context.engine->add_context(context);
+    context.started.store(context.engine.get(), std::memory_order_release);
+  }
+  return context.engine.get();
+}
+
+}  // namespace faultline::verbs

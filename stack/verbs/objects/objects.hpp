@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Our objects behind rdma-core's: each starts with (derives from) the public struct, so that the pointer a
+// program holds is the pointer we work with. A QP and a CQ outlive everything that refers to them: counts say
+// so.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <infiniband/verbs.h>
+
+#include "odp/regions/memory_domain.hpp"
+#include "stack/base/process/fork_generation.hpp"
+#include "stack/base/spin_lock.hpp"
+#include "stack/transport/core/core.hpp"
+#include "stack/transport/qp/shared_receive_queue.hpp"
+#include "stack/verbs/objects/async_events.hpp"
+#include "stack/verbs/objects/backend.hpp"
+#include "stack/verbs/objects/completion_channel.hpp"
+#include "stack/verbs/objects/live_objects.hpp"
+#include "stack/verbs/objects/program_memory.hpp"
+
+// The header's macros of these names route to its inline functions; here the functions themselves are meant.
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+/// A function that libfaultline exports.
+#define FAULTLINE_VERB extern "C" __attribute__((visibility("default")))
+
+namespace faultline::verbs {
+
+struct Device : ibv_device {
+  /// Providers' "is this mine?" functions read what lies behind an ibv_device: they must find zeros.
+  std::array<std::byte, 1024> zero_padding{};
+  DeviceDescription description;
+  int index = 0;
+  std::atomic<uint64_t> device_memory_used_bytes{0};
+};
+
+struct Context;
+struct Dm;
+struct DeviceMemory;
+struct Mr;
+struct Pd;
+struct Qp;
+struct XrcDomain;
+
+/// A transport QP and the handles that programs hold on it: one, but for XRC targets (ibv_open_qp). It is
+/// what the transport's events name.
+struct SharedQp {
+  transport::QueuePair* transport_qp = nullptr;
+  uint32_t core_index = 0;
+  uint32_t xrc_domain = 0;  ///< of an XRC target, else 0
+  std::unique_ptr<ProgramMemory> ring_memory;
+  SharedQp* next_target = nullptr;  ///< Engine::xrc_mutex
+
+  std::mutex handles_mutex;
+  Qp* handles = nullptr;  ///< handles_mutex
+
+  std::mutex control_mutex;  ///< modify, query
+  ibv_qp_attr attributes{};  ///< as the program set them
+  ibv_qp_init_attr created{};
+};
+
+/// Who beside the contexts hears that a device is gone for good. Called on an engine's thread: it must not
+/// block.
+class RemovalListener {
+ public:
+  virtual ~RemovalListener() = default;
+  virtual void on_device_removed() = 0;
+};
+
+/// A running device of this process, shared by the contexts that opened it.
+class Engine final : public transport::EventSink {
+ public:
+  explicit Engine(std::shared_ptr<DeviceBackend> device_backend);
+  ~Engine() override;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  void on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) override;
+  void on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent event) override;
+  void on_completion(transport::CompletionQueue* cq) override;
+  void on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) override;
+  void on_device_event(transport::AsyncEvent event) override;
+
+  /// Runs a callable on a core's owner thread.
+  template <typename Function>
+  void on_owner(uint32_t core_index, Function&& function) {
+    backend->call(
+        core_index, [](void* argument) { (*static_cast<std::remove_reference_t<Function>*>(argument))(); },
+        &function);
+  }
+  /// ... on each core's, one after the other.
+  template <typename Function>
+  void on_every_owner(Function&& function) {
+    for (uint32_t index = 0; index < backend->core_count(); ++index)
+      on_owner(index, [&] { function(backend->core(index)); });
+  }
+
+  /// The core for a QP or SRQ that may be on any: in turn.
+  [[nodiscard]] uint32_t place() {
+    return next_core_.fetch_add(1, std::memory_order_relaxed) % backend->core_count();
+  }
+
+  void add_context(Context& context);
+  void remove_context(Context& context);
+  void add_listener(RemovalListener& listener);
+  void remove_listener(RemovalListener& listener);
+
+  /// In a forked child: of the process that started it, so that nothing new is made of it here.
+  [[nodiscard]] bool is_parents() const { return fork_generation() != generation_; }
+
+  const std::shared_ptr<DeviceBackend> backend;
+  std::atomic<uint32_t> qps{0}, cqs{0}, mrs{0}, pds{0}, ahs{0}, srqs{0}, mws{0}, xrcds{0};
+  std::atomic<odp::ProtectionDomain> last_domain{0};
+
+  std::mutex xrc_mutex;
+  // Under xrc_mutex.
+  XrcDomain* xrc_domains = nullptr;
+  SharedQp* xrc_targets = nullptr;
+  uint32_t last_xrc_domain = 0;
+
+ private:
+  const uint32_t generation_ = fork_generation();
+  std::atomic<uint32_t> next_core_{0};
+  std::mutex contexts_mutex_;
+  Context* contexts_ = nullptr;
+  std::vector<RemovalListener*> listeners_;  ///< contexts_mutex_
+};
+
+/// The running device of that name, started if need be. nullptr and one line in `error`.
+[[nodiscard]] std::shared_ptr<Engine> join_engine(const std::string& name, std::string& error);
+/// ... or nullptr where it does not run.
+[[nodiscard]] std::shared_ptr<Engine> running_engine(const std::string& name);
+
+struct Context : verbs_context {
+  Device* owner = nullptr;
+  AsyncEvents events;
+  EventSource port_active, port_error, device_fatal;
+  std::atomic<uint32_t> live_objects{0};  ///< PDs, CQs, channels, XRC domains: each of them needs the context
+  std::mutex start_mutex;
+  std::shared_ptr<Engine> engine;  ///< set once, under start_mutex
+  std::atomic<Engine*> started{nullptr};
+  Context* next = nullptr;                   ///< of the engine's
+  Context* next_open = nullptr;              ///< of all that are open
+  uint64_t file_device = 0, file_inode = 0;  ///< of cmd_fd, which says whose handles are known here
+  SpinLock objects_lock;
+  Pd* pds = nullptr;  ///< objects_lock
+  Mr* mrs = nullptr;  ///< objects_lock
+  Dm* dms = nullptr;  ///< objects_lock
+  const LiveObject live{&context, ObjectKind::context};
+};
+
+struct Td : ibv_td {
+  const LiveObject live{this, ObjectKind::td};
+  std::atomic<uint32_t> references{0};  ///< parent domains
+};
+
+/// What a program has rings put by (ibv_alloc_parent_domain(3)).
+struct Allocators {
+  void* (*alloc)(ibv_pd* pd, void* context, size_t size, size_t alignment, uint64_t type) = nullptr;
+  void (*free)(ibv_pd* pd, void* context, void* memory, uint64_t type) = nullptr;
+  void* context = nullptr;
+};
+
+/// A protection domain, or one that stands for another: a parent domain, or the handle of an import.
+struct Pd : ibv_pd {
+  odp::ProtectionDomain domain = 0;
+  std::atomic<uint32_t> references{0};  ///< MRs, MWs, QPs, SRQs, AHs, CQs, those that stand for it
+  std::atomic<uint32_t> own_odp_regions{0};
+  std::atomic<uint32_t>* odp_regions = &own_odp_regions;  ///< no hint is needed where there are none
+  Pd* base = nullptr;                                     ///< what it stands for
+  bool is_parent = false;
+  bool imported = false;
+  bool abandoned = false;  ///< unimported before what was made of it
+  Td* thread_domain = nullptr;
+  Allocators allocators;
+  Pd *previous = nullptr, *next = nullptr;  ///< Context::objects_lock
+  const LiveObject live{this, ObjectKind::pd};
+
+  void stand_for(Pd& other) {
+    domain = other.domain;
+    odp_regions = other.odp_regions;
+    base = &other;
+    base->references.fetch_add(1, std::memory_order_relaxed);
+  }
+};
+
+struct Mr : ibv_mr {
+  uint64_t iova = 0;
+  uint32_t access = 0;
+  bool imported = false;
+  bool exported = false;                        ///< another handle may have deregistered it
+  std::shared_ptr<DeviceMemory> device_memory;  ///< what it is a region of (ibv_reg_dm_mr), else none
+  Mr *previous = nullptr, *next = nullptr;      ///< Context::objects_lock
+  const LiveObject live{this, ObjectKind::mr};
+};
+
+struct Mw : ibv_mw {
+  const LiveObject live{this, ObjectKind::mw};
+};
+
+/// Memory that a device lends: pages of this process that are a device's own, so that no program unmaps them.
+struct DeviceMemory {
+  DeviceMemory(Device& lender, uint8_t* start, uint64_t bytes);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  Device& device;
+  uint8_t* const memory;
+  const uint64_t length_bytes;
+  const uint32_t handle;
+  std::atomic<uint32_t> regions{0};
+  std::atomic<bool> freed{false};  ///< by one of its handles, of which others may be left
+};
+
+struct Dm : ibv_dm {
+  std::shared_ptr<DeviceMemory> shared;
+  bool imported = false;
+  Dm *previous = nullptr, *next = nullptr;  ///< Context::objects_lock
+  const LiveObject live{this, ObjectKind::dm};
+};
+
+struct Ah : ibv_ah {
+  transport::AddressVector av;
+  const LiveObject live{this, ObjectKind::ah};
+  bool port_from_flow_label = false;  ///< else the UDP source port is a hash of the two QPNs, made at post
+};
+
+struct Cq : ibv_cq_ex, transport::CompletionQueue {
+  Cq(uint32_t entries, std::pmr::memory_resource* memory)
+      : ibv_cq_ex{}, transport::CompletionQueue(entries, memory) {}
+  SpinLock poll_lock;
+  std::atomic<bool> in_batch{false};  ///< poll_lock is held from ibv_start_poll to ibv_end_poll
+  /// What ibv_req_notify_cq asked for, until the queue is looked at for it.
+  enum class Look : uint8_t { none, any, solicited };
+  std::atomic<Look> owed_look{Look::none};
+  bool single_threaded = false;         ///< the program promised: no lock
+  std::atomic<bool> moderated{false};   ///< a core may hold back an event
+  std::atomic<uint32_t> references{0};  ///< QPs, once for each of their queues, and XRC SRQs
+  EventSource event_source;
+  CompletionEventSource completion_events;  ///< the channel's lock
+  Engine* engine = nullptr;
+  Pd* parent_domain = nullptr;
+  std::unique_ptr<ProgramMemory> ring_memory;  ///< outlives the ring
+  transport::Completion current;               ///< between start_poll and end_poll; poll_lock
+  int64_t wallclock_offset_ns = 0;             ///< poll_lock
+  bool with_wallclock = false;
+  const LiveObject live{static_cast<ibv_cq_ex*>(this), ObjectKind::cq};
+};
+
+struct XrcDomain {
+  uint32_t number = 0;
+  /// Of all its targets and queues: a message to any of the targets may name any of the queues.
+  uint32_t core_index = 0;
+  uint32_t opened = 0;        ///< Engine::xrc_mutex
+  XrcDomain* next = nullptr;  ///< Engine::xrc_mutex
+  bool has_inode = false;
+  uint64_t device = 0, inode = 0;
+};
+
+struct Xrcd : ibv_xrcd {
+  const LiveObject live{this, ObjectKind::xrcd};
+  XrcDomain* domain = nullptr;
+  std::atomic<uint32_t> references{0};  ///< SRQs, QPs
+};
+
+struct Srq : ibv_srq {
+  transport::SharedReceiveQueue* transport_srq = nullptr;
+  uint32_t core_index = 0;
+  Engine* engine = nullptr;
+  SpinLock lock;                        ///< producers, and the ring against a resize
+  odp::SettledRange settled_receives;   ///< lock
+  std::mutex control_mutex;             ///< modify, query
+  uint32_t max_wr = 0, max_sge = 0;     ///< control_mutex
+  std::atomic<uint32_t> references{0};  ///< QPs
+  Cq* cq = nullptr;                     ///< of an XRC SRQ
+  Xrcd* xrcd = nullptr;                 ///< of an XRC SRQ
+  EventSource event_source;
+  std::unique_ptr<ProgramMemory> ring_memory;
+  const LiveObject live{static_cast<ibv_srq*>(this), ObjectKind::srq};
+};
+
+struct Qp : ibv_qp_ex {
+  /// Where newer headers have ibv_qp_ex::wr_flush.
+  void (*wr_flush)(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length_bytes, uint8_t type,
+                   uint8_t level) = nullptr;
+
+  std::shared_ptr<SharedQp> shared;
+  Qp* next_handle = nullptr;  ///< SharedQp::handles_mutex
+  const LiveObject live{static_cast<ibv_qp_ex*>(this), ObjectKind::qp};
+
+  // What posting reads, in one line.
+  alignas(64) transport::QueuePair* transport_qp = nullptr;
+  transport::Core* core = nullptr;
+  transport::SendRing* send_ring = nullptr;
+  transport::ReceiveRing* receive_ring = nullptr;
+  Engine* engine = nullptr;
+  Xrcd* xrcd = nullptr;
+  SpinLock send_lock;
+  SpinLock receive_lock;
+  uint32_t qkey = 0;                   ///< send_lock
+  uint8_t max_rd_atomic = 0;           ///< send_lock
+  bool extended = false;               ///< made for ibv_wr_*
+  odp::SettledRange settled_receives;  ///< receive_lock
+  EventSource event_source;
+  std::vector<wire::Gid> multicast;  ///< control_mutex
+
+  // ibv_wr_*, between start and complete; send_lock.
+  transport::SendWqe* building = nullptr;
+  int build_error = 0;
+  bool addressed = false;  ///< the setter that the QP's type asks for was called
+};
+
+[[nodiscard]] inline Device& device_of(ibv_device* device) {
+  return *static_cast<Device*>(device);
+}
+[[nodiscard]] inline Context& context_of(ibv_context* context) {
+  return *static_cast<Context*>(reinterpret_cast<verbs_context*>(reinterpret_cast<uint8_t*>(context) -
+                                                                 offsetof(verbs_context, context)));
+}
+[[nodiscard]] inline Pd& pd_of(ibv_pd* pd) {
+  return *static_cast<Pd*>(pd);
+}
+// ibv_cq_ex begins with ibv_cq's fields, ibv_qp_ex with an ibv_qp.
+[[nodiscard]] inline Cq& cq_of(ibv_cq* cq) {
+  return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq));
+}
+[[nodiscard]] inline Cq& cq_of(ibv_cq_ex* cq) {
+  return *static_cast<Cq*>(cq);
+}
+[[nodiscard]] inline Qp& qp_of(ibv_qp* qp) {
+  return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp));
+}
+[[nodiscard]] inline Qp& qp_of(ibv_qp_ex* qp) {
+  return *static_cast<Qp*>(qp);
+}
+[[nodiscard]] inline Dm& dm_of(ibv_dm* dm) {
+  return *static_cast<Dm*>(dm);
+}
+[[nodiscard]] inline Srq& srq_of(ibv_srq* srq) {
+  return *static_cast<Srq*>(srq);
+}
+[[nodiscard]] inline Xrcd& xrcd_of(ibv_xrcd* xrcd) {
+  return *static_cast<Xrcd*>(xrcd);
+}
+
+/// Whether what belongs to the one may be used with the other: a parent domain is as good as its own.
+[[nodiscard]] inline bool same_domain(ibv_pd* a, ibv_pd* b) {
+  return pd_of(a).domain == pd_of(b).domain;
+}
+
+/// A context with that command descriptor, which is its own from then on; nullptr with errno, and then it is
+/// not.
+[[nodiscard]] ibv_context* make_context(Device& device, int cmd_fd);
+/// Among the contexts whose objects can be imported.
+void enroll(Context& context);
+void strike(Context& context);
+
+/// A list of a context's, under its objects_lock.
+template <typename Object>
+void link(Object*& first, Object& object) {
+  object.next = first;
+  if (first != nullptr) first->previous = &object;
+  first = &object;
+}
+template <typename Object>
+void unlink(Object*& first, Object& object) {
+  (object.previous == nullptr ? first : object.previous->next) = object.next;
+  if (object.next != nullptr) object.next->previous = object.previous;
+}
+
+/// One more handle on that memory.
+[[nodiscard]] ibv_dm* make_dm(Context& context, std::shared_ptr<DeviceMemory> memory, bool imported);
+/// The end of a handle.
+void remove_dm(Dm& dm);
+
+/// One more PD of the context.
+Pd* enlist(Context& context, Pd* pd);
+/// The ends of the handles that stand for `base` and that nobody has any more.
+void remove_abandoned(const Pd& base);
+/// The end of a PD, but for the context's count.
+void remove_pd(Pd* pd);
+
+/// The context's engine, started by the first object that needs it: threads do not survive a fork, and
+/// programs fork after open and query. A forked child starts one of its own, if the context has nothing of
+/// its parent's. nullptr with errno ENODEV (or EIO: of the parent's) and the reason in
+/// faultline_last_error().
+[[nodiscard]] Engine* engine_of(Context& context);
+
+/// The reason that faultline_last_error() gives on this thread.
+void set_last_error(std::string text);
+
+/// The device as it runs: a forked child's may have another address than the one that its parent has opened.
+[[nodiscard]] inline const DeviceDescription& description_of(const Context& context) {
+  const Engine* const engine = context.started.load(std::memory_order_acquire);
+  return engine != nullptr ? engine->backend->description() : context.owner->description;
+}
+
+/// Counts one more object against a device limit; false where it is reached.
+[[nodiscard]] inline bool acquire(std::atomic<uint32_t>& count, uint32_t limit) {
+  uint32_t now = count.load(std::memory_order_relaxed);
+  do {
+    if (now >= limit) return false;
+  } while (!count.compare_exchange_weak(now, now + 1, std::memory_order_relaxed));
+  return true;
+}
+inline void release(std::atomic<uint32_t>& count) {
+  count.fetch_sub(1, std::memory_order_release);
+}
+
+/// "Returns NULL and sets errno."
+[[nodiscard]] inline std::nullptr_t fail(int error) {
+  errno = error;
+  return nullptr;
+}
+
+/// Objects whose affiliated events a destroy call waits for: mutex and condition as the header has them.
+template <typename Object>
+void init_waiting(Object& object) {
+  pthread_mutex_init(&object.mutex, nullptr);
+  pthread_cond_init(&object.cond, nullptr);
+}
+/// Waits until `all_acknowledged`, then gives the mutex and condition back.
+template <typename Object, typename Predicate>
+void end_waiting(Object& object, Predicate all_acknowledged) {
+  pthread_mutex_lock(&object.mutex);
+  while (!all_acknowledged()) pthread_cond_wait(&object.cond, &object.mutex);
+  pthread_mutex_unlock(&object.mutex);
+  pthread_cond_destroy(&object.cond);
+  pthread_mutex_destroy(&object.mutex);
+}
+
+// The data path, called through ibv_context.ops.
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int poll_cq(ibv_cq* cq, int entries, ibv_wc* wc);
+int req_notify_cq(ibv_cq* cq, int solicited_only);
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+int dealloc_mw(ibv_mw* mw);
+
+// The calls that the header's inline functions make through verbs_context.
+int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes);
+/// What it tells of a device whose engine is that one, or nullptr where it does not run.
+[[nodiscard]] ibv_port_attr describe_port(const DeviceDescription& description, Engine* engine);
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attributes, size_t length_bytes);
+int query_rt_values(ibv_context* context, ibv_values_ex* values);
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges, uint32_t sge_count);
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init);
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes);
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init);
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes);
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* init);
+int get_srq_num(ibv_srq* srq, uint32_t* number);
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* init);
+int dealloc_td(ibv_td* td);
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* init);
+ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* init);
+int close_xrcd(ibv_xrcd* xrcd);
+ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes);
+int free_dm(ibv_dm* dm);
+ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset_bytes, size_t length_bytes, unsigned int access);
+
+/// The functions of a CQ's ibv_cq_ex part, and of a QP's ibv_qp_ex part.
+void set_poll_functions(Cq& cq);
+/// Raises the event that ibv_req_notify_cq owes for completions which were there before it, now or where the
+/// batch ends that is open.
+void look_at_waiting(Cq& cq);
+void set_post_functions(Qp& qp);
+
+}  // namespace faultline::verbs

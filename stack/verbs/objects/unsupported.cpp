@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Public functions of the header for what this stack does not offer: each says EOPNOTSUPP, as a provider
+// without it does.
+#include "stack/verbs/objects/objects.hpp"
+
+namespace faultline::verbs {
+
+// --- other memory ---
+FAULTLINE_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* /*pd*/, uint64_t /*offset*/, size_t /*length*/,
+                                         uint64_t /*iova*/, int /*fd*/, int /*access*/) {
+  return fail(EOPNOTSUPP);
+}
+
+// --- enhanced connection establishment ---
+FAULTLINE_VERB int ibv_set_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
+  errno = EOPNOTSUPP;
+  return EOPNOTSUPP;
+}
+FAULTLINE_VERB int ibv_query_ece(ibv_qp* /*qp*/, ibv_ece* ece) {
+  *ece = {};
+  errno = EOPNOTSUPP;
+  return EOPNOTSUPP;
+}
+
+// --- fork: the engine's memory is never handed to a device, so a child's copy-on-write hurts nobody ---
+FAULTLINE_VERB int ibv_fork_init() {
+  return 0;
+}
+FAULTLINE_VERB ibv_fork_status ibv_is_fork_initialized() {
+  return IBV_FORK_UNNEEDED;
+}
+
+}  // namespace faultline::verbs

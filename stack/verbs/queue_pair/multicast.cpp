@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Multicast groups: a UD QP gets what comes to a group that it is attached to; the port joins the first time.
+#include <algorithm>
+
+#include "stack/verbs/device/address.hpp"
+#include "stack/verbs/objects/limits.hpp"
+#include "stack/verbs/objects/objects.hpp"
+#include "stack/wire/link/address_filter.hpp"
+
+namespace faultline::verbs {
+
+static_assert(kMaxMulticastGroups == wire::AddressFilter::kMaxGroups);
+static_assert(kMaxQpsPerMulticastGroup == transport::kMaxGroupMembers);
+
+FAULTLINE_VERB int ibv_attach_mcast(ibv_qp* ibv_qp_pointer, const ibv_gid* ibv_gid_pointer,
+                                    uint16_t /*lid*/) {
+  if (!is_live(ibv_qp_pointer) || ibv_gid_pointer == nullptr) return EINVAL;
+  Qp& qp = qp_of(ibv_qp_pointer);
+  const wire::Gid gid = gid_from(*ibv_gid_pointer);
+  if (qp.qp_base.qp_type != IBV_QPT_UD || !wire::is_multicast(gid)) return EINVAL;
+  const std::lock_guard control(qp.shared->control_mutex);
+  // ibv_attach_mcast(3): attached several times it still receives a single copy.
+  if (std::find(qp.multicast.begin(), qp.multicast.end(), gid) != qp.multicast.end()) return 0;
+  try {
+    qp.multicast.reserve(qp.multicast.size() + 1);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+  if (const int error = qp.engine->backend->join_multicast(gid); error != 0) return error;
+  int error = 0;
+  qp.engine->on_owner(qp.shared->core_index,
+                      [&] { error = qp.core->attach_multicast(qp.transport_qp, gid); });
+  if (error != 0) {
+    qp.engine->backend->leave_multicast(gid);
+    return error;
+  }
+  qp.multicast.push_back(gid);
+  return 0;
+}
+
+FAULTLINE_VERB int ibv_detach_mcast(ibv_qp* ibv_qp_pointer, const ibv_gid* ibv_gid_pointer,
+                                    uint16_t /*lid*/) {
+  if (!is_live(ibv_qp_pointer) || ibv_gid_pointer == nullptr) return EINVAL;
+  Qp& qp = qp_of(ibv_qp_pointer);
+  const wire::Gid gid = gid_from(*ibv_gid_pointer);
+  const std::lock_guard control(qp.shared->control_mutex);
+  const auto at = std::find(qp.multicast.begin(), qp.multicast.end(), gid);
+  if (at == qp.multicast.end()) return EINVAL;
+  int error = 0;
+  qp.engine->on_owner(qp.shared->core_index,
+                      [&] { error = qp.core->detach_multicast(qp.transport_qp, gid); });
+  if (error != 0) return error;
+  qp.engine->backend->leave_multicast(gid);
+  qp.multicast.erase(at);
+  return 0;
+}
+
+}  // namespace faultline::verbs

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which frames on a link are a device's: its VLAN, its MAC address, its IP addresses and the multicast groups
+// it is in. Ports may hand up everything on the wire (promiscuous, or a wire of two), so this is the first
+// guard.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "stack/wire/link/link.hpp"
+#include "stack/wire/packet/byte_order.hpp"
+#include "stack/wire/packet/layout.hpp"
+#include "stack/wire/packet/packet.hpp"
+
+namespace faultline::wire {
+
+enum class Admission : uint8_t { accepted, wrong_vlan, wrong_address };
+
+class AddressFilter {
+ public:
+  static constexpr size_t kMaxOwn = 32;
+  static constexpr size_t kMaxGroups = 128;
+
+  /// At most kMaxOwn addresses.
+  AddressFilter(const MacAddress& mac, const VlanTag& vlan, std::span<const Gid> own);
+
+  /// `kind` is what classify said of the frame. ARP, neighbour and other messages are only held to VLAN and
+  /// MAC address here; their parsers look at the rest. A frame with VLAN id 0 is in no VLAN (IEEE
+  /// 802.1Q, 6.9).
+  [[nodiscard]] Admission admit(std::span<const uint8_t> frame, FrameKind kind) const;
+
+  /// Whether a frame is what nearly all are: RoCEv2 over IPv4 to the device's first address, untagged. Then
+  /// classify says roce and admit accepted; false says nothing.
+  [[nodiscard]] bool is_plainly_own(std::span<const uint8_t> frame) const {
+    if (frame.size() < kEthernetBytes + kIpv4Bytes + kUdpBytes || vlan_id_ != 0 || own_ipv4_count_ == 0)
+      return false;
+    const uint8_t* const ip = frame.data() + kEthernetBytes;
+    return mac_word(frame.data()) == mac_ && load_be16(ip - 2) == kEtherTypeIpv4 &&
+           ip[0] == kIpv4VersionAndLength && ip[kIpv4ProtocolAt] == kProtocolUdp &&
+           load_be32(ip + kIpv4DestinationAt) == own_ipv4_[0] &&
+           load_be16(ip + kIpv4Bytes + kUdpDestinationPortAt) == kRoceUdpPort;
+  }
+
+  /// False where there is no room for one more group.
+  [[nodiscard]] bool join(const Gid& group);
+  void leave(const Gid& group);
+  [[nodiscard]] bool any_group() const { return group_count_ != 0; }
+  /// For a frame of kind roce: it goes to a group that the device is in.
+  [[nodiscard]] bool to_joined_group(std::span<const uint8_t> frame) const;
+
+ private:
+  /// The six bytes as one number; only good for comparing.
+  [[nodiscard]] static uint64_t mac_word(const uint8_t* mac) {
+    uint32_t first = 0;
+    uint16_t rest = 0;
+    std::memcpy(&first, mac, sizeof first);
+    std::memcpy(&rest, mac + sizeof first, sizeof rest);
+    return uint64_t{rest} << 32 | first;
+  }
+  [[nodiscard]] bool is_own_ipv4(uint32_t address) const;
+  [[nodiscard]] bool is_own_ipv6(const uint8_t* address) const;
+  [[nodiscard]] bool is_joined(const Gid& group) const;
+
+  const uint64_t mac_;      ///< as it stands at a frame's start
+  const uint16_t vlan_id_;  ///< 0: none
+  // Apart, since this is looked through for every packet.
+  std::array<uint32_t, kMaxOwn> own_ipv4_{};
+  std::array<Gid, kMaxOwn> own_ipv6_{};
+  size_t own_ipv4_count_ = 0;
+  size_t own_ipv6_count_ = 0;
+  std::array<Gid, kMaxGroups> groups_{};
+  size_t group_count_ = 0;
+};
+
+}  // namespace faultline::wire
