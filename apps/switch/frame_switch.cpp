@@ -67,7 +67,7 @@ bool FrameSwitch::open_uplink(const glue::PortConfig& port, std::string& error) 
   constexpr PortIndex index = kMaxPorts - 1;
   if (!open_port(port, index, error)) return false;
   // Frames for all stations are its own.
-  rte_eth_promiscuous_enable(ports_[index].port->id());
+  ports_[index].port->receive_for_all();
   glue::DeviceConfig device;
   device.port = port;
   mtu_bytes_ = std::min(mtu_bytes_, glue::port_mtu_bytes(device));

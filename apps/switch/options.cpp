@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/switch/options.hpp"
 
-#include <array>
 #include <cstdlib>
 
 #include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>
+
+#include "pmd_glue/config/port_kinds.hpp"
 
 namespace faultline::switching {
 namespace {
@@ -16,15 +17,13 @@ constexpr unsigned kLingerSeconds = 5;
 constexpr uint32_t kMemoryMib = 160;
 
 glue::PortConfig parse_uplink(const std::string& text) {
-  constexpr std::array kKinds{glue::PortKind::tap, glue::PortKind::af_packet, glue::PortKind::af_xdp,
-                              glue::PortKind::pci};
   const size_t colon = text.find(':');
   const std::string name = colon == std::string::npos ? "" : text.substr(colon + 1);
-  for (const glue::PortKind kind : kKinds) {
-    if (text.substr(0, colon) != name_of(kind) || name.empty()) continue;
+  for (const glue::PortKindRow& row : glue::port_kinds()) {
+    if (!row.may_be_uplink || text.substr(0, colon) != row.name || name.empty()) continue;
     glue::PortConfig port;
-    port.kind = kind;
-    (kind == glue::PortKind::pci ? port.address : port.interface) = name;
+    port.kind = row.kind;
+    port.*row.address = name;
     return port;
   }
   throw glue::ConfigError(fmt::format(

@@ -19,6 +19,7 @@
 #include <sys/un.h>
 
 #include "pmd_glue/config/config_reader.hpp"
+#include "pmd_glue/config/port_kinds.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -26,8 +27,6 @@ namespace {
 // The smallest path MTU, 256, with IPv6 and the longest headers around it (wire::largest_path_mtu_bytes).
 constexpr uint32_t kLeastMtuBytes = 344;
 
-constexpr std::array<std::string_view, 7> kPortKinds{"memif",  "ring", "tap", "af_packet",
-                                                     "af_xdp", "pci",  "wire"};
 constexpr std::array<std::string_view, 8> kLinkSpeeds{"SDR", "DDR", "QDR", "FDR10",
                                                       "FDR", "EDR", "HDR", "NDR"};
 constexpr std::array<std::string_view, 7> kLogLevels{"trace", "debug",    "info", "warn",
@@ -196,97 +195,6 @@ void read_transport(const std::string& path, const toml::table& table, Config& c
   if (const toml::table* congestion = reader.table("congestion"))
     read_congestion(path, *congestion, core.congestion);
   reader.finish();
-}
-
-std::string read_interface(ConfigReader& reader, std::string_view like) {
-  std::string name = reader.required_text("interface", like);
-  if (name.size() >= IFNAMSIZ || name.find_first_of("/, \t") != std::string::npos)
-    reader.fail("interface",
-                fmt::format("\"{}\" is not the name of a network interface (at most {} characters)", name,
-                            IFNAMSIZ - 1));
-  return name;
-}
-
-bool is_pci_address(std::string_view text) {
-  // domain:bus:device.function, as lspci -D prints it.
-  constexpr std::string_view kShape = "0000:00:00.0";
-  return text.size() == kShape.size() &&
-         std::equal(text.begin(), text.end(), kShape.begin(), [](char c, char shape) {
-           return shape == '0' ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c == shape;
-         });
-}
-
-// Where no wire is named, $FAULTLINE_WIRE says all of it.
-WireRequest read_seat(ConfigReader& reader) {
-  WireRequest seat;
-  seat.wire = reader.text("wire");
-  const std::string side = reader.text("side");
-  const std::string ip = reader.text("ip");
-  seat.shared = reader.boolean("share", false);
-  if (reader.has("wire") && !is_wire_name(seat.wire))
-    reader.fail("wire", fmt::format("must be 1 to {} letters, digits, _ or -", kMaxWireNameBytes));
-  for (const char* key : {"side", "ip", "share"})
-    if (reader.has(key) && !reader.has("wire")) reader.fail(key, "only goes with wire");
-  if (reader.has("side") && reader.has("ip")) reader.fail("ip", "stands instead of side, not beside it");
-  if (reader.has("side")) {
-    const auto address = ipv4_of_side(side);
-    if (!address) reader.fail("side", fmt::format("\"{}\" is not one letter, a to z", side));
-    seat.ipv4 = *address;
-  }
-  if (reader.has("ip")) {
-    const auto address = ipv4_of_seat(ip);
-    if (!address) reader.fail("ip", fmt::format("\"{}\" is not an IPv4 address such as \"198.18.0.7\"", ip));
-    seat.ipv4 = *address;
-  }
-  return seat;
-}
-
-PortConfig read_port(const std::string& path, const toml::table& table) {
-  ConfigReader reader(path, table, "device.port");
-  PortConfig port;
-  port.kind = static_cast<PortKind>(reader.choice("kind", kPortKinds, -1));
-  switch (port.kind) {
-    case PortKind::memif: {
-      constexpr std::array<std::string_view, 2> kRoles{"server", "client"};
-      port.memif_server = reader.choice("role", kRoles, -1) == 0;
-      port.socket = reader.required_text("socket", "/run/user/1000/faultline.sock");
-      if (port.socket.size() >= sizeof(sockaddr_un::sun_path) || port.socket.find(',') != std::string::npos ||
-          port.socket.find('/') == std::string::npos)
-        reader.fail("socket",
-                    fmt::format("must be a path with a directory, without a comma, of at most {} characters",
-                                sizeof(sockaddr_un::sun_path) - 1));
-      // 2^14 is memif's largest.
-      port.ring_size = static_cast<uint32_t>(reader.number("ring_size", port.ring_size, 32, 1U << 14));
-      if (!std::has_single_bit(port.ring_size))
-        reader.fail("ring_size", "must be a power of two from 32 to 16384");
-      break;
-    }
-    case PortKind::ring: {
-      constexpr std::array<std::string_view, 2> kSides{"a", "b"};
-      port.wire = reader.required_text("wire", "w0");
-      if (port.wire.size() > 16) reader.fail("wire", "must be a name of at most 16 characters");
-      port.side_b = reader.choice("side", kSides, -1) == 1;
-      break;
-    }
-    case PortKind::tap:
-      port.interface = read_interface(reader, "fl0");
-      break;
-    case PortKind::af_packet:
-    case PortKind::af_xdp:
-      port.interface = read_interface(reader, "veth0");
-      break;
-    case PortKind::pci:
-      port.address = reader.required_text("address", "0000:01:00.0");
-      if (!is_pci_address(port.address))
-        reader.fail("address",
-                    fmt::format("\"{}\" is not a PCI address such as \"0000:01:00.0\"", port.address));
-      break;
-    case PortKind::wire:
-      port.seat = read_seat(reader);
-      break;
-  }
-  reader.finish();
-  return port;
 }
 
 /// Whether an address is that of its network, or IPv4's broadcast address in it (RFC 1122, 3.2.1.3; RFC 4291,
@@ -470,8 +378,9 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   if (port == nullptr) reader.fail("port", "is missing; add a table [device.port] with a kind");
   device.port = read_port(path, *port);
   if (const toml::table* chaos = reader.table("chaos")) device.chaos = read_chaos(path, *chaos);
-  if (device.port.kind == PortKind::tap && device.mtu_bytes.value_or(0) > kTapMtuBytes)
-    reader.fail("mtu", fmt::format("a tap port carries at most {}", kTapMtuBytes));
+  const PortKindRow& row = row_of(device.port.kind);
+  if (row.most_mtu_bytes != 0 && device.mtu_bytes.value_or(0) > row.most_mtu_bytes)
+    reader.fail("mtu", fmt::format("a {} port carries at most {}", row.name, row.most_mtu_bytes));
   reader.finish();
   return device;
 }
@@ -493,12 +402,9 @@ void reject_twins(const Config& config, const ConfigReader& root) {
         root.fail("device", fmt::format("{} and {} have the same ip", devices[j].name, devices[i].name));
       const PortConfig& a = devices[j].port;
       const PortConfig& b = devices[i].port;
-      // net_memif keeps one socket a path and process, which either listens or does not.
-      if (a.kind == PortKind::memif && b.kind == PortKind::memif && a.socket == b.socket)
-        root.fail("device", fmt::format("{} and {} have the same socket", devices[j].name, devices[i].name));
-      if (a.kind == PortKind::ring && b.kind == PortKind::ring && a.wire == b.wire && a.side_b == b.side_b)
-        root.fail("device", fmt::format("{} and {} are on the same side of wire \"{}\"", devices[j].name,
-                                        devices[i].name, a.wire));
+      const PortKindRow& row = row_of(a.kind);
+      if (a.kind == b.kind && row.collide != nullptr && row.collide(a, b))
+        root.fail("device", fmt::format("{} and {} {}", devices[j].name, devices[i].name, row.collision));
     }
 }
 
@@ -507,10 +413,10 @@ void reject_twins(const Config& config, const ConfigReader& root) {
 void reject_missing_icrc(const Config& config, const ConfigReader& transport) {
   if (config.icrc) return;
   for (const DeviceConfig& device : config.devices) {
-    const PortKind kind = device.port.kind;
-    if (kind != PortKind::memif && kind != PortKind::ring)
+    const PortKindRow& row = row_of(device.port.kind);
+    if (!row.stays_in_memory)
       transport.fail("icrc", fmt::format("false only goes with ports of kind memif and ring, and {} is on {}",
-                                         device.name, name_of(kind)));
+                                         device.name, row.name));
     if (device.chaos.link.corrupt > 0)
       transport.fail("icrc",
                      fmt::format("false would take what the chaos of {} corrupts for good", device.name));
@@ -530,10 +436,6 @@ wire::VlanTag vlan_tag_of(const DeviceConfig& device) {
 
 std::span<const std::string_view> log_levels() {
   return kLogLevels;
-}
-
-std::string_view name_of(PortKind kind) {
-  return kPortKinds[static_cast<size_t>(kind)];
 }
 
 Config parse_config(std::string_view text, const std::string& path) {

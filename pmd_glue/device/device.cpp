@@ -228,7 +228,7 @@ void Device::send_last_frames() {
     }
     sent_lately |= monotonic_ns() - engine.last_sent() < kLingerNs;
   }
-  if (sent_lately && config_.port.kind == PortKind::memif && config_.seat == nullptr)
+  if (sent_lately && port_->link_holds_frames() && config_.seat == nullptr)
     std::this_thread::sleep_for(std::chrono::nanoseconds(kLingerNs));
 }
 
@@ -564,11 +564,9 @@ verbs::GlueCounters Device::glue_counters() {
   // In a call, since another thread may close or reconnect the port.
   call_with(*this, 0, [&] {
     if (closed_.load(std::memory_order_relaxed)) return;
-    rte_eth_stats stats{};
-    if (rte_eth_stats_get(port_->id(), &stats) == 0) {
-      counters.rx_missed = stats.imissed + port_->uncounted_drops();
-      counters.rx_no_mbuf = stats.rx_nombuf;
-    }
+    const PortDrops drops = port_->drops();
+    counters.rx_missed = drops.missed;
+    counters.rx_no_mbuf = drops.no_buffer;
     counters.peer_violations = port_->peer_violations();
   });
   return counters;

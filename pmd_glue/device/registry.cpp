@@ -66,13 +66,12 @@ Registry::Registry(const Registry& parents)
 }
 
 std::string Registry::why_parents_alone(const Config& all, const DeviceConfig& device) const {
-  const PortKind kind = device.port.kind;
-  if (device.seat != nullptr || kind == PortKind::ring || !parents_.contains(device.name)) return {};
+  if (device.seat != nullptr || child_may_open(device.port) || !parents_.contains(device.name)) return {};
   return fmt::format(
       "faultline: {}: {}: the process that this one was forked from has the device, and a port of kind {} "
       "cannot "
       "be had twice: on a wire (faultline-run --wire NAME --share) each process has its own",
-      all.path, device.name, name_of(kind));
+      all.path, device.name, name_of(device.port.kind));
 }
 
 void Registry::set_path(const std::string& path) {

@@ -21,6 +21,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <sys/mman.h>
 
+#include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/eal/eal_folder.hpp"
 #include "pmd_glue/eal/eal_fork.hpp"
 #include "pmd_glue/eal/eal_output.hpp"
@@ -75,7 +76,7 @@ std::string cpu_list(const Config& config) {
 
 bool any_pci_port(const Config& config) {
   return std::ranges::any_of(config.devices,
-                             [](const DeviceConfig& device) { return device.port.kind == PortKind::pci; });
+                             [](const DeviceConfig& device) { return row_of(device.port.kind).is_on_pci; });
 }
 
 /// Where EAL's memory is to begin. Its default is 4 GiB, and there other programs map memory of their own
@@ -117,7 +118,7 @@ std::vector<std::string> eal_arguments(const Config& config) {
   if (eal_folder().empty()) arguments.emplace_back("--no-telemetry");
 
   for (const DeviceConfig& device : config.devices)
-    if (device.port.kind == PortKind::pci) arguments.insert(arguments.end(), {"-a", device.port.address});
+    if (row_of(device.port.kind).is_on_pci) arguments.insert(arguments.end(), {"-a", device.port.address});
   if (!any_pci_port(config)) arguments.emplace_back("--no-pci");
   arguments.insert(arguments.end(), config.eal.extra_args.begin(), config.eal.extra_args.end());
   return arguments;

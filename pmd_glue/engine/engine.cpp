@@ -116,7 +116,7 @@ Engine::Engine(const Config& config, const DeviceConfig& device, const AddressTa
   if (port.offloads_ipv4_checksum()) tx_offload_flags_ |= RTE_MBUF_F_TX_IP_CKSUM;
   if (port.offloads_udp_checksum()) tx_offload_flags_ |= RTE_MBUF_F_TX_UDP_CKSUM;
   port_usable_ = port.started();
-  if (device.port.kind == PortKind::memif)
+  if (port.link_holds_frames())
     gate_.emplace(turns_, [this] {
       const bool moved = turn();
       session_.leave();

@@ -35,7 +35,7 @@ bool may_lock(size_t bytes) {
 
 }  // namespace
 
-std::optional<std::string> missing_rights(PortKind kind) {
+std::optional<std::string> missing_rights(std::string_view kind, bool loads_programs) {
   std::string missing;
   const auto want = [&](unsigned capability, const char* name) {
     if (has_capability(capability)) return;
@@ -44,11 +44,11 @@ std::optional<std::string> missing_rights(PortKind kind) {
   };
   want(CAP_NET_RAW, "CAP_NET_RAW");
   want(CAP_NET_ADMIN, "CAP_NET_ADMIN");
-  if (kind == PortKind::af_xdp && !has_capability(CAP_SYS_ADMIN)) want(CAP_BPF, "CAP_BPF");
+  if (loads_programs && !has_capability(CAP_SYS_ADMIN)) want(CAP_BPF, "CAP_BPF");
   if (missing.empty()) return std::nullopt;
   return fmt::format(
-      "a port of kind {} needs {}; run as root or give the program these capabilities (setcap)",
-      name_of(kind), missing);
+      "a port of kind {} needs {}; run as root or give the program these capabilities (setcap)", kind,
+      missing);
 }
 
 uint32_t packet_ring_frames(uint32_t most, size_t frame_bytes, uint16_t queue_pairs) {

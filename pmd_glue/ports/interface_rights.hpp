@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-
-#include "pmd_glue/config/config.hpp"
+#include <string_view>
 
 namespace faultline::glue {
 
-/// Why this process may not have such a port, and what to do; nothing where it may.
-[[nodiscard]] std::optional<std::string> missing_rights(PortKind kind);
+/// Why this process may not have a port on a kernel interface, and what to do; nothing if it may. `kind` is
+/// for the message; `loads_programs`: the driver loads a BPF program.
+[[nodiscard]] std::optional<std::string> missing_rights(std::string_view kind, bool loads_programs);
 
 /// Frames of each of net_af_packet's rings, two for each of `queue_pairs`, that the limit of locked memory
 /// has room for: the kernel locks them (packet(7), MAP_LOCKED). `most`, or as many as fit; 0 where those are

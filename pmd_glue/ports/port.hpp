@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One DPDK port: created from the configuration, started, watched, and gone with the object. Bursts are the
-// engine's.
+// One port that sends and receives Ethernet frames. A driver for each kind of port derives from it
+// (driver.hpp).
 #pragma once
 
 #include <cstdint>
@@ -10,92 +10,94 @@
 #include <vector>
 
 #include "pmd_glue/config/config.hpp"
-#include "pmd_glue/memif/memif_port.hpp"
-#include "stack/base/spin_lock.hpp"
 
 struct rte_mbuf;
 struct rte_mempool;
 
 namespace faultline::glue {
 
-/// The L3 MTU that the device's port will have, known before it is opened.
-[[nodiscard]] uint32_t port_mtu_bytes(const DeviceConfig& device);
+/// Frames that a port has lost on the way in.
+struct PortDrops {
+  uint64_t missed = 0;     ///< no room in the port
+  uint64_t no_buffer = 0;  ///< no buffer in the pool
+};
 
 class EthernetPort {
  public:
-  /// Creates, configures and starts. A memif client whose server is not there yet counts as open: see
-  /// reconnect().
+  /// Creates, configures and starts the port of a device. A memif client without a server counts as open: see
+  /// reconnect(). Returns nullptr with an error line that names the key.
   [[nodiscard]] static std::unique_ptr<EthernetPort> open(const Config& config, const DeviceConfig& device,
                                                           std::string& error);
-  ~EthernetPort();
+  virtual ~EthernetPort() = default;
   EthernetPort(const EthernetPort&) = delete;
   EthernetPort& operator=(const EthernetPort&) = delete;
 
-  [[nodiscard]] uint16_t id() const { return id_; }
+  // --- data path: the thread that holds the turn of a core ---
 
-  // Queues. Where the port has a pair for each core (net_ring, net_af_packet, NICs), a core sends on its own
-  // and receives from its own, or from several where the other end of the wire has more cores. Where it has
-  // one pair (net_memif, net_tap, net_af_xdp), the first core receives, and sending takes a lock.
+  /// Fills `burst` from a receive queue; returns how many frames. The caller owns them.
+  [[nodiscard]] virtual size_t receive(uint16_t queue, std::span<rte_mbuf*> burst) = 0;
+  /// Sends frames of a core; returns how many the port took, from the front on.
+  [[nodiscard]] virtual size_t transmit(uint32_t core, std::span<rte_mbuf*> burst) = 0;
+
+  // A port with a queue pair for each core (net_ring, net_af_packet, NICs): a core transmits on its own pair,
+  // and receives from its own, or from several if the peer has more cores. A port with one pair (net_memif,
+  // net_tap, net_af_xdp): the first core receives, and transmission takes a lock.
   [[nodiscard]] uint16_t receive_queues() const { return queue_pairs_; }
-  /// Owner of a receive queue.
+  /// The core that receives from a queue.
   [[nodiscard]] uint32_t receiver_of(uint16_t queue) const { return queue % cores_; }
-  [[nodiscard]] size_t receive(uint16_t queue, std::span<rte_mbuf*> burst);
-  [[nodiscard]] size_t transmit(uint32_t core, std::span<rte_mbuf*> burst);
 
+  // --- any thread ---
+
+  /// DPDK's number of the port.
+  [[nodiscard]] uint16_t id() const { return id_; }
   [[nodiscard]] rte_mempool* pool() const { return pool_; }
   [[nodiscard]] bool offloads_ipv4_checksum() const { return ipv4_checksum_; }
   [[nodiscard]] bool offloads_udp_checksum() const { return udp_checksum_; }
   /// Bursts are allowed. Changes in open() and reconnect() only.
   [[nodiscard]] bool started() const { return started_; }
-  [[nodiscard]] bool link_up() const;
-  /// Readable while frames wait in a receive queue; -1 where the port cannot tell.
+  [[nodiscard]] virtual bool link_up() const = 0;
+  /// Readable while frames wait in a receive queue; -1 for a port without such a descriptor.
   [[nodiscard]] int frames_descriptor(uint16_t queue) const {
     return queue < frames_descriptors_.size() ? frames_descriptors_[queue] : -1;
   }
-  /// Frames that there was no room for; what the driver itself counts is not in it.
-  [[nodiscard]] uint64_t uncounted_drops() const;
-  /// Links that ended because the other end of shared memory broke their protocol.
-  [[nodiscard]] uint64_t peer_violations() const;
-  /// What the port stands on was removed: it will not come back.
-  [[nodiscard]] bool is_gone() const;
+  /// Frames wait in memory that vanishes with the link: both ends receive once more before a link ends
+  /// (memif_gate.hpp), and a program that ends gives its peer time to take the last frames.
+  [[nodiscard]] virtual bool link_holds_frames() const { return false; }
+  [[nodiscard]] virtual PortDrops drops() const = 0;
+  /// Links that ended because the peer broke the protocol of the shared memory.
+  [[nodiscard]] virtual uint64_t peer_violations() const { return 0; }
+  /// The interface or device below the port was removed, for good.
+  [[nodiscard]] virtual bool is_gone() const = 0;
+  /// Receives frames for every MAC address.
+  virtual void receive_for_all() {}
 
-  /// True for a port whose link, once down, comes up only by reconnect().
-  [[nodiscard]] bool needs_reconnect() const { return memif_client_; }
-  /// Stops and starts the port. Nobody may be in a burst, nor hold a lock that a burst is made under:
-  /// EAL's interrupt thread does it for memif, and may be waiting for bursts to end
-  /// (memif_gate.hpp).
-  void reconnect();
+  /// The link, once down, comes up by reconnect() only.
+  [[nodiscard]] virtual bool needs_reconnect() const { return false; }
+  /// Stops and starts the port. The caller is in no burst, and holds no lock under which bursts are made:
+  /// EAL's interrupt thread reconnects memif, and may wait for bursts to end (memif_gate.hpp).
+  virtual void reconnect() {}
 
- private:
+ protected:
   EthernetPort() = default;
-  [[nodiscard]] bool configure(const Config& config, const DeviceConfig& device, std::string& error);
 
-  /// Where the PMD wants to be started and stopped.
-  template <typename Function>
-  void on_control_thread(Function function);
-
-  std::string vdev_;  ///< name on the vdev bus; empty for PCI
   uint16_t id_ = 0;
-  bool created_ = false;
   bool started_ = false;
-  bool memif_client_ = false;
   bool ipv4_checksum_ = false;
   bool udp_checksum_ = false;
   uint16_t queue_pairs_ = 1;
   uint32_t cores_ = 1;
-  bool shares_transmit_queues_ = false;
-  SpinLock transmit_lock_;
-  std::unique_ptr<MemifPort> memif_;  ///< of a port of that kind
   rte_mempool* pool_ = nullptr;
-  std::string interface_;
-  unsigned interface_index_ = 0;  ///< of a kernel interface that the port is bound to
-  uint64_t earlier_drops_ = 0;    ///< of another port of this process there, before this one
-  int tap_descriptor_ = -1;
   std::vector<int> frames_descriptors_;  ///< by receive queue
 };
 
-/// Whether a port that is not open would find its link up: an interface of the kernel tells, others come up
-/// with their port.
+/// The L3 MTU of a device's port, known before it is opened.
+[[nodiscard]] uint32_t port_mtu_bytes(const DeviceConfig& device);
+
+/// Whether the link of a port that is not open would be up: the state of its kernel interface; true for other
+/// ports.
 [[nodiscard]] bool expects_link(const PortConfig& config);
+
+/// Whether a forked child may open the port again while its parent has it.
+[[nodiscard]] bool child_may_open(const PortConfig& config);
 
 }  // namespace faultline::glue

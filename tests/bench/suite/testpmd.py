@@ -11,7 +11,7 @@ from . import spaces
 from .outcome import RunFailed, Unavailable
 from .processes import Child, on_cpu
 
-# As Faultline has them (pmd_glue/ports/port.cpp): the same buffers, rings of the same length.
+# As Faultline has them (pmd_glue/ports/ethdev_port.hpp): the same buffers, rings of the same length.
 BUFFER_BYTES = 4608
 HEADROOM_BYTES = 128  # RTE_PKTMBUF_HEADROOM: testpmd counts it as part of a buffer
 RING_BITS = 10

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/config/port_kinds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cctype>
+#include <cstddef>
+
+#include <net/if.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/un.h>
+
+#include "pmd_glue/config/config_reader.hpp"
+
+namespace faultline::glue {
+namespace {
+
+std::string read_interface(ConfigReader& reader, std::string_view like) {
+  std::string name = reader.required_text("interface", like);
+  if (name.size() >= IFNAMSIZ || name.find_first_of("/, \t") != std::string::npos)
+    reader.fail("interface",
+                fmt::format("\"{}\" is not the name of a network interface (at most {} characters)", name,
+                            IFNAMSIZ - 1));
+  return name;
+}
+
+bool is_pci_address(std::string_view text) {
+  // domain:bus:device.function, as lspci -D prints it.
+  constexpr std::string_view kShape = "0000:00:00.0";
+  return text.size() == kShape.size() &&
+         std::equal(text.begin(), text.end(), kShape.begin(), [](char c, char shape) {
+           return shape == '0' ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c == shape;
+         });
+}
+
+// Without a name, $FAULTLINE_WIRE is the whole request.
+WireRequest read_request(ConfigReader& reader) {
+  WireRequest seat;
+  seat.wire = reader.text("wire");
+  const std::string side = reader.text("side");
+  const std::string ip = reader.text("ip");
+  seat.shared = reader.boolean("share", false);
+  if (reader.has("wire") && !is_wire_name(seat.wire))
+    reader.fail("wire", fmt::format("must be 1 to {} letters, digits, _ or -", kMaxWireNameBytes));
+  for (const char* key : {"side", "ip", "share"})
+    if (reader.has(key) && !reader.has("wire")) reader.fail(key, "only goes with wire");
+  if (reader.has("side") && reader.has("ip")) reader.fail("ip", "stands instead of side, not beside it");
+  if (reader.has("side")) {
+    const auto address = ipv4_of_side(side);
+    if (!address) reader.fail("side", fmt::format("\"{}\" is not one letter, a to z", side));
+    seat.ipv4 = *address;
+  }
+  if (reader.has("ip")) {
+    const auto address = ipv4_of_seat(ip);
+    if (!address) reader.fail("ip", fmt::format("\"{}\" is not an IPv4 address such as \"198.18.0.7\"", ip));
+    seat.ipv4 = *address;
+  }
+  return seat;
+}
+
+void read_memif(ConfigReader& reader, PortConfig& port) {
+  constexpr std::array<std::string_view, 2> kRoles{"server", "client"};
+  port.memif_server = reader.choice("role", kRoles, -1) == 0;
+  port.socket = reader.required_text("socket", "/run/user/1000/faultline.sock");
+  if (port.socket.size() >= sizeof(sockaddr_un::sun_path) || port.socket.find(',') != std::string::npos ||
+      port.socket.find('/') == std::string::npos)
+    reader.fail("socket",
+                fmt::format("must be a path with a directory, without a comma, of at most {} characters",
+                            sizeof(sockaddr_un::sun_path) - 1));
+  // 2^14 is memif's largest.
+  port.ring_size = static_cast<uint32_t>(reader.number("ring_size", port.ring_size, 32, 1U << 14));
+  if (!std::has_single_bit(port.ring_size))
+    reader.fail("ring_size", "must be a power of two from 32 to 16384");
+}
+
+void read_ring(ConfigReader& reader, PortConfig& port) {
+  constexpr std::array<std::string_view, 2> kSides{"a", "b"};
+  port.wire = reader.required_text("wire", "w0");
+  if (port.wire.size() > 16) reader.fail("wire", "must be a name of at most 16 characters");
+  port.side_b = reader.choice("side", kSides, -1) == 1;
+}
+
+void read_tap(ConfigReader& reader, PortConfig& port) {
+  port.interface = read_interface(reader, "fl0");
+}
+
+void read_kernel_interface(ConfigReader& reader, PortConfig& port) {
+  port.interface = read_interface(reader, "veth0");
+}
+
+void read_pci(ConfigReader& reader, PortConfig& port) {
+  port.address = reader.required_text("address", "0000:01:00.0");
+  if (!is_pci_address(port.address))
+    reader.fail("address", fmt::format("\"{}\" is not a PCI address such as \"0000:01:00.0\"", port.address));
+}
+
+void read_wire(ConfigReader& reader, PortConfig& port) {
+  port.seat = read_request(reader);
+}
+
+// net_memif keeps one socket a path and process, which either listens or does not.
+bool share_socket(const PortConfig& a, const PortConfig& b) {
+  return a.socket == b.socket;
+}
+
+bool share_end(const PortConfig& a, const PortConfig& b) {
+  return a.wire == b.wire && a.side_b == b.side_b;
+}
+
+constexpr std::array<PortKindRow, 7> kRows{{
+    {.kind = PortKind::memif,
+     .name = "memif",
+     .address_key = "socket",
+     .address = &PortConfig::socket,
+     .read = read_memif,
+     .stays_in_memory = true,
+     .collide = share_socket,
+     .collision = "have the same socket"},
+    {.kind = PortKind::ring,
+     .name = "ring",
+     .address_key = "wire",
+     .address = &PortConfig::wire,
+     .read = read_ring,
+     .stays_in_memory = true,
+     .collide = share_end,
+     .collision = "are on the same side of one wire"},
+    {.kind = PortKind::tap,
+     .name = "tap",
+     .address_key = "interface",
+     .address = &PortConfig::interface,
+     .read = read_tap,
+     .may_be_uplink = true,
+     .most_mtu_bytes = kTapMtuBytes},
+    {.kind = PortKind::af_packet,
+     .name = "af_packet",
+     .address_key = "interface",
+     .address = &PortConfig::interface,
+     .read = read_kernel_interface,
+     .may_be_uplink = true},
+    {.kind = PortKind::af_xdp,
+     .name = "af_xdp",
+     .address_key = "interface",
+     .address = &PortConfig::interface,
+     .read = read_kernel_interface,
+     .may_be_uplink = true},
+    {.kind = PortKind::pci,
+     .name = "pci",
+     .address_key = "address",
+     .address = &PortConfig::address,
+     .read = read_pci,
+     .may_be_uplink = true,
+     .is_on_pci = true},
+    {.kind = PortKind::wire, .name = "wire", .address_key = "wire", .address = nullptr, .read = read_wire},
+}};
+
+constexpr bool is_in_order() {
+  for (size_t i = 0; i < kRows.size(); ++i)
+    if (static_cast<size_t>(kRows[i].kind) != i) return false;
+  return true;
+}
+static_assert(is_in_order());
+
+}  // namespace
+
+std::span<const PortKindRow> port_kinds() {
+  return kRows;
+}
+
+const PortKindRow& row_of(PortKind kind) {
+  return kRows[static_cast<size_t>(kind)];
+}
+
+std::string_view name_of(PortKind kind) {
+  return row_of(kind).name;
+}
+
+PortConfig read_port(const std::string& path, const toml::table& table) {
+  ConfigReader reader(path, table, "device.port");
+  std::array<std::string_view, kRows.size()> names;
+  std::ranges::transform(kRows, names.begin(), &PortKindRow::name);
+  PortConfig port;
+  port.kind = kRows[reader.choice("kind", names, -1)].kind;
+  row_of(port.kind).read(reader, port);
+  reader.finish();
+  return port;
+}
+
+}  // namespace faultline::glue
