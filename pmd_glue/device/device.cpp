@@ -535,31 +535,13 @@ bool Device::link_up() {
   return up;
 }
 
-verbs::GlueCounters Device::glue_counters() {
-  verbs::GlueCounters counters;
+verbs::PortCounters Device::port_counters() {
+  verbs::PortCounters counters;
   for (const Seat& seat : seats_) {
-    const PortCounts& counts = seat.engine->counts();
-    counters.rx_frames += counts.rx_frames.get();
-    counters.tx_frames += counts.tx_frames.get();
-    counters.arp_in += counts.arp_in.get();
-    counters.arp_out += counts.arp_out.get();
-    counters.nd_in += counts.nd_in.get();
-    counters.nd_out += counts.nd_out.get();
-    counters.wrong_vlan += counts.wrong_vlan.get();
-    counters.wrong_address += counts.wrong_address.get();
-    counters.icmp_in += counts.icmp_in.get();
-    counters.icmp_out += counts.icmp_out.get();
-    counters.other_dropped += counts.other_dropped.get();
-    counters.loopback_frames += counts.loopback_frames.get();
-    counters.linearized_frames += counts.linearized_frames.get();
-    counters.tx_dropped += counts.tx_dropped.get();
-    counters.handed_over += counts.handed_over.get();
-    counters.hand_over_dropped += counts.hand_over_dropped.get();
-    counters.chaos_lost += counts.chaos_lost.get();
-    counters.chaos_duplicated += counts.chaos_duplicated.get();
-    counters.chaos_corrupted += counts.chaos_corrupted.get();
-    counters.chaos_delayed += counts.chaos_delayed.get();
-    counters.chaos_marked += counts.chaos_marked.get();
+    const PortCounts& live = seat.engine->counts();
+    for (size_t i = 0; i < std::size(verbs::kPortCounterRows<Count>); ++i)
+      counters.*verbs::kPortCounterRows<uint64_t>[i].member +=
+          (live.*verbs::kPortCounterRows<Count>[i].member).get();
   }
   // In a call, since another thread may close or reconnect the port.
   call_with(*this, 0, [&] {

@@ -63,7 +63,7 @@ class Device final : public verbs::DeviceBackend {
   void release_service(uint64_t service_id) override;
   [[nodiscard]] TimeNs now() override { return monotonic_ns(); }
   [[nodiscard]] bool link_up() override;
-  [[nodiscard]] verbs::GlueCounters glue_counters() override;
+  [[nodiscard]] verbs::PortCounters port_counters() override;
   void set_event_sink(transport::EventSink* sink) override;
   [[nodiscard]] bool wants_reasons() const override;
   void log_reason(const std::string& line) override;

@@ -29,13 +29,14 @@
 #include "stack/base/turn_lock.hpp"
 #include "stack/transport/core/core.hpp"
 #include "stack/verbs/objects/backend.hpp"
+#include "stack/verbs/objects/port_counters.hpp"
 #include "stack/wire/link/address_filter.hpp"
 
 struct rte_mbuf;
 
 namespace faultline::glue {
 
-/// Counts of one writer, read by anyone.
+/// A counter with one writer. Any thread may read it.
 class Count {
  public:
   void add(uint64_t more) {
@@ -47,11 +48,7 @@ class Count {
   std::atomic<uint64_t> value_{0};
 };
 
-struct PortCounts {
-  Count rx_frames, tx_frames, arp_in, arp_out, nd_in, nd_out, icmp_in, icmp_out, wrong_vlan, wrong_address,
-      other_dropped, loopback_frames, linearized_frames, tx_dropped, handed_over, hand_over_dropped,
-      chaos_lost, chaos_duplicated, chaos_corrupted, chaos_delayed, chaos_marked;
-};
+using PortCounts = verbs::BasicPortCounters<Count>;
 
 /// Which of a device's cores an engine is; `hand_over` is nullptr where it is alone.
 struct EngineSeat {

@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
+#include "stack/base/counter_row.hpp"
 #include "stack/wire/mad/mad.hpp"
 
 namespace faultline::cm {
@@ -22,13 +24,32 @@ enum class DropReason : uint8_t {
 };
 [[nodiscard]] std::string_view name_of(DropReason reason);
 
+/// kManagerCounterRows says what each member counts.
 struct ManagerCounters {
+  uint64_t received = 0;
+  uint64_t sent = 0;
+  uint64_t sent_again = 0;
+  uint64_t gave_up = 0;
+  uint64_t stale = 0;
   std::array<uint64_t, static_cast<size_t>(wire::MadError::count_)> mad_errors{};
   std::array<uint64_t, static_cast<size_t>(DropReason::count_)> drops{};
-  uint64_t received = 0, sent = 0;
-  uint64_t sent_again = 0;
-  uint64_t gave_up = 0;  ///< exchanges that nobody answered
-  uint64_t stale = 0;    ///< connections that the peer has forgotten
 };
+
+inline constexpr CounterRow<ManagerCounters> kManagerCounterRows[] = {
+    {"received", "messages", CounterKind::count, "messages of the connection manager received",
+     &ManagerCounters::received},
+    {"sent", "messages", CounterKind::count, "messages of the connection manager sent",
+     &ManagerCounters::sent},
+    {"sent_again", "messages", CounterKind::count, "messages sent again because no answer came",
+     &ManagerCounters::sent_again},
+    {"gave_up", "exchanges", CounterKind::count, "exchanges that the peer never answered",
+     &ManagerCounters::gave_up},
+    {"stale", "connections", CounterKind::count, "connections that the peer has forgotten",
+     &ManagerCounters::stale},
+};
+static_assert(sizeof(ManagerCounters) == sizeof(ManagerCounters::mad_errors) +
+                                             sizeof(ManagerCounters::drops) +
+                                             std::size(kManagerCounterRows) * sizeof(uint64_t),
+              "each member has a row");
 
 }  // namespace faultline::cm

@@ -11,6 +11,7 @@
 #include "stack/base/process/fork_generation.hpp"
 #include "stack/base/process/process_local.hpp"
 #include "stack/base/process/service_thread.hpp"
+#include "stack/cm/counter_source.hpp"
 #include "stack/wire/link/link.hpp"
 
 namespace faultline::cm {
@@ -69,6 +70,7 @@ Service::Service(std::shared_ptr<verbs::DeviceBackend> device, ManagerConfig con
   shared_->inbox.reserve(kMaxArrivals);
   shared_->thread = start_service_thread([this] { run(); });
   set_sink(this);
+  begin_counting(*this, device_->description().name);
 }
 
 Service::~Service() {
@@ -84,6 +86,7 @@ Service::~Service() {
   }
   shared_->thread.join();
   send_last();
+  end_counting(*this, device_->description().name);
   seeds.get().keep(wire::eui64(device_->description().mac), manager_.next_seed());
 }
 

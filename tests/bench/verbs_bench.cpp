@@ -56,7 +56,7 @@ class StillDevice final : public DeviceBackend {
   void leave_multicast(const wire::Gid& /*gid*/) override {}
   TimeNs now() override { return 1; }
   bool link_up() override { return true; }
-  GlueCounters glue_counters() override { return {}; }
+  PortCounters port_counters() override { return {}; }
   void set_event_sink(transport::EventSink* /*sink*/) override {}
   double measure_port_tx(size_t /*frame_bytes*/, unsigned /*milliseconds*/) override { return 0; }
   double measure_port_rx(unsigned /*milliseconds*/) override { return 0; }

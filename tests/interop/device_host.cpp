@@ -41,7 +41,7 @@ bool resolve(verbs::DeviceBackend& device, const std::string& text) {
 }
 
 void print_counters(verbs::DeviceBackend& device) {
-  const verbs::GlueCounters c = device.glue_counters();
+  const verbs::PortCounters c = device.port_counters();
   std::printf(
       "rx_frames %lu tx_frames %lu arp_in %lu arp_out %lu nd_in %lu nd_out %lu icmp_in %lu icmp_out %lu "
       "wrong_vlan %lu wrong_address %lu other_dropped %lu linearized %lu tx_dropped %lu\n",

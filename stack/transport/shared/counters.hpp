@@ -5,7 +5,10 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
+#include <string_view>
 
+#include "stack/base/counter_row.hpp"
 #include "stack/wire/packet/packet.hpp"
 
 namespace faultline::transport {
@@ -39,7 +42,10 @@ enum class DropReason : uint8_t {
   count_
 };
 [[nodiscard]] std::string_view name_of(DropReason reason);
+/// A phrase for docs/counters.md.
+[[nodiscard]] std::string_view help_of(DropReason reason);
 
+/// kCoreCounterRows says what each member counts.
 struct CoreCounters {
   uint64_t rx_packets = 0;
   uint64_t rx_bytes = 0;
@@ -47,8 +53,8 @@ struct CoreCounters {
   uint64_t tx_bytes = 0;
   std::array<uint64_t, static_cast<size_t>(wire::ParseError::count_)> parse_errors{};
   std::array<uint64_t, static_cast<size_t>(DropReason::count_)> drops{};
-  uint64_t messages_sent = 0;      ///< send WQEs completed with success
-  uint64_t messages_received = 0;  ///< messages that the responder completed
+  uint64_t messages_sent = 0;
+  uint64_t messages_received = 0;
   uint64_t acks_sent = 0;
   uint64_t naks_sent = 0;
   uint64_t naks_received = 0;
@@ -56,25 +62,87 @@ struct CoreCounters {
   uint64_t rnr_naks_received = 0;
   uint64_t retransmitted_packets = 0;
   uint64_t timeouts = 0;
-  uint64_t probes_sent = 0;  ///< oldest packets sent again before their time-out
+  uint64_t probes_sent = 0;
   uint64_t selective_acks_sent = 0;
   uint64_t selective_acks_received = 0;
-  uint64_t packets_held = 0;  ///< received behind a gap and kept
+  uint64_t packets_held = 0;
   uint64_t duplicate_requests = 0;
   uint64_t out_of_sequence = 0;
-  uint64_t faults_requester = 0;  ///< sends and READ destinations held for a page
-  uint64_t faults_responder = 0;  ///< packets parked or READs held for a page
+  uint64_t faults_requester = 0;
+  uint64_t faults_responder = 0;
   uint64_t packets_parked = 0;
   uint64_t ecn_marked_received = 0;
   uint64_t cnps_sent = 0;
   uint64_t cnps_received = 0;
-  uint64_t management_received = 0;  ///< datagrams to QP1
+  uint64_t management_received = 0;
   uint64_t management_sent = 0;
-  uint64_t pacing_waits = 0;   ///< times that a QP had to wait for its pace
-  uint64_t tx_no_buffers = 0;  ///< allocation came back short
-  uint64_t tx_ring_full = 0;   ///< transmit took fewer than offered
+  uint64_t pacing_waits = 0;
+  uint64_t tx_no_buffers = 0;
+  uint64_t tx_ring_full = 0;
   uint64_t cq_overruns = 0;
   uint64_t fault_queue_full = 0;
 };
+
+inline constexpr CounterRow<CoreCounters> kCoreCounterRows[] = {
+    {"rx_packets", "packets", CounterKind::count, "RoCEv2 packets received", &CoreCounters::rx_packets},
+    {"rx_bytes", "bytes", CounterKind::count, "bytes of received packets", &CoreCounters::rx_bytes},
+    {"tx_packets", "packets", CounterKind::count, "RoCEv2 packets sent", &CoreCounters::tx_packets},
+    {"tx_bytes", "bytes", CounterKind::count, "bytes of sent packets", &CoreCounters::tx_bytes},
+    {"messages_sent", "messages", CounterKind::count, "send work requests completed with success",
+     &CoreCounters::messages_sent},
+    {"messages_received", "messages", CounterKind::count, "messages that the responder completed",
+     &CoreCounters::messages_received},
+    {"acks_sent", "packets", CounterKind::count, "ACKs sent", &CoreCounters::acks_sent},
+    {"naks_sent", "packets", CounterKind::count, "NAKs sent, RNR NAKs left out", &CoreCounters::naks_sent},
+    {"naks_received", "packets", CounterKind::count, "NAKs received, RNR NAKs left out",
+     &CoreCounters::naks_received},
+    {"rnr_naks_sent", "packets", CounterKind::count, "RNR NAKs sent", &CoreCounters::rnr_naks_sent},
+    {"rnr_naks_received", "packets", CounterKind::count, "RNR NAKs received",
+     &CoreCounters::rnr_naks_received},
+    {"retransmitted_packets", "packets", CounterKind::count, "packets sent again",
+     &CoreCounters::retransmitted_packets},
+    {"timeouts", "timeouts", CounterKind::count, "local ACK timeouts", &CoreCounters::timeouts},
+    {"probes_sent", "packets", CounterKind::count, "oldest packets sent again before their timeout",
+     &CoreCounters::probes_sent},
+    {"selective_acks_sent", "packets", CounterKind::count, "selective acknowledgements sent",
+     &CoreCounters::selective_acks_sent},
+    {"selective_acks_received", "packets", CounterKind::count, "selective acknowledgements received",
+     &CoreCounters::selective_acks_received},
+    {"packets_held", "packets", CounterKind::count, "packets received behind a gap and kept",
+     &CoreCounters::packets_held},
+    {"duplicate_requests", "packets", CounterKind::count, "requests received a second time",
+     &CoreCounters::duplicate_requests},
+    {"out_of_sequence", "packets", CounterKind::count, "requests received behind a gap",
+     &CoreCounters::out_of_sequence},
+    {"faults_requester", "faults", CounterKind::count, "sends and READ destinations that waited for a page",
+     &CoreCounters::faults_requester},
+    {"faults_responder", "faults", CounterKind::count, "packets parked, and READs that waited for a page",
+     &CoreCounters::faults_responder},
+    {"packets_parked", "packets", CounterKind::count, "packets parked until a page is resident",
+     &CoreCounters::packets_parked},
+    {"ecn_marked_received", "packets", CounterKind::count, "packets received with the CE mark",
+     &CoreCounters::ecn_marked_received},
+    {"cnps_sent", "packets", CounterKind::count, "congestion notification packets sent",
+     &CoreCounters::cnps_sent},
+    {"cnps_received", "packets", CounterKind::count, "congestion notification packets received",
+     &CoreCounters::cnps_received},
+    {"management_received", "datagrams", CounterKind::count, "datagrams received on QP1",
+     &CoreCounters::management_received},
+    {"management_sent", "datagrams", CounterKind::count, "datagrams sent from QP1",
+     &CoreCounters::management_sent},
+    {"pacing_waits", "waits", CounterKind::count, "times that a QP waited for its pace",
+     &CoreCounters::pacing_waits},
+    {"tx_no_buffers", "bursts", CounterKind::count, "allocations of transmit buffers that came back short",
+     &CoreCounters::tx_no_buffers},
+    {"tx_ring_full", "bursts", CounterKind::count, "transmit bursts of which the port took a part",
+     &CoreCounters::tx_ring_full},
+    {"cq_overruns", "overruns", CounterKind::count, "completions lost because a completion queue was full",
+     &CoreCounters::cq_overruns},
+    {"fault_queue_full", "requests", CounterKind::count, "fault requests that found the fault queue full",
+     &CoreCounters::fault_queue_full},
+};
+static_assert(sizeof(CoreCounters) == sizeof(CoreCounters::parse_errors) + sizeof(CoreCounters::drops) +
+                                          std::size(kCoreCounterRows) * sizeof(uint64_t),
+              "each member has a row");
 
 }  // namespace faultline::transport

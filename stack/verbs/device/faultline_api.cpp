@@ -5,7 +5,7 @@
 
 #include "odp/guards.hpp"
 #include "stack/include/faultline/faultline.h"
-#include "stack/verbs/device/counter_list.hpp"
+#include "stack/verbs/objects/counter_list.hpp"
 #include "stack/verbs/objects/objects.hpp"
 
 namespace faultline::verbs {
@@ -45,10 +45,11 @@ FAULTLINE_VERB int faultline_query_counters(ibv_context* context, faultline_coun
   Engine* const engine = engine_of(context_of(context));
   if (engine == nullptr) return -1;
   try {
-    const std::vector<std::string>& names = counter_names();
+    const std::vector<CounterText>& texts = counter_texts();
     const std::vector<uint64_t> values = counter_values(*engine->backend);
-    for (size_t i = 0; i < std::min(capacity, names.size()); ++i) counters[i] = {names[i].c_str(), values[i]};
-    return static_cast<int>(names.size());
+    for (size_t i = 0; i < std::min(capacity, texts.size()); ++i)
+      counters[i] = {texts[i].name.c_str(), values[i]};
+    return static_cast<int>(texts.size());
   } catch (const std::bad_alloc&) {
     errno = ENOMEM;
     return -1;
@@ -65,12 +66,10 @@ FAULTLINE_VERB int faultline_query_mr_counters(ibv_mr* mr, faultline_counter* co
     errno = EINVAL;
     return -1;
   }
-  const std::array<faultline_counter, 4> all{{{"page_faults", values.page_faults},
-                                              {"page_invalidations", values.page_invalidations},
-                                              {"page_prefetch", values.page_prefetch},
-                                              {"resident_pages", values.resident_pages}}};
-  std::copy_n(all.begin(), std::min(capacity, all.size()), counters);
-  return static_cast<int>(all.size());
+  constexpr size_t kCount = std::size(odp::kRegionCounterRows);
+  for (size_t i = 0; i < std::min(capacity, kCount); ++i)
+    counters[i] = {odp::kRegionCounterRows[i].name.data(), values.*odp::kRegionCounterRows[i].member};
+  return static_cast<int>(kCount);
 }
 
 FAULTLINE_VERB int faultline_query_guards(faultline_guard* guards, size_t capacity) {

@@ -11,6 +11,7 @@
 
 #include "odp/regions/memory_domain.hpp"
 #include "stack/transport/core/core.hpp"
+#include "stack/verbs/objects/port_counters.hpp"
 
 namespace faultline::verbs {
 
@@ -33,19 +34,6 @@ struct DeviceDescription {
   /// have different ones.
   uint32_t communication_id_base = 0;
   uint32_t communication_id_mask = 0xffffffff;
-};
-
-/// Counters of the port's glue, beside the core's.
-struct GlueCounters {
-  uint64_t rx_frames = 0, tx_frames = 0, rx_missed = 0, rx_no_mbuf = 0;
-  uint64_t arp_in = 0, arp_out = 0, icmp_in = 0, icmp_out = 0, other_dropped = 0, loopback_frames = 0;
-  uint64_t linearized_frames = 0, tx_dropped = 0;
-  uint64_t peer_violations = 0;                     ///< links that ended by garbage in their shared memory
-  uint64_t nd_in = 0, nd_out = 0;                   ///< IPv6 neighbour discovery
-  uint64_t wrong_vlan = 0, wrong_address = 0;       ///< frames for others
-  uint64_t handed_over = 0, hand_over_dropped = 0;  ///< from lcore to lcore
-  /// What [device.chaos] did.
-  uint64_t chaos_lost = 0, chaos_duplicated = 0, chaos_corrupted = 0, chaos_delayed = 0, chaos_marked = 0;
 };
 
 class DeviceBackend {
@@ -95,7 +83,7 @@ class DeviceBackend {
   [[nodiscard]] virtual TimeNs now() = 0;
 
   [[nodiscard]] virtual bool link_up() = 0;
-  [[nodiscard]] virtual GlueCounters glue_counters() = 0;
+  [[nodiscard]] virtual PortCounters port_counters() = 0;
   /// Sets where the core's events go, before any QP exists.
   virtual void set_event_sink(transport::EventSink* sink) = 0;
 

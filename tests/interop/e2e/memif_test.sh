@@ -65,6 +65,9 @@ import glob, json, os, socket, time
 user = os.getuid()
 # As pmd_glue/eal/eal_folder.cpp looks for it.
 folders = ["/var/run"] if user == 0 else [os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{user}"), f"/tmp/faultline-{user}"]
+page = open(os.environ["COUNTER_PAGE"]).read().split("## Of one region")[0]
+# faultline-perf has no connection manager.
+names = {line.split("`")[1].replace(".", "/") for line in page.splitlines() if line.startswith("| `") and not line.startswith("| `cm.")}
 def counters():
     for path in [path for folder in folders for path in glob.glob(folder + "/dpdk/faultline/dpdk_telemetry.v2*")]:
         try:
@@ -77,10 +80,10 @@ def counters():
         except OSError:
             continue
 for _ in range(30):
-    if any(told.get("transport/rx_packets", 0) > 0 and "port/rx_frames" in told for told in counters()): break
+    if any(told.get("transport/rx_packets", 0) > 0 and set(told) == names for told in counters()): break
     time.sleep(0.1)
 else:
-    raise SystemExit(1)
+    raise SystemExit(f"the names differ: {[sorted(names ^ set(told)) for told in counters()]}")
 PY
 wait "$client_pid" || fail "client beside the telemetry"
 wait "$server_pid" || fail "server beside the telemetry"

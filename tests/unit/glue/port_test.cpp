@@ -110,13 +110,13 @@ TEST_F(Devices, ResolveEachOtherInBothWaysOfProgress) {
   EXPECT_EQ(mac, a->description().mac);
   ASSERT_EQ(a->resolve(wire::Gid::from_ipv4(0xc6120001), mac), 0);
   EXPECT_EQ(mac, a->description().mac);
-  EXPECT_GT(a->glue_counters().arp_out, 0U);
+  EXPECT_GT(a->port_counters().arp_out, 0U);
 }
 
 TEST_F(Devices, AnswerForTheirCountersAfterShutDown) {
   const auto server = open("server");
   dynamic_cast<glue::Device&>(*server).shut_down();
-  EXPECT_EQ(server->glue_counters().rx_missed, 0U);
+  EXPECT_EQ(server->port_counters().rx_missed, 0U);
 }
 
 TEST_F(Devices, ResolveGivesUpOnNobody) {
@@ -307,11 +307,11 @@ TEST_F(Joined, WhatTheDrivingThreadPostsIsSentAtOnce) {
   b.receive();
   a.device->drive();
   a.post();
-  const uint64_t before = a.device->glue_counters().tx_frames;
+  const uint64_t before = a.device->port_counters().tx_frames;
   // Another thread may hold the turn for a moment.
   do a.device->drive();
   while (!a.device->send_now(0, a.qp));
-  EXPECT_EQ(a.device->glue_counters().tx_frames, before + 1);
+  EXPECT_EQ(a.device->port_counters().tx_frames, before + 1);
   EXPECT_FALSE(a.device->send_now(0, a.qp)) << "once a turn";
   EXPECT_EQ(b.await(b.receives), transport::CompletionStatus::success);
   EXPECT_EQ(a.await(a.sends), transport::CompletionStatus::success);

@@ -252,8 +252,8 @@ class MemoryBackend final : public DeviceBackend {
     return static_cast<TimeNs>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
   bool link_up() override { return !faults().link_down; }
-  GlueCounters glue_counters() override {
-    GlueCounters counters;
+  PortCounters port_counters() override {
+    PortCounters counters;
     counters.arp_in = 77;
     return counters;
   }

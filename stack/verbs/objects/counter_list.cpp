@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/verbs/objects/counter_list.hpp"
+
+#include <array>
+#include <atomic>
+#include <bit>
+
+namespace faultline::verbs {
+namespace {
+
+// Set before main(), by a constructor of stack/cm.
+constinit std::atomic<const CounterSource*> room_above{nullptr};
+
+std::string words_of(std::string_view name) {
+  std::string words(name);
+  for (char& c : words)
+    if (c == '_') c = ' ';
+  return words;
+}
+
+void describe_faults(std::vector<CounterText>& texts) {
+  for (size_t kind = 0; kind < odp::kFaultKinds; ++kind) {
+    const std::string name(name_of(static_cast<odp::FaultKind>(kind)));
+    const auto add = [&](const std::string& bucket, const std::string& duration) {
+      texts.push_back({"odp.fault_us." + name + bucket, "services", CounterKind::count,
+                       "fault services of kind " + words_of(name) + " that took " + duration});
+    };
+    for (size_t bucket = 0; bucket + 1 < odp::kLatencyBuckets; ++bucket) {
+      const std::string most = std::to_string(1U << bucket);
+      add(".lt_" + most,
+          bucket == 0 ? "less than 1 us" : std::to_string(1U << (bucket - 1)) + " us to " + most + " us");
+    }
+    add(".more", std::to_string(1U << (odp::kLatencyBuckets - 2)) + " us or more");
+  }
+}
+
+void describe_all(std::vector<CounterText>& texts) {
+  describe_rows("odp.", odp::kCounterRows<uint64_t>, texts);
+  describe_faults(texts);
+  describe_rows("transport.", transport::kCoreCounterRows, texts);
+  for (size_t i = 1; i < static_cast<size_t>(wire::ParseError::count_); ++i) {  // 0 is no error
+    const std::string name(wire::name_of(static_cast<wire::ParseError>(i)));
+    texts.push_back({"parse." + name, "packets", CounterKind::count, "packets refused: " + words_of(name)});
+  }
+  for (size_t i = 0; i < static_cast<size_t>(transport::DropReason::count_); ++i) {
+    const auto reason = static_cast<transport::DropReason>(i);
+    texts.push_back({"drop." + std::string(transport::name_of(reason)), "packets", CounterKind::count,
+                     "packets dropped: " + std::string(transport::help_of(reason))});
+  }
+  describe_rows("port.", kPortCounterRows<uint64_t>, texts);
+  if (const CounterSource* const source = room_above.load(std::memory_order_acquire)) source->describe(texts);
+}
+
+/// A core's counters are 64-bit numbers and nothing else.
+transport::CoreCounters sum_of_cores(DeviceBackend& backend) {
+  using Numbers = std::array<uint64_t, sizeof(transport::CoreCounters) / sizeof(uint64_t)>;
+  Numbers sum{};
+  for (uint32_t core = 0; core < backend.core_count(); ++core) {
+    const auto numbers = std::bit_cast<Numbers>(backend.core(core).counters());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += numbers[i];
+  }
+  return std::bit_cast<transport::CoreCounters>(sum);
+}
+
+}  // namespace
+
+void set_counter_source(const CounterSource& source) {
+  room_above.store(&source, std::memory_order_release);
+}
+
+const std::vector<CounterText>& counter_texts() {
+  static const std::vector<CounterText>& texts = *[] {
+    auto* list = new std::vector<CounterText>;
+    describe_all(*list);
+    return list;
+  }();
+  return texts;
+}
+
+std::vector<uint64_t> counter_values(DeviceBackend& backend) {
+  std::vector<uint64_t> values;
+  values.reserve(counter_texts().size());
+  const odp::Counters odp = backend.memory().counters();
+  read_rows(odp::kCounterRows<uint64_t>, odp, values);
+  for (const auto& kind : odp.fault_latency) values.insert(values.end(), kind.begin(), kind.end());
+  const transport::CoreCounters core = sum_of_cores(backend);
+  read_rows(transport::kCoreCounterRows, core, values);
+  values.insert(values.end(), core.parse_errors.begin() + 1, core.parse_errors.end());
+  values.insert(values.end(), core.drops.begin(), core.drops.end());
+  read_rows(kPortCounterRows<uint64_t>, backend.port_counters(), values);
+  if (const CounterSource* const source = room_above.load(std::memory_order_acquire))
+    source->read(backend, values);
+  return values;
+}
+
+}  // namespace faultline::verbs

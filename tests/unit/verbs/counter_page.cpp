@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Prints docs/counters.md from the tables of all rooms.
+#include <cstdio>
+
+#include "odp/regions/counters.hpp"
+#include "stack/verbs/objects/counter_list.hpp"
+
+int main() {
+  using namespace faultline;
+  std::puts(
+      "# Counters\n\n"
+      "A program reads the counters of a device with `faultline_query_counters`; any process of the user "
+      "reads\n"
+      "them by DPDK's telemetry, `/faultline/counters,DEVICE`, with `/` for `.` in the names. "
+      "`faultline-perf`\n"
+      "prints them at its prompt (`show odp`, `show stats`). They are sums of all cores.\n\n"
+      "`cm.` counters exist in programs that run under `faultline-run`. This page is made from the tables "
+      "in\n"
+      "the code; `meson test counter-page` compares the two.\n\n"
+      "| name | unit | kind | what it counts |\n|---|---|---|---|");
+  for (const verbs::CounterText& text : verbs::counter_texts())
+    std::printf("| `%s` | %.*s | %s | %s |\n", text.name.c_str(), static_cast<int>(text.unit.size()),
+                text.unit.data(), name_of(text.kind).data(), text.help.c_str());
+  std::puts(
+      "\n## Of one region\n\n"
+      "`faultline_query_mr_counters` returns these.\n\n"
+      "| name | unit | kind | what it counts |\n|---|---|---|---|");
+  for (const auto& row : odp::kRegionCounterRows)
+    std::printf("| `%s` | %s | %s | %s |\n", row.name.data(), row.unit.data(), name_of(row.kind).data(),
+                row.help.data());
+  return 0;
+}
