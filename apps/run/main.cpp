@@ -13,6 +13,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include "apps/run/find_files.hpp"
 #include "apps/run/guards.hpp"
 #include "apps/run/preload.hpp"
 #include "pmd_glue/wires/switch_place.hpp"
@@ -54,29 +55,6 @@ std::string own_directory() {
   return file.substr(0, file.rfind('/'));
 }
 
-/// The first of these that is there, seen from this program's own directory as it is built or installed.
-template <size_t kCount>
-std::string find_beside(const std::string& directory, const std::array<const char*, kCount>& places,
-                        int mode) {
-  for (const char* place : places) {
-    const std::string path = directory + place;
-    std::array<char, 4096> whole{};
-    if (access(path.c_str(), mode) == 0 && realpath(path.c_str(), whole.data()) != nullptr)
-      return whole.data();
-  }
-  return {};
-}
-
-std::string find_library(const std::string& directory) {
-  constexpr std::array kPlaces{"/../stack/abi/libibverbs.so.1",
-                               "/../lib/x86_64-linux-gnu/faultline/libibverbs.so.1",
-                               "/../lib/faultline/libibverbs.so.1",
-                               "/../libfaultline.so.0",
-                               "/../lib/x86_64-linux-gnu/libfaultline.so.0",
-                               "/../lib/libfaultline.so.0"};
-  return find_beside(directory, kPlaces, R_OK);
-}
-
 /// $FAULTLINE_WIRE's text; "" and one line in `error` where the options make none.
 std::string wire_text(const Options& options, std::string& error) {
   std::string text = options.wire;
@@ -89,7 +67,7 @@ std::string wire_text(const Options& options, std::string& error) {
 
 int run_program(const Options& options) {
   const std::string directory = own_directory();
-  const std::string library = find_library(directory);
+  const std::string library = run::find_library(directory, FAULTLINE_LIBDIR);
   if (library.empty())
     return fail(1, fmt::format("faultline-run: the library is neither beside {} nor where it is installed",
                                directory));
@@ -109,8 +87,7 @@ int run_program(const Options& options) {
     if (text.empty()) return fail(kBadOption, error);
     setenv("FAULTLINE_WIRE", text.c_str(), 1);
   }
-  if (const std::string program = find_beside(directory, std::array{"/faultline-switch"}, X_OK);
-      !program.empty())
+  if (const std::string program = run::find_switch(directory); !program.empty())
     setenv("FAULTLINE_SWITCH", program.c_str(), 1);
   const auto text_of = [](const char* name) {
     const char* const text = std::getenv(name);

@@ -51,7 +51,7 @@ HostScript draw_host(Random& random, bool tight) {
   if (random.chance(300))
     host.core.congestion.algorithm =
         random.chance(500) ? transport::CongestionAlgorithm::dcqcn : transport::CongestionAlgorithm::swift;
-  host.core.tx_burst_packets = random.between32(1, 32);
+  static_cast<void>(random.between32(1, 32));  // seeds keep their meaning: an option that is gone
   host.core.wire_checksums = random.chance(500) ? 1 : 3;
   host.memory.page_bytes = 512U << random.below(4);
   host.memory.resolve_min_ns = random.between(500, 5'000);

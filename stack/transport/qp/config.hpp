@@ -32,8 +32,7 @@ struct CoreConfig {
   /// Of what UC and UD carry: longer, since there is no NAK by which it would come again.
   uint64_t unreliable_deadline_ns = 1'000'000'000;
   uint8_t fault_rnr_timer = 1;  ///< RNR timer code sent for a fault: 1 = 10 us
-  uint32_t tx_burst_packets = 32;
-  uint32_t max_qps = 65'536;  ///< of all the device's cores together
+  uint32_t max_qps = 65'536;    ///< of all the device's cores together
   /// The QPNs to give out: of all there are, or of processes that share an address each its own. Whole
   /// multiples of kQpnBlock, `last_qpn` the last of its block.
   uint32_t first_qpn = kQpnBlock;

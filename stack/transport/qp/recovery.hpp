@@ -56,7 +56,6 @@ class RoundTrip {
     if (rtt_ns > smoothed_ns_) smoothed_ns_ += (rtt_ns - smoothed_ns_) / 8;
   }
   [[nodiscard]] bool known() const { return smoothed_ns_ != 0; }
-  [[nodiscard]] uint64_t smoothed_ns() const { return smoothed_ns_; }
   /// Longer than an answer takes.
   [[nodiscard]] uint64_t patience_ns() const { return smoothed_ns_ + 4 * deviation_ns_; }
 

@@ -12,8 +12,7 @@
 
 namespace faultline::wire {
 
-/// Running CRC-32 state over `bytes`, from `seed` (a previous result, or kIcrcStart). Not yet inverted form
-/// is internal: pass results on as they are and take `finish` at the end.
+/// CRC-32 over `bytes` after those that gave `state`: an earlier result, or kIcrcStart.
 inline constexpr uint32_t kIcrcStart = 0;
 [[nodiscard]] uint32_t icrc_update(uint32_t state, std::span<const uint8_t> bytes);
 

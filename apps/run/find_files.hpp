@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Where faultline-run finds the library and the switch: beside itself in a build folder, or as they are
+// installed.
+#pragma once
+
+#include <string>
+
+namespace faultline::run {
+
+/// `directory` is the folder of faultline-run, `libdir` the build's libdir below the prefix ("lib64").
+/// Returns an absolute path, or
+/// "" where there is no readable library.
+[[nodiscard]] std::string find_library(const std::string& directory, const std::string& libdir);
+
+/// Returns an absolute path, or "" where there is no executable switch.
+[[nodiscard]] std::string find_switch(const std::string& directory);
+
+}  // namespace faultline::run
