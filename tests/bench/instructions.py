@@ -3,17 +3,22 @@
 """Instructions of a message, stage by stage: runs ring_bench under callgrind and sorts what it counts.
 
     tests/bench/instructions.py [--build build/plain] [--run 'rc_write/bytes:64/qps:1']
+    tests/bench/instructions.py --check tests/bench/instructions.json     (scripts/test does it)
 
 A stage is the functions named below with all that they call and no other stage owns. Instructions repeat to a few in a
 thousand, whatever else the machine does. valgrind's CPU has no AVX-512: what is chosen by CPU is counted in its AVX2 form.
 """
 import argparse
 import collections
+import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+
+MOST_CHANGE = 0.02  # of a side of a message
 
 # (side, stage, functions that begin it). The first that fits.
 STAGES = [
@@ -80,15 +85,9 @@ def profile(program, run):
     return own, edges, calls
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default="build/plain")
-    parser.add_argument("--run", default="rc_write/bytes:64/qps:1", help="one of ring_bench's benchmarks")
-    arguments = parser.parse_args()
-    program = os.path.join(arguments.build, "tests", "bench", "ring_bench")
-    if not os.access(program, os.X_OK):
-        sys.exit(f"{program} is not there: build first, or name the build folder with --build")
-    own, edges, calls = profile(program, arguments.run)
+def measure(program, run):
+    """Prints the stages of a run; returns the instructions of a message by side."""
+    own, edges, calls = profile(program, run)
 
     def stage_of(name):
         return next((i for i, stage in enumerate(STAGES) if re.search(stage[2], name)), None)
@@ -105,7 +104,7 @@ def main():
     for (caller, callee), cost in edges.items():
         if (stage := stage_of(caller)) is not None and stage_of(callee) is None:
             stages[stage] += cost
-    print(f"{arguments.run}: {messages} messages, {turns} turns")
+    print(f"{run}: {messages} messages, {turns} turns")
     print("| side | stage | instructions |")
     print("|---|---|---|")
     sums = collections.Counter()
@@ -117,8 +116,46 @@ def main():
             continue
         sums[side] += stages[i]
         print(f"| {side} | {stage} | {stages[i] / messages:.0f} |")
-    for side, total in sums.items():
-        print(f"| {side} | together | {total / messages:.0f} |")
+    totals = {side: round(total / messages) for side, total in sums.items()}
+    for side, total in totals.items():
+        print(f"| {side} | together | {total} |")
+    return totals
+
+
+def check(program, path):
+    """Compares each run of the file with a new one; returns the complaints."""
+    complaints = []
+    for run, expected in json.loads(pathlib.Path(path).read_text()).items():
+        found = measure(program, run)
+        for side, instructions in expected.items():
+            change = found.get(side, 0) / instructions - 1
+            print(f"{run}, {side}: {found.get(side, 0)} instructions, {instructions} expected, {change:+.1%}")
+            if abs(change) > MOST_CHANGE:
+                complaints.append(f"{run}: {side}: {found.get(side, 0)} instructions, {change:+.1%} against {path}; "
+                                  "a commit that changes the count writes it there and says why")
+    return complaints
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build/plain")
+    parser.add_argument("--run", default="rc_write/bytes:64/qps:1", help="one of ring_bench's benchmarks")
+    parser.add_argument("--check", metavar="FILE", help="compare with the counts in this file (2 %%)")
+    parser.add_argument("--write", metavar="FILE", help="write the counts of this file's runs anew")
+    arguments = parser.parse_args()
+    program = os.path.join(arguments.build, "tests", "bench", "ring_bench")
+    if not os.access(program, os.X_OK):
+        sys.exit(f"{program} is not there: build first, or name the build folder with --build")
+    if arguments.write:
+        path = pathlib.Path(arguments.write)
+        counts = {run: measure(program, run) for run in json.loads(path.read_text())}
+        path.write_text(json.dumps(counts, indent=2) + "\n")
+    elif arguments.check:
+        complaints = check(program, arguments.check)
+        print("\n".join(complaints))
+        sys.exit(1 if complaints else 0)
+    else:
+        measure(program, arguments.run)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@
 #include "stack/wire/packet/icrc.hpp"
 #include "tests/fuzz/fuzz_input.hpp"
 #include "tests/fuzz/fuzz_port.hpp"
-#include "tests/sim/scripted_memory.hpp"
+#include "tests/sim/world/scripted_memory.hpp"
 
 namespace faultline::fuzz {
 namespace {

@@ -12,7 +12,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
-#include "tests/sim/scenario.hpp"
+#include "tests/sim/flows/scenario.hpp"
 
 namespace {
 

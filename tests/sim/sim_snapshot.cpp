@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/streams.hpp"
+#include "tests/sim/flows/streams.hpp"
 
 namespace faultline::sim {
 namespace {

@@ -9,7 +9,8 @@ import sys
 import tempfile
 import time
 
-from . import compare, distance, machine, plan, plots, table, targets
+from . import compare, distance, machine, plan, table, targets
+from .drawing import plots
 from .outcome import Interrupted, RunFailed, Unavailable
 from .processes import side_cpus
 from .results import Results

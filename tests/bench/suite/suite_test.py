@@ -9,7 +9,8 @@ import unittest
 import unittest.mock as mock
 import xml.etree.ElementTree
 
-from . import compare, cores, distance, libfabric, perf, plan, plots, spread, swap, table, targets, testpmd, ucx, units
+from . import compare, cores, distance, libfabric, perf, plan, spread, swap, table, targets, testpmd, ucx, units
+from .drawing import plots
 from .outcome import RunFailed
 from .processes import Child, side_cpus
 from .results import Results

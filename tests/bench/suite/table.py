@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The results as Markdown: the targets first, then every figure with its spread."""
-from . import plots, targets
+from . import targets
+from .drawing import plots
 from .spread import median
 from .units import form_of, rounded
 

@@ -21,7 +21,7 @@
 #include "odp/invalidation/invalidation_monitor.hpp"
 #include "odp/mappings/page_survey.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
-#include "tests/unit/odp/memory_kinds.hpp"
+#include "tests/unit/odp/invalidation/memory_kinds.hpp"
 
 namespace faultline::odp::test {
 

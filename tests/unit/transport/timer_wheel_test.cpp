@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/sim/random.hpp"
+#include "tests/sim/world/random.hpp"
 
 namespace faultline::transport {
 namespace {

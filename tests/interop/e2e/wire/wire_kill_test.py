@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kills processes of a wire with SIGKILL at random moments, from their first instructions to full traffic, and looks after
+each whether the others go on: a pair that runs all the time, and a pair that comes anew.
+   wire_kill_test.py FAULTLINE_RUN ROUNDS [--share] [--seed N]
+"""
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../.."))
+from free_port import free_port  # noqa: E402  (tests/)
+
+parser = argparse.ArgumentParser()
+parser.add_argument("run")
+parser.add_argument("rounds", type=int, help="with FAULTLINE_SOAK; a tenth of them without")
+parser.add_argument("--share", action="store_true")
+parser.add_argument("--switch", action="store_true", help="kill the switch too")
+parser.add_argument("--seed", type=int, default=1)
+options = parser.parse_args()
+if not os.environ.get("FAULTLINE_SOAK"):
+    options.rounds = max(1, options.rounds // 10)
+
+for tool in ("ibv_rc_pingpong", "ib_send_bw", "stdbuf"):
+    if shutil.which(tool) is None:
+        print("SKIPPED: %s is not installed" % tool)
+        sys.exit(77)
+
+draw = random.Random(options.seed)
+folder = tempfile.mkdtemp()
+os.chmod(folder, 0o700)
+environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
+wire = "k%d" % os.getpid()
+running = []
+outputs = 0
+
+
+PINGPONG = ("ibv_rc_pingpong", "-g", "0")
+# Always has something under way, so that the transport notices a dead peer.
+STREAM = ("stdbuf", "-oL", "ib_send_bw", "-F", "-x", "0", "-s", "512", "-D", "1", "--run_infinitely")
+
+
+def start(program, *arguments):
+    share = ["--share"] if options.share else []
+    log = open(os.path.join(folder, "out.%d" % outputs), "a+")
+    process = subprocess.Popen([options.run, "--wire", wire, *share, "--", *program, *arguments],
+                               stdout=log, stderr=subprocess.STDOUT, env=environment)
+    process.log = log
+    running.append(process)
+    return process
+
+
+def new_port():
+    global outputs
+    outputs += 1
+    return str(free_port())
+
+
+def listens(port):
+    wanted = ":%04X" % int(port)
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in open(table):
+            fields = line.split()
+            if fields[1].endswith(wanted) and fields[3] == "0A":
+                return True
+    return False
+
+
+def await_server(process, port):
+    for _ in range(400):
+        if listens(port):
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(0.025)
+    fail("a server did not start", process)
+
+
+def fail(why, *processes):
+    print("FAILED:", why)
+    for process in processes:
+        process.log.seek(0)
+        print("---", process.args[-8:], process.poll())
+        print(process.log.read()[-2000:])
+    sys.exit(1)
+
+
+def end(process):
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    running.remove(process)
+
+
+def switches():
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = open("/proc/%s/cmdline" % pid).read().split("\0")
+        except OSError:
+            continue
+        if len(words) > 2 and words[0].endswith("faultline-switch") and words[2] == wire:
+            found.append(int(pid))
+    return found
+
+
+class Steady:
+    """A pair that is connected when others are killed, and sleeps between its messages so that CPUs are left for those. Each
+    byte is compared; when it is done it starts anew."""
+
+    def __init__(self):
+        self.runs = 0
+        self.excused = False
+        self.begin()
+
+    def outlive_switch(self):
+        """Its time-out of 14 and its seven retries are half a second. With many more threads than CPUs a switch takes longer to start."""
+        self.excused = os.getloadavg()[0] > 3 * os.cpu_count()
+
+    def gave_up(self):
+        """Its peer did not answer in time, and that is all that happened."""
+        for process in self.pair:
+            process.log.seek(0)
+            if process.poll() not in (0, 1, -signal.SIGKILL) or (process.poll() == 1 and "retry counter exceeded" not in process.log.read()):
+                return False
+        return self.excused
+
+    def begin(self):
+        port = new_port()
+        server = start(PINGPONG, "-e", "-c", "-n", "2000", "-p", port)
+        await_server(server, port)
+        self.pair = [start(PINGPONG, "-e", "-c", "-n", "2000", "-p", port, "127.0.0.1"), server]
+
+    def finish(self, what):
+        for process in self.pair:
+            try:
+                if process.wait(timeout=60) != 0 and not self.excused:
+                    fail("the steady pair failed: " + what, *self.pair)
+            except subprocess.TimeoutExpired:
+                # One of them may wait for words of the other that is gone.
+                if not self.excused:
+                    fail("the steady pair hangs: " + what, *self.pair)
+                process.kill()
+                process.wait()
+                continue
+        if any(process.returncode > 0 for process in self.pair):
+            if not self.gave_up():
+                fail("the steady pair failed: " + what, *self.pair)
+            print("the steady pair gave up while a switch started, with a load of %.0f: %s" % (os.getloadavg()[0], what), flush=True)
+        self.excused = False
+        for process in self.pair:
+            end(process)
+        self.runs += 1
+
+    def look(self, what):
+        if any(process.poll() is not None for process in self.pair):
+            self.finish(what)
+            self.begin()
+
+
+def seconds_told(process):
+    """A line for each second that messages moved in."""
+    process.log.flush()
+    process.log.seek(0)
+    lines = [line.split() for line in process.log.read().splitlines()]
+    return sum(1 for words in lines if len(words) == 5 and words[0] == "512" and float(words[3]) > 0)
+
+
+def await_progress(process, others):
+    for _ in range(150):
+        if seconds_told(process) > 0:
+            return
+        time.sleep(0.1)
+    fail("no message moves", process, *others)
+
+
+def newcomers():
+    """A pair that comes now must do its work."""
+    port = new_port()
+    server = start(PINGPONG, "-n", "200", "-c", "-p", port)
+    await_server(server, port)
+    client = start(PINGPONG, "-n", "200", "-c", "-p", port, "127.0.0.1")
+    for process in (client, server):
+        try:
+            if process.wait(timeout=30) != 0:
+                fail("a new pair failed", client, server)
+        except subprocess.TimeoutExpired:
+            fail("a new pair hangs", client, server)
+    end(client)
+    end(server)
+
+
+def victims():
+    """Kills one of a pair at a random moment."""
+    port = new_port()
+    informed = draw.random() < 0.2
+    program = STREAM if informed else (*PINGPONG, "-n", "1000000000")
+    server = start(program, "-p", port)
+    moment = draw.choice((0.05, 0.15, 0.6)) * draw.random()
+    if draw.random() < 0.3:
+        time.sleep(moment)
+        end(server)
+        return "server alone after %.3f s" % moment
+    await_server(server, port)
+    client = start(program, "-p", port, "127.0.0.1")
+    if informed:
+        await_progress(client, [server])
+    time.sleep(moment)
+    first, second, what = (server, client, "server") if informed or draw.random() < 0.5 else (client, server, "client")
+    first.kill()
+    first.wait()
+    if informed:
+        try:
+            second.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            fail("the %s died, and nobody told its peer" % what, second)
+    end(first)
+    end(second)
+    return "%s after %.3f s" % (what, moment)
+
+
+def kill_switch(starting):
+    """Kills the switch, and as many as `starting` of those that come in its place, while they start. A program that is there all
+    the time has them started."""
+    port = new_port()
+    holder = start(PINGPONG, "-p", port)
+    await_server(holder, port)
+    last = switches()
+    for pid in last:
+        os.kill(pid, signal.SIGKILL)
+    killed = len(last) > 0
+    for _ in range(starting):
+        fresh = []
+        for _ in range(1000):
+            fresh = [pid for pid in switches() if pid not in last]
+            if fresh:
+                break
+            time.sleep(0.005)
+        if not fresh:
+            fail("no program starts another switch", *running)
+        time.sleep(0.1 * draw.random())
+        # What was seen first leaves at once and its child goes on.
+        last += fresh
+        for pid in switches():
+            last.append(pid)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    newcomers()
+    if holder.poll() is not None:
+        fail("the program that had the switch started has ended", holder)
+    end(holder)
+    return killed
+
+
+# Every run, however short, kills a switch, one that starts, and has a pair that comes after that.
+EVERY = min(10, max(1, options.rounds // 2))
+switches_killed = 0
+try:
+    steady = Steady()
+    for i in range(options.rounds):
+        what = "round %d, %s" % (i, victims())
+        switch_dies = options.switch and i % EVERY == EVERY - 1
+        if switch_dies:
+            starting = switches_killed % 3
+            # A connection outlives one switch, but not the time that several take: its peer gives up after half a second.
+            if starting:
+                steady.finish(what)
+            else:
+                steady.outlive_switch()
+            switches_killed += kill_switch(starting)
+            if starting:
+                steady.begin()
+            what += ", and the switch" + (", and %d as they started" % starting if starting else "")
+        steady.look(what)
+        if i % 5 == 4:
+            newcomers()
+        if switch_dies or i % 5 == 4:
+            print("ok: " + what, flush=True)
+    steady.finish("the end")
+    if options.switch and switches_killed < 2:
+        fail("%d switches were killed" % switches_killed)
+    print("ok: %d processes and %d switches killed, %d runs beside them" % (options.rounds, switches_killed, steady.runs))
+finally:
+    for process in list(running):
+        end(process)
+    for pid in switches():
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Marks, notifications and what they do, as packets; and streams that share a bottleneck.
+#include "stack/transport/qp/queue_pair.hpp"
+#include "stack/wire/packet/ecn.hpp"
+#include "tests/sim/directed/pair.hpp"
+#include "tests/sim/flows/streams.hpp"
+
+namespace faultline::sim {
+namespace {
+
+using transport::CongestionAlgorithm;
+
+SimulationScript marking_fabric() {
+  SimulationScript script = quiet_fabric();
+  script.a.core.congestion.algorithm = script.b.core.congestion.algorithm = CongestionAlgorithm::dcqcn;
+  script.a_to_b.bottleneck_picoseconds_per_byte = 800;
+  script.a_to_b.queue_limit_bytes = 1 << 20;
+  script.a_to_b.mark_from_bytes = script.a_to_b.mark_all_bytes = 4'000;
+  return script;
+}
+
+TEST(Congestion, SendersSayThatTheyHeedMarksOnlyWhereTheyDo) {
+  for (const bool heeds : {false, true}) {
+    SimulationScript script = quiet_fabric();
+    if (heeds) script.a.core.congestion.algorithm = CongestionAlgorithm::dcqcn;
+    Pair pair(script);
+    pair.write(100);
+    pair.run();
+    wire::Packet packet;
+    ASSERT_EQ(wire::parse(pair.simulation.trace.entries().at(0).frame, packet), wire::ParseError::none);
+    EXPECT_EQ(packet.ecn, heeds ? wire::kEcnCapable : 0);
+  }
+}
+
+// Found by the search (seed 1586): a repeated packet that waits for its turn is not unanswered.
+TEST(Congestion, WhatWaitsForItsPaceUsesUpNoRetry) {
+  SimulationScript script = quiet_fabric();
+  script.a.core.congestion.algorithm = CongestionAlgorithm::swift;
+  auto& swift = script.a.core.congestion.swift;
+  swift.initial_window_packets = swift.min_window_packets = swift.max_window_packets = 1e-5;
+  swift.min_bytes_per_s = 1;
+  script.a_to_b.drop_mask = 0b110;
+  ConnectionScript connection;
+  connection.timeout = 8;  // 1 ms; a packet has its turn after some hundred
+  connection.retry_count = 3;
+  Pair pair(script, connection);
+  pair.write(1024);
+  pair.run();
+  pair.write(1024);
+  pair.run();
+  EXPECT_EQ(pair.a.poll_sends().size(), 2U);
+  EXPECT_EQ(pair.counters_a().timeouts, 2U);
+  EXPECT_EQ(pair.a.state(), transport::QpState::rts);
+}
+
+TEST(Congestion, AMarkedPacketIsAnsweredByOneNotificationAnInterval) {
+  Pair pair(marking_fabric());
+  for (int i = 0; i < 8; ++i) pair.write(60'000);
+  pair.run();
+  const auto b = pair.counters_b();
+  EXPECT_GT(b.ecn_marked_received, 10U);
+  EXPECT_GE(b.cnps_sent, 1U);
+  EXPECT_LE(b.cnps_sent, 1 + (pair.simulation.now() - 1'000) / 50'000);
+  EXPECT_EQ(pair.counters_a().cnps_received, b.cnps_sent);
+  EXPECT_GT(pair.counters_a().pacing_waits, 0U);
+  EXPECT_EQ(pair.a.poll_sends().size(), 8U);
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.pinned_b, 60'000));
+}
+
+TEST(Congestion, ForgedOrStrayNotificationsSlowNobodyDown) {
+  SimulationScript script = quiet_fabric();
+  script.a.core.congestion.algorithm = CongestionAlgorithm::dcqcn;
+  Pair pair(script);
+  const auto inject = [&](uint32_t source, bool becn, uint32_t qpn) {
+    transport::AddressVector av = pair.simulation.path(pair.simulation.b, pair.simulation.a);
+    av.path.source_gid = wire::Gid::from_ipv4(source);
+    const wire::FrameTemplate frame_template(av.path);
+    wire::PacketFields fields;
+    fields.bth.opcode = wire::Opcode::cnp;
+    fields.bth.becn = becn;
+    fields.bth.destination_qpn = qpn;
+    Frame frame(frame_template.frame_bytes(fields.bth.opcode, 0));
+    ASSERT_NE(frame_template.write_headers(frame, fields, 0), nullptr);
+    frame_template.seal(frame, fields.bth.opcode, 0);
+    pair.simulation.b_to_a.inject(pair.simulation.now(), frame);
+    pair.run();
+  };
+  inject(0xc6120009, true, pair.a.qpn());
+  inject(0xc6120002, false, pair.a.qpn());
+  inject(0xc6120002, true, pair.a.qpn() + 1);
+  EXPECT_EQ(pair.counters_a().cnps_received, 0U);
+  inject(0xc6120002, true, pair.a.qpn());
+  EXPECT_EQ(pair.counters_a().cnps_received, 1U);
+}
+
+class Bottleneck : public testing::TestWithParam<CongestionAlgorithm> {};
+
+TEST_P(Bottleneck, IsSharedEvenlyAndItsQueueStaysShort) {
+  StreamScript script;
+  script.fabric = ten_gigabit_fabric();
+  LinkScript& wire = script.fabric.a_to_b;
+  wire.picoseconds_per_byte = 200;
+  wire.bottleneck_picoseconds_per_byte = 800;
+  wire.queue_limit_bytes = 256 << 10;
+  wire.mark_from_bytes = 10'000;
+  wire.mark_all_bytes = 100'000;
+  wire.mark_ratio = 0.1;
+  script.fabric.a.core.congestion.algorithm = script.fabric.b.core.congestion.algorithm = GetParam();
+  script.streams = 2;
+  script.stagger_ns = 2'000'000;
+  script.duration_ns = 200'000'000;
+  const StreamResult result = run_streams(script);
+  EXPECT_EQ(result.error, "");
+  EXPECT_GT(result.gigabits_per_s[0], 0.8 * result.gigabits_per_s[1]);
+  EXPECT_GT(result.gigabits_per_s[1], 0.8 * result.gigabits_per_s[0]);
+  EXPECT_GT(result.total, 8.0) << "of 10 Gb/s";
+  EXPECT_LT(result.mean_queue_bytes, (256 << 10) / 2.0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, Bottleneck,
+                         testing::Values(CongestionAlgorithm::dcqcn, CongestionAlgorithm::swift),
+                         [](const auto& kind) {
+                           return kind.param == CongestionAlgorithm::dcqcn ? "Dcqcn" : "Swift";
+                         });
+
+TEST(Recovery, OnePercentOfLossLeavesMoreThanSixTenths) {
+  const auto goodput = [](double loss, bool selective) {
+    StreamScript script;
+    script.fabric = ten_gigabit_fabric();
+    script.fabric.a_to_b.loss_ratio = script.fabric.b_to_a.loss_ratio = loss;
+    script.fabric.a.core.selective_ack = script.fabric.b.core.selective_ack = selective;
+    const StreamResult result = run_streams(script);
+    EXPECT_EQ(result.error, "");
+    return result.total;
+  };
+  const double whole = goodput(0, true);
+  EXPECT_GE(goodput(0.01, true), 0.6 * whole);
+  EXPECT_GE(goodput(0.001, true), 0.9 * whole);
+  EXPECT_GT(goodput(0.01, true), goodput(0.01, false));
+}
+
+}  // namespace
+}  // namespace faultline::sim

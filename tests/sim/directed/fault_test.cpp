@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Pages that are not there: what is seen on the wire, and that it is never a time-out.
+#include "tests/sim/directed/pair.hpp"
+
+namespace faultline::sim {
+namespace {
+
+using transport::CompletionStatus;
+using transport::SendOpcode;
+using transport::Stall;
+
+TEST(Fault, TheResponderParksAndGoesOnWithoutAWord) {
+  Pair pair;
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 4096, &pair.paged_b)));
+  pair.run();
+  EXPECT_EQ(pair.lines(), (Lines{"a> WRITE_FIRST 100", "a> WRITE_MIDDLE 101", "a> WRITE_MIDDLE 102",
+                                 "a> WRITE_LAST 103!", "b> ACK 103"}));
+  EXPECT_GE(pair.sent_at(4), 20 * kMicrosecond);
+  // One request, for all that is left of the message.
+  ASSERT_EQ(pair.simulation.b.memory.requests.size(), 1U);
+  EXPECT_EQ(pair.simulation.b.memory.requests[0].va, pair.paged_b.base);
+  EXPECT_EQ(pair.simulation.b.memory.requests[0].length_bytes, 4096U);
+  EXPECT_EQ(pair.counters_b().packets_parked, 4U);
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 4096));
+}
+
+TEST(Fault, AfterTheParkDeadlineOneRnrNakWithTheSmallestTimer) {
+  SimulationScript script = quiet_fabric();
+  script.b.core.park_deadline_ns = script.b.core.answer_deadline_ns = 10 * kMicrosecond;
+  Pair pair(script);
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 4096, &pair.paged_b)));
+  pair.run();
+  EXPECT_EQ(pair.lines(),
+            (Lines{"a> WRITE_FIRST 100", "a> WRITE_MIDDLE 101", "a> WRITE_MIDDLE 102", "a> WRITE_LAST 103!",
+                   "b> ACK 100 RNR1", "a> WRITE_FIRST 100", "a> WRITE_MIDDLE 101", "a> WRITE_MIDDLE 102",
+                   "a> WRITE_LAST 103!", "b> ACK 103"}));
+  EXPECT_EQ(pair.counters_a().timeouts, 0U);
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 4096));
+}
+
+TEST(Fault, WhatFindsNoRoomBehindAParkedPacketIsAskedForWhenItsTurnComes) {
+  SimulationScript script = quiet_fabric();
+  script.b.core.park_packets_per_qp = 2;
+  Pair pair(script);
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 4096, &pair.paged_b)));
+  pair.run();
+  EXPECT_EQ(pair.lines()[4], "b> ACK 102 NAK0");
+  EXPECT_EQ(pair.counters_a().timeouts, 0U);
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 4096));
+}
+
+/// A fault of many time-outs' length at a peer that says what it waits for.
+TEST(Fault, APeerThatSaysThatAPageIsComingIsNotAskedAgain) {
+  for (const Stall stall : {Stall::park, Stall::rnr, Stall::park_then_rnr}) {
+    SCOPED_TRACE(static_cast<int>(stall));
+    SimulationScript script = selective_fabric();
+    script.b.core.stall = stall;
+    script.b.memory.resolve_min_ns = script.b.memory.resolve_max_ns = 40'000 * kMicrosecond;
+    ConnectionScript connection;
+    connection.timeout = 8;  // 1 ms
+    connection.retry_count = 1;
+    connection.rnr_retry = 0;
+    Pair pair(script, connection);
+    ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 900, &pair.paged_b)));
+    ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_read, pair.pinned_a, 900, &pair.paged_b)));
+    pair.run();
+    EXPECT_EQ(pair.counters_a().timeouts, 0U);
+    // Kept, it is never repeated; sent back, once for each of the two.
+    EXPECT_LE(pair.counters_a().retransmitted_packets, stall == Stall::park ? 0U : 4U);
+    for (const auto& completion : pair.a.poll_sends())
+      EXPECT_EQ(completion.status, CompletionStatus::success);
+    EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 900));
+  }
+}
+
+TEST(Fault, APostedReceiveThatIsNotThereParksItsSend) {
+  Pair pair;
+  ASSERT_TRUE(pair.b.post_receive(5, {Pair::sge(pair.paged_b, 3000)}));
+  pair.send(3000);
+  pair.run();
+  EXPECT_EQ(pair.lines(),
+            (Lines{"a> SEND_FIRST 100", "a> SEND_MIDDLE 101", "a> SEND_LAST 102!", "b> ACK 102"}));
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 3000));
+  EXPECT_EQ(pair.b.poll_receives().size(), 1U);
+}
+
+TEST(Fault, TheRequesterHoldsASendBeforeItIsOnTheWire) {
+  Pair pair;
+  pair.receive(3000);
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::send, pair.paged_a, 3000)));
+  const TimeNs posted = pair.simulation.now();
+  pair.run();
+  EXPECT_EQ(pair.lines(),
+            (Lines{"a> SEND_FIRST 100", "a> SEND_MIDDLE 101", "a> SEND_LAST 102!", "b> ACK 102"}));
+  EXPECT_GE(pair.simulation.trace.entries()[0].sent_ns, posted + 20 * kMicrosecond);
+  EXPECT_EQ(pair.simulation.a.memory.faults, 1U);
+  EXPECT_TRUE(Pair::same(pair.paged_a, pair.pinned_b, 3000));
+}
+
+TEST(Fault, TheDestinationOfAReadIsFaultedInAheadOfTheData) {
+  Pair pair;
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_read, pair.paged_a, 9000, &pair.pinned_b)));
+  const TimeNs posted = pair.simulation.now();
+  pair.run();
+  EXPECT_EQ(pair.lines()[0], "a> READ_REQ 100!");
+  EXPECT_GE(pair.simulation.trace.entries()[0].sent_ns, posted + 20 * kMicrosecond);
+  ASSERT_EQ(pair.simulation.a.memory.requests.size(), 1U);
+  EXPECT_EQ(pair.simulation.a.memory.requests[0].length_bytes, 9000U);
+  EXPECT_EQ(pair.counters_a().retransmitted_packets, 0U);
+  EXPECT_TRUE(Pair::same(pair.paged_a, pair.pinned_b, 9000));
+}
+
+TEST(Fault, AReadOfAbsentPagesWaitsAndOthersGoOn) {
+  Pair pair;
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_read, pair.pinned_a, 100, &pair.paged_b)));
+  pair.write(200);
+  pair.run();
+  EXPECT_EQ(pair.lines(),
+            (Lines{"a> READ_REQ 100!", "a> WRITE_ONLY 101!", "b> READ_RESP_ONLY 100", "b> ACK 101"}));
+  EXPECT_EQ(pair.a.poll_sends().size(), 2U);
+}
+
+TEST(Fault, ManyFaultsInOneMessageCostNoTimeOut) {
+  // The whole message takes twelve times the acknowledgement timeout, in faults that take a third of it.
+  SimulationScript script = quiet_fabric();
+  script.b.memory.page_bytes = 512;
+  script.b.memory.resolve_min_ns = script.b.memory.resolve_max_ns = 1'400 * kMicrosecond;
+  script.b.memory.invalidate_permille = 1000;
+  script.b.memory.invalidations_limit = 36;
+  ConnectionScript connection;
+  connection.timeout = 10;  // 4.2 ms
+  connection.retry_count = 1;
+  Pair pair(script, connection);
+  for (int i = 0; i < 40; ++i)
+    ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 900, &pair.paged_b)));
+  pair.run();
+  const auto completions = pair.a.poll_sends();
+  EXPECT_EQ(completions.size(), 40U);
+  EXPECT_EQ(pair.counters_a().timeouts, 0U);
+  EXPECT_GT(pair.simulation.b.memory.faults, 12U);
+  for (const auto& completion : completions) EXPECT_EQ(completion.status, CompletionStatus::success);
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 900));
+}
+
+TEST(Fault, AFaultQueueThatIsFullIsTriedAgain) {
+  SimulationScript script = quiet_fabric();
+  script.a.memory.queue_full_permille = script.b.memory.queue_full_permille = 900;
+  Pair pair(script);
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.paged_a, 5000, &pair.paged_b)));
+  pair.run();
+  EXPECT_GT(pair.simulation.a.memory.refused + pair.simulation.b.memory.refused, 0U);
+  EXPECT_TRUE(Pair::same(pair.paged_a, pair.paged_b, 5000));
+}
+
+TEST(Fault, APageThatCannotBeHadFailsTheSideWhoseItIs) {
+  Pair local;
+  local.paged_a.add_hole(local.paged_a.base + 4500, 1);
+  ASSERT_TRUE(local.a.post_send(local.request(SendOpcode::rdma_write, local.paged_a, 9000, &local.pinned_b)));
+  local.run();
+  EXPECT_EQ(Pair::statuses(local.a.poll_sends()), Statuses{CompletionStatus::local_protection});
+  EXPECT_EQ(local.b.state(), transport::QpState::rts);
+
+  Pair remote;
+  remote.paged_b.add_hole(remote.paged_b.base + 4500, 1);
+  ASSERT_TRUE(
+      remote.a.post_send(remote.request(SendOpcode::rdma_write, remote.pinned_a, 9000, &remote.paged_b)));
+  remote.run();
+  EXPECT_EQ(Pair::statuses(remote.a.poll_sends()), Statuses{CompletionStatus::remote_access});
+  EXPECT_EQ(remote.b.state(), transport::QpState::err);
+}
+
+TEST(Fault, AFailureThatComesBehindTheParkDeadlineStillEndsIt) {
+  SimulationScript script = quiet_fabric();
+  script.b.core.park_deadline_ns = script.b.core.answer_deadline_ns = 5 * kMicrosecond;
+  for (const SendOpcode opcode : {SendOpcode::rdma_write, SendOpcode::rdma_read}) {
+    Pair pair(script);
+    pair.paged_b.add_hole(pair.paged_b.base, 1);
+    ASSERT_TRUE(pair.a.post_send(pair.request(opcode, pair.pinned_a, 100, &pair.paged_b)));
+    pair.run();
+    EXPECT_EQ(Pair::statuses(pair.a.poll_sends()), Statuses{CompletionStatus::remote_access});
+    EXPECT_LE(pair.counters_b().rnr_naks_sent, 2U);
+  }
+}
+
+TEST(Fault, AnAnswerOfTheOldLifeMeansNothingToTheNew) {
+  Pair pair;
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.paged_a, 100, &pair.pinned_b)));
+  pair.simulation.step();
+  ASSERT_EQ(pair.simulation.a.memory.faults, 1U);
+  transport::QpAttributes attributes;
+  attributes.state = transport::QpState::reset;
+  ASSERT_EQ(pair.a.modify(attributes, transport::kAttrState), 0);
+  pair.run();
+  EXPECT_TRUE(pair.lines().empty());
+  EXPECT_TRUE(pair.a.poll_sends().empty());
+  pair.a.destroy();
+}
+
+}  // namespace
+}  // namespace faultline::sim

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The model of UD and UC traffic from one QP to another: messages may be lost, doubled and change places, but
+// what arrives is right and, of UD, comes behind its 40 bytes of GRH.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/sim/flows/flow.hpp"
+
+namespace faultline::sim {
+
+class DatagramFlow {
+ public:
+  DatagramFlow(uint32_t number, Endpoint& from, Endpoint& to) : number_(number), from_(from), to_(to) {}
+
+  void pump(TimeNs now);
+  void on_send_completion(const transport::Completion& completion);
+  void on_receive_completion(const transport::Completion& completion);
+  [[nodiscard]] bool done() const {
+    return !error.empty() || (completed_ == sends.size() && from_.all_sends_retired());
+  }
+  /// What was delivered goes into the image as it came; receive buffers that were not used stay as they are.
+  void apply(MemoryImage& image) const;
+  void check_end();
+  [[nodiscard]] bool owns(uint64_t wr_id) const { return static_cast<uint32_t>(wr_id >> 32) == number_; }
+
+  std::vector<PlannedSend> sends;  ///< all signalled; the first bytes of a payload are unique or it is empty
+  std::vector<PlannedReceive> receives;
+  uint32_t grh_bytes = wire::kGrhBytes;  ///< 0: the flow is one of UC
+  bool lossless = false;                 ///< nothing may be missing
+  std::string error;
+
+ private:
+  static constexpr uint64_t kReceiveBit = uint64_t{1} << 31;
+  void fail(const std::string& what);
+
+  const uint32_t number_;
+  Endpoint& from_;
+  Endpoint& to_;
+  size_t sends_posted_ = 0;
+  size_t receives_posted_ = 0;
+  size_t completed_ = 0;
+  size_t received_ = 0;
+};
+
+}  // namespace faultline::sim

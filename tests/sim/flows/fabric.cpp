@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+
+#include "tests/sim/flows/plan.hpp"
+
+namespace faultline::sim {
+
+namespace {
+
+LinkScript draw_link(Random& random, bool harmless) {
+  LinkScript link;
+  link.delay_ns = random.between(200, 20'000);
+  link.picoseconds_per_byte = random.between(100, 8'000);
+  if (random.chance(250)) {
+    link.changes_at_ns = random.between(10'000, 2'000'000);
+    link.changed_delay_ns = random.between(200, 20'000);
+    link.changed_picoseconds_per_byte = random.between(100, 8'000);
+  }
+  if (random.chance(300)) {
+    link.bottleneck_picoseconds_per_byte = random.between(200, 10'000);
+    link.queue_limit_bytes = random.between(20'000, 300'000);
+    link.pause_when_full = harmless || random.chance(400);
+    link.mark_from_bytes = random.between(1'000, 20'000);
+    link.mark_all_bytes = link.mark_from_bytes + random.between(1'000, 100'000);
+    link.mark_ratio = 0.1;
+  }
+  if (harmless) return link;
+  if (random.chance(700)) link.loss_permille = random.between32(1, 60);
+  if (random.chance(300)) link.duplicate_permille = random.between32(1, 60);
+  if (random.chance(300)) link.corrupt_permille = random.between32(1, 40);
+  if (random.chance(300)) link.jitter_ns = random.between(100, 20'000);
+  if (random.chance(300)) link.late_permille = random.between32(1, 40);
+  link.late_ns = random.between(5'000, 3'000'000);
+  link.drop_mask = random.chance(300) ? random.next() & random.next() & random.next() & random.next() : 0;
+  link.damage_limit = random.between32(1, 200);
+  return link;
+}
+
+HostScript draw_host(Random& random, bool tight) {
+  HostScript host;
+  host.core.window_packets = random.chance(500) ? 256 : random.between32(2, 64);
+  host.core.ack_every_packets = random.chance(500) ? 64 : random.between32(1, 32);
+  host.core.park_packets_per_qp = random.chance(500) ? 64 : random.between32(1, 16);
+  host.core.park_packets_total = random.chance(700) ? 1024 : random.between32(1, 32);
+  host.core.park_deadline_ns = random.chance(500) ? 2'000'000 : random.between(5'000, 500'000);
+  host.core.answer_deadline_ns = host.core.unreliable_deadline_ns = host.core.park_deadline_ns;
+  host.core.fault_rnr_timer = static_cast<uint8_t>(random.between(1, 6));
+  host.core.selective_ack = random.chance(700);
+  host.core.early_probe = random.chance(800);
+  host.core.reorder_packets_per_qp = random.chance(600) ? 256 : random.between32(1, 16);
+  if (random.chance(300))
+    host.core.congestion.algorithm =
+        random.chance(500) ? transport::CongestionAlgorithm::dcqcn : transport::CongestionAlgorithm::swift;
+  static_cast<void>(random.between32(1, 32));  // seeds keep their meaning: an option that is gone
+  host.core.wire_checksums = random.chance(500) ? 1 : 3;
+  host.memory.page_bytes = 512U << random.below(4);
+  host.memory.resolve_min_ns = random.between(500, 5'000);
+  host.memory.resolve_max_ns =
+      host.memory.resolve_min_ns + random.below(random.chance(300) ? 3'000'000 : 60'000);
+  if (random.chance(300)) host.memory.queue_capacity = random.between32(1, 4);
+  if (random.chance(300)) host.memory.queue_full_permille = random.between32(10, 400);
+  if (random.chance(400)) {
+    host.memory.invalidate_permille = random.between32(5, 200);
+    host.memory.invalidations_limit = random.between32(1, 60);
+  }
+  if (tight) {
+    host.port.tx_buffers = random.between32(1, 64);
+    host.port.tx_ring = random.between32(1, 32);
+    if (random.chance(500)) host.port.short_allocate_permille = random.between32(50, 500);
+    if (random.chance(500)) host.port.short_transmit_permille = random.between32(50, 500);
+  }
+  return host;
+}
+
+}  // namespace
+
+Fabric draw_fabric(Random& random, bool odp_mix) {
+  Fabric fabric;
+  const uint64_t theme = random.below(100);
+  fabric.theme = theme < 70   ? Theme::mixed
+                 : theme < 84 ? Theme::one_failure
+                 : theme < 89 ? Theme::dead_peer
+                              : Theme::reborn;
+  if (odp_mix) fabric.theme = Theme::odp_mix;
+  fabric.failure = static_cast<Failure>(random.below(static_cast<uint64_t>(Failure::rnr_exhausted) + 1));
+  fabric.harmless_links = random.chance(400);
+  fabric.faults = random.chance(700);
+  const bool tight = random.chance(300);
+  SimulationScript& script = fabric.script;
+  script.a = draw_host(random, tight);
+  script.b = draw_host(random, tight);
+  script.a_to_b = draw_link(random, fabric.harmless_links);
+  script.b_to_a = draw_link(random, fabric.harmless_links);
+  script.ipv6 = random.chance(300);
+  script.turn_ns = random.between(50, 1'000);
+  // On a damaged wire time-outs are part of the picture and come soon; on a whole one none may come at all.
+  fabric.timeout = static_cast<uint8_t>(fabric.harmless_links ? random.between(14, 18)
+                                                              : random.between(fabric.faults ? 10 : 8, 12));
+  fabric.spread_ns = random.chance(500) ? random.between(1, 20'000) : random.between(20'000, 2'000'000);
+  // An RNR NAK for a fault counts like any other, so what counts them has no faults.
+  if (fabric.theme == Theme::one_failure && fabric.failure == Failure::rnr_exhausted) fabric.faults = false;
+  if (fabric.theme == Theme::dead_peer) {
+    fabric.timeout = static_cast<uint8_t>(random.between(6, 10));
+    const TimeNs dead = random.below(fabric.spread_ns * 2);
+    script.a_to_b.dead_from_ns = dead;
+    if (random.chance(500)) script.b_to_a.dead_from_ns = dead;
+    fabric.harmless_links = false;
+  }
+  if (fabric.theme == Theme::reborn) {
+    // What is still on its way when a connection ends comes to the next one.
+    fabric.harmless_links = false;
+    // A delay-based rate control takes such jitter for a queue: answers come slowly, and no retry may run out
+    // by that.
+    fabric.timeout = static_cast<uint8_t>(random.between(13, 16));
+    for (LinkScript* link : {&script.a_to_b, &script.b_to_a})
+      if (random.chance(600)) link->jitter_ns = random.between(1'000, 300'000);
+  }
+  if (fabric.theme == Theme::odp_mix) {
+    fabric.faults = true;
+    fabric.takes_away = random.chance(500);
+    if (fabric.takes_away) {
+      // A connection whose memory is gone ends, and another begins in its place, as above.
+      fabric.harmless_links = false;
+      fabric.timeout = static_cast<uint8_t>(random.between(13, 16));
+    }
+  }
+  return fabric;
+}
+
+std::string describe(const Fabric& fabric) {
+  static constexpr const char* kThemes[] = {"mixed", "one failure", "dead peer", "reborn", "ODP mix"};
+  static constexpr const char* kFailures[] = {"bad lkey",      "bad rkey",          "remote range",
+                                              "not permitted", "receive too small", "local hole",
+                                              "remote hole",   "receive hole",      "RNR exhausted"};
+  std::string text = kThemes[static_cast<size_t>(fabric.theme)];
+  if (fabric.theme == Theme::one_failure)
+    text += std::string(": ") + kFailures[static_cast<size_t>(fabric.failure)];
+  if (fabric.takes_away) text += " with memory taken away";
+  const auto link = [](const char* name, const LinkScript& script) {
+    return std::string("; ") + name + " delay " + std::to_string(script.delay_ns) + " ns jitter " +
+           std::to_string(script.jitter_ns) + " loss " + std::to_string(script.loss_permille) + " dup " +
+           std::to_string(script.duplicate_permille) + " flip " + std::to_string(script.corrupt_permille) +
+           " late " + std::to_string(script.late_permille) + " permille";
+  };
+  const auto host = [](const char* name, const HostScript& script) {
+    return std::string("; ") + name + " window " + std::to_string(script.core.window_packets) +
+           " ack every " + std::to_string(script.core.ack_every_packets) + " park " +
+           std::to_string(script.core.park_packets_per_qp) + "/" +
+           std::to_string(script.core.park_packets_total) + " for " +
+           std::to_string(script.core.park_deadline_ns) + " ns, page " +
+           std::to_string(script.memory.page_bytes) + " served in " +
+           std::to_string(script.memory.resolve_min_ns) + ".." +
+           std::to_string(script.memory.resolve_max_ns) + " ns, queue " +
+           std::to_string(script.memory.queue_capacity) + ", up to " +
+           std::to_string(script.memory.invalidations_limit) + " invalidations, tx " +
+           std::to_string(script.port.tx_buffers) + "/" + std::to_string(script.port.tx_ring);
+  };
+  text += link("a>b", fabric.script.a_to_b) + link("b>a", fabric.script.b_to_a);
+  text += host("a", fabric.script.a) + host("b", fabric.script.b);
+  text += "; timeout " + std::to_string(fabric.timeout) + (fabric.faults ? "; on demand" : "; pinned");
+  return text;
+}
+
+}  // namespace faultline::sim

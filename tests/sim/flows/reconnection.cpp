@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The part of a plan where a connection ends under its traffic and another begins in its place.
+#include "tests/sim/flows/plan.hpp"
+
+namespace faultline::sim {
+
+using namespace transport;
+
+/// One end goes under the traffic of the connection, the other when it hears of it; then both begin anew,
+/// with PSNs far from the old ones or as other QPs. Or the first is back at once, while the other still lives
+/// its old life (a host that was restarted). What is still on its way means nothing to the new connection.
+TimeNs Plan::end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript connection, bool signal_all,
+                                 TimeNs life_ns) {
+  const bool a_first = random_.chance(500);
+  Endpoint& first = a_first ? a : b;
+  Endpoint& second = a_first ? b : a;
+  const TimeNs first_ends = simulation_.now() + 1 + life_ns + random_.below(fabric_.spread_ns * 2);
+  const TimeNs second_ends = first_ends + random_.below(fabric_.spread_ns * 2);
+  const TimeNs begins = second_ends + 1 + random_.below(random_.chance(500) ? 2'000 : 200'000);
+  const bool other_qps = random_.chance(400);
+  const bool back_at_once = !other_qps && random_.chance(500);
+  std::vector<Flow*> old;
+  for (const auto& flow : flows)
+    if (&flow->from() == &a || &flow->from() == &b) old.push_back(flow.get());
+  for (Flow* flow : old) flow->failure = PlannedFailure{{}, {CompletionStatus::retry_exceeded}, {}};
+
+  ConnectionScript next = connection;
+  // A quarter of all PSNs away, one way or the other: what is old is behind or ahead of all that is new.
+  const auto far = [this](uint32_t psn) {
+    const uint32_t distance = (1U << 22) + static_cast<uint32_t>(random_.below(1U << 21));
+    return (random_.chance(500) ? psn + distance : psn - distance) & wire::Psn::kMask;
+  };
+  next.psn_a = far(connection.psn_a);
+  next.psn_b = far(connection.psn_b);
+  const auto bring_up = [this, next, &a](Endpoint& end, const Endpoint& peer) {
+    const bool is_a = &end == &a;
+    if (!connect_end(simulation_, end, peer, next, is_a ? next.psn_a : next.psn_b,
+                     is_a ? next.psn_b : next.psn_a))
+      error_ = "a connection could not begin again";
+  };
+  const auto stop = [this, old, other_qps](Endpoint& end) {
+    for (Flow* flow : old) flow->abandon(end);
+    if (other_qps)
+      end.renew();
+    else if (!end.reset())
+      error_ = "a QP could not be reset";
+  };
+  simulation_.at(first_ends, [stop, bring_up, back_at_once, &first, &second] {
+    stop(first);
+    if (back_at_once) bring_up(first, second);
+  });
+  simulation_.at(second_ends, [stop, &second] { stop(second); });
+  simulation_.at(begins, [old, bring_up, back_at_once, &first, &second] {
+    if (!back_at_once) bring_up(first, second);
+    bring_up(second, first);
+    for (Flow* flow : old) flow->freeze();
+  });
+  start_ns_ = begins + 1;
+  add_flows(a, b, next, false, random_.chance(300), random_.chance(500), signal_all);
+  start_ns_ = simulation_.now();
+  return begins;
+}
+
+}  // namespace faultline::sim

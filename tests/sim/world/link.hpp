@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One direction of a wire: serialisation, delay, jitter, and damage by chance and by exact mask.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "tests/sim/world/random.hpp"
+#include "tests/sim/world/trace.hpp"
+
+namespace faultline::sim {
+
+/// Bit n of a mask is for the n-th packet of the direction, up to the 64th.
+struct LinkScript {
+  uint64_t delay_ns = 1'000;
+  uint64_t jitter_ns = 0;  ///< up to this much more, each packet by itself: reorders
+  uint64_t picoseconds_per_byte = 800;
+  double loss_ratio = 0;  ///< beside loss_permille, for rarer ones
+  uint32_t loss_permille = 0;
+  uint32_t duplicate_permille = 0;
+  uint32_t corrupt_permille = 0;
+  uint32_t late_permille = 0;  ///< held for late_ns
+  uint64_t late_ns = 50'000;
+  uint32_t damage_limit = ~0U;  ///< damage by chance ends after so many
+  uint64_t drop_mask = 0;
+  uint64_t duplicate_mask = 0;
+  uint64_t corrupt_mask = 0;
+  uint64_t late_mask = 0;
+  TimeNs dead_from_ns = kNever;  ///< everything after is lost
+  // Another path from then on.
+  TimeNs changes_at_ns = kNever;
+  uint64_t changed_delay_ns = 0;
+  uint64_t changed_picoseconds_per_byte = 0;
+  // A switch behind the sender's own link, with a slower way on. 0: none.
+  uint64_t bottleneck_picoseconds_per_byte = 0;
+  uint64_t queue_limit_bytes = 256 << 10;  ///< what does not fit is dropped
+  // RED with ECN (RFC 3168, as the DCQCN paper sets switches): none below the first, all above the second.
+  uint64_t mark_from_bytes = ~uint64_t{0};
+  uint64_t mark_all_bytes = ~uint64_t{0};
+  bool pause_when_full = false;  ///< the switch stops the sender (IEEE 802.1Qbb) instead of dropping
+  double mark_ratio = 0.01;      ///< just below mark_all_bytes
+
+  [[nodiscard]] bool harmless() const {
+    return jitter_ns == 0 && loss_ratio <= 0 && (bottleneck_picoseconds_per_byte == 0 || pause_when_full) &&
+           loss_permille == 0 && duplicate_permille == 0 && corrupt_permille == 0 && late_permille == 0 &&
+           drop_mask == 0 && duplicate_mask == 0 && corrupt_mask == 0 && late_mask == 0 &&
+           dead_from_ns == kNever;
+  }
+};
+
+class SimLink {
+ public:
+  SimLink(const LinkScript& script, Random random, bool from_a, Trace& trace)
+      : script_(script), random_(random), from_a_(from_a), trace_(trace) {}
+
+  [[nodiscard]] LinkScript& script() { return script_; }
+  /// Takes a frame at `now`; returns when its last byte has left the sender.
+  TimeNs send(TimeNs now, Frame frame);
+  /// A frame from somebody else, straight to the receiver.
+  void inject(TimeNs now, Frame frame);
+
+  [[nodiscard]] TimeNs next_arrival() const { return arrivals_.empty() ? kNever : arrivals_.begin()->first; }
+  /// Takes one frame that has arrived by `now`; false when there is none.
+  bool take(TimeNs now, Frame& frame);
+
+  /// Of the switch, over time, in bytes.
+  uint64_t queue_peak_bytes = 0;
+  uint64_t queue_drops = 0;
+  uint64_t queue_marks = 0;
+  /// Bytes x ns, to be divided by the time.
+  double queue_area = 0;
+
+  uint32_t sent = 0;
+  uint32_t damaged = 0;
+
+ private:
+  [[nodiscard]] bool hit(uint64_t mask, uint32_t permille);
+  void flip_bit(Frame& frame);
+  void wait_for_room(uint64_t frame_bytes);
+  /// When the frame leaves the switch; false where its queue is full.
+  [[nodiscard]] bool pass_switch(TimeNs at, Frame& frame, TimeNs& leaves);
+
+  LinkScript script_;
+  Random random_;
+  const bool from_a_;
+  Trace& trace_;
+  TimeNs switch_busy_ps_ = 0;  ///< in picoseconds
+  TimeNs busy_until_ = 0;
+  std::multimap<TimeNs, Frame> arrivals_;
+};
+
+}  // namespace faultline::sim
