@@ -34,13 +34,13 @@ bool is_valid(const RegionRequest& request) {
   const uint64_t length = request.length_bytes;
   if (request.domain == 0 || length == 0) return false;
   if (!is_valid_access(request.access)) return false;
-  // The last byte and the end of its page must exist as numbers.
+  // The last byte and the end of its page must be representable.
   const uint64_t last = request.address + length - 1;
   if (last < request.address || last > ~uint64_t{0} - kPageBytes) return false;
   return request.iova + length - 1 >= request.iova;
 }
 
-/// Whether the kernel has MADV_POPULATE_* (Linux 5.14), which everything here rests on.
+/// True if the kernel has MADV_POPULATE_* (Linux 5.14), which this layer requires.
 bool can_populate() {
   LazyArray<uint8_t> page;
   return page.allocate(kPageBytes) && madvise(&page[0], kPageBytes, MADV_POPULATE_READ) == 0;
@@ -54,14 +54,14 @@ int populate(const Region& region) {
     const uint64_t bytes = std::min(kStepBytes, end - address);
     while (madvise(reinterpret_cast<void*>(address), bytes, advice) != 0) {
       if (errno == EINTR || errno == EAGAIN) continue;
-      // madvise(2): ENOMEM stands for a hole as well as for no memory.
+      // madvise(2): ENOMEM means a hole or short memory.
       return errno == ENOMEM && !has_hole({address, address + bytes}) ? ENOMEM : EFAULT;
     }
   }
   return 0;
 }
 
-/// Whether each page of a range may be written without asking. The caller is a reader.
+/// True if each page of a range may be written without a fault. The caller is a reader.
 bool is_writable(const Region& region, uint64_t va, uint64_t length_bytes) {
   const auto all_writable = [](const Region& piece, uint64_t from, uint64_t length) {
     const PageRange pages = pages_of(piece, from, length);
@@ -79,7 +79,7 @@ bool is_writable(const Region& region, uint64_t va, uint64_t length_bytes) {
   return true;
 }
 
-/// Once for each reason: there may be very many such regions.
+/// Logs once for each reason: there may be very many such regions.
 void log_unwatched(const Region& region, int error) {
   static std::atomic<uint64_t> logged{0};
   const uint64_t bit = uint64_t{1} << (static_cast<unsigned>(error) % 64);
@@ -145,7 +145,7 @@ bool Domain::start(std::string& error) {
                                                 .realtime = config_.realtime_pager,
                                                 .threads = config_.pager_threads});
   prefetcher_ = std::make_unique<Prefetcher>(*pager_);
-  // Last: it is called from here on.
+  // Last: events are delivered from here on.
   if (!monitor_->add_sink(*this)) {
     error = "too many device contexts in one process";
     monitor_.reset();
@@ -158,7 +158,7 @@ Domain::~Domain() {
   prefetcher_.reset();
   if (monitor_ != nullptr) monitor_->remove_sink(*this);
   while (Region* region = index_.any()) {
-    // Out of the pager's sight, which may be busy with advice.
+    // Hidden from the pager, which may be busy with advice.
     static_cast<void>(keys_.withdraw(region->key));
     readers_.wait();
     dismantle(*region);
@@ -209,7 +209,7 @@ int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>&
   const bool on_demand = (request.access & kOnDemand) != 0;
   const uint64_t first_page = request.address >> kPageShift;
   const uint64_t last_page = (request.address + request.length_bytes - 1) >> kPageShift;
-  // Looked for before anything of ours is mapped, which could fill the hole.
+  // Checked before the library maps anything, which could fill the hole.
   const bool holed = has_hole({first_page << kPageShift, (last_page + 1) << kPageShift});
   if (holed && !on_demand) return EFAULT;
   if (on_demand) {
@@ -231,9 +231,9 @@ int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>&
       !(region->granule_pins.allocate(granules) && region->granule_used.allocate(granules)))
     return ENOMEM;
   if (!region->on_demand) PinTable::reserve_whole(*region);
-  // A program that took the signals over after us is put behind us again.
+  // If the program has installed its own handlers since, ours is installed in front again.
   install_fault_handler();
-  // An munmap of an earlier mapping here may still have its event unread, or unsent: it must not kill the new
+  // An event of an earlier munmap here may still be unread, or not yet sent: it must not kill the new
   // region.
   monitor_->outlast_calls({region->start_page_address(), region->end_page_address()});
   if (const int error = enlist(*region); error != 0) return error;
@@ -241,7 +241,7 @@ int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>&
   try {
     watch_error = watch(*region);
   } catch (const std::bad_alloc&) {
-    // Nothing of it is counted as watched, so that dismantle would take away what others count.
+    // Nothing of the region is counted as watched, so dismantle would remove what other regions count.
     index_.remove(*region);
     keys_.release(region->key);
     throw;
@@ -266,12 +266,12 @@ int Domain::enlist(Region& region) {
 int Domain::watch(Region& region) {
   const int error = monitor_->watch(region.start_page_address(), region.end_page_address());
   const bool has_hole = region.watch_at_fault;
-  // A mapping that refuses it today may be another one tomorrow; EPERM does not pass (a read-only file).
+  // A mapping that refuses a watch now may be replaced by another; EPERM is permanent (a read-only file).
   region.watch_at_fault = has_hole || (error != 0 && error != EPERM);
   region.is_paged_by_program.store(error == EBUSY, std::memory_order_relaxed);
   const bool is_logged = monitor_->level() == UserfaultLevel::none ||
                          (error == EINVAL && monitor_->level() == UserfaultLevel::without_files);
-  // A hole is watched when it has been filled and an access meets it.
+  // A hole is watched when an access meets it after it was filled.
   if ((error == EINVAL && has_hole) || (error == 0 && monitor_->level() != UserfaultLevel::none))
     return error;
   counters_.unwatched_regions.add();
@@ -303,7 +303,8 @@ void Domain::dismantle(Region& region) {
 }
 
 int Domain::close(Key key) {
-  // Decided before the key goes: a region that stays because of its windows has never been out of sight.
+  // Decided before the key is withdrawn: a region that stays because of its windows remains visible
+  // throughout.
   const ReaderStripes::Guard guard(readers_);
   Region* const region = keys_.find(key);
   if (region == nullptr) return ENOENT;
@@ -313,7 +314,7 @@ int Domain::close(Key key) {
 void Domain::retire(Region* region) {
   quiescence_.wait_for(quiescence_.advance());
   readers_.wait();
-  PageMap::note_loss();  // behind the last reader that found it by its key
+  PageMap::note_loss();  // after the last reader that found the region by its key
   dismantle(*region);
   counters_.num_odp_mr_pages.subtract(region->resident_pages.load(std::memory_order_relaxed));
   if (region->on_demand) counters_.num_odp_mrs.subtract(1);
@@ -323,7 +324,7 @@ int Domain::deregister_region(Key key) {
   if (is_parents()) return 0;
   log_stuck_pins(pins_.take_release_error());
   if (const int error = close(key); error != 0) return error;
-  // Ours alone, since we closed it.
+  // Owned by this thread, which closed the region.
   Region* const region = keys_.withdraw(key);
   retire(region);
   keys_.release(key);
@@ -411,11 +412,11 @@ std::unique_ptr<EngineSession> Domain::attach_engine() {
          !is_writable(*region, hint.va, hint.length_bytes);
 }
 
-/// The pages of a hint, if they are there, and as many beside them. The caller is a reader; `losses` is from
-/// before.
+/// Sets `settled` to the pages of a hint, if they are writable, and their writable neighbours. The caller is
+/// a reader; `losses` was read before.
 void Domain::settle(const Target& target, const WriteHint& hint, uint64_t losses,
                     SettledRange& settled) const {
-  // As many as are looked at in the time that the reader's two read-modify-writes take.
+  // About as many as can be checked in the time of the reader's two read-modify-writes.
   constexpr size_t kMostPages = 64;
   const Region* const region = hint.length_bytes == 0 ? nullptr : keys_.find(hint.key);
   if (region == nullptr || region->children != nullptr ||
@@ -445,7 +446,7 @@ void Domain::hint_will_write(ProtectionDomain domain, std::span<const WriteHint>
   settled = {};
   if (hints.empty() || is_parents()) return;
   const uint64_t losses = page_losses().load(std::memory_order_acquire);
-  // One guard for all, since its two read-modify-writes take as long as several looks.
+  // One guard for all hints, since its two read-modify-writes cost as much as several checks.
   for (size_t next = 0; next < hints.size();) {
     {
       const ReaderStripes::Guard guard(readers_);
@@ -462,7 +463,7 @@ void Domain::hint_will_write(ProtectionDomain domain, std::span<const WriteHint>
   }
 }
 
-/// rdma-core ibv_advise_mr(3). `memory` is where the range is in this process.
+/// rdma-core ibv_advise_mr(3). Sets `memory` to the range's location in this process.
 int Domain::check_prefetch(ProtectionDomain domain, const PrefetchRange& range, PrefetchKind kind,
                            PopulateRange& memory) {
   const ReaderStripes::Guard guard(readers_);
@@ -487,7 +488,7 @@ int Domain::prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ran
   int result = 0;
   for (const PrefetchRange& range : ranges) {
     if (range.length_bytes == 0) continue;
-    // Deregistered meanwhile: then there is nothing to be had.
+    // The region was deregistered meanwhile: there is nothing to prefetch.
     if (check_prefetch(domain, range, kind, memory) != 0) continue;
     const FaultRequest request{
         .target = {range.key, domain, kind == PrefetchKind::write ? kLocalWrite : kLocalRead},

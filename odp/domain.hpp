@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parts of a memory domain put together, and its control calls.
+// Combines the parts of a memory domain, and implements its control calls.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   Domain& operator=(const Domain&) = delete;
   ~Domain() override;
 
-  /// False with a reason.
+  /// Returns false and sets `error` to the reason.
   [[nodiscard]] bool start(std::string& error);
 
   [[nodiscard]] RegionResult register_region(const RegionRequest& request) override;
@@ -59,20 +59,20 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   void outlast_services() override { pager_->outlast_services(); }
   void note_unwatched(uint64_t start, uint64_t end) override;
 
-  /// A region that lacks nothing but to be published, or an errno.
+  /// Creates a region, complete but not yet published. Returns 0 or an errno.
   [[nodiscard]] int prepare(const RegionRequest& request, std::unique_ptr<Region>& region);
-  /// The two throw std::bad_alloc, and have changed nothing then.
+  /// Both throw std::bad_alloc, and have changed nothing then.
   [[nodiscard]] int prepare_range(const RegionRequest& request, std::unique_ptr<Region>& region);
   [[nodiscard]] int prepare_implicit(const RegionRequest& request, std::unique_ptr<Region>& region);
-  /// A live region that no window may be bound to any more: 0, or ENOENT or EBUSY.
+  /// Closes a live region, so that no window can be bound to it any more. Returns 0, ENOENT or EBUSY.
   [[nodiscard]] int close(Key key);
-  /// The end of a region that no key leads to any more.
+  /// Retires a region that no key refers to any more.
   void retire(Region* region);
-  /// Gives the region a key and a place in the index. 0, or an errno, and then nothing has changed.
+  /// Gives the region a key and a place in the index. Returns 0, or an errno, and then nothing has changed.
   [[nodiscard]] int enlist(Region& region);
-  /// 0, or the errno of a range that is not watched.
+  /// Returns 0, or the errno of a range that is not watched.
   int watch(Region& region);
-  /// True where pages of it are missing. The caller is a reader.
+  /// True if pages of the hint's range are missing. The caller is a reader.
   [[nodiscard]] bool asks_for_pages(const Target& target, const WriteHint& hint) const;
   void settle(const Target& target, const WriteHint& hint, uint64_t losses, SettledRange& settled) const;
   [[nodiscard]] int check_prefetch(ProtectionDomain domain, const PrefetchRange& range, PrefetchKind kind,
@@ -80,7 +80,8 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   [[nodiscard]] int make_ready(Region& region);
   void dismantle(Region& region);
 
-  /// In a child of the process that made it: its threads, and what they hold locked, are not here.
+  /// True in a forked child of the process that created the domain: its threads, and the locks that they
+  /// hold, do not exist here.
   [[nodiscard]] bool is_parents() const { return fork_generation() != generation_; }
 
   const DomainConfig config_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A domain's part in calls of the program and in events of the kernel: what becomes of its pages and pins.
+// A domain's reaction to calls of the program and to events of the kernel: the changes to its pages and
+// pins.
 #include "odp/domain.hpp"
 #include "odp/mappings/holes.hpp"
 
@@ -23,19 +24,19 @@ bool Domain::apply(uint64_t start, uint64_t end, PageEvent asked) {
 void Domain::change_pages(Region& region, PageRange pages, PageEvent asked) {
   const bool is_child = region.parent_children != nullptr;
   PageEvent event = asked;
-  // An implicit region is whatever is mapped: an unmapped page may come back.
+  // An implicit region is whatever is mapped: an unmapped page may be mapped again.
   if (is_child && asked == PageEvent::kill) event = PageEvent::drop;
   if (is_child && asked == PageEvent::bury) event = PageEvent::revive;
   const bool is_end = event == PageEvent::bury || event == PageEvent::revive;
-  // Pages of a classic region whose contents the program drops come back by themselves.
+  // If the program drops the contents of a classic region's pages, the kernel refills the pages on access.
   if (!region.on_demand && !is_end && event != PageEvent::kill && event != PageEvent::doom) return;
-  // All of a large region's, at a fork: where none is resident there is none to change.
+  // A fork covers all pages of a large region: if none is resident there is none to change.
   if (event == PageEvent::make_copy_on_write && region.resident_pages.load(std::memory_order_relaxed) == 0)
     return;
   if (event == PageEvent::kill || event == PageEvent::doom)
     region.has_barred_pages.store(true, std::memory_order_seq_cst);
   const PageMap::Change change = region.pages.change_range(pages.first, pages.count, event);
-  // The doomed were counted when they were.
+  // Doomed pages were counted when they became doomed.
   if (change.pages == 0 || is_end) return;
   counters_.num_invalidations.add();
   if (!region.on_demand || change.gone == 0) return;
@@ -61,9 +62,9 @@ void Domain::bury_holes(uint64_t start, uint64_t end) {
   });
 }
 
-/// A page that is pinned stays the parent's and writable: the kernel copies it for the child (linux,
-/// folio_needs_cow_for_dma). The others are shared, and the CPU's own copy-on-write protects the child; but
-/// an engine that caused it would wait for as long as the kernel copies page tables.
+/// A pinned page stays the parent's and writable: the kernel copies it for the child (linux,
+/// folio_needs_cow_for_dma). Other pages are shared, and the CPU's copy-on-write protects the child. But an
+/// engine that triggered it would wait for as long as the kernel copies page tables.
 void Domain::mark_for_fork() {
   pins_.pin_waiting(~uint64_t{0});
   index_.for_each_in(0, ~uint64_t{0}, [&](Region& region, PageRange pages) {

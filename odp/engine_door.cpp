@@ -30,7 +30,7 @@ void EngineDoor::enter() {
   may_glance_ = !gated_ && !tracks_use_ && !reads_files_;
 }
 
-// Three calls an access would cost as much as what they do: they are inlined into each kind of access.
+// Inlined into each kind of access: three calls per access would cost as much as their work.
 [[gnu::always_inline]] inline EngineDoor::Place EngineDoor::find(const Target& target, uint64_t va,
                                                                  uint64_t length_bytes) const {
   Region* const region = parts_.keys.find(target.key);
@@ -49,7 +49,7 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
   const WindowView view = window->view();
   if (view.key != target.key || view.region == nullptr || window->domain != target.domain) return {};
   if (window->type == WindowType::type2 && view.qpn != target.qpn) return {};
-  // A window's key is a peer's: it gives no local right (IBA 10.6.7.1).
+  // A window's key is for remote access: it grants no local right (IBA 10.6.7.1).
   if (target.need == kLocalRead || (target.need & ~view.access) != 0) return {};
   const uint64_t offset = (view.access & kZeroBased) != 0 ? va : va - view.va;
   if (offset > view.length_bytes || length_bytes > view.length_bytes - offset) return {};
@@ -60,8 +60,8 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
                                                         uint64_t length_bytes, Place& place) const {
   place = find(target, va, length_bytes);
   if (place.region == nullptr) return Outcome::violation;
-  // Classic regions too: a munmap of theirs is under way perhaps, and its caller must not get back before we
-  // stop.
+  // Classic regions too: a munmap of the region may be in progress, and must not return before the engine
+  // stops.
   return gated_ ? Outcome::miss : Outcome::done;
 }
 
@@ -74,12 +74,12 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
     for (size_t page = access.pages.first; page < end; ++page) {
       const PageState state = region.pages.state(page);
       if (state == PageState::dead) return Outcome::violation;
-      // A call that unmaps it is under way. How the call ends decides.
+      // A call that unmaps the page is in progress. The call's end decides.
       if (state == PageState::doomed) return Outcome::miss;
     }
     return Outcome::done;
   }
-  // One page nearly always: the loop's end costs as much as the page.
+  // Nearly always one page: testing the loop's end costs as much as the page.
   size_t page = access.pages.first;
   do {
     const PageState state = region.pages.state(page);
@@ -97,16 +97,16 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
   return Outcome::done;
 }
 
-/// A copy would wait for the disk, and all QPs with it; the packets of a message one behind the other, so
-/// that their requester may take the engine for dead. What leaves between this look and the copy still does
-/// that.
+/// A copy would wait for the disk and stall all QPs. The packets of a message would wait one after the
+/// other, so that their requester may consider the engine dead. A page that is reclaimed between this check
+/// and the copy still has that effect.
 Outcome EngineDoor::look_for_departed(const Access& access) {
   const size_t end = access.pages.first + access.pages.count;
   for (size_t page = access.pages.first; page < end;) {
     std::array<unsigned char, 16> in_core{};
     const size_t pages = std::min(end - page, in_core.size());
     const uint64_t start = access.region->start_page_address() + page * kPageBytes;
-    // mincore(2). What it cannot tell, the copy will.
+    // mincore(2). If it fails, the copy detects the fault.
     if (mincore(reinterpret_cast<void*>(start), pages * kPageBytes, in_core.data()) != 0)
       return Outcome::done;
     const auto is_out = [](unsigned char core) { return (core & 1U) == 0; };
@@ -162,13 +162,13 @@ Outcome EngineDoor::until_unrevoked(Attempt attempt) {
 
 Outcome EngineDoor::after_copy_fault(const Access& access) {
   parts_.counters.copy_faults_caught.add();
-  // A classic region promised to be there: no pager will bring it back.
+  // A classic region must be resident: no pager restores it.
   if (!access.region->on_demand) return Outcome::violation;
   return forget(access);
 }
 
-/// Gone without an event (mprotect, truncation, shmdt, reclaim): the pager must look again, and its answer
-/// decides.
+/// Removed without an event (mprotect, truncation, shmdt, reclaim): the pager must look again, and its
+/// resolution decides.
 Outcome EngineDoor::forget(const Access& access) {
   const size_t dropped =
       access.region->pages.apply_range(access.pages.first, access.pages.count, PageEvent::drop);
@@ -177,8 +177,9 @@ Outcome EngineDoor::forget(const Access& access) {
   return Outcome::miss;
 }
 
-/// Where the bytes of an access are that nothing stands in the way of, as nearly all are: within one page of
-/// a plain region. nullptr where it has to take the long way, which says what is the matter.
+/// Fast path: returns the address of an access that is allowed without further checks, as nearly all are:
+/// within one page of a plain region. Returns nullptr if the access needs the slow path, which finds the
+/// reason.
 [[gnu::always_inline]] inline void* EngineDoor::at_a_glance(const Target& target, uint64_t va,
                                                             uint64_t length_bytes, bool write) const {
   const Region* const region = parts_.keys.find(target.key);
@@ -268,7 +269,7 @@ Outcome EngineDoor::read(const Target& target, uint64_t va, std::span<uint8_t> t
 }
 
 Outcome EngineDoor::read_with_crc(const Target& target, uint64_t va, std::span<uint8_t> to, uint32_t& crc) {
-  // An implicit region's pieces go on with the sum: all of them or none.
+  // The pieces of an implicit region continue the same CRC: all of them or none.
   const uint32_t before = crc;
   const auto copy = [&](void* out, const void* from, size_t length_bytes) {
     if (out == to.data()) crc = before;
@@ -294,7 +295,8 @@ Outcome EngineDoor::atomic(const Target& target, uint64_t va, const AtomicReques
     Place place;
     const Outcome outcome = admit(target, va, sizeof original, place);
     if (outcome != Outcome::done) return outcome;
-    // Aligned in the region is not aligned in memory where the two differ by less than eight.
+    // An address aligned in the region is not aligned in memory if the two differ by a non-multiple of
+    // eight.
     if ((place.region->address + (place.va - place.region->iova)) % sizeof original != 0)
       return Outcome::violation;
     return for_each_piece(place, sizeof original, true, operate);
@@ -302,7 +304,7 @@ Outcome EngineDoor::atomic(const Target& target, uint64_t va, const AtomicReques
 }
 
 /// The copies are plain stores of this CPU: a full fence makes them globally visible. Persistence needs
-/// memory that keeps it, which no region claims (Domain refuses kFlushPersistent).
+/// persistent memory, which no region offers (Domain refuses kFlushPersistent).
 Outcome EngineDoor::flush(const Target& target, uint64_t va, uint64_t length_bytes, FlushKind /*kind*/) {
   if (find(target, va, length_bytes).region == nullptr) return Outcome::violation;
   __builtin_ia32_mfence();
@@ -329,7 +331,7 @@ Outcome EngineDoor::bind_window(const WindowBinding& binding) {
       binding.new_key >> 8 != binding.window >> 8)
     return Outcome::violation;
   const bool unbind = binding.length_bytes == 0;
-  // Only type 1 is unbound by a bind of no length, or bound again while it is (IBA 10.6.7.2.2).
+  // Only type 1 is unbound by a bind of zero length, or rebound while it is bound (IBA 10.6.7.2.2).
   if (unbind && binding.type == WindowType::type2) return Outcome::violation;
   Region* region = nullptr;
   if (!unbind) {
@@ -370,10 +372,10 @@ Outcome EngineDoor::invalidate(Key key, ProtectionDomain domain, uint32_t qpn, b
   return Outcome::done;
 }
 
-/// The pager answers as soon as the first chunk of a request is there. Were that the part that was there
-/// before, an access that runs on into a hole would be told to try again for ever.
+/// The pager answers as soon as the first chunk of a request is resident. If that chunk were resident
+/// before, an access that extends into a hole would be retried for ever.
 void EngineDoor::begin_at_the_miss(FaultRequest& request) const {
-  if (gated_) return;  // that was the miss
+  if (gated_) return;  // the gate caused the miss
   const Region* const region = parts_.keys.find(request.target.key);
   if (region == nullptr || !region->on_demand ||
       !grants(*region, request.target, request.va, request.length_bytes))
@@ -395,7 +397,7 @@ bool EngineDoor::request_fault(const FaultRequest& asked) {
   if (outstanding_ == SessionPort::kMaxOutstanding) return false;
   FaultRequest request = asked;
   if (parts_.keys.find(asked.target.key) == nullptr) {
-    // The pager knows regions alone: what a window lets a peer do, its region lets be done locally.
+    // The pager knows only regions: what a window permits a peer, its region permits locally.
     const Place place = find_in_window(asked.target, asked.va, 0);
     if (place.region != nullptr) {
       request.target.key = place.region->key;

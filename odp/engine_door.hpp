@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The engine's side: what a data path costs when its pages are there is one key lookup, the bounds, one load
-// a page, and the copy.
+// The engine's side. If the pages are resident, an access costs one key lookup, the bounds check, one load
+// per page, and the copy.
 #pragma once
 
 #include <array>
@@ -66,59 +66,60 @@ class EngineDoor final : public EngineSession {
   [[nodiscard]] size_t take_resolutions(std::span<Resolution> out) override;
 
  private:
-  /// An access that may go on: where the bytes are in this process.
+  /// An access that was allowed: where the bytes are in this process.
   struct Access {
     Region* region;
     uint64_t address;
     PageRange pages;
   };
 
-  /// A region and an address in its own terms.
+  /// A region and an address in the region's address space.
   struct Place {
     Region* region = nullptr;
     uint64_t va = 0;
   };
-  /// Key, domain, right and range, through a window where the key is one's. No region: refused.
+  /// Checks key, domain, right and range, through the window if the key is a window's. Without a region:
+  /// refused.
   [[nodiscard]] Place find(const Target& target, uint64_t va, uint64_t length_bytes) const;
   [[nodiscard]] Place find_in_window(const Target& target, uint64_t va, uint64_t length_bytes) const;
   [[nodiscard]] void* at_a_glance(const Target& target, uint64_t va, uint64_t length_bytes, bool write) const;
   [[nodiscard]] Outcome probe_any(const Target& target, uint64_t va, uint64_t length_bytes);
   [[nodiscard]] Outcome write_any(const Target& target, uint64_t va, std::span<const uint8_t> from);
   [[nodiscard]] Outcome read_any(const Target& target, uint64_t va, std::span<uint8_t> to);
-  /// Key, domain, right, range and gate of an access.
+  /// Checks key, domain, right, range and gate of an access.
   [[nodiscard]] Outcome admit(const Target& target, uint64_t va, uint64_t length_bytes, Place& place) const;
-  /// The pages of a piece that lies in one region.
+  /// Checks the pages of a piece that lies in one region.
   [[nodiscard]] Outcome open(Region& region, uint64_t va, uint64_t length_bytes, bool write, Access& access);
-  /// Checks and copies by attempt() until no revocation came between the two (restartable_copy.hpp).
+  /// Checks and copies by attempt(), repeated until no revocation intervened (restartable_copy.hpp).
   template <typename Attempt>
   [[nodiscard]] Outcome until_unrevoked(Attempt attempt);
-  /// Opens an access that was admitted and does touch(access, first, length_bytes) for each piece: one, but
-  /// in an implicit region one for each child. touch returns the bytes copied, or kRevoked.
+  /// Opens an admitted access and calls touch(access, first, length_bytes) for each piece: one piece, or in
+  /// an implicit region one for each child. touch returns the bytes copied, or kRevoked.
   template <typename Touch>
   [[nodiscard]] Outcome for_each_piece(const Place& place, uint64_t length_bytes, bool write, Touch touch);
   [[nodiscard]] Outcome after_copy_fault(const Access& access);
-  /// Of memory that cannot be pinned: done where its pages are still there.
+  /// For memory that cannot be pinned: done if its pages are still in memory.
   [[nodiscard]] Outcome look_for_departed(const Access& access);
   [[nodiscard]] Outcome forget(const Access& access);
-  /// Each piece by copy(to, from, length_bytes), which returns the bytes copied, or kRevoked.
+  /// Copies each piece by copy(to, from, length_bytes), which returns the bytes copied, or kRevoked.
   template <typename Copy>
   [[nodiscard]] Outcome read_by(const Target& target, uint64_t va, std::span<uint8_t> to, Copy copy);
-  /// Lets a request begin with the first page that is missing.
+  /// Moves the start of a request to the first missing page.
   void begin_at_the_miss(FaultRequest& request) const;
 
   const Parts parts_;
   Quiescence::Slot& slot_;
   SessionPort& port_;
-  CopyTicket ticket_;     ///< of the turn, made anew when it is revoked
-  bool revoked_ = false;  ///< the copy under way has to be checked and made again
+  CopyTicket ticket_;     ///< of the turn, renewed when it is revoked
+  bool revoked_ = false;  ///< the copy in progress has to be checked and repeated
   TurnSignals signals_;
   bool gated_ = false;        ///< latched for the turn
   bool tracks_use_ = false;   ///< likewise
   bool reads_files_ = false;  ///< likewise
-  bool may_glance_ = false;   ///< none of these three is so
+  bool may_glance_ = false;   ///< none of these three is set
   CrcBeside* beside_write_ = nullptr;
   size_t outstanding_ = 0;
-  /// Of faults that were served at once, until they are taken.
+  /// Resolutions of faults that were served at once, until they are taken.
   std::array<Resolution, 64> answered_{};
   size_t answered_count_ = 0;
 };

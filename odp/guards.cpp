@@ -26,7 +26,7 @@ namespace {
 
 constinit std::atomic<const HookedNames*> hooks{nullptr};
 
-// Facts of a start, each valid in the process that noted it: a forked child has no monitor yet.
+// Facts of a start, each valid only in the process that recorded it: a forked child has no monitor yet.
 constinit std::atomic<uint32_t> started_generation{UINT32_MAX};
 constinit std::atomic<UserfaultLevel> started_level{UserfaultLevel::none};
 constinit std::atomic<UserfaultLevel> started_wanted{UserfaultLevel::full};
@@ -57,7 +57,7 @@ void set(Guard& guard, const char* name, GuardState state, int error, fmt::forma
   *end.out = '\0';
 }
 
-/// The file name of the object that holds an address, without its folders.
+/// Returns the file name, without folders, of the object that holds an address.
 std::string_view object_of(const void* address) {
   Dl_info facts{};
   if (address == nullptr || dladdr(address, &facts) == 0 || facts.dli_fname == nullptr) return "nobody";
@@ -77,8 +77,9 @@ struct Binding {
   const void* other_address = nullptr;  ///< its definition
 };
 
-/// Looks the names up as the program's own references are: in the order of the program's global scope. Not
-/// by RTLD_DEFAULT, which looks from the calling object: after RTLD_DEEPBIND that finds our own names first.
+/// Resolves the names as the program's own references are: in the order of the program's global scope.
+/// RTLD_DEFAULT is unsuitable: it searches from the calling object, and after RTLD_DEEPBIND finds our own
+/// names first.
 Binding find_binding(std::span<const char* const> names, const void* own_base) {
   Binding binding;
   void* const program = dlopen(nullptr, RTLD_LAZY);
@@ -142,7 +143,7 @@ void find_signal_hooks(Guard& guard) {
   set(guard, kName, GuardState::missing, 0,
       "this program is linked without the library's hooks: a SIGSEGV or SIGBUS handler that the program "
       "installs later stands before the library's until memory is registered again");
-  guard.is_worth_a_warning = false;  // the line on memory hooks says it
+  guard.is_worth_a_warning = false;  // the line on memory hooks covers it
 }
 
 struct Watching {
@@ -230,8 +231,8 @@ void find_process_map(Guard& guard) {
       text_of(error));
 }
 
-/// Descriptors that this process may still open, counted up to `enough`. By trying each number: /proc may
-/// not be there, and to read it takes a descriptor.
+/// Counts descriptors that this process may still open, up to `enough`. Tries each number, since /proc may
+/// be missing and reading it takes a descriptor.
 size_t count_free_descriptors(rlim_t limit, size_t enough) {
   size_t found = 0;
   for (rlim_t number = 0; number < limit && found < enough; ++number)
@@ -241,7 +242,7 @@ size_t count_free_descriptors(rlim_t limit, size_t enough) {
 
 void find_descriptors(Guard& guard) {
   constexpr const char* kName = "descriptors";
-  // What a device on a wire takes, twice.
+  // Twice what a device on a wire needs.
   constexpr size_t kEnough = 40;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
@@ -332,7 +333,7 @@ GuardList query_guards() noexcept {
   try {
     find_all(list);
   } catch (const std::exception&) {
-    // No memory for a text: those found so far are listed.
+    // Memory is short: lists the guards found so far.
   }
   errno = error;
   return list;

@@ -33,7 +33,8 @@ int refuse(const char* memory, const char* why) {
   return ENOTSUP;
 }
 
-/// shmdt(2) takes such memory away, and userfaultfd has no event for it.
+/// True if the range holds a System V segment. shmdt(2) removes such memory, and userfaultfd has no event
+/// for it.
 bool holds_segment(uint64_t start, uint64_t end) {
   bool found = false;
   OwnMappings().for_each_file_from(start, [&](const MappingFacts& facts) {
@@ -69,7 +70,7 @@ void log_unpinned(const UnpinnedClassic& facts) {
                             : "is not pinned, and the kernel may page it out",
                reason_of(facts));
   } catch (const std::bad_alloc&) {
-    // The caller has a region half made, and the counter has it.
+    // Not propagated: the caller has a half-made region, and a counter records it.
   }
 }
 
@@ -92,7 +93,7 @@ int UnmapGuard::check_range(uint64_t start, uint64_t end) const {
 
 int UnmapGuard::check_watched(const Region& region, int watch_error) const {
   if (!needs_events_ || watch_error == 0) return 0;
-  // A hole, which is put under watch when it is filled.
+  // A hole, which is watched once it is filled.
   if (watch_error == EINVAL && level_ == UserfaultLevel::full) return 0;
   return refuse(region.is_paged_by_program.load(std::memory_order_relaxed)
                     ? "memory of the program's own userfaultfd"

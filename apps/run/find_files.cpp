@@ -22,7 +22,7 @@ std::string first_of(std::initializer_list<std::string> paths, int mode) {
 }  // namespace
 
 std::string find_library(const std::string& directory, const std::string& libdir) {
-  // An absolute libdir is what `meson configure -Dlibdir=/...` gives.
+  // `meson configure -Dlibdir=/...` gives an absolute libdir.
   const std::string installed = libdir.starts_with('/') ? libdir : directory + "/../" + libdir;
   return first_of({directory + "/../stack/abi/libibverbs.so.1", installed + "/faultline/libibverbs.so.1",
                    directory + "/../libfaultline.so.0", installed + "/libfaultline.so.0"},

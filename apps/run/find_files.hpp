@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where faultline-run finds the library and the switch: beside itself in a build folder, or as they are
-// installed.
+// Paths at which faultline-run finds the library and the switch: relative to its own directory in a build
+// folder, or at the installed location.
 #pragma once
 
 #include <string>
@@ -8,11 +8,10 @@
 namespace faultline::run {
 
 /// `directory` is the folder of faultline-run, `libdir` the build's libdir below the prefix ("lib64").
-/// Returns an absolute path, or
-/// "" where there is no readable library.
+/// Returns an absolute path, or "" if there is no readable library.
 [[nodiscard]] std::string find_library(const std::string& directory, const std::string& libdir);
 
-/// Returns an absolute path, or "" where there is no executable switch.
+/// Returns an absolute path, or "" if there is no executable switch.
 [[nodiscard]] std::string find_switch(const std::string& directory);
 
 }  // namespace faultline::run

@@ -26,7 +26,7 @@ const char* text_of(int state) {
 }  // namespace
 
 int print_guards() {
-  // Preloaded, not linked: this program stands for one that knows nothing of the library.
+  // Preloaded, not linked: this process represents a program that does not know the library.
   const auto query =
       reinterpret_cast<decltype(&faultline_query_guards)>(dlsym(RTLD_DEFAULT, "faultline_query_guards"));
   if (query == nullptr) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// faultline-run: starts a verbs program, as it was shipped, on Faultline devices.
+// faultline-run: starts an unmodified verbs program on Faultline devices.
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -23,7 +23,7 @@ namespace {
 
 using namespace faultline;
 
-// What shells say of a command that cannot be run, and of one that is not there.
+// Exit statuses of shells for a command that cannot be run, and for one that is not found.
 constexpr int kCannotRun = 126;
 constexpr int kNotFound = 127;
 constexpr int kBadOption = 2;
@@ -55,7 +55,7 @@ std::string own_directory() {
   return file.substr(0, file.rfind('/'));
 }
 
-/// $FAULTLINE_WIRE's text; "" and one line in `error` where the options make none.
+/// Returns the text for $FAULTLINE_WIRE; "" and one line in `error` if the options are invalid.
 std::string wire_text(const Options& options, std::string& error) {
   std::string text = options.wire;
   if (!options.side.empty()) text += ",side=" + options.side;
@@ -71,7 +71,7 @@ int run_program(const Options& options) {
   if (library.empty())
     return fail(1, fmt::format("faultline-run: the library is neither beside {} nor where it is installed",
                                directory));
-  // What this program was started with itself is not for that one.
+  // The variables of this process are not passed on to the program.
   unsetenv("FAULTLINE_CONFIG");
   unsetenv("FAULTLINE_WIRE");
   if (!options.config.empty()) {

@@ -18,7 +18,7 @@
 namespace faultline::run {
 namespace {
 
-// Far beyond what linkers write; a file with more is not read.
+// Far above what linkers write; a file that exceeds a limit is not read.
 constexpr size_t kMostProgramHeaders = 4096;
 constexpr size_t kMostDynamicEntries = 65'536;
 constexpr size_t kMostStringBytes = size_t{16} << 20;
@@ -28,7 +28,7 @@ bool is_executable_file(const std::string& path) {
   return stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode) && access(path.c_str(), X_OK) == 0;
 }
 
-/// A file's bytes by offset.
+/// Reads a file's bytes by offset.
 class File {
  public:
   explicit File(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
@@ -38,7 +38,7 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  /// False if the file has not all of them.
+  /// Returns false if the file does not contain the whole range.
   [[nodiscard]] bool read(uint64_t offset, void* bytes, size_t count) const {
     auto* at = static_cast<char*>(bytes);
     while (count != 0) {
@@ -68,7 +68,7 @@ std::vector<Elf64_Phdr> program_headers(const File& file) {
   return headers;
 }
 
-/// Where the file has what is loaded at an address.
+/// Returns the file offset of what is loaded at `address`.
 std::optional<uint64_t> offset_of(const std::vector<Elf64_Phdr>& headers, uint64_t address) {
   for (const Elf64_Phdr& header : headers)
     if (header.p_type == PT_LOAD && address >= header.p_vaddr && address - header.p_vaddr < header.p_filesz)

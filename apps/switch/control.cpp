@@ -24,7 +24,8 @@ using glue::SwitchBell;
 using glue::SwitchRequest;
 using glue::SwitchVerb;
 
-// What an event is of: one of these, or a session's number shifted left, with the pidfd's events odd.
+// Tags of epoll events: one of these, or kSessionTag plus a session's number shifted left by one; odd for its
+// pidfd.
 constexpr uint64_t kListener = 0;
 constexpr uint64_t kBell = 1;
 constexpr uint64_t kSignals = 2;
@@ -32,7 +33,7 @@ constexpr uint64_t kSessionTag = 4;
 constexpr uint64_t tag_of(uint64_t id, bool of_process) {
   return kSessionTag + (id << 1) + (of_process ? 1 : 0);
 }
-// In one round, so that frames have their turn.
+// Connections accepted per round, so that frames are served in between.
 constexpr int kMostAccepted = 16;
 
 void send_answer(int connection, const SwitchAnswer& answer, const SwitchBell* bell) {
@@ -51,7 +52,7 @@ void send_answer(int connection, const SwitchAnswer& answer, const SwitchBell* b
     header->cmsg_len = CMSG_LEN(sizeof descriptors);
     std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
   }
-  // Who does not take its answer is gone, or will time out.
+  // A peer that does not read its answer has ended, or will time out.
   static_cast<void>(sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
@@ -135,7 +136,7 @@ int Control::wait_ms(int timeout_ms) const {
 void Control::serve_waiting() {
   if (recovered_ns_ == 0 || host_.now() < recovered_ns_) return;
   recovered_ns_ = 0;
-  // Whoever is found to be gone meanwhile leaves the list.
+  // attach() may end sessions, so it looks each up again.
   std::vector<uint64_t> waiting;
   for (const auto& [id, session] : sessions_)
     if (session->waiting) waiting.push_back(id);
@@ -170,7 +171,7 @@ void Control::on_event(uint64_t tag) {
   } else if (tag == kSignals) {
     told_to_end_ = true;
   } else if (const auto session = sessions_.find((tag - kSessionTag) >> 1); session != sessions_.end()) {
-    // An event of this round may have ended it already.
+    // A previous event of this round may have ended the session.
     if ((tag & 1U) != 0)
       end(*session->second);
     else
@@ -190,7 +191,7 @@ void Control::accept_all() {
 
 UniqueFd Control::accept_one() {
   UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  // The listener stays readable: without this the switch would spin (accept(2), EMFILE).
+  // Without a refusal the listener stays readable and the switch would spin (accept(2), EMFILE).
   if (!connection && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
     refuse_one();
   return connection;
@@ -219,7 +220,7 @@ size_t Control::strangers() const {
 }
 
 Control::Session* Control::longest_silent() const {
-  // In the order of their coming.
+  // Sessions are in order of their arrival.
   for (const auto& [id, session] : sessions_)
     if (!session->port && !session->waiting) return session.get();
   return nullptr;
@@ -250,11 +251,12 @@ void Control::begin(UniqueFd connection) {
   if (session->process) watch(session->process.get(), tag_of(session->id, true));
   Session& begun = *session;
   sessions_[begun.id] = std::move(session);
-  // Mostly it has asked already; before others that are silent push it out.
+  // The request has usually arrived already. Reading it now prevents the eviction of this connection as a
+  // silent one.
   read_request(begun);
 }
 
-// ---- what they ask for ----
+// ---- requests ----
 
 void Control::read_request(Session& session) {
   SwitchRequest request;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The wire's control socket: who comes, what they ask for, and that they are gone. A process is gone when its
-// connection ends, or when the process does (a child of its may keep the connection open). Whoever connects
-// and asks for nothing costs the wire little, and not for long. It needs no DPDK.
+// The wire's control socket: connections, their requests and their ends. A process has ended when its
+// connection closes or its pidfd is readable (a child may keep the connection open). The number and the
+// lifetime of connections without a request are bounded. Needs no DPDK.
 #pragma once
 
 #include <array>
@@ -19,45 +19,47 @@ namespace faultline::switching {
 
 class Control {
  public:
-  /// Connections without a seat; the one that has been silent for longest makes room for the next.
+  /// Connections without a seat. When a further one connects, the one that has been silent for longest is
+  /// closed.
   static constexpr size_t kMostStrangers = 64;
-  /// What a connection has to ask for its seat.
+  /// Time within which a connection must request its seat.
   static constexpr TimeNs kSilentNs = 2'000'000'000;
-  /// Without a descriptor to accept with, or to refuse with.
+  /// Pause of the listener while no descriptor is free to accept or refuse with.
   static constexpr TimeNs kNoDescriptorsNs = 100'000'000;
 
   struct Host {
     std::function<TimeNs()> now;
-    std::function<void(const std::string&)> note;  ///< a line for the log
+    std::function<void(const std::string&)> note;  ///< writes a line to the log
   };
 
-  /// `seats` outlives it. `listener` is a listening SOCK_SEQPACKET socket. Until `recovered_ns` only those
-  /// get a seat who had one at a switch that died; others wait.
+  /// `seats` must outlive this object. `listener` is a listening SOCK_SEQPACKET socket. Until `recovered_ns`
+  /// only processes that had a seat at a switch that died get one; others wait.
   Control(std::string wire, UniqueFd listener, Seats& seats, TimeNs recovered_ns, Host host);
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
-  /// False with errno where the system gives no descriptors.
+  /// Returns false with errno if the system has no free descriptors.
   [[nodiscard]] bool open();
-  /// Serves what has come, waiting for so long at most. Returns at once when a sender rings.
+  /// Serves pending events, and waits at most `timeout_ms` for the first. Returns at once when a sender
+  /// rings.
   void serve(int timeout_ms);
-  /// SIGTERM or SIGINT came.
+  /// Whether SIGTERM or SIGINT was received.
   [[nodiscard]] bool told_to_end() const { return told_to_end_; }
   [[nodiscard]] bool has_sessions() const { return !sessions_.empty(); }
-  /// Somebody is at the door.
+  /// Whether a connection waits to be accepted.
   [[nodiscard]] bool somebody_comes() const;
 
  private:
   struct Session {
     uint64_t id = 0;
     UniqueFd connection;
-    UniqueFd process;  ///< a pidfd
+    UniqueFd process;  ///< pidfd
     int pid = 0;
     TimeNs since = 0;
     std::unique_ptr<glue::SwitchBell> bell;
     std::optional<PortIndex> port;
-    std::optional<glue::SwitchRequest> waiting;  ///< to attach
+    std::optional<glue::SwitchRequest> waiting;  ///< pending attach request
   };
   using Sessions = std::map<uint64_t, std::unique_ptr<Session>>;
 
@@ -67,18 +69,18 @@ class Control {
   void end_silent();
   void on_event(uint64_t tag);
   void accept_all();
-  /// Nothing where nobody waits to be accepted.
+  /// Returns an empty descriptor if no connection waits to be accepted.
   [[nodiscard]] UniqueFd accept_one();
   void refuse_one();
   void pause_listening(bool pause);
   void begin(UniqueFd connection);
   [[nodiscard]] size_t strangers() const;
-  /// The one that has said nothing for longest.
+  /// Returns the oldest session without a port and without a pending attach request, or nullptr.
   [[nodiscard]] Session* longest_silent() const;
   void read_request(Session& session);
   void handle(Session& session, const glue::SwitchRequest& request);
   void attach(Session& session, const glue::SwitchRequest& request);
-  /// Who has what is asked for may be gone without that it was looked at yet.
+  /// Ends the session of `port` if its process has ended but the event was not handled yet.
   void end_if_gone(PortIndex port);
   [[nodiscard]] static bool is_gone(const Session& session);
   void end(Session& session);
@@ -86,14 +88,14 @@ class Control {
   const std::string wire_;
   const UniqueFd listener_;
   Seats& seats_;
-  TimeNs recovered_ns_;  ///< 0: all is as it was
+  TimeNs recovered_ns_;  ///< 0: recovery is over
   const Host host_;
   UniqueFd epoll_;
   UniqueFd bell_event_;
   UniqueFd signals_;
-  UniqueFd spare_;            ///< given up to refuse somebody where no descriptor is left
-  TimeNs listens_again_ = 0;  ///< 0: it listens
-  // By a number that never comes again, as descriptors do: an event may be older than the session.
+  UniqueFd spare_;            ///< closed to obtain a descriptor for refusing a connection
+  TimeNs listens_again_ = 0;  ///< 0: not paused
+  // Keyed by a number that is never reused, unlike a descriptor: an event may be older than the session.
   Sessions sessions_;
   uint64_t next_id_ = 1;
   bool told_to_end_ = false;

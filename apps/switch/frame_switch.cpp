@@ -21,7 +21,7 @@ using glue::SwitchBell;
 
 namespace {
 
-/// Without a pool no port opens either.
+/// Returns 0 without a pool; no port can be opened then either.
 size_t pool_frames(const glue::Config& config) {
   const rte_mempool* const pool = glue::frame_pool(config);
   return pool != nullptr ? pool->size : 0;
@@ -66,7 +66,7 @@ bool FrameSwitch::open_port(const glue::PortConfig& wanted, PortIndex index, std
 bool FrameSwitch::open_uplink(const glue::PortConfig& port, std::string& error) {
   constexpr PortIndex index = kMaxPorts - 1;
   if (!open_port(port, index, error)) return false;
-  // Frames for all stations are its own.
+  // The port must receive the frames for all stations.
   ports_[index].port->receive_for_all();
   glue::DeviceConfig device;
   device.port = port;
@@ -79,7 +79,7 @@ bool FrameSwitch::open_uplink(const glue::PortConfig& port, std::string& error) 
 
 std::optional<PortIndex> FrameSwitch::find_free() const {
   std::optional<PortIndex> best;
-  std::optional<PortIndex> linked;  ///< its last client has no seat any more, but holds on to its memif link
+  std::optional<PortIndex> linked;  ///< port without a seat whose last client still keeps its memif link
   for (PortIndex index = 0; index < kMaxPorts; ++index) {
     const Port& port = ports_[index];
     if (port.taken) continue;
@@ -87,8 +87,8 @@ std::optional<PortIndex> FrameSwitch::find_free() const {
       linked = index;
       continue;
     }
-    // One whose last client has gone from memif as well, and as long ago as possible; a new one only where
-    // there is none.
+    // Prefers an existing port without a memif link, the least recently used one. A new port is created only
+    // if there is none.
     const bool better = !best || (ports_[*best].port == nullptr && port.port != nullptr) ||
                         (port.port != nullptr && port.last_taken < ports_[*best].last_taken);
     if (better) best = index;
@@ -106,14 +106,14 @@ std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted,
   }
   Port& port = ports_[*index];
   if (port.port == nullptr) {
-    // Without the turn: it is made on the thread that may be waiting for it.
+    // Without turns_: the port is created on EAL's interrupt thread, which may be waiting for the lock.
     glue::PortConfig memif;
     memif.kind = glue::PortKind::memif;
     memif.memif_server = true;
     memif.socket = fmt::format("{}.{}", socket_prefix_, *index);
     if (!open_port(memif, *index, error)) return std::nullopt;
   } else if (port.port->link_up()) {
-    // Of who had it before: a memif server takes one client.
+    // Disconnects the previous client: a memif server takes one client.
     port.port->reconnect();
   }
   const std::lock_guard turn(turns_);
@@ -125,7 +125,7 @@ std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted,
 
 void FrameSwitch::leave(PortIndex index) {
   const std::lock_guard turn(turns_);
-  // What it sent before it went, while it still has its address.
+  // Forwards the frames that the program sent before it ended, while it still has its address.
   constexpr int kMostBursts = 64;
   for (int bursts = 0; bursts < kMostBursts && receive(index) != 0; ++bursts) take_burst();
   connections_.end(index, [&](std::span<const uint8_t> frame) { send_as(index, frame); });
@@ -154,7 +154,7 @@ void FrameSwitch::drop_waiting(PortIndex index) {
 }
 
 bool FrameSwitch::turn() {
-  if (!turns_.try_lock()) return true;  // a link comes or goes just now
+  if (!turns_.try_lock()) return true;  // a memif link is being set up or ended
   const bool moved = take_burst();
   turns_.unlock();
   return moved;
@@ -182,7 +182,7 @@ size_t FrameSwitch::receive(PortIndex from) {
 
 void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
   const Verdict verdict = stations_.decide(glue::bytes_of(frame), from);
-  // Nothing could be sent to one whose link is not up yet: it is asked for again.
+  // No frame can reach a station without a link, so its address is not announced; the sender asks again.
   if (verdict.answer) return any_link_up(verdict.to) ? send_answer(frame, from) : rte_pktmbuf_free(frame);
   const size_t copies = verdict.to.count();
   if (copies == 0) {
@@ -191,7 +191,7 @@ void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
   }
   note_connection(frame, from);
   counters_.forwarded += copies;
-  // Ports copy what they send, or free it: a reference for each.
+  // transmit() copies or frees each frame, so each port needs a reference.
   frame->ol_flags = 0;
   rte_mbuf_refcnt_update(frame, static_cast<int16_t>(copies - 1));
   if (copies == 1) return put(frame, static_cast<PortIndex>(std::countr_zero(verdict.to.to_ulong())));
@@ -253,7 +253,7 @@ void FrameSwitch::note_drop(PortIndex to, WaitingRoom::Admission why) {
                room_.waiting(to));
 }
 
-// What a port without a link does not take is dropped, as a switch would.
+// Frames for a port without a link are dropped, as a switch would.
 size_t FrameSwitch::flush(PortIndex index) {
   Port& port = ports_[index];
   const size_t sent = port.port->transmit(0, port.waiting);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The switch's data path: DPDK ports, one memif for each seat and perhaps an uplink, and the frames between
-// them. One thread turns it; ports of seats are made when first needed and then kept, to be given out again.
+// The switch's data path: DPDK ports (one memif per seat, and an optional uplink) and forwarding between
+// them. One thread runs it. A seat's port is created on first use and kept for later seats.
 #pragma once
 
 #include <array>
@@ -29,14 +29,14 @@ namespace faultline::switching {
 struct SwitchCounters {
   uint64_t forwarded = 0;
   uint64_t answered = 0;
-  uint64_t full = 0;     ///< for a port that takes nothing and has its share waiting already
-  uint64_t crowded = 0;  ///< for one that takes nothing, while those who take nothing share all there is
+  uint64_t full = 0;     ///< drops: the port takes nothing and its queue is full
+  uint64_t crowded = 0;  ///< drops: the port takes nothing and the space shared by such ports is used up
   std::array<uint64_t, static_cast<size_t>(Drop::count_)> drops{};
 };
 
 class FrameSwitch final : public Seats {
  public:
-  /// EAL is running. Sockets of seats are `socket_prefix`.N.
+  /// EAL must be running. Seat N's socket is `socket_prefix`.N.
   FrameSwitch(const glue::Config& config, std::string socket_prefix);
   ~FrameSwitch() override;
   FrameSwitch(const FrameSwitch&) = delete;
@@ -52,11 +52,13 @@ class FrameSwitch final : public Seats {
   [[nodiscard]] const std::string& socket_of(PortIndex port) const override { return ports_[port].socket; }
   [[nodiscard]] uint32_t mtu_bytes() const override { return mtu_bytes_; }
 
-  /// Takes what has come and sends it on. True if anything moved.
+  /// Receives and forwards pending frames. Returns true if a frame moved, or if another thread holds the
+  /// lock.
   bool turn();
-  /// Whether all who send will ring from now on (true), or need not (false).
+  /// Sets whether every sender must ring from now on (true) or need not (false).
   void say_asleep(bool asleep);
-  /// Nobody rings when the uplink has frames, nor when a slow port takes what waits for it.
+  /// Whether the ports must be polled: no wake-up arrives for the uplink's frames, nor when a slow port has
+  /// room again.
   [[nodiscard]] bool must_look() const;
 
   [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
@@ -67,16 +69,16 @@ class FrameSwitch final : public Seats {
   struct Port {
     std::unique_ptr<glue::EthernetPort> port;
     std::string socket;
-    glue::SwitchBell* bell = nullptr;  ///< of the seat
+    glue::SwitchBell* bell = nullptr;  ///< the seat's
     bool taken = false;
     uint64_t last_taken = 0;
     std::vector<rte_mbuf*> waiting;  ///< counted by room_
-    uint64_t dropped = 0;            ///< since the port took something last
+    uint64_t dropped = 0;            ///< since the port last took a frame
   };
 
   [[nodiscard]] bool open_port(const glue::PortConfig& wanted, PortIndex index, std::string& error);
   [[nodiscard]] std::optional<PortIndex> find_free() const;
-  // With the turn.
+  // Requires turns_ to be held.
   bool take_burst();
   size_t receive(PortIndex from);
   void forward(rte_mbuf* frame, PortIndex from);
@@ -95,12 +97,12 @@ class FrameSwitch final : public Seats {
   StationTable stations_;
   OpenConnections connections_;
   WaitingRoom room_;
-  std::array<Port, kMaxPorts> ports_;  ///< those that were not needed yet have no port
+  std::array<Port, kMaxPorts> ports_;  ///< without an EthernetPort until first needed
   std::optional<PortIndex> uplink_;
   uint32_t mtu_bytes_ = 0;
   uint64_t seats_taken_ = 0;
   SwitchCounters counters_;
-  TurnLock turns_;  ///< the switch's own thread, or EAL's when a link ends
+  TurnLock turns_;  ///< taken by the switch's thread, or by EAL's when a link ends
   glue::MemifGate gate_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// faultline-switch: the wire that programs of one host meet on. Mostly started by the first of them; it ends
-// some seconds after the last one has left.
+// faultline-switch: the wire that connects programs of one host. Usually the first of them starts it; it
+// exits some seconds after the last one has left.
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -31,16 +31,16 @@ using switching::Options;
 
 constexpr int kBadOption = 2;
 
-// Frames come in trains. Where programs need all CPUs the switch sleeps between any two of them: a sleeper
-// that is woken comes before who has the CPU, one that spins only in its turn.
+// Frames arrive in bursts, so the switch spins briefly before it sleeps. With fewer than kCpusToSpin CPUs it
+// does not spin: a woken thread preempts the one that runs, a spinning thread only gets its time slice.
 constexpr TimeNs kSpinNs = 20'000;
 constexpr int kCpusToSpin = 3;
-// Nobody rings for an uplink's frames.
+// No sender rings for an uplink's frames.
 constexpr TimeNs kUplinkSpinNs = 200'000;
 constexpr unsigned kTurnsPerLook = 64;
 constexpr int kIdleMs = 1000;
 constexpr int kUplinkMs = 1;
-// Programs notice 50 times a second that their switch is gone.
+// Programs check 50 times a second whether their switch has died.
 constexpr TimeNs kRecoverNs = 300'000'000;
 constexpr auto kLockPatience = std::chrono::seconds(2);
 
@@ -57,7 +57,7 @@ TimeNs spin_ns(bool has_uplink) {
   return known && CPU_COUNT(&affinity) >= kCpusToSpin ? kSpinNs : 0;
 }
 
-/// Whose time it is to go: nobody has been here for so long.
+/// Decides when the switch exits: after `seconds` without clients; never if there is no limit.
 class Linger {
  public:
   explicit Linger(std::optional<unsigned> seconds) : seconds_(seconds) {}
@@ -71,20 +71,20 @@ class Linger {
   TimeNs since_ = 0;
 };
 
-/// The wire's lock and the switch's signature in its file.
+/// The wire's lock, and the switch's signature in the lock file.
 struct Door {
   UniqueFd signature;
-  UniqueFd lock;  ///< once the switch ends: until its ports are gone, whose sockets the next one makes too
+  UniqueFd lock;  ///< held from the end until the ports are closed: the next switch creates the same sockets
 };
 
-/// With the lock nobody starts another switch in between. False where somebody has come, or holds the lock to
-/// come.
+/// Takes the wire's lock, so that no other switch starts meanwhile, and removes the wire's files. Returns
+/// false if a process is connecting, or holds the lock in order to connect.
 bool close_door(const glue::SwitchPlace& place, const switching::Control& control, Door& door) {
   door.lock = glue::lock_wire(place, {});
-  // Without its directory nobody finds the wire any more.
+  // Without its directory the wire cannot be found any more.
   if (!door.lock && errno == ENOENT) return true;
   if (!door.lock || control.somebody_comes()) {
-    // The signature went with the other descriptor of the file.
+    // The signature is a POSIX record lock: closing any descriptor of the file releases it.
     door.lock.reset();
     door.signature = glue::sign_as_switch(place);
     return false;
@@ -93,8 +93,8 @@ bool close_door(const glue::SwitchPlace& place, const switching::Control& contro
   return true;
 }
 
-/// Told to end. Programs that are on the wire start another switch, which lets them come first since they
-/// find the socket of one that died.
+/// Called after SIGTERM or SIGINT. Removes the wire's files if no program is attached. Otherwise the programs
+/// start another switch, which finds the socket of a dead one and lets them attach first.
 void leave_door(const glue::SwitchPlace& place, const switching::Control& control, Door& door) {
   door.lock = glue::lock_wire(place, std::chrono::steady_clock::now() + kLockPatience);
   if (door.lock && !control.has_sessions()) glue::remove_files(place);
@@ -160,16 +160,16 @@ int serve(const Options& options) {
   if (!place) return fail(error);
   UniqueFd listener = listener_of(options, *place, error);
   if (!listener) return fail(error);
-  // Before the ports, so that it ends after them.
+  // Declared before the ports, so that it is destroyed after them.
   Door door{.signature = glue::sign_as_switch(*place), .lock = {}};
-  // Before EAL makes threads: the signals are read from a descriptor.
+  // Before EAL creates threads, which inherit the mask: the signals are read from a signalfd.
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGTERM);
   sigaddset(&ends, SIGINT);
   sigprocmask(SIG_BLOCK, &ends, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  if (options.listener) std::signal(SIGHUP, SIG_IGN);  // it outlives the terminal of who started it
+  if (options.listener) std::signal(SIGHUP, SIG_IGN);  // outlives its starter's terminal
 
   const glue::Config config = switching::config_of(options);
   if (!glue::start_eal(config, error)) return fail(error);
@@ -193,7 +193,7 @@ int serve(const Options& options) {
 int main(int argc, char** argv) {
   try {
     const Options options = switching::parse_options(argc, argv);
-    // Started by a program: that waits for this process, and its child goes on.
+    // Started by a program: it waits for this process to exit, and the child continues.
     if (options.listener) {
       const pid_t child = fork();
       if (child != 0) _exit(child < 0 ? 1 : 0);

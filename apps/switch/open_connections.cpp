@@ -18,7 +18,7 @@ void OpenConnections::note(std::span<const uint8_t> frame, const wire::CmMad& me
       const wire::CmRep rep = wire::read_rep(message);
       const Key own{source->bytes, rep.local_id}, peers{destination->bytes, rep.remote_id};
       End* const peer = find(peers);
-      // Only who was asked may answer.
+      // Only the destination of the REQ may answer it.
       if (peer == nullptr || wire::peek_destination_gid(peer->frame) != source) return;
       // An XRC target's QPN is its EECN.
       add(own, from, rep.qpn != 0 ? rep.qpn : rep.eecn, frame);
@@ -51,7 +51,7 @@ void OpenConnections::end(PortIndex port, const std::function<void(std::span<con
     if (end.port == port) keys.push_back(key);
   for (const Key& key : keys) {
     End* const own = find(key);
-    if (own == nullptr) continue;  // both ends were this program's
+    if (own == nullptr) continue;  // the peer's end was removed with an earlier key
     const End* const peer = own->peer ? find(*own->peer) : nullptr;
     std::vector<uint8_t> frame = std::move(own->frame);
     size_t bytes = 0;
@@ -62,14 +62,14 @@ void OpenConnections::end(PortIndex port, const std::function<void(std::span<con
           wire::CmDreq{.local_id = key.second, .remote_id = own->peer->second, .remote_qpn = peer->qpn});
       bytes = wire::replace_cm_message(frame, mad);
     }
-    // Before it is sent: the DREQ comes by note() as any other.
+    // Before the DREQ is sent: note() sees it as any other message.
     forget(key);
     if (bytes != 0) send(std::span(frame).first(bytes));
   }
 }
 
 void OpenConnections::add(const Key& key, PortIndex port, uint32_t qpn, std::span<const uint8_t> frame) {
-  // A message that comes again has nothing new.
+  // A retransmitted message adds nothing.
   if (ends_.contains(key) || of_port_[port] >= kMostOfAPort) return;
   ends_.emplace(key, End{port, qpn, std::nullopt, {frame.begin(), frame.end()}});
   ++of_port_[port];

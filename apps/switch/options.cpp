@@ -11,9 +11,9 @@
 namespace faultline::switching {
 namespace {
 
-// What a switch that a program started stays for.
+// Default --linger of a switch that a program started.
 constexpr unsigned kLingerSeconds = 5;
-// Half of it for frames: two thousand for each of a few slow ports, and what is under way.
+// Half of it is for frames: two thousand for each of a few slow ports, and the frames under way.
 constexpr uint32_t kMemoryMib = 160;
 
 glue::PortConfig parse_uplink(const std::string& text) {
@@ -62,7 +62,7 @@ glue::Config config_of(const Options& options) {
   config.path = "wire " + options.wire;
   config.log_level = options.log_level;
   config.eal.memory_mib = kMemoryMib;
-  // Frame buffers and PCI addresses are counted by devices.
+  // The frame pool and the PCI addresses are derived from the devices.
   config.devices.resize(2);
   if (options.uplink) config.devices[0].port = *options.uplink;
   return config;

@@ -12,16 +12,16 @@ namespace faultline::switching {
 struct Options {
   std::string wire;
   std::optional<glue::PortConfig> uplink;
-  std::optional<unsigned> linger_seconds;  ///< nothing: until it is told to end
-  std::optional<int> listener;             ///< inherited from the program that started it
-  bool recover = false;                    ///< one before it died: its programs come first
+  std::optional<unsigned> linger_seconds;  ///< none: runs until a signal
+  std::optional<int> listener;             ///< inherited from the program that started the switch
+  bool recover = false;                    ///< a previous switch died: its programs attach first
   std::string log_level = "warn";
 };
 
-/// Ends the process on --help (0) and bad options (2).
+/// Exits the process with 0 on --help and with 2 on bad options.
 [[nodiscard]] Options parse_options(int argc, char** argv);
 
-/// What EAL and the ports are made with.
+/// Returns the configuration for EAL and the ports.
 [[nodiscard]] glue::Config config_of(const Options& options);
 
 }  // namespace faultline::switching

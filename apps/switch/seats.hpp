@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the control socket needs of the data path: ports to give out, and the table of addresses.
+// The data path's interface for the control socket: port allocation and the table of addresses.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ class Seats {
  public:
   virtual ~Seats() = default;
 
-  /// Calls `use` while no frame is looked at. Not from within another.
+  /// Calls `use` while no frame is being forwarded. Must not be nested.
   virtual void with_stations(const std::function<void(StationTable&)>& use) = 0;
-  /// A port that nobody has, the `wanted` one where that is free; `bell` is rung for what is sent to it.
-  /// Nothing, and one line in `error`, where there is none.
+  /// Allocates a free port, the `wanted` one if that is free. `bell` is rung for frames sent to the port.
+  /// Returns nullopt and one line in `error` on failure.
   [[nodiscard]] virtual std::optional<PortIndex> take_port(std::optional<PortIndex> wanted,
                                                            glue::SwitchBell& bell, std::string& error) = 0;
-  /// A port that got no seat.
+  /// Releases a port that was allocated but got no seat.
   virtual void give_back(PortIndex port) = 0;
-  /// The end of a seat.
+  /// Ends a seat and releases its port.
   virtual void leave(PortIndex port) = 0;
   [[nodiscard]] virtual const std::string& socket_of(PortIndex port) const = 0;
   [[nodiscard]] virtual uint32_t mtu_bytes() const = 0;

@@ -17,13 +17,12 @@ using wire::FrameKind;
 using wire::Gid;
 using wire::MacAddress;
 
-// The network for tests between hosts (RFC 2544), which no other one routes: each wire is one of its own.
-// Sides
-// (`--side a`) are its first addresses, so that what is given out begins behind them.
+// The network for benchmark tests (RFC 2544), which is not routed: each wire is a separate network with this
+// prefix. Sides (`--side a`) have its first addresses; assigned addresses follow.
 constexpr uint32_t kNetwork = 0xc6120000;  // 198.18.0.0
 constexpr uint32_t kPrefixBits = 15;
 constexpr uint32_t kLastGivenOut = kNetwork + 0x1fffe;
-// What those who share have where they do not say which.
+// Address of programs that share one without naming it.
 constexpr uint32_t kCommonAddress = kNetwork + 0xff;
 
 std::string text_of(uint32_t ipv4) {
@@ -71,8 +70,9 @@ const char* name_of(Drop drop) {
 
 namespace {
 
-/// Who was given the latest requests for a connection. A request that is sent again goes there again: else
-/// one sharer could refuse it, before another listens, and that one take it, for a client that is told both.
+/// Destination ports of the latest connection requests. A retransmitted request is sent to the same port
+/// again. Otherwise one sharer could reject it before another listens, and that one accept it; the client
+/// would receive both answers.
 class LatestRequests {
  public:
   struct Request {
@@ -99,7 +99,7 @@ class LatestRequests {
     Request request;
     PortIndex from = 0, to = kMaxPorts;
   };
-  // As many as one sharer's program may have under way (1,000 connections at once).
+  // As many requests as one sharer's program may have under way (1,000 connections at once).
   std::array<Given, 1024> given_{};
   size_t next_ = 0;
 };
@@ -120,7 +120,7 @@ struct StationTable::Station {
   const glue::AddressTable addresses;
   glue::NeighbourCache neighbours;  ///< answers for the station
   PortSet ports;
-  PortIndex first = 0;  ///< who gets what is for the address as such
+  PortIndex first = 0;  ///< port for traffic that is for the address as such
   std::array<PortIndex, 1U << glue::kRangeBits> port_of_range{};
   std::map<uint64_t, PortIndex> services;
   LatestRequests requests;
@@ -155,7 +155,7 @@ StationTable::Station* StationTable::owner_of(const Gid& gid) const {
 uint32_t StationTable::free_address() const {
   for (uint32_t ipv4 = first_given_out_; ipv4 <= kLastGivenOut; ++ipv4)
     if (find(ipv4) == nullptr) return ipv4;
-  return 0;  // not with kMaxPorts ports
+  return 0;  // cannot happen: kMaxPorts ports use fewer addresses
 }
 
 uint32_t StationTable::take_range(uint32_t wanted) {
@@ -286,7 +286,7 @@ Verdict StationTable::decide(std::span<const uint8_t> frame, PortIndex from) {
   return station != nullptr ? to_station(*station, frame, kind, from) : to_outside(from);
 }
 
-// Stations trust the source address of what reaches them: a connected QP knows its peer by it.
+// Stations trust the source address of received frames: a connected QP identifies its peer by it.
 bool StationTable::has_right_addresses(std::span<const uint8_t> frame, FrameKind kind,
                                        const Station* sender) const {
   const auto is_right = [&](const Gid& gid) {
@@ -321,7 +321,8 @@ Verdict StationTable::to_station(Station& station, std::span<const uint8_t> fram
       return to_sharer(station, frame, from);
     case FrameKind::arp:
     case FrameKind::ipv6_other:
-      // Questions are answered once; an answer is of use to all who may have asked.
+      // A question is answered once, by the switch. An answer is forwarded to all sharers, any of which may
+      // have asked.
       if (asked(frame, kind) != nullptr) return {.to = station.ports, .answer = true};
       if (kind == FrameKind::arp || is_neighbour_message(frame)) return {.to = station.ports};
       break;
@@ -343,10 +344,10 @@ Verdict StationTable::to_sharer(Station& station, std::span<const uint8_t> frame
   const auto message = wire::peek_cm_message(frame);
   const auto communication = message ? wire::receiver_id(*message) : std::nullopt;
   if (communication) return to_range(*communication >> glue::kCommunicationRangeShift);
-  // Who gave up before it was answered knows no receiver's ID (IBA 12.6.7.2, time-out): the one sharer that
-  // has its request knows it by the sender's, and the others drop it.
+  // A requester that timed out knows no receiver's ID for its REJ (IBA 12.6.7.2, time-out). The sharer that
+  // has the request matches it by the sender's ID; the others drop it.
   if (message && message->attribute() == wire::CmAttribute::rej) return {.to = station.ports};
-  // A request that nobody listens for is rejected by anyone, once.
+  // A request without a listener is sent to one port, the station's first, which rejects it.
   const auto wanted = message ? wire::service_id(*message) : std::nullopt;
   if (!wanted) return {.to = PortSet{}.set(station.first)};
   const auto service = station.services.find(*wanted);
@@ -367,7 +368,7 @@ Verdict StationTable::to_everybody(std::span<const uint8_t> frame, FrameKind kin
     return {.to = to, .drop = to.none() ? Drop::no_listener : Drop::none};
   }
   if (const Station* station = asked(frame, kind)) {
-    // Its own address: it says who has it.
+    // A question for the sender's own address is an announcement: the switch does not answer it.
     if (seats_[from].station != station) return {.to = station->ports, .answer = true};
     return to_outside(from);
   }

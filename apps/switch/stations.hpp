@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who is on a wire, and whose a frame is. A station is an address (MAC and IP); mostly one port has it, but
-// processes that share an address share a station: there the range of the destination QPN says whose a packet
-// is, and connection management messages go by listener and communication id. Sockets, clocks and ports are
-// others' business.
+// The stations on a wire, and the destination of each frame. A station is an address (MAC and IP) and usually
+// has one port. Processes that share an address share a station: the range of the destination QPN then
+// selects the port, and CM messages are routed by listener and communication ID. Sockets, clocks and ports
+// are handled elsewhere.
 #pragma once
 
 #include <array>
@@ -28,64 +28,64 @@ inline constexpr size_t kMaxPorts = 32;
 using PortSet = std::bitset<kMaxPorts>;
 using PortIndex = uint8_t;
 
-/// Why a frame went nowhere: each is a counter.
+/// Reason why a frame was dropped; each is a counter.
 enum class Drop : uint8_t {
   none,
   runt,
-  foreign_source,   ///< of a MAC address that is not the sender's; or ours, from the uplink
-  foreign_address,  ///< of an IP address that is not the sender's; or ours, from the uplink
-  unknown_address,  ///< nobody's here, and there is no uplink
-  own_address,      ///< to its sender's own address, which nobody else shares
-  unknown_range,    ///< to a QPN of a process that is gone
-  no_listener,      ///< nobody joined that group
+  foreign_source,   ///< MAC address is not the sender's; or is one of ours, from the uplink
+  foreign_address,  ///< IP address is not the sender's; or is one of ours, from the uplink
+  unknown_address,  ///< no station has it, and there is no uplink
+  own_address,      ///< the sender's own address, which no other port shares
+  unknown_range,    ///< QPN of a process that has ended
+  no_listener,      ///< no port joined the group
   count_
 };
 [[nodiscard]] const char* name_of(Drop drop);
 
 struct Verdict {
-  PortSet to;              ///< without the port that it came from, unless its address is shared
-  Drop drop = Drop::none;  ///< where `to` is empty
-  /// The switch answers, for the station whose ports `to` are: StationTable::answer.
+  PortSet to;              ///< includes the sender's port only if its address is shared
+  Drop drop = Drop::none;  ///< valid if `to` is empty
+  /// The switch answers on behalf of the station with the ports `to`: StationTable::answer.
   bool answer = false;
 };
 
 class StationTable {
  public:
   StationTable();
-  /// The first address to give out; by default 198.18.1.1.
+  /// First address to assign; by default 198.18.1.1.
   void begin_at(uint32_t ipv4) { first_given_out_ = ipv4; }
   ~StationTable();
   StationTable(const StationTable&) = delete;
   StationTable& operator=(const StationTable&) = delete;
 
-  /// Frames for nobody here go there.
+  /// Port for frames whose destination is not a station here.
   void set_uplink(PortIndex port) { uplink_ = port; }
 
   // --- seats ---
 
-  /// A port gets what the request asks for: an errno value, and one line in `why` where that is not 0. `pid`
-  /// is told to those who ask for the same. `socket` of the grant is the caller's to fill in.
+  /// Gives a port what the request asks for. Returns an errno value, and one line in `why` if it is not 0.
+  /// `pid` is named in later conflicts. The caller fills in `socket` of the grant.
   [[nodiscard]] int attach(PortIndex port, const glue::SwitchRequest& request, int pid,
                            glue::SwitchGrant& grant, std::string& why);
-  /// Everything that the port had is free.
+  /// Releases everything that the port had.
   void detach(PortIndex port);
-  /// Who has the address that the request asks for, so that attach would refuse it.
+  /// Returns a port that has the requested address, so that attach would refuse it.
   [[nodiscard]] std::optional<PortIndex> holder_of(const glue::SwitchRequest& request) const;
-  /// What a seat may claim, and join. A program that wants more fails; the switch does not grow with it.
+  /// Limits on claimed services and joined groups per seat. Requests beyond them fail, so the switch's memory
+  /// is bounded.
   static constexpr size_t kMostServices = 8192;
   static constexpr size_t kMostGroups = 1024;
-  /// 0, EADDRINUSE where another sharer of the address has it, or ENOMEM beyond kMostServices.
+  /// Returns 0, EADDRINUSE if another sharer of the address has the service, or ENOMEM beyond kMostServices.
   [[nodiscard]] int claim_service(PortIndex port, uint64_t service_id);
   void release_service(PortIndex port, uint64_t service_id);
-  /// 0, or ENOMEM beyond kMostGroups.
+  /// Returns 0, or ENOMEM beyond kMostGroups.
   [[nodiscard]] int join(PortIndex port, const wire::Gid& group);
   void leave(PortIndex port, const wire::Gid& group);
 
   // --- frames ---
 
   [[nodiscard]] Verdict decide(std::span<const uint8_t> frame, PortIndex from);
-  /// Writes the station's answer to a frame that decide() said is to be answered, and returns its length; 0:
-  /// none.
+  /// Writes the station's answer to a frame for which decide() set `answer`. Returns its length; 0: none.
   [[nodiscard]] size_t answer(std::span<const uint8_t> frame, TimeNs now, std::span<uint8_t> reply);
 
  private:
@@ -102,8 +102,8 @@ class StationTable {
   [[nodiscard]] Station* owner_of(const wire::Gid& gid) const;
   [[nodiscard]] uint32_t free_address() const;
   [[nodiscard]] uint32_t take_range(uint32_t wanted);
-  /// True where the frame's IP addresses, and those in an ARP or neighbour message, belong to the sender. For
-  /// the uplink `sender` is nullptr: true where no station here has them.
+  /// Returns whether the frame's IP addresses, and those in an ARP or neighbour message, belong to the
+  /// sender. For the uplink `sender` is nullptr: returns whether no station here has them.
   [[nodiscard]] bool has_right_addresses(std::span<const uint8_t> frame, wire::FrameKind kind,
                                          const Station* sender) const;
   [[nodiscard]] Verdict to_outside(PortIndex from) const;
@@ -112,14 +112,14 @@ class StationTable {
   [[nodiscard]] Verdict to_sharer(Station& station, std::span<const uint8_t> frame, PortIndex from) const;
   [[nodiscard]] Verdict to_everybody(std::span<const uint8_t> frame, wire::FrameKind kind,
                                      PortIndex from) const;
-  /// Whose address a question is for.
+  /// Returns the station that an ARP request or neighbour solicitation asks for, or nullptr.
   [[nodiscard]] Station* asked(std::span<const uint8_t> frame, wire::FrameKind kind) const;
 
   std::optional<PortIndex> uplink_;
   std::vector<std::unique_ptr<Station>> stations_;
   std::array<Seat, kMaxPorts> seats_{};
   uint32_t first_given_out_ = 0xc6120101;  ///< 198.18.1.1
-  // What a process had is given out again as late as possible: its peers may not know yet that it is gone.
+  // Freed ranges are reused as late as possible: peers may not know yet that the process has ended.
   std::vector<uint32_t> free_ranges_;
   std::map<std::array<uint8_t, 16>, PortSet> groups_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How many frames may wait for ports that take none for now. Each port has a few places of its own, so that
-// programs which are stopped take none of the others'; all else is shared, up to a port's bound. Together
-// they leave the frame pool enough to receive with: memif asks for 32 buffers at a time, or gives nothing.
+// Limits the frames that wait for ports which take none for now. Each port has a few reserved places, so that
+// stopped programs use none of the others'. The rest is shared, up to a limit per port. The limits leave
+// enough of the frame pool to receive with: memif allocates 32 buffers at a time, or receives nothing.
 #pragma once
 
 #include <algorithm>
@@ -19,16 +19,16 @@ class WaitingRoom {
   static constexpr size_t kMostOfAPort = 1024;
   enum class Admission : uint8_t {
     admitted,
-    port_full,  ///< as many wait for the port as may for any
-    all_full    ///< what is shared is used up, by others perhaps
+    port_full,  ///< the port's limit is reached
+    all_full    ///< the shared places are used up, possibly by other ports
   };
 
-  /// `pool_frames`: as many buffers as there are. Half of them may wait.
+  /// `pool_frames` is the number of buffers in the pool. Half of them may wait.
   explicit WaitingRoom(size_t pool_frames)
       : shared_places_(pool_frames / 2 > kMaxPorts * kOwnPlaces ? pool_frames / 2 - kMaxPorts * kOwnPlaces
                                                                 : 0) {}
 
-  /// A frame waits for the port, if it is admitted.
+  /// Counts one frame for the port if it is admitted.
   [[nodiscard]] Admission admit(PortIndex port) {
     size_t& waiting = waiting_[port];
     if (waiting >= kMostOfAPort) return Admission::port_full;
@@ -39,7 +39,7 @@ class WaitingRoom {
     ++waiting;
     return Admission::admitted;
   }
-  /// So many wait for the port no longer.
+  /// Releases the places of `frames` frames of the port.
   void leave(PortIndex port, size_t frames) {
     size_t& waiting = waiting_[port];
     const size_t shared_before = waiting - std::min(waiting, kOwnPlaces);

@@ -23,12 +23,12 @@
 namespace faultline::odp {
 namespace {
 
-/// Our handler has several entries. One that the program replaced without our knowledge (a raw system call, a
-/// library that bypasses the hooks) may still be called as the replacement's predecessor: the next entry is
-/// installed in front, and each stands for the action that it replaced.
+/// Our handler has several entries. An entry that the program replaced without our knowledge (a raw system
+/// call, a library that bypasses the hooks) may still be called as the replacement's predecessor. The next
+/// entry is then installed in front. Each entry represents the action that it replaced.
 constexpr int kEntries = 8;
 
-/// By entry. One slot each, which handlers read while other threads set it.
+/// Saved actions, one slot per entry; handlers read a slot while other threads set it.
 struct SavedActions {
   std::array<SavedAction, kEntries> by_entry;
   std::atomic<int> last_entry{-1};
@@ -41,23 +41,23 @@ SavedActions& saved_for(int signal_number) {
 }
 
 /// The process whose table of actions the slots describe; 0: none yet. A vfork child writes to its parent's
-/// memory, but has a table of its own.
+/// memory, but has its own table.
 constinit std::atomic<long> owner{0};
 bool is_owner() {
   const long process = owner.load(std::memory_order_acquire);
   return process != 0 && process == syscall(SYS_getpid);
 }
 
-/// Which of the two fault signals the program's mask of each signal's handler holds. The kernel is given none
-/// of them: a verbs call in such a handler copies, too.
+/// Which of the two fault signals the program's mask for each signal's handler contains. The kernel's mask
+/// contains neither: a verbs call in such a handler copies, too.
 constinit std::array<std::atomic<SignalBits>, kSignals + 1> masked_in_handler{};
 
 std::mutex install_mutex;
 
-/// The chained calls under way, to notice a handler that chains back to us. A context lies on its thread's
-/// stack, so that it says whose call it is: thread-local data would have to be of the kind that a late dlopen
-/// has no room for, since a signal handler must not run the allocating one. Used round and round: a handler
-/// may leave by siglongjmp.
+/// Chained calls in progress, to detect a handler that chains back to us. A context lies on its thread's
+/// stack and thus identifies the call's thread. Thread-local data is unsuitable: a signal handler must not
+/// use the allocating model, and a late dlopen has no room for the other. The marks are reused cyclically,
+/// since a handler may leave by siglongjmp.
 struct ChainMark {
   std::atomic<const void*> context{nullptr};
   std::atomic<uintptr_t> frame{0};
@@ -75,8 +75,8 @@ ChainMark& mark_chained(const void* context, uintptr_t frame, int entry) {
   return mark;
 }
 
-/// The lowest entry whose saved action was called with this context further up the stack: that action, or one
-/// below, has called us as its own predecessor. kEntries where there is none.
+/// Returns the lowest entry whose saved action was called with this context further up the stack: that
+/// action, or one below, has called us as its own predecessor. kEntries if there is none.
 int lowest_chained(const void* context, uintptr_t frame) {
   int lowest = kEntries;
   for (const ChainMark& mark : chain_marks)
@@ -89,8 +89,8 @@ int lowest_chained(const void* context, uintptr_t frame) {
 void take_default_action(int signal_number, const siginfo_t* info) {
   const KernelAction fall_back = to_kernel({});
   kernel_sigaction(signal_number, &fall_back, nullptr);
-  // A fault repeats when the instruction is run again; a signal that was sent must be sent again, and so must
-  // the report of a memory error elsewhere (sigaction(2), BUS_MCEERR_AO).
+  // A fault repeats when the instruction is executed again. A signal that was sent must be sent again, and
+  // so must the report of a memory error elsewhere (sigaction(2), BUS_MCEERR_AO).
   if (info->si_code <= 0 || (signal_number == SIGBUS && info->si_code == BUS_MCEERR_AO))
     syscall(SYS_tgkill, syscall(SYS_getpid), syscall(SYS_gettid), signal_number);
 }
@@ -100,7 +100,7 @@ void call_chained(const struct sigaction& action, int signal_number, siginfo_t* 
   const SignalBits before = change_mask(SIG_BLOCK, mask);
   if ((action.sa_flags & SA_NODEFER) != 0 && (mask & signal_bit(signal_number)) == 0)
     change_mask(SIG_UNBLOCK, signal_bit(signal_number));
-  // The handler has one of the two blocked, and may make a verbs call.
+  // The handler runs with one of the two signals blocked, and may make a verbs call.
   note_mask_change();
   if ((action.sa_flags & SA_SIGINFO) != 0) {
     action.sa_sigaction(signal_number, info, context);
@@ -128,7 +128,7 @@ void chain(int entry, int signal_number, siginfo_t* info, void* context) {
   if (is_ignored(action) && info->si_code <= 0) return;
   // sigaction(2): the kernel does not let a program ignore its own fault.
   if (is_default(action) || is_ignored(action)) return take_default_action(signal_number, info);
-  // What chains back to us calls an action again that is being called: it is reset once.
+  // If a handler chains back to us, an action in progress is called again: it is reset once.
   if ((static_cast<unsigned>(action.sa_flags) & SA_RESETHAND) != 0 && lowest == kEntries) {
     struct sigaction reset = action;
     reset.sa_handler = SIG_DFL;
@@ -172,7 +172,7 @@ constexpr auto kHandlers = []<int... entries>(std::integer_sequence<int, entries
 }
 (std::make_integer_sequence<int, kEntries>{});
 
-/// The entry that an action is of; -1: it is none of ours.
+/// Returns the entry that an action belongs to; -1 if it is not ours.
 int entry_of(const KernelAction& action) {
   if ((action.flags & SA_SIGINFO) == 0) return -1;
   for (size_t i = 0; i < kHandlers.size(); ++i)
@@ -180,8 +180,9 @@ int entry_of(const KernelAction& action) {
   return -1;
 }
 
-/// Our handler with what only the kernel can do for the program's own. A handler that does not ask for the
-/// alternate stack may need more room than there is; a default action needs none of either.
+/// Returns our handler with the flags that only the kernel can apply for the program's handler. A handler
+/// without SA_ONSTACK may need more room than the alternate stack has. A default or ignored action needs no
+/// room, so it gets both flags.
 KernelAction entry_for(int entry, const struct sigaction& chained) {
   unsigned flags = SA_SIGINFO;
   flags |= is_default(chained) || is_ignored(chained)
@@ -193,7 +194,8 @@ KernelAction entry_for(int entry, const struct sigaction& chained) {
           .mask = 0};
 }
 
-/// Signals are blocked. Puts the next entry in front of what is none of ours, and `current` into its slot.
+/// Installs the next entry in front of an action that is not ours, and saves `current` in its slot. Signals
+/// are blocked.
 void put_in_front(int signal_number, const KernelAction& current) {
   SavedActions& saved = saved_for(signal_number);
   const int entry = std::min(saved.last_entry.load(std::memory_order_relaxed) + 1, kEntries - 1);
@@ -222,7 +224,7 @@ void install_one(int signal_number) {
   }
 }
 
-/// Of the handlers that were there before the first copy.
+/// Removes the fault signals from the masks of handlers that were installed before the first copy.
 void open_handler_masks() {
   const SignalsBlocked blocked;
   for (int number = 1; number <= kSignals; ++number) {
@@ -247,7 +249,7 @@ void set_program_action(int signal_number, const struct sigaction* action, struc
   int entry = entry_of(current);
   previous = entry >= 0 ? saved.by_entry[static_cast<size_t>(entry)].load().action : from_kernel(current);
   if (action == nullptr) return;
-  // What it got from a call that bypassed the hooks.
+  // The program got this action from a call that bypassed the hooks.
   if (const int restored = entry_of(to_kernel(*action)); restored >= 0) {
     const KernelAction ours =
         entry_for(restored, saved.by_entry[static_cast<size_t>(restored)].load().action);
@@ -268,7 +270,7 @@ void set_program_action(int signal_number, const struct sigaction* action, struc
     kernel_sigaction(signal_number, &ours, nullptr);
 }
 
-/// The program's mask of a handler, of which the kernel has only a part.
+/// Restores the program's mask of a handler; the kernel has only a part.
 void complete_mask(int signal_number, KernelAction& action) {
   if (action.handler > 1) action.mask |= masked_in_handler[static_cast<size_t>(signal_number)].load();
 }

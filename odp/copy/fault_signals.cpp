@@ -4,8 +4,8 @@
 namespace faultline::odp {
 namespace {
 
-/// A thread whose turn has opened signals, and what was sent to it since. Not thread-local: the handler reads
-/// this, and the first use of thread-local data of a library that was opened late allocates.
+/// A thread whose turn has unblocked signals, and the signals sent to it since. Not thread-local: the
+/// handler reads this, and in a library that was opened late the first use of thread-local data allocates.
 struct OpenTurn {
   struct Kept {
     siginfo_t info{};
@@ -16,7 +16,7 @@ struct OpenTurn {
   Kept segv;
   Kept bus;
 };
-/// A thread that finds none free takes signals that were sent at once.
+/// A thread that finds none free handles sent signals at once.
 constinit std::array<OpenTurn, 64> open_turns;
 
 OpenTurn* turn_of(const void* thread) {
@@ -50,13 +50,13 @@ void send_again(int signal_number, OpenTurn::Kept& kept) {
 }  // namespace
 
 [[gnu::cold]] void TurnSignals::open() {
-  // Before the question: what changes after it must be seen by the next turn.
+  // Read before the mask: the next turn must see later changes.
   const uint32_t changes = mask_changes.load(std::memory_order_relaxed);
   const SignalBits blocked = current_mask() & kFaultSignals;
   const void* const self = __builtin_thread_pointer();
   OpenTurn* const outer = turn_of(self);
   if (blocked == 0) {
-    // What an outer turn has opened is blocked again when that turn ends.
+    // A signal that an outer turn has unblocked is blocked again when that turn ends.
     if (opened_ == 0 && outer == nullptr) mask_changes_seen = changes;
     return;
   }
@@ -80,7 +80,7 @@ bool keep_for_end_of_turn(int signal_number, const siginfo_t& info) {
   if (turn == nullptr || (turn->opened.load(std::memory_order_relaxed) & signal_bit(signal_number)) == 0)
     return false;
   OpenTurn::Kept& kept = signal_number == SIGSEGV ? turn->segv : turn->bus;
-  // signal(7): of a standard signal one is pending at a time.
+  // signal(7): at most one instance of a standard signal is pending.
   if (kept.full.load(std::memory_order_relaxed)) return true;
   kept.info = info;
   kept.full.store(true, std::memory_order_release);

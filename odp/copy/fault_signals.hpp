@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A blocked SIGSEGV or SIGBUS that a fault raises ends the process (signal(7)). A program may block both
-// round its own work, so a turn opens them and puts the program's mask back when it ends. Outside turns the
-// kernel has the mask that the program set: queries, sigwait(3), signalfd(2), inheritance and siglongjmp(3)
-// need nothing.
+// around its own work, so a turn unblocks them and restores the program's mask when it ends.
+// Outside turns the kernel has the mask that the program set: queries, sigwait(3), signalfd(2), inheritance
+// and siglongjmp(3) need no special handling.
 #pragma once
 
 #include <array>
@@ -16,24 +16,24 @@ namespace faultline::odp {
 
 /// Counts calls of all threads that may have blocked one of the two signals.
 inline constinit std::atomic<uint32_t> mask_changes{1};
-/// Of mask_changes, when this thread last saw both signals open.
+/// Value of mask_changes when this thread last found both signals unblocked.
 inline thread_local constinit uint32_t mask_changes_seen = 0;
 
-/// After, and before, any call that may block one of the two signals in the calling thread. Safe in a
+/// Call before and after any call that may block one of the two signals in the calling thread. Safe in a
 /// handler.
 inline void note_mask_change() {
   mask_changes.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// The two signals' state in the thread that has a turn. leave() is called on the thread of enter().
+/// State of the two signals in the thread that has a turn. leave() must be called on the thread of enter().
 class TurnSignals {
  public:
-  /// Opens what the program has blocked. Costs a comparison while no thread blocks either signal.
+  /// Unblocks those that the program has blocked. Costs a comparison while no thread blocks either signal.
   void enter() {
     if (mask_changes_seen != mask_changes.load(std::memory_order_relaxed)) [[unlikely]]
       open();
   }
-  /// Puts the program's mask back.
+  /// Restores the program's mask.
   void leave() {
     if (opened_ != 0) [[unlikely]]
       close();
@@ -46,7 +46,7 @@ class TurnSignals {
   SignalBits opened_ = 0;
 };
 
-/// A turn's signals for a scope, for copies outside turns.
+/// Unblocks the signals for a scope, for copies outside turns.
 class FaultSignalsOpen {
  public:
   FaultSignalsOpen() { signals_.enter(); }
@@ -58,11 +58,11 @@ class FaultSignalsOpen {
   TurnSignals signals_;
 };
 
-/// In the handler: keeps a signal that was sent to a thread which the program believes to block it. The
-/// signal is sent again at the end of the turn. False where the signal is to be handled now.
+/// Call in the handler. Keeps a signal that was sent to a thread which the program believes to block it; the
+/// signal is sent again at the end of the turn. Returns false if the signal is to be handled now.
 [[nodiscard]] bool keep_for_end_of_turn(int signal_number, const siginfo_t& info);
 
-/// Unblocks both for good, in a thread of the library's own.
+/// Unblocks both permanently, in a thread of the library.
 void unblock_fault_signals();
 
 }  // namespace faultline::odp

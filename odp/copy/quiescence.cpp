@@ -48,10 +48,11 @@ void Quiescence::outlast_copies(uint64_t token) const {
     for (;;) {
       const uint64_t seen = slot.seen.load(std::memory_order_seq_cst);
       if (seen == 0 || (seen & ~kGates) >= token) break;
-      // Its turn goes on below this call, and its copies are restarted by the signal that brought us here.
+      // The engine's turn is below this call on the stack; the signal that interrupted it restarts its
+      // copies.
       if (slot.driver.load(std::memory_order_relaxed) == self) break;
       if (slot.suspended.load(std::memory_order_acquire) != 0) break;
-      // A turn may take long: its thread was preempted, or waits for the very caller.
+      // A turn may take long: its thread was preempted, or waits for the calling thread.
       if (!backoff.spins() && restart_copies()) return;
       backoff.pause();
     }
@@ -69,16 +70,16 @@ void Quiescence::suspend_own(int change) {
 }
 
 std::atomic<uint32_t>& ReaderStripes::own() {
-  // By the thread pointer, not by thread-local data, which may allocate at its first use: signal handlers
-  // come here. Thread pointers are some KiB apart.
+  // Selects the stripe by the thread pointer. Thread-local data may allocate at its first use, and signal
+  // handlers call this function. Thread pointers are some KiB apart.
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
   constexpr unsigned kStripeBits = std::countr_zero(kStripes);
   return stripes_[reinterpret_cast<uint64_t>(thread_pointer()) * kGolden >> (64 - kStripeBits)].count;
 }
 
 void ReaderStripes::wait() const {
-  // A stripe seen at zero once has let go of all that was held before; later guards cannot find what is
-  // withdrawn.
+  // Once a stripe has been seen at zero, all guards held before are released. Later guards cannot find what
+  // is withdrawn.
   for (const Stripe& stripe : stripes_) {
     Backoff backoff;
     while (stripe.count.load(std::memory_order_seq_cst) != 0) backoff.pause();
@@ -93,7 +94,7 @@ void Backoff::pause() {
     __builtin_ia32_pause();
     return;
   }
-  // Longer each time: under SCHED_FIFO every wake-up takes the CPU from the very thread that is waited for.
+  // Sleeps longer each time: under SCHED_FIFO every wake-up preempts the thread that is waited for.
   const timespec nap{0, kFirstNapNs << std::min(rounds_ - kSpins, kDoublings)};
   ++rounds_;
   syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &nap, nullptr);

@@ -11,9 +11,9 @@
 
 #include "odp/copy/tolerant_copy.hpp"
 
-// Where the kernel resumes a sequence that it aborts. The four bytes before it are the signature that glibc
-// registers (rseq(2), RSEQ_SIG), dressed as the operand of an undefined instruction. The sequences use no
-// stack, so that the abort can return from any place in them.
+// The address at which the kernel resumes a sequence that it aborts. The four bytes before it are the
+// signature that glibc registers (rseq(2), RSEQ_SIG), encoded as the operand of an undefined instruction.
+// The sequences use no stack, so that the abort can return from any place in them.
 asm(R"(
   .pushsection .text
   .p2align 5
@@ -82,7 +82,7 @@ uintptr_t address_of(const char* label) {
   return reinterpret_cast<uintptr_t>(label);
 }
 
-/// A fault in a sequence: the kernel has put the abort address into the frame of the signal already.
+/// For a fault in a sequence the kernel has already put the abort address into the signal frame.
 const std::array<FaultRange, 2> kRanges{
     FaultRange{address_of(faultline_odp_revoked), address_of(faultline_odp_revoked) + 1,
                address_of(faultline_odp_revoked_fault)},
@@ -93,11 +93,11 @@ const std::array<FaultRange, 2> kRanges{
 
 void prepare_restartable_copies() {
   if (is_disabled.load(std::memory_order_relaxed)) return;
-  // Looked up, not linked: C libraries before glibc 2.35 register no thread.
+  // Resolved at run time, not linked: C libraries before glibc 2.35 do not register threads.
   const auto* const offset = static_cast<const ptrdiff_t*>(dlsym(RTLD_DEFAULT, "__rseq_offset"));
   const auto* const size = static_cast<const unsigned*>(dlsym(RTLD_DEFAULT, "__rseq_size"));
   if (offset == nullptr || size == nullptr || *size == 0) return;
-  // A registration lasts as long as the address space, and a child of fork has to make its own.
+  // A registration lasts as long as the address space; a child of fork has to register itself.
   if (syscall(SYS_membarrier, kRegisterRestart, 0, 0) != 0) return;
   restart_offset_bytes.store(*offset + kSequenceField, std::memory_order_relaxed);
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Restartable copies: how a call of the program stops an engine's copy without waiting for the engine.
 //
-// An engine checks that a page may be touched, and copies. Between the two, or in the middle of the copy, its
-// thread may be preempted, or a signal handler may run on it, for any time. A guarded copy is therefore a
-// restartable sequence (Linux, rseq; glibc 2.35 registers each thread): if the thread is preempted or takes a
-// signal before the last store, the kernel resumes it at an abort address, and the copy returns kRevoked.
-// The sequence begins with a check that `revocations` is still what it was before the engine's own checks.
+// An engine checks that a page may be touched, and copies. Between the two, or during the copy, its thread
+// may be preempted, or a signal handler may run on it, for any time. A guarded copy is therefore a
+// restartable sequence (Linux, rseq; glibc 2.35 registers each thread).
+// If the thread is preempted or takes a signal before the last store, the kernel resumes it at an abort
+// address, and the copy returns kRevoked. The sequence begins with a check that `revocations` has not
+// changed since before the engine's own checks.
 //
-// A thread that takes pages away marks them, advances `revocations`, and either sees each engine begin a new
-// turn (Quiescence) or restarts every copy of the process by membarrier(2),
+// A thread that removes pages marks them and advances `revocations`. Then it either sees each engine begin a
+// new turn (Quiescence), or restarts every copy of the process by membarrier(2),
 // MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ (Linux 5.10). After either, no engine touches the pages by an old
 // check.
 #pragma once
@@ -19,30 +20,32 @@
 
 namespace faultline::odp {
 
-/// What a guarded copy checks. One an engine session, filled at the start of a turn. The assembly knows its
-/// layout.
+/// What a guarded copy checks. One per engine session, filled at the start of a turn. The assembly depends
+/// on its layout.
 struct CopyTicket {
-  /// `revocations` before the checks that allow the copy.
+  /// Value of `revocations` before the checks that allow the copy.
   uint64_t seen = 0;
-  /// rseq_cs of the thread's rseq area; where the thread has none, `unused` below.
+  /// rseq_cs of the thread's rseq area, or `unused` below if the thread has none.
   void* sequence = nullptr;
   void* unused = nullptr;
 };
 
-/// Result of a guarded copy that has to be checked and made again: nothing is known of its bytes.
+/// Result of a guarded copy that has to be checked and repeated: the contents of the destination are
+/// undefined.
 inline constexpr size_t kRevoked = ~size_t{0};
 
-/// Advances whenever memory may no longer be touched by checks made before. On a line of its own: engines
+/// Advances whenever memory may no longer be touched by checks made before. On its own cache line: engines
 /// read it for each copy.
 extern "C" {
 __attribute__((visibility("hidden"))) extern std::atomic<uint64_t> faultline_odp_revocations;
 }
 
-/// Finds out, once, whether this process has restartable copies. Any thread; idempotent.
+/// Detects, once, whether this process has restartable copies. Any thread; idempotent.
 void prepare_restartable_copies();
-/// True where restart_copies() works. False: a thread that takes pages away waits for the engines' turns.
+/// True if restart_copies() works. Otherwise a thread that removes pages waits for the engines' turns.
 [[nodiscard]] bool has_restartable_copies();
-/// For tests: `disabled` makes the process behave as where they cannot be had. With no engine attached.
+/// For tests: `disabled` makes the process behave as if restartable copies were unavailable. Requires that
+/// no engine is attached.
 void disable_restartable_copies(bool disabled);
 
 /// Invalidates all tickets. Call after the pages are marked.
@@ -50,20 +53,20 @@ inline void revoke_tickets() {
   faultline_odp_revocations.fetch_add(1, std::memory_order_seq_cst);
 }
 
-/// Restarts every guarded copy of this process that is under way. Call after revoke_tickets(). When it
-/// returns no copy uses an older ticket. False where that cannot be had (has_restartable_copies()). About 10
+/// Restarts every guarded copy in progress in this process. Call after revoke_tickets(). When it returns no
+/// copy uses an older ticket. False if restarts are unavailable (has_restartable_copies()). Takes about 10
 /// us; async-signal-safe.
 [[nodiscard]] bool restart_copies();
 
-/// The calling thread's thread pointer: names a thread without thread-local storage, which a library that is
-/// opened late has no room for.
+/// Returns the calling thread's thread pointer. It identifies a thread without thread-local storage, for
+/// which a library that is opened late has no room.
 [[nodiscard]] inline void* thread_pointer() {
   void* pointer;
   asm("mov %%fs:0, %0" : "=r"(pointer));
   return pointer;
 }
 
-/// Offset of rseq_cs from the thread pointer; 0 where threads have no rseq area.
+/// Offset of rseq_cs from the thread pointer; 0 if threads have no rseq area.
 __attribute__((visibility("hidden"))) extern std::atomic<ptrdiff_t> restart_offset_bytes;
 
 /// Prepares a ticket for copies of this thread: call before the checks that allow them.
@@ -75,8 +78,8 @@ inline void prepare_ticket(CopyTicket& ticket) {
 }
 
 /// Assembly: begins the restartable sequence NAME. TICKET is the register that points to the CopyTicket;
-/// SCRATCH and rax are overwritten. Jumps to REVOKED where the ticket is old. The sequence ends, committed,
-/// at the label NAME_commit, which stands right after the instruction that stores last.
+/// SCRATCH and rax are overwritten. Jumps to REVOKED if the ticket is old. The sequence ends, committed, at
+/// the label NAME_commit, which follows the instruction that stores last.
 #define FAULTLINE_GUARD(NAME, TICKET, SCRATCH, REVOKED)                \
   "  movq 8(" TICKET                                                   \
   "), %rax\n"                                                          \

@@ -5,9 +5,9 @@
 
 #include "odp/copy/restartable_copy.hpp"
 
-// System V ABI: rdi = memory, rsi and rdx = operands, the last argument = where the original goes; eax =
-// whether it was done. Only the locked instruction may fault, and no stack is used: the fixup can simply
-// return.
+// System V ABI: rdi = memory, rsi and rdx = operands, the last argument = address for the original value;
+// eax = whether it was done. Only the locked instruction may fault, and no stack is used: the fixup can
+// simply return.
 asm(R"(
   .pushsection .text
   .p2align 5
@@ -64,8 +64,8 @@ faultline_odp_atomic_fixup:
   .popsection
 )");
 
-// The guarded forms: the last argument is the ticket. Each commits with its locked instruction: an operation
-// that has been done is never made again. eax: 1 done, 0 fault, -1 revoked.
+// The guarded forms: the last argument is the ticket. Each commits with its locked instruction: a completed
+// operation is never repeated. eax: 1 done, 0 fault, -1 revoked.
 #define FAULTLINE_GUARDED_ATOMIC(NAME, TICKET, BEFORE, OPERATION, AFTER)                              \
   "  .p2align 5\n"                                                                                    \
   "  .globl faultline_odp_guarded_" NAME                                                              \

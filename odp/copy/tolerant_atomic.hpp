@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Atomic operations that survive memory that is not there, as tolerant_copy does.
+// Atomic operations that survive access to absent memory, as tolerant_copy does.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace faultline::odp {
 
-/// Runs the operation on the eight aligned bytes at `at`, one locked instruction. False, and nothing changed,
-/// where the page could not be accessed. Needs install_fault_handler().
+/// Executes the operation on the eight aligned bytes at `at` with one locked instruction. Returns false and
+/// changes nothing if the page could not be accessed. Needs install_fault_handler().
 [[nodiscard]] bool tolerant_atomic(void* at, const AtomicRequest& request, uint64_t& original);
 
 enum class GuardedAtomic : uint8_t { done, fault, revoked };
-/// As tolerant_atomic for memory that a check allowed; revoked: not done, as guarded_copy's kRevoked.
+/// As tolerant_atomic for memory that a check allowed; revoked: not executed, as guarded_copy's kRevoked.
 [[nodiscard]] GuardedAtomic guarded_atomic(void* at, const AtomicRequest& request, uint64_t& original,
                                            const CopyTicket& ticket);
 

@@ -3,7 +3,7 @@
 
 #include <array>
 
-// System V ABI: rdi = to, rsi = from, rdx = length; rax = bytes surely copied, kept current at every
+// System V ABI: rdi = to, rsi = from, rdx = length; rax = bytes certainly copied. rax is current at every
 // instruction that may fault, so that the fixup has nothing to compute. No stack is used: the fixup can
 // simply return.
 asm(R"(
@@ -129,10 +129,11 @@ faultline_odp_copy_avx2_fixup:
   .popsection
 )");
 
-// The guarded forms (restartable_copy.hpp): rcx = the ticket. Each length has a sequence of its own, which
-// commits at the last store: a copy that is made again must not store bytes that a program, which polls on
-// the last one, may have seen and replaced. No store before the last one has the last byte; a value of 1, 2,
-// 4, 8, 16 or 32 bytes is stored at once.
+// The guarded forms (restartable_copy.hpp): rcx = the ticket. Each length class has its own sequence, which
+// commits at the last store. A repeated copy must not store bytes that a program, which polls the last byte,
+// may have seen and replaced.
+// No store before the last one contains the last byte; a value of 1, 2, 4, 8, 16 or 32 bytes is stored at
+// once.
 #define FAULTLINE_AVX_GUARD(NAME) \
   FAULTLINE_GUARD("faultline_odp_copy_" NAME, "%rcx", "%r8", "faultline_odp_revoked_avx")
 asm("  .pushsection .text\n"
@@ -333,7 +334,7 @@ uintptr_t address_of(const char* label) {
   return reinterpret_cast<uintptr_t>(label);
 }
 
-// The guarded ones' entries are for threads without an rseq area; the others' faults come as
+// The guarded routines' entries are for threads without an rseq area; with one their faults match
 // restart_ranges().
 const std::array<FaultRange, 4> kRanges{
     FaultRange{address_of(faultline_odp_copy_movsb_begin), address_of(faultline_odp_copy_movsb_end),

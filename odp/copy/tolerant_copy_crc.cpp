@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The CRC by folding (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
-// Instruction", Intel 2009): what has been read is a polynomial that is moved on over the next block by
+// Computes the CRC by folding (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
+// Instruction", Intel 2009): the bytes read so far are a polynomial that is shifted over the next block by
 // multiplication with x^distance mod P.
 #include "odp/copy/tolerant_copy_crc.hpp"
 
@@ -15,8 +15,8 @@
 namespace faultline::odp {
 namespace {
 
-/// x^power mod P, in the reflected form that a carry-less multiplication of reflected operands wants: one bit
-/// to the left.
+/// Returns x^power mod P, in the reflected form that a carry-less multiplication of reflected operands
+/// needs: shifted left by one bit.
 constexpr uint64_t power_of_x(unsigned power) {
   constexpr uint32_t kPolynomial = 0x04c11db7;
   uint32_t rest = 1;
@@ -26,7 +26,7 @@ constexpr uint64_t power_of_x(unsigned power) {
   return reflected;
 }
 
-/// What moves 128 bits on by so many: for the first eight bytes, and for the last.
+/// Multipliers that shift 128 bits by a distance: for the first eight bytes, and for the last.
 struct Fold {
   uint64_t first;
   uint64_t last;
@@ -36,7 +36,7 @@ constexpr Fold fold_by(unsigned bits) {
 }
 static_assert(fold_by(512).first == 0x154442bd4 && fold_by(512).last == 0x1c6e41596, "as published");
 
-/// The routines below know where each lies.
+/// The routines below depend on this layout.
 struct alignas(64) FoldConstants {
   std::array<Fold, 4> by_2048_bits{fold_by(2048), fold_by(2048), fold_by(2048), fold_by(2048)};
   std::array<Fold, 4> by_1536_bits{fold_by(1536), fold_by(1536), fold_by(1536), fold_by(1536)};
@@ -56,8 +56,8 @@ constexpr FoldConstants kFolds;
 }  // namespace faultline::odp
 
 // System V ABI: rdi = to, rsi = from, rdx = length, a positive multiple of 64 (avx512: at least 256), rcx =
-// the CRC's address, r8 = constants; rax = bytes surely copied, kept current at every instruction that may
-// fault. No stack is used: the fixup can simply return.
+// the CRC's address, r8 = constants; rax = bytes certainly copied. rax is current at every instruction that
+// may fault. No stack is used: the fixup can simply return.
 asm(R"(
   .pushsection .text
   .p2align 5
@@ -389,10 +389,11 @@ __attribute__((visibility("hidden"))) extern const char faultline_odp_copy_crc_a
 namespace faultline::odp {
 namespace {
 
-constexpr size_t kFoldedBytes = 64;   ///< the fused routines take whole multiples
-constexpr size_t kFusedBytes = 256;   ///< shorter ones are faster in two steps, and avx512 takes none
-constexpr size_t kBesideBytes = 256;  ///< likewise of the copy with a sum of other bytes
-constexpr size_t kChunkBytes = 1024;  ///< well within the first cache when it is read again
+constexpr size_t kFoldedBytes = 64;  ///< the fused routines take whole multiples
+constexpr size_t kFusedBytes =
+    256;  ///< shorter copies are faster in two steps, and avx512 requires at least this many
+constexpr size_t kBesideBytes = 256;  ///< likewise, for the copy with a CRC of other bytes
+constexpr size_t kChunkBytes = 1024;  ///< stays well within the L1 cache until it is read again
 
 uintptr_t address_of(const char* label) {
   return reinterpret_cast<uintptr_t>(label);
@@ -414,7 +415,7 @@ CopyCrcRoutine best_routine() {
 }
 const CopyCrcRoutine kRoutine = best_routine();
 
-/// The CRC is of what lies in the frame, which nobody can change between the copy and the sum.
+/// Computes the CRC of the bytes in `to`, the frame, which no other thread can change between copy and CRC.
 template <typename Copy>
 size_t copy_in_chunks(uint8_t* to, const uint8_t* from, size_t length_bytes, uint32_t& crc, Copy copy) {
   for (size_t done = 0; done < length_bytes;) {
@@ -428,7 +429,8 @@ size_t copy_in_chunks(uint8_t* to, const uint8_t* from, size_t length_bytes, uin
   return length_bytes;
 }
 
-/// The fused part by fused(to, from, length_bytes), the rest in chunks by copy(to, from, length_bytes).
+/// Copies the fused part by fused(to, from, length_bytes), the rest in chunks by copy(to, from,
+/// length_bytes).
 template <typename Fused, typename Copy>
 size_t copy_with_sum(CopyCrcRoutine routine, void* to, const void* from, size_t length_bytes, uint32_t& crc,
                      Fused fused_copy, Copy copy) {
@@ -444,13 +446,14 @@ size_t copy_with_sum(CopyCrcRoutine routine, void* to, const void* from, size_t 
   return rest == kRevoked ? kRevoked : fused + rest;
 }
 
-/// The same of a sum of other bytes: beside(to, from, length_bytes, crc).
+/// The same with the CRC of other bytes: beside(to, from, length_bytes, crc).
 template <typename Beside, typename Copy>
 size_t copy_beside_sum(CopyCrcRoutine routine, void* to, const void* from, size_t length_bytes,
                        CrcBeside& sum, Beside beside, Copy copy) {
   const size_t both = std::min(length_bytes, sum.bytes.size());
   const size_t whole = both - both % kBesideBytes;
-  // The narrower routines are bound by their multiplications many times over: nothing to be gained.
+  // The narrower routines are limited by their multiplications many times over, so a combined pass gains
+  // nothing.
   if (routine != CopyCrcRoutine::avx512 || whole == 0) return copy(to, from, length_bytes);
   uint32_t crc = sum.crc;
   const size_t copied = beside(to, from, whole, &crc);
@@ -492,7 +495,7 @@ size_t tolerant_copy_crc_with(CopyCrcRoutine routine, void* to, const void* from
   CopyCrcFunction* const function =
       routine == CopyCrcRoutine::avx512 ? faultline_odp_copy_crc_avx512 : faultline_odp_copy_crc_pclmul;
   const auto fused = [&](void* out, const void* in, size_t bytes) {
-    // The guarded form's sequence covers this body too, and the thread may still name it.
+    // The guarded form's sequence covers this body too, and the thread's rseq area may still refer to it.
     for (;;)
       if (const size_t copied = function(out, in, bytes, &crc, &kFolds); copied != kRevoked) return copied;
   };
@@ -504,7 +507,7 @@ size_t guarded_copy_crc(void* to, const void* from, size_t length_bytes, uint32_
   GuardedCopyCrcFunction* const function = kRoutine == CopyCrcRoutine::avx512
                                                ? faultline_odp_guarded_copy_crc_avx512
                                                : faultline_odp_guarded_copy_crc_pclmul;
-  // A copy that is made again must begin with the same sum.
+  // A repeated copy must begin with the same CRC.
   uint32_t sum = crc;
   const size_t copied = copy_with_sum(
       kRoutine, to, from, length_bytes, sum,

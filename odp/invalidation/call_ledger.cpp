@@ -8,7 +8,7 @@ CallLedger::Entry* CallLedger::begin(const AddressRange& range) {
   for (Entry& entry : entries_) {
     uint32_t expected = Entry::unused;
     if (!entry.state_.compare_exchange_strong(expected, Entry::claimed, std::memory_order_seq_cst)) continue;
-    // Before the fields, for forestalls().
+    // Precedes the fields, for forestalls().
     entry.uses_.fetch_add(1, std::memory_order_seq_cst);
     entry.mark_.store(PageEvent::begin_fault, std::memory_order_release);
     entry.start_.store(range.start, std::memory_order_release);
@@ -47,10 +47,10 @@ bool CallLedger::forestalls(PageEvent event, const AddressRange& range) const {
     if (entry.state_.load(std::memory_order_seq_cst) != Entry::under_way) continue;
     const PageEvent mark = entry.mark_.load(std::memory_order_acquire);
     const AddressRange marked = entry.range();
-    // suspend leaves the pages of classic regions as they are: a kill has still to find those.
+    // suspend leaves the pages of classic regions unchanged: a later kill must still reach those.
     if (mark != PageEvent::doom && !(mark == PageEvent::suspend && event == PageEvent::drop)) continue;
     if (range.start < marked.start || range.end > marked.end) continue;
-    // Fields of two calls say nothing.
+    // If the entry was reused meanwhile, the fields belong to two calls and are meaningless.
     if (entry.uses_.load(std::memory_order_seq_cst) == uses) return true;
   }
   return false;

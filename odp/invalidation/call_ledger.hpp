@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls of the program under way that take memory away: no page in their ranges becomes resident before
-// they end, and what events arrive meanwhile is kept for how they end. Without locks, since a signal handler
-// may make such a call in the middle of another one. All zero bytes are an empty ledger.
+// The program's in-progress calls that remove memory. No page in their ranges becomes resident before they
+// end, and events that arrive meanwhile are recorded until then. Without locks, since a signal handler may
+// make such a call in the middle of another one. All zero bytes are an empty ledger.
 #pragma once
 
 #include <array>
@@ -14,10 +14,10 @@
 
 namespace faultline::odp {
 
-/// How a call of the program ended.
+/// Result of a call of the program.
 enum class CallEnd : uint8_t {
   done,
-  stays,  ///< the mapping is still there, whatever the kernel's events report (MREMAP_DONTUNMAP)
+  stays,  ///< the mapping still exists, whatever the kernel's events report (MREMAP_DONTUNMAP)
   failed  ///< perhaps half-way: mmap(2) and mremap(2) may fail after they have unmapped
 };
 
@@ -27,12 +27,12 @@ class CallLedger {
 
   class Entry {
    public:
-    /// From the first to the last address that an event has reported as unmapped.
+    /// Returns the range from the first to the last address that an event has reported as unmapped.
     [[nodiscard]] AddressRange unmapped() const {
       return {~unmapped_from_.load(std::memory_order_seq_cst), unmapped_to_.load(std::memory_order_seq_cst)};
     }
-    /// doom or suspend has been applied to all of the range, and the pins are released: only the end of the
-    /// call changes that.
+    /// Records that doom or suspend has been applied to all of the range and the pins are released. Only the
+    /// end of the call changes that.
     void note_marked(PageEvent mark) { mark_.store(mark, std::memory_order_seq_cst); }
 
    private:
@@ -44,34 +44,33 @@ class CallLedger {
     }
 
     std::atomic<uint32_t> state_;
-    std::atomic<uint32_t>
-        uses_;  ///< calls that have had this entry: tells a reader that it has changed hands
+    std::atomic<uint32_t> uses_;   ///< calls that have used this entry: a reader detects reuse by it
     std::atomic<PageEvent> mark_;  ///< begin_fault: none yet
     std::atomic<uint64_t> start_;
     std::atomic<uint64_t> end_;
-    std::atomic<uint64_t> unmapped_from_;  ///< its complement: 0 is none
+    std::atomic<uint64_t> unmapped_from_;  ///< complement of the address: 0 is none
     std::atomic<uint64_t> unmapped_to_;
   };
 
-  /// Before the pages are marked. nullptr where all entries are taken: then every range counts as under way
-  /// until the matching end().
+  /// Call before the pages are marked. Returns nullptr if all entries are taken: then every range counts as
+  /// in progress until the matching end().
   [[nodiscard]] Entry* begin(const AddressRange& range);
-  /// After the call has returned: settles the doomed pages of `range` and ends the entry. apply(part, event)
-  /// moves the doomed pages of a part (bury or revive); bury_holes(part) those that are not mapped any more.
-  /// Every event of the call has been applied by then, unless it is done.
+  /// Settles the doomed pages of `range` and ends the entry; call after the program's call has returned.
+  /// apply(part, event) moves the doomed pages of a part (bury or revive); bury_holes(part) moves those that
+  /// are no longer mapped. Every event of the call must have been applied, unless `end` is done.
   template <typename Apply, typename BuryHoles>
   void settle(Entry* entry, const AddressRange& range, bool unmaps, CallEnd end, Apply apply,
               BuryHoles bury_holes);
 
-  /// True where a call has part of the range under way or has not settled its marks.
+  /// True if a call has part of the range in progress or has not settled its marks.
   [[nodiscard]] bool has(const AddressRange& range) const;
-  /// Calls visit(part) for each part of `range` that no other call is still in.
+  /// Calls visit(part) for each part of `range` that no other call in progress covers.
   template <typename Visit>
   void for_each_free(const AddressRange& range, Visit visit) const;
-  /// True where a call under way has marked all of the range so that `event`, a drop or kill, would change no
-  /// page and no pin of it.
+  /// True if a call in progress has marked all of the range so that `event`, a drop or kill, would change no
+  /// page and no pin there.
   [[nodiscard]] bool forestalls(PageEvent event, const AddressRange& range) const;
-  /// An event: the range was unmapped.
+  /// Records an event: the range was unmapped.
   void note_unmapped(const AddressRange& range);
 
  private:
@@ -82,8 +81,8 @@ class CallLedger {
   void end(Entry* entry);
   [[nodiscard]] bool first_under_way(const AddressRange& range, AddressRange& found) const;
 
-  std::atomic<uint32_t> count_;     ///< of entries in use, and of calls without one
-  std::atomic<uint32_t> unlisted_;  ///< of calls without one
+  std::atomic<uint32_t> count_;     ///< entries in use, and calls without an entry
+  std::atomic<uint32_t> unlisted_;  ///< calls without an entry
   std::array<Entry, kEntries> entries_;
 };
 
@@ -103,7 +102,7 @@ void CallLedger::settle(Entry* entry, const AddressRange& range, bool unmaps, Ca
     return end(entry);
   }
   if (end_of_call != CallEnd::stays && entry != nullptr) {
-    // Unmapped by this call before it failed, or by another one that no hook has seen.
+    // Unmapped by this call before it failed, or by another call that no hook has seen.
     const AddressRange gone = entry->unmapped();
     if (!gone.is_empty()) apply(gone, PageEvent::bury);
   }

@@ -18,14 +18,14 @@ namespace faultline::odp {
 
 namespace {
 
-/// Of instance().
+/// Guards `living`, for instance().
 std::mutex living_mutex;
 std::weak_ptr<InvalidationMonitor> living;
 
 }  // namespace
 
 InvalidationMonitor* InvalidationMonitor::CallGuard::enter() {
-  // A pointer that is read here stays good as long as the guard.
+  // A pointer that is read under the guard stays valid as long as the guard.
   ProcessPage* const page = ProcessPage::find();
   if (page == nullptr || page->monitor.load(std::memory_order_relaxed) == nullptr) return nullptr;
   page->calls.enter();
@@ -51,7 +51,7 @@ std::shared_ptr<InvalidationMonitor> InvalidationMonitor::instance(const Monitor
 }
 
 void InvalidationMonitor::forget_in_child() {
-  // The process page is zeros here. The mutex another thread of the parent may have held.
+  // The process page is zeros here. Another thread of the parent may have held the mutex.
   new (&living_mutex) std::mutex;
   living.reset();
 }
@@ -77,7 +77,7 @@ InvalidationMonitor::~InvalidationMonitor() {
   const uint64_t one = 1;
   while (write(stop_fd_, &one, sizeof one) < 0 && errno == EINTR) {
   }
-  if (thread_.joinable()) thread_.join();  // it is not where it could not be started
+  if (thread_.joinable()) thread_.join();  // not joinable if it could not be started
   close(stop_fd_);
 }
 
@@ -98,7 +98,7 @@ void InvalidationMonitor::remove_sink(InvalidationSink& sink) {
       if (slot.load(std::memory_order_relaxed) == &sink) slot.store(nullptr, std::memory_order_seq_cst);
     }
   }
-  // Not with the mutex: a program's call may be waiting for the monitor's thread, which wants it.
+  // Without the mutex: a program's call may be waiting for the monitor's thread, which needs it.
   ProcessPage::find()->calls.wait();
 }
 
@@ -107,8 +107,8 @@ bool InvalidationMonitor::OwnCalls::find_mapping_from(uint64_t address, MappingF
 }
 
 void InvalidationMonitor::settle() const {
-  // The cycle under way may have read already; the one after it takes all that waits now. Without the count a
-  // program that causes events all the time would hold us for ever.
+  // The current cycle may have read already; the next one reads all events that are waiting now. Without the
+  // count, a program that causes events continuously would delay the caller for ever.
   const uint64_t enough = cycles_.load(std::memory_order_seq_cst) + 2;
   Backoff backoff;
   while (is_busy() && cycles_.load(std::memory_order_seq_cst) < enough) backoff.pause();
@@ -138,11 +138,11 @@ void InvalidationMonitor::run(bool realtime) {
       after_failure = {};
       continue;
     }
-    // An event that cannot be read, or a descriptor that the program has closed (POLLNVAL), is ready again at
-    // once: under SCHED_FIFO a loop without sleep would take the CPU from the program.
+    // An event that cannot be read, or a descriptor that the program has closed (POLLNVAL), is ready again
+    // at once. Under SCHED_FIFO a loop without sleep would take the CPU from the program.
     after_failure.pause();
   }
-  // The end of a thread gives its stack back, which may be watched, and nobody would read of it any more.
+  // The thread's exit releases its stack, which may be watched, and no thread would read that event.
   userfault_.close_descriptor();
 }
 
@@ -158,7 +158,7 @@ size_t InvalidationMonitor::handle_events() {
   revoke_tickets();
   for_each_sink([&](InvalidationSink& sink) { sink.quiescence().outlast_copies(tokens[count++]); });
 
-  // One batch a cycle: what is left keeps the descriptor readable.
+  // One batch per cycle: remaining events keep the descriptor readable.
   const size_t taken = userfault_.read_events(events);
   std::array<AddressRange, kBatch> moved;
   for (size_t i = 0; i < taken; ++i) moved[i] = dispatch(events[i]);
@@ -175,10 +175,10 @@ size_t InvalidationMonitor::handle_events() {
 AddressRange InvalidationMonitor::dispatch(const uffd_msg& event) {
   const auto apply = [this](const AddressRange& range, PageEvent change) {
     CallLedger& ledger = ProcessPage::find()->ledger;
-    // Kept for how the program's calls under way in this range end.
+    // Recorded for the program's calls in progress in this range, until they end.
     if (change == PageEvent::kill) ledger.note_unmapped(range);
-    // The event of a call that a hook has seen: to go through a large range again would hold the gate, and
-    // this thread would hold a CPU, for a millisecond.
+    // The event belongs to a call that a hook has seen. Walking a large range again would hold the gate, and
+    // occupy a CPU, for a millisecond.
     if (ledger.forestalls(change, range)) return AddressRange{};
     for_each_sink(
         [&](InvalidationSink& sink) { static_cast<void>(sink.apply(range.start, range.end, change)); });

@@ -15,12 +15,12 @@ constinit std::atomic<ProcessPage*> ProcessPage::place_{nullptr};
 
 ProcessPage* ProcessPage::make() {
   if (ProcessPage* const page = find()) return page;
-  // Bare calls: the hooks of these names look here.
+  // Direct system calls: the library's hooks of these functions read this page.
   const long memory = syscall(SYS_mmap, nullptr, sizeof(ProcessPage), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == -1) return nullptr;
   syscall(SYS_madvise, memory, sizeof(ProcessPage), MADV_WIPEONFORK);
-  // Zero bytes are its first state, here as in a child.
+  // All zero bytes are the initial state, here as in a child.
   auto* const made = reinterpret_cast<ProcessPage*>(memory);
   ProcessPage* before = nullptr;
   if (place_.compare_exchange_strong(before, made, std::memory_order_acq_rel)) return made;

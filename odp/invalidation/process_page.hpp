@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the program's own calls look at first, in memory that a child process has as zeros
-// (madvise(2), MADV_WIPEONFORK): the child's calls must not wait for engines that are the parent's, however
-// the child was made (fork, _Fork, a bare clone). A child that shares the memory (vfork) shares this too.
+// State that the program's own calls read first, in memory that a child process sees as zeros (madvise(2),
+// MADV_WIPEONFORK). The child's calls must not wait for the parent's engines, however the child was created
+// (fork, _Fork, a bare clone). A child that shares the memory (vfork) shares this page too.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,9 @@ struct ProcessPage {
   ReaderStripes calls;  ///< program calls that use `monitor`
   CallLedger ledger;
 
-  /// nullptr before the first make().
+  /// Returns nullptr before the first make().
   [[nodiscard]] static ProcessPage* find() { return place_.load(std::memory_order_acquire); }
-  /// The process's page, made where there is none. nullptr where there is no memory for it.
+  /// Returns the process's page; allocates it if there is none. nullptr if memory is short.
   [[nodiscard]] static ProcessPage* make();
 
  private:

@@ -13,16 +13,16 @@ namespace {
 
 using CallGuard = InvalidationMonitor::CallGuard;
 
-/// Where copies cannot be restarted: nobody waits for the turns that this thread has interrupted, while it is
-/// in a call that may wait for the monitor. False where that is not needed.
+/// If copies cannot be restarted: while this thread is in a call that may wait for the monitor, no thread
+/// waits for the turns that this thread has interrupted. Returns false if that is not needed.
 bool suspend_own_sessions(const CallGuard& guard, int change) {
   if (has_restartable_copies() || guard.monitor == nullptr) return false;
   guard.monitor->for_each_sink([change](InvalidationSink& sink) { sink.quiescence().suspend_own(change); });
   return true;
 }
 
-/// Marks by mark(sink) the pages of each domain that has some in the range, and returns when no engine
-/// touches them by an older check. False where there are none.
+/// Calls mark(sink) for each domain with pages in the range, and returns when no engine touches them by an
+/// older check. False if there are no such pages.
 template <typename Mark>
 bool mark_and_pass(InvalidationMonitor& monitor, const AddressRange& range, Mark mark) {
   bool any = false;
@@ -45,7 +45,7 @@ void release_pins(InvalidationMonitor& monitor, const AddressRange& range) {
 }
 
 void before_fork() {
-  // Page faults would wait for the kernel's copy of the page tables: engines leave them to other threads.
+  // Page faults would wait while the kernel copies the page tables, so engines leave them to other threads.
   AddressSpaceCall::begin();
   const CallGuard guard;
   if (guard.monitor == nullptr) return;
@@ -63,7 +63,7 @@ void after_fork_in_parent() {
 }
 
 void after_fork_in_child() {
-  // Nothing of the parent's is let go of or looked at: its threads, and the locks that they held, are not
+  // Nothing of the parent's is released or read: its threads, and the locks that they held, do not exist
   // here.
   AddressSpaceCall::forget_in_child();
   own_signals_in_child();
@@ -73,7 +73,7 @@ void after_fork_in_child() {
 constexpr ForkHandlers kForkHandlers{
     .prepare = before_fork, .in_parent = after_fork_in_parent, .in_child = after_fork_in_child};
 
-// At load: hooked calls of the program are counted before any domain exists.
+// At load time: hooked calls of the program are counted before any domain exists.
 [[gnu::constructor]] void register_fork_handlers() {
   set_fork_handlers(kForkHandlers);
 }
@@ -93,7 +93,7 @@ ProgramCall::ProgramCall(uint64_t start, uint64_t end, PageEvent change)
                   [&](InvalidationSink& sink) { return sink.apply(range_.start, range_.end, change_); });
     return;
   }
-  // Before the marks: what is registered from here on, or is made resident, looks at the ledger.
+  // Precedes the marks: registrations and page-ins from here on consult the ledger.
   CallLedger& ledger = ProcessPage::find()->ledger;
   entry_ = ledger.begin(range_);
   is_marked_ = true;
@@ -115,10 +115,10 @@ ProgramCall::~ProgramCall() {
 void ProgramCall::settle_marks() {
   CallLedger& ledger = ProcessPage::find()->ledger;
   const CallGuard guard;
-  InvalidationMonitor* const monitor = guard.monitor;  // nullptr: the last domain went meanwhile
+  InvalidationMonitor* const monitor = guard.monitor;  // nullptr: the last domain was destroyed meanwhile
   const bool unmaps = change_ == PageEvent::kill;
-  // The call's own events were read before it returned, and are perhaps still to be applied: to the doomed,
-  // which they leave alone, not to what lives again.
+  // The call's own events were read before it returned, but may not have been applied yet. They must find
+  // the pages doomed, which they do not change, rather than live again.
   if (monitor != nullptr && unmaps && end_ != CallEnd::done) monitor->settle();
   const auto for_each_touched = [monitor](const AddressRange& part, auto call) {
     const SignalsBlocked blocked;

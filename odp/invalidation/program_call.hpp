@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The program's own munmap, madvise and the like, where the library sees them before the kernel does
-// (docs/invalidation.md has the protocol). Before the call: mark the pages, and make sure that no engine
-// still touches them by an older check. Then the call, while nothing but these pages stands still. After it:
-// settle the marks by how the call ended.
+// The program's own munmap, madvise and similar calls, which the library sees before the kernel does
+// (docs/invalidation.md describes the protocol).
+// Before the call: mark the pages, and make sure that no engine still touches them by an older check. During
+// the call only these pages are blocked. After the call: settle the marks by the call's result.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace faultline::odp {
 
 class ProgramCall {
  public:
-  /// Marks the pages of all regions in [start, end) and lets go of their pins:
-  /// - kill: a call that unmaps. The pages are doomed until the call is over, then dead.
-  /// - drop: a call that takes the contents away. Doomed until the call is over, then absent. A classic
-  ///   region's pages stay.
-  /// - make_copy_on_write: a call that takes the right to write away. Readable at most; the pins stay.
-  /// Costs a few loads where no region is near. Waits for no thread where copies can be restarted.
+  /// Marks the pages of all regions in [start, end) and releases their pins:
+  /// - kill: a call that unmaps. The pages are doomed until the call ends, then dead.
+  /// - drop: a call that removes the contents. Doomed until the call ends, then absent. A classic region's
+  ///   pages stay.
+  /// - make_copy_on_write: a call that removes the right to write. Readable at most; the pins stay.
+  /// Costs a few loads if no region is near. Waits for no thread if copies can be restarted.
   /// Async-signal-safe, no cancellation point.
   ProgramCall(uint64_t start, uint64_t end, PageEvent change);
   ProgramCall(const ProgramCall&) = delete;
@@ -30,7 +30,7 @@ class ProgramCall {
 
   /// The mapping stays, whatever the kernel's events report (MREMAP_DONTUNMAP).
   void undo_kill() { end_ = CallEnd::stays; }
-  /// The call failed, perhaps half-way: the kernel is asked for what is still mapped.
+  /// The call failed, perhaps half-way: queries the kernel for what is still mapped.
   void fail() { end_ = CallEnd::failed; }
 
  private:
@@ -39,17 +39,17 @@ class ProgramCall {
   const AddressRange range_;
   const PageEvent change_;
   CallEnd end_ = CallEnd::done;
-  bool is_marked_ = false;     ///< doomed pages, to be settled
-  bool is_suspended_ = false;  ///< the thread's own sessions
+  bool is_marked_ = false;     ///< there are doomed pages to settle
+  bool is_suspended_ = false;  ///< the thread's own sessions are suspended
   CallLedger::Entry* entry_ = nullptr;
 };
 
-/// False only where no region has part of [start, end), so that a ProgramCall there would do nothing.
+/// False only if no region overlaps [start, end), so that a ProgramCall there would do nothing.
 /// Async-signal-safe.
 [[nodiscard]] bool may_meet_regions(uint64_t start, uint64_t end);
 
-/// Takes the marks and pins of [start, end) away, before a call that moves pages and keeps their contents
-/// (MADV_PAGEOUT, MADV_COLLAPSE): the pins are all that is in its way, and nobody has to stand still for it.
+/// Removes the marks and pins of [start, end), before a call that moves pages and keeps their contents
+/// (MADV_PAGEOUT, MADV_COLLAPSE). Only the pins obstruct such a call, so no engine has to stop for it.
 void drop_marks(uint64_t start, uint64_t end);
 
 }  // namespace faultline::odp

@@ -21,13 +21,13 @@ struct UffdioMove {
 };
 constexpr unsigned long kUffdioMove = _IOWR(UFFDIO, 0x05, UffdioMove);
 
-/// False where the argument cannot be read: then the kernel cannot read it either (EFAULT).
+/// False if the argument cannot be read: then the kernel cannot read it either (EFAULT).
 template <typename Argument>
 bool read_argument(Argument& to, const void* from) {
   return tolerant_copy(&to, from, sizeof to) == sizeof to;
 }
 
-/// True for a range that the kernel takes (ioctl_userfaultfd(2): page-aligned, not empty).
+/// True for a range that the kernel accepts (ioctl_userfaultfd(2): page-aligned, not empty).
 bool is_range(uint64_t start, uint64_t length) {
   return start % kPageBytes == 0 && length % kPageBytes == 0 && length != 0 && start + length > start;
 }
@@ -38,7 +38,7 @@ void note_paged(InvalidationMonitor& monitor, uint64_t start, uint64_t end) {
                            [=](InvalidationSink& sink) { sink.note_paged_by_program(start, end); });
 }
 
-/// EINVAL: a hole, or what has moved away; EBUSY: the program's own.
+/// EINVAL: a hole, or a moved range; EBUSY: the program's own userfaultfd.
 void watch_again(InvalidationMonitor& monitor, uint64_t start, uint64_t end) {
   const int error = monitor.book()->restore(start, end);
   if (error == 0 || error == EINVAL || error == EBUSY) return;
@@ -52,14 +52,14 @@ int register_range(InvalidationMonitor& monitor, int fd, void* argument, IoctlCa
     return call(fd, UFFDIO_REGISTER, argument);
   const uint64_t start = wanted.range.start;
   const uint64_t end = start + wanted.range.len;
-  // Before the pins are released: no new one is made from here on. A fault that was found quick to serve
+  // Precedes the release of the pins: no new pin is made from here on. A fault that was classified as quick
   // would wait for the program with the pager's mutex held.
   note_paged(monitor, start, end);
   monitor.for_each_touched(start, end, [](InvalidationSink& sink) { sink.outlast_services(); });
   const ProgramCall guard(start, end, PageEvent::drop);
   const auto make_call = [&] {
     if (call(fd, UFFDIO_REGISTER, argument) != 0) return errno;
-    // Again, since a pager thread may have found meanwhile that the program had nothing there.
+    // Repeated, since a pager thread may meanwhile have found that the program had nothing there.
     note_paged(monitor, start, end);
     return 0;
   };
@@ -86,7 +86,7 @@ int write_protect(int fd, void* argument, IoctlCall call) {
   if (!read_argument(wanted, argument) || !is_range(wanted.range.start, wanted.range.len) ||
       (wanted.mode & UFFDIO_WRITEPROTECT_MODE_WP) == 0)
     return call(fd, UFFDIO_WRITEPROTECT, argument);
-  // Not make_copy_on_write: a pager thread could give the right to write back before the kernel takes it.
+  // Not make_copy_on_write: a pager thread could restore the right to write before the kernel removes it.
   const ProgramCall guard(wanted.range.start, wanted.range.start + wanted.range.len, PageEvent::drop);
   return call(fd, UFFDIO_WRITEPROTECT, argument);
 }

@@ -14,7 +14,7 @@
 namespace faultline::odp {
 namespace {
 
-/// The graver of two errnos of WatchCalls::watch.
+/// Returns the graver of two errnos of WatchCalls::watch.
 int graver(int one, int other) {
   const auto rank = [](int error) {
     constexpr std::array kOrder{0, EINVAL, EPERM};
@@ -38,7 +38,7 @@ void WatchBook::unwatch(uint64_t start, uint64_t end) {
   try {
     users_.remove(start, end, [this](uint64_t from, uint64_t to) { release(from, to); });
   } catch (const std::bad_alloc&) {
-    // It stays counted or watched, which costs events and nothing else.
+    // The range stays counted or watched, which costs events and nothing else.
   }
 }
 
@@ -63,12 +63,12 @@ int WatchBook::cover(uint64_t start, uint64_t end) {
   if (prepare_split(start, start, end) < end) prepare_split(end - kPageBytes, start, end);
   const int error = watch_and_record(start, end, false);
   if (error == 0) return 0;
-  // ENOMEM: the program has as many mappings as it may have. A whole one can be watched without a split.
+  // ENOMEM: the program has reached its limit of mappings. A whole mapping can be watched without a split.
   return cover_mappings(start, end, error == ENOMEM);
 }
 
-/// A mapping that has a piece already was prepared then, and its pieces must stay watched.
-/// Returns where the mapping ends.
+/// Prepares the mapping at `address` unless it already has a piece: then it was prepared before, and its
+/// pieces must stay watched. Returns the end of the mapping.
 uint64_t WatchBook::prepare_split(uint64_t address, uint64_t start, uint64_t end) {
   MappingFacts mapping;
   if (!calls_.would_stay_split(address, start, end, mapping)) return mapping.end;
@@ -77,7 +77,7 @@ uint64_t WatchBook::prepare_split(uint64_t address, uint64_t start, uint64_t end
   return mapping.end;
 }
 
-/// One mapping after the other, so that what one refuses is not refused for all.
+/// Watches one mapping after the other, so that a refusal for one mapping does not affect the others.
 int WatchBook::cover_mappings(uint64_t start, uint64_t end, bool whole) {
   int worst = 0;
   for (uint64_t at = start; at < end;) {
@@ -113,7 +113,7 @@ int WatchBook::watch_and_record(uint64_t start, uint64_t end, bool whole) {
   return 0;
 }
 
-/// The first piece that ends behind `start`.
+/// Returns the first piece that ends after `start`.
 WatchBook::Pieces::iterator WatchBook::first_at(uint64_t start) {
   auto it = watched_.upper_bound(start);
   if (it != watched_.begin() && std::prev(it)->second.end > start) --it;
@@ -123,7 +123,7 @@ WatchBook::Pieces::iterator WatchBook::first_at(uint64_t start) {
 void WatchBook::record(uint64_t start, uint64_t end, bool whole, uint64_t unmappings) {
   const auto joins = [&](const Pieces::value_type& other) {
     if (other.first < end && other.second.end > start) return true;
-    // Exact neighbours are one piece, as their mapping is to the kernel.
+    // Exact neighbours are one piece, as the kernel merges their mappings.
     return !whole && !other.second.whole && (other.first == end || other.second.end == start);
   };
   auto first = first_at(start);
@@ -149,7 +149,7 @@ void WatchBook::record(uint64_t start, uint64_t end, bool whole, uint64_t unmapp
   watched_.insert(std::move(node));
 }
 
-/// Takes [start, end), which is part of it, out of a piece.
+/// Removes [start, end), which is part of a piece, from that piece.
 void WatchBook::erase(Pieces::iterator piece, uint64_t start, uint64_t end) {
   const uint64_t first = piece->first;
   const Piece old = piece->second;
@@ -161,7 +161,7 @@ void WatchBook::erase(Pieces::iterator piece, uint64_t start, uint64_t end) {
   }
 }
 
-/// [start, end) has no user left.
+/// Stops watching [start, end), which has no user left.
 void WatchBook::release(uint64_t start, uint64_t end) {
   for (auto it = first_at(start); it != watched_.end() && it->first < end;) {
     const auto next = std::next(it);
@@ -180,10 +180,11 @@ void WatchBook::release(uint64_t start, uint64_t end) {
   }
 }
 
-/// Only what is ours is unregistered. Before Linux 6.17 the kernel does not ask whose registration it
-/// removes, and where the program has unmapped ours and mapped anew it may have a userfaultfd of its own
-/// there. So the range is registered again first, which changes nothing where it is ours: EBUSY where it is
-/// not.
+/// Unregisters only our own registrations. Before Linux 6.17 the kernel does not check whose registration it
+/// removes. If the program has unmapped our range and mapped it anew, its own userfaultfd may be registered
+/// there.
+/// The range is therefore registered again first. This changes nothing if it is ours, and fails with EBUSY
+/// if it is not.
 void WatchBook::stop(uint64_t start, uint64_t end) {
   if (calls_.watch(start, end) == 0) {
     calls_.unwatch(start, end);
@@ -209,7 +210,7 @@ void WatchBook::lift_locked(uint64_t start, uint64_t end) {
       it = next;
     }
   } catch (const std::bad_alloc&) {
-    // The rest stays watched: the program's call may fail, as it would for want of memory.
+    // The rest stays watched: the program's call may fail, as it would if memory were short.
   }
 }
 

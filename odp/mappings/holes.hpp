@@ -7,7 +7,7 @@
 
 namespace faultline::odp {
 
-/// True where part of a page-aligned range is not mapped. By msync(2) with MS_ASYNC, which only looks
+/// True if part of a page-aligned range is not mapped. Uses msync(2) with MS_ASYNC, which only checks
 /// (ENOMEM). Not a cancellation point.
 [[nodiscard]] bool has_hole(const AddressRange& range);
 

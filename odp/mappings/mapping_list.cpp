@@ -41,7 +41,7 @@ Backing backing_of(std::string_view name, uint64_t inode, uint64_t page_bytes) {
   return Backing::file;
 }
 
-/// 0, ENOENT where the kernel has no such mapping, or another errno where it cannot answer.
+/// Returns 0, ENOENT if the kernel has no such mapping, or another errno if the kernel cannot answer.
 int query(int maps, uint64_t flags, uint64_t address, MappingFacts& facts) {
   std::array<char, 256> name{};
   ProcmapQuery query{};
@@ -50,8 +50,7 @@ int query(int maps, uint64_t flags, uint64_t address, MappingFacts& facts) {
   query.query_addr = address;
   query.vma_name_size = name.size();
   query.vma_name_addr = reinterpret_cast<uint64_t>(name.data());
-  // ENAMETOOLONG: then it is a file's.
-  // The bare call: not through the library's own hook.
+  // ENAMETOOLONG: the name is then a file's. A direct system call bypasses the library's own hook.
   if (syscall(SYS_ioctl, maps, kProcmapQuery, &query) != 0) return errno;
   const std::string_view text(name.data(), strnlen(name.data(), name.size()));
   facts = {query.vma_start,
@@ -76,14 +75,14 @@ bool parse_line(std::string_view line, MappingFacts& facts) {
   return true;
 }
 
-/// Calls take(facts) for each mapping, by address, until it returns true. False where it never does.
+/// Calls take(facts) for each mapping, by address, until it returns true. Returns false if it never does.
 template <typename Take>
 bool scan(int maps, MappingFacts& facts, Take take) {
   std::array<char, 8192> text{};
   size_t held = 0;
   off_t offset = 0;
   for (;;) {
-    // Not pread(3), which is a cancellation point: callers include hooks of functions that are none.
+    // Not pread(3), which is a cancellation point: callers include hooks of functions that are not.
     const long bytes = syscall(SYS_pread64, maps, text.data() + held, text.size() - held, offset);
     if (bytes <= 0) return false;
     offset += bytes;
@@ -95,7 +94,7 @@ bool scan(int maps, MappingFacts& facts, Take take) {
     }
     std::memmove(text.data(), left.data(), left.size());
     held = left.size();
-    if (held == text.size()) return false;  // no line of the kernel's is so long
+    if (held == text.size()) return false;  // no line of the kernel is so long
   }
 }
 
@@ -127,7 +126,7 @@ void for_each_file_mapping(int maps, uint64_t from, void* context, MappingVisit 
     from = facts.end;
   }
   if (error == ENOENT) return;
-  // The rest in one pass: each would be a pass of its own.
+  // Reads the rest in one pass: one query per mapping would cost a pass each.
   scan(maps, facts,
        [=](const MappingFacts& one) { return one.inode != 0 && from < one.end && !visit(context, one); });
 }

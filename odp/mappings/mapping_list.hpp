@@ -11,15 +11,16 @@ namespace faultline::odp {
 struct MappingFacts {
   uint64_t start = 0;
   uint64_t end = 0;
-  uint64_t offset_bytes = 0;  ///< in its file, where it has one
+  uint64_t offset_bytes = 0;  ///< in its file, if it has one
   uint64_t inode = 0;
   Backing backing = Backing::unknown;
   bool is_segment = false;  ///< of System V shared memory (shmat(2))
 };
 
-/// The mapping that holds `address`; `maps` is a descriptor of /proc/self/maps. False where there is none.
+/// Finds the mapping that holds `address`; `maps` is a descriptor of /proc/self/maps. False if there is
+/// none.
 [[nodiscard]] bool find_mapping(int maps, uint64_t address, MappingFacts& facts);
-/// The same, or the next mapping behind the address.
+/// As find_mapping, or finds the next mapping after the address.
 [[nodiscard]] bool find_mapping_from(int maps, uint64_t address, MappingFacts& facts);
 
 /// Returns false to end the walk.

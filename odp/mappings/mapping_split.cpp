@@ -38,15 +38,15 @@ bool MappingSplit::would_stay(uint64_t address, uint64_t start, uint64_t end, Ma
 void MappingSplit::prepare(const Userfault& userfault, const MappingFacts& mapping, uint64_t start,
                            uint64_t end) const {
   if (userfault.watch(mapping.start, mapping.end) != 0) return;
-  // The kernel prepares the mapping for a page (anon_vma_prepare), then fails to read it. Its page table is
-  // there from then on, so rather where no huge page can come to lie: at the end.
+  // The kernel prepares the mapping for a page (anon_vma_prepare), then fails to read the page. The page
+  // table remains, so the page is chosen at the end, since a huge page is least likely there.
   userfault.copy(mapping.end - kPageBytes, reinterpret_cast<uint64_t>(unreadable_), kPageBytes);
-  // Without a page in it this costs nothing.
+  // Costs nothing, since the mapping has no page.
   if (mapping.start < start) userfault.unwatch(mapping.start, std::min(start, mapping.end));
   if (mapping.end > end) userfault.unwatch(std::max(end, mapping.start), mapping.end);
 }
 
-/// The zero page does not count: it needs no anon_vma.
+/// Ignores the zero page, which needs no anon_vma.
 bool MappingSplit::has_no_page(uint64_t start, uint64_t end) const {
   PageRegion found{};
   PagemapScan scan{};

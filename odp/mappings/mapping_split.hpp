@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A watch on part of a mapping splits it, and the kernel makes one mapping of the parts again when the watch
-// is lifted. Of private anonymous memory it does so only where the parts have the same struct anon_vma, which
-// the first page of a mapping gets, and a split hands on. Parts of a mapping without a page would each get
-// their own, and stay apart for ever: mremap(2) refuses them together (EFAULT).
+// A watch on part of a mapping splits it, and the kernel merges the parts when the watch is lifted. It
+// merges private anonymous memory only if the parts have the same struct anon_vma, which a mapping gets with
+// its first page and a split inherits. Parts of a mapping without a page would each get their own and stay
+// split for ever: mremap(2) refuses them together (EFAULT).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class MappingSplit {
   MappingSplit& operator=(const MappingSplit&) = delete;
   ~MappingSplit();
 
-  /// WatchCalls::would_stay_split and prepare_split. Never true before Linux 6.7 (PAGEMAP_SCAN).
+  /// Implements WatchCalls::would_stay_split and prepare_split. Never true before Linux 6.7 (PAGEMAP_SCAN).
   [[nodiscard]] bool would_stay(uint64_t address, uint64_t start, uint64_t end, MappingFacts& mapping) const;
   void prepare(const Userfault& userfault, const MappingFacts& mapping, uint64_t start, uint64_t end) const;
   /// A descriptor of /proc/self/maps.

@@ -14,7 +14,7 @@
 namespace faultline::odp {
 namespace {
 
-/// A list shows the memory of the process that opened it: a forked child needs one of its own.
+/// The list shows the memory of the process that opened it: a forked child needs its own descriptor.
 struct Kept {
   std::atomic<int> descriptor{-1};
   std::atomic<pid_t> owner{0};
@@ -35,7 +35,8 @@ bool identify(int descriptor, struct stat& facts) {
   return syscall(SYS_fstat, descriptor, &facts) == 0;
 }
 
-/// The kept descriptor, or -1. The program may have closed it and have another file under its number.
+/// Returns the kept descriptor, or -1. The program may have closed it and reused its number for another
+/// file.
 int find_kept() {
   const int descriptor = kept.descriptor.load(std::memory_order_acquire);
   struct stat facts {};
@@ -53,7 +54,7 @@ void keep_own_mappings() {
   const int descriptor = open_list();
   struct stat facts {};
   if (descriptor < 0 || !identify(descriptor, facts)) return;
-  // Two first domains at once: one of their descriptors is kept, the other one stays open and unused.
+  // If two first domains start at once, one of their descriptors is kept; the other stays open and unused.
   kept.descriptor.store(-1, std::memory_order_release);
   kept.owner.store(own_pid(), std::memory_order_relaxed);
   kept.device.store(facts.st_dev, std::memory_order_relaxed);
@@ -75,7 +76,7 @@ uint64_t end_of_mapped(uint64_t start) {
   constexpr uint64_t kAddressesEnd = uint64_t{1} << 47;
   uint64_t mapped = start;
   uint64_t step = kPageBytes;
-  // Longer steps while they succeed, then shorter ones.
+  // Increases the step while it succeeds, then decreases it.
   while (mapped + step <= kAddressesEnd && !has_hole({mapped, mapped + step})) {
     mapped += step;
     step *= 2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel's list of this process's mappings, for hooks: a descriptor is kept from the start of the first
-// domain, since the process may later be unable to open one (chroot, a full descriptor table). Bare system
-// calls alone: no memory is allocated and nothing here is a cancellation point.
+// The kernel's list of this process's mappings, for hooks. A descriptor is kept from the start of the first
+// domain, since the process may later be unable to open one (chroot, a full descriptor table). Uses direct
+// system calls only: no memory is allocated and nothing here is a cancellation point.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ void keep_own_mappings();
 
 class OwnMappings {
  public:
-  /// Takes the kept descriptor or, where the program has closed it, opens one.
+  /// Uses the kept descriptor or, if the program has closed it, opens one.
   OwnMappings();
   OwnMappings(const OwnMappings&) = delete;
   OwnMappings& operator=(const OwnMappings&) = delete;
   ~OwnMappings();
 
-  /// False where the kernel's list is out of reach.
+  /// False if the kernel's list is unavailable.
   [[nodiscard]] bool is_open() const { return descriptor_ >= 0; }
   /// Calls visit(facts) for each mapping of a file or of shared memory that ends after `from`, by address,
-  /// until it returns false.
+  /// until visit returns false.
   template <typename Visit>
   void for_each_file_from(uint64_t from, Visit visit) const {
     for_each_file_mapping(descriptor_, from, &visit, [](void* context, const MappingFacts& facts) {
@@ -37,7 +37,7 @@ class OwnMappings {
   bool is_kept_ = true;
 };
 
-/// Where the pages that are mapped one after the other from `start` on end; `start` where it is not mapped.
+/// Returns the end of the contiguous mapped pages from `start`; `start` itself if it is not mapped.
 [[nodiscard]] uint64_t end_of_mapped(uint64_t start);
 
 }  // namespace faultline::odp

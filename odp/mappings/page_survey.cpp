@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t kEntryPresent = uint64_t{1} << 63;
 constexpr uint64_t kEntrySwapped = uint64_t{1} << 62;
 
-/// More pages of fresh memory than this are a lot of work (1.2 us each).
+/// More pages of fresh memory than this are much work (1.2 us each).
 constexpr size_t kFewPages = 16;
 
 }  // namespace
@@ -54,7 +54,7 @@ uint64_t PageSurveyor::present_mask(uint64_t address, size_t pages) const {
 
 Survey PageSurveyor::look(uint64_t address, size_t pages, bool write) {
   std::array<uint64_t, kMaxPages> entries{};
-  // Without the file all counts as fresh memory, and as slow where it is much.
+  // Without the file all pages count as fresh memory, and as slow if there are many.
   const bool known = read_entries(address, pages, entries);
   size_t fresh = 0;
   for (size_t i = 0; i < pages; ++i) {
@@ -64,15 +64,15 @@ Survey PageSurveyor::look(uint64_t address, size_t pages, bool write) {
   return survey(address, pages, fresh, write);
 }
 
-/// move_pages(2) with nowhere to move to says where pages are, without the walk of pagemap's file. Swapped
-/// ones are ENOENT to it as well as those that never were.
+/// move_pages(2) without target nodes reports where pages are, without reading pagemap. It returns ENOENT
+/// for swapped pages as well as for pages that were never touched.
 Survey PageSurveyor::look_without_swap(uint64_t address, size_t pages, bool write) {
   std::array<uint64_t, kFewest> addresses{};
   std::array<int, kFewest> nodes{};
   for (size_t i = 0; i < pages; ++i) addresses[i] = address + i * kPageBytes;
   if (!has_move_pages_ || pages > kFewest) return look(address, pages, write);
   if (syscall(SYS_move_pages, 0, pages, addresses.data(), nullptr, nodes.data(), 0) != 0) {
-    has_move_pages_ = false;  // a kernel without it, or a filter
+    has_move_pages_ = false;  // a kernel without it, or a seccomp filter
     return look(address, pages, write);
   }
   size_t fresh = 0;
@@ -85,7 +85,7 @@ Survey PageSurveyor::look_without_swap(uint64_t address, size_t pages, bool writ
   return survey(address, pages, fresh, write);
 }
 
-/// Of pages of which none is swapped out and `fresh` are not mapped.
+/// Surveys pages of which none is swapped out and `fresh` are not mapped.
 Survey PageSurveyor::survey(uint64_t address, size_t pages, size_t fresh, bool write) {
   if (fresh == 0) return {FaultKind::present, false};
   const bool many = fresh > kFewPages;
@@ -102,7 +102,8 @@ Survey PageSurveyor::survey(uint64_t address, size_t pages, size_t fresh, bool w
       const bool all = std::all_of(in_core.begin(), in_core.begin() + static_cast<long>(pages),
                                    [](unsigned char page) { return (page & 1) != 0; });
       if (all) return {FaultKind::minor, many || (of_file && write), of_file};
-      // Of shared memory it may be a page never written, or one in swap: the page tables do not say.
+      // In shared memory the page may never have been written, or may be in swap: the page tables do not
+      // distinguish.
       return {of_file ? FaultKind::file : FaultKind::minor, true, of_file};
     }
     default:

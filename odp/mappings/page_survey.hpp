@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What it takes to make a page resident, told before it is done: what others may have to wait for is done
-// without holding them up, and latencies are told by kind.
+// Predicts what it takes to make a page resident. Slow work can then be done without delaying other requests,
+// and latencies are reported by kind.
 #pragma once
 
 #include <array>
@@ -12,20 +12,20 @@
 
 namespace faultline::odp {
 
-/// What a mapping is of.
+/// What a mapping maps.
 enum class Backing : uint8_t { unknown, anonymous, shared_memory, file, huge_pages };
 
 struct MappingFacts;
 
 struct Survey {
   FaultKind kind = FaultKind::present;
-  /// A device, or a lot of work, stands between: nobody else may wait for it.
+  /// Needs a device or much work: no other request may wait for it.
   bool is_slow = false;
-  bool of_file = false;  ///< of a file system, which may have who writes wait for its own reasons
-  Backing backing = Backing::unknown;  ///< asked for pages that are not present alone
+  bool of_file = false;                ///< of a file system, which may block a writer for its own reasons
+  Backing backing = Backing::unknown;  ///< set only for pages that are not present
 };
 
-/// Looks at page tables; owned by the pager, used under its mutex.
+/// Reads page tables; owned by the pager, used under its mutex.
 class PageSurveyor {
  public:
   static constexpr size_t kMaxPages = 64;
@@ -35,16 +35,16 @@ class PageSurveyor {
   PageSurveyor& operator=(const PageSurveyor&) = delete;
   ~PageSurveyor();
 
-  /// Of `pages` pages from a page-aligned address. At most kMaxPages.
+  /// Surveys `pages` pages from a page-aligned address; at most kMaxPages.
   [[nodiscard]] Survey look(uint64_t address, size_t pages, bool write);
-  /// The same of kFewest pages at most, on a machine that has no swap: at half the price.
+  /// The same for at most kFewest pages, on a machine without swap: half the cost.
   [[nodiscard]] Survey look_without_swap(uint64_t address, size_t pages, bool write);
   static constexpr size_t kFewest = 2;
-  /// Which of them are mapped now, page 0 in bit 0.
+  /// Returns which of the pages are mapped now, page 0 in bit 0.
   [[nodiscard]] uint64_t present_mask(uint64_t address, size_t pages) const;
-  /// After a populate that took long for so few pages: whether a huge page was made.
+  /// Call after a populate that took long for so few pages: true if a huge page was made.
   [[nodiscard]] bool is_huge(uint64_t address) const;
-  /// The mapping that holds an address, as it is now; false where there is none.
+  /// Finds the mapping that holds an address now; false if there is none.
   [[nodiscard]] bool find(uint64_t address, MappingFacts& facts) const;
   /// Mappings have changed. Any thread.
   void forget_backings() { generation_.fetch_add(1, std::memory_order_relaxed); }

@@ -14,7 +14,7 @@ struct Noted {
   std::atomic<uint64_t> address{0};
   std::atomic<uint64_t> bytes{0};
 };
-constexpr uint64_t kBusy = 1;  ///< no address of an attachment: those are page-aligned
+constexpr uint64_t kBusy = 1;  ///< not a possible attachment address: those are page-aligned
 constinit std::array<Noted, 256> noted;
 constinit std::atomic<size_t> next_victim{0};
 
@@ -25,7 +25,7 @@ bool replace(Noted& entry, uint64_t expected, uint64_t address, uint64_t bytes) 
   return true;
 }
 
-/// 0 where it was not noted.
+/// Returns 0 if the attachment was not noted.
 uint64_t noted_bytes(uint64_t address) {
   for (const Noted& entry : noted) {
     if (entry.address.load() != address) continue;
@@ -39,8 +39,8 @@ uint64_t end_of_pages(uint64_t address, uint64_t bytes) {
   return (address + bytes + kPageBytes - 1) & ~(kPageBytes - 1);
 }
 
-/// ipc/shm.c, ksys_shmdt(): the first mapping of a segment that stands where its offset says, and then each
-/// further one of the same segment that does.
+/// As ipc/shm.c, ksys_shmdt(): the first mapping of a segment that lies at its offset from `address`, and
+/// then each further such mapping of the same segment.
 AttachedPieces listed_pieces(const OwnMappings& mappings, uint64_t address) {
   const uint64_t bytes = noted_bytes(address);
   const uint64_t beyond = bytes != 0 ? end_of_pages(address, bytes) : ~uint64_t{0};
@@ -53,7 +53,8 @@ AttachedPieces listed_pieces(const OwnMappings& mappings, uint64_t address) {
     if (found.count != 0 && facts.inode != inode) return true;
     inode = facts.inode;
     auto& last = found.pieces[found.count == 0 ? 0 : found.count - 1];
-    // What lies between the last pieces may be a mapping that stays: no peer can write it, which is safe.
+    // The gap between the last pieces may contain a mapping that stays: no peer can write it then, which is
+    // safe.
     if (found.count != 0 && (last.end == facts.start || found.count == AttachedPieces::kMax)) {
       last.end = facts.end;
     } else {
@@ -72,7 +73,7 @@ void note_attachment(uint64_t address, uint64_t bytes) {
   for (Noted& entry : noted)
     if (entry.address.load() == 0 && replace(entry, 0, address, bytes)) return;
   Noted& victim = noted[next_victim.fetch_add(1) % noted.size()];
-  // Another thread may be at it: then this attachment is not noted.
+  // Another thread may be using the entry: then this attachment is not noted.
   const uint64_t old = victim.address.load();
   if (old != kBusy) static_cast<void>(replace(victim, old, address, bytes));
 }

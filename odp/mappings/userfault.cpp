@@ -21,7 +21,7 @@ constexpr uint64_t kFeatureWpAsync = uint64_t{1} << 15;
 
 constexpr uint64_t kEvents = UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP;
 
-/// The bare call: the library's own hook on ioctl is for the program's userfaultfd.
+/// A direct system call: the library's own hook on ioctl is for the program's userfaultfd.
 template <typename Argument>
 int control(int fd, unsigned long request, Argument* argument) {
   return static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
@@ -56,8 +56,9 @@ int Userfault::open(UserfaultLevel level) {
     UserfaultLevel level;
     uint64_t features;
   };
-  // No EVENT_FORK: its reader makes a descriptor for the child's memory, and a full descriptor table makes
-  // fork(2) wait for ever. Without it a child inherits no watch, and pthread_atfork(3) reports a fork.
+  // EVENT_FORK is not requested: its reader creates a descriptor for the child's memory, and a full
+  // descriptor table blocks fork(2) for ever. Without it a child inherits no watch, and pthread_atfork(3)
+  // reports a fork.
   constexpr std::array kTries{
       Try{UserfaultLevel::full, kEvents | kFeatureWpAsync | kFeatureWpUnpopulated},
       Try{UserfaultLevel::without_files, kEvents},
@@ -87,7 +88,8 @@ int Userfault::watch(uint64_t start, uint64_t end) const {
 void Userfault::unwatch(uint64_t start, uint64_t end) const {
   uffdio_range range{.start = start, .len = end - start};
   const AddressSpaceCall call;
-  // EINVAL where it begins in a hole: what is behind the hole stays watched, and its events find no region.
+  // EINVAL if the range begins in a hole: the part after the hole stays watched, and its events find no
+  // region.
   (void)control(fd_, UFFDIO_UNREGISTER, &range);
 }
 
@@ -112,15 +114,16 @@ int Userfault::note_when_ready() {
 }
 
 bool Userfault::has_events() const {
-  // Not poll(2), which has to go to the descriptor: whoever causes an event has put it on this list before it
-  // waits, and a list that is empty is seen at a glance.
-  // Nor epoll_wait(3), a cancellation point: the program's own calls come here.
+  // Not poll(2), which has to query the descriptor. A thread that causes an event adds the descriptor to the
+  // epoll ready list before it waits, and checking an empty list is cheap.
+  // Not epoll_wait(3), a cancellation point: the program's own calls use this function.
   epoll_event ready{};
   return syscall(SYS_epoll_wait, ready_fd_, &ready, 1, 0) > 0;
 }
 
 bool Userfault::has_calls() const {
-  // ioctl_userfaultfd(2): EAGAIN while the layout of memory is changing, which is looked at before the range.
+  // ioctl_userfaultfd(2): EAGAIN while the layout of memory is changing; the kernel checks that before the
+  // range.
   uffdio_writeprotect nothing{};
   return control(fd_, UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// userfaultfd(2) used for its events alone: ranges are registered write-protect-async and never protected, so
-// the program's own faults cost what they did before.
+// userfaultfd(2), used only for its events: ranges are registered write-protect-async and never protected,
+// so the program's own faults cost nothing extra.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace faultline::odp {
 
-/// What the kernel lets be watched.
+/// What the kernel permits to watch.
 enum class UserfaultLevel : uint8_t {
   none,
   without_files,  ///< anonymous and shared memory only: no WP_ASYNC (before Linux 6.7)
@@ -25,34 +25,33 @@ class Userfault {
   Userfault& operator=(const Userfault&) = delete;
   ~Userfault();
 
-  /// Opens with every event that this process may have, at most at `level`. 0 or an errno.
+  /// Opens with every event that is available to this process, at most at `level`. Returns 0 or an errno.
   [[nodiscard]] int open(UserfaultLevel level);
   [[nodiscard]] UserfaultLevel level() const { return level_; }
   /// Releases all threads that wait.
   void close_descriptor();
   [[nodiscard]] int fd() const { return fd_; }
 
-  /// Page-aligned. 0 or an errno: EINVAL where the range begins in a hole, EBUSY where another userfaultfd
-  /// has it, EPERM for a shared mapping of a file opened read-only.
+  /// Watches a page-aligned range. Returns 0 or an errno: EINVAL if the range begins in a hole, EBUSY if
+  /// another userfaultfd has it, EPERM for a shared mapping of a file opened read-only.
   [[nodiscard]] int watch(uint64_t start, uint64_t end) const;
   void unwatch(uint64_t start, uint64_t end) const;
-  /// UFFDIO_COPY into watched memory; what fails is not reported.
+  /// UFFDIO_COPY into watched memory; failures are not reported.
   void copy(uint64_t to, uint64_t from, uint64_t length_bytes) const;
 
-  /// Takes events without blocking; each one taken releases the thread that caused it.
+  /// Reads events without blocking; reading an event releases the thread that caused it.
   [[nodiscard]] size_t read_events(std::span<uffd_msg> events) const;
-  /// True where a thread waits for its event to be read.
+  /// True if a thread waits for its event to be read.
   [[nodiscard]] bool has_events() const;
-  /// True where a thread is anywhere between the change of a watched mapping and the end of its call: an
-  /// event of its may still come. mremap has two, one after the other, after it has let go of the address
-  /// space.
+  /// True if a thread is anywhere between the change of a watched mapping and the end of its call: it may
+  /// still cause an event. mremap causes two, one after the other, after it has released mmap_lock.
   [[nodiscard]] bool has_calls() const;
 
  private:
   [[nodiscard]] int note_when_ready();
 
   std::atomic<int> fd_{-1};
-  int ready_fd_ = -1;  ///< an epoll set of it alone, which outlives it
+  int ready_fd_ = -1;  ///< an epoll set that contains only fd_ and outlives it
   UserfaultLevel level_ = UserfaultLevel::none;
 };
 

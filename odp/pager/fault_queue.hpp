@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How requests reach the pager: a pair of rings an engine session, and one bounded queue for everybody else.
-// All memory is fixed when it is made.
+// Queues of requests to the pager: a pair of rings per engine session, and one bounded queue for all other
+// threads. All memory is allocated at construction.
 #pragma once
 
 #include <array>
@@ -20,20 +20,20 @@ struct QueuedFault {
   uint64_t queued_at_ns = 0;
 };
 
-/// Engine on one side, pager on the other.
+/// One session's rings, between its engine and the pager.
 struct SessionPort {
   static constexpr size_t kMaxOutstanding = 1024;
 
   SpscRing<QueuedFault> requests{kMaxOutstanding};
-  /// As large as what may be outstanding: the pager never finds it full.
+  /// Has room for every outstanding request, so the pager never finds it full.
   SpscRing<Resolution> resolutions{kMaxOutstanding};
 
   enum class State : uint32_t { unused, open, closing };
-  /// The engine's side opens it and asks to close; the pager lets go by `unused`.
+  /// The engine opens the port and requests its closing; the pager releases it by setting `unused`.
   std::atomic<State> state{State::unused};
 };
 
-/// Where a thread waits for its prefetch. It lives on that thread's stack.
+/// A thread's wait for its prefetch. Lives on that thread's stack.
 struct PrefetchWait {
   enum class State : uint32_t { waiting, done, failed };
   std::atomic<State> state{State::waiting};

@@ -10,11 +10,11 @@ namespace {
 
 constexpr uint64_t kLookEveryNs = 5'000'000;
 constexpr uint64_t kFindEveryNs = 1'000'000'000;
-/// Short from 7/8 of what may be used on.
+/// Memory counts as short above 7/8 of the limit.
 constexpr uint64_t kFreeShare = 8;
 constexpr uint64_t kUnlimited = uint64_t{1} << 60;
 
-/// "max", and nothing at all, are no limit.
+/// "max" and an empty file mean no limit.
 uint64_t number_in(const std::string& path) {
   std::ifstream file(path);
   uint64_t value = 0;
@@ -34,8 +34,8 @@ uint64_t field_in(const std::string& path, std::string_view name) {
 
 }  // namespace
 
-/// cgroups(7), /proc/pid/cgroup: "0::/a/b" (version 2) or "9:memory:/a/b" (version 1), where systemd and
-/// everybody else mounts them.
+/// cgroups(7), /proc/pid/cgroup: "0::/a/b" (version 2) or "9:memory:/a/b" (version 1), below the usual mount
+/// points, systemd's.
 void MemoryPressure::find_groups() {
   groups_.clear();
   std::ifstream list("/proc/self/cgroup");
@@ -65,7 +65,7 @@ bool MemoryPressure::is_short_in(const Group& group) {
   const uint64_t usage = number_in(group.usage);
   const uint64_t most = limit - limit / kFreeShare;
   if (usage == ~uint64_t{0} || usage <= most) return false;
-  // Page cache that nobody uses goes for nothing.
+  // Inactive page cache is reclaimed at no cost.
   const uint64_t cache = std::max(field_in(group.statistics, "inactive_file"),
                                   field_in(group.statistics, "total_inactive_file"));
   return usage - std::min(usage, cache) > most;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether memory is short for this process: in one of its memory cgroups, or on the machine. What the pager
-// unpins then goes out at once, instead of standing on the active list until the kernel finds nothing to
-// reclaim in time.
+// Detects whether memory is short for this process: in one of its memory cgroups, or on the machine. The
+// pager then pages out at once what it unpins. Otherwise such pages stay on the active list until the kernel
+// finds nothing to reclaim in time.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace faultline::odp {
 
 class MemoryPressure {
  public:
-  /// Looks again only after a while, since it reads files. Owned by the pager.
+  /// Reads files, so it caches its result for a while. Owned by the pager.
   [[nodiscard]] bool is_short(uint64_t now_ns);
 
  private:
@@ -25,7 +25,7 @@ class MemoryPressure {
   [[nodiscard]] static bool is_short_in(const Group& group);
   [[nodiscard]] static bool is_short_on_machine();
 
-  std::vector<Group> groups_;  ///< this process's own and those above it
+  std::vector<Group> groups_;  ///< this process's cgroup and its ancestors
   uint64_t look_again_at_ns_ = 0;
   uint64_t find_again_at_ns_ = 0;
   bool short_ = false;

@@ -41,7 +41,7 @@ Pager::Pager(const Parts& parts) : parts_(parts) {
       }));
     }
   } catch (const std::exception&) {
-    // No memory or no threads left. One is enough; none is not.
+    // Memory or threads are exhausted. One thread is enough; none is not.
     if (threads_.empty()) throw;
   }
   for (unsigned seen = 0; seen < threads_.size(); seen = started.load(std::memory_order_acquire))
@@ -84,7 +84,7 @@ void Pager::close_port(SessionPort& port) {
 
 void Pager::wake() {
   // The exchange orders what was queued before it against the pager's own exchange in sleep_until_woken():
-  // either the pager sees the work, or we see that it sleeps.
+  // either the pager sees the work, or this thread sees that the pager sleeps.
   switch (sleeping_.exchange(kAwake, std::memory_order_seq_cst)) {
     case kAsleep:
       futex(sleeping_, FUTEX_WAKE_PRIVATE, 1);
@@ -98,8 +98,8 @@ void Pager::wake() {
   }
 }
 
-/// Always the same thread, and the same CPU's caches, where one is enough: the leader has a word of its own
-/// to sleep on, and the others another, which is rung when the leader is away.
+/// If one thread is enough, it is always the same thread, with its CPU's caches. The leader sleeps on its
+/// own futex; the other threads sleep on another, which is woken while the leader is away.
 void Pager::sleep_until_woken(std::unique_lock<PiMutex>& lock) {
   if (leader_sleeps_) {
     const uint32_t seen = standby_.load(std::memory_order_seq_cst);
@@ -162,8 +162,7 @@ void Pager::run() {
       sleep_until_woken(lock);
       continue;
     }
-    // While the gate is up nothing may be published, and an engine that was told to try again would miss
-    // again.
+    // While the gate is up nothing may be published: an engine that retries would miss again.
     Backoff backoff;
     while (parts_.quiescence.gate_is_up()) backoff.pause();
     serve(*service);
@@ -208,11 +207,11 @@ Pager::Service* Pager::place_for(const FaultRequest& request) {
 
 void Pager::admit() {
   bool took = true;
-  // One from each port in turns: no engine can fill the table alone.
+  // Takes one request per port in turn: no engine can fill the table alone.
   while (took) {
     took = false;
     for_each_port([&](SessionPort& port) {
-      // A background request finds room only in the lower half, see below.
+      // The upper half is reserved for ports, since background requests use only the lower half (see below).
       if (service_count_ == kMaxServices ||
           port.state.load(std::memory_order_acquire) != SessionPort::State::open)
         return;
@@ -232,7 +231,7 @@ void Pager::admit() {
 }
 
 Pager::Service* Pager::next_service() {
-  // Once in a while advice goes first, or engines that fault all the time would hold it up for ever.
+  // Every eighth pick prefers advice; otherwise engines that fault continuously would delay it for ever.
   constexpr unsigned kBackgroundTurn = 8;
   const bool advice_first = ++picks_ % kBackgroundTurn == 0;
   Service* best = nullptr;
@@ -251,8 +250,9 @@ Pager::Service* Pager::next_service() {
 }
 
 void Pager::serve(Service& service) {
-  // What one access may need: a packet of 4096 bytes, wherever it begins. Told after less (the last page of a
-  // child), its engine would ask for ever where the next page is not to be had.
+  // Most pages that one access needs: a packet of 4096 bytes at any offset. An engine that was answered
+  // after fewer pages (the last page of a child) would retry for ever if the next page cannot be made
+  // resident.
   constexpr size_t kAccessPages = 2;
   Step step = serve_chunk(service);
   if (step == Step::away) {
@@ -279,7 +279,8 @@ void Pager::serve(Service& service) {
   if (victims_.count != 0) page_out_victims();
 }
 
-/// Does what may take long without the mutex: whoever is woken by the next request leads meanwhile.
+/// Executes work that may take long without the mutex; the thread that the next request wakes leads
+/// meanwhile.
 template <typename Work>
 void Pager::without_mutex(bool of_file, Work work) {
   bool others = false;
@@ -287,9 +288,9 @@ void Pager::without_mutex(bool of_file, Work work) {
     const Service& other = services_[in_use_[i]];
     others |= !other.away && !other.waiting;
   }
-  // What goes on in the kernel may need a CPU for long (swap in compressed memory, a search for pages to
-  // reclaim): one such thread may keep its privilege, several would take all CPUs from the engines. A disk is
-  // not hurried.
+  // The work may need a CPU for long (swap in compressed memory, a search for pages to reclaim). One such
+  // thread may keep its real-time priority; several would take all CPUs from the engines. A disk access
+  // gains nothing from priority.
   const bool demoted = (away_count_++ != 0 || of_file) && is_realtime();
   if (!leader_sleeps_) sleeping_.exchange(kAway, std::memory_order_seq_cst);
   mutex_.unlock();
@@ -312,7 +313,7 @@ void Pager::be_realtime(bool realtime) const {
 void Pager::serve_away(Service& service) {
   service.away = true;
   Plan plan = service.plan;
-  // Who waits for a device, or for the program, lets go of the address space meanwhile.
+  // A thread that waits for a device, or for the program, releases mmap_lock meanwhile.
   const bool computes = plan.kind != FaultKind::file && !plan.of_program;
   without_mutex(plan.of_file, [this, &plan, computes] {
     std::optional<AddressSpaceCall> call;
@@ -342,7 +343,7 @@ void Pager::tell(Service& service, Step step) {
   service.told = true;
   const Resolution resolution{service.request.waiter,
                               step == Step::done ? Outcome::done : Outcome::violation};
-  // Cannot be full: the session bounds what is outstanding. First of all: its waiter stands still.
+  // Cannot be full: the session limits outstanding requests. Sent first, since its waiter is stalled.
   static_cast<void>(service.port->resolutions.try_push(resolution));
   if (step == Step::failed) counters.num_failed_resolutions.add();
   if (step == Step::done && service.pages_made_resident == 0) {
@@ -370,7 +371,7 @@ bool Pager::is_read_ahead(const FaultRequest& request) const {
 void Pager::finish(Service& service, Step step) {
   CounterCells& counters = parts_.counters;
   if (service.abandoned) {
-    // Nobody to tell.
+    // There is no port to answer.
   } else if (service.port == nullptr) {
     if (step == Step::failed) counters.num_failed_resolutions.add();
     counters.num_prefetches_handled.add();
@@ -381,7 +382,7 @@ void Pager::finish(Service& service, Step step) {
       service.wait->state.notify_one();
     }
   } else {
-    // What fails behind the first chunk is told to whoever comes that far.
+    // A failure after the first chunk is reported to the next request that reaches it.
     if (!service.told) tell(service, step);
     counters.num_page_fault_pages.add(service.pages_made_resident);
   }
@@ -394,7 +395,8 @@ void Pager::finish(Service& service, Step step) {
   }
 }
 
-/// Memory is short: what the CLOCK has let go of makes room at once, not when the kernel has to look for it.
+/// If memory is short, pages out what the CLOCK has unpinned, at once rather than when the kernel searches
+/// for pages to reclaim.
 void Pager::page_out_victims() {
   const PinTable::Victims victims = victims_;
   victims_.count = 0;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The control threads: make ranges resident, pin them, publish their pages and answer the engines.
 //
-// One of them at a time leads: it holds the mutex, takes requests and serves them. Before it does what may
-// take long (swap, a file, much fresh memory) it lets go, and the next request wakes another one: a slow page
-// delays nobody's but its own. Only making memory resident goes on without the mutex.
+// One thread at a time leads: it holds the mutex, takes requests and serves them. Before work that may take
+// long (swap, a file, much fresh memory) it releases the mutex, and the next request wakes another thread. A
+// slow page thus delays only its own request. Only making memory resident proceeds without the mutex.
 //
-// A request that finds its pages there when its turn comes was served by the one before it, and one whose
-// pages someone is at waits for that: that is how many waiters on one range cost one service. Long ranges are
-// served in chunks, in turns, so that none holds up the others; what stalls a peer goes first, advice last.
-// After the first chunk the waiter is told to go on, and the rest is read ahead of it: copying and making
-// resident overlap, and what it asks for next is mostly there.
+// A request whose pages are already resident in its turn was served by an earlier one. A request whose pages
+// another thread is serving waits for that service. Many waiters on one range therefore cost one service.
+//
+// Long ranges are served in chunks, in turns, so that none delays the others. Requests that stall a peer are
+// served first, advice last. After the first chunk the waiter is answered, and the rest is read ahead.
+// Copying then overlaps with making pages resident, and the waiter's next pages are mostly there.
 #pragma once
 
 #include <array>
@@ -56,50 +57,49 @@ class Pager {
   Pager& operator=(const Pager&) = delete;
   ~Pager();
 
-  /// nullptr where all are taken.
+  /// Returns nullptr if all ports are taken.
   [[nodiscard]] SessionPort* open_port();
-  /// After it returns the pager has let go of the port. The engine's side has no more requests.
+  /// After it returns the pager no longer uses the port. The engine's side must have no more requests.
   void close_port(SessionPort& port);
 
   [[nodiscard]] BackgroundQueue& background() { return background_; }
 
-  /// A fault of a page or two that is sure to cost little, served on the engine's own thread, which waits for
-  /// it anyway: nobody has to be woken. False where it has to go through the queue: someone is at work here,
-  /// an invalidation is under way, or what it takes may be long. Waits for nobody.
+  /// Serves a fault of a page or two that is sure to cost little, on the engine's own thread, which waits
+  /// for it anyway: no wake-up is needed. Returns false if the fault has to be queued: a pager thread is
+  /// working, an invalidation is in progress, or the service may take long. Does not wait for any thread.
   [[nodiscard]] bool serve_at_once(const FaultRequest& request, Outcome& outcome);
 
-  /// After something was queued. Cheap where the pager is awake.
+  /// Call after queueing a request. Cheap if the pager is awake.
   void wake();
-  /// After a call of the program has ended: requests for its pages wait for that. Without locks.
+  /// Call after a call of the program has ended: requests for its pages wait for that. Without locks.
   void look_at_waiting_again() {
     if (waits_for_calls_.load(std::memory_order_seq_cst) == 0) return;
     call_ended_.store(true, std::memory_order_seq_cst);
     wake();
   }
   [[nodiscard]] PageSurveyor& surveyor() { return surveyor_; }
-  /// Takes all children of a region that nobody can find any more away.
+  /// Removes all children of a region that no thread can find any more.
   void drop_children(Region& parent);
-  /// Returns when what is served with the mutex held has been served.
+  /// Returns when every service that holds the mutex at the call has ended.
   void outlast_services() { const std::lock_guard lock(mutex_); }
-  /// Pages of files come from their disk these days, so others may have gone there.
+  /// True if pages of files were read from disk lately, so that others may have been reclaimed.
   [[nodiscard]] bool reads_files() const { return reads_files_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool is_realtime() const { return is_realtime_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr size_t kMaxServices = 256;
   static constexpr size_t kChunkPages = PageSurveyor::kMaxPages;
-  /// Pages stay pinned at least this long, for their waiter to use them.
+  /// Minimum time that pages stay pinned, for their waiter to use them.
   static constexpr uint64_t kMinResidenceNs = 2'000'000;
   /// Pages that cannot be pinned count as resident for this long.
   static constexpr uint64_t kUnpinnedNs = 250'000'000;
-  /// So long after a page had to be read from its file, others may be on their way out of memory.
+  /// For this long after a page had to be read from its file, the kernel may be reclaiming others.
   static constexpr uint64_t kFileReadsNs = 1'000'000'000;
 
   enum class Step : uint8_t {
-    more,     ///< go on in the next turn
-    away,     ///< what the plan says, without the mutex
-    waiting,  ///< for a thread that is at these pages, for a call of the program, or all slow threads are
-              ///< busy
+    more,     ///< continue in the next turn
+    away,     ///< execute the plan, without the mutex
+    waiting,  ///< for a thread that serves these pages, for a call of the program, or for a free slow thread
     done,
     failed
   };
@@ -110,10 +110,10 @@ class Pager {
     uint64_t address = 0;
     uint64_t length_bytes = 0;
     size_t begun = 0;
-    size_t chunk_pages = 0;  ///< by which the service goes on when it is done
+    size_t chunk_pages = 0;  ///< pages by which the service advances when the plan is done
     bool write = false;
     bool of_file = false;
-    bool of_program = false;  ///< who serves its own userfaultfd there
+    bool of_program = false;  ///< the program serves its own userfaultfd there
     FaultKind kind = FaultKind::present;
     int error = 0;
     [[nodiscard]] bool overlaps(const Plan& other) const {
@@ -132,9 +132,9 @@ class Pager {
     FaultKind kind = FaultKind::present;
     Plan plan;
     bool away = false;       ///< a thread populates its plan without the mutex
-    bool waiting = false;    ///< until any thread comes back
-    bool abandoned = false;  ///< its port is gone
-    bool told = false;       ///< its waiter goes on already
+    bool waiting = false;    ///< until any thread returns
+    bool abandoned = false;  ///< its port is closed
+    bool told = false;       ///< its waiter has been answered already
     bool at_once = false;    ///< on its engine's own thread
     bool failed_before = false;
   };
@@ -151,7 +151,7 @@ class Pager {
   void serve_away(Service& service);
   [[nodiscard]] size_t services_away() const;
   void be_realtime(bool realtime) const;
-  /// The region of a chunk, for an implicit one the child, which may have to be made.
+  /// Finds the region of a chunk; for an implicit region the child, which may have to be created.
   [[nodiscard]] Step find_chunk(const Service& service, Region*& region, PageRange& chunk,
                                 size_t& total_pages);
   [[nodiscard]] Region* make_child(Region& parent, uint64_t address);
@@ -170,7 +170,7 @@ class Pager {
   void note_if_huge(Plan& plan, uint64_t took_ns) const;
   int watch_again(const Region& region, const Plan& plan);
   [[nodiscard]] bool is_paged_by_program(Region& region, const Plan& plan);
-  /// What an engine may do itself of a request, or `more`.
+  /// The part of a request that an engine may serve itself, or `more`.
   [[nodiscard]] Step serve_short(const FaultRequest& request, Service& service);
   /// `may_wait` is false on an engine's thread, for which the monitor may be waiting.
   [[nodiscard]] Step publish(Region& region, Service& service, bool may_wait = true);
@@ -178,10 +178,10 @@ class Pager {
   void give_up(Region& region, PageRange pages);
   void finish(Service& service, Step step);
   void tell(Service& service, Step step);
-  /// True where an earlier request's rest, which is being read ahead, begins with this one's first page.
+  /// True if an earlier request, which was answered and is being read ahead, contains this request's range.
   [[nodiscard]] bool is_read_ahead(const FaultRequest& request) const;
   [[nodiscard]] uint64_t protect_since_ns(uint64_t now_ns) const;
-  /// Children without a page, and, where all places are taken, those that were not used for longest.
+  /// Reclaims children without a page and, if all places are taken, those unused for longest.
   void reclaim_children(bool make_room);
   [[nodiscard]] bool is_in_service(const Region& region) const;
   void take_away(std::span<Child* const> children);
@@ -196,14 +196,14 @@ class Pager {
   }
 
   const Parts parts_;
-  /// Made when first opened, kept for the next engine, freed with the pager.
+  /// Allocated at first use, reused by later engines, freed with the pager.
   std::array<std::atomic<SessionPort*>, Quiescence::kMaxSessions> ports_{};
   std::mutex ports_mutex_;  ///< open and close only
   BackgroundQueue background_;
-  PiMutex mutex_;  ///< what follows, up to the atomics
+  PiMutex mutex_;  ///< guards the members from here to the atomics
   std::array<Service, kMaxServices> services_;
-  std::array<uint16_t, kMaxServices> in_use_{};  ///< places of services_, the first service_count_
-  std::array<uint16_t, kMaxServices> free_{};    ///< and the others
+  std::array<uint16_t, kMaxServices> in_use_{};  ///< indices of services_, the first service_count_
+  std::array<uint16_t, kMaxServices> free_{};    ///< the other indices
   size_t service_count_ = 0;
   size_t cursor_ = 0;
   unsigned picks_ = 0;
@@ -218,15 +218,15 @@ class Pager {
   bool leader_sleeps_ = false;
   PinTable::Victims victims_;
 
-  std::atomic<uint32_t> returning_{0};  ///< threads that want the mutex back
+  std::atomic<uint32_t> returning_{0};  ///< threads that wait to retake the mutex
   enum Sleep : uint32_t {
-    kAwake,   ///< a leader serves, and will look for work again before it sleeps
+    kAwake,   ///< a leader serves, and looks for work again before it sleeps
     kAsleep,  ///< the leader sleeps
-    kAway     ///< the leader is at something long: another thread has to lead
+    kAway     ///< the leader is busy with a long service: another thread has to lead
   };
   std::atomic<uint32_t> sleeping_{kAwake};
-  std::atomic<uint32_t> standby_{0};          ///< rung to wake another thread
-  std::atomic<uint32_t> waits_for_calls_{0};  ///< some service waits for a call of the program
+  std::atomic<uint32_t> standby_{0};          ///< futex that wakes another thread
+  std::atomic<uint32_t> waits_for_calls_{0};  ///< 1: a service waits for a call of the program
   std::atomic<bool> call_ended_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> is_realtime_{false};

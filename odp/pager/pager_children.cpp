@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pager's part of implicit regions: it makes their children, and takes them back.
+// The pager's part of implicit regions: it creates and reclaims their children.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -12,16 +12,16 @@
 
 namespace faultline::odp {
 
-/// Advice without faults is about pages that are mapped: none is made where there are none.
+/// NO_FAULT advice concerns only pages that are mapped: without any, no child is created.
 bool Pager::may_make_child(const FaultRequest& request, uint64_t address) const {
   return !request.no_fault || surveyor_.present_mask(address & ~(kPageBytes - 1), kChunkPages) != 0;
 }
 
-/// nullptr where nothing is mapped there, or no place was made since nothing was there a moment ago.
+/// Returns nullptr if nothing is mapped at the address, all places are taken, or memory is short.
 Region* Pager::make_child(Region& parent, uint64_t address) {
   if (parts_.children.is_full()) return nullptr;
-  // First whether there is a mapping at all (mincore(2), ENOMEM): a peer may ask for any address. Its page is
-  // made resident as any other is, since that may take long.
+  // Checks first that there is a mapping (mincore(2), ENOMEM): a peer may request any address. The page
+  // itself is made resident like any other, since that may take long.
   unsigned char in_core = 0;
   if (mincore(reinterpret_cast<void*>(address), kPageBytes, &in_core) != 0) return nullptr;
   Child& child = parts_.children.take(parent, address & ~(kChildBytes - 1));
@@ -38,7 +38,7 @@ Region* Pager::make_child(Region& parent, uint64_t address) {
     parts_.children.give_back(child);
     return nullptr;
   }
-  // Other mappings of its are watched as they are asked for.
+  // Further mappings in the child are watched when they are requested.
   region.watch_at_fault =
       error != 0 || facts.start > region.start_page_address() || facts.end < region.end_page_address();
   region.is_paged_by_program.store(error == EBUSY, std::memory_order_relaxed);
@@ -49,7 +49,7 @@ Region* Pager::make_child(Region& parent, uint64_t address) {
   return &region;
 }
 
-/// True where the next chunk is of an implicit region and has no child yet.
+/// True if the next chunk belongs to an implicit region and has no child yet.
 bool Pager::needs_child(const Service& service) const {
   const ReaderStripes::Guard guard(parts_.readers);
   const Region* const region = parts_.keys.find(service.request.target.key);
@@ -82,7 +82,7 @@ void Pager::reclaim_children(bool make_room) {
   });
   if (count == kBatch) pool.sweep_wanted().store(true, std::memory_order_relaxed);
   const uint32_t wanted = std::min<uint32_t>(kBatch / 2, pool.capacity() / 4 + 1);
-  // Twice round: the first time may only take second chances away.
+  // Two rounds: the first may only clear second chances.
   for (uint32_t steps = 0; make_room && count < wanted && steps < 2 * pool.capacity(); ++steps) {
     Child* const child = pool.next_under_hand();
     if (child == nullptr) break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A chunk of a service: what of it is missing, what that costs, and how it becomes resident.
+// A chunk of a service: finds what is missing and what that costs, and makes it resident.
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -15,7 +15,8 @@
 
 namespace faultline::odp {
 
-/// `more` where the chunk is there to be served; without a region where advice finds nothing in it.
+/// Returns `more` if the chunk is to be served; then `region` is nullptr if advice finds nothing to serve in
+/// it.
 Pager::Step Pager::find_chunk(const Service& service, Region*& region, PageRange& chunk,
                               size_t& total_pages) {
   const FaultRequest& request = service.request;
@@ -33,7 +34,7 @@ Pager::Step Pager::find_chunk(const Service& service, Region*& region, PageRange
   if (service.pages_done >= range.count) return Step::done;
   chunk = {range.first + service.pages_done, std::min<size_t>(kChunkPages, range.count - service.pages_done)};
   if (region->children == nullptr) return Step::more;
-  // Of an implicit region: the pages of one child.
+  // In an implicit region: the pages of one child.
   chunk.count = std::min(chunk.count, kChildPages - chunk.first % kChildPages);
   const uint64_t address = chunk.first << kPageShift;
   Region* const parent = region;
@@ -44,8 +45,8 @@ Pager::Step Pager::find_chunk(const Service& service, Region*& region, PageRange
   return Step::more;
 }
 
-/// A write that waits for the program's own handler (userfaultfd, write protection) must not hold up a read
-/// of the same page: the handler may be the reader, which saves the page before it lets it be written.
+/// A write that waits for the program's own handler (userfaultfd, write protection) must not delay a read of
+/// the same page. The handler may be the reader, which saves the page before it permits the write.
 bool Pager::may_read_beside(const Plan& away, const Plan& plan) {
   return away.of_program && away.write && !plan.write;
 }
@@ -53,7 +54,7 @@ bool Pager::may_read_beside(const Plan& away, const Plan& plan) {
 Pager::Step Pager::serve_chunk(Service& service) {
   if (parts_.children.is_full() && needs_child(service)) {
     reclaim_children(true);
-    // All of them are in service: one will be done soon.
+    // All children are in service: one will be released soon.
     if (parts_.children.is_full()) return services_away() != 0 ? Step::waiting : Step::more;
   }
   const ReaderStripes::Guard guard(parts_.readers);
@@ -89,10 +90,10 @@ Pager::Step Pager::serve_chunk(Service& service) {
       plan.of_program =
           region->is_paged_by_program.load(std::memory_order_relaxed) && is_paged_by_program(*region, plan);
       const bool is_slow = survey.is_slow || plan.of_program;
-      // One thread stays for what is quick.
+      // One thread stays available for quick requests.
       if (is_slow && parts_.threads > 1 && services_away() + 1 >= parts_.threads) return Step::waiting;
       plan.begun = begin_faults(*region, plan.pages, plan.write);
-      // Holes of the registration may have been filled since; EINVAL: still a hole, and then populating
+      // Holes of the registration may have been filled since. EINVAL: still a hole, and then populating
       // fails.
       if (region->watch_at_fault) static_cast<void>(watch_again(*region, plan));
       if (is_slow) return Step::away;
@@ -104,13 +105,15 @@ Pager::Step Pager::serve_chunk(Service& service) {
   return step;
 }
 
-/// Of an explicit region the pages of the plan, of an implicit one whole mappings (Child::watch_start).
+/// In an explicit region watches the pages of the plan, in an implicit one whole mappings
+/// (Child::watch_start).
 int Pager::watch_again(const Region& region, const Plan& plan) {
   return parts_.monitor.watch_again(plan.address, plan.address + plan.length_bytes,
                                     region.parent_children != nullptr);
 }
 
-/// A region that the program's own userfaultfd had, and perhaps has no more: the kernel knows (EBUSY).
+/// For a region that the program's own userfaultfd held, and perhaps no longer holds: queries the kernel
+/// (EBUSY).
 bool Pager::is_paged_by_program(Region& region, const Plan& plan) {
   WatchBook* const book = parts_.monitor.book();
   if (book == nullptr || watch_again(region, plan) == EBUSY) return true;
@@ -122,8 +125,8 @@ bool Pager::is_paged_by_program(Region& region, const Plan& plan) {
   return false;
 }
 
-/// What of a chunk is not there: done, or failed where it never will be, or waiting where a call of the
-/// program decides.
+/// Plans the missing pages of a chunk. Returns done; failed if a page can never become resident; waiting if
+/// a call of the program decides; more if such a call has just begun or ended.
 Pager::Step Pager::plan_chunk(Region& region, PageRange chunk, bool write, Plan& plan) {
   plan = {};
   const uint64_t chunk_address = region.start_page_address() + chunk.first * kPageBytes;
@@ -146,17 +149,17 @@ Pager::Step Pager::plan_chunk(Region& region, PageRange chunk, bool write, Plan&
   return Step::done;
 }
 
-/// True where a call of the program has part of the range under way: the request waits for its end
+/// True if a call of the program has part of the range in progress: the request waits for its end
 /// (look_at_waiting_again).
 bool Pager::is_in_call(const AddressRange& range) {
   const CallLedger& ledger = ProcessPage::find()->ledger;
   if (!ledger.has(range)) return false;
   waits_for_calls_.store(1, std::memory_order_seq_cst);
-  // It may have ended before it could see that somebody waits.
+  // The call may have ended before it could see the waiting request.
   return ledger.has(range);
 }
 
-/// Few pages that took long are, of fresh memory, a huge page.
+/// In fresh memory, few pages that took long indicate a huge page.
 void Pager::note_if_huge(Plan& plan, uint64_t took_ns) const {
   constexpr uint64_t kLongNs = 30'000;
   if (plan.kind == FaultKind::minor && took_ns > kLongNs && surveyor_.is_huge(plan.address))
@@ -171,8 +174,8 @@ void Pager::populate(Plan& plan) const {
   if (may_be_swap && !few) getrusage(RUSAGE_THREAD, &before);
   const uint64_t start_ns = few ? monotonic_ns() : 0;
   plan.error = 0;
-  // Not by the C library's name, before which the library's own hook may stand: it counts calls
-  // (AddressSpaceCall).
+  // A direct system call, since the library's own hook may interpose on the C library's name and counts
+  // calls (AddressSpaceCall).
   if (syscall(SYS_madvise, plan.address, plan.length_bytes,
               plan.write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
     plan.error = errno;
@@ -180,12 +183,13 @@ void Pager::populate(Plan& plan) const {
   if (may_be_swap && !few) {
     rusage after{};
     getrusage(RUSAGE_THREAD, &after);
-    // Shared memory's pages in swap: only the fault itself tells.
+    // For shared memory's pages in swap only the fault itself reveals the kind.
     if (after.ru_majflt != before.ru_majflt) plan.kind = FaultKind::swap;
   }
 }
 
-/// The end of a plan: pins, then marks as resident what no invalidation has taken away meanwhile.
+/// Completes a plan: pins the pages, then marks as resident those that no invalidation has removed
+/// meanwhile.
 Pager::Step Pager::publish(Region& region, Service& service, bool may_wait) {
   const Plan plan = service.plan;
   service.plan = {};
@@ -204,14 +208,14 @@ Pager::Step Pager::publish(Region& region, Service& service, bool may_wait) {
     // madvise(2): ENOMEM a hole or no memory, EINVAL protection, EFAULT beyond the end of the file,
     // EHWPOISON.
     if (plan.error == EINTR || plan.error == EAGAIN) return Step::more;
-    // The end of a QP, perhaps, so only for what is so twice: a file that is being cut or collapsed may have
-    // no page for a moment.
+    // A failure may error the QP, so the service retries once: a file being truncated or collapsed may
+    // transiently have no page.
     return std::exchange(service.failed_before, true) ? Step::failed : Step::more;
   }
   parts_.pins.pin_pages(region, plan.pages, now_ns, protect_since_ns(now_ns), &victims_);
 
-  // An event that waits now may be about these pages: what we made resident could be another mapping's. Let
-  // the monitor mark them first.
+  // A waiting event may concern these pages: the pages made resident could belong to another mapping. The
+  // monitor must mark them first.
   if (parts_.monitor.is_busy()) {
     if (may_wait)
       parts_.monitor.settle();
@@ -233,7 +237,7 @@ Pager::Step Pager::publish(Region& region, Service& service, bool may_wait) {
     service.pages_done += plan.chunk_pages;
     return Step::done;
   }
-  // An invalidation came between. Its release of pins may have come before ours.
+  // An invalidation intervened, and may have released pins before ours were made.
   parts_.counters.invalidations_faults_contentions.add();
   for (size_t page = plan.pages.first; page < plan.pages.first + plan.pages.count; ++page) {
     if (!is_resident(region.pages.state(page))) parts_.pins.unpin_pages(region, {page, 1});
@@ -241,7 +245,7 @@ Pager::Step Pager::publish(Region& region, Service& service, bool may_wait) {
   return Step::more;
 }
 
-/// PREFETCH_NO_FAULT: runs of pages that are mapped already.
+/// PREFETCH_NO_FAULT: publishes runs of pages that are mapped already.
 Pager::Step Pager::publish_present(Region& region, PageRange chunk, Service& service) {
   const uint64_t address = region.start_page_address() + chunk.first * kPageBytes;
   const bool write = (service.request.target.need & kWriteRights) != 0;
@@ -257,7 +261,7 @@ Pager::Step Pager::publish_present(Region& region, PageRange chunk, Service& ser
     if (plan.length_bytes == 0) continue;
     plan.begun = begin_faults(region, plan.pages, write);
     populate(plan);
-    // What an invalidation takes away meanwhile is not there any more: nothing to try again.
+    // Not retried: what an invalidation has removed meanwhile is no longer mapped.
     static_cast<void>(publish(region, service));
   }
   service.plan = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Short faults on the engine's own thread. To wake a thread and to come back from it takes longer than to
-// make a page of fresh memory resident.
+// Short faults on the engine's own thread. Waking a thread and switching back takes longer than making a
+// page of fresh memory resident.
 #include <algorithm>
 #include <mutex>
 
@@ -10,14 +10,14 @@
 namespace faultline::odp {
 namespace {
 
-/// A packet's, wherever it begins.
+/// Pages of a packet, at any offset.
 constexpr uint64_t kShortPages = 2;
-/// A page of fresh memory takes 3 us. What takes so much longer waited for somebody: for the lock of the
-/// address space, which another call of the program's holds, or for pages to be reclaimed; an engine has
-/// other QPs to serve. Or its thread was preempted, which tells nothing.
+/// A page of fresh memory takes 3 us. A fault that takes this much longer waited: for mmap_lock, which
+/// another call of the program holds, or for reclaim. Meanwhile the engine's other QPs stall. A preempted
+/// thread also appears so, which has no significance.
 constexpr uint64_t kTooLongNs = 100'000;
-/// Then the threads have the faults for so many times as long, and for twice as long each time that the next
-/// one here was too long again.
+/// The pager threads then serve the faults for this multiple of the time that the long fault took. The
+/// period doubles each time that the next fault here is also too long.
 constexpr uint64_t kLeaveAloneFactor = 4;
 constexpr unsigned kMostDoublings = 8;
 
@@ -29,7 +29,7 @@ bool Pager::serve_at_once(const FaultRequest& request, Outcome& outcome) {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return false;
   const uint64_t start_ns = monotonic_ns();
-  // What was evicted may have to be paged out, which takes its time.
+  // Evicted pages may have to be paged out, which takes time.
   if (start_ns < at_once_again_ns_ || victims_.count != 0 || stopping_.load(std::memory_order_acquire) ||
       parts_.quiescence.gate_is_up() || parts_.monitor.is_handling() || AddressSpaceCall::any_in_progress())
     return false;
@@ -47,7 +47,7 @@ bool Pager::serve_at_once(const FaultRequest& request, Outcome& outcome) {
     long_in_a_row_ = 0;
   }
   lock.unlock();
-  // It sleeps without a deadline where nothing waits for its pin or its end.
+  // The leader sleeps without a deadline while no unpinned page needs a pin or an expiry: wake it.
   if (none_expires && parts_.counters.unpinned_bytes.get() != 0) wake();
   if (step != Step::done && step != Step::failed) return false;
   outcome = step == Step::done ? Outcome::done : Outcome::violation;
@@ -101,14 +101,14 @@ Pager::Step Pager::serve_short(const FaultRequest& request, Service& service) {
   const PageRange planned = plan.pages;
   const bool failed = plan.error != 0;
   const Step step = publish(*region, service, false);
-  // Of two pages the second may be a hole.
+  // The second of two pages may be a hole.
   if (failed) parts_.pins.unpin_pages(*region, planned);
   return step;
 }
 
-/// The fault itself costs less than any call that has the kernel cause it. What is touched lately, on a
-/// machine without swap, the kernel takes from nobody: its pin can wait until there are several. False where
-/// it cannot be written to.
+/// A fault by access costs less than any system call that makes the kernel fault. On a machine without swap
+/// the kernel does not reclaim recently touched anonymous pages, so their pins can wait until there are
+/// several. Returns false if a page cannot be written.
 bool Pager::populate_by_touch(Region& region, Plan& plan) {
   const uint64_t start_ns = monotonic_ns();
   uint64_t original = 0;
@@ -123,8 +123,8 @@ bool Pager::populate_by_touch(Region& region, Plan& plan) {
   return true;
 }
 
-/// To pin a page is to make it resident first: of two system calls one is left. False where that did not do;
-/// why not, populate() tells.
+/// Pins the pages, which also makes them resident: one system call instead of two. Returns false on failure;
+/// populate() then finds the error.
 bool Pager::populate_by_pin(Region& region, Plan& plan) {
   const uint64_t start_ns = monotonic_ns();
   if (!parts_.pins.pin_absent_pages(region, plan.pages, start_ns, protect_since_ns(start_ns), &victims_))

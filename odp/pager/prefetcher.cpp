@@ -17,9 +17,9 @@
 namespace faultline::odp {
 namespace {
 
-/// From here on a second CPU is worth its waking: 1.3 ms of fresh memory.
+/// From this size on, waking a second CPU pays off: 1.3 ms of fresh memory.
 constexpr uint64_t kLargeBytes = uint64_t{4} << 20;
-/// What one task takes: a huge page, or 512 small ones.
+/// Size of a task: a huge page, or 512 small ones.
 constexpr uint64_t kPieceBytes = uint64_t{2} << 20;
 
 }  // namespace
@@ -33,7 +33,7 @@ Prefetcher::~Prefetcher() {
   if (thread_.joinable()) thread_.join();
 }
 
-/// Errors are the pager's to find: it looks at each page again.
+/// Ignores errors: the pager checks each page again.
 void Prefetcher::populate(const FaultRequest& request, const PopulateRange& memory) const {
   if (request.no_fault || memory.length_bytes < kLargeBytes) return;
   const AddressSpaceCall call;
@@ -53,7 +53,8 @@ void Prefetcher::populate(const FaultRequest& request, const PopulateRange& memo
     }
   };
 #if defined(__SANITIZE_THREAD__)
-  // ThreadSanitizer does not see how TBB's own library, which it has not compiled, hands tasks over.
+  // ThreadSanitizer cannot see how TBB's own library, which is not instrumented, passes tasks between
+  // threads.
   populate_pieces(all);
 #else
   oneapi::tbb::parallel_for(all, populate_pieces);

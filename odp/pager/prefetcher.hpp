@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Advice about ranges (ibv_advise_mr). What is large is made resident in parallel and away from the pager,
-// which then only finds it there, pins and publishes it: engines' faults go on meanwhile.
+// Advice about ranges (ibv_advise_mr). Large ranges are made resident in parallel, outside the pager. The
+// pager then finds them resident, pins and publishes them; meanwhile it serves the engines' faults.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace faultline::odp {
 
-/// Memory of this process.
+/// A range of this process's memory.
 struct PopulateRange {
   uint64_t address = 0;
   uint64_t length_bytes = 0;
@@ -28,9 +28,9 @@ class Prefetcher {
   Prefetcher& operator=(const Prefetcher&) = delete;
   ~Prefetcher();
 
-  /// Waits until it is done; false where it cannot be had.
+  /// Waits until the range is resident; returns false if it cannot be made resident.
   [[nodiscard]] bool run(const FaultRequest& request, const PopulateRange& memory);
-  /// Begins it. Advice may be dropped where too much is waiting.
+  /// Starts a prefetch without waiting. Advice may be dropped if too much is queued.
   void start(const FaultRequest& request, const PopulateRange& memory);
 
  private:

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kLookEveryNs = 1'000'000'000;
 constexpr uint64_t kAskEveryNs = 100'000'000;
 
-/// proc(5), /proc/swaps: a line of titles, then one for each space, which begins with its path.
+/// proc(5), /proc/swaps: a line of titles, then one line for each space, which begins with its path.
 bool all_in_memory(std::istream& list) {
   constexpr auto kRestOfLine = std::numeric_limits<std::streamsize>::max();
   list.ignore(kRestOfLine, '\n');

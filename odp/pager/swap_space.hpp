@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether what is swapped out is still in memory, compressed (zram): then it comes back in a few microseconds
-// of computing, and nobody waits for a device.
+// Detects whether swapped-out pages are still in memory, compressed (zram). They then return in a few
+// microseconds of computing, without waiting for a device.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ class SwapSpace {
  public:
   explicit SwapSpace(std::string list = "/proc/swaps") : list_(std::move(list)) {}
 
-  /// Looks again where the last look is too old: reads a file. The pager's threads, under its mutex.
+  /// Refreshes an outdated result: reads a file. Called by the pager's threads, under its mutex.
   void look(uint64_t now_ns);
-  /// As of a look that is not too old, else false. Under the pager's mutex.
+  /// The result of the last look, or false if that is outdated. Under the pager's mutex.
   [[nodiscard]] bool is_in_memory(uint64_t now_ns) const { return in_memory_ && now_ns < good_until_ns_; }
-  /// Whether there is none at all, as of a tenth of a second ago at most. Cheap. Under the pager's mutex.
+  /// True if no swap space exists, as of at most a tenth of a second ago. Cheap. Under the pager's mutex.
   [[nodiscard]] bool is_absent(uint64_t now_ns);
 
  private:

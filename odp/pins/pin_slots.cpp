@@ -17,10 +17,10 @@ int update_slot(io_uring& ring, uint32_t slot, const iovec& range) {
   return io_uring_register_buffers_update_tag(&ring, slot, &range, &tag, 1);
 }
 
-/// As many calls of pin() go by between two tries to open a ring at most.
+/// Most calls of pin() that skip the next try to open a ring.
 constexpr uint32_t kMostCallsToSkip = 1024;
 
-/// What a later try may find otherwise. io_uring_setup(2): EPERM and ENOSYS stay.
+/// True for errors that a later try may not meet. io_uring_setup(2): EPERM and ENOSYS are permanent.
 bool is_transient(int error) {
   return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
 }
@@ -34,7 +34,8 @@ PinSlots::PinSlots() {
 
 PinSlots::~PinSlots() {
   for (io_uring& ring : rings_) {
-    // Explicitly: what the exit of a ring leaves to a kernel worker would still count against RLIMIT_MEMLOCK.
+    // Explicit: buffers that a ring's exit leaves to a kernel worker would still count against
+    // RLIMIT_MEMLOCK.
     io_uring_unregister_buffers(&ring);
     io_uring_queue_exit(&ring);
   }

@@ -115,8 +115,8 @@ void PinTable::pin_waiting(uint64_t before_ns) {
   while (waiting_count_ != 0 && waiting_[0].since_ns < before_ns) pin_oldest_waiting();
 }
 
-/// What an invalidation takes away while it is being pinned has its pin released by that, as it waits for the
-/// mutex.
+/// Pins the oldest waiting granule. An invalidation of pages that are being pinned waits for the mutex and
+/// then releases their pin.
 void PinTable::pin_oldest_waiting() {
   const Waiting oldest = waiting_[0];
   std::copy(waiting_.begin() + 1, waiting_.begin() + static_cast<long>(waiting_count_), waiting_.begin());
@@ -154,7 +154,7 @@ bool PinTable::pin_missing(Region& region, PageRange pages, const Purpose& purpo
     unsigned missing = wanted;
     for (uint32_t id = region.granule_pins[granule]; id != 0; id = records_[id].next)
       missing &= ~unsigned{records_[id].page_mask};
-    // An earlier pin may be of what the page was before, and says nothing of what is there now.
+    // An earlier pin may hold a previous page, and does not show what is mapped now.
     if (purpose.of_absent && missing != wanted) return false;
     while (missing != 0) {
       const auto first = static_cast<unsigned>(std::countr_zero(missing));
@@ -172,7 +172,7 @@ bool PinTable::pin_run(Region& region, size_t granule, unsigned first, unsigned 
   if (!make_room(bytes, purpose.protect_since_ns, purpose.victims)) return false;
   const uint64_t address = region.start_page_address() + (granule * kGranulePages + first) * kPageBytes;
   uint32_t slot = 0;
-  // A pin may fault, and wait for the program's handler with our mutex held.
+  // A pin may fault, and would wait for the program's handler with our mutex held.
   const bool may_wait = region.is_paged_by_program.load(std::memory_order_relaxed);
   const int error = may_wait ? EFAULT : slots_.pin(address, bytes, slot);
   const uint32_t id = error == 0 ? slot + 1 : error == EFAULT && !purpose.of_absent ? take_unpinned() : 0;
@@ -202,7 +202,7 @@ bool PinTable::make_room(uint64_t bytes, uint64_t protect_since_ns, Victims* vic
 }
 
 bool PinTable::evict_one(uint64_t protect_since_ns, Victims* victims) {
-  // Twice round: the first may only take second chances away.
+  // Two rounds: the first may only clear second chances.
   for (uint64_t steps = 0; steps < uint64_t{2} * (highest_ + highest_unpinned_); ++steps) {
     if (hand_ >= highest_ && hand_ < PinSlots::kMaxSlots) hand_ = PinSlots::kMaxSlots;
     hand_ = hand_ == PinSlots::kMaxSlots + highest_unpinned_ ? 1 : hand_ + 1;
@@ -212,8 +212,8 @@ bool PinTable::evict_one(uint64_t protect_since_ns, Victims* victims) {
     if (region.granule_used[record.granule].exchange(0, std::memory_order_relaxed) != 0) continue;
     drop_pages(record);
     counters_.pin_evictions.add();
-    // An engine in the middle of a turn may still copy through these pages. That needs no waiting: it copies
-    // through the program's own mapping, which an unpin leaves as it is.
+    // An engine in a turn may still copy through these pages. No wait is needed: it copies through the
+    // program's own mapping, which an unpin leaves unchanged.
     if (victims != nullptr && victims->count < victims->ranges.size()) {
       const auto first = static_cast<unsigned>(std::countr_zero(record.page_mask));
       victims->ranges[victims->count++] = {
@@ -257,7 +257,7 @@ int PinTable::pin_whole(Region& region) {
   const uint64_t start = region.start_page_address();
   const uint64_t end = region.end_page_address();
   const Hold hold(*this);
-  // Asked first: nothing is evicted for a region that has no room all the same. A pin in memory that the
+  // Checked first: nothing is evicted for a region that does not fit anyway. A pin in memory that the
   // program pages might wait for the program.
   int error = region.is_paged_by_program.load(std::memory_order_relaxed) ? EOPNOTSUPP : 0;
   if (error == 0 &&
@@ -299,7 +299,7 @@ void PinTable::drop_record(uint32_t id) {
   record.page_mask = 0;
   record.waits = false;
   if (id <= PinSlots::kMaxSlots) {
-    // Where the pin stays the pages are no less absent for it: nothing refers to its slot any more.
+    // If the pin stays, the pages become absent all the same: nothing refers to its slot any more.
     release(id - 1, bytes);
     return;
   }
@@ -311,9 +311,9 @@ void PinTable::drop_record(uint32_t id) {
 void PinTable::unpin_pages(Region& region, PageRange pages) {
   if (!region.on_demand) return;
   if (holder_.load(std::memory_order_relaxed) == thread_pointer()) {
-    // This is a signal handler: to wait for the mutex would be for ever.
+    // This is a signal handler: waiting for the mutex would never end.
     if (left_count_ == left_.size()) {
-      // Of several ranges the last entry takes all there is: more is let go of than has to be.
+      // The last entry then covers everything: more is released than necessary.
       left_.back() = {nullptr, {}};
       return;
     }
@@ -366,7 +366,8 @@ void PinTable::drop_records_in(Region& region, PageRange pages) {
     }
     return;
   }
-  // The shorter way: many GiB have more granules than there are records, few of which are this region's.
+  // The shorter walk: regions of many GiB have more granules than there are records, few of which belong to
+  // this region.
   const auto drop_between = [&](uint32_t first, uint32_t stop) {
     for (uint32_t id = first; id < stop && region.pin_records != 0; ++id)
       if (records_[id].page_mask != 0 && records_[id].region == &region) drop_if_met(id);

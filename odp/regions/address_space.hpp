@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who is in a call that holds the kernel's lock on this process's address space, perhaps for long: a page
-// fault waits behind a writer, and a writer behind every reader (MADV_COLLAPSE is one, for as long as it
-// waits for each CPU; linux, Documentation/mm/process_addrs.rst).
+// Counts in-progress system calls that hold mmap_lock, the kernel's lock on this process's address space,
+// perhaps for long. A page fault waits for a writer, and a writer waits for every reader (linux,
+// Documentation/mm/process_addrs.rst). MADV_COLLAPSE is a reader that holds the lock while it waits for each
+// CPU.
 #pragma once
 
 #include <atomic>
@@ -19,9 +20,9 @@ class AddressSpaceCall {
   static void begin() { in_progress_.fetch_add(1, std::memory_order_relaxed); }
   static void end() { in_progress_.fetch_sub(1, std::memory_order_relaxed); }
 
-  /// As a hint: one may begin at once. Of those that the library makes itself or stands before.
+  /// A hint: a call may begin at any time. Covers the calls that the library makes itself or interposes on.
   [[nodiscard]] static bool any_in_progress() { return in_progress_.load(std::memory_order_relaxed) != 0; }
-  /// Those of a parent's other threads will never end in the child.
+  /// Resets the count: calls of the parent's other threads never end in the child.
   static void forget_in_child() { in_progress_.store(0, std::memory_order_relaxed); }
 
  private:

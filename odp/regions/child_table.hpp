@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The children of implicit regions (address 0, the whole address space): pieces of 2 MiB, made when a page of
-// theirs is first asked for and taken back when their last page has gone or others need their place.
+// The children of implicit regions (address 0, the whole address space): pieces of 2 MiB. A child is created
+// at the first request for one of its pages. It is reclaimed when it has no page left, or when another child
+// needs its place.
 //
-// An engine finds a child by one load, without locks. A domain has a fixed number of places for them, so a
-// region that wanders through the address space never takes more memory than that.
+// An engine finds a child with one load, without locks. A domain has a fixed number of places, which bounds
+// the memory of a region whose accesses wander through the address space.
 #pragma once
 
 #include <array>
@@ -23,16 +24,17 @@ namespace faultline::odp {
 inline constexpr unsigned kChildShift = 21;
 inline constexpr uint64_t kChildBytes = uint64_t{1} << kChildShift;
 inline constexpr size_t kChildPages = kChildBytes / kPageBytes;
-/// Where a process's addresses end (x86-64, four levels; mmap(2) gives no more unless it is asked to).
+/// End of a process's addresses (x86-64, four levels; mmap(2) returns no higher address without a hint).
 inline constexpr uint64_t kAddressSpaceBytes = uint64_t{1} << 47;
 
-/// A child is a region of its own in all but its key: it is reached through its parent's.
+/// A region in all but its key: a child is reached through its parent's key.
 struct Child {
   explicit Child(const Region& parent, uint64_t address);
 
   Region region;
-  /// What is watched for it: the whole mapping that its first page was in. Watched in part, a mapping would
-  /// be two to the kernel, which refuses to move or grow several at once (mremap(2), EFAULT).
+  /// The range that is watched for the child: the whole mapping that held its first page. A watch on part of
+  /// a mapping splits it, and the kernel refuses to move or grow several mappings at once (mremap(2),
+  /// EFAULT).
   uint64_t watch_start = 0;
   uint64_t watch_end = 0;
   std::array<std::atomic<PageState>, kChildPages> states{};
@@ -40,7 +42,7 @@ struct Child {
   std::array<std::atomic<uint8_t>, kChildPages / kGranulePages> granule_used{};
 };
 
-/// The places of a domain's children. The pager alone takes and gives back.
+/// The places of a domain's children. Only the pager takes and returns places.
 class ChildPool {
  public:
   explicit ChildPool(uint32_t capacity) : capacity_(capacity) {}
@@ -49,16 +51,16 @@ class ChildPool {
   [[nodiscard]] uint32_t capacity() const { return capacity_; }
   [[nodiscard]] uint32_t count() const { return count_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool is_full() const { return count() == capacity_; }
-  /// Engines note use only while the CLOCK may need it.
+  /// True if engines must record use, because the CLOCK may soon need it.
   [[nodiscard]] bool tracks_use() const { return count() > capacity_ / 2; }
-  /// A child may have lost its last page: the pager looks when it has time.
+  /// Set when a child may have lost its last page; the pager then sweeps when it has time.
   [[nodiscard]] std::atomic<bool>& sweep_wanted() { return sweep_wanted_; }
-  /// Held for visits, link and unlink: of all tables, since a place may go from one's child to another's.
+  /// Held for visits, link and unlink. One mutex serves all tables, since a place may move between tables.
   [[nodiscard]] PiMutex& mutex() { return mutex_; }
 
-  /// Not full.
+  /// Requires !is_full().
   [[nodiscard]] Child& take(const Region& parent, uint64_t address);
-  /// Nobody can hold it any more.
+  /// Requires that no thread can hold the child any more.
   void give_back(Child& child);
 
   [[nodiscard]] uint32_t number_of(const Child& child) const {
@@ -68,13 +70,13 @@ class ChildPool {
     return *std::launder(reinterpret_cast<Child*>(&places_[number - 1]));
   }
 
-  /// Calls visit(child) for each that is linked to a table; false from it ends the walk.
+  /// Calls visit(child) for each child that is linked to a table. Stops if visit returns false.
   template <typename Visit>
   void for_each(Visit visit) {
     for (uint32_t i = 0; i < highest_.load(std::memory_order_acquire); ++i)
       if (live_[i].load(std::memory_order_acquire) != 0 && !visit(at(i + 1))) return;
   }
-  /// The CLOCK's next place, round and round.
+  /// Returns the next place of the CLOCK, cyclically.
   [[nodiscard]] Child* next_under_hand();
 
   void set_live(Child& child, bool live) {
@@ -91,7 +93,7 @@ class ChildPool {
   LazyArray<std::atomic<uint8_t>> live_;
   std::atomic<uint32_t> count_{0};
   std::atomic<uint32_t> highest_{0};
-  uint32_t free_ = 0;  ///< number of the first free place below highest_; each holds the next one's
+  uint32_t free_ = 0;  ///< number of the first free place below highest_; each holds the next one's number
   uint32_t hand_ = 0;
   std::atomic<bool> sweep_wanted_{false};
   PiMutex mutex_;
@@ -103,7 +105,8 @@ class ChildTable {
   explicit ChildTable(ChildPool& pool) : pool_(pool) {}
   [[nodiscard]] bool allocate() { return numbers_.allocate(kAddressSpaceBytes >> kChildShift); }
 
-  /// nullptr where there is none yet. The caller is a reader: an engine in its turn, or under a Guard.
+  /// Returns nullptr if there is no child yet. The caller is a reader: an engine in its turn, or a thread
+  /// under a Guard.
   [[nodiscard]] Region* find(uint64_t address) const {
     if (address >= kAddressSpaceBytes) return nullptr;
     const uint32_t number = numbers_[address >> kChildShift].load(std::memory_order_acquire);
@@ -111,10 +114,11 @@ class ChildTable {
   }
 
   void link(Child& child);
-  /// After it returns no visitor holds the child; readers may, until they have passed.
+  /// After it returns no visitor holds the child; readers may hold it until they have passed a quiescent
+  /// state.
   void unlink(Child& child);
 
-  /// Calls visit(region, pages) for each child that meets [start, end).
+  /// Calls visit(region, pages) for each child that overlaps [start, end).
   template <typename Visit>
   void for_each_in(uint64_t start, uint64_t end, Visit visit) {
     const std::lock_guard lock(pool_.mutex());

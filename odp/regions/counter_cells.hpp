@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The live counters of a domain. No access that hits touches them. Any thread writes; any thread takes a
-// snapshot.
+// The live counters of a domain. An access that hits does not touch them. Any thread writes; any thread
+// takes a snapshot.
 #pragma once
 
 #include <algorithm>

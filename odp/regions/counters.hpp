@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ODP's counters: names as mlx5 has them (rdma-statistic(8); Linux drivers/infiniband/hw/mlx5), and further
-// ones.
+// ODP counters: mlx5's names (rdma-statistic(8); Linux drivers/infiniband/hw/mlx5), and further ones.
 #pragma once
 
 #include <array>
@@ -12,15 +11,14 @@
 
 namespace faultline::odp {
 
-/// Services by kind and by duration, from the request in the queue to the posted resolution: bucket b counts
-/// durations below 2^b us, the last one all others.
+/// Buckets of a histogram of services by kind and duration, from the queued request to the posted
+/// resolution. Bucket b counts durations below 2^b us; the last bucket counts all others.
 inline constexpr size_t kLatencyBuckets = 16;
 template <typename Number>
 using BasicFaultHistogram = std::array<std::array<Number, kLatencyBuckets>, kFaultKinds>;
 using FaultHistogram = BasicFaultHistogram<uint64_t>;
 
-/// `Number` is uint64_t in a snapshot, and a Cell in the live counters. kCounterRows says what each member
-/// counts.
+/// `Number` is uint64_t in a snapshot and Cell in the live counters. kCounterRows describes each member.
 template <typename Number>
 struct BasicCounters {
   Number num_page_faults{};
@@ -120,7 +118,7 @@ static_assert(sizeof(Counters) ==
                   sizeof(FaultHistogram) + std::size(kCounterRows<uint64_t>) * sizeof(uint64_t),
               "each member has a row");
 
-/// Of one region, in pages: the first three under rdma-core's names (rdma-statistic(8), "mr").
+/// Counters of one region, in pages. The first three have rdma-core's names (rdma-statistic(8), "mr").
 struct RegionCounters {
   uint64_t page_faults = 0;
   uint64_t page_invalidations = 0;

@@ -9,9 +9,9 @@
 namespace faultline::odp {
 
 /// What the kernel does to make a page resident, in ascending order of cost. A range has the kind of its
-/// dearest page.
+/// most expensive page.
 enum class FaultKind : uint8_t {
-  present,    ///< mapped already: only this layer did not know, or no longer knew
+  present,    ///< mapped already: only this layer did not have it, or no longer had it
   minor,      ///< fresh memory, or a page of the page cache
   zero_page,  ///< fresh memory that is only read
   huge,       ///< a huge page

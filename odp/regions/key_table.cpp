@@ -10,7 +10,7 @@
 namespace faultline::odp {
 namespace {
 
-/// 0 or an errno. A signal may interrupt the call (EINTR); seccomp may refuse it.
+/// Returns 0 or an errno. A signal may interrupt the call (EINTR); seccomp may refuse it.
 int draw_random(uint64_t& bits) {
   for (;;) {
     const ssize_t bytes = getrandom(&bits, sizeof bits, 0);
@@ -27,19 +27,19 @@ int KeyTable::reserve(Region& region) {
 }
 
 int KeyTable::reserve_index(Key& key) {
-  // Index 0 is never given out, so that no key is a small number.
+  // Index 0 is never issued, so that no key is a small number.
   if (taken_ >= kIndices - 1) return ENOMEM;
   const uint64_t wanted = std::bit_ceil((uint64_t{taken_} + 1) * kSpread);
   const auto window = static_cast<uint32_t>(std::clamp<uint64_t>(wanted, kMinWindow, kIndices));
   uint64_t random = 0;
   if (const int error = draw_random(random); error != 0) return error;
   auto index = static_cast<uint32_t>(random % window);
-  // At most a quarter of the window is taken, unless the whole table is the window: walking on ends soon.
+  // At most a quarter of the window is taken, unless the window is the whole table: the search ends soon.
   while (index == 0 || slots_[index].load(std::memory_order_relaxed) != nullptr)
     index = (index + 1) & (window - 1);
   slots_[index].store(reserved(), std::memory_order_relaxed);
   ++taken_;
-  // Never the variant that this index had last: its stale key must not become live again at once.
+  // Never the index's previous variant: its stale key must not become live again at once.
   const auto step = static_cast<uint8_t>(1 + (random >> 32) % 255);
   variants_[index] = static_cast<uint8_t>(variants_[index] + step);
   key = (index << 8) | variants_[index];

@@ -17,7 +17,7 @@ class KeyTable {
   static constexpr uint32_t kIndexBits = 24;
   static constexpr uint32_t kIndices = 1U << kIndexBits;
   /// Indices are drawn at random from a window of at least this many, and of at least kSpread times the live
-  /// keys: one key tells nothing of the others, yet few keys touch little of the table.
+  /// keys. One key then reveals nothing about the others, yet few keys touch little of the table.
   static constexpr uint32_t kMinWindow = 1U << 16;
   static constexpr uint32_t kSpread = 4;
 
@@ -25,35 +25,35 @@ class KeyTable {
     return slots_.allocate(kIndices) && variants_.allocate(kIndices) && windows_.allocate(kIndices);
   }
 
-  /// Sets a fresh key in `region` without publishing it. 0, ENOMEM where the table is full, or the errno of
-  /// getrandom(2) where the process may not call it (seccomp): keys must not be guessable.
+  /// Sets a fresh key in `region` without publishing it. Returns 0, ENOMEM if the table is full, or the
+  /// errno of getrandom(2) if the process may not call it (seccomp): keys must not be guessable.
   [[nodiscard]] int reserve(Region& region);
-  /// Makes the region visible: everything of it must be ready.
+  /// Makes the region visible. The region must be complete.
   void publish(Region& region) { slots_[region.key >> 8].store(&region, std::memory_order_seq_cst); }
-  /// Takes the key out of sight. nullptr where it is not live; of two callers one gets the region.
+  /// Unpublishes the key. Returns nullptr if it is not live; of two concurrent callers one gets the region.
   [[nodiscard]] Region* withdraw(Key key);
-  /// Puts a region that has a reserved key in a live one's place, under that one's key. The old one, which
-  /// whoever found it before may still hold.
+  /// Publishes `fresh`, which has a reserved key, under the live `key`. Returns the old region; a reader
+  /// that found it earlier may still hold it.
   [[nodiscard]] Region* replace(Key key, Region& fresh);
-  /// Gives the index back. Only after nobody can hold the region any more.
+  /// Frees the index. Requires that no reader can hold the region any more.
   void release(Key key);
 
-  // Windows have keys of the same numbers. They are looked for only where a key is no region's.
+  // Windows share the key numbers. A window is looked up only if no region has the key.
 
   /// Sets a fresh key in `window` and in `key` without publishing it. An errno as for a region.
   [[nodiscard]] int reserve(Window& window, Key& key);
-  /// Makes the window visible: whoever takes it away must be able to find it by then.
+  /// Makes the window visible. The thread that will withdraw it must be able to find it by then.
   void publish(Window& window, Key key) { windows_[key >> 8].store(&window, std::memory_order_release); }
-  /// Takes the window out of sight. nullptr where there is none at the key's index: its owner may not know
-  /// the variant that it has now, since a bind that was posted may have failed.
+  /// Unpublishes the window. Returns nullptr if there is none at the key's index. Any variant matches: after
+  /// a failed posted bind the owner may not know the current variant.
   [[nodiscard]] Window* withdraw_window(Key key);
-  /// Gives the index back; `key` is the one that it had last.
+  /// Frees the index; `key` is the window's last key.
   void release_window(Key key);
   [[nodiscard]] Window* find_window(Key key) const {
     return windows_[key >> 8].load(std::memory_order_acquire);
   }
 
-  /// nullptr for a key that was never given out, is stale, or is not published yet.
+  /// Returns nullptr for a key that was never issued, is stale, or is not published yet.
   [[nodiscard]] Region* find(Key key) const {
     Region* region = slots_[key >> 8].load(std::memory_order_acquire);
     return region != nullptr && is_live(region) && region->key == key ? region : nullptr;
@@ -69,8 +69,8 @@ class KeyTable {
   Region reserved_mark_;
   LazyArray<std::atomic<Region*>> slots_;
   LazyArray<std::atomic<Window*>> windows_;
-  LazyArray<uint8_t> variants_;  ///< of the last key at that index
-  std::mutex mutex_;             ///< reserve, withdraw, release
+  LazyArray<uint8_t> variants_;  ///< of the last key at each index
+  std::mutex mutex_;             ///< guards reserve, withdraw, release
   uint32_t taken_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is known of each page of a region. The pager and the monitor move a page by one compare-and-swap
-// through the table below; engines only read.
+// The state of each page of a region. The pager and the monitor change a page's state with one
+// compare-and-swap by the table below; engines only read.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@ inline constexpr unsigned kPageShift = 12;
 
 enum class PageState : uint8_t {
   absent,    ///< must be 0: fresh lazy memory
-  faulting,  ///< the pager is at it
+  faulting,  ///< the pager is serving it
   readable,
   writable,
-  dead,   ///< unmapped by the program: gone until it is registered again
-  doomed  ///< a call that takes it away is under way: nobody touches it, and how the call ends decides
+  dead,   ///< unmapped by the program: inaccessible until it is registered again
+  doomed  ///< a call that removes it is in progress: no thread touches it; the call's end decides
 };
 inline constexpr size_t kPageStates = 6;
 
@@ -31,16 +31,16 @@ enum class PageEvent : uint8_t {
   publish_read,
   publish_write,
   drop,                ///< invalidated, evicted, or the fault was given up
-  make_copy_on_write,  ///< fork: a write must ask again
+  make_copy_on_write,  ///< fork: a write needs a new fault
   kill,
   doom,     ///< a call that unmaps it begins
   suspend,  ///< a call that takes its contents away begins; classic regions keep theirs
-  bury,     ///< of the doomed alone, since what was registered here meanwhile is not meant: unmapped
-  revive    ///< of the doomed alone: still mapped, or mapped again (implicit regions)
+  bury,     ///< applies to doomed pages only, not to a region registered here meanwhile: unmapped
+  revive    ///< applies to doomed pages only: still mapped, or mapped again (implicit regions)
 };
 inline constexpr size_t kPageEvents = 10;
 
-/// A publish that meets a page which is no longer `faulting` changes nothing: an invalidation came between.
+/// A publish changes nothing if the page is no longer `faulting`: an invalidation came between.
 inline constexpr std::array<std::array<PageState, kPageEvents>, kPageStates> kPageTransitions{{
     // begin_fault, publish_read, publish_write, drop, make_copy_on_write, kill, doom, suspend, bury, revive
     {PageState::faulting, PageState::absent, PageState::absent, PageState::absent, PageState::absent,
@@ -75,12 +75,12 @@ class PageMap {
 
   [[nodiscard]] PageState state(size_t page) const { return states_[page].load(std::memory_order_acquire); }
 
-  /// Moves on behind any page of any map that could be written without asking and no more can. What was seen
-  /// of writable pages after a load of it holds until then.
+  /// Advances after any page of any map loses its writable state. Writable pages seen after a load of this
+  /// counter stay writable while it does not change.
   [[nodiscard]] static const std::atomic<uint64_t>& losses() { return losses_; }
   static void note_loss() { losses_.fetch_add(1, std::memory_order_release); }
 
-  /// Returns the state before.
+  /// Returns the previous state.
   PageState apply(size_t page, PageEvent event) {
     const PageState before = transition(page, event);
     if (before == PageState::writable && next_state(before, event) != before) note_loss();
@@ -88,8 +88,8 @@ class PageMap {
   }
 
   struct Change {
-    size_t pages = 0;  ///< that are in another state now
-    size_t gone = 0;   ///< of them those that were resident and are no more
+    size_t pages = 0;  ///< whose state changed
+    size_t gone = 0;   ///< of these, pages that were resident and no longer are
   };
   Change change_range(size_t first, size_t count, PageEvent event) {
     Change change;
@@ -112,7 +112,7 @@ class PageMap {
     if (lost) note_loss();
     return change;
   }
-  /// Applies `event` to [first, first + count); returns how many resident pages stopped being so.
+  /// Applies `event` to [first, first + count); returns how many resident pages ceased to be resident.
   size_t apply_range(size_t first, size_t count, PageEvent event) {
     return change_range(first, count, event).gone;
   }
@@ -129,8 +129,8 @@ class PageMap {
     }
   }
 
-  /// The monitor holds the gate up while it walks a range of any length, so pages go eight at a time where
-  /// they can.
+  /// The monitor holds the gate up while it walks a range of any length, so pages change eight at a time if
+  /// possible.
   using Word [[gnu::may_alias]] = uint64_t;
   static constexpr size_t kWordPages = sizeof(Word);
   static_assert(sizeof(std::atomic<PageState>) == 1);
@@ -141,7 +141,7 @@ class PageMap {
   [[nodiscard]] static constexpr Word word_of(PageState state) {
     return ~Word{0} / 0xff * static_cast<uint8_t>(state);
   }
-  /// Moves a whole word of pages. False, and nothing moved, where they are not all in the state `before`.
+  /// Moves a whole word of pages. Returns false and changes nothing unless all are in the state `before`.
   bool transition_word(size_t page, PageEvent event, PageState& before) {
     Word* const word = reinterpret_cast<Word*>(&states_[page]);
     Word seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);

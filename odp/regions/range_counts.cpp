@@ -22,7 +22,7 @@ bool RangeCounts::any_in(uint64_t start, uint64_t end) const {
   return false;
 }
 
-/// Equal neighbours become one again, or the map would keep every border it ever had.
+/// Merges neighbours with equal counts; otherwise the map would keep every former border.
 void RangeCounts::merge(Map::iterator first, uint64_t end) {
   auto it = first == counts_.begin() ? first : std::prev(first);
   for (auto next = std::next(it); next != counts_.end() && it->first <= end;) {

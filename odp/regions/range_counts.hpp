@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How many users each address has.
+// Number of users of each address.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@ class RangeCounts {
     counts_.emplace(0, 0);
   }
 
-  /// Throws std::bad_alloc, and has changed no count then.
+  /// Throws std::bad_alloc; then no count has changed.
   void add(uint64_t start, uint64_t end);
 
-  /// Calls unused(from, to) for each part that has no user left. Throws std::bad_alloc, and has changed no
-  /// count then.
+  /// Calls unused(from, to) for each part that has no user left. Throws std::bad_alloc; then no count has
+  /// changed.
   template <typename Unused>
   void remove(uint64_t start, uint64_t end, Unused unused) {
     const auto last = split(end);
@@ -66,7 +66,7 @@ class RangeCounts {
     }
   }
 
-  Map counts_;  ///< from this address to the next entry's
+  Map counts_;  ///< by start; a count holds up to the next entry's start
 };
 
 }  // namespace faultline::odp

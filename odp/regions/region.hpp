@@ -15,13 +15,13 @@
 namespace faultline::odp {
 
 inline constexpr uint32_t kWriteRights = kLocalWrite | kRemoteWrite | kRemoteAtomic;
-/// Pins and their use are tracked by granules of this many pages.
+/// Pins and their use are tracked per granule of this many pages.
 inline constexpr size_t kGranulePages = 16;
 
 class ChildTable;
 
-/// Of one region as rdma-core's statistics name them (rdma-statistic(8), "mr": page_faults,
-/// page_invalidations, page_prefetch), in pages, and our own. Written by whoever serves; read by anyone.
+/// Counters of one region, in pages, named as in rdma-core's statistics (rdma-statistic(8), "mr":
+/// page_faults, page_invalidations, page_prefetch). Any serving thread writes; any thread reads.
 struct RegionCounterCells {
   Cell page_faults;
   Cell page_invalidations;
@@ -43,47 +43,47 @@ struct Region {
   uint64_t iova = 0;
   uint64_t first_page = 0;  ///< address / kPageBytes
 
-  /// Of an implicit region, which has no pages of its own: its children. The engines see nothing else of it.
+  /// Children of an implicit region, which has no pages of its own and is otherwise opaque to the engines.
   std::unique_ptr<ChildTable> children;
-  /// Of a child: its table.
+  /// For a child: the table that holds it.
   const ChildTable* parent_children = nullptr;
 
   RegionCounterCells own_counters;
-  RegionCounterCells* counters = &own_counters;  ///< a child's are its parent's
+  RegionCounterCells* counters = &own_counters;  ///< a child uses its parent's counters
 
   PageMap pages;
-  /// A page of it is dead or doomed, or was; engines look at a classic region's page map only then.
+  /// A page is or was dead or doomed; engines look at a classic region's page map only then.
   std::atomic<bool> has_barred_pages{false};
-  /// Holes when it was registered: what fills them later must be put under the monitor by the pager.
+  /// The region had holes when it was registered: the pager must watch what fills them later.
   bool watch_at_fault = false;
-  /// Another userfaultfd has it: its pages come when the program brings them, however few they are.
-  /// Perhaps, and then it is asked for again at each fault. Pages of such a region are never pinned.
+  /// Another userfaultfd may hold part of the region, and is looked for again at each fault. The program
+  /// then provides the pages, however few there are. Such a region's pages are never pinned.
   std::atomic<bool> is_paged_by_program{false};
-  /// Some of it could not be pinned: the kernel takes such pages away without a word.
+  /// Some pages could not be pinned: the kernel reclaims such pages without an event.
   std::atomic<bool> has_unpinnable{false};
   std::atomic<uint64_t> resident_pages{0};
 
-  /// Per granule, of on-demand regions: head of the chain of pins (0: none), and whether an engine used it
-  /// lately.
+  /// Per granule, for on-demand regions: head of the chain of pin records (0: none), and whether an engine
+  /// used the granule lately.
   LazyArray<uint32_t> granule_pins;
-  uint32_t pin_records = 0;  ///< in those chains; likewise the pin table's
+  uint32_t pin_records = 0;  ///< in those chains; guarded, like the chains, by the pin table's mutex
   LazyArray<std::atomic<uint8_t>> granule_used;
-  /// Classic regions: slots of their pins.
+  /// Slots of a classic region's pins.
   std::vector<uint32_t> whole_pins;
   uint64_t whole_pinned_bytes = 0;
 
-  /// Windows bound to it, or kClosing once it is being deregistered, after which none is bound any more.
+  /// Number of bound windows; kClosing is set during deregistration, which prevents further binds.
   std::atomic<uint32_t> bound_windows{0};
   static constexpr uint32_t kClosing = 1U << 31;
 
-  /// False where it is being deregistered.
+  /// False if the region is being deregistered.
   [[nodiscard]] bool bind_one() {
     if ((bound_windows.fetch_add(1, std::memory_order_acq_rel) & kClosing) == 0) return true;
     unbind_one();
     return false;
   }
   void unbind_one() { bound_windows.fetch_sub(1, std::memory_order_acq_rel); }
-  /// False where windows are bound to it, or someone else is closing it.
+  /// False if windows are bound, or another thread is closing the region.
   [[nodiscard]] bool close_to_windows() {
     uint32_t none = 0;
     return bound_windows.compare_exchange_strong(none, kClosing, std::memory_order_acq_rel);
@@ -96,7 +96,7 @@ struct Region {
   [[nodiscard]] uint64_t end_page_address() const { return (first_page + page_count()) << kPageShift; }
 };
 
-/// Key, domain, right and range of an access. `need` 0 is a local read, which every region allows.
+/// Checks key, domain, right and range of an access. `need` 0 is a local read, which every region allows.
 [[nodiscard]] inline bool grants(const Region& region, const Target& target, uint64_t va,
                                  uint64_t length_bytes) {
   if (region.domain != target.domain) return false;
@@ -110,7 +110,7 @@ struct PageRange {
   size_t first = 0;
   size_t count = 0;
 };
-/// The pages of an access that `grants` has passed and that is not empty.
+/// Returns the pages of a non-empty access that `grants` has allowed.
 [[nodiscard]] inline PageRange pages_of(const Region& region, uint64_t va, uint64_t length_bytes) {
   const uint64_t address = region.address + (va - region.iova);
   const uint64_t first = (address >> kPageShift) - region.first_page;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All live regions by address, for the invalidation monitor and the program's calls. A question that no
-// region answers costs a few loads without a lock; the others the logarithm of the number of regions.
+// All live regions by address, for the invalidation monitor and the program's calls. A lookup that matches
+// no region costs a few loads without a lock; any other is logarithmic in the number of regions.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@
 
 namespace faultline::odp {
 
-/// How many ranges each piece of the address space has part of. Few pieces: small ranges count in pieces of
-/// 16 MiB, large ones in pieces of 1 GiB.
+/// Counts the ranges that overlap each piece of the address space. To keep pieces few, small ranges are
+/// counted in pieces of 16 MiB, large ones in pieces of 1 GiB.
 class RangeFilter {
  public:
   [[nodiscard]] bool allocate() {
@@ -37,9 +37,10 @@ class RangeFilter {
     for (uint64_t i = range.start >> shift; i <= (range.end - 1) >> shift && i < counts.size(); ++i)
       counts[i].fetch_add(change, std::memory_order_seq_cst);
   }
-  /// False only where no counted range is near.
+  /// False only if no counted range is near.
   [[nodiscard]] bool may_have(const AddressRange& range) const {
-    constexpr uint64_t kLongBytes = uint64_t{64} << kLargeShift;  // more pieces than the map is deep
+    constexpr uint64_t kLongBytes = uint64_t{64}
+                                    << kLargeShift;  // a longer scan would cost more than the map lookup
     if (range.is_empty()) return false;
     if (range.end - range.start > kLongBytes || range.end > kAddressSpaceBytes) return true;
     return any(small_, kSmallShift, range) || any(large_, kLargeShift, range);
@@ -63,10 +64,10 @@ class RegionIndex {
  public:
   [[nodiscard]] bool allocate() { return filter_.allocate(); }
 
-  /// False where there is no memory.
+  /// False if memory is short.
   [[nodiscard]] bool insert(Region& region) {
-    // The node is made before the lock is taken: the heap's lock may be held by a thread that waits for the
-    // monitor, and the monitor wants this one.
+    // The node is allocated before the lock is taken: a thread that waits for the monitor may hold the
+    // heap's lock, and the monitor needs this lock.
     Map made;
     try {
       made.emplace(key_of(region), region.end_page_address());
@@ -95,7 +96,7 @@ class RegionIndex {
     }
   }
 
-  /// One of the regions, or nullptr where there is none.
+  /// Returns any one region, or nullptr if there is none.
   [[nodiscard]] Region* any() {
     const SignalsBlocked blocked;
     const std::lock_guard lock(mutex_);
@@ -104,13 +105,13 @@ class RegionIndex {
     return nullptr;
   }
 
-  /// False only where no region has part of [start, end). Without locks.
+  /// False only if no region overlaps [start, end). Without locks.
   [[nodiscard]] bool may_have(const AddressRange& range) const {
     return whole_.load(std::memory_order_seq_cst) != 0 || filter_.may_have(range);
   }
 
-  /// Calls visit(region, pages) for each region that meets [start, end), for an implicit one for its
-  /// children; `pages` is the part that does. The caller has signals blocked, or is the monitor.
+  /// Calls visit(region, pages) for each region that overlaps [start, end); for an implicit region, for its
+  /// children. `pages` is the overlapping part. The caller has signals blocked, or is the monitor.
   template <typename Visit>
   void for_each_in(uint64_t start, uint64_t end, Visit visit) {
     const std::lock_guard lock(mutex_);
@@ -126,15 +127,15 @@ class RegionIndex {
   }
 
  private:
-  using Key = std::pair<uint64_t, Region*>;  ///< first address of its pages
-  using Map = std::map<Key, uint64_t>;       ///< to the end of its pages
+  using Key = std::pair<uint64_t, Region*>;  ///< first address of the region's pages
+  using Map = std::map<Key, uint64_t>;       ///< end of the region's pages
   static constexpr size_t kClasses = 64 - kPageShift;
 
   static Key key_of(Region& region) { return {region.start_page_address(), &region}; }
   static AddressRange range_of(const Region& region) {
     return {region.start_page_address(), region.end_page_address()};
   }
-  /// Regions of up to 2^class pages, and of more than half as many.
+  /// Class of regions of more than 2^(class-1) and up to 2^class pages.
   static size_t class_of(const AddressRange& range) {
     return static_cast<size_t>(std::bit_width(((range.end - range.start) >> kPageShift) - 1));
   }

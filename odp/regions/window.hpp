@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A memory window: a key whose range and rights an engine changes in its data path, over a region. Bound and
-// invalidated by one engine, looked at by all of them.
+// A memory window: a key over a region; an engine changes the key's range and rights in its data path. One
+// engine binds and invalidates it; all engines read it.
 #pragma once
 
 #include <atomic>
@@ -12,10 +12,10 @@ namespace faultline::odp {
 
 struct Region;
 
-/// What a window stands for at a moment.
+/// A snapshot of a window's binding.
 struct WindowView {
   Key key = 0;
-  Region* region = nullptr;  ///< nullptr: bound to nothing
+  Region* region = nullptr;  ///< nullptr: unbound
   uint32_t qpn = 0;
   uint32_t access = 0;
   uint64_t va = 0;
@@ -30,7 +30,7 @@ class Window {
   const WindowType type;
   const ProtectionDomain domain;
 
-  /// Any thread. A binding that changes meanwhile is read again.
+  /// Any thread. Reads again if the binding changes meanwhile.
   [[nodiscard]] WindowView view() const {
     for (;;) {
       const uint32_t before = sequence_.load(std::memory_order_acquire);
@@ -44,16 +44,16 @@ class Window {
     }
   }
 
-  /// Two engines may want to change it: one at a time, for a few stores.
+  /// Serialises changes by two engines; held for a few stores.
   void lock() {
     while (locked_.exchange(true, std::memory_order_acquire)) __builtin_ia32_pause();
   }
   void unlock() { locked_.store(false, std::memory_order_release); }
-  /// Holding the lock.
+  /// Requires the lock.
   void set(const WindowView& view) {
     const uint32_t sequence = sequence_.load(std::memory_order_relaxed);
     sequence_.store(sequence + 1, std::memory_order_relaxed);
-    // Each with release: a reader that sees one of them sees that the sequence is odd.
+    // Each store has release order: a reader that sees any of them sees the odd sequence.
     key_.store(view.key, std::memory_order_release);
     region_.store(view.region, std::memory_order_release);
     qpn_.store(view.qpn, std::memory_order_release);

@@ -32,7 +32,7 @@ constexpr std::array<std::string_view, 8> kLinkSpeeds{"SDR", "DDR", "QDR", "FDR1
 constexpr std::array<std::string_view, 7> kLogLevels{"trace", "debug",    "info", "warn",
                                                      "err",   "critical", "off"};
 
-// "0-1,4" as a sorted list; empty where it is not such a list.
+// Parses "0-1,4" into a sorted list; empty if the text is not such a list.
 std::vector<unsigned> parse_cpu_list(std::string_view text) {
   std::vector<unsigned> cpus;
   const char* at = text.data();
@@ -197,8 +197,8 @@ void read_transport(const std::string& path, const toml::table& table, Config& c
   reader.finish();
 }
 
-/// Whether an address is that of its network, or IPv4's broadcast address in it (RFC 1122, 3.2.1.3; RFC 4291,
-/// 2.6.1). A network of two has neither (RFC 3021, RFC 6164).
+/// Returns whether an address is its network's address, or IPv4's broadcast address in the network (RFC 1122,
+/// 3.2.1.3; RFC 4291, 2.6.1). A network of two addresses has neither (RFC 3021, RFC 6164).
 bool is_network_itself(const IpNetwork& address) {
   constexpr uint8_t kGidBits = 128;
   constexpr uint8_t kIpv4Offset = 96;
@@ -233,7 +233,7 @@ void read_addresses(ConfigReader& reader, DeviceConfig& device) {
 }
 
 void read_vlan(ConfigReader& reader, DeviceConfig& device) {
-  // IEEE 802.1Q, 9.6: 0 is no VLAN, 4095 reserved.
+  // IEEE 802.1Q, 9.6: VLAN ID 0 is no VLAN, 4095 is reserved.
   if (const uint64_t id = reader.number("vlan", 0, 1, 4094); id != 0)
     device.vlan_id = static_cast<uint16_t>(id);
   device.vlan_priority = static_cast<uint8_t>(reader.number("vlan_priority", 0, 0, 7));
@@ -326,7 +326,7 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   ConfigReader reader(path, table, "device");
   DeviceConfig device;
   device.name = reader.required_text("name", "faultline0");
-  // IBV_SYSFS_NAME_MAX is 64; and the name becomes part of port and file names.
+  // IBV_SYSFS_NAME_MAX is 64, and the name becomes part of port and file names.
   const auto is_plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
   };
@@ -356,7 +356,7 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   device.dscp = static_cast<uint8_t>(reader.number("dscp", 0, 0, 63));
   read_routes(path, reader, device);
 
-  // "inline" is what "auto" was called.
+  // "inline" is an older name of "auto".
   constexpr std::array<std::string_view, 3> kModes{"auto", "dedicated", "inline"};
   device.progress = reader.choice("progress", kModes, 0) == 1 ? Progress::dedicated : Progress::automatic;
   read_lcores(reader, device);
@@ -408,8 +408,8 @@ void reject_twins(const Config& config, const ConfigReader& root) {
     }
 }
 
-/// Without an ICRC nothing tells a damaged packet from a whole one: only where packets never leave memory,
-/// and nothing is asked to damage them.
+/// Without an ICRC a damaged packet is not detected. So it may be off only if packets never leave memory and
+/// [device.chaos] damages none.
 void reject_missing_icrc(const Config& config, const ConfigReader& transport) {
   if (config.icrc) return;
   for (const DeviceConfig& device : config.devices) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The configuration file as values. Every mistake in it is one line: "faultline: <file>:<line>: <key>: <what
+// The parsed configuration file. A configuration error is one line: "faultline: <file>:<line>: <key>: <what
 // would be right>".
 #pragma once
 
@@ -24,7 +24,7 @@ namespace faultline::glue {
 
 class SwitchSeat;
 
-/// `what()` is the whole line, without a newline.
+/// `what()` is the complete line, without a newline.
 class ConfigError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -33,11 +33,11 @@ class ConfigError : public std::runtime_error {
 struct EalConfig {
   bool huge_pages = false;
   uint32_t memory_mib = 256;
-  std::vector<unsigned> lcores;  ///< empty: the process's affinity
+  std::vector<unsigned> lcores;  ///< empty: the process's CPU affinity
   std::vector<std::string> extra_args;
 };
 
-/// A wire's switch makes it a memif port before it is opened (wire_config.hpp).
+/// A port of kind `wire` becomes a memif port of the wire's switch before it is opened (wire_config.hpp).
 enum class PortKind : uint8_t { memif, ring, tap, af_packet, af_xdp, pci, wire };
 [[nodiscard]] std::string_view name_of(PortKind kind);
 
@@ -50,54 +50,53 @@ struct PortConfig {
   bool side_b = false;        ///< ring
   std::string interface;      ///< tap, af_packet, af_xdp
   std::string address;        ///< pci
-  WireRequest seat;           ///< wire; one without a name is $FAULTLINE_WIRE's
+  WireRequest seat;           ///< wire; without a name $FAULTLINE_WIRE applies
 };
 
-/// net_tap sends nothing longer: it holds to the MTU that ethdev allows it, and it advertises frames of 1522
-/// bytes (DPDK 22.11).
+/// MTU limit of net_tap: it enforces ethdev's MTU limit, and advertises frames of 1522 bytes (DPDK 22.11).
 inline constexpr uint32_t kTapMtuBytes = 1500;
 
-/// What a device may have: with its link-local address, as many as the address filter knows.
+/// Limit of addresses of a device: with its link-local address, as many as the address filter holds.
 inline constexpr size_t kMaxAddresses = 16;
 inline constexpr size_t kMaxRoutes = 64;
 
 enum class Progress : uint8_t { automatic, dedicated };
 
-/// [device.chaos]: how badly the device's link and memory are to behave.
+/// [device.chaos]: faults to inject into the device's link and memory.
 struct ChaosConfig {
   chaos::LinkModelConfig link;
-  bool receive = true;  ///< the link's model stands there
+  bool receive = true;  ///< apply the link model to received frames
   bool transmit = true;
   chaos::FaultModelConfig faults;
 
   [[nodiscard]] bool harmless() const { return link.harmless() && faults.harmless(); }
 };
 
-/// Of one lane (IBA 14.2.5.6, PortInfo), by what `rate` in sysfs calls it.
+/// Speed of one lane (IBA 14.2.5.6, PortInfo), by the names in sysfs `rate`.
 enum class LinkSpeed : uint8_t { sdr, ddr, qdr, fdr10, fdr, edr, hdr, ndr };
 
 struct DeviceConfig {
   std::string name;
-  std::vector<IpNetwork> addresses;  ///< one at least, in the file's order; none yet: a wire gives it out
+  std::vector<IpNetwork> addresses;  ///< at least one, in the file's order; none yet: the wire assigns one
   std::vector<Route> routes;
   wire::MacAddress mac;
   std::optional<uint16_t> vlan_id;
   uint8_t vlan_priority = 0;
   uint8_t dscp = 0;
-  std::optional<uint32_t> mtu_bytes;  ///< L3 MTU, where the file names one
+  std::optional<uint32_t> mtu_bytes;  ///< L3 MTU, if the file sets one
   Progress progress = Progress::automatic;
-  std::vector<unsigned> lcores;  ///< one core each; empty: one core, on no CPU of its own
+  std::vector<unsigned> lcores;  ///< one core each; empty: one core, not pinned
   uint32_t vendor_id = 0x02c9;
   uint32_t vendor_part_id = 0;
-  /// What ibv_query_port says of the link. Nominal: no port here has a speed of its own, but programs (UCX)
-  /// choose among devices by it.
+  /// Link attributes for ibv_query_port. They are nominal, since no port here has a speed of its own, but
+  /// programs (UCX) choose devices by them.
   uint32_t active_width = 4;
   LinkSpeed active_speed = LinkSpeed::edr;
   uint64_t device_memory_bytes = uint64_t{1} << 20;  ///< ibv_alloc_dm
   std::string capture;                               ///< file name; empty: none
   PortConfig port;
   ChaosConfig chaos;
-  std::shared_ptr<SwitchSeat> seat;  ///< of a device on a wire: the process's seat there
+  std::shared_ptr<SwitchSeat> seat;  ///< of a device on a wire: the process's attachment
 };
 
 struct Config {
@@ -106,24 +105,24 @@ struct Config {
   odp::DomainConfig domain;
   transport::CoreConfig core;
   bool udp_checksum = false;
-  bool icrc = true;  ///< computed and verified
+  bool icrc = true;  ///< compute and verify the ICRC
   std::string log_level = "warn";
   std::vector<DeviceConfig> devices;
 };
 
-/// How many cores share the device's QPs.
+/// Returns the number of cores that share the device's QPs.
 [[nodiscard]] uint32_t core_count_of(const DeviceConfig& device);
 inline constexpr size_t kMaxCores = 16;
 
-/// The tag of the device's own frames.
+/// Returns the VLAN tag of the device's own frames.
 [[nodiscard]] wire::VlanTag vlan_tag_of(const DeviceConfig& device);
 
-/// What [log] level may be.
+/// Returns the valid values of [log] level.
 [[nodiscard]] std::span<const std::string_view> log_levels();
 
-/// Throws ConfigError.
+/// Loads the file at `path`. Throws ConfigError.
 [[nodiscard]] Config load_config(const std::string& path);
-/// The same from text; `path` is what errors name.
+/// Parses configuration text; `path` is the file name in errors. Throws ConfigError.
 [[nodiscard]] Config parse_config(std::string_view text, const std::string& path);
 
 }  // namespace faultline::glue

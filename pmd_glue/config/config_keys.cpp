@@ -87,8 +87,8 @@ std::string heading_of(std::string_view table) {
   return fmt::format("{}{}{}", is_list ? "[[" : "[", table, is_list ? "]]" : "]");
 }
 
-/// How many letters to change, add, leave out or swap with the next to make one of the other (optimal string
-/// alignment).
+/// Returns the edit distance: the number of letters to change, add, omit or swap with the next (optimal
+/// string alignment).
 size_t distance_of(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i)
@@ -105,12 +105,12 @@ size_t distance_of(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-/// "" where none is near.
+/// Returns the nearest key; "" if none is near.
 std::string_view nearest_key(std::span<const std::string_view> keys, std::string_view key) {
   std::string_view nearest;
   size_t least = key.size();
   for (const std::string_view candidate : keys) {
-    // Half of a name is as good a hint as one wrong letter.
+    // A prefix of a name is as good a hint as one wrong letter.
     const bool is_part = key.size() >= 3 && candidate.starts_with(key);
     const size_t distance = is_part ? 1 : distance_of(key, candidate);
     if (distance >= least || distance > std::max<size_t>(key.size() / 3, 1)) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The names of all configuration keys. docs/configuration.md has the same ones (a test compares them).
+// The names of all configuration keys. docs/configuration.md lists the same keys (a test compares them).
 #pragma once
 
 #include <span>
@@ -15,11 +15,11 @@ struct ConfigTable {
 
 [[nodiscard]] std::span<const ConfigTable> config_tables();
 
-/// The keys of a table; of [device.port], those of all kinds.
+/// Returns the keys of a table; for [device.port], the keys of all kinds.
 [[nodiscard]] std::span<const std::string_view> keys_of(std::string_view table);
 
-/// What is wrong with a key that its table does not have: the nearest one, the table that has it, or all
-/// there are.
+/// Returns the error for an unknown key: the nearest key, the table that has the key, or all keys of the
+/// table.
 [[nodiscard]] std::string unknown_key_message(std::string_view table, std::string_view key);
 
 }  // namespace faultline::glue

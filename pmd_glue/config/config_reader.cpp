@@ -16,7 +16,7 @@ std::string config_error_line(const std::string& path, uint32_t line, std::strin
 
 ConfigReader::ConfigReader(const std::string& path, const toml::table& table, std::string prefix)
     : path_(path), table_(table), prefix_(std::move(prefix)) {
-  // Before any value: a key with a typo is what a missing one is about.
+  // Checked before any value: a misspelt key is the likely cause of a missing one.
   const auto keys = keys_of(prefix_);
   refuse_others(keys, [&](std::string_view key) { return unknown_key_message(prefix_, key); });
 }
@@ -28,7 +28,7 @@ std::string ConfigReader::name_of(std::string_view key) const {
 void ConfigReader::fail(std::string_view key, std::string_view message) const {
   const toml::node* node = table_.get(key);
   const uint32_t line = (node != nullptr ? node->source() : table_.source()).begin.line;
-  // The root table has no place of its own in the file.
+  // The root table has no position in the file.
   throw ConfigError(
       config_error_line(path_, std::max(line, 1U), fmt::format("{}: {}", name_of(key), message)));
 }
@@ -59,7 +59,7 @@ double ConfigReader::ratio(std::string_view key) {
   const toml::node* node = take(key);
   if (node == nullptr) return 0;
   const std::optional<double> value = node->is_number() ? node->value<double>() : std::nullopt;
-  // Said this way round, it refuses a NaN too.
+  // This form of the condition also rejects NaN.
   if (!value || !(*value >= 0 && *value <= 1)) fail(key, "must be a ratio from 0 to 1, such as 0.01");
   return *value;
 }
@@ -155,7 +155,7 @@ const toml::array* ConfigReader::tables(std::string_view key) {
 
 template <typename Message>
 void ConfigReader::refuse_others(std::span<const std::string_view> keys, Message message) const {
-  // The first in the file, so that one reads the errors from the top.
+  // The first key in the file, so that errors appear from the top.
   const toml::node* first = nullptr;
   std::string_view name;
   for (const auto& [key, node] : table_) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads one table of the configuration: typed, ranged, and strict. A key that nobody asked for is an error.
+// Reads one table of the configuration, with checks of types and ranges. A key that no caller has read is an
+// error.
 #pragma once
 
 #include <cstdint>
@@ -21,32 +22,33 @@ class ConfigReader {
   [[nodiscard]] bool has(std::string_view key) const { return table_.contains(key); }
   [[nodiscard]] bool boolean(std::string_view key, bool otherwise);
   [[nodiscard]] uint64_t number(std::string_view key, uint64_t otherwise, uint64_t least, uint64_t most);
-  /// A probability, 0..1; 0 where the key is absent.
+  /// Returns a probability, 0..1; 0 if the key is absent.
   [[nodiscard]] double ratio(std::string_view key);
-  /// A list of numbers; empty where the key is absent.
+  /// Returns a list of numbers; empty if the key is absent.
   [[nodiscard]] std::vector<uint64_t> numbers(std::string_view key, uint64_t least, uint64_t most);
-  /// "" where the key is absent.
+  /// Returns "" if the key is absent.
   [[nodiscard]] std::string text(std::string_view key);
   /// `like` is an example for the error line.
   [[nodiscard]] std::string required_text(std::string_view key, std::string_view like);
-  /// The index in `choices`; `otherwise` where the key is absent, or an error where that is negative.
+  /// Returns the index in `choices`; `otherwise` if the key is absent. Absence is an error if `otherwise` is
+  /// negative.
   [[nodiscard]] size_t choice(std::string_view key, std::span<const std::string_view> choices, int otherwise);
   [[nodiscard]] std::vector<std::string> texts(std::string_view key);
-  /// One string, or a list of them that is not empty; nothing where the key is absent.
+  /// Reads one string or a non-empty list of strings; empty if the key is absent.
   [[nodiscard]] std::vector<std::string> text_or_list(std::string_view key);
   [[nodiscard]] std::vector<std::string> required_text_or_list(std::string_view key, std::string_view like);
-  /// nullptr where absent.
+  /// Return nullptr if the key is absent.
   [[nodiscard]] const toml::table* table(std::string_view key);
   [[nodiscard]] const toml::array* tables(std::string_view key);
 
-  /// After all keys were asked for: any other key is an error, such as one of another kind of port.
+  /// Call after all keys were read: any other key is an error, such as a key of another kind of port.
   void finish() const;
 
-  /// Throws ConfigError at the key's line, or at the table's where the key is absent.
+  /// Throws ConfigError at the key's line, or at the table's if the key is absent.
   [[noreturn]] void fail(std::string_view key, std::string_view message) const;
 
  private:
-  /// Fails for the first key in the file that is none of `keys`, with what `message(key)` says.
+  /// Fails for the first key in the file that is not in `keys`, with the text of `message(key)`.
   template <typename Message>
   void refuse_others(std::span<const std::string_view> keys, Message message) const;
   [[nodiscard]] const toml::node* take(std::string_view key);
@@ -58,7 +60,7 @@ class ConfigReader {
   std::vector<std::string> known_;
 };
 
-/// The error line for a place in the file.
+/// Returns the error line for a position in the file.
 [[nodiscard]] std::string config_error_line(const std::string& path, uint32_t line, std::string_view message);
 
 }  // namespace faultline::glue

@@ -34,7 +34,7 @@ bool is_pci_address(std::string_view text) {
          });
 }
 
-// Without a name, $FAULTLINE_WIRE is the whole request.
+// Reads the keys of a seat. Without a name, $FAULTLINE_WIRE is the whole request.
 WireRequest read_request(ConfigReader& reader) {
   WireRequest seat;
   seat.wire = reader.text("wire");
@@ -99,7 +99,7 @@ void read_wire(ConfigReader& reader, PortConfig& port) {
   port.seat = read_request(reader);
 }
 
-// net_memif keeps one socket a path and process, which either listens or does not.
+// net_memif keeps one socket for each path in a process, which either listens or does not.
 bool share_socket(const PortConfig& a, const PortConfig& b) {
   return a.socket == b.socket;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Devices on a wire: what the wire's switch gives a process that takes a seat there.
+// Configuration of devices on a wire, from the grants of the wire's switch.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace faultline::glue {
 
-/// Of a program that was started on a wire and has no configuration besides (faultline-run --wire): one
-/// device. `request` is $FAULTLINE_WIRE's text.
+/// Returns the configuration of one device on a wire, for a program that was started with faultline-run
+/// --wire and has no configuration file. `request` is the text of $FAULTLINE_WIRE.
 [[nodiscard]] Config wire_config(const std::string& request);
 
-/// Takes a seat for each device on a wire. `request` is $FAULTLINE_WIRE's text, for the device whose port
-/// names no wire; nullptr where there is none. Throws ConfigError.
+/// Takes a seat for each device on a wire. `request` is the text of $FAULTLINE_WIRE, for a device whose port
+/// names no wire; nullptr if it is unset. Throws ConfigError.
 void take_seats(Config& config, const char* request);
 
-/// Whether a device is on a wire, so that a forked child needs another seat.
+/// Returns whether a device is on a wire, so that a forked child needs another seat.
 [[nodiscard]] bool has_seats(const Config& config);
 
 }  // namespace faultline::glue

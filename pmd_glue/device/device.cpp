@@ -31,7 +31,7 @@ constexpr TimeNs kLingerNs = 20'000'000;
 constexpr TimeNs kHeldFramesNs = 1'000'000'000;
 constexpr TimeNs kLastTurnsNs = 100'000'000;
 constexpr TimeNs kTurnOfOthersNs = 20'000'000;
-// A memif handshake is a few messages on EAL's interrupt thread.
+// A memif handshake takes a few messages on EAL's interrupt thread.
 constexpr TimeNs kHandshakeNs = 1'000'000'000;
 
 template <typename Function>
@@ -40,7 +40,7 @@ void call_with(verbs::DeviceBackend& device, uint32_t core_index, Function funct
       core_index, [](void* argument) { (*static_cast<Function*>(argument))(); }, &function);
 }
 
-// Whoever sees losses and late pages shall know where they come from.
+// The user must be able to trace losses and late pages to [device.chaos].
 void warn_of_chaos(const DeviceConfig& device) {
   const chaos::LinkModelConfig& link = device.chaos.link;
   const chaos::FaultModelConfig& faults = device.chaos.faults;
@@ -60,10 +60,10 @@ AddressTable table_of(const DeviceConfig& device) {
   return {device.mac, vlan_tag_of(device), device.addresses, device.routes};
 }
 
-/// ibv_port_attr::active_width of a number of lanes. (A lane's speed has one bit each, in the order of
-/// LinkSpeed.)
+/// Returns ibv_port_attr::active_width for a number of lanes. (A lane's speed has one bit each, in the order
+/// of LinkSpeed.)
 uint8_t width_code_of(uint32_t lanes) {
-  constexpr uint8_t kTwoLanes = 16;  // the latest one of the codes
+  constexpr uint8_t kTwoLanes = 16;  // the most recent code
   return lanes == 2 ? kTwoLanes : static_cast<uint8_t>(lanes == 1 ? 1 : lanes == 4 ? 2 : lanes == 8 ? 4 : 8);
 }
 
@@ -74,7 +74,7 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   description.name = device.name;
   description.mac = device.mac;
   description.gids = table_of(device).gids();
-  // Every device has IPv6 addresses, whose packets are the longer ones.
+  // Every device has IPv6 addresses; IPv6 packets have the longer headers.
   description.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
   description.vlan_id = device.vlan_id;
   description.vlan_priority = device.vlan_priority;
@@ -99,7 +99,8 @@ Device::Device(const DeviceConfig& device, verbs::DeviceDescription description)
     : config_(device), addresses_(table_of(device)), description_(std::move(description)) {}
 
 std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& wanted, std::string& error) {
-  // A forked child leaves its parent's device alone: there is nobody to join and nothing of its own to free.
+  // A forked child does not destroy its parent's device: no thread exists to join, and the child owns none of
+  // its resources.
   std::shared_ptr<Device> device(new Device(wanted, describe(config, wanted)), [](Device* gone) {
     if (!gone->is_parents()) delete gone;
   });
@@ -111,7 +112,7 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
   device->port_ = EthernetPort::open(config, wanted, error);
   if (device->port_ == nullptr) return nullptr;
   if (!wanted.capture.empty()) {
-    // A forked child writes another file than its parent, who is at that one.
+    // A forked child writes a separate file, since its parent writes this one.
     const std::string file =
         fork_generation() == 0 ? wanted.capture : fmt::format("{}.{}", wanted.capture, getpid());
     device->capture_ = Capture::open(file, device->port_->id(), error);
@@ -149,12 +150,12 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
                                                   device->port_->frames_descriptor(static_cast<uint16_t>(i)));
     }
   if (!wanted.chaos.harmless()) warn_of_chaos(wanted);
-  // A link that is only just coming up must not be torn down for a new try.
+  // A link that is coming up must not be torn down by a reconnect.
   if (device->port_->started()) device->next_reconnect_ = monotonic_ns() + kHandshakeNs;
-  // What is up already does not come up.
+  // A link that is already up raises no port_active event.
   if (device->port_->link_up()) device->port_state_ = PortState::up;
   Housekeeper::instance().add(*device);
-  // Its switch is there: programs ask for the port's state once, at their start.
+  // The switch runs, so the link comes up soon. Programs query the port's state only once, at their start.
   if (wanted.seat != nullptr) device->await_link();
   return device;
 }
@@ -173,7 +174,8 @@ void Device::shut_down() {
       if (seat.thread != nullptr) seat.thread->stop();
     send_last_frames();
     for (Seat& seat : seats_) {
-      // Held only to publish it: closing a memif port takes the turns by itself (memif_gate.hpp).
+      // The lock is held only to publish the state: closing a memif port takes the turn locks itself
+      // (memif_gate.hpp).
       seat.engine->turns().lock();
       seat.engine->use_port(false);
       closed_.store(true, std::memory_order_release);
@@ -187,7 +189,7 @@ void Device::shut_down() {
 void Device::abandon() {
   if (is_parents()) return;
   const TimeNs start = monotonic_ns();
-  // What was posted goes out in a turn of the housekeeper's or of the core's own thread.
+  // Posted work is transmitted in a turn of the housekeeper or of the core's own thread.
   if (config_.progress == Progress::automatic) rest();
   for (Seat& seat : seats_) {
     if (seat.engine->turns().is_held_by_caller()) continue;
@@ -201,10 +203,10 @@ void Device::abandon() {
   if (capture_ != nullptr) Capture::await_writer();
 }
 
-// A NIC sends what it took even if the program ends. Here, what waits for the engine's next turn or is held
-// back by a link's model would go with the engine; with it the last words of a program that ends on them.
-// What lies in memif's ring goes with the ring where the other end does not take it as ours does
-// (memif_gate.hpp): it gets a little time.
+// A NIC transmits queued frames even after the program ends. Here, frames that wait for the engine's next
+// turn, or that a link model holds, would be lost with the engine. So they are transmitted first. Frames in
+// memif's ring are lost with the ring, unless the other end drains it as this library does (memif_gate.hpp).
+// So the peer gets a short time to take them.
 void Device::send_last_frames() {
   if (seats_.empty() || !port_->link_up()) return;
   const TimeNs now = monotonic_ns();
@@ -255,10 +257,10 @@ void Device::call(uint32_t core_index, void (*function)(void*), void* argument) 
   } else if (seat.thread != nullptr) {
     seat.thread->call(function, argument);
   } else {
-    // The owner is whoever holds the turn.
+    // The thread that holds the turn lock owns the core.
     seat.engine->turns().lock();
     register_this_thread();
-    // A QP that goes takes what it owes its peer with it.
+    // Deferred ACKs of a QP would be lost with the QP, so transmit them first.
     seat.engine->send_owed();
     function(argument);
     seat.engine->turns().unlock();
@@ -280,10 +282,10 @@ void Device::drive() {
   if (const pthread_t self = pthread_self(); driver_.load(std::memory_order_relaxed) != self)
     driver_.store(self, std::memory_order_relaxed);
   const bool moved = engine.turn(Engine::Turn::of_program);
-  // The program need not come back soon.
+  // The program may not poll again soon.
   session.leave();
   const bool yield_to_pager = !moved && session.should_yield() && session.has_outstanding_faults();
-  // What it waits for may need this CPU: the peer, a switch between them.
+  // The peer, or the switch between the two, may need this CPU.
   const uint32_t idle_turns = moved ? 0 : idle_turns_.load(std::memory_order_relaxed) + 1;
   idle_turns_.store(idle_turns, std::memory_order_relaxed);
   engine.turns().unlock();
@@ -297,7 +299,7 @@ void Device::drive() {
 }
 
 bool Device::send_now(uint32_t core_index, transport::QueuePair* qp) {
-  // Only drive() makes a driver, and only of an inline engine.
+  // Only drive() sets driver_, and only for an inline engine.
   if (driver_.load(std::memory_order_relaxed) != pthread_self() || is_parents()) return false;
   Engine& engine = *seats_[core_index].engine;
   if (!engine.may_send_now() || !engine.turns().try_lock()) return false;
@@ -335,7 +337,7 @@ Device::Housekeeping Device::housekeep() {
 }
 
 int Device::await_work(transport::DoorbellListener& listener) {
-  // Whoever drives it sees its own doorbells, and frames too.
+  // The thread that drives the engine sees its doorbells and frames itself.
   if (config_.progress != Progress::automatic || is_driven_) return -1;
   first_engine().core().set_doorbell_listener(&listener);
   if (config_.seat == nullptr)
@@ -362,7 +364,7 @@ int Device::port_descriptor() const {
   return config_.seat != nullptr ? config_.seat->switch_descriptor() : -1;
 }
 
-// A link through a switch is there as long as the switch is.
+// A link through a switch is up as long as the switch lives.
 TimeNs Device::longest_sleep_ns() const {
   return port_descriptor() >= 0 && port_state_ == PortState::up ? kToldOfPortNs : kPortCheckNs;
 }
@@ -376,7 +378,7 @@ void Device::maintain(TimeNs now) {
   const bool up = port_->link_up();
   note_port_state(up ? PortState::up : PortState::down);
   if (up || !port_->needs_reconnect() || now < next_reconnect_) return;
-  // Without its seat the port has no socket, or one that is another process's by now.
+  // Without its seat the port has no socket, or one that belongs to another process now.
   if (config_.seat != nullptr && !config_.seat->is_granted()) return;
   use_port(false);
   port_->reconnect();
@@ -400,7 +402,7 @@ void Device::note_port_state(PortState state) {
   raise(transport::AsyncEvent::device_fatal);
 }
 
-// On the first core's thread, where the sink is taken away too.
+// Runs on the first core's thread, as does the removal of the sink.
 void Device::raise(transport::AsyncEvent event) {
   call_with(*this, 0, [&] { first_engine().raise(event); });
 }
@@ -460,8 +462,8 @@ int Device::find_mac(const wire::Gid& gid, wire::MacAddress& mac) {
   return resolve_neighbour(*hop, mac);
 }
 
-/// A group has no neighbour whose answer would tell that the link is up: without this the first datagrams
-/// would be lost in memif's handshake.
+/// A group has no neighbour whose reply would show that the link is up. Without this wait the first datagrams
+/// would be lost during memif's handshake.
 void Device::await_link() {
   const TimeNs deadline = monotonic_ns() + kHandshakeNs;
   while (!closed_.load(std::memory_order_acquire) && !is_parents() && !link_up() && monotonic_ns() < deadline)
@@ -471,7 +473,7 @@ void Device::await_link() {
 int Device::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac) {
   NeighbourState state = NeighbourState::absent;
   bool is_asked = false;
-  // The cache gives up by its own clock.
+  // The cache has its own timeout.
   for (unsigned turns = 0; !closed_.load(std::memory_order_acquire) && !is_parents(); ++turns) {
     call_with(*this, 0, [&] {
       state = first_engine().neighbours().wait_for(neighbour, monotonic_ns(), is_asked, mac);
@@ -490,7 +492,7 @@ int Device::join_multicast(const wire::Gid& gid) {
   const auto [group, added] = groups_.try_emplace(gid.bytes, 0U);
   if (added) {
     bool joined = false;
-    // All of them have the same groups, so that the first one tells for all.
+    // All cores have the same groups, so the result of one is that of all.
     for (uint32_t i = 0; i < core_count(); ++i)
       call_with(*this, i, [&] { joined = seats_[i].engine->filter().join(gid); });
     int refused = joined ? 0 : ENOMEM;
@@ -529,7 +531,7 @@ void Device::release_service(uint64_t service_id) {
 
 bool Device::link_up() {
   bool up = false;
-  // Within a call, since the housekeeper may be reconnecting the port.
+  // In a call(), since the housekeeper may be reconnecting the port.
   call_with(*this, 0,
             [&] { up = !closed_.load(std::memory_order_relaxed) && first_engine().port_link_up(); });
   return up;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A running device: port, memory, engines and who drives them, behind the interface that verbs uses.
+// A running device: port, memory and engines, with the threads that drive the engines. Implements the backend
+// interface of verbs.
 #pragma once
 
 #include <array>
@@ -26,23 +27,23 @@
 
 namespace faultline::glue {
 
-/// What the configuration alone says of a device. Throws ConfigError where its MTU holds no path MTU.
+/// Describes a device from its configuration alone. Throws ConfigError if its MTU holds no path MTU.
 [[nodiscard]] verbs::DeviceDescription describe(const Config& config, const DeviceConfig& device);
 
 class Device final : public verbs::DeviceBackend {
  public:
-  /// EAL is running. nullptr with one line in `error`.
+  /// Requires EAL to run. Returns nullptr with one line in `error` on failure.
   [[nodiscard]] static std::shared_ptr<Device> open(const Config& config, const DeviceConfig& device,
                                                     std::string& error);
   ~Device() override;
 
-  /// Stops the engines and closes the port, once; what is left of the device answers and does nothing.
+  /// Stops the engines and closes the port, once. Later calls on the device remain valid and have no effect.
   void shut_down();
-  /// In place of shut_down() where the calling thread has interrupted a call of its own and the process ends.
-  /// Engines that other threads drive get time for one more turn. Waits for no lock, and not for long.
+  /// Replaces shut_down() if the process ends while the calling thread has interrupted its own verbs call.
+  /// Gives engines that other threads drive time for one more turn. Waits for no lock, and not for long.
   void abandon();
-  /// Sends what waits for the program's next call, acknowledgements above all, in a process that ends without
-  /// making it. Async-signal-safe in a thread that is in no call of the library's.
+  /// Transmits what is deferred to the program's next call, mainly ACKs, in a process that ends without that
+  /// call. Async-signal-safe in a thread that is in no call of the library.
   void send_owed();
 
   // verbs::DeviceBackend
@@ -70,33 +71,33 @@ class Device final : public verbs::DeviceBackend {
   [[nodiscard]] double measure_port_tx(size_t frame_bytes, unsigned milliseconds) override;
   [[nodiscard]] double measure_port_rx(unsigned milliseconds) override;
 
-  // The housekeeper's.
+  // For the housekeeper.
 
   enum class Housekeeping : uint8_t {
-    busy,    ///< it is worth while to come back at once
-    quiet,   ///< nothing happens
-    driven,  ///< by the program: it needs nobody else
-    others   ///< it has threads of its own
+    busy,    ///< frames moved or faults are outstanding: call again at once
+    quiet,   ///< idle
+    driven,  ///< the program drives the engine
+    others   ///< the device's own threads drive its engines
   };
-  /// Its engines are driven by threads of their own, which sleep and wake by themselves.
+  /// True if each engine has its own thread (dedicated progress), which sleeps and wakes up by itself.
   [[nodiscard]] bool has_own_threads() const { return config_.progress != Progress::automatic; }
-  /// Drives an inline engine that the program leaves alone.
+  /// Drives an inline engine while the program does not.
   [[nodiscard]] Housekeeping housekeep();
-  /// When a quiet engine has to be driven again if nothing happens; as of the last housekeep().
+  /// Time of the next turn of a quiet engine if no event occurs, as of the last housekeep().
   [[nodiscard]] TimeNs next_deadline() const { return next_deadline_; }
-  /// Before a sleep: doorbells are told to the listener, and the descriptor (-1: the port has none) is
-  /// readable when frames have come. What was there before is found by one more housekeep().
+  /// Prepares a sleep: `listener` receives doorbells from now on. Returns a descriptor that is readable when
+  /// frames arrive, or -1 if the port has none. The caller runs housekeep() once more to find earlier work.
   [[nodiscard]] int await_work(transport::DoorbellListener& listener);
   void stop_awaiting_work();
-  /// Hangs up when maintain() has something to do before longest_sleep_ns() are over; -1: there is none.
+  /// A descriptor that reports POLLHUP when maintain() has work before longest_sleep_ns() have elapsed; -1:
+  /// none.
   [[nodiscard]] int port_descriptor() const;
   [[nodiscard]] TimeNs longest_sleep_ns() const;
-  /// Watches the port: tells programs when its link comes, goes, or the port is removed; brings a lost link
-  /// up again.
+  /// Monitors the port: raises events for link up, link down and removal of the port; reconnects a lost link.
   void maintain(TimeNs now);
 
  private:
-  /// One core: its engine, its door to memory, and the thread that drives it where progress is dedicated.
+  /// One core: its engine, its memory session, and its thread if progress is dedicated.
   struct Seat {
     std::unique_ptr<odp::EngineSession> session;
     std::unique_ptr<Engine> engine;
@@ -127,29 +128,30 @@ class Device final : public verbs::DeviceBackend {
   std::vector<Seat> seats_;
 
   std::atomic<bool> closed_{false};
-  /// In a child of the process that opened it: neither its threads nor its port are the child's.
+  /// True in a forked child of the process that opened the device: neither its threads nor its port are the
+  /// child's.
   [[nodiscard]] bool is_parents() const { return fork_generation() != generation_; }
   const uint32_t generation_ = fork_generation();
   std::once_flag shut_down_once_;
 
-  // Inline progress: how often the program drove, and what the housekeeper last saw of it.
+  // Inline progress: the program's drive() calls, and the housekeeper's last view of them.
   std::atomic<uint32_t> program_drives_{0};
   std::atomic<bool> program_rests_{false};
-  std::atomic<pthread_t> driver_{};      ///< the thread that drove last
-  std::atomic<uint32_t> idle_turns_{0};  ///< of the program's
+  std::atomic<pthread_t> driver_{};      ///< the last thread in drive()
+  std::atomic<uint32_t> idle_turns_{0};  ///< consecutive, of the program
   YieldPace yield_pace_;
   uint32_t drives_seen_ = 0;
   bool is_driven_ = false;
-  /// What the port's descriptor has said since frames last came.
+  /// State of the port's descriptor since the last frame.
   enum class Frames : uint8_t {
     unknown,
-    told,   ///< that some wait: worth a few turns, since net_tap looks only after a signal
-    missed  ///< and none were to be had: until some come nobody sleeps on it
+    told,   ///< readable: the next turns poll the port, since net_tap looks for frames only after a signal
+    missed  ///< readable, but a turn found no frame: not slept on until a frame arrives
   };
   Frames frames_ = Frames::unknown;
-  TimeNs next_deadline_ = 0;  ///< the housekeeper's
+  TimeNs next_deadline_ = 0;  ///< of the housekeeper
 
-  // Multicast groups, and how often each was joined.
+  // Multicast groups, each with its join count.
   std::mutex groups_mutex_;
   std::map<std::array<uint8_t, 16>, uint32_t> groups_;
 

@@ -18,12 +18,12 @@
 namespace faultline::glue {
 namespace {
 
-// Polling goes on for so long after the last frame: a stream has gaps, and a wake-up costs more than this.
+// Polling continues for so long after the last frame: a wake-up costs more than the gaps in a stream.
 constexpr TimeNs kLingerNs = 200'000;
 constexpr TimeNs kFirstNapNs = 1'000'000;
-// A program that drives may go away at any time.
+// A program that drives its engine may stop at any time.
 constexpr TimeNs kDrivenNapNs = 2'000'000;
-// Where frames ring, only the port's own state is left to be looked at.
+// Sleep limit if frames wake the thread: only the port's state remains to be checked.
 constexpr TimeNs kRungForSleepNs = 1'000'000'000;
 
 constinit ProcessLocal<Housekeeper> housekeeper;
@@ -72,7 +72,7 @@ void Housekeeper::on_doorbell() {
 }
 
 void Housekeeper::wake() {
-  // Once: whoever comes later finds it awake.
+  // One wake-up is enough: later callers find the flag clear.
   if (!asleep_.exchange(false, std::memory_order_acq_rel)) return;
   const uint64_t one = 1;
   static_cast<void>(!write(event_.get(), &one, sizeof one));
@@ -94,7 +94,7 @@ Housekeeper::Rounds Housekeeper::serve_devices() {
 }
 
 void Housekeeper::wake_up() {
-  if (asleep_.exchange(false, std::memory_order_acq_rel)) return;  // by itself
+  if (asleep_.exchange(false, std::memory_order_acq_rel)) return;  // not woken by wake()
   uint64_t wakes = 0;
   static_cast<void>(!read(event_.get(), &wakes, sizeof wakes));
 }
@@ -106,8 +106,8 @@ void Housekeeper::nap(std::unique_lock<std::mutex>& lock, TimeNs longest) {
   lock.lock();
 }
 
-/// Until something is posted, frames have come or a timer is due: a port that cannot tell of frames is looked
-/// at now and then.
+/// Sleeps until work is posted, frames arrive or a timer is due. A port without a descriptor is polled at
+/// intervals.
 void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns) {
   asleep_.store(true, std::memory_order_seq_cst);
   bool all_tell = true;
@@ -116,7 +116,7 @@ void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns) {
     const int descriptor = device->await_work(*this);
     all_tell &= descriptor >= 0 || device->has_own_threads();
     if (descriptor >= 0) pollers_.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
-    // Whether it hangs up is told in any case.
+    // poll(2) reports POLLHUP in any case.
     if (const int port = device->port_descriptor(); port >= 0)
       pollers_.push_back({.fd = port, .events = 0, .revents = 0});
   }
@@ -145,12 +145,12 @@ void Housekeeper::run() {
     const TimeNs now = monotonic_ns();
     if (rounds.busy) last_busy = now;
     if (now - last_busy < kLingerNs) {
-      // Others may add and remove in between.
+      // Lets other threads add and remove devices.
       lock.unlock();
       sched_yield();
       lock.lock();
     } else if (rounds.driven) {
-      // Whoever drives is not to be disturbed more than that.
+      // The driving thread is not disturbed more often than that.
       asleep_.store(true, std::memory_order_seq_cst);
       pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
       if (!stop_) nap(lock, kDrivenNapNs);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The one background thread of a process. It drives inline engines while the program does not (it sits in
-// recv() on a socket, or computes), so that ARP, ACKs and the peer's requests are served, and it brings lost
-// links up again.
+// The background progress thread of a process. It drives inline engines while the program blocks (in recv()
+// on a socket) or computes, so that ARP, ACKs and the peer's requests are served. It also reconnects lost
+// links.
 #pragma once
 
 #include <atomic>
@@ -23,18 +23,18 @@ class Housekeeper final : public transport::DoorbellListener {
   Housekeeper();
   [[nodiscard]] static Housekeeper& instance();
   void add(Device& device);
-  /// When it returns, the device is left alone.
+  /// When it returns, the thread no longer accesses the device.
   void remove(Device& device);
-  /// The process ends: the thread, if there is one, ends at its next round. Waits for nothing.
+  /// Ends the thread, if there is one, at its next round, because the process ends. Does not wait.
   static void abandon();
-  /// Something was posted while it slept. Any thread.
+  /// Wakes the thread if it sleeps: work was posted. Any thread.
   void on_doorbell() override;
 
  private:
-  /// Of all devices together.
+  /// Result of one round over all devices.
   struct Rounds {
     bool busy = false;
-    bool driven = false;  ///< one at least is the program's to drive
+    bool driven = false;  ///< the program drives at least one device
     TimeNs deadline = 0;
   };
 
@@ -42,8 +42,8 @@ class Housekeeper final : public transport::DoorbellListener {
   [[nodiscard]] Rounds serve_devices();
   void sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns);
   void nap(std::unique_lock<std::mutex>& lock, TimeNs longest);
-  void wake();     ///< another thread
-  void wake_up();  ///< its own
+  void wake();     ///< called by another thread
+  void wake_up();  ///< called by the thread itself, after its sleep
 
   std::mutex mutex_;  // held while devices are served
   UniqueFd event_;    ///< wakes the thread

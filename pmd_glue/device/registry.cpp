@@ -28,7 +28,7 @@ namespace faultline::glue {
 
 namespace {
 
-std::atomic<Registry*> current{nullptr};  // programs exit with devices open: it is never destroyed
+std::atomic<Registry*> current{nullptr};  // never destroyed, since programs exit with devices open
 
 }  // namespace
 
@@ -36,8 +36,8 @@ Registry& Registry::instance() {
   static std::once_flag once;
   std::call_once(once, [] {
     current = new Registry;
-    // Theirs before ours, since the last come first before a fork: whoever opens a device takes our lock
-    // before he comes to theirs.
+    // pthread_atfork runs prepare handlers in reverse order, so watch_forks() registers first. A thread that
+    // opens a device takes the registry's lock before the locks of watch_forks().
     watch_forks();
     pthread_atfork(
         [] {
@@ -53,7 +53,7 @@ Registry& Registry::instance() {
   return *current.load();
 }
 
-// The parent's own stays as it is, with its lock taken, for what is in it is not to be destroyed here.
+// The parent's registry stays as it is, with its lock held, since its contents must not be destroyed here.
 void Registry::begin_in_child() {
   current = new Registry(*current.load());
 }
@@ -82,7 +82,7 @@ void Registry::set_path(const std::string& path) {
 
 const Config& Registry::config() {
   if (!config_) {
-    // Before the configuration is read, and over it.
+    // Read before the configuration, and overrides it.
     std::string complaint;
     const std::optional<std::string> level = log_level_of_environment(complaint);
     if (!complaint.empty()) tell_anyone(complaint);
@@ -127,12 +127,12 @@ bool Registry::expects_link(const std::string& name) {
     for (const DeviceConfig& device : config().devices)
       if (device.name == name) return glue::expects_link(device.port);
   } catch (const ConfigError&) {
-    return false;  // who opens it is told
+    return false;  // open() reports the error
   }
   return false;
 }
 
-// Whoever chose the configuration asks what is wrong with it; other programs only know an errno.
+// A program that called configure() receives the error text; other programs receive only an errno.
 void Registry::tell(const std::string& error) {
   if (path_.empty()) tell_anyone(error);
 }
@@ -158,15 +158,15 @@ std::shared_ptr<Device> Registry::open(const std::string& name, std::string& err
     auto device = error.empty() && start_eal(all, error) ? Device::open(all, *wanted, error) : nullptr;
     if (device == nullptr) tell(error);
     devices_[name] = device;
-    // Of the process, not of the first one: a forked child has its own to do.
+    // Set for each process, not once: a forked child needs the hook too.
     if (device != nullptr) odp::set_exit_hook([] { instance().send_owed(); });
     static std::once_flag first_device;
     if (device != nullptr)
       std::call_once(first_device, [] {
         register_telemetry();
-        // Captures are written out and sockets removed also for a program that exits with its devices open.
+        // Writes out captures and removes sockets if a program exits with its devices open.
         std::atexit([] { instance().shut_down_all(); });
-        // Which runs no handler of atexit(3).
+        // quick_exit(3) runs no atexit(3) handlers.
         std::at_quick_exit([] { instance().send_owed(); });
       });
     return device;
@@ -198,10 +198,10 @@ void Registry::shut_down_all() {
 }
 
 void Registry::send_owed() {
-  // The interrupted call may have the turn, or any lock.
+  // The interrupted call may hold the turn lock, or any other lock.
   if (has_interrupted_own_call() || !mutex_.try_lock()) return;
   for (const auto& [name, known] : devices_) {
-    // Kept for ever, as in abandon_all().
+    // Never destroyed, as in abandon_all().
     alignas(std::shared_ptr<Device>) std::array<std::byte, sizeof(std::shared_ptr<Device>)> place;
     if (auto* const device = new (place.data()) std::shared_ptr<Device>(known.lock()); *device != nullptr)
       (*device)->send_owed();
@@ -209,11 +209,11 @@ void Registry::send_owed() {
   mutex_.unlock();
 }
 
-/// Neither waits for a lock nor allocates: the interrupted call may have the lock or be in the allocator.
+/// Neither waits for a lock nor allocates: the interrupted call may hold the lock or be in the allocator.
 void Registry::abandon_all() {
   if (mutex_.try_lock()) {
     for (const auto& [name, known] : devices_) {
-      // Kept for ever: this may be the last reference, and what destroys a device waits.
+      // Never destroyed: this may be the last reference, and the destructor of a device waits.
       alignas(std::shared_ptr<Device>) std::array<std::byte, sizeof(std::shared_ptr<Device>)> place;
       if (auto* const device = new (place.data()) std::shared_ptr<Device>(known.lock()); *device != nullptr)
         (*device)->abandon();

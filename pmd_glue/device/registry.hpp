@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The configuration of this process and its running devices. A forked child has its parent's configuration
-// and devices of its own, where their ports can be had twice.
+// The configuration of this process and its running devices. A forked child inherits its parent's
+// configuration. It opens its own devices if their ports can be opened twice.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ class Registry {
   [[nodiscard]] std::vector<verbs::DeviceDescription> list(std::string& error);
   [[nodiscard]] std::shared_ptr<Device> open(const std::string& name, std::string& error);
 
-  /// Whether a device that does not run yet would find its link up.
+  /// Returns whether the link of a device that does not run yet would be up.
   [[nodiscard]] bool expects_link(const std::string& name);
 
   /// The running device of that name, or nullptr.
@@ -34,27 +34,28 @@ class Registry {
 
  private:
   Registry() = default;
-  /// In a forked child: of what the parent has, the configuration without the seats.
+  /// In a forked child: copies the parent's configuration, unless the configuration has seats on wires.
   explicit Registry(const Registry& parents);
   static void begin_in_child();
-  /// Why a device that the process before the fork has cannot be had a second time; empty: it can.
+  /// Returns why a device of the parent process cannot be opened a second time; empty if it can.
   [[nodiscard]] std::string why_parents_alone(const Config& all, const DeviceConfig& device) const;
   [[nodiscard]] const Config& config();  ///< throws ConfigError
   void shut_down_all();
-  /// ... in a process whose exiting thread is inside a verbs call.
+  /// Replaces shut_down_all() if the exiting thread is inside a verbs call.
   void abandon_all();
-  /// ... in a process that ends by _exit: async-signal-safe.
+  /// Replaces shut_down_all() in a process that ends by _exit: async-signal-safe.
   void send_owed();
   void tell(const std::string& error);
   void tell_anyone(const std::string& error);
 
   std::mutex mutex_;
   std::string path_;
-  std::string told_;  ///< the last line on stderr
+  std::string told_;  ///< the last error line on stderr
   std::optional<Config> config_;
   std::map<std::string, std::weak_ptr<Device>> devices_;
-  [[maybe_unused]] const Registry* const parents_registry_ = nullptr;  ///< for leak checkers: it is not lost
-  std::set<std::string> parents_;  ///< devices that ran in the processes before
+  /// keeps the parent's registry reachable for leak checkers
+  [[maybe_unused]] const Registry* const parents_registry_ = nullptr;
+  std::set<std::string> parents_;  ///< devices that ran in the ancestor processes
 };
 
 }  // namespace faultline::glue

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Counters by dpdk-telemetry.py: /faultline/devices and /faultline/counters,<device>.
+// Commands of dpdk-telemetry.py: /faultline/devices and /faultline/counters,<device>.
 #pragma once
 
 namespace faultline::glue {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// At its start EAL asks each telemetry socket of its user's programs whether somebody listens, and waits for
-// as long as the one who does accepts nobody (DPDK 22.11, telemetry.c): one program that is stopped, in a
-// debugger or by Ctrl-Z, and after two more starts no program would start. A queue that is full is an answer
-// too.
+// At its start EAL connects to each telemetry socket of the user's programs, to find whether a server listens
+// (DPDK 22.11, telemetry.c). A stopped server (a debugger, Ctrl-Z) accepts no connection, and the connect
+// blocks once the server's queue is full. After two more starts no program would start. So the connect is
+// non-blocking here, and a full queue counts as a connection.
 #include <cerrno>
 #include <cstring>
 #include <string_view>

@@ -32,7 +32,7 @@
 namespace faultline::glue {
 namespace {
 
-// EAL's last line, for the error when it does not start.
+// EAL's last log line, for the error message if EAL does not start.
 struct EalLog {
   std::mutex mutex;
   std::string last_line;
@@ -53,7 +53,7 @@ ssize_t write_eal_log(void* /*cookie*/, const char* text, size_t size) {
   return static_cast<ssize_t>(size);
 }
 
-// EAL's log goes through ours.
+// Redirects EAL's log to this library's log.
 void redirect_eal_log() {
   FILE* stream =
       fopencookie(nullptr, "w", {.read = nullptr, .write = write_eal_log, .seek = nullptr, .close = nullptr});
@@ -79,15 +79,15 @@ bool any_pci_port(const Config& config) {
                              [](const DeviceConfig& device) { return row_of(device.port.kind).is_on_pci; });
 }
 
-/// Where EAL's memory is to begin. Its default is 4 GiB, and there other programs map memory of their own
-/// with MAP_FIXED, over whatever is there (OpenSHMEM's heap: 0xFF000000). So it gets a range that the kernel
-/// has just given out, as it does to everybody who names no address. 0: none.
+/// Returns a base address for EAL's memory; 0: none. EAL's default is 4 GiB, where other programs map memory
+/// with MAP_FIXED over existing mappings (OpenSHMEM's heap: 0xFF000000). So EAL gets a range that the kernel
+/// has just chosen, as for any mapping without an address.
 uintptr_t free_range(const Config& config) {
-  // An IOMMU may have 39 bits of address only (as EAL's eal_get_baseaddr takes into account).
+  // An IOMMU may have only 39 address bits (EAL's eal_get_baseaddr takes this into account).
   void* const hint = any_pci_port(config) ? reinterpret_cast<void*>(uintptr_t{0x4000000000}) : nullptr;
-  // A page of EAL's memory.
+  // The page size of EAL's memory.
   const size_t alignment_bytes = config.eal.huge_pages ? size_t{1} << 30 : size_t{2} << 20;
-  // Of huge pages EAL reserves as much as there may ever be (RTE_MAX_MEM_MB).
+  // With huge pages EAL reserves the address space of the maximum (RTE_MAX_MEM_MB).
   const size_t bytes =
       config.eal.huge_pages ? size_t{1} << 40 : (size_t{config.eal.memory_mib} << 20) + alignment_bytes;
   void* const range = mmap(hint, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -97,7 +97,8 @@ uintptr_t free_range(const Config& config) {
 }
 
 std::vector<std::string> eal_arguments(const Config& config) {
-  // Two processes that start at once race for telemetry's socket; the loser runs without, which is no error.
+  // Two processes that start at once race for the telemetry socket; the loser runs without it, which is no
+  // error.
   std::vector<std::string> arguments{"faultline",
                                      "--log-level=error",
                                      "--log-level=pmd.net.memif:critical",
@@ -106,7 +107,7 @@ std::vector<std::string> eal_arguments(const Config& config) {
                                      "--log-level=pmd.net.af_xdp:critical",
                                      "--log-level=lib.telemetry:critical",
                                      "--file-prefix=faultline"};
-  // One lcore that floats over the CPUs: EAL would pin the thread that starts it.
+  // One lcore that may run on all the CPUs: EAL would pin the thread that starts it.
   arguments.push_back(fmt::format("--lcores=0@({})", cpu_list(config)));
   arguments.insert(arguments.end(), {"-m", std::to_string(config.eal.memory_mib)});
   if (config.eal.huge_pages)
@@ -124,15 +125,14 @@ std::vector<std::string> eal_arguments(const Config& config) {
   return arguments;
 }
 
-/// Why EAL did not start. rte_errno is a variable of each thread, so it is read on the thread that started
-/// EAL.
+/// Returns why EAL did not start. rte_errno is thread-local, so it is read on the thread that started EAL.
 std::string text_of_failure(int error) {
   if (error == 0) return "it names no reason";
   const std::string text = rte_strerror(error);
   return error == EAGAIN ? text + ": no thread could be made, raise RLIMIT_NPROC (ulimit -u)" : text;
 }
 
-/// Empty where it started.
+/// Starts EAL. Returns the reason of a failure, or an empty string.
 std::string run_eal_init(const Config& config) {
   std::string failure;
   const int error = on_starter_thread([&] {
@@ -205,7 +205,7 @@ bool start_eal(const Config& config, std::string& error) {
 }
 
 void register_this_thread() {
-  // The id goes back when the thread ends.
+  // The id is released when the thread ends.
   struct Registration {
     Registration() : registered(rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) {}
     ~Registration() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DPDK's environment: started once, at the first device that is opened, and never torn down. A forked child
-// goes on with its parent's.
+// DPDK's environment (EAL): started once, when the first device is opened, and never torn down. A forked
+// child continues with its parent's.
 #pragma once
 
 #include <functional>
@@ -13,15 +13,16 @@
 
 namespace faultline::glue {
 
-/// Starts EAL for this process. Later calls give the first one's result. False with one line in `error`.
+/// Starts EAL for this process. Later calls return the first call's result. Returns false with one line in
+/// `error` on failure.
 [[nodiscard]] bool start_eal(const Config& config, std::string& error);
 
-/// Runs what starts threads of EAL's, and waits for it, on a thread of its own: EAL makes its caller an
-/// lcore, and its threads inherit the caller's signal mask. They must leave the program's signals to the
-/// program, but take faults. 0, or the errno of a thread that could not be made: then nothing has run.
+/// Runs `start`, which starts EAL threads, on a separate thread and waits for it. EAL makes its caller an
+/// lcore, and its threads inherit the caller's signal mask: they must not take the program's signals, but
+/// must take faults. Returns 0, or the errno of a failed thread creation; then `start` has not run.
 [[nodiscard]] int on_starter_thread(const std::function<void()>& start);
 
-/// Gives the calling thread an lcore id, once, so that it has a mempool cache of its own; without one it is
+/// Registers the calling thread as an lcore, once, so that it has a mempool cache. Without an lcore id it is
 /// only slower.
 void register_this_thread();
 

@@ -19,13 +19,13 @@ constexpr const char* kPrefix = "faultline";
 bool is_usable(const std::string& path) {
   mkdir(path.c_str(), 0700);
   struct stat status {};
-  // lstat: in /tmp anybody could have left a link.
+  // lstat, since any user could have left a symbolic link in /tmp.
   return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
          access(path.c_str(), R_OK | W_OK | X_OK) == 0;
 }
 
-/// Where EAL itself, and dpdk-telemetry.py, would look, but for /tmp: there the first user's folder is closed
-/// to all others, so each has that of his wires.
+/// Returns the directories that EAL and dpdk-telemetry.py search, except /tmp. There the first user's
+/// directory is closed to all others, so each user gets the directory of the wires.
 std::vector<std::string> candidates() {
   std::vector<std::string> found;
   if (const char* const given = secure_getenv("RUNTIME_DIRECTORY")) found.emplace_back(given);
@@ -51,13 +51,13 @@ std::string eal_folder() {
 }  // namespace faultline::glue
 
 extern "C" {
-// EAL's own (eal_filesystem.h).
+// EAL's own function (eal_filesystem.h).
 int eal_set_runtime_dir(const char* directory);
 
 int __wrap_eal_create_runtime_dir(void);
 
-// Where there is none, EAL goes without: it was given --no-telemetry then, and shares nothing with other
-// processes by files.
+// Without a directory EAL starts all the same: it has --no-telemetry then, and shares no files with other
+// processes.
 int __wrap_eal_create_runtime_dir(void) {
   const std::string folder = faultline::glue::eal_folder();
   return folder.empty() ? 0 : eal_set_runtime_dir(folder.c_str());

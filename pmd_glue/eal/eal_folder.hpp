@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// EAL's runtime folder, which has the sockets of its telemetry.
+// EAL's runtime directory, which contains its telemetry sockets.
 #pragma once
 
 #include <string>
 
 namespace faultline::glue {
 
-/// This user's, made where there is none. Empty where none can be made.
+/// Returns this user's directory and creates it if needed; empty if that fails.
 [[nodiscard]] std::string eal_folder();
 
 }  // namespace faultline::glue

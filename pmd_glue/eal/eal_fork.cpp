@@ -14,7 +14,7 @@ uint32_t owner = 0;  ///< the generation that EAL was started in
 }
 
 extern "C" {
-// EAL's own (eal_private.h): forgets all descriptors that the interrupt thread watched and starts it.
+// EAL's own function (eal_private.h): resets the list of watched descriptors and starts the interrupt thread.
 int rte_eal_intr_init(void);
 
 int __real_memfd_create(const char* name, unsigned flags);
@@ -22,9 +22,9 @@ int __wrap_memfd_create(const char* name, unsigned flags);
 int __real_unlink(const char* path);
 int __wrap_unlink(const char* path);
 
-// Without huge pages EAL takes its memory from a file where it can (eal_memory.c), shared, so that a child
-// would write into its parent's heap and frames. Without the file it takes memory that a fork copies. Its
-// one use was vhost-user, which no port here speaks.
+// Without huge pages EAL prefers to map its memory from a shared file (eal_memory.c): a child would write
+// into its parent's heap and frames. If the file fails, EAL uses private memory, which a fork copies. Only
+// vhost-user needs the file, and no port here uses vhost-user.
 int __wrap_memfd_create(const char* name, unsigned flags) {
   if (std::string_view(name) == "nohuge") {
     errno = ENOSYS;
@@ -33,7 +33,7 @@ int __wrap_memfd_create(const char* name, unsigned flags) {
   return __real_memfd_create(name, flags);
 }
 
-// A child that exits would take its parent's telemetry socket away (telemetry.c, unlink_sockets).
+// A child that exits would remove its parent's telemetry socket (telemetry.c, unlink_sockets).
 int __wrap_unlink(const char* path) {
   if (owner != faultline::fork_generation() &&
       std::string_view(path).find("/dpdk_telemetry.") != std::string_view::npos)
@@ -55,7 +55,7 @@ bool revive_eal() {
     started = rte_eal_intr_init() == 0;
     error = rte_errno;
   });
-  if (!started) errno = no_thread != 0 ? no_thread : error;  // errno is each thread's own
+  if (!started) errno = no_thread != 0 ? no_thread : error;  // errno is thread-local
   return started;
 }
 

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// EAL in a forked child. It cannot be started twice in one process image, so the child goes on with what it
-// has inherited: a copy of EAL's memory, in which the parent's ports are of no use, and its tables. What is
-// missing is made anew: the interrupt thread, and the order in the pool of
-// frames (frame_pool.hpp).
+// EAL in a forked child. EAL cannot start twice in one process image, so the child continues with a copy of
+// EAL's memory and tables. The parent's ports in that memory are unusable. The child recreates the interrupt
+// thread and resets the frame pool (frame_pool.hpp).
 #pragma once
 
 namespace faultline::glue {
 
-/// When EAL starts: its files are this process's.
+/// Records this process as the owner of EAL's files. Call when EAL starts.
 void own_eal();
 
-/// In the child, before anything else of EAL is used. False with errno.
+/// Restores EAL in the child, before any other use of EAL. Returns false with errno on failure.
 [[nodiscard]] bool revive_eal();
 
 }  // namespace faultline::glue

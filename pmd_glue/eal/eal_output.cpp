@@ -20,8 +20,7 @@ EalOutputDropped::~EalOutputDropped() {
 
 }  // namespace faultline::glue
 
-// The functions that Debian's librte_eal.a prints with: -Wl,--wrap gives them other names in what is linked
-// with it.
+// The output functions that Debian's librte_eal.a calls. -Wl,--wrap renames them in what is linked with it.
 extern "C" {
 int __wrap___printf_chk(int flag, const char* format, ...);
 int __wrap_puts(const char* text);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What DPDK prints to stdout while it starts: the usage text of EAL, for an option that it does not know.
-// Stdout is the program's own, so none of it gets there; EAL's reason is in its log.
+// Suppresses DPDK's output to stdout during its start: EAL prints its usage text for an unknown option.
+// Stdout belongs to the program; EAL's log has the reason.
 #pragma once
 
 namespace faultline::glue {
 
-/// While one is there, what DPDK prints on this thread is dropped. Other threads print as ever.
+/// While an object lives, DPDK's output on this thread is dropped. Other threads print as before.
 class EalOutputDropped {
  public:
   EalOutputDropped();

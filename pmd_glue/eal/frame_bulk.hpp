@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Frames from their pool and back, many in one go. rte_pktmbuf_alloc_bulk and rte_pktmbuf_free_bulk do the
-// same in two to five times the instructions: they are made for chains of buffers of any kind.
+// Bulk allocation and release of frames. rte_pktmbuf_alloc_bulk and rte_pktmbuf_free_bulk take two to five
+// times the instructions, because they support chained buffers of any kind.
 #pragma once
 
 #include <array>
@@ -12,9 +12,8 @@
 
 namespace faultline::glue {
 
-/// Empty frames to be sent: all that were asked for, or none. What lies in a pool is one buffer that nobody
-/// else holds, and a length comes with what is written: so that these fields are all that a sender may find
-/// set.
+/// Allocates empty frames for transmission: all of `frames`, or none. A frame in a pool is one buffer without
+/// other references, and the writer sets its length. So only ol_flags and data_off need to be reset.
 [[nodiscard]] inline bool take_frames(rte_mempool* pool, std::span<rte_mbuf*> frames) {
   auto* const objects = reinterpret_cast<void**>(frames.data());
   if (rte_mempool_get_bulk(pool, objects, static_cast<unsigned>(frames.size())) != 0) return false;
@@ -25,7 +24,8 @@ namespace faultline::glue {
   return true;
 }
 
-/// What such a frame holds. rte_pktmbuf_tailroom would take off the length that its last use has left.
+/// Returns the capacity of an empty frame. rte_pktmbuf_tailroom would subtract the stale length of its last
+/// use.
 [[nodiscard]] inline uint32_t capacity_of(const rte_mbuf* empty) {
   return uint32_t{empty->buf_len} - RTE_PKTMBUF_HEADROOM;
 }
@@ -41,7 +41,7 @@ class FrameReturn {
     if (frame->next != nullptr) [[unlikely]]
       return rte_pktmbuf_free(frame);
     rte_mbuf* const ours = rte_pktmbuf_prefree_seg(frame);
-    if (ours == nullptr) return;  // somebody holds it still
+    if (ours == nullptr) return;  // another reference remains
     if (count_ == frames_.size() || ours->pool != pool_) {
       give_back();
       pool_ = ours->pool;

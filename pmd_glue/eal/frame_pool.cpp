@@ -15,12 +15,12 @@
 namespace faultline::glue {
 namespace {
 
-// A stack: the frames in use are few, and those that the caches have. A queue of as many frames as a device
-// may need brings each of them from memory.
+// A stack (LIFO): the frames in use are few, besides those in the caches, so they stay in the CPU's caches. A
+// ring (FIFO) would cycle through all frames and fetch each from memory.
 constexpr const char* kHandler = "stack";
 
-// What a core keeps for itself, so that it seldom asks for the stack, which a lock guards. Over net_ring one
-// core takes the frames that another gives back: they are in use then, and half as many again.
+// Frames in each core's cache, so that a core seldom takes the stack's lock. Over net_ring one core allocates
+// the frames that another frees: then this many are in use, and half as many again.
 constexpr unsigned kCachedFrames = 256;
 
 }  // namespace
@@ -39,12 +39,12 @@ rte_mempool* frame_pool(const Config& config) {
   if (pool != nullptr && generation != fork_generation()) refill(*pool);
   generation = fork_generation();
   if (pool != nullptr) return pool;
-  // Transmit bursts, parked packets, loopback queue and a NIC's descriptors fit in 8191 a device; at most
-  // half of EAL's memory.
+  // 8191 frames a device hold transmit bursts, parked packets, the loopback queue and a NIC's descriptors.
+  // The pool takes at most half of EAL's memory.
   constexpr size_t kPerDevice = 8191;
   constexpr size_t kBytesEach = kBufferBytes + RTE_PKTMBUF_HEADROOM + sizeof(rte_mbuf) + 64;
   const size_t affordable = (size_t{config.eal.memory_mib} << 20) / 2 / kBytesEach;
-  // Each further core has bursts, caches and a hand-over ring of its own.
+  // Each further core has separate bursts, caches and a hand-over ring.
   constexpr size_t kPerFurtherCore = 4096;
   size_t wanted = 0;
   for (const DeviceConfig& device : config.devices)
@@ -54,7 +54,7 @@ rte_mempool* frame_pool(const Config& config) {
 }
 
 void refill(rte_mempool& pool) {
-  // A thread of the parent's may have held the lock.
+  // A thread of the parent may have held the lock.
   rte_stack_std& stack = static_cast<rte_stack*>(pool.pool_data)->stack_std;
   rte_spinlock_init(&stack.lock);
   stack.len = 0;

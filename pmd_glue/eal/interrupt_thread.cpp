@@ -19,8 +19,8 @@ namespace {
 
 constexpr auto kHoldPatience = std::chrono::milliseconds(100);
 
-/// What waits for the thread. Not an alarm of EAL's: the descriptor behind those is the parent's too, and
-/// cannot be replaced in a forked child.
+/// Tasks for the interrupt thread. EAL's alarms are unsuitable: their descriptor is shared with the parent
+/// and cannot be replaced in a forked child.
 class Mailbox {
  public:
   Mailbox() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -30,7 +30,7 @@ class Mailbox {
                      handle_, [](void* self) { static_cast<Mailbox*>(self)->serve(); }, this) == 0;
   }
 
-  /// False where there is no thread that would come.
+  /// Returns false if the interrupt thread does not serve the mailbox.
   [[nodiscard]] bool post(std::function<void()> task) {
     if (!is_served_) return false;
     const std::lock_guard guard(mutex_);
@@ -64,7 +64,7 @@ class Mailbox {
 };
 ProcessLocal<Mailbox> mailbox;
 
-/// Something that one side waits for.
+/// An event that one thread waits for.
 class Signal {
  public:
   void set() {
@@ -90,7 +90,7 @@ class Signal {
 struct Hold {
   Signal is_held, is_released;
 };
-/// Of the fork that is under way; the thread may come to it when that is long over.
+/// The hold of the fork that is under way; the thread may reach it long after that fork.
 std::shared_ptr<Hold> current_hold;
 
 }  // namespace
@@ -104,16 +104,16 @@ void run_on_interrupt_thread(std::function<void()> task) {
   if (posted)
     done->wait();
   else
-    task();  // no descriptors left: better the risk than a port that never stops
+    task();  // out of descriptors: run it here, since a port that never stops is worse than the race
 }
 
 void post_to_interrupt_thread(std::function<void()> task) {
-  // No descriptors left: nobody would come.
+  // Out of descriptors: no thread would run the task, so it is dropped.
   static_cast<void>(mailbox.get().post(std::move(task)));
 }
 
 void hold_interrupt_thread() {
-  current_hold.reset();  // of the parent's fork, in a child: nobody is held by it here
+  current_hold.reset();  // in a child: the parent's hold, which holds no thread here
   Mailbox* const box = mailbox.find();
   if (box == nullptr) return;
   const auto hold = std::make_shared<Hold>();

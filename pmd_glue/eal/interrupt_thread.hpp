@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs something on EAL's interrupt thread and waits for it. net_memif's control channel is served there, and
-// what starts, stops or closes its port on another thread frees messages and channels that a handler is just
-// using (DPDK 22.11, memif_socket.c).
+// Runs tasks on EAL's interrupt thread, which serves net_memif's control channel. A port that is started,
+// stopped or closed on another thread would free messages and channels that a handler is using (DPDK 22.11,
+// memif_socket.c).
 #pragma once
 
 #include <functional>
 
 namespace faultline::glue {
 
-/// Not to be called with a turn held, nor from the interrupt thread.
+/// Runs `task` and waits for it. Must not be called with a turn lock held, nor from the interrupt thread.
 void run_on_interrupt_thread(std::function<void()> task);
 
-/// Not waited for. Any thread may, with a turn held too.
+/// Posts `task` and returns at once. Any thread, also with a turn lock held.
 void post_to_interrupt_thread(std::function<void()> task);
 
-/// Before a fork: keeps the thread where it holds no lock of EAL's, for the child would find that locked for
-/// ever. Waits for it, though not for long: what keeps it may wait for the caller.
+/// Call before a fork. Parks the thread in a task, so that it holds no lock of EAL's: the child would find
+/// that lock taken for ever. Waits at most 100 ms, since the thread may itself wait for the caller.
 void hold_interrupt_thread();
-/// After the fork, in the parent.
+/// Releases the thread after the fork, in the parent.
 void release_interrupt_thread();
 
 }  // namespace faultline::glue

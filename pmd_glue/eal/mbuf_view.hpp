@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A contiguous mbuf as bytes and as the core's frames.
+// Views of a contiguous mbuf: as bytes, and as the core's RxFrame.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DPDK reads the environment in programs with raised rights too: EAL makes the folder that XDG_RUNTIME_DIR
-// names. All that is linked with it here reads it by secure_getenv(3), which has nothing for such a program.
+// DPDK reads the environment in programs with raised rights too: EAL creates the directory that
+// XDG_RUNTIME_DIR names. So all code that is linked here reads it by secure_getenv(3), which returns nothing
+// in such a program.
 #include <cstdlib>
 
 extern "C" {

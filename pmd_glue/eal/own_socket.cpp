@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sockets of DPDK and of this library are the kernel's, whatever else is preloaded: librspreload would
-// make rsockets of those over IP, on which no interface can be asked for anything, while it is itself waiting
-// for the device to open. A descriptor that it has not made, it leaves to the kernel.
+// Creates kernel sockets for DPDK and this library, despite preloaded libraries. librspreload would turn IP
+// sockets into rsockets, on which interface ioctls fail, while librspreload itself waits for the device to
+// open. It passes descriptors that it has not created to the kernel.
 #include <sys/syscall.h>
 #include <unistd.h>
 

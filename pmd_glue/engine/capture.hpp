@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every frame in and out to a pcapng file. The data path copies a frame into a buffer and queues it; a thread
-// of its own writes. What the queue cannot hold is not captured, and counted.
+// Captures every received and transmitted frame to a pcapng file. The data path copies a frame into a buffer
+// and queues it; a separate thread writes the file. Frames that find the queue full are not captured, but
+// counted.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@ class Capture {
  public:
   enum class Direction : uint8_t { in, out };
 
-  /// A frame's copy that is not queued yet.
+  /// The copy of a frame before it is queued. Owns the copy.
   class Copy {
    public:
     explicit Copy(rte_mbuf* frame) : frame_(frame) {}
@@ -33,20 +34,20 @@ class Capture {
     rte_mbuf* frame_;
   };
 
-  /// Opens `file` for the port. nullptr with one line in `error` (without a prefix).
+  /// Opens `file` for the port. Returns nullptr with one line in `error` (without a prefix) on failure.
   [[nodiscard]] static std::unique_ptr<Capture> open(const std::string& file, uint16_t port_id,
                                                      std::string& error);
   ~Capture();
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // The engines' threads.
+  // Called by the engines' threads.
   [[nodiscard]] Copy copy(const rte_mbuf& frame, Direction direction);
   void keep(Copy copy);
   void take(const rte_mbuf& frame, Direction direction) { keep(copy(frame, direction)); }
 
-  /// Gives the writer time for what is queued, in a process that ends without the destructor. A few
-  /// milliseconds.
+  /// Sleeps for a few milliseconds, so that the writer empties the queue in a process that ends without the
+  /// destructor.
   static void await_writer();
 
  private:

@@ -55,7 +55,7 @@ void ChaosLink::put(std::span<rte_mbuf* const> frames, TimeNs now, ChaosCounts& 
     verdict.mark = false;
     if (verdict.corrupt) {
       ++counts.corrupted;
-      // What the port verified was true of the frame as it was.
+      // The port verified the checksums of the undamaged frame.
       frame->ol_flags &= ~(RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK);
       chaos::damage(bytes_of(frame), verdict);
     }

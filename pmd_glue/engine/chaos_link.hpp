@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One direction of a port that is told to behave like a bad link: frames go in when they come, and out when,
-// and if, the model says. Owner: the engine's thread.
+// One direction of a port with an emulated bad link. The model decides when each frame leaves, and whether it
+// leaves at all. Owner: the engine's thread.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,33 @@ struct rte_mempool;
 
 namespace faultline::glue {
 
-/// What became of frames, since the start.
+/// Frames by outcome, since the start.
 struct ChaosCounts {
   uint64_t lost = 0, duplicated = 0, corrupted = 0, delayed = 0, marked = 0;
 };
 
 class ChaosLink {
  public:
-  /// Frames on their way; what comes beyond is lost, as from a switch's full queue.
+  /// Capacity in frames; further frames are lost, as from a switch's full queue.
   static constexpr size_t kHeld = 2048;
 
   struct Held {
     TimeNs due = 0;
-    uint64_t order = 0;  ///< of frames that are due at the same time
+    uint64_t order = 0;  ///< orders frames with equal `due`
     rte_mbuf* frame = nullptr;
   };
 
-  /// Duplicates come from `pool`.
+  /// Duplicates are allocated from `pool`.
   ChaosLink(const chaos::LinkModelConfig& config, rte_mempool* pool);
   ~ChaosLink();
   ChaosLink(const ChaosLink&) = delete;
   ChaosLink& operator=(const ChaosLink&) = delete;
 
-  /// All of them are the link's now.
+  /// Takes ownership of all frames.
   void put(std::span<rte_mbuf* const> frames, TimeNs now, ChaosCounts& counts);
-  /// The next frames that are due are the caller's.
+  /// Returns the number of due frames moved to `out`; the caller owns them.
   [[nodiscard]] size_t take_due(TimeNs now, std::span<Held> out);
-  /// What could not be sent goes first next time.
+  /// Takes back frames that the port did not accept; they keep their place in the order.
   void give_back(std::span<const Held> frames);
   [[nodiscard]] bool holds_frames() const { return !held_.empty(); }
 
@@ -50,7 +50,7 @@ class ChaosLink {
 
   chaos::LinkModel model_;
   rte_mempool* const pool_;
-  std::vector<Held> held_;  // a heap, the next one first; never longer than what it reserved
+  std::vector<Held> held_;  // a min-heap by (due, order); its capacity is reserved once
   uint64_t next_order_ = 0;
 };
 

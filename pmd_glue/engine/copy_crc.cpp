@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The limit of the copy: what one CPU does with the engine's own routines and nothing else.
+// Measures the limit of the copy: the rate of one CPU with the engine's own copy and CRC routines alone.
 #include <chrono>
 #include <vector>
 
@@ -10,13 +10,13 @@ namespace faultline::verbs {
 
 double measure_copy_crc(size_t bytes, unsigned milliseconds) {
   using Clock = std::chrono::steady_clock;
-  constexpr size_t kPiecesPerLook = 64;  // the clock is looked at only so often
+  constexpr size_t kPiecesPerLook = 64;  // iterations between two clock reads
   if (bytes == 0) return 0;
   const std::vector<uint8_t> from(bytes, 0x5a);
   std::vector<uint8_t> to(bytes);
   uint32_t crc = 0;
   const auto piece = [&] { static_cast<void>(odp::tolerant_copy_crc(to.data(), from.data(), bytes, crc)); };
-  piece();  // touches both before the clock starts
+  piece();  // touches both buffers before the clock starts
   const auto start = Clock::now();
   const auto end = start + std::chrono::milliseconds(milliseconds);
   auto now = start;
@@ -26,7 +26,7 @@ double measure_copy_crc(size_t bytes, unsigned milliseconds) {
     pieces += kPiecesPerLook;
     now = Clock::now();
   } while (now < end);
-  // The CRC is the proof that the work was done: the compiler may not drop it.
+  // A use of the CRC, so that the compiler does not drop the work.
   asm volatile("" : : "r"(crc));
   const auto elapsed_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count();
   return static_cast<double>(pieces * bytes) / static_cast<double>(elapsed_ns);

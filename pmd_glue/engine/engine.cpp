@@ -25,7 +25,7 @@ namespace {
 
 using transport::RxFrame;
 
-// A process on a wire that is shared can have as many QPs as its device says (ibv_query_device).
+// A process on a shared wire can have as many QPs as its device reports (ibv_query_device).
 static_assert((1U << kQpnRangeShift) >= verbs::kMaxQps);
 
 transport::CoreConfig core_config(const Config& config, const DeviceConfig& device, const EthernetPort& port,
@@ -50,7 +50,7 @@ transport::CoreConfig core_config(const Config& config, const DeviceConfig& devi
   return core;
 }
 
-// Each core and direction draws from a generator of its own.
+// Each core and direction has a separate random generator.
 uint64_t chaos_seed(uint64_t seed, const EngineSeat& seat, unsigned what) {
   return chaos::Random(seed + uint64_t{seat.index} * 4 + what).next();
 }
@@ -76,7 +76,7 @@ std::unique_ptr<chaos::FaultModel> fault_model(const ChaosConfig& chaos, const E
 rte_mbuf* make_contiguous(rte_mbuf* frame, rte_mempool* pool) {
   if (frame->nb_segs == 1) return frame;
   if (rte_pktmbuf_linearize(frame) == 0) return frame;
-  // The first buffer is too small for the rest; another pool's may hold it.
+  // The first buffer is too small for the rest; a buffer of `pool` may hold it.
   rte_mbuf* copy = rte_pktmbuf_alloc(pool);
   const uint32_t length_bytes = frame->pkt_len;
   if (copy != nullptr && length_bytes <= rte_pktmbuf_tailroom(copy)) {
@@ -176,7 +176,8 @@ void Engine::send_owed() {
   session_.leave();
 }
 
-/// More than one completion at a time is a stream, whose messages are not waited for one by one.
+/// Returns whether transmission is deferred, so that the program polls its completion first. More than one
+/// completion in a turn is a stream, in which the program does not wait for each message.
 bool Engine::completion_goes_first() {
   const uint64_t seen = std::exchange(receives_seen_, core_->receives_completed());
   const uint64_t completed = receives_seen_ - seen;
@@ -260,8 +261,8 @@ void Engine::distribute(std::span<rte_mbuf*> frames) {
   if (others_frames != 0) hand_over({others.data(), others_frames});
 }
 
-// The first core speaks for the device on the link. A multicast packet has as many owners as there are cores:
-// whoever received it keeps it, and the others get copies.
+// The first core handles the link protocols of the device. A multicast packet belongs to all cores: the
+// receiving core keeps it, and the others get copies.
 uint32_t Engine::owner_of(rte_mbuf* frame, wire::FrameKind kind) {
   if (seat_.hand_over == nullptr) return seat_.index;
   if (kind != wire::FrameKind::roce) return 0;
@@ -278,7 +279,7 @@ void Engine::hand_over_copies(const rte_mbuf* frame) {
   }
 }
 
-// A burst is mostly one or two flows: the frames of one owner go in one push, in their order.
+// A burst mostly has one or two flows: the frames of one owner are pushed at once, in their order.
 void Engine::hand_over(std::span<const Handed> frames) {
   std::array<rte_mbuf*, kBurst> of_one;
   for (uint32_t core = 0; core < seat_.cores; ++core) {
@@ -296,7 +297,7 @@ void Engine::push_to_core(uint32_t core, std::span<rte_mbuf*> frames) {
   rte_pktmbuf_free_bulk(frames.data() + pushed, static_cast<unsigned>(frames.size() - pushed));
 }
 
-// They were admitted, and captured, where they came in.
+// The receiving core has already filtered and captured these frames.
 size_t Engine::take_handed_over() {
   std::array<rte_mbuf*, kBurst> burst;
   const size_t taken = seat_.hand_over->take(seat_.index, burst);
@@ -313,7 +314,7 @@ size_t Engine::take_handed_over() {
   return taken;
 }
 
-// False where the frame is another's; it is freed then.
+// Returns false, with the frame freed, if it is not addressed to this device.
 bool Engine::admit(rte_mbuf* frame, wire::FrameKind kind) {
   switch (filter_.admit(bytes_of(frame), kind)) {
     case wire::Admission::accepted:

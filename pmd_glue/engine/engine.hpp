@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One device's engine: a transport core on a DPDK port, run in turns. A turn reads top-down: enter, look at
-// the clock, receive, let the core work and send, leave. Everything here but what says otherwise is for
-// whoever holds the turn.
+// A poll engine: a transport core on a DPDK port, run in turns. A turn enters the memory session, reads the
+// clock, receives, runs the core, transmits and leaves. Unless noted, every member requires TurnLock to be
+// held.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct rte_mbuf;
 
 namespace faultline::glue {
 
-/// A counter with one writer. Any thread may read it.
+/// A counter with one writer thread and any number of reader threads.
 class Count {
  public:
   void add(uint64_t more) {
@@ -50,7 +50,7 @@ class Count {
 
 using PortCounts = verbs::BasicPortCounters<Count>;
 
-/// Which of a device's cores an engine is; `hand_over` is nullptr where it is alone.
+/// Index of the engine's core in its device; `hand_over` is nullptr for a single core.
 struct EngineSeat {
   uint32_t index = 0;
   uint32_t cores = 1;
@@ -59,56 +59,58 @@ struct EngineSeat {
 
 class Engine final : private transport::Port, private transport::EventSink {
  public:
-  /// All outlive the engine; `capture` may be nullptr.
+  /// All references outlive the engine; `capture` may be nullptr.
   Engine(const Config& config, const DeviceConfig& device, const AddressTable& addresses, EthernetPort& port,
          odp::EngineSession& session, Capture* capture, const EngineSeat& seat);
   ~Engine() override;
 
   enum class Turn : uint8_t {
-    of_program,  ///< in a call of the program's, which comes back by itself
+    of_program,  ///< in a verbs call of the program, which polls again by itself
     of_ours
   };
-  /// One turn. True if a frame moved: another turn soon is worth while. One of the program's may leave out
-  /// what is to be sent when it has brought the program the completion that it waits for.
+  /// Runs one turn. Returns true if a frame moved or is held back: another turn soon is worth while. A turn
+  /// of the program may defer transmission (the ACK) if it delivered exactly one receive completion; see
+  /// send_owed().
   bool turn(Turn whose = Turn::of_ours);
-  /// Sends what was posted to the QP, in a call of the program's: once after a turn of its that had little to
-  /// do. Whoever posts more, or has more coming in, is served by the burst.
+  /// Transmits what was posted to the QP, within the program's call. At most once after each turn of the
+  /// program that moved few frames; further posts, and busy receivers, are served by the next turn's burst.
   void send_now(transport::QueuePair* qp);
   [[nodiscard]] bool may_send_now() const { return may_send_now_.load(std::memory_order_relaxed); }
-  /// Sends what a turn has left out.
+  /// Transmits what turns have deferred.
   void send_owed();
 
-  /// When it wants its next turn if nothing else happens.
+  /// Time of the next turn if no event occurs.
   [[nodiscard]] TimeNs next_deadline() const {
     return std::min(core_->next_deadline(), neighbours_.next_deadline());
   }
 
   [[nodiscard]] transport::Core& core() { return *core_; }
   [[nodiscard]] NeighbourCache& neighbours() { return neighbours_; }
-  /// Which multicast groups' frames come in.
+  /// Filter of destination addresses, with the joined multicast groups.
   [[nodiscard]] wire::AddressFilter& filter() { return filter_; }
 
-  /// Who hears of work while nobody turns the engine: doorbells, and frames from other cores. What was there
-  /// before is found by one more turn.
+  /// Sets the listener for doorbells and for frames from other cores while no thread turns the engine. The
+  /// caller runs one more turn to find earlier work.
   void set_listener(transport::DoorbellListener* listener) {
     core_->set_doorbell_listener(listener);
     if (seat_.hand_over != nullptr) seat_.hand_over->set_listener(seat_.index, listener);
   }
 
-  /// The port may be used in turns from now on, or no more.
+  /// Allows or forbids turns to use the port.
   void use_port(bool use) { port_usable_ = use; }
   [[nodiscard]] bool port_link_up() const { return port_usable_ && port_.link_up(); }
 
-  /// Frames that a bad link's model has not let out yet; and lets out those whose time has come.
+  /// True if the model of a bad link holds frames to transmit. send_held_frames() transmits those that are
+  /// due.
   [[nodiscard]] bool holds_frames_to_send() const {
     return transmit_link_ != nullptr && transmit_link_->holds_frames();
   }
   void send_held_frames(TimeNs now);
 
-  /// Tells the device's event sink.
+  /// Raises an event at the device's event sink.
   void raise(transport::AsyncEvent event) { on_device_event(event); }
 
-  /// Packets per second; see faultline_measure_port_tx and _rx.
+  /// Return packets per second, or a negative errno; see faultline_measure_port_tx and _rx.
   [[nodiscard]] double measure_tx(size_t frame_bytes, unsigned milliseconds);
   [[nodiscard]] double measure_rx(unsigned milliseconds);
 
@@ -116,16 +118,16 @@ class Engine final : private transport::Port, private transport::EventSink {
   [[nodiscard]] TurnLock& turns() { return turns_; }
   [[nodiscard]] const PortCounts& counts() const { return counts_; }
   void set_event_sink(transport::EventSink* sink) { events_.store(sink, std::memory_order_release); }
-  /// When the last turn was.
+  /// Start of the last turn.
   [[nodiscard]] TimeNs last_turn() const { return last_turn_.load(std::memory_order_relaxed); }
-  /// When the port last took a frame.
+  /// Time at which the port last took a frame.
   [[nodiscard]] TimeNs last_sent() const { return last_sent_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr size_t kBurst = 32;
-  /// A message and an acknowledgement.
+  /// Limit of frames in a turn after which send_now() is allowed: a message and an acknowledgement.
   static constexpr size_t kFewFrames = 2;
-  /// Where each turn brings a message, so many are acknowledged as one.
+  /// Limit of consecutive deferred transmissions: so many messages share one ACK.
   static constexpr uint32_t kMostOwedPolls = 4;
   static constexpr size_t kLoopbackFrames = 1024;  // a power of two
 
@@ -135,7 +137,7 @@ class Engine final : private transport::Port, private transport::EventSink {
   void free_unsent(std::span<transport::TxFrame> frames) override;
   void release(std::span<transport::RxFrame> frames) override;
 
-  // transport::EventSink, passed on
+  // transport::EventSink, forwarded to events_
   void on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) override;
   void on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent event) override;
   void on_completion(transport::CompletionQueue* cq) override;
@@ -151,7 +153,8 @@ class Engine final : private transport::Port, private transport::EventSink {
   void deliver_due();
   [[nodiscard]] bool completion_goes_first();
   size_t take_handed_over();
-  /// Gives what is the device's of a burst to its owners: the core, the link's handlers, other cores.
+  /// Distributes the device's frames of a burst to their owners: the core, the link's protocol handlers,
+  /// other cores.
   void distribute(std::span<rte_mbuf*> frames);
   [[nodiscard]] uint32_t owner_of(rte_mbuf* frame, wire::FrameKind kind);
   void hand_over(std::span<const Handed> frames);
@@ -163,7 +166,8 @@ class Engine final : private transport::Port, private transport::EventSink {
   void handle_neighbour_message(const wire::NeighbourMessage& message);
   void handle_echo(rte_mbuf* frame);
   void ask_neighbours();
-  /// Sends what `write` puts in a new frame, where it puts anything. True if it was sent.
+  /// Transmits a new frame with the bytes that `write` stores; none if it stores none. Returns true if the
+  /// frame was sent.
   template <typename Write>
   bool send_written(Write write);
 
@@ -172,14 +176,15 @@ class Engine final : private transport::Port, private transport::EventSink {
   [[nodiscard]] size_t send_to_port(std::span<rte_mbuf*> frames);
   void send_due();
   void put(ChaosLink& link, std::span<rte_mbuf* const> frames);
-  /// Something is under way that only later turns bring on.
+  /// True if delayed frames or faults need later turns to complete.
   [[nodiscard]] bool holds_back() const;
   [[nodiscard]] size_t send_or_give_up(std::span<rte_mbuf*> frames);
   [[nodiscard]] bool send_one(rte_mbuf* frame);
   [[nodiscard]] bool send_to_own_group(rte_mbuf* frame);
   [[nodiscard]] bool gone_port();
   void ask_for_checksums(rte_mbuf* frame) const;
-  /// False for a frame to the device's address which is for another process that has it too.
+  /// False if the frame's destination is the device's address but a QPN of another process that shares the
+  /// address.
   [[nodiscard]] bool stays_here(rte_mbuf* frame) const;
   [[nodiscard]] bool loop_back(rte_mbuf* frame);
   [[nodiscard]] bool push_loopback(rte_mbuf* frame);
@@ -190,13 +195,13 @@ class Engine final : private transport::Port, private transport::EventSink {
   Capture* const capture_;
   const EngineSeat seat_;
   const AddressTable& addresses_;
-  SwitchSeat* const seat_on_wire_;  ///< nullptr for a device of its own
+  SwitchSeat* const seat_on_wire_;  ///< nullptr for a device without a wire
   wire::AddressFilter filter_;
   NeighbourCache neighbours_;
-  /// Of the link's other protocols: a flood of questions is no flood of answers.
+  /// Rate limits of replies (ARP, ND, ICMP echo): a flood of requests causes no flood of replies.
   TokenBucket echo_answers_{1'000, 1'000};
   TokenBucket link_answers_{10'000, 1'000};
-  // Of [device.chaos]; nullptr without.
+  // From [device.chaos]; nullptr if it is harmless.
   std::unique_ptr<ChaosLink> receive_link_;
   std::unique_ptr<ChaosLink> transmit_link_;
   std::unique_ptr<chaos::FaultModel> fault_model_;
@@ -204,15 +209,15 @@ class Engine final : private transport::Port, private transport::EventSink {
   bool port_usable_ = false;
   uint64_t tx_offload_flags_ = 0;
   TimeNs now_ = 0;
-  TimeNs full_since_ = 0;  ///< the port has taken nothing since then; 0: it takes
+  TimeNs full_since_ = 0;  ///< the port has taken no frame since then; 0: it takes frames
   std::array<rte_mbuf*, kLoopbackFrames> loopback_{};
   uint32_t loopback_head_ = 0;
   uint32_t loopback_tail_ = 0;
   uint64_t sent_this_turn_ = 0;
   ReturnPace return_pace_;
   std::atomic<bool> may_send_now_{false};
-  uint64_t receives_seen_ = 0;  ///< completed before the turn
-  uint32_t owed_polls_ = 0;     ///< that turns have left out since the last one
+  uint64_t receives_seen_ = 0;  ///< receives completed before the turn
+  uint32_t owed_polls_ = 0;     ///< consecutive turns that deferred transmission
   QpMemory qp_memory_;
   std::unique_ptr<transport::Core> core_;
   std::atomic<transport::EventSink*> events_{nullptr};
@@ -220,11 +225,11 @@ class Engine final : private transport::Port, private transport::EventSink {
   std::atomic<TimeNs> last_sent_{0};
   TurnLock turns_;
   std::optional<MemifGate> gate_;
-  const std::string device_name_;  ///< for the log
+  const std::string device_name_;  ///< for log lines
 };
 
-/// One contiguous mbuf of the frame: itself, or a copy from `pool` after which it is freed. nullptr (and
-/// freed) where it is longer than a buffer or there is none.
+/// Returns the frame as one contiguous mbuf: the frame itself, or a copy from `pool`, after which the frame
+/// is freed. Returns nullptr, with the frame freed, if it is longer than a buffer or the pool is empty.
 [[nodiscard]] rte_mbuf* make_contiguous(rte_mbuf* frame, rte_mempool* pool);
 
 }  // namespace faultline::glue

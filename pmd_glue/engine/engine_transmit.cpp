@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The engine as the core's port: buffers, bursts out, the device's frames to itself; and the bare port's
-// limits.
+// The engine as the transport core's port: buffers, transmit bursts, loopback and multicast copies; and the
+// measurement of the bare port's limits.
 #include <algorithm>
 #include <cerrno>
 
@@ -21,16 +21,16 @@ namespace {
 using transport::RxFrame;
 using transport::TxFrame;
 
-// A peer that has stopped taking frames for so long is gone: frames are dropped as a switch would, and the
-// transport's own timers decide.
+// A peer that has taken no frames for so long is gone: frames are dropped as by a switch, and the transport's
+// timers decide.
 constexpr TimeNs kStuckPortNs = 50'000'000;
 
-// What loops back was never on a wire: the checksums are whatever the port would have made of them.
+// A looped-back frame was never on a link: its checksums count as verified.
 constexpr uint64_t kOwnFrame = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
 
 }  // namespace
 
-// A frame of the glue's own: sent now or dropped.
+// Transmits a frame of the link protocols, or drops it.
 bool Engine::send_one(rte_mbuf* frame) {
   if (send_burst({&frame, 1}) == 1) return true;
   counts_.tx_dropped.add(1);
@@ -38,14 +38,14 @@ bool Engine::send_one(rte_mbuf* frame) {
   return false;
 }
 
-// How many of the frames, from the first on, are gone; the rest are still the caller's.
+// Transmits a prefix of `frames` and returns its length; the caller keeps the rest.
 size_t Engine::send_burst(std::span<rte_mbuf*> frames) {
   if (transmit_link_ == nullptr) return send_to_port(frames);
   put(*transmit_link_, frames);
   return frames.size();
 }
 
-// The bad link's far end, which is the port.
+// Transmits the due frames of the emulated bad link to the port.
 void Engine::send_due() {
   std::array<ChaosLink::Held, kBurst> due;
   std::array<rte_mbuf*, kBurst> burst;
@@ -80,7 +80,7 @@ size_t Engine::send_to_port(std::span<rte_mbuf*> frames) {
     if (capture_ == nullptr) {
       sent = put_on_port(frames);
     } else {
-      // One by one, so that just what was sent is captured: the frame is not ours any more once it is sent.
+      // One by one, so that only sent frames are captured: a sent frame no longer belongs to the caller.
       for (; sent < frames.size(); ++sent) {
         Capture::Copy copy = capture_->copy(*frames[sent], Capture::Direction::out);
         if (put_on_port(frames.subspan(sent, 1)) != 1) break;
@@ -149,15 +149,16 @@ size_t Engine::send_or_give_up(std::span<rte_mbuf*> frames) {
   return frames.size();
 }
 
-// Nothing was taken. That is back-pressure, unless nobody is there to take it.
+// Called when the port took no frame. Returns true if no peer is there to take frames; otherwise the state is
+// back-pressure.
 bool Engine::gone_port() {
   if (full_since_ == 0) full_since_ = now_;
   return !port_usable_ || now_ - full_since_ > kStuckPortNs || !port_.link_up();
 }
 
-// Every QP that is attached to a group gets a copy (ibv_attach_mcast(3)), whichever device sent it.
+// Every QP that is attached to a group gets a copy (ibv_attach_mcast(3)), from any sender device.
 bool Engine::send_to_own_group(rte_mbuf* frame) {
-  // Before it is sent: afterwards the frame is not ours.
+  // Copied before transmission: a sent frame no longer belongs to the caller.
   rte_mbuf* copy = rte_pktmbuf_copy(frame, port_.pool(), 0, UINT32_MAX);
   ask_for_checksums(frame);
   if (send_or_give_up({&frame, 1}) == 0) {
@@ -182,12 +183,12 @@ bool Engine::stays_here(rte_mbuf* frame) const {
   return qpn >= core_->config().first_qpn && qpn <= core_->config().last_qpn;
 }
 
-// To the core of this device that owns the destination. False where that has no room now.
+// Loops a frame back to the core that owns the destination QP. Returns false if that core's ring has no room.
 bool Engine::loop_back(rte_mbuf* frame) {
   if (seat_.hand_over == nullptr) return push_loopback(frame);
   const uint32_t owner = transport::owner_of(wire::peek_destination_qpn(bytes_of(frame)), seat_.cores);
   if (owner == seat_.index) return push_loopback(frame);
-  // Kept before it goes: the other core frees it.
+  // Copied before the push: the other core frees the frame.
   Capture::Copy copy =
       capture_ != nullptr ? capture_->copy(*frame, Capture::Direction::out) : Capture::Copy(nullptr);
   frame->ol_flags = kOwnFrame;
@@ -223,7 +224,7 @@ size_t Engine::allocate(std::span<TxFrame> out) {
   size_t done = 0;
   while (done < out.size()) {
     size_t count = std::min(out.size() - done, mbufs.size());
-    // All or nothing: halve until the pool has as many.
+    // take_frames() takes all or nothing: halve until the pool has as many.
     while (count != 0 && !take_frames(port_.pool(), std::span(mbufs).first(count))) count /= 2;
     if (count == 0) break;
     for (size_t i = 0; i < count; ++i)
@@ -257,7 +258,7 @@ double Engine::measure_tx(size_t frame_bytes, unsigned milliseconds) {
       wire::write_probe_header(bytes_of(frame), addresses_.mac());
     }
     size_t sent = 0;
-    // What the port does not take at once is offered again until the time is over.
+    // Frames that the port refuses are offered again until the time is over.
     while (sent < kBurst && now < end) {
       sent += put_on_port(std::span(burst).subspan(sent));
       if (sent < kBurst) now = monotonic_ns();

@@ -37,7 +37,7 @@ HandOver::~HandOver() {
 size_t HandOver::push(uint32_t core, std::span<rte_mbuf*> frames) {
   const size_t pushed = rte_ring_mp_enqueue_burst(rings_[core], reinterpret_cast<void* const*>(frames.data()),
                                                   static_cast<unsigned>(frames.size()), nullptr);
-  // Either the owner's last turn before its sleep finds them, or we see that it sleeps.
+  // Either the owner's last turn before its sleep finds the frames, or this thread sees the listener.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (transport::DoorbellListener* const hears = listeners_[core].load(std::memory_order_seq_cst))
     hears->on_doorbell();

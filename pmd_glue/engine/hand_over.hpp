@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Between the lcores of a device: frames that one of them received, or looped back, and another owns. No port
-// here can steer by QPN, so whoever has such a frame pushes it into its owner's ring; a full ring is a drop,
-// or back-pressure for the device's own frames.
+// Rings between the lcores of a device, for frames that one core received or looped back and another core
+// owns. No port here can steer by QPN, so the receiving core pushes such a frame into its owner's ring. A
+// full ring drops received frames, and is back-pressure for the device's own frames.
 #pragma once
 
 #include <array>
@@ -21,19 +21,20 @@ namespace faultline::glue {
 
 class HandOver {
  public:
-  /// nullptr where there is no memory.
+  /// Returns nullptr if memory is short.
   [[nodiscard]] static std::unique_ptr<HandOver> create(uint16_t port_id, uint32_t cores);
-  /// Frees what nobody took.
+  /// Frees the frames that remain in the rings.
   ~HandOver();
   HandOver(const HandOver&) = delete;
   HandOver& operator=(const HandOver&) = delete;
 
-  /// Any core's thread. The rings take a prefix of `frames`; returns its length.
+  /// Pushes frames to a core's ring, from any core's thread. The ring takes a prefix of `frames`; returns its
+  /// length.
   [[nodiscard]] size_t push(uint32_t core, std::span<rte_mbuf*> frames);
-  /// That core's thread.
+  /// Takes frames from a core's ring; only by that core's thread.
   [[nodiscard]] size_t take(uint32_t core, std::span<rte_mbuf*> out);
-  /// Who hears of frames for a core that sleeps; nullptr, as at first: nobody. As Core's own listener is, set
-  /// before a turn.
+  /// Sets the listener for frames that arrive while the core sleeps; nullptr (the initial value): none. Set
+  /// it before a turn, as Core's own listener.
   void set_listener(uint32_t core, transport::DoorbellListener* listener) {
     listeners_[core].store(listener, std::memory_order_seq_cst);
   }

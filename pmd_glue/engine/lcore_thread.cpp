@@ -21,13 +21,13 @@
 namespace faultline::glue {
 namespace {
 
-// A stream has gaps, and a wake-up costs more than these. Then naps.
+// Idle time before the first sleep: a wake-up costs more than the gaps in a stream.
 constexpr TimeNs kIdleBeforeSleepNs = 500'000;
 constexpr TimeNs kFirstNapNs = 50'000;
-// Where all tell, only to be sure.
+// Sleep limit if every source of work wakes the thread; a safety margin only.
 constexpr TimeNs kToldNapNs = 20'000'000;
-// An lcore that has its CPU for itself gets it back at once; where two share one, the other is not kept
-// waiting for a whole time slice.
+// Idle turns before a sched_yield(). It returns at once on a dedicated CPU; on a shared CPU the other thread
+// does not wait for a whole time slice.
 constexpr unsigned kIdleTurnsBeforeYield = 64;
 
 void block_program_signals() {
@@ -53,7 +53,7 @@ void LcoreThread::stop() {
   stop_.store(true, std::memory_order_seq_cst);
   on_doorbell();
   if (thread_.joinable()) thread_.join();
-  // A caller that came too late for the thread holds callers_ and waits.
+  // A caller may hold callers_ and wait, after the thread has ended: serve its call here.
   while (!callers_.try_lock()) {
     serve_call();
     sched_yield();
@@ -104,15 +104,15 @@ void LcoreThread::run() {
       continue;
     }
     if (mailbox_.load(std::memory_order_relaxed) != nullptr) {
-      // A call allocates and frees: a thread that holds the allocator's lock may wait in munmap for this
-      // engine (odp::EngineSession). The turn enters again.
+      // A call allocates and frees memory. A thread that holds the allocator's lock may wait in munmap for
+      // this engine (odp::EngineSession), so leave the session first. The turn enters again.
       session_.leave();
       serve_call();
     }
     const bool moved = engine_.turn();
     const TimeNs now = engine_.last_turn();
-    // What tells of frames is worth some turns: net_tap looks for them only after a signal. Until some come
-    // nobody sleeps on a descriptor that told of them in vain.
+    // A readable descriptor earns some turns: net_tap looks for frames only after a signal. After a
+    // descriptor that was readable without frames, the thread does not sleep on it until a frame arrives.
     if (moved || told) last_moved = now;
     idle_turns = moved ? 0 : idle_turns + 1;
     frames_tell = frames_ >= 0 && (moved || (frames_tell && !told));
@@ -142,7 +142,7 @@ void LcoreThread::run() {
   session_.leave();
 }
 
-// What came before is found by the turn that follows.
+// Earlier work is found by the turn that follows.
 void LcoreThread::listen() {
   listening_ = true;
   asleep_.store(true, std::memory_order_seq_cst);
@@ -156,7 +156,7 @@ void LcoreThread::stop_listening() {
 }
 
 void LcoreThread::on_doorbell() {
-  // Once: whoever comes later finds it awake.
+  // One wake-up is enough: later callers find the flag clear.
   if (!asleep_.load(std::memory_order_seq_cst) || !asleep_.exchange(false, std::memory_order_acq_rel)) return;
   const uint64_t one = 1;
   static_cast<void>(!write(event_.get(), &one, sizeof one));
@@ -169,7 +169,7 @@ bool LcoreThread::nap(TimeNs longest, bool frames_tell) {
   static_cast<void>(ppoll(pollers.data(), pollers.size(), &timeout, nullptr));
   uint64_t rings = 0;
   if (pollers[0].revents != 0) static_cast<void>(!read(event_.get(), &rings, sizeof rings));
-  // Before the next turn, which finds what was posted until now; what comes later rings again.
+  // Set before the next turn, which finds all work posted until now; later posts signal again.
   asleep_.store(true, std::memory_order_seq_cst);
   return pollers[1].revents != 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A thread that does nothing but turn one engine: dedicated progress. Calls from other threads are served
-// between its turns. When nothing happens it sleeps, until something is posted, another core has frames for
-// it, or frames come to a port that can tell; a port that cannot is looked at now and then.
+// A thread that drives one engine (dedicated progress) and serves calls from other threads between turns. An
+// idle thread sleeps until work is posted, another core hands frames over, or the port's descriptor is
+// readable. A port without a descriptor is polled at intervals.
 #pragma once
 
 #include <atomic>
@@ -18,19 +18,19 @@ namespace faultline::glue {
 
 class LcoreThread final : private transport::DoorbellListener {
  public:
-  /// Both outlive the thread. `cpu` is where it runs; anywhere without. `frames` is readable while frames
-  /// wait; -1: nothing is.
+  /// Both references outlive the thread. `cpu` is the CPU that the thread is pinned to, if any. `frames` is a
+  /// descriptor that is readable while frames wait; -1: none.
   LcoreThread(std::string device, Engine& engine, odp::EngineSession& session, std::optional<unsigned> cpu,
               int frames);
   ~LcoreThread() override { stop(); }
   LcoreThread(const LcoreThread&) = delete;
   LcoreThread& operator=(const LcoreThread&) = delete;
 
-  /// Runs it on the thread and returns when it has run; on the caller's, once the thread is stopped.
+  /// Runs `function` on the thread and returns after it; on the caller's thread once this thread is stopped.
   void call(void (*function)(void*), void* argument);
-  /// Ends the thread; what was called before it is served.
+  /// Ends the thread, after it has served the calls that were made before.
   void stop();
-  /// Ends the thread at its next turn, and does not wait for it: the process ends.
+  /// Ends the thread at its next turn, without a wait: the process ends.
   void abandon();
 
  private:
@@ -44,7 +44,7 @@ class LcoreThread final : private transport::DoorbellListener {
   void on_doorbell() override;
   void listen();
   void stop_listening();
-  /// True where the port told of frames.
+  /// Sleeps. Returns true if the port's descriptor was readable.
   [[nodiscard]] bool nap(TimeNs longest, bool frames_tell);
 
   const std::string device_;
@@ -52,12 +52,12 @@ class LcoreThread final : private transport::DoorbellListener {
   odp::EngineSession& session_;
   const std::optional<unsigned> cpu_;
   const int frames_;
-  const UniqueFd event_;  ///< ends a nap
+  const UniqueFd event_;  ///< wakes the thread
   std::atomic<bool> asleep_{false};
-  bool listening_ = false;  ///< the thread's
+  bool listening_ = false;  ///< only the thread accesses it
   std::atomic<bool> stop_{false};
   std::mutex callers_;
-  bool stopped_ = false;  // of callers_
+  bool stopped_ = false;  // guarded by callers_
   std::atomic<Call*> mailbox_{nullptr};
   std::thread thread_;
 };

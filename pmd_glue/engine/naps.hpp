@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a thread sleeps at a time that looks after a port which cannot tell of frames. A nap is what the
-// first frame waits for; its end costs what a switch to the thread costs, some 25 us on a virtual machine,
-// which is more than one per cent of a CPU at two milliseconds. So the longer nothing has come, the longer
-// the nap.
+// Idle backoff: the sleep interval for ports without an RX interrupt. The first frame waits until the
+// interval ends. Each wake-up costs a context switch, some 25 us on a virtual machine. At an interval of two
+// milliseconds that is more than one per cent of a CPU. So the interval grows with the time since the last
+// frame.
 #pragma once
 
 #include "stack/transport/shared/types.hpp"
 
 namespace faultline::glue {
 
-/// `idle_ns` is how long no frame has come, `first_ns` the nap of the first while.
+/// `idle_ns` is the time since the last frame, `first_ns` the initial interval.
 [[nodiscard]] constexpr TimeNs nap_after(TimeNs idle_ns, TimeNs first_ns) {
   if (idle_ns < 100'000'000) return first_ns;
   return idle_ns < 500'000'000 ? 2'000'000 : 5'000'000;

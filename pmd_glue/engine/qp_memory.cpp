@@ -24,7 +24,7 @@ void* PageResource::do_allocate(size_t bytes, size_t alignment) {
   const bool huge = bytes >= kHugePageBytes;
   const size_t wanted_alignment = std::max(alignment, huge ? kHugePageBytes : kPageBytes);
   const size_t used = rounded_up(bytes, kPageBytes);
-  // So much more that an aligned part of the size lies in it; what is round it goes back.
+  // Extra space so that an aligned block of the size fits; the rest is unmapped.
   const size_t slack = wanted_alignment - kPageBytes;
   void* const memory =
       mmap(nullptr, used + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -34,7 +34,7 @@ void* PageResource::do_allocate(size_t bytes, size_t alignment) {
   const size_t before = rounded_up(address, wanted_alignment) - address;
   if (before != 0) munmap(begin, before);
   if (before != slack) munmap(begin + before + used, slack - before);
-  if (huge) madvise(begin + before, used, MADV_HUGEPAGE);  // a wish: without huge pages it works as well
+  if (huge) madvise(begin + before, used, MADV_HUGEPAGE);  // best effort: failure is harmless
   return begin + before;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory for QPs: pools of equal blocks, in huge pages where there are enough of them and the kernel has some
-// (transparent ones: madvise(2), no reservation). Owner: one engine's thread.
+// Memory for QPs: pools of equal blocks. Large chunks use transparent huge pages if the kernel has some
+// (madvise(2), no reservation). Owner: one engine's thread.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace faultline::glue {
 
-/// Whole pages from the kernel, for the pools above it. Throws std::bad_alloc.
+/// Maps whole pages for the pools above. Throws std::bad_alloc.
 class PageResource final : public std::pmr::memory_resource {
  private:
   void* do_allocate(size_t bytes, size_t alignment) override;
@@ -27,7 +27,7 @@ class QpMemory {
  private:
   static constexpr size_t kBlocks = 4096;  // a chunk of QPs is 5 MiB; the first ones are small
   static constexpr size_t kLargestBlock =
-      16384;  // a ring of a hundred requests; larger ones have pages of their own
+      16384;  // a ring of a hundred requests; larger blocks are mapped separately
 
   PageResource pages_;
   std::pmr::unsynchronized_pool_resource pools_;

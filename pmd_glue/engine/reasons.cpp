@@ -45,7 +45,7 @@ const char* text_of(CompletionStatus status) {
   }
 }
 
-/// A NAK's code (IBA 9.7.5.2.8, table 46).
+/// Returns the text of a NAK code (IBA 9.7.5.2.8, table 46).
 const char* text_of_nak(uint8_t syndrome) {
   constexpr std::array<const char*, 5> kCodes{"PSN sequence error", "invalid request", "remote access error",
                                               "remote operational error", "invalid RD request"};
@@ -105,7 +105,7 @@ void log_reason(std::string_view device, std::string_view line, TimeNs now) noex
     if (*before != 0) log().debug("{} lines like the next one were left out", *before);
     log().debug("{}: {}", device, line);
   } catch (const std::exception&) {
-    // No memory for a line: what it is about matters more.
+    // Out of memory: the line is dropped, since the caller's work matters more.
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Why something failed, as lines of the log at level debug; and how many of them.
+// Reasons of failures as log lines at level debug, with a rate limit.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,18 @@
 
 namespace faultline::glue {
 
-/// The line for a QP that fails.
+/// Returns the log line for a QP failure.
 [[nodiscard]] std::string text_of(const transport::QpFailure& failure);
-/// "198.18.0.1" or "fe80::1".
+/// Returns the address as text: "198.18.0.1" or "fe80::1".
 [[nodiscard]] std::string text_of(const wire::Gid& gid);
 
-/// Holds lines back that come too often. Any thread.
+/// Limits the rate of log lines. Any thread.
 class ReasonLimit {
  public:
   static constexpr uint32_t kLinesPerSecond = 20;
 
-  /// Nothing where there have been too many lately; else how many were held back before this one.
+  /// Returns the number of lines suppressed since the last admitted one, or nullopt if this line is
+  /// suppressed too.
   [[nodiscard]] std::optional<uint64_t> admit(TimeNs now);
 
  private:
@@ -32,12 +33,13 @@ class ReasonLimit {
   uint64_t held_back_ = 0;
 };
 
-/// Whether the log takes level debug, and a line of it: "faultline: DEVICE: LINE". Throws nothing.
+/// wants_reasons() returns whether the log takes level debug; log_reason() writes "faultline: DEVICE: LINE".
+/// Neither throws.
 [[nodiscard]] bool wants_reasons();
 void log_reason(std::string_view device, std::string_view line, TimeNs now) noexcept;
 
-/// $FAULTLINE_LOG where it is one of the levels. Nothing where it is not set, or is none: then `complaint`
-/// has a line.
+/// Returns $FAULTLINE_LOG if it is a log level. Returns nullopt if it is unset or invalid; an invalid value
+/// also sets `complaint` to one line.
 [[nodiscard]] std::optional<std::string> log_level_of_environment(std::string& complaint);
 [[nodiscard]] std::optional<std::string> parse_log_level(const char* text, std::string& complaint);
 

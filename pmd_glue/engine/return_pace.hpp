@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether a program that is given a completion comes back at once. Who does is waited for by a peer, mostly:
-// what it posts then goes out before the acknowledgement of what it was given, which nobody waits for. Who
-// goes away to compute would leave the acknowledgement behind until the housekeeper finds it. So what the
-// last returns were like decides.
+// Detects programs that poll again at once after a completion. A peer mostly waits for such a program's next
+// message, which is then transmitted before the ACK, since no thread waits for the ACK. A program that
+// computes after a completion would leave the ACK unsent until the housekeeper finds it. So the last returns
+// decide.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +12,18 @@ namespace faultline::glue {
 
 class ReturnPace {
  public:
-  // Some messages' time; what a peer's retransmission timer does not see.
+  // The time of some messages; too short for a peer's retransmission timer to notice.
   static constexpr uint64_t kAtOnceNs = 20'000;
-  // Of so many acknowledgements one at most is late for it. Who only lost the CPU now and then is not
-  // distrusted for long.
+  // At most one ACK in so many is late. A program that lost its CPU once is prompt again after as many
+  // returns.
   static constexpr uint32_t kReturns = 128;
 
-  /// The last returns were all at once.
+  /// True if the last kReturns returns were all within kAtOnceNs.
   [[nodiscard]] bool is_prompt() const { return returns_ == kReturns; }
 
-  /// The program is given a completion.
+  /// The program receives a completion.
   void note_given(uint64_t now_ns) { given_ns_ = now_ns; }
-  /// The program is back.
+  /// The program polls again.
   void note_return(uint64_t now_ns) {
     if (given_ns_ == 0) return;
     returns_ = now_ns - given_ns_ <= kAtOnceNs ? std::min(returns_ + 1, kReturns) : 0;
@@ -31,7 +31,7 @@ class ReturnPace {
   }
 
  private:
-  uint64_t given_ns_ = 0;  ///< 0: it is back since
+  uint64_t given_ns_ = 0;  ///< 0: the program has polled since
   uint32_t returns_ = 0;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a program that polls for nothing keeps its CPU before it offers it to others. Where a peer or the
-// switch between them waits for this very CPU, spinning only delays what is waited for; where nobody does,
-// offering is a system call for nothing, and where somebody wants it for long, it costs milliseconds. So what
-// the last offer led to decides when the next one is due.
+// Adaptive yield: the number of idle turns after which a polling program calls sched_yield(). If a peer or
+// the switch waits for this CPU, spinning delays the awaited frame. If no thread waits, sched_yield() is a
+// system call for nothing. If another thread keeps the CPU for long, the yield costs milliseconds. So the
+// duration of the last yield decides when the next one is due.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ class YieldPace {
  public:
   static constexpr uint32_t kLongestTurns = 256;
   static constexpr uint32_t kShortestTurns = 8;
-  // Two context switches take longer than the first, a few packets' work less than the second.
+  // Two context switches take longer than kNobodyNs; the work for a few packets takes less than kHogNs.
   static constexpr uint64_t kNobodyNs = 1'000;
   static constexpr uint64_t kHogNs = 100'000;
 
@@ -23,7 +23,7 @@ class YieldPace {
     return idle_turns != 0 && idle_turns % turns_.load(std::memory_order_relaxed) == 0;
   }
 
-  /// How long the CPU was away. Any thread; of two at once one counts.
+  /// Records the duration of a yield. Any thread; of two concurrent calls one counts.
   void note_yield(uint64_t took_ns) {
     const uint32_t turns = turns_.load(std::memory_order_relaxed);
     uint32_t next = kLongestTurns;

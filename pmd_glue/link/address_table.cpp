@@ -17,7 +17,7 @@ bool is_host_address(const wire::Gid& gid) {
     const uint32_t top = gid.ipv4() >> 24;
     return top != 0 && top != 127 && top < 224;
   }
-  // Neither :: nor ::1.
+  // Excludes :: and ::1.
   return std::any_of(gid.bytes.begin(), gid.bytes.end() - 1, [](uint8_t b) { return b != 0; });
 }
 
@@ -60,7 +60,8 @@ bool same_prefix(const wire::Gid& a, const wire::Gid& b, unsigned bits) {
 
 }  // namespace
 
-// Locally administered (IEEE 802, second bit), 'F', then what tells addresses of one network apart.
+// Locally administered (IEEE 802, second bit), 'F', then the last four bytes of the address, which
+// distinguish addresses of one network.
 wire::MacAddress mac_of(const wire::Gid& gid) {
   wire::MacAddress mac{{0x02, 0x46, 0, 0, 0, 0}};
   std::copy_n(gid.bytes.begin() + 12, 4, mac.bytes.begin() + 2);
@@ -104,7 +105,7 @@ bool AddressTable::is_own(const wire::Gid& gid) const {
 }
 
 std::optional<wire::Gid> AddressTable::next_hop(const wire::Gid& destination) const {
-  // No router forwards these (RFC 4291, 2.5.6).
+  // No router forwards link-local packets (RFC 4291, 2.5.6).
   if (!destination.is_ipv4() && wire::is_link_local(destination)) return destination;
   std::optional<wire::Gid> hop;
   int longest = -1;
@@ -113,7 +114,8 @@ std::optional<wire::Gid> AddressTable::next_hop(const wire::Gid& destination) co
       longest = network.prefix_bits;
       hop = destination;
     }
-  // A route wins over a network of the same length: an address without one claims every host of its family.
+  // A route has precedence over a network of the same length: an address without a prefix length covers every
+  // host of its family.
   for (const Route& route : routes_)
     if (route.to.contains(destination) && route.to.prefix_bits >= longest) {
       longest = route.to.prefix_bits;

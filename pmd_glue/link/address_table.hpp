@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who a device is on its link, and which way its packets leave: MAC address, VLAN, IP addresses with their
-// networks, static routes. Constant once built.
+// A device's identity on its link and its routing: MAC address, VLAN, IP addresses with their networks,
+// static routes. Constant once built.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace faultline::glue {
 
-/// An address and the length of its network's prefix, counted in the GID's 128 bits (IPv4: 96 more).
+/// An address and its network's prefix length, counted in the GID's 128 bits (IPv4: 96 more).
 struct IpNetwork {
   wire::Gid gid;
   uint8_t prefix_bits = 0;
-  /// Of the same family, and in the network.
+  /// True if `other` is of the same family and in the network.
   [[nodiscard]] bool contains(const wire::Gid& other) const;
   friend bool operator==(const IpNetwork&, const IpNetwork&) = default;
 };
@@ -28,18 +28,18 @@ struct Route {
   friend bool operator==(const Route&, const Route&) = default;
 };
 
-/// "198.18.0.1/24", "2001:2::1/64"; without a prefix length every address of the family is in the network.
-/// Unicast addresses of hosts alone; nothing where it is not one.
+/// Parses "198.18.0.1/24" or "2001:2::1/64". Without a prefix length the network holds every address of the
+/// family. Returns nullopt if the text is not a host's unicast address.
 [[nodiscard]] std::optional<IpNetwork> parse_address(const std::string& text);
-/// A network, such as "198.19.0.0/16" or "::/0"; the prefix length is required.
+/// Parses a network such as "198.19.0.0/16" or "::/0"; the prefix length is required.
 [[nodiscard]] std::optional<IpNetwork> parse_network(const std::string& text);
 
-/// The MAC address of a device that names none.
+/// Returns the default MAC address of a device, derived from its address.
 [[nodiscard]] wire::MacAddress mac_of(const wire::Gid& gid);
 
 class AddressTable {
  public:
-  /// `addresses` as they are configured; the link-local one, which every device has, is added behind them.
+  /// Takes the configured `addresses` and appends the link-local address, which every device has.
   AddressTable(const wire::MacAddress& mac, const wire::VlanTag& vlan, std::span<const IpNetwork> addresses,
                std::span<const Route> routes);
 
@@ -48,10 +48,11 @@ class AddressTable {
   [[nodiscard]] const std::vector<wire::Gid>& gids() const { return gids_; }
   [[nodiscard]] bool is_own(const wire::Gid& gid) const;
 
-  /// Whose MAC address packets to `destination` need: its own where it is on the link, a gateway's, or
-  /// nothing where no network and no route holds it.
+  /// Returns the neighbour whose MAC address packets to `destination` need: the destination itself if it is
+  /// on the link, or a gateway. Returns nullopt if no network and no route contains it.
   [[nodiscard]] std::optional<wire::Gid> next_hop(const wire::Gid& destination) const;
-  /// The own address to ask from for a neighbour's; nothing where there is none of its family.
+  /// Returns the device's source address for requests to `neighbour`; nullopt if the device has none of its
+  /// family.
   [[nodiscard]] std::optional<wire::Gid> source_for(const wire::Gid& neighbour) const;
 
  private:

@@ -18,7 +18,7 @@
 namespace faultline::glue {
 namespace {
 
-// netdevice(7). 0 or an errno.
+// A netdevice(7) request. Returns 0 or an errno.
 int interface_ioctl(const std::string& name, unsigned long request, ifreq& argument) {
   if (name.size() >= IFNAMSIZ) return ENODEV;
   std::memcpy(argument.ifr_name, name.c_str(), name.size() + 1);
@@ -71,8 +71,8 @@ int find_tap_descriptor(const std::string& name) {
   return found.empty() ? -1 : found.front();
 }
 
-// net_tap (DPDK 22.11) has one that keeps the interface and gets no frames, and its queue twice: a duplicate
-// to send by.
+// net_tap (DPDK 22.11) has one descriptor that keeps the interface and receives no frames, and two of its
+// queue: a duplicate for transmission.
 int find_tap_queue(const std::string& name) {
   const std::vector<int> found = tap_descriptors(name);
   for (size_t i = 0; i < found.size(); ++i)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel's network interfaces under net_tap, net_af_packet and net_af_xdp.
+// Queries of the kernel's network interfaces below net_tap, net_af_packet and net_af_xdp.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 namespace faultline::glue {
 
 [[nodiscard]] bool interface_exists(const std::string& name);
-/// Its index in this network namespace; 0 for none.
+/// Returns the interface's index in this network namespace; 0 if there is none.
 [[nodiscard]] unsigned interface_index(const std::string& name);
-/// What has that index is there; it may have another name by now.
+/// Returns whether an interface with that index exists; its name may have changed.
 [[nodiscard]] bool interface_index_exists(unsigned index);
-/// Up and with a carrier.
+/// Returns whether the interface is up and has a carrier.
 [[nodiscard]] bool interface_is_running(unsigned index);
 [[nodiscard]] std::optional<uint32_t> interface_mtu_bytes(const std::string& name);
-/// 0 or an errno.
+/// Returns 0 or an errno.
 [[nodiscard]] int set_interface_mtu(const std::string& name, uint32_t mtu_bytes);
 
-/// The descriptor by which this process holds a tap interface; -1 where it holds none of that name.
+/// Returns this process's descriptor of a tap interface; -1 if it has none of that name.
 [[nodiscard]] int find_tap_descriptor(const std::string& name);
-/// The one of its descriptors there that frames come to; -1 where that is not to be told.
+/// Returns the tap descriptor that receives frames; -1 if it cannot be determined.
 [[nodiscard]] int find_tap_queue(const std::string& name);
-/// The interface behind a tap descriptor is still there, under whatever name and in whatever namespace.
+/// Returns whether the interface of a tap descriptor still exists, under any name and in any namespace.
 [[nodiscard]] bool tap_is_attached(int descriptor);
 
 }  // namespace faultline::glue

@@ -6,12 +6,12 @@
 namespace faultline::glue {
 namespace {
 
-// Pause after each request. Short at first, since the peer's device may be coming up at this moment; 5 s in
+// Pause after each request. The first ones are short, since the peer's device may just be starting; 5 s in
 // all.
 constexpr std::array<TimeNs, 8> kRequestPauseNs{20'000'000,  50'000'000,    100'000'000,   330'000'000,
                                                 500'000'000, 1'000'000'000, 1'000'000'000, 2'000'000'000};
 
-// To a neighbour that was known, one after the other; 170 ms in all.
+// Unicast requests to a doubted neighbour; 170 ms in all.
 constexpr uint8_t kQuestionsInDoubt = 3;
 
 }  // namespace
@@ -27,7 +27,8 @@ NeighbourCache::Entry* NeighbourCache::find(const wire::Gid& gid) {
   return const_cast<Entry*>(static_cast<const NeighbourCache*>(this)->find(gid));
 }
 
-// A free entry, or the oldest one: first of those that only asked us, last of those that are being asked.
+// Returns a free entry, or evicts the oldest one: first of those added by a peer's request, last of those
+// with requests under way.
 NeighbourCache::Entry* NeighbourCache::claim(const wire::Gid& gid, bool wanted) {
   const auto kind = [](const Entry& entry) {
     if (entry.state == NeighbourState::absent) return 0;
@@ -58,7 +59,7 @@ void NeighbourCache::hear(const wire::Gid& gid, const wire::MacAddress& mac, boo
   if (entry == nullptr && asker) entry = claim(gid, false);
   if (entry == nullptr) return;
   const bool known = entry->state == NeighbourState::reachable && now - entry->updated <= kReachableNs;
-  if (!known && !asker && entry->state != NeighbourState::incomplete) return;  // nobody wants to know
+  if (!known && !asker && entry->state != NeighbourState::incomplete) return;  // no request awaits it
   if (!known || entry->mac == mac) return learn(*entry, mac, now);
   if (entry->doubted || now - entry->updated < kBeyondDoubtNs) return;
   entry->doubted = true;
@@ -79,12 +80,13 @@ size_t NeighbourCache::on_arp(std::span<const uint8_t> frame, TimeNs now, std::s
   if (!wire::parse_arp(frame, packet)) return 0;
   const wire::Gid sender = wire::Gid::from_ipv4(packet.sender_ip);
   const wire::Gid target = wire::Gid::from_ipv4(packet.target_ip);
-  // A sender that claims our address is a conflict (RFC 5227): it is neither learnt nor answered. 0 is a
+  // A sender with our address is a conflict (RFC 5227): it is neither learnt nor answered. Sender 0 is a
   // probe.
   if (own_.is_own(sender)) return 0;
   const bool for_us = own_.is_own(target);
 
-  // RFC 826: update what is known; add only who asks for us. A reply that nobody waits for adds nothing.
+  // RFC 826: update known entries; add only a sender that requests our address. An unsolicited reply adds
+  // nothing.
   if (packet.sender_ip != 0)
     hear(sender, packet.sender_mac, for_us && packet.operation == wire::ArpOperation::request, now);
   if (!for_us || packet.operation != wire::ArpOperation::request) return 0;
@@ -115,13 +117,12 @@ size_t NeighbourCache::answer_solicitation(const wire::NeighbourMessage& message
   answer.link_address = own_.mac();
   answer.override_known = true;
   if (message.source.is_zero()) {
-    // Somebody is about to take our address (RFC 4862, 5.4.3): all nodes are told whose it is.
+    // A node probes for our address (RFC 4862, 5.4.3): advertise it to all nodes.
     answer.destination = wire::Gid{{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
     return wire::build_neighbour_message(reply, answer,
                                          {own_.mac(), wire::multicast_mac(answer.destination), own_.vlan()});
   }
-  // A unicast solicitation may leave its option out (RFC 4861, 4.3): the answer goes where the frame came
-  // from.
+  // A unicast solicitation may omit its option (RFC 4861, 4.3): reply to the frame's sender.
   wire::MacAddress to = message.sender_mac;
   if (message.has_link_address) {
     to = message.link_address;
@@ -132,12 +133,12 @@ size_t NeighbourCache::answer_solicitation(const wire::NeighbourMessage& message
   return wire::build_neighbour_message(reply, answer, {own_.mac(), to, own_.vlan()});
 }
 
-// RFC 4861, 7.2.5: an advertisement that nobody asked for makes no entry.
+// RFC 4861, 7.2.5: an unsolicited advertisement makes no entry.
 void NeighbourCache::take_advertisement(const wire::NeighbourMessage& message, TimeNs now) {
   if (own_.is_own(message.target)) return;
   const Entry* entry = find(message.target);
   if (entry == nullptr || !message.has_link_address) return;
-  // Another address for a known neighbour takes its place only where the sender says so.
+  // A different address for a known neighbour is considered only if the override flag is set.
   if (entry->state == NeighbourState::reachable && entry->mac != message.link_address &&
       !message.override_known)
     return;
@@ -176,7 +177,7 @@ NeighbourState NeighbourCache::wait_for(const wire::Gid& neighbour, TimeNs now, 
   return lookup(neighbour, now, mac);
 }
 
-/// To all, or to where it was known to be.
+/// Writes a request: multicast or broadcast, or unicast to the known address of a doubted neighbour.
 size_t NeighbourCache::write_question(const Entry& entry, std::span<uint8_t> request) const {
   const wire::Gid& neighbour = entry.gid;
   const std::optional<wire::Gid> source = own_.source_for(neighbour);
@@ -202,7 +203,7 @@ size_t NeighbourCache::poll(TimeNs now, std::span<uint8_t> request, bool& ipv6) 
   for (Entry& entry : entries_) {
     if ((entry.state != NeighbourState::incomplete && !entry.doubted) || now < entry.deadline) continue;
     if (entry.doubted && entry.requests_sent == kQuestionsInDoubt) {
-      // Nobody is there any more: whoever answers.
+      // The known address is silent: accept any sender's reply.
       entry.doubted = false;
       entry.state = NeighbourState::incomplete;
       entry.requests_sent = 0;

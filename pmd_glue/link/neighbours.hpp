@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who has which MAC address on the link: one cache for ARP (RFC 826) and IPv6 neighbour discovery (RFC 4861),
-// as a state machine over bytes and a time. Bounded, and nothing is allocated after construction. Owner: the
-// engine's thread.
+// Neighbour cache: the MAC addresses of IP addresses on the link. One cache serves ARP (RFC 826) and IPv6
+// neighbour discovery (RFC 4861), as a state machine over bytes and a time. Its size is bounded, and it
+// allocates nothing after construction. Owner: the engine's thread.
 //
-// Neither protocol says who may speak for an address. So nobody who was not asked is believed at once that a
-// known neighbour is elsewhere now: the one who was known is asked first, and all only where it is silent.
-// And who asks us pushes out none of those whom we have asked for.
+// Neither protocol authenticates a sender. So an unsolicited message that moves a known neighbour is not
+// believed at once. The cache first sends unicast requests to the known address; it broadcasts only if that
+// address is silent. An entry made for a peer's request never evicts an entry that this device has requested.
 #pragma once
 
 #include <array>
@@ -19,32 +19,32 @@ namespace faultline::glue {
 
 enum class NeighbourState : uint8_t {
   absent,
-  incomplete,  ///< asked, not answered yet
+  incomplete,  ///< requested, no reply yet
   reachable,
-  failed  ///< asked as often as we ask, and no answer
+  failed  ///< all requests sent, no reply
 };
 
 class NeighbourCache {
  public:
   static constexpr size_t kEntries = 256;
-  /// An answer is good for this long; then it is asked for again when next wanted (RFC 1122, 2.3.2.1).
+  /// A reply is valid for this long; the next use sends a new request (RFC 1122, 2.3.2.1).
   static constexpr TimeNs kReachableNs = 60'000'000'000;
-  /// And beyond doubt for this long, so that false words cost few questions.
+  /// A reply is not doubted for this long, so that forged messages cause few requests.
   static constexpr TimeNs kBeyondDoubtNs = 1'000'000'000;
 
   /// `own` outlives the cache.
   explicit NeighbourCache(const AddressTable& own) : own_(own) {}
 
-  /// Takes an ARP frame. Returns the length of the reply written to `reply`, or 0 for none.
+  /// Handles an ARP frame. Returns the length of the reply written to `reply`, or 0 for none.
   [[nodiscard]] size_t on_arp(std::span<const uint8_t> frame, TimeNs now, std::span<uint8_t> reply);
-  /// Takes a neighbour solicitation or advertisement; the same.
+  /// Handles a neighbour solicitation or advertisement. Returns as on_arp() does.
   [[nodiscard]] size_t on_neighbour_message(const wire::NeighbourMessage& message, TimeNs now,
                                             std::span<uint8_t> reply);
 
-  /// The state now; `mac` is set where it is reachable.
+  /// Returns the state at `now`; sets `mac` if it is reachable.
   [[nodiscard]] NeighbourState lookup(const wire::Gid& neighbour, TimeNs now, wire::MacAddress& mac) const;
 
-  /// Starts asking for an address on the link, unless that is under way or it is reachable.
+  /// Starts requests for an address on the link, unless they are under way or it is reachable.
   void resolve(const wire::Gid& neighbour, TimeNs now);
 
   /// A turn of a caller that waits for an address; `is_asked` is false in its first one. Returns reachable
@@ -52,11 +52,11 @@ class NeighbourCache {
   [[nodiscard]] NeighbourState wait_for(const wire::Gid& neighbour, TimeNs now, bool& is_asked,
                                         wire::MacAddress& mac);
 
-  /// Writes the next question that is due to `request` and returns its length; 0 where none is due. `ipv6`
-  /// says which kind it is.
+  /// Writes the next due request to `request` and returns its length; 0 if none is due. `ipv6` is set to
+  /// whether the request is IPv6 neighbour discovery.
   [[nodiscard]] size_t poll(TimeNs now, std::span<uint8_t> request, bool& ipv6);
 
-  /// When poll() has something to do; kNever where nobody waits for an answer.
+  /// Time at which poll() has work; kNever if no reply is awaited.
   [[nodiscard]] TimeNs next_deadline() const { return next_deadline_; }
 
  private:
@@ -64,19 +64,20 @@ class NeighbourCache {
     wire::Gid gid;
     NeighbourState state = NeighbourState::absent;
     uint8_t requests_sent = 0;
-    bool wanted = false;   ///< we have asked for it
-    bool doubted = false;  ///< reachable, but somebody says that it is elsewhere: the known address is asked
+    bool wanted = false;  ///< this device has requested it
+    /// reachable, but another MAC address was announced: the known one is being queried
+    bool doubted = false;
     wire::MacAddress mac;
-    TimeNs updated = 0;   ///< when the address was learnt or the asking began
-    TimeNs deadline = 0;  ///< of the next request, while incomplete or doubted
+    TimeNs updated = 0;   ///< time of the last confirmation, or of the first request
+    TimeNs deadline = 0;  ///< of the next request, if incomplete or doubted
   };
   [[nodiscard]] Entry* find(const wire::Gid& gid);
   [[nodiscard]] const Entry* find(const wire::Gid& gid) const;
-  /// A place for a neighbour; nullptr where each is taken by one that matters more.
+  /// Returns an entry for a new neighbour; nullptr if every entry matters more.
   [[nodiscard]] Entry* claim(const wire::Gid& gid, bool wanted);
   void learn(Entry& entry, const wire::MacAddress& mac, TimeNs now);
-  /// Takes somebody's word for where a neighbour is. `asker`: who asks us something is added where it is not
-  /// known.
+  /// Handles an announced MAC address of a neighbour. `asker`: the message was a request to this device, so
+  /// an unknown sender is added.
   void hear(const wire::Gid& gid, const wire::MacAddress& mac, bool asker, TimeNs now);
   void refresh_deadline();
   [[nodiscard]] size_t answer_solicitation(const wire::NeighbourMessage& message, TimeNs now,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which connection a memif client has made, so that its messages are known as its own: the name of the
-// server's socket would not tell, since the server may have called it by another one.
+// Tracks the connection that a memif client makes, so that its messages are recognised. The name of the
+// server's socket does not suffice, since the server may have bound it under another name.
 #pragma once
 
 struct rte_eth_dev;
 
 namespace faultline::glue::memif {
 
-/// From here to after_connection(), connect(2) on this thread is of this device.
+/// Marks connect(2) calls on this thread as calls for `device`, until after_connection().
 void before_connection(rte_eth_dev* device);
 void after_connection(rte_eth_dev* device, bool succeeded);
-/// A descriptor that is about to be connected.
+/// Notes a descriptor before connect(2).
 void on_connection(int descriptor);
 
 }  // namespace faultline::glue::memif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memif protocol, version 2.0, as two processes of one host speak it: messages of 128 bytes on a
-// SOCK_SEQPACKET socket, and rings of descriptors in a region of memory that the client shares.
+// The memif protocol, version 2.0, between two processes of one host. It has messages of 128 bytes on a
+// SOCK_SEQPACKET socket, and rings of descriptors in memory that the client shares.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ enum class MessageType : uint16_t {
   disconnect,
 };
 
-// Bodies of messages, behind the type.
+// Message bodies; each follows the message type.
 struct [[gnu::packed]] Hello {
   uint8_t name[32];
   uint16_t min_version, max_version;
@@ -42,7 +42,7 @@ struct [[gnu::packed]] AddRegion {
   uint64_t size_bytes;
 };
 
-/// Towards the server, or else towards the client.
+/// Set: ring towards the server. Clear: ring towards the client.
 constexpr uint16_t kRingToServer = 1;
 
 struct [[gnu::packed]] AddRing {
@@ -53,7 +53,7 @@ struct [[gnu::packed]] AddRing {
   uint8_t log2_size;
 };
 
-/// More of the frame is in the next descriptor's buffer.
+/// The frame continues in the next descriptor's buffer.
 constexpr uint16_t kNext = 1;
 
 struct Descriptor {
@@ -65,7 +65,7 @@ struct Descriptor {
 };
 static_assert(sizeof(Descriptor) == 16);
 
-/// In front of the descriptors. In both directions the client moves the head and the server the tail.
+/// Precedes the descriptors. In both directions the client advances the head and the server the tail.
 struct RingHeader {
   uint32_t cookie;
   uint16_t flags;

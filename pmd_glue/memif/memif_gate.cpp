@@ -23,7 +23,7 @@ struct MemifGates {
     mutex.unlock();
   }
   void take_all() {
-    // More than the longest ring holds, in the smallest bursts.
+    // Enough for the longest ring (2^14 descriptors) in bursts of at least 16 frames.
     constexpr int kMostBursts = 1024;
     const std::lock_guard guard(mutex);
     for (MemifGate* gate : gates) {

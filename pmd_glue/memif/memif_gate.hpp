@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// net_memif unmaps its shared memory on EAL's interrupt thread the moment the peer goes away, with no regard
-// for a burst that is copying from it on another thread (DPDK 22.11, memif_disconnect). The linker hands us
-// that call first (memif_hooks.cpp), and we hold the turns of all memif engines while it runs.
+// net_memif unmaps its shared memory on EAL's interrupt thread as soon as the peer disconnects (DPDK 22.11,
+// memif_disconnect). Another thread may still copy a burst from that memory. The linker's --wrap interposes
+// on that call (memif_hooks.cpp), which runs with the turn locks of all memif engines held.
 //
-// A peer that ends at once has perhaps sent a moment before, and what lies in its ring goes with that memory.
-// So before the end of a link is looked at (recvmsg), the engines take what has come: the frames of a peer
-// that is killed after it has written to its ring arrive.
+// A peer may send frames and exit at once, and its ring is unmapped with the link. So the engines drain their
+// rings before the end of a link is processed (recvmsg). Frames that a peer has written to its ring before it
+// is killed therefore arrive.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 
 namespace faultline::glue {
 
-/// Puts an engine's turns under the gate for as long as the object lives. Constructed and destroyed without
-/// the lock held. `take_burst` is called with it: true if anything has come.
+/// Registers an engine's turn lock with the gate while the object lives. Constructed and destroyed without
+/// the lock held. `take_burst` is called with the lock held; it returns true if a frame has arrived.
 class MemifGate {
  public:
   MemifGate(TurnLock& turns, std::function<bool()> take_burst);
@@ -29,10 +29,10 @@ class MemifGate {
   const std::function<bool()> take_burst_;
 };
 
-/// Waits until nobody is in a turn, and keeps everybody from one until open_memif_gates().
+/// Takes the turn locks of all memif engines: no turn runs until open_memif_gates().
 void close_memif_gates();
 void open_memif_gates();
-/// All engines take what lies in their rings.
+/// Lets every engine receive the frames in its rings.
 void take_what_has_come();
 
 }  // namespace faultline::glue

@@ -107,7 +107,7 @@ const char* Handshake::on_receive_as_client(MessageType type, std::span<const ui
   }
 }
 
-// net_memif's own, of one region and two rings.
+// net_memif's own messages: one region and two rings.
 void Handshake::on_send(std::span<const uint8_t> message, std::span<const int> descriptors) {
   if (role_ != Role::client || message.size() != kMessageBytes || refused_) return;
   const auto type = body_as<MessageType>(message);

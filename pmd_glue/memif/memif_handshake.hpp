@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the two ends of a memif link agree on before frames pass. net_memif (DPDK 22.11) believes the peer:
-// a region may be shorter than it says, a ring may lie beyond its region, a message may come in a state that
-// it is not made for. So each message is checked here before net_memif reads it. A message that is refused
-// ends the link.
+// The parameters that both ends of a memif link negotiate before frames flow. net_memif (DPDK 22.11) trusts
+// the peer. But a region may be shorter than announced, a ring may lie beyond its region, and a message may
+// arrive in a wrong state. So each message is checked here before net_memif reads it. A refused message ends
+// the link.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@
 
 namespace faultline::glue::memif {
 
-/// Memory of the link, mapped for as long as the object lives. Its file can never become shorter
-/// (F_SEAL_SHRINK, fcntl(2)): an access to a page that a truncation took away would be SIGBUS.
+/// A memory region of the link, mapped while the object lives. Its file must be sealed against truncation
+/// (F_SEAL_SHRINK, fcntl(2)): an access to a truncated page would raise SIGBUS.
 class Region {
  public:
-  /// Nothing, and the reason in `why`, where the file is not as the message says.
+  /// Maps a region. Returns nullopt with the reason in `why` if the file does not match the message.
   [[nodiscard]] static std::optional<Region> map(int fd, uint64_t size_bytes, const char*& why);
   ~Region();
   Region(Region&& other) noexcept;
@@ -36,14 +36,14 @@ class Region {
   uint64_t size_bytes_;
 };
 
-/// A ring's place, within its region.
+/// Position of a ring within a region.
 struct RingPlace {
   uint16_t region;
   uint32_t offset;
   unsigned log2_size;
 };
 
-/// What both ends know once a link is up.
+/// The memory layout of a link that is up.
 struct Geometry {
   std::vector<Region> regions;
   RingPlace to_server;
@@ -56,16 +56,16 @@ class Handshake {
 
   explicit Handshake(Role role) : role_(role) {}
 
-  /// A message from the peer with the descriptors that came with it, which stay the caller's. nullptr where
-  /// the message is in order, or else the reason why it is not.
+  /// Checks a message from the peer with its descriptors, which the caller keeps. Returns nullptr if the
+  /// message is valid, or else the reason.
   [[nodiscard]] const char* on_receive(std::span<const uint8_t> message, std::span<const int> descriptors);
-  /// A message that this end is about to send.
+  /// Notes a message that this end is about to send.
   void on_send(std::span<const uint8_t> message, std::span<const int> descriptors);
 
-  /// What was agreed. Once; nothing where a part is missing.
+  /// Returns the negotiated layout, once; nullopt if a part is missing.
   [[nodiscard]] std::optional<Geometry> take_geometry();
 
-  /// Of the regions that the peer has added.
+  /// Descriptors of the regions that the client has added.
   [[nodiscard]] const std::vector<int>& region_descriptors() const { return region_descriptors_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls of net_memif that come here first (--wrap, meson.build).
+// Functions that interpose on calls of net_memif (--wrap, meson.build).
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace faultline::glue;
 
-/// Descriptors that came, or go, with a message (unix(7)).
+/// Descriptors received or sent with a message (unix(7)).
 struct Descriptors {
   std::array<int, 16> numbers{};
   size_t count = 0;
@@ -49,9 +49,9 @@ extern "C" {
 ssize_t __real_sendmsg(int fd, const msghdr* message, int flags);
 ssize_t __wrap_sendmsg(int fd, const msghdr* message, int flags);
 
-// A client that is gone before its server greets it makes memif_listener_handler close a descriptor that EAL
-// goes on to watch, and EAL panics. A greeting to nobody counts as sent: the end of file that follows is
-// handled well.
+// If a client disconnects before the server's HELLO, memif_listener_handler closes a descriptor that EAL
+// still watches, and EAL panics. So a HELLO to a closed peer counts as sent: the end of file that follows is
+// handled correctly.
 ssize_t __wrap_sendmsg(int fd, const msghdr* message, int flags) {
   ssize_t sent = __real_sendmsg(fd, message, flags | MSG_NOSIGNAL);
   if (sent < 0) {
@@ -68,8 +68,8 @@ ssize_t __wrap_sendmsg(int fd, const msghdr* message, int flags) {
 ssize_t __real_recvmsg(int fd, msghdr* message, int flags);
 ssize_t __wrap_recvmsg(int fd, msghdr* message, int flags);
 
-// On that thread only memif's control channel receives: a message of its peer's, or its end. Messages are
-// few. One that is refused is the end of its connection, and what came with it is closed here.
+// On EAL's interrupt thread only memif's control channel receives: a message of its peer, or the end of the
+// connection. Messages are rare. A refused message ends its connection, and its descriptors are closed here.
 ssize_t __wrap_recvmsg(int fd, msghdr* message, int flags) {
   ssize_t received = __real_recvmsg(fd, message, flags);
   if (rte_thread_is_intr() == 0) return received;

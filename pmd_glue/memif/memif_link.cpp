@@ -20,7 +20,7 @@ using memif::RingHeader;
 
 constexpr uint16_t kNoInterrupts = 1;
 
-/// A private copy. The compiler must not read the shared one again.
+/// Returns a private copy of a shared descriptor. Atomic loads keep the compiler from a second read.
 Descriptor load(const Descriptor& shared) {
   std::array<uint64_t, 2> words;
   const auto* const from = reinterpret_cast<const uint64_t*>(&shared);
@@ -73,7 +73,7 @@ void MemifLink::begin() {
   if (role_ == Role::client && violation() == nullptr) put_buffers(static_cast<uint16_t>(receive_.size));
 }
 
-/// Of the client's receive ring: `count` descriptors have buffers to be filled once more.
+/// Offers `count` buffers of the client's receive ring to the server.
 void MemifLink::put_buffers(uint16_t count) {
   for (; count != 0; --count, ++offered_) {
     const uint32_t slot = offered_ & (receive_.size - 1);
@@ -87,7 +87,8 @@ void MemifLink::put_buffers(uint16_t count) {
   store_index(receive_.header->head, offered_);
 }
 
-/// The client knows where its buffers are. The server is told, by a client that may say anything.
+/// Returns the buffer of a descriptor. The client computes it from the slot. The server reads it from the
+/// descriptor, which a malicious client may have forged, and checks it against the region.
 MemifLink::Buffer MemifLink::locate(const Descriptor& descriptor, const Ring& ring, uint16_t slot) const {
   if (role_ == Role::client) {
     uint8_t* const bytes = geometry_.regions[0].base() + ring.buffers_offset + uint64_t{slot} * buffer_bytes_;
@@ -99,7 +100,7 @@ MemifLink::Buffer MemifLink::locate(const Descriptor& descriptor, const Ring& ri
   return {region.base() + descriptor.offset, descriptor.length};
 }
 
-/// One frame, from one or more descriptors, into one buffer. False where they are malformed.
+/// Copies one frame from one or more descriptors into one buffer. Returns false if they are malformed.
 bool MemifLink::gather(rte_mbuf* frame, uint16_t waiting, uint16_t& taken, Gathered& gathered) {
   const uint32_t capacity = capacity_of(frame);
   gathered = {.length_bytes = 0, .fits = true};
@@ -157,7 +158,7 @@ size_t MemifLink::receive(rte_mempool* pool, uint16_t port, std::span<rte_mbuf*>
     set_length(frame, gathered.length_bytes);
     std::swap(frames[received++], frames[used]);
   }
-  // Buffers that no frame came into.
+  // Returns the unused buffers to the pool.
   if (received != count)
     rte_mempool_put_bulk(pool, reinterpret_cast<void**>(frames.data() + received),
                          static_cast<unsigned>(count - received));
@@ -170,7 +171,8 @@ size_t MemifLink::receive(rte_mempool* pool, uint16_t port, std::span<rte_mbuf*>
   return received;
 }
 
-/// Descriptors that the frame has filled, or 0 where there is no room or one of them is malformed.
+/// Copies a frame into descriptors and returns their number; 0 if there is no room or a descriptor is
+/// malformed.
 uint16_t MemifLink::scatter(const rte_mbuf* frame, uint16_t slot, uint16_t room) {
   uint16_t used = 0;
   Buffer buffer{nullptr, 0};

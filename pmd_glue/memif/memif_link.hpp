@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Receives and transmits on a memif link that is up, in place of net_memif's bursts. The peer can write to
-// all of the shared memory at any time, so nothing there is believed: this end's indices are kept here, a
-// descriptor is read once, and its copy is checked before it is used. A peer that breaks the protocol breaks
-// its own link.
+// all of the shared memory at any time, so its contents are not trusted. This end keeps its own indices,
+// reads each descriptor once, and checks that copy before use. A peer that violates the protocol loses its
+// link.
 #pragma once
 
 #include <atomic>
@@ -20,20 +20,21 @@ class MemifLink {
  public:
   using Role = memif::Handshake::Role;
 
-  /// The client divides what is behind the rings of the first region into buffers of `buffer_bytes`.
+  /// The client divides the memory after the rings of the first region into buffers of `buffer_bytes`.
   MemifLink(Role role, memif::Geometry geometry, uint32_t buffer_bytes);
 
-  /// Before any frame: the buffers that the server may fill, and no interrupts for what this end receives.
+  /// Call before any frame. Disables interrupts for the receive ring; a client also offers its receive
+  /// buffers to the server.
   void begin();
 
-  /// Frames received, contiguous, of `pool`. One thread at a time.
+  /// Receives contiguous frames from `pool`; returns their number. One thread at a time.
   [[nodiscard]] size_t receive(rte_mempool* pool, uint16_t port, std::span<rte_mbuf*> frames);
-  /// Frames taken, from the first on; they are freed. One thread at a time.
+  /// Transmits a prefix of `frames`, frees those frames and returns their number. One thread at a time.
   [[nodiscard]] size_t transmit(std::span<rte_mbuf* const> frames);
 
-  /// What the peer did against the protocol, or nullptr. Such a link carries nothing any more.
+  /// Returns the peer's protocol violation, or nullptr. A link with a violation carries no more frames.
   [[nodiscard]] const char* violation() const { return violation_.load(std::memory_order_relaxed); }
-  /// Frames that no buffer of the pool holds.
+  /// Received frames that are too long for a buffer of the pool.
   [[nodiscard]] uint64_t oversized() const { return oversized_.load(std::memory_order_relaxed); }
 
  private:
@@ -42,7 +43,7 @@ class MemifLink {
     memif::Descriptor* descriptors = nullptr;
     uint32_t size = 0;  ///< a power of two
     uint64_t buffers_offset = 0;
-    uint16_t next = 0;  ///< the first descriptor that this end has not passed
+    uint16_t next = 0;  ///< the first descriptor that this end has not consumed
   };
   struct Buffer {
     uint8_t* bytes;  ///< nullptr: the descriptor is malformed

@@ -27,29 +27,29 @@ using memif::Handshake;
 
 /// All memif ports of the process.
 struct MemifPorts {
-  /// A connection that has been greeted, and has not said yet which link it wants.
+  /// A connection that has received HELLO, but has not sent INIT yet.
   struct Newcomer {
     std::string socket;
     uint64_t serial;
   };
-  // Connections without a word are descriptors of the process.
+  // Limit of connections without INIT: each occupies a descriptor of the process.
   static constexpr size_t kMostNewcomers = 8;
 
   std::mutex mutex;
   std::vector<MemifPort*> ports;
   std::map<int, Newcomer> newcomers;
   uint64_t next_serial = 1;
-  // The interrupt thread handles one connection at a time: the one whose INIT net_memif looks at now.
+  // The connection whose INIT net_memif handles now; the interrupt thread handles one at a time.
   int introduced = -1;
   MemifPort* introduced_to = nullptr;
   std::optional<Handshake> introduction;
-  std::map<rte_intr_handle*, uint64_t> transmit_handles;  ///< to the port's serial number
+  std::map<rte_intr_handle*, uint64_t> transmit_handles;  ///< value: the port's serial number
   struct Listener {
     int descriptor;
     rte_intr_callback_fn callback;
     void* argument;
   };
-  std::map<std::string, Listener> listeners;  ///< by socket, of which ports may share one
+  std::map<std::string, Listener> listeners;  ///< by socket path; ports may share one
 
   template <typename Predicate>
   MemifPort* find(Predicate predicate) const {
@@ -86,7 +86,7 @@ MemifPorts& all_ports() {
   return instance.get();
 }
 
-// Of this thread.
+// State of this thread.
 thread_local MemifPort* being_created = nullptr;
 thread_local MemifPort* being_configured = nullptr;
 thread_local rte_eth_dev* being_connected = nullptr;
@@ -149,7 +149,8 @@ uint64_t MemifPort::oversized() const {
   return earlier_oversized_.load(std::memory_order_relaxed);
 }
 
-/// Once a link. The descriptor of the connection is the interrupt thread's, which closes it.
+/// Requests the end of a link, once. The interrupt thread ends it, since that thread owns the connection's
+/// descriptor and closes it.
 void MemifPort::end_link() {
   if (ending_.exchange(true, std::memory_order_relaxed)) return;
   post_to_interrupt_thread([serial = serial_] {
@@ -163,11 +164,11 @@ void MemifPorts::end_link(uint64_t serial) const {
   MemifPort* const port = find([&](const MemifPort* each) { return each->serial_ == serial; });
   if (port == nullptr || port->owned_link_ == nullptr || port->owned_link_->violation() == nullptr) return;
   note_violation(*port, port->owned_link_->violation());
-  // net_memif reads the end of the connection, and ends the link.
+  // net_memif then reads the end of the connection, and closes the link.
   shutdown(port->connection_, SHUT_RDWR);
 }
 
-/// One who breaks each link that he gets does not fill the log.
+/// Logs at powers of two only, so that a peer that breaks each link does not fill the log.
 void MemifPorts::note_violation(MemifPort& port, const char* why) {
   const uint64_t count = port.violations_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (std::has_single_bit(count))
@@ -215,7 +216,7 @@ void MemifPort::close_listener() {
     listener = found->second;
     all.listeners.erase(found);
   }
-  // EAL has a copy of the handle, and knows it by the descriptor; net_memif has freed its own.
+  // EAL identifies its copy of the handle by the descriptor; net_memif has freed its own.
   rte_intr_handle* const handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
   if (handle == nullptr) return;
   if (rte_intr_fd_set(handle, listener.descriptor) == 0 &&
@@ -224,7 +225,7 @@ void MemifPort::close_listener() {
   rte_intr_instance_free(handle);
 }
 
-/// A client has connected. Whoever has been silent for longest goes where there are too many.
+/// Registers a new connection. If too many have sent no INIT, the oldest is closed.
 void MemifPorts::greet(int connection) {
   const std::string socket = path_of(connection);
   if (at(socket, MemifPort::Role::server) == nullptr) return;
@@ -242,7 +243,7 @@ void MemifPorts::greet(int connection) {
 void MemifPorts::on_sent(int connection, std::span<const uint8_t> message, std::span<const int> descriptors) {
   if (is_of_type(message, memif::MessageType::hello)) return greet(connection);
   if (connection == introduced) {
-    // net_memif acknowledges the INIT of a connection that it has given to the port.
+    // net_memif sends ACK for the INIT of a connection that it has assigned to the port.
     if (is_of_type(message, memif::MessageType::ack)) {
       introduced_to->connection_ = connection;
       introduced_to->handshake_.emplace(std::move(*introduction));
@@ -261,7 +262,7 @@ bool MemifPorts::on_received(int connection, std::span<const uint8_t> message,
   introduction.reset();
   if (const auto newcomer = newcomers.find(connection); newcomer != newcomers.end()) {
     const std::string socket = std::move(newcomer->second.socket);
-    // net_memif closes it after this message, or gives it to the port.
+    // net_memif closes it after this message, or assigns it to the port.
     newcomers.erase(newcomer);
     return on_newcomer(socket, connection, message, descriptors);
   }
@@ -276,7 +277,7 @@ bool MemifPorts::on_newcomer(const std::string& socket, int connection, std::spa
                              std::span<const int> descriptors) {
   if (message.empty()) return true;
   MemifPort* const port = at(socket, MemifPort::Role::server);
-  if (port == nullptr) return false;  // closed since
+  if (port == nullptr) return false;  // the port was closed meanwhile
   introduction.emplace(Handshake::Role::server);
   const char* const why = introduction->on_receive(message, descriptors);
   if (why != nullptr) {
@@ -288,7 +289,7 @@ bool MemifPorts::on_newcomer(const std::string& socket, int connection, std::spa
   return true;
 }
 
-/// -1: the server is not there.
+/// Records the connection of a client; -1: the server is not there.
 void MemifPorts::note_connection(const rte_eth_dev* device, int connection) const {
   MemifPort* const port = of(device);
   if (port == nullptr) return;
@@ -299,7 +300,7 @@ void MemifPorts::note_connection(const rte_eth_dev* device, int connection) cons
 
 bool MemifPorts::before_connect(rte_eth_dev* device) const {
   MemifPort* const port = of(device);
-  if (port == nullptr) return true;  // not ours
+  if (port == nullptr) return true;  // not a MemifPort
   auto geometry = port->handshake_ ? port->handshake_->take_geometry() : std::nullopt;
   if (!geometry) return false;
   port->owned_link_ = std::make_unique<MemifLink>(port->role_, std::move(*geometry), kBufferBytes);
@@ -322,7 +323,7 @@ void MemifPorts::before_free_regions(rte_eth_dev* device, std::vector<int>& forg
   if (port->owned_link_ != nullptr)
     port->earlier_oversized_.fetch_add(port->owned_link_->oversized(), std::memory_order_relaxed);
   port->owned_link_.reset();
-  // net_memif closes the file of a region that it has mapped. The client maps at once.
+  // net_memif closes the file of a region only if it has mapped it. The client maps at once.
   if (port->role_ == MemifPort::Role::server && port->handshake_ && !port->driver_has_mapped_)
     forgotten = port->handshake_->region_descriptors();
   port->handshake_.reset();
@@ -386,7 +387,7 @@ void before_free_regions(rte_eth_dev* device, std::vector<int>& forgotten) {
 }
 
 void on_callback_registered(const rte_intr_handle* handle, rte_intr_callback_fn callback, void* argument) {
-  // While its device is created a server has no connection: it is the listener's.
+  // While its device is created, a server has no connection: this handle is the listener's.
   if (being_created != nullptr) being_created->keep_listener(rte_intr_fd_get(handle), callback, argument);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A memif port between net_memif, which listens, connects and exchanges messages on EAL's interrupt thread,
-// and MemifLink, which carries the frames. The hooks below are called in front of net_memif's own functions
-// (memif_hooks.cpp).
+// A memif port. net_memif listens, connects and exchanges messages on EAL's interrupt thread; MemifLink
+// carries the frames. The hooks below interpose on net_memif's functions (memif_hooks.cpp).
 #pragma once
 
 #include <atomic>
@@ -30,18 +29,18 @@ class MemifPort {
   MemifPort(const MemifPort&) = delete;
   MemifPort& operator=(const MemifPort&) = delete;
 
-  // As MemifLink's; nothing moves without a link.
+  // As MemifLink's; they return 0 without a link.
   [[nodiscard]] size_t receive(rte_mempool* pool, uint16_t port, std::span<rte_mbuf*> frames);
   [[nodiscard]] size_t transmit(std::span<rte_mbuf* const> frames);
 
-  /// The peer has broken the link, which is about to be closed.
+  /// True if the peer has violated the protocol and the link is about to be closed.
   [[nodiscard]] bool is_broken() const { return ending_.load(std::memory_order_relaxed); }
-  /// Links that ended because the peer broke the protocol.
+  /// Number of links closed because the peer violated the protocol.
   [[nodiscard]] uint64_t violations() const { return violations_.load(std::memory_order_relaxed); }
-  /// Frames dropped because no buffer holds them.
+  /// Number of frames dropped because they are too long for a buffer, on links that have ended.
   [[nodiscard]] uint64_t oversized() const;
 
-  /// While it lives, this thread creates the port's device. nullptr: of another kind.
+  /// While it lives, this thread creates the port's device. nullptr: a port of another kind.
   class Creation {
    public:
     explicit Creation(MemifPort* port);
@@ -57,12 +56,13 @@ class MemifPort {
     TransmitSetup(const TransmitSetup&) = delete;
     TransmitSetup& operator=(const TransmitSetup&) = delete;
   };
-  /// Once the port is closed, on the interrupt thread: frees what net_memif forgets (DPDK 22.11). That are
-  /// the interrupt handles of transmit queues (memif_tx_queue_release), each 26 kB of EAL's memory, and the
-  /// listener, which goes on to be watched with its argument freed (memif_socket_remove_device).
+  /// Frees what net_memif leaks at close (DPDK 22.11). These are the interrupt handles of transmit queues
+  /// (memif_tx_queue_release), each 26 kB of EAL's memory. The listener leaks too, which EAL still watches
+  /// after its argument was freed (memif_socket_remove_device). Call it once the port is closed, on the
+  /// interrupt thread.
   void free_forgotten();
 
-  // Of the port that is being opened.
+  // Called while the port is opened.
   void bind(rte_eth_dev* device);
   void keep_transmit_handle(rte_intr_handle* handle);
   void keep_listener(int descriptor, rte_intr_callback_fn callback, void* argument);
@@ -77,8 +77,8 @@ class MemifPort {
   const Role role_;
   const uint64_t serial_;
   rte_eth_dev* device_ = nullptr;
-  // Of the interrupt thread.
-  int connection_ = -1;  ///< net_memif's; -1: none
+  // Owner: the interrupt thread.
+  int connection_ = -1;  ///< net_memif's descriptor; -1: none
   std::optional<memif::Handshake> handshake_;
   bool driver_has_mapped_ = false;
   std::unique_ptr<MemifLink> owned_link_;
@@ -91,18 +91,18 @@ class MemifPort {
 
 namespace memif {
 
-// Hooks. Those of messages return what net_memif is to see.
+// Hooks. The message hooks determine what net_memif sees.
 
 void on_socket_init(rte_eth_dev* device);
-/// A message that was sent on `connection`, on the interrupt thread.
+/// Notes a message that was sent on `connection`. Interrupt thread.
 void on_sent(int connection, std::span<const uint8_t> message, std::span<const int> descriptors);
-/// A message, or the end of the connection (empty). False where the message is refused.
+/// Checks a received message; empty: end of the connection. Returns false if the message is refused.
 [[nodiscard]] bool on_received(int connection, std::span<const uint8_t> message,
                                std::span<const int> descriptors);
-/// Before net_memif maps the regions. False where the link cannot be.
+/// Called before net_memif maps the regions. Returns false if the link is not valid.
 [[nodiscard]] bool before_connect(rte_eth_dev* device);
 void after_connect(rte_eth_dev* device, bool succeeded);
-/// Nobody may be in a burst. Descriptors that net_memif forgets to close stay in `forgotten`.
+/// Called with no thread in a burst. Stores the descriptors that net_memif does not close in `forgotten`.
 void before_free_regions(rte_eth_dev* device, std::vector<int>& forgotten);
 
 void on_callback_registered(const rte_intr_handle* handle, rte_intr_callback_fn callback, void* argument);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// net_af_packet: packet sockets on an interface of the kernel, one for each core.
+// net_af_packet: packet sockets on a kernel interface, one for each core.
 #include <algorithm>
 #include <cstddef>
 
@@ -16,9 +16,10 @@
 namespace faultline::glue {
 namespace {
 
-// The windows of eight QPs: frames beyond it are lost, and READs by many are answered at once.
+// Enough for the windows of eight QPs. Frames beyond that are lost, and READ responses to many QPs arrive in
+// one burst.
 constexpr uint32_t kRingFrames = 2048;
-// The PMD takes frames to lie back to back, so that a block must be a multiple of a frame and of a page.
+// The PMD assumes contiguous frames, so a block must be a multiple of a frame and of a page.
 constexpr uint32_t kBlockBytes = 8 * kBufferBytes;
 static_assert(kBlockBytes % 4096 == 0);
 
@@ -47,7 +48,7 @@ class AfPacket final : public KernelInterfacePort {
     if (auto fault = KernelInterfacePort::finish(setup)) return fault;
     earlier_drops_ = packet_socket_drops(interface_index_);
     frames_descriptors_ = packet_sockets_at(interface_index_);
-    // Another port of this process may be at the same interface: the newest sockets are this port's.
+    // Another port of this process may use the same interface: the newest sockets are this port's.
     const size_t others =
         frames_descriptors_.size() - std::min<size_t>(frames_descriptors_.size(), queue_pairs_);
     frames_descriptors_.erase(frames_descriptors_.begin(),

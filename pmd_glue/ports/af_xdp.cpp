@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// net_af_xdp: an XDP socket on an interface of the kernel.
+// net_af_xdp: an XDP socket on a kernel interface.
 #include <algorithm>
 
 #include <bpf/libbpf.h>
@@ -17,11 +17,11 @@
 namespace faultline::glue {
 namespace {
 
-// AF_XDP keeps a frame in one page-sized chunk, behind the mempool's and the kernel's headroom (net_af_xdp's
+// AF_XDP stores a frame in one page-sized chunk, after the mempool's and the kernel's headroom (net_af_xdp's
 // eth_dev_info).
 constexpr uint32_t kPageBytes = 4096;
-// The mempool spreads objects over memory channels: one of a whole page's cache lines would get one more
-// (rte_mempool.c, optimize_object_size), and the kernel refuses chunks beyond a page (EINVAL).
+// The mempool spreads objects over memory channels: it pads an object of exactly one page by a cache line
+// (rte_mempool.c, optimize_object_size). The kernel refuses chunks beyond a page (EINVAL).
 constexpr uint32_t kSpreadBytes = 64;
 constexpr uint32_t kObjectHeaderBytes = RTE_CACHE_LINE_SIZE;
 static_assert(sizeof(rte_mempool_objhdr) <= kObjectHeaderBytes);
@@ -36,7 +36,7 @@ class AfXdp final : public KernelInterfacePort {
   }
 
   PortResult create(const PortSetup& setup) override {
-    // They print their attempts. The port's error has what matters.
+    // Silences both libraries, which print their attempts; the port's error has the reason.
     libbpf_set_print(nullptr);
     libxdp_set_print(nullptr);
     return KernelInterfacePort::create(setup);
@@ -46,7 +46,7 @@ class AfXdp final : public KernelInterfacePort {
     return fmt::format("iface={}", setup.device.port.interface);
   }
 
-  // Its chunks are pages: a pool of its own.
+  // A separate pool, since the chunks are pages.
   rte_mempool* make_pool(const PortSetup& setup, PortResult& fault) override {
     if (KernelInterfacePort::make_pool(setup, fault) == nullptr) return nullptr;
     const std::string name = fmt::format("fl_xdp_{}", setup.device.name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The drivers: one row a kind of port. docs/design/ports.md says how to add one.
+// The port drivers: one row for each kind of port. docs/design/ports.md describes how to add one.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 namespace faultline::glue {
 
 inline constexpr uint32_t kEthernetMtuBytes = 1500;
-/// Of ports that are memory: a path MTU of 4096, and some room.
+/// MTU of memory ports: a path MTU of 4096 plus headers.
 inline constexpr uint32_t kMemoryMtuBytes = 4500;
 
 struct PortDriver {
@@ -21,7 +21,7 @@ struct PortDriver {
   uint32_t (*mtu_bytes)(const DeviceConfig& device);
   /// nullptr: the link comes up with the port.
   bool (*expects_link)(const PortConfig& config) = nullptr;
-  bool child_may_open = false;  ///< a forked child has a port of its own under the same configuration
+  bool child_may_open = false;  ///< a forked child gets a separate port under the same configuration
 };
 
 extern const PortDriver kMemifDriver;

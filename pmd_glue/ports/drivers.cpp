@@ -9,7 +9,7 @@
 namespace faultline::glue {
 namespace {
 
-// A device with a port of kind "wire" has become one of kind "memif" before it is opened (wire_config.hpp).
+// A port of kind "wire" has become one of kind "memif" before it is opened (wire_config.hpp).
 constexpr std::array<const PortDriver*, 6> kDrivers{&kMemifDriver,    &kRingDriver,  &kTapDriver,
                                                     &kAfPacketDriver, &kAfXdpDriver, &kPciDriver};
 

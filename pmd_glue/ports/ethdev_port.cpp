@@ -103,7 +103,7 @@ PortResult EthdevPort::configure(const PortSetup& setup) {
   if (udp_checksum_) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
   conf.rxmode.offloads = info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM |
                                                  RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_SCATTER);
-  // Some virtual ports advertise 1518 and carry any length; the kernel's interface holds the real MTU.
+  // Some virtual ports advertise 1518 and carry any length; the kernel's interface has the real MTU.
   conf.rxmode.mtu = kEthernetMtuBytes;
   if ((fault = adjust(setup, info, conf))) return fault;
 

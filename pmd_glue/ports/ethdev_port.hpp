@@ -19,23 +19,23 @@ struct rte_eth_dev_info;
 
 namespace faultline::glue {
 
-/// What open() gives to a driver; lives as long as open().
+/// Parameters of open() for a driver; valid during open().
 struct PortSetup {
   const Config& config;
   const DeviceConfig& device;
 };
 
-/// Why a port cannot be opened. `key` is below "device.", or empty: then the key that names the port.
+/// Reason why a port cannot be opened. `key` is relative to "device."; empty: the key that names the port.
 struct PortFault {
   std::string message;
   std::string key = {};
 };
-/// Nothing where a step succeeded.
+/// Empty if a step succeeded.
 using PortResult = std::optional<PortFault>;
 
 class EthdevPort : public EthernetPort {
  public:
-  /// Calls the hooks in the order in which they stand below, and DPDK's functions between them.
+  /// Calls the hooks in the order of their declaration, with DPDK's functions between them.
   [[nodiscard]] PortResult start(const PortSetup& setup);
   ~EthdevPort() override;
 
@@ -52,29 +52,30 @@ class EthdevPort : public EthernetPort {
 
   // --- hooks, in the order of start() ---
 
-  /// Checks what the port stands on, before the device exists.
+  /// Checks the port's prerequisites, before the device exists.
   [[nodiscard]] virtual PortResult prepare(const PortSetup& setup);
-  /// Creates the device. The default probes the name of vdev_name() with vdev_arguments() on the virtual bus.
+  /// Creates the device. The default probes a virtual device with vdev_arguments() and stores its name in
+  /// vdev_.
   [[nodiscard]] virtual PortResult create(const PortSetup& setup);
   /// The arguments of a virtual device (DPDK's NIC guides).
   [[nodiscard]] virtual std::string vdev_arguments(const PortSetup& setup) const;
   /// Returns the pool of receive buffers; nullptr with a fault.
   [[nodiscard]] virtual rte_mempool* make_pool(const PortSetup& setup, PortResult& fault);
-  /// Sets what this kind wants in the configuration, and queue_pairs_.
+  /// Adjusts the configuration for this kind, and queue_pairs_.
   [[nodiscard]] virtual PortResult adjust(const PortSetup& setup, const rte_eth_dev_info& info,
                                           rte_eth_conf& conf);
-  /// Called instead of rte_eth_tx_queue_setup: returns its result.
+  /// Called instead of rte_eth_tx_queue_setup; returns its result.
   [[nodiscard]] virtual int set_up_transmit_queue(uint16_t queue, uint16_t descriptors);
-  /// After the device has started.
+  /// Called after the device has started.
   [[nodiscard]] virtual PortResult finish(const PortSetup& setup);
 
   /// Runs `function` on the thread on which the driver must be created, started and stopped.
   virtual void run_control(const std::function<void()>& function);
-  /// After the device was closed, on the thread of run_control().
+  /// Called after the device was closed, on the thread of run_control().
   virtual void after_close() {}
-  /// A port that cannot start yet is open all the same.
+  /// True if a port that cannot start yet still counts as open.
   [[nodiscard]] virtual bool may_start_later() const { return false; }
-  /// Frames that the driver's own statistics leave out.
+  /// Returns drops that the driver's own statistics omit.
   [[nodiscard]] virtual uint64_t uncounted_drops() const { return 0; }
 
   // --- for drivers ---
@@ -82,7 +83,7 @@ class EthdevPort : public EthernetPort {
   /// Stops and closes the device, once. A driver that overrides run_control() or after_close() calls it in
   /// its destructor.
   void close_device();
-  /// Takes the device of that name, once it exists.
+  /// Attaches to the device of that name, once it exists.
   [[nodiscard]] PortResult adopt(const std::string& name);
   [[nodiscard]] PortResult receive_for_any_address();
 
@@ -95,16 +96,17 @@ class EthdevPort : public EthernetPort {
   SpinLock transmit_lock_;
 };
 
-/// The meaning of an error number of DPDK, of either sign.
+/// Returns the text of a DPDK error number, of either sign.
 [[nodiscard]] std::string reason_of(int error);
 
-/// In a forked child the names of inherited devices and rings are taken: returns a name of the child's own.
+/// Returns a name that is unique to a forked child, in which the names of inherited devices and rings are
+/// taken.
 [[nodiscard]] std::string own_name(std::string name);
 
 /// Descriptors of a queue, and of a ring between two ports.
 inline constexpr uint16_t kPortDescriptors = 1024;
 
-/// The key of a fault that is not of the device: EAL has too little memory.
+/// The key of a fault that concerns EAL, not the device: too little memory.
 inline constexpr std::string_view kPoolKey = "eal.memory_mib";
 
 }  // namespace faultline::glue

@@ -11,20 +11,20 @@
 namespace faultline::glue {
 namespace {
 
-// A block of net_af_packet's rings; it takes whole blocks.
+// Frames in a block of net_af_packet's rings, which consist of whole blocks.
 constexpr uint32_t kFramesPerBlock = 8;
-// A burst of one QP's packets, which a smaller ring would lose.
+// A burst of one QP's packets; a smaller ring would lose frames.
 constexpr uint32_t kLeastFrames = 64;
 
 bool has_capability(unsigned capability) {
   __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
   __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3]{};
-  if (syscall(SYS_capget, &header, sets) != 0) return true;  // the driver will see
+  if (syscall(SYS_capget, &header, sets) != 0) return true;  // unknown: let the driver try
   return (sets[CAP_TO_INDEX(capability)].effective & CAP_TO_MASK(capability)) != 0;
 }
 
-/// The kernel's own answer, which knows of CAP_IPC_LOCK in another user namespace too: pages are locked as
-/// they are made, and PROT_NONE makes none.
+/// Tries a mapping, since only the kernel knows of CAP_IPC_LOCK in another user namespace. Pages are locked
+/// when they are populated, and PROT_NONE populates none.
 bool may_lock(size_t bytes) {
   void* const place =
       mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_LOCKED, -1, 0);

@@ -29,7 +29,7 @@ PortResult KernelInterfacePort::prepare(const PortSetup& setup) {
 
 PortResult KernelInterfacePort::finish(const PortSetup& setup) {
   interface_index_ = interface_index(setup.device.port.interface);
-  // The interface keeps its own MAC address; the device's is another one on the same link.
+  // The interface keeps its own MAC address; the device has a different one on the same link.
   return receive_for_any_address();
 }
 

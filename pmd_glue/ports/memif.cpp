@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// net_memif: shared memory between two processes of a host. Frames pass through MemifPort, not through the
-// PMD.
+// net_memif: shared memory between two processes of a host. MemifPort carries the frames instead of the PMD.
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -25,7 +24,7 @@ namespace {
 
 enum class SocketFile : uint8_t { absent, stale, served, not_a_socket };
 
-// A server that was killed leaves its socket file, and bind() would refuse it for ever.
+// A killed server leaves its socket file, with which bind() fails until it is removed.
 SocketFile examine_socket(const std::string& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) return SocketFile::absent;
@@ -112,7 +111,7 @@ class Memif final : public EthdevPort {
     });
   }
   void after_close() override { memif_.free_forgotten(); }
-  // Its server may not be there yet.
+  // The server may not be there yet.
   [[nodiscard]] bool may_start_later() const override { return is_client_; }
   [[nodiscard]] uint64_t uncounted_drops() const override { return memif_.oversized(); }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Packet sockets that share an interface's frames are a group, whose number is one of 65536 in their network
-// namespace. net_af_packet (DPDK 22.11) makes it of the process ID and the interface's index, which another
-// process at another interface may come to as well; the kernel refuses it then, and with it the port. So the
-// next number that is free is taken, and the same for the port's other queues.
-// The driver also asks the kernel to put fragments together first. No RoCEv2 packet is one, so
-// that would only keep what strangers send in the kernel's memory, and out of the port's counters.
+// Packet sockets that share an interface's frames form a fanout group, whose number is one of 65536 in the
+// network namespace. net_af_packet (DPDK 22.11) derives the number from the process ID and the interface's
+// index. Another process at another interface may derive the same number; the kernel then refuses it, and the
+// port fails. So the next free number is taken, and the same number for the port's other queues.
+//
+// The driver also requests the defragmentation of IP packets in the kernel, which is removed here. No RoCEv2
+// packet is a fragment, so it would only keep strangers' fragments in the kernel's memory, and out of the
+// port's counters.
 #include "pmd_glue/ports/packet_fanout.hpp"
 
 #include <algorithm>
@@ -19,17 +21,18 @@
 
 namespace {
 
-// An interface that is down is refused for each number: enough to pass a few others, and soon over.
+// The kernel refuses each number while the interface is down. This limit skips a few used numbers, and still
+// ends soon.
 constexpr unsigned kTries = 256;
 constexpr unsigned kNumberMask = 0xffff;
 constexpr unsigned kDefragment = unsigned{PACKET_FANOUT_FLAG_DEFRAG} << 16;
 
-/// The sockets are the driver's, which closes them without saying so.
+/// The driver's sockets. The driver closes them without notice.
 struct Sockets {
   std::mutex mutex;
-  std::map<unsigned, unsigned> groups;  ///< by what the driver asked for
+  std::map<unsigned, unsigned> groups;  ///< key: the number that the driver requested
   std::vector<int> descriptors;
-  std::map<unsigned, uint64_t> drops;  ///< so far, by interface
+  std::map<unsigned, uint64_t> drops;  ///< accumulated, by interface index
 };
 
 Sockets& sockets() {
@@ -50,7 +53,7 @@ uint64_t packet_socket_drops(unsigned interface_index) {
     if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&bound), &bound_bytes) != 0 ||
         bound.sll_family != AF_PACKET)
       return true;
-    // Asking sets it to zero.
+    // The query resets the kernel's counter.
     tpacket_stats counts{};
     socklen_t counts_bytes = sizeof counts;
     if (getsockopt(descriptor, SOL_PACKET, PACKET_STATISTICS, &counts, &counts_bytes) != 0) return true;

@@ -6,11 +6,11 @@
 
 namespace faultline::glue {
 
-/// Frames that came to an interface and found no room in the rings of this process's packet sockets there:
-/// what net_af_packet (DPDK 22.11) leaves out of its statistics.
+/// Returns the frames that the interface received but the rings of this process's packet sockets had no room
+/// for. net_af_packet (DPDK 22.11) omits them from its statistics.
 [[nodiscard]] uint64_t packet_socket_drops(unsigned interface_index);
 
-/// The packet sockets that this process has opened there, in the order in which it did.
+/// Returns the packet sockets that this process has opened on the interface, in the order of their creation.
 [[nodiscard]] std::vector<int> packet_sockets_at(unsigned interface_index);
 
 }  // namespace faultline::glue

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A NIC bound to vfio-pci, with the PMD that DPDK has for it.
+// A NIC bound to vfio-pci, with its PMD in DPDK.
 #include <algorithm>
 
 #include <rte_ethdev.h>
@@ -16,7 +16,7 @@ uint32_t pci_mtu_bytes(const DeviceConfig& device) {
 }
 
 class Pci final : public EthdevPort {
-  // EAL has probed the address at its start.
+  // EAL has probed the address when it started.
   PortResult create(const PortSetup& setup) override { return adopt(setup.device.port.address); }
 
   PortResult adjust(const PortSetup& setup, const rte_eth_dev_info& info, rte_eth_conf& conf) override {
@@ -37,8 +37,8 @@ class Pci final : public EthdevPort {
   PortResult finish(const PortSetup& setup) override {
     rte_ether_addr mac;
     std::copy(setup.device.mac.bytes.begin(), setup.device.mac.bytes.end(), mac.addr_bytes);
-    // Neighbour solicitations and groups come to multicast addresses; the engine's address filter selects
-    // among them.
+    // Neighbour solicitations and multicast groups use multicast addresses; the engine's address filter
+    // selects among them.
     if (rte_eth_dev_default_mac_addr_set(id_, &mac) == 0 && rte_eth_allmulticast_enable(id_) == 0) return {};
     return receive_for_any_address();
   }

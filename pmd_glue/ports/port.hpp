@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One port that sends and receives Ethernet frames. A driver for each kind of port derives from it
+// A port that transmits and receives Ethernet frames. Each kind of port has a driver that derives from it
 // (driver.hpp).
 #pragma once
 
@@ -16,7 +16,7 @@ struct rte_mempool;
 
 namespace faultline::glue {
 
-/// Frames that a port has lost on the way in.
+/// Received frames that a port has dropped.
 struct PortDrops {
   uint64_t missed = 0;     ///< no room in the port
   uint64_t no_buffer = 0;  ///< no buffer in the pool
@@ -34,16 +34,16 @@ class EthernetPort {
 
   // --- data path: the thread that holds the turn of a core ---
 
-  /// Fills `burst` from a receive queue; returns how many frames. The caller owns them.
+  /// Receives frames from a queue into `burst`; returns their number. The caller owns them.
   [[nodiscard]] virtual size_t receive(uint16_t queue, std::span<rte_mbuf*> burst) = 0;
-  /// Sends frames of a core; returns how many the port took, from the front on.
+  /// Transmits frames of a core; returns how many the port took, from the first on.
   [[nodiscard]] virtual size_t transmit(uint32_t core, std::span<rte_mbuf*> burst) = 0;
 
-  // A port with a queue pair for each core (net_ring, net_af_packet, NICs): a core transmits on its own pair,
-  // and receives from its own, or from several if the peer has more cores. A port with one pair (net_memif,
+  // A port with a queue pair for each core (net_ring, net_af_packet, NICs): a core transmits on its own pair.
+  // It receives from its own, or from several if the peer has more cores. A port with one pair (net_memif,
   // net_tap, net_af_xdp): the first core receives, and transmission takes a lock.
   [[nodiscard]] uint16_t receive_queues() const { return queue_pairs_; }
-  /// The core that receives from a queue.
+  /// Returns the core that receives from a queue.
   [[nodiscard]] uint32_t receiver_of(uint16_t queue) const { return queue % cores_; }
 
   // --- any thread ---
@@ -53,27 +53,28 @@ class EthernetPort {
   [[nodiscard]] rte_mempool* pool() const { return pool_; }
   [[nodiscard]] bool offloads_ipv4_checksum() const { return ipv4_checksum_; }
   [[nodiscard]] bool offloads_udp_checksum() const { return udp_checksum_; }
-  /// Bursts are allowed. Changes in open() and reconnect() only.
+  /// True if bursts are allowed. Changes only in open() and reconnect().
   [[nodiscard]] bool started() const { return started_; }
   [[nodiscard]] virtual bool link_up() const = 0;
-  /// Readable while frames wait in a receive queue; -1 for a port without such a descriptor.
+  /// Returns a descriptor that is readable while frames wait in a receive queue; -1 if the port has none.
   [[nodiscard]] int frames_descriptor(uint16_t queue) const {
     return queue < frames_descriptors_.size() ? frames_descriptors_[queue] : -1;
   }
-  /// Frames wait in memory that vanishes with the link: both ends receive once more before a link ends
-  /// (memif_gate.hpp), and a program that ends gives its peer time to take the last frames.
+  /// True if the port's frames wait in memory that is unmapped with the link. Both ends then receive once
+  /// more before a link ends (memif_gate.hpp), and a program that exits gives its peer time to take the last
+  /// frames.
   [[nodiscard]] virtual bool link_holds_frames() const { return false; }
   [[nodiscard]] virtual PortDrops drops() const = 0;
-  /// Links that ended because the peer broke the protocol of the shared memory.
+  /// Number of links closed because the peer violated the shared-memory protocol.
   [[nodiscard]] virtual uint64_t peer_violations() const { return 0; }
-  /// The interface or device below the port was removed, for good.
+  /// True if the interface or device below the port was removed permanently.
   [[nodiscard]] virtual bool is_gone() const = 0;
   /// Receives frames for every MAC address.
   virtual void receive_for_all() {}
 
-  /// The link, once down, comes up by reconnect() only.
+  /// True if a lost link needs reconnect().
   [[nodiscard]] virtual bool needs_reconnect() const { return false; }
-  /// Stops and starts the port. The caller is in no burst, and holds no lock under which bursts are made:
+  /// Stops and starts the port. The caller must not be in a burst, nor hold a lock under which bursts run:
   /// EAL's interrupt thread reconnects memif, and may wait for bursts to end (memif_gate.hpp).
   virtual void reconnect() {}
 
@@ -90,14 +91,14 @@ class EthernetPort {
   std::vector<int> frames_descriptors_;  ///< by receive queue
 };
 
-/// The L3 MTU of a device's port, known before it is opened.
+/// Returns the L3 MTU of a device's port before it is opened.
 [[nodiscard]] uint32_t port_mtu_bytes(const DeviceConfig& device);
 
-/// Whether the link of a port that is not open would be up: the state of its kernel interface; true for other
-/// ports.
+/// Returns whether the link of a port that is not open would be up: the state of its kernel interface; true
+/// for other ports.
 [[nodiscard]] bool expects_link(const PortConfig& config);
 
-/// Whether a forked child may open the port again while its parent has it.
+/// Returns whether a forked child may open the port again while its parent has it.
 [[nodiscard]] bool child_may_open(const PortConfig& config);
 
 }  // namespace faultline::glue

@@ -20,7 +20,7 @@ rte_ring* ring_of(const PortConfig& port, bool towards_b, uint16_t queue) {
   return rte_ring_create(name.c_str(), kPortDescriptors, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 }
 
-/// A queue for each core of the end that has more.
+/// Returns the number of queues: one for each core of the end with more cores.
 uint16_t queues_of_pair(const Config& config, const PortConfig& port) {
   uint32_t queues = 1;
   for (const DeviceConfig& device : config.devices)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// net_tap: the far end is an interface of the kernel, which the driver makes.
+// net_tap: the far end is a kernel interface that the driver creates.
 #include <cstring>
 
 #include <spdlog/fmt/fmt.h>

@@ -11,7 +11,7 @@ namespace faultline::glue {
 std::unique_ptr<SwitchBell> SwitchBell::create(const UniqueFd& switch_event) {
   std::unique_ptr<SwitchBell> bell(new SwitchBell);
   bell->memory_ = UniqueFd(memfd_create("faultline-bell", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  // Sealed: whoever shortened it would have the other end die of SIGBUS.
+  // Sealed: a truncation by one end would raise SIGBUS in the other.
   if (!bell->memory_ || ftruncate(bell->memory_.get(), sizeof(Page)) != 0 ||
       fcntl(bell->memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return nullptr;
@@ -35,13 +35,13 @@ bool SwitchBell::renew(std::array<UniqueFd, kDescriptors> descriptors, bool lost
   memory_ = std::move(descriptors[0]);
   for (size_t i = 0; i < events_.size(); ++i) {
     UniqueFd& renewed = descriptors[i + 1];
-    // The number stays: another thread may be about to ring or to wait by it.
+    // The number stays the same, since another thread may be about to signal or to wait on it.
     if (!events_[i])
       events_[i] = std::move(renewed);
     else if (dup3(renewed.get(), events_[i].get(), O_CLOEXEC) < 0)
       return false;
   }
-  // In the old page's place, since an engine may be looking at it.
+  // Mapped over the old page, since an engine may be reading it.
   return map(page_, MAP_FIXED);
 }
 
@@ -63,10 +63,10 @@ std::array<int, SwitchBell::kDescriptors> SwitchBell::descriptors() const {
 }
 
 void SwitchBell::wake(End end) {
-  // Once: until the end says again that it sleeps, it is awake or about to be.
+  // One wake-up is enough: the end is awake, or about to be, until it sets its flag again.
   if (sleeps(end).exchange(0, std::memory_order_relaxed) == 0) return;
   const uint64_t one = 1;
-  // A full counter wakes as well.
+  // A full counter also wakes the end.
   static_cast<void>(!write(event(end), &one, sizeof one));
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the two ends of a memif link through faultline-switch wake each other without a busy CPU: a page that
-// both see, where each says that it sleeps, and an event descriptor for each. Whoever has sent a frame rings
-// where the other sleeps; whoever wants to sleep says so, looks at its rings once more, and then waits.
+// Wake-up flags of the two ends of a memif link through faultline-switch. A shared page has a sleep flag for
+// each end, and each end has an event descriptor. A sender wakes the other end if its flag is set. An end
+// that is about to sleep sets its flag, polls its rings once more, and then waits. So neither end needs to
+// poll.
 #pragma once
 
 #include <array>
@@ -18,35 +19,37 @@ class SwitchBell {
   enum class End : uint8_t { switch_, device };
   static constexpr size_t kDescriptors = 3;
 
-  /// The switch makes one for each seat, with the event that wakes it. nullptr with errno.
+  /// Creates the flags of one seat, in the switch. `switch_event` wakes the switch. Returns nullptr with
+  /// errno on failure.
   [[nodiscard]] static std::unique_ptr<SwitchBell> create(const UniqueFd& switch_event);
-  /// The device gets them with its seat. nullptr with errno.
+  /// Takes the descriptors that the device receives with its seat. Returns nullptr with errno on failure.
   [[nodiscard]] static std::unique_ptr<SwitchBell> adopt(std::array<UniqueFd, kDescriptors> descriptors);
-  /// The device's end takes another switch's in place of these, while other threads ring and wait. With
-  /// `lost` the old descriptors' numbers are the program's by now: they are neither closed nor used again.
-  /// False with errno.
+  /// Replaces the descriptors with those of another switch, while other threads ring and wait. With `lost`
+  /// the program has closed the old descriptors: their numbers may be in use, so they are neither closed nor
+  /// used again. Returns false with errno on failure.
   [[nodiscard]] bool renew(std::array<UniqueFd, kDescriptors> descriptors, bool lost);
   ~SwitchBell();
   SwitchBell(const SwitchBell&) = delete;
   SwitchBell& operator=(const SwitchBell&) = delete;
 
-  /// For SCM_RIGHTS, in adopt's order.
+  /// Returns the descriptors for SCM_RIGHTS, in adopt()'s order.
   [[nodiscard]] std::array<int, kDescriptors> descriptors() const;
 
-  /// After frames were sent to that end.
+  /// Wakes the end if it sleeps. Call after frames were sent to that end.
   void ring(End end) {
-    // The frame's index is stored before the flag is read (and the flag before the index, at the other end).
+    // The ring index is stored before the flag is read; the other end stores the flag before it reads the
+    // index.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (sleeps(end).load(std::memory_order_relaxed) != 0) wake(end);
   }
 
-  /// From now on the end wants to be rung for. It looks for frames once more after this.
+  /// Sets the end's sleep flag. The end polls for frames once more after this.
   void say_asleep(End end) {
     sleeps(end).store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   void say_awake(End end) { sleeps(end).store(0, std::memory_order_relaxed); }
-  /// Readable when the end was rung for; read it to silence it.
+  /// The event descriptor of the end: readable after ring(); a read resets it.
   [[nodiscard]] int event(End end) const {
     return numbers_[static_cast<size_t>(end)].load(std::memory_order_relaxed);
   }
@@ -68,7 +71,7 @@ class SwitchBell {
 
   UniqueFd memory_;
   std::array<UniqueFd, 2> events_;
-  std::array<std::atomic<int>, 2> numbers_{-1, -1};  ///< of events_, for all threads
+  std::array<std::atomic<int>, 2> numbers_{-1, -1};  ///< descriptor numbers of events_, for all threads
   Page* page_ = nullptr;
 };
 

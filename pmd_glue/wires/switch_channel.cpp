@@ -19,18 +19,18 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-/// 0 where it is no socket.
+/// Returns the inode of a socket; 0 if `fd` is not a socket.
 ino_t inode_of(int fd) {
   struct stat status {};
   return fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
 }
 
-/// False at the deadline.
+/// Waits for `events`. Returns false at the deadline.
 bool await(int fd, short events, SteadyTime deadline) {
   const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
   pollfd wanted{.fd = fd, .events = events, .revents = 0};
   const int ready = poll(&wanted, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000)));
-  // After a signal the caller tries once more.
+  // After a signal the caller retries.
   return ready > 0 || (ready < 0 && errno == EINTR && steady_clock::now() < deadline);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A process's connection to a wire's switch: numbered requests and their answers. No call waits longer than
-// its deadline. Owner: the thread that holds the seat's mutex.
+// A process's connection to a wire's switch: numbered requests and their answers. No call waits past its
+// deadline. Owner: the thread that holds the seat's mutex.
 #pragma once
 
 #include <cstdint>
@@ -18,34 +18,35 @@ class SwitchChannel {
  public:
   enum class Received : uint8_t {
     answer,
-    nothing,  ///< by the deadline
-    ended,    ///< the switch has gone
-    broken    ///< what came is no answer
+    nothing,  ///< until the deadline
+    ended,    ///< the switch closed the connection
+    broken    ///< the message is malformed
   };
 
   SwitchChannel() = default;
-  /// Takes a non-blocking connection.
+  /// Takes ownership of a non-blocking connection.
   explicit SwitchChannel(UniqueFd connection);
   ~SwitchChannel() { close(); }
   SwitchChannel(SwitchChannel&& other) noexcept = default;
   SwitchChannel& operator=(SwitchChannel&& other) noexcept;
 
   [[nodiscard]] int descriptor() const { return connection_.get(); }
-  /// False where the program has closed the descriptor: its number may be a file of the program's by now.
+  /// Returns false if the program has closed the descriptor: its number may belong to one of the program's
+  /// files.
   [[nodiscard]] bool is_ours() const;
-  /// Leaves alone a descriptor that is not ours.
+  /// Closes the connection, unless the descriptor is no longer the channel's own.
   void close();
 
-  /// Sends the request with the next number, which it returns; 0 with errno: ETIMEDOUT where the switch takes
-  /// nothing.
+  /// Sends the request with the next number and returns the number. Returns 0 with errno on failure;
+  /// ETIMEDOUT if the socket's buffer stays full.
   [[nodiscard]] uint64_t send(SwitchRequest request, SteadyTime deadline);
-  /// The answer to `number`, with the descriptors that came with it. Skips answers to other requests; one of
-  /// no request (number 0) or of another version is taken for the one that is waited for.
+  /// Receives the answer to `number` and its descriptors. Skips answers to other requests. An unsolicited
+  /// answer (number 0), or one of another version, counts as the awaited answer.
   [[nodiscard]] Received receive(uint64_t number, SteadyTime deadline, SwitchAnswer& answer,
                                  std::vector<UniqueFd>& descriptors);
-  /// Takes what has come without an asker. False where the switch has gone.
+  /// Discards pending answers. Returns false if the switch closed the connection or sent a malformed message.
   [[nodiscard]] bool drain();
-  /// The number of the latest answer, to any request.
+  /// Number of the latest answer, to any request.
   [[nodiscard]] uint64_t latest_answer() const { return latest_answer_; }
 
  private:

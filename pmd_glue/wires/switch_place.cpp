@@ -22,7 +22,7 @@ namespace {
 constexpr int kBacklog = 64;
 constexpr auto kPause = std::chrono::milliseconds(10);
 
-/// False, with ETIMEDOUT, once the deadline has passed; else after a pause.
+/// Sleeps for kPause and returns true; returns false with ETIMEDOUT if the deadline has passed.
 bool pause_until(SteadyTime deadline) {
   if (std::chrono::steady_clock::now() >= deadline) {
     errno = ETIMEDOUT;
@@ -72,7 +72,7 @@ UniqueFd lock_wire(const SwitchPlace& place, SteadyTime deadline) {
     UniqueFd lock(open(place.lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!lock) return lock;
     if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
-      // A switch that ends removes the file: a lock on the removed one excludes nobody.
+      // A switch that ends removes the file, and a lock on a removed file excludes no process.
       if (is_file_at(lock.get(), place.lock_file)) return lock;
       continue;
     }
@@ -141,7 +141,7 @@ int lock_process(const SwitchPlace& place) {
 }
 
 bool is_stopped(int pid) {
-  // proc_pid_stat(5): the state follows the name in brackets, which may have brackets itself.
+  // proc_pid_stat(5): the state follows the name in parentheses, which may contain parentheses itself.
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
   std::getline(file, text);

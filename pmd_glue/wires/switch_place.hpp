@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the switch of a wire is found, for those who come to it and for the switch itself. Who starts or ends
-// one holds the wire's lock meanwhile.
+// Paths of a wire's switch, for its clients and for the switch itself. A process holds the wire's lock while
+// it starts or ends a switch.
 #pragma once
 
 #include <chrono>
@@ -14,38 +14,39 @@ namespace faultline::glue {
 struct SwitchPlace {
   std::string control_socket;
   std::string lock_file;
-  std::string log_file;      ///< of a switch that a program started
-  std::string memif_prefix;  ///< of the seats' sockets
+  std::string log_file;      ///< log of a switch that a program started
+  std::string memif_prefix;  ///< prefix of the seats' socket paths
 };
 
-/// Nothing, and one line in `error`, where the name is no wire's or the directory is of no use.
+/// Returns the paths of a wire; nullopt with one line in `error` if the name is invalid or the directory is
+/// unusable.
 [[nodiscard]] std::optional<SwitchPlace> place_of_wire(const std::string& wire, std::string& error);
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-/// The wire's lock, until the descriptor is closed. Not valid, with errno, where it cannot be had; ETIMEDOUT:
-/// another process had it until `deadline`.
+/// Takes the wire's lock, which is held until the descriptor is closed. Returns an invalid descriptor with
+/// errno on failure; ETIMEDOUT: another process held the lock until `deadline`.
 [[nodiscard]] UniqueFd lock_wire(const SwitchPlace& place, SteadyTime deadline);
-/// With the lock: a listening socket in the place of one that nobody serves. Not valid with errno. `died`:
-/// there was one, so that its switch has not ended by itself.
+/// Creates the listening socket and replaces one without a server. The caller holds the lock. Returns an
+/// invalid descriptor with errno on failure. `died`: a socket existed, so its switch has crashed.
 [[nodiscard]] UniqueFd listen_on_wire(const SwitchPlace& place, bool& died);
-/// A non-blocking connection. Not valid, with errno, where there is no switch (ENOENT, ECONNREFUSED), or
-/// where as many as it lets wait have waited until `deadline` (ETIMEDOUT).
+/// Returns a non-blocking connection, or an invalid descriptor with errno: ENOENT or ECONNREFUSED if there is
+/// no switch, ETIMEDOUT if the backlog was full until `deadline`.
 [[nodiscard]] UniqueFd connect_to_wire(const SwitchPlace& place, SteadyTime deadline);
-/// With the lock, by a switch that ends: what a wire leaves in its directory.
+/// Removes the wire's files. For a switch that ends; the caller holds the lock.
 void remove_files(const SwitchPlace& place);
 
-/// A switch puts its process ID where switch_process() finds it, for as long as the descriptor is open. No
-/// other descriptor of the lock file may be closed in that process meanwhile (fcntl_locking(2)).
+/// Publishes the switch's process ID for switch_process(), as long as the descriptor is open. The process
+/// must not close any other descriptor of the lock file meanwhile (fcntl_locking(2)).
 [[nodiscard]] UniqueFd sign_as_switch(const SwitchPlace& place);
-/// The process that serves the wire; 0 where none has signed.
+/// Returns the process ID of the wire's switch; 0 if none is published.
 [[nodiscard]] int switch_process(const SwitchPlace& place);
-/// The process that has the wire's lock; 0 where that is not known.
+/// Returns the process ID of the holder of the wire's lock; 0 if it is unknown.
 [[nodiscard]] int lock_process(const SwitchPlace& place);
 
-/// Stopped by a signal or a debugger.
+/// Returns whether the process is stopped by a signal or a debugger.
 [[nodiscard]] bool is_stopped(int pid);
-/// What a user can do about a process that does not answer: "process 7 is stopped: ...".
+/// Returns advice to the user about a process that does not respond: "process 7 is stopped: ...".
 [[nodiscard]] std::string advice_on(int pid);
 
 }  // namespace faultline::glue

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a process and faultline-switch say to each other over the wire's control socket (SOCK_SEQPACKET, one
-// message a request and one an answer). Both are of one user on one host: host byte order. A connection is a
-// seat: it begins with `attach`, and when it ends the seat is free.
+// The protocol between a process and faultline-switch on the wire's control socket (SOCK_SEQPACKET, one
+// message for each request and each answer). Both ends belong to one user on one host, so values are in host
+// byte order. A connection represents a seat: it begins with `attach`, and its end frees the seat.
 #pragma once
 
 #include <array>
@@ -21,39 +21,39 @@ struct SwitchHeader {
 
 enum class SwitchVerb : uint32_t {
   attach,
-  claim_service,  ///< connection requests to this service are this process's from now on
+  claim_service,  ///< routes connection requests to this service to this process
   release_service,
-  join_group,  ///< and so are frames to this multicast group
+  join_group,  ///< routes frames of this multicast group to this process
   leave_group
 };
 
-/// Which fields count follows from the verb.
+/// The verb determines which fields are used.
 struct SwitchRequest {
   SwitchHeader header;
-  /// The answer repeats it: one that comes after its asker gave up is nobody else's.
+  /// The answer repeats it, so that a late answer to an abandoned request is not taken for another request's.
   uint64_t number = 0;
   SwitchVerb verb = SwitchVerb::attach;
   uint32_t ipv4 = 0;    ///< host order; 0: any
-  uint32_t shared = 0;  ///< not 0: others may have the address too, if they say so as well
-  // What the process had at a switch that died, so that its address and QPNs stay what its peers know.
+  uint32_t shared = 0;  ///< not 0: the address may be shared with processes that set this too
+  // Values that a crashed switch had granted, so that the address and QPNs stay those that peers know.
   uint32_t range = 0;  ///< 0: any
-  uint32_t port = 0;   ///< counts where range is not 0
+  uint32_t port = 0;   ///< valid if range is not 0
   uint32_t unused = 0;
   uint64_t service_id = 0;
   std::array<uint8_t, 16> group{};
 };
 
-/// QPNs and communication ids are divided alike: a range is their top six bits. 0 and 63 hold QPNs that
-/// nobody may have.
+/// QPNs and communication ids are divided alike: a range is their top six bits. Ranges 0 and 63 contain
+/// reserved QPNs.
 inline constexpr uint32_t kRangeBits = 6;
 inline constexpr uint32_t kFirstRange = 1;
 inline constexpr uint32_t kLastRange = (1U << kRangeBits) - 2;
 inline constexpr uint32_t kQpnRangeShift = 24 - kRangeBits;
 inline constexpr uint32_t kCommunicationRangeShift = 32 - kRangeBits;
 
-inline constexpr size_t kSwitchPathBytes = 108;  // of a sockaddr_un
+inline constexpr size_t kSwitchPathBytes = 108;  // size of sun_path in a sockaddr_un
 
-/// What a seat has.
+/// What the switch grants to a seat.
 struct SwitchGrant {
   uint32_t ipv4 = 0;
   uint32_t prefix_bits = 0;
@@ -68,19 +68,19 @@ struct SwitchGrant {
   [[nodiscard]] uint32_t first_qpn() const { return range << kQpnRangeShift; }
   [[nodiscard]] uint32_t last_qpn() const { return first_qpn() | ((1U << kQpnRangeShift) - 1); }
   [[nodiscard]] uint32_t communication_id_base() const { return range << kCommunicationRangeShift; }
-  /// Bits that the process may choose.
+  /// Bits that the process chooses.
   [[nodiscard]] uint32_t communication_id_mask() const { return (1U << kCommunicationRangeShift) - 1; }
 };
 
 struct SwitchAnswer {
   SwitchHeader header;
-  uint64_t number = 0;           ///< of the request; 0: of none
-  int32_t error = 0;             ///< an errno value; 0: done
-  SwitchGrant grant;             ///< of attach
-  std::array<char, 256> line{};  ///< why not, for people
+  uint64_t number = 0;           ///< of the request; 0: unsolicited
+  int32_t error = 0;             ///< an errno value; 0: success
+  SwitchGrant grant;             ///< answer to attach
+  std::array<char, 256> line{};  ///< reason of an error, for the user
 };
 
-// Bytes between members would come from the sender's stack.
+// Padding between members would leak the sender's stack.
 static_assert(std::has_unique_object_representations_v<SwitchRequest>);
 static_assert(std::has_unique_object_representations_v<SwitchAnswer>);
 

@@ -20,14 +20,14 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr auto kPause = milliseconds(10);
-// A switch that was just started may be killed before it serves: others are started. One that cannot start
-// fails each time.
+// A new switch may be killed before it serves, so several starts are tried. A switch that cannot start fails
+// each time.
 constexpr int kStarts = 3;
-// After the death of a switch.
+// Pauses after the death of a switch.
 constexpr auto kFirstPause = milliseconds(20);
 constexpr auto kLongestPause = milliseconds(2'000);
 constexpr auto kQuietFor = milliseconds(3'000);
-// Answers that fit into a socket's buffer.
+// Pending requests: their answers fit into a socket's buffer.
 constexpr uint64_t kRequestsUnderWay = 64;
 
 SwitchRequest service_request(SwitchVerb verb, uint64_t service_id) {
@@ -44,7 +44,7 @@ SwitchRequest group_request(SwitchVerb verb, const std::array<uint8_t, 16>& grou
   return request;
 }
 
-/// Another try cannot have another answer.
+/// Returns true if another try would get the same error.
 bool is_final(int error) {
   return error == EADDRINUSE || error == EADDRNOTAVAIL || error == EPERM || error == EPROTO;
 }
@@ -86,7 +86,7 @@ bool SwitchSeat::take_first(const WireRequest& wanted, std::string& error) {
       case Outcome::none_yet:
         return refuse(fmt::format("its switch does not answer; {}", advice_on(switch_process(*place))));
       case Outcome::ended:
-        // One that is just ending still listened.
+        // A switch that is ending may still have listened.
         failed_starts += started_ ? 1 : 0;
         if (failed_starts == kStarts || steady_clock::now() >= deadline)
           return refuse(fmt::format("the switch has ended: {}", last_log_line(*place)));
@@ -108,7 +108,8 @@ bool SwitchSeat::begin_attach(SteadyTime deadline, bool may_start, std::string& 
   if (!connection) return false;
   channel_ = SwitchChannel(std::move(connection));
   unanswered_ = 0;
-  // It may have answered without asking anything (a refusal), or have gone: what comes from it tells.
+  // The result is ignored: the switch may already have refused or closed the connection, which
+  // finish_attach() reports.
   static_cast<void>(channel_.send(wanted_, deadline));
   asked_ = 1;
   return true;
@@ -200,7 +201,8 @@ void SwitchSeat::advance() {
   }
   std::string error;
   if (phase_ == Phase::away) {
-    // Another process may start a switch at any time, and that serves those first who come at once.
+    // Try to connect in each step: another process may start a switch at any time, and a switch serves early
+    // clients first.
     const bool may_start = now >= next_try_;
     if (!begin_attach(now, may_start, error)) return may_start ? try_later(error) : void();
     set_phase(Phase::asking);
@@ -229,7 +231,8 @@ void SwitchSeat::advance() {
 }
 
 void SwitchSeat::leave_switch() {
-  // A number that is not ours is not the bell's any more either: a program closes all or none.
+  // If the channel's number was closed, the bell's numbers were too: a program closes all descriptors or
+  // none.
   if (channel_.descriptor() >= 0 && !channel_.is_ours()) descriptors_gone_ = true;
   channel_.close();
   next_try_ = steady_clock::now();
@@ -242,7 +245,7 @@ void SwitchSeat::try_later(const std::string& why) {
   const SteadyTime now = next_try_;
   next_try_ += std::min<milliseconds>(kFirstPause * (1U << std::min(tries_, 10U)), kLongestPause);
   ++tries_;
-  // Once: a switch that was killed while it started is no news.
+  // One message is enough; a switch that was killed during its start causes none.
   if (complained_ || now - gone_since_ < kQuietFor) return;
   complained_ = true;
   complaint_ = why + "; this process tries again until there is a switch";
@@ -262,7 +265,7 @@ void SwitchSeat::begin_replay() {
   set_phase(Phase::replaying);
 }
 
-// Others may have claimed a service meanwhile: then it is theirs.
+// Another process may have claimed a service meanwhile; it then keeps the service.
 void SwitchSeat::replay() {
   const SteadyTime now = steady_clock::now();
   while (!to_replay_.empty() && asked_ < channel_.latest_answer() + kRequestsUnderWay) {
@@ -278,7 +281,7 @@ void SwitchSeat::replay() {
   if (now >= answer_due_) try_later(fmt::format("faultline: wire {}: its switch does not answer", wire_));
 }
 
-// ---- what it claims ----
+// ---- services and groups ----
 
 int SwitchSeat::await_attached(Lock& lock, SteadyTime deadline) {
   for (;;) {
@@ -313,7 +316,7 @@ int SwitchSeat::ask(Lock& lock, const SwitchRequest& request) {
   SwitchAnswer answer;
   for (;;) {
     if (const int error = await_attached(lock, deadline); error != 0) return error;
-    // The callers' locks are not held for a second one's time as well.
+    // Fail at once, so that the callers' locks are not held for a second timeout.
     if (is_silent()) return ETIMEDOUT;
     unanswered_ = 0;
     const uint64_t number = channel_.send(request, steady_clock::now());
@@ -324,7 +327,7 @@ int SwitchSeat::ask(Lock& lock, const SwitchRequest& request) {
       unanswered_ = number;
       return ETIMEDOUT;
     }
-    // It has died just now: the next one is asked.
+    // The switch has just died: send the request to the next one.
     leave_switch();
   }
 }
@@ -348,11 +351,11 @@ int SwitchSeat::claim(const SwitchRequest& request, const SwitchRequest& opposit
 }
 
 void SwitchSeat::give_up(const SwitchRequest& request, Lock& lock) {
-  // Where the seat is being taken again, it is not claimed again.
+  // During a replay, the release is sent after the claims. In earlier phases the claim is not replayed.
   if (phase_ == Phase::replaying) to_replay_.push_back(request);
   if (phase_ != Phase::attached) return;
   if (is_silent()) return take_back(request);
-  // A request that finds no room is made good by the connection's end.
+  // If the request cannot be sent, the end of the connection releases the claim.
   if (ask(lock, request) == ETIMEDOUT && phase_ == Phase::attached && !is_silent()) leave_switch();
 }
 

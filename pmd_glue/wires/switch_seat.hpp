@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A process's seat on a wire: asked for at the wire's switch, which is started where there is none, and kept
-// while the object lives. It needs no DPDK.
+// A process's attachment to a wire. It is requested from the wire's switch, which is started if none runs,
+// and kept while the object lives. Does not need DPDK.
 #pragma once
 
 #include <array>
@@ -23,14 +23,14 @@ namespace faultline::glue {
 
 class SwitchSeat {
  public:
-  /// How long a switch may take to answer.
+  /// Time limits for the switch's answers.
   struct Patience {
-    std::chrono::milliseconds attach{20'000};  ///< one that starts has to start EAL first
+    std::chrono::milliseconds attach{20'000};  ///< a new switch first starts EAL
     std::chrono::milliseconds ask{5'000};
-    std::chrono::milliseconds stopped{1'000};  ///< one that is stopped: nobody knows whether it goes on
+    std::chrono::milliseconds stopped{1'000};  ///< a stopped switch: it may never continue
   };
 
-  /// nullptr with one line in `error`.
+  /// Attaches to a wire. Returns nullptr with one line in `error` on failure.
   [[nodiscard]] static std::shared_ptr<SwitchSeat> take(const WireRequest& request, std::string& error);
   [[nodiscard]] static std::shared_ptr<SwitchSeat> take(const WireRequest& request, const Patience& patience,
                                                         std::string& error);
@@ -39,24 +39,25 @@ class SwitchSeat {
   SwitchSeat& operator=(const SwitchSeat&) = delete;
 
   [[nodiscard]] const SwitchGrant& grant() const { return grant_; }
-  /// Lives as long as the seat.
+  /// Valid as long as the seat.
   [[nodiscard]] SwitchBell& bell() { return *bell_; }
 
-  /// Looks whether the switch is still there. Where it has died, takes the same seat at a new one, with what
-  /// was claimed and joined: a step a call, and as often as it takes; no step waits for an answer. False with
-  /// one line in `error` where there is something that the user should know.
+  /// Checks that the switch is alive. If it has crashed, attaches to a new switch with the same grant,
+  /// services and groups. Each call does one step, and no step waits for an answer; call it repeatedly.
+  /// Returns false with one line in `error` if the user should know of a problem.
   [[nodiscard]] bool keep(std::string& error);
-  /// Hangs up when the switch has died and keep() has something to do; -1 while it has. Any thread.
+  /// A descriptor that reports POLLHUP when the switch has died and keep() has work; -1 during that work. Any
+  /// thread.
   [[nodiscard]] int switch_descriptor() const { return descriptor_.load(std::memory_order_relaxed); }
-  /// Others have the seat now. Any thread.
+  /// True if other processes hold the seat now. Any thread.
   [[nodiscard]] bool is_lost() const { return lost_.load(std::memory_order_relaxed); }
-  /// The switch that is there has given the seat, so that the port may be connected. Any thread.
+  /// True if the current switch has granted the seat, so that the port may connect. Any thread.
   [[nodiscard]] bool is_granted() const { return granted_.load(std::memory_order_relaxed); }
 
-  // Any thread. An errno value; 0: done; ETIMEDOUT where the switch does not answer: nothing has changed
-  // then.
-  /// Connection requests for that service come here; EADDRINUSE where another process that shares the address
-  /// has it.
+  // Any thread. These return an errno value; 0: success. ETIMEDOUT: the switch does not answer, and nothing
+  // has changed.
+  /// Routes connection requests for that service to this process. EADDRINUSE: another process that shares the
+  /// address has claimed it.
   [[nodiscard]] int claim_service(uint64_t service_id);
   void release_service(uint64_t service_id);
   [[nodiscard]] int join_group(const wire::Gid& group);
@@ -64,9 +65,9 @@ class SwitchSeat {
 
  private:
   enum class Phase : uint8_t {
-    away,       ///< no switch; at next_try_ one is looked for
-    asking,     ///< the switch has the request for the seat
-    replaying,  ///< and the requests for what was claimed and joined
+    away,       ///< no switch; next_try_ is the time to start one
+    asking,     ///< the request for the seat is sent
+    replaying,  ///< the seat is granted; services and groups are being claimed again
     attached
   };
   enum class Outcome : uint8_t { granted, none_yet, ended, refused, failed };
@@ -74,15 +75,15 @@ class SwitchSeat {
 
   explicit SwitchSeat(const Patience& patience) : patience_(patience) {}
 
-  // With the mutex, as all that follows.
+  // The caller holds the mutex, here and below.
   [[nodiscard]] bool take_first(const WireRequest& wanted, std::string& error);
-  /// Sends the request for the seat. False with one line in `error`; without one where there is no switch and
-  /// none may be started.
+  /// Sends the request for the seat. Returns false with one line in `error`; without a line if there is no
+  /// switch and none may be started.
   [[nodiscard]] bool begin_attach(SteadyTime deadline, bool may_start, std::string& error);
   [[nodiscard]] Outcome finish_attach(SteadyTime deadline, std::string& error);
   [[nodiscard]] Outcome take_grant(const SwitchAnswer& answer, std::vector<UniqueFd>& descriptors,
                                    std::string& error);
-  /// A step towards Phase::attached. A line in complaint_ where one is due.
+  /// Takes one step towards Phase::attached. Sets complaint_ if a message is due.
   void advance();
   void leave_switch();
   void try_later(const std::string& why);
@@ -95,10 +96,10 @@ class SwitchSeat {
   [[nodiscard]] int await_attached(Lock& lock, SteadyTime deadline);
   [[nodiscard]] SwitchChannel::Received await_answer(uint64_t number, SteadyTime deadline,
                                                      SwitchAnswer& answer);
-  /// A request was given up that has no answer yet.
+  /// True if an abandoned request has no answer yet.
   [[nodiscard]] bool is_silent() const;
   [[nodiscard]] int claim(const SwitchRequest& request, const SwitchRequest& opposite, Lock& lock);
-  /// Undoes what a request does that the switch has, but has not answered.
+  /// Reverts a request that was sent but not answered.
   void take_back(const SwitchRequest& opposite);
   void give_up(const SwitchRequest& request, Lock& lock);
 
@@ -113,15 +114,15 @@ class SwitchSeat {
   std::set<std::array<uint8_t, 16>> groups_;
 
   Phase phase_ = Phase::away;
-  bool started_ = false;           ///< the switch that has the request was started for it
-  bool descriptors_gone_ = false;  ///< the program has closed them
+  bool started_ = false;           ///< the switch was started for this request
+  bool descriptors_gone_ = false;  ///< the program has closed the descriptors
   bool complained_ = false;
-  unsigned tries_ = 0;  ///< since there was a switch, as complained_
+  unsigned tries_ = 0;  ///< since the last attachment, as complained_
   SteadyTime gone_since_;
-  SteadyTime next_try_;  ///< to start one
+  SteadyTime next_try_;  ///< earliest time to start a switch
   SteadyTime answer_due_;
   uint64_t asked_ = 0;       ///< the number of the latest request of asking and replaying
-  uint64_t unanswered_ = 0;  ///< of a request that was given up; 0: none
+  uint64_t unanswered_ = 0;  ///< number of an abandoned request; 0: none
   std::deque<SwitchRequest> to_replay_;
   std::string complaint_;
   std::atomic<int> descriptor_{-1};

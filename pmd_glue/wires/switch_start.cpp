@@ -22,19 +22,20 @@ namespace {
 
 constexpr int kListenerFd = 3;
 
-/// Whether this program has rights that its caller lacks (setuid, file capabilities): what the caller says is
-/// not to run with them.
+/// Returns whether this program has rights that its caller lacks (setuid, file capabilities). Then it must
+/// not run what the caller's environment names.
 bool has_raised_rights() {
   return getauxval(AT_SECURE) != 0;
 }
 
-/// Beside this library or program, as it is built or installed, or wherever the user keeps programs.
+/// Returns the path of faultline-switch. It searches the directories of the build or the installation,
+/// relative to this library or program, and then PATH.
 std::string switch_program() {
   if (const char* told = secure_getenv("FAULTLINE_SWITCH")) return told;
   Dl_info self{};
   if (dladdr(reinterpret_cast<const void*>(&switch_program), &self) != 0 && self.dli_fname != nullptr) {
     const std::string file = self.dli_fname;
-    // A relative name is of the caller's folder.
+    // A relative name depends on the caller's working directory.
     if (has_raised_rights() && !file.starts_with('/')) return {};
     const size_t slash = file.rfind('/');
     const std::string directory = slash == std::string::npos ? "." : file.substr(0, slash);
@@ -44,11 +45,12 @@ std::string switch_program() {
       if (access(program.c_str(), X_OK) == 0) return program;
     }
   }
-  // Which is then looked for in PATH.
+  // Found by a search of PATH.
   return has_raised_rights() ? std::string() : "faultline-switch";
 }
 
-// It is nobody's child and has nothing of the program's: not its terminal, descriptors, signals or preloads.
+// Starts the switch as a daemon. It inherits no terminal, descriptors, signal settings or preloads of the
+// program.
 int spawn_switch(const std::string& wire, const SwitchPlace& place, const UniqueFd& listener,
                  bool after_death) {
   const std::string program = switch_program();
@@ -69,7 +71,7 @@ int spawn_switch(const std::string& wire, const SwitchPlace& place, const Unique
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&files);
   posix_spawnattr_init(&attributes);
-  // Away from 0 to 3 first, or it would be closed before it is duplicated.
+  // Duplicated above 3 first, or the actions below would close it before they duplicate it.
   const UniqueFd high(fcntl(listener.get(), F_DUPFD_CLOEXEC, kListenerFd + 1));
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, place.log_file.c_str(),
@@ -82,8 +84,8 @@ int spawn_switch(const std::string& wire, const SwitchPlace& place, const Unique
   posix_spawnattr_setsigmask(&attributes, &signals);
   sigfillset(&signals);
   posix_spawnattr_setsigdefault(&attributes, &signals);
-  // Not a session of its own: Linux schedules sessions as groups (sched_autogroup), and one that mostly
-  // sleeps was seen to wait for a second on a busy machine.
+  // A process group, not a new session: Linux schedules sessions as groups (sched_autogroup), and a session
+  // that mostly sleeps can wait for a second on a busy machine.
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
@@ -94,7 +96,7 @@ int spawn_switch(const std::string& wire, const SwitchPlace& place, const Unique
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) return error;
-  // It leaves at once and its own child goes on, which is not the program's to wait for.
+  // The child forks and exits at once; the program does not wait for the grandchild.
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
   return 0;
 }
@@ -121,7 +123,7 @@ UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, SteadyT
       return refuse(fmt::format("its switch accepts nobody; {}", advice_on(switch_process(place))));
     return refuse(fmt::format("cannot connect to {}: {}", place.control_socket, std::strerror(errno)));
   };
-  // Without the lock: many may wait for a switch that is slow, and none of them keeps others from it.
+  // Without the lock, so that many clients can wait for a slow switch without excluding each other.
   if (UniqueFd connection = connect()) return connection;
   if (is_there()) return refuse_to_connect();
   const UniqueFd lock = lock_wire(place, deadline);
@@ -129,7 +131,7 @@ UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, SteadyT
     return refuse(
         fmt::format("another process has {} locked; {}", place.lock_file, advice_on(lock_process(place))));
   if (!lock) return refuse(fmt::format("cannot lock {}: {}", place.lock_file, std::strerror(errno)));
-  // Another process may have started one meanwhile.
+  // Another process may have started a switch meanwhile.
   if (UniqueFd connection = connect()) return connection;
   if (is_there()) return refuse_to_connect();
   bool died = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A wire's switch where it is needed: the first process of a wire starts it.
+// Starts a wire's switch: the first process on a wire does.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace faultline::glue {
 
-/// A connection to the wire's switch, which is started where there is none (`started`). Not valid, with one
-/// line in `error`, where that cannot be had; errno is then ETIMEDOUT if others were in the way until
+/// Returns a connection to the wire's switch; starts the switch if none runs (`started`). Returns an invalid
+/// descriptor with one line in `error` on failure. errno is ETIMEDOUT if another process blocked it until
 /// `deadline`.
 [[nodiscard]] UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, SteadyTime deadline,
                                     bool& started, std::string& error);
 
-/// What a switch that was started so said last.
+/// Returns the last line in the log of a switch that was started so.
 [[nodiscard]] std::string last_log_line(const SwitchPlace& place);
 
 }  // namespace faultline::glue

@@ -29,9 +29,9 @@ std::optional<uint32_t> ipv4_of_side(std::string_view side) {
 }
 
 uint32_t first_given_out(std::string_view wire, uint32_t user) {
-  constexpr uint32_t kFirst = 0xc6120101;  // 198.18.1.1: behind the sides and the common address
+  constexpr uint32_t kFirst = 0xc6120101;  // 198.18.1.1: after the sides and the common address
   constexpr uint32_t kWires = 0x1fe00 / kAddressesOfWire;
-  // FNV-1a: the same in each process and each version.
+  // FNV-1a: the same value in each process and each version.
   uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&hash](uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3; };
   for (unsigned shift = 0; shift < 32; shift += 8) add(static_cast<uint8_t>(user >> shift));

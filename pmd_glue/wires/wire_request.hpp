@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is asked of a wire: which one, and which seat there.
+// A request for a seat: the wire's name and the seat's address.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@ struct WireRequest {
   bool shared = false;
 };
 
-/// 1 to 32 letters, digits, _ or -.
+/// True for 1 to 32 letters, digits, _ or -.
 [[nodiscard]] bool is_wire_name(std::string_view name);
 inline constexpr size_t kMaxWireNameBytes = 32;
-/// The address of a side, "a" to "z"; of no other text.
+/// Returns the address of side "a" to "z"; nullopt for any other text.
 [[nodiscard]] std::optional<uint32_t> ipv4_of_side(std::string_view side);
-/// An IPv4 address without a prefix; of no other text.
+/// Parses an IPv4 address without a prefix length; nullopt for any other text.
 [[nodiscard]] std::optional<uint32_t> ipv4_of_seat(const std::string& text);
 
-/// Where a wire begins to give out addresses: its user and name decide, so that two wires have different
-/// ones. 32 addresses of 198.18.1.0 to 198.19.254.255.
+/// Returns the first address that a wire gives out: a hash of the user and the name, so that two wires rarely
+/// share addresses. Each wire has 32 addresses of 198.18.1.1 to 198.19.255.0.
 [[nodiscard]] uint32_t first_given_out(std::string_view wire, uint32_t user);
-inline constexpr uint32_t kAddressesOfWire = 32;  ///< as many as it has seats
+inline constexpr uint32_t kAddressesOfWire = 32;  ///< one for each seat
 
-/// $FAULTLINE_WIRE's text: "NAME", "NAME,side=a", "NAME,ip=198.18.0.7", each perhaps with ",share". Nothing,
-/// and one line in `error`, where the text is not of that form.
+/// Parses $FAULTLINE_WIRE: "NAME", "NAME,side=a" or "NAME,ip=198.18.0.7", each optionally with ",share".
+/// Returns nullopt with one line in `error` for any other form.
 [[nodiscard]] std::optional<WireRequest> parse_wire_request(const std::string& text, std::string& error);
 
 }  // namespace faultline::glue

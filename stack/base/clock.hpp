@@ -6,7 +6,7 @@
 
 namespace faultline {
 
-/// CLOCK_MONOTONIC.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 [[nodiscard]] inline uint64_t monotonic_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);

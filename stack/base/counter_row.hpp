@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The description of a counter. Each room has one table of rows; the API, telemetry and docs/counters.md are
-// made from the tables.
+// Describes a counter. Each component has one table of rows. The API, telemetry and docs/counters.md are
+// generated from the tables.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,16 @@
 namespace faultline {
 
 enum class CounterKind : uint8_t {
-  count,   ///< only grows
-  gauge,   ///< goes up and down
+  count,   ///< only increases
+  gauge,   ///< increases and decreases
   maximum  ///< the largest value so far
 };
 
-/// A member of `Counters`, whose numbers are of type `Number`: uint64_t, or an atomic cell of one.
+/// Describes a member of `Counters`. `Number` is the member's type: uint64_t, or an atomic cell that holds
+/// one.
 template <typename Counters, typename Number = uint64_t>
 struct CounterRow {
-  std::string_view name;  ///< without the prefix of its room
+  std::string_view name;  ///< without the component's prefix
   std::string_view unit;  ///< what is counted: "packets", "bytes", "ns"
   CounterKind kind;
   std::string_view help;  ///< a phrase without a full stop

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A fixed array in anonymous memory that costs address space when it is made and real memory only where it is
-// touched. Elements start as all zero bytes. Or a view of an array that lives elsewhere. What is smaller than
-// a page comes from the heap: a process may have some 65,000 mappings (vm.max_map_count), and a device more
-// regions.
+// A fixed-size array in anonymous memory. Allocation reserves address space; a page costs memory only once it
+// is touched. Elements start as all zero bytes. The array can also be a view of memory that it does not own.
+// An array smaller than a page is allocated from the heap. A process may have about 65,000 mappings
+// (vm.max_map_count), and a device may have more regions than that.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,8 @@ class LazyArray {
       munmap(static_cast<void*>(data_), size_ * sizeof(T));
   }
 
-  /// False where there is no room. Small ones not on a thread that must not wait for the heap's lock.
+  /// Returns false if memory is short. A small array takes the heap's lock, so a thread that must not wait
+  /// for that lock must not allocate one.
   [[nodiscard]] bool allocate(size_t size) {
     if (is_small(size)) {
       void* const small = operator new(size * sizeof(T), std::nothrow);

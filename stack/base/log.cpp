@@ -8,7 +8,7 @@
 namespace faultline {
 
 spdlog::logger& log() {
-  // Programs exit with devices open: it is never destroyed.
+  // Never destroyed: programs exit with devices open.
   static spdlog::logger& instance = []() -> spdlog::logger& {
     auto& logger = *new spdlog::logger("faultline", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger.set_pattern("%n: %v");

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The library's one logger. It writes to stderr: stdout is the program's own.
+// The library's only logger. It writes to stderr, since stdout belongs to the program.
 #pragma once
 
 #include <spdlog/logger.h>
 
 namespace faultline {
 
-/// Lines read "faultline: ...". Its level is warn until the configuration's `[log] level` is known.
+/// Returns the logger. Each line begins with "faultline: ". The level is warn until `[log] level` is read
+/// from the configuration.
 [[nodiscard]] spdlog::logger& log();
 
 }  // namespace faultline

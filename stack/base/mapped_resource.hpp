@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory for containers that must not use malloc: taken with the bare system call, so that neither an
-// allocator of the program's nor the library's own hook on mmap is entered.
+// A memory resource for containers that must not use malloc. It calls mmap by its bare system call, which
+// bypasses the program's allocator and the library's own hook on mmap.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A mutex with priority inheritance: the pager may run under SCHED_FIFO and must not wait for a program's
-// thread that the scheduler keeps off the CPU. Nobody allocates, frees or unmaps while holding one: the
-// invalidation monitor takes them too, and a thread inside free() may itself be waiting for the monitor.
+// A mutex with priority inheritance. The pager may run under SCHED_FIFO; without inheritance it could wait
+// for a program thread that the scheduler keeps off the CPU. A holder must not allocate, free or unmap
+// memory. The invalidation monitor takes these mutexes too, and a thread inside free() may itself be waiting
+// for the monitor.
 #pragma once
 
 #include <pthread.h>

@@ -5,9 +5,10 @@
 
 namespace faultline {
 
-/// Opens a file to write, emptied, that its owner alone may read: what goes there has payload. Also where the
-/// file was there before, readable by others. Never through a symbolic link, which another user may have left
-/// in a shared folder (ELOOP: open(2), O_NOFOLLOW). A descriptor, or -1 with errno.
+/// Opens a file for writing, truncates it, and makes it readable by its owner alone (mode 0600), because it
+/// will hold payload. An existing file that others could read becomes private too. Does not follow a symbolic
+/// link, which another user may have left in a shared directory (ELOOP: open(2), O_NOFOLLOW). Returns a
+/// descriptor, or -1 with errno.
 [[nodiscard]] int open_private_file(const std::string& path);
 
 }  // namespace faultline

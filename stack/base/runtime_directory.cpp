@@ -14,7 +14,7 @@ namespace {
 
 bool is_own_directory(const char* path) {
   struct stat status {};
-  // lstat: in /tmp anybody could have left a link.
+  // lstat, because any user may have left a link in /tmp.
   return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
 }
 
@@ -41,11 +41,12 @@ std::string usable_directory(const std::vector<std::string>& candidates, std::st
 
 std::string runtime_directory(std::string& error) {
   const char* const xdg = secure_getenv("XDG_RUNTIME_DIR");
-  // Of a program that changed its user it may be another's.
+  // The variable may name another user's directory if the program changed its user.
   if (xdg != nullptr && xdg[0] == '/' && is_own_directory(xdg))
     return usable_directory({fmt::format("{}/faultline", xdg)}, error);
   std::vector<std::string> candidates{fmt::format("/tmp/faultline-{}", geteuid())};
-  // Where another user has made that one, and the login manager one that nobody else can (pam_systemd(8)).
+  // The fallback if another user owns the path in /tmp. The login manager makes this directory, and no other
+  // user can make it (pam_systemd(8)).
   const std::string session = fmt::format("/run/user/{}", geteuid());
   if (is_own_directory(session.c_str())) candidates.push_back(session + "/faultline");
   return usable_directory(candidates, error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the processes of one user find each other: $XDG_RUNTIME_DIR/faultline, or /tmp/faultline-UID where
-// there is none, or /run/user/UID/faultline where another user has that.
+// The directory in which one user's processes find each other: $XDG_RUNTIME_DIR/faultline; without that
+// variable /tmp/faultline-UID; if another user owns that, /run/user/UID/faultline.
 #pragma once
 
 #include <string>
@@ -8,11 +8,12 @@
 
 namespace faultline {
 
-/// The directory, made where it is missing: this user's alone. "" and one line in `error` where it cannot be
-/// trusted.
+/// Returns the directory and creates it if it is missing; only this user has access. Returns "" and one line
+/// in `error` if the directory cannot be trusted.
 [[nodiscard]] std::string runtime_directory(std::string& error);
 
-/// The first of them that is this user's alone, or that can be made; the same.
+/// Returns the first candidate that only this user can access or that can be made so. Errors as
+/// runtime_directory().
 [[nodiscard]] std::string usable_directory(const std::vector<std::string>& candidates, std::string& error);
 
 }  // namespace faultline

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Serialises app threads on one QP or CQ, and cores on a CQ that they share. Almost never contended; a waiter
-// yields soon, for its holder may have been preempted on the same CPU.
+// Serialises application threads on one QP or CQ, and cores on a shared CQ. Contention is rare. A waiter
+// yields soon, because the holder may have been preempted on the same CPU.
 #pragma once
 
 #include <atomic>

@@ -9,7 +9,7 @@
 
 namespace faultline {
 
-// The padding keeps the producer's line apart from the consumer's.
+// The padding keeps the producer's cache line apart from the consumer's.
 template <typename T>
 class SpscRing {  // NOLINT(clang-analyzer-optin.performance.Padding)
  public:
@@ -42,7 +42,7 @@ class SpscRing {  // NOLINT(clang-analyzer-optin.performance.Padding)
     return true;
   }
 
-  /// Consumer's view; another thread's may be stale.
+  /// Exact on the consumer's thread; on another thread the result may be stale.
   [[nodiscard]] bool empty() const {
     return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire);
   }

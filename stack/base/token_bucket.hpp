@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How often something may be done for strangers: so many times a second, and after a pause a few at once.
+// Limits the rate of work done for unknown peers: a sustained rate, and a burst after a pause.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class TokenBucket {
   TokenBucket(uint32_t per_second, uint32_t at_once)
       : period_ns_(1'000'000'000 / per_second), most_ahead_ns_(period_ns_ * at_once) {}
 
-  /// False where it has been too often lately.
+  /// Takes a token. Returns false if the rate is exceeded.
   [[nodiscard]] bool take(TimeNs now) {
     // The time at which all tokens would be back: the virtual scheduling algorithm of ITU-T I.371.
     const TimeNs full = std::max(full_at_, now);

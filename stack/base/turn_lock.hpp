@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who may touch an engine now. Whoever holds it is the engine's owner thread for one turn; drivers try and go
-// away, and those who wait (a call, a port that goes down) come before the next turn.
+// The lock that grants access to an engine. The holder is the engine's owner thread for one turn. Drivers
+// only try the lock. Threads that block on it (a call, a port shutdown) take precedence over the next turn.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ class TurnLock {
 
   void lock() {
     waiting_.fetch_add(1, std::memory_order_relaxed);
-    // A turn takes microseconds: spin that long, then leave the CPU to the holder.
+    // A turn takes microseconds: spin that long, then yield the CPU to the holder.
     for (unsigned spins = 0; !take(); ++spins) {
       if (spins < 64)
         __builtin_ia32_pause();
@@ -31,7 +31,8 @@ class TurnLock {
 
   void unlock() { holder_.store(nullptr, std::memory_order_release); }
 
-  /// The calling thread has the turn: a signal handler has interrupted it. It must not wait for the turn.
+  /// Returns whether the calling thread holds the lock. A signal handler that interrupted the holder must not
+  /// wait for it.
   [[nodiscard]] bool is_held_by_caller() const {
     return holder_.load(std::memory_order_relaxed) == __builtin_thread_pointer();
   }
@@ -43,7 +44,7 @@ class TurnLock {
                                            std::memory_order_relaxed);
   }
 
-  std::atomic<const void*> holder_{nullptr};  ///< the thread pointer of the thread that has the turn
+  std::atomic<const void*> holder_{nullptr};  ///< the thread pointer of the holder
   std::atomic<unsigned> waiting_{0};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A descriptor that closes itself.
+// Owns a file descriptor and closes it on destruction.
 #pragma once
 
 #include <utility>
@@ -26,7 +26,7 @@ class UniqueFd {
 
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
-  /// The descriptor is the caller's from now on.
+  /// Transfers ownership of the descriptor to the caller.
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
   void reset() {
     if (fd_ >= 0) close(fd_);

@@ -11,7 +11,7 @@ void FaultModel::advance(uint64_t now_ns) {
       if (failures_ == kHeld) return;
       failed_waiters_[failures_++] = due.request.waiter;
     } else if (!memory_.request_fault(due.request)) {
-      return;  // its queue is full: next turn
+      return;  // the fault queue is full: retry on the next turn
     }
   }
 }

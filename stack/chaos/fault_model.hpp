@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A memory whose pages come late, or never: stands between a core and its memory. It holds the requests back,
-// not the answers: a page that is already there would be found by whoever looks again.
+// Page fault injection: delays or fails page faults. Interposes on a core's memory. It delays the requests,
+// not the resolutions: a resident page would be found by the next access.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 namespace faultline::chaos {
 
 struct FaultModelConfig {
-  uint64_t delay_ns = 0;  ///< added to each fault's service
-  double failure = 0;     ///< probability that a fault is answered, then, as one that cannot be served
+  uint64_t delay_ns = 0;  ///< added to the service time of each fault
+  double failure = 0;     ///< probability that a fault is resolved, after the delay, as a violation
   uint64_t seed = 1;
 
   [[nodiscard]] bool harmless() const { return delay_ns == 0 && failure <= 0; }
@@ -21,13 +21,14 @@ struct FaultModelConfig {
 
 class FaultModel final : public odp::MemoryAccess {
  public:
-  /// `memory` outlives it.
+  /// `memory` must outlive this object.
   FaultModel(const FaultModelConfig& config, odp::MemoryAccess& memory)
       : config_(config), memory_(memory), random_(config.seed) {}
 
-  /// Once a turn, before the core does anything.
+  /// Call once per turn, before the core runs.
   void advance(uint64_t now_ns);
-  /// When the next request that is held back is due; ~0 if none is.
+  /// Time at which the next delayed request is due, or the present if an injected failure waits; ~0 if there
+  /// is none.
   [[nodiscard]] uint64_t next_deadline() const {
     if (failures_ != 0) return now_ns_;
     return held_ == 0 ? ~uint64_t{0} : at(first_).due_ns;
@@ -73,7 +74,7 @@ class FaultModel final : public odp::MemoryAccess {
   [[nodiscard]] size_t take_resolutions(std::span<odp::Resolution> out) override;
 
  private:
-  static constexpr uint32_t kHeld = 4096;  // a power of two; no more faults than that are held at once
+  static constexpr uint32_t kHeld = 4096;  // power of two; maximum number of delayed faults
   struct Held {
     odp::FaultRequest request;
     uint64_t due_ns = 0;
@@ -86,11 +87,11 @@ class FaultModel final : public odp::MemoryAccess {
   odp::MemoryAccess& memory_;
   Random random_;
   uint64_t now_ns_ = 0;
-  // The delay is the same for all: they are due in the order in which they came.
+  // The delay is constant, so requests are due in order of arrival.
   uint32_t first_ = 0;
   uint32_t held_ = 0;
   std::array<Held, kHeld> ring_;
-  uint32_t failures_ = 0;  ///< answers of the model's own, not taken yet
+  uint32_t failures_ = 0;  ///< injected failures not taken yet
   std::array<uint64_t, kHeld> failed_waiters_{};
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a bad link does to each frame. It neither holds frames nor knows the time: it says what is to become
-// of the next one.
+// Link fault injection: decides the fate of each frame. It holds no frames and has no clock.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +9,16 @@
 
 namespace faultline::chaos {
 
-/// Ratios are probabilities in 0..1, each frame by itself.
+/// Ratios are probabilities in 0..1, independent for each frame.
 struct LinkModelConfig {
   double loss = 0;
   double duplicate = 0;
-  double corrupt = 0;   ///< one bit is turned over
-  double ecn_mark = 0;  ///< congestion experienced, where the frame is ECN-capable
-  double reorder = 0;   ///< held for reorder_delay_ns while later ones pass
+  double corrupt = 0;   ///< one bit is flipped
+  double ecn_mark = 0;  ///< set congestion experienced if the frame is ECN-capable
+  double reorder = 0;   ///< delayed by reorder_delay_ns while later frames pass
   uint64_t reorder_delay_ns = 50'000;
   uint64_t delay_ns = 0;
-  uint64_t delay_jitter_ns = 0;  ///< up to this much more; reorders too
+  uint64_t delay_jitter_ns = 0;  ///< maximum additional delay; reorders too
   uint64_t seed = 1;
 
   [[nodiscard]] bool harmless() const {
@@ -34,7 +33,7 @@ struct Verdict {
   bool corrupt = false;
   bool mark = false;
   uint64_t delay_ns = 0;
-  uint32_t bit = 0;  ///< to turn over, counted from the frame's start
+  uint32_t bit = 0;  ///< bit to flip, counted from the frame's start
 };
 
 class LinkModel {
@@ -49,8 +48,8 @@ class LinkModel {
   Random random_;
 };
 
-/// Turns the verdict's bit over, and sets congestion experienced where the frame is an ECN-capable RoCEv2
-/// packet (RFC 3168; the ICRC does not cover these bits, the IPv4 header's checksum does and is mended).
+/// Flips the verdict's bit, and sets congestion experienced if the frame is an ECN-capable RoCEv2 packet.
+/// (RFC 3168; the ICRC does not cover these bits. The IPv4 header checksum does and is updated.)
 void damage(std::span<uint8_t> frame, const Verdict& verdict);
 
 }  // namespace faultline::chaos

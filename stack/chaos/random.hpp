@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the same numbers from the same seed with every library.
+// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the same seed gives the same numbers with every standard
+// library.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ class Random {
     return z ^ (z >> 31);
   }
   uint32_t next32() { return static_cast<uint32_t>(next() >> 32); }
-  /// In [0, bound); 0 where bound is 0.
+  /// In [0, bound); 0 if bound is 0.
   uint64_t below(uint64_t bound) { return bound == 0 ? 0 : next() % bound; }
   /// In [low, high].
   uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }
@@ -27,7 +28,7 @@ class Random {
     return ratio > 0 && static_cast<double>(next() >> 11) < ratio * 9007199254740992.0;  // 2^53
   }
   bool chance(uint32_t permille) { return below(1000) < permille; }
-  /// A generator of its own, so that what one part draws does not shift what another gets.
+  /// Returns an independent generator, so that draws of one component do not shift those of another.
   Random fork() { return Random(next()); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the transitions of state.cpp do.
+// Implements the actions of the transitions in state.cpp.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -11,21 +11,22 @@
 namespace faultline::cm {
 namespace {
 
-// A QPN rests for as long as a packet of its connection may still be under way (IBA 12.9.8.4): the peers'
-// acknowledgement timeout, within what a program can be asked to wait for.
+// Limits of TIME_WAIT. A QPN is not reused while a packet of its connection may be in flight (IBA 12.9.8.4).
+// That is the ACK timeout, within a range that is acceptable for a program.
 constexpr uint64_t kMinTimeWaitNs = 10'000'000;
 constexpr uint64_t kMaxTimeWaitNs = 20'000'000'000;
-// A SIDR_REP that got lost is asked for again within this.
+// The peer of a lost SIDR_REP repeats its request within this time.
 constexpr uint64_t kSidrLingerNs = 5'000'000'000;
 
-// How much slower a message is repeated once its peer has said that it has come.
+// Factor by which retransmission slows down after an MRA has confirmed the message's arrival.
 constexpr uint64_t kPatientFactor = 8;
 
 bool awaits_program(State state) {
   return state == State::req_received || state == State::mra_req_sent || state == State::sidr_req_received;
 }
 
-/// The ACK timeout over a path and a peer that takes `ack_delay` to answer: the logarithm of their sum.
+/// Returns the code of the ACK timeout: the rounded logarithm of the path's timeout plus the peer's ACK
+/// delay.
 uint8_t ack_timeout(uint8_t path_timeout, uint8_t ack_delay) {
   const uint8_t longer = std::max(path_timeout, ack_delay);
   const uint8_t shorter = std::min(path_timeout, ack_delay);
@@ -202,7 +203,8 @@ void Manager::Impl::send_rej(Record& record, const Occasion& occasion) {
   send(record);
 }
 
-/// Who gives up waiting tells so, by its CA GUID where the peer's ID is not known (IBA 12.6.7.2, code 4).
+/// Sends a REJ after a timeout. Its information is the local CA GUID, since the peer's ID may be unknown (IBA
+/// 12.6.7.2, code 4).
 void Manager::Impl::send_rej_timeout(Record& record) {
   std::array<uint8_t, sizeof config.ca_guid> guid;
   wire::store_be64(guid.data(), config.ca_guid);
@@ -240,7 +242,7 @@ void Manager::Impl::send_dreq(Record& record, const Occasion& occasion) {
 }
 
 void Manager::Impl::send_drep(Record& record, const Occasion& occasion) {
-  // A DREQ that came again is answered as the first one was.
+  // Answers a duplicate DREQ as the first one.
   if (record.has_last && record.last_attribute == wire::CmAttribute::drep) return send_again(record);
   wire::write(
       record.last, record.transaction_id,
@@ -275,12 +277,12 @@ void Manager::Impl::send_stale(const Record& record, const Occasion& occasion) {
   sender.send_mad(mad, record.qp.path.av, record.qp.path.pkey);
 }
 
-// ---- taking ----
+// ---- received messages ----
 
 void Manager::Impl::extend_wait(Record& record, const Occasion& occasion) {
   Retry& retry = record.retry;
-  // The state has changed, which ended the retry; the message is still worth repeating now and then, as its
-  // answer may get lost. `retries_left` is what a peer gets that does not come back in time either.
+  // The state change stopped the retries. Retransmission continues at a low rate, because the peer's reply
+  // may get lost. `retries_left` is for a peer that also misses the MRA's deadline.
   retry.period_ns = std::max<uint64_t>(record.response_ns, kMinTimeWaitNs);
   retry.retries_left = 1;
   retry.early_gap_ns =
@@ -298,7 +300,7 @@ void Manager::Impl::take_rep(Record& record, const Occasion& occasion) {
   record.remote_guid = rep.ca_guid;
   qp.remote_qpn = qp.transport == wire::CmTransport::xrc ? rep.eecn : rep.qpn;
   qp.sq_psn = rep.starting_psn;
-  // At most what was offered and asked for (IBA 12.7.29, 12.7.30).
+  // At most the offered and requested values (IBA 12.7.29, 12.7.30).
   qp.max_dest_rd_atomic = std::min(qp.max_dest_rd_atomic, rep.initiator_depth);
   qp.max_rd_atomic = std::min(qp.max_rd_atomic, rep.responder_resources);
   qp.rnr_retry_count = rep.rnr_retry_count;
@@ -306,7 +308,8 @@ void Manager::Impl::take_rep(Record& record, const Occasion& occasion) {
   qp.remote_srq = rep.srq;
   index_peer_qp(record);
   if (record.peer_qp.id == 0) {
-    // Another connection has that QP: the peer has forgotten it, or would speak to two of ours (12.9.8.3.1).
+    // Another connection has that QP: the peer has forgotten it, or would use one QP for two connections
+    // (12.9.8.3.1).
     ++counters.stale;
     enter(record, State::closed, occasion.now);
     send_rej(record, {.now = occasion.now, .reason = wire::RejectReason::stale_connection});

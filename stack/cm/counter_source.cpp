@@ -15,7 +15,7 @@
 namespace faultline::cm {
 namespace {
 
-/// The services of this process by device, and the sums of those that have ended.
+/// The services of this process, and per device the sums of those that have ended.
 struct Services {
   std::mutex mutex;
   std::vector<std::pair<std::string, Service*>> running;
@@ -40,7 +40,7 @@ ServiceCounters counters_of(Service& service) {
           service.overruns()};
 }
 
-/// `name` is a phrase: a counter's name has no spaces.
+/// Forms a counter's name from a phrase: a counter's name has no spaces.
 std::string counter_name(std::string_view prefix, std::string_view name) {
   std::string full = std::string(prefix) + std::string(name);
   std::replace(full.begin(), full.end(), ' ', '_');

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The connection manager's counters among those of a device. A service ends with the program's last rdma_cm
-// identifier; its counts stay.
+// Adds the connection manager's counters to those of a device. A service ends with the program's last rdma_cm
+// identifier; its counts are kept.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace faultline::cm {
 
 class Service;
 
-/// What a service has counted.
+/// The counts of one service.
 struct ServiceCounters {
   ManagerCounters manager;
-  uint64_t overruns = 0;  ///< datagrams that came faster than the service's thread took them
+  uint64_t overruns = 0;  ///< datagrams dropped because the service's thread fell behind
 };
 
-/// Counts a service among the running ones. Any thread.
+/// Registers a running service, whose counts are then included. Any thread.
 void begin_counting(Service& service, const std::string& device);
-/// Keeps the counts of a service that ends.
+/// Adds the final counts of a service that ends.
 void end_counting(Service& service, const std::string& device);
 
 }  // namespace faultline::cm

@@ -11,20 +11,20 @@
 
 namespace faultline::cm {
 
-/// Why a message of the communication manager went no further, by rung of the guard ladder.
+/// Why the communication manager dropped a message, in the order of its checks.
 enum class DropReason : uint8_t {
   source_qpn,    ///< not from a QP1
   unknown_id,    ///< no such connection
-  wrong_peer,    ///< of another address, or another connection's
-  wrong_state,   ///< not expected, or repeated
-  backlog,       ///< the listener has as many requests as it wants
+  wrong_peer,    ///< from another address, or for another connection
+  wrong_state,   ///< unexpected in this state, or a duplicate
+  backlog,       ///< the listener's backlog is full
   no_resources,  ///< out of IDs or memory
-  rate,          ///< more requests, or messages of nobody known, than are answered
+  rate,          ///< over the limit for new requests, or for replies to unknown peers
   count_
 };
 [[nodiscard]] std::string_view name_of(DropReason reason);
 
-/// kManagerCounterRows says what each member counts.
+/// kManagerCounterRows describes each member.
 struct ManagerCounters {
   uint64_t received = 0;
   uint64_t sent = 0;

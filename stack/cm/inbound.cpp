@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages in: a guard ladder, one switch on the attribute, then the connection's state decides.
+// Processes received messages: validity checks, a switch on the attribute, then the connection's state
+// machine.
 #include <algorithm>
 #include <array>
 #include <new>
@@ -15,7 +16,7 @@ void Manager::on_mad(std::span<const uint8_t> bytes, const MadSource& source, Ti
     ++impl_->counters.mad_errors[static_cast<size_t>(error)];
     return;
   }
-  // A program's own QP may know the Q_Key too.
+  // Only QP1 may send these messages; another QP of a program may know the Q_Key too.
   if (source.source_qpn != wire::kManagementQpn) return impl_->drop(DropReason::source_qpn);
   ++impl_->counters.received;
   try {
@@ -118,21 +119,21 @@ void Manager::Impl::reject_req(const wire::CmReq& req, const wire::CmMad& mad, c
   send_unasked(answer, source);
 }
 
-/// True where the request is not as it should be, and was rejected.
+/// Rejects an invalid request. Returns true if it was rejected.
 bool Manager::Impl::refuse(const wire::CmReq& req, const wire::CmMad& mad, const MadSource& source) {
   const wire::PathHeader& back = source.reply.path;
   if (req.transport == wire::CmTransport::rd) {
     reject_req(req, mad, source, wire::RejectReason::invalid_transport);
     return true;
   }
-  // The connection's packets will be taken from that address alone.
+  // The connection's packets will be accepted from that address only.
   if (req.primary.local_gid != back.destination_gid || req.primary.remote_gid != back.source_gid) {
     reject_req(req, mad, source, wire::RejectReason::invalid_gid);
     return true;
   }
   if (req.path_mtu < static_cast<uint8_t>(transport::PathMtu::mtu256) ||
       req.path_mtu > static_cast<uint8_t>(config.max_mtu)) {
-    // The additional information is what would do, in the field's place in the REQ.
+    // The additional information is the largest acceptable MTU, at the field's position in the REQ.
     const std::array<uint8_t, 1> most{static_cast<uint8_t>(static_cast<unsigned>(config.max_mtu) << 4)};
     reject_req(req, mad, source, wire::RejectReason::invalid_mtu, most);
     return true;
@@ -140,12 +141,13 @@ bool Manager::Impl::refuse(const wire::CmReq& req, const wire::CmMad& mad, const
   if (!wire::is_ip_service(req.service_id)) return false;
   const auto ip = wire::read_ip_addressing(req.private_data.first<wire::kIpAddressingBytes>());
   if (ip && ip->source == back.destination_gid) return false;
-  // Programs are told of the header's address as the peer's.
+  // Programs see the header's address as the peer's, so it must match.
   reject_req(req, mad, source, ip ? wire::RejectReason::invalid_gid : wire::RejectReason::unsupported);
   return true;
 }
 
-/// A REQ for a QP that another connection has: the peer has forgotten that one (IBA 12.9.8.3.1).
+/// Rejects a REQ for a QP that another connection has: the peer has forgotten that connection (IBA
+/// 12.9.8.3.1).
 bool Manager::Impl::reject_stale(const wire::CmReq& req, const wire::CmMad& mad, const MadSource& source,
                                  TimeNs now) {
   const auto at = by_peer_qp.find({source.reply.path.destination_gid, req.ca_guid, req.qpn});
@@ -187,12 +189,12 @@ void Manager::Impl::on_req(const wire::CmMad& mad, const MadSource& source, Time
   qp.path.mtu = static_cast<transport::PathMtu>(req.path_mtu);
   qp.path.rate = req.primary.rate;
   qp.path.local_ack_timeout = qp.timeout = req.primary.local_ack_timeout;
-  // The timeout is made of two ways and the peer's delay.
+  // The peer's ACK timeout covers two path lifetimes and its ACK delay.
   qp.path.packet_lifetime =
       static_cast<uint8_t>(req.primary.local_ack_timeout - (req.primary.local_ack_timeout != 0 ? 1 : 0));
   record.response_ns = ns_of_code(req.local_response_timeout) + 2 * ns_of_code(qp.path.packet_lifetime);
   qp.remote_qpn = req.qpn;
-  // What may be agreed on at most; programs make their QP ready before they accept.
+  // Upper limits for the agreement; programs prepare their QP before they accept.
   qp.max_dest_rd_atomic = req.initiator_depth;
   qp.max_rd_atomic = req.responder_resources;
   qp.sq_psn = req.starting_psn;
@@ -274,12 +276,12 @@ void Manager::Impl::on_sidr_req(const wire::CmMad& mad, const MadSource& source,
                                                : request.private_data)});
 }
 
-// ---- answers, and what follows ----
+// ---- replies and later messages ----
 
 void Manager::Impl::on_rep(const wire::CmMad& mad, const MadSource& source, TimeNs now) {
   const wire::CmRep rep = wire::read_rep(mad);
   if (find(rep.remote_id) == nullptr) {
-    // Who waits for our RTU need not do so to the end.
+    // Lets the peer stop waiting for an RTU.
     drop(DropReason::unknown_id);
     wire::MadBytes answer;
     wire::write(answer, mad.transaction_id(),
@@ -291,7 +293,7 @@ void Manager::Impl::on_rep(const wire::CmMad& mad, const MadSource& source, Time
   }
   Record* const record = connection(rep.remote_id, rep.local_id, source);
   if (record == nullptr) return;
-  // The passive side gets none.
+  // A passive side expects no REP.
   if (!record->active) return drop(DropReason::wrong_state);
   take_message(*record, Input::rep, mad, now);
 }
@@ -306,7 +308,7 @@ void Manager::Impl::on_rej(const wire::CmMad& mad, const MadSource& source, Time
     if (at == by_peer.end()) return drop(DropReason::unknown_id);
     record = at->second;
   } else {
-    // 0: from somebody who made no ID for it.
+    // Local ID 0: the sender has no ID for this connection.
     const Record* const named = find(rej.remote_id);
     const uint32_t peer_id = rej.local_id == 0 && named != nullptr ? named->remote_id : rej.local_id;
     record = connection(rej.remote_id, peer_id, source);
@@ -332,7 +334,7 @@ void Manager::Impl::on_rtu(const wire::CmMad& mad, const MadSource& source, Time
 void Manager::Impl::on_dreq(const wire::CmMad& mad, const MadSource& source, TimeNs now) {
   const wire::CmDreq dreq = wire::read_dreq(mad);
   if (find(dreq.remote_id) == nullptr) {
-    // That connection has ended: so is the peer to know.
+    // The connection has ended; a DREP confirms that to the peer.
     drop(DropReason::unknown_id);
     wire::MadBytes answer;
     wire::write(answer, mad.transaction_id(),

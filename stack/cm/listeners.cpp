@@ -12,7 +12,7 @@ bool admits(const ListenParams& params, uint64_t service_id, const wire::Gid& ad
   return params.family == Family::any || (params.family == Family::ipv4) == address.is_ipv4();
 }
 
-/// An address says more than a family, and a service's own ID more than a range of them.
+/// Ranks listeners: an address outranks a family, and an exact service ID outranks a range of IDs.
 int particularity(const ListenParams& params) {
   const int where = params.address ? 2 : params.family != Family::any ? 1 : 0;
   return 2 * where + (params.service_mask == ~uint64_t{0} ? 1 : 0);

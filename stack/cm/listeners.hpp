@@ -11,21 +11,21 @@ namespace faultline::cm {
 struct Listener {
   Id id = 0;
   ListenParams params;
-  uint32_t awaiting = 0;  ///< requests told of and not yet answered
+  uint32_t awaiting = 0;  ///< requests reported to the program and not yet answered
 };
 
-/// Who listens for what. Few, so that they are looked through.
+/// The listeners of a manager. Searched linearly, since there are few.
 class Listeners {
  public:
-  /// False where there is one for just the same already.
+  /// Returns false if an identical listener exists.
   [[nodiscard]] bool add(Id id, const ListenParams& params);
   void remove(Id id);
   [[nodiscard]] Listener* find(Id id);
-  /// Whether any is for that very service.
+  /// Returns whether any listener has exactly this service ID.
   [[nodiscard]] bool has_service(uint64_t service_id) const;
-  /// Any of them; nullptr where there is none.
+  /// Returns any listener, or nullptr if there is none.
   [[nodiscard]] Listener* first() { return listeners_.empty() ? nullptr : &listeners_.front(); }
-  /// Whose a request for a service at one of our addresses is; of several the most particular one.
+  /// Returns the most specific listener for a request for a service at one of the local addresses.
   [[nodiscard]] Listener* match(uint64_t service_id, const wire::Gid& address);
 
  private:

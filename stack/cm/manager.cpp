@@ -13,7 +13,7 @@
 namespace faultline::cm {
 namespace {
 
-// A peer that says it answers in no time is asked again at a sane pace all the same.
+// Minimum retry period, for a peer that announces a shorter response time.
 constexpr uint64_t kMinPeriodNs = 10'000'000;
 constexpr int kMinIdBits = 16;
 
@@ -25,7 +25,7 @@ bool ip_matches(const std::optional<wire::IpAddressing>& ip, uint64_t service_id
   return !ip || ip->source.is_ipv4() == ip->destination.is_ipv4();
 }
 
-/// Header and data as they lie in the message.
+/// Returns the private data field as the message carries it: header and data.
 PrivateData private_field(const std::optional<wire::IpAddressing>& ip, std::span<const uint8_t> data) {
   if (!ip) return PrivateData(data);
   std::array<uint8_t, PrivateData::kMaxBytes> field{};
@@ -73,7 +73,7 @@ uint64_t Manager::next_seed() const {
 Id Manager::Impl::new_id() {
   const uint32_t mask = config.comm_id_mask;
   do {
-    // With ones where the mask has zeros a carry passes over them.
+    // Set the bits at which the mask is zero, so that a carry passes over them.
     last_id = (((last_id | ~mask) + 1) & mask) | (config.comm_id_base & ~mask);
   } while (last_id == 0 || records.contains(last_id) || listeners.find(last_id) != nullptr);
   return last_id;
@@ -87,7 +87,7 @@ Record& Manager::Impl::add_record() {
   return added;
 }
 
-/// Of a program that asks, not of a peer.
+/// Adds a record for a request of the local program.
 Record& Manager::Impl::add_active_record(uint64_t user, uint64_t service_id) {
   Record& record = add_record();
   record.active = true;
@@ -114,7 +114,7 @@ void Manager::Impl::index_peer(Record& record, const PeerKey& key) {
 
 void Manager::Impl::index_peer_qp(Record& record) {
   const PeerKey key{record.qp.path.av.path.destination_gid, record.remote_guid, record.qp.remote_qpn};
-  // QPN 0 is nobody's connected QP (IBA 9.2.3), and here: not indexed.
+  // QPN 0 is never a connected QP (IBA 9.2.3); here it means: not indexed.
   if (key.id != 0 && by_peer_qp.emplace(key, &record).second) record.peer_qp = key;
 }
 
@@ -183,7 +183,8 @@ void Manager::Impl::on_deadline(Record& record, TimeNs now) {
     retry.period_end = now + retry.period_ns;
   }
   send_again(record);
-  // Once the gaps are as long as a period, the periods alone go on; but for the long one of an MRA.
+  // Once the interval reaches a whole period, only the periodic retries remain, except within an MRA's longer
+  // period.
   retry.early_gap_ns = std::min(2 * retry.early_gap_ns, retry.period_ns);
   const bool early = retry.early_gap_ns != 0 && now + retry.early_gap_ns < retry.period_end;
   retry.next_early = early ? now + retry.early_gap_ns : kNever;
@@ -218,7 +219,7 @@ bool Manager::has_events() const {
   return !impl_->events.empty();
 }
 
-// ---- what programs want ----
+// ---- calls of the program ----
 
 int Manager::listen(const ListenParams& params, Id& id) {
   if (impl_->full()) return ENOMEM;
@@ -374,7 +375,7 @@ void Manager::destroy(Id id, TimeNs now) {
     impl_->listeners.remove(id);
     --impl_->listener_count;
     if (!impl_->listeners.has_service(service_id)) impl_->sender.release_service(service_id);
-    // Requests that nobody has heard of yet have no other owner.
+    // The program does not know requests whose events it has not taken, so destroy them too.
     std::vector<Id> untaken;
     for (const Event& event : impl_->events)
       if (event.listener == id) untaken.push_back(event.id);
@@ -385,7 +386,7 @@ void Manager::destroy(Id id, TimeNs now) {
   if (record == nullptr) return;
   impl_->purge_events(id);
   record->orphan = true;
-  // Where that means nothing, what is under way goes on to its end unseen.
+  // If the input is not valid in this state, the exchange completes without further events.
   static_cast<void>(impl_->apply(*record, Input::destroy, {.now = now}));
 }
 

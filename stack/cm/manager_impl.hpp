@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The manager's inside: manager.cpp has what programs and time ask for, inbound.cpp what messages do,
-// actions.cpp what a transition of the table means.
+// The manager's implementation. manager.cpp implements calls and timers, inbound.cpp messages, and
+// actions.cpp the actions of the transition table.
 #pragma once
 
 #include <deque>
@@ -16,11 +16,11 @@
 
 namespace faultline::cm {
 
-/// What an action may need of its cause.
+/// The input that an action may need.
 struct Occasion {
   TimeNs now = 0;
-  const wire::CmMad* mad = nullptr;  ///< a message
-  // The program's
+  const wire::CmMad* mad = nullptr;  ///< for a message
+  // For a call of the program:
   std::span<const uint8_t> private_data{};
   wire::RejectReason reason = wire::RejectReason::consumer_defined;
   std::span<const uint8_t> reject_info{};
@@ -28,7 +28,7 @@ struct Occasion {
   const AcceptParams* accept = nullptr;
   const ResolveAnswer* answer = nullptr;
 
-  /// How long an MRA asks to wait when nobody has said so: 68 s, as Linux's rdma_cm.
+  /// The MRA's default service timeout: 68 s, as in Linux's rdma_cm.
   static constexpr uint8_t kPatience = 24;
 };
 
@@ -44,7 +44,7 @@ struct Manager::Impl {
   std::unordered_map<PeerKey, Record*, PeerKeyHash> by_peer_qp;
   std::set<std::pair<TimeNs, Id>> deadlines;
   std::deque<Event> events;
-  /// Requests that no listener wants yet, oldest first.
+  /// Requests that wait for a listener, oldest first.
   struct Unheard {
     wire::MadBytes mad;
     MadSource source;
@@ -52,7 +52,7 @@ struct Manager::Impl {
   };
   std::deque<Unheard> unheard;
   TokenBucket new_requests, unasked_answers;
-  TimeNs heard_at = 0;  ///< when the message came that is being looked at
+  TimeNs heard_at = 0;  ///< arrival time of the message being processed
   uint32_t listener_count = 0;
   Id last_id;
   uint64_t next_transaction_id;
@@ -63,7 +63,7 @@ struct Manager::Impl {
   [[nodiscard]] Record& add_record();
   [[nodiscard]] Record& add_active_record(uint64_t user, uint64_t service_id);
   [[nodiscard]] Record* find(Id id) const;
-  /// The owner's: none that it has destroyed.
+  /// Returns the record, unless the program has destroyed it.
   [[nodiscard]] Record* find_owned(Id id) const;
   void index_peer(Record& record, const PeerKey& key);
   void index_peer_qp(Record& record);
@@ -79,9 +79,9 @@ struct Manager::Impl {
   void on_deadline(Record& record, TimeNs now);
 
   // --- transitions (actions.cpp) ---
-  /// What the table says. False where the input means nothing in the state.
+  /// Applies the table's transition. False if the input is not valid in the state.
   bool apply(Record& record, Input input, const Occasion& occasion);
-  /// Of a program's input: 0 or EINVAL.
+  /// Applies a call of the program: 0 or EINVAL.
   [[nodiscard]] int command(Id id, Input input, const Occasion& occasion);
   void act(Record& record, Action action, const Occasion& occasion);
   void enter(Record& record, State state, TimeNs now);
@@ -106,10 +106,10 @@ struct Manager::Impl {
   void tell(const Record& record, Event event);
 
   // --- messages (inbound.cpp) ---
-  /// True where the message is a request that waits for its listener.
+  /// Queues a request that has no listener yet. True if the message was queued.
   [[nodiscard]] bool wait_for_listener(const wire::CmMad& mad, std::span<const uint8_t> bytes,
                                        const MadSource& source, TimeNs now);
-  /// Those that a new listener may want need not wait any longer.
+  /// Ends the wait of the queued requests that a new listener may match.
   void hurry_unheard();
   void hear_unheard(TimeNs now);
   void drop(DropReason reason) { ++counters.drops[static_cast<size_t>(reason)]; }
@@ -123,7 +123,8 @@ struct Manager::Impl {
   void on_drep(const wire::CmMad& mad, const MadSource& source, TimeNs now);
   void on_sidr_req(const wire::CmMad& mad, const MadSource& source, TimeNs now);
   void on_sidr_rep(const wire::CmMad& mad, const MadSource& source, TimeNs now);
-  /// The connection that a message names, from its peer; nullptr, and counted, where there is none.
+  /// Returns the connection that a message identifies, if its peer sent it; else counts a drop and returns
+  /// nullptr.
   [[nodiscard]] Record* connection(uint32_t own_id, uint32_t remote_id, const MadSource& source);
   void take_message(Record& record, Input input, const wire::CmMad& mad, TimeNs now);
   [[nodiscard]] bool refuse(const wire::CmReq& req, const wire::CmMad& mad, const MadSource& source);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a manager keeps of one connection or service request.
+// A manager's state for one connection or service request.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 
 namespace faultline::cm {
 
-/// How a peer names what it asked for.
+/// The identity that a peer gives to its request.
 struct PeerKey {
   wire::Gid gid;
-  uint64_t ca_guid = 0;  ///< of a REQ
-  uint32_t id = 0;       ///< its communication ID, request ID or QPN
+  uint64_t ca_guid = 0;  ///< for a REQ
+  uint32_t id = 0;       ///< the peer's communication ID, request ID or QPN
   bool sidr = false;
   friend bool operator==(const PeerKey&, const PeerKey&) = default;
 };
@@ -26,8 +26,8 @@ struct PeerKeyHash {
   }
 };
 
-/// A message that is sent until it is answered: `retries` times more after the first, each after a period,
-/// and earlier ones in between, ever further apart.
+/// The schedule of a message that is transmitted until it is answered. After the first transmission there are
+/// `retries` more, one per period. Early retransmissions occur within a period, at growing intervals.
 struct Retry {
   uint64_t period_ns = 0;
   uint32_t retries_left = 0;
@@ -40,28 +40,28 @@ struct Retry {
 struct Record {
   Id id = 0;
   State state = State::closed;
-  bool active = false;    ///< this side asked
-  bool orphan = false;    ///< its owner has destroyed it
-  bool awaiting = false;  ///< counts in its listener's backlog
+  bool active = false;    ///< the local side sent the request
+  bool orphan = false;    ///< the program has destroyed it
+  bool awaiting = false;  ///< counted in its listener's backlog
   uint64_t user = 0;
   Id listener = 0;
   uint64_t service_id = 0;
   uint64_t transaction_id = 0;
-  PeerKey peer;     ///< where it is indexed by the peer's ID; id 0: nowhere
-  PeerKey peer_qp;  ///< likewise by the peer's QPN
+  PeerKey peer;     ///< key in the index by the peer's ID; id 0: not indexed
+  PeerKey peer_qp;  ///< key in the index by the peer's QPN; id 0: not indexed
   uint32_t remote_id = 0;
   uint64_t remote_guid = 0;
   ExchangeTiming timing{};
-  uint64_t response_ns = 0;  ///< within which the peer answers
+  uint64_t response_ns = 0;  ///< the peer's response time
   QpSettings qp;
   Retry retry;
-  TimeNs deadline = kNever;  ///< as it is in the manager's queue
-  bool has_last = false;     ///< what is sent again
+  TimeNs deadline = kNever;  ///< the entry in the manager's queue
+  bool has_last = false;     ///< `last` holds a message to retransmit
   wire::CmAttribute last_attribute = wire::CmAttribute::req;
   wire::MadBytes last{};
 };
 
-/// 4.096 us * 2^code (IBA 12.7.4), codes of five bits.
+/// Decodes a five-bit time code: 4.096 us * 2^code (IBA 12.7.4).
 [[nodiscard]] constexpr uint64_t ns_of_code(uint8_t code) {
   return uint64_t{4096} << (code & 0x1f);
 }

@@ -17,7 +17,8 @@
 namespace faultline::cm {
 namespace {
 
-// A full QP1 empties in a turn of the engine; if it does not, the datagram is lost as others are.
+// A full QP1 drains within an engine turn. If it does not, the datagram is dropped, as the network may drop
+// any.
 constexpr int kSendTries = 100;
 constexpr auto kSendPause = std::chrono::microseconds(100);
 
@@ -28,8 +29,8 @@ transport::PathMtu code_of_mtu(uint32_t bytes) {
   return mtu;
 }
 
-/// Where the IDs of each device's next service begin, by CA GUID. A service ends with the last object of a
-/// program: IDs that began at random each time would meet those that a peer still remembers.
+/// The first ID of each device's next service, by CA GUID. A service ends with the last object of a program.
+/// IDs that began at random each time could collide with IDs that a peer still remembers.
 class Seeds {
  public:
   [[nodiscard]] uint64_t next(uint64_t ca_guid) {
@@ -90,7 +91,7 @@ Service::~Service() {
   seeds.get().keep(wire::eui64(device_->description().mac), manager_.next_seed());
 }
 
-/// What ends with the program is said once: nobody will be there to repeat it.
+/// Notifies each peer once, since no thread remains to retransmit.
 void Service::send_last() {
   manager_.destroy_all(device_->now());
   let_go();
@@ -102,7 +103,7 @@ void Service::let_go() {
     std::this_thread::sleep_for(kSendPause);
     device_->drive();
   }
-  // The answer comes to nobody who drives: the program waits for an event.
+  // The program now waits for an event and does not drive the engine until a reply arrives.
   device_->rest();
 }
 
@@ -124,7 +125,7 @@ void Service::set_sink(transport::ManagementSink* sink) {
       &change);
 }
 
-// ---- the device's side ----
+// ---- called by the device ----
 
 void Service::send_mad(const wire::MadBytes& mad, const transport::AddressVector& to, uint16_t pkey) {
   sent_ = true;
@@ -149,7 +150,7 @@ void Service::on_management(std::span<const uint8_t, wire::kMadBytes> mad, const
   shared.woken.notify_one();
 }
 
-// ---- the programs' side ----
+// ---- called by programs ----
 
 Service::Turn::~Turn() {
   const TimeNs deadline = service_.manager_.next_deadline();
@@ -182,7 +183,7 @@ void Service::run() {
       shared.woken.wait_for(lock, std::chrono::nanoseconds(deadline - now), woken);
     }
     if (shared.stop) return;
-    // Until it sleeps again, any deadline is one that it has not seen.
+    // Until the thread sleeps again, it has not seen any new deadline.
     shared.sleeps_until = kNever;
     shared.wake = false;
     arrived.clear();

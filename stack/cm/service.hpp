@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A device's communication manager at work: its datagrams on QP1 of the device, its time that of the cores,
-// and a thread that sends again, gives up and tells of events while the program does other things.
+// Runs a device's communication manager. It receives datagrams on the device's QP1 and uses the cores' clock.
+// A thread retransmits, handles timeouts and delivers events while the program does other work.
 #pragma once
 
 #include <atomic>
@@ -17,9 +17,9 @@
 
 namespace faultline::cm {
 
-/// Where a service tells of events: in order, on its thread, with no lock of it held, so that the service may
-/// be used in there. An event of an ID that another thread is just destroying may still come: IDs are not
-/// used again soon.
+/// Receives a service's events in order, on the service's thread, with none of its locks held, so the handler
+/// may call the service. An event may still arrive for an ID that another thread is destroying; IDs are not
+/// reused soon.
 class EventHandler {
  public:
   virtual ~EventHandler() = default;
@@ -28,15 +28,16 @@ class EventHandler {
 
 class Service final : private MadSender, private transport::ManagementSink {
  public:
-  /// One for each device. `handler` outlives it. Of `config`, CA GUID, IDs, largest MTU and seed are the
-  /// device's; the rest is taken as it is.
+  /// One service per device. `handler` must outlive it. The device determines the CA GUID, IDs, largest MTU
+  /// and seed; the rest of `config` applies unchanged.
   Service(std::shared_ptr<verbs::DeviceBackend> device, ManagerConfig config, EventHandler& handler);
-  /// Ends all connections in the way that their states ask for, and says so to their peers once.
+  /// Ends all connections as their states require, and notifies each peer once.
   ~Service() override;
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  /// Any thread: `function(manager, now)`, and what it returns. It must not block.
+  /// Returns `function(manager, now)`, called under the manager's mutex. Any thread. `function` must not
+  /// block.
   template <typename Function>
   auto with(Function function) {
     const Turn turn(*this);
@@ -44,7 +45,7 @@ class Service final : private MadSender, private transport::ManagementSink {
   }
 
   [[nodiscard]] verbs::DeviceBackend& device() { return *device_; }
-  /// Datagrams that came faster than the thread took them.
+  /// Datagrams dropped because the thread fell behind.
   [[nodiscard]] uint64_t overruns() const { return overruns_.load(std::memory_order_relaxed); }
 
  private:
@@ -54,8 +55,8 @@ class Service final : private MadSender, private transport::ManagementSink {
     TimeNs at_ns = 0;
   };
 
-  /// What the threads share. Of its own, since a forked child must not touch it: its mutexes and its thread
-  /// are as the parent's threads left them.
+  /// State that threads share, allocated separately because a forked child must not touch it. There the
+  /// mutexes and the thread are as the parent's threads left them.
   struct Shared {
     std::mutex manager_mutex;
     std::mutex inbox_mutex;  ///< the core's thread holds it for one copy
@@ -66,7 +67,7 @@ class Service final : private MadSender, private transport::ManagementSink {
     std::thread thread;
   };
 
-  /// A program's turn with the manager. At its end the thread is woken where there is something for it.
+  /// Holds the manager's mutex for a call. The destructor wakes the thread if it has work.
   class Turn {
    public:
     explicit Turn(Service& service) : service_(service), lock_(service.shared_->manager_mutex) {}
@@ -81,28 +82,28 @@ class Service final : private MadSender, private transport::ManagementSink {
 
   static constexpr size_t kMaxArrivals = 1024;
 
-  // MadSender, under the manager's mutex
+  // MadSender; the manager's mutex is held.
   void send_mad(const wire::MadBytes& mad, const transport::AddressVector& to, uint16_t pkey) override;
   [[nodiscard]] int claim_service(uint64_t service_id) override { return device_->claim_service(service_id); }
   void release_service(uint64_t service_id) override { device_->release_service(service_id); }
-  // transport::ManagementSink, the core's thread
+  // transport::ManagementSink; the core's thread.
   void on_management(std::span<const uint8_t, wire::kMadBytes> mad, const MadSource& source,
                      TimeNs now) override;
   void run();
-  /// Returns when it wants to be called again.
+  /// Returns the time of the next call.
   [[nodiscard]] TimeNs serve(const std::vector<Arrival>& arrived);
   void tell_events();
   void set_sink(transport::ManagementSink* sink);
   void send_last();
-  /// Until what was sent has left the core, which another thread may just be driving: a program that ends
-  /// right after its call (`_exit`) does not end before.
+  /// Waits until the transmitted datagrams have left the core, which another thread may be driving. A program
+  /// that calls `_exit` right after its call would otherwise lose them.
   void let_go();
   [[nodiscard]] uint32_t core_index() const;
   [[nodiscard]] transport::Core& core() const { return device_->core(core_index()); }
 
   const std::shared_ptr<verbs::DeviceBackend> device_;
   EventHandler& handler_;
-  const uint32_t generation_;  ///< of the process
+  const uint32_t generation_;  ///< fork generation of the creating process
   Manager manager_;
   bool sent_ = false;  ///< under the manager's mutex
   std::atomic<uint64_t> overruns_{0};

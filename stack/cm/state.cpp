@@ -21,14 +21,14 @@ constexpr std::array<std::string_view, kStates> kNames{
 
 constexpr Table make_table() {
   Table table{};
-  // What is not said below: stay, and do nothing.
+  // Default: stay in the state, without an action.
   for (size_t state = 0; state < kStates; ++state)
     for (Transition& transition : table[state]) transition = {static_cast<State>(state), Action::none};
   const auto on = [&table](std::initializer_list<State> states, Input input, State next, Action action) {
     for (const State state : states)
       table[static_cast<size_t>(state)][static_cast<size_t>(input)] = {next, action};
   };
-  // `next` is the state itself.
+  // As `on`, but the state does not change.
   const auto in = [&on](std::initializer_list<State> states, Input input, Action action) {
     for (const State state : states) on({state}, input, state, action);
   };
@@ -42,7 +42,7 @@ constexpr Table make_table() {
   on({S::req_sent, S::mra_req_received}, I::rej, S::closed, A::tell_rejected);
   on({S::req_sent, S::mra_req_received}, I::expired, S::closed, A::tell_unreachable);
   on({S::req_sent, S::mra_req_received}, I::destroy, S::closed, A::send_rej_timeout);
-  // From the REP to the RTU. A REP that comes again asks for patience.
+  // From the REP to the RTU. A duplicate REP is answered by an MRA.
   on({S::rep_received, S::mra_rep_sent}, I::confirm, S::established, A::send_rtu);
   on({S::rep_received, S::mra_rep_sent}, I::reject, S::closed, A::send_rej);
   on({S::rep_received, S::mra_rep_sent}, I::delay, S::mra_rep_sent, A::send_mra);
@@ -50,14 +50,14 @@ constexpr Table make_table() {
   on({S::rep_received, S::mra_rep_sent}, I::rej, S::closed, A::tell_rejected);
   on({S::rep_received, S::mra_rep_sent}, I::destroy, S::closed, A::send_rej);
 
-  // Passive side, up to the REP (12.9.7.2). A REQ that comes again likewise.
+  // Passive side, up to the REP (12.9.7.2). A duplicate REQ is answered by an MRA.
   on({S::req_received, S::mra_req_sent}, I::accept, S::rep_sent, A::send_rep);
   on({S::req_received, S::mra_req_sent}, I::reject, S::closed, A::send_rej);
   on({S::req_received, S::mra_req_sent}, I::delay, S::mra_req_sent, A::send_mra);
   on({S::req_received, S::mra_req_sent}, I::req, S::mra_req_sent, A::send_mra);
   on({S::req_received, S::mra_req_sent}, I::rej, S::closed, A::tell_rejected);
   on({S::req_received, S::mra_req_sent}, I::destroy, S::closed, A::send_rej);
-  // From the REP to the RTU, or to what is as good: data, or the peer's wish to end.
+  // From the REP to the RTU, or to an equivalent: received data, or the peer's DREQ.
   in({S::rep_sent, S::mra_rep_received}, I::req, A::send_again);
   on({S::rep_sent}, I::mra_rep, S::mra_rep_received, A::extend_wait);
   on({S::rep_sent, S::mra_rep_received}, I::rtu, S::established, A::tell_established);
@@ -68,12 +68,12 @@ constexpr Table make_table() {
   on({S::rep_sent, S::mra_rep_received}, I::expired, S::closed, A::tell_unreachable);
   on({S::rep_sent, S::mra_rep_received}, I::destroy, S::closed, A::send_rej);
 
-  // Both sides. The answer to a REP that comes again is the RTU, which was lost.
+  // Both sides. A duplicate REP means that the RTU was lost, so the RTU is retransmitted.
   in({S::established}, I::rep, A::send_again);
   on({S::established}, I::dreq, S::dreq_received, A::tell_disconnected);
   on({S::established}, I::disconnect, S::dreq_sent, A::send_dreq);
   on({S::established}, I::destroy, S::dreq_sent, A::send_dreq);
-  // A passive side that has seen no RTU gives up so.
+  // A passive side that received no RTU gives up with a REJ.
   on({S::established}, I::rej, S::time_wait, A::tell_rejected);
   on({S::dreq_sent}, I::drep, S::time_wait, A::tell_disconnected);
   on({S::dreq_sent}, I::dreq, S::time_wait, A::answer_and_tell_disconnected);
@@ -85,11 +85,11 @@ constexpr Table make_table() {
   in({S::time_wait}, I::req, A::send_stale);
   on({S::time_wait}, I::expired, S::closed, A::tell_time_wait_over);
 
-  // What was rejected may be asked for again, where the REJ was lost.
+  // A duplicate of a rejected message means that the REJ was lost, so the REJ is retransmitted.
   in({S::closed}, I::req, A::send_again);
   in({S::closed}, I::rep, A::send_again);
 
-  // Datagram services (12.11). What was answered is remembered for a while, as the answer may be lost.
+  // Datagram services (12.11). An answered request is kept for a while, since the SIDR_REP may be lost.
   on({S::sidr_req_sent}, I::sidr_rep, S::closed, A::tell_resolved);
   on({S::sidr_req_sent}, I::expired, S::closed, A::tell_service_unreachable);
   on({S::sidr_req_received}, I::answer, S::sidr_rep_sent, A::send_sidr_rep);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The communication manager's state machine as a table: what every state makes of every input (IBA vol. 1,
-// 12.9.7 and 12.11).
+// The communication manager's state machine as a table of states and inputs (IBA vol. 1, 12.9.7 and 12.11).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +33,7 @@ enum class State : uint8_t {
 };
 
 enum class Input : uint8_t {
-  // messages; a REQ or SIDR_REQ that comes to a state is a repeated one
+  // messages; a REQ or SIDR_REQ for an existing record is a duplicate
   req,
   mra_req,
   mra_rep,
@@ -45,7 +44,7 @@ enum class Input : uint8_t {
   drep,
   sidr_req,
   sidr_rep,
-  // the program
+  // calls of the program
   accept,
   confirm,
   reject,
@@ -54,30 +53,30 @@ enum class Input : uint8_t {
   notify_established,
   answer,
   destroy,
-  // time
+  // timers
   expired,
   count_
 };
 
 enum class Action : uint8_t {
-  none,    ///< a message that is ignored here; for the program's inputs, which are wrong here
-  remove,  ///< nothing to say to anybody
+  none,    ///< a message is ignored; a call of the program is invalid
+  remove,  ///< removes the record without a message
   send_rep,
   send_rtu,
   send_rej,
-  send_rej_timeout,  ///< "I have given up"
+  send_rej_timeout,  ///< REJ with reason timeout
   send_mra,
   send_dreq,
   send_drep,
   send_sidr_rep,
   send_sidr_reject,
-  send_stale,   ///< that connection is not this one any more
-  send_again,   ///< what was last sent
-  extend_wait,  ///< an MRA
+  send_stale,   ///< rejects a stale connection
+  send_again,   ///< retransmits the last message
+  extend_wait,  ///< upon an MRA
   take_rep,
   tell_established,
   tell_rejected,
-  tell_unreachable,  ///< and the peer that we gave up
+  tell_unreachable,  ///< and notifies the peer of the timeout
   tell_disconnected,
   answer_and_tell_disconnected,  ///< both sides disconnect: DREP
   tell_time_wait_over,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs seeds of simulated fabrics; a seed that fails prints itself, and runs again alone with --seed.
+// Runs seeds of simulated fabrics. A failing seed is printed and can be run alone with --seed.
 #include <array>
 #include <atomic>
 #include <csignal>
@@ -22,7 +22,7 @@ using faultline::sim::ScenarioResult;
 
 thread_local uint64_t running_seed = 0;
 
-/// An assertion or a fault in the core says which seed it was before the process dies.
+/// Prints the current seed before an assertion or a fault in the core ends the process.
 extern "C" void on_fatal(int signal) {
   std::array<char, 64> text{};
   const int length = std::snprintf(text.data(), text.size(), "seed %llu: signal %d\n",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The figures of recovery and congestion control, as text: printed, or compared with those kept in the tree.
-//   sim_snapshot             print them
-//   sim_snapshot --check F   compare with the file F: exit 1 and the lines that differ
+// Prints the figures of recovery and congestion control as text, or compares them with the file kept in the
+// tree.
+//   sim_snapshot             print the figures
+//   sim_snapshot --check F   compare with file F: on a difference print those lines and exit with status 1
 #include <algorithm>
 #include <cstdio>
 #include <fstream>

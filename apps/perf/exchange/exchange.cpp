@@ -121,7 +121,7 @@ nlohmann::json Exchange::ask(const nlohmann::json& message, int timeout_ms) {
 Listener::Listener(const std::string& address, uint16_t port) {
   const Addresses addresses = look_up(address, port, true);
   int error = 0;
-  // IPv6 first where there is any: one socket then takes both families.
+  // IPv6 is tried first: an IPv6 socket with IPV6_V6ONLY off accepts both families.
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* at = addresses.get(); at != nullptr && socket_ < 0; at = at->ai_next) {
       if (at->ai_family != family) continue;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The out-of-band exchange: JSON lines over one TCP connection, as perftest uses a TCP socket for its own.
+// Out-of-band exchange of JSON lines over one TCP connection, as perftest uses a TCP socket for its
+// parameters.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace faultline::perf {
 
-/// The peer went away, answered nonsense, or nothing in time. One line for the user; exit status 1.
+/// The peer closed the connection, sent an invalid message, or sent none in time. One line for the user; exit
+/// status 1.
 class ExchangeError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -27,15 +29,15 @@ class Exchange {
   Exchange& operator=(const Exchange&) = delete;
   ~Exchange();
 
-  /// Connects to a server, trying again until `timeout_ms` have passed.
+  /// Connects to a server and retries until `timeout_ms` have passed.
   static Exchange connect_to(const std::string& host, uint16_t port, int timeout_ms);
 
   void send(const nlohmann::json& message);
-  /// The next message; throws after `timeout_ms`.
+  /// Returns the next message; throws after `timeout_ms`.
   nlohmann::json receive(int timeout_ms = 30'000);
-  /// The next message if one has come.
+  /// Returns the next message if a whole one has arrived.
   std::optional<nlohmann::json> try_receive();
-  /// Sends and takes the answer; throws if it has "error".
+  /// Sends `message` and returns the answer; throws if the answer has "error".
   nlohmann::json ask(const nlohmann::json& message, int timeout_ms = 30'000);
 
  private:

@@ -17,15 +17,16 @@ namespace faultline::perf {
 
 namespace {
 
-// Of newer rdma-core's device_cap_flags_ex (IB_UVERBS_DEVICE_FLUSH_GLOBAL, _ATOMIC_WRITE).
+// From newer rdma-core's device_cap_flags_ex (IB_UVERBS_DEVICE_FLUSH_GLOBAL, _ATOMIC_WRITE).
 constexpr uint64_t kCapFlushGlobal = uint64_t{1} << 38;
 constexpr uint64_t kCapAtomicWrite = uint64_t{1} << 40;
 
 struct Operation {
   const char* name;
-  uint32_t bit;          ///< of the transport's ODP capabilities
-  uint64_t device_flag;  ///< instead, of the device's
-  bool of_datagrams;     ///< exists on UD, on UC, on RC and XRC (IBA 9.2.1 table 38, annex A19)
+  uint32_t bit;          ///< bit of the transport's ODP capabilities
+  uint64_t device_flag;  ///< if `bit` is 0: bit of device_cap_flags_ex
+  bool of_datagrams;     ///< exists on UD; of_unreliable: on UC; all exist on RC and XRC (IBA 9.2.1 table 38,
+                         ///< annex A19)
   bool of_unreliable;
   const char* while_a_page_is_missing;
 };

@@ -5,9 +5,9 @@
 
 namespace faultline::perf {
 
-/// Prints what on-demand paging does for each transport and operation, as the device itself says, and why
-/// where it does nothing. Without a configuration, of a device as any port has it. 0, or 1 where the device
-/// does not answer.
+/// Prints the on-demand paging capabilities that the device reports for each transport and operation, and the
+/// reason if a combination is not supported. Without a configuration, queries a default device. Returns 0, or
+/// 1 if ibv_query_device_ex fails.
 [[nodiscard]] int print_capabilities(const Options& options);
 
 }  // namespace faultline::perf

@@ -65,7 +65,7 @@ uint64_t parse_size(const std::string& text) {
   return value;
 }
 
-/// "64", "64,4k,1m" or "64:64k" (every power of two of the way).
+/// Parses "64", "64,4k,1m" or "64:64k" (each size twice the previous one).
 std::vector<uint64_t> parse_sizes(const std::string& text) {
   std::vector<uint64_t> sizes;
   if (const size_t colon = text.find(':'); colon != std::string::npos) {
@@ -83,7 +83,7 @@ std::vector<uint64_t> parse_sizes(const std::string& text) {
   return sizes;
 }
 
-/// CLI11's own messages, as one line with our name before it.
+/// Reports CLI11's errors as one line with the program's name at its start.
 void parse_or_exit(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

@@ -18,20 +18,20 @@ enum class Touch : uint8_t { warm, cold, prefetch };
 [[nodiscard]] const char* name_of(RegionKind kind);
 [[nodiscard]] const char* name_of(Touch touch);
 
-/// What is measured. The client decides, the server is told.
+/// What is measured. The client chooses it and sends it to the server.
 struct TestOptions {
   std::vector<Op> ops{Op::write};
   Mode mode = Mode::bandwidth;
   std::vector<uint64_t> sizes_bytes{64};
   uint32_t qps = 1;
-  uint32_t depth = 0;                                ///< 0: by the size, Plan::depth_for
-  uint32_t mtu_bytes = 0;                            ///< 0: the largest that the port carries
-  std::vector<RegionKind> regions{RegionKind::odp};  ///< two take turns
+  uint32_t depth = 0;                                ///< 0: Plan::depth_for(size)
+  uint32_t mtu_bytes = 0;                            ///< 0: the largest that both ports carry
+  std::vector<RegionKind> regions{RegionKind::odp};  ///< with two kinds, the runs alternate
   Touch touch = Touch::warm;
   uint32_t idle_ms = 0;
   bool verify = false;
   double seconds = 2.0;
-  uint64_t iterations = 0;  ///< 0: by time
+  uint64_t iterations = 0;  ///< 0: limited by `seconds`
   bool limits = false;
   bool interactive = false;
   std::string json_path;
@@ -40,18 +40,19 @@ struct TestOptions {
 struct Options {
   bool demo = false;
   bool server = false;
-  bool both = false;      ///< server and client in this process, a device each
-  std::string client_of;  ///< the server's host
+  bool both = false;      ///< server and client in this process, on one device each
+  std::string client_of;  ///< host name of the server
   std::string config_path;
   std::string device;
   std::string listen_address;
   uint16_t tcp_port = 18515;
   bool keep_serving = false;
-  bool capabilities = false;  ///< print what the device can do, and nothing else
+  bool capabilities = false;  ///< only print the device's ODP capabilities
   TestOptions test;
 };
 
-/// Parses; prints one line (or the help) and exits with 2 (or 0) where there is nothing to run.
+/// Parses the command line. Prints the help and exits with 0, or prints one line and exits with 2 on a bad
+/// option.
 [[nodiscard]] Options parse_options(int argc, char** argv);
 
 }  // namespace faultline::perf

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One measurement, as client and server agree on it, and what comes out of it.
+// One measurement, as client and server agree on it, and its result.
 #pragma once
 
 #include <algorithm>
@@ -25,10 +25,10 @@ struct Plan {
   RegionKind region = RegionKind::odp;
   Touch touch = Touch::warm;
   bool verify = false;
-  uint32_t idle_ms = 0;  ///< before each message, with the server's program asleep; 0: ping-pong
+  uint32_t idle_ms = 0;  ///< pause before each message while the server's program sleeps; 0: ping-pong
 
-  /// What goes round in the buffers is to stay in a CPU's second cache, as the one buffer of others'
-  /// bandwidth tests does: the port is measured, not the memory.
+  /// Bytes under way per QP that stay in a CPU's second-level cache, as the single buffer of other bandwidth
+  /// tests does. The test then measures the port, not the memory.
   static constexpr uint64_t kCachedBytes = uint64_t{512} << 10;
   [[nodiscard]] static uint32_t depth_for(uint64_t size_bytes) {
     constexpr uint64_t kFewest = 8, kMost = 128;
@@ -40,33 +40,33 @@ struct Plan {
   [[nodiscard]] bool needs_receives() const {
     return op == Op::send || op == Op::ud_send || op == Op::write_imm;
   }
-  /// Messages that one ibv_post_send chains; `depth` is a multiple of it.
+  /// Messages in the WR chain of one ibv_post_send; divides `depth`.
   static constexpr uint32_t kMaxBatch = 16;
   [[nodiscard]] uint32_t batch() const {
     uint32_t batch = std::min(kMaxBatch, std::max(1U, depth / 4));
     while (depth % batch != 0) --batch;
     return batch;
   }
-  /// READs that a QP asks for before the first is answered: what is posted, as far as a device takes it.
+  /// Outstanding READs per QP (max_rd_atomic): for a READ plan the posted depth, at least 16 and at most 128.
   [[nodiscard]] uint8_t reads_under_way() const {
     constexpr uint32_t kFewest = 16, kMost = 128;
     return static_cast<uint8_t>(op == Op::read ? std::clamp(depth, kFewest, kMost) : kFewest);
   }
-  /// Four times as many receives as messages under way, so that none finds none; of long messages twice as
-  /// many.
+  /// Receives per QP: four times the messages under way, to avoid RNR NAKs; twice as many for long messages.
   [[nodiscard]] uint32_t receive_depth() const {
     constexpr uint32_t kMost = 8192;
     const uint32_t spare = 4 * depth * size_bytes <= 2 * kCachedBytes ? 4 : 2;
     return needs_receives() ? std::min(spare * depth, kMost) : 1;
   }
-  /// The slots that messages go round in. Cold and prefetched ones lie on pages of their own, many to a lap.
+  /// Returns the layout of the message slots. For cold and prefetched runs each slot has its own pages and a
+  /// lap has many slots.
   [[nodiscard]] Geometry geometry() const;
 };
 
 [[nodiscard]] nlohmann::json to_json(const Plan& plan);
 [[nodiscard]] Plan plan_from(const nlohmann::json& text);
 
-/// The number that a message's pattern is made of: unique per QP, slot and lap.
+/// Number from which a message's pattern is made: unique per QP, slot and lap.
 [[nodiscard]] inline uint64_t message_number(uint32_t qp, uint64_t sequence) {
   return uint64_t{qp} << 40 | sequence;
 }
@@ -76,7 +76,8 @@ struct Percentiles {
   [[nodiscard]] static Percentiles of(std::vector<uint32_t>& samples_ns);
 };
 
-/// How a kind of memory did beside another, quad of turns by quad: above 1 where it did better.
+/// Performance of one kind of memory relative to the other, per quad of turns: above 1 if this kind is
+/// faster.
 struct Beside {
   RegionKind region = RegionKind::pinned;
   size_t quads = 0;
@@ -87,15 +88,15 @@ struct Beside {
 struct Result {
   Plan plan;
   uint64_t messages = 0;
-  uint64_t received = 0;  ///< of datagrams
+  uint64_t received = 0;  ///< datagrams received
   double seconds = 0;
-  double began_s = 0, ended_s = 0;  ///< of CLOCK_MONOTONIC, with what prepares and what follows
+  double began_s = 0, ended_s = 0;  ///< CLOCK_MONOTONIC, with preparation and cleanup
   bool has_latency = false;
   Percentiles latency;
-  bool has_added = false;  ///< cold: what a fault added to the warm latency of the same run
+  bool has_added = false;  ///< cold: latency that a page fault adds to the warm latency of the same run
   double added_p50_us = 0, added_p99_us = 0;
   uint64_t wrong_bytes = 0;
-  uint64_t faults = 0;  ///< served by both pagers
+  uint64_t faults = 0;  ///< page faults served on both sides
   uint64_t rnr_naks = 0;
   uint64_t retransmissions = 0;
   uint64_t timeouts = 0;
@@ -118,7 +119,7 @@ struct Result {
 [[nodiscard]] nlohmann::json to_json(const Result& result);
 [[nodiscard]] std::string table_header(const std::vector<Result>& results);
 [[nodiscard]] std::string table_row(const Result& result);
-/// All results as one table, with the ratios to the limits where they were measured.
+/// Prints all results as one table, with the ratios to the limits if those were measured.
 void print_table(const std::vector<Result>& results);
 
 }  // namespace faultline::perf

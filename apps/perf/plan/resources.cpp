@@ -141,7 +141,7 @@ void Buffer::drop() const {
 }
 
 void Buffer::prefetch() const {
-  // An element's length is 32 bits: long buffers go in pieces.
+  // An element's length is 32 bits, so long buffers are prefetched in pieces.
   constexpr uint64_t kPieceBytes = uint64_t{1} << 30;
   for (uint64_t at = 0; at < bytes_; at += kPieceBytes) {
     ibv_sge piece{reinterpret_cast<uint64_t>(data_) + at,
@@ -217,7 +217,7 @@ void QpSet::connect(const std::vector<Endpoint>& remote, const ibv_gid& remote_g
       attr.dest_qp_num = remote[i].qpn;
       attr.rq_psn = remote[i].psn;
       attr.max_dest_rd_atomic = reads_under_way_;
-      attr.min_rnr_timer = 1;  // 10 us: the receiver posts again soon
+      attr.min_rnr_timer = 1;  // 10 us: the receiver reposts soon
       mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
               IBV_QP_MIN_RNR_TIMER;
     }

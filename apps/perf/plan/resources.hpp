@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The verbs objects of one side, owned: device, protection domain, memory, CQs and QPs.
+// RAII owners of one side's verbs objects: device, protection domain, memory, CQs and QPs.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace faultline::perf {
 
-/// A verbs call failed here. One line; exit status 1.
+/// A local verbs call failed. One line; exit status 1.
 class VerbsError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -30,7 +30,7 @@ class ConfigError : public std::runtime_error {
 /// An open device with a protection domain.
 class Device {
  public:
-  /// Not started, it answers queries alone: pd() is nullptr then.
+  /// With `start` false, the device only answers queries and pd() is nullptr.
   Device(const std::string& config_path, const std::string& name, bool start = true);
   ~Device();
   Device(const Device&) = delete;
@@ -51,7 +51,8 @@ class Device {
   uint32_t max_mtu_bytes_ = 0;
 };
 
-/// Of one run: whether a device looks ahead for a receive's pages depends on what else its domain holds.
+/// Protection domain of one run. A separate one, because a device's receive prefetch depends on what else the
+/// domain holds.
 class Protection {
  public:
   explicit Protection(const Device& device);
@@ -66,10 +67,10 @@ class Protection {
   ibv_pd* pd_;
 };
 
-/// Where messages lie in a buffer: `slots` of `slot_bytes` for each QP.
+/// Layout of the messages in a buffer: `slots` of `slot_bytes` for each QP.
 struct Geometry {
   uint64_t message_bytes = 0;
-  uint64_t header_bytes = 0;  ///< the 40 bytes in front of a UD receive
+  uint64_t header_bytes = 0;  ///< the 40 GRH bytes at the start of a UD receive
   uint64_t slot_bytes = 0;
   uint32_t slots = 0;
   uint32_t qps = 1;
@@ -79,7 +80,7 @@ struct Geometry {
   }
 };
 
-/// Anonymous memory, registered as asked for.
+/// Anonymous memory, registered pinned or on demand.
 class Buffer {
  public:
   Buffer(const Protection& protection, uint64_t bytes, RegionKind kind);
@@ -92,8 +93,8 @@ class Buffer {
   [[nodiscard]] uint32_t lkey() const { return mr_->lkey; }
   [[nodiscard]] uint32_t rkey() const { return mr_->rkey; }
   void touch() const;     ///< makes every page present
-  void drop() const;      ///< gives every page back to the kernel
-  void prefetch() const;  ///< ibv_advise_mr, and waits
+  void drop() const;      ///< returns every page to the kernel (MADV_DONTNEED)
+  void prefetch() const;  ///< ibv_advise_mr, synchronous
 
  private:
   const Protection& protection_;
@@ -102,13 +103,13 @@ class Buffer {
   ibv_mr* mr_ = nullptr;
 };
 
-/// What one side tells the other of a QP.
+/// QP parameters that the two sides exchange.
 struct Endpoint {
   uint32_t qpn = 0;
   uint32_t psn = 0;
 };
 
-/// One CQ and a number of QPs on it.
+/// One CQ and `count` QPs that use it.
 class QpSet {
  public:
   QpSet(const Protection& protection, ibv_qp_type type, uint32_t count, uint32_t send_depth,

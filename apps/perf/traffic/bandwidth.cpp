@@ -44,7 +44,8 @@ BandwidthRun::BandwidthRun(ClientRun& run)
       geometry_(run.geometry_),
       laps_(plan_.verify || plan_.touch != Touch::warm),
       streams_(run.plan_.qps) {
-  // A chain's last WR is signalled. The same few WRs serve every post of every QP: they stay in the cache.
+  // Only a chain's last WR is signaled. The same few WRs serve every post of every QP, so they stay in the
+  // cache.
   const uint32_t batch = plan_.batch();
   for (uint32_t i = 0; i < batch; ++i) {
     const bool last = i + 1 == batch;
@@ -92,7 +93,7 @@ void BandwidthRun::post_chain(uint32_t qp) {
   if (stream.next_slot == geometry_.slots) stream.next_slot = 0;
 }
 
-/// Each QP gets all that it has room for, a chain at a turn.
+/// Posts until every QP is full, one chain per QP in each round.
 void BandwidthRun::fill() {
   for (bool posted = true; posted;) {
     posted = false;
@@ -137,7 +138,7 @@ void BandwidthRun::number_lap(uint64_t first_sequence) {
   }
 }
 
-/// Everything of the lap has completed: is it where it belongs?
+/// Checks the data of a lap after all its messages have completed. Returns the number of wrong bytes.
 uint64_t BandwidthRun::check_lap(uint64_t first_sequence) {
   switch (plan_.op) {
     case Op::read: {
@@ -153,7 +154,7 @@ uint64_t BandwidthRun::check_lap(uint64_t first_sequence) {
       return read_back(first_sequence);
     case Op::send:
     case Op::ud_send:
-      return 0;  // checked where they arrive
+      return 0;  // the server checks them
   }
   return 0;
 }
@@ -239,7 +240,7 @@ void BandwidthRun::measure(const RunControl& control, Result& result) {
       tell();
       if (over()) break;
     }
-    posting_ = laps_;  // what is left of a lap
+    posting_ = laps_;  // with laps, completions post the rest of the lap
     drain();
     busy_seconds += seconds_since(lap_begin);
     tell();

@@ -13,26 +13,26 @@
 
 namespace faultline::perf {
 
-/// How long a run goes on, and what is told while it does.
+/// Length of a run and its progress reports.
 struct RunControl {
   double seconds = 2.0;
-  uint64_t iterations = 0;                    ///< instead of seconds, where not 0
-  const std::atomic<bool>* stop = nullptr;    ///< ends it early
-  std::atomic<uint64_t>* messages = nullptr;  ///< kept current
-  bool progress_lines = true;                 ///< one each second
+  uint64_t iterations = 0;                    ///< instead of `seconds`, if not 0
+  const std::atomic<bool>* stop = nullptr;    ///< ends the run early
+  std::atomic<uint64_t>* messages = nullptr;  ///< updated during the run
+  bool progress_lines = true;                 ///< print one line each second
 };
 
-/// As results tell it: when something began, when it ended.
+/// Returns CLOCK_MONOTONIC in seconds, the clock of Result::began_s and ended_s.
 [[nodiscard]] double monotonic_s();
 
-/// The client's end of one run: memory, QPs, and what the server said of its own.
+/// Client's end of one run: memory, QPs, and the server's address and rkey.
 class ClientRun {
  public:
-  /// `to_follow`: how many more runs the server is to have beside this one.
+  /// `to_follow`: the number of further runs that the server prepares to alternate with this one.
   ClientRun(Exchange& exchange, const Device& device, const Plan& plan, size_t to_follow = 0);
 
   [[nodiscard]] Result run(const RunControl& control);
-  /// Ends the run at the server too, and adds what both sides counted.
+  /// Ends the run at the server and adds the counters of both sides.
   void finish(Result& result);
 
  private:
@@ -42,7 +42,7 @@ class ClientRun {
   [[nodiscard]] uint64_t remote_address(uint32_t qp, uint32_t slot) const {
     return remote_va_ + geometry_.offset_of(qp, slot);
   }
-  /// Has the pages that the operation lands on dropped, and prefetched where the plan says so.
+  /// Drops the pages that the operation writes to, and prefetches them with Touch::prefetch.
   void make_cold();
 
   Exchange& exchange_;
@@ -52,19 +52,19 @@ class ClientRun {
   const Protection protection_;
   std::map<std::string, uint64_t> counters_before_;
   std::unique_ptr<Buffer> buffer_;
-  std::unique_ptr<Buffer> check_;  ///< for reading back what was written
+  std::unique_ptr<Buffer> check_;  ///< buffer to read back written bytes
   std::unique_ptr<QpSet> qps_;
   uint64_t remote_va_ = 0;
   uint32_t remote_rkey_ = 0;
 };
 
-/// What a turn came to, from its first message to the completion of its last.
+/// Messages and duration of one turn, from its first post to its last completion.
 struct Turn {
   uint64_t messages = 0;
   double seconds = 0;
 };
 
-/// Chains of WRs round the slots of every QP, `depth` under way.
+/// Posts chains of WRs over the slots of every QP, with `depth` messages under way.
 class BandwidthRun {
  public:
   explicit BandwidthRun(ClientRun& run);
@@ -89,22 +89,22 @@ class BandwidthRun {
   ClientRun& run_;
   const Plan& plan_;
   const Geometry& geometry_;
-  const bool laps_;  ///< each QP goes once round its slots, then all waits; otherwise round and round
+  const bool laps_;  ///< each QP uses its slots once, then waits for all completions; otherwise continuously
   std::array<ibv_send_wr, Plan::kMaxBatch> chain_;
   std::array<ibv_sge, Plan::kMaxBatch> pieces_;
   std::vector<Stream> streams_;
-  bool posting_ = false;             ///< what completes is posted anew
-  uint64_t lap_first_sequence_ = 0;  ///< of the lap's first message of each QP
+  bool posting_ = false;             ///< post again upon each completion
+  uint64_t lap_first_sequence_ = 0;  ///< sequence number of the lap's first message on each QP
   uint64_t posted_ = 0;
   uint64_t completed_ = 0;
 };
 
-/// One message at a time: ping-pong, a READ's round trip, or post to completion where pages are cold.
+/// One message at a time: ping-pong, a READ's round trip, or post to completion if pages are cold.
 class LatencyRun {
  public:
   explicit LatencyRun(ClientRun& run) : run_(run), plan_(run.plan_), geometry_(run.geometry_) {}
   void measure(const RunControl& control, Result& result);
-  /// Warm: what comes before the first message is timed.
+  /// Warm: posts the first receive and runs untimed warm-up pings.
   void prepare();
   [[nodiscard]] Turn take_turn(double seconds, std::vector<uint32_t>& samples_ns);
 

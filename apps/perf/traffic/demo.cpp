@@ -29,16 +29,16 @@ namespace faultline::perf {
 namespace {
 
 constexpr std::chrono::seconds kServerStart{30};
-// The server has nothing left to do when its client has ended well.
+// After a successful client the server only has to exit.
 constexpr std::chrono::seconds kServerEnd{30};
 constexpr std::chrono::milliseconds kLook{10};
 constexpr int kNoEnd = 1;
 
-/// A private folder for the memif socket and the two configurations, gone at the end.
+/// A private folder for the memif socket and the two configurations, removed by the destructor.
 class ScratchFolder {
  public:
   ScratchFolder() {
-    // A socket's path holds 107 characters (unix(7)): not below a build folder.
+    // A socket's path holds 107 characters (unix(7)), so the folder is not below a build folder.
     std::string name = (std::filesystem::temp_directory_path() / "faultline-demo-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr)
       throw std::runtime_error("cannot make " + name + ": " + std::strerror(errno));
@@ -64,7 +64,7 @@ void write_config(const std::string& path, const char* role, const std::string& 
   if (!file) throw std::runtime_error("cannot write " + path);
 }
 
-/// A child of this program; ended with us if it has not ended before.
+/// A child process that runs this program; killed by the destructor if it still runs.
 class Child {
  public:
   Child(const std::vector<std::string>& arguments, int stdout_fd) {
@@ -76,7 +76,7 @@ class Child {
     pid_ = fork();
     if (pid_ < 0) throw std::runtime_error(std::string("fork: ") + std::strerror(errno));
     if (pid_ != 0) return;
-    // It does not outlive this process, however this process ends. The parent may have ended before the call.
+    // Kills the child when this process ends in any way. The parent may have ended before the call.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
     if (stdout_fd >= 0) dup2(stdout_fd, STDOUT_FILENO);
@@ -97,7 +97,7 @@ class Child {
     }
     return ended(status);
   }
-  /// nullopt if it has not ended by then.
+  /// Returns nullopt if the child still runs after `limit`.
   [[nodiscard]] std::optional<int> wait_for(std::chrono::seconds limit) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     do {
@@ -117,8 +117,8 @@ class Child {
   pid_t pid_ = -1;
 };
 
-/// The port in the server's line for it. A library that is loaded with the server may write lines of its own
-/// before: they go to stderr.
+/// Returns the port from the server's listening line. A library loaded with the server may print lines before
+/// it; those are copied to stderr.
 std::string read_port(int fd) {
   const auto deadline = std::chrono::steady_clock::now() + kServerStart;
   std::string text;
@@ -152,19 +152,19 @@ int run_demo() {
   write_config(folder.file("server.toml"), "server", socket, "198.18.0.1");
   write_config(folder.file("client.toml"), "client", socket, "198.18.0.2");
   int said[2];
-  // The client must not hold an end: the server's end of file would not be seen.
+  // Close-on-exec: if the client inherited an end, the server's end of file would not be seen.
   if (pipe2(said, O_CLOEXEC) != 0) throw std::runtime_error(std::string("pipe: ") + std::strerror(errno));
   Child server({"faultline-perf", "--config", folder.file("server.toml"), "--server", "--listen", "127.0.0.1",
                 "--port", "0"},
                said[1]);
   close(said[1]);
   const std::string port = read_port(said[0]);
-  close(said[0]);  // nothing else that is written there may block the server
+  close(said[0]);  // later output must not block the server
   Child client({"faultline-perf", "--config", folder.file("client.toml"), "--client", "127.0.0.1", "--port",
                 port, "--", "--op", "write,read,send", "--size", "64,4k,1m", "--region", "odp", "--verify",
                 "--seconds", "1"},
                -1);
-  // A server whose client failed may wait for another one for ever: ~Child ends it.
+  // If the client failed, the server may wait for another one forever: ~Child kills it.
   if (const int client_status = client.wait(); client_status != 0) return client_status;
   const std::optional<int> server_status = server.wait_for(kServerEnd);
   if (!server_status) std::fprintf(stderr, "faultline-perf: the server did not end after its client\n");

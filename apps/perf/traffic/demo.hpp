@@ -3,8 +3,8 @@
 
 namespace faultline::perf {
 
-/// Two processes of this program joined by net_memif, no root, no huge pages, no NIC: WRITE, READ and SEND on
-/// on-demand regions, every byte verified, one table. The exit status.
+/// Runs two processes of this program, connected by net_memif, without root, huge pages or a NIC. They run
+/// WRITE, READ and SEND on on-demand regions, verify every byte and print one table. Returns the exit status.
 [[nodiscard]] int run_demo();
 
 }  // namespace faultline::perf

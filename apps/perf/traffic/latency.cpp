@@ -74,7 +74,7 @@ void LatencyRun::post_receive() {
     throw VerbsError(std::string("ibv_post_recv: ") + std::strerror(error));
 }
 
-/// Polls until a completion of that kind has come; passes over the others.
+/// Polls until a completion with `opcode` arrives; ignores others.
 void LatencyRun::wait_for_completion(ibv_wc_opcode opcode) {
   std::array<ibv_wc, 4> completions;
   const auto start = Clock::now();
@@ -93,7 +93,7 @@ void LatencyRun::wait_for_completion(ibv_wc_opcode opcode) {
   }
 }
 
-/// There and back once.
+/// Sends one message and waits for the answer.
 void LatencyRun::ping() {
   const bool signaled = ++unsignaled_ % kSignalEvery == 0;
   switch (plan_.op) {
@@ -102,8 +102,8 @@ void LatencyRun::ping() {
       wait_for_completion(IBV_WC_RDMA_READ);
       return;
     case Op::write: {
-      // The ping leaves from slot 1 and the answer, the same bytes, lands on slot 0: neither waits for the
-      // other.
+      // The ping is sent from slot 1. The answer has the same bytes and arrives in slot 0, so neither waits
+      // for the other.
       std::atomic_ref<uint8_t> last(run_.buffer_->data()[plan_.size_bytes - 1]);
       std::atomic_ref<uint8_t> source(run_.buffer_->data()[geometry_.offset_of(0, 1) + plan_.size_bytes - 1]);
       const uint8_t sent = mark_;
@@ -128,7 +128,7 @@ void LatencyRun::ping() {
     case Op::write_imm:
     case Op::send:
     case Op::ud_send:
-      // For the next answer: the one to this message has its receive since the message before.
+      // Receive for the next answer; this message's answer uses the receive that was posted before.
       post(0, signaled, 0);
       post_receive();
       wait_for_completion(plan_.op == Op::write_imm ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV);
@@ -136,7 +136,7 @@ void LatencyRun::ping() {
   }
 }
 
-/// Half of the way there and back; of a READ, which nobody answers, all of it.
+/// Returns half the round-trip time in ns; for a READ, which needs no ping back, the whole time.
 uint32_t LatencyRun::timed_ping() {
   const auto start = Clock::now();
   ping();
@@ -188,7 +188,7 @@ void LatencyRun::measure_warm(const RunControl& control, Result& result) {
   result.latency = Percentiles::of(samples);
 }
 
-/// Post to completion: the acknowledgement says that the bytes are in memory.
+/// Times post to completion: the acknowledgement means that the bytes are in memory.
 uint32_t LatencyRun::time_one(uint32_t slot) {
   const auto start = Clock::now();
   post(slot, true, slot);
@@ -208,8 +208,8 @@ uint32_t LatencyRun::time_one(uint32_t slot) {
   return ns_since(start);
 }
 
-/// Each message lands on a page of its own; the pages are dropped before each lap. Warm laps of the same run
-/// stand beside.
+/// Each message uses a separate page; all pages are dropped before each cold lap. Warm laps alternate with
+/// the cold ones for comparison.
 void LatencyRun::measure_cold(const RunControl& control, Result& result) {
   std::vector<uint32_t> warm;
   std::vector<uint32_t> cold;
@@ -243,7 +243,7 @@ void LatencyRun::measure_cold(const RunControl& control, Result& result) {
   result.added_p99_us = result.latency.p99_us - before.p99_us;
 }
 
-/// The server's program sleeps, and its device with it: what the first message finds.
+/// Measures the first message after an idle period, in which the server's program and its device sleep.
 void LatencyRun::measure_after_idle(const RunControl& control, Result& result) {
   std::vector<uint32_t> samples;
   const auto begin = Clock::now();

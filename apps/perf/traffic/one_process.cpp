@@ -32,7 +32,8 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-/// What this thread starts from here on stays there too. Without a second CPU both sides share one.
+/// Pins this thread; threads that it starts later inherit the affinity. With a single CPU both sides share
+/// it.
 void stay_on_cpu(const std::vector<int>& cpus, size_t side) {
   if (cpus.size() < 2) return;
   cpu_set_t one;
@@ -65,7 +66,7 @@ int run_both(const Options& options) {
   const Device measured("", names[1]);
 
   Listener listener(kHost, 0);
-  // Connected before there is anyone to wait: whatever fails from here on closes it, and so ends the server.
+  // Connects before the server thread starts: any later failure closes the connection, which ends the server.
   auto exchange = std::make_unique<Exchange>(Exchange::connect_to(kHost, listener.port(), kConnectMs));
   std::exception_ptr server_failure;
   std::thread server([&] {

@@ -5,8 +5,9 @@
 
 namespace faultline::perf {
 
-/// Server and client in this process, each with a thread, a CPU and a device of its own: the configuration's
-/// first and second. For devices that two processes cannot join, such as those of a ring. The exit status.
+/// Runs server and client in this process. Each has its own thread, CPU and device: the first and second of
+/// the configuration. For devices that two processes cannot connect, such as those of kind `ring`. Returns
+/// the exit status.
 [[nodiscard]] int run_both(const Options& options);
 
 }  // namespace faultline::perf

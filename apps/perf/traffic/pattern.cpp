@@ -8,7 +8,8 @@ namespace faultline::perf {
 
 namespace {
 
-/// SplitMix64's finalizer (Steele, Lea and Flood, OOPSLA 2014): neighbours differ in half their bits.
+/// SplitMix64's finalizer (Steele, Lea and Flood, OOPSLA 2014): neighbouring inputs differ in half of the
+/// output bits.
 uint64_t word_of(uint64_t message, uint64_t index) {
   uint64_t x = message * 0x9e3779b97f4a7c15U + index * 0xd1b54a32d192ed03U + 0x2545f4914f6cdd1dU;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The passive side: prepares memory and QPs as the client asks, answers ping-pongs, takes receives and checks
-// them.
+// The passive side: creates memory and QPs as the client requests, answers pings, consumes receives and
+// checks them.
 #include "apps/perf/traffic/server.hpp"
 
 #include <algorithm>
@@ -23,12 +23,12 @@ namespace faultline::perf {
 namespace {
 
 constexpr int kPollBatch = 32;
-constexpr uint32_t kTurnsBetweenLooks = 256;  // at the TCP exchange, which costs a system call
+constexpr uint32_t kTurnsBetweenLooks = 256;  // polls of the TCP exchange cost a system call each
 
 class ServedRun {
  public:
   ServedRun(Exchange& exchange, const Device& device, const nlohmann::json& request);
-  /// Serves until the client says "end", or says which run's turn it is now: that one.
+  /// Serves until the client sends "end" (returns nullopt) or "turn" (returns the index of the run to serve).
   [[nodiscard]] std::optional<size_t> serve();
 
  private:
@@ -55,7 +55,7 @@ class ServedRun {
   std::map<std::string, uint64_t> counters_before_;
   uint64_t client_va_ = 0;
   uint32_t client_rkey_ = 0;
-  uint8_t expected_mark_ = 1;  // of a WRITE ping
+  uint8_t expected_mark_ = 1;  // of the next WRITE ping
   uint64_t pongs_ = 0;
   size_t next_ = 0;
 };
@@ -120,7 +120,7 @@ void ServedRun::on_received(const ibv_wc& completion) {
   const uint64_t sequence = received_[qp]++;
   ++total_received_;
   if (!plan_.verify) return;
-  // A datagram says its number itself, since others may be lost.
+  // A datagram carries its number, since other datagrams may be lost.
   const uint64_t number = (completion.wc_flags & IBV_WC_WITH_IMM) != 0 && plan_.op != Op::send
                               ? ntohl(completion.imm_data)
                               : sequence;
@@ -143,7 +143,7 @@ void ServedRun::take_completions() {
   uint32_t run = 0;
   for (int i = 0; i < count; ++i) {
     const ibv_wc& completion = completions[static_cast<size_t>(i)];
-    if (completion.status == IBV_WC_WR_FLUSH_ERR) continue;  // the client's side failed: it will say so
+    if (completion.status == IBV_WC_WR_FLUSH_ERR) continue;  // the client failed and reports it
     if (completion.status != IBV_WC_SUCCESS)
       throw VerbsError(std::string("a receive failed: ") + ibv_wc_status_str(completion.status));
     if ((completion.opcode & IBV_WC_RECV) == 0) continue;
@@ -190,11 +190,11 @@ void ServedRun::send_pong(uint32_t qp) {
     throw VerbsError(std::string("ibv_post_send: ") + std::strerror(error));
 }
 
-/// A WRITE ping is seen in memory: its last byte counts up.
+/// Answers a WRITE ping, which is detected by polling memory: its last byte counts up.
 void ServedRun::answer_pings() {
   std::atomic_ref<uint8_t> mark(buffer_->data()[plan_.size_bytes - 1]);
   if (mark.load(std::memory_order_acquire) != expected_mark_) return;
-  send_pong(0);  // the answer is the bytes that came
+  send_pong(0);  // sends back the received bytes
   ++expected_mark_;
   if (expected_mark_ == 0) expected_mark_ = 1;
 }
@@ -228,7 +228,7 @@ ServedRun::Next ServedRun::answer(const nlohmann::json& message) {
 
 std::optional<size_t> ServedRun::serve() {
   if (plan_.idle_ms != 0) {
-    // Nothing here drives the device.
+    // No call here drives the device: the server's program sleeps.
     while (answer(exchange_.receive(24 * 3600 * 1000)) != Next::none) continue;
     return std::nullopt;
   }
@@ -250,7 +250,7 @@ std::optional<size_t> ServedRun::serve() {
   }
 }
 
-/// The run asked for and those that the client has beside it, of which one is served at a time.
+/// Serves the requested run and those that the client prepares with it. One run at a time is served.
 void serve_runs(Exchange& exchange, const Device& device, const nlohmann::json& first) {
   constexpr size_t kMostRuns = 2;
   std::vector<std::unique_ptr<ServedRun>> runs;

@@ -6,7 +6,7 @@
 
 namespace faultline::perf {
 
-/// Serves one client until it says goodbye or goes.
+/// Serves one client until it sends "bye" or disconnects.
 void serve_client(Exchange& exchange, const Device& device);
 
 }  // namespace faultline::perf

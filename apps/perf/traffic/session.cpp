@@ -20,7 +20,7 @@ constexpr int kLinkMs = 10'000;
 constexpr size_t kHeaderBytes = 14 + 20 + 8 + 12 + 4;  // Ethernet, IPv4, UDP, BTH, ICRC
 constexpr size_t kRethBytes = 16;
 
-/// The frame that carries the bulk of a message of this plan.
+/// Returns the size of the frames that carry most of a message of this plan.
 size_t frame_bytes_of(const Plan& plan) {
   const bool small = plan.size_bytes <= plan.mtu_bytes;
   const bool reth = small && (plan.op == Op::write || plan.op == Op::write_imm);
@@ -74,7 +74,7 @@ Result ClientSession::run_plan(const Plan& plan, const RunControl& control) {
   return run.run(control);
 }
 
-/// The raw port and copy+CRC on this machine, now: what the figures are held against.
+/// Measures the raw port and copy+CRC on this machine now, as reference for the results.
 void ClientSession::measure_limits(Result& result) {
   exchange_.ask({{"do", "limits"}, {"milliseconds", 2 * kLimitMilliseconds}});
   const double sent =

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The client's session with a server: the plans of the command line one after another, or by a prompt.
+// The client's connection to a server: runs the plans of the command line in order, or takes commands from a
+// prompt.
 #pragma once
 
 #include <vector>
@@ -12,9 +13,10 @@ class ClientSession {
  public:
   ClientSession(Exchange& exchange, const Device& device, const TestOptions& options);
 
-  /// Every op with every size, a table, the JSON file. False where a byte was wrong.
+  /// Runs every op with every size, prints a table and writes the JSON file. Returns false if a byte was
+  /// wrong.
   [[nodiscard]] bool run_batch();
-  /// Reads commands from standard input until `quit` or its end.
+  /// Reads commands from standard input until `quit` or end of file.
   void run_prompt();
 
  private:

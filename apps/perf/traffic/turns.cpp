@@ -36,7 +36,7 @@ class Side {
     result_.seconds = 0;
   }
 
-  /// How well it did: messages a second, or the reciprocal of the median's microseconds.
+  /// Returns the performance of the turn: messages per second, or 1 / (median latency in us).
   [[nodiscard]] double take_turn(double seconds) {
     have_served();
     return measured_turn(seconds);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two kinds of memory, side by side.
+// Comparison of two kinds of memory in alternating turns.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@
 
 namespace faultline::perf {
 
-/// Both plans between the same two processes, a connection each, `seconds` of each in short turns, A B B A:
-/// what drifts, and where a host has its CPUs, meets both alike. The first one's result tells how it did
-/// beside the second's.
+/// Runs both plans between the same two processes, on one connection each, `seconds` of each in short turns A
+/// B B A. Drift and CPU placement of the host then affect both alike. The first result holds the ratio to the
+/// second.
 [[nodiscard]] std::array<Result, 2> run_in_turns(Exchange& exchange, const Device& device, const Plan& first,
                                                  const Plan& second, double seconds);
 

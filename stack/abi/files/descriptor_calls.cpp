@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C library's names that close, double and write to descriptors, in the drop-in: those that stand for
-// something of ours are answered here.
+// The C library's names that close, duplicate and write to descriptors, in the drop-in. Calls on descriptors
+// that represent our objects are handled here.
 #include <cerrno>
 #include <climits>
 #include <cstdint>
@@ -23,7 +23,7 @@ NextCall<int(unsigned, unsigned, int)> g_close_range("close_range");
 NextCall<void(int)> g_closefrom("closefrom");
 NextCall<ssize_t(int, const void*, size_t)> g_write("write");
 
-/// A descriptor that now stands for the same as `original`, if that one is ours.
+/// Registers `descriptor` for the same object as `original`, if that one is ours.
 int doubled(int original, int descriptor) {
   if (descriptor < 0) return descriptor;
   if (auto file = find_descriptor(original)) {
@@ -35,7 +35,7 @@ int doubled(int original, int descriptor) {
   return descriptor;
 }
 
-/// dup2 and dup3 close what the number stood for.
+/// dup2 and dup3 close what the number referred to.
 int doubled_onto(int original, int descriptor) {
   if (descriptor < 0 || original == descriptor) return descriptor;
   remove_descriptor(descriptor);
@@ -56,7 +56,7 @@ int abi_close(int descriptor) FAULTLINE_STANDS_BEFORE("close");
 int abi_close(int descriptor) {
   if (const auto file = find_descriptor(descriptor)) {
     file->before_close();
-    // First: once it is closed, another thread may get the number.
+    // Removed before the close: afterwards another thread may get the number.
     remove_descriptor(descriptor);
   }
   return g_close(descriptor);

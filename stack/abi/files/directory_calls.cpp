@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C library's names that list a directory, in the drop-in: a stream over one of our devices' directories
+// The C library's names that list a directory, in the drop-in. A stream over one of our devices' directories
 // is an object of ours.
 #include <algorithm>
 #include <atomic>
@@ -42,7 +42,7 @@ struct Stream {
   dirent entry{};
 };
 
-/// Streams in use. While there are none, a program's readdir costs a load.
+/// Streams in use. While there are none, a program's readdir costs one extra load.
 struct Streams {
   std::mutex mutex;
   std::map<const DIR*, std::unique_ptr<Stream>> open;
@@ -66,7 +66,7 @@ DIR* open_stream(int descriptor, std::shared_ptr<OpenFile> file) {
   auto stream = std::make_unique<Stream>();
   stream->file = std::move(file);
   stream->descriptor = descriptor;
-  // Nobody looks into a DIR but the C library, which is not asked.
+  // DIR is opaque: only the C library reads one, and it never gets this one.
   DIR* const directory = reinterpret_cast<DIR*>(stream.get());
   Streams& all = streams();
   const std::lock_guard lock(all.mutex);
@@ -110,7 +110,7 @@ int scan(const Sight& sight, dirent*** result, Filter filter, Compare compare) {
   Stream& stream = *stream_of(directory);
   while (const dirent* const entry = read_entry(stream)) {
     if (filter != nullptr && filter(entry) == 0) continue;
-    // The caller frees each, and the list.
+    // The caller frees each entry, and the list.
     entries.push_back(static_cast<dirent*>(std::malloc(sizeof *entry)));
     *entries.back() = *entry;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C library's names that take a path, in the drop-in: what is below our devices' own trees is answered
-// here, everything else by the C library.
+// The C library's names that take a path, in the drop-in. Paths below our devices' trees are handled here,
+// all others by the C library.
 #include <algorithm>
 #include <cerrno>
 #include <climits>
@@ -46,7 +46,7 @@ NextCall<char*(const char*, char*)> g_realpath("realpath");
 NextCall<char*(const char*, char*, size_t)> g_realpath_chk("__realpath_chk");
 NextCall<char*(const char*)> g_canonicalize("canonicalize_file_name");
 
-/// What `call` answers, if the path is not ours.
+/// Returns the result of `call` if the path is not ours.
 template <typename Call>
 int open_or(int directory, const char* path, int flags, Call call) {
   if (const auto sight = look_at(directory, path)) return open_sight(*sight, flags);
@@ -81,7 +81,7 @@ int fstat_or(int descriptor, struct stat* result, Call call) {
   return call();
 }
 
-/// With AT_EMPTY_PATH the descriptor itself is meant.
+/// With AT_EMPTY_PATH the call refers to the descriptor itself.
 template <typename Call>
 int fstatat_or(int directory, const char* path, struct stat* result, int flags, Call call) {
   if (path != nullptr && path[0] == '\0' && (flags & AT_EMPTY_PATH) != 0)
@@ -97,7 +97,7 @@ int access_or(int directory, const char* path, int mode, Call call) {
 
 template <typename Call>
 ssize_t readlink_or(int directory, const char* path, Call call) {
-  // There are no links in our trees.
+  // Our trees contain no links.
   if (const auto sight = look_at(directory, path)) return fail(sight->node ? EINVAL : ENOENT);
   return call();
 }
@@ -181,7 +181,7 @@ FILE* abi_fopen64(const char* path, const char* mode) {
   return fopen_or(path, mode, [=] { return g_fopen64(path, mode); });
 }
 
-// struct stat64 is struct stat where offsets have 64 bits.
+// struct stat64 is the same as struct stat with 64-bit offsets.
 int abi_stat(const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("stat");
 int abi_stat(const char* path, struct stat* result) {
   return stat_or(AT_FDCWD, path, result, [=] { return g_stat(path, result); });
@@ -219,9 +219,9 @@ int abi_fstatat64(int directory, const char* path, struct stat* result, int flag
                     [=] { return g_fstatat64(directory, path, result, flags); });
 }
 
-// What programs older than glibc 2.33 call. The version says how struct stat looks; there has been one look.
-// Not by way of the newer names: ThreadSanitizer's fstat calls the next __fxstat, which would call its fstat
-// again.
+// Called by programs built against glibc older than 2.33. The version denotes the layout of struct stat;
+// there has been only one. These do not call the newer names: ThreadSanitizer's fstat calls the next
+// __fxstat, which would call its fstat again.
 int abi_xstat(int version, const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("__xstat");
 int abi_xstat(int /*version*/, const char* path, struct stat* result) {
   return stat_or(AT_FDCWD, path, result, [=] { return g_stat(path, result); });
@@ -287,7 +287,7 @@ ssize_t abi_readlinkat(int directory, const char* path, char* buffer, size_t siz
   return readlink_or(directory, path, [=] { return g_readlinkat(directory, path, buffer, size); });
 }
 
-// What ls asks of a file's access control list.
+// ls reads a file's access control list with these.
 ssize_t abi_getxattr(const char* path, const char* name, void* value, size_t size)
     FAULTLINE_STANDS_BEFORE("getxattr");
 ssize_t abi_getxattr(const char* path, const char* name, void* value, size_t size) {

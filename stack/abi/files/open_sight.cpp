@@ -32,7 +32,7 @@ int open_text(const std::string& text, int flags) {
 }
 
 int open_directory(const Sight& sight, int flags) {
-  // A directory of the kernel's lies below, for what asks the kernel; its entries are nobody's.
+  // The descriptor refers to a kernel directory, for calls that reach the kernel; its entries are not used.
   const auto descriptor = static_cast<int>(
       syscall(SYS_openat, AT_FDCWD, "/proc/self/fdinfo", O_PATH | O_DIRECTORY | (flags & O_CLOEXEC)));
   if (descriptor < 0) return -1;
@@ -55,7 +55,7 @@ int open_sight(const Sight& sight, int flags) {
     case NodeKind::file:
       return writes ? fail(EACCES) : open_text(sight.node->text, flags);
     case NodeKind::verbs_device:
-      // Nothing is asked of it: our contexts need no commands.
+      // /dev/null suffices: our contexts send no commands to it.
       return static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/null", flags & ~(O_CREAT | O_TRUNC)));
     case NodeKind::connection_manager:
       return CmChannel::open(sight, flags);

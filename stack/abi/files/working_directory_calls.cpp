@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C library's names that change or name the working directory, in the drop-in: scripts go to a folder of
-// our devices and list it (ibstatus: "cd /sys/class/infiniband; for dev in *").
+// The C library's names that change or return the working directory, in the drop-in. Scripts change to a
+// folder of our devices and list it (ibstatus: "cd /sys/class/infiniband; for dev in *").
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -28,7 +28,7 @@ int enter(const Sight& sight) {
     errno = sight.node ? ENOTDIR : ENOENT;
     return -1;
   }
-  // The kernel's is the nearest one that exists, for programs that this one starts.
+  // The kernel's working directory becomes the nearest existing parent, for programs started by this one.
   std::string existing = sight.path;
   while (!existing.empty() && g_chdir(existing.c_str()) != 0) existing.resize(existing.rfind('/'));
   if (existing.empty() && g_chdir("/") != 0) return -1;
@@ -38,7 +38,7 @@ int enter(const Sight& sight) {
 
 int enter_path(const char* path) {
   if (const auto sight = look_at(AT_FDCWD, path)) return enter(*sight);
-  // Out of a folder of ours by "..": the kernel does not know where that is.
+  // Leaves a folder of ours by "..": the kernel does not know that folder, so the path is made absolute.
   const std::string here = working_directory();
   const bool is_relative = path != nullptr && path[0] != '\0' && path[0] != '/';
   const int result =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // brk(2) and sbrk(3) of the program, in libfaultline.so. The C library's malloc moves the break without these
-// names: userfaultfd reports that.
+// names; userfaultfd reports that.
 #include <cerrno>
 #include <cstdint>
 
@@ -25,18 +25,18 @@ namespace next = faultline::odp::next;
 uint64_t page_end(uint64_t address) {
   return (address + kPageBytes - 1) & ~(kPageBytes - 1);
 }
-/// brk(2): a refused address changes nothing, and 0 is always refused.
+/// Returns the break. brk(2) changes nothing if the address is refused, and 0 is always refused.
 uint64_t current_break() {
   return static_cast<uint64_t>(syscall(SYS_brk, 0));
 }
 
-/// Makes a call that may lower the break to `wanted`. The pages that it takes away are marked before.
+/// Makes a call that may lower the break to `wanted`. The pages that it removes are marked before the call.
 template <typename Call>
 auto lower_break(uint64_t wanted, uint64_t before, Call call) {
   ProgramCall guard(page_end(wanted), page_end(before), PageEvent::kill);
   const AddressSpaceCall in_progress;
   const auto result = call();
-  // glibc's brk() answers 0 also where the kernel has refused an address below the heap.
+  // glibc's brk() returns 0 even if the kernel has refused an address below the heap.
   if (page_end(current_break()) >= page_end(before)) guard.undo_kill();
   return result;
 }

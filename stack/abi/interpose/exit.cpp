@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// _exit(2) and _Exit, by which forked jobs and daemons end without running what atexit(3) registered. What is
-// registered here runs before. The process's own thread may be anywhere: in a signal handler, or the child of
-// a vfork(2), which has its parent's memory and is left alone.
+// _exit(2) and _Exit. Forked jobs and daemons end with them, without the handlers of atexit(3); the exit hook
+// runs before. The calling thread may be in a signal handler, or in the child of a vfork(2), which shares its
+// parent's memory and is left alone.
 #include <dlfcn.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ namespace {
 using Exit = void(int);
 Exit* next_exit = nullptr;
 
-// dlsym(3) takes the loader's lock, which a signal handler may have interrupted.
+// Looked up early: dlsym(3) takes the loader's lock, which a signal handler may have interrupted.
 __attribute__((constructor)) void find_next() {
   next_exit = reinterpret_cast<Exit*>(dlsym(RTLD_NEXT, "_exit"));
 }

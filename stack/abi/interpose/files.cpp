@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls by which a program takes bytes out of a file or of shared memory that it has mapped
-// (fallocate(2), truncate(2)), in libfaultline.so. Neither userfaultfd nor the mapping reports them.
+// Interposes on the calls that remove bytes from a mapped file or shared memory (fallocate(2), truncate(2)),
+// in libfaultline.so. Neither userfaultfd nor the mapping reports them.
 //
-// Engines copy through the program's mapping and so see the file as it is; the copy's own fault covers what
-// is beyond its end. But a pin holds a page's memory after the page has left the file. So after the call the
-// pins and marks of those pages are dropped, and the next access asks the pager.
+// Engines copy through the program's mapping and so see the file's current content; the copy's own fault
+// covers what is beyond its end. But a pin holds a page's memory after the page has left the file. So after
+// the call the pins and marks of those pages are dropped, and the next access asks the pager.
 //
-// Growing calls and those of a program without a domain cost a load and at most one fstat(2). The others walk
-// the process's mappings of files, so registering memory costs nothing.
+// Calls that grow a file, and calls without a domain, cost a load and at most one fstat(2). The others walk
+// the process's file mappings, so registering memory costs nothing.
 #include <algorithm>
 #include <cstdint>
 
@@ -50,8 +50,8 @@ void drop_pages(uint64_t inode, uint64_t first, uint64_t end) {
   end = end == kNoEnd ? kNoEnd : page_start(end);
   if (first >= end) return;
   const OwnMappings mappings;
-  // By the inode's number alone: file systems in layers and subvolumes show another device in the list than
-  // fstat(2) does. Another file of that number loses pins that it gets back.
+  // Compares only the inode number: with layered file systems and subvolumes, the list of mappings shows
+  // another device than fstat(2). Another file with the same number loses pins, which are taken again.
   mappings.for_each_file_from(0, [=](const MappingFacts& mapping) {
     if (mapping.inode != inode) return true;
     const uint64_t from = std::max(first, mapping.offset_bytes);
@@ -64,7 +64,7 @@ void drop_pages(uint64_t inode, uint64_t first, uint64_t end) {
   });
 }
 
-/// Bytes are taken out, or those behind them are moved (fallocate(2)).
+/// takes_bytes: bytes are removed; moves_bytes: those after them are moved too (fallocate(2)).
 constexpr bool takes_bytes(int mode) {
   return (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE | FALLOC_FL_COLLAPSE_RANGE |
                   FALLOC_FL_INSERT_RANGE)) != 0;
@@ -114,7 +114,7 @@ int truncate_path(const char* path, int64_t size) {
 
 }  // namespace
 
-// Under labels of their own: with 64-bit file offsets the headers have already made one name of each pair.
+// Declared with separate labels: with 64-bit file offsets the headers map each pair to one name.
 #define FAULTLINE_CALL(name) asm(name) __attribute__((visibility("default")))
 
 extern "C" {

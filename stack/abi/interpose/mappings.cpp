@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C library's names under which a program takes memory away, in libfaultline.so: before the kernel, the
-// engines are told. A call that is none of a region's costs a few loads. Calls inside the C library (free,
-// realloc, pthread_create) do not come through here: userfaultfd reports them.
+// The C library's names by which a program removes memory, in libfaultline.so: each notifies the engines
+// before the kernel acts. A call that affects no region costs a few loads. Calls inside the C library (free,
+// realloc, pthread_create) bypass these names; userfaultfd reports them.
 //
 // Each then calls the next definition of its name (next_definition.hpp).
 #include <cstdarg>
@@ -29,14 +29,15 @@ using faultline::odp::WatchPause;
 uint64_t number_of(const void* address) {
   return reinterpret_cast<uint64_t>(address);
 }
-/// The end of a range as the kernel counts it; 0 where it wraps, and then the kernel refuses it.
+/// Returns the page-aligned end of a range, as the kernel computes it; 0 on overflow, which the kernel
+/// refuses.
 uint64_t page_end(uint64_t start, size_t length) {
   return (start + length + kPageBytes - 1) & ~(kPageBytes - 1);
 }
 
 constexpr int kMadvCollapse = 25;  // Linux 6.1
 
-/// What advice does to the pages that an engine knows.
+/// Whether the advice invalidates pages that an engine knows.
 bool takes_away(int advice) {
   switch (advice) {
     case MADV_DONTNEED:
@@ -54,7 +55,7 @@ bool takes_away(int advice) {
   }
 }
 
-/// Of those, the advice after which every byte is still there.
+/// Whether every byte is preserved by such an advice.
 bool keeps_contents(int advice) {
   return advice == MADV_PAGEOUT || advice == MADV_COLD || advice == kMadvCollapse;
 }
@@ -74,7 +75,8 @@ void* map(void* address, size_t length, int protection, int flags, int file, int
   const uint64_t start = number_of(address);
   const uint64_t end = page_end(start, length);
   if (faultline::odp::may_meet_regions(start, end)) {
-    // What fills a hole takes nothing away: a region that was registered over the hole holds it from now on.
+    // A mapping into a hole removes nothing. A region that was registered over the hole covers it from now
+    // on.
     const faultline::ErrnoKept kept;
     if (void* const filled = call(flags | MAP_FIXED_NOREPLACE); filled != MAP_FAILED) return filled;
   }
@@ -86,7 +88,7 @@ void* map(void* address, size_t length, int protection, int flags, int file, int
 
 }  // namespace
 
-// Under labels of their own: with 64-bit file offsets the header has already made one name of the two.
+// Declared with separate labels: with 64-bit file offsets the header maps the two to one name.
 extern "C" __attribute__((visibility("default"))) void* faultline_mmap(void*, size_t, int, int, int,
                                                                        int64_t) noexcept asm("mmap");
 void* faultline_mmap(void* address, size_t length, int protection, int flags, int file,
@@ -125,12 +127,12 @@ FAULTLINE_CALL void* mremap(void* address, size_t old_length, size_t new_length,
   const bool stays_too = (flags & MREMAP_DONTUNMAP) != 0;  // emptied, but not unmapped
   const bool may_move = (flags & MREMAP_FIXED) != 0 || stays_too ||
                         ((flags & MREMAP_MAYMOVE) != 0 && page_end(start, new_length) > end);
-  // What it leaves: all of it where it moves, the tail where it shrinks.
+  // The range that is vacated: all of it if it moves, the tail if it shrinks.
   ProgramCall old_place(may_move ? start : page_end(start, new_length), end, PageEvent::kill);
   const bool overwrites = (flags & MREMAP_FIXED) != 0;
   ProgramCall new_place(number_of(wanted), overwrites ? page_end(number_of(wanted), new_length) : 0,
                         PageEvent::kill);
-  // The kernel takes the mapping as one only where no part of it is watched.
+  // The kernel treats the range as one mapping only if userfaultfd watches no part of it.
   WatchPause pause(start, end);
   const AddressSpaceCall in_progress;
   void* const result = call();
@@ -168,7 +170,7 @@ FAULTLINE_CALL int mprotect(void* address, size_t length, int protection) noexce
   if ((protection & PROT_WRITE) != 0) return call();
   const uint64_t start = number_of(address);
   const uint64_t end = page_end(start, length);
-  // A page that becomes resident before the kernel has changed the right is met by the copy's own fault.
+  // If a page becomes resident before the kernel changes the protection, the engine's copy faults.
   if ((protection & PROT_READ) != 0)
     static_cast<void>(ProgramCall(start, end, PageEvent::make_copy_on_write));
   else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C library's function behind one of its names that this library stands before.
+// Calls the C library's definition of a name that this library interposes on.
 #pragma once
 
 #include <atomic>
@@ -7,10 +7,10 @@
 
 #include <dlfcn.h>
 
-/// A function of the C library's that the drop-in stands before, under a C++ name of its own: with 64-bit
-/// file offsets the headers have already made one name of pairs such as open and open64. Those that take a
-/// variable argument are declared with it as a fixed one: where the caller gave none, what the register holds
-/// is passed on and heeded by nobody.
+/// Declares the drop-in's definition of a C library function under a separate C++ name. With 64-bit file
+/// offsets the headers already map pairs such as open and open64 to one name. Functions with a variable
+/// argument are declared with a fixed one: if the caller passed none, the register's content is passed on and
+/// ignored.
 #define FAULTLINE_STANDS_BEFORE(name) asm(name) __attribute__((visibility("default")))
 
 namespace faultline::abi {
@@ -20,13 +20,13 @@ class NextCall {
  public:
   constexpr explicit NextCall(const char* name) : name_(name) {}
 
-  /// Looked up the first time: constructors of other libraries call before our own have run.
+  /// Looked up on the first call, since other libraries' constructors call before ours have run.
   template <typename... Arguments>
   auto operator()(Arguments... arguments) {
     Function* function = function_.load(std::memory_order_relaxed);
     if (function == nullptr) {
       function = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
-      if (function == nullptr) std::abort();  // there is no C library without it
+      if (function == nullptr) std::abort();  // the C library always has it
       function_.store(function, std::memory_order_relaxed);
     }
     return function(arguments...);

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/// glibc's note of the break (GLIBC_2.2.5, misc/sbrk.c). Weak: another C library has none.
+/// glibc's record of the break (GLIBC_2.2.5, misc/sbrk.c). Weak, since other C libraries have none.
 extern "C" void* __curbrk __attribute__((weak));  // NOLINT(bugprone-reserved-identifier)
 
 namespace faultline::odp::next {
@@ -23,7 +23,7 @@ class Definition {
     if (void* const found = dlsym(RTLD_NEXT, name_); found != nullptr)
       function_.store(reinterpret_cast<Function*>(found), std::memory_order_release);
   }
-  /// nullptr before the constructor below has run.
+  /// Returns nullptr before the constructor below has run.
   [[nodiscard]] Function* get() const { return function_.load(std::memory_order_acquire); }
 
  private:
@@ -58,7 +58,7 @@ void* pointer_of(long result) {
 }
 void* const kFailed = pointer_of(-1);
 
-/// The kernel answers with the break as it is then: the old one where it has refused (brk(2)).
+/// The kernel returns the resulting break: the old one if it has refused (brk(2)).
 void* set_break(void* end) {
   void* const now = pointer_of(syscall(SYS_brk, end));
   if (&__curbrk != nullptr) __curbrk = now;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// shmat(2) and shmdt(2), of which userfaultfd reports nothing, in libfaultline.so.
+// shmat(2) and shmdt(2), which userfaultfd does not report, in libfaultline.so.
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -32,7 +32,7 @@ uint64_t page_end(uint64_t start, uint64_t bytes) {
   return (start + bytes + kPageBytes - 1) & ~(kPageBytes - 1);
 }
 
-/// 0 where the kernel does not answer.
+/// Returns the segment's size, or 0 if the kernel does not report it.
 uint64_t bytes_of(int segment) {
   const ErrnoKept kept;
   shmid_ds facts{};
@@ -79,7 +79,7 @@ FAULTLINE_CALL int shmdt(const void* address) noexcept {
   const AddressSpaceCall in_progress;
   const int result = next::shmdt(address);
   if (result == 0) faultline::odp::forget_attachment(number_of(address));
-  // Where the pieces are perhaps more than the segment, what is still mapped lives on, too.
+  // The pieces may contain more than the segment: fail() keeps what is still mapped valid.
   if (result != 0 || !attached.is_exact)
     for (size_t i = 0; i < attached.count; ++i) guards[i]->fail();
   return result;

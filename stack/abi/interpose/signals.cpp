@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C library's names under which a program sets a handler or its signal mask, in libfaultline.so. Handlers
-// of SIGSEGV and SIGBUS are kept for ours to call (fault_handler.hpp); a mask is set as it is, and the next
-// turn learns that it may have to open it (fault_signals.hpp). Semantics are those of glibc's functions.
+// The C library's names by which a program sets a handler or its signal mask, in libfaultline.so. Handlers of
+// SIGSEGV and SIGBUS are stored for our handler to call (fault_handler.hpp). A mask is set unchanged, and the
+// next turn checks whether it must unblock the fault signals (fault_signals.hpp). Semantics are those of
+// glibc's functions.
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -29,7 +30,7 @@ using faultline::SignalBits;
 using faultline::odp::note_mask_change;
 using faultline::odp::program_sigaction;
 
-/// Signals 32 and 33 are the C library's own, and no program may block them.
+/// Signals 32 and 33 are reserved by the C library; no program may block them.
 constexpr SignalBits kInternalSignals = signal_bit(32) | signal_bit(33);
 /// siginterrupt(3): signals whose handlers signal() installs without SA_RESTART.
 constinit std::atomic<SignalBits> interrupting{0};
@@ -39,7 +40,7 @@ bool is_signal(int number) {
   return number >= 1 && number <= faultline::kSignals;
 }
 
-/// 0 or an errno value.
+/// Returns 0 or an errno value.
 int set_mask(int how, const sigset_t* set, sigset_t* old) {
   SignalBits wanted = set == nullptr ? 0 : bits_of(*set) & ~kInternalSignals;
   SignalBits before = 0;
@@ -56,7 +57,7 @@ int set_mask(int how, const sigset_t* set, sigset_t* old) {
   return problem;
 }
 
-/// 0, or -1 with errno.
+/// Returns 0, or -1 with errno.
 int set_mask_with_errno(int how, const sigset_t* set, sigset_t* old) {
   const int problem = set_mask(how, set, old);
   if (problem == 0) return 0;
@@ -82,7 +83,7 @@ sighandler_t set_handler(int number, sighandler_t handler, SignalBits mask, int 
   return program_sigaction(number, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
 }
 
-/// signal(2), the BSD semantics that glibc gives it.
+/// signal(2) with BSD semantics, which glibc uses by default.
 sighandler_t bsd_semantics(int number, sighandler_t handler) {
   if (!is_signal(number)) return set_handler(number, handler, 0, 0);
   const SignalBits bit = signal_bit(number);
@@ -90,12 +91,12 @@ sighandler_t bsd_semantics(int number, sighandler_t handler) {
                      (interrupting.load(std::memory_order_relaxed) & bit) != 0 ? 0 : SA_RESTART);
 }
 
-/// signal(2), as System V has it, and _XOPEN_SOURCE without _DEFAULT_SOURCE.
+/// signal(2) with System V semantics, as with _XOPEN_SOURCE without _DEFAULT_SOURCE.
 sighandler_t sysv_semantics(int number, sighandler_t handler) {
   return set_handler(number, handler, 0, static_cast<int>(SA_RESETHAND) | SA_NODEFER | kNoRestart);
 }
 
-/// A jump restores the mask that the buffer holds, and a context its own, inside the C library.
+/// longjmp restores the mask in the buffer, and setcontext that in the context, inside the C library.
 void note_saved_mask(const sigset_t& saved) {
   if ((bits_of(saved) & kFaultSignals) != 0) note_mask_change();
 }
@@ -114,13 +115,13 @@ Function* next_call(std::atomic<Function*>& known, const char* name) {
   Function* function = known.load(std::memory_order_relaxed);
   if (function == nullptr) {
     function = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-    if (function == nullptr) std::abort();  // there is no C library without it
+    if (function == nullptr) std::abort();  // the C library always has it
     known.store(function, std::memory_order_relaxed);
   }
   return function;
 }
 
-/// Early: a handler must not look a symbol up.
+/// Runs early: a handler must not look up a symbol.
 __attribute__((constructor)) void look_up_jumps() {
   for (size_t i = 0; i < kJumpNames; ++i) static_cast<void>(next_call(jumps[i], kJumps[i]));
   static_cast<void>(next_call(next_setcontext, "setcontext"));
@@ -206,7 +207,7 @@ FAULTLINE_CALL int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) 
 FAULTLINE_CALL int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexcept {
   return set_mask_with_errno(how, set, old);
 }
-/// BSD's masks hold the first 32 signals.
+/// BSD masks hold the first 32 signals.
 FAULTLINE_CALL int sigblock(int mask) noexcept {
   const sigset_t set = set_of(static_cast<uint32_t>(mask));
   sigset_t before{};
@@ -220,7 +221,7 @@ FAULTLINE_CALL int sigsetmask(int mask) noexcept {
   return static_cast<int>(bits_of(before));
 }
 
-// Under labels of their own: with _FORTIFY_SOURCE the header makes one name of two.
+// Declared with separate labels: with _FORTIFY_SOURCE the header maps two functions to one name.
 #define FAULTLINE_JUMP(function, name)                                                   \
   FAULTLINE_CALL __attribute__((noreturn)) void function(__jmp_buf_tag*, int) asm(name); \
   void function(__jmp_buf_tag* buffer, int value)

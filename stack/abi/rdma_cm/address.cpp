@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Commands that make an identifier and give it addresses.
+// Commands that create an identifier and set its addresses.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -26,7 +26,8 @@ int set_state(Identifier& identifier, IdInput input) {
   return 0;
 }
 
-/// What a service ID's port space must be for an identifier of a port space (cma_select_ib_ps). 0: none.
+/// Returns the port space that a service ID must have for an identifier of `port_space` (cma_select_ib_ps).
+/// 0: none.
 uint16_t ib_port_space(uint16_t port_space, const Endpoint& endpoint) {
   const uint16_t wanted = endpoint.port_space;
   if (port_space == RDMA_PS_IB && (wanted == RDMA_PS_IB || wanted == RDMA_PS_TCP)) return wanted;
@@ -35,7 +36,8 @@ uint16_t ib_port_space(uint16_t port_space, const Endpoint& endpoint) {
   return 0;
 }
 
-/// The device of a local address: 0, or the errno of binding to it. `device` stays empty for any address.
+/// Finds the device of a local address. Returns 0, or the errno of binding to it. `device` stays empty for
+/// any address.
 int find_device(CmCore& core, const Endpoint& endpoint, std::shared_ptr<CmDevice>& device) {
   if (endpoint.is_any()) return 0;
   const auto local = find_local(endpoint.gid);
@@ -44,12 +46,12 @@ int find_device(CmCore& core, const Endpoint& endpoint, std::shared_ptr<CmDevice
   return device == nullptr ? ENODEV : 0;
 }
 
-/// Under the mutex.
+/// Requires the mutex.
 int bind(CmCore& core, Identifier& identifier, Endpoint endpoint, std::shared_ptr<CmDevice> device) {
   if (!transition(identifier.state, IdInput::bind)) return EINVAL;
   if (endpoint.family == kFamilyIb && ib_port_space(identifier.port_space, endpoint) == 0)
     return EADDRNOTAVAIL;
-  // What only IPv6 could mean, an IPv4 address does not use up.
+  // If both bindings have RDMA_OPTION_ID_AFONLY, an IPv4 address does not use up the port for IPv6.
   if (const int error =
           core.ports.bind(&identifier, identifier.port_space, endpoint, identifier.port_options);
       error != 0)
@@ -61,8 +63,8 @@ int bind(CmCore& core, Identifier& identifier, Endpoint endpoint, std::shared_pt
   return set_state(identifier, IdInput::bind);
 }
 
-/// 127.0.0.0/8 and ::1 are nobody's: whoever binds there (libfabric, for "localhost") means this host, and
-/// gets its first address.
+/// 127.0.0.0/8 and ::1 belong to no device. A program that binds to one (libfabric, for "localhost") means
+/// this host, and is bound to the host's first address.
 bool is_loopback(const wire::Gid& gid) {
   constexpr size_t kFirstOfIpv4 = 12;
   constexpr uint8_t kLoopbackNet = 127;
@@ -89,11 +91,11 @@ int bind_to(CmCore& core, EventQueue& queue, uint32_t handle, Endpoint endpoint)
   return bind(core, *identifier, endpoint, std::move(device));
 }
 
-// --- resolving ---
+// --- address resolution ---
 
 struct Question {
   uint64_t key = 0;
-  std::shared_ptr<CmDevice> device;  ///< where it is bound to one
+  std::shared_ptr<CmDevice> device;  ///< device that the identifier is bound to, or nullptr
   wire::Gid source, destination;
   uint8_t traffic_class = 0;
 };
@@ -123,7 +125,7 @@ Route find_route(CmCore& core, const Question& question) {
     }
     route.error =
         route.device->find_path(source.gid_index, question.destination, question.traffic_class, route.path);
-    if (route.error != ENETUNREACH) break;  // this network has it, whether it answers or not
+    if (route.error != ENETUNREACH) break;  // the destination is on this network, even if it does not respond
   }
   return route;
 }
@@ -134,7 +136,7 @@ void answer_question(CmCore& core, const Question& question, const Route& route)
   if (identifier == nullptr) return;
   if (route.error != 0) {
     identifier->state = *transition(identifier->state, IdInput::address_lost);
-    // Nobody answered, in the kernel's word for it.
+    // No neighbour responded; the kernel reports this as ETIMEDOUT.
     const int status = route.error == EHOSTUNREACH ? ETIMEDOUT : route.error;
     return CmCore::post(*identifier->queue, event_of(identifier, CmEvent::address_error, -status));
   }
@@ -145,7 +147,7 @@ void answer_question(CmCore& core, const Question& question, const Route& route)
   CmCore::post(*identifier->queue, event_of(identifier, CmEvent::address_resolved));
 }
 
-/// On a background thread, which outlives the descriptor if the neighbour takes its time.
+/// Runs on a background thread; may outlive the descriptor if neighbour resolution is slow.
 void work_on(CmCore& core, Question& question) {
   Route route = find_route(core, question);
   answer_question(core, question, route);
@@ -204,7 +206,7 @@ int set_id_option(Identifier& identifier, uint32_t option, Bytes value) {
       identifier.traffic_class = value[0];
       return 0;
     case RDMA_OPTION_ID_REUSEADDR: {
-      // Once bound it is what it is; taking back is always right (rdma_set_reuseaddr).
+      // The option can be set only before the bind, and cleared at any time (rdma_set_reuseaddr).
       bool reuse = false;
       if (const int error = as_flag(reuse); error != 0) return error;
       if (reuse && identifier.state != IdState::idle) return EINVAL;
@@ -226,7 +228,8 @@ int set_id_option(Identifier& identifier, uint32_t option, Bytes value) {
   }
 }
 
-/// rdma_set_ib_path: a path that the program found by itself. On Ethernet it is the one that we know.
+/// Accepts a path that the program resolved itself (rdma_set_ib_path). On Ethernet it is the path that is
+/// already known.
 int set_path(const std::shared_ptr<Identifier>& identifier, Bytes value) {
   constexpr uint32_t kWanted = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
   constexpr size_t kRecord = sizeof(ib_path_rec_data);
@@ -333,14 +336,14 @@ int resolve_route(CmCore& core, EventQueue& queue, const CmCommand& command) {
   int error = 0;
   const auto identifier = own_identifier(core, queue, fields.id, error);
   if (identifier == nullptr) return error;
-  // There is no subnet manager to ask: the route is what address resolution found.
+  // There is no subnet manager to query: the route is the result of address resolution.
   if (error = set_state(*identifier, IdInput::resolve_route); error != 0) return error;
   CmCore::post(queue, event_of(identifier, CmEvent::route_resolved));
   return 0;
 }
 
 int set_option(CmCore& core, EventQueue& queue, const CmCommand& command) {
-  constexpr size_t kMaxValueBytes = 4096;  // the kernel's, too
+  constexpr size_t kMaxValueBytes = 4096;  // the kernel's limit too
   rdma_ucm_set_option fields;
   if (const int error = command.read(fields); error != 0) return error;
   const std::lock_guard lock(core.mutex);

@@ -19,7 +19,7 @@ namespace faultline::abi {
 
 namespace {
 
-/// The oldest event, once there is one: 0, EAGAIN where the descriptor does not block, or EINTR.
+/// Waits for the oldest event and takes it. Returns 0, EAGAIN if the descriptor is non-blocking, or EINTR.
 int take_event(CmCore& core, EventQueue& queue, QueuedEvent& event) {
   queue.last_reader.store(pthread_self(), std::memory_order_relaxed);
   while (true) {
@@ -39,7 +39,7 @@ int take_event(CmCore& core, EventQueue& queue, QueuedEvent& event) {
 }
 
 int get_event(CmCore& core, EventQueue& queue, const CmCommand& command) {
-  // Older programs have no room for what came last.
+  // Older programs have no room for the newest fields.
   constexpr size_t kLeast = offsetof(rdma_ucm_event_resp, reserved);
   rdma_ucm_get_event fields;
   if (command.out_bytes < kLeast) return ENOSPC;
@@ -94,7 +94,7 @@ constexpr std::array<CmHandler, 23> make_handlers() {
   handlers[RDMA_USER_CM_CMD_JOIN_MCAST] = join_multicast;
   return handlers;
 }
-/// By command. There is none for GET_OPTION: neither has the kernel one.
+/// Handlers by command. GET_OPTION has none, as in the kernel.
 constexpr auto kHandlers = make_handlers();
 static_assert(kHandlers.size() == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
 

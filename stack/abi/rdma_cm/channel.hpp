@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// /dev/infiniband/rdma_cm in the process: the commands of <rdma/rdma_user_cm.h>, answered as the kernel's
-// ucma answers them, for librdmacm as distributions ship it.
+// /dev/infiniband/rdma_cm in the process: implements the commands of <rdma/rdma_user_cm.h> as the kernel's
+// ucma does, for librdmacm as distributions ship it.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ class CmChannel final : public OpenFile {
   explicit CmChannel(Sight opened);
   ~CmChannel() override;
 
-  /// A number for the program: poll and epoll find it readable exactly while there are events.
+  /// Returns a descriptor for the program: poll and epoll report it readable exactly while events are queued.
   [[nodiscard]] static int open(const Sight& sight, int flags);
 
-  /// One command: how long it was, or a negative errno.
+  /// Executes one command. Returns its length, or a negative errno.
   [[nodiscard]] ssize_t write(const void* bytes, size_t length) override;
-  /// Sleeps a little where another thread reads the events, as the kernel does when it ends identifiers.
-  /// A program may close the descriptor under a thread that is on its way to wait again (rping).
+  /// Waits briefly if another thread reads the events, as the kernel does when it destroys identifiers. A
+  /// program may close the descriptor while another of its threads is about to wait on it again (rping).
   void before_close() override;
 
   [[nodiscard]] EventQueue& queue() { return queue_; }
@@ -32,18 +32,20 @@ class CmChannel final : public OpenFile {
   bool counted_ = false;
 };
 
-/// A command's bytes and where its answer goes.
+/// A command's bytes and the room for its response.
 struct CmCommand {
   std::span<const uint8_t> in;  ///< in the program's memory
   size_t out_bytes = 0;
 
-  /// Fields that the program does not have yet are zero. EFAULT where the bytes cannot be read.
+  /// Copies the command to `fields`. Fields that an older program does not send are zero. Returns EFAULT if
+  /// the bytes cannot be read.
   template <typename Fields>
   [[nodiscard]] int read(Fields& fields) const {
     fields = {};
     return read_bytes(&fields, sizeof fields);
   }
-  /// As much of it as the program has room for; `least_bytes` have to fit (ENOSPC). EFAULT.
+  /// Writes as much of the response as the program has room for. Returns ENOSPC if `least_bytes` do not fit,
+  /// or EFAULT.
   template <typename Answer>
   [[nodiscard]] int answer(uint64_t address, const Answer& answer,
                            size_t least_bytes = sizeof(Answer)) const {
@@ -54,7 +56,7 @@ struct CmCommand {
   [[nodiscard]] int write_bytes(uint64_t address, const void* from, size_t length, size_t least_bytes) const;
 };
 
-/// Bytes of the program's own, which may not be there.
+/// Copies bytes of the program's memory, which may be unmapped.
 [[nodiscard]] int copy_from_program(void* to, uint64_t from, size_t length);
 
 using CmHandler = int (*)(CmCore& core, EventQueue& queue, const CmCommand& command);
@@ -84,12 +86,12 @@ int join_ip_multicast(CmCore& core, EventQueue& queue, const CmCommand& command)
 int join_multicast(CmCore& core, EventQueue& queue, const CmCommand& command);
 int leave_multicast(CmCore& core, EventQueue& queue, const CmCommand& command);
 
-/// The identifier of that number on this descriptor, or nullptr and the kernel's errno: ENOENT for none,
-/// EINVAL for another descriptor's. Under the mutex.
+/// Returns the identifier `handle` of this descriptor. Otherwise returns nullptr and the kernel's errno:
+/// ENOENT if there is none, EINVAL if it belongs to another descriptor. Requires the mutex.
 [[nodiscard]] std::shared_ptr<Identifier> own_identifier(const CmCore& core, const EventQueue& queue,
                                                          uint32_t handle, int& error);
 
-/// The well-known Q_Key of datagram identifiers (RDMA_UDP_QKEY).
+/// Well-known Q_Key of datagram identifiers (RDMA_UDP_QKEY).
 inline constexpr uint32_t kDatagramQkey = 0x01234567;
 
 }  // namespace faultline::abi

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Commands that connect: listen, connect, accept, reject, disconnect.
+// Commands for connections: listen, connect, accept, reject, disconnect.
 #include <algorithm>
 #include <cerrno>
 
@@ -24,7 +24,7 @@ std::span<const uint8_t> private_data(const rdma_ucm_conn_param& param) {
   return {param.private_data, param.private_data_len};
 }
 
-/// Annex A11's header; programs of AF_IB do without it.
+/// Returns annex A11's header; AF_IB programs do not use it.
 std::optional<wire::IpAddressing> ip_addressing(const Identifier& identifier) {
   if (identifier.destination.family == kFamilyIb) return std::nullopt;
   return wire::IpAddressing{identifier.source.gid, identifier.destination.gid, identifier.source.port};
@@ -86,7 +86,7 @@ int accept_request(const Identifier& identifier, const rdma_ucm_conn_param& para
   });
 }
 
-/// Nothing but the identifier's number comes with a command; what is done with its connection is `action`.
+/// Runs `action` on the connection of identifier `handle`, for commands that carry only that number.
 template <typename Action>
 int with_connection(CmCore& core, const EventQueue& queue, uint32_t handle, Action action) {
   const std::lock_guard lock(core.mutex);
@@ -119,7 +119,7 @@ int listen(CmCore& core, EventQueue& queue, const CmCommand& command) {
   constexpr uint32_t kMaxBacklog = 1024;  // net.rdma_ucm.max_backlog
   rdma_ucm_listen fields;
   if (const int error = command.read(fields); error != 0) return error;
-  // An identifier that is bound to no device listens on all of them, which start without the mutex.
+  // An identifier that is bound to no device listens on all of them. They are started without the mutex.
   std::vector<std::shared_ptr<CmDevice>> devices;
   {
     const std::lock_guard lock(core.mutex);
@@ -182,11 +182,11 @@ int accept(CmCore& core, EventQueue& queue, const CmCommand& command) {
   return with_connection(core, queue, fields.id, [&](Identifier& identifier) {
     if (!transition(identifier.state, IdInput::accept)) return EINVAL;
     if (fields.conn_param.valid == 0) {
-      // The reply was good: its sender is told.
+      // The program accepts the peer's REP: send the RTU.
       return identifier.device->service().with(
           [&](cm::Manager& manager, TimeNs now) { return manager.confirm(identifier.connection, {}, now); });
     }
-    // From now on events are for that uid: the first may come at once.
+    // Set before the accept, whose first event may arrive at once and must carry the new uid.
     const uint64_t uid = std::exchange(identifier.uid, fields.uid);
     const int error = accept_request(identifier, fields.conn_param);
     if (error != 0) identifier.uid = uid;
@@ -221,7 +221,7 @@ int disconnect(CmCore& core, EventQueue& queue, const CmCommand& command) {
   rdma_ucm_disconnect fields;
   if (const int error = command.read(fields); error != 0) return error;
   return with_connection(core, queue, fields.id, [&](Identifier& identifier) {
-    // A connection that does not stand any more has nothing to say; the kernel does not complain either.
+    // A connection that has already ended sends nothing; the kernel reports no error either.
     identifier.device->service().with([&](cm::Manager& manager, TimeNs now) {
       static_cast<void>(manager.disconnect(identifier.connection, {}, now));
     });

@@ -20,7 +20,7 @@ uint64_t new_seed() {
   return std::random_device{}();
 }
 
-/// The lowest number that no entry has: librdmacm knows identifiers below 65536 only.
+/// Returns the lowest unused number: librdmacm supports only identifiers below 65536.
 template <typename Map>
 uint32_t free_handle(const Map& used) {
   uint32_t handle = 0;
@@ -37,7 +37,7 @@ CmCore& CmCore::instance() {
   static std::once_flag once;
   std::call_once(once, [] {
     g_core = new CmCore;
-    // What is left behind belongs to the parent, with its threads; it is never destroyed here.
+    // The inherited instance belongs to the parent and its threads; the child never destroys it.
     pthread_atfork(nullptr, nullptr, [] { g_core = new CmCore; });
   });
   return *g_core.load();
@@ -98,7 +98,7 @@ void CmCore::destroy(Identifier& identifier) {
   for (const Identifier::Listener& listener : identifier.listeners) end(*listener.device, listener.id);
   if (identifier.port_taken) ports.release(&identifier, identifier.port_space, identifier.source.port);
   while (!identifier.multicasts.empty()) leave(identifier, identifier.multicasts.back()->handle);
-  // Requests that nobody has heard of yet go with their listener.
+  // Requests that the program has not been notified of are destroyed with their listener.
   std::vector<std::shared_ptr<Identifier>> unheard;
   forget_events(*identifier.queue, [&](const QueuedEvent& event) {
     if (event.identifier.get() != &identifier) return false;
@@ -134,8 +134,8 @@ uint32_t CmCore::leave(Identifier& identifier, uint32_t multicast) {
 
 uint32_t CmCore::random_psn() {
   constexpr uint32_t kPsnMask = 0xffffff;
-  // Of the system each time: a generator's next numbers follow from those that a peer has seen, and who knows
-  // a connection's PSN and may forge addresses can speak for its peer.
+  // From the system's generator each time: a pseudo-random sequence could be predicted from PSNs that a peer
+  // has seen. An attacker that knows a connection's PSN and can forge addresses can impersonate the peer.
   return std::random_device{}() & kPsnMask;
 }
 
@@ -181,7 +181,8 @@ void CmCore::remove_queue(EventQueue& queue) {
 }
 
 void CmCore::end_at_exit() {
-  // As the kernel does when a process ends, peers are told; but not by a forked child of what it inherited.
+  // Notifies the peers, as the kernel does when a process ends. A forked child does not do so for connections
+  // that it inherited.
   CmCore& core = instance();
   {
     const std::lock_guard lock(core.mutex);
@@ -196,7 +197,7 @@ void CmCore::release_device(std::shared_ptr<CmDevice> device) {
 
 std::shared_ptr<CmDevice> CmCore::open_device(const std::string& name) {
   auto device = devices_.open(name);
-  // After the devices' own exit handlers were registered, so that it runs before them.
+  // Registered after the devices' own exit handlers, so that it runs before them.
   static std::once_flag first;
   if (device != nullptr) std::call_once(first, [] { std::atexit(end_at_exit); });
   return device;
@@ -211,7 +212,7 @@ std::vector<std::shared_ptr<CmDevice>> CmCore::open_devices() {
 }
 
 void CmCore::run_in_background(std::function<void()> task) {
-  // A neighbour that does not answer keeps one waiting for long: the others go on.
+  // A neighbour that does not respond blocks one worker for long; the other workers continue.
   constexpr size_t kMaxWorkers = 8;
   const std::lock_guard lock(tasks_mutex_);
   tasks_.push_back(std::move(task));
@@ -228,7 +229,7 @@ void CmCore::work() {
   const auto has_task = [&] { return !tasks_.empty(); };
   while (true) {
     ++idle_workers_;
-    // One thread stays; the others end when they have been idle.
+    // The last thread stays; the others end after kIdleTime without a task.
     if (workers_ == 1)
       tasks_changed_.wait(lock, has_task);
     else

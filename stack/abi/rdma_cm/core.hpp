@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The state behind all /dev/infiniband/rdma_cm descriptors of the process: identifiers, their events, ports.
-// One mutex guards it: commands are rare, and an event may concern two descriptors.
+// State shared by all /dev/infiniband/rdma_cm descriptors of the process: identifiers, their events, ports.
+// One mutex guards it: commands are rare, and an event may involve two descriptors.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ namespace faultline::abi {
 
 struct Identifier;
 
-/// rdma_cma.h's rdma_cm_event_type: the kernel's numbers.
+/// The kernel's numbers, rdma_cm_event_type of rdma_cma.h.
 enum class CmEvent : uint32_t {
   address_resolved = 0,
   address_error = 1,
@@ -49,24 +49,24 @@ struct Multicast {
 };
 
 struct QueuedEvent {
-  std::shared_ptr<Identifier> identifier;  ///< whose events_reported counts it
-  std::shared_ptr<Multicast> multicast;    ///< ... and this one's
-  std::shared_ptr<Identifier> request;     ///< the new identifier of a connect_request
+  std::shared_ptr<Identifier> identifier;  ///< its events_reported counts the event
+  std::shared_ptr<Multicast> multicast;    ///< its events_reported counts the event too
+  std::shared_ptr<Identifier> request;     ///< new identifier of a connect_request
   rdma_ucm_event_resp answer{};
 };
 
-/// The events of one descriptor. Programs' numbers are doubles of `descriptor`, so that it stays ours when
-/// they close theirs.
+/// Events of one descriptor. The program's descriptors are duplicates of `descriptor`, so it stays open when
+/// they are closed.
 struct EventQueue {
   verbs::EventDescriptor descriptor;
   std::deque<QueuedEvent> events;
-  std::atomic<pthread_t> last_reader{};  ///< the thread that last asked for an event
+  std::atomic<pthread_t> last_reader{};  ///< thread that last requested an event
 };
 
 struct Identifier {
-  uint64_t key = 0;  ///< never used again: names it to the connection manager and to resolvers
+  uint64_t key = 0;  ///< never reused: identifies it to the connection manager and to resolvers
   uint32_t handle = 0;
-  uint64_t uid = 0;  ///< 0 until the program has given one
+  uint64_t uid = 0;  ///< 0 until the program sets it
   EventQueue* queue = nullptr;
   uint16_t port_space = 0;
   ibv_qp_type type = IBV_QPT_RC;
@@ -85,55 +85,55 @@ struct Identifier {
   bool port_taken = false;
   uint8_t traffic_class = 0;
   std::optional<uint8_t> ack_timeout;
-  uint32_t starting_psn = 0;  ///< what the peer shall start with
+  uint32_t starting_psn = 0;  ///< PSN that the peer starts with
   uint32_t events_reported = 0;
   std::vector<std::shared_ptr<Multicast>> multicasts;
 };
 
 class CmCore {
  public:
-  /// The process' own: a forked child starts with a new one.
+  /// Returns the process's instance: a forked child starts with a new one.
   [[nodiscard]] static CmCore& instance();
 
   CmCore();
 
-  // Not under the mutex: a device may take long to start. nullptr where it cannot be.
+  // Without the mutex: starting a device may take long. Returns nullptr if it cannot be started.
 
   [[nodiscard]] std::shared_ptr<CmDevice> open_device(const std::string& name);
   [[nodiscard]] std::vector<std::shared_ptr<CmDevice>> open_devices();
-  /// A background task's own.
+  /// Releases a reference held by a background task.
   void release_device(std::shared_ptr<CmDevice> device);
 
   std::mutex mutex;
 
-  // Under mutex.
+  // Requires the mutex.
 
   PortTable ports;
   [[nodiscard]] std::shared_ptr<Identifier> create(EventQueue& queue, uint16_t port_space, ibv_qp_type type);
-  /// ENOENT's nullptr, too.
+  /// Returns nullptr (ENOENT) if there is none.
   [[nodiscard]] std::shared_ptr<Identifier> find(uint32_t handle) const;
   [[nodiscard]] std::shared_ptr<Identifier> find_key(uint64_t key) const;
   [[nodiscard]] std::vector<std::shared_ptr<Identifier>> bound_to(int device_index) const;
-  /// Takes it out of everything, and what it had queued: its connection ends.
+  /// Removes the identifier and its queued events, and ends its connection.
   void destroy(Identifier& identifier);
   std::shared_ptr<Multicast> join(const std::shared_ptr<Identifier>& identifier, uint64_t uid);
-  /// Who joined, or nullptr.
+  /// Returns the identifier that joined, or nullptr.
   [[nodiscard]] std::shared_ptr<Identifier> find_joined(uint32_t multicast) const;
-  /// How many of its events were reported.
+  /// Returns the number of its reported events.
   uint32_t leave(Identifier& identifier, uint32_t multicast);
   [[nodiscard]] uint32_t random_psn();
 
   static void post(EventQueue& queue, QueuedEvent event);
-  /// Moves what is queued for it, and all that comes.
+  /// Moves the identifier's queued and future events to the queue `to`.
   void move(Identifier& identifier, EventQueue& to);
 
-  // Not under mutex.
+  // Without the mutex.
 
   void add_queue(EventQueue& queue);
-  /// Destroys its identifiers; with the last queue the devices are let go.
+  /// Destroys the queue's identifiers. With the last queue, releases the devices.
   void remove_queue(EventQueue& queue);
 
-  /// Runs it on a thread that may block. No mutex is held.
+  /// Runs `task` on a thread that may block, without the mutex.
   void run_in_background(std::function<void()> task);
 
  private:
@@ -154,19 +154,19 @@ class CmCore {
   size_t workers_ = 0, idle_workers_ = 0;
 };
 
-/// What the connection manager tells of, as an event for the program. On a service's thread, without the
+/// Converts a connection manager event to an event for the program. Runs on a service's thread, without the
 /// mutex.
 void on_connection_event(CmCore& core, CmDevice& device, const cm::Event& event);
 
-/// The device is lost: each identifier that is bound to it is told, and can only be destroyed then. Not on an
-/// engine's thread, without the mutex.
+/// Reports the loss of a device to each identifier bound to it; the program can then only destroy them. Not
+/// on an engine's thread, without the mutex.
 void on_device_removed(CmCore& core, int device_index);
 
-/// An event of the identifier's own.
+/// Returns an event that names only the identifier.
 [[nodiscard]] QueuedEvent event_of(const std::shared_ptr<Identifier>& identifier, CmEvent kind,
                                    int status = 0);
 
-/// The address vector of a path as the kernel hands it to programs.
+/// Returns the address vector of a path in the kernel's format.
 [[nodiscard]] ib_uverbs_ah_attr address_attributes(const CmDevice& device, const cm::Path& path);
 
 }  // namespace faultline::abi

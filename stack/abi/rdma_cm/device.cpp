@@ -37,8 +37,8 @@ transport::PathMtu mtu_of(uint32_t bytes) {
 
 cm::ManagerConfig config_of(uint64_t guid_be) {
   cm::ManagerConfig config;
-  // perftest's server listens anew between its exchange and what it measures. Less than the peer takes to ask
-  // again.
+  // perftest's server creates a new listener between its parameter exchange and the measurement. Shorter than
+  // the peer's retry interval.
   constexpr uint64_t kListenerPatienceNs = 40'000'000;
   config.ca_guid = be64toh(guid_be);
   config.listener_patience_ns = kListenerPatienceNs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A device as rdma_cm sees it: the addresses it may be bound to, and its communication manager.
+// A device as rdma_cm uses it: the addresses that an identifier may be bound to, and its connection manager.
 #pragma once
 
 #include <functional>
@@ -16,20 +16,20 @@ namespace faultline::abi {
 
 class CmDevice;
 
-/// Where one of the device's own addresses is.
+/// Location of one of the devices' own addresses.
 struct LocalAddress {
   std::string device;
   uint8_t gid_index = 0;
   wire::Gid gid;
 };
 
-/// All addresses of all devices. Starts nothing.
+/// Returns all addresses of all devices. Starts no device.
 [[nodiscard]] std::vector<LocalAddress> local_addresses();
-/// The device that has the address.
+/// Returns the device that has the address.
 [[nodiscard]] std::optional<LocalAddress> find_local(const wire::Gid& gid);
 
-/// Those from which `destination` may be reached, the likeliest first: the address itself, then those that
-/// have most of their leading bits in common (RFC 6724, rule 8).
+/// Returns the local addresses from which `destination` is reachable, best first: the address itself, then
+/// those with the longest common prefix (RFC 6724, rule 8).
 [[nodiscard]] std::vector<LocalAddress> sources_for(const wire::Gid& destination);
 
 class CmDevice final : public cm::EventHandler, private verbs::RemovalListener {
@@ -50,14 +50,14 @@ class CmDevice final : public cm::EventHandler, private verbs::RemovalListener {
   [[nodiscard]] const verbs::DeviceDescription& description() const;
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] uint64_t guid_be() const { return guid_be_; }
-  /// As of verbs::DeviceBackend.
+  /// As in verbs::DeviceBackend.
   [[nodiscard]] bool wants_reasons() const;
   void log_reason(const std::string& line);
-  /// 0 where it is none of its own.
+  /// Returns 0 if `gid` is not the device's.
   [[nodiscard]] uint8_t gid_index(const wire::Gid& gid) const;
 
-  /// The way from one of its addresses to another host: 0, or ENETUNREACH, EHOSTUNREACH, EINVAL. Blocks while
-  /// the neighbour is asked.
+  /// Resolves the path from one of the device's addresses to another host. Returns 0, ENETUNREACH,
+  /// EHOSTUNREACH or EINVAL. Blocks during neighbour resolution.
   [[nodiscard]] int find_path(uint8_t source_index, const wire::Gid& destination, uint8_t traffic_class,
                               cm::Path& path);
 
@@ -68,24 +68,24 @@ class CmDevice final : public cm::EventHandler, private verbs::RemovalListener {
   const int index_;
   const uint64_t guid_be_;
   const Handlers handlers_;
-  std::unique_ptr<cm::Service> service_;  ///< last: it calls the handler until it is gone
+  std::unique_ptr<cm::Service> service_;  ///< declared last: it calls the handler until destroyed
 };
 
-/// The devices in use, each started when it is first needed.
+/// The devices in use, each started on first use.
 class CmDevices {
  public:
   explicit CmDevices(CmDevice::Handlers handlers) : handlers_(std::move(handlers)) {}
 
-  /// nullptr where it cannot be started; the reason is faultline_last_error()'s.
+  /// Returns nullptr if the device cannot be started; faultline_last_error() has the reason.
   [[nodiscard]] std::shared_ptr<CmDevice> open(const std::string& name);
-  /// Ends them, if `unused` says that nobody can be using one: it is asked when nobody can begin to.
+  /// Closes the devices if `unused` returns true. It is called while no thread can begin to use one.
   void close(const std::function<bool()>& unused);
-  /// What a background task has held on to: it may be the last that does.
+  /// Releases a background task's reference, which may be the last one.
   void release(std::shared_ptr<CmDevice> device);
 
  private:
-  /// Held while a device starts or ends: one that is being ended must not be started again meanwhile. Never
-  /// waited for with a lock that a device's handler takes.
+  /// Held while a device starts or ends, so that a device is not started again while it ends. Never taken
+  /// while holding a lock that a device's handler takes.
   std::mutex mutex_;
   const CmDevice::Handlers handlers_;
   std::vector<std::shared_ptr<CmDevice>> open_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the connection manager tells of, as rdma_cm's events (what cma_ib_handler and cma_ib_req_handler of
-// the kernel make of it).
+// Converts the connection manager's events to rdma_cm's, as the kernel's cma_ib_handler and
+// cma_ib_req_handler do.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -46,7 +46,7 @@ wire::CmTransport transport_of(ibv_qp_type type) {
   }
 }
 
-/// The new identifier of a request. The program hears of it with the event.
+/// Creates the identifier of an incoming request. The program learns of it with the event.
 std::shared_ptr<Identifier> make_request(CmCore& core, CmDevice& device, const Identifier& listener,
                                          const cm::Event& event) {
   auto request = core.create(*listener.queue, listener.port_space, listener.type);
@@ -119,7 +119,7 @@ void tell(const std::shared_ptr<Identifier>& identifier, const cm::Event& event,
 }
 
 void tell_disconnected(const std::shared_ptr<Identifier>& identifier, const cm::Event& event) {
-  // Once, however it came to be known.
+  // Reported once, whatever caused it.
   const auto next = transition(identifier->state, IdInput::disconnected);
   if (!next) return;
   identifier->state = *next;
@@ -149,7 +149,7 @@ void on_device_removed(CmCore& core, int device_index) {
 
 namespace {
 
-/// IBA 12.6.7.2, table 101; what rdma_cm's programs meet.
+/// Explains a reject reason that rdma_cm programs meet (IBA 12.6.7.2, table 101).
 const char* text_of(wire::RejectReason reason) {
   switch (reason) {
     case wire::RejectReason::timeout:
@@ -186,7 +186,7 @@ void on_connection_event(CmCore& core, CmDevice& device, const cm::Event& event)
     return tell_request(core, device, event);
   const auto identifier = core.find_key(event.user);
   if (device.wants_reasons()) log_failure(device, event, identifier.get());
-  // The program has not taken its request up yet: what becomes of it meanwhile it learns by its accept.
+  // uid 0: the program has not accepted the request yet. It learns of changes from the result of its accept.
   if (identifier == nullptr || identifier->uid == 0) return;
   switch (event.kind) {
     case cm::EventKind::replied:

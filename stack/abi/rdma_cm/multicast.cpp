@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Joining multicast groups. Ethernet has no subnet administrator to ask: the group's address says it all, and
-// the port hears it from when a QP is attached on.
+// Commands that join and leave multicast groups. Ethernet has no subnet administrator to query: the group's
+// address is sufficient, and the port receives the group's frames once a QP is attached.
 #include <cerrno>
 
 #include "stack/abi/rdma_cm/channel.hpp"

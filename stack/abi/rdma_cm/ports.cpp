@@ -8,7 +8,7 @@ namespace faultline::abi {
 
 namespace {
 
-// net.ipv4.ip_local_port_range's default.
+// Default of net.ipv4.ip_local_port_range.
 constexpr uint32_t kFirstFreePort = 32768, kLastFreePort = 60999;
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which identifiers of this process are bound to which port of which port space.
+// Bindings of this process's identifiers to ports, per port space.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ class PortTable {
     bool family_only = false;  ///< RDMA_OPTION_ID_AFONLY
   };
 
-  /// Binds `owner`, to a free port where the endpoint's is 0: 0 or EADDRINUSE, EADDRNOTAVAIL, as the kernel
-  /// has it.
+  /// Binds `owner`; chooses a free port if the endpoint's port is 0. Returns 0, EADDRINUSE or EADDRNOTAVAIL,
+  /// as the kernel does.
   [[nodiscard]] int bind(const void* owner, uint16_t port_space, Endpoint& endpoint, const Options& options);
-  /// A listener shares its port with nobody of an address that means the same.
+  /// A listener shares its port with no other binding of an equivalent address.
   [[nodiscard]] int listen(const void* owner, uint16_t port_space, const Endpoint& endpoint);
   void release(const void* owner, uint16_t port_space, uint16_t port);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Commands that ask what an identifier has come to: its addresses, its path, its QP's attributes.
+// Commands that query an identifier: its addresses, its path, its QP's attributes.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -31,7 +31,7 @@ void copy_gid(const wire::Gid& gid, uint8_t (&to)[16]) {
 }
 
 ib_user_path_rec path_record(const cm::Path& path) {
-  constexpr uint8_t kExactly = 2;  // of a selector
+  constexpr uint8_t kExactly = 2;  // selector value
   const wire::PathHeader& header = path.av.path;
   ib_user_path_rec record{};
   copy_gid(header.destination_gid, record.dgid);
@@ -49,7 +49,7 @@ ib_user_path_rec path_record(const cm::Path& path) {
   return record;
 }
 
-/// The same as IBA 15.2.5.16 has it on the wire.
+/// Returns the same record in the wire format of IBA 15.2.5.16.
 ibv_path_record packed_path_record(const cm::Path& path) {
   constexpr uint8_t kExactly = 2U << 6, kReversibleOnePath = 0x81;
   constexpr unsigned kFlowLabelShift = 8;
@@ -113,7 +113,7 @@ int query_paths(const Identifier& identifier, const rdma_ucm_query& fields, cons
   return command.answer(fields.response, answer, sizeof(rdma_ucm_query_path_resp));
 }
 
-// --- QP attributes: what rdma_init_qp_attr and ib_cm_init_qp_attr of the kernel give ---
+// --- QP attributes, as the kernel's rdma_init_qp_attr and ib_cm_init_qp_attr return them ---
 
 void fill_init(ib_uverbs_qp_attr& answer, uint32_t access_flags) {
   answer.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
@@ -123,7 +123,7 @@ void fill_init(ib_uverbs_qp_attr& answer, uint32_t access_flags) {
 
 void fill_ready_to_receive(const Identifier& identifier, const cm::QpSettings& settings,
                            ib_uverbs_qp_attr& answer) {
-  // 0.64 ms. The kernel gives 655 ms, the longest there is.
+  // 0.64 ms. The kernel sets 655 ms, the longest value.
   constexpr uint8_t kRnrTimer = 12;
   answer.qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   answer.ah_attr = address_attributes(*identifier.device, settings.path);
@@ -177,7 +177,7 @@ int fill_attributes(const Identifier& identifier, ib_uverbs_qp_attr& answer) {
       return 0;
     }
     case IBV_QPS_RTR:
-      // What the peer has is known once it has answered, or asked.
+      // The peer's QPN is known once its REP or REQ has arrived.
       if (settings.remote_qpn == 0) return EINVAL;
       fill_ready_to_receive(identifier, settings, answer);
       return 0;
@@ -202,7 +202,7 @@ int query_route(CmCore& core, EventQueue& queue, const CmCommand& command) {
   const auto identifier = own_identifier(core, queue, fields.id, error);
   if (identifier == nullptr) return error;
   rdma_ucm_query_route_resp answer{};
-  // AF_IB has no room in it.
+  // The struct has no room for AF_IB addresses.
   if (identifier->source.family != kFamilyIb)
     write_endpoint(identifier->source, identifier->port_space, room_of(answer.src_addr));
   if (identifier->destination.family != kFamilyIb)

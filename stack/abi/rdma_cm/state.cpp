@@ -31,7 +31,7 @@ constexpr std::array<Row, kStates> make_table() {
   set(address_resolved, IdInput::join, address_resolved);
   set(route_resolved, IdInput::connect, connected);
   set(route_resolved, IdInput::join, route_resolved);
-  // The first accept answers a request or a reply; the connection manager knows which is right.
+  // An accept answers a REQ or a REP; the connection manager checks which one is valid.
   set(connected, IdInput::accept, connected);
   set(connected, IdInput::reject, connected);
   set(connected, IdInput::join, connected);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How far an rdma_cm identifier has come, as a table: which command or event is right in which state.
+// State table of an rdma_cm identifier: which command or event is valid in which state.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ enum class IdState : uint8_t {
   address_resolved,
   route_resolved,
   listening,
-  connected,  ///< or on the way there: from connect, or from the request that came, on
+  connected,  ///< or connecting: from connect, or from an incoming request, on
   disconnected,
   count_
 };
@@ -34,7 +34,7 @@ enum class IdInput : uint8_t {
   count_
 };
 
-/// The state that follows, or nothing where the input is wrong in this one.
+/// Returns the next state, or nullopt if the input is invalid in `state`.
 [[nodiscard]] std::optional<IdState> transition(IdState state, IdInput input);
 
 }  // namespace faultline::abi

@@ -16,8 +16,8 @@ namespace faultline::abi {
 
 namespace {
 
-/// A bit for each number, so that a write to any other descriptor costs one load. The kernel's default limit
-/// (fs.nr_open); pages of it that nobody needs are never touched.
+/// One bit per number, so that a write to any other descriptor costs one load. The size is the kernel's
+/// default limit (fs.nr_open); unused pages of the array are never touched.
 constexpr size_t kDescriptors = size_t{1} << 20;
 constexpr size_t kBitsPerWord = 64;
 std::array<std::atomic<uint64_t>, kDescriptors / kBitsPerWord> g_ours;
@@ -25,8 +25,8 @@ std::array<std::atomic<uint64_t>, kDescriptors / kBitsPerWord> g_ours;
 uint64_t bit_of(size_t number) {
   return uint64_t{1} << number % kBitsPerWord;
 }
-/// The process whose numbers they are. A child of vfork runs in its parent's memory until it has executed a
-/// program, and closes descriptors there (Python's subprocess all of them): those are its own, not the
+/// The process that owns the numbers. A child of vfork runs in its parent's memory until it executes a
+/// program, and closes descriptors there (Python's subprocess closes all). Those are the child's, not the
 /// table's.
 std::atomic<pid_t> g_owner{0};
 
@@ -44,13 +44,14 @@ struct Table {
   std::map<int, std::shared_ptr<OpenFile>> files;
 };
 Table& table() {
-  static Table& instance = *new Table;  // programs write until the very end
+  static Table& instance = *new Table;  // leaked, since programs write until the very end
   return instance;
 }
 
 void forget_in_child() {
-  // What the numbers stood for lives in the parent, with its threads and engines: here they are plain
-  // descriptors, which nobody answers. Nothing is destroyed: that would end the parent's connections.
+  // The objects belong to the parent, with its threads and engines. In the child the numbers are plain
+  // descriptors without an object. The objects are leaked: destroying them would end the parent's
+  // connections.
   Table& all = table();
   for (const auto& [number, file] : all.files)
     g_ours[static_cast<size_t>(number) / kBitsPerWord].fetch_and(~bit_of(static_cast<size_t>(number)));
@@ -106,7 +107,7 @@ void remove_descriptor(int descriptor) {
 void remove_descriptors(unsigned first, unsigned last) {
   if (!is_owner()) return;
   Table& all = table();
-  std::vector<std::shared_ptr<OpenFile>> removed;  // destroyed without the lock
+  std::vector<std::shared_ptr<OpenFile>> removed;  // destroyed after the lock is released
   const std::lock_guard lock(all.mutex);
   for (auto at = all.files.lower_bound(static_cast<int>(std::min<unsigned>(first, kDescriptors)));
        at != all.files.end() && static_cast<unsigned>(at->first) <= last; at = all.files.erase(at)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptors of the program that stand for something of ours: a directory of the device tree, a connection
-// manager's channel. The number is a real one (poll, epoll and fcntl know it); what the kernel has behind it
-// is only as good as it needs to be.
+// Descriptors of the program that represent our objects: a directory of the device tree, or a connection
+// manager's channel. The number is a real descriptor, so poll, epoll and fcntl work; the kernel object is
+// only a placeholder.
 #pragma once
 
 #include <cstddef>
@@ -20,21 +20,21 @@ class OpenFile {
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
 
-  /// write(2): how many bytes, or a negative errno.
+  /// Implements write(2). Returns the bytes written, or a negative errno.
   [[nodiscard]] virtual ssize_t write(const void* bytes, size_t length);
-  /// The program is about to close a number of it.
+  /// Called before the program closes one of its descriptors of this file.
   virtual void before_close() {}
 
   const Sight sight;
 };
 
-/// Costs a load where `descriptor` is none of ours.
+/// Costs one load if `descriptor` is not ours.
 [[nodiscard]] std::shared_ptr<OpenFile> find_descriptor(int descriptor);
-/// False where the number is larger than the table.
+/// Returns false if the number exceeds the table.
 [[nodiscard]] bool add_descriptor(int descriptor, std::shared_ptr<OpenFile> file);
-/// The program closed it, or had it replaced. What was there goes when nobody uses it any more.
+/// The program closed the descriptor or replaced it. The object is destroyed with its last reference.
 void remove_descriptor(int descriptor);
-/// All from `first` to `last`.
+/// Removes all from `first` to `last`.
 void remove_descriptors(unsigned first, unsigned last);
 
 }  // namespace faultline::abi

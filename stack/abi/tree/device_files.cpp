@@ -15,12 +15,12 @@ namespace faultline::abi {
 
 namespace {
 
-/// Trees whose every entry is ours.
+/// Trees in which every entry is ours.
 constexpr std::array<std::string_view, 5> kTrees{"/sys/class/infiniband", "/sys/class/infiniband_verbs",
                                                  "/sys/class/infiniband_cm", "/sys/class/misc/rdma_cm",
                                                  "/dev/infiniband"};
 
-/// Sixteen-bit groups, as the kernel prints GUIDs and GIDs.
+/// Formats 16-bit groups, as the kernel prints GUIDs and GIDs.
 std::string groups_of(std::span<const uint8_t> bytes) {
   std::string text;
   for (size_t i = 0; i + 1 < bytes.size(); i += 2)
@@ -35,10 +35,10 @@ std::string line(std::string text) {
 
 struct Speed {
   uint8_t code;
-  uint32_t tenths_of_gbps;  ///< of one lane
+  uint32_t tenths_of_gbps;  ///< per lane
   std::string_view name;
 };
-// ibv_port_attr::active_speed, and what the kernel's "rate" calls it.
+// Values of ibv_port_attr::active_speed, and their names in the kernel's "rate" file.
 constexpr std::array<Speed, 8> kSpeeds{{{1, 25, " SDR"},
                                         {2, 50, " DDR"},
                                         {4, 100, " QDR"},
@@ -122,7 +122,7 @@ void DeviceFiles::add(const std::string& path, Node node) {
   const auto [at, added] = nodes_.try_emplace(path);
   if (!added && node.kind == NodeKind::directory) return;
   at->second = std::move(node);
-  // The folders above it, up to the tree's own.
+  // Adds the parent folders, up to the root of the tree.
   const size_t slash = path.rfind('/');
   const std::string parent = path.substr(0, slash);
   if (std::none_of(kTrees.begin(), kTrees.end(),
@@ -161,7 +161,7 @@ void DeviceFiles::add_device(const DeviceFacts& device) {
   for (const std::string& hardware : {folder + "/device", verbs_folder + "/device"}) {
     add(hardware + "/infiniband/" + description.name, {});
     add(hardware + "/infiniband_verbs/" + device.verbs_name, {});
-    add_file(hardware + "/numa_node", "-1\n");  // of no socket in particular
+    add_file(hardware + "/numa_node", "-1\n");  // no NUMA node
     add_file(hardware + "/vendor", fmt::format("0x{:04x}\n", description.vendor_id));
     add_file(hardware + "/device", fmt::format("0x{:04x}\n", description.vendor_part_id));
     if (!device.interface.empty()) add(hardware + "/net/" + device.interface, {});
@@ -188,7 +188,7 @@ void DeviceFiles::add_port(const std::string& folder, const DeviceFacts& device)
   for (size_t index = 0; index < size_t{verbs::kGidTableLength}; ++index) {
     const wire::Gid gid = index < gids.size() ? gids[index] : wire::Gid{};
     add_file(fmt::format("{}/gids/{}", folder, index), line(groups_of(gid.bytes)));
-    // Reading an empty slot's attributes fails in the kernel, too.
+    // The kernel too fails to read an empty slot's attributes.
     if (index >= gids.size()) continue;
     add_file(fmt::format("{}/gid_attrs/types/{}", folder, index), "RoCE v2\n");
     if (!device.interface.empty())
@@ -214,7 +214,7 @@ std::string normal_path(std::string_view path) {
 }
 
 std::optional<std::string> own_path(std::string_view path) {
-  // Every path of the program comes by here: most end with these comparisons.
+  // Called for every path of the program: most return after these comparisons.
   if (path.size() < kTrees[4].size() || path[0] != '/') return std::nullopt;
   if (path.find("infiniband") == std::string_view::npos && path.find("rdma_cm") == std::string_view::npos)
     return std::nullopt;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The entries that the kernel's RDMA core would have below /sys/class and /dev for our devices, as text.
-// Pure: facts in, a table of paths out.
+// The entries below /sys/class and /dev that the kernel's RDMA core would have for our devices, as text.
+// Pure: builds a table of paths from facts.
 #pragma once
 
 #include <cstdint>
@@ -26,27 +26,27 @@ enum class NodeKind : uint8_t {
 
 struct Node {
   NodeKind kind = NodeKind::directory;
-  std::string text;  ///< of a file
+  std::string text;  ///< content of a file
   uint32_t device_major = 0, device_minor = 0;
-  std::vector<std::string> names;  ///< of a directory, sorted
+  std::vector<std::string> names;  ///< entries of a directory, sorted
 };
 
-/// What is known of one device.
+/// Known facts of one device.
 struct DeviceFacts {
   const verbs::DeviceDescription* description = nullptr;
-  uint64_t guid_be = 0;  ///< as ibv_get_device_guid has it
+  uint64_t guid_be = 0;  ///< byte order of ibv_get_device_guid
   int index = 0;
   std::string verbs_name;  ///< "uverbs0"
-  std::string version;     ///< of the firmware: ours
+  std::string version;     ///< firmware version: this library's
   ibv_port_attr port{};
-  std::string interface;  ///< the network interface that has one of the device's addresses, or empty
+  std::string interface;  ///< network interface that has one of the device's addresses, or empty
 };
 
 class DeviceFiles {
  public:
   explicit DeviceFiles(std::span<const DeviceFacts> devices);
 
-  /// Of a normalized path; nullptr where there is no such entry.
+  /// Looks up a normalized path; nullptr if there is no such entry.
   [[nodiscard]] const Node* find(std::string_view path) const;
 
  private:
@@ -58,10 +58,10 @@ class DeviceFiles {
   std::map<std::string, Node, std::less<>> nodes_;
 };
 
-/// An absolute path without doubled slashes, "." and ".."; "" for "/".
+/// Returns an absolute path without doubled slashes, "." and ".."; "" for "/".
 [[nodiscard]] std::string normal_path(std::string_view path);
-/// ... if it lies in one of the trees that are ours; an absolute
-/// path only. Costs a few comparisons for any other.
+/// Returns the normalized path if it lies in one of our trees; `path` must be absolute. Costs a few
+/// comparisons for any other path.
 [[nodiscard]] std::optional<std::string> own_path(std::string_view path);
 
 inline constexpr uint32_t kVerbsMajor = 231, kFirstVerbsMinor = 192;  // the kernel's, for uverbs

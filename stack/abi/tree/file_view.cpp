@@ -24,7 +24,8 @@ namespace faultline::abi {
 
 namespace {
 
-/// Looking at the devices opens files (the configuration); those are the file system's.
+/// Set while the devices are listed, which opens the configuration file: those paths belong to the file
+/// system.
 thread_local bool g_looking = false;
 
 class Looking {
@@ -51,8 +52,8 @@ wire::Gid gid_of(const sockaddr& address) {
   return gid;
 }
 
-/// The kernel's interface that has an address of the device, as a tap's or veth's may. Programs ask it for
-/// its addresses, so an interface without one of them would lead them astray.
+/// Returns the kernel interface that has an address of the device, as a tap or veth may. Programs use its
+/// addresses, so an interface without one of them would mislead them.
 std::string interface_of(const verbs::DeviceDescription& device, const ifaddrs* interfaces) {
   for (const ifaddrs* at = interfaces; at != nullptr; at = at->ifa_next) {
     if (at->ifa_addr == nullptr) continue;
@@ -87,17 +88,17 @@ std::optional<DeviceFiles> device_files() {
   return DeviceFiles(facts);
 }
 
-/// A former one is kept for ever: another thread may be reading it, and programs change it seldom.
+/// Former values are leaked: another thread may be reading one, and programs change it seldom.
 std::atomic<const std::string*> g_working_directory{nullptr};
 
-/// The path that a relative one means from that directory, where it may be ours.
+/// Returns the absolute path of a relative one in `directory` if it may be ours; otherwise "".
 std::string absolute_path(int directory, const char* path) {
   if (directory == AT_FDCWD) {
     const std::string* const here = g_working_directory.load(std::memory_order_acquire);
     return here == nullptr || path[0] == '\0' ? std::string() : *here + "/" + path;
   }
   if (const auto file = find_descriptor(directory)) return file->sight.path + "/" + path;
-  // hwloc opens "/" and goes on from there.
+  // hwloc opens "/" and continues relative to it.
   if (std::strstr(path, "infiniband") == nullptr) return {};
   std::array<char, 64> link;
   std::array<char, 2> target;
@@ -137,7 +138,7 @@ std::optional<Sight> look_at(int directory, const char* path) {
 
 struct stat stat_of(const Sight& sight) {
   constexpr uint32_t kAnonymousMinor = 0xfa;
-  constexpr off_t kAttributeBytes = 4096;  // what sysfs says of every attribute
+  constexpr off_t kAttributeBytes = 4096;  // size that sysfs reports for every attribute
   struct stat result {};
   const Node& node = *sight.node;
   switch (node.kind) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which paths of the program are our devices' own, and what is there at this moment.
+// Lookup of the program's paths in our devices' trees, at the time of the call.
 #pragma once
 
 #include <optional>
@@ -11,25 +11,25 @@
 
 namespace faultline::abi {
 
-/// An entry of ours, or the knowledge that there is none at that path.
+/// Result of a lookup: an entry of ours, or the fact that our tree has none at that path.
 struct Sight {
   std::string path;  ///< normalized
   std::optional<Node> node;
 };
 
-/// Nothing where the path is the file system's, and where this process has no devices. `directory` is the
-/// descriptor that a relative path starts from. Leaves errno alone.
+/// Returns nullopt if the path belongs to the file system, or if this process has no devices. `directory` is
+/// the descriptor that a relative path starts from. Preserves errno.
 [[nodiscard]] std::optional<Sight> look_at(int directory, const char* path);
 
-/// The folder of ours that is the program's working directory; "" where it is the kernel's. A forked child
-/// starts with its parent's; a program that is started by exec does not know of it.
+/// Returns the folder of ours that is the program's working directory; "" if it is a kernel directory. A
+/// forked child inherits it; a program started by exec does not.
 [[nodiscard]] std::string working_directory();
 void set_working_directory(const std::string& path);
 
-/// What stat tells of it.
+/// Returns the stat(2) result of an entry.
 [[nodiscard]] struct stat stat_of(const Sight& sight);
 
-/// access(2): 0, or -1 with errno.
+/// Implements access(2). Returns 0, or -1 with errno.
 [[nodiscard]] int access_sight(const Sight& sight, int mode);
 
 }  // namespace faultline::abi

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// getifaddrs(3), in the drop-in. libfabric finds the devices of a host by binding an rdma_cm id to each
-// address of the kernel's interfaces, where ours are not. To libfabric alone they are listed as well: other
-// programs would try to open sockets there.
+// getifaddrs(3), in the drop-in. libfabric finds a host's devices by binding an rdma_cm id to each address of
+// the kernel's interfaces, which do not include ours. Only libfabric's calls list ours too: other programs
+// would try to open sockets on them.
 #include <array>
 #include <cstring>
 #include <map>
@@ -34,7 +34,7 @@ struct Entry {
 };
 using Entries = std::vector<std::unique_ptr<Entry>>;
 
-/// What stands before the C library's own list, by its first entry.
+/// Entries added before the C library's own list, keyed by the first entry.
 struct Lists {
   std::mutex mutex;
   std::map<const ifaddrs*, Entries> given;
@@ -82,7 +82,7 @@ Entries our_entries() {
   for (int i = 0; i < count; ++i) {
     const verbs::DeviceDescription& device = verbs::device_of(devices[i]).description;
     for (const wire::Gid& gid : device.gids) {
-      constexpr uint8_t kLinkLocal = 0xfe;  // fe80::/10: of no use without a scope
+      constexpr uint8_t kLinkLocal = 0xfe;  // fe80::/10: unusable without a scope
       if (gid.is_ipv4() || gid.bytes[0] != kLinkLocal) entries.push_back(entry_of(device, gid));
     }
   }
@@ -113,7 +113,7 @@ int faultline_getifaddrs(ifaddrs** list) noexcept {
     all.given.emplace(next, std::move(entries));
     *list = next;
   } catch (const std::bad_alloc&) {
-    // The kernel's own are a whole list too.
+    // The kernel's own entries are a complete list too.
   }
   return 0;
 }

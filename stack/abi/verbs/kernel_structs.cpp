@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Between the kernel's structs (<rdma/ib_user_verbs.h>, <rdma/ib_user_sa.h>) and verbs': librdmacm calls
-// these on what the rdma_cm device answers.
+// Conversion between the kernel's structs (<rdma/ib_user_verbs.h>, <rdma/ib_user_sa.h>) and those of verbs.
+// librdmacm calls these on the responses of the rdma_cm device.
 #include <algorithm>
 #include <cstring>
 

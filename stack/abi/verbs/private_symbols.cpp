@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The names that rdma-core exports to its own providers (IBVERBS_PRIVATE_34): libmlx5 and the like come into
-// a process with UCX, pyverbs or perftest and must load. None of their devices are ours, so what they would
-// ask of the kernel fails.
+// The names that rdma-core exports to its own providers (IBVERBS_PRIVATE_34). UCX, pyverbs or perftest load
+// libmlx5 and the like, which must resolve these names. None of the providers' devices are ours, so their
+// commands to the kernel fail.
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace faultline::abi {
 
-// The commands to the kernel: each returns an errno.
+// Commands to the kernel: each returns an errno.
 #define FAULTLINE_NO_COMMAND(name) \
   FAULTLINE_VERB int name(...) {   \
     errno = EOPNOTSUPP;            \
@@ -82,7 +82,7 @@ FAULTLINE_VERB unsigned int __ioctl_final_num_attrs(unsigned int /*attributes*/,
   return 0;
 }
 
-// Devices that a provider would make.
+// Creation of providers' devices.
 FAULTLINE_VERB void* _verbs_init_and_alloc_context(...) {
   return verbs::fail(EOPNOTSUPP);
 }
@@ -94,14 +94,14 @@ FAULTLINE_VERB void verbs_set_ops(verbs_context* /*context*/, const void* /*ops*
 FAULTLINE_VERB void verbs_init_cq(ibv_cq* /*cq*/, ibv_context* /*context*/, ibv_comp_channel* /*channel*/,
                                   void* /*cq_context*/) {}
 
-// A provider's constructor calls it; it will not be asked for devices.
+// A provider's constructor calls this; the provider is never asked for devices.
 FAULTLINE_VERB void verbs_register_driver_34(const void* /*ops*/) {}
 
 FAULTLINE_VERB void __verbs_log(verbs_context* /*context*/, uint32_t /*level*/, const char* /*format*/, ...) {
 }
 
 extern "C" {
-/// A variable, which providers read.
+/// A variable that providers read.
 extern __attribute__((visibility("default"))) bool verbs_allow_disassociate_destroy;
 bool verbs_allow_disassociate_destroy = false;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What rdma-core exports without a header: reading sysfs, fork's ranges, and what ibv_devinfo asks of a GID.
+// Names that rdma-core exports without a header: reading sysfs, memory ranges for fork, and the GID type for
+// ibv_devinfo.
 #include <array>
 #include <cerrno>
 #include <cstdarg>
@@ -16,10 +17,10 @@ namespace faultline::abi {
 
 namespace {
 
-/// rdma-core's enum ibv_gid_type_sysfs: as the kernel's gid_attrs/types files have it.
+/// rdma-core's enum ibv_gid_type_sysfs: the values of the kernel's gid_attrs/types files.
 enum class GidTypeSysfs : int { ib_or_roce_v1 = 0, roce_v2 = 1 };
 
-/// A file's first `size` bytes, without the newline at their end: how many, or -1 with errno.
+/// Reads a file's first `size` bytes, without a trailing newline. Returns the length, or -1 with errno.
 int read_text(const char* path, char* buffer, size_t size) {
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return -1;
@@ -39,7 +40,7 @@ int read_text(const char* path, char* buffer, size_t size) {
 
 FAULTLINE_VERB const char* ibv_get_sysfs_path() {
   static const std::string path = [] {
-    // rdma-core heeds it where the user is who he says he is.
+    // As in rdma-core, the variable is ignored in setuid programs (secure_getenv(3)).
     const char* const set = ::secure_getenv("SYSFS_PATH");
     std::string chosen = set != nullptr ? set : "/sys";
     while (chosen.size() > 1 && chosen.back() == '/') chosen.pop_back();
@@ -62,7 +63,7 @@ FAULTLINE_VERB __attribute__((format(printf, 4, 5))) int ibv_read_ibdev_sysfs_fi
                                                                                    void* /*sysfs_device*/,
                                                                                    const char* /*format*/,
                                                                                    ...) {
-  // Its device is a provider's, and there are none of those.
+  // The sysfs device belongs to a provider, and none of those is in use.
   if (size > 0) buffer[0] = '\0';
   errno = ENOENT;
   return -1;
@@ -76,13 +77,13 @@ FAULTLINE_VERB int ibv_query_gid_type(ibv_context* context, uint8_t port_num, un
     errno = error;
     return -1;
   }
-  // An empty entry has the type that needs no name.
+  // An empty entry has the unnamed type.
   *type = error == 0 && entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? GidTypeSysfs::roce_v2
                                                                : GidTypeSysfs::ib_or_roce_v1;
   return 0;
 }
 
-// ibv_fork_init says that nothing has to be done for a fork: these have nothing to do.
+// ibv_fork_init reports that nothing needs to be done for a fork, so these do nothing.
 FAULTLINE_VERB int ibv_dontfork_range(void* /*base*/, size_t /*size*/) {
   return 0;
 }

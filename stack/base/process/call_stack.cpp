@@ -10,8 +10,8 @@
 namespace faultline {
 namespace {
 
-/// From the caller outwards: frames of the library, frames of others (the C library's exit), perhaps frames
-/// of the library once more.
+/// A stack walk from the caller outwards. It meets frames of the library, then frames of other objects (the C
+/// library's exit), then perhaps frames of the library again.
 struct Walk {
   uintptr_t begin;
   uintptr_t end;

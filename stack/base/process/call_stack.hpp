@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// For the function that runs at exit: may it take locks?
+// Decides whether the function that runs at exit may take locks.
 #pragma once
 
 namespace faultline {
 
-/// Whether the caller's stack holds a call into this library besides the caller's own: a signal handler has
-/// interrupted that call and exits. Its locks, and the allocator's, may be this thread's. Always false where
-/// the library is linked into the program itself, whose frames look the same. Neither allocates nor waits.
+/// Returns whether the stack holds an earlier call into this library besides the caller's own. In that case a
+/// signal handler interrupted that call and now exits. This thread may then hold the library's locks or the
+/// allocator's. Always false if the library is linked into the program itself, since the program's frames are
+/// indistinguishable. Neither allocates nor blocks.
 [[nodiscard]] bool has_interrupted_own_call();
 
 }  // namespace faultline

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A hook makes system calls of its own around the program's: errno stays the program's.
+// Preserves the program's errno across the system calls that a hook makes around the program's call.
 #pragma once
 
 #include <cerrno>

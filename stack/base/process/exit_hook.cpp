@@ -20,7 +20,7 @@ void set_exit_hook(void (*hook)()) {
 }
 
 void run_exit_hook() {
-  // A child of fork(2) has its parent's devices, and one of vfork(2) its parent's memory.
+  // A child of fork(2) inherits the parent's devices, and a child of vfork(2) shares the parent's memory.
   if (process.load(std::memory_order_relaxed) != getpid()) return;
   if (auto* const hook = hook_of_process.exchange(nullptr, std::memory_order_acq_rel)) hook();
 }

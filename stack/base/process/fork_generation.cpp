@@ -16,12 +16,12 @@ using Flag = std::atomic<uint32_t>;
 constinit std::atomic<uint32_t> generation{0};
 constinit std::atomic<bool> forks_are_watched{false};
 constinit std::atomic<const ForkHandlers*> room{nullptr};
-/// 1, in memory that a child has as zeros (madvise(2), MADV_WIPEONFORK). Null where there is no memory for
-/// it.
+/// Points to a flag that is 1, in memory that the kernel zeroes in a child (madvise(2), MADV_WIPEONFORK).
+/// Null if the mapping failed.
 constinit std::atomic<Flag*> child_is_prepared{nullptr};
 
 void make_flag() {
-  // Bare calls: the library interposes on these names.
+  // Bare system calls: the library interposes on these functions.
   const long memory =
       syscall(SYS_mmap, nullptr, sizeof(Flag), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == -1) return;
@@ -59,9 +59,9 @@ void watch_forks() {
 }
 
 uint32_t fork_generation() {
-  // The caller will compare with a later generation, also where there is no domain yet.
+  // Watch forks even before a domain exists: the caller will compare this value with a later generation.
   if (!forks_are_watched.load(std::memory_order_relaxed)) watch_forks();
-  // 0 in a child in which no handler ran. That child has this thread alone.
+  // The flag is 0 in a child in which no handler ran. That child has this thread alone.
   if (const Flag* const flag = child_is_prepared.load(std::memory_order_acquire);
       flag != nullptr && flag->load(std::memory_order_relaxed) == 0)
     in_child();

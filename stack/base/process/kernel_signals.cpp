@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/base/process/kernel_signals.hpp"
 
-// rt_sigreturn(2). The frame as glibc describes its own: exceptions and cancellation pass through handlers.
-// Every register is in the ucontext_t at the stack pointer, 40 bytes from its start on. The first byte
-// belongs to the frame, too: unwinders look a return address up by the byte before.
+// rt_sigreturn(2). The CFI describes the frame as glibc's does, so that exceptions and cancellation pass
+// through handlers. Every register is in the ucontext_t at the stack pointer, from byte 40 on. The nop before
+// the label belongs to the frame too: unwinders look up a return address by the byte before it.
 asm(R"(
   .pushsection .text
   .macro faultline_saved_register number, offset

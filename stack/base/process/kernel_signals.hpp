@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel's own signal calls. The C library's functions of these names are ones that this library hooks,
-// and the hooks run before the C library has started, in handlers and in vfork children.
+// Bare system calls for signals. The library hooks the C library's functions of the same purpose. The hooks
+// run before the C library has started, in signal handlers and in vfork children.
 #pragma once
 
 #include <csignal>
@@ -10,22 +10,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/// Ends a handler: rt_sigreturn(2). Unwinders and debuggers recognise a signal frame by these very bytes.
+/// Ends a handler: rt_sigreturn(2). Unwinders and debuggers recognise a signal frame by exactly these bytes.
 extern "C" __attribute__((visibility("hidden"))) void faultline_restore_rt();
 
 namespace faultline {
 
-/// A signal set as the kernel has it: bit n - 1 is signal n.
+/// A signal set in the kernel's layout: bit n - 1 is signal n.
 using SignalBits = uint64_t;
 
 constexpr SignalBits signal_bit(int signal_number) {
   return SignalBits{1} << (signal_number - 1);
 }
-/// The signals that a fault of a copy raises.
+/// The signals that a fault during a copy raises.
 constexpr SignalBits kFaultSignals = signal_bit(SIGSEGV) | signal_bit(SIGBUS);
 constexpr int kSignals = 64;
 
-/// glibc keeps the kernel's set in the first word of its larger one.
+/// Returns the kernel's set, which glibc keeps in the first word of its larger one.
 inline SignalBits bits_of(const sigset_t& set) {
   return set.__val[0];
 }
@@ -35,7 +35,7 @@ inline sigset_t set_of(SignalBits bits) {
   return set;
 }
 
-/// struct sigaction as rt_sigaction(2) takes it.
+/// The layout of struct sigaction that rt_sigaction(2) takes.
 struct KernelAction {
   uint64_t handler;
   uint64_t flags;
@@ -60,12 +60,12 @@ inline struct sigaction from_kernel(const KernelAction& kernel) {
   return action;
 }
 
-/// 0, or -1 with errno. Either pointer may be null.
+/// Calls rt_sigaction(2). Returns 0, or -1 with errno. Either pointer may be null.
 inline int kernel_sigaction(int signal_number, const KernelAction* action, KernelAction* old) {
   return static_cast<int>(syscall(SYS_rt_sigaction, signal_number, action, old, sizeof(SignalBits)));
 }
 
-/// `how` as of sigprocmask(2). Returns the calling thread's mask before.
+/// Changes the calling thread's mask and returns the previous one. `how` is that of sigprocmask(2).
 inline SignalBits change_mask(int how, SignalBits bits) {
   SignalBits before = 0;
   syscall(SYS_rt_sigprocmask, how, &bits, &before, sizeof bits);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A singleton of each process. Threads do not survive a fork, and what they held locked stays so in the
-// child: there it begins anew, and what was the parent's is left as it is for ever.
+// A per-process singleton. Threads do not survive a fork, and a lock that they held stays locked in the
+// child. The child therefore makes its own object and never touches the parent's.
 #pragma once
 
 #include <atomic>
@@ -11,25 +11,25 @@
 
 namespace faultline {
 
-/// With static storage, so that it needs no construction. Programs exit with devices open: nothing is
-/// destroyed.
+/// Must have static storage, so that it needs no construction. Nothing is destroyed: programs exit with
+/// devices open.
 template <typename Object>
 class ProcessLocal {
  public:
-  /// The process's own, made where there is none.
+  /// Returns this process's object, and makes it if there is none.
   [[nodiscard]] Object& get() {
     const uint32_t generation = fork_generation();
     Owned* found = owned_.load(std::memory_order_acquire);
     if (found == nullptr || found->generation != generation) {
       auto made = std::make_unique<Owned>(generation, found);
-      // Another thread may have been faster.
+      // Another thread may have stored its object first.
       if (owned_.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel))
         found = made.release();
     }
     return found->object;
   }
 
-  /// ... or nullptr where this process has not made any yet.
+  /// Returns this process's object, or nullptr if get() has not made one.
   [[nodiscard]] Object* find() const {
     Owned* const found = owned_.load(std::memory_order_acquire);
     return found != nullptr && found->generation == fork_generation() ? &found->object : nullptr;
@@ -39,7 +39,7 @@ class ProcessLocal {
   struct Owned {
     Owned(uint32_t of, const Owned* before) : generation(of), parents(before) {}
     const uint32_t generation;
-    const Owned* const parents;  ///< kept within reach: a leak checker shall not take it for lost
+    const Owned* const parents;  ///< keeps the parent's object reachable for leak checkers
     Object object;
   };
   std::atomic<Owned*> owned_{nullptr};

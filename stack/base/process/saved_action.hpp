@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A struct sigaction that handlers read while other threads replace it. Neither side waits or allocates.
+// A struct sigaction that handlers read while other threads replace it. Readers and writers neither block nor
+// allocate.
 #pragma once
 
 #include <array>
@@ -15,26 +16,26 @@ namespace faultline {
 /// Constant-initialised to SIG_DFL.
 class SavedAction {
  public:
-  /// An action and the version that replace() compares.
+  /// An action, and the version that replace() compares.
   struct Seen {
     struct sigaction action;
     uint64_t current;
   };
 
-  /// A consistent action. Lock-free: repeats only if another thread replaced the action meanwhile.
+  /// Returns a consistent action. Lock-free: it repeats only if another thread replaced the action meanwhile.
   [[nodiscard]] Seen load() const {
     for (;;) {
       const uint64_t current = current_.load(std::memory_order_acquire);
       const Words words = copies_[current % kCopies].read();
-      // A copy is written again only after current_ has left it for good. The acquiring loads of the words
-      // keep this load behind them.
+      // A writer reuses a copy only after current_ has left it for good. The acquiring loads of the words
+      // order this load after them.
       if (current_.load(std::memory_order_relaxed) == current)
         return {std::bit_cast<struct sigaction>(words), current};
     }
   }
 
-  /// Replaces the action and returns the one before. The caller has all signals blocked: a handler that left
-  /// this function by siglongjmp would keep a copy for ever.
+  /// Replaces the action and returns the previous one. The caller has all signals blocked: a handler that
+  /// left this function by siglongjmp would claim a copy forever.
   struct sigaction exchange(const struct sigaction& action) {
     const size_t mine = claim(action);
     uint64_t current = current_.load(std::memory_order_relaxed);
@@ -43,7 +44,7 @@ class SavedAction {
     return retire(current);
   }
 
-  /// As exchange(), only if nobody replaced the action that load() returned.
+  /// Replaces the action only if it is still the one that load() returned.
   void replace(const Seen& seen, const struct sigaction& action) {
     const size_t mine = claim(action);
     uint64_t current = seen.current;
@@ -53,14 +54,14 @@ class SavedAction {
       release(mine);
   }
 
-  /// In a forked child: the threads that were replacing an action are not here.
+  /// Frees the copies of writers; call in a forked child, in which those threads do not exist.
   void forget_writers() {
     claims_.store(uint64_t{1} << (current_.load(std::memory_order_relaxed) % kCopies),
                   std::memory_order_relaxed);
   }
 
  private:
-  static constexpr size_t kCopies = 64;  // one a writer at work, and the current one
+  static constexpr size_t kCopies = 64;  // one per active writer, and the current one
   static_assert(sizeof(struct sigaction) % sizeof(uint64_t) == 0);
   using Words = std::array<uint64_t, sizeof(struct sigaction) / sizeof(uint64_t)>;
 
@@ -85,19 +86,19 @@ class SavedAction {
     uint64_t claims = claims_.load(std::memory_order_relaxed);
     for (;;) {
       if (claims == ~uint64_t{0}) {
-        sched_yield();  // 63 threads are in the middle of this function
+        sched_yield();  // 63 threads are inside this function
         claims = claims_.load(std::memory_order_relaxed);
         continue;
       }
       const auto free = static_cast<size_t>(std::countr_one(claims));
       if (!claims_.compare_exchange_weak(claims, claims | uint64_t{1} << free, std::memory_order_acquire))
         continue;
-      // A reader that sees one of these releasing stores sees that current_ has changed.
+      // A reader that sees one of these releasing stores also sees that current_ has changed.
       copies_[free].write(std::bit_cast<Words>(action));
       return free;
     }
   }
-  /// The action of a copy that is not current any more, and is the caller's alone.
+  /// Returns the action in a copy that is no longer current and that only the caller uses; releases the copy.
   [[nodiscard]] struct sigaction retire(uint64_t was_current) {
     const size_t copy = was_current % kCopies;
     const Words words = copies_[copy].read();
@@ -107,7 +108,7 @@ class SavedAction {
   void release(size_t copy) { claims_.fetch_and(~(uint64_t{1} << copy), std::memory_order_release); }
 
   std::atomic<uint64_t> current_{0};  ///< version * kCopies + copy
-  std::atomic<uint64_t> claims_{1};   ///< a bit for each copy that is current or a writer's
+  std::atomic<uint64_t> claims_{1};   ///< a bit for each copy that is current or that a writer has claimed
   std::array<Copy, kCopies> copies_{};
 };
 

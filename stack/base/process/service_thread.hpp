@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the pager's and the monitor's threads have in common.
+// Set-up that the pager's and the monitor's threads share.
 #pragma once
 
 #include <thread>
@@ -10,8 +10,9 @@
 
 namespace faultline {
 
-/// A thread that takes no signal of the program's, from its first instruction on: a handler that runs there
-/// and calls exit() would wait for its own thread. The signals of its own faults are open.
+/// Starts a thread that handles no signal of the program, from its first instruction on. A handler that ran
+/// there and called exit() would wait for its own thread. The signals of the thread's own faults stay
+/// unblocked.
 template <typename Function>
 [[nodiscard]] std::thread start_service_thread(Function function) {
   const SignalsBlocked blocked;
@@ -21,8 +22,8 @@ template <typename Function>
   });
 }
 
-/// Names the calling thread, blocks the program's signals in it, makes its sleeps exact, and puts it under
-/// SCHED_FIFO where wanted and allowed. True where it runs under SCHED_FIFO.
+/// Names the calling thread, blocks the program's signals in it, and sets its timer slack to 1 ns. Puts it
+/// under SCHED_FIFO if `realtime` is set and the system permits it. Returns true if it runs under SCHED_FIFO.
 bool prepare_service_thread(const char* name, bool realtime);
 
 }  // namespace faultline

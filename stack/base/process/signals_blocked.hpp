@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// No signal handler of the program runs on this thread meanwhile: it might call munmap, madvise or fork, and
-// want a lock that this thread holds. Bare system calls: the C library's names may be hooked.
+// Blocks all signals on this thread. A handler might call munmap, madvise or fork, and wait for a lock that
+// this thread holds. Uses bare system calls, because the C library's functions may be hooked.
 #pragma once
 
 #include <csignal>

@@ -39,7 +39,8 @@ double Dcqcn::measured(TimeNs now) const {
 
 void Dcqcn::on_notification(TimeNs now) {
   if (!limited_) {
-    // The paper starts at line rate. Here the line is whatever the port is: what was sent stands for it.
+    // The paper starts at line rate. Here the line rate depends on the port, so the measured send rate
+    // replaces it.
     const double seen = std::max(measured_, now > window_start_ns_ ? measured(now) : 0.0);
     current_ = std::clamp(seen, static_cast<double>(config_.min_bytes_per_s),
                           static_cast<double>(config_.line_bytes_per_s));

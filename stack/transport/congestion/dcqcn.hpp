@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DCQCN's reaction point. Time is looked at when something happens: no timer runs for a QP that is not
-// limited.
+// DCQCN reaction point. State advances only on events (sends, CNPs, rate queries), so an unlimited QP needs
+// no timer.
 #pragma once
 
 #include "stack/transport/congestion/rate_control.hpp"
@@ -35,7 +35,7 @@ class Dcqcn final : public RateControl {
   uint64_t bytes_left_ = 0;
   TimeNs alpha_due_ns_ = 0;
   TimeNs increase_due_ns_ = 0;
-  // What it sends while nothing limits it: where the first cut starts from.
+  // Measured send rate while the QP is unlimited; the first rate cut starts from it.
   uint64_t window_bytes_ = 0;
   TimeNs window_start_ns_ = 0;
   double measured_ = 0;

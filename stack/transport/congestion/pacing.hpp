@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// When a QP that is held back may send its next packet.
+// Computes when a rate-limited QP may send its next packet.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace faultline::transport {
 
 class Pacing {
  public:
-  /// Turns come at intervals: what could not be sent between two of them may be made up for, up to this.
+  /// Bound on catching up: a QP may make up for at most this much time that it could not use between two
+  /// turns.
   static constexpr uint64_t kCreditNs = 20'000;
 
   [[nodiscard]] TimeNs next_ns() const { return next_ns_; }

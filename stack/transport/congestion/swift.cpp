@@ -10,7 +10,7 @@ void Swift::on_round_trip(uint64_t rtt_ns, TimeNs now) {
   smoothed_rtt_ns_ = smoothed_rtt_ns_ == 0 ? rtt : smoothed_rtt_ns_ * 7 / 8 + rtt / 8;
   const auto target = static_cast<double>(config_.target_delay_ns);
   if (rtt < target) {
-    // The share of the round trip that this sample speaks for.
+    // Share of the round trip that this sample covers.
     const double share = std::min(static_cast<double>(now - last_sample_ns_) / rtt, 1.0);
     window_packets_ =
         std::min(window_packets_ + config_.additive_packets * share, config_.max_window_packets);
@@ -20,12 +20,12 @@ void Swift::on_round_trip(uint64_t rtt_ns, TimeNs now) {
   last_sample_ns_ = now;
 }
 
-/// A packet a round trip is left: what is sent again gives no sample that would raise it.
+/// Leaves at least one packet per round trip: retransmissions give no samples that would raise the rate.
 void Swift::on_loss(TimeNs now) {
   if (window_packets_ > 1) decrease(std::max(1 - config_.max_decrease, 1 / window_packets_), now);
 }
 
-/// At most once a round trip: what comes within one tells of the same queue.
+/// At most once per round trip: signals within one round trip concern the same queue.
 void Swift::decrease(double factor, TimeNs now) {
   if (last_decrease_ns_ != 0 && static_cast<double>(now - last_decrease_ns_) < smoothed_rtt_ns_) return;
   last_decrease_ns_ = now;
@@ -33,7 +33,7 @@ void Swift::decrease(double factor, TimeNs now) {
 }
 
 uint64_t Swift::rate(TimeNs /*now*/) {
-  if (smoothed_rtt_ns_ == 0) return kUnlimited;  // nothing is known of the path yet
+  if (smoothed_rtt_ns_ == 0) return kUnlimited;  // no round trip measured yet
   return std::max(static_cast<uint64_t>(window_packets_ * mtu_bytes_ * 1e9 / smoothed_rtt_ns_),
                   config_.min_bytes_per_s);
 }

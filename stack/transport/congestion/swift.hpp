@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Delay-based: a window in packets, sent evenly over the round trip, which may be less than one packet.
+// Delay-based rate control. The window counts packets, may be less than one, and is sent evenly over the
+// round trip.
 #pragma once
 
 #include "stack/transport/congestion/rate_control.hpp"
@@ -15,7 +16,7 @@ class Swift final : public RateControl {
   void on_round_trip(uint64_t rtt_ns, TimeNs now) override;
   void on_notification(TimeNs /*now*/) override {}
   void on_loss(TimeNs now) override;
-  /// Four times a window, so that a small one does not wait for the news.
+  /// Four times per window, so that a small window does not stall for lack of acknowledgements.
   [[nodiscard]] uint32_t ack_every_packets() const override {
     return window_packets_ < 4 ? 1 : static_cast<uint32_t>(window_packets_ / 4);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the packets of a received burst touch is on its way before their turn comes: the QPs, what is known of
-// the sends that answers end, and their WQEs. Each step finds its way by what the one before brought, so they
-// run a QP apart, and a few lines at a time (Lookahead). Frames one behind the other are mostly of one QP,
-// whose lines are asked for once. Owner: the core's thread.
+// Prefetches the state that a received burst will use: QPs, progress of the sends that responses complete,
+// and their WQEs. Each step needs the data of the previous step. The steps therefore run one QP apart and
+// fetch a few lines at a time (Lookahead). Consecutive frames mostly belong to the same QP; its lines are
+// fetched once. Owner: the core's thread.
 #pragma once
 
 #include <array>
@@ -17,7 +17,8 @@ namespace faultline::transport {
 template <size_t kBurst>
 class Arrivals {
  public:
-  /// A packet of the burst, in their order; `qp` has its number's place in the table, or is nullptr.
+  /// Adds a packet of the burst, in burst order. `qp` is the table entry in the packet's slot (perhaps
+  /// another QP), or nullptr.
   void add(QueuePair* qp, const wire::Packet& packet, size_t at) {
     if (qp == nullptr) return;
     qps_[count_] = qp;
@@ -30,7 +31,7 @@ class Arrivals {
     fetch_progress(0);
     fetch_progress(1);
   }
-  /// The packet at `at` has its turn.
+  /// Called when the packet at `at` is processed next.
   void reach(size_t at) {
     if (at_ + 1 >= count_ || first_packets_[at_ + 1] != at) return;
     ++at_;
@@ -59,7 +60,7 @@ class Arrivals {
     if (ends_sends(i)) qps_[i]->prefetch_told(qps_[i]->send_ring.head(), qps_[i]->requester.started);
   }
 
-  // Of the packets that another QP's packets precede.
+  // One entry for each packet that follows a packet of a different QP.
   std::array<QueuePair*, kBurst> qps_;
   std::array<bool, kBurst> is_request_;
   std::array<uint8_t, kBurst> first_packets_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The core's loop: packets in through the guard ladder, then doorbells, answers, timers and transmission.
+// The core's loop: received packets and their checks, then doorbells, fault resolutions, timers and
+// transmission.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -13,15 +14,16 @@ namespace faultline::transport {
 
 namespace {
 
-/// Packets that one QP may send before the next ready one has its turn, and one poll before packets are
-/// received again.
+/// Packets that one QP may send before the next ready QP is served, and packets that one poll may send before
+/// the core receives again.
 constexpr uint32_t kQuantumPackets = 32;
 constexpr uint32_t kPollPackets = 128;
-/// Ready QPs that have their turn in one poll though the port takes no more: some do not need it, but ten
-/// thousand that do must not hold up what is to be received.
+/// Ready QPs that one poll serves although the port is full. Some need no transmit buffer. Ten thousand that
+/// do must not delay reception.
 constexpr uint32_t kBlockedQps = 1;
 
-/// Acknowledgements of our own kind go to any connected and acknowledged QP.
+/// Selective acknowledgements use a manufacturer opcode and are accepted by any connected and acknowledged
+/// QP.
 bool is_ours(wire::Service service, QpType type) {
   return service == wire::Service::manufacturer && (type == QpType::rc || type == QpType::xrc_send);
 }
@@ -48,7 +50,7 @@ Core::~Core() {
     }
 }
 
-// ---- packets in ----
+// ---- received packets ----
 
 [[gnu::always_inline]] inline wire::ParseError Core::Impl::parse(const RxFrame& frame, wire::Packet& packet) {
   context.counters.rx_bytes += frame.length_bytes;
@@ -66,7 +68,7 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
   constexpr size_t kBurst = Impl::kBurst;
   for (size_t done = 0; done < frames.size(); done += kBurst) {
     const std::span<const RxFrame> burst = frames.subspan(done, std::min(kBurst, frames.size() - done));
-    // Not an array of packets: all of them would be initialised for a burst of one.
+    // Raw storage rather than an array of packets, which would initialise all of them for a burst of one.
     alignas(wire::Packet) std::array<std::byte, kBurst * sizeof(wire::Packet)> storage;
     auto* const packets = reinterpret_cast<wire::Packet*>(storage.data());
     std::array<wire::ParseError, kBurst> errors;
@@ -125,7 +127,7 @@ bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire
   }
   if (!admits(*qp, packet)) return false;
   if (qp->type == QpType::ud) {
-    // A group's packets are for QPN 0xffffff alone (IBA 10.5.2).
+    // Multicast packets are sent to QPN 0xffffff only (IBA 10.5.2).
     if (wire::is_multicast(packet.destination_gid())) {
       context.count(DropReason::destination_address);
       return false;
@@ -140,7 +142,8 @@ bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire
     context.count(DropReason::qp_state);
     return false;
   }
-  // The one P_Key is the default, full member: any member of that partition may talk to it (IBA 10.9.3).
+  // The only P_Key is the default one with full membership; any member of that partition may send to it (IBA
+  // 10.9.3).
   if ((packet.bth.pkey & wire::kPkeyBaseMask) != (wire::kDefaultPkey & wire::kPkeyBaseMask)) {
     context.count(DropReason::pkey);
     return false;
@@ -148,7 +151,8 @@ bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire
   return true;
 }
 
-/// A connection is between two addresses: another one of this host is not its own (IBA 9.6.1.2).
+/// A connection is between two addresses; packets from or to other addresses of the same hosts do not belong
+/// to it (IBA 9.6.1.2).
 [[gnu::always_inline]] inline bool Core::Impl::is_of_path(const QueuePair& qp, const wire::Packet& packet) {
   if (packet.source_gid() != qp.attributes.av.path.destination_gid) {
     context.count(DropReason::source_address);
@@ -169,7 +173,7 @@ void Core::Impl::on_notification(QueuePair& qp, const wire::Packet& packet) {
   notification.on_notification(qp);
 }
 
-/// A copy for every member of the group (IBA 10.5.2).
+/// Delivers a copy to every member of the group (IBA 10.5.2).
 bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) {
   const std::span<QueuePair* const> members = multicast.members(packet.destination_gid());
   if (members.empty()) {
@@ -196,7 +200,7 @@ bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) 
                                                             const RxFrame& frame) {
   if (!is_of_path(qp, packet)) return false;
   if (packet.ecn == wire::kEcnCongestionExperienced) notification.on_marked(qp);
-  // An XRC initiator has no responder, and a target no requester.
+  // An XRC initiator has no responder, and an XRC target no requester.
   if (qp.type == (packet.info->request ? QpType::xrc_send : QpType::xrc_recv)) {
     context.count(DropReason::unexpected_response);
     return false;
@@ -255,7 +259,7 @@ void Core::poll(TimeNs now) {
       impl_->serve(*context.pop_ready(), budget_packets);
       if (context.tx.is_blocked()) --patience_qps;
     }
-    if (budget_packets == before) break;  // all that is ready waits for the port
+    if (budget_packets == before) break;  // every ready QP waits for the port
   }
   context.end_deferral();
   context.end_moderations();
@@ -336,8 +340,8 @@ void Core::Impl::take_doorbells() {
   }
   while (oldest != nullptr) {
     QueuePair* next = oldest->next_rung;
-    // Cleared before the ring's tail is read: what is posted from here on rings again. A read-modify-write,
-    // since a plain store could be ordered behind that read.
+    // Cleared before the ring's tail is read: a later post rings the doorbell again. A read-modify-write,
+    // since a plain store could be reordered after that read.
     oldest->doorbell_rung.exchange(false, std::memory_order_acq_rel);
     context.make_ready(*oldest);
     oldest = next;
@@ -396,7 +400,7 @@ void Core::Impl::rearm(QueuePair& qp) {
   context.arm(qp, std::min(Requester::next_deadline(qp), Responder::next_deadline(qp)));
 }
 
-/// In SQD, with what had begun completed (IBA 10.3.1.4).
+/// Raises sq_drained in SQD once all started sends are completed (IBA 10.3.1.4).
 void Core::Impl::note_drained(QueuePair& qp) {
   if (qp.state_now() != QpState::sqd || !qp.attributes.sqd_notify || is_draining(qp)) return;
   qp.attributes.sqd_notify = false;

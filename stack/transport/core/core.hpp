@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sans-I/O transport core: bytes and a time in, bytes and a next deadline out. One owner thread; the two
-// exceptions (doorbells and the rings) say so. It allocates only in the control calls (create, destroy).
+// The sans-I/O transport core: input is bytes and a time, output is bytes and a next deadline. The owner
+// thread makes all calls, except those marked "any thread". Only the control calls and the first send_mad()
+// allocate memory.
 #pragma once
 
 #include <array>
@@ -25,7 +26,7 @@ namespace faultline::transport {
 class QueuePair;
 class SharedReceiveQueue;
 
-/// Any thread calls it: it must be quick and must not block.
+/// Called on any thread: must be quick and must not block.
 class DoorbellListener {
  public:
   virtual ~DoorbellListener() = default;
@@ -34,7 +35,7 @@ class DoorbellListener {
 
 class Core {
  public:
-  /// `memory`, `port` and `events` outlive the core. `events` may be nullptr.
+  /// `memory`, `port` and `events` must outlive the core. `events` may be nullptr.
   Core(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, EventSink* events = nullptr);
   ~Core();
   Core(const Core&) = delete;
@@ -42,62 +43,62 @@ class Core {
 
   // --- data path, owner thread ---
 
-  /// Takes RoCEv2 frames (wire::classify said so) that came in one burst. Buffers are released here or when
+  /// Processes RoCEv2 frames (as wire::classify found) of one burst. Buffers are released here or when
   /// unparked.
   void on_packets(std::span<RxFrame> frames, TimeNs now);
-  /// Serves doorbells, resolutions and timers, and fills transmit bursts until there is nothing to send or
-  /// the port is full.
+  /// Serves doorbells, fault resolutions and timers. Then fills transmit bursts until nothing is left to send
+  /// or the port is full.
   void poll(TimeNs now);
-  /// What is posted to the QP goes out, before anything else has its turn: in the place of ring_doorbell()
-  /// where the thread that posts is the owner.
+  /// Sends the QP's posted WQEs before any other work. Replaces ring_doorbell() if the posting thread is the
+  /// owner.
   void send_posted(QueuePair* qp, TimeNs now);
-  /// Receives that have completed so far.
+  /// Number of receives completed so far.
   [[nodiscard]] uint64_t receives_completed() const;
-  /// When poll() wants to be called again if nothing else happens; kNever if it does not care, `now` or less
-  /// if it has work.
+  /// Returns when poll() must run again if nothing else happens. kNever means no deadline; `now` or earlier
+  /// means that work is waiting.
   [[nodiscard]] TimeNs next_deadline() const;
 
   // --- control, owner thread ---
 
-  /// nullptr when out of memory or QPNs.
+  /// Creates a QP; nullptr if memory or QPNs are exhausted.
   [[nodiscard]] QueuePair* create_qp(const QpInit& init);
-  /// 0, or EINVAL for a transition or mask that verbs' rules forbid (IBA 11.2.5.3, ibv_modify_qp(3)). Verbs
-  /// checks the same table first. `mask` is QpAttrMask.
+  /// Returns 0, or EINVAL for a transition or mask that the verbs rules forbid (IBA 11.2.5.3,
+  /// ibv_modify_qp(3)). The verbs layer checks the same table first. `mask` is QpAttrMask.
   [[nodiscard]] int modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask, TimeNs now);
   void destroy_qp(QueuePair* qp);
 
-  /// A completion queue goes that no QP uses any more.
+  /// Drops all references to `cq`; call after its last QP is destroyed and before destroying it.
   void forget_cq(const CompletionQueue& cq);
 
-  /// nullptr when out of memory or numbers.
+  /// Creates an SRQ; nullptr if memory or SRQ numbers are exhausted.
   [[nodiscard]] SharedReceiveQueue* create_srq(const SrqInit& init);
-  /// A new limit and, where `max_wr` is not 0, a new size: 0, EINVAL where more are posted than would fit, or
-  /// ENOMEM.
+  /// Sets a new limit and, if `max_wr` is not 0, a new size. Returns 0, EINVAL if more WQEs are posted than
+  /// fit, or ENOMEM.
   [[nodiscard]] int modify_srq(SharedReceiveQueue* srq, const uint32_t* limit, uint32_t max_wr);
-  /// No QP uses it any more.
+  /// Destroys an SRQ that no QP uses any more.
   void destroy_srq(SharedReceiveQueue* srq);
 
-  /// A UD QP is to get what comes to a multicast address: 0, EINVAL for another kind of QP or address,
-  /// ENOMEM.
+  /// Attaches a UD QP to a multicast address. Returns 0, EINVAL for another kind of QP or address, or ENOMEM.
   [[nodiscard]] int attach_multicast(QueuePair* qp, const wire::Gid& gid);
-  /// 0, or EINVAL where it is not attached.
+  /// Returns 0, or EINVAL if the QP is not attached.
   [[nodiscard]] int detach_multicast(QueuePair* qp, const wire::Gid& gid);
 
-  /// Where datagrams to QP1 go; nullptr, as at first: nowhere. Of a device's cores those of the owner of
-  /// QPN 1 count.
+  /// Sets the receiver of datagrams to QP1; with nullptr (the default) they are dropped. Only the sink of the
+  /// core that owns QPN 1 receives datagrams.
   void set_management_sink(ManagementSink* sink);
 
   // --- any thread ---
 
-  /// Tells the core that WQEs were published on one of the QP's rings. A QP is queued at most once.
+  /// Notifies the core that WQEs were published on one of the QP's rings. A QP is queued at most once.
   void ring_doorbell(QueuePair* qp);
-  /// Who hears of doorbells and management datagrams while nobody turns the core; nullptr, as at first:
-  /// nobody. Whoever is set before a turn hears of all that the turn does not serve.
+  /// Sets the listener for doorbells and management datagrams while no thread polls the core; nullptr (the
+  /// default): none. A listener that is set before a turn is notified of all work that the turn does not
+  /// serve.
   void set_doorbell_listener(DoorbellListener* listener);
-  /// A doorbell is about to be rung: has its line on its way while the WQE is written.
+  /// Prefetches the doorbell's cache line; call before writing the WQE.
   static void expect_doorbell(const QueuePair* qp);
 
-  /// Sends a datagram from QP1 to a peer's; false where too many wait.
+  /// Queues a datagram from QP1 to a peer's QP1; false if too many are queued.
   [[nodiscard]] bool send_mad(const wire::MadBytes& mad, const AddressVector& to, uint16_t pkey);
   [[nodiscard]] bool has_mads_to_send() const;
 
@@ -110,12 +111,12 @@ class Core {
   const std::unique_ptr<Impl> impl_;
 };
 
-// What verbs needs of a QP from an app thread.
+// Accessors for the verbs layer, for application threads.
 [[nodiscard]] uint32_t qpn_of(const QueuePair* qp);
 [[nodiscard]] QpState state_of(const QueuePair* qp);  ///< relaxed snapshot, any thread
 [[nodiscard]] SendRing& send_ring_of(QueuePair* qp);
 [[nodiscard]] ReceiveRing& receive_ring_of(QueuePair* qp);
-/// Owner thread: the attributes as they stand (query_qp), PSNs included.
+/// Owner thread: returns the current attributes, PSNs included (query_qp).
 [[nodiscard]] QpAttributes attributes_of(const QueuePair* qp);
 
 }  // namespace faultline::transport

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the owner thread asks of a core between turns: QPs, shared receive queues and groups come, change and
-// go.
+// Control calls of the owner thread between turns: creation, modification and destruction of QPs, shared
+// receive queues and multicast groups.
 #include <cerrno>
 #include <new>
 #include <optional>
@@ -14,7 +14,7 @@ namespace faultline::transport {
 
 QueuePair* Core::create_qp(const QpInit& init) {
   try {
-    // Room for the way back, so that destroy cannot fail.
+    // Reserves room for the QPN's return, so that destroy cannot fail.
     impl_->qpns.reserve();
     const std::optional<uint32_t> qpn = impl_->qpns.peek();
     if (!qpn) return nullptr;
@@ -82,7 +82,7 @@ void Core::Impl::reset(QueuePair& qp) {
   qp.rate_control.reset();
   qp.pacing = {};
   qp.cnp_pending = false;
-  // Generations go on, so that answers to the old life's faults are told from the new one's.
+  // Generations continue, so that resolutions of faults from before the reset are recognised as stale.
   const uint32_t requester_generation = qp.requester.fault_generation + 1;
   const uint32_t park_generation = qp.responder.park_generation + 1;
   const uint32_t job_generation = qp.responder.job_generation + 1;
@@ -105,7 +105,8 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
   QpAttributes& now = qp.attributes;
   if ((mask & kAttrState) != 0) {
     now.state = attributes.state;
-    // Asked for anew each time: a notification that was due when the QP went back to RTS is not.
+    // Each transition to SQD requests the notification anew: one that was pending when the QP returned to RTS
+    // is dropped.
     if (attributes.state == QpState::sqd && qp.state_now() != QpState::sqd) now.sqd_notify = false;
   }
   if ((mask & kAttrAccessFlags) != 0) now.access_flags = attributes.access_flags;
@@ -115,7 +116,7 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
     now.av = attributes.av;
     qp.loopback = attributes.av.loopback;
     wire::PathHeader path = attributes.av.path;
-    // Marks mean something only to a sender that heeds them (RFC 3168 5).
+    // ECN marks are useful only if the sender reacts to them (RFC 3168 5).
     if (context.config.congestion.algorithm == CongestionAlgorithm::dcqcn && qp.type != QpType::ud)
       path.traffic_class = static_cast<uint8_t>((path.traffic_class & ~wire::kEcnMask) | wire::kEcnCapable);
     qp.frame = wire::FrameTemplate(path, context.config.wire_checksums);
@@ -151,7 +152,7 @@ int Core::modify_srq(SharedReceiveQueue* srq, const uint32_t* limit, uint32_t ma
 }
 
 void Core::destroy_srq(SharedReceiveQueue* srq) {
-  // XRC targets hold no SRQ: one may be in the middle of a message to it.
+  // XRC targets hold no reference to an SRQ, but one may be in the middle of a message to it.
   for (QueuePair* const qp : impl_->table)
     if (qp != nullptr) impl_->context.forget(*qp, *srq);
   impl_->context.destroy_srq(srq);
@@ -173,7 +174,7 @@ CoreCounters Core::counters() const {
   return impl_->context.counters;
 }
 
-// ---- what verbs looks at ----
+// ---- accessors for verbs ----
 
 uint32_t qpn_of(const QueuePair* qp) {
   return qp->qpn;

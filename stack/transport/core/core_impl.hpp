@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a core is made of: its loop (core.cpp) and its control calls (core_control.cpp) have it in common.
+// Internals of Core, shared by its loop (core.cpp) and its control calls (core_control.cpp).
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 
 namespace faultline::transport {
 
-/// Sends are under way.
+/// True if sends are in progress.
 [[nodiscard]] inline bool is_draining(const QueuePair& qp) {
   return qp.type != QpType::ud && qp.send_ring.head() != qp.requester.started;
 }
@@ -52,14 +52,15 @@ struct Core::Impl {
   Datagram datagram;
   Notification notification;
   Management management;
-  std::vector<QueuePair*> table;  // owns them
-  const uint32_t
-      slot_mask;  // a power of two of slots: a number beyond finds another QP's, and its number tells
+  std::vector<QueuePair*> table;  // owns the QPs
+  // The number of slots is a power of two. find() compares the full QPN, since several QPNs share a slot.
+  const uint32_t slot_mask;
   QpnPool qpns;
   MulticastTable multicast;
-  std::array<odp::Resolution, 32> resolutions{};  ///< of one call: to make it anew costs more than the call
+  /// Scratch of one call: initialising it costs more than the call.
+  std::array<odp::Resolution, 32> resolutions{};
 
-  alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes, the core takes all
+  alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes; the core takes the whole list
   std::atomic<DoorbellListener*> listener{nullptr};
 
   void tell_listener() const {
@@ -78,7 +79,7 @@ struct Core::Impl {
   wire::ParseError parse(const RxFrame& frame, wire::Packet& packet);
   void announce(std::span<const wire::Packet> packets, const std::array<wire::ParseError, kBurst>& errors,
                 Arrivals<kBurst>& arrivals) const;
-  /// True where the frame stays with the core.
+  /// Returns true if the core keeps the frame.
   bool on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
   bool on_multicast(const wire::Packet& packet, const RxFrame& frame);

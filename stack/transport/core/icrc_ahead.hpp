@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Verifies the ICRC of a long packet while the payload of the one before it, which has been verified, is
-// copied into its region. Owner: the core's thread, within one burst.
+// Verifies the ICRC of a long packet while copying the payload of the previous, verified packet into its
+// region. Owner: the core's thread, within one burst.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@ class IcrcAhead {
  public:
   explicit IcrcAhead(odp::MemoryAccess& memory) : memory_(memory) {}
 
-  /// Worth it.
+  /// True if the payload is long enough for this to be faster.
   [[nodiscard]] static bool is_for(const wire::Packet& packet) {
     return packet.payload_bytes >= kMinPayloadBytes;
   }
 
-  /// On to the next packet of a burst; `behind`, which it is for, comes after it, or is nullptr.
+  /// Advances to the next packet of a burst. `behind` is the packet after that one if is_for() accepts it,
+  /// else nullptr.
   void advance(const wire::Packet* behind) {
-    if (behind == nullptr && next_.frame == nullptr) {  // a burst of short ones
+    if (behind == nullptr && next_.frame == nullptr) {  // no long packets
       current_.frame = nullptr;
       return;
     }
@@ -35,7 +36,7 @@ class IcrcAhead {
     memory_.offer_beside_write(next_.frame == nullptr ? nullptr : &next_.sum);
   }
 
-  /// The packet that `advance` came to.
+  /// Verifies the ICRC of the packet that `advance` reached.
   [[nodiscard]] bool matches(const wire::Packet& packet) const {
     if (current_.frame != packet.frame) return wire::icrc_matches(packet);
     const odp::CrcBeside& sum = current_.sum;
@@ -43,8 +44,8 @@ class IcrcAhead {
   }
 
  private:
-  /// Of shorter ones the processor does the sum and the copy before at once by itself, as far as it looks
-  /// ahead.
+  /// For shorter payloads, the processor's out-of-order execution already overlaps the checksum with the
+  /// previous copy.
   static constexpr uint32_t kMinPayloadBytes = 2048;
 
   struct Ahead {

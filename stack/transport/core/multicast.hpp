@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which QPs of a core get what comes to a multicast address. Owner: the core's thread.
+// Table of the QPs of a core that are attached to multicast addresses. Owner: the core's thread.
 #pragma once
 
 #include <span>
@@ -13,11 +13,11 @@ class QueuePair;
 
 class MulticastTable {
  public:
-  /// 0 or ENOMEM. Attaching twice is attaching once.
+  /// Returns 0 or ENOMEM. Attaching twice has the effect of attaching once.
   [[nodiscard]] int attach(QueuePair* qp, const wire::Gid& gid);
-  /// 0, or EINVAL where it is not attached.
+  /// Returns 0, or EINVAL if the QP is not attached.
   [[nodiscard]] int detach(const QueuePair* qp, const wire::Gid& gid);
-  /// The QP goes.
+  /// Detaches a QP from all groups; call before destroying it.
   void forget(const QueuePair* qp);
   [[nodiscard]] std::span<QueuePair* const> members(const wire::Gid& gid) const;
 
@@ -26,7 +26,7 @@ class MulticastTable {
     wire::Gid gid;
     std::vector<QueuePair*> members;
   };
-  std::vector<Group> groups_;  // few
+  std::vector<Group> groups_;  // few entries
 };
 
 }  // namespace faultline::transport

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Congestion notifications, both ends (IBA A17.9.3), and the pace that they set.
+// Congestion notifications: sending and receiving CNPs (IBA A17.9.3).
 #include "stack/transport/core/notification.hpp"
 
 #include <cassert>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ECN marks that come in become CNPs that go out, and CNPs that come in slow their QP down. Owner: the core's
-// thread.
+// Congestion notifications: answers received ECN marks with CNPs, and reduces a QP's rate on received CNPs.
+// Owner: the core's thread.
 #pragma once
 
 #include "stack/transport/qp/context.hpp"
@@ -11,11 +11,11 @@ class Notification {
  public:
   explicit Notification(CoreContext& context) : context_(context) {}
 
-  /// A packet of the QP's peer was marked on its way.
+  /// Handles a packet from the QP's peer that carries the ECN mark.
   void on_marked(QueuePair& qp);
-  /// Sends the CNP that is due.
+  /// Sends the pending CNP.
   void send(QueuePair& qp);
-  /// A CNP from the QP's peer.
+  /// Handles a CNP from the QP's peer.
   void on_notification(QueuePair& qp);
 
  private:

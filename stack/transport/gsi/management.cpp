@@ -15,7 +15,7 @@
 namespace faultline::transport {
 namespace {
 
-/// Back to whoever sent the packet, the way it came.
+/// Builds the reply address: the reverse path of the packet.
 ManagementSource source_of(const wire::Packet& packet) {
   ManagementSource source;
   wire::PathHeader& path = source.reply.path;
@@ -42,7 +42,7 @@ void Management::on_packet(const wire::Packet& packet) {
     return context_.count(DropReason::pkey);
   if (packet.deth().qkey != wire::kManagementQkey) return context_.count(DropReason::qkey);
   if (packet.payload_bytes != wire::kMadBytes) return context_.count(DropReason::payload_rule);
-  // An answer would have to come from the group, or go to one.
+  // A reply would need a multicast source or destination.
   if (wire::is_multicast(packet.destination_gid()) || wire::is_multicast(packet.source_gid()))
     return context_.count(DropReason::source_address);
   ++context_.counters.management_received;
@@ -59,7 +59,7 @@ bool Management::post(const wire::MadBytes& mad, const AddressVector& to, uint16
     return false;
   }
   ring_[(head_ + waiting) % kMaxWaiting] = {mad, to, pkey};
-  waiting_.store(waiting + 1, std::memory_order_seq_cst);  // before a look at who listens
+  waiting_.store(waiting + 1, std::memory_order_seq_cst);  // ordered before the read of the listener
   return true;
 }
 

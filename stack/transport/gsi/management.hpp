@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QP1, the general services interface (IBA vol. 1, 13.5): management datagrams in and out of a core, which
-// knows nothing of what they say.
+// QP1, the general services interface (IBA vol. 1, 13.5): sends and receives management datagrams. The core
+// does not interpret their content.
 #pragma once
 
 #include <atomic>
@@ -20,14 +20,15 @@ namespace faultline::transport {
 
 struct CoreContext;
 
-/// Where a received datagram came from, as the address vector that an answer needs.
+/// Source of a received datagram, as the address vector for a reply.
 struct ManagementSource {
   AddressVector reply;
   uint16_t pkey = wire::kDefaultPkey;
   uint32_t source_qpn = wire::kManagementQpn;
 };
 
-/// Takes what comes to QP1. Called on the core's thread: must not block or call back into the core.
+/// Receives the datagrams that arrive at QP1. Called on the core's thread: must not block or call back into
+/// the core.
 class ManagementSink {
  public:
   virtual ~ManagementSink() = default;
@@ -41,12 +42,12 @@ class Management {
 
   void set_sink(ManagementSink* sink) { sink_ = sink; }
   void on_packet(const wire::Packet& packet);
-  /// Sends what waits, as far as the port takes it.
+  /// Sends waiting datagrams until the port is full.
   void send();
 
   // Any thread.
 
-  /// False where too many wait.
+  /// Queues a datagram; false if kMaxWaiting datagrams are queued already.
   [[nodiscard]] bool post(const wire::MadBytes& mad, const AddressVector& to, uint16_t pkey);
   [[nodiscard]] bool has_work() const { return waiting_.load(std::memory_order_relaxed) != 0; }
 
@@ -62,7 +63,7 @@ class Management {
   CoreContext& context_;
   ManagementSink* sink_ = nullptr;
   uint32_t next_psn_ = 0;
-  SpinLock lock_;  ///< of the ring
+  SpinLock lock_;  ///< protects the ring
   std::vector<Outgoing> ring_;
   size_t head_ = 0;
   std::atomic<size_t> waiting_{0};

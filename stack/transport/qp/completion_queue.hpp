@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A completion queue: the engine pushes, app threads poll. Lock-free ring; app threads among themselves are
-// serialised by the caller (verbs' per-CQ lock).
+// A completion queue: the engine pushes, application threads poll. The ring is lock-free. The caller
+// serialises application threads among themselves (the per-CQ lock of the verbs layer).
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,9 @@
 
 namespace faultline::transport {
 
-/// A datagram's completion tells which header stands before its data (IBA A17.4.5.1), in the field of the
-/// service level as adapters do, for who receives over several (UCX): a UDP header, over IPv6 or IPv4.
+/// Values of Completion::service_level for a datagram: the header before its data is UDP over IPv6 or IPv4
+/// (IBA A17.4.5.1). Adapters report this in the same field, for programs that receive over several header
+/// types (UCX).
 inline constexpr uint8_t kDatagramOverIpv6 = 8 | 1;
 inline constexpr uint8_t kDatagramOverIpv4 = 8 | 2;
 
@@ -35,26 +36,26 @@ struct Completion {
   CompletionOpcode opcode = CompletionOpcode::send;
   uint8_t flags = 0;  ///< CompletionFlag
   uint8_t solicited : 1 = 0;
-  uint8_t service_level : 4 = 0;  ///< of a datagram: how it came, kDatagramOver...
+  uint8_t service_level : 4 = 0;  ///< of a datagram: kDatagramOver...
   uint32_t vendor_error = 0;
   TimeNs timestamp_ns = 0;  ///< when it was pushed
 };
 
-/// What an engine does about a completion's event.
+/// Action of the engine for a completion's event.
 enum class Notice : uint8_t {
   none,
-  now,   ///< tell the app
-  later  ///< moderated: come back at notice_deadline()
+  now,   ///< notify the application
+  later  ///< moderated: check again at notice_deadline()
 };
 
 class CompletionQueue {
  public:
-  /// Its ring is in that memory until a resize.
+  /// Allocates the ring from `memory`; a resize moves it to the heap.
   explicit CompletionQueue(uint32_t capacity,
                            std::pmr::memory_resource* memory = std::pmr::new_delete_resource())
       : capacity_(capacity), mask_(mask_for(capacity)), ring_(make_ring(mask_ + 1, memory)) {}
 
-  /// What a ring for so many takes.
+  /// Size of a ring for `capacity` completions.
   [[nodiscard]] static size_t bytes_for(uint32_t capacity) {
     return sizeof(Completion) * (size_t{mask_for(capacity)} + 1);
   }
@@ -63,17 +64,17 @@ class CompletionQueue {
   [[nodiscard]] uint32_t capacity() const { return capacity_; }
 
   // --- set before any QP uses the queue ---
-  bool has_channel = false;      ///< somebody may arm it
+  bool has_channel = false;      ///< the application may arm it
   bool several_cores = false;    ///< QPs of more than one core push to it
-  bool ignores_overrun = false;  ///< what does not fit is lost without a word
+  bool ignores_overrun = false;  ///< completions that do not fit are lost silently
 
-  /// Engine. False on overrun: the completion is lost and the queue is marked (IBV_EVENT_CQ_ERR is the
-  /// caller's to raise).
+  /// Engine. False on overrun: the completion is lost and the queue is marked. The caller raises
+  /// IBV_EVENT_CQ_ERR.
   bool push(const Completion& completion, TimeNs now_ns = 0) {
     return several_cores ? push_beside_others(completion, now_ns) : push_alone(completion, now_ns);
   }
 
-  /// App side, one thread at a time. Returns how many were taken.
+  /// Application side, one thread at a time. Returns the number of completions taken.
   uint32_t poll(std::span<Completion> out) {
     const uint32_t head = head_.load(std::memory_order_relaxed);
     uint32_t ready = tail_.load(std::memory_order_acquire) - head;
@@ -83,9 +84,9 @@ class CompletionQueue {
     return ready;
   }
 
-  /// App side, one thread at a time, no poll meanwhile; no push either: on the owner thread, but for a queue
-  /// of several cores, which locks them out. Keeps what is not polled yet. 0, EINVAL where that does not fit,
-  /// or ENOMEM.
+  /// Application side, one thread at a time, without a concurrent poll or push. To exclude pushes, call it on
+  /// the owner thread; a queue of several cores locks them out. Keeps the completions that are not polled
+  /// yet. Returns 0, EINVAL if they do not fit, or ENOMEM.
   [[nodiscard]] int resize(uint32_t capacity) {
     const uint32_t mask = mask_for(capacity);
     Ring fresh;
@@ -105,7 +106,8 @@ class CompletionQueue {
     return 0;
   }
 
-  /// App side, one thread at a time, no poll meanwhile, and that QP pushes no more: forgets its completions.
+  /// Removes the completions of QP `qpn`. Application side, one thread at a time, without a concurrent poll;
+  /// that QP pushes no more.
   void purge(uint32_t qpn) {
     const uint32_t head = head_.load(std::memory_order_relaxed);
     const uint32_t tail = tail_.load(std::memory_order_acquire);
@@ -121,18 +123,18 @@ class CompletionQueue {
 
   // --- events ---
 
-  /// App side: the next completion (or the next solicited or failed one) is to be told of, once. Arm, then
-  /// look once more: a completion is seen by that look or makes the event. (Both sides read-modify-write
-  /// `armed_`, so that the later one sees all that the earlier one did before.)
+  /// Application side: requests one event for the next completion (or the next solicited or failed one).
+  /// After arming, poll once more: each completion is either seen by that poll or raises the event. (Both
+  /// sides read-modify-write `armed_`, so that the later one sees all that the earlier one did before.)
   void arm(bool solicited_only) {
-    // What is there already makes no event any more, though the engine may ask only after this.
+    // Completions that are already in the ring raise no event, even if the engine checks only after this.
     armed_at_.store(tail_.load(std::memory_order_acquire), std::memory_order_relaxed);
     armed_.exchange(solicited_only ? kArmedSolicited : kArmedNext, std::memory_order_acq_rel);
   }
-  /// App side, after arm(), one thread at a time: true where a completion that it asked for is there already,
-  /// later than the last event, and the event is the caller's to make. Adapters do so (their doorbell carries
-  /// the consumer's index), and programs that arm after their last poll count on it. Not for what the last
-  /// event was about: the usual loop arms before it polls that.
+  /// Application side, after arm(), one thread at a time. Returns true if a matching completion, newer than
+  /// the last event, is already in the ring; the caller then raises the event. Adapters do so (their doorbell
+  /// carries the consumer's index), and programs that arm after their last poll rely on it. Completions
+  /// before the last event do not count, since the usual loop arms before it polls them.
   [[nodiscard]] bool take_armed_by_waiting(bool solicited_only) {
     const uint32_t tail = tail_.load(std::memory_order_acquire);
     const uint32_t head = head_.load(std::memory_order_relaxed);
@@ -141,7 +143,8 @@ class CompletionQueue {
       if (!solicited_only || solicits(ring_[at & mask_])) return disarm();
     return false;
   }
-  /// What one engine has pushed since it last asked for the notice. Ends are where the ring ended then.
+  /// Pushes of one engine since its last call of notice(). The `end` members are positions in the ring after
+  /// the last counted push.
   struct Pushed {
     uint32_t count = 0;
     uint32_t end = 0;
@@ -156,10 +159,10 @@ class CompletionQueue {
     ++pushed.soliciting;
     pushed.soliciting_end = pushed.end;
   }
-  /// Engine: true where it is time to ask. Where it is false somebody may be arming the queue at this moment,
-  /// whose look may not see what was pushed: the engine has to ask all the same, but not at once.
+  /// Engine: true if notice() is due now. False may be stale: a thread may be arming the queue, and its poll
+  /// may miss what was pushed. The engine must then still call notice(), but may defer the call.
   [[nodiscard]] bool seems_armed() const { return armed_.load(std::memory_order_relaxed) != kNotArmed; }
-  /// Engine, after its pushes.
+  /// Engine, after its pushes: decides whether to raise an event.
   [[nodiscard]] Notice notice(const Pushed& pushed, TimeNs now_ns) {
     const uint8_t armed = armed_.fetch_or(0, std::memory_order_acq_rel);
     if (armed == kNotArmed) return Notice::none;
@@ -178,17 +181,18 @@ class CompletionQueue {
     notice_deadline_ns_.store(now_ns + period_ns, std::memory_order_relaxed);
     return Notice::later;
   }
-  /// Engine: the deadline is there. True where an event is due.
+  /// Engine: the moderation deadline has passed. Returns true if an event is due.
   [[nodiscard]] bool end_moderation() { return held_.load(std::memory_order_relaxed) != 0 && disarm(); }
   [[nodiscard]] TimeNs notice_deadline() const { return notice_deadline_ns_.load(std::memory_order_relaxed); }
-  /// One event for `count` completions or `period_ns` after the first of them, whichever comes first; 0 is
-  /// no bound, both 0 an event for each. Any thread.
+  /// Sets moderation: one event per `count` completions or `period_ns` after the first of them, whichever is
+  /// earlier. 0 means no bound; both 0 means an event for each completion. Any thread.
   void moderate(uint32_t count, TimeNs period_ns) {
     moderation_count_.store(count, std::memory_order_relaxed);
     moderation_period_ns_.store(period_ns, std::memory_order_relaxed);
   }
 
-  /// The list of queues whose events one core holds back; `listed` says that some core has it in its own.
+  /// Link of a core's list of queues with moderated events. `listed` is true while some core has the queue in
+  /// its list.
   std::atomic<bool> listed{false};
   CompletionQueue* next_listed = nullptr;
 
@@ -214,7 +218,7 @@ class CompletionQueue {
   }
 
   static uint32_t mask_for(uint32_t capacity) { return std::bit_ceil(capacity < 2 ? 2U : capacity) - 1; }
-  /// ibv_req_notify_cq(3): a receive whose message asked for it, or anything that failed.
+  /// True for a receive with the solicited flag, or for any failure (ibv_req_notify_cq(3)).
   static bool solicits(const Completion& completion) {
     return completion.solicited != 0 || completion.status != CompletionStatus::success;
   }
@@ -249,13 +253,13 @@ class CompletionQueue {
   uint32_t mask_;
   Ring ring_;
   alignas(64) std::atomic<uint32_t> tail_{0};
-  uint32_t cached_head_ = 0;  // engine's
+  uint32_t cached_head_ = 0;  // used by the engine only
   std::atomic<bool> overrun_{false};
-  SpinLock push_lock_;  // of several cores
+  SpinLock push_lock_;  // used if several cores push
   std::atomic<uint8_t> armed_{kNotArmed};
-  std::atomic<uint32_t> armed_at_{0};  // where the ring ended before it was armed
-  std::atomic<uint32_t> told_{0};      // where the ring ended at the last event
-  std::atomic<uint32_t> held_{0};      // completions since the moderated event before
+  std::atomic<uint32_t> armed_at_{0};  // end of the ring when it was armed
+  std::atomic<uint32_t> told_{0};      // end of the ring at the last event
+  std::atomic<uint32_t> held_{0};      // completions since the last moderated event
   std::atomic<uint32_t> moderation_count_{0};
   std::atomic<TimeNs> moderation_period_ns_{0};
   std::atomic<TimeNs> notice_deadline_ns_{0};

@@ -143,7 +143,7 @@ void CoreContext::note_paced(QueuePair& qp, uint32_t bytes) {
 
 bool CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
                                 uint64_t waiter) {
-  // What is parked or owed an answer keeps a peer waiting as well.
+  // A parked request or a queued response also keeps a peer waiting.
   const bool urgent = role_of(waiter) != FaultRole::requester;
   if (memory.request_fault(
           {.target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter, .urgent = urgent}))
@@ -155,7 +155,8 @@ bool CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t
 bool CoreContext::park(QueuePair& qp, const RxFrame& frame) {
   ResponderState& responder = qp.responder;
   if (park_free_ == nullptr || responder.parked >= config.park_packets_per_qp) return false;
-  // The last quarter is for packets that wait for a page themselves: each other QP's first.
+  // The last quarter of the pool is reserved for the first parked packet of each QP, the one that waits for
+  // the page itself.
   if (responder.parked_head != nullptr &&
       parked_ >= config.park_packets_total - config.park_packets_total / 4)
     return false;
@@ -204,7 +205,7 @@ bool CoreContext::hold(QueuePair& qp, wire::Psn psn, const RxFrame& frame) {
   ResponderState& responder = qp.responder;
   if (park_free_ == nullptr || responder.held >= config.reorder_packets_per_qp) return false;
   ParkedFrame** link = &responder.held_head;
-  // Packets mostly come in order: behind the last one.
+  // Packets mostly arrive in order: append after the last one.
   if (responder.held_tail != nullptr && responder.held_tail->psn < psn) link = &responder.held_tail->next;
   while (*link != nullptr && (*link)->psn < psn) link = &(*link)->next;
   if (*link != nullptr && (*link)->psn == psn) return false;
@@ -233,7 +234,8 @@ RxFrame CoreContext::take_held_head(QueuePair& qp) {
     responder.held_tail = nullptr;
     responder.held_deadline_ns = kNever;
   } else {
-    responder.held_deadline_ns = now_ns + config.reorder_deadline_ns;  // one gap is closed: time for the next
+    // One gap is closed: restart the timer for the next.
+    responder.held_deadline_ns = now_ns + config.reorder_deadline_ns;
   }
   head->next = park_free_;
   park_free_ = head;
@@ -255,7 +257,7 @@ void CoreContext::note_overrun(QueuePair& qp, CompletionQueue& cq) {
   qp.state.store(QpState::err, std::memory_order_relaxed);
   ResponderState& responder = qp.responder;
   responder.closing = true;
-  if (!responder.nak_pending) responder.nak_psn = responder.expected_psn;  // of the message that is lost
+  if (!responder.nak_pending) responder.nak_psn = responder.expected_psn;  // PSN of the lost message
   release_parked(qp);
   release_held(qp);
   make_ready(qp);
@@ -333,7 +335,7 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   completion.qpn = qp.qpn;
   completion.status = status;
   completion.opcode = completion_opcode(wqe.opcode);
-  // Before the app can know of it: it may post into the slot as soon as it has the completion.
+  // Retire before pushing the completion: the application may reuse the slot as soon as it polls it.
   qp.send_ring.retire_to(index + 1);
   if (!told_of) return;
   for (const void* line : qp.posting_reads) __builtin_prefetch(line);
@@ -403,14 +405,14 @@ void CoreContext::enter_error(QueuePair& qp) {
   responder.ack_pending = responder.nak_pending = responder.sack_pending = false;
   responder.message = InboundMessage::none;
   flush(qp);
-  // It takes no more from its shared queue (IBA 11.6.3.2).
+  // The QP takes no more receives from its shared queue (IBA 11.6.3.2).
   if (qp.takes_shared_receives() && !failed_before) raise(qp, AsyncEvent::last_wqe_reached);
   if (lost_completion) raise(qp, AsyncEvent::qp_fatal);
 }
 
 namespace {
 
-/// Calls `copy(sge_va, bytes, done_bytes)` for each piece of [offset, offset + length) of the list.
+/// Calls `copy(sge, va, bytes, done_bytes)` for each piece of [offset, offset + length) of the list.
 template <typename Copy>
 odp::Outcome walk(std::span<const Sge> sges, uint32_t offset, uint32_t length, SgeSpan& stop, Copy copy) {
   uint32_t done = 0;

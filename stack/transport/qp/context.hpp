@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the parts of a core share: memory, the transmit batch, timers, counters, the ready list, the pool of
-// parked packets. Owner: the core's thread.
+// State shared by the parts of a core: memory, transmit batch, timers, counters, ready list, pool of parked
+// packets. Owner: the core's thread.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 
 namespace faultline::transport {
 
-/// Who waits for a fault: part of the token that goes through the fault queue.
+/// Which part of a QP waits for a page fault; a field of the fault queue's token.
 enum class FaultRole : uint8_t { requester = 0, parked = 1, read_job = 2 };
 
 struct CoreContext {
@@ -42,7 +42,7 @@ struct CoreContext {
   Lookahead lookahead;
 
   // --- pace ---
-  /// False, and the QP comes back when it may, where its rate does not allow another packet yet.
+  /// Returns false if the QP's rate does not allow another packet yet; the QP becomes ready when it does.
   [[nodiscard]] bool may_send(QueuePair& qp) {
     return qp.rate_control == nullptr || qp.pacing.next_ns() <= now_ns || !wait_for_pace(qp);
   }
@@ -66,7 +66,7 @@ struct CoreContext {
     if (events != nullptr) events->on_qp_event(qp.qpn, qp.user, event);
   }
 
-  /// Reports why a QP is about to fail: `status` of its own work, or the NAK that it has sent.
+  /// Reports why a QP is about to fail: `status` of its work request, or the NAK that it sent.
   void report(const QueuePair& qp, CompletionStatus status);
   void report_nak(const QueuePair& qp);
 
@@ -77,31 +77,31 @@ struct CoreContext {
   [[nodiscard]] static FaultRole role_of(uint64_t waiter) {
     return static_cast<FaultRole>(static_cast<uint8_t>(waiter >> 24));
   }
-  /// Asks for a range; false where the fault queue is full (counted; try again on a later turn).
+  /// Requests a page range; false if the fault queue is full (counted; retry on a later turn).
   [[nodiscard]] bool request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
                                    uint64_t waiter);
 
   // --- parked packets ---
-  /// Holds a frame behind what the QP has parked; false where a bound is reached.
+  /// Appends a frame to the QP's parked packets; false if a bound is reached.
   [[nodiscard]] bool park(QueuePair& qp, const RxFrame& frame);
-  /// Gives all of a QP's parked packets back to the port.
+  /// Releases all of a QP's parked packets to the port.
   void release_parked(QueuePair& qp);
-  void unpark_head(QueuePair& qp);  ///< the head's frame is the caller's now
+  void unpark_head(QueuePair& qp);  ///< the caller owns the head's frame afterwards
 
-  // --- packets behind a gap ---
-  /// Keeps a frame in PSN order; false where a bound is reached or it is held already.
+  // --- packets after a gap ---
+  /// Holds a frame in PSN order; false if a bound is reached or the PSN is held already.
   [[nodiscard]] bool hold(QueuePair& qp, wire::Psn psn, const RxFrame& frame);
   [[nodiscard]] RxFrame take_held_head(QueuePair& qp);
   void release_held(QueuePair& qp);
 
-  // --- shared receive queues; every core of a device numbers its own ---
+  // --- shared receive queues; each core of a device has its own numbers ---
   [[nodiscard]] SharedReceiveQueue* create_srq(const SrqInit& init);
   void destroy_srq(SharedReceiveQueue* srq);
   [[nodiscard]] SharedReceiveQueue* find_srq(uint32_t number) const;
 
   // --- completions ---
-  /// In between, queues that nobody seems to have armed are asked for certain once for many completions, at
-  /// the end: a read-modify-write each time.
+  /// Between these two calls, a queue that seems unarmed is checked once at the end instead of after each
+  /// completion. Each check is a read-modify-write.
   void defer_notices() { defers_notices_ = true; }
   void end_deferral() {
     defers_notices_ = false;
@@ -112,27 +112,28 @@ struct CoreContext {
       return note_overrun(qp, cq);
     if (cq.has_channel && events != nullptr) note_pushed(cq, completion);
   }
-  /// Events held back by moderation (ibv_modify_cq) whose time has come.
+  /// Raises the moderated events (ibv_modify_cq) that are due.
   void end_moderations();
   [[nodiscard]] TimeNs next_moderation() const;
   void forget(const CompletionQueue& gone);
   [[nodiscard]] static bool tells(const QueuePair& qp, const SendWqe& wqe) {
     return qp.signal_all || (wqe.flags & kSignaled) != 0;
   }
-  /// Completes the send WQE at the ring's head and retires it. An error completes unsignalled WQEs too.
+  /// Completes the send WQE at the ring's head and retires it. An error also completes unsignaled WQEs.
   void complete_send(QueuePair& qp, CompletionStatus status);
 
   // --- receives ---
-  /// The QP's receive, or the next one for it, left where it is; false where none is posted.
+  /// Reads the QP's current receive, or the next one, without taking it; false if none is posted.
   [[nodiscard]] bool peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive);
-  /// Makes it the QP's until it completes; true also where the QP has one.
+  /// Takes a receive for the QP until it completes; also true if the QP already has one.
   [[nodiscard]] bool take_receive(QueuePair& qp, SharedReceiveQueue* srq);
-  /// Completes the one that was taken; `completion` has everything but wr_id and qpn.
+  /// Completes the taken receive; `completion` has everything but wr_id and qpn.
   void complete_receive(QueuePair& qp, Completion& completion);
   void flush_receives(QueuePair& qp);
-  /// A shared queue goes: what the QP took from it goes with it, and the message that was to fill it.
+  /// A shared queue is about to be destroyed: drops the receive that the QP took from it and the message that
+  /// would fill it.
   static void forget(QueuePair& qp, const SharedReceiveQueue& gone);
-  /// To the error state: everything posted is flushed, in order (IBA 10.3.1.5).
+  /// Enters the error state and flushes everything posted, in order (IBA 10.3.1.5).
   void enter_error(QueuePair& qp);
   void flush(QueuePair& qp);
 
@@ -149,35 +150,34 @@ struct CoreContext {
     CompletionQueue* cq;
     CompletionQueue::Pushed what;
   };
-  /// A completion of the QP is lost: both are in error. The QP takes no packet more; the rest of what the
-  /// error state means follows in its turn (Core::Impl::serve), since its caller is in the middle of a
-  /// message.
+  /// Handles a lost completion: CQ and QP enter the error state. The QP accepts no further packet. The caller
+  /// is in the middle of a message, so Core::Impl::serve does the rest of the error transition later.
   void note_overrun(QueuePair& qp, CompletionQueue& cq);
   void note_pushed(CompletionQueue& cq, const Completion& completion);
   void ask_for_notices();
   void give_notice(CompletionQueue& cq, const CompletionQueue::Pushed& pushed);
 
-  std::array<PushedTo, 4> pushed_{};  ///< of queues with a channel, since they were last asked
+  std::array<PushedTo, 4> pushed_{};  ///< queues with a channel that have unchecked pushes
   size_t pushed_count_ = 0;
   bool defers_notices_ = false;
-  CompletionQueue* moderated_ = nullptr;  ///< few, mostly none
+  CompletionQueue* moderated_ = nullptr;  ///< short list, mostly empty
   QueuePair* ready_head_ = nullptr;
   QueuePair* ready_tail_ = nullptr;
   uint32_t ready_count_ = 0;
   std::vector<std::unique_ptr<SharedReceiveQueue>> srqs_;  // by slot
   std::vector<ParkedFrame> park_pool_;
   ParkedFrame* park_free_ = nullptr;
-  uint32_t parked_ = 0;  ///< of all QPs
+  uint32_t parked_ = 0;  ///< total over all QPs
 };
 
-/// Walks the scatter/gather list `sges` from byte `offset` on.
+/// Position in a scatter/gather list at which a copy stopped.
 struct SgeSpan {
-  uint32_t index = 0;       ///< of the element where it stopped
+  uint32_t index = 0;       ///< element at which the copy stopped
   uint64_t va = 0;          ///< address there
-  uint32_t left_bytes = 0;  ///< of that element from there
+  uint32_t left_bytes = 0;  ///< bytes of that element from there
 };
 
-/// Lists of any length; the functions below know how most are.
+/// General case: lists of any length. The inline functions below handle the usual single element.
 [[nodiscard]] odp::Outcome gather_list(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
                                        std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to,
                                        SgeSpan& stop, uint32_t* crc);
@@ -185,13 +185,13 @@ struct SgeSpan {
                                         std::span<const Sge> sges, uint32_t offset,
                                         std::span<const uint8_t> from, SgeSpan& stop);
 
-/// The bytes are all in the one element that there is.
+/// True if the list has one element and it contains all the bytes.
 [[nodiscard]] inline bool is_plain(std::span<const Sge> sges, uint32_t offset, size_t bytes) {
   return sges.size() == 1 && offset <= sges[0].length_bytes && bytes <= sges[0].length_bytes - offset;
 }
 
-/// Copies `to.size()` bytes at message offset `offset` out of the list. On a miss or violation `stop` says
-/// where. With `crc` it goes on over what was copied, in the same pass
+/// Copies `to.size()` bytes at message offset `offset` out of the list. On a miss or violation, `stop` is the
+/// position. A non-null `crc` is updated over the copied bytes in the same pass
 /// (odp::MemoryAccess::read_with_crc).
 [[nodiscard]] inline odp::Outcome gather(odp::MemoryAccess& memory, odp::ProtectionDomain domain,
                                          std::span<const Sge> sges, uint32_t offset, std::span<uint8_t> to,

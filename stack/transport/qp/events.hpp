@@ -29,8 +29,8 @@ enum class AsyncEvent : uint8_t {
   last_wqe_reached = 16
 };
 
-/// Why a QP goes to the error state (a UC QP: to SQE), where neither its program nor its own end asked for
-/// it.
+/// Reason for a QP's transition to the error state (a UC QP: to SQE) that neither the program nor the QP's
+/// destruction requested.
 struct QpFailure {
   uint32_t qpn = 0;
   bool is_connected = false;  ///< the peer's address and QPN are known
@@ -39,27 +39,26 @@ struct QpFailure {
   uint32_t peer_qpn = 0;
   uint32_t psn = 0;  ///< oldest PSN not acknowledged, or the request's
   CompletionStatus status = CompletionStatus::success;
-  bool nak_sent =
-      false;  ///< by a request of the peer, which was told so; then `syndrome` counts (IBA 9.7.5.2.8)
+  /// Caused by a request of the peer, and a NAK was sent; `syndrome` is then valid (IBA 9.7.5.2.8).
+  bool nak_sent = false;
   uint8_t syndrome = 0;
 };
 
-/// Where a core tells verbs what happened. Called on the owner thread; must not block or call back into the
-/// core.
+/// Receiver of a core's events. Called on the owner thread; must not block or call back into the core.
 class EventSink {
  public:
   virtual ~EventSink() = default;
   virtual void on_qp_event(uint32_t qpn, void* user, AsyncEvent event) = 0;
   virtual void on_cq_event(CompletionQueue* cq, AsyncEvent event) = 0;
-  /// A completion came that the queue was armed for (CompletionQueue::arm).
+  /// A completion arrived for which the queue was armed (CompletionQueue::arm).
   virtual void on_completion(CompletionQueue* cq) { static_cast<void>(cq); }
   virtual void on_srq_event(SharedReceiveQueue* srq, AsyncEvent event) {
     static_cast<void>(srq);
     static_cast<void>(event);
   }
-  /// For a log: nothing depends on it.
+  /// For logging only.
   virtual void on_qp_failure(const QpFailure& failure) { static_cast<void>(failure); }
-  /// Of the port or the whole device.
+  /// Event of the port or the whole device.
   virtual void on_device_event(AsyncEvent event) { static_cast<void>(event); }
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the QPs that are served next need is on its way while others are served. A CPU has some twenty lines
-// under way at once and drops what it is asked for beyond them: so a few lines are asked for with each packet
-// that goes out, and not all of a QP's at once. Owner: the core's thread.
+// Prefetches the state of the QPs that are served next while others are served. A CPU has some twenty
+// cache-line fills in flight and drops prefetches beyond them. Each transmitted packet therefore issues a few
+// prefetches, rather than all of a QP's at once. Owner: the core's thread.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@ namespace faultline::transport {
 
 class Lookahead {
  public:
-  /// `next` is the ready QP that is served after the one that is served now; its list goes on behind it. What
-  /// lies between the steps, each found by way of the one before, is two QPs' packets: one may send a packet
-  /// only, and that be over sooner than a miss.
+  /// `next` is the ready QP that is served after the current one; the list continues at its next_ready. Each
+  /// step needs data from the previous step, so the steps run two QPs apart. One QP apart is not enough: a QP
+  /// may send a single packet, which takes less time than a cache miss.
   void advance(QueuePair* next) {
     finish();
     if (next == nullptr) return;
@@ -34,25 +34,25 @@ class Lookahead {
     lines_of_ = fifth;
     line_ = 0;
   }
-  /// A packet goes out.
+  /// Called for each transmitted packet.
   void step() {
     if (line_ != QueuePair::kSendLines) lines_of_->prefetch_to_send(line_++);
     if (send_ != send_end_) {
-      // Eight of what is known of sends are a line.
+      // Eight SendProgress entries share a cache line.
       __builtin_prefetch(&sends_of_->progress_at(send_), 1);
       __builtin_prefetch(sends_of_->send_ring.header_at(send_), 1);
       ++send_;
     }
     if (payload_ != payload_end_) payload_of_->prefetch_payload(payload_++);
   }
-  /// A QP goes: what is not asked for yet will not be.
+  /// A QP leaves the ready list or is destroyed: cancels the prefetches that are not issued yet.
   void forget() {
     line_ = QueuePair::kSendLines;
     send_ = send_end_ = payload_ = payload_end_ = 0;
   }
 
  private:
-  static constexpr uint32_t kSends = 16;  // of a QP
+  static constexpr uint32_t kSends = 16;  // per QP
 
   static QueuePair* behind(const QueuePair* qp) { return qp == nullptr ? nullptr : qp->next_ready; }
   void finish() {

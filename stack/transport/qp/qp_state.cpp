@@ -59,7 +59,7 @@ constexpr QpTransition rtr_to_rts(QpType type) {
   return kForbidden;
 }
 
-/// RTS or SQD back to RTS, and SQE to RTS, share what may be changed.
+/// Attributes for RTS to RTS and SQD to RTS.
 constexpr QpTransition to_rts(QpType type) {
   constexpr uint32_t connected = kAttrAccessFlags | kAttrAltPath | kAttrPathMigState;
   switch (type) {
@@ -116,7 +116,7 @@ constexpr QpTransition sqd_to_sqd(QpType type) {
 
 QpTransition transition(QpType type, QpState from, QpState to) {
   if (to == QpState::reset) return allow(0, 0);
-  // A QP in reset has nothing to fail: Linux forbids it too (drivers/infiniband/core/verbs.c,
+  // A QP in RESET cannot enter the error state; Linux forbids this too (drivers/infiniband/core/verbs.c,
   // qp_state_table).
   if (to == QpState::err) return from == QpState::reset ? kForbidden : allow(0, 0);
   switch (from) {

@@ -19,7 +19,7 @@ struct QpTransition {
 
 [[nodiscard]] QpTransition transition(QpType type, QpState from, QpState to);
 
-/// Whether modify_qp may take `from` to `to` with exactly these attributes.
+/// True if modify_qp may move a QP from `from` to `to` with exactly these attributes.
 [[nodiscard]] bool check_transition(QpType type, QpState from, QpState to, uint32_t mask);
 
 }  // namespace faultline::transport

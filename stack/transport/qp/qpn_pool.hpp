@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The QPNs of a core, each back as late as possible: a peer may still know the QP that had it (TIME_WAIT, IBA
-// 12.9.8.4), and what was sent to that QP may still be on its way.
+// QPN allocator of a core. It reuses each QPN as late as possible. A peer may still know its previous QP
+// (TIME_WAIT, IBA 12.9.8.4), and packets to that QP may still be in flight.
 #pragma once
 
 #include <bit>
@@ -12,9 +12,9 @@
 
 namespace faultline::transport {
 
-/// A QPN is a slot of the core's table below a generation (kQpnBlock). Slots that were never used come first,
-/// then the one that has been free for longest, with its next generation: a number comes back when all others
-/// have been used, but for those of QPs that live.
+/// A QPN consists of a slot of the core's table (low bits) and a generation (kQpnBlock). Unused slots are
+/// allocated first, then the slot that has been free for longest, with its next generation. A number is thus
+/// reused only after all others, except those of live QPs.
 class QpnPool {
  public:
   QpnPool(const CoreConfig& config, uint32_t table_slots)
@@ -23,17 +23,18 @@ class QpnPool {
         slots_(slots_of_core(config, table_slots)),
         core_count_(config.core_count),
         core_index_(config.core_index) {
-    // The seed chooses both: of few generations another process would have the same too often.
+    // The seed selects both: with few generations alone, successive processes would often start with the same
+    // QPNs.
     const uint32_t generations = (last_qpn_ + 1 - first_qpn_) / kQpnBlock;
     first_generation_ = first_qpn_ + config.qpn_seed % generations * kQpnBlock;
     first_slot_ = slots_ == 0 ? 0 : config.qpn_seed / generations % slots_;
   }
 
-  /// Makes the room that give_back() needs. Throws std::bad_alloc; take() and give_back() do not.
+  /// Reserves memory for give_back(). Throws std::bad_alloc; take() and give_back() do not.
   void reserve() {
     if (is_fresh() && used_slots_ == ring_.size()) grow();
   }
-  /// The number that the next QP gets; nullopt where all slots are in use. After reserve().
+  /// Returns the QPN for the next QP; nullopt if all slots are in use. Call after reserve().
   [[nodiscard]] std::optional<uint32_t> peek() const {
     if (is_fresh())
       return first_generation_ + (first_slot_ + used_slots_) % slots_ * core_count_ + core_index_;
@@ -41,7 +42,7 @@ class QpnPool {
     const uint32_t next = ring_[head_ & mask()] + kQpnBlock;
     return next <= last_qpn_ ? next : next - (last_qpn_ + 1 - first_qpn_);
   }
-  /// The number that peek() says is in use.
+  /// Allocates the QPN that peek() returned.
   void take() {
     if (is_fresh()) {
       ++used_slots_;
@@ -69,10 +70,10 @@ class QpnPool {
   const uint32_t first_qpn_, last_qpn_, slots_, core_count_, core_index_;
   uint32_t first_generation_ = 0;
   uint32_t first_slot_ = 0;
-  uint32_t used_slots_ = 0;  ///< slots that some QP has had
-  uint32_t head_ = 0;        ///< of the ring: the number that rests for longest
+  uint32_t used_slots_ = 0;  ///< slots used so far
+  uint32_t head_ = 0;        ///< ring index of the QPN that has been free for longest
   uint32_t resting_ = 0;
-  std::vector<uint32_t> ring_;  ///< a power of two, room for every slot that was used
+  std::vector<uint32_t> ring_;  ///< size is a power of two, with room for every used slot
 };
 
 }  // namespace faultline::transport

@@ -25,34 +25,35 @@
 
 namespace faultline::transport {
 
-/// What the requester knows of a send WQE beyond the WQE: its PSNs, once it has them.
+/// The requester's record of a send WQE: its PSNs, once assigned.
 struct SendProgress {
   wire::Psn first_psn;
-  uint32_t packets : 30 = 0;  ///< PSNs that it takes: its packets, or its response's for a READ
-  uint32_t answered : 1 = 0;  ///< with data or a result of its own, not by a plain acknowledgement
-  uint32_t told_of : 1 = 0;   ///< its success makes a completion
+  uint32_t packets : 30 = 0;  ///< number of PSNs: its request packets, or the response packets of a READ
+  uint32_t answered : 1 = 0;  ///< answered with data or a result, not by a plain acknowledgement
+  uint32_t told_of : 1 = 0;   ///< signaled
 };
 
 /// One cache line.
 struct RequesterState {
   uint32_t current = 0;   ///< ring index of the WQE whose packet is next
   uint32_t packet = 0;    ///< that packet's number in the WQE
-  uint32_t started = 0;   ///< ring index behind the last WQE that has PSNs; current < started while resending
+  uint32_t started = 0;   ///< ring index after the last WQE with PSNs; current < started while retransmitting
   wire::Psn next_psn;     ///< for the next WQE to start
-  wire::Psn unacked_psn;  ///< oldest PSN not acknowledged; for a READ the next response that is due
-  wire::Psn sent_psn;     ///< one past the highest PSN ever sent
+  wire::Psn unacked_psn;  ///< oldest unacknowledged PSN; for a READ the next expected response
+  wire::Psn sent_psn;     ///< one past the highest PSN sent
   uint8_t reads_outstanding = 0;
-  uint8_t prefaulted_sges = 0;  ///< of the READ at `started`: destinations already asked for
+  uint8_t prefaulted_sges = 0;  ///< destination elements of the READ at `started` that are already requested
   uint8_t retries_left = 0;
   uint8_t rnr_retries_left = 0;
-  bool fault_wait = false;        ///< held for a page of its own memory
-  bool fault_failed = false;      ///< the page that it waited for cannot be had
-  bool gap_reported = false;      ///< went back for the gap at unacked_psn already
-  bool credit_limited = false;    ///< the peer says how many receives it has (IBA 9.7.7.2)
-  uint32_t fault_generation = 0;  ///< of the wait; answers to older ones are ignored
-  wire::Psn last_ssn;             ///< of the newest message that was started: counts them all
-  wire::Psn limit_ssn;            ///< the last message for which the peer is known to have a receive
-  bool rnr_for_page = false;      ///< ended early by the peer's word that the page is there
+  bool fault_wait = false;        ///< waits for a page fault of local memory
+  bool fault_failed = false;      ///< that page fault failed
+  bool gap_reported = false;      ///< already went back to the gap at unacked_psn
+  bool credit_limited = false;    ///< the peer sends credits: its posted receives (IBA 9.7.7.2)
+  uint32_t fault_generation = 0;  ///< of the wait; older resolutions are ignored
+  wire::Psn last_ssn;             ///< SSN of the newest started message; counts all messages
+  wire::Psn limit_ssn;            ///< SSN of the last message for which the peer has a posted receive
+  /// The RNR wait is for a page fault; the peer's "page ready" notification ends it early.
+  bool rnr_for_page = false;
   TimeNs ack_deadline_ns = kNever;
   TimeNs rnr_deadline_ns = kNever;
 };
@@ -60,7 +61,7 @@ static_assert(sizeof(RequesterState) <= 64);
 
 enum class AnswerKind : uint8_t { read, atomic };
 
-/// A request being answered: a READ (of no bytes for a FLUSH or ATOMIC WRITE, A19) or an atomic.
+/// A queued response: to a READ (0 bytes for a FLUSH or ATOMIC WRITE, A19) or to an atomic.
 struct Answer {
   AnswerKind kind = AnswerKind::read;
   wire::Psn first_psn;
@@ -70,36 +71,36 @@ struct Answer {
   uint32_t rkey = 0;
   uint64_t va = 0;
   uint32_t msn = 0;
-  bool duplicate = false;  ///< asked for again
-  uint64_t original = 0;   ///< of an atomic
+  bool duplicate = false;  ///< response to a duplicate request
+  uint64_t original = 0;   ///< original value, of an atomic
   odp::ProtectionDomain domain = 0;
 };
 
-/// An atomic that was executed, kept so that it need not be again.
+/// Result of an executed atomic, kept to answer duplicates without executing it again.
 struct AtomicResult {
   wire::Psn psn;
   bool valid = false;
   uint64_t original = 0;
 };
 
-/// A received packet held while its page comes, or while one before it is missing.
+/// A received packet that is parked for a page fault or held after a gap.
 struct ParkedFrame {
   RxFrame frame;
-  wire::Psn psn;  ///< of a packet held behind a gap
+  wire::Psn psn;  ///< of a packet held after a gap
   ParkedFrame* next = nullptr;
 };
 
-/// The message that the responder is in the middle of.
+/// The kind of message that the responder is receiving.
 enum class InboundMessage : uint8_t { none, send, write };
 
-/// A question to the pager that has no answer yet: the same packet, coming again, does not ask it again.
-/// Behind a page that takes long the questions would pile up, each to be served in its turn.
+/// An outstanding fault request to the pager. A retransmission of the same packet does not request it again.
+/// Otherwise a slow page would accumulate requests in the queue, each served separately.
 struct OpenFault {
   bool is_open = false;
   uint32_t generation = 0;
-  wire::Psn psn;  ///< of what waits
+  wire::Psn psn;  ///< PSN of the waiting packet
 
-  /// Answers to generations before `floor` are ignored: those are no answers to wait for.
+  /// Resolutions of generations before `floor` are ignored, so they do not count as outstanding.
   [[nodiscard]] bool is_of(wire::Psn waiting, uint32_t floor) const {
     return is_open && psn == waiting && static_cast<int32_t>(generation - floor) >= 0;
   }
@@ -109,41 +110,43 @@ struct OpenFault {
 };
 
 struct ResponderState {
-  // Every packet looks at these, in two cache lines.
+  // Read for every packet, in two cache lines.
   wire::Psn expected_psn;
-  uint32_t lived_psns = 0;  ///< that this connection has executed, up to half of all there are
+  /// PSNs executed since RTR, saturating at 2^23; older PSNs belong to a previous connection.
+  uint32_t lived_psns = 0;
   uint32_t msn = 0;
   InboundMessage message = InboundMessage::none;
-  bool nak_sent =
-      false;  ///< a NAK for expected_psn is out: be silent until that packet comes (IBA 9.7.5.1.2)
+  /// A NAK for expected_psn was sent: no further NAK until that packet arrives (IBA 9.7.5.1.2).
+  bool nak_sent = false;
   bool ack_pending = false;
   bool ack_owed = false;     ///< packets were executed since the last acknowledgement
-  bool nak_pending = false;  ///< nak_syndrome for nak_psn goes out behind the READ answers
+  bool nak_pending = false;  ///< nak_syndrome for nak_psn is sent after the READ responses
   bool nak_for_fault = false;
-  bool dropped_behind = false;  ///< a packet behind those that wait for a page found no room
-  bool stall_told = false;      ///< an RNR NAK for a page is out: the peer is told when the page is there
+  bool dropped_behind = false;  ///< a packet was dropped because the parked packets left no room
+  bool stall_told = false;      ///< an RNR NAK for a page was sent: notify the peer when the page is resident
   bool stall_word_pending = false;
   bool ready_word_pending = false;
-  bool closing = false;         ///< after the pending NAK the QP goes to error
-  bool peer_selective = false;  ///< the peer said that it understands selective acknowledgements
+  bool closing = false;         ///< the QP enters the error state after the pending NAK
+  bool peer_selective = false;  ///< the peer announced selective acknowledgements
   bool sack_pending = false;
-  bool parked_retry = false;      ///< the head may be tried again
-  bool fault_of_receive = false;  ///< the page that is waited for is of a receive, not of a peer's key
+  bool parked_retry = false;      ///< the head of the parked packets may be retried
+  bool fault_of_receive = false;  ///< the missing page belongs to a receive buffer, not to an RDMA target
   bool job_fault_wait = false;
   uint8_t nak_syndrome = 0;
-  uint8_t fault_naks = 0;    ///< sent for faults at fault_nak_psn, one after the other
-  wire::Psn last_dropped{};  ///< the furthest packet that dropped_behind is about
+  uint8_t fault_naks = 0;    ///< RNR NAKs in a row for faults at fault_nak_psn
+  wire::Psn last_dropped{};  ///< highest PSN dropped with dropped_behind
   wire::Psn fault_nak_psn;
   AsyncEvent closing_event = AsyncEvent::qp_access_error;
   bool credits_told = false;
   uint32_t job_count = 0;
   wire::Psn nak_psn;
-  wire::Psn told_ssn;  ///< the last message for which the peer was told of a receive
+  wire::Psn told_ssn;  ///< SSN of the last message for which the peer was sent a credit
   ParkedFrame* parked_head = nullptr;
-  ParkedFrame* held_head = nullptr;  ///< packets behind a gap, in PSN order, each once
+  ParkedFrame* held_head = nullptr;  ///< packets after a gap, in PSN order, without duplicates
   uint32_t park_generation = 0;
   OpenFault park_fault;
-  uint32_t park_floor = 0;  ///< first generation since the last progress: older answers are of other packets
+  /// First generation since the last progress; older resolutions concern other packets.
+  uint32_t park_floor = 0;
   TimeNs park_deadline_ns = kNever;
   uint64_t write_va = 0;
   uint32_t write_rkey = 0;
@@ -151,58 +154,58 @@ struct ResponderState {
   uint32_t write_left_bytes = 0;
   uint32_t received_bytes = 0;  ///< of a SEND
 
-  TimeNs held_deadline_ns = kNever;   ///< then the gap is for ever: what is behind it is given up
-  TimeNs stall_word_ns = kNever;      ///< then the peer is told that its packet waits for a page
-  TimeNs job_deadline_ns = kNever;    ///< then RNR NAK instead of the answer
-  SharedReceiveQueue* srq = nullptr;  ///< an XRC target's: of the packet at hand
+  TimeNs held_deadline_ns = kNever;   ///< then the gap is permanent: the held packets are dropped
+  TimeNs stall_word_ns = kNever;      ///< then the stall notification (page fault) is sent to the peer
+  TimeNs job_deadline_ns = kNever;    ///< then an RNR NAK replaces the response
+  SharedReceiveQueue* srq = nullptr;  ///< XRC target: the SRQ of the current packet
 
   ParkedFrame* parked_tail = nullptr;
   ParkedFrame* held_tail = nullptr;
   uint32_t parked = 0;
   uint32_t held = 0;
 
-  // Ring of requests to answer, in PSN order.
+  // Ring of queued responses, in PSN order.
   std::unique_ptr<Answer[]> jobs;
   uint32_t job_capacity = 0;
   uint32_t job_head = 0;
   uint32_t job_generation = 0;
   OpenFault job_fault;
   uint32_t job_floor = 0;        ///< as park_floor
-  bool job_stuck_again = false;  ///< that was of a READ that had been answered before
-  wire::Psn job_stuck_psn;       ///< of the response that the newest request was for
+  bool job_stuck_again = false;  ///< the fault was of a duplicate READ's response
+  wire::Psn job_stuck_psn;       ///< PSN of the response of the newest fault request
 
-  std::unique_ptr<AtomicResult[]> atomics;  ///< the newest job_capacity of them, a ring
+  std::unique_ptr<AtomicResult[]> atomics;  ///< ring of the newest job_capacity results
   uint32_t next_atomic = 0;
 
   void advance(uint32_t psns) {
     expected_psn = expected_psn.plus(psns);
     lived_psns = std::min(lived_psns + psns, wire::Psn::kHalf);
   }
-  /// A PSN behind the expected one that no packet of this connection has had: its sender lives an older one's
-  /// life.
+  /// True for a PSN before expected_psn that this connection never executed: it belongs to a previous
+  /// connection.
   [[nodiscard]] bool is_stale(wire::Psn psn) const {
     return static_cast<uint32_t>(expected_psn.distance_from(psn)) > lived_psns;
   }
   [[nodiscard]] Answer& job(uint32_t position) { return jobs[slot_of_job(position)]; }
-  /// `position` is at most job_capacity; a division would take longer than the rest of it.
+  /// `position` is at most job_capacity. A modulo would take longer than the rest of the lookup.
   [[nodiscard]] uint32_t slot_of_job(uint32_t position) const {
     const uint32_t slot = job_head + position;
     return slot < job_capacity ? slot : slot - job_capacity;
   }
 };
 
-/// A posted receive that a message goes to.
+/// A posted receive that a message fills.
 struct Receive {
   uint64_t wr_id = 0;
   uint32_t length_bytes = 0;
   odp::ProtectionDomain domain = 0;
   std::span<const Sge> sges;
   CompletionQueue* cq = nullptr;
-  SharedReceiveQueue* srq = nullptr;  ///< where it came from, if not from the QP's own ring
+  SharedReceiveQueue* srq = nullptr;  ///< source queue, if not the QP's own ring
 };
 
-/// What every message touches comes first, in whole cache lines: a packet of a QP that has not been used for
-/// a while costs few misses, which `prefetch` has under way in good time.
+/// State of a queue pair. Members that every message uses are first, in whole cache lines. A packet of an
+/// idle QP then costs few misses, which the prefetch functions start early.
 class alignas(64) QueuePair {
  public:
   QueuePair(uint32_t number, const QpInit& init, std::pmr::memory_resource* memory);
@@ -217,7 +220,7 @@ class alignas(64) QueuePair {
   std::atomic<QpState> state{QpState::reset};
   bool communication_established = false;  ///< the event was raised
   bool cnp_pending = false;
-  /// A receive is the message's under way: `receive`.
+  /// The message in progress has taken a receive: `receive`.
   bool receive_taken = false;
   uint16_t ipv4_identification = 0;
   uint32_t mtu_bytes = 1024;
@@ -226,10 +229,10 @@ class alignas(64) QueuePair {
   CompletionQueue* const send_cq;
   CompletionQueue* const receive_cq;
   QueuePair* next_ready = nullptr;
-  /// No rate control: as fast as the port takes.
+  /// Null without rate control: the QP sends as fast as the port accepts.
   std::unique_ptr<RateControl> rate_control;
 
-  // Both halves of a QP, and what answers.
+  // Used by requester and responder.
   alignas(64) QpAttributes attributes;
   wire::FrameTemplate frame;
 
@@ -247,35 +250,36 @@ class alignas(64) QueuePair {
   std::pmr::vector<SendProgress> progress_storage;
 
   Receive receive;
-  SharedReceiveQueue* const srq;  ///< of every message; an XRC target's packets name theirs
+  SharedReceiveQueue* const srq;  ///< for every message; an XRC target's packets name the SRQ instead
   const uint32_t xrc_domain;
-  std::vector<Sge> shared_sges;  ///< room for what is taken from a shared queue
+  std::vector<Sge> shared_sges;  ///< copy of the elements of a receive from a shared queue
   Pacing pacing;
   Timer pacing_timer;
   TimeNs next_cnp_ns = 0;
-  bool lost_completion = false;  ///< in error since its queue overran; what that means is still to be done
-  wire::Gid multicast_source;    ///< with blocks_own_multicast: of the last packet to a group
+  /// In error since its CQ overran; the rest of the error transition is pending.
+  bool lost_completion = false;
+  wire::Gid multicast_source;  ///< with blocks_own_multicast: source GID of the last packet to a group
   void* const user;
 
-  // App threads' side.
+  // Used by application threads.
   alignas(64) std::atomic<bool> doorbell_rung{false};
   QueuePair* next_rung = nullptr;
 
-  // What a QP that was not used for a while needs comes in three steps, each found by way of the one before:
-  // of many QPs the steps run a QP apart. Always inline: GCC takes a function that only prefetches for one
-  // without effect, and leaves its calls out.
+  // The state of an idle QP is prefetched in three steps, each of which needs data from the step before. With
+  // many QPs the steps run one QP apart. Always inline: GCC treats a function that only prefetches as free of
+  // effects and removes its calls.
 
-  /// Has the lines on their way that a request to be sent or an answer touches.
+  /// Prefetches the lines that sending a request or receiving a response uses.
   [[gnu::always_inline]] void prefetch_to_send() const {
     for (uint32_t i = 0; i < kSendLines; ++i) prefetch_to_send(i);
   }
-  /// ... one of them.
+  /// Number of these lines; the overload prefetches one of them.
   static constexpr uint32_t kSendLines = 10;
   [[gnu::always_inline]] void prefetch_to_send(uint32_t i) const {
     const void* const line = i + 1 == kSendLines ? static_cast<const void*>(&responder) : line_at(i);
     __builtin_prefetch(line, 1);
   }
-  /// ... that a request from the peer and its acknowledgement touch.
+  /// Prefetches the lines that a request from the peer and its acknowledgement use.
   [[gnu::always_inline]] void prefetch_to_receive() const {
     constexpr uint32_t kFirstLines = 5;
     for (uint32_t i = 0; i < kFirstLines; ++i) __builtin_prefetch(line_at(i), 1);
@@ -284,7 +288,7 @@ class alignas(64) QueuePair {
     __builtin_prefetch(&send_ring);
     receive_ring.prefetch_ends();
   }
-  /// ... what is known of the sends of [index, end).
+  /// Prefetches the SendProgress of the sends [index, end).
   [[gnu::always_inline]] void prefetch_progress(uint32_t index, uint32_t end) {
     constexpr uint32_t kPerLine = kLineBytes / sizeof(SendProgress);
     end = std::min(end - index, kPrefetchedSends) + index;
@@ -292,21 +296,21 @@ class alignas(64) QueuePair {
       __builtin_prefetch(&progress_at(index), 1);
     __builtin_prefetch(&progress_at(end - 1), 1);
   }
-  /// ... the WQEs of those whose end is told of. That of others is not looked at.
+  /// Prefetches the WQEs of the signaled sends. Completion does not read the others.
   [[gnu::always_inline]] void prefetch_told(uint32_t index, uint32_t end) {
     end = std::min(end - index, kPrefetchedSends) + index;
     for (; index != end; ++index)
       if (progress_at(index).told_of != 0) __builtin_prefetch(send_ring.header_at(index));
   }
-  /// ... the first bytes that a posted WQE points to. A hint: an address that is a region's own, and none of
-  /// this process, fetches nothing.
+  /// Prefetches the first payload bytes of a posted WQE. A hint: an address that is relative to a region, not
+  /// to this process, fetches nothing.
   [[gnu::always_inline]] void prefetch_payload(uint32_t index) {
     SendWqe* wqe = send_ring.header_at(index);
     if ((wqe->flags & kInline) == 0 && wqe->sge_count != 0)
       __builtin_prefetch(reinterpret_cast<const void*>(send_ring.sges_of(wqe)->va));
   }
 
-  /// The opcode of this QP's service for one of RC.
+  /// Maps an RC opcode to the opcode of this QP's service.
   [[nodiscard]] wire::Opcode in_service(wire::Opcode rc) const { return wire::in_service(rc, service); }
   static constexpr uint32_t kPrefetchedSends = 16;
 
@@ -319,7 +323,7 @@ class alignas(64) QueuePair {
   [[nodiscard]] bool takes_shared_receives() const { return srq != nullptr || type == QpType::xrc_recv; }
   [[nodiscard]] QpState state_now() const { return state.load(std::memory_order_relaxed); }
   [[nodiscard]] SendProgress& progress_at(uint32_t index) { return progress[index & progress_mask]; }
-  /// PSN of the packet that the requester would send next.
+  /// PSN of the requester's next packet.
   [[nodiscard]] wire::Psn send_psn() {
     return requester.current == requester.started
                ? requester.next_psn

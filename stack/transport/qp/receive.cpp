@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Receives: from a QP's own ring, where the one that a message uses stays at the head until it completes, or
-// from a shared queue, whose next ones other QPs take meanwhile.
+// Receives from a QP's own ring or from a shared queue. In a QP's own ring, a receive stays at the head until
+// it completes. From a shared queue other QPs take the next receives meanwhile.
 #include <algorithm>
 #include <cassert>
 
@@ -18,7 +18,7 @@ void look_at_head(ReceiveRing& ring, Receive& receive) {
   receive.sges = {ring.sges_of(&wqe), wqe.sge_count};
 }
 
-/// The QP has none yet.
+/// Called if the QP has not taken a receive yet.
 [[gnu::always_inline]] inline bool look_at_next(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
   ReceiveRing& ring = srq == nullptr ? qp.receive_ring : *srq->ring;
   if (ring.head() == ring.tail()) return false;
@@ -53,7 +53,7 @@ bool CoreContext::take_receive(QueuePair& qp, SharedReceiveQueue* srq) {
 void CoreContext::retire_shared(SharedReceiveQueue& srq) {
   srq.ring->retire_to(srq.ring->head() + 1);
   if (srq.limit == 0 || posted_in(&srq) >= srq.limit) return;
-  // Once: the program arms it anew (ibv_modify_srq(3)).
+  // Raised once: the program arms the limit again (ibv_modify_srq(3)).
   srq.limit = 0;
   if (events != nullptr) events->on_srq_event(&srq, AsyncEvent::srq_limit_reached);
 }
@@ -64,7 +64,7 @@ void CoreContext::complete_receive(QueuePair& qp, Completion& completion) {
   ++receives_completed;
   completion.wr_id = qp.receive.wr_id;
   completion.qpn = qp.qpn;
-  // Before the app can know of it: it may post into the slot as soon as it has the completion.
+  // Retire before pushing the completion: the application may reuse the slot as soon as it polls it.
   if (qp.receive.srq == nullptr) qp.receive_ring.retire_to(qp.receive_ring.head() + 1);
   push(qp, *qp.receive.cq, completion);
 }
@@ -73,7 +73,7 @@ void CoreContext::flush_receives(QueuePair& qp) {
   Completion flushed;
   flushed.status = CompletionStatus::work_request_flushed;
   flushed.opcode = CompletionOpcode::recv;
-  // What a message took from a shared queue is the QP's alone; what is left there belongs to the others.
+  // A receive taken from a shared queue belongs to this QP alone; the remaining ones belong to the other QPs.
   if (qp.receive_taken) complete_receive(qp, flushed);
   while (take_own_receive(qp)) complete_receive(qp, flushed);
 }

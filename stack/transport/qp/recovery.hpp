@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a requester knows of losses: which packets behind a gap have arrived, which it has sent again, and how
-// long an answer takes.
+// Loss recovery state of a requester: packets received after a gap, retransmitted packets, and the response
+// time.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace faultline::transport {
 
-/// A set of PSNs of one window: those within kPsns of the oldest one that is not acknowledged.
+/// A set of PSNs within a window of kPsns from the oldest unacknowledged PSN.
 class PsnSet {
  public:
   static constexpr uint32_t kPsns = wire::SackEth::kPackets;
@@ -22,7 +22,7 @@ class PsnSet {
   void remove(wire::Psn psn) { word(psn) &= ~(uint64_t{1} << (psn.value() % 64)); }
   void clear() { words_ = {}; }
   [[nodiscard]] bool empty() const { return words_ == std::array<uint64_t, kPsns / 64>{}; }
-  /// The window moves on: what was of [from, to) makes room.
+  /// Removes the PSNs of [from, to) as the window advances.
   void forget(wire::Psn from, wire::Psn to) {
     if (empty()) return;
     if (to.distance_from(from) >= static_cast<int32_t>(kPsns)) return clear();
@@ -36,7 +36,7 @@ class PsnSet {
   std::array<uint64_t, kPsns / 64> words_{};
 };
 
-/// The smoothed round trip and its deviation, as RFC 6298 keeps them.
+/// The smoothed round trip and its deviation, as in RFC 6298.
 class RoundTrip {
  public:
   void sample(uint64_t rtt_ns) {
@@ -49,14 +49,14 @@ class RoundTrip {
     deviation_ns_ = deviation_ns_ - deviation_ns_ / 4 + error_ns / 4;
     smoothed_ns_ = smoothed_ns_ - smoothed_ns_ / 8 + rtt_ns / 8;
   }
-  /// Of a packet that a probe repeated, since it first went out: longer than the round trip where it was
-  /// lost, but where the answer was only slow, nothing else would ever tell.
+  /// Samples a packet that a probe repeated, measured from its first transmission. If the packet was lost,
+  /// the sample is longer than the round trip. If the response was only slow, no other sample would show it.
   void sample_repeated(uint64_t rtt_ns) {
     if (smoothed_ns_ == 0) return sample(rtt_ns);
     if (rtt_ns > smoothed_ns_) smoothed_ns_ += (rtt_ns - smoothed_ns_) / 8;
   }
   [[nodiscard]] bool known() const { return smoothed_ns_ != 0; }
-  /// Longer than an answer takes.
+  /// Upper estimate of the response time.
   [[nodiscard]] uint64_t patience_ns() const { return smoothed_ns_ + 4 * deviation_ns_; }
 
  private:
@@ -64,31 +64,31 @@ class RoundTrip {
   uint64_t deviation_ns_ = 0;
 };
 
-/// What every message touches comes first.
+/// Members that every message uses are first.
 struct RecoveryState {
   TimeNs probe_deadline_ns = kNever;
   RoundTrip round_trip;
-  bool timing = false;  ///< `timed_psn` went out at `timed_ns` (Karn: no sample of what was sent again)
-  bool timed_repeated = false;  ///< but by a probe
+  bool timing = false;          ///< `timed_psn` was sent at `timed_ns` (Karn: no sample from retransmissions)
+  bool timed_repeated = false;  ///< the timed packet was repeated by a probe
   bool probe_out = false;
   uint8_t probes = 0;      ///< since the last progress
-  bool sets_used = false;  ///< `received` or `resent` may have some
+  bool sets_used = false;  ///< `received` or `resent` may be non-empty
   wire::Psn timed_psn;
   TimeNs timed_ns = 0;
 
   wire::Psn probe_psn;
-  wire::Psn probe_sent_end;  ///< the next new PSN when the probe went out
+  wire::Psn probe_sent_end;  ///< the next new PSN when the probe was sent
 
-  wire::Psn lost_end;        ///< packets before it that are in neither set are to be sent again
-  wire::Psn round_end;       ///< what was the next new PSN when the round's last packet went out
-  wire::Psn gap_psn;         ///< of the newest map
-  uint32_t gap_reports = 0;  ///< maps in a row about it
+  wire::Psn lost_end;        ///< packets before it that are in neither set must be retransmitted
+  wire::Psn round_end;       ///< the next new PSN when the round's last packet was sent
+  wire::Psn gap_psn;         ///< gap PSN of the newest selective acknowledgement
+  uint32_t gap_reports = 0;  ///< consecutive selective acknowledgements of that gap
 
-  PsnSet received;  ///< behind the gap, as the peer's last map says
-  PsnSet resent;    ///< in this round: sent again and not known to be lost once more
+  PsnSet received;  ///< after the gap, by the peer's last selective acknowledgement
+  PsnSet resent;    ///< retransmitted in this round and not known to be lost again
 
-  /// That the window moves to `to` tells nothing but that: it ends no measurement, answers no probe, and
-  /// nothing is known of the packets before.
+  /// True if moving the window to `to` needs no recovery work: it ends no measurement, answers no probe, and
+  /// no set has entries.
   [[nodiscard]] bool is_quiet_before(wire::Psn to) const {
     return !sets_used && !probe_out && probes == 0 && !(timing && timed_psn < to);
   }

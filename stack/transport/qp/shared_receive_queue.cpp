@@ -11,7 +11,7 @@ namespace faultline::transport {
 
 namespace {
 
-/// A larger or smaller ring with the same receives in it.
+/// Returns a ring of the new size with the same receives.
 std::unique_ptr<ReceiveRing> moved(ReceiveRing& from, uint32_t max_wr) {
   auto to = std::make_unique<ReceiveRing>(max_wr, from.max_sge(), 0);
   for (uint32_t index = from.head(); index != from.tail(); ++index) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A receive queue that several QPs take from. Owner: the core's thread, except the ring's producer side,
-// which app threads use as they do a QP's.
+// A receive queue that several QPs share. Owner: the core's thread, except the ring's producer side, which
+// application threads use as for a QP's ring.
 #pragma once
 
 #include <cstdint>
@@ -27,21 +27,22 @@ class SharedReceiveQueue {
   CompletionQueue* const cq;
   const uint32_t xrc_domain;
   void* const user;
-  uint32_t limit;                     ///< 0: no event is due
-  std::unique_ptr<ReceiveRing> ring;  ///< replaced by a resize, with producers held off
+  uint32_t limit;                     ///< 0: no event armed
+  std::unique_ptr<ReceiveRing> ring;  ///< replaced by a resize, with producers locked out
 };
 
-/// A new limit and, where `max_wr` is not 0, a new size: 0, EINVAL where more are posted, or ENOMEM.
+/// Sets a new limit and, if `max_wr` is not 0, a new size. Returns 0, EINVAL if more WQEs are posted than
+/// fit, or ENOMEM.
 [[nodiscard]] int modify(SharedReceiveQueue& srq, const uint32_t* limit, uint32_t max_wr);
 
-// What verbs needs of an SRQ.
+// Accessors for the verbs layer.
 [[nodiscard]] inline uint32_t number_of(const SharedReceiveQueue* srq) {
   return srq->number;
 }
 [[nodiscard]] inline ReceiveRing& receive_ring_of(SharedReceiveQueue* srq) {
   return *srq->ring;
 }
-/// How many WQEs are posted and not taken; a snapshot.
+/// Number of posted WQEs that are not taken yet; a snapshot.
 [[nodiscard]] inline uint32_t posted_in(const SharedReceiveQueue* srq) {
   return srq->ring->tail() - srq->ring->head();
 }

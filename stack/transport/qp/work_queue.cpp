@@ -19,7 +19,7 @@ uint32_t slots_for(uint32_t entries) {
   return std::bit_ceil(std::max(entries, 1U));
 }
 
-/// Where a slot's address vector is, if it has one, and its elements or inline data end.
+/// Offset in a slot of the end of its elements or inline data; the address vector, if any, starts there.
 size_t data_end(size_t header_bytes, uint32_t max_sge, uint32_t max_inline_bytes) {
   return header_bytes + rounded_up(std::max(max_sge * sizeof(Sge), size_t{max_inline_bytes}), 16);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rings that a QP's work requests cross from app threads to the engine. A WQE is copied once, by post;
-// what the engine reads is that copy, which no app thread can reach (CVE-2026-74378: a count checked in
+// Rings that carry work requests from application threads to the engine. Posting copies a WQE once. The
+// engine reads only that copy, which no application thread can reach (CVE-2026-74378: a count checked in
 // shared memory, then read again).
 #pragma once
 
@@ -15,13 +15,13 @@
 
 namespace faultline::transport {
 
-/// A send WQE's fixed part. `sge_count` elements, or `inline_bytes` of data, follow it in its slot, in place
-/// of the operands where the opcode has none: a message of one element is one cache line. A UD QP's slot ends
-/// in an AddressVector (WorkRing::av_of), which other QPs do not pay for.
+/// Fixed part of a send WQE. `sge_count` elements, or `inline_bytes` of data, follow it in its slot. If the
+/// opcode has no operands, they overlay the operand fields, so that a WQE with one element is one cache line.
+/// A slot of a UD QP ends in an AddressVector (WorkRing::av_of); slots of other QPs have none.
 struct SendWqe {
   uint64_t wr_id = 0;
-  uint64_t remote_va = 0;  ///< BIND_MW: where the window starts
-  uint32_t rkey = 0;       ///< BIND_MW: the window's key until now
+  uint64_t remote_va = 0;  ///< BIND_MW: start of the window
+  uint32_t rkey = 0;       ///< BIND_MW: the window's current key
   /// Host order. SEND with invalidate and LOCAL_INV: the key to invalidate; BIND_MW: the window's new key.
   uint32_t immediate_or_rkey = 0;
   uint32_t length_bytes = 0;  ///< of the message; FLUSH: of the range
@@ -34,7 +34,7 @@ struct SendWqe {
   uint8_t window_type = 0;  ///< BIND_MW: odp::WindowType
   union {
     uint32_t ud_qpn = 0;
-    uint32_t srq_number;  ///< XRC: whose receives the message takes
+    uint32_t srq_number;  ///< XRC: SRQ that receives the message
   };
   union {
     uint32_t ud_qkey = 0;
@@ -55,7 +55,7 @@ static_assert(sizeof(SendWqe) == 64, "a send WQE's fixed part is one cache line"
          opcode == SendOpcode::bind_mw;
 }
 
-/// Elements that a receive of a shared queue may have: a QP that takes one keeps a copy.
+/// Maximum number of elements of a receive in a shared queue: a QP that takes one keeps a copy.
 inline constexpr uint32_t kMaxSharedSges = 16;
 
 struct ReceiveWqe {
@@ -64,16 +64,17 @@ struct ReceiveWqe {
   uint32_t length_bytes = 0;
 };
 
-/// One ring of slots of Header followed by `max_sge` elements or `max_inline_bytes`, and an address vector if
-/// asked for. Single producer (verbs' per-QP lock serialises app threads), single consumer (the owning
-/// engine). Indices run freely; a slot is free once retired.
+/// Ring of slots, each a Header followed by `max_sge` elements or `max_inline_bytes`, and optionally an
+/// address vector. Single producer (the per-QP lock of the verbs layer serialises application threads),
+/// single consumer (the owning engine). Indices increase without wrapping at the capacity; a slot is free
+/// once retired.
 template <typename Header>
 class WorkRing {
  public:
   WorkRing(uint32_t entries, uint32_t max_sge, uint32_t max_inline_bytes, bool with_address_vector = false,
            std::pmr::memory_resource* memory = std::pmr::new_delete_resource());
 
-  /// What a ring made like that takes of its memory, in one piece of that alignment.
+  /// Memory that such a ring needs, in one piece of that alignment.
   [[nodiscard]] static size_t bytes_for(uint32_t entries, uint32_t max_sge, uint32_t max_inline_bytes,
                                         bool with_address_vector = false);
   static constexpr size_t kAlignmentBytes = 64;
@@ -82,7 +83,8 @@ class WorkRing {
   [[nodiscard]] uint32_t max_sge() const { return max_sge_; }
   [[nodiscard]] uint32_t max_inline_bytes() const { return max_inline_bytes_; }
 
-  // Producer. `prepare` gives the next free slot or nullptr when the ring is full; fill it, then `publish`.
+  // Producer. `prepare` returns the next free slot, or nullptr if the ring is full. Fill the slot, then call
+  // `advance` and `publish`.
   [[nodiscard]] Header* prepare() {
     const uint32_t tail = producer_tail_;
     if (tail - cached_head_ >= entries_) {
@@ -91,26 +93,26 @@ class WorkRing {
     }
     return header_at(tail);
   }
-  /// Has the lines of the next slot on their way. Before the producers' lock: another thread may be
-  /// preparing, so this looks at what was published, never at `producer_tail_`.
+  /// Prefetches the lines of the next slot. Called before taking the producers' lock. Another thread may be
+  /// preparing a slot, so this reads the published tail, never `producer_tail_`.
   [[gnu::always_inline]] void prefetch_slot() {
     prefetch_at(tail_.load(std::memory_order_relaxed));
     __builtin_prefetch(&head_);
   }
-  /// ... and what tells how many are posted.
+  /// Prefetches the lines of the ring's indices.
   [[gnu::always_inline]] void prefetch_ends() const {
     __builtin_prefetch(this);
     __builtin_prefetch(&head_);
   }
-  /// ... of the one behind the slot that is prepared, as its producer.
+  /// Prefetches the slot after the prepared one; producer only.
   [[gnu::always_inline]] void prefetch_next_slot() { prefetch_at(producer_tail_ + 1); }
   void advance() { ++producer_tail_; }  ///< the prepared slot is complete
   void publish() { tail_.store(producer_tail_, std::memory_order_release); }
-  /// Gives up what was prepared since the last publish.
+  /// Discards the slots prepared since the last publish.
   void discard() { producer_tail_ = tail_.load(std::memory_order_relaxed); }
 
   // Consumer.
-  /// Has the slot on its way that will be posted to behind `ahead` others.
+  /// Prefetches the slot that will be posted after `ahead` others.
   [[gnu::always_inline]] void prefetch_slot_to_post(uint32_t ahead) {
     prefetch_at(tail_.load(std::memory_order_relaxed) + ahead);
   }
@@ -121,7 +123,7 @@ class WorkRing {
   [[nodiscard]] Header* header_at(uint32_t index) {
     return reinterpret_cast<Header*>(slots_.get() + size_t{slot_of(index)} * slot_bytes_);
   }
-  /// Once the opcode is set: it says where they are.
+  /// Call after setting the opcode, which determines the offset.
   [[nodiscard]] Sge* sges_of(Header* header) {
     return reinterpret_cast<Sge*>(reinterpret_cast<uint8_t*>(header) + bytes_before_data(*header));
   }
@@ -133,7 +135,7 @@ class WorkRing {
     return reinterpret_cast<uint8_t*>(header) + bytes_before_data(*header);
   }
 
-  /// Consumer, with the producer held off (reset): empties the ring.
+  /// Consumer, with the producer locked out (reset): empties the ring.
   void clear() {
     producer_tail_ = 0;
     cached_head_ = 0;
@@ -158,7 +160,7 @@ class WorkRing {
   };
   [[nodiscard]] uint32_t slot_of(uint32_t index) const { return index & mask_; }
 
-  // One line, with what never changes: a ring that is seldom used costs two misses, not three.
+  // One cache line, together with the constants: a seldom-used ring costs two misses, not three.
   alignas(64) const uint32_t entries_;
   const uint32_t mask_;
   const uint32_t max_sge_;
@@ -167,8 +169,8 @@ class WorkRing {
   const uint32_t slot_bytes_;
   const std::unique_ptr<uint8_t, Release> slots_;
   std::atomic<uint32_t> tail_{0};
-  uint32_t producer_tail_ = 0;  // producer's
-  uint32_t cached_head_ = 0;    // producer's
+  uint32_t producer_tail_ = 0;  // used by the producer only
+  uint32_t cached_head_ = 0;    // used by the producer only
   alignas(64) std::atomic<uint32_t> head_{0};
 };
 

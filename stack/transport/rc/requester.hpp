@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The requester of connected QPs: turns send WQEs into packets, goes back when told to, and completes what
-// the responder acknowledged. IBA vol. 1, 9.7.3 to 9.7.7. Owner: the core's thread.
+// The requester of connected QPs: turns send WQEs into packets, retransmits, and completes what the responder
+// acknowledged. IBA vol. 1, 9.7.3 to 9.7.7. Owner: the core's thread.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ class Requester {
  public:
   explicit Requester(CoreContext& context) : context_(context) {}
 
-  /// Sends what may be sent now, at most `budget_packets`, which it counts down.
+  /// Sends what the window, rate and credits allow, at most `budget_packets`, which it decrements.
   void send(QueuePair& qp, uint32_t& budget_packets);
-  /// True where `send` would have something to do at once.
+  /// True if `send` would have something to do at once.
   [[nodiscard]] bool has_work(QueuePair& qp) const;
 
   /// Flushes a send queue that is in error.
   void flush_sends(QueuePair& qp);
   void on_selective_acknowledge(QueuePair& qp, const wire::Packet& packet);
   void on_acknowledge(QueuePair& qp, const wire::Packet& packet);
-  /// A READ response, an atomic acknowledgement, or the empty response to a FLUSH or ATOMIC WRITE.
+  /// Handles a READ response, an atomic acknowledgement, or the empty response to a FLUSH or ATOMIC WRITE.
   void on_answer(QueuePair& qp, const wire::Packet& packet);
   void on_fault_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);
-  /// Looks at the requester's deadlines.
+  /// Handles expired deadlines of the requester.
   void on_timer(QueuePair& qp);
   [[nodiscard]] static TimeNs next_deadline(const QueuePair& qp);
 
@@ -43,7 +43,7 @@ class Requester {
   [[nodiscard]] Step start(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation);
   void finish_unreliable(QueuePair& qp, wire::Psn behind);
   [[nodiscard]] Step run_local(QueuePair& qp, const SendWqe& wqe);
-  /// Completes the local ones at the head of the queue.
+  /// Completes the local operations at the head of the queue.
   void complete_local(QueuePair& qp) {
     while (qp.send_ring.head() != qp.requester.started && qp.progress_at(qp.send_ring.head()).packets == 0)
       complete_head(qp);
@@ -51,18 +51,19 @@ class Requester {
   [[nodiscard]] Step prefault_destination(QueuePair& qp, const SendWqe& wqe);
   template <bool kWhole>
   [[nodiscard]] Step send_packet(QueuePair& qp, SendWqe& wqe, const SendOperation& operation);
-  /// With `crc` it goes on over what was copied.
+  /// A non-null `crc` is updated over the copied bytes.
   [[nodiscard]] Step fill_payload(QueuePair& qp, SendWqe& wqe, uint32_t offset, std::span<uint8_t> to,
                                   uint32_t* crc);
   [[nodiscard]] Step hold_for(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
-  /// The WQE at `current` cannot go on: it fails as soon as it is the oldest, so that completions stay in
-  /// order.
+  /// Called if the WQE at `current` cannot proceed. It fails when it is the oldest, so that completions stay
+  /// in order.
   [[nodiscard]] Step fail_in_order(QueuePair& qp, CompletionStatus status);
 
-  /// Everything before `psn` is acknowledged. Stops at a READ whose responses are missing: then false.
+  /// Acknowledges everything before `psn`. Stops at a READ whose responses are missing and then returns
+  /// false.
   bool acknowledge_before(QueuePair& qp, wire::Psn psn);
   void complete_head(QueuePair& qp);
-  /// Moves the send position over what has been acknowledged meanwhile.
+  /// Moves the send position past packets that have been acknowledged meanwhile.
   void catch_up(QueuePair& qp);
   void note_progress(QueuePair& qp, wire::Psn from);
   void forget_fault(QueuePair& qp);
@@ -81,21 +82,21 @@ class Requester {
   void on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code, bool for_page);
   void on_stall_word(QueuePair& qp, bool ready);
   void on_response_gap(QueuePair& qp);
-  /// The oldest WQE fails with `status`, and the QP with it.
+  /// Fails the oldest WQE with `status`, and the QP with it.
   void fail(QueuePair& qp, CompletionStatus status);
   void arm_ack_timer(QueuePair& qp);
-  /// How long an answer may take, with `shift` doublings, by the verbs attributes.
+  /// Timeout of a response by the verbs attributes, with `shift` doublings.
   [[nodiscard]] static uint64_t ack_timeout_ns(const QueuePair& qp, unsigned shift) {
     return uint64_t{4096} << (qp.attributes.timeout + shift);
   }
 
   CoreContext& context_;
-  /// Of the packet at hand: an opcode's fields are set for each packet, the others never looked at, and none
-  /// has to be zeroed.
+  /// Fields of the current packet. Each packet sets the fields of its opcode, and no code reads the others,
+  /// so none needs zeroing.
   wire::PacketFields fields_;
 };
 
-/// A request that is answered with data or a result of its own, not by a plain acknowledgement; it counts
+/// True if the response carries data or a result rather than a plain acknowledgement. Such a request counts
 /// against max_rd_atomic.
 [[nodiscard]] constexpr bool has_answer(SendOpcode opcode) {
   switch (opcode) {
@@ -110,7 +111,7 @@ class Requester {
   }
 }
 
-/// RNR timer codes to nanoseconds (IBA table 45).
+/// Converts an RNR timer code to nanoseconds (IBA table 45).
 [[nodiscard]] uint64_t rnr_timer_ns(uint8_t code);
 
 }  // namespace faultline::transport

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The requester's receiving half: acknowledgements, NAKs, READ responses and the two timers.
+// The requester's receiving half: acknowledgements, NAKs, READ responses and stall notifications.
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -27,14 +27,15 @@ CompletionStatus status_of(wire::NakCode code) {
   return CompletionStatus::bad_response;
 }
 
-/// An answer that comes late is behind by no more than what can be under way.
+/// Bound on the age of a late response: the number of packets that can be in flight.
 constexpr int32_t kFarthestBehind = 1 << 16;
 
 bool is_atomic(SendOpcode opcode) {
   return opcode == SendOpcode::atomic_cmp_and_swp || opcode == SendOpcode::atomic_fetch_and_add;
 }
 
-/// An answer is of the kind that was asked for, and as long (siw's CVE-2026-23242: longer than asked).
+/// True if the response has the kind and length that the request expects (siw's CVE-2026-23242: longer than
+/// requested).
 bool answer_fits(const SendWqe& wqe, const wire::Packet& packet, uint32_t read_bytes) {
   if (is_atomic(wqe.opcode)) return packet.info->operation == wire::Operation::atomic_acknowledge;
   if (packet.info->operation != wire::Operation::read_response) return false;
@@ -58,7 +59,7 @@ uint64_t rnr_timer_ns(uint8_t code) {
 void Requester::complete_head(QueuePair& qp) {
   const uint32_t head = qp.send_ring.head();
   if (qp.progress_at(head).told_of != 0) return context_.complete_send(qp, CompletionStatus::success);
-  // Nothing of the WQE itself is asked for: of many QPs it has left the cache since it was sent.
+  // Does not read the WQE: with many QPs it has left the cache since it was sent.
   ++context_.counters.messages_sent;
   qp.send_ring.retire_to(head + 1);
 }
@@ -79,14 +80,14 @@ void Requester::catch_up(QueuePair& qp) {
   }
 }
 
-/// The send position moves: what its packet waited for says nothing about the packet that is next now.
+/// Clears the fault state as the send position moves, since it describes the previous packet.
 void Requester::forget_fault(QueuePair& qp) {
   RequesterState& state = qp.requester;
   state.fault_wait = state.fault_failed = false;
   ++state.fault_generation;
 }
 
-/// The window has moved on from `from`.
+/// Updates the requester's state after the window has moved on from `from`.
 [[gnu::always_inline]] inline void Requester::note_progress(QueuePair& qp, wire::Psn from) {
   RequesterState& state = qp.requester;
   RecoveryState& recovery = qp.recovery;
@@ -95,7 +96,7 @@ void Requester::forget_fault(QueuePair& qp) {
   state.gap_reported = false;
   complete_local(qp);
   catch_up(qp);
-  // What a turn receives would set the timers to the same again and again.
+  // Skips the update if all timers would be set to the same values, as for several packets in one turn.
   const bool quiet = recovery.is_quiet_before(state.unacked_psn);
   const bool timers_stand = quiet && state.ack_deadline_ns == context_.now_ns + ack_timeout_ns(qp, 0);
   if (!quiet) on_window_moved(qp, from);
@@ -105,7 +106,7 @@ void Requester::forget_fault(QueuePair& qp) {
     state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;
     if (awaits) arm_ack_timer(qp);
   }
-  // Nothing is posted behind: a turn would find nothing to do, but to see that the queue is drained.
+  // If nothing more is posted, a turn would have nothing to do except to check for SQD drained.
   if (state.current != qp.send_ring.tail() || qp.state_now() != QpState::rts) context_.make_ready(qp);
 }
 
@@ -118,14 +119,15 @@ bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
     const SendProgress& progress = qp.progress_at(head);
     if (progress.packets != 0 && progress.first_psn >= psn) break;
     if (progress.answered != 0) {
-      // Only its answer acknowledges it: a READ that is passed over has lost some (IBA 9.7.5.1.1).
+      // Only its response acknowledges it: an acknowledgement past a READ means that responses were lost (IBA
+      // 9.7.5.1.1).
       const wire::Psn due = std::max(progress.first_psn, state.unacked_psn);
       whole = psn <= due;
       psn = std::min(psn, due);
       break;
     }
     if (progress.first_psn.plus(progress.packets) > psn) break;
-    // For each message that ends the program mostly posts another.
+    // The program mostly posts another message for each one that completes.
     qp.send_ring.prefetch_slot_to_post(head - first);
     complete_head(qp);
   }
@@ -137,8 +139,8 @@ bool Requester::acknowledge_before(QueuePair& qp, wire::Psn psn) {
   return whole;
 }
 
-/// What a positive AETH says of receives. Credits are never taken back: of answers that overtook each other
-/// the largest holds.
+/// Reads the credits of a positive AETH. Credits are never revoked: of reordered responses the largest limit
+/// counts.
 void Requester::take_credits(QueuePair& qp, const wire::Aeth& aeth) {
   RequesterState& state = qp.requester;
   if (!context_.config.credits || (aeth.syndrome & wire::kAethKindMask) != wire::kAethAck) return;
@@ -156,12 +158,11 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
   const wire::Psn psn = packet.bth.psn;
   const wire::Aeth aeth = packet.aeth();
   const uint8_t kind = aeth.syndrome & wire::kAethKindMask;
-  // An acknowledgement that acknowledges nothing new may come for them alone.
+  // An acknowledgement without new PSNs may carry new credits.
   if (psn.next() >= state.unacked_psn && psn < state.sent_psn) take_credits(qp, aeth);
   if (psn < state.unacked_psn && state.unacked_psn.distance_from(psn) < kFarthestBehind &&
       kind == wire::kAethRnrNak && state.reads_outstanding != 0 && state.unacked_psn < state.sent_psn) {
-    // The responder gave up a READ that was asked for twice, and with it those behind: they are asked for
-    // again.
+    // The responder dropped a duplicate READ and the responses queued after it: request them again.
     ++context_.counters.rnr_naks_received;
     return on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask, packet.bth.page_fault);
   }
@@ -177,8 +178,8 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
       return;
     case wire::kAethRnrNak:
       ++context_.counters.rnr_naks_received;
-      // A READ before it that is not answered in full is asked for again after the same wait. What waits for
-      // a page at the peer costs the user no retry: it comes as surely as an acknowledgement does.
+      // An incomplete READ before it is requested again after the same wait. A page fault at the peer uses no
+      // retry: the page arrives as surely as an acknowledgement.
       if (acknowledge_before(qp, psn) && !packet.bth.page_fault && !count_rnr_retry(qp))
         fail(qp, CompletionStatus::rnr_retry_exceeded);
       else
@@ -188,8 +189,8 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
       ++context_.counters.naks_received;
       const auto code = static_cast<wire::NakCode>(aeth.syndrome & wire::kAethValueMask);
       const bool whole = acknowledge_before(qp, psn);
-      // The peer is dead after any other NAK: a READ whose answer is still missing will never have it, so it
-      // fails here rather than by time-outs.
+      // After any other NAK the peer's QP is in error. A READ with missing responses never gets them, so it
+      // fails here rather than by timeouts.
       if (code != wire::NakCode::psn_sequence_error)
         fail(qp, status_of(code));
       else if (whole)
@@ -203,7 +204,7 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
   }
 }
 
-/// False where the last retry is used up. One NAK counts once, however often it comes during its wait.
+/// Counts an RNR retry; false if none is left. A NAK that repeats during its wait counts once.
 bool Requester::count_rnr_retry(QueuePair& qp) {
   RequesterState& state = qp.requester;
   constexpr uint8_t kForEver = 7;
@@ -213,8 +214,8 @@ bool Requester::count_rnr_retry(QueuePair& qp) {
   return true;
 }
 
-/// The peer says of the oldest packet that it has it and waits for its page, or that the page for which it
-/// sent an RNR NAK has come.
+/// Handles a stall notification. The peer holds the oldest packet and waits for its page, or the page for
+/// which it sent an RNR NAK is resident.
 void Requester::on_stall_word(QueuePair& qp, bool ready) {
   RequesterState& state = qp.requester;
   if (state.rnr_deadline_ns != kNever) {
@@ -223,7 +224,8 @@ void Requester::on_stall_word(QueuePair& qp, bool ready) {
     return context_.make_ready(qp);
   }
   if (ready || state.ack_deadline_ns == kNever) return;
-  // Longer than until it says so again, twice. What it has needs no repeating, and no retry of the user's.
+  // Twice the peer's repeat interval and more. The peer holds the packet, so it needs no retransmission and
+  // uses no retry.
   constexpr uint64_t kPatienceNs = 5'000'000;
   constexpr uint64_t kSilenceNs = 1'000'000'000;
   state.retries_left = qp.attributes.retry_count;
@@ -237,10 +239,10 @@ void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code, boo
   RequesterState& state = qp.requester;
   if (state.rnr_deadline_ns != kNever) return;
   state.rnr_for_page = for_page;
-  // An RNR NAK is an answer: what is counted towards "no answer" starts anew. Otherwise a long fault at the
-  // peer and a lossy wire would add up to an exhausted retry count.
+  // An RNR NAK is a response, so the count of missing responses restarts. Otherwise a long page fault at the
+  // peer and a lossy link would together exhaust the retry count.
   state.retries_left = qp.attributes.retry_count;
-  qp.recovery.received.clear();  // a map that follows says what need not be sent again
+  qp.recovery.received.clear();  // a later selective acknowledgement reports what has arrived
   go_back_to(qp, psn);
   state.gap_reported = false;
   state.ack_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
@@ -286,8 +288,8 @@ void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
     case odp::Outcome::done:
       break;
     case odp::Outcome::miss:
-      // The page went away since the READ began: fetch it, then ask for the rest of the READ again.
-      // Where the send position waits for a page of its own, this one is nearer: it comes first.
+      // The page was evicted since the READ began: fault it in, then request the rest of the READ again. If
+      // the send position waits for another page, this one has priority: it is older.
       state.gap_reported = true;
       if (state.fault_wait && state.current == index && state.packet == number) return;
       go_back_to(qp, psn);
@@ -312,7 +314,7 @@ void Requester::fail(QueuePair& qp, CompletionStatus status) {
   context_.report(qp, status);
   if (qp.send_ring.head() != qp.send_ring.tail()) context_.complete_send(qp, status);
   if (qp.type != QpType::uc || qp.lost_completion) return context_.enter_error(qp);
-  // Only the send queue of a UC QP fails (IBA 10.3.1.6); it receives on.
+  // Only the send queue of a UC QP fails (IBA 10.3.1.6); it continues to receive.
   forget_fault(qp);
   qp.state.store(QpState::sqe, std::memory_order_relaxed);
   flush_sends(qp);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Work requests that put nothing on the wire: binding and invalidating memory windows, in their place in the
-// send queue (IBA 10.8.2, 11.4.1.1).
+// Work requests without packets: binding and invalidating memory windows, in send queue order (IBA 10.8.2,
+// 11.4.1.1).
 #include "stack/transport/rc/requester.hpp"
 
 namespace faultline::transport {
@@ -21,7 +21,7 @@ odp::WindowBinding binding_of(const QueuePair& qp, const SendWqe& wqe) {
 
 }  // namespace
 
-/// Done at once; completes when those before it have.
+/// Executes immediately; completes after the earlier WQEs.
 Requester::Step Requester::run_local(QueuePair& qp, const SendWqe& wqe) {
   RequesterState& state = qp.requester;
   if (wqe.opcode == SendOpcode::bind_mw) {

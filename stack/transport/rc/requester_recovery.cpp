@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The requester's way back from a loss: what is sent again, told by NAKs, selective acknowledgements, an
-// early probe and the time-out of the verbs attributes.
+// Loss recovery of the requester: decides what to retransmit from NAKs, selective acknowledgements, early
+// probes and the ACK timeout of the verbs attributes.
 #include <algorithm>
 #include <array>
 
@@ -10,21 +10,21 @@ namespace faultline::transport {
 
 namespace {
 
-/// A packet counts as lost when so many sent after it have arrived: less may be reordering (RFC 5681's
-/// three).
+/// A packet counts as lost when this many packets sent after it have arrived. Fewer may be reordering (the
+/// three of RFC 5681).
 constexpr uint32_t kReorderPackets = 3;
-/// Probes between two signs of life. Each waits twice as long as the one before.
+/// Maximum probes without progress. Each waits twice as long as the previous one.
 constexpr uint8_t kMaxProbes = 6;
-/// An engine that has a CPU of its own only now and then answers that late.
+/// Minimum probe delay: a peer whose engine thread shares its CPU may respond this late.
 constexpr uint64_t kMinProbeNs = 200'000;
-/// Where no round trip has been measured yet.
+/// Probe delay before the first round trip measurement.
 constexpr uint64_t kFirstProbeNs = 5'000'000;
-/// The time-out of the verbs attributes doubles with every second retry, up to this shift.
+/// The ACK timeout doubles with every second retry, up to this shift.
 constexpr uint8_t kMaxTimeoutShift = 2;
 
 }  // namespace
 
-/// Everything from `psn` on is sent again but what is known to have arrived.
+/// Retransmits everything from `psn` on, except packets that are known to have arrived.
 void Requester::go_back_to(QueuePair& qp, wire::Psn psn) {
   RequesterState& state = qp.requester;
   RecoveryState& recovery = qp.recovery;
@@ -51,8 +51,9 @@ void Requester::move_back_to(QueuePair& qp, wire::Psn psn) {
   context_.make_ready(qp);
 }
 
-/// The first request that waits for an answer of its own: acknowledgements and answers behind it are of no
-/// use until it has come, so that what is behind it goes out again whatever a map says.
+/// Returns the PSN of the first request that waits for its own response. Later acknowledgements and responses
+/// are useless until that response arrives. Everything after that request is therefore retransmitted, even if
+/// a selective acknowledgement lists it.
 wire::Psn Requester::first_unanswered(QueuePair& qp) {
   const RequesterState& state = qp.requester;
   if (state.reads_outstanding != 0) {
@@ -62,7 +63,7 @@ wire::Psn Requester::first_unanswered(QueuePair& qp) {
   return state.sent_psn;
 }
 
-/// Moves the send position over packets that need not go out again.
+/// Moves the send position past packets that need no retransmission.
 void Requester::skip_what_arrived(QueuePair& qp) {
   RequesterState& state = qp.requester;
   const RecoveryState& recovery = qp.recovery;
@@ -70,14 +71,15 @@ void Requester::skip_what_arrived(QueuePair& qp) {
   const wire::Psn unanswered = qp.send_psn() < state.sent_psn ? first_unanswered(qp) : state.sent_psn;
   while (state.current != state.started) {
     if (qp.progress_at(state.current).packets == 0) {
-      ++state.current;  // nothing of it is ever on the wire
+      ++state.current;  // it has no packets
       continue;
     }
     const wire::Psn psn = qp.send_psn();
     if (psn >= state.sent_psn) return;
     if (psn < recovery.lost_end) {
       if (psn.distance_from(state.unacked_psn) >= static_cast<int32_t>(PsnSet::kPsns)) return;
-      // The oldest one is missing whatever a map said: it came, but no receive was posted for it.
+      // The oldest one is missing even if it was reported as received: it arrived, but no receive was posted
+      // for it.
       const bool arrived = recovery.received.has(psn) && psn < unanswered && psn != state.unacked_psn;
       if (!arrived && !recovery.resent.has(psn)) return;
     }
@@ -90,7 +92,7 @@ void Requester::skip_what_arrived(QueuePair& qp) {
   }
 }
 
-/// A packet has gone out that went out before.
+/// Records a retransmission.
 void Requester::note_resent(QueuePair& qp, wire::Psn psn) {
   RecoveryState& recovery = qp.recovery;
   ++context_.counters.retransmitted_packets;
@@ -115,7 +117,7 @@ void Requester::on_selective_acknowledge(QueuePair& qp, const wire::Packet& pack
 
   const wire::SackEth sack = packet.sack_eth();
   recovery.received.remove(gap);
-  // The newest of the map's packets come first: the third of them bounds what counts as lost.
+  // Iterates from the newest packet in the map; the third one that arrived bounds what counts as lost.
   const auto known = std::min<int32_t>(state.sent_psn.distance_from(gap) - 1, PsnSet::kPsns - 1);
   wire::Psn newest = gap;
   wire::Psn lost_end = gap;
@@ -130,12 +132,13 @@ void Requester::on_selective_acknowledge(QueuePair& qp, const wire::Packet& pack
     if (arrived++ == 0) newest = psn;
     if (arrived == kReorderPackets) lost_end = psn;
   }
-  // A gap that is told of again and again is no reordering either.
+  // A gap that is reported repeatedly is not reordering either.
   if (recovery.gap_psn != gap) recovery.gap_reports = 0;
   recovery.gap_psn = gap;
   if (arrived != 0 && ++recovery.gap_reports >= kReorderPackets) lost_end = newest;
   if (arrived == 0 || state.rnr_deadline_ns != kNever) return;
-  // Something newer than all that was sent again has come: what of it has not is lost once more.
+  // A packet newer than all retransmissions has arrived: retransmissions that have not arrived are lost
+  // again.
   if (!recovery.resent.empty() && newest >= recovery.round_end) recovery.resent.clear();
   if (lost_end <= gap) return;
   wire::Psn first = gap;
@@ -150,11 +153,12 @@ void Requester::on_selective_acknowledge(QueuePair& qp, const wire::Packet& pack
 
 void Requester::on_sequence_nak(QueuePair& qp, wire::Psn psn) {
   RequesterState& state = qp.requester;
-  // Some responders add sequence NAKs to an RNR NAK: the RNR timer is waited out all the same.
+  // Some responders send sequence NAKs after an RNR NAK; the RNR timer still applies.
   if (state.rnr_deadline_ns != kNever || state.gap_reported) return;
   state.gap_reported = true;
   if (qp.rate_control != nullptr) qp.rate_control->on_loss(context_.now_ns);
-  qp.recovery.received.clear();  // a responder that holds what is behind a gap says so otherwise
+  // A responder that holds packets after a gap sends selective acknowledgements instead.
+  qp.recovery.received.clear();
   go_back_to(qp, psn);
 }
 
@@ -167,7 +171,7 @@ void Requester::on_response_gap(QueuePair& qp) {
 
 // ---- round trip and probe ----
 
-/// A packet that asks for an acknowledgement has gone out for the first time.
+/// Starts the measurement with a packet that requests an acknowledgement, on its first transmission.
 void Requester::start_timing(QueuePair& qp, wire::Psn psn) {
   RecoveryState& recovery = qp.recovery;
   if (recovery.timing) return;
@@ -177,7 +181,7 @@ void Requester::start_timing(QueuePair& qp, wire::Psn psn) {
   recovery.timed_ns = context_.now_ns;
 }
 
-/// The window has moved from `from` on to unacked_psn.
+/// Updates recovery state after the window has moved from `from` to unacked_psn.
 void Requester::on_window_moved(QueuePair& qp, wire::Psn from) {
   RecoveryState& recovery = qp.recovery;
   const wire::Psn to = qp.requester.unacked_psn;
@@ -194,7 +198,8 @@ void Requester::on_window_moved(QueuePair& qp, wire::Psn from) {
     }
   }
   if (!recovery.probe_out || to <= recovery.probe_psn) return;
-  // The answer to the probe acknowledges it and nothing that was sent before it: that is lost.
+  // The acknowledgement covers the probed packet alone: the later packets, which were sent before the probe,
+  // are lost.
   recovery.probe_out = false;
   const wire::Psn sent = qp.requester.sent_psn;
   if (to == recovery.probe_psn.next() && sent == recovery.probe_sent_end && to < sent &&
@@ -205,7 +210,7 @@ void Requester::on_window_moved(QueuePair& qp, wire::Psn from) {
 void Requester::arm_ack_timer(QueuePair& qp) {
   RequesterState& state = qp.requester;
   RecoveryState& recovery = qp.recovery;
-  if (qp.attributes.timeout == 0) return;  // 0 = wait for ever (ibv_modify_qp(3))
+  if (qp.attributes.timeout == 0) return;  // 0 = no timeout (ibv_modify_qp(3))
   const auto used = static_cast<uint8_t>(qp.attributes.retry_count - state.retries_left);
   const uint64_t timeout_ns = ack_timeout_ns(qp, std::min<uint8_t>(used / 2, kMaxTimeoutShift));
   state.ack_deadline_ns = context_.now_ns + timeout_ns;
@@ -219,7 +224,8 @@ void Requester::arm_ack_timer(QueuePair& qp) {
   context_.arm(qp, std::min(state.ack_deadline_ns, recovery.probe_deadline_ns));
 }
 
-/// Sends the oldest packet once more: its answer tells what the peer has. Costs the user no retry.
+/// Retransmits the oldest packet; the response shows what the peer has. Uses no retry of the verbs
+/// attributes.
 void Requester::probe(QueuePair& qp) {
   RequesterState& state = qp.requester;
   RecoveryState& recovery = qp.recovery;
@@ -233,7 +239,7 @@ void Requester::probe(QueuePair& qp) {
   go_back_to(qp, state.unacked_psn);
   recovery.timing = timing;
   recovery.lost_end = state.unacked_psn.next();
-  // The time-out of the user's attributes runs on.
+  // The ACK timeout of the verbs attributes keeps running.
   const TimeNs ack_deadline_ns = state.ack_deadline_ns;
   arm_ack_timer(qp);
   state.ack_deadline_ns = ack_deadline_ns;
@@ -244,7 +250,7 @@ TimeNs Requester::next_deadline(const QueuePair& qp) {
       {qp.requester.ack_deadline_ns, qp.requester.rnr_deadline_ns, qp.recovery.probe_deadline_ns});
 }
 
-/// The oldest packet is due to be sent again and its turn has not come: nobody can have answered it.
+/// True if the oldest packet is to be retransmitted but pacing still delays it: no response can be expected.
 bool Requester::waits_for_pace(QueuePair& qp) const {
   return qp.rate_control != nullptr && qp.pacing.next_ns() > context_.now_ns &&
          qp.send_psn() <= qp.requester.unacked_psn;
@@ -260,12 +266,12 @@ void Requester::on_timer(QueuePair& qp) {
   if (state.ack_deadline_ns > context_.now_ns) {
     if (recovery.probe_deadline_ns > context_.now_ns) return;
     recovery.probe_deadline_ns = kNever;
-    // Without a deadline for the answer none is due: a page of our own is, or the peer asked for patience.
+    // Without an ACK deadline no response is expected: the QP waits for a local page or for the RNR timer.
     if (state.ack_deadline_ns != kNever) probe(qp);
     return;
   }
   if (waits_for_pace(qp)) {
-    state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;  // set when it goes out
+    state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;  // set when it is sent
     return;
   }
   ++context_.counters.timeouts;
@@ -273,7 +279,7 @@ void Requester::on_timer(QueuePair& qp) {
   if (state.retries_left == 0) return fail(qp, CompletionStatus::retry_exceeded);
   --state.retries_left;
   state.gap_reported = false;
-  recovery.received.clear();  // the peer may have given up what it held
+  recovery.received.clear();  // the peer may have dropped what it held
   go_back_to(qp, state.unacked_psn);
   arm_ack_timer(qp);
 }

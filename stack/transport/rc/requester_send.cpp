@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The requester's sending half: WQEs to packets.
+// The requester's sending half: turns WQEs into packets.
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -16,23 +16,23 @@ namespace {
 enum Trait : uint8_t {
   kSupported = 1U << 0,
   kAnswered = 1U << 1,      ///< has_answer
-  kTakesReceive = 1U << 2,  ///< at the peer
-  kLocal = 1U << 3,         ///< nothing of it goes on the wire
+  kTakesReceive = 1U << 2,  ///< consumes a receive at the peer
+  kLocal = 1U << 3,         ///< has no packets
   kCarriesNothing = 1U << 4,
   kHasOperands = 1U << 5,
 };
 
 }  // namespace
 
-/// What the sending half asks of an operation.
+/// Properties of an operation that the sending half uses.
 struct SendOperation {
   std::array<Opcode, 4> by_place{};  ///< by_place[place_of(first, last)]
   uint8_t traits = 0;
 
   [[nodiscard]] bool is(unsigned any_of) const { return (traits & any_of) != 0; }
-  /// More than packets that a plain acknowledgement answers.
+  /// True unless the operation is packets with a plain acknowledgement.
   [[nodiscard]] bool is_special() const { return (traits & (kSupported | kAnswered | kLocal)) != kSupported; }
-  /// Bytes that the packets of a request carry.
+  /// Payload bytes in the packets of a request.
   [[nodiscard]] uint32_t bytes_to_send(const SendWqe& wqe) const {
     return is(kCarriesNothing) ? 0 : wqe.length_bytes;
   }
@@ -87,7 +87,7 @@ const SendOperation& operation_of(SendOpcode opcode) {
 
 constexpr uint32_t kMaxPsns = (1U << 30) - 1;  // a message has at most 2^31 bytes, a packet at least 256
 
-/// PSNs that it takes: its packets', or its response's for a READ.
+/// Number of PSNs of a WQE: its request packets, or the response packets of a READ.
 uint32_t psns_of(const SendWqe& wqe, uint32_t mtu_bytes) {
   if (wqe.length_bytes <= mtu_bytes) return 1;
   if (has_answer(wqe.opcode) && wqe.opcode != SendOpcode::rdma_read) return 1;
@@ -106,7 +106,7 @@ uint32_t Requester::ack_every(const QueuePair& qp) const {
          static_cast<int32_t>(context_.config.window_packets);
 }
 
-/// The message at `current` needs a receive of which the peer has not told yet.
+/// True if the message at `current` needs a receive for which the peer has not sent credits.
 [[gnu::always_inline]] inline bool Requester::is_beyond_credits(const QueuePair& qp,
                                                                 const SendOperation& operation) const {
   const RequesterState& state = qp.requester;
@@ -114,8 +114,8 @@ uint32_t Requester::ack_every(const QueuePair& qp) const {
   return (state.current == state.started ? state.last_ssn.next() : state.last_ssn) > state.limit_ssn;
 }
 
-/// Beyond the credits one packet at a time goes out, whose answer tells anew (IBA 9.7.7.2.5). What went out
-/// before is not held up.
+/// Without credits, one packet at a time is sent; its response brings new credits (IBA 9.7.7.2.5).
+/// Retransmissions are not limited.
 [[gnu::always_inline]] inline bool Requester::awaits_credits(QueuePair& qp,
                                                              const SendOperation& operation) const {
   const RequesterState& state = qp.requester;
@@ -135,7 +135,7 @@ bool Requester::has_work(QueuePair& qp) const {
   return !has_answer(wqe.opcode) || state.reads_outstanding < qp.attributes.max_rd_atomic;
 }
 
-/// The destination of a READ is faulted in ahead of the data, element by element, once.
+/// Faults in the destination of a READ before the data arrives, element by element, once.
 [[gnu::always_inline]] inline Requester::Step Requester::prefault_destination(QueuePair& qp,
                                                                               const SendWqe& wqe) {
   RequesterState& state = qp.requester;
@@ -151,8 +151,8 @@ bool Requester::has_work(QueuePair& qp) const {
         return fail_in_order(qp, CompletionStatus::local_protection);
       case odp::Outcome::miss: {
         const Step step = hold_for(qp, target, sge.va, sge.length_bytes);
-        // Asked once: with less memory than the READ is long the early pages may be gone again when the last
-        // have come.
+        // Requested once: if memory is smaller than the READ, early pages may be evicted before the last
+        // arrive.
         if (state.fault_wait) ++state.prefaulted_sges;
         return step;
       }
@@ -163,7 +163,7 @@ bool Requester::has_work(QueuePair& qp) const {
   return Step::sent;
 }
 
-/// Whether a WQE that is no plain SEND or WRITE may start. One that nothing of goes on the wire is done here.
+/// Checks whether a WQE other than a plain SEND or WRITE may start. Executes a local operation at once.
 Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation) {
   const RequesterState& state = qp.requester;
   const bool unfenced_read =
@@ -184,12 +184,11 @@ Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const Send
   return operation.bytes_to_send(wqe) == 0 ? prefault_destination(qp, wqe) : Step::sent;
 }
 
-/// Gives a new WQE its PSNs, if it may start.
+/// Assigns PSNs to a new WQE, if it may start.
 [[gnu::always_inline]] inline Requester::Step Requester::start(QueuePair& qp, const SendWqe& wqe,
                                                                const SendOperation& operation) {
   RequesterState& state = qp.requester;
-  if (qp.state_now() != QpState::rts)
-    return Step::blocked;  // SQD finishes only what has begun (IBA 10.3.1.4)
+  if (qp.state_now() != QpState::rts) return Step::blocked;  // SQD completes only started WQEs (IBA 10.3.1.4)
   const bool answered = operation.is(kAnswered);
   if (operation.is_special() || (wqe.flags & kFence) != 0 || qp.type == QpType::uc) {
     const Step step = prepare(qp, wqe, operation);
@@ -214,7 +213,7 @@ Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const Send
   const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::requester, state.fault_generation);
   if (context_.request_fault(target, va, length_bytes, waiter)) {
     state.fault_wait = true;
-    // The wait is our own: the peer's silence meanwhile means nothing.
+    // This end causes the wait, so the peer's silence means nothing.
     state.ack_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
   } else {
     context_.make_ready(qp);
@@ -245,14 +244,13 @@ Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const Send
 }
 
 Requester::Step Requester::fail_in_order(QueuePair& qp, CompletionStatus status) {
-  // Those before it are still under way and complete first (IBA 10.8.3.1); their progress makes the QP ready
-  // again.
+  // Earlier WQEs are in progress and complete first (IBA 10.8.3.1); their progress makes the QP ready again.
   if (qp.send_ring.head() != qp.requester.current) return Step::blocked;
   fail(qp, status);
   return Step::failed;
 }
 
-/// `kWhole`: the one packet of a request that goes out for the first time, as most are.
+/// `kWhole`: the only packet of a request, transmitted for the first time; the usual case.
 template <bool kWhole>
 [[gnu::always_inline]] inline Requester::Step Requester::send_packet(QueuePair& qp, SendWqe& wqe,
                                                                      const SendOperation& operation) {
@@ -262,7 +260,8 @@ template <bool kWhole>
   const bool read = wqe.opcode == SendOpcode::rdma_read;
   const bool answered = operation.is(kAnswered);
   const uint32_t message_bytes = operation.bytes_to_send(wqe);
-  // It carries no bytes that would miss again: its destination's failed page is known here.
+  // Without payload there is no copy that would miss again, so the failed page of the destination is handled
+  // here.
   if (answered && message_bytes == 0 && state.fault_failed)
     return fail_in_order(qp, CompletionStatus::local_protection);
   const uint32_t offset = number * qp.mtu_bytes;
@@ -365,7 +364,7 @@ void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
   }
 }
 
-/// Nobody acknowledges a UC packet: a message is done when its last packet is on its way (IBA 9.8.2.2).
+/// UC packets are not acknowledged: a message completes when its last packet is sent (IBA 9.8.2.2).
 void Requester::finish_unreliable(QueuePair& qp, wire::Psn behind) {
   RequesterState& state = qp.requester;
   state.unacked_psn = state.sent_psn = behind;
@@ -376,7 +375,7 @@ void Requester::finish_unreliable(QueuePair& qp, wire::Psn behind) {
   complete_local(qp);
 }
 
-/// A send queue in error: what is posted is flushed (IBA 10.3.1.6).
+/// Flushes the posted WQEs of a send queue in error (IBA 10.3.1.6).
 void Requester::flush_sends(QueuePair& qp) {
   while (qp.send_ring.head() != qp.send_ring.tail())
     context_.complete_send(qp, CompletionStatus::work_request_flushed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The responder's receiving half: the guard ladder, one switch on the operation, one function a case; and
+// The responder's receiving half: packet checks, one switch on the operation, one function for each case; and
 // parking.
 #include "stack/transport/rc/responder.hpp"
 
@@ -12,12 +12,12 @@ namespace faultline::transport {
 
 namespace {
 
-/// No requester has as many packets under way. What is further ahead is a forger's guess at the PSN, and
-/// costs neither a NAK, for which the requester would send again what had come, nor room among parked
-/// packets.
+/// Limit on PSNs ahead of the expected one. No requester has this many packets in flight, so a packet beyond
+/// the limit is a forgery with a guessed PSN. It is dropped without a NAK, which would make the requester
+/// retransmit needlessly, and without using park room.
 constexpr int32_t kFarthestAhead = 1 << 16;
 
-/// Whether a packet continues the message that is under way, or starts one while none is (IBA 9.7.4.1.2).
+/// True if a packet continues the message in progress, or starts one if none is (IBA 9.7.4.1.2).
 bool fits_message(InboundMessage message, const wire::OpcodeInfo& info) {
   if (info.starts_message()) return message == InboundMessage::none;
   if (info.operation == wire::Operation::send) return message == InboundMessage::send;
@@ -43,7 +43,7 @@ bool Responder::park_missed(QueuePair& qp, const RxFrame& frame) {
   return false;
 }
 
-/// A peer that understands it is told when a page takes longer than its patience may last.
+/// Arms the stall notification for a peer that understands it, before the peer's timeouts act.
 void Responder::await_page(QueuePair& qp) {
   constexpr uint64_t kTellAfterNs = 50'000;
   if (!qp.responder.peer_selective) return;
@@ -60,8 +60,8 @@ wire::Packet Responder::parsed(const RxFrame& frame) {
   return packet;
 }
 
-/// An XRC target serves many queues: each packet says whose its message is. Receives and keys are of that
-/// queue's protection domain (IBA A14.4.3).
+/// An XRC target serves many SRQs: each packet names the SRQ of its message. Receives and keys belong to that
+/// SRQ's protection domain (IBA A14.4.3).
 void Responder::find_shared_queue(QueuePair& qp, const wire::Packet& packet) {
   SharedReceiveQueue* const srq = context_.find_srq(packet.xrc_srq_number());
   qp.responder.srq =
@@ -83,30 +83,30 @@ Responder::Result Responder::refuse_access(QueuePair& qp) {
   return Result::done;
 }
 
-/// A function that the QP is not set up for is an opcode that it does not support, whatever the key would
-/// allow (IBA 9.7.4.1.4, table 54).
+/// A function that is disabled for the QP counts as an unsupported opcode, whatever the key would allow (IBA
+/// 9.7.4.1.4, table 54).
 Responder::Result Responder::refuse_function(QueuePair& qp) {
   context_.count(DropReason::unsupported);
   nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
   return Result::done;
 }
 
-/// No message is longer than 2^31 bytes, whatever a RETH may say (IBA 9.7.4.1.6).
+/// A message has at most 2^31 bytes, whatever the RETH contains (IBA 9.7.4.1.6).
 Responder::Result Responder::refuse_length(QueuePair& qp) {
   context_.count(DropReason::payload_rule);
   nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
   return Result::done;
 }
 
-/// A page is missing: the caller parks the packet. The request covers what is left of the message.
+/// Requests a missing page; the caller parks the packet. The request covers the rest of the message.
 [[gnu::noinline]] Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint64_t va,
                                                     uint64_t length_bytes) {
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
   state.fault_of_receive = target.need == odp::kLocalWrite;
   state.nak_sent = false;
-  // What has been executed is told before the silence, so that several faults in a row do not add up to the
-  // requester's time-out.
+  // Acknowledge executed packets before the wait, so that several faults in a row do not add up to the
+  // requester's timeout.
   if (state.ack_owed) state.ack_pending = true;
   const bool asked = qp.type != QpType::uc && state.park_fault.is_of(state.expected_psn, state.park_floor);
   if (!asked) {
@@ -119,7 +119,7 @@ Responder::Result Responder::refuse_length(QueuePair& qp) {
   return Result::miss;
 }
 
-/// A SEND or WRITE packet is in memory.
+/// Advances the responder's state after a SEND or WRITE packet is in memory.
 [[gnu::always_inline]] inline void Responder::finish_packet(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   state.advance(1);
@@ -146,13 +146,14 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
     nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | qp.attributes.min_rnr_timer), packet.bth.psn);
     return Result::done;
   }
-  // Not with the receive: a WRITE with immediate that waits for a page has taken one too.
+  // Not in take_receive(): a WRITE with immediate that waits for a page has taken a receive too.
   if (info.starts_message()) state.received_bytes = 0;
   const Receive& receive = qp.receive;
   const uint32_t total = state.received_bytes + packet.payload_bytes;
   if (total > receive.length_bytes) {
-    // A length error: the responder's own completion says so, the requester hears of an invalid request (IBA
-    // 9.7.5.2.4), from adapters as well. Linux's rxe means that and sends NAK 3 (docs/conformance.md).
+    // A length error: the responder completes with a local length error, and the requester gets NAK invalid
+    // request (IBA 9.7.5.2.4), as from adapters. Linux's rxe intends the same but sends NAK 3
+    // (docs/conformance.md).
     Completion completion;
     completion.status = CompletionStatus::local_length;
     completion.opcode = CompletionOpcode::recv;
@@ -198,7 +199,7 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
     if (!is_enabled(qp, odp::kRemoteWrite)) return refuse_function(qp);
     if (reth.length_bytes > wire::kMaxMessageBytes) [[unlikely]]
       return refuse_length(qp);
-    // Where this packet is the message, the write itself makes the same checks of the same range.
+    // If this packet is the whole message, the write itself makes the same checks of the same range.
     const bool whole =
         info.ends_message() && reth.length_bytes == packet.payload_bytes && !info.has(wire::kImmDt);
     if (reth.length_bytes != 0 && !whole &&
@@ -209,7 +210,7 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
     state.write_total_bytes = state.write_left_bytes = reth.length_bytes;
   }
   const bool last = info.ends_message();
-  // The RETH's length is a promise: every packet is held to it (IBA 9.7.4.1.6).
+  // The packets of a WRITE must add up to the RETH's length (IBA 9.7.4.1.6).
   if (packet.payload_bytes > state.write_left_bytes ||
       (last ? packet.payload_bytes != state.write_left_bytes
             : packet.payload_bytes == state.write_left_bytes)) {
@@ -241,7 +242,7 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
   return Result::done;
 }
 
-/// One packet at the expected PSN.
+/// Executes one packet at the expected PSN.
 [[gnu::always_inline]] inline Responder::Result Responder::execute_here(QueuePair& qp,
                                                                         const wire::Packet& packet) {
   ResponderState& state = qp.responder;
@@ -294,7 +295,7 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
   }
   if (packet.bth.selective_ack && context_.config.selective_ack) state.peer_selective = true;
   if (ahead == 0 && state.parked_head != nullptr && state.peer_selective) {
-    // It is here already, and its sender does not know.
+    // The packet is parked already and the sender does not know.
     context_.count(DropReason::duplicate);
     state.stall_word_pending = true;
     context_.make_ready(qp);
@@ -302,7 +303,7 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
   }
   if (ahead >= 0 && state.parked_head != nullptr) {
     if (context_.park(qp, frame)) return Fate::parked;
-    // What is here stays: the requester is asked for the rest when its turn has come.
+    // Parked packets stay; a NAK requests the dropped ones after they are executed.
     context_.count(DropReason::park_full);
     if (!state.dropped_behind || state.last_dropped < packet.bth.psn) state.last_dropped = packet.bth.psn;
     state.dropped_behind = true;
@@ -341,8 +342,9 @@ bool Responder::may_read(const QueuePair& qp, const wire::Reth& reth) {
                                reth.length_bytes) == odp::Outcome::done;
 }
 
-/// A requester starts a new READ only when an older one is answered in full. Where all places are taken it
-/// has been: the oldest READ of those that the wire doubled or delayed has had its answer.
+/// A requester that obeys max_rd_atomic starts a new READ only after an older one is answered in full. If all
+/// entries are used, a duplicate READ is therefore among them, and its requester already has the response.
+/// Drops the oldest duplicate.
 void Responder::drop_answered_read(QueuePair& qp) {
   ResponderState& state = qp.responder;
   uint32_t position = 0;
@@ -362,7 +364,7 @@ void Responder::stop_job_wait(QueuePair& qp) {
 
 void Responder::fill_read(QueuePair& qp, Answer& job, const wire::Packet& packet, const wire::Reth& reth,
                           uint32_t packets, bool duplicate) {
-  // Field by field, in place: a copy of the whole would wait for the stores that made the original.
+  // Assigned field by field in place: copying a whole struct would wait for the stores that built it.
   job.kind = AnswerKind::read;
   job.duplicate = duplicate;
   job.first_psn = packet.bth.psn;
@@ -378,8 +380,8 @@ void Responder::fill_read(QueuePair& qp, Answer& job, const wire::Packet& packet
 }
 
 void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
-  // Executed again, a READ of another life would tell its requester that what it sent before has been
-  // executed.
+  // If a READ of a previous connection were executed again, its response would acknowledge requests of the
+  // present connection that were not executed.
   if (qp.responder.is_stale(packet.bth.psn)) return context_.count(DropReason::stale_request);
   context_.count(DropReason::duplicate);
   switch (packet.info->operation) {
@@ -391,13 +393,15 @@ void Responder::on_duplicate(QueuePair& qp, const wire::Packet& packet) {
     case wire::Operation::flush:
       return answer_again(qp, packet);
     default:
-      qp.responder.ack_pending = true;  // the newest state, whatever the duplicate was (IBA 9.7.5.1.2)
+      // Acknowledges the current state, whatever the duplicate was (IBA 9.7.5.1.2).
+      qp.responder.ack_pending = true;
       context_.make_ready(qp);
   }
 }
 
-/// What a READ that was answered before asks for may not be had any more. Its requester may have had the
-/// answer, so this QP lives on; one that misses it is told by the READ's own PSN.
+/// Handles a duplicate READ whose memory is no longer accessible. Its requester may have received the
+/// response, so this QP stays alive. A NAK with the READ's own PSN informs a requester that misses the
+/// response.
 void Responder::refuse_duplicate(QueuePair& qp, wire::Psn psn) {
   ResponderState& state = qp.responder;
   context_.count(DropReason::access);
@@ -408,7 +412,7 @@ void Responder::refuse_duplicate(QueuePair& qp, wire::Psn psn) {
   state.nak_sent = nak_was_sent;
 }
 
-/// A READ is executed again, from where the requester asks (IBA 9.7.4.1.2.1).
+/// Executes a READ again, from the PSN in the request (IBA 9.7.4.1.2.1).
 void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::Reth reth = packet.reth();
@@ -421,8 +425,8 @@ void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
     fill_read(qp, *place, packet, reth, packets, true);
 }
 
-/// The window that a SEND names, once its data is in place. False where there is none to invalidate: the
-/// receive fails, and the peer is told that its key is bad (IBA 9.9.3.1.5, class J).
+/// Invalidates the window that a SEND names, after its data is in place. If the key names no window, returns
+/// false: the receive fails, and a NAK reports a bad key to the peer (IBA 9.9.3.1.5, class J).
 bool Responder::invalidate(QueuePair& qp, const wire::Packet& packet) {
   if (context_.memory.invalidate(packet.invalidate_rkey(), domain_of(qp), qp.qpn, true) == odp::Outcome::done)
     return true;
@@ -461,10 +465,11 @@ void Responder::nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn) {
   context_.make_ready(qp);
 }
 
-/// A peer that knows the bit counts no retry for it, and is told when the page is there: its timer is for the
-/// case that the word is lost. Another one counts, so each NAK for the same page asks for four times the wait
-/// of the one before: few of them last for as long as a page may take (IBA 9.7.5.2.8, table 45: four codes
-/// further is four times as long).
+/// Sends an RNR NAK for a page fault. A peer that knows the page_fault bit counts no retry and is notified
+/// when the page is resident; its timer only covers a lost notification. Another peer counts each NAK as a
+/// retry. Each further NAK for the same page therefore requests four times the wait of the previous one, so
+/// that few retries last as long as a page fault. (IBA 9.7.5.2.8, table 45: four codes further is four times
+/// as long.)
 void Responder::nak_fault(QueuePair& qp, wire::Psn psn) {
   constexpr uint8_t kUntilTold = 20;  // 10.24 ms
   constexpr uint8_t kFurther = 4;
@@ -475,7 +480,7 @@ void Responder::nak_fault(QueuePair& qp, wire::Psn psn) {
   uint8_t timer = context_.config.fault_rnr_timer;
   if (state.peer_selective)
     timer = kUntilTold;
-  else if (timer != 0)  // code 0 is the longest of all
+  else if (timer != 0)  // code 0 is the longest timer
     timer = static_cast<uint8_t>(std::min<unsigned>(kLongest, timer + kFurther * unsigned{state.fault_naks}));
   state.stall_told = state.peer_selective;
   if (state.fault_naks < kLongest) ++state.fault_naks;
@@ -483,8 +488,9 @@ void Responder::nak_fault(QueuePair& qp, wire::Psn psn) {
   state.nak_for_fault = true;
 }
 
-/// One RNR NAK a page: the packet that comes again because of it is kept. A second one is for pages that take
-/// so long that an ordinary requester's own time-out may come near; one that understands is told otherwise.
+/// Returns the deadline for parking or delaying. Normally one RNR NAK is sent per page, and the retransmitted
+/// packet is parked. A second NAK follows only when the wait could approach an ordinary requester's ACK
+/// timeout. A peer that understands stall notifications gets them instead.
 TimeNs Responder::stall_deadline(const QueuePair& qp, wire::Psn psn, uint64_t longest_ns) const {
   const uint64_t second_ns = qp.responder.peer_selective ? 20'000'000 : 2'000'000;
   if (was_told(qp, psn) && context_.config.stall != Stall::park)
@@ -509,8 +515,8 @@ void Responder::nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent even
   context_.release_held(qp);
 }
 
-/// Parked too long or too much: the requester is told once to come again. What was parked is dropped, or held
-/// for a requester that will be told of it.
+/// Sends one RNR NAK when packets are parked too long or do not fit. Parked packets are dropped; for a peer
+/// that understands selective acknowledgements they are held and reported.
 void Responder::rnr_nak_parked(QueuePair& qp) {
   ResponderState& state = qp.responder;
   if (state.peer_selective) hold_parked(qp);
@@ -529,13 +535,13 @@ void Responder::retry_parked(QueuePair& qp) {
     const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
     if (ahead == 0) {
       if (execute(qp, packet) == Result::miss) {
-        // The deadline of a packet that missed before goes on: it may wait so long in all.
+        // The deadline of a packet that missed before keeps running: it bounds the total wait.
         if (state.park_deadline_ns == kNever) state.park_deadline_ns = park_deadline(qp);
         context_.arm(qp, state.park_deadline_ns);
         return;
       }
     } else if (ahead > 0) {
-      context_.unpark_head(qp);  // its place may be needed to hold it
+      context_.unpark_head(qp);  // holding it may need this entry
       if (on_gap(qp, packet, frame) == Fate::consumed) context_.port.release({&frame, 1});
       continue;
     } else {
@@ -552,8 +558,8 @@ void Responder::retry_parked(QueuePair& qp) {
   if (state.held_head != nullptr) execute_held(qp);
   if (state.dropped_behind && state.parked_head == nullptr && !state.closing) {
     state.dropped_behind = false;
-    // What was dropped may have been a copy of what was here: a NAK for a PSN that was never sent is no
-    // acknowledgement to a requester (IBA 9.7.5.1.2), and would stand in the place of one.
+    // The dropped packet may have been a copy of a parked one. A NAK for a PSN that was never sent is no
+    // acknowledgement to a requester (IBA 9.7.5.1.2), and would replace one.
     if (!state.nak_sent && state.last_dropped >= state.expected_psn)
       nak(qp, nak_syndrome(wire::NakCode::psn_sequence_error), state.expected_psn);
   }
@@ -569,7 +575,7 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
     return give_up_unreliable(qp);
   }
   if (outcome == odp::Outcome::violation) {
-    // Also where the packet was sent back with an RNR NAK meanwhile: it would only come and miss again.
+    // Also if the packet was answered with an RNR NAK meanwhile: its retransmission would only miss again.
     context_.count(DropReason::access);
     if (qp.receive_taken && state.fault_of_receive) {
       Completion completion;
@@ -588,7 +594,7 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
     if (state.held_head != nullptr) execute_held(qp);
     return;
   }
-  // The page is there: the try comes before the deadline, even one that is due in this turn.
+  // The page is resident: the retry takes precedence over the deadline, even if that expires in this turn.
   if (state.park_deadline_ns <= context_.now_ns) state.park_deadline_ns = context_.now_ns + 1;
   state.parked_retry = true;
   context_.make_ready(qp);

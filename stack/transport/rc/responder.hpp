@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The responder of connected QPs: executes requests in PSN order, parks them while a page comes, answers
+// The responder of connected QPs: executes requests in PSN order, parks them during page faults, answers
 // READs and acknowledges. IBA vol. 1, 9.7.4 and 9.7.5. Owner: the core's thread.
 #pragma once
 
@@ -13,29 +13,29 @@ class Responder {
  public:
   explicit Responder(CoreContext& context) : context_(context) {}
 
-  /// What became of the frame that a packet is in.
+  /// Disposition of a packet's frame.
   enum class Fate : uint8_t { consumed, parked };
 
-  /// A request whose ICRC is right and whose QP is this one.
+  /// Handles a request of this QP whose ICRC is verified.
   [[nodiscard]] Fate on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
 
-  /// How many answers may be due at once: 0, EBUSY where more are, or ENOMEM.
+  /// Sets how many responses may be queued at once. Returns 0, EBUSY if more are queued, or ENOMEM.
   [[nodiscard]] static int set_resources(QueuePair& qp, uint32_t capacity);
 
-  /// A request to a UC QP.
+  /// Handles a request to a UC QP.
   [[nodiscard]] Fate on_unreliable(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
 
-  /// Sends READ responses, then the pending NAK or ACK, at most `budget_packets`.
-  /// The QP ends with a completion lost: the peer hears of what came before it. One try, since it may as well
-  /// get lost.
+  /// Sends the pending NAK, or an ACK of what was executed, before a QP fails by a lost completion. One try:
+  /// it may be lost as well.
   void send_last_answer(QueuePair& qp);
+  /// Sends queued responses, then the pending NAK or ACK, at most `budget_packets`, which it decrements.
   void send(QueuePair& qp, uint32_t& budget_packets);
   [[nodiscard]] bool has_work(const QueuePair& qp) const;
 
-  /// Receives may have been posted.
+  /// Sends an acknowledgement with new credits if receives were posted.
   void offer_credits(QueuePair& qp);
 
-  /// Executes parked packets again, as far as they go.
+  /// Executes parked packets again until one misses.
   void retry_parked(QueuePair& qp);
   void on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);
   void on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome);
@@ -48,15 +48,15 @@ class Responder {
 
   [[nodiscard]] Result execute(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] Result execute_here(QueuePair& qp, const wire::Packet& packet);
-  /// A packet behind one that is missing.
+  /// Handles a packet that arrives after a gap.
   [[nodiscard]] Fate on_gap(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
-  /// What was parked waits as what came behind a gap does.
+  /// Moves parked packets to the packets held after a gap.
   void hold_parked(QueuePair& qp);
-  /// The gap is closed: executes what was held behind it, as far as it goes.
+  /// Executes the packets held after a gap that is closed now, up to the next gap.
   void execute_held(QueuePair& qp);
-  /// Parks a packet that waits for a page. False, and an RNR NAK is due, where there is no room.
+  /// Parks a packet that waits for a page. If there is no room, schedules an RNR NAK and returns false.
   [[nodiscard]] bool park_missed(QueuePair& qp, const RxFrame& frame);
-  /// The view of a frame that was parsed, and its ICRC verified, when it came: rebuilt rather than stored.
+  /// Rebuilds the view of a frame that was parsed and verified on arrival; this is cheaper than storing it.
   [[nodiscard]] static wire::Packet parsed(const RxFrame& frame);
   [[nodiscard]] static constexpr uint8_t nak_syndrome(wire::NakCode code) {
     return static_cast<uint8_t>(wire::kAethNak | static_cast<uint8_t>(code));
@@ -83,7 +83,7 @@ class Responder {
   void finish_packet(QueuePair& qp, const wire::Packet& packet);
   void complete_inbound(QueuePair& qp, const wire::Packet& packet, CompletionOpcode opcode, uint32_t bytes);
 
-  /// A receive for the message; false where none is posted.
+  /// Takes a receive for the message; false if none is posted.
   [[nodiscard]] bool take_receive(QueuePair& qp);
   [[nodiscard]] Result miss(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
   void drop_answered_read(QueuePair& qp);
@@ -99,42 +99,42 @@ class Responder {
     context_.make_ready(qp);
   }
   void answer_again(QueuePair& qp, const wire::Packet& packet);
-  /// Where the answer to a request that comes again goes: in PSN order among those that are due, which stay.
-  /// nullptr where that answer is due anyway, or there is no room.
+  /// Inserts the response to a duplicate request in PSN order among the queued ones, which stay. Returns
+  /// nullptr if that response is queued anyway, or if there is no room.
   [[nodiscard]] Answer* place_again(QueuePair& qp, wire::Psn psn, uint32_t packets);
-  /// Whether the QP is set up for an operation that needs these rights.
+  /// True if the QP's access flags include these rights.
   [[nodiscard]] static bool is_enabled(const QueuePair& qp, uint32_t rights) {
     return (qp.attributes.access_flags & rights) == rights;
   }
   [[nodiscard]] bool may_read(const QueuePair& qp, const wire::Reth& reth);
   void read_again(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool invalidate(QueuePair& qp, const wire::Packet& packet);
-  /// NAK remote access error; the QP fails.
+  /// Sends NAK remote access error; the QP fails.
   [[nodiscard]] Result refuse_access(QueuePair& qp);
-  /// NAK invalid request; the QP fails.
+  /// Sends NAK invalid request; the QP fails.
   [[nodiscard]] Result refuse_function(QueuePair& qp);
   [[nodiscard]] Result refuse_length(QueuePair& qp);
   void fill_read(QueuePair& qp, Answer& job, const wire::Packet& packet, const wire::Reth& reth,
                  uint32_t packets, bool duplicate);
 
-  /// The packet that a NAK asked for has come. A NAK that waits to be sent for an older READ still has to go.
+  /// The packet that a NAK requested has arrived. A pending NAK for an older READ must still be sent.
   static void settle_nak(QueuePair& qp, wire::Psn psn) {
     ResponderState& state = qp.responder;
     state.nak_sent = false;
     if (state.nak_psn >= psn) state.nak_pending = false;
   }
   void nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn);
-  /// RNR NAK for a page.
+  /// Sends an RNR NAK for a page fault.
   void nak_fault(QueuePair& qp, wire::Psn psn);
   [[nodiscard]] TimeNs park_deadline(const QueuePair& qp) const {
     return stall_deadline(qp, qp.responder.expected_psn, context_.config.park_deadline_ns);
   }
   [[nodiscard]] TimeNs stall_deadline(const QueuePair& qp, wire::Psn psn, uint64_t longest_ns) const;
-  /// An RNR NAK for a page has named this PSN.
+  /// True if an RNR NAK for a page fault has named this PSN.
   [[nodiscard]] static bool was_told(const QueuePair& qp, wire::Psn psn) {
     return qp.responder.fault_naks != 0 && qp.responder.fault_nak_psn == psn;
   }
-  /// A NAK after which this QP fails too.
+  /// Sends a NAK after which this QP fails too.
   void nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent event);
   void rnr_nak_parked(QueuePair& qp);
 
@@ -142,14 +142,14 @@ class Responder {
   [[nodiscard]] bool send_answer(QueuePair& qp);
   [[nodiscard]] bool send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
                                       StallWord word = StallWord::none);
-  /// Tells a peer that understands it what its packet waits for, or no longer waits for.
+  /// Sends pending stall notifications (page fault, page ready) to a peer that understands them.
   [[nodiscard]] bool send_stall_words(QueuePair& qp, uint32_t& budget_packets);
   void await_page(QueuePair& qp);
   void refuse_duplicate(QueuePair& qp, wire::Psn psn);
   void hold_read_job(QueuePair& qp, const Answer& job);
 
   CoreContext& context_;
-  /// Of the packet at hand, as the requester's.
+  /// Fields of the current packet, as in Requester.
   wire::PacketFields fields_;
 };
 

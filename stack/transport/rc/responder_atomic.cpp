@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Requests with an answer other than data: compare-and-swap, fetch-and-add, ATOMIC WRITE and FLUSH. Each is
-// executed once; what a repeated atomic is answered with was kept (IBA 9.4.5, 9.7.5.1.3; A19).
+// Requests with a response other than data: compare-and-swap, fetch-and-add, ATOMIC WRITE and FLUSH. Each is
+// executed once; results of atomics are kept to answer duplicates (IBA 9.4.5, 9.7.5.1.3; A19).
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -27,8 +27,8 @@ odp::AtomicRequest request_of(const wire::Packet& packet) {
 
 }  // namespace
 
-/// Allocated here and now, so that the data path never has to. In SQD the responder works on (IBA 10.3.1.4):
-/// the answers that are due, and the newest results of atomics, move over.
+/// Allocates the rings, so that the data path never allocates. In SQD the responder continues to work (IBA
+/// 10.3.1.4), so queued responses and the newest results of atomics are moved over.
 int Responder::set_resources(QueuePair& qp, uint32_t capacity) {
   ResponderState& state = qp.responder;
   if (state.job_count > capacity) return EBUSY;
@@ -47,7 +47,8 @@ int Responder::set_resources(QueuePair& qp, uint32_t capacity) {
   return 0;
 }
 
-/// One place for an answer, or a NAK: a requester that heeds max_dest_rd_atomic never finds none.
+/// Checks for a free response entry; otherwise sends a NAK. A requester that obeys max_dest_rd_atomic always
+/// finds one.
 bool Responder::has_room_for_answer(QueuePair& qp) {
   ResponderState& state = qp.responder;
   if (state.job_count == state.job_capacity) drop_answered_read(qp);
@@ -56,7 +57,7 @@ bool Responder::has_room_for_answer(QueuePair& qp) {
   return false;
 }
 
-/// The request at `psn` is executed; `psns` of them are its answer's.
+/// Advances the state after the request at `psn`, whose response takes `psns` PSNs.
 void Responder::finish_answered(QueuePair& qp, wire::Psn psn, uint32_t psns) {
   ResponderState& state = qp.responder;
   assert(psn == state.expected_psn);
@@ -101,7 +102,7 @@ Responder::Result Responder::execute_atomic_write(QueuePair& qp, const wire::Pac
   const wire::Reth reth = packet.reth();
   if (!has_room_for_answer(qp)) return Result::done;
   if (!is_enabled(qp, odp::kRemoteWrite)) return refuse_function(qp);
-  // The packet's payload is eight bytes, or it was not parsed; the RETH has to say so too (CVE-2026-46114).
+  // The parser ensures a payload of eight bytes; the RETH must state that length too (CVE-2026-46114).
   if (reth.length_bytes != kAtomicBytes || reth.va % kAtomicBytes != 0) {
     context_.count(DropReason::payload_rule);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
@@ -124,8 +125,8 @@ Responder::Result Responder::execute_atomic_write(QueuePair& qp, const wire::Pac
   return Result::done;
 }
 
-/// What is flushed was written by requests before it, so that it is in memory; what is left is to make it
-/// seen, or kept.
+/// The data was written by earlier requests, so it is in memory. FLUSH makes it globally visible or
+/// persistent.
 Responder::Result Responder::execute_flush(QueuePair& qp, const wire::Packet& packet) {
   const wire::Feth feth = packet.feth();
   const wire::Reth reth = packet.reth();
@@ -155,7 +156,7 @@ Responder::Result Responder::execute_flush(QueuePair& qp, const wire::Packet& pa
   return Result::done;
 }
 
-/// A request that was executed comes again: its answer was lost, and goes out again.
+/// Answers a duplicate of an executed request, whose response was lost.
 void Responder::answer_again(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::Psn psn = packet.bth.psn;
@@ -168,7 +169,7 @@ void Responder::answer_again(QueuePair& qp, const wire::Packet& packet) {
       const AtomicResult* result = nullptr;
       for (uint32_t i = 0; i < state.job_capacity; ++i)
         if (state.atomics[i].valid && state.atomics[i].psn == psn) result = &state.atomics[i];
-      // IBA 9.7.5.1.3: one that is too old to be known is dropped.
+      // A duplicate that is too old to be known is dropped (IBA 9.7.5.1.3).
       if (result == nullptr) return context_.count(DropReason::payload_rule);
       answer.kind = AnswerKind::atomic;
       answer.original = result->original;

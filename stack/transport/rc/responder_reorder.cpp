@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The responder's way with gaps. For a requester that understands selective acknowledgements, packets behind
-// a gap are kept in their buffers, told of, and executed in PSN order once the gap is closed: only the first
-// packet of a WRITE says where its data goes, and nobody ever sees bytes of a message before those that come
-// first. For others it is IBA 9.7.5.1.2: one NAK a gap, and silence.
+// Gap handling of the responder. If the requester understands selective acknowledgements, packets after a gap
+// are kept in their buffers and reported. They are executed in PSN order once the gap is closed, for two
+// reasons. Only the first packet of a WRITE has the address. No reader may see later bytes of a message
+// before earlier ones. For other requesters IBA 9.7.5.1.2 applies: one NAK per gap, then silence.
 #include <cassert>
 
 #include "stack/transport/rc/responder.hpp"
@@ -50,7 +50,7 @@ void Responder::execute_held(QueuePair& qp) {
       if (execute(qp, packet) == Result::miss) {
         if (park_missed(qp, frame)) return;
       } else if (!state.closing && state.expected_psn == psn && context_.hold(qp, psn, frame)) {
-        return;  // no receive is posted: it stays, for the requester was told that it is here
+        return;  // no receive is posted: keep it, since it was reported to the requester as received
       }
     }
     context_.port.release({&frame, 1});

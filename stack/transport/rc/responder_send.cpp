@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The responder's sending half: READ responses in PSN order, then the NAK or the coalesced ACK behind them.
+// The responder's sending half: READ responses in PSN order, then the NAK or the coalesced ACK.
 #include <algorithm>
 #include <cassert>
 
@@ -17,15 +17,16 @@ wire::Opcode read_response_opcode(bool first, bool last) {
 
 }  // namespace
 
-/// The syndrome of a positive answer: with how many receives there are, the one of the message under way
-/// among them. A shared queue's are nobody's in particular (IBA 9.7.7.2: no credits are told).
+/// Returns the syndrome of a positive response with the number of posted receives, including the one of the
+/// message in progress. A shared queue's receives belong to no particular QP, so no credits are sent (IBA
+/// 9.7.7.2).
 uint8_t Responder::ack_syndrome(const QueuePair& qp) const {
   if (!context_.config.credits || qp.type != QpType::rc || qp.takes_shared_receives())
     return wire::kAethAck | wire::kAethCreditsInvalid;
   return wire::kAethAck | wire::credit_code_of(qp.receive_ring.tail() - qp.receive_ring.head());
 }
 
-/// The peer knows of no receive, and now there is one: it is told without having asked.
+/// Sends an unsolicited acknowledgement when the peer has no credits left and a receive is posted.
 void Responder::offer_credits(QueuePair& qp) {
   ResponderState& state = qp.responder;
   if (!state.credits_told || state.told_ssn > wire::Psn(state.msn)) return;
@@ -40,11 +41,12 @@ bool Responder::has_work(const QueuePair& qp) const {
          state.ready_word_pending;
 }
 
-/// While an answer waits for its page the rest of the sending half waits too: this word alone goes out.
+/// Sends stall notifications. While a response waits for its page, the rest of the sending half waits too,
+/// except for these.
 bool Responder::send_stall_words(QueuePair& qp, uint32_t& budget_packets) {
   ResponderState& state = qp.responder;
   const bool answer_waits = state.job_count != 0;
-  // What comes before the packet that waits has been executed, and answered where it is a READ.
+  // Everything before the waiting packet has been executed, and answered if it is a READ.
   const wire::Psn waits =
       answer_waits ? state.job(0).first_psn.plus(state.job(0).sent_packets) : state.expected_psn;
   if (state.ready_word_pending) {
@@ -63,16 +65,17 @@ bool Responder::send_stall_words(QueuePair& qp, uint32_t& budget_packets) {
   return true;
 }
 
-/// A requester that went back asks again for what is still due behind it, and gets each answer once. A
-/// request that the network doubled or delayed takes nothing from the others, so that none of them has to be
-/// asked for again. No room: the requester has as many answers to come as it may, and so had this one.
+/// Finds the entry for the response to a duplicate request. A requester that goes back requests all later
+/// READs again and gets each response once. A request that the network duplicated or delayed leaves the
+/// queued responses alone, so that none has to be requested again. If the ring is full, this response is
+/// dropped: the queued ones are all that the requester may have outstanding, so this one was delivered.
 Answer* Responder::place_again(QueuePair& qp, wire::Psn psn, uint32_t packets) {
   ResponderState& state = qp.responder;
   const auto end_of = [](const Answer& answer) { return answer.first_psn.plus(answer.packets); };
   uint32_t position = 0;
   while (position != state.job_count && end_of(state.job(position)) <= psn) ++position;
   if (position != state.job_count && state.job(position).first_psn <= psn) {
-    // This one itself is due. Where that part of it has gone out, it begins there anew.
+    // This response itself is queued. If the requested part has been sent, it starts again from there.
     Answer& due = state.job(position);
     if (due.first_psn.plus(due.sent_packets) <= psn) return nullptr;
     if (position == 0) stop_job_wait(qp);
@@ -103,7 +106,8 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
                           state.nak_for_fault ? StallWord::page_fault : StallWord::none))
       return;
     --budget_packets;
-    state.nak_pending = state.ack_pending = state.ack_owed = false;  // a NAK acknowledges what came before it
+    // A NAK acknowledges everything before its PSN.
+    state.nak_pending = state.ack_pending = state.ack_owed = false;
     const bool rnr = (state.nak_syndrome & wire::kAethKindMask) == wire::kAethRnrNak;
     ++(rnr ? context_.counters.rnr_naks_sent : context_.counters.naks_sent);
     if (state.closing) {
@@ -117,7 +121,7 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
     if (state.held_head == nullptr) {
       state.ack_pending = true;  // the gap has been closed since
     } else {
-      // Behind a NAK too: after an RNR NAK it spares the requester what is here already.
+      // Sent after a NAK too: after an RNR NAK the requester then does not retransmit the held packets.
       if (budget_packets == 0 || !send_selective_acknowledge(qp)) {
         state.sack_pending = true;
         return;
@@ -140,7 +144,7 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
 
 void Responder::send_last_answer(QueuePair& qp) {
   const ResponderState& state = qp.responder;
-  // Behind answers that are not sent an acknowledgement would have their READs asked for again.
+  // If responses are still queued, an acknowledgement would make the requester request their READs again.
   if ((qp.type != QpType::rc && qp.type != QpType::xrc_recv) || state.job_count != 0) return;
   if (state.nak_pending)
     static_cast<void>(send_acknowledge(qp, state.nak_syndrome, state.nak_psn));
@@ -169,7 +173,7 @@ bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
   return true;
 }
 
-/// One packet of the oldest answer.
+/// Sends one packet of the oldest queued response.
 bool Responder::send_answer(QueuePair& qp) {
   ResponderState& state = qp.responder;
   Answer& job = state.job(0);
@@ -207,7 +211,7 @@ bool Responder::send_answer(QueuePair& qp) {
         hold_read_job(qp, job);
         return false;
       case odp::Outcome::violation:
-        // The rest cannot be read any more: the NAK takes the place of the next response (IBA 9.7.5.1.5).
+        // The rest is no longer accessible: the NAK replaces the next response (IBA 9.7.5.1.5).
         if (job.duplicate) {
           state.job_count = 0;
           refuse_duplicate(qp, psn);
@@ -235,7 +239,7 @@ bool Responder::send_answer(QueuePair& qp) {
   return true;
 }
 
-/// A page of a READ's answer is missing: the answer waits, other packets of the QP go on.
+/// Delays a READ response whose page is missing; other packets of the QP proceed.
 void Responder::hold_read_job(QueuePair& qp, const Answer& job) {
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
@@ -267,7 +271,7 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
       state.job_deadline_ns = kNever;
       return refuse_duplicate(qp, state.job_stuck_psn);
     }
-    // Also where an RNR NAK went out instead of the answer: the READ would only come and miss again.
+    // Also if an RNR NAK was sent instead of the response: the READ would only miss again.
     state.job_count = 0;
     context_.count(DropReason::access);
     nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
@@ -299,24 +303,24 @@ void Responder::on_timer(QueuePair& qp) {
     }
   }
   if (state.job_deadline_ns <= context_.now_ns && state.closing) {
-    // The NAK that ends this QP is due behind the answer, which has had its time.
+    // The NAK that ends this QP is queued after the response, whose deadline has passed.
     state.job_deadline_ns = kNever;
     state.job_count = 0;
     state.job_fault_wait = false;
     context_.make_ready(qp);
   } else if (state.job_deadline_ns <= context_.now_ns) {
-    // The requester asks again for this READ and for all behind it, as duplicates.
+    // The requester requests this READ and all later ones again, as duplicates.
     const Answer job = state.job(0);
     state.job_count = 0;
     state.job_fault_wait = false;
     state.job_deadline_ns = kNever;
-    // One for what came behind waits to go out: it has the READ asked for again too, where its answer is
-    // still missed. One for the READ in its place would be stale to a requester that has had its answer, and
-    // what was behind be lost.
+    // A NAK for a later packet is pending. It also makes the requester request the READ again, if it still
+    // misses the response. An RNR NAK for the READ instead would be stale to a requester that has the
+    // response, and the pending NAK would be lost.
     if (state.nak_pending) return context_.make_ready(qp);
     const bool nak_was_sent = state.nak_sent;
     nak_fault(qp, job.first_psn.plus(job.sent_packets));
-    state.nak_sent = nak_was_sent;  // expected_psn stays: only the READ is asked for again
+    state.nak_sent = nak_was_sent;  // expected_psn is unchanged: only the READ is requested again
   }
 }
 

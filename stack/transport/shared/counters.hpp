@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a core counts. Single writer: the core's thread; readers take relaxed snapshots through
+// Counters of a core. The core's thread is the only writer; readers take relaxed snapshots through
 // Core::counters().
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace faultline::transport {
 
-/// Why a parsed packet went no further, by rung of the guard ladder.
+/// Reasons for which a parsed packet is dropped, by the check that failed.
 enum class DropReason : uint8_t {
   unknown_qpn,
   wrong_service,
@@ -42,10 +42,10 @@ enum class DropReason : uint8_t {
   count_
 };
 [[nodiscard]] std::string_view name_of(DropReason reason);
-/// A phrase for docs/counters.md.
+/// Returns a phrase for docs/counters.md.
 [[nodiscard]] std::string_view help_of(DropReason reason);
 
-/// kCoreCounterRows says what each member counts.
+/// kCoreCounterRows describes each member.
 struct CoreCounters {
   uint64_t rx_packets = 0;
   uint64_t rx_bytes = 0;

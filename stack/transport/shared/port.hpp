@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The burst-level port that a transport core sends to and is fed from. One virtual call a burst. Owner: the
-// core's thread.
+// Burst-level port between a transport core and the NIC or virtual network. Each call handles a burst, so a
+// burst costs one virtual call. Owner: the core's thread.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace faultline::transport {
 
-/// A received frame, Ethernet to ICRC, contiguous. The buffer is the core's from on_packets() until it gives
-/// it back with Port::release (a parked packet is simply given back later).
+/// A received frame from Ethernet header to ICRC, contiguous. The core owns the buffer from on_packets()
+/// until it calls Port::release. It releases a parked packet's buffer later in the same way.
 struct RxFrame {
   const uint8_t* data = nullptr;
   uint32_t length_bytes = 0;
@@ -18,12 +18,12 @@ struct RxFrame {
   void* handle = nullptr;
 };
 
-/// A transmit buffer to write a frame into, in place.
+/// A transmit buffer; the core writes the frame in place.
 struct TxFrame {
   uint8_t* data = nullptr;
   uint32_t capacity_bytes = 0;
   uint32_t length_bytes = 0;  ///< set by the core
-  bool loopback = false;      ///< set by the core: for this device itself, not for the wire
+  bool loopback = false;      ///< set by the core: destined for this device itself
   void* handle = nullptr;
 };
 
@@ -31,18 +31,18 @@ class Port {
  public:
   virtual ~Port() = default;
 
-  /// Hands out empty buffers of at least wire::kMaxFrameBytes (or the port's MTU); fewer than asked for when
-  /// the pool is short.
+  /// Fills `out` with empty buffers of at least wire::kMaxFrameBytes (or the port's MTU) and returns their
+  /// number. Returns fewer than requested if the pool is short of buffers.
   [[nodiscard]] virtual size_t allocate(std::span<TxFrame> out) = 0;
 
-  /// Sends a prefix of `frames` in order and takes those buffers; returns its length. The rest stay the
-  /// caller's, to be sent first next time.
+  /// Sends a prefix of `frames` in order, takes ownership of those buffers and returns their number. The
+  /// caller keeps the rest and sends them first in its next call.
   [[nodiscard]] virtual size_t transmit(std::span<TxFrame> frames) = 0;
 
-  /// Gives back buffers that were allocated and not sent.
+  /// Returns allocated but unsent buffers to the pool.
   virtual void free_unsent(std::span<TxFrame> frames) = 0;
 
-  /// Gives back received buffers.
+  /// Returns received buffers to the port.
   virtual void release(std::span<RxFrame> frames) = 0;
 };
 

@@ -71,8 +71,8 @@ TimerNode* TimerWheel::take_due(TimeNs now_ns) {
       nothing_before_ns_ = std::min(nothing_before_ns_, tick << tick_shift_);
       break;
     }
-    // Slots before `tick` are empty, so the wheel may turn to it; then what was clipped to the horizon finds
-    // its place.
+    // Slots before `tick` are empty, so the wheel may advance to it. Nodes that were clipped to the horizon
+    // are then inserted at their real slot.
     tick_ = tick;
     TimerNode* node = slots_[tick % kSlots];
     while (node != nullptr) {
@@ -86,7 +86,7 @@ TimerNode* TimerWheel::take_due(TimeNs now_ns) {
         unlink(*node);
         insert(*node);
       } else {
-        // Later within this tick.
+        // Due later within this tick.
         nothing_before_ns_ = std::min(nothing_before_ns_, node->deadline_ns);
       }
       node = next;
@@ -107,7 +107,8 @@ TimeNs TimerWheel::next_deadline() const {
   TimeNs earliest = kNever;
   for (const TimerNode* node = slots_[tick % kSlots]; node != nullptr; node = node->next)
     earliest = std::min(earliest, node->deadline_ns);
-  // A slot at the horizon may hold far deadlines only: turn the wheel when that slot comes, to sort them in.
+  // A slot at the horizon may hold only later deadlines: advance the wheel when that slot is reached, to sort
+  // them.
   return std::min(earliest, (tick + 1) << tick_shift_);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Deadlines of many QPs at a constant cost: a hashed timing wheel of intrusive lists (Varghese and Lauck,
-// SOSP 1987). A node is armed lazily: moving a deadline later costs nothing, the node fires at its old time
-// and its owner looks again.
+// Hashed timing wheel of intrusive lists (Varghese and Lauck, SOSP 1987): deadlines of many QPs at constant
+// cost. Nodes are armed lazily: moving a deadline later costs nothing. The node then fires at its old time,
+// and its owner checks the deadline again.
 #pragma once
 
 #include <array>
@@ -13,28 +13,28 @@ namespace faultline::transport {
 
 struct TimerNode {
   TimerNode* next = nullptr;
-  TimerNode** link = nullptr;  ///< what points at this node; nullptr when not armed
+  TimerNode** link = nullptr;  ///< the pointer to this node; nullptr when not armed
   TimeNs deadline_ns = kNever;
   [[nodiscard]] bool armed() const { return link != nullptr; }
 };
 
 class TimerWheel {
  public:
-  /// A tick is 2^shift ns, the horizon kSlots of them; what lies beyond waits in the last slot.
+  /// A tick is 2^shift ns and the horizon is kSlots ticks. Later deadlines wait in the last slot.
   explicit TimerWheel(unsigned tick_shift = 13) : tick_shift_(tick_shift) {}
 
-  /// Arms `node` for `deadline_ns` unless it is armed for that or earlier. kNever arms nothing.
+  /// Arms `node` for `deadline_ns` unless it is armed for that time or earlier. kNever has no effect.
   void arm(TimerNode& node, TimeNs deadline_ns, TimeNs now_ns);
   void disarm(TimerNode& node);
 
-  /// Disarms one node that is due at `now_ns` and returns it; nullptr when none is left. Asked in each turn,
-  /// and mostly in vain.
+  /// Disarms one node that is due at `now_ns` and returns it; nullptr if none is due. The inline check is for
+  /// the usual case: each turn calls this, mostly with nothing due.
   [[nodiscard]] TimerNode* pop_due(TimeNs now_ns) {
     return now_ns < nothing_before_ns_ ? nullptr : take_due(now_ns);
   }
 
-  /// The earliest armed deadline, or an earlier instant at which the wheel has to turn; kNever when nothing
-  /// is armed.
+  /// Returns the earliest armed deadline, or an earlier time at which the wheel must advance; kNever if
+  /// nothing is armed.
   [[nodiscard]] TimeNs next_deadline() const;
 
  private:
@@ -45,11 +45,11 @@ class TimerWheel {
   void insert(TimerNode& node);
   void unlink(TimerNode& node);
   [[nodiscard]] uint64_t tick_of(TimeNs time_ns) const { return time_ns >> tick_shift_; }
-  /// First tick at or after `tick_` whose slot has nodes; false when the wheel is empty.
+  /// Finds the first tick at or after `tick_` whose slot has nodes; false if the wheel is empty.
   [[nodiscard]] bool first_used_tick(uint64_t& tick) const;
 
   unsigned tick_shift_;
-  TimeNs nothing_before_ns_ = kNever;  // no node is due earlier, and no slot to be sorted
+  TimeNs nothing_before_ns_ = kNever;  // no node is due and no slot needs sorting before this time
   uint64_t tick_ = 0;                  // every slot before this tick is empty
   uint32_t armed_ = 0;
   std::array<uint64_t, kWords> used_{};

@@ -32,12 +32,12 @@ bool TxBatch::flush() {
   }
   if (has_unsent())
     sent_ += static_cast<uint32_t>(port_.transmit(std::span(frames_).subspan(sent_, committed_ - sent_)));
-  blocked_ = has_unsent() && sent_ != 0;  // what waits goes first
+  blocked_ = has_unsent() && sent_ != 0;  // unsent frames are sent first
   if (has_unsent()) {
     ++counters_.tx_ring_full;
     return false;
   }
-  // Keep the empty buffers for the next burst, at the front.
+  // Moves the empty buffers to the front for the next burst.
   std::copy(frames_.begin() + committed_, frames_.begin() + allocated_, frames_.begin());
   allocated_ -= committed_;
   sent_ = committed_ = 0;

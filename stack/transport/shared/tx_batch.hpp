@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The core's side of the port's transmit path: buffers in bulk from the port, frames in order to it, and what
-// a full ring did not take kept to be sent first. Owner: the core's thread.
+// Transmit batch of a core: allocates buffers from the port in bulk and sends frames in order. Frames that a
+// full ring refuses stay in the batch and are sent first. Owner: the core's thread.
 #pragma once
 
 #include <array>
@@ -18,14 +18,14 @@ class TxBatch {
   TxBatch(const TxBatch&) = delete;
   TxBatch& operator=(const TxBatch&) = delete;
 
-  /// An empty buffer to write a frame into, or nullptr while the port is full or out of buffers. Asking again
-  /// without a `commit` gives the same buffer.
+  /// Returns an empty buffer for a frame, or nullptr while the port is full or out of buffers. Without a
+  /// `commit` in between, a second call returns the same buffer.
   [[nodiscard]] TxFrame* next() {
     if (committed_ != allocated_ && !blocked_) [[likely]]
       return &frames_[committed_];
     return make_room();
   }
-  /// The buffer that `next` gave holds a frame of `length_bytes`.
+  /// Marks the buffer from `next` as a frame of `length_bytes`.
   void commit(uint32_t length_bytes, bool loopback) {
     TxFrame& frame = frames_[committed_++];
     frame.length_bytes = length_bytes;
@@ -33,11 +33,11 @@ class TxBatch {
     ++counters_.tx_packets;
     counters_.tx_bytes += length_bytes;
   }
-  /// Hands everything committed to the port. False while the port has not taken it all.
+  /// Passes every committed frame to the port. Returns false while the port has not taken all of them.
   bool flush();
-  /// `next` gave nothing: so it will until the next flush.
+  /// True if `next` returned nullptr; it does so until the next flush.
   [[nodiscard]] bool is_blocked() const { return blocked_; }
-  /// Frames that a full port has not taken yet.
+  /// True if the port has not taken some committed frames yet.
   [[nodiscard]] bool has_unsent() const { return sent_ != committed_; }
 
  private:
@@ -47,7 +47,7 @@ class TxBatch {
 
   Port& port_;
   CoreCounters& counters_;
-  // frames_[sent_, committed_) wait for the port, frames_[committed_, allocated_) are empty.
+  // frames_[sent_, committed_) wait for the port; frames_[committed_, allocated_) are empty.
   std::array<TxFrame, kFrames> frames_{};
   uint32_t sent_ = 0;
   uint32_t committed_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The transport's vocabulary. Enum values are those of infiniband/verbs.h where a verbs twin exists (asserted
+// Basic types of the transport. Enums that exist in infiniband/verbs.h have the same values there (asserted
 // in stack/verbs).
 #pragma once
 
@@ -73,7 +73,7 @@ enum class CompletionOpcode : uint8_t {
 
 enum CompletionFlag : uint8_t { kWithGrh = 1U << 0, kWithImm = 1U << 1, kWithInvalidate = 1U << 3 };
 
-/// What a compare-and-swap, fetch-and-add or ATOMIC WRITE works on.
+/// Operand size of compare-and-swap, fetch-and-add and ATOMIC WRITE.
 inline constexpr uint32_t kAtomicBytes = 8;
 
 /// A scatter/gather element, as ibv_sge.
@@ -83,7 +83,7 @@ struct Sge {
   uint32_t lkey = 0;
 };
 
-/// Where a UD message or a connected QP's packets go: a resolved address vector.
+/// Resolved address vector: destination of a UD message or of a connected QP's packets.
 struct AddressVector {
   wire::PathHeader path;
   bool loopback = false;  ///< the destination is this device
@@ -115,7 +115,7 @@ enum QpAttrMask : uint32_t {
   kAttrRateLimit = 1U << 25
 };
 
-/// Values of the attributes that the transport itself uses.
+/// Values of the attributes that the transport uses.
 struct QpAttributes {
   QpState state = QpState::reset;
   uint32_t access_flags = 0;  ///< odp::AccessFlag remote bits
@@ -124,7 +124,7 @@ struct QpAttributes {
   PathMtu path_mtu = PathMtu::mtu1024;
   uint8_t timeout = 14;  ///< 4.096 us * 2^timeout; 0 = never
   uint8_t retry_count = 7;
-  uint8_t rnr_retry = 7;       ///< 7 = for ever
+  uint8_t rnr_retry = 7;       ///< 7 = without limit
   uint8_t min_rnr_timer = 12;  ///< code of the RNR timer table
   uint8_t max_rd_atomic = 1;
   uint8_t max_dest_rd_atomic = 1;
@@ -132,7 +132,7 @@ struct QpAttributes {
   uint32_t sq_psn = 0;
   uint32_t destination_qpn = 0;
   bool sqd_notify = false;   ///< kAttrEnSqdAsyncNotify: raise sq_drained once drained in SQD
-  bool sq_draining = false;  ///< attributes_of only: in SQD, with sends under way
+  bool sq_draining = false;  ///< attributes_of only: in SQD with sends in progress
 };
 
 }  // namespace faultline::transport

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The responder of UC: a message arrives whole and in order or not at all, and nobody is told (IBA 9.8.2).
+// The responder of UC: a message arrives whole and in order or is dropped without notice (IBA 9.8.2).
 #include "stack/transport/rc/responder.hpp"
 
 namespace faultline::transport {
 
-/// The message under way is lost. Its receive waits for the next one.
+/// Drops the message in progress. Its receive is kept for the next message.
 void Responder::abandon_message(QueuePair& qp) {
   qp.responder.message = InboundMessage::none;
   qp.responder.received_bytes = 0;
@@ -37,7 +37,8 @@ Responder::Result Responder::execute_unreliable(QueuePair& qp, const wire::Packe
     state.expected_psn = packet.bth.psn;
   }
   if (info.starts_message() && state.message != InboundMessage::none) abandon_message(qp);
-  // What cannot be, or belongs to a message whose start is missing, is dropped up to the next start.
+  // An invalid packet, or one of a message whose start is missing, is dropped until the next start of a
+  // message.
   const bool fits = info.starts_message() ||
                     state.message == (info.operation == wire::Operation::send ? InboundMessage::send
                                                                               : InboundMessage::write);
@@ -93,7 +94,7 @@ Responder::Result Responder::receive_send(QueuePair& qp, const wire::Packet& pac
   return Result::done;
 }
 
-/// Our own receive is bad: it fails, and the QP with it.
+/// Completes an invalid receive with an error; the QP fails.
 void Responder::fail_receive(QueuePair& qp) {
   Completion completion;
   completion.status = CompletionStatus::local_protection;
@@ -160,18 +161,18 @@ void Responder::retry_unreliable(QueuePair& qp) {
       context_.arm(qp, state.park_deadline_ns);
       return;
     }
-    if (state.parked_head == nullptr) return;  // a failure of the QP gave them back
+    if (state.parked_head == nullptr) return;  // a failure of the QP released them
     context_.unpark_head(qp);
     context_.port.release({&frame, 1});
   }
   state.park_deadline_ns = kNever;
 }
 
-/// The page cannot be had, or not in time: the message is lost, as on the wire.
+/// Drops the message if the page fault fails or takes too long, as for a loss on the wire.
 void Responder::give_up_unreliable(QueuePair& qp) {
   context_.release_parked(qp);
   abandon_message(qp);
-  qp.responder.park_floor = qp.responder.park_generation;  // what comes now does not wait for that page
+  qp.responder.park_floor = qp.responder.park_generation;  // later packets do not wait for that page
 }
 
 }  // namespace faultline::transport

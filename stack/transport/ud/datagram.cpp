@@ -19,7 +19,7 @@ void Datagram::send(QueuePair& qp, uint32_t& budget_packets) {
   }
 }
 
-/// A UD send that fails leaves the QP in SQE: what is behind it is flushed (IBA 10.3.1.6).
+/// A failed UD send moves the QP to SQE and flushes the later sends (IBA 10.3.1.6).
 void Datagram::fail_head(QueuePair& qp, CompletionStatus status) {
   qp.requester.fault_failed = false;
   context_.complete_send(qp, status);
@@ -97,8 +97,7 @@ void Datagram::on_send_resolved(QueuePair& qp, uint32_t generation, odp::Outcome
 }
 
 bool Datagram::on_packet(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
-  // The same value in every packet of a service, so it is checked before anything is spent on the packet
-  // (IBA 10.2.5).
+  // The Q_Key is the same in every packet of a service, so it is checked before any other work (IBA 10.2.5).
   if (packet.deth().qkey != qp.attributes.qkey) {
     context_.count(DropReason::qkey);
     return false;
@@ -124,7 +123,7 @@ bool Datagram::on_multicast(QueuePair& qp, const wire::Packet& packet, const RxF
 
 void Datagram::deliver_copy(QueuePair& qp, const wire::Packet& packet) {
   if (packet.deth().qkey != qp.attributes.qkey) return context_.count(DropReason::qkey);
-  // Behind parked packets: its turn would come with theirs.
+  // Would have to wait for the parked packets.
   if (qp.responder.parked_head != nullptr) return context_.count(DropReason::park_full);
   if (deliver(qp, packet) == Delivery::miss) {
     qp.responder.parked_retry = false;
@@ -132,7 +131,7 @@ void Datagram::deliver_copy(QueuePair& qp, const wire::Packet& packet) {
   }
 }
 
-/// Puts GRH and payload into the next receive. A packet that does not fit is dropped and the QP goes on
+/// Copies GRH and payload into the next receive. A packet that does not fit is dropped and the QP continues
 /// (CVE-2024-40992).
 Datagram::Delivery Datagram::deliver(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
@@ -146,7 +145,7 @@ Datagram::Delivery Datagram::deliver(QueuePair& qp, const wire::Packet& packet) 
     context_.count(DropReason::ud_too_long);
     return Delivery::done;
   }
-  // From here on no other QP of a shared queue may have it, though a page of it may have to be waited for.
+  // The receive is taken now, even if it must wait for a page: no other QP of a shared queue may use it.
   static_cast<void>(context_.take_receive(qp, qp.srq));
   const Receive& receive = qp.receive;
   std::array<uint8_t, wire::kGrhBytes> grh{};
@@ -230,7 +229,7 @@ void Datagram::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outco
   context_.make_ready(qp);
 }
 
-/// Nobody answers for a datagram: what waited too long is lost, as on a full wire.
+/// Datagrams have no acknowledgement: one that waited too long is dropped, as on a congested link.
 void Datagram::on_timer(QueuePair& qp) {
   if (qp.responder.park_deadline_ns <= context_.now_ns) context_.release_parked(qp);
 }

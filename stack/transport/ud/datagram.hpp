@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// UD: one packet a message, no connection, no acknowledgement. IBA vol. 1, 9.8.3. Owner: the core's thread.
+// UD: each message is one packet, without connection or acknowledgement. IBA vol. 1, 9.8.3. Owner: the core's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,10 @@ class Datagram {
   void send(QueuePair& qp, uint32_t& budget_packets);
   [[nodiscard]] bool has_work(QueuePair& qp) const;
 
-  /// A packet for this QP. True where the frame was parked.
+  /// Delivers a packet to this QP. Returns true if the frame was parked.
   [[nodiscard]] bool on_packet(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
-  /// A packet of which other QPs get a copy too: one of them may keep it to wait for a page, true then; with
-  /// the others it is lost where one is missing.
+  /// Delivers a copy of a multicast packet to this QP. One member QP may park the frame (`may_keep`) until a
+  /// page is resident; then the result is true. The other members lose the packet if a page is missing.
   [[nodiscard]] bool on_multicast(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame,
                                   bool may_keep);
   void retry_parked(QueuePair& qp);

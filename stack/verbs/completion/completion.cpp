@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Completion queues: create, change, arm, destroy. Polling is in poll.cpp.
+// Completion queues: create, resize, modify, arm, destroy. poll.cpp implements polling.
 #include <thread>
 
 #include "stack/verbs/objects/limits.hpp"
@@ -79,7 +79,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) {
   if ((init->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) == 0) {
     wanted.parent_domain = nullptr;
   } else {
-    // ibv_create_cq_ex(3): "a parent domain", so no plain one.
+    // ibv_create_cq_ex(3) requires "a parent domain", so a plain PD is refused.
     if (!is_live(wanted.parent_domain) || wanted.parent_domain->context != context) return fail(EINVAL);
     if (!pd_of(wanted.parent_domain).is_parent) return fail(EINVAL);
   }
@@ -93,8 +93,8 @@ FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
   Context& context = context_of(cq->context);
   if (cq->moderated.load(std::memory_order_relaxed))
     cq->engine->on_every_owner([cq](transport::Core& core) { core.forget_cq(*cq); });
-  // ibv_get_async_event(3): "destroying an object will wait for all affiliated events to be acknowledged";
-  // ibv_get_cq_event(3): so do completion events.
+  // ibv_get_async_event(3): "destroying an object will wait for all affiliated events to be acknowledged".
+  // The same holds for completion events (ibv_get_cq_event(3)).
   const uint32_t delivered = context.events.withdraw(cq->event_source);
   auto* const channel = static_cast<CompletionChannel*>(cq->channel);
   const uint32_t completion_events = channel == nullptr ? 0 : channel->withdraw(*cq);
@@ -115,7 +115,7 @@ FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
 FAULTLINE_VERB int ibv_resize_cq(ibv_cq* ibv_cq_pointer, int entries) {
   if (!is_live(ibv_cq_pointer) || entries < 1 || static_cast<uint32_t>(entries) > kMaxCqe) return EINVAL;
   Cq& cq = cq_of(ibv_cq_pointer);
-  // What is complete by now must fit.
+  // Completions that are due now must fit.
   if (entries < cq.cqe) cq.engine->backend->drive();
   const std::lock_guard no_polls(cq.poll_lock);
   int error = 0;
@@ -141,8 +141,8 @@ int modify_cq(ibv_cq* ibv_cq_pointer, ibv_modify_cq_attr* attributes) {
 
 void look_at_waiting(Cq& cq) {
   while (!cq.poll_lock.try_lock()) {
-    // The batch may be this thread's own. Its end sees what is owed: either that store or this load comes
-    // first.
+    // The lock's holder may be a batch of this thread. Sequential consistency ensures that either end_poll
+    // sees owed_look and raises the event, or this load sees that the batch has ended.
     if (cq.in_batch.load(std::memory_order_seq_cst)) return;
     std::this_thread::yield();
   }
@@ -154,11 +154,11 @@ void look_at_waiting(Cq& cq) {
 
 int req_notify_cq(ibv_cq* ibv_cq_pointer, int solicited_only) {
   Cq& cq = cq_of(ibv_cq_pointer);
-  if (!cq.has_channel) return 0;  // nobody to notify
+  if (!cq.has_channel) return 0;  // no channel to notify
   cq.arm(solicited_only != 0);
   cq.owed_look.store(solicited_only != 0 ? Cq::Look::solicited : Cq::Look::any, std::memory_order_seq_cst);
   look_at_waiting(cq);
-  // Whoever asks for an event will sleep, on the channel or on whatever else holds its descriptor.
+  // A program that arms a CQ is about to sleep, on the channel or on a poll of its descriptor.
   cq.engine->backend->rest();
   return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Polling completion queues: ibv_poll_cq, and one by one through ibv_cq_ex.
+// Polls completion queues: ibv_poll_cq, and the iteration of ibv_cq_ex.
 #include <algorithm>
 #include <ctime>
 
@@ -11,7 +11,7 @@ namespace faultline::verbs {
 
 namespace {
 
-/// Verbs' union: the immediate in network order, or the invalidated key in the host's.
+/// Returns the value of verbs' union: the immediate in network order, or the invalidated key in host order.
 __be32 immediate_of(const transport::Completion& completion) {
   if ((completion.flags & transport::kWithInvalidate) != 0) return completion.immediate_or_rkey;
   return htobe32(completion.immediate_or_rkey);
@@ -33,8 +33,8 @@ void fill(ibv_wc& wc, const transport::Completion& completion) {
   wc.dlid_path_bits = 0;
 }
 
-/// Not under the lock: an engine turn can be long, and other threads may find completions meanwhile. False
-/// where there is nothing even after a turn.
+/// Returns whether the queue has completions, after an engine turn if it was empty. Called without the lock,
+/// because a turn can be long and other threads may take completions meanwhile.
 bool has_completions(Cq& cq) {
   if (!cq.empty()) return true;
   cq.engine->backend->drive();
@@ -65,7 +65,7 @@ int poll_cq(ibv_cq* ibv_cq_pointer, int entries, ibv_wc* wc) {
   // ibv_poll_cq(3): "in case of a CQ overrun the CQ cannot be used".
   if (!has_completions(cq)) return cq.overrun() ? -1 : 0;
   constexpr size_t kBatch = 16;
-  // Not an array of completions: its elements would be initialised on every poll.
+  // Raw storage, because an array of completions would be initialised on every poll.
   alignas(transport::Completion) std::array<std::byte, kBatch * sizeof(transport::Completion)> storage;
   const std::span batch(reinterpret_cast<transport::Completion*>(storage.data()), kBatch);
   const auto wanted = static_cast<uint32_t>(entries);
@@ -83,7 +83,7 @@ int poll_cq(ibv_cq* ibv_cq_pointer, int entries, ibv_wc* wc) {
 
 namespace {
 
-/// Moves to the next completion: 0 or ENOENT.
+/// Advances to the next completion: 0 or ENOENT.
 int next(Cq& cq) {
   if (cq.poll({&cq.current, 1}) == 0) return ENOENT;
   cq.wr_id = cq.current.wr_id;
@@ -91,7 +91,7 @@ int next(Cq& cq) {
   return 0;
 }
 
-/// What turns the cores' clock into the wall's, for this batch.
+/// Returns the batch's offset from the cores' clock to CLOCK_REALTIME.
 int64_t wallclock_offset_ns(Cq& cq) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
   timespec now{};
@@ -99,7 +99,7 @@ int64_t wallclock_offset_ns(Cq& cq) {
   return now.tv_sec * kNsPerSecond + now.tv_nsec - static_cast<int64_t>(cq.engine->backend->now());
 }
 
-/// ibv_create_cq_ex(3): the lock is kept from a start_poll that succeeds to end_poll.
+/// ibv_create_cq_ex(3): the lock is held from a successful start_poll to end_poll.
 template <bool kLocked>
 int start_poll(ibv_cq_ex* ibv_cq_pointer, ibv_poll_cq_attr* attributes) {
   if (attributes->comp_mask != 0) return EINVAL;
@@ -146,7 +146,7 @@ void set_poll_functions(Cq& cq) {
   cq.read_qp_num = [](ibv_cq_ex* x) { return cq_of(x).current.qpn; };
   cq.read_src_qp = [](ibv_cq_ex* x) { return cq_of(x).current.source_qpn; };
   cq.read_wc_flags = [](ibv_cq_ex* x) { return static_cast<unsigned int>(cq_of(x).current.flags); };
-  // RoCE has no LIDs, and a received priority is the link's own matter.
+  // RoCE has no LIDs, and the priority of a received frame is local to its link.
   cq.read_slid = [](ibv_cq_ex*) { return uint32_t{0}; };
   cq.read_sl = [](ibv_cq_ex* x) { return uint8_t{cq_of(x).current.service_level}; };
   cq.read_dlid_path_bits = [](ibv_cq_ex*) { return uint8_t{0}; };

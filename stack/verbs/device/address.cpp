@@ -16,7 +16,7 @@ namespace faultline::verbs {
 
 namespace {
 
-/// Index of one of the device's own GIDs, or -1.
+/// Returns the index of one of the device's own GIDs, or -1.
 int own_gid_index(const DeviceDescription& description, const wire::Gid& gid) {
   const auto at = std::find(description.gids.begin(), description.gids.end(), gid);
   return at == description.gids.end() ? -1 : static_cast<int>(at - description.gids.begin());
@@ -79,13 +79,13 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
   av.path.traffic_class =
       attributes.grh.traffic_class != 0 ? attributes.grh.traffic_class : description.traffic_class;
   if (description.vlan_id) {
-    // The service level is the tag's priority, as Linux's RoCE drivers have it.
+    // The service level becomes the VLAN tag's priority, as in Linux's RoCE drivers.
     av.path.has_vlan = true;
     av.path.vlan_tci =
         wire::vlan_tci(*description.vlan_id, attributes.sl != 0 ? attributes.sl : description.vlan_priority);
   }
   av.path.hop_limit = attributes.grh.hop_limit == 0 ? kDefaultHopLimit : attributes.grh.hop_limit;
-  // Twenty bits; programs (UCX) give -1, and other providers take what fits.
+  // Twenty bits; programs (UCX) pass -1, and other providers mask it too.
   av.path.flow_label = attributes.grh.flow_label & IB_GRH_FLOWLABEL_MASK;
   av.path.udp_source_port = udp_source_port(av.path.flow_label, 0, 0);
   return 0;
@@ -119,7 +119,8 @@ FAULTLINE_VERB int ibv_destroy_ah(ibv_ah* ibv_ah_pointer) {
 
 namespace {
 
-/// The GRH of a UD receive is the IPv6 header, or 20 undefined bytes and the IPv4 header (IBA A17.4.5.1).
+/// The GRH of a UD receive is the IPv6 header, or 20 undefined bytes followed by the IPv4 header (IBA
+/// A17.4.5.1).
 struct Ipv4Header {
   uint8_t version_ihl, tos;
   __be16 total_length, identification, fragment;
@@ -139,7 +140,8 @@ wire::Gid mapped(const std::array<uint8_t, 4>& address) {
   return gid;
 }
 
-/// Fills the route back to the sender. False where the header is none of ours to answer.
+/// Fills the route back to the sender. Returns false if the header is not IP or not addressed to one of the
+/// device's GIDs.
 bool route_back(const DeviceDescription& description, const ibv_grh& grh, ibv_global_route& route) {
   wire::Gid peer;
   wire::Gid own;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From ibv_ah_attr to a resolved address vector.
+// Conversion of ibv_ah_attr to a resolved address vector.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -10,16 +10,16 @@
 
 namespace faultline::verbs {
 
-/// "198.18.0.1" or "fe80::1", for lines of the log.
+/// Formats a GID for log lines: "198.18.0.1" or "fe80::1".
 [[nodiscard]] std::string text_of(const wire::Gid& gid);
 
-/// Checks the attributes, resolves the destination's MAC (may block) and fills `av`. 0, EINVAL or
+/// Checks the attributes, resolves the destination's MAC (may block) and fills `av`. Returns 0, EINVAL or
 /// EHOSTUNREACH.
 [[nodiscard]] int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes,
                                       transport::AddressVector& av);
 
-/// UDP source port of a flow between two QPs: rdma_calc_flow_label() folded as rdma_flow_label_to_udp_sport()
-/// does (Linux include/rdma/ib_verbs.h), in 0xc000..0xffff (IBA A17.3.2).
+/// Returns the UDP source port of a flow between two QPs, in 0xc000..0xffff (IBA A17.3.2):
+/// rdma_calc_flow_label() folded as rdma_flow_label_to_udp_sport() does (Linux include/rdma/ib_verbs.h).
 [[nodiscard]] uint16_t udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn);
 
 [[nodiscard]] wire::Gid gid_from(const ibv_gid& gid);

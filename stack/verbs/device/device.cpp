@@ -19,7 +19,8 @@ namespace faultline::verbs {
 
 namespace {
 
-/// Devices live as long as the process: a program may open one, free the list and go on using its name.
+/// Devices live as long as the process: a program may open a device, free the list, and continue to use the
+/// device's name.
 struct Registry {
   std::mutex mutex;
   std::vector<std::unique_ptr<Device>> devices;
@@ -58,7 +59,7 @@ Device* find_or_add(Registry& known, const DeviceDescription& description) {
   return known.devices.back().get();
 }
 
-/// One line for faultline_last_error(): an errno alone does not say what the process may not do.
+/// Sets one line for faultline_last_error(), because an errno alone does not identify the refused call.
 ibv_context* refuse_to_open(const char* call, int error) {
   try {
     set_last_error(std::string("faultline: ibv_open_device: ") + call + ": " + std::strerror(error));
@@ -107,8 +108,8 @@ FAULTLINE_VERB __be64 ibv_get_device_guid(ibv_device* device) {
 
 FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
   if (device == nullptr) return fail(EINVAL);
-  // Programs poll, duplicate and fstat it; there is no kernel behind it. A file of its own tells its
-  // duplicates.
+  // Programs poll, duplicate and fstat the descriptor, although no kernel device exists. A separate file per
+  // context identifies its duplicates.
   const int cmd_fd = ::memfd_create("faultline-context", MFD_CLOEXEC);
   if (cmd_fd < 0) return refuse_to_open("memfd_create", errno);
   ibv_context* const context = make_context(device_of(device), cmd_fd);
@@ -168,9 +169,8 @@ ibv_context* make_context(Device& device, int cmd_fd) {
 FAULTLINE_VERB int ibv_close_device(ibv_context* ibv_context_pointer) {
   if (!is_live(ibv_context_pointer)) return EINVAL;
   Context* const context = &context_of(ibv_context_pointer);
-  // ibv_close_device(3): it "does not release all the resources allocated using context", and programs do
-  // leave some behind (perftest's ib_send_bw a CQ). What is left still refers to the context, which stays
-  // with it.
+  // ibv_close_device(3): it "does not release all the resources allocated using context". Programs do leave
+  // objects behind (perftest's ib_send_bw leaves a CQ). Such objects refer to the context, so it is kept.
   if (context->live_objects.load(std::memory_order_acquire) != 0) return 0;
   for (const Pd* pd = context->pds; pd != nullptr; pd = pd->next)
     if (pd->references.load(std::memory_order_acquire) != 0) return 0;

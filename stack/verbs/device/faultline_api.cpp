@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// faultline/faultline.h: what is offered beside verbs.
+// faultline/faultline.h: the API in addition to verbs.
 #include <algorithm>
 #include <array>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Objects of another context of this process, known by its command descriptor and their handles
-// (ibv_import_device(3), ibv_import_pd(3), ibv_import_mr(3), ibv_import_dm(3)). A context's engine is its own
-// process': one of another process cannot be had.
+// Imports objects of another context of this process, identified by its command descriptor and the objects'
+// handles (ibv_import_device(3), ibv_import_pd(3), ibv_import_mr(3), ibv_import_dm(3)). A context of another
+// process cannot be imported, because an engine belongs to one process.
 #include <sys/stat.h>
 
 #include "stack/verbs/objects/objects.hpp"
@@ -20,13 +20,13 @@ OpenContexts& open_contexts() {
   return instance;
 }
 
-/// Whether both came of one ibv_open_device.
+/// Returns whether both contexts stem from one ibv_open_device.
 bool same_file(const Context& a, const Context& b) {
   return a.file_device == b.file_device && a.file_inode == b.file_inode;
 }
 
-/// Calls `found(object)` on the one with that handle of any context of the same file, under that context's
-/// lock.
+/// Calls `found(object)` on the object with that handle in any context of the same file, under that context's
+/// lock. Returns false if there is none.
 template <typename Object, typename Found>
 bool find(const Context& like, Object* Context::*list, uint32_t handle, Found found) {
   OpenContexts& open = open_contexts();
@@ -94,8 +94,8 @@ FAULTLINE_VERB void ibv_unimport_pd(ibv_pd* ibv_pd_pointer) {
   Pd* const pd = &pd_of(ibv_pd_pointer);
   if (!pd->imported) return;
   Context& context = context_of(pd->context);
-  // Programs close what they made of it afterwards (pyverbs does): it stays until its base goes, or its
-  // context.
+  // Programs destroy the PD's objects after unimporting it (pyverbs does). An unimported PD that is in use is
+  // therefore kept until its base or its context is released.
   pd->imported = false;
   pd->abandoned = true;
   if (pd->references.load(std::memory_order_acquire) == 0) remove_pd(pd);

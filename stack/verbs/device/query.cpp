@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a device says of itself. Nothing here starts the engine.
+// Queries of device, port, GID and P_Key attributes. No query starts the engine, except query_rt_values.
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -15,13 +15,13 @@ namespace faultline::verbs {
 
 namespace {
 
-// Of newer rdma-core (IB_UVERBS_DEVICE_FLUSH_GLOBAL, _ATOMIC_WRITE). No region is of memory that keeps its
-// bytes.
+// From newer versions of rdma-core (IB_UVERBS_DEVICE_FLUSH_GLOBAL, _ATOMIC_WRITE). Persistent flush is not
+// reported, since no region persists across a power loss.
 constexpr uint64_t kCapFlushGlobal = uint64_t{1} << 38;
 constexpr uint64_t kCapAtomicWrite = uint64_t{1} << 40;
 
 ibv_mtu mtu_of(uint32_t bytes) {
-  // 256 is 1, each doubling one more.
+  // 256 maps to 1; each doubling adds one.
   constexpr int kLogOf128 = 7;
   return static_cast<ibv_mtu>(std::bit_width(bytes) - 1 - kLogOf128);
 }
@@ -51,7 +51,7 @@ ibv_device_attr device_attributes(ibv_context* context) {
   result.max_qp_rd_atom = kMaxRdAtomic;
   result.max_res_rd_atom = static_cast<int>(kMaxRdAtomic * kMaxQps);
   result.max_qp_init_rd_atom = kMaxRdAtomic;
-  result.atomic_cap = IBV_ATOMIC_GLOB;  // they are the CPU's own
+  result.atomic_cap = IBV_ATOMIC_GLOB;  // executed by the CPU's atomic instructions
   result.max_mw = kMaxMws;
   result.max_mcast_grp = kMaxMulticastGroups;
   result.max_mcast_qp_attach = kMaxQpsPerMulticastGroup;
@@ -70,7 +70,7 @@ ibv_device_attr device_attributes(ibv_context* context) {
 ibv_port_attr describe_port(const DeviceDescription& description, Engine* engine) {
   constexpr uint8_t kPhysicalLinkUp = 5;
   constexpr uint8_t kPhysicalDisabled = 3;
-  // The port comes up with the engine, by the first object.
+  // The port is started with the engine, by the first object.
   const bool up = engine == nullptr ? expects_link(description.name) : engine->backend->link_up();
   ibv_port_attr result{};
   result.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
@@ -91,7 +91,7 @@ ibv_port_attr describe_port(const DeviceDescription& description, Engine* engine
 
 namespace {
 
-/// Copies as much of `from` as a caller built against an older header has room for.
+/// Copies as much of `from` as fits into the struct of a caller built against an older header.
 template <typename Attributes>
 void copy_known(void* to, const Attributes& from, size_t length_bytes) {
   const size_t known_bytes = std::min(length_bytes, sizeof from);
@@ -142,7 +142,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   result.odp_caps.per_transport_caps.ud_odp_caps =
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
   result.xrc_odp_caps = kOdpOnRc;
-  // Completions carry CLOCK_MONOTONIC's nanoseconds.
+  // Completions carry CLOCK_MONOTONIC in nanoseconds.
   result.completion_timestamp_mask = UINT64_MAX;
   result.hca_core_clock = 1'000'000;  // kHz
   result.cq_mod_caps = {UINT16_MAX, UINT16_MAX};
@@ -162,12 +162,12 @@ int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes
 }
 
 FAULTLINE_VERB int ibv_query_port(ibv_context* context, uint8_t port_num, _compat_ibv_port_attr* attributes) {
-  // Programs older than port_cap_flags2 gave a struct that ends before it (rdma-core's compat-1_0).
+  // Programs built before port_cap_flags2 pass a struct that ends before it (rdma-core's compat-1_0).
   return query_port(context, port_num, reinterpret_cast<ibv_port_attr*>(attributes),
                     offsetof(ibv_port_attr, port_cap_flags2));
 }
 
-/// As ConnectX does it: the clock's ticks, which are nanoseconds, in tv_nsec.
+/// Returns the clock's ticks, which are nanoseconds, in tv_nsec, as ConnectX does.
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
   if (!is_live(context) || values == nullptr) return EINVAL;
   if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Device memory (ibv_alloc_dm(3)), of the host's: what adapters have of their own is here pages of the
-// process that no program maps or unmaps, in memory as long as they are registered. It needs no engine.
+// Device memory (ibv_alloc_dm(3)), emulated in host memory: anonymous pages of the process that no program
+// maps or unmaps, pinned while they are registered. Needs no engine.
 #include <cstring>
 #include <memory>
 
@@ -12,9 +12,8 @@ namespace faultline::verbs {
 
 namespace {
 
-constexpr uint32_t kMaxLogAlign = 12;  ///< pages' own
-/// Programs that are tested on adapters expect these to be held to: copies are of whole words (mlx5's
-/// memcpy_to_dm).
+constexpr uint32_t kMaxLogAlign = 12;  ///< page alignment
+/// Copies must consist of whole words, as on adapters (mlx5's memcpy_to_dm), because programs test that.
 constexpr uint64_t kCopyAlignmentBytes = 4;
 
 uint32_t next_handle() {
@@ -22,7 +21,7 @@ uint32_t next_handle() {
   return ++last;
 }
 
-/// Takes so much of what the device may lend.
+/// Reserves `bytes` of the device's limit; false if they exceed it.
 bool take(Device& device, uint64_t bytes) {
   const uint64_t limit = device.description.device_memory_bytes;
   uint64_t used = device.device_memory_used_bytes;
@@ -118,8 +117,8 @@ ibv_dm* alloc_dm(ibv_context* ibv_context_pointer, ibv_alloc_dm_attr* attributes
   }
 }
 
-/// ibv_import_dm(3): of several handles, whichever is given to this call is the end of the memory; the others
-/// are only good for being given back.
+/// ibv_import_dm(3): this call on any handle ends the memory's use. The remaining handles can only be freed
+/// or unimported.
 int free_dm(ibv_dm* ibv_dm_pointer) {
   if (!is_live(ibv_dm_pointer)) return EINVAL;
   Dm& dm = dm_of(ibv_dm_pointer);

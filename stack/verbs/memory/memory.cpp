@@ -17,8 +17,8 @@ constexpr uint32_t kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
                                   IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | odp::kFlushGlobal |
                                   odp::kFlushPersistent;
 
-/// ibv_reg_mr(3): remote write and atomic need local write; bits of the optional range may be ignored, others
-/// not.
+/// ibv_reg_mr(3): remote write and remote atomic require local write. Unknown bits of the optional range are
+/// ignored; other unknown bits are refused.
 bool valid_access(uint32_t access) {
   if ((access & ~(kKnownAccess | uint32_t{IBV_ACCESS_OPTIONAL_RANGE})) != 0) return false;
   const bool writes_remotely = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
@@ -27,7 +27,7 @@ bool valid_access(uint32_t access) {
 
 int check_region(uint64_t address, uint64_t length_bytes, uint64_t iova, uint32_t access) {
   if (!valid_access(access)) return EINVAL;
-  // The implicit region: the whole address space, on demand (ibv_reg_mr(3)).
+  // The implicit ODP region covers the whole address space (ibv_reg_mr(3)).
   if ((access & IBV_ACCESS_ON_DEMAND) != 0 && address == 0 && length_bytes == SIZE_MAX)
     return iova == 0 ? 0 : EINVAL;
   if (length_bytes == 0 || length_bytes > kMaxMrBytes) return EINVAL;
@@ -56,7 +56,7 @@ bool is_odp(uint32_t access) {
   return (access & IBV_ACCESS_ON_DEMAND) != 0;
 }
 
-/// Counts before the key is live, so that no posted receive misses its hint.
+/// Counts the region before its key is valid, so that no posted receive misses its hint.
 void count_region(Pd& pd, uint32_t access) {
   pd.references.fetch_add(1, std::memory_order_relaxed);
   if (is_odp(access)) pd.odp_regions->fetch_add(1, std::memory_order_relaxed);
@@ -67,8 +67,8 @@ void uncount_region(Pd& pd, uint32_t access) {
   release(pd.references);
 }
 
-/// A region of device memory may be empty, as adapters have it. Its key is a live one that stands for
-/// nothing, as an unbound window's.
+/// A region of device memory may be empty, as on adapters. Its key is valid but covers nothing, like that of
+/// an unbound window.
 odp::RegionResult make_key(odp::MemoryDomain& memory, const odp::RegionRequest& request) {
   if (request.length_bytes == 0) return memory.allocate_window(request.domain, odp::WindowType::type1);
   return memory.register_region(request);
@@ -96,7 +96,7 @@ Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, u
   }
   mr->context = pd.context;
   mr->pd = &pd;
-  // Device memory has no address that a program could use.
+  // Device memory has no address that the program can use.
   mr->addr = device_memory == nullptr ? address : nullptr;
   mr->length = length_bytes;
   mr->iova = iova;
@@ -134,8 +134,8 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* ibv_dm_pointer, uint64_t offset_bytes, siz
   if (!is_live(pd) || !is_live(ibv_dm_pointer)) return fail(EINVAL);
   const std::shared_ptr<DeviceMemory>& memory = dm_of(ibv_dm_pointer).shared;
   if (&memory->device != context_of(pd->context).owner || memory->freed) return fail(EINVAL);
-  // ibv_alloc_dm(3): zero-based, and it "must" say so. It is there and stays, so that there is nothing on
-  // demand.
+  // ibv_alloc_dm(3): the program "must" pass IBV_ACCESS_ZERO_BASED. The memory is always resident, so
+  // on-demand paging is refused.
   if ((access & IBV_ACCESS_ZERO_BASED) == 0 || (access & IBV_ACCESS_ON_DEMAND) != 0) return fail(EINVAL);
   if (offset_bytes > memory->length_bytes || length_bytes > memory->length_bytes - offset_bytes)
     return fail(EINVAL);
@@ -152,7 +152,7 @@ FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
   Engine& engine = *context.started.load();
   const int error = end_key(engine.backend->memory(), *mr);
   if (mr->imported) {
-    // ibv_import_mr(3): the one of the handles that is given to this call is the end of the region.
+    // ibv_import_mr(3): this call on any of the handles deregisters the region.
     if (error != 0) return error;
     ibv_unimport_mr(mr);
     return 0;
@@ -178,7 +178,7 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
   if (!is_live(ibv_mr_pointer)) return refuse(EINVAL);
   Mr& mr = *static_cast<Mr*>(ibv_mr_pointer);
   if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || mr.imported) return refuse(EINVAL);
-  if (mr.device_memory != nullptr) return refuse(EINVAL);  // as Linux has it (ib_uverbs_rereg_mr)
+  if (mr.device_memory != nullptr) return refuse(EINVAL);  // as in Linux (ib_uverbs_rereg_mr)
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   Pd& old_pd = pd_of(mr.pd);
   Pd* pd = &old_pd;
@@ -192,13 +192,13 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
   const size_t new_length_bytes = moves ? length_bytes : mr.length;
   const uint64_t iova = moves ? reinterpret_cast<uint64_t>(address) : mr.iova;
   if (moves && address == nullptr && length_bytes != SIZE_MAX) return refuse(EINVAL);
-  // A region is on-demand or it is not, for its life (Linux refuses the change too).
+  // On-demand paging cannot change during a region's lifetime (Linux refuses the change too).
   if (is_odp(new_access) != is_odp(mr.access)) return refuse(EOPNOTSUPP);
   const auto va = reinterpret_cast<uint64_t>(new_address);
   if (const int error = check_region(va, new_length_bytes, iova, new_access); error != 0)
     return refuse(error);
 
-  // The keys stay: peers that were told them go on, as they do with adapters.
+  // The keys do not change, so that peers can continue to use them, as with adapters.
   odp::MemoryDomain& memory = context_of(mr.context).started.load()->backend->memory();
   count_region(*pd, new_access);
   const odp::RegionRequest wanted = request_of(*pd, va, new_length_bytes, iova, new_access);
@@ -217,7 +217,7 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
 
 int advise_mr(ibv_pd* ibv_pd_pointer, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
               uint32_t sge_count) {
-  // As many as one command to the kernel holds, whose length is 16 bits.
+  // The capacity of one kernel command, whose length is 16 bits.
   constexpr uint32_t kMaxRanges = UINT16_MAX / sizeof(ibv_sge);
   if (!is_live(ibv_pd_pointer) || (flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0) return EINVAL;
   if (sges == nullptr || sge_count == 0 || sge_count > kMaxRanges) return EINVAL;

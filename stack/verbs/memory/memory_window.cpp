@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory windows. Their keys are odp's; a bind crosses the send queue like any request.
+// Memory windows. odp allocates their keys; a bind passes through the send queue like any request.
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/send_rules.hpp"
 #include "stack/verbs/post/work_request.hpp"
@@ -40,8 +40,8 @@ int dealloc_mw(ibv_mw* ibv_mw_pointer) {
   return 0;
 }
 
-/// ibv_bind_mw(3), type 1 (the header's inline function says so): the next key is ours to choose, and the
-/// window's as soon as the bind is posted.
+/// ibv_bind_mw(3), type 1: the provider chooses the next key. `mw` has it as soon as the bind is posted, as
+/// the header's inline function documents.
 int bind_mw(ibv_qp* ibv_qp_pointer, ibv_mw* mw, ibv_mw_bind* bind) {
   constexpr uint32_t kBindFlags = IBV_SEND_FENCE | IBV_SEND_SIGNALED;
   if (!is_live(ibv_qp_pointer) || !is_live(mw) || bind == nullptr) return EINVAL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Protection domains, thread domains, and parent domains that join the two.
+// Protection domains, thread domains, and parent domains, which combine the two.
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
 
@@ -52,8 +52,8 @@ FAULTLINE_VERB int ibv_dealloc_pd(ibv_pd* ibv_pd_pointer) {
   return 0;
 }
 
-/// A promise that one thread at a time works with what belongs to it. Locks here are uncontended then, and
-/// cost little.
+/// A thread domain promises that only one thread at a time uses its objects. The locks are then uncontended
+/// and cheap, so they are kept.
 ibv_td* alloc_td(ibv_context* ibv_context_pointer, ibv_td_init_attr* init) {
   if (!is_live(ibv_context_pointer) || init == nullptr || init->comp_mask != 0) return fail(EINVAL);
   auto* const td = new (std::nothrow) Td();

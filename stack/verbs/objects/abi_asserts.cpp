@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The transport and odp know no verbs header; that their enum values are verbs' is asserted here, where casts
-// rely on it.
+// The transport and odp include no verbs header. These assertions check that their enum values equal those of
+// verbs, on which casts rely.
 #include <infiniband/verbs.h>
 
 #include "odp/regions/memory_access.hpp"

@@ -84,8 +84,8 @@ FAULTLINE_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* ev
   int error = EINVAL;
   if (is_live(context) && event != nullptr) {
     Context& own = context_of(context);
-    // Whoever waits wants to hear of the port, at which only a running engine looks: ibv_asyncwatch makes no
-    // object.
+    // A waiting program expects port events, which only a running engine raises. ibv_asyncwatch creates no
+    // object, so start the engine here.
     const bool deaf = own.events.would_wait() && engine_of(own) == nullptr;
     error = deaf ? errno : own.events.take(*event);
   }
@@ -128,7 +128,7 @@ FAULTLINE_VERB void ibv_ack_async_event(ibv_async_event* event) {
       acknowledge(event->element.srq, &ibv_srq::events_completed);
       return;
     default:
-      return;  // events of a port or the device belong to no object that could be destroyed
+      return;  // port and device events belong to no destroyable object
   }
 }
 

@@ -105,7 +105,7 @@ FAULTLINE_VERB int ibv_get_cq_event(ibv_comp_channel* ibv_channel_pointer, ibv_c
     errno = EINVAL;
     return -1;
   }
-  // A reply is often a few turns away: much sooner than a sleeping thread comes back.
+  // A reply often arrives within a few turns, which is much faster than waking a sleeping thread.
   constexpr int kTurnsBeforeSleep = 256;
   CompletionChannel& channel = channel_of(ibv_channel_pointer);
   Engine& engine = *context_of(channel.context).started.load();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A completion channel: the CQs that have told of completions, in the order in which they did. Each CQ
-// carries its own link and a count, so that an event needs no memory and goes with its CQ.
+// A completion channel: a queue of the CQs with completion events, oldest first. Each CQ embeds its own list
+// link and count. An event therefore needs no memory and is removed with its CQ.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,27 @@ namespace faultline::verbs {
 
 struct Cq;
 
-/// A CQ's part in its channel.
+/// A CQ's entry in its channel.
 struct CompletionEventSource {
   Cq* next = nullptr;
   uint32_t pending = 0;
-  uint32_t delivered = 0;  ///< events handed out: destroy waits until as many are acknowledged
+  uint32_t delivered = 0;  ///< events returned; destroy waits until all are acknowledged
   bool queued = false;
 };
 
 class CompletionChannel : public ibv_comp_channel {
  public:
-  /// 0 or an errno.
+  /// Returns 0 or an errno.
   [[nodiscard]] int open() { return descriptor_.open(); }
   [[nodiscard]] int descriptor() const { return descriptor_.number(); }
 
-  /// One more event of a CQ. Any thread; never blocks on a reader.
+  /// Queues one event for a CQ. Any thread; never blocks on a reader.
   void raise(Cq& cq);
-  /// The CQ of the oldest event; nullptr where there is none.
+  /// Takes the oldest event and returns its CQ, or nullptr if there is none.
   [[nodiscard]] Cq* pop();
   /// As EventDescriptor::wait.
   [[nodiscard]] int wait() const { return descriptor_.wait(); }
-  /// Forgets what the CQ has pending; returns how many of its events were handed out.
+  /// Discards the CQ's pending events; returns how many of its events were delivered.
   [[nodiscard]] uint32_t withdraw(Cq& cq);
 
   void add_reference();

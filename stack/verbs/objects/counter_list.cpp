@@ -8,7 +8,7 @@
 namespace faultline::verbs {
 namespace {
 
-// Set before main(), by a constructor of stack/cm.
+// Set before main(), by a constructor in stack/cm.
 constinit std::atomic<const CounterSource*> room_above{nullptr};
 
 std::string words_of(std::string_view name) {
@@ -51,7 +51,7 @@ void describe_all(std::vector<CounterText>& texts) {
   if (const CounterSource* const source = room_above.load(std::memory_order_acquire)) source->describe(texts);
 }
 
-/// A core's counters are 64-bit numbers and nothing else.
+/// Sums the cores' counters. CoreCounters consists of 64-bit numbers only.
 transport::CoreCounters sum_of_cores(DeviceBackend& backend) {
   using Numbers = std::array<uint64_t, sizeof(transport::CoreCounters) / sizeof(uint64_t)>;
   Numbers sum{};

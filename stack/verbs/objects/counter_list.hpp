@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // All counters of a device in one flat list: "odp.", "transport.", "parse.", "drop.", "port.", and those of
-// rooms above verbs.
+// components above verbs.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,29 @@
 
 namespace faultline::verbs {
 
-/// A counter as readers see it.
+/// A counter's description, as readers see it.
 struct CounterText {
-  std::string name;  ///< with the prefix of its room
+  std::string name;  ///< with its component's prefix
   std::string_view unit;
   CounterKind kind;
   std::string help;
 };
 
-/// Counters of the room above verbs. Both functions append the same number of entries, in the same order.
+/// Counters of the component above verbs. Both functions append the same number of entries, in the same
+/// order.
 struct CounterSource {
   void (*describe)(std::vector<CounterText>& texts);
   void (*read)(DeviceBackend& backend, std::vector<uint64_t>& values);
 };
-/// Sets the one source, before the first call of counter_texts(). `source` must live for ever.
+/// Sets the only source, before the first call of counter_texts(). `source` must live forever.
 void set_counter_source(const CounterSource& source);
 
-/// All counters, in the order of counter_values(). Built once; lives as long as the process.
+/// Returns all counters in the order of counter_values(). Built once; lives as long as the process.
 [[nodiscard]] const std::vector<CounterText>& counter_texts();
-/// Sums the counters of all cores.
+/// Returns the counter values, summed over all cores.
 [[nodiscard]] std::vector<uint64_t> counter_values(DeviceBackend& backend);
 
-/// Appends the rows of a room's table.
+/// Appends the rows of a component's table.
 template <typename Row, size_t count>
 void describe_rows(std::string_view prefix, const Row (&rows)[count], std::vector<CounterText>& texts) {
   for (const Row& row : rows)

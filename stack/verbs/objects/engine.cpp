@@ -12,7 +12,7 @@ namespace {
 struct RunningEngines {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<Engine>> by_name;
-  std::vector<std::shared_ptr<Engine>> parents;  ///< of the process before the fork: not ours to destroy
+  std::vector<std::shared_ptr<Engine>> parents;  ///< of the process before the fork; never destroyed here
 };
 
 RunningEngines& running_engines() {
@@ -120,7 +120,7 @@ Engine* engine_of(Context& context) {
   if (started != nullptr && !started->is_parents()) return started;
   const std::lock_guard lock(context.start_mutex);
   if (context.engine != nullptr && context.engine->is_parents()) {
-    // What is left of the parent's in the context knows its own engine only.
+    // Objects inherited from the parent refer to the parent's engine.
     if (context.live_objects.load(std::memory_order_acquire) != 0) {
       set_last_error(
           "faultline: the context has objects of the process that this one was forked from: open the device "

@@ -22,13 +22,13 @@ int EventDescriptor::open() {
 
 void EventDescriptor::set() {
   const uint64_t one = 1;
-  // The counter is 0: this write cannot block and cannot fail.
+  // The counter is 0, so this write neither blocks nor fails.
   [[maybe_unused]] const ssize_t written = ::write(descriptor_, &one, sizeof one);
 }
 
 void EventDescriptor::clear() {
   uint64_t count = 0;
-  // The counter is 1 and nobody else reads it: this cannot block either.
+  // The counter is 1 and no other thread reads it, so this read does not block.
   [[maybe_unused]] const ssize_t got = ::read(descriptor_, &count, sizeof count);
 }
 

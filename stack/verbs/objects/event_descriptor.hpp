@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A descriptor that poll and epoll find readable exactly while a list of events is not empty.
+// A descriptor that poll and epoll report as readable exactly while a list of events is not empty.
 #pragma once
 
 namespace faultline::verbs {
@@ -11,18 +11,18 @@ class EventDescriptor {
   EventDescriptor(const EventDescriptor&) = delete;
   EventDescriptor& operator=(const EventDescriptor&) = delete;
 
-  /// 0 or an errno.
+  /// Returns 0 or an errno.
   [[nodiscard]] int open();
   [[nodiscard]] int number() const { return descriptor_; }
 
-  // Under the lock of the list that it tells of; neither blocks.
+  // Call under the lock of the event list. Neither function blocks.
   void set();    ///< the list was empty
   void clear();  ///< the list is empty again
 
-  /// False where the program made it O_NONBLOCK.
+  /// Returns false if the program has set O_NONBLOCK.
   [[nodiscard]] bool blocks() const;
-  /// Waits until it is readable, without the lock: 0, or an errno; EAGAIN at once where the program made it
-  /// O_NONBLOCK.
+  /// Waits until the descriptor is readable; call without the lock. Returns 0 or an errno; EAGAIN at once if
+  /// the program has set O_NONBLOCK.
   [[nodiscard]] int wait() const;
 
  private:

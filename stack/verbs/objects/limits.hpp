@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What query_device reports, and what the create and post calls hold programs to.
+// The limits that query_device reports and that the create and post calls enforce.
 #pragma once
 
 #include <cstdint>
 
 namespace faultline::verbs {
 
-// Programs really create the largest objects that a device reports, and rings are touched when they are made:
-// moderate.
+// Moderate, because some programs create the largest objects that a device reports, and creation touches the
+// rings.
 inline constexpr uint32_t kMaxQps = 32768;
 inline constexpr uint32_t kMaxQpWr = 16384;
 inline constexpr uint32_t kMaxSge = 16;

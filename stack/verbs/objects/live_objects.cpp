@@ -13,7 +13,7 @@ namespace faultline::verbs {
 
 namespace {
 
-// As many address handles or regions as a device may have are some sixteen to a bucket.
+// At a device's limit of address handles or regions, a bucket holds about sixteen.
 constexpr size_t kBucketBits = 16;
 constexpr size_t kLocks = 64;
 
@@ -23,14 +23,14 @@ struct Table {
 };
 Table table;  // zero pages until they are used
 
-// A child of fork has nobody who would open a lock that another thread held; each chain is whole at any
-// moment.
+// In a forked child no thread exists that would release a lock held by another thread. Each chain is
+// consistent at any moment, so the locks are simply released.
 [[maybe_unused]] const int at_fork = ::pthread_atfork(nullptr, nullptr, [] {
   for (SpinLock& lock : table.locks) lock.unlock();
 });
 
 size_t bucket_of(const void* object) {
-  // Fibonacci hashing: neighbours in memory end far apart.
+  // Fibonacci hashing spreads neighbouring addresses.
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
   return static_cast<size_t>((reinterpret_cast<uint64_t>(object) * kGolden) >> (64 - kBucketBits));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which of the pointers that programs hand us are objects of ours. A call that changes, queries or destroys
-// an object, or makes another of it, asks first, so that what was destroyed already, was never one, or is
-// nullptr is EINVAL rather than a crash. Not the data path: there a program's word has to do.
+// Validates the object pointers that programs pass. A call that changes, queries, destroys or derives an
+// object checks first. A destroyed, invalid or null pointer then yields EINVAL instead of a crash. The data
+// path does not check.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace faultline::verbs {
 
 enum class ObjectKind : uint8_t { context, pd, td, mr, mw, dm, ah, cq, srq, qp, channel, xrcd };
 
-/// A member of an object: says that there is one at this address, as programs know it, for as long as it
-/// lives. It needs no memory of its own.
+/// A member that registers its object's address, as programs know it, for the object's lifetime. Needs no
+/// memory of its own.
 class LiveObject {
  public:
   LiveObject(const void* object, ObjectKind kind);
@@ -25,7 +25,7 @@ class LiveObject {
   friend bool is_live(const void* object, ObjectKind kind);
 
   const void* const object_;
-  LiveObject* next_ = nullptr;  ///< of the same bucket, under its lock
+  LiveObject* next_ = nullptr;  ///< next entry of the bucket, under the bucket's lock
   const ObjectKind kind_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Our objects behind rdma-core's: each starts with (derives from) the public struct, so that the pointer a
-// program holds is the pointer we work with. A QP and a CQ outlive everything that refers to them: counts say
-// so.
+// The library's verbs objects. Each derives from rdma-core's public struct, which is its first base, so that
+// the program's pointer is also the library's. Reference counts make a QP and a CQ outlive everything that
+// refers to them.
 #pragma once
 
 #include <array>
@@ -25,18 +25,18 @@
 #include "stack/verbs/objects/live_objects.hpp"
 #include "stack/verbs/objects/program_memory.hpp"
 
-// The header's macros of these names route to its inline functions; here the functions themselves are meant.
+// The header's macros of these names call its inline functions; here the functions themselves are meant.
 #undef ibv_query_port
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-/// A function that libfaultline exports.
+/// Marks a function that libfaultline exports.
 #define FAULTLINE_VERB extern "C" __attribute__((visibility("default")))
 
 namespace faultline::verbs {
 
 struct Device : ibv_device {
-  /// Providers' "is this mine?" functions read what lies behind an ibv_device: they must find zeros.
+  /// Providers identify their own devices by bytes that follow the ibv_device; they must read zeros here.
   std::array<std::byte, 1024> zero_padding{};
   DeviceDescription description;
   int index = 0;
@@ -51,32 +51,32 @@ struct Pd;
 struct Qp;
 struct XrcDomain;
 
-/// A transport QP and the handles that programs hold on it: one, but for XRC targets (ibv_open_qp). It is
-/// what the transport's events name.
+/// A transport QP and the program's handles to it: one, except for XRC targets (ibv_open_qp). The transport's
+/// events refer to this object.
 struct SharedQp {
   transport::QueuePair* transport_qp = nullptr;
   uint32_t core_index = 0;
-  uint32_t xrc_domain = 0;  ///< of an XRC target, else 0
+  uint32_t xrc_domain = 0;  ///< the XRC domain of an XRC target, else 0
   std::unique_ptr<ProgramMemory> ring_memory;
-  SharedQp* next_target = nullptr;  ///< Engine::xrc_mutex
+  SharedQp* next_target = nullptr;  ///< guarded by Engine::xrc_mutex
 
   std::mutex handles_mutex;
-  Qp* handles = nullptr;  ///< handles_mutex
+  Qp* handles = nullptr;  ///< guarded by handles_mutex
 
-  std::mutex control_mutex;  ///< modify, query
+  std::mutex control_mutex;  ///< serialises modify and query
   ibv_qp_attr attributes{};  ///< as the program set them
   ibv_qp_init_attr created{};
 };
 
-/// Who beside the contexts hears that a device is gone for good. Called on an engine's thread: it must not
-/// block.
+/// Receives the event that the device is permanently gone, as the contexts do. Runs on an engine's thread and
+/// must not block.
 class RemovalListener {
  public:
   virtual ~RemovalListener() = default;
   virtual void on_device_removed() = 0;
 };
 
-/// A running device of this process, shared by the contexts that opened it.
+/// A running device of this process, shared by the contexts that have opened it.
 class Engine final : public transport::EventSink {
  public:
   explicit Engine(std::shared_ptr<DeviceBackend> device_backend);
@@ -97,14 +97,14 @@ class Engine final : public transport::EventSink {
         core_index, [](void* argument) { (*static_cast<std::remove_reference_t<Function>*>(argument))(); },
         &function);
   }
-  /// ... on each core's, one after the other.
+  /// Runs a callable on each core's owner thread, one core after another.
   template <typename Function>
   void on_every_owner(Function&& function) {
     for (uint32_t index = 0; index < backend->core_count(); ++index)
       on_owner(index, [&] { function(backend->core(index)); });
   }
 
-  /// The core for a QP or SRQ that may be on any: in turn.
+  /// Returns the core for a QP or SRQ that any core may own; round-robin.
   [[nodiscard]] uint32_t place() {
     return next_core_.fetch_add(1, std::memory_order_relaxed) % backend->core_count();
   }
@@ -114,7 +114,7 @@ class Engine final : public transport::EventSink {
   void add_listener(RemovalListener& listener);
   void remove_listener(RemovalListener& listener);
 
-  /// In a forked child: of the process that started it, so that nothing new is made of it here.
+  /// Returns true in a forked child, in which no new object may use the parent's device.
   [[nodiscard]] bool is_parents() const { return fork_generation() != generation_; }
 
   const std::shared_ptr<DeviceBackend> backend;
@@ -122,7 +122,7 @@ class Engine final : public transport::EventSink {
   std::atomic<odp::ProtectionDomain> last_domain{0};
 
   std::mutex xrc_mutex;
-  // Under xrc_mutex.
+  // Guarded by xrc_mutex.
   XrcDomain* xrc_domains = nullptr;
   SharedQp* xrc_targets = nullptr;
   uint32_t last_xrc_domain = 0;
@@ -132,57 +132,58 @@ class Engine final : public transport::EventSink {
   std::atomic<uint32_t> next_core_{0};
   std::mutex contexts_mutex_;
   Context* contexts_ = nullptr;
-  std::vector<RemovalListener*> listeners_;  ///< contexts_mutex_
+  std::vector<RemovalListener*> listeners_;  ///< guarded by contexts_mutex_
 };
 
-/// The running device of that name, started if need be. nullptr and one line in `error`.
+/// Returns the running device of that name; starts it if necessary. On failure returns nullptr and one line
+/// in `error`.
 [[nodiscard]] std::shared_ptr<Engine> join_engine(const std::string& name, std::string& error);
-/// ... or nullptr where it does not run.
+/// Returns the running device of that name, or nullptr if it is not running.
 [[nodiscard]] std::shared_ptr<Engine> running_engine(const std::string& name);
 
 struct Context : verbs_context {
   Device* owner = nullptr;
   AsyncEvents events;
   EventSource port_active, port_error, device_fatal;
-  std::atomic<uint32_t> live_objects{0};  ///< PDs, CQs, channels, XRC domains: each of them needs the context
+  std::atomic<uint32_t> live_objects{0};  ///< PDs, CQs, channels, XRC domains; each keeps the context in use
   std::mutex start_mutex;
   std::shared_ptr<Engine> engine;  ///< set once, under start_mutex
   std::atomic<Engine*> started{nullptr};
-  Context* next = nullptr;                   ///< of the engine's
-  Context* next_open = nullptr;              ///< of all that are open
-  uint64_t file_device = 0, file_inode = 0;  ///< of cmd_fd, which says whose handles are known here
+  Context* next = nullptr;                   ///< in the engine's list
+  Context* next_open = nullptr;              ///< in the list of open contexts
+  uint64_t file_device = 0, file_inode = 0;  ///< of cmd_fd; contexts with equal values share handles
   SpinLock objects_lock;
-  Pd* pds = nullptr;  ///< objects_lock
-  Mr* mrs = nullptr;  ///< objects_lock
-  Dm* dms = nullptr;  ///< objects_lock
+  Pd* pds = nullptr;  ///< guarded by objects_lock
+  Mr* mrs = nullptr;  ///< guarded by objects_lock
+  Dm* dms = nullptr;  ///< guarded by objects_lock
   const LiveObject live{&context, ObjectKind::context};
 };
 
 struct Td : ibv_td {
   const LiveObject live{this, ObjectKind::td};
-  std::atomic<uint32_t> references{0};  ///< parent domains
+  std::atomic<uint32_t> references{0};  ///< from parent domains
 };
 
-/// What a program has rings put by (ibv_alloc_parent_domain(3)).
+/// The program's allocators for rings (ibv_alloc_parent_domain(3)).
 struct Allocators {
   void* (*alloc)(ibv_pd* pd, void* context, size_t size, size_t alignment, uint64_t type) = nullptr;
   void (*free)(ibv_pd* pd, void* context, void* memory, uint64_t type) = nullptr;
   void* context = nullptr;
 };
 
-/// A protection domain, or one that stands for another: a parent domain, or the handle of an import.
+/// A protection domain, or an alias of one: a parent domain, or the handle of an import.
 struct Pd : ibv_pd {
   odp::ProtectionDomain domain = 0;
-  std::atomic<uint32_t> references{0};  ///< MRs, MWs, QPs, SRQs, AHs, CQs, those that stand for it
+  std::atomic<uint32_t> references{0};  ///< from MRs, MWs, QPs, SRQs, AHs, CQs and aliases
   std::atomic<uint32_t> own_odp_regions{0};
-  std::atomic<uint32_t>* odp_regions = &own_odp_regions;  ///< no hint is needed where there are none
-  Pd* base = nullptr;                                     ///< what it stands for
+  std::atomic<uint32_t>* odp_regions = &own_odp_regions;  ///< if 0, receives need no hints
+  Pd* base = nullptr;                                     ///< the domain that this alias represents
   bool is_parent = false;
   bool imported = false;
-  bool abandoned = false;  ///< unimported before what was made of it
+  bool abandoned = false;  ///< unimported before its objects were destroyed
   Td* thread_domain = nullptr;
   Allocators allocators;
-  Pd *previous = nullptr, *next = nullptr;  ///< Context::objects_lock
+  Pd *previous = nullptr, *next = nullptr;  ///< guarded by Context::objects_lock
   const LiveObject live{this, ObjectKind::pd};
 
   void stand_for(Pd& other) {
@@ -198,8 +199,8 @@ struct Mr : ibv_mr {
   uint32_t access = 0;
   bool imported = false;
   bool exported = false;                        ///< another handle may have deregistered it
-  std::shared_ptr<DeviceMemory> device_memory;  ///< what it is a region of (ibv_reg_dm_mr), else none
-  Mr *previous = nullptr, *next = nullptr;      ///< Context::objects_lock
+  std::shared_ptr<DeviceMemory> device_memory;  ///< the memory that it covers (ibv_reg_dm_mr), or null
+  Mr *previous = nullptr, *next = nullptr;      ///< guarded by Context::objects_lock
   const LiveObject live{this, ObjectKind::mr};
 };
 
@@ -207,7 +208,7 @@ struct Mw : ibv_mw {
   const LiveObject live{this, ObjectKind::mw};
 };
 
-/// Memory that a device lends: pages of this process that are a device's own, so that no program unmaps them.
+/// Device memory: pages of this process that the device owns, so that no program unmaps them.
 struct DeviceMemory {
   DeviceMemory(Device& lender, uint8_t* start, uint64_t bytes);
   ~DeviceMemory();
@@ -219,20 +220,20 @@ struct DeviceMemory {
   const uint64_t length_bytes;
   const uint32_t handle;
   std::atomic<uint32_t> regions{0};
-  std::atomic<bool> freed{false};  ///< by one of its handles, of which others may be left
+  std::atomic<bool> freed{false};  ///< by one handle; others may remain
 };
 
 struct Dm : ibv_dm {
   std::shared_ptr<DeviceMemory> shared;
   bool imported = false;
-  Dm *previous = nullptr, *next = nullptr;  ///< Context::objects_lock
+  Dm *previous = nullptr, *next = nullptr;  ///< guarded by Context::objects_lock
   const LiveObject live{this, ObjectKind::dm};
 };
 
 struct Ah : ibv_ah {
   transport::AddressVector av;
   const LiveObject live{this, ObjectKind::ah};
-  bool port_from_flow_label = false;  ///< else the UDP source port is a hash of the two QPNs, made at post
+  bool port_from_flow_label = false;  ///< else posting hashes the two QPNs to the UDP source port
 };
 
 struct Cq : ibv_cq_ex, transport::CompletionQueue {
@@ -240,29 +241,29 @@ struct Cq : ibv_cq_ex, transport::CompletionQueue {
       : ibv_cq_ex{}, transport::CompletionQueue(entries, memory) {}
   SpinLock poll_lock;
   std::atomic<bool> in_batch{false};  ///< poll_lock is held from ibv_start_poll to ibv_end_poll
-  /// What ibv_req_notify_cq asked for, until the queue is looked at for it.
+  /// The request of ibv_req_notify_cq, until the queue is checked for waiting completions.
   enum class Look : uint8_t { none, any, solicited };
   std::atomic<Look> owed_look{Look::none};
-  bool single_threaded = false;         ///< the program promised: no lock
-  std::atomic<bool> moderated{false};   ///< a core may hold back an event
-  std::atomic<uint32_t> references{0};  ///< QPs, once for each of their queues, and XRC SRQs
+  bool single_threaded = false;         ///< the program promised a single thread: no lock
+  std::atomic<bool> moderated{false};   ///< a core may delay an event
+  std::atomic<uint32_t> references{0};  ///< from QPs, once for each of their queues, and from XRC SRQs
   EventSource event_source;
-  CompletionEventSource completion_events;  ///< the channel's lock
+  CompletionEventSource completion_events;  ///< guarded by the channel's lock
   Engine* engine = nullptr;
   Pd* parent_domain = nullptr;
-  std::unique_ptr<ProgramMemory> ring_memory;  ///< outlives the ring
-  transport::Completion current;               ///< between start_poll and end_poll; poll_lock
-  int64_t wallclock_offset_ns = 0;             ///< poll_lock
+  std::unique_ptr<ProgramMemory> ring_memory;  ///< must outlive the ring
+  transport::Completion current;    ///< valid between start_poll and end_poll; guarded by poll_lock
+  int64_t wallclock_offset_ns = 0;  ///< guarded by poll_lock
   bool with_wallclock = false;
   const LiveObject live{static_cast<ibv_cq_ex*>(this), ObjectKind::cq};
 };
 
 struct XrcDomain {
   uint32_t number = 0;
-  /// Of all its targets and queues: a message to any of the targets may name any of the queues.
+  /// The core of all its targets and SRQs: a message to any target may name any SRQ.
   uint32_t core_index = 0;
-  uint32_t opened = 0;        ///< Engine::xrc_mutex
-  XrcDomain* next = nullptr;  ///< Engine::xrc_mutex
+  uint32_t opened = 0;        ///< guarded by Engine::xrc_mutex
+  XrcDomain* next = nullptr;  ///< guarded by Engine::xrc_mutex
   bool has_inode = false;
   uint64_t device = 0, inode = 0;
 };
@@ -270,18 +271,18 @@ struct XrcDomain {
 struct Xrcd : ibv_xrcd {
   const LiveObject live{this, ObjectKind::xrcd};
   XrcDomain* domain = nullptr;
-  std::atomic<uint32_t> references{0};  ///< SRQs, QPs
+  std::atomic<uint32_t> references{0};  ///< from SRQs and QPs
 };
 
 struct Srq : ibv_srq {
   transport::SharedReceiveQueue* transport_srq = nullptr;
   uint32_t core_index = 0;
   Engine* engine = nullptr;
-  SpinLock lock;                        ///< producers, and the ring against a resize
-  odp::SettledRange settled_receives;   ///< lock
-  std::mutex control_mutex;             ///< modify, query
-  uint32_t max_wr = 0, max_sge = 0;     ///< control_mutex
-  std::atomic<uint32_t> references{0};  ///< QPs
+  SpinLock lock;                        ///< serialises producers; protects the ring from a resize
+  odp::SettledRange settled_receives;   ///< guarded by `lock`
+  std::mutex control_mutex;             ///< serialises modify and query
+  uint32_t max_wr = 0, max_sge = 0;     ///< guarded by control_mutex
+  std::atomic<uint32_t> references{0};  ///< from QPs
   Cq* cq = nullptr;                     ///< of an XRC SRQ
   Xrcd* xrcd = nullptr;                 ///< of an XRC SRQ
   EventSource event_source;
@@ -290,15 +291,15 @@ struct Srq : ibv_srq {
 };
 
 struct Qp : ibv_qp_ex {
-  /// Where newer headers have ibv_qp_ex::wr_flush.
+  /// In newer headers this is ibv_qp_ex::wr_flush.
   void (*wr_flush)(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length_bytes, uint8_t type,
                    uint8_t level) = nullptr;
 
   std::shared_ptr<SharedQp> shared;
-  Qp* next_handle = nullptr;  ///< SharedQp::handles_mutex
+  Qp* next_handle = nullptr;  ///< guarded by SharedQp::handles_mutex
   const LiveObject live{static_cast<ibv_qp_ex*>(this), ObjectKind::qp};
 
-  // What posting reads, in one line.
+  // The members that posting reads, in one cache line.
   alignas(64) transport::QueuePair* transport_qp = nullptr;
   transport::Core* core = nullptr;
   transport::SendRing* send_ring = nullptr;
@@ -307,17 +308,17 @@ struct Qp : ibv_qp_ex {
   Xrcd* xrcd = nullptr;
   SpinLock send_lock;
   SpinLock receive_lock;
-  uint32_t qkey = 0;                   ///< send_lock
-  uint8_t max_rd_atomic = 0;           ///< send_lock
-  bool extended = false;               ///< made for ibv_wr_*
-  odp::SettledRange settled_receives;  ///< receive_lock
+  uint32_t qkey = 0;                   ///< guarded by send_lock
+  uint8_t max_rd_atomic = 0;           ///< guarded by send_lock
+  bool extended = false;               ///< created for ibv_wr_*
+  odp::SettledRange settled_receives;  ///< guarded by receive_lock
   EventSource event_source;
-  std::vector<wire::Gid> multicast;  ///< control_mutex
+  std::vector<wire::Gid> multicast;  ///< guarded by control_mutex
 
-  // ibv_wr_*, between start and complete; send_lock.
+  // State of ibv_wr_* between start and complete; guarded by send_lock.
   transport::SendWqe* building = nullptr;
   int build_error = 0;
-  bool addressed = false;  ///< the setter that the QP's type asks for was called
+  bool addressed = false;  ///< the setter that the QP type requires was called
 };
 
 [[nodiscard]] inline Device& device_of(ibv_device* device) {
@@ -330,7 +331,7 @@ struct Qp : ibv_qp_ex {
 [[nodiscard]] inline Pd& pd_of(ibv_pd* pd) {
   return *static_cast<Pd*>(pd);
 }
-// ibv_cq_ex begins with ibv_cq's fields, ibv_qp_ex with an ibv_qp.
+// ibv_cq_ex begins with ibv_cq's fields, and ibv_qp_ex with an ibv_qp.
 [[nodiscard]] inline Cq& cq_of(ibv_cq* cq) {
   return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq));
 }
@@ -353,19 +354,20 @@ struct Qp : ibv_qp_ex {
   return *static_cast<Xrcd*>(xrcd);
 }
 
-/// Whether what belongs to the one may be used with the other: a parent domain is as good as its own.
+/// Returns whether two PDs share one protection domain, so that their objects may be combined; an alias
+/// equals its base.
 [[nodiscard]] inline bool same_domain(ibv_pd* a, ibv_pd* b) {
   return pd_of(a).domain == pd_of(b).domain;
 }
 
-/// A context with that command descriptor, which is its own from then on; nullptr with errno, and then it is
-/// not.
+/// Creates a context that takes ownership of `cmd_fd`. On failure returns nullptr with errno, and the caller
+/// keeps it.
 [[nodiscard]] ibv_context* make_context(Device& device, int cmd_fd);
-/// Among the contexts whose objects can be imported.
+/// Adds the context to those whose objects can be imported.
 void enroll(Context& context);
 void strike(Context& context);
 
-/// A list of a context's, under its objects_lock.
+/// Links an object into one of a context's lists, under the context's objects_lock.
 template <typename Object>
 void link(Object*& first, Object& object) {
   object.next = first;
@@ -378,34 +380,35 @@ void unlink(Object*& first, Object& object) {
   if (object.next != nullptr) object.next->previous = object.previous;
 }
 
-/// One more handle on that memory.
+/// Creates another handle to the memory.
 [[nodiscard]] ibv_dm* make_dm(Context& context, std::shared_ptr<DeviceMemory> memory, bool imported);
-/// The end of a handle.
+/// Removes a handle.
 void remove_dm(Dm& dm);
 
-/// One more PD of the context.
+/// Adds a PD to the context.
 Pd* enlist(Context& context, Pd* pd);
-/// The ends of the handles that stand for `base` and that nobody has any more.
+/// Removes the abandoned handles that are aliases of `base`.
 void remove_abandoned(const Pd& base);
-/// The end of a PD, but for the context's count.
+/// Removes a PD, but does not decrement the context's count.
 void remove_pd(Pd* pd);
 
-/// The context's engine, started by the first object that needs it: threads do not survive a fork, and
-/// programs fork after open and query. A forked child starts one of its own, if the context has nothing of
-/// its parent's. nullptr with errno ENODEV (or EIO: of the parent's) and the reason in
-/// faultline_last_error().
+/// Returns the context's engine, which the first object that needs it starts. The start is deferred because
+/// threads do not survive a fork, and programs fork after open and query. A forked child starts its own
+/// engine, unless the context holds objects of the parent. On failure returns nullptr with errno ENODEV (or
+/// EIO: the engine is the parent's) and the reason in faultline_last_error().
 [[nodiscard]] Engine* engine_of(Context& context);
 
-/// The reason that faultline_last_error() gives on this thread.
+/// Sets the text of faultline_last_error() on this thread.
 void set_last_error(std::string text);
 
-/// The device as it runs: a forked child's may have another address than the one that its parent has opened.
+/// Returns the running device's description; a forked child's address may differ from the one its parent
+/// opened.
 [[nodiscard]] inline const DeviceDescription& description_of(const Context& context) {
   const Engine* const engine = context.started.load(std::memory_order_acquire);
   return engine != nullptr ? engine->backend->description() : context.owner->description;
 }
 
-/// Counts one more object against a device limit; false where it is reached.
+/// Counts one more object against a device limit. Returns false if the limit is reached.
 [[nodiscard]] inline bool acquire(std::atomic<uint32_t>& count, uint32_t limit) {
   uint32_t now = count.load(std::memory_order_relaxed);
   do {
@@ -417,19 +420,19 @@ inline void release(std::atomic<uint32_t>& count) {
   count.fetch_sub(1, std::memory_order_release);
 }
 
-/// "Returns NULL and sets errno."
+/// Sets errno and returns nullptr.
 [[nodiscard]] inline std::nullptr_t fail(int error) {
   errno = error;
   return nullptr;
 }
 
-/// Objects whose affiliated events a destroy call waits for: mutex and condition as the header has them.
+/// Initialises the mutex and condition with which a destroy call waits for the object's affiliated events.
 template <typename Object>
 void init_waiting(Object& object) {
   pthread_mutex_init(&object.mutex, nullptr);
   pthread_cond_init(&object.cond, nullptr);
 }
-/// Waits until `all_acknowledged`, then gives the mutex and condition back.
+/// Waits until `all_acknowledged`, then destroys the mutex and condition.
 template <typename Object, typename Predicate>
 void end_waiting(Object& object, Predicate all_acknowledged) {
   pthread_mutex_lock(&object.mutex);
@@ -439,7 +442,7 @@ void end_waiting(Object& object, Predicate all_acknowledged) {
   pthread_mutex_destroy(&object.mutex);
 }
 
-// The data path, called through ibv_context.ops.
+// The data path; programs call these through ibv_context.ops.
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
@@ -449,9 +452,9 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 int dealloc_mw(ibv_mw* mw);
 
-// The calls that the header's inline functions make through verbs_context.
+// Functions that the header's inline functions call through verbs_context.
 int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes);
-/// What it tells of a device whose engine is that one, or nullptr where it does not run.
+/// Fills ibv_port_attr. `engine` is null if the device is not running.
 [[nodiscard]] ibv_port_attr describe_port(const DeviceDescription& description, Engine* engine);
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attributes, size_t length_bytes);
@@ -472,10 +475,10 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes);
 int free_dm(ibv_dm* dm);
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset_bytes, size_t length_bytes, unsigned int access);
 
-/// The functions of a CQ's ibv_cq_ex part, and of a QP's ibv_qp_ex part.
+/// Set the functions of a CQ's ibv_cq_ex part, and of a QP's ibv_qp_ex part.
 void set_poll_functions(Cq& cq);
-/// Raises the event that ibv_req_notify_cq owes for completions which were there before it, now or where the
-/// batch ends that is open.
+/// Raises the event for completions that were in the queue before ibv_req_notify_cq, now or at the end of the
+/// open batch.
 void look_at_waiting(Cq& cq);
 void set_post_functions(Qp& qp);
 

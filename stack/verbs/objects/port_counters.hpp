@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a device's port counts.
+// The counters of a device's port.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace faultline::verbs {
 
-/// `Number` is uint64_t in a snapshot, and a cell with one writer in the live counters. kPortCounterRows says
-/// what each member counts.
+/// `Number` is uint64_t in a snapshot, and a single-writer cell in the live counters. kPortCounterRows
+/// describes each member.
 template <typename Number>
 struct BasicPortCounters {
   Number rx_frames{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rings in memory that the program gives (ibv_alloc_parent_domain(3)). Its functions are called on its own
-// threads alone: an engine's may not wait for what a program holds, an interpreter's lock for one. So what a
-// ring will ask for is had before.
+// Rings in memory that the program allocates (ibv_alloc_parent_domain(3)). The program's allocators run on
+// the program's own threads only. An engine's thread must not wait for a lock of the program, such as an
+// interpreter's. The memory that a ring needs is therefore reserved in advance.
 #pragma once
 
 #include <array>
@@ -14,20 +14,20 @@ namespace faultline::verbs {
 
 struct Pd;
 
-/// What a program is told that a ring is of: its resource type. The upper half, rdma_driver_id's, is 0.
+/// The resource type passed to the program's allocators. The upper half, which holds rdma_driver_id, is 0.
 enum class RingKind : uint64_t { completions = 1, work_requests = 2, shared_receives = 3 };
 
 class ProgramMemory final : public std::pmr::memory_resource {
  public:
-  /// nullptr for a domain whose program wants nothing of it. Throws std::bad_alloc.
+  /// Returns nullptr if the domain's program sets no allocators. Throws std::bad_alloc.
   [[nodiscard]] static std::unique_ptr<ProgramMemory> of(Pd* pd, RingKind kind);
   ProgramMemory(Pd& pd, RingKind kind) : pd_(pd), kind_(kind) {}
-  /// With all rings gone, on the program's thread, while the domain lives.
+  /// Runs on the program's thread, after all rings are destroyed, while the domain lives.
   ~ProgramMemory() override;
   ProgramMemory(const ProgramMemory&) = delete;
   ProgramMemory& operator=(const ProgramMemory&) = delete;
 
-  /// For one ring. Throws std::bad_alloc.
+  /// Reserves memory for one ring. Throws std::bad_alloc.
   void reserve(size_t bytes, size_t alignment);
 
  private:

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kUc = 1U << IBV_QPT_UC;
 constexpr uint32_t kUd = 1U << IBV_QPT_UD;
-// XRC_SEND takes what RC takes.
+// XRC_SEND allows the same opcodes as RC.
 constexpr uint32_t kRc = 1U << IBV_QPT_RC | 1U << IBV_QPT_XRC_SEND;
 
 }  // namespace

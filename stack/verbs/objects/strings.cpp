@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Names of verbs' enum values, in rdma-core's words: programs print and compare them.
+// Names of verbs' enum values, identical to rdma-core's, because programs print and compare them.
 #include <array>
 
 #include "stack/verbs/objects/objects.hpp"
@@ -91,7 +91,7 @@ namespace {
 
 struct Rate {
   ibv_rate rate;
-  int mult;  ///< of 2.5 Gb/s; 0 where it is none
+  int mult;  ///< multiple of 2.5 Gb/s; 0 if not a whole one
   int mbps;
 };
 // ibv_rate_to_mult(3), ibv_rate_to_mbps(3); IBA table 224. FDR and EDR lanes have no whole multiple.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Public functions of the header for what this stack does not offer: each says EOPNOTSUPP, as a provider
-// without it does.
+// Public functions for features that this stack lacks. Each returns EOPNOTSUPP, as a provider without the
+// feature does.
 #include "stack/verbs/objects/objects.hpp"
 
 namespace faultline::verbs {
@@ -22,7 +22,7 @@ FAULTLINE_VERB int ibv_query_ece(ibv_qp* /*qp*/, ibv_ece* ece) {
   return EOPNOTSUPP;
 }
 
-// --- fork: the engine's memory is never handed to a device, so a child's copy-on-write hurts nobody ---
+// --- fork: no device accesses the engine's memory directly, so copy-on-write in a child is harmless ---
 FAULTLINE_VERB int ibv_fork_init() {
   return 0;
 }

@@ -17,13 +17,13 @@ int build_receive(transport::ReceiveRing& ring, const ibv_recv_wr& wr, transport
   wqe.sge_count = sge_count;
   uint64_t room_bytes = 0;
   const int error = copy_elements(load_once(wr.sg_list), sge_count, ring.sges_of(&wqe), room_bytes);
-  // There may be more room than a message needs.
+  // The elements may be larger than any message.
   wqe.length_bytes = static_cast<uint32_t>(std::min<uint64_t>(room_bytes, kMaxMessageBytes));
   return error;
 }
 
-/// Faults the pages of posted receives in ahead of the data, many receives at a time: of those that lie
-/// beyond the settled range.
+/// Requests the pages of posted receives before the data arrives, in batches, for elements outside the
+/// settled range.
 class ReceiveHints {
  public:
   ReceiveHints(odp::MemoryDomain& memory, const Pd& pd, odp::SettledRange& settled)
@@ -47,8 +47,8 @@ class ReceiveHints {
  private:
   static constexpr size_t kMost = 32;
 
-  /// Not inlined: key and length would be loaded as one, right behind the two stores that made them, and such
-  /// a load waits until both have left the store buffer.
+  /// Not inlined: the compiler would load key and length as one word, right after the two stores that wrote
+  /// them. Such a load stalls until both stores have left the store buffer.
   [[gnu::noinline]] void keep(uint64_t va, odp::Key key, uint32_t length_bytes) {
     if (count_ == kMost) give();
     hints_[count_++] = {va, key, length_bytes};
@@ -63,12 +63,12 @@ class ReceiveHints {
   const odp::ProtectionDomain domain_;
   const bool any_wanted_;
   odp::SettledRange& settled_;
-  odp::SettledRange now_;  ///< it, as long as it holds
+  odp::SettledRange now_;  ///< copy of `settled_`, while it is valid
   size_t count_ = 0;
-  std::array<odp::WriteHint, kMost> hints_;  // as far as count_
+  std::array<odp::WriteHint, kMost> hints_;  // the first count_ elements are valid
 };
 
-/// Posts a chain to a ring whose lock is held. `not_ready` is the error where nothing may be posted now.
+/// Posts a chain to a ring whose lock is held. `not_ready` is the error if posting is not allowed now, or 0.
 int post_chain(odp::MemoryDomain& memory, const Pd& pd, transport::ReceiveRing& ring, int not_ready,
                odp::SettledRange& settled, ibv_recv_wr* wr, ibv_recv_wr** bad_wr, bool& published) {
   ReceiveHints hints(memory, pd, settled);
@@ -97,7 +97,7 @@ int post_recv(ibv_qp* ibv_qp_pointer, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Qp& qp = qp_of(ibv_qp_pointer);
   const ibv_qp& base = qp.qp_base;
   if (base.srq != nullptr || base.recv_cq == nullptr) {
-    if (bad_wr != nullptr) *bad_wr = wr;  // its receives are the SRQ's, or it has none
+    if (bad_wr != nullptr) *bad_wr = wr;  // the QP uses an SRQ, or it does not receive
     return EINVAL;
   }
   bool published = false;
@@ -116,7 +116,7 @@ int post_srq_recv(ibv_srq* ibv_srq_pointer, ibv_recv_wr* wr, ibv_recv_wr** bad_w
   Srq& srq = srq_of(ibv_srq_pointer);
   bool published = false;
   const std::lock_guard lock(srq.lock);
-  // No doorbell: messages take receives as they come.
+  // No doorbell: a message takes a receive when it arrives.
   return post_chain(srq.engine->backend->memory(), pd_of(srq.pd),
                     transport::receive_ring_of(srq.transport_srq), 0, srq.settled_receives, wr, bad_wr,
                     published);

@@ -11,7 +11,7 @@ namespace faultline::verbs {
 namespace {
 
 int build_payload(transport::SendRing& ring, const ibv_send_wr& wr, transport::SendWqe& wqe) {
-  const uint32_t sge_count = static_cast<uint32_t>(load_once(wr.num_sge));  // negative: too many
+  const uint32_t sge_count = static_cast<uint32_t>(load_once(wr.num_sge));  // negative: above the limit
   const ibv_sge* const list = load_once(wr.sg_list);
   if (sge_count > kMaxSge) return EINVAL;
   if ((wqe.flags & IBV_SEND_INLINE) != 0) return copy_inline(ring, wqe, list, sge_count);
@@ -20,7 +20,7 @@ int build_payload(transport::SendRing& ring, const ibv_send_wr& wr, transport::S
   return copy_sges(list, sge_count, ring.sges_of(&wqe), wqe.length_bytes);
 }
 
-/// A type 2 window; type 1 ones go through ibv_bind_mw.
+/// Builds the bind of a type 2 window; ibv_bind_mw binds type 1 windows.
 int build_bind(const Qp& qp, const ibv_send_wr& wr, transport::SendWqe& wqe) {
   ibv_mw* const mw = load_once(wr.bind_mw.mw);
   if (!is_live(mw) || mw->type != IBV_MW_TYPE_2) return EINVAL;
@@ -35,7 +35,7 @@ int build_bind(const Qp& qp, const ibv_send_wr& wr, transport::SendWqe& wqe) {
   return 0;
 }
 
-/// The fields that the opcode uses beside its payload.
+/// Fills the opcode's fields other than the payload.
 int build_operation(const Qp& qp, const ibv_send_wr& wr, transport::SendWqe& wqe) {
   switch (static_cast<uint32_t>(wqe.opcode)) {
     case IBV_WR_ATOMIC_CMP_AND_SWP:
@@ -69,7 +69,7 @@ int build_send(const Qp& qp, const ibv_send_wr& wr, transport::SendWqe& wqe) {
   const uint32_t opcode = uint32_t{load_once(wr.opcode)};
   const uint32_t flags = load_once(wr.send_flags);
   const SendRule& rule = send_rule_of(opcode);
-  // FLUSH has fields that this header's ibv_send_wr lacks: it goes through faultline_wr_flush.
+  // FLUSH has fields that this header's ibv_send_wr lacks; programs use faultline_wr_flush.
   if (!rule.allowed_on(qp.qp_base.qp_type) || opcode == kOpcodeFlush) return EINVAL;
   if ((flags & ~kKnownSendFlags) != 0) return EINVAL;
   const uint64_t wr_id = load_once(wr.wr_id);
@@ -83,7 +83,7 @@ int build_send(const Qp& qp, const ibv_send_wr& wr, transport::SendWqe& wqe) {
     wqe.srq_number = load_once(wr.qp_type.xrc.remote_srqn);
     if (wqe.srq_number > wire::kQpnMask) return EINVAL;
   }
-  // Before a bind changes its window's key.
+  // Check before a bind changes its window's key.
   if (const int error = check_allowed(qp, wqe, rule); error != 0) return error;
   return build_operation(qp, wr, wqe);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ibv_wr_*: work requests built in place, between ibv_wr_start, which takes the QP's lock, and
-// ibv_wr_complete or ibv_wr_abort, which give it back. The first error is kept and everything after it
-// ignored; complete then posts nothing (ibv_wr_post(3)).
+// ibv_wr_*: builds work requests in place. ibv_wr_start takes the QP's lock, and ibv_wr_complete or
+// ibv_wr_abort releases it. The first error is kept and later calls are ignored; complete then posts nothing
+// (ibv_wr_post(3)).
 #include <endian.h>
 
 #include "stack/verbs/objects/limits.hpp"
@@ -19,7 +19,7 @@ void refuse(Qp& qp, int error) {
   qp.building = nullptr;
 }
 
-/// The request that was built last is complete.
+/// Checks the request under construction and advances the ring.
 void finish(Qp& qp) {
   if (qp.building == nullptr) return;
   const bool needs_address = qp.qp_base.qp_type == IBV_QPT_UD || qp.qp_base.qp_type == IBV_QPT_XRC_SEND;
@@ -30,7 +30,7 @@ void finish(Qp& qp) {
   qp.building = nullptr;
 }
 
-/// Begins a request; nullptr where there is an error already.
+/// Begins a request; returns nullptr if an earlier error is pending or the ring is full.
 SendWqe* begin(Qp& qp, uint32_t opcode) {
   finish(qp);
   if (qp.build_error != 0) return nullptr;
@@ -43,7 +43,7 @@ SendWqe* begin(Qp& qp, uint32_t opcode) {
   wqe = {};
   wqe.wr_id = qp.wr_id;
   wqe.opcode = static_cast<transport::SendOpcode>(opcode);
-  // The setter decides what is inline.
+  // The setter determines whether the data is inline.
   wqe.flags = static_cast<uint8_t>(qp.wr_flags & ~uint32_t{IBV_SEND_INLINE});
   qp.addressed = false;
   if ((qp.wr_flags & ~kKnownSendFlags) != 0 || !send_rule_of(opcode).allowed_on(qp.qp_base.qp_type))
@@ -107,7 +107,7 @@ void wr_local_inv(ibv_qp_ex* qp, uint32_t rkey) {
   if (SendWqe* const wqe = begin(qp_of(qp), IBV_WR_LOCAL_INV)) wqe->immediate_or_rkey = rkey;
 }
 
-/// Unlike a posted bind, it leaves mw->rkey alone: an abort would have to take the change back.
+/// Unlike a posted bind, does not change mw->rkey, because an abort would have to undo the change.
 void wr_bind_mw(ibv_qp_ex* qp_pointer, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
   Qp& qp = qp_of(qp_pointer);
   SendWqe* const wqe = begin(qp, IBV_WR_BIND_MW);
@@ -135,7 +135,7 @@ void wr_atomic_write(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_va, const voi
     append_bytes(qp_of(qp), bytes, sizeof(uint64_t));
 }
 
-/// IBA A19: range or whole region, global or persistent.
+/// Builds a FLUSH (IBA A19) of a range or a whole region, global or persistent.
 void wr_flush(ibv_qp_ex* qp_pointer, uint32_t rkey, uint64_t remote_va, size_t length_bytes, uint8_t type,
               uint8_t level) {
   constexpr uint8_t kKnownTypes = 3;
@@ -175,7 +175,7 @@ void wr_set_sge_list(ibv_qp_ex* qp_pointer, size_t count, const ibv_sge* list) {
   SendWqe* const wqe = qp.building;
   if (wqe == nullptr) return;
   if (count > qp.send_ring->max_sge()) return refuse(qp, EINVAL);
-  // The inline data lies where the elements would, and the length would be the elements'.
+  // Inline data occupies the elements' memory, and its length would be overwritten.
   if ((wqe->flags & IBV_SEND_INLINE) != 0) return refuse(qp, EINVAL);
   wqe->sge_count = static_cast<uint8_t>(count);
   const int error =
@@ -194,7 +194,7 @@ void wr_set_inline_data(ibv_qp_ex* qp, void* from, size_t length_bytes) {
 
 void wr_set_inline_data_list(ibv_qp_ex* qp_pointer, size_t count, const ibv_data_buf* list) {
   Qp& qp = qp_of(qp_pointer);
-  append_bytes(qp, nullptr, 0);  // an empty list is inline too
+  append_bytes(qp, nullptr, 0);  // an empty list counts as inline too
   for (size_t i = 0; i < count; ++i) append_bytes(qp, load_once(list[i].addr), load_once(list[i].length));
 }
 

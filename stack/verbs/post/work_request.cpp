@@ -32,7 +32,7 @@ int set_ud_destination(const Qp& qp, transport::SendWqe& wqe, const ibv_ah* hand
     return EINVAL;
   const Ah& ah = *static_cast<const Ah*>(handle);
   wqe.ud_qpn = remote_qpn;
-  // IBA 10.2.5: a Q_Key with its high bit set means the QP's own, which only a privileged program may set.
+  // IBA 10.2.5: a Q_Key with its high bit set selects the QP's own, which only a privileged program may set.
   wqe.ud_qkey = (remote_qkey & kOwnQkey) != 0 ? qp.qkey : remote_qkey;
   transport::AddressVector& av = qp.send_ring->av_of(&wqe);
   av = ah.av;
@@ -43,14 +43,14 @@ int set_ud_destination(const Qp& qp, transport::SendWqe& wqe, const ibv_ah* hand
 int set_bind(const Qp& qp, transport::SendWqe& wqe, const ibv_mw& mw, uint32_t new_rkey,
              const ibv_mw_bind_info& info) {
   constexpr uint32_t kVariantMask = 0xff;
-  // Windows are for peers: local write, which programs give with remote write, says nothing of one.
+  // Windows serve peers, so local write is ignored; programs pass it together with remote write.
   constexpr uint32_t kWindowAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | odp::kFlushGlobal;
   if (!is_live(&mw) || !same_domain(mw.pd, qp.qp_base.pd) || ((mw.rkey ^ new_rkey) & ~kVariantMask) != 0)
     return EINVAL;
   if ((info.mw_access_flags & ~(kWindowAccess | uint32_t{IBV_ACCESS_LOCAL_WRITE})) != 0) return EINVAL;
   if (info.mr == nullptr) {
-    // Only a type 1 window is unbound by a bind: a type 2 window is invalidated (ibv_alloc_mw(3)).
+    // A bind unbinds only a type 1 window; a type 2 window is invalidated (ibv_alloc_mw(3)).
     if (mw.type != IBV_MW_TYPE_1 || info.length != 0) return EINVAL;
   } else if (!is_live(info.mr) || !same_domain(info.mr->pd, qp.qp_base.pd)) {
     return EINVAL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What posting takes from a work request. A work request lies in memory that other threads of the program can
-// change while it is read: every field is loaded once, what was loaded is checked, and what was checked goes
-// into the QP's ring (CVE-2026-74378).
+// Reads work requests for posting. A work request lies in memory that other threads of the program can change
+// during the call. Every field is loaded once, the loaded value is checked, and the checked value enters the
+// QP's ring (CVE-2026-74378).
 #pragma once
 
 #include <cerrno>
@@ -14,8 +14,8 @@
 
 namespace faultline::verbs {
 
-/// One load that the compiler can neither repeat nor split. An enumeration comes as its number: a program may
-/// have stored one that is no value of the type.
+/// Loads a value exactly once: the compiler can neither repeat nor split the load. Returns an enumeration as
+/// its number, because the program may have stored a number that is no value of the type.
 template <typename T>
 auto load_once(const T& from) {
   if constexpr (std::is_enum_v<T>) {
@@ -34,7 +34,7 @@ auto load_once(const T& from) {
 inline constexpr uint32_t kKnownSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
-/// Copies the elements; their total goes to `total_bytes`. 0 or EINVAL.
+/// Copies the elements and stores their total in `total_bytes`. Returns 0 or EINVAL.
 [[nodiscard]] inline int copy_elements(const ibv_sge* list, uint32_t count, transport::Sge* to,
                                        uint64_t& total_bytes) {
   if (list == nullptr && count != 0) return EINVAL;
@@ -49,7 +49,8 @@ inline constexpr uint32_t kKnownSendFlags =
   return 0;
 }
 
-/// ... of a message to be sent, which they may not be longer than.
+/// Copies the elements of a message to transmit. Returns 0, or EINVAL also if they exceed the maximum message
+/// size.
 [[nodiscard]] inline int copy_sges(const ibv_sge* list, uint32_t count, transport::Sge* to,
                                    uint32_t& length_bytes) {
   uint64_t total_bytes = 0;
@@ -59,7 +60,7 @@ inline constexpr uint32_t kKnownSendFlags =
   return 0;
 }
 
-/// Puts the list's bytes themselves into the WQE, behind `used_bytes` of it.
+/// Append bytes to the WQE's inline data. Return 0, or EINVAL if they exceed the ring's maximum.
 [[nodiscard]] int copy_inline(transport::SendRing& ring, transport::SendWqe& wqe, const ibv_sge* list,
                               uint32_t count);
 [[nodiscard]] int append_inline(transport::SendRing& ring, transport::SendWqe& wqe, const void* from,
@@ -68,12 +69,12 @@ inline constexpr uint32_t kKnownSendFlags =
 [[nodiscard]] int set_ud_destination(const Qp& qp, transport::SendWqe& wqe, const ibv_ah* handle,
                                      uint32_t remote_qpn, uint32_t remote_qkey);
 
-/// A bind of `mw`, which has the key `old_rkey`, under `new_rkey`; `info` is the caller's own copy.
+/// Fills a WQE that binds `mw` under `new_rkey`; `info` is the caller's own copy. Returns 0 or EINVAL.
 [[nodiscard]] int set_bind(const Qp& qp, transport::SendWqe& wqe, const ibv_mw& mw, uint32_t new_rkey,
                            const ibv_mw_bind_info& info);
 
-/// What the table and the QP ask of a WQE that is otherwise complete, once its opcode is known to be allowed
-/// and its flags are. 0 or EINVAL.
+/// Checks the rule and the QP for a WQE that is otherwise complete. The caller has checked the opcode and the
+/// flags. Returns 0 or EINVAL.
 [[nodiscard]] inline int check_allowed(const Qp& qp, const transport::SendWqe& wqe, const SendRule& rule) {
   constexpr uint32_t kEightBytes = 8;
   if ((wqe.flags & IBV_SEND_INLINE) != 0 && !rule.may_be_inline) return EINVAL;
@@ -82,20 +83,21 @@ inline constexpr uint32_t kKnownSendFlags =
   return 0;
 }
 
-/// ... and that too.
+/// Checks the opcode and the flags as well.
 [[nodiscard]] inline int check_wqe(const Qp& qp, const transport::SendWqe& wqe) {
   const SendRule& rule = send_rule_of(static_cast<uint32_t>(wqe.opcode));
   if (!rule.allowed_on(qp.qp_base.qp_type) || (wqe.flags & ~kKnownSendFlags) != 0) return EINVAL;
   return check_allowed(qp, wqe, rule);
 }
 
-/// IBA 10.8.3.1, table 91: not before RTS; in the error states work is taken and flushed.
+/// IBA 10.8.3.1, table 91: no sends before RTS; in the error states work is accepted and flushed.
 [[nodiscard]] inline bool takes_sends(transport::QpState state) {
   return state >= transport::QpState::rts;
 }
 
-/// Tells the engine of what was published on the QP's send ring. Who has no more than that under way waits
-/// for it: it is sent within the call. Who has more is served by the burst.
+/// Notifies the engine of WQEs published on the send ring. A program with few outstanding WQEs probably waits
+/// for them, so they are transmitted within the call. With more, the doorbell lets the engine transmit them
+/// in bursts.
 inline void announce_sends(Qp& qp) {
   constexpr uint32_t kFewUnderWay = 2;
   const transport::SendRing& ring = *qp.send_ring;

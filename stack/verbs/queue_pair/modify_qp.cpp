@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// modify_qp: which attributes a transition takes is the transport's table; what values they may have is
-// checked here, all of it before anything changes (ibv_modify_qp(3)).
+// ibv_modify_qp(3). The transport's table determines which attributes a transition takes. This file checks
+// all values before anything changes.
 #include <array>
 #include <cstdio>
 
@@ -19,7 +19,7 @@ constexpr uint32_t kKnownMask = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_
                                 IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_ALT_PATH |
                                 IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                                 IBV_QP_PATH_MIG_STATE | IBV_QP_CAP | IBV_QP_DEST_QPN | IBV_QP_RATE_LIMIT;
-/// Attributes that verbs knows and this stack has no use for. IBV_QP_CAP: no IBV_DEVICE_RESIZE_MAX_WR.
+/// Attributes of verbs that this stack does not support. IBV_QP_CAP: no IBV_DEVICE_RESIZE_MAX_WR.
 constexpr uint32_t kUnsupportedMask = IBV_QP_ALT_PATH | IBV_QP_CAP | IBV_QP_RATE_LIMIT;
 
 constexpr uint8_t kMaxTimeout = 31;
@@ -29,12 +29,12 @@ constexpr uint32_t kRemoteAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WR
                                    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | odp::kFlushGlobal |
                                    odp::kFlushPersistent;
 
-/// Programs give a QP all the rights that they give its regions; those that are about memory say nothing of a
-/// QP, and the kernel passes over them.
+/// Access flags of regions that programs also pass for a QP. They do not apply to a QP, and the kernel
+/// ignores them too.
 constexpr uint32_t kRegionAccess =
     IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | uint32_t{IBV_ACCESS_OPTIONAL_RANGE};
 
-/// What is wrong with the values of the mask's attributes, or nullptr.
+/// Returns why a value of the mask's attributes is invalid, or nullptr.
 const char* refused_value(const DeviceDescription& description, const ibv_qp_attr& attr, uint32_t mask) {
   const auto has = [mask](uint32_t bit) { return (mask & bit) != 0; };
   if (has(IBV_QP_PKEY_INDEX) && attr.pkey_index >= kPkeyTableLength)
@@ -59,7 +59,7 @@ const char* refused_value(const DeviceDescription& description, const ibv_qp_att
   return nullptr;
 }
 
-/// The program's attributes after this call: those of the mask from `attr`, the others as they were.
+/// Returns the attributes after this call: those in the mask from `attr`, the others unchanged.
 ibv_qp_attr merged(ibv_qp_attr attributes, const ibv_qp_attr& attr, uint32_t mask) {
   constexpr uint32_t kPsnMask = 0xffffffU;  // verbs: the high byte is ignored
   const auto has = [mask](uint32_t bit) { return (mask & bit) != 0; };
@@ -103,8 +103,8 @@ transport::QpAttributes to_transport(const ibv_qp_attr& attr, transport::QpState
   return result;
 }
 
-/// Completions of the life before a reset are not the next one's: adapters' libraries take them out of the
-/// queues, and programs that bring a QP back after an error count on it.
+/// Removes the QP's completions from before a reset, as adapters' libraries do. Programs that reuse a QP
+/// after an error rely on it.
 void purge_completions(const ibv_qp& qp) {
   for (ibv_cq* const queue : {qp.send_cq, qp.recv_cq}) {
     if (queue == nullptr) continue;
@@ -114,7 +114,7 @@ void purge_completions(const ibv_qp& qp) {
   }
 }
 
-/// Programs give an XRC QP the attributes of the side that it lacks; Linux leaves them out too
+/// Removes attributes of the side that an XRC QP lacks. Programs set them, and Linux ignores them too
 /// (drivers/infiniband/core/uverbs_cmd.c, modify_qp_mask).
 uint32_t without_ignored(ibv_qp_type type, uint32_t mask) {
   switch (type) {
@@ -132,7 +132,8 @@ struct Refusal {
   const char* why = "";
 };
 
-/// The state to go to, where mask and attributes allow it from `from`; or why not.
+/// Stores the target state in `to`; returns why the mask and attributes do not allow the transition from
+/// `from`.
 Refusal check(const Qp& qp, const ibv_qp_attr& attr, uint32_t mask, transport::QpState from,
               transport::QpState& to) {
   if ((mask & ~kKnownMask) != 0) return {EINVAL, "attr_mask: a bit that is not known"};
@@ -155,7 +156,7 @@ Refusal check(const Qp& qp, const ibv_qp_attr& attr, uint32_t mask, transport::Q
   return value == nullptr ? Refusal{} : Refusal{EINVAL, value};
 }
 
-/// Writes why to the log, and gives the errno.
+/// Logs the reason and returns the errno.
 int refuse(const Qp& qp, transport::QpState from, transport::QpState to, uint32_t mask,
            const Refusal& refusal) {
   DeviceBackend& backend = *qp.engine->backend;
@@ -196,7 +197,7 @@ FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int 
         udp_source_port(attr->ah_attr.grh.flow_label, qp.qp_base.qp_num, wanted.dest_qp_num);
   }
   {
-    // A reset empties the rings: nobody may be posting meanwhile.
+    // A reset empties the rings, so no thread may post meanwhile.
     const std::lock_guard no_sends(qp.send_lock);
     const std::lock_guard no_receives(qp.receive_lock);
     int error = 0;

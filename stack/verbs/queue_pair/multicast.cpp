@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Multicast groups: a UD QP gets what comes to a group that it is attached to; the port joins the first time.
+// Multicast groups: an attached UD QP receives a group's messages. Each attachment joins the group at the
+// port.
 #include <algorithm>
 
 #include "stack/verbs/device/address.hpp"
@@ -19,7 +20,7 @@ FAULTLINE_VERB int ibv_attach_mcast(ibv_qp* ibv_qp_pointer, const ibv_gid* ibv_g
   const wire::Gid gid = gid_from(*ibv_gid_pointer);
   if (qp.qp_base.qp_type != IBV_QPT_UD || !wire::is_multicast(gid)) return EINVAL;
   const std::lock_guard control(qp.shared->control_mutex);
-  // ibv_attach_mcast(3): attached several times it still receives a single copy.
+  // ibv_attach_mcast(3): a QP attached several times receives a single copy.
   if (std::find(qp.multicast.begin(), qp.multicast.end(), gid) != qp.multicast.end()) return 0;
   try {
     qp.multicast.reserve(qp.multicast.size() + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Creating, opening, querying and destroying queue pairs.
+// Creates, opens, queries and destroys queue pairs.
 #include <algorithm>
 
 #include "stack/verbs/objects/limits.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kKnownInitMask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
                                     IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-// Room for the eight bytes that ibv_wr_atomic_write takes by value; it costs nothing beside one element.
+// Space for the eight bytes that ibv_wr_atomic_write takes by value; it fits into the space of one element.
 constexpr uint32_t kAtomicWriteBytes = 8;
 
 int check_type(ibv_qp_type type) {
@@ -34,7 +34,7 @@ bool takes_srq(ibv_qp_type type) {
   return type == IBV_QPT_RC || type == IBV_QPT_UD;  // ibv_create_qp(3)
 }
 
-/// The objects that a type needs and may have, all of the caller's context.
+/// Checks the objects that the type requires and allows; all must belong to the caller's context.
 int check_objects(const ibv_context* context, const ibv_qp_init_attr_ex& init) {
   if (init.qp_type == IBV_QPT_XRC_RECV)
     return is_live(init.xrcd) && init.xrcd->context == context && init.srq == nullptr ? 0 : EINVAL;
@@ -43,7 +43,7 @@ int check_objects(const ibv_context* context, const ibv_qp_init_attr_ex& init) {
   if (init.qp_type == IBV_QPT_XRC_SEND) return init.srq == nullptr ? 0 : EINVAL;
   if (!is_live(init.recv_cq) || init.recv_cq->context != context) return EINVAL;
   if (init.srq == nullptr) return 0;
-  // An XRC SRQ is not a QP's, but named by each message.
+  // A QP cannot use an XRC SRQ; each message selects one by its number.
   const bool fits = is_live(init.srq) && takes_srq(init.qp_type) && init.srq->context == context &&
                     srq_of(init.srq).xrcd == nullptr;
   return fits ? 0 : EINVAL;
@@ -81,8 +81,8 @@ transport::QpInit transport_init(const ibv_qp_init_attr_ex& init, SharedQp& shar
   if (sends(init.qp_type)) {
     result.max_send_wr = std::max(init.cap.max_send_wr, 1U);
     result.max_send_sge = init.cap.max_send_sge;
-    // The elements' place holds so much data anyway, and some programs send inline without asking for it
-    // (rdma_xclient).
+    // The elements' memory holds that much inline data anyway, and some programs send inline without
+    // requesting it (rdma_xclient).
     result.max_inline_bytes = std::max<uint32_t>(
         init.cap.max_inline_data, static_cast<uint32_t>(init.cap.max_send_sge * sizeof(transport::Sge)));
     if ((init.send_ops_flags & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0)
@@ -100,7 +100,7 @@ transport::QpInit transport_init(const ibv_qp_init_attr_ex& init, SharedQp& shar
   return result;
 }
 
-/// What the rings really are goes back to the program (ibv_create_qp(3)).
+/// Returns the rings' actual capacities, which the program receives (ibv_create_qp(3)).
 ibv_qp_cap capacity_of(const Qp& qp, const ibv_qp_init_attr_ex& init) {
   ibv_qp_cap cap{};
   if (sends(init.qp_type)) {
@@ -126,7 +126,7 @@ void set_public_fields(ibv_qp& qp, ibv_context* context, const ibv_qp_init_attr_
   qp.qp_type = init.qp_type;
 }
 
-/// Points a handle at its transport QP.
+/// Connects a handle to its transport QP.
 void attach(Qp& qp, const std::shared_ptr<SharedQp>& shared) {
   qp.shared = shared;
   qp.transport_qp = shared->transport_qp;
@@ -141,11 +141,11 @@ void attach(Qp& qp, const std::shared_ptr<SharedQp>& shared) {
   shared->handles = &qp;
 }
 
-/// Everything that a QP keeps alive.
+/// Applies `change` to the reference count of every object that a QP uses.
 template <typename Change>
 void change_references(const Qp& qp, Change change) {
   const ibv_qp& base = qp.qp_base;
-  // An XRC target does not use the PD it was given.
+  // An XRC target does not use the PD that it was given.
   if (base.pd != nullptr && qp.xrcd == nullptr) change(pd_of(base.pd).references);
   if (base.send_cq != nullptr) change(cq_of(base.send_cq).references);
   if (base.recv_cq != nullptr) change(cq_of(base.recv_cq).references);
@@ -161,7 +161,7 @@ void drop_references(const Qp& qp) {
   change_references(qp, [](std::atomic<uint32_t>& count) { release(count); });
 }
 
-/// The transport QP of a new handle: 0 or ENOMEM. Throws std::bad_alloc too.
+/// Creates the transport QP of a new handle. Returns 0 or ENOMEM; also throws std::bad_alloc.
 int create_transport_qp(Engine& engine, const ibv_qp_init_attr_ex& init, const Qp& handle, SharedQp& shared) {
   if (handle.xrcd != nullptr)
     shared.core_index = handle.xrcd->domain->core_index;
@@ -204,8 +204,8 @@ ibv_qp_init_attr plain(const ibv_qp_init_attr_ex& init, const ibv_qp_cap& cap) {
   return result;
 }
 
-/// The handle, its transport QP and, of an XRC target, its place among those that can be opened. Throws
-/// bad_alloc before anything has to be undone.
+/// Creates the handle and its transport QP, and lists an XRC target among those that can be opened. Throws
+/// bad_alloc only before anything has to be undone.
 Qp* create_all(Engine& engine, ibv_context* context, ibv_qp_init_attr_ex& init) {
   auto qp = std::make_unique<Qp>();
   const auto shared = std::make_shared<SharedQp>();
@@ -249,12 +249,12 @@ ibv_qp* create(ibv_context* context, ibv_qp_init_attr_ex& init) {
   return &qp->qp_base;
 }
 
-/// Under the registry's lock.
+/// Finds an XRC target; call under xrc_mutex.
 std::shared_ptr<SharedQp> find_target(const Engine& engine, uint32_t xrc_domain, uint32_t qpn) {
   for (SharedQp* target = engine.xrc_targets; target != nullptr; target = target->next_target) {
     if (target->xrc_domain != xrc_domain || transport::qpn_of(target->transport_qp) != qpn) continue;
     const std::lock_guard lock(target->handles_mutex);
-    return target->handles->shared;  // as long as it can be found there is a handle
+    return target->handles->shared;  // a listed target has at least one handle
   }
   return nullptr;
 }
@@ -279,7 +279,7 @@ FAULTLINE_VERB ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) {
   if (init == nullptr) return fail(EINVAL);
-  // Indirection tables, hashes and TSO are raw packet QPs' matters.
+  // Indirection tables, hashes and TSO apply to raw packet QPs only.
   if ((init->comp_mask & ~kKnownInitMask) != 0) return fail(EOPNOTSUPP);
   ibv_qp_init_attr_ex wanted = *init;
   if ((init->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) wanted.pd = nullptr;
@@ -297,8 +297,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) {
   ibv_qp* const qp = create(context, wanted);
   if (qp == nullptr) return nullptr;
   init->cap = wanted.cap;
-  // An XRC target's, too, where one is given: librdmacm makes the queue in it that the target's messages
-  // name.
+  // Also for an XRC target: librdmacm creates in this PD the SRQ that the target's messages select.
   if ((init->comp_mask & IBV_QP_INIT_ATTR_PD) != 0) qp->pd = init->pd;
   return qp;
 }
@@ -340,7 +339,7 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
 
 namespace {
 
-/// Takes a handle away from its QP; true where it was the last.
+/// Removes a handle from its transport QP; returns true if it was the last.
 bool detach(Qp& qp) {
   SharedQp& shared = *qp.shared;
   const std::lock_guard registry(qp.engine->xrc_mutex);
@@ -361,8 +360,8 @@ bool detach(Qp& qp) {
 
 namespace {
 
-/// A device takes datagrams on their way as they are posted, and programs destroy the QP right behind them
-/// (mckey): ours has them go out first, for as long as a port may reasonably be full.
+/// Transmits posted datagrams before the QP is destroyed, waiting at most 10 ms for a full port. Adapters
+/// transmit them upon posting, and some programs destroy the QP right after that (mckey).
 void send_datagrams(const Qp& qp) {
   constexpr TimeNs kPatienceNs = 10'000'000;
   if (qp.qp_base.qp_type != IBV_QPT_UD || qp.qp_base.state != IBV_QPS_RTS) return;
@@ -382,7 +381,7 @@ FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
     if (!qp->multicast.empty()) return EBUSY;  // ibv_create_qp(3)
   }
   send_datagrams(*qp);
-  // From here no engine turn knows the handle, so that no event can follow those withdrawn below.
+  // After this call no engine turn uses the handle, so no event can follow those withdrawn below.
   if (detach(*qp)) {
     destroy_transport_qp(engine, *qp->shared);
     qp->shared->ring_memory.reset();
@@ -411,14 +410,14 @@ FAULTLINE_VERB int ibv_query_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attributes,
   attributes->sq_psn = now.sq_psn;
   attributes->sq_draining = now.sq_draining ? 1 : 0;
   attributes->cap = shared.created.cap;
-  // As rdma-core's: programs rely on a state that changes by their own calls alone.
+  // As in rdma-core: programs rely on a state that changes only by their own calls.
   if ((mask & IBV_QP_STATE) != 0) qp.qp_base.state = attributes->qp_state;
   if (init != nullptr) *init = shared.created;
   return 0;
 }
 
 FAULTLINE_VERB int ibv_query_qp_data_in_order(ibv_qp* /*qp*/, ibv_wr_opcode /*opcode*/, uint32_t /*flags*/) {
-  return 0;  // packets behind a gap may be placed before it, and a resent one twice
+  return 0;  // packets after a gap may be placed early, and a retransmitted packet twice
 }
 
 FAULTLINE_VERB ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* ibv_qp_pointer) {

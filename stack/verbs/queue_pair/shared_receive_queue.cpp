@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Shared receive queues, basic and XRC. Posting to them is in post_receive.cpp.
+// Shared receive queues, basic and XRC. post_receive.cpp implements posting.
 #include <algorithm>
 
 #include "stack/verbs/objects/limits.hpp"
@@ -30,7 +30,7 @@ transport::SrqInit transport_init(Srq& srq, const ibv_srq_init_attr_ex& init) {
   return result;
 }
 
-/// The ring's place, where the program gives it one.
+/// Reserves the ring's memory if the program supplies it. False if memory is short.
 bool reserve_ring(Srq& srq, transport::SrqInit& request) {
   try {
     srq.ring_memory = ProgramMemory::of(&pd_of(srq.pd), RingKind::shared_receives);
@@ -155,7 +155,7 @@ FAULTLINE_VERB int ibv_destroy_srq(ibv_srq* ibv_srq_pointer) {
   Srq* const srq = &srq_of(ibv_srq_pointer);
   if (srq->references.load(std::memory_order_acquire) != 0) return EBUSY;
   Engine& engine = *srq->engine;
-  // From here no engine turn knows it, so that no event can follow those withdrawn below.
+  // After this call no engine turn uses the SRQ, so no event can follow those withdrawn below.
   engine.on_owner(srq->core_index,
                   [&] { engine.backend->core(srq->core_index).destroy_srq(srq->transport_srq); });
   const uint32_t delivered = context_of(srq->context).events.withdraw(srq->event_source);
@@ -170,7 +170,7 @@ FAULTLINE_VERB int ibv_destroy_srq(ibv_srq* ibv_srq_pointer) {
 int get_srq_num(ibv_srq* ibv_srq_pointer, uint32_t* number) {
   if (!is_live(ibv_srq_pointer) || number == nullptr) return EINVAL;
   const Srq& srq = srq_of(ibv_srq_pointer);
-  if (srq.xrcd == nullptr) return EINVAL;  // only an XRC SRQ is named by a number
+  if (srq.xrcd == nullptr) return EINVAL;  // only an XRC SRQ has a number
   *number = transport::number_of(srq.transport_srq);
   return 0;
 }

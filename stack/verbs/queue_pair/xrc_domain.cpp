@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// XRC domains: what XRC targets and XRC SRQs share. One that has an inode is the same for everyone who opens
-// it in this process; an engine, and so a QP, belongs to one process.
+// XRC domains, shared by XRC targets and XRC SRQs. A domain with an inode is the same for all contexts of
+// this process that open it. Processes cannot share a domain, because an engine and its QPs belong to one
+// process.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -17,7 +18,7 @@ XrcDomain* find(const Engine& engine, const struct stat& inode) {
   return nullptr;
 }
 
-/// Under xrc_mutex. nullptr where there is no memory.
+/// Adds a domain, under xrc_mutex. Returns nullptr if memory is short.
 XrcDomain* add(Engine& engine, const struct stat* inode) {
   auto* const domain = new (std::nothrow) XrcDomain;
   if (domain == nullptr) return nullptr;
@@ -40,7 +41,7 @@ void remove(Engine& engine, XrcDomain* domain) {
   delete domain;
 }
 
-/// The domain that the flags ask for (ibv_open_xrcd(3)); 0 or an errno.
+/// Opens or creates the domain that the flags request (ibv_open_xrcd(3)). Returns 0 or an errno.
 int open_domain(Engine& engine, int fd, int flags, XrcDomain*& domain) {
   struct stat inode {};
   const bool has_inode = fd != -1;
@@ -51,7 +52,7 @@ int open_domain(Engine& engine, int fd, int flags, XrcDomain*& domain) {
   domain = has_inode ? find(engine, inode) : nullptr;
   if (domain != nullptr && create && (flags & O_EXCL) != 0) return EINVAL;
   if (domain == nullptr) {
-    // Linux: EAGAIN where none is there and none is to be made (ib_uverbs_open_xrcd).
+    // Linux returns EAGAIN if the domain does not exist and O_CREAT is not set (ib_uverbs_open_xrcd).
     if (!create) return EAGAIN;
     domain = add(engine, has_inode ? &inode : nullptr);
     if (domain == nullptr) return ENOMEM;

@@ -9,7 +9,7 @@
 namespace faultline::wire {
 namespace {
 
-/// Of a frame that classify called roce: its headers up to UDP's are whole.
+/// Destination address of a frame that classify called roce: its headers up to UDP are complete.
 Gid destination_of(std::span<const uint8_t> frame, const EthernetView& ethernet) {
   const uint8_t* ip = &frame[ethernet.payload_at];
   if (ethernet.ether_type == kEtherTypeIpv6) return load_ipv6(ip + kIpv6DestinationAt);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which frames on a link are a device's: its VLAN, its MAC address, its IP addresses and the multicast groups
-// it is in. Ports may hand up everything on the wire (promiscuous, or a wire of two), so this is the first
-// guard.
+// Selects the frames on a link that belong to a device: by VLAN, MAC address, IP addresses and joined
+// multicast groups. Ports may deliver every frame on the wire (promiscuous mode, or a link of two), so this
+// check is first.
 #pragma once
 
 #include <array>
@@ -23,16 +23,16 @@ class AddressFilter {
   static constexpr size_t kMaxOwn = 32;
   static constexpr size_t kMaxGroups = 128;
 
-  /// At most kMaxOwn addresses.
+  /// `own` has at most kMaxOwn addresses.
   AddressFilter(const MacAddress& mac, const VlanTag& vlan, std::span<const Gid> own);
 
-  /// `kind` is what classify said of the frame. ARP, neighbour and other messages are only held to VLAN and
-  /// MAC address here; their parsers look at the rest. A frame with VLAN id 0 is in no VLAN (IEEE
-  /// 802.1Q, 6.9).
+  /// Checks a frame; `kind` is the result of classify. ARP, neighbour and other messages are checked for VLAN
+  /// and MAC address only; their parsers check the rest. A frame with VLAN id 0 is in no VLAN (IEEE 802.1Q,
+  /// 6.9).
   [[nodiscard]] Admission admit(std::span<const uint8_t> frame, FrameKind kind) const;
 
-  /// Whether a frame is what nearly all are: RoCEv2 over IPv4 to the device's first address, untagged. Then
-  /// classify says roce and admit accepted; false says nothing.
+  /// True for the usual frame: RoCEv2 over IPv4 to the device's first address, untagged. classify then
+  /// returns roce and admit returns accepted. False has no meaning: the frame may still be accepted.
   [[nodiscard]] bool is_plainly_own(std::span<const uint8_t> frame) const {
     if (frame.size() < kEthernetBytes + kIpv4Bytes + kUdpBytes || vlan_id_ != 0 || own_ipv4_count_ == 0)
       return false;
@@ -43,15 +43,15 @@ class AddressFilter {
            load_be16(ip + kIpv4Bytes + kUdpDestinationPortAt) == kRoceUdpPort;
   }
 
-  /// False where there is no room for one more group.
+  /// False if there is no room for another group.
   [[nodiscard]] bool join(const Gid& group);
   void leave(const Gid& group);
   [[nodiscard]] bool any_group() const { return group_count_ != 0; }
-  /// For a frame of kind roce: it goes to a group that the device is in.
+  /// For a frame of kind roce: true if its destination is a group that the device has joined.
   [[nodiscard]] bool to_joined_group(std::span<const uint8_t> frame) const;
 
  private:
-  /// The six bytes as one number; only good for comparing.
+  /// The six bytes as one number, for comparison only.
   [[nodiscard]] static uint64_t mac_word(const uint8_t* mac) {
     uint32_t first = 0;
     uint16_t rest = 0;
@@ -63,9 +63,9 @@ class AddressFilter {
   [[nodiscard]] bool is_own_ipv6(const uint8_t* address) const;
   [[nodiscard]] bool is_joined(const Gid& group) const;
 
-  const uint64_t mac_;      ///< as it stands at a frame's start
+  const uint64_t mac_;      ///< as mac_word of a frame's first bytes
   const uint16_t vlan_id_;  ///< 0: none
-  // Apart, since this is looked through for every packet.
+  // Separate arrays, since the IPv4 one is searched for every packet.
   std::array<uint32_t, kMaxOwn> own_ipv4_{};
   std::array<Gid, kMaxOwn> own_ipv6_{};
   size_t own_ipv4_count_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a device must speak beside RoCEv2 to live on an Ethernet link: ARP (RFC 826), ICMP echo (RFC 792, RFC
-// 4443), IPv6 neighbour discovery (RFC 4861), each with or without a VLAN tag. Checked views and builders
-// over bytes; who is asked and answered is the caller's to decide.
+// Protocols besides RoCEv2 that a device needs on an Ethernet link, each with or without a VLAN tag: ARP (RFC
+// 826), ICMP echo (RFC 792, RFC 4443), IPv6 neighbour discovery (RFC 4861). Provides checked views and
+// builders over bytes; the caller decides which addresses to resolve and answer.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,13 @@ inline constexpr MacAddress kBroadcastMac{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
   return (mac.bytes[0] & 1U) != 0;
 }
 
-/// Ethernet's shortest frame without its FCS (IEEE 802.3, 4A.4.2).
+/// Minimum Ethernet frame size without FCS (IEEE 802.3, 4A.4.2).
 inline constexpr size_t kMinFrameBytes = 60;
-/// The longest frame that a builder here writes: a neighbour message with a VLAN tag and its option.
+/// Longest frame that a builder here writes: a neighbour message with a VLAN tag and its option.
 inline constexpr size_t kMaxLinkFrameBytes = 96;
 
-/// IEEE 802.1Q: the tag of a device's own frames. Priority in the top three bits, VLAN id in the low twelve.
+/// IEEE 802.1Q tag of frames that the device sends. Priority in the top three bits, VLAN id in the low
+/// twelve.
 struct VlanTag {
   bool present = false;
   uint16_t tci = 0;
@@ -32,7 +33,7 @@ inline constexpr uint16_t kVlanIdMask = 0xfff;
   return static_cast<uint16_t>((priority & 7U) << 13 | (vlan_id & kVlanIdMask));
 }
 
-/// The Ethernet header of a frame of the device's own.
+/// Ethernet header of a frame that the device sends.
 struct LinkHeader {
   MacAddress source;
   MacAddress destination;
@@ -45,13 +46,13 @@ struct LinkHeader {
 [[nodiscard]] bool is_multicast(const Gid& gid);
 /// fe80::/10.
 [[nodiscard]] bool is_link_local(const Gid& gid);
-/// The Ethernet group address of a multicast group (RFC 1112, 6.4; RFC 2464, 7).
+/// Returns the Ethernet group address of a multicast group (RFC 1112, 6.4; RFC 2464, 7).
 [[nodiscard]] MacAddress multicast_mac(const Gid& group);
-/// ff02::1:ffXX:XXXX, where a solicitation for an IPv6 address goes (RFC 4291, 2.7.1).
+/// Returns ff02::1:ffXX:XXXX, the destination of a solicitation for an IPv6 address (RFC 4291, 2.7.1).
 [[nodiscard]] Gid solicited_node_group(const Gid& target);
-/// The modified EUI-64 of a MAC address: also the GUID of a RoCE device.
+/// Returns the modified EUI-64 of a MAC address, which is also the GUID of a RoCE device.
 [[nodiscard]] uint64_t eui64(const MacAddress& mac);
-/// fe80::/64 with the modified EUI-64 of the MAC address (RFC 4291, appendix A).
+/// Returns fe80::/64 with the modified EUI-64 of the MAC address (RFC 4291, appendix A).
 [[nodiscard]] Gid link_local_gid(const MacAddress& mac);
 
 // ---- ARP ----
@@ -67,10 +68,11 @@ struct ArpPacket {
   uint32_t target_ip = 0;
 };
 
-/// False for anything that is not a whole ARP request or reply for IPv4 over Ethernet from a unicast sender.
+/// Parses a frame. False unless it is a complete ARP request or reply for IPv4 over Ethernet from a unicast
+/// sender.
 [[nodiscard]] bool parse_arp(std::span<const uint8_t> frame, ArpPacket& packet);
 
-/// Writes an ARP frame from the packet's sender, padded to kMinFrameBytes, and returns its length; 0 where
+/// Writes an ARP frame from the packet's sender, padded to kMinFrameBytes, and returns its length; 0 if
 /// `frame` is too small.
 [[nodiscard]] size_t build_arp(std::span<uint8_t> frame, const ArpPacket& packet,
                                const MacAddress& destination, const VlanTag& vlan = {});
@@ -81,11 +83,11 @@ enum class NeighbourMessageKind : uint8_t { solicitation = 135, advertisement = 
 
 struct NeighbourMessage {
   NeighbourMessageKind kind = NeighbourMessageKind::solicitation;
-  MacAddress sender_mac;  ///< of the frame it came in
+  MacAddress sender_mac;  ///< source of the frame
   Gid source;
   Gid destination;
   Gid target;
-  /// The source's (solicitation) or target's (advertisement) link-layer address option.
+  /// Link-layer address option of the source (solicitation) or the target (advertisement).
   bool has_link_address = false;
   MacAddress link_address;
   // Of an advertisement (RFC 4861, 4.4).
@@ -94,44 +96,44 @@ struct NeighbourMessage {
   bool override_known = false;
 };
 
-/// False for anything that RFC 4861, 7.1.1 and 7.1.2 tell a node to discard: hop limit below 255, wrong
-/// checksum or code, short, an option of length zero or beyond the end, a multicast target; and for link
-/// addresses that are no unicast MAC addresses.
+/// Parses a frame. False for messages that RFC 4861, 7.1.1 and 7.1.2 require a node to discard: hop limit
+/// below 255, wrong checksum or code, short, an option of length zero or beyond the end, a multicast target.
+/// Also false for link addresses that are not unicast MAC addresses.
 [[nodiscard]] bool parse_neighbour_message(std::span<const uint8_t> frame, NeighbourMessage& message);
 
-/// Writes the message and returns the frame's length, at most kMaxLinkFrameBytes; 0 where `frame` is too
-/// small.
+/// Writes the message and returns the frame's length, at most kMaxLinkFrameBytes; 0 if `frame` is too small.
 [[nodiscard]] size_t build_neighbour_message(std::span<uint8_t> frame, const NeighbourMessage& message,
                                              const LinkHeader& link);
 
 // ---- echo ----
 
-/// Turns an ICMP or ICMPv6 echo request for one of `own` into the reply, in place and with the tag it came
-/// with, and returns the reply's length; 0 where the frame is not a sound, unfragmented echo request from a
-/// unicast sender, which is then left as it was.
+/// Turns an ICMP or ICMPv6 echo request for one of `own` into the reply, in place and with the same tag.
+/// Returns the reply's length. Returns 0 and leaves the frame unchanged if it is not a valid, unfragmented
+/// echo request from a unicast sender.
 [[nodiscard]] size_t answer_echo(std::span<uint8_t> frame, const MacAddress& own_mac,
                                  std::span<const Gid> own);
 
 // ---- the port ----
 
-/// The largest path MTU (256..4096) whose data packets fit a port of this layer-3 MTU: IP, UDP, BTH, XRCETH,
-/// RETH and ImmDt (the most that a packet with payload carries), payload, ICRC. 0 where not even 256 fits.
+/// Returns the largest path MTU (256..4096) whose data packets fit a port of this layer-3 MTU; 0 if not even
+/// 256 fits. The overhead is IP, UDP, BTH, XRCETH, RETH, ImmDt and ICRC, the most that a packet with payload
+/// carries.
 [[nodiscard]] uint32_t largest_path_mtu_bytes(uint32_t layer3_mtu_bytes, bool ipv6);
 
-/// Where a port finds the headers whose checksums it is to fill in.
+/// Position of the headers whose checksums the port fills in.
 struct OffloadLayout {
   uint8_t layer2_bytes = 0;
   uint8_t layer3_bytes = 0;
   bool ipv6 = false;
 };
 
-/// Readies a RoCEv2 frame built by FrameTemplate for a port that computes checksums: finds the headers and,
-/// with `udp`, puts the sum of the pseudo header in the UDP checksum (what NICs add the rest to). The frame
-/// must be a whole UDP packet.
+/// Prepares a RoCEv2 frame built by FrameTemplate for a port that computes checksums. Returns the header
+/// positions; with `udp`, also writes the pseudo-header sum to the UDP checksum (NICs add the rest). The
+/// frame must be a complete UDP packet.
 [[nodiscard]] OffloadLayout prepare_checksum_offload(std::span<uint8_t> frame, bool udp);
 
-/// The Ethernet header of a frame that only loads a link: to nobody, of the EtherType for local experiments
-/// (IEEE 802, 9.2.2).
+/// Writes the Ethernet header of a frame that only loads a link: an unused destination and the EtherType for
+/// local experiments (IEEE 802, 9.2.2).
 void write_probe_header(std::span<uint8_t> frame, const MacAddress& source);
 
 }  // namespace faultline::wire

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// IPv6's side of a link: neighbour discovery and ICMPv6 echo. Every length is bounded by the frame before it
-// is used.
+// IPv6 on a link: neighbour discovery and ICMPv6 echo. Every length is checked against the frame before it is
+// used.
 #include "stack/wire/link/link.hpp"
 #include "stack/wire/link/link_layout.hpp"
 
@@ -39,8 +39,8 @@ void seal_icmpv6(const uint8_t* ip, std::span<uint8_t> icmp) {
   store_be16(&icmp[kIcmpv6ChecksumAt], static_cast<uint16_t>(~fold_sum(icmpv6_sum(ip, icmp))));
 }
 
-/// The ICMPv6 message of at least `least_bytes` in an IPv6 packet without extension headers, its checksum
-/// right; empty where the frame is anything else.
+/// Returns the ICMPv6 message of at least `least_bytes` in an IPv6 packet without extension headers and with
+/// a correct checksum; otherwise empty.
 template <typename Byte>
 std::span<Byte> icmpv6_message(std::span<Byte> frame, uint32_t ip_at, uint32_t least_bytes) {
   if (frame.size() < ip_at + kIpv6Bytes + least_bytes) return {};
@@ -62,7 +62,8 @@ bool is_unicast_source(const Gid& gid) {
   return !is_multicast(gid) && !is_unspecified(gid) && !gid.is_ipv4() && gid != loopback;
 }
 
-/// Walks the options. False where one is of length zero or goes beyond the message, which condemns it all.
+/// Walks the options. False if one has length zero or ends beyond the message, which makes the whole message
+/// invalid.
 bool read_options(std::span<const uint8_t> options, uint8_t wanted_type, NeighbourMessage& message) {
   while (!options.empty()) {
     if (options.size() < kOptionUnitBytes) return false;
@@ -94,7 +95,7 @@ Gid solicited_node_group(const Gid& target) {
   return group;
 }
 
-// Its halves around ff:fe, the universal bit turned over.
+// The halves of the MAC address around ff:fe, with the universal bit inverted.
 uint64_t eui64(const MacAddress& mac) {
   constexpr uint8_t kUniversalBit = 2;
   const auto& b = mac.bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ethernet and addresses as bytes, for the link's parsers and builders. Used by stack/wire alone.
+// Byte layout of Ethernet and addresses, for the link's parsers and builders. Used by stack/wire only.
 #pragma once
 
 #include <algorithm>
@@ -31,13 +31,13 @@ inline void store_ipv6(uint8_t* to, const Gid& gid) {
   std::copy(gid.bytes.begin(), gid.bytes.end(), to);
 }
 
-/// What an Ethernet header says, behind at most one VLAN tag.
+/// Content of an Ethernet header, after at most one VLAN tag.
 struct EthernetView {
   uint32_t payload_at = 0;
   uint16_t ether_type = 0;
   VlanTag vlan;
 };
-/// False where the frame is shorter than its header.
+/// False if the frame is shorter than its header.
 inline bool read_ethernet(std::span<const uint8_t> frame, EthernetView& view) {
   if (frame.size() < kEthernetBytes) return false;
   view.ether_type = load_be16(&frame[kEthernetBytes - 2]);
@@ -53,7 +53,7 @@ inline bool read_ethernet(std::span<const uint8_t> frame, EthernetView& view) {
 [[nodiscard]] inline uint32_t ethernet_bytes(const VlanTag& vlan) {
   return vlan.present ? kEthernetBytes + kVlanTagBytes : kEthernetBytes;
 }
-/// `to` holds ethernet_bytes(link.vlan) at least.
+/// `to` has room for ethernet_bytes(link.vlan) at least.
 inline void write_ethernet(uint8_t* to, const LinkHeader& link, uint16_t ether_type) {
   store_mac(to, link.destination);
   store_mac(to + 6, link.source);

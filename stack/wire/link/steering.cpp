@@ -10,7 +10,7 @@
 namespace faultline::wire {
 namespace {
 
-/// Where the BTH is, of a frame that classify called roce; nothing where it is not whole.
+/// Offset of the BTH in a frame that classify called roce; nullopt if the BTH is incomplete.
 std::optional<uint32_t> bth_at(std::span<const uint8_t> frame) {
   EthernetView ethernet;
   if (!read_ethernet(frame, ethernet)) return std::nullopt;
@@ -31,7 +31,7 @@ std::optional<Gid> gid_at(std::span<const uint8_t> frame, uint32_t ipv4_at, uint
   return Gid::from_ipv4(load_be32(&frame[ethernet.payload_at + ipv4_at]));
 }
 
-/// Where the management datagram begins, of a frame that has room for one; its ICRC may be missing.
+/// Offset of the management datagram in a frame with room for one; the ICRC may be missing.
 std::optional<uint32_t> mad_at(std::span<const uint8_t> frame) {
   const std::optional<uint32_t> at = bth_at(frame);
   if (!at) return std::nullopt;
@@ -82,7 +82,7 @@ size_t replace_cm_message(std::span<uint8_t> frame, const MadBytes& message) {
   EthernetView ethernet;
   if (!at || frame.size() < *at + kMadBytes + kIcrcBytes || !read_ethernet(frame, ethernet)) return 0;
   std::copy(message.begin(), message.end(), frame.begin() + *at);
-  // The UDP checksum, where the first message had one: RoCEv2 needs none (IBA A17.3.2.2).
+  // Clears the UDP checksum of the original message, if any: RoCEv2 needs none (IBA A17.3.2.2).
   store_be16(&frame[*bth_at(frame) - 2], 0);
   const uint32_t icrc_at = *at + kMadBytes;
   store_le32(&frame[icrc_at],

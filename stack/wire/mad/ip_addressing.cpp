@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The private header of Annex A11 (A11.4.3): version, IP version, source port, two addresses of 16 bytes, an
-// IPv4 one in the last four of them.
+// The private header of Annex A11 (A11.4.3): version, IP version, source port, two addresses of 16 bytes. An
+// IPv4 address is in the last four of them.
 #include <algorithm>
 #include <cstring>
 
@@ -38,7 +38,7 @@ std::optional<IpAddressing> read_ip_addressing(std::span<const uint8_t, kIpAddre
   const bool ipv4 = ip_version == 4;
   const IpAddressing addressing{read_address(&bytes[kSourceAt], ipv4),
                                 read_address(&bytes[kDestinationAt], ipv4), load_be16(&bytes[kSourcePortAt])};
-  // IPv4 in disguise would be two names for one peer.
+  // An IPv4-mapped IPv6 address would give one peer two names.
   if (!ipv4 && (addressing.source.is_ipv4() || addressing.destination.is_ipv4())) return std::nullopt;
   return addressing;
 }

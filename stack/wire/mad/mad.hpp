@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Management datagrams (IBA vol. 1, 13.4): 256 bytes, always, so that every field of a checked one is in
+// Management datagrams (IBA vol. 1, 13.4). They always have 256 bytes, so every field of a checked one is in
 // bounds.
 #pragma once
 
@@ -32,7 +32,7 @@ enum class CmAttribute : uint16_t {
   sidr_rep = 0x18
 };
 
-/// Why a datagram is not a message of the communication manager: each is a drop counter.
+/// Reasons why a datagram is not a connection manager message; each is a drop counter.
 enum class MadError : uint8_t {
   none,
   length,
@@ -45,14 +45,14 @@ enum class MadError : uint8_t {
 };
 [[nodiscard]] std::string_view name_of(MadError error);
 
-/// A checked message of the communication management class. It points into the bytes it was made of.
+/// A checked message of the communication management class. It points into the bytes that it was parsed from.
 class CmMad {
  public:
   [[nodiscard]] static MadError parse(std::span<const uint8_t> bytes, CmMad& mad);
 
   [[nodiscard]] CmAttribute attribute() const { return attribute_; }
   [[nodiscard]] uint64_t transaction_id() const { return transaction_id_; }
-  /// What follows the header.
+  /// Bytes after the header.
   [[nodiscard]] std::span<const uint8_t, kCmMessageBytes> message() const {
     return std::span<const uint8_t, kMadBytes>(bytes_, kMadBytes).subspan<kMadHeaderBytes>();
   }
@@ -63,7 +63,8 @@ class CmMad {
   uint64_t transaction_id_ = 0;
 };
 
-/// Zeroes the datagram and writes the header of a communication management message. Returns what follows.
+/// Zeroes the datagram and writes the header of a communication management message. Returns the bytes after
+/// the header.
 std::span<uint8_t, kCmMessageBytes> write_cm_header(MadBytes& mad, CmAttribute attribute,
                                                     uint64_t transaction_id);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Field layouts of IBA vol. 1, 12.6 and 12.11: offsets are those of the tables there, from the message's
-// first byte; a field that shares a word is packed below the offset of that word.
+// Field layouts of IBA vol. 1, 12.6 and 12.11. Offsets are those of the tables there, from the message's
+// first byte. A field that shares a word with another has no offset constant; it is packed into that word.
 #include "stack/wire/mad/mad_cm.hpp"
 
 #include <algorithm>
@@ -155,7 +155,7 @@ void write_path(uint8_t* at, const CmPath& path) {
 
 CmTransport transport_of(uint8_t type, uint8_t extended) {
   if (type != static_cast<uint8_t>(CmTransport::xrc)) return static_cast<CmTransport>(type);
-  // Other extensions of type 3 there are none; nobody serves datagrams by a REQ either.
+  // Type 3 has no other extension, and REQs for reliable datagrams are not supported.
   return extended == kExtendedTransportXrc ? CmTransport::xrc : CmTransport::rd;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The communication manager's messages (IBA vol. 1, 12.6 and 12.11) as values in host order, and the IP
-// addressing header of Annex A11. `read_...` takes a checked datagram of that attribute (asserted); its
-// private data is a view of the whole field. `write` fills a datagram; private data is padded with zeros.
+// Connection manager messages (IBA vol. 1, 12.6 and 12.11) as values in host order, and the IP addressing
+// header of Annex A11. `read_...` takes a checked datagram of that attribute (asserted); its private data is
+// a view of the whole field. `write` fills a datagram and pads private data with zeros.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ inline constexpr size_t kSidrRepPrivateBytes = 136;
 inline constexpr size_t kSidrRepInfoBytes = 72;
 inline constexpr size_t kMaxCmPrivateBytes = 224;
 
-/// The transport service a REQ asks for, with its extension (IBA 12.7.5, A14).
+/// Transport service that a REQ requests, with its extension (IBA 12.7.5, A14).
 enum class CmTransport : uint8_t { rc = 0, uc = 1, rd = 2, xrc = 3 };
 
-/// Which message a REJ or MRA answers.
+/// The message that a REJ or MRA answers.
 enum class CmAnswered : uint8_t { req = 0, rep = 1, other = 2 };
 
 /// IBA 12.6.7.2.
@@ -62,7 +62,7 @@ enum class SidrStatus : uint8_t {
   version_unsupported = 5
 };
 
-/// A REQ's description of a path; RoCE has no LIDs and sends the permissive one, as Linux does.
+/// Path in a REQ. RoCE has no LIDs and sends the permissive one, as Linux does.
 struct CmPath {
   uint16_t local_lid = 0xffff, remote_lid = 0xffff;
   Gid local_gid{}, remote_gid{};
@@ -109,14 +109,14 @@ struct CmRej {
   uint32_t local_id = 0, remote_id = 0;
   CmAnswered rejected = CmAnswered::req;
   RejectReason reason = RejectReason::none;
-  std::span<const uint8_t> info{};  ///< read: as long as the message says
+  std::span<const uint8_t> info{};  ///< when read: of the length in the message
   std::span<const uint8_t> private_data{};
 };
 
 struct CmRep {
   uint32_t local_id = 0, remote_id = 0;
   uint32_t qkey = 0;
-  uint32_t qpn = 0, eecn = 0;  ///< an XRC target's QPN is its eecn
+  uint32_t qpn = 0, eecn = 0;  ///< an XRC target's QPN is in eecn
   uint32_t starting_psn = 0;
   uint8_t responder_resources = 0, initiator_depth = 0;
   uint8_t target_ack_delay = 0;
@@ -157,7 +157,7 @@ struct CmSidrRep {
   uint32_t qpn = 0;
   uint64_t service_id = 0;
   uint32_t qkey = 0;
-  std::span<const uint8_t> info{};  ///< read: as long as the message says
+  std::span<const uint8_t> info{};  ///< when read: of the length in the message
   std::span<const uint8_t> private_data{};
 };
 
@@ -181,22 +181,22 @@ void write(MadBytes& mad, uint64_t transaction_id, const CmDrep& message);
 void write(MadBytes& mad, uint64_t transaction_id, const CmSidrReq& message);
 void write(MadBytes& mad, uint64_t transaction_id, const CmSidrRep& message);
 
-// Whose a datagram is, for those who steer it among processes that share one address.
+// Fields that identify a datagram's receiver, for steering among processes that share one address.
 
-/// The communication ID of the receiver, which it made itself; nothing for a REQ or SIDR_REQ, which go by
-/// service ID, and for a REJ that knows none.
+/// Communication ID that the receiver assigned. nullopt for a REQ or SIDR_REQ, which are steered by service
+/// ID, and for a REJ without one.
 [[nodiscard]] std::optional<uint32_t> receiver_id(const CmMad& mad);
-/// The ID that the sender of a REQ or SIDR_REQ made itself.
+/// The ID that the sender of a REQ or SIDR_REQ assigned.
 [[nodiscard]] uint32_t requester_id(const CmMad& mad);
-/// Of a REQ or SIDR_REQ.
+/// Service ID of a REQ or SIDR_REQ.
 [[nodiscard]] std::optional<uint64_t> service_id(const CmMad& mad);
 
 // --- Annex A11 ---
 
 inline constexpr size_t kIpAddressingBytes = 36;
 
-/// Who talks to whom, in front of a REQ's or SIDR_REQ's private data (A11.4.3); the destination's port is in
-/// the service ID.
+/// Addresses of a connection, at the start of a REQ's or SIDR_REQ's private data (A11.4.3). The destination
+/// port is in the service ID.
 struct IpAddressing {
   Gid source, destination;  ///< both IPv4-mapped, or neither
   uint16_t source_port = 0;
@@ -212,7 +212,7 @@ struct IpAddressing {
   return uint64_t{port_space} << 16 | port;
 }
 
-/// Nothing where version or addresses are not as they should be.
+/// nullopt if version or addresses are invalid.
 [[nodiscard]] std::optional<IpAddressing> read_ip_addressing(
     std::span<const uint8_t, kIpAddressingBytes> bytes);
 void write_ip_addressing(std::span<uint8_t, kIpAddressingBytes> bytes, const IpAddressing& addressing);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The BTH's bytes as its value and back. Used by stack/wire alone.
+// Converts the BTH between its bytes and its value. Used by stack/wire only.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace faultline::wire {
 
-/// From its twelve bytes, and four behind them that are read and not looked at. Reserved bits are gone.
+/// Reads the BTH's twelve bytes; also loads four bytes after them, which are ignored. Clears reserved bits.
 inline void read_bth(const uint8_t* at, Bth& bth) {
   const __m128i order = _mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, -1, 11, 10, 9, -1, 4, 8, -1, -1);
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
@@ -18,11 +18,11 @@ inline void read_bth(const uint8_t* at, Bth& bth) {
                    _mm_and_si128(_mm_shuffle_epi8(bytes, order), _mm_set_epi32(0x000087c0, -1, -1, -1)));
 }
 
-/// As the last twelve of sixteen bytes, the first four being zeros. The pad count is the payload's, not taken
-/// from the value.
+/// Returns the BTH as the last twelve of sixteen bytes, after four zeros. The pad count comes from
+/// `pad_bytes`, not from the value.
 [[nodiscard]] inline __m128i bytes_of(const Bth& bth, uint32_t pad_bytes) {
   const __m128i order = _mm_setr_epi8(-1, -1, -1, -1, 3, 2, 1, 0, 12, 6, 5, 4, 13, 10, 9, 8);
-  // The two halves one by one, as make_bth stores them.
+  // Loads two halves, as make_bth stores them.
   const auto* const halves = reinterpret_cast<const uint8_t*>(&bth);
   __m128i value = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(halves));
   value = _mm_unpacklo_epi64(value, _mm_loadl_epi64(reinterpret_cast<const __m128i*>(halves + 8)));

@@ -46,8 +46,8 @@ inline void store_be64(uint8_t* at, uint64_t value) {
   std::memcpy(at, &value, sizeof value);
 }
 
-/// Sixteen bytes in one store. What the ICRC soon loads in blocks of sixteen must be stored in such blocks: a
-/// load that spans younger, narrower stores waits until they have left the store buffer.
+/// Stores sixteen bytes at once. The ICRC soon loads the packet in blocks of sixteen, so they are stored in
+/// such blocks. A load that spans younger, narrower stores waits until they have left the store buffer.
 inline void store_be128(uint8_t* at, uint64_t high, uint64_t low) {
   const __m128i block = _mm_set_epi64x(static_cast<int64_t>(__builtin_bswap64(low)),
                                        static_cast<int64_t>(__builtin_bswap64(high)));

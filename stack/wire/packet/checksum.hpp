@@ -14,13 +14,13 @@ namespace faultline::wire {
 /// folded to 16 bits.
 [[nodiscard]] uint32_t ones_sum(std::span<const uint8_t> bytes);
 
-/// Folds a sum to 16 bits without inverting it: 0xffff for data with a right checksum in it.
+/// Folds a sum to 16 bits without inverting it: 0xffff for data that includes a correct checksum.
 [[nodiscard]] constexpr uint16_t fold_sum(uint32_t sum) {
   sum = (sum & 0xffffU) + (sum >> 16);
   return static_cast<uint16_t>(sum + (sum >> 16));
 }
 
-/// Whether the checksum of an IPv4 header without options is right: its words, in whatever order of bytes,
+/// True if the checksum of an IPv4 header without options is correct. Its words, in either byte order, then
 /// add up to all ones (RFC 1071 2B).
 [[nodiscard]] inline bool ipv4_checksum_holds(const uint8_t* header) {
   const auto word = [header](uint32_t at) -> uint64_t {
@@ -29,12 +29,12 @@ namespace faultline::wire {
     return value;
   };
   static_assert(kIpv4Bytes == 20);
-  // Ones' complement sums are sums modulo 2^16 - 1, of which 2^16 is 1. No header is all zeros.
+  // Ones' complement sums are sums modulo 2^16 - 1, and 2^16 is congruent to 1. No header is all zeros.
   return (word(0) + word(4) + word(8) + word(12) + word(16)) % 0xffff == 0;
 }
 
-/// Sum of the pseudo-header (RFC 768, RFC 8200 8.1) and the UDP datagram. `ip` is the IP header, `datagram`
-/// the UDP header and all that its length covers.
+/// Sum of the pseudo-header (RFC 768, RFC 8200 8.1) and the UDP datagram. `ip` is the IP header; `datagram`
+/// is the UDP header and everything that its length covers.
 [[nodiscard]] uint16_t udp_sum(const uint8_t* ip, bool ipv6, std::span<const uint8_t> datagram);
 
 }  // namespace faultline::wire

@@ -23,7 +23,7 @@ bool mark_congestion_experienced(std::span<uint8_t> frame) {
     return true;
   }
   if (ether_type != kEtherTypeIpv6 || frame.size() < ip_at + kIpv6Bytes) return false;
-  // The traffic class spans the first two bytes: ECN are bits 5 and 4 of the second.
+  // The traffic class spans the first two bytes; ECN is bits 5 and 4 of the second.
   constexpr unsigned kShift = 4;
   if ((ip[1] >> kShift & kEcnMask) == 0) return false;
   ip[1] = static_cast<uint8_t>(ip[1] | kEcnCongestionExperienced << kShift);

@@ -11,8 +11,8 @@ inline constexpr uint8_t kEcnMask = 3;
 inline constexpr uint8_t kEcnCapable = 2;  ///< ECT(0)
 inline constexpr uint8_t kEcnCongestionExperienced = 3;
 
-/// What a congested switch does: sets congestion experienced in an ECN-capable IPv4 or IPv6 packet and mends
-/// the IPv4 header's checksum. False, and nothing changed, for any other frame.
+/// Marks a packet as a congested switch does: sets congestion experienced in an ECN-capable IPv4 or IPv6
+/// packet and updates the IPv4 header checksum. Returns false for any other frame, which is left unchanged.
 bool mark_congestion_experienced(std::span<uint8_t> frame);
 
 }  // namespace faultline::wire

@@ -32,7 +32,7 @@ uint8_t* write_aeth(uint8_t* at, const Aeth& aeth) {
   return at + 4;
 }
 
-/// Writes the opcode's extended headers in their order (IBA table 38) and returns where they end.
+/// Writes the opcode's extended headers in the order of IBA table 38 and returns their end.
 uint8_t* write_any_extended(uint8_t* at, uint16_t headers, const PacketFields& fields) {
   if ((headers & kXrcEth) != 0) {
     store_be32(at, fields.xrc_srq_number & kXrcSrqMask);
@@ -84,7 +84,7 @@ uint8_t* write_any_extended(uint8_t* at, uint16_t headers, const PacketFields& f
 
 [[gnu::always_inline]] inline uint8_t* write_extended(uint8_t* at, uint16_t headers,
                                                       const PacketFields& fields) {
-  // What most packets have.
+  // The usual cases.
   if (headers == 0) return at;
   if (headers == kReth) return write_reth(at, fields.reth);
   if (headers == kAeth) return write_aeth(at, fields.aeth);
@@ -147,7 +147,7 @@ uint8_t* FrameTemplate::write_headers(std::span<uint8_t> frame, const PacketFiel
   const uint32_t udp_at = header_bytes_ - kUdpBytes;
   if (frame.size() < udp_at + udp_bytes) return nullptr;
 
-  // Whole blocks of the kind that the ICRC loads; see store_be128.
+  // Written in the same block size that the ICRC loads; see store_be128.
   std::memcpy(frame.data(), bytes_, kEthernetBytes + kVlanTagBytes);
   const __m128i bth = bytes_of(fields.bth, pad_bytes);
   const uint8_t* constant = bytes_ + ip_offset_;
@@ -183,7 +183,7 @@ uint32_t FrameTemplate::seal(std::span<uint8_t> frame, uint8_t* payload, uint32_
   uint8_t* const icrc = payload + payload_bytes + pad_bytes;
   const auto total_bytes = static_cast<uint32_t>(icrc + kIcrcBytes - frame.data());
   assert(frame.size() >= total_bytes);
-  store_le32(icrc - pad_bytes, 0);  // the pad, and as much of the ICRC's place
+  store_le32(icrc - pad_bytes, 0);  // the pad, and part of the ICRC field
   constexpr auto kRare =
       static_cast<uint8_t>(Checksums::no_icrc) | static_cast<uint8_t>(Checksums::udp_in_software);
   if ((checksums_ & kRare) == 0 && form == IcrcForm::specified) [[likely]]
@@ -221,7 +221,7 @@ uint32_t FrameTemplate::seal_with_crc(std::span<uint8_t> frame, uint8_t* payload
 void FrameTemplate::write_udp_checksum(std::span<uint8_t> frame) const {
   const uint32_t udp_at = header_bytes_ - kUdpBytes;
   const uint16_t sum = udp_sum(frame.data() + ip_offset_, ipv6_, frame.subspan(udp_at));
-  // A computed zero is sent as all ones (RFC 768): zero says "none".
+  // A computed zero is sent as all ones (RFC 768): zero means "none".
   store_be16(frame.data() + udp_at + kUdpChecksumAt, sum == 0xffff ? sum : static_cast<uint16_t>(~sum));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Headers as values in host order. Their bytes are read and written by packet.hpp and frame.hpp alone.
+// Headers as values in host order. Only packet.hpp and frame.hpp read and write their bytes.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ inline constexpr uint32_t kGrhBytes = 40;
 inline constexpr uint32_t kIcrcBytes = 4;
 inline constexpr uint32_t kMinPathMtuBytes = 256;
 inline constexpr uint32_t kMaxPathMtuBytes = 4096;
-/// Everything but the payload of the longest packet: Ethernet + one VLAN tag 18, IPv6 40, UDP 8, BTH 12,
-/// XRCETH 4, AtomicETH 28, pad 3, ICRC 4.
+/// Overhead of the longest packet: Ethernet + one VLAN tag 18, IPv6 40, UDP 8, BTH 12, XRCETH 4, AtomicETH
+/// 28, pad 3, ICRC 4.
 inline constexpr uint32_t kMaxFrameOverheadBytes = 18 + 40 + 8 + 12 + 4 + 28 + 3 + 4;
 inline constexpr uint32_t kMaxFrameBytes = kMaxPathMtuBytes + kMaxFrameOverheadBytes;
 
@@ -48,15 +48,14 @@ struct Gid {
     for (int i = 0; i < 4; ++i) gid.bytes[12 + i] = static_cast<uint8_t>(address >> (24 - 8 * i));
     return gid;
   }
-  /// Host order; meaningful where is_ipv4().
+  /// Host order; valid only if is_ipv4().
   [[nodiscard]] uint32_t ipv4() const {
     return uint32_t{bytes[12]} << 24 | uint32_t{bytes[13]} << 16 | uint32_t{bytes[14]} << 8 | bytes[15];
   }
   friend bool operator==(const Gid&, const Gid&) = default;
 };
 
-/// The bits of two of its bytes lie as on the wire, so that a whole BTH is read or written by one permutation
-/// of bytes.
+/// Two of the bytes have their bits as on the wire, so that one byte permutation reads or writes a whole BTH.
 struct Bth {
   uint16_t pkey = kDefaultPkey;
   uint8_t header_version : 4 = 0;
@@ -69,12 +68,12 @@ struct Bth {
   uint8_t reserved_beside_congestion : 6 = 0;
   bool becn : 1 = false;
   bool fecn : 1 = false;
-  /// The lowest of the seven reserved bits beside AckReq: the sender understands rc_selective_ack. Others
-  /// ignore reserved bits on receipt (IBA 9.2).
+  /// The lowest of the seven reserved bits next to AckReq: the sender understands rc_selective_ack. Other
+  /// stacks ignore reserved bits on receipt (IBA 9.2).
   bool selective_ack : 1 = false;
-  /// The next two, in answers to a peer that has shown the bit above. page_fault: with an RNR NAK, a page is
-  /// missing, not a receive; with a positive answer, the next packet is here and waits for its page.
-  /// page_ready: what an RNR NAK was for is here now.
+  /// The next two bits, only in responses to a peer that has set selective_ack. page_fault with an RNR NAK: a
+  /// page is missing, not a receive. page_fault with a positive acknowledgement: the next packet has arrived
+  /// and waits for its page. page_ready: the page of an earlier RNR NAK is resident.
   bool page_fault : 1 = false;
   bool page_ready : 1 = false;
   uint8_t reserved_beside_ack : 4 = 0;
@@ -84,11 +83,11 @@ struct Bth {
 static_assert(sizeof(Bth) == 16 && offsetof(Bth, opcode) == 3 && offsetof(Bth, destination_qpn) == 4 &&
               offsetof(Bth, psn) == 8 && offsetof(Bth, unused) == 14);
 
-/// Bits of the byte that AckReq is in.
+/// Bits of the byte that contains AckReq.
 enum AckBits : uint8_t { kSelectiveAckBit = 1U << 0, kAckRequestBit = 1U << 7 };
 
-/// What most packets have, put together in registers: the fields one by one are stores that whoever loads
-/// them all at once has to wait for.
+/// Builds the fields of most packets in registers. Stores of single fields would delay a later load of the
+/// whole value.
 [[nodiscard]] inline Bth make_bth(Opcode opcode, bool solicited, uint32_t destination_qpn, Psn psn,
                                   uint8_t ack_bits) {
   constexpr uint32_t kMigration = 1U << 22;
@@ -99,10 +98,10 @@ enum AckBits : uint8_t { kSelectiveAckBit = 1U << 0, kAckRequestBit = 1U << 7 };
                                                     uint64_t{ack_bits} << 40 | psn.value()});
 }
 
-/// No message is longer (IBA 9.7.4.1.6).
+/// Maximum message length (IBA 9.7.4.1.6).
 inline constexpr uint32_t kMaxMessageBytes = 1U << 31;
 
-/// Packets of a message of so many bytes, at most 2^32 - 1; one of none is a packet too.
+/// Number of packets of a message of at most 2^32 - 1 bytes; an empty message has one packet.
 [[nodiscard]] constexpr uint32_t packets_of(uint32_t message_bytes, uint32_t mtu_bytes) {
   return message_bytes <= mtu_bytes ? 1 : (message_bytes - 1) / mtu_bytes + 1;
 }
@@ -133,8 +132,7 @@ struct Feth {
   uint8_t selectivity = 0;
 };
 
-/// What a responder holds behind the packet that it waits for: bit i of the map is the PSN of the BTH + 1 +
-/// i.
+/// Packets that a responder holds after the missing one: bit i of the map is the PSN of the BTH + 1 + i.
 struct SackEth {
   static constexpr uint32_t kPackets = 256;
   std::array<uint64_t, kPackets / 64> map{};
@@ -143,8 +141,7 @@ struct SackEth {
   friend bool operator==(const SackEth&, const SackEth&) = default;
 };
 
-/// AETH syndromes (IBA 9.7.5.2.1). The top three bits say what it is, the low five are credits, timer or
-/// code.
+/// AETH syndromes (IBA 9.7.5.2.1). The top three bits are the kind, the low five are credits, timer or code.
 inline constexpr uint8_t kAethAck = 0x00;
 inline constexpr uint8_t kAethRnrNak = 0x20;
 inline constexpr uint8_t kAethNak = 0x60;

@@ -19,12 +19,12 @@ namespace {
 constexpr size_t kLeadingOnesBytes = 8;
 constexpr size_t kBlockBytes = sizeof(__m128i);
 
-/// Eight bytes of ones and as much of IP, UDP and BTH as has bits to mask, in whole blocks. For IPv4 that
-/// ends with the BTH, for IPv6 within it, behind the masked byte.
+/// Eight bytes of ones and the part of IP, UDP and BTH that has bits to mask, in whole blocks. For IPv4 the
+/// header ends with the BTH, for IPv6 within the BTH, after the masked byte.
 template <size_t kBlocks>
 using MaskedHeader = std::array<uint8_t, kBlocks * kBlockBytes>;
 
-/// Ones in front, and where bits may change.
+/// Mask with leading ones, and ones where bits may change.
 template <bool kIpv6, size_t kBlocks>
 constexpr MaskedHeader<kBlocks> make_mask() {
   MaskedHeader<kBlocks> mask{};
@@ -42,8 +42,8 @@ uint32_t icrc_of(std::span<const uint8_t> packet) {
   alignas(kBlockBytes) static constexpr MaskedHeader<kBlocks> kMask = make_mask<kIpv6, kBlocks>();
   assert(packet.size() >= kHeaderBytes);
 
-  // Whole blocks, as the CRC loads them: a store narrower than the load that follows it would hold that load
-  // up.
+  // Stored in whole blocks, as the CRC loads them: a store narrower than the load that follows would delay
+  // that load.
   alignas(kBlockBytes) MaskedHeader<kBlocks> header;
   const auto* mask = reinterpret_cast<const __m128i*>(kMask.data());
   auto* out = reinterpret_cast<__m128i*>(header.data());
@@ -61,8 +61,8 @@ uint32_t icrc_of(std::span<const uint8_t> packet) {
 
 }  // namespace
 
-// ISA-L's function takes and gives the CRC in its finished (inverted) form, as zlib's does, so that calls
-// chain.
+// ISA-L's function takes and returns the CRC in its finished (inverted) form, as zlib's does, so calls can be
+// chained.
 uint32_t icrc_update(uint32_t state, std::span<const uint8_t> bytes) {
   return crc32_gzip_refl(state, bytes.data(), bytes.size());
 }

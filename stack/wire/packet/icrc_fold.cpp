@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// After Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel
-// 2009). A packet is a polynomial; each block of it is multiplied with x^distance mod P, where the distance
-// is that to the packet's end, and the products are added up. Of a short packet all these products are under
-// way at once, where a sum that is moved on from block to block would wait for each. Zeros in front of a
-// polynomial change nothing, so the packet is cut into blocks from its end: the first block is a part of one,
-// and there is no rest.
+// Based on Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel
+// 2009). A packet is a polynomial. Each block is multiplied with x^distance mod P, where the distance is that
+// to the packet's end, and the products are added. For a short packet all these products are computed in
+// parallel, whereas a sum that is carried from block to block would wait for each. Leading zeros do not
+// change a polynomial, so the packet is cut into blocks from its end. Only the first block may be partial,
+// and there is no remainder.
 #include "stack/wire/packet/icrc_fold.hpp"
 
 #include <array>
@@ -16,7 +16,7 @@
 #include "stack/wire/packet/icrc_mask.hpp"
 #include "stack/wire/packet/layout.hpp"
 
-// GCC 12's own header trips over the undefined values that it makes (its bug 105593).
+// GCC 12's own header triggers this warning by its undefined values (GCC bug 105593).
 #ifndef __clang__  // which has no such warning
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -26,11 +26,11 @@ namespace {
 
 constexpr size_t kBlockBytes = sizeof(__m128i);
 constexpr size_t kGroupBytes = sizeof(__m512i);
-/// Of the longest packet: the first group is a part of one.
+/// Blocks of the longest packet; its first group may be partial.
 constexpr size_t kMaxBlocks = (kMaxFoldedIpBytes + kGroupBytes) / kBlockBytes;
 
-/// x^power mod P, in the reflected form that a carry-less multiplication of reflected operands wants: one bit
-/// to the left.
+/// x^power mod P, in the reflected form that carry-less multiplication of reflected operands needs: shifted
+/// left by one bit.
 constexpr int64_t power_of_x(unsigned power) {
   constexpr uint32_t kPolynomial = 0x04c11db7;
   uint32_t rest = 1;
@@ -40,8 +40,8 @@ constexpr int64_t power_of_x(unsigned power) {
   return reflected;
 }
 
-/// What moves a block's two halves to the packet's end: the last for the last block, and so back. The
-/// products are of 96 bits.
+/// Factors that move a block's two halves to the packet's end. The last entry is for the last block, and so
+/// on backwards. The products have 96 bits.
 struct alignas(kBlockBytes) Mover {
   int64_t first;
   int64_t last;
@@ -58,14 +58,14 @@ static_assert(power_of_x(512 + 32) == 0x154442bd4 && power_of_x(512 - 32) == 0x1
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
 }
 
-/// `behind`: where the bytes from the block on end, as a negative number of them.
+/// `behind`: negative number of bytes from the block to the packet's end.
 [[gnu::target("avx,pclmul"), gnu::always_inline]] inline __m128i moved(__m128i block, ptrdiff_t behind) {
   const auto* const end = reinterpret_cast<const uint8_t*>(kMovers.data() + kMovers.size());
   const __m128i by = _mm_load_si128(reinterpret_cast<const __m128i*>(end + behind));
   return _mm_xor_si128(_mm_clmulepi64_si128(block, by, 0x00), _mm_clmulepi64_si128(block, by, 0x11));
 }
 
-/// 96 bits to 32: by a part of them, then Barrett's reduction.
+/// Reduces 96 bits to 32: folds one part, then applies Barrett's reduction.
 [[gnu::target("avx,pclmul"), gnu::always_inline]] inline uint32_t crc_of(__m128i state) {
   const __m128i low_word = _mm_set_epi32(0, 0, 0, -1);
   const __m128i barrett = _mm_set_epi64x(0x1f7011641, 0x1db710641);  // x^64 / P, and P
@@ -77,8 +77,8 @@ static_assert(power_of_x(512 + 32) == 0x154442bd4 && power_of_x(512 - 32) == 0x1
   return ~static_cast<uint32_t>(_mm_extract_epi32(_mm_xor_si128(state, quotient), 1));
 }
 
-/// From a group before the IP header on: ones where bits may change, and in front. Of the eight bytes of ones
-/// in front the CRC's initial state takes four away.
+/// Mask from one group before the IP header: ones where bits may change, and leading ones. The CRC's initial
+/// state cancels four of the eight leading bytes of ones.
 template <bool kIpv6>
 constexpr auto make_mask() {
   constexpr size_t kIp = kGroupBytes;
@@ -90,8 +90,8 @@ constexpr auto make_mask() {
 template <bool kIpv6>
 constexpr auto kMask = make_mask<kIpv6>();
 
-/// What is in front of the first whole block, at the end of one. Just these bytes are loaded: a load that
-/// spans those of several younger stores waits until they have left the store buffer.
+/// Loads the bytes before the first whole block, at the end of a block. Loads just these bytes: a load that
+/// spans several younger stores waits until they have left the store buffer.
 [[gnu::target("avx,pclmul"), gnu::always_inline]] inline __m128i head_of(const uint8_t* packet,
                                                                          size_t bytes) {
   const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(packet));
@@ -108,8 +108,8 @@ template <bool kIpv6>
     std::span<const uint8_t> packet) {
   constexpr ptrdiff_t kBlock = kBlockBytes;
   constexpr size_t kHeaderBytes = (kIpv6 ? kIpv6Bytes : kIpv4Bytes) + kUdpBytes + kBthReservedAt + 1;
-  // Blocks behind the first that can have bits to mask, wherever the first one ends; of the shortest packet
-  // one less is there, and has none.
+  // Blocks after the first that may have bits to mask, wherever the first one ends. The shortest packet has
+  // one block less, and that one would have none.
   constexpr size_t kMasked = (kHeaderBytes + kBlockBytes - 1) / kBlockBytes;
   assert(packet.size() % 4 == 0 && packet.size() >= (kMasked - 1) * kBlockBytes);
 
@@ -135,8 +135,9 @@ template <bool kIpv6>
 
 #define FAULTLINE_WIDE gnu::target("avx512f,avx512vl,vpclmulqdq,pclmul")
 
-/// Four blocks in one, on CPUs that multiply them in the time of one. A load that spans several stores waits
-/// until they have left the store buffer: what was just written is loaded as it was stored.
+/// Loads four blocks at once, on CPUs that multiply four in the time of one. A load that spans several stores
+/// waits until they have left the store buffer, so just-written data is loaded in the width in which it was
+/// stored.
 [[FAULTLINE_WIDE, gnu::always_inline]] inline __m512i group_at(const uint8_t* at, bool just_written) {
   if (!just_written) return _mm512_loadu_si512(at);
   const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
@@ -144,14 +145,14 @@ template <bool kIpv6>
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-/// What is in front of the first whole group, at the end of one.
+/// Loads the bytes before the first whole group, at the end of a group.
 [[FAULTLINE_WIDE, gnu::always_inline]] inline __m512i head_group_of(const uint8_t* packet, size_t bytes,
                                                                     bool just_written) {
   if (!just_written) {
     constexpr unsigned kWords = kGroupBytes / 4;
     const auto there = static_cast<__mmask16>(0xffff0000U >> (bytes / 4));
     static_assert(kWords == 16);
-    // What is masked out is not looked at, whether it is there or not.
+    // Masked-out bytes are not accessed, so they need not exist.
     return _mm512_maskz_loadu_epi32(there, packet + bytes - kGroupBytes);
   }
   const size_t in_first = bytes % kBlockBytes;

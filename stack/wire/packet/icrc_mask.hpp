@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the ICRC takes as ones, because routers and congestion marks may change it (IBA A17.3.3).
+// Bits that the ICRC treats as ones, because routers and congestion marks may change them (IBA A17.3.3).
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the fields of Ethernet, IP, UDP and the BTH sit, and their fixed values. Used by stack/wire alone.
+// Offsets of the fields of Ethernet, IP, UDP and the BTH, and their fixed values. Used by stack/wire only.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The one opcode table: what each BTH opcode carries. Everything that needs to know an opcode's headers,
-// lengths or place in a message asks here. IBA vol. 1, 9.2.1 (table 38), A17 (CNP), A19 (ATOMIC WRITE,
-// FLUSH).
+// The opcode table: the headers, lengths and place in a message of each BTH opcode. All code uses this table.
+// IBA vol. 1, 9.2.1 (table 38), A17 (CNP), A19 (ATOMIC WRITE, FLUSH).
 #pragma once
 
 #include <array>
@@ -15,8 +14,8 @@ namespace faultline::wire {
 /// Top three bits of the BTH opcode.
 enum class Service : uint8_t { rc = 0, uc = 1, rd = 2, ud = 3, cnp = 4, xrc = 5, manufacturer = 6 };
 
-/// BTH opcodes this stack knows. Values are the wire's. XRC's are RC's in its own service (IBA A14):
-/// in_service.
+/// BTH opcodes that this stack knows, with their wire values. XRC opcodes are RC's in the XRC service (IBA
+/// A14): in_service.
 enum class Opcode : uint8_t {
   rc_send_first = 0x00,
   rc_send_middle = 0x01,
@@ -58,17 +57,17 @@ enum class Opcode : uint8_t {
   ud_send_only = 0x64,
   ud_send_only_imm = 0x65,
   cnp = 0x81,
-  /// Of the range that IBA 9.2.1 leaves to manufacturers. Goes to a peer that said it understands it
-  /// (Bth::selective_ack), to nobody else: an acknowledgement with a map of what came behind it.
+  /// In the range that IBA 9.2.1 reserves for manufacturers. An acknowledgement with a map of packets
+  /// received after a gap. Sent only to a peer that announced support (Bth::selective_ack).
   rc_selective_ack = 0xc0,
 };
 
-/// The opcode of another service that does the same as one of RC.
+/// Maps an RC opcode to the same operation in another service.
 [[nodiscard]] constexpr Opcode in_service(Opcode rc, Service service) {
   return static_cast<Opcode>(static_cast<uint8_t>(rc) | static_cast<uint8_t>(service) << 5);
 }
 
-/// What a packet asks for or answers, whatever its place in the message.
+/// Operation that a packet requests or answers, independent of its place in the message.
 enum class Operation : uint8_t {
   none,
   send,
@@ -103,7 +102,7 @@ enum ExtendedHeader : uint16_t {
   kXrcEth = 1U << 10
 };
 
-/// How many payload bytes a packet of this opcode may carry.
+/// Number of payload bytes that a packet of this opcode may carry.
 enum class PayloadRule : uint8_t {
   none,         ///< exactly 0, pad 0
   full_mtu,     ///< exactly the path MTU, pad 0 (first and middle packets)
@@ -112,24 +111,24 @@ enum class PayloadRule : uint8_t {
   eight_bytes   ///< exactly 8, pad 0 (ATOMIC WRITE)
 };
 
-/// A row is one cache line: looking an opcode up costs one shift and one line.
+/// A row is one cache line: a lookup costs one shift and one line.
 struct alignas(64) OpcodeInfo {
   bool known = false;
   Service service = Service::rc;
   Operation operation = Operation::none;
   Place place = Place::only;
-  bool request = false;           ///< goes from requester to responder
+  bool request = false;           ///< sent from requester to responder
   uint16_t extended_headers = 0;  ///< ExtendedHeader bits
   uint8_t extended_bytes = 0;     ///< their length together
   PayloadRule payload = PayloadRule::none;
-  uint8_t pad_mask = 0;            ///< 3 where the payload may be padded
+  uint8_t pad_mask = 0;            ///< 3 if the payload may be padded
   uint16_t payload_min_bytes = 0;  ///< the payload rule as bounds that hold at any path MTU
   uint16_t payload_max_bytes = 0;
   std::array<uint8_t, 11> header_offsets{};  ///< from the end of the BTH, by the header's bit number
   std::string_view name = "unknown";
 
   [[nodiscard]] bool has(ExtendedHeader header) const { return (extended_headers & header) != 0; }
-  /// Where a header that the opcode has starts, counted from the end of the BTH.
+  /// Offset of a header of the opcode, from the end of the BTH.
   [[nodiscard]] uint32_t offset_of(ExtendedHeader header) const {
     return header_offsets[static_cast<size_t>(std::countr_zero(static_cast<uint16_t>(header)))];
   }
@@ -137,7 +136,7 @@ struct alignas(64) OpcodeInfo {
   [[nodiscard]] bool ends_message() const { return place == Place::last || place == Place::only; }
 };
 
-/// The table's row for any of the 256 values; `known == false` means reject.
+/// Rows for all 256 values; reject packets with `known == false`.
 using OpcodeTable = std::array<OpcodeInfo, 256>;
 extern const OpcodeTable kOpcodeTable;
 [[nodiscard]] inline const OpcodeInfo& opcode_info(uint8_t opcode) {

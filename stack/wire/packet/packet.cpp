@@ -58,7 +58,7 @@ FrameKind classify(std::span<const uint8_t> frame) {
   switch (ether_type) {
     case kEtherTypeIpv4: {
       if (frame.size() < ip_offset + kIpv4Bytes) return FrameKind::ipv4_other;
-      // Options are for `parse` to reject and count, so the port is looked for behind them.
+      // `parse` rejects and counts IPv4 options, so the port is read after them.
       const uint32_t udp_at = ip_offset + 4U * (ip[0] & 0xfU);
       if (ip[kIpv4ProtocolAt] != kProtocolUdp || frame.size() < udp_at + kUdpBytes)
         return FrameKind::ipv4_other;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A checked view of a received RoCEv2 frame. After `parse` succeeds every accessor is in bounds: all length
-// arithmetic on received packets is done there, once, from the opcode table.
+// A checked view of a received RoCEv2 frame. After `parse` succeeds every accessor is in bounds. `parse` does
+// all length arithmetic on received packets, from the opcode table.
 #pragma once
 
 #include <cassert>
@@ -15,41 +15,41 @@
 
 namespace faultline::wire {
 
-/// Why a frame is not a RoCEv2 packet of ours to process: each is a drop counter.
+/// Reasons why a frame is not a valid RoCEv2 packet; each is a drop counter.
 enum class ParseError : uint8_t {
   none,
-  runt,       ///< shorter than the headers it announces
-  not_ip,     ///< another EtherType (the port's glue handles ARP and ND before)
+  runt,       ///< shorter than its headers
+  not_ip,     ///< another EtherType (the port layer handles ARP and ND before)
   ip_header,  ///< wrong version, header length or options; IPv4-mapped addresses over IPv6
   ip_checksum,
   ip_fragment,
-  ip_length,  ///< IP total length against the frame
+  ip_length,  ///< IP total length does not fit the frame
   not_udp,
   udp_port,
-  udp_length,    ///< UDP length against the IP length
+  udp_length,    ///< UDP length does not fit the IP length
   udp_checksum,  ///< non-zero and wrong
   bth_version,
   unknown_opcode,
-  header_length,  ///< too short for the opcode's extended headers and ICRC
-  pad_count,  ///< pad longer than the payload, or not allowed for the opcode, or length not a multiple of 4
-  payload_length,  ///< breaks the opcode's payload rule (the full-MTU rule is the QP's to check)
+  header_length,   ///< too short for the opcode's extended headers and ICRC
+  pad_count,       ///< pad longer than payload or not allowed for the opcode, or length not a multiple of 4
+  payload_length,  ///< violates the opcode's payload rule (the QP checks the full-MTU rule)
   icrc,
   count_
 };
 [[nodiscard]] std::string_view name_of(ParseError error);
 
-/// What the port already verified for this frame.
+/// Checks that the port already made on this frame.
 enum RxChecks : uint8_t {
   kNothingVerified = 0,
   kIpChecksumVerified = 1U << 0,
   kUdpChecksumVerified = 1U << 1
 };
 
-/// Where a frame belongs before any deep look: three compares.
+/// Coarse kind of a frame, before parsing: three comparisons.
 enum class FrameKind : uint8_t { roce, arp, ipv4_other, ipv6_other, other };
 [[nodiscard]] FrameKind classify(std::span<const uint8_t> frame);
 
-/// The view. It points into the frame; it lives as long as the frame does.
+/// The view. It points into the frame and is valid as long as the frame is.
 struct Packet {
   const uint8_t* frame = nullptr;
   const OpcodeInfo* info = nullptr;
@@ -62,7 +62,7 @@ struct Packet {
   uint16_t icrc_offset = 0;    ///< = payload_offset + payload_bytes + pad
   bool ipv6 = false;
   uint8_t ecn = 0;        ///< the IP header's two ECN bits
-  uint16_t vlan_tci = 0;  ///< 0 where untagged
+  uint16_t vlan_tci = 0;  ///< 0 if untagged
   bool has_vlan = false;
 
   [[nodiscard]] std::span<const uint8_t> payload() const { return {frame + payload_offset, payload_bytes}; }
@@ -76,7 +76,7 @@ struct Packet {
   [[nodiscard]] uint32_t flow_label() const;           ///< 0 over IPv4
   [[nodiscard]] uint16_t ipv4_identification() const;  ///< 0 over IPv6
 
-  // Extended headers: call only where info->has(...) says so (asserted).
+  // Extended headers: call only if info->has(...) is true (asserted).
   [[nodiscard]] Reth reth() const {
     const uint8_t* at = header(kReth);
     return {.va = load_be64(at), .rkey = load_be32(at + 8), .length_bytes = load_be32(at + 12)};
@@ -101,7 +101,7 @@ struct Packet {
   /// Host order.
   [[nodiscard]] uint32_t immediate() const { return load_be32(header(kImmDt)); }
   [[nodiscard]] uint32_t invalidate_rkey() const { return load_be32(header(kIeth)); }
-  /// Of an XRC request: whose receives it takes.
+  /// SRQ number of an XRC request.
   [[nodiscard]] uint32_t xrc_srq_number() const { return load_be32(header(kXrcEth)) & kXrcSrqMask; }
   [[nodiscard]] SackEth sack_eth() const {
     const uint8_t* at = header(kSackEth);
@@ -115,8 +115,8 @@ struct Packet {
             .selectivity = static_cast<uint8_t>(word >> kFethSelectivityShift & kFethSelectivityMask)};
   }
 
-  /// The 40 bytes that verbs put in front of a UD receive: the IPv6 header as it came, or for IPv4 20
-  /// undefined (zeroed) bytes and the IPv4 header (IBA A17.4.5.1, as Linux does).
+  /// Writes the 40 bytes that verbs put before the data of a UD receive (IBA A17.4.5.1, as Linux does). These
+  /// are the received IPv6 header, or for IPv4 20 undefined (zeroed) bytes and the IPv4 header.
   void write_grh(std::span<uint8_t, kGrhBytes> out) const;
 
  private:
@@ -137,21 +137,21 @@ struct Packet {
   }
 };
 
-/// Parses a frame (Ethernet to ICRC). Fills `packet` and returns none, or says why not. Does not verify the
-/// ICRC.
+/// Parses a frame (Ethernet to ICRC). Fills `packet` and returns none, or returns the error. Does not verify
+/// the ICRC.
 [[nodiscard]] ParseError parse(std::span<const uint8_t> frame, Packet& packet,
                                uint8_t rx_checks = kNothingVerified);
 
-/// Recomputes the ICRC of a parsed packet and compares.
+/// Recomputes the ICRC of a parsed packet and compares it.
 [[nodiscard]] bool icrc_matches(const Packet& packet);
 
-/// The same in two steps, for who sums up the payload in its own way: the state over all that comes before
-/// it, and what to say with the state over the payload too.
+/// The same in two steps, for callers that compute the payload's CRC themselves. The first returns the state
+/// over everything before the payload. The second compares the state that includes the payload.
 [[nodiscard]] uint32_t icrc_before_payload(const Packet& packet);
 [[nodiscard]] bool icrc_matches(const Packet& packet, uint32_t state_with_payload);
 
-/// Whether it is a FLUSH with the ICRC that Linux's rxe gives it: the CRC runs on over the BTH and what
-/// follows once more, unmasked, which IBA A17.3.3 has not.
+/// True for a FLUSH with the ICRC that Linux's rxe computes. There the CRC continues over the BTH and the
+/// rest a second time, unmasked, contrary to IBA A17.3.3.
 [[nodiscard]] bool has_rxe_flush_icrc(const Packet& packet);
 
 }  // namespace faultline::wire

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The one place where lengths of a received frame are computed. Every sum below is of values that a preceding
-// rung has bounded, so that no subtraction can go below zero (CVE-2026-46133 and CVE-2026-46043 are what
-// happens otherwise).
+// The only place that computes lengths of a received frame. Every sum uses values that an earlier check has
+// bounded, so no subtraction can underflow (as in CVE-2026-46133 and CVE-2026-46043).
 #include <bit>
 
 #include <smmintrin.h>
@@ -18,9 +17,9 @@ bool is_ipv4_mapped(const uint8_t* address) {
   return load_be64(address) == 0 && load_be32(address + 8) == 0xffff;
 }
 
-/// What nearly all frames are, seen in two comparisons: untagged, IPv4 without options or fragments, UDP to
-/// our port without a checksum, and the BTH's version. Any other frame is looked at field by field, which
-/// says what it is.
+/// Recognises the usual frame in two comparisons: untagged, IPv4 without options or fragments, UDP to the
+/// RoCE port without a checksum, and the BTH's version. Any other frame is checked field by field, which
+/// determines its error.
 [[gnu::always_inline]] inline bool is_plain(std::span<const uint8_t> frame) {
   constexpr uint32_t kUdpAt = kEthernetBytes + kIpv4Bytes;
   if (frame.size() < kUdpAt + kUdpBytes + kBthBytes + kIcrcBytes) return false;
@@ -43,8 +42,8 @@ bool is_ipv4_mapped(const uint8_t* address) {
   return _mm_testz_si128(differs, differs) != 0;
 }
 
-/// What the IP header at `ip`, of which at least its own length is there, leaves to UDP of `frame_bytes` from
-/// it on. `kPlain`: is_plain() has said so.
+/// Parses the IPv4 header at `ip`, which is complete, and sets the length of the UDP datagram. `frame_bytes`
+/// counts from the IP header. `kPlain`: is_plain() returned true.
 template <bool kPlain>
 [[gnu::always_inline]] inline ParseError parse_ipv4(const uint8_t* ip, size_t frame_bytes, uint8_t rx_checks,
                                                     Packet& packet, uint32_t& udp_bytes) {
@@ -63,8 +62,8 @@ template <bool kPlain>
 [[gnu::always_inline]] inline ParseError parse_ipv6(const uint8_t* ip, size_t frame_bytes, Packet& packet,
                                                     uint32_t& udp_bytes) {
   if ((ip[0] >> 4) != 6) return ParseError::ip_header;
-  // Such an address names an IPv4 node to this end alone (RFC 4291 2.5.5.2); on the wire it would pass for an
-  // IPv4 peer's GID.
+  // An IPv4-mapped address represents an IPv4 node only within a host (RFC 4291 2.5.5.2). On the wire it
+  // would be mistaken for an IPv4 peer's GID.
   if (is_ipv4_mapped(ip + kIpv6SourceAt) || is_ipv4_mapped(ip + kIpv6DestinationAt))
     return ParseError::ip_header;
   const uint32_t payload_bytes = load_be16(ip + kIpv6PayloadLengthAt);
@@ -81,14 +80,14 @@ template <bool kPlain>
                                                    uint8_t rx_checks) {
   if (!kPlain && load_be16(udp.data() + kUdpDestinationPortAt) != kRoceUdpPort) return ParseError::udp_port;
   if (load_be16(udp.data() + kUdpLengthAt) != udp.size()) return ParseError::udp_length;
-  // Zero is "none", over IPv6 too: IBA A17.3.2 makes RoCEv2 one of RFC 6935's tunnels.
+  // Zero means "none", over IPv6 too: IBA A17.3.2 makes RoCEv2 a tunnel in the sense of RFC 6935.
   if (!kPlain && (rx_checks & kUdpChecksumVerified) == 0 && load_be16(udp.data() + kUdpChecksumAt) != 0 &&
       udp_sum(ip, ipv6, udp) != 0xffff)
     return ParseError::udp_checksum;
   return ParseError::none;
 }
 
-/// `bytes` is what the UDP header leaves: BTH to ICRC.
+/// `bytes` is the length of the UDP payload: BTH to ICRC.
 [[gnu::always_inline]] inline ParseError parse_transport(uint32_t offset, uint32_t bytes, Packet& packet) {
   if (bytes < kBthBytes + kIcrcBytes) return ParseError::header_length;
   read_bth(packet.frame + offset, packet.bth);
@@ -104,7 +103,7 @@ template <bool kPlain>
   const uint32_t payload_bytes = padded_bytes - pad_bytes;
   if (payload_bytes < info.payload_min_bytes || payload_bytes > info.payload_max_bytes)
     return ParseError::payload_length;
-  // Path MTUs are powers of two (IBA 9.7.7.1.1); which of them, the QP knows.
+  // Path MTUs are powers of two (IBA 9.7.7.1.1); the QP checks which one.
   if (info.payload == PayloadRule::full_mtu && !std::has_single_bit(payload_bytes))
     return ParseError::payload_length;
 
@@ -117,7 +116,7 @@ template <bool kPlain>
   return ParseError::none;
 }
 
-/// One for each place of the IP header and each of the two: so most offsets are constants.
+/// One instance for each position and version of the IP header, so that most offsets are constants.
 template <uint32_t kIpAt, bool kIpv6, bool kPlain = false>
 ParseError parse_from_ip(std::span<const uint8_t> frame, Packet& packet, uint8_t rx_checks) {
   constexpr uint32_t kUdpAt = kIpAt + (kIpv6 ? kIpv6Bytes : kIpv4Bytes);

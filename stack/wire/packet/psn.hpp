@@ -6,8 +6,7 @@
 
 namespace faultline::wire {
 
-/// A 24-bit PSN. Ordered by serial arithmetic: `a < b` means that a comes before b within half the ring
-/// (2^23).
+/// A 24-bit PSN. Ordered by serial arithmetic: `a < b` means that a precedes b within half the ring (2^23).
 class Psn {
  public:
   static constexpr uint32_t kMask = 0xffffffU;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compare-and-swap, fetch-and-add, ATOMIC WRITE and FLUSH: executed once whatever the wire does. IBA 9.4.5,
-// A19.
+// Compare-and-swap, fetch-and-add, ATOMIC WRITE and FLUSH: each is executed exactly once under loss,
+// duplication and reordering. IBA 9.4.5, A19.
 #include <cstring>
 
 #include "tests/sim/directed/pair.hpp"
@@ -89,7 +89,8 @@ TEST(Atomic, AddsAndSwapsInTheHostsByteOrder) {
   EXPECT_EQ(sends[0].byte_length, 8U);
 }
 
-// Every packet of the exchange lost once, in either direction: the sum shows whether any was executed twice.
+// Loses every packet of the exchange once, in either direction. The final sum shows whether an atomic was
+// executed twice.
 TEST(Atomic, IsExecutedOnceWhicheverPacketIsLost) {
   constexpr uint64_t kBehindWrites = 8192;
   for (const bool selective : {false, true}) {
@@ -247,7 +248,7 @@ TEST(Flush, WithoutTheRightOfTheQpItIsAnInvalidRequest) {
   EXPECT_EQ(pair.simulation.b.memory.flushes, 0U);
 }
 
-// Linux's rxe seals its FLUSH in a way of its own, and takes no other.
+// Linux rxe computes the ICRC of its FLUSH packets in a non-standard way and rejects the standard one.
 TEST(Flush, RxesIcrcIsDroppedUnlessTheConfigurationTakesIt) {
   for (const bool taken : {false, true}) {
     SimulationScript script = quiet_fabric();

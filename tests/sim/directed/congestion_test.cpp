@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Marks, notifications and what they do, as packets; and streams that share a bottleneck.
+// ECN marks, congestion notifications (CNPs) and their effect, as packet traces; and streams that share a
+// bottleneck.
 #include "stack/transport/qp/queue_pair.hpp"
 #include "stack/wire/packet/ecn.hpp"
 #include "tests/sim/directed/pair.hpp"
@@ -32,7 +33,7 @@ TEST(Congestion, SendersSayThatTheyHeedMarksOnlyWhereTheyDo) {
   }
 }
 
-// Found by the search (seed 1586): a repeated packet that waits for its turn is not unanswered.
+// Found by the seed search (seed 1586): a retransmission delayed by pacing must not count as unanswered.
 TEST(Congestion, WhatWaitsForItsPaceUsesUpNoRetry) {
   SimulationScript script = quiet_fabric();
   script.a.core.congestion.algorithm = CongestionAlgorithm::swift;
@@ -41,7 +42,7 @@ TEST(Congestion, WhatWaitsForItsPaceUsesUpNoRetry) {
   swift.min_bytes_per_s = 1;
   script.a_to_b.drop_mask = 0b110;
   ConnectionScript connection;
-  connection.timeout = 8;  // 1 ms; a packet has its turn after some hundred
+  connection.timeout = 8;  // 1 ms; pacing releases a packet only after some hundred ms
   connection.retry_count = 3;
   Pair pair(script, connection);
   pair.write(1024);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// End-to-end credits as packet traces: what a requester sends of messages that need a receive at the peer.
+// End-to-end credits as packet traces: what a requester sends of messages that consume a receive at the peer.
 // IBA vol. 1, 9.7.7.2.
 #include "stack/wire/packet/credits.hpp"
 #include "tests/sim/directed/pair.hpp"
@@ -7,7 +7,7 @@
 namespace faultline::sim {
 namespace {
 
-/// The peer's credits are known after a first message.
+/// A first message has advertised the responder's credits to the requester.
 struct Credits : ::testing::Test {
   explicit Credits(bool credits = true) {
     SimulationScript script = quiet_fabric();
@@ -45,7 +45,7 @@ TEST_F(Credits, NoMoreIsSentThanTheReceivesThatWereTold) {
   EXPECT_EQ(lines[1], "a> SEND_ONLY 102!");
   EXPECT_EQ(lines[2].substr(0, 6), "b> ACK") << "the third waits for the answer to the two";
   EXPECT_EQ(pair->a.poll_sends().size(), 6U);
-  // One message at a time finds out, again and again, that there is no receive; not all that are posted.
+  // The requester probes the missing receive with one message at a time, not with all posted messages.
   EXPECT_EQ(pair->counters_b().messages_received, 6U);
   EXPECT_EQ(pair->counters_a().retransmitted_packets, pair->counters_b().rnr_naks_sent);
 }
@@ -56,7 +56,7 @@ TEST_F(Credits, ReceivesThatArePostedAgainAreToldOfUnasked) {
   post_receives(3);
   pair->run();
   EXPECT_EQ(new_lines(), Lines{"b> ACK 100"});
-  post_receives(3);  // the peer knows of some: these are told with the next answer
+  post_receives(3);  // the peer knows of some; the next ACK advertises these
   pair->run();
   EXPECT_TRUE(new_lines().empty());
   for (int i = 0; i < 3; ++i) pair->send(100);
@@ -83,7 +83,8 @@ TEST_F(Credits, ALongMessageHasItsCreditToTheEnd) {
 
 TEST_F(Credits, BeyondThemAMessageStillFindsAReceive) {
   send_first(0);
-  // Before the offer comes: one packet asks, and is taken.
+  // Before the ACK that advertises the receive arrives, the requester probes with one packet, and it is
+  // accepted.
   pair->send(3 * 1024);
   post_receives(1);
   pair->run();

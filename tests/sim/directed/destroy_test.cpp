@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QPs destroyed at every event of a run: with packets on their way, retransmission and RNR timers due, pages
-// waited for, packets parked (CVE-2026-45910, CVE-2025-21829). Nothing of them is left, and the connection
-// beside them does not notice.
+// QPs destroyed at every event of a run: with packets in flight, retransmission and RNR timers pending, page
+// faults outstanding and packets parked (CVE-2026-45910, CVE-2025-21829). Nothing of a destroyed QP remains,
+// and a second connection is unaffected.
 #include "stack/transport/qp/queue_pair.hpp"
 #include "tests/sim/directed/pair.hpp"
 
@@ -32,7 +32,7 @@ struct Doomed : Pair {
   }
 
   void start() {
-    // The bystander.
+    // The second connection, which must be unaffected.
     write(20'000);
     const bool reads = from.qp()->type == QpType::rc;
     EXPECT_TRUE(from.post_send(request(SendOpcode::rdma_write, paged_a, 5000, &paged_b)));
@@ -41,7 +41,7 @@ struct Doomed : Pair {
     }
     EXPECT_TRUE(from.post_send(request(SendOpcode::send, paged_a, 3000)));
     EXPECT_TRUE(from.post_send(request(SendOpcode::send, paged_a, 3000)));
-    // Received late: RNR waits before.
+    // The receives are posted late, so RNR waits occur first.
     simulation.at(simulation.now() + 200 * kMicrosecond, [this] {
       if (to.qp() == nullptr) return;
       for (int i = 0; i < 2; ++i) EXPECT_TRUE(to.post_receive(next_wr_id++, {sge(paged_b, 3000, 8192)}));
@@ -51,7 +51,7 @@ struct Doomed : Pair {
   Endpoint from, to;
 };
 
-/// Destroys one end, or both, at event `step`; false where all was over before.
+/// Destroys one end or both at event `step`. Returns false if the run ended before that event.
 bool destroyed_at(QpType type, unsigned which, uint64_t drop_mask, uint64_t step) {
   Doomed pair(type, drop_mask);
   pair.start();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pages that are not there: what is seen on the wire, and that it is never a time-out.
+// Page faults on the data path: the packets on the wire, and that no fault ever ends in a time-out.
 #include "tests/sim/directed/pair.hpp"
 
 namespace faultline::sim {
@@ -16,7 +16,7 @@ TEST(Fault, TheResponderParksAndGoesOnWithoutAWord) {
   EXPECT_EQ(pair.lines(), (Lines{"a> WRITE_FIRST 100", "a> WRITE_MIDDLE 101", "a> WRITE_MIDDLE 102",
                                  "a> WRITE_LAST 103!", "b> ACK 103"}));
   EXPECT_GE(pair.sent_at(4), 20 * kMicrosecond);
-  // One request, for all that is left of the message.
+  // One fault request covers the rest of the message.
   ASSERT_EQ(pair.simulation.b.memory.requests.size(), 1U);
   EXPECT_EQ(pair.simulation.b.memory.requests[0].va, pair.paged_b.base);
   EXPECT_EQ(pair.simulation.b.memory.requests[0].length_bytes, 4096U);
@@ -49,7 +49,7 @@ TEST(Fault, WhatFindsNoRoomBehindAParkedPacketIsAskedForWhenItsTurnComes) {
   EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 4096));
 }
 
-/// A fault of many time-outs' length at a peer that says what it waits for.
+/// A page fault that lasts many time-outs, at a peer that sends stall notifications.
 TEST(Fault, APeerThatSaysThatAPageIsComingIsNotAskedAgain) {
   for (const Stall stall : {Stall::park, Stall::rnr, Stall::park_then_rnr}) {
     SCOPED_TRACE(static_cast<int>(stall));
@@ -65,7 +65,7 @@ TEST(Fault, APeerThatSaysThatAPageIsComingIsNotAskedAgain) {
     ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_read, pair.pinned_a, 900, &pair.paged_b)));
     pair.run();
     EXPECT_EQ(pair.counters_a().timeouts, 0U);
-    // Kept, it is never repeated; sent back, once for each of the two.
+    // With parked packets nothing is retransmitted; with RNR NAKs each of the two requests is retransmitted.
     EXPECT_LE(pair.counters_a().retransmitted_packets, stall == Stall::park ? 0U : 4U);
     for (const auto& completion : pair.a.poll_sends())
       EXPECT_EQ(completion.status, CompletionStatus::success);
@@ -121,7 +121,8 @@ TEST(Fault, AReadOfAbsentPagesWaitsAndOthersGoOn) {
 }
 
 TEST(Fault, ManyFaultsInOneMessageCostNoTimeOut) {
-  // The whole message takes twelve times the acknowledgement timeout, in faults that take a third of it.
+  // The whole message takes twelve times the acknowledgement timeout; each fault takes a third of that
+  // timeout.
   SimulationScript script = quiet_fabric();
   script.b.memory.page_bytes = 512;
   script.b.memory.resolve_min_ns = script.b.memory.resolve_max_ns = 1'400 * kMicrosecond;

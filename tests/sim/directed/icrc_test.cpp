@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ICRC between two ends: taken in the copy of the payload or over the frame, or left out by both.
+// The ICRC between two ends: computed during the payload copy or over the frame, or disabled at both ends.
 #include "stack/wire/packet/frame.hpp"
 #include "tests/sim/directed/pair.hpp"
 

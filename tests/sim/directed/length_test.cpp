@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages about as long as they may be, 2^31 bytes (IBA 9.7.4.1.6), and about as long as a RETH can say.
-// Memory of such a length repeats the bytes of a short region.
+// Messages near the maximum length, 2^31 bytes (IBA 9.7.4.1.6), and near the largest length that a RETH can
+// encode. Memory of such a length repeats the bytes of a short region.
 #include "tests/sim/directed/pair.hpp"
 
 namespace faultline::sim {
@@ -28,7 +28,7 @@ struct LongPair : Pair {
   void post(SendOpcode opcode, uint32_t length) {
     EXPECT_TRUE(a.post_send(request(opcode, pinned_a, length, &pinned_b)));
   }
-  /// So many events: a message of 2^31 bytes has millions.
+  /// Runs `events` events: a message of 2^31 bytes has millions of them.
   void step(int events) {
     for (int i = 0; i < events; ++i)
       if (!simulation.step()) return;
@@ -39,7 +39,7 @@ std::vector<uint32_t> too_long() {
   return {kLongest + 1, 0xc000'0000U, 0xffff'ffffU - 1024, 0xffff'ffffU - 1023, 0xffff'ffffU};
 }
 
-// From one packet an answer of 2^32 - 1 bytes never ended: the number of its packets had overflowed to 0.
+// One request packet for 2^32 - 1 bytes produced an endless response: its packet count overflowed to 0.
 TEST(Length, ARequestBeyondTheLongestMessageIsRefused) {
   for (const wire::Opcode opcode : {wire::Opcode::rc_read_request, wire::Opcode::rc_write_first})
     for (const uint32_t length : too_long()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The two pitfalls that Fukuoka, Sato and Taura measured on NICs with on-demand paging (ISPASS 2021): "packet
-// damming", where of two requests that fault close together one is lost until its time-out, and "packet
-// flood", where many QPs that wait for one page send again and again. Here neither may see a time-out, nor
-// any packet more than one retransmission a fault; a packet that the wire lost may cost one more.
+// The two pitfalls that Fukuoka, Sato and Taura measured on NICs with on-demand paging (ISPASS 2021). "Packet
+// damming": of two requests that fault close together, one is lost until its time-out. "Packet flood": many
+// QPs that wait for one page retransmit again and again. Neither case may cause a time-out here. A packet may
+// be retransmitted once for each fault, and once more if the wire lost it.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -18,7 +18,7 @@ namespace {
 using transport::CompletionStatus;
 using transport::SendOpcode;
 
-/// How long the responder holds packets silently, against how long the page takes.
+/// Time for which the responder parks packets silently, and the fault's service time.
 struct Stall {
   const char* name;
   uint64_t park_deadline_ns;
@@ -51,7 +51,7 @@ SimulationScript fabric_of(const Stall& stall, bool selective) {
   return script;
 }
 
-/// A packet of a QP: direction, destination, PSN and opcode. Acknowledgements have no life of their own.
+/// Identifies a packet of a QP: direction, destination QPN, PSN and opcode. Acknowledgements are not tracked.
 using PacketName = std::tuple<bool, uint32_t, uint32_t, std::string>;
 
 struct Transmissions {
@@ -73,7 +73,8 @@ Transmissions count_transmissions(const Trace& trace) {
   return seen;
 }
 
-/// Empty, or the packet that was sent again most often, if more often than faults and losses explain.
+/// Returns the packet that was retransmitted most often, if that exceeds the number of faults and losses;
+/// otherwise an empty string.
 std::string sent_too_often(const Trace& trace, unsigned faults) {
   const Transmissions seen = count_transmissions(trace);
   const auto worst =
@@ -87,24 +88,24 @@ std::string sent_too_often(const Trace& trace, unsigned faults) {
 
 enum class Side : uint8_t { requester, responder, both };
 
-/// Two requests close together.
+/// Two requests that follow each other closely.
 struct Case {
   Stall stall;
   bool selective = true;
-  bool warm = true;  ///< the round trip is known
+  bool warm = true;  ///< the round-trip time is known
   SendOpcode first = SendOpcode::rdma_read, second = SendOpcode::rdma_read;
   Side side = Side::responder;
   bool same_page = false;
   uint64_t gap_ns = 0;  ///< between the two posts
 
-  /// Pages that are missing, each of which is one fault.
+  /// Number of missing pages, each of which causes one fault.
   [[nodiscard]] unsigned faults() const {
     const unsigned a_side = same_page && first == second ? 1 : 2;
     return side == Side::both ? 2 * a_side : a_side;
   }
 };
 
-/// The n-th packet of its direction, counted from the first post.
+/// The n-th packet in its direction, counted from the first post.
 struct Loss {
   bool from_a = true;
   uint32_t number = 0;
@@ -137,7 +138,7 @@ class TwoRequests {
         local_(test.side == Side::responder ? pair_.pinned_a : pair_.paged_a),
         remote_(test.side == Side::requester ? pair_.pinned_b : pair_.paged_b) {}
 
-  /// Empty, or what was wrong.
+  /// Returns an empty string, or a description of the failure.
   [[nodiscard]] std::string run() {
     if (test_.warm) warm_up();
     for (const Loss& loss : losses_)
@@ -150,7 +151,7 @@ class TwoRequests {
     return pair_.simulation.run() ? judge() : "never ends";
   }
 
-  /// Every packet of the run that a mask can name.
+  /// Returns every packet of the run that a drop mask can address.
   [[nodiscard]] Losses packets() const {
     Losses all;
     for (const TraceEntry& entry : pair_.simulation.trace.entries())
@@ -216,10 +217,10 @@ class TwoRequests {
   std::vector<Posted> posted_;
 };
 
-/// What went wrong in many runs: how many by kind, and the first of each kind in full.
+/// Collects the failures of many runs: the number of each kind, and the first of each kind in full.
 class Verdicts {
  public:
-  /// Returns the packets of a run that went well.
+  /// Returns the packets of a run if it succeeded.
   Losses judge(const Case& test, const Losses& losses) {
     TwoRequests exchange(test, losses);
     const std::string error = exchange.run();
@@ -285,7 +286,7 @@ TEST_P(Damming, AndOnePacketOrTwoAreLost) {
 
 INSTANTIATE_TEST_SUITE_P(Stalls, Damming, testing::ValuesIn(kStalls), name_of);
 
-/// Many QPs between two hosts whose requests all need the same pages, at the same time.
+/// Many QPs between two hosts, whose requests need the same pages at the same time.
 class Crowd {
  public:
   static constexpr unsigned kQps = 128;
@@ -304,7 +305,7 @@ class Crowd {
     simulation_.run();
   }
 
-  /// One request a QP; false where virtual time runs out.
+  /// Posts one request per QP. Returns false if virtual time exceeds the limit.
   [[nodiscard]] bool run(SendOpcode opcode, uint32_t length_bytes) {
     const Region& source = opcode == SendOpcode::rdma_read ? remote_ : local_;
     const Region& target = opcode == SendOpcode::rdma_read ? local_ : remote_;
@@ -371,15 +372,15 @@ TEST_P(Flood, ManyQpsThatFaultOnTheSamePages) {
                        std::to_string(length_bytes) + " bytes, side " +
                        std::to_string(static_cast<int>(side)) + (selective ? ", selective" : ", go-back-n"));
           SimulationScript script = fabric_of(GetParam(), selective);
-          script.b.port.rx_buffers = 4096;  // a port has more than a core may park
+          script.b.port.rx_buffers = 4096;  // a port has more buffers than a core may park
           Crowd crowd(script, side);
           EXPECT_TRUE(crowd.run(opcode, length_bytes));
           EXPECT_EQ(crowd.completed, Crowd::kQps);
           EXPECT_EQ(crowd.no_buffer(), 0U);
           EXPECT_EQ(crowd.timeouts(), 0U);
           const unsigned faults = side == Side::both ? 2 : 1;
-          // An ordinary requester repeats a whole message after an RNR NAK, and what of it finds no room once
-          // more: 128 messages of 16 packets are twice what a core may park.
+          // An ordinary requester retransmits the whole message after an RNR NAK, and again whatever found no
+          // room. 128 messages of 16 packets are twice what a core may park.
           const bool overflows = !selective && opcode == SendOpcode::rdma_write && length_bytes == 16384;
           EXPECT_EQ(sent_too_often(crowd.trace(), faults + (overflows ? 1 : 0)), "");
           EXPECT_LE(crowd.last_ns, faults * GetParam().fault_ns + kMillisecond);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A completion that finds no room in its queue is lost, and nobody is to believe that its message arrived:
-// the QP goes to the error state without an acknowledgement (IBA 9.9.3, class G; Linux's rxe does the same).
+// A completion that finds its queue full is lost, so the peer must not conclude that its message arrived. The
+// QP enters the error state without an acknowledgement (IBA 9.9.3, class G; Linux rxe does the same).
 #include "stack/transport/qp/completion_queue.hpp"
 #include "tests/sim/directed/pair.hpp"
 
@@ -16,7 +16,7 @@ using transport::SendOpcode;
 
 constexpr uint32_t kRoom = 8;
 
-/// A connection of which one end has a completion queue for few.
+/// A connection with a small completion queue at one end.
 struct Overrun : Pair {
   explicit Overrun(bool at_receiver, QpType type = QpType::rc, bool own_srq = false,
                    const SimulationScript& script = quiet_fabric())
@@ -56,7 +56,7 @@ TEST(Overrun, AReceiverThatLosesACompletionAcknowledgesItNot) {
   EXPECT_EQ(pair.to.state(), QpState::err);
   const auto received = Endpoint::drain(pair.small);
   EXPECT_EQ(Pair::statuses(received), Statuses(kRoom, CompletionStatus::success));
-  // What was received is acknowledged, and not one message more.
+  // Exactly the received messages are acknowledged.
   Statuses expected(kRoom, CompletionStatus::success);
   expected.push_back(CompletionStatus::retry_exceeded);
   expected.resize(20, CompletionStatus::work_request_flushed);
@@ -66,7 +66,7 @@ TEST(Overrun, AReceiverThatLosesACompletionAcknowledgesItNot) {
   EXPECT_EQ(pair.simulation.b.port.rx_in_use(), 0U);
 }
 
-// What is held behind a gap is executed all at once when the gap is closed, up to the message that is lost.
+// Packets held after a gap are all executed when the gap closes, up to the message whose completion is lost.
 TEST(Overrun, WhatComesBehindTheLostOneIsNotExecuted) {
   SimulationScript script = selective_fabric();
   script.a_to_b.drop_mask = 1;
@@ -93,7 +93,7 @@ TEST(Overrun, ARequesterThatLosesACompletionIsInError) {
   EXPECT_EQ(Overrun::events_of(pair.simulation.a), std::vector{AsyncEvent::qp_fatal});
   EXPECT_GE(pair.simulation.a.cq_errors, 1U);
   EXPECT_TRUE(pair.from.all_sends_retired());
-  // What is posted now is flushed, for which there is room again.
+  // Work requests posted from here on are flushed; the queue has room for them again.
   pair.send(1, SendOpcode::rdma_write);
   pair.run();
   EXPECT_EQ(Pair::statuses(Endpoint::drain(pair.small)), Statuses{CompletionStatus::work_request_flushed});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two hosts with one RC connection, pinned and on-demand memory: the stage of the directed tests.
+// The fixture of the directed tests: two hosts with one RC connection, pinned and on-demand memory.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace faultline::sim {
 inline constexpr uint64_t kMicrosecond = 1'000;
 inline constexpr uint64_t kMillisecond = 1'000'000;
 
-/// A fabric whose times are round: 1 us of delay each way, no serialisation, faults served in 20 us. Losses
-/// are made good as between ordinary RoCEv2 peers, by going back.
+/// A fabric with round times: 1 us of delay each way, no serialisation, faults served in 20 us. Losses are
+/// recovered by go-back-N, as between ordinary RoCEv2 peers.
 inline SimulationScript quiet_fabric() {
   SimulationScript script;
   script.a_to_b.picoseconds_per_byte = script.b_to_a.picoseconds_per_byte = 0;
@@ -28,7 +28,7 @@ inline SimulationScript quiet_fabric() {
   return script;
 }
 
-/// The same between two ends that understand selective acknowledgements.
+/// The same fabric, with selective acknowledgements at both ends.
 inline SimulationScript selective_fabric() {
   SimulationScript script = quiet_fabric();
   script.a.core.selective_ack = script.b.core.selective_ack = true;
@@ -76,19 +76,19 @@ struct Pair {
   }
   void receive(uint32_t length) { EXPECT_TRUE(b.post_receive(next_wr_id++, {sge(pinned_b, length)})); }
 
-  /// Puts a packet on the wire as if `from` had sent it to that address.
+  /// Sends a packet to `destination` as if `from` had sent it.
   void forge_to(SimHost& from, const wire::Gid& destination, uint32_t to_qpn,
                 const wire::PacketFields& fields, uint32_t payload_bytes) {
     wire::PathHeader path = simulation.path(from, simulation.peer_of(from)).path;
     path.destination_gid = destination;
     forge(from, path, to_qpn, fields, payload_bytes);
   }
-  /// ... as if `from` had sent it.
+  /// The same, to the peer's address.
   void forge(SimHost& from, uint32_t to_qpn, wire::PacketFields fields, uint32_t payload_bytes) {
     forge(from, to_qpn, simulation.path(from, simulation.peer_of(from)).path.source_gid, fields,
           payload_bytes);
   }
-  /// ... as if `source` had.
+  /// The same, with `source` as the source address.
   void forge(SimHost& from, uint32_t to_qpn, const wire::Gid& source, wire::PacketFields fields,
              uint32_t payload_bytes) {
     wire::PathHeader path = simulation.path(from, simulation.peer_of(from)).path;
@@ -111,7 +111,7 @@ struct Pair {
   [[nodiscard]] std::vector<std::string> lines() const { return simulation.trace.lines(); }
   [[nodiscard]] transport::CoreCounters counters_a() { return simulation.a.core().counters(); }
   [[nodiscard]] transport::CoreCounters counters_b() { return simulation.b.core().counters(); }
-  /// When the n-th packet of the run was sent, from the first on.
+  /// Time at which the n-th packet of the run was sent, counted from the first packet.
   [[nodiscard]] uint64_t sent_at(size_t n) const {
     const auto& entries = simulation.trace.entries();
     return entries.at(n).sent_ns - entries.at(0).sent_ns;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the core's own thread posts is sent within the post (Core::send_posted).
+// Work requests posted by the core's own thread are sent within the post (Core::send_posted).
 #include "tests/sim/directed/pair.hpp"
 
 namespace faultline::sim {
@@ -38,7 +38,7 @@ TEST(Posted, ArrivesWholeWhateverItsLength) {
 }
 
 TEST(Posted, GoesOnByItselfWhereOnePostIsNotEnough) {
-  // More messages than a window holds, one by one.
+  // More messages than a window holds, posted one by one.
   OwnPosts pair;
   for (int i = 0; i < 60; ++i) pair.write(4096);
   pair.run();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// UC, shared receive queues, XRC and multicast, as far as they differ from RC and UD.
+// UC, shared receive queues, XRC and multicast: their differences from RC and UD.
 #include "stack/transport/qp/queue_pair.hpp"
 #include "stack/transport/qp/shared_receive_queue.hpp"
 #include "tests/sim/directed/pair.hpp"
@@ -66,8 +66,8 @@ TEST(Unreliable, SendsAndWritesWithoutAnAcknowledgement) {
   for (const std::string& line : pair.lines()) EXPECT_EQ(line.substr(0, 2), "a>");
 }
 
-// A message of three packets between two others, each packet lost in turn: it is missing, the others are
-// whole, and its receive serves the next.
+// Sends a message of three packets between two others and loses each packet in turn. That message is missing,
+// the others are complete, and its receive serves the next message.
 TEST(Unreliable, AMessageThatLosesAPacketIsGoneAndTheNextIsWhole) {
   for (unsigned lost = 0; lost < 3; ++lost) {
     SimulationScript script = quiet_fabric();
@@ -121,7 +121,7 @@ TEST(Unreliable, APageThatIsNotThereIsWaitedFor) {
   EXPECT_EQ(pair.counters_b().messages_received, 1U);
 }
 
-// Longer than a requester that can be told is kept waiting for.
+// The fault lasts longer than an RC responder would park packets before it sends an RNR NAK.
 TEST(Unreliable, APageThatComesLateIsWaitedForToo) {
   SimulationScript script = quiet_fabric();
   script.b.memory.resolve_min_ns = script.b.memory.resolve_max_ns = 50 * kMillisecond;
@@ -132,7 +132,7 @@ TEST(Unreliable, APageThatComesLateIsWaitedForToo) {
   EXPECT_EQ(pair.counters_b().messages_received, 1U);
 }
 
-// There is no RNR NAK to ask for more time with: the message is dropped, the next one is whole.
+// UC has no RNR NAK that could delay the sender: the message is dropped, and the next one is complete.
 TEST(Unreliable, AMessageWhosePageComesTooLateIsDropped) {
   SimulationScript script = quiet_fabric();
   script.b.core.unreliable_deadline_ns = 2 * kMillisecond;
@@ -260,7 +260,7 @@ TEST(SharedReceives, AResizeKeepsWhatIsPosted) {
                              [](const auto& a, const auto& b) { return a.wr_id < b.wr_id; }));
 }
 
-// Two datagrams for two QPs, the first waits for its receive's page: the second gets the next receive.
+// Two datagrams for two QPs. The first waits for the page of its receive; the second takes the next receive.
 TEST(SharedReceives, AReceiveThatIsWaitedForIsNobodyElses) {
   Pair pair;
   constexpr uint32_t kQkey = 0x111;
@@ -358,12 +358,12 @@ TEST(Xrc, AQueueOfAnotherDomainIsAnInvalidRequest) {
             (Statuses{CompletionStatus::remote_invalid_request}));
 }
 
-// Targets hold no SRQ: one that goes in the middle of a message takes the message with it, and what comes
-// next in its place gets none of it.
+// XRC targets hold no reference to the SRQ. If the SRQ is destroyed in the middle of a message, that message
+// is lost. An SRQ created in its place receives no part of the message.
 TEST(Xrc, AQueueThatGoesUnderAMessageEndsTheMessage) {
   for (const bool follows : {false, true}) {
     SimulationScript script = quiet_fabric();
-    script.a_to_b.picoseconds_per_byte = 1'000'000;  // 1 ms a packet
+    script.a_to_b.picoseconds_per_byte = 1'000'000;  // 1 ms per packet
     Xrc pair(script);
     EXPECT_TRUE(post_shared(pair.srqs[1], 100, Pair::sge(pair.pinned_b, 4096)));
     pair.send_to(pair.srqs[1], SendOpcode::send, 4000);
@@ -388,7 +388,7 @@ TEST(Xrc, AQueueThatGoesUnderAMessageEndsTheMessage) {
 
 // ---- multicast ----
 
-// The one that has to wait for a page keeps the packet, and the others have had theirs.
+// The member that waits for a page keeps the packet; the other members have received theirs.
 TEST(Multicast, APacketWaitsForAPageAndIsDelivered) {
   SimulationScript script = quiet_fabric();
   script.b.memory.resolve_min_ns = script.b.memory.resolve_max_ns = 50 * kMillisecond;
@@ -464,7 +464,8 @@ TEST(Multicast, EveryMemberGetsACopyAndNobodyElse) {
   EXPECT_EQ(pair.counters_b().drops[static_cast<size_t>(transport::DropReason::multicast_group)], 1U);
 }
 
-// A group's packets go to QPN 0xffffff (IBA 10.5.2): another QPN behind a group's address is nobody's.
+// Packets of a multicast group carry QPN 0xffffff (IBA 10.5.2): any other QPN at a group's address is
+// dropped.
 TEST(Multicast, AQpsOwnNumberIsNotAnsweredAtAGroupsAddress) {
   Pair pair;
   constexpr uint32_t kQkey = 0x111;
@@ -529,8 +530,8 @@ TEST(Drain, ANotificationIsOfTheDrainThatAskedForIt) {
   EXPECT_TRUE(pair.simulation.a.events.empty());
 }
 
-// The responder works on in SQD: an answer that waits for a page survives a change of the resources, and
-// fewer than are in use is refused.
+// The responder keeps working in SQD. A response that waits for a page survives a change of the resources,
+// and a count below those in use is refused.
 TEST(Drain, AnswersUnderWaySurviveAChangeOfTheResources) {
   Pair pair;
   for (int i = 0; i < 2; ++i)

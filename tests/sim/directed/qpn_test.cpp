@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QPNs: from the range that was given, beginning where the seed says, and each back as late as possible.
+// QPNs: taken from the configured range, starting at a point derived from the seed, and each reused as late
+// as possible.
 #include <set>
 
 #include "tests/sim/directed/pair.hpp"
@@ -25,7 +26,7 @@ transport::QueuePair* make_qp(Simulation& simulation, transport::CompletionQueue
   return simulation.a.core().create_qp(init);
 }
 
-/// The numbers of `count` QPs, each destroyed before the next is made.
+/// Returns the numbers of `count` QPs, each destroyed before the next is created.
 std::vector<uint32_t> qpns(const SimulationScript& script, size_t count) {
   Simulation simulation(script, 1);
   transport::CompletionQueue cq(8);
@@ -54,7 +55,7 @@ TEST(Qpn, ANumberComesBackWhenAllOthersHaveBeenUsed) {
   }
 }
 
-// A process that shares its address has four blocks: 262,144 connections in a row.
+// A process that shares its address has four blocks: 262,144 consecutive connections.
 TEST(Qpn, ASharersNumbersLastForAQuarterOfAMillionQps) {
   SimulationScript script = script_of(kFirst, kLast, 5);
   constexpr size_t kAll = size_t{4} * kQpnBlock;
@@ -89,7 +90,8 @@ TEST(Qpn, NoneOfALivingQpIsGivenOut) {
   for (transport::QueuePair* qp : living) simulation.a.core().destroy_qp(qp);
 }
 
-// Also the blocks' numbers begin elsewhere: with four blocks alone every fourth process would begin alike.
+// The order of numbers within a block also depends on the seed. With only four blocks, every fourth process
+// would otherwise start with the same QPN.
 TEST(Qpn, BeginsElsewhereWithAnotherSeed) {
   std::set<uint32_t> firsts;
   std::set<uint32_t> blocks;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RNR NAKs and errors between the ends. IBA vol. 1, 9.7.5.2.8 and table 45; completions as ibv_poll_cq(3).
+// RNR NAKs and errors between two ends. IBA vol. 1, 9.7.5.2.8 and table 45; completions as in ibv_poll_cq(3).
 #include "tests/sim/directed/pair.hpp"
 
 namespace faultline::sim {
@@ -76,7 +76,7 @@ TEST(ReceiverNotReady, AWriteWithImmediateHasItsDataOnceAndItsReceiveLater) {
   EXPECT_TRUE(Pair::same(pair.pinned_a, pair.pinned_b, 3000));
 }
 
-/// Both ends after a request that the responder refuses.
+/// Checks both ends after a request that the responder refused.
 void expect_refused(Pair& pair, const std::string& nak, CompletionStatus status) {
   pair.receive(100);
   pair.send(10);
@@ -163,7 +163,7 @@ TEST(Refusal, WhatIsBeforeAFailureSucceedsAndWhatIsBehindIsFlushedInOrder) {
   pair.write(100);
   pair.run();
   const auto completions = pair.a.poll_sends();
-  ASSERT_EQ(completions.size(), 3U);  // an error completes an unsignalled request too
+  ASSERT_EQ(completions.size(), 3U);  // an error also completes an unsignalled request
   EXPECT_EQ(completions[0].wr_id, 1U);
   EXPECT_EQ(completions[1].wr_id, 3U);
   EXPECT_EQ(completions[2].wr_id, 4U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loss, repetition and acknowledgement, as packet traces in virtual time. IBA vol. 1, 9.7.
+// Loss, retransmission and acknowledgement, as packet traces in virtual time. IBA vol. 1, 9.7.
 #include "tests/sim/directed/pair.hpp"
 
 namespace faultline::sim {
@@ -114,7 +114,7 @@ TEST(Retransmission, EndsInRetryExceededAfterTheCount) {
     pair.write(100);
     pair.write(100);
     pair.run();
-    // One attempt and its repetitions, each of both requests.
+    // One attempt and its retries, each of both requests.
     EXPECT_EQ(pair.lines().size(), 2U * (1U + retry_count));
     for (unsigned i = 1; i <= retry_count; ++i)
       EXPECT_GE(pair.sent_at(2 * i) - pair.sent_at(2 * (i - 1)), uint64_t{4096} << 12);
@@ -139,14 +139,14 @@ TEST(Retransmission, PsnsWrapAt24Bits) {
 }
 
 TEST(Acknowledgement, OneForABurstAndOneForEveryAckReq) {
-  // A burst whose packets arrive together is answered once, for the last of them (IBA 9.7.5.1.2).
+  // A burst of packets that arrive together has one ACK, for the last packet (IBA 9.7.5.1.2).
   Pair burst;
   for (int i = 0; i < 16; ++i) burst.write(64);
   burst.run();
   EXPECT_EQ(burst.counters_b().acks_sent, 1U);
   EXPECT_EQ(burst.lines().back(), "b> ACK 115");
 
-  // Where they come apart each AckReq has its answer.
+  // If the packets arrive apart, each AckReq is acknowledged.
   Pair apart;
   for (unsigned i = 0; i < 4; ++i)
     apart.simulation.at(apart.simulation.now() + i * 100 * kMicrosecond, [&] { apart.write(64); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Losses between two ends that understand selective acknowledgements, and the early probe.
+// Losses between two ends with selective acknowledgements, and the early probe.
 #include "tests/sim/directed/pair.hpp"
 
 namespace faultline::sim {
@@ -34,7 +34,7 @@ TEST(Selective, ALostRetransmissionIsNoticedByWhatCameAfterIt) {
   SimulationScript script = selective_fabric();
   script.a_to_b.picoseconds_per_byte = 800;
   script.a_to_b.delay_ns = script.b_to_a.delay_ns = 2 * kMicrosecond;
-  script.a_to_b.drop_mask = bit(1) | bit(10);  // the tenth is the first one's second try
+  script.a_to_b.drop_mask = bit(1) | bit(10);  // the tenth is the retransmission of the first
   Pair pair(script);
   pair.write(40960);
   pair.run();
@@ -48,7 +48,7 @@ TEST(Selective, ReorderingByTwoCostsNothing) {
   SimulationScript script = selective_fabric();
   script.a_to_b.picoseconds_per_byte = 1000;
   script.a_to_b.late_mask = bit(3);
-  script.a_to_b.late_ns = 2 * kMicrosecond;  // a packet takes about one
+  script.a_to_b.late_ns = 2 * kMicrosecond;  // a packet takes about 1 us
   Pair pair(script);
   pair.write(16384);
   pair.run();
@@ -137,7 +137,8 @@ TEST(Probe, GoesBackWhereItsAnswerShowsThatAllElseIsLost) {
   pair.write(8192);
   pair.run();
   EXPECT_EQ(pair.counters_a().timeouts, 0U);
-  EXPECT_EQ(pair.counters_a().probes_sent, 2U);  // the first one tells how far the peer is
+  // the ACK of the first probe shows which packets the peer has
+  EXPECT_EQ(pair.counters_a().probes_sent, 2U);
   EXPECT_TRUE(Pair::same(pair.pinned_a, pair.pinned_b, 8192));
 }
 
@@ -152,7 +153,7 @@ TEST(Probe, LearnsARoundTripLongerThanItsFirstPatience) {
     pair.run();
   }
   EXPECT_EQ(pair.a.poll_sends().size(), kMessages);
-  EXPECT_LE(pair.counters_a().probes_sent, 4U);  // of the first few
+  EXPECT_LE(pair.counters_a().probes_sent, 4U);  // from the first few messages
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Packets of somebody else: what the address, the QPN and the PSN each keep out, and what nothing does
+// Packets from an attacker: what the checks of address, QPN and PSN each reject, and what no check can reject
 // (docs/security.md).
 #include "tests/sim/directed/pair.hpp"
 
@@ -11,11 +11,11 @@ using transport::CompletionStatus;
 using transport::DropReason;
 using transport::QpState;
 
-// Where a Pair's connection begins to count.
+// First PSN of a Pair's connection.
 constexpr uint32_t kFirstPsn = 100;
 constexpr uint32_t kBytes = 512;
 
-/// The peer's own address.
+/// Returns the peer's own address.
 wire::Gid peers_gid(Pair& pair, SimHost& from) {
   return pair.simulation.path(from, pair.simulation.peer_of(from)).path.source_gid;
 }
@@ -32,7 +32,7 @@ uint64_t drops(const transport::CoreCounters& counters, DropReason reason) {
   return counters.drops[static_cast<size_t>(reason)];
 }
 
-/// A WRITE of the peer's own still arrives, and nothing was sent twice for it.
+/// Checks that a WRITE from the peer still arrives and causes no retransmission.
 void expect_goes_on(Pair& pair) {
   pair.write(3000);
   pair.run();
@@ -41,7 +41,7 @@ void expect_goes_on(Pair& pair) {
   EXPECT_EQ(pair.counters_a().retransmitted_packets, 0U);
 }
 
-// All of it is right but the address: dropped before anything else is looked at, without an answer.
+// Everything is correct except the address: the packet is dropped first and without a response.
 TEST(Spoof, FromAnotherAddressNothingReachesAQp) {
   Pair pair;
   const std::vector<uint8_t> before = pair.pinned_b.bytes;
@@ -61,7 +61,7 @@ TEST(Spoof, FromAnotherAddressNothingReachesAQp) {
   expect_goes_on(pair);
 }
 
-// The peer sends from its own address, but to another one of this host's, which the connection is not of.
+// The peer sends from its own address to another address of this host, which the connection does not use.
 TEST(Spoof, ToAnotherAddressOfTheHostNothingReachesAQp) {
   Pair pair;
   const std::vector<uint8_t> before = pair.pinned_b.bytes;
@@ -86,8 +86,8 @@ TEST(Spoof, ToAnotherAddressOfTheHostNothingReachesAQp) {
   expect_goes_on(pair);
 }
 
-// The peer's address and QPN, and a guess at the PSN: no NAK, so that the peer does not send again what has
-// arrived. One that is near is answered as a gap is.
+// The peer's address and QPN with a guessed PSN cause no NAK, so the peer retransmits nothing. A nearby PSN
+// is handled as a gap.
 TEST(Spoof, AGuessAtThePsnCostsThePeerNothing) {
   for (const uint32_t ahead : {0x10001U, 0x100000U, 0x7fffffU, 0x900000U, 0xff0000U}) {
     Pair pair;
@@ -110,7 +110,7 @@ TEST(Spoof, AGuessAtThePsnCostsThePeerNothing) {
   EXPECT_EQ(pair.counters_b().naks_sent, 1U);
 }
 
-// An RNR NAK from long ago would have a READ wait, half of all PSNs being in the past.
+// Half of all PSNs are in the past. An RNR NAK with an old PSN must not delay a READ.
 TEST(Spoof, AGuessedRnrNakHoldsUpNoRead) {
   SimulationScript script = quiet_fabric();
   Pair pair(script);
@@ -129,7 +129,7 @@ TEST(Spoof, AGuessedRnrNakHoldsUpNoRead) {
   EXPECT_EQ(pair.counters_a().retransmitted_packets, 0U);
 }
 
-// What was heard already is acknowledged again, but once for as many as come together.
+// Duplicates are acknowledged again, but once per batch of packets that arrive together.
 TEST(Spoof, AFloodOfDuplicatesIsNotAnsweredByAFlood) {
   Pair pair;
   pair.write(kBytes);
@@ -149,8 +149,8 @@ TEST(Spoof, AFloodOfDuplicatesIsNotAnsweredByAFlood) {
   expect_goes_on(pair);
 }
 
-// A READ that was answered long ago comes again, by a slow path or a stranger who recorded it. What is due
-// behind it waits for a page, and is not asked for again.
+// A READ that was answered long ago arrives again, over a slow path or replayed by an attacker. The pending
+// responses after it wait for a page and must not be requested again.
 TEST(Spoof, AnOldReadAgainTakesNoAnswerFromTheOthers) {
   Pair pair;
   pair.read(kBytes);
@@ -164,7 +164,7 @@ TEST(Spoof, AnOldReadAgainTakesNoAnswerFromTheOthers) {
   again.bth.opcode = wire::Opcode::rc_read_request;
   again.bth.psn = wire::Psn(kFirstPsn);
   again.reth = {pair.pinned_b.base, pair.pinned_b.key, kBytes};
-  // The requests have come, and their page has not.
+  // The requests have arrived, and the fault of their page is still outstanding.
   pair.simulation.at(pair.simulation.now() + 5 * kMicrosecond, [&] {
     pair.forge(pair.simulation.a, pair.b.qpn(), peers_gid(pair, pair.simulation.a), again, 0);
   });
@@ -177,8 +177,8 @@ TEST(Spoof, AnOldReadAgainTakesNoAnswerFromTheOthers) {
   EXPECT_EQ(pair.counters_a().retransmitted_packets, 0U);
 }
 
-// With address, QPN and PSN known only the rkey is left to guess, and a wrong guess is the last: the
-// connection ends, the memory is as it was, and the program hears of it.
+// If address, QPN and PSN are known, only the rkey is left to guess. One wrong guess ends the connection: the
+// memory is unchanged, and the program receives an error.
 TEST(Spoof, AWrongRkeyIsTheLastGuess) {
   Pair pair;
   const std::vector<uint8_t> before = pair.pinned_b.bytes;
@@ -195,7 +195,7 @@ TEST(Spoof, AWrongRkeyIsTheLastGuess) {
   EXPECT_EQ(drops(pair.counters_b(), DropReason::qp_state), 1U);
 }
 
-// What RoCEv2 has nothing against: whoever knows them all is the peer.
+// RoCEv2 has no protection against a sender that knows all of these values.
 TEST(Spoof, WhoKnowsAddressQpnPsnAndRkeyIsThePeer) {
   Pair pair;
   pair.receive(kBytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QP state x event, for every type of QP: whatever happens in whatever state, the state that follows is the
-// one of the rules below and no other (IBA 10.3.1; CVE-2025-40061, a state that was overwritten while
-// draining). Events come in pairs, so that the second meets what the first has left under way.
+// QP state x event, for every QP type: each state and event must lead to the state that the rules below give
+// (IBA 10.3.1; CVE-2025-40061, a state overwritten while draining). Events are tested in pairs, so that the
+// second meets what the first left in progress.
 #include <algorithm>
 #include <tuple>
 
@@ -40,7 +40,7 @@ constexpr unsigned kEvents = static_cast<unsigned>(Event::to_err) + 1;
 
 constexpr uint32_t kQkey = 0x111;
 constexpr uint32_t kXrcDomain = 9;
-constexpr uint32_t kNobody = 0x00abcdef;  // the peer's QPN: nobody answers, the test speaks for it
+constexpr uint32_t kNobody = 0x00abcdef;  // the peer's QPN: no QP answers, the test injects the responses
 
 bool has_requester(QpType type) {
   return type != QpType::xrc_recv;
@@ -64,7 +64,7 @@ class Stage {
     region_->extend(4096, random);
   }
 
-  /// False where the type has no such state.
+  /// Returns false if the type has no such state.
   [[nodiscard]] bool enter(QpState wanted) {
     if (wanted == QpState::reset) return true;
     happen(Event::to_init);
@@ -73,7 +73,7 @@ class Stage {
       happen(Event::to_rtr);
       if (wanted == QpState::rtr) return true;
       happen(Event::to_rts);
-      // What is under way when the drain begins.
+      // Work that is in progress when the drain begins.
       if (wanted == QpState::sqd) happen(Event::good_send);
     }
     if (wanted == QpState::sqd) happen(Event::to_sqd);
@@ -85,7 +85,7 @@ class Stage {
     return true;
   }
 
-  /// Lets it happen, and what follows of it.
+  /// Applies the event and runs its consequences.
   void happen(Event event) {
     act(event);
     const uint64_t time = event == Event::retries_exhausted ? 2'000 * kMillisecond : 20 * kMicrosecond;
@@ -97,7 +97,7 @@ class Stage {
       bad_send_waits_ = false;
   }
 
-  /// The state that has to follow.
+  /// Returns the state that must follow.
   [[nodiscard]] QpState expected(Event event) const {
     const QpState now = state();
     const bool connected = type != QpType::ud;
@@ -113,7 +113,7 @@ class Stage {
       case Event::invalid_request:
         return (type == QpType::rc || type == QpType::xrc_recv) && works ? QpState::err : now;
       case Event::acknowledgement:
-        // The one that failed was behind it.
+        // The request that fails locally was posted after the acknowledged one.
         return under_way() && now == QpState::rts && bad_send_waits_ && sends_ == 1 ? broken : now;
       case Event::access_nak:
       case Event::retries_exhausted:
@@ -136,7 +136,7 @@ class Stage {
         std::count_if(simulation_.a.events.begin(), simulation_.a.events.end(),
                       [wanted](const RaisedEvent& raised) { return raised.event == wanted; }));
   }
-  /// Nothing is kept by a QP that is gone.
+  /// Checks that a destroyed QP holds no resources.
   void end() {
     end_->destroy();
     EXPECT_EQ(simulation_.a.port.rx_in_use(), 0U);
@@ -160,7 +160,7 @@ class Stage {
         if (type == QpType::ud) return give(wire::Opcode::ud_send_only, expected_psn());
         return give(in_service(wire::Opcode::rc_write_only), expected_psn());
       case Event::invalid_request:
-        // In the middle of nothing.
+        // A middle packet without a message in progress.
         if (type == QpType::ud) return give(wire::Opcode::rc_send_middle, expected_psn(), 1024);
         return give(in_service(wire::Opcode::rc_write_middle), expected_psn(), 1024);
       case Event::acknowledgement:
@@ -246,11 +246,11 @@ class Stage {
   std::unique_ptr<Endpoint> end_;
   Region* region_ = nullptr;
   bool bad_send_waits_ = false;
-  uint32_t sends_ = 0;  ///< good ones before it that are not acknowledged
+  uint32_t sends_ = 0;  ///< outstanding good requests posted before the bad one
 };
 
-// In RTR the first request tells that the peer is there; later ones, and those in RTS, tell nothing new (IBA
-// 11.6.3.2).
+// In RTR the first request shows that the connection is established and raises the event. Later requests, and
+// those in RTS, raise none (IBA 11.6.3.2).
 TEST(CommunicationEstablished, IsToldOnceAndInRtrAlone) {
   for (const QpType type : {QpType::rc, QpType::uc, QpType::xrc_recv}) {
     Stage early(type);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Published mistakes of other stacks that need a connection and a wire to be seen: packets that no honest
-// peer sends, a port that is full at the worst moment, many QPs that wait for one page. (docs/threats.md
-// lists all.)
+// Published defects of other stacks that need a connection and a wire to reproduce: packets that no correct
+// peer sends, a full port at any point, many QPs that wait for one page. docs/threats.md lists all of them.
 #include "stack/transport/qp/queue_pair.hpp"
 #include "tests/sim/directed/pair.hpp"
 
@@ -16,7 +15,7 @@ using transport::SendOpcode;
 
 constexpr uint32_t kQkey = 0x1234;
 
-// A datagram of a bad length was treated as an error of the QP.
+// A datagram with an invalid length was treated as an error of the QP.
 TEST(Cve202440992, ADatagramOfABadLengthIsDroppedAndTheQpLives) {
   Pair pair;
   Endpoint end(pair.simulation, pair.simulation.b, {.type = QpType::ud});
@@ -29,7 +28,7 @@ TEST(Cve202440992, ADatagramOfABadLengthIsDroppedAndTheQpLives) {
     pair.forge(pair.simulation.a, end.qpn(), fields, bytes);
     pair.run();
   };
-  // No path carries it; longer than the receive behind its GRH.
+  // Longer than any path MTU allows, and than the receive after its GRH.
   give(wire::Opcode::ud_send_only, 4096);
   EXPECT_EQ(end.state(), QpState::rts);
   give(wire::Opcode::ud_send_only, 100);
@@ -43,7 +42,7 @@ TEST(Cve202440992, ADatagramOfABadLengthIsDroppedAndTheQpLives) {
   end.destroy();
 }
 
-// ATOMIC WRITE whose RETH says another length than the eight bytes it carries.
+// An ATOMIC WRITE whose RETH length differs from the eight bytes that it carries.
 TEST(Cve202646114, AnAtomicWriteOfAnotherLengthIsRefusedAndWritesNothing) {
   for (const uint32_t length : {0U, 1U, 4U, 7U, 9U, 16U, 0x80000000U, 0xffffffffU}) {
     Pair pair;
@@ -60,7 +59,7 @@ TEST(Cve202646114, AnAtomicWriteOfAnotherLengthIsRefusedAndWritesNothing) {
   }
 }
 
-// The requester's state was half saved when the port did not take a packet.
+// The requester's state was only partly saved when the port rejected a packet.
 TEST(Cve202353539, APortThatIsFullAtAnyPacketCostsOnlyTime) {
   constexpr uint32_t kPackets = 8;
   for (uint32_t taken = 0; taken <= kPackets; ++taken) {
@@ -82,17 +81,17 @@ TEST(Cve202353539, APortThatIsFullAtAnyPacketCostsOnlyTime) {
   }
 }
 
-// A READ's answer that is longer than what was asked for, at each of its packets.
+// A READ response longer than requested, at each of its packets.
 TEST(Cve202623242, AReadResponseLongerThanAskedForWritesNothingBeyond) {
   constexpr uint32_t kBytes = 3 * 1024 + 100;
   constexpr uint32_t kPackets = 4;
   for (uint32_t wrong = 0; wrong < kPackets; ++wrong) {
     const bool is_last = wrong + 1 == kPackets;
-    // The last packet with a whole MTU, or a middle one in its place; before it: an end too early, a piece
-    // too short.
+    // Wrong last packet: a whole MTU, or a middle packet in its place. Wrong earlier packet: a premature last
+    // packet, or a short payload.
     for (const bool ends : {true, false}) {
       SimulationScript script = quiet_fabric();
-      script.b_to_a.drop_mask = ~uint64_t{0};  // the honest answer
+      script.b_to_a.drop_mask = ~uint64_t{0};  // loses the correct response
       Pair pair(script);
       const std::vector<uint8_t> before = pair.pinned_a.bytes;
       pair.read(kBytes);
@@ -119,7 +118,7 @@ TEST(Cve202623242, AReadResponseLongerThanAskedForWritesNothingBeyond) {
       EXPECT_EQ(Pair::statuses(pair.a.poll_sends()), Statuses{CompletionStatus::bad_response})
           << wrong << ends;
       EXPECT_EQ(pair.a.state(), QpState::err);
-      // Only what was asked for has changed, and only by the packets before the wrong one.
+      // Only requested bytes have changed, and only from packets before the wrong one.
       const auto first_untouched = static_cast<std::ptrdiff_t>(size_t{wrong} * 1024);
       EXPECT_TRUE(std::equal(before.begin() + first_untouched, before.end(),
                              pair.pinned_a.bytes.begin() + first_untouched))
@@ -128,8 +127,8 @@ TEST(Cve202623242, AReadResponseLongerThanAskedForWritesNothingBeyond) {
   }
 }
 
-// A host comes back with the same QPN while its peer still sends from the old connection. A READ of that
-// life, were it taken for a duplicate and answered, would tell the peer that the WRITE before it has been
+// A host restarts with the same QPN while its peer still sends on the old connection. If a READ of the old
+// connection were answered as a duplicate, the peer would conclude that the WRITE before it had been
 // executed.
 TEST(ReturnedPeer, ARequestOfTheOldLifeIsNotAnswered) {
   Pair pair;
@@ -156,7 +155,7 @@ TEST(ReturnedPeer, ARequestOfTheOldLifeIsNotAnswered) {
             (Statuses{CompletionStatus::success, CompletionStatus::success}));
 }
 
-// An rkey violation raised no event.
+// An rkey violation raised no asynchronous event.
 TEST(RxeRkeyEvent, AViolationIsAnEventAtTheResponder) {
   for (const SendOpcode opcode : {SendOpcode::rdma_write, SendOpcode::rdma_read}) {
     Pair pair;
@@ -190,14 +189,14 @@ TEST(PagingPitfalls, ManyQpsThatWaitForOnePageNeitherTimeOutNorFloodTheWire) {
     pair.simulation.run();
     for (size_t i = 0; i < kQps; ++i) {
       SendRequest request = pair.request(SendOpcode::rdma_write, pair.pinned_a, 100, &pair.paged_b);
-      request.remote_va += 100 * i;  // all on one page
+      request.remote_va += 100 * i;  // all on the same page
       ASSERT_TRUE(ends[2 * i]->post_send(request));
     }
     pair.run();
     for (size_t i = 0; i < kQps; ++i)
       EXPECT_EQ(Pair::statuses(ends[2 * i]->poll_sends()), Statuses{CompletionStatus::success});
     EXPECT_EQ(pair.counters_a().timeouts, 0U) << service_us;
-    // Once for each park deadline (2 ms) and RNR wait that the page takes, and once for good.
+    // One retransmission for each park deadline (2 ms) and RNR wait during the fault, and a final one.
     EXPECT_LE(pair.counters_a().retransmitted_packets, kQps * (2 + service_us / 2'000)) << service_us;
     for (const auto& end : ends) end->destroy();
   }

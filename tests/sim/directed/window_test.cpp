@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory windows in the order of the send queue: bind, use by the peer, invalidate from either side.
-// IBA 10.6.7.
+// Memory windows in send-queue order: bind, use by the peer, invalidation from either side. IBA 10.6.7.
 #include "tests/sim/directed/pair.hpp"
 
 namespace faultline::sim {
@@ -71,7 +70,7 @@ TEST(Window, IsBoundUsedAndInvalidatedByItsOwner) {
 
 TEST(Window, BindsCompleteInTheOrderOfTheSendQueue) {
   SimulationScript script = quiet_fabric();
-  script.b_to_a.drop_mask = 1;  // the WRITE before the bind has to go out twice
+  script.b_to_a.drop_mask = 1;  // the WRITE before the bind must be retransmitted
   Windows pair(script);
   EXPECT_TRUE(pair.b.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_b, 100, &pair.pinned_a)));
   pair.bind(pair.window, pair.bound, 4096);

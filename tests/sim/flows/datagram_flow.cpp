@@ -73,7 +73,8 @@ void DatagramFlow::on_receive_completion(const Completion& completion) {
 }
 
 void DatagramFlow::apply(MemoryImage& image) const {
-  // Judged when they completed; a datagram that was dropped behind its first bytes may have touched one more.
+  // Receives were verified at completion. A datagram dropped after its first bytes may have written to one
+  // more receive.
   for (const PlannedReceive& receive : receives)
     for (const Sge& sge : receive.sges)
       image.forget(*to_.host().memory.find(sge.lkey), sge.va, sge.length_bytes);

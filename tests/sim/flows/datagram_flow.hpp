@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The model of UD and UC traffic from one QP to another: messages may be lost, doubled and change places, but
-// what arrives is right and, of UD, comes behind its 40 bytes of GRH.
+// Models UD and UC traffic from one QP to another. Messages may be lost, duplicated and reordered, but
+// delivered data are correct. UD data follow a 40-byte GRH.
 #pragma once
 
 #include <string>
@@ -20,15 +20,15 @@ class DatagramFlow {
   [[nodiscard]] bool done() const {
     return !error.empty() || (completed_ == sends.size() && from_.all_sends_retired());
   }
-  /// What was delivered goes into the image as it came; receive buffers that were not used stay as they are.
+  /// Excludes the receive buffers of the flow from the final comparison of memory.
   void apply(MemoryImage& image) const;
   void check_end();
   [[nodiscard]] bool owns(uint64_t wr_id) const { return static_cast<uint32_t>(wr_id >> 32) == number_; }
 
-  std::vector<PlannedSend> sends;  ///< all signalled; the first bytes of a payload are unique or it is empty
+  std::vector<PlannedSend> sends;  ///< all signalled; the first bytes of a payload are unique, or it is empty
   std::vector<PlannedReceive> receives;
-  uint32_t grh_bytes = wire::kGrhBytes;  ///< 0: the flow is one of UC
-  bool lossless = false;                 ///< nothing may be missing
+  uint32_t grh_bytes = wire::kGrhBytes;  ///< 0: a UC flow
+  bool lossless = false;                 ///< no message may be missing
   std::string error;
 
  private:

@@ -51,7 +51,7 @@ HostScript draw_host(Random& random, bool tight) {
   if (random.chance(300))
     host.core.congestion.algorithm =
         random.chance(500) ? transport::CongestionAlgorithm::dcqcn : transport::CongestionAlgorithm::swift;
-  static_cast<void>(random.between32(1, 32));  // seeds keep their meaning: an option that is gone
+  static_cast<void>(random.between32(1, 32));  // discarded draw of a removed option: keeps seeds reproducible
   host.core.wire_checksums = random.chance(500) ? 1 : 3;
   host.memory.page_bytes = 512U << random.below(4);
   host.memory.resolve_min_ns = random.between(500, 5'000);
@@ -93,11 +93,11 @@ Fabric draw_fabric(Random& random, bool odp_mix) {
   script.b_to_a = draw_link(random, fabric.harmless_links);
   script.ipv6 = random.chance(300);
   script.turn_ns = random.between(50, 1'000);
-  // On a damaged wire time-outs are part of the picture and come soon; on a whole one none may come at all.
+  // On lossy links time-outs are expected and must be short; on lossless links none may occur.
   fabric.timeout = static_cast<uint8_t>(fabric.harmless_links ? random.between(14, 18)
                                                               : random.between(fabric.faults ? 10 : 8, 12));
   fabric.spread_ns = random.chance(500) ? random.between(1, 20'000) : random.between(20'000, 2'000'000);
-  // An RNR NAK for a fault counts like any other, so what counts them has no faults.
+  // An RNR NAK for a fault counts like any other, so a scenario that counts RNR NAKs has no faults.
   if (fabric.theme == Theme::one_failure && fabric.failure == Failure::rnr_exhausted) fabric.faults = false;
   if (fabric.theme == Theme::dead_peer) {
     fabric.timeout = static_cast<uint8_t>(random.between(6, 10));
@@ -107,10 +107,10 @@ Fabric draw_fabric(Random& random, bool odp_mix) {
     fabric.harmless_links = false;
   }
   if (fabric.theme == Theme::reborn) {
-    // What is still on its way when a connection ends comes to the next one.
+    // Packets in flight when a connection ends arrive at its successor.
     fabric.harmless_links = false;
-    // A delay-based rate control takes such jitter for a queue: answers come slowly, and no retry may run out
-    // by that.
+    // Delay-based rate control takes such jitter for queueing. Acknowledgements are slow, and that must not
+    // exhaust the retries.
     fabric.timeout = static_cast<uint8_t>(random.between(13, 16));
     for (LinkScript* link : {&script.a_to_b, &script.b_to_a})
       if (random.chance(600)) link->jitter_ns = random.between(1'000, 300'000);
@@ -119,7 +119,7 @@ Fabric draw_fabric(Random& random, bool odp_mix) {
     fabric.faults = true;
     fabric.takes_away = random.chance(500);
     if (fabric.takes_away) {
-      // A connection whose memory is gone ends, and another begins in its place, as above.
+      // A connection that loses its memory fails, and another replaces it, as above.
       fabric.harmless_links = false;
       fabric.timeout = static_cast<uint8_t>(random.between(13, 16));
     }

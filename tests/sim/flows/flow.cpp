@@ -60,7 +60,7 @@ bool is_atomic(SendOpcode opcode) {
   return opcode == SendOpcode::atomic_cmp_and_swp || opcode == SendOpcode::atomic_fetch_and_add;
 }
 
-/// Whose answer brings bytes.
+/// Returns whether the response carries data.
 bool brings_bytes(SendOpcode opcode) {
   return opcode == SendOpcode::rdma_read || is_atomic(opcode);
 }
@@ -214,7 +214,7 @@ void Flow::on_send_completion(const Completion& completion, TimeNs now) {
     return fail(whose + " failed with a status that does not fit: " + status);
   if (failure->by_program && !is_explained(index, completion.status, now))
     return fail(whose + " failed with status " + status + " though it needed nothing that was gone");
-  // A READ whose answer was lost dies with the QP.
+  // A READ whose response was lost fails together with the QP.
   if (failure->at && index != *failure->at && completion.status == failure->allowed.front() &&
       (!has_answer(sends[index].request.opcode) || index > *failure->at))
     fail(whose + " failed in place of send " + std::to_string(*failure->at));
@@ -239,7 +239,7 @@ void Flow::on_receive_completion(const Completion& completion) {
   ++received_well_;
   const size_t send = message(index);
   if (send >= sends_posted_) return fail(whose + " completed without a message");
-  // What is behind a READ may be executed before the READ has failed (IBA 10.8.3.3, table 79).
+  // Requests after a READ may be executed before the READ fails (IBA 10.8.3.3, table 79).
   if (failure && failure->at && send >= *failure->at && !has_answer(sends[*failure->at].request.opcode))
     return fail(whose + " holds a message that cannot have come");
   const SendRequest& request = sends[send].request;

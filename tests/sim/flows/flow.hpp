@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The plain model of one direction of a connection: what was asked for, what must come of it, in what order.
+// Reference model of one direction of a connection: the posted requests, the expected results and their
+// order.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +13,36 @@
 
 namespace faultline::sim {
 
-/// What the memory of both hosts must hold in the end: the whole of every region, gaps included.
+/// The expected final memory of both hosts: every byte of every region, including gaps.
 class MemoryImage {
  public:
-  /// Takes the regions as they stand before any packet.
+  /// Copies the regions before any packet is sent.
   void take(SimHost& host);
   void put(const Region& region, uint64_t va, std::span<const uint8_t> bytes);
-  /// A failed request may or may not have written there.
+  /// Marks a range as unknown: a failed request may or may not have written it.
   void forget(const Region& region, uint64_t va, uint64_t length);
   void zero(const Region& region, uint64_t va);
-  /// What the program zeroed while packets were on their way, before any of them is put.
+  /// Applies the zeroing done by the program during the run; call before any put().
   void zero_what_the_program_did();
-  /// An empty string, or where a byte is wrong.
+  /// Returns an empty string, or the location of a wrong byte.
   [[nodiscard]] std::string compare() const;
 
  private:
   struct Image {
     std::vector<uint8_t> bytes;
-    std::vector<bool> unknown;  ///< empty: all known
+    std::vector<bool> unknown;  ///< empty: every byte is known
   };
   std::map<const Region*, Image> images_;
 };
 
 struct PlannedSend {
   SendRequest request;
-  std::vector<uint8_t> payload;       ///< the message's bytes, a READ's answer included
-  std::vector<uint8_t> remote_after;  ///< of an atomic or ATOMIC WRITE: what is at remote_va then
+  std::vector<uint8_t> payload;       ///< the message's bytes, including a READ's response
+  std::vector<uint8_t> remote_after;  ///< atomic or ATOMIC WRITE: contents of remote_va afterwards
   TimeNs post_ns = 0;
-  std::optional<size_t> reads_back;  ///< the WRITE whose bytes a READ asks for
-  TimeNs done_ns = kNever;           ///< known to have succeeded by then
-  bool zero_when_done = false;       ///< where its bytes went, as far as the program may zero that
+  std::optional<size_t> reads_back;  ///< the WRITE whose bytes a READ reads
+  TimeNs done_ns = kNever;           ///< when its success became known
+  bool zero_when_done = false;       ///< zero the destination on completion, as far as the program may
 };
 
 struct PlannedReceive {
@@ -49,33 +50,34 @@ struct PlannedReceive {
   TimeNs post_ns = 0;
 };
 
-/// How a flow is meant to break, if it is.
+/// The planned failure of a flow, if any.
 struct PlannedFailure {
-  std::optional<size_t> at;  ///< index of the send that cannot succeed; none: any from the break on
-  std::vector<transport::CompletionStatus> allowed;           ///< of the first send that fails
-  std::optional<transport::CompletionStatus> receive_status;  ///< of the receive that fails with it
-  bool by_program = false;  ///< it takes memory away: what fails must have needed some that was gone
+  std::optional<size_t> at;  ///< index of the send that cannot succeed; none: any send after the failure
+  std::vector<transport::CompletionStatus> allowed;           ///< statuses of the first send that fails
+  std::optional<transport::CompletionStatus> receive_status;  ///< status of the receive that fails with it
+  bool by_program = false;  ///< it takes memory away: a failed request must have needed some of that memory
 };
 
 class Flow {
  public:
   Flow(uint32_t number, Endpoint& from, Endpoint& to) : number_(number), from_(from), to_(to) {}
 
-  /// Posts what is due and has room.
+  /// Posts what is due and fits.
   void pump(TimeNs now);
-  /// Completions of this flow, in order. A violation of the model is kept in `error`.
+  /// Check completions of this flow, in order. `error` records a violation of the model.
   void on_send_completion(const transport::Completion& completion, TimeNs now);
   void on_receive_completion(const transport::Completion& completion);
 
   [[nodiscard]] bool done() const;
-  /// Applies what succeeded to the image.
+  /// Applies successful requests to the image.
   void apply(MemoryImage& image) const;
-  /// After everything is quiet.
+  /// Checks the final state; call when the simulation is idle.
   void check_end();
 
-  /// The QP at that end is gone, and what was posted to it: no word of it comes, or means anything.
+  /// The QP at `end` was destroyed, with its posted work requests. Their completions are not expected and are
+  /// ignored.
   void abandon(const Endpoint& end);
-  /// From here on nothing of this flow may change a byte: the connection that it was on is no more.
+  /// The flow's connection no longer exists: no byte may change because of this flow from now on.
   void freeze();
 
   [[nodiscard]] bool owns(uint64_t wr_id) const { return static_cast<uint32_t>(wr_id >> 32) == number_; }
@@ -97,13 +99,13 @@ class Flow {
   void fail(const std::string& what);
   void check_bytes(SimHost& host, const std::vector<transport::Sge>& sges, size_t send,
                    const std::string& whose);
-  /// Where that byte of a message comes from; nullptr where from no region.
+  /// Returns the region and address that the byte of a message is read from; nullptr if from no region.
   [[nodiscard]] Region* source_of(size_t send, uint64_t offset, uint64_t& va) const;
-  /// That byte may have been zeroed before it was sent, or must have been.
+  /// Returns whether the byte may have been zeroed before it was sent, or must have been.
   [[nodiscard]] bool may_be_zero(size_t send, uint64_t offset) const;
   [[nodiscard]] bool must_be_zero(size_t send, uint64_t offset) const;
   void zero_pages_of(size_t send, TimeNs now);
-  /// Bytes of a message that was put where the program zeroes pages.
+  /// Resolves bytes of a message that was written to pages which the program zeroes.
   void settle(MemoryImage& image, Region& region, uint64_t va, uint64_t length, size_t send,
               uint64_t offset) const;
   // Memory that the program took away (odp_mix_flow.cpp).
@@ -113,7 +115,7 @@ class Flow {
   [[nodiscard]] bool needed_what_was_gone(size_t send, Need need, TimeNs now) const;
   [[nodiscard]] bool is_explained(size_t send, transport::CompletionStatus status, TimeNs now) const;
   [[nodiscard]] bool cannot_have_succeeded(size_t send, TimeNs now) const;
-  /// The send that the n-th used receive is for.
+  /// Returns the index of the send that the n-th consumed receive belongs to.
   [[nodiscard]] size_t message(size_t receive) const;
 
   const uint32_t number_;
@@ -121,8 +123,8 @@ class Flow {
   Endpoint& to_;
   size_t sends_posted_ = 0;
   size_t receives_posted_ = 0;
-  size_t next_send_ = 0;               ///< sends before it are accounted for
-  std::optional<size_t> failed_send_;  ///< the first that failed
+  size_t next_send_ = 0;               ///< all sends before it have completed
+  std::optional<size_t> failed_send_;  ///< first failed send
   struct Frozen {
     const Region* region;
     uint64_t offset;

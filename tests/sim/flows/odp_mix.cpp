@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The part of a plan that is the program's: madvise, mprotect, munmap, fork and the like on the memory of
-// regions at moments of virtual time, whatever packets are on their way.
+// The program's part of a plan: madvise, mprotect, munmap, fork and similar calls on regions, at points of
+// virtual time that are independent of packets.
 #include <algorithm>
 
 #include "tests/sim/flows/plan.hpp"
@@ -45,7 +45,8 @@ void Plan::add_lost_regions(SimHost& host) {
   };
   add(memory.local, odp::kLocalWrite);
   add(memory.remote, kAccess);
-  // Some that stays, so that not every request needs what is gone; the first of a host is pinned.
+  // Adds memory that stays, so that not every request needs lost memory. The first region of a host is
+  // pinned.
   memory.local.push_back(kept.local.front());
   memory.remote.push_back(kept.remote.front());
 }
@@ -58,7 +59,7 @@ void Plan::add_connection_on_lost_memory() {
   on_lost_memory_ = false;
 }
 
-/// A byte of lost memory that the request needs; nullptr where it needs none.
+/// Picks a byte of lost memory that the request needs. Returns nullptr if it needs none.
 Region* Plan::needed_by(Flow& flow, const PlannedSend& send, uint64_t& va) {
   const SendRequest& request = send.request;
   std::vector<std::pair<Region*, uint64_t>> needed;
@@ -75,7 +76,7 @@ Region* Plan::needed_by(Flow& flow, const PlannedSend& send, uint64_t& va) {
   return region;
 }
 
-/// Between now and then; at the end all is back.
+/// Takes memory away at times before `until_ns`, and restores everything at that time.
 void Plan::take_away(TimeNs until_ns, Flow& flow) {
   PlannedFailure& failure = *flow.failure;
   failure.allowed = {CompletionStatus::local_protection, CompletionStatus::remote_access,
@@ -89,7 +90,7 @@ void Plan::take_away(TimeNs until_ns, Flow& flow) {
     Pages pages = draw_pages(random_, *aim);
     TimeNs from = start + random_.below(until_ns - start - 1);
     if (const PlannedSend& send = flow.sends[random_.below(flow.sends.size())]; random_.chance(800)) {
-      // About when it is posted, and what it needs.
+      // Around the time of the post, including memory that the request needs.
       from = std::min(send.post_ns + random_.below(40'000), until_ns - 2);
       uint64_t va = 0;
       if (Region* const used = needed_by(flow, send, va); used != nullptr) {
@@ -117,7 +118,7 @@ void Plan::take_away(TimeNs until_ns, Flow& flow) {
   }
 }
 
-/// Calls that leave the memory usable: its pages go, come back as copies, or come back as zeros.
+/// Calls that leave the memory usable: its pages are dropped, become copies, or become zeros.
 void Plan::run_program(SimHost& host) {
   const HostMemory& memory = &host == &simulation_.a ? memory_a_ : memory_b_;
   std::vector<Region*> regions = lost_regions_;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What may be seen of a flow while the program at either end drops, zeroes and takes away pages. A byte that
-// was zeroed may be zero or the message's, according to which came first, and nothing else; where the order
-// is known it is one of them. A request fails only if it needed memory that was gone, and must fail where
-// that was gone all the while.
+// What a flow may show while the program at either end drops, zeroes or takes away pages. A zeroed byte is
+// either zero or the message's byte, depending on the order; if the order is known, only one is allowed. A
+// request fails only if it needed memory that was gone. It must fail if that memory was gone the whole time.
 #include <algorithm>
 
 #include "stack/transport/qp/queue_pair.hpp"
@@ -58,7 +57,7 @@ void Flow::settle(MemoryImage& image, Region& region, uint64_t va, uint64_t leng
   }
 }
 
-/// The program is told, and calls madvise at once, before anything else happens.
+/// The program receives the completion and calls madvise at once, before any other event.
 void Flow::zero_pages_of(size_t send, TimeNs now) {
   const SendRequest& request = sends[send].request;
   const auto zero = [now](Region* region, uint64_t va, uint64_t length) {
@@ -73,7 +72,7 @@ void Flow::zero_pages_of(size_t send, TimeNs now) {
     for (const Sge& sge : request.sges) zero(from_.host().memory.find(sge.lkey), sge.va, sge.length_bytes);
 }
 
-/// Whether a taking for which `gone` holds touches what the send needs there.
+/// Returns whether a taking that satisfies `gone` overlaps memory that the send needs.
 template <typename Gone>
 bool Flow::any_gone(size_t send, Need need, Gone gone) const {
   const SendRequest& request = sends[send].request;
@@ -96,7 +95,7 @@ bool Flow::any_gone(size_t send, Need need, Gone gone) const {
     case Need::remote: {
       if (request.opcode == SendOpcode::send || request.opcode == SendOpcode::send_with_imm) return false;
       Region* const region = to_.host().memory.find(request.rkey);
-      // A FLUSH names no bytes that it touches: only its key has to be good.
+      // A FLUSH accesses no bytes: only its key must be valid.
       if (request.opcode == SendOpcode::flush)
         return touched(region, region->base, region->bytes.size(), true);
       return touched(region, request.remote_va, request.length_bytes(),
@@ -127,7 +126,7 @@ bool Flow::needed_what_was_gone(size_t send, Need need, TimeNs now) const {
 }
 
 bool Flow::is_explained(size_t send, CompletionStatus status, TimeNs now) const {
-  // A request whose answer is still due dies with one behind it that the responder refused.
+  // A request that awaits a response fails together with a later request that the responder refuses.
   const auto any_from = [&](Need need) {
     for (size_t i = send; i < sends_posted_; ++i) {
       if (needed_what_was_gone(i, need, now)) return true;

@@ -155,9 +155,9 @@ void Plan::add_connection(bool failing) {
   script.max_send_wr = random_.chance(500) ? 64 : random_.between32(1, 8);
   script.max_receive_wr = random_.chance(500) ? 64 : random_.between32(1, 8);
   script.signal_all = random_.chance(250);
-  // Where RNR NAKs are counted none may come of a receive ring that is full.
+  // A failure that counts RNR NAKs must not get one from a full receive ring.
   if (failing && fabric_.failure == Failure::rnr_exhausted) script.max_receive_wr = 64;
-  // Shared receive queues have no place where a QP's end is to flush what is posted.
+  // Shared receive queues do not flush their posted receives when a QP ends.
   const bool simple =
       failing || on_lost_memory_ || (fabric_.theme != Theme::mixed && fabric_.theme != Theme::odp_mix);
   const bool xrc = !simple && random_.chance(150);
@@ -192,7 +192,7 @@ void Plan::add_connection(bool failing) {
     error_ = "a connection was refused";
     return;
   }
-  // A connection that is to fail carries one direction only, so that one cause has one effect.
+  // A connection that is planned to fail has one direction only, so that one cause has one effect.
   const bool one_way = failing || on_lost_memory_ || xrc || random_.chance(300);
   const bool a_first = xrc || random_.chance(500);
   add_flows(a, b, connection, failing, one_way, a_first, script.signal_all);
@@ -235,7 +235,7 @@ void Plan::add_send(Flow& flow, SendOpcode opcode, uint32_t length) {
   const bool write = opcode == SendOpcode::rdma_write || opcode == SendOpcode::rdma_write_with_imm;
   Region& far = pick(remote.remote, false);
   if (read && !written_.empty() && random_.chance(300)) {
-    // Reads back what a write before it has left; nobody may write there any more.
+    // Reads back the bytes of an earlier WRITE; no later request may write there.
     const size_t pick = random_.below(written_.size());
     const Written from = written_[pick];
     written_.erase(written_.begin() + static_cast<std::ptrdiff_t>(pick));
@@ -272,7 +272,7 @@ void Plan::add_send(Flow& flow, SendOpcode opcode, uint32_t length) {
       request.rkey = far.key;
       if (write) written_.push_back({request.remote_va, request.rkey, length, flow.sends.size()});
     } else {
-      // IBA 9.7.4.1.8: a request for nothing needs no valid key.
+      // IBA 9.7.4.1.8: a request of length zero needs no valid key.
       request.remote_va = random_.next();
       request.rkey = random_.next32();
     }
@@ -284,7 +284,8 @@ void Plan::add_send(Flow& flow, SendOpcode opcode, uint32_t length) {
   flow.sends.push_back(std::move(send));
 }
 
-/// Atomics of a flow share a few counters that are nobody else's: what each finds and leaves is known here.
+/// The atomics of a flow share a few counters that no other request uses, so the old and new value of each is
+/// known here.
 void Plan::plan_answered(Flow& flow, PlannedSend& send) {
   SendRequest& request = send.request;
   HostMemory& remote = memory_of(flow.to());
@@ -391,7 +392,7 @@ void Plan::fill_flow(Flow& flow, uint32_t mtu, bool failing) {
     for (PlannedSend& send : flow.sends) send.zero_when_done = random_.chance(300);
 }
 
-/// Adds the request that cannot succeed, with some behind it.
+/// Adds the request that cannot succeed, and some requests after it.
 void Plan::spoil(Flow& flow, uint32_t mtu) {
   const Failure failure = fabric_.failure;
   const size_t index = flow.sends.size();
@@ -457,8 +458,8 @@ void Plan::spoil(Flow& flow, uint32_t mtu) {
   PlannedFailure planned{index, {status_of(failure)}, {}};
   if (failure == Failure::receive_too_small) planned.receive_status = CompletionStatus::local_length;
   if (failure == Failure::receive_hole) planned.receive_status = CompletionStatus::local_protection;
-  // The responder falls silent behind its NAK: where that is lost, the requester runs out of retries.
-  // So does one that had to drop a READ's answer because its own page was taken away.
+  // The responder is silent after its NAK. If the NAK is lost, the requester exhausts its retries. So does a
+  // requester that dropped a READ response because its own page was taken away.
   const bool pages_go = flow.from().host().memory.script().invalidations_limit != 0;
   if ((!fabric_.harmless_links || pages_go) && !fails_locally(failure))
     planned.allowed.push_back(CompletionStatus::retry_exceeded);
@@ -470,7 +471,7 @@ void Plan::set_times(Flow& flow) {
   for (size_t i = 0; i < flow.sends.size(); ++i) times.push_back(draw_time());
   std::sort(times.begin(), times.end());
   for (size_t i = 0; i < times.size(); ++i) flow.sends[i].post_ns = times[i];
-  // Late receives mean RNR NAKs; a connection that counts those gets its receives at once.
+  // Late receives cause RNR NAKs, so a connection that counts RNR NAKs gets its receives at once.
   const bool counted = flow.failure && fabric_.failure == Failure::rnr_exhausted;
   const bool late = !counted && random_.chance(400);
   const TimeNs first = start_ns_ + (late ? random_.below(fabric_.spread_ns) : 0);
@@ -508,12 +509,11 @@ void Plan::add_datagrams(QpType type) {
     Endpoint& from = direction == 0 ? a : b;
     Endpoint& to = direction == 0 ? b : a;
     DatagramFlow& flow = *datagrams.emplace_back(std::make_unique<DatagramFlow>(next_flow_++, from, to));
-    // All receives are there before the first message; a wire without harm and memory without faults lose
-    // none.
+    // All receives are posted before the first message. A lossless wire and memory without faults lose none.
     flow.lossless = fabric_.harmless_links && !fabric_.faults;
     if (!ud) {
       flow.grh_bytes = 0;
-      // A shorter path overtakes the longer one: to UC that is a loss.
+      // A change to a shorter path reorders packets, which UC treats as loss.
       for (const LinkScript* link : {&fabric_.script.a_to_b, &fabric_.script.b_to_a})
         flow.lossless = flow.lossless && link->changes_at_ns == kNever;
     }

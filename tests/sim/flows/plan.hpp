@@ -12,16 +12,16 @@
 
 namespace faultline::sim {
 
-/// What the whole seed is about.
+/// Subject of the whole seed.
 enum class Theme : uint8_t {
   mixed,
   one_failure,
   dead_peer,
-  reborn,  ///< a connection ends in the middle, and another begins in its place
-  odp_mix  ///< the program changes its mappings under the traffic; of seeds of its own
+  reborn,  ///< a connection ends during traffic and another replaces it
+  odp_mix  ///< the program changes its mappings during traffic; has a separate range of seeds
 };
 
-/// What one connection is to fail by.
+/// Planned cause of failure of one connection.
 enum class Failure : uint8_t {
   bad_lkey,
   bad_rkey,
@@ -40,9 +40,9 @@ struct Fabric {
   Failure failure = Failure::bad_lkey;
   bool harmless_links = false;
   bool faults = false;      ///< on-demand regions are in use
-  bool takes_away = false;  ///< memory, for good or for a while; with odp_mix
+  bool takes_away = false;  ///< memory, permanently or for a while; with odp_mix
   uint8_t timeout = 14;
-  uint64_t spread_ns = 200'000;  ///< posts fall into this span
+  uint64_t spread_ns = 200'000;  ///< posts are spread over this time
 };
 
 [[nodiscard]] Fabric draw_fabric(Random& random, bool odp_mix);
@@ -52,11 +52,11 @@ struct Fabric {
 class Plan {
  public:
   Plan(const Fabric& fabric, Simulation& simulation, Random random);
-  /// Empty, or why it could not be set up.
+  /// Returns an empty string, or why the setup failed.
   [[nodiscard]] const std::string& error() const { return error_; }
 
   std::vector<std::unique_ptr<Endpoint>> ends;
-  std::vector<std::unique_ptr<transport::CompletionQueue>> shared_queues;  ///< one a host, or none
+  std::vector<std::unique_ptr<transport::CompletionQueue>> shared_queues;  ///< one per host, or none
   std::vector<std::unique_ptr<Flow>> flows;
   std::vector<std::unique_ptr<DatagramFlow>> datagrams;
 
@@ -68,7 +68,7 @@ class Plan {
   void add_regions(SimHost& host);
   [[nodiscard]] HostMemory& memory_of(const Endpoint& end);
   [[nodiscard]] uint64_t place(Region& region, uint32_t length);
-  /// One of the regions; with `steady` one whose bytes only packets change.
+  /// Picks a region; with `steady`, one whose bytes only packets change.
   [[nodiscard]] Region& pick(const std::vector<Region*>& regions, bool steady);
   [[nodiscard]] std::vector<transport::Sge> split(const Endpoint& end, uint32_t length, bool steady = false);
   [[nodiscard]] uint32_t draw_length(uint32_t mtu);
@@ -76,7 +76,7 @@ class Plan {
   void add_connection(bool failing);
   void add_flows(Endpoint& a, Endpoint& b, const ConnectionScript& connection, bool failing, bool one_way,
                  bool a_first, bool signal_all);
-  /// The old connection lives for `life_ns` at least. Returns when the new one begins.
+  /// Keeps the old connection for at least `life_ns`. Returns the time at which the new one begins.
   TimeNs end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript connection, bool signal_all,
                              TimeNs life_ns);
   // The ODP mix (odp_mix.cpp).
@@ -99,10 +99,10 @@ class Plan {
   std::string error_;
   HostMemory memory_a_, memory_b_;
   HostMemory lost_a_, lost_b_;   ///< for the connection whose memory is taken away
-  bool on_lost_memory_ = false;  ///< that connection is being planned
+  bool on_lost_memory_ = false;  ///< the connection being planned is that one
   std::vector<Region*> lost_regions_;
   uint32_t next_flow_ = 1;
-  TimeNs start_ns_;  ///< of the flow being filled: nothing is posted before
+  TimeNs start_ns_;  ///< earliest post time of the flow being filled
   struct Written {
     uint64_t va;
     uint32_t rkey;
@@ -114,8 +114,8 @@ class Plan {
     uint32_t rkey;
     uint64_t value;
   };
-  std::vector<Counter> counters_;  ///< of the flow being filled
-  std::vector<Written> written_;   ///< of the flow being filled: destinations that may be used again
+  std::vector<Counter> counters_;  ///< counters of the flow being filled
+  std::vector<Written> written_;   ///< destinations of the flow being filled that may be reused
 };
 
 }  // namespace faultline::sim

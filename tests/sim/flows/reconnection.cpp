@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The part of a plan where a connection ends under its traffic and another begins in its place.
+// The part of a plan in which a connection ends during traffic and another replaces it.
 #include "tests/sim/flows/plan.hpp"
 
 namespace faultline::sim {
 
 using namespace transport;
 
-/// One end goes under the traffic of the connection, the other when it hears of it; then both begin anew,
-/// with PSNs far from the old ones or as other QPs. Or the first is back at once, while the other still lives
-/// its old life (a host that was restarted). What is still on its way means nothing to the new connection.
+/// One end is destroyed during traffic, and the other when it detects that. Both then reconnect, with PSNs
+/// far from the old ones or with new QPs. Alternatively the first end reconnects at once, while the other
+/// still uses the old connection (a restarted host). Packets in flight must not affect the new connection.
 TimeNs Plan::end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript connection, bool signal_all,
                                  TimeNs life_ns) {
   const bool a_first = random_.chance(500);
@@ -25,7 +25,7 @@ TimeNs Plan::end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript conn
   for (Flow* flow : old) flow->failure = PlannedFailure{{}, {CompletionStatus::retry_exceeded}, {}};
 
   ConnectionScript next = connection;
-  // A quarter of all PSNs away, one way or the other: what is old is behind or ahead of all that is new.
+  // A quarter of the PSN space away, in either direction: every old PSN is before or after all new ones.
   const auto far = [this](uint32_t psn) {
     const uint32_t distance = (1U << 22) + static_cast<uint32_t>(random_.below(1U << 21));
     return (random_.chance(500) ? psn + distance : psn - distance) & wire::Psn::kMask;

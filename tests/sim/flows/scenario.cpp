@@ -95,9 +95,10 @@ std::string Run::check_quiet() const {
     if (host->port.rx_in_use() != 0) return std::string(name) + " keeps received frames though all is done";
     if (host->cq_errors != 0) return std::string(name) + ": a completion queue ran over";
     const CoreCounters counters = host->core().counters();
-    // No fault may cost a time-out: on a whole wire with a pager that takes requests there is none.
-    // (A QP that is to fail may have to ask a dead responder for a READ's answer that it had to drop.)
-    // A tail that a responder without room has dropped is missed by the probe, or else by the time-out.
+    // A fault must not cause a time-out: on a lossless wire with a pager that accepts requests there is none.
+    // (A QP planned to fail may have dropped a READ response. It then requests it again, from a responder in
+    // error.) If a responder without room drops the tail of a message, the probe detects it, or else the
+    // time-out.
     const auto steady = [this](const MemoryScript& script) {
       return script.queue_capacity >= 1024 &&
              (script.invalidations_limit == 0 || fabric_.theme != Theme::one_failure);
@@ -129,7 +130,7 @@ std::string Run::execute() {
   for (const auto& flow : plan_.flows) summary += "  " + flow->summary();
   if (!in_time) return "stuck: out of events or time\n" + summary;
   if (!done()) return "stuck: nothing will ever happen again\n" + summary;
-  // What is still on its way may change nothing any more.
+  // Packets in flight must not change any byte from now on.
   const bool quiet = simulation_.run_until(
       [this] {
         pump();
@@ -148,7 +149,7 @@ std::string Run::execute() {
   return check_quiet();
 }
 
-/// What the cores say of themselves, for a failure's report.
+/// Returns the state of both cores, for the report of a failure.
 std::string Run::state_of_cores() const {
   std::string text;
   for (const SimHost* host : {&simulation_.a, &simulation_.b}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One seed's fabric, traffic and mishaps, and the verdict on it.
+// Runs one seed: its fabric, its traffic and its faults, and checks the result.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,14 @@
 
 namespace faultline::sim {
 
-/// Seeds from here on are of one theme: the program calls madvise, mprotect, munmap and the like under its
-/// traffic.
+/// Seeds from here on have one theme: the program calls madvise, mprotect, munmap and similar during traffic.
 constexpr uint64_t kFirstOdpMixSeed = 1'000'000'000;
 
 struct ScenarioResult {
   bool passed = false;
-  std::string error;    ///< what was wrong
-  std::string setting;  ///< the seed's fabric in words
-  std::string trace;    ///< packets, for a failure or where asked for
+  std::string error;    ///< what failed
+  std::string setting;  ///< description of the seed's fabric
+  std::string trace;    ///< packets, after a failure or on request
   uint64_t packets = 0;
   uint64_t virtual_ns = 0;
   uint64_t retransmissions = 0, timeouts = 0, faults = 0, rnr_naks = 0;
@@ -23,7 +22,7 @@ struct ScenarioResult {
 
 struct ScenarioOptions {
   bool with_trace = false;
-  std::string pcap_path;  ///< where to write the packets; empty: nowhere
+  std::string pcap_path;  ///< pcap file for the packets; empty: none
 };
 
 /// Runs the seed from start to end.

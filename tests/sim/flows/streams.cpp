@@ -18,7 +18,7 @@ struct Stream {
   SendRequest request;
 };
 
-/// What the requester of a stream knows to have arrived.
+/// Returns the number of packets that the requester of a stream knows to have arrived.
 uint64_t acknowledged_packets(const Stream& stream, uint32_t first_psn) {
   return (stream.from->qp()->requester.unacked_psn.value() - first_psn) & wire::Psn::kMask;
 }

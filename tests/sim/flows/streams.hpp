@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Streams of large WRITEs from one host to another over one link, measured in virtual time: the same figures
-// on every machine.
+// Streams of large WRITEs from one host to another over one link, measured in virtual time. The figures are
+// the same on every machine.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ struct StreamScript {
   uint32_t streams = 1;
   uint32_t message_bytes = 1 << 20;
   uint64_t duration_ns = 20'000'000;
-  uint64_t stagger_ns = 0;  ///< each stream starts so much after the one before
+  uint64_t stagger_ns = 0;  ///< delay between the starts of successive streams
   uint64_t seed = 1;
 };
 
 struct StreamResult {
-  std::string error;                   ///< empty where all went well
-  std::vector<double> gigabits_per_s;  ///< of payload acknowledged, by stream, over the second half
+  std::string error;                   ///< empty on success
+  std::vector<double> gigabits_per_s;  ///< acknowledged payload per stream, over the second half
   double total = 0;
-  double mean_queue_bytes = 0;  ///< of the switch
+  double mean_queue_bytes = 0;  ///< of the switch queue
   uint64_t peak_queue_bytes = 0;
   uint64_t queue_drops = 0, queue_marks = 0;
   uint64_t retransmitted = 0, timeouts = 0, notifications = 0;

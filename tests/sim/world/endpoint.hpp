@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A queue pair of a simulated host as a program sees it: posting, polling, and the walk to RTS.
+// A queue pair of a simulated host from the program's side: posting, polling, and the transitions to RTS.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct SendRequest {
   uint32_t srq_number = 0;  ///< XRC
   uint32_t ud_qpn = 0;
   uint32_t ud_qkey = 0;
-  transport::AddressVector av;  ///< of a UD message
-  /// Atomics, binds and flushes: their own fields.
+  transport::AddressVector av;  ///< UD only
+  /// Sets the fields specific to atomics, binds and flushes.
   std::function<void(transport::SendWqe&)> fill;
 
   [[nodiscard]] uint32_t length_bytes() const;
@@ -39,13 +39,13 @@ struct EndpointScript {
   odp::ProtectionDomain domain = 1;
   transport::SharedReceiveQueue* srq = nullptr;
   uint32_t xrc_domain = 0;
-  bool own_srq = false;  ///< receives go through a shared queue of its own
+  bool own_srq = false;  ///< receives are posted to an SRQ created for this endpoint
 };
 
-/// Attributes of one end; the defaults suit a test that does not care.
+/// Attributes of one end, with suitable defaults.
 struct ConnectionScript {
   transport::PathMtu path_mtu = transport::PathMtu::mtu1024;
-  uint32_t psn_a = 100, psn_b = 500;  ///< first PSN that each sends
+  uint32_t psn_a = 100, psn_b = 500;  ///< first PSN sent by each end
   uint8_t timeout = 14;
   uint8_t retry_count = 7;
   uint8_t rnr_retry = 7;
@@ -57,16 +57,16 @@ struct ConnectionScript {
 
 class Endpoint {
  public:
-  /// With `shared` both of its queues are that one, which is the caller's.
+  /// With `shared`, the send and receive CQ are both `shared`, owned by the caller.
   Endpoint(Simulation& simulation, SimHost& host, const EndpointScript& script,
            transport::CompletionQueue* shared = nullptr);
 
-  /// From now on what is posted to the send queue is posted by the core's owner (Core::send_posted).
+  /// From now on the core's owner thread posts to the send queue (Core::send_posted).
   void post_as_owner() { posts_as_owner_ = true; }
-  /// False where the ring is full.
+  /// Returns false if the ring is full.
   [[nodiscard]] bool post_send(const SendRequest& request);
   [[nodiscard]] bool post_receive(uint64_t wr_id, const std::vector<transport::Sge>& sges);
-  /// What has completed since the last call.
+  /// Returns the completions since the last call.
   std::vector<transport::Completion> poll_sends() { return drain(*send_cq_); }
   std::vector<transport::Completion> poll_receives() { return drain(*receive_cq_); }
 
@@ -76,12 +76,12 @@ class Endpoint {
   [[nodiscard]] transport::QueuePair* qp() const { return qp_; }
   [[nodiscard]] transport::SharedReceiveQueue* srq() const { return srq_; }
   [[nodiscard]] SimHost& host() const { return host_; }
-  /// 0 or the errno of modify_qp.
+  /// Returns 0 or the errno of modify_qp.
   [[nodiscard]] int modify(const transport::QpAttributes& attributes, uint32_t mask);
   void destroy();
-  /// To RESET: what was posted is gone without a word.
+  /// Moves the QP to RESET: posted work requests are discarded without completions.
   [[nodiscard]] bool reset();
-  /// Another QP in its place, with another number.
+  /// Replaces the QP with a new one that has another number.
   void renew();
 
   static std::vector<transport::Completion> drain(transport::CompletionQueue& cq);
@@ -98,13 +98,12 @@ class Endpoint {
   bool posts_as_owner_ = false;
 };
 
-/// Brings one end from RESET to RTS, as the one whose packets begin at `own_psn`. False where a step is
-/// refused.
+/// Moves one end from RESET to RTS; `own_psn` is its first PSN. Returns false if a transition is refused.
 [[nodiscard]] bool connect_end(Simulation& simulation, Endpoint& end, const Endpoint& peer,
                                const ConnectionScript& script, uint32_t own_psn, uint32_t peer_psn);
-/// Brings both ends of a connection from RESET to RTS. False where a step is refused.
+/// Moves both ends of a connection from RESET to RTS. Returns false if a transition is refused.
 [[nodiscard]] bool connect(Simulation& simulation, Endpoint& a, Endpoint& b, const ConnectionScript& script);
-/// A UD QP to RTS.
+/// Moves a UD QP to RTS.
 [[nodiscard]] bool activate_datagram(Endpoint& end, uint32_t qkey, uint32_t psn);
 
 }  // namespace faultline::sim

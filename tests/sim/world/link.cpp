@@ -42,7 +42,7 @@ bool SimLink::pass_switch(TimeNs at, Frame& frame, TimeNs& leaves) {
                                      static_cast<double>(queued_bytes - script_.mark_from_bytes) / span));
   if (mark && wire::mark_congestion_experienced(frame)) ++queue_marks;
   const uint64_t takes_ps = frame.size() * per_byte;
-  // Its bytes lie in the queue until they have left.
+  // A frame occupies the queue until its last byte has left.
   queue_area += static_cast<double>(frame.size()) *
                 static_cast<double>(std::max(switch_busy_ps_, at_ps) + takes_ps - at_ps) / 1000.0;
   switch_busy_ps_ = std::max(switch_busy_ps_, at_ps) + takes_ps;

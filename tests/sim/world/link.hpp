@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One direction of a wire: serialisation, delay, jitter, and damage by chance and by exact mask.
+// One direction of a wire: serialisation, delay, jitter, and damage at random or by exact mask.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,35 @@
 
 namespace faultline::sim {
 
-/// Bit n of a mask is for the n-th packet of the direction, up to the 64th.
+/// Bit n of a mask selects the n-th packet of the direction, up to the 64th.
 struct LinkScript {
   uint64_t delay_ns = 1'000;
-  uint64_t jitter_ns = 0;  ///< up to this much more, each packet by itself: reorders
+  uint64_t jitter_ns = 0;  ///< maximum additional delay per packet; reorders
   uint64_t picoseconds_per_byte = 800;
-  double loss_ratio = 0;  ///< beside loss_permille, for rarer ones
+  double loss_ratio = 0;  ///< in addition to loss_permille, for rare losses
   uint32_t loss_permille = 0;
   uint32_t duplicate_permille = 0;
   uint32_t corrupt_permille = 0;
-  uint32_t late_permille = 0;  ///< held for late_ns
+  uint32_t late_permille = 0;  ///< delayed by late_ns
   uint64_t late_ns = 50'000;
-  uint32_t damage_limit = ~0U;  ///< damage by chance ends after so many
+  uint32_t damage_limit = ~0U;  ///< maximum number of randomly damaged packets
   uint64_t drop_mask = 0;
   uint64_t duplicate_mask = 0;
   uint64_t corrupt_mask = 0;
   uint64_t late_mask = 0;
-  TimeNs dead_from_ns = kNever;  ///< everything after is lost
-  // Another path from then on.
+  TimeNs dead_from_ns = kNever;  ///< every later packet is lost
+  // The path changes at this time.
   TimeNs changes_at_ns = kNever;
   uint64_t changed_delay_ns = 0;
   uint64_t changed_picoseconds_per_byte = 0;
-  // A switch behind the sender's own link, with a slower way on. 0: none.
+  // A switch after the sender's link, with a slower egress link. 0: no switch.
   uint64_t bottleneck_picoseconds_per_byte = 0;
-  uint64_t queue_limit_bytes = 256 << 10;  ///< what does not fit is dropped
-  // RED with ECN (RFC 3168, as the DCQCN paper sets switches): none below the first, all above the second.
+  uint64_t queue_limit_bytes = 256 << 10;  ///< frames that do not fit are dropped
+  // RED with ECN (RFC 3168, as the DCQCN paper configures switches): no marks below the first threshold, all
+  // frames marked above the second.
   uint64_t mark_from_bytes = ~uint64_t{0};
   uint64_t mark_all_bytes = ~uint64_t{0};
-  bool pause_when_full = false;  ///< the switch stops the sender (IEEE 802.1Qbb) instead of dropping
+  bool pause_when_full = false;  ///< the switch pauses the sender (IEEE 802.1Qbb) instead of dropping frames
   double mark_ratio = 0.01;      ///< just below mark_all_bytes
 
   [[nodiscard]] bool harmless() const {
@@ -55,20 +56,20 @@ class SimLink {
       : script_(script), random_(random), from_a_(from_a), trace_(trace) {}
 
   [[nodiscard]] LinkScript& script() { return script_; }
-  /// Takes a frame at `now`; returns when its last byte has left the sender.
+  /// Accepts a frame at `now`. Returns the time at which its last byte has left the sender.
   TimeNs send(TimeNs now, Frame frame);
-  /// A frame from somebody else, straight to the receiver.
+  /// Delivers a frame of another sender directly to the receiver.
   void inject(TimeNs now, Frame frame);
 
   [[nodiscard]] TimeNs next_arrival() const { return arrivals_.empty() ? kNever : arrivals_.begin()->first; }
-  /// Takes one frame that has arrived by `now`; false when there is none.
+  /// Takes one frame that has arrived by `now`. Returns false if there is none.
   bool take(TimeNs now, Frame& frame);
 
-  /// Of the switch, over time, in bytes.
+  /// Peak of the switch queue, in bytes.
   uint64_t queue_peak_bytes = 0;
   uint64_t queue_drops = 0;
   uint64_t queue_marks = 0;
-  /// Bytes x ns, to be divided by the time.
+  /// Integral of the queue length over time, in bytes x ns; divide by the duration for the mean.
   double queue_area = 0;
 
   uint32_t sent = 0;
@@ -78,7 +79,7 @@ class SimLink {
   [[nodiscard]] bool hit(uint64_t mask, uint32_t permille);
   void flip_bit(Frame& frame);
   void wait_for_room(uint64_t frame_bytes);
-  /// When the frame leaves the switch; false where its queue is full.
+  /// Computes when the frame leaves the switch. Returns false if the queue is full.
   [[nodiscard]] bool pass_switch(TimeNs at, Frame& frame, TimeNs& leaves);
 
   LinkScript script_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A transport port over plain memory: a bounded pool and a bounded ring, which run short by script, and
-// checks on who holds which buffer.
+// A transport port over plain memory: a bounded buffer pool and a bounded ring, which run short by script,
+// and checks of buffer ownership.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ struct PortScript {
   uint32_t tx_buffers = 256;
   uint32_t tx_ring = 128;
   uint32_t rx_buffers = 512;
-  uint32_t short_allocate_permille = 0;  ///< fewer buffers than there are
-  uint32_t short_transmit_permille = 0;  ///< fewer frames taken than fit
+  uint32_t short_allocate_permille = 0;  ///< allocate() returns fewer buffers than available
+  uint32_t short_transmit_permille = 0;  ///< transmit() accepts fewer frames than fit
 };
 
 class SimPort final : public transport::Port {
  public:
-  /// Sends a frame and returns when it has left; `loopback` as the core set it.
+  /// Sends a frame and returns the time at which it has left; `loopback` as the core set it.
   using Wire = std::function<TimeNs(Frame frame, bool loopback)>;
 
   SimPort(const PortScript& script, Random random, Wire wire);
@@ -37,18 +37,18 @@ class SimPort final : public transport::Port {
   void free_unsent(std::span<transport::TxFrame> frames) override;
   void release(std::span<transport::RxFrame> frames) override;
 
-  /// Virtual time goes on: buffers whose frames have left come back.
+  /// Advances virtual time: returns buffers whose frames have left.
   void advance(TimeNs now);
-  /// A received frame as the core sees it; false where no buffer is left.
+  /// Presents a received frame to the core. Returns false if no buffer is left.
   bool receive(const Frame& frame, uint32_t rx_checks, transport::RxFrame& out);
 
   [[nodiscard]] PortScript& script() { return script_; }
   [[nodiscard]] size_t rx_in_use() const { return received_.size(); }
-  /// Buffers that the core holds.
+  /// Number of buffers held by the core.
   [[nodiscard]] size_t tx_with_core() const { return with_core_; }
 
   uint64_t rx_no_buffer = 0;
-  std::string fault;  ///< the first misuse of a buffer
+  std::string fault;  ///< description of the first misuse of a buffer
 
  private:
   enum class Holder : uint8_t { pool, core, ring };

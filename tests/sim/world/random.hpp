@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The simulator draws from the generator of the models that it runs.
+// Reuses the random generator of the models for the simulator.
 #pragma once
 
 #include "stack/chaos/random.hpp"

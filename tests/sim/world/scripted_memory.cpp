@@ -54,7 +54,7 @@ void Region::drop_pages(uint64_t first, uint64_t count, PageState left) {
 
 namespace {
 
-/// The region's bytes on some of its pages, as offset and length.
+/// Returns the bytes of the region on some of its pages, as offset and length.
 std::pair<uint64_t, uint64_t> bytes_of_pages(const Region& region, uint64_t first, uint64_t count) {
   const uint64_t lead = region.base % region.page_bytes;
   const uint64_t from = std::max(first * region.page_bytes, lead) - lead;
@@ -195,7 +195,7 @@ Outcome ScriptedMemory::probe(const odp::Target& target, uint64_t va, uint64_t l
   return there == length_bytes ? Outcome::done : missing(region, va + there);
 }
 
-// A miss comes with the bytes before it already copied, as the contract allows.
+// On a miss, the bytes before the missing page are already copied, as the contract allows.
 Outcome ScriptedMemory::write(const odp::Target& target, uint64_t va, std::span<const uint8_t> from) {
   if (from.empty()) return Outcome::done;
   Region* const below = allowed(target, va, from.size());

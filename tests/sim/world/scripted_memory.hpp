@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory that may not be there, in plain vectors: regions with keys, page maps, and a pager that answers by
-// script in virtual time.
+// Memory with page faults, in plain vectors: regions with keys, page maps, and a pager that resolves faults
+// by script in virtual time.
 #pragma once
 
 #include <algorithm>
@@ -18,13 +18,13 @@ namespace faultline::sim {
 
 struct MemoryScript {
   uint32_t page_bytes = 4096;
-  uint64_t resolve_min_ns = 2'000;  ///< a fault's service time lies between the two
+  uint64_t resolve_min_ns = 2'000;  ///< minimum and maximum service time of a fault
   uint64_t resolve_max_ns = 20'000;
   uint32_t queue_capacity = 1024;         ///< fault requests in flight
-  uint32_t queue_full_permille = 0;       ///< a request is refused all the same
-  uint32_t invalidate_permille = 0;       ///< before an access: some of its pages go away
-  uint32_t invalidations_limit = 0;       ///< so that everything can end
-  uint32_t write_protect_permille = 250;  ///< an invalidation takes only the right to write
+  uint32_t queue_full_permille = 0;       ///< a request is refused although the queue has room
+  uint32_t invalidate_permille = 0;       ///< before an access, some of its pages become absent
+  uint32_t invalidations_limit = 0;       ///< bounds the invalidations, so that a run ends
+  uint32_t write_protect_permille = 250;  ///< an invalidation removes only the write permission
 };
 
 /// A memory window over a region.
@@ -45,12 +45,12 @@ enum class PageState : uint8_t { absent, read, write };
 /// What the program has left of a page.
 enum class PageLimit : uint8_t {
   none,
-  read_only,  ///< by mprotect(2): the pager finds no right to write
-  hole,       ///< unmapped, or behind the end of a file: the pager finds nothing
-  dead        ///< unmapped under a hook or an event: an access knows without asking
+  read_only,  ///< by mprotect(2): the pager finds no write permission
+  hole,       ///< unmapped, or beyond the end of a file: the pager finds no page
+  dead        ///< unmapped with a hook or an event: an access fails without a fault request
 };
 
-/// The program takes a part of a region away and, some day, gives it back.
+/// The program takes away a part of a region and gives it back later.
 struct Taking {
   TimeNs from_ns = 0;
   TimeNs to_ns = kNever;
@@ -63,7 +63,7 @@ struct Taking {
   }
 };
 
-/// Bytes that were zeros at a moment, by MADV_DONTNEED or a hole in a file.
+/// Bytes that were zero at a time, by MADV_DONTNEED or a hole in a file.
 struct Zeroing {
   TimeNs at_ns = 0;
   uint64_t offset = 0;
@@ -78,17 +78,17 @@ struct Region {
   bool on_demand = false;
   uint32_t page_bytes = 4096;
   std::vector<uint8_t> bytes;
-  /// Of a pinned region that is longer than its bytes: they repeat.
+  /// Length of a pinned region that is longer than its bytes: the bytes repeat.
   uint64_t extent_bytes = 0;
   std::vector<PageState> pages;
   std::vector<PageLimit> limits;
   bool registered = true;
-  bool zeroable = false;  ///< the program may zero pages of it
-  // What the program did to it, for the model.
+  bool zeroable = false;  ///< the program may zero its pages
+  // The program's operations on the region, for the model.
   std::vector<Taking> takings;
   std::vector<Zeroing> zeroings;
 
-  /// Appends `length` bytes of noise and returns their address.
+  /// Appends `length` random bytes and returns their address.
   uint64_t extend(uint64_t length, Random& random);
   [[nodiscard]] bool contains(uint64_t va, uint64_t length) const {
     const uint64_t all = std::max<uint64_t>(bytes.size(), extent_bytes);
@@ -96,16 +96,16 @@ struct Region {
   }
   void set_pages(uint64_t va, uint64_t length, PageState state);
   void add_hole(uint64_t va, uint64_t length);
-  /// Where an access does not straddle the end of the bytes that repeat.
+  /// Returns the byte at `va`; the access must not straddle the end of the repeating bytes.
   [[nodiscard]] uint8_t* at(uint64_t va) { return bytes.data() + (va - base) % bytes.size(); }
 
-  // What the program does, to whole pages. Numbers of pages count from the region's first.
-  /// Pages lose what they have above `left`: paged out or moved (absent), shared by fork(2) (read).
+  // Operations of the program on whole pages. Page numbers count from the region's first page.
+  /// Reduces the pages to at most the state `left`: paged out or moved (absent), shared by fork(2) (read).
   void drop_pages(uint64_t first, uint64_t count, PageState left);
   void zero_pages(TimeNs now, uint64_t first, uint64_t count);
   void take_pages(TimeNs now, uint64_t first, uint64_t count, PageLimit limit);
   void deregister(TimeNs now);
-  /// All that was taken is there again, and the region registered under its old key.
+  /// Restores everything that was taken, and registers the region again under its old key.
   void restore(TimeNs now);
   [[nodiscard]] bool was_zeroed(uint64_t va, TimeNs since_ns, TimeNs until_ns = kNever) const;
 };
@@ -121,7 +121,7 @@ class ScriptedMemory final : public odp::MemoryAccess {
   [[nodiscard]] std::deque<Region>& regions() { return regions_; }
   [[nodiscard]] MemoryScript& script() { return script_; }
 
-  /// Virtual time goes on: faults that are due are served.
+  /// Advances virtual time: resolves the faults that are due.
   void advance(TimeNs now);
   [[nodiscard]] TimeNs next_event() const;
 
@@ -144,20 +144,21 @@ class ScriptedMemory final : public odp::MemoryAccess {
   [[nodiscard]] bool request_fault(const odp::FaultRequest& request) override;
   [[nodiscard]] size_t take_resolutions(std::span<odp::Resolution> out) override;
 
-  uint64_t faults = 0;   ///< requests taken
-  uint64_t refused = 0;  ///< requests that found the queue full
+  uint64_t faults = 0;   ///< accepted requests
+  uint64_t refused = 0;  ///< requests refused because the queue was full
   uint64_t invalidations = 0;
   uint64_t atomics = 0;  ///< executed
   uint64_t flushes = 0;
-  std::vector<odp::FaultRequest> requests;  ///< all that were taken, for the directed tests
+  std::vector<odp::FaultRequest> requests;  ///< all accepted requests, for the directed tests
 
  private:
-  /// The bytes of [va, va + length) that are there with the right, counted from its start.
+  /// Returns how many bytes of [va, va + length), counted from `va`, are resident with the required
+  /// permission.
   [[nodiscard]] uint64_t resident(const Region& region, uint64_t va, uint64_t length, bool writable) const;
   void maybe_invalidate(Region& region, uint64_t va, uint64_t length);
-  /// Where the first byte behind those that are there is.
+  /// Returns the outcome for the first byte after the resident ones.
   [[nodiscard]] static odp::Outcome missing(const Region& region, uint64_t va);
-  /// The region below a key and its rights there; nullptr where the access is not allowed.
+  /// Returns the region of a key if the access is within its rights; nullptr otherwise.
   [[nodiscard]] Region* allowed(const odp::Target& target, uint64_t va, uint64_t length);
   [[nodiscard]] odp::Outcome serve(const odp::FaultRequest& request);
 

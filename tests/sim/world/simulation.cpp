@@ -30,7 +30,7 @@ void SimHost::on_cq_event(transport::CompletionQueue* /*cq*/, transport::AsyncEv
 }
 
 void SimHost::deliver(const Frame& frame, std::vector<transport::RxFrame>& burst) {
-  // The glue's part: other kinds never reach the core.
+  // The glue drops frames of other kinds before they reach the core.
   if (wire::classify(frame) != wire::FrameKind::roce) return;
   const auto checks = static_cast<uint32_t>(random_.below(4));
   transport::RxFrame received;

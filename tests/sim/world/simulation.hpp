@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two hosts, a wire between them and a clock that only events move. Everything follows from the scripts and
-// one seed.
+// Two hosts, a wire between them, and a clock that only events advance. The scripts and one seed determine
+// everything.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,10 @@ struct SimulationScript {
   LinkScript a_to_b, b_to_a;
   bool ipv6 = false;
   bool keep_trace = true;
-  uint64_t turn_ns = 200;  ///< what one turn of an engine takes
+  uint64_t turn_ns = 200;  ///< duration of one poll loop iteration
 };
 
-/// An event that a core raised.
+/// An asynchronous event raised by a core.
 struct RaisedEvent {
   uint32_t qpn = 0;
   transport::AsyncEvent event = transport::AsyncEvent::qp_fatal;
@@ -49,10 +49,10 @@ class SimHost final : public transport::EventSink {
     ++srq_events;
   }
 
-  /// Takes what is due at `now`, then lets the core have its turn.
+  /// Delivers what is due at `now`, then runs one iteration of the core.
   void turn(TimeNs now, SimLink& from_wire);
   [[nodiscard]] TimeNs next_turn(uint64_t turn_ns, const SimLink& from_wire) const;
-  /// Destroys the core; what it still holds afterwards is a leak.
+  /// Destroys the core. Resources that it still holds are a leak.
   void end();
 
   ScriptedMemory memory;
@@ -80,19 +80,19 @@ class Simulation {
   Simulation& operator=(const Simulation&) = delete;
 
   [[nodiscard]] TimeNs now() const { return now_; }
-  /// `action` happens at `when`, before packets of that instant.
+  /// Schedules `action` for `when`, before the packets of that time.
   void at(TimeNs when, std::function<void()> action) { actions_.emplace(when, std::move(action)); }
 
-  /// One event. False when nothing will ever happen any more.
+  /// Executes one event. Returns false if no event is left.
   bool step();
-  /// Steps until `done` or nothing is left; false where a bound was hit first.
+  /// Steps until `done` is true or no event is left. Returns false if a limit is reached first.
   bool run_until(const std::function<bool()>& done, TimeNs limit_ns);
-  /// Steps until nothing is left to happen; false where virtual time passes `limit_ns` first.
+  /// Steps until no event is left. Returns false if virtual time exceeds `limit_ns` first.
   bool run(TimeNs limit_ns = 10'000'000'000) {
     return run_until([] { return false; }, limit_ns);
   }
 
-  /// The address vector of packets from `from` to `to`.
+  /// Returns the address vector of packets from `from` to `to`.
   [[nodiscard]] transport::AddressVector path(const SimHost& from, const SimHost& to) const;
   [[nodiscard]] SimHost& peer_of(const SimHost& host) { return &host == &a ? b : a; }
 

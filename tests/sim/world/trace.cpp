@@ -48,7 +48,7 @@ std::string syndrome_text(uint8_t syndrome) {
 std::string line_of(const TraceEntry& entry) {
   std::string line = entry.from_a ? "a> " : "b> ";
   wire::Packet packet;
-  // A corrupted frame is shown as it was sent: the trace holds it from before the damage.
+  // The trace holds a corrupted frame as it was sent, before the damage.
   const wire::ParseError error = wire::parse(entry.frame, packet);
   if (error != wire::ParseError::none) {
     line += wire::name_of(error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every packet of a run and what became of it, to print and to compare with.
+// Records every packet of a run and its fate, for printing and comparison.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct TraceEntry {
   TimeNs sent_ns = 0;
   bool from_a = true;
   bool looped = false;  ///< from the device to itself
-  uint32_t number = 0;  ///< of the packet in its direction, as in the masks
+  uint32_t number = 0;  ///< number of the packet in its direction, as in the masks
   Verdict verdict = Verdict::delivered;
   Frame frame;
 };
@@ -30,14 +30,14 @@ class Trace {
     if (!keep) entries_.clear();
     return entries_.emplace_back(TraceEntry{sent_ns, from_a, false, number, Verdict::delivered, frame});
   }
-  bool keep = true;  ///< all of it, not the newest entry alone
+  bool keep = true;  ///< keep all entries, not only the newest one
   void clear() { entries_.clear(); }
   [[nodiscard]] const std::vector<TraceEntry>& entries() const { return entries_; }
 
-  /// One line a packet without its time: "a> RC.SEND_FIRST 100 lost". AckReq is a "!" behind the PSN; an ACK
-  /// says its syndrome.
+  /// Returns one line per packet without its time: "a> RC.SEND_FIRST 100 lost". A "!" after the PSN marks
+  /// AckReq; an ACK shows its syndrome.
   [[nodiscard]] std::vector<std::string> lines() const;
-  /// The last `limit` packets with times and all fields.
+  /// Returns the last `limit` packets with times and all fields.
   [[nodiscard]] std::string text(size_t limit) const;
   void write_pcap(const std::string& path) const;
 

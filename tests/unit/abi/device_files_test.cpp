@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The entries below /sys and /dev, in the forms that the kernel has them.
+// Entries below /sys and /dev, in the kernel's format.
 #include "stack/abi/tree/device_files.hpp"
 
 #include <algorithm>

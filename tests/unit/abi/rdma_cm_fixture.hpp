@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rdma_cm device as a program has it, on two devices joined in memory.
+// The rdma_cm device as a program sees it, on two devices joined in memory.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ inline constexpr const char* kServer = "198.18.0.2";
 inline constexpr const char* kClient = "198.18.0.1";
 inline constexpr uint16_t kPort = 7471;
 
-/// The device's descriptor as a program has it.
+/// The device's file descriptor as a program sees it.
 class Channel {
  public:
   explicit Channel(int flags = 0)
@@ -50,7 +50,7 @@ class Channel {
     return ::poll(&file, 1, timeout_ms) == 1;
   }
 
-  /// 0 or the errno.
+  /// Returns 0 or the errno.
   [[nodiscard]] int write(const void* bytes, size_t length) const {
     const ssize_t written = find_descriptor(number_)->write(bytes, length);
     return written < 0 ? static_cast<int>(-written) : written == static_cast<ssize_t>(length) ? 0 : -1;
@@ -130,7 +130,7 @@ class Channel {
     return command(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{reinterpret_cast<uint64_t>(&event)},
                    sizeof event);
   }
-  /// The next event, which must be that one.
+  /// Returns the next event, which must be of that kind.
   rdma_ucm_event_resp expect(CmEvent kind) const {
     constexpr int kPatienceMs = 60'000;
     rdma_ucm_event_resp event{};
@@ -186,7 +186,7 @@ class RdmaCm : public testing::Test {
     driver_.join();
   }
 
-  /// The client's identifier on the way to the server, as far as its route.
+  /// Creates a client identifier and resolves the server's address and route.
   uint32_t resolved(const Channel& client, uint64_t uid, uint16_t port_space = RDMA_PS_TCP,
                     uint16_t port = kPort) {
     const uint32_t id = client.create(uid, port_space);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rdma_cm's states, ports and addresses, each by itself.
+// States, ports and addresses of rdma_cm, each tested separately.
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -118,7 +118,7 @@ TEST(Endpoints, SurviveTheWayThereAndBack) {
   EXPECT_EQ(back->gid, six.gid);
   EXPECT_EQ(back->port, 1);
 
-  // struct sockaddr_ib: the service ID says port space and port.
+  // struct sockaddr_ib: the service ID encodes port space and port.
   Endpoint ib{.family = kFamilyIb, .gid = six.gid, .port = 9, .port_space = RDMA_PS_UDP};
   EXPECT_EQ(write_endpoint(ib, RDMA_PS_IB, bytes), 48U);
   const std::array<uint8_t, 8> service{0, 0, 0, 0, 0x01, 0x11, 0, 9};

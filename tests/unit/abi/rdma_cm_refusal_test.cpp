@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the rdma_cm device refuses, with the kernel's errno.
+// Requests that the rdma_cm device refuses, with the kernel's errno.
 #include <array>
 #include <random>
 
@@ -11,7 +11,7 @@ namespace {
 TEST_F(RdmaCm, RefusesWhatTheKernelRefuses) {
   Channel channel, other;
   const uint32_t id = channel.create(1);
-  // The envelope.
+  // Command header.
   const uint64_t nothing = 0;
   EXPECT_EQ(channel.write(&nothing, 7), EINVAL);
   const rdma_ucm_cmd_hdr unknown{99, 0, 0}, option{RDMA_USER_CM_CMD_GET_OPTION, 0, 0}, longer{0, 100, 4};
@@ -19,14 +19,14 @@ TEST_F(RdmaCm, RefusesWhatTheKernelRefuses) {
   EXPECT_EQ(channel.write(&option, sizeof option), ENOSYS);
   EXPECT_EQ(channel.write(&longer, sizeof longer), EINVAL);
   EXPECT_EQ(channel.write(nullptr, 16), EFAULT);
-  // Answers that do not fit, or go nowhere.
+  // Response buffers that are too small or not writable.
   rdma_ucm_create_id create{};
   create.ps = RDMA_PS_TCP;
   EXPECT_EQ(channel.command(RDMA_USER_CM_CMD_CREATE_ID, create, 2), ENOSPC);
   EXPECT_EQ(channel.command(RDMA_USER_CM_CMD_CREATE_ID, create, sizeof(rdma_ucm_create_id_resp)), EFAULT);
   create.ps = 1;
   EXPECT_EQ(channel.command(RDMA_USER_CM_CMD_CREATE_ID, create, sizeof(rdma_ucm_create_id_resp)), EINVAL);
-  // Numbers.
+  // Identifiers.
   EXPECT_EQ(channel.listen(4711), ENOENT);
   EXPECT_EQ(other.listen(id), EINVAL);
   EXPECT_EQ(other.destroy(id), EINVAL);
@@ -38,7 +38,7 @@ TEST_F(RdmaCm, RefusesWhatTheKernelRefuses) {
   rdma_ucm_resolve_addr resolve{};
   resolve.id = id;
   EXPECT_EQ(channel.command(RDMA_USER_CM_CMD_RESOLVE_ADDR, resolve), EINVAL);
-  // The wrong order.
+  // Commands in the wrong state.
   ib_uverbs_qp_attr attributes{};
   EXPECT_EQ(channel.attributes(id, IBV_QPS_INIT, attributes), EINVAL);
   EXPECT_EQ(channel.route(id), EINVAL);
@@ -51,7 +51,7 @@ TEST_F(RdmaCm, RefusesWhatTheKernelRefuses) {
   EXPECT_EQ(channel.attributes(id, IBV_QPS_RTS + 9, attributes), EINVAL);
   EXPECT_EQ(channel.listen(id), 0);
   EXPECT_EQ(channel.resolve(id, nullptr, kServer, kPort), EINVAL);
-  // The port is taken.
+  // The port is in use.
   const uint32_t second = channel.create(2), third = channel.create(3);
   EXPECT_EQ(channel.bind(second, kServer, kPort), 0);
   EXPECT_EQ(channel.bind(third, kServer, kPort), EADDRINUSE);
@@ -91,8 +91,8 @@ TEST_F(RdmaCm, SetsOptions) {
   EXPECT_EQ(set(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &byte, 1U << 20), EINVAL);
 }
 
-/// Every command, of every length, with words that are nothing, everything, an identifier, small, or a place
-/// for the answer: an errno, and afterwards the device works as before.
+/// Every command with every length. The words are zero, all ones, an identifier, small, or the address of a
+/// response buffer. Each command returns an errno, and the device works afterwards.
 TEST_F(RdmaCm, SurvivesAnyCommand) {
   constexpr uint32_t kRounds = 30'000;
   constexpr uint32_t kBeyondTheLast = RDMA_USER_CM_CMD_JOIN_MCAST + 3;
@@ -122,7 +122,7 @@ TEST_F(RdmaCm, SurvivesAnyCommand) {
     done += error == 0 ? 1 : 0;
     rdma_ucm_event_resp event{};
     while (channel.readable(0)) ASSERT_EQ(channel.take(event), 0);
-    // Those that were made, and the one that may have gone.
+    // Destroys the created identifiers, and `id` if it still exists.
     for (uint32_t other = 0; round % 64 == 0 && other < 100; ++other)
       static_cast<void>(channel.destroy(other));
     if (round % 64 == 0) id = channel.create(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rdma_cm device's commands as librdmacm gives them: what they answer and what they tell of.
+// Commands of the rdma_cm device as librdmacm issues them: their responses and their events.
 #include <chrono>
 #include <filesystem>
 #include <iterator>
@@ -25,15 +25,15 @@ TEST_F(RdmaCm, ConnectsAndTellsBothSidesTheSame) {
   EXPECT_NE(request.id, listener);
   EXPECT_EQ(request.param.conn.qp_num, 0x111U);
   EXPECT_EQ(text_of(request.param.conn), "hello");
-  // What is left of a REQ's 92 bytes behind the addresses (A11).
+  // Bytes of a REQ's 92 that remain after the addresses (A11).
   EXPECT_EQ(request.param.conn.private_data_len, 56);
-  // From where the server stands.
+  // As seen from the server: initiator and responder are swapped.
   EXPECT_EQ(request.param.conn.responder_resources, 2);
   EXPECT_EQ(request.param.conn.initiator_depth, 4);
   EXPECT_EQ(request.param.conn.retry_count, 5);
   EXPECT_EQ(request.param.conn.rnr_retry_count, 6);
 
-  // librdmacm makes its QP ready before it accepts.
+  // librdmacm prepares its QP before it accepts.
   ib_uverbs_qp_attr passive_rtr{}, passive_rts{}, init{};
   EXPECT_EQ(server.attributes(request.id, IBV_QPS_INIT, init), 0);
   EXPECT_EQ(init.qp_access_flags, static_cast<uint32_t>(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -66,7 +66,7 @@ TEST_F(RdmaCm, ConnectsAndTellsBothSidesTheSame) {
 
   uint32_t reported = 0;
   EXPECT_EQ(client.destroy(active, &reported), 0);
-  EXPECT_GE(reported, 4U);  // librdmacm waits until as many are acknowledged
+  EXPECT_GE(reported, 4U);  // librdmacm waits until that many are acknowledged
   EXPECT_EQ(client.destroy(active), ENOENT);
 }
 
@@ -142,7 +142,7 @@ TEST_F(RdmaCm, ListensOnAllDevices) {
   EXPECT_EQ(server.command(RDMA_USER_CM_CMD_QUERY, fields, sizeof addresses), 0);
   EXPECT_EQ(addresses.node_guid, 0U);
   const uint16_t port = ntohs(reinterpret_cast<const sockaddr_in&>(addresses.src_addr).sin_port);
-  for (const char* address : {kServer, kClient}) {  // the second is its own
+  for (const char* address : {kServer, kClient}) {  // the second address is the client's own
     const uint32_t id = client.create(2);
     EXPECT_EQ(client.resolve(id, nullptr, address, port), 0);
     client.expect(CmEvent::address_resolved);
@@ -225,12 +225,12 @@ TEST_F(RdmaCm, MovesAnIdentifierWithItsEvents) {
   EXPECT_EQ(answer.events_reported, 0U);
   EXPECT_FALSE(one.readable(0));
   two.expect(CmEvent::address_resolved);
-  EXPECT_EQ(one.route(id), EINVAL);  // it is another descriptor's now
+  EXPECT_EQ(one.route(id), EINVAL);  // the identifier has moved to the other descriptor
   EXPECT_EQ(two.route(id), 0);
   two.expect(CmEvent::route_resolved);
   fields.fd = 100'000;
   EXPECT_EQ(two.command(RDMA_USER_CM_CMD_MIGRATE_ID, fields, sizeof answer), ENOENT);
-  fields.fd = 0;  // some file that is none of these
+  fields.fd = 0;  // a file that is not an rdma_cm descriptor
   EXPECT_EQ(two.command(RDMA_USER_CM_CMD_MIGRATE_ID, fields, sizeof answer), EINVAL);
 }
 
@@ -255,7 +255,7 @@ TEST_F(RdmaCm, ForgetsRequestsWithTheirListener) {
 TEST_F(RdmaCm, StaysWhatItIsWhenAChildClosesItsOwn) {
   Channel channel;
   const uint32_t id = channel.create(1);
-  // As the C library's close does in Python's subprocess, which runs in its parent's memory.
+  // Like the C library's close in Python's subprocess, which runs in the memory of its parent.
   const pid_t child = vfork();
   if (child == 0) {
     remove_descriptors(3, ~0U);
@@ -264,7 +264,7 @@ TEST_F(RdmaCm, StaysWhatItIsWhenAChildClosesItsOwn) {
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_EQ(channel.bind(id, kClient, 0), 0);
 
-  // A child of fork has the number, but none of what is behind it.
+  // A child of fork has the descriptor number, but not the object that it refers to.
   const pid_t forked = fork();
   if (forked == 0) _exit(find_descriptor(channel.number()) == nullptr ? 0 : 1);
   int status = -1;
@@ -334,7 +334,7 @@ TEST_F(RdmaCm, LetsDevicesGoWithTheLastDescriptor) {
     connected(client, server);
     EXPECT_EQ(verbs::test::running_devices(), 2);
   }
-  // Whoever drives them may be at one just now.
+  // A thread that drives the devices may still be in a call.
   constexpr int kPatienceMs = 20'000;
   for (int waited = 0; verbs::test::running_devices() != 0 && waited < kPatienceMs; ++waited)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What faultline-run finds in a build folder, and as a distribution installs it.
+// Files that faultline-run finds in a build folder and in a distribution's layout.
 #include "apps/run/find_files.hpp"
 
 #include <cstdlib>

@@ -30,7 +30,7 @@ TEST(Preload, TheLibraryStandsBeforeTheUsersOwn) {
 TEST(Preload, ASanitizerOfTheUsersStaysFirst) {
   EXPECT_EQ(preload_list(kLibrary, "a.so:/usr/lib/libasan.so.8 b.so", {}),
             "/usr/lib/libasan.so.8:/opt/lib/libibverbs.so.1:a.so:b.so");
-  // The user's choice holds: a runtime is not loaded twice.
+  // The user's choice is kept: a sanitizer runtime is not preloaded twice.
   EXPECT_EQ(preload_list(kLibrary, "/own/libasan.so.8", {"libasan.so.8"}),
             "/own/libasan.so.8:/opt/lib/libibverbs.so.1");
 }
@@ -51,7 +51,7 @@ TEST(Preload, KnowsTheRuntimesOfBothCompilers) {
 }
 
 TEST(Preload, TheUsersOptionsOfThreadSanitizerWin) {
-  // Of options that are given twice the last one holds.
+  // If an option is given twice, the last one is effective.
   EXPECT_EQ(tsan_options(""), "ignore_noninstrumented_modules=1");
   EXPECT_EQ(tsan_options("exitcode=3:ignore_noninstrumented_modules=0"),
             "ignore_noninstrumented_modules=1:exitcode=3:ignore_noninstrumented_modules=0");
@@ -140,7 +140,7 @@ TEST_F(NeededLibraries, AFileThatContradictsItselfIsNotFollowed) {
   EXPECT_EQ(with([&] { first_segment().p_filesz = 8; }), List()) << "the names are in no segment";
   EXPECT_EQ(with([&] { dynamic(DT_STRSZ).d_un.d_val = ~uint64_t{0}; }), List());
   EXPECT_EQ(with([&] { dynamic(DT_STRSZ).d_un.d_val = 0; }), List());
-  // A name that begins in the table ends there: a string's terminator follows the table's last byte.
+  // A name that begins in the table must end there: a terminator lies after the table's last byte.
   const List cut = with([&] { dynamic(DT_STRSZ).d_un.d_val = dynamic(DT_NEEDED).d_un.d_val + 1; });
   for (const std::string& name : cut) EXPECT_LE(name.size(), dynamic(DT_STRSZ).d_un.d_val) << name;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Many connections over a wire that loses, doubles and reorders, between programs that do anything at any
-// time: both sides always come to an end that fits the other's, and nothing is left over. And anything at all
-// as datagrams.
+// Many connections over a wire that loses, duplicates and reorders, between programs that act at random. Both
+// sides always end in consistent states, and nothing is left over. Arbitrary datagrams are tested as well.
 #include <map>
 
 #include <gtest/gtest.h>
@@ -14,7 +13,7 @@ namespace {
 constexpr uint64_t kService = wire::ip_service_id(0x0106, 7174);
 constexpr uint64_t kDatagramService = wire::ip_service_id(0x0111, 7174);
 
-/// A program on one node: it answers what it is told after a while, mostly kindly.
+/// A program on one node: it responds to events after a delay, and accepts most requests.
 class Program {
  public:
   Program(Network& network, Node& node, Node& peer) : network_(network), node_(node), peer_(peer) {
@@ -25,7 +24,7 @@ class Program {
 
   struct Fate {
     bool active = false, asked = false, answered = false, stood = false, ended = false;
-    int stands = 0, ends = 0;  ///< how often it was told
+    int stands = 0, ends = 0;  ///< number of established and ended events
   };
 
   void connect(uint32_t qpn) {
@@ -55,7 +54,7 @@ class Program {
   }
 
   std::map<Id, Fate> fates;
-  std::map<Id, int> questions;  ///< answers to each
+  std::map<Id, int> questions;  ///< answers to each event
   std::vector<TimeNs> accepted;
 
  private:
@@ -101,7 +100,7 @@ class Program {
     Manager& manager = node_.manager();
     const TimeNs now = network_.now();
     const uint32_t luck = network_.chance(20);
-    // Refusals are the other side's doing in the meantime.
+    // Calls may fail because the other side has acted in the meantime.
     switch (event.kind) {
       case EventKind::requested:
         if (luck == 0) return manager.destroy(event.id, now);
@@ -160,7 +159,7 @@ TEST_P(Chaos, EverythingEnds) {
     net.run_for(10 * kMs);
     for (Program& program : programs) program.step();
   }
-  // Ten minutes later what stands is ended.
+  // Destroys the established connections ten minutes later.
   left.manager().destroy_all(net.now());
   right.manager().destroy_all(net.now());
   net.run_for(200 * kSecond);
@@ -182,8 +181,8 @@ TEST_P(Chaos, EverythingEnds) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Chaos, testing::Range(uint64_t{1}, uint64_t{41}));
 
-// Messages that begin as good ones, with bytes turned over; nothing of that may do more than be dropped, be
-// answered once, or open and end what its bytes say.
+// Valid messages with random bytes changed. Such a message is at most dropped, answered once, or opens and
+// ends what its bytes request.
 TEST(Garbage, IsTakenCalmly) {
   Network net(7);
   Node& client = net.add();

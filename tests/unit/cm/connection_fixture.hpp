@@ -28,7 +28,7 @@ class Connection : public testing::Test {
   void connect(uint32_t qpn = 0x111) {
     ASSERT_EQ(client.manager().connect(client.request_to(server, kService, qpn), now(), active), 0);
   }
-  /// Runs until the server has been asked, and takes note of it.
+  /// Runs until the server receives the request, and stores its identifier.
   Event take_request() {
     net.settle();
     const Event event = server.next_event();
@@ -55,7 +55,7 @@ class Connection : public testing::Test {
     EXPECT_FALSE(client.has_event());
     EXPECT_FALSE(server.has_event());
   }
-  /// All that was under way has ended, and nothing of it is left.
+  /// Checks that all work in progress has ended and that no state remains.
   void expect_rest() {
     client.manager().destroy_all(now());
     server.manager().destroy_all(now());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connections under loss and delay, their ends, and several at once.
+// Connections under loss and delay, their termination, and several at once.
 #include <cerrno>
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST_F(Connection, MessagesThatComeTwiceAreToldOnce) {
   expect_rest();
 }
 
-// ---- programs that take their time ----
+// ---- slow programs ----
 
 TEST_F(Connection, WhoAsksAgainIsAskedToWait) {
   listen();
@@ -139,7 +139,7 @@ TEST_F(Connection, ADeadPeerIsGivenUp) {
   EXPECT_EQ(client.next_event().kind, EventKind::disconnected);
 }
 
-// Whatever state it is in, the peer learns of it, and nothing is left.
+// In any state, the peer is notified and no state remains.
 TEST_F(Connection, DestroyedWhereverItIs) {
   listen();
   connect();
@@ -209,7 +209,7 @@ TEST_F(Connection, AQpnThatRestsIsStale) {
   establish(0x111, 0x222);
 }
 
-// The peer has forgotten the connection, as after a crash, and its QPN comes again.
+// The peer has lost the connection, as after a crash, and its QPN appears again.
 TEST_F(Connection, AForgottenConnectionEnds) {
   listen();
   establish(0x111, 0x222);
@@ -222,7 +222,7 @@ TEST_F(Connection, AForgottenConnectionEnds) {
   server.receive(reborn.sent[0], {.reply = server.path_to(client).av}, now());
   EXPECT_EQ(wire::read_rej(parsed(server.sent[1])).reason, RejectReason::stale_connection);
   EXPECT_EQ(wire::read_rej(parsed(server.sent[1])).remote_id, again);
-  // The old one says good-bye, and whoever knows nothing of it answers.
+  // The old connection sends a DREQ, and a peer that does not know the connection answers with a DREP.
   ASSERT_EQ(parsed(server.sent[2]).attribute(), CmAttribute::dreq);
   reborn.receive(server.sent[2], {.reply = reborn.path_to(peer).av}, now());
   ASSERT_EQ(reborn.sent_attributes().back(), CmAttribute::drep);
@@ -233,7 +233,7 @@ TEST_F(Connection, AForgottenConnectionEnds) {
   EXPECT_EQ(server.manager().counters().stale, 1U);
 }
 
-// Found by the fuzzer: nothing may stay behind of a request that names no QP.
+// Found by the fuzzer: a request without a QP must leave no state.
 TEST_F(Connection, ARequestOfNoQpLeavesNothingBehind) {
   listen();
   for (int i = 0; i < 3; ++i) {
@@ -329,7 +329,7 @@ TEST_F(Connection, ABacklogIsFullUntilSomethingIsAnswered) {
   EXPECT_FALSE(server.has_event());
   EXPECT_EQ(server.manager().counters().drops[static_cast<size_t>(DropReason::backlog)], 1U);
   accept();
-  // The third asks again by itself.
+  // The third client retransmits its REQ without help of the program.
   net.run_for(kSecond);
   EXPECT_EQ(server.next_event().kind, EventKind::requested);
 }
@@ -363,7 +363,7 @@ TEST_F(Connection, AServiceIsClaimedForItsFirstListenerAndReleasedWithItsLast) {
   EXPECT_EQ(server.services.count(kService + 1), 1U);
   manager.destroy(two, now());
   EXPECT_EQ(server.services, before);
-  // Another process has it: nobody listens here then.
+  // Another process has claimed the service: listening fails here.
   server.claim_answer = EADDRINUSE;
   EXPECT_EQ(manager.listen({.service_id = kService + 1}, one), EADDRINUSE);
   server.claim_answer = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connections between two managers: how they come to stand, what each side is told, and what is refused.
+// Connections between two managers: establishment, the events of each side, and refused requests.
 #include <cerrno>
 
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ TEST_F(Connection, StandsAndGivesBothSidesTheSameSettings) {
   EXPECT_EQ(server.sent_attributes(), std::vector{CmAttribute::rep});
 }
 
-// The peer may not raise what it was offered (IBA 12.7.29).
+// The peer may not exceed the offered values (IBA 12.7.29).
 TEST_F(Connection, ResourcesAreNoMoreThanOffered) {
   listen();
   ConnectParams params = client.request_to(server, kService, 0x111);
@@ -202,7 +202,7 @@ TEST(ListenerPatience, ARequestWaitsForItsListener) {
   net.settle();
   EXPECT_EQ(server.next_event().listener_user, 7U);
   EXPECT_FALSE(client.has_event());
-  net.run_for(20 * kMs);  // the other's patience is at its end
+  net.run_for(20 * kMs);  // the client's response time-out has passed
   const Event event = client.next_event();
   EXPECT_EQ(event.kind, EventKind::rejected);
   EXPECT_EQ(event.reason, RejectReason::invalid_service_id);
@@ -264,7 +264,7 @@ TEST_F(Connection, NobodyAnswersAtAll) {
   net.run_for(1);
   EXPECT_EQ(client.next_event().kind, EventKind::unreachable);
   EXPECT_EQ(client.manager().counters().gave_up, 1U);
-  // The peer is told, who may have made a connection of it.
+  // A REJ is sent to the peer, which may have established the connection.
   const wire::CmRej rej = wire::read_rej(parsed(client.sent.back()));
   EXPECT_EQ(rej.reason, RejectReason::timeout);
   EXPECT_EQ(rej.local_id, active);
@@ -304,7 +304,7 @@ TEST_F(Connection, TheReplyIsNotAnswered) {
   expect_rest();
 }
 
-// ---- what is not as it should be ----
+// ---- invalid messages and calls ----
 
 struct BadRequest {
   const char* name;
@@ -371,7 +371,7 @@ TEST_F(Connection, AWiderMtuThanOurPortsIsRejected) {
   EXPECT_EQ(bytes_of(event.reject_info), std::vector<uint8_t>{3 << 4});
 }
 
-// A message of a connection is its peer's alone.
+// A message of a connection is accepted only from its peer.
 TEST_F(Connection, OthersMessagesAreDropped) {
   listen();
   establish();
@@ -407,7 +407,7 @@ TEST_F(Connection, StrangersAreAnsweredSoThatTheyNeedNotWait) {
   server.receive(mad, {.reply = server.path_to(client).av}, now());
   ASSERT_EQ(server.sent.size(), 2U);
   EXPECT_EQ(wire::read_rej(parsed(server.sent[1])).reason, RejectReason::invalid_communication_id);
-  // Never an answer to an answer.
+  // A response never causes a response.
   wire::write(mad, 1, wire::CmRej{.local_id = 7, .remote_id = 8});
   server.receive(mad, {.reply = server.path_to(client).av}, now());
   wire::write(mad, 1, wire::CmDrep{.local_id = 7, .remote_id = 8});

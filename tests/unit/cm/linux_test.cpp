@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Against what Linux said: our manager in the place of either host sends the same bytes, and takes the
-// other's.
+// Compares with recorded Linux traffic: our manager in place of either host sends the same bytes and accepts
+// the other host's.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -16,10 +16,10 @@ namespace {
 
 struct Message {
   wire::MadBytes mad;
-  MadSource source;  ///< as its receiver sees it
+  MadSource source;  ///< as the receiver sees it
 };
 
-/// What went to QP1 in a capture, and what the connection's two sides began with.
+/// The messages of a capture to QP1, and the first PSN of each side of the connection.
 struct Dialogue {
   std::vector<Message> messages;
   std::map<uint32_t, uint32_t> first_psns;  ///< by destination QPN and sender, see key()
@@ -65,7 +65,7 @@ class Recorder final : public MadSender {
   std::vector<wire::MadBytes> sent;
 };
 
-/// Without the transaction ID, which is its sender's choice.
+/// Compares without the transaction ID, which the sender chooses freely.
 void expect_same(const wire::MadBytes& ours, const wire::MadBytes& theirs, const char* what) {
   wire::MadBytes a = ours, b = theirs;
   std::fill_n(a.begin() + 8, 8, uint8_t{0});
@@ -93,7 +93,7 @@ TEST_P(Linux, OurActiveSideSaysTheSame) {
   ConnectParams params;
   params.service_id = req.service_id;
   wire::PathHeader& path = params.path.av.path;
-  // The same two hosts, the other way.
+  // The same two hosts, in the opposite direction.
   path.source_gid = messages[0].source.reply.path.destination_gid;
   path.destination_gid = messages[0].source.reply.path.source_gid;
   path.flow_label = req.primary.flow_label;
@@ -118,7 +118,7 @@ TEST_P(Linux, OurActiveSideSaysTheSame) {
   EXPECT_EQ(event.kind, EventKind::replied);
   ASSERT_EQ(manager.confirm(id, wire::read_rtu(parsed(messages[2].mad)).private_data, kNow), 0);
   expect_same(recorder_.sent.back(), messages[2].mad, "RTU");
-  // The connection's own packets began as the exchange says.
+  // The connection's own packets begin with the PSNs that were exchanged.
   QpSettings settings;
   ASSERT_TRUE(manager.settings(id, settings));
   if (const auto psn = first_psns.find(Dialogue::key(path.source_gid)); psn != first_psns.end()) {
@@ -191,7 +191,7 @@ TEST(LinuxRejects, IsTold) {
   const Dialogue dialogue = read_dialogue("cm_reject.pcap");
   const wire::CmReq req = wire::read_req(parsed(dialogue.messages[0].mad));
   Recorder recorder;
-  // As the passive side: nobody listens.
+  // As the passive side, without a listener.
   Manager passive({.ca_guid = 1}, recorder);
   passive.on_mad(dialogue.messages[0].mad, dialogue.messages[0].source, 1);
   EXPECT_EQ(recorder.sent.back(), dialogue.messages[1].mad);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Managers joined by a wire in virtual time: datagrams take a while, get lost, come twice or late, by script
-// or by chance.
+// Managers joined by a wire in virtual time: datagrams are delayed, lost, duplicated or late, by script or at
+// random.
 #pragma once
 
 #include <cstdint>
@@ -31,19 +31,19 @@ class Node final : private MadSender {
   Manager& manager() { return *manager_; }
   [[nodiscard]] const wire::Gid& gid() const { return gid_; }
   [[nodiscard]] Path path_to(const Node& peer) const;
-  /// A REQ for `service_id` with all that is needed, from `qpn`.
+  /// Returns a complete REQ for `service_id` from `qpn`.
   [[nodiscard]] ConnectParams request_to(const Node& peer, uint64_t service_id, uint32_t qpn) const;
   [[nodiscard]] std::optional<wire::IpAddressing> addressing_to(const Node& peer) const;
-  /// The next event; fails the test where there is none.
+  /// Returns the next event; fails the test if there is none.
   [[nodiscard]] Event next_event();
   [[nodiscard]] bool has_event() const { return manager_->has_events(); }
   void receive(const wire::MadBytes& mad, const MadSource& source, TimeNs now) {
     manager_->on_mad(mad, source, now);
   }
 
-  std::vector<wire::MadBytes> sent;  ///< everything, in order
-  std::multiset<uint64_t> services;  ///< claimed and not released
-  int claim_answer = 0;              ///< what a claim gets
+  std::vector<wire::MadBytes> sent;  ///< all messages, in order
+  std::multiset<uint64_t> services;  ///< claimed and not yet released
+  int claim_answer = 0;              ///< result of a claim
   [[nodiscard]] std::vector<wire::CmAttribute> sent_attributes() const;
 
  private:
@@ -72,17 +72,17 @@ class Network {
 
   Node& add(ManagerConfig config = {});
   [[nodiscard]] TimeNs now() const { return now_; }
-  /// Until nothing is due before `until`, which then is the time.
+  /// Runs until nothing is due before `until`, and sets the time to it.
   void run_until(TimeNs until);
   void run_for(uint64_t duration_ns) { run_until(now_ + duration_ns); }
-  /// Delivers what is on its way, but no time-out.
+  /// Delivers the datagrams in flight, without any time-out.
   void settle() { run_for(1 * kMs); }
   [[nodiscard]] uint32_t chance(uint32_t below) {
     return std::uniform_int_distribution<uint32_t>(0, below - 1)(random_);
   }
 
   WireScript script;
-  /// True: this one gets lost.
+  /// Returns true for a datagram that is to be lost.
   std::function<bool(const wire::CmMad&)> loses;
 
  private:

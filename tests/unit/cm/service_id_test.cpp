@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Datagram services: which QP serves, whatever gets lost.
+// Datagram services (SIDR): which QP serves, regardless of losses.
 #include <cerrno>
 
 #include <gtest/gtest.h>
@@ -97,7 +97,7 @@ TEST_F(Resolution, LostMessagesCostLittle) {
     const Event event = server.next_event();
     EXPECT_EQ(event.kind, EventKind::service_requested);
     ASSERT_EQ(server.manager().answer(event.id, {.qpn = 5}, net.now()), 0);
-    // The owner need not wait for that to arrive.
+    // The owner may destroy the identifier before the message arrives.
     server.manager().destroy(event.id, net.now());
     net.run_for(5 * kSecond);
     EXPECT_EQ(client.next_event().remote_qpn, 5U);

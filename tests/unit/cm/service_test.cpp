@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Managers at work on devices with the real transport core: datagrams through QP1, threads, forks and ends.
+// Managers on devices with the real transport core: datagrams through QP1, threads, forks and termination.
 #include "stack/cm/service.hpp"
 
 #include <atomic>
@@ -21,13 +21,13 @@ using verbs::DeviceBackend;
 
 constexpr uint64_t kService = wire::ip_service_id(0x0106, 7174);
 
-/// Collects events; answers requests by itself where it is told to.
+/// Collects events; accepts requests after serve() has been called.
 class Program final : public EventHandler {
  public:
   void serve(Service& service) { service_ = &service; }
 
   void on_cm_event(const Event& event) override {
-    // In order, and free to use the service.
+    // Events arrive in order, and the handler may use the service.
     if (service_ != nullptr && event.kind == EventKind::requested) accept(event);
     const std::lock_guard guard(mutex_);
     events_.push_back(event);
@@ -41,7 +41,7 @@ class Program final : public EventHandler {
               0);
   }
 
-  /// The next event of a kind, and of an ID where one is given.
+  /// Returns the next event of a kind, and of an ID if one is given.
   Event wait_for(EventKind kind, Id id = 0) {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -72,7 +72,7 @@ std::shared_ptr<DeviceBackend> open(const std::string& name) {
   return device;
 }
 
-/// Turns the devices' engines, as a housekeeper does.
+/// Drives the devices' engines, as the background progress thread does.
 class Driver {
  public:
   explicit Driver(std::vector<std::shared_ptr<DeviceBackend>> devices)
@@ -160,7 +160,7 @@ TEST_P(Services, ConnectThroughQp1) {
       server.with([&](Manager& manager, TimeNs now) { return manager.disconnect(requested.id, {}, now); }),
       0);
   client_.wait_for(EventKind::disconnected, id);
-  // Nobody polls any more: the thread itself ends the time-wait.
+  // No thread polls the client any more: the service's thread ends the TIME_WAIT.
   client_.wait_for(EventKind::time_wait_over, id);
   uint64_t sent = 0;
   for (uint32_t core = 0; core < mem0_->core_count(); ++core)
@@ -217,7 +217,8 @@ TEST_P(Services, SayGoodByeWhenTheyGo) {
   server_.wait_for(EventKind::disconnected);
 }
 
-// Its program waits for the answer, and need not poll: a device that takes it for a driver naps meanwhile.
+// The program waits for the answer and need not poll. Without DeviceBackend::rest() the device would rely on
+// the program to drive it.
 TEST_P(Services, LetTheDeviceDriveItselfAfterEachMessage) {
   Service client(mem0_, {}, client_);
   Service server(mem1_, {}, server_);
@@ -236,7 +237,7 @@ TEST_P(Services, LetTheDeviceDriveItselfAfterEachMessage) {
 }
 
 TEST_P(Services, UseNoIdOfTheServiceBefore) {
-  // Its peer remembers them for as long as TIME_WAIT lasts.
+  // The peer keeps their entries for as long as TIME_WAIT lasts.
   std::vector<Id> ids;
   for (int life = 0; life < 20; ++life) {
     Service client(mem0_, {}, client_);
@@ -256,13 +257,13 @@ TEST_P(Services, AreTheParentsAfterAFork) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  // And the parent's still works: nobody listens there.
+  // The parent's service still works: no process listens at that service ID.
   Service server(mem1_, {}, server_);
   const Id id = connect(*client, *mem1_, 1);
   EXPECT_EQ(client_.wait_for(EventKind::rejected, id).reason, wire::RejectReason::invalid_service_id);
 }
 
-// ---- the guards before the manager ----
+// ---- checks before the manager ----
 
 struct Sink final : transport::ManagementSink {
   void on_management(std::span<const uint8_t, wire::kMadBytes> /*mad*/,
@@ -281,13 +282,13 @@ class Guards : public testing::Test {
     path_.destination_mac = device_->description().mac;
     path_.source_gid = peer_->description().gids[0];
     path_.destination_gid = device_->description().gids[0];
-    path_.traffic_class = 0x23;  // with a mark of congestion
+    path_.traffic_class = 0x23;  // with a congestion mark (ECN CE)
     fields_.bth.opcode = wire::Opcode::ud_send_only;
     fields_.bth.destination_qpn = wire::kManagementQpn;
     fields_.deth = {wire::kManagementQkey, wire::kManagementQpn};
   }
 
-  /// What it was dropped for, or nothing.
+  /// Returns the drop reason, or nothing.
   std::optional<transport::DropReason> receive(size_t payload_bytes = wire::kMadBytes) {
     const wire::FrameTemplate header(path_);
     std::vector<uint8_t> bytes(wire::kMaxFrameBytes);
@@ -349,13 +350,13 @@ TEST_F(Guards, DropTheOthers) {
   fields_.bth.opcode = wire::Opcode::ud_send_only;
   path_.destination_gid = wire::Gid::from_ipv4(0xe0000001);
   EXPECT_EQ(receive(), transport::DropReason::source_address);
-  // Another QPN without a QP is nobody's.
+  // A QPN without a QP is dropped.
   path_.destination_gid = device_->description().gids[0];
   fields_.bth.destination_qpn = 2;
   EXPECT_EQ(receive(), transport::DropReason::unknown_qpn);
 }
 
-// A port that takes nothing for a while fills QP1; then it says so, and nothing is lost that it took.
+// A port that accepts nothing for a while fills QP1. send_mad() then fails, and no accepted message is lost.
 TEST_F(Guards, AFullQp1SaysSo) {
   transport::Core& core = device_->core();
   const transport::AddressVector to{path_, false};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every input in every state, against the specification's chapter 12.9.7 and 12.11 written down state by
-// state.
+// Every input in every state, against a transcription of chapters 12.9.7 and 12.11 of the specification,
+// state by state.
 #include "stack/cm/state.hpp"
 
 #include <map>
@@ -16,14 +16,14 @@ using I = Input;
 using A = Action;
 using Row = std::map<Input, Transition>;
 
-/// Before the program has answered a REQ.
+/// Transitions before the program has answered a REQ.
 Row unanswered_req() {
   return {{I::req, {S::mra_req_sent, A::send_mra}}, {I::delay, {S::mra_req_sent, A::send_mra}},
           {I::accept, {S::rep_sent, A::send_rep}},  {I::reject, {S::closed, A::send_rej}},
           {I::rej, {S::closed, A::tell_rejected}},  {I::destroy, {S::closed, A::send_rej}}};
 }
 
-/// Before the program has answered a REP.
+/// Transitions before the program has answered a REP.
 Row unanswered_rep() {
   return {{I::rep, {S::mra_rep_sent, A::send_mra}},    {I::delay, {S::mra_rep_sent, A::send_mra}},
           {I::confirm, {S::established, A::send_rtu}}, {I::reject, {S::closed, A::send_rej}},
@@ -105,17 +105,17 @@ TEST(StateTable, IsTheSpecifications) {
     for (size_t i = 0; i < static_cast<size_t>(Input::count_); ++i) {
       const auto input = static_cast<Input>(i);
       const auto said = row.find(input);
-      // What is not said changes nothing.
+      // Inputs that are not listed change nothing.
       const Transition want = said != row.end() ? said->second : Transition{state, A::none};
       EXPECT_EQ(transition(state, input), want) << name_of(state) << " input " << i;
     }
 }
 
-// Nothing waits for a peer for ever, and whatever was given up by its owner ends.
+// No state waits for a peer for ever, and every state that its owner has abandoned ends.
 TEST(StateTable, EveryStateEnds) {
   for (size_t i = 0; i < static_cast<size_t>(State::count_); ++i) {
     State state = static_cast<State>(i);
-    // The owner destroys, then time passes.
+    // The owner destroys the identifier, then time passes.
     state = transition(state, Input::destroy).next;
     for (int steps = 0; steps < 3 && state != State::closed; ++steps)
       state = transition(state, Input::expired).next;

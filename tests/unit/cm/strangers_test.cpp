@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages of strangers, in numbers: what is made of them is bounded, and who is honest gets through again.
+// Messages from strangers in large numbers: the state created for them is bounded, and honest peers succeed
+// afterwards.
 #include "tests/unit/cm/connection_fixture.hpp"
 
 namespace faultline::cm::test {
@@ -37,7 +38,7 @@ TEST_F(Strangers, RequestsAreTakenAtARate) {
   EXPECT_GE(asked, kAtOnce);
   EXPECT_LE(asked, kAtOnce + 10) << "those of a millisecond";
   EXPECT_EQ(too_many(), 4 * kAtOnce - asked);
-  // The others ask again by themselves.
+  // The other clients retransmit their requests.
   net.run_for(2 * kSecond);
   for (; server.has_event(); ++asked) static_cast<void>(server.next_event());
   EXPECT_EQ(asked, 4 * kAtOnce);

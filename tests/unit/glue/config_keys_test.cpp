@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The list of configuration keys: each is read, and docs/configuration.md has the same ones.
+// Tests the list of configuration keys: each key is read, and docs/configuration.md lists the same keys.
 #include "pmd_glue/config/config_keys.hpp"
 
 #include <fstream>
@@ -16,7 +16,7 @@
 namespace faultline::glue {
 namespace {
 
-/// A minimal file whose table has one key more, of a type that no key has.
+/// Returns a minimal file with one more key in the table, of a type that no key has.
 std::string with_absurd_key(std::string_view table, std::string_view key) {
   const std::string absurd = fmt::format("{} = 1979-05-27\n", key);
   if (table.empty()) return absurd;
@@ -31,7 +31,7 @@ TEST(ConfigKeys, EachKeyOfTheListIsRead) {
   size_t count = 0;
   for (const ConfigTable& table : config_tables())
     for (const std::string_view key : table.keys) {
-      // Which kind of port reads a key is for the tests of the kinds.
+      // The tests of the port kinds check which kind reads which key.
       if (table.name == "device.port" && key != "kind") continue;
       const std::string error = error_of(with_absurd_key(table.name, key));
       EXPECT_EQ(error.find("unknown key"), std::string::npos) << table.name << "." << key << ": " << error;
@@ -41,7 +41,7 @@ TEST(ConfigKeys, EachKeyOfTheListIsRead) {
   EXPECT_GT(count, 70U);
 }
 
-/// The keys in the tables below a heading "## `[table]`" of docs/configuration.md.
+/// Returns the keys in the tables below a heading "## `[table]`" of docs/configuration.md.
 std::map<std::string, std::set<std::string>> keys_in_document() {
   std::map<std::string, std::set<std::string>> keys;
   std::ifstream document(std::string(FAULTLINE_DOCS) + "/configuration.md");
@@ -58,7 +58,7 @@ TEST(ConfigKeys, AreThoseOfTheDocument) {
   std::map<std::string, std::set<std::string>> keys;
   for (const ConfigTable& table : config_tables())
     if (!table.name.empty()) keys[std::string(table.name)] = {table.keys.begin(), table.keys.end()};
-  // Tables in tables have headings of their own.
+  // Nested tables have separate headings.
   for (const ConfigTable& table : config_tables()) {
     const size_t dot = table.name.rfind('.');
     if (dot != std::string_view::npos)

@@ -305,7 +305,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "4: device.vendor_id: must be a whole number from 0 to 16777215"},
         Mistake{with_device_key("capture = true"), "4: device.capture: must be a string in quotes"},
         Mistake{with_device_key("mut = 1500"), "4: device.mut: unknown key; did you mean \"mtu\"?"},
-        // Before what is missing because of it.
+        // The unknown key is reported before the key that is missing because of it.
         Mistake{"[[device]]\nname = \"d\"\nipp = \"198.18.0.1\"\n[device.port]\nkind = \"tap\"\n",
                 "3: device.ipp: unknown key; did you mean \"ip\"?"},
         Mistake{"[[device]]\nname = \"d\"\nip = \"198.18.0.1\"\n[device.prot]\nkind = \"tap\"\n",

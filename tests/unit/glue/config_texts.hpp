@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Configuration texts that tests begin with.
+// Configuration texts that tests start from.
 #pragma once
 
 #include <string>

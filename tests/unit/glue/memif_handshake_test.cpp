@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages of a memif peer that means harm: sizes, places and order that net_memif would believe.
+// Messages of a malicious memif peer: sizes, offsets and order that net_memif would trust.
 #include "pmd_glue/memif/memif_handshake.hpp"
 
 #include <array>
@@ -40,7 +40,7 @@ memif::AddRing ring(uint16_t flags, uint32_t offset) {
   return {.flags = flags, .index = 0, .region = 0, .offset = offset, .log2_size = kLog2};
 }
 
-/// A server's side of a handshake, and a client that can be made to say anything.
+/// The server's side of a handshake, and a client that can send any message.
 class MemifHandshakes : public testing::Test {
  protected:
   template <typename Body>
@@ -91,7 +91,7 @@ TEST_F(MemifHandshakes, RefuseARegionThatIsShorterThanItSays) {
             nullptr);
 }
 
-/// An access to a page that a truncation took away is SIGBUS.
+/// An access to a page removed by truncation raises SIGBUS.
 TEST_F(MemifHandshakes, RefuseARegionThatMayShrink) {
   expect_all_in_order({init()});
   file = make_region_file(MemifPeer::size_bytes(), false);
@@ -138,7 +138,7 @@ TEST_F(MemifHandshakes, RefuseARingThatDoesNotLieInItsRegion) {
   }
 }
 
-/// net_memif counts its rings up with each of these, beyond the queues that it has.
+/// net_memif increments its ring count with each of these, beyond the number of its queues.
 TEST_F(MemifHandshakes, RefuseASecondRingForADirection) {
   expect_all_in_order({init(), add_region(), add_ring(ring(memif::kRingToServer, 0))});
   EXPECT_NE(add_ring(ring(memif::kRingToServer, kSecondRing)), nullptr);
@@ -161,7 +161,7 @@ TEST_F(MemifHandshakes, RefuseEverythingButTheEndOnceConnected) {
   }
 }
 
-/// net_memif would keep them open for ever.
+/// net_memif would leave them open for ever.
 TEST_F(MemifHandshakes, RefuseDescriptorsThatNobodyAskedFor) {
   EXPECT_NE(say(MessageType::init, kInit, {file.get()}), nullptr);
   Handshake another(Handshake::Role::server);
@@ -241,7 +241,7 @@ TEST_F(MemifHandshakes, MessagesOfAnythingEndInAWholeGeometryOrNone) {
         ASSERT_LT(place.region, geometry->regions.size());
         const memif::Region& region = geometry->regions[place.region];
         ASSERT_LE(place.offset + memif::ring_bytes(place.log2_size), region.size_bytes());
-        // All of it is there.
+        // The last byte of the region is accessible.
         static_cast<void>(*const_cast<volatile uint8_t*>(region.base() + region.size_bytes() - 1));
       }
     }

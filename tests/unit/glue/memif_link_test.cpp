@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A memif link whose other end writes garbage to the shared memory. Each round is compared with what the
-// protocol says of that garbage: a frame, or the end of the link.
+// A memif link whose peer writes garbage to the shared memory. Each round is compared with what the protocol
+// requires for that garbage: a frame, or the end of the link.
 #include "pmd_glue/memif/memif_link.hpp"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ using tests::MemifPeer;
 
 constexpr uint16_t kPort = 7;
 
-/// A million as a soak, or enough for each kind of garbage to come up often.
+/// Returns a million rounds for a soak run; otherwise enough for each kind of garbage to occur often.
 size_t rounds() {
   return std::getenv("FAULTLINE_SOAK") != nullptr ? 1'000'000 : 5'000;
 }
@@ -99,7 +99,7 @@ TEST_F(MemifLinks, TakeNoMoreThanTheRingHolds) {
   rte_pktmbuf_free_bulk(frames.data() + shared.ring_size(), 5);
 }
 
-/// Whoever has smaller buffers gets a long frame in several.
+/// A peer with smaller buffers receives a long frame in several.
 TEST_F(MemifLinks, ChainDescriptorsForAFrameThatNeedsThem) {
   MemifPeer shared;
   MemifLink server(Role::server, shared.geometry(), kBufferBytes);
@@ -119,7 +119,7 @@ TEST_F(MemifLinks, ChainDescriptorsForAFrameThatNeedsThem) {
   EXPECT_EQ(shared.to_client(2).flags, 0);
   EXPECT_EQ(shared.to_client(2).length, 200U);
 
-  // And the same way back.
+  // The same in the other direction.
   for (uint32_t slot = 0; slot < 3; ++slot) shared.to_server(slot) = shared.to_client(slot);
   shared.to_server_header().head = 3;
   std::array<rte_mbuf*, 8> received;
@@ -154,7 +154,7 @@ TEST_F(MemifLinks, DropAFrameThatNoBufferHolds) {
   EXPECT_EQ(server.violation(), nullptr);
 }
 
-/// The end of a chain must lie before the head.
+/// A chain must end before the head index.
 TEST_F(MemifLinks, EndWithAChainWithoutAnEnd) {
   MemifPeer shared;
   MemifLink server(Role::server, shared.geometry(), kBufferBytes);
@@ -193,7 +193,7 @@ TEST_F(MemifLinks, AServerReadsWhatLiesInTheRegionAndNothingElse) {
     } else if (!head_is_right || !is_right) {
       ASSERT_EQ(count, 0U) << round;
       ASSERT_NE(server.violation(), nullptr) << round;
-      // Nothing moves any more, whatever is in the ring now.
+      // The link stays closed, whatever the ring holds now.
       shared.to_server(0) = {};
       shared.to_server_header().head = 1;
       ASSERT_EQ(server.receive(pool, kPort, received), 0U);
@@ -240,14 +240,14 @@ TEST_F(MemifLinks, AServerWritesWhatLiesInTheRegionAndNothingElse) {
   }
 }
 
-/// The server may write to a client's descriptors, too, and to both of its indices.
+/// The server can also write to a client's descriptors and to both of its indices.
 TEST_F(MemifLinks, AClientKeepsToItsOwnBuffers) {
   MemifPeer shared;
   for (size_t round = 0; round < rounds(); ++round) {
     MemifLink client(Role::client, shared.geometry(), kBufferBytes);
     shared.to_client_header() = shared.to_server_header() = {};
     client.begin();
-    // Whatever the server says of place and region.
+    // Regardless of the offset and region that the server wrote.
     for (uint32_t slot = 0; slot < 4; ++slot) {
       shared.to_client(slot) = shared.random_descriptor(random);
       shared.to_server(slot) = shared.random_descriptor(random);
@@ -267,7 +267,7 @@ TEST_F(MemifLinks, AClientKeepsToItsOwnBuffers) {
     } else if ((garbage.flags & memif::kNext) == 0) {
       ASSERT_EQ(count, 1U) << round;
       ASSERT_EQ(received[0]->data_len, garbage.length) << round;
-      // The buffer is the client's again, as it was.
+      // The buffer is returned to the client unchanged.
       ASSERT_EQ(shared.to_client(0).length, kBufferBytes);
       ASSERT_EQ(shared.to_client(0).region, 0);
     }

@@ -18,7 +18,7 @@
 
 namespace faultline::glue::tests {
 
-/// A file in memory of that size that may not shrink, as a memif region has to be.
+/// Creates a file in memory of that size that cannot shrink, as a memif region requires.
 inline UniqueFd make_region_file(uint64_t size_bytes, bool sealed = true) {
   UniqueFd file(memfd_create("region", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(size_bytes)), 0);
@@ -36,7 +36,7 @@ class MemifPeer {
   [[nodiscard]] static uint64_t buffers() { return 2 * memif::ring_bytes(kLog2RingSize); }
   [[nodiscard]] static uint64_t size_bytes() { return buffers() + uint64_t{2} * ring_size() * 4608; }
 
-  /// For one more end of the link.
+  /// Returns the geometry for one more end of the link.
   [[nodiscard]] memif::Geometry geometry() {
     std::vector<memif::Region> regions;
     regions.push_back(*memif::Region::map(file_.get(), size_bytes(), why_));
@@ -61,7 +61,7 @@ class MemifPeer {
     return reinterpret_cast<memif::Descriptor*>(&to_client_header() + 1)[slot];
   }
 
-  /// Values at the bounds, near them, and anything.
+  /// Returns a descriptor with values at the bounds, near them, or at random.
   [[nodiscard]] static memif::Descriptor random_descriptor(std::mt19937& random) {
     const auto size = static_cast<uint32_t>(size_bytes());
     const auto anything = static_cast<uint32_t>(random());

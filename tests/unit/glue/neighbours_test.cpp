@@ -90,7 +90,7 @@ TEST_F(Neighbours, LearnsWhoAsksAndWhoAnswersAndNobodyElse) {
 TEST_F(Neighbours, IgnoresAnImpostorOfTheOwnAddressAndAProbe) {
   EXPECT_EQ(give({ArpOperation::request, kOtherMac, kOwnIp, {}, kOwnIp}, 0), 0U);
   EXPECT_EQ(state_of(kOwnIp, 1), NeighbourState::absent);
-  // RFC 5227: a probe of our address is answered, and its sender 0.0.0.0 not learnt.
+  // RFC 5227: a probe of our address is answered, and its sender 0.0.0.0 is not learnt.
   EXPECT_NE(give({ArpOperation::request, kOtherMac, 0, {}, kOwnIp}, 0), 0U);
   EXPECT_EQ(state_of(0, 1), NeighbourState::absent);
 }
@@ -169,7 +169,7 @@ TEST_F(Neighbours, FollowsAnAddressThatMoves) {
   static_cast<void>(give({ArpOperation::request, kPeerMac, kPeerIp, {}, kOwnIp}, 0));
   TimeNs now = NeighbourCache::kBeyondDoubtNs;
   static_cast<void>(give({ArpOperation::request, kOtherMac, kPeerIp, {}, kPeerIp}, now));  // gratuitous
-  // Who was known is asked first, and nobody hears of an address meanwhile.
+  // The known neighbour is probed first, and the address does not resolve meanwhile.
   for (int questions = 0; questions < 3; ++questions) {
     EXPECT_EQ(state_of(kPeerIp, now), NeighbourState::incomplete);
     now = std::max(now, cache.next_deadline());
@@ -197,7 +197,7 @@ TEST_F(Neighbours, BelievesNobodyWhoSaysThatAKnownOneIsElsewhereWhileThatOneAnsw
     if (cache.next_deadline() > now) continue;
     ASSERT_NE(poll(now), 0U);
     ++questions;
-    // The claim comes again before the answer does.
+    // The claim arrives again before the reply.
     static_cast<void>(give({ArpOperation::reply, kOtherMac, kPeerIp, kOwnMac, kOwnIp}, now));
     static_cast<void>(give({ArpOperation::reply, kPeerMac, kPeerIp, kOwnMac, kOwnIp}, now));
     ASSERT_EQ(state_of(kPeerIp, now), NeighbourState::reachable);
@@ -333,7 +333,7 @@ TEST_F(NeighboursIpv6, TakesAdvertisementsOnlyOfThoseItAskedForAndNewAddressesOn
   static_cast<void>(give(advertisement(peer, kOtherMac, false), 3));
   EXPECT_EQ(state_of(peer, 4), NeighbourState::reachable);
   EXPECT_EQ(mac, kPeerMac);
-  // With it, who was known is asked, and then all.
+  // With the override flag the known neighbour is probed by unicast, and then by multicast.
   TimeNs now = 3 + NeighbourCache::kBeyondDoubtNs;
   static_cast<void>(give(advertisement(peer, kOtherMac, true), now));
   for (int questions = 0; questions < 4; ++questions) {

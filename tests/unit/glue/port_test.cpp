@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Devices on real DPDK ports that need no rights: two on a net_ring wire in this process. Memif needs two:
-// tests/interop.
+// Devices on real DPDK ports that need no privileges: two on a net_ring wire in this process. Memif needs two
+// processes: tests/interop.
 #include <array>
 #include <atomic>
 #include <bit>
@@ -127,7 +127,7 @@ TEST_F(Devices, ResolveGivesUpOnNobody) {
 
 TEST_F(Devices, CallsRunBetweenTurnsFromManyThreads) {
   for (const auto& device : {open("a"), open("b")}) {
-    int runs = 0;  // unprotected: calls exclude each other
+    int runs = 0;  // unprotected: calls must exclude each other
     const auto caller = [&] {
       for (int i = 0; i < 500; ++i) {
         device->call([](void* count) { ++*static_cast<int*>(count); }, &runs);
@@ -143,8 +143,8 @@ TEST_F(Devices, CallsRunBetweenTurnsFromManyThreads) {
   }
 }
 
-/// Between turns nobody waits for the engine: a control call may free memory of a region or give a region up,
-/// both of which wait for all engines. A call that waits for its own engine never returns.
+/// Between turns no thread holds the engine. A control call may free memory of a region or deregister a
+/// region; both wait for all engines. A call that waited for its own engine would never return.
 TEST_F(Devices, CallsMayWaitForTheEngines) {
   constexpr unsigned kLongestSeconds = 30;
   struct Outcome {
@@ -175,7 +175,7 @@ TEST_F(Devices, CallsMayWaitForTheEngines) {
 TEST_F(Devices, MeasureTheBarePort) {
   const auto a = open("a");
   const auto b = open("b");
-  // A busy machine may keep either thread from its CPU for as long as it measures.
+  // A busy machine may delay either thread for the whole measurement.
   double received = 0;
   std::atomic<bool> is_over{false};
   std::thread receiver([&] {
@@ -209,11 +209,11 @@ TEST_F(Devices, CaptureHasWhatWasSent) {
     wire::MacAddress mac;
     static_cast<void>(a->resolve(wire::Gid::from_ipv4(0xc6120062), mac));
   }
-  // A section header, an interface and eight ARP requests of 60 bytes at least.
+  // At least a section header, an interface, and eight ARP requests of 60 bytes.
   EXPECT_GT(std::filesystem::file_size(directory / "a.pcapng"), 8U * 60);
 }
 
-/// A QP on each of two devices, joined: "a" is driven by this thread, "b" drives itself.
+/// A QP on each of two devices, joined. This thread drives "a"; a dedicated lcore drives "b".
 class Joined : public Devices {
  protected:
   void SetUp() override {
@@ -283,7 +283,7 @@ class Joined : public Devices {
       ring.advance();
       ring.publish();
     }
-    /// A SEND without payload; telling the engine of it is the test's.
+    /// Posts a SEND without payload; the test rings the engine's doorbell.
     void post() {
       transport::SendRing& ring = transport::send_ring_of(qp);
       transport::SendWqe& wqe = *ring.prepare();
@@ -293,7 +293,7 @@ class Joined : public Devices {
       ring.advance();
       ring.publish();
     }
-    /// Drives until one has come.
+    /// Drives until a completion arrives.
     [[nodiscard]] transport::CompletionStatus await(transport::CompletionQueue& queue) const {
       transport::Completion completion;
       while (queue.poll({&completion, 1}) == 0) device->drive();
@@ -331,7 +331,7 @@ TEST_F(Joined, AQpThatGoesAcknowledgesWhatItWasGiven) {
     b.post();
     b.device->core().ring_doorbell(b.qp);
     ASSERT_EQ(a.await(a.receives), transport::CompletionStatus::success);
-    // The last completion has been given to a program that has always come back at once.
+    // The last completion is delivered to a program that has always returned at once.
     if (i + 1 == kMessages)
       a.destroy();
     else
@@ -342,7 +342,7 @@ TEST_F(Joined, AQpThatGoesAcknowledgesWhatItWasGiven) {
 
 class Chains : public Devices {
  protected:
-  // Three segments of the given lengths with running bytes.
+  // Returns three segments of the given lengths, filled with consecutive bytes.
   static rte_mbuf* chain(rte_mempool* pool, std::initializer_list<uint16_t> lengths) {
     rte_mbuf* head = nullptr;
     uint8_t next = 0;
@@ -403,7 +403,7 @@ class FramePool : public Devices {
 };
 
 TEST_F(FramePool, GivesOutWhatCameBackLast) {
-  // One thread takes and another gives back, as at the two ends of a net_ring wire.
+  // One thread allocates and another frees, as at the two ends of a net_ring wire.
   std::set<rte_mbuf*> used;
   for (int i = 0; i < 200; ++i) {
     std::vector<rte_mbuf*> burst = take(32);
@@ -418,10 +418,10 @@ TEST_F(FramePool, GivesOutWhatCameBackLast) {
 }
 
 TEST_F(FramePool, HasEachFrameOnceWhenRefilled) {
-  // The first are never given back; the rest of the burst lies in this thread's cache.
+  // The first buffers are never freed; the rest of the burst is in this thread's cache.
   std::vector<rte_mbuf*> lost = take(100);
   lost[0]->refcnt = 2;
-  // As if a thread that is not here any more had been about to take one.
+  // As if a thread had died while it was about to allocate.
   rte_spinlock_lock(&static_cast<rte_stack*>(pool->pool_data)->stack_std.lock);
   glue::refill(*pool);
   EXPECT_EQ(rte_mempool_avail_count(pool), kFrames);
@@ -452,7 +452,7 @@ class BadLink : public Devices {
     rte_mbuf* made = frame(number);
     link.put({&made, 1}, now, counts);
   }
-  /// The first byte of each frame that is due.
+  /// Returns the first byte of each frame that is due.
   std::vector<uint8_t> take(glue::ChaosLink& link, TimeNs now) {
     std::vector<uint8_t> numbers;
     std::array<glue::ChaosLink::Held, 8> due;
@@ -474,13 +474,13 @@ TEST_F(BadLink, HoldsFramesForTheirTimeAndInOrder) {
   for (uint8_t i = 0; i < 20; ++i) put(link, i, 10U * i);
   EXPECT_TRUE(take(link, 999).empty());
   EXPECT_EQ(take(link, 1050), (std::vector<uint8_t>{0, 1, 2, 3, 4, 5}));
-  // What the port does not take goes first next time.
+  // Frames that the port did not accept are sent first the next time.
   std::array<glue::ChaosLink::Held, 4> due;
   ASSERT_EQ(link.take_due(1100, due), 4U);
   rte_pktmbuf_free(due[0].frame);
   link.give_back(std::span(due).subspan(1));
   EXPECT_EQ(take(link, 1100), (std::vector<uint8_t>{7, 8, 9, 10}));
-  EXPECT_TRUE(link.holds_frames());  // and frees them
+  EXPECT_TRUE(link.holds_frames());  // the destructor frees them
 }
 
 TEST_F(BadLink, LosesDuplicatesDamagesAndReorders) {

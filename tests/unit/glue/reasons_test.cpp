@@ -29,7 +29,7 @@ TEST(Reasons, APeerThatIsTheDeviceItselfIsAWrongWire) {
   own.is_loopback = true;
   EXPECT_NE(text_of(own).find("the peer's address is this device's own: are both ends on one wire"),
             std::string::npos);
-  // Only where nobody answers: a program may connect a QP to itself.
+  // Applies only if no peer answers: a program may connect a QP to itself.
   own.status = transport::CompletionStatus::remote_access;
   EXPECT_EQ(text_of(own).find("one wire"), std::string::npos);
 }

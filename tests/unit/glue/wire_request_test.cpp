@@ -20,11 +20,11 @@ TEST(WireRequest, WhatAWireGivesOutIsItsOwnOrAllOfAnothers) {
   for (uint32_t user = 0; user < 2000; ++user) {
     const uint32_t first = first_given_out("w" + std::to_string(user % 7), user);
     firsts.insert(first);
-    EXPECT_GE(first, 0xc6120101U);  // behind the sides, 198.18.0.x
+    EXPECT_GE(first, 0xc6120101U);  // after the addresses of the sides, 198.18.0.x
     EXPECT_LE(first + kAddressesOfWire - 1, 0xc613fffeU);
     EXPECT_EQ((first - 0xc6120101U) % kAddressesOfWire, 0U);
   }
-  // 2000 draws of 4080: some meet.
+  // 2000 draws from 4080 values: some coincide.
   EXPECT_GT(firsts.size(), 1400U);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an engine does with a session, for tests: enter, try, request on a miss, wait for the resolution, try
-// again.
+// What an engine does with a memory session, for tests: enter, try, request a fault on a miss, wait for the
+// resolution, try again.
 #pragma once
 
 #include <array>
@@ -20,24 +20,24 @@
 
 namespace faultline::odp::test {
 
-/// As a program has it, which is refused what neither hooks nor userfaultfd guard.
+/// Creates a domain as a program does: it refuses memory that neither hooks nor userfaultfd guard.
 inline std::unique_ptr<MemoryDomain> make_guarded_domain(const DomainConfig& config = {}) {
   std::string error;
   auto domain = MemoryDomain::create(config, error);
   if (domain == nullptr) throw std::runtime_error(error);
   return domain;
 }
-/// Most of these programs have no hooks, and register what userfaultfd cannot watch either, such as memory
-/// that the test pages itself.
+/// Most of these test programs have no hooks. They also register memory that userfaultfd cannot watch, such
+/// as memory that the test pages itself.
 inline std::unique_ptr<MemoryDomain> make_domain(DomainConfig config = {}) {
   config.allow_unguarded = true;
   return make_guarded_domain(config);
 }
 
-/// Where a test's memory is put: low, where the kernel places nobody's mapping, so that a hole that a test
-/// makes stays one until the test fills it. (Page maps are mappings too, and the kernel likes holes.) Below
-/// the sanitizers' shadow. Large mappings go where the kernel wants them. Round and round, so that tests can
-/// be repeated.
+/// Returns a low address for a test's memory. The kernel places no mappings there, so a hole stays a hole
+/// until the test fills it. (Page maps are mappings too, and the kernel prefers holes.) The range is below
+/// the sanitizers' shadow memory. The kernel chooses the address of large mappings. Addresses wrap around, so
+/// that tests can be repeated.
 inline void* low_address(size_t bytes) {
   constexpr uint64_t kFirst = 0x1000'0000;
   constexpr uint64_t kEnd = 0x7000'0000;
@@ -50,7 +50,7 @@ inline void* low_address(size_t bytes) {
   }
 }
 
-/// Anonymous memory that goes with the object, unless the test unmapped it.
+/// Anonymous memory that the destructor unmaps, unless the test has unmapped it.
 class Mapping {
  public:
   explicit Mapping(size_t pages, int protection = PROT_READ | PROT_WRITE)
@@ -70,7 +70,7 @@ class Mapping {
   uint8_t* data_;
 };
 
-/// Prefetches one range for reading or, where the target says so, for writing.
+/// Prefetches one range for reading or, if the target has write access, for writing.
 inline int advise(MemoryDomain& domain, const Target& target, uint64_t va, uint64_t length_bytes, bool wait) {
   const PrefetchRange range{target.key, va, length_bytes};
   return domain.prefetch(target.domain, {&range, 1},
@@ -88,7 +88,7 @@ inline Resolution next_resolution(EngineSession& session) {
   }
 }
 
-/// Waits for what other threads bring about; false where they have not in a time that none of them needs.
+/// Waits for a condition that other threads bring about. Returns false after a generous time-out.
 template <typename Condition>
 bool eventually(Condition condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -99,7 +99,7 @@ bool eventually(Condition condition) {
   return true;
 }
 
-/// Runs `attempt` (one access) until it is not a miss, through the fault queue.
+/// Runs `attempt` (one access) until it is not a miss, with page faults through the fault queue.
 template <typename Attempt>
 Outcome until_settled(EngineSession& session, const FaultRequest& fault, Attempt attempt) {
   for (;;) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// main for tests whose subject is userfaultfd or pins: where the kernel or a container's seccomp profile
-// refuses either, the program is skipped with the reason. The programs of tests/environments run there
-// instead.
+// main() for tests of userfaultfd or pinning. If the kernel or a container's seccomp profile refuses either,
+// the program is skipped with the reason. The programs of tests/environments run there instead.
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
@@ -14,7 +13,7 @@
 
 namespace {
 
-constexpr int kSkipped = 77;  // meson takes it for a skipped test
+constexpr int kSkipped = 77;  // meson reports a skipped test
 
 bool are_guards_there() {
   const faultline::odp::GuardList list = faultline::odp::query_guards();
@@ -35,7 +34,7 @@ bool are_guards_there() {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (!testing::GTEST_FLAG(list_tests)) {
-    // In a child: what is tried leaves nothing behind in the tests' process.
+    // In a child process, so that the probe leaves no state in the test process.
     const pid_t child = fork();
     if (child == 0) {
       const bool there = are_guards_there();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is tried of a kind of memory, a call and a region, and what must be true after it, for tests.
+// One trial of a kind of memory, a call and a region, and what must hold afterwards, for tests.
 #pragma once
 
 #include <algorithm>
@@ -95,7 +95,7 @@ inline std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << name_of(c);
 }
 
-/// Whether the call means anything for the kind.
+/// Returns whether the call applies to the kind.
 inline bool applies(Kind kind, Call call) {
   switch (call) {
     case Call::truncate:
@@ -116,7 +116,7 @@ inline bool applies(Kind kind, Call call) {
   }
 }
 
-/// Whether the kernel refuses it (madvise(2), mremap(2)). Then nothing may have changed.
+/// Returns whether the kernel refuses the call (madvise(2), mremap(2)). It must then change nothing.
 inline bool is_refused(Kind kind, Call call) {
   switch (call) {
     case Call::free:
@@ -138,7 +138,7 @@ inline size_t bytes_for(Kind kind, Call call) {
   return kind == Kind::huge || call == Call::split || call == Call::collapse ? 2 * kHugeBytes : 32 * kPage;
 }
 
-/// A child that looks at its own memory, and writes it, when told to.
+/// A child process that reads or writes its own memory on command.
 class ForkedChild {
  public:
   ForkedChild(uint8_t* data, size_t bytes) {
@@ -191,10 +191,10 @@ class ForkedChild {
   int socket_ = -1;
 };
 
-/// What an engine may do with memory now.
+/// What an engine may do with the memory now.
 enum class Rights : uint8_t { none, read, write };
 
-/// One case: a domain, the memory, its region, and a second region that nothing happens to.
+/// One case: a domain, the memory, its region, and a second region that no call touches.
 class MemoryTrial {
  public:
   MemoryTrial(const Case& c, const DomainConfig& config)
@@ -223,7 +223,8 @@ class MemoryTrial {
   static constexpr unsigned kFirstSeed = 1;
   static constexpr uint64_t kIova = 0x5500'0000'0000;
 
-  /// A region and where it stands: keys are used with other numbers than addresses.
+  /// A registered range: its address, iova and key. The iova differs from the address, except for the
+  /// implicit region.
   struct View {
     uint64_t address = 0;
     uint64_t iova = kIova;
@@ -244,7 +245,7 @@ class MemoryTrial {
         {.domain = 1, .address = address, .length_bytes = bytes, .iova = kIova, .access = kAccess});
   }
 
-  /// By packets, as an engine does: what is asked of the pager is the rest of the message.
+  /// Accesses in packets, as an engine does: each fault request covers the rest of the message.
   static constexpr size_t kPacketBytes = kPage;
   template <typename Access>
   Outcome by_packets(const Target& target, uint64_t va, size_t bytes, Access access) {
@@ -269,7 +270,7 @@ class MemoryTrial {
     });
   }
 
-  /// -1, or the first byte at which they differ.
+  /// Returns -1, or the index of the first byte that differs.
   static ssize_t difference(std::span<const uint8_t> engine, const uint8_t* program) {
     if (std::memcmp(engine.data(), program, engine.size()) == 0) return -1;
     for (size_t i = 0; i < engine.size(); ++i)
@@ -283,7 +284,8 @@ class MemoryTrial {
   [[nodiscard]] size_t offset_of(const uint8_t* at) const { return static_cast<size_t>(at - memory_.data()); }
   [[nodiscard]] uint8_t* part_end() const { return part_ + part_bytes_; }
 
-  /// The engine first: what it has cached must not be right only because the program has looked.
+  /// The engine reads first: its cached state must not be correct only because the program has touched the
+  /// memory.
   void expect_bytes(const View& view, uint8_t* at, std::span<const uint8_t> wanted) {
     std::vector<uint8_t> seen(wanted.size());
     ASSERT_EQ(engine_reads(view, at, seen), Outcome::done);
@@ -298,7 +300,7 @@ class MemoryTrial {
   }
   void expect_zeros(uint8_t* at, size_t bytes) { expect_bytes(region_, at, std::vector<uint8_t>(bytes)); }
 
-  /// Engine and program see one memory, both ways.
+  /// Engine and program share one memory, in both directions.
   void expect_one_memory(const View& view, uint8_t* at, size_t bytes, Rights rights) {
     std::vector<uint8_t> data(bytes);
     ASSERT_EQ(engine_reads(view, at, data), Outcome::done);
@@ -321,7 +323,7 @@ class MemoryTrial {
     expect_one_memory(region_, at, bytes, rights);
   }
 
-  /// mincore(2): ENOMEM where nothing is mapped.
+  /// mincore(2): ENOMEM if nothing is mapped.
   [[nodiscard]] static bool is_mapped(uint8_t* at) {
     unsigned char in_core = 0;
     return mincore(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(at) & ~uintptr_t{4095}), 1,
@@ -333,8 +335,8 @@ class MemoryTrial {
     EXPECT_EQ(engine_reads(view, at, data), Outcome::violation) << "all of it";
     const std::span<uint8_t> few = std::span(data).first(8);
     for (uint8_t* const piece : {at, at + bytes / 2, at + bytes - few.size()}) {
-      // What an allocation of this test's own (a sanitizer maps each large one) has filled is the implicit
-      // region's.
+      // An allocation in this test may have filled the hole (a sanitizer maps each large one). It then
+      // belongs to the implicit region.
       if (case_.is_implicit && is_mapped(piece)) continue;
       EXPECT_EQ(engine_writes(view, piece, few), Outcome::violation) << "at " << piece - at;
       EXPECT_EQ(engine_reads(view, piece, few), Outcome::violation) << "at " << piece - at;
@@ -342,8 +344,8 @@ class MemoryTrial {
   }
   void expect_nothing(uint8_t* at, size_t bytes) { expect_nothing(region_, at, bytes); }
 
-  /// Whether the library is told that a mapping of this kind goes. Where it is not, an explicit region cannot
-  /// know a later mapping at the address from the one that was registered.
+  /// Returns whether the library detects the removal of a mapping of this kind. If not, an explicit region
+  /// cannot distinguish a later mapping at the address from the registered one.
   [[nodiscard]] bool is_watched() const {
     if (kHooked) return true;
     // shmdt and shmat send no event.
@@ -359,7 +361,7 @@ class MemoryTrial {
     return false;
   }
 
-  /// Another mapping stands where the region's was.
+  /// Another mapping replaces the region's mapping.
   void expect_other_mapping(uint8_t* at, size_t bytes) {
     if (case_.is_implicit) {
       expect_zeros(at, bytes);
@@ -375,7 +377,7 @@ class MemoryTrial {
     if (is_watched()) expect_nothing(at, bytes);
     EXPECT_EQ(domain_->deregister_region(again.key), 0);
   }
-  /// Nothing is mapped there any more; then something else is.
+  /// Nothing is mapped there any more; then a new mapping is.
   void expect_gone(uint8_t* at, size_t bytes) {
     expect_nothing(at, bytes);
     void* const filled =
@@ -383,7 +385,7 @@ class MemoryTrial {
     ASSERT_EQ(filled, at);
     expect_other_mapping(at, bytes);
   }
-  /// All but the part is as it was, and goes on.
+  /// All memory except the part is unchanged and usable.
   void expect_rest_kept() {
     expect_pattern(memory_.data(), offset_of(part_), first_seed_);
     expect_pattern(part_end(), memory_.size() - offset_of(part_end()), first_seed_);
@@ -422,7 +424,8 @@ class MemoryTrial {
     EXPECT_EQ(domain_->deregister_region(other_.key), 0);
   }
 
-  /// Of a private mapping none of the engine's bytes come here, of a shared one all do.
+  /// The file receives none of the engine's bytes through a private mapping, and all of them through a shared
+  /// one.
   void expect_file(const std::vector<uint8_t>& wanted) const {
     std::vector<uint8_t> content(wanted.size());
     ASSERT_EQ(pread(memory_.file(), content.data(), content.size(), 0), static_cast<ssize_t>(content.size()));
@@ -431,14 +434,14 @@ class MemoryTrial {
 
   [[nodiscard]] bool refused() const { return is_refused(case_.kind, case_.call); }
 
-  /// What a private page that was thrown away holds then: its file's bytes, or none.
+  /// Checks the contents of a discarded private page: the bytes of its file, or zeros.
   void expect_thrown_away(uint8_t* at, size_t bytes) {
     if (facts().is_shared) return expect_pattern(at, bytes, first_seed_);
     if (facts().is_file) return expect_pattern(at, bytes, KindMemory::kFileSeed);
     expect_zeros(at, bytes);
   }
 
-  /// What the engine writes through a shared mapping is in its file.
+  /// Bytes that the engine writes through a shared mapping are in its file.
   void expect_file_follows() {
     if (!facts().is_file || !facts().is_shared || !facts().is_writable) return;
     const std::vector<uint8_t> written = pattern(memory_.size(), next_seed());
@@ -456,7 +459,7 @@ class MemoryTrial {
   View other_;
   View region_;
   unsigned seed_ = kFirstSeed;
-  unsigned first_seed_ = kFirstSeed;  ///< of what the memory holds before the call
+  unsigned first_seed_ = kFirstSeed;  ///< seed of the contents before the call
 };
 
 }  // namespace faultline::odp::test

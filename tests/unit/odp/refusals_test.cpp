@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The layer in a process that may not do all that it wants: system calls refused from the start or later, no
-// descriptors, a small RLIMIT_MEMLOCK. Each test forks a child that gives its rights up.
+// The memory layer in a restricted process: system calls refused from the start or later, no descriptors, a
+// small RLIMIT_MEMLOCK. Each test forks a child that drops its privileges.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -29,14 +29,14 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr int kSkipped = 77;
 
-/// Runs `body` in a child; `body` returns the line of a failed expectation, 0, or minus the line that finds
-/// that this machine cannot do what the test needs.
+/// Runs `body` in a child. `body` returns 0, the line of a failed expectation, or minus the line that found
+/// that this machine lacks what the test needs.
 template <typename Body>
 void in_child(Body body) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    alarm(20);  // what hangs ends by SIGALRM
+    alarm(20);  // SIGALRM ends a child that hangs
     const int line = body();
     if (line != 0) std::fprintf(stderr, "%s:%d: failed as uid %u\n", __FILE__, std::abs(line), geteuid());
     std::fflush(nullptr);
@@ -54,7 +54,7 @@ void in_child(Body body) {
 #define NEED(condition) \
   if (!(condition)) return -__LINE__
 
-/// An ordinary user of whom no other process is: the kernel counts locked memory by user.
+/// Changes to an ordinary user that no other process has: the kernel counts locked memory per user.
 int become_ordinary_user(rlim_t memlock_bytes) {
   const rlimit limit{memlock_bytes, memlock_bytes};
   if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return errno;
@@ -71,7 +71,7 @@ RegionRequest request_of(const Mapping& memory, uint32_t access) {
           .access = access};
 }
 
-/// What this process writes to its stdout and stderr from now on.
+/// Captures stdout and stderr of this process from now on.
 class Output {
  public:
   Output() {
@@ -165,7 +165,7 @@ TEST(Refusals, PinsComeBackWhenThereAreDescriptorsAgain) {
     pinned.pins.pin_pages(pinned.region, {0, 1}, 1, 1);
     NEED(pinned.counters.pin_fallbacks.get() == 1);
     NEED(setrlimit(RLIMIT_NOFILE, &before) == 0);
-    // Not at once perhaps, but soon.
+    // Perhaps not at once, but soon.
     for (size_t page = 1; page < 64; ++page) pinned.pins.pin_pages(pinned.region, {page, 1}, 1, 1);
     REQUIRE(pinned.counters.pinned_bytes.get() > 0);
     return 0;
@@ -189,7 +189,7 @@ TEST(Refusals, ASlotThatCannotBeClearedIsNeitherFreeNorUnpinned) {
   });
 }
 
-/// RLIMIT_MEMLOCK is one for all that a user locks.
+/// RLIMIT_MEMLOCK covers all memory that a user locks.
 TEST(Refusals, TheProgramsOwnLockedMemoryHasItsShare) {
   in_child([] {
     constexpr size_t kPages = 256;
@@ -262,7 +262,7 @@ TEST(Guards, KnowTheBudgetOfAnOrdinaryUser) {
   });
 }
 
-/// Without the hooks and without events nothing would report an unmapping.
+/// Without hooks and without events nothing would report an unmapping.
 TEST(Guards, OnDemandMemoryNeedsOneThatReportsUnmappings) {
   for (const bool allowed : {false, true}) {
     in_child([allowed] {
@@ -296,7 +296,7 @@ struct UnpinnedCase {
   const char* reason;
 };
 
-/// Registered unpinned and logged, or refused: never silently.
+/// Registered unpinned with a log line, or refused: never silently unpinned.
 TEST(Guards, AClassicRegionThatCannotBePinnedIsLoggedOrRefused) {
   constexpr rlim_t kLimit = 1 << 20;
   constexpr std::array kCases{
@@ -320,7 +320,7 @@ TEST(Guards, AClassicRegionThatCannotBePinnedIsLoggedOrRefused) {
       const Mapping memory(256);
       for (int i = 0; i < 2; ++i)
         REQUIRE(domain->register_region(request_of(memory, kLocalWrite)).error == (one.refuse ? ENOMEM : 0));
-      // Other tests of the same user may leave nothing of it, not even for io_uring's rings.
+      // Other tests of the same user may use up the limit, even for io_uring's rings.
       if (one.with_io_uring && !has_limit_alone)
         NEED(state_of(query_guards(), "pins") != GuardState::missing);
       REQUIRE(domain->counters().pinned_bytes == 0);
@@ -334,7 +334,7 @@ TEST(Guards, AClassicRegionThatCannotBePinnedIsLoggedOrRefused) {
   }
 }
 
-/// What is on demand can be had again: its pins make room.
+/// On-demand memory can be made resident again: its pins make room.
 TEST(Guards, AClassicRegionTakesThePinsOfOnDemandMemory) {
   in_child([] {
     auto domain = make_guarded_domain({.pin_budget_bytes = 64 * kPage, .refuse_unpinned_classic = true});

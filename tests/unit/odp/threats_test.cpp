@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What went wrong in other stacks' memory, each row a test that bears its name; and the traps of other
-// on-demand layers. Translation (CVE-2026-46325), creation without memory (CVE-2026-45852 and its like) and
-// destruction under load (CVE-2025-21829) have files of their own.
+// Published defects of other stacks' memory layers, each row with a test of its name, and the pitfalls of
+// other on-demand layers. Translation (CVE-2026-46325), creation without memory (CVE-2026-45852 and similar)
+// and destruction under load (CVE-2025-21829) have separate files.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -49,7 +49,7 @@ Key next(Key key) {
   return (key & ~0xffU) | ((key + 1) & 0xff);
 }
 
-/// CVE-2026-46114: an ATOMIC WRITE wrote bytes that it did not have. Here eight bytes are written or none.
+/// CVE-2026-46114: an ATOMIC WRITE wrote bytes that it did not carry. Here it writes eight bytes or none.
 TEST(Cve202646114, AnAtomicThatDoesNotFitWritesNothing) {
   auto domain = make_domain();
   const Mapping memory(1);
@@ -78,7 +78,7 @@ TEST(Cve202646114, AnAtomicThatDoesNotFitWritesNothing) {
   }
 }
 
-/// CVE-2021-47076: a bad key was met with silence. Each operation answers, and the pager does too.
+/// CVE-2021-47076: a bad key caused no response. Here each operation and the pager report it.
 TEST(Cve202147076, ABadKeyIsAnsweredByEveryOperation) {
   auto domain = make_domain();
   auto session = domain->attach_engine();
@@ -116,7 +116,7 @@ TEST(Cve202147076, ABadKeyIsAnsweredByEveryOperation) {
 }
 
 /// rxe 7.2.12: a second SEND with invalidate of one window panicked. Here it is refused, on one core after
-/// the other or on two at once, and the region's count of its windows stays right.
+/// the other or on two at once, and the region's window count stays correct.
 TEST(RxeInvalidateTwice, OneOfTwoSucceedsAndNothingElseHappens) {
   constexpr int kRounds = 3000;
   auto domain = make_domain();
@@ -266,7 +266,7 @@ TEST(Keys, ARegionThatIsBusyWithWindowsIsNeverOutOfSight) {
   program.join();
 }
 
-/// Trap 1: write permission is per page. Whatever the operation, and whatever made the page read-only.
+/// Pitfall 1: write permission is per page, regardless of the operation and of what made the page read-only.
 class CopyOnWriteTrap : public testing::Test {
  protected:
   enum class Way : uint8_t { write, atomic, window };
@@ -388,7 +388,7 @@ TEST_F(CopyOnWriteTrap, AChildKeepsItsBytes) {
   close_all();
 }
 
-/// Trap 2. (That a re-registration cannot change a region's kind is a test of ibv_rereg_mr.)
+/// Pitfall 2. (A test of ibv_rereg_mr covers that a re-registration cannot change a region's kind.)
 TEST(PrefetchTrap, WhatIsNotOnDemandIsRefused) {
   auto domain = make_domain();
   const Mapping memory(2);
@@ -414,13 +414,13 @@ TEST(PrefetchTrap, WhatIsNotOnDemandIsRefused) {
   }
 }
 
-/// Trap 4: a fault of the data path overtakes a long prefetch of the same region.
+/// Pitfall 4: a data-path fault overtakes a long prefetch of the same region.
 TEST(PrefetchTrap, ALongOneHoldsUpNoFaultOfItsRegion) {
-  // Reading touches zero pages alone, and nothing is pinned: the range costs page tables only.
+  // Reads touch zero pages only, and nothing is pinned: the range costs only page tables.
   auto domain = make_domain({.pin_budget_bytes = 0});
   auto session = domain->attach_engine();
   bool overtaken = false;
-  // Should this thread be kept from its CPU for all of a prefetch, a longer one shows it.
+  // If this thread is descheduled for a whole prefetch, a longer prefetch repeats the test.
   for (size_t bytes = size_t{256} << 20; !overtaken && bytes <= size_t{4} << 30; bytes *= 2) {
     const Mapping memory(bytes / kPage);
     const RegionResult region = register_memory(*domain, memory.address(), bytes, kRemoteRead | kOnDemand);

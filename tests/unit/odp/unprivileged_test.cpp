@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The same layer as an ordinary user: no CAP_IPC_LOCK, no CAP_SYS_PTRACE, no SCHED_FIFO. Each test forks a
-// child that drops to nobody where we are root.
+// The memory layer as an ordinary user: no CAP_IPC_LOCK, no CAP_SYS_PTRACE, no SCHED_FIFO. As root, each test
+// forks a child that changes to user nobody.
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -22,7 +22,7 @@ constexpr size_t kPage = 4096;
 constexpr uid_t kNobody = 65534;
 constexpr int kSkipped = 77;
 
-/// Runs `body` as an ordinary user in a child; `body` returns the line of a failed expectation, or 0.
+/// Runs `body` as an ordinary user in a child. `body` returns the line of a failed expectation, or 0.
 template <typename Body>
 void as_ordinary_user(rlim_t memlock_bytes, Body body) {
   const pid_t child = fork();
@@ -69,7 +69,8 @@ int munmap_and_dontneed_while_polling() {
   });
   while (!over) session->enter();
   program.join();
-  // The program goes on once its event is read, the gate is lowered a little later: until then all is a miss.
+  // The program continues once its event is read; the gate is lowered a little later. Until then every access
+  // is a miss.
   Outcome unmapped = Outcome::miss;
   for (int turn = 0; turn < 10'000'000 && unmapped == Outcome::miss; ++turn) {
     session->enter();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The wire's control socket, with real connections from this process and a clock of the test's.
+// The control socket of the local network, with real connections from this process and a simulated clock.
 #include "apps/switch/control.hpp"
 
 #include <cerrno>
@@ -84,7 +84,7 @@ class ControlSocket : public testing::Test {
     request.shared = 1;
     EXPECT_EQ(send(connection.get(), &request, sizeof request, MSG_NOSIGNAL), ssize_t{sizeof request});
   }
-  /// Until nothing is left to be done at once.
+  /// Serves until nothing is immediately pending.
   void serve() {
     for (int round = 0; round < 20; ++round) control_->serve(0);
   }
@@ -144,12 +144,12 @@ TEST_F(ControlSocket, ThousandWhoSayNothingKeepNobodyOut) {
   }
   serve();
   EXPECT_FALSE(has_ended(early));
-  // Two each at the switch: the connection and the process.
+  // Two descriptors for each at the switch: the connection and the process.
   EXPECT_LE(most, before + 2 * Control::kMostStrangers + 16);
   const UniqueFd late = seat();
   EXPECT_FALSE(has_ended(late));
   EXPECT_EQ(ports_.taken.count(), 2U);
-  // Those that came first have gone, and the others by and by.
+  // The oldest connections are closed at once, and the others after a time-out.
   EXPECT_TRUE(has_ended(silent.front()));
   EXPECT_FALSE(has_ended(silent.back()));
   now_ += Control::kSilentNs;
@@ -166,7 +166,7 @@ TEST_F(ControlSocket, AConnectionHasItsTimeToAsk) {
   now_ += Control::kSilentNs - 1;
   serve();
   EXPECT_FALSE(has_ended(silent));
-  // It may ask in its last moment.
+  // A request is accepted up to the last moment.
   const UniqueFd slow = connect();
   serve();
   ask(slow, SwitchVerb::attach, 1);
@@ -184,7 +184,7 @@ TEST_F(ControlSocket, WithoutDescriptorsItRefusesAndDoesNotSpin) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const UniqueFd first = connect();
   const UniqueFd second = connect();
-  // The highest number that is in use bounds what the next may be.
+  // The highest descriptor in use limits the next one.
   std::vector<UniqueFd> fill;
   rlimit low = before;
   low.rlim_cur = 256;
@@ -203,8 +203,7 @@ TEST_F(ControlSocket, WithoutDescriptorsItRefusesAndDoesNotSpin) {
   EXPECT_FALSE(has_ended(seat()));
 }
 
-// In one round of events: A ends, B is accepted and gets a descriptor that was A's, and an event of A's
-// follows.
+// In one round of events: A ends; B is accepted and gets a descriptor that A had; then an event of A follows.
 TEST_F(ControlSocket, AnEventOfWhoHasGoneIsNobodyElses) {
   for (int round = 0; round < 50; ++round) {
     UniqueFd gone = seat();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a switch knows of connections, and what it sends for a program that has ended.
+// A switch's record of connections, and what it sends on behalf of a program that has ended.
 #include "apps/switch/open_connections.hpp"
 
 #include <vector>
@@ -64,7 +64,7 @@ class Connections : public testing::Test {
   static void expect_dreq(const Frame& frame, uint32_t from, uint32_t to, const wire::CmDreq& wanted) {
     EXPECT_EQ(wire::peek_source_gid(frame), Gid::from_ipv4(from));
     EXPECT_EQ(wire::peek_destination_gid(frame), Gid::from_ipv4(to));
-    // A receiver takes it for a whole packet: length, ICRC and all.
+    // A receiver accepts it as a complete packet: length, ICRC and all.
     wire::Packet packet;
     EXPECT_EQ(wire::parse(frame, packet), wire::ParseError::none);
     EXPECT_TRUE(wire::icrc_matches(packet));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the processes of one user find each other, also where another user was there first.
+// The directory in which the processes of one user find each other, also if another user created it first.
 #include "stack/base/runtime_directory.hpp"
 
 #include <cerrno>
@@ -42,7 +42,7 @@ TEST_F(RuntimeDirectory, WhatAnotherUserMadeIsNotUsed) {
   const fs::path others = folder / "others";
   fs::create_directory(others);
   fs::permissions(others, fs::perms::owner_all);
-  // Root of a container without capabilities may not either.
+  // Root in a container without capabilities may not chown either.
   if (chown(others.c_str(), 65534, 65534) != 0) {
     ASSERT_EQ(errno, EPERM);
     fs::remove(others);

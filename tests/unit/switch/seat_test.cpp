@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a process does at a switch that dies, is silent, or answers late. The test has the switch's end of the
-// control socket; where the library starts a switch, it starts this program, which does what a file says.
+// How a process handles a switch that dies, is silent, or answers late. The test holds the switch's end of
+// the control socket. When the library starts a switch, it starts this program, which acts as a file
+// specifies.
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -85,9 +86,9 @@ void grant(const Asker& asker, const SwitchBell& bell) {
   EXPECT_GT(sendmsg(asker.connection.get(), &message, MSG_NOSIGNAL), 0);
 }
 
-// ---- as the library starts it ----
+// ---- a switch started by the library ----
 
-/// Each start takes one from the number in $XDG_RUNTIME_DIR/deaths and ends; at 0 it serves one seat.
+/// Each start decrements the number in $XDG_RUNTIME_DIR/deaths and exits; at 0 it serves one attachment.
 int serve_as_switch() {
   const std::string file = std::string(std::getenv("XDG_RUNTIME_DIR")) + "/deaths";
   int deaths = 0;
@@ -132,7 +133,7 @@ class Seat : public testing::Test {
     fcntl(listener.get(), F_SETFL, 0);
     return listener;
   }
-  /// A seat at the test's own switch.
+  /// Attaches to the test's switch.
   std::shared_ptr<SwitchSeat> take_here(const UniqueFd& listener) {
     std::thread at_switch([&] {
       here_ = accept_request(listener);
@@ -146,7 +147,7 @@ class Seat : public testing::Test {
     return seat;
   }
   void die_at_start(int times) { std::ofstream(folder_ + "/deaths") << times; }
-  /// Until it has a switch again; bounded, so that a seat that never comes back fails.
+  /// Runs until a switch is attached again. Bounded, so that an attachment that never returns fails the test.
   static bool keep_until_attached(SwitchSeat& seat) {
     const auto latest = steady_clock::now() + std::chrono::seconds(60);
     std::string line;
@@ -201,22 +202,22 @@ TEST_F(Seat, AnAnswerThatComesLateIsNobodyElses) {
   patience_.ask = patience_.stopped = milliseconds(1);
   const auto seat = take_here(listener);
   EXPECT_EQ(seat->claim_service(1), ETIMEDOUT);
-  // Until the switch has answered, the callers' locks are not held for as long again.
+  // Until the switch has answered, no further request blocks the callers' locks for as long again.
   EXPECT_EQ(seat->claim_service(2), ETIMEDOUT);
   const SwitchRequest late = next_request(here_.connection);
   EXPECT_EQ(late.service_id, 1U);
-  // What may have been claimed is given up.
+  // The claim may have succeeded, so it is released.
   const SwitchRequest undone = next_request(here_.connection);
   EXPECT_EQ(undone.verb, SwitchVerb::release_service);
   EXPECT_EQ(undone.service_id, 1U);
   answer(here_.connection, late.number);
   answer(here_.connection, undone.number);
-  // It answers again, and is asked again: an answer to request 3 is not for this one. The time-out is a
-  // millisecond, so several may pass.
+  // The switch answers again, so requests are sent again; an answer to another request must not be taken for
+  // that of request 3. The time-out is a millisecond, so several may pass.
   std::thread at_switch([&] {
     SwitchRequest request;
     while (recv(here_.connection.get(), &request, sizeof request, 0) == ssize_t{sizeof request}) {
-      // The answer to an earlier request comes after this one was sent.
+      // The answer to an earlier request arrives after this one was sent.
       answer(here_.connection, late.number);
       answer(here_.connection, request.number,
              request.verb == SwitchVerb::claim_service && request.service_id == 3 ? EADDRINUSE : 0);
@@ -237,7 +238,7 @@ TEST_F(Seat, KeepingItNeverWaitsForAnAnswer) {
   UniqueFd listener = listen();
   seat = take_here(listener);
   here_.connection.reset();
-  // The next one accepts and says nothing: no step waits the twenty seconds of its patience.
+  // The next switch accepts and is silent: no step waits for the time-out of twenty seconds.
   std::string line;
   EXPECT_TRUE(seat->keep(line));
   const Asker again = accept_request(listener);
@@ -259,7 +260,7 @@ TEST_F(Seat, ARestartLeavesNoDescriptors) {
     bell_ = SwitchBell::create(event_);
     grant(here_, *bell_);
     ASSERT_TRUE(keep_until_attached(*seat));
-    // What is stored in its page is seen at the new switch.
+    // A store to its page is visible to the new switch.
     seat->bell().say_asleep(SwitchBell::End::device);
     bell_->ring(SwitchBell::End::device);
     uint64_t rings = 0;
@@ -275,7 +276,7 @@ TEST_F(Seat, DescriptorsThatTheProgramClosedAreNotTouched) {
   const auto seat = take_here(listener);
   const int connection = seat->switch_descriptor();
   const int event = seat->bell().event(SwitchBell::End::switch_);
-  // As a daemon does, which then opens files of its own.
+  // Like a daemon that closes all descriptors and then opens other files.
   const UniqueFd file(memfd_create("program", MFD_CLOEXEC));
   ASSERT_GE(dup2(file.get(), connection), 0);
   ASSERT_GE(dup2(file.get(), event), 0);
@@ -344,8 +345,8 @@ TEST_F(Seat, AStoppedSwitchIsNamedWithWhatToDo) {
   for (const int fd : ready) close(fd);
 }
 
-// A lock on a removed file would let two start a switch at once: of those who open it before and lock it
-// after its removal, none has it.
+// A lock on a removed file would let two processes start a switch at once. A process that opens the file
+// before its removal and locks it afterwards must not hold the lock.
 TEST_F(Seat, ALockOnARemovedFileIsNone) {
   constexpr int kRounds = 300;
   std::atomic<int> holders{0};
@@ -356,7 +357,7 @@ TEST_F(Seat, ALockOnARemovedFileIsNone) {
       if (!lock) continue;
       if (holders.fetch_add(1) != 0) together.fetch_add(1);
       std::this_thread::yield();
-      // With the removal the next one may have a lock.
+      // After the removal the next thread may hold a lock.
       holders.fetch_sub(1);
       remove_files(place_);
       ++rounds;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who is on a wire, and whose a frame is.
+// The attachments of a local network, and the delivery of frames.
 #include "apps/switch/stations.hpp"
 
 #include <cerrno>
@@ -71,8 +71,8 @@ class Stations : public testing::Test {
     return roce(from, {to.mac}, Gid::from_ipv4(to.ipv4), qpn, payload);
   }
 
-  /// A message of the communication management class (IBA 12.6): attribute, the word at byte 4 of its data,
-  /// the next two.
+  /// Builds a message of the communication management class (IBA 12.6): attribute, the word at byte 4 of its
+  /// data, and the next two.
   static Frame message(const SwitchGrant& from, const SwitchGrant& to, CmAttribute attribute, uint32_t first,
                        uint32_t remote_id, uint64_t service_id) {
     wire::MadBytes mad;
@@ -108,7 +108,7 @@ class Stations : public testing::Test {
   StationTable table;
 };
 
-// ---- seats ----
+// ---- attachments ----
 
 TEST_F(Stations, GetsAddressesOfItsOwn) {
   const SwitchGrant one = attach(0);
@@ -149,7 +149,7 @@ TEST_F(Stations, GivesARangeAgainAsLateAsPossible) {
 
 TEST_F(Stations, GivesBackTheRangeThatAProcessHad) {
   EXPECT_EQ(attach(0, kSideA, true, 17).range, 17U);
-  // Another has it now.
+  // The range is in use now.
   EXPECT_NE(attach(1, kSideA, true, 17).range, 17U);
   EXPECT_NE(attach(2, kSideA, true, 0xffffffff).range, 17U);
 }
@@ -166,7 +166,7 @@ TEST_F(Stations, SharersHaveOneAddressAndRangesThatDoNotMeet) {
             "198.18.0.255 is taken by process 1000, which shares it: start this one with --share too");
 }
 
-// ---- one process an address ----
+// ---- one process per address ----
 
 TEST_F(Stations, GoesWhereTheAddressIs) {
   const SwitchGrant a = attach(0, kSideA);
@@ -176,7 +176,7 @@ TEST_F(Stations, GoesWhereTheAddressIs) {
   expect_to(roce(b, a, 1), 1, {0});
   expect_dropped(roce(a, a, 0x10000), 0, Drop::own_address);
   expect_dropped(roce(a, kStranger, Gid::from_ipv4(0xc6120909), 0x10000), 0, Drop::unknown_address);
-  // Whoever says to be another gets nowhere.
+  // A frame with a forged source address is dropped.
   expect_dropped(roce(a, b, 0x10000), 2, Drop::foreign_source);
   expect_dropped(roce(a, b, 0x10000), 5, Drop::foreign_source);
   expect_dropped(Frame(13), 0, Drop::runt);
@@ -238,7 +238,7 @@ TEST_F(Stations, AGroupsFramesGoToThoseWhoJoined) {
   expect_dropped(frame, 0, Drop::no_listener);
 }
 
-// ---- a seat has its own addresses alone ----
+// ---- an attachment uses only its addresses ----
 
 TEST_F(Stations, AFrameHasItsSendersIpAddress) {
   const SwitchGrant a = attach(0, kSideA);
@@ -247,7 +247,7 @@ TEST_F(Stations, AFrameHasItsSendersIpAddress) {
   forged.ipv4 = 0xc6120003;
   expect_to(roce(a, b, 0x10000), 0, {1});
   expect_dropped(roce(forged, b, 0x10000), 0, Drop::foreign_address);
-  // Not another seat's either, nor in a packet that is no RoCEv2.
+  // Nor the address of another attachment, nor in a packet that is not RoCEv2.
   forged.ipv4 = kSideB;
   expect_dropped(roce(forged, b, 0x10000), 0, Drop::foreign_address);
   Frame plain(64);
@@ -258,7 +258,7 @@ TEST_F(Stations, AFrameHasItsSendersIpAddress) {
   expect_dropped(plain, 0, Drop::foreign_address);
   wire::store_be32(&plain[14 + 12], kSideA);
   expect_to(plain, 0, {1});
-  // An IP packet without a whole header has no address.
+  // An IP packet without a complete header has no address.
   plain.resize(20);
   expect_dropped(plain, 0, Drop::foreign_address);
 }
@@ -300,7 +300,7 @@ TEST_F(Stations, ArpTellsOfItsSenderAlone) {
   forged.ipv4 = 0xc6120003;
   expect_dropped(arp_request(forged, kSideB), 0, Drop::foreign_address);
   Frame broken = reply({a.mac}, kSideA);
-  broken[14] = 9;  // no hardware type that there is
+  broken[14] = 9;  // undefined hardware type
   expect_dropped(broken, 0, Drop::foreign_address);
 }
 
@@ -346,7 +346,7 @@ TEST_F(Stations, TheUplinkHasNoAddressOfOurs) {
   expect_dropped(arp_request(outside, kSideA), kUplink, Drop::foreign_address);
 }
 
-// ---- what a seat may claim ----
+// ---- limits of claims ----
 
 TEST_F(Stations, ASeatClaimsSoMuchAndNoMore) {
   attach(0, kSideA, true);
@@ -354,7 +354,7 @@ TEST_F(Stations, ASeatClaimsSoMuchAndNoMore) {
   for (uint64_t service = 0; service < StationTable::kMostServices; ++service)
     ASSERT_EQ(table.claim_service(0, service), 0);
   EXPECT_EQ(table.claim_service(0, StationTable::kMostServices), ENOMEM);
-  // What it has already is no more; others have their own share.
+  // A claim that it already holds does not count again; each attachment has a separate limit.
   EXPECT_EQ(table.claim_service(0, 5), 0);
   EXPECT_EQ(table.claim_service(1, 5), EADDRINUSE);
   EXPECT_EQ(table.claim_service(1, StationTable::kMostServices), 0);
@@ -398,7 +398,7 @@ TEST_F(Stations, WhatIsForOthersGoesUp) {
   expect_to(arp_request(a, outside.ipv4), 1, {kUplink});
   EXPECT_TRUE(table.decide(arp_request(outside, kSideB), kUplink).answer);
   expect_to(arp_request(outside, 0xc6120a0b), kUplink, {1, 2});
-  // A frame of ours that comes back from outside went in a circle.
+  // A frame of this network that returns from outside has travelled in a loop.
   expect_dropped(roce(a, b, 0x10000), kUplink, Drop::foreign_source);
   expect_dropped(roce(outside, kStranger, Gid::from_ipv4(0xc6120909), 0x10000), kUplink,
                  Drop::unknown_address);
@@ -408,7 +408,7 @@ TEST_F(Stations, WhatIsForOthersGoesUp) {
   expect_to(roce(outside, wire::multicast_mac(group), group, wire::kMulticastQpn), kUplink, {2});
 }
 
-// ---- several processes an address ----
+// ---- several processes per address ----
 
 class Sharers : public Stations {
  protected:
@@ -421,7 +421,7 @@ TEST_F(Sharers, GoByTheRangeOfTheQpn) {
   for (const auto& [grant, port] : {std::pair(one, PortIndex{1}), std::pair(two, PortIndex{2})})
     for (const uint32_t qpn : {grant.first_qpn(), grant.last_qpn()}) {
       expect_to(roce(a, grant, qpn), 0, {port});
-      // Sharers reach each other at the address that is their own too.
+      // Sharers also reach each other at the address that they share.
       expect_to(roce(one, grant, qpn), 1, {port});
     }
   const uint32_t nobodys = (glue::kLastRange << glue::kQpnRangeShift) + 5;
@@ -438,7 +438,7 @@ TEST_F(Sharers, RequestsGoToTheListener) {
   EXPECT_EQ(table.claim_service(1, kService), EADDRINUSE);
   for (const CmAttribute attribute : {CmAttribute::req, CmAttribute::sidr_req}) {
     expect_to(message(a, one, attribute, 0x11111111, 0, kService), 0, {2});
-    // Somebody has to reject it.
+    // One process must reject it.
     expect_to(message(a, one, attribute, 0x11111112, 0, kService + 1), 0, {1});
   }
   table.release_service(1, kService);
@@ -450,7 +450,8 @@ TEST_F(Sharers, RequestsGoToTheListener) {
   expect_to(message(a, one, CmAttribute::req, 0, 0, kService), 0, {2});
 }
 
-// One who does not listen has rejected it, perhaps; the next would accept what is rejected already.
+// A process that does not listen may have rejected the request already, so its retransmission must not reach
+// the next listener.
 TEST_F(Sharers, ARequestThatIsSentAgainGoesToWhoHadIt) {
   constexpr uint64_t kService = 0x0000000001061234;
   for (const CmAttribute attribute : {CmAttribute::req, CmAttribute::sidr_req}) {
@@ -462,7 +463,7 @@ TEST_F(Sharers, ARequestThatIsSentAgainGoesToWhoHadIt) {
     table.release_service(2, kService);
     expect_to(message(a, one, attribute, id + 1, 0, kService), 0, {2});
   }
-  // Whoever has the sender's place next may count its requests alike.
+  // The next user of the sender's attachment may number its requests identically.
   EXPECT_EQ(table.claim_service(2, kService), 0);
   expect_to(message(a, one, CmAttribute::req, 0x100, 0, kService), 0, {1});
   table.detach(0);
@@ -499,13 +500,13 @@ TEST_F(Sharers, OneQuestionHasOneAnswer) {
   Frame unicast = arp_request(a, kSideB);
   std::copy(one.mac.begin(), one.mac.end(), unicast.begin());
   EXPECT_TRUE(table.decide(unicast, 0).answer);
-  // Whoever asked, the answer is for all of them.
+  // The ARP reply is delivered to all sharers, regardless of which one sent the request.
   Frame reply(wire::kMinFrameBytes);
   ASSERT_NE(
       wire::build_arp(reply, {wire::ArpOperation::reply, {a.mac}, a.ipv4, {one.mac}, one.ipv4}, {one.mac}),
       0U);
   expect_to(reply, 0, {1, 2});
-  // Anything else that is for the address goes to one.
+  // Any other frame for the address is delivered to one of them.
   Frame other(64);
   std::copy(one.mac.begin(), one.mac.end(), other.begin());
   std::copy(a.mac.begin(), a.mac.end(), other.begin() + 6);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How many frames may wait for ports that take none.
+// Limits on frames that wait for ports which accept none.
 #include "apps/switch/waiting_room.hpp"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST(WaitingRoom, ThirtyOneWhoTakeNothingLeaveRoomForTheLast) {
   constexpr PortIndex kLast = kMaxPorts - 1;
   EXPECT_EQ(fill(room, kLast), WaitingRoom::kOwnPlaces);
   EXPECT_EQ(room.admit(kLast), Admission::all_full);
-  // It takes what it is sent, and so may have more for ever.
+  // It accepts what it receives, and so may receive more for ever.
   for (int burst = 0; burst < 1000; ++burst) {
     room.leave(kLast, 64);
     EXPECT_EQ(fill(room, kLast), 64U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The two algorithms against their papers' equations.
+// The two algorithms compared with the equations of their papers.
 #include <gtest/gtest.h>
 
 #include "stack/transport/congestion/dcqcn.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr TimeNs kUs = 1'000;
 
-/// Sends 1 GB/s for a while, so that there is a rate to start from.
+/// Sends 1 GB/s for a while, to have an initial rate.
 TimeNs send_at_a_gigabyte(RateControl& control, TimeNs now) {
   for (int i = 0; i < 200; ++i) control.on_sent(1'000, now += kUs);
   return now;
@@ -43,7 +43,7 @@ TEST(Dcqcn, AlphaDecaysWithTimeAndGrowsWithNotifications) {
 
 TEST(Dcqcn, RecoversHalfTheWayEachRoundAndThenAdds) {
   DcqcnConfig config;
-  config.increase_bytes = uint64_t{1} << 40;  // the timer alone
+  config.increase_bytes = uint64_t{1} << 40;  // only the timer
   Dcqcn control(config);
   TimeNs now = send_at_a_gigabyte(control, kUs);
   control.on_notification(now);
@@ -99,7 +99,7 @@ TEST(Pacing, KeepsTheRateAndMakesUpForALateTurn) {
   uint64_t sent = 0;
   for (int i = 0; i < 100; ++i) {
     while (pacing.next_ns() <= now) {
-      pacing.on_sent(1'000, 1'000'000'000, now);  // a microsecond each
+      pacing.on_sent(1'000, 1'000'000'000, now);  // 1 us each
       ++sent;
     }
     now += 10 * kUs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every transition of every QP type against a table of its own: required attributes as ibv_modify_qp(3) lists
-// them, transitions and optional attributes as IBA vol. 1, 11.2.5.3 (table 96).
+// Every transition of every QP type against a separate table: required attributes as ibv_modify_qp(3) lists
+// them, transitions and optional attributes as in IBA vol. 1, 11.2.5.3 (table 96).
 #include "stack/transport/qp/qp_state.hpp"
 
 #include <map>
@@ -56,7 +56,7 @@ std::map<Key, Row> expected_table() {
   row(QpType::uc, sqd, rts, 0, change | kAttrRateLimit);
   row(QpType::uc, sqd, sqd, 0, change | kAttrAv | kAttrPkeyIndex);
   row(QpType::uc, sqe, rts, 0, kAttrAccessFlags);
-  // RC: it has no SQE, a send error takes it to ERR.
+  // RC has no SQE: a send error leads to ERR.
   row(QpType::rc, reset, init, connected_init, 0);
   row(QpType::rc, init, init, 0, connected_init);
   row(QpType::rc, init, rtr, connected_rtr | kAttrMaxDestRdAtomic | kAttrMinRnrTimer,
@@ -85,7 +85,7 @@ void for_each_transition(Visit visit) {
       for (const QpState to : kStates) visit(Key{type, from, to});
 }
 
-constexpr uint32_t kImplied = kAttrState | kAttrCurState;  // every transition allows the two
+constexpr uint32_t kImplied = kAttrState | kAttrCurState;  // allowed in every transition
 
 TEST(QpState, ExactlyTheTransitionsOfTheTableExist) {
   const auto table = expected_table();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The two rings between app threads and an engine: work requests in, completions out. The two-thread tests
-// are for ThreadSanitizer as much as for their own checks.
+// The two rings between application threads and an engine: work requests in, completions out. The two-thread
+// tests serve ThreadSanitizer as much as their own checks.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -41,7 +41,7 @@ TEST(WorkRing, SlotsDoNotOverlap) {
     SendWqe* wqe = ring.prepare();
     auto* start = reinterpret_cast<uint8_t*>(wqe);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(start) % 64, 0U);
-    // Operands and elements share no bytes; what has no operands has its first element in the same line.
+    // Operands and elements share no bytes. Without operands the first element is in the same cache line.
     wqe->opcode = SendOpcode::atomic_cmp_and_swp;
     EXPECT_GE(reinterpret_cast<uint8_t*>(ring.sges_of(wqe)), start + sizeof(SendWqe));
     EXPECT_GE(reinterpret_cast<uint8_t*>(&ring.av_of(wqe)),
@@ -170,7 +170,7 @@ TEST(CompletionQueue, WhatWasThereBeforeItWasArmedMakesNoEvent) {
   push(false);
   EXPECT_EQ(queue.notice(pushed, 0), Notice::now);
   EXPECT_EQ(queue.notice(pushed, 0), Notice::none) << "once";
-  // The same of those that were asked for alone.
+  // The same for solicited events only.
   queue.arm(true);
   EXPECT_EQ(queue.notice(pushed, 0), Notice::none);
   push(false);
@@ -178,7 +178,7 @@ TEST(CompletionQueue, WhatWasThereBeforeItWasArmedMakesNoEvent) {
   push(true);
   push(false);
   EXPECT_EQ(queue.notice(pushed, 0), Notice::now);
-  // Many at once count as many; those before as none.
+  // Simultaneous completions are counted individually; completions before the arm do not count.
   queue.moderate(3, 1'000);
   queue.arm(false);
   push(false);
@@ -190,17 +190,17 @@ TEST(CompletionQueue, WhatWasThereBeforeItWasArmedMakesNoEvent) {
   EXPECT_EQ(queue.notice(pushed, 6), Notice::now);
 }
 
-/// The engine looks by a plain load after each push and asks for certain after several: no completion may be
-/// left without an event, or the program sleeps for ever.
+/// The engine checks with a plain load after each push, and with a full check after several. Every completion
+/// must produce an event, or the program sleeps for ever.
 TEST(CompletionQueue, NoCompletionIsMissedWhoeverArmsMeanwhile) {
   constexpr uint32_t kCount = 15'000;
   CompletionQueue queue(64);
   std::atomic<uint32_t> taken{0};
-  std::atomic<uint32_t> asked{0};  // of how many pushes the engine has asked for the notice
+  std::atomic<uint32_t> asked{0};  // pushes covered by the engine's notice() calls
   std::counting_semaphore<> events(0);
   std::thread engine([&] {
     for (uint32_t pushed_in_all = 0; pushed_in_all < kCount;) {
-      // No push but these can make up for an event that is missing.
+      // Only these pushes can raise an event, so no later push can hide a missing one.
       while (taken.load(std::memory_order_relaxed) != pushed_in_all) std::this_thread::yield();
       CompletionQueue::Pushed pushed;
       const auto ask = [&] {

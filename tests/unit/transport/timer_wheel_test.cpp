@@ -29,7 +29,7 @@ TEST(TimerWheel, NeverFiresBeforeItsTimeAndAlwaysAtIt) {
     EXPECT_EQ(wheel.pop_due(deadline), &node) << deadline;
     EXPECT_FALSE(node.armed());
     EXPECT_EQ(wheel.next_deadline(), kNever);
-    // Time goes on from there.
+    // Time continues from there.
     wheel = TimerWheel();
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Prints docs/counters.md from the tables of all rooms.
+// Prints docs/counters.md from the counter tables of all components.
 #include <cstdio>
 
 #include "odp/regions/counters.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The device list, open and close, and what a device says of itself.
+// The device list, open and close, and the attributes of a device.
 #include <endian.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -56,7 +56,7 @@ TEST(DeviceList, BadConfigurationIsAnErrorWithItsReason) {
   EXPECT_EQ(faultline_configure("good.toml"), 0);
 }
 
-/// In a child: a filter stays for good.
+/// In a child process, since a seccomp filter cannot be removed.
 TEST(DeviceOpen, ARefusedSystemCallIsNamed) {
   for (const auto& [number, name] :
        {std::pair{long{SYS_eventfd2}, "eventfd"}, std::pair{long{SYS_memfd_create}, "memfd_create"}}) {
@@ -258,7 +258,7 @@ TEST(Measurement, TheBarePortIsForDevicesWithoutQps) {
   EXPECT_EQ(faultline_measure_port_tx(idle, 64, 10), 640);
   EXPECT_EQ(faultline_measure_port_rx(idle, 10), 10);
   EXPECT_EQ(ibv_close_device(idle), 0);
-  EXPECT_EQ(faultline_measure_copy_crc(4096, 5), 4096.0 * 5);  // the backend's
+  EXPECT_EQ(faultline_measure_copy_crc(4096, 5), 4096.0 * 5);  // result of the backend
 }
 
 TEST(Strings, AreRdmaCores) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two devices with a QP each, and the few steps that every test of the data path takes.
+// Two devices with one QP each, and the common steps of the data-path tests.
 #pragma once
 
 #include <algorithm>
@@ -63,7 +63,7 @@ struct EndOptions {
   uint32_t inline_bytes = 128;
   int signal_all = 0;
   int cqe = 256;
-  bool with_channel = false;  ///< completion events of its CQ
+  bool with_channel = false;  ///< its CQ has a completion channel
 };
 
 /// One device with one QP.
@@ -199,7 +199,7 @@ inline void connect(const End& a, const End& b, uint8_t timeout = 14) {
   ASSERT_EQ(b.to_rts(timeout), 0);
 }
 
-/// Polls `end` until it has `count` completions, driving `other` as well. Gives up after a generous while.
+/// Polls `end` until it has `count` completions, and drives `other` as well. Gives up after a generous time.
 inline std::vector<ibv_wc> completions(const End& end, const End& other, size_t count) {
   std::vector<ibv_wc> result;
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);

@@ -22,7 +22,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-/// Frames on their way to one device.
+/// Frames in flight to one device.
 class Inbox {
  public:
   void push(Bytes frame) {
@@ -90,7 +90,7 @@ class MemoryPort final : public transport::Port {
   const std::shared_ptr<Inbox> peer_;
 };
 
-/// The real domain, but for registrations that a test refuses.
+/// The real domain, except for registrations that a test refuses.
 class BreakableMemory final : public odp::MemoryDomain {
  public:
   explicit BreakableMemory(std::unique_ptr<odp::MemoryDomain> real) : real_(std::move(real)) {}
@@ -132,7 +132,7 @@ std::atomic<uint64_t> drive_count{0};
 std::atomic<uint64_t> rest_count{0};
 std::atomic<int> joins{0};
 
-/// Passes events on: the core is made before verbs says where they go.
+/// Forwards events: the core is created before verbs provides their sink.
 class EventRelay final : public transport::EventSink {
  public:
   void on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) override {
@@ -172,7 +172,7 @@ DeviceDescription description_of(const std::string& name) {
   return description;
 }
 
-/// Which devices run, for events that a test raises.
+/// Running devices, for events that a test raises.
 struct Running {
   std::mutex mutex;
   std::map<std::string, EventRelay*> relays;
@@ -264,7 +264,7 @@ class MemoryBackend final : public DeviceBackend {
   double measure_port_rx(unsigned milliseconds) override { return milliseconds; }
 
  private:
-  /// One core and what only its turns touch.
+  /// One core and the state that only its turns use.
   struct Lane {
     Lane(const transport::CoreConfig& config, odp::MemoryDomain& memory, MemoryPort& port, EventRelay& relay)
         : session(memory.attach_engine()), core(config, *session, port, &relay) {}
@@ -282,7 +282,7 @@ class MemoryBackend final : public DeviceBackend {
     return config;
   }
 
-  /// To the core that owns the QP; a multicast to each.
+  /// Delivers the frame to the core that owns the QP; a multicast frame to each core.
   void hand_over(Bytes frame) {
     constexpr uint32_t kMulticastQpn = 0xffffff;
     wire::Packet packet;
@@ -372,10 +372,10 @@ std::shared_ptr<DeviceBackend> open_device(const std::string& name, std::string&
   }
   odp::DomainConfig config;
   config.realtime_pager = false;
-  config.allow_unguarded = true;  // these tests have no hooks, and where they run perhaps no userfaultfd
+  config.allow_unguarded = true;  // these tests have no hooks, and perhaps no userfaultfd
   auto memory = odp::MemoryDomain::create(config, error);
   if (memory == nullptr) return nullptr;
-  (void)test::inboxes().at(name)->take();  // what came while the device was off is lost
+  (void)test::inboxes().at(name)->take();  // frames that arrived while the device was off are lost
   return std::make_shared<test::MemoryBackend>(name, std::move(memory));
 }
 

@@ -41,8 +41,8 @@ TEST_P(Filter, TakesOnlyFramesToItsAddresses) {
   EXPECT_EQ(filter.admit({}, FrameKind::other), Admission::wrong_address);
 }
 
-/// The glance of the data path is never more than what the two careful functions say, whatever one bit of the
-/// headers or the frame's length is.
+/// The data path's fast check accepts only what the two exact functions accept, for any single flipped header
+/// bit and any frame length.
 TEST_P(Filter, TakesAtAGlanceOnlyWhatIsItsOwn) {
   const std::array<Gid, 1> first{path.destination_gid};
   const AddressFilter one(path.destination_mac, {}, first);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads and writes classic pcap files of Ethernet frames: all that the tests need of the format.
+// Reads and writes classic pcap files of Ethernet frames, as far as the tests need the format.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ namespace faultline::wire::test {
 
 using Frame = std::vector<uint8_t>;
 
-/// The frames of a file. Throws std::runtime_error on anything but whole Ethernet frames in a little-endian
-/// pcap file.
+/// Returns the frames of a file. Throws std::runtime_error unless it holds complete Ethernet frames in a
+/// little-endian pcap file.
 [[nodiscard]] std::vector<Frame> read_capture(const std::filesystem::path& path);
 
 void write_capture(const std::filesystem::path& path, std::span<const Frame> frames);
 
-/// The golden captures of tests/data/wire, in the order of their names.
+/// Returns the golden captures of tests/data/wire, sorted by name.
 [[nodiscard]] std::vector<std::filesystem::path> golden_captures();
 [[nodiscard]] std::filesystem::path golden_directory();
 

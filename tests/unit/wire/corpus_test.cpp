@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The fuzzer's property over its seeds and over mutations of them that are the same on every run.
+// Checks the fuzzer's property on its seeds and on mutations of them that are the same in every run.
 #include <algorithm>
 #include <random>
 
@@ -19,7 +19,7 @@ void mutate(Frame& frame, std::mt19937& random) {
   };
   const size_t changes = 1 + below(4);
   for (size_t i = 0; i < changes && !frame.empty(); ++i) {
-    // Headers are where lengths are.
+    // Favours the headers, which contain the lengths.
     const size_t at = below(2) == 0 ? below(frame.size()) : below(std::min<size_t>(frame.size(), 100));
     switch (below(4)) {
       case 0:
@@ -53,7 +53,7 @@ TEST(Corpus, SeedsAndTheirMutantsHoldTheProperty) {
       }
     }
   }
-  // Enough of them get past the parser that the property means something.
+  // Enough mutants pass the parser for the property to be meaningful.
   EXPECT_GT(accepted_mutants, 10000U);
 }
 

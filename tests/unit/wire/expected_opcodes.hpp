@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The opcodes once more, as bare numbers written down from IBA vol. 1 table 38, A17 and A19: independent of
-// the code's table.
+// A second table of the opcodes, transcribed as plain numbers from IBA vol. 1 table 38, A17 and A19,
+// independently of the code's table.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct ExpectedOpcode {
 [[nodiscard]] std::span<const ExpectedOpcode> expected_opcodes();
 [[nodiscard]] std::optional<ExpectedOpcode> expected_opcode(uint8_t value);
 
-/// Whether a UDP datagram of this length may carry this opcode with this pad count.
+/// Returns whether a UDP datagram of this length may carry this opcode with this pad count.
 [[nodiscard]] bool expected_valid(uint8_t opcode, uint32_t udp_bytes, uint32_t pad_bytes);
 
 }  // namespace faultline::wire::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Frames built from templates against frames put together byte by byte.
+// Frames built from templates, compared with frames assembled byte by byte.
 #include "stack/wire/packet/frame.hpp"
 
 #include <algorithm>
@@ -136,7 +136,7 @@ TEST(FrameTemplate, ChecksumsAreTheOnesAskedFor) {
         }
         EXPECT_EQ((udp_checksum[0] | udp_checksum[1]) == 0, (checksums & kUdp) == 0);
         EXPECT_EQ(plain_udp_checksum(ip, ipv6) == 0, (checksums & kUdp) != 0);
-        // The ICRC does not depend on them.
+        // The ICRC does not depend on the checksums.
         EXPECT_TRUE(std::equal(frame.end() - 4, frame.end(), reference.end() - 4));
         Packet packet;
         const ParseError expected =
@@ -147,7 +147,7 @@ TEST(FrameTemplate, ChecksumsAreTheOnesAskedFor) {
   }
 }
 
-// RFC 768: a computed zero is sent as all ones. Immediate data steers the sum there.
+// RFC 768: a computed zero is sent as all ones. The immediate data are varied until the sum is zero.
 TEST(FrameTemplate, UdpChecksumIsNeverZeroWhereItIsWanted) {
   PacketFields fields = sample_fields(Opcode::rc_send_only_imm);
   unsigned all_ones = 0;
@@ -164,7 +164,7 @@ TEST(FrameTemplate, UdpChecksumIsNeverZeroWhereItIsWanted) {
   EXPECT_EQ(all_ones, 1U);
 }
 
-// The incremental IPv4 checksum folds right for every sum of constant part, length and identification.
+// The incremental IPv4 checksum is correct for every sum of constant part, length and identification.
 TEST(FrameTemplate, Ipv4ChecksumIsRightForAnyIdentification) {
   PacketFields fields = sample_fields(Opcode::rc_send_only);
   for (uint32_t identification = 0; identification < 65536; ++identification) {
@@ -183,7 +183,7 @@ TEST(FrameTemplate, RefusesABufferThatIsTooSmallAndLeavesItAlone) {
       const uint32_t payload_bytes = row.payload_min_bytes;
       const uint32_t needed = frame_template.frame_bytes(fields.bth.opcode, payload_bytes);
       for (uint32_t room = 0; room < needed; ++room) {
-        // Exactly this long on the heap, for AddressSanitizer.
+        // Exactly this length on the heap, for AddressSanitizer.
         Frame frame(room, uint8_t{0x77});
         ASSERT_EQ(frame_template.write_headers(frame, fields, payload_bytes), nullptr);
         ASSERT_EQ(std::count(frame.begin(), frame.end(), 0x77), room);
@@ -220,7 +220,7 @@ TEST(Icrc, EqualsTheBitwiseOneAtEveryLengthAndAlignment) {
       const Frame frame =
           plain_frame(path, plain_transport(sample_fields(Opcode::rc_send_only), sample_payload(bytes)));
       const std::span<const uint8_t> ip = std::span(frame).subspan(14, frame.size() - 18);
-      // In memory of its own: a look beyond either end is seen.
+      // In a separate allocation: an access beyond either end is detected.
       const size_t shift = bytes % 16;
       std::vector<uint8_t> shifted(shift);
       shifted.insert(shifted.end(), ip.begin(), ip.end());

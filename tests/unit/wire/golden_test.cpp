@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every packet that Linux put on the wire: parsed, its ICRC verified, and rebuilt byte for byte from its
-// meaning.
+// Every packet that Linux sent: parsed, its ICRC verified, and rebuilt byte for byte from its meaning.
 #include <array>
 #include <fstream>
 #include <map>
@@ -20,7 +19,7 @@ namespace {
 
 using Counts = std::map<std::string, int>;
 
-/// INDEX.txt: file name -> packets by opcode, as an independent program counted them.
+/// Reads INDEX.txt: file name -> packets by opcode, as an independent program counted them.
 std::map<std::string, Counts> read_index() {
   std::map<std::string, Counts> index;
   std::ifstream file(golden_directory() / "INDEX.txt");
@@ -35,7 +34,7 @@ std::map<std::string, Counts> read_index() {
   return index;
 }
 
-/// The opcode's name, with what an acknowledgement says as INDEX.txt writes it.
+/// Returns the opcode's name, with the syndrome of an acknowledgement in the form of INDEX.txt.
 std::string index_name(const Packet& packet) {
   std::string name(packet.info->name);
   if (packet.info->operation != Operation::acknowledge) return name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Neighbour discovery and ICMPv6 echo. The whole frames are what Linux sent over a veth pair.
+// Neighbour discovery and ICMPv6 echo. The complete frames were sent by Linux over a veth pair.
 #include <algorithm>
 #include <array>
 
@@ -47,7 +47,7 @@ Frame echo_request() {
           0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x80, 0x00, 0xe5, 0x5e, 0x30, 0x23,
           0x00, 0x01, 0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c};
 }
-/// Linux's reply to it; its flow label is its own affair.
+/// Linux's reply to it; its flow label may differ.
 Frame echo_reply() {
   return {0x02, 0x46, 0x4c, 0x00, 0x00, 0x02, 0x02, 0x46, 0x4c, 0x00, 0x00, 0x01, 0x86, 0xdd, 0x60,
           0x06, 0xa9, 0xb5, 0x00, 0x15, 0x3a, 0x40, 0x20, 0x01, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00,
@@ -61,7 +61,7 @@ Frame tagged(Frame frame) {
   return frame;
 }
 
-/// RFC 8200, 8.1, in the plainest way.
+/// Corrects the checksum by the plain algorithm of RFC 8200, 8.1.
 void mend_checksum(Frame& frame) {
   const size_t icmp_bytes = frame.size() - kIcmpAt;
   frame[kIcmpAt + 2] = frame[kIcmpAt + 3] = 0;
@@ -160,7 +160,7 @@ TEST(NeighbourDiscovery, RefusesWhatTheRfcTellsNodesToDiscard) {
       EXPECT_FALSE(parse_neighbour_message(
           Frame(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(bytes)), message));
   }
-  // Solicited, yet to everybody (RFC 4861, 7.1.2).
+  // Solicited, but to the all-nodes group (RFC 4861, 7.1.2).
   Frame to_all = advertisement();
   std::copy(kAllNodes.bytes.begin(), kAllNodes.bytes.end(), to_all.begin() + 38);
   refuses(to_all, "solicited by all nodes");
@@ -179,7 +179,7 @@ TEST(NeighbourDiscovery, TakesAProbeOfAnAddressAndOtherOptions) {
   EXPECT_TRUE(message.source.is_zero());
   EXPECT_FALSE(message.has_link_address);
 
-  Frame nonce = solicitation();  // RFC 3971's, of 16 bytes, before ours
+  Frame nonce = solicitation();  // option of RFC 3971, 16 bytes, before ours
   nonce.insert(nonce.begin() + kIcmpAt + 24, {14, 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14});
   set_payload_length(nonce);
   mend_checksum(nonce);

@@ -26,7 +26,7 @@ Frame arp_request() {
           1,    0x02, 0x46, 0x4c, 0,    0,    2,    198,  18,   0, 2, 0, 0,    0,    0, 0, 0, 198, 18, 0, 1};
 }
 
-/// An echo request of the peer to this device, checksums right.
+/// An echo request from the peer to this device, with correct checksums.
 Frame echo_request(size_t data_bytes = 13) {
   Frame frame{0x02, 0x46, 0x4c, 0, 0, 1, 0x02, 0x46, 0x4c, 0, 0, 2, 0x08, 0x00};
   const auto total_bytes = static_cast<uint8_t>(28 + data_bytes);
@@ -99,7 +99,8 @@ TEST(Arp, RefusesWhatIsNotIpv4OverEthernetFromAUnicastSender) {
     EXPECT_FALSE(parse_arp(Frame(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(bytes)), packet))
         << bytes;
   }
-  for (const size_t at : {13, 15, 17, 18, 19, 20}) {  // EtherType, kinds and lengths of address, operation
+  // EtherType, types and lengths of the addresses, operation
+  for (const size_t at : {13, 15, 17, 18, 19, 20}) {
     Frame frame = arp_request();
     frame[at] = static_cast<uint8_t>(frame[at] ^ 0x40);
     EXPECT_FALSE(parse_arp(frame, packet)) << at;
@@ -114,7 +115,7 @@ TEST(Echo, IsAnsweredInPlace) {
     Frame frame = echo_request(data_bytes);
     mend_checksums(frame);
     const Frame request = frame;
-    frame.resize(std::max<size_t>(frame.size(), kMinFrameBytes));  // as Ethernet pads it
+    frame.resize(std::max<size_t>(frame.size(), kMinFrameBytes));  // as padded by Ethernet
     ASSERT_EQ(answer_echo(frame, kOwnMac, kOwn), request.size());
     Frame expected = request;
     std::copy(kPeerMac.bytes.begin(), kPeerMac.bytes.end(), expected.begin());
@@ -172,10 +173,9 @@ TEST(Echo, NothingElseIsAnsweredOrTouched) {
     refuses(Frame(good.begin(), good.begin() + static_cast<ptrdiff_t>(bytes)), "cut");
 }
 
-// A frame of the longest kind that carries payload, at the path MTU that is said to fit, does; at the next it
-// would not.
+// A frame of the longest kind with payload fits at the returned path MTU, and does not fit at the next one.
 TEST(PathMtu, IsTheLargestThatFits) {
-  constexpr uint32_t kXrcBytes = 4;  // XRC carries one header more
+  constexpr uint32_t kXrcBytes = 4;  // XRC adds one header
   for (const PathHeader& path : {ipv4_path(), ipv6_path()}) {
     const bool ipv6 = !path.source_gid.is_ipv4();
     const FrameTemplate frame_template(path);
@@ -189,7 +189,7 @@ TEST(PathMtu, IsTheLargestThatFits) {
   }
 }
 
-// What a NIC does with the prepared frame (sum from the UDP header on) must give the whole checksum.
+// The result of a NIC on the prepared frame (the sum from the UDP header on) must be the complete checksum.
 TEST(ChecksumOffload, LeavesThePseudoHeadersSum) {
   for (const PathHeader& path : {ipv4_path(), ipv6_path(), with_vlan(ipv4_path()), with_vlan(ipv6_path())}) {
     const bool ipv6 = !path.source_gid.is_ipv4();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The communication manager's messages: what Linux sent is read and written again byte for byte; bits land
-// where the specification's tables have them; what is no such message is told apart.
+// The communication manager's messages. Linux's messages are read and written again byte for byte; bits are
+// placed as in the specification's tables; other messages are rejected.
 #include <map>
 #include <numeric>
 #include <vector>
@@ -15,7 +15,7 @@
 namespace faultline::wire::test {
 namespace {
 
-/// The datagrams of a capture that went to QP1.
+/// Returns the datagrams of a capture that were sent to QP1.
 std::vector<MadBytes> mads_of(const std::string& file) {
   std::vector<MadBytes> mads;
   for (const Frame& frame : read_capture(golden_directory() / file)) {
@@ -96,7 +96,7 @@ TEST(GoldenMads, AreRewrittenFromTheirMeaning) {
   }
 }
 
-// The values are those that tshark shows.
+// tshark shows the same values.
 TEST(GoldenMads, SayWhatRpingAskedFor) {
   const std::vector<MadBytes> mads = mads_of("cm_rping.pcap");
   ASSERT_EQ(mads.size(), 5U);
@@ -173,7 +173,7 @@ TEST(GoldenMads, IpAddressingIsRewritten) {
   }
 }
 
-// Who steers among processes knows whose a message is without knowing more of it.
+// A switch that steers messages among processes needs only these fields to find the receiver.
 TEST(GoldenMads, TellTheirReceiver) {
   const std::vector<MadBytes> rping = mads_of("cm_rping.pcap");
   EXPECT_EQ(receiver_id(parsed(rping[0])), std::nullopt);
@@ -187,8 +187,8 @@ TEST(GoldenMads, TellTheirReceiver) {
   EXPECT_EQ(receiver_id(parsed(udaddy[1])), 0x7d9877c1U);
 }
 
-// Each field by itself, all ones, so that a shift or width that is wrong shows: what is read is what was
-// written, and its neighbours are still zero.
+// Sets each field alone to all ones, so that a wrong shift or width shows: the field reads back as written,
+// and its neighbours are still zero.
 TEST(Mads, FieldsDoNotOverlap) {
   const auto check_req = [](auto set) {
     CmReq req;
@@ -238,7 +238,7 @@ void expect_private_data_survives(Message message, size_t bytes, Message (*read)
   write(mad, 1, message);
   const std::span<const uint8_t> field = read(parsed(mad)).private_data;
   EXPECT_TRUE(std::equal(field.begin(), field.end(), data.begin(), data.end())) << bytes;
-  // Up to the message's last byte, and shorter data is padded.
+  // The data extend to the message's last byte, and shorter data are padded.
   EXPECT_EQ(mad.back(), data.back());
   message.private_data = std::span(data).first(1);
   write(mad, 1, message);
@@ -263,7 +263,7 @@ TEST(Mads, RejectionInformationHasItsLength) {
   MadBytes bytes;
   write(bytes, 1, CmRej{.local_id = 1, .remote_id = 2, .reason = RejectReason::timeout, .info = info});
   EXPECT_EQ(read_rej(parsed(bytes)).info.size(), info.size());
-  // A length beyond the field is the field's.
+  // A length beyond the field is limited to the field.
   bytes[kMadHeaderBytes + 9] = 0xff;
   EXPECT_EQ(read_rej(parsed(bytes)).info.size(), kRejInfoBytes);
   write(bytes, 1, CmSidrRep{.info = info});
@@ -296,7 +296,7 @@ TEST(Mads, OthersAreTold) {
   EXPECT_EQ(CmMad::parse(longer, mad), MadError::length);
 }
 
-// A type that is none of RC, UC and XRC is one that nobody serves.
+// A transport type other than RC, UC and XRC is not served.
 TEST(Mads, UnknownTransportsAreOne) {
   MadBytes bytes;
   write(bytes, 1, CmReq{.transport = CmTransport::xrc});
@@ -316,7 +316,7 @@ TEST(IpAddressingHeader, RefusesOtherVersions) {
     bytes[1] = static_cast<uint8_t>(version);
     EXPECT_FALSE(read_ip_addressing(bytes)) << version;
   }
-  // An IPv4 address in IPv6's form is not the same peer under another name.
+  // An IPv4 address in IPv6 form does not identify the same peer.
   bytes[1] = 0x60;
   bytes[14] = bytes[15] = 0xff;
   EXPECT_FALSE(read_ip_addressing(bytes));

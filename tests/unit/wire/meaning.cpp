@@ -42,7 +42,7 @@ Frame build(const PathHeader& path, const PacketFields& fields, std::span<const 
             uint8_t checksums) {
   const FrameTemplate frame_template(path, checksums);
   const auto payload_bytes = static_cast<uint32_t>(payload.size());
-  // Exactly as long as needed: the sanitizers see a byte too many. What was there before must not show.
+  // Exactly the required length, so that the sanitizers detect an overrun. Earlier contents must not show.
   Frame frame(frame_template.frame_bytes(fields.bth.opcode, payload_bytes), uint8_t{0xa5});
   uint8_t* to = frame_template.write_headers(frame, fields, payload_bytes);
   if (to == nullptr) return {};
@@ -102,7 +102,7 @@ std::string check_accepted(std::span<const uint8_t> frame, const Packet& packet)
   mask_free_bytes(packet, masked_original);
   mask_free_bytes(again, masked_rebuilt);
   if (masked_original != masked_rebuilt) return "rebuilt frame means something else";
-  // All bytes before the ICRC equal: then it is a function of them.
+  // If all bytes before the ICRC are equal, the ICRC must be equal.
   if (std::equal(original.begin(), original.end() - kIcrcBytes, rebuilt.begin()) &&
       icrc_right != (original == rebuilt))
     return "ICRC of the same bytes differs";
@@ -113,7 +113,7 @@ std::string check_accepted(std::span<const uint8_t> frame, const Packet& packet)
 
 std::string check_parse(std::span<const uint8_t> frame, bool* parsed) {
   if (parsed != nullptr) *parsed = false;
-  // A heap block of exactly this length, so that AddressSanitizer sees a read beyond it.
+  // A heap block of exactly this length, so that AddressSanitizer detects a read beyond it.
   const auto exact = std::make_unique<uint8_t[]>(frame.size());
   std::copy(frame.begin(), frame.end(), exact.get());
   const std::span<const uint8_t> bytes(exact.get(), frame.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a hostile or broken frame may look like.
+// Malicious and malformed frames.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -30,8 +30,8 @@ bool accepted(const Frame& frame) {
   return parse(frame, packet) == ParseError::none && icrc_matches(packet);
 }
 
-/// A frame whose UDP length is `udp_bytes`, all lengths and checksums consistent, with any opcode and pad
-/// count.
+/// Returns a frame with the UDP length `udp_bytes` and consistent lengths and checksums, with any opcode and
+/// pad count.
 Frame forged(const PathHeader& path, uint8_t opcode, uint32_t udp_bytes, uint32_t pad_bytes,
              uint32_t icrc_xor = 0) {
   std::vector<uint8_t> transport = sample_payload(udp_bytes < 12 ? 0 : udp_bytes - 12);
@@ -54,7 +54,7 @@ Frame golden_like_frame(const PathHeader& path = ipv4_path()) {
   return build(path, sample_fields(Opcode::rc_write_only_imm), sample_payload(66));
 }
 
-/// `frame` with `change` made to it and the IPv4 checksum right again.
+/// Returns `frame` with `change` applied and the IPv4 checksum recomputed.
 template <typename Change>
 Frame changed(Frame frame, Change change) {
   change(frame);
@@ -62,7 +62,7 @@ Frame changed(Frame frame, Change change) {
   return frame;
 }
 
-// CVE-2026-46133: an opcode without a table entry made a length underflow.
+// CVE-2026-46133: an opcode without a table entry caused a length underflow.
 TEST(Parse, EveryOpcodeAtEveryUdpLength) {
   for (const PathHeader& path : {ipv4_path(), ipv6_path()}) {
     for (unsigned opcode = 0; opcode < 256; ++opcode) {
@@ -79,7 +79,7 @@ TEST(Parse, EveryOpcodeAtEveryUdpLength) {
   }
 }
 
-// The same for datagrams that have no room for an ICRC, or say they are shorter than a UDP header.
+// The same for datagrams without room for an ICRC, or with a length below that of a UDP header.
 TEST(Parse, UdpLengthsBelowAnyPacket) {
   for (unsigned opcode = 0; opcode < 256; ++opcode) {
     for (uint32_t udp_bytes = 0; udp_bytes < 24; ++udp_bytes) {
@@ -95,7 +95,7 @@ TEST(Parse, UdpLengthsBelowAnyPacket) {
   }
 }
 
-// CVE-2026-46043: a pad count larger than what is there made the payload length underflow.
+// CVE-2026-46043: a pad count larger than the available bytes caused an underflow of the payload length.
 TEST(Parse, EveryPadCountAtThePayloadsEdges) {
   for (const PathHeader& path : {ipv4_path(), ipv6_path()}) {
     for (const ExpectedOpcode& row : expected_opcodes()) {
@@ -114,7 +114,7 @@ TEST(Parse, EveryPadCountAtThePayloadsEdges) {
   }
 }
 
-// CVE-2026-46114: ATOMIC WRITE carries exactly eight bytes, whatever its RETH says.
+// CVE-2026-46114: an ATOMIC WRITE carries exactly eight bytes, whatever its RETH contains.
 TEST(Parse, AtomicWriteCarriesEightBytes) {
   constexpr uint32_t kHeaderBytes = kUdpBthBytes + 16 + 4;
   for (uint32_t payload_bytes = 0; payload_bytes <= 64; ++payload_bytes)
@@ -137,15 +137,15 @@ TEST(Parse, FullMtuPacketsCarryAPathMtu) {
   }
 }
 
-/// Bits that a flip may change unseen: those that the ICRC masks and no other check covers.
+/// Returns whether a flip of the bit may be undetected: the ICRC masks it and no other check covers it.
 bool is_masked(const PathHeader& path, size_t byte, unsigned bit) {
   const bool ipv6 = !path.source_gid.is_ipv4();
   const size_t ip = path.has_vlan ? 18 : 14;
-  if (byte < 12) return true;  // MAC addresses: the Ethernet FCS is theirs
+  if (byte < 12) return true;  // MAC addresses: covered by the Ethernet FCS
   if (path.has_vlan && (byte == 14 || byte == 15)) return true;
   const size_t udp = ip + (ipv6 ? 40 : 20);
   if (byte == udp + 8 + 4) return true;  // FECN, BECN and reserved
-  if (!ipv6) return false;               // the header checksum covers what the ICRC does not
+  if (!ipv6) return false;               // the header checksum covers what the ICRC masks
   return (byte == ip && bit < 4) || (byte > ip && byte < ip + 4) || byte == ip + 7;
 }
 
@@ -164,7 +164,8 @@ TEST(Parse, EverySingleBitFlipIsCaught) {
   }
 }
 
-/// Most frames are taken at a glance, one with a VLAN tag never is: it says what the long way says.
+/// Most frames take the fast path; a frame with a VLAN tag always takes the slow path. Both must give the
+/// same result.
 TEST(Parse, WhatIsSeenAtAGlanceIsWhatTheLongWaySays) {
   const auto tagged = [](const Frame& frame) {
     Frame with_tag = frame;
@@ -239,7 +240,7 @@ TEST(Parse, EachReasonIsNamed) {
   EXPECT_EQ(error([](Frame& f) { f[14] = 0x44; }), "ip_header");
   EXPECT_EQ(error([](Frame& f) { f[20] = 0x20; }), "ip_fragment");
   EXPECT_EQ(error([](Frame& f) { f[21] = 0x01; }), "ip_fragment");
-  EXPECT_EQ(error([](Frame& f) { f[20] = 0x00; }), "none");  // don't-fragment is the sender's choice
+  EXPECT_EQ(error([](Frame& f) { f[20] = 0x00; }), "none");  // don't-fragment is optional for the sender
   EXPECT_EQ(error([](Frame& f) { f[16] = 0x7f; }), "ip_length");
   EXPECT_EQ(error([](Frame& f) { f[16] = 0, f[17] = 19; }), "ip_length");
   EXPECT_EQ(error([](Frame& f) { f[23] = 6; }), "not_udp");
@@ -251,13 +252,13 @@ TEST(Parse, EachReasonIsNamed) {
   EXPECT_EQ(error([](Frame& f) { f[42] = 0x0d; }), "pad_count");
   EXPECT_EQ(error([](Frame& f) { f[42] = 0x0c, f[43] = 0; }), "payload_length");
 
-  // One word short of the opcode's headers and ICRC.
+  // One word shorter than the opcode's headers and ICRC.
   for (const ExpectedOpcode& row : expected_opcodes())
     EXPECT_EQ(parse_error(forged(ipv4_path(), row.value, kUdpBthBytes + row.extended_bytes, 0)),
               ParseError::header_length)
         << row.name;
 
-  // An empty SEND that claims pad.
+  // An empty SEND with a pad count.
   EXPECT_EQ(parse_error(forged(ipv4_path(), 0x04, kUdpBthBytes + 4, 1)), ParseError::pad_count);
 
   Frame bad_sum = good;
@@ -284,7 +285,7 @@ TEST(Parse, Ipv6ReasonsAreNamed) {
        std::initializer_list<uint8_t>{0, 43, 44, 50, 51, 60, 135})  // RFC 8200 section 4: extension headers
     EXPECT_EQ(error([extension](Frame& f) { f[20] = extension; }), "not_udp");
   EXPECT_EQ(error([](Frame& f) { f[18] = 0xff; }), "ip_length");
-  EXPECT_EQ(error([](Frame& f) { f[18] = f[19] = 0; }), "udp_length");  // a jumbogram's zero
+  EXPECT_EQ(error([](Frame& f) { f[18] = f[19] = 0; }), "udp_length");  // zero, as for a jumbogram
   EXPECT_EQ(error([](Frame& f) { f[58] ^= 1; }), "udp_length");
   EXPECT_EQ(error([](Frame& f) { f[60] = 0x12; }), "udp_checksum");
 }

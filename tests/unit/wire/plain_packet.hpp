@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RoCEv2 frames the plain way: byte after byte, CRC bit by bit, checksums word by word. What stack/wire does
-// fast is compared with it, and packets that stack/wire would never build are made with it.
+// RoCEv2 frames built the plain way: byte by byte, CRC bit by bit, checksums word by word. The fast code of
+// stack/wire is compared with it. It also builds packets that stack/wire would never build.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,21 @@ namespace faultline::wire::test {
 
 [[nodiscard]] uint32_t plain_crc32(std::span<const uint8_t> bytes);
 
-/// RFC 1071 over 16-bit words, finished (inverted). Right data that holds its checksum gives 0.
+/// Returns the checksum of RFC 1071 over 16-bit words, inverted. It is 0 for correct data that include their
+/// checksum.
 [[nodiscard]] uint16_t plain_checksum(std::span<const uint8_t> bytes);
 
-/// The UDP checksum of the datagram that ends the IP packet, computed with its checksum field as it is.
+/// Returns the UDP checksum of the datagram at the end of the IP packet, with its checksum field as it is.
 [[nodiscard]] uint16_t plain_udp_checksum(std::span<const uint8_t> ip_packet, bool ipv6);
 
 [[nodiscard]] uint32_t plain_icrc(std::span<const uint8_t> ip_packet_without_icrc, bool ipv6);
 
-/// Ethernet, IP and UDP headers around `transport` (BTH to the end of the pad), then the ICRC; `icrc_xor`
-/// spoils that.
+/// Puts Ethernet, IP and UDP headers before `transport` (BTH to the end of the pad) and the ICRC after it;
+/// `icrc_xor` corrupts the ICRC.
 [[nodiscard]] Frame plain_frame(const PathHeader& path, std::span<const uint8_t> transport,
                                 uint16_t ipv4_identification = 0, uint32_t icrc_xor = 0);
 
-/// BTH, extended headers, payload and pad of a packet's meaning.
+/// Returns BTH, extended headers, payload and pad for a packet's meaning.
 [[nodiscard]] std::vector<uint8_t> plain_transport(const PacketFields& fields,
                                                    std::span<const uint8_t> payload);
 
@@ -36,7 +37,7 @@ namespace faultline::wire::test {
 [[nodiscard]] PathHeader ipv6_path();
 [[nodiscard]] PathHeader with_vlan(PathHeader path);
 
-/// Every field different, for any opcode.
+/// Returns distinct values for every field, for any opcode.
 [[nodiscard]] PacketFields sample_fields(Opcode opcode);
 [[nodiscard]] std::vector<uint8_t> sample_payload(size_t bytes);
 

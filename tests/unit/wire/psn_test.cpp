@@ -46,7 +46,7 @@ TEST(Psn, OrderIsThatOfTheDistance) {
   }
 }
 
-// IBA 9.7.2: half the ring is before, half behind; what is exactly opposite counts as before.
+// IBA 9.7.2: half of the PSN space is before, half after; the exactly opposite PSN counts as before.
 TEST(Psn, TheOppositePointIsBefore) {
   for (const uint32_t start : kStarts) {
     const Psn a(start);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a switch looks at, in real connection management (tests/data/wire/cm_*.pcap).
+// What a switch examines, on real connection management traffic (tests/data/wire/cm_*.pcap).
 #include "stack/wire/link/steering.hpp"
 
 #include <map>
@@ -23,7 +23,7 @@ TEST(Steering, EveryConversationOfTheGoldenCapturesIsFollowed) {
   size_t services = 0;
   size_t answers = 0;
   for (const auto& path : cm_captures()) {
-    // Who said which id first: it stands where the message's own data begin.
+    // First sender of each communication ID, which is at the start of the message's data.
     std::map<uint32_t, MacAddress> owner_of_id;
     for (const Frame& frame : read_capture(path)) {
       if (classify(frame) != FrameKind::roce || peek_destination_qpn(frame) != kManagementQpn) continue;
@@ -58,7 +58,7 @@ TEST(Steering, ShortFramesHaveNoDestination) {
     for (const Frame& frame : read_capture(path)) {
       if (classify(frame) != FrameKind::roce || peek_destination_qpn(frame) != kManagementQpn) continue;
       ++seen;
-      // Headers and the 256 bytes of a MAD are needed, the ICRC behind them is not.
+      // The headers and the 256 bytes of a MAD are needed; the ICRC after them is not.
       for (size_t bytes = 0; bytes + kIcrcBytes < frame.size(); ++bytes)
         EXPECT_FALSE(peek_cm_message({frame.data(), bytes}));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Another's eyes on what we build: one packet of each opcode over IPv4 and IPv6, with and without VLAN,
-// decoded by tshark. Nothing may be malformed, checksums must be right by its own sums, and the fields must
-// read as they were meant.
+// An independent check of built packets: one packet of each opcode over IPv4 and IPv6, with and without VLAN,
+// decoded by tshark. No packet may be malformed, tshark must confirm the checksums, and the fields must have
+// the intended values.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kSkipped = 77;
 
-/// What tshark is asked for, in this order. Fields that a packet has not are empty.
+/// Fields requested from tshark, in this order. Fields that a packet lacks are empty.
 constexpr const char* kFields[] = {
     "frame.number",
     "_ws.malformed",
@@ -132,7 +132,7 @@ int check_with_tshark(const std::filesystem::path& capture) {
   std::vector<Frame> frames;
   for (const PathHeader& path : {ipv4_path(), ipv6_path(), with_vlan(ipv4_path()), with_vlan(ipv6_path())}) {
     for (const ExpectedOpcode& row : expected_opcodes()) {
-      // It decodes no extended headers of XRC, nor of opcodes that IBA leaves to manufacturers.
+      // tshark decodes no extended headers of XRC, nor of opcodes that IBA leaves to manufacturers.
       const Service service = opcode_info(row.value).service;
       if (service == Service::xrc || service == Service::manufacturer) continue;
       const uint32_t payload_bytes = row.full_mtu ? 1024 : std::min(row.payload_max_bytes, 66U);

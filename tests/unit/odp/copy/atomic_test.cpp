@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Atomics and FLUSH on memory that may not be there.
+// Atomics and FLUSH on memory with absent pages.
 #include <cerrno>
 #include <thread>
 
@@ -86,7 +86,7 @@ TEST_P(Atomic, MemoryThatGoesAwayWithoutAnEventIsNoCrash) {
     ASSERT_EQ(mprotect(memory.data(), 4096, PROT_READ), 0);
     EXPECT_EQ(run(target, memory.address(), {op, 0, 1}, original), Outcome::violation);
     ASSERT_EQ(mprotect(memory.data(), 4096, PROT_READ | PROT_WRITE), 0);
-    if (GetParam() == 0) return;  // a classic region promised to be there
+    if (GetParam() == 0) return;  // a classic region is promised to stay mapped
   }
 }
 
@@ -108,7 +108,7 @@ TEST(AtomicOnDemand, APageReadBeforeIsMadeWritableAndAChildKeepsItsOwn) {
   std::array<int, 2> go{};
   ASSERT_EQ(pipe(go.data()), 0);
   session->leave();
-  // The monitor asks engines to step aside for a fork: this one is outside.
+  // The monitor requests that engines leave their turns for a fork; this engine is outside a turn.
   const pid_t child = fork();
   if (child == 0) {
     char byte = 0;

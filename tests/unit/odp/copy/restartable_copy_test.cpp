@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Guarded copies: complete at every length, refused with an old ticket, abandoned by a signal or a restart
+// Guarded copies: complete at every length, refused with a revoked ticket, abandoned by a signal or restart
 // before the last store, and complete after it.
 #include "odp/copy/restartable_copy.hpp"
 
@@ -49,7 +49,7 @@ TEST_P(GuardedCopy, CopiesEveryLengthExactly) {
     const size_t from = length % 29;
     std::fill(to_.begin(), to_.end(), uint8_t{0});
     size_t copied = kRevoked;
-    // The scheduler may interrupt one.
+    // The scheduler may interrupt a copy.
     while (copied == kRevoked)
       copied = guarded_copy_with(GetParam(), to_.data() + to, from_.data() + from, length, ticket_);
     ASSERT_EQ(copied, length);
@@ -82,8 +82,8 @@ TEST_P(GuardedCopy, EndsAtAFaultWithNothingCertain) {
   munmap(pages, 2 * kPage);
 }
 
-/// A signal before each instruction: before the last store it abandons the copy, after it the copy is
-/// complete. A program that sees the last byte in the handler and replaces it keeps its own.
+/// Raises a signal before each instruction. Before the last store it abandons the copy; after that store the
+/// copy is complete. A handler of the program that sees and replaces the last byte keeps its value.
 TEST_P(GuardedCopy, ASignalBeforeTheLastStoreAbandonsIt) {
   if (!has_restartable_copies()) GTEST_SKIP() << "no restartable sequences here (rseq, membarrier)";
   if (!Interruption::kIsPossible) GTEST_SKIP() << "not under a sanitizer";
@@ -92,7 +92,8 @@ TEST_P(GuardedCopy, ASignalBeforeTheLastStoreAbandonsIt) {
     const auto copy = [&] {
       copied = guarded_copy_with(GetParam(), to_.data(), from_.data(), length, ticket_);
     };
-    // A trap would abandon the sequence: places are found with a ticket that names none.
+    // A trap would abandon the sequence, so the instruction addresses are collected with a ticket that names
+    // no sequence.
     CopyTicket plain{.seen = ticket_.seen};
     plain.sequence = &plain.unused;
     const std::vector<uintptr_t> places = Interruption::places(
@@ -222,14 +223,15 @@ TEST_F(Guarded, AnAtomicIsDoneOnceHoweverItIsInterrupted) {
   }
 }
 
-/// After restart_copies() no copy goes on that began with an older ticket, and nobody had to wait for the
-/// copying thread: it may be stopped for any time.
+/// After restart_copies() no copy with an older ticket continues. No caller waits for the copying thread,
+/// which may be stopped for any time.
 TEST_F(Guarded, ARestartNeedsNoThreadToGoOn) {
   if (!has_restartable_copies()) GTEST_SKIP() << "no restartable sequences here (rseq, membarrier)";
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> copies{0};
   std::atomic<uint64_t> revoked{0};
-  // One word: the copier stores the value of the state that it has checked, and the owner moves the state on.
+  // The state is one word: the copier stores the value that it has checked, and the owner increments the
+  // state.
   std::atomic<uint64_t> state{1};
   alignas(64) static std::array<uint64_t, 512> place{};
   std::thread copier([&] {
@@ -251,7 +253,7 @@ TEST_F(Guarded, ARestartNeedsNoThreadToGoOn) {
     state.store(old + 1);
     revoke_tickets();
     ASSERT_TRUE(restart_copies());
-    // Whatever is stored from here on is of the new state.
+    // Every store from here on is of the new state.
     place.fill(0);
     state.fetch_add(0, std::memory_order_seq_cst);
     for (int look = 0; look < 20; ++look)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One thread takes memory away by pattern while an engine copies into it at full speed through the fault
-// queue. FAULTLINE_STRESS_SECONDS lengthens it.
+// One thread takes memory away by pattern, while an engine copies into it at full speed through the fault
+// queue. FAULTLINE_STRESS_SECONDS sets a longer duration.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -27,7 +27,7 @@ std::chrono::milliseconds stress_time() {
   return std::chrono::milliseconds(seconds != nullptr ? 1000L * std::strtol(seconds, nullptr, 10) : 3000L);
 }
 
-/// A piece of memory with a region of its own; the key changes when it is mapped and registered again.
+/// A memory range with one region; the key changes when the range is mapped and registered again.
 struct Window {
   uint8_t* data = nullptr;
   std::atomic<Key> key{0};
@@ -55,7 +55,8 @@ struct Stress {
     window.key = result.key;
   }
 
-  /// The engine: random writes; a miss is asked for and left, as a stalled QP would be, while others go on.
+  /// The engine: random writes. A miss is requested and postponed, like a stalled QP, while other writes
+  /// continue.
   void copy_until_stopped() {
     auto session = domain->attach_engine();
     std::mt19937 random(1);
@@ -93,7 +94,7 @@ struct Stress {
     session->leave();
   }
 
-  /// The program: takes memory away and looks at what stands there afterwards.
+  /// The program: takes memory away and checks the bytes afterwards.
   void disturb(std::mt19937& random) {
     Window& window = windows[random() % kWindows];
     const size_t bytes = kWindowPages * kPage;
@@ -116,7 +117,7 @@ struct Stress {
             window.data);
         break;
     }
-    // The mapping is new and its region is gone: nobody but us may write here.
+    // The mapping is new and its region is deregistered: only this thread may write here.
     const auto mine = static_cast<uint8_t>(random() % 0xe0);
     std::memset(window.data, mine, bytes);
     for (int look = 0; look < 3; ++look) {

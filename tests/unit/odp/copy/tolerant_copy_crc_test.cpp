@@ -21,7 +21,7 @@ constexpr size_t kPage = 4096;
 constexpr size_t kLongest = 9000;  // a jumbo frame
 constexpr size_t kLine = 64;
 
-/// The definition, a bit at a time, over a register that is not finished.
+/// The CRC by definition, one bit at a time, on a register without final inversion.
 uint32_t plain_step(uint32_t rest, uint8_t byte) {
   rest ^= byte;
   for (int bit = 0; bit < 8; ++bit) rest = rest >> 1 ^ ((rest & 1) != 0 ? 0xedb88320U : 0U);
@@ -34,7 +34,7 @@ uint32_t plain_crc(uint32_t crc, const uint8_t* bytes, size_t length) {
   return ~rest;
 }
 
-/// Crcs of all prefixes.
+/// Returns the CRCs of all prefixes.
 std::vector<uint32_t> plain_crcs(uint32_t crc, const uint8_t* bytes, size_t longest) {
   std::vector<uint32_t> crcs(longest + 1, crc);
   uint32_t rest = ~crc;
@@ -105,7 +105,7 @@ TEST_P(TolerantCopyCrc, GoesOnWhereTheLastPieceEnded) {
   }
 }
 
-// Lengths of each kind: without the fused loop, at its edges, within it, with a rest behind.
+// Lengths of each kind: without the fused loop, at its limits, within it, and with a remainder after it.
 constexpr std::array<size_t, 14> kFaultLengths{1,   63,  64,   255,  256,  257,  320,
                                                511, 512, 1000, 4095, 4096, 4097, 9000};
 
@@ -191,7 +191,7 @@ TEST_P(TolerantCopyCrc, ACopyThatStopsShortLeavesTheSumBesideItAlone) {
       const size_t copied = tolerant_copy_beside_with(GetParam(), to, from_.data(), length, sum);
       ASSERT_LE(copied, inside) << length;
       ASSERT_EQ(std::memcmp(to, from_.data(), copied), 0) << length;
-      // Where the hole is only met behind what is done at once with the sum, that is right and stays.
+      // If the copy meets the hole after the fused loop, the CRC is complete and stays correct.
       ASSERT_EQ(sum.crc, sum.done ? plain_crc(11, summed.data(), summed.size()) : 11U) << length;
       ASSERT_TRUE(!sum.done || inside >= 256);
     }

@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Routines, TolerantCopy, testing::Values(CopyRoutine::re
                            return routine.param == CopyRoutine::avx2 ? "avx2" : "rep_movsb";
                          });
 
-// The program's own faults, each in a process of its own.
+// Faults of the program itself, each in a separate process.
 
 volatile int* null_pointer() {
   static volatile int* volatile null = nullptr;
@@ -201,7 +201,7 @@ TEST(FaultHandlerDeathTest, HandlerThatChainsBackToUsDoesNotLoop) {
         action.sa_flags = SA_SIGINFO;
         sigaction(SIGSEGV, &action, &replaced);
         install_fault_handler();
-        // Ours is in front again: a copy is still caught.
+        // Our handler is first again: a fault in a copy is still caught.
         uint8_t byte = 0;
         if (tolerant_copy(reinterpret_cast<void*>(64), &byte, 1) != 0) _exit(2);
         *null_pointer() = 1;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // An access that an engine has begun before a call stores nothing after the call has returned. The access is
-// held in its copy: the page that it copies from is on a userfaultfd and comes when the test serves it.
+// held in its copy: its source page is on a userfaultfd and is provided when the test serves it.
 //
-// Built twice: with the library's hooks before the C library's calls, and then without userfaultfd, so that
-// the hooks alone guard the memory; and without hooks, so that userfaultfd's events do.
+// Built twice: with the library's hooks interposed on the C library's calls and without userfaultfd, so that
+// only the hooks guard the memory; and without hooks, so that userfaultfd's events do.
 #include <algorithm>
 #include <string>
 #include <tuple>
@@ -22,12 +22,12 @@ constexpr bool kHooked = ODP_HOOKED != 0;
 constexpr size_t kPage = 4096;
 constexpr uint8_t kOwners = 0xa7;
 
-/// A WRITE on an engine's thread that has passed every check and waits for the page it copies from.
+/// A WRITE on an engine's thread that has passed every check and waits for its source page.
 class BegunWrite {
  public:
   BegunWrite(MemoryDomain& domain, const Target& target, uint64_t va, size_t length_bytes = 64)
       : session_(domain.attach_engine()), source_(1), slow_(source_.data(), 1) {
-    // Its page is resident: the copy is begun at once.
+    // Makes the target page resident, so that the copy begins at once.
     const std::vector<uint8_t> zeros(length_bytes);
     if (!slow_.is_slow()) return;
     warm_ = write_all(*session_, target, va, zeros) == Outcome::done;
@@ -42,15 +42,15 @@ class BegunWrite {
     if (thread_.joinable()) end();
   }
   [[nodiscard]] const SlowMemory& slow() const { return slow_; }
-  /// True once it is in its copy.
+  /// Returns true once the write is in its copy.
   [[nodiscard]] bool is_held() const { return warm_ && is_held_; }
-  /// Lets it go on and returns when it has ended.
+  /// Provides the source page and returns when the write has ended.
   Outcome end() {
     static_cast<void>(slow_.deliver());
     thread_.join();
     return outcome_;
   }
-  /// The same, but the page that it copies from is gone, so that its copy faults.
+  /// The same, but the source page is gone, so that the copy faults.
   Outcome end_by_fault() {
     munmap(source_.data(), source_.size());
     slow_.release();
@@ -76,8 +76,8 @@ struct Case {
   uint32_t access;
 };
 
-/// Whether a copy that is under way can be restarted, or its engine's turn has to be waited for (kernels and
-/// C libraries without restartable sequences).
+/// Whether an ongoing copy can be restarted, or the call must wait for the end of the engine's turn (kernels
+/// and C libraries without restartable sequences).
 enum class Copies : uint8_t { restartable, of_turns };
 
 class CopiesAre {
@@ -90,7 +90,7 @@ class CopiesAre {
 
 class BegunAccess : public testing::TestWithParam<std::tuple<Case, Copies>> {
  protected:
-  /// Makes the call, and puts memory of the test's own at the place.
+  /// Makes the call, and maps memory of the test at the place.
   void take_away() {
     uint8_t* const place = memory_.data();
     void* own = MAP_FAILED;
@@ -144,8 +144,8 @@ TEST_P(BegunAccess, StoresNothingAfterTheCall) {
     take_away();
     returned.store(true, std::memory_order_release);
   });
-  // The call may wait for the access, or return and have ended it. Without either it returns within this
-  // time, and the access stores afterwards.
+  // The call may wait for the access, or end it and return. If it does neither, it returns within this time
+  // and the access stores afterwards.
   for (int i = 0; i < 200 && !returned.load(std::memory_order_acquire); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   static_cast<void>(write.end());
@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(std::get<Case>(one.param).name) + (turns ? "WithoutRestarts" : "");
     });
 
-/// The pager is at a page of a region while the region is deregistered.
+/// The pager is resolving a page of a region when the region is deregistered.
 TEST(BegunFault, LetsNothingOfADeregisteredRegionStay) {
   const auto domain = make_domain({.monitor_invalidations = false});
   const Mapping memory(1);
@@ -181,7 +181,7 @@ TEST(BegunFault, LetsNothingOfADeregisteredRegionStay) {
                                                        .iova = memory.address(),
                                                        .access = kLocalWrite | kOnDemand});
   ASSERT_EQ(region.error, 0);
-  // After the registration: the pager does not expect its page to be slow.
+  // Created after the registration, so that the pager does not expect a slow page.
   const SlowMemory slow(memory.data(), 1);
   SKIP_WITHOUT_SLOW(slow);
   ASSERT_EQ(advise(*domain, {region.key, 1, kLocalWrite}, memory.address(), memory.size(), false), 0);
@@ -191,12 +191,12 @@ TEST(BegunFault, LetsNothingOfADeregisteredRegionStay) {
     EXPECT_EQ(domain->deregister_region(region.key), 0);
     returned.store(true, std::memory_order_release);
   });
-  // It may wait for the pager, or leave it without the region.
+  // Deregistration may wait for the pager, or remove the region from under it.
   for (int i = 0; i < 200 && !returned.load(std::memory_order_acquire); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(slow.deliver());
   owner.join();
-  // Another fault is served after the one that was begun.
+  // The pager serves another fault after the one in progress.
   const Mapping another(1);
   const RegionResult next = domain->register_region({.domain = 1,
                                                      .address = another.address(),
@@ -210,8 +210,8 @@ TEST(BegunFault, LetsNothingOfADeregisteredRegionStay) {
   EXPECT_EQ(domain->counters().num_odp_mr_pages, 0U);
 }
 
-/// The place of an implicit region's child is given to another child. An access of the first that faults
-/// afterwards must not be taken for one of the second.
+/// The slot of an implicit region's child is reused for another child. An access of the first child that
+/// faults afterwards must not be attributed to the second.
 TEST(ImplicitChild, IsNotGivenBackUnderAnEngine) {
   constexpr size_t kPages = 2 * kChildBytes / kPage;
   const auto domain = make_domain({.implicit_children = 1});
@@ -224,7 +224,7 @@ TEST(ImplicitChild, IsNotGivenBackUnderAnEngine) {
   ASSERT_EQ(region.error, 0);
   const Target target{region.key, 1, kRemoteWrite};
   const auto other = domain->attach_engine();
-  // The same page of each child.
+  // The same page offset in each child.
   const uint64_t first = (memory.address() + kChildBytes - 1) / kChildBytes * kChildBytes;
   const uint64_t second = first + kChildBytes;
   BegunWrite write(*domain, target, first);
@@ -232,8 +232,8 @@ TEST(ImplicitChild, IsNotGivenBackUnderAnEngine) {
   ASSERT_TRUE(write.is_held());
   other->enter();
   ASSERT_TRUE(other->request_fault({target, second, 64, 1}));
-  // The pager may wait for the engine, or make the second child at once if the engine is not in the first
-  // one's way.
+  // The pager may wait for the engine. It may also create the second child at once, if the engine does not
+  // use the first one's slot.
   std::array<Resolution, 1> resolution;
   size_t resolved = 0;
   for (int i = 0; i < 200 && resolved == 0; ++i) {
@@ -254,8 +254,8 @@ TEST(ImplicitChild, IsNotGivenBackUnderAnEngine) {
   other->leave();
 }
 
-/// The monitor waits for an engine's turn, so that an event stays unread: the mapping is gone, and another
-/// one stands at its place.
+/// The monitor waits for the end of an engine's turn, so an event stays unread: the mapping is gone, and
+/// another one is at its address.
 class EventUnderWay : public testing::Test {
  protected:
   void SetUp() override {
@@ -275,7 +275,7 @@ class EventUnderWay : public testing::Test {
   void warm(const Target& target, uint64_t va) {
     EXPECT_EQ(write_all(*other_, target, va, std::array<uint8_t, 8>{}), Outcome::done);
   }
-  /// From here on `held_` is in a turn that began before the event, until let_go().
+  /// After the call `held_` is in a turn that began before the event, until let_go().
   void unmap_and_take(uint8_t* place) {
     held_->enter();
     caller_ = std::thread([place] { EXPECT_EQ(munmap(place, kPage), 0); });
@@ -287,8 +287,8 @@ class EventUnderWay : public testing::Test {
     }));
     ASSERT_EQ(own, place);
     std::fill_n(place, kPage, kOwners);
-    // The monitor has seen that there is an event: engines whose turn begins now are stopped, whatever they
-    // touch.
+    // The monitor has seen that an event is pending: engines that begin a turn now are stopped, whatever they
+    // access.
     EXPECT_TRUE(eventually([&] {
       other_->enter();
       const Outcome outcome = other_->probe(beside_, other_memory_.address(), 8);
@@ -329,8 +329,8 @@ TEST_F(EventUnderWay, StopsTurnsThatBegin) {
 }
 
 TEST_F(EventUnderWay, KeepsThePagerFromPublishing) {
-  // The second page comes when the test serves it. It makes the watch of its region impossible: the first
-  // page is watched as another region's.
+  // The test serves the second page. Its region cannot be watched, because the first page is already watched
+  // for another region.
   const Target watched = add(memory_.address(), kPage);
   const SlowMemory slow(memory_.data() + kPage, 1);
   SKIP_WITHOUT_SLOW(slow);
@@ -339,11 +339,11 @@ TEST_F(EventUnderWay, KeepsThePagerFromPublishing) {
   ASSERT_TRUE(other_->request_fault({both, memory_.address(), 2 * kPage, 1}));
   other_->leave();
   ASSERT_TRUE(slow.wait_for_fault());
-  // The pager has made the first page resident, and has not published it.
+  // The pager has made the first page resident but has not published it.
   unmap_and_take(memory_.data());
   EXPECT_TRUE(slow.deliver());
-  // It waits for the event, which says that the first page is another mapping's. Without waiting it publishes
-  // at once.
+  // The pager must wait for the event, which reports that the first page belongs to another mapping. Without
+  // waiting it would publish the page at once.
   bool published = false;
   for (int i = 0; i < 200 && !published; ++i) {
     published = held_->probe(both, memory_.address(), 8) == Outcome::done;

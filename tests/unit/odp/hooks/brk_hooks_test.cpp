@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The program's own brk(2) and sbrk(3), where nothing but the hooks reports a call.
+// The program's own brk(2) and sbrk(3), when only the hooks report a call.
 #include <cerrno>
 #include <cstdlib>
 
@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kBytes = 16 * kPage;
 
-/// Moves the break by `bytes` and returns the first whole page of what that gives. malloc has its memory
-/// before, so that it leaves the break where the test puts it.
+/// Moves the break by `bytes` and returns the first whole page of the new memory. malloc gets its memory
+/// first, so that it does not move the break later.
 uint8_t* grow(size_t bytes) {
   constexpr int kMallocBytes = 4 << 20;
   mallopt(M_TRIM_THRESHOLD, 2 * kMallocBytes);
@@ -32,7 +32,7 @@ int lowers(bool by_sbrk, uint32_t access) {
   const Key key = program.add_region(memory, kBytes, access);
   REQUIRE(program.peer_writes(key, memory, kBytes, 1) == Outcome::done);
   REQUIRE(sbrk(0) == memory + kBytes);
-  // Within a page nothing goes.
+  // A change within a page removes no page.
   REQUIRE(sbrk(-100) == memory + kBytes);
   REQUIRE(program.peer_writes(key, memory, kBytes, 2) == Outcome::done);
   uint8_t* const end = memory + 4 * kPage;
@@ -46,7 +46,7 @@ int lowers(bool by_sbrk, uint32_t access) {
   REQUIRE(munmap(end, kBytes - 4 * kPage) == 0);
   REQUIRE(program.peer_writes(key, memory, 4 * kPage, 3) == Outcome::done);
   REQUIRE(memory[4 * kPage - 1] == 3);
-  // The same addresses again are other memory, which the old key does not reach.
+  // The same addresses now hold other memory, which the old key must not reach.
   REQUIRE(sbrk(static_cast<intptr_t>(kBytes)) == end);
   std::memset(end, 0xaa, kBytes);
   REQUIRE(program.peer_writes(key, end, kPage, 4) == Outcome::violation);
@@ -70,7 +70,7 @@ TEST(Break, RefusedChangesNothing) {
     REQUIRE(memory != nullptr);
     const Key key = program.add_region(memory, kBytes);
     REQUIRE(program.peer_writes(key, memory, kBytes, 1) == Outcome::done);
-    // Below the heap: refused, though the C library's brk() does not say so.
+    // Below the heap: refused, although the C library's brk() reports no error.
     static_cast<void>(brk(reinterpret_cast<void*>(kPage)));
     REQUIRE(program.peer_writes(key, memory, kBytes, 2) == Outcome::done);
     static_cast<void>(sbrk(-(intptr_t{1} << 46)));
@@ -80,7 +80,7 @@ TEST(Break, RefusedChangesNothing) {
     errno = 0;
     REQUIRE(sbrk(intptr_t{1} << 46) == reinterpret_cast<void*>(-1));
     REQUIRE(errno == ENOMEM);
-    // The C library goes on from the break as it is.
+    // The C library continues from the unchanged break.
     REQUIRE(sbrk(static_cast<intptr_t>(kPage)) == memory + kBytes);
     REQUIRE(sbrk(0) == memory + kBytes + kPage);
     return 0;

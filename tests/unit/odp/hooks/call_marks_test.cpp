@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The marks of a call of the program that is under way, and how they end. ProgramCall without a system call
-// in it: each moment of the call lasts as long as the test wants.
+// The marks of a program call in progress, and how they end. Uses ProgramCall without a system call, so that
+// each phase lasts as long as the test needs.
 #include <array>
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class CallMarks : public testing::Test {
   Outcome write_page(const Target& target, size_t page) {
     return write_all(*session_, target, at(page), kData);
   }
-  /// Once, without a fault.
+  /// Tries the access once, without a fault request.
   Outcome try_page(const Target& target, size_t page) {
     session_->enter();
     const Outcome outcome = session_->write(target, at(page), kData);
@@ -61,7 +61,7 @@ TEST_F(CallMarks, NoPageBecomesResidentDuringTheCall) {
   for (const PageEvent change : {PageEvent::kill, PageEvent::drop}) {
     const Target before = add(kOnDemand);
     auto call = std::make_unique<ProgramCall>(at(2), at(4), change);
-    // No region was there when the call began, so none of its pages is marked. Its memory may go at any
+    // No region existed when the call began, so none of its pages is marked. The memory may disappear at any
     // moment.
     const Target target = add(kOnDemand);
     session_->enter();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A library as a registration cache is one, behind this library's hooks: it defines names of the C library,
-// counts its calls, and goes on with the C library's definition.
+// A library like a registration cache, next in symbol order after this library's hooks. It defines names of
+// the C library, counts their calls, and forwards them to the C library.
 #include "tests/unit/odp/hooks/counting_calls.hpp"
 
 #include <array>
@@ -39,7 +39,7 @@ COUNTED int counted_calls(const char* name) {
   return counter_of(name).calls.load();
 }
 
-// Under labels of their own: the headers declare some of these otherwise.
+// With explicit asm labels: the headers declare some of these functions differently.
 COUNTED void* counted_mmap(void*, size_t, int, int, int, int64_t) asm("mmap");
 void* counted_mmap(void* address, size_t length, int protection, int flags, int file, int64_t offset) {
   return count<void*(void*, size_t, int, int, int, int64_t)>("mmap")(address, length, protection, flags, file,

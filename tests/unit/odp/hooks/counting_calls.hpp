@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-/// How many calls of a name have reached the library behind the hooks.
+/// Returns how many calls of `name` have reached the library after the hooks.
 extern "C" int counted_calls(const char* name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A hook makes system calls of its own. errno is that of the program's call: after a failure its reason,
-// after a success what it was.
+// A hook makes additional system calls. errno must be that of the program's call: the reason after a failure,
+// and unchanged after a success.
 #include <cerrno>
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-/// A region with a hole, at which the hooks look after a call that fails.
+/// A region with a hole, which the hooks examine after a failed call.
 TEST(HookErrno, IsThatOfTheCall) {
   run_program([] {
     HookedProgram program(HookedProgram::without_monitor());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Bytes that a program takes out of a file or of shared memory (fallocate(2), truncate(2)) while a region
-// maps them: a pin of such a page would keep its memory for as long as the region lives.
+// Bytes that a program removes from a file or from shared memory (fallocate(2), truncate(2)) while a region
+// maps them. A pin of such a page would keep its memory until the region is deregistered.
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -13,10 +13,10 @@ namespace faultline::odp::test {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kGranule = 16 * kPage;  ///< what one pin spans at most
+constexpr size_t kGranule = 16 * kPage;  ///< most bytes that one pin spans
 constexpr size_t kBytes = 8 * kGranule;
 
-/// A file in memory, a part of it mapped and pinned by a region.
+/// A file in memory, partly mapped and pinned by a region.
 class PinnedFile {
  public:
   explicit PinnedFile(uint64_t first_byte = 0)
@@ -39,7 +39,7 @@ class PinnedFile {
   Outcome write(size_t first, size_t bytes, uint8_t value) {
     return program_.peer_writes(key_, memory_ + first, bytes, value);
   }
-  /// The program sees what a peer writes, and the pages are pinned again.
+  /// Returns whether the program sees a peer's write and all pages are pinned again.
   [[nodiscard]] bool takes_part() {
     if (write(0, kBytes, 9) != Outcome::done) return false;
     for (size_t i = 0; i < kBytes; ++i)
@@ -97,7 +97,8 @@ TEST(FileBytes, TruncatedAreNotPinned) {
   });
 }
 
-/// A page of which a part goes stays; what is not mapped, not taken or refused changes no pin.
+/// A partly removed page stays. Bytes that are not mapped, not removed, or whose removal is refused change no
+/// pin.
 TEST(FileBytes, ThatStayKeepTheirPins) {
   run_program([] {
     PinnedFile file(kGranule);
@@ -117,19 +118,20 @@ TEST(FileBytes, ThatStayKeepTheirPins) {
     REQUIRE(truncate("/no such file", 0) == -1);
     REQUIRE(errno == ENOENT);
     REQUIRE(file.pinned_bytes() == kBytes);
-    // Of another file.
+    // Truncates another file.
     const int other = memfd_create("other", MFD_CLOEXEC);
     REQUIRE(ftruncate(other, static_cast<off_t>(kBytes)) == 0);
     REQUIRE(ftruncate(other, 0) == 0);
     REQUIRE(file.pinned_bytes() == kBytes);
-    // The mapping begins behind the file's first bytes: those that go are counted from there.
+    // The mapping begins after the file's first bytes: offsets of removed bytes count from the start of the
+    // file.
     REQUIRE(ftruncate(file.file(), static_cast<off_t>(3 * kGranule)) == 0);
     REQUIRE(file.pinned_bytes() == 2 * kGranule);
     return 0;
   });
 }
 
-/// Each of two mappings of the same bytes has pins of its own.
+/// Two mappings of the same bytes each have separate pins.
 TEST(FileBytes, MappedTwiceAreNotPinnedTwice) {
   run_program([] {
     HookedProgram program(HookedProgram::without_monitor());

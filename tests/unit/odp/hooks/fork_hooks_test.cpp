@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fork(2) in a process that can open no more files: userfaultfd's fork event makes a descriptor for the
-// child's memory in the thread that reads the event, and the forking thread waits until it is read.
+// fork(2) in a process that can open no more files. userfaultfd's fork event creates a descriptor for the
+// child's memory in the thread that reads the event. The forking thread waits until the event is read.
 #include <sys/wait.h>
 
 #include "tests/unit/odp/hooks/hooked_program.hpp"
@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kBytes = 16 * kPage;
 
-/// The bytes of both processes right after the fork, as copy-on-write leaves them.
+/// The bytes of both processes right after fork must be those of copy-on-write.
 template <typename Fork>
 int forks(bool full, Fork fork_process) {
   DomainConfig config;
@@ -34,7 +34,7 @@ int forks(bool full, Fork fork_process) {
   REQUIRE(waitpid(child, &status, 0) == child);
   REQUIRE(status == 0);
   for (size_t i = 0; i < kBytes; ++i) REQUIRE(memory.data()[i] == 3);
-  // The watch of the parent goes on.
+  // The parent's memory is still watched.
   REQUIRE(munmap(memory.data(), kPage) == 0);
   REQUIRE(program.is_gone(key, memory.data(), kPage));
   return 0;
@@ -46,7 +46,7 @@ TEST(Fork, ReturnsWithAFullDescriptorTable) {
 TEST(Fork, GivesEachProcessItsOwnBytes) {
   run_program([] { return forks(false, fork); });
 }
-/// No handler of pthread_atfork(3) runs (_Fork(3)).
+/// _Fork(3) runs no handlers of pthread_atfork(3).
 TEST(Fork, WithoutHandlersGivesEachProcessItsOwnBytes) {
   for (const bool full : {false, true}) run_program([full] { return forks(full, _Fork); });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program with the library's hooks, in a child process of its own, for tests that change what a process may
+// A program with the library's hooks, in a separate child process, for tests that change what a process may
 // do.
 #pragma once
 
@@ -21,13 +21,13 @@
 
 namespace faultline::odp::test {
 
-/// Returns the line of a requirement that does not hold, from a body of run_program().
+/// Returns the line of a failed requirement from a body of run_program().
 #define REQUIRE(condition) \
   if (!(condition)) return __LINE__
 
-inline constexpr int kLacks = -1;  ///< a body's result where the machine lacks what it needs
+inline constexpr int kLacks = -1;  ///< returned by a body if the machine lacks a prerequisite
 
-/// Runs `body` in a child process, which has no threads yet. A child that hangs is killed.
+/// Runs `body` in a child process, which has no other threads yet. A child that hangs is killed.
 template <typename Body>
 void run_program(Body body) {
   constexpr unsigned kLongestSeconds = 30;
@@ -49,11 +49,11 @@ void run_program(Body body) {
   EXPECT_EQ(status, 0);
 }
 
-/// A domain, an engine, and what a peer may do through its keys.
+/// A domain, an engine, and the accesses of a peer through its keys.
 class HookedProgram {
  public:
   explicit HookedProgram(const DomainConfig& config) : domain_(make_domain(config)) {}
-  /// The hooks are all that reports a call.
+  /// Only the hooks report a call.
   [[nodiscard]] static DomainConfig without_monitor() {
     DomainConfig config;
     config.monitor_invalidations = false;
@@ -64,7 +64,7 @@ class HookedProgram {
   [[nodiscard]] MemoryDomain& domain() { return *domain_; }
   [[nodiscard]] EngineSession& session() { return *session_; }
 
-  /// A region over [at, at + bytes), used with the program's own addresses. 0 where it is refused.
+  /// Registers a region over [at, at + bytes); its addresses are those of the program. Returns 0 if refused.
   [[nodiscard]] Key add_region(const void* at, size_t bytes, uint32_t more_access = kOnDemand) {
     const auto address = reinterpret_cast<uint64_t>(at);
     return domain_
@@ -87,7 +87,8 @@ class HookedProgram {
     }
     return Outcome::done;
   }
-  /// Another mapping takes the place, and a peer writes through the old key.
+  /// Maps other memory at the place and writes through the old key as a peer. Returns whether the memory is
+  /// unchanged.
   [[nodiscard]] bool is_gone(Key key, void* at, size_t bytes) {
     constexpr uint8_t kTheirs = 0xaa;
     void* const other =

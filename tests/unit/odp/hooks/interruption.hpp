@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A signal right before a chosen instruction of this program: the places are found by the CPU's trap flag,
-// and the signal is a breakpoint instruction (INT3) that stands there once. For one thread at a time.
+// Raises a signal right before a chosen instruction of this program. The CPU's trap flag finds the addresses;
+// the signal is a breakpoint instruction (INT3) placed there once. For one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #include <x86intrin.h>
 
 extern "C" {
-// The linker's, of the program itself.
+// Defined by the linker, for the program itself.
 extern char __executable_start;
 extern char etext;
 }
@@ -26,15 +26,14 @@ namespace faultline::odp::test {
 
 class Interruption {
  public:
-  /// False under a sanitizer: its runtime is part of the program, and its own handlers would meet the
-  /// breakpoint.
+  /// False under a sanitizer: its runtime is part of the program, and its handlers would hit the breakpoint.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   static constexpr bool kIsPossible = false;
 #else
   static constexpr bool kIsPossible = true;
 #endif
 
-  /// The addresses of this program's instructions that call() executes, each once, in order.
+  /// Returns the addresses of this program's instructions that call() executes, each once, in order.
   template <typename Call>
   static std::vector<uintptr_t> places(Call call) {
     Interruption interruption;
@@ -47,8 +46,8 @@ class Interruption {
     return interruption.places_;
   }
 
-  /// Runs call(), and act() in a signal handler when call() is about to execute the instruction at `place`.
-  /// False where it never was.
+  /// Runs call(), and runs act() in a signal handler right before the instruction at `place`. Returns false
+  /// if that instruction was never reached.
   template <typename Call>
   static bool at(uintptr_t place, Call call, std::function<void()> act) {
     Interruption interruption;
@@ -90,7 +89,7 @@ class Interruption {
     }
     current_->interrupted_ = true;
     current_->restore();
-    // The kernel may have moved it to an abort address instead (rseq).
+    // The kernel may instead have moved the instruction pointer to an abort address (rseq).
     if (at == current_->place_ + 1) registers[REG_RIP] = static_cast<greg_t>(current_->place_);
     if (current_->act_) current_->act_();
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The hooks leave the call to the next definition of its name: a registration cache's, where there is one.
+// The hooks forward each call to the next definition of its name: that of a registration cache, if there is
+// one.
 #include "stack/abi/interpose/next_definition.hpp"
 
 #include <array>
@@ -17,7 +18,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-/// One call of the hook is one of the next definition, and both have seen it.
+/// One call of the hook is one call of the next definition, and both have seen it.
 TEST(NextDefinition, OfShmatAndShmdtRuns) {
   run_program([] {
     HookedProgram program(HookedProgram::without_monitor());
@@ -47,8 +48,8 @@ TEST(NextDefinition, OfBrkAndSbrkRuns) {
   });
 }
 
-/// Beside a region the hook asks first for the place without what is there. Elsewhere the call is the
-/// program's.
+/// Near a region the hook first requests the range with MAP_FIXED_NOREPLACE. Elsewhere it forwards the
+/// program's call unchanged.
 TEST(NextDefinition, OfMmapRunsOnceWhereNoRegionIs) {
   run_program([] {
     HookedProgram program(HookedProgram::without_monitor());
@@ -56,7 +57,7 @@ TEST(NextDefinition, OfMmapRunsOnceWhereNoRegionIs) {
     REQUIRE(memory.data() != MAP_FAILED);
     const Key key = program.add_region(memory.data(), memory.size());
     REQUIRE(program.peer_writes(key, memory.data(), memory.size(), 1) == Outcome::done);
-    // Far from the region: the filter of regions knows pieces of 16 MiB.
+    // Far from the region: the region filter has a granularity of 16 MiB.
     void* const elsewhere = mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const auto map_fixed = [](void* place) {
       return mmap(place, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == place;

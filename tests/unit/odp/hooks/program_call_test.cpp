@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What calls of the program may stop, and for whom they may wait (docs/invalidation.md). With the library's
-// hooks; a program of its own: it forks.
+// What calls of the program may stop, and what they may wait for (docs/invalidation.md). With the library's
+// hooks. A separate program, because it forks.
 #include "odp/invalidation/program_call.hpp"
 
 #include <array>
@@ -36,7 +36,7 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kPages = 16;
 
-/// Runs in a prepare handler that was registered before the library's, and so after it.
+/// Called in a prepare handler that was registered before the library's, and so runs after it.
 std::atomic<void (*)()> in_prepare{nullptr};
 [[gnu::constructor]] void register_prepare() {
   pthread_atfork(
@@ -46,8 +46,8 @@ std::atomic<void (*)()> in_prepare{nullptr};
       nullptr, nullptr);
 }
 
-/// Memory with a userfaultfd of the program's own, whose events nobody reads before read_events(): a madvise
-/// or munmap there stays in the kernel until then.
+/// Memory with a userfaultfd of the program, whose events no thread reads before read_events(): a madvise or
+/// munmap there stays in the kernel until then.
 class StuckMemory {
  public:
   StuckMemory() {
@@ -57,7 +57,7 @@ class StuckMemory {
     uffdio_register range{.range = {.start = memory_.address(), .len = memory_.size()},
                           .mode = UFFDIO_REGISTER_MODE_MISSING,
                           .ioctls = 0};
-    // Touched before: only its events are wanted, not its faults.
+    // The memory is touched first: the test needs its events, not its faults.
     std::memset(memory_.data(), 0x55, memory_.size());
     works_ = fd_ >= 0 && ioctl(fd_, UFFDIO_API, &api) == 0 && ioctl(fd_, UFFDIO_REGISTER, &range) == 0;
   }
@@ -75,7 +75,7 @@ class StuckMemory {
     while (poll(&poller, 1, 1000) < 1) {
     }
   }
-  /// No more faults or events are this program's.
+  /// Unregisters the memory: the program receives no more faults or events.
   void give_up() const {
     uffdio_range range{.start = memory_.address(), .len = memory_.size()};
     ASSERT_EQ(ioctl(fd_, UFFDIO_UNREGISTER, &range), 0);
@@ -109,7 +109,7 @@ class ProgramCalls : public testing::TestWithParam<Setting> {
     disable_restartable_copies(!GetParam().restartable);
     domain_ = make_domain({.monitor_invalidations = GetParam().monitor});
     session_ = domain_->attach_engine();
-    alarm(60);  // A call that waits for ever ends the test.
+    alarm(60);  // A call that never returns ends the test.
   }
   void TearDown() override {
     alarm(0);
@@ -154,7 +154,7 @@ TEST_P(ProgramCalls, StopNothingButTheirPagesWhileTheyAreInTheKernel) {
   EXPECT_EQ(session_->write(target, changed - kPage, bytes), Outcome::done)
       << "a page that it does not change";
   EXPECT_EQ(session_->write(target, changed, bytes), Outcome::miss) << "a page that it changes";
-  // The request for that page waits for the call.
+  // The request for that page waits for the end of the call.
   ASSERT_TRUE(session_->request_fault({target, changed, bytes.size(), 5}));
   session_->leave();
   // Faults of other pages are served meanwhile.
@@ -165,7 +165,7 @@ TEST_P(ProgramCalls, StopNothingButTheirPagesWhileTheyAreInTheKernel) {
 
   stuck.read_event();
   program.join();
-  // Its page now has to come from the program's handler, which is not there any more.
+  // The page would now have to be provided by the program's handler, which has ended.
   stuck.give_up();
   EXPECT_EQ(next_resolution(*session_).waiter, 5U);
   session_->leave();
@@ -179,7 +179,7 @@ TEST_P(ProgramCalls, AnUnmapWaitsForNoHandlerThatWaitsForTransfers) {
   const Target target = register_memory(stuck.memory());
   ASSERT_EQ(fill(target, stuck.memory().address(), kPage, 0x11), Outcome::done);
   std::thread program([&] { EXPECT_EQ(munmap(stuck.memory().data(), 2 * kPage), 0); });
-  // The program's own handler: it moves data before it reads the event.
+  // The program's handler moves data before it reads the event.
   stuck.await_call();
   for (int round = 0; round < 100; ++round)
     ASSERT_EQ(fill(beside, other.address(), other.size(), static_cast<uint8_t>(round)), Outcome::done);
@@ -202,7 +202,7 @@ TEST_P(ProgramCalls, AForkWaitsForNoHandlerThatWaitsForTransfers) {
   ASSERT_EQ(fill(target, other.address(), other.size(), 0x11), Outcome::done);
   prepare_outcome = -1;
   in_prepare = [] {
-    // A worker's transfers, since the handler's thread may hold what they need.
+    // The transfers run on a worker thread, since the handler's thread may hold locks that they need.
     std::async(std::launch::async, [] {
       prepare_outcome = static_cast<int>(self->fill(target, memory->address(), memory->size(), 0x77));
     }).wait();
@@ -216,8 +216,8 @@ TEST_P(ProgramCalls, AForkWaitsForNoHandlerThatWaitsForTransfers) {
   EXPECT_EQ(prepare_outcome.load(), static_cast<int>(Outcome::done));
 }
 
-/// A signal handler on the engine's own thread, at each instruction of a write, takes the page away and maps
-/// another one there: the write ends, and stores nothing into the other one.
+/// A signal handler on the engine's own thread runs at each instruction of a write. It unmaps the page and
+/// maps another one there. The write must end and must not store into the new mapping.
 TEST_P(ProgramCalls, AHandlerInsideACopyMayUnmapItsPage) {
   if (!GetParam().restartable) GTEST_SKIP() << "needs copies that can be restarted";
   if (!Interruption::kIsPossible) GTEST_SKIP() << "not under a sanitizer";
@@ -286,7 +286,7 @@ TEST_P(ProgramCalls, AHandlerInsideATurnMayForkAndAdvise) {
   };
   sigaction(SIGUSR1, &action, &before);
   session_->enter();
-  ASSERT_EQ(raise(SIGUSR1), 0);  // in the middle of the turn
+  ASSERT_EQ(raise(SIGUSR1), 0);  // in the middle of a turn
   EXPECT_EQ(session_->write(target, memory.address() + kPage, data), Outcome::miss);
   EXPECT_NE(session_->write(target, memory.address() + 2 * kPage, data), Outcome::done);
   session_->leave();
@@ -296,7 +296,7 @@ TEST_P(ProgramCalls, AHandlerInsideATurnMayForkAndAdvise) {
   EXPECT_EQ(fill(target, memory.address() + 2 * kPage, 1, 3), Outcome::violation);
 }
 
-/// mmap(2): after a failure, part of the old mapping may be gone.
+/// mmap(2): after a failure, part of the old mapping may be unmapped.
 TEST_P(ProgramCalls, AFailedCallThatHasUnmappedKillsTheRegion) {
   for (const uint32_t access : {uint32_t{kOnDemand}, uint32_t{0}}) {
     constexpr size_t kHugeBytes = size_t{2} << 20;
@@ -317,7 +317,7 @@ TEST_P(ProgramCalls, AFailedCallThatHasUnmappedKillsTheRegion) {
       GTEST_SKIP() << "this machine has huge pages";
     }
     if (!has_hole({reinterpret_cast<uint64_t>(huge), reinterpret_cast<uint64_t>(huge) + kPage})) {
-      // The kernel has left everything as it was, and so does the library.
+      // The kernel has left the mapping unchanged, and so does the library.
       EXPECT_EQ(fill(target, reinterpret_cast<uint64_t>(huge), 8 * kPage, 0x22), Outcome::done);
       continue;
     }
@@ -342,7 +342,8 @@ TEST_P(ProgramCalls, AFailedCallThatHasChangedNothingLeavesTheRegion) {
   }
 }
 
-/// POSIX.1-2017 2.9.5.2 lists the cancellation points: none of these is one, nor may they become one.
+/// POSIX.1-2017 2.9.5.2 lists the cancellation points. None of these functions is one, and none may become
+/// one.
 TEST_P(ProgramCalls, AreNoCancellationPoints) {
   if (GetParam().restartable) GTEST_SKIP() << "only a wait would be one";
   const Mapping memory(kPages);
@@ -353,7 +354,7 @@ TEST_P(ProgramCalls, AreNoCancellationPoints) {
   std::atomic<bool> over{false};
   std::thread engine([&] {
     while (!over) {
-      session_->enter();  // a long turn: who waits for its end sleeps
+      session_->enter();  // a long turn: a call that waits for its end sleeps
       online = true;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -383,7 +384,8 @@ TEST_P(ProgramCalls, AreNoCancellationPoints) {
   EXPECT_EQ(calls.load(), 4);
 }
 
-/// A child that the C library's fork() did not make has the parent's marks and sessions, but not its engines.
+/// A child created without the C library's fork() has the parent's marks and memory sessions, but not its
+/// engines.
 TEST_P(ProgramCalls, AChildOfABareCloneWaitsForNobody) {
   const Mapping memory(kPages);
   const Target target = register_memory(memory);
@@ -415,7 +417,7 @@ TEST_P(ProgramCalls, AChildOfABareCloneWaitsForNobody) {
   EXPECT_EQ(fill(target, memory.address(), memory.size(), 2), Outcome::done) << "the parent's is as it was";
 }
 
-/// A piece of an implicit region that is first asked for while a call has it under way has no marks yet.
+/// A piece of an implicit region that is first requested while a call changes it has no marks yet.
 TEST_P(ProgramCalls, APieceThatIsMadeDuringACallWaitsForItsEnd) {
   const Mapping memory(kPages);
   std::memset(memory.data(), 0x55, memory.size());
@@ -447,7 +449,7 @@ TEST_P(ProgramCalls, APieceThatIsMadeDuringACallWaitsForItsEnd) {
   EXPECT_EQ(fill(target, memory.address(), memory.size(), 3), Outcome::done);
 }
 
-/// Two calls at once, of which one fails or keeps the mapping: the pages of the other stay where they are.
+/// Two concurrent calls, of which one fails or keeps the mapping: the pages of the other call stay marked.
 TEST_P(ProgramCalls, OneThatEndsLeavesTheOthersPages) {
   const Mapping memory(kPages);
   const Target target = register_memory(memory);

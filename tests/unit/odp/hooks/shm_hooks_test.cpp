@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// shmdt(2) does not say how much it takes away, and userfaultfd does not report it: what the hook knows of an
-// attachment where /proc/self/maps cannot be opened.
+// shmdt(2) has no length, and userfaultfd does not report it. Tests what the hook knows of an attachment if
+// /proc/self/maps cannot be opened.
 #include <cerrno>
 #include <cinttypes>
 #include <cstdlib>
@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kBytes = 16 * kPage;
 
-/// A segment that goes when nothing is attached to it any more. nullptr where there is none.
+/// Attaches a segment that is removed after its last detach. Returns nullptr on failure.
 uint8_t* attach(void* at, size_t bytes, bool by_hook = true) {
   const int segment = shmget(IPC_PRIVATE, bytes, IPC_CREAT | 0600);
   const auto attached =
@@ -66,7 +66,7 @@ TEST(ShmDetach, IsSeenWithAFullDescriptorTable) {
   }
 }
 
-/// What was attached before the hooks were there is known from the descriptor that the library keeps.
+/// An attachment made before the hooks were active is known through the descriptor that the library keeps.
 TEST(ShmDetach, IsSeenOfAnAttachmentThatNoHookSaw) {
   run_program([] {
     uint8_t* const memory = attach(low_address(kBytes), kBytes, false);
@@ -87,7 +87,7 @@ TEST(ShmDetach, IsSeenOfAnAttachmentThatNoHookSaw) {
   });
 }
 
-/// A program may close every descriptor and open files of its own under their numbers.
+/// A program may close every descriptor and open other files with the same numbers.
 TEST(ShmDetach, IsSeenWhereTheProgramClosedTheLibrarysDescriptors) {
   for (const bool by_hook : {true, false}) {
     run_program([by_hook] {
@@ -96,7 +96,7 @@ TEST(ShmDetach, IsSeenWhereTheProgramClosedTheLibrarysDescriptors) {
       uint8_t* const neighbour = memory + kBytes;
       REQUIRE(mmap(neighbour, kPage, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == neighbour);
-      // Looks like the kernel's list, and says that the attachment has one page.
+      // A file that looks like the kernel's list and gives the attachment a length of one page.
       std::string path = testing::TempDir() + "/list-XXXXXX";
       const int list = mkstemp(path.data());
       REQUIRE(list >= 0);
@@ -125,7 +125,7 @@ TEST(ShmDetach, IsSeenWhereTheProgramClosedTheLibrarysDescriptors) {
   }
 }
 
-/// shmdt(2) takes what is left of the attachment, and nothing else.
+/// shmdt(2) removes the rest of the attachment and nothing else.
 TEST(ShmDetach, TakesWhatIsLeftOfTheAttachment) {
   run_program([] {
     HookedProgram program(HookedProgram::without_monitor());
@@ -134,7 +134,7 @@ TEST(ShmDetach, TakesWhatIsLeftOfTheAttachment) {
     const Key key = program.add_region(memory, kBytes);
     REQUIRE(program.peer_writes(key, memory, kBytes, 1) == Outcome::done);
     REQUIRE(munmap(memory, 2 * kPage) == 0);
-    // Not the segment's any more.
+    // No longer part of the segment.
     uint8_t* const other = memory + 6 * kPage;
     REQUIRE(mmap(other, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
             other);
@@ -163,7 +163,7 @@ TEST(ShmDetach, ChangesNothingWhereItFails) {
     REQUIRE(memory[kBytes - 1] == 2);
     REQUIRE(shmdt(memory) == 0);
     REQUIRE(program.is_gone(key, memory, kBytes));
-    // Attached again at the same place: another size is the one that counts.
+    // After another attach at the same place, the new size counts.
     uint8_t* const smaller = memory + 2 * kBytes;
     REQUIRE(attach(smaller, kBytes) == smaller);
     REQUIRE(shmdt(smaller) == 0);

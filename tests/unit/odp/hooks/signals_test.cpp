@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program does with its signals beside turns that copy, with the library's hooks in front of the C
-// library's names. Each case has a process of its own.
+// How a program's signal handling interacts with turns that copy, with the library's hooks interposed on the
+// C library's names. Each case runs in a separate process.
 #include <atomic>
 #include <cerrno>
 #include <csetjmp>
@@ -27,21 +27,21 @@ namespace faultline::odp {
 namespace {
 
 constexpr int kRight = 42;
-constexpr int kSegvOnly = 1 << (SIGSEGV - 1);  // a mask of BSD's
+constexpr int kSegvOnly = 1 << (SIGSEGV - 1);  // a BSD signal mask
 
-/// Whatever a sanitizer has installed.
+/// Resets the handlers that a sanitizer may have installed.
 struct DefaultActions {
   DefaultActions() {
     for (const int number : {SIGSEGV, SIGBUS}) std::signal(number, SIG_DFL);
   }
 };
 
-/// A domain with a session, as an open device has them.
+/// A domain with a memory session, as an open device has.
 struct Opened : DefaultActions {
   std::unique_ptr<MemoryDomain> domain = test::make_domain();
   std::unique_ptr<EngineSession> session = domain->attach_engine();
 
-  /// A turn whose copy faults. The process dies where the fault is not ours to catch.
+  /// Runs a turn whose copy faults. The process dies if the library does not catch the fault.
   void turn_with_fault() const {
     session->enter();
     copy_to_nowhere();
@@ -53,7 +53,7 @@ struct Opened : DefaultActions {
   }
 };
 
-/// What a failed check of a child process exits with: its line.
+/// Exits a child process with the line of a failed check.
 #define CHECK_OR_EXIT(condition)                                           \
   do {                                                                     \
     if (!(condition)) {                                                    \
@@ -163,7 +163,7 @@ TEST(ProgramActionDeathTest, NoReaderSeesHalfAnAction) {
       testing::ExitedWithCode(kRight), "");
 }
 
-// Every form of signal().
+// All variants of signal().
 
 using SetHandler = sighandler_t (*)(int, sighandler_t) noexcept;
 struct Form {
@@ -219,7 +219,8 @@ TEST(SignalFormsDeathTest, HaveTheSemanticsOfTheCLibrary) {
           return set;
         }();
         sigset_t mask;
-        // signal(2): BSD's restarts and blocks itself, System V's is reset and does neither.
+        // signal(2): the BSD variant restarts system calls and blocks its signal; the System V variant is
+        // reset and does neither.
         signal(SIGSEGV, do_nothing);
         CHECK_OR_EXIT((present(SIGSEGV).sa_flags & SA_RESTART) != 0);
         CHECK_OR_EXIT(siginterrupt(SIGSEGV, 1) == 0);
@@ -253,7 +254,7 @@ TEST(SignalFormsDeathTest, HaveTheSemanticsOfTheCLibrary) {
       testing::ExitedWithCode(kRight), "");
 }
 
-// Threads that block the two.
+// Threads that block SIGSEGV and SIGBUS.
 
 void block_all() {
   sigset_t all;
@@ -349,7 +350,7 @@ TEST(BlockedSignalDeathTest, AContextThatIsBlockedIsNoticed) {
       testing::ExitedWithCode(kRight), "");
 }
 
-// A turn that opened the signals takes none that were sent to a thread which blocks them.
+// A turn that unblocked the signals takes none that were sent to a thread which blocks them.
 TEST(BlockedSignalDeathTest, WhatIsSentDuringATurnIsPendingAfterIt) {
   EXPECT_EXIT(
       {
@@ -402,7 +403,7 @@ TEST(BlockedSignalDeathTest, HandlersWithAFullMaskTakeTurns) {
         testing::ExitedWithCode(kRight), "");
 }
 
-// A far memory's page handler.
+// The page handler of a far-memory runtime.
 TEST(BlockedSignalDeathTest, TheProgramsHandlerOfTheSameSignalTakesTurns) {
   EXPECT_EXIT(
       {
@@ -415,7 +416,7 @@ TEST(BlockedSignalDeathTest, TheProgramsHandlerOfTheSameSignalTakesTurns) {
       testing::ExitedWithCode(kRight), "");
 }
 
-// Children.
+// Child processes.
 
 TEST(ChildSignalsDeathTest, AVforkChildSetsItsOwnTableOnly) {
   EXPECT_EXIT(
@@ -426,7 +427,7 @@ TEST(ChildSignalsDeathTest, AVforkChildSetsItsOwnTableOnly) {
         // NOLINTBEGIN(clang-analyzer-unix.Vfork,clang-analyzer-security.insecureAPI.vfork): what is tested
         const pid_t child = vfork();
         if (child == 0) {
-          // Python's subprocess, before exec.
+          // Python's subprocess module, before exec.
           struct sigaction old {};
           const bool told = sigaction(SIGSEGV, &reset, &old) == 0 && old.sa_handler == exit_right;
           sigaction(SIGSEGV, nullptr, &old);
@@ -461,7 +462,7 @@ TEST(ChildSignalsDeathTest, AForkedChildHasActionsOfItsOwn) {
       testing::ExitedWithCode(kRight), "");
 }
 
-// Handlers that bypass the hooks, and stacks.
+// Handlers that bypass the hooks, and signal stacks.
 
 struct RawAction {
   void (*handler)(int, siginfo_t*, void*);
@@ -479,7 +480,7 @@ TEST(BypassDeathTest, IsInstalledInFrontAgainAndChainsBothWays) {
       {
         const Opened opened;
         set_action(SIGSEGV, plain(exit_right));
-        // As a runtime does that makes its system calls itself.
+        // Like a runtime that makes its system calls directly.
         CHECK_OR_EXIT(syscall(SYS_rt_sigaction, SIGSEGV, nullptr, &raw_before, 8) == 0);
         RawAction own = raw_before;
         own.handler = chain_to_before;
@@ -511,14 +512,14 @@ TEST(BypassDeathTest, WhatRestoresOursRestoresTheProgramsAction) {
       testing::ExitedWithCode(kRight), "");
 }
 
-/// A program whose handler throws has the exception pass through the signal's frame.
+/// If the program's handler throws, the exception unwinds through the signal frame.
 [[gnu::noinline]] void raise_and_catch(int number) {
   struct Guard {
     bool& seen;
     ~Guard() { seen = true; }
   };
   static bool destroyed = false;
-  int (*volatile const send)(int) = raise;  // not the header's, which promises that it does not throw
+  int (*volatile const send)(int) = raise;  // not called through the header's declaration, which is noexcept
   try {
     [[maybe_unused]] const Guard guard{destroyed};
     if (number == SIGSEGV)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The program's mremap(2) and its own userfaultfd on registered memory do what they do without a region.
+// mremap(2) and the program's own userfaultfd on registered memory behave as without a region.
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -33,12 +33,12 @@ constexpr size_t kPages = 16;
 constexpr size_t kBytes = kPages * kPage;
 constexpr size_t kRegionPage = 5;
 
-/// What the program sees after its mremap.
+/// What the program observes after its mremap.
 struct Seen {
   int error = 0;
   bool in_place = false;
-  std::array<bool, kPages> left{};          ///< pages of the old place that are mapped
-  std::array<uint8_t, 2 * kPages> moved{};  ///< first bytes of the pages of the result
+  std::array<bool, kPages> left{};          ///< still mapped pages of the old place
+  std::array<uint8_t, 2 * kPages> moved{};  ///< first byte of each page of the result
   bool operator==(const Seen&) const = default;
 };
 std::ostream& operator<<(std::ostream& out, const Seen& seen) {
@@ -73,7 +73,7 @@ class MovedMemory : public Watch, public testing::WithParamInterface<std::tuple<
     auto* const room = static_cast<uint8_t*>(mmap(low_address(8 * kBytes), 8 * kBytes, PROT_READ | PROT_WRITE,
                                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
     EXPECT_NE(room, MAP_FAILED);
-    // Holes on both sides, or the kernel may join it with a neighbour.
+    // Holes on both sides, since the kernel may merge the mapping with a neighbour.
     bare_munmap(room, 8 * kBytes);
     uint8_t* const memory = room + kBytes;
     EXPECT_EQ(bare_mmap(memory, kBytes), memory);
@@ -141,7 +141,7 @@ TEST_P(MovedMemory, IsAsWithoutARegion) {
   if (!touched_before) fill_all(place.memory);
   EXPECT_EQ(call(move, place), expected);
 
-  // The region stands for its address, not for the bytes that have moved.
+  // A region covers its addresses, not the bytes that have moved.
   const bool is_left = expected.left[kRegionPage];
   EXPECT_EQ(fill(target, page, kPage, 0x33), is_left ? Outcome::done : Outcome::violation);
   if (!is_left) return;
@@ -178,7 +178,7 @@ TEST_F(ProgramsUserfault, MayHaveRegisteredMemory) {
   EXPECT_EQ(domain_->counters().pinned_bytes, 0U) << "a pin may wait for the program";
   ASSERT_EQ(fill(target, memory_.data(), kPage, 2), Outcome::done) << "the page that was there";
 
-  // A page that the program has not provided yet: a pager thread waits for it, the engine does not.
+  // The program has not provided the page yet: a pager thread waits for it, the engine does not.
   const std::vector<uint8_t> bytes(kPage, 3);
   const uint64_t va = memory_.address() + kPage;
   session_->enter();
@@ -233,7 +233,7 @@ TEST_F(ProgramsUserfault, MayHaveMemoryBesideAnImplicitRegionsPages) {
   EXPECT_EQ(fill(target, memory_.data() + kPage, kPage, 2), Outcome::done);
 }
 
-/// The engine's store must not wait for the program's handler, which may need the engine to answer.
+/// The engine's store must not wait for the program's handler, which may need the engine to respond.
 TEST_F(ProgramsUserfault, WriteProtectionIsAMissToAnEngine) {
   ASSERT_EQ(own_.watch(memory_.data(), memory_.size(), UFFDIO_REGISTER_MODE_WP), 0);
   const Target target = register_memory(memory_.data(), memory_.size());
@@ -260,7 +260,7 @@ TEST_F(ProgramsUserfault, WriteProtectionIsAMissToAnEngine) {
   EXPECT_EQ(domain_->counters().pinned_bytes, 0U);
 }
 
-/// The same where the region was there first.
+/// The same if the region existed first.
 TEST_F(ProgramsUserfault, WriteProtectsRegisteredMemory) {
   const Target target = register_memory(memory_.data(), memory_.size());
   ASSERT_EQ(fill(target, memory_.data(), memory_.size(), 1), Outcome::done);
@@ -274,7 +274,7 @@ TEST_F(ProgramsUserfault, WriteProtectsRegisteredMemory) {
   EXPECT_EQ(fill(target, memory_.data(), memory_.size(), 3), Outcome::done);
 }
 
-/// The handler saves the page that a peer's write waits for, by a transfer, before it lets the write go on.
+/// The handler saves the page that a peer's write waits for, by a transfer, before it unblocks the write.
 TEST_F(ProgramsUserfault, AHandlerMayReadThePageThatItProtects) {
   const Target target = register_memory(memory_.data(), memory_.size());
   const Target reader{target.key, 1, kRemoteRead};

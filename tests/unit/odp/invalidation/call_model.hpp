@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A model of the kernel, the program's threads, an engine, a pager and the monitor round the real page map
-// and the real ledger of calls (docs/invalidation.md). One step of one of them at a time, chosen by a seed.
-// Invariant: no store outside the mapping that the program registered, from the moment when the kernel takes
-// it away; of a call inside the C library, which no hook sees, from the moment when it returns.
+// A model of the kernel, the program's threads, an engine, a pager and the monitor around the real page map
+// and the real ledger of calls (docs/invalidation.md). It executes one step of one actor at a time, chosen by
+// a seed.
+// Invariant: no store outside the mapping that the program registered, from the moment at which the kernel
+// removes the mapping. For a call inside the C library, which no hook sees, from the moment at which the call
+// returns.
 #pragma once
 
 #include <algorithm>
@@ -18,22 +20,22 @@
 
 namespace faultline::odp::test {
 
-/// What the model leaves out, to show that it would notice.
+/// A guard that the model omits, to show that the search would detect it.
 enum class Omission : uint8_t {
   none,
   marks,              ///< a call does not mark its pages
-  wait_for_engine,    ///< a call does not wait for the engine's pass, nor restart its copy
+  wait_for_engine,    ///< a call neither waits for the engine's turn nor restarts its copy
   ticket,             ///< a copy does not check its ticket
-  settle_by_kernel,   ///< a failed call revives without asking the kernel or looking at its events
-  overlap_on_revive,  ///< a call revives pages that another one is still in
+  settle_by_kernel,   ///< a failed call revives pages without checking the kernel or its events
+  overlap_on_revive,  ///< a call revives pages that another call still holds
   gate_before_read,   ///< the monitor reads events without stopping the engine
   publish_asks_monitor,
   register_outlasts_calls
 };
 
 struct ModelChoice {
-  bool events = true;       ///< userfaultfd
-  bool restartable = true;  ///< copies
+  bool events = true;       ///< userfaultfd is available
+  bool restartable = true;  ///< copies are restartable
   Omission omission = Omission::none;
 };
 
@@ -48,10 +50,11 @@ class CallModel {
     }
   }
 
-  /// Runs until every call has been made and ended; an empty string, or what went wrong.
+  /// Runs until every call has been made and has ended. Returns an empty string, or a description of the
+  /// failure.
   std::string run() {
     for (unsigned steps = 0; steps < kMostSteps; ++steps) {
-      // The engine and the pager have always something to do: what waits for ever shows as "no end".
+      // The engine and the pager can always run, so an endless wait is reported as "no end".
       static_cast<void>(step(below(kActors)));
       if (!wrong_.empty()) return wrong_;
       if (is_over()) return {};
@@ -64,7 +67,7 @@ class CallModel {
  private:
   static constexpr size_t kPages = 6;
   static constexpr unsigned kThreads = 3;            ///< of the program
-  static constexpr unsigned kActors = kThreads + 8;  ///< four chances for the engine, three for the pager
+  static constexpr unsigned kActors = kThreads + 8;  ///< the engine has four of the choices, the pager three
   static constexpr unsigned kCallsAThread = 4;
   static constexpr unsigned kMostSteps = 4'000;
 
@@ -82,7 +85,7 @@ class CallModel {
     Range range{};
     At at = At::idle;
     CallLedger::Entry* entry = nullptr;
-    uint64_t pass_turn = 0;  ///< the engine's turn that has to be over
+    uint64_t pass_turn = 0;  ///< the engine's turn that must have ended
     bool fails_after_unmapping = false;
     bool fails_at_once = false;
     [[nodiscard]] bool is_hooked() const { return kind != Kind::unmap_in_library && kind != Kind::map_hole; }
@@ -97,9 +100,9 @@ class CallModel {
   };
   struct Event {
     Range range;
-    Thread* waiter = nullptr;  ///< released by the first read; nullptr after it
-    size_t depth = 0;          ///< of its calls
-    unsigned times = 1;        ///< that it is read
+    Thread* waiter = nullptr;  ///< released by the first read; then nullptr
+    size_t depth = 0;          ///< its nesting depth within the thread's calls
+    unsigned times = 1;        ///< number of reads
   };
 
   unsigned below(unsigned bound) { return static_cast<unsigned>(random_() % bound); }
@@ -128,7 +131,7 @@ class CallModel {
       --thread.left;
       return begin(thread);
     }
-    // A signal handler, now and then, whose calls end before the interrupted one goes on.
+    // Occasionally a signal handler, whose calls end before the interrupted call continues.
     if (thread.calls.size() < 3 && thread.left != 0 && one_in(12)) {
       --thread.left;
       return begin(thread);
@@ -155,7 +158,7 @@ class CallModel {
         call.kind = Kind::map_hole;
         break;
       default:
-        // Control calls of the library are not made in signal handlers.
+        // Signal handlers make no control calls of the library.
         call.kind = thread.calls.empty() ? Kind::register_again : Kind::advise;
         break;
     }
@@ -177,7 +180,7 @@ class CallModel {
       case At::in_kernel:
         return in_kernel(thread, call);
       case At::awaits_event:
-        return false;  // until the monitor reads it
+        return false;  // until the monitor reads the event
       case At::mapping_new:
         map(call.range);
         call.at = At::returned;
@@ -191,8 +194,8 @@ class CallModel {
   }
   bool begin_call(Thread& thread, Call& call) {
     if (call.kind == Kind::map_hole) {
-      // mmap without MAP_FIXED: the kernel gives out what is free. Where a call fails after it has unmapped,
-      // and there are no events, only the kernel's answer right afterwards shows it.
+      // mmap without MAP_FIXED: the kernel chooses a free address. If a call fails after it has unmapped, and
+      // there are no events, only the state of the kernel right afterwards shows it.
       for (size_t page = call.range.first; page < call.range.second; ++page)
         if (mapping_[page] == 0 && (choice_.events || !is_in_failing_call(page)))
           mapping_[page] = next_mapping_++;
@@ -201,7 +204,7 @@ class CallModel {
     }
     if (call.kind == Kind::register_again) {
       const bool mapped = std::all_of(mapping_.begin(), mapping_.end(), [](unsigned id) { return id != 0; });
-      // A program registers what it has mapped.
+      // A program registers only mapped memory.
       if (!mapped) {
         thread.calls.pop_back();
         return true;
@@ -209,7 +212,7 @@ class CallModel {
       if (choice_.omission != Omission::register_outlasts_calls &&
           (ledger_->has(addresses({0, kPages})) || has_calls()))
         return false;
-      if (engine_at_ != EngineAt::idle) return false;  // retire: the turn has to end
+      if (engine_at_ != EngineAt::idle) return false;  // retiring a region: the engine's turn must end first
       enroll();
       thread.calls.pop_back();
       return true;
@@ -245,7 +248,7 @@ class CallModel {
       mapping_[page] = 0;
     }
     call.at = call.kind == Kind::map_over && !call.fails_after_unmapping ? At::mapping_new : At::returned;
-    // The new mapping of mmap stands before the event is read (linux, mmap_region).
+    // mmap's new mapping exists before the event is read (linux, mmap_region).
     if (call.at == At::mapping_new) {
       map(call.range);
       call.at = At::returned;
@@ -302,7 +305,7 @@ class CallModel {
   [[nodiscard]] bool is_in_failing_call(size_t page) const {
     return is_in_call(page, [](const Call& call) { return call.fails_after_unmapping; });
   }
-  /// Userfault::has_calls(): a thread between the change of a mapping and the end of its call.
+  /// Userfault::has_calls(): a thread is between the change of a mapping and the end of its call.
   [[nodiscard]] bool has_calls() const { return !events_.empty() || monitor_at_ != 0; }
   static Range pages_in(const AddressRange& part) {
     return {std::max(part.start >> kPageShift, kFirst) - kFirst,
@@ -349,8 +352,9 @@ class CallModel {
       case EngineAt::in_copy:
         ++stores_;
         engine_at_ = EngineAt::turn;
-        // A store into a hole is a fault that the copy catches. A call inside the C library shows when it has
-        // unmapped already: until its event is read, pages that were resident before may be stored into.
+        // A store into a hole is a fault that the copy catches. A call inside the C library takes effect as
+        // soon as it has unmapped. Until its event is read, pages that were resident before may still receive
+        // stores.
         if (mapping_[target_] != 0 && mapping_[target_] != registered_[target_] &&
             !(is_in_library_call(target_) && published_[target_] == registered_[target_]))
           wrong_ = "a store into another mapping, page " + std::to_string(target_);
@@ -411,7 +415,7 @@ class CallModel {
         monitor_at_ = 2;
         return true;
       case 2: {
-        // The read releases the caller.
+        // The read releases the calling thread.
         taken_ = events_.front();
         events_.front().waiter = nullptr;
         if (--events_.front().times == 0) events_.erase(events_.begin());
@@ -433,8 +437,8 @@ class CallModel {
   std::mt19937_64 random_;
   std::string wrong_;
 
-  std::array<unsigned, kPages> mapping_{};     ///< which mapping the kernel has there; 0: none
-  std::array<unsigned, kPages> registered_{};  ///< which one the region is over
+  std::array<unsigned, kPages> mapping_{};     ///< identifies the mapping in the kernel; 0: none
+  std::array<unsigned, kPages> registered_{};  ///< the mapping that the region covers
   unsigned next_mapping_ = 2;
   std::vector<Event> events_;
   std::array<Thread, kThreads> threads_;
@@ -456,7 +460,7 @@ class CallModel {
   bool populated_ = false;
   size_t fault_page_ = 0;
   unsigned populated_of_ = 0;
-  std::array<unsigned, kPages> published_{};  ///< which mapping each page was made resident in
+  std::array<unsigned, kPages> published_{};  ///< the mapping in which each page became resident
 
   unsigned monitor_at_ = 0;
   uint64_t monitor_pass_turn_ = 0;

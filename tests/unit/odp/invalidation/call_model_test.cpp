@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A search through the interleavings of calls, events, faults and copies (call_model.hpp), by seeds. With
-// FAULTLINE_SOAK=1 a million of each kind.
+// Searches the interleavings of calls, events, faults and copies (call_model.hpp), by seeds. FAULTLINE_SOAK=1
+// runs a million of each kind.
 #include "tests/unit/odp/invalidation/call_model.hpp"
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace {
 
 uint64_t interleavings() {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  // One thread: a sanitizer has little to find, and takes twenty times as long.
+  // One thread: a sanitizer has little to find here, and takes twenty times as long.
   return 2'000;
 #endif
   return std::getenv("FAULTLINE_SOAK") != nullptr ? 1'000'000 : 20'000;
@@ -32,7 +32,7 @@ TEST_P(CallSearch, NothingIsStoredOutsideTheRegionAndNobodyWaitsForEver) {
     stores += model.stores();
     calls += model.calls();
   }
-  // The search has found something to do.
+  // The search must have had stores to check.
   EXPECT_GT(stores, interleavings() * 2);
   EXPECT_GT(calls, interleavings() * 8);
 }
@@ -52,7 +52,7 @@ struct Gap {
 };
 class CallSearchWithout : public testing::TestWithParam<Gap> {};
 
-/// Each guard that is left out shows: the search is not blind to it.
+/// The search detects each omitted guard, so it is not blind to it.
 TEST_P(CallSearchWithout, FindsTheGap) {
   for (uint64_t seed = 0; seed < 50'000; ++seed) {
     CallModel model({.events = GetParam().events, .omission = GetParam().omission}, seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the program may do to memory under a live region.
+// What the program may do to memory under a registered region.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -44,7 +44,7 @@ class Invalidation : public testing::Test {
     return write_all(*session_, target, va, data);
   }
 
-  /// Runs `act` (a call of the program) on a thread of its own while an engine polls.
+  /// Runs `act` (a call of the program) on a separate thread while an engine polls.
   template <typename Act>
   void while_polling(Act act) {
     std::atomic<bool> over{false};
@@ -55,8 +55,8 @@ class Invalidation : public testing::Test {
     while (!over) session_->enter();
     session_->leave();
     program.join();
-    // The program goes on once its event is read; the gate, under which all is a miss, is lowered a little
-    // later.
+    // The program continues once its event is read. The gate, under which every access is a miss, is lowered
+    // a little later.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 
@@ -188,8 +188,8 @@ TEST_F(Invalidation, TwoDomainsShareMemory) {
 }
 
 TEST_F(Invalidation, WhatComesWithoutAnEventIsCaughtByTheCopy) {
-  // mprotect and truncation send no event: the copy faults, the pager looks again, and its verdict is a
-  // violation.
+  // mprotect and truncation send no event: the copy faults, the pager examines the memory again, and the
+  // outcome is a violation.
   const Mapping memory(kPages);
   const Target target = on_demand(memory);
   ASSERT_EQ(fill(target, memory.address(), memory.size(), 1), Outcome::done);
@@ -305,8 +305,9 @@ TEST_F(Invalidation, WithoutAMonitorAnUnmapIsStillAViolation) {
   EXPECT_EQ(bare->counters().pinned_bytes, 0U);
 }
 
-/// mremap's second event, that of the place it leaves, comes after its first has been read and after the
-/// kernel has given the place back. Who takes it in between, and registers it, must not lose it.
+/// mremap sends a second event, for the place that it leaves, after its first event has been read and after
+/// the kernel has freed the place. Another region may be registered there in between; the late event must not
+/// invalidate it.
 TEST_F(Invalidation, LateEventOfAMoveSparesWhatHasTakenThePlace) {
   constexpr int kProtection = PROT_READ | PROT_WRITE;
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS;

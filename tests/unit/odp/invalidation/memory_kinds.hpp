@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every kind of memory that a program may register, for tests: how it is made, and what is true of it.
+// Every kind of memory that a program may register, for tests: its creation and its properties.
 #pragma once
 
 #include <array>
@@ -29,17 +29,17 @@ enum class Kind : uint8_t {
   tmpfs,
   file_shared,
   file_private,
-  file_read_only,  ///< shared, of a file opened for reading
+  file_read_only,  ///< shared mapping of a file opened for reading
   sysv
 };
 
 struct KindFacts {
   const char* name;
   bool is_shared;
-  bool is_file;      ///< can be truncated and punched
-  bool needs_async;  ///< userfaultfd needs WP_ASYNC for it: neither anonymous nor the kernel's own shmem
-                     ///< mapping
-  bool is_writable;  ///< by this mapping
+  bool is_file;  ///< can be truncated and punched
+  /// userfaultfd needs WP_ASYNC for it: neither anonymous nor a shmem mapping created by the kernel
+  bool needs_async;
+  bool is_writable;  ///< through this mapping
 };
 
 inline const KindFacts& facts_of(Kind kind) {
@@ -57,8 +57,8 @@ inline const KindFacts& facts_of(Kind kind) {
   return kFacts[static_cast<size_t>(kind)];
 }
 
-/// Never 0, other for each seed, page and byte, so that neither a page in the wrong place nor a zero page
-/// passes for it.
+/// Never 0, and different for each seed, page and byte. Neither a page in the wrong place nor a zero page can
+/// match it.
 inline uint8_t pattern_byte(unsigned seed, size_t i) {
   return static_cast<uint8_t>((seed * 62 + i * 14 + (i >> 12) * 90) | 1);
 }
@@ -73,11 +73,11 @@ inline std::vector<uint8_t> pattern(size_t bytes, unsigned seed, size_t from = 0
 
 constexpr size_t kHugeBytes = size_t{2} << 20;
 
-/// A mapping of one kind, at a low address where the kernel places nobody else's. As many bytes again are
-/// free behind it (for growing), and behind these (for moving to).
+/// A mapping of one kind, at a low address where the kernel places no other mapping. The same number of bytes
+/// is free after it (for growth), and again after these (as a destination for moves).
 class KindMemory {
  public:
-  static constexpr unsigned kFileSeed = 99;  ///< pattern of the file's bytes at the start
+  static constexpr unsigned kFileSeed = 99;  ///< pattern of the file's initial bytes
 
   KindMemory(Kind kind, size_t bytes) : kind_(kind), bytes_(bytes), data_(arena()) { map(); }
   KindMemory(const KindMemory&) = delete;
@@ -87,10 +87,10 @@ class KindMemory {
     if (file_ >= 0) close(file_);
   }
 
-  /// Why it is not to be had; empty where it is.
+  /// Returns why the memory is not available; empty if it is.
   [[nodiscard]] const std::string& missing() const { return missing_; }
-  /// Whether that is the machine's doing (no huge pages, no /dev/shm, a folder that is not ours) and not the
-  /// test's own.
+  /// Returns whether the machine is the cause (no huge pages, no /dev/shm, a folder of another user), not the
+  /// test.
   [[nodiscard]] bool is_excused() const {
     return kind_ != Kind::anonymous && kind_ != Kind::memfd && reason_ != EEXIST && reason_ != 0;
   }
@@ -99,7 +99,7 @@ class KindMemory {
   [[nodiscard]] size_t size() const { return bytes_; }
   [[nodiscard]] uint8_t* behind() const { return data_ + bytes_; }
   [[nodiscard]] uint8_t* elsewhere() const { return data_ + 2 * bytes_; }
-  [[nodiscard]] int file() const { return file_; }  ///< may be written even where the mapping may not
+  [[nodiscard]] int file() const { return file_; }  ///< may be writable even if the mapping is not
   [[nodiscard]] int segment() const { return segment_; }
   [[nodiscard]] int protection() const { return facts().is_writable ? PROT_READ | PROT_WRITE : PROT_READ; }
 
@@ -121,7 +121,7 @@ class KindMemory {
     void* const at = mmap(data_, bytes_, protection(), flags | MAP_FIXED_NOREPLACE, file, 0);
     if (at != data_) lack(std::string("mmap of ") + facts().name);
   }
-  /// A file of a folder, which has no name any more.
+  /// Creates an unlinked file in a folder.
   void open_in(const std::string& folder) {
     std::string path = folder + "/faultline-kinds-XXXXXX";
     file_ = mkostemp(path.data(), O_CLOEXEC);
@@ -148,7 +148,7 @@ class KindMemory {
     segment_ = shmget(IPC_PRIVATE, bytes_, IPC_CREAT | 0600);
     if (segment_ < 0) return lack("a System V segment");
     if (shmat(segment_, data_, 0) != data_) lack("shmat");
-    shmctl(segment_, IPC_RMID, nullptr);  // goes with its last mapping
+    shmctl(segment_, IPC_RMID, nullptr);  // removed with its last mapping
   }
 
   void map() {
@@ -160,7 +160,7 @@ class KindMemory {
         if (missing_.empty() && madvise(data_, bytes_, MADV_HUGEPAGE) != 0) lack("MADV_HUGEPAGE");
         return;
       case Kind::hugetlb:
-        // Without MAP_NORESERVE it fails here where there are no pages, and not by SIGBUS later.
+        // Without MAP_NORESERVE the call fails here if no pages are left, instead of a SIGBUS later.
         return map_with(MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
       case Kind::memfd:
         file_ = memfd_create("kinds", MFD_CLOEXEC);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every kind of memory under every call that takes memory away, explicit and implicit: afterwards an engine
-// reads and writes what the program sees at the address, or gets a violation where there is nothing.
+// Every kind of memory under every call that takes memory away, with explicit and implicit regions.
+// Afterwards an engine reads and writes what the program sees at the address, or gets a violation if nothing
+// is mapped.
 //
-// Built twice: with the library's hooks before the C library's names (ODP_HOOKED), and without, when
-// userfaultfd and the tolerant copy stand guard alone.
+// Built twice: with the library's hooks interposed on the C library's names (ODP_HOOKED); and without them,
+// when only userfaultfd and the tolerant copy guard the memory.
 #include "tests/unit/odp/invalidation/memory_kinds.hpp"
 
 #include <array>
@@ -100,7 +101,7 @@ class Trial final : public MemoryTrial {
     expect_thrown_away(part_, part_bytes_);
     expect_rest_kept();
     expect_one_memory(memory_.data(), memory_.size(), full_rights());
-    // The other order: a write is the first that comes after it.
+    // The opposite order: the first access after the call is a write.
     ASSERT_EQ(madvise(part_, part_bytes_, MADV_DONTNEED), 0);
     if (!facts().is_writable) return;
     const std::array<uint8_t, 16> few{1, 2, 3};
@@ -116,7 +117,7 @@ class Trial final : public MemoryTrial {
       return expect_all_kept();
     }
     ASSERT_EQ(result, 0);
-    // Each page has its old bytes or none, until it is written to: after that it stays.
+    // Each page has its old bytes or zeros until it is written; from then on it is kept.
     for (uint8_t* page = part_; page != part_end(); page += kPage) {
       std::vector<uint8_t> seen(kPage);
       ASSERT_EQ(engine_reads(region_, page, seen), Outcome::done);
@@ -125,7 +126,7 @@ class Trial final : public MemoryTrial {
     }
     const std::vector<uint8_t> written = pattern(part_bytes_, next_seed());
     ASSERT_EQ(engine_writes(region_, part_, written), Outcome::done);
-    // Nothing is thrown away that was written since.
+    // No byte written since is discarded.
     ASSERT_EQ(madvise(memory_.data(), offset_of(part_), MADV_PAGEOUT), 0);
     ASSERT_EQ(madvise(part_, part_bytes_, MADV_PAGEOUT), 0);
     expect_bytes(region_, part_, written);
@@ -157,12 +158,12 @@ class Trial final : public MemoryTrial {
 
   void unmap() {
     ASSERT_EQ(munmap(part_, part_bytes_), 0);
-    // An access that begins in what is left and ends in what is not.
+    // An access that begins in mapped memory and ends in unmapped memory, and the reverse.
     std::array<uint8_t, 16> few{};
     EXPECT_EQ(engine_reads(region_, part_ - 8, few), Outcome::violation);
     EXPECT_EQ(engine_reads(region_, part_end() - 8, few), Outcome::violation);
     expect_gone(part_, part_bytes_);
-    // A call that fails takes nothing away, and gives nothing back that had gone before it.
+    // A failed call takes nothing away, and restores nothing that was gone before it.
     ASSERT_EQ(mremap(memory_.data(), memory_.size(), size_t{1} << 62, MREMAP_MAYMOVE), MAP_FAILED);
     if (!case_.is_implicit && is_watched()) expect_nothing(part_, part_bytes_);
     expect_rest_kept();
@@ -186,7 +187,8 @@ class Trial final : public MemoryTrial {
     expect_one_memory(memory_.data(), left, full_rights());
   }
 
-  /// What the mapping has more than before: a file's, where it has so many bytes.
+  /// An implicit region reaches the added part of the mapping, which holds zeros. Beyond an explicit region
+  /// or a SysV segment every access is a violation.
   void expect_grown(uint8_t* at, size_t bytes, Rights rights) {
     if (!case_.is_implicit || case_.kind == Kind::sysv) return expect_nothing(at, bytes);
     expect_zeros(at, bytes);
@@ -213,7 +215,7 @@ class Trial final : public MemoryTrial {
 
   void grow_and_move() {
     make_file_larger();
-    // A wall behind it.
+    // Blocks growth with a mapping after it.
     ASSERT_EQ(mmap(memory_.behind(), kHugeBytes, PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0),
               memory_.behind());
@@ -238,12 +240,12 @@ class Trial final : public MemoryTrial {
     expect_moved_to(memory_.elsewhere());
   }
 
-  /// MREMAP_DONTUNMAP: the pages go, their mapping stays.
+  /// MREMAP_DONTUNMAP: the pages move, and their mapping stays.
   void move_and_leave() {
     void* const moved = mremap(memory_.data(), memory_.size(), memory_.size(),
                                MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, memory_.elsewhere());
     ASSERT_EQ(moved, memory_.elsewhere());
-    // userfaultfd's event does not tell it from a move.
+    // userfaultfd's event is the same as for an ordinary move.
     if (kHooked || case_.is_implicit) {
       expect_thrown_away(memory_.data(), memory_.size());
       expect_one_memory(memory_.data(), memory_.size(), Rights::write);
@@ -251,7 +253,7 @@ class Trial final : public MemoryTrial {
     if (case_.is_implicit) expect_one_memory(memory_.elsewhere(), memory_.size(), Rights::write);
   }
 
-  /// The bytes are at their new address, and nothing is at the old one.
+  /// The bytes are at the new address, and nothing is at the old one.
   void expect_moved_to(uint8_t* to) {
     View there = region_;
     if (!case_.is_implicit) {
@@ -277,7 +279,7 @@ class Trial final : public MemoryTrial {
     ASSERT_EQ(mprotect(part_, part_bytes_, memory_.protection()), 0);
     expect_pattern(part_, part_bytes_, first_seed_);
     expect_one_memory(memory_.data(), memory_.size(), full_rights());
-    // The first that comes after it is a write.
+    // The first access after the call is a write.
     ASSERT_EQ(mprotect(part_, part_bytes_, PROT_READ), 0);
     EXPECT_EQ(engine_writes(region_, part_, pattern(64, next_seed())), Outcome::violation);
     ASSERT_EQ(mprotect(part_, part_bytes_, memory_.protection()), 0);
@@ -329,7 +331,7 @@ class Trial final : public MemoryTrial {
   }
 
   void truncate() {
-    // Within a page, which is still there: the one after it is not.
+    // Truncates within a page, which stays: the page after it is removed.
     const size_t left = offset_of(part_) + 100;
     const size_t kept = offset_of(part_) + kPage;
     ASSERT_EQ(ftruncate(memory_.file(), static_cast<off_t>(left)), 0);
@@ -337,7 +339,7 @@ class Trial final : public MemoryTrial {
     expect_pattern(memory_.data(), left, first_seed_);
     if (facts().is_shared) expect_zeros(memory_.data() + left, kept - left);
     expect_one_memory(memory_.data(), kept, full_rights());
-    // The mapping has never gone: with the bytes back the region has them again.
+    // The mapping still exists: when the file grows again, the region has its bytes again.
     ASSERT_EQ(ftruncate(memory_.file(), static_cast<off_t>(memory_.size())), 0);
     expect_zeros(memory_.data() + kept, memory_.size() - kept);
     expect_one_memory(memory_.data(), memory_.size(), full_rights());
@@ -348,7 +350,7 @@ class Trial final : public MemoryTrial {
     ASSERT_EQ(fallocate(memory_.file(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                         static_cast<off_t>(offset_of(part_)), static_cast<off_t>(part_bytes_)),
               0);
-    // A private page that was written to is the mapping's own.
+    // A written page of a private mapping is a copy and keeps its bytes.
     if (facts().is_shared) {
       expect_zeros(part_, part_bytes_);
     } else {
@@ -360,13 +362,14 @@ class Trial final : public MemoryTrial {
   }
 
   void detach() {
-    // The same segment once more, right behind: not its place but its offset tells it from the rest of this.
+    // Attaches the same segment again, right after the first: only the file offset, not the address,
+    // separates it from the rest of the first attachment.
     uint8_t* const twin = memory_.behind();
     ASSERT_EQ(shmat(memory_.segment(), twin, 0), twin);
     View second{reinterpret_cast<uint64_t>(twin)};
     second.key = register_range(second.address, memory_.size());
     expect_bytes(second, twin, pattern(memory_.size(), first_seed_));
-    // Of more than one mapping by now.
+    // The first attachment now consists of several mappings.
     ASSERT_EQ(mprotect(part_, part_bytes_, PROT_READ), 0);
     ASSERT_EQ(shmdt(memory_.data()), 0);
     expect_gone(memory_.data(), memory_.size());
@@ -377,7 +380,7 @@ class Trial final : public MemoryTrial {
     EXPECT_EQ(domain_->deregister_region(second.key), 0);
   }
 
-  /// SHM_REMAP: a segment over a part of the mapping.
+  /// SHM_REMAP: attaches a segment over a part of the mapping.
   void attach_over() {
     const int segment = shmget(IPC_PRIVATE, part_bytes_, IPC_CREAT | 0600);
     ASSERT_GE(segment, 0);
@@ -386,13 +389,12 @@ class Trial final : public MemoryTrial {
     ASSERT_EQ(over, part_);
     expect_other_mapping(part_, part_bytes_);
     expect_rest_kept();
-    // Refused: nothing has gone.
+    // A refused call removes nothing.
     ASSERT_EQ(shmat(-1, memory_.data(), SHM_REMAP), MAP_FAILED);
     expect_one_memory(memory_.data(), offset_of(part_), full_rights());
   }
 
-  /// Huge pages are broken up: by throwing one page away, and by moving another's place in the kernel's
-  /// lists.
+  /// Splits huge pages: discards one small page, and moves another one in the kernel's LRU lists.
   void split() {
     uint8_t* const second = memory_.data() + kHugeBytes;
     uint8_t* const gone = memory_.data() + 5 * kPage;
@@ -411,8 +413,8 @@ class Trial final : public MemoryTrial {
     const int error = result == 0 ? 0 : errno;
     if (error != 0)
       std::printf("[   NOTE   ] %s: MADV_COLLAPSE: %s\n", name_of(case_).c_str(), std::strerror(error));
-    // Refused for pages that an engine has pinned, of which the hooks let go; for want of a huge page; and
-    // for what the kernel makes no huge pages of.
+    // MADV_COLLAPSE fails for pages pinned by an engine (the hooks release these pins). It also fails for
+    // lack of a huge page, and for memory that cannot have huge pages.
     if (kHooked && (case_.kind == Kind::anonymous || case_.kind == Kind::huge)) {
       EXPECT_TRUE(error == 0 || error == ENOMEM) << std::strerror(error);
     }
@@ -428,7 +430,7 @@ DomainConfig config_for(Mode mode) {
   return config;
 }
 
-/// Why it was skipped; empty where it was not.
+/// Returns why the case was skipped; empty if it ran.
 std::string run_case(const Case& c) {
   Trial trial(c, config_for(c.mode));
   const std::string& missing = trial.memory().missing();
@@ -444,7 +446,7 @@ std::string run_case(const Case& c) {
 
 constexpr int kSkipped = 77;
 
-/// In a child: no test after it is an ordinary user's.
+/// Runs in a child process, so that no later test runs as an ordinary user.
 int run_as_ordinary_user(const Case& c) {
   constexpr uid_t kNobody = 65534;
   const pid_t child = fork();
@@ -459,8 +461,8 @@ int run_as_ordinary_user(const Case& c) {
       std::fflush(nullptr);
       _exit(error == EPERM ? kSkipped : 2);
     }
-    // The kernel takes it away with the change of user, and with it /proc/self/pagemap: no other user's
-    // program is so.
+    // The change of user makes the process undumpable and /proc/self/pagemap inaccessible, unlike a program
+    // started by an ordinary user.
     if (prctl(PR_SET_DUMPABLE, 1) != 0) _exit(2);
     const std::string skipped = run_case(c);
     if (!skipped.empty()) std::printf("[   NOTE   ] %s\n", skipped.c_str());
@@ -489,7 +491,7 @@ TEST_P(MemoryKinds, EngineAndProgramSeeTheSame) {
 constexpr std::array kKinds{Kind::anonymous,    Kind::huge,           Kind::hugetlb,
                             Kind::memfd,        Kind::tmpfs,          Kind::file_shared,
                             Kind::file_private, Kind::file_read_only, Kind::sysv};
-/// Of each way to hold a mapping one, for the modes in which less is known.
+/// One kind for each way to hold a mapping, for the modes in which less is known.
 constexpr std::array kSomeKinds{Kind::anonymous, Kind::memfd, Kind::file_shared, Kind::file_private,
                                 Kind::sysv};
 constexpr std::array kSomeCalls{Call::dontneed,
@@ -522,8 +524,8 @@ std::vector<Case> all_cases() {
 INSTANTIATE_TEST_SUITE_P(Each, MemoryKinds, testing::ValuesIn(all_cases()),
                          [](const auto& test) { return name_of(test.param); });
 
-/// The kernel may put a mapping that grows anywhere: only when it has chosen is it known that the old place
-/// stays. An engine that asks meanwhile must not be told that there is nothing.
+/// The kernel may move a growing mapping. Only after its decision is it known that the old place stays. An
+/// access of an engine meanwhile must not end in a violation.
 TEST(MemoryGrowing, InPlaceIsNeverAViolation) {
   const auto domain = make_domain(config_for(Mode::usual));
   const KindMemory memory(Kind::anonymous, 32 * kPage);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where hints say that no more hints are needed, and how long that holds.
+// Ranges for which no further hints are needed, and how long that holds.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -95,7 +95,7 @@ TEST_F(SettledRanges, EndWhenAPageIsLost) {
   ASSERT_TRUE(holds(key, 0));
   ASSERT_EQ(madvise(memory_.data() + 7 * 4096, 4096, MADV_DONTNEED), 0);
   while (holds(key, 0)) std::this_thread::yield();
-  // The page is asked for again.
+  // The page is requested again.
   const uint64_t handled = domain_->counters().num_prefetches_handled;
   hint(key, 7 * 4096);
   EXPECT_FALSE(holds(key, 0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The book of watched memory against a model of the kernel before Linux 6.17, which unregisters whatever it
-// is asked to, and of a process's limit on mappings.
+// The record of watched memory, compared with a model. The model is a kernel before Linux 6.17, which removes
+// any userfaultfd registration on request, with a limit on the mappings of a process.
 #include "odp/invalidation/watch_book.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class ModelKernel final : public WatchCalls {
   struct Page {
     int mapping = 0;  ///< 0: a hole
     Owner owner = Owner::nobody;
-    bool refuses = false;  ///< as a shared file opened read-only
+    bool refuses = false;  ///< like a shared file opened read-only
   };
 
   [[nodiscard]] int watch(uint64_t start, uint64_t end) override {
@@ -146,14 +146,14 @@ TEST_F(Book, MakesRoomForTheProgramAndTakesItBack) {
   EXPECT_EQ(count(Owner::ours), 2U);
   EXPECT_EQ(book_.make_room_for(0, 4 * kPage, [] { return EINVAL; }), EINVAL);
   EXPECT_EQ(count(Owner::ours), 2U) << "its call has failed";
-  // What an mremap that no hook saw has moved: ours to the kernel, unknown to the book.
+  // Memory moved by an mremap that no hook saw: on our userfaultfd in the kernel, unknown to the record.
   EXPECT_EQ(kernel_.watch(5 * kPage, 7 * kPage), 0);
   int tries = 0;
   EXPECT_EQ(book_.make_room_for(5 * kPage, 7 * kPage, [&] { return ++tries == 1 ? EBUSY : 0; }), 0);
   EXPECT_EQ(count(Owner::ours), 2U);
 }
 
-/// Against a plain model: at any time what has a user and may be watched is, and nothing else.
+/// Compared with a plain model: at any time exactly the memory that has a user and can be watched is watched.
 TEST_F(Book, AgreesWithAPlainModel) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One domain and one engine, and calls that no hook sees, for tests of what userfaultfd watches.
+// One domain, one engine, and calls that bypass the hooks, for tests of userfaultfd's watch.
 #pragma once
 
 #include <cerrno>
@@ -26,7 +26,7 @@ namespace faultline::odp::test {
 inline constexpr size_t kPage = 4096;
 inline constexpr uint32_t kWatchAccess = kLocalWrite | kRemoteWrite | kRemoteRead | kOnDemand;
 
-/// As the C library's own munmap inside free(): no hook sees it.
+/// Like the C library's internal munmap in free(): no hook sees it.
 inline long bare_munmap(const void* address, size_t bytes) {
   return syscall(SYS_munmap, address, bytes);
 }
@@ -35,7 +35,7 @@ inline void* bare_mmap(void* address, size_t bytes) {
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
 }
 
-/// Mappings of this process.
+/// Returns the number of mappings of this process.
 inline size_t count_mappings() {
   std::ifstream maps("/proc/self/maps");
   size_t lines = 0;
@@ -43,7 +43,7 @@ inline size_t count_mappings() {
   return lines;
 }
 
-/// A userfaultfd of the program's own; closed with the object. A negative fd: the kernel refuses it here.
+/// A userfaultfd of the program, closed by the destructor. A negative fd: the kernel refuses it.
 class ProgramUserfault {
  public:
   explicit ProgramUserfault(uint64_t features = 0)
@@ -57,7 +57,7 @@ class ProgramUserfault {
     if (fd_ >= 0) close(fd_);
   }
   [[nodiscard]] int fd() const { return fd_; }
-  /// 0 or an errno.
+  /// Returns 0 or an errno.
   [[nodiscard]] int watch(const void* start, size_t bytes, uint64_t mode) const {
     uffdio_register request{{reinterpret_cast<uint64_t>(start), bytes}, mode, 0};
     return ioctl(fd_, UFFDIO_REGISTER, &request) == 0 ? 0 : errno;
@@ -75,7 +75,7 @@ class ProgramUserfault {
     uffdio_copy copy{reinterpret_cast<uint64_t>(page), reinterpret_cast<uint64_t>(contents), kPage, 0, 0};
     return ioctl(fd_, UFFDIO_COPY, &copy) == 0 ? 0 : errno;
   }
-  /// Waits for a fault: its message, or one whose `event` is 0 where none came in a time that none needs.
+  /// Waits for a fault and returns its message. Returns one with `event` 0 after a generous time-out.
   [[nodiscard]] uffd_msg next_fault() const {
     uffd_msg message{};
     static_cast<void>(eventually([&] {
@@ -105,8 +105,8 @@ class Watch : public testing::Test {
     const std::vector<uint8_t> data(bytes, value);
     return write_all(*session_, target, reinterpret_cast<uint64_t>(address), data);
   }
-  /// True where an munmap inside the C library reaches the region: another mapping at its place is left
-  /// alone.
+  /// Returns true if an munmap inside the C library is detected: a new mapping at the place is not written
+  /// to.
   bool is_watched(const Target& target, uint8_t* page) {
     if (bare_munmap(page, kPage) != 0 || bare_mmap(page, kPage) != page) return false;
     std::memset(page, 0xaa, kPage);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What registered memory is watched for, beside a userfaultfd of the program's own and for many small
-// regions. Built twice: with the library's hooks before the C library's names (ODP_HOOKED), and without.
+// What registered memory is watched for, next to a userfaultfd of the program and for many small regions.
+// Built twice: with the library's hooks interposed on the C library's names (ODP_HOOKED), and without.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -15,8 +15,8 @@ namespace {
 
 class OwnUserfault : public Watch {};
 
-/// userfaultfd(2), UFFDIO_UNREGISTER: before Linux 6.17 the kernel does not ask whose registration it
-/// removes.
+/// userfaultfd(2), UFFDIO_UNREGISTER: before Linux 6.17 the kernel does not check which userfaultfd made the
+/// registration that it removes.
 TEST_F(OwnUserfault, SurvivesDeregistration) {
   const ProgramUserfault own;
   if (own.fd() < 0) GTEST_SKIP() << "the kernel refuses userfaultfd here";
@@ -25,13 +25,13 @@ TEST_F(OwnUserfault, SurvivesDeregistration) {
   ASSERT_EQ(own.watch(memory.data(), memory.size(), UFFDIO_REGISTER_MODE_MISSING), 0);
   const Target target = register_memory(memory.data(), memory.size());
   EXPECT_EQ(domain_->deregister_region(target.key), 0);
-  // Only a registered range takes a page from UFFDIO_COPY (ENOENT otherwise).
+  // UFFDIO_COPY accepts a page only for a registered range (ENOENT otherwise).
   const std::vector<uint8_t> page(kPage, 0x77);
   EXPECT_EQ(own.provide(memory.data() + kPage, page.data()), 0);
   EXPECT_EQ(memory.data()[kPage], 0x77);
 }
 
-/// The region's memory has gone; the program's userfaultfd has what took its place.
+/// The region's memory is gone; the program's userfaultfd is registered on the mapping that replaced it.
 TEST_F(OwnUserfault, OfALaterMappingSurvivesDeregistration) {
   const ProgramUserfault own;
   if (own.fd() < 0) GTEST_SKIP() << "the kernel refuses userfaultfd here";
@@ -44,12 +44,12 @@ TEST_F(OwnUserfault, OfALaterMappingSurvivesDeregistration) {
   EXPECT_EQ(domain_->deregister_region(target.key), 0);
   const std::vector<uint8_t> page(kPage, 0x77);
   EXPECT_EQ(own.provide(memory.data() + kPage, page.data()), 0);
-  // What was ours alone is free again.
+  // Memory that only the library had registered is free again.
   EXPECT_EQ(own.watch(memory.data(), kPage, UFFDIO_REGISTER_MODE_MISSING), 0);
   EXPECT_EQ(own.watch(memory.data() + 2 * kPage, 2 * kPage, UFFDIO_REGISTER_MODE_MISSING), 0);
 }
 
-/// One mapping of several is the program's to page: the others are watched all the same.
+/// The program pages one mapping of several: the others are watched nevertheless.
 TEST_F(OwnUserfault, OfAPartLeavesTheRestWatched) {
   const ProgramUserfault own;
   if (own.fd() < 0) GTEST_SKIP() << "the kernel refuses userfaultfd here";
@@ -71,8 +71,8 @@ class ManySmallRegions : public Watch {
   static constexpr size_t kBytes = 2 * kRegions * kPage;
 };
 
-/// Each second page of one mapping. Watched one by one they would be 200,000 mappings, of which a process may
-/// have 65,530 (proc(5), vm.max_map_count): then its malloc fails.
+/// Regions on every second page of one mapping. Watched page by page they would be 200,000 mappings. A
+/// process may have 65,530 (proc(5), vm.max_map_count); beyond that its malloc fails.
 TEST_F(ManySmallRegions, TakeFewMappings) {
   start();
   auto* const memory = static_cast<uint8_t*>(
@@ -108,8 +108,8 @@ TEST_F(ManySmallRegions, TakeFewMappings) {
   bare_munmap(memory, kBytes);
 }
 
-/// The watch is lifted where no region is left, also one of a whole mapping: the program's madvise is cheap
-/// again, and its own userfaultfd may have the memory.
+/// The watch is removed from memory without regions, also the watch of a whole mapping. The program's madvise
+/// is then cheap again, and its own userfaultfd can register the memory.
 TEST_F(ManySmallRegions, LeaveNothingWatched) {
   const ProgramUserfault own;
   if (own.fd() < 0) GTEST_SKIP() << "the kernel refuses userfaultfd here";
@@ -119,7 +119,7 @@ TEST_F(ManySmallRegions, LeaveNothingWatched) {
   std::vector<Target> targets;
   for (size_t i = 0; i < kFew; ++i) targets.push_back(register_memory(memory.data() + 2 * i * kPage, kPage));
   for (const Target& target : targets) ASSERT_EQ(domain_->deregister_region(target.key), 0);
-  // By the bare call, which lifts nothing.
+  // Uses the system call directly, which removes no watch.
   uffdio_register request{{memory.address(), memory.size()}, UFFDIO_REGISTER_MODE_MISSING, 0};
   EXPECT_EQ(syscall(SYS_ioctl, own.fd(), UFFDIO_REGISTER, &request), 0) << std::strerror(errno);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A page of a file that the kernel takes away while the engine holds it for present: to touch it is to wait
-// for the disk.
+// A file page that the kernel reclaims while the engine regards it as present: an access to it waits for the
+// disk.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -51,7 +51,7 @@ class DepartedPages : public testing::Test {
     return mincore(data_, kBytes, in_core.data()) == 0 &&
            std::none_of(in_core.begin(), in_core.end(), [](unsigned char page) { return (page & 1U) != 0; });
   }
-  /// As reclaim does it: no event, and no hook, since the C library's name is not called.
+  /// Like reclaim: no event, and no hook, since the call bypasses the C library's name.
   [[nodiscard]] bool take_away() const {
     return eventually([this] {
       if (syscall(SYS_madvise, data_, kBytes, MADV_PAGEOUT) != 0) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the counters say: of a region, and how long faults took by what they cost.
+// The counters: of each region, and the service times of faults by kind.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -39,11 +39,11 @@ class FaultStatistics : public testing::Test {
     EXPECT_TRUE(domain_->region_counters(target.key, counters));
     return counters;
   }
-  /// The program goes on when the engines have stopped; what it took away is counted right after.
+  /// The call returns when the engines have stopped; the pages are counted right after that.
   [[nodiscard]] bool invalidations_become(const Target& target, uint64_t pages) {
     return eventually([&] { return of(target).page_invalidations == pages; });
   }
-  /// Services of each kind so far.
+  /// Returns the number of services of each kind.
   [[nodiscard]] std::array<uint64_t, kFaultKinds> services() const {
     std::array<uint64_t, kFaultKinds> sums{};
     const FaultHistogram histogram = domain_->counters().fault_latency;
@@ -59,7 +59,7 @@ class FaultStatistics : public testing::Test {
     std::vector<uint8_t> bytes(length_bytes);
     ASSERT_EQ(read_all(*session_, {target.key, 1, kRemoteRead}, va, bytes), Outcome::done);
   }
-  /// That one service more of this kind, and none of another, has been since `before`.
+  /// Checks that exactly one service was added since `before`, and that it is of `kind`.
   void expect_one_more(FaultKind kind, std::array<uint64_t, kFaultKinds> before) {
     ++before[static_cast<size_t>(kind)];
     EXPECT_EQ(services(), before) << name_of(kind);
@@ -113,7 +113,7 @@ TEST_F(FaultStatistics, ImplicitRegionsCountTheirChildrensPages) {
   ASSERT_EQ(munmap(memory.piece(1), kChildBytes), 0);
   EXPECT_TRUE(invalidations_become(target, kChildPages));
   EXPECT_TRUE(eventually([&] { return domain_->counters().num_implicit_children == 2; }));
-  // The child has gone; what it counted stays.
+  // The child is removed; its counts remain.
   EXPECT_EQ(of(target).page_invalidations, kChildPages);
   EXPECT_EQ(of(target).page_faults, kChildPages + 2);
   EXPECT_EQ(of(target).resident_pages, 3U);
@@ -135,13 +135,13 @@ TEST_F(FaultStatistics, PagesThatAreThereFreshOrOnlyRead) {
   read(target, memory.address() + 2 * kPage);
   expect_one_more(FaultKind::zero_page, before);
 
-  // Of a range the dearest counts.
+  // A range counts as its most expensive page.
   before = services();
   memory.data()[4 * kPage] = 1;
   write(target, memory.address() + 4 * kPage, 2 * kPage);
   expect_one_more(FaultKind::minor, before);
 
-  // Each service has its place.
+  // Each service is in the histogram.
   const Counters counters = domain_->counters();
   EXPECT_EQ(counters.num_page_faults, 4U);
   const auto sums = services();
@@ -150,7 +150,7 @@ TEST_F(FaultStatistics, PagesThatAreThereFreshOrOnlyRead) {
   EXPECT_GT(counters.fault_service_ns_max, 0U);
 }
 
-/// Where nothing can be swapped out, the cheaper look says the same.
+/// If nothing can be swapped out, the cheaper query gives the same result.
 TEST(PageSurveyor, SaysTheSameWithoutSwap) {
   const Mapping memory(6);
   memory.data()[0] = 1;
@@ -181,7 +181,7 @@ TEST_F(FaultStatistics, HugePages) {
   uint64_t made = 0;
   for (size_t i = 0; i < 8; ++i) {
     write(target, reinterpret_cast<uint64_t>(memory.piece(i)) + 100 * kPage);
-    // Where the kernel had one to give, the page beside is there too.
+    // If the kernel had a huge page, a neighbouring page is resident too.
     unsigned char in_core = 0;
     ASSERT_EQ(mincore(memory.piece(i) + 400 * kPage, kPage, &in_core), 0);
     made += in_core & 1U;
@@ -189,7 +189,7 @@ TEST_F(FaultStatistics, HugePages) {
   if (made == 0) GTEST_SKIP() << "the kernel had no huge page to give";
   EXPECT_GT(services()[static_cast<size_t>(FaultKind::huge)], 0U);
   EXPECT_LE(services()[static_cast<size_t>(FaultKind::huge)], made);
-  // Its other pages are there.
+  // The other pages of the huge page are resident.
   const auto before = services();
   write(target, memory.address() + 200 * kPage);
   if (made == 8) expect_one_more(FaultKind::present, before);
@@ -220,7 +220,7 @@ TEST_F(FaultStatistics, FilesOnDisk) {
     EXPECT_EQ(back[7], 0x3c);
     expect_one_more(FaultKind::file, before);
   }
-  // A page of the page cache that is not in the page tables.
+  // A page that is in the page cache but not in the page tables.
   ASSERT_EQ(pread(file, in_core.data(), 1, (kPages - 1) * kPage), 1);
   ASSERT_EQ(madvise(data, bytes.size(), MADV_DONTNEED), 0);
   const auto before = services();

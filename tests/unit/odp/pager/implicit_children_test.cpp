@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The children of implicit regions: how many there are, when they go, and what happens beside it.
+// The children of implicit regions: their number, their removal, and concurrent accesses.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -31,7 +31,8 @@ constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(th
 constexpr bool kSanitized = false;
 #endif
 
-/// Whether any part of the range is on a userfaultfd (proc(5), smaps, VmFlags: "uw", "um").
+/// Returns whether any part of the range is registered with a userfaultfd (proc(5), smaps, VmFlags: "uw",
+/// "um").
 bool is_watched(uint64_t start, uint64_t end) {
   std::ifstream smaps("/proc/self/smaps");
   uint64_t from = 0;
@@ -80,23 +81,23 @@ TEST(ImplicitChildren, GoWithTheirLastPage) {
   }
   EXPECT_TRUE(is_watched(memory.address(), memory.address() + memory.size()));
 
-  // One of two pages, and then the other.
+  // Discards one of two pages, and then the other.
   ASSERT_EQ(madvise(memory.piece(1) + kPage, kPage, MADV_DONTNEED), 0);
   EXPECT_TRUE(eventually([&] { return domain->counters().num_odp_mr_pages == 15; }));
   EXPECT_EQ(domain->counters().num_implicit_children, 8U);
   ASSERT_EQ(madvise(memory.piece(1) + 200 * kPage, kPage, MADV_DONTNEED), 0);
   EXPECT_TRUE(children_are(7)) << "without any other fault";
-  // By unmapping a part that has all its pages, and a whole.
+  // Unmaps a part that contains all the child's pages, and a whole child.
   ASSERT_EQ(munmap(memory.piece(2), 201 * kPage), 0);
   EXPECT_TRUE(children_are(6));
   ASSERT_EQ(munmap(memory.piece(3), 2 * kChildBytes), 0);
   EXPECT_TRUE(children_are(4));
-  // By another mapping in its place.
+  // Maps other memory in its place.
   ASSERT_EQ(mmap(memory.piece(5), kChildBytes, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
             memory.piece(5));
   EXPECT_TRUE(children_are(3));
-  // By moving it away; where it went it is reached as well.
+  // Moves it away; the region reaches it at the new address too.
   const Pieces place(1, PROT_NONE);
   ASSERT_EQ(mremap(memory.piece(6), kChildBytes, kChildBytes, MREMAP_MAYMOVE | MREMAP_FIXED, place.data()),
             place.data());
@@ -105,7 +106,7 @@ TEST(ImplicitChildren, GoWithTheirLastPage) {
   EXPECT_EQ(read_all(*session, {key, 1, kRemoteRead}, place.address() + 200 * kPage, bytes), Outcome::done);
   EXPECT_EQ(bytes[0], 6);
   EXPECT_EQ(domain->counters().num_implicit_children, 3U);
-  // They come back where memory does.
+  // The children are created again when memory is mapped there.
   ASSERT_TRUE(touch(*session, key, reinterpret_cast<uint64_t>(memory.piece(5)), 50));
   ASSERT_TRUE(touch(*session, key, reinterpret_cast<uint64_t>(memory.piece(1)), 10));
   EXPECT_EQ(memory.piece(5)[0], 50);
@@ -131,7 +132,7 @@ TEST(ImplicitChildren, AreNotMadeWhereNothingCanBeHad) {
     EXPECT_FALSE(touch(*session, key, nothing.address() + i * kChildBytes, 1));
   uint64_t failed = 32;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  // Where nothing is mapped at all. (A sanitizer's shadow is, nearly everywhere.)
+  // Addresses without any mapping. (A sanitizer's shadow memory is mapped nearly everywhere.)
   for (uint64_t i = 1; i < 32; ++i, ++failed) EXPECT_FALSE(touch(*session, key, i << 40, 1));
 #endif
   EXPECT_EQ(domain->counters().num_failed_resolutions, failed);
@@ -139,9 +140,9 @@ TEST(ImplicitChildren, AreNotMadeWhereNothingCanBeHad) {
   EXPECT_EQ(domain->counters().num_odp_mr_pages, 0U);
 }
 
-/// What it takes beside the pages that are touched: 64 KiB for the children that may live at a time, 4 bytes
-/// for each 2 MiB that were ever visited (2 MiB for all of 1 TiB), and what the C library and these tests'
-/// own list of values need.
+/// Memory used in addition to the touched pages: 64 KiB for the children that may exist at a time; 4 bytes
+/// for each 2 MiB ever visited (2 MiB for all of 1 TiB); and what the C library and this test's list of
+/// values need.
 TEST(ImplicitChildren, WanderingOverATebibyteCostsNoMemory) {
   constexpr uint64_t kReserved = uint64_t{1} << 40;
   constexpr uint64_t kPieces = kReserved / kChildBytes;
@@ -173,7 +174,7 @@ TEST(ImplicitChildren, WanderingOverATebibyteCostsNoMemory) {
     written.emplace_back(va, random());
     ASSERT_TRUE(touch(*session, key, va, written.back().second));
     ASSERT_EQ(*reinterpret_cast<uint64_t*>(va), written.back().second);
-    // Back to one from long ago, whose child has gone.
+    // Returns to an old address, whose child has been removed.
     const auto& [old_va, old_value] = written[random() % written.size()];
     std::array<uint8_t, 8> bytes{};
     ASSERT_EQ(read_all(*session, {key, 1, kRemoteRead}, old_va, bytes), Outcome::done);
@@ -206,7 +207,7 @@ TEST(ImplicitChildren, OneMessageMayNeedMoreThanAllPlaces) {
   const Pieces memory(8);
   const Key key = add_implicit(*domain);
   auto session = domain->attach_engine();
-  // As a responder writes it: packet by packet, each with the rest of the message in its request.
+  // Like a responder: packet by packet, each fault request covering the rest of the message.
   const std::vector<uint8_t> packet(kPage, 0x77);
   const Target target{key, 1, kRemoteWrite};
   for (uint64_t at = 100; at + kPage <= memory.size(); at += kPage) {
@@ -245,7 +246,7 @@ TEST(ImplicitChildren, FirstTouchOfASlowPageDelaysNobody) {
     other_session->leave();
     return answered;
   }));
-  // The region goes while its first page is still on its way.
+  // The region is deregistered while a fault of its first page is in progress.
   if (!testing::Test::HasFailure()) {
     EXPECT_EQ(domain->deregister_region(key), 0);
     EXPECT_EQ(domain->counters().num_odp_mrs, 1U);
@@ -264,8 +265,8 @@ TEST(ImplicitChildren, FirstTouchOfASlowPageDelaysNobody) {
   EXPECT_EQ(domain->counters().num_odp_mr_pages, 0U);
 }
 
-/// Memory with an end: each engine writes numbered blocks into its own stable piece, over the borders of two
-/// children, and into shared pieces that come and go.
+/// Memory that changes during traffic. Each engine writes numbered blocks into a separate stable piece,
+/// across the borders of two children. It also writes into shared pieces that are unmapped and mapped again.
 class Traffic {
  public:
   static constexpr size_t kEngines = 3;
@@ -297,8 +298,8 @@ class Traffic {
     running_ -= 1;
   }
 
-  /// Moves a part elsewhere, where no engine has business: once it has moved nothing may change it. False
-  /// where part of it is watched and part is not, which mremap(2) takes for two mappings (EFAULT).
+  /// Moves a part to a place that no engine may access: after the move nothing may change it. Returns false
+  /// if the part is watched only partly, which mremap(2) treats as two mappings (EFAULT).
   bool move_away(size_t offset, size_t bytes) {
     void* const moved =
         mremap(coming_.data() + offset, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, elsewhere_.data());
@@ -314,7 +315,7 @@ class Traffic {
     return true;
   }
 
-  /// The program: takes parts of the shared pieces away, and brings memory back there.
+  /// The program: takes parts of the shared pieces away and maps memory there again.
   void unmap_and_map() {
     std::mt19937_64 random(99);
     while (running_ != 0) {
@@ -326,7 +327,7 @@ class Traffic {
       }
       if (random() % 4 == 0) std::this_thread::yield();
       coming_.map(offset, bytes, random() % 8 == 0 ? PROT_NONE : PROT_READ | PROT_WRITE);
-      // PROT_NONE for a moment only.
+      // PROT_NONE for a short time.
       ASSERT_EQ(mprotect(coming_.data() + offset, bytes, PROT_READ | PROT_WRITE), 0);
       ++remaps_;
     }
@@ -340,7 +341,7 @@ class Traffic {
     EXPECT_EQ(wrong_.load(), 0U);
     EXPECT_GT(shared_done_.load(), 0U);
     EXPECT_GT(moves_, 0U);
-    // And all is well when it is quiet.
+    // All accesses succeed when the traffic has ended.
     auto session = domain_->attach_engine();
     for (uint64_t at = 0; at < coming_.size(); at += kChildBytes / 2)
       EXPECT_TRUE(touch(*session, key_, coming_.address() + at, at));
@@ -353,8 +354,8 @@ class Traffic {
     EXPECT_EQ(domain_->counters().num_odp_mr_pages, 0U);
     EXPECT_EQ(domain_->counters().pinned_bytes, 0U);
     EXPECT_FALSE(is_watched(stable_.address(), stable_.address() + stable_.size()));
-    // What was moved while it was watched may stay so: the kernel takes the watch along, and events find no
-    // region.
+    // Memory that was moved while watched may stay watched: the kernel moves the registration with it, and
+    // its events match no region.
   }
 
  private:
@@ -401,7 +402,7 @@ TEST(ImplicitChildren, RegionsComeAndGoUnderTraffic) {
   std::thread first(traffic, 1);
   std::thread second(traffic, 2);
   for (int i = 0; i < 200; ++i) {
-    // A second one of the same memory, which the engines may use meanwhile.
+    // A second implicit region of the same memory, which the engines may use meanwhile.
     const Key next = add_implicit(*domain);
     const Key last = key.exchange(next);
     const uint64_t done_before = done;

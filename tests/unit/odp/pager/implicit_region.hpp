@@ -23,7 +23,7 @@ inline Key add_implicit(MemoryDomain& domain, uint32_t access = kImplicitAccess)
   return result.key;
 }
 
-/// Anonymous memory that begins and ends where a child does, with nothing else in these children.
+/// Anonymous memory that begins and ends at borders of children, with nothing else in these children.
 class Pieces {
  public:
   explicit Pieces(size_t count, int protection = PROT_READ | PROT_WRITE)

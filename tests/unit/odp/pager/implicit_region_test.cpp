@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The implicit region: every operation through one key that stands for the whole address space.
+// The implicit region: every operation through one key that covers the whole address space.
 #include "tests/unit/odp/pager/implicit_region.hpp"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ TEST(ImplicitRegion, IsRegisteredAsVerbsSayAndNotOtherwise) {
   EXPECT_EQ(error_of(implicit_request(kOnDemand | kRemoteAtomic)), EINVAL);
   EXPECT_EQ(error_of(implicit_request(kOnDemand | kFlushPersistent)), EINVAL);
   EXPECT_EQ(error_of(implicit_request(kOnDemand | 1U << 30)), EINVAL);
-  // All of memory by another name is not the implicit region.
+  // A request for nearly the whole address space is not an implicit region.
   request = implicit_request();
   request.length_bytes = kEverywhere - 1;
   EXPECT_EQ(error_of(request), EINVAL);
@@ -135,7 +135,7 @@ TEST(ImplicitRegion, RightsAndBoundsAreThoseOfAnyRegion) {
   EXPECT_EQ(start, 0U);
   EXPECT_EQ(length_bytes, kAddressSpaceBytes);
   session->leave();
-  // Where no program has memory: the first page, and the last ones.
+  // Addresses without memory in any program: the first page and the last ones.
   for (const uint64_t nowhere : {uint64_t{0}, uint64_t{8}, kAddressSpaceBytes - 64})
     EXPECT_EQ(read_all(*session, {key, 1, kRemoteRead}, nowhere, bytes), Outcome::violation) << nowhere;
   EXPECT_EQ(domain->counters().num_failed_resolutions, 3U);
@@ -149,7 +149,7 @@ TEST(ImplicitRegion, AccessesGoOnOverTheBordersOfChildren) {
   auto session = domain->attach_engine();
   const Target write{key, 1, kRemoteWrite};
   const Target read{key, 1, kRemoteRead};
-  // In one byte each, by one page each, and more than a whole child between two others.
+  // Single bytes, one page each, and more than a whole child between two others.
   struct Span {
     uint64_t before_border;
     uint64_t length;
@@ -187,7 +187,7 @@ TEST(ImplicitRegion, AccessesGoOnOverTheBordersOfChildren) {
   EXPECT_EQ(session->flush({key, 1, kFlushGlobal}, memory.address(), memory.size(), FlushKind::global),
             Outcome::done);
   session->leave();
-  // The eight bytes on either side of a border.
+  // Eight bytes on either side of a border.
   for (const uint64_t va : {memory.address() + 3 * kChildBytes - 8, memory.address() + 3 * kChildBytes}) {
     uint64_t original = 1;
     const Target target{key, 1, kRemoteAtomic};
@@ -260,7 +260,7 @@ TEST(ImplicitRegion, GoesOnAfterHolesAndProtectedPages) {
   EXPECT_EQ(write_all(*session, write, va, bytes), Outcome::violation);
   EXPECT_EQ(read_all(*session, read, va + kPage + 5, {bytes.data(), 1}), Outcome::violation);
   EXPECT_EQ(write_all(*session, write, va + 2 * kPage, {bytes.data(), kPage}), Outcome::done);
-  // It stands for whatever is mapped: what fills the hole belongs to it.
+  // The region covers whatever is mapped: memory that fills the hole belongs to it.
   memory.map(kPage, kPage);
   EXPECT_EQ(write_all(*session, write, va, bytes), Outcome::done);
   EXPECT_EQ(memory.data()[kPage + 1], 0x31);
@@ -276,12 +276,12 @@ TEST(ImplicitRegion, GoesOnAfterHolesAndProtectedPages) {
   ASSERT_EQ(mprotect(memory.data() + kPage, kPage, PROT_READ | PROT_WRITE), 0);
   EXPECT_EQ(write_all(*session, write, va, bytes), Outcome::done);
 
-  // A child that could never be made, and the one beside it.
+  // A child that could never be created, and its neighbour.
   ASSERT_EQ(munmap(memory.piece(1), kChildBytes), 0);
   EXPECT_EQ(write_all(*session, write, va + kChildBytes - 1, {bytes.data(), 2}), Outcome::violation);
   EXPECT_EQ(write_all(*session, write, va + kChildBytes - 1, {bytes.data(), 1}), Outcome::done);
   EXPECT_TRUE(eventually([&] { return domain->counters().num_implicit_children == 1; }));
-  // A page in the middle of a hole, and then more before it.
+  // A page in the middle of a hole, and then more pages before it.
   memory.map(kChildBytes + 300 * kPage, kPage);
   EXPECT_EQ(write_all(*session, write, va + kChildBytes + 300 * kPage, {bytes.data(), kPage}), Outcome::done);
   EXPECT_EQ(write_all(*session, write, va + kChildBytes + 299 * kPage, {bytes.data(), kPage}),
@@ -296,7 +296,7 @@ TEST(ImplicitRegion, ReachesWhatTheProgramHasWithoutAsking) {
   auto domain = make_domain();
   const Key key = add_implicit(*domain);
   auto session = domain->attach_engine();
-  // The heap, a stack and static memory: whatever stands beside them is watched as well.
+  // The heap, a stack and static memory: neighbouring memory is watched as well.
   std::vector<uint8_t> heap(100'000, 1);
   std::array<uint8_t, 5000> stack{};
   static std::array<uint8_t, 9000> fixed;
@@ -306,7 +306,7 @@ TEST(ImplicitRegion, ReachesWhatTheProgramHasWithoutAsking) {
               Outcome::done);
     EXPECT_EQ(std::memcmp(at, bytes.data(), bytes.size()), 0);
   }
-  // Read-only memory of the program's own file.
+  // Read-only memory of the program's executable.
   static constexpr std::array<uint8_t, 5> kConstant{'c', 'o', 'n', 's', 't'};
   std::array<uint8_t, 5> back{};
   EXPECT_EQ(read_all(*session, {key, 1, kRemoteRead}, reinterpret_cast<uint64_t>(kConstant.data()), back),
@@ -314,7 +314,7 @@ TEST(ImplicitRegion, ReachesWhatTheProgramHasWithoutAsking) {
   EXPECT_EQ(back, kConstant);
   EXPECT_EQ(write_all(*session, {key, 1, kRemoteWrite}, reinterpret_cast<uint64_t>(kConstant.data()), back),
             Outcome::violation);
-  // The program takes and gives memory meanwhile, through the C library.
+  // The program allocates and frees memory meanwhile, through the C library.
   for (int i = 0; i < 50; ++i) {
     std::vector<uint8_t> large(1 << 20, 4);
     ASSERT_EQ(
@@ -344,7 +344,7 @@ TEST(ImplicitRegion, TwoAtOnceKeepTheirOwn) {
   ASSERT_TRUE(domain->region_counters(reader, of_reader));
   EXPECT_EQ(of_reader.resident_pages, kChildPages + 1);
   EXPECT_EQ(of_reader.page_faults, kChildPages + 1);
-  // What the program takes away goes from both.
+  // Memory that the program discards is removed from both regions.
   ASSERT_EQ(madvise(memory.data(), kPage, MADV_DONTNEED), 0);
   const auto is_there = [&](const Target& target, uint64_t va) {
     session->enter();
@@ -363,7 +363,7 @@ TEST(ImplicitRegion, TwoAtOnceKeepTheirOwn) {
   EXPECT_EQ(back[0], 0);
   EXPECT_EQ(std::memcmp(back.data() + kPage, bytes.data() + kPage, bytes.size() - kPage), 0);
   EXPECT_EQ(write_all(*session, {writer, 1, kRemoteWrite}, memory.address(), bytes), Outcome::violation);
-  // The other one's children are still watched.
+  // The other region's children are still watched.
   ASSERT_EQ(munmap(memory.piece(0), kChildBytes), 0);
   EXPECT_EQ(read_all(*session, {reader, 1, kRemoteRead}, memory.address(), {back.data(), 8}),
             Outcome::violation);

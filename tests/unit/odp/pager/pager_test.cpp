@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How faults are served: many at once, slow ones beside others, in which order, and those that cannot be.
+// How faults are served: many at once, slow ones next to others, their order, and those that cannot be
+// served.
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -38,7 +39,7 @@ bool ask(EngineSession& session, const FaultRequest& request) {
   return queued;
 }
 
-/// An answer that is there already.
+/// Takes a resolution if one is available.
 bool take_one(EngineSession& session, Resolution& resolution) {
   session.enter();
   const bool taken = session.take_resolutions({&resolution, 1}) == 1;
@@ -52,7 +53,7 @@ Resolution wait_for_one(EngineSession& session) {
   return resolution;
 }
 
-/// A file of its own, in memory or on the disk under the working directory.
+/// A new file, in memory or on the disk below the working directory.
 class File {
  public:
   explicit File(bool in_memory) {
@@ -105,7 +106,7 @@ TEST(Pager, WhoeverWantsPagesInServiceWaitsForThatService) {
   constexpr uint64_t kWaiters = 63;
   for (uint64_t waiter = 0; waiter < kWaiters; ++waiter)
     ASSERT_TRUE(ask(*others, {target, memory.address(), memory.size(), waiter}));
-  // What is asked for last is served last: by now the pager has looked at all that wait.
+  // Requests are served in order: after this one, the pager has examined all waiting requests.
   const Mapping other(1);
   const Target witness = add_region(*domain, other);
   ASSERT_TRUE(ask(*first, {witness, other.address(), 1, 1}));
@@ -120,7 +121,7 @@ TEST(Pager, WhoeverWantsPagesInServiceWaitsForThatService) {
   EXPECT_EQ(memory.data()[memory.size() - 1], SlowMemory::kFill);
 }
 
-/// With some memory in service that does not come, a thousand other pages do.
+/// Serves the pages of `memory` (a thousand faults) while the page of another service is pending.
 void serve_others(EngineSession& session, const Target& target, const Mapping& memory) {
   const std::array<uint8_t, 8> bytes{1, 2, 3, 4, 5, 6, 7, 8};
   for (uint64_t at = 0; at < memory.size(); at += kPage)
@@ -147,7 +148,7 @@ TEST(Pager, SlowPagesDelayNobodyElses) {
   serve_others(*session, other_target, others);
   EXPECT_EQ(domain->counters().num_page_faults, 1000U);
   EXPECT_TRUE(session->has_outstanding_faults());
-  // They come in another order than they were asked for.
+  // The pages are delivered in another order than they were requested.
   for (uint64_t i = kSlow; i-- > 0;) {
     ASSERT_TRUE(slow[i]->deliver());
     const Resolution resolution = wait_for_one(*session);
@@ -204,12 +205,12 @@ TEST(Pager, UrgentFaultsGoFirst) {
   SKIP_WITHOUT_SLOW(slow);
   const Target target = add_region(*domain, memory);
   constexpr uint64_t kEach = 60;
-  constexpr uint64_t kPagesOfOne = 3;  // what is shorter needs no thread of the pager's
+  constexpr uint64_t kPagesOfOne = 3;  // shorter ranges need no pager thread
   const Mapping others(2 * kEach * kPagesOfOne);
   const Target other_target = add_region(*domain, others);
   auto session = domain->attach_engine();
   constexpr uint64_t kHolder = 1000;
-  // Its only thread stands still.
+  // The only pager thread is blocked.
   ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), kHolder}));
   ASSERT_TRUE(slow.wait_for_fault());
   for (uint64_t i = 0; i < 2 * kEach; ++i) {
@@ -236,7 +237,7 @@ TEST(Pager, PageThatCostsLittleNeedsNoThreadOfIts) {
   const Target other_target = add_region(*domain, others);
   auto session = domain->attach_engine();
   constexpr uint64_t kHolder = 1000;
-  // Its only thread stands still.
+  // The only pager thread is blocked.
   ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), kHolder}));
   ASSERT_TRUE(slow.wait_for_fault());
   ASSERT_TRUE(ask(*session, {other_target, others.address() + kPage, 2 * kPage, 1}));
@@ -248,7 +249,7 @@ TEST(Pager, PageThatCostsLittleNeedsNoThreadOfIts) {
   EXPECT_EQ(session->probe(other_target, others.address() + kPage, 2 * kPage), Outcome::done);
   EXPECT_EQ(session->probe(other_target, others.address() + 3 * kPage, 1), Outcome::miss);
   session->leave();
-  // What is slow, though it is short, is the thread's.
+  // A slow page is left to the pager thread, even if the range is short.
   ASSERT_TRUE(ask(*session, {target, memory.address() + kPage, 1, 2}));
   EXPECT_FALSE(take_one(*session, resolution));
   ASSERT_TRUE(slow.deliver());
@@ -340,7 +341,7 @@ TEST(Pager, DeregistrationDoesNotWaitForSlowPages) {
   EXPECT_EQ(domain->deregister_region(target.key), 0);
   Resolution early;
   EXPECT_FALSE(take_one(*session, early));
-  // The same memory again, before the first service is back.
+  // Registers the same memory again, before the first service has ended.
   const Target again = add_region(*domain, memory);
   ASSERT_TRUE(slow.deliver());
   EXPECT_EQ(wait_for_one(*session).outcome, Outcome::violation);
@@ -395,11 +396,12 @@ TEST(Pager, WhatCannotBeHadIsAViolationAndTheRegionGoesOn) {
     EXPECT_EQ(write_at(page + 1, 1), Outcome::done) << page;
   }
   EXPECT_EQ(domain->counters().num_failed_resolutions, 6U);
-  // Far behind what the pager makes resident at a time, with the beginning there.
+  // Far beyond the range that the pager makes resident at a time; the beginning is resident.
   EXPECT_EQ(write_at(30, 98), Outcome::violation);
   EXPECT_EQ(write_at(30, 70), Outcome::done);
   EXPECT_EQ(write_at(30, 98), Outcome::violation);
-  // What comes back works: a hole that was there at the registration, and a right that is given again.
+  // Restored memory works: a hole at the time of the registration that is now filled, and a permission that
+  // is granted again.
   ASSERT_NE(mmap(memory.data() + 10 * kPage, kPage, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
             MAP_FAILED);
@@ -435,7 +437,7 @@ TEST(Pager, BeyondTheEndOfAFileIsAViolationUntilItGrows) {
       ASSERT_EQ(ftruncate(file.descriptor(), 4 * kPage), 0);
       EXPECT_EQ(write_all(*session, write, address + 2 * kPage - 50, bytes), Outcome::done);
       EXPECT_EQ(read_all(*session, {write.key, 1, kRemoteRead}, address + 3 * kPage, back), Outcome::done);
-      // Shorter than what was resident: found out by the access itself.
+      // The file is now shorter than its resident pages: the access itself detects it.
       ASSERT_EQ(ftruncate(file.descriptor(), kPage), 0);
       EXPECT_EQ(write_all(*session, write, address + 3 * kPage, bytes), Outcome::violation);
       EXPECT_EQ(write_all(*session, write, address + 50, bytes), Outcome::done);

@@ -14,7 +14,7 @@ namespace faultline::odp {
 namespace {
 
 constexpr uint64_t kLongAgo = 1;
-constexpr uint64_t kMay = 1'000;  ///< pins made before this may be evicted
+constexpr uint64_t kMay = 1'000;  ///< pins made before this time may be evicted
 
 struct Fixture {
   explicit Fixture(uint64_t budget_pages) : memory(64), pins(budget_pages * kPageBytes, counters) {
@@ -56,7 +56,7 @@ TEST(PinTable, PinsEachPageOnce) {
   EXPECT_EQ(fixture.counters.pin_fallbacks.get(), 0U);
 }
 
-/// Region and pin table are searched from whichever end is shorter.
+/// The search uses the region or the pin table, whichever is shorter.
 TEST(PinTable, LetsGoOfAllThatARegionHas) {
   for (const size_t runs : {size_t{1}, size_t{30}}) {
     Fixture fixture(64);
@@ -123,7 +123,7 @@ TEST(PinTable, WhatWaitsIsPinnedByGranules) {
   fixture.pins.pin_waiting(kMay);
   EXPECT_EQ(counters.unpinned_bytes.get(), 0U);
   EXPECT_EQ(counters.pinned_bytes.get(), 20 * kPageBytes);
-  // They are pinned: not another time.
+  // Pinned pages are not pinned again.
   fixture.pins.pin_pages(fixture.region, {0, 20}, kMay, kMay);
   EXPECT_EQ(counters.pinned_bytes.get(), 20 * kPageBytes);
   EXPECT_EQ(counters.pin_fallbacks.get(), 0U);
@@ -144,7 +144,7 @@ TEST(PinTable, FewWaitAtATime) {
   }
   EXPECT_EQ(counters.unpinned_bytes.get(), 8 * kPageBytes);
   EXPECT_EQ(counters.pinned_bytes.get(), 4 * kPageBytes);
-  // Neither a region that has gone nor what an invalidation took away is pinned afterwards.
+  // Neither a destroyed region nor invalidated pages are pinned afterwards.
   for (auto& other : others) fixture.pins.unpin_all(other->region);
   EXPECT_EQ(counters.unpinned_bytes.get() + counters.pinned_bytes.get(), 0U);
   for (auto& other : others) other.reset();
@@ -171,7 +171,8 @@ TEST(PinTable, WhatWaitsCountsAgainstTheBudgetAndCanBeEvicted) {
   EXPECT_EQ(counters.pinned_bytes.get(), 16 * kPageBytes);
 }
 
-/// Then it is as other memory that cannot be pinned: absent again after a while.
+/// A page whose deferred pin fails is treated like other memory that cannot be pinned: after a while it is
+/// absent again.
 TEST(PinTable, WhatCannotBePinnedWhenItsTimeComesExpires) {
   Fixture fixture(64);
   ASSERT_TRUE(fixture.ready);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Advice about ranges: what it makes resident, what it answers, and that nobody else waits for it.
+// Advice about ranges: what it makes resident, what it returns, and that it delays no other thread.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -54,7 +54,7 @@ class Prefetch : public testing::Test {
     EXPECT_TRUE(domain_->region_counters(key, counters));
     return counters.resident_pages;
   }
-  /// Faults on `memory`, page by page, on an engine of its own.
+  /// Faults on `memory`, page by page, on a separate engine.
   bool serve_faults(Key key, uint64_t address, uint64_t pages) {
     auto session = domain_->attach_engine();
     const std::array<uint8_t, 8> bytes{1};
@@ -68,7 +68,7 @@ class Prefetch : public testing::Test {
   const std::unique_ptr<EngineSession> session_ = domain_->attach_engine();
 };
 
-/// Which pages are in the page tables (mincore(2) of private anonymous memory).
+/// Returns which pages are in the page tables (mincore(2) of private anonymous memory).
 std::vector<bool> mapped_pages(const void* data, size_t pages) {
   std::vector<unsigned char> in_core(pages);
   EXPECT_EQ(mincore(const_cast<void*>(data), pages * kPage, in_core.data()), 0);
@@ -118,11 +118,11 @@ TEST_F(Prefetch, WithoutFaultsTakesOnlyWhatIsMapped) {
     EXPECT_EQ(mapped[page], is_touched(page)) << page;
     EXPECT_EQ(is_there(key, memory.address() + page * kPage, kPage), is_touched(page)) << page;
   }
-  // Where nothing is mapped there is nothing to be done, and that is no mistake.
+  // If nothing is mapped there is nothing to do, and the result is success.
   ASSERT_EQ(madvise(memory.data(), memory.size(), MADV_DONTNEED), 0);
   EXPECT_EQ(prefetch({{key, memory.address(), memory.size()}}, PrefetchKind::no_fault), 0);
   EXPECT_EQ(resident_pages(key), 0U);
-  // And the answer need not be waited for.
+  // The call may also return without waiting.
   memory.data()[5 * kPage] = 1;
   EXPECT_EQ(prefetch({{key, memory.address(), memory.size()}}, PrefetchKind::no_fault, false), 0);
   EXPECT_TRUE(eventually([&] { return resident_pages(key) == 1; }));
@@ -131,7 +131,7 @@ TEST_F(Prefetch, WithoutFaultsTakesOnlyWhatIsMapped) {
 TEST_F(Prefetch, WithoutFaultsInTheImplicitRegion) {
   const Pieces memory(4);
   const Key key = add_implicit(*domain_);
-  // Whole pieces of which one has nothing, and one has its pages at its end.
+  // Whole children, of which one has no pages and one has its pages at the end.
   for (const uint64_t page : {uint64_t{0}, uint64_t{100}, 2 * kChildPages + 511, 3 * kChildPages})
     memory.data()[page * kPage] = 1;
   EXPECT_EQ(prefetch({{key, memory.address(), memory.size()}}, PrefetchKind::no_fault), 0);
@@ -141,7 +141,7 @@ TEST_F(Prefetch, WithoutFaultsInTheImplicitRegion) {
   EXPECT_FALSE(is_there(key, memory.address() + 101 * kPage, 1));
   const std::vector<bool> mapped = mapped_pages(memory.data(), memory.size() / kPage);
   EXPECT_EQ(std::count(mapped.begin(), mapped.end(), true), 4);
-  // Over the hole behind it too.
+  // The same across an unmapped child.
   ASSERT_EQ(munmap(memory.piece(1), kChildBytes), 0);
   EXPECT_EQ(prefetch({{key, memory.address(), memory.size()}}, PrefetchKind::no_fault), 0);
   EXPECT_EQ(resident_pages(key), 4U);
@@ -192,13 +192,13 @@ TEST_F(Prefetch, MistakesAreAnsweredAndNothingIsBegun) {
       Mistake{{key, va, ~uint64_t{0}}, PrefetchKind::no_fault, EFAULT},
       Mistake{{key, ~uint64_t{0}, 2}, PrefetchKind::read, EFAULT},
       Mistake{{implicit_key, kAddressSpaceBytes - 1, 2}, PrefetchKind::read, EFAULT},
-      Mistake{{foreign, va, 1}, PrefetchKind::read, EPERM},                // another protection domain's
-      Mistake{{read_only, va, 1}, PrefetchKind::write, EPERM},             // no right to write
+      Mistake{{foreign, va, 1}, PrefetchKind::read, EPERM},                // key of another protection domain
+      Mistake{{read_only, va, 1}, PrefetchKind::write, EPERM},             // no write permission
       Mistake{{classic, other.address(), 1}, PrefetchKind::read, EINVAL},  // not on demand
       Mistake{{window, va, 1}, PrefetchKind::read, EINVAL}};               // not a region
   for (const bool wait : {true, false}) {
     for (const Mistake& mistake : mistakes) {
-      // Behind a range that is in order: the whole list is looked at first.
+      // After a valid range: the whole list is checked first.
       EXPECT_EQ(prefetch({{key, va, memory.size()}, mistake.range}, mistake.kind, wait), mistake.error)
           << &mistake - mistakes.data();
     }
@@ -210,7 +210,7 @@ TEST_F(Prefetch, MistakesAreAnsweredAndNothingIsBegun) {
   EXPECT_EQ(prefetch({{read_only, va, 1}}, PrefetchKind::no_fault), 0);
   EXPECT_EQ(prefetch({{read_only, va, 1}}, PrefetchKind::read), 0);
 
-  // Memory that is not there is told to whoever waits; the ranges beside it come all the same.
+  // Absent memory is an error for a caller that waits; the ranges next to it become resident nevertheless.
   ASSERT_EQ(munmap(memory.data() + 10 * kPage, kPage), 0);
   EXPECT_EQ(prefetch({{key, va + 10 * kPage, kPage}, {key, va + 20 * kPage, kPage}}, PrefetchKind::read),
             EFAULT);
@@ -242,7 +242,7 @@ TEST_F(Prefetch, LargeRangesComeWhole) {
   EXPECT_EQ(domain_->counters().num_implicit_children, kLarge / kChildBytes);
 }
 
-/// A page of it does not come; neither those who fault elsewhere nor those who advise see anything of that.
+/// One page of the advised range is not delivered. Neither faults on other pages nor other advice is delayed.
 TEST_F(Prefetch, DataPathGoesOnMeanwhile) {
   for (const uint64_t bytes : {kLarge, uint64_t{1} << 20}) {
     for (const bool wait : {true, false}) {
@@ -257,7 +257,7 @@ TEST_F(Prefetch, DataPathGoesOnMeanwhile) {
       });
       EXPECT_TRUE(slow.wait_for_fault());
       EXPECT_TRUE(serve_faults(other_key, others.address(), 500));
-      // Of the same region, where the advice has not come to or has been.
+      // Faults of the same region, ahead of the prefetch and within the range that it has completed.
       EXPECT_TRUE(serve_faults(key, memory.address() + bytes - 20 * kPage, 20));
       EXPECT_TRUE(serve_faults(key, memory.address(), 20));
       EXPECT_EQ(prefetch({{other_key, others.address(), others.size()}}, PrefetchKind::write), 0);
@@ -286,7 +286,7 @@ TEST_F(Prefetch, RegionMayGoWhileItIsAdvised) {
   adviser.join();
   EXPECT_EQ(answer, EFAULT);
   EXPECT_EQ(domain_->counters().num_odp_mr_pages, 0U);
-  // And one that nobody waits for, to the end of the domain.
+  // Advice that no thread waits for, until the domain is destroyed.
   for (int i = 0; i < 20; ++i) {
     const Key next = add(memory);
     EXPECT_EQ(prefetch({{next, memory.address(), memory.size()}}, PrefetchKind::read, false), 0);
@@ -320,7 +320,7 @@ TEST_F(Prefetch, ForksComeInBetween) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      // Its own copy of the memory, which no engine of the parent writes to.
+      // The child's copy of the memory, which no engine of the parent writes to.
       std::memset(memory.data(), 0xcc, 64 * kPage);
       _exit(memory.data()[kLarge - 1] == i ? 0 : 1);
     }

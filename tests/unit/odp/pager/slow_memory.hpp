@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory whose pages come when the test says so: on a userfaultfd of the test's own, as a page comes from a
-// slow disk. Whoever makes it resident stands still until then.
+// Memory whose pages arrive when the test provides them, as from a slow disk. They are registered with a
+// userfaultfd of the test. A thread that makes such a page resident blocks until then.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@
 
 namespace faultline::odp::test {
 
-/// Declare it behind the domain: its end releases whoever stands still.
+/// Declare it after the domain: its destructor releases blocked threads.
 class SlowMemory {
  public:
   static constexpr uint8_t kFill = 0x5c;
-  /// As many pages as the pager does not wait for in the place of others.
+  /// Enough pages for PageSurveyor to classify their fault as slow: the pager serves other faults meanwhile.
   static constexpr size_t kPages = 32;
 
   /// The first `slow_pages` of a mapping.
@@ -34,22 +34,22 @@ class SlowMemory {
   SlowMemory(const SlowMemory&) = delete;
   SlowMemory& operator=(const SlowMemory&) = delete;
   ~SlowMemory() { release(); }
-  /// Whoever stands still goes on, with the memory as it is without a userfaultfd.
+  /// Releases blocked threads; the memory then behaves as without a userfaultfd.
   void release() {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
   }
 
-  /// False for a user whose userfaultfd may not see the kernel's own faults.
+  /// Returns false for a user whose userfaultfd may not handle faults in the kernel.
   [[nodiscard]] bool is_slow() const { return is_slow_; }
-  /// True once someone stands still.
+  /// Returns true once a thread is blocked.
   [[nodiscard]] bool wait_for_fault() const {
     constexpr int kLongMs = 20'000;
     pollfd poller{.fd = fd_, .events = POLLIN, .revents = 0};
     uffd_msg message{};
     return poll(&poller, 1, kLongMs) == 1 && read(fd_, &message, sizeof message) == sizeof message;
   }
-  /// All pages come, filled with kFill.
+  /// Provides all pages, filled with kFill.
   [[nodiscard]] bool deliver() const {
     const std::vector<uint8_t> fill(bytes_, kFill);
     uffdio_copy copy{.dst = reinterpret_cast<uint64_t>(data_),

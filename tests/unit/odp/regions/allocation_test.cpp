@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each step of creating something that takes memory fails once: operator new, a mapping, pages that the
-// kernel does not have (CVE-2026-45852, CVE-2025-38024, CVE-2022-50671, -50885, -50543: double frees and null
-// pointers on such paths). The call says so, and nothing is left behind.
+// Each step of creating an object that takes memory fails once: operator new, a mapping, pages that the
+// kernel lacks (CVE-2026-45852, CVE-2025-38024, CVE-2022-50671, -50885, -50543: double frees and null
+// pointers on such paths). The call reports the failure, and nothing remains.
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -72,7 +72,7 @@ void operator delete(void* memory, size_t /*bytes*/, std::align_val_t /*alignmen
   deallocate(memory);
 }
 
-// ld(1), --wrap: the memory layer's calls come here.
+// ld(1), --wrap: redirects the memory layer's calls to these functions.
 extern "C" {
 // NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): the linker's names
 void* __real_mmap64(void* address, size_t bytes, int protection, int flags, int file, off_t offset);
@@ -109,7 +109,7 @@ int __wrap_madvise(void* address, size_t bytes, int advice) {
 namespace faultline::odp::test {
 namespace {
 
-/// Fails each step of `create` in turn until it needs no more; returns how many it has.
+/// Fails each step of `create` in turn until it succeeds. Returns the number of its steps.
 int fail_each_step(const std::function<bool()>& create, const std::function<void()>& destroy) {
   constexpr int kMany = 1000;
   for (int nth = 1; nth < kMany; ++nth) {
@@ -120,7 +120,7 @@ int fail_each_step(const std::function<bool()>& create, const std::function<void
     steps_until_failure = 0;
     if (created) {
       destroy();
-      if (!failed_one) return nth - 1;  // a step that a call can do without is no error
+      if (!failed_one) return nth - 1;  // failing an optional step is no error
     } else {
       EXPECT_TRUE(failed_one);
     }
@@ -129,7 +129,7 @@ int fail_each_step(const std::function<bool()>& create, const std::function<void
   return 0;
 }
 
-/// The second time finds every table that only grows as the first one left it.
+/// The second pass finds tables that only grow at the size that the first pass left.
 void expect_nothing_left(const std::function<bool()>& create, const std::function<void()>& destroy) {
   EXPECT_GT(fail_each_step(create, destroy), 0) << "a create that takes no memory tests nothing";
   const int64_t before = outstanding;
@@ -137,7 +137,7 @@ void expect_nothing_left(const std::function<bool()>& create, const std::functio
   EXPECT_EQ(outstanding, before);
 }
 
-/// Runs one create; true where it gave something, and a failed one says ENOMEM.
+/// Runs one create. Returns true if it succeeded; a failure must report ENOMEM.
 bool is_created(const RegionResult& result, Key& key) {
   if (result.error != 0) {
     EXPECT_EQ(result.error, ENOMEM);
@@ -184,7 +184,7 @@ TEST(NoMemory, Sessions) {
   std::unique_ptr<EngineSession> session;
   expect_nothing_left([&] { return (session = domain->attach_engine()) != nullptr; },
                       [&] { session.reset(); });
-  // None of those that failed holds a place.
+  // A failed attach must not occupy a slot.
   std::vector<std::unique_ptr<EngineSession>> all;
   while (auto one = domain->attach_engine()) all.push_back(std::move(one));
   const size_t places = all.size();
@@ -205,7 +205,7 @@ TEST(NoMemory, Domains) {
     return domain != nullptr;
   };
   expect_nothing_left(create, [&] { domain.reset(); });
-  // And with another that keeps the monitor alive.
+  // The same with another domain that keeps the monitor alive.
   const auto other = make_domain();
   expect_nothing_left(create, [&] { domain.reset(); });
 }

@@ -56,7 +56,7 @@ TEST(MemoryDomain, OnDemandRegionMissesThenServes) {
   EXPECT_EQ(domain->counters().pinned_bytes, 0U);
 }
 
-/// A process may have some 65,000 mappings, and a device's limit is more regions than that.
+/// A process may have some 65,000 mappings, and a device's limit allows more regions than that.
 TEST(MemoryDomain, ManyRegionsAreFewMappings) {
   constexpr size_t kRegions = 4000;
   auto domain = make_domain();
@@ -76,7 +76,7 @@ TEST(MemoryDomain, ManyRegionsAreFewMappings) {
     ASSERT_EQ(result.error, 0);
     keys.push_back(result.key);
   }
-  // Gaps are what would make many of them.
+  // Gaps between regions would need many mappings.
   for (size_t i = 0; i < kRegions; i += 2) EXPECT_EQ(domain->deregister_region(keys[i]), 0);
   EXPECT_LT(mappings(), before + static_cast<ptrdiff_t>(kRegions / 10));
   for (size_t i = 1; i < kRegions; i += 2) EXPECT_EQ(domain->deregister_region(keys[i]), 0);
@@ -125,7 +125,7 @@ TEST(MemoryDomain, RefusesBadRegistrations) {
   EXPECT_EQ(register_with(*domain, at, memory.size(), at, 0).error, EFAULT)
       << "a hole under a classic region";
   EXPECT_EQ(domain->counters().pinned_bytes, 0U);
-  // Closed again, or what is mapped next would stand in it.
+  // Fills the hole again, so that no later mapping is placed there.
   ASSERT_NE(mmap(memory.data() + 4096, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
             MAP_FAILED);
   // The largest iova that does not wrap.
@@ -220,7 +220,7 @@ TEST(MemoryDomain, ACrcTakenInTheCopyFaultsAsTheCopyDoes) {
     const Target target{result.key, 1, kRemoteRead};
     auto session = domain->attach_engine();
     ASSERT_EQ(read_all(*session, target, at, bytes), Outcome::done);
-    // Gone without an event, in the middle of what is read.
+    // Inaccessible without an event, in the middle of the range that is read.
     ASSERT_EQ(mprotect(memory.data() + 4096, 4096, PROT_NONE), 0);
     const uint64_t caught = domain->counters().copy_faults_caught;
     session->enter();
@@ -311,7 +311,7 @@ TEST(MemoryDomain, ManyWaitersOnOneRangeCostOneService) {
   EXPECT_EQ(counters.num_page_fault_pages, 256U);
   EXPECT_EQ(counters.num_odp_mr_pages, 256U);
   EXPECT_EQ(counters.num_page_faults + counters.faults_coalesced, kWaiters);
-  // At most one service a chunk can have begun work on a range this long.
+  // For a range this long, at most one service per chunk can have started.
   EXPECT_LE(counters.num_page_faults, 4U);
 }
 
@@ -359,7 +359,7 @@ TEST(MemoryDomain, WorkBeyondTheBudgetGoesOn) {
   EXPECT_EQ(memory.data()[memory.size() - 1], 0x42);
   EXPECT_LE(domain->counters().pinned_bytes, 8U * 4096);
   EXPECT_GE(domain->counters().pin_fallbacks, 1U);
-  // Pages pinned long enough ago make room.
+  // Pages pinned long enough ago are evicted.
   const Mapping other(64);
   const auto second = register_with(*domain, other.address(), other.size(), 0, kAllAccess | kOnDemand);
   const std::vector<uint8_t> page(4096, 0x43);
@@ -417,7 +417,7 @@ TEST(MemoryDomain, HintMakesAPostedReceiveHit) {
   }
   domain->hint_will_write(1, hints, settled);
   EXPECT_EQ(advise(*domain, target, 0, 1, true), 0);
-  // The hints of the second call found their pages and were never queued.
+  // The hints of the second call found resident pages and were never queued.
   EXPECT_EQ(domain->counters().num_prefetches_handled, 3U);
   EXPECT_EQ(domain->counters().num_odp_mr_pages, 4U);
 }
@@ -504,7 +504,7 @@ TEST(MemoryDomain, AReplacedRegionKeepsItsKeyAlone) {
   EXPECT_EQ(second.data()[99], 0xab);
   session->leave();
 
-  // Windows hold the old one in its place.
+  // A bound window keeps the old region registered.
   const auto window = domain->allocate_window(1, WindowType::type1);
   ASSERT_EQ(window.error, 0);
   session->enter();

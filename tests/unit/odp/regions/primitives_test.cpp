@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The small parts: page map, key table, range counts, gate and token, reader stripes, background queue, swap
-// space.
+// The basic data structures: page map, key table, range counts, gate and token, reader stripes, background
+// queue, swap space.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -118,7 +118,7 @@ TEST(KeyTable, KeysAreDistinctAndNotSequential) {
     EXPECT_TRUE(indices.insert(index).second);
     if (i > 0 && index - (regions[i - 1]->key >> 8) + 1 <= 2) ++neighbours;
   }
-  // Chance alone makes a handful in a window of 65,536 and more.
+  // Random choice gives a handful in a window of 65,536 or more.
   EXPECT_LT(neighbours, kCount / 100);
   for (const auto& region : regions) EXPECT_EQ(table.find(region->key), region.get());
 }
@@ -140,7 +140,7 @@ TEST(KeyTable, AnIndexNeverComesBackWithItsLastVariant) {
   EXPECT_LE(last.size(), size_t{KeyTable::kMinWindow});
 }
 
-/// Whoever found the old region may still hold it.
+/// A thread that has found the old region may still hold it.
 TEST(KeyTable, AnIndexIsKeptUntilItIsReleased) {
   KeyTable table;
   ASSERT_TRUE(table.allocate());
@@ -149,7 +149,7 @@ TEST(KeyTable, AnIndexIsKeptUntilItIsReleased) {
   table.publish(gone);
   ASSERT_EQ(table.withdraw(gone.key), &gone);
   Region other;
-  // Enough to draw each index of the window several times.
+  // Enough draws to hit each index of the window several times.
   for (uint32_t i = 0; i < 8 * KeyTable::kMinWindow; ++i) {
     ASSERT_EQ(table.reserve(other), 0);
     table.release(other.key);
@@ -185,7 +185,7 @@ TEST(PageMap, ARangeMovesAsItsPagesWould) {
     ASSERT_EQ(PageMap::losses().load() != losses, is_loss) << step;
     for (size_t page = 0; page < kPages; ++page) ASSERT_EQ(map.state(page), model[page]) << step;
     if (step % 100 != 99) continue;
-    // Dead pages never come back: a new map.
+    // Dead pages never become usable again, so the test starts a new map.
     map = PageMap();
     ASSERT_TRUE(map.allocate(kPages));
     model = {};
@@ -267,7 +267,7 @@ TEST(RegionIndex, FindsWhatAPlainListFindsAndItsFilterMissesNothing) {
   ASSERT_TRUE(index.allocate());
   std::vector<std::unique_ptr<Region>> regions;
   const auto any_range = [&] {
-    // From one page to some GiB, in a few TiB: neighbours, overlaps and far ones.
+    // From one page to some GiB, within a few TiB: adjacent, overlapping and distant ranges.
     const uint64_t pages = uint64_t{1} << random() % 21;
     const uint64_t first = random() % 3 == 0 ? random() % (uint64_t{1} << 30) : 5'000 + random() % 9'000;
     return AddressRange{first << kPageShift, (first + 1 + random() % pages) << kPageShift};
@@ -320,7 +320,7 @@ TEST(Quiescence, AWaitForCopiesNeedsNoTurnToEnd) {
   });
   while (state != 1) std::this_thread::yield();
   revoke_tickets();
-  quiescence.outlast_copies(quiescence.advance());  // with the turn still open
+  quiescence.outlast_copies(quiescence.advance());  // while the turn is still open
   EXPECT_EQ(state.load(), 1);
   state = 2;
   engine.join();
@@ -332,7 +332,7 @@ TEST(Quiescence, WithoutRestartsAWaitForCopiesIsForOthersTurnsAlone) {
   Quiescence::Slot* const own = quiescence.attach();
   Quiescence::Slot* const other = quiescence.attach();
   static_cast<void>(quiescence.enter(*own));
-  quiescence.outlast_copies(quiescence.advance());  // its own turn, below a signal handler
+  quiescence.outlast_copies(quiescence.advance());  // its own turn, interrupted by a signal handler
   quiescence.leave(*own);
   std::atomic<int> state{0};
   std::atomic<bool> waited{false};
@@ -340,7 +340,7 @@ TEST(Quiescence, WithoutRestartsAWaitForCopiesIsForOthersTurnsAlone) {
     static_cast<void>(quiescence.enter(*other));
     state = 1;
     while (state != 2) std::this_thread::yield();
-    quiescence.suspend_own(1);  // in a call of the program that waits for the waiter
+    quiescence.suspend_own(1);  // in a call of the program on which the waiter waits
     while (!waited) std::this_thread::yield();
     quiescence.suspend_own(-1);
     quiescence.leave(*other);
@@ -389,8 +389,8 @@ TEST(Quiescence, WaitsForOnlineSessionsOnly) {
 }
 
 TEST(Quiescence, NothingIsUsedAfterTheWait) {
-  // A published cell is withdrawn, waited for, and poisoned; an engine that goes on- and offline must never
-  // read poison.
+  // A published cell is withdrawn, waited for, and poisoned. An engine that switches between online and
+  // offline must never read poison.
   Quiescence quiescence;
   std::atomic<int*> published{nullptr};
   std::atomic<bool> stop{false};

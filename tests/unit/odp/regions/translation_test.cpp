@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CVE-2026-46325: an address was translated wrongly where the iova was not aligned, or pages were of another
-// size. Here every access of random regions is compared with a plain copy of the memory.
+// CVE-2026-46325: an address was translated wrongly if the iova was unaligned or the page size differed. Here
+// every access of random regions is compared with a plain copy of the memory.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -60,7 +60,7 @@ class Memory {
       munmap(data_, bytes_);
     }
   }
-  /// nullptr where the machine has no such pages.
+  /// Returns nullptr if the machine has no such pages.
   [[nodiscard]] uint8_t* data() const { return data_; }
 
  private:
@@ -74,10 +74,10 @@ class Memory {
   size_t whole_bytes_ = 0;
 };
 
-/// One region over [start, start + length) of the memory, and maybe a window over a part of it.
+/// One region over [start, start + length) of the memory, and optionally a window over a part of it.
 struct View {
   Target target;
-  uint64_t va = 0;  ///< of its first byte
+  uint64_t va = 0;  ///< iova of its first byte
   size_t start = 0;
   size_t length = 0;
 };
@@ -86,7 +86,7 @@ class Cve202646325 : public testing::TestWithParam<Backing> {
  protected:
   static constexpr size_t kBytes = 2 * kHugePage;
 
-  /// A place that is likely to touch a border of pages of either size.
+  /// Returns an offset that is likely to touch a page boundary of either size.
   size_t place(size_t limit) {
     switch (random_() % 4) {
       case 0:
@@ -108,7 +108,7 @@ class Cve202646325 : public testing::TestWithParam<Backing> {
       case 2:
         return (random_() % 1000) * kPage + random_() % kPage;
       case 3:
-        return ~uint64_t{0} - length + 1;  // ends with the last address there is
+        return ~uint64_t{0} - length + 1;  // ends with the highest address
       default:
         return (uint64_t{random_()} << 20) + random_();
     }
@@ -155,7 +155,7 @@ class Cve202646325 : public testing::TestWithParam<Backing> {
     view.target = {binding.new_key, 1, kRemoteWrite, kQpn};
     return view;
   }
-  /// Writes, reads and an atomic inside the view; then what begins before it, or ends behind it.
+  /// Writes, reads and an atomic inside the view; then accesses that begin before it or end after it.
   void use(const View& view, uint8_t* data, std::vector<uint8_t>& model) {
     for (int turn = 0; turn < 6; ++turn) {
       const size_t offset = place(view.length);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CVE-2025-21829: destroying an object waited for a reference that never dropped. One engine binds and takes
-// back a window, another uses its key, and the program takes region and window away under both, as often as
-// it likes; what it has taken away is its own again.
+// CVE-2025-21829: destroying an object waited for a reference that was never dropped. One engine binds and
+// invalidates a window, another uses its key, and the program deregisters region and window under both
+// repeatedly. Afterwards only the program may write to the memory.
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -40,7 +40,7 @@ class Cve202521829 : public testing::TestWithParam<std::tuple<WindowType, uint32
     window_ = window.key;
   }
 
-  /// A QP's send queue: bind, a while later unbind, and so on.
+  /// The send queue of a QP: bind, unbind later, and so on.
   void bind_until_stopped() {
     auto session = domain_->attach_engine();
     Key key = 0;
@@ -82,13 +82,14 @@ class Cve202521829 : public testing::TestWithParam<std::tuple<WindowType, uint32
           }
         }
       }
-      // Bound for as long as it is not: both its user and a deregistration find what they wait for.
+      // The window is bound about half of the time, so that both its user and a deregistration find the state
+      // that they wait for.
       std::this_thread::yield();
     }
     session->leave();
   }
 
-  /// The peer's requests: they come whether the window is bound or not.
+  /// Requests of the peer: they arrive whether the window is bound or not.
   void use_until_stopped() {
     auto session = domain_->attach_engine();
     const std::vector<uint8_t> bytes(512, 0xee);
@@ -113,7 +114,7 @@ class Cve202521829 : public testing::TestWithParam<std::tuple<WindowType, uint32
     session->leave();
   }
 
-  /// After deregistration: nobody but us writes here.
+  /// After deregistration only this thread may write here.
   void expect_own_memory(uint8_t mine) {
     std::memset(memory_.data(), mine, memory_.size());
     for (int look = 0; look < 3; ++look) {
@@ -140,7 +141,7 @@ TEST_P(Cve202521829, RegionsAndWindowsGoWhileEnginesUseThem) {
     const uint64_t enough_uses = uses_ + 20;
     const uint64_t enough_binds = binds_ + 2;
     while (uses_ < enough_uses || binds_ < enough_binds) std::this_thread::yield();
-    // Either order: the window first, or the region in a moment in which nothing is bound to it.
+    // Either order: the window first; or the region, at a moment when nothing is bound to it.
     const bool window_first = round % 2 == 0;
     if (window_first) {
       ASSERT_EQ(domain_->deallocate_window(window_), 0);

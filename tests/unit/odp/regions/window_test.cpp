@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory windows: who may bind, use and invalidate them, and what goes away under whom. IBA 10.6.7.
+// Memory windows: which requests may bind, use and invalidate them, and destruction during use. IBA 10.6.7.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -215,11 +215,11 @@ TEST_F(Windows, ARegionWithOneBoundStays) {
   EXPECT_EQ(domain_->deregister_region(region_), 0);
 }
 
-/// An engine that binds a window, writes through it and invalidates it, again and again.
+/// An engine that repeatedly binds a window, writes through it and invalidates it.
 struct WindowUser {
   std::atomic<uint64_t> uses{0};            ///< bound, written and invalidated
-  std::atomic<uint64_t> bound_too_late{0};  ///< to a region that was deregistered before
-  std::atomic<uint64_t> wrote_too_late{0};  ///< through a window that was deallocated before
+  std::atomic<uint64_t> bound_too_late{0};  ///< binds to a region that was deregistered before
+  std::atomic<uint64_t> wrote_too_late{0};  ///< writes through a window that was deallocated before
   std::atomic<bool> region_is_gone{false};
   std::atomic<bool> window_is_gone{false};
   std::atomic<bool> stop{false};
@@ -257,15 +257,15 @@ TEST_F(Windows, AnEngineUsesThemWhileAnotherThreadTakesAllAway) {
       }
       session->leave();
     });
-    // The engine works with both before they are taken away from it.
+    // The engine has used both before they are destroyed.
     const bool worked = eventually([&] { return user.uses.load() >= 2; });
     EXPECT_EQ(place[0], kEngines);
     int error = EBUSY;
-    // EBUSY while a window is bound, which it mostly is.
+    // EBUSY while a window is bound, which is most of the time.
     for (uint64_t tries = 0; worked && error == EBUSY && tries < 10'000'000; ++tries)
       error = domain_->deregister_region(region);
     user.region_is_gone.store(true, std::memory_order_release);
-    // From here on the memory is its owner's alone.
+    // From here on only the program may write to the memory.
     std::fill_n(place, data.size(), kOwners);
     int deallocated = 0;
     for (uint32_t variant = 0; variant < 256; ++variant)

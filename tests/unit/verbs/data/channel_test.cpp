@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Completion channels: what makes an event, what the descriptor shows, and who waits for whom.
+// Completion channels: which completions make an event, when the descriptor is readable, and which calls
+// block.
 #include <thread>
 
 #include <fcntl.h>
@@ -42,7 +43,7 @@ class ChannelTest : public ::testing::Test {
     wr.wr.rdma = {to.address(), remote->rkey};
     return wr;
   }
-  /// Turns both engines until a completion waits in `end`'s CQ; none is polled.
+  /// Drives both engines until a completion waits in `end`'s CQ, without polling.
   void run(const End& end) const {
     const uint64_t before = counter(end);
     for (int turn = 0; turn < 100000 && counter(end) == before; ++turn) drive();
@@ -51,7 +52,7 @@ class ChannelTest : public ::testing::Test {
     faultline_progress(a.context);
     faultline_progress(b.context);
   }
-  /// Enough turns for everything that is under way.
+  /// Drives often enough for all pending work.
   void settle() const {
     for (int turn = 0; turn < 200; ++turn) drive();
   }
@@ -74,7 +75,7 @@ class ChannelTest : public ::testing::Test {
     std::array<ibv_wc, 16> wc{};
     return ibv_poll_cq(end.cq, 16, wc.data());
   }
-  /// Takes one event and acknowledges it: 0 or an errno.
+  /// Takes one event and acknowledges it. Returns 0 or an errno.
   static int take(const End& end) {
     ibv_cq* cq = nullptr;
     void* cq_context = nullptr;
@@ -110,14 +111,15 @@ TEST_F(ChannelTest, AnArmedQueueTellsOnceOfTheNextCompletion) {
   EXPECT_EQ(poll_all(a), 2);
 }
 
-/// Arm after the last poll, without looking again: adapters tell of what came in between.
+/// Arms after the last poll without polling again: an adapter raises an event for completions that arrived in
+/// between.
 TEST_F(ChannelTest, ArmingOverUnpolledCompletionsTellsAtOnce) {
   set_nonblocking(a.channel->fd);
   write_one();
   ASSERT_EQ(ibv_req_notify_cq(a.cq, 0), 0);
   EXPECT_TRUE(readable(a.channel->fd));
   EXPECT_EQ(take(a), 0);
-  // The usual loop: event, arm, poll. What the event was about makes no second one.
+  // The usual loop: event, arm, poll. Completions already reported cause no second event.
   ASSERT_EQ(ibv_req_notify_cq(a.cq, 0), 0);
   EXPECT_FALSE(readable(a.channel->fd));
   EXPECT_EQ(poll_all(a), 1);
@@ -155,7 +157,7 @@ TEST_F(ChannelTest, ABlockedReaderWakesUp) {
   ibv_send_wr wr = write_wr();
   wr.opcode = IBV_WR_SEND;
   ASSERT_EQ(a.post_send(wr), 0);
-  // The reader itself turns its engine for a while only.
+  // The reader itself drives its engine only for a while.
   std::atomic<bool> stop{false};
   std::thread engine([&] {
     while (!stop) {
@@ -245,11 +247,11 @@ TEST(Channels, AreOfOneContext) {
   EXPECT_EQ(ibv_close_device(second), 0);
 }
 
-/// Every completion is seen by the poll after the arm or makes an event: a loop that sleeps in between never
-/// stalls.
+/// Every completion is returned by the poll after the arm or makes an event: a loop that sleeps in between
+/// never stalls.
 TEST_F(ChannelTest, NoCompletionIsMissedBetweenArmAndPoll) {
   constexpr uint64_t kMessages = 2000;
-  constexpr uint64_t kUnpolled = 128;  // of the queue's 256
+  constexpr uint64_t kUnpolled = 128;  // of the queue's 256 entries
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> seen{0};
   std::thread engine([&] {

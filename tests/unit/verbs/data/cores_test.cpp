@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A device of several cores: QPs are dealt out in turn, an SRQ's QPs stay on its core, and a CQ may be filled
-// by all of them.
+// A device with several cores: QPs are assigned round-robin, the QPs of an SRQ stay on its core, and all
+// cores may fill one CQ.
 #include <set>
 #include <thread>
 #include <utility>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kCores = 2;
 
-/// Devices that start while it lives have several cores.
+/// Devices that start during its lifetime have several cores.
 class SeveralCores : public ::testing::Test {
  protected:
   SeveralCores() { faults().cores = kCores; }
@@ -63,8 +63,8 @@ TEST_F(SeveralCores, AnSrqsQpsAreOnItsCore) {
   }
 }
 
-/// An XRC message is taken from the queue that it names by whichever target it comes to: both are on the core
-/// of their XRC domain.
+/// An XRC message takes a receive from the SRQ that it names, through any XRC target: both are on the core of
+/// their XRC domain.
 TEST_F(SeveralCores, EveryXrcTargetReachesEveryQueueOfItsDomain) {
   constexpr size_t kPairs = 4;
   const Pages from(4096);
@@ -93,7 +93,7 @@ TEST_F(SeveralCores, EveryXrcTargetReachesEveryQueueOfItsDomain) {
       srqs[i] = ibv_create_srq_ex(b.context, &init);
       ASSERT_NE(srqs[i], nullptr);
       ASSERT_EQ(ibv_get_srq_num(srqs[i], &numbers[i]), 0);
-      // What is dealt out in turn is not always the same kind of object.
+      // Other objects also take part in the round-robin assignment.
       if (i == 1) {
         EXPECT_EQ(ibv_destroy_qp(b.qp), 0);
         b.qp = make_qp(b);
@@ -147,8 +147,8 @@ TEST_F(SeveralCores, EveryXrcTargetReachesEveryQueueOfItsDomain) {
   EXPECT_EQ(owners.size(), kCores) << "domains are dealt out in turn";
 }
 
-/// Two cores push to one CQ, two threads turn them, one polls, and the queue is resized meanwhile: each
-/// completion comes once.
+/// Two cores push to one CQ, two threads drive them, one thread polls, and the queue is resized meanwhile.
+/// Each completion arrives exactly once.
 TEST_F(SeveralCores, OneCqForAllOfThem) {
   constexpr size_t kQps = 4;
   constexpr uint64_t kEach = 1500;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Data through the whole stack below a program: every opcode, pinned and on-demand memory, and errors that
-// must show.
+// must be reported.
 #include <endian.h>
 
 #include "tests/unit/verbs/fixture.hpp"
@@ -106,7 +106,7 @@ TEST_P(RcData, UnsignalledRequestsCompleteInSilence) {
   ibv_send_wr loud = quiet;
   loud.wr_id = 2;
   quiet.send_flags = 0;
-  // More than the queue holds in all, so that slots of silent requests must come back.
+  // More than the total capacity of the queue, so that slots of unsignalled requests must be reused.
   for (int round = 0; round < 40; ++round) {
     ASSERT_EQ(a.post_send(quiet), 0);
     ASSERT_EQ(a.post_send(quiet), 0);
@@ -115,7 +115,7 @@ TEST_P(RcData, UnsignalledRequestsCompleteInSilence) {
   }
 }
 
-/// CVE-2021-47076: a bad lkey gave silence.
+/// CVE-2021-47076: a bad lkey caused no completion.
 TEST_P(RcData, ABadLkeyIsACompletionWithAnErrorForEachOpcode) {
   struct Case {
     ibv_wr_opcode opcode;
@@ -133,7 +133,7 @@ TEST_P(RcData, ABadLkeyIsACompletionWithAnErrorForEachOpcode) {
     ASSERT_EQ(y.post_receive(1, {sge_of(target, 0, 4096)}), 0);
     ibv_sge sge{from.address(), 64, 0xdead00};
     ibv_send_wr wr = request(c.opcode, sge, 33);
-    wr.send_flags = 0;  // an error completes unsignalled requests too
+    wr.send_flags = 0;  // an error also completes unsignalled requests
     wr.wr.rdma = {to.address(), target->rkey};
     ASSERT_EQ(x.post_send(wr), 0);
     const ibv_wc wc = completion(x, y);
@@ -212,7 +212,8 @@ TEST(Reregistration, TheNewRightsAndDomainHoldAtOnce) {
   ASSERT_EQ(a.post_send(write), 0);
   EXPECT_EQ(completion(a, b).status, IBV_WC_REM_ACCESS_ERR);
 
-  // Where the QP was: its life before leaves nothing behind, and the region of another domain is not its.
+  // Reconnects the QP: its previous life leaves no state, and a region of another protection domain is
+  // refused.
   ibv_qp_attr reset{};
   for (const End* end : {&a, &b}) ASSERT_EQ(ibv_modify_qp(end->qp, &reset, IBV_QP_STATE), 0);
   ibv_pd* const other = ibv_alloc_pd(b.context);
@@ -240,7 +241,8 @@ class UdData : public ::testing::Test {
     ASSERT_NE(ah, nullptr);
   }
   void TearDown() override { EXPECT_EQ(ibv_destroy_ah(ah), 0); }
-  /// A datagram whose page comes late may be lost; tests that count on the first one have the page there.
+  /// A datagram whose page arrives late may be lost. Tests that need the first datagram make the page
+  /// resident.
   void warm_up() const {
     ibv_sge all = sge_of(remote, 0, to.size());
     ASSERT_EQ(ibv_advise_mr(b.pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &all, 1), 0);
@@ -287,7 +289,7 @@ TEST_F(UdData, ADatagramArrivesBehindItsGrhAndCanBeAnswered) {
   EXPECT_EQ(std::memcmp(&back.grh.dgid, &sender, sizeof sender), 0);
 }
 
-/// The route of an address handle is what the receiver finds in its GRH, over IPv4 and over IPv6.
+/// The receiver finds the route of an address handle in its GRH, over IPv4 and over IPv6.
 TEST_F(UdData, TrafficClassHopLimitAndFlowLabelReachThePeer) {
   warm_up();
   from.fill(5);
@@ -298,7 +300,7 @@ TEST_F(UdData, TrafficClassHopLimitAndFlowLabelReachThePeer) {
     attr.grh.sgid_index = index;
     attr.grh.traffic_class = 0x48;
     attr.grh.hop_limit = 9;
-    attr.grh.flow_label = 0xfff12345;  // of which 20 bits count
+    attr.grh.flow_label = 0xfff12345;  // only 20 bits are used
     ibv_ah* const route = ibv_create_ah(a.pd, &attr);
     ASSERT_NE(route, nullptr);
     ASSERT_EQ(b.post_receive(1, {sge_of(remote, 0, 2048)}), 0);

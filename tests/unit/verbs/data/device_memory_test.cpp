@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Device memory (ibv_alloc_dm(3)): what may be had of it, copies, regions of it under traffic, imports.
+// Device memory (ibv_alloc_dm(3)): allocation limits, copies, its regions under traffic, imports.
 #include <unistd.h>
 
 #include "tests/unit/verbs/fixture.hpp"
@@ -166,7 +166,7 @@ TEST_F(DeviceMemoryTest, CarriesTrafficOfAllKinds) {
   ASSERT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
   EXPECT_EQ(word(to, kOffset + 8), 99U);
 
-  // One byte beyond the region, though the memory goes on.
+  // One byte beyond the region, although the device memory continues.
   sge = {4096, 8, local->lkey};
   EXPECT_EQ(run(IBV_WR_RDMA_WRITE, 4096 - 7), IBV_WC_REM_ACCESS_ERR);
 
@@ -219,7 +219,7 @@ TEST_F(DeviceMemoryTest, AnImportIsTheSameMemory) {
   ibv_unimport_dm(second);
   EXPECT_EQ(word(dm, 40), value) << "an unimport ends one handle alone";
 
-  // ... while a free, by whichever handle, ends them all; those that are left can only be given back.
+  // ... while a free through any handle ends them all; the remaining handles can only be freed.
   EXPECT_EQ(ibv_free_dm(first), 0);
   EXPECT_EQ(ibv_memcpy_to_dm(dm, 0, &value, sizeof value), EINVAL);
   EXPECT_EQ(ibv_reg_dm_mr(a.pd, dm, 0, 4096, kZeroBased), nullptr);

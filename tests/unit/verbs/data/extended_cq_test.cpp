@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Extended completion queues: one by one, with timestamps; resize, moderation, and what happens on overrun.
+// Extended completion queues: polling one by one, timestamps, resize, moderation and overrun.
 #include <ctime>
 #include <thread>
 
@@ -31,7 +31,7 @@ ibv_cq_init_attr_ex init_of(uint32_t entries, uint32_t flags = 0) {
   return init;
 }
 
-/// A QP whose receives complete, flushed, in a CQ of our own: completions at will, without a peer.
+/// A QP whose flushed receives complete in a given CQ: completions on request, without a peer.
 class FlushedReceives {
  public:
   FlushedReceives(const End& end, ibv_cq* cq, uint32_t depth) : end_(end) {
@@ -86,7 +86,7 @@ class ExtendedCq : public ::testing::Test {
     return made == nullptr ? errno : ibv_destroy_cq(ibv_cq_ex_to_cq(made));
   }
   [[nodiscard]] ibv_cq* plain() const { return ibv_cq_ex_to_cq(cq); }
-  /// The wr_ids that a whole batch gives.
+  /// Returns the wr_ids of a whole batch.
   std::vector<uint64_t> batch() const {
     std::vector<uint64_t> ids;
     ibv_poll_cq_attr attr{};
@@ -167,7 +167,7 @@ TEST_F(ExtendedCq, EveryFieldOfAReceiveIsRead) {
   End sender("mem1", ud);
   End receiver("mem0", ud);
   EXPECT_EQ(ibv_destroy_qp(receiver.qp), 0);
-  // The same QP but with the extended CQ, which is of another context: made there.
+  // The same QP with the extended CQ, which belongs to the other context.
   ibv_cq_init_attr_ex cq_init = init_of(16);
   ibv_cq_ex* const own = ibv_create_cq_ex(receiver.context, &cq_init);
   ASSERT_NE(own, nullptr);
@@ -204,7 +204,7 @@ TEST_F(ExtendedCq, EveryFieldOfAReceiveIsRead) {
   EXPECT_EQ(be32toh(ibv_wc_read_imm_data(own)), 77U);
   EXPECT_EQ(ibv_wc_read_src_qp(own), sender.qp->qp_num);
   EXPECT_EQ(ibv_wc_read_wc_flags(own), static_cast<unsigned int>(IBV_WC_GRH | IBV_WC_WITH_IMM));
-  // The backend's clock is CLOCK_MONOTONIC, as the devices' is.
+  // The clock of the backend is CLOCK_MONOTONIC, like that of the devices.
   EXPECT_GE(ibv_wc_read_completion_ts(own), before);
   EXPECT_LE(ibv_wc_read_completion_ts(own), nanoseconds(CLOCK_MONOTONIC));
   EXPECT_GE(ibv_wc_read_completion_wallclock_ns(own) + 1000000000U, before_wallclock);
@@ -265,7 +265,7 @@ TEST_F(ExtendedCq, ThreadsShareItUnlessTheProgramSaysOtherwise) {
     more.complete(2);
     ibv_poll_cq_attr attr{};
     ASSERT_EQ(ibv_start_poll(alone, &attr), 0);
-    // No lock is held between start and end: the same thread may poll the other way.
+    // No lock is held between start and end: the same thread may use the other polling interface.
     ibv_wc wc{};
     EXPECT_EQ(ibv_poll_cq(ibv_cq_ex_to_cq(alone), 1, &wc), 1);
     ibv_end_poll(alone);
@@ -340,7 +340,7 @@ TEST_F(ExtendedCq, ItIsResizedUnderLoad) {
   poller.join();
 }
 
-/// Adapters' arming takes no lock of the queue, and programs arm between ibv_start_poll and ibv_end_poll.
+/// Arming takes no lock of the queue in adapters, and programs arm between ibv_start_poll and ibv_end_poll.
 class ArmedInABatch : public ExtendedCq {
  protected:
   ~ArmedInABatch() override {
@@ -466,7 +466,7 @@ TEST_F(Moderation, OrAfterAPeriodWhicheverComesFirst) {
   EXPECT_TRUE(event);
   EXPECT_GE(nanoseconds(CLOCK_MONOTONIC) - start, 2'000'000U) << "not before its time";
   EXPECT_EQ(batch().size(), 1U);
-  // Destroyed while an event is held back.
+  // Destroyed while moderation delays an event.
   ASSERT_EQ(ibv_req_notify_cq(plain(), 0), 0);
   source.complete(1);
 }

@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kRcOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                             IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
 
-/// The end's QP made anew for ibv_wr_*; nullptr with errno.
+/// Creates the end's QP again, for ibv_wr_*. Returns nullptr and sets errno on failure.
 ibv_qp_ex* make_extended(End& end, ibv_qp_type type, uint64_t ops, uint32_t depth = 16, uint32_t sges = 3,
                          uint32_t inline_bytes = 64) {
   if (end.qp != nullptr) {
@@ -47,7 +47,7 @@ class ExtendedQp : public ::testing::Test {
     qpx->wr_id = wr_id;
     qpx->wr_flags = flags;
   }
-  /// Nothing was posted: not one completion, and the queue has all its room.
+  /// Checks that nothing was posted: there is no completion, and the queue is empty.
   void expect_nothing_posted() const {
     for (int turn = 0; turn < 50; ++turn) {
       faultline_progress(b.context);
@@ -86,7 +86,7 @@ TEST(ExtendedQps, AnOperationThatTheTypeLacksIsRefused) {
   EXPECT_NE(make_extended(a, IBV_QPT_UD, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM), nullptr);
 }
 
-/// rdma-core pull 1744: the length of the first element was added once for each.
+/// rdma-core pull 1744: the length of the first element was added once for each element.
 TEST_F(ExtendedQp, AListOfElementsHasEachElementsLength) {
   ASSERT_EQ(b.post_receive(1, {sge_of(remote, 0, 8192)}), 0);
   std::array<ibv_sge, 3> list{sge_of(local, 4000, 7), sge_of(local, 0, 2000), sge_of(local, 100, 300)};
@@ -148,7 +148,8 @@ TEST_F(ExtendedQp, InlineDataIsCopiedWhenItIsSet) {
   EXPECT_EQ(std::memcmp(to.data(), expected.data(), expected.size()), 0);
 }
 
-// The elements' place holds the inline data: a request that was given both would send what lies behind it.
+// Elements and inline data share their storage: a request with both would send the bytes that follow the
+// inline data.
 TEST_F(ExtendedQp, ARequestHasElementsOrInlineDataAndNotBoth) {
   const auto inline_data = [&] { ibv_wr_set_inline_data(qpx, from.data(), 8); };
   const auto element = [&] { ibv_wr_set_sge(qpx, local->lkey, from.address(), 4096); };
@@ -207,7 +208,7 @@ TEST_F(ExtendedQp, AnErrorAppearsAtCompleteAndNothingIsPosted) {
         ibv_wr_send(qpx);
         ibv_wr_set_inline_data(qpx, from.data(), 65);
       },
-      [&] {  // a READ has nothing to send
+      [&] {  // a READ sends no data
         ibv_wr_rdma_read(qpx, remote->rkey, to.address());
         ibv_wr_set_inline_data(qpx, from.data(), 8);
       },
@@ -216,7 +217,7 @@ TEST_F(ExtendedQp, AnErrorAppearsAtCompleteAndNothingIsPosted) {
         good();
         qpx->wr_flags = 0;
       },
-      [&] {  // an atomic is of eight bytes
+      [&] {  // an atomic has eight bytes
         ibv_wr_atomic_fetch_add(qpx, remote->rkey, to.address(), 1);
         ibv_wr_set_sge(qpx, local->lkey, from.address(), 4);
       },
@@ -224,12 +225,12 @@ TEST_F(ExtendedQp, AnErrorAppearsAtCompleteAndNothingIsPosted) {
         ibv_wr_send(qpx);
         ibv_wr_set_ud_addr(qpx, nullptr, 1, 1);
       },
-      [&] {  // longer than a message may be
+      [&] {  // exceeds the longest message
         const std::array<ibv_sge, 2> halves{sge_of(local, 0, 1U << 31), sge_of(local, 0, 1)};
         ibv_wr_send(qpx);
         ibv_wr_set_sge_list(qpx, halves.size(), halves.data());
       },
-      [&] {  // no type of FLUSH
+      [&] {  // no FLUSH type
         faultline_wr_flush(qpx, remote->rkey, to.address(), 64, 0, FAULTLINE_FLUSH_RANGE);
       }};
   for (size_t i = 0; i < mistakes.size(); ++i) {

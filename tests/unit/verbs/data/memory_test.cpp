@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Protection domains and memory regions: errno as ibv_reg_mr(3), ibv_rereg_mr(3), ibv_advise_mr(3) document
-// it.
+// Protection domains and memory regions: errno as documented in ibv_reg_mr(3), ibv_rereg_mr(3) and
+// ibv_advise_mr(3).
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test {
 
 namespace {
 
-// Of type int: the header's macro mixes its argument with another enum, which clang objects to.
+// Of type int: the header's macro mixes its argument with another enum, to which clang objects.
 constexpr int kOnDemand = IBV_ACCESS_ON_DEMAND;
 constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;
 
@@ -75,7 +75,7 @@ TEST_F(MemoryTest, AFailedRegistrationLeavesNothing) {
   EXPECT_EQ(error_of(pages.data(), 4096, IBV_ACCESS_LOCAL_WRITE), ENOMEM);
   EXPECT_EQ(error_of(pages.data(), 4096, IBV_ACCESS_ON_DEMAND), ENOMEM);
   faults().refuse_regions = false;
-  // TearDown's dealloc_pd shows that no reference stayed.
+  // TearDown's dealloc_pd checks that no reference remains.
 }
 
 TEST_F(MemoryTest, ReregistrationMovesTheRegion) {
@@ -141,7 +141,7 @@ TEST_F(MemoryTest, AdviceIsCheckedAsTheManPageSays) {
   };
   EXPECT_EQ(advise(IBV_ADVISE_MR_ADVICE_PREFETCH, 2, &sge, 1), EINVAL) << "unknown flag";
   EXPECT_EQ(advise(IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 0), EINVAL);
-  // One that a later header may have.
+  // A value that a later header may define.
   EXPECT_EQ(advise(static_cast<ibv_advise_mr_advice>(IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT + 1), 0, &sge, 1),
             ENOTSUP);
   EXPECT_EQ(advise(IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, 0, &sge, 1), 0);

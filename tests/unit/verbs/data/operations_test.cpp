@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operations beyond SEND, WRITE and READ, through both ways of posting: atomics, ATOMIC WRITE, FLUSH, memory
-// windows and invalidation.
+// Operations other than SEND, WRITE and READ, through both posting interfaces: atomics, ATOMIC WRITE, FLUSH,
+// memory windows and invalidation.
 #include <endian.h>
 
 #include "tests/unit/verbs/fixture.hpp"
@@ -15,7 +15,8 @@ constexpr uint64_t kAllOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | I
                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_WRITE |
                              IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | FAULTLINE_QP_EX_WITH_FLUSH;
 
-/// `a` asks, `b` answers; both QPs have ibv_wr_*. The parameter is IBV_ACCESS_ON_DEMAND or 0.
+/// `a` is the requester, `b` the responder; both QPs have ibv_wr_*. The parameter is IBV_ACCESS_ON_DEMAND or
+/// 0.
 class Operations : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -64,7 +65,7 @@ class Operations : public ::testing::TestWithParam<int> {
     wr.wr.atomic = {to.address() + index * 8, compare_add, swap, remote->rkey};
     return wr;
   }
-  /// A window of b, bound there to all of `to` by a posted request.
+  /// Returns a window of b, bound to all of `to` by a posted request.
   ibv_mw* bound_window(unsigned int access = kAllRights & ~IBV_ACCESS_LOCAL_WRITE) {
     ibv_mw* const mw = ibv_alloc_mw(b.pd, IBV_MW_TYPE_2);
     EXPECT_NE(mw, nullptr);
@@ -242,7 +243,7 @@ TEST_P(Operations, BindsAreChecked) {
   EXPECT_EQ(ibv_alloc_mw(b.pd, static_cast<ibv_mw_type>(3)), nullptr);
   EXPECT_EQ(errno, EINVAL);
 
-  // Past the region's end: known when it is executed.
+  // Beyond the region's end: detected at execution.
   const uint32_t before = second->rkey;
   ASSERT_EQ(post_bind(second, ibv_inc_rkey(before), IBV_ACCESS_REMOTE_READ, 1 << 20), 0);
   EXPECT_EQ(completion(b, a).status, IBV_WC_MW_BIND_ERR);
@@ -285,7 +286,7 @@ TEST_P(Operations, ASendInvalidatesThePeersWindow) {
   EXPECT_EQ(ibv_dealloc_mw(mw), 0);
 }
 
-/// rxe 7.2.12 panics: a second invalidation of the same window.
+/// rxe 7.2.12 panics on a second invalidation of the same window.
 TEST_P(Operations, TheSecondInvalidationOfAWindowIsANak) {
   ibv_mw* const mw = bound_window();
   ASSERT_EQ(b.post_receive(8, {}), 0);
@@ -334,14 +335,14 @@ TEST_P(Operations, TheExtendedInterfaceBindsAndInvalidates) {
   EXPECT_EQ(done[0].status, IBV_WC_SUCCESS);
   EXPECT_EQ(done[1].opcode, IBV_WC_LOCAL_INV);
   EXPECT_EQ(done[1].status, IBV_WC_SUCCESS);
-  // Again, though nobody told the window's handle of its new key.
+  // Binds again, although the window's handle still has the old key.
   start(3);
   ibv_wr_bind_mw(qpx, mw, ibv_inc_rkey(key), &info);
   EXPECT_EQ(run().status, IBV_WC_SUCCESS);
   EXPECT_EQ(ibv_dealloc_mw(mw), 0);
 }
 
-/// CVE-2021-47076, for the operations that issue 3 adds: a bad lkey gave silence.
+/// CVE-2021-47076, for the operations of issue 3: a bad lkey caused no completion.
 TEST_P(Operations, ABadLkeyIsACompletionWithAnError) {
   for (const ibv_wr_opcode opcode :
        {IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE, IBV_WR_SEND_WITH_INV}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// post_send and post_recv: bad_wr and errno as ibv_post_send(3) and ibv_post_recv(3) have it.
+// post_send and post_recv: bad_wr and errno as in ibv_post_send(3) and ibv_post_recv(3).
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test {
@@ -139,7 +139,7 @@ TEST_F(PostTest, RequestsAreValidated) {
   EXPECT_EQ(a.post_receive(1, {sge, sge, sge}), EINVAL);
 }
 
-/// 2^31 bytes bound a message; the elements of a receive may offer it more room than it can need.
+/// A message has at most 2^31 bytes; the elements of a receive may offer more room than that.
 TEST(LargeReceive, MayHaveRoomForMoreThanAMessage) {
   constexpr size_t kLarge = size_t{5} << 30;
   auto* const memory = static_cast<uint8_t*>(
@@ -192,7 +192,7 @@ TEST_F(PostTest, InlineDataIsCopiedAtPost) {
   connect(a, b);
   const Pages target(4096);
   ibv_mr* const remote = ibv_reg_mr(b.pd, target.data(), target.size(), kAllRights);
-  // Not registered anywhere, in two pieces, and gone before the engine runs.
+  // Unregistered memory in two pieces, freed before the engine runs.
   std::array<char, 16> first{};
   std::array<char, 16> second{};
   first.fill('x');

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Data through the kinds of transport beyond plain RC and UD: UC, shared receives, XRC, multicast, and a send
-// queue that drains.
+// Data through the transports other than plain RC and UD: UC, shared receives, XRC, multicast, and a draining
+// send queue.
 #include <utility>
 
 #include <endian.h>
@@ -21,7 +21,8 @@ ibv_send_wr send_of(ibv_sge& sge, ibv_wr_opcode opcode = IBV_WR_SEND) {
   return wr;
 }
 
-/// The next asynchronous event of that type; the engines turn meanwhile. False where none comes.
+/// Waits for the next asynchronous event of that type while driving the engines. Returns false if none
+/// arrives.
 bool await_event(const End& end, const End& other, ibv_event_type type, ibv_async_event& event) {
   EXPECT_EQ(fcntl(end.context->async_fd, F_SETFL, O_NONBLOCK), 0);
   for (int turn = 0; turn < 200000; ++turn) {
@@ -185,7 +186,7 @@ TEST_F(SharedData, AQpInErrorTellsWhenItHasTakenItsLastReceive) {
   EXPECT_EQ(completion(b, a).wr_id, 0U) << "the SRQ goes on for the others";
 }
 
-/// One target, two SRQs: the message names whose receive it takes.
+/// One XRC target, two SRQs: the message names the SRQ whose receive it consumes.
 TEST(XrcData, AMessageNamesItsSrq) {
   const Pages from(4096);
   const Pages to(4096);
@@ -346,7 +347,7 @@ TEST_F(Multicast, EachAttachedQpGetsItsCopyOnce) {
   EXPECT_EQ(completion(c, a).wr_id, 3U);
   EXPECT_EQ(std::memcmp(to.data() + 40, from.data(), 600), 0);
   EXPECT_EQ(std::memcmp(other.data() + 40, from.data(), 600), 0);
-  // Detached, it gets no more; the other does.
+  // A detached QP receives nothing more; the other one does.
   ASSERT_EQ(ibv_detach_mcast(b.qp, &gid, 0), 0);
   send(1000);
   EXPECT_EQ(completion(c, a).wr_id, 4U);
@@ -394,7 +395,7 @@ TEST_F(Multicast, AQpThatBlocksItsOwnDoesNotGetThem) {
   EXPECT_EQ(done[1].qp_num, plain->qp_num) << "the other member of the group alone";
   ibv_wc wc{};
   EXPECT_EQ(ibv_poll_cq(a.cq, 1, &wc), 0);
-  // What the other sends it does get, and the other its own.
+  // The QP receives datagrams of the other member, and the other member its own.
   a.qp = plain;
   ASSERT_EQ(a.post_receive(1, {sge_of(mr, 4096, 2048)}), 0);
   ASSERT_EQ(a.post_send(wr), 0);
@@ -416,7 +417,7 @@ TEST(Drain, SqdTellsWhenWhatWasBegunIsDoneAndHoldsTheRest) {
   ibv_send_wr write = send_of(sge, IBV_WR_RDMA_WRITE);
   write.wr.rdma = {to.address(), remote->rkey};
   ASSERT_EQ(a.post_send(write), 0);
-  faultline_progress(a.context);  // begun, not done
+  faultline_progress(a.context);  // begun, not finished
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_SQD;
   attr.en_sqd_async_notify = 1;

@@ -22,7 +22,7 @@ class QueuePairTest : public ::testing::Test {
     result.cap = {4, 4, 2, 2, 16};
     return result;
   }
-  /// 0, or the errno of a create that failed.
+  /// Returns 0, or the errno of a failed create.
   int error_of(ibv_qp_init_attr attributes) const {
     errno = 0;
     ibv_qp* const qp = ibv_create_qp(pd, &attributes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Shared receive queues and XRC: objects, what holds what, errno as the man pages have it.
+// Shared receive queues and XRC: objects, references between them, and errno as in the man pages.
 #include <cstdlib>
 
 #include <fcntl.h>
@@ -85,7 +85,7 @@ TEST_F(SharedQueue, IsHeldByItsQps) {
   ibv_srq* const srq = make_srq(end.pd);
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UD}) {
     ibv_qp_init_attr init = qp_init(srq, type);
-    init.cap.max_recv_wr = UINT32_MAX;  // ignored, as ibv_create_qp(3) has it
+    init.cap.max_recv_wr = UINT32_MAX;  // ignored, as specified in ibv_create_qp(3)
     ibv_qp* const qp = ibv_create_qp(end.pd, &init);
     ASSERT_NE(qp, nullptr);
     EXPECT_EQ(qp->srq, srq);
@@ -187,7 +187,7 @@ TEST_F(Xrc, DomainsOfOneInodeAreOne) {
   ibv_context* const other = open("mem0");
   ibv_xrcd* const second = open_domain(other, fd, 0);
   ASSERT_NE(second, nullptr) << "it is there, for every context of the device";
-  // A target made through the one is found through the other.
+  // A target created through one context is found through the other.
   ibv_qp* const target = make_target(first);
   ASSERT_NE(target, nullptr);
   ibv_qp_open_attr open_attr{IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,

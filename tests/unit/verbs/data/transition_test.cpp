@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ibv_modify_qp, exhaustively: each QP type, each pair of states, each attribute missing that is required and
-// each one given that is not allowed (CVE-2025-40061: a state overwritten while draining). The table here is
-// written down anew from IBA 11.2.5.3 and Linux' qp_state_table.
+// ibv_modify_qp, exhaustively: each QP type and pair of states, with each required attribute missing and each
+// disallowed one given (CVE-2025-40061: a state overwritten while draining). The table is an independent
+// transcription of IBA 11.2.5.3 and Linux' qp_state_table.
 #include <map>
 
 #include <fcntl.h>
@@ -48,8 +48,8 @@ Table datagram_table() {
   return table;
 }
 
-/// What the connected types share; `to_rtr`, `to_rts` and `in_sqd` are what a type adds, `timer` its RNR
-/// timer.
+/// Returns what the connected types share. `to_rtr`, `to_rts` and `in_sqd` are additions of a type, `timer`
+/// its RNR timer.
 Table connected_table(int to_rtr, int to_rts, int in_sqd, int timer) {
   Table table = common_rows();
   table[{IBV_QPS_RESET, IBV_QPS_INIT}] = {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0};
@@ -85,7 +85,7 @@ Table table_of(ibv_qp_type type) {
   }
 }
 
-/// Attributes of the side that an XRC QP lacks: given, and not looked at (Linux' modify_qp_mask).
+/// Returns attributes of the side that an XRC QP lacks: accepted and ignored (Linux' modify_qp_mask).
 int ignored_by(ibv_qp_type type) {
   switch (type) {
     case IBV_QPT_XRC_SEND:
@@ -115,7 +115,7 @@ class Transitions : public ::testing::TestWithParam<ibv_qp_type> {
     }
   }
 
-  /// Every attribute has a value that it may have.
+  /// Returns a valid value for every attribute.
   [[nodiscard]] ibv_qp_attr all_attributes() const {
     ibv_qp_attr attr = End::rtr_attributes(peer.gid(), 77);
     attr.port_num = 1;
@@ -156,7 +156,7 @@ class Transitions : public ::testing::TestWithParam<ibv_qp_type> {
     end.qp = ibv_create_qp_ex(end.context, &init);
     ASSERT_NE(end.qp, nullptr);
   }
-  /// A send that fails at this end leaves UD and UC in SQE.
+  /// A send that fails locally moves UD and UC to SQE.
   void fail_a_send() {
     ibv_sge sge{0x1000, 64, 0xbad00};
     ibv_send_wr wr{};
@@ -173,7 +173,7 @@ class Transitions : public ::testing::TestWithParam<ibv_qp_type> {
     ASSERT_EQ(got, 1);
     ASSERT_EQ(ibv_destroy_ah(ah), 0);
   }
-  /// A new QP in that state; false where the type has no such state.
+  /// Creates a QP in that state. Returns false if the type has no such state.
   bool bring_to(ibv_qp_state wanted, const Table& table) {
     make();
     if (wanted == IBV_QPS_RESET) return true;
@@ -203,12 +203,12 @@ class Transitions : public ::testing::TestWithParam<ibv_qp_type> {
 
 TEST_P(Transitions, FollowTheTableBitByBit) {
   constexpr int kBits = 26;
-  // Known, and no device of ours has them.
+  // Known attributes that no device supports.
   constexpr int kNeverSupported = IBV_QP_ALT_PATH | IBV_QP_CAP | IBV_QP_RATE_LIMIT;
   const Table table = table_of(GetParam());
   for (const ibv_qp_state from : kStates)
     for (const ibv_qp_state to : kStates) {
-      if (to == IBV_QPS_SQE) continue;  // nobody asks for it
+      if (to == IBV_QPS_SQE) continue;  // programs do not request SQE
       SCOPED_TRACE(testing::Message() << "type " << GetParam() << ", " << from << " to " << to);
       if (!bring_to(from, table)) continue;
       const auto row = table.find({from, to});

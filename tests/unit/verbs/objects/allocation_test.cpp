@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// No memory at any allocation of a create call (CVE-2022-50671, -50885, -50543, CVE-2025-38024,
-// CVE-2026-45852): the call gives NULL and ENOMEM, and nothing is left behind.
+// Each allocation of a create call fails once (CVE-2022-50671, -50885, -50543, CVE-2025-38024,
+// CVE-2026-45852): the call returns NULL with ENOMEM, and nothing remains.
 #include <cstdlib>
 #include <functional>
 #include <new>
@@ -88,7 +88,7 @@ namespace faultline::verbs::test {
 
 namespace {
 
-/// Fails each allocation of `create` in turn until it has enough of them; returns how many it makes.
+/// Fails each allocation of `create` in turn until it succeeds. Returns the number of its allocations.
 int fail_each_allocation(const std::function<bool()>& create, const std::function<void()>& destroy) {
   constexpr int kMany = 1000;
   for (int nth = 1; nth < kMany; ++nth) {
@@ -100,7 +100,7 @@ int fail_each_allocation(const std::function<bool()>& create, const std::functio
     allocations_until_failure = 0;
     if (created) {
       destroy();
-      if (!failed_one) return nth - 1;  // a failed allocation that a call can do without is no error
+      if (!failed_one) return nth - 1;  // failing an optional allocation is no error
     } else {
       EXPECT_TRUE(failed_one);
       EXPECT_EQ(errno, ENOMEM);
@@ -110,7 +110,7 @@ int fail_each_allocation(const std::function<bool()>& create, const std::functio
   return 0;
 }
 
-/// The second time finds every table that only grows as the first one left it.
+/// The second pass finds tables that only grow at the size that the first pass left.
 void expect_nothing_left(const std::function<bool()>& create, const std::function<void()>& destroy) {
   EXPECT_GT(fail_each_allocation(create, destroy), 0) << "a create that allocates nothing tests nothing";
   const int64_t before = outstanding;
@@ -326,7 +326,7 @@ TEST(NoMemory, DeregMrNeedsNone) {
   ibv_pd* const pd = ibv_alloc_pd(a.context);
   for (int nth = 1; nth < 8; ++nth) {
     SCOPED_TRACE(nth);
-    // Taking away the middle of three splits what the monitor counts.
+    // Deregistering the middle one of three pages splits a range in the counts of the monitor.
     ibv_mr* const whole = ibv_reg_mr(pd, pages.data(), pages.size(), kAllRights);
     ibv_mr* const middle = ibv_reg_mr(pd, pages.data() + 4096, 4096, kAllRights);
     ASSERT_NE(whole, nullptr);
@@ -346,8 +346,8 @@ TEST(NoMemory, ReregMrLeavesTheOldRegion) {
   ibv_pd* const pd = ibv_alloc_pd(a.context);
   ibv_mr* const mr = ibv_reg_mr(pd, pages.data(), 8192, kAllRights);
   ASSERT_NE(mr, nullptr);
-  // The key and the counts tell; bytes do not, since a deregistration that finds no memory lets its range
-  // stay under watch.
+  // The key and the counts are checked. Bytes are not, since a deregistration without memory leaves its range
+  // watched.
   const int made = fail_each_allocation(
       [&] {
         const uint32_t key = mr->lkey;

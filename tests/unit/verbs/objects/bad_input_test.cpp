@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Programs that use the API wrongly: each entry point gets nothing, what was destroyed already, and arguments
-// out of all proportion; objects are destroyed before those that need them. The errno is the man pages', and
-// nothing crashes.
+// Programs that misuse the API. Each entry point gets null, destroyed objects, and extreme arguments, and
+// objects are destroyed before those that depend on them. The errno is that of the man pages, and nothing
+// crashes.
 #include <climits>
 #include <functional>
 
@@ -21,14 +21,14 @@ int error_of_result(const void* object) {
   return object == nullptr ? errno : 0;
 }
 
-/// What a call says: 0 or the errno, by return value or errno.
+/// Returns the result of a call, 0 or an errno, from its return value or errno.
 template <typename Call>
 int error_of(Call call) {
   errno = 0;
   return error_of_result(call());
 }
 
-/// One of each kind, or pointers to what there was.
+/// One object of each kind, or pointers to destroyed ones.
 struct Objects {
   ibv_context* context = nullptr;
   ibv_pd* pd = nullptr;
@@ -103,8 +103,8 @@ class BadInput : public ::testing::Test {
     const char* name;
     std::function<int()> run;
   };
-  /// Each call whose first object is one of `gone`. What the header's inline functions look into themselves
-  /// is called as they would.
+  /// Returns each call whose first object is one of `gone`. An inline function of the header that
+  /// dereferences the object is replaced by the call that it makes.
   [[nodiscard]] std::vector<Call> calls_with(const Objects& gone) const {
     const auto call = [](const char* name, auto run) { return Call{name, [run] { return error_of(run); }}; };
     std::vector<Call> all;
@@ -425,7 +425,7 @@ TEST_F(BadInput, OutOfAllProportion) {
   EXPECT_EQ(ibv_modify_qp(own.qp, &attr, INT_MIN), EINVAL);
   EXPECT_EQ(ibv_modify_qp(own.qp, &attr, INT_MAX), EINVAL);
   EXPECT_EQ(error([&] { return ibv_alloc_mw(own.pd, static_cast<ibv_mw_type>(3)); }), EINVAL);
-  // As far beyond what they name as their enumerations' own bits go.
+  // As far beyond the named values as the bits of the enumerations allow.
   EXPECT_NE(ibv_wc_status_str(static_cast<ibv_wc_status>(31)), nullptr);
   EXPECT_NE(ibv_event_type_str(static_cast<ibv_event_type>(31)), nullptr);
   EXPECT_NE(ibv_port_state_str(static_cast<ibv_port_state>(7)), nullptr);
@@ -455,7 +455,7 @@ TEST_F(BadInput, DestroyedBeforeThoseThatNeedThem) {
   EXPECT_EQ(ibv_dealloc_pd(parent), 0);
   EXPECT_EQ(ibv_destroy_qp(sharing), 0);
   EXPECT_EQ(ibv_dereg_mr(device_memory), 0);
-  // One after the other: each of what belongs to a PD holds it.
+  // Destroys one object after the other: each object of a PD holds a reference to it.
   destroy(all);
 }
 
@@ -480,7 +480,7 @@ TEST_F(BadInput, PostsThatAreRefused) {
   ASSERT_EQ(own.to_rtr(own.gid(), own.qp->qp_num), 0);
   EXPECT_EQ(post(own.qp), EINVAL) << "RTR";
   ASSERT_EQ(own.to_rts(), 0);
-  // Four elements were asked for.
+  // The queues were created with four elements.
   for (const int count : {5, INT_MAX, -1, INT_MIN}) {
     send.num_sge = receive.num_sge = count;
     EXPECT_EQ(post(own.qp), EINVAL) << count;
@@ -508,7 +508,7 @@ TEST_F(BadInput, PostsThatAreRefused) {
   EXPECT_EQ(post(own.qp), EINVAL);
   send.opcode = IBV_WR_BIND_MW;
   EXPECT_EQ(post(own.qp), EINVAL) << "no window";
-  // Nothing to post is posted, and nowhere to write to is nothing polled.
+  // An empty list posts nothing. Polling fails without a buffer, and returns 0 without entries.
   EXPECT_EQ(ibv_post_send(own.qp, nullptr, nullptr), 0);
   EXPECT_EQ(ibv_post_recv(own.qp, nullptr, nullptr), 0);
   EXPECT_EQ(ibv_poll_cq(own.cq, 1, nullptr), -EINVAL);

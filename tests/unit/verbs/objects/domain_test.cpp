@@ -88,7 +88,7 @@ TEST_F(ParentDomain, ItKeepsBothItsDomains) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-/// A QP on the parent domain, regions and address handles on either.
+/// A QP on the parent domain, with regions and address handles on either domain.
 TEST(ParentDomainData, ItIsInterchangeableWithItsDomain) {
   const Pages from(4096);
   const Pages to(4096);
@@ -118,7 +118,7 @@ TEST(ParentDomainData, ItIsInterchangeableWithItsDomain) {
   ibv_mw* const mw = ibv_alloc_mw(base, IBV_MW_TYPE_1);
   ibv_mw_bind bind{};
   bind.send_flags = IBV_SEND_SIGNALED;
-  // Local write says nothing of a window, but programs give it.
+  // Local write has no meaning for a window, but programs set it.
   bind.bind_info = {on_base, to.address(), 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
   ASSERT_EQ(ibv_bind_mw(b.qp, mw, &bind), 0);
   EXPECT_EQ(completion(b, a).status, IBV_WC_SUCCESS);
@@ -130,7 +130,7 @@ TEST(ParentDomainData, ItIsInterchangeableWithItsDomain) {
   EXPECT_EQ(ibv_dealloc_pd(parent), 0);
 }
 
-/// A program's own memory for rings, counted.
+/// The program's allocator for rings; counts its allocations.
 struct Arena {
   int blocks = 0;
   int made = 0;
@@ -288,7 +288,7 @@ TEST(Import, ItsObjectsAreThoseOfTheOtherContext) {
   ibv_context* const other = open("mem1");
   EXPECT_EQ(ibv_import_pd(other, b.pd->handle), nullptr) << "handles are a descriptor's";
 
-  // A QP of the imported domain takes what comes to the other context's region.
+  // A QP of the imported domain receives into the other context's region.
   ibv_cq* const cq = ibv_create_cq(imported, 16, nullptr, nullptr, 0);
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq;
@@ -305,7 +305,7 @@ TEST(Import, ItsObjectsAreThoseOfTheOtherContext) {
 
   EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY);
   ibv_unimport_mr(mr);
-  ibv_unimport_pd(pd);  // before its QP, as programs do
+  ibv_unimport_pd(pd);  // before its QP is destroyed, as programs do
   EXPECT_EQ(ibv_destroy_qp(b.qp), 0);
   b.qp = own;
   EXPECT_EQ(ibv_destroy_cq(cq), 0);

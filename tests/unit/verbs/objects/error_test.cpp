@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program sees when a request fails: the status, the event at the peer, the flush behind it, and the
-// peer's bytes untouched.
+// What a program sees when a request fails: the status, the event at the peer, the flushed work requests
+// after it, and unchanged memory at the peer.
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test {
@@ -18,7 +18,7 @@ class RemoteError : public ::testing::TestWithParam<ibv_wr_opcode> {
     from.fill(1);
     std::memset(to.data(), kUntouched, to.size());
   }
-  /// The request must be refused there, with an event, and change no byte on either side.
+  /// Checks that the peer refuses the request, raises an event, and that no byte changes on either side.
   void expect_refused(uint64_t remote_va, uint32_t rkey, uint32_t bytes = 64) {
     const std::vector<uint8_t> before(from.data(), from.data() + from.size());
     if (GetParam() == IBV_WR_RDMA_WRITE_WITH_IMM) {
@@ -183,8 +183,8 @@ TEST_F(LocalError, EverythingBehindAFailureIsFlushedInOrder) {
   EXPECT_EQ(completion(a, b).status, IBV_WC_WR_FLUSH_ERR);
 }
 
-/// ibv_qp::state is the library's memory of what the program set or asked for (rdma-core, ibv_query_qp). UCX
-/// asks a failed QP for its path, and goes on to post work that is flushed.
+/// ibv_qp::state is the last state that the program set or queried (rdma-core, ibv_query_qp). UCX queries the
+/// path of a failed QP and then posts work, which is flushed.
 TEST_F(LocalError, AQueryForOtherAttributesLeavesTheStateInTheStructure) {
   connect(a, b);
   ASSERT_EQ(a.post_send(write(0, 0xdead00)), 0);
@@ -198,7 +198,7 @@ TEST_F(LocalError, AQueryForOtherAttributesLeavesTheStateInTheStructure) {
   EXPECT_EQ(a.qp->state, IBV_QPS_ERR);
 }
 
-/// max_dest_rd_atomic 0: no READ and no atomic at a time (IBA 9.7.4.1.2.1).
+/// max_dest_rd_atomic 0: no outstanding READ or atomic is allowed (IBA 9.7.4.1.2.1).
 TEST_F(LocalError, AResponderWithoutResourcesRefusesReadsAndAtomics) {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
     SCOPED_TRACE(opcode);

@@ -121,7 +121,7 @@ TEST(DeviceEvents, ReachWhoWaitsForNothingElse) {
   ibv_context* const context = open("mem0");
   ASSERT_NE(context, nullptr);
   ASSERT_EQ(running_devices(), 0);
-  // Told again and again: the device may run before the context is among those that hear of it.
+  // Raised repeatedly: the device may run before the context receives its events.
   std::atomic<bool> heard{false};
   std::thread port([&heard] {
     while (!heard) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Objects that come and go: while others work, and many times over.
+// Objects created and destroyed while others are in use, and many times over.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -23,7 +23,7 @@ ibv_send_wr write_of(ibv_sge& sge, uint64_t remote_va, uint32_t rkey) {
   return wr;
 }
 
-/// What the process has now. A sanitizer's allocator counts nothing here, and looks for leaks itself.
+/// The process's current resources. A sanitizer's allocator reports none here and checks for leaks itself.
 struct Held {
   ptrdiff_t descriptors = entries("/proc/self/fd");
   ptrdiff_t threads = entries("/proc/self/task");
@@ -39,7 +39,7 @@ struct Held {
   }
 };
 
-/// The device is opened, an object of every kind made and destroyed, and the device closed, which ends its
+/// Opens the device, creates and destroys an object of every kind, and closes the device, which ends its
 /// engine.
 void run_one_life(const Pages& pages, int cycle) {
   ibv_context* const context = open("mem0");
@@ -84,7 +84,7 @@ void run_one_life(const Pages& pages, int cycle) {
 }
 
 TEST(Life, AThousandCyclesLeaveNothing) {
-  constexpr int kFirstCycles = 50;  // what is made once is there
+  constexpr int kFirstCycles = 50;  // one-time allocations are made by then
   constexpr int kCycles = 1000;
   const Pages pages(8192);
   for (int cycle = 0; cycle < kFirstCycles; ++cycle) ASSERT_NO_FATAL_FAILURE(run_one_life(pages, cycle));
@@ -96,13 +96,13 @@ TEST(Life, AThousandCyclesLeaveNothing) {
   const Held after;
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_EQ(after.threads, before.threads);
-  // Less than one a cycle, whatever an allocator does on the way.
+  // Fewer than one per cycle, regardless of an allocator's temporary mappings.
   EXPECT_LT(after.mappings - before.mappings, kCycles / 10);
-  // The smallest block that malloc gives out has 32 bytes.
+  // malloc's smallest block has 32 bytes.
   EXPECT_LT(after.heap_bytes - before.heap_bytes, ptrdiff_t{kCycles} * 16);
 }
 
-/// A region taken away under its peer's WRITEs: they succeed or are refused, and after dereg_mr returns none
+/// A region deregistered during its peer's WRITEs. They succeed or are refused; after dereg_mr returns, none
 /// changes a byte.
 TEST(Life, ARegionIsDeregisteredUnderWrites) {
   constexpr int kRounds = 40;
@@ -152,7 +152,7 @@ TEST(Life, ARegionIsDeregisteredUnderWrites) {
   peer.join();
 }
 
-/// A CQ whose QPs are gone is destroyed while another thread turns the engine and polls another CQ.
+/// A CQ without remaining QPs is destroyed while another thread drives the engine and polls another CQ.
 TEST(Life, CqsComeAndGoWhileTheEngineWorks) {
   constexpr int kRounds = 200;
   const Pages from(4096);
@@ -188,7 +188,7 @@ TEST(Life, CqsComeAndGoWhileTheEngineWorks) {
     EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
     ibv_recv_wr wr{};
     ibv_recv_wr* bad = nullptr;
-    ASSERT_EQ(ibv_post_recv(qp, &wr, &bad), 0);  // flushed into the CQ, or not yet
+    ASSERT_EQ(ibv_post_recv(qp, &wr, &bad), 0);  // its flush completion may or may not be in the CQ yet
     ASSERT_EQ(ibv_destroy_qp(qp), 0);
     ASSERT_EQ(ibv_destroy_cq(cq), 0);
   }

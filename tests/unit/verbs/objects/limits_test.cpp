@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a device says of its limits is what it holds programs to: as much as it says can be had, one more
-// cannot.
+// A device enforces exactly its reported limits: the limit can be reached, one more is refused.
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A call that is refused has a line with the reason, where the log wants it.
+// A refused call logs a line with the reason, if the log level includes it.
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test {
@@ -38,7 +38,7 @@ TEST_F(Reasons, AnAddressWithoutAGrhSaysWhichOptionIsMissing) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = IBV_MTU_1024;
-  attr.ah_attr.port_num = 1;  // as ibv_rc_pingpong without -g
+  attr.ah_attr.port_num = 1;  // like ibv_rc_pingpong without -g
   EXPECT_EQ(ibv_modify_qp(a.qp, &attr, kToRtr), EINVAL);
   const std::vector<std::string> lines = take_reasons();
   ASSERT_EQ(lines.size(), 2U);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What threads of a program can do to each other: requests that change while they are posted, objects
-// destroyed under load, several threads on one QP and one CQ.
+// Interference between threads of a program: requests that change while they are posted, objects destroyed
+// under load, several threads on one QP and one CQ.
 #include <thread>
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@ void store(T& field, T value) {
 TEST(ChangingRequests, OnlyACopyIsChecked) {
   constexpr uint32_t kInlineBytes = 64;
   constexpr uint32_t kLongElementBytes = 1024;
-  constexpr size_t kLongestBytes = 2 * kLongElementBytes;  // of what may be posted
+  constexpr size_t kLongestBytes = 2 * kLongElementBytes;  // longest message that may be posted
   constexpr int kPosts = 20000;
   EndOptions options;
   options.sges = 2;
@@ -134,8 +134,8 @@ TEST(Threads, ShareOneQpAndOneCq) {
   for (const auto& count : seen) ASSERT_EQ(count, 1U) << "each request completes once";
 }
 
-/// Whoever has a completion may post into its slot at once, though another thread turns the engine and is
-/// still telling the channel of it.
+/// A thread that has polled a completion may post into its slot at once, even while another thread drives the
+/// engine and still notifies the channel.
 TEST(Threads, ACompletionsSlotIsFreeWhenItIsSeen) {
   constexpr uint64_t kRounds = 5000;
   EndOptions options;
@@ -146,7 +146,7 @@ TEST(Threads, ACompletionsSlotIsFreeWhenItIsSeen) {
   connect(a, b);
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
-  ASSERT_EQ(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), 0);  // so that whatever is posted is flushed
+  ASSERT_EQ(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), 0);  // so that every posted request is flushed
   ASSERT_EQ(fcntl(a.channel->fd, F_SETFL, O_NONBLOCK), 0);
   std::atomic<bool> stop{false};
   std::thread engine([&] {
@@ -167,7 +167,7 @@ TEST(Threads, ACompletionsSlotIsFreeWhenItIsSeen) {
     }
     ibv_cq* cq = nullptr;
     void* cq_context = nullptr;
-    // Only every other time, so that the next post comes right behind the completion.
+    // Only in every second round, so that the next post follows the completion directly.
     while (i % 2 == 1 && ibv_get_cq_event(a.channel, &cq, &cq_context) == 0) ibv_ack_cq_events(cq, 1);
   }
   stop = true;
@@ -178,7 +178,8 @@ TEST(Threads, ACompletionsSlotIsFreeWhenItIsSeen) {
   EXPECT_EQ(refused, 0);
 }
 
-/// CVE-2025-21829 and its like: destroying under load ends, and nothing refers to what is gone.
+/// CVE-2025-21829 and similar: destruction under load terminates, and no reference to a destroyed object
+/// remains.
 TEST(Threads, QpsAreDestroyedUnderLoad) {
   constexpr int kRounds = 60;
   const Pages from(1 << 16);
@@ -196,7 +197,7 @@ TEST(Threads, QpsAreDestroyedUnderLoad) {
     }
   });
   for (int round = 0; round < kRounds; ++round) {
-    // New ones first: the last QPs may still have packets on the way, which now belong to nobody.
+    // Starts with new QPs: packets of the previous QPs may still be in flight, and no QP accepts them now.
     connect(a, b, 1);
     ibv_sge sge = sge_of(local, 0, from.size());
     ASSERT_EQ(b.post_receive(1, {sge_of(remote, 0, to.size())}), 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program's own threads can do to the objects of this room, row by row of the published mistakes of
-// other stacks. (Failing allocations are in allocation_test.cpp, requests that change in thread_test.cpp too,
-// transitions in transition_test.cpp.)
+// What a program's threads can do to verbs objects, one test for each published defect of other stacks. (See
+// allocation_test.cpp for failing allocations, thread_test.cpp also for requests that change,
+// transition_test.cpp for transitions.)
 #include <thread>
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ void store(T& field, T value) {
   __atomic_store_n(&field, value, __ATOMIC_RELAXED);
 }
 
-/// Runs `work` over and over on a thread of its own while it lives.
+/// Runs `work` repeatedly on a separate thread during its lifetime.
 class Background {
  public:
   template <typename Work>
@@ -46,7 +46,7 @@ ibv_qp* make_qp(const End& end, ibv_srq* srq, uint32_t sges = 1) {
   return ibv_create_qp(end.pd, &init);
 }
 
-/// CVE-2026-74377: a receive's num_sge, checked in memory that the program can change, then read again.
+/// CVE-2026-74377: a receive's num_sge was checked in memory that the program can change, then read again.
 TEST(Cve202674377, AReceivesElementsAreCountedOnce) {
   constexpr int kPosts = 20000;
   const Pages pages(4096);
@@ -59,7 +59,7 @@ TEST(Cve202674377, AReceivesElementsAreCountedOnce) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
   ASSERT_EQ(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE),
-            0);  // what is taken is flushed, so that there is room
+            0);  // accepted receives are flushed, so that there is room
   std::array<ibv_sge, 64> sges{};
   for (ibv_sge& sge : sges) sge = sge_of(mr, 0, 16);
   ibv_recv_wr wr{1, nullptr, sges.data(), 2};
@@ -125,7 +125,7 @@ TEST(Cve202674378, AnInlineListIsMeasuredAsItIsCopied) {
   EXPECT_EQ(std::count(to.data() + 64, to.data() + to.size(), 0), static_cast<ptrdiff_t>(to.size() - 64));
 }
 
-/// rxe, 2026: queues made for no elements at all, and requests with any count of them.
+/// rxe, 2026: queues created without elements, and requests with any number of them.
 TEST(Rxe2026, AQueueWithoutElementsTakesNone) {
   const Pages pages(4096);
   End a("mem0");
@@ -196,9 +196,9 @@ TEST(Cve202664582, RingsAreReplacedUnderTheirUsers) {
   }
 }
 
-/// CVE-2025-21829: an object whose destruction waited for a reference that never dropped. Everything goes, in
-/// order, while messages are under way and an engine thread turns; each object's users say EBUSY until they
-/// went.
+/// CVE-2025-21829: an object's destruction waited for a reference that was never dropped. All objects are
+/// destroyed, in order, while messages are in flight and an engine thread runs. An object with users returns
+/// EBUSY until they are destroyed.
 TEST(Cve202521829, AllObjectsGoUnderLoad) {
   constexpr int kRounds = 40;
   const Pages from(1 << 16);
@@ -258,8 +258,8 @@ TEST(Cve202521829, AllObjectsGoUnderLoad) {
   }
 }
 
-/// CVE-2026-45910: timers that fire while their QP goes. Time-outs and RNR waits of the shortest kind, on a
-/// peer that is never ready.
+/// CVE-2026-45910: timers that fire while their QP is destroyed. Uses the shortest time-outs and RNR waits,
+/// with a peer that is never ready.
 TEST(Cve202645910, QpsGoWhileTheirTimersFire) {
   constexpr int kRounds = 30;
   const Pages pages(4096);
@@ -292,8 +292,8 @@ TEST(Cve202645910, QpsGoWhileTheirTimersFire) {
   }
 }
 
-/// siw, CVE-2026-68417: a QP that packets and other threads find before it is complete. Targets are opened by
-/// number while they are made.
+/// siw, CVE-2026-68417: packets and other threads found a QP before it was complete. Targets are opened by
+/// number while they are created.
 TEST(Cve202668417, AnXrcTargetIsFoundWhenItIsComplete) {
   constexpr int kRounds = 300;
   const End end("mem0");
