@@ -24,9 +24,6 @@
 namespace faultline::glue {
 namespace {
 
-// The smallest path MTU, 256, with IPv6 and the longest headers around it (wire::largest_path_mtu_bytes).
-constexpr uint32_t kLeastMtuBytes = 344;
-
 constexpr std::array<std::string_view, 8> kLinkSpeeds{"SDR", "DDR", "QDR", "FDR10",
                                                       "FDR", "EDR", "HDR", "NDR"};
 constexpr std::array<std::string_view, 7> kLogLevels{"trace", "debug",    "info", "warn",

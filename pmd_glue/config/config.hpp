@@ -56,6 +56,10 @@ struct PortConfig {
 /// MTU limit of net_tap: it enforces ethdev's MTU limit, and advertises frames of 1522 bytes (DPDK 22.11).
 inline constexpr uint32_t kTapMtuBytes = 1500;
 
+/// The smallest L3 MTU: a path MTU of 256, with IPv6 and the longest headers around it
+/// (wire::largest_path_mtu_bytes).
+inline constexpr uint32_t kLeastMtuBytes = 344;
+
 /// Limit of addresses of a device: with its link-local address, as many as the address filter holds.
 inline constexpr size_t kMaxAddresses = 16;
 inline constexpr size_t kMaxRoutes = 64;

@@ -90,8 +90,8 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   description.device_memory_bytes = device.device_memory_bytes;
   if (description.max_path_mtu_bytes == 0)
     throw ConfigError(fmt::format(
-        "faultline: {}: {}: device.mtu: {} does not hold the smallest path MTU, 256; give at least 384",
-        config.path, device.name, port_mtu_bytes(device)));
+        "faultline: {}: {}: device.mtu: {} does not hold the smallest path MTU, 256; give at least {}",
+        config.path, device.name, port_mtu_bytes(device), kLeastMtuBytes));
   return description;
 }
 

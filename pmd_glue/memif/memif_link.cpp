@@ -151,7 +151,7 @@ size_t MemifLink::receive(rte_mempool* pool, uint16_t port, std::span<rte_mbuf*>
     if (!gather(frame, waiting, taken, gathered)) [[unlikely]]
       break;
     if (!gathered.fits) [[unlikely]] {
-      oversized_.store(oversized() + 1, std::memory_order_relaxed);
+      oversized_->store(oversized() + 1, std::memory_order_relaxed);
       continue;
     }
     frame->port = port;

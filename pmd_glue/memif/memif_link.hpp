@@ -35,7 +35,9 @@ class MemifLink {
   /// Returns the peer's protocol violation, or nullptr. A link with a violation carries no more frames.
   [[nodiscard]] const char* violation() const { return violation_.load(std::memory_order_relaxed); }
   /// Received frames that are too long for a buffer of the pool.
-  [[nodiscard]] uint64_t oversized() const { return oversized_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t oversized() const { return oversized_->load(std::memory_order_relaxed); }
+  /// Counts them in `total` from now on, which outlives the link.
+  void count_oversized_in(std::atomic<uint64_t>& total) { oversized_ = &total; }
 
  private:
   struct Ring {
@@ -68,7 +70,8 @@ class MemifLink {
   Ring transmit_;
   uint16_t offered_ = 0;  ///< head of the client's receive ring
   std::atomic<const char*> violation_{nullptr};
-  std::atomic<uint64_t> oversized_{0};
+  std::atomic<uint64_t> own_oversized_{0};
+  std::atomic<uint64_t>* oversized_ = &own_oversized_;
 };
 
 }  // namespace faultline::glue

@@ -145,10 +145,6 @@ size_t MemifPort::transmit(std::span<rte_mbuf* const> frames) {
   return sent;
 }
 
-uint64_t MemifPort::oversized() const {
-  return earlier_oversized_.load(std::memory_order_relaxed);
-}
-
 /// Requests the end of a link, once. The interrupt thread ends it, since that thread owns the connection's
 /// descriptor and closes it.
 void MemifPort::end_link() {
@@ -304,6 +300,7 @@ bool MemifPorts::before_connect(rte_eth_dev* device) const {
   auto geometry = port->handshake_ ? port->handshake_->take_geometry() : std::nullopt;
   if (!geometry) return false;
   port->owned_link_ = std::make_unique<MemifLink>(port->role_, std::move(*geometry), kBufferBytes);
+  port->owned_link_->count_oversized_in(port->oversized_);
   port->driver_has_mapped_ = port->owned_link_->violation() == nullptr;
   return port->driver_has_mapped_;
 }
@@ -320,8 +317,6 @@ void MemifPorts::before_free_regions(rte_eth_dev* device, std::vector<int>& forg
   MemifPort* const port = of(device);
   if (port == nullptr) return;
   port->link_.store(nullptr, std::memory_order_relaxed);
-  if (port->owned_link_ != nullptr)
-    port->earlier_oversized_.fetch_add(port->owned_link_->oversized(), std::memory_order_relaxed);
   port->owned_link_.reset();
   // net_memif closes the file of a region only if it has mapped it. The client maps at once.
   if (port->role_ == MemifPort::Role::server && port->handshake_ && !port->driver_has_mapped_)

@@ -37,8 +37,8 @@ class MemifPort {
   [[nodiscard]] bool is_broken() const { return ending_.load(std::memory_order_relaxed); }
   /// Number of links closed because the peer violated the protocol.
   [[nodiscard]] uint64_t violations() const { return violations_.load(std::memory_order_relaxed); }
-  /// Number of frames dropped because they are too long for a buffer, on links that have ended.
-  [[nodiscard]] uint64_t oversized() const;
+  /// Frames dropped because no buffer of the pool holds them, of all links so far.
+  [[nodiscard]] uint64_t oversized() const { return oversized_.load(std::memory_order_relaxed); }
 
   /// While it lives, this thread creates the port's device. nullptr: a port of another kind.
   class Creation {
@@ -86,7 +86,7 @@ class MemifPort {
   std::atomic<MemifLink*> link_{nullptr};
   std::atomic<bool> ending_{false};
   std::atomic<uint64_t> violations_{0};
-  std::atomic<uint64_t> earlier_oversized_{0};
+  std::atomic<uint64_t> oversized_{0};
 };
 
 namespace memif {
