@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 
 #include "odp/copy/fault_handler.hpp"
-#include "odp/engine_door.hpp"
+#include "odp/domain_session.hpp"
 #include "odp/guards.hpp"
 #include "odp/mappings/holes.hpp"
 #include "odp/mappings/own_mappings.hpp"
@@ -387,17 +387,17 @@ int Domain::deallocate_window(Key key) {
 std::unique_ptr<EngineSession> Domain::attach_engine() {
   Quiescence::Slot* slot = quiescence_.attach();
   if (slot == nullptr) return nullptr;
-  SessionPort* port = nullptr;
+  FaultRings* port = nullptr;
   try {
     port = pager_->open_port();
     if (port != nullptr)
-      return std::make_unique<EngineDoor>(EngineDoor::Parts{.keys = keys_,
-                                                            .quiescence = quiescence_,
-                                                            .pager = *pager_,
-                                                            .pins = pins_,
-                                                            .children = children_,
-                                                            .counters = counters_},
-                                          *slot, *port);
+      return std::make_unique<DomainSession>(DomainSession::Parts{.keys = keys_,
+                                                                  .quiescence = quiescence_,
+                                                                  .pager = *pager_,
+                                                                  .pins = pins_,
+                                                                  .children = children_,
+                                                                  .counters = counters_},
+                                             *slot, *port);
   } catch (const std::bad_alloc&) {
     if (port != nullptr) pager_->close_port(*port);
   }

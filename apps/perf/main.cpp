@@ -22,7 +22,7 @@ constexpr int kConnectMs = 10'000;
 constexpr int kBadConfig = 2;
 
 int serve(const Options& options) {
-  const Device device(options.config_path, options.device);
+  const PerfDevice device(options.config_path, options.device);
   Listener listener(options.listen_address, options.tcp_port);
   std::printf("%s\n", listening_line(listener.port()).c_str());
   std::fflush(stdout);
@@ -39,7 +39,7 @@ int serve(const Options& options) {
 }
 
 int measure(const Options& options) {
-  const Device device(options.config_path, options.device);
+  const PerfDevice device(options.config_path, options.device);
   Exchange exchange = Exchange::connect_to(options.client_of, options.tcp_port, kConnectMs);
   ClientSession session(exchange, device, options.test);
   if (options.test.interactive) {

@@ -20,9 +20,9 @@ namespace faultline::switching {
 namespace {
 
 using glue::SwitchAnswer;
-using glue::SwitchBell;
 using glue::SwitchRequest;
 using glue::SwitchVerb;
+using glue::WakeFlag;
 
 // Tags of epoll events: one of these, or kSessionTag plus a session's number shifted left by one; odd for its
 // pidfd.
@@ -36,12 +36,12 @@ constexpr uint64_t tag_of(uint64_t id, bool of_process) {
 // Connections accepted per round, so that frames are served in between.
 constexpr int kMostAccepted = 16;
 
-void send_answer(int connection, const SwitchAnswer& answer, const SwitchBell* bell) {
+void send_answer(int connection, const SwitchAnswer& answer, const WakeFlag* bell) {
   iovec part{const_cast<SwitchAnswer*>(&answer), sizeof answer};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(SwitchBell::kDescriptors * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(WakeFlag::kDescriptors * sizeof(int))> control{};
   if (bell != nullptr) {
     const auto descriptors = bell->descriptors();
     message.msg_control = control.data();
@@ -307,7 +307,7 @@ void Control::attach(Session& session, const SwitchRequest& request) {
   seats_.with_stations([&](const StationTable& stations) { holder = stations.holder_of(request); });
   if (holder) end_if_gone(*holder);
   std::string line;
-  session.bell = SwitchBell::create(bell_event_);
+  session.bell = WakeFlag::create(bell_event_);
   if (session.bell == nullptr) return refuse(errno, "no memory or descriptors for one more seat");
   const auto wanted = had_seat
                           ? std::optional(static_cast<PortIndex>(std::min<uint32_t>(request.port, kMaxPorts)))

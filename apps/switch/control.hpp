@@ -57,7 +57,7 @@ class Control {
     UniqueFd process;  ///< pidfd
     int pid = 0;
     TimeNs since = 0;
-    std::unique_ptr<glue::SwitchBell> bell;
+    std::unique_ptr<glue::WakeFlag> bell;
     std::optional<PortIndex> port;
     std::optional<glue::SwitchRequest> waiting;  ///< pending attach request
   };

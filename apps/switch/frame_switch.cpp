@@ -11,13 +11,13 @@
 #include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/eal/frame_pool.hpp"
 #include "pmd_glue/eal/mbuf_view.hpp"
-#include "pmd_glue/engine/engine.hpp"
+#include "pmd_glue/engine/poll_engine.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/base/log.hpp"
 
 namespace faultline::switching {
 
-using glue::SwitchBell;
+using glue::WakeFlag;
 
 namespace {
 
@@ -96,7 +96,7 @@ std::optional<PortIndex> FrameSwitch::find_free() const {
   return best ? best : linked;
 }
 
-std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted, SwitchBell& bell,
+std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted, WakeFlag& bell,
                                                 std::string& error) {
   const bool has_wanted = wanted && *wanted < kMaxPorts && !ports_[*wanted].taken;
   const auto index = has_wanted ? wanted : find_free();
@@ -259,7 +259,7 @@ size_t FrameSwitch::flush(PortIndex index) {
   const size_t sent = port.port->transmit(0, port.waiting);
   room_.leave(index, sent);
   if (sent != 0) port.dropped = 0;
-  if (sent != 0 && port.bell != nullptr) port.bell->ring(SwitchBell::End::device);
+  if (sent != 0 && port.bell != nullptr) port.bell->ring(WakeFlag::End::device);
   if (sent == port.waiting.size()) {
     port.waiting.clear();
   } else if (sent == 0 && !port.port->link_up()) {
@@ -279,9 +279,9 @@ void FrameSwitch::say_asleep(bool asleep) {
   for (Port& port : ports_) {
     if (port.bell == nullptr) continue;
     if (asleep)
-      port.bell->say_asleep(SwitchBell::End::switch_);
+      port.bell->say_asleep(WakeFlag::End::switch_);
     else
-      port.bell->say_awake(SwitchBell::End::switch_);
+      port.bell->say_awake(WakeFlag::End::switch_);
   }
 }
 

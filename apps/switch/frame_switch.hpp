@@ -19,7 +19,7 @@
 #include "pmd_glue/config/config.hpp"
 #include "pmd_glue/memif/memif_gate.hpp"
 #include "pmd_glue/ports/port.hpp"
-#include "pmd_glue/wires/switch_bell.hpp"
+#include "pmd_glue/wires/wake_flag.hpp"
 #include "stack/base/turn_lock.hpp"
 
 struct rte_mbuf;
@@ -45,7 +45,7 @@ class FrameSwitch final : public Seats {
   [[nodiscard]] bool open_uplink(const glue::PortConfig& port, std::string& error);
 
   void with_stations(const std::function<void(StationTable&)>& use) override;
-  [[nodiscard]] std::optional<PortIndex> take_port(std::optional<PortIndex> wanted, glue::SwitchBell& bell,
+  [[nodiscard]] std::optional<PortIndex> take_port(std::optional<PortIndex> wanted, glue::WakeFlag& bell,
                                                    std::string& error) override;
   void give_back(PortIndex port) override;
   void leave(PortIndex port) override;
@@ -69,7 +69,7 @@ class FrameSwitch final : public Seats {
   struct Port {
     std::unique_ptr<glue::EthernetPort> port;
     std::string socket;
-    glue::SwitchBell* bell = nullptr;  ///< the seat's
+    glue::WakeFlag* bell = nullptr;  ///< the seat's
     bool taken = false;
     uint64_t last_taken = 0;
     std::vector<rte_mbuf*> waiting;  ///< counted by room_

@@ -18,7 +18,7 @@
 #include "apps/switch/frame_switch.hpp"
 #include "apps/switch/options.hpp"
 #include "pmd_glue/eal/eal.hpp"
-#include "pmd_glue/engine/engine.hpp"
+#include "pmd_glue/engine/poll_engine.hpp"
 #include "pmd_glue/wires/switch_place.hpp"
 #include "pmd_glue/wires/wire_request.hpp"
 #include "stack/base/clock.hpp"

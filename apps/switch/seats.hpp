@@ -8,7 +8,7 @@
 #include <string>
 
 #include "apps/switch/stations.hpp"
-#include "pmd_glue/wires/switch_bell.hpp"
+#include "pmd_glue/wires/wake_flag.hpp"
 
 namespace faultline::switching {
 
@@ -21,7 +21,7 @@ class Seats {
   /// Allocates a free port, the `wanted` one if that is free. `bell` is rung for frames sent to the port.
   /// Returns nullopt and one line in `error` on failure.
   [[nodiscard]] virtual std::optional<PortIndex> take_port(std::optional<PortIndex> wanted,
-                                                           glue::SwitchBell& bell, std::string& error) = 0;
+                                                           glue::WakeFlag& bell, std::string& error) = 0;
   /// Releases a port that was allocated but got no seat.
   virtual void give_back(PortIndex port) = 0;
   /// Ends a seat and releases its port.

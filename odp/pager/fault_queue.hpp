@@ -21,7 +21,7 @@ struct QueuedFault {
 };
 
 /// One session's rings, between its engine and the pager.
-struct SessionPort {
+struct FaultRings {
   static constexpr size_t kMaxOutstanding = 1024;
 
   SpscRing<QueuedFault> requests{kMaxOutstanding};

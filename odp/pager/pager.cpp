@@ -55,31 +55,31 @@ Pager::~Pager() {
   standby_.fetch_add(1, std::memory_order_seq_cst);
   futex(standby_, FUTEX_WAKE_PRIVATE, INT_MAX);
   for (std::thread& thread : threads_) thread.join();
-  for (std::atomic<SessionPort*>& slot : ports_) delete slot.load(std::memory_order_relaxed);
+  for (std::atomic<FaultRings*>& slot : ports_) delete slot.load(std::memory_order_relaxed);
 }
 
-SessionPort* Pager::open_port() {
+FaultRings* Pager::open_port() {
   const std::lock_guard lock(ports_mutex_);
-  for (std::atomic<SessionPort*>& slot : ports_) {
-    SessionPort* port = slot.load(std::memory_order_relaxed);
+  for (std::atomic<FaultRings*>& slot : ports_) {
+    FaultRings* port = slot.load(std::memory_order_relaxed);
     if (port == nullptr) {
-      port = new SessionPort;
-      port->state.store(SessionPort::State::open, std::memory_order_release);
+      port = new FaultRings;
+      port->state.store(FaultRings::State::open, std::memory_order_release);
       slot.store(port, std::memory_order_release);
       return port;
     }
-    if (port->state.load(std::memory_order_acquire) == SessionPort::State::unused) {
-      port->state.store(SessionPort::State::open, std::memory_order_release);
+    if (port->state.load(std::memory_order_acquire) == FaultRings::State::unused) {
+      port->state.store(FaultRings::State::open, std::memory_order_release);
       return port;
     }
   }
   return nullptr;
 }
 
-void Pager::close_port(SessionPort& port) {
-  port.state.store(SessionPort::State::closing, std::memory_order_release);
+void Pager::close_port(FaultRings& port) {
+  port.state.store(FaultRings::State::closing, std::memory_order_release);
   wake();
-  port.state.wait(SessionPort::State::closing, std::memory_order_acquire);
+  port.state.wait(FaultRings::State::closing, std::memory_order_acquire);
 }
 
 void Pager::wake() {
@@ -137,10 +137,10 @@ bool Pager::has_work() const {
   bool work = stopping_.load(std::memory_order_acquire) || !background_.empty() ||
               parts_.children.sweep_wanted().load(std::memory_order_relaxed) ||
               call_ended_.load(std::memory_order_seq_cst);
-  for_each_port([&work](const SessionPort& port) {
-    const SessionPort::State state = port.state.load(std::memory_order_acquire);
+  for_each_port([&work](const FaultRings& port) {
+    const FaultRings::State state = port.state.load(std::memory_order_acquire);
     work |=
-        state == SessionPort::State::closing || (state == SessionPort::State::open && !port.requests.empty());
+        state == FaultRings::State::closing || (state == FaultRings::State::open && !port.requests.empty());
   });
   return work;
 }
@@ -174,8 +174,8 @@ void Pager::run() {
 }
 
 void Pager::let_go_of_closing_ports() {
-  for_each_port([this](SessionPort& port) {
-    if (port.state.load(std::memory_order_acquire) != SessionPort::State::closing) return;
+  for_each_port([this](FaultRings& port) {
+    if (port.state.load(std::memory_order_acquire) != FaultRings::State::closing) return;
     for (size_t i = 0; i < service_count_;) {
       Service& service = services_[in_use_[i]];
       if (service.port == &port && service.away) service.abandoned = true;
@@ -189,7 +189,7 @@ void Pager::let_go_of_closing_ports() {
     QueuedFault left;
     while (port.requests.try_pop(left)) {
     }
-    port.state.store(SessionPort::State::unused, std::memory_order_release);
+    port.state.store(FaultRings::State::unused, std::memory_order_release);
     port.state.notify_all();
   });
 }
@@ -210,10 +210,10 @@ void Pager::admit() {
   // Takes one request per port in turn: no engine can fill the table alone.
   while (took) {
     took = false;
-    for_each_port([&](SessionPort& port) {
+    for_each_port([&](FaultRings& port) {
       // The upper half is reserved for ports, since background requests use only the lower half (see below).
       if (service_count_ == kMaxServices ||
-          port.state.load(std::memory_order_acquire) != SessionPort::State::open)
+          port.state.load(std::memory_order_acquire) != FaultRings::State::open)
         return;
       QueuedFault fault;
       if (!port.requests.try_pop(fault)) return;

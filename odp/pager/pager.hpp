@@ -58,9 +58,9 @@ class Pager {
   ~Pager();
 
   /// Returns nullptr if all ports are taken.
-  [[nodiscard]] SessionPort* open_port();
+  [[nodiscard]] FaultRings* open_port();
   /// After it returns the pager no longer uses the port. The engine's side must have no more requests.
-  void close_port(SessionPort& port);
+  void close_port(FaultRings& port);
 
   [[nodiscard]] BackgroundQueue& background() { return background_; }
 
@@ -123,7 +123,7 @@ class Pager {
 
   struct Service {
     FaultRequest request;
-    SessionPort* port = nullptr;  ///< nullptr: background
+    FaultRings* port = nullptr;  ///< nullptr: background
     PrefetchWait* wait = nullptr;
     uint64_t queued_at_ns = 0;
     uint64_t started_at_ns = 0;
@@ -188,8 +188,8 @@ class Pager {
   void page_out_victims();
   template <typename Call>
   void for_each_port(Call call) const {
-    for (const std::atomic<SessionPort*>& slot : ports_) {
-      SessionPort* port = slot.load(std::memory_order_acquire);
+    for (const std::atomic<FaultRings*>& slot : ports_) {
+      FaultRings* port = slot.load(std::memory_order_acquire);
       if (port == nullptr) return;
       call(*port);
     }
@@ -197,7 +197,7 @@ class Pager {
 
   const Parts parts_;
   /// Allocated at first use, reused by later engines, freed with the pager.
-  std::array<std::atomic<SessionPort*>, Quiescence::kMaxSessions> ports_{};
+  std::array<std::atomic<FaultRings*>, Quiescence::kMaxSessions> ports_{};
   std::mutex ports_mutex_;  ///< open and close only
   BackgroundQueue background_;
   PiMutex mutex_;  ///< guards the members from here to the atomics

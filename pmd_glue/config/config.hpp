@@ -22,7 +22,7 @@
 
 namespace faultline::glue {
 
-class SwitchSeat;
+class WireAttachment;
 
 /// `what()` is the complete line, without a newline.
 class ConfigError : public std::runtime_error {
@@ -100,7 +100,7 @@ struct DeviceConfig {
   std::string capture;                               ///< file name; empty: none
   PortConfig port;
   ChaosConfig chaos;
-  std::shared_ptr<SwitchSeat> seat;  ///< of a device on a wire: the process's attachment
+  std::shared_ptr<WireAttachment> seat;  ///< of a device on a wire: the process's attachment
 };
 
 struct Config {

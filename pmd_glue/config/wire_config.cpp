@@ -5,7 +5,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "pmd_glue/wires/switch_seat.hpp"
+#include "pmd_glue/wires/wire_attachment.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -14,7 +14,7 @@ constexpr uint8_t kIpv4PrefixBits = 96;  ///< ::ffff:0:0/96
 
 void take_seat(const Config& config, DeviceConfig& device) {
   std::string error;
-  device.seat = SwitchSeat::take(device.port.seat, error);
+  device.seat = WireAttachment::take(device.port.seat, error);
   if (device.seat == nullptr) throw ConfigError(error);
   const SwitchGrant& grant = device.seat->grant();
   if (device.mtu_bytes.value_or(0) > grant.mtu_bytes)

@@ -14,7 +14,7 @@
 #include <sys/auxv.h>
 
 #include "pmd_glue/config/wire_config.hpp"
-#include "pmd_glue/device/housekeeper.hpp"
+#include "pmd_glue/device/progress_thread.hpp"
 #include "pmd_glue/device/telemetry.hpp"
 #include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/eal/interrupt_thread.hpp"
@@ -143,7 +143,7 @@ void Registry::tell_anyone(const std::string& error) {
   told_ = error;
 }
 
-std::shared_ptr<Device> Registry::open(const std::string& name, std::string& error) {
+std::shared_ptr<RunningDevice> Registry::open(const std::string& name, std::string& error) {
   const std::lock_guard guard(mutex_);
   if (auto running = devices_[name].lock()) return running;
   try {
@@ -155,7 +155,7 @@ std::shared_ptr<Device> Registry::open(const std::string& name, std::string& err
       return nullptr;
     }
     error = why_parents_alone(all, *wanted);
-    auto device = error.empty() && start_eal(all, error) ? Device::open(all, *wanted, error) : nullptr;
+    auto device = error.empty() && start_eal(all, error) ? RunningDevice::open(all, *wanted, error) : nullptr;
     if (device == nullptr) tell(error);
     devices_[name] = device;
     // Set for each process, not once: a forked child needs the hook too.
@@ -177,7 +177,7 @@ std::shared_ptr<Device> Registry::open(const std::string& name, std::string& err
   }
 }
 
-std::shared_ptr<Device> Registry::find(const std::string& name) {
+std::shared_ptr<RunningDevice> Registry::find(const std::string& name) {
   const std::lock_guard guard(mutex_);
   const auto found = devices_.find(name);
   return found == devices_.end() ? nullptr : found->second.lock();
@@ -202,8 +202,10 @@ void Registry::send_owed() {
   if (has_interrupted_own_call() || !mutex_.try_lock()) return;
   for (const auto& [name, known] : devices_) {
     // Never destroyed, as in abandon_all().
-    alignas(std::shared_ptr<Device>) std::array<std::byte, sizeof(std::shared_ptr<Device>)> place;
-    if (auto* const device = new (place.data()) std::shared_ptr<Device>(known.lock()); *device != nullptr)
+    alignas(std::shared_ptr<RunningDevice>) std::array<std::byte, sizeof(std::shared_ptr<RunningDevice>)>
+        place;
+    if (auto* const device = new (place.data()) std::shared_ptr<RunningDevice>(known.lock());
+        *device != nullptr)
       (*device)->send_owed();
   }
   mutex_.unlock();
@@ -214,13 +216,15 @@ void Registry::abandon_all() {
   if (mutex_.try_lock()) {
     for (const auto& [name, known] : devices_) {
       // Never destroyed: this may be the last reference, and the destructor of a device waits.
-      alignas(std::shared_ptr<Device>) std::array<std::byte, sizeof(std::shared_ptr<Device>)> place;
-      if (auto* const device = new (place.data()) std::shared_ptr<Device>(known.lock()); *device != nullptr)
+      alignas(std::shared_ptr<RunningDevice>) std::array<std::byte, sizeof(std::shared_ptr<RunningDevice>)>
+          place;
+      if (auto* const device = new (place.data()) std::shared_ptr<RunningDevice>(known.lock());
+          *device != nullptr)
         (*device)->abandon();
     }
     mutex_.unlock();
   }
-  Housekeeper::abandon();
+  ProgressThread::abandon();
 }
 
 }  // namespace faultline::glue

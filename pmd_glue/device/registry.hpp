@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "pmd_glue/config/config.hpp"
-#include "pmd_glue/device/device.hpp"
+#include "pmd_glue/device/running_device.hpp"
 
 namespace faultline::glue {
 
@@ -23,13 +23,13 @@ class Registry {
 
   void set_path(const std::string& path);
   [[nodiscard]] std::vector<verbs::DeviceDescription> list(std::string& error);
-  [[nodiscard]] std::shared_ptr<Device> open(const std::string& name, std::string& error);
+  [[nodiscard]] std::shared_ptr<RunningDevice> open(const std::string& name, std::string& error);
 
   /// Returns whether the link of a device that does not run yet would be up.
   [[nodiscard]] bool expects_link(const std::string& name);
 
   /// The running device of that name, or nullptr.
-  [[nodiscard]] std::shared_ptr<Device> find(const std::string& name);
+  [[nodiscard]] std::shared_ptr<RunningDevice> find(const std::string& name);
   [[nodiscard]] std::vector<std::string> running();
 
  private:
@@ -52,7 +52,7 @@ class Registry {
   std::string path_;
   std::string told_;  ///< the last error line on stderr
   std::optional<Config> config_;
-  std::map<std::string, std::weak_ptr<Device>> devices_;
+  std::map<std::string, std::weak_ptr<RunningDevice>> devices_;
   /// keeps the parent's registry reachable for leak checkers
   [[maybe_unused]] const Registry* const parents_registry_ = nullptr;
   std::set<std::string> parents_;  ///< devices that ran in the ancestor processes

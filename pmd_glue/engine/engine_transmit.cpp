@@ -11,7 +11,7 @@
 #include "pmd_glue/eal/frame_bulk.hpp"
 #include "pmd_glue/eal/frame_pool.hpp"
 #include "pmd_glue/eal/mbuf_view.hpp"
-#include "pmd_glue/engine/engine.hpp"
+#include "pmd_glue/engine/poll_engine.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/wire/link/steering.hpp"
 
@@ -31,7 +31,7 @@ constexpr uint64_t kOwnFrame = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CK
 }  // namespace
 
 // Transmits a frame of the link protocols, or drops it.
-bool Engine::send_one(rte_mbuf* frame) {
+bool PollEngine::send_one(rte_mbuf* frame) {
   if (send_burst({&frame, 1}) == 1) return true;
   counts_.tx_dropped.add(1);
   rte_pktmbuf_free(frame);
@@ -39,14 +39,14 @@ bool Engine::send_one(rte_mbuf* frame) {
 }
 
 // Transmits a prefix of `frames` and returns its length; the caller keeps the rest.
-size_t Engine::send_burst(std::span<rte_mbuf*> frames) {
+size_t PollEngine::send_burst(std::span<rte_mbuf*> frames) {
   if (transmit_link_ == nullptr) return send_to_port(frames);
   put(*transmit_link_, frames);
   return frames.size();
 }
 
 // Transmits the due frames of the emulated bad link to the port.
-void Engine::send_due() {
+void PollEngine::send_due() {
   std::array<ChaosLink::Held, kBurst> due;
   std::array<rte_mbuf*, kBurst> burst;
   while (const size_t count = transmit_link_->take_due(now_, due)) {
@@ -63,18 +63,18 @@ void Engine::send_due() {
   }
 }
 
-void Engine::send_held_frames(TimeNs now) {
+void PollEngine::send_held_frames(TimeNs now) {
   now_ = now;
   send_due();
 }
 
-size_t Engine::put_on_port(std::span<rte_mbuf*> frames) {
+size_t PollEngine::put_on_port(std::span<rte_mbuf*> frames) {
   const size_t sent = port_.transmit(seat_.index, frames);
-  if (sent != 0 && seat_on_wire_ != nullptr) seat_on_wire_->bell().ring(SwitchBell::End::switch_);
+  if (sent != 0 && seat_on_wire_ != nullptr) seat_on_wire_->bell().ring(WakeFlag::End::switch_);
   return sent;
 }
 
-size_t Engine::send_to_port(std::span<rte_mbuf*> frames) {
+size_t PollEngine::send_to_port(std::span<rte_mbuf*> frames) {
   size_t sent = 0;
   if (port_usable_) {
     if (capture_ == nullptr) {
@@ -97,7 +97,7 @@ size_t Engine::send_to_port(std::span<rte_mbuf*> frames) {
   return sent;
 }
 
-size_t Engine::transmit(std::span<TxFrame> frames) {
+size_t PollEngine::transmit(std::span<TxFrame> frames) {
   const bool any_group = filter_.any_group();
   const bool offloads = tx_offload_flags_ != 0;
   size_t done = 0;
@@ -132,7 +132,7 @@ size_t Engine::transmit(std::span<TxFrame> frames) {
   return done;
 }
 
-void Engine::ask_for_checksums(rte_mbuf* frame) const {
+void PollEngine::ask_for_checksums(rte_mbuf* frame) const {
   if (tx_offload_flags_ == 0) return;
   const wire::OffloadLayout layout =
       wire::prepare_checksum_offload(bytes_of(frame), (tx_offload_flags_ & RTE_MBUF_F_TX_UDP_CKSUM) != 0);
@@ -141,7 +141,7 @@ void Engine::ask_for_checksums(rte_mbuf* frame) const {
                                 : tx_offload_flags_ | RTE_MBUF_F_TX_IPV4;
 }
 
-size_t Engine::send_or_give_up(std::span<rte_mbuf*> frames) {
+size_t PollEngine::send_or_give_up(std::span<rte_mbuf*> frames) {
   const size_t sent = send_burst(frames);
   if (sent != 0 || !gone_port()) return sent;
   rte_pktmbuf_free_bulk(frames.data(), static_cast<unsigned>(frames.size()));
@@ -151,13 +151,13 @@ size_t Engine::send_or_give_up(std::span<rte_mbuf*> frames) {
 
 // Called when the port took no frame. Returns true if no peer is there to take frames; otherwise the state is
 // back-pressure.
-bool Engine::gone_port() {
+bool PollEngine::gone_port() {
   if (full_since_ == 0) full_since_ = now_;
   return !port_usable_ || now_ - full_since_ > kStuckPortNs || !port_.link_up();
 }
 
 // Every QP that is attached to a group gets a copy (ibv_attach_mcast(3)), from any sender device.
-bool Engine::send_to_own_group(rte_mbuf* frame) {
+bool PollEngine::send_to_own_group(rte_mbuf* frame) {
   // Copied before transmission: a sent frame no longer belongs to the caller.
   rte_mbuf* copy = rte_pktmbuf_copy(frame, port_.pool(), 0, UINT32_MAX);
   ask_for_checksums(frame);
@@ -177,14 +177,14 @@ bool Engine::send_to_own_group(rte_mbuf* frame) {
   return true;
 }
 
-bool Engine::stays_here(rte_mbuf* frame) const {
+bool PollEngine::stays_here(rte_mbuf* frame) const {
   if (seat_on_wire_ == nullptr || seat_on_wire_->grant().shared == 0) return true;
   const uint32_t qpn = wire::peek_destination_qpn(bytes_of(frame));
   return qpn >= core_->config().first_qpn && qpn <= core_->config().last_qpn;
 }
 
 // Loops a frame back to the core that owns the destination QP. Returns false if that core's ring has no room.
-bool Engine::loop_back(rte_mbuf* frame) {
+bool PollEngine::loop_back(rte_mbuf* frame) {
   if (seat_.hand_over == nullptr) return push_loopback(frame);
   const uint32_t owner = transport::owner_of(wire::peek_destination_qpn(bytes_of(frame)), seat_.cores);
   if (owner == seat_.index) return push_loopback(frame);
@@ -200,7 +200,7 @@ bool Engine::loop_back(rte_mbuf* frame) {
   return true;
 }
 
-bool Engine::push_loopback(rte_mbuf* frame) {
+bool PollEngine::push_loopback(rte_mbuf* frame) {
   if (loopback_tail_ - loopback_head_ == kLoopbackFrames) return false;
   if (capture_ != nullptr) capture_->take(*frame, Capture::Direction::out);
   frame->ol_flags = kOwnFrame;
@@ -209,7 +209,7 @@ bool Engine::push_loopback(rte_mbuf* frame) {
   return true;
 }
 
-size_t Engine::deliver_loopback() {
+size_t PollEngine::deliver_loopback() {
   if (loopback_head_ == loopback_tail_) return 0;
   std::array<RxFrame, kBurst> frames;
   const size_t waiting = std::min<size_t>(loopback_tail_ - loopback_head_, kBurst);
@@ -219,7 +219,7 @@ size_t Engine::deliver_loopback() {
   return waiting;
 }
 
-size_t Engine::allocate(std::span<TxFrame> out) {
+size_t PollEngine::allocate(std::span<TxFrame> out) {
   std::array<rte_mbuf*, 2 * kBurst> mbufs;
   size_t done = 0;
   while (done < out.size()) {
@@ -234,16 +234,16 @@ size_t Engine::allocate(std::span<TxFrame> out) {
   return done;
 }
 
-void Engine::free_unsent(std::span<TxFrame> frames) {
+void PollEngine::free_unsent(std::span<TxFrame> frames) {
   for (const TxFrame& frame : frames) rte_pktmbuf_free(static_cast<rte_mbuf*>(frame.handle));
 }
 
-void Engine::release(std::span<RxFrame> frames) {
+void PollEngine::release(std::span<RxFrame> frames) {
   FrameReturn back;
   for (const RxFrame& frame : frames) back.add(static_cast<rte_mbuf*>(frame.handle));
 }
 
-double Engine::measure_tx(size_t frame_bytes, unsigned milliseconds) {
+double PollEngine::measure_tx(size_t frame_bytes, unsigned milliseconds) {
   if (frame_bytes < wire::kMinFrameBytes || frame_bytes > kBufferBytes || milliseconds == 0) return -EINVAL;
   if (!port_usable_ || !port_.link_up()) return -ENETDOWN;
   std::array<rte_mbuf*, kBurst> burst;
@@ -270,7 +270,7 @@ double Engine::measure_tx(size_t frame_bytes, unsigned milliseconds) {
   return static_cast<double>(sent_total) * 1e9 / static_cast<double>(now - start);
 }
 
-double Engine::measure_rx(unsigned milliseconds) {
+double PollEngine::measure_rx(unsigned milliseconds) {
   if (milliseconds == 0) return -EINVAL;
   if (!port_usable_) return -ENETDOWN;
   std::array<rte_mbuf*, kBurst> burst;

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "pmd_glue/eal/eal.hpp"
-#include "pmd_glue/engine/naps.hpp"
+#include "pmd_glue/engine/idle_backoff.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/base/log.hpp"
 #include "stack/base/process/service_thread.hpp"
@@ -39,7 +39,7 @@ void block_program_signals() {
 
 }  // namespace
 
-LcoreThread::LcoreThread(std::string device, Engine& engine, odp::EngineSession& session,
+LcoreThread::LcoreThread(std::string device, PollEngine& engine, odp::EngineSession& session,
                          std::optional<unsigned> cpu, int frames)
     : device_(std::move(device)),
       engine_(engine),
@@ -132,7 +132,7 @@ void LcoreThread::run() {
     } else {
       session_.leave();
       engine_.turns().unlock();
-      const TimeNs longest = frames_tell ? kToldNapNs : nap_after(now - last_moved, kFirstNapNs);
+      const TimeNs longest = frames_tell ? kToldNapNs : idle_backoff_ns(now - last_moved, kFirstNapNs);
       told = nap(std::min(longest, deadline - now), frames_tell);
     }
   }

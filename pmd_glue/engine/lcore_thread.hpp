@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "odp/regions/memory_domain.hpp"
-#include "pmd_glue/engine/engine.hpp"
+#include "pmd_glue/engine/poll_engine.hpp"
 #include "stack/base/unique_fd.hpp"
 
 namespace faultline::glue {
@@ -20,8 +20,8 @@ class LcoreThread final : private transport::DoorbellListener {
  public:
   /// Both references outlive the thread. `cpu` is the CPU that the thread is pinned to, if any. `frames` is a
   /// descriptor that is readable while frames wait; -1: none.
-  LcoreThread(std::string device, Engine& engine, odp::EngineSession& session, std::optional<unsigned> cpu,
-              int frames);
+  LcoreThread(std::string device, PollEngine& engine, odp::EngineSession& session,
+              std::optional<unsigned> cpu, int frames);
   ~LcoreThread() override { stop(); }
   LcoreThread(const LcoreThread&) = delete;
   LcoreThread& operator=(const LcoreThread&) = delete;
@@ -48,7 +48,7 @@ class LcoreThread final : private transport::DoorbellListener {
   [[nodiscard]] bool nap(TimeNs longest, bool frames_tell);
 
   const std::string device_;
-  Engine& engine_;
+  PollEngine& engine_;
   odp::EngineSession& session_;
   const std::optional<unsigned> cpu_;
   const int frames_;

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "pmd_glue/wires/switch_bell.hpp"
+#include "pmd_glue/wires/wake_flag.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -83,7 +83,7 @@ uint64_t SwitchChannel::send(SwitchRequest request, SteadyTime deadline) {
 SwitchChannel::Received SwitchChannel::receive_next(SwitchAnswer& answer,
                                                     std::vector<UniqueFd>& descriptors) {
   iovec part{&answer, sizeof answer};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(SwitchBell::kDescriptors * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(WakeFlag::kDescriptors * sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;

@@ -17,7 +17,7 @@
 
 #include "stack/cm/counters.hpp"
 #include "stack/cm/state.hpp"
-#include "stack/transport/gsi/management.hpp"
+#include "stack/transport/gsi/gsi.hpp"
 #include "stack/wire/mad/mad.hpp"
 #include "stack/wire/mad/mad_cm.hpp"
 

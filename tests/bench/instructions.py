@@ -27,23 +27,23 @@ STAGES = [
     ("send", "doorbell", r"Core::ring_doorbell|Impl::take_doorbells"),
     ("send", "request: start, fields, bookkeeping", r"Requester::(send|start|prepare|skip_what_arrived|has_work|prefault)|TxBatch::"),
     ("send", "headers", r"FrameTemplate::write_headers|write_extended"),
-    ("send", "gather, memory access, copy", r"transport::gather_list|EngineDoor::read(_with_crc)?\("),
+    ("send", "gather, memory access, copy", r"transport::gather_list|DomainSession::read(_with_crc)?\("),
     ("send", "seal: pad and ICRC", r"FrameTemplate::seal"),
-    ("send", "buffers", r"Engine::allocate"),
-    ("send", "transmit", r"Engine::transmit"),
-    ("receive", "receive, filter", r"Engine::(receive|distribute|admit)|classify|AddressFilter::"),
+    ("send", "buffers", r"PollEngine::allocate"),
+    ("send", "transmit", r"PollEngine::transmit"),
+    ("receive", "receive, filter", r"PollEngine::(receive|distribute|admit)|classify|AddressFilter::"),
     ("receive", "parse", r"wire::parse\(|Impl::parse"),
     ("receive", "prefetch, burst", r"Core::on_packets|Impl::prefetch"),
     ("receive", "ICRC", r"wire::icrc_matches"),
     ("receive", "QP lookup, guard ladder", r"Impl::on_frame|Impl::on_connected"),
     ("receive", "responder", r"Responder::(on_request|execute|finish|queue|may_read|has_room|settle|is_enabled|find_shared)|take_receive|peek_receive|complete_receive|complete_inbound"),
-    ("receive", "scatter, memory access, copy", r"transport::scatter_list|EngineDoor::(write|check|probe)\("),
+    ("receive", "scatter, memory access, copy", r"transport::scatter_list|DomainSession::(write|check|probe)\("),
     ("receive", "answer or ACK", r"Responder::(send|ack_syndrome|offer|has_work)"),
-    ("receive", "buffers back", r"Engine::release|rte_pktmbuf_free_bulk"),
+    ("receive", "buffers back", r"PollEngine::release|rte_pktmbuf_free_bulk"),
     ("send", "acknowledged: completion", r"Requester::(on_|acknowledge|complete|note_|catch_up|take_credits|arm_ack)|CoreContext::(complete_send|push)"),
     ("send", "poll_cq", r"verbs::poll_cq"),
     ("receive", "post_recv", r"verbs::post_recv"),
-    ("turn", "turns", r"has_completions|Device::drive|Engine::turn|Core::poll|Impl::(serve|run_timers|take_resolutions)|TimerWheel|EngineDoor::(enter|leave)|CoreContext::(make_ready|pop_ready)"),
+    ("turn", "turns", r"has_completions|RunningDevice::drive|PollEngine::turn|Core::poll|Impl::(serve|run_timers|take_resolutions)|TimerWheel|DomainSession::(enter|leave)|CoreContext::(make_ready|pop_ready)"),
 ]
 
 
@@ -95,8 +95,8 @@ def measure(program, run):
     def count(pattern):
         return max((n for name, n in calls.items() if re.search(pattern, name)), default=0)
 
-    messages = sum(count(rf"EngineDoor::{name}\(") for name in ("read", "read_with_crc"))  # each packet is gathered once
-    turns = count(r"Engine::turn")
+    messages = sum(count(rf"DomainSession::{name}\(") for name in ("read", "read_with_crc"))  # each packet is gathered once
+    turns = count(r"PollEngine::turn")
     stages = collections.Counter()
     for name, cost in own.items():
         if (stage := stage_of(name)) is not None:

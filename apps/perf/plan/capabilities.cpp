@@ -89,7 +89,7 @@ int print_capabilities(const Options& options) {
       throw std::runtime_error("cannot write " + config_path);
     close(file);
   }
-  const Device device(config_path, options.device, false);
+  const PerfDevice device(config_path, options.device, false);
   if (config_path != options.config_path) std::filesystem::remove(config_path);
   ibv_device_attr_ex attributes{};
   if (ibv_query_device_ex(device.context(), nullptr, &attributes) != 0) return 1;

@@ -40,7 +40,7 @@ ibv_mtu mtu_value(uint32_t bytes) {
 
 }  // namespace
 
-Device::Device(const std::string& config_path, const std::string& name, bool start) {
+PerfDevice::PerfDevice(const std::string& config_path, const std::string& name, bool start) {
   if (!config_path.empty() && faultline_configure(config_path.c_str()) != 0)
     throw ConfigError(faultline_last_error());
   int count = 0;
@@ -69,12 +69,12 @@ Device::Device(const std::string& config_path, const std::string& name, bool sta
   if (pd_ == nullptr) fail("ibv_alloc_pd", errno);
 }
 
-Device::~Device() {
+PerfDevice::~PerfDevice() {
   if (pd_ != nullptr) ibv_dealloc_pd(pd_);
   if (context_ != nullptr) ibv_close_device(context_);
 }
 
-std::map<std::string, uint64_t> Device::counters() const {
+std::map<std::string, uint64_t> PerfDevice::counters() const {
   std::map<std::string, uint64_t> result;
   std::vector<faultline_counter> counters(256);
   int count = faultline_query_counters(context_, counters.data(), counters.size());
@@ -87,7 +87,7 @@ std::map<std::string, uint64_t> Device::counters() const {
   return result;
 }
 
-void Device::wait_for_link(int timeout_ms) const {
+void PerfDevice::wait_for_link(int timeout_ms) const {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   for (;;) {
     ibv_port_attr port{};
@@ -100,7 +100,7 @@ void Device::wait_for_link(int timeout_ms) const {
   }
 }
 
-Protection::Protection(const Device& device) : pd_(ibv_alloc_pd(device.context())) {
+Protection::Protection(const PerfDevice& device) : pd_(ibv_alloc_pd(device.context())) {
   if (pd_ == nullptr) fail("ibv_alloc_pd", errno);
 }
 

@@ -28,13 +28,13 @@ class ConfigError : public std::runtime_error {
 };
 
 /// An open device with a protection domain.
-class Device {
+class PerfDevice {
  public:
   /// With `start` false, the device only answers queries and pd() is nullptr.
-  Device(const std::string& config_path, const std::string& name, bool start = true);
-  ~Device();
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
+  PerfDevice(const std::string& config_path, const std::string& name, bool start = true);
+  ~PerfDevice();
+  PerfDevice(const PerfDevice&) = delete;
+  PerfDevice& operator=(const PerfDevice&) = delete;
 
   [[nodiscard]] ibv_context* context() const { return context_; }
   [[nodiscard]] ibv_pd* pd() const { return pd_; }
@@ -55,7 +55,7 @@ class Device {
 /// domain holds.
 class Protection {
  public:
-  explicit Protection(const Device& device);
+  explicit Protection(const PerfDevice& device);
   ~Protection();
   Protection(const Protection&) = delete;
   Protection& operator=(const Protection&) = delete;

@@ -29,7 +29,7 @@ struct RunControl {
 class ClientRun {
  public:
   /// `to_follow`: the number of further runs that the server prepares to alternate with this one.
-  ClientRun(Exchange& exchange, const Device& device, const Plan& plan, size_t to_follow = 0);
+  ClientRun(Exchange& exchange, const PerfDevice& device, const Plan& plan, size_t to_follow = 0);
 
   [[nodiscard]] Result run(const RunControl& control);
   /// Ends the run at the server and adds the counters of both sides.
@@ -46,7 +46,7 @@ class ClientRun {
   void make_cold();
 
   Exchange& exchange_;
-  const Device& device_;
+  const PerfDevice& device_;
   const Plan plan_;
   const Geometry geometry_;
   const Protection protection_;

@@ -61,9 +61,9 @@ int run_both(const Options& options) {
   if (names.size() < 2) throw ConfigError("--both: each side needs a device of its own, two in all");
   const std::vector<int> cpus = allowed_cpus();
   stay_on_cpu(cpus, 0);
-  const Device served("", names[0]);
+  const PerfDevice served("", names[0]);
   stay_on_cpu(cpus, 1);
-  const Device measured("", names[1]);
+  const PerfDevice measured("", names[1]);
 
   Listener listener(kHost, 0);
   // Connects before the server thread starts: any later failure closes the connection, which ends the server.

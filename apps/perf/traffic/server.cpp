@@ -27,7 +27,7 @@ constexpr uint32_t kTurnsBetweenLooks = 256;  // polls of the TCP exchange cost 
 
 class ServedRun {
  public:
-  ServedRun(Exchange& exchange, const Device& device, const nlohmann::json& request);
+  ServedRun(Exchange& exchange, const PerfDevice& device, const nlohmann::json& request);
   /// Serves until the client sends "end" (returns nullopt) or "turn" (returns the index of the run to serve).
   [[nodiscard]] std::optional<size_t> serve();
 
@@ -41,7 +41,7 @@ class ServedRun {
   Next answer(const nlohmann::json& message);
 
   Exchange& exchange_;
-  const Device& device_;
+  const PerfDevice& device_;
   const Plan plan_;
   const Geometry geometry_;
   const Protection protection_;
@@ -60,7 +60,7 @@ class ServedRun {
   size_t next_ = 0;
 };
 
-ServedRun::ServedRun(Exchange& exchange, const Device& device, const nlohmann::json& request)
+ServedRun::ServedRun(Exchange& exchange, const PerfDevice& device, const nlohmann::json& request)
     : exchange_(exchange),
       device_(device),
       plan_(plan_from(request.at("plan"))),
@@ -251,7 +251,7 @@ std::optional<size_t> ServedRun::serve() {
 }
 
 /// Serves the requested run and those that the client prepares with it. One run at a time is served.
-void serve_runs(Exchange& exchange, const Device& device, const nlohmann::json& first) {
+void serve_runs(Exchange& exchange, const PerfDevice& device, const nlohmann::json& first) {
   constexpr size_t kMostRuns = 2;
   std::vector<std::unique_ptr<ServedRun>> runs;
   runs.push_back(std::make_unique<ServedRun>(exchange, device, first));
@@ -271,7 +271,7 @@ void serve_runs(Exchange& exchange, const Device& device, const nlohmann::json& 
 
 }  // namespace
 
-void serve_client(Exchange& exchange, const Device& device) {
+void serve_client(Exchange& exchange, const PerfDevice& device) {
   for (;;) {
     const nlohmann::json message = exchange.receive(24 * 3600 * 1000);
     const auto what = message.at("do").get<std::string>();

@@ -7,6 +7,6 @@
 namespace faultline::perf {
 
 /// Serves one client until it sends "bye" or disconnects.
-void serve_client(Exchange& exchange, const Device& device);
+void serve_client(Exchange& exchange, const PerfDevice& device);
 
 }  // namespace faultline::perf

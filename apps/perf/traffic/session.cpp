@@ -27,7 +27,7 @@ size_t frame_bytes_of(const Plan& plan) {
   return kHeaderBytes + (reth ? kRethBytes : 0) + std::min<size_t>(plan.size_bytes, plan.mtu_bytes);
 }
 
-void print_counters(const Device& device, const std::string& prefix, bool all) {
+void print_counters(const PerfDevice& device, const std::string& prefix, bool all) {
   for (const auto& [name, value] : device.counters()) {
     if (name.rfind(prefix, 0) != 0 || (value == 0 && !all)) continue;
     std::printf("  %-40s %llu\n", name.c_str(), static_cast<unsigned long long>(value));
@@ -36,7 +36,7 @@ void print_counters(const Device& device, const std::string& prefix, bool all) {
 
 }  // namespace
 
-ClientSession::ClientSession(Exchange& exchange, const Device& device, const TestOptions& options)
+ClientSession::ClientSession(Exchange& exchange, const PerfDevice& device, const TestOptions& options)
     : exchange_(exchange), device_(device), options_(options) {
   device.wait_for_link(kLinkMs);
   const nlohmann::json hello = exchange.ask({{"do", "hello"}, {"version", 1}});

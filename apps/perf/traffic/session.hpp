@@ -11,7 +11,7 @@ namespace faultline::perf {
 
 class ClientSession {
  public:
-  ClientSession(Exchange& exchange, const Device& device, const TestOptions& options);
+  ClientSession(Exchange& exchange, const PerfDevice& device, const TestOptions& options);
 
   /// Runs every op with every size, prints a table and writes the JSON file. Returns false if a byte was
   /// wrong.
@@ -25,7 +25,7 @@ class ClientSession {
   void measure_limits(Result& result);
 
   Exchange& exchange_;
-  const Device& device_;
+  const PerfDevice& device_;
   TestOptions options_;
   uint32_t mtu_bytes_ = 0;
 };

@@ -16,7 +16,7 @@ constexpr double kTurnSeconds = 0.005;
 
 class Side {
  public:
-  Side(Exchange& exchange, const Device& device, const Plan& plan, size_t number, size_t to_follow)
+  Side(Exchange& exchange, const PerfDevice& device, const Plan& plan, size_t number, size_t to_follow)
       : exchange_(exchange), number_(number), run_(exchange, device, plan, to_follow) {
     result_.plan = plan;
     if (plan.mode == Mode::bandwidth)
@@ -76,7 +76,7 @@ class Side {
 
 }  // namespace
 
-std::array<Result, 2> run_in_turns(Exchange& exchange, const Device& device, const Plan& first,
+std::array<Result, 2> run_in_turns(Exchange& exchange, const PerfDevice& device, const Plan& first,
                                    const Plan& second, double seconds) {
   Side a(exchange, device, first, 0, 1);
   Side b(exchange, device, second, 1, 0);

@@ -76,7 +76,7 @@ std::vector<LocalAddress> sources_for(const wire::Gid& destination) {
   return sources;
 }
 
-CmDevice::CmDevice(std::shared_ptr<verbs::Engine> engine, const ibv_device& device, Handlers handlers)
+CmDevice::CmDevice(std::shared_ptr<verbs::OpenDevice> engine, const ibv_device& device, Handlers handlers)
     : engine_(std::move(engine)),
       index_(ibv_get_device_index(const_cast<ibv_device*>(&device))),
       guid_be_(ibv_get_device_guid(const_cast<ibv_device*>(&device))),

@@ -39,7 +39,7 @@ class CmDevice final : public cm::EventHandler, private verbs::RemovalListener {
     std::function<void(int index)> removed;  ///< on an engine's thread
   };
 
-  CmDevice(std::shared_ptr<verbs::Engine> engine, const ibv_device& device, Handlers handlers);
+  CmDevice(std::shared_ptr<verbs::OpenDevice> engine, const ibv_device& device, Handlers handlers);
   ~CmDevice() override;
   CmDevice(const CmDevice&) = delete;
   CmDevice& operator=(const CmDevice&) = delete;
@@ -64,7 +64,7 @@ class CmDevice final : public cm::EventHandler, private verbs::RemovalListener {
  private:
   void on_device_removed() override { handlers_.removed(index_); }
 
-  const std::shared_ptr<verbs::Engine> engine_;
+  const std::shared_ptr<verbs::OpenDevice> engine_;
   const int index_;
   const uint64_t guid_be_;
   const Handlers handlers_;

@@ -74,7 +74,7 @@ std::optional<DeviceFiles> device_files() {
   if (getifaddrs(&interfaces) != 0) interfaces = nullptr;
   std::vector<DeviceFacts> facts;
   for (int i = 0; i < count; ++i) {
-    const verbs::Device& device = verbs::device_of(list[i]);
+    const verbs::VerbsDevice& device = verbs::device_of(list[i]);
     const auto engine = verbs::running_engine(device.description.name);
     facts.push_back({.description = &device.description,
                      .guid_be = ibv_get_device_guid(list[i]),

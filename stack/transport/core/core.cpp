@@ -74,7 +74,7 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
     std::array<wire::ParseError, kBurst> errors;
     for (size_t i = 0; i < burst.size(); ++i)
       errors[i] = impl_->parse(burst[i], *std::construct_at(&packets[i]));
-    Arrivals<kBurst> arrivals;
+    RxPrefetch<kBurst> arrivals;
     if (burst.size() > 1) impl_->announce({packets, burst.size()}, errors, arrivals);
     for (size_t i = 0; i < burst.size(); ++i) {
       arrivals.reach(i);
@@ -90,7 +90,7 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
 
 void Core::Impl::announce(std::span<const wire::Packet> packets,
                           const std::array<wire::ParseError, kBurst>& errors,
-                          Arrivals<kBurst>& arrivals) const {
+                          RxPrefetch<kBurst>& arrivals) const {
   uint32_t last_qpn = wire::kMulticastQpn;
   for (size_t i = 0; i < packets.size(); ++i) {
     if (errors[i] != wire::ParseError::none || packets[i].bth.destination_qpn == last_qpn) continue;

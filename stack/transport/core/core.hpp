@@ -11,7 +11,7 @@
 #include <span>
 
 #include "odp/regions/memory_access.hpp"
-#include "stack/transport/gsi/management.hpp"
+#include "stack/transport/gsi/gsi.hpp"
 #include "stack/transport/qp/completion_queue.hpp"
 #include "stack/transport/qp/config.hpp"
 #include "stack/transport/qp/events.hpp"

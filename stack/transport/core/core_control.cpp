@@ -135,7 +135,7 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
   if ((mask & kAttrRqPsn) != 0) {
     now.rq_psn = attributes.rq_psn & wire::Psn::kMask;
     qp.responder.expected_psn = wire::Psn(now.rq_psn);
-    qp.responder.lived_psns = 0;
+    qp.responder.executed_psns = 0;
   }
   if ((mask & kAttrSqPsn) != 0) {
     now.sq_psn = attributes.sq_psn & wire::Psn::kMask;

@@ -9,12 +9,12 @@
 #include <cassert>
 #include <vector>
 
-#include "stack/transport/core/arrivals.hpp"
+#include "stack/transport/core/cnp.hpp"
 #include "stack/transport/core/core.hpp"
 #include "stack/transport/core/icrc_ahead.hpp"
 #include "stack/transport/core/multicast.hpp"
-#include "stack/transport/core/notification.hpp"
-#include "stack/transport/gsi/management.hpp"
+#include "stack/transport/core/rx_prefetch.hpp"
+#include "stack/transport/gsi/gsi.hpp"
 #include "stack/transport/qp/context.hpp"
 #include "stack/transport/qp/qpn_pool.hpp"
 #include "stack/transport/rc/requester.hpp"
@@ -50,8 +50,8 @@ struct Core::Impl {
   Requester requester;
   Responder responder;
   Datagram datagram;
-  Notification notification;
-  Management management;
+  Cnp notification;
+  Gsi management;
   std::vector<QueuePair*> table;  // owns the QPs
   // The number of slots is a power of two. find() compares the full QPN, since several QPNs share a slot.
   const uint32_t slot_mask;
@@ -78,7 +78,7 @@ struct Core::Impl {
   static constexpr size_t kBurst = 32;
   wire::ParseError parse(const RxFrame& frame, wire::Packet& packet);
   void announce(std::span<const wire::Packet> packets, const std::array<wire::ParseError, kBurst>& errors,
-                Arrivals<kBurst>& arrivals) const;
+                RxPrefetch<kBurst>& arrivals) const;
   /// Returns true if the core keeps the frame.
   bool on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);

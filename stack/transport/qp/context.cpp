@@ -328,7 +328,7 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   const uint32_t index = qp.send_ring.head();
   const SendWqe& wqe = *qp.send_ring.header_at(index);
   if (status == CompletionStatus::success) ++counters.messages_sent;
-  const bool told_of = status != CompletionStatus::success || tells(qp, wqe);
+  const bool signaled = status != CompletionStatus::success || tells(qp, wqe);
   Completion completion;
   completion.wr_id = wqe.wr_id;
   completion.byte_length = wqe.length_bytes;
@@ -337,7 +337,7 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   completion.opcode = completion_opcode(wqe.opcode);
   // Retire before pushing the completion: the application may reuse the slot as soon as it polls it.
   qp.send_ring.retire_to(index + 1);
-  if (!told_of) return;
+  if (!signaled) return;
   for (const void* line : qp.posting_reads) __builtin_prefetch(line);
   __builtin_prefetch(&qp.doorbell_rung, 1);
   push(qp, *qp.send_cq, completion);
@@ -398,8 +398,8 @@ void CoreContext::enter_error(QueuePair& qp) {
   responder.job_count = 0;
   responder.job_fault_wait = false;
   responder.job_deadline_ns = kNever;
-  responder.stall_word_ns = kNever;
-  responder.stall_told = responder.stall_word_pending = responder.ready_word_pending = false;
+  responder.stall_notification_ns = kNever;
+  responder.stall_told = responder.stall_notification_pending = responder.ready_notification_pending = false;
   responder.job_floor = ++responder.job_generation;
   responder.park_floor = ++responder.park_generation;
   responder.ack_pending = responder.nak_pending = responder.sack_pending = false;

@@ -11,9 +11,9 @@
 #include "odp/regions/memory_access.hpp"
 #include "stack/transport/qp/config.hpp"
 #include "stack/transport/qp/events.hpp"
-#include "stack/transport/qp/lookahead.hpp"
 #include "stack/transport/qp/queue_pair.hpp"
 #include "stack/transport/qp/shared_receive_queue.hpp"
+#include "stack/transport/qp/tx_prefetch.hpp"
 #include "stack/transport/shared/counters.hpp"
 #include "stack/transport/shared/port.hpp"
 #include "stack/transport/shared/timer_wheel.hpp"
@@ -39,7 +39,7 @@ struct CoreContext {
   TimerWheel paces{kPaceTickShift};
   TimeNs now_ns = 0;
   uint64_t receives_completed = 0;
-  Lookahead lookahead;
+  TxPrefetch lookahead;
 
   // --- pace ---
   /// Returns false if the QP's rate does not allow another packet yet; the QP becomes ready when it does.

@@ -30,7 +30,7 @@ struct SendProgress {
   wire::Psn first_psn;
   uint32_t packets : 30 = 0;  ///< number of PSNs: its request packets, or the response packets of a READ
   uint32_t answered : 1 = 0;  ///< answered with data or a result, not by a plain acknowledgement
-  uint32_t told_of : 1 = 0;   ///< signaled
+  uint32_t signaled : 1 = 0;  ///< signaled
 };
 
 /// One cache line.
@@ -59,11 +59,11 @@ struct RequesterState {
 };
 static_assert(sizeof(RequesterState) <= 64);
 
-enum class AnswerKind : uint8_t { read, atomic };
+enum class ResponseKind : uint8_t { read, atomic };
 
 /// A queued response: to a READ (0 bytes for a FLUSH or ATOMIC WRITE, A19) or to an atomic.
-struct Answer {
-  AnswerKind kind = AnswerKind::read;
+struct QueuedResponse {
+  ResponseKind kind = ResponseKind::read;
   wire::Psn first_psn;
   uint32_t packets = 0;
   uint32_t sent_packets = 0;
@@ -113,7 +113,7 @@ struct ResponderState {
   // Read for every packet, in two cache lines.
   wire::Psn expected_psn;
   /// PSNs executed since RTR, saturating at 2^23; older PSNs belong to a previous connection.
-  uint32_t lived_psns = 0;
+  uint32_t executed_psns = 0;
   uint32_t msn = 0;
   InboundMessage message = InboundMessage::none;
   /// A NAK for expected_psn was sent: no further NAK until that packet arrives (IBA 9.7.5.1.2).
@@ -124,8 +124,8 @@ struct ResponderState {
   bool nak_for_fault = false;
   bool dropped_behind = false;  ///< a packet was dropped because the parked packets left no room
   bool stall_told = false;      ///< an RNR NAK for a page was sent: notify the peer when the page is resident
-  bool stall_word_pending = false;
-  bool ready_word_pending = false;
+  bool stall_notification_pending = false;
+  bool ready_notification_pending = false;
   bool closing = false;         ///< the QP enters the error state after the pending NAK
   bool peer_selective = false;  ///< the peer announced selective acknowledgements
   bool sack_pending = false;
@@ -154,10 +154,10 @@ struct ResponderState {
   uint32_t write_left_bytes = 0;
   uint32_t received_bytes = 0;  ///< of a SEND
 
-  TimeNs held_deadline_ns = kNever;   ///< then the gap is permanent: the held packets are dropped
-  TimeNs stall_word_ns = kNever;      ///< then the stall notification (page fault) is sent to the peer
-  TimeNs job_deadline_ns = kNever;    ///< then an RNR NAK replaces the response
-  SharedReceiveQueue* srq = nullptr;  ///< XRC target: the SRQ of the current packet
+  TimeNs held_deadline_ns = kNever;       ///< then the gap is permanent: the held packets are dropped
+  TimeNs stall_notification_ns = kNever;  ///< then the stall notification (page fault) is sent to the peer
+  TimeNs job_deadline_ns = kNever;        ///< then an RNR NAK replaces the response
+  SharedReceiveQueue* srq = nullptr;      ///< XRC target: the SRQ of the current packet
 
   ParkedFrame* parked_tail = nullptr;
   ParkedFrame* held_tail = nullptr;
@@ -165,7 +165,7 @@ struct ResponderState {
   uint32_t held = 0;
 
   // Ring of queued responses, in PSN order.
-  std::unique_ptr<Answer[]> jobs;
+  std::unique_ptr<QueuedResponse[]> jobs;
   uint32_t job_capacity = 0;
   uint32_t job_head = 0;
   uint32_t job_generation = 0;
@@ -179,14 +179,14 @@ struct ResponderState {
 
   void advance(uint32_t psns) {
     expected_psn = expected_psn.plus(psns);
-    lived_psns = std::min(lived_psns + psns, wire::Psn::kHalf);
+    executed_psns = std::min(executed_psns + psns, wire::Psn::kHalf);
   }
   /// True for a PSN before expected_psn that this connection never executed: it belongs to a previous
   /// connection.
   [[nodiscard]] bool is_stale(wire::Psn psn) const {
-    return static_cast<uint32_t>(expected_psn.distance_from(psn)) > lived_psns;
+    return static_cast<uint32_t>(expected_psn.distance_from(psn)) > executed_psns;
   }
-  [[nodiscard]] Answer& job(uint32_t position) { return jobs[slot_of_job(position)]; }
+  [[nodiscard]] QueuedResponse& job(uint32_t position) { return jobs[slot_of_job(position)]; }
   /// `position` is at most job_capacity. A modulo would take longer than the rest of the lookup.
   [[nodiscard]] uint32_t slot_of_job(uint32_t position) const {
     const uint32_t slot = job_head + position;
@@ -300,7 +300,7 @@ class alignas(64) QueuePair {
   [[gnu::always_inline]] void prefetch_told(uint32_t index, uint32_t end) {
     end = std::min(end - index, kPrefetchedSends) + index;
     for (; index != end; ++index)
-      if (progress_at(index).told_of != 0) __builtin_prefetch(send_ring.header_at(index));
+      if (progress_at(index).signaled != 0) __builtin_prefetch(send_ring.header_at(index));
   }
   /// Prefetches the first payload bytes of a posted WQE. A hint: an address that is relative to a region, not
   /// to this process, fetches nothing.

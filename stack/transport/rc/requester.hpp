@@ -80,7 +80,7 @@ class Requester {
   void on_sequence_nak(QueuePair& qp, wire::Psn psn);
   [[nodiscard]] bool count_rnr_retry(QueuePair& qp);
   void on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code, bool for_page);
-  void on_stall_word(QueuePair& qp, bool ready);
+  void on_stall_notification(QueuePair& qp, bool ready);
   void on_response_gap(QueuePair& qp);
   /// Fails the oldest WQE with `status`, and the QP with it.
   void fail(QueuePair& qp, CompletionStatus status);

@@ -58,7 +58,7 @@ uint64_t rnr_timer_ns(uint8_t code) {
 
 void Requester::complete_head(QueuePair& qp) {
   const uint32_t head = qp.send_ring.head();
-  if (qp.progress_at(head).told_of != 0) return context_.complete_send(qp, CompletionStatus::success);
+  if (qp.progress_at(head).signaled != 0) return context_.complete_send(qp, CompletionStatus::success);
   // Does not read the WQE: with many QPs it has left the cache since it was sent.
   ++context_.counters.messages_sent;
   qp.send_ring.retire_to(head + 1);
@@ -167,14 +167,14 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
     return on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask, packet.bth.page_fault);
   }
   const bool stall_word = (packet.bth.page_fault || packet.bth.page_ready) && kind == wire::kAethAck;
-  if (stall_word && psn.next() == state.unacked_psn) return on_stall_word(qp, packet.bth.page_ready);
+  if (stall_word && psn.next() == state.unacked_psn) return on_stall_notification(qp, packet.bth.page_ready);
   if (psn < state.unacked_psn || psn >= state.sent_psn) return context_.count(DropReason::stale_ack);
   switch (kind) {
     case wire::kAethAck:
       if (!acknowledge_before(qp, psn.next()))
         on_response_gap(qp);
       else if (stall_word)
-        on_stall_word(qp, packet.bth.page_ready);
+        on_stall_notification(qp, packet.bth.page_ready);
       return;
     case wire::kAethRnrNak:
       ++context_.counters.rnr_naks_received;
@@ -216,7 +216,7 @@ bool Requester::count_rnr_retry(QueuePair& qp) {
 
 /// Handles a stall notification. The peer holds the oldest packet and waits for its page, or the page for
 /// which it sent an RNR NAK is resident.
-void Requester::on_stall_word(QueuePair& qp, bool ready) {
+void Requester::on_stall_notification(QueuePair& qp, bool ready) {
   RequesterState& state = qp.requester;
   if (state.rnr_deadline_ns != kNever) {
     if (!ready || !state.rnr_for_page) return;

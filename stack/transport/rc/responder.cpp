@@ -46,8 +46,8 @@ bool Responder::park_missed(QueuePair& qp, const RxFrame& frame) {
 void Responder::await_page(QueuePair& qp) {
   constexpr uint64_t kTellAfterNs = 50'000;
   if (!qp.responder.peer_selective) return;
-  qp.responder.stall_word_ns = context_.now_ns + kTellAfterNs;
-  context_.arm(qp, qp.responder.stall_word_ns);
+  qp.responder.stall_notification_ns = context_.now_ns + kTellAfterNs;
+  context_.arm(qp, qp.responder.stall_notification_ns);
 }
 
 wire::Packet Responder::parsed(const RxFrame& frame) {
@@ -296,7 +296,7 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
   if (ahead == 0 && state.parked_head != nullptr && state.peer_selective) {
     // The packet is parked already and the sender does not know.
     context_.count(DropReason::duplicate);
-    state.stall_word_pending = true;
+    state.stall_notification_pending = true;
     context_.make_ready(qp);
     return Fate::consumed;
   }
@@ -361,10 +361,10 @@ void Responder::stop_job_wait(QueuePair& qp) {
   state.job_floor = ++state.job_generation;
 }
 
-void Responder::fill_read(QueuePair& qp, Answer& job, const wire::Packet& packet, const wire::Reth& reth,
-                          uint32_t packets, bool duplicate) {
+void Responder::fill_read(QueuePair& qp, QueuedResponse& job, const wire::Packet& packet,
+                          const wire::Reth& reth, uint32_t packets, bool duplicate) {
   // Assigned field by field in place: copying a whole struct would wait for the stores that built it.
-  job.kind = AnswerKind::read;
+  job.kind = ResponseKind::read;
   job.duplicate = duplicate;
   job.first_psn = packet.bth.psn;
   job.packets = packets;
@@ -420,7 +420,7 @@ void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
   if (reth.length_bytes > wire::kMaxMessageBytes) return context_.count(DropReason::payload_rule);
   if (psn.plus(packets) > state.expected_psn) return context_.count(DropReason::payload_rule);
   if (!may_read(qp, reth)) return refuse_duplicate(qp, psn);
-  if (Answer* const place = place_again(qp, psn, packets); place != nullptr)
+  if (QueuedResponse* const place = place_again(qp, psn, packets); place != nullptr)
     fill_read(qp, *place, packet, reth, packets, true);
 }
 
@@ -475,7 +475,7 @@ void Responder::nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent even
 
 TimeNs Responder::next_deadline(const QueuePair& qp) {
   return std::min({qp.responder.park_deadline_ns, qp.responder.job_deadline_ns, qp.responder.held_deadline_ns,
-                   qp.responder.stall_word_ns});
+                   qp.responder.stall_notification_ns});
 }
 
 }  // namespace faultline::transport

@@ -93,7 +93,7 @@ class Responder {
   [[nodiscard]] Result execute_flush(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool has_room_for_answer(QueuePair& qp);
   void finish_answered(QueuePair& qp, wire::Psn psn, uint32_t psns);
-  void queue_answer(QueuePair& qp, const Answer& answer) {
+  void queue_answer(QueuePair& qp, const QueuedResponse& answer) {
     ResponderState& state = qp.responder;
     state.job(state.job_count++) = answer;
     context_.make_ready(qp);
@@ -101,7 +101,7 @@ class Responder {
   void answer_again(QueuePair& qp, const wire::Packet& packet);
   /// Inserts the response to a duplicate request in PSN order among the queued ones, which stay. Returns
   /// nullptr if that response is queued anyway, or if there is no room.
-  [[nodiscard]] Answer* place_again(QueuePair& qp, wire::Psn psn, uint32_t packets);
+  [[nodiscard]] QueuedResponse* place_again(QueuePair& qp, wire::Psn psn, uint32_t packets);
   /// True if the QP's access flags include these rights.
   [[nodiscard]] static bool is_enabled(const QueuePair& qp, uint32_t rights) {
     return (qp.attributes.access_flags & rights) == rights;
@@ -114,7 +114,7 @@ class Responder {
   /// Sends NAK invalid request; the QP fails.
   [[nodiscard]] Result refuse_function(QueuePair& qp);
   [[nodiscard]] Result refuse_length(QueuePair& qp);
-  void fill_read(QueuePair& qp, Answer& job, const wire::Packet& packet, const wire::Reth& reth,
+  void fill_read(QueuePair& qp, QueuedResponse& job, const wire::Packet& packet, const wire::Reth& reth,
                  uint32_t packets, bool duplicate);
 
   /// The packet that a NAK requested has arrived. A pending NAK for an older READ must still be sent.
@@ -146,7 +146,7 @@ class Responder {
   [[nodiscard]] bool send_stall_words(QueuePair& qp, uint32_t& budget_packets);
   void await_page(QueuePair& qp);
   void refuse_duplicate(QueuePair& qp, wire::Psn psn);
-  void hold_read_job(QueuePair& qp, const Answer& job);
+  void hold_read_job(QueuePair& qp, const QueuedResponse& job);
 
   CoreContext& context_;
   /// Fields of the current packet, as in Requester.

@@ -32,7 +32,7 @@ odp::AtomicRequest request_of(const wire::Packet& packet) {
 int Responder::set_resources(QueuePair& qp, uint32_t capacity) {
   ResponderState& state = qp.responder;
   if (state.job_count > capacity) return EBUSY;
-  std::unique_ptr<Answer[]> jobs(new (std::nothrow) Answer[capacity]);
+  std::unique_ptr<QueuedResponse[]> jobs(new (std::nothrow) QueuedResponse[capacity]);
   std::unique_ptr<AtomicResult[]> atomics(new (std::nothrow) AtomicResult[capacity]);
   if (jobs == nullptr || atomics == nullptr) return ENOMEM;
   for (uint32_t i = 0; i < state.job_count; ++i) jobs[i] = state.job(i);
@@ -94,7 +94,7 @@ Responder::Result Responder::execute_atomic(QueuePair& qp, const wire::Packet& p
   state.atomics[state.next_atomic++ % state.job_capacity] = {psn, true, original};
   queue_answer(
       qp,
-      {.kind = AnswerKind::atomic, .first_psn = psn, .packets = 1, .msn = state.msn, .original = original});
+      {.kind = ResponseKind::atomic, .first_psn = psn, .packets = 1, .msn = state.msn, .original = original});
   return Result::done;
 }
 
@@ -160,7 +160,7 @@ Responder::Result Responder::execute_flush(QueuePair& qp, const wire::Packet& pa
 void Responder::answer_again(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::Psn psn = packet.bth.psn;
-  Answer answer{.first_psn = psn, .packets = 1, .msn = state.msn, .duplicate = true};
+  QueuedResponse answer{.first_psn = psn, .packets = 1, .msn = state.msn, .duplicate = true};
   switch (packet.info->operation) {
     case wire::Operation::atomic_write:
     case wire::Operation::flush:
@@ -171,11 +171,11 @@ void Responder::answer_again(QueuePair& qp, const wire::Packet& packet) {
         if (state.atomics[i].valid && state.atomics[i].psn == psn) result = &state.atomics[i];
       // A duplicate that is too old to be known is dropped (IBA 9.7.5.1.3).
       if (result == nullptr) return context_.count(DropReason::payload_rule);
-      answer.kind = AnswerKind::atomic;
+      answer.kind = ResponseKind::atomic;
       answer.original = result->original;
     }
   }
-  Answer* const place = place_again(qp, psn, 1);
+  QueuedResponse* const place = place_again(qp, psn, 1);
   if (place == nullptr) return;
   *place = answer;
   context_.make_ready(qp);

@@ -121,7 +121,7 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
   }
   if (state.parked_head == nullptr) {
     if (state.stall_told) {
-      state.ready_word_pending = true;
+      state.ready_notification_pending = true;
       context_.make_ready(qp);
     }
     if (state.held_head != nullptr) execute_held(qp);

@@ -37,8 +37,8 @@ bool Responder::has_work(const QueuePair& qp) const {
   const ResponderState& state = qp.responder;
   if (state.parked_retry) return true;
   if (state.job_count != 0) return !state.job_fault_wait;
-  return state.nak_pending || state.ack_pending || state.sack_pending || state.stall_word_pending ||
-         state.ready_word_pending;
+  return state.nak_pending || state.ack_pending || state.sack_pending || state.stall_notification_pending ||
+         state.ready_notification_pending;
 }
 
 /// Sends stall notifications. While a response waits for its page, the rest of the sending half waits too,
@@ -49,18 +49,18 @@ bool Responder::send_stall_words(QueuePair& qp, uint32_t& budget_packets) {
   // Everything before the waiting packet has been executed, and answered if it is a READ.
   const wire::Psn waits =
       answer_waits ? state.job(0).first_psn.plus(state.job(0).sent_packets) : state.expected_psn;
-  if (state.ready_word_pending) {
+  if (state.ready_notification_pending) {
     if (budget_packets == 0 ||
         !send_acknowledge(qp, ack_syndrome(qp), state.fault_nak_psn.minus(1), StallWord::page_ready))
       return false;
     --budget_packets;
-    state.ready_word_pending = state.stall_told = false;
+    state.ready_notification_pending = state.stall_told = false;
   }
-  if (state.stall_word_pending) {
+  if (state.stall_notification_pending) {
     if (budget_packets == 0 || !send_acknowledge(qp, ack_syndrome(qp), waits.minus(1), StallWord::page_fault))
       return false;
     --budget_packets;
-    state.stall_word_pending = false;
+    state.stall_notification_pending = false;
   }
   return true;
 }
@@ -69,14 +69,14 @@ bool Responder::send_stall_words(QueuePair& qp, uint32_t& budget_packets) {
 /// READs again and gets each response once. A request that the network duplicated or delayed leaves the
 /// queued responses alone, so that none has to be requested again. If the ring is full, this response is
 /// dropped: the queued ones are all that the requester may have outstanding, so this one was delivered.
-Answer* Responder::place_again(QueuePair& qp, wire::Psn psn, uint32_t packets) {
+QueuedResponse* Responder::place_again(QueuePair& qp, wire::Psn psn, uint32_t packets) {
   ResponderState& state = qp.responder;
-  const auto end_of = [](const Answer& answer) { return answer.first_psn.plus(answer.packets); };
+  const auto end_of = [](const QueuedResponse& answer) { return answer.first_psn.plus(answer.packets); };
   uint32_t position = 0;
   while (position != state.job_count && end_of(state.job(position)) <= psn) ++position;
   if (position != state.job_count && state.job(position).first_psn <= psn) {
     // This response itself is queued. If the requested part has been sent, it starts again from there.
-    Answer& due = state.job(position);
+    QueuedResponse& due = state.job(position);
     if (due.first_psn.plus(due.sent_packets) <= psn) return nullptr;
     if (position == 0) stop_job_wait(qp);
     return &due;
@@ -93,7 +93,7 @@ Answer* Responder::place_again(QueuePair& qp, wire::Psn psn, uint32_t packets) {
 
 void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   ResponderState& state = qp.responder;
-  if ((state.stall_word_pending || state.ready_word_pending) && !state.nak_pending &&
+  if ((state.stall_notification_pending || state.ready_notification_pending) && !state.nak_pending &&
       !send_stall_words(qp, budget_packets))
     return;
   while (state.job_count != 0) {
@@ -176,7 +176,7 @@ bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
 /// Sends one packet of the oldest queued response.
 bool Responder::send_answer(QueuePair& qp) {
   ResponderState& state = qp.responder;
-  Answer& job = state.job(0);
+  QueuedResponse& job = state.job(0);
   TxFrame* frame = context_.tx.next();
   if (frame == nullptr) {
     context_.make_ready(qp);
@@ -187,8 +187,8 @@ bool Responder::send_answer(QueuePair& qp) {
   const bool last = job.sent_packets + 1 == job.packets;
   const wire::Psn psn = job.first_psn.plus(job.sent_packets);
   const wire::Opcode opcode =
-      qp.in_service(job.kind == AnswerKind::atomic ? wire::Opcode::rc_atomic_acknowledge
-                                                   : read_response_opcode(job.sent_packets == 0, last));
+      qp.in_service(job.kind == ResponseKind::atomic ? wire::Opcode::rc_atomic_acknowledge
+                                                     : read_response_opcode(job.sent_packets == 0, last));
   wire::PacketFields& fields = fields_;
   fields.bth = wire::make_bth(opcode, false, qp.attributes.destination_qpn, psn, 0);
   fields.atomic_ack = job.original;
@@ -240,7 +240,7 @@ bool Responder::send_answer(QueuePair& qp) {
 }
 
 /// Delays a READ response whose page is missing; other packets of the QP proceed.
-void Responder::hold_read_job(QueuePair& qp, const Answer& job) {
+void Responder::hold_read_job(QueuePair& qp, const QueuedResponse& job) {
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
   const uint32_t offset = job.sent_packets * qp.mtu_bytes;
@@ -280,7 +280,7 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
   state.job_fault_wait = false;
   if (state.job_count == 0) {
     state.job_deadline_ns = kNever;
-    if (state.stall_told) state.ready_word_pending = true;
+    if (state.stall_told) state.ready_notification_pending = true;
   } else if (state.job_deadline_ns <= context_.now_ns)
     state.job_deadline_ns = context_.now_ns + 1;
   context_.make_ready(qp);
@@ -293,12 +293,12 @@ void Responder::on_timer(QueuePair& qp) {
     if (qp.type == QpType::uc) return give_up_unreliable(qp);
     rnr_nak_parked(qp);
   }
-  if (state.stall_word_ns <= context_.now_ns) {
+  if (state.stall_notification_ns <= context_.now_ns) {
     constexpr uint64_t kTellAgainNs = 2'000'000;
     const bool waits = state.parked_head != nullptr || state.job_fault_wait;
-    state.stall_word_ns = waits ? context_.now_ns + kTellAgainNs : kNever;
+    state.stall_notification_ns = waits ? context_.now_ns + kTellAgainNs : kNever;
     if (waits) {
-      state.stall_word_pending = true;
+      state.stall_notification_pending = true;
       context_.make_ready(qp);
     }
   }
@@ -310,7 +310,7 @@ void Responder::on_timer(QueuePair& qp) {
     context_.make_ready(qp);
   } else if (state.job_deadline_ns <= context_.now_ns) {
     // The requester requests this READ and all later ones again, as duplicates.
-    const Answer job = state.job(0);
+    const QueuedResponse job = state.job(0);
     state.job_count = 0;
     state.job_fault_wait = false;
     state.job_deadline_ns = kNever;

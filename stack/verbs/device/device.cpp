@@ -23,7 +23,7 @@ namespace {
 /// device's name.
 struct Registry {
   std::mutex mutex;
-  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::unique_ptr<VerbsDevice>> devices;
 };
 
 Registry& registry() {
@@ -38,8 +38,8 @@ bool same(const DeviceDescription& a, const DeviceDescription& b) {
          a.vlan_id == b.vlan_id && a.vlan_priority == b.vlan_priority && a.traffic_class == b.traffic_class;
 }
 
-std::unique_ptr<Device> make_device(const DeviceDescription& description, int index) {
-  auto device = std::make_unique<Device>();
+std::unique_ptr<VerbsDevice> make_device(const DeviceDescription& description, int index) {
+  auto device = std::make_unique<VerbsDevice>();
   device->node_type = IBV_NODE_CA;
   device->transport_type = IBV_TRANSPORT_IB;
   std::snprintf(device->name, sizeof device->name, "%s", description.name.c_str());
@@ -52,7 +52,7 @@ std::unique_ptr<Device> make_device(const DeviceDescription& description, int in
   return device;
 }
 
-Device* find_or_add(Registry& known, const DeviceDescription& description) {
+VerbsDevice* find_or_add(Registry& known, const DeviceDescription& description) {
   for (const auto& device : known.devices)
     if (same(device->description, description)) return device.get();
   known.devices.push_back(make_device(description, static_cast<int>(known.devices.size())));
@@ -121,7 +121,7 @@ FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
   return context;
 }
 
-ibv_context* make_context(Device& device, int cmd_fd) {
+ibv_context* make_context(VerbsDevice& device, int cmd_fd) {
   std::unique_ptr<Context> context(new (std::nothrow) Context());
   if (context == nullptr) return fail(ENOMEM);
   if (const int error = context->events.open(); error != 0) return refuse_to_open("eventfd", error);

@@ -68,7 +68,7 @@ void strike(Context& context) {
 FAULTLINE_VERB ibv_context* ibv_import_device(int cmd_fd) {
   struct stat file {};
   if (::fstat(cmd_fd, &file) != 0) return nullptr;
-  Device* device = nullptr;
+  VerbsDevice* device = nullptr;
   {
     OpenContexts& open = open_contexts();
     const std::lock_guard lock(open.mutex);

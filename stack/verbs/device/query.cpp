@@ -67,7 +67,7 @@ ibv_device_attr device_attributes(ibv_context* context) {
 
 }  // namespace
 
-ibv_port_attr describe_port(const DeviceDescription& description, Engine* engine) {
+ibv_port_attr describe_port(const DeviceDescription& description, OpenDevice* engine) {
   constexpr uint8_t kPhysicalLinkUp = 5;
   constexpr uint8_t kPhysicalDisabled = 3;
   // The port is started with the engine, by the first object.
@@ -172,7 +172,7 @@ int query_rt_values(ibv_context* context, ibv_values_ex* values) {
   if (!is_live(context) || values == nullptr) return EINVAL;
   if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
   if (values->comp_mask == 0) return 0;
-  Engine* const engine = engine_of(context_of(context));
+  OpenDevice* const engine = engine_of(context_of(context));
   if (engine == nullptr) return errno;
   values->raw_clock.tv_sec = 0;
   values->raw_clock.tv_nsec = static_cast<long>(engine->backend->now());

@@ -22,7 +22,7 @@ uint32_t next_handle() {
 }
 
 /// Reserves `bytes` of the device's limit; false if they exceed it.
-bool take(Device& device, uint64_t bytes) {
+bool take(VerbsDevice& device, uint64_t bytes) {
   const uint64_t limit = device.description.device_memory_bytes;
   uint64_t used = device.device_memory_used_bytes;
   do {
@@ -58,7 +58,7 @@ int copy_from(void* host_address, ibv_dm* dm, uint64_t offset_bytes, size_t leng
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(Device& lender, uint8_t* start, uint64_t bytes)
+DeviceMemory::DeviceMemory(VerbsDevice& lender, uint8_t* start, uint64_t bytes)
     : device(lender), memory(start), length_bytes(bytes), handle(next_handle()) {}
 
 DeviceMemory::~DeviceMemory() {
@@ -94,7 +94,7 @@ void remove_dm(Dm& dm) {
 ibv_dm* alloc_dm(ibv_context* ibv_context_pointer, ibv_alloc_dm_attr* attributes) {
   if (!is_live(ibv_context_pointer) || attributes == nullptr) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
-  Device& device = *context.owner;
+  VerbsDevice& device = *context.owner;
   if (device.description.device_memory_bytes == 0) return fail(EOPNOTSUPP);
   if (attributes->comp_mask != 0 || attributes->log_align_req > kMaxLogAlign) return fail(EINVAL);
   if (attributes->length == 0 || attributes->length > device.description.device_memory_bytes)

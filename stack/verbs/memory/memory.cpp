@@ -83,7 +83,7 @@ Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, u
   const bool is_empty = device_memory != nullptr && length_bytes == 0 && valid_access(access);
   if (const int error = is_empty ? 0 : check_region(va, length_bytes, iova, access); error != 0)
     return fail(error);
-  Engine& engine = *context_of(pd.context).started.load();
+  OpenDevice& engine = *context_of(pd.context).started.load();
   std::unique_ptr<Mr> mr(new (std::nothrow) Mr());
   if (mr == nullptr || !acquire(engine.mrs, kMaxMrs)) return fail(ENOMEM);
   count_region(pd, access);
@@ -149,7 +149,7 @@ FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
   if (!is_live(ibv_mr_pointer)) return EINVAL;
   Mr* const mr = static_cast<Mr*>(ibv_mr_pointer);
   Context& context = context_of(mr->context);
-  Engine& engine = *context.started.load();
+  OpenDevice& engine = *context.started.load();
   const int error = end_key(engine.backend->memory(), *mr);
   if (mr->imported) {
     // ibv_import_mr(3): this call on any of the handles deregisters the region.

@@ -10,7 +10,7 @@ ibv_mw* alloc_mw(ibv_pd* ibv_pd_pointer, ibv_mw_type type) {
   if (!is_live(ibv_pd_pointer)) return fail(EINVAL);
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail(EINVAL);
   Pd& pd = pd_of(ibv_pd_pointer);
-  Engine& engine = *context_of(pd.context).started.load();
+  OpenDevice& engine = *context_of(pd.context).started.load();
   std::unique_ptr<Mw> mw(new (std::nothrow) Mw());
   if (mw == nullptr || !acquire(engine.mws, kMaxMws)) return fail(ENOMEM);
   const odp::RegionResult result =
@@ -32,7 +32,7 @@ ibv_mw* alloc_mw(ibv_pd* ibv_pd_pointer, ibv_mw_type type) {
 int dealloc_mw(ibv_mw* ibv_mw_pointer) {
   if (!is_live(ibv_mw_pointer)) return EINVAL;
   Mw* const mw = static_cast<Mw*>(ibv_mw_pointer);
-  Engine& engine = *context_of(mw->context).started.load();
+  OpenDevice& engine = *context_of(mw->context).started.load();
   if (const int error = engine.backend->memory().deallocate_window(mw->rkey); error != 0) return error;
   release(pd_of(mw->pd).references);
   release(engine.mws);

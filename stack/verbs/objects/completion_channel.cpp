@@ -108,7 +108,7 @@ FAULTLINE_VERB int ibv_get_cq_event(ibv_comp_channel* ibv_channel_pointer, ibv_c
   // A reply often arrives within a few turns, which is much faster than waking a sleeping thread.
   constexpr int kTurnsBeforeSleep = 256;
   CompletionChannel& channel = channel_of(ibv_channel_pointer);
-  Engine& engine = *context_of(channel.context).started.load();
+  OpenDevice& engine = *context_of(channel.context).started.load();
   Cq* found = channel.pop();
   for (int turn = 0; found == nullptr && turn < kTurnsBeforeSleep; ++turn) {
     engine.backend->drive();

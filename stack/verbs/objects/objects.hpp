@@ -35,7 +35,7 @@
 
 namespace faultline::verbs {
 
-struct Device : ibv_device {
+struct VerbsDevice : ibv_device {
   /// Providers identify their own devices by bytes that follow the ibv_device; they must read zeros here.
   std::array<std::byte, 1024> zero_padding{};
   DeviceDescription description;
@@ -58,7 +58,7 @@ struct SharedQp {
   uint32_t core_index = 0;
   uint32_t xrc_domain = 0;  ///< the XRC domain of an XRC target, else 0
   std::unique_ptr<ProgramMemory> ring_memory;
-  SharedQp* next_target = nullptr;  ///< guarded by Engine::xrc_mutex
+  SharedQp* next_target = nullptr;  ///< guarded by OpenDevice::xrc_mutex
 
   std::mutex handles_mutex;
   Qp* handles = nullptr;  ///< guarded by handles_mutex
@@ -77,12 +77,12 @@ class RemovalListener {
 };
 
 /// A running device of this process, shared by the contexts that have opened it.
-class Engine final : public transport::EventSink {
+class OpenDevice final : public transport::EventSink {
  public:
-  explicit Engine(std::shared_ptr<DeviceBackend> device_backend);
-  ~Engine() override;
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  explicit OpenDevice(std::shared_ptr<DeviceBackend> device_backend);
+  ~OpenDevice() override;
+  OpenDevice(const OpenDevice&) = delete;
+  OpenDevice& operator=(const OpenDevice&) = delete;
 
   void on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) override;
   void on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent event) override;
@@ -137,18 +137,18 @@ class Engine final : public transport::EventSink {
 
 /// Returns the running device of that name; starts it if necessary. On failure returns nullptr and one line
 /// in `error`.
-[[nodiscard]] std::shared_ptr<Engine> join_engine(const std::string& name, std::string& error);
+[[nodiscard]] std::shared_ptr<OpenDevice> join_engine(const std::string& name, std::string& error);
 /// Returns the running device of that name, or nullptr if it is not running.
-[[nodiscard]] std::shared_ptr<Engine> running_engine(const std::string& name);
+[[nodiscard]] std::shared_ptr<OpenDevice> running_engine(const std::string& name);
 
 struct Context : verbs_context {
-  Device* owner = nullptr;
+  VerbsDevice* owner = nullptr;
   AsyncEvents events;
   EventSource port_active, port_error, device_fatal;
   std::atomic<uint32_t> live_objects{0};  ///< PDs, CQs, channels, XRC domains; each keeps the context in use
   std::mutex start_mutex;
-  std::shared_ptr<Engine> engine;  ///< set once, under start_mutex
-  std::atomic<Engine*> started{nullptr};
+  std::shared_ptr<OpenDevice> engine;  ///< set once, under start_mutex
+  std::atomic<OpenDevice*> started{nullptr};
   Context* next = nullptr;                   ///< in the engine's list
   Context* next_open = nullptr;              ///< in the list of open contexts
   uint64_t file_device = 0, file_inode = 0;  ///< of cmd_fd; contexts with equal values share handles
@@ -210,12 +210,12 @@ struct Mw : ibv_mw {
 
 /// Device memory: pages of this process that the device owns, so that no program unmaps them.
 struct DeviceMemory {
-  DeviceMemory(Device& lender, uint8_t* start, uint64_t bytes);
+  DeviceMemory(VerbsDevice& lender, uint8_t* start, uint64_t bytes);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  Device& device;
+  VerbsDevice& device;
   uint8_t* const memory;
   const uint64_t length_bytes;
   const uint32_t handle;
@@ -249,7 +249,7 @@ struct Cq : ibv_cq_ex, transport::CompletionQueue {
   std::atomic<uint32_t> references{0};  ///< from QPs, once for each of their queues, and from XRC SRQs
   EventSource event_source;
   CompletionEventSource completion_events;  ///< guarded by the channel's lock
-  Engine* engine = nullptr;
+  OpenDevice* engine = nullptr;
   Pd* parent_domain = nullptr;
   std::unique_ptr<ProgramMemory> ring_memory;  ///< must outlive the ring
   transport::Completion current;    ///< valid between start_poll and end_poll; guarded by poll_lock
@@ -262,8 +262,8 @@ struct XrcDomain {
   uint32_t number = 0;
   /// The core of all its targets and SRQs: a message to any target may name any SRQ.
   uint32_t core_index = 0;
-  uint32_t opened = 0;        ///< guarded by Engine::xrc_mutex
-  XrcDomain* next = nullptr;  ///< guarded by Engine::xrc_mutex
+  uint32_t opened = 0;        ///< guarded by OpenDevice::xrc_mutex
+  XrcDomain* next = nullptr;  ///< guarded by OpenDevice::xrc_mutex
   bool has_inode = false;
   uint64_t device = 0, inode = 0;
 };
@@ -277,7 +277,7 @@ struct Xrcd : ibv_xrcd {
 struct Srq : ibv_srq {
   transport::SharedReceiveQueue* transport_srq = nullptr;
   uint32_t core_index = 0;
-  Engine* engine = nullptr;
+  OpenDevice* engine = nullptr;
   SpinLock lock;                        ///< serialises producers; protects the ring from a resize
   odp::SettledRange settled_receives;   ///< guarded by `lock`
   std::mutex control_mutex;             ///< serialises modify and query
@@ -304,7 +304,7 @@ struct Qp : ibv_qp_ex {
   transport::Core* core = nullptr;
   transport::SendRing* send_ring = nullptr;
   transport::ReceiveRing* receive_ring = nullptr;
-  Engine* engine = nullptr;
+  OpenDevice* engine = nullptr;
   Xrcd* xrcd = nullptr;
   SpinLock send_lock;
   SpinLock receive_lock;
@@ -321,8 +321,8 @@ struct Qp : ibv_qp_ex {
   bool addressed = false;  ///< the setter that the QP type requires was called
 };
 
-[[nodiscard]] inline Device& device_of(ibv_device* device) {
-  return *static_cast<Device*>(device);
+[[nodiscard]] inline VerbsDevice& device_of(ibv_device* device) {
+  return *static_cast<VerbsDevice*>(device);
 }
 [[nodiscard]] inline Context& context_of(ibv_context* context) {
   return *static_cast<Context*>(reinterpret_cast<verbs_context*>(reinterpret_cast<uint8_t*>(context) -
@@ -362,7 +362,7 @@ struct Qp : ibv_qp_ex {
 
 /// Creates a context that takes ownership of `cmd_fd`. On failure returns nullptr with errno, and the caller
 /// keeps it.
-[[nodiscard]] ibv_context* make_context(Device& device, int cmd_fd);
+[[nodiscard]] ibv_context* make_context(VerbsDevice& device, int cmd_fd);
 /// Adds the context to those whose objects can be imported.
 void enroll(Context& context);
 void strike(Context& context);
@@ -396,7 +396,7 @@ void remove_pd(Pd* pd);
 /// threads do not survive a fork, and programs fork after open and query. A forked child starts its own
 /// engine, unless the context holds objects of the parent. On failure returns nullptr with errno ENODEV (or
 /// EIO: the engine is the parent's) and the reason in faultline_last_error().
-[[nodiscard]] Engine* engine_of(Context& context);
+[[nodiscard]] OpenDevice* engine_of(Context& context);
 
 /// Sets the text of faultline_last_error() on this thread.
 void set_last_error(std::string text);
@@ -404,7 +404,7 @@ void set_last_error(std::string text);
 /// Returns the running device's description; a forked child's address may differ from the one its parent
 /// opened.
 [[nodiscard]] inline const DeviceDescription& description_of(const Context& context) {
-  const Engine* const engine = context.started.load(std::memory_order_acquire);
+  const OpenDevice* const engine = context.started.load(std::memory_order_acquire);
   return engine != nullptr ? engine->backend->description() : context.owner->description;
 }
 
@@ -455,7 +455,7 @@ int dealloc_mw(ibv_mw* mw);
 // Functions that the header's inline functions call through verbs_context.
 int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes);
 /// Fills ibv_port_attr. `engine` is null if the device is not running.
-[[nodiscard]] ibv_port_attr describe_port(const DeviceDescription& description, Engine* engine);
+[[nodiscard]] ibv_port_attr describe_port(const DeviceDescription& description, OpenDevice* engine);
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attributes, size_t length_bytes);
 int query_rt_values(ibv_context* context, ibv_values_ex* values);

@@ -177,7 +177,7 @@ FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int 
   if (!is_live(ibv_qp_pointer) || attr == nullptr) return EINVAL;
   Qp& qp = qp_of(ibv_qp_pointer);
   SharedQp& shared = *qp.shared;
-  Engine& engine = *qp.engine;
+  OpenDevice& engine = *qp.engine;
   const uint32_t mask = without_ignored(qp.qp_base.qp_type, static_cast<uint32_t>(attr_mask));
   const std::lock_guard control(shared.control_mutex);
   transport::QpState to{};

@@ -162,7 +162,8 @@ void drop_references(const Qp& qp) {
 }
 
 /// Creates the transport QP of a new handle. Returns 0 or ENOMEM; also throws std::bad_alloc.
-int create_transport_qp(Engine& engine, const ibv_qp_init_attr_ex& init, const Qp& handle, SharedQp& shared) {
+int create_transport_qp(OpenDevice& engine, const ibv_qp_init_attr_ex& init, const Qp& handle,
+                        SharedQp& shared) {
   if (handle.xrcd != nullptr)
     shared.core_index = handle.xrcd->domain->core_index;
   else
@@ -187,7 +188,7 @@ int create_transport_qp(Engine& engine, const ibv_qp_init_attr_ex& init, const Q
   return shared.transport_qp == nullptr ? ENOMEM : 0;
 }
 
-void destroy_transport_qp(Engine& engine, const SharedQp& shared) {
+void destroy_transport_qp(OpenDevice& engine, const SharedQp& shared) {
   engine.on_owner(shared.core_index,
                   [&] { engine.backend->core(shared.core_index).destroy_qp(shared.transport_qp); });
 }
@@ -206,7 +207,7 @@ ibv_qp_init_attr plain(const ibv_qp_init_attr_ex& init, const ibv_qp_cap& cap) {
 
 /// Creates the handle and its transport QP, and lists an XRC target among those that can be opened. Throws
 /// bad_alloc only before anything has to be undone.
-Qp* create_all(Engine& engine, ibv_context* context, ibv_qp_init_attr_ex& init) {
+Qp* create_all(OpenDevice& engine, ibv_context* context, ibv_qp_init_attr_ex& init) {
   auto qp = std::make_unique<Qp>();
   const auto shared = std::make_shared<SharedQp>();
   const bool is_target = init.qp_type == IBV_QPT_XRC_RECV;
@@ -233,7 +234,7 @@ Qp* create_all(Engine& engine, ibv_context* context, ibv_qp_init_attr_ex& init) 
 
 ibv_qp* create(ibv_context* context, ibv_qp_init_attr_ex& init) {
   if (const int error = check_init(context, init); error != 0) return fail(error);
-  Engine& engine = *context_of(context).started.load();
+  OpenDevice& engine = *context_of(context).started.load();
   if (engine.is_parents()) return fail(EIO);
   if (!acquire(engine.qps, kMaxQps)) return fail(ENOMEM);
   Qp* qp = nullptr;
@@ -250,7 +251,7 @@ ibv_qp* create(ibv_context* context, ibv_qp_init_attr_ex& init) {
 }
 
 /// Finds an XRC target; call under xrc_mutex.
-std::shared_ptr<SharedQp> find_target(const Engine& engine, uint32_t xrc_domain, uint32_t qpn) {
+std::shared_ptr<SharedQp> find_target(const OpenDevice& engine, uint32_t xrc_domain, uint32_t qpn) {
   for (SharedQp* target = engine.xrc_targets; target != nullptr; target = target->next_target) {
     if (target->xrc_domain != xrc_domain || transport::qpn_of(target->transport_qp) != qpn) continue;
     const std::lock_guard lock(target->handles_mutex);
@@ -311,7 +312,7 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
     return fail(EINVAL);
   if (!is_live(attributes->xrcd) || attributes->xrcd->context != context) return fail(EINVAL);
   Xrcd& xrcd = xrcd_of(attributes->xrcd);
-  Engine& engine = *context_of(context).started.load();
+  OpenDevice& engine = *context_of(context).started.load();
   if (engine.is_parents()) return fail(EIO);
   if (!acquire(engine.qps, kMaxQps)) return fail(ENOMEM);
   std::unique_ptr<Qp> qp(new (std::nothrow) Qp());
@@ -375,7 +376,7 @@ void send_datagrams(const Qp& qp) {
 FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
   if (!is_live(ibv_qp_pointer)) return EINVAL;
   Qp* const qp = &qp_of(ibv_qp_pointer);
-  Engine& engine = *qp->engine;
+  OpenDevice& engine = *qp->engine;
   {
     const std::lock_guard control(qp->shared->control_mutex);
     if (!qp->multicast.empty()) return EBUSY;  // ibv_create_qp(3)

@@ -53,7 +53,7 @@ void change_references(const Srq& srq, Change change) {
 
 ibv_srq* create(ibv_context* context, ibv_srq_init_attr_ex& init) {
   if (const int error = check_init(context, init); error != 0) return fail(error);
-  Engine& engine = *context_of(context).started.load();
+  OpenDevice& engine = *context_of(context).started.load();
   if (engine.is_parents()) return fail(EIO);
   std::unique_ptr<Srq> srq(new (std::nothrow) Srq());
   if (srq == nullptr || !acquire(engine.srqs, kMaxSrqs)) return fail(ENOMEM);
@@ -154,7 +154,7 @@ FAULTLINE_VERB int ibv_destroy_srq(ibv_srq* ibv_srq_pointer) {
   if (!is_live(ibv_srq_pointer)) return EINVAL;
   Srq* const srq = &srq_of(ibv_srq_pointer);
   if (srq->references.load(std::memory_order_acquire) != 0) return EBUSY;
-  Engine& engine = *srq->engine;
+  OpenDevice& engine = *srq->engine;
   // After this call no engine turn uses the SRQ, so no event can follow those withdrawn below.
   engine.on_owner(srq->core_index,
                   [&] { engine.backend->core(srq->core_index).destroy_srq(srq->transport_srq); });

@@ -12,14 +12,14 @@ namespace faultline::verbs {
 
 namespace {
 
-XrcDomain* find(const Engine& engine, const struct stat& inode) {
+XrcDomain* find(const OpenDevice& engine, const struct stat& inode) {
   for (XrcDomain* domain = engine.xrc_domains; domain != nullptr; domain = domain->next)
     if (domain->has_inode && domain->device == inode.st_dev && domain->inode == inode.st_ino) return domain;
   return nullptr;
 }
 
 /// Adds a domain, under xrc_mutex. Returns nullptr if memory is short.
-XrcDomain* add(Engine& engine, const struct stat* inode) {
+XrcDomain* add(OpenDevice& engine, const struct stat* inode) {
   auto* const domain = new (std::nothrow) XrcDomain;
   if (domain == nullptr) return nullptr;
   domain->number = ++engine.last_xrc_domain;
@@ -34,7 +34,7 @@ XrcDomain* add(Engine& engine, const struct stat* inode) {
   return domain;
 }
 
-void remove(Engine& engine, XrcDomain* domain) {
+void remove(OpenDevice& engine, XrcDomain* domain) {
   XrcDomain** link = &engine.xrc_domains;
   while (*link != domain) link = &(*link)->next;
   *link = domain->next;
@@ -42,7 +42,7 @@ void remove(Engine& engine, XrcDomain* domain) {
 }
 
 /// Opens or creates the domain that the flags request (ibv_open_xrcd(3)). Returns 0 or an errno.
-int open_domain(Engine& engine, int fd, int flags, XrcDomain*& domain) {
+int open_domain(OpenDevice& engine, int fd, int flags, XrcDomain*& domain) {
   struct stat inode {};
   const bool has_inode = fd != -1;
   if (has_inode && ::fstat(fd, &inode) != 0) return errno;
@@ -68,7 +68,7 @@ ibv_xrcd* open_xrcd(ibv_context* ibv_context_pointer, ibv_xrcd_init_attr* init) 
   if (!is_live(ibv_context_pointer) || init == nullptr) return fail(EINVAL);
   if (init->comp_mask != kNeeded || (init->oflags & ~(O_CREAT | O_EXCL)) != 0) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
-  Engine* const engine = engine_of(context);
+  OpenDevice* const engine = engine_of(context);
   if (engine == nullptr) return nullptr;
   std::unique_ptr<Xrcd> xrcd(new (std::nothrow) Xrcd());
   if (xrcd == nullptr || !acquire(engine->xrcds, kMaxXrcds)) return fail(ENOMEM);
@@ -86,7 +86,7 @@ int close_xrcd(ibv_xrcd* ibv_xrcd_pointer) {
   Xrcd* const xrcd = &xrcd_of(ibv_xrcd_pointer);
   if (xrcd->references.load(std::memory_order_acquire) != 0) return EBUSY;
   Context& context = context_of(xrcd->context);
-  Engine& engine = *context.started.load();
+  OpenDevice& engine = *context.started.load();
   {
     const std::lock_guard lock(engine.xrc_mutex);
     if (--xrcd->domain->opened == 0) remove(engine, xrcd->domain);

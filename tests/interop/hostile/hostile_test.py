@@ -263,7 +263,7 @@ def attack_all(link, stream, options, facts_file):
     print("ok: a connection is made, and the QP that was idle is used", flush=True)
 
 
-# What is answered, and how often at most: a second, and at once (engine.hpp, manager.hpp).
+# What is answered, and how often at most: a second, and at once (poll_engine.hpp, manager.hpp).
 LIMITS = {"echo": ("port.icmp_out", 1_000, 1_000), "arp-request": ("port.arp_out", 10_000, 1_000), "cm-answer": (None, 5_000, 1_024)}
 
 

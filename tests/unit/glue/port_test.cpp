@@ -20,11 +20,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "pmd_glue/device/device.hpp"
+#include "pmd_glue/device/running_device.hpp"
 #include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/eal/frame_pool.hpp"
 #include "pmd_glue/engine/chaos_link.hpp"
-#include "pmd_glue/engine/engine.hpp"
+#include "pmd_glue/engine/poll_engine.hpp"
 #include "stack/verbs/objects/backend.hpp"
 
 namespace faultline {
@@ -115,7 +115,7 @@ TEST_F(Devices, ResolveEachOtherInBothWaysOfProgress) {
 
 TEST_F(Devices, AnswerForTheirCountersAfterShutDown) {
   const auto server = open("server");
-  dynamic_cast<glue::Device&>(*server).shut_down();
+  dynamic_cast<glue::RunningDevice&>(*server).shut_down();
   EXPECT_EQ(server->port_counters().rx_missed, 0U);
 }
 

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 
 #include "pmd_glue/wires/switch_place.hpp"
-#include "pmd_glue/wires/switch_seat.hpp"
+#include "pmd_glue/wires/wire_attachment.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -63,7 +63,7 @@ void answer(const UniqueFd& connection, uint64_t number, int error = 0) {
   send(connection.get(), &reply, sizeof reply, MSG_NOSIGNAL);
 }
 
-void grant(const Asker& asker, const SwitchBell& bell) {
+void grant(const Asker& asker, const WakeFlag& bell) {
   SwitchAnswer reply;
   reply.number = asker.request.number;
   reply.grant.ipv4 = 0xc6120001;
@@ -71,7 +71,7 @@ void grant(const Asker& asker, const SwitchBell& bell) {
   reply.grant.port = 4;
   reply.grant.mtu_bytes = 4200;
   iovec part{&reply, sizeof reply};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(SwitchBell::kDescriptors * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(WakeFlag::kDescriptors * sizeof(int))> control{};
   const auto descriptors = bell.descriptors();
   msghdr message{};
   message.msg_iov = &part;
@@ -102,7 +102,7 @@ int serve_as_switch() {
   const UniqueFd event(open("/dev/null", O_RDWR));
   const Asker asker = accept_request(listener);
   if (!asker.connection) return 1;
-  const auto bell = SwitchBell::create(event);
+  const auto bell = WakeFlag::create(event);
   grant(asker, *bell);
   SwitchRequest request;
   while (recv(asker.connection.get(), &request, sizeof request, 0) == ssize_t{sizeof request})
@@ -134,21 +134,21 @@ class Seat : public testing::Test {
     return listener;
   }
   /// Attaches to the test's switch.
-  std::shared_ptr<SwitchSeat> take_here(const UniqueFd& listener) {
+  std::shared_ptr<WireAttachment> take_here(const UniqueFd& listener) {
     std::thread at_switch([&] {
       here_ = accept_request(listener);
-      bell_ = SwitchBell::create(event_);
+      bell_ = WakeFlag::create(event_);
       grant(here_, *bell_);
     });
     std::string error;
-    auto seat = SwitchSeat::take(wanted_, patience_, error);
+    auto seat = WireAttachment::take(wanted_, patience_, error);
     at_switch.join();
     EXPECT_NE(seat, nullptr) << error;
     return seat;
   }
   void die_at_start(int times) { std::ofstream(folder_ + "/deaths") << times; }
   /// Runs until a switch is attached again. Bounded, so that an attachment that never returns fails the test.
-  static bool keep_until_attached(SwitchSeat& seat) {
+  static bool keep_until_attached(WireAttachment& seat) {
     const auto latest = steady_clock::now() + std::chrono::seconds(60);
     std::string line;
     while (seat.switch_descriptor() < 0 && !seat.is_lost() && steady_clock::now() < latest) {
@@ -157,7 +157,7 @@ class Seat : public testing::Test {
     }
     return seat.switch_descriptor() >= 0;
   }
-  void lose_switch(SwitchSeat& seat) {
+  void lose_switch(WireAttachment& seat) {
     here_.connection.reset();
     std::string line;
     static_cast<void>(seat.keep(line));
@@ -166,27 +166,27 @@ class Seat : public testing::Test {
   std::string folder_;
   SwitchPlace place_;
   WireRequest wanted_;
-  SwitchSeat::Patience patience_;
+  WireAttachment::Patience patience_;
   UniqueFd event_;
   Asker here_;
-  std::unique_ptr<SwitchBell> bell_;
+  std::unique_ptr<WakeFlag> bell_;
 };
 
 TEST_F(Seat, ASwitchThatDiesWhileItStartsIsStartedAgain) {
   die_at_start(2);
   std::string error;
-  EXPECT_NE(SwitchSeat::take(wanted_, patience_, error), nullptr) << error;
+  EXPECT_NE(WireAttachment::take(wanted_, patience_, error), nullptr) << error;
 }
 
 TEST_F(Seat, OneThatCannotStartIsNamed) {
   die_at_start(1'000);
   std::string error;
-  EXPECT_EQ(SwitchSeat::take(wanted_, patience_, error), nullptr);
+  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error), nullptr);
   EXPECT_NE(error.find("the switch has ended"), std::string::npos) << error;
 }
 
 TEST_F(Seat, TheNextSwitchMayDieWhileItStarts) {
-  std::shared_ptr<SwitchSeat> seat;
+  std::shared_ptr<WireAttachment> seat;
   {
     const UniqueFd listener = listen();
     seat = take_here(listener);
@@ -234,7 +234,7 @@ TEST_F(Seat, AnAnswerThatComesLateIsNobodyElses) {
 }
 
 TEST_F(Seat, KeepingItNeverWaitsForAnAnswer) {
-  std::shared_ptr<SwitchSeat> seat;
+  std::shared_ptr<WireAttachment> seat;
   UniqueFd listener = listen();
   seat = take_here(listener);
   here_.connection.reset();
@@ -252,19 +252,19 @@ TEST_F(Seat, KeepingItNeverWaitsForAnAnswer) {
 TEST_F(Seat, ARestartLeavesNoDescriptors) {
   UniqueFd listener = listen();
   const auto seat = take_here(listener);
-  const SwitchBell* const bell = &seat->bell();
+  const WakeFlag* const bell = &seat->bell();
   const size_t before = open_descriptors();
   for (int restart = 0; restart < 20; ++restart) {
     lose_switch(*seat);
     here_ = accept_request(listener);
-    bell_ = SwitchBell::create(event_);
+    bell_ = WakeFlag::create(event_);
     grant(here_, *bell_);
     ASSERT_TRUE(keep_until_attached(*seat));
     // A store to its page is visible to the new switch.
-    seat->bell().say_asleep(SwitchBell::End::device);
-    bell_->ring(SwitchBell::End::device);
+    seat->bell().say_asleep(WakeFlag::End::device);
+    bell_->ring(WakeFlag::End::device);
     uint64_t rings = 0;
-    EXPECT_EQ(read(seat->bell().event(SwitchBell::End::device), &rings, sizeof rings), ssize_t{sizeof rings});
+    EXPECT_EQ(read(seat->bell().event(WakeFlag::End::device), &rings, sizeof rings), ssize_t{sizeof rings});
     EXPECT_EQ(rings, 1U);
   }
   EXPECT_EQ(&seat->bell(), bell);
@@ -275,17 +275,17 @@ TEST_F(Seat, DescriptorsThatTheProgramClosedAreNotTouched) {
   UniqueFd listener = listen();
   const auto seat = take_here(listener);
   const int connection = seat->switch_descriptor();
-  const int event = seat->bell().event(SwitchBell::End::switch_);
+  const int event = seat->bell().event(WakeFlag::End::switch_);
   // Like a daemon that closes all descriptors and then opens other files.
   const UniqueFd file(memfd_create("program", MFD_CLOEXEC));
   ASSERT_GE(dup2(file.get(), connection), 0);
   ASSERT_GE(dup2(file.get(), event), 0);
   lose_switch(*seat);
   here_ = accept_request(listener);
-  bell_ = SwitchBell::create(event_);
+  bell_ = WakeFlag::create(event_);
   grant(here_, *bell_);
   ASSERT_TRUE(keep_until_attached(*seat));
-  seat->bell().ring(SwitchBell::End::switch_);
+  seat->bell().ring(WakeFlag::End::switch_);
   for (const int fd : {connection, event}) {
     struct stat kept {
     }, program{};
@@ -306,7 +306,7 @@ TEST_F(Seat, AFullBacklogEndsInALine) {
   ASSERT_EQ(errno, ETIMEDOUT);
   patience_.attach = milliseconds(50);
   std::string error;
-  EXPECT_EQ(SwitchSeat::take(wanted_, patience_, error), nullptr);
+  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error), nullptr);
   EXPECT_NE(error.find("its switch accepts nobody"), std::string::npos) << error;
 }
 
@@ -315,7 +315,7 @@ TEST_F(Seat, ALockThatIsHeldEndsInALineThatNamesItsHolder) {
   ASSERT_TRUE(lock);
   patience_.attach = milliseconds(50);
   std::string error;
-  EXPECT_EQ(SwitchSeat::take(wanted_, patience_, error), nullptr);
+  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error), nullptr);
   EXPECT_NE(error.find("w.lock locked; process " + std::to_string(getpid())), std::string::npos) << error;
 }
 
@@ -336,7 +336,7 @@ TEST_F(Seat, AStoppedSwitchIsNamedWithWhatToDo) {
   ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
   patience_.attach = milliseconds(50);
   std::string error;
-  EXPECT_EQ(SwitchSeat::take(wanted_, patience_, error), nullptr);
+  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error), nullptr);
   EXPECT_NE(error.find("process " + std::to_string(child) + " is stopped: continue it with kill -CONT"),
             std::string::npos)
       << error;

@@ -25,7 +25,7 @@ using faultline::e2e::fail;
 using faultline::e2e::Side;
 
 // A program that comes back at once for so many completions is left to send before it acknowledges
-// (return_pace.hpp).
+// (caller_tracker.hpp).
 constexpr uint32_t kMessages = 400;
 constexpr uint32_t kBytes = 64;
 

@@ -62,11 +62,11 @@ refused() {
   echo "ok: refused, $wanted"
 }
 
-# housekeeping_of PID: how often its housekeeper has slept
+# housekeeping_of PID: how often its progress thread has slept
 housekeeping_of() {
   local task
   for task in /proc/"$1"/task/*; do
-    if grep -q fl-housekeeper "$task/comm"; then awk '/^voluntary/ {print $2}' "$task/status"; fi
+    if grep -q fl-progress "$task/comm"; then awk '/^voluntary/ {print $2}' "$task/status"; fi
   done
 }
 

@@ -36,9 +36,9 @@ class ManagementSink {
                              TimeNs now) = 0;
 };
 
-class Management {
+class Gsi {
  public:
-  explicit Management(CoreContext& context) : context_(context) {}
+  explicit Gsi(CoreContext& context) : context_(context) {}
 
   void set_sink(ManagementSink* sink) { sink_ = sink; }
   void on_packet(const wire::Packet& packet);

@@ -15,16 +15,16 @@
 
 #include "odp/regions/memory_domain.hpp"
 #include "pmd_glue/config/config.hpp"
+#include "pmd_glue/engine/caller_tracker.hpp"
 #include "pmd_glue/engine/capture.hpp"
 #include "pmd_glue/engine/chaos_link.hpp"
 #include "pmd_glue/engine/hand_over.hpp"
 #include "pmd_glue/engine/qp_memory.hpp"
-#include "pmd_glue/engine/return_pace.hpp"
 #include "pmd_glue/link/address_table.hpp"
 #include "pmd_glue/link/neighbours.hpp"
 #include "pmd_glue/memif/memif_gate.hpp"
 #include "pmd_glue/ports/port.hpp"
-#include "pmd_glue/wires/switch_seat.hpp"
+#include "pmd_glue/wires/wire_attachment.hpp"
 #include "stack/base/token_bucket.hpp"
 #include "stack/base/turn_lock.hpp"
 #include "stack/transport/core/core.hpp"
@@ -51,18 +51,18 @@ class Count {
 using PortCounts = verbs::BasicPortCounters<Count>;
 
 /// Index of the engine's core in its device; `hand_over` is nullptr for a single core.
-struct EngineSeat {
+struct CoreSlot {
   uint32_t index = 0;
   uint32_t cores = 1;
   HandOver* hand_over = nullptr;
 };
 
-class Engine final : private transport::Port, private transport::EventSink {
+class PollEngine final : private transport::Port, private transport::EventSink {
  public:
   /// All references outlive the engine; `capture` may be nullptr.
-  Engine(const Config& config, const DeviceConfig& device, const AddressTable& addresses, EthernetPort& port,
-         odp::EngineSession& session, Capture* capture, const EngineSeat& seat);
-  ~Engine() override;
+  PollEngine(const Config& config, const DeviceConfig& device, const AddressTable& addresses,
+             EthernetPort& port, odp::EngineSession& session, Capture* capture, const CoreSlot& seat);
+  ~PollEngine() override;
 
   enum class Turn : uint8_t {
     of_program,  ///< in a verbs call of the program, which polls again by itself
@@ -193,9 +193,9 @@ class Engine final : private transport::Port, private transport::EventSink {
   EthernetPort& port_;
   odp::EngineSession& session_;
   Capture* const capture_;
-  const EngineSeat seat_;
+  const CoreSlot seat_;
   const AddressTable& addresses_;
-  SwitchSeat* const seat_on_wire_;  ///< nullptr for a device without a wire
+  WireAttachment* const seat_on_wire_;  ///< nullptr for a device without a wire
   wire::AddressFilter filter_;
   NeighbourCache neighbours_;
   /// Rate limits of replies (ARP, ND, ICMP echo): a flood of requests causes no flood of replies.
@@ -214,7 +214,7 @@ class Engine final : private transport::Port, private transport::EventSink {
   uint32_t loopback_head_ = 0;
   uint32_t loopback_tail_ = 0;
   uint64_t sent_this_turn_ = 0;
-  ReturnPace return_pace_;
+  CallerTracker caller_tracker_;
   std::atomic<bool> may_send_now_{false};
   uint64_t receives_seen_ = 0;  ///< receives completed before the turn
   uint32_t owed_polls_ = 0;     ///< consecutive turns that deferred transmission

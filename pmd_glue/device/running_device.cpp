@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/device/device.hpp"
+#include "pmd_glue/device/running_device.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,10 +15,10 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
-#include "pmd_glue/device/housekeeper.hpp"
+#include "pmd_glue/device/progress_thread.hpp"
 #include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/engine/reasons.hpp"
-#include "pmd_glue/wires/switch_seat.hpp"
+#include "pmd_glue/wires/wire_attachment.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/base/log.hpp"
 
@@ -95,15 +95,17 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   return description;
 }
 
-Device::Device(const DeviceConfig& device, verbs::DeviceDescription description)
+RunningDevice::RunningDevice(const DeviceConfig& device, verbs::DeviceDescription description)
     : config_(device), addresses_(table_of(device)), description_(std::move(description)) {}
 
-std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& wanted, std::string& error) {
+std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const DeviceConfig& wanted,
+                                                   std::string& error) {
   // A forked child does not destroy its parent's device: no thread exists to join, and the child owns none of
   // its resources.
-  std::shared_ptr<Device> device(new Device(wanted, describe(config, wanted)), [](Device* gone) {
-    if (!gone->is_parents()) delete gone;
-  });
+  std::shared_ptr<RunningDevice> device(new RunningDevice(wanted, describe(config, wanted)),
+                                        [](RunningDevice* gone) {
+                                          if (!gone->is_parents()) delete gone;
+                                        });
   device->memory_ = odp::MemoryDomain::create(config.domain, error);
   if (device->memory_ == nullptr) {
     error = fmt::format("faultline: {}: {}: odp: {}", config.path, wanted.name, error);
@@ -138,8 +140,8 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
       return nullptr;
     }
     seat.engine =
-        std::make_unique<Engine>(config, wanted, device->addresses_, *device->port_, *seat.session,
-                                 device->capture_.get(), EngineSeat{i, cores, device->hand_over_.get()});
+        std::make_unique<PollEngine>(config, wanted, device->addresses_, *device->port_, *seat.session,
+                                     device->capture_.get(), CoreSlot{i, cores, device->hand_over_.get()});
     device->seats_.push_back(std::move(seat));
   }
   if (wanted.progress == Progress::dedicated)
@@ -154,22 +156,22 @@ std::shared_ptr<Device> Device::open(const Config& config, const DeviceConfig& w
   if (device->port_->started()) device->next_reconnect_ = monotonic_ns() + kHandshakeNs;
   // A link that is already up raises no port_active event.
   if (device->port_->link_up()) device->port_state_ = PortState::up;
-  Housekeeper::instance().add(*device);
+  ProgressThread::instance().add(*device);
   // The switch runs, so the link comes up soon. Programs query the port's state only once, at their start.
   if (wanted.seat != nullptr) device->await_link();
   return device;
 }
 
-Device::~Device() {
+RunningDevice::~RunningDevice() {
   shut_down();
 }
 
-void Device::shut_down() {
+void RunningDevice::shut_down() {
   if (is_parents()) return;
   const auto is_ours = [](Seat& seat) { return seat.engine->turns().is_held_by_caller(); };
   if (std::any_of(seats_.begin(), seats_.end(), is_ours)) return abandon();
   std::call_once(shut_down_once_, [this] {
-    if (!seats_.empty()) Housekeeper::instance().remove(*this);
+    if (!seats_.empty()) ProgressThread::instance().remove(*this);
     for (Seat& seat : seats_)
       if (seat.thread != nullptr) seat.thread->stop();
     send_last_frames();
@@ -186,10 +188,10 @@ void Device::shut_down() {
   });
 }
 
-void Device::abandon() {
+void RunningDevice::abandon() {
   if (is_parents()) return;
   const TimeNs start = monotonic_ns();
-  // Posted work is transmitted in a turn of the housekeeper or of the core's own thread.
+  // Posted work is transmitted in a turn of the progress thread or of the core's own thread.
   if (config_.progress == Progress::automatic) rest();
   for (Seat& seat : seats_) {
     if (seat.engine->turns().is_held_by_caller()) continue;
@@ -207,13 +209,13 @@ void Device::abandon() {
 // turn, or that a link model holds, would be lost with the engine. So they are transmitted first. Frames in
 // memif's ring are lost with the ring, unless the other end drains it as this library does (memif_gate.hpp).
 // So the peer gets a short time to take them.
-void Device::send_last_frames() {
+void RunningDevice::send_last_frames() {
   if (seats_.empty() || !port_->link_up()) return;
   const TimeNs now = monotonic_ns();
   const TimeNs latest = now + kHeldFramesNs;
   bool sent_lately = false;
   for (Seat& seat : seats_) {
-    Engine& engine = *seat.engine;
+    PollEngine& engine = *seat.engine;
     do {
       engine.turns().lock();
       register_this_thread();
@@ -234,7 +236,7 @@ void Device::send_last_frames() {
     std::this_thread::sleep_for(std::chrono::nanoseconds(kLingerNs));
 }
 
-void Device::send_owed() {
+void RunningDevice::send_owed() {
   if (is_parents() || config_.progress != Progress::automatic) return;
   const TimeNs latest = monotonic_ns() + kTurnOfOthersNs;
   for (Seat& seat : seats_) {
@@ -250,7 +252,7 @@ void Device::send_owed() {
   }
 }
 
-void Device::call(uint32_t core_index, void (*function)(void*), void* argument) {
+void RunningDevice::call(uint32_t core_index, void (*function)(void*), void* argument) {
   Seat& seat = seats_[core_index];
   if (closed_.load(std::memory_order_acquire) || is_parents()) {
     function(argument);
@@ -267,11 +269,11 @@ void Device::call(uint32_t core_index, void (*function)(void*), void* argument) 
   }
 }
 
-void Device::drive() {
+void RunningDevice::drive() {
   if (config_.progress != Progress::automatic || is_parents()) return;
   program_drives_.store(program_drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (program_rests_.load(std::memory_order_relaxed)) program_rests_.store(false, std::memory_order_relaxed);
-  Engine& engine = first_engine();
+  PollEngine& engine = first_engine();
   odp::EngineSession& session = *seats_[0].session;
   if (!engine.turns().try_lock()) return;
   if (closed_.load(std::memory_order_relaxed)) {
@@ -281,7 +283,7 @@ void Device::drive() {
   register_this_thread();
   if (const pthread_t self = pthread_self(); driver_.load(std::memory_order_relaxed) != self)
     driver_.store(self, std::memory_order_relaxed);
-  const bool moved = engine.turn(Engine::Turn::of_program);
+  const bool moved = engine.turn(PollEngine::Turn::of_program);
   // The program may not poll again soon.
   session.leave();
   const bool yield_to_pager = !moved && session.should_yield() && session.has_outstanding_faults();
@@ -289,19 +291,19 @@ void Device::drive() {
   const uint32_t idle_turns = moved ? 0 : idle_turns_.load(std::memory_order_relaxed) + 1;
   idle_turns_.store(idle_turns, std::memory_order_relaxed);
   engine.turns().unlock();
-  if (yield_pace_.is_due(idle_turns)) {
+  if (adaptive_yield_.is_due(idle_turns)) {
     const TimeNs before = monotonic_ns();
     sched_yield();
-    yield_pace_.note_yield(monotonic_ns() - before);
+    adaptive_yield_.note_yield(monotonic_ns() - before);
   } else if (yield_to_pager) {
     sched_yield();
   }
 }
 
-bool Device::send_now(uint32_t core_index, transport::QueuePair* qp) {
+bool RunningDevice::send_now(uint32_t core_index, transport::QueuePair* qp) {
   // Only drive() sets driver_, and only for an inline engine.
   if (driver_.load(std::memory_order_relaxed) != pthread_self() || is_parents()) return false;
-  Engine& engine = *seats_[core_index].engine;
+  PollEngine& engine = *seats_[core_index].engine;
   if (!engine.may_send_now() || !engine.turns().try_lock()) return false;
   const bool closed = closed_.load(std::memory_order_relaxed);
   if (!closed) engine.send_now(qp);
@@ -309,19 +311,19 @@ bool Device::send_now(uint32_t core_index, transport::QueuePair* qp) {
   return !closed;
 }
 
-void Device::rest() {
+void RunningDevice::rest() {
   if (config_.progress != Progress::automatic || is_parents()) return;
   program_rests_.store(true, std::memory_order_seq_cst);
-  Housekeeper::instance().on_doorbell();
+  ProgressThread::instance().on_doorbell();
 }
 
-Device::Housekeeping Device::housekeep() {
+RunningDevice::Housekeeping RunningDevice::housekeep() {
   if (config_.progress != Progress::automatic) return Housekeeping::others;
   const uint32_t drives = program_drives_.load(std::memory_order_relaxed);
   is_driven_ = drives != drives_seen_ && !program_rests_.load(std::memory_order_seq_cst);
   drives_seen_ = drives;
   if (is_driven_) return Housekeeping::driven;
-  Engine& engine = first_engine();
+  PollEngine& engine = first_engine();
   odp::EngineSession& session = *seats_[0].session;
   if (!engine.turns().try_lock()) return Housekeeping::driven;
   const bool moved = engine.turn();
@@ -336,17 +338,17 @@ Device::Housekeeping Device::housekeep() {
   return moved || faults || told ? Housekeeping::busy : Housekeeping::quiet;
 }
 
-int Device::await_work(transport::DoorbellListener& listener) {
+int RunningDevice::await_work(transport::DoorbellListener& listener) {
   // The thread that drives the engine sees its doorbells and frames itself.
   if (config_.progress != Progress::automatic || is_driven_) return -1;
   first_engine().core().set_doorbell_listener(&listener);
   if (config_.seat == nullptr)
     return frames_ == Frames::missed || port_state_ != PortState::up ? -1 : port_->frames_descriptor(0);
-  config_.seat->bell().say_asleep(SwitchBell::End::device);
-  return config_.seat->bell().event(SwitchBell::End::device);
+  config_.seat->bell().say_asleep(WakeFlag::End::device);
+  return config_.seat->bell().event(WakeFlag::End::device);
 }
 
-void Device::stop_awaiting_work() {
+void RunningDevice::stop_awaiting_work() {
   if (config_.progress != Progress::automatic) return;
   first_engine().core().set_doorbell_listener(nullptr);
   if (config_.seat == nullptr) {
@@ -354,22 +356,22 @@ void Device::stop_awaiting_work() {
     if (frames_ == Frames::unknown && frames.fd >= 0 && poll(&frames, 1, 0) > 0) frames_ = Frames::told;
     return;
   }
-  SwitchBell& bell = config_.seat->bell();
-  bell.say_awake(SwitchBell::End::device);
+  WakeFlag& bell = config_.seat->bell();
+  bell.say_awake(WakeFlag::End::device);
   uint64_t rings = 0;
-  static_cast<void>(!read(bell.event(SwitchBell::End::device), &rings, sizeof rings));
+  static_cast<void>(!read(bell.event(WakeFlag::End::device), &rings, sizeof rings));
 }
 
-int Device::port_descriptor() const {
+int RunningDevice::port_descriptor() const {
   return config_.seat != nullptr ? config_.seat->switch_descriptor() : -1;
 }
 
 // A link through a switch is up as long as the switch lives.
-TimeNs Device::longest_sleep_ns() const {
+TimeNs RunningDevice::longest_sleep_ns() const {
   return port_descriptor() >= 0 && port_state_ == PortState::up ? kToldOfPortNs : kPortCheckNs;
 }
 
-void Device::maintain(TimeNs now) {
+void RunningDevice::maintain(TimeNs now) {
   if (now < next_port_check_ || port_state_ == PortState::gone) return;
   next_port_check_ = now + kPortCheckNs;
   if (port_->is_gone()) return note_port_state(PortState::gone);
@@ -387,7 +389,7 @@ void Device::maintain(TimeNs now) {
   next_reconnect_ = now + kHandshakeNs;
 }
 
-void Device::note_port_state(PortState state) {
+void RunningDevice::note_port_state(PortState state) {
   if (state == port_state_) return;
   const bool was_up = port_state_ == PortState::up;
   port_state_ = state;
@@ -403,11 +405,11 @@ void Device::note_port_state(PortState state) {
 }
 
 // Runs on the first core's thread, as does the removal of the sink.
-void Device::raise(transport::AsyncEvent event) {
+void RunningDevice::raise(transport::AsyncEvent event) {
   call_with(*this, 0, [&] { first_engine().raise(event); });
 }
 
-void Device::use_port(bool use) {
+void RunningDevice::use_port(bool use) {
   for (Seat& seat : seats_) {
     seat.engine->turns().lock();
     seat.engine->use_port(use);
@@ -415,26 +417,26 @@ void Device::use_port(bool use) {
   }
 }
 
-void Device::set_event_sink(transport::EventSink* sink) {
+void RunningDevice::set_event_sink(transport::EventSink* sink) {
   for (uint32_t i = 0; i < core_count(); ++i)
     call_with(*this, i, [&] { seats_[i].engine->set_event_sink(sink); });
 }
 
-bool Device::wants_reasons() const {
+bool RunningDevice::wants_reasons() const {
   return glue::wants_reasons();
 }
 
-void Device::log_reason(const std::string& line) {
+void RunningDevice::log_reason(const std::string& line) {
   glue::log_reason(config_.name, line, monotonic_ns());
 }
 
-int Device::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
+int RunningDevice::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
   const int error = find_mac(gid, mac);
   if (error != 0 && wants_reasons()) log_reason(text_of_unreachable(gid, error));
   return error;
 }
 
-std::string Device::text_of_unreachable(const wire::Gid& gid, int error) {
+std::string RunningDevice::text_of_unreachable(const wire::Gid& gid, int error) {
   const std::string address = text_of(gid);
   if (error == ENETUNREACH)
     return fmt::format("no route to {}: it is on no network of the device ([[device]] ip, gateway, route)",
@@ -445,7 +447,7 @@ std::string Device::text_of_unreachable(const wire::Gid& gid, int error) {
                      gid.is_ipv4() ? "ARP" : "neighbour discovery");
 }
 
-int Device::find_mac(const wire::Gid& gid, wire::MacAddress& mac) {
+int RunningDevice::find_mac(const wire::Gid& gid, wire::MacAddress& mac) {
   if (addresses_.is_own(gid)) {
     mac = addresses_.mac();
     return 0;
@@ -464,13 +466,13 @@ int Device::find_mac(const wire::Gid& gid, wire::MacAddress& mac) {
 
 /// A group has no neighbour whose reply would show that the link is up. Without this wait the first datagrams
 /// would be lost during memif's handshake.
-void Device::await_link() {
+void RunningDevice::await_link() {
   const TimeNs deadline = monotonic_ns() + kHandshakeNs;
   while (!closed_.load(std::memory_order_acquire) && !is_parents() && !link_up() && monotonic_ns() < deadline)
     std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
-int Device::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac) {
+int RunningDevice::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac) {
   NeighbourState state = NeighbourState::absent;
   bool is_asked = false;
   // The cache has its own timeout.
@@ -486,7 +488,7 @@ int Device::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac)
   return EHOSTUNREACH;
 }
 
-int Device::join_multicast(const wire::Gid& gid) {
+int RunningDevice::join_multicast(const wire::Gid& gid) {
   if (!wire::is_multicast(gid)) return EINVAL;
   const std::lock_guard guard(groups_mutex_);
   const auto [group, added] = groups_.try_emplace(gid.bytes, 0U);
@@ -507,7 +509,7 @@ int Device::join_multicast(const wire::Gid& gid) {
   return 0;
 }
 
-void Device::leave_multicast(const wire::Gid& gid) {
+void RunningDevice::leave_multicast(const wire::Gid& gid) {
   const std::lock_guard guard(groups_mutex_);
   const auto group = groups_.find(gid.bytes);
   if (group == groups_.end() || --group->second != 0) return;
@@ -516,28 +518,28 @@ void Device::leave_multicast(const wire::Gid& gid) {
   if (config_.seat != nullptr) config_.seat->leave_group(gid);
 }
 
-void Device::leave_filters(const wire::Gid& gid) {
+void RunningDevice::leave_filters(const wire::Gid& gid) {
   for (uint32_t i = 0; i < core_count(); ++i)
     call_with(*this, i, [&] { seats_[i].engine->filter().leave(gid); });
 }
 
-int Device::claim_service(uint64_t service_id) {
+int RunningDevice::claim_service(uint64_t service_id) {
   return config_.seat != nullptr ? config_.seat->claim_service(service_id) : 0;
 }
 
-void Device::release_service(uint64_t service_id) {
+void RunningDevice::release_service(uint64_t service_id) {
   if (config_.seat != nullptr) config_.seat->release_service(service_id);
 }
 
-bool Device::link_up() {
+bool RunningDevice::link_up() {
   bool up = false;
-  // In a call(), since the housekeeper may be reconnecting the port.
+  // In a call(), since the progress thread may be reconnecting the port.
   call_with(*this, 0,
             [&] { up = !closed_.load(std::memory_order_relaxed) && first_engine().port_link_up(); });
   return up;
 }
 
-verbs::PortCounters Device::port_counters() {
+verbs::PortCounters RunningDevice::port_counters() {
   verbs::PortCounters counters;
   for (const Seat& seat : seats_) {
     const PortCounts& live = seat.engine->counts();
@@ -556,13 +558,13 @@ verbs::PortCounters Device::port_counters() {
   return counters;
 }
 
-double Device::measure_port_tx(size_t frame_bytes, unsigned milliseconds) {
+double RunningDevice::measure_port_tx(size_t frame_bytes, unsigned milliseconds) {
   double rate = -ENETDOWN;
   call_with(*this, 0, [&] { rate = first_engine().measure_tx(frame_bytes, milliseconds); });
   return rate;
 }
 
-double Device::measure_port_rx(unsigned milliseconds) {
+double RunningDevice::measure_port_rx(unsigned milliseconds) {
   double rate = -ENETDOWN;
   call_with(*this, 0, [&] { rate = first_engine().measure_rx(milliseconds); });
   return rate;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Congestion notifications: sending and receiving CNPs (IBA A17.9.3).
-#include "stack/transport/core/notification.hpp"
+#include "stack/transport/core/cnp.hpp"
 
 #include <cassert>
 
 namespace faultline::transport {
 
-void Notification::on_marked(QueuePair& qp) {
+void Cnp::on_marked(QueuePair& qp) {
   ++context_.counters.ecn_marked_received;
   if (qp.cnp_pending || context_.now_ns < qp.next_cnp_ns) return;
   qp.cnp_pending = true;
   context_.make_ready(qp);
 }
 
-void Notification::send(QueuePair& qp) {
+void Cnp::send(QueuePair& qp) {
   TxFrame* frame = context_.tx.next();
   if (frame == nullptr) return context_.make_ready(qp);
   wire::PacketFields fields;
@@ -31,7 +31,7 @@ void Notification::send(QueuePair& qp) {
   qp.next_cnp_ns = context_.now_ns + context_.config.congestion.cnp_interval_ns;
 }
 
-void Notification::on_notification(QueuePair& qp) {
+void Cnp::on_notification(QueuePair& qp) {
   ++context_.counters.cnps_received;
   if (qp.rate_control != nullptr) qp.rate_control->on_notification(context_.now_ns);
 }

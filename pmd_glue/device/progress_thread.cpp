@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/device/housekeeper.hpp"
+#include "pmd_glue/device/progress_thread.hpp"
 
 #include <algorithm>
 
@@ -8,9 +8,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "pmd_glue/device/device.hpp"
+#include "pmd_glue/device/running_device.hpp"
 #include "pmd_glue/eal/eal.hpp"
-#include "pmd_glue/engine/naps.hpp"
+#include "pmd_glue/engine/idle_backoff.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/base/process/process_local.hpp"
 #include "stack/base/process/service_thread.hpp"
@@ -26,24 +26,24 @@ constexpr TimeNs kDrivenNapNs = 2'000'000;
 // Sleep limit if frames wake the thread: only the port's state remains to be checked.
 constexpr TimeNs kRungForSleepNs = 1'000'000'000;
 
-constinit ProcessLocal<Housekeeper> housekeeper;
+constinit ProcessLocal<ProgressThread> progress_thread;
 
 }  // namespace
 
-Housekeeper::Housekeeper() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+ProgressThread::ProgressThread() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-Housekeeper& Housekeeper::instance() {
-  return housekeeper.get();
+ProgressThread& ProgressThread::instance() {
+  return progress_thread.get();
 }
 
-void Housekeeper::abandon() {
-  Housekeeper* const found = housekeeper.find();
+void ProgressThread::abandon() {
+  ProgressThread* const found = progress_thread.find();
   if (found == nullptr) return;
   found->abandoned_.store(true, std::memory_order_seq_cst);
   found->on_doorbell();
 }
 
-void Housekeeper::add(Device& device) {
+void ProgressThread::add(RunningDevice& device) {
   const std::lock_guard guard(mutex_);
   devices_.push_back(&device);
   if (!thread_.joinable()) {
@@ -53,7 +53,7 @@ void Housekeeper::add(Device& device) {
   wake();
 }
 
-void Housekeeper::remove(Device& device) {
+void ProgressThread::remove(RunningDevice& device) {
   std::thread ended;
   {
     const std::lock_guard guard(mutex_);
@@ -67,39 +67,39 @@ void Housekeeper::remove(Device& device) {
   if (ended.joinable()) ended.join();
 }
 
-void Housekeeper::on_doorbell() {
+void ProgressThread::on_doorbell() {
   if (asleep_.load(std::memory_order_seq_cst)) wake();
 }
 
-void Housekeeper::wake() {
+void ProgressThread::wake() {
   // One wake-up is enough: later callers find the flag clear.
   if (!asleep_.exchange(false, std::memory_order_acq_rel)) return;
   const uint64_t one = 1;
   static_cast<void>(!write(event_.get(), &one, sizeof one));
 }
 
-Housekeeper::Rounds Housekeeper::serve_devices() {
+ProgressThread::Rounds ProgressThread::serve_devices() {
   const TimeNs now = monotonic_ns();
   Rounds rounds{.busy = false, .driven = false, .deadline = now + kRungForSleepNs};
-  for (Device* device : devices_) {
+  for (RunningDevice* device : devices_) {
     device->maintain(now);
     rounds.deadline = std::min(rounds.deadline, now + device->longest_sleep_ns());
-    const Device::Housekeeping seen = device->housekeep();
-    rounds.busy |= seen == Device::Housekeeping::busy;
-    rounds.driven |= seen == Device::Housekeeping::driven;
-    if (seen == Device::Housekeeping::quiet)
+    const RunningDevice::Housekeeping seen = device->housekeep();
+    rounds.busy |= seen == RunningDevice::Housekeeping::busy;
+    rounds.driven |= seen == RunningDevice::Housekeeping::driven;
+    if (seen == RunningDevice::Housekeeping::quiet)
       rounds.deadline = std::min(rounds.deadline, device->next_deadline());
   }
   return rounds;
 }
 
-void Housekeeper::wake_up() {
+void ProgressThread::wake_up() {
   if (asleep_.exchange(false, std::memory_order_acq_rel)) return;  // not woken by wake()
   uint64_t wakes = 0;
   static_cast<void>(!read(event_.get(), &wakes, sizeof wakes));
 }
 
-void Housekeeper::nap(std::unique_lock<std::mutex>& lock, TimeNs longest) {
+void ProgressThread::nap(std::unique_lock<std::mutex>& lock, TimeNs longest) {
   const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(longest)};
   lock.unlock();
   static_cast<void>(ppoll(pollers_.data(), pollers_.size(), &timeout, nullptr));
@@ -108,11 +108,11 @@ void Housekeeper::nap(std::unique_lock<std::mutex>& lock, TimeNs longest) {
 
 /// Sleeps until work is posted, frames arrive or a timer is due. A port without a descriptor is polled at
 /// intervals.
-void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns) {
+void ProgressThread::sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns) {
   asleep_.store(true, std::memory_order_seq_cst);
   bool all_tell = true;
   pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
-  for (Device* device : devices_) {
+  for (RunningDevice* device : devices_) {
     const int descriptor = device->await_work(*this);
     all_tell &= descriptor >= 0 || device->has_own_threads();
     if (descriptor >= 0) pollers_.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
@@ -123,19 +123,20 @@ void Housekeeper::sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns) {
   const Rounds rounds = serve_devices();
   if (!rounds.busy && !stop_) {
     const TimeNs now = monotonic_ns();
-    const TimeNs longest = all_tell && !rounds.driven ? kRungForSleepNs : nap_after(idle_ns, kFirstNapNs);
+    const TimeNs longest =
+        all_tell && !rounds.driven ? kRungForSleepNs : idle_backoff_ns(idle_ns, kFirstNapNs);
     nap(lock, std::min(longest, rounds.deadline > now ? rounds.deadline - now : 0));
   }
   wake_up();
-  for (Device* device : devices_) device->stop_awaiting_work();
+  for (RunningDevice* device : devices_) device->stop_awaiting_work();
 }
 
-void Housekeeper::run() {
+void ProgressThread::run() {
   sigset_t blocked;
   sigfillset(&blocked);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, fault);
   pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
-  pthread_setname_np(pthread_self(), "fl-housekeeper");
+  pthread_setname_np(pthread_self(), "fl-progress");
   register_this_thread();
 
   TimeNs last_busy = 0;

@@ -11,8 +11,8 @@ namespace {
 
 struct RunningEngines {
   std::mutex mutex;
-  std::map<std::string, std::weak_ptr<Engine>> by_name;
-  std::vector<std::shared_ptr<Engine>> parents;  ///< of the process before the fork; never destroyed here
+  std::map<std::string, std::weak_ptr<OpenDevice>> by_name;
+  std::vector<std::shared_ptr<OpenDevice>> parents;  ///< of the process before the fork; never destroyed here
 };
 
 RunningEngines& running_engines() {
@@ -22,37 +22,37 @@ RunningEngines& running_engines() {
 
 }  // namespace
 
-Engine::Engine(std::shared_ptr<DeviceBackend> device_backend) : backend(std::move(device_backend)) {
+OpenDevice::OpenDevice(std::shared_ptr<DeviceBackend> device_backend) : backend(std::move(device_backend)) {
   backend->set_event_sink(this);
 }
 
-Engine::~Engine() {
+OpenDevice::~OpenDevice() {
   backend->set_event_sink(nullptr);
 }
 
-void Engine::on_qp_event(uint32_t /*qpn*/, void* user, transport::AsyncEvent event) {
+void OpenDevice::on_qp_event(uint32_t /*qpn*/, void* user, transport::AsyncEvent event) {
   SharedQp& shared = *static_cast<SharedQp*>(user);
   const std::lock_guard lock(shared.handles_mutex);
   for (Qp* qp = shared.handles; qp != nullptr; qp = qp->next_handle)
     context_of(qp->qp_base.context).events.raise(qp->event_source, static_cast<ibv_event_type>(event));
 }
 
-void Engine::on_cq_event(transport::CompletionQueue* queue, transport::AsyncEvent event) {
+void OpenDevice::on_cq_event(transport::CompletionQueue* queue, transport::AsyncEvent event) {
   Cq& cq = *static_cast<Cq*>(queue);
   context_of(cq.context).events.raise(cq.event_source, static_cast<ibv_event_type>(event));
 }
 
-void Engine::on_completion(transport::CompletionQueue* queue) {
+void OpenDevice::on_completion(transport::CompletionQueue* queue) {
   Cq& cq = *static_cast<Cq*>(queue);
   static_cast<CompletionChannel*>(cq.channel)->raise(cq);
 }
 
-void Engine::on_srq_event(transport::SharedReceiveQueue* queue, transport::AsyncEvent event) {
+void OpenDevice::on_srq_event(transport::SharedReceiveQueue* queue, transport::AsyncEvent event) {
   Srq& srq = *static_cast<Srq*>(queue->user);
   context_of(srq.context).events.raise(srq.event_source, static_cast<ibv_event_type>(event));
 }
 
-void Engine::on_device_event(transport::AsyncEvent event) {
+void OpenDevice::on_device_event(transport::AsyncEvent event) {
   const std::lock_guard lock(contexts_mutex_);
   if (event == transport::AsyncEvent::device_fatal)
     for (RemovalListener* listener : listeners_) listener->on_device_removed();
@@ -73,50 +73,50 @@ void Engine::on_device_event(transport::AsyncEvent event) {
   }
 }
 
-void Engine::add_context(Context& context) {
+void OpenDevice::add_context(Context& context) {
   const std::lock_guard lock(contexts_mutex_);
   context.next = contexts_;
   contexts_ = &context;
 }
 
-void Engine::remove_context(Context& context) {
+void OpenDevice::remove_context(Context& context) {
   const std::lock_guard lock(contexts_mutex_);
   Context** link = &contexts_;
   while (*link != &context) link = &(*link)->next;
   *link = context.next;
 }
 
-void Engine::add_listener(RemovalListener& listener) {
+void OpenDevice::add_listener(RemovalListener& listener) {
   const std::lock_guard lock(contexts_mutex_);
   listeners_.push_back(&listener);
 }
 
-void Engine::remove_listener(RemovalListener& listener) {
+void OpenDevice::remove_listener(RemovalListener& listener) {
   const std::lock_guard lock(contexts_mutex_);
   std::erase(listeners_, &listener);
 }
 
-std::shared_ptr<Engine> join_engine(const std::string& name, std::string& error) {
+std::shared_ptr<OpenDevice> join_engine(const std::string& name, std::string& error) {
   RunningEngines& engines = running_engines();
   const std::lock_guard lock(engines.mutex);
-  std::weak_ptr<Engine>& slot = engines.by_name[name];
-  if (std::shared_ptr<Engine> engine = slot.lock()) return engine;
+  std::weak_ptr<OpenDevice>& slot = engines.by_name[name];
+  if (std::shared_ptr<OpenDevice> engine = slot.lock()) return engine;
   std::shared_ptr<DeviceBackend> backend = open_device(name, error);
   if (backend == nullptr) return nullptr;
-  auto engine = std::make_shared<Engine>(std::move(backend));
+  auto engine = std::make_shared<OpenDevice>(std::move(backend));
   slot = engine;
   return engine;
 }
 
-std::shared_ptr<Engine> running_engine(const std::string& name) {
+std::shared_ptr<OpenDevice> running_engine(const std::string& name) {
   RunningEngines& engines = running_engines();
   const std::lock_guard lock(engines.mutex);
   const auto found = engines.by_name.find(name);
   return found == engines.by_name.end() ? nullptr : found->second.lock();
 }
 
-Engine* engine_of(Context& context) {
-  Engine* const started = context.started.load(std::memory_order_acquire);
+OpenDevice* engine_of(Context& context) {
+  OpenDevice* const started = context.started.load(std::memory_order_acquire);
   if (started != nullptr && !started->is_parents()) return started;
   const std::lock_guard lock(context.start_mutex);
   if (context.engine != nullptr && context.engine->is_parents()) {

@@ -10,7 +10,7 @@
 namespace faultline::glue {
 
 /// `idle_ns` is the time since the last frame, `first_ns` the initial interval.
-[[nodiscard]] constexpr TimeNs nap_after(TimeNs idle_ns, TimeNs first_ns) {
+[[nodiscard]] constexpr TimeNs idle_backoff_ns(TimeNs idle_ns, TimeNs first_ns) {
   if (idle_ns < 100'000'000) return first_ns;
   return idle_ns < 500'000'000 ? 2'000'000 : 5'000'000;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/engine/engine.hpp"
+#include "pmd_glue/engine/poll_engine.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -29,7 +29,7 @@ using transport::RxFrame;
 static_assert((1U << kQpnRangeShift) >= verbs::kMaxQps);
 
 transport::CoreConfig core_config(const Config& config, const DeviceConfig& device, const EthernetPort& port,
-                                  const EngineSeat& seat, std::pmr::memory_resource* qp_memory) {
+                                  const CoreSlot& seat, std::pmr::memory_resource* qp_memory) {
   transport::CoreConfig core = config.core;
   core.qp_memory = qp_memory;
   core.core_count = seat.cores;
@@ -51,11 +51,11 @@ transport::CoreConfig core_config(const Config& config, const DeviceConfig& devi
 }
 
 // Each core and direction has a separate random generator.
-uint64_t chaos_seed(uint64_t seed, const EngineSeat& seat, unsigned what) {
+uint64_t chaos_seed(uint64_t seed, const CoreSlot& seat, unsigned what) {
   return chaos::Random(seed + uint64_t{seat.index} * 4 + what).next();
 }
 
-std::unique_ptr<ChaosLink> chaos_link(const ChaosConfig& chaos, bool wanted, const EngineSeat& seat,
+std::unique_ptr<ChaosLink> chaos_link(const ChaosConfig& chaos, bool wanted, const CoreSlot& seat,
                                       unsigned direction, rte_mempool* pool) {
   if (!wanted || chaos.link.harmless()) return nullptr;
   chaos::LinkModelConfig link = chaos.link;
@@ -63,7 +63,7 @@ std::unique_ptr<ChaosLink> chaos_link(const ChaosConfig& chaos, bool wanted, con
   return std::make_unique<ChaosLink>(link, pool);
 }
 
-std::unique_ptr<chaos::FaultModel> fault_model(const ChaosConfig& chaos, const EngineSeat& seat,
+std::unique_ptr<chaos::FaultModel> fault_model(const ChaosConfig& chaos, const CoreSlot& seat,
                                                odp::MemoryAccess& memory) {
   if (chaos.faults.harmless()) return nullptr;
   chaos::FaultModelConfig faults = chaos.faults;
@@ -93,8 +93,9 @@ rte_mbuf* make_contiguous(rte_mbuf* frame, rte_mempool* pool) {
   return copy;
 }
 
-Engine::Engine(const Config& config, const DeviceConfig& device, const AddressTable& addresses,
-               EthernetPort& port, odp::EngineSession& session, Capture* capture, const EngineSeat& seat)
+PollEngine::PollEngine(const Config& config, const DeviceConfig& device, const AddressTable& addresses,
+                       EthernetPort& port, odp::EngineSession& session, Capture* capture,
+                       const CoreSlot& seat)
     : port_(port),
       session_(session),
       capture_(capture),
@@ -124,18 +125,18 @@ Engine::Engine(const Config& config, const DeviceConfig& device, const AddressTa
     });
 }
 
-Engine::~Engine() {
+PollEngine::~PollEngine() {
   core_.reset();
   for (; loopback_head_ != loopback_tail_; ++loopback_head_)
     rte_pktmbuf_free(loopback_[loopback_head_ % kLoopbackFrames]);
 }
 
-bool Engine::turn(Turn whose) {
+bool PollEngine::turn(Turn whose) {
   session_.enter();
   now_ = monotonic_ns();
   last_turn_.store(now_, std::memory_order_relaxed);
   sent_this_turn_ = 0;
-  if (whose == Turn::of_program) return_pace_.note_return(now_);
+  if (whose == Turn::of_program) caller_tracker_.note_return(now_);
 
   if (fault_model_ != nullptr) fault_model_->advance(now_);
   size_t moved = deliver_loopback();
@@ -158,16 +159,16 @@ bool Engine::turn(Turn whose) {
   return moved != 0 || holds_back();
 }
 
-void Engine::send_now(transport::QueuePair* qp) {
+void PollEngine::send_now(transport::QueuePair* qp) {
   may_send_now_.store(false, std::memory_order_relaxed);
   session_.enter();
   now_ = monotonic_ns();
-  return_pace_.note_return(now_);
+  caller_tracker_.note_return(now_);
   core_->send_posted(qp, now_);
   session_.leave();
 }
 
-void Engine::send_owed() {
+void PollEngine::send_owed() {
   if (owed_polls_ == 0) return;
   session_.enter();
   now_ = monotonic_ns();
@@ -178,19 +179,19 @@ void Engine::send_owed() {
 
 /// Returns whether transmission is deferred, so that the program polls its completion first. More than one
 /// completion in a turn is a stream, in which the program does not wait for each message.
-bool Engine::completion_goes_first() {
+bool PollEngine::completion_goes_first() {
   const uint64_t seen = std::exchange(receives_seen_, core_->receives_completed());
   const uint64_t completed = receives_seen_ - seen;
-  if (completed != 0) return_pace_.note_given(now_);
-  return completed == 1 && owed_polls_ < kMostOwedPolls && return_pace_.is_prompt();
+  if (completed != 0) caller_tracker_.note_given(now_);
+  return completed == 1 && owed_polls_ < kMostOwedPolls && caller_tracker_.is_prompt();
 }
 
-bool Engine::holds_back() const {
+bool PollEngine::holds_back() const {
   return (receive_link_ != nullptr && receive_link_->holds_frames()) || holds_frames_to_send() ||
          (fault_model_ != nullptr && fault_model_->next_deadline() != kNever);
 }
 
-size_t Engine::receive(uint16_t queue) {
+size_t PollEngine::receive(uint16_t queue) {
   std::array<rte_mbuf*, kBurst> burst;
   const size_t received = port_.receive(queue, burst);
   if (received == 0) return 0;
@@ -217,7 +218,7 @@ size_t Engine::receive(uint16_t queue) {
   return received;
 }
 
-void Engine::put(ChaosLink& link, std::span<rte_mbuf* const> frames) {
+void PollEngine::put(ChaosLink& link, std::span<rte_mbuf* const> frames) {
   ChaosCounts counts;
   link.put(frames, now_, counts);
   counts_.chaos_lost.add(counts.lost);
@@ -227,7 +228,7 @@ void Engine::put(ChaosLink& link, std::span<rte_mbuf* const> frames) {
   counts_.chaos_marked.add(counts.marked);
 }
 
-void Engine::deliver_due() {
+void PollEngine::deliver_due() {
   std::array<ChaosLink::Held, kBurst> due;
   std::array<rte_mbuf*, kBurst> burst;
   while (const size_t count = receive_link_->take_due(now_, due)) {
@@ -236,7 +237,7 @@ void Engine::deliver_due() {
   }
 }
 
-void Engine::distribute(std::span<rte_mbuf*> frames) {
+void PollEngine::distribute(std::span<rte_mbuf*> frames) {
   std::array<RxFrame, kBurst> roce;
   std::array<Handed, kBurst> others;
   size_t roce_frames = 0;
@@ -263,7 +264,7 @@ void Engine::distribute(std::span<rte_mbuf*> frames) {
 
 // The first core handles the link protocols of the device. A multicast packet belongs to all cores: the
 // receiving core keeps it, and the others get copies.
-uint32_t Engine::owner_of(rte_mbuf* frame, wire::FrameKind kind) {
+uint32_t PollEngine::owner_of(rte_mbuf* frame, wire::FrameKind kind) {
   if (seat_.hand_over == nullptr) return seat_.index;
   if (kind != wire::FrameKind::roce) return 0;
   const uint32_t qpn = wire::peek_destination_qpn(bytes_of(frame));
@@ -272,7 +273,7 @@ uint32_t Engine::owner_of(rte_mbuf* frame, wire::FrameKind kind) {
   return seat_.index;
 }
 
-void Engine::hand_over_copies(const rte_mbuf* frame) {
+void PollEngine::hand_over_copies(const rte_mbuf* frame) {
   for (uint32_t core = 0; core < seat_.cores; ++core) {
     if (core == seat_.index) continue;
     if (rte_mbuf* copy = rte_pktmbuf_copy(frame, port_.pool(), 0, UINT32_MAX)) push_to_core(core, {&copy, 1});
@@ -280,7 +281,7 @@ void Engine::hand_over_copies(const rte_mbuf* frame) {
 }
 
 // A burst mostly has one or two flows: the frames of one owner are pushed at once, in their order.
-void Engine::hand_over(std::span<const Handed> frames) {
+void PollEngine::hand_over(std::span<const Handed> frames) {
   std::array<rte_mbuf*, kBurst> of_one;
   for (uint32_t core = 0; core < seat_.cores; ++core) {
     size_t count = 0;
@@ -290,7 +291,7 @@ void Engine::hand_over(std::span<const Handed> frames) {
   }
 }
 
-void Engine::push_to_core(uint32_t core, std::span<rte_mbuf*> frames) {
+void PollEngine::push_to_core(uint32_t core, std::span<rte_mbuf*> frames) {
   const size_t pushed = seat_.hand_over->push(core, frames);
   counts_.handed_over.add(pushed);
   counts_.hand_over_dropped.add(frames.size() - pushed);
@@ -298,7 +299,7 @@ void Engine::push_to_core(uint32_t core, std::span<rte_mbuf*> frames) {
 }
 
 // The receiving core has already filtered and captured these frames.
-size_t Engine::take_handed_over() {
+size_t PollEngine::take_handed_over() {
   std::array<rte_mbuf*, kBurst> burst;
   const size_t taken = seat_.hand_over->take(seat_.index, burst);
   std::array<RxFrame, kBurst> roce;
@@ -315,7 +316,7 @@ size_t Engine::take_handed_over() {
 }
 
 // Returns false, with the frame freed, if it is not addressed to this device.
-bool Engine::admit(rte_mbuf* frame, wire::FrameKind kind) {
+bool PollEngine::admit(rte_mbuf* frame, wire::FrameKind kind) {
   switch (filter_.admit(bytes_of(frame), kind)) {
     case wire::Admission::accepted:
       return true;
@@ -331,7 +332,7 @@ bool Engine::admit(rte_mbuf* frame, wire::FrameKind kind) {
 }
 
 template <typename Write>
-bool Engine::send_written(Write write) {
+bool PollEngine::send_written(Write write) {
   rte_mbuf* frame = rte_pktmbuf_alloc(port_.pool());
   if (frame == nullptr) return false;
   const size_t length_bytes =
@@ -344,7 +345,7 @@ bool Engine::send_written(Write write) {
   return send_one(frame);
 }
 
-void Engine::handle_link_frame(rte_mbuf* frame, wire::FrameKind kind) {
+void PollEngine::handle_link_frame(rte_mbuf* frame, wire::FrameKind kind) {
   wire::NeighbourMessage message;
   switch (kind) {
     case wire::FrameKind::arp:
@@ -363,7 +364,7 @@ void Engine::handle_link_frame(rte_mbuf* frame, wire::FrameKind kind) {
   rte_pktmbuf_free(frame);
 }
 
-void Engine::handle_arp(rte_mbuf* frame) {
+void PollEngine::handle_arp(rte_mbuf* frame) {
   counts_.arp_in.add(1);
   const auto write = [&](std::span<uint8_t> to) {
     const size_t length_bytes = neighbours_.on_arp(bytes_of(frame), now_, to);
@@ -372,7 +373,7 @@ void Engine::handle_arp(rte_mbuf* frame) {
   if (send_written(write)) counts_.arp_out.add(1);
 }
 
-void Engine::handle_neighbour_message(const wire::NeighbourMessage& message) {
+void PollEngine::handle_neighbour_message(const wire::NeighbourMessage& message) {
   counts_.nd_in.add(1);
   const auto write = [&](std::span<uint8_t> to) {
     const size_t length_bytes = neighbours_.on_neighbour_message(message, now_, to);
@@ -382,7 +383,7 @@ void Engine::handle_neighbour_message(const wire::NeighbourMessage& message) {
 }
 
 // The reply is written over the request.
-void Engine::handle_echo(rte_mbuf* frame) {
+void PollEngine::handle_echo(rte_mbuf* frame) {
   const size_t length_bytes = wire::answer_echo(bytes_of(frame), addresses_.mac(), addresses_.gids());
   if (length_bytes == 0) {
     counts_.other_dropped.add(1);
@@ -396,34 +397,34 @@ void Engine::handle_echo(rte_mbuf* frame) {
   if (send_one(frame)) counts_.icmp_out.add(1);
 }
 
-void Engine::ask_neighbours() {
+void PollEngine::ask_neighbours() {
   bool ipv6 = false;
   const auto write = [&](std::span<uint8_t> to) { return neighbours_.poll(now_, to, ipv6); };
   if (send_written(write)) (ipv6 ? counts_.nd_out : counts_.arp_out).add(1);
 }
 
-void Engine::on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) {
+void PollEngine::on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) {
   if (transport::EventSink* sink = events_.load(std::memory_order_acquire))
     sink->on_qp_event(qpn, user, event);
 }
 
-void Engine::on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent event) {
+void PollEngine::on_cq_event(transport::CompletionQueue* cq, transport::AsyncEvent event) {
   if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_cq_event(cq, event);
 }
 
-void Engine::on_completion(transport::CompletionQueue* cq) {
+void PollEngine::on_completion(transport::CompletionQueue* cq) {
   if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_completion(cq);
 }
 
-void Engine::on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) {
+void PollEngine::on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) {
   if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_srq_event(srq, event);
 }
 
-void Engine::on_qp_failure(const transport::QpFailure& failure) {
+void PollEngine::on_qp_failure(const transport::QpFailure& failure) {
   if (wants_reasons()) log_reason(device_name_, text_of(failure), now_);
 }
 
-void Engine::on_device_event(transport::AsyncEvent event) {
+void PollEngine::on_device_event(transport::AsyncEvent event) {
   if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_device_event(event);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Detects programs that poll again at once after a completion. A peer mostly waits for such a program's next
 // message, which is then transmitted before the ACK, since no thread waits for the ACK. A program that
-// computes after a completion would leave the ACK unsent until the housekeeper finds it. So the last returns
-// decide.
+// computes after a completion would leave the ACK unsent until the progress thread finds it. So the last
+// returns decide.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace faultline::glue {
 
-class ReturnPace {
+class CallerTracker {
  public:
   // The time of some messages; too short for a peer's retransmission timer to notice.
   static constexpr uint64_t kAtOnceNs = 20'000;

@@ -7,9 +7,9 @@
 
 namespace faultline::transport {
 
-class Notification {
+class Cnp {
  public:
-  explicit Notification(CoreContext& context) : context_(context) {}
+  explicit Cnp(CoreContext& context) : context_(context) {}
 
   /// Handles a packet from the QP's peer that carries the ECN mark.
   void on_marked(QueuePair& qp);

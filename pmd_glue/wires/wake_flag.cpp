@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/wires/switch_bell.hpp"
+#include "pmd_glue/wires/wake_flag.hpp"
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -8,8 +8,8 @@
 
 namespace faultline::glue {
 
-std::unique_ptr<SwitchBell> SwitchBell::create(const UniqueFd& switch_event) {
-  std::unique_ptr<SwitchBell> bell(new SwitchBell);
+std::unique_ptr<WakeFlag> WakeFlag::create(const UniqueFd& switch_event) {
+  std::unique_ptr<WakeFlag> bell(new WakeFlag);
   bell->memory_ = UniqueFd(memfd_create("faultline-bell", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   // Sealed: a truncation by one end would raise SIGBUS in the other.
   if (!bell->memory_ || ftruncate(bell->memory_.get(), sizeof(Page)) != 0 ||
@@ -20,14 +20,14 @@ std::unique_ptr<SwitchBell> SwitchBell::create(const UniqueFd& switch_event) {
   return bell->events_[0] && bell->events_[1] && bell->map(nullptr, 0) ? std::move(bell) : nullptr;
 }
 
-std::unique_ptr<SwitchBell> SwitchBell::adopt(std::array<UniqueFd, kDescriptors> descriptors) {
-  std::unique_ptr<SwitchBell> bell(new SwitchBell);
+std::unique_ptr<WakeFlag> WakeFlag::adopt(std::array<UniqueFd, kDescriptors> descriptors) {
+  std::unique_ptr<WakeFlag> bell(new WakeFlag);
   bell->memory_ = std::move(descriptors[0]);
   bell->events_ = {std::move(descriptors[1]), std::move(descriptors[2])};
   return bell->map(nullptr, 0) ? std::move(bell) : nullptr;
 }
 
-bool SwitchBell::renew(std::array<UniqueFd, kDescriptors> descriptors, bool lost) {
+bool WakeFlag::renew(std::array<UniqueFd, kDescriptors> descriptors, bool lost) {
   if (lost) {
     static_cast<void>(memory_.release());
     for (UniqueFd& event : events_) static_cast<void>(event.release());
@@ -45,7 +45,7 @@ bool SwitchBell::renew(std::array<UniqueFd, kDescriptors> descriptors, bool lost
   return map(page_, MAP_FIXED);
 }
 
-bool SwitchBell::map(void* place, int flags) {
+bool WakeFlag::map(void* place, int flags) {
   void* const mapped =
       mmap(place, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | flags, memory_.get(), 0);
   if (mapped == MAP_FAILED) return false;
@@ -54,15 +54,15 @@ bool SwitchBell::map(void* place, int flags) {
   return true;
 }
 
-SwitchBell::~SwitchBell() {
+WakeFlag::~WakeFlag() {
   if (page_ != nullptr) munmap(page_, sizeof(Page));
 }
 
-std::array<int, SwitchBell::kDescriptors> SwitchBell::descriptors() const {
+std::array<int, WakeFlag::kDescriptors> WakeFlag::descriptors() const {
   return {memory_.get(), events_[0].get(), events_[1].get()};
 }
 
-void SwitchBell::wake(End end) {
+void WakeFlag::wake(End end) {
   // One wake-up is enough: the end is awake, or about to be, until it sets its flag again.
   if (sleeps(end).exchange(0, std::memory_order_relaxed) == 0) return;
   const uint64_t one = 1;

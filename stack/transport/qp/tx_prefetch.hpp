@@ -11,7 +11,7 @@
 
 namespace faultline::transport {
 
-class Lookahead {
+class TxPrefetch {
  public:
   /// `next` is the ready QP that is served after the current one; the list continues at its next_ready. Each
   /// step needs data from the previous step, so the steps run two QPs apart. One QP apart is not enough: a QP

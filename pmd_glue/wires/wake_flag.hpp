@@ -14,23 +14,23 @@
 
 namespace faultline::glue {
 
-class SwitchBell {
+class WakeFlag {
  public:
   enum class End : uint8_t { switch_, device };
   static constexpr size_t kDescriptors = 3;
 
   /// Creates the flags of one seat, in the switch. `switch_event` wakes the switch. Returns nullptr with
   /// errno on failure.
-  [[nodiscard]] static std::unique_ptr<SwitchBell> create(const UniqueFd& switch_event);
+  [[nodiscard]] static std::unique_ptr<WakeFlag> create(const UniqueFd& switch_event);
   /// Takes the descriptors that the device receives with its seat. Returns nullptr with errno on failure.
-  [[nodiscard]] static std::unique_ptr<SwitchBell> adopt(std::array<UniqueFd, kDescriptors> descriptors);
+  [[nodiscard]] static std::unique_ptr<WakeFlag> adopt(std::array<UniqueFd, kDescriptors> descriptors);
   /// Replaces the descriptors with those of another switch, while other threads ring and wait. With `lost`
   /// the program has closed the old descriptors: their numbers may be in use, so they are neither closed nor
   /// used again. Returns false with errno on failure.
   [[nodiscard]] bool renew(std::array<UniqueFd, kDescriptors> descriptors, bool lost);
-  ~SwitchBell();
-  SwitchBell(const SwitchBell&) = delete;
-  SwitchBell& operator=(const SwitchBell&) = delete;
+  ~WakeFlag();
+  WakeFlag(const WakeFlag&) = delete;
+  WakeFlag& operator=(const WakeFlag&) = delete;
 
   /// Returns the descriptors for SCM_RIGHTS, in adopt()'s order.
   [[nodiscard]] std::array<int, kDescriptors> descriptors() const;
@@ -62,7 +62,7 @@ class SwitchBell {
     std::array<Flag, 2> sleeps;
   };
 
-  SwitchBell() = default;
+  WakeFlag() = default;
   [[nodiscard]] bool map(void* place, int flags);
   [[nodiscard]] std::atomic<uint32_t>& sleeps(End end) {
     return page_->sleeps[static_cast<size_t>(end)].value;

@@ -15,11 +15,11 @@
 
 #include "odp/regions/memory_domain.hpp"
 #include "pmd_glue/config/config.hpp"
+#include "pmd_glue/engine/adaptive_yield.hpp"
 #include "pmd_glue/engine/capture.hpp"
-#include "pmd_glue/engine/engine.hpp"
 #include "pmd_glue/engine/hand_over.hpp"
 #include "pmd_glue/engine/lcore_thread.hpp"
-#include "pmd_glue/engine/yield_pace.hpp"
+#include "pmd_glue/engine/poll_engine.hpp"
 #include "pmd_glue/ports/port.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/base/process/fork_generation.hpp"
@@ -30,12 +30,12 @@ namespace faultline::glue {
 /// Describes a device from its configuration alone. Throws ConfigError if its MTU holds no path MTU.
 [[nodiscard]] verbs::DeviceDescription describe(const Config& config, const DeviceConfig& device);
 
-class Device final : public verbs::DeviceBackend {
+class RunningDevice final : public verbs::DeviceBackend {
  public:
   /// Requires EAL to run. Returns nullptr with one line in `error` on failure.
-  [[nodiscard]] static std::shared_ptr<Device> open(const Config& config, const DeviceConfig& device,
-                                                    std::string& error);
-  ~Device() override;
+  [[nodiscard]] static std::shared_ptr<RunningDevice> open(const Config& config, const DeviceConfig& device,
+                                                           std::string& error);
+  ~RunningDevice() override;
 
   /// Stops the engines and closes the port, once. Later calls on the device remain valid and have no effect.
   void shut_down();
@@ -71,7 +71,7 @@ class Device final : public verbs::DeviceBackend {
   [[nodiscard]] double measure_port_tx(size_t frame_bytes, unsigned milliseconds) override;
   [[nodiscard]] double measure_port_rx(unsigned milliseconds) override;
 
-  // For the housekeeper.
+  // For the progress thread.
 
   enum class Housekeeping : uint8_t {
     busy,    ///< frames moved or faults are outstanding: call again at once
@@ -100,14 +100,14 @@ class Device final : public verbs::DeviceBackend {
   /// One core: its engine, its memory session, and its thread if progress is dedicated.
   struct Seat {
     std::unique_ptr<odp::EngineSession> session;
-    std::unique_ptr<Engine> engine;
+    std::unique_ptr<PollEngine> engine;
     std::unique_ptr<LcoreThread> thread;
   };
 
   enum class PortState : uint8_t { down, up, gone };
 
-  Device(const DeviceConfig& device, verbs::DeviceDescription description);
-  [[nodiscard]] Engine& first_engine() { return *seats_[0].engine; }
+  RunningDevice(const DeviceConfig& device, verbs::DeviceDescription description);
+  [[nodiscard]] PollEngine& first_engine() { return *seats_[0].engine; }
   void use_port(bool use);
   void send_last_frames();
   void note_port_state(PortState state);
@@ -134,12 +134,12 @@ class Device final : public verbs::DeviceBackend {
   const uint32_t generation_ = fork_generation();
   std::once_flag shut_down_once_;
 
-  // Inline progress: the program's drive() calls, and the housekeeper's last view of them.
+  // Inline progress: the program's drive() calls, and the progress thread's last view of them.
   std::atomic<uint32_t> program_drives_{0};
   std::atomic<bool> program_rests_{false};
   std::atomic<pthread_t> driver_{};      ///< the last thread in drive()
   std::atomic<uint32_t> idle_turns_{0};  ///< consecutive, of the program
-  YieldPace yield_pace_;
+  AdaptiveYield adaptive_yield_;
   uint32_t drives_seen_ = 0;
   bool is_driven_ = false;
   /// State of the port's descriptor since the last frame.
@@ -149,13 +149,13 @@ class Device final : public verbs::DeviceBackend {
     missed  ///< readable, but a turn found no frame: not slept on until a frame arrives
   };
   Frames frames_ = Frames::unknown;
-  TimeNs next_deadline_ = 0;  ///< of the housekeeper
+  TimeNs next_deadline_ = 0;  ///< of the progress thread
 
   // Multicast groups, each with its join count.
   std::mutex groups_mutex_;
   std::map<std::array<uint8_t, 16>, uint32_t> groups_;
 
-  // The housekeeper's view of the port.
+  // The progress thread's view of the port.
   PortState port_state_ = PortState::down;
   TimeNs next_port_check_ = 0;
   TimeNs next_reconnect_ = 0;

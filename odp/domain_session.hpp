@@ -21,7 +21,7 @@
 
 namespace faultline::odp {
 
-class EngineDoor final : public EngineSession {
+class DomainSession final : public EngineSession {
  public:
   struct Parts {
     const KeyTable& keys;
@@ -32,11 +32,11 @@ class EngineDoor final : public EngineSession {
     CounterCells& counters;
   };
 
-  EngineDoor(const Parts& parts, Quiescence::Slot& slot, SessionPort& port)
+  DomainSession(const Parts& parts, Quiescence::Slot& slot, FaultRings& port)
       : parts_(parts), slot_(slot), port_(port) {}
-  EngineDoor(const EngineDoor&) = delete;
-  EngineDoor& operator=(const EngineDoor&) = delete;
-  ~EngineDoor() override;
+  DomainSession(const DomainSession&) = delete;
+  DomainSession& operator=(const DomainSession&) = delete;
+  ~DomainSession() override;
 
   void enter() override;
   void leave() override {
@@ -82,10 +82,11 @@ class EngineDoor final : public EngineSession {
   /// refused.
   [[nodiscard]] Place find(const Target& target, uint64_t va, uint64_t length_bytes) const;
   [[nodiscard]] Place find_in_window(const Target& target, uint64_t va, uint64_t length_bytes) const;
-  [[nodiscard]] void* at_a_glance(const Target& target, uint64_t va, uint64_t length_bytes, bool write) const;
-  [[nodiscard]] Outcome probe_any(const Target& target, uint64_t va, uint64_t length_bytes);
-  [[nodiscard]] Outcome write_any(const Target& target, uint64_t va, std::span<const uint8_t> from);
-  [[nodiscard]] Outcome read_any(const Target& target, uint64_t va, std::span<uint8_t> to);
+  [[nodiscard]] void* fast_translate(const Target& target, uint64_t va, uint64_t length_bytes,
+                                     bool write) const;
+  [[nodiscard]] Outcome probe_slow(const Target& target, uint64_t va, uint64_t length_bytes);
+  [[nodiscard]] Outcome write_slow(const Target& target, uint64_t va, std::span<const uint8_t> from);
+  [[nodiscard]] Outcome read_slow(const Target& target, uint64_t va, std::span<uint8_t> to);
   /// Checks key, domain, right, range and gate of an access.
   [[nodiscard]] Outcome admit(const Target& target, uint64_t va, uint64_t length_bytes, Place& place) const;
   /// Checks the pages of a piece that lies in one region.
@@ -109,7 +110,7 @@ class EngineDoor final : public EngineSession {
 
   const Parts parts_;
   Quiescence::Slot& slot_;
-  SessionPort& port_;
+  FaultRings& port_;
   CopyTicket ticket_;     ///< of the turn, renewed when it is revoked
   bool revoked_ = false;  ///< the copy in progress has to be checked and repeated
   TurnSignals signals_;

@@ -11,7 +11,7 @@
 
 namespace faultline::glue {
 
-class YieldPace {
+class AdaptiveYield {
  public:
   static constexpr uint32_t kLongestTurns = 256;
   static constexpr uint32_t kShortestTurns = 8;

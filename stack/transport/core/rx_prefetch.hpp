@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Prefetches the state that a received burst will use: QPs, progress of the sends that responses complete,
 // and their WQEs. Each step needs the data of the previous step. The steps therefore run one QP apart and
-// fetch a few lines at a time (Lookahead). Consecutive frames mostly belong to the same QP; its lines are
+// fetch a few lines at a time (TxPrefetch). Consecutive frames mostly belong to the same QP; its lines are
 // fetched once. Owner: the core's thread.
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace faultline::transport {
 
 template <size_t kBurst>
-class Arrivals {
+class RxPrefetch {
  public:
   /// Adds a packet of the burst, in burst order. `qp` is the table entry in the packet's slot (perhaps
   /// another QP), or nullptr.

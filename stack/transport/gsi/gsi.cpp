@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "stack/transport/gsi/management.hpp"
+#include "stack/transport/gsi/gsi.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -35,7 +35,7 @@ ManagementSource source_of(const wire::Packet& packet) {
 
 }  // namespace
 
-void Management::on_packet(const wire::Packet& packet) {
+void Gsi::on_packet(const wire::Packet& packet) {
   if (sink_ == nullptr) return context_.count(DropReason::unknown_qpn);
   if (packet.info->service != wire::Service::ud) return context_.count(DropReason::wrong_service);
   if ((packet.bth.pkey & wire::kPkeyBaseMask) != (wire::kDefaultPkey & wire::kPkeyBaseMask))
@@ -49,7 +49,7 @@ void Management::on_packet(const wire::Packet& packet) {
   sink_->on_management(packet.payload().first<wire::kMadBytes>(), source_of(packet), context_.now_ns);
 }
 
-bool Management::post(const wire::MadBytes& mad, const AddressVector& to, uint16_t pkey) {
+bool Gsi::post(const wire::MadBytes& mad, const AddressVector& to, uint16_t pkey) {
   const std::lock_guard guard(lock_);
   const size_t waiting = waiting_.load(std::memory_order_relaxed);
   if (waiting == kMaxWaiting) return false;
@@ -63,7 +63,7 @@ bool Management::post(const wire::MadBytes& mad, const AddressVector& to, uint16
   return true;
 }
 
-void Management::send() {
+void Gsi::send() {
   while (has_work()) {
     TxFrame* const frame = context_.tx.next();
     if (frame == nullptr) return;

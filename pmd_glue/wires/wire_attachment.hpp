@@ -13,15 +13,15 @@
 #include <set>
 #include <string>
 
-#include "pmd_glue/wires/switch_bell.hpp"
 #include "pmd_glue/wires/switch_channel.hpp"
 #include "pmd_glue/wires/switch_protocol.hpp"
+#include "pmd_glue/wires/wake_flag.hpp"
 #include "pmd_glue/wires/wire_request.hpp"
 #include "stack/wire/packet/headers.hpp"
 
 namespace faultline::glue {
 
-class SwitchSeat {
+class WireAttachment {
  public:
   /// Time limits for the switch's answers.
   struct Patience {
@@ -31,16 +31,16 @@ class SwitchSeat {
   };
 
   /// Attaches to a wire. Returns nullptr with one line in `error` on failure.
-  [[nodiscard]] static std::shared_ptr<SwitchSeat> take(const WireRequest& request, std::string& error);
-  [[nodiscard]] static std::shared_ptr<SwitchSeat> take(const WireRequest& request, const Patience& patience,
-                                                        std::string& error);
-  ~SwitchSeat();
-  SwitchSeat(const SwitchSeat&) = delete;
-  SwitchSeat& operator=(const SwitchSeat&) = delete;
+  [[nodiscard]] static std::shared_ptr<WireAttachment> take(const WireRequest& request, std::string& error);
+  [[nodiscard]] static std::shared_ptr<WireAttachment> take(const WireRequest& request,
+                                                            const Patience& patience, std::string& error);
+  ~WireAttachment();
+  WireAttachment(const WireAttachment&) = delete;
+  WireAttachment& operator=(const WireAttachment&) = delete;
 
   [[nodiscard]] const SwitchGrant& grant() const { return grant_; }
   /// Valid as long as the seat.
-  [[nodiscard]] SwitchBell& bell() { return *bell_; }
+  [[nodiscard]] WakeFlag& bell() { return *bell_; }
 
   /// Checks that the switch is alive. If it has crashed, attaches to a new switch with the same grant,
   /// services and groups. Each call does one step, and no step waits for an answer; call it repeatedly.
@@ -73,7 +73,7 @@ class SwitchSeat {
   enum class Outcome : uint8_t { granted, none_yet, ended, refused, failed };
   using Lock = std::unique_lock<std::mutex>;
 
-  explicit SwitchSeat(const Patience& patience) : patience_(patience) {}
+  explicit WireAttachment(const Patience& patience) : patience_(patience) {}
 
   // The caller holds the mutex, here and below.
   [[nodiscard]] bool take_first(const WireRequest& wanted, std::string& error);
@@ -109,7 +109,7 @@ class SwitchSeat {
   SwitchRequest wanted_;
   SwitchChannel channel_;
   SwitchGrant grant_;
-  std::unique_ptr<SwitchBell> bell_;
+  std::unique_ptr<WakeFlag> bell_;
   std::set<uint64_t> services_;
   std::set<std::array<uint8_t, 16>> groups_;
 

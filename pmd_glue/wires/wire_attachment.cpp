@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/wires/switch_seat.hpp"
+#include "pmd_glue/wires/wire_attachment.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -51,22 +51,22 @@ bool is_final(int error) {
 
 }  // namespace
 
-std::shared_ptr<SwitchSeat> SwitchSeat::take(const WireRequest& wanted, std::string& error) {
+std::shared_ptr<WireAttachment> WireAttachment::take(const WireRequest& wanted, std::string& error) {
   return take(wanted, Patience{}, error);
 }
 
-std::shared_ptr<SwitchSeat> SwitchSeat::take(const WireRequest& wanted, const Patience& patience,
-                                             std::string& error) {
-  std::shared_ptr<SwitchSeat> seat(new SwitchSeat(patience));
+std::shared_ptr<WireAttachment> WireAttachment::take(const WireRequest& wanted, const Patience& patience,
+                                                     std::string& error) {
+  std::shared_ptr<WireAttachment> seat(new WireAttachment(patience));
   const Lock lock(seat->mutex_);
   return seat->take_first(wanted, error) ? seat : nullptr;
 }
 
-SwitchSeat::~SwitchSeat() = default;
+WireAttachment::~WireAttachment() = default;
 
 // ---- the seat ----
 
-bool SwitchSeat::take_first(const WireRequest& wanted, std::string& error) {
+bool WireAttachment::take_first(const WireRequest& wanted, std::string& error) {
   wire_ = wanted.wire;
   wanted_.ipv4 = wanted.ipv4;
   wanted_.shared = wanted.shared ? 1 : 0;
@@ -99,7 +99,7 @@ bool SwitchSeat::take_first(const WireRequest& wanted, std::string& error) {
   }
 }
 
-bool SwitchSeat::begin_attach(SteadyTime deadline, bool may_start, std::string& error) {
+bool WireAttachment::begin_attach(SteadyTime deadline, bool may_start, std::string& error) {
   const auto place = place_of_wire(wire_, error);
   if (!place) return false;
   started_ = false;
@@ -115,7 +115,7 @@ bool SwitchSeat::begin_attach(SteadyTime deadline, bool may_start, std::string& 
   return true;
 }
 
-SwitchSeat::Outcome SwitchSeat::finish_attach(SteadyTime deadline, std::string& error) {
+WireAttachment::Outcome WireAttachment::finish_attach(SteadyTime deadline, std::string& error) {
   SwitchAnswer answer;
   std::vector<UniqueFd> descriptors;
   switch (channel_.receive(asked_, deadline, answer, descriptors)) {
@@ -132,8 +132,8 @@ SwitchSeat::Outcome SwitchSeat::finish_attach(SteadyTime deadline, std::string& 
   return take_grant(answer, descriptors, error);
 }
 
-SwitchSeat::Outcome SwitchSeat::take_grant(const SwitchAnswer& answer, std::vector<UniqueFd>& descriptors,
-                                           std::string& error) {
+WireAttachment::Outcome WireAttachment::take_grant(const SwitchAnswer& answer,
+                                                   std::vector<UniqueFd>& descriptors, std::string& error) {
   if (answer.header.version != kSwitchVersion) {
     error = fmt::format(
         "its switch is of another build (version {}, and this library has {}): end the programs on the wire "
@@ -145,11 +145,11 @@ SwitchSeat::Outcome SwitchSeat::take_grant(const SwitchAnswer& answer, std::vect
     error.assign(answer.line.data(), strnlen(answer.line.data(), answer.line.size()));
     return is_final(answer.error) ? Outcome::refused : Outcome::failed;
   }
-  if (descriptors.size() != SwitchBell::kDescriptors) {
+  if (descriptors.size() != WakeFlag::kDescriptors) {
     error = "the switch gave no bell";
     return Outcome::failed;
   }
-  std::array<UniqueFd, SwitchBell::kDescriptors> of_bell;
+  std::array<UniqueFd, WakeFlag::kDescriptors> of_bell;
   std::move(descriptors.begin(), descriptors.end(), of_bell.begin());
   if (bell_ != nullptr) {
     if (answer.grant.range != grant_.range || answer.grant.port != grant_.port) {
@@ -162,7 +162,7 @@ SwitchSeat::Outcome SwitchSeat::take_grant(const SwitchAnswer& answer, std::vect
     }
     return Outcome::granted;
   }
-  bell_ = SwitchBell::adopt(std::move(of_bell));
+  bell_ = WakeFlag::adopt(std::move(of_bell));
   if (bell_ == nullptr) {
     error = fmt::format("no memory: {}", std::strerror(errno));
     return Outcome::failed;
@@ -176,7 +176,7 @@ SwitchSeat::Outcome SwitchSeat::take_grant(const SwitchAnswer& answer, std::vect
   return Outcome::granted;
 }
 
-void SwitchSeat::set_phase(Phase phase) {
+void WireAttachment::set_phase(Phase phase) {
   phase_ = phase;
   granted_.store(phase == Phase::replaying || phase == Phase::attached, std::memory_order_relaxed);
   descriptor_.store(phase == Phase::attached ? channel_.descriptor() : -1, std::memory_order_relaxed);
@@ -185,7 +185,7 @@ void SwitchSeat::set_phase(Phase phase) {
   complained_ = false;
 }
 
-bool SwitchSeat::keep(std::string& error) {
+bool WireAttachment::keep(std::string& error) {
   const Lock lock(mutex_, std::try_to_lock);
   if (!lock) return true;
   if (!is_lost()) advance();
@@ -193,7 +193,7 @@ bool SwitchSeat::keep(std::string& error) {
   return error.empty();
 }
 
-void SwitchSeat::advance() {
+void WireAttachment::advance() {
   const SteadyTime now = steady_clock::now();
   if (phase_ == Phase::attached) {
     if (channel_.is_ours() && channel_.drain()) return;
@@ -230,7 +230,7 @@ void SwitchSeat::advance() {
   if (phase_ == Phase::replaying) replay();
 }
 
-void SwitchSeat::leave_switch() {
+void WireAttachment::leave_switch() {
   // If the channel's number was closed, the bell's numbers were too: a program closes all descriptors or
   // none.
   if (channel_.descriptor() >= 0 && !channel_.is_ours()) descriptors_gone_ = true;
@@ -240,7 +240,7 @@ void SwitchSeat::leave_switch() {
   set_phase(Phase::away);
 }
 
-void SwitchSeat::try_later(const std::string& why) {
+void WireAttachment::try_later(const std::string& why) {
   leave_switch();
   const SteadyTime now = next_try_;
   next_try_ += std::min<milliseconds>(kFirstPause * (1U << std::min(tries_, 10U)), kLongestPause);
@@ -251,13 +251,13 @@ void SwitchSeat::try_later(const std::string& why) {
   complaint_ = why + "; this process tries again until there is a switch";
 }
 
-void SwitchSeat::lose(const std::string& why) {
+void WireAttachment::lose(const std::string& why) {
   leave_switch();
   lost_.store(true, std::memory_order_relaxed);
   complaint_ = why;
 }
 
-void SwitchSeat::begin_replay() {
+void WireAttachment::begin_replay() {
   to_replay_.clear();
   for (const uint64_t service_id : services_)
     to_replay_.push_back(service_request(SwitchVerb::claim_service, service_id));
@@ -266,7 +266,7 @@ void SwitchSeat::begin_replay() {
 }
 
 // Another process may have claimed a service meanwhile; it then keeps the service.
-void SwitchSeat::replay() {
+void WireAttachment::replay() {
   const SteadyTime now = steady_clock::now();
   while (!to_replay_.empty() && asked_ < channel_.latest_answer() + kRequestsUnderWay) {
     const uint64_t number = channel_.send(to_replay_.front(), now);
@@ -283,7 +283,7 @@ void SwitchSeat::replay() {
 
 // ---- services and groups ----
 
-int SwitchSeat::await_attached(Lock& lock, SteadyTime deadline) {
+int WireAttachment::await_attached(Lock& lock, SteadyTime deadline) {
   for (;;) {
     if (is_lost()) return ENETDOWN;
     advance();
@@ -295,7 +295,7 @@ int SwitchSeat::await_attached(Lock& lock, SteadyTime deadline) {
   }
 }
 
-Received SwitchSeat::await_answer(uint64_t number, SteadyTime deadline, SwitchAnswer& answer) {
+Received WireAttachment::await_answer(uint64_t number, SteadyTime deadline, SwitchAnswer& answer) {
   std::vector<UniqueFd> none;
   std::string error;
   const SteadyTime look_at = std::min(deadline, steady_clock::now() + patience_.stopped);
@@ -311,7 +311,7 @@ Received SwitchSeat::await_answer(uint64_t number, SteadyTime deadline, SwitchAn
   return Received::nothing;
 }
 
-int SwitchSeat::ask(Lock& lock, const SwitchRequest& request) {
+int WireAttachment::ask(Lock& lock, const SwitchRequest& request) {
   const SteadyTime deadline = steady_clock::now() + patience_.ask;
   SwitchAnswer answer;
   for (;;) {
@@ -332,25 +332,25 @@ int SwitchSeat::ask(Lock& lock, const SwitchRequest& request) {
   }
 }
 
-bool SwitchSeat::is_silent() const {
+bool WireAttachment::is_silent() const {
   return unanswered_ != 0 && channel_.latest_answer() < unanswered_;
 }
 
-void SwitchSeat::take_back(const SwitchRequest& opposite) {
+void WireAttachment::take_back(const SwitchRequest& opposite) {
   if (const uint64_t number = channel_.send(opposite, steady_clock::now()); number != 0)
     unanswered_ = number;
   else
     leave_switch();
 }
 
-int SwitchSeat::claim(const SwitchRequest& request, const SwitchRequest& opposite, Lock& lock) {
+int WireAttachment::claim(const SwitchRequest& request, const SwitchRequest& opposite, Lock& lock) {
   const uint64_t silent_before = unanswered_;
   const int error = ask(lock, request);
   if (error == ETIMEDOUT && is_silent() && unanswered_ != silent_before) take_back(opposite);
   return error;
 }
 
-void SwitchSeat::give_up(const SwitchRequest& request, Lock& lock) {
+void WireAttachment::give_up(const SwitchRequest& request, Lock& lock) {
   // During a replay, the release is sent after the claims. In earlier phases the claim is not replayed.
   if (phase_ == Phase::replaying) to_replay_.push_back(request);
   if (phase_ != Phase::attached) return;
@@ -359,7 +359,7 @@ void SwitchSeat::give_up(const SwitchRequest& request, Lock& lock) {
   if (ask(lock, request) == ETIMEDOUT && phase_ == Phase::attached && !is_silent()) leave_switch();
 }
 
-int SwitchSeat::claim_service(uint64_t service_id) {
+int WireAttachment::claim_service(uint64_t service_id) {
   Lock lock(mutex_);
   const int error = claim(service_request(SwitchVerb::claim_service, service_id),
                           service_request(SwitchVerb::release_service, service_id), lock);
@@ -367,13 +367,13 @@ int SwitchSeat::claim_service(uint64_t service_id) {
   return error;
 }
 
-void SwitchSeat::release_service(uint64_t service_id) {
+void WireAttachment::release_service(uint64_t service_id) {
   Lock lock(mutex_);
   services_.erase(service_id);
   give_up(service_request(SwitchVerb::release_service, service_id), lock);
 }
 
-int SwitchSeat::join_group(const wire::Gid& group) {
+int WireAttachment::join_group(const wire::Gid& group) {
   Lock lock(mutex_);
   const int error = claim(group_request(SwitchVerb::join_group, group.bytes),
                           group_request(SwitchVerb::leave_group, group.bytes), lock);
@@ -381,7 +381,7 @@ int SwitchSeat::join_group(const wire::Gid& group) {
   return error;
 }
 
-void SwitchSeat::leave_group(const wire::Gid& group) {
+void WireAttachment::leave_group(const wire::Gid& group) {
   Lock lock(mutex_);
   groups_.erase(group.bytes);
   give_up(group_request(SwitchVerb::leave_group, group.bytes), lock);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "odp/engine_door.hpp"
+#include "odp/domain_session.hpp"
 
 #include <algorithm>
 #include <mutex>
@@ -12,7 +12,7 @@
 
 namespace faultline::odp {
 
-EngineDoor::~EngineDoor() {
+DomainSession::~DomainSession() {
   leave();
   parts_.pager.close_port(port_);
   Resolution left;
@@ -21,7 +21,7 @@ EngineDoor::~EngineDoor() {
   parts_.quiescence.detach(slot_);
 }
 
-void EngineDoor::enter() {
+void DomainSession::enter() {
   signals_.enter();
   gated_ = parts_.quiescence.enter(slot_);
   prepare_ticket(ticket_);
@@ -31,19 +31,20 @@ void EngineDoor::enter() {
 }
 
 // Inlined into each kind of access: three calls per access would cost as much as their work.
-[[gnu::always_inline]] inline EngineDoor::Place EngineDoor::find(const Target& target, uint64_t va,
-                                                                 uint64_t length_bytes) const {
+[[gnu::always_inline]] inline DomainSession::Place DomainSession::find(const Target& target, uint64_t va,
+                                                                       uint64_t length_bytes) const {
   Region* const region = parts_.keys.find(target.key);
   if (region == nullptr) return find_in_window(target, va, length_bytes);
   return {grants(*region, target, va, length_bytes) ? region : nullptr, va};
 }
 
-Outcome EngineDoor::check(const Target& target, uint64_t va, uint64_t length_bytes) {
+Outcome DomainSession::check(const Target& target, uint64_t va, uint64_t length_bytes) {
   if (length_bytes == 0) return Outcome::done;
   return find(target, va, length_bytes).region != nullptr ? Outcome::done : Outcome::violation;
 }
 
-EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, uint64_t length_bytes) const {
+DomainSession::Place DomainSession::find_in_window(const Target& target, uint64_t va,
+                                                   uint64_t length_bytes) const {
   const Window* const window = parts_.keys.find_window(target.key);
   if (window == nullptr) return {};
   const WindowView view = window->view();
@@ -56,8 +57,8 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
   return {view.region, view.va + offset};
 }
 
-[[gnu::always_inline]] inline Outcome EngineDoor::admit(const Target& target, uint64_t va,
-                                                        uint64_t length_bytes, Place& place) const {
+[[gnu::always_inline]] inline Outcome DomainSession::admit(const Target& target, uint64_t va,
+                                                           uint64_t length_bytes, Place& place) const {
   place = find(target, va, length_bytes);
   if (place.region == nullptr) return Outcome::violation;
   // Classic regions too: a munmap of the region may be in progress, and must not return before the engine
@@ -65,8 +66,8 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
   return gated_ ? Outcome::miss : Outcome::done;
 }
 
-[[gnu::always_inline]] inline Outcome EngineDoor::open(Region& region, uint64_t va, uint64_t length_bytes,
-                                                       bool write, Access& access) {
+[[gnu::always_inline]] inline Outcome DomainSession::open(Region& region, uint64_t va, uint64_t length_bytes,
+                                                          bool write, Access& access) {
   access = {&region, region.address + (va - region.iova), pages_of(region, va, length_bytes)};
   const size_t end = access.pages.first + access.pages.count;
   if (!region.on_demand) {
@@ -100,7 +101,7 @@ EngineDoor::Place EngineDoor::find_in_window(const Target& target, uint64_t va, 
 /// A copy would wait for the disk and stall all QPs. The packets of a message would wait one after the
 /// other, so that their requester may consider the engine dead. A page that is reclaimed between this check
 /// and the copy still has that effect.
-Outcome EngineDoor::look_for_departed(const Access& access) {
+Outcome DomainSession::look_for_departed(const Access& access) {
   const size_t end = access.pages.first + access.pages.count;
   for (size_t page = access.pages.first; page < end;) {
     std::array<unsigned char, 16> in_core{};
@@ -120,7 +121,7 @@ Outcome EngineDoor::look_for_departed(const Access& access) {
 }
 
 template <typename Touch>
-Outcome EngineDoor::for_each_piece(const Place& place, uint64_t length_bytes, bool write, Touch touch) {
+Outcome DomainSession::for_each_piece(const Place& place, uint64_t length_bytes, bool write, Touch touch) {
   Access access;
   if (place.region->children == nullptr) [[likely]] {
     const Outcome outcome = open(*place.region, place.va, length_bytes, write, access);
@@ -148,7 +149,7 @@ Outcome EngineDoor::for_each_piece(const Place& place, uint64_t length_bytes, bo
 }
 
 template <typename Attempt>
-Outcome EngineDoor::until_unrevoked(Attempt attempt) {
+Outcome DomainSession::until_unrevoked(Attempt attempt) {
   for (;;) {
     const Outcome outcome = attempt();
     if (!revoked_) [[likely]]
@@ -160,7 +161,7 @@ Outcome EngineDoor::until_unrevoked(Attempt attempt) {
   }
 }
 
-Outcome EngineDoor::after_copy_fault(const Access& access) {
+Outcome DomainSession::after_copy_fault(const Access& access) {
   parts_.counters.copy_faults_caught.add();
   // A classic region must be resident: no pager restores it.
   if (!access.region->on_demand) return Outcome::violation;
@@ -169,7 +170,7 @@ Outcome EngineDoor::after_copy_fault(const Access& access) {
 
 /// Removed without an event (mprotect, truncation, shmdt, reclaim): the pager must look again, and its
 /// resolution decides.
-Outcome EngineDoor::forget(const Access& access) {
+Outcome DomainSession::forget(const Access& access) {
   const size_t dropped =
       access.region->pages.apply_range(access.pages.first, access.pages.count, PageEvent::drop);
   access.region->resident_pages.fetch_sub(dropped, std::memory_order_relaxed);
@@ -180,8 +181,8 @@ Outcome EngineDoor::forget(const Access& access) {
 /// Fast path: returns the address of an access that is allowed without further checks, as nearly all are:
 /// within one page of a plain region. Returns nullptr if the access needs the slow path, which finds the
 /// reason.
-[[gnu::always_inline]] inline void* EngineDoor::at_a_glance(const Target& target, uint64_t va,
-                                                            uint64_t length_bytes, bool write) const {
+[[gnu::always_inline]] inline void* DomainSession::fast_translate(const Target& target, uint64_t va,
+                                                                  uint64_t length_bytes, bool write) const {
   const Region* const region = parts_.keys.find(target.key);
   if (region == nullptr || !grants(*region, target, va, length_bytes)) return nullptr;
   if (!may_glance_ || region->children != nullptr) return nullptr;
@@ -196,15 +197,16 @@ Outcome EngineDoor::forget(const Access& access) {
   return reinterpret_cast<void*>(address);
 }
 
-Outcome EngineDoor::probe(const Target& target, uint64_t va, uint64_t length_bytes) {
+Outcome DomainSession::probe(const Target& target, uint64_t va, uint64_t length_bytes) {
   if (length_bytes == 0) return Outcome::done;
   const bool write = (target.need & kWriteRights) != 0;
-  if (at_a_glance(target, va, length_bytes, write) != nullptr) [[likely]]
+  if (fast_translate(target, va, length_bytes, write) != nullptr) [[likely]]
     return Outcome::done;
-  return probe_any(target, va, length_bytes);
+  return probe_slow(target, va, length_bytes);
 }
 
-[[gnu::noinline]] Outcome EngineDoor::probe_any(const Target& target, uint64_t va, uint64_t length_bytes) {
+[[gnu::noinline]] Outcome DomainSession::probe_slow(const Target& target, uint64_t va,
+                                                    uint64_t length_bytes) {
   Place place;
   const Outcome outcome = admit(target, va, length_bytes, place);
   if (outcome != Outcome::done) return outcome;
@@ -212,18 +214,18 @@ Outcome EngineDoor::probe(const Target& target, uint64_t va, uint64_t length_byt
                         [](const Access&, size_t, uint64_t length) { return static_cast<size_t>(length); });
 }
 
-Outcome EngineDoor::write(const Target& target, uint64_t va, std::span<const uint8_t> from) {
+Outcome DomainSession::write(const Target& target, uint64_t va, std::span<const uint8_t> from) {
   if (from.empty()) return Outcome::done;
   if (beside_write_ == nullptr) [[likely]] {
-    void* const to = at_a_glance(target, va, from.size(), true);
+    void* const to = fast_translate(target, va, from.size(), true);
     if (to != nullptr && guarded_copy(to, from.data(), from.size(), ticket_) == from.size())
       return Outcome::done;
   }
-  return write_any(target, va, from);
+  return write_slow(target, va, from);
 }
 
-[[gnu::noinline]] Outcome EngineDoor::write_any(const Target& target, uint64_t va,
-                                                std::span<const uint8_t> from) {
+[[gnu::noinline]] Outcome DomainSession::write_slow(const Target& target, uint64_t va,
+                                                    std::span<const uint8_t> from) {
   const auto copy = [this, from](const Access& access, size_t first, uint64_t length) {
     auto* const to = reinterpret_cast<void*>(access.address);
     const uint8_t* const bytes = from.data() + first;
@@ -239,7 +241,7 @@ Outcome EngineDoor::write(const Target& target, uint64_t va, std::span<const uin
 }
 
 template <typename Copy>
-Outcome EngineDoor::read_by(const Target& target, uint64_t va, std::span<uint8_t> to, Copy copy) {
+Outcome DomainSession::read_by(const Target& target, uint64_t va, std::span<uint8_t> to, Copy copy) {
   if (to.empty()) return Outcome::done;
   return until_unrevoked([&] {
     Place place;
@@ -253,22 +255,23 @@ Outcome EngineDoor::read_by(const Target& target, uint64_t va, std::span<uint8_t
   });
 }
 
-Outcome EngineDoor::read(const Target& target, uint64_t va, std::span<uint8_t> to) {
+Outcome DomainSession::read(const Target& target, uint64_t va, std::span<uint8_t> to) {
   if (to.empty()) return Outcome::done;
   const bool write = (target.need & kWriteRights) != 0;
-  const void* const from = at_a_glance(target, va, to.size(), write);
+  const void* const from = fast_translate(target, va, to.size(), write);
   if (from != nullptr && guarded_copy(to.data(), from, to.size(), ticket_) == to.size()) [[likely]]
     return Outcome::done;
-  return read_any(target, va, to);
+  return read_slow(target, va, to);
 }
 
-[[gnu::noinline]] Outcome EngineDoor::read_any(const Target& target, uint64_t va, std::span<uint8_t> to) {
+[[gnu::noinline]] Outcome DomainSession::read_slow(const Target& target, uint64_t va, std::span<uint8_t> to) {
   return read_by(target, va, to, [this](void* out, const void* from, size_t length_bytes) {
     return guarded_copy(out, from, length_bytes, ticket_);
   });
 }
 
-Outcome EngineDoor::read_with_crc(const Target& target, uint64_t va, std::span<uint8_t> to, uint32_t& crc) {
+Outcome DomainSession::read_with_crc(const Target& target, uint64_t va, std::span<uint8_t> to,
+                                     uint32_t& crc) {
   // The pieces of an implicit region continue the same CRC: all of them or none.
   const uint32_t before = crc;
   const auto copy = [&](void* out, const void* from, size_t length_bytes) {
@@ -278,8 +281,8 @@ Outcome EngineDoor::read_with_crc(const Target& target, uint64_t va, std::span<u
   return read_by(target, va, to, copy);
 }
 
-Outcome EngineDoor::atomic(const Target& target, uint64_t va, const AtomicRequest& request,
-                           uint64_t& original) {
+Outcome DomainSession::atomic(const Target& target, uint64_t va, const AtomicRequest& request,
+                              uint64_t& original) {
   const auto operate = [&](const Access& access, size_t, uint64_t length) -> size_t {
     switch (guarded_atomic(reinterpret_cast<void*>(access.address), request, original, ticket_)) {
       case GuardedAtomic::done:
@@ -305,13 +308,13 @@ Outcome EngineDoor::atomic(const Target& target, uint64_t va, const AtomicReques
 
 /// The copies are plain stores of this CPU: a full fence makes them globally visible. Persistence needs
 /// persistent memory, which no region offers (Domain refuses kFlushPersistent).
-Outcome EngineDoor::flush(const Target& target, uint64_t va, uint64_t length_bytes, FlushKind /*kind*/) {
+Outcome DomainSession::flush(const Target& target, uint64_t va, uint64_t length_bytes, FlushKind /*kind*/) {
   if (find(target, va, length_bytes).region == nullptr) return Outcome::violation;
   __builtin_ia32_mfence();
   return Outcome::done;
 }
 
-bool EngineDoor::range_of(Key key, uint64_t& va, uint64_t& length_bytes) {
+bool DomainSession::range_of(Key key, uint64_t& va, uint64_t& length_bytes) {
   if (const Region* region = parts_.keys.find(key); region != nullptr) {
     va = region->iova;
     length_bytes = region->length_bytes;
@@ -325,7 +328,7 @@ bool EngineDoor::range_of(Key key, uint64_t& va, uint64_t& length_bytes) {
   return true;
 }
 
-Outcome EngineDoor::bind_window(const WindowBinding& binding) {
+Outcome DomainSession::bind_window(const WindowBinding& binding) {
   Window* const window = parts_.keys.find_window(binding.window);
   if (window == nullptr || window->type != binding.type || window->domain != binding.domain ||
       binding.new_key >> 8 != binding.window >> 8)
@@ -360,7 +363,7 @@ Outcome EngineDoor::bind_window(const WindowBinding& binding) {
   return Outcome::done;
 }
 
-Outcome EngineDoor::invalidate(Key key, ProtectionDomain domain, uint32_t qpn, bool /*remote*/) {
+Outcome DomainSession::invalidate(Key key, ProtectionDomain domain, uint32_t qpn, bool /*remote*/) {
   Window* const window = parts_.keys.find_window(key);
   if (window == nullptr || window->type != WindowType::type2 || window->domain != domain)
     return Outcome::violation;
@@ -374,7 +377,7 @@ Outcome EngineDoor::invalidate(Key key, ProtectionDomain domain, uint32_t qpn, b
 
 /// The pager answers as soon as the first chunk of a request is resident. If that chunk were resident
 /// before, an access that extends into a hole would be retried for ever.
-void EngineDoor::begin_at_the_miss(FaultRequest& request) const {
+void DomainSession::begin_at_the_miss(FaultRequest& request) const {
   if (gated_) return;  // the gate caused the miss
   const Region* const region = parts_.keys.find(request.target.key);
   if (region == nullptr || !region->on_demand ||
@@ -393,8 +396,8 @@ void EngineDoor::begin_at_the_miss(FaultRequest& request) const {
   }
 }
 
-bool EngineDoor::request_fault(const FaultRequest& asked) {
-  if (outstanding_ == SessionPort::kMaxOutstanding) return false;
+bool DomainSession::request_fault(const FaultRequest& asked) {
+  if (outstanding_ == FaultRings::kMaxOutstanding) return false;
   FaultRequest request = asked;
   if (parts_.keys.find(asked.target.key) == nullptr) {
     // The pager knows only regions: what a window permits a peer, its region permits locally.
@@ -420,7 +423,7 @@ bool EngineDoor::request_fault(const FaultRequest& asked) {
   return true;
 }
 
-size_t EngineDoor::take_resolutions(std::span<Resolution> out) {
+size_t DomainSession::take_resolutions(std::span<Resolution> out) {
   size_t taken = 0;
   while (taken < out.size() && answered_count_ != 0) out[taken++] = answered_[--answered_count_];
   while (taken < out.size() && port_.resolutions.try_pop(out[taken])) ++taken;

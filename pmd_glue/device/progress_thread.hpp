@@ -16,15 +16,15 @@
 
 namespace faultline::glue {
 
-class Device;
+class RunningDevice;
 
-class Housekeeper final : public transport::DoorbellListener {
+class ProgressThread final : public transport::DoorbellListener {
  public:
-  Housekeeper();
-  [[nodiscard]] static Housekeeper& instance();
-  void add(Device& device);
+  ProgressThread();
+  [[nodiscard]] static ProgressThread& instance();
+  void add(RunningDevice& device);
   /// When it returns, the thread no longer accesses the device.
-  void remove(Device& device);
+  void remove(RunningDevice& device);
   /// Ends the thread, if there is one, at its next round, because the process ends. Does not wait.
   static void abandon();
   /// Wakes the thread if it sleeps: work was posted. Any thread.
@@ -48,7 +48,7 @@ class Housekeeper final : public transport::DoorbellListener {
   std::mutex mutex_;  // held while devices are served
   UniqueFd event_;    ///< wakes the thread
   std::atomic<bool> asleep_{false};
-  std::vector<Device*> devices_;
+  std::vector<RunningDevice*> devices_;
   std::vector<pollfd> pollers_;
   std::thread thread_;
   bool stop_ = false;
