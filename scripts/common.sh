@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What the scripts share. Sourced, never run.
+# Functions that the scripts share. This file is sourced, never run.
 # shellcheck shell=bash
 
 root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -10,7 +10,7 @@ die() {
   exit 2
 }
 
-# Where this user builds: build/ in the checkout, or beside it where another user's build stands there already.
+# Prints this user's build folder: build/ in the checkout, or one next to it if another user owns build/.
 build_root() {
   local dir=${FAULTLINE_BUILD_DIR:-$root_dir/build}
   if [ -e "$dir" ] && [ ! -O "$dir" ]; then dir=$dir-$(id -un); fi
@@ -19,8 +19,8 @@ build_root() {
   printf '%s\n' "$dir"
 }
 
-# configure NAME [MESON OPTIONS...]: sets build_dir and makes it a configured build folder. With line numbers, for what a stack
-# trace needs, and nothing else for a debugger: that takes a third of the time to compile.
+# configure NAME [MESON OPTIONS...]: sets build_dir and makes it a configured build folder. Debug information has line numbers only, for
+# stack traces: this takes a third of the time to compile.
 configure() {
   build_dir=$(build_root)/$1
   shift
@@ -36,25 +36,25 @@ configure() {
   fi
 }
 
-# configure_run: build_dir as scripts/run needs it. Where scripts/test has configured it, its tests stay.
+# configure_run: configures build_dir for scripts/run. If scripts/test has configured it, its tests remain.
 configure_run() {
   if [ -f "$(build_root)/plain/build.ninja" ]; then configure plain; else configure plain -Dtests=false -Dbenchmarks=false; fi
 }
 
 # shellcheck disable=SC2034 # for scripts/run
-# What a program needs: what scripts/run builds, also where tests are configured.
+# The targets that a program needs. scripts/run builds only these, also if tests are configured.
 run_targets=(apps/faultline-perf apps/faultline-run apps/faultline-switch libfaultline.so.0 stack/abi/libibverbs.so.1)
 
-# shown PATH: as it can be typed where the caller is
+# shown PATH: prints the path relative to the caller's folder
 shown() { realpath --relative-base="$PWD" "$1"; }
 
 # duration SECONDS
 duration() { if [ "$1" -lt 120 ]; then printf '%d s\n' "$1"; else printf '%d min\n' $((($1 + 30) / 60)); fi; }
 
-# ninja_count: the last "N/M" of ninja's counters in stdin
+# ninja_count: prints the last "N/M" of ninja's counters in stdin
 ninja_count() { grep -o '^\[[0-9]*/[0-9]*\]' | tail -n 1 | tr -d '[]'; }
 
-# follow LOG: how far ninja is, until this script ends or kills it: in one line of a terminal, elsewhere a line each half minute.
+# follow LOG: prints ninja's progress until this script ends or kills it: in one line on a terminal, otherwise a line each half minute.
 follow() {
   local begun=$SECONDS next=30 count
   while sleep 1 && kill -0 $$ 2>/dev/null; do
@@ -69,13 +69,13 @@ follow() {
   done
 }
 
-# A step of the build takes about two seconds of a CPU, as measured on two CPUs of 2024 without a compiler cache.
+# A step of the build takes about two seconds of CPU time, measured on two CPUs of 2024 without a compiler cache.
 seconds_a_step=2
 
-# compile [TARGETS...]: builds in build_dir: how much there is to do, how far it is, and how long it took.
+# compile [TARGETS...]: builds in build_dir; prints the amount of work, the progress and the duration.
 compile() {
   local log=$build_dir.build.log begun=$SECONDS follower count
-  # Otherwise a changed option would make its one step all that is counted.
+  # Without this, a changed option would make the count below one step: the regeneration of build.ninja.
   ninja -C "$build_dir" build.ninja >"$log" 2>&1 || true
   count=$({ ninja -C "$build_dir" -n "$@" 2>/dev/null || true; } | ninja_count) || true
   count=${count#*/}

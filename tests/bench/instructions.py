@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Instructions of a message, stage by stage: runs ring_bench under callgrind and sorts what it counts.
+"""Instructions per message, stage by stage: runs ring_bench under callgrind and sorts the counts.
 
     tests/bench/instructions.py [--build build/plain] [--run 'rc_write/bytes:64/qps:1']
     tests/bench/instructions.py --check tests/bench/instructions.json     (scripts/test does it)
 
-A stage is the functions named below with all that they call and no other stage owns. Instructions repeat to a few in a
-thousand, whatever else the machine does. valgrind's CPU has no AVX-512: what is chosen by CPU is counted in its AVX2 form.
+A stage is the functions named below, with all their callees that belong to no other stage. Instruction counts repeat to a few in a
+thousand, independent of the machine's load. valgrind's CPU has no AVX-512: code that is selected by CPU is counted in its AVX2 form.
 """
 import argparse
 import collections
@@ -18,9 +18,9 @@ import subprocess
 import sys
 import tempfile
 
-MOST_CHANGE = 0.02  # of a side of a message
+MOST_CHANGE = 0.02  # of one side of a message
 
-# (side, stage, functions that begin it). The first that fits.
+# (side, stage, functions that begin it). The first match applies.
 STAGES = [
     ("fault", "pages of the first round", r"Requester::hold_for|Responder::miss"),
     ("send", "post_send", r"verbs::post_send\("),
@@ -48,7 +48,7 @@ STAGES = [
 
 
 def profile(program, run):
-    """Self costs by function, inclusive costs by caller and callee, and how often each is called."""
+    """Returns self costs by function, inclusive costs by caller and callee, and the number of calls of each function."""
     own, edges, calls = collections.Counter(), collections.Counter(), collections.Counter()
     names = {}
 
@@ -86,7 +86,7 @@ def profile(program, run):
 
 
 def measure(program, run):
-    """Prints the stages of a run; returns the instructions of a message by side."""
+    """Prints the stages of a run; returns the instructions per message by side."""
     own, edges, calls = profile(program, run)
 
     def stage_of(name):

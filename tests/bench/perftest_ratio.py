@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What perftest, as Debian ships it, reaches on a wire beside what faultline-perf does on the same wire.
+"""Compares perftest, as Debian ships it, with faultline-perf on the same wire.
 
     tests/bench/perftest_ratio.py [--build build/plain] [--runs 5] [--only send_lat] [--json FILE]
 
-Both run under faultline-run, on the same library, with the same messages, depth, path MTU and number of iterations, one CPU a side and
-the switch where there is room, in turns: each figure is the median of its runs, each ratio the median of the ratios of neighbours.
-Prints a Markdown table; 1.00 is as fast, less is slower.
+Both run under faultline-run, on the same library, with the same messages, depth, path MTU and number of iterations. Each side has
+one CPU; the switch runs on any CPU. They run in turns: each figure is the median of its runs, each ratio the median of the ratios of
+consecutive runs. Prints a Markdown table; 1.00 is equal speed, less is slower.
 """
 import argparse
 import contextlib
@@ -43,7 +43,7 @@ class Wire:
         self.perf = os.path.join(build, "apps", "faultline-perf")
         self.name = f"ratio{os.getpid()}"
         self.prefix = prefix
-        # Of its own start it would be bound to the CPU of whoever starts it.
+        # Started here, because a program that starts the switch would bind it to its own CPU.
         self.switch = subprocess.Popen(prefix + [os.path.join(build, "apps", "faultline-switch"), "--wire", self.name])
 
     def end(self):
@@ -55,7 +55,7 @@ class Wire:
         return self.prefix + cpu + [self.run, "--wire", self.name, "--side", side, "--"] + program
 
     def pair(self, server, client, port):
-        """Runs both to their end; what the client said."""
+        """Runs both to their end; returns the client's output."""
         passive = subprocess.Popen(self.command("a", server), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
             deadline = time.monotonic() + TIME_LIMIT_S
@@ -76,7 +76,7 @@ class Wire:
 
 
 def perftest(wire, case, extra):
-    """Latency in us or bandwidth in GB/s, as the case says."""
+    """Returns latency in us or bandwidth in GB/s, by the case."""
     program, _, mode, size, iterations = case
     port = free_port()
     arguments = [program, "-d", "faultline0", "-x", "0", "-F", "-m", MTU, "-s", str(size), "-n", str(iterations), "-p", str(port)]

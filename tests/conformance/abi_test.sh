@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The drop-in library as a loader sees it: its name, every symbol in its version and none besides, found by each way in which
-# programs look for rdma-core's library, and providers that need its private symbols load.
+# The drop-in library as a loader sees it: its name; every symbol in its version, and no others. Each way in which programs look for
+# rdma-core's library finds it. Providers that need its private symbols load.
 #   abi_test.sh LIBIBVERBS
 set -euo pipefail
 # shellcheck source=tests/conformance/lib.sh
@@ -15,7 +15,7 @@ readelf -W --dyn-syms "$library" | awk '$1 ~ /^[0-9]+:$/ && $7 != "UND" && $7 !=
   diff <(grep -v '^#' "$here/abi_symbols.txt") - || { echo "FAILED: expected symbols (<) are not those exported (>)"; exit 1; }
 echo "ok: symbols"
 
-# Without LD_PRELOAD, as late as it may be: what it has for each thread needs no place that only the start of a program gives.
+# Without LD_PRELOAD, as late as possible: its thread-local data needs no static TLS of the program's start.
 if readelf -dW "$library" | grep -q STATIC_TLS; then echo "FAILED: it has thread-local data of the initial-exec kind"; exit 1; fi
 timeout 60 python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).ibv_fork_init()' "$library"
 echo "ok: loaded late"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Debian's unmodified pingpongs, every byte checked, over each kind of address and each way of running a device: IPv4 and IPv6,
-# global and link-local, in a VLAN, on two lcores; over memif, and as root over a veth pair in network namespaces, where tshark
-# reads what was on the wire.
+# Debian's unmodified pingpongs, every byte checked, with each kind of address and each mode of a device: IPv4 and IPv6, global and
+# link-local, in a VLAN, on two lcores; over memif, and as root over a veth pair in network namespaces, where tshark reads the traffic.
 #   addresses_test.sh LIBFAULTLINE memif|veth
 set -euo pipefail
 # shellcheck source=tests/conformance/lib.sh
@@ -34,7 +33,7 @@ if [ "$kind" = veth ]; then
   ip -n "$space" link set fl-client up
 fi
 
-# devices LINES...: both ends with these keys beside their addresses
+# devices LINES...: both ends with these keys in addition to their addresses
 devices() {
   local role host
   for role in server client; do
@@ -52,7 +51,7 @@ devices() {
   done
 }
 
-# pair PROGRAM ARGS...: both must end with 0
+# pair PROGRAM ARGS...: both must exit with status 0
 pair() {
   tcp_port=$(free_port)
   FAULTLINE_CONFIG=$folder/server.toml LD_PRELOAD=$library "${in_space[@]}" timeout 60 "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &
@@ -74,14 +73,15 @@ each_address() {
     pair ibv_ud_pingpong -g "$gid" -n 200 -s 1024 -c
   done
 }
-# What comes to one end: a packet socket that bypasses the queueing discipline is not seen by others on its own end.
+# Captures at the receiving end: other sockets of the same end do not see frames of a packet socket that bypasses the queueing
+# discipline.
 dump() {
   [ "$kind" = veth ] || return 0
   "${in_space[@]}" tcpdump -q -i fl-server -s 0 -U -w "$folder/wire.pcap" >/dev/null 2>&1 &
   dump_pid=$!
   sleep 0.7
 }
-# read_dump FILTER: how many frames of the last dump it holds for
+# read_dump FILTER: the number of frames of the last dump that match it
 read_dump() { tshark -r "$folder/wire.pcap" --disable-protocol rpcordma -Y "$1" 2>/dev/null | wc -l; }
 end_dump() {
   [ "$kind" = veth ] || return 1

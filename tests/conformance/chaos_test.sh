@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Debian's unmodified ibv_rc_pingpong over memif, every byte checked, while both ends behave as [device.chaos] tells them.
+# Debian's unmodified ibv_rc_pingpong over memif, every byte checked, with [device.chaos] at both ends.
 #   chaos_test.sh LIBFAULTLINE
 set -euo pipefail
 # shellcheck source=tests/conformance/lib.sh
@@ -26,7 +26,7 @@ devices() {
     } >"$folder/$role.toml"
   done
 }
-# once ARGS...: both ends' statuses in $server_status and $client_status
+# once ARGS...: runs both ends; their statuses are in $server_status and $client_status
 once() {
   tcp_port=$(free_port)
   server_status=0
@@ -39,8 +39,8 @@ once() {
   wait "$server_pid" || server_status=$?
   server_pid=
 }
-# pingpong ARGS...: the program that is done first does not wait for the other to hear it. Where just that last acknowledgement
-# is lost, the other ends with an exceeded retry counter, as on any network: then once more. Nothing else may go wrong.
+# pingpong ARGS...: the program that ends first does not wait until the other receives its last acknowledgement. If that is lost, the
+# other exceeds its retry counter, as on any network. Then the pingpong runs once more. No other failure is accepted.
 pingpong() {
   for _ in 1 2 3 4 5; do
     once "$@"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Debian's unmodified ibv_devinfo -v, ibv_devices: what they print of a device is what its configuration says. As root also the link's
-# state, on a veth in a network namespace; and what a configuration says of a device that is on a wire. (That the limits it prints
-# are held to is a unit test of verbs.)
+# Debian's unmodified ibv_devinfo -v and ibv_devices print the device as its configuration describes it. As root also the link's state,
+# on a veth in a network namespace; and the properties that a configuration sets for a device on a wire. (A unit test of verbs checks that
+# the printed limits hold.)
 #   devinfo_test.sh LIBIBVERBS VERSION ring|veth
 #   devinfo_test.sh FAULTLINE_RUN VERSION wire
 set -euo pipefail
@@ -21,7 +21,7 @@ fail() {
   exit 1
 }
 in_space=()
-# run PROGRAM ARGS...: its output
+# run PROGRAM ARGS...: runs it and keeps its output
 run() {
   FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library "${in_space[@]}" timeout 20 "$@" >"$folder/output" 2>&1 || fail "$*: $?"
 }
@@ -50,12 +50,12 @@ if [ "$kind" = veth ]; then
   says phys_state 'LINK_UP (5)'
   says active_mtu '4096 (5)'
   echo "ok: the link's state"
-  # Who watches hears of it.
+  # A program that watches the device receives an event.
   FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library "${in_space[@]}" timeout 60 stdbuf -oL ibv_asyncwatch \
     >"$folder/output" 2>&1 &
   watcher=$!
   told() { grep -c "event_type $1" "$folder/output" || true; }
-  # hears EVENT COMMAND...: the command makes it tell of one
+  # hears EVENT COMMAND...: the command causes this event
   hears() {
     local event=$1 before i
     shift
@@ -67,7 +67,7 @@ if [ "$kind" = veth ]; then
     done
     fail "ibv_asyncwatch does not tell of $event"
   }
-  # Changes of before it watched are not told.
+  # Changes before it watched cause no event.
   for ((i = 0; i < 100; i++)); do
     [ "$(told IBV_EVENT_PORT_ACTIVE)" -eq 0 ] || break
     ip -n "$space" link set fl-peer down
@@ -169,7 +169,7 @@ says vendor_id 0x02c9
 says vendor_part_id 0
 says 'maximum available device memory' 1048576Bytes
 says max_mtu '4096 (5)'
-# What is not there is not claimed.
+# Absent features are not reported.
 for absent in max_ee max_rdd max_raw_ipv6_qp max_raw_ethy_qp max_fmr; do says "$absent" 0; done
 for absent in RAW_SCATTER_FCS MANAGED_FLOW_STEERING UD_IP_CSUM AUTO_PATH_MIG; do
   if grep -q "$absent" "$folder/output"; then fail "$absent is claimed"; fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The device's own entries below /sys/class and /dev, as programs that we did not write find them through the C library: listed,
-# read, walked and refused as the kernel's would be. The rest of the file system is what it was.
+# The device's own entries below /sys/class and /dev, as unmodified programs find them through the C library: listed, read, walked and
+# refused as the kernel's would be. The rest of the file system is unchanged.
 #   files_test.sh LIBIBVERBS
 set -euo pipefail
 # shellcheck source=tests/conformance/lib.sh
@@ -41,11 +41,11 @@ expect "$device/ports/1/rate" find /sys/class/infiniband -name rate
 expect "cat: $device/none: No such file or directory" cat $device/none
 expect "$device/device" realpath /sys/class/infiniband/../infiniband//faultline7/device
 [ "$(with ls -lR /sys/class/infiniband /dev/infiniband 2>&1 >/dev/null)" = "" ] || { echo "FAILED: ls -lR complains"; exit 1; }
-# What is not ours.
+# Other files.
 [ "$(with ls /sys/class/net)" = "$(ls /sys/class/net)" ] || { echo "FAILED: /sys/class/net changed"; exit 1; }
 echo kept >"$folder/infiniband"
 expect kept cat "$folder/infiniband"
-# Beside one line that says how to have devices.
+# In addition to one line that explains how to get devices.
 [ "$(LD_PRELOAD=$library timeout 20 ls /sys/class/infiniband 2>&1 | grep -v '^faultline: no configuration')" = "$(ls /sys/class/infiniband 2>&1)" ] ||
   { echo "FAILED: without devices the kernel's own entries are not seen"; exit 1; }
 
@@ -65,7 +65,7 @@ refused(errno.EINVAL, lambda: os.readlink(device))
 assert os.access('/dev/infiniband/uverbs0', os.R_OK | os.W_OK) and not os.access(device + '/fw_ver', os.W_OK)
 assert stat.S_ISCHR(os.fstat(os.open('/dev/infiniband/uverbs0', os.O_RDWR)).st_mode)
 
-# Relative to a directory, also one that was doubled, and after the number stands for something else.
+# Relative to a directory, also to a duplicated descriptor, and after the number refers to another file.
 folder = os.open(device, os.O_RDONLY | os.O_DIRECTORY)
 twin = os.dup(folder)
 os.close(folder)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where two ends of a program are run: each ground has places, and each place two sides that reach each other by RoCEv2 and,
-for what programs tell each other before, by TCP."""
+"""Environments in which two ends of a program run. Each ground has places. Each place has two sides that reach each other by RoCEv2, and
+by TCP for the exchange of connection parameters."""
 import glob
 import itertools
 import os
@@ -13,9 +13,9 @@ import sys
 import tempfile
 import time
 
-# Debian's, for programs of nobody in particular.
+# Debian's system user without a special purpose.
 NOBODY = 65534
-# What Debian's login allows an ordinary user to lock.
+# The amount that Debian's login allows an ordinary user to lock.
 MEMLOCK_BYTES = 8 << 20
 
 
@@ -25,7 +25,7 @@ def skip(reason):
 
 
 def expand(text):
-    """Every text that the braces in it stand for, as a shell would; but those that read alike stand for the same."""
+    """Expands braces as a shell does; equal results appear once."""
     groups = list(dict.fromkeys(re.findall(r"\{[^{}]*,[^{}]*\}", text)))
     for choice in itertools.product(*(group[1:-1].split(",") for group in groups)):
         expanded = text
@@ -39,20 +39,20 @@ def quietly(*command):
 
 
 def may_change_user():
-    """Root of a container without capabilities may not, nor may it mount or give files away (capabilities(7))."""
+    """Root of a container without capabilities may not do this, nor may it mount or change the owner of files (capabilities(7))."""
     return os.geteuid() == 0 and quietly("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "true") and \
         quietly("unshare", "--mount", "true")
 
 
 class Ground:
-    """folder: the programs' own; device: what the TOML says of each device with a vendor part id that is not the default."""
+    """folder: the programs' own; device: the TOML of each device, with a vendor part id that is not the default."""
 
     user = None
 
     def __init__(self, faultline_run):
-        self.folder = tempfile.mkdtemp(prefix="fl-", dir="/var/tmp")  # /tmp is to be another for the programs
+        self.folder = tempfile.mkdtemp(prefix="fl-", dir="/var/tmp")  # the programs get another /tmp
         os.chmod(self.folder, 0o755)
-        # As it is installed, where any user may read it.
+        # As installed, in a folder that any user may read.
         built = os.path.dirname(os.path.realpath(faultline_run))
         for source, target in (("faultline-run", "bin"), ("faultline-switch", "bin"),
                                ("../stack/abi/libibverbs.so.1", "lib/faultline")):
@@ -70,8 +70,9 @@ class Ground:
         self.environment.pop("LD_LIBRARY_PATH", None)
 
     def start(self, command, output, variables):
-        """The command, in a session of its own, and with a /tmp of its own where that is allowed: perftest has files of fixed
-        names there, which another user may have left behind."""
+        """The command, in a session of its own, and with a /tmp of its own if that is allowed: perftest has files of fixed names there,
+        which
+        another user may have left."""
         words = ["env", *(f"{name}={value}" for name, value in variables.items()), *command]
         limit = None
         if self.user is not None:
@@ -85,11 +86,11 @@ class Ground:
                                     start_new_session=True, cwd=f"{self.folder}/home", env=self.environment)
 
     def last_words(self, place):
-        """Of what the ground itself has running there."""
+        """The last output of processes that the ground itself runs there."""
         return []
 
     def end_switches(self, number, wire=None):
-        """Those of this ground's own wires: programs have started them, from its folder."""
+        """Ends the switches of this ground's wires: programs have started them, from its folder."""
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
                 continue
@@ -130,7 +131,7 @@ class Wire(Ground):
         self.end_switches(signal.SIGKILL, f"place{place}")
 
     def mend(self, place):
-        """Who is on a wire starts another switch."""
+        """Does nothing: a program on the wire starts another switch."""
 
     def shared(self, place, number):
         """A rank's command: one device for all of them."""
@@ -141,8 +142,8 @@ class Wire(Ground):
 
 
 class Veth(Ground):
-    """A pair of network namespaces for each place, joined by a veth pair that carries RoCEv2 by packet sockets, and TCP by the
-    kernel. A third namespace has both ends of another pair, for devices that several processes share: a switch at each end."""
+    """A pair of network namespaces for each place, joined by a veth pair that carries RoCEv2 by packet sockets, and TCP by the kernel. A
+    third namespace has both ends of another pair, for devices that several processes share: a switch at each end."""
 
     addresses = {"ip": "198.18.0.1", "own": "198.18.0.2", "host": "198.19.0.1"}
 
@@ -201,7 +202,7 @@ class Veth(Ground):
                     self.switches.append(subprocess.Popen(
                         ["ip", "netns", "exec", space, f"{self.folder}/bin/faultline-switch", "--wire", f"up{place}{side}",
                          "--uplink", f"af_packet:fl-{side}", "--log", "info"], stdout=file, stderr=subprocess.STDOUT, env=self.environment))
-                # A rank that came first would start a switch without an uplink.
+                # A rank that started first would start a switch without an uplink.
                 until = time.monotonic() + 20
                 control = f"{self.folder}/run/faultline/up{place}{side}.control"
                 while self.switches[-1].poll() is None and not os.path.exists(control) and time.monotonic() < until:
@@ -213,7 +214,7 @@ class Veth(Ground):
         return ["ip", "netns", "exec", self.space(place, "shared")]
 
     def last_words(self, place):
-        """A switch says what it has done when it ends; others are started for the next row."""
+        """A switch prints its counters when it ends; new ones are started for the next row."""
         space = self.space(place, "shared")
         if space not in self.spaces:
             return []

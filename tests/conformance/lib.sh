@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What the scripts here share. Sourced, never run.
+# Functions that the scripts in this folder share. This file is sourced, never run.
 # shellcheck shell=bash
 
 skip() {
@@ -7,13 +7,13 @@ skip() {
   exit 77
 }
 
-# need TOOLS...: this test is of use only where they are installed
+# need TOOLS...: skips the test unless they are installed
 need() {
   local tool
   for tool in "$@"; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
 }
 
-# fail WHAT: with the last words of all programs; they are in $folder/*.out
+# fail WHAT: prints the last lines of all programs; they are in $folder/*.out
 # shellcheck disable=SC2154 # the script's own
 fail() {
   echo "FAILED: $*"
@@ -21,10 +21,10 @@ fail() {
   exit 1
 }
 
-# free_port: a TCP port that nobody has
+# free_port: a TCP port that no program uses
 free_port() { python3 "$(dirname "$0")/../free_port.py"; }
 
-# listens PORT [PREFIX...]: somebody takes TCP connections there, seen from where the prefix runs a command
+# listens PORT [PREFIX...]: a program accepts TCP connections there, in the environment in which the prefix runs a command
 listens() {
   local line
   line=$(printf ':%04X [0:]*0000 0A' "$1")

@@ -5,9 +5,9 @@ network namespaces as root.
 
     matrix.py FAULTLINE_RUN wire|veth [REGULAR EXPRESSION]
 
-Says "ok: PROGRAM ARGUMENTS" or "FAILED: ..." of each row. Places of the ground work beside each other, since much of what the
-programs do is to wait. With an expression, only the rows that it is found in are run. With FAULTLINE_BRIEF=1 in the environment, every third
-row is run over veth, and the others over the wire.
+Prints "ok: PROGRAM ARGUMENTS" or "FAILED: ..." for each row. Places of the ground work at the same time, because the programs mostly
+wait. With an expression, only matching rows run. With FAULTLINE_BRIEF=1 in the environment, every third row runs over veth, and the
+others over the wire.
 """
 import filecmp
 import glob
@@ -29,7 +29,7 @@ import grounds  # noqa: E402
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 PLACES = 3
-# What a program may take on a machine that does much else; and for each second that it takes at least.
+# Time limit of a program on a busy machine, and the addition for each second of its minimum duration.
 PATIENCE_S = 90
 PATIENCE_EACH_S = 60
 FIRST_PORT = 20000
@@ -51,7 +51,7 @@ class Row:
 
     @property
     def name(self):
-        """As people would say it: program, arguments, and what else there is to it."""
+        """A readable name: program, arguments, and other properties."""
         words = re.sub(r" -\w <port>| <host>|stdbuf -oL ", "", self.client or self.server).split()
         extra = [word for word in words if "=" in word and not word.startswith("UCX_NET")]
         extra = ["librspreload" if "rspreload" in word else word for word in extra]
@@ -69,7 +69,7 @@ class Row:
 
     @property
     def seconds(self):
-        """How long it takes at least."""
+        """Its minimum duration."""
         duration = re.search(r" -D (\d+)", self.server)
         return int(duration.group(1)) if duration else 6 if self.server.endswith(" -a") else 0
 
@@ -154,7 +154,7 @@ class Run:
             time.sleep(0.05)
 
     def await_listener(self, process):
-        """Until the server takes a connection: its client asks but once."""
+        """Waits until the server listens: its client tries to connect only once."""
         wanted = f":{self.port:04X} "
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until and process.poll() is None:
@@ -170,7 +170,7 @@ class Run:
 
     def both_ended(self, server, status):
         server_status = self.finish(server, "server") if status == 0 else server.poll()
-        # rping's server closes its channel while its own thread may be about to ask it for the next event; with a kernel below, too.
+        # rping's server closes its channel while its own thread may request the next event from it; also over the kernel's devices.
         if server_status == 255 and re.search(r"rdma_get_cm_event: (Bad file descriptor|Invalid argument)", self.output("a")):
             server_status = 0
         if status != 0 or server_status != 0:
@@ -182,7 +182,7 @@ class Run:
             raise Failure(f"status {status}")
 
     def tcp(self):
-        """Two programs that tell each other about their QPs over TCP."""
+        """Two programs that exchange the parameters of their QPs over TCP."""
         server, client = self.row.server, self.row.client
         if not client:
             server, client = f"{server} -p <port>", f"{server} -p <port> <host>"
@@ -191,14 +191,15 @@ class Run:
         self.both_ended(process, self.finish(self.start("b", client), "client"))
 
     def ask(self, server):
-        """The client of a server that listens by rdma_cm: until it is answered, since nothing but that tells that one listens."""
+        """The client of a server that listens by rdma_cm: repeated until it is answered, because no other sign shows that the server
+        listens."""
         until = time.monotonic() + 10
         while True:
             began = time.monotonic()
             status = self.finish(self.start("b", self.row.client), "client")
             if status == 0 or server.poll() is not None or time.monotonic() > until:
                 return status
-            # What was answered and then failed has taken its time.
+            # A client that was answered and then failed takes longer.
             if time.monotonic() - began > 5:
                 return status
             time.sleep(0.3)
@@ -210,7 +211,7 @@ class Run:
         self.both_ended(server, self.ask(server))
 
     def serve(self):
-        """A server that serves for ever."""
+        """A server that does not end by itself."""
         server = self.start("a", self.row.server)
         status = self.ask(server)
         if status != 0 or server.poll() is not None:
@@ -218,27 +219,27 @@ class Run:
         self.end(server, signal.SIGTERM)
 
     def copy(self):
-        """A server that serves for ever, and what it was sent is what it has."""
+        """A server that does not end by itself, and that must have the data that was sent to it."""
         self.serve()
         folder = f"{self.ground.folder}/home"
         if not filecmp.cmp(f"{folder}/sent", f"{folder}/copied", shallow=False):
             raise Failure("the copy differs")
 
     def watch(self):
-        """What the device's link does is told to a program that does nothing but listen."""
+        """A program that only listens receives the events of the device's link."""
         program = self.start("a", self.row.server)
         self.await_output("a", "async event FD", program)
         until = time.monotonic() + PATIENCE_S
 
         def hears(event, before):
-            """Of one more than there were, within a while."""
+            """Waits for one more event than before, with a time limit."""
             for _ in range(60):
                 if self.output("a").count(event) > before:
                     return True
                 time.sleep(0.1)
             return False
 
-        # What happened before it watched is not told.
+        # Events from before it watched are not delivered.
         told = False
         while not told:
             if program.poll() is not None or time.monotonic() > until:
@@ -264,7 +265,7 @@ class Run:
             raise Failure(f"status {status}")
 
     def run(self):
-        """A line on what is wrong, or nothing."""
+        """A line that describes the error, or None."""
         try:
             getattr(self, self.row.how)()
             if self.row.wanted and not re.search(self.row.wanted, self.output("a") + self.output("b"), re.MULTILINE):
@@ -280,7 +281,7 @@ class Run:
                     Run.all_running = [process for process in Run.all_running if process not in self.running]
 
     def last_words(self):
-        # What goes to stderr comes first: what goes to a file is written at the end.
+        # Lines of stderr precede, because a program writes its stdout to a file at its end.
         words = []
         for side in "ab":
             lines = self.output(side).splitlines()
@@ -322,7 +323,7 @@ def main():
     missing |= {word for row in rows if row.how == "mpi" for word in ("mpicc", "mpirun") if not shutil.which(word)}
     if missing:
         grounds.skip(f"not installed: {', '.join(sorted(missing))}")
-    # Only noted: what a handler raises may leave the lock that it interrupts taken for ever.
+    # Only noted: an exception in a handler may leave the lock that it interrupts held for ever.
     signals = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: signals.append(number))
@@ -356,7 +357,7 @@ def program_of(command):
 
 
 def prepare(ground):
-    """What the rows need besides Debian's programs."""
+    """The requirements of the rows besides Debian's programs."""
     folder = f"{ground.folder}/home"
     subprocess.run(["mpicc", "-o", f"{folder}/ring", f"{HERE}/mpi_ring.c"], check=True)
     with open(f"{folder}/sent", "wb") as file:

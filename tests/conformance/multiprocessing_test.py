@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Python's multiprocessing, which forks, over pyverbs, as an ordinary user: a program whose own engine runs starts ranks on the
-device that all share. Each has its own QPs and hands its number on to the next one, around and around.
+"""Python's multiprocessing, which forks, over pyverbs, as an ordinary user. A program whose own engine runs starts ranks on the device
+that all share. Each rank has its own QPs and passes its number to the next one, in a ring.
   multiprocessing_test.py FAULTLINE_RUN
 """
 import multiprocessing
@@ -29,7 +29,7 @@ def be_started(run):
         os.chown(folder, NOBODY, NOBODY)
         user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
-    # Only as what is preloaded: found by the loader as a dependency it would come too late for its thread-local data.
+    # Only as a preloaded library: as a dependency it would be loaded too late for its thread-local data.
     environment.pop("LD_LIBRARY_PATH", None)
     try:
         here = os.path.join(folder, "ranks.py")  # where that user may read it
@@ -56,7 +56,7 @@ class Rank:
         access = enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_REMOTE_WRITE
         self.mr = MR(self.pd, 16, access)
         self.mr.write(bytes([255] * 8 + [number] + [0] * 7), 16)
-        # To the next rank, and from the one before.
+        # To the next rank, and from the previous one.
         init = QPInitAttr(qp_type=enums.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=QPCap(8, 8, 1, 1, 0))
         self.qps = [QP(self.pd, init) for _ in range(2)]
 
@@ -101,7 +101,7 @@ def be_rank(number, pipe, barrier):
 
 
 def main():
-    rank = Rank(0)  # this process's own engine runs, and is none of theirs
+    rank = Rank(0)  # this process's own engine runs, and is not one of the ranks'
     assert rank.qps
     fork = multiprocessing.get_context("fork")
     barrier = fork.Barrier(RANKS)

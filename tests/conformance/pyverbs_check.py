@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Holds what pyverbs_run.py wrote against what is expected: nothing fails, what should pass passes, and what is skipped is
-skipped for the reason that is expected.
+"""Compares the results of pyverbs_run.py with the expected ones: no test fails, each test that should pass passes, and each skipped test
+has the expected reason.
   pyverbs_check.py EXPECTED RESULTS ring|share
 """
 import os
@@ -8,7 +8,7 @@ import re
 import sys
 
 expected_path, results_path, kind = sys.argv[1:]
-# What of this machine may keep a test from running, whatever the stack can do.
+# Properties of this machine that may prevent a test, whatever the stack can do.
 NO_HUGE_PAGES = re.compile('There are no huge pages of size 2M allocated|Huge pages of size 2M is not supported')
 NO_ROOT = re.compile('Must be run by root')
 
@@ -18,7 +18,7 @@ with open(expected_path) as file:
         if line.startswith('#'):
             continue
         test, result, reason, reason_of_user = (line.rstrip('\n').split('\t') + ['', ''])[:4]
-        # The suite asks for the effective user, whatever root may do in a container.
+        # The suite checks the effective user, whatever root may do in a container.
         expected[test] = (result, reason_of_user if reason_of_user and os.geteuid() != 0 else reason)
 
 counts = {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs rdma-core's own pyverbs suite, unpacked and unmodified, and writes what became of each test, a line each:
-id, pass, fail, error or skip, and why.
+"""Runs rdma-core's own pyverbs suite, unpacked and unmodified, and writes the result of each test, a line each:
+id, pass, fail, error or skip, and the reason.
   pyverbs_run.py SUITE RESULTS --dev NAME
 """
 import os

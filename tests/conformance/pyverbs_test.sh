@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# rdma-core's own test suite (Debian's pyverbs), unmodified, on one device in loopback, against what is expected of each test
-# (pyverbs_expected.tsv). On a ring, as any user; or as root on a wire whose device's address is an interface's as well, in a
-# network namespace: there the suite's rdma_cm tests run too, which fork, from a process whose engine has run, two that share
-# its device.
+# rdma-core's own test suite (Debian's pyverbs), unmodified, on one device in loopback, compared with the expected result of each test
+# (pyverbs_expected.tsv). On a ring, as any user; or as root on a wire whose device's address is an interface's as well, in a network
+# namespace. There the suite's rdma_cm tests run too. They fork, from a process whose engine has run, two processes that share its device.
 #   pyverbs_test.sh LIBIBVERBS ring [RESULTS]
 #   pyverbs_test.sh FAULTLINE_RUN share [RESULTS]
 set -euo pipefail
@@ -11,7 +10,7 @@ subject=$(realpath "$1")
 kind=$2
 results=${3:-}
 here=$(dirname "$(realpath "$0")")
-# Only as what is preloaded: found by the loader as a dependency it would come too late to stand before the C library's names.
+# Only as a preloaded library: as a dependency it would be loaded too late to precede the C library's names.
 unset LD_LIBRARY_PATH
 skip() { echo "SKIPPED: $*"; exit 77; }
 python=/usr/bin/python3 # Debian's, which has the package
@@ -34,7 +33,7 @@ cp "$packed"/* "$folder/tests/"
 gunzip "$folder"/tests/*.gz
 [ -n "$results" ] || results=$folder/results.tsv
 
-# Four tests want a huge page of their own. They are lent for the time of the test where that is allowed.
+# Four tests need a huge page of their own. If allowed, the script reserves them for the duration of the test.
 if [ "$(cat "$huge_pages")" -eq 0 ] && [ -w "$huge_pages" ]; then
   huge_before=0
   echo 8 >"$huge_pages" || huge_before=
@@ -58,7 +57,7 @@ else
   start=(env FAULTLINE_CONFIG="$folder/device.toml" LD_PRELOAD="$subject")
 fi
 
-# The suite makes files where it is.
+# The suite creates files in its working directory.
 status=0
 (cd "$folder" && "${in_space[@]}" timeout 280 "${start[@]}" \
   "$python" "$here/pyverbs_run.py" "$folder/tests" "$results" --dev faultline0) >"$folder/output" 2>&1 || status=$?

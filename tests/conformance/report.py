@@ -4,7 +4,7 @@
 
     report.py MESON_LOG.json PYVERBS_EXPECTED.tsv
 
-A test says "ok: PROGRAM ARGUMENTS" for each run that it saw succeed, "FAILED: ..." and "SKIPPED: ..." else.
+A test prints "ok: PROGRAM ARGUMENTS" for each successful run, and otherwise "FAILED: ..." or "SKIPPED: ...".
 """
 import collections
 import json
@@ -34,7 +34,7 @@ def rows_of(test):
 
 
 def matrix(tests, totals):
-    """What is run on both grounds: a column for each."""
+    """Rows that run on both grounds: a column for each."""
     grounds = {test["name"].split("matrix-")[-1]: test for test in tests if "matrix-" in test["name"]}
     results = {}
     for ground, test in grounds.items():

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# rdma_cm's programs as Debian ships them, over a wire: each with an address of its own, and sharing one, where connection
-# requests go to who listens and all other messages to whose they are.
+# rdma_cm's programs as Debian ships them, over a wire: with an address each, and with a shared one. With a shared address, connection
+# requests reach the process that listens, and all other messages the process that owns the connection.
 #   wire_cm_test.sh FAULTLINE_RUN
 set -euo pipefail
 # shellcheck source=tests/conformance/lib.sh
@@ -28,7 +28,7 @@ serve() {
   timeout 60 "$run" --wire "$wire" "$@" >"$folder/$name.out" 2>&1 &
   pids+=($!)
 }
-# client OPTIONS -- PROGRAM ARGS...: until it is answered, since nothing but that tells that a server listens
+# client OPTIONS -- PROGRAM ARGS...: repeated until it is answered, because no other sign shows that a server listens
 client() {
   for _ in $(seq 40); do
     if timeout 30 "$run" --wire "$wire" "$@" >"$folder/client.out" 2>&1; then return; fi
@@ -46,8 +46,8 @@ pair() {
   end_server server "${pids[-1]}" || fail "server: $1 $3"
   echo "ok: $4, $2 to $1"
 }
-# end_server NAME PID: rping's event thread may find the channel closed by its main thread and exit with an error when all is
-# done (perror, exit in cm_thread), so that it is held to its data.
+# end_server NAME PID: rping's event thread may find the channel closed by its main thread after all data has arrived, and exit with an
+# error (perror, exit in cm_thread). So only its data is checked.
 end_server() {
   wait "$2" || grep -q 'server ping data: rdma-ping-4' "$folder/$1.out"
 }
@@ -61,7 +61,7 @@ for how in own shared; do
   pair "$server" "$other" "rstream -S 4096 -I 5" "rstream -s $ip -S 4096 -I 5"
 done
 
-# Three processes that share an address, and one beside them: each request finds its listener.
+# Three processes that share an address, and one with its own: each request reaches its listener.
 serve one --share -- rping -s -v -C 5 -p 7001
 serve two --share -- rping -s -v -C 5 -p 7002
 for port in 7002 7001; do
@@ -70,7 +70,7 @@ done
 end_server one "${pids[-2]}" && end_server two "${pids[-1]}" || fail "a server among sharers"
 echo "ok: two listeners at one address"
 serve one --share -- rping -s -C 5 -p 7003
-# Whichever of the two comes first has it.
+# The first process that listens has it.
 timeout 10 "$run" --wire "$wire" --share rping -s -C 5 -p 7003 >"$folder/second.out" 2>&1 || true
 cat "$folder/one.out" >>"$folder/second.out"
 grep -q 'Address already in use' "$folder/second.out" || fail "a second listener is not told why"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""faultline-perf --demo ends, and leaves no process behind, whatever its server writes and however its client ends.
+"""faultline-perf --demo ends, and leaves no process behind, whatever output its server writes and however its client ends.
   demo_test.py FAULTLINE_PERF REFUSE_SYSCALLS NOISE_LIBRARY"""
 import os
 import pathlib
@@ -9,13 +9,13 @@ import sys
 import time
 
 perf, refuse, noise = sys.argv[1:]
-# For a hang only: the demo takes about ten seconds, and a client without a server gives up after ten more.
+# For hangs only: the demo takes about ten seconds, and a client without a server gives up after ten more.
 LIMIT_SECONDS = 150
 CONNECT = "42"  # the x86-64 number of connect(2)
 
 
 def processes_of_session(session):
-    """What runs in a session still, zombies apart: stat's fields behind the name are state, parent, group, session."""
+    """Processes that still run in a session, except zombies: the fields of stat after the name are state, parent, group, session."""
     found = []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -48,7 +48,7 @@ def run_demo(name, wrapper, environment):
     return process.returncode, output, errors
 
 
-# Digits, the form with something before and behind it, and a port that is none: none of these lines is the server's.
+# Digits, the form with text before and after it, and an invalid port: none of these lines is the server's.
 lines = ["[2026-11-22 10:00:00.000] [warning] no userfaultfd", "x listening on TCP port 1", "listening on TCP port 1 2",
          "listening on TCP port 70000", "listening on TCP port 0"]
 status, output, errors = run_demo("noise", [], {"LD_PRELOAD": noise, "NOISE": "\n".join(lines) + "\n"})
@@ -63,7 +63,7 @@ if status == 0 or "cannot connect to 127.0.0.1" not in errors:
     sys.exit(f"FAILED: no connection: status {status}\n{output}{errors}")
 print("ok: a client that cannot connect")
 
-# The client tries to connect for ten seconds, and the server waits for it for ever: both end with the demo.
+# The client tries to connect for ten seconds, and the server waits for it without a limit: both end with the demo.
 process = start_demo([refuse, "EPERM", CONNECT, "--"], {})
 deadline = time.monotonic() + LIMIT_SECONDS
 while len(processes_of_session(process.pid)) < 3 and process.poll() is None and time.monotonic() < deadline:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What Docker's defaults take away from a container, and what of it this process lacks already. Imported by mix_test.py,
-grounds_test.py and sanitizers_test.py."""
+"""The restrictions of Docker's defaults, and which of them this process already has. Imported by mix_test.py, grounds_test.py and
+sanitizers_test.py."""
 import ctypes
 import os
 import subprocess
 
-# docs.docker.com/engine/security/seccomp: what the default profile refuses to a container with Docker's default capabilities,
+# docs.docker.com/engine/security/seccomp: the calls that the default profile refuses to a container with Docker's default capabilities,
 # by name or x86-64 number. Calls that it refuses by their arguments only (clone with CLONE_NEW*, socket AF_VSOCK) are left out.
 DOCKER_EPERM = [
     "add_key", "bpf", "get_mempolicy", "io_uring_enter", "io_uring_register", "io_uring_setup", "kcmp", "keyctl", "mbind",
@@ -30,7 +30,7 @@ DOCKER_CAPABILITIES = [
     "setgid", "setpcap", "setuid", "sys_chroot",
 ]
 IO_URING = ["io_uring_enter", "io_uring_register", "io_uring_setup"]
-# Calls with arguments that are wrong everywhere: where they are not refused, they fail with another errno.
+# Calls with arguments that are always wrong: if the filter does not refuse them, they fail with another errno.
 PROBE_NUMBERS = {"userfaultfd": 323, "io_uring_setup": 425, "io_uring_register": 427, "bpf": 321, "clone3": 435}
 
 
@@ -41,7 +41,7 @@ def has_roots_rights():
 
 
 def has_userfaultfd():
-    """For faults of kernel mode too, as the library needs it (userfaultfd(2))."""
+    """For faults in kernel mode too, as the library needs it (userfaultfd(2))."""
     descriptor = ctypes.CDLL(None).syscall(PROBE_NUMBERS["userfaultfd"], os.O_CLOEXEC | os.O_NONBLOCK)
     if descriptor >= 0:
         os.close(descriptor)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The product's first commands on the grounds that people run them on: users with and without a runtime folder, the second user of a
-host, a container.
+"""The product's first commands in the environments of its users: with and without a runtime folder, as the second user of a host, in a
+container.
   grounds_test.py BUILD_DIR GROUND...      as meson runs it, without building: the demo, what programs find on their stdout at
                                            every log level, and the tests of TESTS
   grounds_test.py --full BUILD_DIR GROUND...  scripts/run and scripts/test --quick, wholly, in a copy of the tracked files
-GROUND is one of GROUNDS, or all. Each ground first proves that it is in effect. Exit status 77, which meson takes for a skipped test,
-where this machine cannot give it. All but the caller's own take root: they have a mount namespace with a /tmp of its own."""
+GROUND is one of GROUNDS, or all. Each ground first proves that it is in effect. The exit status is 77, which meson takes for a
+skipped test, if this machine cannot provide it. All except the caller's own need root: they have a mount namespace with a separate
+/tmp."""
 import argparse
 import json
 import os
@@ -20,13 +21,13 @@ import time
 from docker_profile import DOCKER_EPERM, PROBE_NUMBERS, has_roots_rights
 
 SKIPPED = 77
-# Users that no process of this machine belongs to.
+# Users that own no process of this machine.
 USER, OTHER_USER = 210_001, 210_002
 MEMLOCK_BYTES = 64 << 10  # Docker's default
 SHM_BYTES = 64 << 20      # the same
-# For a hang only.
+# For hangs only.
 LIMIT_SECONDS, FULL_LIMIT_SECONDS = 200, 4 * 3600
-# A part of scripts/test --quick that needs little time and much of the environment.
+# A part of scripts/test --quick that needs little time and depends much on the environment.
 TESTS = ["abi", "devinfo", "devinfo-wire", "guards", "late-open", "late-open-refused", "few-threads-2", "odp-allocation", "odp-unprivileged",
          "one-process-loopback", "pyverbs", "switch", "trust", "wire-cm"]
 LOG_LEVELS = ["trace", "debug", "info", "warn", "err", "critical", "off"]
@@ -35,15 +36,15 @@ RIGHT = "every byte is right\n"
 
 
 class Ground:
-    """user: None for the caller's; runtime_folder: XDG_RUNTIME_DIR is set; other_first: EAL's folder in /tmp is another user's."""
+    """user: None for the caller's; runtime_folder: XDG_RUNTIME_DIR is set; other_first: another user owns EAL's folder in /tmp."""
 
     def __init__(self, user=None, runtime_folder=True, container=False, other_first=False):
         self.user, self.runtime_folder, self.container, self.other_first = user, runtime_folder, container, other_first
-        # The caller's own ground needs nothing that only root may make.
+        # The caller's own ground needs nothing that requires root.
         self.is_private = user is not None or container
 
     def enter(self, source, build):
-        """Makes the folders; `source` is seen at self.tree."""
+        """Makes the folders; `source` is visible at self.tree."""
         self.temporary = tempfile.TemporaryDirectory(prefix="fl-ground-", dir="/var/tmp", ignore_cleanup_errors=True)
         self.folder = pathlib.Path(self.temporary.name)
         self.folder.chmod(0o755)
@@ -58,7 +59,7 @@ class Ground:
         self.wrapper = []
         if not self.is_private:
             return
-        # Not the caller's: programs of its home folder are not for another user.
+        # Not the caller's PATH: programs of its home folder are not accessible to another user.
         self.environment["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         if not has_roots_rights():
             skip("this ground takes root and its capabilities to make")
@@ -67,7 +68,7 @@ class Ground:
         owner = self.user or 0
         for path in (self.home, *self.home.iterdir()):
             os.chown(path, owner, owner)
-        # The tree may lie where the user cannot read, or in /tmp: it is bound to a place of the ground's.
+        # The user may not be able to read the tree, or it may be in /tmp: it is bound to a folder of the ground.
         script = 'mount --bind "$1" "$2" && mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -t tmpfs -o mode=1777,size=$3 tmpfs /dev/shm'
         if self.other_first:
             script += f" && mkdir -m 0700 /tmp/dpdk && chown {OTHER_USER}:{OTHER_USER} /tmp/dpdk"
@@ -144,7 +145,7 @@ def check_demo(ground, build):
 
 
 def check_stdout(ground, build, program):
-    """Nothing of the library's is on a program's stdout, whatever is logged and however the device fails to open."""
+    """The library writes nothing to a program's stdout, at any log level and with any failure to open the device."""
     run = ground.mapped(build / "apps/faultline-run")
     config = ground.folder / "log.toml"
     for level in LOG_LEVELS:
@@ -174,7 +175,7 @@ def check_tests(ground, build):
         environment = {key: ground.mapped(value) for key, value in test["env"].items()}
         begun = time.monotonic()
         try:
-            # From where Meson runs it, as the ground sees that place.
+            # Meson's working directory, as a path within the ground.
             command = ["env", f"--chdir={ground.mapped(test['workdir'] or build)}", *(ground.mapped(word) for word in test["cmd"])]
             ended = ground.run(command, environment, limit=2 * test["timeout"], **PIPES)
         except subprocess.TimeoutExpired:
@@ -206,8 +207,9 @@ def run_quickly(ground, source, build):
 
 
 def run_wholly(ground, source, build, cache):
-    """The two commands as a newcomer gives them, from a copy that belongs to the ground's user. The grounds share a compiler cache,
-    so that the first one alone has a newcomer's times."""
+    """The two commands as a new user runs them, in a copy that the ground's user owns. The grounds share a compiler cache, so only the
+    first
+    one has the times of a new user."""
     ground.enter(source, build)
     ground.environment |= {"CCACHE_DIR": cache, "CCACHE_UMASK": "000", "CCACHE_NOHASHDIR": "1"}
     ground.prove()

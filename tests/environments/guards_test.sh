@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# faultline-run --guards prints what a program that it starts would have, for the environment that it is in.
+# faultline-run --guards prints the guards that a program started by it would have in this environment.
 # Usage: guards_test.sh FAULTLINE_RUN REFUSE_SYSCALLS
 set -eu
 run=$1

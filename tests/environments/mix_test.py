@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The invalidation mix (odp_mix) in the environments that programs really run in.
+"""The invalidation mix (odp_mix) in the environments of real programs.
   mix_test.py [--seconds N] [--seed N] [--qp-timeout N] [--without CALL] BUILD_DIR LANE
-LANE is one of the names below, or all. Each lane first proves that its environment is in effect. Exit status 77,
-which meson takes for a skipped test, where this machine cannot give the environment."""
+LANE is one of the names below, or all. Each lane first proves that its environment is in effect. The exit status is 77, which meson
+takes for a skipped test, if this machine cannot provide the environment."""
 import argparse
 import ctypes
 import ctypes.util
@@ -18,7 +18,7 @@ import tempfile
 from docker_profile import DOCKER_CAPABILITIES, DOCKER_EPERM, IO_URING, PROBE_NUMBERS, has_roots_rights, has_userfaultfd
 
 SKIPPED = 77
-# Set-up, the time that a busy machine gets for the least work (kMoreTimeNs of odp_mix), and the mix's own limit for a hang.
+# Set-up, the time that a busy machine needs for the least work (kMoreTimeNs of odp_mix), and the mix's own limit for a hang.
 BESIDE_SECONDS = 100
 
 
@@ -48,11 +48,11 @@ class Lane:
             self.options += ["--without", call]
         self.environment = dict(os.environ)
         self.limit_seconds = seconds + BESIDE_SECONDS
-        self.expected_failure = None  # a pattern that the output has to hold, where the mix must not start
+        self.expected_failure = None  # a pattern that the output must contain, if the mix must not start
         self.folder = tempfile.TemporaryDirectory(prefix="faultline-mix-lane-")
 
     def prove_refused(self, error, names):
-        """The wrapper's filter answers as it should."""
+        """Checks that the wrapper's filter works."""
         probe = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
         for name in names:
             probe += f"assert libc.syscall({PROBE_NUMBERS[name]}, -1, 0, 0, 0) == -1 and ctypes.get_errno() == {error}, {name!r}\n"
@@ -77,8 +77,9 @@ class Lane:
             sys.exit(f"the environment is not in effect: {library} was not preloaded")
 
     def without_munmap_hook(self):
-        # Between an unmapping and its event another thread's new mapping may stand at the place. Only a hook can prevent that. The
-        # promise for the calling thread, after its munmap has returned, holds all the same.
+        # Between an unmapping and its event, another thread may map new memory at the same address. Only a hook can prevent that. The
+        # promise
+        # to the calling thread, after its munmap has returned, holds nevertheless.
         if not has_userfaultfd():
             skip("no hook sees the program's calls in this environment, and userfaultfd is refused here")
         self.options += ["--without", "munmap-taken"]
@@ -112,7 +113,7 @@ class Lane:
         self.environment.pop("XDG_RUNTIME_DIR", None)
         assert not (root / "proc").exists()
         script = 'mount --bind /dev "$1/dev" && mount --bind /sys "$1/sys" && root=$1 && shift && exec chroot "$root" /odp_mix "$@"'
-        # The mounts are of a namespace that ends with the mix.
+        # The mounts are in a namespace that ends with the mix.
         self.program = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", root]
 
     def run(self):
@@ -135,7 +136,7 @@ class Lane:
 
 
 def behind_tcmalloc(lane):
-    """tcmalloc has munmap, mmap and mremap of its own, which stand before the library's where it is preloaded."""
+    """tcmalloc has its own munmap, mmap and mremap, which precede the library's if it is preloaded."""
     lane.preload("tcmalloc_minimal")
     lane.without_munmap_hook()
 
@@ -159,8 +160,8 @@ LANES = {
     "docker": Lane.in_docker,
     "chroot": Lane.in_chroot,
     "descriptors": lambda lane: lane.options.append("--fill-descriptors"),
-    # Not MADV_COLLAPSE: it holds the lock of the address space while it waits for a kernel thread on each CPU, and two lcores that
-    # poll take both CPUs of a small machine.
+    # Not MADV_COLLAPSE: it holds the lock of the address space while it waits for a kernel thread on each CPU, and two polling lcores
+    # occupy both CPUs of a small machine.
     "dedicated": lambda lane: lane.options.extend(["--progress", "dedicated", "--without", "COLLAPSE"]),
     "late": Lane.open_late,
     "late-unguarded": late_unguarded,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs built with a sanitizer, and under valgrind and gdb, run on a wire as faultline-run starts them: they move data and end well,
-and a bug of the program's own is still found.
+"""Programs built with a sanitizer, and programs under valgrind and gdb, run on a wire under faultline-run. They transfer data and exit
+successfully, and the tool still finds a bug of the program.
   sanitizers_test.py FAULTLINE_RUN TOOL       TOOL is one of TOOLS"""
 import os
 import pathlib
@@ -14,7 +14,7 @@ from docker_profile import has_userfaultfd
 
 RUN, TOOL = sys.argv[1:]
 SOURCE = pathlib.Path(__file__).resolve().parent / "small_verbs.c"
-LIMIT_SECONDS = 280  # for a hang only
+LIMIT_SECONDS = 280  # for hangs only
 RIGHT = "every byte is right"
 VALGRIND_FOUND = 9
 
@@ -34,13 +34,13 @@ def need(tool):
 
 
 class Bench:
-    """A folder with the program, built in some way, and how to run it."""
+    """A folder with the program, built in one way, and how to run it."""
 
     def __init__(self, folder):
         self.folder = folder
         self.program = folder / "small_verbs"
         self.environment = {name: value for name, value in os.environ.items() if not name.endswith("SAN_OPTIONS")}
-        # Meson's, so that libraries of the build are found; a user has none.
+        # Meson's variable, with which libraries of the build are found; a user does not have it.
         self.environment.pop("LD_LIBRARY_PATH", None)
         self.environment["XDG_RUNTIME_DIR"] = str(folder)
 
@@ -66,7 +66,7 @@ class Bench:
         print(f"ok: {what}: moves data")
 
     def need_events(self):
-        """A sanitizer's own functions come before the library's hooks: without userfaultfd on-demand registration is refused."""
+        """A sanitizer's own functions precede the library's hooks: without userfaultfd on-demand registration is refused."""
         if not has_userfaultfd():
             skip("a sanitizer stands before the hooks, and userfaultfd is refused here")
 
@@ -91,7 +91,7 @@ def gcc_asan(bench):
     bench.build("gcc", "-fsanitize=address")
     assert bench.loads("libasan.so")
     asan(bench, "gcc -fsanitize=address")
-    # What is started is a script: its sanitizer is the user's to name.
+    # The started program is a script, so the user must name its sanitizer.
     runtime = subprocess.check_output(["gcc", "-print-file-name=libasan.so"], text=True).strip()
     bench.expect_clean("a shell that starts it", "ERROR: AddressSanitizer", between=["sh", "-c", 'exec "$0" "$@"'],
                        environment={"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0"})
@@ -145,7 +145,7 @@ def valgrind(bench):
 def gdb(bench):
     need("gdb")
     bench.build("gcc")
-    # A program under ptrace: a container may refuse it.
+    # A program under ptrace; a container may refuse ptrace.
     options = ["gdb", "-nx", "-q", "-batch", "-ex", "set breakpoint pending on", "-ex", "set debuginfod enabled off",
                "-ex", "break post_receive", "-ex", "run", "-ex", "bt", "-ex", "delete", "-ex", "continue", "--args"]
     for what, how in {"gdb": {"between": options}, "gdb before faultline-run": {"before": options}}.items():

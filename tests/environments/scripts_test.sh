@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What the two commands promise beside building: scripts/run leaves the tests that scripts/test has configured, missing packages come
-# with the line that installs them, and a build says how far it is.
+# Properties of the two commands besides building: scripts/run keeps the tests that scripts/test has configured, the command that
+# installs missing packages is printed, and a build prints its progress.
 #   scripts_test.sh
 set -euo pipefail
 source_dir=$(realpath "$(dirname "$0")/../..")
@@ -9,7 +9,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }
 
-# A project of a few files stands where the product does: what is tried are the scripts, with the real Meson and ninja.
+# A project of a few files replaces the product: the test is of the scripts, with the real Meson and ninja.
 mkdir -p "$folder/tree/scripts" "$folder/home"
 cp "$source_dir"/scripts/{common.sh,setup,packages.txt} "$folder/tree/scripts/"
 cat >"$folder/tree/meson.build" <<'END'

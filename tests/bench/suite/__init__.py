@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What `scripts/bench` runs: one plan, interleaved and repeated, into one JSON file, a table and plots."""
+"""The measurements of `scripts/bench`: one plan, interleaved and repeated, with one JSON file, a table and plots as its result."""

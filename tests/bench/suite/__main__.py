@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scripts/bench: measures Faultline, the raw port and what people use instead, in turns on the same CPUs."""
+"""scripts/bench: measures Faultline, the raw port and the usual alternatives, in turns on the same CPUs."""
 import argparse
 import dataclasses
 import os
@@ -24,8 +24,8 @@ class Context:
     root: str
     build: str
     perf: str
-    folder: str    # for sockets, configurations and what programs leave
-    tag: str       # begins the name of all that outlives a process
+    folder: str    # for sockets, configurations and files that programs leave
+    tag: str       # begins the name of everything that outlives a process
     seconds: float
     cpus: tuple
     limit_s: float = LIMIT_S
@@ -59,7 +59,7 @@ def _raise_at_signals():
     signs = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(sign, _):
-        # Once: a second one would break off the cleaning up.
+        # Once: a second signal would interrupt the clean-up.
         for each in signs:
             signal.signal(each, signal.SIG_IGN)
         raise Interrupted(128 + sign)
@@ -80,12 +80,12 @@ def _told(figures):
 
 
 def _windows(began, figures, counters):
-    """When each figure was measured; where it is not told, all the time since `began`."""
+    """When each figure was measured; by default, from `began` until now."""
     return {figure: counters.get(figure, {}).get("window_s", [began, time.monotonic()]) for figure in figures}
 
 
 def run_plan(context, chosen, options, results):
-    """All rounds, and then more of what was measured while the CPUs were apart: as many rounds again at most, in half of their time."""
+    """Runs all rounds. Then repeats measurements during which the CPUs were apart: at most as many rounds again, in half of their time."""
     with distance.Watch(context) as watch:
         began = time.monotonic()
         run_rounds(context, plan.in_order(chosen, options.rounds), options, results, began)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What differs between two results files beyond the noise."""
+"""Differences between two results files that are beyond the noise."""
 import dataclasses
 
 from .spread import mann_whitney_p, median, smallest_p
@@ -7,7 +7,7 @@ from .units import form_of, more_is_better, rounded, written
 
 ALPHA = 0.01
 LEAST_CHANGE = 0.03
-# They hold none of our code: where these differ, the machine does.
+# These figures have none of Faultline's code: if they differ, the machines differ.
 NOT_OURS = ("raw/", "ucx/", "libfabric/")
 RULE = f"""The rule: a figure differs if both hold.
 1. Dealing all runs' values to the two sides by chance would part them this far in at most {ALPHA:.0%} of the ways (Mann-Whitney's U
@@ -67,7 +67,7 @@ def _table(title, rows):
 
 
 def report(before, after):
-    """Markdown: of two Results."""
+    """Markdown: compares two Results."""
     found = list(differences(before.samples(), after.samples()))
     beyond = [one for one in found if one.beyond_noise]
     enough = sum(one.enough for one in found)

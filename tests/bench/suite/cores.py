@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rate over cores: 64 B WRITEs of one process, each of whose cores drives both ends of a wire of its own (tests/bench/ring_bench)."""
+"""Rate over cores: 64 B WRITEs of one process; each of its cores drives both ends of a wire of its own (tests/bench/ring_bench)."""
 import json
 import os
 
@@ -8,7 +8,7 @@ from .processes import Child
 
 
 def parsed(report):
-    """Google Benchmark's runs by their threads; of several with as many the last."""
+    """Google Benchmark's runs by their number of threads; the last one if several have the same number."""
     return {f"lcores/{run['threads']}": {"messages_per_second": run["items_per_second"]}
             for run in report["benchmarks"] if not run.get("error_occurred")}
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How far the two CPUs are from each other while something is measured: hosts move virtual CPUs between their caches, and then all
-that two CPUs do together takes several times as long."""
+"""The distance of the two CPUs during a measurement. Hosts move virtual CPUs between caches, and then everything that two CPUs do
+together
+takes several times as long."""
 import bisect
 import contextlib
 import os
@@ -10,23 +11,23 @@ from .processes import Child
 from .spread import median
 
 EVERY_MS = 50
-FAR_FACTOR = 2.0        # beyond what the nearest fifth of all looks took
+FAR_FACTOR = 2.0        # times the limit of the nearest fifth of all samples
 NEAREST_SHARE = 0.2
-SET_ASIDE_SHARE = 0.2   # of the looks during a figure
+SET_ASIDE_SHARE = 0.2   # of the samples during a figure
 
 
 class Looks:
-    """[(seconds of the monotonic clock, nanoseconds of a line's way)], in the order of time."""
+    """[(seconds of the monotonic clock, nanoseconds for the transfer of a cache line)], in the order of time."""
 
     def __init__(self, looks):
         self.looks = looks
         self._moments = [when for when, _ in looks]
         ordered = sorted(took for _, took in looks)
-        # What it takes while they are near is the end of the nearest fifth.
+        # The upper end of the nearest fifth is the transfer time of near CPUs.
         self._limit_ns = FAR_FACTOR * ordered[int(NEAREST_SHARE * (len(ordered) - 1))] if ordered else 0.0
 
     def far_share(self, began, ended):
-        """Of the looks in between; of the one before where there was none."""
+        """The share of samples in the interval that are far; if it has none, of the one before."""
         first, end = bisect.bisect_left(self._moments, began), bisect.bisect_right(self._moments, ended)
         during = self.looks[first:end] or self.looks[max(0, first - 1):first]
         return sum(took > self._limit_ns for _, took in during) / len(during) if during else 0.0
@@ -39,7 +40,7 @@ class Looks:
 
 
 class Watch:
-    """Looks twenty times a second, for some microseconds; ended with the block."""
+    """Takes a sample twenty times a second, for some microseconds each, until the end of the block."""
 
     def __init__(self, context):
         self._program = os.path.join(context.build, "tests", "bench", "core_distance")

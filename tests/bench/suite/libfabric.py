@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""libfabric's TCP provider between two processes of this machine, by its own fi_pingpong."""
+"""libfabric's TCP provider between two processes of this machine, with its own fi_pingpong."""
 import shutil
 
 from .outcome import RunFailed, Unavailable
@@ -11,7 +11,7 @@ FIRST_MESSAGES = 1000
 
 
 def parsed(said):
-    """Microseconds of a transfer, from the column of that name."""
+    """Microseconds of a transfer, from the column with that name."""
     lines = said.splitlines()
     titles = next((at for at, line in enumerate(lines) if "usec/xfer" in line), None)
     if titles is None or titles + 1 >= len(lines):

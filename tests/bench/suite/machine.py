@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What machine this is, and who else is busy on it."""
+"""Describes this machine, and how much of it other programs use."""
 import os
 import pathlib
 import platform
@@ -57,7 +57,7 @@ def facts(root):
 
 
 def cpu_times():
-    """(ticks that went to someone, ticks that a hypervisor took, ticks in all) since the machine started."""
+    """(busy ticks, ticks that a hypervisor took, all ticks) since the machine started."""
     words = [int(word) for word in _read("/proc/stat").splitlines()[0].split()[1:9]]
     user, nice, system, idle, waiting, interrupt, soft_interrupt, stolen = words
     return user + nice + system + interrupt + soft_interrupt, stolen, sum(words)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a measurement can end other than with figures."""
+"""Results of a measurement other than figures."""
 
 
 class Unavailable(Exception):
-    """It cannot be had on this machine; says why. Told as skipped."""
+    """The measurement is not possible on this machine; has the reason. Reported as skipped."""
 
 
 class RunFailed(Exception):
-    """It should have worked; says what went wrong. The suite goes on and ends with an error."""
+    """The measurement failed; has the error. The suite continues and exits with an error."""
 
 
 class Interrupted(SystemExit):
-    """A signal asked for the end: everything that was started is ended on the way out."""
+    """A signal requested the end: everything that was started is ended during clean-up."""

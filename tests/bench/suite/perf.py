@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Faultline itself: faultline-perf over each kind of port."""
+"""Faultline: faultline-perf over each kind of port."""
 import contextlib
 import json
 import os
@@ -31,7 +31,7 @@ def device_text(kind, role, folder, device_lines=()):
 
 @contextlib.contextmanager
 def _place(context, kind):
-    """Where both sides of this kind of port run: the words that their commands begin with."""
+    """Prepares the place of both sides of this kind of port; returns the prefix of their commands."""
     if kind in VETH_MTU_BYTES:
         if kind == "af_xdp":
             _require_xdp_sockets()
@@ -62,7 +62,7 @@ def _lcore_lines(cpu, dedicated):
 
 @contextlib.contextmanager
 def served(context, kind, dedicated=False, settings=""):
-    """Both configurations written and a server started; what a client's command begins with."""
+    """Writes both configurations and starts a server; returns the prefix of a client's command."""
     with contextlib.ExitStack() as stack:
         prefix = stack.enter_context(_place(context, kind))
         for role, cpu in zip(SIDES, context.cpus):
@@ -79,7 +79,7 @@ def _await_server(server, settings, server_folder):
     try:
         server.wait_for(lambda: LISTENING.search(server.said()), "its port")
     except RunFailed:
-        # A setting that this build has not got is no fault of the run's.
+        # A setting that this build does not have is not an error of the run.
         if settings and "unknown key" in server.said():
             said = server.last_words().replace(f"{server_folder}/", "").split(";")[0]
             raise Unavailable(f"this build has no such setting: {said}") from None
@@ -87,7 +87,7 @@ def _await_server(server, settings, server_folder):
 
 
 def _figures(results, prefix):
-    """faultline-perf's results as figures, and what they had to do with pages and losses. `{region}` in the prefix: the kind of memory."""
+    """faultline-perf's results as figures, and their page and loss counters. `{region}` in the prefix: the kind of memory."""
     figures = {}
     counters = {}
     for run in results:
@@ -110,7 +110,7 @@ def _figures(results, prefix):
 
 
 def measure(context, kind, prefix, options, dedicated=False, settings="", lengths=1):
-    """One server, one client, all that `options` ask of them; each figure for as many lengths of time."""
+    """One server, one client, with all of `options`; each figure takes `lengths` times context.seconds."""
     out = os.path.join(context.folder, "result.json")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(out)
@@ -130,7 +130,7 @@ def measure(context, kind, prefix, options, dedicated=False, settings="", length
 
 
 def _cpu_seconds(pid):
-    """What the threads of a process have had of CPUs (sched-stats.rst: nanoseconds, first of the three)."""
+    """CPU time of the threads of a process (sched-stats.rst: nanoseconds, first of the three)."""
     total_ns = 0
     for task in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{task}/schedstat") as file:
@@ -139,7 +139,7 @@ def _cpu_seconds(pid):
 
 
 def measure_idle(context, kind, name, dedicated=False):
-    """The share of a CPU that two joined devices take each while nothing is asked of them."""
+    """The share of a CPU that each of two joined devices uses while idle."""
     settle_s = 1.0
     with served(context, kind, dedicated) as (server, client_command):
         with Child(client_command + ["--", "-i"], talks=True) as client:
@@ -158,7 +158,7 @@ def measure_idle(context, kind, name, dedicated=False):
 
 
 def measure_wakeup(context, kind, name, dedicated=False):
-    """A WRITE, posted to completed, that finds the peer asleep: its program waits for a socket, its device has had nothing to do."""
+    """Time from post to completion of a WRITE to a sleeping peer: its program waits for a socket, and its device has been idle."""
     idle_ms, messages = 600, 20
     figures, counters = measure(context, kind, name, ("--op", "write", "--mode", "lat", "--size", "64", "--idle-ms", str(idle_ms),
                                                       "--iters", str(messages)), dedicated)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is measured, as a table. Measurements of one block take turns, A B B A, so that their ratio is of one stretch of time."""
+"""The table of measurements. Measurements of one block take turns, A B B A, so that their ratio is of one stretch of time."""
 import dataclasses
 import functools
 import re
@@ -11,11 +11,11 @@ from .sizes import bytes_of
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """`run(context)` gives figures, {name: {metric: number}}, and counters beside them."""
+    """`run(context)` returns figures, {name: {metric: number}}, and counters for them."""
     name: str
     run: Callable
     in_quick: bool = False
-    on_both_cpus: bool = True  # at once, so that their distance counts
+    on_both_cpus: bool = True  # simultaneously, so that their distance matters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _ucx(transport, test, labels, in_quick=False):
 
 
 def _small(kind, quick):
-    """Rates and bandwidth on on-demand memory that is warm."""
+    """Rates and bandwidth with warm on-demand memory."""
     return _perf(f"{kind}/small", kind, (*_ops("write", "read", "send"), *_sizes(PAIR_SIZES if quick else SMALL), *MTU), kind, True)
 
 
@@ -75,7 +75,7 @@ def _latency(kind, *ops, in_quick=True):
 
 
 def _beside_others(quick):
-    """Faultline next to what it is held against: the raw port, and what people use instead."""
+    """Faultline and its references: the raw port and the usual alternatives."""
     yield Block((_raw("memif", FRAME_OF_64), _small("memif", quick), _ucx("shm", "tag_bw", PAIR_SIZES if quick else SIZES, True)))
     yield Block((*(_raw("af_packet", frame_bytes) for frame_bytes in (FRAME_OF_64, FRAME_OF_4096)),
                  _perf("af_packet/bandwidth", "af_packet", (*_ops("write", "read", "send"), *_sizes(PAIR_SIZES), *MTU), "af_packet", True)))
@@ -83,7 +83,7 @@ def _beside_others(quick):
 
 
 def _others():
-    """More of what people use instead, and of the raw port."""
+    """More measurements of the alternatives and of the raw port."""
     for kind, frame_bytes in (("memif", 64), ("memif", FRAME_OF_4096), ("af_packet", 64)):
         yield Block((_raw(kind, frame_bytes, False),))
     yield Block((_ucx("tcp", "tag_bw", SIZES),))
@@ -109,9 +109,9 @@ def _ports(quick):
 
 
 def _against_each_other(quick):
-    """What is told as a ratio of neighbours."""
+    """Figures that are reported as a ratio of consecutive runs."""
     turns = 1 if quick else 2
-    # Two kinds of memory differ by less than two runs of a program do: they take turns within one.
+    # Two kinds of memory differ by less than two runs of a program do, so they take turns within one run.
     regions = ("--region", ",".join(REGIONS))
     yield Block((_perf("memif/regions", "memif", (*_ops("write", "read", "send"), *_sizes(PAIR_SIZES), *MTU, *regions), "memif/{region}",
                        True, lengths=2 * turns),))
@@ -141,7 +141,7 @@ def _progress():
                                  progress == "auto", on_both_cpus=False),))
 
 
-    # In the long naps of a device whose port cannot tell of frames, and asleep on the descriptor of one that can.
+    # In the long idle backoff of a device whose port has no RX interrupt, and in the sleep on the descriptor of a port that has one.
     for kind, progress, in_quick in (("memif", "auto", True), ("memif", "dedicated", False), ("af_packet", "auto", False)):
         name = f"wakeup/{kind}/{progress}"
         yield Block((Measurement(name, functools.partial(perf.measure_wakeup, kind=kind, name=name, dedicated=progress == "dedicated"),
@@ -167,7 +167,7 @@ def _stages():
 
 
 def blocks(quick=False, only=""):
-    """The plan: all of it, or what a quick run has, of it those whose name `only` finds."""
+    """The plan, or the part of a quick run; only measurements whose name matches `only`."""
     wanted = re.compile(only)
     plan = []
     parts = (_beside_others(quick), _against_each_other(quick), _paging(), _ports(quick), _scaling(), _cores(), _progress(), _others(), _stages())
@@ -180,8 +180,8 @@ def blocks(quick=False, only=""):
 
 
 def in_order(plan, rounds):
-    """(round, measurement) as they are run: each second round goes backwards, so that what drifts meets all alike. `rounds`: how many,
-    or their numbers."""
+    """(round, measurement) in the order of execution. Every second round runs in reverse, so that drift affects all measurements equally.
+    `rounds`: their number, or a sequence of round numbers."""
     for number in range(rounds) if isinstance(rounds, int) else rounds:
         backwards = number % 2 == 1
         for block in reversed(plan) if backwards else plan:
@@ -190,7 +190,7 @@ def in_order(plan, rounds):
 
 
 def wanting(plan, results, rounds, important):
-    """The blocks that have figures with too few runs while the CPUs were near: all rounds of the important ones, most of others."""
+    """The blocks with a figure that has too few runs with near CPUs: important figures need all rounds, others most of them."""
     def lacks(figure):
         return results.near_runs(figure) < (rounds if figure in important else rounds // 2 + 1)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Starting the two sides of a measurement, one CPU each, and ending them whatever happens."""
+"""Starts the two sides of a measurement, one CPU each, and ends them in every case."""
 import contextlib
 import os
 import pathlib
@@ -44,13 +44,14 @@ def listens(port):
 
 
 class Child:
-    """A program, ended with the block at the latest. What it says is kept in a file, so that it never waits for us to read it."""
+    """A program, ended with the block at the latest. Its output is kept in a file, so that it never waits for a reader."""
 
     def __init__(self, command, environment=None, talks=False):
         self.command = command
         self._said = tempfile.TemporaryFile()
-        # A process group of its own, to end a script with all that it has started; no session of its own, which Linux would
-        # schedule as a group apart.
+        # A process group of its own, so that a script ends with all its children; not a session of its own, which Linux would schedule as
+        # a
+        # separate group.
         self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "TERM", "--", *command], stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
             stdout=self._said, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}, process_group=0)
@@ -73,7 +74,7 @@ class Child:
             raise RunFailed(f"{self.name()} ended with {self.process.wait()} before it was told {line}: {self.last_words()}") from None
 
     def wait_for(self, seen, what, limit_s=START_LIMIT_S):
-        """Until seen() holds."""
+        """Waits until seen() holds."""
         deadline = time.monotonic() + limit_s
         while not seen():
             if self.process.poll() is not None:
@@ -83,7 +84,7 @@ class Child:
             time.sleep(0.01)
 
     def finish(self, limit_s):
-        """Waits for its end; what it said. Throws where that is not a good one."""
+        """Waits for its end; returns its output. Raises RunFailed if the status is not 0."""
         if not self._ends_within(limit_s):
             raise RunFailed(f"{self.name()} has not ended after {limit_s:.0f} s: {self.last_words()}")
         status = self.process.wait()
@@ -92,7 +93,7 @@ class Child:
         return self.said()
 
     def _ends_within(self, limit_s):
-        """Asleep until then: Popen.wait looks twenty times a second, which a latency's 99.9th percentile would show."""
+        """Sleeps until the process ends. Popen.wait polls twenty times a second, which the 99.9th percentile of a latency would show."""
         handle = os.pidfd_open(self.process.pid)
         try:
             return bool(select.select([handle], [], [], limit_s)[0])
@@ -119,5 +120,5 @@ class Child:
         return lines[-1].strip()[:300] if lines else "it said nothing"
 
 
-# Programs that are started by name, behind taskset and ip.
+# Programs that taskset and ip start by name.
 NAMES = ("dpdk-testpmd", "ucx_perftest", "fi_pingpong")

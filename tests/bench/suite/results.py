@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The JSON file: the machine, how it was run, each run's numbers, and what was left out and why."""
+"""The JSON file: the machine, the settings, each run's numbers, and what was left out with the reason."""
 import json
 
 from .distance import SET_ASIDE_SHARE
@@ -15,15 +15,15 @@ class Results:
         self.runs = []
         self.skipped = {}
         self.failed = []
-        self.distance = None  # of the two CPUs, Looks.summary()
+        self.distance = None  # of the two CPUs, Watch.looks().summary()
 
     def add(self, measurement, number, began, noise, figures, counters, windows=None):
-        """`windows`: {figure: [when it began, when it ended]}, of those for which the CPUs' distance counts."""
+        """`windows`: {figure: [begin, end]}, for figures that depend on the CPUs' distance."""
         self.runs.append({"measurement": measurement, "round": number, "began": began, "noise": noise, "figures": figures,
                           "counters": counters, "windows": windows or {}, "far_share": {}})
 
     def judge(self, looks):
-        """Says of every figure how much of its time the two CPUs were apart."""
+        """Computes, for every figure, the share of its time during which the two CPUs were apart."""
         self.distance = looks.summary()
         for run in self.runs:
             run["far_share"] = {figure: round(looks.far_share(*window), 3) for figure, window in run["windows"].items()}
@@ -48,7 +48,7 @@ class Results:
     def _taken(self):
         """{figure: {metric: [(value, moment, whether the CPUs were apart)]}}"""
         taken = {}
-        # By round: within one, a figure's turns are in the order in which they were run.
+        # By round: within one, a figure's turns are in the order of execution.
         for run in sorted(self.runs, key=lambda run: run["round"]):
             for figure, metrics in run["figures"].items():
                 apart = run["far_share"].get(figure, 0.0) > SET_ASIDE_SHARE
@@ -59,7 +59,7 @@ class Results:
         return taken
 
     def samples(self):
-        """{figure: {metric: its Values}}: those taken while the CPUs were near; where there are none, all."""
+        """{figure: {metric: its Values}}: those taken while the CPUs were near; if there are none, all."""
         found = {}
         for figure, metrics in self._taken().items():
             for metric, values in metrics.items():
@@ -70,12 +70,12 @@ class Results:
         return found
 
     def near_runs(self, figure):
-        """How many of its runs were taken while the CPUs were near."""
+        """The number of its runs that were taken while the CPUs were near."""
         metrics = self._taken().get(figure, {})
         return min((sum(not apart for _, _, apart in values) for values in metrics.values()), default=0)
 
     def timeouts(self):
-        """{figure: transport timeouts in all}, where there were any."""
+        """{figure: transport timeouts in all}, for figures that have any."""
         found = {}
         for run in self.runs:
             for figure, counters in run["counters"].items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Message sizes, as they are written in names and options: 64, 4k, 8m."""
+"""Message sizes, as in names and options: 64, 4k, 8m."""
 UNITS = {"k": 1 << 10, "m": 1 << 20}
 
 

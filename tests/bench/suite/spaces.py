@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Network namespaces of our own: nothing that is measured touches the machine's networks."""
+"""Network namespaces of this suite: measurements do not touch the machine's networks."""
 import contextlib
 import itertools
 import os
@@ -36,7 +36,7 @@ def _space(tag):
 
 @contextlib.contextmanager
 def veth(tag, mtu_bytes):
-    """fl-a and fl-b, joined, in one namespace; the words that a command in there begins with."""
+    """fl-a and fl-b, joined, in one namespace; the prefix of a command in it."""
     with _space(tag) as name:
         _ip("-n", name, "link", "add", "fl-a", "mtu", str(mtu_bytes), "type", "veth", "peer", "name", "fl-b", "mtu", str(mtu_bytes))
         for side in ("fl-a", "fl-b"):
@@ -46,7 +46,7 @@ def veth(tag, mtu_bytes):
 
 @contextlib.contextmanager
 def bridged_taps(tag):
-    """A bridge that fl-a and fl-b join when their programs have made them."""
+    """A bridge that fl-a and fl-b join when their programs have created them."""
     if not os.path.exists("/dev/net/tun"):
         raise Unavailable("there is no /dev/net/tun")
     with _space(tag) as name:

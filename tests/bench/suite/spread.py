@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Medians, ratios of neighbours, and whether two sets of runs differ by more than chance would make them."""
+"""Medians, ratios of consecutive runs, and a test whether two sets of runs differ by more than chance."""
 import math
 import statistics
 
@@ -7,8 +7,9 @@ median = statistics.median
 
 
 class Values(list):
-    """A metric's values in the order of their runs. `moments`: the round and turn of each; `runs`: how many there were; `near`:
-    whether the two CPUs were, in those that are told."""
+    """A metric's values in the order of their runs. `moments`: the round and turn of each; `runs`: how many there were; `near`: whether
+    the
+    two CPUs were near in these runs."""
 
     def __init__(self, values, moments, runs, near=True):
         super().__init__(values)
@@ -26,7 +27,7 @@ def _pairs(values, others):
 
 
 def ratios(values, others):
-    """Of each run to the one beside it; of the medians where they were not run in pairs."""
+    """The ratio of each run to its pair; of the medians if the runs are not in pairs."""
     if not values or not others:
         return []
     pairs = _pairs(values, others) or [(median(values), median(others))]
@@ -34,12 +35,12 @@ def ratios(values, others):
 
 
 def smallest_p(count, other_count):
-    """What the test below can come to at best: all of one side beyond all of the other."""
+    """The smallest result of the test below: all values of one side are beyond all values of the other."""
     return min(1.0, 2 / math.comb(count + other_count, count))
 
 
 def mann_whitney_p(values, others):
-    """Two-sided, exact: the share of all ways to deal these values to the two sides that part them at least as far.
+    """Two-sided, exact: the share of all partitions of these values into the two sides that separate them at least as far.
 
     H. B. Mann, D. R. Whitney, 1947; equal values share their ranks' mean.
     """
@@ -50,7 +51,7 @@ def mann_whitney_p(values, others):
         doubled_rank[value] = 2 * first + ordered.count(value) - 1
     ranks = [doubled_rank[value] for value in ordered]
 
-    # dealt[k][s]: in how many ways k of the ranks add up to s.
+    # dealt[k][s]: the number of ways in which k of the ranks have the sum s.
     count = len(values)
     dealt = [{0: 1}] + [{} for _ in range(count)]
     for rank in ranks:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The stages of the data path by themselves: the Google Benchmark programs of tests/bench, on one CPU."""
+"""The stages of the data path alone: the Google Benchmark programs of tests/bench, on one CPU."""
 import glob
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Of the suite what does not depend on how fast anything is."""
+"""Tests of the suite that do not depend on the speed of anything."""
 import itertools
 import os
 import subprocess
@@ -33,7 +33,7 @@ def results_of(values, machine=None):
 
 
 def figures_of(measurement):
-    """The names of the figures that it will give."""
+    """The names of the figures that it returns."""
     run, given = measurement.run, measurement.run.keywords
     if run.func is perf.measure:
         options = dict(itertools.pairwise(given["options"]))
@@ -58,7 +58,7 @@ class Statistics(unittest.TestCase):
         self.assertAlmostEqual(spread.mann_whitney_p([6, 7, 8, 9, 10], [1, 2, 3, 4, 5]), 2 / 252)
 
     def test_p_of_one_exchange(self):
-        # U = 1: four ways to deal ten values part them as far.
+        # U = 1: four partitions of ten values separate them as far.
         self.assertAlmostEqual(spread.mann_whitney_p([1, 2, 3, 4, 6], [5, 7, 8, 9, 10]), 4 / 252)
 
     def test_p_by_trying_every_deal(self):
@@ -88,7 +88,7 @@ class Statistics(unittest.TestCase):
 
 
 class Distance(unittest.TestCase):
-    """What is measured while the host has the two CPUs apart."""
+    """Measurements while the host has the two CPUs apart."""
 
     LOOKS = distance.Looks([(when, 250.0 if 10 <= when < 20 else 50.0) for when in range(30)])
 
@@ -102,7 +102,7 @@ class Distance(unittest.TestCase):
     def test_share_of_looks_that_found_them_apart(self):
         self.assertEqual(self.LOOKS.far_share(0, 9), 0.0)
         self.assertEqual(self.LOOKS.far_share(5, 14), 0.5)
-        self.assertEqual(self.LOOKS.far_share(15.2, 15.8), 1.0)  # none between: the one before
+        self.assertEqual(self.LOOKS.far_share(15.2, 15.8), 1.0)  # none in the interval: the one before
         self.assertEqual(distance.Looks([]).far_share(0, 9), 0.0)
         summary = self.LOOKS.summary()
         self.assertEqual((summary["near_ns"], summary["far_ns"]), (50.0, 250.0))

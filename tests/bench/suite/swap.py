@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a page in compressed swap adds to a WRITE: tests/bench/odp_swap_latency, under a zram device of its own."""
+"""The time that a page in compressed swap adds to a WRITE: tests/bench/odp_swap_latency, on a zram device of its own."""
 import json
 import os
 

@@ -29,7 +29,7 @@ on-demand and warm where nothing else is said, progress inline, the path MTU 409
 
 
 def _runs(values):
-    """How many; of how many, where some were taken while the CPUs were apart."""
+    """The number of runs; "N of M" if some were taken while the CPUs were apart."""
     if not values.near:
         return f"{values.runs}, all apart"
     return str(values.runs) if len(values) == values.runs else f"{len(values)} of {values.runs}"
@@ -78,7 +78,7 @@ def figure_rows(samples):
 
 
 def _noise(results):
-    """How much of the machine others had while it was measured."""
+    """How much of the machine other programs used during the measurements."""
     noise = [run["noise"] for run in results.runs]
     if not noise:
         return []
@@ -88,7 +88,7 @@ def _noise(results):
 
 
 def _distance(results):
-    """How far the two CPUs were from each other, and what was set aside for it."""
+    """The distance of the two CPUs, and which runs were set aside because of it."""
     told = results.distance
     if not told or not told["looks"]:
         return []

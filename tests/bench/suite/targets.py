@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What Faultline wants to reach, and whether a set of runs did."""
+"""Faultline's targets, and whether a set of runs reached them."""
 import dataclasses
 
 from . import plan
@@ -16,7 +16,7 @@ class Target:
     metric: str
     bound: float
     at_least: bool = True
-    against: tuple = ()      # (figure, metric): the bound is of the ratio to it
+    against: tuple = ()      # (figure, metric): the bound applies to the ratio to it
     factor: float = 1.0      # packets of a message
 
 
@@ -90,5 +90,5 @@ def verdicts(samples):
 
 
 def figures():
-    """All that a target is about."""
+    """All figures that a target uses."""
     return {target.figure for target in TARGETS} | {target.against[0] for target in TARGETS if target.against}

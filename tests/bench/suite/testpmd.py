@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The raw port: DPDK's testpmd in two processes, one that sends all it can and one that counts what arrives."""
+"""The raw port: DPDK's testpmd in two processes. One sends as fast as it can, the other counts the received packets."""
 import contextlib
 import glob
 import os
@@ -11,7 +11,7 @@ from . import spaces
 from .outcome import RunFailed, Unavailable
 from .processes import Child, on_cpu
 
-# As Faultline has them (pmd_glue/ports/ethdev_port.hpp): the same buffers, rings of the same length.
+# As in Faultline (pmd_glue/ports/ethdev_port.hpp): the same buffers, and rings of the same length.
 BUFFER_BYTES = 4608
 HEADROOM_BYTES = 128  # RTE_PKTMBUF_HEADROOM: testpmd counts it as part of a buffer
 RING_BITS = 10
@@ -31,7 +31,7 @@ def _vdev(kind, folder, sends):
 
 def _command(context, kind, cpu, sends, frame_bytes):
     return on_cpu(cpu, [
-        # Line by line, though it does not talk to a terminal.
+        # Line-buffered, although the output is not a terminal.
         "stdbuf", "-oL", "dpdk-testpmd", "--no-huge", "-m", "512", "--no-pci", "--no-shconf", "--no-telemetry",
         f"--file-prefix={context.tag}-{'tx' if sends else 'rx'}", "--lcores", f"0@{cpu},1@{cpu}",
         "--vdev", _vdev(kind, context.folder, sends), "--", "-i", "--auto-start", "--nb-cores=1",
@@ -40,7 +40,7 @@ def _command(context, kind, cpu, sends, frame_bytes):
 
 
 def _ask_rate(child):
-    """Packets a second since it was asked last, by testpmd's own clock."""
+    """Packets a second since the last query, by testpmd's own clock."""
     answers = len(RATE.findall(child.said()))
     child.tell("show port stats 0")
     child.wait_for(lambda: len(RATE.findall(child.said())) > answers, "its port's statistics")
@@ -62,7 +62,7 @@ def _arriving(context, prefix, kind, frame_bytes):
             time.sleep(context.seconds)
             rate = _ask_rate(receiver)
             window = [began, time.monotonic()]
-            # net_memif unmaps the rings when its peer leaves, whoever still looks at them.
+            # net_memif unmaps the rings when its peer leaves, even while another thread reads them.
             receiver.tell("stop")
             receiver.wait_for(lambda: "Done." in receiver.said(), "the end of its forwarding")
             for child in (sender, receiver):
@@ -78,7 +78,7 @@ def measure(context, kind, frame_bytes):
         raise Unavailable("dpdk-testpmd (dpdk-dev) is not installed")
     try:
         with contextlib.ExitStack() as stack:
-            with contextlib.suppress(FileNotFoundError):  # of one that was ended: nobody could listen at it again
+            with contextlib.suppress(FileNotFoundError):  # left by a process that was ended: no other could listen on it
                 os.unlink(os.path.join(context.folder, "raw.sock"))
             prefix = stack.enter_context(spaces.veth(context.tag, VETH_MTU_BYTES)) if kind == "af_packet" else []
             rate, window = _arriving(context, prefix, kind, frame_bytes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""UCX between two processes of this machine, by its own ucx_perftest."""
+"""UCX between two processes of this machine, with its own ucx_perftest."""
 import shutil
 import time
 
@@ -18,7 +18,7 @@ FIRST_BYTES = 64 << 20
 
 
 def parsed(said):
-    """Of the line of figures: iterations, the percentile, average and overall latency, average and overall bandwidth, and rate."""
+    """Parses the line of figures: iterations, the percentile, average and overall latency, average and overall bandwidth, and rate."""
     rows = [line.split(",") for line in said.splitlines() if line.strip()[:1].isdigit() and line.count(",") == 7]
     if not rows:
         raise RunFailed(f"ucx_perftest said no figures: {said[-300:]}")
@@ -41,7 +41,7 @@ def _run(context, transport, test, size_bytes, messages, rank):
 
 
 def _messages_for(context, transport, test, size_bytes):
-    """How many take about as long as other measurements do: learnt once, then the same in every round."""
+    """The number of messages that takes about as long as other measurements: measured once, then the same in every round."""
     key = ("ucx", transport, test, size_bytes)
     if key not in context.learnt:
         first = min(20_000, max(MIN_MESSAGES, FIRST_BYTES // size_bytes))
@@ -51,7 +51,7 @@ def _messages_for(context, transport, test, size_bytes):
 
 
 def measure(context, transport, test, sizes):
-    """Latency is half a round trip, as ucx_perftest has it."""
+    """Latency is half a round trip, as in ucx_perftest."""
     if shutil.which("ucx_perftest") is None:
         raise Unavailable("ucx_perftest (ucx-utils) is not installed")
     figures = {}

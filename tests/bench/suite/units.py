@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a metric is written, and which way is better."""
+"""The notation of a metric, and which direction is better."""
 _FORMS = {
     "messages_per_second": (1e-6, "M/s"),
     "packets_per_second": (1e-6, "M packets/s"),
@@ -20,7 +20,7 @@ def more_is_better(metric):
 
 
 def rounded(number):
-    """Three digits that count."""
+    """Three significant digits."""
     if number == 0:
         return "0"
     digits = 3

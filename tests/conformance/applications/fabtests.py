@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""libfabric's own tests, fabtests, with the providers verbs and verbs;ofi_rxm. Debian ships no fabtests, so that they are built from
-libfabric's source package, and libfabric with them.
+"""libfabric's own tests, fabtests, with the providers verbs and verbs;ofi_rxm. Debian has no package of fabtests, so they are built from
+libfabric's source package, together with libfabric.
   fabtests.py FAULTLINE_RUN
-Each test is a pair of programs, and is held to fabtests_expected.tsv: what is not there has to pass.
+Each test is a pair of programs. fabtests_expected.tsv lists the exceptions; every other test must pass.
 """
 import os
 import re
@@ -12,7 +12,7 @@ import place
 import source
 from place import Failure
 
-# Bookworm's mirror may have lost the older source.
+# Bookworm's mirror may no longer have the older source.
 SUITES = ["bookworm", "trixie", "sid"]
 TEST_SECONDS = 60
 
@@ -26,7 +26,7 @@ def libfabric():
         " && make -j2 && make install"], "bin/fi_msg_pingpong")
 
 
-# Program and options; the server's address is added to the client. -I: how many rounds.
+# Program and options; the server's address is added to the client. -I: the number of rounds.
 MSG_TESTS = ["fi_cm_data", "fi_cq_data -e msg -o senddata", "fi_cq_data -e msg -o writedata", "fi_dgram -e dgram", "fi_msg",
              "fi_msg_epoll", "fi_msg_sockets", "fi_recv_cancel -e msg", "fi_rma_bw -e msg -o write -I 5",
              "fi_rma_bw -e msg -o read -I 5", "fi_rma_bw -e msg -o writedata -I 5", "fi_rma_pingpong -e msg -o write -I 5",
@@ -62,7 +62,7 @@ def pair(here, tools, provider, test):
         server_status = -1
     if status == 0 and server_status == 0:
         return "pass", ""
-    # fabtests ends with FI_ENODATA or FI_ENOSYS where the provider does not offer what a test is about.
+    # fabtests exits with FI_ENODATA or FI_ENOSYS if the provider does not offer the tested feature.
     if {status, server_status} & {61, 38, 95, 256 - 61, 256 - 38, 256 - 95}:
         return "skip", place.last_line(said)
     return "fail", f"client {status}, server {server_status}: {place.last_line(said)}"
@@ -76,7 +76,7 @@ def work(here):
         wrong = []
         for test in tests:
             result_wanted, _ = wanted.get(f"{provider} {test}", ("pass", ""))
-            # A client that comes before its server's address is on the wire finds no provider: FI_ENODATA too.
+            # A client that starts before its server's address is on the wire finds no provider: FI_ENODATA too.
             for _ in range(3):
                 try:
                     result, why = pair(here, tools, provider, test)
@@ -97,5 +97,5 @@ def work(here):
 
 
 if __name__ == "__main__":
-    # Some tests tell each other by TCP, at the address that they are given.
+    # Some tests exchange data by TCP, at the address of the argument.
     place.main(work, prepare=libfabric, kernel_addresses=True)

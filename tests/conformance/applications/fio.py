@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""fio's rdma engine: write, read and send, with forked jobs (its default) and with threads. Its net engine is the TCP beside it.
-The engine has no verify path, so that a run is held to its byte count and to the status of both ends.
+"""fio's rdma engine: write, read and send, with forked jobs (its default) and with threads. Its net engine is the TCP reference.
+The engine has no verify path, so a run is checked by its byte count and by the status of both ends.
   fio.py FAULTLINE_RUN [--brief]
 """
 import place
@@ -12,8 +12,8 @@ PORT = 21000
 CASES = [("write", "4k", 1, "16m"), ("write", "64k", 16, "256m"), ("write", "1m", 8, "512m"), ("read", "64k", 16, "64m"),
          ("read", "1m", 8, "256m"), ("send", "4k", 1, "16m"), ("send", "64k", 16, "256m")]
 BRIEF_CASES = [("write", "64k", 16, "64m"), ("read", "1m", 8, "64m")]
-# How often a forked pair is run. A receiver that leaves by _exit right after its last completion once left its peer without the
-# last ACK, in a third of the runs.
+# The number of runs of a forked pair. A receiver that calls _exit right after its last completion once left its peer without the last
+# ACK, in a third of the runs.
 FORKED_ROUNDS = 4
 RUN_SECONDS = 90
 
@@ -36,7 +36,7 @@ def bandwidth(client, size):
 
 def rdma(here, verb, block, depth, size, options):
     """Bytes a second of one pair."""
-    # The receiver of SENDs has more receives posted than are sent at once: fio connects with rnr_retry 0.
+    # The receiver of SENDs has more posted receives than SENDs in flight: fio connects with rnr_retry 0.
     receiver_depth = 4 * depth if verb == "send" else depth
     server = here.launch(here.on_wire("a", *command("receiver", "read", size, block, receiver_depth, *options, "--ioengine=rdma")))
     # The end that connects is the writer, whatever the verb.
@@ -47,7 +47,7 @@ def rdma(here, verb, block, depth, size, options):
 
 
 def connect(here, server, words):
-    """The client's output. Nothing tells that a server listens, so a client that is refused is started again."""
+    """Returns the client's output. Nothing shows that a server listens, so a refused client is started again."""
     for _ in range(40):
         process = here.launch(words)
         status = here.wait(process, RUN_SECONDS)
@@ -76,7 +76,7 @@ def work(here):
             try:
                 beside[block, depth] = f"net engine {mega(tcp(here, block, depth, size))}"
             except Failure as failure:
-                # fio's own, without Faultline: it aborts at times with "free(): double free detected".
+                # fio's own error, without Faultline: it sometimes aborts with "free(): double free detected".
                 beside[block, depth] = f"net engine: {str(failure)[:10]}"
             finally:
                 here.end_all()
@@ -85,7 +85,7 @@ def work(here):
                 speeds = sorted(rdma(here, verb, block, depth, size, options) for _ in range(rounds))
                 return mega(speeds[len(speeds) // 2]), beside.get((block, depth), "")
             if verb == "send":
-                # A SEND that comes before its receive is refused at once: rnr_retry 0.
+                # A SEND that arrives before its receive is posted is refused at once: rnr_retry 0.
                 here.may_fail_by_itself(f"fio {verb} {block} x{depth}, {way}", r"status 13|Flushed Error", run)
             else:
                 here.attempt(f"fio {verb} {block} x{depth}, {way}", run)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """tgt's iSER target with libiscsi's initiator: its tools, and qemu-img and qemu-io on a disk whose data is compared.
-tgt lets an initiator in only where the target is bound to an initiator's address (-I) and name (-Q). Requests stay within 256 KiB:
+tgt admits an initiator only if the target is bound to an initiator's address (-I) and name (-Q). Requests stay within 256 KiB:
 libiscsi 1.19 has data buffers of that size (DATA_BUFFER_SIZE), and drops the error of a larger request.
   iser.py FAULTLINE_RUN
 """
@@ -21,7 +21,7 @@ REQUEST_BYTES = 128 << 10
 
 
 def administer(here, *words):
-    # Also on the wire: tgtadm speaks to tgtd by a socket in /var/run alone.
+    # Also on the wire: tgtadm reaches tgtd only through a socket in /var/run.
     return here.finish(["tgtadm", "--lld", here.lld, *words], 30)
 
 
@@ -77,7 +77,7 @@ def inquire(here, url):
 
 
 def copy(here, url):
-    """A random image to the disk and back; compared on the server's side and on the client's."""
+    """Copies a random image to the disk and back; compares it on the server's side and on the client's."""
     folder = f"{here.folder}/home"
     with open(f"{folder}/sent", "wb") as file:
         file.write(os.urandom(DISK_MIB << 20))

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs the drivers of applications, one after the other, and writes their rows as a table.
   lane.py BUILD_DIRECTORY [NAME...]
-The table goes to BUILD_DIRECTORY/applications.md, and into docs/applications.md if all drivers were run. Ends with status 1 if a row
-FAILED, and 2 for a name that is no driver's.
+The table is written to BUILD_DIRECTORY/applications.md, and into docs/applications.md if all drivers ran. Exits with status 1 if a row
+FAILED, and 2 for a name without a driver.
 """
 import datetime
 import os
@@ -15,14 +15,14 @@ import sys
 HERE = os.path.dirname(os.path.realpath(__file__))
 DOCUMENT = os.path.join(HERE, "../../../docs/applications.md")
 BEGIN, END = "<!-- table: scripts/conformance applications -->", "<!-- end of table -->"
-# In the order of the table, with the minutes that each may take.
+# In the order of the table, with the time limit of each in minutes.
 DRIVERS = {"tools": 10, "fio": 30, "qperf": 20, "rsockets": 20, "iser": 30, "migration": 40, "shmem": 20, "ucx_perftest": 40, "rpma": 30,
            "fabtests": 90, "ucx_gtest": 180}
 ROW = re.compile(r"(ok|trick|own fault|limit|FAILED|SKIPPED): (.*)")
 
 
 def run(name, build):
-    """The rows of a driver; each is shown as it is known."""
+    """The rows of a driver; each is printed when it is known."""
     environment = dict(os.environ, FAULTLINE_APPLICATIONS_CACHE=f"{build}/applications")
     command = [sys.executable, f"{HERE}/{name}.py", f"{build}/apps/faultline-run"]
     process = subprocess.Popen(["timeout", "--kill-after=30", f"{DRIVERS[name]}m", *command], env=environment, stdin=subprocess.DEVNULL,
@@ -57,7 +57,7 @@ def main():
     if unknown:
         print(f"faultline: no application is called {unknown[0]}; there are {', '.join(DRIVERS)}", file=sys.stderr)
         sys.exit(2)
-    # The driver that runs is ended by its own pipe and its namespaces; then the lane ends.
+    # The running driver ends by its own pipe and its namespaces; then the lane ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     rows = []
     for name in names:

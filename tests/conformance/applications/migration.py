@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""QEMU's live migration over RDMA, with TCG: one Linux guest that changes its memory all the time goes from one QEMU to the next.
-After each migration both QEMUs' guest memory is compared byte for byte, and the guest compares what it wrote (migration_guest.c).
+"""QEMU's live migration over RDMA, with TCG: one Linux guest, which changes its memory all the time, migrates between QEMUs.
+After each migration both QEMUs' guest memory is compared byte for byte, and the guest checks its own writes (migration_guest.c).
   migration.py FAULTLINE_RUN
 """
 import filecmp
@@ -21,7 +21,7 @@ from place import Failure
 HERE = os.path.dirname(os.path.realpath(__file__))
 GUEST_MIB = 192
 PORT = 4444
-# TCG on a machine that does much else.
+# Time limit of TCG on a busy machine.
 BOOT_SECONDS = 240
 MIGRATION_SECONDS = 240
 KERNEL = "linux-image-cloud-amd64"
@@ -56,7 +56,7 @@ def build_guest(here):
 
 
 class Machine:
-    """A QEMU, at side a of the wire, or at b if the source that it takes over from is at a."""
+    """A QEMU, at side a of the wire, or at b if the source of its migration is at a."""
 
     number = 0
 
@@ -83,7 +83,7 @@ class Machine:
         self.ask("qmp_capabilities")
 
     def connect(self, path):
-        """To QEMU's own protocol, as soon as it listens."""
+        """Connects to QEMU's own protocol as soon as QEMU listens."""
         qmp = socket.socket(socket.AF_UNIX)
         qmp.settimeout(MIGRATION_SECONDS)
         until = time.monotonic() + 60
@@ -109,7 +109,7 @@ class Machine:
                 return answer["return"]
 
     def passes(self):
-        """How often the guest has compared its memory here. Every time it has to have found all right."""
+        """The number of times that the guest has compared its memory here. Each comparison must have succeeded."""
         if not os.path.exists(self.console):
             return 0
         with open(self.console, errors="replace") as file:
@@ -147,7 +147,7 @@ class Machine:
 
 
 def migrate(here, source, uri, pin_all=False, shared=False):
-    """To a new QEMU, which is returned, and the figure."""
+    """Migrates to a new QEMU; returns it and the figure."""
     target = Machine(here, source, uri, shared)
     if pin_all:
         for machine in (source, target):
@@ -169,7 +169,7 @@ def migrate(here, source, uri, pin_all=False, shared=False):
 
 
 def cancel(here, source):
-    """Half way: the destination ends, the source goes on, and can be migrated later."""
+    """Cancels half-way: the destination ends, the source continues and can be migrated later."""
     target = Machine(here, source, f"rdma:HOST:{PORT}")
     source.ask("migrate-set-parameters", **{"max-bandwidth": 2 << 20})
     source.ask("migrate", uri=target.uri)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the drivers of applications share: a place of its own for each, with a wire in it, and the rows of the table.
+"""Functions that the drivers of applications share: a place for each driver, with a wire in it, and the rows of the table.
 
 A driver runs in new network, mount and PID namespaces. Its TCP ports and addresses are its own, and the kernel ends every program
 that it leaves behind (unshare --kill-child). TCP runs over that namespace's loopback interface.
 
-A row is printed as it is known:
+A row is printed when it is known:
     RESULT: APPLICATION | FIGURE | BESIDE TCP
-RESULT is ok, trick (works, with an option that docs/applications.md names), own fault (the program fails by itself, as expected),
-limit (it fails, as expected, through what Faultline does not offer), FAILED or SKIPPED.
+RESULT is ok, trick (works, with an option that docs/applications.md names), own fault (the program fails because of its own defect, as
+expected), limit (it fails, as expected, because of something that Faultline does not offer), FAILED or SKIPPED.
 """
 import json
 import os
@@ -29,7 +29,7 @@ MEGA = 1e6
 
 
 class Failure(Exception):
-    """A program that does not do what it should: the row is FAILED."""
+    """A program does not do what it should: the row is FAILED."""
 
 
 class Place(grounds.Wire):
@@ -69,7 +69,7 @@ class Place(grounds.Wire):
             return file.read()
 
     def wait(self, process, seconds):
-        """Its status; a Failure after that many seconds."""
+        """Waits for its end; returns its status. Raises Failure after that many seconds."""
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -77,7 +77,7 @@ class Place(grounds.Wire):
             raise Failure(f"did not end in {seconds} s: {short(process.name)}: {last_line(self.said(process))}") from None
 
     def finish(self, command, seconds, good=(0,), **variables):
-        """Runs a command to its end and returns what it printed."""
+        """Runs a command to its end and returns its output."""
         process = self.launch(command, **variables)
         return self.reap(process, seconds, good)
 
@@ -88,7 +88,7 @@ class Place(grounds.Wire):
         return self.said(process)
 
     def await_text(self, process, pattern, seconds=30):
-        """The match of a pattern in what it prints, once it is there."""
+        """Waits for a pattern in its output; returns the match."""
         until = time.monotonic() + seconds
         while True:
             ended = process.poll() is not None
@@ -100,7 +100,7 @@ class Place(grounds.Wire):
             time.sleep(0.05)
 
     def await_listener(self, port, seconds=30):
-        """Until a program of this place takes TCP connections at a port."""
+        """Waits until a program of this place accepts TCP connections at a port."""
         wanted = f":{port:04X} "
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -126,8 +126,8 @@ class Place(grounds.Wire):
         for process in self.running:
             self.end(process)
         self.running.clear()
-        # A program's children may have sessions of their own (fio's jobs). This PID namespace has no other's processes; the wire's
-        # switch stays for the next row.
+        # A program's children may have sessions of their own (fio's jobs). This PID namespace has no other processes; the wire's switch
+        # stays for the next row.
         for entry in os.listdir("/proc"):
             if entry.isdigit() and int(entry) not in (1, os.getpid()):
                 try:
@@ -142,7 +142,7 @@ class Place(grounds.Wire):
         super().close()
 
     def hand_over(self, path):
-        """Lets the programs' user write a file or folder."""
+        """Makes a file or folder writable for the programs' user."""
         if self.user is not None:
             os.chown(path, self.user, self.user)
 
@@ -152,7 +152,7 @@ class Place(grounds.Wire):
         print(f"{result}: {application} | {figure} | {tcp}", flush=True)
 
     def attempt(self, application, work, result="ok"):
-        """A row for what `work` returns: a figure, or a figure and what TCP has beside it. No program outlives its row."""
+        """A row for the result of `work`: a figure, or a figure and that of TCP. No program outlives its row."""
         try:
             said = work()
             figure, tcp = said if isinstance(said, tuple) else (said, "")
@@ -168,7 +168,7 @@ class Place(grounds.Wire):
             self.end_all()
 
     def may_fail_by_itself(self, application, pattern, work):
-        """The same for a program that a fault of its own lets fail at times."""
+        """The same for a program that sometimes fails because of its own defect."""
         try:
             figure, tcp = work()
             self.row("ok", application, figure, tcp)
@@ -180,7 +180,7 @@ class Place(grounds.Wire):
             self.end_all()
 
     def fails_by_itself(self, application, pattern, work, result="own fault"):
-        """A row of a program that is expected to fail with a message, through a fault of its own."""
+        """A row of a program that is expected to fail with a message, because of its own defect."""
         try:
             work()
             self.row("ok", application, "did not fail")
@@ -237,8 +237,8 @@ def enter():
 def main(work, needs=(), privileged=False, kernel_addresses=False, prepare=None):
     """Runs work(place). The driver's arguments: FAULTLINE_RUN [--brief].
     kernel_addresses: the loopback interface has the wire's addresses too, for a program that takes one host name for TCP and
-    rdma_cm. Without, no TCP connection to such an address can be mistaken for one over the wire.
-    prepare: what is done first, where there is a network. The programs then run as the caller, who owns what was built."""
+    rdma_cm. Without it, no TCP connection to such an address can be mistaken for one over the wire.
+    prepare: a function that runs first, while there is a network. The programs then run as the caller, who owns the build."""
     missing = [program for program in needs if not shutil.which(program) and not os.path.exists(program)]
     if missing:
         grounds.skip(f"not installed: {', '.join(missing)}")

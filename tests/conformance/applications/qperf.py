@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""qperf: its RC tests by rdma_cm (-cm 1), and its TCP tests beside them. The ver_ tests compare every value.
-qperf takes one host name for TCP and rdma_cm, so that the wire's addresses are loopback addresses of the kernel as well.
+"""qperf: its RC tests by rdma_cm (-cm 1), with its TCP tests as reference. The ver_ tests compare every value.
+qperf takes one host name for TCP and rdma_cm, so the wire's addresses are loopback addresses of the kernel as well.
   qperf.py FAULTLINE_RUN [--brief]
 """
 import re
@@ -11,7 +11,7 @@ from place import Failure
 
 SECONDS = 2
 RUN_SECONDS = 60
-# Test, message bytes, the figure's name, the TCP test beside it.
+# Test, message bytes, the figure's name, the TCP test of its reference.
 TESTS = [("rc_lat", 8, "latency", "tcp_lat"), ("rc_bw", 65536, "bw", "tcp_bw"), ("rc_bi_bw", 65536, "bw", ""),
          ("rc_rdma_write_lat", 8, "latency", "tcp_lat"), ("rc_rdma_write_bw", 65536, "bw", "tcp_bw"),
          ("rc_rdma_write_poll_lat", 8, "latency", "tcp_lat"), ("rc_rdma_read_lat", 8, "latency", "tcp_lat"),
@@ -32,8 +32,8 @@ def client(here, test, size, seconds, *options):
 
 
 def with_server(here, work):
-    """Runs work beside a server of its own, since qperf's serves one client after the other. The server opens its device when the
-    client asks for the test. Where that takes longer than the client's two seconds to resolve the address, it is asked again."""
+    """Runs work with a server of its own, because qperf's server serves one client after the other. The server opens its device when the
+    client requests the test. If that takes longer than the client's two seconds to resolve the address, the test is repeated."""
     server = here.launch(here.on_wire("a", "qperf"))
     here.await_listener(19765)
     for left in reversed(range(3)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""librpma's examples, built from Debian's source package rpma: each is a server and a client, which compares what it moved.
+"""librpma's examples, built from Debian's source package rpma: each is a server and a client, which compares the transferred data.
   rpma.py FAULTLINE_RUN
 """
 import glob
@@ -13,7 +13,7 @@ from place import Failure
 
 RUN_SECONDS = 60
 PORT = 7204
-# A server of these serves on for clients that do not come.
+# These examples' servers wait for further clients without a limit.
 SERVES_ON = {"06-multiple-connections", "06scch-multiple-connections-shared-completion-channel"}
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""rsockets: programs of TCP over RDMA by librspreload, unmodified. iperf's streams, with iperf over TCP beside them, and
-rsockets' own programs, which compare what they move.
+"""rsockets: unmodified TCP programs over RDMA by librspreload. iperf's streams, with iperf over TCP as reference, and rsockets' own
+programs, which compare the transferred data.
   rsockets.py FAULTLINE_RUN [--brief]
 """
 import filecmp
@@ -34,7 +34,8 @@ def iperf(here, streams, amount, rdma):
             break
         if "onnection refused" not in text:
             raise Failure(f"iperf: status {status}: {place.last_line(text)}")
-    # The kernel has no such address in this namespace, so that what arrives has come over the wire. The last line is the sum where there are several streams: its last fields are bytes and bits a second.
+    # The kernel has no such address in this namespace, so all received data used the wire. With several streams the last line is the sum:
+    # its last fields are bytes and bits a second.
     fields = [line.split(",") for line in text.splitlines() if re.match(r"\d{14}", line)]
     if len(fields) < streams:
         raise Failure(f"iperf printed {len(fields)} of {streams} streams: {place.last_line(text)}")
@@ -49,7 +50,7 @@ def place_bytes(amount):
 
 
 def copy(here):
-    """rcopy sends a file to a server that serves for ever."""
+    """rcopy sends a file to a server that does not end by itself."""
     folder = f"{here.folder}/home"
     with open(f"{folder}/sent", "wb") as file:
         file.write(os.urandom(FILE_BYTES))
@@ -84,7 +85,7 @@ def verified(here):
 
 
 def socat(here):
-    """socat with librspreload dies without Faultline and without a socket."""
+    """socat with librspreload crashes without Faultline and without a socket."""
     with open(f"{here.folder}/home/sent", "wb") as file:
         file.write(b"a line")
     os.chmod(f"{here.folder}/home/sent", 0o644)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""OpenSHMEM of Debian's Open MPI on UCX, ranks that share one device (shmem_ring.c compares all).
+"""OpenSHMEM of Debian's Open MPI on UCX, with ranks that share one device (shmem_ring.c compares all data).
   shmem.py FAULTLINE_RUN [--brief]
 """
 import os
@@ -14,10 +14,10 @@ END_SECONDS = 20
 HERE = os.path.dirname(os.path.realpath(__file__))
 UCX = {"UCX_NET_DEVICES": "faultline0:1", "UCX_TLS": "rc_verbs,ud_verbs,self"}
 TCP = {"UCX_NET_DEVICES": "lo", "UCX_TLS": "tcp,self"}
-# Open MPI 4.1.4's UCX component leaves its release hook behind when it is unloaded; the next munmap() calls it. Without the option
-# every OpenSHMEM program ends with signal 11 in shmem_finalize(), without Faultline too: see the last row.
+# Open MPI 4.1.4's UCX component does not remove its release hook when it is unloaded; the next munmap() calls the hook. Without the
+# option every OpenSHMEM program ends with signal 11 in shmem_finalize(), without Faultline too: see the last row.
 NO_HOOK = ["--mca", "opal_common_ucx_opal_mem_hooks", "0"]
-# Where the symmetric heap is mapped if its default address is not to be used.
+# The address of the symmetric heap if its default address is not to be used.
 ELSEWHERE = ["--mca", "sshmem_base_start_address", "0x200000000000"]
 
 
@@ -29,7 +29,7 @@ def launcher(here, program, ranks, options):
 
 
 def job(here, binary, ranks, options=(), tcp=False):
-    """The figure that the program prints when it has compared all."""
+    """The figure that the program prints after it has compared all data."""
     words = [binary] if tcp else here.sharing(binary)
     if tcp:
         options = [*options, "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs that Debian ships as source alone: fetched as a source package and built once, into a cache.
+"""Programs that Debian ships as source only: fetched as a source package and built once, into a cache.
 
-The cache is FAULTLINE_APPLICATIONS_CACHE, which the lane sets to a folder of its build directory. A build that fails is tried again by
-the next run; one that is there is used as it is. apt's own lists and sources are not touched.
+The cache is FAULTLINE_APPLICATIONS_CACHE, which the lane sets to a folder of its build directory. The next run repeats a build that
+failed, and uses an existing one as it is. apt's own lists and sources do not change.
 """
 import fcntl
 import glob
@@ -34,7 +34,7 @@ def step(log, command, folder, seconds):
 
 
 def fetch(log, folder, source, suites):
-    """Unpacks the original source of the first suite that the mirror has it of; the suite, or None."""
+    """Unpacks the original source of the first suite for which the mirror has it; returns the suite, or None."""
     # In Debian's deb822 files, and in the one-line ones.
     site = subprocess.run(["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Label: Debian"],
                           capture_output=True, text=True).stdout.split()
@@ -57,8 +57,8 @@ def fetch(log, folder, source, suites):
 
 
 def build(name, source, suites, commands, product):
-    """The folder that has `product`, or an exit with SKIPPED and the reason. commands are run in the unpacked source; $out is that
-    folder, which they install to."""
+    """Returns the folder that has `product`, or exits with SKIPPED and the reason. The commands run in the unpacked source; $out is the
+    returned folder, to which they install."""
     folder = cache(name)
     os.makedirs(folder, exist_ok=True)
     log_path = f"{folder}/build.log"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tools that look at devices: infiniband-diags, ibverbs-utils, and MPICH, which finds its transport by libfabric or UCX.
+"""Tools that query devices: infiniband-diags, ibverbs-utils, and MPICH, which finds its transport by libfabric or UCX.
   tools.py FAULTLINE_RUN
 """
 import os
@@ -40,7 +40,7 @@ def work(here):
             here.attempt(command, lambda: look(here, command, wanted))
         else:
             here.row("SKIPPED", command, f"{program} is not installed")
-    # It changes into /sys/class/infiniband, where the kernel has no such folder.
+    # ibstatus changes into /sys/class/infiniband, a folder that the kernel may not have.
     if shutil.which("ibstatus"):
         here.attempt("ibstatus", lambda: look(here, "ibstatus", "faultline0"))
     if shutil.which("mpicc.mpich") and place.grounds.quietly("mpicc.mpich", "-o", "/dev/null", f"{HERE}/../mpi_ring.c"):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""UCX's own gtest, built from Debian's source package: what it has for rc_verbs and ud_verbs, of UCT and of UCP.
+"""UCX's own gtest, built from Debian's source package: its tests for rc_verbs and ud_verbs, of UCT and of UCP.
   ucx_gtest.py FAULTLINE_RUN [FILTER...]
-Each test suite is a process of its own, on one wire. Tests are held to ucx_gtest_expected.tsv: what is not there has to pass or to be
-skipped by itself.
+Each test suite is a process of its own, on one wire. ucx_gtest_expected.tsv lists the exceptions; every other test must pass or skip
+itself.
 """
 import re
 import sys
@@ -13,7 +13,7 @@ import source
 from place import Failure
 
 SUITE_SECONDS = 600
-# Without those that measure speed: they take an hour on two CPUs, and compare with what adapters do.
+# Without those that measure speed: they take an hour on two CPUs, and compare with the speed of adapters.
 FILTERS = ["rc_verbs*/*", "ud_verbs*/*", "rcv*/*", "udv*/*", "rc/*", "ud/*", "ib/*", "-*perf*"]
 LIBRARIES = "src/ucm src/ucs src/uct src/ucp src/tools/perf"
 RESULT = re.compile(r"^\[\s+(OK|FAILED|SKIPPED)\s+\] (\S+?)(?:,| <| \(|$)")
@@ -22,9 +22,9 @@ RESULT = re.compile(r"^\[\s+(OK|FAILED|SKIPPED)\s+\] (\S+?)(?:,| <| \(|$)")
 def gtest():
     options = "--enable-gtest --with-verbs --with-rdmacm --without-java --without-go --without-cuda --without-rocm --without-knem " + \
               "--without-xpmem --without-mlx5-dv --disable-doxygen-doc CFLAGS='-O1 -g0' " + source.compiler()
-    # Newer compilers warn of more than its tests allow for.
+    # Newer compilers print warnings that its tests turn into errors.
     flags = "CXXFLAGS='-O2 -g0 -Wno-error'"
-    # Its configure wants files of Debian's packaging, which the original source does not have.
+    # Its configure script needs files of Debian's packaging, which the original source does not have.
     return source.build("ucx_gtest", "ucx", ["bookworm"], [
         "mkdir -p debian; cd debian; touch compat copyright ucx.prerm rules.in control.in changelog.in; cd ..; [ -e test/gtest/Makefile.in ] || ./autogen.sh",
         f"./configure --prefix=$out {options}", f"for library in {LIBRARIES}; do make -j2 -C $library && make -C $library install; done",
@@ -45,7 +45,7 @@ def names(text):
 
 
 def run_suite(here, binary, variables, tests):
-    """The result of each test. One that ends its process, or does not end, has failed; those behind it run in another process."""
+    """The result of each test. A test that ends its process, or does not end, has failed; the tests after it run in another process."""
     results = {}
     while len(results) < len(tests):
         left = [test for test in tests if test not in results]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""ucx_perftest: UCX's UCT and UCP tests on rc_verbs and ud_verbs, and tcp beside them.
+"""ucx_perftest: UCX's UCT and UCP tests on rc_verbs and ud_verbs, with tcp as reference.
   ucx_perftest.py FAULTLINE_RUN
 """
 import re
@@ -19,7 +19,7 @@ LAYERS = {"rc_verbs,ud_verbs": "faultline0:1", "ud_verbs": "faultline0:1", "tcp"
 def pair(here, test, size, transports, uct, count):
     words = ["ucx_perftest", "-t", test, "-s", size, "-n", count, "-w", 10, "-p", PORT]
     if uct:
-        # `short` has room for some 100 bytes, UCT has no GET of it, and UD no packet of 4 KiB.
+        # `short` has room for some 100 bytes, UCT has no GET with it, and UD no packet of 4 KiB.
         words += ["-x", transports, "-d", "faultline0:1", "-D", "short" if size <= 64 else "bcopy"]
         variables = {}
     else:
@@ -34,7 +34,7 @@ def pair(here, test, size, transports, uct, count):
     if not final:
         raise Failure(f"printed no result: {place.last_line(client)}")
     fields = final.group(1).split()
-    # Messages, percentile or average latency in us, and from the end two rates and two bandwidths.
+    # Messages, percentile or average latency in us, and at the end two rates and two bandwidths.
     return f"{float(fields[-4]):.0f} MB/s" if test.endswith("bw") else f"{float(fields[-6]):.1f} us"
 
 
@@ -53,7 +53,7 @@ def work(here):
     for transport, tests in (("rc_verbs", UCT), ("ud_verbs", UCT[:2])):
         for test, size in tests:
             here.attempt(f"ucx_perftest UCT {test} {size} B, {transport}", lambda: pair(here, test, size, transport, True, 1000))
-    # UCX 1.13 offers UCT's atomics on mlx5 alone, and ud has no put.
+    # UCX 1.13 offers UCT's atomics on mlx5 only, and ud has no put.
     here.fails_by_itself("ucx_perftest UCT fadd, rc_verbs", "does not support|not supported|Unsupported",
                          lambda: pair(here, "fadd", 8, "rc_verbs", True, 100))
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runtimes that live by SIGSEGV, SIGBUS and SIGURG, unmodified, with the library preloaded and a thread in the same process that
-moves RDMA data: the runtime must get every fault of its own, and none of a copy's. Once with the device opened before the
-runtime sets its handlers, and once after.
+"""Runtimes that use SIGSEGV, SIGBUS and SIGURG themselves, unmodified, with the library preloaded and a thread in the same process that
+transfers RDMA data. The runtime must receive every fault of its own, and none of a copy. Once the device is opened before the runtime
+sets its handlers, and once after.
   runtimes_test.py LIBIBVERBS MOVER java|java-interpreted|go|node
 """
 import os
@@ -44,7 +44,7 @@ def needed(program, package):
 
 
 def command(kind, folder, report):
-    """What runs the program of a runtime, built before anything is preloaded."""
+    """The command that runs the program of a runtime, built before the library is preloaded."""
     if kind.startswith("java"):
         java = needed("java", "openjdk-17-jdk-headless")
         javac = needed("javac", "openjdk-17-jdk-headless")
@@ -69,7 +69,7 @@ def run(library, mover, kind, order, folder):
         file.write(CONFIGURATION)
     arguments = command(kind, folder, report)
     environment = dict(os.environ, LD_PRELOAD=f"{library}:{mover}", FAULTLINE_CONFIG=configuration, RUNTIMES_REPORT=report, RUNTIMES_ORDER=order)
-    # Only as what is preloaded: found by the loader as a dependency it would come too late for its thread-local data.
+    # Only as a preloaded library: as a dependency it would be loaded too late for its thread-local data.
     environment.pop("LD_LIBRARY_PATH", None)
     done = subprocess.run(arguments, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True, timeout=240)
     with open(report, "rb") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What passed on the wire: taken by tcpdump in the namespace, read by tshark, as records."""
+"""The traffic on the wire: captured by tcpdump in the namespace, decoded by tshark, as records."""
 import collections
 import os
 import shutil
@@ -31,7 +31,7 @@ FIELDS = {
 
 
 class Packet(collections.namedtuple("Packet", [*FIELDS, "roce"])):
-    """One RoCEv2 frame. Numbers are as tshark reads them; roce: the frame's own bytes."""
+    """One RoCEv2 frame. Numbers are as tshark prints them; roce: the frame's own bytes."""
     __slots__ = ()
 
     @property
@@ -48,7 +48,7 @@ class Packet(collections.namedtuple("Packet", [*FIELDS, "roce"])):
 
     @property
     def nak(self):
-        """The code of a NAK, else None."""
+        """The code of a NAK, or None."""
         return self.syndrome & 31 if self.opcode == frames.ACKNOWLEDGE and self.syndrome >> 5 == 3 else None
 
     def __str__(self):
@@ -62,14 +62,14 @@ def _number(text):
 
 
 def require():
-    """Skips where captures cannot be had."""
+    """Skips the test if captures are not possible."""
     for tool in ("tcpdump", "tshark"):
         if not shutil.which(tool):
             skip(f"{tool} is not installed")
 
 
 class Capture:
-    """A context manager; read() ends it and gives the packets."""
+    """A context manager; read() ends the capture and returns the packets."""
 
     def __init__(self, meeting, interface="fl-link"):
         self.meeting, self.interface = meeting, interface
@@ -87,7 +87,7 @@ class Capture:
 
     def stop(self):
         if self.program.poll() is None:
-            time.sleep(0.2)  # What has come by goes through a buffer.
+            time.sleep(0.2)  # Captured packets pass through a buffer.
             self.program.signal(signal.SIGINT)
             self.program.wait(20)
 
@@ -102,7 +102,7 @@ class Capture:
         words = ["tshark", "-n", "-r", self.path, "-T", "fields", "-E", "separator=/t", "-E", "occurrence=f"]
         for field in FIELDS.values():
             words += ["-e", field]
-        # Without whatever somebody has set tshark to.
+        # Without the user's configuration of tshark.
         read = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env=dict(os.environ, HOME=self.meeting.folder))
         if read.returncode != 0:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""rdma_cm between a Linux kernel and Faultline: the programs that are shipped with it and perftest's, each as server and as client,
-over IPv4 and IPv6; and what connections do when they are refused, ended, or lose their peer.
+"""rdma_cm between a Linux kernel and Faultline: its own programs and perftest's, each as server and as client, over IPv4 and IPv6; and
+connections that are refused, that end, or that lose their peer.
 
     cm.py FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]
 """
@@ -19,10 +19,9 @@ from program_pair import Failure, ends, run_pair  # noqa: E402
 from slow_requests import SlowRequests  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
-# SERVER | CLIENT. {a;b}: a at our end, b at the kernel's, whose programs are newer. What comes of "a,b" in [] is all of them.
-# Marks: 4, R: IPv4 only; R: the server listens anew between its exchange with the client and what it measures; +: in the reduced run
-# too.
-# There is no cmtime: the peer's is newer, and has an exchange over TCP that ours has not.
+# SERVER | CLIENT. {a;b}: a at Faultline's end, b at the kernel's, whose programs are newer. "a,b" in [] is expanded to all of its values.
+# Marks: 4, R: IPv4 only; R: the server listens again between its exchange with the client and the measurement; +: in the reduced run too.
+# There is no cmtime: the peer's version is newer, and exchanges data over TCP that Debian 12's version does not.
 PROGRAMS = """
 +  rping -s -a <server> -C 10 -V | rping -c -a <server> -I <client> -C 10 -V
 -  rping -s -a <server> -C 3 -S 60000 -V -q | rping -c -a <server> -C 3 -S 60000 -V -q
@@ -42,7 +41,7 @@ R  ib_send_[bw,lat] -R -c UD -F -n 20 -s 64 | ib_send_[bw,lat] -R -c UD -F -n 20
 
 
 def expand(text):
-    """Every text that the brackets in it stand for; those that read alike stand for the same."""
+    """Expands the brackets to every text; equal results appear once."""
     groups = list(dict.fromkeys(re.findall(r"\[[^\[\]]*,[^\[\]]*\]", text)))
     for choice in itertools.product(*(group[1:-1].split(",") for group in groups)):
         expanded = text
@@ -52,7 +51,7 @@ def expand(text):
 
 
 def rows():
-    """Mark, name, server's and client's text, of what is to be run."""
+    """Mark, name, server's and client's text of each program to run."""
     for line in PROGRAMS.strip().splitlines():
         mark, text = line.split(None, 1)
         for row in expand(text):
@@ -61,8 +60,9 @@ def rows():
 
 
 def ended_well(process):
-    """rping's thread for events may find the channel closed by its main thread and exit with an error when all is done: it is held
-    to its data."""
+    """rping's thread for events may find the channel closed by its main thread after all data has arrived, and exit with an error. So
+    only its
+    data is checked."""
     return "rping" in process.argv and "DISCONNECT EVENT" in process.output and not re.search(
         "cq completion failed|verification failed", process.output)
 
@@ -73,7 +73,7 @@ def run_programs(meeting, tally, reduced, wanted):
         for family in (4,) if mark in "4R" else (4, 6):
             for ours in (True, False):
                 cell = f"{name}, IPv{family}, {'Faultline' if ours else 'the kernel'} serves"
-                # Reduced: of each of these programs one with IPv4 and one with IPv6, at different ends.
+                # Reduced: one run with IPv4 and one with IPv6 for each of these programs, at different ends.
                 if reduced and (mark != "+" or (family == 4) != ours or "-T" in client and "-T v" not in client):
                     continue
                 if not wanted.search(cell):

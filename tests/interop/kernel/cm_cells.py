@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Connections between the kernel peer and Faultline that are refused, carry private data, are ended by either side or at once, and
+"""Connections between the kernel peer and Faultline that are refused, carry private data, are ended by either side or by both at once, or
 lose one of their ends: cells of cm_side.py at both ends."""
 import itertools
 import json
@@ -10,7 +10,7 @@ from program_pair import Failure, Place, end
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 PATIENCE_S = 200
-# What one message carries at most for the program: of a REQ's 92 bytes the IP addressing takes 36.
+# The largest private data of the program in each message: the IP addressing takes 36 of a REQ's 92 bytes.
 REQ_BYTES, REP_BYTES, REJ_BYTES, SIDR_REQ_BYTES, SIDR_REP_BYTES = 56, 196, 148, 180, 136
 NO_LISTENER, CONSUMER, STALE = 8, 28, 10
 SIDR_UNSUPPORTED, SIDR_REJECTED = 1, 2
@@ -43,7 +43,7 @@ class Talker:
         self.await_step(event, "event")
 
     def ended(self):
-        """It has done all steps; what it said."""
+        """Waits until it has done all steps; returns its output."""
         status = end(self.process, PATIENCE_S)
         if status != 0:
             raise Failure(f"{self}: status {status}: {self.process.output}")
@@ -72,14 +72,14 @@ class Cells:
         return talker
 
     def pair(self, ours_listens, family, listen, connect, datagram=False):
-        """Listener and connector, both at work."""
+        """Starts listener and connector."""
         port = next(ports)
         places = (self.ours, self.kernel) if ours_listens else (self.kernel, self.ours)
         return (self.talk(places[0], "listen", family, port, listen, datagram),
                 self.talk(places[1], "connect", family, port, connect, datagram))
 
     def open(self, ours_listens, family, ours_then, kernels_then):
-        """Ours and the kernel's, which have a connection and then do these steps."""
+        """Starts Faultline's end and the kernel's, which connect and then do these steps."""
         listen, connect = (ours_then, kernels_then)[:: 1 if ours_listens else -1]
         talkers = self.pair(ours_listens, family, f"{OPEN_LISTENER} {listen}", f"{OPEN_CONNECTOR} {connect}")
         return talkers[:: 1 if ours_listens else -1]
@@ -101,7 +101,7 @@ def event(talker, name):
 
 
 def need_data(talker, name, length):
-    """The event's private data are the other's pattern of that length, and zeros behind it."""
+    """The event's private data are the peer's pattern of that length, followed by zeros."""
     got = event(talker, name)
     need(got.get("pattern_bytes") == length and got.get("bytes", 0) >= length and got.get("rest_is_zero"),
          f"private data of {length} bytes with {name}", talker)
@@ -198,7 +198,7 @@ def no_datagram_service(cells, ours_listens, family):
 
 # ---- ends that vanish ----
 
-# What is left to the one that stays: its write fails, what it has posted comes back, the connection ends, all can be destroyed.
+# The remaining end: its write fails, its posted requests complete in error, the connection ends, all objects can be destroyed.
 STREAM = "stream flushed disconnect expect:DISCONNECTED destroy"
 IDLE = "await:/tmp/never"
 
@@ -210,7 +210,7 @@ def need_stream_lost(talker):
 
 
 def kernels_process_killed(cells, ours_listens, family):
-    """The kernel ends its connection for it."""
+    """The kernel ends the connection on behalf of the process."""
     ours, theirs = cells.open(ours_listens, family, "stream expect:DISCONNECTED disconnect flushed destroy", IDLE)
     ours.await_step("streaming")
     theirs.await_step("waiting")
@@ -233,7 +233,7 @@ def kernel_frozen(cells, ours_listens, family):
 
 
 def kernel_frozen_at_connect(cells, ours_listens, family):
-    """And thawed in time: the connection comes to be, though its first messages were lost or late."""
+    """The kernel is thawed in time: the connection is established, although its first messages were lost or late."""
     go = f"{cells.meeting.folder}/go"
     listen, connect = f"{OPEN_LISTENER} {FIRST_TOLD}", f"{OPEN_CONNECTOR} {LAST}"
     if ours_listens:
@@ -248,7 +248,7 @@ def kernel_frozen_at_connect(cells, ours_listens, family):
         open(go, "w").close()
         if not ours_listens:
             ours.await_step("connecting")
-        # Long enough that the message was sent again.
+        # Long enough for a retransmission of the message.
         ours.process.await_output("ESTABLISHED", 3)
         need("ESTABLISHED" not in ours.process.output, "a connection with what is frozen", ours)
     finally:
@@ -259,9 +259,9 @@ def kernel_frozen_at_connect(cells, ours_listens, family):
 
 
 def kernel_frozen_for_good(cells, ours_listens, family):
-    """A REQ or REP that nobody ever answers."""
+    """A REQ or REP that receives no response."""
     go = f"{cells.meeting.folder}/go"
-    # So that it asks for our address anew, by which our new process knows its: it will not answer when frozen.
+    # The kernel then resolves Faultline's address again, and so the new process learns the kernel's: a frozen kernel does not answer.
     cells.meeting.peer.check("ip", "neigh", "flush", "dev", "eth0")
     steps = ("request", f"await:{go} connect expect:UNREACHABLE destroy")
     if ours_listens:
@@ -281,7 +281,9 @@ def kernel_frozen_for_good(cells, ours_listens, family):
 
 
 def our_process_killed(cells, ours_listens, family):
-    """Its stack with it: nobody says good-bye. The kernel is held to its own bounds; what comes after it finds no trace of it."""
+    """The process ends together with its stack, so nothing ends the connection. The kernel must keep its own time limits; later
+    connections are
+    not affected."""
     ours, theirs = cells.open(ours_listens, family, IDLE, "stream flushed destroy")
     theirs.await_step("streaming")
     ours.await_step("waiting")
@@ -292,13 +294,13 @@ def our_process_killed(cells, ours_listens, family):
 
 
 def our_process_reborn(cells, ours_listens, family):
-    """The kernel's old connection is still there, idle, when a new process of ours comes; and then the kernel ends the old one."""
+    """The kernel's old connection still exists, idle, when a new process of Faultline starts. Then the kernel ends the old connection."""
     ours, theirs = cells.open(ours_listens, family, IDLE, f"await:/tmp/go {LAST}")
     theirs.await_step("waiting")
     ours.await_step("waiting")
     ours.kill()
     connector_disconnects(cells, ours_listens, family)
-    # Somebody of ours has to be there to answer.
+    # A process of Faultline must be there to answer.
     cells.talk(cells.ours, "listen", family, next(ports), "request")
     cells.meeting.peer.check("touch", "/tmp/go")
     try:
@@ -323,9 +325,10 @@ def power_cut(cells, ours_listens, family):
 
 
 def rebooted_with_the_same_qpn(cells, _, family):
-    """Our listener has a connection with a kernel that has been booted anew: when that asks with the old one's QPN, the old one is
-    stale and ends, and its next request is a new connection (IBA 12.9.8.3.1)."""
-    # Booted both times, so that either QP is the first one.
+    """Faultline's listener has a connection with a kernel that has been rebooted. The kernel sends a REQ with the QPN of the old
+    connection. The
+    old connection is then stale and ends, and the kernel's next request is a new connection (IBA 12.9.8.3.1)."""
+    # Rebooted both times, so that either QP is the first one.
     cells.meeting.peer.reboot()
     port = next(ports)
     ours = cells.talk(cells.ours, "listen", family, port,

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One end of a connection of rdma_cm's, which does in turn what its arguments say and says in JSON what came of each.
+"""One end of a connection of rdma_cm's. It executes the steps of its arguments in turn and prints the result of each as JSON.
 
     cm_side.py listen|connect OWN_ADDRESS PEER_ADDRESS PORT [--ud] STEP...
 
-Steps: expect:EVENT, request (a connection request comes), accept[:BYTES], reject[:BYTES], connect[:BYTES] (of private data,
-a pattern), ping (a message each way, checked), stream (writes until one fails), disconnect, flushed (the posted receive comes back
-in error), release (the connection's objects), destroy (all), await:PATH (until that file is there).
+Steps: expect:EVENT, request (waits for a connection request), accept[:BYTES], reject[:BYTES], connect[:BYTES] (of private data,
+a pattern), ping (a message each way, checked), stream (writes until one fails), disconnect, flushed (the posted receive completes
+in error), release (the connection's objects), destroy (all), await:PATH (waits until that file exists).
 
-The same file at both ends, over librdmacm and libibverbs by their ABI: pyverbs keeps an event's status to itself, and has no private
-data for a rejection.
+The same file runs at both ends, over librdmacm and libibverbs by their ABI: pyverbs does not return an event's status, and has no
+private data for a rejection.
 """
 import ctypes
 import json
@@ -20,7 +20,7 @@ import sys
 import time
 from ctypes import POINTER, Structure, byref, c_int, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, cast
 
-# What may take so long is what the connection manager asks for 16 times, each for 4 s and more.
+# Time limit: the connection manager sends a request 16 times, with 4 s and more for each.
 PATIENCE_S = 150
 TCP, UDP = 0x0106, 0x0111  # rdma_port_space
 RC, UD = 2, 4  # ibv_qp_type
@@ -162,7 +162,7 @@ class Side:
 
     def expect(self, wanted):
         name, status, data, self.last_id = self.next_event()
-        # The length is not on the wire: the whole field comes.
+        # The length is not on the wire: the event has the whole field.
         own = len(data)
         other = pattern(3 - self.salt, own)
         same = next((i for i in range(own) if data[i] != other[i]), own)
@@ -174,7 +174,7 @@ class Side:
         """Region, completion queue and QP, and a posted receive."""
         context = self.id.contents.verbs
         self.ops = cast(context, POINTER(ContextOps)).contents
-        # Twice: what arrives is not what is sent.
+        # Two blocks: received data does not overwrite sent data.
         self.memory = ctypes.create_string_buffer(3 * BLOCK_BYTES)
         self.base = -(-ctypes.addressof(self.memory) // BLOCK_BYTES) * BLOCK_BYTES
         self.pd = c_void_p(check(verbs.ibv_alloc_pd(c_void_p(context)), "ibv_alloc_pd"))
@@ -223,7 +223,7 @@ class Side:
         check(-self.ops.post_send(self.id.contents.qp, byref(request), byref(c_void_p())), "ibv_post_send")
 
     def completion(self):
-        """Of which request, and its status."""
+        """The request of a completion, and its status."""
         until = time.monotonic() + PATIENCE_S
         done = Completion()
         while time.monotonic() < until:
@@ -241,7 +241,7 @@ class Side:
         self.remote = struct.unpack_from("<QI", got)
         right = got[12:] == pattern(3 - self.salt, BLOCK_BYTES - 12)
         say(step="ping", statuses=sorted(ended.values()), right=right)
-        # One for whatever comes at the end.
+        # One extra receive, for the end of the connection.
         sge = Sge(self.base + BLOCK_BYTES, BLOCK_BYTES, self.region.contents.lkey)
         request = ReceiveRequest(1, None, ctypes.pointer(sge), 1)
         check(-self.ops.post_recv(self.id.contents.qp, byref(request), byref(c_void_p())), "ibv_post_recv")
@@ -254,7 +254,7 @@ class Side:
             count += status == "success"
             if count == 5:
                 say(step="streaming")
-        # The posted receive may be flushed before what was sent.
+        # The posted receive may be flushed before the sends.
         if number == 1:
             number, status = self.completion()
         say(step="stream", written=count > 0, status=status)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the edges' cells share: how one is declared, its QPs, and the packets of theirs that passed.
+"""Functions that the cells of the edges share: the declaration of a cell, its QPs, and their packets on the wire.
 
-A cell is a generator: it does its part at both ends, and judges the completions and events there. Then it yields, and is given what
-passed on the wire; all captures are read at once, at the end.
+A cell is a generator: it does its part at both ends, and checks the completions and events there. Then it yields, and receives the
+packets of the wire; all captures are read at once, at the end.
 """
 import itertools
 import time
@@ -23,8 +23,9 @@ EDGES = []
 
 
 def edge(reduced=True, asks=("ours", "kernel"), **variants):
-    """Declares one, for each combination of the variants. reduced: which of the combinations a reduced run has: all, or a set of
-    their texts. asks: whose requests it is about, each in turn."""
+    """Declares a cell, for each combination of the variants. reduced: the combinations of a reduced run: all, or a set of their texts.
+    asks:
+    the requesters that it runs with, each in turn."""
     def note(function):
         for values in itertools.product(*variants.values()):
             text = " ".join([function.__name__.replace("_", " "), *map(str, values)])
@@ -45,7 +46,7 @@ def holds(condition, what):
 
 
 def completes(queue, *wanted):
-    """The next completions of the queue have these statuses."""
+    """Checks that the next completions of the queue have these statuses."""
     for status in wanted:
         got = queue.status()
         if got != status:
@@ -53,11 +54,11 @@ def completes(queue, *wanted):
 
 
 class KernelCannot(Exception):
-    """Not a failure of ours: in the kernel's own words."""
+    """The kernel cannot do it: not a failure of Faultline; has the kernel's own message."""
 
 
 class Cell:
-    """asks: where its requests come from, ours or kernel; the other one answers."""
+    """asks: the end of the requester, ours or kernel; the other end is the responder."""
 
     def __init__(self, lane, name, asks, family):
         self.lane, self.name, self.family = lane, name, family
@@ -67,7 +68,7 @@ class Cell:
         self.begun_s = self.ended_s = time.time()
 
     def pair(self, asks=None, answers=None, asker=None, answerer=None, lacks=(), **both):
-        """Two connected QPs; asks, answers: settings of that end's alone. lacks: what the answering QP has no right to."""
+        """Two connected QPs; asks, answers: settings of that end alone. lacks: rights that the responder's QP does not have."""
         q = (asker or self.asks).open(self.family, **both, **(asks or {}))
         r = (answerer or self.answers).open(self.family, **both, **(answers or {}))
         self.queues += [q, r]
@@ -90,12 +91,12 @@ class Cell:
             try:
                 queue.close()
             except (ConnectionError, OSError, ValueError):
-                pass  # The end of an edge may be that of its program.
+                pass  # An edge may end together with its program.
         self.ended_s = time.time()
 
 
 class Wire:
-    """What passed between two queues, in order."""
+    """The packets between two queues, in order."""
 
     def __init__(self, packets, kernels_mac, q, r):
         def of(packet, sender, receiver):
@@ -110,14 +111,14 @@ class Wire:
         return [p for p in self.answers if p.nak is not None and code in (None, p.nak)]
 
     def refused_once(self, code, psn):
-        """The only NAK there is."""
+        """Returns the NAK; there must be exactly one."""
         equal("NAKs", [(p.nak, p.psn) for p in self.naks()], [(code, psn)])
 
     def named(self, *names):
         return [p for p in self.packets if p.name in names]
 
     def after(self, packet, psn):
-        """The requests for that PSN that came after."""
+        """The requests for that PSN after that packet."""
         return [p for p in self.requests if p.number > packet.number and p.psn == psn]
 
     def __str__(self):

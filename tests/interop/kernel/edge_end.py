@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One end of an edge's QPs, the same file in the kernel peer and here under faultline-run: does what the lane tells it.
+"""One end of an edge's QPs, the same file in the kernel peer and here under faultline-run: executes the commands of the lane.
 
     edge_end.py ADDRESS PORT
-It connects to the lane, says hello, and answers each call, a JSON object a line {"do", "side", ...}, with {"value"} or {"error"}.
+It connects to the lane, sends a greeting, and answers each call, a JSON object a line {"do", "side", ...}, with {"value"} or {"error"}.
 """
 import sys
 import traceback
@@ -31,12 +31,12 @@ class End:
         self.sides = {}
 
     def do_open(self, side, gid, lacks=(), **setup):
-        """A QP and its regions; lacks: remote rights that the regions have not."""
+        """A QP and its regions; lacks: remote rights that the regions do not have."""
         made = self.sides[side] = Side(None, self.device, gid=gid, access=rights_without(lacks) | e.IBV_ACCESS_LOCAL_WRITE, **setup)
         return made.about()
 
     def do_connect(self, side, peer, lacks=()):
-        """lacks: remote rights that the QP has not."""
+        """lacks: remote rights that the QP does not have."""
         made = self.sides[side]
         made.connect(peer)
         if lacks:
@@ -73,7 +73,7 @@ class End:
             call = self.link.hear()
             try:
                 self.link.tell(dict(value=getattr(self, f"do_{call.pop('do')}")(**call)))
-            except Exception as error:  # Whatever it is, the lane is to hear of it.
+            except Exception as error:  # The lane receives every error.
                 traceback.print_exc()
                 self.link.tell(dict(error=f"{type(error).__name__}: {error}"))
 

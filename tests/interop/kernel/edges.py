@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Behaviour at the edges, with the Linux kernel as the peer: each cell in both directions, judged by the completions and events at
-both ends and by a capture of what passed between.
+"""Behaviour at the edges, with the Linux kernel as the peer: each cell in both directions, checked by the completions and events at
+both ends and by a capture of the packets between them.
   edges.py FAULTLINE_RUN [--reduced] [REGEX]
 """
 import contextlib
@@ -43,7 +43,7 @@ class Lane:
         self.ends[where] = End(self.meeting, where)
 
     def revive(self):
-        """A cell that failed may have left anything behind."""
+        """A cell that failed may have left any state behind."""
         for where in self.ends:
             self.ends[where].thaw()
             self.ends[where].kill()
@@ -52,7 +52,7 @@ class Lane:
     def run(self, name, function, variant, asks, family):
         for end in self.ends.values():
             end.events()
-        # What became of them is said once the capture is read.
+        # Their results are printed after the capture has been read.
         print(f"edges: {time.monotonic() - self.started_s:.1f} s: {name}", file=sys.stderr, flush=True)
         cell = Cell(self, name, asks, family)
         steps = function(cell, **variant)
@@ -101,7 +101,7 @@ class Lane:
             print(f"what passed in {cell.name}:\n{wire}", flush=True)
 
     def judge_all(self, packets):
-        """What holds for whatever is ours on the wire."""
+        """Checks that apply to all of Faultline's packets on the wire."""
         own = [p for p in packets if p.mac != self.meeting.peer.mac]
         for name, bad in (("tshark finds none of our packets malformed", [p for p in own if p.malformed]),
                           ("the ICRC of each packet is right", [p for p in packets if not p.roce.icrc_is_right]),

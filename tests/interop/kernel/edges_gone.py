@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Edges where the other end is away: for a while, or for good."""
+"""Edges whose peer is absent: for a while, or permanently."""
 import time
 
 from edge_cells import RETRIES_EXCEEDED, SUCCESS, completes, edge, equal, holds
@@ -8,12 +8,13 @@ MTU = 1024
 
 
 def local_ack_timeout_s(code, q):
-    """At least (IBA 9.7.6.1.3). The kernel's timers tick, under emulation not always in time: of it we ask for a part."""
+    """The lower bound of the time-out (IBA 9.7.6.1.3). Timers of the emulated kernel tick irregularly, so the kernel must meet a part of
+    it only."""
     return 4.096e-6 * (1 << code) * (1 if q.where == "ours" else 0.25)
 
 
 def works(c, **ends):
-    """A new pair of QPs."""
+    """Checks that a new pair of QPs works."""
     q, r = c.pair(mtu=MTU, **ends)
     data = c.filled(q, 3000)
     q.post("rdma_write", len(data), *r.remote())
@@ -23,8 +24,9 @@ def works(c, **ends):
 
 @edge(reduced=True)
 def frozen(c):
-    """The peer stops for good: as many time-outs as the retry count allows, none before its time, and an error. The kernel sends
-    once a time-out; ours probes in between, too, which counts as nothing."""
+    """The peer stops permanently: as many time-outs as the retry count allows, none too early, and an error. The kernel retransmits once
+    a
+    time-out; Faultline also sends probes in between, which use no retry."""
     retries, timeout = 3, 14
     q, r = c.pair(mtu=MTU, timeout=timeout, retry_cnt=retries)
     c.answers.freeze()
@@ -50,7 +52,7 @@ def frozen(c):
 
 @edge(reduced={"atomic_fetch_add"}, op=["atomic_fetch_add", "send", "rdma_read"])
 def frozen_for_a_while(c, op):
-    """It comes back while retries are left: all is as if nothing had been, and done once."""
+    """The peer resumes while retries are left: every request completes, and executes once."""
     q, r = c.pair(mtu=MTU, timeout=16, retry_cnt=7)
     data = c.filled(q, 3000)
     r.write((100).to_bytes(8, "little") + data[8:], "target")
@@ -82,7 +84,7 @@ def frozen_for_a_while(c, op):
 
 @edge(reduced=False)
 def program_started_again(c):
-    """The answering program is killed and another takes its place: the old QP's requests find nobody, the new one's are not touched."""
+    """The responder's program is killed and another one starts. The old QP's requests get no response, and do not affect the new QP."""
     where = c.answers.where
     q, r = c.pair(mtu=MTU, timeout=14, retry_cnt=3)
     old = r.remote()
@@ -107,8 +109,9 @@ def program_started_again(c):
 
 @edge(reduced=False, asks=("ours",))
 def rebooted_with_the_same_number(c):
-    """The kernel starts anew and gives its first QP the number it had given. What our old QP still sends goes to the new one: that is
-    for neither of our QPs to suffer from."""
+    """The kernel reboots and gives its first QP the same number. Faultline's old QP still sends to that number, and so to the new QP.
+    Neither of
+    Faultline's QPs may be affected."""
     c.lane.restart("kernel", reboot=True)
     q, r = c.pair(mtu=MTU, answerer=c.lane.ends["kernel"], timeout=14, retry_cnt=3, asks=dict(psn=0x100000), answers=dict(psn=0x200000))
     old = r.remote()

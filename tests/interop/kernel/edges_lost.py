@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Edges where something does not arrive, or twice, or too early: RNR NAKs, gaps, duplicates."""
+"""Edges whose packets are lost, duplicated or too early: RNR NAKs, gaps, duplicates."""
 from capture import OPCODES, RESPONSES
 from edge_cells import (RNR_EXCEEDED, RNR_TIMERS_10US, SEQUENCE, SUCCESS, completes, edge, equal, holds, is_rnr, plus)
 
 MTU = 1024
 # 67 ms by 4.096 us << timeout.
 SHORT_TIMEOUT = 14
-# None that these cells would see.
+# No time-out that these cells would reach.
 NO_TIMEOUT = 0
 
 
 def waits_out(wire, naks, psn, code, exact):
-    """After each RNR NAK the request is not sent again before its timer allows. The kernel's timers tick, under emulation not always
-    in time: of it we ask for an eighth, which tells the longer codes that are used from the shortest."""
+    """After each RNR NAK the requester does not retransmit before the timer expires. Timers of the emulated kernel tick irregularly, so
+    the
+    kernel must wait an eighth only, which distinguishes the longer codes in use from the shortest."""
     allowed_s = RNR_TIMERS_10US[code] * 1e-5 * (1 if exact else 0.125)
     for nak in naks:
         equal("the timer's code", nak.syndrome & 31, code)
@@ -25,7 +26,7 @@ def waits_out(wire, naks, psn, code, exact):
 
 @edge(reduced={"send 26"}, op=["send", "rdma_write_imm"], code=[1, 20, 26, 0])
 def rnr_nak(c, op, code):
-    """The receive is posted once the NAK is on its way."""
+    """The receive is posted once the NAK is on the wire."""
     q, r = c.pair(mtu=MTU, min_rnr_timer=code, timeout=NO_TIMEOUT)
     data = c.filled(q, 2500)
     nak = c.sieve.watch(q.where, q.qpn, syndrome=is_rnr)
@@ -45,7 +46,7 @@ def rnr_nak(c, op, code):
 
 @edge(reduced={"3"}, retries=[0, 1, 3])
 def rnr_exhausted(c, retries):
-    """No receive ever."""
+    """No receive is ever posted."""
     q, r = c.pair(mtu=MTU, min_rnr_timer=12, rnr_retry=retries, timeout=NO_TIMEOUT)
     q.post("send", 16)
     completes(q, RNR_EXCEEDED)
@@ -59,7 +60,7 @@ def rnr_exhausted(c, retries):
 
 @edge(reduced={"rdma_write middle"}, op=["rdma_write", "send"], lost=["first", "middle"])
 def sequence_nak(c, op, lost):
-    """One packet of five is lost: one NAK says which, and all from there on come again."""
+    """One packet of five is lost: one NAK names it, and the requester retransmits all from there on."""
     q, r = c.pair(mtu=MTU, timeout=NO_TIMEOUT)
     data = c.filled(q, 4 * MTU + 100)
     gone = plus(q.psn, 0 if lost == "first" else 2)
@@ -80,7 +81,7 @@ def sequence_nak(c, op, lost):
 
 @edge()
 def sequence_nak_where_psns_wrap(c):
-    """A gap whose packets are numbered 0xfffffe, 0xffffff, 0 ..., and what is lost is the 0."""
+    """A gap whose packets have the PSNs 0xfffffe, 0xffffff, 0 ..., and the lost one has PSN 0."""
     q, r = c.pair(asks=dict(psn=0xfffffe), mtu=MTU, timeout=NO_TIMEOUT)
     data = c.filled(q, 4 * MTU + 100)
     c.sieve.lose(r.where, r.qpn, psn=0)
@@ -94,7 +95,7 @@ def sequence_nak_where_psns_wrap(c):
 
 @edge(reduced=False)
 def last_packet_lost(c):
-    """Nothing tells of it but the requester's time-out."""
+    """Only the requester's time-out detects the loss."""
     q, r = c.pair(mtu=MTU, timeout=SHORT_TIMEOUT)
     data = c.filled(q, 2 * MTU + 100)
     c.sieve.lose(r.where, r.qpn, psn=plus(q.psn, 2))
@@ -108,7 +109,7 @@ def last_packet_lost(c):
 
 @edge(reduced={"send"}, op=["send", "rdma_write"])
 def acknowledge_lost(c, op):
-    """The request comes twice and is executed once: a SEND takes one receive, a WRITE does not write again."""
+    """The request arrives twice and executes once: a SEND consumes one receive, a WRITE does not write again."""
     q, r = c.pair(mtu=MTU, timeout=SHORT_TIMEOUT)
     data = c.filled(q, 600)
     lost = c.sieve.lose(q.where, q.qpn, opcodes=OPCODES["acknowledge"])
@@ -116,7 +117,7 @@ def acknowledge_lost(c, op):
     r.recv()
     q.post(op, len(data), *([] if op == "send" else r.remote()))
     lost.wait()
-    # What the program writes there meanwhile has to stay.
+    # The program's own write during this time must stay.
     own = bytes(600)
     if op == "rdma_write":
         equal("the data", r.read(len(data)), data)
@@ -136,7 +137,7 @@ def acknowledge_lost(c, op):
 
 @edge(reduced={"middle"}, lost=["first", "middle", "last", "all"])
 def read_response_lost(c, lost):
-    """It is asked for again, from what is missing on; each READ request says the same memory for the same PSN."""
+    """The requester repeats the READ from the first missing packet on. Each READ request has the same memory for the same PSN."""
     q, r = c.pair(mtu=MTU, timeout=SHORT_TIMEOUT)
     length = 4 * MTU + 100
     data = bytes(c.lane.random.randbytes(length))
@@ -159,7 +160,7 @@ def read_response_lost(c, lost):
 
 @edge()
 def read_repeated(c):
-    """A READ request that comes again is answered again, with the memory's bytes; who asked has had its answer."""
+    """The responder answers a duplicate READ request again, with the memory's bytes; the requester has already received its response."""
     q, r = c.pair(mtu=MTU, timeout=NO_TIMEOUT)
     data = bytes(c.lane.random.randbytes(2500))
     r.write(data, "target")
@@ -186,7 +187,7 @@ ATOMICS = {"atomic_fetch_add": ([5], 105), "atomic_cmp_swp": ([100, 77], 77)}
 
 @edge(reduced={"atomic_fetch_add"}, op=list(ATOMICS))
 def atomic_response_lost(c, op):
-    """The request comes twice, is applied once, and answered twice alike."""
+    """The request arrives twice, executes once, and receives two equal responses."""
     q, r = c.pair(mtu=MTU, timeout=SHORT_TIMEOUT)
     words, after = ATOMICS[op]
     r.write((100).to_bytes(8, "little"), "target")
@@ -204,7 +205,7 @@ def atomic_response_lost(c, op):
 
 @edge()
 def atomic_repeated(c):
-    """An old request from the wire, after others: its own answer again, and the memory as it was."""
+    """A duplicate of an old request, after others: the responder repeats the original response, and the memory does not change."""
     q, r = c.pair(mtu=MTU, timeout=NO_TIMEOUT)
     r.write((100).to_bytes(8, "little"), "target")
     first = c.sieve.watch(r.where, r.qpn)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Edges where a request is refused: each has its NAK, its completion at the requester, its event and error at the responder."""
+"""Edges whose request is refused: each has its NAK, its completion at the requester, its event and error at the responder."""
 from edge_cells import (ACCESS, BAD_RESPONSE, FLUSHED, INVALID, LOCAL_LENGTH, LOCAL_OPERATION, OPERATIONAL, REMOTE_ACCESS,
                         REMOTE_INVALID, REMOTE_OPERATION, STATUSES, SUCCESS, KernelCannot, completes, edge, equal, holds, plus)
 
 MTU = 1024
 NO_TIMEOUT = 0
 SIZE = 65536
-# The kernel tells its programs of these alone; ours of each (IBA 11.6.3.2).
+# The kernel raises only these events; Faultline raises one for each error (IBA 11.6.3.2).
 KERNEL_RAISES = {"QP_ACCESS_ERR"}
 RIGHTS = {"rdma_write": "write", "rdma_read": "read", "atomic_fetch_add": "atomic"}
 
@@ -16,7 +16,7 @@ def post(q, op, length, rkey, address):
 
 
 def refused(c, q, r, status, receive, event):
-    """Both QPs are in error, and what else was posted comes back. event: of the responder's device."""
+    """Checks that both QPs are in error, and that other posted requests are flushed. event: of the responder's device."""
     completes(q, status)
     q.post("rdma_write", 8, *r.remote())
     completes(q, FLUSHED)
@@ -76,7 +76,7 @@ def receive_too_small(c):
     r.recv(1500)
     r.recv(1500)
     q.post("send", 3000)
-    # The kernel has another NAK and another status for it (docs/conformance.md).
+    # The kernel has another NAK and another status for it (docs/interop.md).
     ours = r.where == "ours"
     refused(c, q, r, REMOTE_INVALID if ours else REMOTE_OPERATION, [LOCAL_LENGTH if ours else LOCAL_OPERATION, FLUSHED], "QP_FATAL")
     equal("the bytes beyond the receive", r.read(1500, offset=1500), bytes(1500))
@@ -86,14 +86,14 @@ def receive_too_small(c):
 
 @edge(reduced={"rdma_write 4096"}, op=["rdma_write", "send"], mtu=[4096, 512])
 def path_mtu_differs(c, op, mtu):
-    """The responder's QP has 1024: a packet that is not the first of its message's last is full for one and not for the other."""
+    """The responder's QP has 1024: a packet that is not the last of its message is full for one end and not for the other."""
     q, r = c.pair(asks=dict(mtu=mtu), answers=dict(mtu=MTU), timeout=NO_TIMEOUT)
     c.filled(q, 9000)
     before = bytes(c.lane.random.randbytes(9000))
     r.write(before, "target")
     r.recv(9000)
     q.post(op, 9000, *([] if op == "send" else r.remote()))
-    # The kernel gives a receive that it had begun with the same status as the request.
+    # The kernel completes a receive that it had begun with the status of the request.
     refused(c, q, r, REMOTE_INVALID, [REMOTE_INVALID if op == "send" and r.where == "kernel" else FLUSHED], "QP_REQ_ERR")
     equal("the responder's memory", r.read(9000) == before, True)
     wire = yield q, r
@@ -102,7 +102,7 @@ def path_mtu_differs(c, op, mtu):
 
 @edge(reduced=False)
 def path_mtu_differs_in_one_packet(c):
-    """What fits both path MTUs is none's mistake; one packet that is too large for the responder's is."""
+    """A packet that fits both path MTUs is valid; one packet that exceeds the responder's is not."""
     q, r = c.pair(asks=dict(mtu=4096), answers=dict(mtu=MTU), timeout=NO_TIMEOUT)
     data = c.filled(q, MTU)
     q.post("rdma_write", MTU, *r.remote())
@@ -119,7 +119,8 @@ def path_mtu_differs_in_one_packet(c):
 
 @edge(reduced=False, mtu=[4096, 512])
 def path_mtu_differs_in_a_read(c, mtu):
-    """The answer comes in packets of the responder's path MTU, 1024: not what was asked for, and no success whatever is in them."""
+    """The response has packets of the responder's path MTU, 1024. This differs from the
+    request, so the READ must fail, whatever the packets contain."""
     q, r = c.pair(asks=dict(mtu=mtu), answers=dict(mtu=MTU), timeout=14, retry_cnt=1)
     q.post("rdma_read", 9000, *r.remote())
     status = q.status()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The lane's side of edge_end.py: the programs at both ends, and their QPs, as objects to call."""
+"""The lane's side of edge_end.py: the programs at both ends, and their QPs, as objects with methods."""
 import json
 import signal
 import socket
@@ -9,7 +9,7 @@ from sieve import within
 
 PORT = 18700
 ADDRESSES = {"ours": OURS, "kernel": PEERS}
-# This machine may do much else.
+# Time limit on a busy machine.
 CALL_TIMEOUT_S = 300
 
 
@@ -98,7 +98,7 @@ class Queue:
         return self.call("wait", count=count, limit_s=limit_s)
 
     def status(self):
-        """Of the next completion; None where none comes."""
+        """The status of the next completion, or None if none arrives."""
         done = self.wait()
         return done[0]["status"] if done else None
 
@@ -112,7 +112,7 @@ class Queue:
         return bytes.fromhex(self.call("read", region=region, offset=offset, length=length))
 
     def remote(self, region="target", offset=0):
-        """rkey and address of a region here, for the other end's requests."""
+        """rkey and address of a region here, for the peer's requests."""
         rkey, address, _ = self.about["regions"][region]
         return rkey, address + offset
 

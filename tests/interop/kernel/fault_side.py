@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One end of a pair in which the one's requests find that the other's pages are not there; the same file at both ends.
+"""One end of a pair. The requests of one end find that the pages of the other are not resident; the same file at both ends.
 
 Settings: gid, requester ("listen" or "connect"), kinds and operations (fault_cells.py), offset (in the region), timeout (of the QP,
 as verbs have it).
-Says of each cell "ok" or what was wrong, in JSON; both ends do.
+Prints for each cell "ok" or the error, in JSON, at both ends.
 """
 import ctypes
 import json
@@ -24,7 +24,7 @@ IMMEDIATE = 0x12345678
 MADV_PAGEOUT = 21
 RECEIVES = ("send", "send_imm", "write_imm")
 ATOMICS = ("cas", "faa", "atomic_write")
-# Where in the region, for what has to be aligned; bursts a page apart.
+# Offset in the region of operations that need alignment; bursts a page apart.
 OFFSETS = dict({name: PAGE_BYTES + 8 for name in ATOMICS}, writes=0, reads=0)
 MTU = 4096
 RIGHTS = verbs_side.REMOTE & ~verbs_side.FLUSH_GLOBAL | e.IBV_ACCESS_LOCAL_WRITE
@@ -35,8 +35,9 @@ def content(number, what, length=LENGTH):
 
 
 def misplacements(offset, length):
-    """Where rxe takes the middle of on-demand pages for: of each packet it puts what is for a page at that page's start, and takes all
-    of it from the packet's start. Packet's first byte, page's first byte, bytes; in this order."""
+    """The errors of rxe at an offset within on-demand pages. It puts each packet's bytes for a page at that page's start, and takes all
+    of them
+    from the packet's start. Packet's first byte, page's first byte, bytes; in this order."""
     for at in range(0, length, MTU):
         place, left = offset + at, min(MTU, length - at)
         while left:
@@ -51,7 +52,7 @@ def misplace_writes(memory, offset, data):
 
 
 def is_misplaced_read(got, memory, offset):
-    """What no page was copied to is whatever was there."""
+    """Pages that received no copy keep their old contents."""
     model, known = bytearray(len(got)), bytearray(len(got))
     for packet, page, room in misplacements(offset, len(got)):
         model[packet:packet + room] = memory[page:page + room]
@@ -60,8 +61,9 @@ def is_misplaced_read(got, memory, offset):
 
 
 def on_each_cpu(call):
-    """A page that was made a moment ago may stand in a batch of the CPU that made it, on its way to the lists of which pages
-    are reclaimed. MADV_PAGEOUT empties the batch of the CPU it runs on, and leaves the others' pages where they are."""
+    """A page that was just created may be in a batch of the CPU that created it, before the kernel adds it to the lists of reclaimable
+    pages.
+    MADV_PAGEOUT empties the batch of the CPU that it runs on, and leaves pages in the batches of others."""
     allowed = os.sched_getaffinity(0)
     try:
         for cpu in allowed:
@@ -72,7 +74,7 @@ def on_each_cpu(call):
 
 
 class Pages(verbs_side.Region):
-    """A region whose pages can be taken away.
+    """A region whose pages can be dropped.
 
     fresh: anonymous memory that was never touched; shared: of a file in memory, whose pages stay there; file: of a file on a disk,
     which has to be read again; swapped: anonymous memory that was written to swap."""
@@ -92,14 +94,14 @@ class Pages(verbs_side.Region):
             super().__init__(device, LENGTH, RIGHTS, True, kind == "shared")
 
     def fill(self, data):
-        """What will be in it when its pages are gone."""
+        """Its contents after its pages are dropped."""
         if self.kind == "fresh":
             return bytes(LENGTH)
         self.write(0, data)
         return data
 
     def take_away(self):
-        """How many pages are left."""
+        """The number of its resident pages."""
         for _ in range(200):
             if self.kind == "swapped":
                 on_each_cpu(lambda: self.memory.madvise(MADV_PAGEOUT))
@@ -127,7 +129,7 @@ class End:
                 self.side.regions[kind] = Pages(self.device, kind)
         self.side.connect()
 
-    # ---- the one that asks ----
+    # ---- the requester ----
 
     def request(self, kind, name, length, number):
         side, offset = self.side, OFFSETS.get(name, self.offset)
@@ -171,13 +173,13 @@ class End:
             return MISPLACED if is_misplaced_read(got, before, offset) else "what was read is wrong"
         return "ok"
 
-    # ---- the one whose pages are not there ----
+    # ---- the end whose pages are not resident ----
 
     def respond(self, kind, name, length, number):
         side, pages, offset = self.side, self.side.regions[kind], OFFSETS.get(name, self.offset)
         if name in RECEIVES:
             side.recv(kind, offset, length)
-            time.sleep(0.05)  # Its pages may be asked for ahead of the data.
+            time.sleep(0.05)  # The device may request its pages before the data arrives.
         expected = bytearray(pages.fill(content(number, "before")))
         left = pages.take_away()
         side.barrier()

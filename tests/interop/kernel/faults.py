@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Page faults with a Linux kernel as the other end: at Faultline's responder, with each `stall` setting and with pages that come late,
-under the kernel's requests; and at the kernel's responder under Faultline's.
+"""Page faults with a Linux kernel as the peer: at Faultline's responder, with each `stall` setting and with pages that are late, under
+the kernel's requests; and at the kernel's responder under Faultline's.
 
     faults.py FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]
 
-Beside what programs see, the kernel is held to what it sent: it never asks again but because it was told to.
+Besides the results of the programs, the lane checks the kernel's packets: it retransmits only after a NAK of Faultline.
 """
 import collections
 import json
@@ -28,13 +28,13 @@ PATIENCE_S = 400
 # The QPs' time-out: 4.096 us * 2^18 is 1.07 s, which a virtual machine meets.
 TIMEOUT = 18
 SHORT_DELAY_US = 20_000
-# Longer than the requester waits for an answer: only where it is told to wait.
+# Exceeds the requester's time-out: only with settings that send it RNR NAKs.
 LONG_DELAY_US = 2_500_000
 SWAP_MIB = 256
 COUNTERS = ("retry_exceeded_err", "retry_rnr_exceeded_err")
 
 Setting = collections.namedtuple("Setting", "name stall delay_us kinds operations family requester offset reduced")
-# Across pages, and nowhere aligned.
+# Across pages, and aligned to nothing.
 MIDDLE = PAGE_BYTES // 2 + 100
 KINDS = ["fresh", "shared", "file", "swapped"]
 SETTINGS = (
@@ -53,7 +53,7 @@ SETTINGS = (
 
 
 class Swap:
-    """A compressed one in memory, this machine's preferred while it is there; `ready` says whether it could be had."""
+    """Compressed swap in memory, the preferred swap of this machine while it exists; `ready`: whether it could be created."""
 
     def __enter__(self):
         self.process = subprocess.Popen(["bash", f"{HERE}/../e2e/with_zram.sh", str(SWAP_MIB), "sh", "-c", "echo ready; exec sleep 3600"],
@@ -63,14 +63,14 @@ class Swap:
         return self
 
     def __exit__(self, *_):
-        # Its shell takes the device away when its command has ended.
+        # The shell of with_zram.sh removes the device after its command has ended.
         os.killpg(self.process.pid, signal.SIGTERM)
         self.process.wait(60)
         self.process.stdout.close()
 
 
 def went_back_unbidden(packets, peer_mac):
-    """The kernel's requests with which it began again at an earlier PSN, and since that was on the wire no NAK of ours was."""
+    """Returns the kernel's requests that return to an earlier PSN, without a NAK of Faultline since the last transmission of that PSN."""
     last_sent, newest, naks, found = {}, {}, [], []
     for number, packet in enumerate(packets):
         if packet.mac == peer_mac and packet.is_request:
@@ -91,7 +91,7 @@ def not_before(psn, other):
 
 
 def forgets_addresses(packets, peer_mac):
-    """Whether the kernel has sent an ATOMIC WRITE to address 0: behind the BTH comes the RETH."""
+    """Whether the kernel has sent an ATOMIC WRITE to address 0: the RETH follows the BTH."""
     return any(packet.mac == peer_mac and packet.name == "atomic_write" and not any(packet.roce.payload[:8]) for packet in packets)
 
 
@@ -145,7 +145,7 @@ class Lane:
             else:
                 said = " // ".join(tail(process) for process in (ours, theirs) if process) if "not reached" in got else ""
                 self.tally.fail(title, f"Faultline: {got[0]}; the kernel: {got[1]} {said}")
-                # What follows says nothing new.
+                # Further results have no new information.
                 if got == ["not reached", "not reached"]:
                     return
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""RoCEv2 frames as bytes: what is in them that a lane asks for, and whether the ICRC is right, reckoned independently of the stack."""
+"""RoCEv2 frames as bytes: the fields that a lane needs, and whether the ICRC is right, computed independently of the stack."""
 import struct
 import zlib
 
@@ -8,7 +8,7 @@ ACKNOWLEDGE = 0x11
 
 
 class Roce:
-    """The base transport header of a frame, and where the rest begins."""
+    """The base transport header of a frame, and the offsets after it."""
 
     def __init__(self, frame, ip, udp):
         self.frame, self.ip, self.udp = frame, ip, udp
@@ -25,12 +25,12 @@ class Roce:
 
     @property
     def payload(self):
-        """Of a READ response; with an AETH where it has one."""
+        """The payload of a READ response, with its AETH if it has one."""
         return bytes(self.frame[self.bth + 12:self.end - 4])
 
     @property
     def icrc_is_right(self):
-        """IBA A17.3.3: what may change on the way counts as ones; 8 bytes of ones stand for the absent link header."""
+        """IBA A17.3.3: fields that may change on the way count as ones; 8 bytes of ones replace the absent link header."""
         covered = bytearray(self.frame[self.ip:self.end - 4])
         udp = self.udp - self.ip
         if covered[0] >> 4 == 4:
@@ -44,7 +44,7 @@ class Roce:
 
 
 def parse(frame):
-    """None where it is not a whole RoCEv2 frame."""
+    """Returns None unless it is a whole RoCEv2 frame."""
     if len(frame) < 14 + 20:
         return None
     kind = frame[12:14]

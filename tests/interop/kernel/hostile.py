@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Hostile frames to a Faultline device that exchanges data with the kernel (tests/interop/hostile has more of it, between two
-Faultline devices): no byte is wrong, each frame is counted under the reason that its sender foresaw, and it all goes on.
+"""Hostile frames to a Faultline device that exchanges data with the kernel. (tests/interop/hostile has more, between two Faultline
+devices.) No byte is wrong, each frame is counted under the reason that its sender predicted, and the exchange continues.
 
     hostile.py FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]
 """
@@ -19,9 +19,9 @@ from tally import Tally, lane_parser  # noqa: E402
 
 PORT = 18900
 PATIENCE_S = 120
-# Longer than a packet of the largest path MTU that has grown.
+# Exceeds a packet of the largest path MTU that the sender has lengthened.
 LINK_MTU_BYTES = 4600
-# What it takes more QPs, or a wider link, to have.
+# Kinds of frames that need more QPs, or a link with a larger MTU.
 WITHOUT = {"wrong-qkey", "peers-with-all-known", "oversize"}
 ALL = re.compile(r'^ +\{"([a-z-]+)", &Arsenal::', re.MULTILINE)
 
@@ -32,7 +32,7 @@ def kinds():
 
 
 def mac_of(meeting, address):
-    """As the bridge's own neighbour table has it; it has to ask first."""
+    """From the bridge's own neighbour table, after a ping that fills it."""
     meeting.inside("ping", "-c", "1", "-W", "5", address).wait(30)
     words = subprocess.run(["ip", "-j", "-n", meeting.namespace, "neigh", "show", address], stdout=subprocess.PIPE, text=True).stdout
     return json.loads(words)[0]["lladdr"]
@@ -49,7 +49,7 @@ class Stream:
         self.peer = meeting.peer.popen(["python3", "-B", "/mnt/share/hostile_end.py", BRIDGE[4], port, settings])
 
     def lines(self):
-        """What our end has said, as far as its lines are whole."""
+        """The output of Faultline's end so far, whole lines only."""
         return [json.loads(line) for line in self.ours.output.split("\n")[:-1] if line.startswith("{")]
 
     def wait_for(self, condition, what):
@@ -94,7 +94,8 @@ def attack(meeting, sender, facts, frames, seed):
 
 
 def differences(before, after, expected):
-    """Where the device's counters are not what the sender foresaw. The link has other stations, too, whose frames are not RoCEv2."""
+    """Lists the device's counters that differ from the sender's prediction. The link also has other stations, whose frames are not
+    RoCEv2."""
     grown = {name: after[name] - before[name] for name in after}
     reached = expected.pop("reached", 0)
     missed = grown["port.rx_missed"]
@@ -136,7 +137,7 @@ def main():
         kernel_peer.skip("the sender of hostile frames is not built")
     tally = Tally("hostile")
     with Meeting(asked.faultline_run, name="hostile", mtu_bytes=LINK_MTU_BYTES) as meeting:
-        # Filters on bridges would drop broken packets before they come to anybody.
+        # Filters on bridges would drop broken packets before they reach a station.
         meeting.inside("sh", "-c", "if [ -d /proc/sys/net/bridge ]; then echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-*tables; fi").wait(10)
         mtu = str(meeting.mtu_bytes)
         meeting.ip("link", "add", "fl-third", "mtu", mtu, "type", "veth", "peer", "name", "fl-third-br", "mtu", mtu)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One end of a stream between Faultline and the kernel, every byte of which is compared, both ways: the same file at both ends
-(verbs_side.py). Ours says what a spoofer would have to know, then every now and then how far it is and what its device has counted,
-until the file `stop` is there.
+"""One end of a stream between Faultline and the kernel. Every byte is compared, in both directions; the same file at both ends
+(verbs_side.py). Faultline's end prints the facts that a spoofer needs to know. Then it prints its progress and its device's counters
+at intervals, until the file `stop` exists.
 """
 import json
 import os
@@ -24,7 +24,7 @@ def pattern(number, active, length):
 
 
 def difference(what, found, expected):
-    """Where it begins, or nothing."""
+    """Describes the first difference; "" if there is none."""
     if found == expected:
         return ""
     wrong = [at for at in range(len(expected)) if found[at] != expected[at]]
@@ -33,7 +33,7 @@ def difference(what, found, expected):
 
 
 def play_round(side, number):
-    """Both ends write and send at once. What is wrong with it, or nothing."""
+    """Both ends write and send at once. Returns the error, or nothing."""
     active = side.link.active
     side.regions["source"].write(0, pattern(number, active, WRITE_BYTES))
     side.regions["source"].write(WRITE_BYTES, pattern(~number & 0xFFFF, active, SEND_BYTES))
@@ -51,8 +51,9 @@ def play_round(side, number):
 
 def main():
     link, settings = verbs_side.arguments()
-    # On demand at our end alone: Linux 7.3.4 acknowledges a WRITE of several packets to fresh on-demand pages of its own, and all but
-    # the first packet of each page is missing there, though it was right on the wire. Nothing hostile is needed for that.
+    # On-demand memory at Faultline's end only: Linux 7.3.4 acknowledges a WRITE of several packets to its own fresh on-demand pages, but
+    # only
+    # the first packet of each page arrives there, although all were right on the wire. This happens without hostile frames.
     side = verbs_side.Side(link, verbs_side.Device(), gid=settings["addresses"]["peer" if link.active else "ours"],
                            odp=settings["odp"] and not link.active)
     side.connect()

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds what a kernel peer boots: Debian's newest kernel, with Soft-RoCE, and a file system of its user space's RDMA programs.
-#   image.sh            prints the directory that holds vmlinuz, initrd and manifest; builds them where they are not there yet
-# All of it comes from Debian packages, fetched with a private apt state: nothing is installed here, and the machine's own apt
-# configuration is only read, to learn which mirror it uses. Ends with status 77 and a line where something cannot be had.
+# Builds the image that a kernel peer boots: Debian's newest kernel, with Soft-RoCE, and a file system with Debian's RDMA programs.
+#   image.sh            prints the directory that has vmlinuz, initrd and manifest; builds them if they are missing
+# All of it is from Debian packages, fetched with a private apt state: nothing is installed here. The machine's own apt configuration is
+# only read, to find its mirror. If something cannot be had, the script prints a line and exits with status 77.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,7 +13,7 @@ kernel_suite=trixie-backports
 lib_dir=usr/lib/x86_64-linux-gnu
 boot_modules=(virtio_net virtio-rng 9pnet_virtio 9p ib_core ib_uverbs rdma_cm rdma_ucm rdma_rxe)
 spare_modules=(sch_netem sch_prio cls_u32 cls_flower)
-# Copied whole, but for their documentation; the libraries that they need are found with readelf.
+# Copied whole, except their documentation; readelf finds the libraries that they need.
 packages=(busybox-static dash iproute2 ibverbs-utils rdmacm-utils perftest)
 
 cannot() {
@@ -21,7 +21,7 @@ cannot() {
   exit 77
 }
 
-# private_apt PROGRAM WORDS...: with our suites and lists, and nothing installed, so that dependencies are told in full.
+# private_apt PROGRAM WORDS...: with the image's suites and lists, and nothing installed, so that apt lists all dependencies.
 private_apt() {
   local program=$1
   shift
@@ -43,7 +43,7 @@ prepare_apt() {
   private_apt apt-get update >&2 || cannot "the mirror does not offer $suite and $kernel_suite"
 }
 
-# archive_of PACKAGE VERSION: where its download lies
+# archive_of PACKAGE VERSION: the path of its download
 archive_of() {
   local file
   for file in "$cache/apt/cache/archives/$1_${2//:/%3a}"_{amd64,all}.deb; do
@@ -55,7 +55,7 @@ archive_of() {
   cannot "$1 $2 is not there after its download"
 }
 
-# unpack_closure INTO PACKAGES...: them and all that they depend on; INTO.manifest names each with its version
+# unpack_closure INTO PACKAGES...: unpacks them and all their dependencies; INTO.manifest has the version of each
 unpack_closure() {
   local into=$1 package version
   shift
@@ -66,12 +66,12 @@ unpack_closure() {
   while read -r package version; do dpkg-deb -x "$(archive_of "$package" "$version")" "$into"; done <"$into.manifest"
 }
 
-# add_libraries FROM ROOT: the loader, and the libraries that ROOT's programs need, until none is missing
+# add_libraries FROM ROOT: adds the loader and the libraries that ROOT's programs need, until none is missing
 add_libraries() {
   local from=$1 root=$2 again=1 lib
   mkdir -p "$root/usr/lib64" "$root/$lib_dir"
   cp -L "$from/usr/lib64/ld-linux-x86-64.so.2" "$root/usr/lib64/"
-  # Nothing is linked with it: the C library loads it to end a thread.
+  # No program is linked with it: the C library loads it to end a thread.
   cp -L "$from/$lib_dir/libgcc_s.so.1" "$root/$lib_dir/"
   while ((again)); do
     again=0
@@ -85,7 +85,7 @@ add_libraries() {
   done
 }
 
-# add_kernel OUT ROOT WORK: OUT/vmlinuz, and below ROOT the modules that are wanted with what they need
+# add_kernel OUT ROOT WORK: adds OUT/vmlinuz, and below ROOT the required modules with their dependencies
 add_kernel() {
   local out=$1 root=$2 tree=$3/kernel real version package kver modules module
   real=$(private_apt apt-cache show -t "$kernel_suite" linux-image-amd64 | sed -n 's/^Depends:.*\(linux-image-[0-9][^ ,]*\).*/\1/p' |
@@ -93,7 +93,7 @@ add_kernel() {
   [ -n "$real" ] || cannot "$kernel_suite has no kernel"
   version=$(private_apt apt-cache madison "$real" | awk -F ' *[|] *' '!seen++ { print $2 }')
   mkdir -p "$tree"
-  # Newer kernels are spread over several packages.
+  # Newer kernels are split into several packages.
   while read -r package; do
     (cd "$cache/apt/cache/archives" && private_apt apt-get download "$package=$version" >/dev/null) || cannot "could not download $package"
     dpkg-deb -x "$(archive_of "$package" "$version")" "$tree"
@@ -137,14 +137,14 @@ build() {
     dpkg-deb --fsys-tarfile "$(archive_of "$package" "$version")" | tar -x -C "$root" --keep-directory-symlink \
       --exclude='./usr/share' --exclude='./etc/init.d' --exclude='./usr/lib/systemd'
   done
-  # Of the verbs providers, rxe's alone.
+  # Of the verbs providers, only rxe's.
   cp "$all/etc/libibverbs.d/rxe.driver" "$root/etc/libibverbs.d/"
   cp "$all/$lib_dir"/libibverbs/librxe-*.so "$root/$lib_dir/libibverbs/"
   cp -a "$all"/usr/bin/python3* "$root/usr/bin/"
   cp -a "$all"/usr/lib/python3* "$root/usr/lib/"
   find "$root"/usr/lib/python3* -depth \( -name test -o -name idlelib -o -name ensurepip -o -name __pycache__ -o -name pydoc_data \) \
     -exec rm -rf {} +
-  # Its tests have the classes that set pairs of QPs up.
+  # pyverbs' tests have the classes that set up pairs of QPs.
   mkdir -p "$root/usr/share/rdma-core"
   cp -a "$all/usr/share/doc/rdma-core/tests" "$root/usr/share/rdma-core/"
   gunzip -r "$root/usr/share/rdma-core/tests"
@@ -165,7 +165,7 @@ for tool in apt-get apt-cache dpkg-deb readelf depmod cpio xz sha256sum flock; d
   command -v $tool >/dev/null || cannot "$tool is not installed"
 done
 mkdir -p "$cache"
-# What is in an image is decided by these files; newer packages of the same name are no reason to build it anew.
+# These files determine the contents of an image; newer packages of the same name do not cause a new build.
 image=$cache/image-$(cat "$here/image.sh" "$here/guest/init" "$here/guest/agent.py" | sha256sum | cut -c 1-16)
 exec 9>"$cache/lock"
 flock 9
@@ -175,7 +175,7 @@ if [ ! -e "$image/initrd.complete" ]; then
   mkdir -p "$image"
   build "$image" "$work"
   : >"$image/initrd.complete"
-  # The images of older versions of these files.
+  # Removes the images of older versions of these files.
   find "$cache" -maxdepth 1 -name 'image-*' ! -path "$image" -mtime +2 -exec rm -rf {} +
 fi
 printf '%s\n' "$image"

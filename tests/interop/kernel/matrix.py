@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """The matrix: every operation of every transport between Faultline and the kernel, in both directions, by matrix_cells.py at both
-ends; and the rows of matrix_rows.txt, of programs that others wrote.
+ends; and the rows of matrix_rows.txt, of programs of other projects.
 
     matrix.py FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]
 """
@@ -21,22 +21,22 @@ from meeting import BRIDGE, HERE, OUR_GIDS, OURS, PEERS, PEERS_GIDS, Meeting  # 
 from grounds import expand  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
-# Each pair of programs has another port, since the last one's may be in use for a while yet.
+# Each pair of programs has another port, because the previous one's may still be in use.
 PORTS = itertools.count(18600)
-# What a row, or a cell, may take on a machine that does much else.
+# Time limit of a row, or a cell, on a busy machine.
 ROW_TIMEOUT_S = 90
 CELL_TIMEOUT_S = 400
 LOSS = 0.05
-# Of the guest's own packets, RoCEv2's alone: what the ends tell each other by TCP is none of the matrix.
+# Only the guest's RoCEv2 packets are affected: the TCP connection of the ends is not part of the matrix.
 NETEM = f"""
 tc qdisc add dev eth0 root handle 1: prio bands 4 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
 tc qdisc add dev eth0 parent 1:4 handle 40: netem loss {LOSS * 100:.0f}% delay 1ms reorder 2%
 tc filter add dev eth0 parent 1: protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff flowid 1:4
 tc filter add dev eth0 parent 1: protocol ipv6 u32 match ip6 protocol 17 0xff match ip6 dport 4791 0xffff flowid 1:4
 """
-# Ours are lost and overtaken at the device.
+# Faultline's packets are lost and overtaken at the device.
 CHAOS = f'[device.chaos]\ndirection = "tx"\nloss = {LOSS}\nreorder = 0.02\nseed = 6\n'
-# FLUSH: the kernel takes none but with its own ICRC, and sends no other.
+# FLUSH: the kernel accepts only its own ICRC, and sends no other.
 RXE_FLUSH = "[transport]\nrxe_flush_icrc = true\n"
 
 
@@ -46,7 +46,7 @@ def rooms(lossy, reduced):
                    for transport, family, mtu, our_odp, peer_odp in choices]
     if not reduced:
         return all_of_them
-    # Of each transport one with each family, MTU and kind of memory.
+    # For each transport, one room with each family, MTU and kind of memory.
     return [room for room in all_of_them if (room["family"] == 4) == (room["mtu"] == 1024) and
             room["our_odp"] == (room["family"] == 6) and room["peer_odp"] == (room["our_odp"] and room["transport"] != "UC")]
 
@@ -70,7 +70,7 @@ class Lane:
             counts[key] = counts.get(key, 0) + 1
 
     def table(self):
-        """How many passed, by operation, with Faultline as requester (to) and as responder (from)."""
+        """The number of passed cells by operation, with Faultline as requester (to) and as responder (from)."""
         columns = ["to, clean", "from, clean", "to, lossy", "from, lossy", "failed", "cannot"]
         print(f"{'':20}" + "".join(f"{column:>13}" for column in columns))
         for group, counts in self.counts.items():
@@ -83,7 +83,7 @@ class Lane:
         port = str(next(PORTS))
         ours = meeting.popen(["/usr/bin/python3", "-B", f"{HERE}/matrix_cells.py", "listen", port, settings], config=config)
         if meeting.kind == "tap":
-            # Beside it: our program has its device, and with it the tap, once the peer's has found it.
+            # At the same time: Faultline's program has its device, and with it the tap, once the peer's program has connected.
             threading.Thread(target=adopt, args=(meeting, ours), daemon=True).start()
         if not meeting.await_listener(int(port), ours):
             self.tally.fail("our end of the cells", ours.output[-2000:])
@@ -114,7 +114,7 @@ class Lane:
                 pass
 
     def flush_as_specified(self, meeting):
-        """What the kernel makes of a FLUSH with the ICRC that the specification has."""
+        """The kernel's reaction to a FLUSH with the ICRC of the specification."""
         name = "FLUSH with the specification's ICRC, to the kernel"
         if not re.search(self.wanted, name):
             return
@@ -145,8 +145,9 @@ class Lane:
                             self.row(meeting, name, text, ours_serves)
 
     def row(self, meeting, name, text, ours_serves):
-        """perftest with -e has one channel for both queues: where the next message overtakes the acknowledgement of the last it looks at a
-        completion that it has not got. A status is less than 256."""
+        """perftest with -e has one channel for both queues. If the next message overtakes the acknowledgement of the last, perftest reads
+        a
+        completion that it has not polled. A valid status is less than 256."""
         for _ in range(3):
             problem = self.run_row(meeting, text, ours_serves)
             if not re.search(r"Failed status \d{4}", problem):
@@ -157,7 +158,7 @@ class Lane:
             self.tally.ok(name)
 
     def run_row(self, meeting, text, ours_serves):
-        """What is wrong. perftest's time-out is made 1 s: on a machine that does much else, the emulated one answers later than its usual 67 ms."""
+        """Returns the error. perftest's time-out is set to 1 s: on a busy machine the emulated one answers later than the usual 67 ms."""
         port = next(PORTS)
 
         def words(gids):
@@ -189,8 +190,9 @@ class Lane:
         return f"{problem}\nserver: {server.output[-1500:]}\nclient: {client.output[-1500:] if client else ''}"
 
     def tap(self, meeting):
-        """The same over net_tap, which carries 1500 bytes at most; so no datagram is longer than 1024. The interface is there while our
-        program runs; then it becomes a port of the bridge."""
+        """The same over net_tap, which carries 1500 bytes at most; so no datagram is longer than 1024. The interface exists while
+        Faultline's program
+        runs; then it becomes a port of the bridge."""
         if self.wanted and "tap" not in self.wanted:
             return
         meeting.ip("link", "del", "fl-link")
@@ -202,7 +204,7 @@ class Lane:
 
 
 def adopt(meeting, process):
-    """Makes the tap of our program a port of the bridge as soon as it is there."""
+    """Makes the tap of Faultline's program a port of the bridge as soon as it exists."""
     until = time.monotonic() + ROW_TIMEOUT_S
     while time.monotonic() < until and process.poll() is None:
         if subprocess.run(["ip", "-n", meeting.namespace, "link", "set", "fl-link", "master", "fl-bridge", "up"],

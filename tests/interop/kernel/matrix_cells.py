@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The cells of the matrix, run at both ends at once: every operation with every size, in both directions, over one pair of QPs for
-each combination of transport, address family, path MTU and on-demand memory. The end that listens is ours, and says a JSON object a
-line of each cell: its name, and what is wrong with it, if anything, or what the kernel says where it cannot do it.
+each combination of transport, address family, path MTU and on-demand memory. Faultline's end listens, and prints a JSON object a line
+for each cell: its name, and the error if there is one, or the kernel's message if the kernel cannot do it.
 
     settings: "addresses": of both ends by family; "wanted": a regular expression; "reduced"; "rooms": the combinations
 """
@@ -21,21 +21,21 @@ from pyverbs.pyverbs_error import PyverbsError  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
 IMMEDIATE = 0x5a0000
-# rxe hands the kernel's own flag out, which is another than that of libibverbs (there, IBV_WC_IP_CSUM_OK).
+# rxe returns the kernel's own flag, which differs from that of libibverbs (there, IBV_WC_IP_CSUM_OK).
 RXE_WC_WITH_INV = 1 << 2
 # In struct ibv_mw.
 MW_RKEY_OFFSET = 16
 NOT_ANSWERED_AGAIN = "that comes again is not answered again: IBV_WC_RETRY_EXC_ERR"
 AGAIN_WITH_ADDRESS_0 = "again with address 0, which is refused"
 DUPLICATES = "/sys/class/infiniband/{}/ports/1/hw_counters/duplicate_request"
-# Before and behind what a message may touch.
+# Before and after the memory that a message may touch.
 GUARD_BYTES = 64
-# A page before the message and two behind it.
+# A page before the message and two after it.
 REGION_BYTES = MIB + 3 * PAGE_BYTES
 PATTERN = random.Random(6).randbytes(REGION_BYTES + MIB)
 AT_THE_START = PATTERN[-100:]
 OTHER = b"\xa5" * REGION_BYTES
-# A message that nobody acknowledges is sent as often as this, by size.
+# The number of copies of an unacknowledged message, by size.
 COPIES = {size: 8 for size in range(0, 5000)} | {64 * KIB: 3, MIB: 1}
 SLOT_BYTES = 8 * KIB
 OPERATIONS = {
@@ -49,11 +49,11 @@ WAIT_S = 120
 
 
 class Wrong(Exception):
-    """Something is not as it has to be."""
+    """A result is not as required."""
 
 
 class Cannot(Wrong):
-    """The kernel cannot do it. The lane looks for this word."""
+    """The kernel cannot do it. The lane searches for this word."""
 
     def __str__(self):
         return f"CANNOT {self.args[0]}"
@@ -63,7 +63,7 @@ def sizes(operation, transport, mtu):
     if operation in WORDS:
         return [8]
     if transport == "UD":
-        # No path MTU: a datagram is one packet, which the port's limits.
+        # No path MTU: a datagram is one packet, limited by the port's MTU.
         return [0, 1, mtu - 1, mtu] + ([mtu + 1] if mtu < 4096 else [])
     return [0, 1, mtu - 1, mtu, mtu + 1, 64 * KIB, MIB]
 
@@ -72,20 +72,20 @@ class Cell:
     def __init__(self, room, number, operation, size, ours_asks, unaligned=False):
         self.room, self.number, self.operation, self.size, self.ours_asks = room, number, operation, size, ours_asks
         self.name = f"{room} {operation} {size} {'to' if ours_asks else 'from'} the kernel{', not aligned to a page' * unaligned}"
-        # Where in memory, at either end; any alignment, but that of a word where that matters.
+        # Offset in memory, at either end; any alignment, but that of a word if the operation needs it.
         anywhere = 128 + (number * 40 if operation in WORDS else number * 37) % 1500
         self.ours, self.peers = anywhere, PAGE_BYTES if room.peer_odp and not unaligned else anywhere
         self.pattern = PATTERN[number * 4099 % MIB:][:size]
 
     def words(self):
-        """What the lane is told of it."""
+        """The fields that the lane receives."""
         return dict(cell=self.name, group=f"{self.room.transport} {self.operation}",
                     column=f"{'to' if self.ours_asks else 'from'}, {'lossy' if self.room.lossy else 'clean'}")
 
 
 class Room:
-    """One combination. On-demand memory of the kernel's is used from the start of a page, but in the cells "not aligned to a page":
-    moved_to_page_starts() says why."""
+    """One combination. The kernel's on-demand memory is used from the start of a page, except in the cells "not aligned to a page"; see
+    moved_to_page_starts() for the reason."""
 
     def __init__(self, transport, family, mtu, our_odp, peer_odp, lossy):
         self.transport, self.family, self.mtu, self.our_odp, self.peer_odp, self.lossy = transport, family, mtu, our_odp, peer_odp, lossy
@@ -114,7 +114,7 @@ def check(right, what):
 
 
 def differs(found, wanted):
-    """Where, for people."""
+    """A readable description of the first difference."""
     if len(found) != len(wanted):
         return f"{len(found)} bytes instead of {len(wanted)}"
     at = next(i for i in range(len(wanted)) if found[i] != wanted[i])
@@ -127,7 +127,7 @@ class Runner:
         self.room = room
         self.odp = room.our_odp if ours else room.peer_odp
         self.side = Side(link, device, transport=room.transport, gid=gid, mtu=room.mtu, odp=self.odp, size=REGION_BYTES,
-                         # Where packets are lost, the last of a message is asked for again after this (4.096 us << 16).
+                         # If packets are lost, the last one of a message is retransmitted after this time (4.096 us << 16).
                          **dict(timeout=16) if room.lossy else {})
         # A window needs memory that is not on-demand.
         if room.transport == "RC":
@@ -142,7 +142,7 @@ class Runner:
         self.source.drop()
 
     def clear_target(self):
-        """What it has then where nothing is written: of dropped pages nothing."""
+        """Returns the contents of unwritten memory: zeros after pages are dropped."""
         if self.odp:
             self.target.drop()
             return bytes(1)
@@ -159,7 +159,7 @@ class Runner:
             check(self.target.read(at, length) == blank * length, f"bytes beside the message changed at {at - offset}")
 
     def moved_to_page_starts(self, data):
-        """Whether that is how the message differs, exactly: rxe of Linux 7.3 leaves the offset within the page out of account."""
+        """Whether the message differs in exactly this way: rxe of Linux 7.3 ignores the offset within the page."""
         image = bytearray(REGION_BYTES)
         if self.ours:
             image[:len(AT_THE_START)] = AT_THE_START
@@ -180,15 +180,16 @@ class Runner:
         return self.target.read(0, REGION_BYTES - PAGE_BYTES) == image[:-PAGE_BYTES]
 
     def done(self, count=1, limit_s=WAIT_S):
-        """The completions, in order, all of success."""
+        """The completions, in order; all must have succeeded."""
         completions = self.side.wait(count, limit_s)
         check(len(completions) == count and all(each.status == e.IBV_WC_SUCCESS for each in completions),
               f"completions: {said(completions)}")
         return completions
 
     def done_unless_forgotten(self, cell):
-        """As captures show it, all of Linux 7.3. The refusal of address 0 may be lost, a QP in error says nothing more, and 7 retries are
-        no end of them to rxe: nothing completes then. The other end looks whether it was so."""
+        """Captures show this behaviour of Linux 7.3. The NAK for address 0 may be lost, a QP in error does not answer again, and rxe does
+        not give up
+        after 7 retries: then nothing completes. The other end checks that this was the cause."""
         forgotten = cell.operation in ("FLUSH", "ATOMIC_WRITE")
         try:
             self.done(limit_s=30 if forgotten and cell.size != MIB else WAIT_S)
@@ -203,7 +204,7 @@ class Runner:
                 raise Cannot(f"it sends {cell.operation} {AGAIN_WITH_ADDRESS_0}") from None
             raise
 
-    # A cell with a message that is acknowledged: the one that answers prepares, the other asks, the first verifies.
+    # A cell with an acknowledged message: the responder prepares, the requester posts, the responder verifies.
     def run(self, cell):
         asks = cell.ours_asks == self.ours
         self.cell = cell
@@ -234,7 +235,7 @@ class Runner:
             verdict = prepared["problem"]
             if AGAIN_WITH_ADDRESS_0 in problem and e.IBV_EVENT_QP_ACCESS_ERR not in self.side.device.events(5):
                 verdict = "responder: it has refused nothing"
-            # One that is lost is not counted: more than one is.
+            # If one request is lost, it is not counted; but more than one request arrives.
             if NOT_ANSWERED_AGAIN in problem and self.duplicates() < duplicates + 3:
                 verdict = "responder: the kernel has not seen the request again and again"
             if not verdict and not problem:
@@ -251,11 +252,11 @@ class Runner:
         return "; ".join(texts)
 
     def missed(self):
-        """Frames that our port had no room for."""
+        """Frames that Faultline's packet socket had no room for."""
         return self.side.device.counters()["port.rx_missed"] if self.ours else 0
 
     def duplicates(self):
-        """That the kernel's responder has counted."""
+        """The duplicates that the kernel's responder has counted."""
         if self.ours:
             return 0
         with open(DUPLICATES.format(self.side.device.context.name)) as file:
@@ -272,7 +273,7 @@ class Runner:
         return GRH_BYTES if self.room.transport == "UD" else 0
 
     def recv(self, place, size):
-        """The GRH goes to the end of the region."""
+        """The GRH is written to the end of the region."""
         more = [("target", REGION_BYTES - PAGE_BYTES, GRH_BYTES)] if self.grh_bytes else []
         self.side.recv_list(more + [("target", place, size)], wr_id=place)
 
@@ -304,7 +305,7 @@ class Runner:
         completion = self.verify_send(cell, prepared, e.IBV_WC_WITH_IMM)
         check(immediate(completion) == IMMEDIATE + cell.number, f"immediate {immediate(completion):#x}")
 
-    # A window is bound anew for each: that it can be is how its invalidation shows. Nobody invalidates one twice.
+    # The window is bound again for each message: this succeeds only if it was invalidated. No window is invalidated twice.
     def prepare_send_inv(self, cell):
         if self.window is None:
             self.window = MW(self.side.device.pd, e.IBV_MW_TYPE_2)
@@ -313,7 +314,7 @@ class Runner:
         memory.write(0, bytes(256))
         self.side.post("bind_mw", None, 0, 0, self.window, key, MWBindInfo(memory.mr, memory.address, 256, e.IBV_ACCESS_REMOTE_WRITE))
         self.done()
-        # As C programs do: the next binding of it names the key that it has.
+        # As in C programs: its next binding needs the key that it has.
         ctypes.c_uint32.from_address(struct_of(self.window, MW_RKEY_OFFSET, self.window.rkey) + MW_RKEY_OFFSET).value = key
         self.prepare_send(cell)
         return dict(key=key, address=memory.address)
@@ -342,7 +343,7 @@ class Runner:
 
     def verify_write(self, cell, prepared):
         if self.room.transport != "RC":
-            # Nothing says that it came but its bytes.
+            # Only its bytes show that it has arrived.
             until = time.monotonic() + WAIT_S
             while self.target.read(self.here, cell.size) != cell.pattern and time.monotonic() < until:
                 time.sleep(0.005)
@@ -435,7 +436,7 @@ class Runner:
 
     verify_flush = verify_write
 
-    # A cell with messages that may be lost: several, and what comes of them has to be whole.
+    # A cell with messages that may be lost: several copies, and each that arrives must be whole.
     def run_lossy(self, cell, asks):
         copies = COPIES[cell.size]
         slot = SLOT_BYTES if copies > 3 else MIB // 4 if copies > 1 else 0
@@ -474,7 +475,7 @@ class Runner:
             except (Wrong, PyverbsError) as wrong:
                 verdict = f"responder: {wrong}"
             self.link.tell([verdict, arrived])
-        # Receives are left over.
+        # Unused receives remain.
         self.renew()
         self.sent, self.arrived = self.sent + (copies if cell.size <= self.room.mtu and (cell.size or not wr_write) else 0), self.arrived + arrived
         return "; ".join(text for text in (problem, verdict) if text)
@@ -482,7 +483,7 @@ class Runner:
     sent, arrived = 0, 0
 
     def verify_lossy(self, cell, sent, places, blank):
-        """How many of those of one packet arrived."""
+        """Returns the number of messages of one packet that arrived."""
         completions, idle = [], 0
         while idle < 3 and len(completions) < len(sent):
             more = self.side.wait(1, 0.15)
@@ -494,13 +495,13 @@ class Runner:
         if cell.operation == "WRITE":
             intact = 0
             for data, place in zip(sent, places):
-                # A packet of it that came has written all of its bytes, and no other.
+                # A packet that arrived has written all of its bytes, and no others.
                 found = self.target.read(place, cell.size)
                 for at in range(0, cell.size, self.room.mtu):
                     piece, wanted = found[at:at + self.room.mtu], data[at:at + self.room.mtu]
                     check(piece in (wanted, blank * len(wanted)), f"data: {differs(piece, wanted) if piece != wanted else ''}")
                 intact += found == data
-            # One of no bytes leaves no trace.
+            # A message of no bytes leaves no trace.
             return intact if 0 < cell.size <= self.room.mtu else 0
         left = list(range(len(sent)))
         for completion in completions:
@@ -529,7 +530,7 @@ def say(**words):
 
 
 def run_room(link, device, room, ours, gid, wanted, reduced):
-    # A long message under loss takes the kernel, which sends all of its window again for each packet, many seconds.
+    # A long message under loss takes many seconds: the kernel retransmits all of its window for each lost packet.
     cells = [cell for cell in room.cells() if wanted.search(cell.name) and not (reduced and room.lossy and cell.size == MIB)]
     if not cells:
         return
@@ -548,7 +549,7 @@ def run_room(link, device, room, ours, gid, wanted, reduced):
         for _ in range(3):
             missed = runner.missed()
             problem = runner.run(cell)
-            # Nobody sends again what the packet socket had no room for, on a machine that does much else.
+            # On a busy machine the packet socket may have no room for a datagram, and datagrams are not retransmitted.
             again = bool(problem) and runner.missed() != missed
             if room.transport == "RC" or room.lossy or not (link.swap(again) or again):
                 break

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the kernel peer and a Faultline device meet: a network namespace with a bridge.
+"""The network of the kernel peer and a Faultline device: a network namespace with a bridge.
 
-    198.18.0.1  2001:2::1   the bridge itself: TCP of programs at our end, to tell each other about their QPs
+    198.18.0.1  2001:2::1   the bridge itself: TCP of programs at Faultline's end, which exchange the parameters of their QPs
     198.18.0.2  2001:2::2   the peer's eth0 and rxe0
     198.18.0.3  2001:2::3   faultline0, on the other end of a veth pair or on a tap
 """
@@ -24,20 +24,20 @@ from grounds import skip  # noqa: E402
 LINK_MTU_BYTES = 4200
 OURS = {4: "198.18.0.3", 6: "2001:2::3"}
 PEERS = {4: "198.18.0.2", 6: "2001:2::2"}
-# Indices of these GIDs in each device's table. 0 of rxe0 is link-local, as is 2 of ours.
+# Indices of these GIDs in each device's table. 0 of rxe0 is link-local, as is 2 of faultline0.
 OUR_GIDS = {4: 0, 6: 1}
 PEERS_GIDS = {4: 1, 6: 2}
 BRIDGE = {4: "198.18.0.1", 6: "2001:2::1"}
 
 
 def end(*_):
-    """Ended by a signal, it still cleans up, and is not kept from it by a second one: timeout(1) sends two."""
+    """A process that a signal ends still cleans up. A second signal does not prevent this: timeout(1) sends two."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(143)
 
 
 class OwnProcess:
-    """A program at our end; what it says is kept. The same calls as peer.GuestProcess has."""
+    """A program at Faultline's end; its output is kept. It has the same methods as peer.GuestProcess."""
 
     def __init__(self, argv, environment):
         self.argv = argv
@@ -89,7 +89,7 @@ class OwnProcess:
 
 
 class Meeting:
-    """The namespace, the peer (peer: None where it is not wanted) and how to run programs at both ends. A context manager."""
+    """The namespace, the peer (peer: None if it is not wanted), and methods that run programs at both ends. A context manager."""
 
     def __init__(self, faultline_run, name="peer", kind="af_packet", with_peer=True, mtu_bytes=LINK_MTU_BYTES):
         if os.geteuid() != 0:
@@ -146,7 +146,7 @@ class Meeting:
         return path
 
     def popen(self, argv, config=None, variables=None):
-        """A program at our end, over faultline0. One at a time may have the device."""
+        """A program at Faultline's end, over faultline0. One at a time may have the device."""
         words = ["ip", "netns", "exec", self.namespace, self.faultline_run, "--config", config or self.config(), "--", *argv]
         process = OwnProcess(words, dict(os.environ, **(variables or {})))
         self.own.append(process)
@@ -163,13 +163,13 @@ class Meeting:
         return process
 
     def inside(self, *argv):
-        """A program of the kernel's own network in the namespace, such as a capture."""
+        """A program of the host's own network in the namespace, such as a capture."""
         process = OwnProcess(["ip", "netns", "exec", self.namespace, *argv], dict(os.environ))
         self.own.append(process)
         return process
 
     def await_listener(self, port, process, timeout_s=kernel_peer.COMMAND_TIMEOUT_S):
-        """Whether somebody in the namespace takes TCP connections there; False when the process ends before."""
+        """Whether a program in the namespace accepts TCP connections there; False if the process ends before."""
         until = time.monotonic() + timeout_s
         wanted = f":{port:04X}"
         while time.monotonic() < until and process.poll() is None:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Runs tests of the memory layer on Debian 12's own kernel, Linux 6.1, in an emulated machine (QEMU, TCG): before 6.17 the kernel
-# does not ask whose userfaultfd registration it removes, and before 6.7 it has no WP_ASYNC and no PAGEMAP_SCAN.
+# Runs tests of the memory layer on Debian 12's own kernel, Linux 6.1, in an emulated machine (QEMU, TCG). Before 6.17 the kernel does
+# not check the owner of a userfaultfd registration that it removes, and before 6.7 it has no WP_ASYNC and no PAGEMAP_SCAN.
 #   old_kernel.sh INIT BUILD_DIRECTORY
-# Ends with status 77 and a line where QEMU or the kernel's package cannot be had.
+# If QEMU or the kernel's package cannot be had, the script prints a line and exits with status 77.
 set -euo pipefail
 
 init=$1
@@ -14,7 +14,7 @@ suite=bookworm
 package=linux-image-cloud-amd64
 guest_seconds=420
 
-# Programs of BUILD_DIRECTORY and their words, one a line. Those that need much time or 6.7's calls are left out by a filter.
+# Programs of BUILD_DIRECTORY and their arguments, one a line. A filter leaves out those that need much time or the calls of Linux 6.7.
 tests=(
   'tests/unit/odp/odp_watch_test --gtest_filter=OwnUserfault.*:ManySmallRegions.LeaveNothingWatched'
   'tests/unit/odp/odp_watch_hooked_test --gtest_filter=-ManySmallRegions.TakeFewMappings'
@@ -55,7 +55,7 @@ fetch_kernel() {
   mv "$cache/vmlinuz.new" "$cache/vmlinuz"
 }
 
-# add_program PROGRAM: it and the libraries that it needs
+# add_program PROGRAM: adds it and the libraries that it needs
 add_program() {
   local library
   cp "$build/$1" "$root/bin/"
@@ -89,7 +89,7 @@ done
 timeout $guest_seconds qemu-system-x86_64 -machine pc -accel "${FAULTLINE_PEER_ACCEL:-tcg}" -cpu max -smp 2 -m 2048 -nographic -no-reboot -net none \
   -kernel "$cache/vmlinuz" -initrd "$folder/initrd" -append 'console=ttyS0 quiet panic=-1 rdinit=/init' \
   </dev/null 2>&1 | tr -d '\r' >"$folder/output" || true
-# What the tests themselves say, where one failed, and each one's status.
+# The tests' own output, if one failed, and each one's status.
 grep -aE '^guest:|FAILED|Failure|Which is|SKIPPED' "$folder/output" || true
 grep -aq '^guest: end' "$folder/output" || {
   tail -n 40 "$folder/output"

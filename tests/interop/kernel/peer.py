@@ -14,10 +14,10 @@ import zlib
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 MEMORY_MIB = 1024
-# /dev/kvm may be there and not work, as in nested machines: whoever knows that theirs does may say so.
+# /dev/kvm may exist and not work, as in nested machines: a user whose KVM works can select it.
 ACCELERATOR = os.environ.get("FAULTLINE_PEER_ACCEL", "tcg,thread=multi,tb-size=128")
 BOOT_TIMEOUT_S = 240
-# Under software emulation a command takes a tenth of a second at best, and this machine may do much else.
+# Under software emulation a command takes at least a tenth of a second, and this machine may be busy.
 COMMAND_TIMEOUT_S = 120
 
 
@@ -27,7 +27,7 @@ def skip(reason):
 
 
 def image():
-    """The directory of what it boots; skips where it cannot be had."""
+    """The directory of its boot image; skips the test if there is none."""
     if not shutil.which("qemu-system-x86_64"):
         skip("no kernel peer: qemu-system-x86_64 is not installed")
     built = subprocess.run(["bash", f"{HERE}/image.sh"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -64,7 +64,7 @@ class GuestProcess:
         return self.returncode
 
     def await_output(self, text, timeout_s=COMMAND_TIMEOUT_S):
-        """Whether it said that in time, and before it ended."""
+        """Whether the output has that text in time, and before the command ends."""
         with self.peer.news:
             self.peer.news.wait_for(lambda: text in self.said or self.returncode is not None or self.peer.gone, timeout_s)
         return text in self.said
@@ -74,7 +74,7 @@ class GuestProcess:
 
 
 class Peer:
-    """start() boots it, as context manager too. addresses: of its eth0, with their lengths. The tests' folder is on /mnt/share."""
+    """start() boots it; also a context manager. addresses: of its eth0, with their prefix lengths. The tests' folder is on /mnt/share."""
 
     def __init__(self, namespace, bridge, addresses, mtu_bytes, name="peer"):
         self.namespace, self.bridge, self.addresses, self.mtu_bytes, self.name = namespace, bridge, addresses, mtu_bytes, name
@@ -95,7 +95,7 @@ class Peer:
     def start(self):
         files = image()
         self.folder = tempfile.mkdtemp(prefix="fl-peer-")
-        # Whoever still hears the last machine ends by itself, and says nothing of this one.
+        # A thread that still reads from the last machine ends by itself, and reports nothing of this one.
         self.boot = object()
         self.running, self.count, self.gone, self.release, self.fault = {}, 0, False, None, None
         try:
@@ -121,7 +121,7 @@ class Peer:
                  "-append", f"console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on {told}",
                  "-serial", f"file:{self.folder}/console", "-device", "virtio-rng-pci",
                  "-netdev", f"tap,id=net0,ifname={self.tap},script=no,downscript=no",
-                 # Offloads off: checksums are to arrive as they were sent.
+                 # Offloads off: checksums must arrive as they were sent.
                  "-device", f"virtio-net-pci,netdev=net0,mac={self.mac},romfile=,csum=off,gso=off,guest_csum=off,guest_tso4=off,"
                             "guest_tso6=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ufo=off,mrg_rxbuf=on",
                  "-virtfs", f"local,path={HERE},mount_tag=share,security_model=none,readonly=on",
@@ -174,7 +174,7 @@ class Peer:
         return process
 
     def run(self, argv, timeout_s=COMMAND_TIMEOUT_S):
-        """The ended command; its session is killed, and TimeoutExpired raised, when it takes longer."""
+        """The ended command. If it takes longer, its session is killed, and TimeoutExpired raised."""
         process = self.popen(argv)
         try:
             process.wait(timeout_s)
@@ -184,14 +184,14 @@ class Peer:
         return process
 
     def check(self, *argv):
-        """What the command says; it has to succeed."""
+        """The command's output; the command must succeed."""
         process = self.run(list(argv))
         if process.returncode != 0:
             raise RuntimeError(f"{' '.join(argv)}: status {process.returncode}: {process.output}")
         return process.output
 
     def await_listener(self, port, process=None, timeout_s=COMMAND_TIMEOUT_S):
-        """Whether somebody in the guest takes TCP connections there; False when the process ends before."""
+        """Whether a program in the guest accepts TCP connections there; False if the process ends before."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until and (process is None or process.poll() is None):
             if self.run(["grep", "-qih", f":{port:04X} 0*:0000 0A", "/proc/net/tcp", "/proc/net/tcp6"]).returncode == 0:
@@ -199,11 +199,12 @@ class Peer:
         return False
 
     def gid_index(self, text):
-        """Of the GID that has this in it as sysfs writes it: an IPv6 address's last group, or IPv4's four bytes in hexadecimal."""
+        """The index of the GID that contains this text in the notation of sysfs: an IPv6 address's last group, or IPv4's four bytes in
+        hexadecimal."""
         return int(self.check("sh", "-c", f"cd /sys/class/infiniband/rxe0/ports/1/gids && grep -l '{text}' * | sort -n | head -n 1"))
 
     def counters(self):
-        """rxe's own, by name."""
+        """rxe's own counters, by name."""
         words = self.check("rdma", "-j", "statistic", "show", "link", "rxe0/1")
         return json.loads(words)[0]
 
@@ -215,14 +216,14 @@ class Peer:
             return ""
 
     def freeze(self):
-        """It stops as it is: no answer, no clock."""
+        """Freezes it as it is: no answer, no clock."""
         os.kill(self.machine.pid, signal.SIGSTOP)
 
     def thaw(self):
         os.kill(self.machine.pid, signal.SIGCONT)
 
     def stop(self):
-        """Like a power cut. Ends nothing twice."""
+        """Like a power cut. A second call has no effect."""
         if self.machine:
             self.machine.kill()
             self.machine.wait()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A program that serves and one that asks it, one of them in the kernel peer, the other over Faultline."""
+"""A server program and its client, one of them in the kernel peer, the other over Faultline."""
 import json
 import re
 import shlex
@@ -10,7 +10,7 @@ import time
 from meeting import OURS, OUR_GIDS, PEERS, PEERS_GIDS
 
 PATIENCE_S = 90
-# What programs say when the other's listener is not there yet: a rejection for reason 8.
+# Programs print this if the peer's listener does not exist yet: a rejection for reason 8.
 NOT_YET = re.compile(r"RDMA_CM_EVENT_REJECTED, error(:)? 8\b|event: 8, error: 8|Connection refused|connect.*REJECTED")
 
 
@@ -19,7 +19,7 @@ class Failure(Exception):
 
 
 class Place:
-    """One end: ours or the kernel's."""
+    """One end: Faultline's or the kernel's."""
 
     def __init__(self, meeting, name):
         self.meeting, self.name = meeting, name
@@ -31,7 +31,7 @@ class Place:
         return self.meeting.popen(argv, **how) if self.ours else self.meeting.peer.popen(argv)
 
     def has_cm_listener(self):
-        """In the kernel rdma_cm's listeners can be listed; of ours, whether the device is up (its port's packet socket)."""
+        """The kernel can list rdma_cm's listeners. For Faultline, this checks whether the device is up (its port's packet socket)."""
         if self.ours:
             said = subprocess.run(["ip", "netns", "exec", self.meeting.namespace, "cat", "/proc/net/packet"], stdout=subprocess.PIPE,
                                   text=True).stdout.splitlines()[1:]
@@ -55,19 +55,19 @@ class Place:
 
 
 def ends(meeting, server_is_ours):
-    """Server's place and client's."""
+    """The places of server and client."""
     return (Place(meeting, "faultline"), Place(meeting, "kernel"))[:: 1 if server_is_ours else -1]
 
 
 def words_of(text, server, client, family, own):
-    """The command: <server> and <client> are their addresses, {ours;theirs} what is different at the two ends."""
+    """The command: <server> and <client> are their addresses, {ours;theirs} is the text that differs between the two ends."""
     text = re.sub(r"\{([^;{}]*);([^;{}]*)\}", lambda found: found.group(1 if own.ours else 2), text)
     values = {"server": server.addresses[family], "client": client.addresses[family], "gid": str(own.gids[family])}
     return shlex.split(re.sub(r"<(\w+)>", lambda found: values[found.group(1)], text))
 
 
 def end(process, patience_s=PATIENCE_S):
-    """Its status; None when it had to be killed."""
+    """Its status, or None if it had to be killed."""
     try:
         return process.wait(patience_s)
     except subprocess.TimeoutExpired:
@@ -85,7 +85,7 @@ def tail(process):
 
 
 def run_pair(server_place, client_place, server_text, client_text, family, await_server=None, good=None):
-    """Both as they ended. Raises Failure when they did not end well; good(process) may say that one did, whatever its status."""
+    """Returns both ended processes. Raises Failure if they failed; good(process) may accept one, whatever its status."""
     arguments = (server_place, client_place, family)
     server = server_place.popen(words_of(server_text, *arguments, server_place))
     client = None
@@ -93,7 +93,7 @@ def run_pair(server_place, client_place, server_text, client_text, family, await
         if not (await_server or server_place.await_cm_listener)(server):
             raise Failure(f"the server does not listen: {tail(server)}")
         client_words = words_of(client_text, *arguments, client_place)
-        # A listener comes a moment after the device.
+        # A listener exists a moment after the device.
         for _ in range(5):
             client = client_place.popen(client_words)
             status = end(client)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A wire between the Faultline device and the bridge that loses, notes and repeats the frames it is told to, and passes all others.
+"""A wire between the Faultline device and the bridge that drops, records and repeats selected frames, and forwards all others.
 
-Loss of one packet that is meant needs neither queueing disciplines nor filters of this machine's kernel, which not every kernel has.
+To drop one selected packet, it needs no queueing disciplines or filters of this machine's kernel, which not every kernel has.
 """
 import ctypes
 import os
@@ -17,7 +17,7 @@ SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
 
 
 def within(namespace, function):
-    """The function's value, called by a thread that is in the namespace; its sockets stay there."""
+    """Returns the function's value. A thread in the namespace calls it; its sockets stay there."""
     value = []
 
     def enter():
@@ -33,7 +33,7 @@ def within(namespace, function):
 
 
 class Rule:
-    """Frames of one direction that somebody is interested in; what it caught is kept. psn: a number or a set of them."""
+    """Selects frames of one direction; keeps those that it selected. psn: a number or a set of numbers."""
 
     def __init__(self, to, qpn, opcodes=None, psn=None, syndrome=None, skip=0, count=1, loses=True):
         self.to, self.qpn, self.syndrome = to, qpn, syndrome
@@ -60,7 +60,7 @@ class Rule:
         return True
 
     def wait(self, count=1, timeout_s=60):
-        """What it caught, once there are so many."""
+        """Waits for that many selected frames; returns them."""
         with self.news:
             if not self.news.wait_for(lambda: len(self.caught) >= count, timeout_s):
                 raise AssertionError(f"{len(self.caught)} frames to {self.to}'s QP {self.qpn:#x} came by that {count} should have")
@@ -68,7 +68,7 @@ class Rule:
 
 
 class Sieve:
-    """A context manager; the meeting has to be of kind af_packet. Ends of the wire are called ours and kernel."""
+    """A context manager; the meeting must be of kind af_packet. Ends of the wire are called ours and kernel."""
 
     def __init__(self, meeting):
         self.meeting = meeting
@@ -93,7 +93,7 @@ class Sieve:
         link.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         link.bind((interface, ETH_P_ALL))
-        # Frames for the device behind it, too.
+        # Also receives frames for the MAC address of the device at the other end.
         index = socket.if_nametoindex(interface)
         link.setsockopt(SOL_PACKET, 1, index.to_bytes(4, "little") + (1).to_bytes(2, "little") + bytes(10))
         return link
@@ -125,11 +125,11 @@ class Sieve:
             return any([rule.loses for rule in self.rules if rule.takes(to, roce)])
 
     def send(self, to, frame):
-        """As if it came from the other end."""
+        """Sends a frame as if the other end had sent it."""
         try:
             self.sockets[to].send(frame)
         except OSError:
-            pass  # An interface that goes loses frames.
+            pass  # An interface that is removed loses frames.
 
     def lose(self, to, qpn, **which):
         return self._add(Rule(to, qpn, **which))

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A wire on which what asks the kernel for a connection waits until somebody there listens.
+"""A wire that holds connection requests to the kernel until a program there listens.
 
-perftest's server listens anew between its exchange with the client and what it measures. An emulated one is longer about that than a
-client over Faultline, which would be rejected; between machines of one speed it is the server that comes first."""
+perftest's server listens again between its exchange with the client and the measurement. In an emulated machine this takes longer than
+a client over Faultline takes to connect, so the client would be rejected. Between machines of equal speed the server is ready first."""
 import threading
 import time
 
 from sieve import Sieve
 
-# Of a listener that is still there from before.
+# An earlier listener may still exist for this time.
 SETTLES_S = 1.5
 PATIENCE_S = 30
 SEND_OF_UD, CM_QPN, CM_CLASS = 0x64, 1, 7
 REQUESTS = (0x0010, 0x0017)  # REQ, SIDR_REQ
-# Behind the MAD's base and class come version, method, status and transaction.
+# The MAD's base and class are followed by version, method, status and transaction.
 MAD_AT, CLASS_AT, ATTRIBUTE_AT = 12 + 8, 1, 16
 
 
 class SlowRequests(Sieve):
-    """A context manager, for the time of one pair of programs; has_listener says whether somebody in the kernel listens."""
+    """A context manager, for the time of one pair of programs; has_listener returns whether a program in the kernel listens."""
 
     def __init__(self, meeting, has_listener):
         super().__init__(meeting)
@@ -43,7 +43,7 @@ class SlowRequests(Sieve):
 
     @staticmethod
     def _is_request(frame):
-        # Of IPv4 alone.
+        # IPv4 only.
         bth = 14 + 20 + 8
         mad = bth + MAD_AT
         return (frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] == b"\x12\xb7" and len(frame) > mad + 24

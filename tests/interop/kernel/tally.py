@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What became of the cells of a lane: said as they end, counted at the end; and what a lane is told."""
+"""The results of the cells of a lane: printed as they end, counted at the end; and the arguments of a lane."""
 import argparse
 import re
 import sys
@@ -23,13 +23,13 @@ class Tally:
             print(f"FAILED: {self.lane}: {name}: {why}", flush=True)
 
     def refused(self, name, reason):
-        """The kernel itself cannot do that: its own words."""
+        """The kernel itself cannot do this; has its own message."""
         with self.lock:
             self.cannot.setdefault(reason, []).append(name)
             print(f"cannot: {self.lane}: {name}: {reason}", flush=True)
 
     def finish(self):
-        """The last lines, and the exit status."""
+        """Prints the last lines; returns the exit status."""
         for reason, names in self.cannot.items():
             print(f"{self.lane}: {len(names)} cells that the kernel cannot do: {reason}")
         refused = sum(map(len, self.cannot.values()))
@@ -39,7 +39,7 @@ class Tally:
 
 
 def lane_parser(doc):
-    """What every lane takes: FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION], the cells that it is found in."""
+    """The arguments of every lane: FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]; only cells that match it run."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("faultline_run")
     parser.add_argument("--reduced", action="store_true", help="a few minutes' choice of the cells")

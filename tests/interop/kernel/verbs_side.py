@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One end of a pair of pyverbs programs, the same file at both ends: in the kernel peer over rxe0, and here under faultline-run.
 
-A program is run as FILE listen|ADDRESS PORT JSON. The one that listens and the one that connects then talk over a TCP link, a JSON
-value a line; what they settle there they use for their QPs. Runs on rdma-core 44 (ours) and newer ones (the peer's).
+A program is run as FILE listen|ADDRESS PORT JSON. The listening and the connecting program then exchange data over a TCP link, a JSON
+value a line, such as the parameters of their QPs. Runs on rdma-core 44 (Faultline's end) and newer ones (the peer's).
 
     link, settings = verbs_side.arguments()
     side = verbs_side.Side(link, verbs_side.Device(), gid=settings["gid"])
@@ -32,7 +32,7 @@ from pyverbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
 from pyverbs.wr import SGE, RecvWR
 
 PAGE_BYTES = mmap.PAGESIZE
-# What rdma-core 44 has no names for; the numbers of later ones.
+# Constants that rdma-core 44 does not name; the numbers of later versions.
 FLUSH_GLOBAL = 1 << 8  # of a region's and a QP's access rights
 QP_EX_WITH_FLUSH = 1 << 11
 FLUSH_TYPE_GLOBAL, FLUSH_RANGE, FLUSH_MR = 1, 0, 1
@@ -50,7 +50,7 @@ REMOTE = e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REM
 GRH_BYTES = 40
 QKEY = 0x11111111
 STATUSES = {getattr(e, name): name for name in dir(e) if name.startswith("IBV_WC_") and name.endswith(("_ERR", "SUCCESS"))}
-# The other end may be slow, and its own time-outs are to end first.
+# The other end may be slow, and its own time-outs must end first.
 LINK_TIMEOUT_S = 300
 
 
@@ -92,15 +92,16 @@ class Link:
 
 
 def arguments():
-    """The link, and the settings that the program was given."""
+    """The link, and the settings in the program's arguments."""
     how, port = sys.argv[1], int(sys.argv[2])
     link = Link.listen(port) if how == "listen" else Link.connect(how, port)
     return link, json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
 
 
 def struct_of(thing, offset, value):
-    """Where the C struct of a pyverbs object is: pyverbs tells nobody, but it has a pointer to it, and at that offset it has that
-    32-bit value."""
+    """Finds the C struct of a pyverbs object. pyverbs does not return its address, but the object has a pointer to it, and the struct has
+    that
+    32-bit value at that offset."""
     words = ctypes.string_at(id(thing), sys.getsizeof(thing) & ~7)
     with open("/proc/self/mem", "rb", buffering=0) as memory:
         for (pointer,) in struct.iter_unpack("=Q", words):
@@ -121,7 +122,7 @@ class Counter(ctypes.Structure):
 
 
 class Device:
-    """The first device there is, and a protection domain."""
+    """The first device, and a protection domain."""
 
     # Of struct ibv_qp and ibv_context; they are part of the ABI.
     QP_NUM_OFFSET, CMD_FD_OFFSET, ASYNC_FD_OFFSET = 52, 264, 268
@@ -132,7 +133,7 @@ class Device:
         self.async_fd = None
 
     def gid_index(self, address):
-        """Of an address, as text."""
+        """The GID index of an address in text form."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         wanted = socket.inet_pton(family, address)
         wanted = wanted if len(wanted) == 16 else bytes(10) + b"\xff\xff" + wanted
@@ -143,7 +144,7 @@ class Device:
         raise LookupError(f"no GID {address}")
 
     def events(self, limit_s=0.0):
-        """The asynchronous events that there are, as numbers of ibv_event_type; waits that long for the first."""
+        """The pending asynchronous events, as numbers of ibv_event_type; waits that long for the first."""
         if self.async_fd is None:
             with open("/proc/self/mem", "rb", buffering=0) as memory:
                 context = struct_of(self.context, self.CMD_FD_OFFSET, self.context.cmd_fd)
@@ -157,7 +158,7 @@ class Device:
         return found
 
     def counters(self):
-        """Of our device, by name: what faultline_query_counters says."""
+        """The counters of Faultline's device, by name: the result of faultline_query_counters."""
         context = struct_of(self.context, self.CMD_FD_OFFSET, self.context.cmd_fd)
         query = ctypes.CDLL(None).faultline_query_counters
         query.argtypes = [ctypes.c_void_p, ctypes.POINTER(Counter), ctypes.c_size_t]
@@ -167,7 +168,7 @@ class Device:
 
 
 class Region:
-    """Registered memory. shared: of a file in memory, so that pages which are dropped keep their bytes; otherwise anonymous."""
+    """Registered memory. shared: of a file in memory, so that dropped pages keep their bytes; otherwise anonymous."""
 
     def __init__(self, device, length, access, odp=False, shared=False):
         self.length, self.odp = length, odp
@@ -191,24 +192,25 @@ class Region:
         return int.from_bytes(self.read(offset, 8), "little")
 
     def drop(self):
-        """Its pages go; of anonymous memory the bytes as well. Pinned ones are left alone: the device would go on with the old."""
+        """Drops its pages; anonymous memory loses its bytes as well. Pinned ones are left alone: the device would continue to use the old
+        pages."""
         if self.odp:
             self.memory.madvise(mmap.MADV_DONTNEED)
 
     def resident(self):
-        """How many of its pages this process has mapped."""
+        """The number of its pages that this process has mapped."""
         with open("/proc/self/pagemap", "rb", buffering=0) as pages:
             pages.seek(self.address // PAGE_BYTES * 8)
             return sum(byte >> 7 for byte in pages.read(self.mapped // PAGE_BYTES * 8)[7::8])
 
 
 class Side:
-    """A QP, its CQ, and two regions: "source" is shared memory, "target" anonymous. connect() tells the other end of them.
+    """A QP, its CQ, and two regions: "source" is shared memory, "target" anonymous. connect() sends their keys to the other end.
 
-    access: of both regions. odp: whether they are on-demand. gid: an index, or an address. Anything else is an attribute of the QP,
+    access: of both regions. odp: whether they are on-demand. gid: an index, or an address. Any other argument is an attribute of the QP,
     by its name in struct ibv_qp_attr."""
 
-    # A machine that does much else may leave the emulated one without a processor for a second.
+    # A busy machine may leave the emulated one without a processor for a second.
     ATTRIBUTES = dict(min_rnr_timer=1, rnr_retry=7, retry_cnt=7, timeout=17, max_rd_atomic=4, max_dest_rd_atomic=4)
 
     def __init__(self, link, device, transport="RC", gid=0, mtu=1024, odp=False, size=65536,
@@ -237,7 +239,7 @@ class Side:
         self.psn = random.getrandbits(24) if psn is None else psn
 
     def about(self):
-        """What the other end has to know."""
+        """The parameters that the other end needs."""
         regions = {name: (region.mr.rkey, region.address, region.length) for name, region in self.regions.items()}
         return dict(qpn=self.qp.qp_num, psn=self.psn, gid=self.device.context.query_gid(1, self.gid).gid, regions=regions)
 
@@ -245,7 +247,7 @@ class Side:
         return AHAttr(port_num=1, is_global=1, gr=GlobalRoute(dgid=GID(self.peer["gid"]), sgid_index=self.gid, hop_limit=64))
 
     def connect(self, peer=None):
-        """To RTS, with the other end, or with the peer that is given."""
+        """Moves the QP to RTS, with the other end, or with the given peer."""
         self.peer = peer or self.link.swap(self.about())
         attr = QPAttr(port_num=1)
         if self.transport == "UD":
@@ -267,7 +269,7 @@ class Side:
             self.link.barrier()
 
     def reconnect(self):
-        """With a new QP, after an error of the old. Both ends have to."""
+        """Connects a new QP, after an error of the old one. Both ends must call it."""
         self.close_qp()
         self.make_qp()
         self.connect()
@@ -295,12 +297,12 @@ class Side:
         self.recv_list([(region, offset, length)], wr_id)
 
     def recv_list(self, pieces, wr_id=0):
-        """Of pieces (region, offset, length), two at most."""
+        """Posts a receive of pieces (region, offset, length), two at most."""
         elements = [SGE(self.regions[name].address + offset, length, self.regions[name].mr.lkey) for name, offset, length in pieces]
         self.qp.post_recv(RecvWR(wr_id=wr_id, num_sge=len(elements), sg=elements))
 
     def post(self, op, region=None, offset=0, length=0, *args, flags=0, wr_id=1, signaled=True):
-        """A request by its name in ibv_wr_*; args: what that function takes."""
+        """Posts a request by its name in ibv_wr_*; args: the arguments of that function."""
         self.qp.wr_start()
         self.qp.wr_id = wr_id
         self.qp.wr_flags = (e.IBV_SEND_SIGNALED if signaled else 0) | flags
@@ -319,12 +321,12 @@ class Side:
         self.qp.wr_complete()
 
     def remote(self, region="target", offset=0):
-        """rkey and address of the other end's, as requests take them."""
+        """rkey and address of the other end's region, as requests need them."""
         rkey, address, _ = self.peer["regions"][region]
         return rkey, address + offset
 
     def wait(self, count=1, limit_s=30):
-        """That many completions, or those that there were in time."""
+        """That many completions, or those that arrived in time."""
         done = []
         until = time.monotonic() + limit_s
         idle = 0
@@ -343,10 +345,10 @@ class Side:
 
 
 def immediate(completion):
-    """As it was given to wr_*_imm: pyverbs tells it as it came."""
+    """The immediate as passed to wr_*_imm: pyverbs returns it in network byte order."""
     return socket.ntohl(completion.imm_data)
 
 
 def said(completions):
-    """What they are, for people."""
+    """A readable form of completions."""
     return ", ".join(f"{STATUSES.get(done.status, done.status)} opcode {done.opcode} {done.byte_len} bytes" for done in completions) or "nothing"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Line charts as SVG: medians as a line, the runs' range as a band behind it."""
+"""Line charts as SVG: medians as a line, and the range of the runs as a band around it."""
 import dataclasses
 import math
 from xml.sax.saxutils import escape
@@ -12,7 +12,7 @@ COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#8b5fbf", "#e08e0b", "#00798c", "#6
 @dataclasses.dataclass(frozen=True)
 class Line:
     name: str
-    points: list  # (place on the x axis, low, median, high)
+    points: list  # (position on the x axis, low, median, high)
 
 
 def _decades(low, high):
@@ -24,7 +24,7 @@ def _number(value):
 
 
 class Chart:
-    """The y axis is logarithmic; the x axis has one tick a label, evenly apart."""
+    """The y axis is logarithmic; the x axis has one tick a label, at equal distances."""
 
     def __init__(self, title, x_title, y_title, labels, lines):
         self.title, self.x_title, self.y_title, self.labels, self.lines = title, x_title, y_title, labels, lines

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which plots there are, and which figures stand in them."""
+"""The plots, and their figures."""
 import dataclasses
 
 from .. import plan
@@ -60,7 +60,7 @@ def _lines(plot, samples):
 
 
 def drawable(samples):
-    """Those of which two points at least are there."""
+    """The series that have at least two points."""
     return [plot for plot in PLOTS if any(True for _ in _lines(plot, samples))]
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The kernel peer's end of its command channel: runs what it is told, any number at a time, and says what they say.
+"""The kernel peer's end of its command channel: runs commands, any number at a time, and returns their output.
 
 One JSON object a line. In: {"id", "argv"} starts a command in a session of its own, {"id", "signal"} signals that session.
-Out: {"id", "out"} is what a command has said, {"id", "status"} how it ended; {"ready"} or {"fault"} once at the start.
+Out: {"id", "out"} is the output of a command, {"id", "status"} its exit status; {"ready"} or {"fault"} once at the start.
 """
 import json
 import os
