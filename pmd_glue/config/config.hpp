@@ -22,8 +22,6 @@
 
 namespace faultline::glue {
 
-class WireAttachment;
-
 /// `what()` is the complete line, without a newline.
 class ConfigError : public std::runtime_error {
  public:
@@ -50,7 +48,7 @@ struct PortConfig {
   bool side_b = false;        ///< ring
   std::string interface;      ///< tap, af_packet, af_xdp
   std::string address;        ///< pci
-  WireRequest seat;           ///< wire; without a name $FAULTLINE_WIRE applies
+  WireRequest request;        ///< wire; without a name $FAULTLINE_WIRE applies
 };
 
 /// MTU limit of net_tap: it enforces ethdev's MTU limit, and advertises frames of 1522 bytes (DPDK 22.11).
@@ -100,7 +98,6 @@ struct DeviceConfig {
   std::string capture;                               ///< file name; empty: none
   PortConfig port;
   ChaosConfig chaos;
-  std::shared_ptr<WireAttachment> seat;  ///< of a device on a wire: the process's attachment
 };
 
 struct Config {

@@ -96,7 +96,7 @@ void read_pci(ConfigReader& reader, PortConfig& port) {
 }
 
 void read_wire(ConfigReader& reader, PortConfig& port) {
-  port.seat = read_request(reader);
+  port.request = read_request(reader);
 }
 
 // net_memif keeps one socket for each path in a process, which either listens or does not.

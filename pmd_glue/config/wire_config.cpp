@@ -12,20 +12,21 @@ namespace {
 
 constexpr uint8_t kIpv4PrefixBits = 96;  ///< ::ffff:0:0/96
 
-void take_seat(const Config& config, DeviceConfig& device) {
+std::shared_ptr<WireAttachment> attach(const Config& config, DeviceConfig& device) {
   std::string error;
-  device.seat = WireAttachment::take(device.port.seat, error);
-  if (device.seat == nullptr) throw ConfigError(error);
-  const SwitchGrant& grant = device.seat->grant();
+  auto attachment = WireAttachment::take(device.port.request, error);
+  if (attachment == nullptr) throw ConfigError(error);
+  const SwitchGrant& grant = attachment->grant();
   if (device.mtu_bytes.value_or(0) > grant.mtu_bytes)
     throw ConfigError(fmt::format("faultline: {}: {}: device.mtu: wire {} carries at most {}", config.path,
-                                  device.name, device.port.seat.wire, grant.mtu_bytes));
+                                  device.name, device.port.request.wire, grant.mtu_bytes));
   device.addresses = {
       {wire::Gid::from_ipv4(grant.ipv4), static_cast<uint8_t>(kIpv4PrefixBits + grant.prefix_bits)}};
   device.mac.bytes = grant.mac;
   device.mtu_bytes = device.mtu_bytes.value_or(grant.mtu_bytes);
   device.port.kind = PortKind::memif;
   device.port.socket = grant.memif_socket.data();
+  return attachment;
 }
 
 }  // namespace
@@ -40,9 +41,9 @@ Config wire_config(const std::string& request) {
   return config;
 }
 
-void take_seats(Config& config, const char* request) {
+Attachments attach(Config& config, const char* request) {
   const auto is_unplaced = [](const DeviceConfig& device) {
-    return device.port.kind == PortKind::wire && device.port.seat.wire.empty();
+    return device.port.kind == PortKind::wire && device.port.request.wire.empty();
   };
   const auto unplaced = std::count_if(config.devices.begin(), config.devices.end(), is_unplaced);
   if (unplaced != 0 && request == nullptr)
@@ -55,20 +56,17 @@ void take_seats(Config& config, const char* request) {
         "faultline: {}: beside --wire (or $FAULTLINE_WIRE) there must be one device of [device.port] kind = "
         "\"wire\" that names no wire; there are {}",
         config.path, unplaced));
+  Attachments attachments;
   for (DeviceConfig& device : config.devices) {
     if (is_unplaced(device)) {
       std::string error;
       const auto parsed = parse_wire_request(request, error);
       if (!parsed) throw ConfigError(error);
-      device.port.seat = *parsed;
+      device.port.request = *parsed;
     }
-    if (device.port.kind == PortKind::wire) take_seat(config, device);
+    if (device.port.kind == PortKind::wire) attachments[device.name] = attach(config, device);
   }
-}
-
-bool has_seats(const Config& config) {
-  return std::any_of(config.devices.begin(), config.devices.end(),
-                     [](const DeviceConfig& device) { return device.seat != nullptr; });
+  return attachments;
 }
 
 }  // namespace faultline::glue

@@ -2,9 +2,12 @@
 // Configuration of devices on a wire, from the grants of the wire's switch.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <string>
 
 #include "pmd_glue/config/config.hpp"
+#include "pmd_glue/wires/wire_attachment.hpp"
 
 namespace faultline::glue {
 
@@ -12,11 +15,12 @@ namespace faultline::glue {
 /// --wire and has no configuration file. `request` is the text of $FAULTLINE_WIRE.
 [[nodiscard]] Config wire_config(const std::string& request);
 
-/// Takes a seat for each device on a wire. `request` is the text of $FAULTLINE_WIRE, for a device whose port
-/// names no wire; nullptr if it is unset. Throws ConfigError.
-void take_seats(Config& config, const char* request);
+/// By the device's name.
+using Attachments = std::map<std::string, std::shared_ptr<WireAttachment>>;
 
-/// Returns whether a device is on a wire, so that a forked child needs another seat.
-[[nodiscard]] bool has_seats(const Config& config);
+/// Attaches each device whose port is of kind "wire", and completes its configuration from the switch's
+/// grant. `request` is the text of $FAULTLINE_WIRE, for a device whose port names no wire; nullptr if it is
+/// unset. Throws ConfigError.
+[[nodiscard]] Attachments attach(Config& config, const char* request);
 
 }  // namespace faultline::glue

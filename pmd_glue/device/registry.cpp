@@ -60,13 +60,14 @@ void Registry::begin_in_child() {
 
 Registry::Registry(const Registry& parents)
     : path_(parents.path_), parents_registry_(&parents), parents_(parents.parents_) {
-  if (parents.config_ && !has_seats(*parents.config_)) config_ = parents.config_;
+  if (parents.config_ && parents.attachments_.empty()) config_ = parents.config_;
   for (const auto& [name, device] : parents.devices_)
     if (!device.expired()) parents_.insert(name);
 }
 
 std::string Registry::why_parents_alone(const Config& all, const DeviceConfig& device) const {
-  if (device.seat != nullptr || child_may_open(device.port) || !parents_.contains(device.name)) return {};
+  if (attachments_.contains(device.name) || child_may_open(device.port) || !parents_.contains(device.name))
+    return {};
   return fmt::format(
       "faultline: {}: {}: the process that this one was forked from has the device, and a port of kind {} "
       "cannot "
@@ -78,6 +79,7 @@ void Registry::set_path(const std::string& path) {
   const std::lock_guard guard(mutex_);
   path_ = path;
   config_.reset();
+  attachments_.clear();
 }
 
 const Config& Registry::config() {
@@ -101,10 +103,15 @@ const Config& Registry::config() {
                 "FAULTLINE_CONFIG to the path of a TOML file");
     Config read = path.empty() ? wire_config(wire) : load_config(path);
     if (level) read.log_level = *level;
-    take_seats(read, wire);
+    attachments_ = attach(read, wire);
     config_ = std::move(read);
   }
   return *config_;
+}
+
+std::shared_ptr<WireAttachment> Registry::attachment_of(const DeviceConfig& device) const {
+  const auto found = attachments_.find(device.name);
+  return found == attachments_.end() ? nullptr : found->second;
 }
 
 std::vector<verbs::DeviceDescription> Registry::list(std::string& error) {
@@ -112,7 +119,8 @@ std::vector<verbs::DeviceDescription> Registry::list(std::string& error) {
   std::vector<verbs::DeviceDescription> descriptions;
   try {
     const Config& all = config();
-    for (const DeviceConfig& device : all.devices) descriptions.push_back(describe(all, device));
+    for (const DeviceConfig& device : all.devices)
+      descriptions.push_back(describe(all, device, attachment_of(device).get()));
   } catch (const ConfigError& problem) {
     error = problem.what();
     descriptions.clear();
@@ -155,7 +163,9 @@ std::shared_ptr<RunningDevice> Registry::open(const std::string& name, std::stri
       return nullptr;
     }
     error = why_parents_alone(all, *wanted);
-    auto device = error.empty() && start_eal(all, error) ? RunningDevice::open(all, *wanted, error) : nullptr;
+    auto device = error.empty() && start_eal(all, error)
+                      ? RunningDevice::open(all, *wanted, attachment_of(*wanted), error)
+                      : nullptr;
     if (device == nullptr) tell(error);
     devices_[name] = device;
     // Set for each process, not once: a forked child needs the hook too.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "pmd_glue/config/config.hpp"
+#include "pmd_glue/config/wire_config.hpp"
 #include "pmd_glue/device/running_device.hpp"
 
 namespace faultline::glue {
@@ -34,12 +35,13 @@ class Registry {
 
  private:
   Registry() = default;
-  /// In a forked child: copies the parent's configuration, unless the configuration has seats on wires.
+  /// In a forked child: copies the parent's configuration, unless a device is attached to a wire.
   explicit Registry(const Registry& parents);
   static void begin_in_child();
   /// Returns why a device of the parent process cannot be opened a second time; empty if it can.
   [[nodiscard]] std::string why_parents_alone(const Config& all, const DeviceConfig& device) const;
   [[nodiscard]] const Config& config();  ///< throws ConfigError
+  [[nodiscard]] std::shared_ptr<WireAttachment> attachment_of(const DeviceConfig& device) const;
   void shut_down_all();
   /// Replaces shut_down_all() if the exiting thread is inside a verbs call.
   void abandon_all();
@@ -52,6 +54,7 @@ class Registry {
   std::string path_;
   std::string told_;  ///< the last error line on stderr
   std::optional<Config> config_;
+  Attachments attachments_;  ///< of the devices in config_
   std::map<std::string, std::weak_ptr<RunningDevice>> devices_;
   /// keeps the parent's registry reachable for leak checkers
   [[maybe_unused]] const Registry* const parents_registry_ = nullptr;

@@ -69,7 +69,8 @@ uint8_t width_code_of(uint32_t lanes) {
 
 }  // namespace
 
-verbs::DeviceDescription describe(const Config& config, const DeviceConfig& device) {
+verbs::DeviceDescription describe(const Config& config, const DeviceConfig& device,
+                                  const WireAttachment* attachment) {
   verbs::DeviceDescription description;
   description.name = device.name;
   description.mac = device.mac;
@@ -79,9 +80,9 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   description.vlan_id = device.vlan_id;
   description.vlan_priority = device.vlan_priority;
   description.traffic_class = static_cast<uint8_t>(device.dscp << 2);
-  if (device.seat != nullptr && device.seat->grant().shared != 0) {
-    description.communication_id_base = device.seat->grant().communication_id_base();
-    description.communication_id_mask = device.seat->grant().communication_id_mask();
+  if (attachment != nullptr && attachment->grant().shared != 0) {
+    description.communication_id_base = attachment->grant().communication_id_base();
+    description.communication_id_mask = attachment->grant().communication_id_mask();
   }
   description.vendor_id = device.vendor_id;
   description.vendor_part_id = device.vendor_part_id;
@@ -95,17 +96,23 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   return description;
 }
 
-RunningDevice::RunningDevice(const DeviceConfig& device, verbs::DeviceDescription description)
-    : config_(device), addresses_(table_of(device)), description_(std::move(description)) {}
+RunningDevice::RunningDevice(const DeviceConfig& device, std::shared_ptr<WireAttachment> attachment,
+                             verbs::DeviceDescription description)
+    : config_(device),
+      attachment_(std::move(attachment)),
+      addresses_(table_of(device)),
+      description_(std::move(description)) {}
 
 std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const DeviceConfig& wanted,
+                                                   const std::shared_ptr<WireAttachment>& attachment,
                                                    std::string& error) {
   // A forked child does not destroy its parent's device: no thread exists to join, and the child owns none of
   // its resources.
-  std::shared_ptr<RunningDevice> device(new RunningDevice(wanted, describe(config, wanted)),
-                                        [](RunningDevice* gone) {
-                                          if (!gone->is_parents()) delete gone;
-                                        });
+  std::shared_ptr<RunningDevice> device(
+      new RunningDevice(wanted, attachment, describe(config, wanted, attachment.get())),
+      [](RunningDevice* gone) {
+        if (!gone->is_parents()) delete gone;
+      });
   device->memory_ = odp::MemoryDomain::create(config.domain, error);
   if (device->memory_ == nullptr) {
     error = fmt::format("faultline: {}: {}: odp: {}", config.path, wanted.name, error);
@@ -139,9 +146,9 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
       error = fmt::format("faultline: {}: {}: no memory for an engine's session", config.path, wanted.name);
       return nullptr;
     }
-    seat.engine =
-        std::make_unique<PollEngine>(config, wanted, device->addresses_, *device->port_, *seat.session,
-                                     device->capture_.get(), CoreSlot{i, cores, device->hand_over_.get()});
+    seat.engine = std::make_unique<PollEngine>(config, wanted, attachment.get(), device->addresses_,
+                                               *device->port_, *seat.session, device->capture_.get(),
+                                               CoreSlot{i, cores, device->hand_over_.get()});
     device->seats_.push_back(std::move(seat));
   }
   if (wanted.progress == Progress::dedicated)
@@ -158,7 +165,7 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
   if (device->port_->link_up()) device->port_state_ = PortState::up;
   ProgressThread::instance().add(*device);
   // The switch runs, so the link comes up soon. Programs query the port's state only once, at their start.
-  if (wanted.seat != nullptr) device->await_link();
+  if (attachment != nullptr) device->await_link();
   return device;
 }
 
@@ -232,7 +239,7 @@ void RunningDevice::send_last_frames() {
     }
     sent_lately |= monotonic_ns() - engine.last_sent() < kLingerNs;
   }
-  if (sent_lately && port_->link_holds_frames() && config_.seat == nullptr)
+  if (sent_lately && port_->link_holds_frames() && attachment_ == nullptr)
     std::this_thread::sleep_for(std::chrono::nanoseconds(kLingerNs));
 }
 
@@ -342,28 +349,28 @@ int RunningDevice::await_work(transport::DoorbellListener& listener) {
   // The thread that drives the engine sees its doorbells and frames itself.
   if (config_.progress != Progress::automatic || is_driven_) return -1;
   first_engine().core().set_doorbell_listener(&listener);
-  if (config_.seat == nullptr)
+  if (attachment_ == nullptr)
     return frames_ == Frames::missed || port_state_ != PortState::up ? -1 : port_->frames_descriptor(0);
-  config_.seat->bell().say_asleep(WakeFlag::End::device);
-  return config_.seat->bell().event(WakeFlag::End::device);
+  attachment_->bell().say_asleep(WakeFlag::End::device);
+  return attachment_->bell().event(WakeFlag::End::device);
 }
 
 void RunningDevice::stop_awaiting_work() {
   if (config_.progress != Progress::automatic) return;
   first_engine().core().set_doorbell_listener(nullptr);
-  if (config_.seat == nullptr) {
+  if (attachment_ == nullptr) {
     pollfd frames{.fd = port_->frames_descriptor(0), .events = POLLIN, .revents = 0};
     if (frames_ == Frames::unknown && frames.fd >= 0 && poll(&frames, 1, 0) > 0) frames_ = Frames::told;
     return;
   }
-  WakeFlag& bell = config_.seat->bell();
+  WakeFlag& bell = attachment_->bell();
   bell.say_awake(WakeFlag::End::device);
   uint64_t rings = 0;
   static_cast<void>(!read(bell.event(WakeFlag::End::device), &rings, sizeof rings));
 }
 
 int RunningDevice::port_descriptor() const {
-  return config_.seat != nullptr ? config_.seat->switch_descriptor() : -1;
+  return attachment_ != nullptr ? attachment_->switch_descriptor() : -1;
 }
 
 // A link through a switch is up as long as the switch lives.
@@ -375,13 +382,13 @@ void RunningDevice::maintain(TimeNs now) {
   if (now < next_port_check_ || port_state_ == PortState::gone) return;
   next_port_check_ = now + kPortCheckNs;
   if (port_->is_gone()) return note_port_state(PortState::gone);
-  if (std::string error; config_.seat != nullptr && !config_.seat->keep(error))
+  if (std::string error; attachment_ != nullptr && !attachment_->keep(error))
     std::fprintf(stderr, "%s\n", error.c_str());
   const bool up = port_->link_up();
   note_port_state(up ? PortState::up : PortState::down);
   if (up || !port_->needs_reconnect() || now < next_reconnect_) return;
   // Without its seat the port has no socket, or one that belongs to another process now.
-  if (config_.seat != nullptr && !config_.seat->is_granted()) return;
+  if (attachment_ != nullptr && !attachment_->is_granted()) return;
   use_port(false);
   port_->reconnect();
   if (!port_->started()) return;
@@ -441,7 +448,8 @@ std::string RunningDevice::text_of_unreachable(const wire::Gid& gid, int error) 
   if (error == ENETUNREACH)
     return fmt::format("no route to {}: it is on no network of the device ([[device]] ip, gateway, route)",
                        address);
-  const std::string where = config_.seat != nullptr ? fmt::format(" on wire {}", config_.port.seat.wire) : "";
+  const std::string where =
+      attachment_ != nullptr ? fmt::format(" on wire {}", config_.port.request.wire) : "";
   if (!link_up()) return fmt::format("no way to {}: the link is down", address);
   return fmt::format("nobody has {}{}: no answer to {}", address, where,
                      gid.is_ipv4() ? "ARP" : "neighbour discovery");
@@ -498,7 +506,7 @@ int RunningDevice::join_multicast(const wire::Gid& gid) {
     for (uint32_t i = 0; i < core_count(); ++i)
       call_with(*this, i, [&] { joined = seats_[i].engine->filter().join(gid); });
     int refused = joined ? 0 : ENOMEM;
-    if (joined && config_.seat != nullptr) refused = config_.seat->join_group(gid);
+    if (joined && attachment_ != nullptr) refused = attachment_->join_group(gid);
     if (refused != 0) {
       leave_filters(gid);
       groups_.erase(group);
@@ -515,7 +523,7 @@ void RunningDevice::leave_multicast(const wire::Gid& gid) {
   if (group == groups_.end() || --group->second != 0) return;
   groups_.erase(group);
   leave_filters(gid);
-  if (config_.seat != nullptr) config_.seat->leave_group(gid);
+  if (attachment_ != nullptr) attachment_->leave_group(gid);
 }
 
 void RunningDevice::leave_filters(const wire::Gid& gid) {
@@ -524,11 +532,11 @@ void RunningDevice::leave_filters(const wire::Gid& gid) {
 }
 
 int RunningDevice::claim_service(uint64_t service_id) {
-  return config_.seat != nullptr ? config_.seat->claim_service(service_id) : 0;
+  return attachment_ != nullptr ? attachment_->claim_service(service_id) : 0;
 }
 
 void RunningDevice::release_service(uint64_t service_id) {
-  if (config_.seat != nullptr) config_.seat->release_service(service_id);
+  if (attachment_ != nullptr) attachment_->release_service(service_id);
 }
 
 bool RunningDevice::link_up() {

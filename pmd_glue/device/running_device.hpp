@@ -28,12 +28,14 @@
 namespace faultline::glue {
 
 /// Describes a device from its configuration alone. Throws ConfigError if its MTU holds no path MTU.
-[[nodiscard]] verbs::DeviceDescription describe(const Config& config, const DeviceConfig& device);
+[[nodiscard]] verbs::DeviceDescription describe(const Config& config, const DeviceConfig& device,
+                                                const WireAttachment* attachment);
 
 class RunningDevice final : public verbs::DeviceBackend {
  public:
   /// Requires EAL to run. Returns nullptr with one line in `error` on failure.
   [[nodiscard]] static std::shared_ptr<RunningDevice> open(const Config& config, const DeviceConfig& device,
+                                                           const std::shared_ptr<WireAttachment>& attachment,
                                                            std::string& error);
   ~RunningDevice() override;
 
@@ -106,7 +108,8 @@ class RunningDevice final : public verbs::DeviceBackend {
 
   enum class PortState : uint8_t { down, up, gone };
 
-  RunningDevice(const DeviceConfig& device, verbs::DeviceDescription description);
+  RunningDevice(const DeviceConfig& device, std::shared_ptr<WireAttachment> attachment,
+                verbs::DeviceDescription description);
   [[nodiscard]] PollEngine& first_engine() { return *seats_[0].engine; }
   void use_port(bool use);
   void send_last_frames();
@@ -119,6 +122,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   [[nodiscard]] int resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac);
 
   const DeviceConfig config_;
+  const std::shared_ptr<WireAttachment> attachment_;  ///< nullptr for a device without a wire
   const AddressTable addresses_;
   const verbs::DeviceDescription description_;
   std::unique_ptr<odp::MemoryDomain> memory_;

@@ -70,7 +70,7 @@ void PollEngine::send_held_frames(TimeNs now) {
 
 size_t PollEngine::put_on_port(std::span<rte_mbuf*> frames) {
   const size_t sent = port_.transmit(seat_.index, frames);
-  if (sent != 0 && seat_on_wire_ != nullptr) seat_on_wire_->bell().ring(WakeFlag::End::switch_);
+  if (sent != 0 && attachment_ != nullptr) attachment_->bell().ring(WakeFlag::End::switch_);
   return sent;
 }
 
@@ -178,7 +178,7 @@ bool PollEngine::send_to_own_group(rte_mbuf* frame) {
 }
 
 bool PollEngine::stays_here(rte_mbuf* frame) const {
-  if (seat_on_wire_ == nullptr || seat_on_wire_->grant().shared == 0) return true;
+  if (attachment_ == nullptr || attachment_->grant().shared == 0) return true;
   const uint32_t qpn = wire::peek_destination_qpn(bytes_of(frame));
   return qpn >= core_->config().first_qpn && qpn <= core_->config().last_qpn;
 }

@@ -28,16 +28,17 @@ using transport::RxFrame;
 // A process on a shared wire can have as many QPs as its device reports (ibv_query_device).
 static_assert((1U << kQpnRangeShift) >= verbs::kMaxQps);
 
-transport::CoreConfig core_config(const Config& config, const DeviceConfig& device, const EthernetPort& port,
+transport::CoreConfig core_config(const Config& config, const DeviceConfig& device,
+                                  const WireAttachment* attachment, const EthernetPort& port,
                                   const CoreSlot& seat, std::pmr::memory_resource* qp_memory) {
   transport::CoreConfig core = config.core;
   core.qp_memory = qp_memory;
   core.core_count = seat.cores;
   core.core_index = seat.index;
   core.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
-  if (device.seat != nullptr && device.seat->grant().shared != 0) {
-    core.first_qpn = device.seat->grant().first_qpn();
-    core.last_qpn = device.seat->grant().last_qpn();
+  if (attachment != nullptr && attachment->grant().shared != 0) {
+    core.first_qpn = attachment->grant().first_qpn();
+    core.last_qpn = attachment->grant().last_qpn();
   }
   core.qpn_seed = std::random_device()();
   core.wire_checksums = 0;
@@ -93,15 +94,15 @@ rte_mbuf* make_contiguous(rte_mbuf* frame, rte_mempool* pool) {
   return copy;
 }
 
-PollEngine::PollEngine(const Config& config, const DeviceConfig& device, const AddressTable& addresses,
-                       EthernetPort& port, odp::EngineSession& session, Capture* capture,
-                       const CoreSlot& seat)
+PollEngine::PollEngine(const Config& config, const DeviceConfig& device, WireAttachment* attachment,
+                       const AddressTable& addresses, EthernetPort& port, odp::EngineSession& session,
+                       Capture* capture, const CoreSlot& seat)
     : port_(port),
       session_(session),
       capture_(capture),
       seat_(seat),
       addresses_(addresses),
-      seat_on_wire_(device.seat.get()),
+      attachment_(attachment),
       filter_(addresses.mac(), addresses.vlan(), addresses.gids()),
       neighbours_(addresses),
       receive_link_(chaos_link(device.chaos, device.chaos.receive, seat, 0, port.pool())),
@@ -109,7 +110,7 @@ PollEngine::PollEngine(const Config& config, const DeviceConfig& device, const A
       fault_model_(fault_model(device.chaos, seat, session)),
       now_(monotonic_ns()),
       core_(std::make_unique<transport::Core>(
-          core_config(config, device, port, seat, qp_memory_.resource()),
+          core_config(config, device, attachment, port, seat, qp_memory_.resource()),
           fault_model_ != nullptr ? static_cast<odp::MemoryAccess&>(*fault_model_)
                                   : static_cast<odp::MemoryAccess&>(session),
           static_cast<transport::Port&>(*this), static_cast<transport::EventSink*>(this))),

@@ -60,8 +60,9 @@ struct CoreSlot {
 class PollEngine final : private transport::Port, private transport::EventSink {
  public:
   /// All references outlive the engine; `capture` may be nullptr.
-  PollEngine(const Config& config, const DeviceConfig& device, const AddressTable& addresses,
-             EthernetPort& port, odp::EngineSession& session, Capture* capture, const CoreSlot& seat);
+  PollEngine(const Config& config, const DeviceConfig& device, WireAttachment* attachment,
+             const AddressTable& addresses, EthernetPort& port, odp::EngineSession& session, Capture* capture,
+             const CoreSlot& seat);
   ~PollEngine() override;
 
   enum class Turn : uint8_t {
@@ -195,7 +196,7 @@ class PollEngine final : private transport::Port, private transport::EventSink {
   Capture* const capture_;
   const CoreSlot seat_;
   const AddressTable& addresses_;
-  WireAttachment* const seat_on_wire_;  ///< nullptr for a device without a wire
+  WireAttachment* const attachment_;  ///< nullptr for a device without a wire
   wire::AddressFilter filter_;
   NeighbourCache neighbours_;
   /// Rate limits of replies (ARP, ND, ICMP echo): a flood of requests causes no flood of replies.

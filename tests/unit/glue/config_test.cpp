@@ -448,7 +448,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Config, ReadsASeatOnAWire) {
   const auto seat_of = [](const std::string& keys) {
-    return parse_config(with_wire(keys), "f.toml").devices.at(0).port.seat;
+    return parse_config(with_wire(keys), "f.toml").devices.at(0).port.request;
   };
   const WireRequest side = seat_of("wire = \"w0\"\nside = \"c\"\nshare = true\n");
   EXPECT_EQ(side.wire, "w0");
@@ -461,7 +461,7 @@ TEST(Config, ReadsASeatOnAWire) {
 
 std::string seat_error_of(Config config, const char* request) {
   try {
-    take_seats(config, request);
+    static_cast<void>(attach(config, request));
   } catch (const ConfigError& error) {
     return error.what();
   }
