@@ -396,8 +396,8 @@ void DomainSession::begin_at_the_miss(FaultRequest& request) const {
   }
 }
 
-bool DomainSession::request_fault(const FaultRequest& asked) {
-  if (outstanding_ == FaultRings::kMaxOutstanding) return false;
+/// The request as the pager understands it: of a region, from its first absent page on.
+FaultRequest DomainSession::for_pager(const FaultRequest& asked) const {
   FaultRequest request = asked;
   if (parts_.keys.find(asked.target.key) == nullptr) {
     // The pager knows only regions: what a window permits a peer, its region permits locally.
@@ -409,15 +409,16 @@ bool DomainSession::request_fault(const FaultRequest& asked) {
     }
   }
   begin_at_the_miss(request);
-  if (answered_count_ < answered_.size()) {
-    Outcome outcome{};
-    if (parts_.pager.serve_at_once(request, outcome)) {
-      answered_[answered_count_++] = {request.waiter, outcome};
-      ++outstanding_;
-      return true;
-    }
-  }
-  if (!port_.requests.try_push({request, monotonic_ns()})) return false;
+  return request;
+}
+
+bool DomainSession::serve_fault(const FaultRequest& asked) {
+  return parts_.pager.serve_at_once(for_pager(asked));
+}
+
+bool DomainSession::request_fault(const FaultRequest& asked) {
+  if (outstanding_ == FaultRings::kMaxOutstanding) return false;
+  if (!port_.requests.try_push({for_pager(asked), monotonic_ns()})) return false;
   ++outstanding_;
   parts_.pager.wake();
   return true;
@@ -425,7 +426,6 @@ bool DomainSession::request_fault(const FaultRequest& asked) {
 
 size_t DomainSession::take_resolutions(std::span<Resolution> out) {
   size_t taken = 0;
-  while (taken < out.size() && answered_count_ != 0) out[taken++] = answered_[--answered_count_];
   while (taken < out.size() && port_.resolutions.try_pop(out[taken])) ++taken;
   outstanding_ -= taken;
   return taken;

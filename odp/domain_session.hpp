@@ -62,6 +62,7 @@ class DomainSession final : public EngineSession {
   [[nodiscard]] bool range_of(Key key, uint64_t& va, uint64_t& length_bytes) override;
   [[nodiscard]] Outcome bind_window(const WindowBinding& binding) override;
   [[nodiscard]] Outcome invalidate(Key key, ProtectionDomain domain, uint32_t qpn, bool remote) override;
+  [[nodiscard]] bool serve_fault(const FaultRequest& request) override;
   [[nodiscard]] bool request_fault(const FaultRequest& request) override;
   [[nodiscard]] size_t take_resolutions(std::span<Resolution> out) override;
 
@@ -105,6 +106,7 @@ class DomainSession final : public EngineSession {
   /// Copies each piece by copy(to, from, length_bytes), which returns the bytes copied, or kRevoked.
   template <typename Copy>
   [[nodiscard]] Outcome read_by(const Target& target, uint64_t va, std::span<uint8_t> to, Copy copy);
+  [[nodiscard]] FaultRequest for_pager(const FaultRequest& asked) const;
   /// Moves the start of a request to the first missing page.
   void begin_at_the_miss(FaultRequest& request) const;
 
@@ -120,9 +122,6 @@ class DomainSession final : public EngineSession {
   bool may_glance_ = false;   ///< none of these three is set
   CrcBeside* beside_write_ = nullptr;
   size_t outstanding_ = 0;
-  /// Resolutions of faults that were served at once, until they are taken.
-  std::array<Resolution, 64> answered_{};
-  size_t answered_count_ = 0;
 };
 
 }  // namespace faultline::odp

@@ -65,9 +65,10 @@ class Pager {
   [[nodiscard]] BackgroundQueue& background() { return background_; }
 
   /// Serves a fault of a page or two that is sure to cost little, on the engine's own thread, which waits
-  /// for it anyway: no wake-up is needed. Returns false if the fault has to be queued: a pager thread is
-  /// working, an invalidation is in progress, or the service may take long. Does not wait for any thread.
-  [[nodiscard]] bool serve_at_once(const FaultRequest& request, Outcome& outcome);
+  /// for it anyway: no wake-up is needed. Returns true if the pages are resident. Returns false if the fault
+  /// has to be queued: a pager thread is working, an invalidation is in progress, the service may take long,
+  /// or it failed. Does not wait for any thread.
+  [[nodiscard]] bool serve_at_once(const FaultRequest& request);
 
   /// Call after queueing a request. Cheap if the pager is awake.
   void wake();

@@ -23,7 +23,7 @@ constexpr unsigned kMostDoublings = 8;
 
 }  // namespace
 
-bool Pager::serve_at_once(const FaultRequest& request, Outcome& outcome) {
+bool Pager::serve_at_once(const FaultRequest& request) {
   if (request.length_bytes == 0 || request.length_bytes > kShortPages * kPageBytes || request.no_fault)
     return false;
   std::unique_lock lock(mutex_, std::try_to_lock);
@@ -49,11 +49,10 @@ bool Pager::serve_at_once(const FaultRequest& request, Outcome& outcome) {
   lock.unlock();
   // The leader sleeps without a deadline while no unpinned page needs a pin or an expiry: wake it.
   if (none_expires && parts_.counters.unpinned_bytes.get() != 0) wake();
-  if (step != Step::done && step != Step::failed) return false;
-  outcome = step == Step::done ? Outcome::done : Outcome::violation;
+  // A request that fails takes the ordinary way, which counts and answers it.
+  if (step != Step::done) return false;
   CounterCells& counters = parts_.counters;
-  if (step == Step::failed) counters.num_failed_resolutions.add();
-  if (step == Step::done && service.pages_made_resident == 0) {
+  if (service.pages_made_resident == 0) {
     counters.faults_coalesced.add();
     return true;
   }

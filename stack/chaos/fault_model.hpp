@@ -70,6 +70,7 @@ class FaultModel final : public odp::MemoryAccess {
                                         bool remote) override {
     return memory_.invalidate(key, domain, qpn, remote);
   }
+  // Every fault is delayed, so none is served at once (serve_fault).
   [[nodiscard]] bool request_fault(const odp::FaultRequest& request) override;
   [[nodiscard]] size_t take_resolutions(std::span<odp::Resolution> out) override;
 

@@ -141,15 +141,16 @@ void CoreContext::note_paced(QueuePair& qp, uint32_t bytes) {
   if (rate_bytes_per_s != RateControl::kUnlimited) qp.pacing.on_sent(bytes, rate_bytes_per_s, now_ns);
 }
 
-bool CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
-                                uint64_t waiter) {
+FaultAnswer CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
+                                       uint64_t waiter) {
   // A parked request or a queued response also keeps a peer waiting.
   const bool urgent = role_of(waiter) != FaultRole::requester;
-  if (memory.request_fault(
-          {.target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter, .urgent = urgent}))
-    return true;
+  const odp::FaultRequest request{
+      .target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter, .urgent = urgent};
+  if (memory.serve_fault(request)) return FaultAnswer::served;
+  if (memory.request_fault(request)) return FaultAnswer::queued;
   ++counters.fault_queue_full;
-  return false;
+  return FaultAnswer::full;
 }
 
 bool CoreContext::park(QueuePair& qp, const RxFrame& frame) {

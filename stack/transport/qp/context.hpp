@@ -25,6 +25,15 @@ namespace faultline::transport {
 /// Which part of a QP waits for a page fault; a field of the fault queue's token.
 enum class FaultRole : uint8_t { requester = 0, parked = 1, read_job = 2 };
 
+enum class FaultAnswer : uint8_t {
+  served,  ///< the pages are resident: repeat the access now
+  queued,  ///< a resolution follows
+  full     ///< no room in the fault queue (counted): repeat the access on a later turn
+};
+/// Limit on repetitions of one access in place. Each needs another page, or a page that was taken away again;
+/// other QPs have to get their turn.
+inline constexpr unsigned kMostRetriesInPlace = 4;
+
 struct CoreContext {
   CoreContext(const CoreConfig& core_config, odp::MemoryAccess& memory_access, Port& core_port,
               EventSink* sink);
@@ -77,9 +86,9 @@ struct CoreContext {
   [[nodiscard]] static FaultRole role_of(uint64_t waiter) {
     return static_cast<FaultRole>(static_cast<uint8_t>(waiter >> 24));
   }
-  /// Requests a page range; false if the fault queue is full (counted; retry on a later turn).
-  [[nodiscard]] bool request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
-                                   uint64_t waiter);
+  /// Requests a page range: served on this thread if it is short, else queued for the pager.
+  [[nodiscard]] FaultAnswer request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
+                                          uint64_t waiter);
 
   // --- parked packets ---
   /// Appends a frame to the QP's parked packets; false if a bound is reached.

@@ -32,8 +32,16 @@ class Requester {
   [[nodiscard]] static TimeNs next_deadline(const QueuePair& qp);
 
  private:
-  enum class Step : uint8_t { sent, blocked, failed };
+  enum class Step : uint8_t {
+    sent,
+    blocked,
+    failed,
+    retry  ///< a page has become resident: try again
+  };
 
+  [[nodiscard]] odp::Outcome place_when_served(const QueuePair& qp, std::span<const Sge> sges,
+                                               uint32_t offset, std::span<const uint8_t> data,
+                                               SgeSpan& stop);
   [[nodiscard]] uint32_t ack_every(const QueuePair& qp) const;
   [[nodiscard]] bool window_open(QueuePair& qp) const;
   [[nodiscard]] bool is_beyond_credits(const QueuePair& qp, const SendOperation& operation) const;

@@ -250,6 +250,20 @@ void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code, boo
   context_.arm(qp, state.rnr_deadline_ns);
 }
 
+/// Places the data of a response that missed, while its pages are served at once.
+odp::Outcome Requester::place_when_served(const QueuePair& qp, std::span<const Sge> sges, uint32_t offset,
+                                          std::span<const uint8_t> data, SgeSpan& stop) {
+  odp::Outcome outcome = odp::Outcome::miss;
+  for (unsigned tries = 0; outcome == odp::Outcome::miss && tries != kMostRetriesInPlace; ++tries) {
+    const odp::Target target{sges[stop.index].lkey, qp.domain, odp::kLocalWrite};
+    if (!context_.memory.serve_fault({.target = target, .va = stop.va, .length_bytes = stop.left_bytes}))
+      break;
+    ++context_.counters.faults_requester;
+    outcome = scatter(context_.memory, qp.domain, sges, offset, data, stop);
+  }
+  return outcome;
+}
+
 void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
   RequesterState& state = qp.requester;
   uint32_t index = qp.send_ring.head();
@@ -284,7 +298,11 @@ void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
     data = original;
   }
   SgeSpan stop;
-  switch (data.empty() ? odp::Outcome::done : scatter(context_.memory, qp.domain, sges, offset, data, stop)) {
+  odp::Outcome outcome =
+      data.empty() ? odp::Outcome::done : scatter(context_.memory, qp.domain, sges, offset, data, stop);
+  if (outcome == odp::Outcome::miss) [[unlikely]]
+    outcome = place_when_served(qp, sges, offset, data, stop);
+  switch (outcome) {
     case odp::Outcome::done:
       break;
     case odp::Outcome::miss:
@@ -293,8 +311,9 @@ void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
       state.gap_reported = true;
       if (state.fault_wait && state.current == index && state.packet == number) return;
       go_back_to(qp, psn);
-      static_cast<void>(
-          hold_for(qp, {sges[stop.index].lkey, qp.domain, odp::kLocalWrite}, stop.va, stop.left_bytes));
+      if (hold_for(qp, {sges[stop.index].lkey, qp.domain, odp::kLocalWrite}, stop.va, stop.left_bytes) ==
+          Step::retry)
+        context_.make_ready(qp);
       return;
     case odp::Outcome::violation:
       return fail(qp, CompletionStatus::local_protection);

@@ -153,7 +153,7 @@ bool Requester::has_work(QueuePair& qp) const {
         const Step step = hold_for(qp, target, sge.va, sge.length_bytes);
         // Requested once: if memory is smaller than the READ, early pages may be evicted before the last
         // arrive.
-        if (state.fault_wait) ++state.prefaulted_sges;
+        if (state.fault_wait || step == Step::retry) ++state.prefaulted_sges;
         return step;
       }
     }
@@ -211,12 +211,17 @@ Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const Send
   ++context_.counters.faults_requester;
   ++state.fault_generation;
   const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::requester, state.fault_generation);
-  if (context_.request_fault(target, va, length_bytes, waiter)) {
-    state.fault_wait = true;
-    // This end causes the wait, so the peer's silence means nothing.
-    state.ack_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
-  } else {
-    context_.make_ready(qp);
+  switch (context_.request_fault(target, va, length_bytes, waiter)) {
+    case FaultAnswer::served:
+      return Step::retry;
+    case FaultAnswer::queued:
+      state.fault_wait = true;
+      // This end causes the wait, so the peer's silence means nothing.
+      state.ack_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
+      break;
+    case FaultAnswer::full:
+      context_.make_ready(qp);
+      break;
   }
   return Step::blocked;
 }
@@ -353,13 +358,18 @@ void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
     if (awaits_credits(qp, operation)) return;
     const bool fresh = state.current == state.started;
     if (fresh) {
-      if (start(qp, wqe, operation) != Step::sent) return;
+      if (const Step step = start(qp, wqe, operation); step != Step::sent) {
+        if (step != Step::retry) return;
+        --budget_packets;
+        continue;
+      }
       if (operation.is(kLocal)) continue;
     }
     if (!context_.may_send(qp)) return;
     const bool whole = fresh && (operation.is(kAnswered) || wqe.length_bytes <= qp.mtu_bytes);
     const Step step = whole ? send_packet<true>(qp, wqe, operation) : send_packet<false>(qp, wqe, operation);
-    if (step != Step::sent) return;
+    if (step != Step::sent && step != Step::retry) return;
+    // A retry counts too: a page that is taken away again and again must not keep other QPs from their turn.
     --budget_packets;
   }
 }

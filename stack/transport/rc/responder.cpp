@@ -97,22 +97,25 @@ Responder::Result Responder::refuse_length(QueuePair& qp) {
   return Result::done;
 }
 
-/// Requests a missing page; the caller parks the packet. The request covers the rest of the message.
+/// Requests a missing page, unless that has been done. The request covers the rest of the message. Returns
+/// retry if the page is resident now, else miss: the caller parks the packet.
 [[gnu::noinline]] Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint64_t va,
                                                     uint64_t length_bytes) {
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
   state.fault_of_receive = target.need == odp::kLocalWrite;
-  state.nak_sent = false;
-  // Acknowledge executed packets before the wait, so that several faults in a row do not add up to the
-  // requester's timeout.
-  if (state.ack_owed) state.ack_pending = true;
   const bool asked = qp.type != QpType::uc && state.park_fault.is_of(state.expected_psn, state.park_floor);
   if (!asked) {
     state.park_fault = {.is_open = false, .generation = ++state.park_generation, .psn = state.expected_psn};
     const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, state.park_generation);
-    state.park_fault.is_open = context_.request_fault(target, va, length_bytes, waiter);
+    const FaultAnswer answer = context_.request_fault(target, va, length_bytes, waiter);
+    if (answer == FaultAnswer::served) return Result::retry;
+    state.park_fault.is_open = answer == FaultAnswer::queued;
   }
+  state.nak_sent = false;
+  // Acknowledge executed packets before the wait, so that several faults in a row do not add up to the
+  // requester's timeout.
+  if (state.ack_owed) state.ack_pending = true;
   state.parked_retry = !state.park_fault.is_open;
   if (state.parked_retry || state.ack_pending) context_.make_ready(qp);
   return Result::miss;
@@ -241,8 +244,8 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
   return Result::done;
 }
 
-/// Executes one packet at the expected PSN.
-[[gnu::always_inline]] inline Responder::Result Responder::execute_here(QueuePair& qp,
+/// Executes one packet at the expected PSN. retry: a page of it has become resident; call again.
+[[gnu::always_inline]] inline Responder::Result Responder::execute_once(QueuePair& qp,
                                                                         const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::OpcodeInfo& info = *packet.info;
@@ -277,7 +280,16 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
 }
 
 Responder::Result Responder::execute(QueuePair& qp, const wire::Packet& packet) {
-  return execute_here(qp, packet);
+  for (unsigned tries = 0; tries != kMostRetriesInPlace; ++tries)
+    if (const Result result = execute_once(qp, packet); result != Result::retry) return result;
+  return retry_later(qp);
+}
+
+/// The pages of a packet were resident and were taken away, again and again: it is parked until the next turn.
+Responder::Result Responder::retry_later(QueuePair& qp) {
+  qp.responder.parked_retry = true;
+  context_.make_ready(qp);
+  return Result::miss;
 }
 
 Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
@@ -314,7 +326,10 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
     on_duplicate(qp, packet);
     return Fate::consumed;
   }
-  if (execute_here(qp, packet) == Result::done) {
+  Result result = execute_once(qp, packet);
+  if (result == Result::retry) [[unlikely]]
+    result = execute(qp, packet);
+  if (result == Result::done) {
     if (state.held_head != nullptr) execute_held(qp);
     return Fate::consumed;
   }

@@ -43,11 +43,13 @@ class Responder {
   [[nodiscard]] static TimeNs next_deadline(const QueuePair& qp);
 
  private:
-  enum class Result : uint8_t { done, miss };
+  enum class Result : uint8_t { done, miss, retry };
   enum class StallWord : uint8_t { none, page_fault, page_ready };
 
+  /// Executes a packet, repeatedly while its pages are served at once; never returns retry.
   [[nodiscard]] Result execute(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] Result execute_here(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Result execute_once(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Result retry_later(QueuePair& qp);
   /// Handles a packet that arrives after a gap.
   [[nodiscard]] Fate on_gap(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
   /// Moves parked packets to the packets held after a gap.
@@ -62,7 +64,9 @@ class Responder {
     return static_cast<uint8_t>(wire::kAethNak | static_cast<uint8_t>(code));
   }
   [[nodiscard]] bool send_selective_acknowledge(QueuePair& qp);
+  /// As execute().
   [[nodiscard]] Result execute_unreliable(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Result execute_unreliable_once(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] Result receive_send(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] Result receive_write(QueuePair& qp, const wire::Packet& packet);
   void retry_unreliable(QueuePair& qp);
@@ -146,7 +150,7 @@ class Responder {
   [[nodiscard]] bool send_stall_words(QueuePair& qp, uint32_t& budget_packets);
   void await_page(QueuePair& qp);
   void refuse_duplicate(QueuePair& qp, wire::Psn psn);
-  void hold_read_job(QueuePair& qp, const QueuedResponse& job);
+  [[nodiscard]] bool hold_read_job(QueuePair& qp, const QueuedResponse& job);
 
   CoreContext& context_;
   /// Fields of the current packet, as in Requester.

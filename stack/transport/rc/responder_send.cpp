@@ -173,7 +173,8 @@ bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
   return true;
 }
 
-/// Sends one packet of the oldest queued response.
+/// Sends one packet of the oldest queued response. Returns false if it has to wait. Also returns true if nothing
+/// was sent, since a page had to be made resident: call again.
 bool Responder::send_answer(QueuePair& qp) {
   ResponderState& state = qp.responder;
   QueuedResponse& job = state.job(0);
@@ -208,8 +209,7 @@ bool Responder::send_answer(QueuePair& qp) {
       case odp::Outcome::done:
         break;
       case odp::Outcome::miss:
-        hold_read_job(qp, job);
-        return false;
+        return hold_read_job(qp, job);
       case odp::Outcome::violation:
         // The rest is no longer accessible: the NAK replaces the next response (IBA 9.7.5.1.5).
         if (job.duplicate) {
@@ -239,8 +239,9 @@ bool Responder::send_answer(QueuePair& qp) {
   return true;
 }
 
-/// Delays a READ response whose page is missing; other packets of the QP proceed.
-void Responder::hold_read_job(QueuePair& qp, const QueuedResponse& job) {
+/// Delays a READ response whose page is missing; other packets of the QP proceed. Returns true if the page is
+/// resident now: the response may be built again.
+bool Responder::hold_read_job(QueuePair& qp, const QueuedResponse& job) {
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
   const uint32_t offset = job.sent_packets * qp.mtu_bytes;
@@ -249,8 +250,10 @@ void Responder::hold_read_job(QueuePair& qp, const QueuedResponse& job) {
   if (!state.job_fault.is_of(state.job_stuck_psn, state.job_floor)) {
     state.job_fault = {.is_open = false, .generation = ++state.job_generation, .psn = state.job_stuck_psn};
     const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::read_job, state.job_generation);
-    state.job_fault.is_open = context_.request_fault({job.rkey, job.domain, odp::kRemoteRead, qp.qpn},
-                                                     job.va + offset, job.length_bytes - offset, waiter);
+    const FaultAnswer answer = context_.request_fault({job.rkey, job.domain, odp::kRemoteRead, qp.qpn},
+                                                      job.va + offset, job.length_bytes - offset, waiter);
+    if (answer == FaultAnswer::served) return true;
+    state.job_fault.is_open = answer == FaultAnswer::queued;
   }
   state.job_fault_wait = state.job_fault.is_open;
   if (!state.job_fault_wait) context_.make_ready(qp);
@@ -258,6 +261,7 @@ void Responder::hold_read_job(QueuePair& qp, const QueuedResponse& job) {
     state.job_deadline_ns = stall_deadline(qp, state.job_stuck_psn, context_.config.answer_deadline_ns);
   context_.arm(qp, state.job_deadline_ns);
   await_page(qp);
+  return false;
 }
 
 void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Outcome outcome) {

@@ -29,6 +29,12 @@ Responder::Fate Responder::on_unreliable(QueuePair& qp, const wire::Packet& pack
 }
 
 Responder::Result Responder::execute_unreliable(QueuePair& qp, const wire::Packet& packet) {
+  for (unsigned tries = 0; tries != kMostRetriesInPlace; ++tries)
+    if (const Result result = execute_unreliable_once(qp, packet); result != Result::retry) return result;
+  return retry_later(qp);
+}
+
+Responder::Result Responder::execute_unreliable_once(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::OpcodeInfo& info = *packet.info;
   if (packet.bth.psn != state.expected_psn) {
@@ -50,7 +56,7 @@ Responder::Result Responder::execute_unreliable(QueuePair& qp, const wire::Packe
   }
   const Result result =
       info.operation == wire::Operation::send ? receive_send(qp, packet) : receive_write(qp, packet);
-  if (result == Result::miss) return result;
+  if (result != Result::done) return result;
   state.expected_psn = packet.bth.psn.next();
   state.park_deadline_ns = kNever;
   state.park_floor = state.park_generation + 1;

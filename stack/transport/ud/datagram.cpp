@@ -29,6 +29,8 @@ void Datagram::fail_head(QueuePair& qp, CompletionStatus status) {
     context_.complete_send(qp, CompletionStatus::work_request_flushed);
 }
 
+/// Sends the datagram at the ring's head. Returns false if it has to wait. Also returns true if nothing was sent,
+/// since a page had to be made resident: call again.
 bool Datagram::send_one(QueuePair& qp) {
   RequesterState& state = qp.requester;
   SendWqe& wqe = *qp.send_ring.header_at(qp.send_ring.head());
@@ -73,10 +75,11 @@ bool Datagram::send_one(QueuePair& qp) {
     if (outcome == odp::Outcome::miss) {
       ++context_.counters.faults_requester;
       const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::requester, ++state.fault_generation);
-      state.fault_wait = context_.request_fault({sges[stop.index].lkey, qp.domain, odp::kLocalRead}, stop.va,
-                                                stop.left_bytes, waiter);
-      if (!state.fault_wait) context_.make_ready(qp);
-      return false;
+      const FaultAnswer answer = context_.request_fault({sges[stop.index].lkey, qp.domain, odp::kLocalRead},
+                                                        stop.va, stop.left_bytes, waiter);
+      state.fault_wait = answer == FaultAnswer::queued;
+      if (answer == FaultAnswer::full) context_.make_ready(qp);
+      return answer == FaultAnswer::served;
     }
   }
   state.fault_failed = false;
@@ -131,9 +134,17 @@ void Datagram::deliver_copy(QueuePair& qp, const wire::Packet& packet) {
   }
 }
 
-/// Copies GRH and payload into the next receive. A packet that does not fit is dropped and the QP continues
-/// (CVE-2024-40992).
 Datagram::Delivery Datagram::deliver(QueuePair& qp, const wire::Packet& packet) {
+  for (unsigned tries = 0; tries != kMostRetriesInPlace; ++tries)
+    if (const Delivery result = deliver_once(qp, packet); result != Delivery::retry) return result;
+  // The pages were taken away again and again: the packet is parked until the next turn.
+  qp.responder.parked_retry = true;
+  context_.make_ready(qp);
+  return Delivery::miss;
+}
+
+/// A packet that does not fit is dropped and the QP continues (CVE-2024-40992).
+Datagram::Delivery Datagram::deliver_once(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   Receive next;
   if (!context_.peek_receive(qp, qp.srq, next)) {
@@ -157,8 +168,11 @@ Datagram::Delivery Datagram::deliver(QueuePair& qp, const wire::Packet& packet) 
   if (outcome == odp::Outcome::miss) {
     ++context_.counters.faults_responder;
     const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, ++state.park_generation);
-    state.parked_retry = !context_.request_fault(
-        {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va, stop.left_bytes, waiter);
+    const FaultAnswer answer =
+        context_.request_fault({receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va,
+                               stop.left_bytes, waiter);
+    if (answer == FaultAnswer::served) return Delivery::retry;
+    state.parked_retry = answer == FaultAnswer::full;
     if (state.parked_retry) context_.make_ready(qp);
     return Delivery::miss;
   }

@@ -29,8 +29,15 @@ class Datagram {
   void on_timer(QueuePair& qp);
 
  private:
-  enum class Delivery : uint8_t { done, miss };
+  enum class Delivery : uint8_t {
+    done,
+    miss,
+    retry  ///< a page of the receive has become resident: deliver again
+  };
+  /// Copies GRH and payload into the next receive, repeatedly while its pages are served at once. Never returns
+  /// retry.
   [[nodiscard]] Delivery deliver(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Delivery deliver_once(QueuePair& qp, const wire::Packet& packet);
   void deliver_copy(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool send_one(QueuePair& qp);
   void fail_head(QueuePair& qp, CompletionStatus status);

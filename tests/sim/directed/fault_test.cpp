@@ -24,6 +24,67 @@ TEST(Fault, TheResponderParksAndGoesOnWithoutAWord) {
   EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 4096));
 }
 
+/// Returns a fabric whose hosts serve each fault on their engine's own thread.
+SimulationScript serving_fabric() {
+  SimulationScript script = quiet_fabric();
+  script.a.memory.serve_at_once_permille = script.b.memory.serve_at_once_permille = 1000;
+  return script;
+}
+
+TEST(Fault, APageThatIsServedAtOnceParksNoPacketOfTheResponder) {
+  Pair pair(serving_fabric());
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 4096, &pair.paged_b)));
+  pair.run();
+  EXPECT_EQ(pair.lines(), (Lines{"a> WRITE_FIRST 100", "a> WRITE_MIDDLE 101", "a> WRITE_MIDDLE 102",
+                                 "a> WRITE_LAST 103!", "b> ACK 103"}));
+  EXPECT_EQ(pair.simulation.b.memory.served_at_once, 1U);
+  EXPECT_TRUE(pair.simulation.b.memory.requests.empty());
+  EXPECT_EQ(pair.counters_b().faults_responder, 1U);
+  EXPECT_EQ(pair.counters_b().packets_parked, 0U);
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 4096));
+}
+
+TEST(Fault, AReceiveWhosePageIsServedAtOnceParksNoPacket) {
+  Pair pair(serving_fabric());
+  ASSERT_TRUE(pair.b.post_receive(5, {Pair::sge(pair.paged_b, 3000)}));
+  pair.send(3000);
+  pair.run();
+  EXPECT_EQ(pair.counters_b().packets_parked, 0U);
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 3000));
+  EXPECT_EQ(pair.b.poll_receives().size(), 1U);
+}
+
+TEST(Fault, ASendAndAReadWhosePagesAreServedAtOnceWaitForNothing) {
+  Pair pair(serving_fabric());
+  pair.receive(3000);
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::send, pair.paged_a, 3000)));
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_read, pair.pinned_a, 900, &pair.paged_b)));
+  pair.run();
+  EXPECT_TRUE(pair.simulation.a.memory.requests.empty());
+  EXPECT_TRUE(pair.simulation.b.memory.requests.empty());
+  EXPECT_GE(pair.simulation.a.memory.served_at_once, 1U);
+  EXPECT_GE(pair.simulation.b.memory.served_at_once, 1U);
+  EXPECT_EQ(pair.counters_a().timeouts, 0U);
+  const auto completions = pair.a.poll_sends();
+  ASSERT_EQ(completions.size(), 2U);
+  for (const auto& completion : completions) EXPECT_EQ(completion.status, CompletionStatus::success);
+}
+
+/// A page that is taken away before each access: the packet waits for later turns, and other work goes on.
+TEST(Fault, APageThatIsServedAtOnceAndTakenAwayAgainComesThroughInTheEnd) {
+  SimulationScript script = serving_fabric();
+  script.b.memory.invalidate_permille = 1000;
+  script.b.memory.invalidations_limit = 40;
+  script.b.memory.write_protect_permille = 0;
+  Pair pair(script);
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_write, pair.pinned_a, 4096, &pair.paged_b)));
+  pair.run();
+  EXPECT_GT(pair.simulation.b.memory.served_at_once, 4U) << "more than one turn may repeat in place";
+  EXPECT_GE(pair.counters_b().packets_parked, 1U);
+  EXPECT_EQ(pair.counters_a().timeouts, 0U);
+  EXPECT_TRUE(Pair::same(pair.pinned_a, pair.paged_b, 4096));
+}
+
 TEST(Fault, AfterTheParkDeadlineOneRnrNakWithTheSmallestTimer) {
   SimulationScript script = quiet_fabric();
   script.b.core.park_deadline_ns = script.b.core.answer_deadline_ns = 10 * kMicrosecond;

@@ -302,6 +302,15 @@ Outcome ScriptedMemory::invalidate(odp::Key key, odp::ProtectionDomain domain, u
   return Outcome::done;
 }
 
+bool ScriptedMemory::serve_fault(const odp::FaultRequest& request) {
+  // Without the option no random number is drawn, so that other runs stay as they are.
+  if (script_.serve_at_once_permille == 0 || !random_.chance(script_.serve_at_once_permille) ||
+      serve(request) != Outcome::done)
+    return false;
+  ++served_at_once;
+  return true;
+}
+
 bool ScriptedMemory::request_fault(const odp::FaultRequest& request) {
   if (in_service_.size() >= script_.queue_capacity || random_.chance(script_.queue_full_permille)) {
     ++refused;

@@ -20,6 +20,7 @@ struct MemoryScript {
   uint32_t page_bytes = 4096;
   uint64_t resolve_min_ns = 2'000;  ///< minimum and maximum service time of a fault
   uint64_t resolve_max_ns = 20'000;
+  uint32_t serve_at_once_permille = 0;    ///< a request is served on the engine's own thread
   uint32_t queue_capacity = 1024;         ///< fault requests in flight
   uint32_t queue_full_permille = 0;       ///< a request is refused although the queue has room
   uint32_t invalidate_permille = 0;       ///< before an access, some of its pages become absent
@@ -141,10 +142,12 @@ class ScriptedMemory final : public odp::MemoryAccess {
   [[nodiscard]] odp::Outcome bind_window(const odp::WindowBinding& binding) override;
   [[nodiscard]] odp::Outcome invalidate(odp::Key key, odp::ProtectionDomain domain, uint32_t qpn,
                                         bool remote) override;
+  [[nodiscard]] bool serve_fault(const odp::FaultRequest& request) override;
   [[nodiscard]] bool request_fault(const odp::FaultRequest& request) override;
   [[nodiscard]] size_t take_resolutions(std::span<odp::Resolution> out) override;
 
   uint64_t faults = 0;   ///< accepted requests
+  uint64_t served_at_once = 0;
   uint64_t refused = 0;  ///< requests refused because the queue was full
   uint64_t invalidations = 0;
   uint64_t atomics = 0;  ///< executed

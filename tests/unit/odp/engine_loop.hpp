@@ -109,6 +109,10 @@ Outcome until_settled(EngineSession& session, const FaultRequest& fault, Attempt
       session.leave();
       return outcome;
     }
+    if (session.serve_fault(fault)) {
+      session.leave();
+      continue;
+    }
     while (!session.request_fault(fault)) std::this_thread::yield();
     session.leave();
     if (next_resolution(session).outcome == Outcome::violation) {
