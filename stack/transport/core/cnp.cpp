@@ -2,7 +2,7 @@
 // Congestion notifications: sending and receiving CNPs (IBA A17.9.3).
 #include "stack/transport/core/cnp.hpp"
 
-#include <cassert>
+#include "stack/transport/qp/emit.hpp"
 
 namespace faultline::transport {
 
@@ -14,18 +14,10 @@ void Cnp::on_marked(QueuePair& qp) {
 }
 
 void Cnp::send(QueuePair& qp) {
-  TxFrame* frame = context_.tx.next();
-  if (frame == nullptr) return context_.make_ready(qp);
   wire::PacketFields fields;
   fields.bth.opcode = wire::Opcode::cnp;
   fields.bth.becn = true;
-  fields.bth.destination_qpn = qp.attributes.destination_qpn;
-  fields.ipv4_identification = qp.ipv4_identification++;
-  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
-  const uint8_t* payload = qp.frame.write_headers(bytes, fields, 0);
-  assert(payload != nullptr);
-  static_cast<void>(payload);
-  context_.tx.commit(qp.frame.seal(bytes, fields.bth.opcode, 0), qp.loopback);
+  if (!emit_headers(context_, qp, fields)) return;
   ++context_.counters.cnps_sent;
   qp.cnp_pending = false;
   qp.next_cnp_ns = context_.now_ns + context_.config.congestion.cnp_interval_ns;

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "stack/transport/qp/context.hpp"
+#include "stack/transport/qp/emit.hpp"
 #include "stack/wire/link/link.hpp"
 #include "stack/wire/packet/ecn.hpp"
 #include "stack/wire/packet/frame.hpp"
@@ -76,11 +77,11 @@ void Gsi::send() {
     fields.bth.psn = wire::Psn(next_psn_++);
     fields.deth = {wire::kManagementQkey, wire::kManagementQpn};
     const wire::FrameTemplate header(outgoing.to.path, context_.config.wire_checksums);
-    const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
-    uint8_t* const payload = header.write_headers(bytes, fields, wire::kMadBytes);
-    assert(payload != nullptr && "a transmit buffer holds the smallest path MTU");
-    std::copy(outgoing.mad.begin(), outgoing.mad.end(), payload);
-    context_.tx.commit(header.seal(bytes, fields.bth.opcode, wire::kMadBytes), outgoing.to.loopback);
+    static_cast<void>(emit(context_, *frame, header, fields, wire::kMadBytes,
+                           {.loopback = outgoing.to.loopback}, [&](std::span<uint8_t> to, uint32_t*) {
+                             std::copy(outgoing.mad.begin(), outgoing.mad.end(), to.data());
+                             return true;
+                           }));
     ++context_.counters.management_sent;
     head_ = (head_ + 1) % kMaxWaiting;
     waiting_.store(waiting_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "stack/transport/qp/emit.hpp"
 #include "stack/transport/rc/requester.hpp"
 
 namespace faultline::transport {
@@ -276,11 +277,8 @@ template <bool kWhole>
   const bool last = kWhole || answered || number + 1 == progress.packets;
 
   context_.lookahead.step();
-  TxFrame* frame = context_.tx.next();
-  if (frame == nullptr) {
-    context_.make_ready(qp);
-    return Step::blocked;
-  }
+  TxFrame* const frame = next_frame(context_, qp);
+  if (frame == nullptr) return Step::blocked;
   const wire::Psn psn = progress.first_psn.plus(number);
   const bool reliable = qp.type != QpType::uc;
   const bool again = !kWhole && psn < state.sent_psn;
@@ -309,20 +307,19 @@ template <bool kWhole>
     fields.feth = {wqe.flush_placement, wqe.flush_selectivity};
   }
 
-  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
-  uint8_t* payload = qp.frame.write_headers(bytes, fields, payload_bytes);
-  assert(payload != nullptr && "a transmit buffer holds a frame of the path MTU");
-  const bool crc_in_copy = qp.frame.wants_crc_in_copy(payload_bytes) && (wqe.flags & kInline) == 0;
-  uint32_t crc = crc_in_copy ? qp.frame.icrc_of_headers(bytes.data(), payload) : 0;
-  const Step step = fill_payload(qp, wqe, offset, {payload, payload_bytes}, crc_in_copy ? &crc : nullptr);
+  const bool as_rxe = wqe.opcode == SendOpcode::flush && context_.config.rxe_flush_icrc;
+  const FrameForm form{.loopback = qp.loopback,
+                       .crc_in_copy = (wqe.flags & kInline) == 0,
+                       .icrc = as_rxe ? wire::IcrcForm::rxe_flush : wire::IcrcForm::specified};
+  Step step = Step::sent;
+  const uint32_t frame_bytes = emit(
+      context_, *frame, qp.frame, fields, payload_bytes,
+      form, [&](std::span<uint8_t> to, uint32_t * crc) __attribute__((always_inline)) {
+        step = fill_payload(qp, wqe, offset, to, crc);
+        return step == Step::sent;
+      });
   if (step != Step::sent) return step;
   state.fault_failed = false;
-  const bool as_rxe = wqe.opcode == SendOpcode::flush && context_.config.rxe_flush_icrc;
-  const uint32_t frame_bytes =
-      crc_in_copy ? qp.frame.seal_with_crc(bytes, payload, payload_bytes, crc)
-                  : qp.frame.seal(bytes, payload, payload_bytes,
-                                  as_rxe ? wire::IcrcForm::rxe_flush : wire::IcrcForm::specified);
-  context_.tx.commit(frame_bytes, qp.loopback);
   context_.note_sent(qp, frame_bytes);
   ++qp.ipv4_identification;
 

@@ -150,6 +150,7 @@ class Responder {
   [[nodiscard]] bool send_stall_words(QueuePair& qp, uint32_t& budget_packets);
   void await_page(QueuePair& qp);
   void refuse_duplicate(QueuePair& qp, wire::Psn psn);
+  [[nodiscard]] bool refuse_rest_of_response(QueuePair& qp, const QueuedResponse& job, wire::Psn psn);
   [[nodiscard]] bool hold_read_job(QueuePair& qp, const QueuedResponse& job);
 
   CoreContext& context_;

@@ -5,6 +5,7 @@
 // before earlier ones. For other requesters IBA 9.7.5.1.2 applies: one NAK per gap, then silence.
 #include <cassert>
 
+#include "stack/transport/qp/emit.hpp"
 #include "stack/transport/rc/responder.hpp"
 
 namespace faultline::transport {
@@ -62,14 +63,8 @@ void Responder::execute_held(QueuePair& qp) {
 
 bool Responder::send_selective_acknowledge(QueuePair& qp) {
   const ResponderState& state = qp.responder;
-  TxFrame* frame = context_.tx.next();
-  if (frame == nullptr) {
-    context_.make_ready(qp);
-    return false;
-  }
   wire::PacketFields fields;
   fields.bth.opcode = wire::Opcode::rc_selective_ack;
-  fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = state.expected_psn;
   fields.aeth = {ack_syndrome(qp), state.msn};
   for (const ParkedFrame* held = state.held_head; held != nullptr; held = held->next) {
@@ -77,12 +72,7 @@ bool Responder::send_selective_acknowledge(QueuePair& qp) {
     if (behind >= 0 && behind < static_cast<int32_t>(wire::SackEth::kPackets))
       fields.sack_eth.add(static_cast<uint32_t>(behind));
   }
-  fields.ipv4_identification = qp.ipv4_identification++;
-  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
-  const uint8_t* payload = qp.frame.write_headers(bytes, fields, 0);
-  assert(payload != nullptr);
-  static_cast<void>(payload);
-  context_.tx.commit(qp.frame.seal(bytes, fields.bth.opcode, 0), qp.loopback);
+  if (!emit_headers(context_, qp, fields)) return false;
   ++context_.counters.selective_acks_sent;
   return true;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "stack/transport/qp/emit.hpp"
 #include "stack/transport/rc/responder.hpp"
 #include "stack/wire/packet/credits.hpp"
 
@@ -153,24 +154,28 @@ void Responder::send_last_answer(QueuePair& qp) {
 }
 
 bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn, StallWord word) {
-  TxFrame* frame = context_.tx.next();
-  if (frame == nullptr) {
-    context_.make_ready(qp);
-    return false;
-  }
   wire::PacketFields& fields = fields_;
   fields.bth.opcode = qp.in_service(wire::Opcode::rc_acknowledge);
-  fields.bth.destination_qpn = qp.attributes.destination_qpn;
   fields.bth.psn = psn;
   fields.bth.page_fault = word == StallWord::page_fault && qp.responder.peer_selective;
   fields.bth.page_ready = word == StallWord::page_ready && qp.responder.peer_selective;
   fields.aeth = {syndrome, qp.responder.msn};
-  fields.ipv4_identification = qp.ipv4_identification++;
-  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
-  uint8_t* const payload = qp.frame.write_headers(bytes, fields, 0);
-  assert(payload != nullptr);
-  context_.tx.commit(qp.frame.seal(bytes, payload, 0), qp.loopback);
-  return true;
+  return emit_headers(context_, qp, fields);
+}
+
+/// The rest of a response is no longer accessible: the NAK replaces the next packet (IBA 9.7.5.1.5). Returns true
+/// if other packets may follow.
+bool Responder::refuse_rest_of_response(QueuePair& qp, const QueuedResponse& job, wire::Psn psn) {
+  ResponderState& state = qp.responder;
+  state.job_count = 0;
+  if (job.duplicate) {
+    refuse_duplicate(qp, psn);
+    return true;
+  }
+  context_.count(DropReason::access);
+  nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+  state.nak_psn = psn;
+  return false;
 }
 
 /// Sends one packet of the oldest queued response. Returns false if it has to wait. Also returns true if nothing
@@ -178,11 +183,8 @@ bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
 bool Responder::send_answer(QueuePair& qp) {
   ResponderState& state = qp.responder;
   QueuedResponse& job = state.job(0);
-  TxFrame* frame = context_.tx.next();
-  if (frame == nullptr) {
-    context_.make_ready(qp);
-    return false;
-  }
+  TxFrame* const frame = next_frame(context_, qp);
+  if (frame == nullptr) return false;
   const uint32_t offset = job.sent_packets * qp.mtu_bytes;
   const uint32_t payload_bytes = std::min(qp.mtu_bytes, job.length_bytes - offset);
   const bool last = job.sent_packets + 1 == job.packets;
@@ -195,38 +197,19 @@ bool Responder::send_answer(QueuePair& qp) {
   fields.atomic_ack = job.original;
   fields.aeth = {ack_syndrome(qp), job.msn};
   fields.ipv4_identification = qp.ipv4_identification;
-  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
-  uint8_t* payload = qp.frame.write_headers(bytes, fields, payload_bytes);
-  assert(payload != nullptr);
-  const bool crc_in_copy = qp.frame.wants_crc_in_copy(payload_bytes);
-  uint32_t crc = crc_in_copy ? qp.frame.icrc_of_headers(bytes.data(), payload) : 0;
-  if (payload_bytes != 0) {
+  odp::Outcome outcome = odp::Outcome::done;
+  const auto fill = [&](std::span<uint8_t> to, uint32_t * crc) __attribute__((always_inline)) {
+    if (to.empty()) return true;
     const odp::Target target{job.rkey, job.domain, odp::kRemoteRead, qp.qpn};
     const uint64_t va = job.va + offset;
-    const std::span<uint8_t> to(payload, payload_bytes);
-    switch (crc_in_copy ? context_.memory.read_with_crc(target, va, to, crc)
-                        : context_.memory.read(target, va, to)) {
-      case odp::Outcome::done:
-        break;
-      case odp::Outcome::miss:
-        return hold_read_job(qp, job);
-      case odp::Outcome::violation:
-        // The rest is no longer accessible: the NAK replaces the next response (IBA 9.7.5.1.5).
-        if (job.duplicate) {
-          state.job_count = 0;
-          refuse_duplicate(qp, psn);
-          return true;
-        }
-        context_.count(DropReason::access);
-        state.job_count = 0;
-        nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
-        state.nak_psn = psn;
-        return false;
-    }
-  }
-  const uint32_t frame_bytes = crc_in_copy ? qp.frame.seal_with_crc(bytes, payload, payload_bytes, crc)
-                                           : qp.frame.seal(bytes, payload, payload_bytes);
-  context_.tx.commit(frame_bytes, qp.loopback);
+    outcome = crc != nullptr ? context_.memory.read_with_crc(target, va, to, *crc)
+                             : context_.memory.read(target, va, to);
+    return outcome == odp::Outcome::done;
+  };
+  const FrameForm form{.loopback = qp.loopback, .crc_in_copy = true};
+  const uint32_t frame_bytes = emit(context_, *frame, qp.frame, fields, payload_bytes, form, fill);
+  if (outcome == odp::Outcome::miss) return hold_read_job(qp, job);
+  if (outcome == odp::Outcome::violation) return refuse_rest_of_response(qp, job, psn);
   context_.note_sent(qp, frame_bytes);
   ++qp.ipv4_identification;
   ++job.sent_packets;

@@ -5,6 +5,8 @@
 #include <cassert>
 #include <cstring>
 
+#include "stack/transport/qp/emit.hpp"
+
 namespace faultline::transport {
 
 bool Datagram::has_work(QueuePair& qp) const {
@@ -29,6 +31,22 @@ void Datagram::fail_head(QueuePair& qp, CompletionStatus status) {
     context_.complete_send(qp, CompletionStatus::work_request_flushed);
 }
 
+/// Handles a send whose memory is absent or not accessible. Returns true if its page is resident now.
+bool Datagram::hold_send(QueuePair& qp, odp::Outcome outcome, odp::Key lkey, const SgeSpan& stop) {
+  RequesterState& state = qp.requester;
+  if (outcome == odp::Outcome::violation || state.fault_failed) {
+    fail_head(qp, CompletionStatus::local_protection);
+    return false;
+  }
+  ++context_.counters.faults_requester;
+  const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::requester, ++state.fault_generation);
+  const FaultAnswer answer = context_.request_fault({lkey, qp.domain, odp::kLocalRead}, stop.va,
+                                                    stop.left_bytes, waiter);
+  state.fault_wait = answer == FaultAnswer::queued;
+  if (answer == FaultAnswer::full) context_.make_ready(qp);
+  return answer == FaultAnswer::served;
+}
+
 /// Sends the datagram at the ring's head. Returns false if it has to wait. Also returns true if nothing was sent,
 /// since a page had to be made resident: call again.
 bool Datagram::send_one(QueuePair& qp) {
@@ -43,11 +61,8 @@ bool Datagram::send_one(QueuePair& qp) {
     fail_head(qp, CompletionStatus::local_length);
     return false;
   }
-  TxFrame* frame = context_.tx.next();
-  if (frame == nullptr) {
-    context_.make_ready(qp);
-    return false;
-  }
+  TxFrame* const frame = next_frame(context_, qp);
+  if (frame == nullptr) return false;
   const AddressVector& av = qp.send_ring.av_of(&wqe);
   const wire::FrameTemplate header(av.path, context_.config.wire_checksums);
   wire::PacketFields fields;
@@ -58,32 +73,20 @@ bool Datagram::send_one(QueuePair& qp) {
   fields.deth = {wqe.ud_qkey, qp.qpn};
   fields.immediate = wqe.immediate_or_rkey;
   fields.ipv4_identification = qp.ipv4_identification;
-  const std::span<uint8_t> bytes(frame->data, frame->capacity_bytes);
-  uint8_t* payload = header.write_headers(bytes, fields, wqe.length_bytes);
-  assert(payload != nullptr && "a transmit buffer holds a frame of the path MTU");
-  if ((wqe.flags & kInline) != 0) {
-    std::memcpy(payload, qp.send_ring.inline_of(&wqe), wqe.length_bytes);
-  } else if (wqe.length_bytes != 0) {
-    const std::span<const Sge> sges(qp.send_ring.sges_of(&wqe), wqe.sge_count);
-    SgeSpan stop;
-    const odp::Outcome outcome =
-        gather(context_.memory, qp.domain, sges, 0, {payload, wqe.length_bytes}, stop);
-    if (outcome == odp::Outcome::violation || (outcome == odp::Outcome::miss && state.fault_failed)) {
-      fail_head(qp, CompletionStatus::local_protection);
-      return false;
-    }
-    if (outcome == odp::Outcome::miss) {
-      ++context_.counters.faults_requester;
-      const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::requester, ++state.fault_generation);
-      const FaultAnswer answer = context_.request_fault({sges[stop.index].lkey, qp.domain, odp::kLocalRead},
-                                                        stop.va, stop.left_bytes, waiter);
-      state.fault_wait = answer == FaultAnswer::queued;
-      if (answer == FaultAnswer::full) context_.make_ready(qp);
-      return answer == FaultAnswer::served;
-    }
-  }
+  const std::span<const Sge> sges(qp.send_ring.sges_of(&wqe), wqe.sge_count);
+  SgeSpan stop;
+  odp::Outcome outcome = odp::Outcome::done;
+  const auto fill = [&](std::span<uint8_t> to, uint32_t * crc) __attribute__((always_inline)) {
+    if ((wqe.flags & kInline) != 0)
+      std::memcpy(to.data(), qp.send_ring.inline_of(&wqe), to.size());
+    else if (!to.empty())
+      outcome = gather(context_.memory, qp.domain, sges, 0, to, stop, crc);
+    return outcome == odp::Outcome::done;
+  };
+  const FrameForm form{.loopback = av.loopback, .crc_in_copy = (wqe.flags & kInline) == 0};
+  static_cast<void>(emit(context_, *frame, header, fields, wqe.length_bytes, form, fill));
+  if (outcome != odp::Outcome::done) return hold_send(qp, outcome, sges[stop.index].lkey, stop);
   state.fault_failed = false;
-  context_.tx.commit(header.seal(bytes, fields.bth.opcode, wqe.length_bytes), av.loopback);
   if (qp.blocks_own_multicast && wqe.ud_qpn == wire::kMulticastQpn) qp.multicast_source = av.path.source_gid;
   ++qp.ipv4_identification;
   state.next_psn = state.next_psn.next();

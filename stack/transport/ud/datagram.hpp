@@ -40,6 +40,7 @@ class Datagram {
   [[nodiscard]] Delivery deliver_once(QueuePair& qp, const wire::Packet& packet);
   void deliver_copy(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool send_one(QueuePair& qp);
+  [[nodiscard]] bool hold_send(QueuePair& qp, odp::Outcome outcome, odp::Key lkey, const SgeSpan& stop);
   void fail_head(QueuePair& qp, CompletionStatus status);
   void drop_parked_head(QueuePair& qp);
 
