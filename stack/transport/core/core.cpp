@@ -167,7 +167,7 @@ bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire
 
 void Core::Impl::on_notification(QueuePair& qp, const wire::Packet& packet) {
   // A datagram has no path to slow down, and a forged notification would starve its victim.
-  if (qp.type == QpType::ud || !packet.bth.becn) return context.count(DropReason::cnp);
+  if (qp.protocol() == Protocol::datagram || !packet.bth.becn) return context.count(DropReason::cnp);
   if (!admits(qp, packet)) return;
   if (!is_of_path(qp, packet)) return;
   notification.on_notification(qp);
@@ -210,11 +210,11 @@ bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) 
       qp.communication_established = true;
       context.raise(qp, AsyncEvent::communication_established);
     }
-    const Responder::Fate fate = qp.type == QpType::uc ? responder.on_unreliable(qp, packet, frame)
-                                                       : responder.on_request(qp, packet, frame);
-    return fate == Responder::Fate::parked;
+    const Fate fate = qp.protocol() == Protocol::unreliable ? unreliable.on_request(qp, packet, frame)
+                                                            : responder.on_request(qp, packet, frame);
+    return fate == Fate::parked;
   }
-  if (qp.type == QpType::uc) {
+  if (qp.protocol() == Protocol::unreliable) {
     context.count(DropReason::unexpected_response);
     return false;
   }
@@ -272,7 +272,7 @@ void Core::send_posted(QueuePair* qp, TimeNs now) {
   const auto is_ready_to_send = [&] { return qp->state_now() == QpState::rts && !context.tx.is_blocked(); };
   if (!is_ready_to_send()) return context.make_ready(*qp);
   uint32_t budget_packets = kQuantumPackets;
-  const bool ud = qp->type == QpType::ud;
+  const bool ud = qp->protocol() == Protocol::datagram;
   if (ud)
     impl_->datagram.send(*qp, budget_packets);
   else
@@ -361,19 +361,22 @@ void Core::Impl::resolve(const odp::Resolution& resolution) {
   if (qp == nullptr) return;
   const auto role = static_cast<FaultRole>(resolution.waiter >> 24 & 0xff);
   const auto generation = static_cast<uint32_t>(resolution.waiter >> 32);
-  const bool ud = qp->type == QpType::ud;
   switch (role) {
     case FaultRole::requester:
-      if (ud)
+      if (qp->protocol() == Protocol::datagram)
         datagram.on_send_resolved(*qp, generation, resolution.outcome);
       else
         requester.on_fault_resolved(*qp, generation, resolution.outcome);
       return;
     case FaultRole::parked:
-      if (ud)
-        datagram.on_parked_resolved(*qp, generation, resolution.outcome);
-      else
-        responder.on_parked_resolved(*qp, generation, resolution.outcome);
+      switch (qp->protocol()) {
+        case Protocol::reliable:
+          return responder.on_parked_resolved(*qp, generation, resolution.outcome);
+        case Protocol::unreliable:
+          return unreliable.on_parked_resolved(*qp, generation, resolution.outcome);
+        case Protocol::datagram:
+          return datagram.on_parked_resolved(*qp, generation, resolution.outcome);
+      }
       return;
     case FaultRole::read_job:
       responder.on_read_job_resolved(*qp, generation, resolution.outcome);
@@ -384,11 +387,17 @@ void Core::Impl::resolve(const odp::Resolution& resolution) {
 void Core::Impl::run_timers() {
   while (TimerNode* node = context.timers.pop_due(context.now_ns)) {
     QueuePair& qp = *static_cast<QueuePair::Timer*>(node)->qp;
-    if (qp.type == QpType::ud) {
-      datagram.on_timer(qp);
-    } else {
-      requester.on_timer(qp);
-      responder.on_timer(qp);
+    switch (qp.protocol()) {
+      case Protocol::reliable:
+        requester.on_timer(qp);
+        responder.on_timer(qp);
+        break;
+      case Protocol::unreliable:
+        unreliable.on_timer(qp);
+        break;
+      case Protocol::datagram:
+        datagram.on_timer(qp);
+        break;
     }
     rearm(qp);
   }
@@ -407,6 +416,29 @@ void Core::Impl::note_drained(QueuePair& qp) {
   context.raise(qp, AsyncEvent::sq_drained);
 }
 
+/// Returns true if the QP has more to send.
+bool Core::Impl::serve_datagrams(QueuePair& qp, uint32_t& quantum) {
+  if (qp.responder.parked_retry) datagram.retry_parked(qp);
+  datagram.send(qp, quantum);
+  if (qp.state_now() == QpState::sqe) requester.flush_sends(qp);
+  return datagram.has_work(qp);
+}
+
+[[gnu::always_inline]] inline bool Core::Impl::serve_connected(QueuePair& qp, uint32_t& quantum) {
+  if (qp.cnp_pending) notification.send(qp);
+  if (qp.responder.parked_retry) {
+    if (qp.protocol() == Protocol::unreliable)
+      unreliable.retry_parked(qp);
+    else
+      responder.retry_parked(qp);
+  }
+  responder.offer_credits(qp);
+  responder.send(qp, quantum);
+  if (can_take_responses(qp.state_now())) requester.send(qp, quantum);
+  if (qp.state_now() == QpState::sqe) requester.flush_sends(qp);
+  return responder.has_work(qp) || (can_take_responses(qp.state_now()) && requester.has_work(qp));
+}
+
 void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {
   if (qp.state_now() == QpState::err) {
     if (!qp.lost_completion) return context.flush(qp);
@@ -416,21 +448,8 @@ void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {
   if (qp.state_now() == QpState::reset || qp.state_now() == QpState::init) return;
   uint32_t quantum = std::min(kQuantumPackets, budget_packets);
   const uint32_t given = quantum;
-  bool more = false;
-  if (qp.type == QpType::ud) {
-    if (qp.responder.parked_retry) datagram.retry_parked(qp);
-    datagram.send(qp, quantum);
-    if (qp.state_now() == QpState::sqe) requester.flush_sends(qp);
-    more = datagram.has_work(qp);
-  } else {
-    if (qp.cnp_pending) notification.send(qp);
-    if (qp.responder.parked_retry) responder.retry_parked(qp);
-    responder.offer_credits(qp);
-    responder.send(qp, quantum);
-    if (can_take_responses(qp.state_now())) requester.send(qp, quantum);
-    if (qp.state_now() == QpState::sqe) requester.flush_sends(qp);
-    more = responder.has_work(qp) || (can_take_responses(qp.state_now()) && requester.has_work(qp));
-  }
+  const bool more =
+      qp.protocol() == Protocol::datagram ? serve_datagrams(qp, quantum) : serve_connected(qp, quantum);
   note_drained(qp);
   budget_packets -= given - quantum;
   if (more && quantum == 0) context.make_ready(qp);

@@ -117,7 +117,8 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
     qp.loopback = attributes.av.loopback;
     wire::PathHeader path = attributes.av.path;
     // ECN marks are useful only if the sender reacts to them (RFC 3168 5).
-    if (context.config.congestion.algorithm == CongestionAlgorithm::dcqcn && qp.type != QpType::ud)
+    if (context.config.congestion.algorithm == CongestionAlgorithm::dcqcn &&
+        qp.protocol() != Protocol::datagram)
       path.traffic_class = static_cast<uint8_t>((path.traffic_class & ~wire::kEcnMask) | wire::kEcnCapable);
     qp.frame = wire::FrameTemplate(path, context.config.wire_checksums);
   }

@@ -19,13 +19,14 @@
 #include "stack/transport/qp/qpn_pool.hpp"
 #include "stack/transport/rc/requester.hpp"
 #include "stack/transport/rc/responder.hpp"
+#include "stack/transport/uc/unreliable_responder.hpp"
 #include "stack/transport/ud/datagram.hpp"
 
 namespace faultline::transport {
 
 /// True if sends are in progress.
 [[nodiscard]] inline bool is_draining(const QueuePair& qp) {
-  return qp.type != QpType::ud && qp.send_ring.head() != qp.requester.started;
+  return qp.protocol() != Protocol::datagram && qp.send_ring.head() != qp.requester.started;
 }
 
 struct Core::Impl {
@@ -34,6 +35,7 @@ struct Core::Impl {
         icrc_ahead(memory),
         requester(context),
         responder(context),
+        unreliable(context),
         datagram(context),
         notification(context),
         management(context),
@@ -49,6 +51,7 @@ struct Core::Impl {
   IcrcAhead icrc_ahead;
   Requester requester;
   Responder responder;
+  UnreliableResponder unreliable;
   Datagram datagram;
   Cnp notification;
   Gsi management;
@@ -92,6 +95,8 @@ struct Core::Impl {
   void resolve(const odp::Resolution& resolution);
   void run_timers();
   void serve(QueuePair& qp, uint32_t& budget_packets);
+  [[nodiscard]] bool serve_datagrams(QueuePair& qp, uint32_t& quantum);
+  [[nodiscard]] bool serve_connected(QueuePair& qp, uint32_t& quantum);
   void rearm(QueuePair& qp);
   void reset(QueuePair& qp);
   void apply(QueuePair& qp, const QpAttributes& attributes, uint32_t mask);

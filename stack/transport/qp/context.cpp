@@ -359,7 +359,7 @@ namespace {
 QpFailure failure_of(const QueuePair& qp) {
   QpFailure failure;
   failure.qpn = qp.qpn;
-  failure.is_connected = qp.type != QpType::ud;
+  failure.is_connected = qp.protocol() != Protocol::datagram;
   failure.is_loopback = qp.attributes.av.loopback;
   failure.peer = qp.attributes.av.path.destination_gid;
   failure.peer_qpn = qp.attributes.destination_qpn;

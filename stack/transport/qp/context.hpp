@@ -95,6 +95,11 @@ struct CoreContext {
   [[nodiscard]] bool park(QueuePair& qp, const RxFrame& frame);
   /// Releases all of a QP's parked packets to the port.
   void release_parked(QueuePair& qp);
+  /// The QP's next turn executes its parked packets again.
+  void retry_parked_later(QueuePair& qp) {
+    qp.responder.parked_retry = true;
+    make_ready(qp);
+  }
   void unpark_head(QueuePair& qp);  ///< the caller owns the head's frame afterwards
 
   // --- packets after a gap ---

@@ -212,6 +212,7 @@ class alignas(64) QueuePair {
 
   const uint32_t qpn;
   const QpType type;
+  [[nodiscard]] Protocol protocol() const { return protocol_of(type); }
   const wire::Service service;
   const bool signal_all;
   const bool blocks_own_multicast;

@@ -332,7 +332,7 @@ void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
 void Requester::fail(QueuePair& qp, CompletionStatus status) {
   context_.report(qp, status);
   if (qp.send_ring.head() != qp.send_ring.tail()) context_.complete_send(qp, status);
-  if (qp.type != QpType::uc || qp.lost_completion) return context_.enter_error(qp);
+  if (qp.protocol() != Protocol::unreliable || qp.lost_completion) return context_.enter_error(qp);
   // Only the send queue of a UC QP fails (IBA 10.3.1.6); it continues to receive.
   forget_fault(qp);
   qp.state.store(QpState::sqe, std::memory_order_relaxed);

@@ -167,12 +167,12 @@ bool Requester::has_work(QueuePair& qp) const {
 /// Checks whether a WQE other than a plain SEND or WRITE may start. Executes a local operation at once.
 Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const SendOperation& operation) {
   const RequesterState& state = qp.requester;
-  const bool unfenced_read =
-      wqe.opcode == SendOpcode::rdma_read && (wqe.flags & kFence) == 0 && qp.type != QpType::uc;
+  const bool unfenced_read = wqe.opcode == SendOpcode::rdma_read && (wqe.flags & kFence) == 0 &&
+                             qp.protocol() != Protocol::unreliable;
   if (!unfenced_read) {
     if (!operation.is(kSupported)) return fail_in_order(qp, CompletionStatus::local_qp_operation);
     const bool answered = operation.is(kAnswered);
-    if (qp.type == QpType::uc && (answered || wqe.opcode == SendOpcode::send_with_inv))
+    if (qp.protocol() == Protocol::unreliable && (answered || wqe.opcode == SendOpcode::send_with_inv))
       return fail_in_order(qp, CompletionStatus::local_qp_operation);
     if (answered && wqe.opcode != SendOpcode::rdma_read && wqe.opcode != SendOpcode::flush &&
         wqe.length_bytes != kAtomicBytes)
@@ -191,7 +191,7 @@ Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const Send
   RequesterState& state = qp.requester;
   if (qp.state_now() != QpState::rts) return Step::blocked;  // SQD completes only started WQEs (IBA 10.3.1.4)
   const bool answered = operation.is(kAnswered);
-  if (operation.is_special() || (wqe.flags & kFence) != 0 || qp.type == QpType::uc) {
+  if (operation.is_special() || (wqe.flags & kFence) != 0 || qp.protocol() == Protocol::unreliable) {
     const Step step = prepare(qp, wqe, operation);
     if (step != Step::sent || operation.is(kLocal)) return step;
   }
@@ -280,7 +280,7 @@ template <bool kWhole>
   TxFrame* const frame = next_frame(context_, qp);
   if (frame == nullptr) return Step::blocked;
   const wire::Psn psn = progress.first_psn.plus(number);
-  const bool reliable = qp.type != QpType::uc;
+  const bool reliable = qp.protocol() != Protocol::unreliable;
   const bool again = !kWhole && psn < state.sent_psn;
   const bool ack_request =
       reliable &&
@@ -396,7 +396,7 @@ void Requester::on_fault_resolved(QueuePair& qp, uint32_t generation, odp::Outco
   RequesterState& state = qp.requester;
   if (!state.fault_wait || generation != state.fault_generation) return;
   state.fault_wait = false;
-  if (state.unacked_psn != state.sent_psn && qp.type != QpType::uc) arm_ack_timer(qp);
+  if (state.unacked_psn != state.sent_psn && qp.protocol() != Protocol::unreliable) arm_ack_timer(qp);
   state.fault_failed = outcome != odp::Outcome::done;
   context_.make_ready(qp);
 }

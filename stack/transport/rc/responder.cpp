@@ -50,15 +50,6 @@ void Responder::await_page(QueuePair& qp) {
   context_.arm(qp, qp.responder.stall_notification_ns);
 }
 
-wire::Packet Responder::parsed(const RxFrame& frame) {
-  wire::Packet packet;
-  const wire::ParseError error =
-      wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
-  assert(error == wire::ParseError::none);
-  static_cast<void>(error);
-  return packet;
-}
-
 /// An XRC target serves many SRQs: each packet names the SRQ of its message. Receives and keys belong to that
 /// SRQ's protection domain (IBA A14.4.3).
 void Responder::find_shared_queue(QueuePair& qp, const wire::Packet& packet) {
@@ -76,40 +67,41 @@ bool Responder::take_receive(QueuePair& qp) {
   return context_.take_receive(qp, qp.type == QpType::xrc_recv ? qp.responder.srq : qp.srq);
 }
 
-Responder::Result Responder::refuse_access(QueuePair& qp) {
+Execution Responder::refuse_access(QueuePair& qp) {
   context_.count(DropReason::access);
   nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
-  return Result::done;
+  return Execution::done;
 }
 
 /// A function that is disabled for the QP counts as an unsupported opcode, whatever the key would allow (IBA
 /// 9.7.4.1.4, table 54).
-Responder::Result Responder::refuse_function(QueuePair& qp) {
+Execution Responder::refuse_function(QueuePair& qp) {
   context_.count(DropReason::unsupported);
   nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-  return Result::done;
+  return Execution::done;
 }
 
-/// A message has at most 2^31 bytes, whatever the RETH contains (IBA 9.7.4.1.6).
-Responder::Result Responder::refuse_length(QueuePair& qp) {
+/// A message has at most 2^31 bytes, and its packets have the lengths that opcode, MTU and RETH require (IBA
+/// 9.7.4.1.6).
+Execution Responder::refuse_length(QueuePair& qp) {
   context_.count(DropReason::payload_rule);
   nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-  return Result::done;
+  return Execution::done;
 }
 
 /// Requests a missing page, unless that has been done. The request covers the rest of the message. Returns
 /// retry if the page is resident now, else miss: the caller parks the packet.
-[[gnu::noinline]] Responder::Result Responder::miss(QueuePair& qp, const odp::Target& target, uint64_t va,
-                                                    uint64_t length_bytes) {
+[[gnu::noinline]] Execution Responder::miss(QueuePair& qp, const odp::Target& target, uint64_t va,
+                                            uint64_t length_bytes) {
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
   state.fault_of_receive = target.need == odp::kLocalWrite;
-  const bool asked = qp.type != QpType::uc && state.park_fault.is_of(state.expected_psn, state.park_floor);
+  const bool asked = state.park_fault.is_of(state.expected_psn, state.park_floor);
   if (!asked) {
     state.park_fault = {.is_open = false, .generation = ++state.park_generation, .psn = state.expected_psn};
     const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, state.park_generation);
     const FaultAnswer answer = context_.request_fault(target, va, length_bytes, waiter);
-    if (answer == FaultAnswer::served) return Result::retry;
+    if (answer == FaultAnswer::served) return Execution::retry;
     state.park_fault.is_open = answer == FaultAnswer::queued;
   }
   state.nak_sent = false;
@@ -118,7 +110,7 @@ Responder::Result Responder::refuse_length(QueuePair& qp) {
   if (state.ack_owed) state.ack_pending = true;
   state.parked_retry = !state.park_fault.is_open;
   if (state.parked_retry || state.ack_pending) context_.make_ready(qp);
-  return Result::miss;
+  return Execution::miss;
 }
 
 /// Advances the responder's state after a SEND or WRITE packet is in memory.
@@ -140,13 +132,13 @@ Responder::Result Responder::refuse_length(QueuePair& qp) {
   }
 }
 
-Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
+Execution Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::OpcodeInfo& info = *packet.info;
   if (!take_receive(qp)) {
     context_.count(DropReason::no_receive_wqe);
     nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | qp.attributes.min_rnr_timer), packet.bth.psn);
-    return Result::done;
+    return Execution::done;
   }
   // Not in take_receive(): a WRITE with immediate that waits for a page has taken a receive too.
   if (info.starts_message()) state.received_bytes = 0;
@@ -156,12 +148,9 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
     // A length error: the responder completes with a local length error, and the requester gets NAK invalid
     // request (IBA 9.7.5.2.4), as from adapters. Linux's rxe intends the same but sends NAK 3
     // (docs/conformance.md).
-    Completion completion;
-    completion.status = CompletionStatus::local_length;
-    completion.opcode = CompletionOpcode::recv;
-    context_.complete_receive(qp, completion);
+    fail_receive(context_, qp, CompletionStatus::local_length);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_fatal);
-    return Result::done;
+    return Execution::done;
   }
   SgeSpan stop;
   switch (
@@ -171,27 +160,22 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
     case odp::Outcome::miss:
       return miss(qp, {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va,
                   stop.left_bytes);
-    case odp::Outcome::violation: {
-      Completion completion;
-      completion.status = CompletionStatus::local_protection;
-      completion.opcode = CompletionOpcode::recv;
-      context_.complete_receive(qp, completion);
+    case odp::Outcome::violation:
+      fail_receive(context_, qp, CompletionStatus::local_protection);
       nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
-      return Result::done;
-    }
+      return Execution::done;
   }
   state.received_bytes = total;
   state.message = InboundMessage::send;
   if (info.ends_message()) {
-    if (info.has(wire::kIeth) && !invalidate(qp, packet)) return Result::done;
-    complete_inbound(qp, packet, CompletionOpcode::recv, total);
+    if (info.has(wire::kIeth) && !invalidate(qp, packet)) return Execution::done;
+    complete_inbound(context_, qp, packet, CompletionOpcode::recv, total);
   }
   finish_packet(qp, packet);
-  return Result::done;
+  return Execution::done;
 }
 
-[[gnu::always_inline]] inline Responder::Result Responder::execute_write(QueuePair& qp,
-                                                                         const wire::Packet& packet) {
+[[gnu::always_inline]] inline Execution Responder::execute_write(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::OpcodeInfo& info = *packet.info;
   odp::Target target{state.write_rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
@@ -211,20 +195,12 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
     state.write_rkey = reth.rkey;
     state.write_total_bytes = state.write_left_bytes = reth.length_bytes;
   }
-  const bool last = info.ends_message();
-  // The packets of a WRITE must add up to the RETH's length (IBA 9.7.4.1.6).
-  if (packet.payload_bytes > state.write_left_bytes ||
-      (last ? packet.payload_bytes != state.write_left_bytes
-            : packet.payload_bytes == state.write_left_bytes)) {
-    context_.count(DropReason::payload_rule);
-    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-    return Result::done;
-  }
+  if (!adds_up(state, packet)) return refuse_length(qp);
   const bool immediate = info.has(wire::kImmDt);
   if (immediate && !take_receive(qp)) {
     context_.count(DropReason::no_receive_wqe);
     nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | qp.attributes.min_rnr_timer), packet.bth.psn);
-    return Result::done;
+    return Execution::done;
   }
   if (packet.payload_bytes != 0) {
     switch (context_.memory.write(target, state.write_va, packet.payload())) {
@@ -239,27 +215,23 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
   state.write_va += packet.payload_bytes;
   state.write_left_bytes -= packet.payload_bytes;
   state.message = InboundMessage::write;
-  if (immediate) complete_inbound(qp, packet, CompletionOpcode::recv_rdma_with_imm, state.write_total_bytes);
+  if (immediate)
+    complete_inbound(context_, qp, packet, CompletionOpcode::recv_rdma_with_imm, state.write_total_bytes);
   finish_packet(qp, packet);
-  return Result::done;
+  return Execution::done;
 }
 
 /// Executes one packet at the expected PSN. retry: a page of it has become resident; call again.
-[[gnu::always_inline]] inline Responder::Result Responder::execute_once(QueuePair& qp,
-                                                                        const wire::Packet& packet) {
+[[gnu::always_inline]] inline Execution Responder::execute_once(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::OpcodeInfo& info = *packet.info;
   if (qp.type == QpType::xrc_recv && state.srq == nullptr) {
     // No such queue in the QP's XRC domain (IBA A14.4.3).
     context_.count(DropReason::no_shared_queue);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-    return Result::done;
+    return Execution::done;
   }
-  if (!fits_message(state.message, info) || !length_allowed(qp, packet)) {
-    context_.count(DropReason::payload_rule);
-    nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-    return Result::done;
-  }
+  if (!fits_message(state.message, info) || !length_allowed(qp, packet)) return refuse_length(qp);
   switch (info.operation) {
     case wire::Operation::send:
       return execute_send(qp, packet);
@@ -279,20 +251,15 @@ Responder::Result Responder::execute_send(QueuePair& qp, const wire::Packet& pac
   }
 }
 
-Responder::Result Responder::execute(QueuePair& qp, const wire::Packet& packet) {
+Execution Responder::execute(QueuePair& qp, const wire::Packet& packet) {
   for (unsigned tries = 0; tries != kMostRetriesInPlace; ++tries)
-    if (const Result result = execute_once(qp, packet); result != Result::retry) return result;
-  return retry_later(qp);
+    if (const Execution result = execute_once(qp, packet); result != Execution::retry) return result;
+  // The pages were taken away again and again: the packet is parked until the next turn.
+  context_.retry_parked_later(qp);
+  return Execution::miss;
 }
 
-/// The pages of a packet were resident and were taken away, again and again: it is parked until the next turn.
-Responder::Result Responder::retry_later(QueuePair& qp) {
-  qp.responder.parked_retry = true;
-  context_.make_ready(qp);
-  return Result::miss;
-}
-
-Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
+Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
   ResponderState& state = qp.responder;
   if (state.closing) {
     context_.count(DropReason::qp_state);
@@ -326,19 +293,19 @@ Responder::Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet,
     on_duplicate(qp, packet);
     return Fate::consumed;
   }
-  Result result = execute_once(qp, packet);
-  if (result == Result::retry) [[unlikely]]
+  Execution result = execute_once(qp, packet);
+  if (result == Execution::retry) [[unlikely]]
     result = execute(qp, packet);
-  if (result == Result::done) {
+  if (result == Execution::done) {
     if (state.held_head != nullptr) execute_held(qp);
     return Fate::consumed;
   }
   return park_missed(qp, frame) ? Fate::parked : Fate::consumed;
 }
 
-Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& packet) {
+Execution Responder::execute_read(QueuePair& qp, const wire::Packet& packet) {
   const wire::Reth reth = packet.reth();
-  if (!has_room_for_answer(qp)) return Result::done;
+  if (!has_room_for_answer(qp)) return Execution::done;
   if (!is_enabled(qp, odp::kRemoteRead)) return refuse_function(qp);
   if (reth.length_bytes > wire::kMaxMessageBytes) [[unlikely]]
     return refuse_length(qp);
@@ -346,7 +313,7 @@ Responder::Result Responder::execute_read(QueuePair& qp, const wire::Packet& pac
   const uint32_t packets = packets_of_read(qp, reth);
   finish_answered(qp, packet.bth.psn, packets);
   fill_read(qp, qp.responder.job(qp.responder.job_count++), packet, reth, packets, false);
-  return Result::done;
+  return Execution::done;
 }
 
 bool Responder::may_read(const QueuePair& qp, const wire::Reth& reth) {
@@ -444,29 +411,9 @@ void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
 bool Responder::invalidate(QueuePair& qp, const wire::Packet& packet) {
   if (context_.memory.invalidate(packet.invalidate_rkey(), domain_of(qp), qp.qpn, true) == odp::Outcome::done)
     return true;
-  Completion completion;
-  completion.status = CompletionStatus::remote_invalid_request;
-  completion.opcode = CompletionOpcode::recv;
-  context_.complete_receive(qp, completion);
+  fail_receive(context_, qp, CompletionStatus::remote_invalid_request);
   static_cast<void>(refuse_access(qp));
   return false;
-}
-
-void Responder::complete_inbound(QueuePair& qp, const wire::Packet& packet, CompletionOpcode opcode,
-                                 uint32_t bytes) {
-  Completion completion;
-  completion.byte_length = bytes;
-  completion.source_qpn = qp.attributes.destination_qpn;
-  completion.opcode = opcode;
-  completion.solicited = packet.bth.solicited ? 1 : 0;
-  if (packet.info->has(wire::kImmDt)) {
-    completion.flags = kWithImm;
-    completion.immediate_or_rkey = packet.immediate();
-  } else if (packet.info->has(wire::kIeth)) {
-    completion.flags = kWithInvalidate;
-    completion.immediate_or_rkey = packet.invalidate_rkey();
-  }
-  context_.complete_receive(qp, completion);
 }
 
 void Responder::nak(QueuePair& qp, uint8_t syndrome, wire::Psn psn) {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "stack/transport/qp/context.hpp"
+#include "stack/transport/qp/inbound.hpp"
 
 namespace faultline::transport {
 
@@ -13,17 +13,11 @@ class Responder {
  public:
   explicit Responder(CoreContext& context) : context_(context) {}
 
-  /// Disposition of a packet's frame.
-  enum class Fate : uint8_t { consumed, parked };
-
   /// Handles a request of this QP whose ICRC is verified.
   [[nodiscard]] Fate on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
 
   /// Sets how many responses may be queued at once. Returns 0, EBUSY if more are queued, or ENOMEM.
   [[nodiscard]] static int set_resources(QueuePair& qp, uint32_t capacity);
-
-  /// Handles a request to a UC QP.
-  [[nodiscard]] Fate on_unreliable(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
 
   /// Sends the pending NAK, or an ACK of what was executed, before a QP fails by a lost completion. One try:
   /// it may be lost as well.
@@ -43,13 +37,11 @@ class Responder {
   [[nodiscard]] static TimeNs next_deadline(const QueuePair& qp);
 
  private:
-  enum class Result : uint8_t { done, miss, retry };
   enum class StallWord : uint8_t { none, page_fault, page_ready };
 
   /// Executes a packet, repeatedly while its pages are served at once; never returns retry.
-  [[nodiscard]] Result execute(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] Result execute_once(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] Result retry_later(QueuePair& qp);
+  [[nodiscard]] Execution execute(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Execution execute_once(QueuePair& qp, const wire::Packet& packet);
   /// Handles a packet that arrives after a gap.
   [[nodiscard]] Fate on_gap(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
   /// Moves parked packets to the packets held after a gap.
@@ -58,43 +50,27 @@ class Responder {
   void execute_held(QueuePair& qp);
   /// Parks a packet that waits for a page. If there is no room, schedules an RNR NAK and returns false.
   [[nodiscard]] bool park_missed(QueuePair& qp, const RxFrame& frame);
-  /// Rebuilds the view of a frame that was parsed and verified on arrival; this is cheaper than storing it.
-  [[nodiscard]] static wire::Packet parsed(const RxFrame& frame);
   [[nodiscard]] static constexpr uint8_t nak_syndrome(wire::NakCode code) {
     return static_cast<uint8_t>(wire::kAethNak | static_cast<uint8_t>(code));
   }
   [[nodiscard]] bool send_selective_acknowledge(QueuePair& qp);
-  /// As execute().
-  [[nodiscard]] Result execute_unreliable(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] Result execute_unreliable_once(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] Result receive_send(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] Result receive_write(QueuePair& qp, const wire::Packet& packet);
-  void retry_unreliable(QueuePair& qp);
-  void give_up_unreliable(QueuePair& qp);
-  static void abandon_message(QueuePair& qp);
-  void fail_receive(QueuePair& qp);
   void find_shared_queue(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] static odp::ProtectionDomain domain_of(const QueuePair& qp);
   void on_duplicate(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] static bool length_allowed(const QueuePair& qp, const wire::Packet& packet) {
-    if (packet.info->payload == wire::PayloadRule::full_mtu) return packet.payload_bytes == qp.mtu_bytes;
-    return packet.payload_bytes <= qp.mtu_bytes;
-  }
 
-  [[nodiscard]] Result execute_send(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] Result execute_write(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] Result execute_read(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Execution execute_send(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Execution execute_write(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Execution execute_read(QueuePair& qp, const wire::Packet& packet);
   void finish_packet(QueuePair& qp, const wire::Packet& packet);
-  void complete_inbound(QueuePair& qp, const wire::Packet& packet, CompletionOpcode opcode, uint32_t bytes);
 
   /// Takes a receive for the message; false if none is posted.
   [[nodiscard]] bool take_receive(QueuePair& qp);
-  [[nodiscard]] Result miss(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
+  [[nodiscard]] Execution miss(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
   void drop_answered_read(QueuePair& qp);
   void stop_job_wait(QueuePair& qp);
-  [[nodiscard]] Result execute_atomic(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] Result execute_atomic_write(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] Result execute_flush(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Execution execute_atomic(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Execution execute_atomic_write(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Execution execute_flush(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool has_room_for_answer(QueuePair& qp);
   void finish_answered(QueuePair& qp, wire::Psn psn, uint32_t psns);
   void queue_answer(QueuePair& qp, const QueuedResponse& answer) {
@@ -114,10 +90,10 @@ class Responder {
   void read_again(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool invalidate(QueuePair& qp, const wire::Packet& packet);
   /// Sends NAK remote access error; the QP fails.
-  [[nodiscard]] Result refuse_access(QueuePair& qp);
+  [[nodiscard]] Execution refuse_access(QueuePair& qp);
   /// Sends NAK invalid request; the QP fails.
-  [[nodiscard]] Result refuse_function(QueuePair& qp);
-  [[nodiscard]] Result refuse_length(QueuePair& qp);
+  [[nodiscard]] Execution refuse_function(QueuePair& qp);
+  [[nodiscard]] Execution refuse_length(QueuePair& qp);
   void fill_read(QueuePair& qp, QueuedResponse& job, const wire::Packet& packet, const wire::Reth& reth,
                  uint32_t packets, bool duplicate);
 

@@ -69,15 +69,15 @@ void Responder::finish_answered(QueuePair& qp, wire::Psn psn, uint32_t psns) {
   ++context_.counters.messages_received;
 }
 
-Responder::Result Responder::execute_atomic(QueuePair& qp, const wire::Packet& packet) {
+Execution Responder::execute_atomic(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::AtomicEth eth = packet.atomic_eth();
-  if (!has_room_for_answer(qp)) return Result::done;
+  if (!has_room_for_answer(qp)) return Execution::done;
   if (!is_enabled(qp, odp::kRemoteAtomic)) return refuse_function(qp);
   if (eth.va % kAtomicBytes != 0) {  // IBA 9.4.5.2
     context_.count(DropReason::access);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-    return Result::done;
+    return Execution::done;
   }
   const odp::Target target{eth.rkey, domain_of(qp), odp::kRemoteAtomic, qp.qpn};
   uint64_t original = 0;
@@ -95,18 +95,18 @@ Responder::Result Responder::execute_atomic(QueuePair& qp, const wire::Packet& p
   queue_answer(
       qp,
       {.kind = ResponseKind::atomic, .first_psn = psn, .packets = 1, .msn = state.msn, .original = original});
-  return Result::done;
+  return Execution::done;
 }
 
-Responder::Result Responder::execute_atomic_write(QueuePair& qp, const wire::Packet& packet) {
+Execution Responder::execute_atomic_write(QueuePair& qp, const wire::Packet& packet) {
   const wire::Reth reth = packet.reth();
-  if (!has_room_for_answer(qp)) return Result::done;
+  if (!has_room_for_answer(qp)) return Execution::done;
   if (!is_enabled(qp, odp::kRemoteWrite)) return refuse_function(qp);
   // The parser ensures a payload of eight bytes; the RETH must state that length too (CVE-2026-46114).
   if (reth.length_bytes != kAtomicBytes || reth.va % kAtomicBytes != 0) {
     context_.count(DropReason::payload_rule);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
-    return Result::done;
+    return Execution::done;
   }
   const odp::Target target{reth.rkey, domain_of(qp), odp::kRemoteWrite, qp.qpn};
   odp::AtomicRequest store{.op = odp::AtomicOp::store};
@@ -122,15 +122,15 @@ Responder::Result Responder::execute_atomic_write(QueuePair& qp, const wire::Pac
   }
   finish_answered(qp, packet.bth.psn, 1);
   queue_answer(qp, {.first_psn = packet.bth.psn, .packets = 1, .msn = qp.responder.msn});
-  return Result::done;
+  return Execution::done;
 }
 
 /// The data was written by earlier requests, so it is in memory. FLUSH makes it globally visible or
 /// persistent.
-Responder::Result Responder::execute_flush(QueuePair& qp, const wire::Packet& packet) {
+Execution Responder::execute_flush(QueuePair& qp, const wire::Packet& packet) {
   const wire::Feth feth = packet.feth();
   const wire::Reth reth = packet.reth();
-  if (!has_room_for_answer(qp)) return Result::done;
+  if (!has_room_for_answer(qp)) return Execution::done;
   uint32_t need = 0;
   if ((feth.placement_type & kPlaceGlobal) != 0) need |= odp::kFlushGlobal;
   if ((feth.placement_type & kPlacePersistent) != 0) need |= odp::kFlushPersistent;
@@ -153,7 +153,7 @@ Responder::Result Responder::execute_flush(QueuePair& qp, const wire::Packet& pa
   }
   finish_answered(qp, packet.bth.psn, 1);
   queue_answer(qp, {.first_psn = packet.bth.psn, .packets = 1, .msn = qp.responder.msn});
-  return Result::done;
+  return Execution::done;
 }
 
 /// Answers a duplicate of an executed request, whose response was lost.

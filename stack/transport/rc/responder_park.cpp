@@ -58,16 +58,15 @@ void Responder::rnr_nak_parked(QueuePair& qp) {
 }
 
 void Responder::retry_parked(QueuePair& qp) {
-  if (qp.type == QpType::uc) return retry_unreliable(qp);
   ResponderState& state = qp.responder;
   state.parked_retry = false;
   while (state.parked_head != nullptr) {
     RxFrame frame = state.parked_head->frame;
-    const wire::Packet packet = parsed(frame);
+    const wire::Packet packet = parse_again(frame);
     if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
     const int32_t ahead = packet.bth.psn.distance_from(state.expected_psn);
     if (ahead == 0) {
-      if (execute(qp, packet) == Result::miss) {
+      if (execute(qp, packet) == Execution::miss) {
         // The deadline of a packet that missed before keeps running: it bounds the total wait.
         if (state.park_deadline_ns == kNever) state.park_deadline_ns = park_deadline(qp);
         context_.arm(qp, state.park_deadline_ns);
@@ -102,19 +101,11 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
   ResponderState& state = qp.responder;
   state.park_fault.note_answer(generation);
   if (state.closing || static_cast<int32_t>(generation - state.park_floor) < 0) return;
-  if (outcome == odp::Outcome::violation && qp.type == QpType::uc) {
-    context_.count(DropReason::access);
-    if (state.parked_head != nullptr && state.fault_of_receive) return fail_receive(qp);
-    return give_up_unreliable(qp);
-  }
   if (outcome == odp::Outcome::violation) {
     // Also if the packet was answered with an RNR NAK meanwhile: its retransmission would only miss again.
     context_.count(DropReason::access);
     if (qp.receive_taken && state.fault_of_receive) {
-      Completion completion;
-      completion.status = CompletionStatus::local_protection;
-      completion.opcode = CompletionOpcode::recv;
-      context_.complete_receive(qp, completion);
+      fail_receive(context_, qp, CompletionStatus::local_protection);
       return nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
     }
     return nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
@@ -129,8 +120,7 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
   }
   // The page is resident: the retry takes precedence over the deadline, even if that expires in this turn.
   if (state.park_deadline_ns <= context_.now_ns) state.park_deadline_ns = context_.now_ns + 1;
-  state.parked_retry = true;
-  context_.make_ready(qp);
+  context_.retry_parked_later(qp);
 }
 
 }  // namespace faultline::transport

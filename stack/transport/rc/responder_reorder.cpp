@@ -10,7 +10,7 @@
 
 namespace faultline::transport {
 
-Responder::Fate Responder::on_gap(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
+Fate Responder::on_gap(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
   ResponderState& state = qp.responder;
   ++context_.counters.out_of_sequence;
   const wire::Psn psn = packet.bth.psn;
@@ -30,7 +30,7 @@ void Responder::hold_parked(QueuePair& qp) {
   ResponderState& state = qp.responder;
   while (state.parked_head != nullptr) {
     RxFrame frame = state.parked_head->frame;
-    const wire::Psn psn = parsed(frame).bth.psn;
+    const wire::Psn psn = parse_again(frame).bth.psn;
     context_.unpark_head(qp);
     const int32_t ahead = psn.distance_from(state.expected_psn);
     const bool kept =
@@ -46,9 +46,9 @@ void Responder::execute_held(QueuePair& qp) {
     const wire::Psn psn = state.held_head->psn;
     RxFrame frame = context_.take_held_head(qp);
     if (psn == state.expected_psn) {
-      const wire::Packet packet = parsed(frame);
+      const wire::Packet packet = parse_again(frame);
       if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
-      if (execute(qp, packet) == Result::miss) {
+      if (execute(qp, packet) == Execution::miss) {
         if (park_missed(qp, frame)) return;
       } else if (!state.closing && state.expected_psn == psn && context_.hold(qp, psn, frame)) {
         return;  // no receive is posted: keep it, since it was reported to the requester as received

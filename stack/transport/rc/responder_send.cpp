@@ -163,8 +163,8 @@ bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
   return emit_headers(context_, qp, fields);
 }
 
-/// The rest of a response is no longer accessible: the NAK replaces the next packet (IBA 9.7.5.1.5). Returns true
-/// if other packets may follow.
+/// The rest of a response is no longer accessible: the NAK replaces the next packet (IBA 9.7.5.1.5). Returns
+/// true if other packets may follow.
 bool Responder::refuse_rest_of_response(QueuePair& qp, const QueuedResponse& job, wire::Psn psn) {
   ResponderState& state = qp.responder;
   state.job_count = 0;
@@ -178,8 +178,8 @@ bool Responder::refuse_rest_of_response(QueuePair& qp, const QueuedResponse& job
   return false;
 }
 
-/// Sends one packet of the oldest queued response. Returns false if it has to wait. Also returns true if nothing
-/// was sent, since a page had to be made resident: call again.
+/// Sends one packet of the oldest queued response. Returns false if it has to wait. Also returns true if
+/// nothing was sent, since a page had to be made resident: call again.
 bool Responder::send_answer(QueuePair& qp) {
   ResponderState& state = qp.responder;
   QueuedResponse& job = state.job(0);
@@ -276,10 +276,7 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
 void Responder::on_timer(QueuePair& qp) {
   ResponderState& state = qp.responder;
   if (state.held_deadline_ns <= context_.now_ns) context_.release_held(qp);
-  if (state.park_deadline_ns <= context_.now_ns) {
-    if (qp.type == QpType::uc) return give_up_unreliable(qp);
-    rnr_nak_parked(qp);
-  }
+  if (state.park_deadline_ns <= context_.now_ns) rnr_nak_parked(qp);
   if (state.stall_notification_ns <= context_.now_ns) {
     constexpr uint64_t kTellAgainNs = 2'000'000;
     const bool waits = state.parked_head != nullptr || state.job_fault_wait;

@@ -11,6 +11,13 @@
 namespace faultline::transport {
 
 enum class QpType : uint8_t { rc = 2, uc = 3, ud = 4, xrc_send = 9, xrc_recv = 10 };
+/// How a QP exchanges packets: with acknowledgements (RC and XRC), without (UC), or as datagrams (UD).
+enum class Protocol : uint8_t { reliable, unreliable, datagram };
+[[nodiscard]] constexpr Protocol protocol_of(QpType type) {
+  return type == QpType::ud   ? Protocol::datagram
+         : type == QpType::uc ? Protocol::unreliable
+                              : Protocol::reliable;
+}
 enum class QpState : uint8_t { reset = 0, init = 1, rtr = 2, rts = 3, sqd = 4, sqe = 5, err = 6 };
 inline constexpr unsigned kQpStateCount = 7;
 

@@ -40,15 +40,15 @@ bool Datagram::hold_send(QueuePair& qp, odp::Outcome outcome, odp::Key lkey, con
   }
   ++context_.counters.faults_requester;
   const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::requester, ++state.fault_generation);
-  const FaultAnswer answer = context_.request_fault({lkey, qp.domain, odp::kLocalRead}, stop.va,
-                                                    stop.left_bytes, waiter);
+  const FaultAnswer answer =
+      context_.request_fault({lkey, qp.domain, odp::kLocalRead}, stop.va, stop.left_bytes, waiter);
   state.fault_wait = answer == FaultAnswer::queued;
   if (answer == FaultAnswer::full) context_.make_ready(qp);
   return answer == FaultAnswer::served;
 }
 
-/// Sends the datagram at the ring's head. Returns false if it has to wait. Also returns true if nothing was sent,
-/// since a page had to be made resident: call again.
+/// Sends the datagram at the ring's head. Returns false if it has to wait. Also returns true if nothing was
+/// sent, since a page had to be made resident: call again.
 bool Datagram::send_one(QueuePair& qp) {
   RequesterState& state = qp.requester;
   SendWqe& wqe = *qp.send_ring.header_at(qp.send_ring.head());
@@ -108,7 +108,7 @@ bool Datagram::on_packet(QueuePair& qp, const wire::Packet& packet, const RxFram
     context_.count(DropReason::qkey);
     return false;
   }
-  if (qp.responder.parked_head == nullptr && deliver(qp, packet) == Delivery::done) return false;
+  if (qp.responder.parked_head == nullptr && deliver(qp, packet) == Execution::done) return false;
   const bool first = qp.responder.parked_head == nullptr;
   if (!context_.park(qp, frame)) {
     context_.count(DropReason::park_full);
@@ -131,33 +131,32 @@ void Datagram::deliver_copy(QueuePair& qp, const wire::Packet& packet) {
   if (packet.deth().qkey != qp.attributes.qkey) return context_.count(DropReason::qkey);
   // Would have to wait for the parked packets.
   if (qp.responder.parked_head != nullptr) return context_.count(DropReason::park_full);
-  if (deliver(qp, packet) == Delivery::miss) {
+  if (deliver(qp, packet) == Execution::miss) {
     qp.responder.parked_retry = false;
     context_.count(DropReason::park_full);
   }
 }
 
-Datagram::Delivery Datagram::deliver(QueuePair& qp, const wire::Packet& packet) {
+Execution Datagram::deliver(QueuePair& qp, const wire::Packet& packet) {
   for (unsigned tries = 0; tries != kMostRetriesInPlace; ++tries)
-    if (const Delivery result = deliver_once(qp, packet); result != Delivery::retry) return result;
+    if (const Execution result = deliver_once(qp, packet); result != Execution::retry) return result;
   // The pages were taken away again and again: the packet is parked until the next turn.
-  qp.responder.parked_retry = true;
-  context_.make_ready(qp);
-  return Delivery::miss;
+  context_.retry_parked_later(qp);
+  return Execution::miss;
 }
 
 /// A packet that does not fit is dropped and the QP continues (CVE-2024-40992).
-Datagram::Delivery Datagram::deliver_once(QueuePair& qp, const wire::Packet& packet) {
+Execution Datagram::deliver_once(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   Receive next;
   if (!context_.peek_receive(qp, qp.srq, next)) {
     context_.count(DropReason::no_receive_wqe);
-    return Delivery::done;
+    return Execution::done;
   }
   const uint32_t total = wire::kGrhBytes + packet.payload_bytes;
   if (total > next.length_bytes) {
     context_.count(DropReason::ud_too_long);
-    return Delivery::done;
+    return Execution::done;
   }
   // The receive is taken now, even if it must wait for a page: no other QP of a shared queue may use it.
   static_cast<void>(context_.take_receive(qp, qp.srq));
@@ -171,24 +170,20 @@ Datagram::Delivery Datagram::deliver_once(QueuePair& qp, const wire::Packet& pac
   if (outcome == odp::Outcome::miss) {
     ++context_.counters.faults_responder;
     const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, ++state.park_generation);
-    const FaultAnswer answer =
-        context_.request_fault({receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va,
-                               stop.left_bytes, waiter);
-    if (answer == FaultAnswer::served) return Delivery::retry;
+    const FaultAnswer answer = context_.request_fault(
+        {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va, stop.left_bytes, waiter);
+    if (answer == FaultAnswer::served) return Execution::retry;
     state.parked_retry = answer == FaultAnswer::full;
     if (state.parked_retry) context_.make_ready(qp);
-    return Delivery::miss;
+    return Execution::miss;
+  }
+  if (outcome == odp::Outcome::violation) {
+    fail_receive(context_, qp, CompletionStatus::local_protection);
+    fail(qp);
+    return Execution::done;
   }
   Completion completion;
   completion.opcode = CompletionOpcode::recv;
-  if (outcome == odp::Outcome::violation) {
-    completion.status = CompletionStatus::local_protection;
-    context_.complete_receive(qp, completion);
-    context_.report(qp, completion.status);
-    context_.enter_error(qp);
-    context_.raise(qp, AsyncEvent::qp_fatal);
-    return Delivery::done;
-  }
   completion.byte_length = total;
   completion.source_qpn = packet.deth().source_qpn;
   completion.flags = kWithGrh;
@@ -200,7 +195,14 @@ Datagram::Delivery Datagram::deliver_once(QueuePair& qp, const wire::Packet& pac
   }
   context_.complete_receive(qp, completion);
   ++context_.counters.messages_received;
-  return Delivery::done;
+  return Execution::done;
+}
+
+/// The QP fails, since its receive is not accessible.
+void Datagram::fail(QueuePair& qp) {
+  context_.report(qp, CompletionStatus::local_protection);
+  context_.enter_error(qp);
+  context_.raise(qp, AsyncEvent::qp_fatal);
 }
 
 void Datagram::drop_parked_head(QueuePair& qp) {
@@ -214,12 +216,7 @@ void Datagram::retry_parked(QueuePair& qp) {
   state.parked_retry = false;
   while (state.parked_head != nullptr) {
     const RxFrame frame = state.parked_head->frame;
-    wire::Packet packet;
-    const wire::ParseError error =
-        wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
-    assert(error == wire::ParseError::none);
-    static_cast<void>(error);
-    if (deliver(qp, packet) == Delivery::miss) {
+    if (deliver(qp, parse_again(frame)) == Execution::miss) {
       state.park_deadline_ns = context_.now_ns + context_.config.unreliable_deadline_ns;
       context_.arm(qp, state.park_deadline_ns);
       return;
@@ -234,16 +231,10 @@ void Datagram::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outco
   ResponderState& state = qp.responder;
   if (state.parked_head == nullptr || generation != state.park_generation) return;
   if (outcome == odp::Outcome::violation) {
-    Completion completion;
-    completion.opcode = CompletionOpcode::recv;
-    completion.status = CompletionStatus::local_protection;
-    if (qp.receive_taken) context_.complete_receive(qp, completion);
-    context_.report(qp, completion.status);
-    context_.enter_error(qp);
-    return context_.raise(qp, AsyncEvent::qp_fatal);
+    if (qp.receive_taken) fail_receive(context_, qp, CompletionStatus::local_protection);
+    return fail(qp);
   }
-  state.parked_retry = true;
-  context_.make_ready(qp);
+  context_.retry_parked_later(qp);
 }
 
 /// Datagrams have no acknowledgement: one that waited too long is dropped, as on a congested link.

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "stack/transport/qp/context.hpp"
+#include "stack/transport/qp/inbound.hpp"
 
 namespace faultline::transport {
 
@@ -29,18 +29,14 @@ class Datagram {
   void on_timer(QueuePair& qp);
 
  private:
-  enum class Delivery : uint8_t {
-    done,
-    miss,
-    retry  ///< a page of the receive has become resident: deliver again
-  };
-  /// Copies GRH and payload into the next receive, repeatedly while its pages are served at once. Never returns
-  /// retry.
-  [[nodiscard]] Delivery deliver(QueuePair& qp, const wire::Packet& packet);
-  [[nodiscard]] Delivery deliver_once(QueuePair& qp, const wire::Packet& packet);
+  /// Copies GRH and payload into the next receive, repeatedly while its pages are served at once. Never
+  /// returns retry.
+  [[nodiscard]] Execution deliver(QueuePair& qp, const wire::Packet& packet);
+  [[nodiscard]] Execution deliver_once(QueuePair& qp, const wire::Packet& packet);
   void deliver_copy(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool send_one(QueuePair& qp);
   [[nodiscard]] bool hold_send(QueuePair& qp, odp::Outcome outcome, odp::Key lkey, const SgeSpan& stop);
+  void fail(QueuePair& qp);
   void fail_head(QueuePair& qp, CompletionStatus status);
   void drop_parked_head(QueuePair& qp);
 

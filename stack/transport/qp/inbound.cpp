@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/transport/qp/inbound.hpp"
+
+namespace faultline::transport {
+
+void complete_inbound(CoreContext& context, QueuePair& qp, const wire::Packet& packet,
+                      CompletionOpcode opcode, uint32_t bytes) {
+  Completion completion;
+  completion.byte_length = bytes;
+  completion.source_qpn = qp.attributes.destination_qpn;
+  completion.opcode = opcode;
+  completion.solicited = packet.bth.solicited ? 1 : 0;
+  if (packet.info->has(wire::kImmDt)) {
+    completion.flags = kWithImm;
+    completion.immediate_or_rkey = packet.immediate();
+  } else if (packet.info->has(wire::kIeth)) {
+    completion.flags = kWithInvalidate;
+    completion.immediate_or_rkey = packet.invalidate_rkey();
+  }
+  context.complete_receive(qp, completion);
+}
+
+void fail_receive(CoreContext& context, QueuePair& qp, CompletionStatus status) {
+  Completion completion;
+  completion.status = status;
+  completion.opcode = CompletionOpcode::recv;
+  context.complete_receive(qp, completion);
+}
+
+}  // namespace faultline::transport
