@@ -14,9 +14,9 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import cm_cells  # noqa: E402
-from meeting import Meeting  # noqa: E402
+from testbed.testbed import Meeting  # noqa: E402
 from program_pair import Failure, ends, run_pair  # noqa: E402
-from slow_requests import SlowRequests  # noqa: E402
+from testbed.held_requests import SlowRequests  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 # SERVER | CLIENT. {a;b}: a at Faultline's end, b at the kernel's, whose programs are newer. "a,b" in [] is expanded to all of its values.

@@ -17,12 +17,12 @@ sys.path.insert(0, f"{HERE}/../../conformance")
 import edges_gone  # noqa: E402, F401  (they declare the cells)
 import edges_lost  # noqa: E402, F401
 import edges_refused  # noqa: E402, F401
-import frames  # noqa: E402
-from capture import Capture, require  # noqa: E402
+from testbed import frames  # noqa: E402
+from testbed.capture import Capture, require  # noqa: E402
 from edge_cells import EDGES, Cell, KernelCannot, Wire  # noqa: E402
 from ends import End  # noqa: E402
-from meeting import Meeting  # noqa: E402
-from sieve import Sieve  # noqa: E402
+from testbed.testbed import Meeting  # noqa: E402
+from testbed.frame_filter import Sieve  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 

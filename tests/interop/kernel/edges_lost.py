@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Edges whose packets are lost, duplicated or too early: RNR NAKs, gaps, duplicates."""
-from capture import OPCODES, RESPONSES
+from testbed.capture import OPCODES, RESPONSES
 from edge_cells import (RNR_EXCEEDED, RNR_TIMERS_10US, SEQUENCE, SUCCESS, completes, edge, equal, holds, is_rnr, plus)
 
 MTU = 1024

@@ -4,8 +4,8 @@ import json
 import signal
 import socket
 
-from meeting import BRIDGE, HERE, OURS, PEERS
-from sieve import within
+from testbed.testbed import BRIDGE, HERE, OURS, PEERS
+from testbed.frame_filter import within
 
 PORT = 18700
 ADDRESSES = {"ours": OURS, "kernel": PEERS}

@@ -17,9 +17,9 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 from fault_cells import FORGOTTEN, MISPLACED, PAGE_BYTES, cell_name, cells  # noqa: E402
-from meeting import BRIDGE, Meeting, OUR_GIDS, PEERS_GIDS  # noqa: E402
+from testbed.testbed import BRIDGE, Meeting, OUR_GIDS, PEERS_GIDS  # noqa: E402
 from program_pair import end, tail  # noqa: E402
-from capture import Capture  # noqa: E402
+from testbed.capture import Capture  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 HERE = os.path.dirname(os.path.realpath(__file__))

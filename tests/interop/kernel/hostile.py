@@ -14,7 +14,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-from meeting import BRIDGE, HERE, OURS, PEERS, Meeting, kernel_peer  # noqa: E402
+from testbed.testbed import BRIDGE, HERE, OURS, PEERS, Meeting, kernel_peer  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 PORT = 18900

@@ -17,7 +17,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-from meeting import BRIDGE, HERE, OUR_GIDS, OURS, PEERS, PEERS_GIDS, Meeting  # noqa: E402
+from testbed.testbed import BRIDGE, HERE, OUR_GIDS, OURS, PEERS, PEERS_GIDS, Meeting  # noqa: E402
 from grounds import expand  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from meeting import OURS, OUR_GIDS, PEERS, PEERS_GIDS
+from testbed.testbed import OURS, OUR_GIDS, PEERS, PEERS_GIDS
 
 PATIENCE_S = 90
 # Programs print this if the peer's listener does not exist yet: a rejection for reason 8.

@@ -155,8 +155,8 @@ build() {
   printf 'root:x:0:0:root:/root:/bin/sh\n' >"$root/etc/passwd"
   printf 'root:x:0:\n' >"$root/etc/group"
   printf 'hosts: files\n' >"$root/etc/nsswitch.conf"
-  install -m 755 "$here/guest/init" "$root/init"
-  install -m 755 "$here/guest/agent.py" "$root/usr/libexec/agent.py"
+  install -m 755 "$here/init" "$root/init"
+  install -m 755 "$here/agent.py" "$root/usr/libexec/agent.py"
   add_kernel "$out" "$root" "$work"
   (cd "$root" && find . -print0 | LC_ALL=C sort -z | cpio --quiet -0 -o -H newc -R 0:0 --reproducible) >"$out/initrd"
 }
@@ -166,7 +166,7 @@ for tool in apt-get apt-cache dpkg-deb readelf depmod cpio xz sha256sum flock; d
 done
 mkdir -p "$cache"
 # These files determine the contents of an image; newer packages of the same name do not cause a new build.
-image=$cache/image-$(cat "$here/image.sh" "$here/guest/init" "$here/guest/agent.py" | sha256sum | cut -c 1-16)
+image=$cache/image-$(cat "$here/image.sh" "$here/init" "$here/agent.py" | sha256sum | cut -c 1-16)
 exec 9>"$cache/lock"
 flock 9
 if [ ! -e "$image/initrd.complete" ]; then

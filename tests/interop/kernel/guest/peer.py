@@ -13,6 +13,8 @@ import time
 import zlib
 
 HERE = os.path.dirname(os.path.realpath(__file__))
+# The folder of the programs that run at both ends.
+SHARED = os.path.dirname(HERE)
 MEMORY_MIB = 1024
 # /dev/kvm may exist and not work, as in nested machines: a user whose KVM works can select it.
 ACCELERATOR = os.environ.get("FAULTLINE_PEER_ACCEL", "tcg,thread=multi,tb-size=128")
@@ -74,7 +76,7 @@ class GuestProcess:
 
 
 class Peer:
-    """start() boots it; also a context manager. addresses: of its eth0, with their prefix lengths. The tests' folder is on /mnt/share."""
+    """start() boots it; also a context manager. addresses: of its eth0, with their prefix lengths. The folder of the lanes is on /mnt/share."""
 
     def __init__(self, namespace, bridge, addresses, mtu_bytes, name="peer"):
         self.namespace, self.bridge, self.addresses, self.mtu_bytes, self.name = namespace, bridge, addresses, mtu_bytes, name
@@ -124,7 +126,7 @@ class Peer:
                  # Offloads off: checksums must arrive as they were sent.
                  "-device", f"virtio-net-pci,netdev=net0,mac={self.mac},romfile=,csum=off,gso=off,guest_csum=off,guest_tso4=off,"
                             "guest_tso6=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ufo=off,mrg_rxbuf=on",
-                 "-virtfs", f"local,path={HERE},mount_tag=share,security_model=none,readonly=on",
+                 "-virtfs", f"local,path={SHARED},mount_tag=share,security_model=none,readonly=on",
                  "-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={self.folder}/agent",
                  "-device", "virtserialport,chardev=agent,name=faultline.agent"],
                 stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)

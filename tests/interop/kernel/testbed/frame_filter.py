@@ -9,7 +9,7 @@ import select
 import socket
 import threading
 
-import frames
+from testbed import frames
 
 CLONE_NEWNET = 0x40000000
 ETH_P_ALL = 3

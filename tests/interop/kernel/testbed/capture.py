@@ -8,8 +8,8 @@ import struct
 import subprocess
 import time
 
-import frames
 from grounds import skip
+from testbed import frames
 
 OPCODES = {
     "send_first": 0x00, "send_middle": 0x01, "send_last": 0x02, "send_last_imm": 0x03, "send": 0x04, "send_imm": 0x05,

@@ -14,11 +14,11 @@ import tempfile
 import threading
 import time
 
-HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path.insert(0, HERE)
+# The folder of the lanes and of the programs that they run at both ends.
+HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 sys.path.insert(0, f"{HERE}/../../conformance")
-import peer as kernel_peer  # noqa: E402
 from grounds import skip  # noqa: E402
+from guest import peer as kernel_peer  # noqa: E402
 
 # A path MTU of 4096 needs 4200 on the link.
 LINK_MTU_BYTES = 4200

@@ -6,7 +6,7 @@ a client over Faultline takes to connect, so the client would be rejected. Betwe
 import threading
 import time
 
-from sieve import Sieve
+from testbed.frame_filter import Sieve
 
 # An earlier listener may still exist for this time.
 SETTLES_S = 1.5
