@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the programs of matrix.txt, as Debian ships them, on one ground: over a wire as an ordinary user, or over veth pairs in
+"""Runs the programs of matrix.txt, as Debian ships them, on one network: over a wire as an ordinary user, or over veth pairs in
 network namespaces as root.
 
     matrix.py FAULTLINE_RUN wire|veth [REGULAR EXPRESSION]
 
-Prints "ok: PROGRAM ARGUMENTS" or "FAILED: ..." for each row. Places of the ground work at the same time, because the programs mostly
+Prints "ok: PROGRAM ARGUMENTS" or "FAILED: ..." for each row. Slots of the network work at the same time, because the programs mostly
 wait. With an expression, only matching rows run. With FAULTLINE_BRIEF=1 in the environment, every third row runs over veth, and the
 others over the wire.
 """
@@ -25,10 +25,10 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-import grounds  # noqa: E402
+import networks  # noqa: E402
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-PLACES = 3
+SLOTS = 3
 # Time limit of a program on a busy machine, and the addition for each second of its minimum duration.
 PATIENCE_S = 90
 PATIENCE_EACH_S = 60
@@ -74,7 +74,7 @@ class Row:
         return int(duration.group(1)) if duration else 6 if self.server.endswith(" -a") else 0
 
 
-def read_table(ground):
+def read_table(network):
     rows = []
     with open(f"{HERE}/matrix.txt") as file:
         for line in file:
@@ -82,36 +82,36 @@ def read_table(ground):
             if not line or line.startswith("#"):
                 continue
             only, line = line.split(None, 1)
-            if only in ("both", ground):
-                rows += [Row(text) for text in grounds.expand(line)]
+            if only in ("both", network):
+                rows += [Row(text) for text in networks.expand(line)]
     return rows
 
 
 class Run:
-    """One row at one place."""
+    """One row in one slot."""
 
     ports = itertools.count(FIRST_PORT)
     lock = threading.Lock()
     all_running = []  # None: no more are to be started
 
-    def __init__(self, ground, place, row):
-        self.ground, self.place, self.row = ground, place, row
+    def __init__(self, network, slot, row):
+        self.network, self.slot, self.row = network, slot, row
         self.port = next(Run.ports)
-        self.outputs = {side: f"{ground.folder}/{place}{side}.out" for side in "ab"}
+        self.outputs = {side: f"{network.folder}/{slot}{side}.out" for side in "ab"}
         self.running = []
 
     def start(self, side, text, command=None):
-        values = dict(self.ground.addresses, port=str(self.port), folder=f"{self.ground.folder}/home", rspreload=RSPRELOAD)
+        values = dict(self.network.addresses, port=str(self.port), folder=f"{self.network.folder}/home", rspreload=RSPRELOAD)
         words = [re.sub(r"<(\w+)>", lambda found: values[found.group(1)], word) for word in shlex.split(text)]
         variables = {}
         while words and "=" in words[0]:
             name, _, value = words.pop(0).partition("=")
             variables[name] = value
-        prefix = self.ground.command(self.place, side, self.row.part) if command is None else command
+        prefix = self.network.command(self.slot, side, self.row.part) if command is None else command
         with Run.lock:
             if Run.all_running is None:
                 raise Failure("interrupted")
-            process = self.ground.start(prefix + words, self.outputs[side], variables)
+            process = self.network.start(prefix + words, self.outputs[side], variables)
             Run.all_running.append(process)
         self.running.append(process)
         return process
@@ -221,7 +221,7 @@ class Run:
     def copy(self):
         """A server that does not end by itself, and that must have the data that was sent to it."""
         self.serve()
-        folder = f"{self.ground.folder}/home"
+        folder = f"{self.network.folder}/home"
         if not filecmp.cmp(f"{folder}/sent", f"{folder}/copied", shallow=False):
             raise Failure("the copy differs")
 
@@ -245,9 +245,9 @@ class Run:
             if program.poll() is not None or time.monotonic() > until:
                 raise Failure("it does not tell that the link went down and came up")
             downs, ups = (self.output("a").count(event) for event in ("IBV_EVENT_PORT_ERR", "IBV_EVENT_PORT_ACTIVE"))
-            self.ground.cut(self.place)
+            self.network.cut(self.slot)
             told = hears("IBV_EVENT_PORT_ERR", downs)
-            self.ground.mend(self.place)
+            self.network.mend(self.slot)
             told = hears("IBV_EVENT_PORT_ACTIVE", ups) and told
         self.end(program, signal.SIGTERM)
 
@@ -255,12 +255,12 @@ class Run:
         """Ranks that share a device: on a wire one, over veth one at each end."""
         ranks = int(self.row.server.split()[0])
         program = self.row.server.split(None, 1)[1]
-        words = self.ground.launcher(self.place) + ["mpirun", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "btl", "^openib,uct"]
-        if os.geteuid() == 0 and self.ground.user is None:
+        words = self.network.launcher(self.slot) + ["mpirun", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "btl", "^openib,uct"]
+        if os.geteuid() == 0 and self.network.user is None:
             words.append("--allow-run-as-root")
         for rank in range(ranks):
-            words += ([":"] if rank else []) + ["-np", "1", *self.ground.shared(self.place, rank)]
-            words += [word.replace("<folder>", f"{self.ground.folder}/home") for word in shlex.split(program)]
+            words += ([":"] if rank else []) + ["-np", "1", *self.network.shared(self.slot, rank)]
+            words += [word.replace("<folder>", f"{self.network.folder}/home") for word in shlex.split(program)]
         if (status := self.finish(self.start("a", "UCX_NET_DEVICES=faultline0:1 UCX_TLS=rc_verbs,ud_verbs,self", words), "job")) != 0:
             raise Failure(f"status {status}")
 
@@ -286,17 +286,17 @@ class Run:
         for side in "ab":
             lines = self.output(side).splitlines()
             words += [f"{side}: {line}" for line in (lines if len(lines) <= 40 else lines[:15] + ["..."] + lines[-25:])]
-        return "\n".join(words + self.ground.last_words(self.place))
+        return "\n".join(words + self.network.last_words(self.slot))
 
 
-def work(ground, place, rows, print_lock, failed):
+def work(network, slot, rows, print_lock, failed):
     while Run.all_running is not None:
         try:
             row = rows.get_nowait()
         except queue.Empty:
             return
         began = time.monotonic()
-        run = Run(ground, place, row)
+        run = Run(network, slot, row)
         problem = run.run()
         with print_lock:
             if problem is None:
@@ -322,20 +322,20 @@ def main():
     missing = {word for row in rows for command in (row.server, row.client) for word in program_of(command) if not shutil.which(word)}
     missing |= {word for row in rows if row.how == "mpi" for word in ("mpicc", "mpirun") if not shutil.which(word)}
     if missing:
-        grounds.skip(f"not installed: {', '.join(sorted(missing))}")
+        networks.skip(f"not installed: {', '.join(sorted(missing))}")
     # Only noted: an exception in a handler may leave the lock that it interrupts held for ever.
     signals = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: signals.append(number))
-    ground = {"wire": grounds.Wire, "veth": grounds.Veth}[name](faultline_run, PLACES)
+    network = {"wire": networks.Wire, "veth": networks.Veth}[name](faultline_run, SLOTS)
     failed, threads = [], []
     try:
-        prepare(ground)
+        prepare(network)
         pending = queue.Queue()
         for row in sorted(rows, key=lambda row: -row.seconds):
             pending.put(row)
         lock = threading.Lock()
-        threads += [threading.Thread(target=work, args=(ground, place, pending, lock, failed)) for place in ground.places]
+        threads += [threading.Thread(target=work, args=(network, slot, pending, lock, failed)) for slot in network.slots]
         for thread in threads:
             thread.start()
         while not signals and any(thread.is_alive() for thread in threads):
@@ -344,7 +344,7 @@ def main():
         Run.end_all()
         for thread in threads:
             thread.join()
-        ground.close()
+        network.close()
     if signals:
         sys.exit(128 + signals[0])
     print(f"{len(rows)} rows over {name}{f' of {told}' if len(rows) != told else ''}, {len(failed)} failed")
@@ -356,9 +356,9 @@ def program_of(command):
     return [word for word in words[:1] if "/" not in word]
 
 
-def prepare(ground):
+def prepare(network):
     """The requirements of the rows besides Debian's programs."""
-    folder = f"{ground.folder}/home"
+    folder = f"{network.folder}/home"
     subprocess.run(["mpicc", "-o", f"{folder}/ring", f"{HERE}/mpi_ring.c"], check=True)
     with open(f"{folder}/sent", "wb") as file:
         file.write(os.urandom(3_000_000))

@@ -24,7 +24,7 @@ def be_started(run):
     folder = tempfile.mkdtemp()
     wire = f"ranks{os.getpid()}"
     user = {}
-    from grounds import may_change_user  # not for the copy that the ranks run
+    from networks import may_change_user  # not for the copy that the ranks run
     if may_change_user():
         os.chown(folder, NOBODY, NOBODY)
         user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}

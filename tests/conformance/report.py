@@ -34,20 +34,20 @@ def rows_of(test):
 
 
 def matrix(tests, totals):
-    """Rows that run on both grounds: a column for each."""
-    grounds = {test["name"].split("matrix-")[-1]: test for test in tests if "matrix-" in test["name"]}
+    """Rows that run on both networks: a column for each."""
+    networks = {test["name"].split("matrix-")[-1]: test for test in tests if "matrix-" in test["name"]}
     results = {}
-    for ground, test in grounds.items():
+    for network, test in networks.items():
         for program, arguments, result in rows_of(test):
             totals[result] += 1
-            results.setdefault((program, arguments), {})[ground] = result
+            results.setdefault((program, arguments), {})[network] = result
     print("\n## Each program, in each way\n")
     print("`wire`: over `faultline-run --wire`, as an ordinary user (uid 65534), without huge pages. `veth`: as root, in two network "
           "namespaces that a veth pair joins.\nThe rows are in `tests/conformance/matrix.txt`, with what perftest refuses by itself. "
           "librpma's examples are not among them: Debian ships the library (librpma0) and its manual pages, but no example.\n")
-    for ground, test in sorted(grounds.items()):
+    for network, test in sorted(networks.items()):
         said = [line for line in (test.get("stdout") or "").splitlines() if line.strip()]
-        print(f"- {ground}: {test['result'].lower()}, {said[-1] if said else 'it said nothing'}")
+        print(f"- {network}: {test['result'].lower()}, {said[-1] if said else 'it said nothing'}")
     print("\n| program | arguments | wire | veth |")
     print("|---|---|---|---|")
     for (program, arguments), of in sorted(results.items()):

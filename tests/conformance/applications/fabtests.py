@@ -8,9 +8,9 @@ Each test is a pair of programs. fabtests_expected.tsv lists the exceptions; eve
 import os
 import re
 
-import place
+import harness
 import source
-from place import Failure
+from harness import Failure
 
 # Bookworm's mirror may no longer have the older source.
 SUITES = ["bookworm", "trixie", "sid"]
@@ -42,33 +42,33 @@ RDM_TESTS = ["fi_av_xfer -e rdm", "fi_cq_data -e rdm -o senddata", "fi_cq_data -
              "fi_flood -e rdm -v -T 10", "fi_rdm_cntr_pingpong -I 5"]
 
 
-def pair(here, tools, provider, test):
+def pair(session, tools, provider, test):
     words = test.split()
     program = [f"{tools}/bin/{words[0]}", "-p", provider, *words[1:]]
     if not os.path.exists(program[0]):
         return "skip", "this version has none"
     variables = {"LD_LIBRARY_PATH": f"{tools}/lib", "FI_LOG_LEVEL": "warn"}
-    server = here.launch(here.on_wire("a", *program, "-s", place.SERVER_IP), **variables)
+    server = session.launch(session.on_wire("a", *program, "-s", harness.SERVER_IP), **variables)
     client = None
     for _ in range(15):
-        client = here.launch(here.on_wire("b", *program, "-s", place.CLIENT_IP, place.SERVER_IP), **variables)
-        status = here.wait(client, TEST_SECONDS)
-        said = here.said(client)
-        if status == 0 or server.poll() is not None or not re.search("onnection refused|ECONNREFUSED|rejected", said):
+        client = session.launch(session.on_wire("b", *program, "-s", harness.CLIENT_IP, harness.SERVER_IP), **variables)
+        status = session.wait(client, TEST_SECONDS)
+        output = session.output_of(client)
+        if status == 0 or server.poll() is not None or not re.search("onnection refused|ECONNREFUSED|rejected", output):
             break
     try:
-        server_status = here.wait(server, 15 if status == 0 else 2)
+        server_status = session.wait(server, 15 if status == 0 else 2)
     except Failure:
         server_status = -1
     if status == 0 and server_status == 0:
         return "pass", ""
     # fabtests exits with FI_ENODATA or FI_ENOSYS if the provider does not offer the tested feature.
     if {status, server_status} & {61, 38, 95, 256 - 61, 256 - 38, 256 - 95}:
-        return "skip", place.last_line(said)
-    return "fail", f"client {status}, server {server_status}: {place.last_line(said)}"
+        return "skip", harness.last_line(output)
+    return "fail", f"client {status}, server {server_status}: {harness.last_line(output)}"
 
 
-def work(here):
+def work(session):
     tools = source.cache("fabtests") + "/out"
     wanted = source.expected("fabtests_expected.tsv")
     for provider, tests in (("verbs", MSG_TESTS), ("verbs;ofi_rxm", RDM_TESTS)):
@@ -79,11 +79,11 @@ def work(here):
             # A client that starts before its server's address is on the wire finds no provider: FI_ENODATA too.
             for _ in range(3):
                 try:
-                    result, why = pair(here, tools, provider, test)
+                    result, why = pair(session, tools, provider, test)
                 except Failure as failure:
                     result, why = "fail", str(failure)
                 finally:
-                    here.end_all()
+                    session.end_all()
                 if result != "skip" or result_wanted != "pass":
                     break
             if result == "fail" and result_wanted == "fail":
@@ -93,9 +93,9 @@ def work(here):
                 wrong.append(test)
             print(f"    {result}: {provider} {test}" + (f": {why}" if why else ""), flush=True)
         text = f"{counts['pass']} passed, {counts['fail']} failed, {counts['own']} failed as expected, {counts['skip']} skipped"
-        here.row("FAILED" if wrong else "ok", f"fabtests, {provider}", text + (": " + ", ".join(wrong) if wrong else ""))
+        session.row("FAILED" if wrong else "ok", f"fabtests, {provider}", text + (": " + ", ".join(wrong) if wrong else ""))
 
 
 if __name__ == "__main__":
     # Some tests exchange data by TCP, at the address of the argument.
-    place.main(work, prepare=libfabric, kernel_addresses=True)
+    harness.main(work, prepare=libfabric, kernel_addresses=True)

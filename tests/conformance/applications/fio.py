@@ -4,8 +4,8 @@
 The engine has no verify path, so a run is checked by its byte count and by the status of both ends.
   fio.py FAULTLINE_RUN [--brief]
 """
-import place
-from place import Failure, json_of, mega
+import harness
+from harness import Failure, json_of, mega
 
 PORT = 21000
 # Verb, block size, depth, bytes of a run. fio keeps one READ in flight, whatever the depth.
@@ -34,24 +34,24 @@ def bandwidth(client, size):
     return job["write"]["bw_bytes"]
 
 
-def rdma(here, verb, block, depth, size, options):
+def rdma(session, verb, block, depth, size, options):
     """Bytes a second of one pair."""
     # The receiver of SENDs has more posted receives than SENDs in flight: fio connects with rnr_retry 0.
     receiver_depth = 4 * depth if verb == "send" else depth
-    server = here.launch(here.on_wire("a", *command("receiver", "read", size, block, receiver_depth, *options, "--ioengine=rdma")))
+    server = session.launch(session.on_wire("a", *command("receiver", "read", size, block, receiver_depth, *options, "--ioengine=rdma")))
     # The end that connects is the writer, whatever the verb.
-    words = command("sender", "write", size, block, depth, *options, "--ioengine=rdma", f"--hostname={place.SERVER_IP}", f"--verb={verb}")
-    client = connect(here, server, here.on_wire("b", *words))
-    here.reap(server, RUN_SECONDS)
+    words = command("sender", "write", size, block, depth, *options, "--ioengine=rdma", f"--hostname={harness.SERVER_IP}", f"--verb={verb}")
+    client = connect(session, server, session.on_wire("b", *words))
+    session.reap(server, RUN_SECONDS)
     return bandwidth(client, size)
 
 
-def connect(here, server, words):
+def connect(session, server, words):
     """Returns the client's output. Nothing shows that a server listens, so a refused client is started again."""
     for _ in range(40):
-        process = here.launch(words)
-        status = here.wait(process, RUN_SECONDS)
-        said = here.said(process)
+        process = session.launch(words)
+        status = session.wait(process, RUN_SECONDS)
+        said = session.output_of(process)
         if status == 0:
             return said
         if server.poll() is not None or "RDMA_CM_EVENT_REJECTED" not in said and "event is 8" not in said:
@@ -59,37 +59,37 @@ def connect(here, server, words):
     raise Failure(f"client: status {status}: {' '.join(said.split())[:300]}")
 
 
-def tcp(here, block, depth, size):
-    server = here.launch(command("receiver", "read", size, block, depth, "--ioengine=net", "--listen"))
-    here.await_listener(PORT)
-    client = here.finish(command("sender", "write", size, block, depth, "--ioengine=net", "--hostname=127.0.0.1"),
+def tcp(session, block, depth, size):
+    server = session.launch(command("receiver", "read", size, block, depth, "--ioengine=net", "--listen"))
+    session.await_listener(PORT)
+    client = session.finish(command("sender", "write", size, block, depth, "--ioengine=net", "--hostname=127.0.0.1"),
                          RUN_SECONDS)
-    here.reap(server, RUN_SECONDS)
+    session.reap(server, RUN_SECONDS)
     return bandwidth(client, size)
 
 
-def work(here):
-    cases = BRIEF_CASES if here.brief else CASES
+def work(session):
+    cases = BRIEF_CASES if session.brief else CASES
     beside = {}
     for verb, block, depth, size in cases:
-        if (block, depth) not in beside and not here.brief:
+        if (block, depth) not in beside and not session.brief:
             try:
-                beside[block, depth] = f"net engine {mega(tcp(here, block, depth, size))}"
+                beside[block, depth] = f"net engine {mega(tcp(session, block, depth, size))}"
             except Failure as failure:
                 # fio's own error, without Faultline: it sometimes aborts with "free(): double free detected".
                 beside[block, depth] = f"net engine: {str(failure)[:10]}"
             finally:
-                here.end_all()
-        for way, options, rounds in (("forked", [], 1 if here.brief else FORKED_ROUNDS), ("threads", ["--thread"], 1)):
+                session.end_all()
+        for way, options, rounds in (("forked", [], 1 if session.brief else FORKED_ROUNDS), ("threads", ["--thread"], 1)):
             def run():
-                speeds = sorted(rdma(here, verb, block, depth, size, options) for _ in range(rounds))
+                speeds = sorted(rdma(session, verb, block, depth, size, options) for _ in range(rounds))
                 return mega(speeds[len(speeds) // 2]), beside.get((block, depth), "")
             if verb == "send":
                 # A SEND that arrives before its receive is posted is refused at once: rnr_retry 0.
-                here.may_fail_by_itself(f"fio {verb} {block} x{depth}, {way}", r"status 13|Flushed Error", run)
+                session.may_fail_by_itself(f"fio {verb} {block} x{depth}, {way}", r"status 13|Flushed Error", run)
             else:
-                here.attempt(f"fio {verb} {block} x{depth}, {way}", run)
+                session.attempt(f"fio {verb} {block} x{depth}, {way}", run)
 
 
 if __name__ == "__main__":
-    place.main(work, needs=["fio"])
+    harness.main(work, needs=["fio"])

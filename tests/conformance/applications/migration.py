@@ -15,8 +15,8 @@ import subprocess
 import tempfile
 import time
 
-import place
-from place import Failure
+import harness
+from harness import Failure
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 GUEST_MIB = 192
@@ -29,7 +29,7 @@ KERNEL = "linux-image-cloud-amd64"
 
 def kernel():
     """Debian's kernel for virtual machines, fetched as a package and unpacked, not installed."""
-    root = "/var/cache" if os.environ[place.INSIDE] == "root" else os.path.expanduser("~/.cache")
+    root = "/var/cache" if os.environ[harness.INSIDE] == "root" else os.path.expanduser("~/.cache")
     cache = os.environ.get("FAULTLINE_PEER_CACHE", os.environ.get("XDG_CACHE_HOME", root) + "/faultline-peer") + "/linux-6.1"
     path = f"{cache}/vmlinuz"
     if os.path.exists(path):
@@ -38,21 +38,21 @@ def kernel():
     shown = subprocess.run(["apt-cache", "show", "--no-all-versions", KERNEL], capture_output=True, text=True).stdout
     real = re.search(r"^Depends:.*?(linux-image-6\.[^ ,]+)", shown, re.MULTILINE)
     with tempfile.TemporaryDirectory(dir=cache) as folder:
-        if not real or not place.grounds.quietly("sh", "-c", 'cd "$0" && apt-get download "$1" && dpkg-deb -x *.deb tree', folder,
+        if not real or not harness.networks.quietly("sh", "-c", 'cd "$0" && apt-get download "$1" && dpkg-deb -x *.deb tree', folder,
                                                  real.group(1)):
-            place.grounds.skip(f"no {KERNEL} can be had")
+            harness.networks.skip(f"no {KERNEL} can be had")
         os.rename(glob.glob(f"{folder}/tree/boot/vmlinuz-*")[0], path)
     return path
 
 
-def build_guest(here):
+def build_guest(session):
     """The kernel and an initramfs of one static program."""
-    root = tempfile.mkdtemp(dir=here.folder)
+    root = tempfile.mkdtemp(dir=session.folder)
     subprocess.run(["cc", "-O2", "-static", "-o", f"{root}/init", f"{HERE}/migration_guest.c"], check=True)
-    subprocess.run(f"echo init | cpio --quiet -o -H newc > {here.folder}/initrd", shell=True, check=True, cwd=root)
-    shutil.copy(kernel(), f"{here.folder}/vmlinuz")
+    subprocess.run(f"echo init | cpio --quiet -o -H newc > {session.folder}/initrd", shell=True, check=True, cwd=root)
+    shutil.copy(kernel(), f"{session.folder}/vmlinuz")
     for name in ("initrd", "vmlinuz"):
-        os.chmod(f"{here.folder}/{name}", 0o644)
+        os.chmod(f"{session.folder}/{name}", 0o644)
 
 
 class Machine:
@@ -60,23 +60,23 @@ class Machine:
 
     number = 0
 
-    def __init__(self, here, source=None, incoming=None, shared=False):
+    def __init__(self, session, source=None, incoming=None, shared=False):
         Machine.number += 1
-        self.here, self.name = here, f"vm{Machine.number}"
+        self.session, self.name = session, f"vm{Machine.number}"
         self.side = "b" if source and source.side == "a" else "a"
-        self.address = place.SERVER_IP if self.side == "a" else place.CLIENT_IP
-        work = f"{here.folder}/home"
+        self.address = harness.SERVER_IP if self.side == "a" else harness.CLIENT_IP
+        work = f"{session.folder}/home"
         self.console = f"{work}/{self.name}.console"
         self.memory = f"{work}/{self.name}.memory"
         words = ["qemu-system-x86_64", "-machine", "pc,memory-backend=ram", "-accel", "tcg", "-cpu", "max", "-nodefaults", "-display", "none",
                  "-object", f"memory-backend-{'memfd' if shared else 'ram'},id=ram,size={GUEST_MIB}M,share={'on' if shared else 'off'}",
                  "-m", f"{GUEST_MIB}M", "-serial", f"file:{self.console}", "-qmp", f"unix:{work}/{self.name}.qmp,server=on,wait=off",
-                 "-kernel", f"{here.folder}/vmlinuz", "-initrd", f"{here.folder}/initrd", "-append", "console=ttyS0 quiet panic=-1"]
+                 "-kernel", f"{session.folder}/vmlinuz", "-initrd", f"{session.folder}/initrd", "-append", "console=ttyS0 quiet panic=-1"]
         if incoming:
             # Paused at its end, so that its memory can be compared with the source's.
             words += ["-S", "-incoming", incoming.replace("HOST", self.address)]
         self.uri = (incoming or "").replace("HOST", self.address)
-        self.process = here.launch(here.on_wire(self.side, *words))
+        self.process = session.launch(session.on_wire(self.side, *words))
         self.qmp = self.connect(f"{work}/{self.name}.qmp")
         self.lines = self.qmp.makefile("r")
         json.loads(self.lines.readline())
@@ -93,7 +93,7 @@ class Machine:
                 return qmp
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > until:
-                    raise Failure(f"QEMU did not start: {place.last_line(self.here.said(self.process))}") from None
+                    raise Failure(f"QEMU did not start: {harness.last_line(self.session.output_of(self.process))}") from None
                 time.sleep(0.1)
 
     def ask(self, command, **arguments):
@@ -101,7 +101,7 @@ class Machine:
         while True:
             line = self.lines.readline()
             if not line:
-                raise Failure(f"{self.name} ended: {place.last_line(self.here.said(self.process))}")
+                raise Failure(f"{self.name} ended: {harness.last_line(self.session.output_of(self.process))}")
             answer = json.loads(line)
             if "error" in answer:
                 raise Failure(f"{command}: {answer['error']['desc']}")
@@ -123,7 +123,7 @@ class Machine:
         until = time.monotonic() + seconds
         while self.passes() < wanted:
             if self.process.poll() is not None or time.monotonic() > until:
-                raise Failure(f"the guest does not go on: {place.last_line(self.here.said(self.process))}")
+                raise Failure(f"the guest does not go on: {harness.last_line(self.session.output_of(self.process))}")
             time.sleep(0.2)
 
     def await_migration(self, *wanted):
@@ -133,22 +133,22 @@ class Machine:
             if status.get("status") in wanted:
                 return status
             if status.get("status") == "failed" or time.monotonic() > until:
-                raise Failure(f"migration: {status.get('status')}: {status.get('error-desc', place.last_line(self.here.said(self.process)))}")
+                raise Failure(f"migration: {status.get('status')}: {status.get('error-desc', harness.last_line(self.session.output_of(self.process)))}")
             time.sleep(0.05)
 
     def save_memory(self):
         self.ask("pmemsave", val=0, size=GUEST_MIB << 20, filename=self.memory)
 
     def end(self):
-        self.here.end(self.process)
+        self.session.end(self.process)
         for path in (self.memory, self.console):
             if os.path.exists(path):
                 os.remove(path)
 
 
-def migrate(here, source, uri, pin_all=False, shared=False):
+def migrate(session, source, uri, pin_all=False, shared=False):
     """Migrates to a new QEMU; returns it and the figure."""
-    target = Machine(here, source, uri, shared)
+    target = Machine(session, source, uri, shared)
     if pin_all:
         for machine in (source, target):
             machine.ask("migrate-set-capabilities", capabilities=[{"capability": "rdma-pin-all", "state": True}])
@@ -168,9 +168,9 @@ def migrate(here, source, uri, pin_all=False, shared=False):
     return target, f"{status['total-time'] / 1000:.1f} s, downtime {status['downtime']} ms"
 
 
-def cancel(here, source):
+def cancel(session, source):
     """Cancels half-way: the destination ends, the source continues and can be migrated later."""
-    target = Machine(here, source, f"rdma:HOST:{PORT}")
+    target = Machine(session, source, f"rdma:HOST:{PORT}")
     source.ask("migrate-set-parameters", **{"max-bandwidth": 2 << 20})
     source.ask("migrate", uri=target.uri)
     until = time.monotonic() + MIGRATION_SECONDS
@@ -181,18 +181,18 @@ def cancel(here, source):
     source.ask("migrate_cancel")
     source.await_migration("cancelled")
     source.await_passes(2, BOOT_SECONDS)
-    here.wait(target.process, MIGRATION_SECONDS)
+    session.wait(target.process, MIGRATION_SECONDS)
     target.end()
     return "the source goes on, the destination ends"
 
 
-def work(here):
-    build_guest(here)
+def work(session):
+    build_guest(session)
     chain = {}
 
     def boot():
         if not chain.get("machine"):
-            chain["machine"] = Machine(here)
+            chain["machine"] = Machine(session)
             chain["machine"].await_passes(3, BOOT_SECONDS)
         return chain["machine"]
 
@@ -206,21 +206,21 @@ def work(here):
         try:
             source = boot()
             if special:
-                figure = special(here, source)
+                figure = special(session, source)
             else:
                 if options["uri"].startswith("tcp"):
                     options["uri"] = options["uri"].replace("HOST", "127.0.0.1")
-                chain["machine"], figure = migrate(here, source, **options)
+                chain["machine"], figure = migrate(session, source, **options)
                 if name == "tcp":
                     beside = figure
         except Failure as failure:
             result, figure = "FAILED", str(failure).replace("|", "/")
-            for process in here.running[-2:]:
-                print("    " + "\n    ".join(here.said(process).splitlines()[-10:]))
+            for process in session.running[-2:]:
+                print("    " + "\n    ".join(session.output_of(process).splitlines()[-10:]))
             chain.clear()
-            here.end_all()
-        here.row(result, f"QEMU live migration: {name}", figure, beside if special is None and name != "tcp" else "")
+            session.end_all()
+        session.row(result, f"QEMU live migration: {name}", figure, beside if special is None and name != "tcp" else "")
 
 
 if __name__ == "__main__":
-    place.main(work, needs=["qemu-system-x86_64", "cpio", "cc"])
+    harness.main(work, needs=["qemu-system-x86_64", "cpio", "cc"])

@@ -6,8 +6,8 @@ qperf takes one host name for TCP and rdma_cm, so the wire's addresses are loopb
 """
 import re
 
-import place
-from place import Failure
+import harness
+from harness import Failure
 
 SECONDS = 2
 RUN_SECONDS = 60
@@ -23,54 +23,54 @@ BRIEF_TESTS = {"rc_lat", "rc_rdma_write_bw", "rc_rdma_read_bw", "ver_rc_fetch_ad
 def figure(text, name):
     found = re.search(rf"^\s*{name}\s*=\s*(.*\S)", text, re.MULTILINE)
     if not found:
-        raise Failure(f"printed no {name}: {place.last_line(text)}")
+        raise Failure(f"printed no {name}: {harness.last_line(text)}")
     return found.group(1).replace("--", "")
 
 
-def client(here, test, size, seconds, *options):
-    return here.finish(here.on_wire("b", "qperf", place.SERVER_IP, *options, "-t", seconds, "-m", size, test), RUN_SECONDS)
+def client(session, test, size, seconds, *options):
+    return session.finish(session.on_wire("b", "qperf", harness.SERVER_IP, *options, "-t", seconds, "-m", size, test), RUN_SECONDS)
 
 
-def with_server(here, work):
+def with_server(session, work):
     """Runs work with a server of its own, because qperf's server serves one client after the other. The server opens its device when the
     client requests the test. If that takes longer than the client's two seconds to resolve the address, the test is repeated."""
-    server = here.launch(here.on_wire("a", "qperf"))
-    here.await_listener(19765)
+    server = session.launch(session.on_wire("a", "qperf"))
+    session.await_listener(19765)
     for left in reversed(range(3)):
         try:
-            said = work()
+            output = work()
             break
         except Failure as failure:
-            if not left or not any("Address error" in here.said(process) for process in here.running[-1:]):
+            if not left or not any("Address error" in session.output_of(process) for process in session.running[-1:]):
                 raise failure
     if server.poll() is not None:
-        raise Failure(f"the server ended: {place.last_line(here.said(server))}")
-    return said
+        raise Failure(f"the server ended: {harness.last_line(session.output_of(server))}")
+    return output
 
 
-def work(here):
-    seconds = 1 if here.brief else SECONDS
+def work(session):
+    seconds = 1 if session.brief else SECONDS
     beside = {"": ""}
     for test, size, name, tcp in TESTS:
-        if here.brief and test not in BRIEF_TESTS:
+        if session.brief and test not in BRIEF_TESTS:
             continue
-        if tcp not in beside and not here.brief:
+        if tcp not in beside and not session.brief:
             try:
-                beside[tcp] = f"{tcp} " + figure(with_server(here, lambda: client(here, tcp, size, seconds)), name)
+                beside[tcp] = f"{tcp} " + figure(with_server(session, lambda: client(session, tcp, size, seconds)), name)
             finally:
-                here.end_all()
+                session.end_all()
 
         def run():
-            text = with_server(here, lambda: client(here, test, size, seconds, "-cm", 1))
+            text = with_server(session, lambda: client(session, test, size, seconds, "-cm", 1))
             return figure(text, name), beside.get(tcp, "")
-        here.attempt(f"qperf -cm 1 {test} {size} B", run, "trick")
-    if here.brief:
+        session.attempt(f"qperf -cm 1 {test} {size} B", run, "trick")
+    if session.brief:
         return
     # Without -cm, and for datagrams, it makes address vectors from LIDs, without a GRH. RoCE has no LIDs (IBA A17.4.2).
     for test, proof in (("rc_lat", "failed to modify QP to RTR"), ("uc_lat", "failed to modify QP to RTR"),
                         ("ud_lat", "failed to create address handle")):
-        here.fails_by_itself(f"qperf {test}", proof, lambda: with_server(here, lambda: client(here, test, 8, seconds)))
+        session.fails_by_itself(f"qperf {test}", proof, lambda: with_server(session, lambda: client(session, test, 8, seconds)))
 
 
 if __name__ == "__main__":
-    place.main(work, needs=["qperf"], kernel_addresses=True)
+    harness.main(work, needs=["qperf"], kernel_addresses=True)

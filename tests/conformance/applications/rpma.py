@@ -7,9 +7,9 @@ import glob
 import os
 import re
 
-import place
+import harness
 import source
-from place import Failure
+from harness import Failure
 
 RUN_SECONDS = 60
 PORT = 7204
@@ -23,24 +23,24 @@ def librpma():
         "-DCMAKE_INSTALL_PREFIX=$out && cmake --build b -j2", "mkdir -p $out && cp -a b/. $out/"], "examples")
 
 
-def pair(here, folder):
-    server = here.launch(here.on_wire("a", f"{folder}/server", place.SERVER_IP, PORT))
+def pair(session, folder):
+    server = session.launch(session.on_wire("a", f"{folder}/server", harness.SERVER_IP, PORT))
     for _ in range(20):
-        client = here.launch(here.on_wire("b", f"{folder}/client", place.SERVER_IP, PORT))
-        status = here.wait(client, RUN_SECONDS)
+        client = session.launch(session.on_wire("b", f"{folder}/client", harness.SERVER_IP, PORT))
+        status = session.wait(client, RUN_SECONDS)
         if status == 0 or server.poll() is not None:
             break
     if status != 0:
-        raise Failure(f"client: status {status}: {place.last_line(here.said(client))}")
+        raise Failure(f"client: status {status}: {harness.last_line(session.output_of(client))}")
     if os.path.basename(folder) not in SERVES_ON:
-        here.reap(server, RUN_SECONDS)
+        session.reap(server, RUN_SECONDS)
 
 
-def work(here):
+def work(session):
     for path in sorted(glob.glob(source.cache("rpma") + "/out/examples/[0-9]*")):
         if os.path.exists(f"{path}/server") and os.path.exists(f"{path}/client"):
-            here.attempt(f"librpma {re.sub('^.*/', '', path)}", lambda: pair(here, path))
+            session.attempt(f"librpma {re.sub('^.*/', '', path)}", lambda: pair(session, path))
 
 
 if __name__ == "__main__":
-    place.main(work, prepare=librpma)
+    harness.main(work, prepare=librpma)

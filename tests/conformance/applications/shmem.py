@@ -6,8 +6,8 @@
 import os
 import subprocess
 
-import place
-from place import Failure
+import harness
+from harness import Failure
 
 RUN_SECONDS = 90
 END_SECONDS = 20
@@ -21,38 +21,38 @@ NO_HOOK = ["--mca", "opal_common_ucx_opal_mem_hooks", "0"]
 ELSEWHERE = ["--mca", "sshmem_base_start_address", "0x200000000000"]
 
 
-def launcher(here, program, ranks, options):
+def launcher(session, program, ranks, options):
     words = [program, "--oversubscribe", "--mca", "btl", "^openib,uct", "--mca", "pml", "ucx", *options]
-    if here.user is None:
+    if session.user is None:
         words.append("--allow-run-as-root")
     return words + ["-np", ranks]
 
 
-def job(here, binary, ranks, options=(), tcp=False):
+def job(session, binary, ranks, options=(), tcp=False):
     """The figure that the program prints after it has compared all data."""
-    words = [binary] if tcp else here.sharing(binary)
+    words = [binary] if tcp else session.sharing(binary)
     if tcp:
         options = [*options, "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
-    process = here.launch(launcher(here, "oshrun", ranks, options) + words, **(TCP if tcp else UCX))
-    figure = here.await_text(process, r"figure: (.*)", RUN_SECONDS).group(1)
-    if "WRONG" in here.reap(process, END_SECONDS):
+    process = session.launch(launcher(session, "oshrun", ranks, options) + words, **(TCP if tcp else UCX))
+    figure = session.await_text(process, r"figure: (.*)", RUN_SECONDS).group(1)
+    if "WRONG" in session.reap(process, END_SECONDS):
         raise Failure(f"wrong data: {figure}")
     return figure
 
 
-def work(here):
-    binary = f"{here.folder}/home/shmem_ring"
+def work(session):
+    binary = f"{session.folder}/home/shmem_ring"
     subprocess.run(["oshcc", "-O1", "-o", binary, f"{HERE}/shmem_ring.c"], check=True)
     os.chmod(binary, 0o755)
     for ranks in (2, 4):
         def run(options=(), ranks=ranks):
-            figure = job(here, binary, ranks, [*NO_HOOK, *options])
-            here.end_all()
-            return figure, "TCP " + job(here, binary, ranks, [*NO_HOOK, *options], tcp=True)
-        here.attempt(f"oshrun -np {ranks}, heap at its default address", run, "trick")
-        here.attempt(f"oshrun -np {ranks}, heap elsewhere", lambda: run(ELSEWHERE), "trick")
-    here.fails_by_itself("OpenSHMEM without options, without Faultline", r"status -11", lambda: (here.finish([binary], RUN_SECONDS), ""))
+            figure = job(session, binary, ranks, [*NO_HOOK, *options])
+            session.end_all()
+            return figure, "TCP " + job(session, binary, ranks, [*NO_HOOK, *options], tcp=True)
+        session.attempt(f"oshrun -np {ranks}, heap at its default address", run, "trick")
+        session.attempt(f"oshrun -np {ranks}, heap elsewhere", lambda: run(ELSEWHERE), "trick")
+    session.fails_by_itself("OpenSHMEM without options, without Faultline", r"status -11", lambda: (session.finish([binary], RUN_SECONDS), ""))
 
 
 if __name__ == "__main__":
-    place.main(work, needs=["oshrun", "oshcc"])
+    harness.main(work, needs=["oshrun", "oshcc"])

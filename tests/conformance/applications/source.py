@@ -10,8 +10,8 @@ import os
 import shutil
 import subprocess
 
-import place
-from place import grounds
+import harness
+from harness import networks
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 FETCH_SECONDS = 300
@@ -39,7 +39,7 @@ def fetch(log, folder, source, suites):
     site = subprocess.run(["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Label: Debian"],
                           capture_output=True, text=True).stdout.split()
     if not site:
-        grounds.skip("apt knows no mirror of Debian")
+        networks.skip("apt knows no mirror of Debian")
     for suite in suites:
         apt = f"{folder}/apt-{suite}"
         for name in ("lists/partial", "cache/archives/partial"):
@@ -69,21 +69,21 @@ def build(name, source, suites, commands, product):
             return out
         for tool in ("apt-get", "autoreconf", "make", "cc"):
             if not shutil.which(tool):
-                grounds.skip(f"not installed: {tool}")
+                networks.skip(f"not installed: {tool}")
         with open(log_path, "wb") as log:
             if not os.path.exists(f"{folder}/source/.fetched"):
                 shutil.rmtree(f"{folder}/source", ignore_errors=True)
                 suite = fetch(log, folder, source, suites)
                 if not suite:
-                    grounds.skip(f"the mirror has no source of {source}")
+                    networks.skip(f"the mirror has no source of {source}")
                 with open(f"{folder}/source/.fetched", "w") as file:
                     file.write(suite)
             print(f"building {name}, see {log_path}", flush=True)
             for command in commands:
                 if not step(log, f"out={out}; {command}", f"{folder}/source", BUILD_SECONDS):
-                    grounds.skip(f"{source} could not be built: {command.split()[0]} failed, see {log_path}")
+                    networks.skip(f"{source} could not be built: {command.split()[0]} failed, see {log_path}")
         if not os.path.exists(f"{out}/{product}"):
-            grounds.skip(f"{source} was built without {product}, see {log_path}")
+            networks.skip(f"{source} was built without {product}, see {log_path}")
         return out
 
 
@@ -94,7 +94,7 @@ def compiler():
 def expected(path):
     """TEST, RESULT and REASON of each line of a table; `#` begins a comment."""
     rows = {}
-    with open(os.path.join(os.path.dirname(os.path.realpath(place.__file__)), path)) as file:
+    with open(os.path.join(os.path.dirname(os.path.realpath(harness.__file__)), path)) as file:
         for line in file:
             if line.strip() and not line.startswith("#"):
                 test, result, reason = (line.rstrip("\n").split("\t") + ["", ""])[:3]

@@ -8,9 +8,9 @@ itself.
 import re
 import sys
 
-import place
+import harness
 import source
-from place import Failure
+from harness import Failure
 
 SUITE_SECONDS = 600
 # Without those that measure speed: they take an hour on two CPUs, and compare with the speed of adapters.
@@ -44,38 +44,38 @@ def names(text):
     return suites
 
 
-def run_suite(here, binary, variables, tests):
+def run_suite(session, binary, variables, tests):
     """The result of each test. A test that ends its process, or does not end, has failed; the tests after it run in another process."""
     results = {}
     while len(results) < len(tests):
         left = [test for test in tests if test not in results]
-        process = here.launch(here.on_wire("a", binary, "--gtest_filter=" + ":".join(left)), **variables)
+        process = session.launch(session.on_wire("a", binary, "--gtest_filter=" + ":".join(left)), **variables)
         try:
-            here.wait(process, SUITE_SECONDS)
+            session.wait(process, SUITE_SECONDS)
         except Failure:
             pass
-        for line in here.said(process).splitlines():
+        for line in session.output_of(process).splitlines():
             found = RESULT.match(line)
             if found:
                 results.setdefault(found.group(2), found.group(1))
-        here.end_all()
+        session.end_all()
         first = next((test for test in left if test not in results), None)
         if first:
             results[first] = "FAILED"
     return results
 
 
-def work(here):
+def work(session):
     binary = source.cache("ucx_gtest") + "/out/bin/gtest"
     variables = {"LD_LIBRARY_PATH": source.cache("ucx_gtest") + "/out/lib", "UCX_NET_DEVICES": "faultline0:1", "GTEST_COLOR": "no"}
     wanted = source.expected("ucx_gtest_expected.tsv")
     filters = ":".join([word for word in sys.argv[2:] if not word.startswith("--")] or FILTERS)
-    listed = here.finish(here.on_wire("a", binary, "--gtest_list_tests", f"--gtest_filter={filters}"), SUITE_SECONDS, **variables)
+    listed = session.finish(session.on_wire("a", binary, "--gtest_list_tests", f"--gtest_filter={filters}"), SUITE_SECONDS, **variables)
     totals = {}
     for suite, tests in names(listed).items():
         layer = suite.split("/")[0]
         counts = totals.setdefault(layer, {"OK": 0, "FAILED": 0, "own": 0, "SKIPPED": 0, "wrong": []})
-        for test, result in run_suite(here, binary, variables, [suite + name for name in tests]).items():
+        for test, result in run_suite(session, binary, variables, [suite + name for name in tests]).items():
             if result == "FAILED" and any(re.fullmatch(pattern, test) for pattern in wanted):
                 result = "own"
             counts[result] += 1
@@ -84,8 +84,8 @@ def work(here):
                 print(f"    failed: {test}", flush=True)
     for layer, counts in totals.items():
         text = f"{counts['OK']} passed, {counts['FAILED']} failed, {counts['own']} failed as expected, {counts['SKIPPED']} skipped"
-        here.row("FAILED" if counts["wrong"] else "ok", f"UCX gtest, {layer}", text)
+        session.row("FAILED" if counts["wrong"] else "ok", f"UCX gtest, {layer}", text)
 
 
 if __name__ == "__main__":
-    place.main(work, prepare=gtest)
+    harness.main(work, prepare=gtest)

@@ -13,10 +13,10 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-import cm_cells  # noqa: E402
-from testbed.testbed import Meeting  # noqa: E402
+import cm_cases  # noqa: E402
+from testbed.testbed import Testbed  # noqa: E402
 from program_pair import Failure, ends, run_pair  # noqa: E402
-from testbed.held_requests import SlowRequests  # noqa: E402
+from testbed.held_requests import HeldRequests  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 # SERVER | CLIENT. {a;b}: a at Faultline's end, b at the kernel's, whose programs are newer. "a,b" in [] is expanded to all of its values.
@@ -67,34 +67,34 @@ def ended_well(process):
         "cq completion failed|verification failed", process.output)
 
 
-def run_programs(meeting, tally, reduced, wanted):
+def run_programs(testbed, tally, reduced, wanted):
     for mark, server, client in rows():
         name = re.sub(r"<(\w+)>", lambda found: found.group(1).upper(), re.sub(r" \{[^{}]*\}", "", client))
         for family in (4,) if mark in "4R" else (4, 6):
             for ours in (True, False):
-                cell = f"{name}, IPv{family}, {'Faultline' if ours else 'the kernel'} serves"
+                case = f"{name}, IPv{family}, {'Faultline' if ours else 'the kernel'} serves"
                 # Reduced: one run with IPv4 and one with IPv6 for each of these programs, at different ends.
                 if reduced and (mark != "+" or (family == 4) != ours or "-T" in client and "-T v" not in client):
                     continue
-                if not wanted.search(cell):
+                if not wanted.search(case):
                     continue
                 try:
-                    places = ends(meeting, ours)
+                    places = ends(testbed, ours)
                     listens_anew = mark == "R" and not ours
-                    with SlowRequests(meeting, places[0].has_cm_listener) if listens_anew else contextlib.nullcontext():
+                    with HeldRequests(testbed, places[0].has_cm_listener) if listens_anew else contextlib.nullcontext():
                         run_pair(*places, server, client, family, good=ended_well)
-                    tally.ok(cell)
+                    tally.ok(case)
                 except Failure as failure:
-                    tally.fail(cell, failure)
+                    tally.fail(case, failure)
 
 
 def main():
-    asked = lane_parser(__doc__).parse_args()
+    asked = lane_parser(__doc__).parse_intermixed_args()
     reduced, wanted = asked.reduced, asked.wanted
     tally = Tally("cm")
-    with Meeting(asked.faultline_run, "cm") as meeting:
-        run_programs(meeting, tally, reduced, wanted)
-        cm_cells.run(meeting, tally, reduced, wanted)
+    with Testbed(asked.faultline_run, "cm") as testbed:
+        run_programs(testbed, tally, reduced, wanted)
+        cm_cases.run(testbed, tally, reduced, wanted)
     tally.finish()
 
 

@@ -70,17 +70,17 @@ class End:
 
     def serve(self):
         while True:
-            call = self.link.hear()
+            call = self.link.receive()
             try:
-                self.link.tell(dict(value=getattr(self, f"do_{call.pop('do')}")(**call)))
+                self.link.send(dict(value=getattr(self, f"do_{call.pop('do')}")(**call)))
             except Exception as error:  # The lane receives every error.
                 traceback.print_exc()
-                self.link.tell(dict(error=f"{type(error).__name__}: {error}"))
+                self.link.send(dict(error=f"{type(error).__name__}: {error}"))
 
 
 connection = Link.connect(sys.argv[1], int(sys.argv[2]))
 connection.connection.settimeout(None)
-connection.tell(dict(value="hello"))
+connection.send(dict(value="hello"))
 try:
     End(connection).serve()
 except ConnectionError:

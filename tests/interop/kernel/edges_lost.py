@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Edges whose packets are lost, duplicated or too early: RNR NAKs, gaps, duplicates."""
 from testbed.capture import OPCODES, RESPONSES
-from edge_cells import (RNR_EXCEEDED, RNR_TIMERS_10US, SEQUENCE, SUCCESS, completes, edge, equal, holds, is_rnr, plus)
+from edge_cases import (RNR_EXCEEDED, RNR_TIMERS_10US, SEQUENCE, SUCCESS, completes, edge, equal, holds, is_rnr, plus)
 
 MTU = 1024
 # 67 ms by 4.096 us << timeout.
 SHORT_TIMEOUT = 14
-# No time-out that these cells would reach.
+# No time-out that these cases would reach.
 NO_TIMEOUT = 0
 
 
@@ -29,7 +29,7 @@ def rnr_nak(c, op, code):
     """The receive is posted once the NAK is on the wire."""
     q, r = c.pair(mtu=MTU, min_rnr_timer=code, timeout=NO_TIMEOUT)
     data = c.filled(q, 2500)
-    nak = c.sieve.watch(q.where, q.qpn, syndrome=is_rnr)
+    nak = c.frame_filter.watch(q.where, q.qpn, syndrome=is_rnr)
     q.post(op, len(data), *([] if op == "send" else [*r.remote(), 7]))
     nak.wait()
     r.recv()
@@ -64,7 +64,7 @@ def sequence_nak(c, op, lost):
     q, r = c.pair(mtu=MTU, timeout=NO_TIMEOUT)
     data = c.filled(q, 4 * MTU + 100)
     gone = plus(q.psn, 0 if lost == "first" else 2)
-    c.sieve.lose(r.where, r.qpn, psn=gone)
+    c.frame_filter.drop(r.where, r.qpn, psn=gone)
     r.recv()
     q.post(op, len(data), *([] if op == "send" else r.remote()))
     completes(q, SUCCESS)
@@ -84,7 +84,7 @@ def sequence_nak_where_psns_wrap(c):
     """A gap whose packets have the PSNs 0xfffffe, 0xffffff, 0 ..., and the lost one has PSN 0."""
     q, r = c.pair(asks=dict(psn=0xfffffe), mtu=MTU, timeout=NO_TIMEOUT)
     data = c.filled(q, 4 * MTU + 100)
-    c.sieve.lose(r.where, r.qpn, psn=0)
+    c.frame_filter.drop(r.where, r.qpn, psn=0)
     q.post("rdma_write", len(data), *r.remote())
     completes(q, SUCCESS)
     equal("the data", r.read(len(data)), data)
@@ -98,7 +98,7 @@ def last_packet_lost(c):
     """Only the requester's time-out detects the loss."""
     q, r = c.pair(mtu=MTU, timeout=SHORT_TIMEOUT)
     data = c.filled(q, 2 * MTU + 100)
-    c.sieve.lose(r.where, r.qpn, psn=plus(q.psn, 2))
+    c.frame_filter.drop(r.where, r.qpn, psn=plus(q.psn, 2))
     q.post("rdma_write", len(data), *r.remote())
     completes(q, SUCCESS)
     equal("the data", r.read(len(data)), data)
@@ -112,7 +112,7 @@ def acknowledge_lost(c, op):
     """The request arrives twice and executes once: a SEND consumes one receive, a WRITE does not write again."""
     q, r = c.pair(mtu=MTU, timeout=SHORT_TIMEOUT)
     data = c.filled(q, 600)
-    lost = c.sieve.lose(q.where, q.qpn, opcodes=OPCODES["acknowledge"])
+    lost = c.frame_filter.drop(q.where, q.qpn, opcodes=OPCODES["acknowledge"])
     r.recv()
     r.recv()
     q.post(op, len(data), *([] if op == "send" else r.remote()))
@@ -144,7 +144,7 @@ def read_response_lost(c, lost):
     r.write(data, "target")
     psns = {"first": 0, "middle": 2, "last": 4}
     gone = {plus(q.psn, psns[lost])} if lost in psns else {plus(q.psn, n) for n in range(5)}
-    c.sieve.lose(q.where, q.qpn, opcodes=RESPONSES, psn=gone, count=len(gone))
+    c.frame_filter.drop(q.where, q.qpn, opcodes=RESPONSES, psn=gone, count=len(gone))
     rkey, va = r.remote()
     q.post("rdma_read", length, rkey, va)
     completes(q, SUCCESS)
@@ -164,12 +164,12 @@ def read_repeated(c):
     q, r = c.pair(mtu=MTU, timeout=NO_TIMEOUT)
     data = bytes(c.lane.random.randbytes(2500))
     r.write(data, "target")
-    request = c.sieve.watch(r.where, r.qpn, opcodes=OPCODES["read"])
+    request = c.frame_filter.watch(r.where, r.qpn, opcodes=OPCODES["read"])
     q.post("rdma_read", len(data), *r.remote())
     completes(q, SUCCESS)
-    last = c.sieve.watch(q.where, q.qpn, opcodes=OPCODES["response_last"])
+    last = c.frame_filter.watch(q.where, q.qpn, opcodes=OPCODES["response_last"])
     q.write(bytes(len(data)))
-    c.sieve.send(r.where, request.caught[0].frame)
+    c.frame_filter.send(r.where, request.matched[0].frame)
     last.wait()
     equal("completions of the second answer", q.wait(limit_s=0.3), [])
     equal("what the second answer wrote", q.read(len(data), "source"), bytes(len(data)))
@@ -191,10 +191,10 @@ def atomic_response_lost(c, op):
     q, r = c.pair(mtu=MTU, timeout=SHORT_TIMEOUT)
     words, after = ATOMICS[op]
     r.write((100).to_bytes(8, "little"), "target")
-    lost = c.sieve.lose(q.where, q.qpn, opcodes=OPCODES["atomic_acknowledge"])
+    lost = c.frame_filter.drop(q.where, q.qpn, opcodes=OPCODES["atomic_acknowledge"])
     q.post(op, 8, *r.remote(), *words)
     completes(q, SUCCESS)
-    equal("answers lost", len(lost.caught), 1)
+    equal("answers lost", len(lost.matched), 1)
     equal("the original value", int.from_bytes(q.read(8, "source"), "little"), 100)
     equal("the memory", int.from_bytes(r.read(8), "little"), after)
     wire = yield q, r
@@ -208,12 +208,12 @@ def atomic_repeated(c):
     """A duplicate of an old request, after others: the responder repeats the original response, and the memory does not change."""
     q, r = c.pair(mtu=MTU, timeout=NO_TIMEOUT)
     r.write((100).to_bytes(8, "little"), "target")
-    first = c.sieve.watch(r.where, r.qpn)
+    first = c.frame_filter.watch(r.where, r.qpn)
     for _ in range(3):
         q.post("atomic_fetch_add", 8, *r.remote(), 5)
         completes(q, SUCCESS)
-    answer = c.sieve.watch(q.where, q.qpn)
-    c.sieve.send(r.where, first.caught[0].frame)
+    answer = c.frame_filter.watch(q.where, q.qpn)
+    c.frame_filter.send(r.where, first.matched[0].frame)
     answer.wait()
     equal("the memory", int.from_bytes(r.read(8), "little"), 115)
     equal("completions of the fourth answer", q.wait(limit_s=0.3), [])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Edges whose request is refused: each has its NAK, its completion at the requester, its event and error at the responder."""
-from edge_cells import (ACCESS, BAD_RESPONSE, FLUSHED, INVALID, LOCAL_LENGTH, LOCAL_OPERATION, OPERATIONAL, REMOTE_ACCESS,
+from edge_cases import (ACCESS, BAD_RESPONSE, FLUSHED, INVALID, LOCAL_LENGTH, LOCAL_OPERATION, OPERATIONAL, REMOTE_ACCESS,
                         REMOTE_INVALID, REMOTE_OPERATION, STATUSES, SUCCESS, KernelCannot, completes, edge, equal, holds, plus)
 
 MTU = 1024

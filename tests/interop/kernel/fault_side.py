@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One end of a pair. The requests of one end find that the pages of the other are not resident; the same file at both ends.
 
-Settings: gid, requester ("listen" or "connect"), kinds and operations (fault_cells.py), offset (in the region), timeout (of the QP,
+Settings: gid, requester ("listen" or "connect"), kinds and operations (fault_cases.py), offset (in the region), timeout (of the QP,
 as verbs have it).
-Prints for each cell "ok" or the error, in JSON, at both ends.
+Prints for each case "ok" or the error, in JSON, at both ends.
 """
 import ctypes
 import json
@@ -17,7 +17,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import pyverbs.enums as e  # noqa: E402
 import verbs_side  # noqa: E402
-from fault_cells import BURST, MISPLACED, PAGE_BYTES, cell_name, cells  # noqa: E402
+from fault_cases import BURST, MISPLACED, PAGE_BYTES, case_name, cases  # noqa: E402
 
 LENGTH = (1 << 20) + 4 * PAGE_BYTES
 IMMEDIATE = 0x12345678
@@ -167,7 +167,7 @@ class End:
                     side.post("rdma_read", "target", at, PAGE_BYTES, *there)
         done = side.wait(count, 60)
         if len(done) != count or any(each.status != e.IBV_WC_SUCCESS for each in done):
-            return verbs_side.said(done)
+            return verbs_side.describe(done)
         got = side.regions["target"].read(0, length)
         if name in ("read", "reads", "cas", "faa") and got != before[offset:offset + length]:
             return MISPLACED if is_misplaced_read(got, before, offset) else "what was read is wrong"
@@ -191,7 +191,7 @@ class End:
     def verify(self, name, length, number, kind, expected, done, offset):
         if name in RECEIVES:
             if len(done) != 1 or done[0].status != e.IBV_WC_SUCCESS:
-                return verbs_side.said(done)
+                return verbs_side.describe(done)
             if name != "write_imm" and done[0].byte_len != length:
                 return f"received {done[0].byte_len} bytes"
             if name != "send" and verbs_side.immediate(done[0]) != IMMEDIATE:
@@ -210,7 +210,7 @@ class End:
         misplace_writes(misplaced, offset, data)
         return MISPLACED if found == misplaced else "what is in memory is wrong"
 
-    def cell(self, kind, name, length, number):
+    def case(self, kind, name, length, number):
         if self.requests:
             result = self.request(kind, name, length, number)
             self.side.barrier()
@@ -225,11 +225,11 @@ class End:
 def main():
     link, settings = verbs_side.arguments()
     end = End(link, settings)
-    for kind, name, length, number in cells(settings["kinds"], settings["operations"]):
-        result = end.cell(kind, name, length, number)
-        print(json.dumps({"cell": cell_name(kind, name, length), "result": result}), flush=True)
+    for kind, name, length, number in cases(settings["kinds"], settings["operations"]):
+        result = end.case(kind, name, length, number)
+        print(json.dumps({"case": case_name(kind, name, length), "result": result}), flush=True)
         # After an error a QP is of no use.
-        if link.swap(result != "ok") or result != "ok":
+        if link.exchange(result != "ok") or result != "ok":
             end.side.reconnect()
     end.side.close()
 

@@ -16,8 +16,8 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-from fault_cells import FORGOTTEN, MISPLACED, PAGE_BYTES, cell_name, cells  # noqa: E402
-from testbed.testbed import BRIDGE, Meeting, OUR_GIDS, PEERS_GIDS  # noqa: E402
+from fault_cases import FORGOTTEN, MISPLACED, PAGE_BYTES, case_name, cases  # noqa: E402
+from testbed.testbed import BRIDGE, Testbed, OUR_GIDS, PEER_GIDS  # noqa: E402
 from program_pair import end, tail  # noqa: E402
 from testbed.capture import Capture  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
@@ -58,8 +58,8 @@ class Swap:
     def __enter__(self):
         self.process = subprocess.Popen(["bash", f"{HERE}/../e2e/with_zram.sh", str(SWAP_MIB), "sh", "-c", "echo ready; exec sleep 3600"],
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
-        self.said = self.process.stdout.readline().strip()
-        self.ready = self.said == "ready"
+        self.output = self.process.stdout.readline().strip()
+        self.ready = self.output == "ready"
         return self
 
     def __exit__(self, *_):
@@ -96,26 +96,26 @@ def forgets_addresses(packets, peer_mac):
 
 
 class Lane:
-    def __init__(self, meeting, tally, reduced, wanted):
-        self.meeting, self.tally, self.reduced, self.wanted = meeting, tally, reduced, wanted
+    def __init__(self, testbed, tally, reduced, wanted):
+        self.testbed, self.tally, self.reduced, self.wanted = testbed, tally, reduced, wanted
 
     def run(self, setting, swap):
         kinds = [kind for kind in setting.kinds if kind != "swapped" or swap is not None]
         config = None
         if setting.stall:
             device = f"[device.chaos]\nfault_delay_us = {setting.delay_us}" if setting.delay_us else ""
-            config = self.meeting.config("faults", device, f'[odp]\nstall = "{setting.stall}"')
+            config = self.testbed.config("faults", device, f'[odp]\nstall = "{setting.stall}"')
         told = dict(requester="connect" if setting.requester == "kernel" else "listen", kinds=kinds, operations=setting.operations,
                     offset=setting.offset, timeout=TIMEOUT)
-        before = self.meeting.peer.counters()
-        with Capture(self.meeting) as capture:
-            ours = self.meeting.popen(["/usr/bin/python3", "-B", f"{HERE}/fault_side.py", "listen", str(PORT),
+        before = self.testbed.peer.counters()
+        with Capture(self.testbed) as capture:
+            ours = self.testbed.popen(["/usr/bin/python3", "-B", f"{HERE}/fault_side.py", "listen", str(PORT),
                                        json.dumps(dict(told, gid=OUR_GIDS[setting.family]))], config=config)
             theirs = None
             try:
-                if self.meeting.await_listener(PORT, ours):
-                    theirs = self.meeting.peer.popen(["/usr/bin/python3", "-B", "/mnt/share/fault_side.py", BRIDGE[4],
-                                                      str(PORT), json.dumps(dict(told, gid=PEERS_GIDS[setting.family]))])
+                if self.testbed.await_listener(PORT, ours):
+                    theirs = self.testbed.peer.popen(["/usr/bin/python3", "-B", "/mnt/share/fault_side.py", BRIDGE[4],
+                                                      str(PORT), json.dumps(dict(told, gid=PEER_GIDS[setting.family]))])
                     statuses = end(theirs, PATIENCE_S), end(ours, 60)
             finally:
                 for process in (ours, theirs):
@@ -123,19 +123,19 @@ class Lane:
                         process.signal(signal.SIGKILL)
                         end(process, 10)
             packets = capture.read()
-        self.judge_cells(setting, kinds, ours, theirs, forgets_addresses(packets, self.meeting.peer.mac))
+        self.judge_cases(setting, kinds, ours, theirs, forgets_addresses(packets, self.testbed.peer.mac))
         if setting.requester == "kernel":
-            self.judge_wire(setting, packets, before, self.meeting.peer.counters())
+            self.judge_wire(setting, packets, before, self.testbed.peer.counters())
         return statuses
 
-    def judge_cells(self, setting, kinds, ours, theirs, forgets):
+    def judge_cases(self, setting, kinds, ours, theirs, forgets):
         results = [self.results(process) for process in (ours, theirs)]
-        for kind, name, length, _ in cells(kinds, setting.operations):
-            cell = cell_name(kind, name, length)
-            title = f"{setting.name}: {cell}, IPv{setting.family}"
+        for kind, name, length, _ in cases(kinds, setting.operations):
+            case = case_name(kind, name, length)
+            title = f"{setting.name}: {case}, IPv{setting.family}"
             if not self.wanted.search(title):
                 continue
-            got = [each.get(cell, "not reached") for each in results]
+            got = [each.get(case, "not reached") for each in results]
             if got == ["ok", "ok"]:
                 self.tally.ok(title)
             elif setting.requester == "faultline" and MISPLACED in got:
@@ -143,8 +143,8 @@ class Lane:
             elif name == "atomic_write" and forgets and "IBV_WC_REM_ACCESS_ERR" in got[1]:
                 self.tally.refused(title, FORGOTTEN)
             else:
-                said = " // ".join(tail(process) for process in (ours, theirs) if process) if "not reached" in got else ""
-                self.tally.fail(title, f"Faultline: {got[0]}; the kernel: {got[1]} {said}")
+                output = " // ".join(tail(process) for process in (ours, theirs) if process) if "not reached" in got else ""
+                self.tally.fail(title, f"Faultline: {got[0]}; the kernel: {got[1]} {output}")
                 # Further results have no new information.
                 if got == ["not reached", "not reached"]:
                     return
@@ -155,16 +155,16 @@ class Lane:
         for line in process.output.splitlines() if process else ():
             try:
                 words = json.loads(line)
-                found[words["cell"]] = words["result"]
+                found[words["case"]] = words["result"]
             except (ValueError, KeyError, TypeError):
                 pass
         return found
 
     def judge_wire(self, setting, packets, before, after):
         title = f"{setting.name}: the kernel asks again only when told, IPv{setting.family}"
-        naks = [packet for packet in packets if packet.mac != self.meeting.peer.mac and packet.is_rnr_nak]
-        requests = sum(packet.mac == self.meeting.peer.mac and packet.is_request for packet in packets)
-        unbidden = went_back_unbidden(packets, self.meeting.peer.mac)
+        naks = [packet for packet in packets if packet.mac != self.testbed.peer.mac and packet.is_rnr_nak]
+        requests = sum(packet.mac == self.testbed.peer.mac and packet.is_request for packet in packets)
+        unbidden = went_back_unbidden(packets, self.testbed.peer.mac)
         counted = {name: after.get(name, 0) - before.get(name, 0) for name in COUNTERS}
         if requests == 0:
             self.tally.fail(title, "no request was captured")
@@ -179,21 +179,21 @@ class Lane:
 
 
 def main():
-    asked = lane_parser(__doc__).parse_args()
+    asked = lane_parser(__doc__).parse_intermixed_args()
     reduced, wanted = asked.reduced, asked.wanted
     tally = Tally("faults")
-    with Meeting(asked.faultline_run, "faults") as meeting:
-        lane = Lane(meeting, tally, reduced, wanted)
+    with Testbed(asked.faultline_run, "faults") as testbed:
+        lane = Lane(testbed, tally, reduced, wanted)
         for setting in SETTINGS:
             if reduced and not setting.reduced:
                 continue
-            if not any(wanted.search(f"{setting.name}: {cell_name(*cell[:3])}, IPv{setting.family}")
-                       for cell in cells(setting.kinds, setting.operations)):
+            if not any(wanted.search(f"{setting.name}: {case_name(*case[:3])}, IPv{setting.family}")
+                       for case in cases(setting.kinds, setting.operations)):
                 continue
             if "swapped" in setting.kinds:
                 with Swap() as swap:
                     if not swap.ready:
-                        print(f"SKIPPED: swapped pages: {swap.said}")
+                        print(f"SKIPPED: swapped pages: {swap.output}")
                     lane.run(setting, swap if swap.ready else None)
             else:
                 lane.run(setting, None)

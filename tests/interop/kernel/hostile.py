@@ -14,7 +14,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-from testbed.testbed import BRIDGE, HERE, OURS, PEERS, Meeting, kernel_peer  # noqa: E402
+from testbed.testbed import BRIDGE, HERE, OUR_ADDRESSES, PEER_ADDRESSES, Testbed, kernel_peer  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 PORT = 18900
@@ -31,22 +31,22 @@ def kinds():
         return [kind for kind in ALL.findall(file.read()) if kind not in WITHOUT]
 
 
-def mac_of(meeting, address):
+def mac_of(testbed, address):
     """From the bridge's own neighbour table, after a ping that fills it."""
-    meeting.inside("ping", "-c", "1", "-W", "5", address).wait(30)
-    words = subprocess.run(["ip", "-j", "-n", meeting.namespace, "neigh", "show", address], stdout=subprocess.PIPE, text=True).stdout
+    testbed.inside("ping", "-c", "1", "-W", "5", address).wait(30)
+    words = subprocess.run(["ip", "-j", "-n", testbed.namespace, "neigh", "show", address], stdout=subprocess.PIPE, text=True).stdout
     return json.loads(words)[0]["lladdr"]
 
 
 class Stream:
-    def __init__(self, meeting, odp, number):
-        self.stop = f"{meeting.folder}/stop-{number}"
-        settings = json.dumps(dict(addresses=dict(ours=OURS[4], peer=PEERS[4]), odp=odp, stop=self.stop))
+    def __init__(self, testbed, odp, number):
+        self.stop = f"{testbed.folder}/stop-{number}"
+        settings = json.dumps(dict(addresses=dict(ours=OUR_ADDRESSES[4], peer=PEER_ADDRESSES[4]), odp=odp, stop=self.stop))
         port = str(PORT + number)
-        self.ours = meeting.popen(["/usr/bin/python3", "-B", f"{HERE}/hostile_end.py", "listen", port, settings])
-        if not meeting.await_listener(int(port), self.ours):
+        self.ours = testbed.popen(["/usr/bin/python3", "-B", f"{HERE}/hostile_end.py", "listen", port, settings])
+        if not testbed.await_listener(int(port), self.ours):
             raise RuntimeError(f"our end: {self.ours.output[-1000:]}")
-        self.peer = meeting.peer.popen(["python3", "-B", "/mnt/share/hostile_end.py", BRIDGE[4], port, settings])
+        self.peer = testbed.peer.popen(["python3", "-B", "/mnt/share/hostile_end.py", BRIDGE[4], port, settings])
 
     def lines(self):
         """The output of Faultline's end so far, whole lines only."""
@@ -79,11 +79,11 @@ class Stream:
         return self.ours.returncode == 0 and self.peer.returncode == 0
 
 
-def attack(meeting, sender, facts, frames, seed):
-    path = f"{meeting.folder}/facts.json"
+def attack(testbed, sender, facts, frames, seed):
+    path = f"{testbed.folder}/facts.json"
     with open(path, "w") as file:
         json.dump(facts, file)
-    words = ["ip", "netns", "exec", meeting.namespace, sender, "--interface", "fl-third", "--facts", path, "--count", str(frames), "--seed",
+    words = ["ip", "netns", "exec", testbed.namespace, sender, "--interface", "fl-third", "--facts", path, "--count", str(frames), "--seed",
              str(seed), "--rate", "5000"]
     for kind in kinds():
         words += ["--kind", kind]
@@ -104,16 +104,16 @@ def differences(before, after, expected):
             (not name.startswith("port.") and grown[name] > count + (reached if name.startswith("drop.") else 0))]
 
 
-def cell(meeting, sender, odp, frames, number):
-    stream = Stream(meeting, odp, number)
+def case(testbed, sender, odp, frames, number):
+    stream = Stream(testbed, odp, number)
     try:
         qp = stream.facts()
-        target = dict(mac=mac_of(meeting, OURS[4]), ipv4=OURS[4], ipv6=OURS[6])
-        peer = dict(mac=meeting.peer.mac, ipv4=PEERS[4], ipv6=PEERS[6])
+        target = dict(mac=mac_of(testbed, OUR_ADDRESSES[4]), ipv4=OUR_ADDRESSES[4], ipv6=OUR_ADDRESSES[6])
+        peer = dict(mac=testbed.peer.mac, ipv4=PEER_ADDRESSES[4], ipv6=PEER_ADDRESSES[6])
         facts = dict(target=target, peer=peer, qkey=0x11111111, services=[0x01061234], management=False,
                      qps=[dict(qp, name=name, service="rc") for name in ("serves", "asks", "idle")])
         before = stream.report_after(5)
-        sent = attack(meeting, sender, facts, frames, number + 1)
+        sent = attack(testbed, sender, facts, frames, number + 1)
         rounds = stream.lines()[-1]["rounds"]
         after = stream.report_after(rounds + 1)
         wrong = differences(before["counters"], after["counters"], sent["expected"])
@@ -130,29 +130,29 @@ def cell(meeting, sender, odp, frames, number):
 
 
 def main():
-    asked = lane_parser(__doc__).parse_args()
+    asked = lane_parser(__doc__).parse_intermixed_args()
     reduced, wanted = asked.reduced, asked.wanted
     sender = os.path.realpath(f"{os.path.dirname(os.path.realpath(asked.faultline_run))}/../tests/interop/hostile/hostile_sender")
     if not os.path.exists(sender):
         kernel_peer.skip("the sender of hostile frames is not built")
     tally = Tally("hostile")
-    with Meeting(asked.faultline_run, name="hostile", mtu_bytes=LINK_MTU_BYTES) as meeting:
+    with Testbed(asked.faultline_run, name="hostile", mtu_bytes=LINK_MTU_BYTES) as testbed:
         # Filters on bridges would drop broken packets before they reach a station.
-        meeting.inside("sh", "-c", "if [ -d /proc/sys/net/bridge ]; then echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-*tables; fi").wait(10)
-        mtu = str(meeting.mtu_bytes)
-        meeting.ip("link", "add", "fl-third", "mtu", mtu, "type", "veth", "peer", "name", "fl-third-br", "mtu", mtu)
-        meeting.ip("link", "set", "fl-third-br", "master", "fl-bridge", "up")
-        meeting.ip("link", "set", "fl-third", "up")
+        testbed.inside("sh", "-c", "if [ -d /proc/sys/net/bridge ]; then echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-*tables; fi").wait(10)
+        mtu = str(testbed.mtu_bytes)
+        testbed.ip("link", "add", "fl-third", "mtu", mtu, "type", "veth", "peer", "name", "fl-third-br", "mtu", mtu)
+        testbed.ip("link", "set", "fl-third-br", "master", "fl-bridge", "up")
+        testbed.ip("link", "set", "fl-third", "up")
         for number, odp in enumerate((False, True)):
             name = f"data both ways under hostile frames, ODP {'on' if odp else 'off'}"
             if not wanted.search(name):
                 continue
             try:
-                problem, note = cell(meeting, sender, odp, 20_000 if reduced else 200_000, number)
+                problem, note = case(testbed, sender, odp, 20_000 if reduced else 200_000, number)
             except (RuntimeError, subprocess.TimeoutExpired, LookupError) as error:
                 problem, note = str(error), ""
             tally.fail(name, problem) if problem else tally.ok(name, note)
-        console = meeting.peer.console()
+        console = testbed.peer.console()
         if "Oops" in console or "BUG:" in console:
             tally.fail("the kernel", console[-1000:])
     tally.finish()

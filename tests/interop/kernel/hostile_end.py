@@ -43,7 +43,7 @@ def play_round(side, number):
     side.post("send", "source", WRITE_BYTES, SEND_BYTES)
     done = side.wait(3, PATIENCE_S)
     if len(done) != 3 or any(completion.status for completion in done):
-        return f"completions: {verbs_side.said(done)}"
+        return f"completions: {verbs_side.describe(done)}"
     side.barrier()  # the other's WRITE has been acknowledged
     return difference("WRITE", side.regions["target"].read(0, WRITE_BYTES), pattern(number, not active, WRITE_BYTES)) or difference(
         "SEND", side.regions["target"].read(WRITE_BYTES, SEND_BYTES), pattern(~number & 0xFFFF, not active, SEND_BYTES))
@@ -73,7 +73,7 @@ def main():
             told = time.monotonic()
             print(json.dumps(dict(rounds=number, counters=side.device.counters())), flush=True)
         stop = ours and os.path.exists(settings["stop"])
-        if side.swap(stop) or stop:
+        if side.exchange(stop) or stop:
             break
     print(json.dumps(dict(ended=number)), flush=True)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The matrix: every operation of every transport between Faultline and the kernel, in both directions, by matrix_cells.py at both
+"""The matrix: every operation of every transport between Faultline and the kernel, in both directions, by matrix_cases.py at both
 ends; and the rows of matrix_rows.txt, of programs of other projects.
 
     matrix.py FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]
@@ -17,15 +17,15 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-from testbed.testbed import BRIDGE, HERE, OUR_GIDS, OURS, PEERS, PEERS_GIDS, Meeting  # noqa: E402
-from grounds import expand  # noqa: E402
+from testbed.testbed import BRIDGE, HERE, OUR_GIDS, OUR_ADDRESSES, PEER_ADDRESSES, PEER_GIDS, Testbed  # noqa: E402
+from networks import expand  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 # Each pair of programs has another port, because the previous one's may still be in use.
 PORTS = itertools.count(18600)
-# Time limit of a row, or a cell, on a busy machine.
+# Time limit of a row, or a case, on a busy machine.
 ROW_TIMEOUT_S = 90
-CELL_TIMEOUT_S = 400
+CASE_TIMEOUT_S = 400
 LOSS = 0.05
 # Only the guest's RoCEv2 packets are affected: the TCP connection of the ends is not part of the matrix.
 NETEM = f"""
@@ -40,15 +40,15 @@ CHAOS = f'[device.chaos]\ndirection = "tx"\nloss = {LOSS}\nreorder = 0.02\nseed 
 RXE_FLUSH = "[transport]\nrxe_flush_icrc = true\n"
 
 
-def rooms(lossy, reduced):
+def combinations(lossy, reduced):
     choices = itertools.product(("RC", "UC", "UD"), (4, 6), (1024, 4096), (False, True), (False, True))
     all_of_them = [dict(transport=transport, family=family, mtu=mtu, our_odp=our_odp, peer_odp=peer_odp, lossy=lossy)
                    for transport, family, mtu, our_odp, peer_odp in choices]
     if not reduced:
         return all_of_them
-    # For each transport, one room with each family, MTU and kind of memory.
-    return [room for room in all_of_them if (room["family"] == 4) == (room["mtu"] == 1024) and
-            room["our_odp"] == (room["family"] == 6) and room["peer_odp"] == (room["our_odp"] and room["transport"] != "UC")]
+    # For each transport, one combination with each family, MTU and kind of memory.
+    return [combination for combination in all_of_them if (combination["family"] == 4) == (combination["mtu"] == 1024) and
+            combination["our_odp"] == (combination["family"] == 6) and combination["peer_odp"] == (combination["our_odp"] and combination["transport"] != "UC")]
 
 
 class Lane:
@@ -70,41 +70,41 @@ class Lane:
             counts[key] = counts.get(key, 0) + 1
 
     def table(self):
-        """The number of passed cells by operation, with Faultline as requester (to) and as responder (from)."""
+        """The number of passed cases by operation, with Faultline as requester (to) and as responder (from)."""
         columns = ["to, clean", "from, clean", "to, lossy", "from, lossy", "failed", "cannot"]
         print(f"{'':20}" + "".join(f"{column:>13}" for column in columns))
         for group, counts in self.counts.items():
             print(f"{group:20}" + "".join(f"{counts.get(column, 0):13}" for column in columns))
 
-    def cells(self, meeting, rooms, config, take=None, wanted=None, prefix=""):
+    def cases(self, testbed, combinations, config, take=None, wanted=None, prefix=""):
         take = take or self.take
-        settings = json.dumps(dict(addresses=dict(ours=OURS, peer=PEERS), wanted=self.wanted if wanted is None else wanted, rooms=rooms,
+        settings = json.dumps(dict(addresses=dict(ours=OUR_ADDRESSES, peer=PEER_ADDRESSES), wanted=self.wanted if wanted is None else wanted, combinations=combinations,
                                    reduced=self.reduced))
         port = str(next(PORTS))
-        ours = meeting.popen(["/usr/bin/python3", "-B", f"{HERE}/matrix_cells.py", "listen", port, settings], config=config)
-        if meeting.kind == "tap":
+        ours = testbed.popen(["/usr/bin/python3", "-B", f"{HERE}/matrix_cases.py", "listen", port, settings], config=config)
+        if testbed.kind == "tap":
             # At the same time: Faultline's program has its device, and with it the tap, once the peer's program has connected.
-            threading.Thread(target=adopt, args=(meeting, ours), daemon=True).start()
-        if not meeting.await_listener(int(port), ours):
-            self.tally.fail("our end of the cells", ours.output[-2000:])
+            threading.Thread(target=adopt, args=(testbed, ours), daemon=True).start()
+        if not testbed.await_listener(int(port), ours):
+            self.tally.fail("our end of the cases", ours.output[-2000:])
             return
-        peer = meeting.peer.popen(["python3", "-B", "/mnt/share/matrix_cells.py", BRIDGE[4], port, settings])
+        peer = testbed.peer.popen(["python3", "-B", "/mnt/share/matrix_cases.py", BRIDGE[4], port, settings])
         taken, ended = 0, False
         while not ended:
-            with ours.news:
-                ours.news.wait_for(lambda: ours.said.count("\n", taken) or not ours.reader.is_alive(), CELL_TIMEOUT_S)
-                whole = ours.said.rfind("\n") + 1
-                said, taken, silent = ours.said[taken:whole], whole, whole <= taken
-            for line in said.splitlines():
+            with ours.changed:
+                ours.changed.wait_for(lambda: ours.output.count("\n", taken) or not ours.reader.is_alive(), CASE_TIMEOUT_S)
+                whole = ours.output.rfind("\n") + 1
+                output, taken, silent = ours.output[taken:whole], whole, whole <= taken
+            for line in output.splitlines():
                 if not line.startswith("{"):
                     continue
                 words = json.loads(line)
                 ended = ended or "end" in words
-                if "cell" in words:
-                    take(prefix + words.pop("cell"), **words)
+                if "case" in words:
+                    take(prefix + words.pop("case"), **words)
             if silent and not ended:
-                self.tally.fail("the ends of the cells", f"ours: {ours.output[-2000:]}\npeer: {peer.output[-3000:]}\n"
-                                                         f"{meeting.peer.console()[-2000:]}")
+                self.tally.fail("the ends of the cases", f"ours: {ours.output[-2000:]}\npeer: {peer.output[-3000:]}\n"
+                                                         f"{testbed.peer.console()[-2000:]}")
                 break
         for process in (ours, peer):
             process.signal(signal.SIGKILL)
@@ -113,7 +113,7 @@ class Lane:
             except (subprocess.TimeoutExpired, ConnectionError):
                 pass
 
-    def flush_as_specified(self, meeting):
+    def flush_as_specified(self, testbed):
         """The kernel's reaction to a FLUSH with the ICRC of the specification."""
         name = "FLUSH with the specification's ICRC, to the kernel"
         if not re.search(self.wanted, name):
@@ -127,9 +127,9 @@ class Lane:
             else:
                 self.tally.fail(name, problem)
 
-        self.cells(meeting, rooms(False, True)[:1], meeting.config(), take, "FLUSH 1 to")
+        self.cases(testbed, combinations(False, True)[:1], testbed.config(), take, "FLUSH 1 to")
 
-    def rows(self, meeting):
+    def rows(self, testbed):
         with open(f"{HERE}/matrix_rows.txt") as file:
             for line in file:
                 line = line.strip()
@@ -142,14 +142,14 @@ class Lane:
                     for ours_serves in (True, False):
                         name = f"{text}, server {'ours' if ours_serves else 'the kernel'}"
                         if re.search(self.wanted, name):
-                            self.row(meeting, name, text, ours_serves)
+                            self.row(testbed, name, text, ours_serves)
 
-    def row(self, meeting, name, text, ours_serves):
+    def row(self, testbed, name, text, ours_serves):
         """perftest with -e has one channel for both queues. If the next message overtakes the acknowledgement of the last, perftest reads
         a
         completion that it has not polled. A valid status is less than 256."""
         for _ in range(3):
-            problem = self.run_row(meeting, text, ours_serves)
+            problem = self.run_row(testbed, text, ours_serves)
             if not re.search(r"Failed status \d{4}", problem):
                 break
         if problem:
@@ -157,7 +157,7 @@ class Lane:
         else:
             self.tally.ok(name)
 
-    def run_row(self, meeting, text, ours_serves):
+    def run_row(self, testbed, text, ours_serves):
         """Returns the error. perftest's time-out is set to 1 s: on a busy machine the emulated one answers later than the usual 67 ms."""
         port = next(PORTS)
 
@@ -165,7 +165,7 @@ class Lane:
             return re.sub(r"(-[gx]) IPv([46])", lambda found: f"{found.group(1)} {gids[int(found.group(2))]}", text).split() + [
                 "-p", str(port), *(["-u", "18"] if text.startswith("ib_") else [])]
 
-        ends = {True: (meeting, words(OUR_GIDS), BRIDGE[4]), False: (meeting.peer, words(PEERS_GIDS), PEERS[4])}
+        ends = {True: (testbed, words(OUR_GIDS), BRIDGE[4]), False: (testbed.peer, words(PEER_GIDS), PEER_ADDRESSES[4])}
         machine, server_words, address = ends[ours_serves]
         server = machine.popen(server_words)
         client = None
@@ -189,44 +189,44 @@ class Lane:
             return ""
         return f"{problem}\nserver: {server.output[-1500:]}\nclient: {client.output[-1500:] if client else ''}"
 
-    def tap(self, meeting):
+    def tap(self, testbed):
         """The same over net_tap, which carries 1500 bytes at most; so no datagram is longer than 1024. The interface exists while
         Faultline's program
         runs; then it becomes a port of the bridge."""
         if self.wanted and "tap" not in self.wanted:
             return
-        meeting.ip("link", "del", "fl-link")
-        meeting.kind, meeting.mtu_bytes = "tap", 1500
-        chosen = [room for room in rooms(False, False) if room["mtu"] == 1024 and room["transport"] != "UC" and
-                  not room["peer_odp"] and room["our_odp"] == (room["family"] == 6)]
+        testbed.ip("link", "del", "fl-link")
+        testbed.kind, testbed.mtu_bytes = "tap", 1500
+        chosen = [combination for combination in combinations(False, False) if combination["mtu"] == 1024 and combination["transport"] != "UC" and
+                  not combination["peer_odp"] and combination["our_odp"] == (combination["family"] == 6)]
         wanted = self.wanted.removeprefix("tap: ") or "^(?!UD.* 1025 )"
-        self.cells(meeting, chosen, meeting.config("tap", "", RXE_FLUSH), wanted=wanted, prefix="tap: ")
+        self.cases(testbed, chosen, testbed.config("tap", "", RXE_FLUSH), wanted=wanted, prefix="tap: ")
 
 
-def adopt(meeting, process):
+def adopt(testbed, process):
     """Makes the tap of Faultline's program a port of the bridge as soon as it exists."""
     until = time.monotonic() + ROW_TIMEOUT_S
     while time.monotonic() < until and process.poll() is None:
-        if subprocess.run(["ip", "-n", meeting.namespace, "link", "set", "fl-link", "master", "fl-bridge", "up"],
+        if subprocess.run(["ip", "-n", testbed.namespace, "link", "set", "fl-link", "master", "fl-bridge", "up"],
                           stderr=subprocess.DEVNULL).returncode == 0:
             return
         time.sleep(0.05)
 
 
 def main():
-    asked = lane_parser(__doc__).parse_args()
+    asked = lane_parser(__doc__).parse_intermixed_args()
     reduced = asked.reduced
     tally = Tally("matrix")
     lane = Lane(tally, reduced, asked.wanted.pattern)
-    with Meeting(asked.faultline_run, "matrix") as meeting:
-        lane.cells(meeting, rooms(False, reduced), meeting.config("clean", "", RXE_FLUSH))
-        lane.flush_as_specified(meeting)
-        lane.rows(meeting)
-        meeting.peer.check("sh", "-ec", NETEM)
-        lane.cells(meeting, rooms(True, reduced), meeting.config("lossy", CHAOS, RXE_FLUSH))
+    with Testbed(asked.faultline_run, "matrix") as testbed:
+        lane.cases(testbed, combinations(False, reduced), testbed.config("clean", "", RXE_FLUSH))
+        lane.flush_as_specified(testbed)
+        lane.rows(testbed)
+        testbed.peer.check("sh", "-ec", NETEM)
+        lane.cases(testbed, combinations(True, reduced), testbed.config("lossy", CHAOS, RXE_FLUSH))
         if not reduced:
-            meeting.peer.check("tc", "qdisc", "del", "dev", "eth0", "root")
-            lane.tap(meeting)
+            testbed.peer.check("tc", "qdisc", "del", "dev", "eth0", "root")
+            lane.tap(testbed)
     lane.table()
     tally.finish()
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from testbed.testbed import OURS, OUR_GIDS, PEERS, PEERS_GIDS
+from testbed.testbed import OUR_ADDRESSES, OUR_GIDS, PEER_ADDRESSES, PEER_GIDS
 
 PATIENCE_S = 90
 # Programs print this if the peer's listener does not exist yet: a rejection for reason 8.
@@ -21,29 +21,29 @@ class Failure(Exception):
 class Place:
     """One end: Faultline's or the kernel's."""
 
-    def __init__(self, meeting, name):
-        self.meeting, self.name = meeting, name
+    def __init__(self, testbed, name):
+        self.testbed, self.name = testbed, name
         self.ours = name == "faultline"
-        self.addresses = OURS if self.ours else PEERS
-        self.gids = OUR_GIDS if self.ours else PEERS_GIDS
+        self.addresses = OUR_ADDRESSES if self.ours else PEER_ADDRESSES
+        self.gids = OUR_GIDS if self.ours else PEER_GIDS
 
     def popen(self, argv, **how):
-        return self.meeting.popen(argv, **how) if self.ours else self.meeting.peer.popen(argv)
+        return self.testbed.popen(argv, **how) if self.ours else self.testbed.peer.popen(argv)
 
     def has_cm_listener(self):
         """The kernel can list rdma_cm's listeners. For Faultline, this checks whether the device is up (its port's packet socket)."""
         if self.ours:
-            said = subprocess.run(["ip", "netns", "exec", self.meeting.namespace, "cat", "/proc/net/packet"], stdout=subprocess.PIPE,
+            output = subprocess.run(["ip", "netns", "exec", self.testbed.namespace, "cat", "/proc/net/packet"], stdout=subprocess.PIPE,
                                   text=True).stdout.splitlines()[1:]
             # Captures have such sockets too, but not on that interface.
             interface = self.interface()
-            return any(line.split()[4] == interface for line in said)
-        return '"LISTEN"' in self.meeting.peer.run(["rdma", "-j", "resource", "show", "cm_id"]).output
+            return any(line.split()[4] == interface for line in output)
+        return '"LISTEN"' in self.testbed.peer.run(["rdma", "-j", "resource", "show", "cm_id"]).output
 
     def interface(self):
-        said = subprocess.run(["ip", "-n", self.meeting.namespace, "-j", "link", "show", "fl-port"], stdout=subprocess.PIPE,
+        output = subprocess.run(["ip", "-n", self.testbed.namespace, "-j", "link", "show", "fl-port"], stdout=subprocess.PIPE,
                               text=True).stdout
-        return str(json.loads(said)[0]["ifindex"])
+        return str(json.loads(output)[0]["ifindex"])
 
     def await_cm_listener(self, process):
         until = time.monotonic() + PATIENCE_S
@@ -54,9 +54,9 @@ class Place:
         return False
 
 
-def ends(meeting, server_is_ours):
+def ends(testbed, server_is_ours):
     """The places of server and client."""
-    return (Place(meeting, "faultline"), Place(meeting, "kernel"))[:: 1 if server_is_ours else -1]
+    return (Place(testbed, "faultline"), Place(testbed, "kernel"))[:: 1 if server_is_ours else -1]
 
 
 def words_of(text, server, client, family, own):

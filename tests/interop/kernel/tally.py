@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The results of the cells of a lane: printed as they end, counted at the end; and the arguments of a lane."""
+"""The results of the cases of a lane: printed as they end, counted at the end; and the arguments of a lane."""
 import argparse
 import re
 import sys
@@ -31,17 +31,17 @@ class Tally:
     def finish(self):
         """Prints the last lines; returns the exit status."""
         for reason, names in self.cannot.items():
-            print(f"{self.lane}: {len(names)} cells that the kernel cannot do: {reason}")
+            print(f"{self.lane}: {len(names)} cases that the kernel cannot do: {reason}")
         refused = sum(map(len, self.cannot.values()))
-        print(f"{self.lane}: {self.passed + self.failed} cells run, {self.passed} passed, {self.failed} failed, {refused} that the "
+        print(f"{self.lane}: {self.passed + self.failed} cases run, {self.passed} passed, {self.failed} failed, {refused} that the "
               f"kernel cannot do")
         sys.exit(1 if self.failed else 0)
 
 
 def lane_parser(doc):
-    """The arguments of every lane: FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]; only cells that match it run."""
+    """The arguments of every lane: FAULTLINE_RUN [--reduced] [REGULAR EXPRESSION]; only cases that match it run."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("faultline_run")
-    parser.add_argument("--reduced", action="store_true", help="a few minutes' choice of the cells")
+    parser.add_argument("--reduced", action="store_true", help="a few minutes' choice of the cases")
     parser.add_argument("wanted", nargs="?", default="", type=re.compile, metavar="REGULAR EXPRESSION")
     return parser

@@ -74,21 +74,21 @@ class Link:
     def connect(cls, address, port):
         return cls(socket.create_connection((address, port), LINK_TIMEOUT_S), True)
 
-    def tell(self, value):
+    def send(self, value):
         self.connection.sendall(json.dumps(value).encode() + b"\n")
 
-    def hear(self):
+    def receive(self):
         line = self.file.readline()
         if not line:
             raise ConnectionError("the other end is gone")
         return json.loads(line)
 
-    def swap(self, value):
-        self.tell(value)
-        return self.hear()
+    def exchange(self, value):
+        self.send(value)
+        return self.receive()
 
     def barrier(self):
-        self.swap(None)
+        self.exchange(None)
 
 
 def arguments():
@@ -248,7 +248,7 @@ class Side:
 
     def connect(self, peer=None):
         """Moves the QP to RTS, with the other end, or with the given peer."""
-        self.peer = peer or self.link.swap(self.about())
+        self.peer = peer or self.link.exchange(self.about())
         attr = QPAttr(port_num=1)
         if self.transport == "UD":
             attr.qkey = QKEY
@@ -290,8 +290,8 @@ class Side:
     def barrier(self):
         self.link.barrier()
 
-    def swap(self, value):
-        return self.link.swap(value)
+    def exchange(self, value):
+        return self.link.exchange(value)
 
     def recv(self, region="target", offset=0, length=16384, wr_id=0):
         self.recv_list([(region, offset, length)], wr_id)
@@ -349,6 +349,6 @@ def immediate(completion):
     return socket.ntohl(completion.imm_data)
 
 
-def said(completions):
+def describe(completions):
     """A readable form of completions."""
     return ", ".join(f"{STATUSES.get(done.status, done.status)} opcode {done.opcode} {done.byte_len} bytes" for done in completions) or "nothing"

@@ -23,8 +23,8 @@ def say(**words):
 
 
 def follow(number, process):
-    while said := os.read(process.stdout.fileno(), 65536):
-        say(id=number, out=said.decode(errors="replace"))
+    while data := os.read(process.stdout.fileno(), 65536):
+        say(id=number, out=data.decode(errors="replace"))
     status = process.wait()
     running.pop(number)
     say(id=number, status=status)

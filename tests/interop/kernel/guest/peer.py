@@ -46,20 +46,16 @@ class GuestProcess:
 
     def __init__(self, peer, number, argv):
         self.peer, self.number, self.argv = peer, number, argv
-        self.said = ""
+        self.output = ""
         self.returncode = None
-
-    @property
-    def output(self):
-        return self.said
 
     def poll(self):
         return self.returncode
 
     def wait(self, timeout_s=COMMAND_TIMEOUT_S):
         """Its status, negative for a signal; raises TimeoutExpired."""
-        with self.peer.news:
-            if not self.peer.news.wait_for(lambda: self.returncode is not None or self.peer.gone, timeout_s):
+        with self.peer.changed:
+            if not self.peer.changed.wait_for(lambda: self.returncode is not None or self.peer.gone, timeout_s):
                 raise subprocess.TimeoutExpired(self.argv, timeout_s)
         if self.returncode is None:
             raise ConnectionError("the kernel peer is gone")
@@ -67,12 +63,12 @@ class GuestProcess:
 
     def await_output(self, text, timeout_s=COMMAND_TIMEOUT_S):
         """Whether the output has that text in time, and before the command ends."""
-        with self.peer.news:
-            self.peer.news.wait_for(lambda: text in self.said or self.returncode is not None or self.peer.gone, timeout_s)
-        return text in self.said
+        with self.peer.changed:
+            self.peer.changed.wait_for(lambda: text in self.output or self.returncode is not None or self.peer.gone, timeout_s)
+        return text in self.output
 
     def signal(self, number=signal.SIGTERM):
-        self.peer.tell(id=self.number, signal=int(number))
+        self.peer.send(id=self.number, signal=int(number))
 
 
 class Peer:
@@ -84,7 +80,7 @@ class Peer:
         number = zlib.crc32(name.encode())
         self.mac = "52:54:00:" + ":".join(f"{number >> shift & 255:02x}" for shift in (16, 8, 0))
         self.machine = None
-        self.news = threading.Condition()
+        self.changed = threading.Condition()
         self.folder = None
 
     def __enter__(self):
@@ -114,7 +110,7 @@ class Peer:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(f"{self.folder}/agent")
         listener.listen(1)
-        with open(f"{self.folder}/qemu.out", "wb") as said:
+        with open(f"{self.folder}/qemu.out", "wb") as output_file:
             self.machine = subprocess.Popen(
                 ["ip", "netns", "exec", self.namespace, "qemu-system-x86_64", "-name", self.name, "-machine", "pc",
                  "-accel", ACCELERATOR, "-cpu", "max", "-m", str(MEMORY_MIB), "-smp", "1",
@@ -129,50 +125,50 @@ class Peer:
                  "-virtfs", f"local,path={SHARED},mount_tag=share,security_model=none,readonly=on",
                  "-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={self.folder}/agent",
                  "-device", "virtserialport,chardev=agent,name=faultline.agent"],
-                stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+                stdin=subprocess.DEVNULL, stdout=output_file, stderr=subprocess.STDOUT, start_new_session=True)
         listener.settimeout(BOOT_TIMEOUT_S)
         self.channel, _ = listener.accept()
         listener.close()
-        threading.Thread(target=self._hear, args=(self.channel, self.boot), daemon=True).start()
-        with self.news:
-            self.news.wait_for(lambda: self.release or self.fault or self.gone, BOOT_TIMEOUT_S)
+        threading.Thread(target=self._receive, args=(self.channel, self.boot), daemon=True).start()
+        with self.changed:
+            self.changed.wait_for(lambda: self.release or self.fault or self.gone, BOOT_TIMEOUT_S)
         if not self.release:
             with open(f"{self.folder}/qemu.out", errors="replace") as file:
-                said = file.read()
-            raise RuntimeError(f"the kernel peer did not come up: {self.fault or ''}\n{said[-1000:]}\n{self.console()[-2000:]}")
+                data = file.read()
+            raise RuntimeError(f"the kernel peer did not come up: {self.fault or ''}\n{data[-1000:]}\n{self.console()[-2000:]}")
 
-    def _hear(self, channel, boot):
+    def _receive(self, channel, boot):
         try:
             for line in channel.makefile("rb"):
                 words = json.loads(line)
-                with self.news:
+                with self.changed:
                     if boot is not self.boot:
                         return
                     process = self.running.get(words.get("id"))
                     if process and "out" in words:
-                        process.said += words["out"]
+                        process.output += words["out"]
                     elif process:
                         process.returncode = words["status"]
                         del self.running[process.number]
                     self.release = words.get("ready", self.release)
                     self.fault = words.get("fault", self.fault)
-                    self.news.notify_all()
+                    self.changed.notify_all()
         except (OSError, ValueError):
             pass
-        with self.news:
+        with self.changed:
             if boot is self.boot:
                 self.gone = True
-            self.news.notify_all()
+            self.changed.notify_all()
 
-    def tell(self, **words):
-        with self.news:
+    def send(self, **words):
+        with self.changed:
             self.channel.sendall(json.dumps(words).encode() + b"\n")
 
     def popen(self, argv):
-        with self.news:
+        with self.changed:
             self.count += 1
             process = self.running[self.count] = GuestProcess(self, self.count, argv)
-        self.tell(id=process.number, argv=argv)
+        self.send(id=process.number, argv=argv)
         return process
 
     def run(self, argv, timeout_s=COMMAND_TIMEOUT_S):

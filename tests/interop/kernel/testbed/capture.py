@@ -8,7 +8,7 @@ import struct
 import subprocess
 import time
 
-from grounds import skip
+from networks import skip
 from testbed import frames
 
 OPCODES = {
@@ -71,12 +71,12 @@ def require():
 class Capture:
     """A context manager; read() ends the capture and returns the packets."""
 
-    def __init__(self, meeting, interface="fl-link"):
-        self.meeting, self.interface = meeting, interface
-        self.path = f"{meeting.folder}/wire.pcap"
+    def __init__(self, testbed, interface="fl-link"):
+        self.testbed, self.interface = testbed, interface
+        self.path = f"{testbed.folder}/wire.pcap"
 
     def __enter__(self):
-        self.program = self.meeting.inside("tcpdump", "-i", self.interface, "-n", "-s", "0", "-B", "16384", "-U", "-Z", "root",
+        self.program = self.testbed.inside("tcpdump", "-i", self.interface, "-n", "-s", "0", "-B", "16384", "-U", "-Z", "root",
                                            "--immediate-mode", "--time-stamp-precision=nano", "-w", self.path, "udp port 4791")
         if not self.program.await_output("listening on", 20):
             raise RuntimeError(f"tcpdump: {self.program.output}")
@@ -104,7 +104,7 @@ class Capture:
             words += ["-e", field]
         # Without the user's configuration of tshark.
         read = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              env=dict(os.environ, HOME=self.meeting.folder))
+                              env=dict(os.environ, HOME=self.testbed.folder))
         if read.returncode != 0:
             raise RuntimeError(f"tshark: {read.stderr}")
         packets = []

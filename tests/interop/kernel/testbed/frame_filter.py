@@ -16,7 +16,7 @@ ETH_P_ALL = 3
 SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
 
 
-def within(namespace, function):
+def in_namespace(namespace, function):
     """Returns the function's value. A thread in the namespace calls it; its sockets stay there."""
     value = []
 
@@ -35,15 +35,15 @@ def within(namespace, function):
 class Rule:
     """Selects frames of one direction; keeps those that it selected. psn: a number or a set of numbers."""
 
-    def __init__(self, to, qpn, opcodes=None, psn=None, syndrome=None, skip=0, count=1, loses=True):
+    def __init__(self, to, qpn, opcodes=None, psn=None, syndrome=None, skip=0, count=1, drops=True):
         self.to, self.qpn, self.syndrome = to, qpn, syndrome
         self.opcodes = {opcodes} if isinstance(opcodes, int) else opcodes
         self.psns = {psn} if isinstance(psn, int) else psn
-        self.skip, self.left, self.loses = skip, count, loses
-        self.caught = []
-        self.news = threading.Condition()
+        self.skip, self.left, self.drops = skip, count, drops
+        self.matched = []
+        self.changed = threading.Condition()
 
-    def takes(self, to, roce):
+    def matches(self, to, roce):
         if not self.left or to != self.to or roce.qpn != self.qpn:
             return False
         if self.opcodes is not None and roce.opcode not in self.opcodes or self.psns is not None and roce.psn not in self.psns:
@@ -54,36 +54,36 @@ class Rule:
             self.skip -= 1
             return False
         self.left -= 1
-        with self.news:
-            self.caught.append(roce)
-            self.news.notify_all()
+        with self.changed:
+            self.matched.append(roce)
+            self.changed.notify_all()
         return True
 
     def wait(self, count=1, timeout_s=60):
         """Waits for that many selected frames; returns them."""
-        with self.news:
-            if not self.news.wait_for(lambda: len(self.caught) >= count, timeout_s):
-                raise AssertionError(f"{len(self.caught)} frames to {self.to}'s QP {self.qpn:#x} came by that {count} should have")
-        return self.caught
+        with self.changed:
+            if not self.changed.wait_for(lambda: len(self.matched) >= count, timeout_s):
+                raise AssertionError(f"{len(self.matched)} frames to {self.to}'s QP {self.qpn:#x} came by that {count} should have")
+        return self.matched
 
 
-class Sieve:
-    """A context manager; the meeting must be of kind af_packet. Ends of the wire are called ours and kernel."""
+class FrameFilter:
+    """A context manager; the testbed must be of kind af_packet. Ends of the wire are called ours and kernel."""
 
-    def __init__(self, meeting):
-        self.meeting = meeting
+    def __init__(self, testbed):
+        self.testbed = testbed
         self.rules = []
         self.lock = threading.Lock()
 
     def __enter__(self):
-        mtu = str(self.meeting.mtu_bytes)
-        self.meeting.ip("link", "set", "fl-link", "nomaster")
-        self.meeting.ip("link", "add", "fl-far", "mtu", mtu, "type", "veth", "peer", "name", "fl-near", "mtu", mtu)
-        self.meeting.ip("link", "set", "fl-near", "master", "fl-bridge", "up")
-        self.meeting.ip("link", "set", "fl-far", "up")
-        self.sockets = within(self.meeting.namespace, lambda: {"ours": self._socket("fl-link"), "kernel": self._socket("fl-far")})
-        self.quit, self.told = os.pipe()
-        self.thread = threading.Thread(target=self._pass, daemon=True)
+        mtu = str(self.testbed.mtu_bytes)
+        self.testbed.ip("link", "set", "fl-link", "nomaster")
+        self.testbed.ip("link", "add", "fl-far", "mtu", mtu, "type", "veth", "peer", "name", "fl-near", "mtu", mtu)
+        self.testbed.ip("link", "set", "fl-near", "master", "fl-bridge", "up")
+        self.testbed.ip("link", "set", "fl-far", "up")
+        self.sockets = in_namespace(self.testbed.namespace, lambda: {"ours": self._socket("fl-link"), "kernel": self._socket("fl-far")})
+        self.stop_reader, self.stop_writer = os.pipe()
+        self.thread = threading.Thread(target=self._forward, daemon=True)
         self.thread.start()
         return self
 
@@ -99,30 +99,30 @@ class Sieve:
         return link
 
     def __exit__(self, *_):
-        os.write(self.told, b"x")
+        os.write(self.stop_writer, b"x")
         self.thread.join()
         for link in self.sockets.values():
             link.close()
-        os.close(self.quit)
-        os.close(self.told)
+        os.close(self.stop_reader)
+        os.close(self.stop_writer)
 
-    def _pass(self):
-        ways = {self.sockets["ours"]: "kernel", self.sockets["kernel"]: "ours"}
+    def _forward(self):
+        destinations = {self.sockets["ours"]: "kernel", self.sockets["kernel"]: "ours"}
         while True:
-            ready, _, _ = select.select([*ways, self.quit], [], [])
-            if self.quit in ready:
+            ready, _, _ = select.select([*destinations, self.stop_reader], [], [])
+            if self.stop_reader in ready:
                 return
             for link in ready:
                 frame = link.recv(65536)
-                if not self._lost(ways[link], frame):
-                    self.send(ways[link], frame)
+                if not self._is_dropped(destinations[link], frame):
+                    self.send(destinations[link], frame)
 
-    def _lost(self, to, frame):
+    def _is_dropped(self, to, frame):
         roce = frames.parse(frame)
         if roce is None:
             return False
         with self.lock:
-            return any([rule.loses for rule in self.rules if rule.takes(to, roce)])
+            return any([rule.drops for rule in self.rules if rule.matches(to, roce)])
 
     def send(self, to, frame):
         """Sends a frame as if the other end had sent it."""
@@ -131,11 +131,11 @@ class Sieve:
         except OSError:
             pass  # An interface that is removed loses frames.
 
-    def lose(self, to, qpn, **which):
+    def drop(self, to, qpn, **which):
         return self._add(Rule(to, qpn, **which))
 
     def watch(self, to, qpn, **which):
-        return self._add(Rule(to, qpn, loses=False, **which))
+        return self._add(Rule(to, qpn, drops=False, **which))
 
     def _add(self, rule):
         with self.lock:

@@ -6,7 +6,7 @@ a client over Faultline takes to connect, so the client would be rejected. Betwe
 import threading
 import time
 
-from testbed.frame_filter import Sieve
+from testbed.frame_filter import FrameFilter
 
 # An earlier listener may still exist for this time.
 SETTLES_S = 1.5
@@ -17,11 +17,11 @@ REQUESTS = (0x0010, 0x0017)  # REQ, SIDR_REQ
 MAD_AT, CLASS_AT, ATTRIBUTE_AT = 12 + 8, 1, 16
 
 
-class SlowRequests(Sieve):
+class HeldRequests(FrameFilter):
     """A context manager, for the time of one pair of programs; has_listener returns whether a program in the kernel listens."""
 
-    def __init__(self, meeting, has_listener):
-        super().__init__(meeting)
+    def __init__(self, testbed, has_listener):
+        super().__init__(testbed)
         self.has_listener = has_listener
         self.waiting = []
         self.over = threading.Event()
@@ -31,12 +31,12 @@ class SlowRequests(Sieve):
         for thread in self.waiting:
             thread.join()
         super().__exit__()
-        self.meeting.ip("link", "del", "fl-far")
-        self.meeting.ip("link", "set", "fl-link", "master", "fl-bridge")
+        self.testbed.ip("link", "del", "fl-far")
+        self.testbed.ip("link", "set", "fl-link", "master", "fl-bridge")
 
-    def _lost(self, to, frame):
+    def _is_dropped(self, to, frame):
         if to != "kernel" or not self._is_request(frame):
-            return super()._lost(to, frame)
+            return super()._is_dropped(to, frame)
         self.waiting.append(threading.Thread(target=self._hold, args=(to, frame), daemon=True))
         self.waiting[-1].start()
         return True

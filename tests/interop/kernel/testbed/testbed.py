@@ -17,16 +17,16 @@ import time
 # The folder of the lanes and of the programs that they run at both ends.
 HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 sys.path.insert(0, f"{HERE}/../../conformance")
-from grounds import skip  # noqa: E402
+from networks import skip  # noqa: E402
 from guest import peer as kernel_peer  # noqa: E402
 
 # A path MTU of 4096 needs 4200 on the link.
 LINK_MTU_BYTES = 4200
-OURS = {4: "198.18.0.3", 6: "2001:2::3"}
-PEERS = {4: "198.18.0.2", 6: "2001:2::2"}
+OUR_ADDRESSES = {4: "198.18.0.3", 6: "2001:2::3"}
+PEER_ADDRESSES = {4: "198.18.0.2", 6: "2001:2::2"}
 # Indices of these GIDs in each device's table. 0 of rxe0 is link-local, as is 2 of faultline0.
 OUR_GIDS = {4: 0, 6: 1}
-PEERS_GIDS = {4: 1, 6: 2}
+PEER_GIDS = {4: 1, 6: 2}
 BRIDGE = {4: "198.18.0.1", 6: "2001:2::1"}
 
 
@@ -36,29 +36,25 @@ def end(*_):
     sys.exit(143)
 
 
-class OwnProcess:
+class HostProcess:
     """A program at Faultline's end; its output is kept. It has the same methods as peer.GuestProcess."""
 
     def __init__(self, argv, environment):
         self.argv = argv
-        self.said = ""
-        self.news = threading.Condition()
+        self.output = ""
+        self.changed = threading.Condition()
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         start_new_session=True, env=environment)
-        self.reader = threading.Thread(target=self._hear, daemon=True)
+        self.reader = threading.Thread(target=self._read_output, daemon=True)
         self.reader.start()
 
-    def _hear(self):
-        while said := os.read(self.process.stdout.fileno(), 65536):
-            with self.news:
-                self.said += said.decode(errors="replace")
-                self.news.notify_all()
-        with self.news:
-            self.news.notify_all()
-
-    @property
-    def output(self):
-        return self.said
+    def _read_output(self):
+        while data := os.read(self.process.stdout.fileno(), 65536):
+            with self.changed:
+                self.output += data.decode(errors="replace")
+                self.changed.notify_all()
+        with self.changed:
+            self.changed.notify_all()
 
     @property
     def returncode(self):
@@ -77,9 +73,9 @@ class OwnProcess:
         return status
 
     def await_output(self, text, timeout_s=kernel_peer.COMMAND_TIMEOUT_S):
-        with self.news:
-            self.news.wait_for(lambda: text in self.said or not self.reader.is_alive(), timeout_s)
-        return text in self.said
+        with self.changed:
+            self.changed.wait_for(lambda: text in self.output or not self.reader.is_alive(), timeout_s)
+        return text in self.output
 
     def signal(self, number=signal.SIGTERM):
         try:
@@ -88,7 +84,7 @@ class OwnProcess:
             pass
 
 
-class Meeting:
+class Testbed:
     """The namespace, the peer (peer: None if it is not wanted), and methods that run programs at both ends. A context manager."""
 
     def __init__(self, faultline_run, name="peer", kind="af_packet", with_peer=True, mtu_bytes=LINK_MTU_BYTES):
@@ -105,7 +101,7 @@ class Meeting:
         self.folder = None
         if with_peer:
             kernel_peer.image()  # skips before anything is set up
-            self.peer = kernel_peer.Peer(self.namespace, "fl-bridge", [f"{PEERS[4]}/24", f"{PEERS[6]}/64"], mtu_bytes, name)
+            self.peer = kernel_peer.Peer(self.namespace, "fl-bridge", [f"{PEER_ADDRESSES[4]}/24", f"{PEER_ADDRESSES[6]}/64"], mtu_bytes, name)
 
     def ip(self, *words):
         subprocess.run(["ip", "-n", self.namespace, *words], check=True)
@@ -115,7 +111,7 @@ class Meeting:
         if subprocess.run(["ip", "netns", "add", self.namespace], stderr=subprocess.DEVNULL).returncode != 0:
             skip("may not create network namespaces")
         try:
-            self.folder = tempfile.mkdtemp(prefix="fl-meeting-")
+            self.folder = tempfile.mkdtemp(prefix="fl-testbed-")
             self.ip("link", "set", "lo", "up")
             self.ip("link", "add", "fl-bridge", "mtu", str(self.mtu_bytes), "type", "bridge", "mcast_snooping", "0")
             for family, length in ((4, 24), (6, 64)):
@@ -141,14 +137,14 @@ class Meeting:
         interface = "fl-port" if self.kind == "af_packet" else "fl-link"
         path = f"{self.folder}/{name}.toml"
         with open(path, "w") as file:
-            file.write(f'{rest}\n[[device]]\nname = "faultline0"\nip = ["{OURS[4]}/24", "{OURS[6]}/64"]\nmtu = {self.mtu_bytes}\n{device}\n'
+            file.write(f'{rest}\n[[device]]\nname = "faultline0"\nip = ["{OUR_ADDRESSES[4]}/24", "{OUR_ADDRESSES[6]}/64"]\nmtu = {self.mtu_bytes}\n{device}\n'
                        f'[device.port]\nkind = "{self.kind}"\ninterface = "{interface}"\n')
         return path
 
     def popen(self, argv, config=None, variables=None):
         """A program at Faultline's end, over faultline0. One at a time may have the device."""
         words = ["ip", "netns", "exec", self.namespace, self.faultline_run, "--config", config or self.config(), "--", *argv]
-        process = OwnProcess(words, dict(os.environ, **(variables or {})))
+        process = HostProcess(words, dict(os.environ, **(variables or {})))
         self.own.append(process)
         return process
 
@@ -164,7 +160,7 @@ class Meeting:
 
     def inside(self, *argv):
         """A program of the host's own network in the namespace, such as a capture."""
-        process = OwnProcess(["ip", "netns", "exec", self.namespace, *argv], dict(os.environ))
+        process = HostProcess(["ip", "netns", "exec", self.namespace, *argv], dict(os.environ))
         self.own.append(process)
         return process
 

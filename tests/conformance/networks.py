@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Environments in which two ends of a program run. Each ground has places. Each place has two sides that reach each other by RoCEv2, and
-by TCP for the exchange of connection parameters."""
+"""Networks between the two ends of a program. Each network has slots, which are used at the same time. Each slot has two sides that reach
+each other by RoCEv2, and by TCP for the exchange of connection parameters."""
 import glob
 import itertools
 import os
@@ -44,7 +44,7 @@ def may_change_user():
         quietly("unshare", "--mount", "true")
 
 
-class Ground:
+class Network:
     """folder: the programs' own; device: the TOML of each device, with a vendor part id that is not the default."""
 
     user = None
@@ -85,12 +85,12 @@ class Ground:
             return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, preexec_fn=limit,
                                     start_new_session=True, cwd=f"{self.folder}/home", env=self.environment)
 
-    def last_words(self, place):
-        """The last output of processes that the ground itself runs there."""
+    def last_words(self, slot):
+        """The last output of processes that the network itself runs there."""
         return []
 
     def end_switches(self, number, wire=None):
-        """Ends the switches of this ground's wires: programs have started them, from its folder."""
+        """Ends the switches of this network's wires: programs have started them, from its folder."""
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
                 continue
@@ -107,47 +107,47 @@ class Ground:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Wire(Ground):
-    """A wire for each place, as an ordinary user without huge pages."""
+class Wire(Network):
+    """A wire for each slot, as an ordinary user without huge pages."""
 
     user = NOBODY if may_change_user() else None
     addresses = {"ip": "198.18.0.1", "own": "198.18.0.2", "host": "127.0.0.1"}
 
-    def __init__(self, faultline_run, places):
+    def __init__(self, faultline_run, slots):
         super().__init__(faultline_run)
-        self.places = list(range(places))
+        self.slots = list(range(slots))
 
-    def command(self, place, side, part):
-        options = ["--wire", f"place{place}", "--side", side]
+    def command(self, slot, side, part):
+        options = ["--wire", f"slot{slot}", "--side", side]
         if part:
             path = f"{self.folder}/part{part}.toml"
-            with open(f"{path}.{place}{side}", "w") as file:
+            with open(f"{path}.{slot}{side}", "w") as file:
                 file.write(f'[[device]]\nname = "faultline0"\nvendor_part_id = {part}\n[device.port]\nkind = "wire"\n')
-            os.rename(f"{path}.{place}{side}", path)
+            os.rename(f"{path}.{slot}{side}", path)
             options += ["--config", path]
         return [self.run, *options, "--"]
 
-    def cut(self, place):
-        self.end_switches(signal.SIGKILL, f"place{place}")
+    def cut(self, slot):
+        self.end_switches(signal.SIGKILL, f"slot{slot}")
 
-    def mend(self, place):
+    def mend(self, slot):
         """Does nothing: a program on the wire starts another switch."""
 
-    def shared(self, place, number):
+    def shared(self, slot, number):
         """A rank's command: one device for all of them."""
-        return [self.run, "--wire", f"shared{place}", "--share", "--"]
+        return [self.run, "--wire", f"shared{slot}", "--share", "--"]
 
-    def launcher(self, place):
+    def launcher(self, slot):
         return []
 
 
-class Veth(Ground):
-    """A pair of network namespaces for each place, joined by a veth pair that carries RoCEv2 by packet sockets, and TCP by the kernel. A
+class Veth(Network):
+    """A pair of network namespaces for each slot, joined by a veth pair that carries RoCEv2 by packet sockets, and TCP by the kernel. A
     third namespace has both ends of another pair, for devices that several processes share: a switch at each end."""
 
     addresses = {"ip": "198.18.0.1", "own": "198.18.0.2", "host": "198.19.0.1"}
 
-    def __init__(self, faultline_run, places):
+    def __init__(self, faultline_run, slots):
         if os.geteuid() != 0:
             skip("needs root for network namespaces")
         if not shutil.which("ip"):
@@ -155,18 +155,18 @@ class Veth(Ground):
         super().__init__(faultline_run)
         self.spaces = []
         self.switches = []
-        self.places = list(range(places))
-        for place in self.places:
-            self.join(self.space(place, "a"), self.space(place, "b"))
+        self.slots = list(range(slots))
+        for slot in self.slots:
+            self.join(self.space(slot, "a"), self.space(slot, "b"))
             for side, host in (("a", 1), ("b", 2)):
-                self.ip("-n", self.space(place, side), "addr", "add", f"198.19.0.{host}/24", "dev", f"fl-{side}")
+                self.ip("-n", self.space(slot, side), "addr", "add", f"198.19.0.{host}/24", "dev", f"fl-{side}")
 
     @staticmethod
     def ip(*words):
         subprocess.run(["ip", *words], check=True)
 
-    def space(self, place, side):
-        return f"fl-matrix-{os.getpid()}-{place}{side}"
+    def space(self, slot, side):
+        return f"fl-matrix-{os.getpid()}-{slot}{side}"
 
     def join(self, one, other):
         for space in {one, other}:
@@ -179,43 +179,43 @@ class Veth(Ground):
         self.ip("-n", one, "link", "set", "fl-a", "up")
         self.ip("-n", other, "link", "set", "fl-b", "up")
 
-    def command(self, place, side, part):
-        path = f"{self.folder}/{place}{side}-{part}.toml"
+    def command(self, slot, side, part):
+        path = f"{self.folder}/{slot}{side}-{part}.toml"
         host = 1 if side == "a" else 2
         with open(path, "w") as file:
             file.write(f'[[device]]\nname = "faultline0"\nip = ["198.18.0.{host}/24", "2001:2::{host}/64"]\n'
                        f'vendor_part_id = {part}\n[device.port]\nkind = "af_packet"\ninterface = "fl-{side}"\n')
-        return ["ip", "netns", "exec", self.space(place, side), self.run, "--config", path, "--"]
+        return ["ip", "netns", "exec", self.space(slot, side), self.run, "--config", path, "--"]
 
-    def cut(self, place):
-        self.ip("-n", self.space(place, "b"), "link", "set", "fl-b", "down")
+    def cut(self, slot):
+        self.ip("-n", self.space(slot, "b"), "link", "set", "fl-b", "down")
 
-    def mend(self, place):
-        self.ip("-n", self.space(place, "b"), "link", "set", "fl-b", "up")
+    def mend(self, slot):
+        self.ip("-n", self.space(slot, "b"), "link", "set", "fl-b", "up")
 
-    def shared(self, place, number):
-        space = self.space(place, "shared")
+    def shared(self, slot, number):
+        space = self.space(slot, "shared")
         if space not in self.spaces:
             self.join(space, space)
             for side in "ab":
-                with open(f"{self.folder}/switch-{place}{side}.out", "wb") as file:
+                with open(f"{self.folder}/switch-{slot}{side}.out", "wb") as file:
                     self.switches.append(subprocess.Popen(
-                        ["ip", "netns", "exec", space, f"{self.folder}/bin/faultline-switch", "--wire", f"up{place}{side}",
+                        ["ip", "netns", "exec", space, f"{self.folder}/bin/faultline-switch", "--wire", f"up{slot}{side}",
                          "--uplink", f"af_packet:fl-{side}", "--log", "info"], stdout=file, stderr=subprocess.STDOUT, env=self.environment))
                 # A rank that started first would start a switch without an uplink.
                 until = time.monotonic() + 20
-                control = f"{self.folder}/run/faultline/up{place}{side}.control"
+                control = f"{self.folder}/run/faultline/up{slot}{side}.control"
                 while self.switches[-1].poll() is None and not os.path.exists(control) and time.monotonic() < until:
                     time.sleep(0.05)
         side = "ab"[number % 2]
-        return [self.run, "--wire", f"up{place}{side}", "--share", "--ip", f"198.18.0.{1 + number % 2}", "--"]
+        return [self.run, "--wire", f"up{slot}{side}", "--share", "--ip", f"198.18.0.{1 + number % 2}", "--"]
 
-    def launcher(self, place):
-        return ["ip", "netns", "exec", self.space(place, "shared")]
+    def launcher(self, slot):
+        return ["ip", "netns", "exec", self.space(slot, "shared")]
 
-    def last_words(self, place):
+    def last_words(self, slot):
         """A switch prints its counters when it ends; new ones are started for the next row."""
-        space = self.space(place, "shared")
+        space = self.space(slot, "shared")
         if space not in self.spaces:
             return []
         ending = [switch for switch in self.switches if switch.args[3] == space]
@@ -224,7 +224,7 @@ class Veth(Ground):
             switch.terminate()
             switch.wait()
             self.switches.remove(switch)
-        for path in sorted(glob.glob(f"{self.folder}/switch-{place}?.out")):
+        for path in sorted(glob.glob(f"{self.folder}/switch-{slot}?.out")):
             with open(path, errors="replace") as file:
                 words += [f"{os.path.basename(path)}: {line.rstrip()}" for line in file]
         quietly("ip", "netns", "del", space)

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The product's first commands in the environments of its users: with and without a runtime folder, as the second user of a host, in a
 container.
-  grounds_test.py BUILD_DIR GROUND...      as meson runs it, without building: the demo, what programs find on their stdout at
-                                           every log level, and the tests of TESTS
-  grounds_test.py --full BUILD_DIR GROUND...  scripts/run and scripts/test --quick, wholly, in a copy of the tracked files
-GROUND is one of GROUNDS, or all. Each ground first proves that it is in effect. The exit status is 77, which meson takes for a
+  user_environments_test.py BUILD_DIR NAME...         as meson runs it, without building: the demo, what programs find on their stdout at
+                                                      every log level, and the tests of TESTS
+  user_environments_test.py --full BUILD_DIR NAME...  scripts/run and scripts/test --quick, wholly, in a copy of the tracked files
+NAME is one of ENVIRONMENTS, or all. Each environment first proves that it is in effect. The exit status is 77, which meson takes for a
 skipped test, if this machine cannot provide it. All except the caller's own need root: they have a mount namespace with a separate
 /tmp."""
 import argparse
@@ -35,40 +35,40 @@ DEVICE = '[[device]]\nname = "faultline0"\n[device.port]\nkind = "wire"\n'
 RIGHT = "every byte is right\n"
 
 
-class Ground:
+class Environment:
     """user: None for the caller's; runtime_folder: XDG_RUNTIME_DIR is set; other_first: another user owns EAL's folder in /tmp."""
 
     def __init__(self, user=None, runtime_folder=True, container=False, other_first=False):
         self.user, self.runtime_folder, self.container, self.other_first = user, runtime_folder, container, other_first
-        # The caller's own ground needs nothing that requires root.
+        # The caller's own environment needs nothing that requires root.
         self.is_private = user is not None or container
 
     def enter(self, source, build):
         """Makes the folders; `source` is visible at self.tree."""
-        self.temporary = tempfile.TemporaryDirectory(prefix="fl-ground-", dir="/var/tmp", ignore_cleanup_errors=True)
+        self.temporary = tempfile.TemporaryDirectory(prefix="fl-environment-", dir="/var/tmp", ignore_cleanup_errors=True)
         self.folder = pathlib.Path(self.temporary.name)
         self.folder.chmod(0o755)
         self.source, self.tree = source, source
         self.home = self.folder / "home"
         self.home.mkdir(mode=0o700)
-        self.environment = {name: os.environ[name] for name in ("PATH", "LANG", "TERM") if name in os.environ}
-        self.environment |= {"HOME": str(self.home), "TMPDIR": "/tmp", "FAULTLINE_BRIEF": "1"}
+        self.variables = {name: os.environ[name] for name in ("PATH", "LANG", "TERM") if name in os.environ}
+        self.variables |= {"HOME": str(self.home), "TMPDIR": "/tmp", "FAULTLINE_BRIEF": "1"}
         if self.runtime_folder:
             (self.home / "runtime").mkdir(mode=0o700)
-            self.environment["XDG_RUNTIME_DIR"] = str(self.home / "runtime")
+            self.variables["XDG_RUNTIME_DIR"] = str(self.home / "runtime")
         self.wrapper = []
         if not self.is_private:
             return
         # Not the caller's PATH: programs of its home folder are not accessible to another user.
-        self.environment["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        self.variables["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         if not has_roots_rights():
-            skip("this ground takes root and its capabilities to make")
+            skip("this environment takes root and its capabilities to make")
         self.tree = self.folder / "tree"
         self.tree.mkdir()
         owner = self.user or 0
         for path in (self.home, *self.home.iterdir()):
             os.chown(path, owner, owner)
-        # The user may not be able to read the tree, or it may be in /tmp: it is bound to a folder of the ground.
+        # The user may not be able to read the tree, or it may be in /tmp: it is bound to a folder of the environment.
         script = 'mount --bind "$1" "$2" && mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -t tmpfs -o mode=1777,size=$3 tmpfs /dev/shm'
         if self.other_first:
             script += f" && mkdir -m 0700 /tmp/dpdk && chown {OTHER_USER}:{OTHER_USER} /tmp/dpdk"
@@ -85,9 +85,9 @@ class Ground:
     def mapped(self, text):
         return str(text).replace(str(self.source), str(self.tree))
 
-    def run(self, command, environment=None, limit=LIMIT_SECONDS, **others):
+    def run(self, command, variables=None, limit=LIMIT_SECONDS, **others):
         words = [str(word) for word in [*self.wrapper, *command]]
-        return subprocess.run(words, env=self.environment | (environment or {}), timeout=limit, stdin=subprocess.DEVNULL, text=True,
+        return subprocess.run(words, env=self.variables | (variables or {}), timeout=limit, stdin=subprocess.DEVNULL, text=True,
                               check=False, **others)
 
     def prove(self):
@@ -109,17 +109,17 @@ class Ground:
         if ended.returncode == SKIPPED or (self.is_private and "unshare failed" in ended.stdout):
             skip(f"this machine does not allow it: {ended.stdout.strip()}")
         if ended.returncode != 0:
-            sys.exit(f"FAILED: the ground is not in effect\n{ended.stdout}")
+            sys.exit(f"FAILED: the environment is not in effect\n{ended.stdout}")
 
 
-GROUNDS = {
-    "own": lambda: Ground(),
-    "own-without-runtime-folder": lambda: Ground(runtime_folder=False),
-    "user": lambda: Ground(user=USER),
-    "user-without-runtime-folder": lambda: Ground(user=USER, runtime_folder=False),
-    "second-user": lambda: Ground(user=USER, runtime_folder=False, other_first=True),
-    "container": lambda: Ground(runtime_folder=False, container=True),
-    "container-user": lambda: Ground(user=USER, runtime_folder=False, container=True),
+ENVIRONMENTS = {
+    "own": lambda: Environment(),
+    "own-without-runtime-folder": lambda: Environment(runtime_folder=False),
+    "user": lambda: Environment(user=USER),
+    "user-without-runtime-folder": lambda: Environment(user=USER, runtime_folder=False),
+    "second-user": lambda: Environment(user=USER, runtime_folder=False, other_first=True),
+    "container": lambda: Environment(runtime_folder=False, container=True),
+    "container-user": lambda: Environment(user=USER, runtime_folder=False, container=True),
 }
 
 
@@ -135,8 +135,8 @@ def fail(what, ended=None):
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
-def check_demo(ground, build):
-    ended = ground.run([ground.mapped(build / "apps/faultline-perf"), "--demo"], **PIPES)
+def check_demo(environment, build):
+    ended = environment.run([environment.mapped(build / "apps/faultline-perf"), "--demo"], **PIPES)
     if ended.returncode != 0 or ended.stdout.count(" yes") != 9:
         fail("the demo", ended)
     if odd := [line for line in ended.stdout.splitlines() if not line.startswith(("op ", "write ", "read ", "send ", "  "))]:
@@ -144,27 +144,27 @@ def check_demo(ground, build):
     print("ok: faultline-perf --demo")
 
 
-def check_stdout(ground, build, program):
+def check_stdout(environment, build, program):
     """The library writes nothing to a program's stdout, at any log level and with any failure to open the device."""
-    run = ground.mapped(build / "apps/faultline-run")
-    config = ground.folder / "log.toml"
+    run = environment.mapped(build / "apps/faultline-run")
+    config = environment.folder / "log.toml"
     for level in LOG_LEVELS:
         config.write_text(f'{DEVICE}[log]\nlevel = "{level}"\n')
         config.chmod(0o644)
-        ended = ground.run([run, "--wire", f"ground{os.getpid()}", "--config", config, program], **PIPES)
+        ended = environment.run([run, "--wire", f"environment{os.getpid()}", "--config", config, program], **PIPES)
         if ended.returncode != 0 or ended.stdout != RIGHT:
             fail(f"a program at log level {level}", ended)
         if level == "off" and ended.stderr:
             fail("log level off is not silent", ended)
     # rte_eal_init(): an unknown option makes EAL print its usage.
     config.write_text(DEVICE + '[log]\nlevel = "off"\n[eal]\nextra_args = ["--no-such-option"]\n')
-    ended = ground.run([run, "--wire", f"ground{os.getpid()}", "--config", config, program], **PIPES)
+    ended = environment.run([run, "--wire", f"environment{os.getpid()}", "--config", config, program], **PIPES)
     if ended.returncode == 0 or ended.stdout:
         fail("a program whose EAL does not start", ended)
     print("ok: stdout at every log level, and without EAL")
 
 
-def check_tests(ground, build):
+def check_tests(environment, build):
     tests = {test["name"]: test for test in json.loads(subprocess.check_output(["meson", "introspect", "--tests", build]))}
     failed = []
     for name in TESTS:
@@ -172,12 +172,12 @@ def check_tests(ground, build):
             print(f"not built: {name}")
             continue
         test = tests[name]
-        environment = {key: ground.mapped(value) for key, value in test["env"].items()}
+        variables = {key: environment.mapped(value) for key, value in test["env"].items()}
         begun = time.monotonic()
         try:
-            # Meson's working directory, as a path within the ground.
-            command = ["env", f"--chdir={ground.mapped(test['workdir'] or build)}", *(ground.mapped(word) for word in test["cmd"])]
-            ended = ground.run(command, environment, limit=2 * test["timeout"], **PIPES)
+            # Meson's working directory, as a path within the environment.
+            command = ["env", f"--chdir={environment.mapped(test['workdir'] or build)}", *(environment.mapped(word) for word in test["cmd"])]
+            ended = environment.run(command, variables, limit=2 * test["timeout"], **PIPES)
         except subprocess.TimeoutExpired:
             failed.append(name)
             print(f"FAILED: {name}: no end in {2 * test['timeout']} s")
@@ -194,35 +194,34 @@ def check_tests(ground, build):
         fail(", ".join(failed))
 
 
-def run_quickly(ground, source, build):
-    ground.enter(source, build)
-    ground.prove()
-    program = ground.folder / "small_verbs"
+def run_quickly(environment, source, build):
+    environment.enter(source, build)
+    environment.prove()
+    program = environment.folder / "small_verbs"
     if shutil.which("cc") is None:
         skip("cc is not installed")
     subprocess.run(["cc", "-O1", source / "tests/environments/small_verbs.c", "-o", program, "-libverbs", "-lpthread"], check=True)
-    check_demo(ground, build)
-    check_stdout(ground, build, program)
-    check_tests(ground, build)
+    check_demo(environment, build)
+    check_stdout(environment, build, program)
+    check_tests(environment, build)
 
 
-def run_wholly(ground, source, build, cache):
-    """The two commands as a new user runs them, in a copy that the ground's user owns. The grounds share a compiler cache, so only the
-    first
-    one has the times of a new user."""
-    ground.enter(source, build)
-    ground.environment |= {"CCACHE_DIR": cache, "CCACHE_UMASK": "000", "CCACHE_NOHASHDIR": "1"}
-    ground.prove()
-    copy = ground.folder / "faultline"
+def run_wholly(environment, source, build, cache):
+    """The two commands as a new user runs them, in a copy that the environment's user owns. The environments share a compiler cache, so only
+    the first one has the times of a new user."""
+    environment.enter(source, build)
+    environment.variables |= {"CCACHE_DIR": cache, "CCACHE_UMASK": "000", "CCACHE_NOHASHDIR": "1"}
+    environment.prove()
+    copy = environment.folder / "faultline"
     for name in subprocess.check_output(["git", "ls-files", "-z"], cwd=source, text=True).split("\0"):
         if name and (source / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source / name, copy / name)
-    if ground.user is not None:
-        subprocess.run(["chown", "-R", f"{ground.user}:{ground.user}", copy], check=True)
+    if environment.user is not None:
+        subprocess.run(["chown", "-R", f"{environment.user}:{environment.user}", copy], check=True)
     for command in (["scripts/run"], ["scripts/test", "--quick"]):
         begun = time.monotonic()
-        ended = ground.run([copy / command[0], *command[1:]], limit=FULL_LIMIT_SECONDS, cwd=copy)
+        ended = environment.run([copy / command[0], *command[1:]], limit=FULL_LIMIT_SECONDS, cwd=copy)
         print(f"== {' '.join(command)}: status {ended.returncode}, {time.monotonic() - begun:.0f} s", flush=True)
         if ended.returncode != 0:
             fail(" ".join(command))
@@ -232,21 +231,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("build", type=lambda text: pathlib.Path(text).resolve())
-    parser.add_argument("ground", nargs="+", choices=[*GROUNDS, "all"])
+    parser.add_argument("environment", nargs="+", choices=[*ENVIRONMENTS, "all"])
     arguments = parser.parse_args()
     source = pathlib.Path(__file__).resolve().parents[2]
-    names = list(GROUNDS) if "all" in arguments.ground else arguments.ground
+    names = list(ENVIRONMENTS) if "all" in arguments.environment else arguments.environment
     results = {}
-    cache = tempfile.TemporaryDirectory(prefix="fl-grounds-", dir="/var/tmp", ignore_cleanup_errors=True)
+    cache = tempfile.TemporaryDirectory(prefix="fl-environments-", dir="/var/tmp", ignore_cleanup_errors=True)
     os.chmod(cache.name, 0o777)
     for name in names:
-        print(f"== ground {name}", flush=True)
+        print(f"== environment {name}", flush=True)
         try:
-            ground = GROUNDS[name]()
+            environment = ENVIRONMENTS[name]()
             if arguments.full:
-                run_wholly(ground, source, arguments.build, cache.name)
+                run_wholly(environment, source, arguments.build, cache.name)
             else:
-                run_quickly(ground, source, arguments.build)
+                run_quickly(environment, source, arguments.build)
             results[name] = "ok"
         except SystemExit as end:
             if len(names) == 1:

@@ -4,11 +4,11 @@ import json
 import signal
 import socket
 
-from testbed.testbed import BRIDGE, HERE, OURS, PEERS
-from testbed.frame_filter import within
+from testbed.testbed import BRIDGE, HERE, OUR_ADDRESSES, PEER_ADDRESSES
+from testbed.frame_filter import in_namespace
 
 PORT = 18700
-ADDRESSES = {"ours": OURS, "kernel": PEERS}
+ADDRESSES = {"ours": OUR_ADDRESSES, "kernel": PEER_ADDRESSES}
 # Time limit on a busy machine.
 CALL_TIMEOUT_S = 300
 
@@ -16,14 +16,14 @@ CALL_TIMEOUT_S = 300
 class End:
     """A program that runs edge_end.py. where: ours or kernel."""
 
-    def __init__(self, meeting, where, config=None):
-        self.meeting, self.where = meeting, where
-        with within(meeting.namespace, lambda: socket.create_server((BRIDGE[4], PORT))) as listener:
+    def __init__(self, testbed, where, config=None):
+        self.testbed, self.where = testbed, where
+        with in_namespace(testbed.namespace, lambda: socket.create_server((BRIDGE[4], PORT))) as listener:
             listener.settimeout(CALL_TIMEOUT_S)
             if where == "ours":
-                self.process = meeting.popen(["/usr/bin/python3", "-B", f"{HERE}/edge_end.py", BRIDGE[4], str(PORT)], config=config)
+                self.process = testbed.popen(["/usr/bin/python3", "-B", f"{HERE}/edge_end.py", BRIDGE[4], str(PORT)], config=config)
             else:
-                self.process = meeting.peer.popen(["python3", "-B", "/mnt/share/edge_end.py", BRIDGE[4], str(PORT)])
+                self.process = testbed.peer.popen(["python3", "-B", "/mnt/share/edge_end.py", BRIDGE[4], str(PORT)])
             try:
                 self.link, _ = listener.accept()
             except TimeoutError:
@@ -31,9 +31,9 @@ class End:
         self.link.settimeout(CALL_TIMEOUT_S)
         self.file = self.link.makefile("r")
         self.count = 0
-        self._hear()
+        self._receive()
 
-    def _hear(self):
+    def _receive(self):
         line = self.file.readline()
         if not line:
             raise ConnectionError(f"the program at {self.where} is gone: {self.process.output[-2000:]}")
@@ -44,7 +44,7 @@ class End:
 
     def call(self, do, **words):
         self.link.sendall(json.dumps(dict(words, do=do)).encode() + b"\n")
-        return self._hear()
+        return self._receive()
 
     def open(self, family=4, **setup):
         self.count += 1
@@ -55,13 +55,13 @@ class End:
 
     def freeze(self):
         if self.where == "kernel":
-            self.meeting.peer.freeze()
+            self.testbed.peer.freeze()
         else:
             self.process.signal(signal.SIGSTOP)
 
     def thaw(self):
         if self.where == "kernel":
-            self.meeting.peer.thaw()
+            self.testbed.peer.thaw()
         else:
             self.process.signal(signal.SIGCONT)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Connections between the kernel peer and Faultline that are refused, carry private data, are ended by either side or by both at once, or
-lose one of their ends: cells of cm_side.py at both ends."""
+lose one of their ends: cases of cm_side.py at both ends."""
 import itertools
 import json
 import os
@@ -17,7 +17,7 @@ SIDR_UNSUPPORTED, SIDR_REJECTED = 1, 2
 ports = itertools.count(7500)
 
 
-class Talker:
+class CmProgram:
     """cm_side.py at one end."""
 
     def __init__(self, place, role, other, family, port, steps, datagram=False):
@@ -57,15 +57,15 @@ class Talker:
         return f"{self.place.name}, {self.role}"
 
 
-class Cells:
-    def __init__(self, meeting):
-        self.meeting = meeting
-        self.ours, self.kernel = Place(meeting, "faultline"), Place(meeting, "kernel")
+class Cases:
+    def __init__(self, testbed):
+        self.testbed = testbed
+        self.ours, self.kernel = Place(testbed, "faultline"), Place(testbed, "kernel")
         self.running = []
 
-    def talk(self, place, role, family, port, steps, datagram=False):
+    def start(self, place, role, family, port, steps, datagram=False):
         other = self.kernel if place is self.ours else self.ours
-        talker = Talker(place, role, other, family, port, steps, datagram)
+        talker = CmProgram(place, role, other, family, port, steps, datagram)
         self.running.append(talker)
         if role == "listen":
             talker.await_step("listening")
@@ -75,14 +75,14 @@ class Cells:
         """Starts listener and connector."""
         port = next(ports)
         places = (self.ours, self.kernel) if ours_listens else (self.kernel, self.ours)
-        return (self.talk(places[0], "listen", family, port, listen, datagram),
-                self.talk(places[1], "connect", family, port, connect, datagram))
+        return (self.start(places[0], "listen", family, port, listen, datagram),
+                self.start(places[1], "connect", family, port, connect, datagram))
 
     def open(self, ours_listens, family, ours_then, kernels_then):
         """Starts Faultline's end and the kernel's, which connect and then do these steps."""
         listen, connect = (ours_then, kernels_then)[:: 1 if ours_listens else -1]
-        talkers = self.pair(ours_listens, family, f"{OPEN_LISTENER} {listen}", f"{OPEN_CONNECTOR} {connect}")
-        return talkers[:: 1 if ours_listens else -1]
+        programs = self.pair(ours_listens, family, f"{OPEN_LISTENER} {listen}", f"{OPEN_CONNECTOR} {connect}")
+        return programs[:: 1 if ours_listens else -1]
 
     def clean(self):
         for talker in self.running:
@@ -91,9 +91,9 @@ class Cells:
         self.running = []
 
 
-def need(condition, what, *talkers):
+def need(condition, what, *programs):
     if not condition:
-        raise Failure(f"{what}: " + " // ".join(f"{talker}: {talker.process.output}" for talker in talkers))
+        raise Failure(f"{what}: " + " // ".join(f"{talker}: {talker.process.output}" for talker in programs))
 
 
 def event(talker, name):
@@ -107,8 +107,8 @@ def need_data(talker, name, length):
          f"private data of {length} bytes with {name}", talker)
 
 
-def need_ping(*talkers):
-    for talker in talkers:
+def need_ping(*programs):
+    for talker in programs:
         pings = [line for line in talker.lines() if line.get("step") == "ping"]
         need(pings and all(line["right"] and line["statuses"] == ["success", "success"] for line in pings), "ping", talker)
 
@@ -132,29 +132,29 @@ def need_open(listener, connector):
     need_ping(listener, connector)
 
 
-def disconnect(cells, ours_listens, family, listener_ends, connector_ends):
-    talkers = cells.pair(ours_listens, family, f"{OPEN_LISTENER} {listener_ends}", f"{OPEN_CONNECTOR} {connector_ends}")
-    for talker in talkers:
+def disconnect(cases, ours_listens, family, listener_ends, connector_ends):
+    programs = cases.pair(ours_listens, family, f"{OPEN_LISTENER} {listener_ends}", f"{OPEN_CONNECTOR} {connector_ends}")
+    for talker in programs:
         talker.ended()
-    need_open(*talkers)
-    for talker in talkers:
+    need_open(*programs)
+    for talker in programs:
         need_step(talker, "flushed", request=1, status="flushed")
 
 
-def connector_disconnects(cells, ours_listens, family):
-    disconnect(cells, ours_listens, family, FIRST_TOLD, LAST)
+def connector_disconnects(cases, ours_listens, family):
+    disconnect(cases, ours_listens, family, FIRST_TOLD, LAST)
 
 
-def listener_disconnects(cells, ours_listens, family):
-    disconnect(cells, ours_listens, family, LAST, FIRST_TOLD)
+def listener_disconnects(cases, ours_listens, family):
+    disconnect(cases, ours_listens, family, LAST, FIRST_TOLD)
 
 
-def both_disconnect(cells, ours_listens, family):
-    disconnect(cells, ours_listens, family, LAST, LAST)
+def both_disconnect(cases, ours_listens, family):
+    disconnect(cases, ours_listens, family, LAST, LAST)
 
 
-def rejected(cells, ours_listens, family):
-    listener, connector = cells.pair(ours_listens, family, f"request reject:{REJ_BYTES} destroy",
+def rejected(cases, ours_listens, family):
+    listener, connector = cases.pair(ours_listens, family, f"request reject:{REJ_BYTES} destroy",
                                      f"connect:{REQ_BYTES} expect:REJECTED destroy")
     listener.ended(), connector.ended()
     need_data(listener, "CONNECT_REQUEST", REQ_BYTES)
@@ -162,36 +162,36 @@ def rejected(cells, ours_listens, family):
     need(event(connector, "REJECTED").get("status") == CONSUMER, "reason of the rejection", connector)
 
 
-def nobody_listens(cells, ours_listens, family):
-    places = (cells.ours, cells.kernel) if ours_listens else (cells.kernel, cells.ours)
+def nobody_listens(cases, ours_listens, family):
+    places = (cases.ours, cases.kernel) if ours_listens else (cases.kernel, cases.ours)
     # At another port, so that there is a device.
-    cells.talk(places[0], "listen", family, next(ports), "request")
-    connector = cells.talk(places[1], "connect", family, next(ports), "connect expect:REJECTED destroy")
+    cases.start(places[0], "listen", family, next(ports), "request")
+    connector = cases.start(places[1], "connect", family, next(ports), "connect expect:REJECTED destroy")
     connector.ended()
     need(event(connector, "REJECTED").get("status") == NO_LISTENER, "reason of the rejection", connector)
 
 
-def datagram_service(cells, ours_listens, family):
+def datagram_service(cases, ours_listens, family):
     """SIDR: the client learns the QP of a service."""
-    listener, connector = cells.pair(ours_listens, family, f"request accept:{SIDR_REP_BYTES} await:/tmp/over destroy",
+    listener, connector = cases.pair(ours_listens, family, f"request accept:{SIDR_REP_BYTES} await:/tmp/over destroy",
                                      f"connect:{SIDR_REQ_BYTES} expect:ESTABLISHED destroy", datagram=True)
     connector.ended()
     need_data(listener, "CONNECT_REQUEST", SIDR_REQ_BYTES)
     need_data(connector, "ESTABLISHED", SIDR_REP_BYTES)
 
 
-def datagram_service_refused(cells, ours_listens, family):
-    listener, connector = cells.pair(ours_listens, family, f"request reject:{SIDR_REP_BYTES} destroy",
+def datagram_service_refused(cases, ours_listens, family):
+    listener, connector = cases.pair(ours_listens, family, f"request reject:{SIDR_REP_BYTES} destroy",
                                      f"connect:{SIDR_REQ_BYTES} expect:UNREACHABLE destroy", datagram=True)
     listener.ended(), connector.ended()
     need_data(listener, "CONNECT_REQUEST", SIDR_REQ_BYTES)
     need(event(connector, "UNREACHABLE").get("status") == SIDR_REJECTED, "SIDR status", connector)
 
 
-def no_datagram_service(cells, ours_listens, family):
-    places = (cells.ours, cells.kernel) if ours_listens else (cells.kernel, cells.ours)
-    cells.talk(places[0], "listen", family, next(ports), "request", datagram=True)
-    connector = cells.talk(places[1], "connect", family, next(ports), "connect expect:UNREACHABLE destroy", datagram=True)
+def no_datagram_service(cases, ours_listens, family):
+    places = (cases.ours, cases.kernel) if ours_listens else (cases.kernel, cases.ours)
+    cases.start(places[0], "listen", family, next(ports), "request", datagram=True)
+    connector = cases.start(places[1], "connect", family, next(ports), "connect expect:UNREACHABLE destroy", datagram=True)
     connector.ended()
     need(event(connector, "UNREACHABLE").get("status") == SIDR_UNSUPPORTED, "SIDR status", connector)
 
@@ -209,9 +209,9 @@ def need_stream_lost(talker):
     need_step(talker, "destroyed")
 
 
-def kernels_process_killed(cells, ours_listens, family):
+def kernels_process_killed(cases, ours_listens, family):
     """The kernel ends the connection on behalf of the process."""
-    ours, theirs = cells.open(ours_listens, family, "stream expect:DISCONNECTED disconnect flushed destroy", IDLE)
+    ours, theirs = cases.open(ours_listens, family, "stream expect:DISCONNECTED disconnect flushed destroy", IDLE)
     ours.await_step("streaming")
     theirs.await_step("waiting")
     theirs.kill()
@@ -219,31 +219,31 @@ def kernels_process_killed(cells, ours_listens, family):
     need_stream_lost(ours)
 
 
-def kernel_frozen(cells, ours_listens, family):
-    ours, theirs = cells.open(ours_listens, family, STREAM, IDLE)
+def kernel_frozen(cases, ours_listens, family):
+    ours, theirs = cases.open(ours_listens, family, STREAM, IDLE)
     ours.await_step("streaming")
     theirs.await_step("waiting")
-    cells.meeting.peer.freeze()
+    cases.testbed.peer.freeze()
     try:
         ours.ended()
         need_stream_lost(ours)
     finally:
-        cells.meeting.peer.thaw()
+        cases.testbed.peer.thaw()
     theirs.kill()
 
 
-def kernel_frozen_at_connect(cells, ours_listens, family):
+def kernel_frozen_at_connect(cases, ours_listens, family):
     """The kernel is thawed in time: the connection is established, although its first messages were lost or late."""
-    go = f"{cells.meeting.folder}/go"
+    go = f"{cases.testbed.folder}/go"
     listen, connect = f"{OPEN_LISTENER} {FIRST_TOLD}", f"{OPEN_CONNECTOR} {LAST}"
     if ours_listens:
         listen = listen.replace("request", f"request await:{go}", 1)
     else:
         connect = f"await:{go} {connect}"
-    listener, connector = cells.pair(ours_listens, family, listen, connect)
+    listener, connector = cases.pair(ours_listens, family, listen, connect)
     ours = listener if ours_listens else connector
     ours.await_step("waiting")
-    cells.meeting.peer.freeze()
+    cases.testbed.peer.freeze()
     try:
         open(go, "w").close()
         if not ours_listens:
@@ -252,103 +252,103 @@ def kernel_frozen_at_connect(cells, ours_listens, family):
         ours.process.await_output("ESTABLISHED", 3)
         need("ESTABLISHED" not in ours.process.output, "a connection with what is frozen", ours)
     finally:
-        cells.meeting.peer.thaw()
+        cases.testbed.peer.thaw()
         os.unlink(go)
     listener.ended(), connector.ended()
     need_open(listener, connector)
 
 
-def kernel_frozen_for_good(cells, ours_listens, family):
+def kernel_frozen_for_good(cases, ours_listens, family):
     """A REQ or REP that receives no response."""
-    go = f"{cells.meeting.folder}/go"
+    go = f"{cases.testbed.folder}/go"
     # The kernel then resolves Faultline's address again, and so the new process learns the kernel's: a frozen kernel does not answer.
-    cells.meeting.peer.check("ip", "neigh", "flush", "dev", "eth0")
+    cases.testbed.peer.check("ip", "neigh", "flush", "dev", "eth0")
     steps = ("request", f"await:{go} connect expect:UNREACHABLE destroy")
     if ours_listens:
         steps = (f"request await:{go} accept expect:UNREACHABLE destroy", f"{OPEN_CONNECTOR} {IDLE}")
-    listener, connector = cells.pair(ours_listens, family, *steps)
+    listener, connector = cases.pair(ours_listens, family, *steps)
     ours, theirs = (listener, connector)[:: 1 if ours_listens else -1]
     ours.await_step("waiting")
-    cells.meeting.peer.freeze()
+    cases.testbed.peer.freeze()
     try:
         open(go, "w").close()
         ours.ended()
     finally:
-        cells.meeting.peer.thaw()
+        cases.testbed.peer.thaw()
         os.unlink(go)
     need_step(ours, "destroyed")
     theirs.kill()
 
 
-def our_process_killed(cells, ours_listens, family):
+def our_process_killed(cases, ours_listens, family):
     """The process ends together with its stack, so nothing ends the connection. The kernel must keep its own time limits; later
     connections are
     not affected."""
-    ours, theirs = cells.open(ours_listens, family, IDLE, "stream flushed destroy")
+    ours, theirs = cases.open(ours_listens, family, IDLE, "stream flushed destroy")
     theirs.await_step("streaming")
     ours.await_step("waiting")
     ours.kill()
     theirs.ended()
     need_stream_lost(theirs)
-    connector_disconnects(cells, ours_listens, family)
+    connector_disconnects(cases, ours_listens, family)
 
 
-def our_process_reborn(cells, ours_listens, family):
+def our_process_reborn(cases, ours_listens, family):
     """The kernel's old connection still exists, idle, when a new process of Faultline starts. Then the kernel ends the old connection."""
-    ours, theirs = cells.open(ours_listens, family, IDLE, f"await:/tmp/go {LAST}")
+    ours, theirs = cases.open(ours_listens, family, IDLE, f"await:/tmp/go {LAST}")
     theirs.await_step("waiting")
     ours.await_step("waiting")
     ours.kill()
-    connector_disconnects(cells, ours_listens, family)
+    connector_disconnects(cases, ours_listens, family)
     # A process of Faultline must be there to answer.
-    cells.talk(cells.ours, "listen", family, next(ports), "request")
-    cells.meeting.peer.check("touch", "/tmp/go")
+    cases.start(cases.ours, "listen", family, next(ports), "request")
+    cases.testbed.peer.check("touch", "/tmp/go")
     try:
         theirs.ended()
     finally:
-        cells.meeting.peer.check("rm", "/tmp/go")
+        cases.testbed.peer.check("rm", "/tmp/go")
     need_step(theirs, "flushed", request=1, status="flushed")
 
 
-def power_cut(cells, ours_listens, family):
-    ours, theirs = cells.open(ours_listens, family, STREAM, IDLE)
+def power_cut(cases, ours_listens, family):
+    ours, theirs = cases.open(ours_listens, family, STREAM, IDLE)
     ours.await_step("streaming")
     theirs.await_step("waiting")
-    cells.meeting.peer.stop()
-    cells.running.remove(theirs)
+    cases.testbed.peer.stop()
+    cases.running.remove(theirs)
     try:
         ours.ended()
     finally:
-        cells.meeting.peer.start()
+        cases.testbed.peer.start()
     need_stream_lost(ours)
-    connector_disconnects(cells, ours_listens, family)
+    connector_disconnects(cases, ours_listens, family)
 
 
-def rebooted_with_the_same_qpn(cells, _, family):
+def rebooted_with_the_same_qpn(cases, _, family):
     """Faultline's listener has a connection with a kernel that has been rebooted. The kernel sends a REQ with the QPN of the old
     connection. The
     old connection is then stale and ends, and the kernel's next request is a new connection (IBA 12.9.8.3.1)."""
     # Rebooted both times, so that either QP is the first one.
-    cells.meeting.peer.reboot()
+    cases.testbed.peer.reboot()
     port = next(ports)
-    ours = cells.talk(cells.ours, "listen", family, port,
+    ours = cases.start(cases.ours, "listen", family, port,
                       f"{OPEN_LISTENER} expect:DISCONNECTED disconnect flushed release {OPEN_LISTENER} {FIRST_TOLD}")
-    theirs = cells.talk(cells.kernel, "connect", family, port, f"{OPEN_CONNECTOR} {IDLE}")
+    theirs = cases.start(cases.kernel, "connect", family, port, f"{OPEN_CONNECTOR} {IDLE}")
     ours.await_step("ping")
     theirs.await_step("waiting")
-    cells.running.remove(theirs)
-    cells.meeting.peer.reboot()
-    first = cells.talk(cells.kernel, "connect", family, port, f"connect:{REQ_BYTES} expect:REJECTED destroy")
+    cases.running.remove(theirs)
+    cases.testbed.peer.reboot()
+    first = cases.start(cases.kernel, "connect", family, port, f"connect:{REQ_BYTES} expect:REJECTED destroy")
     first.ended()
     need(event(first, "REJECTED").get("status") == STALE, "reason of the rejection", first)
     ours.await_step("released")
-    second = cells.talk(cells.kernel, "connect", family, port, f"{OPEN_CONNECTOR} {LAST}")
+    second = cases.start(cases.kernel, "connect", family, port, f"{OPEN_CONNECTOR} {LAST}")
     second.ended(), ours.ended()
     need_open(ours, second)
     need_step(ours, "flushed", request=1, status="flushed")
 
 
-# Cell, the families and listeners (Faultline?) of the reduced run, and those of the full one
+# Case, the families and listeners (Faultline?) of the reduced run, and those of the full one
 BOTH = (True, False)
 TABLE = (
     ("private data, the client disconnects", connector_disconnects, ((4, True),), (4, 6), BOTH),
@@ -370,17 +370,17 @@ TABLE = (
 )
 
 
-def run(meeting, tally, reduced, wanted):
-    cells = Cells(meeting)
-    for name, cell, few, families, places in TABLE:
+def run(testbed, tally, reduced, wanted):
+    cases = Cases(testbed)
+    for name, case, few, families, places in TABLE:
         for family, ours_listens in itertools.product(families, places):
             title = f"{name}, IPv{family}, {'Faultline' if ours_listens else 'the kernel'} listens"
             if not wanted.search(title) or (reduced and (family, ours_listens) not in few):
                 continue
             try:
-                cell(cells, ours_listens, family)
+                case(cases, ours_listens, family)
                 tally.ok(title)
             except Failure as failure:
                 tally.fail(title, failure)
             finally:
-                cells.clean()
+                cases.clean()

@@ -2,7 +2,7 @@
 """Edges whose peer is absent: for a while, or permanently."""
 import time
 
-from edge_cells import RETRIES_EXCEEDED, SUCCESS, completes, edge, equal, holds
+from edge_cases import RETRIES_EXCEEDED, SUCCESS, completes, edge, equal, holds
 
 MTU = 1024
 
@@ -58,7 +58,7 @@ def frozen_for_a_while(c, op):
     r.write((100).to_bytes(8, "little") + data[8:], "target")
     r.recv()
     r.recv()
-    sent = c.sieve.watch(r.where, r.qpn, psn=q.psn, count=2)
+    sent = c.frame_filter.watch(r.where, r.qpn, psn=q.psn, count=2)
     length = 8 if op.startswith("atomic") else len(data)
     c.answers.freeze()
     try:

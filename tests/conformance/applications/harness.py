@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions that the drivers of applications share: a place for each driver, with a wire in it, and the rows of the table.
+"""Functions that the drivers of applications share: a session for each driver, with a wire of its own, and the rows of the table.
 
 A driver runs in new network, mount and PID namespaces. Its TCP ports and addresses are its own, and the kernel ends every program
 that it leaves behind (unshare --kill-child). TCP runs over that namespace's loopback interface.
@@ -20,7 +20,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-import grounds  # noqa: E402
+import networks  # noqa: E402
 
 INSIDE = "FAULTLINE_APPLICATIONS_INSIDE"
 SERVER_IP = "198.18.0.1"
@@ -32,8 +32,8 @@ class Failure(Exception):
     """A program does not do what it should: the row is FAILED."""
 
 
-class Place(grounds.Wire):
-    """One wire, `place0`. Programs run as an ordinary user unless privileged."""
+class Session(networks.Wire):
+    """One wire, `slot0`. Programs run as an ordinary user unless privileged."""
 
     def __init__(self, faultline_run, brief=False, privileged=False):
         # In a user namespace the caller is mapped to root, and no other user exists.
@@ -48,7 +48,7 @@ class Place(grounds.Wire):
     # Programs
     def on_wire(self, side, *command):
         """A command on the wire; its address is SERVER_IP for side a, CLIENT_IP for b."""
-        return [self.run, "--wire", "place0", "--side", side, "--", *command]
+        return [self.run, "--wire", "slot0", "--side", side, "--", *command]
 
     def sharing(self, *command):
         """A command on the device that all ranks of a job share."""
@@ -64,7 +64,7 @@ class Place(grounds.Wire):
         self.running.append(process)
         return process
 
-    def said(self, process):
+    def output_of(self, process):
         with open(process.output, errors="replace") as file:
             return file.read()
 
@@ -74,7 +74,7 @@ class Place(grounds.Wire):
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.end(process)
-            raise Failure(f"did not end in {seconds} s: {short(process.name)}: {last_line(self.said(process))}") from None
+            raise Failure(f"did not end in {seconds} s: {short(process.name)}: {last_line(self.output_of(process))}") from None
 
     def finish(self, command, seconds, good=(0,), **variables):
         """Runs a command to its end and returns its output."""
@@ -84,23 +84,23 @@ class Place(grounds.Wire):
     def reap(self, process, seconds, good=(0,)):
         status = self.wait(process, seconds)
         if status not in good:
-            raise Failure(f"status {status}: {short(process.name)}: {last_line(self.said(process))}")
-        return self.said(process)
+            raise Failure(f"status {status}: {short(process.name)}: {last_line(self.output_of(process))}")
+        return self.output_of(process)
 
     def await_text(self, process, pattern, seconds=30):
         """Waits for a pattern in its output; returns the match."""
         until = time.monotonic() + seconds
         while True:
             ended = process.poll() is not None
-            found = re.search(pattern, self.said(process))
+            found = re.search(pattern, self.output_of(process))
             if found:
                 return found
             if ended or time.monotonic() > until:
-                raise Failure(f"did not print {pattern!r}: {short(process.name)}: {last_line(self.said(process))}")
+                raise Failure(f"did not print {pattern!r}: {short(process.name)}: {last_line(self.output_of(process))}")
             time.sleep(0.05)
 
     def await_listener(self, port, seconds=30):
-        """Waits until a program of this place accepts TCP connections at a port."""
+        """Waits until a program of this session accepts TCP connections at a port."""
         wanted = f":{port:04X} "
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -161,7 +161,7 @@ class Place(grounds.Wire):
         except Failure as failure:
             self.row("FAILED", application, str(failure).replace("|", "/"))
             for process in self.running:
-                for line in self.said(process).splitlines()[-12:]:
+                for line in self.output_of(process).splitlines()[-12:]:
                     print(f"    {short(process.name, 40)}: {line}")
             return False
         finally:
@@ -173,7 +173,7 @@ class Place(grounds.Wire):
             figure, tcp = work()
             self.row("ok", application, figure, tcp)
         except Failure as failure:
-            said = str(failure) + "\n" + "\n".join(self.said(process) for process in self.running)
+            said = str(failure) + "\n" + "\n".join(self.output_of(process) for process in self.running)
             found = re.search(pattern, said)
             self.row("own fault" if found else "FAILED", application, found.group(0) if found else str(failure).replace("|", "/"))
         finally:
@@ -185,7 +185,7 @@ class Place(grounds.Wire):
             work()
             self.row("ok", application, "did not fail")
         except Failure as failure:
-            said = str(failure) + "\n" + "\n".join(self.said(process) for process in self.running)
+            said = str(failure) + "\n" + "\n".join(self.output_of(process) for process in self.running)
             found = re.search(pattern, said)
             if found:
                 self.row(result, application, found.group(0))
@@ -227,23 +227,23 @@ def enter():
         options.append("--map-root-user")
         kind = "user"
     if not shutil.which("unshare") or not shutil.which("ip"):
-        grounds.skip("unshare and ip are not installed")
-    if not grounds.quietly("unshare", *options, "true"):
-        grounds.skip("may not create namespaces")
+        networks.skip("unshare and ip are not installed")
+    if not networks.quietly("unshare", *options, "true"):
+        networks.skip("may not create namespaces")
     os.environ[INSIDE] = kind
     os.execvp("unshare", ["unshare", *options, "--", sys.executable, *sys.argv])
 
 
 def main(work, needs=(), privileged=False, kernel_addresses=False, prepare=None):
-    """Runs work(place). The driver's arguments: FAULTLINE_RUN [--brief].
+    """Runs work(session). The driver's arguments: FAULTLINE_RUN [--brief].
     kernel_addresses: the loopback interface has the wire's addresses too, for a program that takes one host name for TCP and
     rdma_cm. Without it, no TCP connection to such an address can be mistaken for one over the wire.
     prepare: a function that runs first, while there is a network. The programs then run as the caller, who owns the build."""
     missing = [program for program in needs if not shutil.which(program) and not os.path.exists(program)]
     if missing:
-        grounds.skip(f"not installed: {', '.join(missing)}")
+        networks.skip(f"not installed: {', '.join(missing)}")
     if privileged and os.geteuid() != 0:
-        grounds.skip("needs root")
+        networks.skip("needs root")
     if prepare and not os.environ.get(INSIDE):
         prepare()
     enter()
@@ -251,12 +251,12 @@ def main(work, needs=(), privileged=False, kernel_addresses=False, prepare=None)
     for address in (SERVER_IP, CLIENT_IP) if kernel_addresses else ():
         subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
     faultline_run, *options = sys.argv[1:]
-    place = Place(faultline_run, "--brief" in options, privileged or prepare is not None)
+    session = Session(faultline_run, "--brief" in options, privileged or prepare is not None)
     try:
-        work(place)
+        work(session)
     finally:
-        place.close()
-    if "FAILED" in place.rows or not place.rows:
+        session.close()
+    if "FAILED" in session.rows or not session.rows:
         sys.exit(1)
-    if all(result == "SKIPPED" for result in place.rows):
+    if all(result == "SKIPPED" for result in session.rows):
         sys.exit(77)

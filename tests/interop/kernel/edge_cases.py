@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions that the cells of the edges share: the declaration of a cell, its QPs, and their packets on the wire.
+"""Functions that the cases of the edges share: the declaration of a case, its QPs, and their packets on the wire.
 
-A cell is a generator: it does its part at both ends, and checks the completions and events there. Then it yields, and receives the
+A case is a generator: it does its part at both ends, and checks the completions and events there. Then it yields, and receives the
 packets of the wire; all captures are read at once, at the end.
 """
 import itertools
@@ -23,7 +23,7 @@ EDGES = []
 
 
 def edge(reduced=True, asks=("ours", "kernel"), **variants):
-    """Declares a cell, for each combination of the variants. reduced: the combinations of a reduced run: all, or a set of their texts.
+    """Declares a case, for each combination of the variants. reduced: the combinations of a reduced run: all, or a set of their texts.
     asks:
     the requesters that it runs with, each in turn."""
     def note(function):
@@ -57,13 +57,13 @@ class KernelCannot(Exception):
     """The kernel cannot do it: not a failure of Faultline; has the kernel's own message."""
 
 
-class Cell:
+class Case:
     """asks: the end of the requester, ours or kernel; the other end is the responder."""
 
     def __init__(self, lane, name, asks, family):
         self.lane, self.name, self.family = lane, name, family
         self.asks, self.answers = lane.ends[asks], lane.ends["kernel" if asks == "ours" else "ours"]
-        self.sieve = lane.sieve
+        self.frame_filter = lane.frame_filter
         self.queues = []
         self.begun_s = self.ended_s = time.time()
 
@@ -82,11 +82,11 @@ class Cell:
         return data
 
     def cannot(self, what, reason):
-        """A part of the cell that the kernel does not do."""
+        """A part of the case that the kernel does not do."""
         self.lane.tally.refused(f"{self.name}: {what}", reason)
 
     def close(self):
-        self.sieve.clear()
+        self.frame_filter.clear()
         for queue in self.queues:
             try:
                 queue.close()

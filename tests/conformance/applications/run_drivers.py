@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs the drivers of applications, one after the other, and writes their rows as a table.
-  lane.py BUILD_DIRECTORY [NAME...]
+  run_drivers.py BUILD_DIRECTORY [NAME...]
 The table is written to BUILD_DIRECTORY/applications.md, and into docs/applications.md if all drivers ran. Exits with status 1 if a row
 FAILED, and 2 for a name without a driver.
 """

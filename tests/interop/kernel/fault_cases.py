@@ -17,12 +17,12 @@ OPERATIONS = {
 FORGOTTEN = "rxe sends an ATOMIC WRITE again with address 0 in its RETH (IBV_WC_REM_ACCESS_ERR)"
 
 
-def cells(kinds, operations):
+def cases(kinds, operations):
     """Kind of pages, operation, bytes, number."""
     for kind in kinds:
         for number, (name, length) in enumerate(OPERATIONS[operations]):
             yield kind, name, length, number
 
 
-def cell_name(kind, name, length):
+def case_name(kind, name, length):
     return f"{name} of {length} bytes, {kind} pages"
