@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The restrictions of Docker's defaults, and which of them this process already has. Imported by mix_test.py, user_environments_test.py and
+"""The restrictions of Docker's defaults, and which of them this process already has. Imported by odp_mix_environments_test.py, user_environments_test.py and
 sanitizers_test.py."""
 import ctypes
 import os

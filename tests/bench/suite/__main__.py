@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from . import compare, distance, machine, plan, table, targets
+from . import compare, cpu_distance, machine, plan, table, targets
 from .drawing import plots
 from .outcome import Interrupted, RunFailed, Unavailable
 from .processes import side_cpus
@@ -86,7 +86,7 @@ def _windows(began, figures, counters):
 
 def run_plan(context, chosen, options, results):
     """Runs all rounds. Then repeats measurements during which the CPUs were apart: at most as many rounds again, in half of their time."""
-    with distance.Watch(context) as watch:
+    with cpu_distance.Watch(context) as watch:
         began = time.monotonic()
         run_rounds(context, plan.in_order(chosen, options.rounds), options, results, began)
         results.judge(watch.looks())

@@ -7,7 +7,7 @@ import re
 import socket
 import time
 
-from . import spaces
+from . import network_namespaces
 from .outcome import RunFailed, Unavailable
 from .processes import Child, on_cpu
 from .sizes import label_of
@@ -35,10 +35,10 @@ def _place(context, kind):
     if kind in VETH_MTU_BYTES:
         if kind == "af_xdp":
             _require_xdp_sockets()
-        with spaces.veth(context.tag, VETH_MTU_BYTES[kind]) as prefix:
+        with network_namespaces.veth(context.tag, VETH_MTU_BYTES[kind]) as prefix:
             yield prefix
     elif kind == "tap":
-        with spaces.bridged_taps(context.tag) as prefix:
+        with network_namespaces.bridged_taps(context.tag) as prefix:
             yield prefix
     else:
         yield []

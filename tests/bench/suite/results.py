@@ -2,7 +2,7 @@
 """The JSON file: the machine, the settings, each run's numbers, and what was left out with the reason."""
 import json
 
-from .distance import SET_ASIDE_SHARE
+from .cpu_distance import SET_ASIDE_SHARE
 from .spread import Values
 
 FORMAT = 2

@@ -9,7 +9,7 @@ import unittest
 import unittest.mock as mock
 import xml.etree.ElementTree
 
-from . import compare, cores, distance, libfabric, perf, plan, spread, swap, table, targets, testpmd, ucx, units
+from . import compare, cores, cpu_distance, libfabric, perf, plan, spread, swap, table, targets, testpmd, ucx, units
 from .drawing import plots
 from .outcome import RunFailed
 from .processes import Child, side_cpus
@@ -90,7 +90,7 @@ class Statistics(unittest.TestCase):
 class Distance(unittest.TestCase):
     """Measurements while the host has the two CPUs apart."""
 
-    LOOKS = distance.Looks([(when, 250.0 if 10 <= when < 20 else 50.0) for when in range(30)])
+    LOOKS = cpu_distance.Looks([(when, 250.0 if 10 <= when < 20 else 50.0) for when in range(30)])
 
     def results(self):
         results = Results(MACHINE, SETTINGS)
@@ -103,7 +103,7 @@ class Distance(unittest.TestCase):
         self.assertEqual(self.LOOKS.far_share(0, 9), 0.0)
         self.assertEqual(self.LOOKS.far_share(5, 14), 0.5)
         self.assertEqual(self.LOOKS.far_share(15.2, 15.8), 1.0)  # none in the interval: the one before
-        self.assertEqual(distance.Looks([]).far_share(0, 9), 0.0)
+        self.assertEqual(cpu_distance.Looks([]).far_share(0, 9), 0.0)
         summary = self.LOOKS.summary()
         self.assertEqual((summary["near_ns"], summary["far_ns"]), (50.0, 250.0))
         self.assertAlmostEqual(summary["far_share"], 1 / 3)
@@ -139,7 +139,7 @@ class Distance(unittest.TestCase):
         if not build or len(os.sched_getaffinity(0)) < 2:
             self.skipTest("neither a build nor two CPUs")
         context = mock.Mock(build=build, cpus=side_cpus())
-        with distance.Watch(context) as watch:
+        with cpu_distance.Watch(context) as watch:
             deadline = time.monotonic() + 10
             while len(watch.looks().looks) < 3 and time.monotonic() < deadline:
                 time.sleep(0.05)

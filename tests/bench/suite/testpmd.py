@@ -7,7 +7,7 @@ import re
 import shutil
 import time
 
-from . import spaces
+from . import network_namespaces
 from .outcome import RunFailed, Unavailable
 from .processes import Child, on_cpu
 
@@ -80,7 +80,7 @@ def measure(context, kind, frame_bytes):
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(FileNotFoundError):  # left by a process that was ended: no other could listen on it
                 os.unlink(os.path.join(context.folder, "raw.sock"))
-            prefix = stack.enter_context(spaces.veth(context.tag, VETH_MTU_BYTES)) if kind == "af_packet" else []
+            prefix = stack.enter_context(network_namespaces.veth(context.tag, VETH_MTU_BYTES)) if kind == "af_packet" else []
             rate, window = _arriving(context, prefix, kind, frame_bytes)
     finally:
         # EAL's own files, root's and an ordinary user's.

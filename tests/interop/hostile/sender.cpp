@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tests/interop/hostile/arsenal.hpp"
+#include "tests/interop/hostile/attacks.hpp"
 
 namespace faultline::hostile {
 namespace {
@@ -73,9 +73,9 @@ class Wire {
 };
 
 /// Those of the kinds that were asked for, each as often as its weight.
-std::vector<const Arsenal::Kind*> urn_of(const std::vector<std::string>& wanted) {
-  std::vector<const Arsenal::Kind*> urn;
-  for (const Arsenal::Kind& kind : Arsenal::kinds())
+std::vector<const Attacks::Kind*> urn_of(const std::vector<std::string>& wanted) {
+  std::vector<const Attacks::Kind*> urn;
+  for (const Attacks::Kind& kind : Attacks::kinds())
     if (wanted.empty() || std::find(wanted.begin(), wanted.end(), kind.name) != wanted.end())
       urn.insert(urn.end(), kind.weight, &kind);
   if (urn.empty()) throw std::runtime_error("no such kind");
@@ -92,15 +92,15 @@ void run(const Plan& plan) {
   Wire link(plan.interface);
   Facts facts = read_facts(plan.facts);
   facts.own.mac = link.mac();
-  Arsenal arsenal(facts, plan.seed);
-  const std::vector<const Arsenal::Kind*> urn = urn_of(plan.kinds);
+  Attacks attacks(facts, plan.seed);
+  const std::vector<const Attacks::Kind*> urn = urn_of(plan.kinds);
   std::map<std::string, uint64_t> sent, expected;
   std::vector<Bytes> burst;
   const Clock::time_point start = Clock::now();
   for (uint64_t number = 0; number < plan.count; ++number) {
-    const Arsenal::Kind& kind = *urn[arsenal.random(urn.size())];
+    const Attacks::Kind& kind = *urn[attacks.random(urn.size())];
     std::string predicted;
-    burst.push_back(arsenal.make(kind, predicted));
+    burst.push_back(attacks.make(kind, predicted));
     ++sent[kind.name];
     ++expected[predicted];
     if (burst.size() < kBurst && number + 1 != plan.count) continue;

@@ -23,11 +23,11 @@ PATIENCE_S = 120
 LINK_MTU_BYTES = 4600
 # Kinds of frames that need more QPs, or a link with a larger MTU.
 WITHOUT = {"wrong-qkey", "peers-with-all-known", "oversize"}
-ALL = re.compile(r'^ +\{"([a-z-]+)", &Arsenal::', re.MULTILINE)
+ALL = re.compile(r'^ +\{"([a-z-]+)", &Attacks::', re.MULTILINE)
 
 
 def kinds():
-    with open(f"{HERE}/../hostile/arsenal.cpp") as file:
+    with open(f"{HERE}/../hostile/attacks.cpp") as file:
         return [kind for kind in ALL.findall(file.read()) if kind not in WITHOUT]
 
 

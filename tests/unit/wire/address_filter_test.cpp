@@ -7,7 +7,7 @@
 
 #include "stack/wire/link/steering.hpp"
 #include "tests/unit/wire/meaning.hpp"
-#include "tests/unit/wire/plain_packet.hpp"
+#include "tests/unit/wire/reference_packet.hpp"
 
 namespace faultline::wire::test {
 namespace {

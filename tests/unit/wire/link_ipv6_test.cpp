@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "stack/wire/link/link.hpp"
-#include "tests/unit/wire/plain_packet.hpp"
+#include "tests/unit/wire/reference_packet.hpp"
 
 namespace faultline::wire::test {
 namespace {

@@ -9,7 +9,7 @@
 #include "stack/wire/packet/frame.hpp"
 #include "tests/unit/wire/capture.hpp"
 #include "tests/unit/wire/meaning.hpp"
-#include "tests/unit/wire/plain_packet.hpp"
+#include "tests/unit/wire/reference_packet.hpp"
 
 namespace faultline::wire::test {
 namespace {

@@ -12,7 +12,7 @@
 #include "stack/wire/packet/packet.hpp"
 #include "tests/unit/wire/expected_opcodes.hpp"
 #include "tests/unit/wire/meaning.hpp"
-#include "tests/unit/wire/plain_packet.hpp"
+#include "tests/unit/wire/reference_packet.hpp"
 
 namespace faultline::wire::test {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Receivers on a wire that are stopped, and a sender that does not care: wire_neighbours_test.py runs them.
-//   wire_crowd sink FILE        a UD QP; its GID and QPN go to FILE; until it is killed
-//   wire_crowd flood N FILE...  sends N datagrams to each of them
+//   stopped_receivers sink FILE        a UD QP; its GID and QPN go to FILE; until it is killed
+//   stopped_receivers flood N FILE...  sends N datagrams to each of them
 #include <fstream>
 #include <iomanip>
 #include <iostream>
@@ -26,7 +26,7 @@ ibv_qp* make_ud_qp(Side& side) {
   init.qp_type = IBV_QPT_UD;
   init.cap = {kDepth, kDepth, 1, 1, 0};
   ibv_qp* const qp = ibv_create_qp(side.pd, &init);
-  if (qp == nullptr) fail("crowd", "ibv_create_qp");
+  if (qp == nullptr) fail("stopped_receivers", "ibv_create_qp");
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
@@ -36,7 +36,7 @@ ibv_qp* make_ud_qp(Side& side) {
   if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
   attr.qp_state = IBV_QPS_RTS;
   if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
-  if (error != 0) fail("crowd", "ibv_modify_qp");
+  if (error != 0) fail("stopped_receivers", "ibv_modify_qp");
   return qp;
 }
 

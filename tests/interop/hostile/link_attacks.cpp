@@ -6,7 +6,7 @@
 #include "stack/wire/link/link.hpp"
 #include "stack/wire/packet/checksum.hpp"
 #include "stack/wire/packet/layout.hpp"
-#include "tests/interop/hostile/arsenal.hpp"
+#include "tests/interop/hostile/attacks.hpp"
 
 namespace faultline::hostile {
 namespace {
@@ -63,7 +63,7 @@ Bytes of_path(const wire::PathHeader& path, uint8_t protocol, const Bytes& paylo
 
 }  // namespace
 
-Bytes Arsenal::runt() {
+Bytes Attacks::runt() {
   constexpr std::array kTypes{wire::kEtherTypeIpv4, wire::kEtherTypeIpv6, wire::kEtherTypeArp};
   Bytes frame = random_bytes(wire::kEthernetBytes + random(wire::kMinFrameBytes - wire::kEthernetBytes));
   put_ethernet(frame, facts_.target.mac, facts_.own.mac, kTypes[random(kTypes.size())]);
@@ -76,7 +76,7 @@ Bytes Arsenal::runt() {
 }
 
 /// As long as the target's link takes it, which is longer than a packet of the largest path MTU is.
-Bytes Arsenal::oversize() {
+Bytes Attacks::oversize() {
   const wire::PathHeader path = foreign_path();
   wire::PacketFields fields = fields_for(any_qp(), wire::Opcode::rc_send_only);
   Bytes frame = packet(path, fields);
@@ -86,13 +86,13 @@ Bytes Arsenal::oversize() {
   return frame;
 }
 
-Bytes Arsenal::noise() {
+Bytes Attacks::noise() {
   Bytes frame = random_bytes(60 + random(1440));
   put_ethernet(frame, facts_.target.mac, facts_.own.mac, static_cast<uint16_t>(random_()));
   return frame;
 }
 
-Bytes Arsenal::not_for_us() {
+Bytes Attacks::not_for_us() {
   wire::PathHeader path = foreign_path();
   if (chance(50))
     path.destination_gid = stranger(!path.destination_gid.is_ipv4());
@@ -101,14 +101,14 @@ Bytes Arsenal::not_for_us() {
   return packet(path, fields_for(any_qp(), wire::Opcode::rc_write_only));
 }
 
-Bytes Arsenal::tagged() {
+Bytes Attacks::tagged() {
   wire::PathHeader path = foreign_path();
   path.has_vlan = true;
   path.vlan_tci = static_cast<uint16_t>(1 + random(4094));
   return packet(path, fields_for(any_qp(), wire::Opcode::rc_write_only));
 }
 
-Bytes Arsenal::arp_request() {
+Bytes Attacks::arp_request() {
   const wire::ArpPacket question{wire::ArpOperation::request, facts_.own.mac, stranger(false).ipv4(),
                                  wire::MacAddress{}, facts_.target.ipv4.ipv4()};
   Bytes frame(wire::kMinFrameBytes);
@@ -117,7 +117,7 @@ Bytes Arsenal::arp_request() {
 }
 
 /// That the peer's address, or the target's own, is at the sender's.
-Bytes Arsenal::arp_claim() {
+Bytes Attacks::arp_claim() {
   const uint32_t claimed = (chance(80) ? facts_.peer : facts_.target).ipv4.ipv4();
   const bool reply = chance(60);
   const wire::ArpPacket claim{reply ? wire::ArpOperation::reply : wire::ArpOperation::request, facts_.own.mac,
@@ -127,7 +127,7 @@ Bytes Arsenal::arp_claim() {
   return frame;
 }
 
-Bytes Arsenal::neighbour_solicitation() {
+Bytes Attacks::neighbour_solicitation() {
   wire::NeighbourMessage message;
   message.source = chance(10) ? wire::Gid{} : stranger(true);
   message.target = facts_.target.ipv6;
@@ -139,7 +139,7 @@ Bytes Arsenal::neighbour_solicitation() {
   return frame;
 }
 
-Bytes Arsenal::neighbour_claim() {
+Bytes Attacks::neighbour_claim() {
   wire::NeighbourMessage message;
   message.kind = wire::NeighbourMessageKind::advertisement;
   message.source = message.target = chance(80) ? facts_.peer.ipv6 : facts_.target.ipv6;
@@ -153,14 +153,14 @@ Bytes Arsenal::neighbour_claim() {
   return frame;
 }
 
-Bytes Arsenal::broken_neighbour_message() {
+Bytes Attacks::broken_neighbour_message() {
   Bytes frame = chance(50) ? neighbour_solicitation() : neighbour_claim();
   frame[wire::kEthernetBytes + random(frame.size() - wire::kEthernetBytes)] ^=
       static_cast<uint8_t>(1 + random(255));
   return frame;
 }
 
-Bytes Arsenal::echo() {
+Bytes Attacks::echo() {
   wire::PathHeader path = foreign_path();
   Bytes message = random_bytes(8 + random(1000));
   message[1] = 0;
@@ -174,13 +174,13 @@ Bytes Arsenal::echo() {
   return ipv4_frame(path, kProtocolIcmp, message);
 }
 
-Bytes Arsenal::other_protocol() {
+Bytes Attacks::other_protocol() {
   constexpr std::array<uint8_t, 5> kProtocols{kProtocolTcp, wire::kProtocolUdp, 47, 132, 0};
   return of_path(foreign_path(), kProtocols[random(kProtocols.size())], random_bytes(random(600)));
 }
 
 /// Of a sound packet: a piece of it, or all of it that claims to be one.
-Bytes Arsenal::fragment() {
+Bytes Attacks::fragment() {
   wire::PathHeader path = foreign_path();
   path.destination_gid = facts_.target.ipv4;
   path.source_gid = chance(50) ? facts_.peer.ipv4 : stranger(false);

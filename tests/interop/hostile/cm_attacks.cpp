@@ -2,7 +2,7 @@
 // Datagrams to the connection manager: requests without end, answers to what nobody asked, nonsense.
 #include "stack/wire/mad/mad.hpp"
 #include "stack/wire/mad/mad_cm.hpp"
-#include "tests/interop/hostile/arsenal.hpp"
+#include "tests/interop/hostile/attacks.hpp"
 
 namespace faultline::hostile {
 namespace {
@@ -15,7 +15,7 @@ wire::IpAddressing addressing_of(const wire::PathHeader& path) {
 
 }  // namespace
 
-Bytes Arsenal::cm_request() {
+Bytes Attacks::cm_request() {
   const wire::PathHeader path = foreign_path();
   std::array<uint8_t, wire::kReqPrivateBytes> field{};
   wire::write_ip_addressing(std::span(field).first<wire::kIpAddressingBytes>(), addressing_of(path));
@@ -40,7 +40,7 @@ Bytes Arsenal::cm_request() {
   return datagram(path, mad, wire::kManagementQkey, wire::kManagementQpn);
 }
 
-Bytes Arsenal::cm_answer() {
+Bytes Attacks::cm_answer() {
   const auto id = [this] { return static_cast<uint32_t>(random_()); };
   wire::MadBytes mad{};
   switch (random(7)) {
@@ -80,7 +80,7 @@ Bytes Arsenal::cm_answer() {
                   wire::kManagementQpn);
 }
 
-Bytes Arsenal::cm_service_request() {
+Bytes Attacks::cm_service_request() {
   const wire::PathHeader path = foreign_path();
   std::array<uint8_t, wire::kSidrReqPrivateBytes> field{};
   wire::write_ip_addressing(std::span(field).first<wire::kIpAddressingBytes>(), addressing_of(path));
@@ -92,7 +92,7 @@ Bytes Arsenal::cm_service_request() {
   return datagram(path, mad, wire::kManagementQkey, wire::kManagementQpn);
 }
 
-Bytes Arsenal::cm_malformed() {
+Bytes Attacks::cm_malformed() {
   const Bytes mad = random_bytes(chance(50) ? wire::kMadBytes : random(600));
   return datagram(chance(50) ? foreign_path() : peers_path(), mad,
                   chance(70) ? wire::kManagementQkey : static_cast<uint32_t>(random_()),

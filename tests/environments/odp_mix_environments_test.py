@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """The invalidation mix (odp_mix) in the environments of real programs.
-  mix_test.py [--seconds N] [--seed N] [--qp-timeout N] [--without CALL] BUILD_DIR LANE
+  odp_mix_environments_test.py [--seconds N] [--seed N] [--qp-timeout N] [--without CALL] BUILD_DIR LANE
 LANE is one of the names below, or all. Each lane first proves that its environment is in effect. The exit status is 77, which meson
 takes for a skipped test, if this machine cannot provide the environment."""
 import argparse

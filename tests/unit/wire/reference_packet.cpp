@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tests/unit/wire/plain_packet.hpp"
+#include "tests/unit/wire/reference_packet.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Server and client in one process, on two devices that a ring joins: every byte compared, and a ping-pong.
-#   both_test.sh FAULTLINE_PERF
+#   perf_one_process_test.sh FAULTLINE_PERF
 set -euo pipefail
 # shellcheck source=tests/interop/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"

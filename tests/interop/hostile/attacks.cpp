@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tests/interop/hostile/arsenal.hpp"
+#include "tests/interop/hostile/attacks.hpp"
 
 #include <algorithm>
 
@@ -22,52 +22,52 @@ void repair_checksum(uint8_t* ip) {
 
 }  // namespace
 
-Arsenal::Arsenal(Facts facts, uint64_t seed) : facts_(std::move(facts)), random_(seed) {
+Attacks::Attacks(Facts facts, uint64_t seed) : facts_(std::move(facts)), random_(seed) {
   for (const auto& path : wire::test::golden_captures())
     for (wire::test::Frame& frame : wire::test::read_capture(path)) golden_.push_back(std::move(frame));
 }
 
-const std::vector<Arsenal::Kind>& Arsenal::kinds() {
+const std::vector<Attacks::Kind>& Attacks::kinds() {
   static const std::vector<Kind> kKinds{
-      {"runt", &Arsenal::runt, 20},
-      {"oversize", &Arsenal::oversize, 5},
-      {"noise", &Arsenal::noise, 20},
-      {"not-for-us", &Arsenal::not_for_us, 20},
-      {"tagged", &Arsenal::tagged, 10},
-      {"arp-request", &Arsenal::arp_request, 40},
-      {"arp-claim", &Arsenal::arp_claim, 20},
-      {"neighbour-solicitation", &Arsenal::neighbour_solicitation, 30},
-      {"neighbour-claim", &Arsenal::neighbour_claim, 20},
-      {"broken-neighbour-message", &Arsenal::broken_neighbour_message, 10},
-      {"echo", &Arsenal::echo, 40},
-      {"other-protocol", &Arsenal::other_protocol, 20},
-      {"fragment", &Arsenal::fragment, 20},
-      {"any-opcode-any-length", &Arsenal::any_opcode_any_length, 150},
-      {"forged-pad", &Arsenal::forged_pad, 60},
-      {"atomic-write-length", &Arsenal::atomic_write_length, 20},
-      {"wrong-icrc", &Arsenal::wrong_icrc, 40},
-      {"wrong-udp-checksum", &Arsenal::wrong_udp_checksum, 20},
-      {"wrong-ip-header", &Arsenal::wrong_ip_header, 20},
-      {"golden-replayed", &Arsenal::golden_replayed, 60},
-      {"golden-mutated", &Arsenal::golden_mutated, 120},
-      {"foreign-to-live-qp", &Arsenal::foreign_to_live_qp, 100},
-      {"peers-to-no-qp", &Arsenal::peers_to_no_qp, 30},
-      {"peers-wrong-service", &Arsenal::peers_wrong_service, 20},
-      {"peers-wrong-pkey", &Arsenal::peers_wrong_pkey, 20},
-      {"wrong-qkey", &Arsenal::wrong_qkey, 20},
-      {"peers-far-request", &Arsenal::peers_far_request, 40, true},
-      {"peers-far-answer", &Arsenal::peers_far_answer, 40, true},
-      {"peers-notification", &Arsenal::peers_notification, 1},
-      {"peers-with-all-known", &Arsenal::peers_with_all_known, 1, true},
-      {"cm-request", &Arsenal::cm_request, 40},
-      {"cm-answer", &Arsenal::cm_answer, 40},
-      {"cm-service-request", &Arsenal::cm_service_request, 10},
-      {"cm-malformed", &Arsenal::cm_malformed, 20},
+      {"runt", &Attacks::runt, 20},
+      {"oversize", &Attacks::oversize, 5},
+      {"noise", &Attacks::noise, 20},
+      {"not-for-us", &Attacks::not_for_us, 20},
+      {"tagged", &Attacks::tagged, 10},
+      {"arp-request", &Attacks::arp_request, 40},
+      {"arp-claim", &Attacks::arp_claim, 20},
+      {"neighbour-solicitation", &Attacks::neighbour_solicitation, 30},
+      {"neighbour-claim", &Attacks::neighbour_claim, 20},
+      {"broken-neighbour-message", &Attacks::broken_neighbour_message, 10},
+      {"echo", &Attacks::echo, 40},
+      {"other-protocol", &Attacks::other_protocol, 20},
+      {"fragment", &Attacks::fragment, 20},
+      {"any-opcode-any-length", &Attacks::any_opcode_any_length, 150},
+      {"forged-pad", &Attacks::forged_pad, 60},
+      {"atomic-write-length", &Attacks::atomic_write_length, 20},
+      {"wrong-icrc", &Attacks::wrong_icrc, 40},
+      {"wrong-udp-checksum", &Attacks::wrong_udp_checksum, 20},
+      {"wrong-ip-header", &Attacks::wrong_ip_header, 20},
+      {"golden-replayed", &Attacks::golden_replayed, 60},
+      {"golden-mutated", &Attacks::golden_mutated, 120},
+      {"foreign-to-live-qp", &Attacks::foreign_to_live_qp, 100},
+      {"peers-to-no-qp", &Attacks::peers_to_no_qp, 30},
+      {"peers-wrong-service", &Attacks::peers_wrong_service, 20},
+      {"peers-wrong-pkey", &Attacks::peers_wrong_pkey, 20},
+      {"wrong-qkey", &Attacks::wrong_qkey, 20},
+      {"peers-far-request", &Attacks::peers_far_request, 40, true},
+      {"peers-far-answer", &Attacks::peers_far_answer, 40, true},
+      {"peers-notification", &Attacks::peers_notification, 1},
+      {"peers-with-all-known", &Attacks::peers_with_all_known, 1, true},
+      {"cm-request", &Attacks::cm_request, 40},
+      {"cm-answer", &Attacks::cm_answer, 40},
+      {"cm-service-request", &Attacks::cm_service_request, 10},
+      {"cm-malformed", &Attacks::cm_malformed, 20},
   };
   return kKinds;
 }
 
-Bytes Arsenal::make(const Kind& kind, std::string& predicted) {
+Bytes Attacks::make(const Kind& kind, std::string& predicted) {
   // What chance has made good enough to reach a QP is not of its kind.
   for (;;) {
     Bytes frame = (this->*kind.make)();
@@ -76,13 +76,13 @@ Bytes Arsenal::make(const Kind& kind, std::string& predicted) {
   }
 }
 
-Bytes Arsenal::random_bytes(size_t count) {
+Bytes Attacks::random_bytes(size_t count) {
   Bytes bytes(count);
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random_());
   return bytes;
 }
 
-wire::Gid Arsenal::stranger(bool ipv6) {
+wire::Gid Attacks::stranger(bool ipv6) {
   const auto number = static_cast<uint8_t>(random(kStrangers));
   if (!ipv6) return wire::Gid::from_ipv4(kStrangersIpv4 + number);
   wire::Gid gid = facts_.target.ipv6;
@@ -91,7 +91,7 @@ wire::Gid Arsenal::stranger(bool ipv6) {
   return gid;
 }
 
-wire::PathHeader Arsenal::foreign_path() {
+wire::PathHeader Attacks::foreign_path() {
   const bool ipv6 = chance(30);
   wire::PathHeader path;
   path.source_mac = facts_.own.mac;
@@ -103,7 +103,7 @@ wire::PathHeader Arsenal::foreign_path() {
   return path;
 }
 
-wire::PathHeader Arsenal::peers_path() const {
+wire::PathHeader Attacks::peers_path() const {
   wire::PathHeader path;
   path.source_mac = facts_.own.mac;
   path.destination_mac = facts_.target.mac;
@@ -112,11 +112,11 @@ wire::PathHeader Arsenal::peers_path() const {
   return path;
 }
 
-const TargetQp& Arsenal::any_qp() {
+const TargetQp& Attacks::any_qp() {
   return facts_.qps[random(facts_.qps.size())];
 }
 
-wire::Opcode Arsenal::any_opcode(wire::Service service, bool request) {
+wire::Opcode Attacks::any_opcode(wire::Service service, bool request) {
   for (;;) {
     const auto opcode = static_cast<uint8_t>(random(256));
     const wire::OpcodeInfo& info = wire::opcode_info(opcode);
@@ -126,7 +126,7 @@ wire::Opcode Arsenal::any_opcode(wire::Service service, bool request) {
   }
 }
 
-wire::PacketFields Arsenal::fields_for(const TargetQp& qp, wire::Opcode opcode) {
+wire::PacketFields Attacks::fields_for(const TargetQp& qp, wire::Opcode opcode) {
   wire::PacketFields fields;
   fields.bth.opcode = opcode;
   fields.bth.destination_qpn = qp.qpn;
@@ -149,7 +149,7 @@ wire::PacketFields Arsenal::fields_for(const TargetQp& qp, wire::Opcode opcode) 
   return fields;
 }
 
-Bytes Arsenal::packet(const wire::PathHeader& path, wire::PacketFields fields, size_t most_bytes) {
+Bytes Attacks::packet(const wire::PathHeader& path, wire::PacketFields fields, size_t most_bytes) {
   const wire::OpcodeInfo& info = wire::opcode_info(fields.bth.opcode);
   uint32_t payload_bytes = info.payload_min_bytes;
   if (info.payload == wire::PayloadRule::one_to_mtu || info.payload == wire::PayloadRule::zero_to_mtu)
@@ -162,7 +162,7 @@ Bytes Arsenal::packet(const wire::PathHeader& path, wire::PacketFields fields, s
   return frame;
 }
 
-Bytes Arsenal::datagram(const wire::PathHeader& path, std::span<const uint8_t> mad, uint32_t qkey,
+Bytes Attacks::datagram(const wire::PathHeader& path, std::span<const uint8_t> mad, uint32_t qkey,
                         uint32_t source_qpn) {
   wire::PacketFields fields;
   fields.bth.opcode = wire::Opcode::ud_send_only;

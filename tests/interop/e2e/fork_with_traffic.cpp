@@ -3,7 +3,7 @@
 // looks at its memory, writes all over it, calls verbs on what it inherited, opens the device for itself (a
 // ring is each process's own) and uses it, and exits as programs do: it must neither hang nor change a byte
 // of the parent's. The parent's traffic goes on and sees nothing of the child.
-//   fork_life dedicated|inline
+//   fork_with_traffic dedicated|inline
 #include <chrono>
 #include <csignal>
 #include <cstdlib>

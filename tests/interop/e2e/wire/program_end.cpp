@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a process has sent reaches its peer, though it ends in the next moment and the wire's switch has not
 // looked yet: that is stopped (SIGSTOP) while the process sends and ends.
-//   last_words WIRE
+//   program_end WIRE
 #include <algorithm>
 #include <chrono>
 #include <csignal>

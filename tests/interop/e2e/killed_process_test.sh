@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A peer that is killed in the middle: the other side ends with an error, in bounded time, never hangs; a server goes on with
 # the next client over a wire that connects again.
-#   vanish_test.sh FAULTLINE_PERF
+#   killed_process_test.sh FAULTLINE_PERF
 set -euo pipefail
 # shellcheck source=tests/interop/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"

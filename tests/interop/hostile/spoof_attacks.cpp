@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // RoCEv2 packets that are right in themselves, and not from whom they should be.
-#include "tests/interop/hostile/arsenal.hpp"
+#include "tests/interop/hostile/attacks.hpp"
 
 namespace faultline::hostile {
 namespace {
@@ -11,7 +11,7 @@ constexpr uint32_t kFarPsns = 1U << 22;
 }  // namespace
 
 /// QPN, PSN and rkey are right: only the address is not the peer's.
-Bytes Arsenal::foreign_to_live_qp() {
+Bytes Attacks::foreign_to_live_qp() {
   const TargetQp& qp = any_qp();
   const bool answer = qp.service == wire::Service::rc && chance(40);
   const auto opcode = chance(5) ? wire::Opcode::cnp : any_opcode(qp.service, !answer);
@@ -21,14 +21,14 @@ Bytes Arsenal::foreign_to_live_qp() {
   return packet(foreign_path(), fields, 1024);
 }
 
-Bytes Arsenal::peers_to_no_qp() {
+Bytes Attacks::peers_to_no_qp() {
   TargetQp nobody = any_qp();
   do nobody.qpn = static_cast<uint32_t>(2 + random(wire::kMulticastQpn - 2));
   while (facts_.find(nobody.qpn) != nullptr);
   return packet(peers_path(), fields_for(nobody, any_opcode(nobody.service, true)), 1024);
 }
 
-Bytes Arsenal::peers_wrong_service() {
+Bytes Attacks::peers_wrong_service() {
   const TargetQp& qp = any_qp();
   constexpr std::array kServices{wire::Service::rc, wire::Service::uc, wire::Service::ud, wire::Service::xrc};
   wire::Service other = qp.service;
@@ -36,7 +36,7 @@ Bytes Arsenal::peers_wrong_service() {
   return packet(peers_path(), fields_for(qp, any_opcode(other, true)), 1024);
 }
 
-Bytes Arsenal::peers_wrong_pkey() {
+Bytes Attacks::peers_wrong_pkey() {
   const TargetQp& qp = any_qp();
   wire::PacketFields fields = fields_for(qp, any_opcode(qp.service, true));
   do fields.bth.pkey = static_cast<uint16_t>(random_());
@@ -44,7 +44,7 @@ Bytes Arsenal::peers_wrong_pkey() {
   return packet(peers_path(), fields, 1024);
 }
 
-Bytes Arsenal::wrong_qkey() {
+Bytes Attacks::wrong_qkey() {
   const TargetQp& qp = facts_.named("datagrams");
   wire::PacketFields fields = fields_for(qp, wire::Opcode::ud_send_only);
   do fields.deth.qkey = static_cast<uint32_t>(random_());
@@ -53,7 +53,7 @@ Bytes Arsenal::wrong_qkey() {
 }
 
 /// The QPN is known, the PSN is not.
-Bytes Arsenal::peers_far_request() {
+Bytes Attacks::peers_far_request() {
   const TargetQp& qp = facts_.named(chance(50) ? "serves" : "idle");
   wire::PacketFields fields = fields_for(qp, any_opcode(wire::Service::rc, true));
   const auto distance = static_cast<uint32_t>(random(kFarPsns));
@@ -62,7 +62,7 @@ Bytes Arsenal::peers_far_request() {
   return packet(peers_path(), fields, 1024);
 }
 
-Bytes Arsenal::peers_far_answer() {
+Bytes Attacks::peers_far_answer() {
   const TargetQp& qp = facts_.named(chance(70) ? "asks" : "idle");
   wire::PacketFields fields = fields_for(qp, any_opcode(wire::Service::rc, false));
   const auto distance = static_cast<uint32_t>(random(kFarPsns));
@@ -71,14 +71,14 @@ Bytes Arsenal::peers_far_answer() {
   return packet(peers_path(), fields, 1024);
 }
 
-Bytes Arsenal::peers_notification() {
+Bytes Attacks::peers_notification() {
   wire::PacketFields fields = fields_for(facts_.named("asks"), wire::Opcode::cnp);
   fields.bth.becn = true;
   return packet(peers_path(), fields);
 }
 
 /// Address, QPN and PSN: nothing in RoCEv2 tells this from the peer. The rkey is a guess.
-Bytes Arsenal::peers_with_all_known() {
+Bytes Attacks::peers_with_all_known() {
   const TargetQp& qp = facts_.named("victim");
   wire::PacketFields fields = fields_for(qp, wire::Opcode::rc_write_only);
   fields.bth.psn = wire::Psn(qp.request_psn);

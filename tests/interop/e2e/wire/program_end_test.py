@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The end of programs on a wire: what they sent last is heard (last_words.cpp), and SIGTERM and Ctrl-C's SIGINT end them soon,
+"""The end of programs on a wire: what they sent last is heard (program_end.cpp), and SIGTERM and Ctrl-C's SIGINT end them soon,
 while they poll and while they sleep, and leave the wire as it was.
-  last_words_test.py LAST_WORDS FAULTLINE_RUN
+  program_end_test.py PROGRAM_END FAULTLINE_RUN
 """
 import os
 import shutil
@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../.."))
 from free_port import free_port  # noqa: E402  (tests/)
 
-last_words, run = sys.argv[1:]
+program_end, run = sys.argv[1:]
 folder = tempfile.mkdtemp()
 os.chmod(folder, 0o700)
 environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
@@ -56,7 +56,7 @@ def wait(process, what):
 
 
 try:
-    subprocess.run([last_words, wire], env=environment, timeout=100, check=True)
+    subprocess.run([program_end, wire], env=environment, timeout=100, check=True)
     if shutil.which("ibv_rc_pingpong") is None:
         print("ibv_rc_pingpong is not installed: signals were not tried")
         sys.exit(0)

@@ -2,6 +2,8 @@
 // How a process handles a switch that dies, is silent, or answers late. The test holds the switch's end of
 // the control socket. When the library starts a switch, it starts this program, which acts as a file
 // specifies.
+#include "pmd_glue/wires/wire_attachment.hpp"
+
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -20,7 +22,6 @@
 #include <sys/wait.h>
 
 #include "pmd_glue/wires/switch_place.hpp"
-#include "pmd_glue/wires/wire_attachment.hpp"
 
 namespace faultline::glue {
 namespace {

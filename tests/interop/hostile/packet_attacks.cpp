@@ -4,13 +4,13 @@
 #include <algorithm>
 
 #include "stack/wire/packet/layout.hpp"
-#include "tests/interop/hostile/arsenal.hpp"
-#include "tests/unit/wire/plain_packet.hpp"
+#include "tests/interop/hostile/attacks.hpp"
+#include "tests/unit/wire/reference_packet.hpp"
 
 namespace faultline::hostile {
 
 /// CVE-2026-46133: all opcodes, all UDP lengths up to 200, with a right ICRC or none.
-Bytes Arsenal::any_opcode_any_length() {
+Bytes Attacks::any_opcode_any_length() {
   const wire::PathHeader path = foreign_path();
   Bytes transport = random_bytes(random(201));
   if (transport.size() >= wire::kBthBytes) {
@@ -24,7 +24,7 @@ Bytes Arsenal::any_opcode_any_length() {
 }
 
 /// CVE-2026-46043: pads of more than there is.
-Bytes Arsenal::forged_pad() {
+Bytes Attacks::forged_pad() {
   const TargetQp& qp = any_qp();
   Bytes frame =
       packet(chance(50) ? foreign_path() : peers_path(), fields_for(qp, any_opcode(qp.service, true)), 16);
@@ -38,7 +38,7 @@ Bytes Arsenal::forged_pad() {
 }
 
 /// CVE-2026-46114: the length that an ATOMIC WRITE names, and the one that it has.
-Bytes Arsenal::atomic_write_length() {
+Bytes Attacks::atomic_write_length() {
   wire::PathHeader path = foreign_path();
   const TargetQp& qp = facts_.named("serves");
   wire::PacketFields fields = fields_for(qp, wire::Opcode::rc_atomic_write);
@@ -49,7 +49,7 @@ Bytes Arsenal::atomic_write_length() {
   return frame;
 }
 
-Bytes Arsenal::wrong_icrc() {
+Bytes Attacks::wrong_icrc() {
   const TargetQp& qp = any_qp();
   Bytes frame =
       packet(chance(50) ? foreign_path() : peers_path(), fields_for(qp, any_opcode(qp.service, true)), 1024);
@@ -57,7 +57,7 @@ Bytes Arsenal::wrong_icrc() {
   return frame;
 }
 
-Bytes Arsenal::wrong_udp_checksum() {
+Bytes Attacks::wrong_udp_checksum() {
   Bytes frame = packet(peers_path(), fields_for(facts_.named("serves"), wire::Opcode::rc_write_only));
   const size_t at = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpChecksumAt;
   frame[at] = static_cast<uint8_t>(1 + random(255));
@@ -65,7 +65,7 @@ Bytes Arsenal::wrong_udp_checksum() {
   return frame;
 }
 
-Bytes Arsenal::wrong_ip_header() {
+Bytes Attacks::wrong_ip_header() {
   Bytes frame = packet(peers_path(), fields_for(facts_.named("serves"), wire::Opcode::rc_write_only));
   uint8_t* ip = &frame[wire::kEthernetBytes];
   switch (random(4)) {
@@ -85,7 +85,7 @@ Bytes Arsenal::wrong_ip_header() {
 }
 
 /// To the target, from a stranger or in the peer's name: addresses, lengths and checks as they would be.
-Bytes Arsenal::readdressed(const wire::test::Frame& golden, bool in_peers_name) {
+Bytes Attacks::readdressed(const wire::test::Frame& golden, bool in_peers_name) {
   Bytes frame = golden;
   const uint16_t type = wire::load_be16(&frame[wire::kEthernetBytes - 2]);
   const bool ipv6 = type == wire::kEtherTypeIpv6;
@@ -112,7 +112,7 @@ Bytes Arsenal::readdressed(const wire::test::Frame& golden, bool in_peers_name) 
   return frame;
 }
 
-Bytes Arsenal::golden_replayed() {
+Bytes Attacks::golden_replayed() {
   const wire::test::Frame& golden = golden_[random(golden_.size())];
   if (chance(80)) return readdressed(golden, chance(30));
   Bytes frame = golden;  // the addresses of others in it
@@ -121,7 +121,7 @@ Bytes Arsenal::golden_replayed() {
   return frame;
 }
 
-Bytes Arsenal::golden_mutated() {
+Bytes Attacks::golden_mutated() {
   Bytes frame = readdressed(golden_[random(golden_.size())], chance(30));
   for (uint64_t changes = 1 + random(8); changes != 0; --changes) {
     // The MAC addresses stay: the bridge would learn from one and go by the other.

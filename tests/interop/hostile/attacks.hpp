@@ -16,13 +16,13 @@ namespace faultline::hostile {
 
 using Bytes = std::vector<uint8_t>;
 
-class Arsenal {
+class Attacks {
  public:
-  Arsenal(Facts facts, uint64_t seed);
+  Attacks(Facts facts, uint64_t seed);
 
   struct Kind {
     const char* name;
-    Bytes (Arsenal::*make)();
+    Bytes (Attacks::*make)();
     unsigned weight;
     /// It goes as far as a QP itself; of no other kind does a frame that would.
     bool reaches = false;
@@ -34,7 +34,7 @@ class Arsenal {
   [[nodiscard]] uint64_t random(uint64_t below) { return random_() % below; }
 
  private:
-  // link_arsenal.cpp
+  // link_attacks.cpp
   Bytes runt();
   Bytes oversize();
   Bytes noise();
@@ -48,7 +48,7 @@ class Arsenal {
   Bytes echo();
   Bytes other_protocol();
   Bytes fragment();
-  // packet_arsenal.cpp
+  // packet_attacks.cpp
   Bytes any_opcode_any_length();
   Bytes forged_pad();
   Bytes atomic_write_length();
@@ -57,7 +57,7 @@ class Arsenal {
   Bytes wrong_ip_header();
   Bytes golden_replayed();
   Bytes golden_mutated();
-  // spoof_arsenal.cpp
+  // spoof_attacks.cpp
   Bytes foreign_to_live_qp();
   Bytes peers_to_no_qp();
   Bytes peers_wrong_service();
@@ -67,7 +67,7 @@ class Arsenal {
   Bytes peers_far_answer();
   Bytes peers_notification();
   Bytes peers_with_all_known();
-  // cm_arsenal.cpp
+  // cm_attacks.cpp
   Bytes cm_request();
   Bytes cm_answer();
   Bytes cm_service_request();
