@@ -82,8 +82,8 @@ def perftest(wire, case, extra):
     arguments = [program, "-d", "faultline0", "-x", "0", "-F", "-m", MTU, "-s", str(size), "-n", str(iterations), "-p", str(port)]
     arguments += ["-t", DEPTH] if mode == "bw" else []
     arguments += extra
-    said = wire.pair(arguments, arguments + ["127.0.0.1"], port)
-    row = next(line.split() for line in said.splitlines() if line.split()[:2] == [str(size), str(iterations)])
+    printed = wire.pair(arguments, arguments + ["127.0.0.1"], port)
+    row = next(line.split() for line in printed.splitlines() if line.split()[:2] == [str(size), str(iterations)])
     # Latency: min, max, typical (the median). Bandwidth: peak, average, in units of 2^20 bytes.
     return float(row[4]) if mode == "lat" else float(row[3]) * (1 << 20) / 1e9
 

@@ -54,32 +54,32 @@ if [ "$kind" = veth ]; then
   FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library "${in_space[@]}" timeout 60 stdbuf -oL ibv_asyncwatch \
     >"$folder/output" 2>&1 &
   watcher=$!
-  told() { grep -c "event_type $1" "$folder/output" || true; }
+  event_count() { grep -c "event_type $1" "$folder/output" || true; }
   # hears EVENT COMMAND...: the command causes this event
-  hears() {
+  expect_event() {
     local event=$1 before i
     shift
-    before=$(told "$event")
+    before=$(event_count "$event")
     "$@"
     for ((i = 0; i < 200; i++)); do
-      [ "$(told "$event")" -eq "$before" ] || return 0
+      [ "$(event_count "$event")" -eq "$before" ] || return 0
       sleep 0.1
     done
-    fail "ibv_asyncwatch does not tell of $event"
+    fail "ibv_asyncwatch does not report $event"
   }
   # Changes before it watched cause no event.
   for ((i = 0; i < 100; i++)); do
-    [ "$(told IBV_EVENT_PORT_ACTIVE)" -eq 0 ] || break
+    [ "$(event_count IBV_EVENT_PORT_ACTIVE)" -eq 0 ] || break
     ip -n "$space" link set fl-peer down
     sleep 0.2
     ip -n "$space" link set fl-peer up
     sleep 0.2
   done
   for ((i = 0; i < 3; i++)); do
-    hears IBV_EVENT_PORT_ERR ip -n "$space" link set fl-peer down
-    hears IBV_EVENT_PORT_ACTIVE ip -n "$space" link set fl-peer up
+    expect_event IBV_EVENT_PORT_ERR ip -n "$space" link set fl-peer down
+    expect_event IBV_EVENT_PORT_ACTIVE ip -n "$space" link set fl-peer up
   done
-  hears IBV_EVENT_DEVICE_FATAL ip -n "$space" link del fl-own
+  expect_event IBV_EVENT_DEVICE_FATAL ip -n "$space" link del fl-own
   kill "$watcher" 2>/dev/null || true
   echo "ok: ibv_asyncwatch"
   exit 0
@@ -175,6 +175,6 @@ for absent in RAW_SCATTER_FCS MANAGED_FLOW_STEERING UD_IP_CSUM AUTO_PATH_MIG; do
   if grep -q "$absent" "$folder/output"; then fail "$absent is claimed"; fi
 done
 for present in RC_RNR_NAK_GEN MEM_WINDOW_TYPE_2B XRC ODP_SUPPORT_IMPLICIT 'ATOMIC_GLOB'; do
-  grep -q "$present" "$folder/output" || fail "$present is not told of"
+  grep -q "$present" "$folder/output" || fail "$present is not reported"
 done
 echo "ok: ibv_devinfo, ibv_devices"

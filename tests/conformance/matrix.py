@@ -231,7 +231,7 @@ class Run:
         self.await_output("a", "async event FD", program)
         until = time.monotonic() + PATIENCE_S
 
-        def hears(event, before):
+        def reports(event, before):
             """Waits for one more event than before, with a time limit."""
             for _ in range(60):
                 if self.output("a").count(event) > before:
@@ -240,15 +240,15 @@ class Run:
             return False
 
         # Events from before it watched are not delivered.
-        told = False
-        while not told:
+        reported = False
+        while not reported:
             if program.poll() is not None or time.monotonic() > until:
                 raise Failure("it does not tell that the link went down and came up")
             downs, ups = (self.output("a").count(event) for event in ("IBV_EVENT_PORT_ERR", "IBV_EVENT_PORT_ACTIVE"))
             self.network.cut(self.slot)
-            told = hears("IBV_EVENT_PORT_ERR", downs)
+            reported = reports("IBV_EVENT_PORT_ERR", downs)
             self.network.mend(self.slot)
-            told = hears("IBV_EVENT_PORT_ACTIVE", ups) and told
+            reported = reports("IBV_EVENT_PORT_ACTIVE", ups) and reported
         self.end(program, signal.SIGTERM)
 
     def mpi(self):
@@ -316,7 +316,7 @@ def main():
     faultline_run, name = sys.argv[1:3]
     wanted = re.compile(sys.argv[3] if len(sys.argv) > 3 else "")
     rows = [row for row in read_table(name) if wanted.search(row.name)]
-    told = len(rows)
+    row_count = len(rows)
     if os.environ.get("FAULTLINE_BRIEF"):
         rows = rows[::3] if name == "veth" else [row for number, row in enumerate(rows) if number % 3]
     missing = {word for row in rows for command in (row.server, row.client) for word in program_of(command) if not shutil.which(word)}
@@ -347,7 +347,7 @@ def main():
         network.close()
     if signals:
         sys.exit(128 + signals[0])
-    print(f"{len(rows)} rows over {name}{f' of {told}' if len(rows) != told else ''}, {len(failed)} failed")
+    print(f"{len(rows)} rows over {name}{f' of {row_count}' if len(rows) != row_count else ''}, {len(failed)} failed")
     sys.exit(1 if failed or not rows else 0)
 
 

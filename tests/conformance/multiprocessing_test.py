@@ -70,7 +70,7 @@ class Rank:
             qp.to_rts(attr)
         self.connect = connect
 
-    def told(self, qp):
+    def parameters(self, qp):
         return {"qpn": qp.qp_num, "gid": str(self.gid), "rkey": self.mr.rkey, "address": self.mr.buf}
 
     def hand_on(self, to):
@@ -87,7 +87,7 @@ class Rank:
 
 def be_rank(number, pipe, barrier):
     rank = Rank(number)
-    pipe.send([rank.told(qp) for qp in rank.qps])
+    pipe.send([rank.parameters(qp) for qp in rank.qps])
     to, source = pipe.recv()
     rank.connect(rank.qps[0], to)
     rank.connect(rank.qps[1], source)
@@ -109,12 +109,12 @@ def main():
     ranks = [fork.Process(target=be_rank, args=(number, pipes[number][1], barrier)) for number in range(RANKS)]
     for process in ranks:
         process.start()
-    told = []
+    all_parameters = []
     for pipe, _ in pipes:
         assert pipe.poll(30), "a rank does not start"
-        told.append(pipe.recv())
+        all_parameters.append(pipe.recv())
     for number, (pipe, _) in enumerate(pipes):
-        pipe.send((told[(number + 1) % RANKS][1], told[number - 1][0]))
+        pipe.send((all_parameters[(number + 1) % RANKS][1], all_parameters[number - 1][0]))
     for process in ranks:
         process.join(60)
     codes = [process.exitcode for process in ranks]

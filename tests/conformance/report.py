@@ -28,9 +28,9 @@ def versions():
 def rows_of(test):
     """Program, arguments and result of each run in a test's output."""
     for line in (test.get("stdout") or "").splitlines():
-        said = re.match(r"(ok|FAILED|SKIPPED)(?: \([^)]*\))?: (\S+) ?(.*)", line)
-        if said:
-            yield said.group(2), said.group(3), said.group(1)
+        row = re.match(r"(ok|FAILED|SKIPPED)(?: \([^)]*\))?: (\S+) ?(.*)", line)
+        if row:
+            yield row.group(2), row.group(3), row.group(1)
 
 
 def matrix(tests, totals):
@@ -46,8 +46,8 @@ def matrix(tests, totals):
           "namespaces that a veth pair joins.\nThe rows are in `tests/conformance/matrix.txt`, with what perftest refuses by itself. "
           "librpma's examples are not among them: Debian ships the library (librpma0) and its manual pages, but no example.\n")
     for network, test in sorted(networks.items()):
-        said = [line for line in (test.get("stdout") or "").splitlines() if line.strip()]
-        print(f"- {network}: {test['result'].lower()}, {said[-1] if said else 'it said nothing'}")
+        lines = [line for line in (test.get("stdout") or "").splitlines() if line.strip()]
+        print(f"- {network}: {test['result'].lower()}, {lines[-1] if lines else 'it printed nothing'}")
     print("\n| program | arguments | wire | veth |")
     print("|---|---|---|---|")
     for (program, arguments), of in sorted(results.items()):

@@ -150,10 +150,10 @@ def gdb(bench):
                "-ex", "break post_receive", "-ex", "run", "-ex", "bt", "-ex", "delete", "-ex", "continue", "--args"]
     for what, how in {"gdb": {"between": options}, "gdb before faultline-run": {"before": options}}.items():
         ended = bench.run("clean", **how)
-        said = ended.stdout + ended.stderr
-        if "ptrace: Operation not permitted" in said or "Could not trace the inferior" in said:
+        output = ended.stdout + ended.stderr
+        if "ptrace: Operation not permitted" in output or "Could not trace the inferior" in output:
             skip("this process may not trace another (ptrace)")
-        if not all(text in said for text in ("Breakpoint 1, ", "main (argc=", RIGHT, "exited normally")):
+        if not all(text in output for text in ("Breakpoint 1, ", "main (argc=", RIGHT, "exited normally")):
             fail(what, ended)
         print(f"ok: {what}: stops the program, walks its stack, lets it end")
 

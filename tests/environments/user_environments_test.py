@@ -182,14 +182,14 @@ def check_tests(environment, build):
             failed.append(name)
             print(f"FAILED: {name}: no end in {2 * test['timeout']} s")
             continue
-        said = (ended.stdout + ended.stderr).strip().splitlines()
+        output = (ended.stdout + ended.stderr).strip().splitlines()
         if ended.returncode == 0:
             print(f"ok: {name}, {time.monotonic() - begun:.1f} s")
         elif ended.returncode == SKIPPED:
-            print(f"skipped: {name}: {said[-1] if said else 'no reason given'}")
+            print(f"skipped: {name}: {output[-1] if output else 'no reason given'}")
         else:
             failed.append(name)
-            print("\n".join([f"FAILED: {name}: status {ended.returncode}", *said[-30:]]))
+            print("\n".join([f"FAILED: {name}: status {ended.returncode}", *output[-30:]]))
     if failed:
         fail(", ".join(failed))
 

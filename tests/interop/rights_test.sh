@@ -20,44 +20,44 @@ ip netns add "$space"
 ip -n "$space" link add r0 type veth peer name r1
 ip -n "$space" link set r1 up
 
-# try KIND MEMLOCK_KIB CAPABILITIES: as an ordinary user; what it says in $folder/said
+# try KIND MEMLOCK_KIB CAPABILITIES: as an ordinary user; the output is $folder/output
 try() {
   printf '[[device]]\nname = "d"\nip = "198.18.0.1/24"\n[device.port]\nkind = "%s"\ninterface = "r0"\n' "$1" >"$folder/device.toml"
   local status=0
   timeout 60 ip netns exec "$space" env XDG_RUNTIME_DIR="$folder/run" prlimit --memlock="$(($2 * 1024))" \
     setpriv --reuid 60001 --regid 60001 --clear-groups --inh-caps "-all,$3" --ambient-caps "-all,$3" --bounding-set "-all,$3" \
-    "$folder/device_host" --config "$folder/device.toml" --device d >"$folder/said" 2>&1 || status=$?
+    "$folder/device_host" --config "$folder/device.toml" --device d >"$folder/output" 2>&1 || status=$?
   return "$status"
 }
-# expect_said WORDS...
-expect_said() {
+# expect_output WORDS...
+expect_output() {
   for words in "$@"; do
-    grep -q -- "$words" "$folder/said" || { echo "FAILED: \"$words\" is not said:"; cat "$folder/said"; exit 1; }
+    grep -q -- "$words" "$folder/output" || { echo "FAILED: \"$words\" is missing:"; cat "$folder/output"; exit 1; }
   done
 }
-expect_not_said() {
-  if grep -E -- "$1" "$folder/said"; then echo "FAILED: noise"; exit 1; fi
+expect_no_output() {
+  if grep -E -- "$1" "$folder/output"; then echo "FAILED: noise"; exit 1; fi
 }
 
 both=+net_raw,+net_admin
 if try af_packet 8192 +net_admin; then echo "FAILED: opened without CAP_NET_RAW"; exit 1; fi
-expect_said 'device.port.interface: a port of kind af_packet needs CAP_NET_RAW; '
-expect_not_said 'EAL|PMD|af_packet_'
+expect_output 'device.port.interface: a port of kind af_packet needs CAP_NET_RAW; '
+expect_no_output 'EAL|PMD|af_packet_'
 if try af_packet 8192 +net_raw; then echo "FAILED: opened without CAP_NET_ADMIN"; exit 1; fi
-expect_said 'needs CAP_NET_ADMIN; '
+expect_output 'needs CAP_NET_ADMIN; '
 if try af_packet 64 "$both"; then echo "FAILED: opened without memory for its rings"; exit 1; fi
-expect_said 'RLIMIT_MEMLOCK) is 64 KiB' 'ulimit -l' CAP_IPC_LOCK
+expect_output 'RLIMIT_MEMLOCK) is 64 KiB' 'ulimit -l' CAP_IPC_LOCK
 echo "ok: what is missing is named"
-try af_packet 8192 "$both" || { echo "FAILED: with 8 MiB"; cat "$folder/said"; exit 1; }
-expect_said '^open d' 'frames in place of 2048' 'the interface r0 is down'
+try af_packet 8192 "$both" || { echo "FAILED: with 8 MiB"; cat "$folder/output"; exit 1; }
+expect_output '^open d' 'frames in place of 2048' 'the interface r0 is down'
 ip -n "$space" link set r0 up
 # Where the limit may be raised at all.
 if prlimit --memlock=$((32768 * 1024)) true 2>/dev/null; then
-  try af_packet 32768 "$both" || { echo "FAILED: with 32 MiB"; cat "$folder/said"; exit 1; }
-  expect_said '^open d'
-  expect_not_said 'frames in place of|is down'
+  try af_packet 32768 "$both" || { echo "FAILED: with 32 MiB"; cat "$folder/output"; exit 1; }
+  expect_output '^open d'
+  expect_no_output 'frames in place of|is down'
 fi
 if try af_xdp 8192 +net_raw; then echo "FAILED: af_xdp opened without rights"; exit 1; fi
-expect_said 'a port of kind af_xdp needs CAP_NET_ADMIN, CAP_BPF; '
-expect_not_said 'libbpf|libxdp|PMD'
+expect_output 'a port of kind af_xdp needs CAP_NET_ADMIN, CAP_BPF; '
+expect_no_output 'libbpf|libxdp|PMD'
 echo "ok: rings by the limit"

@@ -61,5 +61,5 @@ class Watch:
     def looks(self):
         if not self._child:
             return Looks([])
-        whole_lines = self._child.said().rpartition("\n")[0].splitlines()
+        whole_lines = self._child.output().rpartition("\n")[0].splitlines()
         return Looks([tuple(map(float, line.split())) for line in whole_lines])

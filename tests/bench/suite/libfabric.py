@@ -10,12 +10,12 @@ ENVIRONMENT = {"FI_TCP_IFACE": "lo"}
 FIRST_MESSAGES = 1000
 
 
-def parsed(said):
+def parsed(output):
     """Microseconds of a transfer, from the column with that name."""
-    lines = said.splitlines()
+    lines = output.splitlines()
     titles = next((at for at, line in enumerate(lines) if "usec/xfer" in line), None)
     if titles is None or titles + 1 >= len(lines):
-        raise RunFailed(f"fi_pingpong said no figures: {said[-300:]}")
+        raise RunFailed(f"fi_pingpong printed no figures: {output[-300:]}")
     return float(lines[titles + 1].split()[lines[titles].split().index("usec/xfer")])
 
 
@@ -26,9 +26,9 @@ def _run(context, size_bytes, messages):
     with Child(on_cpu(context.cpus[0], [*command, "-B", str(port)]), ENVIRONMENT) as server:
         server.wait_for(lambda: listens(port), "its port")
         with Child(on_cpu(context.cpus[1], [*command, "-P", str(port), "127.0.0.1"]), ENVIRONMENT) as client:
-            said = client.finish(context.limit_s)
+            output = client.finish(context.limit_s)
         server.finish(context.limit_s)
-    return parsed(said)
+    return parsed(output)
 
 
 def measure(context, sizes):

@@ -70,19 +70,19 @@ def served(context, kind, dedicated=False, settings=""):
         server = stack.enter_context(Child(prefix + on_cpu(context.cpus[0], [
             context.perf, "--config", f"{context.folder}/server.toml", "--server", "--listen", "127.0.0.1", "--port", "0"])))
         _await_server(server, settings, context.folder)
-        port = LISTENING.search(server.said()).group(1)
+        port = LISTENING.search(server.output()).group(1)
         yield server, prefix + on_cpu(context.cpus[1], [
             context.perf, "--config", f"{context.folder}/client.toml", "--client", "127.0.0.1", "--port", port])
 
 
 def _await_server(server, settings, server_folder):
     try:
-        server.wait_for(lambda: LISTENING.search(server.said()), "its port")
+        server.wait_for(lambda: LISTENING.search(server.output()), "its port")
     except RunFailed:
         # A setting that this build does not have is not an error of the run.
-        if settings and "unknown key" in server.said():
-            said = server.last_words().replace(f"{server_folder}/", "").split(";")[0]
-            raise Unavailable(f"this build has no such setting: {said}") from None
+        if settings and "unknown key" in server.output():
+            printed = server.last_words().replace(f"{server_folder}/", "").split(";")[0]
+            raise Unavailable(f"this build has no such setting: {printed}") from None
         raise
 
 
@@ -143,7 +143,7 @@ def measure_idle(context, kind, name, dedicated=False):
     settle_s = 1.0
     with served(context, kind, dedicated) as (server, client_command):
         with Child(client_command + ["--", "-i"], talks=True) as client:
-            client.wait_for(lambda: "faultline>" in client.said(), "its prompt")
+            client.wait_for(lambda: "faultline>" in client.output(), "its prompt")
             time.sleep(settle_s)
             pids = (server.process.pid, client.process.pid)
             before = [_cpu_seconds(pid) for pid in pids]
@@ -151,7 +151,7 @@ def measure_idle(context, kind, name, dedicated=False):
             time.sleep(max(1.0, 2 * context.seconds))
             lasted_s = time.monotonic() - start
             shares = [(_cpu_seconds(pid) - had) / lasted_s for pid, had in zip(pids, before)]
-            client.tell("quit")
+            client.write_line("quit")
             client.finish(context.limit_s)
         server.finish(context.limit_s)
     return {name: {"cpu_share": max(shares)}}, {}

@@ -63,10 +63,10 @@ class Child:
         self.end()
         self._said.close()
 
-    def said(self):
+    def output(self):
         return os.pread(self._said.fileno(), 1 << 24, 0).decode(errors="replace")
 
-    def tell(self, line):
+    def write_line(self, line):
         try:
             self.process.stdin.write(line.encode() + b"\n")
             self.process.stdin.flush()
@@ -90,7 +90,7 @@ class Child:
         status = self.process.wait()
         if status != 0:
             raise RunFailed(f"{self.name()} ended with {status}: {self.last_words()}")
-        return self.said()
+        return self.output()
 
     def _ends_within(self, limit_s):
         """Sleeps until the process ends. Popen.wait polls twenty times a second, which the 99.9th percentile of a latency would show."""
@@ -116,7 +116,7 @@ class Child:
         return os.path.basename(next((word for word in self.command if "/" in word or word in NAMES), self.command[0]))
 
     def last_words(self):
-        lines = [line for line in self.said().splitlines() if line.strip()]
+        lines = [line for line in self.output().splitlines() if line.strip()]
         return lines[-1].strip()[:300] if lines else "it said nothing"
 
 

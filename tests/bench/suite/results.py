@@ -64,8 +64,8 @@ class Results:
         for figure, metrics in self._taken().items():
             for metric, values in metrics.items():
                 kept = [(value, moment) for value, moment, apart in values if not apart]
-                told = kept or [(value, moment) for value, moment, _ in values]
-                found.setdefault(figure, {})[metric] = Values([value for value, _ in told], [moment for _, moment in told],
+                values_near = kept or [(value, moment) for value, moment, _ in values]
+                found.setdefault(figure, {})[metric] = Values([value for value, _ in values_near], [moment for _, moment in values_near],
                                                               len(values), bool(kept))
         return found
 

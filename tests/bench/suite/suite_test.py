@@ -180,12 +180,12 @@ class Comparison(unittest.TestCase):
                   "memif/read/64": {"messages_per_second": [3e6] * 5}}
         after = {figure: {metric: [run * (0.5 if "read" not in figure else 1.0) for run in runs] for metric, runs in metrics.items()}
                  for figure, metrics in values.items()}
-        said = compare.report(results_of(values), results_of(after, {"kernel": "6.2"}))
-        machine, ours = said.split("Beyond the noise:")
+        printed = compare.report(results_of(values), results_of(after, {"kernel": "6.2"}))
+        machine, ours = printed.split("Beyond the noise:")
         self.assertIn("Another kernel: 6.1 / 6.2", machine)
         self.assertIn("raw/memif/138", machine)
         self.assertIn("| memif/write/64 | messages_per_second | 10.0 | 5.00 M/s | -50.0% | worse |", ours)
-        self.assertNotIn("memif/read/64", said)
+        self.assertNotIn("memif/read/64", printed)
 
 
 class Plan(unittest.TestCase):
@@ -244,13 +244,13 @@ class Words(unittest.TestCase):
 
     def test_what_others_say(self):
         # With a hundred iterations the line begins with a blank.
-        said = ("iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n"
+        printed = ("iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n"
                 " 100,0.671,91.939,91.939,1,1,2,10877\n")
-        self.assertEqual(ucx.parsed(said), {"percentile_us": 0.671, "messages_per_second": 10877.0})
-        self.assertRaises(RunFailed, ucx.parsed, said.splitlines()[0])
-        said = ("a warning\nbytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n"
+        self.assertEqual(ucx.parsed(printed), {"percentile_us": 0.671, "messages_per_second": 10877.0})
+        self.assertRaises(RunFailed, ucx.parsed, printed.splitlines()[0])
+        printed = ("a warning\nbytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n"
                 "64 10k =10k 1.2m 0.70s 1.82 35.08 0.03\n")
-        self.assertEqual(libfabric.parsed(said), 35.08)
+        self.assertEqual(libfabric.parsed(printed), 35.08)
         self.assertRaises(RunFailed, libfabric.parsed, "a warning\n")
 
     def test_two_kinds_of_memory_that_took_turns(self):
@@ -262,10 +262,10 @@ class Words(unittest.TestCase):
         self.assertEqual(figures["memif/odp/write/64"], {"messages_per_second": 8e6, "gb_per_second": 0.5, "to_pinned": 0.99})
         self.assertEqual(figures["memif/pinned/write/64"], {"messages_per_second": 8e6, "gb_per_second": 0.5})
         self.assertEqual(counters["memif/pinned/write/64"]["window_s"], [1, 2])
-        said = table.page(results_of({figure: {metric: [value] * 5 for metric, value in metrics.items()}
+        printed = table.page(results_of({figure: {metric: [value] * 5 for metric, value in metrics.items()}
                                       for figure, metrics in figures.items()}))
-        self.assertIn("| warm on-demand against pinned: WRITE of 64, rate | 0.990 | 0.990 to 0.990 | at least 0.980 | reached |", said)
-        self.assertIn("| memif/odp/write/64 | to_pinned | 0.990 | 0.990 to 0.990 | 5 |", said)
+        self.assertIn("| warm on-demand against pinned: WRITE of 64, rate | 0.990 | 0.990 to 0.990 | at least 0.980 | reached |", printed)
+        self.assertIn("| memif/odp/write/64 | to_pinned | 0.990 | 0.990 to 0.990 | 5 |", printed)
 
     def test_what_google_benchmark_says_of_cores(self):
         runs = [{"name": f"cores_write/threads:{number}", "threads": number, "items_per_second": 4e6 * number} for number in (1, 2)]
@@ -292,12 +292,12 @@ class Files(unittest.TestCase):
             "memif/lat/send/64": {"p50_us": [0.7, 0.8, 0.5]},
         })
         results.skipped["tap/lat"] = "no tap"
-        said = table.page(results)
-        self.assertIn("| 64 B WRITE, one QP, memif | 13.0 M/s | 11.0 M/s to 14.0 M/s | at least 12.0 M/s | reached |", said)
-        self.assertIn("| 0.100 | 0.100 to 0.200 | at least 0.250 | **not reached** |", said)
-        self.assertIn("| 0.700 us | 0.500 us to 0.800 us | at most 0.600 us | **not reached** |", said)
-        self.assertIn("| an idle device |  |  | at most 1.00 % of a CPU | not measured |", said)
-        self.assertIn("skipped: tap/lat: no tap", said)
+        printed = table.page(results)
+        self.assertIn("| 64 B WRITE, one QP, memif | 13.0 M/s | 11.0 M/s to 14.0 M/s | at least 12.0 M/s | reached |", printed)
+        self.assertIn("| 0.100 | 0.100 to 0.200 | at least 0.250 | **not reached** |", printed)
+        self.assertIn("| 0.700 us | 0.500 us to 0.800 us | at most 0.600 us | **not reached** |", printed)
+        self.assertIn("| an idle device |  |  | at most 1.00 % of a CPU | not measured |", printed)
+        self.assertIn("skipped: tap/lat: no tap", printed)
 
     def test_plots_are_drawings_to_scale(self):
         samples = results_of({f"memif/write/{label}": {"messages_per_second": [10.0 ** place * 1e6, 10.0 ** place * 2e6]}
@@ -313,8 +313,8 @@ class Files(unittest.TestCase):
 class Programs(unittest.TestCase):
     def test_a_child_ends_with_its_block_and_all_that_it_started(self):
         with Child(["sh", "-c", "sleep 1000 & echo $!; wait"]) as child:
-            child.wait_for(lambda: child.said().strip(), "its line")
-            started = int(child.said())
+            child.wait_for(lambda: child.output().strip(), "its line")
+            started = int(child.output())
         self.assertIsNotNone(child.process.poll())
         deadline = 200
         while os.path.exists(f"/proc/{started}") and deadline:

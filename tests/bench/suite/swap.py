@@ -17,12 +17,12 @@ def measure(context, laps):
     with_zram = os.path.join(context.root, "tests", "interop", "e2e", "with_zram.sh")
     with Child([with_zram, ZRAM_MIB, program, "--laps", str(laps)], {"TMPDIR": context.folder}) as child:
         try:
-            said = child.finish(context.limit_s)
+            output = child.finish(context.limit_s)
         except RunFailed:
             if child.process.poll() == SKIPPED:
                 raise Unavailable(child.last_words().removeprefix("SKIPPED: ")) from None
             raise
-    run = json.loads(said.splitlines()[-1])
+    run = json.loads(output.splitlines()[-1])
     figures = {
         "swap/write/64": {**{f"added_{rank}_us": run["added_us"][rank] for rank in ("p50", "p99")},
                           "beyond_populate_p50_us": run["added_us"]["p50"] - run["populate_us"]["p50"]},

@@ -89,13 +89,13 @@ def _noise(results):
 
 def _distance(results):
     """The distance of the two CPUs, and which runs were set aside because of it."""
-    told = results.distance
-    if not told or not told["looks"]:
+    distance = results.distance
+    if not distance or not distance["looks"]:
         return []
-    text = f"A line went from one CPU to the other in {told['near_ns']:.0f} ns"
-    if told["far_share"] == 0:
+    text = f"A line went from one CPU to the other in {distance['near_ns']:.0f} ns"
+    if distance["far_share"] == 0:
         return [text + "."]
-    return [f"{text} in most of {told['looks']:,} looks, and in {told['far_ns']:.0f} ns in {100 * told['far_share']:.0f} % of them: the host "
+    return [f"{text} in most of {distance['looks']:,} looks, and in {distance['far_ns']:.0f} ns in {100 * distance['far_share']:.0f} % of them: the host "
             "had moved them apart. A figure during which more than a fifth of the looks found them apart is set aside (it is in "
             "`results.json`) and was measured again as far as time allowed; \"3 of 5\" runs are such."]
 

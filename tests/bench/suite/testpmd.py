@@ -41,20 +41,20 @@ def _command(context, kind, cpu, sends, frame_bytes):
 
 def _ask_rate(child):
     """Packets a second since the last query, by testpmd's own clock."""
-    answers = len(RATE.findall(child.said()))
-    child.tell("show port stats 0")
-    child.wait_for(lambda: len(RATE.findall(child.said())) > answers, "its port's statistics")
-    return int(RATE.findall(child.said())[-1])
+    answers = len(RATE.findall(child.output()))
+    child.write_line("show port stats 0")
+    child.wait_for(lambda: len(RATE.findall(child.output())) > answers, "its port's statistics")
+    return int(RATE.findall(child.output())[-1])
 
 
 def _arriving(context, prefix, kind, frame_bytes):
     with Child(prefix + _command(context, kind, context.cpus[0], False, frame_bytes), talks=True) as receiver:
-        receiver.wait_for(lambda: PROMPT in receiver.said(), "its prompt")
+        receiver.wait_for(lambda: PROMPT in receiver.output(), "its prompt")
         with Child(prefix + _command(context, kind, context.cpus[1], True, frame_bytes), talks=True) as sender:
-            sender.wait_for(lambda: PROMPT in sender.said(), "its prompt")
+            sender.wait_for(lambda: PROMPT in sender.output(), "its prompt")
             for child in (receiver, sender):
-                if "Start ports failed" in child.said():
-                    reasons = [line for line in child.said().splitlines() if line.startswith("eth_")]
+                if "Start ports failed" in child.output():
+                    reasons = [line for line in child.output().splitlines() if line.startswith("eth_")]
                     raise RunFailed(f"testpmd could not start its port: {reasons[:1]}")
             time.sleep(SETTLE_S)
             _ask_rate(receiver)
@@ -63,10 +63,10 @@ def _arriving(context, prefix, kind, frame_bytes):
             rate = _ask_rate(receiver)
             window = [began, time.monotonic()]
             # net_memif unmaps the rings when its peer leaves, even while another thread reads them.
-            receiver.tell("stop")
-            receiver.wait_for(lambda: "Done." in receiver.said(), "the end of its forwarding")
+            receiver.write_line("stop")
+            receiver.wait_for(lambda: "Done." in receiver.output(), "the end of its forwarding")
             for child in (sender, receiver):
-                child.tell("quit")
+                child.write_line("quit")
                 child.finish(context.limit_s)
     if rate == 0:
         raise RunFailed("no packet arrived at testpmd")

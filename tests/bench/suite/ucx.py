@@ -17,11 +17,11 @@ MIN_MESSAGES = 100
 FIRST_BYTES = 64 << 20
 
 
-def parsed(said):
+def parsed(output):
     """Parses the line of figures: iterations, the percentile, average and overall latency, average and overall bandwidth, and rate."""
-    rows = [line.split(",") for line in said.splitlines() if line.strip()[:1].isdigit() and line.count(",") == 7]
+    rows = [line.split(",") for line in output.splitlines() if line.strip()[:1].isdigit() and line.count(",") == 7]
     if not rows:
-        raise RunFailed(f"ucx_perftest said no figures: {said[-300:]}")
+        raise RunFailed(f"ucx_perftest printed no figures: {output[-300:]}")
     return {"percentile_us": float(rows[-1][1]), "messages_per_second": float(rows[-1][7])}
 
 
@@ -35,9 +35,9 @@ def _run(context, transport, test, size_bytes, messages, rank):
     with Child(server_command, environment) as server:
         server.wait_for(lambda: listens(port), "its port")
         with Child(client_command, environment) as client:
-            said = client.finish(context.limit_s)
+            output = client.finish(context.limit_s)
         server.finish(context.limit_s)
-    return parsed(said)
+    return parsed(output)
 
 
 def _messages_for(context, transport, test, size_bytes):

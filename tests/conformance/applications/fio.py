@@ -51,12 +51,12 @@ def connect(session, server, words):
     for _ in range(40):
         process = session.launch(words)
         status = session.wait(process, RUN_SECONDS)
-        said = session.output_of(process)
+        text = session.output_of(process)
         if status == 0:
-            return said
-        if server.poll() is not None or "RDMA_CM_EVENT_REJECTED" not in said and "event is 8" not in said:
+            return text
+        if server.poll() is not None or "RDMA_CM_EVENT_REJECTED" not in text and "event is 8" not in text:
             break
-    raise Failure(f"client: status {status}: {' '.join(said.split())[:300]}")
+    raise Failure(f"client: status {status}: {' '.join(text.split())[:300]}")
 
 
 def tcp(session, block, depth, size):

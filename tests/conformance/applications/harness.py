@@ -154,8 +154,8 @@ class Session(networks.Wire):
     def attempt(self, application, work, result="ok"):
         """A row for the result of `work`: a figure, or a figure and that of TCP. No program outlives its row."""
         try:
-            said = work()
-            figure, tcp = said if isinstance(said, tuple) else (said, "")
+            figures = work()
+            figure, tcp = figures if isinstance(figures, tuple) else (figures, "")
             self.row(result, application, figure or "", tcp)
             return True
         except Failure as failure:
@@ -173,8 +173,8 @@ class Session(networks.Wire):
             figure, tcp = work()
             self.row("ok", application, figure, tcp)
         except Failure as failure:
-            said = str(failure) + "\n" + "\n".join(self.output_of(process) for process in self.running)
-            found = re.search(pattern, said)
+            printed = str(failure) + "\n" + "\n".join(self.output_of(process) for process in self.running)
+            found = re.search(pattern, printed)
             self.row("own fault" if found else "FAILED", application, found.group(0) if found else str(failure).replace("|", "/"))
         finally:
             self.end_all()
@@ -185,8 +185,8 @@ class Session(networks.Wire):
             work()
             self.row("ok", application, "did not fail")
         except Failure as failure:
-            said = str(failure) + "\n" + "\n".join(self.output_of(process) for process in self.running)
-            found = re.search(pattern, said)
+            printed = str(failure) + "\n" + "\n".join(self.output_of(process) for process in self.running)
+            found = re.search(pattern, printed)
             if found:
                 self.row(result, application, found.group(0))
             else:

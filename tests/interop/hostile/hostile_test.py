@@ -98,10 +98,10 @@ class Stream:
         self.process = subprocess.Popen(link.inside(program, config), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         start_new_session=True)
         self.lines = queue.Queue()
-        threading.Thread(target=self._hear, daemon=True).start()
+        threading.Thread(target=self._read_answers, daemon=True).start()
         self.facts = self._answer()
 
-    def _hear(self):
+    def _read_answers(self):
         for line in self.process.stdout:
             self.lines.put(line)
         self.lines.put(None)

@@ -154,8 +154,8 @@ class Side:
         event = POINTER(Event)()
         check(cm.rdma_get_cm_event(self.channel, byref(event)), "rdma_get_cm_event")
         got = event.contents
-        told = got.connection
-        data = ctypes.string_at(told.private_data, told.private_data_len) if told.private_data else b""
+        connection = got.connection
+        data = ctypes.string_at(connection.private_data, connection.private_data_len) if connection.private_data else b""
         result = EVENTS[got.event], got.status, data, cast(got.id, POINTER(Id))
         check(cm.rdma_ack_cm_event(event), "rdma_ack_cm_event")
         return result

@@ -105,17 +105,17 @@ class Lane:
         if setting.stall:
             device = f"[device.chaos]\nfault_delay_us = {setting.delay_us}" if setting.delay_us else ""
             config = self.testbed.config("faults", device, f'[odp]\nstall = "{setting.stall}"')
-        told = dict(requester="connect" if setting.requester == "kernel" else "listen", kinds=kinds, operations=setting.operations,
-                    offset=setting.offset, timeout=TIMEOUT)
+        settings = dict(requester="connect" if setting.requester == "kernel" else "listen", kinds=kinds, operations=setting.operations,
+                        offset=setting.offset, timeout=TIMEOUT)
         before = self.testbed.peer.counters()
         with Capture(self.testbed) as capture:
             ours = self.testbed.popen(["/usr/bin/python3", "-B", f"{HERE}/fault_side.py", "listen", str(PORT),
-                                       json.dumps(dict(told, gid=OUR_GIDS[setting.family]))], config=config)
+                                       json.dumps(dict(settings, gid=OUR_GIDS[setting.family]))], config=config)
             theirs = None
             try:
                 if self.testbed.await_listener(PORT, ours):
                     theirs = self.testbed.peer.popen(["/usr/bin/python3", "-B", "/mnt/share/fault_side.py", BRIDGE[4],
-                                                      str(PORT), json.dumps(dict(told, gid=PEER_GIDS[setting.family]))])
+                                                      str(PORT), json.dumps(dict(settings, gid=PEER_GIDS[setting.family]))])
                     statuses = end(theirs, PATIENCE_S), end(ours, 60)
             finally:
                 for process in (ours, theirs):

@@ -62,15 +62,15 @@ def main():
         rkey, address, length = side.about()["regions"]["target"]
         print(json.dumps(dict(qpn=side.qp.qp_num, peer_qpn=side.peer["qpn"], request_psn=side.peer["psn"], answer_psn=side.psn,
                               rkey=rkey, va=address, bytes=length)), flush=True)
-    number, told = 0, 0.0
+    number, reported_s = 0, 0.0
     while True:
         wrong = play_round(side, number)
         number += 1
         if wrong:
             print(json.dumps(dict(wrong=f"round {number}: {wrong}")), flush=True)
             sys.exit(1)
-        if ours and time.monotonic() - told > REPORT_EVERY_S:
-            told = time.monotonic()
+        if ours and time.monotonic() - reported_s > REPORT_EVERY_S:
+            reported_s = time.monotonic()
             print(json.dumps(dict(rounds=number, counters=side.device.counters())), flush=True)
         stop = ours and os.path.exists(settings["stop"])
         if side.exchange(stop) or stop:

@@ -44,12 +44,12 @@ def run(wire, options_of_server, options_of_client, address, at_once, groups):
             sys.exit("FAILED: the server does not listen")
         client = start("client", options_of_client)
         try:
-            said, _ = client.communicate(timeout=patience_s)
-            print(said, end="")
+            output, _ = client.communicate(timeout=patience_s)
+            print(output, end="")
             if client.returncode != 0:
                 sys.exit("FAILED: the client")
-            said, _ = server.communicate(timeout=patience_s)
-            print(said, end="", flush=True)
+            output, _ = server.communicate(timeout=patience_s)
+            print(output, end="", flush=True)
             if server.returncode != 0:
                 sys.exit("FAILED: the server")
         finally:
@@ -74,8 +74,8 @@ except subprocess.TimeoutExpired:
     sys.exit(f"FAILED: no end after {patience_s:.0f} s")
 finally:
     for wire in wires:
-        said = subprocess.run(["pgrep", "-u", str(os.getuid()), "-f", "--", f"faultline-switch --wire {wire} --listener"],
+        output = subprocess.run(["pgrep", "-u", str(os.getuid()), "-f", "--", f"faultline-switch --wire {wire} --listener"],
                               stdout=subprocess.PIPE, text=True, check=False).stdout
-        for pid in said.split():
+        for pid in output.split():
             os.kill(int(pid), 9)
     shutil.rmtree(folder, ignore_errors=True)

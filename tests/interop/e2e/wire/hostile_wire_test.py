@@ -94,8 +94,8 @@ def violations():
                 telemetry.connect(path)
                 telemetry.recv(4096)
                 telemetry.send(b"/faultline/counters,faultline0")
-                told = json.loads(telemetry.recv(65536)).get("/faultline/counters") or {}
-                most = max(most, told.get("port/peer_violations", 0))
+                counters = json.loads(telemetry.recv(65536)).get("/faultline/counters") or {}
+                most = max(most, counters.get("port/peer_violations", 0))
         except OSError:
             continue
     return most

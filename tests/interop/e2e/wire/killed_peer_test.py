@@ -32,7 +32,7 @@ def start(name, wire, where, *words):
     return process
 
 
-def said(process):
+def output_of(process):
     process.output.seek(0)
     return process.output.read()
 
@@ -42,7 +42,7 @@ def await_that(what, true):
     while not true():
         if time.monotonic() > until:
             for process in running:
-                print("---", said(process)[-1000:])
+                print("---", output_of(process)[-1000:])
             sys.exit(f"FAILED: {what}")
         time.sleep(0.05)
 
@@ -55,16 +55,16 @@ def attempt(how, where_server, where_client, address):
         # The server listens once its device is there.
         time.sleep(0.25)
         client = start(f"client.{how}.{number}", wire, where_client, "-c", "-v", "-C", "100000000", "-a", address)
-        await_that("no message arrives", lambda: "ping data" in said(client) or client.poll() is not None)
+        await_that("no message arrives", lambda: "ping data" in output_of(client) or client.poll() is not None)
         if client.poll() is None:
             break
     if server.poll() is not None or client.poll() is not None:
-        sys.exit(f"FAILED: {how}: they do not connect: {said(server)} {said(client)}")
+        sys.exit(f"FAILED: {how}: they do not connect: {output_of(server)} {output_of(client)}")
     client.send_signal(signal.SIGKILL)
     client.wait()
     await_that(f"{how}: the server of a killed client does not end", lambda: server.poll() is not None)
-    if "DISCONNECT" not in said(server):
-        sys.exit(f"FAILED: {how}: the server ends for another reason: {said(server)[-500:]}")
+    if "DISCONNECT" not in output_of(server):
+        sys.exit(f"FAILED: {how}: the server ends for another reason: {output_of(server)[-500:]}")
     print(f"ok: {how}")
 
 

@@ -31,8 +31,8 @@ def program(wire, *command, level="debug", limit_s=90):
 
 
 def address_of(wire):
-    said = program(["--wire", wire], "ibv_devinfo", "-v", level=None).stdout
-    return re.search(r"GID\[\s*0\]:\s+::ffff:([0-9.]+)", said).group(1)
+    output = program(["--wire", wire], "ibv_devinfo", "-v", level=None).stdout
+    return re.search(r"GID\[\s*0\]:\s+::ffff:([0-9.]+)", output).group(1)
 
 
 with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:

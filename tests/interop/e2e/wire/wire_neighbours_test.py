@@ -166,9 +166,9 @@ def stopped_switch(pid):
         end(newcomer)
     os.kill(pid, signal.SIGCONT)
     for i in range(2):
-        said = open(f"{folder}/newcomer{i}.out").read()
-        if f"process {pid} is stopped: continue it with kill -CONT {pid}" not in said:
-            fail(f"a newcomer at a stopped switch is told: {said}")
+        output = open(f"{folder}/newcomer{i}.out").read()
+        if f"process {pid} is stopped: continue it with kill -CONT {pid}" not in output:
+            fail(f"a newcomer at a stopped switch is told: {output}")
     for connection in waiting:
         connection.close()
     pair("after the switch was stopped")

@@ -106,7 +106,7 @@ class Peer:
         ip = ["ip", "-n", self.namespace]
         subprocess.run([*ip, "tuntap", "add", "dev", self.tap, "mode", "tap"], check=True)
         subprocess.run([*ip, "link", "set", self.tap, "mtu", str(self.mtu_bytes), "master", self.bridge, "up"], check=True)
-        told = f"peer.addresses={','.join(self.addresses)} peer.mtu={self.mtu_bytes}"
+        kernel_parameters = f"peer.addresses={','.join(self.addresses)} peer.mtu={self.mtu_bytes}"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(f"{self.folder}/agent")
         listener.listen(1)
@@ -116,7 +116,7 @@ class Peer:
                  "-accel", ACCELERATOR, "-cpu", "max", "-m", str(MEMORY_MIB), "-smp", "1",
                  "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-kernel", f"{files}/vmlinuz",
                  "-initrd", f"{files}/initrd",
-                 "-append", f"console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on {told}",
+                 "-append", f"console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on {kernel_parameters}",
                  "-serial", f"file:{self.folder}/console", "-device", "virtio-rng-pci",
                  "-netdev", f"tap,id=net0,ifname={self.tap},script=no,downscript=no",
                  # Offloads off: checksums must arrive as they were sent.
