@@ -78,19 +78,26 @@ enum class Outcome : uint8_t {
   violation  ///< bad key, domain, right or range, or memory that cannot be made resident: never try again
 };
 
-/// A request to make a range resident. `waiter` is the caller's own token, returned in the Resolution.
+/// The caller's name for the access that waits for a page. The pager returns it unread in the Resolution.
+struct WaiterToken {
+  uint64_t bits = 0;
+
+  friend constexpr bool operator==(WaiterToken, WaiterToken) = default;
+};
+
+/// A request to make a range resident.
 struct FaultRequest {
   Target target;
   uint64_t va = 0;
   uint64_t length_bytes = 0;  ///< the whole remaining range of the message; the pager clips it to the region
-  uint64_t waiter = 0;
+  WaiterToken waiter = {};
   bool urgent = false;    ///< a peer waits for it too: it is served first
   bool no_fault = false;  ///< only pages that are mapped already (IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
 };
 
 /// The result of one FaultRequest: done (try again now) or violation (give up).
 struct Resolution {
-  uint64_t waiter = 0;
+  WaiterToken waiter = {};
   Outcome outcome = Outcome::done;
 };
 

@@ -93,7 +93,7 @@ class FaultModel final : public odp::MemoryAccess {
   uint32_t held_ = 0;
   std::array<Held, kHeld> ring_;
   uint32_t failures_ = 0;  ///< injected failures not taken yet
-  std::array<uint64_t, kHeld> failed_waiters_{};
+  std::array<odp::WaiterToken, kHeld> failed_waiters_{};
 };
 
 }  // namespace faultline::chaos

@@ -357,10 +357,9 @@ void Core::Impl::take_resolutions() {
 }
 
 void Core::Impl::resolve(const odp::Resolution& resolution) {
-  QueuePair* qp = find(static_cast<uint32_t>(resolution.waiter) & wire::kQpnMask);
+  const auto [qpn, role, generation] = FaultWaiter::unpack(resolution.waiter);
+  QueuePair* qp = find(qpn);
   if (qp == nullptr) return;
-  const auto role = static_cast<FaultRole>(resolution.waiter >> 24 & 0xff);
-  const auto generation = static_cast<uint32_t>(resolution.waiter >> 32);
   switch (role) {
     case FaultRole::requester:
       if (qp->protocol() == Protocol::datagram)

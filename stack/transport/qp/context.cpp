@@ -142,11 +142,11 @@ void CoreContext::note_paced(QueuePair& qp, uint32_t bytes) {
 }
 
 FaultAnswer CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
-                                       uint64_t waiter) {
+                                       const FaultWaiter& waiter) {
   // A parked request or a queued response also keeps a peer waiting.
-  const bool urgent = role_of(waiter) != FaultRole::requester;
+  const bool urgent = waiter.role != FaultRole::requester;
   const odp::FaultRequest request{
-      .target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter, .urgent = urgent};
+      .target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter.pack(), .urgent = urgent};
   if (memory.serve_fault(request)) return FaultAnswer::served;
   if (memory.request_fault(request)) return FaultAnswer::queued;
   ++counters.fault_queue_full;

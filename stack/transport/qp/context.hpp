@@ -11,6 +11,7 @@
 #include "odp/regions/memory_access.hpp"
 #include "stack/transport/qp/config.hpp"
 #include "stack/transport/qp/events.hpp"
+#include "stack/transport/qp/fault_waiter.hpp"
 #include "stack/transport/qp/queue_pair.hpp"
 #include "stack/transport/qp/shared_receive_queue.hpp"
 #include "stack/transport/qp/tx_prefetch.hpp"
@@ -21,9 +22,6 @@
 #include "stack/wire/packet/packet.hpp"
 
 namespace faultline::transport {
-
-/// Which part of a QP waits for a page fault; a field of the fault queue's token.
-enum class FaultRole : uint8_t { requester = 0, parked = 1, read_job = 2 };
 
 enum class FaultAnswer : uint8_t {
   served,  ///< the pages are resident: repeat the access now
@@ -80,15 +78,9 @@ struct CoreContext {
   void report_nak(const QueuePair& qp);
 
   // --- faults ---
-  [[nodiscard]] static uint64_t waiter_of(const QueuePair& qp, FaultRole role, uint32_t generation) {
-    return uint64_t{generation} << 32 | uint64_t{static_cast<uint8_t>(role)} << 24 | qp.qpn;
-  }
-  [[nodiscard]] static FaultRole role_of(uint64_t waiter) {
-    return static_cast<FaultRole>(static_cast<uint8_t>(waiter >> 24));
-  }
   /// Requests a page range: served on this thread if it is short, else queued for the pager.
   [[nodiscard]] FaultAnswer request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
-                                          uint64_t waiter);
+                                          const FaultWaiter& waiter);
 
   // --- parked packets ---
   /// Appends a frame to the QP's parked packets; false if a bound is reached.

@@ -211,7 +211,7 @@ Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const Send
   if (state.fault_failed) return fail_in_order(qp, CompletionStatus::local_protection);
   ++context_.counters.faults_requester;
   ++state.fault_generation;
-  const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::requester, state.fault_generation);
+  const FaultWaiter waiter{qp.qpn, FaultRole::requester, state.fault_generation};
   switch (context_.request_fault(target, va, length_bytes, waiter)) {
     case FaultAnswer::served:
       return Step::retry;

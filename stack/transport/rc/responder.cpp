@@ -99,7 +99,7 @@ Execution Responder::refuse_length(QueuePair& qp) {
   const bool asked = state.park_fault.is_of(state.expected_psn, state.park_floor);
   if (!asked) {
     state.park_fault = {.is_open = false, .generation = ++state.park_generation, .psn = state.expected_psn};
-    const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, state.park_generation);
+    const FaultWaiter waiter{qp.qpn, FaultRole::parked, state.park_generation};
     const FaultAnswer answer = context_.request_fault(target, va, length_bytes, waiter);
     if (answer == FaultAnswer::served) return Execution::retry;
     state.park_fault.is_open = answer == FaultAnswer::queued;

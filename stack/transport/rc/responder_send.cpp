@@ -232,7 +232,7 @@ bool Responder::hold_read_job(QueuePair& qp, const QueuedResponse& job) {
   state.job_stuck_again = job.duplicate;
   if (!state.job_fault.is_of(state.job_stuck_psn, state.job_floor)) {
     state.job_fault = {.is_open = false, .generation = ++state.job_generation, .psn = state.job_stuck_psn};
-    const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::read_job, state.job_generation);
+    const FaultWaiter waiter{qp.qpn, FaultRole::read_job, state.job_generation};
     const FaultAnswer answer = context_.request_fault({job.rkey, job.domain, odp::kRemoteRead, qp.qpn},
                                                       job.va + offset, job.length_bytes - offset, waiter);
     if (answer == FaultAnswer::served) return true;

@@ -152,7 +152,7 @@ Execution UnreliableResponder::miss(QueuePair& qp, const odp::Target& target, ui
   ResponderState& state = qp.responder;
   ++context_.counters.faults_responder;
   state.fault_of_receive = target.need == odp::kLocalWrite;
-  const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, ++state.park_generation);
+  const FaultWaiter waiter{qp.qpn, FaultRole::parked, ++state.park_generation};
   const FaultAnswer answer = context_.request_fault(target, va, length_bytes, waiter);
   if (answer == FaultAnswer::served) return Execution::retry;
   state.parked_retry = answer == FaultAnswer::full;

@@ -39,7 +39,7 @@ bool Datagram::hold_send(QueuePair& qp, odp::Outcome outcome, odp::Key lkey, con
     return false;
   }
   ++context_.counters.faults_requester;
-  const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::requester, ++state.fault_generation);
+  const FaultWaiter waiter{qp.qpn, FaultRole::requester, ++state.fault_generation};
   const FaultAnswer answer =
       context_.request_fault({lkey, qp.domain, odp::kLocalRead}, stop.va, stop.left_bytes, waiter);
   state.fault_wait = answer == FaultAnswer::queued;
@@ -169,7 +169,7 @@ Execution Datagram::deliver_once(QueuePair& qp, const wire::Packet& packet) {
     outcome = scatter(context_.memory, receive.domain, receive.sges, wire::kGrhBytes, packet.payload(), stop);
   if (outcome == odp::Outcome::miss) {
     ++context_.counters.faults_responder;
-    const uint64_t waiter = CoreContext::waiter_of(qp, FaultRole::parked, ++state.park_generation);
+    const FaultWaiter waiter{qp.qpn, FaultRole::parked, ++state.park_generation};
     const FaultAnswer answer = context_.request_fault(
         {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va, stop.left_bytes, waiter);
     if (answer == FaultAnswer::served) return Execution::retry;

@@ -131,7 +131,7 @@ class InstantMemory final : public odp::MemoryAccess {
 
 odp::FaultRequest fault_of(uint64_t waiter) {
   odp::FaultRequest request;
-  request.waiter = waiter;
+  request.waiter = {waiter};
   return request;
 }
 
@@ -151,7 +151,7 @@ TEST(FaultModel, HoldsFaultsBackAndFailsSome) {
     EXPECT_EQ(model.next_deadline(), now + 1000);
     model.advance(now + 1000);
     ASSERT_EQ(model.take_resolutions(out), 1U);
-    EXPECT_EQ(out[0].waiter, i);
+    EXPECT_EQ(out[0].waiter.bits, i);
     failed += out[0].outcome == odp::Outcome::violation;
     EXPECT_EQ(model.next_deadline(), ~uint64_t{0});
   }
@@ -171,7 +171,7 @@ TEST(FaultModel, KeepsWhatMemoryHasNoRoomForAndRefusesWhatItHasNone) {
   memory.room = ~size_t{0};
   model.advance(11);
   ASSERT_EQ(memory.answers.size(), asked);
-  for (uint64_t i = 0; i < asked; ++i) EXPECT_EQ(memory.answers[i].waiter, i);
+  for (uint64_t i = 0; i < asked; ++i) EXPECT_EQ(memory.answers[i].waiter.bits, i);
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ TEST(Cve202147076, ABadKeyIsAnsweredByEveryOperation) {
     }
     ASSERT_TRUE(session->request_fault({target, memory.address(), 8, bad}));
     const Resolution answer = next_resolution(*session);
-    EXPECT_EQ(answer.waiter, bad);
+    EXPECT_EQ(answer.waiter.bits, bad);
     EXPECT_EQ(answer.outcome, Outcome::violation);
     session->leave();
   }

@@ -67,7 +67,7 @@ struct Stress {
       session->enter();
       const size_t count = session->take_resolutions(resolutions);
       for (size_t i = 0; i < count; ++i) {
-        stalled[resolutions[i].waiter] = false;
+        stalled[resolutions[i].waiter.bits] = false;
         ++(resolutions[i].outcome == Outcome::done ? resolved : refused);
       }
       for (int turn = 0; turn < 16; ++turn) {

@@ -167,7 +167,7 @@ TEST_P(ProgramCalls, StopNothingButTheirPagesWhileTheyAreInTheKernel) {
   program.join();
   // The page would now have to be provided by the program's handler, which has ended.
   stuck.give_up();
-  EXPECT_EQ(next_resolution(*session_).waiter, 5U);
+  EXPECT_EQ(next_resolution(*session_).waiter.bits, 5U);
   session_->leave();
 }
 

@@ -198,7 +198,7 @@ TEST_F(ProgramsUserfault, MayHaveRegisteredMemory) {
     }
     session_->leave();
     if (first == Outcome::miss) {
-      EXPECT_EQ(next_resolution(*session_).waiter, 6U) << "behind the program's page";
+      EXPECT_EQ(next_resolution(*session_).waiter.bits, 6U) << "behind the program's page";
       session_->leave();
     }
   }
@@ -294,7 +294,7 @@ TEST_F(ProgramsUserfault, AHandlerMayReadThePageThatItProtects) {
   EXPECT_EQ(read_all(*session_, reader, memory_.address(), saved), Outcome::done);
   EXPECT_EQ(saved[0], 2);
   ASSERT_EQ(own_.write_protect(memory_.data(), kPage, false), 0);
-  EXPECT_EQ(next_resolution(*session_).waiter, 5U);
+  EXPECT_EQ(next_resolution(*session_).waiter.bits, 5U);
   session_->leave();
   EXPECT_EQ(fill(target, memory_.data(), bytes.size(), 3), Outcome::done);
   alarm(0);

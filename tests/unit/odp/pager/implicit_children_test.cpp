@@ -256,7 +256,7 @@ TEST(ImplicitChildren, FirstTouchOfASlowPageDelaysNobody) {
   for (size_t i = 0; i < 2; ++i) {
     const Resolution answer = next_resolution(*session);
     session->leave();
-    outcomes[answer.waiter == key ? 0 : 1] = answer.outcome;
+    outcomes[answer.waiter.bits == key ? 0 : 1] = answer.outcome;
   }
   EXPECT_EQ(outcomes[0], Outcome::violation);
   EXPECT_EQ(outcomes[1], Outcome::done);

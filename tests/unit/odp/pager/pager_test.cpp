@@ -84,8 +84,8 @@ TEST(Pager, WaitersOnOneColdPageCostOneService) {
   for (uint64_t i = 0; i < kWaiters; ++i) {
     const Resolution resolution = wait_for_one(*sessions[i % kSessions]);
     EXPECT_EQ(resolution.outcome, Outcome::done);
-    EXPECT_FALSE(answered.at(resolution.waiter));
-    answered[resolution.waiter] = true;
+    EXPECT_FALSE(answered.at(resolution.waiter.bits));
+    answered[resolution.waiter.bits] = true;
   }
   const Counters counters = domain->counters();
   EXPECT_EQ(counters.num_page_faults, 1U);
@@ -110,7 +110,7 @@ TEST(Pager, WhoeverWantsPagesInServiceWaitsForThatService) {
   const Mapping other(1);
   const Target witness = add_region(*domain, other);
   ASSERT_TRUE(ask(*first, {witness, other.address(), 1, 1}));
-  EXPECT_EQ(wait_for_one(*first).waiter, 1U);
+  EXPECT_EQ(wait_for_one(*first).waiter.bits, 1U);
   Resolution early;
   EXPECT_FALSE(take_one(*others, early));
   ASSERT_TRUE(slow.deliver());
@@ -152,7 +152,7 @@ TEST(Pager, SlowPagesDelayNobodyElses) {
   for (uint64_t i = kSlow; i-- > 0;) {
     ASSERT_TRUE(slow[i]->deliver());
     const Resolution resolution = wait_for_one(*session);
-    EXPECT_EQ(resolution.waiter, 100 + i);
+    EXPECT_EQ(resolution.waiter.bits, 100 + i);
     EXPECT_EQ(resolution.outcome, Outcome::done);
   }
 }
@@ -174,7 +174,7 @@ TEST(Pager, MoreSlowPagesThanThreadsDelayNobodyElses) {
   ASSERT_TRUE(slow.wait_for_fault());
   auto other_session = domain->attach_engine();
   ASSERT_TRUE(ask(*other_session, {other_target, others.address(), 1, 1}));
-  EXPECT_EQ(wait_for_one(*other_session).waiter, 1U);
+  EXPECT_EQ(wait_for_one(*other_session).waiter.bits, 1U);
   if (!HasFailure()) serve_others(*other_session, other_target, others);
   ASSERT_TRUE(slow.deliver());
   for (size_t i = 0; i < kSlow; ++i) EXPECT_EQ(wait_for_one(*session).outcome, Outcome::done);
@@ -193,9 +193,9 @@ TEST(Pager, OneSlowPageOfAnothersUserfaultfdDelaysNobody) {
   ASSERT_TRUE(slow.wait_for_fault());
   auto other_session = domain->attach_engine();
   ASSERT_TRUE(ask(*other_session, {other_target, others.address(), 1, 1}));
-  EXPECT_EQ(wait_for_one(*other_session).waiter, 1U);
+  EXPECT_EQ(wait_for_one(*other_session).waiter.bits, 1U);
   ASSERT_TRUE(slow.deliver());
-  EXPECT_EQ(wait_for_one(*session).waiter, 100U);
+  EXPECT_EQ(wait_for_one(*session).waiter.bits, 100U);
 }
 
 TEST(Pager, UrgentFaultsGoFirst) {
@@ -219,10 +219,10 @@ TEST(Pager, UrgentFaultsGoFirst) {
                                i, urgent}));
   }
   ASSERT_TRUE(slow.deliver());
-  EXPECT_EQ(wait_for_one(*session).waiter, kHolder);
+  EXPECT_EQ(wait_for_one(*session).waiter.bits, kHolder);
   for (uint64_t i = 0; i < 2 * kEach; ++i) {
     const Resolution resolution = wait_for_one(*session);
-    EXPECT_EQ(resolution.waiter % 2, i < kEach ? 1U : 0U) << "answer " << i;
+    EXPECT_EQ(resolution.waiter.bits % 2, i < kEach ? 1U : 0U) << "answer " << i;
     EXPECT_EQ(resolution.outcome, Outcome::done);
   }
 }
@@ -243,7 +243,7 @@ TEST(Pager, PageThatCostsLittleNeedsNoThreadOfIts) {
   ASSERT_TRUE(ask(*session, {other_target, others.address() + kPage, 2 * kPage, 1}));
   Resolution resolution;
   ASSERT_TRUE(take_one(*session, resolution)) << "answered before the request returned";
-  EXPECT_EQ(resolution.waiter, 1U);
+  EXPECT_EQ(resolution.waiter.bits, 1U);
   EXPECT_EQ(resolution.outcome, Outcome::done);
   session->enter();
   EXPECT_EQ(session->probe(other_target, others.address() + kPage, 2 * kPage), Outcome::done);
@@ -253,7 +253,7 @@ TEST(Pager, PageThatCostsLittleNeedsNoThreadOfIts) {
   ASSERT_TRUE(ask(*session, {target, memory.address() + kPage, 1, 2}));
   EXPECT_FALSE(take_one(*session, resolution));
   ASSERT_TRUE(slow.deliver());
-  EXPECT_NE(wait_for_one(*session).waiter, wait_for_one(*session).waiter);
+  EXPECT_NE(wait_for_one(*session).waiter.bits, wait_for_one(*session).waiter.bits);
   const Counters counters = domain->counters();
   EXPECT_EQ(counters.faults_served_at_once, 1U);
   EXPECT_GE(counters.num_page_faults, 2U);
@@ -306,7 +306,7 @@ TEST(Pager, LongRangeIsToldAfterItsFirstChunkAndComesWhole) {
   auto session = domain->attach_engine();
   ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), 5}));
   const Resolution resolution = wait_for_one(*session);
-  EXPECT_EQ(resolution.waiter, 5U);
+  EXPECT_EQ(resolution.waiter.bits, 5U);
   EXPECT_EQ(resolution.outcome, Outcome::done);
   session->enter();
   EXPECT_EQ(session->probe(target, memory.address(), kPage), Outcome::done);

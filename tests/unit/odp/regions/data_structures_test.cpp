@@ -441,7 +441,7 @@ TEST(BackgroundQueue, IsBoundedAndInOrder) {
   BackgroundQueue queue;
   for (uint64_t i = 0; i < BackgroundQueue::kCapacity; ++i)
     ASSERT_TRUE(queue.try_push(
-        {.request = {.target = {}, .va = i, .length_bytes = 1, .waiter = 0}, .wait = nullptr}));
+        {.request = {.target = {}, .va = i, .length_bytes = 1, .waiter = {}}, .wait = nullptr}));
   EXPECT_FALSE(queue.try_push({}));
   BackgroundRequest request;
   for (uint64_t i = 0; i < BackgroundQueue::kCapacity; ++i) {

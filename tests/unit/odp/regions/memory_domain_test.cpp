@@ -302,8 +302,8 @@ TEST(MemoryDomain, ManyWaitersOnOneRangeCostOneService) {
   for (size_t i = 0; i < kWaiters; ++i) {
     const Resolution resolution = next_resolution(*session);
     EXPECT_EQ(resolution.outcome, Outcome::done);
-    EXPECT_FALSE(seen.at(resolution.waiter));
-    seen[resolution.waiter] = true;
+    EXPECT_FALSE(seen.at(resolution.waiter.bits));
+    seen[resolution.waiter.bits] = true;
   }
   session->leave();
   EXPECT_FALSE(session->has_outstanding_faults());
@@ -325,7 +325,7 @@ TEST(MemoryDomain, FaultQueueIsBoundedAndRecovers) {
   EXPECT_GE(queued, 64U);
   for (size_t i = 0; i < queued; ++i) EXPECT_EQ(next_resolution(*session).outcome, Outcome::done);
   EXPECT_TRUE(session->request_fault({{result.key, 1, kRemoteWrite}, 0, 1, 1}));
-  EXPECT_EQ(next_resolution(*session).waiter, 1U);
+  EXPECT_EQ(next_resolution(*session).waiter.bits, 1U);
   session->leave();
 }
 
