@@ -9,6 +9,7 @@
 #include "odp/copy/tolerant_atomic.hpp"
 #include "odp/copy/tolerant_copy.hpp"
 #include "odp/copy/tolerant_copy_crc.hpp"
+#include "stack/base/clock.hpp"
 
 namespace faultline::odp {
 

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <exception>
 #include <optional>
+#include <span>
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -14,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "odp/regions/address_space.hpp"
+#include "stack/base/clock.hpp"
 #include "stack/base/process/service_thread.hpp"
 
 namespace faultline::odp {
@@ -26,8 +29,33 @@ void futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const tim
 
 }  // namespace
 
-Pager::Pager(const Parts& parts) : parts_(parts) {
-  for (uint16_t i = 0; i < kMaxServices; ++i) free_[i] = i;
+Pager::Pager(const Parts& parts)
+    : parts_(parts),
+      scheduler_(parts.counters),
+      children_({.keys = parts.keys,
+                 .readers = parts.readers,
+                 .quiescence = parts.quiescence,
+                 .pins = parts.pins,
+                 .pool = parts.children,
+                 .counters = parts.counters,
+                 .monitor = parts.monitor,
+                 .surveyor = surveyor_,
+                 .scheduler = scheduler_}),
+      maker_({.keys = parts.keys,
+              .readers = parts.readers,
+              .pins = parts.pins,
+              .counters = parts.counters,
+              .monitor = parts.monitor,
+              .surveyor = surveyor_,
+              .scheduler = scheduler_,
+              .children = children_,
+              .threads = parts.threads}),
+      short_faults_({.keys = parts.keys,
+                     .readers = parts.readers,
+                     .pins = parts.pins,
+                     .surveyor = surveyor_,
+                     .scheduler = scheduler_,
+                     .maker = maker_}) {
   std::atomic<unsigned> started{0};
   const unsigned wanted = std::max(1U, parts.threads);
   threads_.reserve(wanted);
@@ -55,25 +83,6 @@ Pager::~Pager() {
   standby_.fetch_add(1, std::memory_order_seq_cst);
   futex(standby_, FUTEX_WAKE_PRIVATE, INT_MAX);
   for (std::thread& thread : threads_) thread.join();
-  for (std::atomic<FaultRings*>& slot : ports_) delete slot.load(std::memory_order_relaxed);
-}
-
-FaultRings* Pager::open_port() {
-  const std::lock_guard lock(ports_mutex_);
-  for (std::atomic<FaultRings*>& slot : ports_) {
-    FaultRings* port = slot.load(std::memory_order_relaxed);
-    if (port == nullptr) {
-      port = new FaultRings;
-      port->state.store(FaultRings::State::open, std::memory_order_release);
-      slot.store(port, std::memory_order_release);
-      return port;
-    }
-    if (port->state.load(std::memory_order_acquire) == FaultRings::State::unused) {
-      port->state.store(FaultRings::State::open, std::memory_order_release);
-      return port;
-    }
-  }
-  return nullptr;
 }
 
 void Pager::close_port(FaultRings& port) {
@@ -114,51 +123,28 @@ void Pager::sleep_until_woken(std::unique_lock<PiMutex>& lock) {
   if (has_work()) {
     sleeping_.store(kAwake, std::memory_order_relaxed);
   } else {
-    constexpr timespec kUntilExpiry{0, static_cast<long>(kUnpinnedNs / 2)};
-    const bool expires = parts_.counters.unpinned_bytes.get() != 0;
-    futex(sleeping_, FUTEX_WAIT_PRIVATE, kAsleep, expires ? &kUntilExpiry : nullptr);
+    constexpr timespec kUntilExpiry{0, static_cast<long>(PageMaker::kUnpinnedNs / 2)};
+    futex(sleeping_, FUTEX_WAIT_PRIVATE, kAsleep, maker_.expires() ? &kUntilExpiry : nullptr);
   }
   lock.lock();
   leader_sleeps_ = false;
 }
 
-void Pager::expire_unpinned() {
-  if (reads_files() && monotonic_ns() - file_read_at_ns_ > kFileReadsNs)
-    reads_files_.store(false, std::memory_order_relaxed);
-  if (parts_.counters.unpinned_bytes.get() == 0) return;
-  const uint64_t now_ns = monotonic_ns();
-  if (now_ns < next_expiry_ns_) return;
-  next_expiry_ns_ = now_ns + kUnpinnedNs / 4;
-  parts_.pins.pin_waiting(now_ns - kUnpinnedNs);
-  parts_.pins.expire_unpinned(now_ns - kUnpinnedNs);
-}
-
 bool Pager::has_work() const {
-  bool work = stopping_.load(std::memory_order_acquire) || !background_.empty() ||
-              parts_.children.sweep_wanted().load(std::memory_order_relaxed) ||
-              call_ended_.load(std::memory_order_seq_cst);
-  for_each_port([&work](const FaultRings& port) {
-    const FaultRings::State state = port.state.load(std::memory_order_acquire);
-    work |=
-        state == FaultRings::State::closing || (state == FaultRings::State::open && !port.requests.empty());
-  });
-  return work;
+  return stopping_.load(std::memory_order_acquire) || scheduler_.has_queued_work() ||
+         children_.has_idle_work();
 }
 
 void Pager::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_.load(std::memory_order_acquire)) {
-    let_go_of_closing_ports();
-    expire_unpinned();
-    if (call_ended_.load(std::memory_order_relaxed) &&
-        call_ended_.exchange(false, std::memory_order_seq_cst)) {
-      waits_for_calls_.store(0, std::memory_order_seq_cst);
-      for (size_t i = 0; i < service_count_; ++i) services_[in_use_[i]].waiting = false;
-    }
-    admit();
-    Service* const service = next_service();
+    scheduler_.release_closing_ports();
+    maker_.expire_unpinned();
+    scheduler_.look_at_call_ends();
+    scheduler_.admit();
+    FaultService* const service = scheduler_.next();
     if (service == nullptr) {
-      if (parts_.children.sweep_wanted().exchange(false, std::memory_order_relaxed)) reclaim_children(false);
+      children_.reclaim_idle();
       sleep_until_woken(lock);
       continue;
     }
@@ -173,125 +159,44 @@ void Pager::run() {
   }
 }
 
-void Pager::let_go_of_closing_ports() {
-  for_each_port([this](FaultRings& port) {
-    if (port.state.load(std::memory_order_acquire) != FaultRings::State::closing) return;
-    for (size_t i = 0; i < service_count_;) {
-      Service& service = services_[in_use_[i]];
-      if (service.port == &port && service.away) service.abandoned = true;
-      if (service.port == &port && !service.away) {
-        free_[kMaxServices - service_count_] = in_use_[i];
-        in_use_[i] = in_use_[--service_count_];
-      } else {
-        ++i;
-      }
-    }
-    QueuedFault left;
-    while (port.requests.try_pop(left)) {
-    }
-    port.state.store(FaultRings::State::unused, std::memory_order_release);
-    port.state.notify_all();
-  });
-}
-
-Pager::Service* Pager::place_for(const FaultRequest& request) {
-  const uint16_t place = free_[kMaxServices - 1 - service_count_];
-  in_use_[service_count_++] = place;
-  Service& service = services_[place];
-  service = {};
-  service.request = request;
-  service.started_at_ns = monotonic_ns();
-  service.queued_at_ns = service.started_at_ns;
-  return &service;
-}
-
-void Pager::admit() {
-  bool took = true;
-  // Takes one request per port in turn: no engine can fill the table alone.
-  while (took) {
-    took = false;
-    for_each_port([&](FaultRings& port) {
-      // The upper half is reserved for ports, since background requests use only the lower half (see below).
-      if (service_count_ == kMaxServices ||
-          port.state.load(std::memory_order_acquire) != FaultRings::State::open)
-        return;
-      QueuedFault fault;
-      if (!port.requests.try_pop(fault)) return;
-      if (is_read_ahead(fault.request))
-        fault.request.length_bytes = std::min(fault.request.length_bytes, kChunkPages / 2 * kPageBytes);
-      Service* const service = place_for(fault.request);
-      service->port = &port;
-      service->queued_at_ns = fault.queued_at_ns;
-      took = true;
-    });
-  }
-  BackgroundRequest request;
-  while (service_count_ < kMaxServices / 2 && background_.try_pop(request))
-    place_for(request.request)->wait = request.wait;
-}
-
-Pager::Service* Pager::next_service() {
-  // Every eighth pick prefers advice; otherwise engines that fault continuously would delay it for ever.
-  constexpr unsigned kBackgroundTurn = 8;
-  const bool advice_first = ++picks_ % kBackgroundTurn == 0;
-  Service* best = nullptr;
-  int best_rank = 0;
-  for (size_t i = 0; i < service_count_; ++i) {
-    const size_t at = (cursor_ + i) % service_count_;
-    Service& service = services_[in_use_[at]];
-    if (service.away || service.waiting) continue;
-    const int rank = service.port == nullptr ? (advice_first ? 4 : 1) : service.request.urgent ? 3 : 2;
-    if (rank <= best_rank) continue;
-    best = &service;
-    best_rank = rank;
-  }
-  ++cursor_;
-  return best;
-}
-
-void Pager::serve(Service& service) {
+void Pager::serve(FaultService& service) {
   // Most pages that one access needs: a packet of 4096 bytes at any offset. An engine that was answered
   // after fewer pages (the last page of a child) would retry for ever if the next page cannot be made
   // resident.
   constexpr size_t kAccessPages = 2;
-  Step step = serve_chunk(service);
-  if (step == Step::away) {
-    serve_away(service);
-    if (service.abandoned) {
-      step = Step::failed;
-    } else {
-      const ReaderStripes::Guard guard(parts_.readers);
-      Region* region = nullptr;
-      PageRange chunk;
-      size_t total_pages = 0;
-      step = find_chunk(service, region, chunk, total_pages);
-      if (step == Step::more) step = publish(*region, service);
-      if (step == Step::done && service.pages_done != total_pages) step = Step::more;
-    }
+  ChunkResult result = maker_.make_chunk(service);
+  if (result == ChunkResult::planned) {
+    populate_away(service);
+    result = service.abandoned ? ChunkResult::impossible : maker_.finish_away(service);
   }
-  if (step == Step::waiting) {
-    service.waiting = true;
-  } else if (step != Step::more) {
-    finish(service, step);
-  } else if (service.pages_done >= kAccessPages && service.port != nullptr && !service.told) {
-    tell(service, Step::done);
+  switch (result) {
+    case ChunkResult::blocked:
+      scheduler_.make_wait(service);
+      break;
+    case ChunkResult::complete:
+      scheduler_.finish(service, Outcome::done);
+      break;
+    case ChunkResult::impossible:
+      scheduler_.finish(service, Outcome::violation);
+      break;
+    case ChunkResult::more:
+    case ChunkResult::planned:
+      if (service.pages_done >= kAccessPages && !service.is_advice && !service.answered)
+        scheduler_.answer(service, Outcome::done);
+      break;
   }
-  if (victims_.count != 0) page_out_victims();
+  if (maker_.victims().count != 0) page_out_victims();
 }
 
 /// Executes work that may take long without the mutex; the thread that the next request wakes leads
 /// meanwhile.
 template <typename Work>
 void Pager::without_mutex(bool of_file, Work work) {
-  bool others = false;
-  for (size_t i = 0; i < service_count_; ++i) {
-    const Service& other = services_[in_use_[i]];
-    others |= !other.away && !other.waiting;
-  }
+  const bool others = scheduler_.has_ready();
   // The work may need a CPU for long (swap in compressed memory, a search for pages to reclaim). One such
   // thread may keep its real-time priority; several would take all CPUs from the engines. A disk access
   // gains nothing from priority.
-  const bool demoted = (away_count_++ != 0 || of_file) && is_realtime();
+  const bool demoted = (threads_away_++ != 0 || of_file) && is_realtime();
   if (!leader_sleeps_) sleeping_.exchange(kAway, std::memory_order_seq_cst);
   mutex_.unlock();
   if (others || has_work()) wake();
@@ -301,7 +206,7 @@ void Pager::without_mutex(bool of_file, Work work) {
   returning_.fetch_add(1, std::memory_order_relaxed);
   mutex_.lock();
   returning_.fetch_sub(1, std::memory_order_relaxed);
-  --away_count_;
+  --threads_away_;
 }
 
 void Pager::be_realtime(bool realtime) const {
@@ -310,96 +215,25 @@ void Pager::be_realtime(bool realtime) const {
   pthread_setschedparam(pthread_self(), realtime ? SCHED_FIFO : SCHED_OTHER, &parameters);
 }
 
-void Pager::serve_away(Service& service) {
-  service.away = true;
-  Plan plan = service.plan;
+void Pager::populate_away(FaultService& service) {
+  scheduler_.begin_away(service);
+  ChunkPlan plan = service.plan;
   // A thread that waits for a device, or for the program, releases mmap_lock meanwhile.
   const bool computes = plan.kind != FaultKind::file && !plan.of_program;
   without_mutex(plan.of_file, [this, &plan, computes] {
     std::optional<AddressSpaceCall> call;
     if (computes) call.emplace();
-    populate(plan);
+    maker_.populate(plan);
   });
   service.plan = plan;
-  service.away = false;
-  for (size_t i = 0; i < service_count_; ++i) services_[in_use_[i]].waiting = false;
-}
-
-size_t Pager::services_away() const {
-  size_t away = 0;
-  for (size_t i = 0; i < service_count_; ++i) away += services_[in_use_[i]].away;
-  return away;
-}
-
-uint64_t Pager::protect_since_ns(uint64_t now_ns) const {
-  uint64_t oldest_ns = now_ns;
-  for (size_t i = 0; i < service_count_; ++i)
-    oldest_ns = std::min(oldest_ns, services_[in_use_[i]].started_at_ns);
-  return oldest_ns - kMinResidenceNs;
-}
-
-void Pager::tell(Service& service, Step step) {
-  CounterCells& counters = parts_.counters;
-  service.told = true;
-  const Resolution resolution{service.request.waiter,
-                              step == Step::done ? Outcome::done : Outcome::violation};
-  // Cannot be full: the session limits outstanding requests. Sent first, since its waiter is stalled.
-  static_cast<void>(service.port->resolutions.try_push(resolution));
-  if (step == Step::failed) counters.num_failed_resolutions.add();
-  if (step == Step::done && service.pages_made_resident == 0) {
-    counters.faults_coalesced.add();
-  } else {
-    counters.num_page_faults.add();
-    counters.note_service(service.kind, monotonic_ns() - service.queued_at_ns);
-  }
-}
-
-bool Pager::is_read_ahead(const FaultRequest& request) const {
-  for (size_t i = 0; i < service_count_; ++i) {
-    const Service& service = services_[in_use_[i]];
-    if (!service.told || service.abandoned || service.request.target.key != request.target.key ||
-        (request.target.need & kWriteRights & ~service.request.target.need) != 0)
-      continue;
-    const uint64_t offset = request.va - service.request.va;
-    if (offset < service.request.length_bytes &&
-        request.length_bytes <= service.request.length_bytes - offset)
-      return true;
-  }
-  return false;
-}
-
-void Pager::finish(Service& service, Step step) {
-  CounterCells& counters = parts_.counters;
-  if (service.abandoned) {
-    // There is no port to answer.
-  } else if (service.port == nullptr) {
-    if (step == Step::failed) counters.num_failed_resolutions.add();
-    counters.num_prefetches_handled.add();
-    counters.num_prefetch_pages.add(service.pages_made_resident);
-    if (service.wait != nullptr) {
-      service.wait->state.store(step == Step::done ? PrefetchWait::State::done : PrefetchWait::State::failed,
-                                std::memory_order_release);
-      service.wait->state.notify_one();
-    }
-  } else {
-    // A failure after the first chunk is reported to the next request that reaches it.
-    if (!service.told) tell(service, step);
-    counters.num_page_fault_pages.add(service.pages_made_resident);
-  }
-  const auto place = static_cast<uint16_t>(&service - services_.data());
-  for (size_t i = 0; i < service_count_; ++i) {
-    if (in_use_[i] != place) continue;
-    free_[kMaxServices - service_count_] = place;
-    in_use_[i] = in_use_[--service_count_];
-    return;
-  }
+  scheduler_.end_away(service);
 }
 
 /// If memory is short, pages out what the CLOCK has unpinned, at once rather than when the kernel searches
 /// for pages to reclaim.
 void Pager::page_out_victims() {
-  const PinTable::Victims victims = victims_;
-  victims_.count = 0;
+  const PinTable::Victims victims = maker_.victims();
+  maker_.victims().count = 0;
   if (!pressure_.is_short(monotonic_ns())) return;
   for (const PinTable::Victims::Range& range : std::span(victims.ranges).first(victims.count))
     parts_.counters.victims_paged_out.add(range.length_bytes / kPageBytes);
@@ -408,6 +242,49 @@ void Pager::page_out_victims() {
     for (const PinTable::Victims::Range& range : std::span(victims.ranges).first(victims.count))
       static_cast<void>(madvise(reinterpret_cast<void*>(range.address), range.length_bytes, MADV_PAGEOUT));
   });
+}
+
+void Pager::drop_children(Region& parent) {
+  const std::lock_guard lock(mutex_);
+  children_.drop_all(parent);
+}
+
+bool Pager::may_serve_at_once(uint64_t now_ns) const {
+  return short_faults_.may_serve(now_ns) && !stopping_.load(std::memory_order_acquire) &&
+         !parts_.quiescence.gate_is_up() && !parts_.monitor.is_handling() &&
+         !AddressSpaceCall::any_in_progress();
+}
+
+bool Pager::serve_at_once(const FaultRequest& request) {
+  if (!ShortFaults::is_short(request)) return false;
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  const uint64_t start_ns = monotonic_ns();
+  if (!may_serve_at_once(start_ns)) return false;
+  FaultService service;
+  service.request = request;
+  service.started_at_ns = start_ns;
+  const bool none_expires = !maker_.expires();
+  const bool served = short_faults_.serve(service);
+  const uint64_t took_ns = monotonic_ns() - start_ns;
+  short_faults_.note_duration(start_ns, took_ns);
+  lock.unlock();
+  // The leader sleeps without a deadline while no unpinned page needs a pin or an expiry: wake it.
+  if (none_expires && maker_.expires()) wake();
+  if (served) count_served_at_once(service, took_ns);
+  return served;
+}
+
+void Pager::count_served_at_once(const FaultService& service, uint64_t took_ns) {
+  CounterCells& counters = parts_.counters;
+  if (service.pages_made_resident == 0) {
+    counters.faults_coalesced.add();
+    return;
+  }
+  counters.num_page_faults.add();
+  counters.num_page_fault_pages.add(service.pages_made_resident);
+  counters.faults_served_at_once.add();
+  counters.note_service(service.kind, took_ns);
 }
 
 }  // namespace faultline::odp

@@ -1,41 +1,47 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pager's part of implicit regions: it creates and reclaims their children.
+#include "odp/pager/implicit_children.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <mutex>
 #include <new>
 
 #include <sys/mman.h>
 
-#include "odp/pager/pager.hpp"
+#include "odp/mappings/mapping_list.hpp"
 
 namespace faultline::odp {
 
 /// NO_FAULT advice concerns only pages that are mapped: without any, no child is created.
-bool Pager::may_make_child(const FaultRequest& request, uint64_t address) const {
-  return !request.no_fault || surveyor_.present_mask(address & ~(kPageBytes - 1), kChunkPages) != 0;
+bool ImplicitChildren::may_make(const FaultRequest& request, uint64_t address) const {
+  return !request.no_fault ||
+         parts_.surveyor.present_mask(address & ~(kPageBytes - 1), PageSurveyor::kMaxPages) != 0;
 }
 
-/// Returns nullptr if nothing is mapped at the address, all places are taken, or memory is short.
-Region* Pager::make_child(Region& parent, uint64_t address) {
-  if (parts_.children.is_full()) return nullptr;
+Region* ImplicitChildren::find_or_make(Region& parent, const FaultRequest& request, uint64_t address) {
+  Region* const region = parent.children->find(address);
+  if (region != nullptr || !may_make(request, address)) return region;
+  return make(parent, address);
+}
+
+Region* ImplicitChildren::make(Region& parent, uint64_t address) {
+  if (parts_.pool.is_full()) return nullptr;
   // Checks first that there is a mapping (mincore(2), ENOMEM): a peer may request any address. The page
   // itself is made resident like any other, since that may take long.
   unsigned char in_core = 0;
   if (mincore(reinterpret_cast<void*>(address), kPageBytes, &in_core) != 0) return nullptr;
-  Child& child = parts_.children.take(parent, address & ~(kChildBytes - 1));
+  Child& child = parts_.pool.take(parent, address & ~(kChildBytes - 1));
   Region& region = child.region;
   int error = 0;
   MappingFacts facts;
-  if (!surveyor_.find(address, facts))
+  if (!parts_.surveyor.find(address, facts))
     facts = {.start = region.start_page_address(), .end = region.end_page_address()};
   child.watch_start = facts.start;
   child.watch_end = facts.end;
   try {
     error = parts_.monitor.watch(child.watch_start, child.watch_end);
   } catch (const std::bad_alloc&) {
-    parts_.children.give_back(child);
+    parts_.pool.give_back(child);
     return nullptr;
   }
   // Further mappings in the child are watched when they are requested.
@@ -49,31 +55,24 @@ Region* Pager::make_child(Region& parent, uint64_t address) {
   return &region;
 }
 
-/// True if the next chunk belongs to an implicit region and has no child yet.
-bool Pager::needs_child(const Service& service) const {
+bool ImplicitChildren::needs_child(const FaultService& service) const {
   const ReaderStripes::Guard guard(parts_.readers);
   const Region* const region = parts_.keys.find(service.request.target.key);
   const uint64_t address = service.request.va + service.pages_done * kPageBytes;
   return region != nullptr && region->children != nullptr && region->children->find(address) == nullptr &&
-         may_make_child(service.request, address);
+         may_make(service.request, address);
 }
 
-bool Pager::is_in_service(const Region& region) const {
-  Plan whole;
-  whole.address = region.start_page_address();
-  whole.length_bytes = region.end_page_address() - region.start_page_address();
-  for (size_t i = 0; i < service_count_; ++i) {
-    const Service& service = services_[in_use_[i]];
-    if (service.away && service.plan.overlaps(whole)) return true;
-  }
-  return false;
+bool ImplicitChildren::is_in_service(const Region& region) const {
+  const AddressRange whole{region.start_page_address(), region.end_page_address()};
+  return parts_.scheduler.any_away([&whole](const ChunkPlan& plan) { return plan.overlaps(whole); });
 }
 
-void Pager::reclaim_children(bool make_room) {
+void ImplicitChildren::reclaim(bool make_room) {
   constexpr size_t kBatch = 64;
   std::array<Child*, kBatch> batch{};
   size_t count = 0;
-  ChildPool& pool = parts_.children;
+  ChildPool& pool = parts_.pool;
   pool.for_each([&](Child& child) {
     if (child.region.resident_pages.load(std::memory_order_relaxed) != 0 || is_in_service(child.region))
       return true;
@@ -99,13 +98,12 @@ void Pager::reclaim_children(bool make_room) {
   take_away(std::span(batch).first(count));
 }
 
-void Pager::drop_children(Region& parent) {
-  const std::unique_lock lock(mutex_);
+void ImplicitChildren::drop_all(Region& parent) {
   constexpr size_t kBatch = 64;
   for (;;) {
     std::array<Child*, kBatch> batch{};
     size_t count = 0;
-    parts_.children.for_each([&](Child& child) {
+    parts_.pool.for_each([&](Child& child) {
       if (child.region.parent_children == parent.children.get()) batch[count++] = &child;
       return count != kBatch;
     });
@@ -114,7 +112,7 @@ void Pager::drop_children(Region& parent) {
   }
 }
 
-void Pager::take_away(std::span<Child* const> children) {
+void ImplicitChildren::take_away(std::span<Child* const> children) {
   if (children.empty()) return;
   for (Child* const child : children) const_cast<ChildTable*>(child->region.parent_children)->unlink(*child);
   parts_.quiescence.wait_for(parts_.quiescence.advance());
@@ -124,7 +122,7 @@ void Pager::take_away(std::span<Child* const> children) {
     parts_.pins.unpin_all(region);
     parts_.counters.num_odp_mr_pages.subtract(region.resident_pages.load(std::memory_order_relaxed));
     parts_.monitor.unwatch(child->watch_start, child->watch_end);
-    parts_.children.give_back(*child);
+    parts_.pool.give_back(*child);
     parts_.counters.num_implicit_children.subtract(1);
     parts_.counters.implicit_children_reclaimed.add();
   }
