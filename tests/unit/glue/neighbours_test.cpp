@@ -149,7 +149,7 @@ TEST_F(Neighbours, AskAgainForAnAddressThatExpiresWhileACallerWaits) {
   TimeNs now = NeighbourCache::kReachableNs + 1;
   EXPECT_EQ(cache.wait_for(peer, now, is_asked, mac), NeighbourState::incomplete);
   EXPECT_NE(poll(now), 0U);
-  while (cache.next_deadline() != transport::kNever) {
+  while (cache.next_deadline() != kNever) {
     now = cache.next_deadline();
     static_cast<void>(poll(now));
   }
