@@ -233,7 +233,7 @@ void RunningDevice::send_last_frames() {
     while (engine.holds_frames_to_send() && monotonic_ns() < latest) {
       engine.turns().lock();
       register_this_thread();
-      engine.send_held_frames(monotonic_ns());
+      engine.release_due_frames(monotonic_ns());
       engine.turns().unlock();
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
@@ -270,7 +270,7 @@ void RunningDevice::call(uint32_t core_index, void (*function)(void*), void* arg
     seat.engine->turns().lock();
     register_this_thread();
     // Deferred ACKs of a QP would be lost with the QP, so transmit them first.
-    seat.engine->send_owed();
+    seat.engine->poll_deferred();
     function(argument);
     seat.engine->turns().unlock();
   }
@@ -311,9 +311,9 @@ bool RunningDevice::send_now(uint32_t core_index, transport::QueuePair* qp) {
   // Only drive() sets driver_, and only for an inline engine.
   if (driver_.load(std::memory_order_relaxed) != pthread_self() || is_parents()) return false;
   PollEngine& engine = *seats_[core_index].engine;
-  if (!engine.may_send_now() || !engine.turns().try_lock()) return false;
+  if (!engine.may_serve_posted() || !engine.turns().try_lock()) return false;
   const bool closed = closed_.load(std::memory_order_relaxed);
-  if (!closed) engine.send_now(qp);
+  if (!closed) engine.serve_posted(qp);
   engine.turns().unlock();
   return !closed;
 }

@@ -63,6 +63,16 @@ void ChaosLink::put(std::span<rte_mbuf* const> frames, TimeNs now, ChaosCounts& 
   }
 }
 
+void ChaosLink::put(std::span<rte_mbuf* const> frames, TimeNs now, PortCounts& counts) {
+  ChaosCounts outcomes;
+  put(frames, now, outcomes);
+  counts.chaos_lost.add(outcomes.lost);
+  counts.chaos_duplicated.add(outcomes.duplicated);
+  counts.chaos_corrupted.add(outcomes.corrupted);
+  counts.chaos_delayed.add(outcomes.delayed);
+  counts.chaos_marked.add(outcomes.marked);
+}
+
 size_t ChaosLink::take_due(TimeNs now, std::span<Held> out) {
   size_t taken = 0;
   while (taken < out.size() && !held_.empty() && held_.front().due <= now) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "pmd_glue/engine/port_counts.hpp"
 #include "stack/chaos/link_model.hpp"
 #include "stack/transport/shared/types.hpp"
 
@@ -39,6 +40,8 @@ class ChaosLink {
 
   /// Takes ownership of all frames.
   void put(std::span<rte_mbuf* const> frames, TimeNs now, ChaosCounts& counts);
+  /// As above; adds the outcomes to the port's counters.
+  void put(std::span<rte_mbuf* const> frames, TimeNs now, PortCounts& counts);
   /// Returns the number of due frames moved to `out`; the caller owns them.
   [[nodiscard]] size_t take_due(TimeNs now, std::span<Held> out);
   /// Takes back frames that the port did not accept; they keep their place in the order.

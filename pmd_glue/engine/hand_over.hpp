@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "pmd_glue/config/config.hpp"
+#include "pmd_glue/engine/port_counts.hpp"
 #include "stack/transport/core/core.hpp"
 
 struct rte_mbuf;
+struct rte_mempool;
 struct rte_ring;
 
 namespace faultline::glue {
@@ -31,6 +33,10 @@ class HandOver {
   /// Pushes frames to a core's ring, from any core's thread. The ring takes a prefix of `frames`; returns its
   /// length.
   [[nodiscard]] size_t push(uint32_t core, std::span<rte_mbuf*> frames);
+  /// As push(); counts all frames, and drops those for which the ring has no room.
+  void push_or_drop(uint32_t core, std::span<rte_mbuf*> frames, PortCounts& counts);
+  /// Pushes a copy of the frame, from `pool`, to every core but `from`.
+  void push_copies(uint32_t from, const rte_mbuf* frame, rte_mempool* pool, PortCounts& counts);
   /// Takes frames from a core's ring; only by that core's thread.
   [[nodiscard]] size_t take(uint32_t core, std::span<rte_mbuf*> out);
   /// Sets the listener for frames that arrive while the core sleeps; nullptr (the initial value): none. Set
@@ -43,6 +49,13 @@ class HandOver {
   HandOver() = default;
   std::vector<rte_ring*> rings_;
   std::array<std::atomic<transport::DoorbellListener*>, kMaxCores> listeners_{};
+};
+
+/// Index of the engine's core in its device; `hand_over` is nullptr for a single core.
+struct CoreSlot {
+  uint32_t index = 0;
+  uint32_t cores = 1;
+  HandOver* hand_over = nullptr;
 };
 
 }  // namespace faultline::glue

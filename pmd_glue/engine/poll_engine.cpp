@@ -102,22 +102,19 @@ PollEngine::PollEngine(const Config& config, const DeviceConfig& device, WireAtt
       capture_(capture),
       seat_(seat),
       addresses_(addresses),
-      attachment_(attachment),
       filter_(addresses.mac(), addresses.vlan(), addresses.gids()),
       neighbours_(addresses),
       receive_link_(chaos_link(device.chaos, device.chaos.receive, seat, 0, port.pool())),
-      transmit_link_(chaos_link(device.chaos, device.chaos.transmit, seat, 1, port.pool())),
       fault_model_(fault_model(device.chaos, seat, session)),
       now_(monotonic_ns()),
+      tx_(port, seat, attachment, filter_, capture,
+          chaos_link(device.chaos, device.chaos.transmit, seat, 1, port.pool()), counts_),
       core_(std::make_unique<transport::Core>(
           core_config(config, device, attachment, port, seat, qp_memory_.resource()),
           fault_model_ != nullptr ? static_cast<odp::MemoryAccess&>(*fault_model_)
                                   : static_cast<odp::MemoryAccess&>(session),
-          static_cast<transport::Port&>(*this), static_cast<transport::EventSink*>(this))),
+          tx_, static_cast<transport::EventSink*>(this))),
       device_name_(device.name) {
-  if (port.offloads_ipv4_checksum()) tx_offload_flags_ |= RTE_MBUF_F_TX_IP_CKSUM;
-  if (port.offloads_udp_checksum()) tx_offload_flags_ |= RTE_MBUF_F_TX_UDP_CKSUM;
-  port_usable_ = port.started();
   if (port.link_holds_frames())
     gate_.emplace(turns_, [this] {
       const bool moved = turn();
@@ -126,69 +123,61 @@ PollEngine::PollEngine(const Config& config, const DeviceConfig& device, WireAtt
     });
 }
 
-PollEngine::~PollEngine() {
-  core_.reset();
-  for (; loopback_head_ != loopback_tail_; ++loopback_head_)
-    rte_pktmbuf_free(loopback_[loopback_head_ % kLoopbackFrames]);
-}
+PollEngine::~PollEngine() = default;
 
 bool PollEngine::turn(Turn whose) {
   session_.enter();
   now_ = monotonic_ns();
   last_turn_.store(now_, std::memory_order_relaxed);
-  sent_this_turn_ = 0;
-  if (whose == Turn::of_program) caller_tracker_.note_return(now_);
+  tx_.begin(now_);
+  const bool by_program = whose == Turn::of_program;
+  if (by_program) ack_deferral_.note_call(now_);
 
   if (fault_model_ != nullptr) fault_model_->advance(now_);
   size_t moved = deliver_loopback();
   if (seat_.hand_over != nullptr) moved += take_handed_over();
-  if (port_usable_)
+  if (tx_.is_port_usable())
     for (uint16_t queue = 0; queue < port_.receive_queues(); ++queue)
       if (port_.receiver_of(queue) == seat_.index) moved += receive(queue);
   if (receive_link_ != nullptr) deliver_due();
-  if (whose == Turn::of_program) may_send_now_.store(moved <= kFewFrames, std::memory_order_relaxed);
-  if (moved != 0 && whose == Turn::of_program && completion_goes_first()) {
-    ++owed_polls_;
-  } else {
-    owed_polls_ = 0;
-    core_->poll(now_);
-  }
+  if (by_program) may_serve_posted_.store(moved <= kFewFrames, std::memory_order_relaxed);
+  const AckDeferral::Action action = ack_deferral_.after_receive(
+      by_program, moved != 0, [this] { return core_->receives_completed(); }, now_);
+  if (action == AckDeferral::Action::poll) core_->poll(now_);
   if (now_ >= neighbours_.next_deadline()) ask_neighbours();
-  if (transmit_link_ != nullptr) send_due();
+  if (tx_.is_impaired()) tx_.release_due();
 
-  moved += sent_this_turn_;
+  moved += tx_.sent_since_begin();
   return moved != 0 || holds_back();
 }
 
-void PollEngine::send_now(transport::QueuePair* qp) {
-  may_send_now_.store(false, std::memory_order_relaxed);
+void PollEngine::serve_posted(transport::QueuePair* qp) {
+  may_serve_posted_.store(false, std::memory_order_relaxed);
   session_.enter();
   now_ = monotonic_ns();
-  caller_tracker_.note_return(now_);
+  tx_.begin(now_);
+  ack_deferral_.note_call(now_);
   core_->send_posted(qp, now_);
   session_.leave();
 }
 
-void PollEngine::send_owed() {
-  if (owed_polls_ == 0) return;
+void PollEngine::poll_deferred() {
+  if (ack_deferral_.before_control_call() != AckDeferral::Action::poll) return;
   session_.enter();
   now_ = monotonic_ns();
-  owed_polls_ = 0;
+  tx_.begin(now_);
   core_->poll(now_);
   session_.leave();
 }
 
-/// Returns whether transmission is deferred, so that the program polls its completion first. More than one
-/// completion in a turn is a stream, in which the program does not wait for each message.
-bool PollEngine::completion_goes_first() {
-  const uint64_t seen = std::exchange(receives_seen_, core_->receives_completed());
-  const uint64_t completed = receives_seen_ - seen;
-  if (completed != 0) caller_tracker_.note_given(now_);
-  return completed == 1 && owed_polls_ < kMostOwedPolls && caller_tracker_.is_prompt();
+void PollEngine::release_due_frames(TimeNs now) {
+  now_ = now;
+  tx_.begin(now);
+  tx_.release_due();
 }
 
 bool PollEngine::holds_back() const {
-  return (receive_link_ != nullptr && receive_link_->holds_frames()) || holds_frames_to_send() ||
+  return (receive_link_ != nullptr && receive_link_->holds_frames()) || tx_.holds_frames() ||
          (fault_model_ != nullptr && fault_model_->next_deadline() != kNever);
 }
 
@@ -213,20 +202,18 @@ size_t PollEngine::receive(uint16_t queue) {
     burst[kept++] = frame;
   }
   if (receive_link_ != nullptr)
-    put(*receive_link_, {burst.data(), kept});
+    receive_link_->put(std::span(burst).first(kept), now_, counts_);
   else
     distribute({burst.data(), kept});
   return received;
 }
 
-void PollEngine::put(ChaosLink& link, std::span<rte_mbuf* const> frames) {
-  ChaosCounts counts;
-  link.put(frames, now_, counts);
-  counts_.chaos_lost.add(counts.lost);
-  counts_.chaos_duplicated.add(counts.duplicated);
-  counts_.chaos_corrupted.add(counts.corrupted);
-  counts_.chaos_delayed.add(counts.delayed);
-  counts_.chaos_marked.add(counts.marked);
+size_t PollEngine::deliver_loopback() {
+  if (!tx_.has_loopback()) return 0;
+  std::array<RxFrame, kBurst> frames;
+  const size_t waiting = tx_.take_loopback(frames);
+  core_->on_packets({frames.data(), waiting}, now_);
+  return waiting;
 }
 
 void PollEngine::deliver_due() {
@@ -270,15 +257,8 @@ uint32_t PollEngine::owner_of(rte_mbuf* frame, wire::FrameKind kind) {
   if (kind != wire::FrameKind::roce) return 0;
   const uint32_t qpn = wire::peek_destination_qpn(bytes_of(frame));
   if (qpn != wire::kMulticastQpn) return transport::owner_of(qpn, seat_.cores);
-  hand_over_copies(frame);
+  seat_.hand_over->push_copies(seat_.index, frame, port_.pool(), counts_);
   return seat_.index;
-}
-
-void PollEngine::hand_over_copies(const rte_mbuf* frame) {
-  for (uint32_t core = 0; core < seat_.cores; ++core) {
-    if (core == seat_.index) continue;
-    if (rte_mbuf* copy = rte_pktmbuf_copy(frame, port_.pool(), 0, UINT32_MAX)) push_to_core(core, {&copy, 1});
-  }
 }
 
 // A burst mostly has one or two flows: the frames of one owner are pushed at once, in their order.
@@ -288,15 +268,8 @@ void PollEngine::hand_over(std::span<const Handed> frames) {
     size_t count = 0;
     for (const Handed& handed : frames)
       if (handed.owner == core) of_one[count++] = handed.frame;
-    if (count != 0) push_to_core(core, {of_one.data(), count});
+    if (count != 0) seat_.hand_over->push_or_drop(core, {of_one.data(), count}, counts_);
   }
-}
-
-void PollEngine::push_to_core(uint32_t core, std::span<rte_mbuf*> frames) {
-  const size_t pushed = seat_.hand_over->push(core, frames);
-  counts_.handed_over.add(pushed);
-  counts_.hand_over_dropped.add(frames.size() - pushed);
-  rte_pktmbuf_free_bulk(frames.data() + pushed, static_cast<unsigned>(frames.size() - pushed));
 }
 
 // The receiving core has already filtered and captured these frames.
@@ -333,7 +306,7 @@ bool PollEngine::admit(rte_mbuf* frame, wire::FrameKind kind) {
 }
 
 template <typename Write>
-bool PollEngine::send_written(Write write) {
+bool PollEngine::write_own_frame(Write write) {
   rte_mbuf* frame = rte_pktmbuf_alloc(port_.pool());
   if (frame == nullptr) return false;
   const size_t length_bytes =
@@ -343,7 +316,7 @@ bool PollEngine::send_written(Write write) {
     return false;
   }
   set_length(frame, length_bytes);
-  return send_one(frame);
+  return tx_.enter_own(frame);
 }
 
 void PollEngine::handle_link_frame(rte_mbuf* frame, wire::FrameKind kind) {
@@ -371,7 +344,7 @@ void PollEngine::handle_arp(rte_mbuf* frame) {
     const size_t length_bytes = neighbours_.on_arp(bytes_of(frame), now_, to);
     return length_bytes != 0 && link_answers_.take(now_) ? length_bytes : 0;
   };
-  if (send_written(write)) counts_.arp_out.add(1);
+  if (write_own_frame(write)) counts_.arp_out.add(1);
 }
 
 void PollEngine::handle_neighbour_message(const wire::NeighbourMessage& message) {
@@ -380,7 +353,7 @@ void PollEngine::handle_neighbour_message(const wire::NeighbourMessage& message)
     const size_t length_bytes = neighbours_.on_neighbour_message(message, now_, to);
     return length_bytes != 0 && link_answers_.take(now_) ? length_bytes : 0;
   };
-  if (send_written(write)) counts_.nd_out.add(1);
+  if (write_own_frame(write)) counts_.nd_out.add(1);
 }
 
 // The reply is written over the request.
@@ -395,13 +368,13 @@ void PollEngine::handle_echo(rte_mbuf* frame) {
   if (!echo_answers_.take(now_)) return rte_pktmbuf_free(frame);
   set_length(frame, length_bytes);
   frame->ol_flags = 0;
-  if (send_one(frame)) counts_.icmp_out.add(1);
+  if (tx_.enter_own(frame)) counts_.icmp_out.add(1);
 }
 
 void PollEngine::ask_neighbours() {
   bool ipv6 = false;
   const auto write = [&](std::span<uint8_t> to) { return neighbours_.poll(now_, to, ipv6); };
-  if (send_written(write)) (ipv6 ? counts_.nd_out : counts_.arp_out).add(1);
+  if (write_own_frame(write)) (ipv6 ? counts_.nd_out : counts_.arp_out).add(1);
 }
 
 void PollEngine::on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) {

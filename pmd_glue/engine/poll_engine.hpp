@@ -15,11 +15,13 @@
 
 #include "odp/regions/memory_domain.hpp"
 #include "pmd_glue/config/config.hpp"
-#include "pmd_glue/engine/caller_tracker.hpp"
+#include "pmd_glue/engine/ack_deferral.hpp"
 #include "pmd_glue/engine/capture.hpp"
 #include "pmd_glue/engine/chaos_link.hpp"
 #include "pmd_glue/engine/hand_over.hpp"
+#include "pmd_glue/engine/port_counts.hpp"
 #include "pmd_glue/engine/qp_memory.hpp"
+#include "pmd_glue/engine/tx_path.hpp"
 #include "pmd_glue/link/address_table.hpp"
 #include "pmd_glue/link/neighbours.hpp"
 #include "pmd_glue/memif/memif_gate.hpp"
@@ -29,35 +31,13 @@
 #include "stack/base/turn_lock.hpp"
 #include "stack/transport/core/core.hpp"
 #include "stack/verbs/objects/backend.hpp"
-#include "stack/verbs/objects/port_counters.hpp"
 #include "stack/wire/link/address_filter.hpp"
 
 struct rte_mbuf;
 
 namespace faultline::glue {
 
-/// A counter with one writer thread and any number of reader threads.
-class Count {
- public:
-  void add(uint64_t more) {
-    value_.store(value_.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
-  }
-  [[nodiscard]] uint64_t get() const { return value_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<uint64_t> value_{0};
-};
-
-using PortCounts = verbs::BasicPortCounters<Count>;
-
-/// Index of the engine's core in its device; `hand_over` is nullptr for a single core.
-struct CoreSlot {
-  uint32_t index = 0;
-  uint32_t cores = 1;
-  HandOver* hand_over = nullptr;
-};
-
-class PollEngine final : private transport::Port, private transport::EventSink {
+class PollEngine final : private transport::EventSink {
  public:
   /// All references outlive the engine; `capture` may be nullptr.
   PollEngine(const Config& config, const DeviceConfig& device, WireAttachment* attachment,
@@ -71,14 +51,17 @@ class PollEngine final : private transport::Port, private transport::EventSink {
   };
   /// Runs one turn. Returns true if a frame moved or is held back: another turn soon is worth while. A turn
   /// of the program may defer transmission (the ACK) if it delivered exactly one receive completion; see
-  /// send_owed().
+  /// AckDeferral.
   bool turn(Turn whose = Turn::of_ours);
-  /// Transmits what was posted to the QP, within the program's call. At most once after each turn of the
-  /// program that moved few frames; further posts, and busy receivers, are served by the next turn's burst.
-  void send_now(transport::QueuePair* qp);
-  [[nodiscard]] bool may_send_now() const { return may_send_now_.load(std::memory_order_relaxed); }
-  /// Transmits what turns have deferred.
-  void send_owed();
+
+  // The core's work outside a turn.
+
+  /// Serves what was posted to the QP, within the program's call. At most once after each turn of the program
+  /// that moved few frames; further posts, and busy receivers, are served by the next turn's burst.
+  void serve_posted(transport::QueuePair* qp);
+  [[nodiscard]] bool may_serve_posted() const { return may_serve_posted_.load(std::memory_order_relaxed); }
+  /// Polls the core if turns have deferred that.
+  void poll_deferred();
 
   /// Time of the next turn if no event occurs.
   [[nodiscard]] TimeNs next_deadline() const {
@@ -98,15 +81,13 @@ class PollEngine final : private transport::Port, private transport::EventSink {
   }
 
   /// Allows or forbids turns to use the port.
-  void use_port(bool use) { port_usable_ = use; }
-  [[nodiscard]] bool port_link_up() const { return port_usable_ && port_.link_up(); }
+  void use_port(bool use) { tx_.use_port(use); }
+  [[nodiscard]] bool port_link_up() const { return tx_.is_port_usable() && port_.link_up(); }
 
-  /// True if the model of a bad link holds frames to transmit. send_held_frames() transmits those that are
+  /// True if the model of a bad link holds frames to transmit. release_due_frames() releases those that are
   /// due.
-  [[nodiscard]] bool holds_frames_to_send() const {
-    return transmit_link_ != nullptr && transmit_link_->holds_frames();
-  }
-  void send_held_frames(TimeNs now);
+  [[nodiscard]] bool holds_frames_to_send() const { return tx_.holds_frames(); }
+  void release_due_frames(TimeNs now);
 
   /// Raises an event at the device's event sink.
   void raise(transport::AsyncEvent event) { on_device_event(event); }
@@ -122,21 +103,12 @@ class PollEngine final : private transport::Port, private transport::EventSink {
   /// Start of the last turn.
   [[nodiscard]] TimeNs last_turn() const { return last_turn_.load(std::memory_order_relaxed); }
   /// Time at which the port last took a frame.
-  [[nodiscard]] TimeNs last_sent() const { return last_sent_.load(std::memory_order_relaxed); }
+  [[nodiscard]] TimeNs last_sent() const { return tx_.last_sent(); }
 
  private:
-  static constexpr size_t kBurst = 32;
-  /// Limit of frames in a turn after which send_now() is allowed: a message and an acknowledgement.
+  static constexpr size_t kBurst = TxPath::kBurst;
+  /// Limit of frames in a turn after which serve_posted() is allowed: a message and an acknowledgement.
   static constexpr size_t kFewFrames = 2;
-  /// Limit of consecutive deferred transmissions: so many messages share one ACK.
-  static constexpr uint32_t kMostOwedPolls = 4;
-  static constexpr size_t kLoopbackFrames = 1024;  // a power of two
-
-  // transport::Port
-  [[nodiscard]] size_t allocate(std::span<transport::TxFrame> out) override;
-  [[nodiscard]] size_t transmit(std::span<transport::TxFrame> frames) override;
-  void free_unsent(std::span<transport::TxFrame> frames) override;
-  void release(std::span<transport::RxFrame> frames) override;
 
   // transport::EventSink, forwarded to events_
   void on_qp_event(uint32_t qpn, void* user, transport::AsyncEvent event) override;
@@ -152,15 +124,12 @@ class PollEngine final : private transport::Port, private transport::EventSink {
   };
   size_t receive(uint16_t queue);
   void deliver_due();
-  [[nodiscard]] bool completion_goes_first();
   size_t take_handed_over();
   /// Distributes the device's frames of a burst to their owners: the core, the link's protocol handlers,
   /// other cores.
   void distribute(std::span<rte_mbuf*> frames);
   [[nodiscard]] uint32_t owner_of(rte_mbuf* frame, wire::FrameKind kind);
   void hand_over(std::span<const Handed> frames);
-  void hand_over_copies(const rte_mbuf* frame);
-  void push_to_core(uint32_t core, std::span<rte_mbuf*> frames);
   [[nodiscard]] bool admit(rte_mbuf* frame, wire::FrameKind kind);
   void handle_link_frame(rte_mbuf* frame, wire::FrameKind kind);
   void handle_arp(rte_mbuf* frame);
@@ -170,25 +139,9 @@ class PollEngine final : private transport::Port, private transport::EventSink {
   /// Transmits a new frame with the bytes that `write` stores; none if it stores none. Returns true if the
   /// frame was sent.
   template <typename Write>
-  bool send_written(Write write);
-
-  [[nodiscard]] size_t send_burst(std::span<rte_mbuf*> frames);
-  [[nodiscard]] size_t put_on_port(std::span<rte_mbuf*> frames);
-  [[nodiscard]] size_t send_to_port(std::span<rte_mbuf*> frames);
-  void send_due();
-  void put(ChaosLink& link, std::span<rte_mbuf* const> frames);
+  bool write_own_frame(Write write);
   /// True if delayed frames or faults need later turns to complete.
   [[nodiscard]] bool holds_back() const;
-  [[nodiscard]] size_t send_or_give_up(std::span<rte_mbuf*> frames);
-  [[nodiscard]] bool send_one(rte_mbuf* frame);
-  [[nodiscard]] bool send_to_own_group(rte_mbuf* frame);
-  [[nodiscard]] bool gone_port();
-  void ask_for_checksums(rte_mbuf* frame) const;
-  /// False if the frame's destination is the device's address but a QPN of another process that shares the
-  /// address.
-  [[nodiscard]] bool stays_here(rte_mbuf* frame) const;
-  [[nodiscard]] bool loop_back(rte_mbuf* frame);
-  [[nodiscard]] bool push_loopback(rte_mbuf* frame);
   size_t deliver_loopback();
 
   EthernetPort& port_;
@@ -196,34 +149,23 @@ class PollEngine final : private transport::Port, private transport::EventSink {
   Capture* const capture_;
   const CoreSlot seat_;
   const AddressTable& addresses_;
-  WireAttachment* const attachment_;  ///< nullptr for a device without a wire
   wire::AddressFilter filter_;
   NeighbourCache neighbours_;
   /// Rate limits of replies (ARP, ND, ICMP echo): a flood of requests causes no flood of replies.
   TokenBucket echo_answers_{1'000, 1'000};
   TokenBucket link_answers_{10'000, 1'000};
-  // From [device.chaos]; nullptr if it is harmless.
+  // From [device.chaos]; nullptr if it is harmless. TxPath has the link of the other direction.
   std::unique_ptr<ChaosLink> receive_link_;
-  std::unique_ptr<ChaosLink> transmit_link_;
   std::unique_ptr<chaos::FaultModel> fault_model_;
   PortCounts counts_;
-  bool port_usable_ = false;
-  uint64_t tx_offload_flags_ = 0;
   TimeNs now_ = 0;
-  TimeNs full_since_ = 0;  ///< the port has taken no frame since then; 0: it takes frames
-  std::array<rte_mbuf*, kLoopbackFrames> loopback_{};
-  uint32_t loopback_head_ = 0;
-  uint32_t loopback_tail_ = 0;
-  uint64_t sent_this_turn_ = 0;
-  CallerTracker caller_tracker_;
-  std::atomic<bool> may_send_now_{false};
-  uint64_t receives_seen_ = 0;  ///< receives completed before the turn
-  uint32_t owed_polls_ = 0;     ///< consecutive turns that deferred transmission
+  TxPath tx_;
+  AckDeferral ack_deferral_;
+  std::atomic<bool> may_serve_posted_{false};
   QpMemory qp_memory_;
   std::unique_ptr<transport::Core> core_;
   std::atomic<transport::EventSink*> events_{nullptr};
   std::atomic<TimeNs> last_turn_{0};
-  std::atomic<TimeNs> last_sent_{0};
   TurnLock turns_;
   std::optional<MemifGate> gate_;
   const std::string device_name_;  ///< for log lines
