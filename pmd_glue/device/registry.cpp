@@ -169,7 +169,7 @@ std::shared_ptr<RunningDevice> Registry::open(const std::string& name, std::stri
     if (device == nullptr) tell(error);
     devices_[name] = device;
     // Set for each process, not once: a forked child needs the hook too.
-    if (device != nullptr) odp::set_exit_hook([] { instance().send_owed(); });
+    if (device != nullptr) odp::set_exit_hook([] { instance().run_last_turns(); });
     static std::once_flag first_device;
     if (device != nullptr)
       std::call_once(first_device, [] {
@@ -177,7 +177,7 @@ std::shared_ptr<RunningDevice> Registry::open(const std::string& name, std::stri
         // Writes out captures and removes sockets if a program exits with its devices open.
         std::atexit([] { instance().shut_down_all(); });
         // quick_exit(3) runs no atexit(3) handlers.
-        std::at_quick_exit([] { instance().send_owed(); });
+        std::at_quick_exit([] { instance().run_last_turns(); });
       });
     return device;
   } catch (const ConfigError& problem) {
@@ -207,7 +207,7 @@ void Registry::shut_down_all() {
     if (const auto device = find(name)) device->shut_down();
 }
 
-void Registry::send_owed() {
+void Registry::run_last_turns() {
   // The interrupted call may hold the turn lock, or any other lock.
   if (has_interrupted_own_call() || !mutex_.try_lock()) return;
   for (const auto& [name, known] : devices_) {
@@ -216,7 +216,7 @@ void Registry::send_owed() {
         place;
     if (auto* const device = new (place.data()) std::shared_ptr<RunningDevice>(known.lock());
         *device != nullptr)
-      (*device)->send_owed();
+      (*device)->run_last_turns();
   }
   mutex_.unlock();
 }

@@ -46,7 +46,7 @@ class Registry {
   /// Replaces shut_down_all() if the exiting thread is inside a verbs call.
   void abandon_all();
   /// Replaces shut_down_all() in a process that ends by _exit: async-signal-safe.
-  void send_owed();
+  void run_last_turns();
   void tell(const std::string& error);
   void tell_anyone(const std::string& error);
 

@@ -101,7 +101,8 @@ RunningDevice::RunningDevice(const DeviceConfig& device, std::shared_ptr<WireAtt
     : config_(device),
       attachment_(std::move(attachment)),
       addresses_(table_of(device)),
-      description_(std::move(description)) {}
+      description_(std::move(description)),
+      progress_(device.progress != Progress::automatic) {}
 
 std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const DeviceConfig& wanted,
                                                    const std::shared_ptr<WireAttachment>& attachment,
@@ -181,13 +182,13 @@ void RunningDevice::shut_down() {
     if (!seats_.empty()) ProgressThread::instance().remove(*this);
     for (Seat& seat : seats_)
       if (seat.thread != nullptr) seat.thread->stop();
-    send_last_frames();
+    drain_engines();
     for (Seat& seat : seats_) {
       // The lock is held only to publish the state: closing a memif port takes the turn locks itself
       // (memif_gate.hpp).
       seat.engine->turns().lock();
       seat.engine->use_port(false);
-      closed_.store(true, std::memory_order_release);
+      static_cast<void>(progress_.note(ProgressEvent::close));
       seat.engine->turns().unlock();
     }
     port_.reset();
@@ -199,7 +200,7 @@ void RunningDevice::abandon() {
   if (is_parents()) return;
   const TimeNs start = monotonic_ns();
   // Posted work is transmitted in a turn of the progress thread or of the core's own thread.
-  if (config_.progress == Progress::automatic) rest();
+  rest();
   for (Seat& seat : seats_) {
     if (seat.engine->turns().is_held_by_caller()) continue;
     while (seat.engine->last_turn() < start && monotonic_ns() < start + kTurnOfOthersNs) {
@@ -216,7 +217,7 @@ void RunningDevice::abandon() {
 // turn, or that a link model holds, would be lost with the engine. So they are transmitted first. Frames in
 // memif's ring are lost with the ring, unless the other end drains it as this library does (memif_gate.hpp).
 // So the peer gets a short time to take them.
-void RunningDevice::send_last_frames() {
+void RunningDevice::drain_engines() {
   if (seats_.empty() || !port_->link_up()) return;
   const TimeNs now = monotonic_ns();
   const TimeNs latest = now + kHeldFramesNs;
@@ -243,15 +244,15 @@ void RunningDevice::send_last_frames() {
     std::this_thread::sleep_for(std::chrono::nanoseconds(kLingerNs));
 }
 
-void RunningDevice::send_owed() {
-  if (is_parents() || config_.progress != Progress::automatic) return;
+void RunningDevice::run_last_turns() {
+  if (is_parents() || has_own_threads()) return;
   const TimeNs latest = monotonic_ns() + kTurnOfOthersNs;
   for (Seat& seat : seats_) {
     TurnLock& turns = seat.engine->turns();
     bool ours = turns.try_lock();
     for (; !ours && monotonic_ns() < latest; ours = turns.try_lock()) sched_yield();
     if (!ours) continue;
-    if (!closed_.load(std::memory_order_relaxed)) {
+    if (!progress_.is_closed()) {
       seat.engine->turn();
       seat.session->leave();
     }
@@ -261,7 +262,7 @@ void RunningDevice::send_owed() {
 
 void RunningDevice::call(uint32_t core_index, void (*function)(void*), void* argument) {
   Seat& seat = seats_[core_index];
-  if (closed_.load(std::memory_order_acquire) || is_parents()) {
+  if (progress_.is_closed() || is_parents()) {
     function(argument);
   } else if (seat.thread != nullptr) {
     seat.thread->call(function, argument);
@@ -277,19 +278,17 @@ void RunningDevice::call(uint32_t core_index, void (*function)(void*), void* arg
 }
 
 void RunningDevice::drive() {
-  if (config_.progress != Progress::automatic || is_parents()) return;
-  program_drives_.store(program_drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (program_rests_.load(std::memory_order_relaxed)) program_rests_.store(false, std::memory_order_relaxed);
+  if (is_parents() || !progress_.note_call()) return;
   PollEngine& engine = first_engine();
   odp::EngineSession& session = *seats_[0].session;
   if (!engine.turns().try_lock()) return;
-  if (closed_.load(std::memory_order_relaxed)) {
+  if (progress_.is_closed()) {
     engine.turns().unlock();
     return;
   }
   register_this_thread();
-  if (const pthread_t self = pthread_self(); driver_.load(std::memory_order_relaxed) != self)
-    driver_.store(self, std::memory_order_relaxed);
+  if (const pthread_t self = pthread_self(); last_caller_.load(std::memory_order_relaxed) != self)
+    last_caller_.store(self, std::memory_order_relaxed);
   const bool moved = engine.turn(PollEngine::Turn::of_program);
   // The program may not poll again soon.
   session.leave();
@@ -308,28 +307,26 @@ void RunningDevice::drive() {
 }
 
 bool RunningDevice::send_now(uint32_t core_index, transport::QueuePair* qp) {
-  // Only drive() sets driver_, and only for an inline engine.
-  if (driver_.load(std::memory_order_relaxed) != pthread_self() || is_parents()) return false;
+  // Only drive() sets last_caller_, and only for an inline engine.
+  if (last_caller_.load(std::memory_order_relaxed) != pthread_self() || is_parents()) return false;
   PollEngine& engine = *seats_[core_index].engine;
   if (!engine.may_serve_posted() || !engine.turns().try_lock()) return false;
-  const bool closed = closed_.load(std::memory_order_relaxed);
+  const bool closed = progress_.is_closed();
   if (!closed) engine.serve_posted(qp);
   engine.turns().unlock();
   return !closed;
 }
 
 void RunningDevice::rest() {
-  if (config_.progress != Progress::automatic || is_parents()) return;
-  program_rests_.store(true, std::memory_order_seq_cst);
-  ProgressThread::instance().on_doorbell();
+  if (is_parents()) return;
+  if (progress_.note(ProgressEvent::rest) == ProgressAction::wake_progress_thread)
+    ProgressThread::instance().on_doorbell();
 }
 
 RunningDevice::Housekeeping RunningDevice::housekeep() {
-  if (config_.progress != Progress::automatic) return Housekeeping::others;
-  const uint32_t drives = program_drives_.load(std::memory_order_relaxed);
-  is_driven_ = drives != drives_seen_ && !program_rests_.load(std::memory_order_seq_cst);
-  drives_seen_ = drives;
-  if (is_driven_) return Housekeeping::driven;
+  const ProgressAction action = progress_.note(ProgressEvent::check);
+  if (action == ProgressAction::leave_to_program) return Housekeeping::driven;
+  if (action != ProgressAction::drive) return Housekeeping::others;
   PollEngine& engine = first_engine();
   odp::EngineSession& session = *seats_[0].session;
   if (!engine.turns().try_lock()) return Housekeeping::driven;
@@ -346,8 +343,7 @@ RunningDevice::Housekeeping RunningDevice::housekeep() {
 }
 
 int RunningDevice::await_work(transport::DoorbellListener& listener) {
-  // The thread that drives the engine sees its doorbells and frames itself.
-  if (config_.progress != Progress::automatic || is_driven_) return -1;
+  if (has_own_threads()) return -1;
   first_engine().core().set_doorbell_listener(&listener);
   if (attachment_ == nullptr)
     return frames_ == Frames::missed || port_state_ != PortState::up ? -1 : port_->frames_descriptor(0);
@@ -356,7 +352,7 @@ int RunningDevice::await_work(transport::DoorbellListener& listener) {
 }
 
 void RunningDevice::stop_awaiting_work() {
-  if (config_.progress != Progress::automatic) return;
+  if (has_own_threads()) return;
   first_engine().core().set_doorbell_listener(nullptr);
   if (attachment_ == nullptr) {
     pollfd frames{.fd = port_->frames_descriptor(0), .events = POLLIN, .revents = 0};
@@ -476,7 +472,7 @@ int RunningDevice::find_mac(const wire::Gid& gid, wire::MacAddress& mac) {
 /// would be lost during memif's handshake.
 void RunningDevice::await_link() {
   const TimeNs deadline = monotonic_ns() + kHandshakeNs;
-  while (!closed_.load(std::memory_order_acquire) && !is_parents() && !link_up() && monotonic_ns() < deadline)
+  while (!progress_.is_closed() && !is_parents() && !link_up() && monotonic_ns() < deadline)
     std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
@@ -484,7 +480,7 @@ int RunningDevice::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddres
   NeighbourState state = NeighbourState::absent;
   bool is_asked = false;
   // The cache has its own timeout.
-  for (unsigned turns = 0; !closed_.load(std::memory_order_acquire) && !is_parents(); ++turns) {
+  for (unsigned turns = 0; !progress_.is_closed() && !is_parents(); ++turns) {
     call_with(*this, 0, [&] {
       state = first_engine().neighbours().wait_for(neighbour, monotonic_ns(), is_asked, mac);
     });
@@ -542,8 +538,7 @@ void RunningDevice::release_service(uint64_t service_id) {
 bool RunningDevice::link_up() {
   bool up = false;
   // In a call(), since the progress thread may be reconnecting the port.
-  call_with(*this, 0,
-            [&] { up = !closed_.load(std::memory_order_relaxed) && first_engine().port_link_up(); });
+  call_with(*this, 0, [&] { up = !progress_.is_closed() && first_engine().port_link_up(); });
   return up;
 }
 
@@ -557,7 +552,7 @@ verbs::PortCounters RunningDevice::port_counters() {
   }
   // In a call, since another thread may close or reconnect the port.
   call_with(*this, 0, [&] {
-    if (closed_.load(std::memory_order_relaxed)) return;
+    if (progress_.is_closed()) return;
     const PortDrops drops = port_->drops();
     counters.rx_missed = drops.missed;
     counters.rx_no_mbuf = drops.no_buffer;

@@ -15,6 +15,7 @@
 
 #include "odp/regions/memory_domain.hpp"
 #include "pmd_glue/config/config.hpp"
+#include "pmd_glue/device/progress_state.hpp"
 #include "pmd_glue/engine/adaptive_yield.hpp"
 #include "pmd_glue/engine/capture.hpp"
 #include "pmd_glue/engine/hand_over.hpp"
@@ -44,9 +45,9 @@ class RunningDevice final : public verbs::DeviceBackend {
   /// Replaces shut_down() if the process ends while the calling thread has interrupted its own verbs call.
   /// Gives engines that other threads drive time for one more turn. Waits for no lock, and not for long.
   void abandon();
-  /// Transmits what is deferred to the program's next call, mainly ACKs, in a process that ends without that
-  /// call. Async-signal-safe in a thread that is in no call of the library.
-  void send_owed();
+  /// Runs a turn of each inline engine in a process that ends without the program's next call, to which a
+  /// turn may have deferred an ACK. Async-signal-safe in a thread that is in no call of the library.
+  void run_last_turns();
 
   // verbs::DeviceBackend
   [[nodiscard]] const verbs::DeviceDescription& description() const override { return description_; }
@@ -112,7 +113,7 @@ class RunningDevice final : public verbs::DeviceBackend {
                 verbs::DeviceDescription description);
   [[nodiscard]] PollEngine& first_engine() { return *seats_[0].engine; }
   void use_port(bool use);
-  void send_last_frames();
+  void drain_engines();
   void note_port_state(PortState state);
   void raise(transport::AsyncEvent event);
   void await_link();
@@ -131,21 +132,18 @@ class RunningDevice final : public verbs::DeviceBackend {
   std::unique_ptr<HandOver> hand_over_;
   std::vector<Seat> seats_;
 
-  std::atomic<bool> closed_{false};
   /// True in a forked child of the process that opened the device: neither its threads nor its port are the
   /// child's.
   [[nodiscard]] bool is_parents() const { return fork_generation() != generation_; }
   const uint32_t generation_ = fork_generation();
   std::once_flag shut_down_once_;
 
-  // Inline progress: the program's drive() calls, and the progress thread's last view of them.
-  std::atomic<uint32_t> program_drives_{0};
-  std::atomic<bool> program_rests_{false};
-  std::atomic<pthread_t> driver_{};      ///< the last thread in drive()
-  std::atomic<uint32_t> idle_turns_{0};  ///< consecutive, of the program
+  ProgressOwner progress_;
+  // progress_ does not replace these. send_now() compares its thread with the last caller, in one load; a
+  // state names no thread. A forked child copies the state, so is_parents() remains. The others pace yields.
+  std::atomic<pthread_t> last_caller_{};  ///< the last thread in drive()
+  std::atomic<uint32_t> idle_turns_{0};   ///< consecutive, of the program
   AdaptiveYield adaptive_yield_;
-  uint32_t drives_seen_ = 0;
-  bool is_driven_ = false;
   /// State of the port's descriptor since the last frame.
   enum class Frames : uint8_t {
     unknown,

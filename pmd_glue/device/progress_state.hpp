@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The thread that drives the engines of a device, as a table of states and events (docs/design/progress.md).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+namespace faultline::glue {
+
+enum class ProgressState : uint8_t {
+  progress_thread,  ///< automatic: no verbs call drives
+  program,          ///< automatic: a verbs call has driven since the progress thread's last check
+  program_silent,   ///< automatic: a verbs call has driven before the last check, but none since
+  lcores,           ///< dedicated: each engine has its own thread
+  closed,           ///< the device is shut down
+  count_
+};
+
+enum class ProgressEvent : uint8_t {
+  call,   ///< a verbs call of the program polls; any program thread
+  rest,   ///< the program is about to wait for an event; any program thread
+  check,  ///< the progress thread looks after the device
+  close,
+  count_
+};
+
+/// What the thread that reports the event does next.
+enum class ProgressAction : uint8_t {
+  none,
+  drive,  ///< it runs a turn, if no other thread holds the TurnLock
+  leave_to_program,
+  leave_to_lcores,
+  wake_progress_thread
+};
+
+struct ProgressTransition {
+  ProgressState next;
+  ProgressAction action;
+  friend bool operator==(const ProgressTransition&, const ProgressTransition&) = default;
+};
+
+using ProgressTable = std::array<std::array<ProgressTransition, static_cast<size_t>(ProgressEvent::count_)>,
+                                 static_cast<size_t>(ProgressState::count_)>;
+
+consteval ProgressTable make_progress_table() {
+  using S = ProgressState;
+  using E = ProgressEvent;
+  using A = ProgressAction;
+  ProgressTable table{};
+  // Default: stay in the state, without an action.
+  for (size_t state = 0; state < table.size(); ++state)
+    for (ProgressTransition& to : table[state]) to = {static_cast<S>(state), A::none};
+  const auto on = [&table](std::initializer_list<S> states, E event, S next, A action) {
+    for (const S state : states)
+      table[static_cast<size_t>(state)][static_cast<size_t>(event)] = {next, action};
+  };
+  on({S::progress_thread, S::program, S::program_silent}, E::call, S::program, A::drive);
+  on({S::progress_thread, S::program, S::program_silent}, E::rest, S::progress_thread,
+     A::wake_progress_thread);
+  // A program that has called since the last check goes on driving.
+  on({S::program}, E::check, S::program_silent, A::leave_to_program);
+  on({S::progress_thread, S::program_silent}, E::check, S::progress_thread, A::drive);
+  on({S::lcores}, E::check, S::lcores, A::leave_to_lcores);
+  on({S::progress_thread, S::program, S::program_silent, S::lcores}, E::close, S::closed, A::none);
+  return table;
+}
+
+inline constexpr ProgressTable kProgressTable = make_progress_table();
+
+[[nodiscard]] constexpr ProgressTransition transition(ProgressState state, ProgressEvent event) {
+  return kProgressTable[static_cast<size_t>(state)][static_cast<size_t>(event)];
+}
+
+/// The state of one device. Any thread.
+class ProgressOwner {
+ public:
+  explicit ProgressOwner(bool dedicated)
+      : state_(dedicated ? ProgressState::lcores : ProgressState::progress_thread) {}
+
+  /// Reports a verbs call that polls. Returns whether it drives. One load for a program that keeps polling.
+  [[nodiscard]] bool note_call() {
+    static_assert(transition(ProgressState::program, ProgressEvent::call) ==
+                  ProgressTransition{ProgressState::program, ProgressAction::drive});
+    return state_.load(std::memory_order_relaxed) == ProgressState::program ||
+           note(ProgressEvent::call) == ProgressAction::drive;
+  }
+  ProgressAction note(ProgressEvent event);
+
+  [[nodiscard]] bool is_closed() const {
+    return state_.load(std::memory_order_acquire) == ProgressState::closed;
+  }
+
+ private:
+  std::atomic<ProgressState> state_;
+};
+
+}  // namespace faultline::glue
