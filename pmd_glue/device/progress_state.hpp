@@ -60,7 +60,7 @@ consteval ProgressTable make_progress_table() {
   on({S::progress_thread, S::program, S::program_silent}, E::call, S::program, A::drive);
   on({S::progress_thread, S::program, S::program_silent}, E::rest, S::progress_thread,
      A::wake_progress_thread);
-  // A program that has called since the last check goes on driving.
+  // A program that has called since the last check continues to drive.
   on({S::program}, E::check, S::program_silent, A::leave_to_program);
   on({S::progress_thread, S::program_silent}, E::check, S::progress_thread, A::drive);
   on({S::lcores}, E::check, S::lcores, A::leave_to_lcores);
@@ -80,12 +80,16 @@ class ProgressOwner {
   explicit ProgressOwner(bool dedicated)
       : state_(dedicated ? ProgressState::lcores : ProgressState::progress_thread) {}
 
-  /// Reports a verbs call that polls. Returns whether it drives. One load for a program that keeps polling.
+  /// Reports a verbs call that polls. Returns whether it drives. The two states of a program that keeps
+  /// polling cost one load; the table has the same transitions.
   [[nodiscard]] bool note_call() {
-    static_assert(transition(ProgressState::program, ProgressEvent::call) ==
-                  ProgressTransition{ProgressState::program, ProgressAction::drive});
-    return state_.load(std::memory_order_relaxed) == ProgressState::program ||
-           note(ProgressEvent::call) == ProgressAction::drive;
+    using S = ProgressState;
+    using A = ProgressAction;
+    static_assert(transition(S::program, ProgressEvent::call) == ProgressTransition{S::program, A::drive});
+    static_assert(transition(S::lcores, ProgressEvent::call) == ProgressTransition{S::lcores, A::none});
+    const S state = state_.load(std::memory_order_relaxed);
+    if (state == S::program) return true;
+    return state != S::lcores && note(ProgressEvent::call) == A::drive;
   }
   ProgressAction note(ProgressEvent event);
 

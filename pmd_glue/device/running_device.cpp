@@ -278,7 +278,7 @@ void RunningDevice::call(uint32_t core_index, void (*function)(void*), void* arg
 }
 
 void RunningDevice::drive() {
-  if (is_parents() || !progress_.note_call()) return;
+  if (!progress_.note_call() || is_parents()) return;
   PollEngine& engine = first_engine();
   odp::EngineSession& session = *seats_[0].session;
   if (!engine.turns().try_lock()) return;

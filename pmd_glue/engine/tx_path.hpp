@@ -4,9 +4,9 @@
 //   2. impair   the link model of [device.chaos], which holds, loses or changes frames
 //   3. capture  copies for device.capture
 //   4. put      the port's driver; on a wire, a wake-up of the switch
-// The core's batches enter at stage 1, the engine's own frames (ARP, neighbour discovery, echo) at stage 2,
-// the measurement of the bare port at stage 4. A stage takes a prefix of its frames; the previous stage keeps
-// the rest. Unless noted, every member requires TurnLock to be held.
+// The core's batches enter at stage 1, and the measurement of the bare port at stage 4. The engine's own
+// frames (ARP, neighbour discovery, echo) enter at stage 2. A stage takes a prefix of its frames; the
+// previous stage keeps the rest. Unless noted, every member requires TurnLock to be held.
 #pragma once
 
 #include <array>
