@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A running device on a fake port. No progress thread runs (manual_progress.cpp): the tests drive the device
+// and call maintain() at the times that they choose.
+#include <cerrno>
+#include <semaphore>
+#include <thread>
+
+#include "pmd_glue/device/running_device.hpp"
+#include "tests/unit/engine/frames.hpp"
+
+namespace faultline::glue::test {
+namespace {
+
+using transport::AsyncEvent;
+
+/// The interval at which maintain() looks at the port.
+constexpr TimeNs kPortCheck = 20 * kMillisecond;
+
+class Events final : public transport::EventSink {
+ public:
+  void on_qp_event(uint32_t /*qpn*/, void* /*user*/, AsyncEvent /*event*/) override {}
+  void on_cq_event(transport::CompletionQueue* /*cq*/, AsyncEvent /*event*/) override {}
+  void on_device_event(AsyncEvent event) override { all.push_back(event); }
+
+  std::vector<AsyncEvent> all;
+};
+
+class Device : public WithFrames {
+ protected:
+  void SetUp() override {
+    WithFrames::SetUp();
+    config.path = "test.toml";
+    config.domain.monitor_invalidations = false;
+    config.domain.pager_threads = 1;
+    DeviceConfig& description = config.devices.emplace_back();
+    description.name = "fake0";
+    description.addresses.push_back(*parse_address("198.18.0.1/24"));
+    description.mac = mac_of(description.addresses[0].gid);
+  }
+  void open() {
+    std::string error;
+    device = RunningDevice::open(config, config.devices[0], nullptr, error);
+    ASSERT_NE(device, nullptr) << error;
+    port = FakePort::of("fake0");
+    ASSERT_NE(port, nullptr);
+    device->set_event_sink(&events);
+  }
+  /// Lets the device look at its port `times` times.
+  void check_port(int times = 1) {
+    for (int i = 0; i < times; ++i) {
+      VirtualClock::advance(kPortCheck);
+      device->maintain(VirtualClock::now());
+    }
+  }
+
+  Config config;
+  Events events;
+  std::shared_ptr<RunningDevice> device;
+  FakePort* port = nullptr;
+};
+
+TEST_F(Device, AnswersOnThePortThatItsDriverOpened) {
+  open();
+  EXPECT_TRUE(device->link_up());
+  port->deliver(arp_request(device->description().gids[0].ipv4()));
+  device->drive();
+  EXPECT_EQ(port->take_sent().size(), 1U);
+  port->dropped = {.missed = 3, .no_buffer = 4};
+  const verbs::PortCounters counters = device->port_counters();
+  EXPECT_EQ(counters.arp_out, 1U);
+  EXPECT_EQ(counters.rx_missed, 3U);
+  EXPECT_EQ(counters.rx_no_mbuf, 4U);
+}
+
+TEST_F(Device, AFaultOfThePortIsTheErrorOfOpen) {
+  FakePort::refusal = "device.port: no such thing";
+  std::string error;
+  EXPECT_EQ(RunningDevice::open(config, config.devices[0], nullptr, error), nullptr);
+  EXPECT_EQ(error, "faultline: test.toml: fake0: device.port: no such thing");
+}
+
+TEST_F(Device, APortThatIsGoneEndsTheDeviceWithOneFatalEvent) {
+  open();
+  check_port(3);
+  ASSERT_TRUE(events.all.empty()) << "the link was up from the start";
+  port->gone = true;
+  check_port(5);
+  port->gone = false;
+  check_port(5);
+  EXPECT_EQ(events.all, (std::vector{AsyncEvent::port_error, AsyncEvent::device_fatal}));
+  EXPECT_FALSE(device->link_up());
+  const unsigned calls = port->receive_calls;
+  device->drive();
+  EXPECT_EQ(port->receive_calls, calls) << "the lost port is left alone";
+}
+
+TEST_F(Device, ALinkThatEndsAndReturnsIsOneEventEach) {
+  open();
+  port->link = false;
+  device->maintain(VirtualClock::now());
+  EXPECT_EQ(events.all, std::vector{AsyncEvent::port_error});
+  port->link = true;
+  VirtualClock::advance(kPortCheck - 1);
+  device->maintain(VirtualClock::now());
+  EXPECT_EQ(events.all.size(), 1U) << "not looked at before its time";
+  check_port(3);
+  EXPECT_EQ(events.all, (std::vector{AsyncEvent::port_error, AsyncEvent::port_active}));
+}
+
+TEST_F(Device, ALostLinkIsReconnectedOnceASecond) {
+  open();
+  port->reconnects_if_down = true;
+  port->link = false;
+  check_port(45);
+  EXPECT_EQ(port->reconnects, 0U) << "the first handshake may take a second";
+  check_port(10);
+  EXPECT_EQ(port->reconnects, 1U);
+  check_port(100);
+  EXPECT_EQ(port->reconnects, 3U);
+  port->link = true;
+  check_port(100);
+  EXPECT_EQ(port->reconnects, 3U);
+  EXPECT_TRUE(device->link_up());
+}
+
+TEST_F(Device, APortThatCannotStartIsTriedAgainAtEachCheckAndNotUsed) {
+  open();
+  port->reconnects_if_down = true;
+  port->link = false;
+  port->starts = false;
+  VirtualClock::advance(kSecond);
+  check_port(3);
+  EXPECT_EQ(port->reconnects, 3U);
+  const unsigned calls = port->receive_calls;
+  device->drive();
+  EXPECT_EQ(port->receive_calls, calls);
+  port->starts = true;
+  check_port();
+  device->drive();
+  EXPECT_EQ(port->receive_calls, calls + 1);
+}
+
+TEST_F(Device, ASecondThreadThatDrivesReturnsWithoutATurn) {
+  open();
+  std::binary_semaphore inside{0};
+  std::binary_semaphore leave{0};
+  port->on_receive = [&] {
+    if (port->receive_calls != 1) return;
+    inside.release();
+    leave.acquire();
+  };
+  std::thread driver([&] { device->drive(); });
+  inside.acquire();
+  device->drive();
+  EXPECT_EQ(port->receive_calls, 1U) << "the first thread is in its turn";
+  leave.release();
+  driver.join();
+  port->on_receive = nullptr;
+  device->drive();
+  EXPECT_EQ(port->receive_calls, 2U);
+}
+
+TEST_F(Device, ACallRunsAfterTheTurnOfAnotherThread) {
+  open();
+  std::binary_semaphore inside{0};
+  std::binary_semaphore leave{0};
+  std::atomic<bool> is_in_turn{false};
+  port->on_receive = [&] {
+    is_in_turn = true;
+    inside.release();
+    leave.acquire();
+    is_in_turn = false;
+  };
+  std::thread driver([&] { device->drive(); });
+  inside.acquire();
+  bool ran_in_turn = true;
+  std::pair argument{&is_in_turn, &ran_in_turn};
+  std::thread caller([&] {
+    device->call(
+        [](void* pointer) {
+          auto& [in_turn, result] = *static_cast<decltype(argument)*>(pointer);
+          *result = *in_turn;
+        },
+        &argument);
+  });
+  leave.release();
+  caller.join();
+  driver.join();
+  port->on_receive = nullptr;
+  EXPECT_FALSE(ran_in_turn);
+}
+
+TEST_F(Device, ResolvingASilentNeighbourEndsAfterFiveSeconds) {
+  open();
+  const TimeNs begin = VirtualClock::now();
+  port->on_receive = [] { VirtualClock::advance(10 * kMillisecond); };
+  wire::MacAddress mac;
+  EXPECT_EQ(device->resolve(wire::Gid::from_ipv4(kPeerIp), mac), EHOSTUNREACH);
+  EXPECT_GE(VirtualClock::now() - begin, 5 * kSecond);
+  EXPECT_EQ(port->take_sent().size(), 8U);
+  port->on_receive = nullptr;
+}
+
+TEST_F(Device, AfterShutDownCallsAreValidAndHaveNoEffect) {
+  open();
+  device->shut_down();
+  EXPECT_EQ(FakePort::of("fake0"), nullptr) << "the port is closed";
+  device->drive();
+  EXPECT_FALSE(device->link_up());
+  EXPECT_EQ(device->port_counters().rx_missed, 0U);
+  wire::MacAddress mac;
+  EXPECT_EQ(device->resolve(wire::Gid::from_ipv4(kPeerIp), mac), EHOSTUNREACH);
+  device->shut_down();
+}
+
+TEST_F(Device, FramesThatALinkModelHoldsLeaveBeforeThePortCloses) {
+  config.devices[0].chaos.link.delay_ns = kMillisecond;
+  config.devices[0].chaos.receive = false;
+  open();
+  port->deliver(arp_request(device->description().gids[0].ipv4()));
+  device->drive();
+  ASSERT_TRUE(port->take_sent().empty());
+  const unsigned before = port->transmit_calls;
+  VirtualClock::advance(kMillisecond);
+  unsigned after = before;
+  port->on_transmit = [&] { ++after; };
+  device->shut_down();
+  EXPECT_EQ(after, before + 1);
+}
+
+}  // namespace
+}  // namespace faultline::glue::test
