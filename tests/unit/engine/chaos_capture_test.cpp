@@ -134,9 +134,7 @@ class CaptureFile : public Chaos {
     capture = Capture::open(path(), 0, error);
     ASSERT_NE(capture, nullptr) << error;
   }
-  void TearDown() override {
-    std::filesystem::remove_all(directory);
-  }
+  void TearDown() override { std::filesystem::remove_all(directory); }
   [[nodiscard]] std::string path() const { return directory / "file.pcapng"; }
   /// Ends the capture and returns its frames.
   std::vector<Frame> captured() {
