@@ -29,7 +29,6 @@ void VirtualClock::advance_to(TimeNs time) {
 extern "C" {
 
 // Names that the linker gives to the C library's function and to its replacement.
-// NOLINTBEGIN(bugprone-reserved-identifier)
 int __real_clock_gettime(clockid_t clock, timespec* to);
 
 int __wrap_clock_gettime(clockid_t clock, timespec* to) {
@@ -39,6 +38,5 @@ int __wrap_clock_gettime(clockid_t clock, timespec* to) {
   *to = {.tv_sec = static_cast<time_t>(now / kSecond), .tv_nsec = static_cast<long>(now % kSecond)};
   return 0;
 }
-// NOLINTEND(bugprone-reserved-identifier)
 
 }  // extern "C"
