@@ -119,13 +119,13 @@ TEST_F(DeferredAck, AtMostFourTurnsInARowLeaveTheirAck) {
 
 TEST_F(DeferredAck, SendOwedSendsTheAckOnce) {
   become_prompt();
-  program.engine.send_owed();
+  program.engine.poll_deferred();
   EXPECT_EQ(sent_by_program(), kNothing) << "nothing is owed";
   send_to_program();
   program.turn_of_program();
-  program.engine.send_owed();
+  program.engine.poll_deferred();
   EXPECT_EQ(sent_by_program(), kAck);
-  program.engine.send_owed();
+  program.engine.poll_deferred();
   EXPECT_EQ(sent_by_program(), kNothing);
 }
 
@@ -136,11 +136,11 @@ TEST_F(DeferredAck, AMessageThatTheProgramPostsLeavesBeforeTheAck) {
   ASSERT_EQ(carry(peer, program), 0U);
   send_to_program();
   program.turn_of_program();
-  ASSERT_TRUE(program.engine.may_send_now());
+  ASSERT_TRUE(program.engine.may_serve_posted());
   qp.send();
-  program.engine.send_now(qp.get());
+  program.engine.serve_posted(qp.get());
   EXPECT_EQ(sent_by_program(), std::vector<wire::Opcode>{wire::Opcode::rc_send_only});
-  EXPECT_FALSE(program.engine.may_send_now()) << "once a turn";
+  EXPECT_FALSE(program.engine.may_serve_posted()) << "once a turn";
   VirtualClock::advance(kAtOnce);
   program.turn_of_program();
   EXPECT_EQ(sent_by_program(), kAck);
@@ -149,10 +149,10 @@ TEST_F(DeferredAck, AMessageThatTheProgramPostsLeavesBeforeTheAck) {
 TEST_F(DeferredAck, ATurnThatMovesManyFramesLeavesPostsToTheNextTurn) {
   send_to_program(2);
   program.turn_of_program();
-  EXPECT_TRUE(program.engine.may_send_now());
+  EXPECT_TRUE(program.engine.may_serve_posted());
   send_to_program(3);
   program.turn_of_program();
-  EXPECT_FALSE(program.engine.may_send_now());
+  EXPECT_FALSE(program.engine.may_serve_posted());
 }
 
 }  // namespace
