@@ -43,7 +43,7 @@ STAGES = [
     ("send", "acknowledged: completion", r"Requester::(on_|acknowledge|complete|note_|catch_up|take_credits|arm_ack)|CoreContext::(complete_send|push)"),
     ("send", "poll_cq", r"verbs::poll_cq"),
     ("receive", "post_recv", r"verbs::post_recv"),
-    ("turn", "turns", r"has_completions|RunningDevice::drive|PollEngine::turn|Core::poll|Impl::(serve|run_timers|take_resolutions)|TimerWheel|DomainSession::(enter|leave)|CoreContext::(make_ready|pop_ready)"),
+    ("turn", "turns", r"has_completions|RunningDevice::drive|PollEngine::turn|Core::poll|Impl::(serve|run_timers|take_resolutions)|TimerWheel|DomainSession::(enter|leave)|ReadyList::(add|append|pop)"),
 ]
 
 

@@ -2,7 +2,7 @@
 // Congestion notifications: sending and receiving CNPs (IBA A17.9.3).
 #include "stack/transport/core/cnp.hpp"
 
-#include "stack/transport/qp/emit.hpp"
+#include "stack/transport/context/emit.hpp"
 
 namespace faultline::transport {
 

@@ -3,7 +3,7 @@
 // Owner: the core's thread.
 #pragma once
 
-#include "stack/transport/qp/context.hpp"
+#include "stack/transport/context/context.hpp"
 
 namespace faultline::transport {
 

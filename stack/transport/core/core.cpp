@@ -44,8 +44,8 @@ Core::Core(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, Even
 Core::~Core() {
   for (QueuePair* qp : impl_->table)
     if (qp != nullptr) {
-      impl_->context.release_parked(*qp);
-      impl_->context.release_held(*qp);
+      impl_->context.parking.release_parked(*qp);
+      impl_->context.parking.release_held(*qp);
       impl_->memory().delete_object(qp);
     }
 }
@@ -63,7 +63,7 @@ Core::~Core() {
 void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
   impl_->context.now_ns = now;
   impl_->context.counters.rx_packets += frames.size();
-  impl_->context.defer_notices();
+  impl_->context.notices.defer();
   size_t released = 0;
   constexpr size_t kBurst = Impl::kBurst;
   for (size_t done = 0; done < frames.size(); done += kBurst) {
@@ -84,7 +84,7 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
       if (!impl_->on_frame(burst[i], packets[i], errors[i])) frames[released++] = burst[i];
     }
   }
-  impl_->context.end_deferral();
+  impl_->context.notices.end_deferral(impl_->context.now_ns);
   impl_->context.port.release(frames.first(released));
 }
 
@@ -244,7 +244,7 @@ bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) 
 void Core::poll(TimeNs now) {
   CoreContext& context = impl_->context;
   context.now_ns = now;
-  context.defer_notices();
+  context.notices.defer();
   impl_->take_doorbells();
   impl_->take_resolutions();
   impl_->run_timers();
@@ -252,17 +252,17 @@ void Core::poll(TimeNs now) {
   if (impl_->management.has_work()) impl_->management.send();
   uint32_t budget_packets = kPollPackets;
   uint32_t patience_qps = kBlockedQps;
-  while (budget_packets != 0 && patience_qps != 0 && context.has_ready()) {
+  while (budget_packets != 0 && patience_qps != 0 && !context.ready.empty()) {
     const uint32_t before = budget_packets;
-    for (uint32_t left = context.ready_count(); left != 0 && budget_packets != 0 && patience_qps != 0;
+    for (uint32_t left = context.ready.size(); left != 0 && budget_packets != 0 && patience_qps != 0;
          --left) {
-      impl_->serve(*context.pop_ready(), budget_packets);
+      impl_->serve(*context.ready.pop(), budget_packets);
       if (context.tx.is_blocked()) --patience_qps;
     }
     if (budget_packets == before) break;  // every ready QP waits for the port
   }
-  context.end_deferral();
-  context.end_moderations();
+  context.notices.end_deferral(context.now_ns);
+  context.notices.end_moderations(context.now_ns);
   context.tx.flush();
 }
 
@@ -288,11 +288,11 @@ uint64_t Core::receives_completed() const {
 
 TimeNs Core::next_deadline() const {
   const CoreContext& context = impl_->context;
-  if (context.has_ready() || context.tx.has_unsent() || impl_->management.has_work() ||
+  if (!context.ready.empty() || context.tx.has_unsent() || impl_->management.has_work() ||
       impl_->rung.load(std::memory_order_relaxed) != nullptr)
     return context.now_ns;
   return std::min(std::min(context.timers.next_deadline(), context.paces.next_deadline()),
-                  context.next_moderation());
+                  context.notices.next_moderation());
 }
 
 void Core::ring_doorbell(QueuePair* qp) {

@@ -30,11 +30,11 @@ QueuePair* Core::create_qp(const QpInit& init) {
 void Core::destroy_qp(QueuePair* qp) {
   impl_->multicast.forget(qp);
   impl_->take_doorbells();
-  impl_->context.remove_ready(*qp);
+  impl_->context.ready.remove(*qp);
   impl_->context.timers.disarm(qp->timer);
   impl_->context.paces.disarm(qp->pacing_timer);
-  impl_->context.release_parked(*qp);
-  impl_->context.release_held(*qp);
+  impl_->context.parking.release_parked(*qp);
+  impl_->context.parking.release_held(*qp);
   const uint32_t qpn = qp->qpn;
   impl_->memory().delete_object(qp);
   impl_->table[qpn & impl_->slot_mask] = nullptr;
@@ -75,8 +75,8 @@ int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask
 void Core::Impl::reset(QueuePair& qp) {
   qp.state.store(QpState::reset, std::memory_order_relaxed);
   take_doorbells();
-  context.release_parked(qp);
-  context.release_held(qp);
+  context.parking.release_parked(qp);
+  context.parking.release_held(qp);
   context.timers.disarm(qp.timer);
   context.paces.disarm(qp.pacing_timer);
   qp.rate_control.reset();
@@ -145,7 +145,7 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
 }
 
 SharedReceiveQueue* Core::create_srq(const SrqInit& init) {
-  return impl_->context.create_srq(init);
+  return impl_->context.shared_receives.create(init);
 }
 
 int Core::modify_srq(SharedReceiveQueue* srq, const uint32_t* limit, uint32_t max_wr) {
@@ -156,7 +156,7 @@ void Core::destroy_srq(SharedReceiveQueue* srq) {
   // XRC targets hold no reference to an SRQ, but one may be in the middle of a message to it.
   for (QueuePair* const qp : impl_->table)
     if (qp != nullptr) impl_->context.forget(*qp, *srq);
-  impl_->context.destroy_srq(srq);
+  impl_->context.shared_receives.destroy(srq);
 }
 
 int Core::attach_multicast(QueuePair* qp, const wire::Gid& gid) {
@@ -168,7 +168,7 @@ int Core::detach_multicast(QueuePair* qp, const wire::Gid& gid) {
 }
 
 void Core::forget_cq(const CompletionQueue& cq) {
-  impl_->context.forget(cq);
+  impl_->context.notices.forget(cq);
 }
 
 CoreCounters Core::counters() const {

@@ -9,13 +9,13 @@
 #include <cassert>
 #include <vector>
 
+#include "stack/transport/context/context.hpp"
 #include "stack/transport/core/cnp.hpp"
 #include "stack/transport/core/core.hpp"
 #include "stack/transport/core/icrc_ahead.hpp"
 #include "stack/transport/core/multicast.hpp"
 #include "stack/transport/core/rx_prefetch.hpp"
 #include "stack/transport/gsi/gsi.hpp"
-#include "stack/transport/qp/context.hpp"
 #include "stack/transport/qp/qpn_pool.hpp"
 #include "stack/transport/rc/requester.hpp"
 #include "stack/transport/rc/responder.hpp"

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <new>
 
-#include "stack/transport/qp/context.hpp"
-#include "stack/transport/qp/emit.hpp"
+#include "stack/transport/context/context.hpp"
+#include "stack/transport/context/emit.hpp"
 #include "stack/wire/link/link.hpp"
 #include "stack/wire/packet/ecn.hpp"
 #include "stack/wire/packet/frame.hpp"

@@ -5,8 +5,6 @@
 #include <cerrno>
 #include <new>
 
-#include "stack/transport/qp/context.hpp"
-
 namespace faultline::transport {
 
 namespace {
@@ -26,33 +24,6 @@ std::unique_ptr<ReceiveRing> moved(ReceiveRing& from, uint32_t max_wr) {
 }
 
 }  // namespace
-
-SharedReceiveQueue* CoreContext::create_srq(const SrqInit& init) {
-  try {
-    const auto free = std::find(srqs_.begin(), srqs_.end(), nullptr);
-    const auto slot = static_cast<uint32_t>(free - srqs_.begin());
-    const uint32_t number = slot * config.core_count + config.core_index + 1;
-    if (number > wire::kXrcSrqMask) return nullptr;
-    auto srq = std::make_unique<SharedReceiveQueue>(number, init);
-    if (free == srqs_.end()) srqs_.emplace_back();
-    srqs_[slot] = std::move(srq);
-    return srqs_[slot].get();
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-
-void CoreContext::destroy_srq(SharedReceiveQueue* srq) {
-  for (auto& slot : srqs_)
-    if (slot.get() == srq) slot.reset();
-}
-
-SharedReceiveQueue* CoreContext::find_srq(uint32_t number) const {
-  const uint32_t index = number - 1 - config.core_index;
-  if (number == 0 || index % config.core_count != 0) return nullptr;
-  const uint32_t slot = index / config.core_count;
-  return slot < srqs_.size() ? srqs_[slot].get() : nullptr;
-}
 
 int modify(SharedReceiveQueue& srq, const uint32_t* limit, uint32_t max_wr) {
   if (max_wr != 0) {

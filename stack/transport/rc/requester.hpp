@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "stack/transport/qp/context.hpp"
+#include "stack/transport/context/context.hpp"
 
 namespace faultline::transport {
 

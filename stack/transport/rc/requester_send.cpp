@@ -5,7 +5,7 @@
 #include <cassert>
 #include <cstring>
 
-#include "stack/transport/qp/emit.hpp"
+#include "stack/transport/context/emit.hpp"
 #include "stack/transport/rc/requester.hpp"
 
 namespace faultline::transport {
@@ -276,7 +276,7 @@ template <bool kWhole>
                                                       : std::min(qp.mtu_bytes, message_bytes - offset);
   const bool last = kWhole || answered || number + 1 == progress.packets;
 
-  context_.lookahead.step();
+  context_.ready.prefetch_step();
   TxFrame* const frame = next_frame(context_, qp);
   if (frame == nullptr) return Step::blocked;
   const wire::Psn psn = progress.first_psn.plus(number);

@@ -31,7 +31,7 @@ uint32_t packets_of_read(const QueuePair& qp, const wire::Reth& reth) {
 
 bool Responder::park_missed(QueuePair& qp, const RxFrame& frame) {
   const bool at_once = context_.config.stall == Stall::rnr && !was_told(qp, qp.responder.expected_psn);
-  if (!at_once && context_.park(qp, frame)) {
+  if (!at_once && context_.parking.park(qp, frame)) {
     qp.responder.park_deadline_ns = park_deadline(qp);
     context_.arm(qp, qp.responder.park_deadline_ns);
     await_page(qp);
@@ -53,7 +53,7 @@ void Responder::await_page(QueuePair& qp) {
 /// An XRC target serves many SRQs: each packet names the SRQ of its message. Receives and keys belong to that
 /// SRQ's protection domain (IBA A14.4.3).
 void Responder::find_shared_queue(QueuePair& qp, const wire::Packet& packet) {
-  SharedReceiveQueue* const srq = context_.find_srq(packet.xrc_srq_number());
+  SharedReceiveQueue* const srq = context_.shared_receives.find(packet.xrc_srq_number());
   qp.responder.srq =
       srq != nullptr && srq->xrc_domain == qp.xrc_domain && srq->xrc_domain != 0 ? srq : nullptr;
 }
@@ -280,7 +280,7 @@ Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet, const RxFr
     return Fate::consumed;
   }
   if (ahead >= 0 && state.parked_head != nullptr) {
-    if (context_.park(qp, frame)) return Fate::parked;
+    if (context_.parking.park(qp, frame)) return Fate::parked;
     // Parked packets stay; a NAK requests the dropped ones after they are executed.
     context_.count(DropReason::park_full);
     if (!state.dropped_behind || state.last_dropped < packet.bth.psn) state.last_dropped = packet.bth.psn;
@@ -431,8 +431,8 @@ void Responder::nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent even
   nak(qp, nak_syndrome(code), state.expected_psn);
   state.closing = true;
   state.closing_event = event;
-  context_.release_parked(qp);
-  context_.release_held(qp);
+  context_.parking.release_parked(qp);
+  context_.parking.release_held(qp);
 }
 
 TimeNs Responder::next_deadline(const QueuePair& qp) {

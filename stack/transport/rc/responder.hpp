@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "stack/transport/qp/inbound.hpp"
+#include "stack/transport/context/inbound.hpp"
 
 namespace faultline::transport {
 

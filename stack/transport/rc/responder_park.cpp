@@ -53,7 +53,7 @@ TimeNs Responder::stall_deadline(const QueuePair& qp, wire::Psn psn, uint64_t lo
 void Responder::rnr_nak_parked(QueuePair& qp) {
   ResponderState& state = qp.responder;
   if (state.peer_selective) hold_parked(qp);
-  context_.release_parked(qp);
+  context_.parking.release_parked(qp);
   nak_fault(qp, state.expected_psn);
 }
 
@@ -73,17 +73,17 @@ void Responder::retry_parked(QueuePair& qp) {
         return;
       }
     } else if (ahead > 0) {
-      context_.unpark_head(qp);  // holding it may need this entry
+      context_.parking.unpark_head(qp);  // holding it may need this entry
       if (on_gap(qp, packet, frame) == Fate::consumed) context_.port.release({&frame, 1});
       continue;
     } else {
       on_duplicate(qp, packet);
     }
     if (state.closing) {
-      context_.release_parked(qp);
+      context_.parking.release_parked(qp);
       return;
     }
-    context_.unpark_head(qp);
+    context_.parking.unpark_head(qp);
     context_.port.release({&frame, 1});
   }
   state.park_deadline_ns = kNever;

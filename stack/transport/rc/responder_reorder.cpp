@@ -5,7 +5,7 @@
 // before earlier ones. For other requesters IBA 9.7.5.1.2 applies: one NAK per gap, then silence.
 #include <cassert>
 
-#include "stack/transport/qp/emit.hpp"
+#include "stack/transport/context/emit.hpp"
 #include "stack/transport/rc/responder.hpp"
 
 namespace faultline::transport {
@@ -15,7 +15,7 @@ Fate Responder::on_gap(QueuePair& qp, const wire::Packet& packet, const RxFrame&
   ++context_.counters.out_of_sequence;
   const wire::Psn psn = packet.bth.psn;
   const bool in_map = psn.distance_from(state.expected_psn) <= static_cast<int32_t>(wire::SackEth::kPackets);
-  const bool kept = state.peer_selective && in_map && context_.hold(qp, psn, frame);
+  const bool kept = state.peer_selective && in_map && context_.parking.hold(qp, psn, frame, context_.now_ns);
   if (!kept) context_.count(DropReason::out_of_sequence);
   if (state.held_head != nullptr) {
     state.sack_pending = true;
@@ -31,10 +31,10 @@ void Responder::hold_parked(QueuePair& qp) {
   while (state.parked_head != nullptr) {
     RxFrame frame = state.parked_head->frame;
     const wire::Psn psn = parse_again(frame).bth.psn;
-    context_.unpark_head(qp);
+    context_.parking.unpark_head(qp);
     const int32_t ahead = psn.distance_from(state.expected_psn);
-    const bool kept =
-        ahead >= 0 && ahead <= static_cast<int32_t>(wire::SackEth::kPackets) && context_.hold(qp, psn, frame);
+    const bool kept = ahead >= 0 && ahead <= static_cast<int32_t>(wire::SackEth::kPackets) &&
+                      context_.parking.hold(qp, psn, frame, context_.now_ns);
     if (!kept) context_.port.release({&frame, 1});
   }
   if (state.held_head != nullptr) state.sack_pending = true;
@@ -44,13 +44,14 @@ void Responder::execute_held(QueuePair& qp) {
   ResponderState& state = qp.responder;
   while (state.held_head != nullptr && state.held_head->psn <= state.expected_psn) {
     const wire::Psn psn = state.held_head->psn;
-    RxFrame frame = context_.take_held_head(qp);
+    RxFrame frame = context_.parking.take_held_head(qp, context_.now_ns);
     if (psn == state.expected_psn) {
       const wire::Packet packet = parse_again(frame);
       if (qp.type == QpType::xrc_recv) find_shared_queue(qp, packet);
       if (execute(qp, packet) == Execution::miss) {
         if (park_missed(qp, frame)) return;
-      } else if (!state.closing && state.expected_psn == psn && context_.hold(qp, psn, frame)) {
+      } else if (!state.closing && state.expected_psn == psn &&
+                 context_.parking.hold(qp, psn, frame, context_.now_ns)) {
         return;  // no receive is posted: keep it, since it was reported to the requester as received
       }
     }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "stack/transport/qp/emit.hpp"
+#include "stack/transport/context/emit.hpp"
 #include "stack/transport/rc/responder.hpp"
 #include "stack/wire/packet/credits.hpp"
 
@@ -275,7 +275,7 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
 
 void Responder::on_timer(QueuePair& qp) {
   ResponderState& state = qp.responder;
-  if (state.held_deadline_ns <= context_.now_ns) context_.release_held(qp);
+  if (state.held_deadline_ns <= context_.now_ns) context_.parking.release_held(qp);
   if (state.park_deadline_ns <= context_.now_ns) rnr_nak_parked(qp);
   if (state.stall_notification_ns <= context_.now_ns) {
     constexpr uint64_t kTellAgainNs = 2'000'000;

@@ -18,12 +18,12 @@ Execution UnreliableResponder::drop_message(QueuePair& qp, DropReason reason) {
 Fate UnreliableResponder::on_request(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
   ResponderState& state = qp.responder;
   if (state.parked_head != nullptr) {
-    if (context_.park(qp, frame)) return Fate::parked;
+    if (context_.parking.park(qp, frame)) return Fate::parked;
     context_.count(DropReason::park_full);
     return Fate::consumed;
   }
   if (execute(qp, packet) == Execution::done) return Fate::consumed;
-  if (!context_.park(qp, frame)) {
+  if (!context_.parking.park(qp, frame)) {
     context_.count(DropReason::park_full);
     give_up(qp);
     return Fate::consumed;
@@ -172,7 +172,7 @@ void UnreliableResponder::retry_parked(QueuePair& qp) {
       return;
     }
     if (state.parked_head == nullptr) return;  // a failure of the QP released them
-    context_.unpark_head(qp);
+    context_.parking.unpark_head(qp);
     context_.port.release({&frame, 1});
   }
   state.park_deadline_ns = kNever;
@@ -198,7 +198,7 @@ void UnreliableResponder::on_timer(QueuePair& qp) {
 
 /// Drops the message if the page fault fails or takes too long, as for a loss on the wire.
 void UnreliableResponder::give_up(QueuePair& qp) {
-  context_.release_parked(qp);
+  context_.parking.release_parked(qp);
   abandon_message(qp);
   qp.responder.park_floor = qp.responder.park_generation;  // later packets do not wait for that page
 }

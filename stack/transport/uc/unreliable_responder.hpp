@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "stack/transport/qp/inbound.hpp"
+#include "stack/transport/context/inbound.hpp"
 
 namespace faultline::transport {
 

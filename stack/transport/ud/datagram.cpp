@@ -5,7 +5,7 @@
 #include <cassert>
 #include <cstring>
 
-#include "stack/transport/qp/emit.hpp"
+#include "stack/transport/context/emit.hpp"
 
 namespace faultline::transport {
 
@@ -110,7 +110,7 @@ bool Datagram::on_packet(QueuePair& qp, const wire::Packet& packet, const RxFram
   }
   if (qp.responder.parked_head == nullptr && deliver(qp, packet) == Execution::done) return false;
   const bool first = qp.responder.parked_head == nullptr;
-  if (!context_.park(qp, frame)) {
+  if (!context_.parking.park(qp, frame)) {
     context_.count(DropReason::park_full);
     return false;
   }
@@ -207,7 +207,7 @@ void Datagram::fail(QueuePair& qp) {
 
 void Datagram::drop_parked_head(QueuePair& qp) {
   RxFrame frame = qp.responder.parked_head->frame;
-  context_.unpark_head(qp);
+  context_.parking.unpark_head(qp);
   context_.port.release({&frame, 1});
 }
 
@@ -239,7 +239,7 @@ void Datagram::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outco
 
 /// Datagrams have no acknowledgement: one that waited too long is dropped, as on a congested link.
 void Datagram::on_timer(QueuePair& qp) {
-  if (qp.responder.park_deadline_ns <= context_.now_ns) context_.release_parked(qp);
+  if (qp.responder.park_deadline_ns <= context_.now_ns) context_.parking.release_parked(qp);
 }
 
 }  // namespace faultline::transport

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "stack/transport/qp/context.hpp"
+#include "stack/transport/context/context.hpp"
 #include "stack/transport/qp/shared_receive_queue.hpp"
 
 namespace faultline::transport {

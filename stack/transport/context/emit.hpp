@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "stack/transport/qp/context.hpp"
+#include "stack/transport/context/context.hpp"
 #include "stack/wire/packet/frame.hpp"
 
 namespace faultline::transport {

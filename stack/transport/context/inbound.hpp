@@ -5,7 +5,7 @@
 #include <cassert>
 #include <cstdint>
 
-#include "stack/transport/qp/context.hpp"
+#include "stack/transport/context/context.hpp"
 #include "stack/wire/packet/packet.hpp"
 
 namespace faultline::transport {

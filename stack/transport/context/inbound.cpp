@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "stack/transport/qp/inbound.hpp"
+#include "stack/transport/context/inbound.hpp"
 
 namespace faultline::transport {
 

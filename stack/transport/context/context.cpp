@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/transport/context/context.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace faultline::transport {
+
+namespace {
+
+CompletionOpcode completion_opcode(SendOpcode opcode) {
+  switch (opcode) {
+    case SendOpcode::rdma_write:
+    case SendOpcode::rdma_write_with_imm:
+      return CompletionOpcode::rdma_write;
+    case SendOpcode::rdma_read:
+      return CompletionOpcode::rdma_read;
+    case SendOpcode::atomic_cmp_and_swp:
+      return CompletionOpcode::comp_swap;
+    case SendOpcode::atomic_fetch_and_add:
+      return CompletionOpcode::fetch_add;
+    case SendOpcode::local_inv:
+      return CompletionOpcode::local_inv;
+    case SendOpcode::bind_mw:
+      return CompletionOpcode::bind_mw;
+    case SendOpcode::flush:
+      return CompletionOpcode::flush;
+    case SendOpcode::atomic_write:
+      return CompletionOpcode::atomic_write;
+    case SendOpcode::send:
+    case SendOpcode::send_with_imm:
+    case SendOpcode::send_with_inv:
+      return CompletionOpcode::send;
+  }
+  return CompletionOpcode::send;
+}
+
+}  // namespace
+
+CoreContext::CoreContext(const CoreConfig& core_config, odp::MemoryAccess& memory_access, Port& core_port,
+                         EventSink* sink)
+    : config(core_config),
+      memory(memory_access),
+      port(core_port),
+      events(sink),
+      tx(core_port, counters),
+      parking(core_config, core_port, counters, timers),
+      notices(sink) {}
+
+bool CoreContext::wait_for_pace(QueuePair& qp) {
+  if (qp.rate_control->rate(now_ns) == RateControl::kUnlimited) return false;
+  ++counters.pacing_waits;
+  paces.arm(qp.pacing_timer, qp.pacing.next_ns(), now_ns);
+  return true;
+}
+
+void CoreContext::note_paced(QueuePair& qp, uint32_t bytes) {
+  qp.rate_control->on_sent(bytes, now_ns);
+  const uint64_t rate_bytes_per_s = qp.rate_control->rate(now_ns);
+  if (rate_bytes_per_s != RateControl::kUnlimited) qp.pacing.on_sent(bytes, rate_bytes_per_s, now_ns);
+}
+
+FaultAnswer CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
+                                       const FaultWaiter& waiter) {
+  // A parked request or a queued response also keeps a peer waiting.
+  const bool urgent = waiter.role != FaultRole::requester;
+  const odp::FaultRequest request{
+      .target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter.pack(), .urgent = urgent};
+  if (memory.serve_fault(request)) return FaultAnswer::served;
+  if (memory.request_fault(request)) return FaultAnswer::queued;
+  ++counters.fault_queue_full;
+  return FaultAnswer::full;
+}
+
+void CoreContext::note_overrun(QueuePair& qp, CompletionQueue& cq) {
+  ++counters.cq_overruns;
+  if (events != nullptr) events->on_cq_event(&cq, AsyncEvent::cq_error);
+  if (qp.state_now() == QpState::err) return;
+  qp.lost_completion = true;
+  qp.state.store(QpState::err, std::memory_order_relaxed);
+  ResponderState& responder = qp.responder;
+  responder.closing = true;
+  if (!responder.nak_pending) responder.nak_psn = responder.expected_psn;  // PSN of the lost message
+  parking.release_parked(qp);
+  parking.release_held(qp);
+  make_ready(qp);
+}
+
+void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
+  const uint32_t index = qp.send_ring.head();
+  const SendWqe& wqe = *qp.send_ring.header_at(index);
+  if (status == CompletionStatus::success) ++counters.messages_sent;
+  const bool signaled = status != CompletionStatus::success || tells(qp, wqe);
+  Completion completion;
+  completion.wr_id = wqe.wr_id;
+  completion.byte_length = wqe.length_bytes;
+  completion.qpn = qp.qpn;
+  completion.status = status;
+  completion.opcode = completion_opcode(wqe.opcode);
+  // Retire before pushing the completion: the application may reuse the slot as soon as it polls it.
+  qp.send_ring.retire_to(index + 1);
+  if (!signaled) return;
+  for (const void* line : qp.posting_reads) __builtin_prefetch(line);
+  __builtin_prefetch(&qp.doorbell_rung, 1);
+  push(qp, *qp.send_cq, completion);
+}
+
+void CoreContext::flush(QueuePair& qp) {
+  while (qp.send_ring.head() != qp.send_ring.tail())
+    complete_send(qp, CompletionStatus::work_request_flushed);
+  flush_receives(qp);
+  RequesterState& requester = qp.requester;
+  requester.current = requester.started = qp.send_ring.head();
+  requester.packet = 0;
+  requester.reads_outstanding = 0;
+}
+
+namespace {
+
+QpFailure failure_of(const QueuePair& qp) {
+  QpFailure failure;
+  failure.qpn = qp.qpn;
+  failure.is_connected = qp.protocol() != Protocol::datagram;
+  failure.is_loopback = qp.attributes.av.loopback;
+  failure.peer = qp.attributes.av.path.destination_gid;
+  failure.peer_qpn = qp.attributes.destination_qpn;
+  return failure;
+}
+
+}  // namespace
+
+void CoreContext::report(const QueuePair& qp, CompletionStatus status) {
+  if (events == nullptr) return;
+  QpFailure failure = failure_of(qp);
+  failure.psn = qp.requester.unacked_psn.value();
+  failure.status = status;
+  events->on_qp_failure(failure);
+}
+
+void CoreContext::report_nak(const QueuePair& qp) {
+  if (events == nullptr) return;
+  QpFailure failure = failure_of(qp);
+  failure.psn = qp.responder.nak_psn.value();
+  failure.nak_sent = true;
+  failure.syndrome = qp.responder.nak_syndrome;
+  events->on_qp_failure(failure);
+}
+
+void CoreContext::enter_error(QueuePair& qp) {
+  const bool lost_completion = std::exchange(qp.lost_completion, false);
+  const bool failed_before = qp.state_now() == QpState::err && !lost_completion;
+  qp.state.store(QpState::err, std::memory_order_relaxed);
+  parking.release_parked(qp);
+  parking.release_held(qp);
+  RequesterState& requester = qp.requester;
+  requester.ack_deadline_ns = requester.rnr_deadline_ns = qp.recovery.probe_deadline_ns = kNever;
+  requester.fault_wait = false;
+  ++requester.fault_generation;
+  ResponderState& responder = qp.responder;
+  responder.job_count = 0;
+  responder.job_fault_wait = false;
+  responder.job_deadline_ns = kNever;
+  responder.stall_notification_ns = kNever;
+  responder.stall_told = responder.stall_notification_pending = responder.ready_notification_pending = false;
+  responder.job_floor = ++responder.job_generation;
+  responder.park_floor = ++responder.park_generation;
+  responder.ack_pending = responder.nak_pending = responder.sack_pending = false;
+  responder.message = InboundMessage::none;
+  flush(qp);
+  // The QP takes no more receives from its shared queue (IBA 11.6.3.2).
+  if (qp.takes_shared_receives() && !failed_before) raise(qp, AsyncEvent::last_wqe_reached);
+  if (lost_completion) raise(qp, AsyncEvent::qp_fatal);
+}
+
+}  // namespace faultline::transport
