@@ -306,7 +306,7 @@ void RunningDevice::drive() {
   }
 }
 
-bool RunningDevice::send_now(uint32_t core_index, transport::QueuePair* qp) {
+bool RunningDevice::serve_posted(uint32_t core_index, transport::QueuePair* qp) {
   // Only drive() sets last_caller_, and only for an inline engine.
   if (last_caller_.load(std::memory_order_relaxed) != pthread_self() || is_parents()) return false;
   PollEngine& engine = *seats_[core_index].engine;

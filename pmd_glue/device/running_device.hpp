@@ -58,7 +58,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   [[nodiscard]] transport::Core& core(uint32_t index) override { return seats_[index].engine->core(); }
   void call(uint32_t core_index, void (*function)(void*), void* argument) override;
   void drive() override;
-  [[nodiscard]] bool send_now(uint32_t core_index, transport::QueuePair* qp) override;
+  [[nodiscard]] bool serve_posted(uint32_t core_index, transport::QueuePair* qp) override;
   void rest() override;
   [[nodiscard]] int resolve(const wire::Gid& gid, wire::MacAddress& mac) override;
   [[nodiscard]] int join_multicast(const wire::Gid& gid) override;
@@ -139,7 +139,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   std::once_flag shut_down_once_;
 
   ProgressOwner progress_;
-  // progress_ does not replace these. send_now() compares its thread with the last caller, in one load; a
+  // progress_ does not replace these. serve_posted() compares its thread with the last caller, in one load; a
   // state names no thread. A forked child copies the state, so is_parents() remains. The others pace yields.
   std::atomic<pthread_t> last_caller_{};  ///< the last thread in drive()
   std::atomic<uint32_t> idle_turns_{0};   ///< consecutive, of the program

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Measurement of the bare port's limits, without the transport.
+#include <array>
 #include <cerrno>
 
 #include <rte_mbuf.h>

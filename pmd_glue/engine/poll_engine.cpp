@@ -2,15 +2,13 @@
 #include "pmd_glue/engine/poll_engine.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <random>
-#include <utility>
 
-#include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <time.h>
 
-#include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/eal/mbuf_view.hpp"
 #include "pmd_glue/engine/reasons.hpp"
 #include "pmd_glue/wires/switch_protocol.hpp"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
 #include "pmd_glue/eal/frame_bulk.hpp"

@@ -56,7 +56,7 @@ class DeviceBackend {
   virtual void drive() = 0;
   /// Transmits the QP's posted work at once, if the caller's thread drives the engine and little else is
   /// outstanding. False: the caller must ring the doorbell.
-  [[nodiscard]] virtual bool send_now(uint32_t core_index, transport::QueuePair* qp) {
+  [[nodiscard]] virtual bool serve_posted(uint32_t core_index, transport::QueuePair* qp) {
     static_cast<void>(core_index);
     static_cast<void>(qp);
     return false;

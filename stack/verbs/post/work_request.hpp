@@ -102,7 +102,7 @@ inline void announce_sends(Qp& qp) {
   constexpr uint32_t kFewUnderWay = 2;
   const transport::SendRing& ring = *qp.send_ring;
   if (ring.tail() - ring.head() <= kFewUnderWay &&
-      qp.engine->backend->send_now(qp.shared->core_index, qp.transport_qp))
+      qp.engine->backend->serve_posted(qp.shared->core_index, qp.transport_qp))
     return;
   qp.core->ring_doorbell(qp.transport_qp);
 }

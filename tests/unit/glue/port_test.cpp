@@ -310,18 +310,18 @@ TEST_F(Joined, WhatTheDrivingThreadPostsIsSentAtOnce) {
   const uint64_t before = a.device->port_counters().tx_frames;
   // Another thread may hold the turn for a moment.
   do a.device->drive();
-  while (!a.device->send_now(0, a.qp));
+  while (!a.device->serve_posted(0, a.qp));
   EXPECT_EQ(a.device->port_counters().tx_frames, before + 1);
-  EXPECT_FALSE(a.device->send_now(0, a.qp)) << "once a turn";
+  EXPECT_FALSE(a.device->serve_posted(0, a.qp)) << "once a turn";
   EXPECT_EQ(b.await(b.receives), transport::CompletionStatus::success);
   EXPECT_EQ(a.await(a.sends), transport::CompletionStatus::success);
 }
 
 TEST_F(Joined, OthersThanTheDrivingThreadRingTheDoorbell) {
   a.device->drive();
-  std::thread([&] { EXPECT_FALSE(a.device->send_now(0, a.qp)); }).join();
+  std::thread([&] { EXPECT_FALSE(a.device->serve_posted(0, a.qp)); }).join();
   b.device->drive();
-  EXPECT_FALSE(b.device->send_now(0, b.qp)) << "its lcore drives it";
+  EXPECT_FALSE(b.device->serve_posted(0, b.qp)) << "its lcore drives it";
 }
 
 TEST_F(Joined, AQpThatGoesAcknowledgesWhatItWasGiven) {
