@@ -16,6 +16,7 @@
 #include "odp/copy/tolerant_atomic.hpp"
 #include "odp/copy/tolerant_copy.hpp"
 #include "odp/copy/tolerant_copy_crc.hpp"
+#include "stack/base/process/fork_mutex.hpp"
 #include "stack/base/process/kernel_signals.hpp"
 #include "stack/base/process/saved_action.hpp"
 #include "stack/base/process/signals_blocked.hpp"
@@ -52,7 +53,8 @@ bool is_owner() {
 /// contains neither: a verbs call in such a handler copies, too.
 constinit std::array<std::atomic<SignalBits>, kSignals + 1> masked_in_handler{};
 
-std::mutex install_mutex;
+/// A fork waits for it, so that the child inherits whole actions.
+constinit ForkMutex install_mutex;
 
 /// Chained calls in progress, to detect a handler that chains back to us. A context lies on its thread's
 /// stack and thus identifies the call's thread. Thread-local data is unsuitable: a signal handler must not

@@ -12,15 +12,19 @@
 #include "odp/invalidation/process_page.hpp"
 #include "odp/mappings/mapping_list.hpp"
 #include "stack/base/clock.hpp"
+#include "stack/base/process/process_local.hpp"
 #include "stack/base/process/service_thread.hpp"
 
 namespace faultline::odp {
 
 namespace {
 
-/// Guards `living`, for instance().
-std::mutex living_mutex;
-std::weak_ptr<InvalidationMonitor> living;
+/// The monitor of this process, while it has domains.
+struct Living {
+  std::mutex mutex;
+  std::weak_ptr<InvalidationMonitor> monitor;
+};
+constinit ProcessLocal<Living> living;
 
 }  // namespace
 
@@ -39,21 +43,16 @@ InvalidationMonitor::CallGuard::~CallGuard() {
 }
 
 std::shared_ptr<InvalidationMonitor> InvalidationMonitor::instance(const MonitorConfig& config) {
-  const std::lock_guard lock(living_mutex);
-  if (std::shared_ptr<InvalidationMonitor> monitor = living.lock()) return monitor;
+  Living& known = living.get();
+  const std::lock_guard lock(known.mutex);
+  if (std::shared_ptr<InvalidationMonitor> monitor = known.monitor.lock()) return monitor;
   ProcessPage* const page = ProcessPage::make();
   if (page == nullptr) throw std::bad_alloc();
   std::shared_ptr<InvalidationMonitor> monitor(new InvalidationMonitor);
   monitor->start(config);
-  living = monitor;
+  known.monitor = monitor;
   page->monitor.store(monitor.get(), std::memory_order_seq_cst);
   return monitor;
-}
-
-void InvalidationMonitor::forget_in_child() {
-  // The process page is zeros here. Another thread of the parent may have held the mutex.
-  new (&living_mutex) std::mutex;
-  living.reset();
 }
 
 void InvalidationMonitor::start(const MonitorConfig& config) {

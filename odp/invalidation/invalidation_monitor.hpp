@@ -71,10 +71,9 @@ class InvalidationMonitor {
  public:
   static constexpr size_t kMaxSinks = 64;
 
-  /// Returns the process's monitor; creates it if there is none. Only the first caller's `config` is used.
+  /// Returns this process's monitor (a forked child has its own); creates it if there is none. Only the first
+  /// caller's `config` is used.
   static std::shared_ptr<InvalidationMonitor> instance(const MonitorConfig& config);
-  /// Call in the child of a fork: abandons the parent's monitor, whose thread does not exist here.
-  static void forget_in_child();
   InvalidationMonitor(const InvalidationMonitor&) = delete;
   InvalidationMonitor& operator=(const InvalidationMonitor&) = delete;
   ~InvalidationMonitor();

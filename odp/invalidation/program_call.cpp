@@ -67,7 +67,6 @@ void after_fork_in_child() {
   // here.
   AddressSpaceCall::forget_in_child();
   own_signals_in_child();
-  InvalidationMonitor::forget_in_child();
 }
 
 constexpr ForkHandlers kForkHandlers{

@@ -27,27 +27,25 @@
 #include "pmd_glue/eal/eal_output.hpp"
 #include "stack/base/log.hpp"
 #include "stack/base/process/fork_generation.hpp"
+#include "stack/base/process/process_local.hpp"
 #include "stack/base/process/service_thread.hpp"
 
 namespace faultline::glue {
 namespace {
 
-// EAL's last log line, for the error message if EAL does not start.
+/// EAL's last log line, for the error message if EAL does not start.
 struct EalLog {
   std::mutex mutex;
   std::string last_line;
 };
-EalLog& eal_log() {
-  static EalLog& instance = *new EalLog;  // EAL's threads outlive static destructors
-  return instance;
-}
+constinit ProcessLocal<EalLog> eal_log;
 
 ssize_t write_eal_log(void* /*cookie*/, const char* text, size_t size) {
   std::string line(text, size);
   while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.pop_back();
   if (line.empty()) return static_cast<ssize_t>(size);
   log().warn("{}", line);
-  EalLog& eal = eal_log();
+  EalLog& eal = eal_log.get();
   const std::lock_guard guard(eal.mutex);
   eal.last_line = std::move(line);
   return static_cast<ssize_t>(size);
@@ -147,7 +145,11 @@ std::string run_eal_init(const Config& config) {
     if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
       failure = text_of_failure(rte_errno != 0 ? rte_errno : errno);
   });
-  return error != 0 ? text_of_failure(error) : failure;
+  if (error != 0) failure = text_of_failure(error);
+  if (failure.empty()) return failure;
+  EalLog& eal = eal_log.get();
+  const std::lock_guard guard(eal.mutex);
+  return eal.last_line.empty() ? failure : fmt::format("{} ({})", eal.last_line, failure);
 }
 
 }  // namespace
@@ -197,10 +199,7 @@ bool start_eal(const Config& config, std::string& error) {
     generation = fork_generation();
   }
   if (state == State::running) return true;
-  EalLog& eal = eal_log();
-  const std::lock_guard log_guard(eal.mutex);
-  error = fmt::format("faultline: {}: eal: {} did not start: {}", config.path, rte_version(),
-                      eal.last_line.empty() ? failure : fmt::format("{} ({})", eal.last_line, failure));
+  error = fmt::format("faultline: {}: eal: {} did not start: {}", config.path, rte_version(), failure);
   return false;
 }
 

@@ -11,6 +11,7 @@
 
 #include "pmd_glue/config/config.hpp"
 #include "stack/base/log.hpp"
+#include "stack/base/process/process_local.hpp"
 #include "stack/wire/packet/headers.hpp"
 
 namespace faultline::glue {
@@ -53,10 +54,7 @@ const char* text_of_nak(uint8_t syndrome) {
   return code < kCodes.size() ? kCodes[code] : "unknown code";
 }
 
-ReasonLimit& limit() {
-  static ReasonLimit& instance = *new ReasonLimit;  // programs exit with devices open
-  return instance;
-}
+constinit ProcessLocal<ReasonLimit> limit;
 
 }  // namespace
 
@@ -100,7 +98,7 @@ bool wants_reasons() {
 
 void log_reason(std::string_view device, std::string_view line, TimeNs now) noexcept {
   try {
-    const auto before = limit().admit(now);
+    const auto before = limit.get().admit(now);
     if (!before) return;
     if (*before != 0) log().debug("{} lines like the next one were left out", *before);
     log().debug("{}: {}", device, line);

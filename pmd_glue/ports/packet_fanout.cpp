@@ -19,6 +19,8 @@
 #include <linux/if_packet.h>
 #include <sys/socket.h>
 
+#include "stack/base/process/process_local.hpp"
+
 namespace {
 
 // The kernel refuses each number while the interface is down. This limit skips a few used numbers, and still
@@ -27,7 +29,8 @@ constexpr unsigned kTries = 256;
 constexpr unsigned kNumberMask = 0xffff;
 constexpr unsigned kDefragment = unsigned{PACKET_FANOUT_FLAG_DEFRAG} << 16;
 
-/// The driver's sockets. The driver closes them without notice.
+/// The driver's sockets in this process; a forked child's copies stay the parent's, since a query resets the
+/// kernel's counter of both. The driver closes them without notice.
 struct Sockets {
   std::mutex mutex;
   std::map<unsigned, unsigned> groups;  ///< key: the number that the driver requested
@@ -35,17 +38,14 @@ struct Sockets {
   std::map<unsigned, uint64_t> drops;  ///< accumulated, by interface index
 };
 
-Sockets& sockets() {
-  static auto& all = *new Sockets;
-  return all;
-}
+constinit faultline::ProcessLocal<Sockets> sockets;
 
 }  // namespace
 
 namespace faultline::glue {
 
 uint64_t packet_socket_drops(unsigned interface_index) {
-  Sockets& all = sockets();
+  Sockets& all = sockets.get();
   const std::lock_guard guard(all.mutex);
   std::erase_if(all.descriptors, [&](int descriptor) {
     sockaddr_ll bound{};
@@ -64,7 +64,7 @@ uint64_t packet_socket_drops(unsigned interface_index) {
 }
 
 std::vector<int> packet_sockets_at(unsigned interface_index) {
-  Sockets& all = sockets();
+  Sockets& all = sockets.get();
   const std::lock_guard guard(all.mutex);
   std::vector<int> found;
   for (const int descriptor : all.descriptors) {
@@ -88,7 +88,7 @@ int __wrap_setsockopt(int fd, int level, int option, const void* value, socklen_
   if (level != SOL_PACKET || option != PACKET_FANOUT || length_bytes != sizeof asked)
     return __real_setsockopt(fd, level, option, value, length_bytes);
   std::memcpy(&asked, value, sizeof asked);
-  Sockets& all = sockets();
+  Sockets& all = sockets.get();
   const std::lock_guard guard(all.mutex);
   const auto known = all.groups.find(asked);
   unsigned number = known == all.groups.end() ? asked & ~kDefragment : known->second;

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include <dirent.h>
@@ -19,21 +18,22 @@
 #include "stack/abi/interpose/next_call.hpp"
 #include "stack/abi/tree/descriptor_table.hpp"
 #include "stack/abi/tree/file_view.hpp"
+#include "stack/base/process/inherited.hpp"
 
 namespace faultline::abi {
 
 namespace {
 
-NextCall<DIR*(const char*)> g_opendir("opendir");
-NextCall<DIR*(int)> g_fdopendir("fdopendir");
-NextCall<dirent*(DIR*)> g_readdir("readdir"), g_readdir64("readdir64");
-NextCall<int(DIR*)> g_closedir("closedir"), g_dirfd("dirfd");
-NextCall<void(DIR*)> g_rewinddir("rewinddir");
-NextCall<long(DIR*)> g_telldir("telldir");
-NextCall<void(DIR*, long)> g_seekdir("seekdir");
+NextCall<DIR*(const char*)> next_opendir("opendir");
+NextCall<DIR*(int)> next_fdopendir("fdopendir");
+NextCall<dirent*(DIR*)> next_readdir("readdir"), next_readdir64("readdir64");
+NextCall<int(DIR*)> next_closedir("closedir"), next_dirfd("dirfd");
+NextCall<void(DIR*)> next_rewinddir("rewinddir");
+NextCall<long(DIR*)> next_telldir("telldir");
+NextCall<void(DIR*, long)> next_seekdir("seekdir");
 using Filter = int (*)(const dirent*);
 using Compare = int (*)(const dirent**, const dirent**);
-NextCall<int(const char*, dirent***, Filter, Compare)> g_scandir("scandir"), g_scandir64("scandir64");
+NextCall<int(const char*, dirent***, Filter, Compare)> next_scandir("scandir"), next_scandir64("scandir64");
 
 struct Stream {
   std::shared_ptr<OpenFile> file;
@@ -42,24 +42,17 @@ struct Stream {
   dirent entry{};
 };
 
-/// Streams in use. While there are none, a program's readdir costs one extra load.
-struct Streams {
-  std::mutex mutex;
-  std::map<const DIR*, std::unique_ptr<Stream>> open;
-};
-std::atomic<size_t> g_streams{0};
-
-Streams& streams() {
-  static Streams& instance = *new Streams;
-  return instance;
-}
+/// Streams in use. A forked child may read and close those of its parent.
+using Streams = std::map<const DIR*, std::unique_ptr<Stream>>;
+constinit Inherited<Streams> streams;
+/// Their number. While there are none, a program's readdir costs one extra load.
+constinit std::atomic<size_t> g_streams{0};
 
 Stream* stream_of(DIR* directory) {
   if (g_streams.load(std::memory_order_relaxed) == 0) return nullptr;
-  Streams& all = streams();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.open.find(directory);
-  return found == all.open.end() ? nullptr : found->second.get();
+  const auto all = streams.access();
+  const auto found = all->find(directory);
+  return found == all->end() ? nullptr : found->second.get();
 }
 
 DIR* open_stream(int descriptor, std::shared_ptr<OpenFile> file) {
@@ -68,9 +61,8 @@ DIR* open_stream(int descriptor, std::shared_ptr<OpenFile> file) {
   stream->descriptor = descriptor;
   // DIR is opaque: only the C library reads one, and it never gets this one.
   DIR* const directory = reinterpret_cast<DIR*>(stream.get());
-  Streams& all = streams();
-  const std::lock_guard lock(all.mutex);
-  all.open.emplace(directory, std::move(stream));
+  const auto all = streams.access();
+  all->emplace(directory, std::move(stream));
   g_streams.fetch_add(1, std::memory_order_relaxed);
   return directory;
 }
@@ -130,12 +122,12 @@ extern "C" {
 DIR* abi_opendir(const char* path) FAULTLINE_STANDS_BEFORE("opendir");
 DIR* abi_opendir(const char* path) {
   if (const auto sight = look_at(AT_FDCWD, path)) return open_directory(*sight);
-  return g_opendir(path);
+  return next_opendir(path);
 }
 DIR* abi_fdopendir(int descriptor) FAULTLINE_STANDS_BEFORE("fdopendir");
 DIR* abi_fdopendir(int descriptor) {
   auto file = find_descriptor(descriptor);
-  if (file == nullptr) return g_fdopendir(descriptor);
+  if (file == nullptr) return next_fdopendir(descriptor);
   if (file->sight.node->kind == NodeKind::directory) return open_stream(descriptor, std::move(file));
   errno = ENOTDIR;
   return nullptr;
@@ -143,22 +135,21 @@ DIR* abi_fdopendir(int descriptor) {
 
 dirent* abi_readdir(DIR* directory) FAULTLINE_STANDS_BEFORE("readdir");
 dirent* abi_readdir(DIR* directory) {
-  return readdir_or(directory, [=] { return g_readdir(directory); });
+  return readdir_or(directory, [=] { return next_readdir(directory); });
 }
 dirent* abi_readdir64(DIR* directory) FAULTLINE_STANDS_BEFORE("readdir64");
 dirent* abi_readdir64(DIR* directory) {
-  return readdir_or(directory, [=] { return g_readdir64(directory); });
+  return readdir_or(directory, [=] { return next_readdir64(directory); });
 }
 
 int abi_closedir(DIR* directory) FAULTLINE_STANDS_BEFORE("closedir");
 int abi_closedir(DIR* directory) {
   Stream* const stream = stream_of(directory);
-  if (stream == nullptr) return g_closedir(directory);
+  if (stream == nullptr) return next_closedir(directory);
   const int descriptor = stream->descriptor;
   {
-    Streams& all = streams();
-    const std::lock_guard lock(all.mutex);
-    all.open.erase(directory);
+    const auto all = streams.access();
+    all->erase(directory);
     g_streams.fetch_sub(1, std::memory_order_relaxed);
   }
   return ::close(descriptor);
@@ -166,39 +157,39 @@ int abi_closedir(DIR* directory) {
 int abi_dirfd(DIR* directory) FAULTLINE_STANDS_BEFORE("dirfd");
 int abi_dirfd(DIR* directory) {
   const Stream* const stream = stream_of(directory);
-  return stream != nullptr ? stream->descriptor : g_dirfd(directory);
+  return stream != nullptr ? stream->descriptor : next_dirfd(directory);
 }
 void abi_rewinddir(DIR* directory) FAULTLINE_STANDS_BEFORE("rewinddir");
 void abi_rewinddir(DIR* directory) {
   if (Stream* const stream = stream_of(directory))
     stream->next = 0;
   else
-    g_rewinddir(directory);
+    next_rewinddir(directory);
 }
 long abi_telldir(DIR* directory) FAULTLINE_STANDS_BEFORE("telldir");
 long abi_telldir(DIR* directory) {
   const Stream* const stream = stream_of(directory);
-  return stream != nullptr ? static_cast<long>(stream->next) : g_telldir(directory);
+  return stream != nullptr ? static_cast<long>(stream->next) : next_telldir(directory);
 }
 void abi_seekdir(DIR* directory, long position) FAULTLINE_STANDS_BEFORE("seekdir");
 void abi_seekdir(DIR* directory, long position) {
   if (Stream* const stream = stream_of(directory))
     stream->next = static_cast<size_t>(position);
   else
-    g_seekdir(directory, position);
+    next_seekdir(directory, position);
 }
 
 int abi_scandir(const char* path, dirent*** list, Filter filter, Compare compare)
     FAULTLINE_STANDS_BEFORE("scandir");
 int abi_scandir(const char* path, dirent*** list, Filter filter, Compare compare) {
   if (const auto sight = look_at(AT_FDCWD, path)) return scan(*sight, list, filter, compare);
-  return g_scandir(path, list, filter, compare);
+  return next_scandir(path, list, filter, compare);
 }
 int abi_scandir64(const char* path, dirent*** list, Filter filter, Compare compare)
     FAULTLINE_STANDS_BEFORE("scandir64");
 int abi_scandir64(const char* path, dirent*** list, Filter filter, Compare compare) {
   if (const auto sight = look_at(AT_FDCWD, path)) return scan(*sight, list, filter, compare);
-  return g_scandir64(path, list, filter, compare);
+  return next_scandir64(path, list, filter, compare);
 }
 
 }  // extern "C"

@@ -27,24 +27,25 @@ int fail(int error) {
   return -1;
 }
 
-NextCall<int(const char*, int, mode_t)> g_open("open"), g_open64("open64");
-NextCall<int(const char*, int)> g_open_2("__open_2"), g_open64_2("__open64_2");
-NextCall<int(int, const char*, int, mode_t)> g_openat("openat"), g_openat64("openat64");
-NextCall<int(int, const char*, int)> g_openat_2("__openat_2"), g_openat64_2("__openat64_2");
-NextCall<FILE*(const char*, const char*)> g_fopen("fopen"), g_fopen64("fopen64");
-NextCall<int(const char*, struct stat*)> g_stat("stat"), g_stat64("stat64"), g_lstat("lstat"),
-    g_lstat64("lstat64");
-NextCall<int(int, struct stat*)> g_fstat("fstat"), g_fstat64("fstat64");
-NextCall<int(int, const char*, struct stat*, int)> g_fstatat("fstatat"), g_fstatat64("fstatat64");
-NextCall<int(int, const char*, int, unsigned, struct statx*)> g_statx("statx");
-NextCall<int(const char*, int)> g_access("access"), g_euidaccess("euidaccess"), g_eaccess("eaccess");
-NextCall<int(int, const char*, int, int)> g_faccessat("faccessat");
-NextCall<ssize_t(const char*, char*, size_t)> g_readlink("readlink");
-NextCall<ssize_t(int, const char*, char*, size_t)> g_readlinkat("readlinkat");
-NextCall<ssize_t(const char*, const char*, void*, size_t)> g_getxattr("getxattr"), g_lgetxattr("lgetxattr");
-NextCall<char*(const char*, char*)> g_realpath("realpath");
-NextCall<char*(const char*, char*, size_t)> g_realpath_chk("__realpath_chk");
-NextCall<char*(const char*)> g_canonicalize("canonicalize_file_name");
+NextCall<int(const char*, int, mode_t)> next_open("open"), next_open64("open64");
+NextCall<int(const char*, int)> next_open_2("__open_2"), next_open64_2("__open64_2");
+NextCall<int(int, const char*, int, mode_t)> next_openat("openat"), next_openat64("openat64");
+NextCall<int(int, const char*, int)> next_openat_2("__openat_2"), next_openat64_2("__openat64_2");
+NextCall<FILE*(const char*, const char*)> next_fopen("fopen"), next_fopen64("fopen64");
+NextCall<int(const char*, struct stat*)> next_stat("stat"), next_stat64("stat64"), next_lstat("lstat"),
+    next_lstat64("lstat64");
+NextCall<int(int, struct stat*)> next_fstat("fstat"), next_fstat64("fstat64");
+NextCall<int(int, const char*, struct stat*, int)> next_fstatat("fstatat"), next_fstatat64("fstatat64");
+NextCall<int(int, const char*, int, unsigned, struct statx*)> next_statx("statx");
+NextCall<int(const char*, int)> next_access("access"), next_euidaccess("euidaccess"), next_eaccess("eaccess");
+NextCall<int(int, const char*, int, int)> next_faccessat("faccessat");
+NextCall<ssize_t(const char*, char*, size_t)> next_readlink("readlink");
+NextCall<ssize_t(int, const char*, char*, size_t)> next_readlinkat("readlinkat");
+NextCall<ssize_t(const char*, const char*, void*, size_t)> next_getxattr("getxattr"),
+    next_lgetxattr("lgetxattr");
+NextCall<char*(const char*, char*)> next_realpath("realpath");
+NextCall<char*(const char*, char*, size_t)> next_realpath_chk("__realpath_chk");
+NextCall<char*(const char*)> next_canonicalize("canonicalize_file_name");
 
 /// Returns the result of `call` if the path is not ours.
 template <typename Call>
@@ -141,82 +142,82 @@ extern "C" {
 
 int abi_open(const char* path, int flags, mode_t mode) FAULTLINE_STANDS_BEFORE("open");
 int abi_open(const char* path, int flags, mode_t mode) {
-  return open_or(AT_FDCWD, path, flags, [=] { return g_open(path, flags, mode); });
+  return open_or(AT_FDCWD, path, flags, [=] { return next_open(path, flags, mode); });
 }
 int abi_open64(const char* path, int flags, mode_t mode) FAULTLINE_STANDS_BEFORE("open64");
 int abi_open64(const char* path, int flags, mode_t mode) {
-  return open_or(AT_FDCWD, path, flags, [=] { return g_open64(path, flags, mode); });
+  return open_or(AT_FDCWD, path, flags, [=] { return next_open64(path, flags, mode); });
 }
 int abi_open_2(const char* path, int flags) FAULTLINE_STANDS_BEFORE("__open_2");
 int abi_open_2(const char* path, int flags) {
-  return open_or(AT_FDCWD, path, flags, [=] { return g_open_2(path, flags); });
+  return open_or(AT_FDCWD, path, flags, [=] { return next_open_2(path, flags); });
 }
 int abi_open64_2(const char* path, int flags) FAULTLINE_STANDS_BEFORE("__open64_2");
 int abi_open64_2(const char* path, int flags) {
-  return open_or(AT_FDCWD, path, flags, [=] { return g_open64_2(path, flags); });
+  return open_or(AT_FDCWD, path, flags, [=] { return next_open64_2(path, flags); });
 }
 int abi_openat(int directory, const char* path, int flags, mode_t mode) FAULTLINE_STANDS_BEFORE("openat");
 int abi_openat(int directory, const char* path, int flags, mode_t mode) {
-  return open_or(directory, path, flags, [=] { return g_openat(directory, path, flags, mode); });
+  return open_or(directory, path, flags, [=] { return next_openat(directory, path, flags, mode); });
 }
 int abi_openat64(int directory, const char* path, int flags, mode_t mode) FAULTLINE_STANDS_BEFORE("openat64");
 int abi_openat64(int directory, const char* path, int flags, mode_t mode) {
-  return open_or(directory, path, flags, [=] { return g_openat64(directory, path, flags, mode); });
+  return open_or(directory, path, flags, [=] { return next_openat64(directory, path, flags, mode); });
 }
 int abi_openat_2(int directory, const char* path, int flags) FAULTLINE_STANDS_BEFORE("__openat_2");
 int abi_openat_2(int directory, const char* path, int flags) {
-  return open_or(directory, path, flags, [=] { return g_openat_2(directory, path, flags); });
+  return open_or(directory, path, flags, [=] { return next_openat_2(directory, path, flags); });
 }
 int abi_openat64_2(int directory, const char* path, int flags) FAULTLINE_STANDS_BEFORE("__openat64_2");
 int abi_openat64_2(int directory, const char* path, int flags) {
-  return open_or(directory, path, flags, [=] { return g_openat64_2(directory, path, flags); });
+  return open_or(directory, path, flags, [=] { return next_openat64_2(directory, path, flags); });
 }
 
 FILE* abi_fopen(const char* path, const char* mode) FAULTLINE_STANDS_BEFORE("fopen");
 FILE* abi_fopen(const char* path, const char* mode) {
-  return fopen_or(path, mode, [=] { return g_fopen(path, mode); });
+  return fopen_or(path, mode, [=] { return next_fopen(path, mode); });
 }
 FILE* abi_fopen64(const char* path, const char* mode) FAULTLINE_STANDS_BEFORE("fopen64");
 FILE* abi_fopen64(const char* path, const char* mode) {
-  return fopen_or(path, mode, [=] { return g_fopen64(path, mode); });
+  return fopen_or(path, mode, [=] { return next_fopen64(path, mode); });
 }
 
 // struct stat64 is the same as struct stat with 64-bit offsets.
 int abi_stat(const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("stat");
 int abi_stat(const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return g_stat(path, result); });
+  return stat_or(AT_FDCWD, path, result, [=] { return next_stat(path, result); });
 }
 int abi_stat64(const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("stat64");
 int abi_stat64(const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return g_stat64(path, result); });
+  return stat_or(AT_FDCWD, path, result, [=] { return next_stat64(path, result); });
 }
 int abi_lstat(const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("lstat");
 int abi_lstat(const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return g_lstat(path, result); });
+  return stat_or(AT_FDCWD, path, result, [=] { return next_lstat(path, result); });
 }
 int abi_lstat64(const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("lstat64");
 int abi_lstat64(const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return g_lstat64(path, result); });
+  return stat_or(AT_FDCWD, path, result, [=] { return next_lstat64(path, result); });
 }
 int abi_fstat(int descriptor, struct stat* result) FAULTLINE_STANDS_BEFORE("fstat");
 int abi_fstat(int descriptor, struct stat* result) {
-  return fstat_or(descriptor, result, [=] { return g_fstat(descriptor, result); });
+  return fstat_or(descriptor, result, [=] { return next_fstat(descriptor, result); });
 }
 int abi_fstat64(int descriptor, struct stat* result) FAULTLINE_STANDS_BEFORE("fstat64");
 int abi_fstat64(int descriptor, struct stat* result) {
-  return fstat_or(descriptor, result, [=] { return g_fstat64(descriptor, result); });
+  return fstat_or(descriptor, result, [=] { return next_fstat64(descriptor, result); });
 }
 int abi_fstatat(int directory, const char* path, struct stat* result, int flags)
     FAULTLINE_STANDS_BEFORE("fstatat");
 int abi_fstatat(int directory, const char* path, struct stat* result, int flags) {
   return fstatat_or(directory, path, result, flags,
-                    [=] { return g_fstatat(directory, path, result, flags); });
+                    [=] { return next_fstatat(directory, path, result, flags); });
 }
 int abi_fstatat64(int directory, const char* path, struct stat* result, int flags)
     FAULTLINE_STANDS_BEFORE("fstatat64");
 int abi_fstatat64(int directory, const char* path, struct stat* result, int flags) {
   return fstatat_or(directory, path, result, flags,
-                    [=] { return g_fstatat64(directory, path, result, flags); });
+                    [=] { return next_fstatat64(directory, path, result, flags); });
 }
 
 // Called by programs built against glibc older than 2.33. The version denotes the layout of struct stat;
@@ -224,27 +225,27 @@ int abi_fstatat64(int directory, const char* path, struct stat* result, int flag
 // __fxstat, which would call its fstat again.
 int abi_xstat(int version, const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("__xstat");
 int abi_xstat(int /*version*/, const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return g_stat(path, result); });
+  return stat_or(AT_FDCWD, path, result, [=] { return next_stat(path, result); });
 }
 int abi_xstat64(int version, const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("__xstat64");
 int abi_xstat64(int /*version*/, const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return g_stat64(path, result); });
+  return stat_or(AT_FDCWD, path, result, [=] { return next_stat64(path, result); });
 }
 int abi_lxstat(int version, const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("__lxstat");
 int abi_lxstat(int /*version*/, const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return g_lstat(path, result); });
+  return stat_or(AT_FDCWD, path, result, [=] { return next_lstat(path, result); });
 }
 int abi_lxstat64(int version, const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("__lxstat64");
 int abi_lxstat64(int /*version*/, const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return g_lstat64(path, result); });
+  return stat_or(AT_FDCWD, path, result, [=] { return next_lstat64(path, result); });
 }
 int abi_fxstat(int version, int descriptor, struct stat* result) FAULTLINE_STANDS_BEFORE("__fxstat");
 int abi_fxstat(int /*version*/, int descriptor, struct stat* result) {
-  return fstat_or(descriptor, result, [=] { return g_fstat(descriptor, result); });
+  return fstat_or(descriptor, result, [=] { return next_fstat(descriptor, result); });
 }
 int abi_fxstat64(int version, int descriptor, struct stat* result) FAULTLINE_STANDS_BEFORE("__fxstat64");
 int abi_fxstat64(int /*version*/, int descriptor, struct stat* result) {
-  return fstat_or(descriptor, result, [=] { return g_fstat64(descriptor, result); });
+  return fstat_or(descriptor, result, [=] { return next_fstat64(descriptor, result); });
 }
 
 int abi_statx(int directory, const char* path, int flags, unsigned mask, struct statx* result)
@@ -254,7 +255,7 @@ int abi_statx(int directory, const char* path, int flags, unsigned mask, struct 
   bool passed_on = false;
   const int answer = fstatat_or(directory, path, &plain, flags, [&] {
     passed_on = true;
-    return g_statx(directory, path, flags, mask, result);
+    return next_statx(directory, path, flags, mask, result);
   });
   if (!passed_on && answer == 0) fill(*result, plain);
   return answer;
@@ -262,54 +263,54 @@ int abi_statx(int directory, const char* path, int flags, unsigned mask, struct 
 
 int abi_access(const char* path, int mode) FAULTLINE_STANDS_BEFORE("access");
 int abi_access(const char* path, int mode) {
-  return access_or(AT_FDCWD, path, mode, [=] { return g_access(path, mode); });
+  return access_or(AT_FDCWD, path, mode, [=] { return next_access(path, mode); });
 }
 int abi_euidaccess(const char* path, int mode) FAULTLINE_STANDS_BEFORE("euidaccess");
 int abi_euidaccess(const char* path, int mode) {
-  return access_or(AT_FDCWD, path, mode, [=] { return g_euidaccess(path, mode); });
+  return access_or(AT_FDCWD, path, mode, [=] { return next_euidaccess(path, mode); });
 }
 int abi_eaccess(const char* path, int mode) FAULTLINE_STANDS_BEFORE("eaccess");
 int abi_eaccess(const char* path, int mode) {
-  return access_or(AT_FDCWD, path, mode, [=] { return g_eaccess(path, mode); });
+  return access_or(AT_FDCWD, path, mode, [=] { return next_eaccess(path, mode); });
 }
 int abi_faccessat(int directory, const char* path, int mode, int flags) FAULTLINE_STANDS_BEFORE("faccessat");
 int abi_faccessat(int directory, const char* path, int mode, int flags) {
-  return access_or(directory, path, mode, [=] { return g_faccessat(directory, path, mode, flags); });
+  return access_or(directory, path, mode, [=] { return next_faccessat(directory, path, mode, flags); });
 }
 
 ssize_t abi_readlink(const char* path, char* buffer, size_t size) FAULTLINE_STANDS_BEFORE("readlink");
 ssize_t abi_readlink(const char* path, char* buffer, size_t size) {
-  return readlink_or(AT_FDCWD, path, [=] { return g_readlink(path, buffer, size); });
+  return readlink_or(AT_FDCWD, path, [=] { return next_readlink(path, buffer, size); });
 }
 ssize_t abi_readlinkat(int directory, const char* path, char* buffer, size_t size)
     FAULTLINE_STANDS_BEFORE("readlinkat");
 ssize_t abi_readlinkat(int directory, const char* path, char* buffer, size_t size) {
-  return readlink_or(directory, path, [=] { return g_readlinkat(directory, path, buffer, size); });
+  return readlink_or(directory, path, [=] { return next_readlinkat(directory, path, buffer, size); });
 }
 
 // ls reads a file's access control list with these.
 ssize_t abi_getxattr(const char* path, const char* name, void* value, size_t size)
     FAULTLINE_STANDS_BEFORE("getxattr");
 ssize_t abi_getxattr(const char* path, const char* name, void* value, size_t size) {
-  return getxattr_or(path, [=] { return g_getxattr(path, name, value, size); });
+  return getxattr_or(path, [=] { return next_getxattr(path, name, value, size); });
 }
 ssize_t abi_lgetxattr(const char* path, const char* name, void* value, size_t size)
     FAULTLINE_STANDS_BEFORE("lgetxattr");
 ssize_t abi_lgetxattr(const char* path, const char* name, void* value, size_t size) {
-  return getxattr_or(path, [=] { return g_lgetxattr(path, name, value, size); });
+  return getxattr_or(path, [=] { return next_lgetxattr(path, name, value, size); });
 }
 
 char* abi_realpath(const char* path, char* result) FAULTLINE_STANDS_BEFORE("realpath");
 char* abi_realpath(const char* path, char* result) {
-  return realpath_or(path, result, [=] { return g_realpath(path, result); });
+  return realpath_or(path, result, [=] { return next_realpath(path, result); });
 }
 char* abi_realpath_chk(const char* path, char* result, size_t size) FAULTLINE_STANDS_BEFORE("__realpath_chk");
 char* abi_realpath_chk(const char* path, char* result, size_t size) {
-  return realpath_or(path, result, [=] { return g_realpath_chk(path, result, size); });
+  return realpath_or(path, result, [=] { return next_realpath_chk(path, result, size); });
 }
 char* abi_canonicalize(const char* path) FAULTLINE_STANDS_BEFORE("canonicalize_file_name");
 char* abi_canonicalize(const char* path) {
-  return realpath_or(path, nullptr, [=] { return g_canonicalize(path); });
+  return realpath_or(path, nullptr, [=] { return next_canonicalize(path); });
 }
 
 }  // extern "C"

@@ -17,11 +17,11 @@ namespace faultline::abi {
 
 namespace {
 
-NextCall<int(const char*)> g_chdir("chdir");
-NextCall<int(int)> g_fchdir("fchdir");
-NextCall<char*(char*, size_t)> g_getcwd("getcwd");
-NextCall<char*(char*, size_t, size_t)> g_getcwd_chk("__getcwd_chk");
-NextCall<char*()> g_get_current_dir_name("get_current_dir_name");
+NextCall<int(const char*)> next_chdir("chdir");
+NextCall<int(int)> next_fchdir("fchdir");
+NextCall<char*(char*, size_t)> next_getcwd("getcwd");
+NextCall<char*(char*, size_t, size_t)> next_getcwd_chk("__getcwd_chk");
+NextCall<char*()> next_get_current_dir_name("get_current_dir_name");
 
 int enter(const Sight& sight) {
   if (!sight.node || sight.node->kind != NodeKind::directory) {
@@ -30,8 +30,8 @@ int enter(const Sight& sight) {
   }
   // The kernel's working directory becomes the nearest existing parent, for programs started by this one.
   std::string existing = sight.path;
-  while (!existing.empty() && g_chdir(existing.c_str()) != 0) existing.resize(existing.rfind('/'));
-  if (existing.empty() && g_chdir("/") != 0) return -1;
+  while (!existing.empty() && next_chdir(existing.c_str()) != 0) existing.resize(existing.rfind('/'));
+  if (existing.empty() && next_chdir("/") != 0) return -1;
   set_working_directory(sight.path);
   return 0;
 }
@@ -42,7 +42,7 @@ int enter_path(const char* path) {
   const std::string here = working_directory();
   const bool is_relative = path != nullptr && path[0] != '\0' && path[0] != '/';
   const int result =
-      !here.empty() && is_relative ? g_chdir(normal_path(here + "/" + path).c_str()) : g_chdir(path);
+      !here.empty() && is_relative ? next_chdir(normal_path(here + "/" + path).c_str()) : next_chdir(path);
   if (result == 0) set_working_directory({});
   return result;
 }
@@ -72,21 +72,21 @@ int abi_chdir(const char* path) {
 int abi_fchdir(int descriptor) FAULTLINE_STANDS_BEFORE("fchdir");
 int abi_fchdir(int descriptor) {
   if (const auto file = find_descriptor(descriptor)) return enter(file->sight);
-  const int result = g_fchdir(descriptor);
+  const int result = next_fchdir(descriptor);
   if (result == 0) set_working_directory({});
   return result;
 }
 char* abi_getcwd(char* buffer, size_t size) FAULTLINE_STANDS_BEFORE("getcwd");
 char* abi_getcwd(char* buffer, size_t size) {
-  return getcwd_or(buffer, size, [=] { return g_getcwd(buffer, size); });
+  return getcwd_or(buffer, size, [=] { return next_getcwd(buffer, size); });
 }
 char* abi_getcwd_chk(char* buffer, size_t size, size_t room) FAULTLINE_STANDS_BEFORE("__getcwd_chk");
 char* abi_getcwd_chk(char* buffer, size_t size, size_t room) {
-  return getcwd_or(buffer, size, [=] { return g_getcwd_chk(buffer, size, room); });
+  return getcwd_or(buffer, size, [=] { return next_getcwd_chk(buffer, size, room); });
 }
 char* abi_get_current_dir_name() FAULTLINE_STANDS_BEFORE("get_current_dir_name");
 char* abi_get_current_dir_name() {
-  return getcwd_or(nullptr, 0, [] { return g_get_current_dir_name(); });
+  return getcwd_or(nullptr, 0, [] { return next_get_current_dir_name(); });
 }
 
 }  // extern "C"

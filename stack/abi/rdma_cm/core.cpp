@@ -2,19 +2,17 @@
 #include "stack/abi/rdma_cm/core.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <thread>
 
-#include <pthread.h>
-
+#include "stack/base/process/process_local.hpp"
 #include "stack/base/process/service_thread.hpp"
 
 namespace faultline::abi {
 
 namespace {
 
-std::atomic<CmCore*> g_core{nullptr};
+constinit ProcessLocal<CmCore> core_of_process;
 
 uint64_t new_seed() {
   return std::random_device{}();
@@ -34,13 +32,7 @@ uint32_t free_handle(const Map& used) {
 }  // namespace
 
 CmCore& CmCore::instance() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    g_core = new CmCore;
-    // The inherited instance belongs to the parent and its threads; the child never destroys it.
-    pthread_atfork(nullptr, nullptr, [] { g_core = new CmCore; });
-  });
-  return *g_core.load();
+  return core_of_process.get();
 }
 
 CmCore::CmCore()

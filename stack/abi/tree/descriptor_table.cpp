@@ -9,8 +9,9 @@
 #include <mutex>
 #include <vector>
 
-#include <pthread.h>
 #include <unistd.h>
+
+#include "stack/base/process/process_local.hpp"
 
 namespace faultline::abi {
 
@@ -25,10 +26,11 @@ std::array<std::atomic<uint64_t>, kDescriptors / kBitsPerWord> g_ours;
 uint64_t bit_of(size_t number) {
   return uint64_t{1} << number % kBitsPerWord;
 }
-/// The process that owns the numbers. A child of vfork runs in its parent's memory until it executes a
-/// program, and closes descriptors there (Python's subprocess closes all). Those are the child's, not the
-/// table's.
-std::atomic<pid_t> g_owner{0};
+/// The process that has made the table. A forked child has none until it adds a descriptor: only then do the
+/// parent's bits count there, and lead to a look-up that finds nothing. A child of vfork runs in its parent's
+/// memory until it executes a program, and closes descriptors there (Python's subprocess closes all). Those
+/// are the child's, not the table's.
+constinit std::atomic<pid_t> g_owner{0};
 
 bool is_owner() {
   return g_owner.load(std::memory_order_relaxed) == getpid();
@@ -40,36 +42,14 @@ bool is_ours(int descriptor) {
 }
 
 struct Table {
+  Table() { g_owner = getpid(); }
+
   std::mutex mutex;
   std::map<int, std::shared_ptr<OpenFile>> files;
 };
-Table& table() {
-  static Table& instance = *new Table;  // leaked, since programs write until the very end
-  return instance;
-}
-
-void forget_in_child() {
-  // The objects belong to the parent, with its threads and engines. In the child the numbers are plain
-  // descriptors without an object. The objects are leaked: destroying them would end the parent's
-  // connections.
-  Table& all = table();
-  for (const auto& [number, file] : all.files)
-    g_ours[static_cast<size_t>(number) / kBitsPerWord].fetch_and(~bit_of(static_cast<size_t>(number)));
-  static const auto& parents = *new auto(std::move(all.files));
-  static_cast<void>(parents);
-  all.files.clear();
-  g_owner = getpid();
-  all.mutex.unlock();
-}
-
-void watch_forks() {
-  static const int watched = [] {
-    g_owner = getpid();
-    return pthread_atfork([] { table().mutex.lock(); }, [] { table().mutex.unlock(); },
-                          [] { forget_in_child(); });
-  }();
-  static_cast<void>(watched);
-}
+/// The objects belong to the parent, with its threads and engines. In a forked child their numbers are plain
+/// descriptors without an object.
+constinit ProcessLocal<Table> table;
 
 }  // namespace
 
@@ -79,7 +59,7 @@ ssize_t OpenFile::write(const void* /*bytes*/, size_t /*length*/) {
 
 std::shared_ptr<OpenFile> find_descriptor(int descriptor) {
   if (!is_ours(descriptor)) return nullptr;
-  Table& all = table();
+  Table& all = table.get();
   const std::lock_guard lock(all.mutex);
   const auto found = all.files.find(descriptor);
   return found == all.files.end() ? nullptr : found->second;
@@ -87,9 +67,8 @@ std::shared_ptr<OpenFile> find_descriptor(int descriptor) {
 
 bool add_descriptor(int descriptor, std::shared_ptr<OpenFile> file) {
   if (descriptor < 0 || static_cast<size_t>(descriptor) >= kDescriptors) return false;
-  watch_forks();
   const auto number = static_cast<size_t>(descriptor);
-  Table& all = table();
+  Table& all = table.get();
   std::shared_ptr<OpenFile> replaced;
   const std::lock_guard lock(all.mutex);
   std::shared_ptr<OpenFile>& slot = all.files[descriptor];
@@ -106,7 +85,7 @@ void remove_descriptor(int descriptor) {
 
 void remove_descriptors(unsigned first, unsigned last) {
   if (!is_owner()) return;
-  Table& all = table();
+  Table& all = table.get();
   std::vector<std::shared_ptr<OpenFile>> removed;  // destroyed after the lock is released
   const std::lock_guard lock(all.mutex);
   for (auto at = all.files.lower_bound(static_cast<int>(std::min<unsigned>(first, kDescriptors)));

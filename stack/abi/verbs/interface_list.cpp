@@ -6,7 +6,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -17,14 +16,15 @@
 #include <netinet/in.h>
 
 #include "stack/abi/interpose/next_call.hpp"
+#include "stack/base/process/inherited.hpp"
 #include "stack/verbs/objects/objects.hpp"
 
 namespace faultline::abi {
 
 namespace {
 
-NextCall<int(ifaddrs**)> g_getifaddrs("getifaddrs");
-NextCall<void(ifaddrs*)> g_freeifaddrs("freeifaddrs");
+NextCall<int(ifaddrs**)> next_getifaddrs("getifaddrs");
+NextCall<void(ifaddrs*)> next_freeifaddrs("freeifaddrs");
 
 /// One address of a device as an entry of the list.
 struct Entry {
@@ -34,15 +34,10 @@ struct Entry {
 };
 using Entries = std::vector<std::unique_ptr<Entry>>;
 
-/// Entries added before the C library's own list, keyed by the first entry.
-struct Lists {
-  std::mutex mutex;
-  std::map<const ifaddrs*, Entries> given;
-};
-Lists& lists() {
-  static Lists& instance = *new Lists;
-  return instance;
-}
+/// Entries added before the C library's own list, keyed by the first entry. A forked child may free a list
+/// that its parent got.
+using Lists = std::map<const ifaddrs*, Entries>;
+constinit Inherited<Lists> lists;
 
 bool is_libfabric(const void* caller) {
   Dl_info info{};
@@ -98,7 +93,7 @@ using namespace faultline::abi;
 
 extern "C" int faultline_getifaddrs(ifaddrs** list) noexcept FAULTLINE_STANDS_BEFORE("getifaddrs");
 int faultline_getifaddrs(ifaddrs** list) noexcept {
-  if (const int result = g_getifaddrs(list); result != 0) return result;
+  if (const int result = next_getifaddrs(list); result != 0) return result;
   if (!is_libfabric(__builtin_return_address(0))) return 0;
   try {
     Entries entries = our_entries();
@@ -108,9 +103,7 @@ int faultline_getifaddrs(ifaddrs** list) noexcept {
       (*entry)->listed.ifa_next = next;
       next = &(*entry)->listed;
     }
-    Lists& all = lists();
-    const std::lock_guard lock(all.mutex);
-    all.given.emplace(next, std::move(entries));
+    lists.access()->emplace(next, std::move(entries));
     *list = next;
   } catch (const std::bad_alloc&) {
     // The kernel's own entries are a complete list too.
@@ -121,12 +114,11 @@ int faultline_getifaddrs(ifaddrs** list) noexcept {
 extern "C" void faultline_freeifaddrs(ifaddrs* list) noexcept FAULTLINE_STANDS_BEFORE("freeifaddrs");
 void faultline_freeifaddrs(ifaddrs* list) noexcept {
   {
-    Lists& all = lists();
-    const std::lock_guard lock(all.mutex);
-    if (const auto found = all.given.find(list); found != all.given.end()) {
+    const auto all = lists.access();
+    if (const auto found = all->find(list); found != all->end()) {
       list = found->second.back()->listed.ifa_next;
-      all.given.erase(found);
+      all->erase(found);
     }
   }
-  g_freeifaddrs(list);
+  next_freeifaddrs(list);
 }

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "stack/base/process/process_local.hpp"
 #include "stack/verbs/objects/objects.hpp"
 
 namespace faultline::abi {
@@ -19,6 +20,17 @@ namespace {
 
 /// rdma-core's enum ibv_gid_type_sysfs: the values of the kernel's gid_attrs/types files.
 enum class GidTypeSysfs : int { ib_or_roce_v1 = 0, roce_v2 = 1 };
+
+/// The path on the first call, as in rdma-core.
+struct Sysfs {
+  Sysfs() {
+    // As in rdma-core, the variable is ignored in setuid programs (secure_getenv(3)).
+    if (const char* const set = ::secure_getenv("SYSFS_PATH")) path = set;
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+  }
+  std::string path = "/sys";
+};
+constinit ProcessLocal<Sysfs> sysfs;
 
 /// Reads a file's first `size` bytes, without a trailing newline. Returns the length, or -1 with errno.
 int read_text(const char* path, char* buffer, size_t size) {
@@ -39,14 +51,7 @@ int read_text(const char* path, char* buffer, size_t size) {
 }  // namespace
 
 FAULTLINE_VERB const char* ibv_get_sysfs_path() {
-  static const std::string path = [] {
-    // As in rdma-core, the variable is ignored in setuid programs (secure_getenv(3)).
-    const char* const set = ::secure_getenv("SYSFS_PATH");
-    std::string chosen = set != nullptr ? set : "/sys";
-    while (chosen.size() > 1 && chosen.back() == '/') chosen.pop_back();
-    return chosen;
-  }();
-  return path.c_str();
+  return sysfs.get().path.c_str();
 }
 
 FAULTLINE_VERB int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer, size_t size) {

@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "stack/base/process/fork_mutex.hpp"
+
 namespace faultline {
 namespace {
 
@@ -32,15 +34,18 @@ void make_flag() {
 }
 
 void prepare() {
+  ForkMutex::lock_all();
   if (const ForkHandlers* const handlers = room.load(std::memory_order_acquire)) handlers->prepare();
 }
 
 void in_parent() {
   if (const ForkHandlers* const handlers = room.load(std::memory_order_acquire)) handlers->in_parent();
+  ForkMutex::unlock_all();
 }
 
 void in_child() {
   generation.fetch_add(1, std::memory_order_relaxed);
+  ForkMutex::reset_all();
   if (const ForkHandlers* const handlers = room.load(std::memory_order_acquire)) handlers->in_child();
   if (Flag* const flag = child_is_prepared.load(std::memory_order_relaxed))
     flag->store(1, std::memory_order_seq_cst);

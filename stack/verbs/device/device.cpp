@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "stack/base/process/process_local.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/wire/link/link.hpp"
@@ -20,16 +21,13 @@ namespace faultline::verbs {
 namespace {
 
 /// Devices live as long as the process: a program may open a device, free the list, and continue to use the
-/// device's name.
+/// device's name. A forked child may do so with its parent's.
 struct Registry {
   std::mutex mutex;
   std::vector<std::unique_ptr<VerbsDevice>> devices;
 };
 
-Registry& registry() {
-  static Registry& instance = *new Registry;
-  return instance;
-}
+constinit ProcessLocal<Registry> registry;
 
 bool same(const DeviceDescription& a, const DeviceDescription& b) {
   return a.name == b.name && a.mac == b.mac && a.gids == b.gids &&
@@ -80,7 +78,7 @@ FAULTLINE_VERB ibv_device** ibv_get_device_list(int* count) {
       return fail(EINVAL);
     }
     auto list = std::make_unique<ibv_device*[]>(descriptions.size() + 1);
-    Registry& known = registry();
+    Registry& known = registry.get();
     const std::lock_guard lock(known.mutex);
     for (size_t i = 0; i < descriptions.size(); ++i) list[i] = find_or_add(known, descriptions[i]);
     if (count != nullptr) *count = static_cast<int>(descriptions.size());

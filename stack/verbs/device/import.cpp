@@ -4,6 +4,7 @@
 // process cannot be imported, because an engine belongs to one process.
 #include <sys/stat.h>
 
+#include "stack/base/process/process_local.hpp"
 #include "stack/verbs/objects/objects.hpp"
 
 namespace faultline::verbs {
@@ -15,10 +16,7 @@ struct OpenContexts {
   Context* first = nullptr;
 };
 
-OpenContexts& open_contexts() {
-  static OpenContexts instance;  // no destructor: programs exit with devices open
-  return instance;
-}
+constinit ProcessLocal<OpenContexts> open_contexts;
 
 /// Returns whether both contexts stem from one ibv_open_device.
 bool same_file(const Context& a, const Context& b) {
@@ -29,7 +27,7 @@ bool same_file(const Context& a, const Context& b) {
 /// lock. Returns false if there is none.
 template <typename Object, typename Found>
 bool find(const Context& like, Object* Context::*list, uint32_t handle, Found found) {
-  OpenContexts& open = open_contexts();
+  OpenContexts& open = open_contexts.get();
   const std::lock_guard lock(open.mutex);
   for (Context* context = open.first; context != nullptr; context = context->next_open) {
     if (!same_file(*context, like)) continue;
@@ -51,18 +49,18 @@ void enroll(Context& context) {
     context.file_device = file.st_dev;
     context.file_inode = file.st_ino;
   }
-  OpenContexts& open = open_contexts();
+  OpenContexts& open = open_contexts.get();
   const std::lock_guard lock(open.mutex);
   context.next_open = open.first;
   open.first = &context;
 }
 
 void strike(Context& context) {
-  OpenContexts& open = open_contexts();
+  OpenContexts& open = open_contexts.get();
   const std::lock_guard lock(open.mutex);
   Context** link = &open.first;
-  while (*link != &context) link = &(*link)->next_open;
-  *link = context.next_open;
+  while (*link != nullptr && *link != &context) link = &(*link)->next_open;
+  if (*link != nullptr) *link = context.next_open;  // nullptr: the parent's context, in a forked child
 }
 
 FAULTLINE_VERB ibv_context* ibv_import_device(int cmd_fd) {
@@ -70,7 +68,7 @@ FAULTLINE_VERB ibv_context* ibv_import_device(int cmd_fd) {
   if (::fstat(cmd_fd, &file) != 0) return nullptr;
   VerbsDevice* device = nullptr;
   {
-    OpenContexts& open = open_contexts();
+    OpenContexts& open = open_contexts.get();
     const std::lock_guard lock(open.mutex);
     for (Context* context = open.first; context != nullptr && device == nullptr; context = context->next_open)
       if (context->file_device == file.st_dev && context->file_inode == file.st_ino) device = context->owner;
@@ -104,7 +102,7 @@ FAULTLINE_VERB void ibv_unimport_pd(ibv_pd* ibv_pd_pointer) {
 
 void remove_abandoned(const Pd& base) {
   const auto next = [&base]() -> Pd* {
-    OpenContexts& open = open_contexts();
+    OpenContexts& open = open_contexts.get();
     const std::lock_guard lock(open.mutex);
     for (Context* context = open.first; context != nullptr; context = context->next_open) {
       const std::lock_guard objects(context->objects_lock);

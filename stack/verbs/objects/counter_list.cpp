@@ -5,6 +5,8 @@
 #include <atomic>
 #include <bit>
 
+#include "stack/base/process/process_local.hpp"
+
 namespace faultline::verbs {
 namespace {
 
@@ -51,6 +53,14 @@ void describe_all(std::vector<CounterText>& texts) {
   if (const CounterSource* const source = room_above.load(std::memory_order_acquire)) source->describe(texts);
 }
 
+/// Not a static of counter_texts(): a child that is forked during its construction would wait for it for
+/// ever.
+struct Texts {
+  Texts() { describe_all(list); }
+  std::vector<CounterText> list;
+};
+constinit ProcessLocal<Texts> all_texts;
+
 /// Sums the cores' counters. CoreCounters consists of 64-bit numbers only.
 transport::CoreCounters sum_of_cores(DeviceBackend& backend) {
   using Numbers = std::array<uint64_t, sizeof(transport::CoreCounters) / sizeof(uint64_t)>;
@@ -69,12 +79,7 @@ void set_counter_source(const CounterSource& source) {
 }
 
 const std::vector<CounterText>& counter_texts() {
-  static const std::vector<CounterText>& texts = *[] {
-    auto* list = new std::vector<CounterText>;
-    describe_all(*list);
-    return list;
-  }();
-  return texts;
+  return all_texts.get().list;
 }
 
 std::vector<uint64_t> counter_values(DeviceBackend& backend) {
