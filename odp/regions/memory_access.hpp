@@ -144,8 +144,8 @@ class MemoryAccess {
   /// `remote` is true for a peer's SEND with Invalidate.
   [[nodiscard]] virtual Outcome invalidate(Key key, ProtectionDomain domain, uint32_t qpn, bool remote) = 0;
 
-  /// Serves a short fault on the caller's own thread, without waiting. If true, its pages are resident: repeat
-  /// the access now; no Resolution follows. If false, call request_fault().
+  /// Serves a short fault on the caller's own thread, without waiting. If true, its pages are resident:
+  /// repeat the access now; no Resolution follows. If false, call request_fault().
   [[nodiscard]] virtual bool serve_fault(const FaultRequest& /*request*/) { return false; }
 
   /// Queues a fault for the pager. False if the queue is full: try again on a later turn.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Opens a device and does what it is told, for the tests in namespaces: leaves it to the progress thread for a
-// while, resolves an address, measures the bare port. Prints its counters at the end.
+// Opens a device and does what it is told, for the tests in namespaces: leaves it to the progress thread for
+// a while, resolves an address, measures the bare port. Prints its counters at the end.
 #include <chrono>
 #include <csignal>
 #include <cstdio>

@@ -146,7 +146,7 @@ class ScriptedMemory final : public odp::MemoryAccess {
   [[nodiscard]] bool request_fault(const odp::FaultRequest& request) override;
   [[nodiscard]] size_t take_resolutions(std::span<odp::Resolution> out) override;
 
-  uint64_t faults = 0;   ///< accepted requests
+  uint64_t faults = 0;  ///< accepted requests
   uint64_t served_at_once = 0;
   uint64_t refused = 0;  ///< requests refused because the queue was full
   uint64_t invalidations = 0;

@@ -82,9 +82,9 @@ TEST_F(Chaos, HeldFramesForALinkThatIsDownAreDroppedWhenTheyAreDue) {
   deliver_request(station);
   station.turn();
   station.port.link = false;
-  station.engine.send_held_frames(VirtualClock::now() + kDelay - 1);
+  station.engine.release_due_frames(VirtualClock::now() + kDelay - 1);
   EXPECT_EQ(station.count(&PortCounts::tx_dropped), 0U);
-  station.engine.send_held_frames(VirtualClock::now() + kDelay);
+  station.engine.release_due_frames(VirtualClock::now() + kDelay);
   EXPECT_EQ(station.count(&PortCounts::tx_dropped), 1U);
   EXPECT_FALSE(station.engine.holds_frames_to_send());
 }
