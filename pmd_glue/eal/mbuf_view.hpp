@@ -21,17 +21,12 @@ inline void set_length(rte_mbuf* frame, size_t length_bytes) {
   frame->pkt_len = static_cast<uint32_t>(length_bytes);
 }
 
-inline uint32_t rx_checks_of(uint64_t ol_flags) {
-  uint32_t checks = wire::kNothingVerified;
-  if ((ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_GOOD)
-    checks |= wire::kIpChecksumVerified;
-  if ((ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD)
-    checks |= wire::kUdpChecksumVerified;
-  return checks;
-}
-
 inline transport::RxFrame rx_frame_of(rte_mbuf* frame) {
-  return {rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len, rx_checks_of(frame->ol_flags), frame};
+  const uint64_t flags = frame->ol_flags;
+  const bool ip_good = (flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_GOOD;
+  const bool udp_good = (flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+  return {rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len, wire::rx_checks(ip_good, udp_good),
+          frame};
 }
 
 }  // namespace faultline::glue

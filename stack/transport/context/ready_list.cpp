@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/transport/context/ready_list.hpp"
 
+#include <utility>
+
 namespace faultline::transport {
 
 void ReadyList::append(QueuePair& qp) {
   qp.ready = true;
-  qp.next_ready = nullptr;
-  if (tail_ == nullptr)
-    head_ = &qp;
-  else
-    tail_->next_ready = &qp;
-  tail_ = &qp;
+  *end_ = &qp;
+  end_ = &qp.next_ready;
   ++size_;
 }
 
 QueuePair* ReadyList::pop() {
-  QueuePair* qp = head_;
+  QueuePair* const qp = head_;
   if (qp == nullptr) return nullptr;
-  head_ = qp->next_ready;
+  head_ = std::exchange(qp->next_ready, nullptr);
+  if (head_ == nullptr) end_ = &head_;
   lookahead_.advance(head_);
-  if (head_ == nullptr) tail_ = nullptr;
   qp->ready = false;
   --size_;
   return qp;
@@ -28,14 +26,10 @@ QueuePair* ReadyList::pop() {
 void ReadyList::remove(QueuePair& qp) {
   if (!qp.ready) return;
   lookahead_.forget();
-  QueuePair* previous = nullptr;
-  QueuePair* at = head_;
-  while (at != &qp) {
-    previous = at;
-    at = at->next_ready;
-  }
-  (previous == nullptr ? head_ : previous->next_ready) = qp.next_ready;
-  if (tail_ == &qp) tail_ = previous;
+  QueuePair** link = &head_;
+  while (*link != &qp) link = &(*link)->next_ready;
+  *link = std::exchange(qp.next_ready, nullptr);
+  if (end_ == &qp.next_ready) end_ = link;
   qp.ready = false;
   --size_;
 }

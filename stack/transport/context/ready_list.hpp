@@ -12,6 +12,10 @@ namespace faultline::transport {
 
 class ReadyList {
  public:
+  ReadyList() = default;
+  ReadyList(const ReadyList&) = delete;
+  ReadyList& operator=(const ReadyList&) = delete;
+
   /// Appends a QP, unless it is on the list.
   void add(QueuePair& qp) {
     if (!qp.ready) append(qp);
@@ -29,7 +33,7 @@ class ReadyList {
 
   TxPrefetch lookahead_;
   QueuePair* head_ = nullptr;
-  QueuePair* tail_ = nullptr;
+  QueuePair** end_ = &head_;  ///< the next QP is put here
   uint32_t size_ = 0;
 };
 

@@ -52,14 +52,6 @@ Core::~Core() {
 
 // ---- received packets ----
 
-[[gnu::always_inline]] inline wire::ParseError Core::Impl::parse(const RxFrame& frame, wire::Packet& packet) {
-  context.counters.rx_bytes += frame.length_bytes;
-  const wire::ParseError error =
-      wire::parse({frame.data, frame.length_bytes}, packet, static_cast<uint8_t>(frame.rx_checks));
-  if (error == wire::ParseError::none) __builtin_prefetch(&table[packet.bth.destination_qpn & slot_mask]);
-  return error;
-}
-
 void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
   impl_->context.now_ns = now;
   impl_->context.counters.rx_packets += frames.size();
@@ -72,17 +64,22 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
     alignas(wire::Packet) std::array<std::byte, kBurst * sizeof(wire::Packet)> storage;
     auto* const packets = reinterpret_cast<wire::Packet*>(storage.data());
     std::array<wire::ParseError, kBurst> errors;
-    for (size_t i = 0; i < burst.size(); ++i)
-      errors[i] = impl_->parse(burst[i], *std::construct_at(&packets[i]));
-    RxPrefetch<kBurst> arrivals;
-    if (burst.size() > 1) impl_->announce({packets, burst.size()}, errors, arrivals);
     for (size_t i = 0; i < burst.size(); ++i) {
-      arrivals.reach(i);
-      const bool looks_ahead = i + 1 < burst.size() && errors[i + 1] == wire::ParseError::none &&
-                               IcrcAhead::is_for(packets[i + 1]) && impl_->context.config.verify_icrc;
-      impl_->icrc_ahead.advance(looks_ahead ? &packets[i + 1] : nullptr);
+      wire::Packet& packet = *std::construct_at(&packets[i]);
+      impl_->context.counters.rx_bytes += burst[i].length_bytes;
+      errors[i] = wire::parse({burst[i].data, burst[i].length_bytes}, packet,
+                              static_cast<uint8_t>(burst[i].rx_checks));
+      if (errors[i] == wire::ParseError::none)
+        __builtin_prefetch(&impl_->table[packet.bth.destination_qpn & impl_->slot_mask]);
+    }
+    RxPrefetch<kBurst> arrivals;
+    const bool has_next = burst.size() > 1;
+    if (has_next) impl_->announce({packets, burst.size()}, errors, arrivals);
+    for (size_t i = 0; i < burst.size(); ++i) {
+      if (has_next) impl_->look_ahead({packets, burst.size()}, errors, i, arrivals);
       if (!impl_->on_frame(burst[i], packets[i], errors[i])) frames[released++] = burst[i];
     }
+    if (has_next) impl_->icrc_ahead.end_burst();
   }
   impl_->context.notices.end_deferral(impl_->context.now_ns);
   impl_->context.port.release(frames.first(released));
@@ -98,6 +95,16 @@ void Core::Impl::announce(std::span<const wire::Packet> packets,
     arrivals.add(table[last_qpn & slot_mask], packets[i], i);
   }
   arrivals.start();
+}
+
+/// Starts early what the packets after the one at `at` need.
+[[gnu::always_inline]] inline void Core::Impl::look_ahead(std::span<const wire::Packet> packets,
+                                                          const std::array<wire::ParseError, kBurst>& errors,
+                                                          size_t at, RxPrefetch<kBurst>& arrivals) {
+  arrivals.reach(at);
+  const bool sums_ahead = at + 1 < packets.size() && errors[at + 1] == wire::ParseError::none &&
+                          IcrcAhead::is_for(packets[at + 1]) && context.config.verify_icrc;
+  icrc_ahead.advance(sums_ahead ? &packets[at + 1] : nullptr);
 }
 
 bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error) {
@@ -154,11 +161,13 @@ bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire
 /// A connection is between two addresses; packets from or to other addresses of the same hosts do not belong
 /// to it (IBA 9.6.1.2).
 [[gnu::always_inline]] inline bool Core::Impl::is_of_path(const QueuePair& qp, const wire::Packet& packet) {
-  if (packet.source_gid() != qp.attributes.av.path.destination_gid) {
+  const wire::PathHeader& path = qp.attributes.av.path;
+  if (qp.is_over_ipv4 && packet.is_ipv4_between(path.destination_gid, path.source_gid)) return true;
+  if (packet.source_gid() != path.destination_gid) {
     context.count(DropReason::source_address);
     return false;
   }
-  if (packet.destination_gid() != qp.attributes.av.path.source_gid) {
+  if (packet.destination_gid() != path.source_gid) {
     context.count(DropReason::destination_address);
     return false;
   }

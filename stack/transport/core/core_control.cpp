@@ -94,6 +94,7 @@ void Core::Impl::reset(QueuePair& qp) {
   qp.responder.job_generation = qp.responder.job_floor = job_generation;
   qp.responder.park_floor = park_generation;
   qp.attributes = QpAttributes{};
+  qp.is_over_ipv4 = false;
   qp.communication_established = false;
   qp.lost_completion = false;
   qp.send_ring.clear();
@@ -116,6 +117,7 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
     now.av = attributes.av;
     qp.loopback = attributes.av.loopback;
     wire::PathHeader path = attributes.av.path;
+    qp.is_over_ipv4 = path.source_gid.is_ipv4() && path.destination_gid.is_ipv4();
     // ECN marks are useful only if the sender reacts to them (RFC 3168 5).
     if (context.config.congestion.algorithm == CongestionAlgorithm::dcqcn &&
         qp.protocol() != Protocol::datagram)

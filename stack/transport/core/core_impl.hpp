@@ -79,9 +79,10 @@ struct Core::Impl {
   }
 
   static constexpr size_t kBurst = 32;
-  wire::ParseError parse(const RxFrame& frame, wire::Packet& packet);
   void announce(std::span<const wire::Packet> packets, const std::array<wire::ParseError, kBurst>& errors,
                 RxPrefetch<kBurst>& arrivals) const;
+  void look_ahead(std::span<const wire::Packet> packets, const std::array<wire::ParseError, kBurst>& errors,
+                  size_t at, RxPrefetch<kBurst>& arrivals);
   /// Returns true if the core keeps the frame.
   bool on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);

@@ -36,6 +36,9 @@ class IcrcAhead {
     memory_.offer_beside_write(next_.frame == nullptr ? nullptr : &next_.sum);
   }
 
+  /// Call after the last packet of a burst of several: the next burst may use the same buffers.
+  void end_burst() { current_.frame = nullptr; }
+
   /// Verifies the ICRC of the packet that `advance` reached.
   [[nodiscard]] bool matches(const wire::Packet& packet) const {
     if (current_.frame != packet.frame) return wire::icrc_matches(packet);

@@ -217,6 +217,7 @@ class alignas(64) QueuePair {
   const bool signal_all;
   const bool blocks_own_multicast;
   bool loopback = false;
+  bool is_over_ipv4 = false;
   bool ready = false;  // on the core's ready list
   std::atomic<QpState> state{QpState::reset};
   bool communication_established = false;  ///< the event was raised

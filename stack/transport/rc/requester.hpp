@@ -39,8 +39,8 @@ class Requester {
     retry  ///< a page has become resident: try again
   };
 
-  [[nodiscard]] odp::Outcome place_when_served(const QueuePair& qp, std::span<const Sge> sges,
-                                               uint32_t offset, std::span<const uint8_t> data, SgeSpan& stop);
+  [[nodiscard]] bool place_when_served(const QueuePair& qp, std::span<const Sge> sges, uint32_t offset,
+                                       std::span<const uint8_t> data, SgeSpan& stop);
   [[nodiscard]] uint32_t ack_every(const QueuePair& qp) const;
   [[nodiscard]] bool window_open(QueuePair& qp) const;
   [[nodiscard]] bool is_beyond_credits(const QueuePair& qp, const SendOperation& operation) const;

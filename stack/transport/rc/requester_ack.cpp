@@ -250,18 +250,18 @@ void Requester::on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code, boo
   context_.arm(qp, state.rnr_deadline_ns);
 }
 
-/// Places the data of a response that missed, while its pages are served at once.
-odp::Outcome Requester::place_when_served(const QueuePair& qp, std::span<const Sge> sges, uint32_t offset,
-                                          std::span<const uint8_t> data, SgeSpan& stop) {
-  odp::Outcome outcome = odp::Outcome::miss;
-  for (unsigned tries = 0; outcome == odp::Outcome::miss && tries != kMostRetriesInPlace; ++tries) {
+/// Places the data of a response that missed, while its pages are served at once. Returns true if it is
+/// placed.
+bool Requester::place_when_served(const QueuePair& qp, std::span<const Sge> sges, uint32_t offset,
+                                  std::span<const uint8_t> data, SgeSpan& stop) {
+  for (unsigned tries = 0; tries != kMostRetriesInPlace; ++tries) {
     const odp::Target target{sges[stop.index].lkey, qp.domain, odp::kLocalWrite};
     if (!context_.memory.serve_fault({.target = target, .va = stop.va, .length_bytes = stop.left_bytes}))
-      break;
+      return false;
     ++context_.counters.faults_requester;
-    outcome = scatter(context_.memory, qp.domain, sges, offset, data, stop);
+    if (scatter(context_.memory, qp.domain, sges, offset, data, stop) == odp::Outcome::done) return true;
   }
-  return outcome;
+  return false;
 }
 
 void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
@@ -298,14 +298,11 @@ void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
     data = original;
   }
   SgeSpan stop;
-  odp::Outcome outcome =
-      data.empty() ? odp::Outcome::done : scatter(context_.memory, qp.domain, sges, offset, data, stop);
-  if (outcome == odp::Outcome::miss) [[unlikely]]
-    outcome = place_when_served(qp, sges, offset, data, stop);
-  switch (outcome) {
+  switch (data.empty() ? odp::Outcome::done : scatter(context_.memory, qp.domain, sges, offset, data, stop)) {
     case odp::Outcome::done:
       break;
     case odp::Outcome::miss:
+      if (place_when_served(qp, sges, offset, data, stop)) break;
       // The page was evicted since the READ began: fault it in, then request the rest of the READ again. If
       // the send position waits for another page, this one has priority: it is older.
       state.gap_reported = true;

@@ -53,11 +53,7 @@ class AddressFilter {
  private:
   /// The six bytes as one number, for comparison only.
   [[nodiscard]] static uint64_t mac_word(const uint8_t* mac) {
-    uint32_t first = 0;
-    uint16_t rest = 0;
-    std::memcpy(&first, mac, sizeof first);
-    std::memcpy(&rest, mac + sizeof first, sizeof rest);
-    return uint64_t{rest} << 32 | first;
+    return uint64_t{load_le16(mac + 4)} << 32 | load_le32(mac);
   }
   [[nodiscard]] bool is_own_ipv4(uint32_t address) const;
   [[nodiscard]] bool is_own_ipv6(const uint8_t* address) const;

@@ -54,6 +54,12 @@ inline void store_be128(uint8_t* at, uint64_t high, uint64_t low) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(at), block);
 }
 
+[[nodiscard]] inline uint16_t load_le16(const uint8_t* at) {
+  uint16_t value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
 [[nodiscard]] inline uint32_t load_le32(const uint8_t* at) {
   uint32_t value;
   std::memcpy(&value, at, sizeof value);

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <span>
 
+#include "stack/wire/packet/byte_order.hpp"
 #include "stack/wire/packet/layout.hpp"
 
 namespace faultline::wire {
@@ -23,14 +23,11 @@ namespace faultline::wire {
 /// True if the checksum of an IPv4 header without options is correct. Its words, in either byte order, then
 /// add up to all ones (RFC 1071 2B).
 [[nodiscard]] inline bool ipv4_checksum_holds(const uint8_t* header) {
-  const auto word = [header](uint32_t at) -> uint64_t {
-    uint32_t value;
-    std::memcpy(&value, header + at, sizeof value);
-    return value;
-  };
-  static_assert(kIpv4Bytes == 20);
   // Ones' complement sums are sums modulo 2^16 - 1, and 2^16 is congruent to 1. No header is all zeros.
-  return (word(0) + word(4) + word(8) + word(12) + word(16)) % 0xffff == 0;
+  static_assert(kIpv4Bytes == 20);
+  const uint64_t sum = uint64_t{load_le32(header)} + load_le32(header + 4) + load_le32(header + 8) +
+                       load_le32(header + 12) + load_le32(header + 16);
+  return sum % 0xffff == 0;
 }
 
 /// Sum of the pseudo-header (RFC 768, RFC 8200 8.1) and the UDP datagram. `ip` is the IP header; `datagram`

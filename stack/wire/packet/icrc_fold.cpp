@@ -67,11 +67,12 @@ static_assert(power_of_x(512 + 32) == 0x154442bd4 && power_of_x(512 - 32) == 0x1
 
 /// Reduces 96 bits to 32: folds one part, then applies Barrett's reduction.
 [[gnu::target("avx,pclmul"), gnu::always_inline]] inline uint32_t crc_of(__m128i state) {
+  constexpr int64_t kMove64 = power_of_x(64);
   const __m128i low_word = _mm_set_epi32(0, 0, 0, -1);
   const __m128i barrett = _mm_set_epi64x(0x1f7011641, 0x1db710641);  // x^64 / P, and P
-  state = _mm_xor_si128(
-      _mm_clmulepi64_si128(_mm_and_si128(state, low_word), _mm_set_epi64x(0, power_of_x(64)), 0x00),
-      _mm_srli_si128(state, 4));
+  state =
+      _mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(state, low_word), _mm_set_epi64x(0, kMove64), 0x00),
+                    _mm_srli_si128(state, 4));
   __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(state, low_word), barrett, 0x10);
   quotient = _mm_clmulepi64_si128(_mm_and_si128(quotient, low_word), barrett, 0x00);
   return ~static_cast<uint32_t>(_mm_extract_epi32(_mm_xor_si128(state, quotient), 1));
@@ -145,16 +146,18 @@ template <bool kIpv6>
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-/// Loads the bytes before the first whole group, at the end of a group.
-[[FAULTLINE_WIDE, gnu::always_inline]] inline __m512i head_group_of(const uint8_t* packet, size_t bytes,
-                                                                    bool just_written) {
-  if (!just_written) {
-    constexpr unsigned kWords = kGroupBytes / 4;
-    const auto there = static_cast<__mmask16>(0xffff0000U >> (bytes / 4));
-    static_assert(kWords == 16);
-    // Masked-out bytes are not accessed, so they need not exist.
-    return _mm512_maskz_loadu_epi32(there, packet + bytes - kGroupBytes);
-  }
+/// Loads the bytes before the first whole group, at the end of a group. Masked-out bytes are not accessed, so
+/// they need not exist.
+[[FAULTLINE_WIDE, gnu::always_inline]] inline __m512i received_head_group(const uint8_t* packet,
+                                                                          size_t bytes) {
+  static_assert(kGroupBytes == 16 * sizeof(uint32_t));
+  const auto there = static_cast<__mmask16>(0xffff0000U >> (bytes / sizeof(uint32_t)));
+  return _mm512_maskz_loadu_epi32(there, packet + bytes - kGroupBytes);
+}
+
+/// As received_head_group, in the widths in which the bytes were just stored.
+[[FAULTLINE_WIDE, gnu::always_inline]] inline __m512i written_head_group(const uint8_t* packet,
+                                                                         size_t bytes) {
   const size_t in_first = bytes % kBlockBytes;
   const uint8_t* const at = packet + in_first;
   const __m128i none = _mm_setzero_si128();
@@ -191,8 +194,9 @@ template <bool kIpv6>
   const uint8_t* const end = packet.data() + packet.size();
   const uint8_t* const mask = kMask<kIpv6>.data() + in_first;
   ptrdiff_t at = -static_cast<ptrdiff_t>(packet.size() - in_first);
-  __m512i group =
-      _mm512_or_si512(head_group_of(packet.data(), in_first, just_written), _mm512_loadu_si512(mask));
+  const __m512i head = just_written ? written_head_group(packet.data(), in_first)
+                                    : received_head_group(packet.data(), in_first);
+  __m512i group = _mm512_or_si512(head, _mm512_loadu_si512(mask));
   __m512i by = _mm512_loadu_si512(movers_end + at - kGroup);
   __m512i state =
       _mm512_xor_si512(_mm512_clmulepi64_epi128(group, by, 0x00), _mm512_clmulepi64_epi128(group, by, 0x11));

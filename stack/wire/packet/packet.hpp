@@ -44,6 +44,10 @@ enum RxChecks : uint8_t {
   kIpChecksumVerified = 1U << 0,
   kUdpChecksumVerified = 1U << 1
 };
+[[nodiscard]] constexpr uint32_t rx_checks(bool ip_verified, bool udp_verified) {
+  return (ip_verified ? uint32_t{kIpChecksumVerified} : 0) |
+         (udp_verified ? uint32_t{kUdpChecksumVerified} : 0);
+}
 
 /// Coarse kind of a frame, before parsing: three comparisons.
 enum class FrameKind : uint8_t { roce, arp, ipv4_other, ipv6_other, other };
@@ -70,6 +74,11 @@ struct Packet {
   [[nodiscard]] MacAddress destination_mac() const;
   [[nodiscard]] Gid source_gid() const { return gid_at(ipv6 ? kIpv6SourceAt : kIpv4SourceAt); }
   [[nodiscard]] Gid destination_gid() const { return gid_at(ipv6 ? kIpv6DestinationAt : kIpv4DestinationAt); }
+  /// True if the packet is from `source` to `destination`, which are of the same family.
+  [[nodiscard]] bool is_ipv4_between(const Gid& source, const Gid& destination) const {
+    const uint8_t* const addresses = frame + ip_offset + kIpv4SourceAt;
+    return !ipv6 && load_be32(addresses) == source.ipv4() && load_be32(addresses + 4) == destination.ipv4();
+  }
   [[nodiscard]] uint16_t udp_source_port() const { return load_be16(frame + bth_offset - kUdpBytes); }
   [[nodiscard]] uint8_t traffic_class() const;
   [[nodiscard]] uint8_t hop_limit() const { return frame[ip_offset + (ipv6 ? kIpv6HopLimitAt : kIpv4TtlAt)]; }

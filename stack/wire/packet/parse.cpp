@@ -42,23 +42,6 @@ bool is_ipv4_mapped(const uint8_t* address) {
   return _mm_testz_si128(differs, differs) != 0;
 }
 
-/// Parses the IPv4 header at `ip`, which is complete, and sets the length of the UDP datagram. `frame_bytes`
-/// counts from the IP header. `kPlain`: is_plain() returned true.
-template <bool kPlain>
-[[gnu::always_inline]] inline ParseError parse_ipv4(const uint8_t* ip, size_t frame_bytes, uint8_t rx_checks,
-                                                    Packet& packet, uint32_t& udp_bytes) {
-  if (!kPlain && ip[0] != kIpv4VersionAndLength) return ParseError::ip_header;
-  if ((rx_checks & kIpChecksumVerified) == 0 && !ipv4_checksum_holds(ip)) return ParseError::ip_checksum;
-  if (!kPlain && (load_be16(ip + kIpv4FragmentAt) & kIpv4FragmentMask) != 0) return ParseError::ip_fragment;
-  // The frame may be longer: Ethernet pads short ones.
-  const uint32_t total_bytes = load_be16(ip + kIpv4TotalLengthAt);
-  if (total_bytes < kIpv4Bytes || total_bytes > frame_bytes) return ParseError::ip_length;
-  if (!kPlain && ip[kIpv4ProtocolAt] != kProtocolUdp) return ParseError::not_udp;
-  packet.ecn = ip[kIpv4TosAt] & 3U;
-  udp_bytes = total_bytes - kIpv4Bytes;
-  return ParseError::none;
-}
-
 [[gnu::always_inline]] inline ParseError parse_ipv6(const uint8_t* ip, size_t frame_bytes, Packet& packet,
                                                     uint32_t& udp_bytes) {
   if ((ip[0] >> 4) != 6) return ParseError::ip_header;
@@ -71,19 +54,6 @@ template <bool kPlain>
   if (ip[kIpv6NextHeaderAt] != kProtocolUdp) return ParseError::not_udp;
   packet.ecn = static_cast<uint8_t>(ip[1] >> 4 & 3);
   udp_bytes = payload_bytes;
-  return ParseError::none;
-}
-
-/// `udp` has at least the bytes of a UDP header.
-template <bool kPlain>
-[[gnu::always_inline]] inline ParseError parse_udp(const uint8_t* ip, bool ipv6, std::span<const uint8_t> udp,
-                                                   uint8_t rx_checks) {
-  if (!kPlain && load_be16(udp.data() + kUdpDestinationPortAt) != kRoceUdpPort) return ParseError::udp_port;
-  if (load_be16(udp.data() + kUdpLengthAt) != udp.size()) return ParseError::udp_length;
-  // Zero means "none", over IPv6 too: IBA A17.3.2 makes RoCEv2 a tunnel in the sense of RFC 6935.
-  if (!kPlain && (rx_checks & kUdpChecksumVerified) == 0 && load_be16(udp.data() + kUdpChecksumAt) != 0 &&
-      udp_sum(ip, ipv6, udp) != 0xffff)
-    return ParseError::udp_checksum;
   return ParseError::none;
 }
 
@@ -116,7 +86,8 @@ template <bool kPlain>
   return ParseError::none;
 }
 
-/// One instance for each position and version of the IP header, so that most offsets are constants.
+/// Parses from the IP header on. There is one instance for each position and version of that header, so that
+/// most offsets are constants. `kPlain`: is_plain() returned true.
 template <uint32_t kIpAt, bool kIpv6, bool kPlain = false>
 ParseError parse_from_ip(std::span<const uint8_t> frame, Packet& packet, uint8_t rx_checks) {
   constexpr uint32_t kUdpAt = kIpAt + (kIpv6 ? kIpv6Bytes : kIpv4Bytes);
@@ -125,12 +96,29 @@ ParseError parse_from_ip(std::span<const uint8_t> frame, Packet& packet, uint8_t
   if (frame.size() < kUdpAt) return ParseError::runt;
   const uint8_t* const ip = frame.data() + kIpAt;
   uint32_t udp_bytes = 0;
-  ParseError error = kIpv6 ? parse_ipv6(ip, frame.size() - kIpAt, packet, udp_bytes)
-                           : parse_ipv4<kPlain>(ip, frame.size() - kIpAt, rx_checks, packet, udp_bytes);
-  if (error != ParseError::none) return error;
+  if constexpr (kIpv6) {
+    const ParseError error = parse_ipv6(ip, frame.size() - kIpAt, packet, udp_bytes);
+    if (error != ParseError::none) return error;
+  } else {
+    if (!kPlain && ip[0] != kIpv4VersionAndLength) return ParseError::ip_header;
+    if ((rx_checks & kIpChecksumVerified) == 0 && !ipv4_checksum_holds(ip)) return ParseError::ip_checksum;
+    if (!kPlain && (load_be16(ip + kIpv4FragmentAt) & kIpv4FragmentMask) != 0) return ParseError::ip_fragment;
+    // The frame may be longer: Ethernet pads short ones.
+    const uint32_t total_bytes = load_be16(ip + kIpv4TotalLengthAt);
+    if (total_bytes < kIpv4Bytes || total_bytes > frame.size() - kIpAt) return ParseError::ip_length;
+    if (!kPlain && ip[kIpv4ProtocolAt] != kProtocolUdp) return ParseError::not_udp;
+    packet.ecn = ip[kIpv4TosAt] & 3U;
+    udp_bytes = total_bytes - kIpv4Bytes;
+  }
+
+  const uint8_t* const udp = frame.data() + kUdpAt;
   if (udp_bytes < kUdpBytes) return ParseError::udp_length;
-  error = parse_udp<kPlain>(ip, kIpv6, frame.subspan(kUdpAt, udp_bytes), rx_checks);
-  if (error != ParseError::none) return error;
+  if (!kPlain && load_be16(udp + kUdpDestinationPortAt) != kRoceUdpPort) return ParseError::udp_port;
+  if (load_be16(udp + kUdpLengthAt) != udp_bytes) return ParseError::udp_length;
+  // Zero means "none", over IPv6 too: IBA A17.3.2 makes RoCEv2 a tunnel in the sense of RFC 6935.
+  if (!kPlain && (rx_checks & kUdpChecksumVerified) == 0 && load_be16(udp + kUdpChecksumAt) != 0 &&
+      udp_sum(ip, kIpv6, {udp, udp_bytes}) != 0xffff)
+    return ParseError::udp_checksum;
   return parse_transport(kUdpAt + kUdpBytes, udp_bytes - kUdpBytes, packet);
 }
 

@@ -70,6 +70,21 @@ TEST(Fault, ASendAndAReadWhosePagesAreServedAtOnceWaitForNothing) {
   for (const auto& completion : completions) EXPECT_EQ(completion.status, CompletionStatus::success);
 }
 
+TEST(Fault, AReadResponseWhosePageWasTakenAwayIsPlacedWithoutANewRequest) {
+  SimulationScript script = serving_fabric();
+  script.a.memory.invalidate_permille = 1000;
+  script.a.memory.invalidations_limit = 3;
+  script.a.memory.write_protect_permille = 0;
+  Pair pair(script);
+  ASSERT_TRUE(pair.a.post_send(pair.request(SendOpcode::rdma_read, pair.paged_a, 900, &pair.pinned_b)));
+  pair.run();
+  EXPECT_EQ(pair.simulation.a.memory.invalidations, 3U);
+  EXPECT_GE(pair.counters_a().faults_requester, 2U);
+  EXPECT_EQ(pair.counters_a().retransmitted_packets, 0U);
+  EXPECT_EQ(pair.lines().size(), 2U) << "a request and its response";
+  EXPECT_TRUE(Pair::same(pair.paged_a, pair.pinned_b, 900));
+}
+
 /// A page that is taken away before each access: the packet waits for later turns, and other work goes on.
 TEST(Fault, APageThatIsServedAtOnceAndTakenAwayAgainComesThroughInTheEnd) {
   SimulationScript script = serving_fabric();
