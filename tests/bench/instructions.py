@@ -6,7 +6,8 @@
     tests/bench/instructions.py --check tests/bench/instructions.json     (scripts/test does it)
 
 A stage is the functions named below, with all their callees that belong to no other stage. Instruction counts repeat to a few in a
-thousand, independent of the machine's load. valgrind's CPU has no AVX-512: code that is selected by CPU is counted in its AVX2 form.
+thousand, independent of the machine's load; those of the side "fault" (request and service of a minor fault) to a few in a hundred.
+valgrind's CPU has no AVX-512: code that is selected by CPU is counted in its AVX2 form.
 """
 import argparse
 import collections
@@ -18,11 +19,12 @@ import subprocess
 import sys
 import tempfile
 
-MOST_CHANGE = 0.02  # of one side of a message
+# Of one side of a message. The engine leaves some faults to the pager's threads, and how many depends on the machine's load.
+MOST_CHANGE = {"send": 0.02, "receive": 0.02, "fault": 0.05}
 
 # (side, stage, functions that begin it). The first match applies.
 STAGES = [
-    ("fault", "pages of the first round", r"Requester::hold_for|Responder::miss"),
+    ("fault", "request and service", r"Requester::hold_for|Responder::miss"),
     ("send", "post_send", r"verbs::post_send\("),
     ("send", "doorbell", r"Core::ring_doorbell|Impl::take_doorbells"),
     ("send", "request: start, fields, bookkeeping", r"Requester::(send|start|prepare|skip_what_arrived|has_work|prefault)|TxBatch::"),
@@ -109,7 +111,7 @@ def measure(program, run):
     print("|---|---|---|")
     sums = collections.Counter()
     for i, (side, stage, _) in enumerate(STAGES):
-        if not stages[i] or side == "fault":
+        if not stages[i] or side == "fault" and "fault" not in run:  # of the first round alone
             continue
         if side == "turn":
             print(f"| both | a turn, by itself | {stages[i] / turns:.0f} a turn |")
@@ -119,7 +121,7 @@ def measure(program, run):
     totals = {side: round(total / messages) for side, total in sums.items()}
     for side, total in totals.items():
         print(f"| {side} | together | {total} |")
-    return totals
+    return {"fault": totals["fault"]} if "fault" in totals else totals
 
 
 def check(program, path):
@@ -130,7 +132,7 @@ def check(program, path):
         for side, instructions in expected.items():
             change = found.get(side, 0) / instructions - 1
             print(f"{run}, {side}: {found.get(side, 0)} instructions, {instructions} expected, {change:+.1%}")
-            if abs(change) > MOST_CHANGE:
+            if abs(change) > MOST_CHANGE[side]:
                 complaints.append(f"{run}: {side}: {found.get(side, 0)} instructions, {change:+.1%} against {path}; "
                                   "a commit that changes the count writes it there and says why")
     return complaints

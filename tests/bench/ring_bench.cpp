@@ -119,8 +119,10 @@ struct Side {
 /// Messages of one kind and size, kDepth of them under way in all, a chain of one QP after the other's.
 class Stream {
  public:
-  Stream(Side& from, Side& to, ibv_wr_opcode opcode, uint32_t bytes) : from_(from), to_(to) {
-    slots_ = static_cast<uint32_t>(from.buffer_bytes / bytes);
+  /// The messages are `stride_bytes` apart in memory.
+  Stream(Side& from, Side& to, ibv_wr_opcode opcode, uint32_t bytes, uint32_t stride_bytes)
+      : from_(from), to_(to), stride_bytes_(stride_bytes) {
+    slots_ = static_cast<uint32_t>(from.buffer_bytes / stride_bytes);
     for (uint32_t i = 0; i < kChain; ++i) {
       pieces_[i] = {reinterpret_cast<uint64_t>(from.buffer), bytes, from.mr->lkey};
       chain_[i].next = i + 1 == kChain ? nullptr : &chain_[i + 1];
@@ -162,7 +164,7 @@ class Stream {
  private:
   void post_chain() {
     for (uint32_t i = 0; i < kChain; ++i) {
-      const uint64_t offset = uint64_t{next_slot_} * pieces_[i].length;
+      const uint64_t offset = uint64_t{next_slot_} * stride_bytes_;
       next_slot_ = next_slot_ + 1 == slots_ ? 0 : next_slot_ + 1;
       pieces_[i].addr = reinterpret_cast<uint64_t>(from_.buffer) + offset;
       if (!takes_receives_) chain_[i].wr.rdma.remote_addr = reinterpret_cast<uint64_t>(to_.buffer) + offset;
@@ -191,6 +193,7 @@ class Stream {
   std::array<ibv_send_wr, kChain> chain_{};
   std::array<ibv_recv_wr, kChain> receives_{};
   bool takes_receives_ = false;
+  const uint32_t stride_bytes_;
   uint32_t slots_ = 1;
   uint32_t next_slot_ = 0;
   size_t next_sender_ = 0;
@@ -303,7 +306,7 @@ void run(benchmark::State& state, ibv_wr_opcode opcode, bool on_demand = true) {
   Side to(first + 1, qps, buffer_bytes, on_demand);
   from.connect(to);
   to.connect(from);
-  Stream stream(from, to, opcode, bytes);
+  Stream stream(from, to, opcode, bytes, bytes);
   stream.run_batch();  // pages, caches
   for ([[maybe_unused]] auto _ : state) stream.run_batch();
   state.SetItemsProcessed(state.iterations() * kDepth);
@@ -312,6 +315,24 @@ void run(benchmark::State& state, ibv_wr_opcode opcode, bool on_demand = true) {
 
 void rc_write(benchmark::State& state) {
   run(state, IBV_WR_RDMA_WRITE);
+}
+/// Each message meets a page that the program has just given up: a minor fault.
+void rc_write_fault(benchmark::State& state) {
+  constexpr uint32_t kPageBytes = 4096;
+  const auto bytes = static_cast<uint32_t>(state.range(0));
+  Side from(0, 1, size_t{kDepth} * kPageBytes, true);
+  Side to(1, 1, size_t{kDepth} * kPageBytes, true);
+  from.connect(to);
+  to.connect(from);
+  Stream stream(from, to, IBV_WR_RDMA_WRITE, bytes, kPageBytes);
+  stream.run_batch();
+  for ([[maybe_unused]] auto _ : state) {
+    state.PauseTiming();
+    if (madvise(to.buffer, to.buffer_bytes, MADV_DONTNEED) != 0) fail("madvise");
+    state.ResumeTiming();
+    stream.run_batch();
+  }
+  state.SetItemsProcessed(state.iterations() * kDepth);
 }
 void rc_send(benchmark::State& state) {
   run(state, IBV_WR_SEND);
@@ -332,6 +353,7 @@ BENCHMARK(rc_write)
     ->ArgNames({"bytes", "qps"})
     ->ArgsProduct({{64}, {1, 16}})
     ->ArgsProduct({{4096, 65'536}, {1}});
+BENCHMARK(rc_write_fault)->ArgNames({"bytes", "qps"})->Args({64, 1});
 BENCHMARK(rc_send)->ArgNames({"bytes", "qps"})->ArgsProduct({{64}, {1, 16}})->Args({4096, 1});
 BENCHMARK(rc_read)
     ->ArgNames({"bytes", "qps"})

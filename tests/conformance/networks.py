@@ -52,10 +52,10 @@ class Network:
     def __init__(self, faultline_run):
         self.folder = tempfile.mkdtemp(prefix="fl-", dir="/var/tmp")  # the programs get another /tmp
         os.chmod(self.folder, 0o755)
-        # As installed, in a folder that any user may read.
+        # In a folder that any user may read, as in the folder of a build: faultline-run looks there first.
         built = os.path.dirname(os.path.realpath(faultline_run))
         for source, target in (("faultline-run", "bin"), ("faultline-switch", "bin"),
-                               ("../stack/abi/libibverbs.so.1", "lib/faultline")):
+                               ("../stack/abi/libibverbs.so.1", "stack/abi")):
             os.makedirs(f"{self.folder}/{target}", exist_ok=True)
             if not os.path.exists(f"{built}/{source}"):
                 skip(f"{source} is not built")

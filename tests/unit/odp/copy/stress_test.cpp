@@ -82,7 +82,8 @@ struct Stress {
             ++copied;
             break;
           case Outcome::miss:
-            stalled[i] = session->request_fault({target, va, length, i});
+            if (const FaultRequest fault{target, va, length, i}; !session->serve_fault(fault))
+              stalled[i] = session->request_fault(fault);
             break;
           case Outcome::violation:
             ++violations;

@@ -183,6 +183,7 @@ TEST_F(ProgramsUserfault, MayHaveRegisteredMemory) {
   const uint64_t va = memory_.address() + kPage;
   session_->enter();
   ASSERT_EQ(session_->write(target, va, bytes), Outcome::miss);
+  EXPECT_FALSE(session_->serve_fault({target, va, bytes.size(), 5})) << "left to the threads";
   ASSERT_TRUE(session_->request_fault({target, va, bytes.size(), 5}));
   session_->leave();
   const uffd_msg fault = own_.next_fault();

@@ -437,8 +437,9 @@ TEST(MemoryDomain, DeregistrationUnderUseEndsInViolations) {
       (void)session->take_resolutions(resolutions);
       const Target target{key, 1, kRemoteWrite};
       const uint64_t va = (i * 4001) % (memory.size() - 4096);
-      if (session->write(target, va, bytes) == Outcome::miss)
-        (void)session->request_fault({target, va, 4096, i});
+      if (const FaultRequest fault{target, va, 4096, i};
+          session->write(target, va, bytes) == Outcome::miss && !session->serve_fault(fault))
+        (void)session->request_fault(fault);
       if (session->should_yield()) std::this_thread::yield();
     }
     session->leave();

@@ -106,8 +106,9 @@ class Cve202521829 : public testing::TestWithParam<std::tuple<WindowType, uint32
                                   ? session->atomic(target, va, {AtomicOp::store, 0, ~uint64_t{0}}, original)
                                   : session->write(target, va, bytes);
       if (outcome == Outcome::done) ++uses_;
-      if (outcome == Outcome::miss)
-        static_cast<void>(session->request_fault({target, va, bytes.size(), turn}));
+      if (const FaultRequest fault{target, va, bytes.size(), turn};
+          outcome == Outcome::miss && !session->serve_fault(fault))
+        static_cast<void>(session->request_fault(fault));
       static_cast<void>(session->range_of(target.key, original, length_bytes));
       if (turn % 16 == 0 || session->should_yield()) std::this_thread::yield();
     }
