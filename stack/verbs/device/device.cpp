@@ -121,7 +121,7 @@ FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
 
 ibv_context* make_context(VerbsDevice& device, int cmd_fd) {
   std::unique_ptr<Context> context(new (std::nothrow) Context());
-  if (context == nullptr) return fail(ENOMEM);
+  if (context == nullptr || !make_enrolment()) return fail(ENOMEM);
   if (const int error = context->events.open(); error != 0) return refuse_to_open("eventfd", error);
   ibv_context& opened = context->context;
   opened.cmd_fd = cmd_fd;

@@ -27,9 +27,10 @@ bool same_file(const Context& a, const Context& b) {
 /// lock. Returns false if there is none.
 template <typename Object, typename Found>
 bool find(const Context& like, Object* Context::*list, uint32_t handle, Found found) {
-  OpenContexts& open = open_contexts.get();
-  const std::lock_guard lock(open.mutex);
-  for (Context* context = open.first; context != nullptr; context = context->next_open) {
+  OpenContexts* const open = open_contexts.find();
+  if (open == nullptr) return false;
+  const std::lock_guard lock(open->mutex);
+  for (Context* context = open->first; context != nullptr; context = context->next_open) {
     if (!same_file(*context, like)) continue;
     const std::lock_guard objects(context->objects_lock);
     for (Object* object = context->*list; object != nullptr; object = object->next) {
@@ -42,6 +43,15 @@ bool find(const Context& like, Object* Context::*list, uint32_t handle, Found fo
 }
 
 }  // namespace
+
+bool make_enrolment() {
+  try {
+    static_cast<void>(open_contexts.get());
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
 
 void enroll(Context& context) {
   struct stat file {};
@@ -56,21 +66,22 @@ void enroll(Context& context) {
 }
 
 void strike(Context& context) {
-  OpenContexts& open = open_contexts.get();
-  const std::lock_guard lock(open.mutex);
-  Context** link = &open.first;
+  OpenContexts* const open = open_contexts.find();
+  if (open == nullptr) return;  // the parent's context, in a forked child
+  const std::lock_guard lock(open->mutex);
+  Context** link = &open->first;
   while (*link != nullptr && *link != &context) link = &(*link)->next_open;
-  if (*link != nullptr) *link = context.next_open;  // nullptr: the parent's context, in a forked child
+  if (*link != nullptr) *link = context.next_open;
 }
 
 FAULTLINE_VERB ibv_context* ibv_import_device(int cmd_fd) {
   struct stat file {};
   if (::fstat(cmd_fd, &file) != 0) return nullptr;
   VerbsDevice* device = nullptr;
-  {
-    OpenContexts& open = open_contexts.get();
-    const std::lock_guard lock(open.mutex);
-    for (Context* context = open.first; context != nullptr && device == nullptr; context = context->next_open)
+  if (OpenContexts* const open = open_contexts.find(); open != nullptr) {
+    const std::lock_guard lock(open->mutex);
+    for (Context* context = open->first; context != nullptr && device == nullptr;
+         context = context->next_open)
       if (context->file_device == file.st_dev && context->file_inode == file.st_ino) device = context->owner;
   }
   return device == nullptr ? fail(EOPNOTSUPP) : make_context(*device, cmd_fd);
@@ -102,9 +113,10 @@ FAULTLINE_VERB void ibv_unimport_pd(ibv_pd* ibv_pd_pointer) {
 
 void remove_abandoned(const Pd& base) {
   const auto next = [&base]() -> Pd* {
-    OpenContexts& open = open_contexts.get();
-    const std::lock_guard lock(open.mutex);
-    for (Context* context = open.first; context != nullptr; context = context->next_open) {
+    OpenContexts* const open = open_contexts.find();
+    if (open == nullptr) return nullptr;
+    const std::lock_guard lock(open->mutex);
+    for (Context* context = open->first; context != nullptr; context = context->next_open) {
       const std::lock_guard objects(context->objects_lock);
       for (Pd* pd = context->pds; pd != nullptr; pd = pd->next)
         if (pd->base == &base && pd->abandoned && pd->references.load(std::memory_order_acquire) == 0)

@@ -363,7 +363,9 @@ struct Qp : ibv_qp_ex {
 /// Creates a context that takes ownership of `cmd_fd`. On failure returns nullptr with errno, and the caller
 /// keeps it.
 [[nodiscard]] ibv_context* make_context(VerbsDevice& device, int cmd_fd);
-/// Adds the context to those whose objects can be imported.
+/// Makes the list of contexts whose objects can be imported. Returns false without memory.
+[[nodiscard]] bool make_enrolment();
+/// Adds the context to that list, after make_enrolment().
 void enroll(Context& context);
 void strike(Context& context);
 
