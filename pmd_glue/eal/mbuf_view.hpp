@@ -22,11 +22,10 @@ inline void set_length(rte_mbuf* frame, size_t length_bytes) {
 }
 
 inline transport::RxFrame rx_frame_of(rte_mbuf* frame) {
-  const uint64_t flags = frame->ol_flags;
-  const bool ip_good = (flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_GOOD;
-  const bool udp_good = (flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD;
-  return {rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len, wire::rx_checks(ip_good, udp_good),
-          frame};
+  const auto is = [flags = frame->ol_flags](uint64_t mask, uint64_t good) { return (flags & mask) == good; };
+  const uint32_t checks = wire::rx_checks(is(RTE_MBUF_F_RX_IP_CKSUM_MASK, RTE_MBUF_F_RX_IP_CKSUM_GOOD),
+                                          is(RTE_MBUF_F_RX_L4_CKSUM_MASK, RTE_MBUF_F_RX_L4_CKSUM_GOOD));
+  return {rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len, checks, frame};
 }
 
 }  // namespace faultline::glue
