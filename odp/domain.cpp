@@ -168,7 +168,7 @@ Domain::~Domain() {
 }
 
 RegionResult Domain::register_region(const RegionRequest& request) {
-  if (is_parents()) return {.error = EIO};
+  if (is_of_parent_process()) return {.error = EIO};
   log_stuck_pins(pins_.take_release_error());
   std::unique_ptr<Region> region;
   if (const int error = prepare(request, region); error != 0) return {.error = error};
@@ -200,7 +200,7 @@ int Domain::prepare_implicit(const RegionRequest& request, std::unique_ptr<Regio
   region->children = std::make_unique<ChildTable>(children_);
   if (!region->children->allocate()) return ENOMEM;
   install_fault_handler();
-  monitor_->outlast_calls({});
+  monitor_->wait_for_calls({});
   return enlist(*region);
 }
 
@@ -235,7 +235,7 @@ int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>&
   install_fault_handler();
   // An event of an earlier munmap here may still be unread, or not yet sent: it must not kill the new
   // region.
-  monitor_->outlast_calls({region->start_page_address(), region->end_page_address()});
+  monitor_->wait_for_calls({region->start_page_address(), region->end_page_address()});
   if (const int error = enlist(*region); error != 0) return error;
   int watch_error = 0;
   try {
@@ -321,7 +321,7 @@ void Domain::retire(Region* region) {
 }
 
 int Domain::deregister_region(Key key) {
-  if (is_parents()) return 0;
+  if (is_of_parent_process()) return 0;
   log_stuck_pins(pins_.take_release_error());
   if (const int error = close(key); error != 0) return error;
   // Owned by this thread, which closed the region.
@@ -333,7 +333,7 @@ int Domain::deregister_region(Key key) {
 }
 
 int Domain::replace_region(Key key, const RegionRequest& request) {
-  if (is_parents()) return EIO;
+  if (is_of_parent_process()) return EIO;
   std::unique_ptr<Region> fresh;
   if (const int error = prepare(request, fresh); error != 0) return error;
   if (const int error = close(key); error != 0) {
@@ -349,7 +349,7 @@ int Domain::replace_region(Key key, const RegionRequest& request) {
 }
 
 RegionResult Domain::allocate_window(ProtectionDomain domain, WindowType type) {
-  if (is_parents()) return {.error = EIO};
+  if (is_of_parent_process()) return {.error = EIO};
   if (domain == 0) return {.error = EINVAL};
   std::unique_ptr<Window> window(new (std::nothrow) Window(type, domain));
   if (window == nullptr) return {.error = ENOMEM};
@@ -369,7 +369,7 @@ RegionResult Domain::allocate_window(ProtectionDomain domain, WindowType type) {
 }
 
 int Domain::deallocate_window(Key key) {
-  if (is_parents()) return 0;
+  if (is_of_parent_process()) return 0;
   Window* const window = keys_.withdraw_window(key);
   if (window == nullptr) return ENOENT;
   quiescence_.wait_for(quiescence_.advance());
@@ -444,7 +444,7 @@ void Domain::settle(const Target& target, const WriteHint& hint, uint64_t losses
 void Domain::hint_will_write(ProtectionDomain domain, std::span<const WriteHint> hints,
                              SettledRange& settled) {
   settled = {};
-  if (hints.empty() || is_parents()) return;
+  if (hints.empty() || is_of_parent_process()) return;
   const uint64_t losses = page_losses().load(std::memory_order_acquire);
   // One guard for all hints, since its two read-modify-writes cost as much as several checks.
   for (size_t next = 0; next < hints.size();) {
@@ -480,7 +480,7 @@ int Domain::check_prefetch(ProtectionDomain domain, const PrefetchRange& range, 
 int Domain::prefetch(ProtectionDomain domain, std::span<const PrefetchRange> ranges, PrefetchKind kind,
                      bool wait) {
   if (domain == 0) return EINVAL;
-  if (is_parents()) return EIO;
+  if (is_of_parent_process()) return EIO;
   PopulateRange memory;
   for (const PrefetchRange& range : ranges) {
     if (const int error = check_prefetch(domain, range, kind, memory); error != 0) return error;

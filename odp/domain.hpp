@@ -51,12 +51,12 @@ class Domain final : public MemoryDomain, private InvalidationSink {
   [[nodiscard]] bool touches(uint64_t start, uint64_t end) override;
   bool apply(uint64_t start, uint64_t end, PageEvent event) override;
   void release_pins(uint64_t start, uint64_t end) override;
-  void bury_holes(uint64_t start, uint64_t end) override;
+  void mark_unmapped_dead(uint64_t start, uint64_t end) override;
   void mark_for_fork() override;
-  void call_has_ended() override { pager_->look_at_waiting_again(); }
+  void call_has_ended() override { pager_->recheck_waiting(); }
   void change_pages(Region& region, PageRange pages, PageEvent asked);
   void note_paged_by_program(uint64_t start, uint64_t end) override;
-  void outlast_services() override { pager_->outlast_services(); }
+  void wait_for_services() override { pager_->wait_for_services(); }
   void note_unwatched(uint64_t start, uint64_t end) override;
 
   /// Creates a region, complete but not yet published. Returns 0 or an errno.
@@ -82,7 +82,7 @@ class Domain final : public MemoryDomain, private InvalidationSink {
 
   /// True in a forked child of the process that created the domain: its threads, and the locks that they
   /// hold, do not exist here.
-  [[nodiscard]] bool is_parents() const { return fork_generation() != generation_; }
+  [[nodiscard]] bool is_of_parent_process() const { return fork_generation() != generation_; }
 
   const DomainConfig config_;
   const uint32_t generation_ = fork_generation();

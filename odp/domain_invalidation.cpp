@@ -50,7 +50,7 @@ void Domain::change_pages(Region& region, PageRange pages, PageEvent asked) {
   }
 }
 
-void Domain::bury_holes(uint64_t start, uint64_t end) {
+void Domain::mark_unmapped_dead(uint64_t start, uint64_t end) {
   index_.for_each_in(start, end, [&](Region& region, PageRange pages) {
     const uint64_t from = (region.first_page + pages.first) << kPageShift;
     const uint64_t to = from + (pages.count << kPageShift);

@@ -28,7 +28,7 @@ void DomainSession::enter() {
   prepare_ticket(ticket_);
   tracks_use_ = parts_.pins.tracks_use() || parts_.children.tracks_use();
   reads_files_ = parts_.pager.reads_files();
-  may_glance_ = !gated_ && !tracks_use_ && !reads_files_;
+  fast_path_allowed_ = !gated_ && !tracks_use_ && !reads_files_;
 }
 
 // Inlined into each kind of access: three calls per access would cost as much as their work.
@@ -95,14 +95,14 @@ DomainSession::Place DomainSession::find_in_window(const Target& target, uint64_
     }
   }
   if (reads_files_ && region.has_unpinnable.load(std::memory_order_relaxed)) [[unlikely]]
-    return look_for_departed(access);
+    return check_reclaimed_pages(access);
   return Outcome::done;
 }
 
 /// A copy would wait for the disk and stall all QPs. The packets of a message would wait one after the
 /// other, so that their requester may consider the engine dead. A page that is reclaimed between this check
 /// and the copy still has that effect.
-Outcome DomainSession::look_for_departed(const Access& access) {
+Outcome DomainSession::check_reclaimed_pages(const Access& access) {
   const size_t end = access.pages.first + access.pages.count;
   for (size_t page = access.pages.first; page < end;) {
     std::array<unsigned char, 16> in_core{};
@@ -150,7 +150,7 @@ Outcome DomainSession::for_each_piece(const Place& place, uint64_t length_bytes,
 }
 
 template <typename Attempt>
-Outcome DomainSession::until_unrevoked(Attempt attempt) {
+Outcome DomainSession::retry_while_revoked(Attempt attempt) {
   for (;;) {
     const Outcome outcome = attempt();
     if (!revoked_) [[likely]]
@@ -158,7 +158,7 @@ Outcome DomainSession::until_unrevoked(Attempt attempt) {
     revoked_ = false;
     prepare_ticket(ticket_);
     gated_ = parts_.quiescence.gate_is_up();
-    may_glance_ = may_glance_ && !gated_;
+    fast_path_allowed_ = fast_path_allowed_ && !gated_;
   }
 }
 
@@ -186,7 +186,7 @@ Outcome DomainSession::forget(const Access& access) {
                                                                   uint64_t length_bytes, bool write) const {
   const Region* const region = parts_.keys.find(target.key);
   if (region == nullptr || !grants(*region, target, va, length_bytes)) return nullptr;
-  if (!may_glance_ || region->children != nullptr) return nullptr;
+  if (!fast_path_allowed_ || region->children != nullptr) return nullptr;
   const uint64_t address = region->address + (va - region->iova);
   if (!region->on_demand) {
     const bool whole = !region->has_barred_pages.load(std::memory_order_acquire);
@@ -234,7 +234,7 @@ Outcome DomainSession::write(const Target& target, uint64_t va, std::span<const 
                ? guarded_copy(to, bytes, length, ticket_)
                : guarded_copy_beside(to, bytes, length, *beside_write_, ticket_);
   };
-  return until_unrevoked([&] {
+  return retry_while_revoked([&] {
     Place place;
     const Outcome outcome = admit(target, va, from.size(), place);
     return outcome == Outcome::done ? for_each_piece(place, from.size(), true, copy) : outcome;
@@ -244,7 +244,7 @@ Outcome DomainSession::write(const Target& target, uint64_t va, std::span<const 
 template <typename Copy>
 Outcome DomainSession::read_by(const Target& target, uint64_t va, std::span<uint8_t> to, Copy copy) {
   if (to.empty()) return Outcome::done;
-  return until_unrevoked([&] {
+  return retry_while_revoked([&] {
     Place place;
     const Outcome outcome = admit(target, va, to.size(), place);
     if (outcome != Outcome::done) return outcome;
@@ -295,7 +295,7 @@ Outcome DomainSession::atomic(const Target& target, uint64_t va, const AtomicReq
     }
     return kRevoked;
   };
-  return until_unrevoked([&] {
+  return retry_while_revoked([&] {
     Place place;
     const Outcome outcome = admit(target, va, sizeof original, place);
     if (outcome != Outcome::done) return outcome;
@@ -378,7 +378,7 @@ Outcome DomainSession::invalidate(Key key, ProtectionDomain domain, uint32_t qpn
 
 /// The pager answers as soon as the first chunk of a request is resident. If that chunk were resident
 /// before, an access that extends into a hole would be retried for ever.
-void DomainSession::begin_at_the_miss(FaultRequest& request) const {
+void DomainSession::trim_to_first_miss(FaultRequest& request) const {
   if (gated_) return;  // the gate caused the miss
   const Region* const region = parts_.keys.find(request.target.key);
   if (region == nullptr || !region->on_demand ||
@@ -409,7 +409,7 @@ FaultRequest DomainSession::for_pager(const FaultRequest& asked) const {
       request.va = place.va;
     }
   }
-  begin_at_the_miss(request);
+  trim_to_first_miss(request);
   return request;
 }
 

@@ -94,21 +94,21 @@ class DomainSession final : public EngineSession {
   [[nodiscard]] Outcome open(Region& region, uint64_t va, uint64_t length_bytes, bool write, Access& access);
   /// Checks and copies by attempt(), repeated until no revocation intervened (restartable_copy.hpp).
   template <typename Attempt>
-  [[nodiscard]] Outcome until_unrevoked(Attempt attempt);
+  [[nodiscard]] Outcome retry_while_revoked(Attempt attempt);
   /// Opens an admitted access and calls touch(access, first, length_bytes) for each piece: one piece, or in
   /// an implicit region one for each child. touch returns the bytes copied, or kRevoked.
   template <typename Touch>
   [[nodiscard]] Outcome for_each_piece(const Place& place, uint64_t length_bytes, bool write, Touch touch);
   [[nodiscard]] Outcome after_copy_fault(const Access& access);
   /// For memory that cannot be pinned: done if its pages are still in memory.
-  [[nodiscard]] Outcome look_for_departed(const Access& access);
+  [[nodiscard]] Outcome check_reclaimed_pages(const Access& access);
   [[nodiscard]] Outcome forget(const Access& access);
   /// Copies each piece by copy(to, from, length_bytes), which returns the bytes copied, or kRevoked.
   template <typename Copy>
   [[nodiscard]] Outcome read_by(const Target& target, uint64_t va, std::span<uint8_t> to, Copy copy);
   [[nodiscard]] FaultRequest for_pager(const FaultRequest& asked) const;
   /// Moves the start of a request to the first missing page.
-  void begin_at_the_miss(FaultRequest& request) const;
+  void trim_to_first_miss(FaultRequest& request) const;
 
   const Parts parts_;
   Quiescence::Slot& slot_;
@@ -116,10 +116,10 @@ class DomainSession final : public EngineSession {
   CopyTicket ticket_;     ///< of the turn, renewed when it is revoked
   bool revoked_ = false;  ///< the copy in progress has to be checked and repeated
   TurnSignals signals_;
-  bool gated_ = false;        ///< latched for the turn
-  bool tracks_use_ = false;   ///< likewise
-  bool reads_files_ = false;  ///< likewise
-  bool may_glance_ = false;   ///< none of these three is set
+  bool gated_ = false;              ///< latched for the turn
+  bool tracks_use_ = false;         ///< likewise
+  bool reads_files_ = false;        ///< likewise
+  bool fast_path_allowed_ = false;  ///< none of these three is set
   CrcBeside* beside_write_ = nullptr;
   size_t outstanding_ = 0;
 };

@@ -27,7 +27,7 @@ using glue::WakeFlag;
 // Tags of epoll events: one of these, or kSessionTag plus a session's number shifted left by one; odd for its
 // pidfd.
 constexpr uint64_t kListener = 0;
-constexpr uint64_t kBell = 1;
+constexpr uint64_t kWakeEvent = 1;
 constexpr uint64_t kSignals = 2;
 constexpr uint64_t kSessionTag = 4;
 constexpr uint64_t tag_of(uint64_t id, bool of_process) {
@@ -36,14 +36,14 @@ constexpr uint64_t tag_of(uint64_t id, bool of_process) {
 // Connections accepted per round, so that frames are served in between.
 constexpr int kMostAccepted = 16;
 
-void send_answer(int connection, const SwitchAnswer& answer, const WakeFlag* bell) {
+void send_answer(int connection, const SwitchAnswer& answer, const WakeFlag* wake_flag) {
   iovec part{const_cast<SwitchAnswer*>(&answer), sizeof answer};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   alignas(cmsghdr) std::array<char, CMSG_SPACE(WakeFlag::kDescriptors * sizeof(int))> control{};
-  if (bell != nullptr) {
-    const auto descriptors = bell->descriptors();
+  if (wake_flag != nullptr) {
+    const auto descriptors = wake_flag->descriptors();
     message.msg_control = control.data();
     message.msg_controllen = control.size();
     cmsghdr* header = CMSG_FIRSTHDR(&message);
@@ -104,12 +104,12 @@ bool Control::open() {
   sigaddset(&ends, SIGTERM);
   sigaddset(&ends, SIGINT);
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  bell_event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  wake_event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   signals_ = UniqueFd(signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK));
   spare_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!epoll_ || !bell_event_ || !signals_ || !spare_) return false;
+  if (!epoll_ || !wake_event_ || !signals_ || !spare_) return false;
   watch(listener_.get(), kListener);
-  watch(bell_event_.get(), kBell);
+  watch(wake_event_.get(), kWakeEvent);
   watch(signals_.get(), kSignals);
   return true;
 }
@@ -121,7 +121,7 @@ void Control::watch(int fd, uint64_t tag, bool change) {
   epoll_ctl(epoll_.get(), change ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
 }
 
-bool Control::somebody_comes() const {
+bool Control::has_pending_connection() const {
   return is_readable(listener_.get());
 }
 
@@ -163,9 +163,9 @@ void Control::serve(int timeout_ms) {
 }
 
 void Control::on_event(uint64_t tag) {
-  if (tag == kBell) {
+  if (tag == kWakeEvent) {
     uint64_t rings = 0;
-    static_cast<void>(!read(bell_event_.get(), &rings, sizeof rings));
+    static_cast<void>(!read(wake_event_.get(), &rings, sizeof rings));
   } else if (tag == kListener) {
     accept_all();
   } else if (tag == kSignals) {
@@ -292,7 +292,7 @@ void Control::attach(Session& session, const SwitchRequest& request) {
   const uint64_t number = request.number;
   const auto refuse = [&, number](int error, const std::string& line) {
     session.waiting.reset();
-    session.bell.reset();
+    session.wake_flag.reset();
     send_answer(session.connection.get(), reply(number, error, line), nullptr);
   };
   if (session.port)
@@ -307,12 +307,12 @@ void Control::attach(Session& session, const SwitchRequest& request) {
   seats_.with_stations([&](const StationTable& stations) { holder = stations.holder_of(request); });
   if (holder) end_if_gone(*holder);
   std::string line;
-  session.bell = WakeFlag::create(bell_event_);
-  if (session.bell == nullptr) return refuse(errno, "no memory or descriptors for one more seat");
+  session.wake_flag = WakeFlag::create(wake_event_);
+  if (session.wake_flag == nullptr) return refuse(errno, "no memory or descriptors for one more seat");
   const auto wanted = had_seat
                           ? std::optional(static_cast<PortIndex>(std::min<uint32_t>(request.port, kMaxPorts)))
                           : std::nullopt;
-  const auto port = seats_.take_port(wanted, *session.bell, line);
+  const auto port = seats_.take_port(wanted, *session.wake_flag, line);
   if (!port) return refuse(ENOSPC, line);
   SwitchAnswer granted;
   granted.number = number;
@@ -329,7 +329,7 @@ void Control::attach(Session& session, const SwitchRequest& request) {
   granted.grant.port = *port;
   granted.grant.mtu_bytes = seats_.mtu_bytes();
   seats_.socket_of(*port).copy(granted.grant.memif_socket.data(), granted.grant.memif_socket.size() - 1);
-  send_answer(session.connection.get(), granted, session.bell.get());
+  send_answer(session.connection.get(), granted, session.wake_flag.get());
   host_.note(fmt::format("{}: process {} has port {}", wire_, session.pid, *port));
 }
 

@@ -45,10 +45,10 @@ class Control {
   /// rings.
   void serve(int timeout_ms);
   /// Whether SIGTERM or SIGINT was received.
-  [[nodiscard]] bool told_to_end() const { return told_to_end_; }
+  [[nodiscard]] bool is_termination_requested() const { return told_to_end_; }
   [[nodiscard]] bool has_sessions() const { return !sessions_.empty(); }
   /// Whether a connection waits to be accepted.
-  [[nodiscard]] bool somebody_comes() const;
+  [[nodiscard]] bool has_pending_connection() const;
 
  private:
   struct Session {
@@ -57,7 +57,7 @@ class Control {
     UniqueFd process;  ///< pidfd
     int pid = 0;
     TimeNs since = 0;
-    std::unique_ptr<glue::WakeFlag> bell;
+    std::unique_ptr<glue::WakeFlag> wake_flag;
     std::optional<PortIndex> port;
     std::optional<glue::SwitchRequest> waiting;  ///< pending attach request
   };
@@ -91,7 +91,7 @@ class Control {
   TimeNs recovered_ns_;  ///< 0: recovery is over
   const Host host_;
   UniqueFd epoll_;
-  UniqueFd bell_event_;
+  UniqueFd wake_event_;
   UniqueFd signals_;
   UniqueFd spare_;            ///< closed to obtain a descriptor for refusing a connection
   TimeNs listens_again_ = 0;  ///< 0: not paused

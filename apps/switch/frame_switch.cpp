@@ -96,7 +96,7 @@ std::optional<PortIndex> FrameSwitch::find_free() const {
   return best ? best : linked;
 }
 
-std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted, WakeFlag& bell,
+std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted, WakeFlag& wake_flag,
                                                 std::string& error) {
   const bool has_wanted = wanted && *wanted < kMaxPorts && !ports_[*wanted].taken;
   const auto index = has_wanted ? wanted : find_free();
@@ -119,7 +119,7 @@ std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted,
   const std::lock_guard turn(turns_);
   port.taken = true;
   port.last_taken = ++seats_taken_;
-  port.bell = &bell;
+  port.wake_flag = &wake_flag;
   return index;
 }
 
@@ -141,7 +141,7 @@ void FrameSwitch::give_back(PortIndex index) {
 void FrameSwitch::free_port(PortIndex index) {
   Port& port = ports_[index];
   port.taken = false;
-  port.bell = nullptr;
+  port.wake_flag = nullptr;
   port.dropped = 0;
   drop_waiting(index);
 }
@@ -259,7 +259,7 @@ size_t FrameSwitch::flush(PortIndex index) {
   const size_t sent = port.port->transmit(0, port.waiting);
   room_.leave(index, sent);
   if (sent != 0) port.dropped = 0;
-  if (sent != 0 && port.bell != nullptr) port.bell->ring(WakeFlag::End::device);
+  if (sent != 0 && port.wake_flag != nullptr) port.wake_flag->ring(WakeFlag::End::device);
   if (sent == port.waiting.size()) {
     port.waiting.clear();
   } else if (sent == 0 && !port.port->link_up()) {
@@ -270,18 +270,18 @@ size_t FrameSwitch::flush(PortIndex index) {
   return sent;
 }
 
-bool FrameSwitch::must_look() const {
+bool FrameSwitch::needs_polling() const {
   return uplink_.has_value() ||
          std::any_of(ports_.begin(), ports_.end(), [](const Port& port) { return !port.waiting.empty(); });
 }
 
-void FrameSwitch::say_asleep(bool asleep) {
+void FrameSwitch::set_asleep(bool asleep) {
   for (Port& port : ports_) {
-    if (port.bell == nullptr) continue;
+    if (port.wake_flag == nullptr) continue;
     if (asleep)
-      port.bell->say_asleep(WakeFlag::End::switch_);
+      port.wake_flag->set_asleep(WakeFlag::End::switch_);
     else
-      port.bell->say_awake(WakeFlag::End::switch_);
+      port.wake_flag->set_awake(WakeFlag::End::switch_);
   }
 }
 

@@ -45,7 +45,7 @@ class FrameSwitch final : public Seats {
   [[nodiscard]] bool open_uplink(const glue::PortConfig& port, std::string& error);
 
   void with_stations(const std::function<void(StationTable&)>& use) override;
-  [[nodiscard]] std::optional<PortIndex> take_port(std::optional<PortIndex> wanted, glue::WakeFlag& bell,
+  [[nodiscard]] std::optional<PortIndex> take_port(std::optional<PortIndex> wanted, glue::WakeFlag& wake_flag,
                                                    std::string& error) override;
   void give_back(PortIndex port) override;
   void leave(PortIndex port) override;
@@ -56,10 +56,10 @@ class FrameSwitch final : public Seats {
   /// lock.
   bool turn();
   /// Sets whether every sender must ring from now on (true) or need not (false).
-  void say_asleep(bool asleep);
+  void set_asleep(bool asleep);
   /// Whether the ports must be polled: no wake-up arrives for the uplink's frames, nor when a slow port has
   /// room again.
-  [[nodiscard]] bool must_look() const;
+  [[nodiscard]] bool needs_polling() const;
 
   [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
 
@@ -69,7 +69,7 @@ class FrameSwitch final : public Seats {
   struct Port {
     std::unique_ptr<glue::EthernetPort> port;
     std::string socket;
-    glue::WakeFlag* bell = nullptr;  ///< the seat's
+    glue::WakeFlag* wake_flag = nullptr;  ///< the seat's
     bool taken = false;
     uint64_t last_taken = 0;
     std::vector<rte_mbuf*> waiting;  ///< counted by room_

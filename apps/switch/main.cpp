@@ -83,10 +83,10 @@ bool close_door(const glue::SwitchPlace& place, const switching::Control& contro
   door.lock = glue::lock_wire(place, {});
   // Without its directory the wire cannot be found any more.
   if (!door.lock && errno == ENOENT) return true;
-  if (!door.lock || control.somebody_comes()) {
+  if (!door.lock || control.has_pending_connection()) {
     // The signature is a POSIX record lock: closing any descriptor of the file releases it.
     door.lock.reset();
-    door.signature = glue::sign_as_switch(place);
+    door.signature = glue::lock_as_switch(place);
     return false;
   }
   glue::remove_files(place);
@@ -105,7 +105,7 @@ void run(const Options& options, const glue::SwitchPlace& place, switching::Fram
   Linger linger(options.linger_seconds);
   const TimeNs spin = spin_ns(options.uplink.has_value());
   TimeNs last_moved = 0;
-  for (unsigned turns = 0; !control.told_to_end(); ++turns) {
+  for (unsigned turns = 0; !control.is_termination_requested(); ++turns) {
     if (turns % kTurnsPerLook == 0) control.serve(0);
     if (frames.turn()) {
       last_moved = monotonic_ns();
@@ -116,9 +116,9 @@ void run(const Options& options, const glue::SwitchPlace& place, switching::Fram
       sched_yield();
       continue;
     }
-    frames.say_asleep(true);
-    if (!frames.turn()) control.serve(frames.must_look() ? kUplinkMs : kIdleMs);
-    frames.say_asleep(false);
+    frames.set_asleep(true);
+    if (!frames.turn()) control.serve(frames.needs_polling() ? kUplinkMs : kIdleMs);
+    frames.set_asleep(false);
     if (linger.is_over(control.has_sessions(), monotonic_ns()) && close_door(place, control, door)) return;
   }
   leave_door(place, control, door);
@@ -161,7 +161,7 @@ int serve(const Options& options) {
   UniqueFd listener = listener_of(options, *place, error);
   if (!listener) return fail(error);
   // Declared before the ports, so that it is destroyed after them.
-  Door door{.signature = glue::sign_as_switch(*place), .lock = {}};
+  Door door{.signature = glue::lock_as_switch(*place), .lock = {}};
   // Before EAL creates threads, which inherit the mask: the signals are read from a signalfd.
   sigset_t ends;
   sigemptyset(&ends);

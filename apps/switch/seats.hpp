@@ -18,10 +18,10 @@ class Seats {
 
   /// Calls `use` while no frame is being forwarded. Must not be nested.
   virtual void with_stations(const std::function<void(StationTable&)>& use) = 0;
-  /// Allocates a free port, the `wanted` one if that is free. `bell` is rung for frames sent to the port.
-  /// Returns nullopt and one line in `error` on failure.
+  /// Allocates a free port, the `wanted` one if that is free. `wake_flag` is rung for frames sent to the
+  /// port. Returns nullopt and one line in `error` on failure.
   [[nodiscard]] virtual std::optional<PortIndex> take_port(std::optional<PortIndex> wanted,
-                                                           glue::WakeFlag& bell, std::string& error) = 0;
+                                                           glue::WakeFlag& wake_flag, std::string& error) = 0;
   /// Releases a port that was allocated but got no seat.
   virtual void give_back(PortIndex port) = 0;
   /// Ends a seat and releases its port.

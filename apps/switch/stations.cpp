@@ -266,7 +266,7 @@ void StationTable::leave(PortIndex port, const Gid& group) {
 
 // ---- frames ----
 
-Verdict StationTable::to_outside(PortIndex from) const {
+Verdict StationTable::forward_to_uplink(PortIndex from) const {
   if (!uplink_ || *uplink_ == from) return {.to = {}, .drop = Drop::unknown_address};
   return {.to = PortSet{}.set(*uplink_)};
 }
@@ -281,9 +281,9 @@ Verdict StationTable::decide(std::span<const uint8_t> frame, PortIndex from) {
   if (!right_source) return {.to = {}, .drop = Drop::foreign_source};
   const FrameKind kind = wire::classify(frame);
   if (!has_right_addresses(frame, kind, sender)) return {.to = {}, .drop = Drop::foreign_address};
-  if (wire::is_multicast(ethernet->destination)) return to_everybody(frame, kind, from);
+  if (wire::is_multicast(ethernet->destination)) return forward_to_all(frame, kind, from);
   Station* station = find(ethernet->destination);
-  return station != nullptr ? to_station(*station, frame, kind, from) : to_outside(from);
+  return station != nullptr ? to_station(*station, frame, kind, from) : forward_to_uplink(from);
 }
 
 // Stations trust the source address of received frames: a connected QP identifies its peer by it.
@@ -305,9 +305,9 @@ bool StationTable::has_right_addresses(std::span<const uint8_t> frame, FrameKind
   if (!source || !is_right(*source)) return false;
   wire::NeighbourMessage message;
   if (kind != FrameKind::ipv6_other || !wire::parse_neighbour_message(frame, message)) return true;
-  const bool tells = message.kind == wire::NeighbourMessageKind::advertisement;
+  const bool is_signaled = message.kind == wire::NeighbourMessageKind::advertisement;
   return (!message.has_link_address || is_right_mac(message.link_address)) &&
-         (!tells || is_right(message.target));
+         (!is_signaled || is_right(message.target));
 }
 
 Verdict StationTable::to_station(Station& station, std::span<const uint8_t> frame, FrameKind kind,
@@ -318,7 +318,7 @@ Verdict StationTable::to_station(Station& station, std::span<const uint8_t> fram
   }
   switch (kind) {
     case FrameKind::roce:
-      return to_sharer(station, frame, from);
+      return forward_to_shared(station, frame, from);
     case FrameKind::arp:
     case FrameKind::ipv6_other:
       // A question is answered once, by the switch. An answer is forwarded to all sharers, any of which may
@@ -333,7 +333,8 @@ Verdict StationTable::to_station(Station& station, std::span<const uint8_t> fram
   return {.to = PortSet{}.set(station.first)};
 }
 
-Verdict StationTable::to_sharer(Station& station, std::span<const uint8_t> frame, PortIndex from) const {
+Verdict StationTable::forward_to_shared(Station& station, std::span<const uint8_t> frame,
+                                        PortIndex from) const {
   const auto to_range = [&](uint32_t range) {
     const PortIndex port = station.port_of_range[range];
     if (port == kMaxPorts) return Verdict{.to = {}, .drop = Drop::unknown_range};
@@ -357,7 +358,7 @@ Verdict StationTable::to_sharer(Station& station, std::span<const uint8_t> frame
   return {.to = PortSet{}.set(station.requests.find_or_give(request, from, listener))};
 }
 
-Verdict StationTable::to_everybody(std::span<const uint8_t> frame, FrameKind kind, PortIndex from) const {
+Verdict StationTable::forward_to_all(std::span<const uint8_t> frame, FrameKind kind, PortIndex from) const {
   if (kind == FrameKind::roce) {
     const auto group = wire::peek_destination_gid(frame);
     const auto joined = group ? groups_.find(group->bytes) : groups_.end();
@@ -370,9 +371,9 @@ Verdict StationTable::to_everybody(std::span<const uint8_t> frame, FrameKind kin
   if (const Station* station = asked(frame, kind)) {
     // A question for the sender's own address is an announcement: the switch does not answer it.
     if (seats_[from].station != station) return {.to = station->ports, .answer = true};
-    return to_outside(from);
+    return forward_to_uplink(from);
   }
-  if (from != uplink_) return to_outside(from);
+  if (from != uplink_) return forward_to_uplink(from);
   PortSet all;
   for (const auto& station : stations_) all |= station->ports;
   return {.to = all, .drop = all.none() ? Drop::unknown_address : Drop::none};

@@ -106,12 +106,13 @@ class StationTable {
   /// sender. For the uplink `sender` is nullptr: returns whether no station here has them.
   [[nodiscard]] bool has_right_addresses(std::span<const uint8_t> frame, wire::FrameKind kind,
                                          const Station* sender) const;
-  [[nodiscard]] Verdict to_outside(PortIndex from) const;
+  [[nodiscard]] Verdict forward_to_uplink(PortIndex from) const;
   [[nodiscard]] Verdict to_station(Station& station, std::span<const uint8_t> frame, wire::FrameKind kind,
                                    PortIndex from) const;
-  [[nodiscard]] Verdict to_sharer(Station& station, std::span<const uint8_t> frame, PortIndex from) const;
-  [[nodiscard]] Verdict to_everybody(std::span<const uint8_t> frame, wire::FrameKind kind,
-                                     PortIndex from) const;
+  [[nodiscard]] Verdict forward_to_shared(Station& station, std::span<const uint8_t> frame,
+                                          PortIndex from) const;
+  [[nodiscard]] Verdict forward_to_all(std::span<const uint8_t> frame, wire::FrameKind kind,
+                                       PortIndex from) const;
   /// Returns the station that an ARP request or neighbour solicitation asks for, or nullptr.
   [[nodiscard]] Station* asked(std::span<const uint8_t> frame, wire::FrameKind kind) const;
 

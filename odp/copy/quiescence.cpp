@@ -39,7 +39,7 @@ void Quiescence::wait_for(uint64_t token) const {
   }
 }
 
-void Quiescence::outlast_copies(uint64_t token) const {
+void Quiescence::wait_for_copies(uint64_t token) const {
   void* const self = thread_pointer();
   const size_t high = high_water_.load(std::memory_order_seq_cst);
   for (size_t i = 0; i < high; ++i) {

@@ -67,11 +67,11 @@ class Quiescence {
   /// Returns when no session copies by checks made before `token` and before the last revoke_tickets().
   /// Waits for no thread if copies can be restarted. Otherwise it skips the calling thread's own session,
   /// and sessions whose thread is in a call of the program (suspend_own()). Async-signal-safe.
-  void outlast_copies(uint64_t token) const;
+  void wait_for_copies(uint64_t token) const;
 
-  /// Between +1 and -1, outlast_copies() skips the sessions that the calling thread drives. Needed if a
+  /// Between +1 and -1, wait_for_copies() skips the sessions that the calling thread drives. Needed if a
   /// signal handler has interrupted a turn on this thread, since its call may wait for another
-  /// outlast_copies(). Used only if copies cannot be restarted. Async-signal-safe.
+  /// wait_for_copies(). Used only if copies cannot be restarted. Async-signal-safe.
   void suspend_own(int change);
 
  private:

@@ -8,7 +8,7 @@ CallLedger::Entry* CallLedger::begin(const AddressRange& range) {
   for (Entry& entry : entries_) {
     uint32_t expected = Entry::unused;
     if (!entry.state_.compare_exchange_strong(expected, Entry::claimed, std::memory_order_seq_cst)) continue;
-    // Precedes the fields, for forestalls().
+    // Precedes the fields, for already_marks().
     entry.uses_.fetch_add(1, std::memory_order_seq_cst);
     entry.mark_.store(PageEvent::begin_fault, std::memory_order_release);
     entry.start_.store(range.start, std::memory_order_release);
@@ -40,7 +40,7 @@ bool CallLedger::has(const AddressRange& range) const {
   return false;
 }
 
-bool CallLedger::forestalls(PageEvent event, const AddressRange& range) const {
+bool CallLedger::already_marks(PageEvent event, const AddressRange& range) const {
   if (count_.load(std::memory_order_seq_cst) == 0) return false;
   for (const Entry& entry : entries_) {
     const uint32_t uses = entry.uses_.load(std::memory_order_seq_cst);

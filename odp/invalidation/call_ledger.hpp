@@ -56,11 +56,11 @@ class CallLedger {
   /// in progress until the matching end().
   [[nodiscard]] Entry* begin(const AddressRange& range);
   /// Settles the doomed pages of `range` and ends the entry; call after the program's call has returned.
-  /// apply(part, event) moves the doomed pages of a part (bury or revive); bury_holes(part) moves those that
-  /// are no longer mapped. Every event of the call must have been applied, unless `end` is done.
+  /// apply(part, event) moves the doomed pages of a part (bury or revive); mark_unmapped_dead(part) moves
+  /// those that are no longer mapped. Every event of the call must have been applied, unless `end` is done.
   template <typename Apply, typename BuryHoles>
   void settle(Entry* entry, const AddressRange& range, bool unmaps, CallEnd end, Apply apply,
-              BuryHoles bury_holes);
+              BuryHoles mark_unmapped_dead);
 
   /// True if a call has part of the range in progress or has not settled its marks.
   [[nodiscard]] bool has(const AddressRange& range) const;
@@ -69,7 +69,7 @@ class CallLedger {
   void for_each_free(const AddressRange& range, Visit visit) const;
   /// True if a call in progress has marked all of the range so that `event`, a drop or kill, would change no
   /// page and no pin there.
-  [[nodiscard]] bool forestalls(PageEvent event, const AddressRange& range) const;
+  [[nodiscard]] bool already_marks(PageEvent event, const AddressRange& range) const;
   /// Records an event: the range was unmapped.
   void note_unmapped(const AddressRange& range);
 
@@ -96,7 +96,7 @@ void CallLedger::for_each_free(const AddressRange& range, Visit visit) const {
 
 template <typename Apply, typename BuryHoles>
 void CallLedger::settle(Entry* entry, const AddressRange& range, bool unmaps, CallEnd end_of_call,
-                        Apply apply, BuryHoles bury_holes) {
+                        Apply apply, BuryHoles mark_unmapped_dead) {
   if (unmaps && end_of_call == CallEnd::done) {
     apply(range, PageEvent::bury);
     return end(entry);
@@ -106,7 +106,7 @@ void CallLedger::settle(Entry* entry, const AddressRange& range, bool unmaps, Ca
     const AddressRange gone = entry->unmapped();
     if (!gone.is_empty()) apply(gone, PageEvent::bury);
   }
-  if (end_of_call == CallEnd::failed) bury_holes(range);
+  if (end_of_call == CallEnd::failed) mark_unmapped_dead(range);
   begin_to_end(entry);
   for_each_free(range, [&](const AddressRange& part) { apply(part, PageEvent::revive); });
   end(entry);

@@ -113,7 +113,7 @@ void InvalidationMonitor::settle() const {
   while (is_busy() && cycles_.load(std::memory_order_seq_cst) < enough) backoff.pause();
 }
 
-void InvalidationMonitor::outlast_calls(const AddressRange& range) const {
+void InvalidationMonitor::wait_for_calls(const AddressRange& range) const {
   constexpr uint64_t kLongestNs = 1'000'000'000;
   const CallLedger& ledger = ProcessPage::find()->ledger;
   const bool has_events = thread_.joinable();
@@ -155,7 +155,7 @@ size_t InvalidationMonitor::handle_events() {
   for_each_sink([&](InvalidationSink& sink) { tokens[count++] = sink.quiescence().raise_gate(); });
   count = 0;
   revoke_tickets();
-  for_each_sink([&](InvalidationSink& sink) { sink.quiescence().outlast_copies(tokens[count++]); });
+  for_each_sink([&](InvalidationSink& sink) { sink.quiescence().wait_for_copies(tokens[count++]); });
 
   // One batch per cycle: remaining events keep the descriptor readable.
   const size_t taken = userfault_.read_events(events);
@@ -178,7 +178,7 @@ AddressRange InvalidationMonitor::dispatch(const uffd_msg& event) {
     if (change == PageEvent::kill) ledger.note_unmapped(range);
     // The event belongs to a call that a hook has seen. Walking a large range again would hold the gate, and
     // occupy a CPU, for a millisecond.
-    if (ledger.forestalls(change, range)) return AddressRange{};
+    if (ledger.already_marks(change, range)) return AddressRange{};
     for_each_sink(
         [&](InvalidationSink& sink) { static_cast<void>(sink.apply(range.start, range.end, change)); });
     return range;

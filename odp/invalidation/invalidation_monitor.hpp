@@ -46,7 +46,7 @@ class InvalidationSink {
   /// - make_copy_on_write: the right to write is removed.
   virtual bool apply(uint64_t start, uint64_t end, PageEvent event) = 0;
   /// Marks dead the doomed pages in the range that are no longer mapped.
-  virtual void bury_holes(uint64_t start, uint64_t end) = 0;
+  virtual void mark_unmapped_dead(uint64_t start, uint64_t end) = 0;
   /// Releases pins in a range of an earlier drop, kill, doom or suspend.
   virtual void release_pins(uint64_t start, uint64_t end) = 0;
   /// Call before the process forks: pages that the kernel will share with the child need a new fault before
@@ -57,7 +57,7 @@ class InvalidationSink {
   /// The program's own userfaultfd may hold memory of the range from now on.
   virtual void note_paged_by_program(uint64_t start, uint64_t end) = 0;
   /// Returns when all faults being served have been served, except those that may take long.
-  virtual void outlast_services() = 0;
+  virtual void wait_for_services() = 0;
   /// A watch that was lifted for a call of the program could not be restored.
   virtual void note_unwatched(uint64_t start, uint64_t end) = 0;
 };
@@ -147,7 +147,7 @@ class InvalidationMonitor {
   /// program has part of the range in progress. Otherwise a region registered in a range that another
   /// thread's call releases would lose it to a late event, or outlive it without an event. Waits for the
   /// program's threads, so at most one second.
-  void outlast_calls(const AddressRange& range) const;
+  void wait_for_calls(const AddressRange& range) const;
 
  private:
   InvalidationMonitor() = default;

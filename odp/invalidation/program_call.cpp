@@ -33,7 +33,7 @@ bool mark_and_pass(InvalidationMonitor& monitor, const AddressRange& range, Mark
   if (!any) return false;
   revoke_tickets();
   monitor.for_each_touched(range.start, range.end, [](InvalidationSink& sink) {
-    sink.quiescence().outlast_copies(sink.quiescence().advance());
+    sink.quiescence().wait_for_copies(sink.quiescence().advance());
   });
   return true;
 }
@@ -54,7 +54,7 @@ void before_fork() {
   guard.monitor->for_each_sink([](InvalidationSink& sink) { sink.mark_for_fork(); });
   revoke_tickets();
   guard.monitor->for_each_sink(
-      [](InvalidationSink& sink) { sink.quiescence().outlast_copies(sink.quiescence().advance()); });
+      [](InvalidationSink& sink) { sink.quiescence().wait_for_copies(sink.quiescence().advance()); });
 }
 
 void after_fork_in_parent() {
@@ -131,7 +131,8 @@ void ProgramCall::settle_marks() {
         });
       },
       [&](const AddressRange& part) {
-        for_each_touched(part, [&](InvalidationSink& sink) { sink.bury_holes(part.start, part.end); });
+        for_each_touched(part,
+                         [&](InvalidationSink& sink) { sink.mark_unmapped_dead(part.start, part.end); });
       });
   if (monitor != nullptr) monitor->for_each_sink([](InvalidationSink& sink) { sink.call_has_ended(); });
 }

@@ -55,7 +55,7 @@ int register_range(InvalidationMonitor& monitor, int fd, void* argument, IoctlCa
   // Precedes the release of the pins: no new pin is made from here on. A fault that was classified as quick
   // would wait for the program with the pager's mutex held.
   note_paged(monitor, start, end);
-  monitor.for_each_touched(start, end, [](InvalidationSink& sink) { sink.outlast_services(); });
+  monitor.for_each_touched(start, end, [](InvalidationSink& sink) { sink.wait_for_services(); });
   const ProgramCall guard(start, end, PageEvent::drop);
   const auto make_call = [&] {
     if (call(fd, UFFDIO_REGISTER, argument) != 0) return errno;

@@ -66,7 +66,7 @@ Survey PageSurveyor::look(uint64_t address, size_t pages, bool write) {
 
 /// move_pages(2) without target nodes reports where pages are, without reading pagemap. It returns ENOENT
 /// for swapped pages as well as for pages that were never touched.
-Survey PageSurveyor::look_without_swap(uint64_t address, size_t pages, bool write) {
+Survey PageSurveyor::survey_without_swap(uint64_t address, size_t pages, bool write) {
   std::array<uint64_t, kFewest> addresses{};
   std::array<int, kFewest> nodes{};
   for (size_t i = 0; i < pages; ++i) addresses[i] = address + i * kPageBytes;

@@ -38,7 +38,7 @@ class PageSurveyor {
   /// Surveys `pages` pages from a page-aligned address; at most kMaxPages.
   [[nodiscard]] Survey look(uint64_t address, size_t pages, bool write);
   /// The same for at most kFewest pages, on a machine without swap: half the cost.
-  [[nodiscard]] Survey look_without_swap(uint64_t address, size_t pages, bool write);
+  [[nodiscard]] Survey survey_without_swap(uint64_t address, size_t pages, bool write);
   static constexpr size_t kFewest = 2;
   /// Returns which of the pages are mapped now, page 0 in bit 0.
   [[nodiscard]] uint64_t present_mask(uint64_t address, size_t pages) const;

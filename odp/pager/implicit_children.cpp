@@ -83,7 +83,7 @@ void ImplicitChildren::reclaim(bool make_room) {
   const uint32_t wanted = std::min<uint32_t>(kBatch / 2, pool.capacity() / 4 + 1);
   // Two rounds: the first may only clear second chances.
   for (uint32_t steps = 0; make_room && count < wanted && steps < 2 * pool.capacity(); ++steps) {
-    Child* const child = pool.next_under_hand();
+    Child* const child = pool.next_clock_candidate();
     if (child == nullptr) break;
     bool used = false;
     for (std::atomic<uint8_t>& granule : child->granule_used)

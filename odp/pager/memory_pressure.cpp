@@ -78,13 +78,13 @@ bool MemoryPressure::is_short_on_machine() {
 }
 
 bool MemoryPressure::is_short(uint64_t now_ns) {
-  if (now_ns < look_again_at_ns_) return short_;
+  if (now_ns < next_check_ns_) return short_;
   if (now_ns >= find_again_at_ns_) {
     find_groups();
     find_again_at_ns_ = now_ns + kFindEveryNs;
   }
   short_ = std::any_of(groups_.begin(), groups_.end(), is_short_in) || is_short_on_machine();
-  look_again_at_ns_ = now_ns + kLookEveryNs;
+  next_check_ns_ = now_ns + kLookEveryNs;
   return short_;
 }
 

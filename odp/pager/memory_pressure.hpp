@@ -26,7 +26,7 @@ class MemoryPressure {
   [[nodiscard]] static bool is_short_on_machine();
 
   std::vector<Group> groups_;  ///< this process's cgroup and its ancestors
-  uint64_t look_again_at_ns_ = 0;
+  uint64_t next_check_ns_ = 0;
   uint64_t find_again_at_ns_ = 0;
   bool short_ = false;
 };

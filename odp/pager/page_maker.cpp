@@ -197,7 +197,7 @@ PlanResult PageMaker::plan_missing(Region& region, PageRange chunk, bool write, 
 }
 
 /// True if a call of the program has part of the range in progress: the request waits for its end
-/// (Pager::look_at_waiting_again).
+/// (Pager::recheck_waiting).
 bool PageMaker::is_in_call(const AddressRange& range) {
   const CallLedger& ledger = ProcessPage::find()->ledger;
   if (!ledger.has(range)) return false;

@@ -64,14 +64,14 @@ class Pager {
   /// Call after queueing a request. Cheap if the pager is awake.
   void wake();
   /// Call after a call of the program has ended: requests for its pages wait for that. Without locks.
-  void look_at_waiting_again() {
+  void recheck_waiting() {
     if (scheduler_.note_call_end()) wake();
   }
   [[nodiscard]] PageSurveyor& surveyor() { return surveyor_; }
   /// Removes all children of a region that no thread can find any more.
   void drop_children(Region& parent);
   /// Returns when every service that holds the mutex at the call has ended.
-  void outlast_services() { const std::lock_guard lock(mutex_); }
+  void wait_for_services() { const std::lock_guard lock(mutex_); }
   /// True if pages of files were read from disk lately, so that others may have been reclaimed.
   [[nodiscard]] bool reads_files() const { return maker_.reads_files(); }
   [[nodiscard]] bool is_realtime() const { return is_realtime_.load(std::memory_order_relaxed); }

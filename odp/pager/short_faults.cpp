@@ -72,8 +72,9 @@ bool ShortFaults::make_resident(Region& region, FaultService& service) {
   ChunkPlan& plan = service.plan;
   SwapSpace& swap_space = parts_.maker.swap_space();
   const bool stays = swap_space.is_absent(service.started_at_ns);
-  const Survey survey = stays ? parts_.surveyor.look_without_swap(plan.address, plan.pages.count, plan.write)
-                              : parts_.surveyor.look(plan.address, plan.pages.count, plan.write);
+  const Survey survey = stays
+                            ? parts_.surveyor.survey_without_swap(plan.address, plan.pages.count, plan.write)
+                            : parts_.surveyor.look(plan.address, plan.pages.count, plan.write);
   const bool is_computed = survey.kind == FaultKind::swap && swap_space.is_in_memory(service.started_at_ns);
   if ((survey.is_slow && !is_computed) || survey.of_file) return false;
   plan.kind = survey.kind;

@@ -45,7 +45,7 @@ void ChildPool::give_back(Child& child) {
   count_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-Child* ChildPool::next_under_hand() {
+Child* ChildPool::next_clock_candidate() {
   const uint32_t highest = highest_.load(std::memory_order_relaxed);
   for (uint32_t steps = 0; steps < highest; ++steps) {
     hand_ = hand_ >= highest ? 1 : hand_ + 1;

@@ -77,7 +77,7 @@ class ChildPool {
       if (live_[i].load(std::memory_order_acquire) != 0 && !visit(at(i + 1))) return;
   }
   /// Returns the next place of the CLOCK, cyclically.
-  [[nodiscard]] Child* next_under_hand();
+  [[nodiscard]] Child* next_clock_candidate();
 
   void set_live(Child& child, bool live) {
     live_[number_of(child) - 1].store(live ? 1 : 0, std::memory_order_release);

@@ -110,11 +110,11 @@ void ProgressThread::nap(std::unique_lock<std::mutex>& lock, TimeNs longest) {
 /// intervals.
 void ProgressThread::sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns) {
   asleep_.store(true, std::memory_order_seq_cst);
-  bool all_tell = true;
+  bool all_have_rx_descriptor = true;
   pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
   for (RunningDevice* device : devices_) {
     const int descriptor = device->await_work(*this);
-    all_tell &= descriptor >= 0 || device->has_own_threads();
+    all_have_rx_descriptor &= descriptor >= 0 || device->has_own_threads();
     if (descriptor >= 0) pollers_.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
     // poll(2) reports POLLHUP in any case.
     if (const int port = device->port_descriptor(); port >= 0)
@@ -124,7 +124,7 @@ void ProgressThread::sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns) {
   if (!rounds.busy && !stop_) {
     const TimeNs now = monotonic_ns();
     const TimeNs longest =
-        all_tell && !rounds.driven ? kRungForSleepNs : idle_backoff_ns(idle_ns, kFirstNapNs);
+        all_have_rx_descriptor && !rounds.driven ? kRungForSleepNs : idle_backoff_ns(idle_ns, kFirstNapNs);
     nap(lock, std::min(longest, rounds.deadline > now ? rounds.deadline - now : 0));
   }
   wake_up();

@@ -65,7 +65,7 @@ Registry::Registry(const Registry& parents)
     if (!device.expired()) parents_.insert(name);
 }
 
-std::string Registry::why_parents_alone(const Config& all, const DeviceConfig& device) const {
+std::string Registry::reason_not_for_child(const Config& all, const DeviceConfig& device) const {
   if (attachments_.contains(device.name) || child_may_open(device.port) || !parents_.contains(device.name))
     return {};
   return fmt::format(
@@ -162,7 +162,7 @@ std::shared_ptr<RunningDevice> Registry::open(const std::string& name, std::stri
       error = fmt::format("faultline: {}: there is no device \"{}\"", all.path, name);
       return nullptr;
     }
-    error = why_parents_alone(all, *wanted);
+    error = reason_not_for_child(all, *wanted);
     auto device = error.empty() && start_eal(all, error)
                       ? RunningDevice::open(all, *wanted, attachment_of(*wanted), error)
                       : nullptr;

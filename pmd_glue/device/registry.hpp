@@ -39,7 +39,7 @@ class Registry {
   explicit Registry(const Registry& parents);
   static void begin_in_child();
   /// Returns why a device of the parent process cannot be opened a second time; empty if it can.
-  [[nodiscard]] std::string why_parents_alone(const Config& all, const DeviceConfig& device) const;
+  [[nodiscard]] std::string reason_not_for_child(const Config& all, const DeviceConfig& device) const;
   [[nodiscard]] const Config& config();  ///< throws ConfigError
   [[nodiscard]] std::shared_ptr<WireAttachment> attachment_of(const DeviceConfig& device) const;
   void shut_down_all();

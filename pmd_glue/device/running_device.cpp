@@ -112,7 +112,7 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
   std::shared_ptr<RunningDevice> device(
       new RunningDevice(wanted, attachment, describe(config, wanted, attachment.get())),
       [](RunningDevice* gone) {
-        if (!gone->is_parents()) delete gone;
+        if (!gone->is_of_parent_process()) delete gone;
       });
   device->memory_ = odp::MemoryDomain::create(config.domain, error);
   if (device->memory_ == nullptr) {
@@ -141,22 +141,22 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
     }
   }
   for (uint32_t i = 0; i < cores; ++i) {
-    Seat seat;
-    seat.session = device->memory_->attach_engine();
-    if (seat.session == nullptr) {
+    CoreUnit unit;
+    unit.session = device->memory_->attach_engine();
+    if (unit.session == nullptr) {
       error = fmt::format("faultline: {}: {}: no memory for an engine's session", config.path, wanted.name);
       return nullptr;
     }
-    seat.engine = std::make_unique<PollEngine>(config, wanted, attachment.get(), device->addresses_,
-                                               *device->port_, *seat.session, device->capture_.get(),
+    unit.engine = std::make_unique<PollEngine>(config, wanted, attachment.get(), device->addresses_,
+                                               *device->port_, *unit.session, device->capture_.get(),
                                                CoreSlot{i, cores, device->hand_over_.get()});
-    device->seats_.push_back(std::move(seat));
+    device->core_units_.push_back(std::move(unit));
   }
   if (wanted.progress == Progress::dedicated)
     for (uint32_t i = 0; i < cores; ++i) {
-      Seat& seat = device->seats_[i];
+      CoreUnit& unit = device->core_units_[i];
       const auto cpu = i < wanted.lcores.size() ? std::optional(wanted.lcores[i]) : std::nullopt;
-      seat.thread = std::make_unique<LcoreThread>(wanted.name, *seat.engine, *seat.session, cpu,
+      unit.thread = std::make_unique<LcoreThread>(wanted.name, *unit.engine, *unit.session, cpu,
                                                   device->port_->frames_descriptor(static_cast<uint16_t>(i)));
     }
   if (!wanted.chaos.harmless()) warn_of_chaos(wanted);
@@ -175,21 +175,21 @@ RunningDevice::~RunningDevice() {
 }
 
 void RunningDevice::shut_down() {
-  if (is_parents()) return;
-  const auto is_ours = [](Seat& seat) { return seat.engine->turns().is_held_by_caller(); };
-  if (std::any_of(seats_.begin(), seats_.end(), is_ours)) return abandon();
+  if (is_of_parent_process()) return;
+  const auto is_ours = [](CoreUnit& unit) { return unit.engine->turns().is_held_by_caller(); };
+  if (std::any_of(core_units_.begin(), core_units_.end(), is_ours)) return abandon();
   std::call_once(shut_down_once_, [this] {
-    if (!seats_.empty()) ProgressThread::instance().remove(*this);
-    for (Seat& seat : seats_)
-      if (seat.thread != nullptr) seat.thread->stop();
+    if (!core_units_.empty()) ProgressThread::instance().remove(*this);
+    for (CoreUnit& unit : core_units_)
+      if (unit.thread != nullptr) unit.thread->stop();
     drain_engines();
-    for (Seat& seat : seats_) {
+    for (CoreUnit& unit : core_units_) {
       // The lock is held only to publish the state: closing a memif port takes the turn locks itself
       // (memif_gate.hpp).
-      seat.engine->turns().lock();
-      seat.engine->use_port(false);
+      unit.engine->turns().lock();
+      unit.engine->use_port(false);
       static_cast<void>(progress_.note(ProgressEvent::close));
-      seat.engine->turns().unlock();
+      unit.engine->turns().unlock();
     }
     port_.reset();
     capture_.reset();
@@ -197,19 +197,19 @@ void RunningDevice::shut_down() {
 }
 
 void RunningDevice::abandon() {
-  if (is_parents()) return;
+  if (is_of_parent_process()) return;
   const TimeNs start = monotonic_ns();
   // Posted work is transmitted in a turn of the progress thread or of the core's own thread.
   rest();
-  for (Seat& seat : seats_) {
-    if (seat.engine->turns().is_held_by_caller()) continue;
-    while (seat.engine->last_turn() < start && monotonic_ns() < start + kTurnOfOthersNs) {
+  for (CoreUnit& unit : core_units_) {
+    if (unit.engine->turns().is_held_by_caller()) continue;
+    while (unit.engine->last_turn() < start && monotonic_ns() < start + kTurnOfOthersNs) {
       const timespec pause{.tv_sec = 0, .tv_nsec = 50'000};
       nanosleep(&pause, nullptr);
     }
   }
-  for (Seat& seat : seats_)
-    if (seat.thread != nullptr) seat.thread->abandon();
+  for (CoreUnit& unit : core_units_)
+    if (unit.thread != nullptr) unit.thread->abandon();
   if (capture_ != nullptr) Capture::await_writer();
 }
 
@@ -218,17 +218,17 @@ void RunningDevice::abandon() {
 // memif's ring are lost with the ring, unless the other end drains it as this library does (memif_gate.hpp).
 // So the peer gets a short time to take them.
 void RunningDevice::drain_engines() {
-  if (seats_.empty() || !port_->link_up()) return;
+  if (core_units_.empty() || !port_->link_up()) return;
   const TimeNs now = monotonic_ns();
   const TimeNs latest = now + kHeldFramesNs;
   bool sent_lately = false;
-  for (Seat& seat : seats_) {
-    PollEngine& engine = *seat.engine;
+  for (CoreUnit& unit : core_units_) {
+    PollEngine& engine = *unit.engine;
     do {
       engine.turns().lock();
       register_this_thread();
       engine.turn();
-      seat.session->leave();
+      unit.session->leave();
       engine.turns().unlock();
     } while (engine.core().has_mads_to_send() && monotonic_ns() < now + kLastTurnsNs);
     while (engine.holds_frames_to_send() && monotonic_ns() < latest) {
@@ -245,42 +245,42 @@ void RunningDevice::drain_engines() {
 }
 
 void RunningDevice::run_last_turns() {
-  if (is_parents() || has_own_threads()) return;
+  if (is_of_parent_process() || has_own_threads()) return;
   const TimeNs latest = monotonic_ns() + kTurnOfOthersNs;
-  for (Seat& seat : seats_) {
-    TurnLock& turns = seat.engine->turns();
+  for (CoreUnit& unit : core_units_) {
+    TurnLock& turns = unit.engine->turns();
     bool ours = turns.try_lock();
     for (; !ours && monotonic_ns() < latest; ours = turns.try_lock()) sched_yield();
     if (!ours) continue;
     if (!progress_.is_closed()) {
-      seat.engine->turn();
-      seat.session->leave();
+      unit.engine->turn();
+      unit.session->leave();
     }
     turns.unlock();
   }
 }
 
 void RunningDevice::call(uint32_t core_index, void (*function)(void*), void* argument) {
-  Seat& seat = seats_[core_index];
-  if (progress_.is_closed() || is_parents()) {
+  CoreUnit& unit = core_units_[core_index];
+  if (progress_.is_closed() || is_of_parent_process()) {
     function(argument);
-  } else if (seat.thread != nullptr) {
-    seat.thread->call(function, argument);
+  } else if (unit.thread != nullptr) {
+    unit.thread->call(function, argument);
   } else {
     // The thread that holds the turn lock owns the core.
-    seat.engine->turns().lock();
+    unit.engine->turns().lock();
     register_this_thread();
     // Deferred ACKs of a QP would be lost with the QP, so transmit them first.
-    seat.engine->poll_deferred();
+    unit.engine->poll_deferred();
     function(argument);
-    seat.engine->turns().unlock();
+    unit.engine->turns().unlock();
   }
 }
 
 void RunningDevice::drive() {
-  if (!progress_.note_call() || is_parents()) return;
+  if (!progress_.note_call() || is_of_parent_process()) return;
   PollEngine& engine = first_engine();
-  odp::EngineSession& session = *seats_[0].session;
+  odp::EngineSession& session = *core_units_[0].session;
   if (!engine.turns().try_lock()) return;
   if (progress_.is_closed()) {
     engine.turns().unlock();
@@ -308,8 +308,8 @@ void RunningDevice::drive() {
 
 bool RunningDevice::serve_posted(uint32_t core_index, transport::QueuePair* qp) {
   // Only drive() sets last_caller_, and only for an inline engine.
-  if (last_caller_.load(std::memory_order_relaxed) != pthread_self() || is_parents()) return false;
-  PollEngine& engine = *seats_[core_index].engine;
+  if (last_caller_.load(std::memory_order_relaxed) != pthread_self() || is_of_parent_process()) return false;
+  PollEngine& engine = *core_units_[core_index].engine;
   if (!engine.may_serve_posted() || !engine.turns().try_lock()) return false;
   const bool closed = progress_.is_closed();
   if (!closed) engine.serve_posted(qp);
@@ -318,7 +318,7 @@ bool RunningDevice::serve_posted(uint32_t core_index, transport::QueuePair* qp) 
 }
 
 void RunningDevice::rest() {
-  if (is_parents()) return;
+  if (is_of_parent_process()) return;
   if (progress_.note(ProgressEvent::rest) == ProgressAction::wake_progress_thread)
     ProgressThread::instance().on_doorbell();
 }
@@ -328,7 +328,7 @@ RunningDevice::Housekeeping RunningDevice::housekeep() {
   if (action == ProgressAction::leave_to_program) return Housekeeping::driven;
   if (action != ProgressAction::drive) return Housekeeping::others;
   PollEngine& engine = first_engine();
-  odp::EngineSession& session = *seats_[0].session;
+  odp::EngineSession& session = *core_units_[0].session;
   if (!engine.turns().try_lock()) return Housekeeping::driven;
   const bool moved = engine.turn();
   const bool faults = session.has_outstanding_faults();
@@ -347,8 +347,8 @@ int RunningDevice::await_work(transport::DoorbellListener& listener) {
   first_engine().core().set_doorbell_listener(&listener);
   if (attachment_ == nullptr)
     return frames_ == Frames::missed || port_state_ != PortState::up ? -1 : port_->frames_descriptor(0);
-  attachment_->bell().say_asleep(WakeFlag::End::device);
-  return attachment_->bell().event(WakeFlag::End::device);
+  attachment_->wake_flag().set_asleep(WakeFlag::End::device);
+  return attachment_->wake_flag().event(WakeFlag::End::device);
 }
 
 void RunningDevice::stop_awaiting_work() {
@@ -359,10 +359,10 @@ void RunningDevice::stop_awaiting_work() {
     if (frames_ == Frames::unknown && frames.fd >= 0 && poll(&frames, 1, 0) > 0) frames_ = Frames::told;
     return;
   }
-  WakeFlag& bell = attachment_->bell();
-  bell.say_awake(WakeFlag::End::device);
+  WakeFlag& wake_flag = attachment_->wake_flag();
+  wake_flag.set_awake(WakeFlag::End::device);
   uint64_t rings = 0;
-  static_cast<void>(!read(bell.event(WakeFlag::End::device), &rings, sizeof rings));
+  static_cast<void>(!read(wake_flag.event(WakeFlag::End::device), &rings, sizeof rings));
 }
 
 int RunningDevice::port_descriptor() const {
@@ -383,7 +383,7 @@ void RunningDevice::maintain(TimeNs now) {
   const bool up = port_->link_up();
   note_port_state(up ? PortState::up : PortState::down);
   if (up || !port_->needs_reconnect() || now < next_reconnect_) return;
-  // Without its seat the port has no socket, or one that belongs to another process now.
+  // Without its unit the port has no socket, or one that belongs to another process now.
   if (attachment_ != nullptr && !attachment_->is_granted()) return;
   use_port(false);
   port_->reconnect();
@@ -413,16 +413,16 @@ void RunningDevice::raise(transport::AsyncEvent event) {
 }
 
 void RunningDevice::use_port(bool use) {
-  for (Seat& seat : seats_) {
-    seat.engine->turns().lock();
-    seat.engine->use_port(use);
-    seat.engine->turns().unlock();
+  for (CoreUnit& unit : core_units_) {
+    unit.engine->turns().lock();
+    unit.engine->use_port(use);
+    unit.engine->turns().unlock();
   }
 }
 
 void RunningDevice::set_event_sink(transport::EventSink* sink) {
   for (uint32_t i = 0; i < core_count(); ++i)
-    call_with(*this, i, [&] { seats_[i].engine->set_event_sink(sink); });
+    call_with(*this, i, [&] { core_units_[i].engine->set_event_sink(sink); });
 }
 
 bool RunningDevice::wants_reasons() const {
@@ -472,7 +472,7 @@ int RunningDevice::find_mac(const wire::Gid& gid, wire::MacAddress& mac) {
 /// would be lost during memif's handshake.
 void RunningDevice::await_link() {
   const TimeNs deadline = monotonic_ns() + kHandshakeNs;
-  while (!progress_.is_closed() && !is_parents() && !link_up() && monotonic_ns() < deadline)
+  while (!progress_.is_closed() && !is_of_parent_process() && !link_up() && monotonic_ns() < deadline)
     std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
@@ -480,7 +480,7 @@ int RunningDevice::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddres
   NeighbourState state = NeighbourState::absent;
   bool is_asked = false;
   // The cache has its own timeout.
-  for (unsigned turns = 0; !progress_.is_closed() && !is_parents(); ++turns) {
+  for (unsigned turns = 0; !progress_.is_closed() && !is_of_parent_process(); ++turns) {
     call_with(*this, 0, [&] {
       state = first_engine().neighbours().wait_for(neighbour, monotonic_ns(), is_asked, mac);
     });
@@ -500,7 +500,7 @@ int RunningDevice::join_multicast(const wire::Gid& gid) {
     bool joined = false;
     // All cores have the same groups, so the result of one is that of all.
     for (uint32_t i = 0; i < core_count(); ++i)
-      call_with(*this, i, [&] { joined = seats_[i].engine->filter().join(gid); });
+      call_with(*this, i, [&] { joined = core_units_[i].engine->filter().join(gid); });
     int refused = joined ? 0 : ENOMEM;
     if (joined && attachment_ != nullptr) refused = attachment_->join_group(gid);
     if (refused != 0) {
@@ -524,7 +524,7 @@ void RunningDevice::leave_multicast(const wire::Gid& gid) {
 
 void RunningDevice::leave_filters(const wire::Gid& gid) {
   for (uint32_t i = 0; i < core_count(); ++i)
-    call_with(*this, i, [&] { seats_[i].engine->filter().leave(gid); });
+    call_with(*this, i, [&] { core_units_[i].engine->filter().leave(gid); });
 }
 
 int RunningDevice::claim_service(uint64_t service_id) {
@@ -544,8 +544,8 @@ bool RunningDevice::link_up() {
 
 verbs::PortCounters RunningDevice::port_counters() {
   verbs::PortCounters counters;
-  for (const Seat& seat : seats_) {
-    const PortCounts& live = seat.engine->counts();
+  for (const CoreUnit& unit : core_units_) {
+    const PortCounts& live = unit.engine->counts();
     for (size_t i = 0; i < std::size(verbs::kPortCounterRows<Count>); ++i)
       counters.*verbs::kPortCounterRows<uint64_t>[i].member +=
           (live.*verbs::kPortCounterRows<Count>[i].member).get();

@@ -54,8 +54,8 @@ class RunningDevice final : public verbs::DeviceBackend {
   [[nodiscard]] odp::MemoryDomain& memory() override { return *memory_; }
   using DeviceBackend::call;
   using DeviceBackend::core;
-  [[nodiscard]] uint32_t core_count() const override { return static_cast<uint32_t>(seats_.size()); }
-  [[nodiscard]] transport::Core& core(uint32_t index) override { return seats_[index].engine->core(); }
+  [[nodiscard]] uint32_t core_count() const override { return static_cast<uint32_t>(core_units_.size()); }
+  [[nodiscard]] transport::Core& core(uint32_t index) override { return core_units_[index].engine->core(); }
   void call(uint32_t core_index, void (*function)(void*), void* argument) override;
   void drive() override;
   [[nodiscard]] bool serve_posted(uint32_t core_index, transport::QueuePair* qp) override;
@@ -101,7 +101,7 @@ class RunningDevice final : public verbs::DeviceBackend {
 
  private:
   /// One core: its engine, its memory session, and its thread if progress is dedicated.
-  struct Seat {
+  struct CoreUnit {
     std::unique_ptr<odp::EngineSession> session;
     std::unique_ptr<PollEngine> engine;
     std::unique_ptr<LcoreThread> thread;
@@ -111,7 +111,7 @@ class RunningDevice final : public verbs::DeviceBackend {
 
   RunningDevice(const DeviceConfig& device, std::shared_ptr<WireAttachment> attachment,
                 verbs::DeviceDescription description);
-  [[nodiscard]] PollEngine& first_engine() { return *seats_[0].engine; }
+  [[nodiscard]] PollEngine& first_engine() { return *core_units_[0].engine; }
   void use_port(bool use);
   void drain_engines();
   void note_port_state(PortState state);
@@ -130,17 +130,18 @@ class RunningDevice final : public verbs::DeviceBackend {
   std::unique_ptr<EthernetPort> port_;
   std::unique_ptr<Capture> capture_;
   std::unique_ptr<HandOver> hand_over_;
-  std::vector<Seat> seats_;
+  std::vector<CoreUnit> core_units_;
 
   /// True in a forked child of the process that opened the device: neither its threads nor its port are the
   /// child's.
-  [[nodiscard]] bool is_parents() const { return fork_generation() != generation_; }
+  [[nodiscard]] bool is_of_parent_process() const { return fork_generation() != generation_; }
   const uint32_t generation_ = fork_generation();
   std::once_flag shut_down_once_;
 
   ProgressOwner progress_;
   // progress_ does not replace these. serve_posted() compares its thread with the last caller, in one load; a
-  // state names no thread. A forked child copies the state, so is_parents() remains. The others pace yields.
+  // state names no thread. A forked child copies the state, so is_of_parent_process() remains. The others
+  // pace yields.
   std::atomic<pthread_t> last_caller_{};  ///< the last thread in drive()
   std::atomic<uint32_t> idle_turns_{0};   ///< consecutive, of the program
   AdaptiveYield adaptive_yield_;

@@ -65,7 +65,7 @@ class AckDeferral {
     if (moved_frames && by_program) {
       const uint64_t seen = std::exchange(receives_seen_, receives_completed());
       turn.completions = receives_seen_ - seen;
-      if (turn.completions != 0) callers_.note_given(now_ns);
+      if (turn.completions != 0) callers_.note_completion_returned(now_ns);
       turn.is_prompt = callers_.is_prompt();
     }
     if (event_of(turn) == Event::lone_completion) return step(Event::lone_completion);

@@ -22,7 +22,7 @@ class CallerTracker {
   [[nodiscard]] bool is_prompt() const { return returns_ == kReturns; }
 
   /// The program receives a completion.
-  void note_given(uint64_t now_ns) { given_ns_ = now_ns; }
+  void note_completion_returned(uint64_t now_ns) { given_ns_ = now_ns; }
   /// The program polls again.
   void note_return(uint64_t now_ns) {
     if (given_ns_ == 0) return;

@@ -96,7 +96,7 @@ void LcoreThread::run() {
   register_this_thread();
   TimeNs last_moved = monotonic_ns();
   unsigned idle_turns = 0;
-  bool frames_tell = frames_ >= 0;
+  bool has_rx_descriptor_ = frames_ >= 0;
   bool told = false;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (!engine_.turns().try_lock()) {
@@ -115,7 +115,7 @@ void LcoreThread::run() {
     // descriptor that was readable without frames, the thread does not sleep on it until a frame arrives.
     if (moved || told) last_moved = now;
     idle_turns = moved ? 0 : idle_turns + 1;
-    frames_tell = frames_ >= 0 && (moved || (frames_tell && !told));
+    has_rx_descriptor_ = frames_ >= 0 && (moved || (has_rx_descriptor_ && !told));
     told = false;
     const bool faults = !moved && session_.has_outstanding_faults();
     const bool is_awake = faults || now - last_moved <= kIdleBeforeSleepNs;
@@ -132,8 +132,8 @@ void LcoreThread::run() {
     } else {
       session_.leave();
       engine_.turns().unlock();
-      const TimeNs longest = frames_tell ? kToldNapNs : idle_backoff_ns(now - last_moved, kFirstNapNs);
-      told = nap(std::min(longest, deadline - now), frames_tell);
+      const TimeNs longest = has_rx_descriptor_ ? kToldNapNs : idle_backoff_ns(now - last_moved, kFirstNapNs);
+      told = nap(std::min(longest, deadline - now), has_rx_descriptor_);
     }
   }
   engine_.turns().lock();
@@ -162,9 +162,10 @@ void LcoreThread::on_doorbell() {
   static_cast<void>(!write(event_.get(), &one, sizeof one));
 }
 
-bool LcoreThread::nap(TimeNs longest, bool frames_tell) {
-  std::array<pollfd, 2> pollers{pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0},
-                                pollfd{.fd = frames_tell ? frames_ : -1, .events = POLLIN, .revents = 0}};
+bool LcoreThread::nap(TimeNs longest, bool has_rx_descriptor_) {
+  std::array<pollfd, 2> pollers{
+      pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0},
+      pollfd{.fd = has_rx_descriptor_ ? frames_ : -1, .events = POLLIN, .revents = 0}};
   const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(longest)};
   static_cast<void>(ppoll(pollers.data(), pollers.size(), &timeout, nullptr));
   uint64_t rings = 0;

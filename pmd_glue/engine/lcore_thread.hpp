@@ -45,7 +45,7 @@ class LcoreThread final : private transport::DoorbellListener {
   void listen();
   void stop_listening();
   /// Sleeps. Returns true if the port's descriptor was readable.
-  [[nodiscard]] bool nap(TimeNs longest, bool frames_tell);
+  [[nodiscard]] bool nap(TimeNs longest, bool has_rx_descriptor_);
 
   const std::string device_;
   PollEngine& engine_;

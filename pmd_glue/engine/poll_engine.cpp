@@ -28,11 +28,11 @@ static_assert((1U << kQpnRangeShift) >= verbs::kMaxQps);
 
 transport::CoreConfig core_config(const Config& config, const DeviceConfig& device,
                                   const WireAttachment* attachment, const EthernetPort& port,
-                                  const CoreSlot& seat, std::pmr::memory_resource* qp_memory) {
+                                  const CoreSlot& slot, std::pmr::memory_resource* qp_memory) {
   transport::CoreConfig core = config.core;
   core.qp_memory = qp_memory;
-  core.core_count = seat.cores;
-  core.core_index = seat.index;
+  core.core_count = slot.cores;
+  core.core_index = slot.index;
   core.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
   if (attachment != nullptr && attachment->grant().shared != 0) {
     core.first_qpn = attachment->grant().first_qpn();
@@ -50,23 +50,23 @@ transport::CoreConfig core_config(const Config& config, const DeviceConfig& devi
 }
 
 // Each core and direction has a separate random generator.
-uint64_t chaos_seed(uint64_t seed, const CoreSlot& seat, unsigned what) {
-  return chaos::Random(seed + uint64_t{seat.index} * 4 + what).next();
+uint64_t chaos_seed(uint64_t seed, const CoreSlot& slot, unsigned what) {
+  return chaos::Random(seed + uint64_t{slot.index} * 4 + what).next();
 }
 
-std::unique_ptr<ChaosLink> chaos_link(const ChaosConfig& chaos, bool wanted, const CoreSlot& seat,
+std::unique_ptr<ChaosLink> chaos_link(const ChaosConfig& chaos, bool wanted, const CoreSlot& slot,
                                       unsigned direction, rte_mempool* pool) {
   if (!wanted || chaos.link.harmless()) return nullptr;
   chaos::LinkModelConfig link = chaos.link;
-  link.seed = chaos_seed(link.seed, seat, direction);
+  link.seed = chaos_seed(link.seed, slot, direction);
   return std::make_unique<ChaosLink>(link, pool);
 }
 
-std::unique_ptr<chaos::FaultModel> fault_model(const ChaosConfig& chaos, const CoreSlot& seat,
+std::unique_ptr<chaos::FaultModel> fault_model(const ChaosConfig& chaos, const CoreSlot& slot,
                                                odp::MemoryAccess& memory) {
   if (chaos.faults.harmless()) return nullptr;
   chaos::FaultModelConfig faults = chaos.faults;
-  faults.seed = chaos_seed(faults.seed, seat, 2);
+  faults.seed = chaos_seed(faults.seed, slot, 2);
   return std::make_unique<chaos::FaultModel>(faults, memory);
 }
 
@@ -94,21 +94,21 @@ rte_mbuf* make_contiguous(rte_mbuf* frame, rte_mempool* pool) {
 
 PollEngine::PollEngine(const Config& config, const DeviceConfig& device, WireAttachment* attachment,
                        const AddressTable& addresses, EthernetPort& port, odp::EngineSession& session,
-                       Capture* capture, const CoreSlot& seat)
+                       Capture* capture, const CoreSlot& slot)
     : port_(port),
       session_(session),
       capture_(capture),
-      seat_(seat),
+      core_slot_(slot),
       addresses_(addresses),
       filter_(addresses.mac(), addresses.vlan(), addresses.gids()),
       neighbours_(addresses),
-      receive_link_(chaos_link(device.chaos, device.chaos.receive, seat, 0, port.pool())),
-      fault_model_(fault_model(device.chaos, seat, session)),
+      receive_link_(chaos_link(device.chaos, device.chaos.receive, slot, 0, port.pool())),
+      fault_model_(fault_model(device.chaos, slot, session)),
       now_(monotonic_ns()),
-      tx_(port, seat, attachment, filter_, capture,
-          chaos_link(device.chaos, device.chaos.transmit, seat, 1, port.pool()), counts_),
+      tx_(port, slot, attachment, filter_, capture,
+          chaos_link(device.chaos, device.chaos.transmit, slot, 1, port.pool()), counts_),
       core_(std::make_unique<transport::Core>(
-          core_config(config, device, attachment, port, seat, qp_memory_.resource()),
+          core_config(config, device, attachment, port, slot, qp_memory_.resource()),
           fault_model_ != nullptr ? static_cast<odp::MemoryAccess&>(*fault_model_)
                                   : static_cast<odp::MemoryAccess&>(session),
           tx_, static_cast<transport::EventSink*>(this))),
@@ -133,16 +133,16 @@ bool PollEngine::turn(Turn whose) {
 
   if (fault_model_ != nullptr) fault_model_->advance(now_);
   size_t moved = deliver_loopback();
-  if (seat_.hand_over != nullptr) moved += take_handed_over();
+  if (core_slot_.hand_over != nullptr) moved += take_handed_over();
   if (tx_.is_port_usable())
     for (uint16_t queue = 0; queue < port_.receive_queues(); ++queue)
-      if (port_.receiver_of(queue) == seat_.index) moved += receive(queue);
+      if (port_.receiver_of(queue) == core_slot_.index) moved += receive(queue);
   if (receive_link_ != nullptr) deliver_due();
   if (by_program) may_serve_posted_.store(moved <= kFewFrames, std::memory_order_relaxed);
   const AckDeferral::Action action = ack_deferral_.after_receive(
       by_program, moved != 0, [this] { return core_->receives_completed(); }, now_);
   if (action == AckDeferral::Action::poll) core_->poll(now_);
-  if (now_ >= neighbours_.next_deadline()) ask_neighbours();
+  if (now_ >= neighbours_.next_deadline()) send_neighbour_requests();
   if (tx_.is_impaired()) tx_.release_due();
 
   moved += tx_.sent_since_begin();
@@ -228,16 +228,16 @@ void PollEngine::distribute(std::span<rte_mbuf*> frames) {
   std::array<Handed, kBurst> others;
   size_t roce_frames = 0;
   size_t others_frames = 0;
-  const bool alone = seat_.hand_over == nullptr;
+  const bool alone = core_slot_.hand_over == nullptr;
   for (rte_mbuf* frame : frames) {
-    if (alone && filter_.is_plainly_own(bytes_of(frame))) {
+    if (alone && filter_.is_common_case(bytes_of(frame))) {
       roce[roce_frames++] = rx_frame_of(frame);
       continue;
     }
     const wire::FrameKind kind = wire::classify(bytes_of(frame));
     if (!admit(frame, kind)) continue;
     const uint32_t owner = owner_of(frame, kind);
-    if (owner != seat_.index)
+    if (owner != core_slot_.index)
       others[others_frames++] = {frame, owner};
     else if (kind == wire::FrameKind::roce)
       roce[roce_frames++] = rx_frame_of(frame);
@@ -251,29 +251,29 @@ void PollEngine::distribute(std::span<rte_mbuf*> frames) {
 // The first core handles the link protocols of the device. A multicast packet belongs to all cores: the
 // receiving core keeps it, and the others get copies.
 uint32_t PollEngine::owner_of(rte_mbuf* frame, wire::FrameKind kind) {
-  if (seat_.hand_over == nullptr) return seat_.index;
+  if (core_slot_.hand_over == nullptr) return core_slot_.index;
   if (kind != wire::FrameKind::roce) return 0;
   const uint32_t qpn = wire::peek_destination_qpn(bytes_of(frame));
-  if (qpn != wire::kMulticastQpn) return transport::owner_of(qpn, seat_.cores);
-  seat_.hand_over->push_copies(seat_.index, frame, port_.pool(), counts_);
-  return seat_.index;
+  if (qpn != wire::kMulticastQpn) return transport::owner_of(qpn, core_slot_.cores);
+  core_slot_.hand_over->push_copies(core_slot_.index, frame, port_.pool(), counts_);
+  return core_slot_.index;
 }
 
 // A burst mostly has one or two flows: the frames of one owner are pushed at once, in their order.
 void PollEngine::hand_over(std::span<const Handed> frames) {
   std::array<rte_mbuf*, kBurst> of_one;
-  for (uint32_t core = 0; core < seat_.cores; ++core) {
+  for (uint32_t core = 0; core < core_slot_.cores; ++core) {
     size_t count = 0;
     for (const Handed& handed : frames)
       if (handed.owner == core) of_one[count++] = handed.frame;
-    if (count != 0) seat_.hand_over->push_or_drop(core, {of_one.data(), count}, counts_);
+    if (count != 0) core_slot_.hand_over->push_or_drop(core, {of_one.data(), count}, counts_);
   }
 }
 
 // The receiving core has already filtered and captured these frames.
 size_t PollEngine::take_handed_over() {
   std::array<rte_mbuf*, kBurst> burst;
-  const size_t taken = seat_.hand_over->take(seat_.index, burst);
+  const size_t taken = core_slot_.hand_over->take(core_slot_.index, burst);
   std::array<RxFrame, kBurst> roce;
   size_t roce_frames = 0;
   for (size_t i = 0; i < taken; ++i) {
@@ -369,7 +369,7 @@ void PollEngine::handle_echo(rte_mbuf* frame) {
   if (tx_.enter_own(frame)) counts_.icmp_out.add(1);
 }
 
-void PollEngine::ask_neighbours() {
+void PollEngine::send_neighbour_requests() {
   bool ipv6 = false;
   const auto write = [&](std::span<uint8_t> to) { return neighbours_.poll(now_, to, ipv6); };
   if (write_own_frame(write)) (ipv6 ? counts_.nd_out : counts_.arp_out).add(1);

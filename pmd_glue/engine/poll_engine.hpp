@@ -41,7 +41,7 @@ class PollEngine final : private transport::EventSink {
   /// All references outlive the engine; `capture` may be nullptr.
   PollEngine(const Config& config, const DeviceConfig& device, WireAttachment* attachment,
              const AddressTable& addresses, EthernetPort& port, odp::EngineSession& session, Capture* capture,
-             const CoreSlot& seat);
+             const CoreSlot& slot);
   ~PollEngine() override;
 
   enum class Turn : uint8_t {
@@ -76,7 +76,7 @@ class PollEngine final : private transport::EventSink {
   /// caller runs one more turn to find earlier work.
   void set_listener(transport::DoorbellListener* listener) {
     core_->set_doorbell_listener(listener);
-    if (seat_.hand_over != nullptr) seat_.hand_over->set_listener(seat_.index, listener);
+    if (core_slot_.hand_over != nullptr) core_slot_.hand_over->set_listener(core_slot_.index, listener);
   }
 
   /// Allows or forbids turns to use the port.
@@ -134,7 +134,7 @@ class PollEngine final : private transport::EventSink {
   void handle_arp(rte_mbuf* frame);
   void handle_neighbour_message(const wire::NeighbourMessage& message);
   void handle_echo(rte_mbuf* frame);
-  void ask_neighbours();
+  void send_neighbour_requests();
   /// Transmits a new frame with the bytes that `write` stores; none if it stores none. Returns true if the
   /// frame was sent.
   template <typename Write>
@@ -146,7 +146,7 @@ class PollEngine final : private transport::EventSink {
   EthernetPort& port_;
   odp::EngineSession& session_;
   Capture* const capture_;
-  const CoreSlot seat_;
+  const CoreSlot core_slot_;
   const AddressTable& addresses_;
   wire::AddressFilter filter_;
   NeighbourCache neighbours_;

@@ -62,7 +62,7 @@ size_t TxPath::transmit(std::span<TxFrame> frames) {
   while (done < frames.size()) {
     auto* first = static_cast<rte_mbuf*>(frames[done].handle);
     set_length(first, frames[done].length_bytes);
-    if (frames[done].loopback && stays_here(first)) {
+    if (frames[done].loopback && is_for_this_process(first)) {
       if (!route_to_loopback(first)) break;
       ++done;
       continue;
@@ -78,9 +78,9 @@ size_t TxPath::transmit(std::span<TxFrame> frames) {
       const TxFrame& out = frames[done + count];
       auto* frame = static_cast<rte_mbuf*>(out.handle);
       set_length(frame, out.length_bytes);
-      if (out.loopback && stays_here(frame)) break;
+      if (out.loopback && is_for_this_process(frame)) break;
       if (count != 0 && any_group && filter_.to_joined_group(bytes_of(frame))) break;
-      if (offloads) ask_for_checksums(frame);
+      if (offloads) request_checksum_offload(frame);
       burst[count++] = frame;
     }
     const size_t sent = route_to_port({burst.data(), count});
@@ -99,7 +99,7 @@ size_t TxPath::route_to_port(std::span<rte_mbuf*> frames) {
 bool TxPath::route_to_group(rte_mbuf* frame) {
   // Copied before transmission: a sent frame no longer belongs to the caller.
   rte_mbuf* copy = rte_pktmbuf_copy(frame, port_.pool(), 0, UINT32_MAX);
-  ask_for_checksums(frame);
+  request_checksum_offload(frame);
   if (route_to_port({&frame, 1}) == 0) {
     rte_pktmbuf_free(copy);
     return false;
@@ -116,7 +116,7 @@ bool TxPath::route_to_group(rte_mbuf* frame) {
   return true;
 }
 
-bool TxPath::stays_here(rte_mbuf* frame) const {
+bool TxPath::is_for_this_process(rte_mbuf* frame) const {
   if (!shares_address_) return true;
   const uint32_t qpn = wire::peek_destination_qpn(bytes_of(frame));
   return qpn >= first_qpn_ && qpn <= last_qpn_;
@@ -155,7 +155,7 @@ size_t TxPath::take_loopback(std::span<RxFrame> out) {
   return taken;
 }
 
-void TxPath::ask_for_checksums(rte_mbuf* frame) const {
+void TxPath::request_checksum_offload(rte_mbuf* frame) const {
   if (offload_flags_ == 0) return;
   const wire::OffloadLayout layout =
       wire::prepare_checksum_offload(bytes_of(frame), (offload_flags_ & RTE_MBUF_F_TX_UDP_CKSUM) != 0);
@@ -213,7 +213,7 @@ size_t TxPath::put(std::span<rte_mbuf*> frames) {
   if (!port_usable_) return 0;
   const size_t sent = port_.transmit(slot_.index, frames);
   if (sent == 0) return 0;
-  if (attachment_ != nullptr) attachment_->bell().ring(WakeFlag::End::switch_);
+  if (attachment_ != nullptr) attachment_->wake_flag().ring(WakeFlag::End::switch_);
   counts_.tx_frames.add(sent);
   sent_since_begin_ += sent;
   full_since_ = 0;

@@ -86,8 +86,8 @@ class TxPath final : public transport::Port {
   [[nodiscard]] bool push_loopback(rte_mbuf* frame);
   /// False if the frame's destination is the device's address but a QPN of another process that shares the
   /// address.
-  [[nodiscard]] bool stays_here(rte_mbuf* frame) const;
-  void ask_for_checksums(rte_mbuf* frame) const;
+  [[nodiscard]] bool is_for_this_process(rte_mbuf* frame) const;
+  void request_checksum_offload(rte_mbuf* frame) const;
   // Stages 2 and 3
   [[nodiscard]] size_t impair(std::span<rte_mbuf*> frames);
   [[nodiscard]] size_t capture(std::span<rte_mbuf*> frames);

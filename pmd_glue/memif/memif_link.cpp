@@ -58,7 +58,7 @@ MemifLink::MemifLink(Role role, memif::Geometry geometry, uint32_t buffer_bytes)
   transmit_.buffers_offset = std::max(end_of(geometry_.to_server), end_of(geometry_.to_client));
   receive_.buffers_offset = transmit_.buffers_offset + uint64_t{transmit_.size} * buffer_bytes_;
   if (receive_.buffers_offset + uint64_t{receive_.size} * buffer_bytes_ > geometry_.regions[0].size_bytes())
-    break_off("shares a region without room for its buffers");
+    close_for_violation("shares a region without room for its buffers");
 }
 
 MemifLink::Ring MemifLink::ring_at(const memif::RingPlace& place) const {
@@ -109,7 +109,7 @@ bool MemifLink::gather(rte_mbuf* frame, uint16_t waiting, uint16_t& taken, Gathe
     const Descriptor descriptor = load(receive_.descriptors[slot]);
     const Buffer buffer = locate(descriptor, receive_, slot);
     if (buffer.bytes == nullptr) [[unlikely]] {
-      break_off("has a descriptor of bytes that are not in its region");
+      close_for_violation("has a descriptor of bytes that are not in its region");
       return false;
     }
     ++taken;
@@ -122,7 +122,7 @@ bool MemifLink::gather(rte_mbuf* frame, uint16_t waiting, uint16_t& taken, Gathe
     if ((descriptor.flags & memif::kNext) == 0) [[likely]]
       return true;
     if (taken == waiting) {
-      break_off("has a frame whose end is missing");
+      close_for_violation("has a frame whose end is missing");
       return false;
     }
   }
@@ -137,7 +137,7 @@ size_t MemifLink::receive(rte_mempool* pool, uint16_t port, std::span<rte_mbuf*>
       static_cast<uint16_t>(load_index(is_client ? header.tail : header.head) - receive_.next);
   if (waiting == 0) return 0;
   if (waiting > receive_.size) [[unlikely]] {
-    break_off("has more frames in its ring than the ring holds");
+    close_for_violation("has more frames in its ring than the ring holds");
     return 0;
   }
   size_t count = std::min<size_t>(waiting, frames.size());
@@ -202,7 +202,7 @@ uint16_t MemifLink::scatter(const rte_mbuf* frame, uint16_t slot, uint16_t room)
           filled = load(*shared);
         buffer = locate(filled, transmit_, at);
         if (buffer.bytes == nullptr || buffer.length_bytes == 0) [[unlikely]] {
-          break_off("offers a buffer that is not in its region");
+          close_for_violation("offers a buffer that is not in its region");
           return 0;
         }
         filled_bytes = 0;
@@ -227,7 +227,7 @@ size_t MemifLink::transmit(std::span<rte_mbuf* const> frames) {
   const auto ahead = static_cast<uint16_t>(is_client ? transmit_.next - load_index(header.tail)
                                                      : load_index(header.head) - transmit_.next);
   if (ahead > transmit_.size) [[unlikely]] {
-    break_off("moves the index of a ring beyond the ring");
+    close_for_violation("moves the index of a ring beyond the ring");
     return 0;
   }
   auto room = static_cast<uint16_t>(is_client ? transmit_.size - ahead : ahead);

@@ -61,7 +61,7 @@ class MemifLink {
   [[nodiscard]] bool gather(rte_mbuf* frame, uint16_t waiting, uint16_t& taken, Gathered& gathered);
   [[nodiscard]] uint16_t scatter(const rte_mbuf* frame, uint16_t slot, uint16_t room);
   void put_buffers(uint16_t count);
-  void break_off(const char* violation) { violation_.store(violation, std::memory_order_relaxed); }
+  void close_for_violation(const char* violation) { violation_.store(violation, std::memory_order_relaxed); }
 
   const Role role_;
   const memif::Geometry geometry_;

@@ -107,7 +107,7 @@ void remove_files(const SwitchPlace& place) {
     unlink(file.c_str());
 }
 
-UniqueFd sign_as_switch(const SwitchPlace& place) {
+UniqueFd lock_as_switch(const SwitchPlace& place) {
   UniqueFd file(open(place.lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   struct flock whole {};
   whole.l_type = F_WRLCK;

@@ -38,7 +38,7 @@ void remove_files(const SwitchPlace& place);
 
 /// Publishes the switch's process ID for switch_process(), as long as the descriptor is open. The process
 /// must not close any other descriptor of the lock file meanwhile (fcntl_locking(2)).
-[[nodiscard]] UniqueFd sign_as_switch(const SwitchPlace& place);
+[[nodiscard]] UniqueFd lock_as_switch(const SwitchPlace& place);
 /// Returns the process ID of the wire's switch; 0 if none is published.
 [[nodiscard]] int switch_process(const SwitchPlace& place);
 /// Returns the process ID of the holder of the wire's lock; 0 if it is unknown.

@@ -9,22 +9,23 @@
 namespace faultline::glue {
 
 std::unique_ptr<WakeFlag> WakeFlag::create(const UniqueFd& switch_event) {
-  std::unique_ptr<WakeFlag> bell(new WakeFlag);
-  bell->memory_ = UniqueFd(memfd_create("faultline-bell", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  std::unique_ptr<WakeFlag> wake_flag(new WakeFlag);
+  wake_flag->memory_ = UniqueFd(memfd_create("faultline-wake-flag", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   // Sealed: a truncation by one end would raise SIGBUS in the other.
-  if (!bell->memory_ || ftruncate(bell->memory_.get(), sizeof(Page)) != 0 ||
-      fcntl(bell->memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+  if (!wake_flag->memory_ || ftruncate(wake_flag->memory_.get(), sizeof(Page)) != 0 ||
+      fcntl(wake_flag->memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return nullptr;
-  bell->events_[0] = UniqueFd(fcntl(switch_event.get(), F_DUPFD_CLOEXEC, 0));
-  bell->events_[1] = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  return bell->events_[0] && bell->events_[1] && bell->map(nullptr, 0) ? std::move(bell) : nullptr;
+  wake_flag->events_[0] = UniqueFd(fcntl(switch_event.get(), F_DUPFD_CLOEXEC, 0));
+  wake_flag->events_[1] = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  return wake_flag->events_[0] && wake_flag->events_[1] && wake_flag->map(nullptr, 0) ? std::move(wake_flag)
+                                                                                      : nullptr;
 }
 
 std::unique_ptr<WakeFlag> WakeFlag::adopt(std::array<UniqueFd, kDescriptors> descriptors) {
-  std::unique_ptr<WakeFlag> bell(new WakeFlag);
-  bell->memory_ = std::move(descriptors[0]);
-  bell->events_ = {std::move(descriptors[1]), std::move(descriptors[2])};
-  return bell->map(nullptr, 0) ? std::move(bell) : nullptr;
+  std::unique_ptr<WakeFlag> wake_flag(new WakeFlag);
+  wake_flag->memory_ = std::move(descriptors[0]);
+  wake_flag->events_ = {std::move(descriptors[1]), std::move(descriptors[2])};
+  return wake_flag->map(nullptr, 0) ? std::move(wake_flag) : nullptr;
 }
 
 bool WakeFlag::renew(std::array<UniqueFd, kDescriptors> descriptors, bool lost) {

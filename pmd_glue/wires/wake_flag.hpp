@@ -44,11 +44,11 @@ class WakeFlag {
   }
 
   /// Sets the end's sleep flag. The end polls for frames once more after this.
-  void say_asleep(End end) {
+  void set_asleep(End end) {
     sleeps(end).store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
-  void say_awake(End end) { sleeps(end).store(0, std::memory_order_relaxed); }
+  void set_awake(End end) { sleeps(end).store(0, std::memory_order_relaxed); }
   /// The event descriptor of the end: readable after ring(); a read resets it.
   [[nodiscard]] int event(End end) const {
     return numbers_[static_cast<size_t>(end)].load(std::memory_order_relaxed);

@@ -146,24 +146,24 @@ WireAttachment::Outcome WireAttachment::take_grant(const SwitchAnswer& answer,
     return is_final(answer.error) ? Outcome::refused : Outcome::failed;
   }
   if (descriptors.size() != WakeFlag::kDescriptors) {
-    error = "the switch gave no bell";
+    error = "the switch gave no wake-up flag";
     return Outcome::failed;
   }
-  std::array<UniqueFd, WakeFlag::kDescriptors> of_bell;
-  std::move(descriptors.begin(), descriptors.end(), of_bell.begin());
-  if (bell_ != nullptr) {
+  std::array<UniqueFd, WakeFlag::kDescriptors> wake_descriptors;
+  std::move(descriptors.begin(), descriptors.end(), wake_descriptors.begin());
+  if (wake_flag_ != nullptr) {
     if (answer.grant.range != grant_.range || answer.grant.port != grant_.port) {
       error = "its switch died, and others have taken this process's place";
       return Outcome::refused;
     }
-    if (!bell_->renew(std::move(of_bell), std::exchange(descriptors_gone_, false))) {
+    if (!wake_flag_->renew(std::move(wake_descriptors), std::exchange(descriptors_gone_, false))) {
       error = fmt::format("no memory: {}", std::strerror(errno));
       return Outcome::failed;
     }
     return Outcome::granted;
   }
-  bell_ = WakeFlag::adopt(std::move(of_bell));
-  if (bell_ == nullptr) {
+  wake_flag_ = WakeFlag::adopt(std::move(wake_descriptors));
+  if (wake_flag_ == nullptr) {
     error = fmt::format("no memory: {}", std::strerror(errno));
     return Outcome::failed;
   }
@@ -204,7 +204,7 @@ void WireAttachment::advance() {
     // Try to connect in each step: another process may start a switch at any time, and a switch serves early
     // clients first.
     const bool may_start = now >= next_try_;
-    if (!begin_attach(now, may_start, error)) return may_start ? try_later(error) : void();
+    if (!begin_attach(now, may_start, error)) return may_start ? schedule_retry(error) : void();
     set_phase(Phase::asking);
     answer_due_ = now + patience_.attach;
   }
@@ -217,12 +217,12 @@ void WireAttachment::advance() {
         begin_replay();
         break;
       case Outcome::none_yet:
-        if (now >= answer_due_) try_later(line("its switch does not answer"));
+        if (now >= answer_due_) schedule_retry(line("its switch does not answer"));
         return;
       case Outcome::ended:
-        return try_later(line("its switch has ended again"));
+        return schedule_retry(line("its switch has ended again"));
       case Outcome::failed:
-        return try_later(line(error));
+        return schedule_retry(line(error));
       case Outcome::refused:
         return lose(line(error));
     }
@@ -231,8 +231,8 @@ void WireAttachment::advance() {
 }
 
 void WireAttachment::leave_switch() {
-  // If the channel's number was closed, the bell's numbers were too: a program closes all descriptors or
-  // none.
+  // If the channel's number was closed, the wake-up flag's numbers were too: a program closes all descriptors
+  // or none.
   if (channel_.descriptor() >= 0 && !channel_.is_ours()) descriptors_gone_ = true;
   channel_.close();
   next_try_ = steady_clock::now();
@@ -240,7 +240,7 @@ void WireAttachment::leave_switch() {
   set_phase(Phase::away);
 }
 
-void WireAttachment::try_later(const std::string& why) {
+void WireAttachment::schedule_retry(const std::string& why) {
   leave_switch();
   const SteadyTime now = next_try_;
   next_try_ += std::min<milliseconds>(kFirstPause * (1U << std::min(tries_, 10U)), kLongestPause);
@@ -275,10 +275,11 @@ void WireAttachment::replay() {
     to_replay_.pop_front();
   }
   if (!channel_.drain())
-    return try_later(fmt::format("faultline: wire {}: its switch has ended again", wire_));
+    return schedule_retry(fmt::format("faultline: wire {}: its switch has ended again", wire_));
   const bool answered = channel_.latest_answer() >= asked_;
   if (to_replay_.empty() && answered) return set_phase(Phase::attached);
-  if (now >= answer_due_) try_later(fmt::format("faultline: wire {}: its switch does not answer", wire_));
+  if (now >= answer_due_)
+    schedule_retry(fmt::format("faultline: wire {}: its switch does not answer", wire_));
 }
 
 // ---- services and groups ----

@@ -40,7 +40,7 @@ class WireAttachment {
 
   [[nodiscard]] const SwitchGrant& grant() const { return grant_; }
   /// Valid as long as the seat.
-  [[nodiscard]] WakeFlag& bell() { return *bell_; }
+  [[nodiscard]] WakeFlag& wake_flag() { return *wake_flag_; }
 
   /// Checks that the switch is alive. If it has crashed, attaches to a new switch with the same grant,
   /// services and groups. Each call does one step, and no step waits for an answer; call it repeatedly.
@@ -86,7 +86,7 @@ class WireAttachment {
   /// Takes one step towards Phase::attached. Sets complaint_ if a message is due.
   void advance();
   void leave_switch();
-  void try_later(const std::string& why);
+  void schedule_retry(const std::string& why);
   void lose(const std::string& why);
   void begin_replay();
   void replay();
@@ -109,7 +109,7 @@ class WireAttachment {
   SwitchRequest wanted_;
   SwitchChannel channel_;
   SwitchGrant grant_;
-  std::unique_ptr<WakeFlag> bell_;
+  std::unique_ptr<WakeFlag> wake_flag_;
   std::set<uint64_t> services_;
   std::set<std::array<uint8_t, 16>> groups_;
 

@@ -35,21 +35,21 @@ uint8_t ack_timeout(uint8_t path_timeout, uint8_t ack_delay) {
 
 }  // namespace
 
-bool Manager::Impl::apply(Record& record, Input input, const Occasion& occasion) {
+bool Manager::Impl::apply(Record& record, Input input, const ActionInput& cause) {
   const State from = record.state;
   const Transition step = transition(from, input);
   if (step.action == Action::none) return false;
-  if (step.next != from) enter(record, step.next, occasion.now);
+  if (step.next != from) enter(record, step.next, cause.now);
   if (record.awaiting && !awaits_program(step.next)) end_awaiting(record);
-  act(record, step.action, occasion);
+  act(record, step.action, cause);
   if (record.state == State::closed && record.orphan) erase(record);
   return true;
 }
 
-int Manager::Impl::command(Id id, Input input, const Occasion& occasion) {
+int Manager::Impl::command(Id id, Input input, const ActionInput& cause) {
   Record* const record = find_owned(id);
   try {
-    return record != nullptr && apply(*record, input, occasion) ? 0 : EINVAL;
+    return record != nullptr && apply(*record, input, cause) ? 0 : EINVAL;
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
@@ -73,59 +73,59 @@ void Manager::Impl::enter(Record& record, State state, TimeNs now) {
   }
 }
 
-void Manager::Impl::act(Record& record, Action action, const Occasion& occasion) {
+void Manager::Impl::act(Record& record, Action action, const ActionInput& cause) {
   switch (action) {
     case Action::none:
     case Action::count_:
     case Action::remove:
       return;
     case Action::send_rep:
-      return send_rep(record, occasion);
+      return send_rep(record, cause);
     case Action::send_rtu:
-      return send_rtu(record, occasion);
+      return send_rtu(record, cause);
     case Action::send_rej:
-      return send_rej(record, occasion);
+      return send_rej(record, cause);
     case Action::send_rej_timeout:
       return send_rej_timeout(record);
     case Action::send_mra:
-      return send_mra(record, occasion);
+      return send_mra(record, cause);
     case Action::send_dreq:
-      return send_dreq(record, occasion);
+      return send_dreq(record, cause);
     case Action::send_drep:
-      return send_drep(record, occasion);
+      return send_drep(record, cause);
     case Action::send_sidr_rep:
-      return send_sidr_rep(record, *occasion.answer);
+      return send_sidr_rep(record, *cause.answer);
     case Action::send_sidr_reject:
       return send_sidr_rep(record, {.status = wire::SidrStatus::rejected});
     case Action::send_stale:
-      return send_stale(record, occasion);
+      return send_stale(record, cause);
     case Action::send_again:
       return send_again(record);
     case Action::extend_wait:
-      return extend_wait(record, occasion);
+      return extend_wait(record, cause);
     case Action::take_rep:
-      return take_rep(record, occasion);
-    case Action::tell_established:
+      return take_rep(record, cause);
+    case Action::report_established:
       tell(record,
            {.kind = EventKind::established,
-            .private_data = occasion.mad != nullptr ? PrivateData(wire::read_rtu(*occasion.mad).private_data)
-                                                    : PrivateData()});
+            .private_data =
+                cause.mad != nullptr ? PrivateData(wire::read_rtu(*cause.mad).private_data) : PrivateData()});
       return;
-    case Action::tell_rejected:
-      return tell_rejected(record, occasion);
-    case Action::tell_unreachable:
+    case Action::report_rejected:
+      return report_rejected(record, cause);
+    case Action::report_unreachable:
       send_rej_timeout(record);
       return tell(record, {.kind = EventKind::unreachable});
-    case Action::tell_disconnected:
-      return tell_disconnected(record, occasion);
-    case Action::answer_and_tell_disconnected:
-      send_drep(record, {.now = occasion.now});
-      return tell_disconnected(record, occasion);
-    case Action::tell_time_wait_over:
+    case Action::report_disconnected:
+      return report_disconnected(record, cause);
+    case Action::answer_and_report_disconnected:
+      send_drep(record, {.now = cause.now});
+      return report_disconnected(record, cause);
+    case Action::report_time_wait_over:
       return tell(record, {.kind = EventKind::time_wait_over});
-    case Action::tell_resolved:
-      return tell_resolved(record, occasion);
-    case Action::tell_service_unreachable:
+    case Action::report_resolved:
+      return report_resolved(record, cause);
+    case Action::report_service_unreachable:
       return tell(record, {.kind = EventKind::service_unreachable});
   }
 }
@@ -148,14 +148,14 @@ void Manager::Impl::send_again(Record& record) {
   send(record);
 }
 
-void Manager::Impl::send_unasked(const wire::MadBytes& mad, const MadSource& to) {
-  if (!unasked_answers.take(heard_at)) return drop(DropReason::rate);
+void Manager::Impl::send_stateless_reply(const wire::MadBytes& mad, const MadSource& to) {
+  if (!stateless_replies.take(received_at_ns)) return drop(DropReason::rate);
   ++counters.sent;
   sender.send_mad(mad, to.reply, to.pkey);
 }
 
-void Manager::Impl::send_rep(Record& record, const Occasion& occasion) {
-  const AcceptParams& params = *occasion.accept;
+void Manager::Impl::send_rep(Record& record, const ActionInput& cause) {
+  const AcceptParams& params = *cause.accept;
   const bool xrc = record.qp.transport == wire::CmTransport::xrc;
   record.qp.local_qpn = params.qpn;
   record.qp.rq_psn = params.starting_psn & wire::Psn::kMask;
@@ -176,29 +176,28 @@ void Manager::Impl::send_rep(Record& record, const Occasion& occasion) {
   rep.private_data = params.private_data;
   wire::write(record.last, record.transaction_id, rep);
   remember(record, wire::CmAttribute::rep);
-  start_retry(record, record.timing.max_retries, occasion.now);
+  start_retry(record, record.timing.max_retries, cause.now);
   send(record);
 }
 
-void Manager::Impl::send_rtu(Record& record, const Occasion& occasion) {
+void Manager::Impl::send_rtu(Record& record, const ActionInput& cause) {
   wire::write(
       record.last, record.transaction_id,
-      wire::CmRtu{
-          .local_id = record.id, .remote_id = record.remote_id, .private_data = occasion.private_data});
+      wire::CmRtu{.local_id = record.id, .remote_id = record.remote_id, .private_data = cause.private_data});
   remember(record, wire::CmAttribute::rtu);
   send(record);
 }
 
-void Manager::Impl::send_rej(Record& record, const Occasion& occasion) {
+void Manager::Impl::send_rej(Record& record, const ActionInput& cause) {
   wire::CmAnswered rejected = wire::CmAnswered::rep;
   if (!record.active) rejected = record.has_last ? wire::CmAnswered::other : wire::CmAnswered::req;
   wire::write(record.last, record.transaction_id,
               wire::CmRej{.local_id = record.id,
                           .remote_id = record.remote_id,
                           .rejected = rejected,
-                          .reason = occasion.reason,
-                          .info = occasion.reject_info,
-                          .private_data = occasion.private_data});
+                          .reason = cause.reason,
+                          .info = cause.reject_info,
+                          .private_data = cause.private_data});
   remember(record, wire::CmAttribute::rej);
   send(record);
 }
@@ -218,36 +217,35 @@ void Manager::Impl::send_rej_timeout(Record& record) {
   send(record);
 }
 
-void Manager::Impl::send_mra(Record& record, const Occasion& occasion) {
+void Manager::Impl::send_mra(Record& record, const ActionInput& cause) {
   wire::MadBytes mad;
   wire::write(mad, record.transaction_id,
               wire::CmMra{.local_id = record.id,
                           .remote_id = record.remote_id,
                           .answered = record.active ? wire::CmAnswered::rep : wire::CmAnswered::req,
-                          .service_timeout = occasion.service_timeout,
-                          .private_data = occasion.private_data});
+                          .service_timeout = cause.service_timeout,
+                          .private_data = cause.private_data});
   ++counters.sent;
   sender.send_mad(mad, record.qp.path.av, record.qp.path.pkey);
 }
 
-void Manager::Impl::send_dreq(Record& record, const Occasion& occasion) {
+void Manager::Impl::send_dreq(Record& record, const ActionInput& cause) {
   wire::write(record.last, record.transaction_id,
               wire::CmDreq{.local_id = record.id,
                            .remote_id = record.remote_id,
                            .remote_qpn = record.qp.remote_qpn,
-                           .private_data = occasion.private_data});
+                           .private_data = cause.private_data});
   remember(record, wire::CmAttribute::dreq);
-  start_retry(record, std::min<uint32_t>(record.timing.max_retries, config.disconnect_retries), occasion.now);
+  start_retry(record, std::min<uint32_t>(record.timing.max_retries, config.disconnect_retries), cause.now);
   send(record);
 }
 
-void Manager::Impl::send_drep(Record& record, const Occasion& occasion) {
+void Manager::Impl::send_drep(Record& record, const ActionInput& cause) {
   // Answers a duplicate DREQ as the first one.
   if (record.has_last && record.last_attribute == wire::CmAttribute::drep) return send_again(record);
   wire::write(
       record.last, record.transaction_id,
-      wire::CmDrep{
-          .local_id = record.id, .remote_id = record.remote_id, .private_data = occasion.private_data});
+      wire::CmDrep{.local_id = record.id, .remote_id = record.remote_id, .private_data = cause.private_data});
   remember(record, wire::CmAttribute::drep);
   send(record);
 }
@@ -265,10 +263,10 @@ void Manager::Impl::send_sidr_rep(Record& record, const ResolveAnswer& answer) {
   send(record);
 }
 
-void Manager::Impl::send_stale(const Record& record, const Occasion& occasion) {
+void Manager::Impl::send_stale(const Record& record, const ActionInput& cause) {
   ++counters.stale;
   wire::MadBytes mad;
-  wire::write(mad, occasion.mad->transaction_id(),
+  wire::write(mad, cause.mad->transaction_id(),
               wire::CmRej{.local_id = 0,
                           .remote_id = record.remote_id,
                           .rejected = wire::CmAnswered::req,
@@ -279,7 +277,7 @@ void Manager::Impl::send_stale(const Record& record, const Occasion& occasion) {
 
 // ---- received messages ----
 
-void Manager::Impl::extend_wait(Record& record, const Occasion& occasion) {
+void Manager::Impl::extend_wait(Record& record, const ActionInput& cause) {
   Retry& retry = record.retry;
   // The state change stopped the retries. Retransmission continues at a low rate, because the peer's reply
   // may get lost. `retries_left` is for a peer that also misses the MRA's deadline.
@@ -287,14 +285,13 @@ void Manager::Impl::extend_wait(Record& record, const Occasion& occasion) {
   retry.retries_left = 1;
   retry.early_gap_ns =
       config.early_resend_ns != 0 ? kPatientFactor * config.early_resend_ns : retry.period_ns;
-  retry.next_early = occasion.now + retry.early_gap_ns;
-  retry.period_end =
-      occasion.now + retry.period_ns + ns_of_code(wire::read_mra(*occasion.mad).service_timeout);
+  retry.next_early = cause.now + retry.early_gap_ns;
+  retry.period_end = cause.now + retry.period_ns + ns_of_code(wire::read_mra(*cause.mad).service_timeout);
   set_deadline(record, retry.deadline());
 }
 
-void Manager::Impl::take_rep(Record& record, const Occasion& occasion) {
-  const wire::CmRep rep = wire::read_rep(*occasion.mad);
+void Manager::Impl::take_rep(Record& record, const ActionInput& cause) {
+  const wire::CmRep rep = wire::read_rep(*cause.mad);
   QpSettings& qp = record.qp;
   record.remote_id = rep.local_id;
   record.remote_guid = rep.ca_guid;
@@ -311,8 +308,8 @@ void Manager::Impl::take_rep(Record& record, const Occasion& occasion) {
     // Another connection has that QP: the peer has forgotten it, or would use one QP for two connections
     // (12.9.8.3.1).
     ++counters.stale;
-    enter(record, State::closed, occasion.now);
-    send_rej(record, {.now = occasion.now, .reason = wire::RejectReason::stale_connection});
+    enter(record, State::closed, cause.now);
+    send_rej(record, {.now = cause.now, .reason = wire::RejectReason::stale_connection});
     return tell(record, {.kind = EventKind::rejected, .reason = wire::RejectReason::stale_connection});
   }
   tell(record, {.kind = EventKind::replied,
@@ -327,8 +324,8 @@ void Manager::Impl::take_rep(Record& record, const Occasion& occasion) {
                 .private_data = PrivateData(rep.private_data)});
 }
 
-void Manager::Impl::tell_rejected(Record& record, const Occasion& occasion) {
-  const wire::CmRej rej = wire::read_rej(*occasion.mad);
+void Manager::Impl::report_rejected(Record& record, const ActionInput& cause) {
+  const wire::CmRej rej = wire::read_rej(*cause.mad);
   record.has_last = false;
   tell(record, {.kind = EventKind::rejected,
                 .reason = rej.reason,
@@ -336,17 +333,17 @@ void Manager::Impl::tell_rejected(Record& record, const Occasion& occasion) {
                 .private_data = PrivateData(rej.private_data)});
 }
 
-void Manager::Impl::tell_disconnected(Record& record, const Occasion& occasion) {
+void Manager::Impl::report_disconnected(Record& record, const ActionInput& cause) {
   Event event{.kind = EventKind::disconnected};
-  if (occasion.mad != nullptr && occasion.mad->attribute() == wire::CmAttribute::dreq)
-    event.private_data = PrivateData(wire::read_dreq(*occasion.mad).private_data);
-  if (occasion.mad != nullptr && occasion.mad->attribute() == wire::CmAttribute::drep)
-    event.private_data = PrivateData(wire::read_drep(*occasion.mad).private_data);
+  if (cause.mad != nullptr && cause.mad->attribute() == wire::CmAttribute::dreq)
+    event.private_data = PrivateData(wire::read_dreq(*cause.mad).private_data);
+  if (cause.mad != nullptr && cause.mad->attribute() == wire::CmAttribute::drep)
+    event.private_data = PrivateData(wire::read_drep(*cause.mad).private_data);
   tell(record, event);
 }
 
-void Manager::Impl::tell_resolved(Record& record, const Occasion& occasion) {
-  const wire::CmSidrRep answer = wire::read_sidr_rep(*occasion.mad);
+void Manager::Impl::report_resolved(Record& record, const ActionInput& cause) {
+  const wire::CmSidrRep answer = wire::read_sidr_rep(*cause.mad);
   tell(record, {.kind = EventKind::service_resolved,
                 .remote_qpn = answer.qpn,
                 .remote_qkey = answer.qkey,

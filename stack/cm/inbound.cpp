@@ -28,19 +28,19 @@ void Manager::on_mad(std::span<const uint8_t> bytes, const MadSource& source, Ti
 
 bool Manager::Impl::wait_for_listener(const wire::CmMad& mad, std::span<const uint8_t> bytes,
                                       const MadSource& source, TimeNs now) {
-  constexpr size_t kMaxUnheard = 256;
-  if (config.listener_patience_ns == 0 || unheard.size() >= kMaxUnheard) return false;
+  constexpr size_t kMaxPendingRequests = 256;
+  if (config.listener_patience_ns == 0 || pending_requests.size() >= kMaxPendingRequests) return false;
   const auto service = wire::service_id(mad);
   if (!service || listeners.match(*service, source.reply.path.source_gid) != nullptr) return false;
-  Unheard& request = unheard.emplace_back();
+  PendingRequest& request = pending_requests.emplace_back();
   std::copy(bytes.begin(), bytes.end(), request.mad.begin());
   request.source = source;
   request.until = now + config.listener_patience_ns;
   return true;
 }
 
-void Manager::Impl::hurry_unheard() {
-  for (Unheard& request : unheard) {
+void Manager::Impl::hurry_pending_requests() {
+  for (PendingRequest& request : pending_requests) {
     wire::CmMad mad;
     static_cast<void>(wire::CmMad::parse(request.mad, mad));
     if (listeners.match(*wire::service_id(mad), request.source.reply.path.source_gid) != nullptr)
@@ -48,14 +48,14 @@ void Manager::Impl::hurry_unheard() {
   }
 }
 
-void Manager::Impl::hear_unheard(TimeNs now) {
-  std::deque<Unheard> due;
-  std::erase_if(unheard, [&](const Unheard& request) {
+void Manager::Impl::retry_pending_requests(TimeNs now) {
+  std::deque<PendingRequest> due;
+  std::erase_if(pending_requests, [&](const PendingRequest& request) {
     if (request.until > now) return false;
     due.push_back(request);
     return true;
   });
-  for (const Unheard& request : due) {
+  for (const PendingRequest& request : due) {
     wire::CmMad mad;
     static_cast<void>(wire::CmMad::parse(request.mad, mad));
     on_message(mad, request.source, now);
@@ -63,7 +63,7 @@ void Manager::Impl::hear_unheard(TimeNs now) {
 }
 
 void Manager::Impl::on_message(const wire::CmMad& mad, const MadSource& source, TimeNs now) {
-  heard_at = now;
+  received_at_ns = now;
   switch (mad.attribute()) {
     case wire::CmAttribute::req:
       return on_req(mad, source, now);
@@ -116,7 +116,7 @@ void Manager::Impl::reject_req(const wire::CmReq& req, const wire::CmMad& mad, c
                           .rejected = wire::CmAnswered::req,
                           .reason = reason,
                           .info = info});
-  send_unasked(answer, source);
+  send_stateless_reply(answer, source);
 }
 
 /// Rejects an invalid request. Returns true if it was rejected.
@@ -233,7 +233,7 @@ void Manager::Impl::reject_sidr(const wire::CmSidrReq& request, const wire::CmMa
   wire::write(
       answer, mad.transaction_id(),
       wire::CmSidrRep{.request_id = request.request_id, .status = status, .service_id = request.service_id});
-  send_unasked(answer, source);
+  send_stateless_reply(answer, source);
 }
 
 void Manager::Impl::on_sidr_req(const wire::CmMad& mad, const MadSource& source, TimeNs now) {
@@ -289,7 +289,7 @@ void Manager::Impl::on_rep(const wire::CmMad& mad, const MadSource& source, Time
                             .remote_id = rep.local_id,
                             .rejected = wire::CmAnswered::rep,
                             .reason = wire::RejectReason::invalid_communication_id});
-    return send_unasked(answer, source);
+    return send_stateless_reply(answer, source);
   }
   Record* const record = connection(rep.remote_id, rep.local_id, source);
   if (record == nullptr) return;
@@ -339,7 +339,7 @@ void Manager::Impl::on_dreq(const wire::CmMad& mad, const MadSource& source, Tim
     wire::MadBytes answer;
     wire::write(answer, mad.transaction_id(),
                 wire::CmDrep{.local_id = dreq.remote_id, .remote_id = dreq.local_id});
-    return send_unasked(answer, source);
+    return send_stateless_reply(answer, source);
   }
   Record* const record = connection(dreq.remote_id, dreq.local_id, source);
   if (record == nullptr) return;

@@ -52,8 +52,8 @@ PrivateData::PrivateData(std::span<const uint8_t> bytes)
 Manager::Impl::Impl(const ManagerConfig& manager_config, MadSender& mad_sender)
     : config(manager_config),
       sender(mad_sender),
-      new_requests(config.strangers_per_second, config.strangers_at_once),
-      unasked_answers(config.strangers_per_second, config.strangers_at_once),
+      new_requests(config.unknown_peers_per_second, config.unknown_peer_burst),
+      stateless_replies(config.unknown_peers_per_second, config.unknown_peer_burst),
       last_id(static_cast<Id>(config.seed)),
       next_transaction_id(config.seed << 32 | config.seed >> 32) {
   assert(std::popcount(config.comm_id_mask) >= kMinIdBits);
@@ -194,7 +194,7 @@ void Manager::Impl::on_deadline(Record& record, TimeNs now) {
 void Manager::poll(TimeNs now) {
   std::set<std::pair<TimeNs, Id>>& deadlines = impl_->deadlines;
   try {
-    impl_->hear_unheard(now);
+    impl_->retry_pending_requests(now);
     while (!deadlines.empty() && deadlines.begin()->first <= now)
       impl_->on_deadline(*impl_->find(deadlines.begin()->second), now);
   } catch (const std::bad_alloc&) {
@@ -204,7 +204,7 @@ void Manager::poll(TimeNs now) {
 
 TimeNs Manager::next_deadline() const {
   TimeNs next = impl_->deadlines.empty() ? kNever : impl_->deadlines.begin()->first;
-  for (const Impl::Unheard& request : impl_->unheard) next = std::min(next, request.until);
+  for (const Impl::PendingRequest& request : impl_->pending_requests) next = std::min(next, request.until);
   return next;
 }
 
@@ -232,7 +232,7 @@ int Manager::listen(const ListenParams& params, Id& id) {
       return taken;
     }
     ++impl_->listener_count;
-    impl_->hurry_unheard();
+    impl_->hurry_pending_requests();
     id = given;
     return 0;
   } catch (const std::bad_alloc&) {

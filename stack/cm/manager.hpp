@@ -207,8 +207,8 @@ struct ManagerConfig {
   uint64_t listener_patience_ns = 0;
   /// Rate limits per second, for new requests and for replies to messages of no known connection. They bound
   /// what forged source addresses can trigger; honest peers retransmit.
-  uint32_t strangers_per_second = 5'000;
-  uint32_t strangers_at_once = 1'024;
+  uint32_t unknown_peers_per_second = 5'000;
+  uint32_t unknown_peer_burst = 1'024;
 };
 
 class Manager {

@@ -17,7 +17,7 @@
 namespace faultline::cm {
 
 /// The input that an action may need.
-struct Occasion {
+struct ActionInput {
   TimeNs now = 0;
   const wire::CmMad* mad = nullptr;  ///< for a message
   // For a call of the program:
@@ -45,14 +45,14 @@ struct Manager::Impl {
   std::set<std::pair<TimeNs, Id>> deadlines;
   std::deque<Event> events;
   /// Requests that wait for a listener, oldest first.
-  struct Unheard {
+  struct PendingRequest {
     wire::MadBytes mad;
     MadSource source;
     TimeNs until;
   };
-  std::deque<Unheard> unheard;
-  TokenBucket new_requests, unasked_answers;
-  TimeNs heard_at = 0;  ///< arrival time of the message being processed
+  std::deque<PendingRequest> pending_requests;
+  TokenBucket new_requests, stateless_replies;
+  TimeNs received_at_ns = 0;  ///< arrival time of the message being processed
   uint32_t listener_count = 0;
   Id last_id;
   uint64_t next_transaction_id;
@@ -80,29 +80,29 @@ struct Manager::Impl {
 
   // --- transitions (actions.cpp) ---
   /// Applies the table's transition. False if the input is not valid in the state.
-  bool apply(Record& record, Input input, const Occasion& occasion);
+  bool apply(Record& record, Input input, const ActionInput& cause);
   /// Applies a call of the program: 0 or EINVAL.
-  [[nodiscard]] int command(Id id, Input input, const Occasion& occasion);
-  void act(Record& record, Action action, const Occasion& occasion);
+  [[nodiscard]] int command(Id id, Input input, const ActionInput& cause);
+  void act(Record& record, Action action, const ActionInput& cause);
   void enter(Record& record, State state, TimeNs now);
   void remember(Record& record, wire::CmAttribute attribute);
   void send(Record& record);
   void send_again(Record& record);
-  void send_unasked(const wire::MadBytes& mad, const MadSource& to);
-  void send_rep(Record& record, const Occasion& occasion);
-  void send_rtu(Record& record, const Occasion& occasion);
-  void send_rej(Record& record, const Occasion& occasion);
+  void send_stateless_reply(const wire::MadBytes& mad, const MadSource& to);
+  void send_rep(Record& record, const ActionInput& cause);
+  void send_rtu(Record& record, const ActionInput& cause);
+  void send_rej(Record& record, const ActionInput& cause);
   void send_rej_timeout(Record& record);
-  void send_mra(Record& record, const Occasion& occasion);
-  void send_dreq(Record& record, const Occasion& occasion);
-  void send_drep(Record& record, const Occasion& occasion);
+  void send_mra(Record& record, const ActionInput& cause);
+  void send_dreq(Record& record, const ActionInput& cause);
+  void send_drep(Record& record, const ActionInput& cause);
   void send_sidr_rep(Record& record, const ResolveAnswer& answer);
-  void send_stale(const Record& record, const Occasion& occasion);
-  void extend_wait(Record& record, const Occasion& occasion);
-  void take_rep(Record& record, const Occasion& occasion);
-  void tell_rejected(Record& record, const Occasion& occasion);
-  void tell_disconnected(Record& record, const Occasion& occasion);
-  void tell_resolved(Record& record, const Occasion& occasion);
+  void send_stale(const Record& record, const ActionInput& cause);
+  void extend_wait(Record& record, const ActionInput& cause);
+  void take_rep(Record& record, const ActionInput& cause);
+  void report_rejected(Record& record, const ActionInput& cause);
+  void report_disconnected(Record& record, const ActionInput& cause);
+  void report_resolved(Record& record, const ActionInput& cause);
   void tell(const Record& record, Event event);
 
   // --- messages (inbound.cpp) ---
@@ -110,8 +110,8 @@ struct Manager::Impl {
   [[nodiscard]] bool wait_for_listener(const wire::CmMad& mad, std::span<const uint8_t> bytes,
                                        const MadSource& source, TimeNs now);
   /// Ends the wait of the queued requests that a new listener may match.
-  void hurry_unheard();
-  void hear_unheard(TimeNs now);
+  void hurry_pending_requests();
+  void retry_pending_requests(TimeNs now);
   void drop(DropReason reason) { ++counters.drops[static_cast<size_t>(reason)]; }
   void on_message(const wire::CmMad& mad, const MadSource& source, TimeNs now);
   void on_req(const wire::CmMad& mad, const MadSource& source, TimeNs now);

@@ -94,10 +94,10 @@ Service::~Service() {
 /// Notifies each peer once, since no thread remains to retransmit.
 void Service::send_last() {
   manager_.destroy_all(device_->now());
-  let_go();
+  wait_until_sent();
 }
 
-void Service::let_go() {
+void Service::wait_until_sent() {
   device_->drive();
   for (int tries = 0; core().has_mads_to_send() && tries < kSendTries; ++tries) {
     std::this_thread::sleep_for(kSendPause);
@@ -157,7 +157,7 @@ Service::Turn::~Turn() {
   const bool events = service_.manager_.has_events();
   const bool sent = std::exchange(service_.sent_, false);
   lock_.unlock();
-  if (sent) service_.let_go();
+  if (sent) service_.wait_until_sent();
   Shared& shared = *service_.shared_;
   const std::lock_guard guard(shared.inbox_mutex);
   if (!events && deadline >= shared.sleeps_until) return;
@@ -203,12 +203,12 @@ TimeNs Service::serve(const std::vector<Arrival>& arrived) {
     device_->drive();
     device_->rest();
   }
-  tell_events();
+  report_events();
   const std::lock_guard guard(shared_->manager_mutex);
   return manager_.next_deadline();
 }
 
-void Service::tell_events() {
+void Service::report_events() {
   for (;;) {
     Event event;
     {

@@ -92,12 +92,12 @@ class Service final : private MadSender, private transport::ManagementSink {
   void run();
   /// Returns the time of the next call.
   [[nodiscard]] TimeNs serve(const std::vector<Arrival>& arrived);
-  void tell_events();
+  void report_events();
   void set_sink(transport::ManagementSink* sink);
   void send_last();
   /// Waits until the transmitted datagrams have left the core, which another thread may be driving. A program
   /// that calls `_exit` right after its call would otherwise lose them.
-  void let_go();
+  void wait_until_sent();
   [[nodiscard]] uint32_t core_index() const;
   [[nodiscard]] transport::Core& core() const { return device_->core(core_index()); }
 

@@ -74,14 +74,14 @@ enum class Action : uint8_t {
   send_again,   ///< retransmits the last message
   extend_wait,  ///< upon an MRA
   take_rep,
-  tell_established,
-  tell_rejected,
-  tell_unreachable,  ///< and notifies the peer of the timeout
-  tell_disconnected,
-  answer_and_tell_disconnected,  ///< both sides disconnect: DREP
-  tell_time_wait_over,
-  tell_resolved,
-  tell_service_unreachable,
+  report_established,
+  report_rejected,
+  report_unreachable,  ///< and notifies the peer of the timeout
+  report_disconnected,
+  answer_and_report_disconnected,  ///< both sides disconnect: DREP
+  report_time_wait_over,
+  report_resolved,
+  report_service_unreachable,
   count_
 };
 

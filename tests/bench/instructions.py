@@ -27,7 +27,7 @@ STAGES = [
     ("fault", "request and service", r"Requester::hold_for|Responder::miss"),
     ("send", "post_send", r"verbs::post_send\("),
     ("send", "doorbell", r"Core::ring_doorbell|Impl::take_doorbells"),
-    ("send", "request: start, fields, bookkeeping", r"Requester::(send|start|prepare|skip_what_arrived|has_work|prefault)|TxBatch::"),
+    ("send", "request: start, fields, bookkeeping", r"Requester::(send|start|prepare|skip_acknowledged|has_work|prefault)|TxBatch::"),
     ("send", "headers", r"FrameTemplate::write_headers|write_extended"),
     ("send", "gather, memory access, copy", r"transport::gather_list|DomainSession::read(_with_crc)?\("),
     ("send", "seal: pad and ICRC", r"FrameTemplate::seal"),

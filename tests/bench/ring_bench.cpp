@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The whole path of a message, from ibv_post_send to ibv_poll_cq: two devices of one process joined by
 // net_ring, whose turns one thread drives. What a message costs here is both sides' work and no waiting; run
-// under callgrind it tells where the instructions go (docs/performance.md). `cores_write` does it on several
-// cores at once: each has two devices and a wire of its own, and whatever the process has in common they
-// share.
+// under callgrind it is_signaled where the instructions go (docs/performance.md). `cores_write` does it on
+// several cores at once: each has two devices and a wire of its own, and whatever the process has in common
+// they share.
 #include <algorithm>
 #include <array>
 #include <cstdint>

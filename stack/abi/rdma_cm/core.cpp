@@ -91,13 +91,13 @@ void CmCore::destroy(Identifier& identifier) {
   if (identifier.port_taken) ports.release(&identifier, identifier.port_space, identifier.source.port);
   while (!identifier.multicasts.empty()) leave(identifier, identifier.multicasts.back()->handle);
   // Requests that the program has not been notified of are destroyed with their listener.
-  std::vector<std::shared_ptr<Identifier>> unheard;
+  std::vector<std::shared_ptr<Identifier>> pending_requests;
   forget_events(*identifier.queue, [&](const QueuedEvent& event) {
     if (event.identifier.get() != &identifier) return false;
-    if (event.request != nullptr) unheard.push_back(event.request);
+    if (event.request != nullptr) pending_requests.push_back(event.request);
     return true;
   });
-  for (const auto& request : unheard) destroy(*request);
+  for (const auto& request : pending_requests) destroy(*request);
 }
 
 std::shared_ptr<Multicast> CmCore::join(const std::shared_ptr<Identifier>& identifier, uint64_t uid) {

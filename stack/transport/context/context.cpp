@@ -91,7 +91,7 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   const uint32_t index = qp.send_ring.head();
   const SendWqe& wqe = *qp.send_ring.header_at(index);
   if (status == CompletionStatus::success) ++counters.messages_sent;
-  const bool signaled = status != CompletionStatus::success || tells(qp, wqe);
+  const bool signaled = status != CompletionStatus::success || is_signaled(qp, wqe);
   Completion completion;
   completion.wr_id = wqe.wr_id;
   completion.byte_length = wqe.length_bytes;
@@ -162,7 +162,8 @@ void CoreContext::enter_error(QueuePair& qp) {
   responder.job_fault_wait = false;
   responder.job_deadline_ns = kNever;
   responder.stall_notification_ns = kNever;
-  responder.stall_told = responder.stall_notification_pending = responder.ready_notification_pending = false;
+  responder.owes_ready_notification = responder.stall_notification_pending =
+      responder.ready_notification_pending = false;
   responder.job_floor = ++responder.job_generation;
   responder.park_floor = ++responder.park_generation;
   responder.ack_pending = responder.nak_pending = responder.sack_pending = false;

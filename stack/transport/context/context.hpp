@@ -93,7 +93,7 @@ struct CoreContext {
       return note_overrun(qp, cq);
     if (cq.has_channel && events != nullptr) notices.note(cq, completion, now_ns);
   }
-  [[nodiscard]] static bool tells(const QueuePair& qp, const SendWqe& wqe) {
+  [[nodiscard]] static bool is_signaled(const QueuePair& qp, const SendWqe& wqe) {
     return qp.signal_all || (wqe.flags & kSignaled) != 0;
   }
   /// Completes the send WQE at the ring's head and retires it. An error also completes unsignaled WQEs.

@@ -58,7 +58,7 @@ void ParkPool::release_parked(QueuePair& qp) {
   }
   responder.parked_retry = false;
   responder.park_deadline_ns = kNever;
-  responder.dropped_behind = false;
+  responder.dropped_after_park = false;
   ++responder.park_generation;
 }
 

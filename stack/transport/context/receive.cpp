@@ -19,7 +19,7 @@ void look_at_head(ReceiveRing& ring, Receive& receive) {
 }
 
 /// Called if the QP has not taken a receive yet.
-[[gnu::always_inline]] inline bool look_at_next(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
+[[gnu::always_inline]] inline bool peek_next(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
   ReceiveRing& ring = srq == nullptr ? qp.receive_ring : *srq->ring;
   if (ring.head() == ring.tail()) return false;
   look_at_head(ring, receive);
@@ -32,14 +32,14 @@ void look_at_head(ReceiveRing& ring, Receive& receive) {
 }  // namespace
 
 bool CoreContext::peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
-  if (!qp.receive_taken) return look_at_next(qp, srq, receive);
+  if (!qp.receive_taken) return peek_next(qp, srq, receive);
   receive = qp.receive;
   return true;
 }
 
 bool CoreContext::take_receive(QueuePair& qp, SharedReceiveQueue* srq) {
   if (qp.receive_taken) return true;
-  if (!look_at_next(qp, srq, qp.receive)) return false;
+  if (!peek_next(qp, srq, qp.receive)) return false;
   if (srq != nullptr) {
     assert(qp.receive.sges.size() <= qp.shared_sges.size());
     std::copy(qp.receive.sges.begin(), qp.receive.sges.end(), qp.shared_sges.begin());

@@ -311,7 +311,7 @@ void Core::ring_doorbell(QueuePair* qp) {
     qp->next_rung = head;
   } while (
       !impl_->rung.compare_exchange_weak(head, qp, std::memory_order_seq_cst, std::memory_order_relaxed));
-  impl_->tell_listener();
+  impl_->notify_doorbell_listener();
 }
 
 void Core::set_doorbell_listener(DoorbellListener* listener) {
@@ -324,7 +324,7 @@ void Core::set_management_sink(ManagementSink* sink) {
 
 bool Core::send_mad(const wire::MadBytes& mad, const AddressVector& to, uint16_t pkey) {
   const bool posted = impl_->management.post(mad, to, pkey);
-  impl_->tell_listener();
+  impl_->notify_doorbell_listener();
   return posted;
 }
 

@@ -66,7 +66,7 @@ struct Core::Impl {
   alignas(64) std::atomic<QueuePair*> rung{nullptr};  // any thread pushes; the core takes the whole list
   std::atomic<DoorbellListener*> listener{nullptr};
 
-  void tell_listener() const {
+  void notify_doorbell_listener() const {
     if (DoorbellListener* const hears = listener.load(std::memory_order_seq_cst); hears != nullptr)
         [[unlikely]]
       hears->on_doorbell();

@@ -57,7 +57,7 @@ class RxPrefetch {
     if (ends_sends(i)) qps_[i]->prefetch_progress(qps_[i]->send_ring.head(), qps_[i]->requester.started);
   }
   void fetch_sends(size_t i) const {
-    if (ends_sends(i)) qps_[i]->prefetch_told(qps_[i]->send_ring.head(), qps_[i]->requester.started);
+    if (ends_sends(i)) qps_[i]->prefetch_completion(qps_[i]->send_ring.head(), qps_[i]->requester.started);
   }
 
   // One entry for each packet that follows a packet of a different QP.

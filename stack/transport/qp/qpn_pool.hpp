@@ -38,7 +38,7 @@ class QpnPool {
   [[nodiscard]] std::optional<uint32_t> peek() const {
     if (is_fresh())
       return first_generation_ + (first_slot_ + used_slots_) % slots_ * core_count_ + core_index_;
-    if (resting_ == 0) return std::nullopt;
+    if (quarantined_ == 0) return std::nullopt;
     const uint32_t next = ring_[head_ & mask()] + kQpnBlock;
     return next <= last_qpn_ ? next : next - (last_qpn_ + 1 - first_qpn_);
   }
@@ -49,9 +49,9 @@ class QpnPool {
       return;
     }
     ++head_;
-    --resting_;
+    --quarantined_;
   }
-  void give_back(uint32_t qpn) { ring_[(head_ + resting_++) & mask()] = qpn; }
+  void give_back(uint32_t qpn) { ring_[(head_ + quarantined_++) & mask()] = qpn; }
 
  private:
   static uint32_t slots_of_core(const CoreConfig& config, uint32_t table_slots) {
@@ -62,7 +62,7 @@ class QpnPool {
   [[nodiscard]] uint32_t mask() const { return static_cast<uint32_t>(ring_.size()) - 1; }
   void grow() {
     std::vector<uint32_t> larger(ring_.empty() ? 16 : ring_.size() * 2);
-    for (uint32_t i = 0; i < resting_; ++i) larger[i] = ring_[(head_ + i) & mask()];
+    for (uint32_t i = 0; i < quarantined_; ++i) larger[i] = ring_[(head_ + i) & mask()];
     ring_.swap(larger);
     head_ = 0;
   }
@@ -72,7 +72,7 @@ class QpnPool {
   uint32_t first_slot_ = 0;
   uint32_t used_slots_ = 0;  ///< slots used so far
   uint32_t head_ = 0;        ///< ring index of the QPN that has been free for longest
-  uint32_t resting_ = 0;
+  uint32_t quarantined_ = 0;
   std::vector<uint32_t> ring_;  ///< size is a power of two, with room for every used slot
 };
 

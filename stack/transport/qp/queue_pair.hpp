@@ -122,8 +122,9 @@ struct ResponderState {
   bool ack_owed = false;     ///< packets were executed since the last acknowledgement
   bool nak_pending = false;  ///< nak_syndrome for nak_psn is sent after the READ responses
   bool nak_for_fault = false;
-  bool dropped_behind = false;  ///< a packet was dropped because the parked packets left no room
-  bool stall_told = false;      ///< an RNR NAK for a page was sent: notify the peer when the page is resident
+  bool dropped_after_park = false;  ///< a packet was dropped because the parked packets left no room
+  bool owes_ready_notification =
+      false;  ///< an RNR NAK for a page was sent: notify the peer when the page is resident
   bool stall_notification_pending = false;
   bool ready_notification_pending = false;
   bool closing = false;         ///< the QP enters the error state after the pending NAK
@@ -134,13 +135,13 @@ struct ResponderState {
   bool job_fault_wait = false;
   uint8_t nak_syndrome = 0;
   uint8_t fault_naks = 0;    ///< RNR NAKs in a row for faults at fault_nak_psn
-  wire::Psn last_dropped{};  ///< highest PSN dropped with dropped_behind
+  wire::Psn last_dropped{};  ///< highest PSN dropped with dropped_after_park
   wire::Psn fault_nak_psn;
   AsyncEvent closing_event = AsyncEvent::qp_access_error;
-  bool credits_told = false;
+  bool credits_sent = false;
   uint32_t job_count = 0;
   wire::Psn nak_psn;
-  wire::Psn told_ssn;  ///< SSN of the last message for which the peer was sent a credit
+  wire::Psn credited_ssn;  ///< SSN of the last message for which the peer was sent a credit
   ParkedFrame* parked_head = nullptr;
   ParkedFrame* held_head = nullptr;  ///< packets after a gap, in PSN order, without duplicates
   uint32_t park_generation = 0;
@@ -299,7 +300,7 @@ class alignas(64) QueuePair {
     __builtin_prefetch(&progress_at(end - 1), 1);
   }
   /// Prefetches the WQEs of the signaled sends. Completion does not read the others.
-  [[gnu::always_inline]] void prefetch_told(uint32_t index, uint32_t end) {
+  [[gnu::always_inline]] void prefetch_completion(uint32_t index, uint32_t end) {
     end = std::min(end - index, kPrefetchedSends) + index;
     for (; index != end; ++index)
       if (progress_at(index).signaled != 0) __builtin_prefetch(send_ring.header_at(index));

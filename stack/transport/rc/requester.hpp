@@ -78,7 +78,7 @@ class Requester {
   void go_back_to(QueuePair& qp, wire::Psn psn);
   void move_back_to(QueuePair& qp, wire::Psn psn);
   [[nodiscard]] static wire::Psn first_unanswered(QueuePair& qp);
-  static void skip_what_arrived(QueuePair& qp);
+  static void skip_acknowledged(QueuePair& qp);
   void note_resent(QueuePair& qp, wire::Psn psn);
   void start_timing(QueuePair& qp, wire::Psn psn);
   void on_window_moved(QueuePair& qp, wire::Psn from);

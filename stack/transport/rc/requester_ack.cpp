@@ -166,14 +166,16 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
     ++context_.counters.rnr_naks_received;
     return on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask, packet.bth.page_fault);
   }
-  const bool stall_word = (packet.bth.page_fault || packet.bth.page_ready) && kind == wire::kAethAck;
-  if (stall_word && psn.next() == state.unacked_psn) return on_stall_notification(qp, packet.bth.page_ready);
+  const bool is_stall_notification =
+      (packet.bth.page_fault || packet.bth.page_ready) && kind == wire::kAethAck;
+  if (is_stall_notification && psn.next() == state.unacked_psn)
+    return on_stall_notification(qp, packet.bth.page_ready);
   if (psn < state.unacked_psn || psn >= state.sent_psn) return context_.count(DropReason::stale_ack);
   switch (kind) {
     case wire::kAethAck:
       if (!acknowledge_before(qp, psn.next()))
         on_response_gap(qp);
-      else if (stall_word)
+      else if (is_stall_notification)
         on_stall_notification(qp, packet.bth.page_ready);
       return;
     case wire::kAethRnrNak:

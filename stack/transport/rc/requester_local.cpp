@@ -32,7 +32,7 @@ Requester::Step Requester::run_local(QueuePair& qp, const SendWqe& wqe) {
     return fail_in_order(qp, CompletionStatus::mw_bind);
   }
   qp.progress_at(state.current) = {
-      .first_psn = state.next_psn, .packets = 0, .answered = 0, .signaled = context_.tells(qp, wqe)};
+      .first_psn = state.next_psn, .packets = 0, .answered = 0, .signaled = context_.is_signaled(qp, wqe)};
   ++state.started;
   ++state.current;
   state.packet = 0;

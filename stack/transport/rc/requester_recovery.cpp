@@ -64,7 +64,7 @@ wire::Psn Requester::first_unanswered(QueuePair& qp) {
 }
 
 /// Moves the send position past packets that need no retransmission.
-void Requester::skip_what_arrived(QueuePair& qp) {
+void Requester::skip_acknowledged(QueuePair& qp) {
   RequesterState& state = qp.requester;
   const RecoveryState& recovery = qp.recovery;
   if (state.current == state.started) return;

@@ -196,7 +196,8 @@ Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const Send
     if (step != Step::sent || operation.is(kLocal)) return step;
   }
   const uint32_t packets = psns_of(wqe, qp.mtu_bytes);
-  qp.progress_at(state.current) = {state.next_psn, packets & kMaxPsns, answered, context_.tells(qp, wqe)};
+  qp.progress_at(state.current) = {state.next_psn, packets & kMaxPsns, answered,
+                                   context_.is_signaled(qp, wqe)};
   state.next_psn = state.next_psn.plus(packets);
   state.packet = 0;
   state.last_ssn = state.last_ssn.next();
@@ -348,7 +349,7 @@ void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
   if (state.fault_wait || state.rnr_deadline_ns != kNever) return;
   const uint32_t tail = qp.send_ring.tail();
   while (budget_packets != 0) {
-    if (state.current != state.started) skip_what_arrived(qp);
+    if (state.current != state.started) skip_acknowledged(qp);
     if (state.current == tail || !window_open(qp)) return;
     SendWqe& wqe = *qp.send_ring.header_at(state.current);
     const SendOperation& operation = operation_of(wqe.opcode);

@@ -30,11 +30,12 @@ uint32_t packets_of_read(const QueuePair& qp, const wire::Reth& reth) {
 }  // namespace
 
 bool Responder::park_missed(QueuePair& qp, const RxFrame& frame) {
-  const bool at_once = context_.config.stall == Stall::rnr && !was_told(qp, qp.responder.expected_psn);
+  const bool at_once =
+      context_.config.stall == Stall::rnr && !was_nak_sent_for(qp, qp.responder.expected_psn);
   if (!at_once && context_.parking.park(qp, frame)) {
     qp.responder.park_deadline_ns = park_deadline(qp);
     context_.arm(qp, qp.responder.park_deadline_ns);
-    await_page(qp);
+    schedule_stall_notification(qp);
     return true;
   }
   if (!at_once) context_.count(DropReason::park_full);
@@ -43,7 +44,7 @@ bool Responder::park_missed(QueuePair& qp, const RxFrame& frame) {
 }
 
 /// Arms the stall notification for a peer that understands it, before the peer's timeouts act.
-void Responder::await_page(QueuePair& qp) {
+void Responder::schedule_stall_notification(QueuePair& qp) {
   constexpr uint64_t kTellAfterNs = 50'000;
   if (!qp.responder.peer_selective) return;
   qp.responder.stall_notification_ns = context_.now_ns + kTellAfterNs;
@@ -283,8 +284,8 @@ Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet, const RxFr
     if (context_.parking.park(qp, frame)) return Fate::parked;
     // Parked packets stay; a NAK requests the dropped ones after they are executed.
     context_.count(DropReason::park_full);
-    if (!state.dropped_behind || state.last_dropped < packet.bth.psn) state.last_dropped = packet.bth.psn;
-    state.dropped_behind = true;
+    if (!state.dropped_after_park || state.last_dropped < packet.bth.psn) state.last_dropped = packet.bth.psn;
+    state.dropped_after_park = true;
     return Fate::consumed;
   }
   if (ahead > 0) return on_gap(qp, packet, frame);

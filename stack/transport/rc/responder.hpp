@@ -37,7 +37,7 @@ class Responder {
   [[nodiscard]] static TimeNs next_deadline(const QueuePair& qp);
 
  private:
-  enum class StallWord : uint8_t { none, page_fault, page_ready };
+  enum class StallNotification : uint8_t { none, page_fault, page_ready };
 
   /// Executes a packet, repeatedly while its pages are served at once; never returns retry.
   [[nodiscard]] Execution execute(QueuePair& qp, const wire::Packet& packet);
@@ -111,7 +111,7 @@ class Responder {
   }
   [[nodiscard]] TimeNs stall_deadline(const QueuePair& qp, wire::Psn psn, uint64_t longest_ns) const;
   /// True if an RNR NAK for a page fault has named this PSN.
-  [[nodiscard]] static bool was_told(const QueuePair& qp, wire::Psn psn) {
+  [[nodiscard]] static bool was_nak_sent_for(const QueuePair& qp, wire::Psn psn) {
     return qp.responder.fault_naks != 0 && qp.responder.fault_nak_psn == psn;
   }
   /// Sends a NAK after which this QP fails too.
@@ -121,10 +121,10 @@ class Responder {
   [[nodiscard]] uint8_t ack_syndrome(const QueuePair& qp) const;
   [[nodiscard]] bool send_answer(QueuePair& qp);
   [[nodiscard]] bool send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn,
-                                      StallWord word = StallWord::none);
+                                      StallNotification word = StallNotification::none);
   /// Sends pending stall notifications (page fault, page ready) to a peer that understands them.
-  [[nodiscard]] bool send_stall_words(QueuePair& qp, uint32_t& budget_packets);
-  void await_page(QueuePair& qp);
+  [[nodiscard]] bool send_stall_notifications(QueuePair& qp, uint32_t& budget_packets);
+  void schedule_stall_notification(QueuePair& qp);
   void refuse_duplicate(QueuePair& qp, wire::Psn psn);
   [[nodiscard]] bool refuse_rest_of_response(QueuePair& qp, const QueuedResponse& job, wire::Psn psn);
   [[nodiscard]] bool hold_read_job(QueuePair& qp, const QueuedResponse& job);

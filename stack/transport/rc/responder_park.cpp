@@ -24,7 +24,7 @@ void Responder::nak_fault(QueuePair& qp, wire::Psn psn) {
     timer = kUntilTold;
   else if (timer != 0)  // code 0 is the longest timer
     timer = static_cast<uint8_t>(std::min<unsigned>(kLongest, timer + kFurther * unsigned{state.fault_naks}));
-  state.stall_told = state.peer_selective;
+  state.owes_ready_notification = state.peer_selective;
   if (state.fault_naks < kLongest) ++state.fault_naks;
   nak(qp, static_cast<uint8_t>(wire::kAethRnrNak | timer), psn);
   state.nak_for_fault = true;
@@ -35,7 +35,7 @@ void Responder::nak_fault(QueuePair& qp, wire::Psn psn) {
 /// timeout. A peer that understands stall notifications gets them instead.
 TimeNs Responder::stall_deadline(const QueuePair& qp, wire::Psn psn, uint64_t longest_ns) const {
   const uint64_t second_ns = qp.responder.peer_selective ? 20'000'000 : 2'000'000;
-  if (was_told(qp, psn) && context_.config.stall != Stall::park)
+  if (was_nak_sent_for(qp, psn) && context_.config.stall != Stall::park)
     return context_.now_ns + std::max(longest_ns, second_ns);
   switch (context_.config.stall) {
     case Stall::park:
@@ -88,8 +88,8 @@ void Responder::retry_parked(QueuePair& qp) {
   }
   state.park_deadline_ns = kNever;
   if (state.held_head != nullptr) execute_held(qp);
-  if (state.dropped_behind && state.parked_head == nullptr && !state.closing) {
-    state.dropped_behind = false;
+  if (state.dropped_after_park && state.parked_head == nullptr && !state.closing) {
+    state.dropped_after_park = false;
     // The dropped packet may have been a copy of a parked one. A NAK for a PSN that was never sent is no
     // acknowledgement to a requester (IBA 9.7.5.1.2), and would replace one.
     if (!state.nak_sent && state.last_dropped >= state.expected_psn)
@@ -111,7 +111,7 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
     return nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
   }
   if (state.parked_head == nullptr) {
-    if (state.stall_told) {
+    if (state.owes_ready_notification) {
       state.ready_notification_pending = true;
       context_.make_ready(qp);
     }

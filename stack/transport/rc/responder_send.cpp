@@ -30,7 +30,7 @@ uint8_t Responder::ack_syndrome(const QueuePair& qp) const {
 /// Sends an unsolicited acknowledgement when the peer has no credits left and a receive is posted.
 void Responder::offer_credits(QueuePair& qp) {
   ResponderState& state = qp.responder;
-  if (!state.credits_told || state.told_ssn > wire::Psn(state.msn)) return;
+  if (!state.credits_sent || state.credited_ssn > wire::Psn(state.msn)) return;
   if (qp.receive_ring.tail() != qp.receive_ring.head()) state.ack_pending = true;
 }
 
@@ -44,7 +44,7 @@ bool Responder::has_work(const QueuePair& qp) const {
 
 /// Sends stall notifications. While a response waits for its page, the rest of the sending half waits too,
 /// except for these.
-bool Responder::send_stall_words(QueuePair& qp, uint32_t& budget_packets) {
+bool Responder::send_stall_notifications(QueuePair& qp, uint32_t& budget_packets) {
   ResponderState& state = qp.responder;
   const bool answer_waits = state.job_count != 0;
   // Everything before the waiting packet has been executed, and answered if it is a READ.
@@ -52,13 +52,14 @@ bool Responder::send_stall_words(QueuePair& qp, uint32_t& budget_packets) {
       answer_waits ? state.job(0).first_psn.plus(state.job(0).sent_packets) : state.expected_psn;
   if (state.ready_notification_pending) {
     if (budget_packets == 0 ||
-        !send_acknowledge(qp, ack_syndrome(qp), state.fault_nak_psn.minus(1), StallWord::page_ready))
+        !send_acknowledge(qp, ack_syndrome(qp), state.fault_nak_psn.minus(1), StallNotification::page_ready))
       return false;
     --budget_packets;
-    state.ready_notification_pending = state.stall_told = false;
+    state.ready_notification_pending = state.owes_ready_notification = false;
   }
   if (state.stall_notification_pending) {
-    if (budget_packets == 0 || !send_acknowledge(qp, ack_syndrome(qp), waits.minus(1), StallWord::page_fault))
+    if (budget_packets == 0 ||
+        !send_acknowledge(qp, ack_syndrome(qp), waits.minus(1), StallNotification::page_fault))
       return false;
     --budget_packets;
     state.stall_notification_pending = false;
@@ -95,7 +96,7 @@ QueuedResponse* Responder::place_again(QueuePair& qp, wire::Psn psn, uint32_t pa
 void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   ResponderState& state = qp.responder;
   if ((state.stall_notification_pending || state.ready_notification_pending) && !state.nak_pending &&
-      !send_stall_words(qp, budget_packets))
+      !send_stall_notifications(qp, budget_packets))
     return;
   while (state.job_count != 0) {
     if (state.job_fault_wait || budget_packets == 0 || !context_.may_send(qp) || !send_answer(qp)) return;
@@ -104,7 +105,7 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
   if (budget_packets == 0) return;
   if (state.nak_pending) {
     if (!send_acknowledge(qp, state.nak_syndrome, state.nak_psn,
-                          state.nak_for_fault ? StallWord::page_fault : StallWord::none))
+                          state.nak_for_fault ? StallNotification::page_fault : StallNotification::none))
       return;
     --budget_packets;
     // A NAK acknowledges everything before its PSN.
@@ -135,8 +136,8 @@ void Responder::send(QueuePair& qp, uint32_t& budget_packets) {
     const uint8_t syndrome = ack_syndrome(qp);
     if (!send_acknowledge(qp, syndrome, state.expected_psn.minus(1))) return;
     const uint8_t code = syndrome & wire::kAethValueMask;
-    state.credits_told = code != wire::kAethCreditsInvalid;
-    if (state.credits_told) state.told_ssn = wire::Psn(state.msn + wire::kCreditsOfCode[code]);
+    state.credits_sent = code != wire::kAethCreditsInvalid;
+    if (state.credits_sent) state.credited_ssn = wire::Psn(state.msn + wire::kCreditsOfCode[code]);
     --budget_packets;
     state.ack_pending = state.ack_owed = false;
     ++context_.counters.acks_sent;
@@ -153,12 +154,12 @@ void Responder::send_last_answer(QueuePair& qp) {
     static_cast<void>(send_acknowledge(qp, ack_syndrome(qp), state.nak_psn.minus(1)));
 }
 
-bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn, StallWord word) {
+bool Responder::send_acknowledge(QueuePair& qp, uint8_t syndrome, wire::Psn psn, StallNotification word) {
   wire::PacketFields& fields = fields_;
   fields.bth.opcode = qp.in_service(wire::Opcode::rc_acknowledge);
   fields.bth.psn = psn;
-  fields.bth.page_fault = word == StallWord::page_fault && qp.responder.peer_selective;
-  fields.bth.page_ready = word == StallWord::page_ready && qp.responder.peer_selective;
+  fields.bth.page_fault = word == StallNotification::page_fault && qp.responder.peer_selective;
+  fields.bth.page_ready = word == StallNotification::page_ready && qp.responder.peer_selective;
   fields.aeth = {syndrome, qp.responder.msn};
   return emit_headers(context_, qp, fields);
 }
@@ -243,7 +244,7 @@ bool Responder::hold_read_job(QueuePair& qp, const QueuedResponse& job) {
   if (state.job_deadline_ns == kNever)
     state.job_deadline_ns = stall_deadline(qp, state.job_stuck_psn, context_.config.answer_deadline_ns);
   context_.arm(qp, state.job_deadline_ns);
-  await_page(qp);
+  schedule_stall_notification(qp);
   return false;
 }
 
@@ -267,7 +268,7 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
   state.job_fault_wait = false;
   if (state.job_count == 0) {
     state.job_deadline_ns = kNever;
-    if (state.stall_told) state.ready_notification_pending = true;
+    if (state.owes_ready_notification) state.ready_notification_pending = true;
   } else if (state.job_deadline_ns <= context_.now_ns)
     state.job_deadline_ns = context_.now_ns + 1;
   context_.make_ready(qp);

@@ -20,7 +20,7 @@ Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
   if (init.comp_vector >= static_cast<uint32_t>(ibv_context_pointer->num_comp_vectors)) return fail(EINVAL);
   if (init.channel != nullptr && init.channel->context != ibv_context_pointer) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
-  OpenDevice* const engine = engine_of(context);
+  OpenDevice* const engine = open_device_of(context);
   if (engine == nullptr) return nullptr;
   Pd* const parent_domain = init.parent_domain == nullptr ? nullptr : &pd_of(init.parent_domain);
   std::unique_ptr<ProgramMemory> ring_memory;

@@ -95,7 +95,7 @@ FAULTLINE_VERB ibv_ah* ibv_create_ah(ibv_pd* ibv_pd_pointer, ibv_ah_attr* attrib
   if (!is_live(ibv_pd_pointer) || attributes == nullptr) return fail(EINVAL);
   Pd& pd = pd_of(ibv_pd_pointer);
   OpenDevice& engine = *context_of(pd.context).started;
-  if (engine.is_parents()) return fail(EIO);
+  if (engine.is_of_parent_process()) return fail(EIO);
   std::unique_ptr<Ah> ah(new (std::nothrow) Ah());
   if (ah == nullptr) return fail(ENOMEM);
   if (const int error = make_address_vector(*engine.backend, *attributes, ah->av); error != 0)
@@ -197,7 +197,7 @@ FAULTLINE_VERB ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* gr
 FAULTLINE_VERB int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes,
                                                uint8_t mac[ETHERNET_LL_SIZE], uint16_t* vlan) {
   if (!is_live(context) || attributes == nullptr || mac == nullptr) return EINVAL;
-  OpenDevice* const engine = engine_of(context_of(context));
+  OpenDevice* const engine = open_device_of(context_of(context));
   if (engine == nullptr) return errno;
   transport::AddressVector av;
   if (const int error = make_address_vector(*engine->backend, *attributes, av); error != 0) return error;

@@ -42,7 +42,7 @@ FAULTLINE_VERB int faultline_query_counters(ibv_context* context, faultline_coun
     errno = EINVAL;
     return -1;
   }
-  OpenDevice* const engine = engine_of(context_of(context));
+  OpenDevice* const engine = open_device_of(context_of(context));
   if (engine == nullptr) return -1;
   try {
     const std::vector<CounterText>& texts = counter_texts();
@@ -99,7 +99,7 @@ FAULTLINE_VERB double faultline_measure_copy_crc(size_t bytes, unsigned millisec
 FAULTLINE_VERB double faultline_measure_port_tx(ibv_context* context, size_t frame_bytes,
                                                 unsigned milliseconds) {
   if (!is_live(context)) return -EINVAL;
-  OpenDevice* const engine = engine_of(context_of(context));
+  OpenDevice* const engine = open_device_of(context_of(context));
   if (engine == nullptr) return -errno;
   if (engine->qps.load(std::memory_order_relaxed) != 0) return -EBUSY;
   return engine->backend->measure_port_tx(frame_bytes, milliseconds);
@@ -107,7 +107,7 @@ FAULTLINE_VERB double faultline_measure_port_tx(ibv_context* context, size_t fra
 
 FAULTLINE_VERB double faultline_measure_port_rx(ibv_context* context, unsigned milliseconds) {
   if (!is_live(context)) return -EINVAL;
-  OpenDevice* const engine = engine_of(context_of(context));
+  OpenDevice* const engine = open_device_of(context_of(context));
   if (engine == nullptr) return -errno;
   return engine->backend->measure_port_rx(milliseconds);
 }
@@ -118,7 +118,7 @@ FAULTLINE_VERB void faultline_wr_flush(ibv_qp_ex* qp, uint32_t rkey, uint64_t re
 }
 
 FAULTLINE_VERB void faultline_progress(ibv_context* context) {
-  if (OpenDevice* const engine = engine_of(context_of(context))) engine->backend->drive();
+  if (OpenDevice* const engine = open_device_of(context_of(context))) engine->backend->drive();
 }
 
 }  // namespace faultline::verbs

@@ -90,7 +90,7 @@ FAULTLINE_VERB ibv_context* ibv_import_device(int cmd_fd) {
 FAULTLINE_VERB ibv_pd* ibv_import_pd(ibv_context* ibv_context_pointer, uint32_t handle) {
   if (!is_live(ibv_context_pointer)) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
-  if (engine_of(context) == nullptr) return nullptr;
+  if (open_device_of(context) == nullptr) return nullptr;
   std::unique_ptr<Pd> pd(new (std::nothrow) Pd());
   if (pd == nullptr) return fail(ENOMEM);
   if (!find(context, &Context::pds, handle, [&](Pd& base) { pd->stand_for(base); })) return fail(EINVAL);

@@ -172,7 +172,7 @@ int query_rt_values(ibv_context* context, ibv_values_ex* values) {
   if (!is_live(context) || values == nullptr) return EINVAL;
   if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
   if (values->comp_mask == 0) return 0;
-  OpenDevice* const engine = engine_of(context_of(context));
+  OpenDevice* const engine = open_device_of(context_of(context));
   if (engine == nullptr) return errno;
   values->raw_clock.tv_sec = 0;
   values->raw_clock.tv_nsec = static_cast<long>(engine->backend->now());

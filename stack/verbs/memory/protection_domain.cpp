@@ -8,7 +8,7 @@ namespace faultline::verbs {
 FAULTLINE_VERB ibv_pd* ibv_alloc_pd(ibv_context* ibv_context_pointer) {
   if (!is_live(ibv_context_pointer)) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
-  OpenDevice* const engine = engine_of(context);
+  OpenDevice* const engine = open_device_of(context);
   if (engine == nullptr) return nullptr;
   std::unique_ptr<Pd> pd(new (std::nothrow) Pd());
   if (pd == nullptr || !acquire(engine->pds, kMaxPds)) return fail(ENOMEM);

@@ -86,7 +86,7 @@ FAULTLINE_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* ev
     Context& own = context_of(context);
     // A waiting program expects port events, which only a running engine raises. ibv_asyncwatch creates no
     // object, so start the engine here.
-    const bool deaf = own.events.would_wait() && engine_of(own) == nullptr;
+    const bool deaf = own.events.would_wait() && open_device_of(own) == nullptr;
     error = deaf ? errno : own.events.take(*event);
   }
   if (error == 0) return 0;

@@ -79,7 +79,7 @@ CompletionChannel& channel_of(ibv_comp_channel* channel) {
 FAULTLINE_VERB ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv_context_pointer) {
   if (!is_live(ibv_context_pointer)) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
-  if (engine_of(context) == nullptr) return nullptr;
+  if (open_device_of(context) == nullptr) return nullptr;
   std::unique_ptr<CompletionChannel> channel(new (std::nothrow) CompletionChannel());
   if (channel == nullptr) return fail(ENOMEM);
   if (const int error = channel->open(); error != 0) return fail(error);

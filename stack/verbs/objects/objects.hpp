@@ -115,7 +115,7 @@ class OpenDevice final : public transport::EventSink {
   void remove_listener(RemovalListener& listener);
 
   /// Returns true in a forked child, in which no new object may use the parent's device.
-  [[nodiscard]] bool is_parents() const { return fork_generation() != generation_; }
+  [[nodiscard]] bool is_of_parent_process() const { return fork_generation() != generation_; }
 
   const std::shared_ptr<DeviceBackend> backend;
   std::atomic<uint32_t> qps{0}, cqs{0}, mrs{0}, pds{0}, ahs{0}, srqs{0}, mws{0}, xrcds{0};
@@ -398,7 +398,7 @@ void remove_pd(Pd* pd);
 /// threads do not survive a fork, and programs fork after open and query. A forked child starts its own
 /// engine, unless the context holds objects of the parent. On failure returns nullptr with errno ENODEV (or
 /// EIO: the engine is the parent's) and the reason in faultline_last_error().
-[[nodiscard]] OpenDevice* engine_of(Context& context);
+[[nodiscard]] OpenDevice* open_device_of(Context& context);
 
 /// Sets the text of faultline_last_error() on this thread.
 void set_last_error(std::string text);

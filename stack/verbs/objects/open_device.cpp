@@ -115,11 +115,11 @@ std::shared_ptr<OpenDevice> running_engine(const std::string& name) {
   return found == engines.by_name.end() ? nullptr : found->second.lock();
 }
 
-OpenDevice* engine_of(Context& context) {
+OpenDevice* open_device_of(Context& context) {
   OpenDevice* const started = context.started.load(std::memory_order_acquire);
-  if (started != nullptr && !started->is_parents()) return started;
+  if (started != nullptr && !started->is_of_parent_process()) return started;
   const std::lock_guard lock(context.start_mutex);
-  if (context.engine != nullptr && context.engine->is_parents()) {
+  if (context.engine != nullptr && context.engine->is_of_parent_process()) {
     // Objects inherited from the parent refer to the parent's engine.
     if (context.live_objects.load(std::memory_order_acquire) != 0) {
       set_last_error(

@@ -235,7 +235,7 @@ Qp* create_all(OpenDevice& engine, ibv_context* context, ibv_qp_init_attr_ex& in
 ibv_qp* create(ibv_context* context, ibv_qp_init_attr_ex& init) {
   if (const int error = check_init(context, init); error != 0) return fail(error);
   OpenDevice& engine = *context_of(context).started.load();
-  if (engine.is_parents()) return fail(EIO);
+  if (engine.is_of_parent_process()) return fail(EIO);
   if (!acquire(engine.qps, kMaxQps)) return fail(ENOMEM);
   Qp* qp = nullptr;
   try {
@@ -313,7 +313,7 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
   if (!is_live(attributes->xrcd) || attributes->xrcd->context != context) return fail(EINVAL);
   Xrcd& xrcd = xrcd_of(attributes->xrcd);
   OpenDevice& engine = *context_of(context).started.load();
-  if (engine.is_parents()) return fail(EIO);
+  if (engine.is_of_parent_process()) return fail(EIO);
   if (!acquire(engine.qps, kMaxQps)) return fail(ENOMEM);
   std::unique_ptr<Qp> qp(new (std::nothrow) Qp());
   int error = ENOMEM;

@@ -54,7 +54,7 @@ void change_references(const Srq& srq, Change change) {
 ibv_srq* create(ibv_context* context, ibv_srq_init_attr_ex& init) {
   if (const int error = check_init(context, init); error != 0) return fail(error);
   OpenDevice& engine = *context_of(context).started.load();
-  if (engine.is_parents()) return fail(EIO);
+  if (engine.is_of_parent_process()) return fail(EIO);
   std::unique_ptr<Srq> srq(new (std::nothrow) Srq());
   if (srq == nullptr || !acquire(engine.srqs, kMaxSrqs)) return fail(ENOMEM);
   srq->context = context;

@@ -68,7 +68,7 @@ ibv_xrcd* open_xrcd(ibv_context* ibv_context_pointer, ibv_xrcd_init_attr* init) 
   if (!is_live(ibv_context_pointer) || init == nullptr) return fail(EINVAL);
   if (init->comp_mask != kNeeded || (init->oflags & ~(O_CREAT | O_EXCL)) != 0) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
-  OpenDevice* const engine = engine_of(context);
+  OpenDevice* const engine = open_device_of(context);
   if (engine == nullptr) return nullptr;
   std::unique_ptr<Xrcd> xrcd(new (std::nothrow) Xrcd());
   if (xrcd == nullptr || !acquire(engine->xrcds, kMaxXrcds)) return fail(ENOMEM);

@@ -33,7 +33,7 @@ class AddressFilter {
 
   /// True for the usual frame: RoCEv2 over IPv4 to the device's first address, untagged. classify then
   /// returns roce and admit returns accepted. False has no meaning: the frame may still be accepted.
-  [[nodiscard]] bool is_plainly_own(std::span<const uint8_t> frame) const {
+  [[nodiscard]] bool is_common_case(std::span<const uint8_t> frame) const {
     if (frame.size() < kEthernetBytes + kIpv4Bytes + kUdpBytes || vlan_id_ != 0 || own_ipv4_count_ == 0)
       return false;
     const uint8_t* const ip = frame.data() + kEthernetBytes;

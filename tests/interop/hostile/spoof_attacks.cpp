@@ -77,7 +77,7 @@ Bytes Attacks::peers_notification() {
   return packet(peers_path(), fields);
 }
 
-/// Address, QPN and PSN: nothing in RoCEv2 tells this from the peer. The rkey is a guess.
+/// Address, QPN and PSN: nothing in RoCEv2 is_signaled this from the peer. The rkey is a guess.
 Bytes Attacks::peers_with_all_known() {
   const TargetQp& qp = facts_.named("victim");
   wire::PacketFields fields = fields_for(qp, wire::Opcode::rc_write_only);

@@ -18,33 +18,33 @@ using Row = std::map<Input, Transition>;
 
 /// Transitions before the program has answered a REQ.
 Row unanswered_req() {
-  return {{I::req, {S::mra_req_sent, A::send_mra}}, {I::delay, {S::mra_req_sent, A::send_mra}},
-          {I::accept, {S::rep_sent, A::send_rep}},  {I::reject, {S::closed, A::send_rej}},
-          {I::rej, {S::closed, A::tell_rejected}},  {I::destroy, {S::closed, A::send_rej}}};
+  return {{I::req, {S::mra_req_sent, A::send_mra}},  {I::delay, {S::mra_req_sent, A::send_mra}},
+          {I::accept, {S::rep_sent, A::send_rep}},   {I::reject, {S::closed, A::send_rej}},
+          {I::rej, {S::closed, A::report_rejected}}, {I::destroy, {S::closed, A::send_rej}}};
 }
 
 /// Transitions before the program has answered a REP.
 Row unanswered_rep() {
   return {{I::rep, {S::mra_rep_sent, A::send_mra}},    {I::delay, {S::mra_rep_sent, A::send_mra}},
           {I::confirm, {S::established, A::send_rtu}}, {I::reject, {S::closed, A::send_rej}},
-          {I::rej, {S::closed, A::tell_rejected}},     {I::destroy, {S::closed, A::send_rej}}};
+          {I::rej, {S::closed, A::report_rejected}},   {I::destroy, {S::closed, A::send_rej}}};
 }
 
 Row waits_for_rep() {
   return {{I::rep, {S::rep_received, A::take_rep}},
-          {I::rej, {S::closed, A::tell_rejected}},
-          {I::expired, {S::closed, A::tell_unreachable}},
+          {I::rej, {S::closed, A::report_rejected}},
+          {I::expired, {S::closed, A::report_unreachable}},
           {I::destroy, {S::closed, A::send_rej_timeout}}};
 }
 
 Row waits_for_rtu(State self) {
   return {{I::req, {self, A::send_again}},
-          {I::rtu, {S::established, A::tell_established}},
-          {I::notify_established, {S::established, A::tell_established}},
-          {I::dreq, {S::dreq_received, A::tell_disconnected}},
-          {I::rej, {S::closed, A::tell_rejected}},
+          {I::rtu, {S::established, A::report_established}},
+          {I::notify_established, {S::established, A::report_established}},
+          {I::dreq, {S::dreq_received, A::report_disconnected}},
+          {I::rej, {S::closed, A::report_rejected}},
           {I::reject, {S::closed, A::send_rej}},
-          {I::expired, {S::closed, A::tell_unreachable}},
+          {I::expired, {S::closed, A::report_unreachable}},
           {I::destroy, {S::closed, A::send_rej}}};
 }
 
@@ -66,29 +66,29 @@ std::map<State, Row> expected() {
       {S::mra_rep_received, waits_for_rtu(S::mra_rep_received)},
       {S::established,
        {{I::rep, {S::established, A::send_again}},
-        {I::rej, {S::time_wait, A::tell_rejected}},
-        {I::dreq, {S::dreq_received, A::tell_disconnected}},
+        {I::rej, {S::time_wait, A::report_rejected}},
+        {I::dreq, {S::dreq_received, A::report_disconnected}},
         {I::disconnect, {S::dreq_sent, A::send_dreq}},
         {I::destroy, {S::dreq_sent, A::send_dreq}}}},
       {S::dreq_sent,
-       {{I::drep, {S::time_wait, A::tell_disconnected}},
-        {I::dreq, {S::time_wait, A::answer_and_tell_disconnected}},
-        {I::rej, {S::time_wait, A::tell_disconnected}},
-        {I::expired, {S::time_wait, A::tell_disconnected}}}},
+       {{I::drep, {S::time_wait, A::report_disconnected}},
+        {I::dreq, {S::time_wait, A::answer_and_report_disconnected}},
+        {I::rej, {S::time_wait, A::report_disconnected}},
+        {I::expired, {S::time_wait, A::report_disconnected}}}},
       {S::dreq_received,
        {{I::disconnect, {S::time_wait, A::send_drep}}, {I::destroy, {S::time_wait, A::send_drep}}}},
       {S::time_wait,
        {{I::req, {S::time_wait, A::send_stale}},
         {I::dreq, {S::time_wait, A::send_drep}},
-        {I::expired, {S::closed, A::tell_time_wait_over}}}},
+        {I::expired, {S::closed, A::report_time_wait_over}}}},
       {S::closed,
        {{I::req, {S::closed, A::send_again}},
         {I::rep, {S::closed, A::send_again}},
         {I::dreq, {S::closed, A::send_drep}},
         {I::destroy, {S::closed, A::remove}}}},
       {S::sidr_req_sent,
-       {{I::sidr_rep, {S::closed, A::tell_resolved}},
-        {I::expired, {S::closed, A::tell_service_unreachable}},
+       {{I::sidr_rep, {S::closed, A::report_resolved}},
+        {I::expired, {S::closed, A::report_service_unreachable}},
         {I::destroy, {S::closed, A::remove}}}},
       {S::sidr_req_received,
        {{I::answer, {S::sidr_rep_sent, A::send_sidr_rep}},

@@ -6,7 +6,7 @@
 namespace faultline::cm::test {
 namespace {
 
-constexpr uint32_t kAtOnce = ManagerConfig{}.strangers_at_once;
+constexpr uint32_t kAtOnce = ManagerConfig{}.unknown_peer_burst;
 
 class Strangers : public Connection {
  protected:

@@ -11,7 +11,7 @@ constexpr uint64_t kLateNs = CallerTracker::kAtOnceNs + 1;
 
 void give(CallerTracker& pace, uint32_t completions, uint64_t back_after_ns) {
   for (uint64_t now_ns = 1'000'000; completions != 0; --completions, now_ns += 1'000'000) {
-    pace.note_given(now_ns);
+    pace.note_completion_returned(now_ns);
     pace.note_return(now_ns + back_after_ns);
   }
 }

@@ -24,7 +24,7 @@ using glue::SwitchVerb;
 class Ports final : public Seats {
  public:
   void with_stations(const std::function<void(StationTable&)>& use) override { use(stations_); }
-  std::optional<PortIndex> take_port(std::optional<PortIndex> wanted, glue::WakeFlag& /*bell*/,
+  std::optional<PortIndex> take_port(std::optional<PortIndex> wanted, glue::WakeFlag& /*wake_flag*/,
                                      std::string& error) override {
     if (wanted && *wanted < kMaxPorts && !taken.test(*wanted)) {
       taken.set(*wanted);

@@ -64,7 +64,7 @@ void answer(const UniqueFd& connection, uint64_t number, int error = 0) {
   send(connection.get(), &reply, sizeof reply, MSG_NOSIGNAL);
 }
 
-void grant(const Asker& asker, const WakeFlag& bell) {
+void grant(const Asker& asker, const WakeFlag& wake_flag) {
   SwitchAnswer reply;
   reply.number = asker.request.number;
   reply.grant.ipv4 = 0xc6120001;
@@ -73,7 +73,7 @@ void grant(const Asker& asker, const WakeFlag& bell) {
   reply.grant.mtu_bytes = 4200;
   iovec part{&reply, sizeof reply};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(WakeFlag::kDescriptors * sizeof(int))> control{};
-  const auto descriptors = bell.descriptors();
+  const auto descriptors = wake_flag.descriptors();
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -103,8 +103,8 @@ int serve_as_switch() {
   const UniqueFd event(open("/dev/null", O_RDWR));
   const Asker asker = accept_request(listener);
   if (!asker.connection) return 1;
-  const auto bell = WakeFlag::create(event);
-  grant(asker, *bell);
+  const auto wake_flag = WakeFlag::create(event);
+  grant(asker, *wake_flag);
   SwitchRequest request;
   while (recv(asker.connection.get(), &request, sizeof request, 0) == ssize_t{sizeof request})
     answer(asker.connection, request.number);
@@ -138,8 +138,8 @@ class Seat : public testing::Test {
   std::shared_ptr<WireAttachment> take_here(const UniqueFd& listener) {
     std::thread at_switch([&] {
       here_ = accept_request(listener);
-      bell_ = WakeFlag::create(event_);
-      grant(here_, *bell_);
+      wake_flag_ = WakeFlag::create(event_);
+      grant(here_, *wake_flag_);
     });
     std::string error;
     auto seat = WireAttachment::take(wanted_, patience_, error);
@@ -170,7 +170,7 @@ class Seat : public testing::Test {
   WireAttachment::Patience patience_;
   UniqueFd event_;
   Asker here_;
-  std::unique_ptr<WakeFlag> bell_;
+  std::unique_ptr<WakeFlag> wake_flag_;
 };
 
 TEST_F(Seat, ASwitchThatDiesWhileItStartsIsStartedAgain) {
@@ -246,29 +246,30 @@ TEST_F(Seat, KeepingItNeverWaitsForAnAnswer) {
   EXPECT_EQ(again.request.range, 3U);
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(seat->keep(line)) << line;
   EXPECT_EQ(seat->switch_descriptor(), -1);
-  grant(again, *bell_);
+  grant(again, *wake_flag_);
   EXPECT_TRUE(keep_until_attached(*seat));
 }
 
 TEST_F(Seat, ARestartLeavesNoDescriptors) {
   UniqueFd listener = listen();
   const auto seat = take_here(listener);
-  const WakeFlag* const bell = &seat->bell();
+  const WakeFlag* const wake_flag = &seat->wake_flag();
   const size_t before = open_descriptors();
   for (int restart = 0; restart < 20; ++restart) {
     lose_switch(*seat);
     here_ = accept_request(listener);
-    bell_ = WakeFlag::create(event_);
-    grant(here_, *bell_);
+    wake_flag_ = WakeFlag::create(event_);
+    grant(here_, *wake_flag_);
     ASSERT_TRUE(keep_until_attached(*seat));
     // A store to its page is visible to the new switch.
-    seat->bell().say_asleep(WakeFlag::End::device);
-    bell_->ring(WakeFlag::End::device);
+    seat->wake_flag().set_asleep(WakeFlag::End::device);
+    wake_flag_->ring(WakeFlag::End::device);
     uint64_t rings = 0;
-    EXPECT_EQ(read(seat->bell().event(WakeFlag::End::device), &rings, sizeof rings), ssize_t{sizeof rings});
+    EXPECT_EQ(read(seat->wake_flag().event(WakeFlag::End::device), &rings, sizeof rings),
+              ssize_t{sizeof rings});
     EXPECT_EQ(rings, 1U);
   }
-  EXPECT_EQ(&seat->bell(), bell);
+  EXPECT_EQ(&seat->wake_flag(), wake_flag);
   EXPECT_EQ(open_descriptors(), before);
 }
 
@@ -276,17 +277,17 @@ TEST_F(Seat, DescriptorsThatTheProgramClosedAreNotTouched) {
   UniqueFd listener = listen();
   const auto seat = take_here(listener);
   const int connection = seat->switch_descriptor();
-  const int event = seat->bell().event(WakeFlag::End::switch_);
+  const int event = seat->wake_flag().event(WakeFlag::End::switch_);
   // Like a daemon that closes all descriptors and then opens other files.
   const UniqueFd file(memfd_create("program", MFD_CLOEXEC));
   ASSERT_GE(dup2(file.get(), connection), 0);
   ASSERT_GE(dup2(file.get(), event), 0);
   lose_switch(*seat);
   here_ = accept_request(listener);
-  bell_ = WakeFlag::create(event_);
-  grant(here_, *bell_);
+  wake_flag_ = WakeFlag::create(event_);
+  grant(here_, *wake_flag_);
   ASSERT_TRUE(keep_until_attached(*seat));
-  seat->bell().ring(WakeFlag::End::switch_);
+  seat->wake_flag().ring(WakeFlag::End::switch_);
   for (const int fd : {connection, event}) {
     struct stat kept {
     }, program{};
@@ -300,7 +301,7 @@ TEST_F(Seat, DescriptorsThatTheProgramClosedAreNotTouched) {
 
 TEST_F(Seat, AFullBacklogEndsInALine) {
   const UniqueFd listener = listen();
-  const UniqueFd signature = sign_as_switch(place_);
+  const UniqueFd signature = lock_as_switch(place_);
   std::vector<UniqueFd> waiting;
   for (UniqueFd one = connect_to_wire(place_, {}); one; one = connect_to_wire(place_, {}))
     waiting.push_back(std::move(one));
@@ -326,7 +327,7 @@ TEST_F(Seat, AStoppedSwitchIsNamedWithWhatToDo) {
   const UniqueFd listener = listen();
   const pid_t child = fork();
   if (child == 0) {
-    const UniqueFd signature = sign_as_switch(place_);
+    const UniqueFd signature = lock_as_switch(place_);
     static_cast<void>(!write(ready[1], "x", 1));
     raise(SIGSTOP);
     _exit(0);

@@ -47,10 +47,10 @@ TEST_P(Filter, TakesAtAGlanceOnlyWhatIsItsOwn) {
   const std::array<Gid, 1> first{path.destination_gid};
   const AddressFilter one(path.destination_mac, {}, first);
   const Frame plain = roce_frame(path);
-  EXPECT_EQ(one.is_plainly_own(plain), path.destination_gid.is_ipv4());
+  EXPECT_EQ(one.is_common_case(plain), path.destination_gid.is_ipv4());
   size_t taken = 0;
   const auto examine = [&](std::span<const uint8_t> frame) {
-    if (!one.is_plainly_own(frame)) return;
+    if (!one.is_common_case(frame)) return;
     ++taken;
     EXPECT_EQ(classify(frame), FrameKind::roce);
     EXPECT_EQ(one.admit(frame, FrameKind::roce), Admission::accepted);
@@ -64,8 +64,8 @@ TEST_P(Filter, TakesAtAGlanceOnlyWhatIsItsOwn) {
   EXPECT_EQ(taken != 0, path.destination_gid.is_ipv4());
 
   const AddressFilter in_vlan(path.destination_mac, {true, vlan_tci(100, 0)}, first);
-  EXPECT_FALSE(in_vlan.is_plainly_own(plain));
-  EXPECT_FALSE(AddressFilter(path.destination_mac, {}, {}).is_plainly_own(plain));
+  EXPECT_FALSE(in_vlan.is_common_case(plain));
+  EXPECT_FALSE(AddressFilter(path.destination_mac, {}, {}).is_common_case(plain));
 }
 
 TEST_P(Filter, TakesOnlyItsVlan) {

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-run, stopped_receivers = sys.argv[1:]
+run, receivers_program = sys.argv[1:]
 if shutil.which("ibv_rc_pingpong") is None:
     print("SKIPPED: ibv_rc_pingpong is not installed")
     sys.exit(77)
@@ -177,7 +177,7 @@ def stopped_switch(pid):
 def stopped_receivers(pid):
     before = figures(pid)
     files = [f"{folder}/sink{i}.at" for i in range(SINKS)]
-    sinks = [start(f"sink{i}", stopped_receivers, "sink", file) for i, file in enumerate(files)]
+    sinks = [start(f"sink{i}", receivers_program, "sink", file) for i, file in enumerate(files)]
     await_true(lambda: all(os.path.exists(file) for file in files) or any(sink.poll() is not None for sink in sinks),
                "the receivers do not start", 400)
     if any(sink.poll() is not None for sink in sinks):
@@ -185,7 +185,7 @@ def stopped_receivers(pid):
     for sink in sinks:
         sink.send_signal(signal.SIGSTOP)
     # More than memif's ring and what may wait for a port.
-    flood = start("flood", stopped_receivers, "flood", "2500", *files)
+    flood = start("flood", receivers_program, "flood", "2500", *files)
     try:
         flooded = flood.wait(timeout=300) == 0
     except subprocess.TimeoutExpired:

@@ -275,7 +275,7 @@ class EventUnderWay : public testing::Test {
   void warm(const Target& target, uint64_t va) {
     EXPECT_EQ(write_all(*other_, target, va, std::array<uint8_t, 8>{}), Outcome::done);
   }
-  /// After the call `held_` is in a turn that began before the event, until let_go().
+  /// After the call `held_` is in a turn that began before the event, until wait_until_sent().
   void unmap_and_take(uint8_t* place) {
     held_->enter();
     caller_ = std::thread([place] { EXPECT_EQ(munmap(place, kPage), 0); });
@@ -296,7 +296,7 @@ class EventUnderWay : public testing::Test {
       return outcome == Outcome::miss;
     })) << "a turn that begins while an event waits is not stopped";
   }
-  void let_go() {
+  void wait_until_sent() {
     held_->leave();
     caller_.join();
   }
@@ -323,7 +323,7 @@ TEST_F(EventUnderWay, StopsTurnsThatBegin) {
   EXPECT_EQ(other_->write(target, memory_.address(), data), Outcome::miss);
   other_->leave();
   EXPECT_TRUE(is_owners(memory_.data()));
-  let_go();
+  wait_until_sent();
   EXPECT_EQ(write_all(*other_, target, memory_.address(), data), Outcome::violation);
   EXPECT_TRUE(is_owners(memory_.data()));
 }
@@ -350,7 +350,7 @@ TEST_F(EventUnderWay, KeepsThePagerFromPublishing) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_FALSE(published) << "a page of a mapping that is gone was published";
-  let_go();
+  wait_until_sent();
   EXPECT_EQ(next_resolution(*other_).outcome, Outcome::violation);
   other_->leave();
   EXPECT_EQ(domain_->deregister_region(watched.key), 0);

@@ -270,14 +270,14 @@ class CallModel {
     CallEnd end = failed ? CallEnd::failed : CallEnd::done;
     if (failed && choice_.omission == Omission::settle_by_kernel) end = CallEnd::stays;
     const auto apply_to = [this](const AddressRange& part, PageEvent event) { apply(pages_in(part), event); };
-    const auto bury_holes = [this](const AddressRange& part) {
+    const auto mark_unmapped_dead = [this](const AddressRange& part) {
       const Range range = pages_in(part);
       for (size_t page = range.first; page < range.second; ++page)
         if (mapping_[page] == 0) apply({page, page + 1}, PageEvent::bury);
     };
     if (choice_.omission == Omission::overlap_on_revive && !(call.unmaps() && !failed))
       apply(call.range, PageEvent::revive);
-    ledger_->settle(call.entry, addresses(call.range), call.unmaps(), end, apply_to, bury_holes);
+    ledger_->settle(call.entry, addresses(call.range), call.unmaps(), end, apply_to, mark_unmapped_dead);
     thread.calls.pop_back();
     return true;
   }
@@ -337,7 +337,7 @@ class CallModel {
           return true;
         }
         target_ = below(kPages);
-        if (ticket_ != revocations_) {  // until_unrevoked()
+        if (ticket_ != revocations_) {  // retry_while_revoked()
           ticket_ = revocations_;
           gated_ = gate_;
           return true;
@@ -425,7 +425,7 @@ class CallModel {
       }
       default:
         ledger_->note_unmapped(addresses(taken_.range));
-        if (!ledger_->forestalls(PageEvent::kill, addresses(taken_.range)))
+        if (!ledger_->already_marks(PageEvent::kill, addresses(taken_.range)))
           apply(taken_.range, PageEvent::kill);
         gate_ = false;
         monitor_at_ = 0;

@@ -99,23 +99,24 @@ TEST(CallLedger, ForestallsWhatAMarkedCallHasDoneAlready) {
   auto ledger = std::make_unique<CallLedger>();
   const AddressRange range{0x2000, 0x5000};
   const auto nothing = [](auto&&...) {};
-  EXPECT_FALSE(ledger->forestalls(PageEvent::kill, range));
+  EXPECT_FALSE(ledger->already_marks(PageEvent::kill, range));
   CallLedger::Entry* const unmapping = ledger->begin(range);
-  EXPECT_FALSE(ledger->forestalls(PageEvent::kill, range)) << "its pages are not marked yet";
+  EXPECT_FALSE(ledger->already_marks(PageEvent::kill, range)) << "its pages are not marked yet";
   unmapping->note_marked(PageEvent::doom);
-  EXPECT_TRUE(ledger->forestalls(PageEvent::kill, range));
-  EXPECT_TRUE(ledger->forestalls(PageEvent::drop, {0x3000, 0x4000}));
-  EXPECT_FALSE(ledger->forestalls(PageEvent::kill, {0x1000, 0x5000}));
-  EXPECT_FALSE(ledger->forestalls(PageEvent::kill, {0x2000, 0x6000}));
+  EXPECT_TRUE(ledger->already_marks(PageEvent::kill, range));
+  EXPECT_TRUE(ledger->already_marks(PageEvent::drop, {0x3000, 0x4000}));
+  EXPECT_FALSE(ledger->already_marks(PageEvent::kill, {0x1000, 0x5000}));
+  EXPECT_FALSE(ledger->already_marks(PageEvent::kill, {0x2000, 0x6000}));
   ledger->settle(unmapping, range, true, CallEnd::done, nothing, nothing);
-  EXPECT_FALSE(ledger->forestalls(PageEvent::kill, range)) << "the call has ended";
+  EXPECT_FALSE(ledger->already_marks(PageEvent::kill, range)) << "the call has ended";
 
   CallLedger::Entry* const emptying = ledger->begin(range);
   ASSERT_EQ(emptying, unmapping);
-  EXPECT_FALSE(ledger->forestalls(PageEvent::drop, range)) << "the mark of the entry's last call";
+  EXPECT_FALSE(ledger->already_marks(PageEvent::drop, range)) << "the mark of the entry's last call";
   emptying->note_marked(PageEvent::suspend);
-  EXPECT_TRUE(ledger->forestalls(PageEvent::drop, range));
-  EXPECT_FALSE(ledger->forestalls(PageEvent::kill, range)) << "classic regions keep their pages at a suspend";
+  EXPECT_TRUE(ledger->already_marks(PageEvent::drop, range));
+  EXPECT_FALSE(ledger->already_marks(PageEvent::kill, range))
+      << "classic regions keep their pages at a suspend";
   ledger->settle(emptying, range, false, CallEnd::done, nothing, nothing);
 }
 

@@ -162,7 +162,7 @@ TEST(PageSurveyor, SaysTheSameWithoutSwap) {
       for (const bool write : {false, true}) {
         const uint64_t address = memory.address() + page * kPage;
         const Survey with = surveyor.look(address, pages, write);
-        const Survey without = surveyor.look_without_swap(address, pages, write);
+        const Survey without = surveyor.survey_without_swap(address, pages, write);
         EXPECT_EQ(without.kind, with.kind) << page << " " << pages << " " << write;
         EXPECT_EQ(without.is_slow, with.is_slow) << page << " " << pages << " " << write;
         EXPECT_EQ(without.backing, with.backing) << page << " " << pages << " " << write;

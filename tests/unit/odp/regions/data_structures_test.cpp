@@ -320,7 +320,7 @@ TEST(Quiescence, AWaitForCopiesNeedsNoTurnToEnd) {
   });
   while (state != 1) std::this_thread::yield();
   revoke_tickets();
-  quiescence.outlast_copies(quiescence.advance());  // while the turn is still open
+  quiescence.wait_for_copies(quiescence.advance());  // while the turn is still open
   EXPECT_EQ(state.load(), 1);
   state = 2;
   engine.join();
@@ -332,7 +332,7 @@ TEST(Quiescence, WithoutRestartsAWaitForCopiesIsForOthersTurnsAlone) {
   Quiescence::Slot* const own = quiescence.attach();
   Quiescence::Slot* const other = quiescence.attach();
   static_cast<void>(quiescence.enter(*own));
-  quiescence.outlast_copies(quiescence.advance());  // its own turn, interrupted by a signal handler
+  quiescence.wait_for_copies(quiescence.advance());  // its own turn, interrupted by a signal handler
   quiescence.leave(*own);
   std::atomic<int> state{0};
   std::atomic<bool> waited{false};
@@ -347,7 +347,7 @@ TEST(Quiescence, WithoutRestartsAWaitForCopiesIsForOthersTurnsAlone) {
   });
   while (state != 1) std::this_thread::yield();
   std::thread waiter([&] {
-    quiescence.outlast_copies(quiescence.advance());
+    quiescence.wait_for_copies(quiescence.advance());
     EXPECT_EQ(state.load(), 2);
     waited = true;
   });
