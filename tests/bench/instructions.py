@@ -19,8 +19,8 @@ import subprocess
 import sys
 import tempfile
 
-# Of one side of a message. The engine leaves some faults to the pager's threads, and how many depends on the machine's load.
-MOST_CHANGE = {"send": 0.02, "receive": 0.02, "fault": 0.05}
+# Of one side of a message. The work of a fault depends on what else the kernel and the pager's threads do.
+MOST_CHANGE = {"send": 0.02, "receive": 0.02, "fault": 0.10}
 
 # (side, stage, functions that begin it). The first match applies.
 STAGES = [
@@ -121,7 +121,14 @@ def measure(program, run):
     totals = {side: round(total / messages) for side, total in sums.items()}
     for side, total in totals.items():
         print(f"| {side} | together | {total} |")
-    return {"fault": totals["fault"]} if "fault" in totals else totals
+    if "fault" not in totals:
+        return totals
+    # The engine leaves some faults to the pager's threads: a service that it completes, whatever their number.
+    service = r"ShortFaults::serve\("
+    inclusive = sum(cost for (caller, callee), cost in edges.items() if re.search(service, callee) and not re.search(service, caller))
+    per_service = round(inclusive / count(service))
+    print(f"| fault | a service on the engine's thread | {per_service} |")
+    return {"fault": per_service}
 
 
 def check(program, path):
