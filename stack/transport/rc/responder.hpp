@@ -126,6 +126,7 @@ class Responder {
   [[nodiscard]] bool send_stall_notifications(QueuePair& qp, uint32_t& budget_packets);
   void schedule_stall_notification(QueuePair& qp);
   void refuse_duplicate(QueuePair& qp, wire::Psn psn);
+  void refuse_late_read(QueuePair& qp, wire::Psn psn);
   [[nodiscard]] bool refuse_rest_of_response(QueuePair& qp, const QueuedResponse& job, wire::Psn psn);
   [[nodiscard]] bool hold_read_job(QueuePair& qp, const QueuedResponse& job);
 

@@ -274,6 +274,27 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
   context_.make_ready(qp);
 }
 
+/// Sends an RNR NAK for a READ whose page took too long. If a NAK for a later packet is pending, both are
+/// sent, the RNR NAK first and at once: a requester that has asked for this READ again before does not repeat
+/// that for the other NAK alone. To a requester that has the response the RNR NAK is stale, and the other NAK
+/// counts.
+void Responder::refuse_late_read(QueuePair& qp, wire::Psn psn) {
+  ResponderState& state = qp.responder;
+  const bool nak_was_sent = state.nak_sent;
+  const bool was_pending = state.nak_pending;
+  const uint8_t syndrome = state.nak_syndrome;
+  const wire::Psn nak_psn = state.nak_psn;
+  const bool for_fault = state.nak_for_fault;
+  nak_fault(qp, psn);
+  state.nak_sent = nak_was_sent;  // expected_psn is unchanged: only the READ is requested again
+  if (!was_pending) return;
+  if (send_acknowledge(qp, state.nak_syndrome, psn, StallNotification::page_fault))
+    ++context_.counters.rnr_naks_sent;
+  state.nak_syndrome = syndrome;
+  state.nak_psn = nak_psn;
+  state.nak_for_fault = for_fault;
+}
+
 void Responder::on_timer(QueuePair& qp) {
   ResponderState& state = qp.responder;
   if (state.held_deadline_ns <= context_.now_ns) context_.parking.release_held(qp);
@@ -299,13 +320,7 @@ void Responder::on_timer(QueuePair& qp) {
     state.job_count = 0;
     state.job_fault_wait = false;
     state.job_deadline_ns = kNever;
-    // A NAK for a later packet is pending. It also makes the requester request the READ again, if it still
-    // misses the response. An RNR NAK for the READ instead would be stale to a requester that has the
-    // response, and the pending NAK would be lost.
-    if (state.nak_pending) return context_.make_ready(qp);
-    const bool nak_was_sent = state.nak_sent;
-    nak_fault(qp, job.first_psn.plus(job.sent_packets));
-    state.nak_sent = nak_was_sent;  // expected_psn is unchanged: only the READ is requested again
+    refuse_late_read(qp, job.first_psn.plus(job.sent_packets));
   }
 }
 
