@@ -4,6 +4,8 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <string>
+#include <utility>
 
 #include "stack/base/process/process_local.hpp"
 
@@ -24,8 +26,11 @@ void describe_faults(std::vector<CounterText>& texts) {
   for (size_t kind = 0; kind < odp::kFaultKinds; ++kind) {
     const std::string name(name_of(static_cast<odp::FaultKind>(kind)));
     const auto add = [&](const std::string& bucket, const std::string& duration) {
-      texts.push_back({"odp.fault_us." + name + bucket, "services", CounterKind::count,
-                       "fault services of kind " + words_of(name) + " that took " + duration});
+      std::string key = "odp.fault_us.";
+      key.append(name).append(bucket);
+      std::string help = "fault services of kind ";
+      help.append(words_of(name)).append(" that took ").append(duration);
+      texts.push_back({std::move(key), "services", CounterKind::count, std::move(help)});
     };
     for (size_t bucket = 0; bucket + 1 < odp::kLatencyBuckets; ++bucket) {
       const std::string most = std::to_string(1U << bucket);
