@@ -2,7 +2,6 @@
 #include "stack/transport/gsi/gsi.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <mutex>
 #include <new>
 

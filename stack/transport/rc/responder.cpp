@@ -3,7 +3,6 @@
 #include "stack/transport/rc/responder.hpp"
 
 #include <algorithm>
-#include <cassert>
 
 #include "stack/transport/qp/shared_receive_queue.hpp"
 

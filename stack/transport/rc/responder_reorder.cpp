@@ -3,7 +3,6 @@
 // are kept in their buffers and reported. They are executed in PSN order once the gap is closed, for two
 // reasons. Only the first packet of a WRITE has the address. No reader may see later bytes of a message
 // before earlier ones. For other requesters IBA 9.7.5.1.2 applies: one NAK per gap, then silence.
-#include <cassert>
 
 #include "stack/transport/context/emit.hpp"
 #include "stack/transport/rc/responder.hpp"

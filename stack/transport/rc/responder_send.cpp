@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The responder's sending half: READ responses in PSN order, then the NAK or the coalesced ACK.
 #include <algorithm>
-#include <cassert>
 
 #include "stack/transport/context/emit.hpp"
 #include "stack/transport/rc/responder.hpp"

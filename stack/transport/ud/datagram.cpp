@@ -2,7 +2,6 @@
 #include "stack/transport/ud/datagram.hpp"
 
 #include <array>
-#include <cassert>
 #include <cstring>
 
 #include "stack/transport/context/emit.hpp"
