@@ -458,7 +458,8 @@ void Domain::hint_will_write(ProtectionDomain domain, std::span<const WriteHint>
       }
     }
     const WriteHint& hint = hints[next++];
-    const FaultRequest request{{hint.key, domain, kLocalWrite}, hint.va, hint.length_bytes, 0};
+    const FaultRequest request{
+        .target = {hint.key, domain, kLocalWrite}, .va = hint.va, .length_bytes = hint.length_bytes};
     if (pager_->background().try_push({request, nullptr})) pager_->wake();
   }
 }
