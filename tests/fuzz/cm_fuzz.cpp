@@ -167,9 +167,9 @@ void run(FuzzInput& input) {
   for (Side& side : sides) {
     side.manager.destroy_all(now);
     require(!side.manager.has_events(), "nobody is there to be told");
-    for (int i = 0; i < 10'000 && side.manager.next_deadline() != cm::kNever; ++i)
+    for (int i = 0; i < 10'000 && side.manager.next_deadline() != kNever; ++i)
       side.manager.poll(side.manager.next_deadline());
-    require(side.manager.next_deadline() == cm::kNever, "all of it ends");
+    require(side.manager.next_deadline() == kNever, "all of it ends");
   }
 }
 
