@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -136,12 +137,18 @@ def check(program, path):
     """Compares each run of the file with a new one; returns the complaints."""
     complaints = []
     for run, expected in json.loads(pathlib.Path(path).read_text()).items():
+        def changes(found):
+            return {side: found.get(side, 0) / instructions - 1 for side, instructions in expected.items()}
+
         found = measure(program, run)
-        for side, instructions in expected.items():
-            change = found.get(side, 0) / instructions - 1
-            print(f"{run}, {side}: {found.get(side, 0)} instructions, {instructions} expected, {change:+.1%}")
+        if any(abs(change) > MOST_CHANGE[side] for side, change in changes(found).items()):
+            # Threads of the process that got a CPU in between have taken a part of the work.
+            several = [found] + [measure(program, run) for _ in range(4)]
+            found = {side: round(statistics.median(each.get(side, 0) for each in several)) for side in expected}
+        for side, change in changes(found).items():
+            print(f"{run}, {side}: {found.get(side, 0)} instructions, {expected[side]} expected, {change:+.1%}")
             if abs(change) > MOST_CHANGE[side]:
-                complaints.append(f"{run}: {side}: {found.get(side, 0)} instructions, {change:+.1%} against {path}; "
+                complaints.append(f"{run}: {side}: {found.get(side, 0)} instructions, {change:+.1%} against {path}, in the median of five; "
                                   "a commit that changes the count writes it there and says why")
     return complaints
 
