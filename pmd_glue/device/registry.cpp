@@ -23,12 +23,23 @@
 #include "stack/base/process/call_stack.hpp"
 #include "stack/base/process/exit_hook.hpp"
 #include "stack/base/process/fork_generation.hpp"
+#include "stack/verbs/objects/wire_address.hpp"
 
 namespace faultline::glue {
 
 namespace {
 
 std::atomic<Registry*> current{nullptr};  // never destroyed, since programs exit with devices open
+
+/// Returns the address on the wire of `request`, the text of $FAULTLINE_WIRE; 0 if there is none.
+uint32_t address_on(const std::string& request, const Config& config, const Attachments& attachments) {
+  const std::string wire = request.substr(0, request.find(','));
+  for (const DeviceConfig& device : config.devices)
+    if (const auto found = attachments.find(device.name);
+        found != attachments.end() && device.port.request.wire == wire)
+      return found->second->grant().ipv4;
+  return 0;
+}
 
 }  // namespace
 
@@ -80,6 +91,7 @@ void Registry::set_path(const std::string& path) {
   path_ = path;
   config_.reset();
   attachments_.clear();
+  verbs::set_wire_address(0);
 }
 
 const Config& Registry::config() {
@@ -104,6 +116,7 @@ const Config& Registry::config() {
     Config read = path.empty() ? wire_config(wire) : load_config(path);
     if (level) read.log_level = *level;
     attachments_ = attach(read, wire);
+    if (wire != nullptr) verbs::set_wire_address(address_on(wire, read, attachments_));
     config_ = std::move(read);
   }
   return *config_;
