@@ -24,12 +24,16 @@ class NextCall {
   template <typename... Arguments>
   auto operator()(Arguments... arguments) {
     Function* function = function_.load(std::memory_order_relaxed);
-    if (function == nullptr) {
-      function = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
-      if (function == nullptr) std::abort();  // the C library always has it
-      function_.store(function, std::memory_order_relaxed);
-    }
+    if (function == nullptr) function = find();
     return function(arguments...);
+  }
+
+  /// Looks the definition up. Not async-signal-safe: a constructor calls it for names that are.
+  Function* find() {
+    auto* const function = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
+    if (function == nullptr) std::abort();  // the C library always has it
+    function_.store(function, std::memory_order_relaxed);
+    return function;
   }
 
  private:
