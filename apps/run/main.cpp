@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -34,6 +35,7 @@ struct Options {
   std::string side;
   std::string ip;
   bool share = false;
+  bool no_wire_sockets = false;
   bool guards = false;
   bool own_guards = false;
   std::vector<std::string> program;
@@ -65,6 +67,10 @@ std::string wire_text(const Options& options, std::string& error) {
   return request && glue::place_of_wire(request->wire, error) ? text : std::string();
 }
 
+bool is_on_or_off(std::string_view text) {
+  return text == "on" || text == "off";
+}
+
 int run_program(const Options& options) {
   const std::string directory = own_directory();
   const std::string library = run::find_library(directory, FAULTLINE_LIBDIR);
@@ -86,6 +92,13 @@ int run_program(const Options& options) {
     const std::string text = wire_text(options, error);
     if (text.empty()) return fail(kBadOption, error);
     setenv("FAULTLINE_WIRE", text.c_str(), 1);
+    if (options.no_wire_sockets) setenv("FAULTLINE_WIRE_SOCKETS", "off", 1);
+    const char* const sockets = std::getenv("FAULTLINE_WIRE_SOCKETS");
+    if (sockets != nullptr && !is_on_or_off(sockets))
+      return fail(kBadOption,
+                  fmt::format("faultline-run: FAULTLINE_WIRE_SOCKETS: \"{}\" is neither \"on\" nor "
+                              "\"off\"; unset it, or give --no-wire-sockets",
+                              sockets));
   }
   if (const std::string program = run::find_switch(directory); !program.empty())
     setenv("FAULTLINE_SWITCH", program.c_str(), 1);
@@ -118,6 +131,9 @@ int start(int argc, char** argv) {
   auto* ip = app.add_option("--ip", options.ip, "with --wire: this address of 198.18.0.0/15");
   auto* share =
       app.add_flag("--share", options.share, "with --wire: share the address with others that say so too");
+  auto* no_sockets =
+      app.add_flag("--no-wire-sockets", options.no_wire_sockets,
+                   "with --wire: leave addresses of 198.18.0.0/15 in TCP and UDP to the kernel");
   auto* guards = app.add_flag("--guards", options.guards,
                               "print which guards of registered memory a program would have here, and end");
   auto* own_guards = app.add_flag(run::kOwnGuardsOption, options.own_guards)->group("");  // not in the help
@@ -125,6 +141,7 @@ int start(int argc, char** argv) {
   side->needs(wire)->excludes(ip);
   ip->needs(wire);
   share->needs(wire);
+  no_sockets->needs(wire);
   own_guards->excludes(guards);
   app.prefix_command();
   app.positionals_at_end();
