@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """qperf: its RC tests by rdma_cm (-cm 1), with its TCP tests as reference. The ver_ tests compare every value.
-qperf takes one host name for TCP and rdma_cm, so the wire's addresses are loopback addresses of the kernel as well.
+qperf takes one host name for TCP and rdma_cm: a wire's address.
   qperf.py FAULTLINE_RUN [--brief]
 """
 import re
@@ -73,4 +73,4 @@ def work(session):
 
 
 if __name__ == "__main__":
-    harness.main(work, needs=["qperf"], kernel_addresses=True)
+    harness.main(work, needs=["qperf"])
