@@ -14,6 +14,7 @@ from .drawing import plots
 from .outcome import Interrupted, RunFailed, Unavailable
 from .processes import side_cpus
 from .results import Results
+from .wires import crowd
 
 LIMIT_S = 180  # of one program
 MORE_TIME_SHARE = 0.5
@@ -44,6 +45,10 @@ def parsed(arguments):
     parser.add_argument("--compare", nargs=2, metavar="JSON", help="say which differences of two results are beyond the noise")
     parser.add_argument("--build", default="build/plain", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    try:
+        crowd.sizes(os.environ)
+    except ValueError as error:
+        parser.error(str(error))
     options.rounds = options.rounds or (3 if options.quick else 5)
     options.seconds = options.seconds or (0.3 if options.quick else 0.5)
     if options.rounds < 1 or not 0.01 <= options.seconds <= 60:

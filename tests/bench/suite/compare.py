@@ -8,7 +8,8 @@ from .units import form_of, more_is_better, rounded, written
 ALPHA = 0.01
 LEAST_CHANGE = 0.03
 # These figures have none of Faultline's code: if they differ, the machines differ.
-NOT_OURS = ("raw/", "ucx/", "libfabric/")
+NOT_OURS = ("raw/", "ucx/", "libfabric/", "wire/ucx_tag_lat/tcp/", "wire/ucx_tag_lat/shm/", "wire/ucx_tag_bw/tcp/",
+            "wire/mpi_pingpong/tcp/")
 RULE = f"""The rule: a figure differs if both hold.
 1. Dealing all runs' values to the two sides by chance would part them this far in at most {ALPHA:.0%} of the ways (Mann-Whitney's U
    test, exact, two-sided). Five runs a side can do it, fewer cannot: all of one side are then beyond all of the other.

@@ -51,6 +51,8 @@ def facts(root):
         "testpmd": _version_of("dpdk-dev"),
         "ucx": _version_of("ucx-utils"),
         "libfabric": _version_of("libfabric-bin"),
+        "perftest": _version_of("perftest"),
+        "openmpi": _version_of("openmpi-bin"),
         "commit": _first_line([*git, "rev-parse", "HEAD"]) or "not a checkout",
         "changed_since": bool(_first_line([*git, "status", "--porcelain", "--untracked-files=no"])),
     }

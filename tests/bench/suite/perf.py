@@ -129,7 +129,7 @@ def measure(context, kind, prefix, options, dedicated=False, settings="", length
         return _figures(json.load(file)["results"], prefix)
 
 
-def _cpu_seconds(pid):
+def cpu_seconds(pid):
     """CPU time of the threads of a process (sched-stats.rst: nanoseconds, first of the three)."""
     total_ns = 0
     for task in os.listdir(f"/proc/{pid}/task"):
@@ -146,11 +146,11 @@ def measure_idle(context, kind, name, dedicated=False):
             client.wait_for(lambda: "faultline>" in client.output(), "its prompt")
             time.sleep(settle_s)
             pids = (server.process.pid, client.process.pid)
-            before = [_cpu_seconds(pid) for pid in pids]
+            before = [cpu_seconds(pid) for pid in pids]
             start = time.monotonic()
             time.sleep(max(1.0, 2 * context.seconds))
             lasted_s = time.monotonic() - start
-            shares = [(_cpu_seconds(pid) - had) / lasted_s for pid, had in zip(pids, before)]
+            shares = [(cpu_seconds(pid) - had) / lasted_s for pid, had in zip(pids, before)]
             client.write_line("quit")
             client.finish(context.limit_s)
         server.finish(context.limit_s)

@@ -2,11 +2,13 @@
 """The table of measurements. Measurements of one block take turns, A B B A, so that their ratio is of one stretch of time."""
 import dataclasses
 import functools
+import os
 import re
 from collections.abc import Callable
 
 from . import cores, libfabric, perf, stages, swap, testpmd, ucx
 from .sizes import bytes_of
+from .wires import crowd, mpi, perftest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +89,7 @@ def _others():
     for kind, frame_bytes in (("memif", 64), ("memif", FRAME_OF_4096), ("af_packet", 64)):
         yield Block((_raw(kind, frame_bytes, False),))
     yield Block((_ucx("tcp", "tag_bw", SIZES),))
-    for transport in ucx.TRANSPORTS:
+    for transport in ("tcp", "shm"):
         yield Block((_ucx(transport, "put_lat", ("64",)),))
         yield Block((_ucx(transport, "put_bw", PUT_SIZES),))
     yield Block((Measurement("libfabric/tcp", functools.partial(libfabric.measure, sizes=("64", "64k"))),))
@@ -162,6 +164,47 @@ def _paging():
     yield Block((Measurement("swap", functools.partial(swap.measure, laps=4), True, on_both_cpus=False),))
 
 
+def _perftest(name, program, size, run=perftest.latency, **how):
+    figure = f"wire/{name}/{size}"
+    return Measurement(figure, functools.partial(run, name=figure, program=program, size=size, **how), True)
+
+
+def _direct(mode, op, size):
+    """faultline-perf as perftest does it, between two devices that memif joins directly."""
+    prefix = "wire/direct/lat" if mode == "lat" else "wire/direct"
+    return _perf(f"{prefix}/{op}/{size}", "memif", (*_ops(op), "--mode", mode, *_sizes((size,)), *MTU, "--region", "pinned"), prefix, True)
+
+
+def _ucx_beside_verbs(test, size, transports):
+    """UCX over verbs on a wire, and over what it uses without."""
+    for transport in transports:
+        name = f"wire/ucx_{test}/{transport}"
+        yield Measurement(name, functools.partial(ucx.measure, transport=transport, test=test, sizes=(size,), prefix=name, ranks=("p50", "p99")),
+                          True)
+
+
+def _mpi(transport, size):
+    name = f"wire/mpi_pingpong/{transport}/{size}"
+    return Measurement(name, functools.partial(mpi.measure, name=name, over_wire=transport == "verbs", size=size), True)
+
+
+def _wires():
+    """Unmodified programs over a wire, next to what they are compared with."""
+    yield Block((_perftest("send_lat", "ib_send_lat", "64"), _direct("lat", "send", "64"), _perftest("write_lat", "ib_write_lat", "64"),
+                 _perftest("send_lat_event", "ib_send_lat", "64", options=("-e",))))
+    for size in ("64", "64k"):
+        yield Block((_perftest("write_bw", "ib_write_bw", size, perftest.bandwidth), _direct("bw", "write", size)))
+    yield Block(tuple(_ucx_beside_verbs("tag_lat", "64", ("verbs", "tcp", "shm"))))
+    yield Block(tuple(_ucx_beside_verbs("tag_bw", "64k", ("verbs", "tcp"))))
+    yield Block((_mpi("verbs", "64"), _mpi("tcp", "64")))
+    yield Block((Measurement("wire/three_pairs", functools.partial(perftest.pairs, name="wire/three_pairs", program="ib_write_bw",
+                                                                   size="64k", count=3), True),))
+    yield Block((Measurement("wire/idle", functools.partial(crowd.measure_idle, name="wire/idle"), True, on_both_cpus=False),))
+    for processes in crowd.sizes(os.environ):
+        name = f"wire/crowd/{processes}"
+        yield Block((Measurement(name, functools.partial(crowd.measure, name=name, processes=processes), True, on_both_cpus=False),))
+
+
 def _stages():
     yield Block((Measurement("stages", functools.partial(stages.measure, min_seconds=0.02), on_both_cpus=False),))
 
@@ -170,7 +213,7 @@ def blocks(quick=False, only=""):
     """The plan, or the part of a quick run; only measurements whose name matches `only`."""
     wanted = re.compile(only)
     plan = []
-    parts = (_beside_others(quick), _against_each_other(quick), _paging(), _ports(quick), _scaling(), _cores(), _progress(), _others(), _stages())
+    parts = (_wires(), _beside_others(quick), _against_each_other(quick), _paging(), _ports(quick), _scaling(), _cores(), _progress(), _others(), _stages())
     for part in parts:
         for block in part:
             chosen = tuple(one for one in block.measurements if (one.in_quick or not quick) and wanted.search(one.name))

@@ -113,12 +113,13 @@ class Child:
                 self.process.wait(timeout=END_LIMIT_S)
 
     def name(self):
-        return os.path.basename(next((word for word in self.command if "/" in word or word in NAMES), self.command[0]))
+        named = [word for word in self.command if word in NAMES] or [word for word in self.command if "/" in word]
+        return os.path.basename((named or self.command)[0])
 
     def last_words(self):
         lines = [line for line in self.output().splitlines() if line.strip()]
         return lines[-1].strip()[:300] if lines else "it said nothing"
 
 
-# Programs that taskset and ip start by name.
-NAMES = ("dpdk-testpmd", "ucx_perftest", "fi_pingpong")
+# Programs that taskset, ip and faultline-run start by name.
+NAMES = ("dpdk-testpmd", "ucx_perftest", "fi_pingpong", "mpirun.openmpi", "ib_send_lat", "ib_write_lat", "ib_write_bw")

@@ -42,7 +42,8 @@ def figures_of(measurement):
     if run.func is testpmd.measure:
         return {f"raw/{given['kind']}/{given['frame_bytes']}"}
     if run.func is ucx.measure:
-        return {f"ucx/{given['transport']}/{given['test']}/{size}" for size in given["sizes"]}
+        prefix = given.get("prefix", f"ucx/{given['transport']}/{given['test']}")
+        return {f"{prefix}/{size}" for size in given["sizes"]}
     if run.func is swap.measure:
         return {"swap/write/64", "swap/populate"}
     return {given.get("name", measurement.name)}
@@ -343,6 +344,7 @@ class Script(unittest.TestCase):
         self.assertEqual(quick.returncode, 0, quick.stderr)
         everything = self.run_it("--list").stdout.splitlines()
         self.assertLess(set(quick.stdout.splitlines()), set(everything))
+        self.assertEqual(everything[0], "wire/send_lat/64")
         self.assertIn("raw/memif/138", quick.stdout.splitlines())
         self.assertEqual(self.run_it("--list", "--only", "^swap").stdout, "swap\n")
 

@@ -12,7 +12,19 @@ figure is the median of its runs, a ratio the median of the rounds' ratios. `scr
 between two such files beyond the noise.
 """
 
-NAMES = """A name is the port, what is special, the operation and the message's bytes: `memif/write/64k`, `memif/pinned/lat/send/64`. Memory is
+NAMES = """`wire`: unmodified programs under `faultline-run --wire`, each side on one CPU, their switch on both.
+
+- `wire/send_lat`, `wire/write_lat`, `wire/write_bw`: perftest; `send_lat_event` sleeps until each completion (`ib_send_lat -e`). Latencies
+  are half round trips; perftest calls the median typical.
+- `wire/direct`: faultline-perf with the same messages, pinned memory, two devices joined directly by memif.
+- `wire/ucx_tag_lat`, `wire/ucx_tag_bw`: ucx_perftest over `rc_verbs` on a wire, over TCP, and over shared memory without a wire.
+- `wire/mpi_pingpong`: half a round trip of two ranks of Open MPI, over UCX with `rc_verbs` on a wire or with TCP.
+- `wire/three_pairs`: the sum of three `ib_write_bw` of 64 KiB at once on the same two CPUs; `to_one_pair`: the ratio to one alone.
+- `wire/idle`: CPU time of two connected programs and their switch, and the resident memory of one program.
+- `wire/crowd/N`: N processes, each connected to each: the time to connect, the time of two messages of 64 B and two of 16 KiB from
+  each to each, and the memory of all and the switch, shared pages counted once (PSS).
+
+Any other name is the port, what is special, the operation and the message's bytes: `memif/write/64k`, `memif/pinned/lat/send/64`. Memory is
 on-demand and warm where nothing else is said, progress inline, the path MTU 4096 (af_xdp 2048, tap 1024).
 
 - `lat`: half a round trip; a READ's is a whole one.
@@ -43,9 +55,10 @@ def _machine(facts):
     pages = f"{facts['huge_pages']} huge pages" if facts["huge_pages"] else "no huge pages"
     flags = " ".join(facts["flags"])
     commit = facts["commit"][:12] + (" and changes" if facts["changed_since"] else "")
+    programs = "".join(f", {name} {facts[key]}" for key, name in (("perftest", "perftest"), ("openmpi", "Open MPI")) if facts.get(key))
     return [f"{facts['cpus']} CPUs, {facts['cpu']} ({flags}), governor {facts['governor']}; Linux {facts['kernel']}; "
             f"{facts['memory_mib']} MiB, {pages}; {facts['compiler']}; DPDK {facts['dpdk']}, UCX {facts['ucx']}, "
-            f"libfabric {facts['libfabric']}; commit {commit}."]
+            f"libfabric {facts['libfabric']}{programs}; commit {commit}."]
 
 
 def target_rows(samples, measured_alone=False):
@@ -57,15 +70,20 @@ def target_rows(samples, measured_alone=False):
             continue
         values = verdict.values
         lines.append(_row(verdict.target.what, verdict.text(median(values)), f"{verdict.text(min(values))} to {verdict.text(max(values))}",
-                          verdict.wanted(), "reached" if verdict.reached else "**not reached**"))
+                          verdict.wanted(), verdict.outcome()))
     return lines
 
 
+def _place(figure):
+    group = figure.partition("/")[0]
+    return group != "wire", group
+
+
 def figure_rows(samples):
-    """A table for each first word of the figures' names."""
+    """A table for each first word of the figures' names, that of wires first."""
     lines = []
     group = None
-    for figure, metrics in sorted(samples.items(), key=lambda item: item[0].partition("/")[0]):
+    for figure, metrics in sorted(samples.items(), key=lambda item: _place(item[0])):
         if group != (group := figure.partition("/")[0]):
             lines += ["", f"### {group}", "", _row("figure", "metric", "median", "the runs' range", "runs"),
                       _row("---", "---", "---", "---", "---")]

@@ -5,6 +5,7 @@ import dataclasses
 from . import plan
 from .spread import median, ratios
 from .units import rounded, written
+from .wires import crowd
 
 RATE, BANDWIDTH, HALF_TRIP, TO_PINNED = "messages_per_second", "gb_per_second", "p50_us", "to_pinned"
 
@@ -14,7 +15,7 @@ class Target:
     what: str
     figure: str
     metric: str
-    bound: float
+    bound: float | None = None  # None: only reported
     at_least: bool = True
     against: tuple = ()      # (figure, metric): the bound applies to the ratio to it
     factor: float = 1.0      # packets of a message
@@ -31,14 +32,48 @@ class Verdict:
 
     @property
     def reached(self):
-        return self.measured and (median(self.values) >= self.target.bound if self.target.at_least else
+        return self.target.bound is not None and self.measured and (median(self.values) >= self.target.bound if self.target.at_least else
                                   median(self.values) <= self.target.bound)
 
     def text(self, value):
         return rounded(value) if self.target.against else written(value, self.target.metric)
 
+    def outcome(self):
+        return "" if self.target.bound is None else "reached" if self.reached else "**not reached**"
+
     def wanted(self):
-        return f"{'at least' if self.target.at_least else 'at most'} {self.text(self.target.bound)}"
+        return "" if self.target.bound is None else f"{'at least' if self.target.at_least else 'at most'} {self.text(self.target.bound)}"
+
+
+def _over_wires():
+    """Reported, without a bound."""
+    yield Target("64 B `ib_send_lat` over a wire, half round trip p50", "wire/send_lat/64", HALF_TRIP)
+    yield Target("the same, p99", "wire/send_lat/64", "p99_us")
+    yield Target("its p50 to faultline-perf's over memif", "wire/send_lat/64", HALF_TRIP, against=("wire/direct/lat/send/64", HALF_TRIP))
+    yield Target("64 B `ib_write_lat` over a wire, half round trip p50", "wire/write_lat/64", HALF_TRIP)
+    yield Target("the same, average", "wire/write_lat/64", "mean_us")
+    yield Target("the same, p99", "wire/write_lat/64", "p99_us")
+    yield Target("64 B `ib_send_lat -e` over a wire, half round trip p50", "wire/send_lat_event/64", HALF_TRIP)
+    for label, what, metric in (("64", "64 B", RATE), ("64k", "64 KiB", BANDWIDTH)):
+        yield Target(f"{what} `ib_write_bw` over a wire", f"wire/write_bw/{label}", metric)
+        yield Target("the same, to faultline-perf's over memif", f"wire/write_bw/{label}", metric,
+                     against=(f"wire/direct/write/{label}", metric))
+    yield from _beside_tcp("64 B UCX `tag_lat`, half round trip p50", "wire/ucx_tag_lat/{}/64", HALF_TRIP, ("verbs", "tcp", "shm"))
+    yield from _beside_tcp("64 KiB UCX `tag_bw`", "wire/ucx_tag_bw/{}/64k", BANDWIDTH, ("verbs", "tcp"))
+    yield from _beside_tcp("64 B Open MPI over UCX, half round trip p50", "wire/mpi_pingpong/{}/64", HALF_TRIP, ("verbs", "tcp"))
+    yield Target("three pairs of `ib_write_bw` of 64 KiB at once, sum", "wire/three_pairs", BANDWIDTH)
+    yield Target("the same, to one pair", "wire/three_pairs", "to_one_pair")
+    yield Target("two idle programs and their switch, CPU time", "wire/idle", "cpu_ms")
+    yield Target("an idle program on a wire, resident memory", "wire/idle", "resident_mib")
+    yield Target(f"{crowd.USUAL} processes, each with each: exchange of all messages", f"wire/crowd/{crowd.USUAL}", "seconds")
+    yield Target("the same, memory of all processes and the switch", f"wire/crowd/{crowd.USUAL}", "pss_mib")
+
+
+def _beside_tcp(what, figure, metric, transports):
+    names = {"verbs": "verbs on a wire", "tcp": "TCP", "shm": "shared memory"}
+    for transport in transports:
+        yield Target(f"{what}, {names[transport]}", figure.format(transport), metric)
+    yield Target(f"{what}, verbs to TCP", figure.format("verbs"), metric, against=(figure.format("tcp"), metric))
 
 
 def _beside_pinned():
@@ -50,6 +85,7 @@ def _beside_pinned():
 
 
 TARGETS = (
+    *_over_wires(),
     Target("64 B WRITE, one QP, memif", "memif/write/64", RATE, 12e6),
     Target("the same, to testpmd's packet rate at its frame size", "memif/write/64", RATE, 0.25,
            against=(f"raw/memif/{plan.FRAME_OF_64}", "packets_per_second")),

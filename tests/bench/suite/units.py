@@ -7,6 +7,13 @@ _FORMS = {
     "cpu_share": (100, "% of a CPU"),
     "cpu_ns": (1, "ns"),
     "to_pinned": (1, ""),
+    "to_one_pair": (1, ""),
+    "least_gb_per_second": (1, "GB/s"),
+    "cpu_ms": (1, "ms in 10 s"),
+    "connect_seconds": (1, "s"),
+    "seconds": (1, "s"),
+    "resident_mib": (1, "MiB"),
+    "pss_mib": (1, "MiB"),
 }
 
 
