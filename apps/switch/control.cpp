@@ -2,9 +2,12 @@
 #include "apps/switch/control.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -16,13 +19,16 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "pmd_glue/wires/inbox.hpp"
+#include "pmd_glue/wires/passed_descriptors.hpp"
+#include "pmd_glue/wires/sealed_memory.hpp"
+
 namespace faultline::switching {
 namespace {
 
 using glue::SwitchAnswer;
 using glue::SwitchRequest;
 using glue::SwitchVerb;
-using glue::WakeFlag;
 
 // Tags of epoll events: one of these, or kSessionTag plus a session's number shifted left by one; odd for its
 // pidfd.
@@ -36,24 +42,19 @@ constexpr uint64_t tag_of(uint64_t id, bool of_process) {
 // Connections accepted per round, so that frames are served in between.
 constexpr int kMostAccepted = 16;
 
-void send_answer(int connection, const SwitchAnswer& answer, const WakeFlag* wake_flag) {
-  iovec part{const_cast<SwitchAnswer*>(&answer), sizeof answer};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(WakeFlag::kDescriptors * sizeof(int))> control{};
-  if (wake_flag != nullptr) {
-    const auto descriptors = wake_flag->descriptors();
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof descriptors);
-    std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
-  }
+void send_answer(int connection, const SwitchAnswer& answer, std::span<const int> descriptors = {}) {
   // A peer that does not read its answer has ended, or will time out.
-  static_cast<void>(sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+  static_cast<void>(glue::send_with_descriptors(connection, &answer, sizeof answer, descriptors));
+}
+
+/// Returns what the process gave with its request: the page and the event of its inbox. Empty if it gave
+/// neither, or anything else.
+std::vector<UniqueFd> inbox_of(std::vector<UniqueFd> descriptors) {
+  if (descriptors.size() != glue::kInboxDescriptors ||
+      !glue::is_sealed_memory(descriptors[0].get(), glue::Inbox::kBytes) ||
+      !glue::is_event(descriptors[1].get()))
+    return {};
+  return descriptors;
 }
 
 SwitchAnswer reply(uint64_t number, int error, const std::string& line) {
@@ -89,10 +90,12 @@ bool is_readable(int fd) {
 
 }  // namespace
 
-Control::Control(std::string wire, UniqueFd listener, Seats& seats, TimeNs recovered_ns, Host host)
+Control::Control(std::string wire, UniqueFd listener, Seats& seats, const glue::Inbox& inbox,
+                 TimeNs recovered_ns, Host host)
     : wire_(std::move(wire)),
       listener_(std::move(listener)),
       seats_(seats),
+      inbox_(inbox),
       recovered_ns_(recovered_ns),
       host_(std::move(host)) {}
 
@@ -153,6 +156,9 @@ void Control::end_silent() {
 }
 
 void Control::serve(int timeout_ms) {
+  for (const PortIndex offender : seats_.take_offenders())
+    if (Session* const session = session_of(offender)) end(*session);
+  introduce_new_pairs();
   serve_waiting();
   end_silent();
   if (listens_again_ != 0 && host_.now() >= listens_again_) pause_listening(false);
@@ -201,8 +207,7 @@ void Control::refuse_one() {
   spare_.reset();
   UniqueFd refused(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (refused)
-    send_answer(refused.get(), reply(0, EMFILE, "the switch has no descriptors left: raise its ulimit -n"),
-                nullptr);
+    send_answer(refused.get(), reply(0, EMFILE, "the switch has no descriptors left: raise its ulimit -n"));
   else
     pause_listening(true);
   refused.reset();
@@ -214,15 +219,12 @@ void Control::pause_listening(bool pause) {
   watch(listener_.get(), kListener, true);
 }
 
-size_t Control::strangers() const {
-  return static_cast<size_t>(std::count_if(sessions_.begin(), sessions_.end(),
-                                           [](const auto& session) { return !session.second->port; }));
-}
-
 Control::Session* Control::longest_silent() const {
   // Sessions are in order of their arrival.
-  for (const auto& [id, session] : sessions_)
-    if (!session->port && !session->waiting) return session.get();
+  for (const uint64_t id : strangers_) {
+    Session& session = *sessions_.at(id);
+    if (!session.waiting) return &session;
+  }
   return nullptr;
 }
 
@@ -233,12 +235,11 @@ void Control::begin(UniqueFd connection) {
     return send_answer(
         connection.get(),
         reply(0, EPERM,
-              fmt::format("it is of user {}, and this process of another, {}", geteuid(), peer.uid)),
-        nullptr);
-  if (strangers() >= kMostStrangers) {
+              fmt::format("it is of user {}, and this process of another, {}", geteuid(), peer.uid)));
+  if (strangers_.size() >= kMostStrangers) {
     Session* const silent = longest_silent();
     if (silent == nullptr)
-      return send_answer(connection.get(), reply(0, EAGAIN, "too many processes wait for a seat"), nullptr);
+      return send_answer(connection.get(), reply(0, EAGAIN, "too many processes wait for a seat"));
     end(*silent);
   }
   auto session = std::make_unique<Session>();
@@ -250,6 +251,7 @@ void Control::begin(UniqueFd connection) {
   watch(session->connection.get(), tag_of(session->id, false));
   if (session->process) watch(session->process.get(), tag_of(session->id, true));
   Session& begun = *session;
+  strangers_.insert(begun.id);
   sessions_[begun.id] = std::move(session);
   // The request has usually arrived already. Reading it now prevents the eviction of this connection as a
   // silent one.
@@ -261,11 +263,12 @@ void Control::begin(UniqueFd connection) {
 void Control::read_request(Session& session) {
   SwitchRequest request;
   const int connection = session.connection.get();
-  const ssize_t received = recv(connection, &request, sizeof request, MSG_DONTWAIT | MSG_TRUNC);
+  std::vector<UniqueFd> descriptors;
+  const ssize_t received = glue::receive_with_descriptors(connection, &request, sizeof request, descriptors);
   if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (received <= 0) return end(session);
   if (received < static_cast<ssize_t>(sizeof request.header) || request.header.magic != glue::kSwitchMagic) {
-    send_answer(connection, reply(0, EPROTO, "it does not understand what this process says"), nullptr);
+    send_answer(connection, reply(0, EPROTO, "it does not understand what this process says"));
     return end(session);
   }
   if (request.header.version != glue::kSwitchVersion || received != sizeof request) {
@@ -273,31 +276,33 @@ void Control::read_request(Session& session) {
         "it is of another build (version {}, and this process's library has {}): end the programs on the "
         "wire and start them anew",
         glue::kSwitchVersion, request.header.version);
-    send_answer(connection, reply(0, EPROTO, line), nullptr);
+    send_answer(connection, reply(0, EPROTO, line));
     return end(session);
   }
+  if (request.verb == SwitchVerb::attach && !session.port) session.inbox = inbox_of(std::move(descriptors));
   handle(session, request);
 }
 
 void Control::handle(Session& session, const SwitchRequest& request) {
   if (request.verb == SwitchVerb::attach) return attach(session, request);
+  if (request.verb == SwitchVerb::keep_link || request.verb == SwitchVerb::end_link ||
+      request.verb == SwitchVerb::bar_link)
+    return change_link(session, request);
   int error = EINVAL;
   if (session.port)
     seats_.with_stations([&](StationTable& stations) { error = change(stations, *session.port, request); });
   const std::string line = !session.port ? "attach comes first" : error != 0 ? std::strerror(error) : "";
-  send_answer(session.connection.get(), reply(request.number, error, line), nullptr);
+  send_answer(session.connection.get(), reply(request.number, error, line));
 }
 
 void Control::attach(Session& session, const SwitchRequest& request) {
   const uint64_t number = request.number;
   const auto refuse = [&, number](int error, const std::string& line) {
     session.waiting.reset();
-    session.wake_flag.reset();
-    send_answer(session.connection.get(), reply(number, error, line), nullptr);
+    send_answer(session.connection.get(), reply(number, error, line));
   };
   if (session.port)
-    return send_answer(session.connection.get(), reply(number, EBUSY, "this connection has a seat already"),
-                       nullptr);
+    return send_answer(session.connection.get(), reply(number, EBUSY, "this connection has a seat already"));
   const bool had_seat = request.range != 0;
   if (recovered_ns_ != 0 && !had_seat) {
     session.waiting = request;
@@ -306,52 +311,142 @@ void Control::attach(Session& session, const SwitchRequest& request) {
   std::optional<PortIndex> holder;
   seats_.with_stations([&](const StationTable& stations) { holder = stations.holder_of(request); });
   if (holder) end_if_gone(*holder);
+  if (session.inbox.empty()) return refuse(EPROTO, "this process gives no inbox to ring in");
   std::string line;
-  session.wake_flag = WakeFlag::create(wake_event_);
-  if (session.wake_flag == nullptr) return refuse(errno, "no memory or descriptors for one more seat");
-  const auto wanted = had_seat
-                          ? std::optional(static_cast<PortIndex>(std::min<uint32_t>(request.port, kMaxPorts)))
-                          : std::nullopt;
-  const auto port = seats_.take_port(wanted, *session.wake_flag, line);
+  const auto wanted =
+      had_seat ? std::optional(static_cast<PortIndex>(std::min<uint32_t>(request.port, glue::kMostSeats)))
+               : std::nullopt;
+  const auto port = seats_.take_port(wanted, line);
   if (!port) return refuse(ENOSPC, line);
+  const UniqueFd memory = begin_ring(session, *port);
   SwitchAnswer granted;
   granted.number = number;
   int error = 0;
-  seats_.with_stations([&](StationTable& stations) {
-    error = stations.attach(*port, request, session.pid, granted.grant, line);
-  });
+  if (!memory) {
+    line = fmt::format("no memory or descriptors for one more seat: {}", std::strerror(errno));
+    error = ENOMEM;
+  } else {
+    seats_.with_stations([&](StationTable& stations) {
+      error = stations.attach(*port, request, session.pid, granted.grant, line);
+    });
+  }
   if (error != 0) {
     seats_.give_back(*port);
     return refuse(error, line);
   }
   session.port = port;
   session.waiting.reset();
+  by_port_[*port] = &session;
+  strangers_.erase(session.id);
   granted.grant.port = *port;
   granted.grant.mtu_bytes = seats_.mtu_bytes();
-  seats_.socket_of(*port).copy(granted.grant.memif_socket.data(), granted.grant.memif_socket.size() - 1);
-  send_answer(session.connection.get(), granted, session.wake_flag.get());
+  session.grant = granted.grant;
+  // A peer that kept a link to this seat over the death of a switch does not know yet that another process
+  // has it.
+  if (!had_seat) end_links_to(*port);
+  send_answer(session.connection.get(), granted,
+              std::array{memory.get(), inbox_.memory(), wake_event_.get()});
   host_.note(fmt::format("{}: process {} has port {}", wire_, session.pid, *port));
+}
+
+/// Returns the memory of the ring between the switch and the session's process; an invalid descriptor with
+/// errno on failure.
+UniqueFd Control::begin_ring(const Session& session, PortIndex port) {
+  UniqueFd memory = glue::create_sealed_memory("faultline-seat", glue::kSeatBytes);
+  if (!memory) return {};
+  auto inbox = glue::Inbox::adopt(UniqueFd(fcntl(session.inbox[0].get(), F_DUPFD_CLOEXEC, 0)),
+                                  UniqueFd(fcntl(session.inbox[1].get(), F_DUPFD_CLOEXEC, 0)));
+  if (inbox == nullptr || !seats_.begin_ring(port, memory.get(), std::move(inbox))) return {};
+  return memory;
+}
+
+// ---- direct links ----
+
+Control::Session* Control::session_of(PortIndex port) const {
+  return by_port_[port];
+}
+
+void Control::introduce_new_pairs() {
+  for (const auto& [one, other] : seats_.take_new_pairs()) {
+    const Session* const first = session_of(one);
+    const Session* const second = session_of(other);
+    if (first != nullptr && second != nullptr) introduce(*first, *second);
+  }
+}
+
+// Without memory or descriptors the pair keeps to the way over the switch.
+void Control::introduce(const Session& one, const Session& other) {
+  const UniqueFd memory = glue::create_sealed_memory("faultline-link", glue::kLinkBytes);
+  if (!memory) return;
+  uint32_t side = 0;
+  for (const auto& [to, peer] : {std::pair{&one, &other}, std::pair{&other, &one}}) {
+    SwitchAnswer link;
+    link.message = glue::SwitchMessage::link;
+    link.link_side = side++;
+    link.grant = peer->grant;
+    const std::array<int, glue::kLinkDescriptors> descriptors{memory.get(), peer->inbox[0].get(),
+                                                              peer->inbox[1].get()};
+    // An end that does not receive it never attaches, so the other end sends nothing over the link.
+    send_answer(to->connection.get(), link, descriptors);
+  }
+}
+
+void Control::change_link(Session& session, const SwitchRequest& request) {
+  using LinkState = Seats::LinkState;
+  if (!session.port || request.port >= kMaxPorts)
+    return send_answer(session.connection.get(), reply(request.number, EINVAL, "there is no such seat"));
+  const auto peer = static_cast<PortIndex>(request.port);
+  const LinkState state = request.verb == SwitchVerb::keep_link  ? LinkState::kept
+                          : request.verb == SwitchVerb::bar_link ? LinkState::barred
+                                                                 : LinkState::none;
+  // Otherwise a process could fill the connection of another one, whose answers would be lost.
+  const bool ends_link = state == LinkState::barred && seats_.linked_to(*session.port).test(peer);
+  seats_.note_link({*session.port, peer}, state);
+  if (const Session* const other = session_of(peer); ends_link && other != nullptr)
+    send_link_ended(*other, *session.port);
+  send_answer(session.connection.get(), reply(request.number, 0, ""));
+}
+
+void Control::end_links_to(PortIndex port) {
+  const PortSet peers = seats_.linked_to(port);
+  for_each_port(peers, [&](PortIndex peer) {
+    seats_.note_link({port, peer}, Seats::LinkState::none);
+    if (const Session* const session = session_of(peer)) send_link_ended(*session, port);
+  });
+}
+
+void Control::send_link_ended(const Session& to, PortIndex ended) {
+  SwitchAnswer message;
+  message.message = glue::SwitchMessage::link_ended;
+  message.grant.port = ended;
+  send_answer(to.connection.get(), message);
 }
 
 // ---- ends of connections ----
 
 void Control::end_if_gone(PortIndex port) {
-  const auto holder = std::find_if(sessions_.begin(), sessions_.end(),
-                                   [&](const auto& session) { return session.second->port == port; });
-  if (holder != sessions_.end() && is_gone(*holder->second)) end(*holder->second);
+  Session* const holder = session_of(port);
+  if (holder != nullptr && is_gone(*holder)) end(*holder);
 }
 
 bool Control::is_gone(const Session& session) {
   if (session.process && is_readable(session.process.get())) return true;
-  char first = 0;
-  return recv(session.connection.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+  // Requests of the process may still wait to be read.
+  pollfd ended{.fd = session.connection.get(), .events = POLLRDHUP, .revents = 0};
+  return poll(&ended, 1, 0) == 1 && (ended.revents & (POLLHUP | POLLRDHUP)) != 0;
 }
 
 void Control::end(Session& session) {
   if (session.port) {
+    const PortSet peers = seats_.linked_to(*session.port);
     seats_.leave(*session.port);
+    by_port_[*session.port] = nullptr;
+    for_each_port(peers, [&](PortIndex peer) {
+      if (const Session* const other = session_of(peer)) send_link_ended(*other, *session.port);
+    });
     host_.note(fmt::format("{}: process {} has left port {}", wire_, session.pid, *session.port));
   }
+  strangers_.erase(session.id);
   sessions_.erase(session.id);
 }
 

@@ -9,7 +9,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "apps/switch/seats.hpp"
 #include "pmd_glue/wires/switch_protocol.hpp"
@@ -32,9 +34,10 @@ class Control {
     std::function<void(const std::string&)> note;  ///< writes a line to the log
   };
 
-  /// `seats` must outlive this object. `listener` is a listening SOCK_SEQPACKET socket. Until `recovered_ns`
-  /// only processes that had a seat at a switch that died get one; others wait.
-  Control(std::string wire, UniqueFd listener, Seats& seats, TimeNs recovered_ns, Host host);
+  /// `seats` and `inbox`, the switch's, must outlive this object. `listener` is a listening SOCK_SEQPACKET
+  /// socket. Until `recovered_ns` only processes that had a seat at a switch that died get one; others wait.
+  Control(std::string wire, UniqueFd listener, Seats& seats, const glue::Inbox& inbox, TimeNs recovered_ns,
+          Host host);
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
@@ -57,8 +60,9 @@ class Control {
     UniqueFd process;  ///< pidfd
     int pid = 0;
     TimeNs since = 0;
-    std::unique_ptr<glue::WakeFlag> wake_flag;
     std::optional<PortIndex> port;
+    glue::SwitchGrant grant;                     ///< valid with a port
+    std::vector<UniqueFd> inbox;                 ///< kInboxDescriptors, checked; empty: it gets no links
     std::optional<glue::SwitchRequest> waiting;  ///< pending attach request
   };
   using Sessions = std::map<uint64_t, std::unique_ptr<Session>>;
@@ -74,12 +78,20 @@ class Control {
   void refuse_one();
   void pause_listening(bool pause);
   void begin(UniqueFd connection);
-  [[nodiscard]] size_t strangers() const;
   /// Returns the oldest session without a port and without a pending attach request, or nullptr.
   [[nodiscard]] Session* longest_silent() const;
   void read_request(Session& session);
+  // Direct links.
+  void introduce_new_pairs();
+  void introduce(const Session& one, const Session& other);
+  void change_link(Session& session, const glue::SwitchRequest& request);
+  /// Tells the peers of a seat that their links to it have ended.
+  void end_links_to(PortIndex port);
+  static void send_link_ended(const Session& to, PortIndex ended);
+  [[nodiscard]] Session* session_of(PortIndex port) const;
   void handle(Session& session, const glue::SwitchRequest& request);
   void attach(Session& session, const glue::SwitchRequest& request);
+  [[nodiscard]] UniqueFd begin_ring(const Session& session, PortIndex port);
   /// Ends the session of `port` if its process has ended but the event was not handled yet.
   void end_if_gone(PortIndex port);
   [[nodiscard]] static bool is_gone(const Session& session);
@@ -88,6 +100,7 @@ class Control {
   const std::string wire_;
   const UniqueFd listener_;
   Seats& seats_;
+  const glue::Inbox& inbox_;
   TimeNs recovered_ns_;  ///< 0: recovery is over
   const Host host_;
   UniqueFd epoll_;
@@ -97,6 +110,8 @@ class Control {
   TimeNs listens_again_ = 0;  ///< 0: not paused
   // Keyed by a number that is never reused, unlike a descriptor: an event may be older than the session.
   Sessions sessions_;
+  std::set<uint64_t> strangers_;  ///< sessions without a port
+  std::vector<Session*> by_port_ = std::vector<Session*>(kMaxPorts);
   uint64_t next_id_ = 1;
   bool told_to_end_ = false;
 };

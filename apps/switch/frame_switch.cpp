@@ -2,9 +2,8 @@
 #include "apps/switch/frame_switch.hpp"
 
 #include <algorithm>
-#include <mutex>
+#include <utility>
 
-#include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <spdlog/fmt/fmt.h>
 
@@ -16,134 +15,95 @@
 #include "stack/base/log.hpp"
 
 namespace faultline::switching {
-
-using glue::WakeFlag;
-
 namespace {
 
-/// Returns 0 without a pool; no port can be opened then either.
-size_t pool_frames(const glue::Config& config) {
-  const rte_mempool* const pool = glue::frame_pool(config);
+/// Returns 0 without a pool; no ring can be begun then either.
+size_t frames_of(const rte_mempool* pool) {
   return pool != nullptr ? pool->size : 0;
 }
 
 }  // namespace
 
-FrameSwitch::FrameSwitch(const glue::Config& config, std::string socket_prefix)
-    : config_(config),
-      socket_prefix_(std::move(socket_prefix)),
-      room_(pool_frames(config)),
-      gate_(turns_, [this] { return take_burst(); }) {
-  glue::DeviceConfig memif;
-  memif.port.kind = glue::PortKind::memif;
-  mtu_bytes_ = glue::port_mtu_bytes(memif);
-}
+FrameSwitch::FrameSwitch(const glue::Config& config, glue::Inbox& inbox)
+    : config_(config), pool_(glue::frame_pool(config)), room_(frames_of(pool_)), rings_(inbox) {}
 
 FrameSwitch::~FrameSwitch() {
   for (PortIndex index = 0; index < kMaxPorts; ++index) drop_waiting(index);
 }
 
-void FrameSwitch::with_stations(const std::function<void(StationTable&)>& use) {
-  const std::lock_guard turn(turns_);
-  use(stations_);
-}
-
-bool FrameSwitch::open_port(const glue::PortConfig& wanted, PortIndex index, std::string& error) {
-  glue::DeviceConfig device;
-  device.name = fmt::format("seat{}", index);
-  device.port = wanted;
-  auto opened = glue::EthernetPort::open(config_, device, error);
-  if (opened == nullptr) return false;
-  Port& port = ports_[index];
-  port.socket = wanted.socket;
-  port.waiting.reserve(WaitingRoom::kMostOfAPort);
-  turns_.lock();
-  port.port = std::move(opened);
-  turns_.unlock();
-  return true;
-}
-
-bool FrameSwitch::open_uplink(const glue::PortConfig& port, std::string& error) {
+bool FrameSwitch::open_uplink(const glue::PortConfig& wanted, std::string& error) {
   constexpr PortIndex index = kMaxPorts - 1;
-  if (!open_port(port, index, error)) return false;
-  // The port must receive the frames for all stations.
-  ports_[index].port->receive_for_all();
   glue::DeviceConfig device;
-  device.port = port;
+  device.name = "uplink";
+  device.port = wanted;
+  Port& port = ports_[index];
+  port.uplink = glue::EthernetPort::open(config_, device, error);
+  if (port.uplink == nullptr) return false;
+  // The port must receive the frames for all stations.
+  port.uplink->receive_for_all();
   mtu_bytes_ = std::min(mtu_bytes_, glue::port_mtu_bytes(device));
-  ports_[index].taken = true;
+  port.taken = true;
   uplink_ = index;
   stations_.set_uplink(index);
+  room_.set_ports(++ports_taken_);
   return true;
 }
 
+// A port is used again as late as possible: peers may not know yet that its process has ended.
 std::optional<PortIndex> FrameSwitch::find_free() const {
   std::optional<PortIndex> best;
-  std::optional<PortIndex> linked;  ///< port without a seat whose last client still keeps its memif link
-  for (PortIndex index = 0; index < kMaxPorts; ++index) {
-    const Port& port = ports_[index];
-    if (port.taken) continue;
-    if (port.port != nullptr && port.port->link_up()) {
-      linked = index;
-      continue;
-    }
-    // Prefers an existing port without a memif link, the least recently used one. A new port is created only
-    // if there is none.
-    const bool better = !best || (ports_[*best].port == nullptr && port.port != nullptr) ||
-                        (port.port != nullptr && port.last_taken < ports_[*best].last_taken);
-    if (better) best = index;
-  }
-  return best ? best : linked;
+  for (PortIndex index = 0; index < glue::kMostSeats; ++index)
+    if (!ports_[index].taken && (!best || ports_[index].last_taken < ports_[*best].last_taken)) best = index;
+  return best;
 }
 
-std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted, WakeFlag& wake_flag,
-                                                std::string& error) {
-  const bool has_wanted = wanted && *wanted < kMaxPorts && !ports_[*wanted].taken;
+std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted, std::string& error) {
+  const bool has_wanted = wanted && *wanted < glue::kMostSeats && !ports_[*wanted].taken;
   const auto index = has_wanted ? wanted : find_free();
   if (!index) {
-    error = fmt::format("the wire has {} devices, which is all it can", kMaxPorts);
+    error = fmt::format("the wire has {} devices, which is all it can", glue::kMostSeats);
     return std::nullopt;
   }
   Port& port = ports_[*index];
-  if (port.port == nullptr) {
-    // Without turns_: the port is created on EAL's interrupt thread, which may be waiting for the lock.
-    glue::PortConfig memif;
-    memif.kind = glue::PortKind::memif;
-    memif.memif_server = true;
-    memif.socket = fmt::format("{}.{}", socket_prefix_, *index);
-    if (!open_port(memif, *index, error)) return std::nullopt;
-  } else if (port.port->link_up()) {
-    // Disconnects the previous client: a memif server takes one client.
-    port.port->reconnect();
-  }
-  const std::lock_guard turn(turns_);
   port.taken = true;
   port.last_taken = ++seats_taken_;
-  port.wake_flag = &wake_flag;
+  room_.set_ports(++ports_taken_);
   return index;
 }
 
+bool FrameSwitch::begin_ring(PortIndex index, int memory, std::unique_ptr<glue::Inbox> inbox) {
+  if (pool_ == nullptr) return false;
+  auto ring = glue::SharedRing::begin(memory, glue::SharedRing::kSeat, glue::kSideOfSwitch, std::move(inbox),
+                                      glue::kSwitchSeat);
+  if (ring == nullptr) return false;
+  ports_[index].ring = std::move(ring);
+  rings_.add(index, *ports_[index].ring);
+  return true;
+}
+
 void FrameSwitch::leave(PortIndex index) {
-  const std::lock_guard turn(turns_);
   // Forwards the frames that the program sent before it ended, while it still has its address.
   constexpr int kMostBursts = 64;
-  for (int bursts = 0; bursts < kMostBursts && receive(index) != 0; ++bursts) take_burst();
+  for (int bursts = 0; bursts < kMostBursts && receive(index) != 0; ++bursts) flush_all();
   connections_.end(index, [&](std::span<const uint8_t> frame) { send_as(index, frame); });
   stations_.detach(index);
+  pairs_.leave(index);
   free_port(index);
 }
 
 void FrameSwitch::give_back(PortIndex index) {
-  const std::lock_guard turn(turns_);
   free_port(index);
 }
 
 void FrameSwitch::free_port(PortIndex index) {
   Port& port = ports_[index];
+  rings_.remove(index);
+  port.ring.reset();
   port.taken = false;
-  port.wake_flag = nullptr;
+  port.is_offender = false;
   port.dropped = 0;
   drop_waiting(index);
+  room_.set_ports(--ports_taken_);
 }
 
 void FrameSwitch::drop_waiting(PortIndex index) {
@@ -154,33 +114,41 @@ void FrameSwitch::drop_waiting(PortIndex index) {
 }
 
 bool FrameSwitch::turn() {
-  if (!turns_.try_lock()) return true;  // a memif link is being set up or ended
-  const bool moved = take_burst();
-  turns_.unlock();
-  return moved;
-}
-
-bool FrameSwitch::take_burst() {
   size_t moved = 0;
-  for (PortIndex i = 0; i < kMaxPorts; ++i)
-    if (ports_[i].port != nullptr) moved += receive(i);
-  for (PortIndex i = 0; i < kMaxPorts; ++i)
-    if (!ports_[i].waiting.empty()) moved += flush(i);
+  rings_.receive([&](uint16_t seat) {
+    moved += receive(seat);
+    return true;
+  });
+  if (uplink_) moved += receive(*uplink_);
+  moved += flush_all();
   return moved != 0;
 }
 
 size_t FrameSwitch::receive(PortIndex from) {
   std::array<rte_mbuf*, kBurst> burst;
-  const size_t received = ports_[from].port->receive(0, burst);
+  Port& port = ports_[from];
+  const bool is_uplink = port.uplink != nullptr;
+  if (!is_uplink && port.ring == nullptr) return 0;
+  const size_t received = is_uplink ? port.uplink->receive(0, burst) : port.ring->receive(pool_, from, burst);
   for (size_t i = 0; i < received; ++i) {
     if (i + 1 < received) __builtin_prefetch(rte_pktmbuf_mtod(burst[i + 1], const void*));
-    rte_mbuf* frame = glue::make_contiguous(burst[i], ports_[from].port->pool());
+    rte_mbuf* frame = glue::make_contiguous(burst[i], pool_);
     if (frame != nullptr) forward(frame, from);
   }
+  if (!is_uplink && port.ring->violation() != nullptr) note_offender(from);
   return received;
 }
 
+void FrameSwitch::note_offender(PortIndex index) {
+  Port& port = ports_[index];
+  if (std::exchange(port.is_offender, true)) return;
+  log().error("the ring of port {} is closed: its process {}", index, port.ring->violation());
+  offenders_.push_back(index);
+}
+
 void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
+  if (const auto marker = wire::parse_link_marker(glue::bytes_of(frame)))
+    return forward_marker(frame, *marker, from);
   const Verdict verdict = stations_.decide(glue::bytes_of(frame), from);
   // No frame can reach a station without a link, so its address is not announced; the sender asks again.
   if (verdict.answer) return any_link_up(verdict.to) ? send_answer(frame, from) : rte_pktmbuf_free(frame);
@@ -191,12 +159,25 @@ void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
   }
   note_connection(frame, from);
   counters_.forwarded += copies;
-  // transmit() copies or frees each frame, so each port needs a reference.
+  // Each port frees its frames, so it needs a reference.
   frame->ol_flags = 0;
   rte_mbuf_refcnt_update(frame, static_cast<int16_t>(copies - 1));
-  if (copies == 1) return put(frame, static_cast<PortIndex>(std::countr_zero(verdict.to.to_ulong())));
-  for (PortIndex to = 0; to < kMaxPorts; ++to)
-    if (verdict.to.test(to)) put(frame, to);
+  if (copies == 1) note_pair(glue::bytes_of(frame), from, static_cast<PortIndex>(verdict.to._Find_first()));
+  for_each_port(verdict.to, [&](PortIndex to) { put(frame, to); });
+}
+
+// Management datagrams and neighbours' messages always take the way over the switch, so they make no pair.
+void FrameSwitch::note_pair(std::span<const uint8_t> frame, PortIndex from, PortIndex to) {
+  if (from == to || from == uplink_ || to == uplink_ || pairs_.is_known(from, to)) return;
+  if (wire::peek_unicast_receiver(frame)) pairs_.add(from, to);
+}
+
+// The marker follows the sender's earlier frames, which wait for the same port.
+void FrameSwitch::forward_marker(rte_mbuf* frame, const wire::LinkMarker& marker, PortIndex from) {
+  if (marker.from_seat == from && marker.to_seat < glue::kMostSeats && ports_[marker.to_seat].taken)
+    return put(frame, marker.to_seat);
+  ++counters_.drops[static_cast<size_t>(Drop::foreign_source)];
+  rte_pktmbuf_free(frame);
 }
 
 void FrameSwitch::note_connection(rte_mbuf* frame, PortIndex from) {
@@ -208,21 +189,25 @@ void FrameSwitch::note_connection(rte_mbuf* frame, PortIndex from) {
 }
 
 void FrameSwitch::send_as(PortIndex from, std::span<const uint8_t> bytes) {
-  rte_mbuf* const frame = rte_pktmbuf_alloc(ports_[from].port->pool());
+  rte_mbuf* const frame = rte_pktmbuf_alloc(pool_);
   if (frame == nullptr) return;
   std::copy(bytes.begin(), bytes.end(), rte_pktmbuf_mtod(frame, uint8_t*));
   glue::set_length(frame, bytes.size());
   forward(frame, from);
 }
 
+bool FrameSwitch::is_up(const Port& port) const {
+  return port.uplink != nullptr ? port.uplink->link_up() : port.ring != nullptr && port.ring->takes_frames();
+}
+
 bool FrameSwitch::any_link_up(const PortSet& ports) const {
-  for (PortIndex index = 0; index < kMaxPorts; ++index)
-    if (ports.test(index) && ports_[index].port->link_up()) return true;
-  return false;
+  bool is_any = false;
+  for_each_port(ports, [&](PortIndex index) { is_any |= is_up(ports_[index]); });
+  return is_any;
 }
 
 void FrameSwitch::send_answer(rte_mbuf* question, PortIndex to) {
-  rte_mbuf* reply = rte_pktmbuf_alloc(ports_[to].port->pool());
+  rte_mbuf* reply = rte_pktmbuf_alloc(pool_);
   if (reply != nullptr) {
     const size_t length_bytes =
         stations_.answer(glue::bytes_of(question), monotonic_ns(),
@@ -243,7 +228,9 @@ void FrameSwitch::put(rte_mbuf* frame, PortIndex to) {
     note_drop(to, admission);
     return rte_pktmbuf_free(frame);
   }
-  ports_[to].waiting.push_back(frame);
+  Port& port = ports_[to];
+  port.waiting.push_back(frame);
+  if (!std::exchange(port.is_queued, true)) queued_.push_back(to);
 }
 
 void FrameSwitch::note_drop(PortIndex to, WaitingRoom::Admission why) {
@@ -253,36 +240,43 @@ void FrameSwitch::note_drop(PortIndex to, WaitingRoom::Admission why) {
                room_.waiting(to));
 }
 
+size_t FrameSwitch::flush_all() {
+  size_t moved = 0;
+  size_t kept = 0;
+  for (const PortIndex index : queued_) {
+    moved += flush(index);
+    ports_[index].is_queued = !ports_[index].waiting.empty();
+    if (ports_[index].is_queued) queued_[kept++] = index;
+  }
+  queued_.resize(kept);
+  return moved;
+}
+
 // Frames for a port without a link are dropped, as a switch would.
 size_t FrameSwitch::flush(PortIndex index) {
   Port& port = ports_[index];
-  const size_t sent = port.port->transmit(0, port.waiting);
+  const bool up = is_up(port);
+  size_t sent = 0;
+  if (port.uplink != nullptr)
+    sent = port.uplink->transmit(0, port.waiting);
+  else if (up)
+    sent = port.ring->transmit(port.waiting);
   room_.leave(index, sent);
   if (sent != 0) port.dropped = 0;
-  if (sent != 0 && port.wake_flag != nullptr) port.wake_flag->ring(WakeFlag::End::device);
-  if (sent == port.waiting.size()) {
+  if (sent == port.waiting.size())
     port.waiting.clear();
-  } else if (sent == 0 && !port.port->link_up()) {
+  else if (sent == 0 && !up)
     drop_waiting(index);
-  } else {
+  else
     port.waiting.erase(port.waiting.begin(), port.waiting.begin() + static_cast<ptrdiff_t>(sent));
-  }
   return sent;
 }
 
-bool FrameSwitch::needs_polling() const {
-  return uplink_.has_value() ||
-         std::any_of(ports_.begin(), ports_.end(), [](const Port& port) { return !port.waiting.empty(); });
-}
-
 void FrameSwitch::set_asleep(bool asleep) {
-  for (Port& port : ports_) {
-    if (port.wake_flag == nullptr) continue;
-    if (asleep)
-      port.wake_flag->set_asleep(WakeFlag::End::switch_);
-    else
-      port.wake_flag->set_awake(WakeFlag::End::switch_);
-  }
+  if (asleep)
+    rings_.arm();
+  else
+    rings_.disarm();
 }
 
 }  // namespace faultline::switching

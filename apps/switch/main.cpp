@@ -6,12 +6,14 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include <sched.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "apps/switch/control.hpp"
@@ -19,6 +21,7 @@
 #include "apps/switch/options.hpp"
 #include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/engine/poll_engine.hpp"
+#include "pmd_glue/wires/inbox.hpp"
 #include "pmd_glue/wires/switch_place.hpp"
 #include "pmd_glue/wires/wire_request.hpp"
 #include "stack/base/clock.hpp"
@@ -133,6 +136,14 @@ void report(const switching::SwitchCounters& counters) {
              counters.answered, counters.full, counters.crowded, drops);
 }
 
+/// Each seat takes five descriptors: its connection, its process, the two of its inbox, and its ring's event.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));
+}
+
 UniqueFd listener_of(const Options& options, const glue::SwitchPlace& place, std::string& error) {
   if (options.listener) return UniqueFd(*options.listener);
   const auto latest = std::chrono::steady_clock::now() + kLockPatience;
@@ -171,16 +182,18 @@ int serve(const Options& options) {
   std::signal(SIGPIPE, SIG_IGN);
   if (options.listener) std::signal(SIGHUP, SIG_IGN);  // outlives its starter's terminal
 
+  raise_descriptor_limit();
   const glue::Config config = switching::config_of(options);
   if (!glue::start_eal(config, error)) return fail(error);
-  switching::FrameSwitch frames(config, place->memif_prefix);
+  const std::unique_ptr<glue::Inbox> inbox = glue::Inbox::create();
+  if (inbox == nullptr) return fail(fmt::format("faultline-switch: no memory: {}", std::strerror(errno)));
+  switching::FrameSwitch frames(config, *inbox);
   frames.with_stations([&](switching::StationTable& stations) {
     stations.begin_at(glue::first_given_out(options.wire, geteuid()));
-    return 0;
   });
   if (options.uplink && !frames.open_uplink(*options.uplink, error)) return fail(error);
   switching::Control control(
-      options.wire, std::move(listener), frames, options.recover ? monotonic_ns() + kRecoverNs : 0,
+      options.wire, std::move(listener), frames, *inbox, options.recover ? monotonic_ns() + kRecoverNs : 0,
       {.now = monotonic_ns, .note = [](const std::string& line) { log().info("{}", line); }});
   if (!control.open()) return fail(fmt::format("faultline-switch: {}", std::strerror(errno)));
   run(options, *place, frames, control, door);

@@ -6,6 +6,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "stack/wire/link/neighbour_link.hpp"
 #include "stack/wire/mad/mad_cm.hpp"
 
 namespace faultline::switching {
@@ -21,6 +22,7 @@ using wire::MacAddress;
 // prefix. Sides (`--side a`) have its first addresses; assigned addresses follow.
 constexpr uint32_t kNetwork = 0xc6120000;  // 198.18.0.0
 constexpr uint32_t kPrefixBits = 15;
+constexpr uint32_t kFirstGivenOut = kNetwork + 0x101;
 constexpr uint32_t kLastGivenOut = kNetwork + 0x1fffe;
 // Address of programs that share one without naming it.
 constexpr uint32_t kCommonAddress = kNetwork + 0xff;
@@ -85,6 +87,7 @@ class LatestRequests {
   [[nodiscard]] PortIndex find_or_give(const Request& request, PortIndex from, PortIndex to) {
     for (const Given& given : given_)
       if (given.to != kMaxPorts && given.request == request) return given.to;
+    given_.resize(kMost);
     given_[next_] = {request, from, to};
     next_ = (next_ + 1) % given_.size();
     return to;
@@ -100,7 +103,8 @@ class LatestRequests {
     PortIndex from = 0, to = kMaxPorts;
   };
   // As many requests as one sharer's program may have under way (1,000 connections at once).
-  std::array<Given, 1024> given_{};
+  static constexpr size_t kMost = 1024;
+  std::vector<Given> given_;  ///< only a shared address needs it
   size_t next_ = 0;
 };
 
@@ -135,30 +139,45 @@ StationTable::~StationTable() = default;
 // ---- seats ----
 
 StationTable::Station* StationTable::find(uint32_t ipv4) const {
-  const auto found = std::find_if(stations_.begin(), stations_.end(),
-                                  [&](const auto& station) { return station->ipv4 == ipv4; });
-  return found == stations_.end() ? nullptr : found->get();
+  const auto found = by_ipv4_.find(ipv4);
+  return found == by_ipv4_.end() ? nullptr : found->second;
 }
 
 StationTable::Station* StationTable::find(const MacAddress& mac) const {
-  for (const auto& station : stations_)
-    if (station->addresses.mac() == mac) return station.get();
-  return nullptr;
+  const auto found = by_mac_.find(wire::mac_word(mac.bytes.data()));
+  return found == by_mac_.end() ? nullptr : found->second;
 }
 
 StationTable::Station* StationTable::owner_of(const Gid& gid) const {
+  if (gid.is_ipv4()) return find(gid.ipv4());
   for (const auto& station : stations_)
     if (station->addresses.is_own(gid)) return station.get();
   return nullptr;
 }
 
 uint32_t StationTable::free_address() const {
-  for (uint32_t ipv4 = first_given_out_; ipv4 <= kLastGivenOut; ++ipv4)
-    if (find(ipv4) == nullptr) return ipv4;
-  return 0;  // cannot happen: kMaxPorts ports use fewer addresses
+  // There are more addresses than ports.
+  uint32_t ipv4 = first_given_out_;
+  while (find(ipv4) != nullptr) ipv4 = ipv4 == kLastGivenOut ? kFirstGivenOut : ipv4 + 1;
+  return ipv4;
+}
+
+StationTable::Station& StationTable::add_station(uint32_t ipv4, bool is_shared) {
+  const glue::IpNetwork address{Gid::from_ipv4(ipv4), static_cast<uint8_t>(128 - 32 + kPrefixBits)};
+  Station& station = *stations_.emplace_back(std::make_unique<Station>(address, is_shared));
+  by_ipv4_[ipv4] = &station;
+  by_mac_[wire::mac_word(station.addresses.mac().bytes.data())] = &station;
+  return station;
+}
+
+void StationTable::remove_station(Station* station) {
+  by_ipv4_.erase(station->ipv4);
+  by_mac_.erase(wire::mac_word(station->addresses.mac().bytes.data()));
+  std::erase_if(stations_, [&](const auto& other) { return other.get() == station; });
 }
 
 uint32_t StationTable::take_range(uint32_t wanted) {
+  if (free_ranges_.empty()) return 0;
   const auto found = std::find(free_ranges_.begin(), free_ranges_.end(), wanted);
   const auto taken = found != free_ranges_.end() ? found : free_ranges_.begin();
   const uint32_t range = *taken;
@@ -187,13 +206,16 @@ int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, 
     return EADDRINUSE;
   }
   Station* station = wanted != 0 ? find(wanted) : nullptr;
-  if (station == nullptr) {
-    const glue::IpNetwork address{Gid::from_ipv4(wanted != 0 ? wanted : free_address()),
-                                  static_cast<uint8_t>(128 - 32 + kPrefixBits)};
-    station = stations_.emplace_back(std::make_unique<Station>(address, request.shared != 0)).get();
+  const bool shares = request.shared != 0;
+  const uint32_t range = shares ? take_range(request.range) : glue::kFirstRange;
+  if (range == 0) {
+    why = fmt::format(
+        "{} processes share addresses on this wire, which is all it can; start this one without "
+        "--share",
+        glue::kLastRange);
+    return ENOSPC;
   }
-  // There are more ranges than ports.
-  const uint32_t range = take_range(request.range);
+  if (station == nullptr) station = &add_station(wanted != 0 ? wanted : free_address(), shares);
   if (station->ports.none()) station->first = port;
   station->ports.set(port);
   station->port_of_range[range] = port;
@@ -217,14 +239,12 @@ void StationTable::detach(PortIndex port) {
   station->port_of_range[seat.range] = kMaxPorts;
   station->ports.reset(port);
   for (const auto& other : stations_) other->requests.forget(port);
-  free_ranges_.push_back(seat.range);
+  if (station->shared) free_ranges_.push_back(seat.range);
   seat = {};
-  if (station->ports.none()) {
-    std::erase_if(stations_, [&](const auto& other) { return other.get() == station; });
-  } else if (station->first == port) {
-    station->first = 0;
-    while (!station->ports.test(station->first)) ++station->first;
-  }
+  if (station->ports.none())
+    remove_station(station);
+  else if (station->first == port)
+    station->first = static_cast<PortIndex>(station->ports._Find_first());
 }
 
 int StationTable::claim_service(PortIndex port, uint64_t service_id) {

@@ -14,6 +14,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "pmd_glue/link/address_table.hpp"
@@ -23,10 +24,16 @@
 
 namespace faultline::switching {
 
-/// DPDK's RTE_MAX_ETHPORTS in Debian's build.
-inline constexpr size_t kMaxPorts = 32;
+/// The seats, and the uplink, which is the last port.
+inline constexpr size_t kMaxPorts = glue::kMostSeats + 1;
 using PortSet = std::bitset<kMaxPorts>;
-using PortIndex = uint8_t;
+using PortIndex = uint16_t;
+/// Calls `use` for each port of a set, in order.
+template <typename Use>
+void for_each_port(const PortSet& ports, Use use) {
+  for (size_t port = ports._Find_first(); port < kMaxPorts; port = ports._Find_next(port))
+    use(static_cast<PortIndex>(port));
+}
 
 /// Reason why a frame was dropped; each is a counter.
 enum class Drop : uint8_t {
@@ -101,6 +108,9 @@ class StationTable {
   [[nodiscard]] Station* find(const wire::MacAddress& mac) const;
   [[nodiscard]] Station* owner_of(const wire::Gid& gid) const;
   [[nodiscard]] uint32_t free_address() const;
+  [[nodiscard]] Station& add_station(uint32_t ipv4, bool is_shared);
+  void remove_station(Station* station);
+  /// Returns 0 if all ranges are taken.
   [[nodiscard]] uint32_t take_range(uint32_t wanted);
   /// Returns whether the frame's IP addresses, and those in an ARP or neighbour message, belong to the
   /// sender. For the uplink `sender` is nullptr: returns whether no station here has them.
@@ -118,9 +128,13 @@ class StationTable {
 
   std::optional<PortIndex> uplink_;
   std::vector<std::unique_ptr<Station>> stations_;
+  // The same by address: a station's MAC address follows from its IP address.
+  std::unordered_map<uint32_t, Station*> by_ipv4_;
+  std::unordered_map<uint64_t, Station*> by_mac_;
   std::array<Seat, kMaxPorts> seats_{};
   uint32_t first_given_out_ = 0xc6120101;  ///< 198.18.1.1
-  // Freed ranges are reused as late as possible: peers may not know yet that the process has ended.
+  // Of processes that share an address. Freed ranges are reused as late as possible: peers may not know yet
+  // that the process has ended.
   std::vector<uint32_t> free_ranges_;
   std::map<std::array<uint8_t, 16>, PortSet> groups_;
 };

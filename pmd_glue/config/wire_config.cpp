@@ -24,8 +24,6 @@ std::shared_ptr<WireAttachment> attach(const Config& config, DeviceConfig& devic
       {wire::Gid::from_ipv4(grant.ipv4), static_cast<uint8_t>(kIpv4PrefixBits + grant.prefix_bits)}};
   device.mac.bytes = grant.mac;
   device.mtu_bytes = device.mtu_bytes.value_or(grant.mtu_bytes);
-  device.port.kind = PortKind::memif;
-  device.port.socket = grant.memif_socket.data();
   return attachment;
 }
 

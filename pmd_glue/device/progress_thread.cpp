@@ -83,8 +83,8 @@ ProgressThread::Rounds ProgressThread::serve_devices() {
   Rounds rounds{.busy = false, .driven = false, .deadline = now + kRungForSleepNs};
   for (RunningDevice* device : devices_) {
     device->maintain(now);
-    rounds.deadline = std::min(rounds.deadline, now + device->longest_sleep_ns());
     const RunningDevice::Housekeeping seen = device->housekeep();
+    rounds.deadline = std::min(rounds.deadline, now + device->longest_sleep_ns());
     rounds.busy |= seen == RunningDevice::Housekeeping::busy;
     rounds.driven |= seen == RunningDevice::Housekeeping::driven;
     if (seen == RunningDevice::Housekeeping::quiet)
@@ -104,6 +104,16 @@ void ProgressThread::nap(std::unique_lock<std::mutex>& lock, TimeNs longest) {
   lock.unlock();
   static_cast<void>(ppoll(pollers_.data(), pollers_.size(), &timeout, nullptr));
   lock.lock();
+  // A device may have been removed meanwhile.
+  for (const pollfd& poller : pollers_)
+    for (RunningDevice* const device : devices_)
+      if (poller.revents != 0 && poller.fd == device->port_descriptor()) device->expect_news();
+}
+
+/// The switch announces direct links, and its end, on this descriptor.
+void ProgressThread::watch_switch(const RunningDevice& device) {
+  if (const int descriptor = device.port_descriptor(); descriptor >= 0)
+    pollers_.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
 }
 
 /// Sleeps until work is posted, frames arrive or a timer is due. A port without a descriptor is polled at
@@ -116,9 +126,7 @@ void ProgressThread::sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns) {
     const int descriptor = device->await_work(*this);
     all_have_rx_descriptor &= descriptor >= 0 || device->has_own_threads();
     if (descriptor >= 0) pollers_.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
-    // poll(2) reports POLLHUP in any case.
-    if (const int port = device->port_descriptor(); port >= 0)
-      pollers_.push_back({.fd = port, .events = 0, .revents = 0});
+    watch_switch(*device);
   }
   const Rounds rounds = serve_devices();
   if (!rounds.busy && !stop_) {
@@ -154,6 +162,7 @@ void ProgressThread::run() {
       // The driving thread is not disturbed more often than that.
       asleep_.store(true, std::memory_order_seq_cst);
       pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
+      for (const RunningDevice* const device : devices_) watch_switch(*device);
       if (!stop_) nap(lock, kDrivenNapNs);
       wake_up();
     } else {

@@ -42,6 +42,7 @@ class ProgressThread final : public transport::DoorbellListener {
   [[nodiscard]] Rounds serve_devices();
   void sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns);
   void nap(std::unique_lock<std::mutex>& lock, TimeNs longest);
+  void watch_switch(const RunningDevice& device);
   void wake();     ///< called by another thread
   void wake_up();  ///< called by the thread itself, after its sleep
 

@@ -31,14 +31,6 @@ constexpr TimeNs kLingerNs = 20'000'000;
 constexpr TimeNs kHeldFramesNs = 1'000'000'000;
 constexpr TimeNs kLastTurnsNs = 100'000'000;
 constexpr TimeNs kTurnOfOthersNs = 20'000'000;
-// A memif handshake takes a few messages on EAL's interrupt thread.
-constexpr TimeNs kHandshakeNs = 1'000'000'000;
-
-template <typename Function>
-void call_with(verbs::DeviceBackend& device, uint32_t core_index, Function function) {
-  device.call(
-      core_index, [](void* argument) { (*static_cast<Function*>(argument))(); }, &function);
-}
 
 // The user must be able to trace losses and late pages to [device.chaos].
 void warn_of_chaos(const DeviceConfig& device) {
@@ -119,7 +111,13 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
     error = fmt::format("faultline: {}: {}: odp: {}", config.path, wanted.name, error);
     return nullptr;
   }
-  device->port_ = EthernetPort::open(config, wanted, error);
+  if (attachment != nullptr) {
+    auto wire_port = WirePort::open(config, wanted, *attachment, error);
+    device->wire_port_ = wire_port.get();
+    device->port_ = std::move(wire_port);
+  } else {
+    device->port_ = EthernetPort::open(config, wanted, error);
+  }
   if (device->port_ == nullptr) return nullptr;
   if (!wanted.capture.empty()) {
     // A forked child writes a separate file, since its parent writes this one.
@@ -218,7 +216,8 @@ void RunningDevice::abandon() {
 // memif's ring are lost with the ring, unless the other end drains it as this library does (memif_gate.hpp).
 // So the peer gets a short time to take them.
 void RunningDevice::drain_engines() {
-  if (core_units_.empty() || !port_->link_up()) return;
+  const bool has_links = wire_port_ != nullptr && wire_port_->links() != 0;
+  if (core_units_.empty() || (!port_->link_up() && !has_links)) return;
   const TimeNs now = monotonic_ns();
   const TimeNs latest = now + kHeldFramesNs;
   bool sent_lately = false;
@@ -230,7 +229,9 @@ void RunningDevice::drain_engines() {
       engine.turn();
       unit.session->leave();
       engine.turns().unlock();
-    } while (engine.core().has_mads_to_send() && monotonic_ns() < now + kLastTurnsNs);
+      // The peer has to take frames before a full ring takes more.
+      sched_yield();
+    } while (engine.core().next_deadline() <= engine.last_turn() && monotonic_ns() < now + kLastTurnsNs);
     while (engine.holds_frames_to_send() && monotonic_ns() < latest) {
       engine.turns().lock();
       register_this_thread();
@@ -339,7 +340,8 @@ RunningDevice::Housekeeping RunningDevice::housekeep() {
   if (told) frames_ = Frames::missed;
   if (moved) frames_ = Frames::unknown;
   if (!moved && faults && session.should_yield()) sched_yield();
-  return moved || faults || told ? Housekeeping::busy : Housekeeping::quiet;
+  const bool held_back = wire_port_ != nullptr && wire_port_->holds_back();
+  return moved || faults || told || held_back ? Housekeeping::busy : Housekeeping::quiet;
 }
 
 int RunningDevice::await_work(transport::DoorbellListener& listener) {
@@ -347,8 +349,10 @@ int RunningDevice::await_work(transport::DoorbellListener& listener) {
   first_engine().core().set_doorbell_listener(&listener);
   if (attachment_ == nullptr)
     return frames_ == Frames::missed || port_state_ != PortState::up ? -1 : port_->frames_descriptor(0);
-  attachment_->wake_flag().set_asleep(WakeFlag::End::device);
-  return attachment_->wake_flag().event(WakeFlag::End::device);
+  first_engine().turns().lock();
+  wire_port_->arm();
+  first_engine().turns().unlock();
+  return attachment_->event();
 }
 
 void RunningDevice::stop_awaiting_work() {
@@ -359,10 +363,11 @@ void RunningDevice::stop_awaiting_work() {
     if (frames_ == Frames::unknown && frames.fd >= 0 && poll(&frames, 1, 0) > 0) frames_ = Frames::told;
     return;
   }
-  WakeFlag& wake_flag = attachment_->wake_flag();
-  wake_flag.set_awake(WakeFlag::End::device);
+  first_engine().turns().lock();
+  wire_port_->disarm();
+  first_engine().turns().unlock();
   uint64_t rings = 0;
-  static_cast<void>(!read(wake_flag.event(WakeFlag::End::device), &rings, sizeof rings));
+  static_cast<void>(!read(attachment_->event(), &rings, sizeof rings));
 }
 
 int RunningDevice::port_descriptor() const {
@@ -371,7 +376,10 @@ int RunningDevice::port_descriptor() const {
 
 // A link through a switch is up as long as the switch lives.
 TimeNs RunningDevice::longest_sleep_ns() const {
-  return port_descriptor() >= 0 && port_state_ == PortState::up ? kToldOfPortNs : kPortCheckNs;
+  // The turn that finds a broken ring may be the last one before a sleep.
+  const bool has_offender = wire_port_ != nullptr && wire_port_->has_offender();
+  return port_descriptor() >= 0 && port_state_ == PortState::up && !has_offender ? kToldOfPortNs
+                                                                                 : kPortCheckNs;
 }
 
 void RunningDevice::maintain(TimeNs now) {
@@ -380,6 +388,7 @@ void RunningDevice::maintain(TimeNs now) {
   if (port_->is_gone()) return note_port_state(PortState::gone);
   if (std::string error; attachment_ != nullptr && !attachment_->keep(error))
     std::fprintf(stderr, "%s\n", error.c_str());
+  if (wire_port_ != nullptr) serve_links(now);
   const bool up = port_->link_up();
   note_port_state(up ? PortState::up : PortState::down);
   if (up || !port_->needs_reconnect() || now < next_reconnect_) return;
@@ -390,6 +399,16 @@ void RunningDevice::maintain(TimeNs now) {
   if (!port_->started()) return;
   use_port(true);
   next_reconnect_ = now + kHandshakeNs;
+}
+
+void RunningDevice::serve_links(TimeNs now) {
+  std::vector<WireAttachment::LinkNews> news = attachment_->take_link_news();
+  std::vector<WirePort::Ended> ended;
+  call_with(*this, 0, [&] {
+    for (WireAttachment::LinkNews& one : news) wire_port_->take(std::move(one));
+    ended = wire_port_->look_after(now);
+  });
+  for (const WirePort::Ended& one : ended) attachment_->end_link(one.peer_port, one.barred);
 }
 
 void RunningDevice::note_port_state(PortState state) {
@@ -433,108 +452,6 @@ void RunningDevice::log_reason(const std::string& line) {
   glue::log_reason(config_.name, line, monotonic_ns());
 }
 
-int RunningDevice::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
-  const int error = find_mac(gid, mac);
-  if (error != 0 && wants_reasons()) log_reason(text_of_unreachable(gid, error));
-  return error;
-}
-
-std::string RunningDevice::text_of_unreachable(const wire::Gid& gid, int error) {
-  const std::string address = text_of(gid);
-  if (error == ENETUNREACH)
-    return fmt::format("no route to {}: it is on no network of the device ([[device]] ip, gateway, route)",
-                       address);
-  const std::string where =
-      attachment_ != nullptr ? fmt::format(" on wire {}", config_.port.request.wire) : "";
-  if (!link_up()) return fmt::format("no way to {}: the link is down", address);
-  return fmt::format("nobody has {}{}: no answer to {}", address, where,
-                     gid.is_ipv4() ? "ARP" : "neighbour discovery");
-}
-
-int RunningDevice::find_mac(const wire::Gid& gid, wire::MacAddress& mac) {
-  if (addresses_.is_own(gid)) {
-    mac = addresses_.mac();
-    return 0;
-  }
-  if (wire::is_multicast(gid)) {
-    await_link();
-    mac = wire::multicast_mac(gid);
-    return 0;
-  }
-  if (gid.is_zero() || gid == wire::Gid::from_ipv4(0) || gid == wire::Gid::from_ipv4(UINT32_MAX))
-    return EHOSTUNREACH;
-  const std::optional<wire::Gid> hop = addresses_.next_hop(gid);
-  if (!hop) return ENETUNREACH;
-  return resolve_neighbour(*hop, mac);
-}
-
-/// A group has no neighbour whose reply would show that the link is up. Without this wait the first datagrams
-/// would be lost during memif's handshake.
-void RunningDevice::await_link() {
-  const TimeNs deadline = monotonic_ns() + kHandshakeNs;
-  while (!progress_.is_closed() && !is_of_parent_process() && !link_up() && monotonic_ns() < deadline)
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-}
-
-int RunningDevice::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac) {
-  NeighbourState state = NeighbourState::absent;
-  bool is_asked = false;
-  // The cache has its own timeout.
-  for (unsigned turns = 0; !progress_.is_closed() && !is_of_parent_process(); ++turns) {
-    call_with(*this, 0, [&] {
-      state = first_engine().neighbours().wait_for(neighbour, monotonic_ns(), is_asked, mac);
-    });
-    if (state == NeighbourState::reachable) return 0;
-    if (state == NeighbourState::failed) return EHOSTUNREACH;
-    if (turns != 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
-    drive();
-  }
-  return EHOSTUNREACH;
-}
-
-int RunningDevice::join_multicast(const wire::Gid& gid) {
-  if (!wire::is_multicast(gid)) return EINVAL;
-  const std::lock_guard guard(groups_mutex_);
-  const auto [group, added] = groups_.try_emplace(gid.bytes, 0U);
-  if (added) {
-    bool joined = false;
-    // All cores have the same groups, so the result of one is that of all.
-    for (uint32_t i = 0; i < core_count(); ++i)
-      call_with(*this, i, [&] { joined = core_units_[i].engine->filter().join(gid); });
-    int refused = joined ? 0 : ENOMEM;
-    if (joined && attachment_ != nullptr) refused = attachment_->join_group(gid);
-    if (refused != 0) {
-      leave_filters(gid);
-      groups_.erase(group);
-      return refused;
-    }
-  }
-  ++group->second;
-  return 0;
-}
-
-void RunningDevice::leave_multicast(const wire::Gid& gid) {
-  const std::lock_guard guard(groups_mutex_);
-  const auto group = groups_.find(gid.bytes);
-  if (group == groups_.end() || --group->second != 0) return;
-  groups_.erase(group);
-  leave_filters(gid);
-  if (attachment_ != nullptr) attachment_->leave_group(gid);
-}
-
-void RunningDevice::leave_filters(const wire::Gid& gid) {
-  for (uint32_t i = 0; i < core_count(); ++i)
-    call_with(*this, i, [&] { core_units_[i].engine->filter().leave(gid); });
-}
-
-int RunningDevice::claim_service(uint64_t service_id) {
-  return attachment_ != nullptr ? attachment_->claim_service(service_id) : 0;
-}
-
-void RunningDevice::release_service(uint64_t service_id) {
-  if (attachment_ != nullptr) attachment_->release_service(service_id);
-}
-
 bool RunningDevice::link_up() {
   bool up = false;
   // In a call(), since the progress thread may be reconnecting the port.
@@ -556,6 +473,7 @@ verbs::PortCounters RunningDevice::port_counters() {
     const PortDrops drops = port_->drops();
     counters.rx_missed = drops.missed;
     counters.rx_no_mbuf = drops.no_buffer;
+    counters.tx_dropped += port_->transmit_drops();
     counters.peer_violations = port_->peer_violations();
   });
   return counters;

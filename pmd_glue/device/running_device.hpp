@@ -16,6 +16,7 @@
 #include "odp/regions/memory_domain.hpp"
 #include "pmd_glue/config/config.hpp"
 #include "pmd_glue/device/progress_state.hpp"
+#include "pmd_glue/direct/wire_port.hpp"
 #include "pmd_glue/engine/adaptive_yield.hpp"
 #include "pmd_glue/engine/capture.hpp"
 #include "pmd_glue/engine/hand_over.hpp"
@@ -96,6 +97,8 @@ class RunningDevice final : public verbs::DeviceBackend {
   /// none.
   [[nodiscard]] int port_descriptor() const;
   [[nodiscard]] TimeNs longest_sleep_ns() const;
+  /// The switch may have sent something: maintain() looks at once.
+  void expect_news() { next_port_check_ = 0; }
   /// Monitors the port: raises events for link up, link down and removal of the port; reconnects a lost link.
   void maintain(TimeNs now);
 
@@ -108,12 +111,15 @@ class RunningDevice final : public verbs::DeviceBackend {
   };
 
   enum class PortState : uint8_t { down, up, gone };
+  /// A handshake takes a few messages on EAL's interrupt thread, or with the switch.
+  static constexpr TimeNs kHandshakeNs = 1'000'000'000;
 
   RunningDevice(const DeviceConfig& device, std::shared_ptr<WireAttachment> attachment,
                 verbs::DeviceDescription description);
   [[nodiscard]] PollEngine& first_engine() { return *core_units_[0].engine; }
   void use_port(bool use);
   void drain_engines();
+  void serve_links(TimeNs now);
   void note_port_state(PortState state);
   void raise(transport::AsyncEvent event);
   void await_link();
@@ -128,6 +134,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   const verbs::DeviceDescription description_;
   std::unique_ptr<odp::MemoryDomain> memory_;
   std::unique_ptr<EthernetPort> port_;
+  WirePort* wire_port_ = nullptr;  ///< port_, if the device is on a wire
   std::unique_ptr<Capture> capture_;
   std::unique_ptr<HandOver> hand_over_;
   std::vector<CoreUnit> core_units_;
@@ -163,5 +170,12 @@ class RunningDevice final : public verbs::DeviceBackend {
   TimeNs next_port_check_ = 0;
   TimeNs next_reconnect_ = 0;
 };
+
+/// Calls `function` on the thread that owns the core.
+template <typename Function>
+void call_with(verbs::DeviceBackend& device, uint32_t core_index, Function function) {
+  device.call(
+      core_index, [](void* argument) { (*static_cast<Function*>(argument))(); }, &function);
+}
 
 }  // namespace faultline::glue

@@ -42,13 +42,16 @@ rte_mempool* frame_pool(const Config& config) {
   // 8191 frames a device hold transmit bursts, parked packets, the loopback queue and a NIC's descriptors.
   // The pool takes at most half of EAL's memory.
   constexpr size_t kPerDevice = 8191;
+  // A wire has no descriptors that hold frames, and many processes, each with a pool.
+  constexpr size_t kPerWireDevice = 4095;
   constexpr size_t kBytesEach = kBufferBytes + RTE_PKTMBUF_HEADROOM + sizeof(rte_mbuf) + 64;
   const size_t affordable = (size_t{config.eal.memory_mib} << 20) / 2 / kBytesEach;
   // Each further core has separate bursts, caches and a hand-over ring.
   constexpr size_t kPerFurtherCore = 4096;
   size_t wanted = 0;
   for (const DeviceConfig& device : config.devices)
-    wanted += kPerDevice + kPerFurtherCore * (core_count_of(device) - 1);
+    wanted += (device.port.kind == PortKind::wire ? kPerWireDevice : kPerDevice) +
+              kPerFurtherCore * (core_count_of(device) - 1);
   pool = create_frame_pool("faultline_frames", static_cast<unsigned>(std::min(wanted, affordable)));
   return pool;
 }

@@ -35,7 +35,6 @@ TxPath::TxPath(EthernetPort& port, const CoreSlot& slot, WireAttachment* attachm
                PortCounts& counts)
     : port_(port),
       slot_(slot),
-      attachment_(attachment),
       shares_address_(shares_address(attachment)),
       first_qpn_(shares_address_ ? attachment->grant().first_qpn() : 0),
       last_qpn_(shares_address_ ? attachment->grant().last_qpn() : 0),
@@ -213,7 +212,6 @@ size_t TxPath::put(std::span<rte_mbuf*> frames) {
   if (!port_usable_) return 0;
   const size_t sent = port_.transmit(slot_.index, frames);
   if (sent == 0) return 0;
-  if (attachment_ != nullptr) attachment_->wake_flag().ring(WakeFlag::End::switch_);
   counts_.tx_frames.add(sent);
   sent_since_begin_ += sent;
   full_since_ = 0;

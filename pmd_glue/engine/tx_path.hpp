@@ -3,7 +3,7 @@
 //   1. route    by destination: loopback, a joined multicast group, or the port
 //   2. impair   the link model of [device.chaos], which holds, loses or changes frames
 //   3. capture  copies for device.capture
-//   4. put      the port's driver; on a wire, a wake-up of the switch
+//   4. put      the port's driver
 // The core's batches enter at stage 1, and the measurement of the bare port at stage 4. The engine's own
 // frames (ARP, neighbour discovery, echo) enter at stage 2. A stage takes a prefix of its frames; the
 // previous stage keeps the rest. Unless noted, every member requires TurnLock to be held.
@@ -57,7 +57,7 @@ class TxPath final : public transport::Port {
   /// Enters one of the engine's own frames at stage 2. The frame is dropped if the port does not take it;
   /// returns false then.
   [[nodiscard]] bool enter_own(rte_mbuf* frame);
-  /// Stage 4: passes frames to the driver, and wakes the switch.
+  /// Stage 4: passes frames to the driver.
   [[nodiscard]] size_t put(std::span<rte_mbuf*> frames);
 
   /// The second half of stage 2: the frames that the link model holds, as they become due.
@@ -97,8 +97,7 @@ class TxPath final : public transport::Port {
 
   EthernetPort& port_;
   const CoreSlot slot_;
-  WireAttachment* const attachment_;  ///< nullptr for a device without a wire
-  const bool shares_address_;         ///< with other processes, by ranges of QPNs
+  const bool shares_address_;  ///< with other processes, by ranges of QPNs
   const uint32_t first_qpn_;
   const uint32_t last_qpn_;
   const wire::AddressFilter& filter_;

@@ -73,6 +73,11 @@ void MemifLink::begin() {
   if (role_ == Role::client && violation() == nullptr) put_buffers(static_cast<uint16_t>(receive_.size));
 }
 
+bool MemifLink::has_frames() const {
+  const RingHeader& header = *receive_.header;
+  return load_index(role_ == Role::client ? header.tail : header.head) != receive_.next;
+}
+
 /// Offers `count` buffers of the client's receive ring to the server.
 void MemifLink::put_buffers(uint16_t count) {
   for (; count != 0; --count, ++offered_) {

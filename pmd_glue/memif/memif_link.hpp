@@ -32,6 +32,9 @@ class MemifLink {
   /// Transmits a prefix of `frames`, frees those frames and returns their number. One thread at a time.
   [[nodiscard]] size_t transmit(std::span<rte_mbuf* const> frames);
 
+  /// True if a frame waits to be received. The receiving thread.
+  [[nodiscard]] bool has_frames() const;
+
   /// Returns the peer's protocol violation, or nullptr. A link with a violation carries no more frames.
   [[nodiscard]] const char* violation() const { return violation_.load(std::memory_order_relaxed); }
   /// Received frames that are too long for a buffer of the pool.

@@ -65,6 +65,8 @@ class EthernetPort {
   /// frames.
   [[nodiscard]] virtual bool link_holds_frames() const { return false; }
   [[nodiscard]] virtual PortDrops drops() const = 0;
+  /// Frames that the port took and dropped, because their peer takes none.
+  [[nodiscard]] virtual uint64_t transmit_drops() const { return 0; }
   /// Number of links closed because the peer violated the shared-memory protocol.
   [[nodiscard]] virtual uint64_t peer_violations() const { return 0; }
   /// True if the interface or device below the port was removed permanently.

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "pmd_glue/wires/wake_flag.hpp"
+#include "pmd_glue/wires/passed_descriptors.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -32,15 +32,6 @@ bool await(int fd, short events, SteadyTime deadline) {
   const int ready = poll(&wanted, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000)));
   // After a signal the caller retries.
   return ready > 0 || (ready < 0 && errno == EINTR && steady_clock::now() < deadline);
-}
-
-void take_descriptors(msghdr& message, std::vector<UniqueFd>& descriptors) {
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    std::vector<int> fds((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-    std::memcpy(fds.data(), CMSG_DATA(header), fds.size() * sizeof(int));
-    for (const int fd : fds) descriptors.emplace_back(fd);
-  }
 }
 
 }  // namespace
@@ -67,9 +58,9 @@ void SwitchChannel::close() {
   connection_.reset();
 }
 
-uint64_t SwitchChannel::send(SwitchRequest request, SteadyTime deadline) {
+uint64_t SwitchChannel::send(SwitchRequest request, SteadyTime deadline, std::span<const int> descriptors) {
   request.number = latest_request_ + 1;
-  while (::send(connection_.get(), &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof request) {
+  while (send_with_descriptors(connection_.get(), &request, sizeof request, descriptors) != sizeof request) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return 0;
     if (!await(connection_.get(), POLLOUT, deadline)) {
@@ -80,22 +71,30 @@ uint64_t SwitchChannel::send(SwitchRequest request, SteadyTime deadline) {
   return ++latest_request_;
 }
 
+// Messages on links come at any time, also between a request and its answer.
 SwitchChannel::Received SwitchChannel::receive_next(SwitchAnswer& answer,
                                                     std::vector<UniqueFd>& descriptors) {
-  iovec part{&answer, sizeof answer};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(WakeFlag::kDescriptors * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
+  for (;;) {
+    const size_t before = descriptors.size();
+    const Received received = receive_one(answer, descriptors);
+    if (received != Received::answer || answer.header.version != kSwitchVersion ||
+        answer.message == SwitchMessage::answer)
+      return received;
+    LinkNews news{.message = answer, .descriptors = {}};
+    std::move(descriptors.begin() + static_cast<ptrdiff_t>(before), descriptors.end(),
+              std::back_inserter(news.descriptors));
+    descriptors.resize(before);
+    if (link_news_.size() < kMostNews) link_news_.push_back(std::move(news));
+  }
+}
+
+SwitchChannel::Received SwitchChannel::receive_one(SwitchAnswer& answer, std::vector<UniqueFd>& descriptors) {
   ssize_t received = 0;
   do {
-    received = recvmsg(connection_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    received = receive_with_descriptors(connection_.get(), &answer, sizeof answer, descriptors);
   } while (received < 0 && errno == EINTR);
   if (received < 0 && errno == EAGAIN) return Received::nothing;
   if (received <= 0) return received == 0 || errno == ECONNRESET ? Received::ended : Received::broken;
-  take_descriptors(message, descriptors);
   const auto length_bytes = static_cast<size_t>(received);
   const bool is_whole = length_bytes >= sizeof answer.header && answer.header.magic == kSwitchMagic &&
                         (answer.header.version != kSwitchVersion || length_bytes == sizeof answer);

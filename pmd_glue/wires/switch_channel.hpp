@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <sys/types.h>
@@ -37,23 +39,37 @@ class SwitchChannel {
   /// Closes the connection, unless the descriptor is no longer the channel's own.
   void close();
 
+  /// A message on a direct link, with its descriptors.
+  struct LinkNews {
+    SwitchAnswer message;
+    std::vector<UniqueFd> descriptors;
+  };
+
   /// Sends the request with the next number and returns the number. Returns 0 with errno on failure;
   /// ETIMEDOUT if the socket's buffer stays full.
-  [[nodiscard]] uint64_t send(SwitchRequest request, SteadyTime deadline);
+  /// `descriptors` go with it.
+  [[nodiscard]] uint64_t send(SwitchRequest request, SteadyTime deadline,
+                              std::span<const int> descriptors = {});
   /// Receives the answer to `number` and its descriptors. Skips answers to other requests. An unsolicited
   /// answer (number 0), or one of another version, counts as the awaited answer.
   [[nodiscard]] Received receive(uint64_t number, SteadyTime deadline, SwitchAnswer& answer,
                                  std::vector<UniqueFd>& descriptors);
   /// Discards pending answers. Returns false if the switch closed the connection or sent a malformed message.
   [[nodiscard]] bool drain();
+  /// Takes the messages on links that came between answers. At most kMostNews wait: further ones are dropped,
+  /// and frames take the way over the switch.
+  [[nodiscard]] std::vector<LinkNews> take_link_news() { return std::exchange(link_news_, {}); }
+  static constexpr size_t kMostNews = 4096;
   /// Number of the latest answer, to any request.
   [[nodiscard]] uint64_t latest_answer() const { return latest_answer_; }
 
  private:
   [[nodiscard]] Received receive_next(SwitchAnswer& answer, std::vector<UniqueFd>& descriptors);
+  [[nodiscard]] Received receive_one(SwitchAnswer& answer, std::vector<UniqueFd>& descriptors);
 
   UniqueFd connection_;
   ino_t inode_ = 0;
+  std::vector<LinkNews> link_news_;
   uint64_t latest_request_ = 0;
   uint64_t latest_answer_ = 0;
 };

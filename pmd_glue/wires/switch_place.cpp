@@ -57,9 +57,8 @@ std::optional<SwitchPlace> place_of_wire(const std::string& wire, std::string& e
   const std::string directory = runtime_directory(error);
   if (directory.empty()) return std::nullopt;
   const std::string base = directory + "/" + wire;
-  SwitchPlace place{base + ".control", base + ".lock", base + ".log", base + ".seat"};
-  constexpr size_t kSeatNumberBytes = 3;
-  if (place.memif_prefix.size() + kSeatNumberBytes >= sizeof(sockaddr_un::sun_path)) {
+  SwitchPlace place{base + ".control", base + ".lock", base + ".log"};
+  if (place.control_socket.size() >= sizeof(sockaddr_un::sun_path)) {
     error = fmt::format("faultline: {} is too long a path for sockets; set XDG_RUNTIME_DIR to a shorter one",
                         directory);
     return std::nullopt;

@@ -14,8 +14,7 @@ namespace faultline::glue {
 struct SwitchPlace {
   std::string control_socket;
   std::string lock_file;
-  std::string log_file;      ///< log of a switch that a program started
-  std::string memif_prefix;  ///< prefix of the seats' socket paths
+  std::string log_file;  ///< log of a switch that a program started
 };
 
 /// Returns the paths of a wire; nullopt with one line in `error` if the name is invalid or the directory is

@@ -11,7 +11,7 @@
 namespace faultline::glue {
 
 inline constexpr uint32_t kSwitchMagic = 0x464c5357;  // "FLSW"
-inline constexpr uint32_t kSwitchVersion = 2;
+inline constexpr uint32_t kSwitchVersion = 3;
 
 /// The start of every message, in this and all later versions.
 struct SwitchHeader {
@@ -24,8 +24,19 @@ enum class SwitchVerb : uint32_t {
   claim_service,  ///< routes connection requests to this service to this process
   release_service,
   join_group,  ///< routes frames of this multicast group to this process
-  leave_group
+  leave_group,
+  keep_link,  ///< to a new switch: this process has a direct link to the seat `port`
+  end_link,   ///< this process has ended its link to the seat `port`
+  bar_link    ///< as end_link, because the peer broke the rules of the link: there is no other one
 };
+
+/// A request to attach is sent with these: the page of the process's Inbox, and the event that wakes it.
+inline constexpr size_t kInboxDescriptors = 2;
+/// The granted seat comes with these, and so does a link: the memory of its rings, and the other end's inbox.
+inline constexpr size_t kLinkDescriptors = 1 + kInboxDescriptors;
+/// The memory of a direct link's rings, and of a seat's (SharedRing).
+inline constexpr size_t kLinkBytes = 252'000;
+inline constexpr size_t kSeatBytes = 1'066'000;
 
 /// The verb determines which fields are used.
 struct SwitchRequest {
@@ -37,21 +48,29 @@ struct SwitchRequest {
   uint32_t shared = 0;  ///< not 0: the address may be shared with processes that set this too
   // Values that a crashed switch had granted, so that the address and QPNs stay those that peers know.
   uint32_t range = 0;  ///< 0: any
-  uint32_t port = 0;   ///< valid if range is not 0
+  uint32_t port = 0;   ///< valid if range is not 0; the peer's seat in requests on links
   uint32_t unused = 0;
   uint64_t service_id = 0;
   std::array<uint8_t, 16> group{};
 };
 
-/// QPNs and communication ids are divided alike: a range is their top six bits. Ranges 0 and 63 contain
-/// reserved QPNs.
+/// QPNs and communication ids of processes that share an address are divided alike: a range is their top six
+/// bits. Ranges 0 and 63 contain reserved QPNs. A process that shares with none has kFirstRange by name only.
 inline constexpr uint32_t kRangeBits = 6;
 inline constexpr uint32_t kFirstRange = 1;
 inline constexpr uint32_t kLastRange = (1U << kRangeBits) - 2;
 inline constexpr uint32_t kQpnRangeShift = 24 - kRangeBits;
 inline constexpr uint32_t kCommunicationRangeShift = 32 - kRangeBits;
 
-inline constexpr size_t kSwitchPathBytes = 108;  // size of sun_path in a sockaddr_un
+/// The L3 MTU of a wire: a path MTU of 4096 plus headers.
+inline constexpr uint32_t kWireMtuBytes = 4500;
+
+/// Seats of a wire. In the inbox of a process the switch rings at kSwitchSeat, which no process has.
+inline constexpr uint32_t kMostSeats = 1023;
+inline constexpr uint32_t kSwitchSeat = kMostSeats;
+/// The sides of a ring between the switch and a process (SharedRing).
+inline constexpr uint32_t kSideOfSwitch = 0;
+inline constexpr uint32_t kSideOfProcess = 1;
 
 /// What the switch grants to a seat.
 struct SwitchGrant {
@@ -62,7 +81,6 @@ struct SwitchGrant {
   uint32_t port = 0;
   uint32_t mtu_bytes = 0;  ///< layer 3
   std::array<uint8_t, 6> mac{};
-  std::array<char, kSwitchPathBytes> memif_socket{};
   std::array<uint8_t, 2> unused{};
 
   [[nodiscard]] uint32_t first_qpn() const { return range << kQpnRangeShift; }
@@ -72,11 +90,21 @@ struct SwitchGrant {
   [[nodiscard]] uint32_t communication_id_mask() const { return (1U << kCommunicationRangeShift) - 1; }
 };
 
+/// What a message of the switch is.
+enum class SwitchMessage : uint32_t {
+  answer,
+  link,       ///< a direct link to the seat that `grant` describes
+  link_ended  ///< the link to the seat `grant.port` has ended: its process has ended or ended the link
+};
+
 struct SwitchAnswer {
   SwitchHeader header;
-  uint64_t number = 0;           ///< of the request; 0: unsolicited
+  uint64_t number = 0;  ///< of the request; 0: unsolicited
+  SwitchMessage message = SwitchMessage::answer;
+  uint32_t link_side = 0;  ///< of a link: 0 or 1, one for each end
+  uint32_t unused = 0;
   int32_t error = 0;             ///< an errno value; 0: success
-  SwitchGrant grant;             ///< answer to attach
+  SwitchGrant grant;             ///< answer to attach; of a link: the peer's
   std::array<char, 256> line{};  ///< reason of an error, for the user
 };
 

@@ -8,7 +8,10 @@
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 
+#include "pmd_glue/wires/sealed_memory.hpp"
 #include "pmd_glue/wires/switch_place.hpp"
 #include "pmd_glue/wires/switch_start.hpp"
 
@@ -44,6 +47,13 @@ SwitchRequest group_request(SwitchVerb verb, const std::array<uint8_t, 16>& grou
   return request;
 }
 
+SwitchRequest link_request(SwitchVerb verb, uint32_t port) {
+  SwitchRequest request;
+  request.verb = verb;
+  request.port = port;
+  return request;
+}
+
 /// Returns true if another try would get the same error.
 bool is_final(int error) {
   return error == EADDRINUSE || error == EADDRNOTAVAIL || error == EPERM || error == EPROTO;
@@ -70,6 +80,7 @@ bool WireAttachment::take_first(const WireRequest& wanted, std::string& error) {
   wire_ = wanted.wire;
   wanted_.ipv4 = wanted.ipv4;
   wanted_.shared = wanted.shared ? 1 : 0;
+  if (!make_inbox(error)) return false;
   const auto refuse = [&](const std::string& message) {
     error = fmt::format("faultline: wire {}: {}", wire_, message);
     return false;
@@ -99,6 +110,41 @@ bool WireAttachment::take_first(const WireRequest& wanted, std::string& error) {
   }
 }
 
+bool WireAttachment::make_inbox(std::string& error) {
+  inbox_ = Inbox::create();
+  event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  event_number_.store(event_.get(), std::memory_order_relaxed);
+  if (inbox_ != nullptr && event_) return true;
+  error = fmt::format("faultline: wire {}: no memory or descriptors: {}", wire_, std::strerror(errno));
+  return false;
+}
+
+std::optional<WireAttachment::Seat> WireAttachment::take_seat() {
+  const Lock lock(mutex_);
+  return std::exchange(seat_, std::nullopt);
+}
+
+std::optional<WireAttachment::Seat> WireAttachment::await_seat(std::string& error) {
+  std::optional<Seat> seat = take_seat();
+  if (seat) return seat;
+  leave_seat();
+  const SteadyTime deadline = steady_clock::now() + patience_.attach;
+  while (!(seat = take_seat()) && !is_lost() && steady_clock::now() < deadline) {
+    // A line of keep() is the reason of a failure, not one by itself.
+    if (keep(error)) std::this_thread::sleep_for(milliseconds(1));
+  }
+  if (!seat && error.empty()) error = fmt::format("faultline: wire {}: its switch does not answer", wire_);
+  return seat;
+}
+
+void WireAttachment::leave_seat() {
+  const Lock lock(mutex_);
+  if (phase_ != Phase::attached) return;
+  // A forked child may have the connection too: a close alone would not end it.
+  if (channel_.is_ours()) shutdown(channel_.descriptor(), SHUT_RDWR);
+  leave_switch();
+}
+
 bool WireAttachment::begin_attach(SteadyTime deadline, bool may_start, std::string& error) {
   const auto place = place_of_wire(wire_, error);
   if (!place) return false;
@@ -110,7 +156,8 @@ bool WireAttachment::begin_attach(SteadyTime deadline, bool may_start, std::stri
   unanswered_ = 0;
   // The result is ignored: the switch may already have refused or closed the connection, which
   // finish_attach() reports.
-  static_cast<void>(channel_.send(wanted_, deadline));
+  const std::array<int, kInboxDescriptors> inbox{inbox_->memory(), event_.get()};
+  static_cast<void>(channel_.send(wanted_, deadline, inbox));
   asked_ = 1;
   return true;
 }
@@ -145,30 +192,26 @@ WireAttachment::Outcome WireAttachment::take_grant(const SwitchAnswer& answer,
     error.assign(answer.line.data(), strnlen(answer.line.data(), answer.line.size()));
     return is_final(answer.error) ? Outcome::refused : Outcome::failed;
   }
-  if (descriptors.size() != WakeFlag::kDescriptors) {
-    error = "the switch gave no wake-up flag";
+  if (seat_count() != 0 && (answer.grant.range != grant_.range || answer.grant.port != grant_.port)) {
+    error = "its switch died, and others have taken this process's place";
+    return Outcome::refused;
+  }
+  Seat seat{.memory = {}, .switch_inbox = nullptr, .own_inbox = inbox_};
+  errno = EPROTO;  // of wrong descriptors
+  if (descriptors.size() == kLinkDescriptors && is_sealed_memory(descriptors[0].get(), kSeatBytes)) {
+    seat.memory = std::move(descriptors[0]);
+    seat.switch_inbox = Inbox::adopt(std::move(descriptors[1]), std::move(descriptors[2]));
+  }
+  if (seat.switch_inbox == nullptr) {
+    error = fmt::format("the switch gave no ring, or it cannot be mapped: {}", std::strerror(errno));
     return Outcome::failed;
   }
-  std::array<UniqueFd, WakeFlag::kDescriptors> wake_descriptors;
-  std::move(descriptors.begin(), descriptors.end(), wake_descriptors.begin());
-  if (wake_flag_ != nullptr) {
-    if (answer.grant.range != grant_.range || answer.grant.port != grant_.port) {
-      error = "its switch died, and others have taken this process's place";
-      return Outcome::refused;
-    }
-    if (!wake_flag_->renew(std::move(wake_descriptors), std::exchange(descriptors_gone_, false))) {
-      error = fmt::format("no memory: {}", std::strerror(errno));
-      return Outcome::failed;
-    }
-    return Outcome::granted;
-  }
-  wake_flag_ = WakeFlag::adopt(std::move(wake_descriptors));
-  if (wake_flag_ == nullptr) {
-    error = fmt::format("no memory: {}", std::strerror(errno));
-    return Outcome::failed;
-  }
+  seat.lost_descriptors = std::exchange(descriptors_gone_, false);
+  const bool is_first = seat_count() == 0;
+  seat_ = std::move(seat);
+  seat_count_.fetch_add(1, std::memory_order_release);
+  if (!is_first) return Outcome::granted;
   grant_ = answer.grant;
-  grant_.memif_socket.back() = '\0';
   wanted_.ipv4 = grant_.ipv4;
   wanted_.shared = grant_.shared;
   wanted_.range = grant_.range;
@@ -233,7 +276,10 @@ void WireAttachment::advance() {
 void WireAttachment::leave_switch() {
   // If the channel's number was closed, the wake-up flag's numbers were too: a program closes all descriptors
   // or none.
-  if (channel_.descriptor() >= 0 && !channel_.is_ours()) descriptors_gone_ = true;
+  if (channel_.descriptor() >= 0 && !channel_.is_ours()) {
+    descriptors_gone_ = true;
+    lose_inbox();
+  }
   channel_.close();
   next_try_ = steady_clock::now();
   if (phase_ == Phase::attached) gone_since_ = next_try_;
@@ -261,6 +307,7 @@ void WireAttachment::begin_replay() {
   to_replay_.clear();
   for (const uint64_t service_id : services_)
     to_replay_.push_back(service_request(SwitchVerb::claim_service, service_id));
+  for (const uint32_t port : linked_) to_replay_.push_back(link_request(SwitchVerb::keep_link, port));
   for (const auto& group : groups_) to_replay_.push_back(group_request(SwitchVerb::join_group, group));
   set_phase(Phase::replaying);
 }
@@ -280,6 +327,58 @@ void WireAttachment::replay() {
   if (to_replay_.empty() && answered) return set_phase(Phase::attached);
   if (now >= answer_due_)
     schedule_retry(fmt::format("faultline: wire {}: its switch does not answer", wire_));
+}
+
+// ---- direct links ----
+
+// The peers' wake-ups no longer arrive: the links end, and the next seat has another inbox.
+void WireAttachment::lose_inbox() {
+  inbox_->lose_descriptors();
+  static_cast<void>(event_.release());
+  if (seat_) {
+    static_cast<void>(seat_->memory.release());
+    seat_->switch_inbox->lose_descriptors();
+    seat_.reset();
+  }
+  for (const uint32_t port : linked_) {
+    LinkNews lost{.what = LinkNews::What::lost};
+    lost.peer.port = port;
+    own_news_.push_back(std::move(lost));
+  }
+  linked_.clear();
+  if (make_inbox(complaint_)) return;
+  lost_.store(true, std::memory_order_relaxed);
+}
+
+std::vector<WireAttachment::LinkNews> WireAttachment::take_link_news() {
+  const Lock lock(mutex_, std::try_to_lock);
+  if (!lock) return {};
+  std::vector<LinkNews> news = std::exchange(own_news_, {});
+  for (SwitchChannel::LinkNews& told : channel_.take_link_news()) {
+    LinkNews one{.peer = told.message.grant, .side = told.message.link_side & 1U};
+    if (one.peer.port >= Inbox::kSeats) continue;
+    if (told.message.message == SwitchMessage::link_ended) {
+      linked_.erase(one.peer.port);
+      one.what = LinkNews::What::ended;
+    } else {
+      if (told.descriptors.size() != kLinkDescriptors) continue;
+      one.memory = std::move(told.descriptors[0]);
+      one.inbox = Inbox::adopt(std::move(told.descriptors[1]), std::move(told.descriptors[2]));
+      if (one.inbox == nullptr || !is_sealed_memory(one.memory.get(), kLinkBytes)) continue;
+      linked_.insert(one.peer.port);
+    }
+    news.push_back(std::move(one));
+  }
+  return news;
+}
+
+void WireAttachment::end_link(uint32_t peer_port, bool barred) {
+  const Lock lock(mutex_);
+  linked_.erase(peer_port);
+  const SwitchRequest request = link_request(barred ? SwitchVerb::bar_link : SwitchVerb::end_link, peer_port);
+  if (phase_ == Phase::replaying) to_replay_.push_back(request);
+  // A request that cannot be sent leaves the pair without a link, on the way over the switch.
+  if (phase_ == Phase::attached) static_cast<void>(channel_.send(request, steady_clock::now()));
 }
 
 // ---- services and groups ----

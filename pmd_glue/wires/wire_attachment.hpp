@@ -10,12 +10,14 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "pmd_glue/wires/inbox.hpp"
 #include "pmd_glue/wires/switch_channel.hpp"
 #include "pmd_glue/wires/switch_protocol.hpp"
-#include "pmd_glue/wires/wake_flag.hpp"
 #include "pmd_glue/wires/wire_request.hpp"
 #include "stack/wire/packet/headers.hpp"
 
@@ -39,8 +41,49 @@ class WireAttachment {
   WireAttachment& operator=(const WireAttachment&) = delete;
 
   [[nodiscard]] const SwitchGrant& grant() const { return grant_; }
-  /// Valid as long as the seat.
-  [[nodiscard]] WakeFlag& wake_flag() { return *wake_flag_; }
+  /// The event that the switch and the direct peers write when they wake this process. Any thread.
+  [[nodiscard]] int event() const { return event_number_.load(std::memory_order_relaxed); }
+
+  /// The doorbells of this process. The thread that takes the seat.
+  [[nodiscard]] Inbox& inbox() { return *inbox_; }
+
+  /// What a switch has granted: the ring to it, and the inboxes of both ends.
+  struct Seat {
+    UniqueFd memory;  ///< kSeatBytes; checked
+    std::unique_ptr<Inbox> switch_inbox;
+    std::shared_ptr<Inbox> own_inbox;
+    bool lost_descriptors = false;  ///< the program has closed those of the previous seat
+  };
+  /// Counts the granted seats. Any thread.
+  [[nodiscard]] uint32_t seat_count() const { return seat_count_.load(std::memory_order_acquire); }
+  /// Returns the seat that a switch has granted since the last call; nullopt if none has.
+  [[nodiscard]] std::optional<Seat> take_seat();
+  /// As take_seat(), for a device that is opened. If an earlier device took the seat, it is requested again.
+  /// Returns nullopt with one line in `error` if the switch does not answer in time.
+  [[nodiscard]] std::optional<Seat> await_seat(std::string& error);
+  /// Leaves the switch, whose ring is of no use, and asks for the seat again.
+  void leave_seat();
+
+  // Direct links. Any thread; no call waits.
+
+  /// A link that the switch has made, or the end of one.
+  struct LinkNews {
+    enum class What : uint8_t {
+      begins,
+      ended,
+      lost  ///< ended, and the program has closed the link's descriptors
+    };
+    What what = What::begins;
+    SwitchGrant peer = {};                   ///< only its `port` if the link has ended
+    uint32_t side = 0;                       ///< 0 or 1
+    UniqueFd memory = {};                    ///< kLinkBytes; checked
+    std::unique_ptr<Inbox> inbox = nullptr;  ///< the peer's
+  };
+  /// Returns what has come since the last call. keep() receives it.
+  [[nodiscard]] std::vector<LinkNews> take_link_news();
+  /// Reports to the switch that this process has ended its link to the peer's seat. `barred`: the peer broke
+  /// the rules, and gets no other link.
+  void end_link(uint32_t peer_port, bool barred);
 
   /// Checks that the switch is alive. If it has crashed, attaches to a new switch with the same grant,
   /// services and groups. Each call does one step, and no step waits for an answer; call it repeatedly.
@@ -86,6 +129,8 @@ class WireAttachment {
   /// Takes one step towards Phase::attached. Sets complaint_ if a message is due.
   void advance();
   void leave_switch();
+  [[nodiscard]] bool make_inbox(std::string& error);
+  void lose_inbox();
   void schedule_retry(const std::string& why);
   void lose(const std::string& why);
   void begin_replay();
@@ -109,7 +154,11 @@ class WireAttachment {
   SwitchRequest wanted_;
   SwitchChannel channel_;
   SwitchGrant grant_;
-  std::unique_ptr<WakeFlag> wake_flag_;
+  std::shared_ptr<Inbox> inbox_;
+  UniqueFd event_;
+  std::optional<Seat> seat_;
+  std::set<uint32_t> linked_;  ///< seats of peers with a direct link
+  std::vector<LinkNews> own_news_;
   std::set<uint64_t> services_;
   std::set<std::array<uint8_t, 16>> groups_;
 
@@ -128,6 +177,8 @@ class WireAttachment {
   std::atomic<int> descriptor_{-1};
   std::atomic<bool> lost_{false};
   std::atomic<bool> granted_{false};
+  std::atomic<int> event_number_{-1};
+  std::atomic<uint32_t> seat_count_{0};
 };
 
 }  // namespace faultline::glue

@@ -2,16 +2,27 @@
 // The control socket of the local network, with real connections from this process and a simulated clock.
 #include "apps/switch/control.hpp"
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <span>
+#include <tuple>
+#include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+
+#include "apps/switch/linked_pairs.hpp"
+#include "pmd_glue/wires/passed_descriptors.hpp"
+#include "pmd_glue/wires/sealed_memory.hpp"
 
 namespace faultline::switching {
 namespace {
@@ -24,8 +35,7 @@ using glue::SwitchVerb;
 class Ports final : public Seats {
  public:
   void with_stations(const std::function<void(StationTable&)>& use) override { use(stations_); }
-  std::optional<PortIndex> take_port(std::optional<PortIndex> wanted, glue::WakeFlag& /*wake_flag*/,
-                                     std::string& error) override {
+  std::optional<PortIndex> take_port(std::optional<PortIndex> wanted, std::string& error) override {
     if (wanted && *wanted < kMaxPorts && !taken.test(*wanted)) {
       taken.set(*wanted);
       return wanted;
@@ -41,16 +51,24 @@ class Ports final : public Seats {
   void give_back(PortIndex port) override { taken.reset(port); }
   void leave(PortIndex port) override {
     stations_.detach(port);
+    pairs.leave(port);
     taken.reset(port);
   }
-  const std::string& socket_of(PortIndex /*port*/) const override { return socket_; }
+  bool begin_ring(PortIndex /*port*/, int memory, std::unique_ptr<glue::Inbox> inbox) override {
+    return glue::is_sealed_memory(memory, glue::kSeatBytes) && inbox != nullptr;
+  }
+  std::vector<PortIndex> take_offenders() override { return std::exchange(offenders, {}); }
   uint32_t mtu_bytes() const override { return 4200; }
+  std::vector<Pair> take_new_pairs() override { return pairs.take_new(); }
+  void note_link(const Pair& pair, LinkState state) override { pairs.note(pair, state); }
+  PortSet linked_to(PortIndex port) override { return pairs.linked_to(port); }
 
   PortSet taken;
+  LinkedPairs pairs;
+  std::vector<PortIndex> offenders;
 
  private:
   StationTable stations_;
-  const std::string socket_ = "none";
 };
 
 class ControlSocket : public testing::Test {
@@ -65,7 +83,7 @@ class ControlSocket : public testing::Test {
     ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_), 0);
     ASSERT_EQ(listen(listener.get(), 64), 0);
     control_ = std::make_unique<Control>(
-        "test", std::move(listener), ports_, 0,
+        "test", std::move(listener), ports_, *inbox_, 0,
         Control::Host{.now = [this] { return now_; }, .note = [](const std::string&) {}});
     ASSERT_TRUE(control_->open());
   }
@@ -76,13 +94,20 @@ class ControlSocket : public testing::Test {
     EXPECT_EQ(::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_), 0);
     return connection;
   }
-  static void ask(const UniqueFd& connection, SwitchVerb verb, uint64_t number, uint64_t service_id = 0) {
+  void ask(const UniqueFd& connection, SwitchVerb verb, uint64_t number, uint64_t service_id = 0) {
     SwitchRequest request;
     request.number = number;
     request.verb = verb;
     request.service_id = service_id;
     request.shared = 1;
-    EXPECT_EQ(send(connection.get(), &request, sizeof request, MSG_NOSIGNAL), ssize_t{sizeof request});
+    const std::array<int, glue::kInboxDescriptors> inbox{process_inbox_->memory(), process_event_.get()};
+    send_request(connection, request,
+                 verb == SwitchVerb::attach ? std::span<const int>(inbox) : std::span<const int>());
+  }
+  static void send_request(const UniqueFd& connection, const SwitchRequest& request,
+                           std::span<const int> descriptors = {}) {
+    EXPECT_EQ(glue::send_with_descriptors(connection.get(), &request, sizeof request, descriptors),
+              ssize_t{sizeof request});
   }
   /// Serves until nothing is immediately pending.
   void serve() {
@@ -111,6 +136,10 @@ class ControlSocket : public testing::Test {
   }
 
   Ports ports_;
+  const std::unique_ptr<glue::Inbox> inbox_ = glue::Inbox::create();
+  // Of the processes that attach.
+  const std::unique_ptr<glue::Inbox> process_inbox_ = glue::Inbox::create();
+  const UniqueFd process_event_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::unique_ptr<Control> control_;
   TimeNs now_ = 1'000'000'000;
 
@@ -201,6 +230,154 @@ TEST_F(ControlSocket, WithoutDescriptorsItRefusesAndDoesNotSpin) {
   fill.clear();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_FALSE(has_ended(seat()));
+}
+
+struct Received {
+  SwitchAnswer message;
+  std::vector<UniqueFd> descriptors;
+};
+
+std::optional<Received> next_message(const UniqueFd& connection) {
+  Received received;
+  if (glue::receive_with_descriptors(connection.get(), &received.message, sizeof received.message,
+                                     received.descriptors) != ssize_t{sizeof received.message})
+    return std::nullopt;
+  return received;
+}
+
+SwitchRequest link_request(SwitchVerb verb, uint32_t port) {
+  SwitchRequest request;
+  request.number = 2;
+  request.verb = verb;
+  request.port = port;
+  return request;
+}
+
+TEST_F(ControlSocket, ASeatComesWithItsRingAndTheSwitchsInbox) {
+  const UniqueFd connection = connect();
+  ask(connection, SwitchVerb::attach, 1);
+  serve();
+  const auto granted = next_message(connection);
+  ASSERT_TRUE(granted && granted->message.error == 0);
+  ASSERT_EQ(granted->descriptors.size(), glue::kLinkDescriptors);
+  EXPECT_TRUE(glue::is_sealed_memory(granted->descriptors[0].get(), glue::kSeatBytes));
+  EXPECT_TRUE(glue::is_sealed_memory(granted->descriptors[1].get(), glue::Inbox::kBytes));
+  EXPECT_TRUE(glue::is_event(granted->descriptors[2].get()));
+}
+
+// Neither a file that may shrink under the switch nor a pipe that blocks its writer is an inbox.
+TEST_F(ControlSocket, AnInboxIsCheckedBeforeItsProcessGetsASeat) {
+  const UniqueFd growing(memfd_create("unsealed", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(growing.get(), glue::Inbox::kBytes), 0);
+  const UniqueFd small = glue::create_sealed_memory("small", 8);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  const UniqueFd reads(ends[0]);
+  const UniqueFd writes(ends[1]);
+  const int page = process_inbox_->memory();
+  const int event = process_event_.get();
+  const std::vector<std::vector<int>> wrong{{},
+                                            {page},
+                                            {page, writes.get()},
+                                            {growing.get(), event},
+                                            {small.get(), event},
+                                            {event, page},
+                                            {page, event, event}};
+  for (const std::vector<int>& descriptors : wrong) {
+    const UniqueFd connection = connect();
+    SwitchRequest request;
+    request.number = 1;
+    send_request(connection, request, descriptors);
+    serve();
+    EXPECT_EQ(answer_on(connection).value().error, EPROTO) << descriptors.size();
+  }
+  EXPECT_EQ(ports_.taken.count(), 0U);
+}
+
+TEST_F(ControlSocket, APairThatTalksGetsOneLink) {
+  const UniqueFd one = seat();
+  const UniqueFd other = seat();
+  ports_.pairs.add(0, 1);
+  serve();
+  auto first = next_message(one);
+  auto second = next_message(other);
+  ASSERT_TRUE(first && second);
+  for (const auto& [link, side, peer] : {std::tuple(&*first, 0U, 1U), std::tuple(&*second, 1U, 0U)}) {
+    EXPECT_EQ(link->message.message, glue::SwitchMessage::link);
+    EXPECT_EQ(link->message.number, 0U);
+    EXPECT_EQ(link->message.link_side, side);
+    EXPECT_EQ(link->message.grant.port, peer);
+    EXPECT_EQ(link->descriptors.size(), glue::kLinkDescriptors);
+  }
+  EXPECT_NE(first->message.grant.range, 0U);
+  EXPECT_TRUE(ports_.pairs.is_known(0, 1) && ports_.pairs.is_known(1, 0));
+  serve();
+  EXPECT_FALSE(next_message(one).has_value());
+}
+
+TEST_F(ControlSocket, TheEndOfAProcessEndsItsLinks) {
+  const UniqueFd one = seat();
+  UniqueFd other = seat();
+  const UniqueFd third = seat();
+  ports_.pairs.add(0, 1);
+  serve();
+  ASSERT_TRUE(next_message(one).has_value());
+  other.reset();
+  serve();
+  const auto ended = next_message(one);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->message.message, glue::SwitchMessage::link_ended);
+  EXPECT_EQ(ended->message.grant.port, 1U);
+  EXPECT_FALSE(next_message(third).has_value());
+  EXPECT_FALSE(ports_.pairs.is_known(0, 1));
+}
+
+TEST_F(ControlSocket, AnIdleLinkMayBeMadeAgainAndABarredOneNot) {
+  const UniqueFd one = seat();
+  const UniqueFd other = seat();
+  ports_.pairs.add(0, 1);
+  serve();
+  send_request(one, link_request(SwitchVerb::end_link, 1));
+  serve();
+  EXPECT_FALSE(ports_.pairs.is_known(0, 1));
+  ports_.pairs.add(0, 1);
+  serve();
+  while (next_message(other)) continue;
+  send_request(one, link_request(SwitchVerb::bar_link, 1));
+  serve();
+  EXPECT_EQ(next_message(other).value().message.message, glue::SwitchMessage::link_ended);
+  EXPECT_TRUE(ports_.pairs.is_known(0, 1));
+  // The other end cannot lift the bar.
+  send_request(other, link_request(SwitchVerb::end_link, 0));
+  serve();
+  EXPECT_TRUE(ports_.pairs.is_known(0, 1));
+  for (const uint32_t nowhere : {1023U, 1024U, 0xffffffffU}) {
+    send_request(one, link_request(SwitchVerb::bar_link, nowhere));
+    serve();
+  }
+  EXPECT_FALSE(has_ended(one));
+}
+
+// A process keeps its links over the death of a switch. Another process that gets a seat meanwhile has none.
+TEST_F(ControlSocket, AKeptLinkEndsIfAnotherProcessGetsTheSeat) {
+  const UniqueFd one = seat();
+  send_request(one, link_request(SwitchVerb::keep_link, 1));
+  serve();
+  EXPECT_EQ(next_message(one).value().message.error, 0);
+  EXPECT_TRUE(ports_.pairs.is_known(0, 1));
+  const UniqueFd other = seat();
+  EXPECT_EQ(next_message(one).value().message.message, glue::SwitchMessage::link_ended);
+  EXPECT_FALSE(ports_.pairs.is_known(0, 1));
+}
+
+TEST_F(ControlSocket, AnOffenderLosesItsSeat) {
+  const UniqueFd honest = seat();
+  const UniqueFd offender = seat();
+  ports_.offenders = {1};
+  serve();
+  EXPECT_TRUE(has_ended(offender));
+  EXPECT_FALSE(has_ended(honest));
+  EXPECT_EQ(ports_.taken.count(), 1U);
 }
 
 // In one round of events: A ends; B is accepted and gets a descriptor that A had; then an event of A follows.

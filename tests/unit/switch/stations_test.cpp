@@ -3,6 +3,7 @@
 #include "apps/switch/stations.hpp"
 
 #include <cerrno>
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -138,13 +139,33 @@ TEST_F(Stations, NoAddressOfAnotherNetwork) {
 }
 
 TEST_F(Stations, GivesARangeAgainAsLateAsPossible) {
-  const uint32_t first = attach(0).range;
+  const uint32_t first = attach(0, 0, true).range;
   table.detach(0);
   for (uint32_t i = 1; i < glue::kLastRange; ++i) {
-    EXPECT_NE(attach(0).range, first);
+    EXPECT_NE(attach(0, 0, true).range, first);
     table.detach(0);
   }
-  EXPECT_EQ(attach(0).range, first);
+  EXPECT_EQ(attach(0, 0, true).range, first);
+}
+
+// Only sharers of an address divide the QPNs: as many others as there are seats have them all.
+TEST_F(Stations, AThousandProcessesHaveAddressesOfTheirOwn) {
+  table.begin_at(0xc613ff00);  // near the last address: the next ones are the first
+  std::set<uint32_t> addresses;
+  for (PortIndex port = 0; port < glue::kMostSeats; ++port) addresses.insert(attach(port).ipv4);
+  EXPECT_EQ(addresses.size(), glue::kMostSeats);
+  EXPECT_TRUE(addresses.contains(0xc613fffe) && addresses.contains(0xc6120101));
+  for (const uint32_t ipv4 : addresses) EXPECT_TRUE((ipv4 & 0xfffe0000) == 0xc6120000 && ipv4 >= 0xc6120101);
+}
+
+TEST_F(Stations, OneSharerMoreThanThereAreRangesIsRefused) {
+  std::set<uint32_t> ranges;
+  for (PortIndex port = 0; port < glue::kLastRange; ++port) ranges.insert(attach(port, 0, true).range);
+  EXPECT_EQ(ranges.size(), glue::kLastRange);
+  EXPECT_NE(refused(100, 0, true, ENOSPC).find("62 processes share addresses"), std::string::npos);
+  attach(101);
+  table.detach(7);
+  EXPECT_EQ(attach(100, 0, true).range, 8U);
 }
 
 TEST_F(Stations, GivesBackTheRangeThatAProcessHad) {

@@ -2,6 +2,8 @@
 // Limits on frames that wait for ports which accept none.
 #include "apps/switch/waiting_room.hpp"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace faultline::switching {
@@ -26,32 +28,52 @@ TEST(WaitingRoom, APortHasABound) {
 
 TEST(WaitingRoom, AllTogetherLeaveHalfOfThePool) {
   WaitingRoom room(kPool);
+  room.set_ports(kMaxPorts);
   size_t waiting = 0;
   for (PortIndex port = 0; port < kMaxPorts; ++port) waiting += fill(room, port);
   EXPECT_LE(waiting, kPool / 2);
 }
 
-TEST(WaitingRoom, ThirtyOneWhoTakeNothingLeaveRoomForTheLast) {
-  WaitingRoom room(kPool);
-  for (PortIndex port = 0; port + 1U < kMaxPorts; ++port)
-    EXPECT_GE(fill(room, port), WaitingRoom::kOwnPlaces);
-  constexpr PortIndex kLast = kMaxPorts - 1;
-  EXPECT_EQ(fill(room, kLast), WaitingRoom::kOwnPlaces);
-  EXPECT_EQ(room.admit(kLast), Admission::all_full);
-  // It accepts what it receives, and so may receive more for ever.
-  for (int burst = 0; burst < 1000; ++burst) {
-    room.leave(kLast, 64);
-    EXPECT_EQ(fill(room, kLast), 64U);
+TEST(WaitingRoom, AllWhoTakeNothingLeaveRoomForTheLast) {
+  for (const PortIndex ports : {PortIndex{32}, PortIndex{200}, PortIndex{1023}}) {
+    WaitingRoom room(kPool);
+    room.set_ports(ports);
+    for (PortIndex port = 0; port + 1U < ports; ++port) EXPECT_GE(fill(room, port), room.own_places());
+    const auto last = static_cast<PortIndex>(ports - 1);
+    EXPECT_EQ(fill(room, last), room.own_places());
+    EXPECT_EQ(room.admit(last), Admission::all_full);
+    // It accepts what it receives, and so may receive more for ever.
+    const size_t burst = std::min<size_t>(64, room.own_places());
+    for (int bursts = 0; bursts < 1000; ++bursts) {
+      room.leave(last, burst);
+      EXPECT_EQ(fill(room, last), burst);
+    }
   }
 }
 
-TEST(WaitingRoom, WhatLeavesIsSharedAgain) {
+// Ports come and go while frames wait: no place is lost or counted twice.
+TEST(WaitingRoom, PortsThatComeAndGoLoseNoPlace) {
   WaitingRoom room(kPool);
+  for (const size_t ports : {1U, 4U, 1000U, 2U, 32U}) {
+    room.set_ports(ports);
+    for (PortIndex port = 0; port < 4; ++port) static_cast<void>(fill(room, port));
+  }
+  for (PortIndex port = 0; port < 4; ++port) room.leave(port, room.waiting(port));
+  room.set_ports(32);
+  size_t waiting = 0;
+  for (PortIndex port = 0; port < 32; ++port) waiting += fill(room, port);
+  EXPECT_EQ(waiting, kPool / 2);
+}
+
+TEST(WaitingRoom, WhatLeavesIsSharedAgain) {
+  constexpr PortIndex kPorts = 32;
+  WaitingRoom room(kPool);
+  room.set_ports(kPorts);
   for (int round = 0; round < 100; ++round) {
     size_t waiting = 0;
-    for (PortIndex port = 0; port < kMaxPorts; ++port) waiting += fill(room, port);
+    for (PortIndex port = 0; port < kPorts; ++port) waiting += fill(room, port);
     EXPECT_EQ(waiting, kPool / 2);
-    for (PortIndex port = 0; port < kMaxPorts; ++port) {
+    for (PortIndex port = 0; port < kPorts; ++port) {
       room.leave(port, room.waiting(port) / 2);
       room.leave(port, room.waiting(port));
       EXPECT_EQ(room.waiting(port), 0U);
@@ -61,7 +83,9 @@ TEST(WaitingRoom, WhatLeavesIsSharedAgain) {
 
 TEST(WaitingRoom, ASmallPoolHasTheOwnPlacesAlone) {
   WaitingRoom room(100);
-  EXPECT_EQ(fill(room, 0), WaitingRoom::kOwnPlaces);
+  room.set_ports(10);
+  EXPECT_EQ(room.own_places(), 2U);
+  for (PortIndex port = 0; port < 10; ++port) EXPECT_GE(fill(room, port), 2U);
 }
 
 }  // namespace

@@ -15,12 +15,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include "pmd_glue/wires/passed_descriptors.hpp"
+#include "pmd_glue/wires/sealed_memory.hpp"
 #include "pmd_glue/wires/switch_place.hpp"
 
 namespace faultline::glue {
@@ -40,13 +45,17 @@ size_t open_descriptors() {
 struct Asker {
   UniqueFd connection;
   SwitchRequest request;
+  std::vector<UniqueFd> inbox;
 };
 
 Asker accept_request(const UniqueFd& listener) {
   Asker asker;
   while (!asker.connection)
     asker.connection = UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (recv(asker.connection.get(), &asker.request, sizeof asker.request, 0) != ssize_t{sizeof asker.request})
+  pollfd request{.fd = asker.connection.get(), .events = POLLIN, .revents = 0};
+  poll(&request, 1, -1);
+  if (receive_with_descriptors(asker.connection.get(), &asker.request, sizeof asker.request, asker.inbox) !=
+      ssize_t{sizeof asker.request})
     asker.connection.reset();
   return asker;
 }
@@ -64,27 +73,26 @@ void answer(const UniqueFd& connection, uint64_t number, int error = 0) {
   send(connection.get(), &reply, sizeof reply, MSG_NOSIGNAL);
 }
 
-void grant(const Asker& asker, const WakeFlag& wake_flag) {
+/// The inbox and the event of the switch.
+struct Doorbells {
+  std::unique_ptr<Inbox> inbox = Inbox::create();
+  UniqueFd event{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+};
+
+void send_message(const UniqueFd& connection, const SwitchAnswer& message, std::span<const int> descriptors) {
+  EXPECT_GT(send_with_descriptors(connection.get(), &message, sizeof message, descriptors), 0);
+}
+
+void grant(const Asker& asker, const Doorbells& doorbells) {
   SwitchAnswer reply;
   reply.number = asker.request.number;
   reply.grant.ipv4 = 0xc6120001;
   reply.grant.range = 3;
   reply.grant.port = 4;
   reply.grant.mtu_bytes = 4200;
-  iovec part{&reply, sizeof reply};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(WakeFlag::kDescriptors * sizeof(int))> control{};
-  const auto descriptors = wake_flag.descriptors();
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof descriptors);
-  std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
-  EXPECT_GT(sendmsg(asker.connection.get(), &message, MSG_NOSIGNAL), 0);
+  const UniqueFd memory = create_sealed_memory("seat", kSeatBytes);
+  send_message(asker.connection, reply,
+               std::array{memory.get(), doorbells.inbox->memory(), doorbells.event.get()});
 }
 
 // ---- a switch started by the library ----
@@ -100,11 +108,9 @@ int serve_as_switch() {
   }
   if (fork() != 0) return 0;
   const UniqueFd listener(3);
-  const UniqueFd event(open("/dev/null", O_RDWR));
   const Asker asker = accept_request(listener);
   if (!asker.connection) return 1;
-  const auto wake_flag = WakeFlag::create(event);
-  grant(asker, *wake_flag);
+  grant(asker, Doorbells());
   SwitchRequest request;
   while (recv(asker.connection.get(), &request, sizeof request, 0) == ssize_t{sizeof request})
     answer(asker.connection, request.number);
@@ -124,7 +130,6 @@ class Seat : public testing::Test {
     wanted_.wire = "w";
     patience_ = {
         .attach = milliseconds(20'000), .ask = milliseconds(20'000), .stopped = milliseconds(20'000)};
-    event_ = UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC));
   }
   void TearDown() override { fs::remove_all(folder_); }
 
@@ -138,8 +143,7 @@ class Seat : public testing::Test {
   std::shared_ptr<WireAttachment> take_here(const UniqueFd& listener) {
     std::thread at_switch([&] {
       here_ = accept_request(listener);
-      wake_flag_ = WakeFlag::create(event_);
-      grant(here_, *wake_flag_);
+      grant(here_, doorbells_);
     });
     std::string error;
     auto seat = WireAttachment::take(wanted_, patience_, error);
@@ -168,9 +172,8 @@ class Seat : public testing::Test {
   SwitchPlace place_;
   WireRequest wanted_;
   WireAttachment::Patience patience_;
-  UniqueFd event_;
   Asker here_;
-  std::unique_ptr<WakeFlag> wake_flag_;
+  Doorbells doorbells_;
 };
 
 TEST_F(Seat, ASwitchThatDiesWhileItStartsIsStartedAgain) {
@@ -246,49 +249,160 @@ TEST_F(Seat, KeepingItNeverWaitsForAnAnswer) {
   EXPECT_EQ(again.request.range, 3U);
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(seat->keep(line)) << line;
   EXPECT_EQ(seat->switch_descriptor(), -1);
-  grant(again, *wake_flag_);
+  grant(again, doorbells_);
   EXPECT_TRUE(keep_until_attached(*seat));
+}
+
+/// The inbox that the process gave with its latest request, as a peer sees it.
+std::unique_ptr<Inbox> inbox_of(Asker& asker) {
+  return asker.inbox.size() == kInboxDescriptors
+             ? Inbox::adopt(std::move(asker.inbox[0]), std::move(asker.inbox[1]))
+             : nullptr;
 }
 
 TEST_F(Seat, ARestartLeavesNoDescriptors) {
   UniqueFd listener = listen();
   const auto seat = take_here(listener);
-  const WakeFlag* const wake_flag = &seat->wake_flag();
+  auto first = seat->take_seat();
+  ASSERT_TRUE(first.has_value());
+  const std::shared_ptr<Inbox> own = first->own_inbox;
+  first.reset();
+  here_.inbox.clear();
   const size_t before = open_descriptors();
   for (int restart = 0; restart < 20; ++restart) {
     lose_switch(*seat);
     here_ = accept_request(listener);
-    wake_flag_ = WakeFlag::create(event_);
-    grant(here_, *wake_flag_);
+    grant(here_, doorbells_);
     ASSERT_TRUE(keep_until_attached(*seat));
-    // A store to its page is visible to the new switch.
-    seat->wake_flag().set_asleep(WakeFlag::End::device);
-    wake_flag_->ring(WakeFlag::End::device);
+    auto next = seat->take_seat();
+    ASSERT_TRUE(next.has_value());
+    EXPECT_FALSE(seat->take_seat().has_value());
+    EXPECT_EQ(next->own_inbox, own);
+    EXPECT_FALSE(next->lost_descriptors);
+    // The new switch rings in the same inbox, and wakes the process.
+    own->set_asleep();
+    const auto as_switch_sees_it = inbox_of(here_);
+    ASSERT_NE(as_switch_sees_it, nullptr);
+    as_switch_sees_it->ring(kSwitchSeat);
     uint64_t rings = 0;
-    EXPECT_EQ(read(seat->wake_flag().event(WakeFlag::End::device), &rings, sizeof rings),
-              ssize_t{sizeof rings});
+    EXPECT_EQ(read(seat->event(), &rings, sizeof rings), ssize_t{sizeof rings});
     EXPECT_EQ(rings, 1U);
+    here_.inbox.clear();
   }
-  EXPECT_EQ(&seat->wake_flag(), wake_flag);
+  EXPECT_EQ(seat->seat_count(), 21U);
   EXPECT_EQ(open_descriptors(), before);
 }
 
+SwitchAnswer link_to(uint32_t port) {
+  SwitchAnswer link;
+  link.message = SwitchMessage::link;
+  link.grant.port = port;
+  link.grant.ipv4 = 0xc6120007;
+  return link;
+}
+
+// A link is announced at any time, also between a request and its answer.
+TEST_F(Seat, LinksAreTakenFromBetweenTheAnswers) {
+  const UniqueFd listener = listen();
+  const auto seat = take_here(listener);
+  const UniqueFd memory = create_sealed_memory("link", kLinkBytes);
+  const Doorbells peer;
+  std::thread at_switch([&] {
+    const SwitchRequest request = next_request(here_.connection);
+    send_message(here_.connection, link_to(9),
+                 std::array{memory.get(), peer.inbox->memory(), peer.event.get()});
+    answer(here_.connection, request.number);
+  });
+  EXPECT_EQ(seat->claim_service(1), 0);
+  at_switch.join();
+  auto news = seat->take_link_news();
+  ASSERT_EQ(news.size(), 1U);
+  EXPECT_EQ(news[0].what, WireAttachment::LinkNews::What::begins);
+  EXPECT_EQ(news[0].peer.port, 9U);
+  EXPECT_TRUE(news[0].memory && news[0].inbox != nullptr);
+  EXPECT_TRUE(seat->take_link_news().empty());
+}
+
+// What is not sealed memory of the right size, or no event, is not mapped and not written to.
+TEST_F(Seat, LinksAreCheckedBeforeTheyAreUsed) {
+  const UniqueFd listener = listen();
+  const auto seat = take_here(listener);
+  const UniqueFd memory = create_sealed_memory("link", kLinkBytes);
+  const UniqueFd small = create_sealed_memory("link", kLinkBytes - 1);
+  const UniqueFd unsealed(memfd_create("link", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(unsealed.get(), kLinkBytes), 0);
+  const Doorbells peer;
+  const int page = peer.inbox->memory();
+  const int event = peer.event.get();
+  const std::vector<std::vector<int>> wrong{{},
+                                            {memory.get(), page},
+                                            {small.get(), page, event},
+                                            {unsealed.get(), page, event},
+                                            {memory.get(), page, memory.get()},
+                                            {memory.get(), event, event}};
+  for (const auto& descriptors : wrong) send_message(here_.connection, link_to(9), descriptors);
+  send_message(here_.connection, link_to(1024), std::array{memory.get(), page, event});
+  std::string line;
+  EXPECT_TRUE(seat->keep(line)) << line;
+  EXPECT_TRUE(seat->take_link_news().empty());
+}
+
+TEST_F(Seat, ANewSwitchIsToldOfTheLinks) {
+  UniqueFd listener = listen();
+  const auto seat = take_here(listener);
+  const UniqueFd memory = create_sealed_memory("link", kLinkBytes);
+  const Doorbells peer;
+  const std::array descriptors{memory.get(), peer.inbox->memory(), peer.event.get()};
+  for (const uint32_t port : {9U, 30U, 31U}) send_message(here_.connection, link_to(port), descriptors);
+  std::string line;
+  EXPECT_TRUE(seat->keep(line));
+  EXPECT_EQ(seat->take_link_news().size(), 3U);
+  seat->end_link(30, false);
+  SwitchAnswer ended = link_to(31);
+  ended.message = SwitchMessage::link_ended;
+  send_message(here_.connection, ended, {});
+  EXPECT_TRUE(seat->keep(line));
+  EXPECT_EQ(seat->take_link_news().at(0).what, WireAttachment::LinkNews::What::ended);
+  lose_switch(*seat);
+  here_ = accept_request(listener);
+  grant(here_, doorbells_);
+  std::thread at_switch([&] {
+    const SwitchRequest request = next_request(here_.connection);
+    EXPECT_EQ(request.verb, SwitchVerb::keep_link);
+    EXPECT_EQ(request.port, 9U);
+    answer(here_.connection, request.number);
+  });
+  EXPECT_TRUE(keep_until_attached(*seat));
+  at_switch.join();
+}
+
+// Like a daemon that closes all descriptors and then opens other files.
 TEST_F(Seat, DescriptorsThatTheProgramClosedAreNotTouched) {
   UniqueFd listener = listen();
   const auto seat = take_here(listener);
-  const int connection = seat->switch_descriptor();
-  const int event = seat->wake_flag().event(WakeFlag::End::switch_);
-  // Like a daemon that closes all descriptors and then opens other files.
+  const auto first = seat->take_seat();
+  ASSERT_TRUE(first.has_value());
+  const UniqueFd link = create_sealed_memory("link", kLinkBytes);
+  send_message(here_.connection, link_to(9),
+               std::array{link.get(), doorbells_.inbox->memory(), doorbells_.event.get()});
+  std::string line;
+  EXPECT_TRUE(seat->keep(line));
+  EXPECT_EQ(seat->take_link_news().size(), 1U);
+  const std::vector<int> numbers{seat->switch_descriptor(), seat->event(), first->own_inbox->memory()};
   const UniqueFd file(memfd_create("program", MFD_CLOEXEC));
-  ASSERT_GE(dup2(file.get(), connection), 0);
-  ASSERT_GE(dup2(file.get(), event), 0);
+  for (const int number : numbers) ASSERT_GE(dup2(file.get(), number), 0);
   lose_switch(*seat);
   here_ = accept_request(listener);
-  wake_flag_ = WakeFlag::create(event_);
-  grant(here_, *wake_flag_);
+  grant(here_, doorbells_);
   ASSERT_TRUE(keep_until_attached(*seat));
-  seat->wake_flag().ring(WakeFlag::End::switch_);
-  for (const int fd : {connection, event}) {
+  const auto next = seat->take_seat();
+  ASSERT_TRUE(next.has_value());
+  EXPECT_TRUE(next->lost_descriptors);
+  EXPECT_NE(next->own_inbox, first->own_inbox);
+  const auto news = seat->take_link_news();
+  ASSERT_EQ(news.size(), 1U);
+  EXPECT_EQ(news[0].what, WireAttachment::LinkNews::What::lost);
+  for (const int fd : numbers) {
     struct stat kept {
     }, program{};
     ASSERT_EQ(fstat(fd, &kept), 0);

@@ -126,26 +126,37 @@ def ask(message):
         return struct.unpack_from("=II", answer), answer[-256:].split(b"\0")[0].decode()
 for message, wanted in ((b"x", "does not understand"), (b"\0" * 64, "does not understand"),
                         (struct.pack("=II", 0x464c5357, 99) + b"\0" * 500, "of another build"),
-                        (struct.pack("=II", 0x464c5357, 2) + b"\0" * 3, "of another build")):
+                        (struct.pack("=II", 0x464c5357, 3) + b"\0" * 3, "of another build")):
     (magic, version), line = ask(message)
-    assert (magic, version) == (0x464c5357, 2) and wanted in line, line
+    assert (magic, version) == (0x464c5357, 3) and wanted in line, line
 PY
 echo "ok: foreign processes are refused"
-# As many as there can be; the next is told so; and all is free again when they are gone.
+# As many seats as there can be; the next is refused with a line; and all is free again when they have ended.
 for _ in one two; do
-  python3 - "$folder/faultline/$two.control" <<'PY' || fail "the wire's last seat"
-import socket, struct, sys
+  python3 - "$(dirname "$0")/../hostile_wire" "$folder/faultline/$two.control" <<'PY' || fail "the wire's last seat"
+import os, resource, sys
+sys.path.insert(0, sys.argv[1])
+import wire_peer
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+# The switch takes five descriptors a seat, and has the same limit.
+if 0 < most < 6000:
+    print(f"no full wire: ulimit -Hn is {most}")
+    sys.exit()
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+inbox = wire_peer.memory_file(wire_peer.INBOX_BYTES), wire_peer.event_file()
 def seat():
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.settimeout(20)
-    connection.connect(sys.argv[1])
-    connection.send(struct.pack("=IIQIIIIIxxxxQ16s", 0x464c5357, 2, 7, 0, 0, 0, 0, 0, 0, b""))
-    answer = connection.recv(4096)
-    return connection, struct.unpack_from("=i", answer, 16)[0], struct.unpack_from("=I", answer, 20)[0], answer[-256:]
-seats = [seat() for _ in range(31)]
-assert all(error == 0 for _, error, _, _ in seats) and len({ipv4 for _, _, ipv4, _ in seats}) == 31
-_, error, _, line = seat()
-assert error != 0 and b"which is all it can" in line, line
+    process = wire_peer.Process(sys.argv[2])
+    process.send(wire_peer.ATTACH, inbox)
+    answer = process.answer()
+    for file in answer.files:
+        os.close(file)
+    return process, answer
+# The server has a seat too.
+seats = [seat() for _ in range(wire_peer.MOST_SEATS - 1)]
+assert all(answer.error == 0 for _, answer in seats), [answer.line for _, answer in seats if answer.error][0]
+assert len({answer.ipv4 for _, answer in seats}) == len({answer.port for _, answer in seats}) == wire_peer.MOST_SEATS - 1
+_, answer = seat()
+assert answer.error != 0 and "which is all it can" in answer.line, answer.line
 PY
 done
 echo "ok: a full wire"

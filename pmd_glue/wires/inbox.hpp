@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The doorbells of a process on a wire: a page that its peers write. Each peer has a bit, so the owner looks
+// only at the links that have frames. The owner does not trust the page: a bit that is set without a reason
+// costs one look, and a bit that is lost is found by the owner's regular look at all links.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <memory>
+
+#include "stack/base/unique_fd.hpp"
+
+namespace faultline::glue {
+
+class Inbox {
+ public:
+  static constexpr uint32_t kSeats = 1024;
+  static constexpr size_t kBytes = 4096;
+
+  /// Creates the page of this process. Returns nullptr with errno on failure.
+  [[nodiscard]] static std::unique_ptr<Inbox> create();
+  /// Maps the page of a peer; `event` wakes the peer. Returns nullptr with errno if either is not what it
+  /// should be.
+  [[nodiscard]] static std::unique_ptr<Inbox> adopt(UniqueFd memory, UniqueFd event);
+  ~Inbox();
+  Inbox(const Inbox&) = delete;
+  Inbox& operator=(const Inbox&) = delete;
+
+  /// The page's file, for SCM_RIGHTS. Only of create().
+  [[nodiscard]] int memory() const { return memory_.get(); }
+  /// The program has closed the descriptors: their numbers may be in use. The page remains, and no ring wakes
+  /// any more.
+  void lose_descriptors() {
+    static_cast<void>(memory_.release());
+    static_cast<void>(event_.release());
+  }
+
+  // --- the owner ---
+
+  [[nodiscard]] bool has_rings() const { return page_->any.load(std::memory_order_relaxed) != 0; }
+  /// Calls `on_ring` for each peer that has rung since the last call.
+  template <typename OnRing>
+  void take_rings(OnRing on_ring) {
+    uint32_t words = page_->any.exchange(0);
+    for (; words != 0; words &= words - 1) {
+      const auto word = static_cast<uint32_t>(std::countr_zero(words));
+      if (word >= kWords) return;
+      for (uint64_t bits = page_->words[word].exchange(0); bits != 0; bits &= bits - 1)
+        on_ring(word * kBitsOfWord + static_cast<uint32_t>(std::countr_zero(bits)));
+    }
+  }
+  /// The next ring writes to the event. The owner looks at its links once more after this.
+  void set_asleep() { page_->asleep.store(1); }
+  void set_awake() { page_->asleep.store(0, std::memory_order_relaxed); }
+
+  // --- a peer ---
+
+  /// Rings for the peer at that seat, and wakes the owner if it sleeps.
+  void ring(uint32_t seat);
+
+ private:
+  static constexpr uint32_t kBitsOfWord = 64;
+  static constexpr uint32_t kWords = kSeats / kBitsOfWord;
+
+  struct Page {
+    alignas(64) std::atomic<uint32_t> any;  ///< a bit for each word that is not 0
+    std::atomic<uint32_t> asleep;
+    alignas(64) std::array<std::atomic<uint64_t>, kWords> words;
+  };
+  static_assert(sizeof(Page) <= kBytes);
+
+  Inbox(UniqueFd memory, UniqueFd event, Page* page);
+
+  UniqueFd memory_;
+  UniqueFd event_;
+  Page* const page_;
+};
+
+}  // namespace faultline::glue
