@@ -21,8 +21,6 @@ namespace {
 // Polling continues for so long after the last frame: a wake-up costs more than the gaps in a stream.
 constexpr TimeNs kLingerNs = 200'000;
 constexpr TimeNs kFirstNapNs = 1'000'000;
-// A program that drives its engine may stop at any time.
-constexpr TimeNs kDrivenNapNs = 2'000'000;
 // Sleep limit if frames wake the thread: only the port's state remains to be checked.
 constexpr TimeNs kRungForSleepNs = 1'000'000'000;
 
@@ -163,7 +161,7 @@ void ProgressThread::run() {
       asleep_.store(true, std::memory_order_seq_cst);
       pollers_.assign(1, pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0});
       for (const RunningDevice* const device : devices_) watch_switch(*device);
-      if (!stop_) nap(lock, kDrivenNapNs);
+      if (!stop_) nap(lock, driven_nap_ns(now - last_busy));
       wake_up();
     } else {
       sleep(lock, now - last_busy);

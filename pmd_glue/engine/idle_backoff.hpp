@@ -5,6 +5,8 @@
 // frame.
 #pragma once
 
+#include <algorithm>
+
 #include "stack/transport/shared/types.hpp"
 
 namespace faultline::glue {
@@ -13,6 +15,15 @@ namespace faultline::glue {
 [[nodiscard]] constexpr TimeNs idle_backoff_ns(TimeNs idle_ns, TimeNs first_ns) {
   if (idle_ns < 100'000'000) return first_ns;
   return idle_ns < 500'000'000 ? 2'000'000 : 5'000'000;
+}
+
+/// The nap of the progress thread beside a program that drives its engine. Such a program may stop at any
+/// time, for example to spin on its own memory. One for which the thread had work a moment ago is likely to,
+/// so the nap grows with the time since then.
+[[nodiscard]] constexpr TimeNs driven_nap_ns(TimeNs idle_ns) {
+  constexpr TimeNs kShortestNs = 50'000;
+  constexpr TimeNs kLongestNs = 2'000'000;
+  return std::clamp(idle_ns / 8, kShortestNs, kLongestNs);
 }
 
 }  // namespace faultline::glue
