@@ -62,7 +62,10 @@ Asker accept_request(const UniqueFd& listener) {
 
 SwitchRequest next_request(const UniqueFd& connection) {
   SwitchRequest request;
-  EXPECT_EQ(recv(connection.get(), &request, sizeof request, 0), ssize_t{sizeof request});
+  pollfd next{.fd = connection.get(), .events = POLLIN, .revents = 0};
+  constexpr int kPatienceMs = 10'000;  // a process that asks nothing fails the test
+  poll(&next, 1, kPatienceMs);
+  EXPECT_EQ(recv(connection.get(), &request, sizeof request, MSG_DONTWAIT), ssize_t{sizeof request});
   return request;
 }
 
