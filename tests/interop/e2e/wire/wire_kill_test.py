@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kills processes of a wire with SIGKILL at random moments, from their first instructions to full traffic, and looks after
-each whether the others go on: a pair that runs all the time, and a pair that comes anew.
-   wire_kill_test.py FAULTLINE_RUN ROUNDS [--share] [--seed N]
+"""Kills processes of a wire with SIGKILL at random moments, from their first instructions to full traffic, and checks after
+each whether the others go on: a pair that runs all the time, and a pair that starts then. With --switch also the switch: a pair with a
+direct link goes on without one.
+   wire_kill_test.py FAULTLINE_RUN ROUNDS [--share] [--switch] [--seed N]
 """
 import argparse
 import os
@@ -110,56 +111,60 @@ def switches():
     return found
 
 
+def is_linked(process):
+    """The program that faultline-run has become has a direct link."""
+    try:
+        with open("/proc/%d/maps" % process.pid) as maps:
+            return "/memfd:faultline-link " in maps.read()
+    except OSError:
+        return False
+
+
 class Steady:
     """A pair that is connected when others are killed, and sleeps between its messages so that CPUs are left for those. Each
     byte is compared; when it is done it starts anew."""
 
-    def __init__(self):
+    def __init__(self, messages=10_000):
         self.runs = 0
-        self.excused = False
+        self.messages = messages
         self.begin()
-
-    def outlive_switch(self):
-        """Its time-out of 14 and its seven retries are half a second. With many more threads than CPUs a switch takes longer to start."""
-        self.excused = os.getloadavg()[0] > 3 * os.cpu_count()
-
-    def gave_up(self):
-        """Its peer did not answer in time, and that is all that happened."""
-        for process in self.pair:
-            process.log.seek(0)
-            if process.poll() not in (0, 1, -signal.SIGKILL) or (process.poll() == 1 and "retry counter exceeded" not in process.log.read()):
-                return False
-        return self.excused
 
     def begin(self):
         port = new_port()
-        server = start(PINGPONG, "-e", "-c", "-n", "2000", "-p", port)
+        words = ("-e", "-c", "-n", str(self.messages), "-p", port)
+        server = start(PINGPONG, *words)
         await_server(server, port)
-        self.pair = [start(PINGPONG, "-e", "-c", "-n", "2000", "-p", port, "127.0.0.1"), server]
+        self.pair = [start(PINGPONG, *words, "127.0.0.1"), server]
+
+    def is_running(self):
+        return all(process.poll() is None for process in self.pair)
+
+    def await_link(self, what):
+        """From now on the pair needs no switch: a connection over a switch gives up half a second after that has died."""
+        while True:
+            until = time.monotonic() + 60
+            while self.is_running():
+                if all(is_linked(process) for process in self.pair):
+                    return
+                if time.monotonic() > until:
+                    fail("a pair has no direct link: " + what, *self.pair)
+                time.sleep(0.001)
+            self.finish(what)
+            self.begin()
 
     def finish(self, what):
         for process in self.pair:
             try:
-                if process.wait(timeout=60) != 0 and not self.excused:
+                if process.wait(timeout=60) != 0:
                     fail("the steady pair failed: " + what, *self.pair)
             except subprocess.TimeoutExpired:
-                # One of them may wait for words of the other that is gone.
-                if not self.excused:
-                    fail("the steady pair hangs: " + what, *self.pair)
-                process.kill()
-                process.wait()
-                continue
-        if any(process.returncode > 0 for process in self.pair):
-            if not self.gave_up():
-                fail("the steady pair failed: " + what, *self.pair)
-            print("the steady pair gave up while a switch started, with a load of %.0f: %s" % (os.getloadavg()[0], what), flush=True)
-        self.excused = False
+                fail("the steady pair hangs: " + what, *self.pair)
         for process in self.pair:
             end(process)
         self.runs += 1
 
     def look(self, what):
-        if any(process.poll() is not None for process in self.pair):
+        if not self.is_running():
             self.finish(what)
             self.begin()
 
@@ -260,24 +265,48 @@ def kill_switch(starting):
     return killed
 
 
+def go_on_without_switch():
+    """The switch is stopped before the pair has sent much, and killed time and again."""
+    linked = Steady(40_000)
+    linked.await_link("the start")
+    stopped = switches()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    linked.finish("its switch is stopped")
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    print("ok: a pair with a direct link ends while the switch is stopped", flush=True)
+    linked = Steady(100_000)
+    linked.await_link("the start")
+    killed = set()
+    while linked.is_running():
+        for pid in switches():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            killed.add(pid)
+        time.sleep(0.05 * draw.random())
+    linked.finish("its switch is killed again and again")
+    if len(killed) < 2:
+        fail("%d switches were killed beside a pair" % len(killed))
+    print("ok: a pair with a direct link goes on while %d processes of switches are killed" % len(killed), flush=True)
+
+
 # Every run, however short, kills a switch, one that starts, and has a pair that comes after that.
 EVERY = min(10, max(1, options.rounds // 2))
 switches_killed = 0
 try:
+    if options.switch:
+        go_on_without_switch()
     steady = Steady()
     for i in range(options.rounds):
         what = "round %d, %s" % (i, victims())
         switch_dies = options.switch and i % EVERY == EVERY - 1
         if switch_dies:
             starting = switches_killed % 3
-            # A connection outlives one switch, but not the time that several take: its peer gives up after half a second.
-            if starting:
-                steady.finish(what)
-            else:
-                steady.outlive_switch()
+            steady.await_link(what)
             switches_killed += kill_switch(starting)
-            if starting:
-                steady.begin()
             what += ", and the switch" + (", and %d as they started" % starting if starting else "")
         steady.look(what)
         if i % 5 == 4:
