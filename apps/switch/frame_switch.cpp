@@ -272,6 +272,14 @@ size_t FrameSwitch::flush(PortIndex index) {
   return sent;
 }
 
+void FrameSwitch::look_after(TimeNs now) {
+  if (now < next_look_) return;
+  next_look_ = now + kLookNs;
+  for (PortIndex index = 0; index < glue::kMostSeats; ++index)
+    if (ports_[index].ring != nullptr && !rings_.is_active(index) && ports_[index].ring->has_frames())
+      rings_.activate(index);
+}
+
 void FrameSwitch::set_asleep(bool asleep) {
   if (asleep)
     rings_.arm();

@@ -60,6 +60,10 @@ class FrameSwitch final : public Seats {
 
   /// Receives and forwards pending frames. Returns true if a frame moved.
   bool turn();
+  /// Finds rings whose doorbell was lost: any process of the wire may write to the inbox. Looks once in
+  /// kLookNs.
+  void look_after(TimeNs now);
+  static constexpr TimeNs kLookNs = 1'000'000'000;
   /// Sets whether every sender must ring from now on (true) or need not (false).
   void set_asleep(bool asleep);
   /// Whether the ports must be polled: no doorbell rings for the uplink's frames, nor when a slow port has
@@ -115,6 +119,7 @@ class FrameSwitch final : public Seats {
   uint32_t mtu_bytes_ = glue::kWireMtuBytes;
   size_t ports_taken_ = 0;
   uint64_t seats_taken_ = 0;
+  TimeNs next_look_ = 0;
   SwitchCounters counters_;
 };
 

@@ -112,9 +112,11 @@ void run(const Options& options, const glue::SwitchPlace& place, switching::Fram
     if (turns % kTurnsPerLook == 0) control.serve(0);
     if (frames.turn()) {
       last_moved = monotonic_ns();
+      frames.look_after(last_moved);
       continue;
     }
     const TimeNs now = monotonic_ns();
+    frames.look_after(now);
     if (now - last_moved < spin) {
       sched_yield();
       continue;
