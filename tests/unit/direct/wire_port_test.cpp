@@ -49,7 +49,12 @@ class Switch {
   void turn() {
     while (frames_.turn()) continue;
     control_->serve(0);
+    frames_.look_after(VirtualClock::now());
     while (frames_.turn()) continue;
+  }
+  /// As another process that writes to the inbox might.
+  void clear_doorbells() {
+    inbox_->take_rings([](uint32_t) {});
   }
   [[nodiscard]] const switching::SwitchCounters& counters() const { return frames_.counters(); }
 
@@ -327,6 +332,19 @@ TEST_F(Wires, ALostDoorbellLosesNoFrame) {
   other.attachment->inbox().take_rings([](uint32_t) {});
   EXPECT_TRUE(other.receive().empty());
   other.maintain();
+  EXPECT_EQ(other.receive(), (std::vector<uint32_t>{4}));
+}
+
+TEST_F(Wires, TheSwitchFindsAFrameWhoseDoorbellWasLost) {
+  Process& one = attach();
+  Process& other = attach();
+  for (uint32_t looks = 0; looks <= ActiveRings::kIdleLooks; ++looks) switch_->turn();
+  ASSERT_TRUE(one.send(other, 4, wire::kManagementQpn));
+  switch_->clear_doorbells();
+  switch_->turn();
+  EXPECT_TRUE(other.receive().empty());
+  VirtualClock::advance(FrameSwitch::kLookNs);
+  switch_->turn();
   EXPECT_EQ(other.receive(), (std::vector<uint32_t>{4}));
 }
 
