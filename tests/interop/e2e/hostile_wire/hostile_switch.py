@@ -22,7 +22,7 @@ class Attachment:
     def grant(self, before=None, files=None, **fields):
         """`before` changes the memory before the program has it. Returns False if the program has ended."""
         wanted = {"ipv4": self.ipv4 or wire_peer.number_of("198.18.9.9"), "range_": self.range or 1, "port": self.port}
-        memory = wire_peer.memory_file(wire_peer.SEAT.memory_bytes)
+        memory = wire_peer.memory_file(wire_peer.SEAT.bytes)
         inbox = wire_peer.memory_file(wire_peer.INBOX_BYTES)
         event = wire_peer.event_file()
         self.rings = Rings(memory, wire_peer.SEAT, 0, Inbox(self.files[0], self.files[1]), wire_peer.SWITCH_SEAT)

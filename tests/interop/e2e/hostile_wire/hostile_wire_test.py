@@ -21,7 +21,7 @@ sys.path[:0] = [os.path.dirname(os.path.realpath(__file__)), os.path.join(os.pat
 import wire_peer  # noqa: E402
 from free_port import free_port  # noqa: E402  (tests/)
 from hostile_switch import HostileSwitch  # noqa: E402
-from wire_peer import HEAD, TAIL, Process  # noqa: E402
+from wire_peer import TO_SERVER, Process  # noqa: E402
 
 run, = sys.argv[1:]
 if shutil.which("ibv_rc_pingpong") is None:
@@ -151,13 +151,13 @@ def violations(process):
 
 
 def advance(rings, by):
-    rings.move(*((rings.to_server, HEAD) if rings.side == 0 else (rings.to_client, TAIL)), rings.sent + by)
+    rings.show(by)
     rings.inbox.ring(rings.own_seat)
 
 
 def describe_all(rings, flags, region, length, offset):
-    for slot in range(rings.shape.ring_size):
-        rings.describe(rings.to_server if rings.side == 0 else rings.to_client, slot, flags, region, length, offset)
+    for slot in range(rings.size):
+        rings.describe(TO_SERVER if rings.side == 0 else rings.to_client, slot, flags, region, length, offset)
 
 
 def offset_beyond(rings):
@@ -166,7 +166,7 @@ def offset_beyond(rings):
 
 
 def length_beyond(rings):
-    describe_all(rings, 0, 0, 65535, rings.shape.memory_bytes - 100)
+    describe_all(rings, 0, 0, 65535, rings.shape.bytes - 100)
     advance(rings, 16)
 
 
@@ -186,7 +186,7 @@ def index_beyond(rings):
 
 def endless_chain(rings):
     describe_all(rings, 1, 0, 60, rings.shape.buffers)
-    advance(rings, rings.shape.ring_size)
+    advance(rings, rings.size)
 
 
 def random_bytes(rings):
@@ -523,7 +523,7 @@ def hostile_switch():
     for fields in ({}, {"port": 0xffffffff}, {"port": 1023}, {"port": attachment.port, "ipv4": attachment.ipv4}, {"side": 0xffffffff}):
         for files in ((), os.pipe(), (*os.pipe(), wire_peer.event_file()),
                       (wire_peer.memory_file(4096), wire_peer.memory_file(4096), wire_peer.event_file()),
-                      (wire_peer.memory_file(wire_peer.LINK.memory_bytes), wire_peer.memory_file(4096), wire_peer.event_file())):
+                      (wire_peer.memory_file(wire_peer.LINK.bytes), wire_peer.memory_file(4096), wire_peer.event_file())):
             for what in (wire_peer.IS_LINK, wire_peer.IS_LINK_ENDED, 99):
                 attachment.send(0, files, what=what, **fields)
             for file in files:

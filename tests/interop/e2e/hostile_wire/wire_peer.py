@@ -20,22 +20,24 @@ MOST_SEATS = SWITCH_SEAT = 1023
 INBOX_BYTES = 4096
 ENDS_BYTES, END_BYTES = 128, 64
 HEADER_BYTES, DESCRIPTOR_BYTES = 128, 16
+TO_SERVER = ENDS_BYTES
 HEAD, TAIL = 6, 64
 ABSENT, ATTACHED, CLOSING = range(3)
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class Shape:
-    """Of two rings in shared memory: SharedRing::kLink and kSeat."""
+    """Descriptors of a ring, the bytes of their buffers, and the bytes of the memory of both rings."""
 
-    def __init__(self, memory_bytes, ring_size, buffer_bytes):
-        self.memory_bytes, self.ring_size, self.buffer_bytes = memory_bytes, ring_size, buffer_bytes
+    def __init__(self, ring_size, buffer_bytes, bytes_):
+        self.ring_size, self.buffer_bytes, self.bytes = ring_size, buffer_bytes, bytes_
         self.ring_bytes = HEADER_BYTES + ring_size * DESCRIPTOR_BYTES
-        self.to_server, self.to_client = ENDS_BYTES, ENDS_BYTES + self.ring_bytes
-        self.buffers = ENDS_BYTES + 2 * self.ring_bytes
+        self.to_client = TO_SERVER + self.ring_bytes
+        self.buffers = TO_SERVER + 2 * self.ring_bytes
 
 
-LINK, SEAT = Shape(252_000, 256, 472), Shape(1_066_000, 512, 1024)
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+LINK = Shape(256, 472, 252_000)
+SEAT = Shape(512, 1024, 1_066_000)
 
 
 def memory_file(size, seals=SEALS):
@@ -133,15 +135,15 @@ class Rings:
     """One end of the memory of two rings. Side 0 is memif's client: it lays the rings out."""
 
     def __init__(self, file, shape, side, inbox, own_seat):
-        self.shape = shape
-        self.to_server, self.to_client = shape.to_server, shape.to_client
-        self.memory = Memory(file, shape.memory_bytes)
+        self.memory = Memory(file, shape.bytes)
+        self.shape, self.to_client = shape, shape.to_client
+        self.size = shape.ring_size
         self.side, self.inbox, self.own_seat = side, inbox, own_seat
         self.sent = self.offered = self.taken = 0
 
     def attach(self):
         if self.side == 0:
-            self.offer(self.shape.ring_size)
+            self.offer(self.size)
         self.memory.store(END_BYTES * self.side + 4, 1)
         self.set_state(ATTACHED)
 
@@ -152,7 +154,7 @@ class Rings:
         return self.memory.load(END_BYTES * (1 - self.side))
 
     def buffer_at(self, slot, receive):
-        return self.shape.buffers + (self.shape.ring_size if receive else 0) * self.shape.buffer_bytes + slot % self.shape.ring_size * self.shape.buffer_bytes
+        return self.shape.buffers + ((self.size if receive else 0) + slot % self.size) * self.shape.buffer_bytes
 
     def offer(self, count):
         for slot in range(self.offered, self.offered + count):
@@ -161,7 +163,7 @@ class Rings:
         self.move(self.to_client, HEAD, self.offered)
 
     def describe(self, ring, slot, flags, region, length, offset):
-        struct.pack_into("=HHII", self.memory.map, ring + HEADER_BYTES + DESCRIPTOR_BYTES * (slot % self.shape.ring_size), flags, region, length, offset)
+        struct.pack_into("=HHII", self.memory.map, ring + HEADER_BYTES + DESCRIPTOR_BYTES * (slot % self.size), flags, region, length, offset)
 
     def move(self, ring, index, value):
         self.memory.store(ring + index, value & 0xffff, ctypes.c_uint16)
@@ -172,10 +174,10 @@ class Rings:
     def put(self, frame):
         """One frame in the next buffer; send() shows it to the other end."""
         if self.side == 0:
-            ring, at = self.to_server, self.buffer_at(self.sent, False)
+            ring, at = TO_SERVER, self.buffer_at(self.sent, False)
         else:
             ring = self.to_client
-            at, = struct.unpack_from("=I", self.memory.map, ring + HEADER_BYTES + DESCRIPTOR_BYTES * (self.sent % self.shape.ring_size) + 8)
+            at, = struct.unpack_from("=I", self.memory.map, ring + HEADER_BYTES + DESCRIPTOR_BYTES * (self.sent % self.size) + 8)
         self.memory.map[at:at + len(frame)] = frame
         self.describe(ring, self.sent, 0, 0, len(frame), at)
         self.sent += 1
@@ -183,41 +185,37 @@ class Rings:
     def send(self, *frames):
         for frame in frames:
             self.put(frame)
-        self.move(self.to_server if self.side == 0 else self.to_client, HEAD if self.side == 0 else TAIL, self.sent)
+        self.show(0)
         self.inbox.ring(self.own_seat)
+
+    def show(self, more):
+        """Moves the index of what this end has sent."""
+        self.move(*((TO_SERVER, HEAD) if self.side == 0 else (self.to_client, TAIL)), self.sent + more)
 
     def is_taken(self):
         """The other end has received every frame."""
         if self.side == 0:
-            return self.index(self.to_server, TAIL) == self.sent & 0xffff
-        return self.index(self.to_client, HEAD) == (self.sent + self.shape.ring_size) & 0xffff
-
-    def receive_all(self):
-        """Drops what has come."""
-        if self.side == 0:
-            tail = self.index(self.to_client, TAIL)
-            self.offer((tail - self.taken) & 0xffff)
-        else:
-            tail = self.index(self.to_server, HEAD)
-            self.move(self.to_server, TAIL, tail)
-        self.taken = tail
+            return self.index(TO_SERVER, TAIL) == self.sent & 0xffff
+        return self.index(self.to_client, HEAD) == (self.sent + self.size) & 0xffff
 
     def fill(self, chance):
-        self.memory.map[ENDS_BYTES:self.shape.memory_bytes] = chance.randbytes(self.shape.memory_bytes - ENDS_BYTES)
+        self.memory.map[ENDS_BYTES:] = chance.randbytes(self.shape.bytes - ENDS_BYTES)
 
     def scribble(self, chance):
         """A burst of garbage in both rings, some of which the other end does not see as such at once."""
-        for ring in (self.to_server, self.to_client):
-            for _ in range(chance.choice((1, 4, self.shape.ring_size))):
-                self.describe(ring, chance.randrange(self.shape.ring_size), chance.choice((0, 0, 0, 1, 0xffff)), chance.choice((0, 0, 0, 1, 0xffff)),
-                              chance.choice((0, 1, 60, self.shape.buffer_bytes - 1, self.shape.buffer_bytes, self.shape.buffer_bytes + 1, 65535, self.shape.memory_bytes, 0xffffffff)),
-                              chance.choice((0, 1, self.shape.buffers, self.shape.memory_bytes - self.shape.buffer_bytes, self.shape.memory_bytes - 1, self.shape.memory_bytes, 0xffffffff, chance.getrandbits(32))))
+        shape, whole = self.shape, self.shape.bytes
+        for ring in (TO_SERVER, self.to_client):
+            for _ in range(chance.choice((1, 4, self.size))):
+                self.describe(ring, chance.randrange(self.size), chance.choice((0, 0, 0, 1, 0xffff)), chance.choice((0, 0, 0, 1, 0xffff)),
+                              chance.choice((0, 1, 60, shape.buffer_bytes, shape.buffer_bytes + 1, 65535, whole, 0xffffffff)),
+                              chance.choice((0, 1, shape.buffers, whole - shape.buffer_bytes, whole - 1, whole, 0xffffffff,
+                                             chance.getrandbits(32))))
             for index in (HEAD, TAIL):
                 if chance.random() < 0.7:
                     old = self.index(ring, index)
-                    self.move(ring, index, chance.choice((old + 1, old + chance.randrange(self.shape.ring_size), old + self.shape.ring_size + 1, chance.getrandbits(16))))
+                    self.move(ring, index, old + chance.choice((1, chance.randrange(self.size), self.size + 1, chance.getrandbits(16))))
             if chance.random() < 0.1:
-                self.memory.store(ring + 4 * chance.randrange(self.shape.ring_bytes // 4), chance.getrandbits(32))
+                self.memory.store(ring + 4 * chance.randrange(shape.ring_bytes // 4), chance.getrandbits(32))
         if chance.random() < 0.1:
             self.memory.store(4 * chance.randrange(ENDS_BYTES // 4), chance.choice((0, 1, 2, 3, 0xffffffff)))
         self.inbox.ring(self.own_seat)
@@ -234,6 +232,7 @@ class Process:
         self.links = {}
         self.ended = set()
         self.heard = 0
+        self.events = []
         self.seat = None
 
     def close(self):
@@ -290,8 +289,8 @@ class Process:
     def release(self):
         """Ends the connection, and what belongs to it."""
         self.close()
-        for inbox in (self.own, self.switch):
-            os.close(inbox.event)
+        for file in (self.own.event, self.switch.event, *self.events, *(file for link in self.links.values() for file in link.files)):
+            os.close(file)
 
     def look(self):
         """Takes what the switch has sent."""
@@ -340,6 +339,7 @@ class Process:
         rings = Rings(link.files[0], LINK, link.side, Inbox(link.files[1], link.files[2]), self.seat)
         for file in link.files[:2]:
             os.close(file)
+        self.events.append(link.files[2])
         rings.port, rings.ipv4 = port, link.ipv4
         rings.attach()
         return rings
