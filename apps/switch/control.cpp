@@ -308,6 +308,7 @@ void Control::attach(Session& session, const SwitchRequest& request) {
     session.waiting = request;
     return;
   }
+  if (had_seat) end_predecessor(session, request);
   std::optional<PortIndex> holder;
   seats_.with_stations([&](const StationTable& stations) { holder = stations.holder_of(request); });
   if (holder) end_if_gone(*holder);
@@ -423,6 +424,16 @@ void Control::send_link_ended(const Session& to, PortIndex ended) {
 }
 
 // ---- ends of connections ----
+
+// So no other process gets the address in between.
+void Control::end_predecessor(const Session& session, const SwitchRequest& request) {
+  Session* const holder =
+      request.port < glue::kMostSeats ? session_of(static_cast<PortIndex>(request.port)) : nullptr;
+  // The pid is 0 if the process is in another PID namespace.
+  if (holder != nullptr && session.pid != 0 && holder->pid == session.pid &&
+      holder->grant.ipv4 == request.ipv4)
+    end(*holder);
+}
 
 void Control::end_if_gone(PortIndex port) {
   Session* const holder = session_of(port);

@@ -94,6 +94,8 @@ class Control {
   [[nodiscard]] UniqueFd begin_ring(const Session& session, PortIndex port);
   /// Ends the session of `port` if its process has ended but the event was not handled yet.
   void end_if_gone(PortIndex port);
+  /// Ends the seat that the session's process has by another connection, and asks for again.
+  void end_predecessor(const Session& session, const glue::SwitchRequest& request);
   [[nodiscard]] static bool is_gone(const Session& session);
   void end(Session& session);
 

@@ -140,9 +140,15 @@ std::optional<WireAttachment::Seat> WireAttachment::await_seat(std::string& erro
 void WireAttachment::leave_seat() {
   const Lock lock(mutex_);
   if (phase_ != Phase::attached) return;
-  // A forked child may have the connection too: a close alone would not end it.
-  if (channel_.is_ours()) shutdown(channel_.descriptor(), SHUT_RDWR);
+  // Otherwise a process that attaches now could get the address.
+  if (channel_.is_ours()) previous_ = std::move(channel_);
   leave_switch();
+}
+
+void WireAttachment::end_previous() {
+  // A forked child may have the connection too: a close alone would not end it.
+  if (previous_.is_ours()) shutdown(previous_.descriptor(), SHUT_RDWR);
+  previous_.close();
 }
 
 bool WireAttachment::begin_attach(SteadyTime deadline, bool may_start, std::string& error) {
@@ -224,6 +230,7 @@ void WireAttachment::set_phase(Phase phase) {
   granted_.store(phase == Phase::replaying || phase == Phase::attached, std::memory_order_relaxed);
   descriptor_.store(phase == Phase::attached ? channel_.descriptor() : -1, std::memory_order_relaxed);
   if (phase != Phase::attached) return;
+  end_previous();
   tries_ = 0;
   complained_ = false;
 }
@@ -288,6 +295,7 @@ void WireAttachment::leave_switch() {
 
 void WireAttachment::schedule_retry(const std::string& why) {
   leave_switch();
+  end_previous();
   const SteadyTime now = next_try_;
   next_try_ += std::min<milliseconds>(kFirstPause * (1U << std::min(tries_, 10U)), kLongestPause);
   ++tries_;
@@ -299,6 +307,7 @@ void WireAttachment::schedule_retry(const std::string& why) {
 
 void WireAttachment::lose(const std::string& why) {
   leave_switch();
+  end_previous();
   lost_.store(true, std::memory_order_relaxed);
   complaint_ = why;
 }

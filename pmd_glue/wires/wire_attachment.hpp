@@ -129,6 +129,7 @@ class WireAttachment {
   /// Takes one step towards Phase::attached. Sets complaint_ if a message is due.
   void advance();
   void leave_switch();
+  void end_previous();
   [[nodiscard]] bool make_inbox(std::string& error);
   void lose_inbox();
   void schedule_retry(const std::string& why);
@@ -153,6 +154,8 @@ class WireAttachment {
   std::string wire_;
   SwitchRequest wanted_;
   SwitchChannel channel_;
+  /// The connection of leave_seat(). It holds the address until the switch has granted the seat again.
+  SwitchChannel previous_;
   SwitchGrant grant_;
   std::shared_ptr<Inbox> inbox_;
   UniqueFd event_;

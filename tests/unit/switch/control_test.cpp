@@ -265,6 +265,33 @@ TEST_F(ControlSocket, ASeatComesWithItsRingAndTheSwitchsInbox) {
   EXPECT_TRUE(glue::is_event(granted->descriptors[2].get()));
 }
 
+// A process that opens its device again keeps its address, whoever attaches meanwhile.
+TEST_F(ControlSocket, AProcessGetsItsSeatAgainBeforeItsOldConnectionEnds) {
+  const std::array<int, glue::kInboxDescriptors> inbox{process_inbox_->memory(), process_event_.get()};
+  const auto attach = [&](const SwitchRequest& request) {
+    UniqueFd connection = connect();
+    send_request(connection, request, inbox);
+    serve();
+    return connection;
+  };
+  SwitchRequest request;
+  request.number = 1;
+  const UniqueFd first = attach(request);
+  const glue::SwitchGrant granted = next_message(first).value().message.grant;
+  const UniqueFd other = attach(request);
+  request.ipv4 = granted.ipv4;
+  request.range = granted.range;
+  request.port = granted.port;
+  const UniqueFd again = attach(request);
+  const auto same = next_message(again);
+  ASSERT_TRUE(same && same->message.error == 0) << same->message.line.data();
+  EXPECT_EQ(same->message.grant.ipv4, granted.ipv4);
+  EXPECT_EQ(same->message.grant.port, granted.port);
+  EXPECT_TRUE(has_ended(first));
+  EXPECT_FALSE(has_ended(other));
+  EXPECT_EQ(ports_.taken.count(), 2U);
+}
+
 // Neither a file that may shrink under the switch nor a pipe that blocks its writer is an inbox.
 TEST_F(ControlSocket, AnInboxIsCheckedBeforeItsProcessGetsASeat) {
   const UniqueFd growing(memfd_create("unsealed", MFD_CLOEXEC));

@@ -513,13 +513,13 @@ def hostile_switch():
         await_that("the program does not attach", lambda: attachment.rings.other_state() == wire_peer.ATTACHED)
         before = attachment
         attack(attachment.rings)
-        await_that("the program keeps a broken ring", before.has_ended)
         await_that("the program does not write one line", lambda: output_of(program).count(said) == number + 1)
         attachment = hostile.next()
         if attachment.port != before.port or attachment.range != 1:
             fail("the program asks for another seat than it had")
         # The memory of the second seat is garbage already.
         attachment.grant(before=lambda rings: rings.fill(chance) if number == 0 else None)
+        await_that("the program keeps a broken ring", before.has_ended)
     for fields in ({}, {"port": 0xffffffff}, {"port": 1023}, {"port": attachment.port, "ipv4": attachment.ipv4}, {"side": 0xffffffff}):
         for files in ((), os.pipe(), (*os.pipe(), wire_peer.event_file()),
                       (wire_peer.memory_file(4096), wire_peer.memory_file(4096), wire_peer.event_file()),
