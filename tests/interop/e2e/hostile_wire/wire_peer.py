@@ -36,7 +36,7 @@ class Shape:
         self.buffers = TO_SERVER + 2 * self.ring_bytes
 
 
-LINK = Shape(256, 472, 252_000)
+LINK = Shape(64, 1920, 252_000)
 SEAT = Shape(512, 1024, 1_066_000)
 
 
