@@ -265,7 +265,7 @@ TEST_F(ControlSocket, ASeatComesWithItsRingAndTheSwitchsInbox) {
   EXPECT_TRUE(glue::is_event(granted->descriptors[2].get()));
 }
 
-// A process that opens its device again keeps its address, whoever attaches meanwhile.
+// A process that opens its device again keeps its address while others attach.
 TEST_F(ControlSocket, AProcessGetsItsSeatAgainBeforeItsOldConnectionEnds) {
   const std::array<int, glue::kInboxDescriptors> inbox{process_inbox_->memory(), process_event_.get()};
   const auto attach = [&](const SwitchRequest& request) {
