@@ -92,7 +92,6 @@ class SharedRing {
   void set_closing() { own().state.store(static_cast<uint32_t>(State::closing), std::memory_order_release); }
   /// What the other end did wrong; nullptr: nothing. No frame moves after it.
   [[nodiscard]] const char* violation() const { return ring_.violation(); }
-  [[nodiscard]] uint64_t oversized() const { return ring_.oversized(); }
   /// Frames in both directions.
   [[nodiscard]] uint64_t moved() const { return moved_; }
 
