@@ -35,6 +35,7 @@ struct Options {
   std::string side;
   std::string ip;
   bool share = false;
+  bool udp = false;
   bool no_wire_sockets = false;
   bool guards = false;
   bool own_guards = false;
@@ -80,6 +81,7 @@ int run_program(const Options& options) {
   // The variables of this process are not passed on to the program.
   unsetenv("FAULTLINE_CONFIG");
   unsetenv("FAULTLINE_WIRE");
+  unsetenv("FAULTLINE_UDP");
   if (!options.config.empty()) {
     std::array<char, 4096> whole{};
     if (realpath(options.config.c_str(), whole.data()) == nullptr)
@@ -100,6 +102,7 @@ int run_program(const Options& options) {
                               "\"off\"; unset it, or give --no-wire-sockets",
                               sockets));
   }
+  if (options.udp) setenv("FAULTLINE_UDP", options.ip.empty() ? "default" : options.ip.c_str(), 1);
   if (const std::string program = run::find_switch(directory); !program.empty())
     setenv("FAULTLINE_SWITCH", program.c_str(), 1);
   const auto text_of = [](const char* name) {
@@ -122,13 +125,17 @@ int run_program(const Options& options) {
 int start(int argc, char** argv) {
   Options options;
   CLI::App app("Starts a verbs program, as it was shipped, on Faultline devices.", "faultline-run");
-  app.add_option("--config", options.config,
-                 "a TOML file with the devices; beside --wire, with all of one but its place");
+  auto* config = app.add_option("--config", options.config,
+                                "a TOML file with the devices; beside --wire, with all of one but its place");
   auto* wire = app.add_option("--wire", options.wire,
                               "a device on the wire of that name, where programs of this host and user meet");
   auto* side = app.add_option("--side", options.side,
                               "with --wire: a letter; side a has 198.18.0.1, b 198.18.0.2, ...");
-  auto* ip = app.add_option("--ip", options.ip, "with --wire: this address of 198.18.0.0/15");
+  auto* udp = app.add_flag("--udp", options.udp,
+                           "a device on this host's own address, which reaches other hosts by UDP sockets");
+  auto* ip = app.add_option("--ip", options.ip,
+                            "with --wire: this address of 198.18.0.0/15; with --udp: these addresses of the "
+                            "host, with commas between them (default: that of the default route)");
   auto* share =
       app.add_flag("--share", options.share, "with --wire: share the address with others that say so too");
   auto* no_sockets =
@@ -139,7 +146,7 @@ int start(int argc, char** argv) {
   auto* own_guards = app.add_flag(run::kOwnGuardsOption, options.own_guards)->group("");  // not in the help
   app.add_option("program", options.program, "the program and its arguments");
   side->needs(wire)->excludes(ip);
-  ip->needs(wire);
+  udp->excludes(wire)->excludes(config);
   share->needs(wire);
   no_sockets->needs(wire);
   own_guards->excludes(guards);
@@ -153,8 +160,10 @@ int start(int argc, char** argv) {
       return run_program(options);
     }
     if (options.program.empty()) throw CLI::RequiredError("program");
-    if (options.config.empty() && options.wire.empty())
-      throw CLI::RequiredError("--wire NAME or --config FILE");
+    if (!options.ip.empty() && options.wire.empty() && !options.udp)
+      throw CLI::RequiredError("--ip: --wire NAME or --udp");
+    if (options.config.empty() && options.wire.empty() && !options.udp)
+      throw CLI::RequiredError("--wire NAME, --udp or --config FILE");
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kBadOption;
   }

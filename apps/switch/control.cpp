@@ -15,6 +15,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -35,6 +36,7 @@ using glue::SwitchVerb;
 constexpr uint64_t kListener = 0;
 constexpr uint64_t kWakeEvent = 1;
 constexpr uint64_t kSignals = 2;
+constexpr uint64_t kFrames = 3;
 constexpr uint64_t kSessionTag = 4;
 constexpr uint64_t tag_of(uint64_t id, bool of_process) {
   return kSessionTag + (id << 1) + (of_process ? 1 : 0);
@@ -124,6 +126,11 @@ void Control::watch(int fd, uint64_t tag, bool change) {
   epoll_ctl(epoll_.get(), change ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
 }
 
+void Control::watch_frames(int descriptor, std::function<void()> on_readable) {
+  on_frames_ = std::move(on_readable);
+  watch(descriptor, kFrames);
+}
+
 bool Control::has_pending_connection() const {
   return is_readable(listener_.get());
 }
@@ -176,6 +183,8 @@ void Control::on_event(uint64_t tag) {
     accept_all();
   } else if (tag == kSignals) {
     told_to_end_ = true;
+  } else if (tag == kFrames) {
+    on_frames_();
   } else if (const auto session = sessions_.find((tag - kSessionTag) >> 1); session != sessions_.end()) {
     // A previous event of this round may have ended the session.
     if ((tag & 1U) != 0)
@@ -285,6 +294,7 @@ void Control::read_request(Session& session) {
 
 void Control::handle(Session& session, const SwitchRequest& request) {
   if (request.verb == SwitchVerb::attach) return attach(session, request);
+  if (request.verb == SwitchVerb::status) return send_status(session, request);
   if (request.verb == SwitchVerb::keep_link || request.verb == SwitchVerb::end_link ||
       request.verb == SwitchVerb::bar_link)
     return change_link(session, request);
@@ -348,6 +358,26 @@ void Control::attach(Session& session, const SwitchRequest& request) {
   send_answer(session.connection.get(), granted,
               std::array{memory.get(), inbox_.memory(), wake_event_.get()});
   host_.note(fmt::format("{}: process {} has port {}", wire_, session.pid, *port));
+}
+
+// A file, because a status is longer than a message of the socket.
+void Control::send_status(const Session& session, const SwitchRequest& request) {
+  SwitchStatus status;
+  status.wire = wire_;
+  status.pid = getpid();
+  for (PortIndex port = 0; port < glue::kMostSeats; ++port)
+    if (const Session* const seat = session_of(port))
+      status.seats.push_back({.port = port,
+                              .pid = seat->pid,
+                              .grant = seat->grant,
+                              .direct_links = seats_.linked_to(port).count(),
+                              .counters = {}});
+  seats_.describe(status);
+  const std::string text = request.json != 0 ? json_of(status) : text_of(status);
+  const UniqueFd file(memfd_create("faultline-status", MFD_CLOEXEC));
+  if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return send_answer(session.connection.get(), reply(request.number, errno, std::strerror(errno)));
+  send_answer(session.connection.get(), reply(request.number, 0, ""), std::array{file.get()});
 }
 
 /// Returns the memory of the ring between the switch and the session's process; an invalid descriptor with

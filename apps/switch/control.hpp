@@ -44,6 +44,8 @@ class Control {
 
   /// Returns false with errno if the system has no free descriptors.
   [[nodiscard]] bool open();
+  /// Calls `on_readable` in serve() while the descriptor is readable. At most one such descriptor.
+  void watch_frames(int descriptor, std::function<void()> on_readable);
   /// Serves pending events, and waits at most `timeout_ms` for the first. Returns at once when a sender
   /// rings.
   void serve(int timeout_ms);
@@ -90,6 +92,7 @@ class Control {
   static void send_link_ended(const Session& to, PortIndex ended);
   [[nodiscard]] Session* session_of(PortIndex port) const;
   void handle(Session& session, const glue::SwitchRequest& request);
+  void send_status(const Session& session, const glue::SwitchRequest& request);
   void attach(Session& session, const glue::SwitchRequest& request);
   [[nodiscard]] UniqueFd begin_ring(const Session& session, PortIndex port);
   /// Ends the session of `port` if its process has ended but the event was not handled yet.
@@ -114,6 +117,7 @@ class Control {
   Sessions sessions_;
   std::set<uint64_t> strangers_;  ///< sessions without a port
   std::vector<Session*> by_port_ = std::vector<Session*>(kMaxPorts);
+  std::function<void()> on_frames_;
   uint64_t next_id_ = 1;
   bool told_to_end_ = false;
 };

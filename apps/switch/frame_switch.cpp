@@ -7,6 +7,7 @@
 #include <rte_mbuf.h>
 #include <spdlog/fmt/fmt.h>
 
+#include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/eal/frame_pool.hpp"
 #include "pmd_glue/eal/mbuf_view.hpp"
@@ -22,31 +23,71 @@ size_t frames_of(const rte_mempool* pool) {
   return pool != nullptr ? pool->size : 0;
 }
 
+// Of Ethernet, with a VLAN's tag.
+constexpr uint32_t kTapHeaderBytes = 18;
+// Of Ethernet, beside the frame's own bytes: preamble, checksum, gap.
+constexpr uint32_t kLinkOverheadBytes = 24;
+
+uint32_t link_bytes(const rte_mbuf* frame) {
+  return rte_pktmbuf_pkt_len(frame) + kLinkOverheadBytes;
+}
+
 }  // namespace
 
 FrameSwitch::FrameSwitch(const glue::Config& config, glue::Inbox& inbox)
-    : config_(config), pool_(glue::frame_pool(config)), room_(frames_of(pool_)), rings_(inbox) {}
-
-FrameSwitch::~FrameSwitch() {
-  for (PortIndex index = 0; index < kMaxPorts; ++index) drop_waiting(index);
+    : config_(config), pool_(glue::frame_pool(config)), room_(frames_of(pool_)), rings_(inbox) {
+  shares_.set_quantum(mtu_bytes_ + kTapHeaderBytes + kLinkOverheadBytes);
 }
 
-bool FrameSwitch::open_uplink(const glue::PortConfig& wanted, std::string& error) {
-  constexpr PortIndex index = kMaxPorts - 1;
-  glue::DeviceConfig device;
-  device.name = "uplink";
-  device.port = wanted;
+FrameSwitch::~FrameSwitch() {
+  for (PortIndex index = 0; index < kMaxPorts; ++index) {
+    drop_waiting(index);
+    drop_backlog(index);
+  }
+}
+
+bool FrameSwitch::open_uplink(const glue::DeviceConfig& device, std::string& error) {
+  constexpr PortIndex index = kUplinkPort;
   Port& port = ports_[index];
-  port.uplink = glue::EthernetPort::open(config_, device, error);
+  port.uplink = Uplink::open(config_, device, error);
   if (port.uplink == nullptr) return false;
-  // The port must receive the frames for all stations.
-  port.uplink->receive_for_all();
-  mtu_bytes_ = std::min(mtu_bytes_, glue::port_mtu_bytes(device));
+  mtu_bytes_ = std::min(mtu_bytes_, port.uplink->mtu_bytes());
+  shares_.set_quantum(mtu_bytes_ + kTapHeaderBytes + kLinkOverheadBytes);
   port.taken = true;
   uplink_ = index;
+  const glue::PortKindRow& row = glue::row_of(device.port.kind);
+  uplink_name_ =
+      fmt::format("{}:{}", row.name, row.address != nullptr ? device.port.*row.address : device.name);
   stations_.set_uplink(index);
   room_.set_ports(++ports_taken_);
   return true;
+}
+
+bool FrameSwitch::open_host(const glue::DeviceConfig& device, const std::string& exception,
+                            std::string& error) {
+  const glue::IpNetwork& address = device.addresses.at(0);
+  const Uplink& uplink = *ports_[kUplinkPort].uplink;
+  // Without a `mac` the host has the NIC's, which a cloud's network demands.
+  const wire::MacAddress mac = device.mac == glue::mac_of(address.gid) ? uplink.mac() : device.mac;
+  stations_.set_host(address, mac);
+  if (exception.empty()) return true;
+  Port& port = ports_[kExceptionPort];
+  port.tap = ExceptionTap::open(exception, mac,
+                                std::min(uplink.mtu_bytes(), glue::kBufferBytes - kTapHeaderBytes), error);
+  if (port.tap == nullptr) {
+    error = fmt::format("faultline-switch: {}: exception: {}", config_.path, error);
+    return false;
+  }
+  port.taken = true;
+  exception_name_ = exception;
+  stations_.set_exception(kExceptionPort);
+  room_.set_ports(++ports_taken_);
+  return true;
+}
+
+void FrameSwitch::set_rates(const Rates& rates) {
+  rates_ = rates;
+  uplink_rate_ = RateLimit(rates.uplink_mbps);
 }
 
 // A port is used again as late as possible: peers may not know yet that its process has ended.
@@ -67,6 +108,9 @@ std::optional<PortIndex> FrameSwitch::take_port(std::optional<PortIndex> wanted,
   Port& port = ports_[*index];
   port.taken = true;
   port.last_taken = ++seats_taken_;
+  port.rate = RateLimit(rates_.program_mbps);
+  port.is_rate_limited = false;
+  port.counters = {};
   room_.set_ports(++ports_taken_);
   return index;
 }
@@ -84,7 +128,13 @@ bool FrameSwitch::begin_ring(PortIndex index, int memory, std::unique_ptr<glue::
 void FrameSwitch::leave(PortIndex index) {
   // Forwards the frames that the program sent before it ended, while it still has its address.
   constexpr int kMostBursts = 64;
-  for (int bursts = 0; bursts < kMostBursts && receive(index) != 0; ++bursts) flush_all();
+  for (int bursts = 0; bursts < kMostBursts; ++bursts) {
+    read_ring(index);
+    auto& backlog = ports_[index].backlog;
+    if (backlog.empty()) break;
+    for (rte_mbuf* const frame : std::exchange(backlog, {})) forward(frame, index);
+    flush_all();
+  }
   connections_.end(index, [&](std::span<const uint8_t> frame) { send_as(index, frame); });
   stations_.detach(index);
   pairs_.leave(index);
@@ -98,10 +148,12 @@ void FrameSwitch::give_back(PortIndex index) {
 void FrameSwitch::free_port(PortIndex index) {
   Port& port = ports_[index];
   rings_.remove(index);
+  shares_.remove(index);
+  drop_backlog(index);
   port.ring.reset();
   port.taken = false;
   port.is_offender = false;
-  port.dropped = 0;
+  port.complained_at = 0;
   drop_waiting(index);
   room_.set_ports(--ports_taken_);
 }
@@ -113,30 +165,102 @@ void FrameSwitch::drop_waiting(PortIndex index) {
   port.waiting.clear();
 }
 
-bool FrameSwitch::turn() {
-  size_t moved = 0;
+void FrameSwitch::drop_backlog(PortIndex index) {
+  for (rte_mbuf* const frame : std::exchange(ports_[index].backlog, {})) rte_pktmbuf_free(frame);
+}
+
+bool FrameSwitch::turn(TimeNs now) {
+  now_ = now;
+  takes_nothing_ = false;
   rings_.receive([&](uint16_t seat) {
-    moved += receive(seat);
+    read_ring(seat);
     return true;
   });
+  size_t moved = shares_.serve(
+      kFramesOfTurn, [&](PortIndex from, uint32_t most_bytes) { return forward_first(from, most_bytes); });
   if (uplink_) moved += receive(*uplink_);
+  if (exception_turns_ != 0) {
+    const size_t received = receive(kExceptionPort);
+    exception_turns_ = received != 0 ? kExceptionTurns : exception_turns_ - 1;
+    moved += received;
+  }
   moved += flush_all();
   return moved != 0;
 }
 
 size_t FrameSwitch::receive(PortIndex from) {
   std::array<rte_mbuf*, kBurst> burst;
-  Port& port = ports_[from];
-  const bool is_uplink = port.uplink != nullptr;
-  if (!is_uplink && port.ring == nullptr) return 0;
-  const size_t received = is_uplink ? port.uplink->receive(0, burst) : port.ring->receive(pool_, from, burst);
+  const Port& port = ports_[from];
+  const size_t received =
+      port.uplink != nullptr ? port.uplink->receive(burst) : port.tap->receive(pool_, burst);
   for (size_t i = 0; i < received; ++i) {
     if (i + 1 < received) __builtin_prefetch(rte_pktmbuf_mtod(burst[i + 1], const void*));
     rte_mbuf* frame = glue::make_contiguous(burst[i], pool_);
     if (frame != nullptr) forward(frame, from);
   }
-  if (!is_uplink && port.ring->violation() != nullptr) note_offender(from);
   return received;
+}
+
+// A program whose frames wait finds its ring full, and sends more slowly: its flood costs no buffers here.
+void FrameSwitch::read_ring(PortIndex from) {
+  Port& port = ports_[from];
+  if (port.ring == nullptr || !port.backlog.empty()) return;
+  // Seats whose frames wait must not hold all buffers.
+  const size_t share = std::clamp<size_t>(frames_of(pool_) / 4 / ports_taken_, 1, kBurst);
+  std::array<rte_mbuf*, kBurst> burst;
+  const size_t received = port.ring->receive(pool_, from, std::span(burst).first(share));
+  for (size_t i = 0; i < received; ++i)
+    if (rte_mbuf* const frame = glue::make_contiguous(burst[i], pool_)) port.backlog.push_back(frame);
+  if (!port.backlog.empty()) shares_.add(from);
+  if (port.ring->violation() != nullptr) note_offender(from);
+}
+
+DeficitRoundRobin::Step FrameSwitch::forward_first(PortIndex from, uint32_t most_bytes) {
+  using Outcome = DeficitRoundRobin::Outcome;
+  Port& port = ports_[from];
+  auto& backlog = port.backlog;
+  // A port that left the order here would lose its share although its ring has more.
+  if (backlog.empty()) read_ring(from);
+  if (backlog.empty()) return {.outcome = Outcome::empty};
+  rte_mbuf* const frame = backlog.front();
+  const uint32_t bytes = link_bytes(frame);
+  if (bytes > most_bytes) return {.outcome = Outcome::too_long};
+  if (const auto marker = wire::parse_link_marker(glue::bytes_of(frame))) {
+    forward_marker(frame, *marker, from);
+  } else {
+    const Verdict verdict = stations_.decide(glue::bytes_of(frame), from);
+    if (uplink_ && verdict.to.test(*uplink_) && must_wait(port, bytes)) return {.outcome = Outcome::blocked};
+    forward(frame, from, verdict);
+  }
+  backlog.pop_front();
+  return {.outcome = Outcome::sent, .bytes = bytes};
+}
+
+bool FrameSwitch::must_wait(Port& port, uint32_t bytes) {
+  const auto is_full = [&] { return ports_[*uplink_].waiting.size() >= kUplinkDepth; };
+  if (is_full() && !takes_nothing_) takes_nothing_ = flush(*uplink_) == 0;
+  if (is_full() || !uplink_rate_.has_tokens(now_)) return true;
+  if (!port.rate.has_tokens(now_)) {
+    if (std::exchange(port.is_rate_limited, true)) return true;
+    ++counters_.rate_limited;
+    ++port.counters.rate_limited;
+    return true;
+  }
+  port.is_rate_limited = false;
+  port.rate.take(bytes);
+  return false;
+}
+
+// An uplink that takes nothing although its link is up would stop programs that send to it and to others.
+void FrameSwitch::drop_stuck_frames() {
+  if (!uplink_) return;
+  Port& port = ports_[*uplink_];
+  const bool is_stuck =
+      !port.waiting.empty() && std::exchange(uplink_sent_before_, uplink_sent_) == uplink_sent_;
+  if (!is_stuck) return;
+  counters_.full += port.waiting.size();
+  port.counters.undelivered += port.waiting.size();
+  drop_waiting(*uplink_);
 }
 
 void FrameSwitch::note_offender(PortIndex index) {
@@ -149,16 +273,20 @@ void FrameSwitch::note_offender(PortIndex index) {
 void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
   if (const auto marker = wire::parse_link_marker(glue::bytes_of(frame)))
     return forward_marker(frame, *marker, from);
-  const Verdict verdict = stations_.decide(glue::bytes_of(frame), from);
+  forward(frame, from, stations_.decide(glue::bytes_of(frame), from));
+}
+
+void FrameSwitch::forward(rte_mbuf* frame, PortIndex from, const Verdict& verdict) {
   // No frame can reach a station without a link, so its address is not announced; the sender asks again.
   if (verdict.answer) return any_link_up(verdict.to) ? send_answer(frame, from) : rte_pktmbuf_free(frame);
   const size_t copies = verdict.to.count();
   if (copies == 0) {
-    ++counters_.drops[static_cast<size_t>(verdict.drop)];
+    count_drop(from, verdict.drop);
     return rte_pktmbuf_free(frame);
   }
   note_connection(frame, from);
   counters_.forwarded += copies;
+  ports_[from].counters.sent.add(rte_pktmbuf_pkt_len(frame));
   // Each port frees its frames, so it needs a reference.
   frame->ol_flags = 0;
   rte_mbuf_refcnt_update(frame, static_cast<int16_t>(copies - 1));
@@ -168,7 +296,7 @@ void FrameSwitch::forward(rte_mbuf* frame, PortIndex from) {
 
 // Management datagrams and neighbours' messages always take the way over the switch, so they make no pair.
 void FrameSwitch::note_pair(std::span<const uint8_t> frame, PortIndex from, PortIndex to) {
-  if (from == to || from == uplink_ || to == uplink_ || pairs_.is_known(from, to)) return;
+  if (from == to || from >= glue::kMostSeats || to >= glue::kMostSeats || pairs_.is_known(from, to)) return;
   if (wire::peek_unicast_receiver(frame)) pairs_.add(from, to);
 }
 
@@ -176,7 +304,7 @@ void FrameSwitch::note_pair(std::span<const uint8_t> frame, PortIndex from, Port
 void FrameSwitch::forward_marker(rte_mbuf* frame, const wire::LinkMarker& marker, PortIndex from) {
   if (marker.from_seat == from && marker.to_seat < glue::kMostSeats && ports_[marker.to_seat].taken)
     return put(frame, marker.to_seat);
-  ++counters_.drops[static_cast<size_t>(Drop::foreign_source)];
+  count_drop(from, Drop::foreign_source);
   rte_pktmbuf_free(frame);
 }
 
@@ -197,7 +325,8 @@ void FrameSwitch::send_as(PortIndex from, std::span<const uint8_t> bytes) {
 }
 
 bool FrameSwitch::is_up(const Port& port) const {
-  return port.uplink != nullptr ? port.uplink->link_up() : port.ring != nullptr && port.ring->takes_frames();
+  if (port.uplink != nullptr) return port.uplink->link_up();
+  return port.tap != nullptr || (port.ring != nullptr && port.ring->takes_frames());
 }
 
 bool FrameSwitch::any_link_up(const PortSet& ports) const {
@@ -229,15 +358,23 @@ void FrameSwitch::put(rte_mbuf* frame, PortIndex to) {
     return rte_pktmbuf_free(frame);
   }
   Port& port = ports_[to];
+  port.counters.received.add(rte_pktmbuf_pkt_len(frame));
+  if (port.uplink != nullptr) {
+    uplink_rate_.take(link_bytes(frame));
+    if ((frame = port.uplink->tag(frame)) == nullptr) return room_.leave(to, 1);
+  }
   port.waiting.push_back(frame);
   if (!std::exchange(port.is_queued, true)) queued_.push_back(to);
 }
 
 void FrameSwitch::note_drop(PortIndex to, WaitingRoom::Admission why) {
   ++(why == WaitingRoom::Admission::port_full ? counters_.full : counters_.crowded);
-  if (ports_[to].dropped++ == 0)
-    log().warn("port {} takes no frames, and {} wait for it: more are dropped; is its program stopped?", to,
-               room_.waiting(to));
+  ++ports_[to].counters.undelivered;
+  Port& port = ports_[to];
+  if (port.complained_at != 0 && now_ - port.complained_at < kComplaintNs) return;
+  port.complained_at = now_;
+  log().warn("port {} takes no frames, and {} wait for it: more are dropped; is its program stopped?", to,
+             room_.waiting(to));
 }
 
 size_t FrameSwitch::flush_all() {
@@ -252,17 +389,20 @@ size_t FrameSwitch::flush_all() {
   return moved;
 }
 
+size_t FrameSwitch::transmit(Port& port) {
+  if (port.uplink != nullptr) return port.uplink->transmit(port.waiting);
+  if (port.tap == nullptr) return is_up(port) ? port.ring->transmit(port.waiting) : 0;
+  port.tap->transmit(port.waiting);
+  return port.waiting.size();
+}
+
 // Frames for a port without a link are dropped, as a switch would.
 size_t FrameSwitch::flush(PortIndex index) {
   Port& port = ports_[index];
   const bool up = is_up(port);
-  size_t sent = 0;
-  if (port.uplink != nullptr)
-    sent = port.uplink->transmit(0, port.waiting);
-  else if (up)
-    sent = port.ring->transmit(port.waiting);
+  const size_t sent = transmit(port);
+  if (port.uplink != nullptr) uplink_sent_ += sent;
   room_.leave(index, sent);
-  if (sent != 0) port.dropped = 0;
   if (sent == port.waiting.size())
     port.waiting.clear();
   else if (sent == 0 && !up)
@@ -272,8 +412,34 @@ size_t FrameSwitch::flush(PortIndex index) {
   return sent;
 }
 
+void FrameSwitch::count_drop(PortIndex from, Drop reason) {
+  ++counters_.drops[static_cast<size_t>(reason)];
+  ++ports_[from].counters.dropped;
+}
+
+void FrameSwitch::describe(SwitchStatus& status) const {
+  status.counters = counters_;
+  status.exception = exception_name_;
+  if (ports_[kExceptionPort].tap != nullptr) status.kernel = ports_[kExceptionPort].counters;
+  for (SeatStatus& seat : status.seats) seat.counters = ports_[seat.port].counters;
+  if (!uplink_) return;
+  const Port& port = ports_[*uplink_];
+  const glue::PortDrops drops = port.uplink->drops();
+  status.uplink = UplinkStatus{.port = uplink_name_,
+                               .is_up = port.uplink->link_up(),
+                               .mac = port.uplink->mac(),
+                               .mtu_bytes = port.uplink->mtu_bytes(),
+                               .vlan = port.uplink->vlan_id(),
+                               .waiting = port.waiting.size(),
+                               .counters = port.counters,
+                               .foreign_vlan = port.uplink->foreign_vlan(),
+                               .missed = drops.missed,
+                               .no_buffer = drops.no_buffer};
+}
+
 void FrameSwitch::look_after(TimeNs now) {
   if (now < next_look_) return;
+  drop_stuck_frames();
   next_look_ = now + kLookNs;
   for (PortIndex index = 0; index < glue::kMostSeats; ++index)
     if (ports_[index].ring != nullptr && !rings_.is_active(index) && ports_[index].ring->has_frames())

@@ -10,15 +10,19 @@
 #include <optional>
 #include <string>
 
+#include <poll.h>
 #include <sched.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "apps/switch/ask_status.hpp"
 #include "apps/switch/control.hpp"
 #include "apps/switch/frame_switch.hpp"
 #include "apps/switch/options.hpp"
+#include "apps/switch/pmd_modules.hpp"
+#include "apps/switch/uplink/vfio_group.hpp"
 #include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/engine/poll_engine.hpp"
 #include "pmd_glue/wires/inbox.hpp"
@@ -46,10 +50,20 @@ constexpr int kUplinkMs = 1;
 // Programs check 50 times a second whether their switch has died.
 constexpr TimeNs kRecoverNs = 300'000'000;
 constexpr auto kLockPatience = std::chrono::seconds(2);
+constexpr auto kPredecessorPatience = std::chrono::seconds(5);
 
-int fail(const std::string& line) {
+int fail(const std::string& line, int status = 1) {
   std::fprintf(stderr, "%s\n", line.c_str());
-  return 1;
+  return status;
+}
+
+/// Moves this thread, which is the switch's only one, to the lcore of the configuration.
+void pin_thread(const Options& options) {
+  if (!options.uplink || options.uplink->lcores.empty()) return;
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  CPU_SET(options.uplink->lcores[0], &cpus);
+  static_cast<void>(sched_setaffinity(0, sizeof cpus, &cpus));
 }
 
 TimeNs spin_ns(bool has_uplink) {
@@ -110,19 +124,19 @@ void run(const Options& options, const glue::SwitchPlace& place, switching::Fram
   TimeNs last_moved = 0;
   for (unsigned turns = 0; !control.is_termination_requested(); ++turns) {
     if (turns % kTurnsPerLook == 0) control.serve(0);
-    if (frames.turn()) {
-      last_moved = monotonic_ns();
-      frames.look_after(last_moved);
+    const TimeNs now = monotonic_ns();
+    const bool has_moved = frames.turn(now);
+    frames.look_after(now);
+    if (has_moved) {
+      last_moved = now;
       continue;
     }
-    const TimeNs now = monotonic_ns();
-    frames.look_after(now);
     if (now - last_moved < spin) {
       sched_yield();
       continue;
     }
     frames.set_asleep(true);
-    if (!frames.turn()) control.serve(frames.needs_polling() ? kUplinkMs : kIdleMs);
+    if (!frames.turn(monotonic_ns())) control.serve(frames.needs_polling() ? kUplinkMs : kIdleMs);
     frames.set_asleep(false);
     if (linger.is_over(control.has_sessions(), monotonic_ns()) && close_door(place, control, door)) return;
   }
@@ -134,8 +148,8 @@ void report(const switching::SwitchCounters& counters) {
   for (size_t i = 1; i < counters.drops.size(); ++i)
     if (counters.drops[i] != 0)
       drops += fmt::format(", {} {}", name_of(static_cast<switching::Drop>(i)), counters.drops[i]);
-  log().info("forwarded {}, answered {}, dropped: full {}, crowded {}{}", counters.forwarded,
-             counters.answered, counters.full, counters.crowded, drops);
+  log().info("forwarded {}, answered {}, rate-limited {}, dropped: full {}, crowded {}{}", counters.forwarded,
+             counters.answered, counters.rate_limited, counters.full, counters.crowded, drops);
 }
 
 /// Each seat takes five descriptors: its connection, its process, the two of its inbox, and its ring's event.
@@ -146,21 +160,57 @@ void raise_descriptor_limit() {
   static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));
 }
 
-UniqueFd listener_of(const Options& options, const glue::SwitchPlace& place, std::string& error) {
-  if (options.listener) return UniqueFd(*options.listener);
-  const auto latest = std::chrono::steady_clock::now() + kLockPatience;
-  const UniqueFd lock = glue::lock_wire(place, latest);
-  if (!lock) {
-    error = fmt::format("faultline-switch: cannot lock {}: {}; {}", place.lock_file, std::strerror(errno),
-                        glue::advice_on(glue::lock_process(place)));
-    return {};
-  }
-  if (glue::connect_to_wire(place, latest) || errno == ETIMEDOUT) {
+int print_status(const Options& options) {
+  std::string error;
+  const std::string text = switching::ask_status(options.wire, options.as_json, error);
+  if (text.empty()) return fail(error, kBadOption);
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+/// Waits until the process at the other end of the connection closes it; returns whether it has.
+bool await_end(int connection, glue::SteadyTime latest) {
+  constexpr int kPauseMs = 10;
+  pollfd ended{.fd = connection, .events = POLLRDHUP, .revents = 0};
+  while (std::chrono::steady_clock::now() < latest)
+    if (poll(&ended, 1, kPauseMs) == 1) return true;
+  return false;
+}
+
+/// Locks a wire that has no switch. If it has one, this waits for its end: it may have received SIGTERM just
+/// before. Returns no descriptor, with the reason in `error`, if the wire keeps its switch.
+UniqueFd lock_vacant_wire(const Options& options, const glue::SwitchPlace& place, std::string& error) {
+  const auto latest = std::chrono::steady_clock::now() + kPredecessorPatience;
+  for (bool is_noted = false;; is_noted = true) {
+    UniqueFd lock = glue::lock_wire(place, latest);
+    if (!lock) {
+      error = fmt::format("faultline-switch: cannot lock {}: {}; {}", place.lock_file, std::strerror(errno),
+                          glue::advice_on(glue::lock_process(place)));
+      return {};
+    }
+    const UniqueFd connection =
+        glue::connect_to_wire(place, std::chrono::steady_clock::now() + kLockPatience);
+    if (!connection && errno != ETIMEDOUT) return lock;
+    // The ending switch takes the lock too.
+    lock.reset();
+    if (connection && !is_noted)
+      log().warn("waits for the switch of wire {}, process {}, to end", options.wire,
+                 glue::switch_process(place));
+    if (connection && await_end(connection.get(), latest)) continue;
     error = fmt::format("faultline-switch: wire {} has a switch already", options.wire);
     return {};
   }
-  bool died = false;
-  UniqueFd listener = glue::listen_on_wire(place, died);
+}
+
+/// `recover`: a previous switch has left its programs, which attach first.
+UniqueFd listener_of(const Options& options, const glue::SwitchPlace& place, bool& recover,
+                     std::string& error) {
+  if (options.listener) return UniqueFd(*options.listener);
+  const UniqueFd lock = lock_vacant_wire(options, place, error);
+  if (!lock) return {};
+  UniqueFd listener = glue::listen_on_wire(place, recover);
+  // With an uplink the note follows when the port is open: a switch that cannot open it leaves none.
+  if (listener && !options.uplink && !glue::note_uplink(place, false)) listener.reset();
   if (!listener)
     error =
         fmt::format("faultline-switch: cannot listen on {}: {}", place.control_socket, std::strerror(errno));
@@ -171,7 +221,8 @@ int serve(const Options& options) {
   std::string error;
   const auto place = glue::place_of_wire(options.wire, error);
   if (!place) return fail(error);
-  UniqueFd listener = listener_of(options, *place, error);
+  bool recover = options.recover;
+  UniqueFd listener = listener_of(options, *place, recover, error);
   if (!listener) return fail(error);
   // Declared before the ports, so that it is destroyed after them.
   Door door{.signature = glue::lock_as_switch(*place), .lock = {}};
@@ -186,6 +237,7 @@ int serve(const Options& options) {
 
   raise_descriptor_limit();
   const glue::Config config = switching::config_of(options);
+  if (options.uplink) switching::await_vfio_group(*options.uplink);
   if (!glue::start_eal(config, error)) return fail(error);
   const std::unique_ptr<glue::Inbox> inbox = glue::Inbox::create();
   if (inbox == nullptr) return fail(fmt::format("faultline-switch: no memory: {}", std::strerror(errno)));
@@ -193,11 +245,20 @@ int serve(const Options& options) {
   frames.with_stations([&](switching::StationTable& stations) {
     stations.begin_at(glue::first_given_out(options.wire, geteuid()));
   });
-  if (options.uplink && !frames.open_uplink(*options.uplink, error)) return fail(error);
+  frames.set_rates(options.rates);
+  if (options.uplink && !frames.open_uplink(*options.uplink, error)) return fail(error, kBadOption);
+  if (options.has_host && !frames.open_host(*options.uplink, options.exception, error))
+    return fail(error, kBadOption);
+  if (options.uplink && !glue::note_uplink(*place, true))
+    return fail(
+        fmt::format("faultline-switch: cannot write {}: {}", place->uplink_file, std::strerror(errno)));
   switching::Control control(
-      options.wire, std::move(listener), frames, *inbox, options.recover ? monotonic_ns() + kRecoverNs : 0,
+      options.wire, std::move(listener), frames, *inbox, recover ? monotonic_ns() + kRecoverNs : 0,
       {.now = monotonic_ns, .note = [](const std::string& line) { log().info("{}", line); }});
   if (!control.open()) return fail(fmt::format("faultline-switch: {}", std::strerror(errno)));
+  if (const int descriptor = frames.exception_descriptor(); descriptor >= 0)
+    control.watch_frames(descriptor, [&] { frames.expect_exception_frames(); });
+  pin_thread(options);
   run(options, *place, frames, control, door);
   report(frames.counters());
   return 0;
@@ -207,7 +268,9 @@ int serve(const Options& options) {
 
 int main(int argc, char** argv) {
   try {
-    const Options options = switching::parse_options(argc, argv);
+    Options options = switching::parse_options(argc, argv);
+    if (options.asks_status) return print_status(options);
+    switching::load_pmd_modules(options);
     // Started by a program: it waits for this process to exit, and the child continues.
     if (options.listener) {
       const pid_t child = fork();

@@ -2,6 +2,7 @@
 #include "apps/switch/options.hpp"
 
 #include <cstdlib>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>
@@ -16,55 +17,154 @@ constexpr unsigned kLingerSeconds = 5;
 // Half of it is for frames: two thousand for each of a few slow ports, and the frames under way.
 constexpr uint32_t kMemoryMib = 160;
 
-glue::PortConfig parse_uplink(const std::string& text) {
+glue::DeviceConfig parse_uplink(const std::string& text) {
   const size_t colon = text.find(':');
   const std::string name = colon == std::string::npos ? "" : text.substr(colon + 1);
   for (const glue::PortKindRow& row : glue::port_kinds()) {
     if (!row.may_be_uplink || text.substr(0, colon) != row.name || name.empty()) continue;
-    glue::PortConfig port;
-    port.kind = row.kind;
-    port.*row.address = name;
-    return port;
+    glue::DeviceConfig device;
+    device.name = "uplink";
+    device.port.kind = row.kind;
+    device.port.*row.address = name;
+    device.port.is_server = row.is_server;
+    if (row.address == &glue::PortConfig::socket && !glue::is_socket_path(name))
+      throw glue::ConfigError(
+          fmt::format("faultline-switch: --uplink: \"{}\" is not the path of a socket, of at most 107 bytes "
+                      "and without a comma, such as /run/user/1000/vm.sock",
+                      name));
+    return device;
   }
   throw glue::ConfigError(fmt::format(
-      "faultline-switch: --uplink: \"{}\" is none of tap:NAME, af_packet:NAME, af_xdp:NAME, pci:ADDRESS",
+      "faultline-switch: --uplink: \"{}\" is none of tap:NAME, af_packet:NAME, af_xdp:NAME, pci:ADDRESS, "
+      "vhost:SOCKET, virtio_user:SOCKET",
       text));
+}
+
+/// Refuses what only a program's device can have.
+void check_device(const std::string& path, const glue::DeviceConfig& device) {
+  const auto refuse = [&](std::string_view key, std::string_view message) {
+    throw glue::ConfigError(fmt::format("faultline-switch: {}: device.{}: {}", path, key, message));
+  };
+  if (!glue::row_of(device.port.kind).may_be_uplink)
+    refuse("port.kind",
+           fmt::format("\"{}\" is no port of an uplink; it must be tap, af_packet, af_xdp, pci, vhost or "
+                       "virtio_user",
+                       glue::name_of(device.port.kind)));
+  if (device.addresses.size() != 1 || !device.addresses[0].gid.is_ipv4())
+    refuse("ip", "an uplink has one address, of IPv4");
+  if (!device.routes.empty()) refuse("gateway", "the programs of a wire have no routes");
+  if (device.lcores.size() > 1) refuse("lcores", "the switch has one thread: name one lcore");
+  if (!device.capture.empty()) refuse("capture", "a switch captures no frames; a program's device does");
+  if (!device.chaos.harmless()) refuse("chaos", "a switch has no chaos; a program's device has");
+}
+
+std::string parse_exception(const std::string& text) {
+  constexpr std::string_view kTap = "tap:";
+  if (text.starts_with(kTap) && glue::is_interface_name(text.substr(kTap.size())))
+    return text.substr(kTap.size());
+  throw glue::ConfigError(
+      fmt::format("faultline-switch: --exception: \"{}\" is not tap:NAME, such as tap:fl0", text));
+}
+
+void set_host(const std::string& text, Options& options) {
+  const auto address = glue::parse_address(text);
+  if (!address || !address->gid.is_ipv4() || text.find('/') == std::string::npos)
+    throw glue::ConfigError(
+        fmt::format("faultline-switch: --ip: \"{}\" is not an IPv4 address such as 198.18.9.1/24", text));
+  options.uplink->addresses = {*address};
+  options.uplink->mac = glue::mac_of(address->gid);
+  options.has_host = true;
+}
+
+void read_config(const std::string& path, bool keeps_log_level, Options& options) {
+  glue::Config config = glue::load_config(path);
+  if (config.devices.size() != 1)
+    throw glue::ConfigError(
+        fmt::format("faultline-switch: {}: device: there are {}, and a switch has one uplink", path,
+                    config.devices.size()));
+  check_device(path, config.devices[0]);
+  options.config_path = path;
+  options.uplink = std::move(config.devices[0]);
+  options.has_host = true;
+  options.exception = config.wire_switch.exception;
+  options.rates = {.program_mbps = config.wire_switch.program_rate_mbps,
+                   .uplink_mbps = config.wire_switch.uplink_rate_mbps};
+  options.eal = std::move(config.eal);
+  if (!keeps_log_level) options.log_level = config.log_level;
 }
 
 }  // namespace
 
 Options parse_options(int argc, char** argv) {
   Options options;
+  options.eal.memory_mib = kMemoryMib;
   std::string uplink;
+  std::string config;
+  std::string host;
+  std::string exception;
+  Rates rates;
   CLI::App app(
       "The wire that programs of one host meet on (faultline-run --wire). Mostly the first of them starts "
       "it.");
-  app.add_option("--wire", options.wire, "the wire's name")->required();
-  app.add_option("--uplink", uplink,
-                 "where frames for others go: tap:NAME, af_packet:NAME, af_xdp:NAME or pci:ADDRESS");
+  auto* const wire = app.add_option("--wire", options.wire, "the wire's name");
+  std::string asked;
+  auto* const status =
+      app.add_option("--status", asked, "print what the switch of this wire has, and exit")->excludes(wire);
+  app.add_flag("--json", options.as_json, "print the status as JSON")->needs(status);
+  auto* const by_name =
+      app.add_option("--uplink", uplink,
+                     "where frames for others go: tap:NAME, af_packet:NAME, af_xdp:NAME, pci:ADDRESS, "
+                     "vhost:SOCKET or virtio_user:SOCKET");
+  app.add_option("--config", config, "a TOML file, whose device is the uplink")->excludes(by_name);
+  app.add_option("--ip", host, "the host's address on the uplink, ADDRESS/PREFIX, which the programs share")
+      ->needs(by_name);
+  app.add_option("--exception", exception,
+                 "tap:NAME, an interface by which the kernel has the host's address too");
+  const CLI::Range rate_range(1U, glue::kMostRateMbps);
+  app.add_option("--program-rate-mbps", rates.program_mbps,
+                 "the most that a program sends to the uplink, in Mb/s")
+      ->check(rate_range);
+  app.add_option("--uplink-rate-mbps", rates.uplink_mbps, "the most that all send to the uplink, in Mb/s")
+      ->check(rate_range);
   app.add_option("--linger", options.linger_seconds, "end so many seconds after the last program has left");
-  app.add_option("--log", options.log_level, "trace, debug, info, warn, err, critical or off")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "err", "critical", "off"}));
+  auto* const log_level =
+      app.add_option("--log", options.log_level, "trace, debug, info, warn, err, critical or off")
+          ->check(CLI::IsMember({"trace", "debug", "info", "warn", "err", "critical", "off"}));
   app.add_option("--listener", options.listener, "a listening control socket, inherited")->group("");
+  // A test names the modules that no NIC of its machine needs.
+  app.add_option("--pmd", options.pmds, "load a PMD's module: mlx4, mlx5 or mana")->group("");
   app.add_flag("--recover", options.recover, "let programs of a switch that died come first")->group("");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     std::exit(app.exit(error) == 0 ? 0 : 2);
   }
+  if (status->count() + wire->count() == 0)
+    throw glue::ConfigError("faultline-switch: --wire: it is missing; name the wire that this switch serves");
+  options.asks_status = status->count() != 0;
+  if (options.asks_status) options.wire = asked;
   if (!uplink.empty()) options.uplink = parse_uplink(uplink);
+  if (!host.empty()) set_host(host, options);
+  if (!config.empty()) read_config(config, log_level->count() != 0, options);
+  if (!exception.empty()) options.exception = parse_exception(exception);
+  if (!options.exception.empty() && !options.has_host)
+    throw glue::ConfigError("faultline-switch: --exception: needs the host's address: --ip, or --config");
+  if (rates.program_mbps != 0) options.rates.program_mbps = rates.program_mbps;
+  if (rates.uplink_mbps != 0) options.rates.uplink_mbps = rates.uplink_mbps;
+  if (!options.uplink && (rates.program_mbps != 0 || rates.uplink_mbps != 0))
+    throw glue::ConfigError("faultline-switch: a rate: needs an uplink: --uplink, or --config");
   if (options.listener && !options.linger_seconds) options.linger_seconds = kLingerSeconds;
   return options;
 }
 
 glue::Config config_of(const Options& options) {
   glue::Config config;
-  config.path = "wire " + options.wire;
+  config.path = options.config_path.empty() ? "wire " + options.wire : options.config_path;
   config.log_level = options.log_level;
-  config.eal.memory_mib = kMemoryMib;
+  config.eal = options.eal;
   // The frame pool and the PCI addresses are derived from the devices.
   config.devices.resize(2);
-  if (options.uplink) config.devices[0].port = *options.uplink;
+  if (options.uplink) config.devices[0] = *options.uplink;
   return config;
 }
 

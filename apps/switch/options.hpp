@@ -4,14 +4,24 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "apps/switch/rate_limit.hpp"
 #include "pmd_glue/config/config.hpp"
 
 namespace faultline::switching {
 
 struct Options {
   std::string wire;
-  std::optional<glue::PortConfig> uplink;
+  bool asks_status = false;  ///< of the wire's switch, instead of being one
+  bool as_json = false;
+  std::optional<glue::DeviceConfig> uplink;
+  bool has_host = false;  ///< the address of `uplink` is the host's, which the programs share
+  std::string exception;  ///< the tap to the kernel; empty: none
+  Rates rates;
+  std::vector<std::string> pmds;  ///< modules of PMDs to load (pmd_modules.hpp)
+  glue::EalConfig eal;
+  std::string config_path;                 ///< empty: no --config
   std::optional<unsigned> linger_seconds;  ///< none: runs until a signal
   std::optional<int> listener;             ///< inherited from the program that started the switch
   bool recover = false;                    ///< a previous switch died: its programs attach first

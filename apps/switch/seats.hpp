@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/switch/stations.hpp"
+#include "apps/switch/status.hpp"
 #include "pmd_glue/wires/inbox.hpp"
 
 namespace faultline::switching {
@@ -36,6 +37,8 @@ class Seats {
   /// Ends a seat and releases its port.
   virtual void leave(PortIndex port) = 0;
   [[nodiscard]] virtual uint32_t mtu_bytes() const = 0;
+  /// Fills in what the data path knows, of `status.seats` the counters.
+  virtual void describe(SwitchStatus& status) const = 0;
 
   // --- direct links ---
 

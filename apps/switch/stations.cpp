@@ -41,10 +41,6 @@ bool is_neighbour_message(std::span<const uint8_t> frame) {
   return wire::parse_neighbour_message(frame, message);
 }
 
-uint32_t wanted_address(const SwitchRequest& request) {
-  return request.ipv4 == 0 && request.shared != 0 ? kCommonAddress : request.ipv4;
-}
-
 }  // namespace
 
 const char* name_of(Drop drop) {
@@ -66,6 +62,8 @@ const char* name_of(Drop drop) {
       return "unknown_range";
     case Drop::no_listener:
       return "no_listener";
+    case Drop::kernels_own:
+      return "kernels_own";
   }
   return "none";
 }
@@ -111,15 +109,17 @@ class LatestRequests {
 }  // namespace
 
 struct StationTable::Station {
-  explicit Station(const glue::IpNetwork& address, bool is_shared)
+  Station(const glue::IpNetwork& address, const MacAddress& mac, bool is_shared)
       : ipv4(address.gid.ipv4()),
+        prefix_bits(address.prefix_bits - 96U),
         shared(is_shared),
-        addresses(glue::mac_of(address.gid), {}, {&address, 1}, {}),
+        addresses(mac, {}, {&address, 1}, {}),
         neighbours(addresses) {
     port_of_range.fill(kMaxPorts);
   }
 
   const uint32_t ipv4;
+  const uint32_t prefix_bits;  ///< of IPv4
   const bool shared;
   const glue::AddressTable addresses;
   glue::NeighbourCache neighbours;  ///< answers for the station
@@ -164,10 +164,29 @@ uint32_t StationTable::free_address() const {
 
 StationTable::Station& StationTable::add_station(uint32_t ipv4, bool is_shared) {
   const glue::IpNetwork address{Gid::from_ipv4(ipv4), static_cast<uint8_t>(128 - 32 + kPrefixBits)};
-  Station& station = *stations_.emplace_back(std::make_unique<Station>(address, is_shared));
-  by_ipv4_[ipv4] = &station;
+  return add_station(address, glue::mac_of(address.gid), is_shared);
+}
+
+StationTable::Station& StationTable::add_station(const glue::IpNetwork& address, const MacAddress& mac,
+                                                 bool is_shared) {
+  Station& station = *stations_.emplace_back(std::make_unique<Station>(address, mac, is_shared));
+  by_ipv4_[station.ipv4] = &station;
   by_mac_[wire::mac_word(station.addresses.mac().bytes.data())] = &station;
   return station;
+}
+
+void StationTable::set_host(const glue::IpNetwork& address, const MacAddress& mac) {
+  host_ = &add_station(address, mac, true);
+}
+
+uint32_t StationTable::wanted_address(const SwitchRequest& request) const {
+  if (request.ipv4 != 0) return request.ipv4;
+  if (host_ != nullptr) return host_->ipv4;
+  return request.shared != 0 ? kCommonAddress : 0;
+}
+
+bool StationTable::is_of_host(const SwitchRequest& request) const {
+  return host_ != nullptr && wanted_address(request) == host_->ipv4;
 }
 
 void StationTable::remove_station(Station* station) {
@@ -188,13 +207,14 @@ uint32_t StationTable::take_range(uint32_t wanted) {
 std::optional<PortIndex> StationTable::holder_of(const SwitchRequest& request) const {
   const Station* station = find(wanted_address(request));
   if (station == nullptr || (station->shared && request.shared != 0)) return std::nullopt;
+  if (station == host_) return std::nullopt;
   return station->first;
 }
 
 int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, SwitchGrant& grant,
                          std::string& why) {
   const uint32_t wanted = wanted_address(request);
-  if (wanted != 0 && !is_host(wanted)) {
+  if (wanted != 0 && !is_host(wanted) && !is_of_host(request)) {
     why = fmt::format("{} is not an address of 198.18.0.0/15, which wires have", text_of(wanted));
     return EADDRNOTAVAIL;
   }
@@ -206,13 +226,11 @@ int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, 
     return EADDRINUSE;
   }
   Station* station = wanted != 0 ? find(wanted) : nullptr;
-  const bool shares = request.shared != 0;
+  const bool shares = request.shared != 0 || is_of_host(request);
   const uint32_t range = shares ? take_range(request.range) : glue::kFirstRange;
   if (range == 0) {
-    why = fmt::format(
-        "{} processes share addresses on this wire, which is all it can; start this one without "
-        "--share",
-        glue::kLastRange);
+    why = fmt::format("{} processes share addresses on this wire, which is all it can; start this one {}",
+                      glue::kLastRange, is_of_host(request) ? "with --ip 198.18.A.B" : "without --share");
     return ENOSPC;
   }
   if (station == nullptr) station = &add_station(wanted != 0 ? wanted : free_address(), shares);
@@ -222,7 +240,7 @@ int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, 
   seats_[port] = {.station = station, .range = range, .pid = pid};
 
   grant.ipv4 = station->ipv4;
-  grant.prefix_bits = kPrefixBits;
+  grant.prefix_bits = station->prefix_bits;
   grant.shared = station->shared ? 1 : 0;
   grant.range = range;
   grant.mac = station->addresses.mac().bytes;
@@ -241,10 +259,11 @@ void StationTable::detach(PortIndex port) {
   for (const auto& other : stations_) other->requests.forget(port);
   if (station->shared) free_ranges_.push_back(seat.range);
   seat = {};
-  if (station->ports.none())
-    remove_station(station);
-  else if (station->first == port)
+  if (station->ports.none()) {
+    if (station != host_) remove_station(station);
+  } else if (station->first == port) {
     station->first = static_cast<PortIndex>(station->ports._Find_first());
+  }
 }
 
 int StationTable::claim_service(PortIndex port, uint64_t service_id) {
@@ -291,9 +310,43 @@ Verdict StationTable::forward_to_uplink(PortIndex from) const {
   return {.to = PortSet{}.set(*uplink_)};
 }
 
+// The kernel forwards for others (containers, VMs), so any address but those of the wire's programs is right.
+Verdict StationTable::forward_from_kernel(std::span<const uint8_t> frame,
+                                          const wire::EthernetAddresses& ethernet) const {
+  const Station* const sender = find(ethernet.source);
+  if (sender != nullptr && sender != host_) return {.to = {}, .drop = Drop::foreign_source};
+  const FrameKind kind = wire::classify(frame);
+  if (!has_right_addresses(frame, kind, nullptr, host_)) return {.to = {}, .drop = Drop::foreign_address};
+  const PortIndex from = *exception_;
+  if (const Station* station = asked(frame, kind); station != nullptr && station != host_)
+    return {.to = station->ports, .answer = true};
+  if (wire::is_multicast(ethernet.destination)) return forward_to_uplink(from);
+  Station* const station = find(ethernet.destination);
+  if (station == nullptr) return forward_to_uplink(from);
+  if (station == host_) return {.to = {}, .drop = Drop::own_address};
+  return to_station(*station, frame, kind, from);
+}
+
+std::optional<Verdict> StationTable::forward_to_kernel(std::span<const uint8_t> frame, FrameKind kind) const {
+  if (!exception_) return std::nullopt;
+  const PortSet kernel = PortSet{}.set(*exception_);
+  if (kind == FrameKind::roce) {
+    // The kernel may have further addresses, with a RoCE stack of its own.
+    const auto destination = wire::peek_destination_gid(frame);
+    if (destination && host_->addresses.is_own(*destination)) return std::nullopt;
+    return Verdict{.to = kernel};
+  }
+  const bool is_neighbours =
+      kind == FrameKind::arp || (kind == FrameKind::ipv6_other && is_neighbour_message(frame));
+  // The kernel answers the questions. Any program may have asked what another host answers.
+  if (is_neighbours && asked(frame, kind) == nullptr) return Verdict{.to = host_->ports | kernel};
+  return Verdict{.to = kernel};
+}
+
 Verdict StationTable::decide(std::span<const uint8_t> frame, PortIndex from) {
   const auto ethernet = wire::peek_ethernet(frame);
   if (!ethernet) return {.to = {}, .drop = Drop::runt};
+  if (from == exception_) return forward_from_kernel(frame, *ethernet);
   const Station* sender = seats_[from].station;
   const bool right_source = from == uplink_
                                 ? find(ethernet->source) == nullptr
@@ -301,19 +354,27 @@ Verdict StationTable::decide(std::span<const uint8_t> frame, PortIndex from) {
   if (!right_source) return {.to = {}, .drop = Drop::foreign_source};
   const FrameKind kind = wire::classify(frame);
   if (!has_right_addresses(frame, kind, sender)) return {.to = {}, .drop = Drop::foreign_address};
+  // Otherwise a program could take part in the kernel's connections.
+  if (sender != nullptr && sender == host_ && exception_ && kind != FrameKind::roce &&
+      kind != FrameKind::arp && !is_neighbour_message(frame))
+    return {.to = {}, .drop = Drop::kernels_own};
   if (wire::is_multicast(ethernet->destination)) return forward_to_all(frame, kind, from);
   Station* station = find(ethernet->destination);
   return station != nullptr ? to_station(*station, frame, kind, from) : forward_to_uplink(from);
 }
 
 // Stations trust the source address of received frames: a connected QP identifies its peer by it.
-bool StationTable::has_right_addresses(std::span<const uint8_t> frame, FrameKind kind,
-                                       const Station* sender) const {
+bool StationTable::has_right_addresses(std::span<const uint8_t> frame, FrameKind kind, const Station* sender,
+                                       const Station* also) const {
   const auto is_right = [&](const Gid& gid) {
-    return sender != nullptr ? sender->addresses.is_own(gid) : owner_of(gid) == nullptr;
+    if (sender != nullptr) return sender->addresses.is_own(gid);
+    const Station* const owner = owner_of(gid);
+    return owner == nullptr || owner == also;
   };
   const auto is_right_mac = [&](const MacAddress& mac) {
-    return sender != nullptr ? sender->addresses.mac() == mac : find(mac) == nullptr;
+    if (sender != nullptr) return sender->addresses.mac() == mac;
+    const Station* const owner = find(mac);
+    return owner == nullptr || owner == also;
   };
   if (kind == FrameKind::other) return true;
   if (kind == FrameKind::arp) {
@@ -335,6 +396,10 @@ Verdict StationTable::to_station(Station& station, std::span<const uint8_t> fram
   if (!station.shared) {
     if (station.first == from) return {.to = {}, .drop = Drop::own_address};
     return {.to = PortSet{}.set(station.first)};
+  }
+  if (&station == host_) {
+    if (const auto verdict = forward_to_kernel(frame, kind)) return *verdict;
+    if (station.ports.none()) return {.to = {}, .drop = Drop::unknown_range};
   }
   switch (kind) {
     case FrameKind::roce:
@@ -388,14 +453,21 @@ Verdict StationTable::forward_to_all(std::span<const uint8_t> frame, FrameKind k
     to.reset(from);
     return {.to = to, .drop = to.none() ? Drop::no_listener : Drop::none};
   }
-  if (const Station* station = asked(frame, kind)) {
+  const Station* const station = asked(frame, kind);
+  if (station != nullptr && station == host_ && exception_ && seats_[from].station != host_)
+    return {.to = PortSet{}.set(*exception_)};
+  if (station != nullptr) {
     // A question for the sender's own address is an announcement: the switch does not answer it.
     if (seats_[from].station != station) return {.to = station->ports, .answer = true};
     return forward_to_uplink(from);
   }
   if (from != uplink_) return forward_to_uplink(from);
   PortSet all;
-  for (const auto& station : stations_) all |= station->ports;
+  // Programs under the host's address leave the network's broadcasts to the kernel.
+  const bool is_neighbours = kind == FrameKind::arp || is_neighbour_message(frame);
+  for (const auto& other : stations_)
+    if (other.get() != host_ || !exception_ || is_neighbours) all |= other->ports;
+  if (exception_) all.set(*exception_);
   return {.to = all, .drop = all.none() ? Drop::unknown_address : Drop::none};
 }
 

@@ -24,10 +24,12 @@
 
 namespace faultline::switching {
 
-/// The seats, and the uplink, which is the last port.
-inline constexpr size_t kMaxPorts = glue::kMostSeats + 1;
-using PortSet = std::bitset<kMaxPorts>;
 using PortIndex = uint16_t;
+/// The ports: the seats, the uplink, and the exception port to the kernel.
+inline constexpr PortIndex kUplinkPort = glue::kMostSeats;
+inline constexpr PortIndex kExceptionPort = glue::kMostSeats + 1;
+inline constexpr size_t kMaxPorts = glue::kMostSeats + 2;
+using PortSet = std::bitset<kMaxPorts>;
 /// Calls `use` for each port of a set, in order.
 template <typename Use>
 void for_each_port(const PortSet& ports, Use use) {
@@ -45,6 +47,7 @@ enum class Drop : uint8_t {
   own_address,      ///< the sender's own address, which no other port shares
   unknown_range,    ///< QPN of a process that has ended
   no_listener,      ///< no port joined the group
+  kernels_own,      ///< a program's frame under the host's address that only the kernel may send
   count_
 };
 [[nodiscard]] const char* name_of(Drop drop);
@@ -67,6 +70,10 @@ class StationTable {
 
   /// Port for frames whose destination is not a station here.
   void set_uplink(PortIndex port) { uplink_ = port; }
+  /// The host's address on the uplink: programs that ask for no address share it. Call before attach().
+  void set_host(const glue::IpNetwork& address, const wire::MacAddress& mac);
+  /// Port of the kernel, which has the host's address too: it gets what is not RoCEv2. Call after set_host().
+  void set_exception(PortIndex port) { exception_ = port; }
 
   // --- seats ---
 
@@ -108,14 +115,24 @@ class StationTable {
   [[nodiscard]] Station* find(const wire::MacAddress& mac) const;
   [[nodiscard]] Station* owner_of(const wire::Gid& gid) const;
   [[nodiscard]] uint32_t free_address() const;
+  [[nodiscard]] uint32_t wanted_address(const glue::SwitchRequest& request) const;
+  [[nodiscard]] bool is_of_host(const glue::SwitchRequest& request) const;
   [[nodiscard]] Station& add_station(uint32_t ipv4, bool is_shared);
+  [[nodiscard]] Station& add_station(const glue::IpNetwork& address, const wire::MacAddress& mac,
+                                     bool is_shared);
   void remove_station(Station* station);
   /// Returns 0 if all ranges are taken.
   [[nodiscard]] uint32_t take_range(uint32_t wanted);
   /// Returns whether the frame's IP addresses, and those in an ARP or neighbour message, belong to the
-  /// sender. For the uplink `sender` is nullptr: returns whether no station here has them.
+  /// sender. For the uplink and the kernel `sender` is nullptr: returns whether no station here has them,
+  /// except `also`.
   [[nodiscard]] bool has_right_addresses(std::span<const uint8_t> frame, wire::FrameKind kind,
-                                         const Station* sender) const;
+                                         const Station* sender, const Station* also = nullptr) const;
+  [[nodiscard]] Verdict forward_from_kernel(std::span<const uint8_t> frame,
+                                            const wire::EthernetAddresses& ethernet) const;
+  /// Forwards what the host's address receives; nullopt: as to any shared address.
+  [[nodiscard]] std::optional<Verdict> forward_to_kernel(std::span<const uint8_t> frame,
+                                                         wire::FrameKind kind) const;
   [[nodiscard]] Verdict forward_to_uplink(PortIndex from) const;
   [[nodiscard]] Verdict to_station(Station& station, std::span<const uint8_t> frame, wire::FrameKind kind,
                                    PortIndex from) const;
@@ -126,9 +143,10 @@ class StationTable {
   /// Returns the station that an ARP request or neighbour solicitation asks for, or nullptr.
   [[nodiscard]] Station* asked(std::span<const uint8_t> frame, wire::FrameKind kind) const;
 
-  std::optional<PortIndex> uplink_;
+  std::optional<PortIndex> uplink_, exception_;
+  Station* host_ = nullptr;  ///< of stations_, also without ports
   std::vector<std::unique_ptr<Station>> stations_;
-  // The same by address: a station's MAC address follows from its IP address.
+  // The same by address.
   std::unordered_map<uint32_t, Station*> by_ipv4_;
   std::unordered_map<uint64_t, Station*> by_mac_;
   std::array<Seat, kMaxPorts> seats_{};

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 
 #include <sys/uio.h>
 
 #include "odp/regions/page_map.hpp"
 #include "stack/base/lazy_array.hpp"
+#include "stack/base/process/service_thread.hpp"
 
 namespace faultline::odp {
 namespace {
@@ -15,6 +17,21 @@ namespace {
 int update_slot(io_uring& ring, uint32_t slot, const iovec& range) {
   const __u64 tag = 0;
   return io_uring_register_buffers_update_tag(&ring, slot, &range, &tag, 1);
+}
+
+/// The end of a ring interrupts a system call of the thread that made the ring: its epoll_wait(2) returns
+/// EINTR without a signal. So this runs on a thread that ends before its ring does.
+int pin_a_page() {
+  LazyArray<uint8_t> page;
+  if (!page.allocate(kPageBytes)) return ENOMEM;
+  page[0] = 1;
+  io_uring ring{};
+  if (const int result = io_uring_queue_init(1, &ring, 0); result < 0) return -result;
+  const iovec range{&page[0], kPageBytes};
+  const int result = io_uring_register_buffers(&ring, &range, 1);
+  if (result == 0) io_uring_unregister_buffers(&ring);
+  io_uring_queue_exit(&ring);
+  return -result;
 }
 
 /// Most calls of pin() that skip the next try to open a ring.
@@ -91,16 +108,13 @@ int PinSlots::unpin(uint32_t slot) {
 }
 
 int PinSlots::try_once() {
-  LazyArray<uint8_t> page;
-  if (!page.allocate(kPageBytes)) return ENOMEM;
-  page[0] = 1;
-  io_uring ring{};
-  if (const int result = io_uring_queue_init(1, &ring, 0); result < 0) return -result;
-  const iovec range{&page[0], kPageBytes};
-  const int result = io_uring_register_buffers(&ring, &range, 1);
-  if (result == 0) io_uring_unregister_buffers(&ring);
-  io_uring_queue_exit(&ring);
-  return -result;
+  int error = 0;
+  try {
+    start_service_thread([&error] { error = pin_a_page(); }).join();
+  } catch (const std::system_error&) {
+    error = pin_a_page();  // no thread can be had
+  }
+  return error;
 }
 
 }  // namespace faultline::odp

@@ -335,16 +335,22 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
     for (const char* key : {"ip", "mac", "gateway", "route"})
       if (reader.has(key))
         reader.fail(key, "is what the wire gives out; [device.port] may ask for an ip or a side");
+  } else if (table["port"]["kind"].value<std::string_view>() == name_of(PortKind::udp)) {
+    for (const char* key : {"mac", "vlan", "gateway", "route"})
+      if (reader.has(key))
+        reader.fail(key, "is the kernel's with a port of kind udp, which has its addresses");
+    if (reader.has("ip")) read_addresses(reader, device);
   } else {
     read_addresses(reader, device);
-    device.mac = mac_of(device.addresses[0].gid);
   }
+  if (!device.addresses.empty()) device.mac = mac_of(device.addresses[0].gid);
   if (const std::string text = reader.text("mac"); !text.empty()) {
     const auto mac = parse_mac(text);
     if (!mac || (mac->bytes[0] & 1U) != 0 || *mac == wire::MacAddress{})
       reader.fail("mac",
                   fmt::format("\"{}\" is not a unicast MAC address such as \"02:46:4c:00:00:01\"", text));
     device.mac = *mac;
+    device.has_configured_mac = true;
   }
   if (const uint64_t mtu = reader.number("mtu", 0, kLeastMtuBytes, 9000); mtu != 0)
     device.mtu_bytes = static_cast<uint32_t>(mtu);
@@ -380,6 +386,19 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
     reader.fail("mtu", fmt::format("a {} port carries at most {}", row.name, row.most_mtu_bytes));
   reader.finish();
   return device;
+}
+
+SwitchConfig read_switch(const std::string& path, const toml::table& table) {
+  ConfigReader reader(path, table, "switch");
+  SwitchConfig config;
+  config.exception = reader.text("exception");
+  if (reader.has("exception") && !is_interface_name(config.exception))
+    reader.fail("exception", fmt::format("\"{}\" is not the name of a network interface such as \"fl0\"",
+                                         config.exception));
+  config.program_rate_mbps = static_cast<uint32_t>(reader.number("program_rate_mbps", 0, 1, kMostRateMbps));
+  config.uplink_rate_mbps = static_cast<uint32_t>(reader.number("uplink_rate_mbps", 0, 1, kMostRateMbps));
+  reader.finish();
+  return config;
 }
 
 bool share_address(const DeviceConfig& a, const DeviceConfig& b) {
@@ -455,6 +474,8 @@ Config parse_config(std::string_view text, const std::string& path) {
     config.log_level = kLogLevels[reader.choice("level", kLogLevels, 3)];
     reader.finish();
   }
+  if (const toml::table* table_of_switch = root.table("switch"))
+    config.wire_switch = read_switch(path, *table_of_switch);
   const toml::array* devices = root.tables("device");
   root.finish();
   if (devices == nullptr) root.fail("device", "is missing; add at least one [[device]]");

@@ -33,21 +33,24 @@ struct EalConfig {
   uint32_t memory_mib = 256;
   std::vector<unsigned> lcores;  ///< empty: the process's CPU affinity
   std::vector<std::string> extra_args;
+  std::vector<std::string>
+      module_drivers;  ///< kernel drivers whose NICs a loaded PMD shares; never in a file
 };
 
 /// A port of kind `wire` becomes a memif port of the wire's switch before it is opened (wire_config.hpp).
-enum class PortKind : uint8_t { memif, ring, tap, af_packet, af_xdp, pci, wire };
+enum class PortKind : uint8_t { memif, ring, tap, af_packet, af_xdp, pci, wire, vhost, virtio_user, udp };
 [[nodiscard]] std::string_view name_of(PortKind kind);
 
 struct PortConfig {
   PortKind kind = PortKind::memif;
-  bool memif_server = false;
-  std::string socket;         ///< memif
+  bool is_server = false;     ///< memif, vhost, virtio_user: the role
+  std::string socket;         ///< memif, vhost, virtio_user
   uint32_t ring_size = 1024;  ///< memif
+  uint32_t queues = 1;        ///< vhost, virtio_user: queue pairs
   std::string wire;           ///< ring
   bool side_b = false;        ///< ring
-  std::string interface;      ///< tap, af_packet, af_xdp
-  std::string address;        ///< pci
+  std::string interface;      ///< tap, af_packet, af_xdp; udp: of the addresses, set by find_host_addresses
+  std::string address;        ///< pci, with arguments of the PMD: "0000:01:00.0,key=value"
   WireRequest request;        ///< wire; without a name $FAULTLINE_WIRE applies
 };
 
@@ -79,9 +82,11 @@ enum class LinkSpeed : uint8_t { sdr, ddr, qdr, fdr10, fdr, edr, hdr, ndr };
 
 struct DeviceConfig {
   std::string name;
-  std::vector<IpNetwork> addresses;  ///< at least one, in the file's order; none yet: the wire assigns one
+  std::vector<IpNetwork>
+      addresses;  ///< in the file's order; none: the wire assigns one, or the host has them
   std::vector<Route> routes;
   wire::MacAddress mac;
+  bool has_configured_mac = false;  ///< the file sets `mac`; otherwise a NIC keeps its own
   std::optional<uint16_t> vlan_id;
   uint8_t vlan_priority = 0;
   uint8_t dscp = 0;
@@ -100,6 +105,15 @@ struct DeviceConfig {
   ChaosConfig chaos;
 };
 
+/// [switch]: what faultline-switch alone reads.
+struct SwitchConfig {
+  std::string exception;  ///< name of the tap to the kernel; empty: none
+  // 0: no limit.
+  uint32_t program_rate_mbps = 0;  ///< of each program's frames to the uplink
+  uint32_t uplink_rate_mbps = 0;   ///< of all frames to the uplink
+};
+inline constexpr uint32_t kMostRateMbps = 1'000'000;
+
 struct Config {
   std::string path;
   EalConfig eal;
@@ -109,6 +123,7 @@ struct Config {
   bool icrc = true;  ///< compute and verify the ICRC
   std::string log_level = "warn";
   std::vector<DeviceConfig> devices;
+  SwitchConfig wire_switch;
 };
 
 /// Returns the number of cores that share the device's QPs.

@@ -13,9 +13,10 @@ namespace {
 
 using Key = std::string_view;
 
-constexpr Key kRoot[] = {"eal", "odp", "transport", "log", "device"};
+constexpr Key kRoot[] = {"eal", "odp", "transport", "log", "switch", "device"};
 constexpr Key kEal[] = {"huge_pages", "memory_mib", "lcores", "extra_args"};
 constexpr Key kLog[] = {"level"};
+constexpr Key kSwitch[] = {"exception", "program_rate_mbps", "uplink_rate_mbps"};
 constexpr Key kOdp[] = {"pin_budget_mib",
                         "monitor",
                         "realtime_pager",
@@ -62,15 +63,16 @@ constexpr Key kDevice[] = {"name",
                            "port",
                            "chaos"};
 constexpr Key kRoute[] = {"to", "via"};
-constexpr Key kPort[] = {"kind", "role", "socket", "ring_size", "wire",
+constexpr Key kPort[] = {"kind", "role", "socket", "ring_size", "queues", "wire",
                          "side", "ip",   "share",  "interface", "address"};
 constexpr Key kChaos[] = {"direction",      "loss",          "reorder",  "duplicate",
                           "corrupt",        "ecn_mark",      "delay_us", "delay_jitter_us",
                           "fault_delay_us", "fault_failure", "seed"};
 
-constexpr std::array<ConfigTable, 12> kTables{{{"", kRoot},
+constexpr std::array<ConfigTable, 13> kTables{{{"", kRoot},
                                                {"eal", kEal},
                                                {"log", kLog},
+                                               {"switch", kSwitch},
                                                {"odp", kOdp},
                                                {"transport", kTransport},
                                                {"transport.congestion", kCongestion},

@@ -18,20 +18,37 @@ namespace {
 
 std::string read_interface(ConfigReader& reader, std::string_view like) {
   std::string name = reader.required_text("interface", like);
-  if (name.size() >= IFNAMSIZ || name.find_first_of("/, \t") != std::string::npos)
+  if (!is_interface_name(name))
     reader.fail("interface",
                 fmt::format("\"{}\" is not the name of a network interface (at most {} characters)", name,
                             IFNAMSIZ - 1));
   return name;
 }
 
+/// Returns whether the text has hexadecimal digits where the shape has zeros, and is the shape otherwise.
+bool has_shape(std::string_view text, std::string_view shape) {
+  return text.size() == shape.size() &&
+         std::equal(text.begin(), text.end(), shape.begin(), [](char c, char expected) {
+           return expected == '0' ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c == expected;
+         });
+}
+
 bool is_pci_address(std::string_view text) {
   // domain:bus:device.function, as lspci -D prints it.
-  constexpr std::string_view kShape = "0000:00:00.0";
-  return text.size() == kShape.size() &&
-         std::equal(text.begin(), text.end(), kShape.begin(), [](char c, char shape) {
-           return shape == '0' ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c == shape;
-         });
+  return has_shape(text, "0000:00:00.0");
+}
+
+/// Returns whether the text is empty, or arguments of a PMD: ",key=value,key=value" (EAL's -a).
+bool is_pmd_arguments(std::string_view text) {
+  while (!text.empty()) {
+    const std::string_view argument = text.substr(1, text.find(',', 1) - 1);
+    const size_t equals = argument.find('=');
+    if (text[0] != ',' || equals == 0 || equals == std::string_view::npos || equals + 1 == argument.size() ||
+        argument.find_first_of(" \t\n") != std::string_view::npos)
+      return false;
+    text.remove_prefix(argument.size() + 1);
+  }
+  return true;
 }
 
 // Reads the keys of a seat. Without a name, $FAULTLINE_WIRE is the whole request.
@@ -59,19 +76,33 @@ WireRequest read_request(ConfigReader& reader) {
   return seat;
 }
 
-void read_memif(ConfigReader& reader, PortConfig& port) {
-  constexpr std::array<std::string_view, 2> kRoles{"server", "client"};
-  port.memif_server = reader.choice("role", kRoles, -1) == 0;
-  port.socket = reader.required_text("socket", "/run/user/1000/faultline.sock");
-  if (port.socket.size() >= sizeof(sockaddr_un::sun_path) || port.socket.find(',') != std::string::npos ||
-      port.socket.find('/') == std::string::npos)
+constexpr std::array<std::string_view, 2> kRoles{"server", "client"};
+constexpr int kServer = 0;
+constexpr int kClient = 1;
+constexpr int kRequired = -1;
+
+// Reads the role and the path of a port on a Unix socket.
+void read_socket(ConfigReader& reader, PortConfig& port, int default_role, std::string_view like) {
+  port.is_server = reader.choice("role", kRoles, default_role) == kServer;
+  port.socket = reader.required_text("socket", like);
+  if (!is_socket_path(port.socket))
     reader.fail("socket",
                 fmt::format("must be a path with a directory, without a comma, of at most {} characters",
                             sizeof(sockaddr_un::sun_path) - 1));
+}
+
+void read_memif(ConfigReader& reader, PortConfig& port) {
+  read_socket(reader, port, kRequired, "/run/user/1000/faultline.sock");
   // 2^14 is memif's largest.
   port.ring_size = static_cast<uint32_t>(reader.number("ring_size", port.ring_size, 32, 1U << 14));
   if (!std::has_single_bit(port.ring_size))
     reader.fail("ring_size", "must be a power of two from 32 to 16384");
+}
+
+// The keys of both ends of vhost-user.
+void read_vhost_user(ConfigReader& reader, PortConfig& port) {
+  read_socket(reader, port, row_of(port.kind).is_server ? kServer : kClient, "/run/user/1000/vm.sock");
+  port.queues = static_cast<uint32_t>(reader.number("queues", port.queues, 1, kMaxCores));
 }
 
 void read_ring(ConfigReader& reader, PortConfig& port) {
@@ -91,24 +122,35 @@ void read_kernel_interface(ConfigReader& reader, PortConfig& port) {
 
 void read_pci(ConfigReader& reader, PortConfig& port) {
   port.address = reader.required_text("address", "0000:01:00.0");
-  if (!is_pci_address(port.address))
-    reader.fail("address", fmt::format("\"{}\" is not a PCI address such as \"0000:01:00.0\"", port.address));
+  const std::string_view address = pci_address_of(port.address);
+  if (!is_pci_address(address) && !is_vmbus_address(address))
+    reader.fail("address", fmt::format("\"{}\" is not a PCI address such as \"0000:01:00.0\"", address));
+  if (!is_pmd_arguments(std::string_view(port.address).substr(address.size())))
+    reader.fail("address", fmt::format("\"{}\": the PMD's arguments are not such as \"{},key=value\"",
+                                       port.address, address));
 }
 
 void read_wire(ConfigReader& reader, PortConfig& port) {
   port.request = read_request(reader);
 }
 
-// net_memif keeps one socket for each path in a process, which either listens or does not.
+void read_udp(ConfigReader& /*reader*/, PortConfig& /*port*/) {}
+
+// net_memif keeps one socket for each path in a process, which either listens or does not. A vhost-user
+// socket joins one back end and one front end.
 bool share_socket(const PortConfig& a, const PortConfig& b) {
   return a.socket == b.socket;
+}
+
+bool share_nic(const PortConfig& a, const PortConfig& b) {
+  return pci_address_of(a.address) == pci_address_of(b.address);
 }
 
 bool share_end(const PortConfig& a, const PortConfig& b) {
   return a.wire == b.wire && a.side_b == b.side_b;
 }
 
-constexpr std::array<PortKindRow, 7> kRows{{
+constexpr std::array<PortKindRow, 10> kRows{{
     {.kind = PortKind::memif,
      .name = "memif",
      .address_key = "socket",
@@ -150,8 +192,35 @@ constexpr std::array<PortKindRow, 7> kRows{{
      .address = &PortConfig::address,
      .read = read_pci,
      .may_be_uplink = true,
-     .is_on_pci = true},
+     .is_on_pci = true,
+     .collide = share_nic,
+     .collision = "have the same NIC"},
     {.kind = PortKind::wire, .name = "wire", .address_key = "wire", .address = nullptr, .read = read_wire},
+    {.kind = PortKind::vhost,
+     .name = "vhost",
+     .address_key = "socket",
+     .address = &PortConfig::socket,
+     .read = read_vhost_user,
+     .may_be_uplink = true,
+     .is_server = true,
+     .collide = share_socket,
+     .collision = "have the same socket"},
+    {.kind = PortKind::virtio_user,
+     .name = "virtio_user",
+     .address_key = "socket",
+     .address = &PortConfig::socket,
+     .read = read_vhost_user,
+     .may_be_uplink = true,
+     .shares_memory = true,
+     .collide = share_socket,
+     .collision = "have the same socket"},
+    // [[device]] ip has the addresses, which no other device may have.
+    {.kind = PortKind::udp,
+     .name = "udp",
+     .address_key = "kind",
+     .address = nullptr,
+     .read = read_udp,
+     .has_host_addresses = true},
 }};
 
 constexpr bool is_in_order() {
@@ -163,12 +232,34 @@ static_assert(is_in_order());
 
 }  // namespace
 
+std::string_view pci_address_of(std::string_view address) {
+  return address.substr(0, address.find(','));
+}
+
+bool is_vmbus_address(std::string_view address) {
+  return has_shape(address, "00000000-0000-0000-0000-000000000000");
+}
+
 std::span<const PortKindRow> port_kinds() {
   return kRows;
 }
 
+bool is_interface_name(std::string_view name) {
+  return !name.empty() && name.size() < IFNAMSIZ && name.find_first_of("/, \t") == std::string_view::npos;
+}
+
+bool is_socket_path(std::string_view path) {
+  return path.size() < sizeof(sockaddr_un::sun_path) && path.find(',') == std::string_view::npos &&
+         path.find('/') != std::string_view::npos;
+}
+
 const PortKindRow& row_of(PortKind kind) {
   return kRows[static_cast<size_t>(kind)];
+}
+
+bool any_pci_port(const Config& config) {
+  return std::ranges::any_of(config.devices,
+                             [](const DeviceConfig& device) { return row_of(device.port.kind).is_on_pci; });
 }
 
 std::string_view name_of(PortKind kind) {

@@ -44,6 +44,15 @@ int RunningDevice::find_mac(const wire::Gid& gid, wire::MacAddress& mac) {
   }
   if (gid.is_zero() || gid == wire::Gid::from_ipv4(0) || gid == wire::Gid::from_ipv4(UINT32_MAX))
     return EHOSTUNREACH;
+  // In a call, since another thread may close the port.
+  std::optional<wire::MacAddress> of_peer;
+  call_with(*this, 0, [&] {
+    if (!progress_.is_closed()) of_peer = port_->mac_of_peer(gid);
+  });
+  if (of_peer) {
+    mac = *of_peer;
+    return 0;
+  }
   const std::optional<wire::Gid> hop = addresses_.next_hop(gid);
   if (!hop) return ENETUNREACH;
   return resolve_neighbour(*hop, mac);

@@ -8,12 +8,15 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include <sched.h>
+
 namespace faultline::glue {
 
 enum class ProgressState : uint8_t {
   progress_thread,  ///< automatic: no verbs call drives
   program,          ///< automatic: a verbs call has driven since the progress thread's last check
   program_silent,   ///< automatic: a verbs call has driven before the last check, but none since
+  program_away,     ///< automatic: the program has stopped to poll, and waits for no event
   lcores,           ///< dedicated: each engine has its own thread
   closed,           ///< the device is shut down
   count_
@@ -23,6 +26,7 @@ enum class ProgressEvent : uint8_t {
   call,   ///< a verbs call of the program polls; any program thread
   rest,   ///< the program is about to wait for an event; any program thread
   check,  ///< the progress thread looks after the device
+  ring,   ///< a frame has woken the progress thread
   close,
   count_
 };
@@ -57,14 +61,21 @@ consteval ProgressTable make_progress_table() {
     for (const S state : states)
       table[static_cast<size_t>(state)][static_cast<size_t>(event)] = {next, action};
   };
-  on({S::progress_thread, S::program, S::program_silent}, E::call, S::program, A::drive);
-  on({S::progress_thread, S::program, S::program_silent}, E::rest, S::progress_thread,
-     A::wake_progress_thread);
+  for (const S automatic : {S::progress_thread, S::program, S::program_silent, S::program_away}) {
+    on({automatic}, E::call, S::program, A::drive);
+    on({automatic}, E::rest, S::progress_thread, A::wake_progress_thread);
+    on({automatic}, E::close, S::closed, A::none);
+  }
   // A program that has called since the last check continues to drive.
   on({S::program}, E::check, S::program_silent, A::leave_to_program);
-  on({S::progress_thread, S::program_silent}, E::check, S::progress_thread, A::drive);
+  on({S::progress_thread}, E::check, S::progress_thread, A::drive);
+  on({S::program_silent, S::program_away}, E::check, S::program_away, A::drive);
+  // The program would have found the frame had it polled.
+  on({S::progress_thread}, E::ring, S::progress_thread, A::drive);
+  on({S::program, S::program_silent, S::program_away}, E::ring, S::program_away, A::drive);
   on({S::lcores}, E::check, S::lcores, A::leave_to_lcores);
-  on({S::progress_thread, S::program, S::program_silent, S::lcores}, E::close, S::closed, A::none);
+  on({S::lcores}, E::ring, S::lcores, A::leave_to_lcores);
+  on({S::lcores}, E::close, S::closed, A::none);
   return table;
 }
 
@@ -89,9 +100,21 @@ class ProgressOwner {
     static_assert(transition(S::lcores, ProgressEvent::call) == ProgressTransition{S::lcores, A::none});
     const S state = state_.load(std::memory_order_relaxed);
     if (state == S::program) return true;
-    return state != S::lcores && note(ProgressEvent::call) == A::drive;
+    if (state == S::lcores || note(ProgressEvent::call) != A::drive) return false;
+    program_cpu_.store(sched_getcpu(), std::memory_order_relaxed);
+    return true;
   }
   ProgressAction note(ProgressEvent event);
+
+  /// True if the program polls its CQs now and then, rather than wait for events.
+  [[nodiscard]] bool program_polls() const {
+    using S = ProgressState;
+    const S state = state_.load(std::memory_order_relaxed);
+    return state == S::program || state == S::program_silent || state == S::program_away;
+  }
+
+  /// The CPU on which the program began to drive the last time; -1: it has not, or the system cannot tell.
+  [[nodiscard]] int program_cpu() const { return program_cpu_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] bool is_closed() const {
     return state_.load(std::memory_order_acquire) == ProgressState::closed;
@@ -99,6 +122,7 @@ class ProgressOwner {
 
  private:
   std::atomic<ProgressState> state_;
+  std::atomic<int> program_cpu_{-1};
 };
 
 }  // namespace faultline::glue

@@ -11,6 +11,8 @@
 
 #include <poll.h>
 
+#include "pmd_glue/device/cpu_contention.hpp"
+#include "pmd_glue/device/thread_affinity.hpp"
 #include "stack/base/unique_fd.hpp"
 #include "stack/transport/core/core.hpp"
 
@@ -35,16 +37,24 @@ class ProgressThread final : public transport::DoorbellListener {
   struct Rounds {
     bool busy = false;
     bool driven = false;  ///< the program drives at least one device
+    bool held = false;    ///< the program is in a turn
+    bool stream = false;  ///< a wake-up found several frames
     TimeNs deadline = 0;
   };
 
   void run();
   [[nodiscard]] Rounds serve_devices();
-  void sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns);
-  void nap(std::unique_lock<std::mutex>& lock, TimeNs longest);
+  [[nodiscard]] bool sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns, CpuContention& contention);
+  [[nodiscard]] Rounds serve_rung_devices();
+  [[nodiscard]] bool nap(std::unique_lock<std::mutex>& lock, TimeNs longest);
+  void nap_beside_program(std::unique_lock<std::mutex>& lock, TimeNs idle_ns);
+  void avoid_program();
+  [[nodiscard]] bool are_on_wires() const;
   void watch_switch(const RunningDevice& device);
   void wake();     ///< called by another thread
   void wake_up();  ///< called by the thread itself, after its sleep
+
+  ThreadAffinity affinity_;  // of the progress thread
 
   std::mutex mutex_;  // held while devices are served
   UniqueFd event_;    ///< wakes the thread

@@ -13,6 +13,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <sys/auxv.h>
 
+#include "pmd_glue/config/udp_config.hpp"
 #include "pmd_glue/config/wire_config.hpp"
 #include "pmd_glue/device/progress_thread.hpp"
 #include "pmd_glue/device/telemetry.hpp"
@@ -105,16 +106,18 @@ const Config& Registry::config() {
     if (path.empty())
       if (const char* from_environment = secure_getenv("FAULTLINE_CONFIG")) path = from_environment;
     const char* const wire = secure_getenv("FAULTLINE_WIRE");
-    if (path.empty() && wire == nullptr)
+    const char* const udp = secure_getenv("FAULTLINE_UDP");
+    if (path.empty() && wire == nullptr && udp == nullptr)
       throw ConfigError(
           getauxval(AT_SECURE) != 0
               ? "faultline: no configuration: this program has raised rights (setuid or capabilities), so "
                 "the "
                 "environment is not heeded: call faultline_configure() with the path of a TOML file"
-              : "faultline: no configuration: start the program with faultline-run --wire NAME, or set "
-                "FAULTLINE_CONFIG to the path of a TOML file");
-    Config read = path.empty() ? wire_config(wire) : load_config(path);
+              : "faultline: no configuration: start the program with faultline-run --wire NAME or --udp, or "
+                "set FAULTLINE_CONFIG to the path of a TOML file");
+    Config read = !path.empty() ? load_config(path) : wire != nullptr ? wire_config(wire) : udp_config(udp);
     if (level) read.log_level = *level;
+    find_host_addresses(read);
     attachments_ = attach(read, wire);
     if (wire != nullptr) verbs::set_wire_address(address_on(wire, read, attachments_));
     config_ = std::move(read);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <ctime>
 #include <thread>
+#include <utility>
 
 #include <poll.h>
 #include <rte_ethdev.h>
@@ -15,9 +16,11 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/device/progress_thread.hpp"
 #include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/engine/reasons.hpp"
+#include "pmd_glue/ports/rss_table.hpp"
 #include "pmd_glue/wires/wire_attachment.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/base/log.hpp"
@@ -27,6 +30,9 @@ namespace {
 
 constexpr TimeNs kPortCheckNs = 20'000'000;
 constexpr TimeNs kToldOfPortNs = 1'000'000'000;
+// A NIC with interrupts is only looked at for its link and for requests that were flagged.
+constexpr TimeNs kRestingPortCheckNs = 200'000'000;
+constexpr unsigned kMostSignalsWithoutFrames = 16;
 constexpr TimeNs kLingerNs = 20'000'000;
 constexpr TimeNs kHeldFramesNs = 1'000'000'000;
 constexpr TimeNs kLastTurnsNs = 100'000'000;
@@ -49,7 +55,8 @@ void warn_of_chaos(const DeviceConfig& device) {
 }
 
 AddressTable table_of(const DeviceConfig& device) {
-  return {device.mac, vlan_tag_of(device), device.addresses, device.routes};
+  const bool has_link_local = !row_of(device.port.kind).has_host_addresses;
+  return {device.mac, vlan_tag_of(device), device.addresses, device.routes, has_link_local};
 }
 
 /// Returns ibv_port_attr::active_width for a number of lanes. (A lane's speed has one bit each, in the order
@@ -119,6 +126,11 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
     device->port_ = EthernetPort::open(config, wanted, error);
   }
   if (device->port_ == nullptr) return nullptr;
+  if (const auto& mac = device->port_->own_mac()) {
+    // The GIDs and the GUID stay as they were listed: programs have read them before the NIC was open.
+    device->addresses_.set_mac(*mac);
+    device->description_.mac = *mac;
+  }
   if (!wanted.capture.empty()) {
     // A forked child writes a separate file, since its parent writes this one.
     const std::string file =
@@ -131,12 +143,16 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
   }
   const uint32_t cores = core_count_of(wanted);
   if (cores > 1) {
-    device->hand_over_ = HandOver::create(device->port_->id(), cores);
+    RssTable* const table = device->port_->flow_table();
+    device->hand_over_ =
+        HandOver::create(device->port_->id(), cores, table != nullptr ? table->entry_count() : 0);
     if (device->hand_over_ == nullptr) {
       error = fmt::format("faultline: {}: {}: device.lcores: no memory for the rings between them",
                           config.path, wanted.name);
       return nullptr;
     }
+    if (table != nullptr)
+      device->flow_steering_ = std::make_unique<FlowSteering>(*device->port_, *table, *device->hand_over_);
   }
   for (uint32_t i = 0; i < cores; ++i) {
     CoreUnit unit;
@@ -154,8 +170,7 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
     for (uint32_t i = 0; i < cores; ++i) {
       CoreUnit& unit = device->core_units_[i];
       const auto cpu = i < wanted.lcores.size() ? std::optional(wanted.lcores[i]) : std::nullopt;
-      unit.thread = std::make_unique<LcoreThread>(wanted.name, *unit.engine, *unit.session, cpu,
-                                                  device->port_->frames_descriptor(static_cast<uint16_t>(i)));
+      unit.thread = std::make_unique<LcoreThread>(wanted.name, *unit.engine, *unit.session, cpu);
     }
   if (!wanted.chaos.harmless()) warn_of_chaos(wanted);
   // A link that is coming up must not be torn down by a reconnect.
@@ -297,6 +312,7 @@ void RunningDevice::drive() {
   // The peer, or the switch between the two, may need this CPU.
   const uint32_t idle_turns = moved ? 0 : idle_turns_.load(std::memory_order_relaxed) + 1;
   idle_turns_.store(idle_turns, std::memory_order_relaxed);
+  adaptive_yield_.note_turn(moved);
   engine.turns().unlock();
   if (adaptive_yield_.is_due(idle_turns)) {
     const TimeNs before = monotonic_ns();
@@ -325,34 +341,84 @@ void RunningDevice::rest() {
 }
 
 RunningDevice::Housekeeping RunningDevice::housekeep() {
-  const ProgressAction action = progress_.note(ProgressEvent::check);
+  const ProgressAction action =
+      progress_.note(std::exchange(rang_, false) ? ProgressEvent::ring : ProgressEvent::check);
+  const bool has_slept = std::exchange(has_slept_, false);
   if (action == ProgressAction::leave_to_program) return Housekeeping::driven;
   if (action != ProgressAction::drive) return Housekeeping::others;
   PollEngine& engine = first_engine();
   odp::EngineSession& session = *core_units_[0].session;
   if (!engine.turns().try_lock()) return Housekeeping::driven;
-  const bool moved = engine.turn();
+  const bool told = frames_ == Frames::told;
+  const bool moved = has_slept ? engine.turn_after_sleep(told) : engine.turn();
   const bool faults = session.has_outstanding_faults();
   next_deadline_ = engine.next_deadline();
   session.leave();
   engine.turns().unlock();
-  const bool told = frames_ == Frames::told;
-  if (told) frames_ = Frames::missed;
-  if (moved) frames_ = Frames::unknown;
+  if (told && !moved) frames_ = may_sleep_again() ? Frames::unknown : Frames::missed;
+  if (moved) {
+    frames_ = Frames::unknown;
+    signals_without_frames_ = 0;
+  }
   if (!moved && faults && session.should_yield()) sched_yield();
   const bool held_back = wire_port_ != nullptr && wire_port_->holds_back();
   return moved || faults || told || held_back ? Housekeeping::busy : Housekeeping::quiet;
 }
 
-int RunningDevice::await_work(transport::DoorbellListener& listener) {
+/// A program that polls its CQs takes acknowledgements itself, unless they are awaited to send more.
+WakeFor RunningDevice::wakes_for() {
+  constexpr TimeNs kWindowNs = 10'000'000;
+  const TimeNs blocked_ns = monotonic_ns() - first_engine().core().last_awaited_answers();
+  return progress_.program_polls() && blocked_ns > kWindowNs ? WakeFor::requests : WakeFor::all_frames;
+}
+
+/// After a report without a frame. An interrupt that was cleared may report again: some NICs raise one for
+/// frames that were received before the queue was armed.
+bool RunningDevice::may_sleep_again() {
+  return port_->has_interrupts() && ++signals_without_frames_ < kMostSignalsWithoutFrames;
+}
+
+int RunningDevice::await_work(transport::DoorbellListener& listener, bool leave_to_program) {
   if (has_own_threads()) return -1;
-  first_engine().core().set_doorbell_listener(&listener);
-  if (attachment_ == nullptr)
-    return frames_ == Frames::missed || port_state_ != PortState::up ? -1 : port_->frames_descriptor(0);
+  first_engine().core().set_doorbell_listener(leave_to_program && progress_.program_polls() ? nullptr
+                                                                                            : &listener);
+  if (attachment_ == nullptr) {
+    awaited_ = -1;
+    if (frames_ == Frames::missed || port_state_ != PortState::up) return -1;
+    if (!port_->has_interrupts()) return port_->frames_descriptor(0);
+    first_engine().turns().lock();
+    awaited_ = first_engine().await_frames();
+    first_engine().turns().unlock();
+    return awaited_;
+  }
   first_engine().turns().lock();
-  wire_port_->arm();
+  wire_port_->arm(leave_to_program ? wakes_for() : WakeFor::all_frames);
   first_engine().turns().unlock();
   return attachment_->event();
+}
+
+RunningDevice::RungTurn RunningDevice::serve_rung() {
+  constexpr uint64_t kStreamFrames = 4;
+  if (!rang_) return RungTurn::done;
+  uint64_t rings = 0;
+  static_cast<void>(!read(attachment_->event(), &rings, sizeof rings));
+  // Before the turn: frames that the turn does not find ring again.
+  wire_port_->sleep_on(wakes_for());
+  PollEngine& engine = first_engine();
+  odp::EngineSession& session = *core_units_[0].session;
+  if (!engine.turns().try_lock_soon()) return RungTurn::held;
+  rang_ = false;
+  static_cast<void>(progress_.note(ProgressEvent::ring));
+  const uint64_t frames_before = engine.counts().rx_frames.get();
+  engine.turn();
+  const uint64_t frames = engine.counts().rx_frames.get() - frames_before;
+  next_deadline_ = engine.next_deadline();
+  const bool has_more = wire_port_->has_frames() || wire_port_->holds_back() ||
+                        session.has_outstanding_faults() || next_deadline_ <= engine.last_turn();
+  session.leave();
+  engine.turns().unlock();
+  if (has_more) return RungTurn::more;
+  return frames >= kStreamFrames ? RungTurn::stream : RungTurn::done;
 }
 
 void RunningDevice::stop_awaiting_work() {
@@ -361,6 +427,11 @@ void RunningDevice::stop_awaiting_work() {
   if (attachment_ == nullptr) {
     pollfd frames{.fd = port_->frames_descriptor(0), .events = POLLIN, .revents = 0};
     if (frames_ == Frames::unknown && frames.fd >= 0 && poll(&frames, 1, 0) > 0) frames_ = Frames::told;
+    if (awaited_ < 0) return;
+    has_slept_ = true;
+    first_engine().turns().lock();
+    first_engine().stop_awaiting_frames();
+    first_engine().turns().unlock();
     return;
   }
   first_engine().turns().lock();
@@ -378,6 +449,7 @@ int RunningDevice::port_descriptor() const {
 TimeNs RunningDevice::longest_sleep_ns() const {
   // The turn that finds a broken ring may be the last one before a sleep.
   const bool has_offender = wire_port_ != nullptr && wire_port_->has_offender();
+  if (port_state_ == PortState::up && port_->may_rest()) return kRestingPortCheckNs;
   return port_descriptor() >= 0 && port_state_ == PortState::up && !has_offender ? kToldOfPortNs
                                                                                  : kPortCheckNs;
 }
@@ -385,10 +457,12 @@ TimeNs RunningDevice::longest_sleep_ns() const {
 void RunningDevice::maintain(TimeNs now) {
   if (now < next_port_check_ || port_state_ == PortState::gone) return;
   next_port_check_ = now + kPortCheckNs;
-  if (port_->is_gone()) return note_port_state(PortState::gone);
+  if (port_->is_gone()) return lose_port();
+  if (port_->needs_reset() && now >= next_reset_) reset_port(now);
   if (std::string error; attachment_ != nullptr && !attachment_->keep(error))
     std::fprintf(stderr, "%s\n", error.c_str());
   if (wire_port_ != nullptr) serve_links(now);
+  if (flow_steering_ != nullptr) static_cast<void>(flow_steering_->update());
   const bool up = port_->link_up();
   note_port_state(up ? PortState::up : PortState::down);
   if (up || !port_->needs_reconnect() || now < next_reconnect_) return;
@@ -420,10 +494,7 @@ void RunningDevice::note_port_state(PortState state) {
     return raise(transport::AsyncEvent::port_active);
   }
   if (was_up) raise(transport::AsyncEvent::port_error);
-  if (state == PortState::down) return log().info("{}: the link is down", config_.name);
-  log().error("{}: the port was removed; the device is lost", config_.name);
-  use_port(false);
-  raise(transport::AsyncEvent::device_fatal);
+  if (state == PortState::down) log().info("{}: the link is down", config_.name);
 }
 
 // Runs on the first core's thread, as does the removal of the sink.
@@ -470,9 +541,13 @@ verbs::PortCounters RunningDevice::port_counters() {
   // In a call, since another thread may close or reconnect the port.
   call_with(*this, 0, [&] {
     if (progress_.is_closed()) return;
+    counters.nic_resets = nic_resets_;
+    counters.rx_missed = earlier_drops_.missed;
+    counters.rx_no_mbuf = earlier_drops_.no_buffer;
+    if (is_port_away_) return;
     const PortDrops drops = port_->drops();
-    counters.rx_missed = drops.missed;
-    counters.rx_no_mbuf = drops.no_buffer;
+    counters.rx_missed += drops.missed;
+    counters.rx_no_mbuf += drops.no_buffer;
     counters.tx_dropped += port_->transmit_drops();
     counters.peer_violations = port_->peer_violations();
   });

@@ -15,6 +15,7 @@
 
 #include "odp/regions/memory_domain.hpp"
 #include "pmd_glue/config/config.hpp"
+#include "pmd_glue/device/flow_steering.hpp"
 #include "pmd_glue/device/progress_state.hpp"
 #include "pmd_glue/direct/wire_port.hpp"
 #include "pmd_glue/engine/adaptive_yield.hpp"
@@ -90,15 +91,30 @@ class RunningDevice final : public verbs::DeviceBackend {
   /// Time of the next turn of a quiet engine if no event occurs, as of the last housekeep().
   [[nodiscard]] TimeNs next_deadline() const { return next_deadline_; }
   /// Prepares a sleep: `listener` receives doorbells from now on. Returns a descriptor that is readable when
-  /// frames arrive, or -1 if the port has none. The caller runs housekeep() once more to find earlier work.
-  [[nodiscard]] int await_work(transport::DoorbellListener& listener);
+  /// frames arrive, or -1 if the port has none. With `leave_to_program`, a program that polls its CQs serves
+  /// its doorbells and acknowledgements itself. The caller runs housekeep() once more to find earlier work.
+  [[nodiscard]] int await_work(transport::DoorbellListener& listener, bool leave_to_program);
+  /// Between await_work() and stop_awaiting_work(): runs a turn if expect_frames() was called since the last
+  /// one, and sleeps on.
+  enum class RungTurn : uint8_t {
+    done,
+    stream,  ///< several frames, and nothing more at the moment
+    more,    ///< more work waits
+    held     ///< the program is in a turn; it may have been pre-empted there. Call again soon.
+  };
+  [[nodiscard]] RungTurn serve_rung();
   void stop_awaiting_work();
   /// A descriptor that reports POLLHUP when maintain() has work before longest_sleep_ns() have elapsed; -1:
   /// none.
   [[nodiscard]] int port_descriptor() const;
+  /// The descriptor that frames of a wire make readable; -1 without a wire.
+  [[nodiscard]] int frames_event() const { return attachment_ != nullptr ? attachment_->event() : -1; }
   [[nodiscard]] TimeNs longest_sleep_ns() const;
   /// The switch may have sent something: maintain() looks at once.
   void expect_news() { next_port_check_ = 0; }
+  /// Frames of the wire have woken the progress thread: the next housekeep() drives.
+  void expect_frames() { rang_ = true; }
+  [[nodiscard]] int program_cpu() const { return progress_.program_cpu(); }
   /// Monitors the port: raises events for link up, link down and removal of the port; reconnects a lost link.
   void maintain(TimeNs now);
 
@@ -117,10 +133,15 @@ class RunningDevice final : public verbs::DeviceBackend {
   RunningDevice(const DeviceConfig& device, std::shared_ptr<WireAttachment> attachment,
                 verbs::DeviceDescription description);
   [[nodiscard]] PollEngine& first_engine() { return *core_units_[0].engine; }
+  [[nodiscard]] WakeFor wakes_for();
   void use_port(bool use);
   void drain_engines();
   void serve_links(TimeNs now);
   void note_port_state(PortState state);
+  [[nodiscard]] bool may_sleep_again();
+  void lose_port();
+  void reset_port(TimeNs now);
+  void take_port_away();
   void raise(transport::AsyncEvent event);
   void await_link();
   void leave_filters(const wire::Gid& gid);
@@ -130,13 +151,14 @@ class RunningDevice final : public verbs::DeviceBackend {
 
   const DeviceConfig config_;
   const std::shared_ptr<WireAttachment> attachment_;  ///< nullptr for a device without a wire
-  const AddressTable addresses_;
-  const verbs::DeviceDescription description_;
+  AddressTable addresses_;                            ///< constant after open()
+  verbs::DeviceDescription description_;              ///< constant after open()
   std::unique_ptr<odp::MemoryDomain> memory_;
   std::unique_ptr<EthernetPort> port_;
   WirePort* wire_port_ = nullptr;  ///< port_, if the device is on a wire
   std::unique_ptr<Capture> capture_;
   std::unique_ptr<HandOver> hand_over_;
+  std::unique_ptr<FlowSteering> flow_steering_;  ///< nullptr without several cores and a redirection table
   std::vector<CoreUnit> core_units_;
 
   /// True in a forked child of the process that opened the device: neither its threads nor its port are the
@@ -159,7 +181,16 @@ class RunningDevice final : public verbs::DeviceBackend {
     missed  ///< readable, but a turn found no frame: not slept on until a frame arrives
   };
   Frames frames_ = Frames::unknown;
-  TimeNs next_deadline_ = 0;  ///< of the progress thread
+  int awaited_ = -1;                     ///< interrupt's descriptor of the sleep under way; -1: none
+  bool has_slept_ = false;               ///< on the interrupt, and no turn has followed
+  unsigned signals_without_frames_ = 0;  ///< consecutive
+  TimeNs next_deadline_ = 0;             ///< of the progress thread
+  bool rang_ = false;                    ///< of the progress thread
+
+  // Accessed in calls to the first core.
+  bool is_port_away_ = false;  ///< released, or in a reset: its statistics cannot be read
+  PortDrops earlier_drops_;    ///< of a port before its reset, which clears its statistics
+  uint64_t nic_resets_ = 0;
 
   // Multicast groups, each with its join count.
   std::mutex groups_mutex_;
@@ -169,6 +200,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   PortState port_state_ = PortState::down;
   TimeNs next_port_check_ = 0;
   TimeNs next_reconnect_ = 0;
+  TimeNs next_reset_ = 0;
 };
 
 /// Calls `function` on the thread that owns the core.

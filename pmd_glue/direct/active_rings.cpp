@@ -44,9 +44,9 @@ bool ActiveRings::deactivate(size_t at) {
   return true;
 }
 
-void ActiveRings::arm() {
+void ActiveRings::arm(WakeFor what) {
   armed_ = true;
-  inbox_->set_asleep();
+  inbox_->set_asleep(what);
   for (const uint16_t seat : active_) places_[seat].ring->arm();
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }

@@ -4,6 +4,7 @@
 // So the cost of a turn follows the rings in use, not all of them. Owner: one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -29,6 +30,11 @@ class ActiveRings {
   [[nodiscard]] bool is_active(uint32_t seat) const { return places_[seat].active; }
   void activate(uint32_t seat);
   [[nodiscard]] size_t active() const { return active_.size(); }
+
+  [[nodiscard]] bool has_frames() const {
+    return inbox_->has_rings() ||
+           std::ranges::any_of(active_, [this](uint16_t seat) { return places_[seat].ring->has_frames(); });
+  }
 
   /// Calls `take(seat)` for each active ring until one returns false; it receives from the ring and returns
   /// whether the caller has room for more. Each round begins with another ring, so that a busy one does not
@@ -56,7 +62,7 @@ class ActiveRings {
 
   /// From arm() to disarm() every other end rings after it has sent frames, and wakes the receiver. The
   /// caller receives once more after arm().
-  void arm();
+  void arm(WakeFor what = WakeFor::all_frames);
   void disarm();
 
  private:

@@ -14,6 +14,10 @@ namespace {
 
 constexpr uint32_t kIpv4PrefixBits = 96;  ///< ::ffff:0:0/96
 
+bool is_plain_ack(const rte_mbuf* frame) {
+  return wire::is_plain_ack({rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len});
+}
+
 AddressTable addresses_of(const SwitchGrant& peer) {
   const IpNetwork address{wire::Gid::from_ipv4(peer.ipv4),
                           static_cast<uint8_t>(kIpv4PrefixBits + peer.prefix_bits)};
@@ -22,31 +26,56 @@ AddressTable addresses_of(const SwitchGrant& peer) {
 
 }  // namespace
 
-std::unique_ptr<DirectLink> DirectLink::begin(WireAttachment::LinkNews news, uint32_t own_seat) {
+std::unique_ptr<DirectLink> DirectLink::begin(WireAttachment::LinkNews news, uint32_t own_seat,
+                                              KeptBudget& budget) {
   auto ring =
       SharedRing::begin(news.memory.get(), SharedRing::kLink, news.side, std::move(news.inbox), own_seat);
   if (ring == nullptr) return nullptr;
-  return std::unique_ptr<DirectLink>(new DirectLink(news.peer, std::move(ring)));
+  return std::unique_ptr<DirectLink>(new DirectLink(news.peer, std::move(ring), budget));
 }
 
-DirectLink::DirectLink(const SwitchGrant& peer, std::unique_ptr<SharedRing> ring)
+DirectLink::DirectLink(const SwitchGrant& peer, std::unique_ptr<SharedRing> ring, KeptBudget& budget)
     : peer_(peer),
       peer_addresses_(addresses_of(peer)),
       peer_mac_(wire::mac_word(peer.mac.data())),
-      ring_(std::move(ring)) {}
+      ring_(std::move(ring)),
+      kept_(budget) {}
 
 size_t DirectLink::transmit(std::span<rte_mbuf*> frames, uint64_t& dropped) {
-  const size_t sent = ring_->transmit(frames);
+  if (!kept_.empty() && !flush(dropped)) [[unlikely]]
+    return keep(frames, monotonic_ns(), dropped);
+  const size_t sent = ring_->transmit(frames, is_plain_ack);
   if (sent != 0) {
     full_since_ = 0;
     return sent;
   }
   const TimeNs now = monotonic_ns();
   if (full_since_ == 0) full_since_ = now;
-  if (now - full_since_ <= kStuckNs) return 0;
+  return now - full_since_ <= kStuckNs ? 0 : keep(frames, now, dropped);
+}
+
+size_t DirectLink::keep(std::span<rte_mbuf*> frames, TimeNs now, uint64_t& dropped) {
+  const TimeNs full_ns = full_since_ == 0 ? 0 : now - full_since_;
+  if (const size_t kept = full_ns <= kKeptNs ? kept_.keep(frames) : 0; kept != 0 || full_ns <= kStuckNs)
+    return kept;
   rte_pktmbuf_free_bulk(frames.data(), static_cast<unsigned>(frames.size()));
   dropped += frames.size();
   return frames.size();
+}
+
+bool DirectLink::flush(uint64_t& dropped) {
+  while (!kept_.empty()) {
+    const std::span<rte_mbuf* const> oldest = kept_.oldest();
+    const size_t sent = takes_frames() ? ring_->transmit(oldest, is_plain_ack) : 0;
+    kept_.take(sent);
+    if (sent != 0) full_since_ = 0;
+    if (sent == oldest.size()) continue;
+    const TimeNs now = monotonic_ns();
+    if (full_since_ == 0) full_since_ = now;
+    if (takes_frames() && now - full_since_ <= kKeptNs) return false;
+    dropped += kept_.drop_all();
+  }
+  return true;
 }
 
 size_t DirectLink::receive(rte_mempool* pool, uint16_t port, std::span<rte_mbuf*> frames) {

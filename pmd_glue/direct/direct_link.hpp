@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 
+#include "pmd_glue/direct/kept_frames.hpp"
 #include "pmd_glue/direct/shared_ring.hpp"
 #include "pmd_glue/link/address_table.hpp"
 #include "pmd_glue/wires/wire_attachment.hpp"
@@ -20,11 +21,16 @@ class DirectLink {
   /// The first frames of a link wait for the marker, which follows earlier frames over the switch, at most so
   /// long.
   static constexpr TimeNs kMarkerNs = 20'000'000;
-  /// A peer that has taken no frame for so long is stopped: further frames are dropped, as by a switch.
-  static constexpr TimeNs kStuckNs = 50'000'000;
+  /// A peer that has taken no frame for so long may be stopped: the link keeps further frames, so that those
+  /// of other peers go on. Shorter than the time after which the engine drops frames of a port (tx_path.cpp).
+  static constexpr TimeNs kStuckNs = 20'000'000;
+  /// A peer that has taken no frame for so long loses what is kept, and all further frames.
+  static constexpr TimeNs kKeptNs = 2'000'000'000;
 
-  /// Returns nullptr if the memory cannot be mapped. `own_seat` is this process's.
-  [[nodiscard]] static std::unique_ptr<DirectLink> begin(WireAttachment::LinkNews news, uint32_t own_seat);
+  /// Returns nullptr if the memory cannot be mapped. `own_seat` is this process's. `budget` outlives the
+  /// link.
+  [[nodiscard]] static std::unique_ptr<DirectLink> begin(WireAttachment::LinkNews news, uint32_t own_seat,
+                                                         KeptBudget& budget);
 
   [[nodiscard]] const SwitchGrant& peer() const { return peer_; }
   [[nodiscard]] SharedRing& ring() { return *ring_; }
@@ -35,9 +41,12 @@ class DirectLink {
   /// True if frames may follow: the marker has been sent.
   [[nodiscard]] bool is_marked() const { return marked_; }
   void note_marker_sent() { marked_ = true; }
-  /// Transmits a prefix of `frames`; returns its length. Drops the frames of a stuck peer, and counts them in
+  /// Transmits or keeps a prefix of `frames`; returns its length. Adds the frames that a stuck peer loses to
   /// `dropped`.
   [[nodiscard]] size_t transmit(std::span<rte_mbuf*> frames, uint64_t& dropped);
+  [[nodiscard]] bool keeps_frames() const { return !kept_.empty(); }
+  /// Transmits kept frames, as far as the peer takes them. Returns true if none is left.
+  [[nodiscard]] bool flush(uint64_t& dropped);
 
   // --- receive ---
 
@@ -64,13 +73,15 @@ class DirectLink {
   [[nodiscard]] TimeNs idle_since(TimeNs now);
 
  private:
-  DirectLink(const SwitchGrant& peer, std::unique_ptr<SharedRing> ring);
+  DirectLink(const SwitchGrant& peer, std::unique_ptr<SharedRing> ring, KeptBudget& budget);
+  [[nodiscard]] size_t keep(std::span<rte_mbuf*> frames, TimeNs now, uint64_t& dropped);
   [[nodiscard]] bool is_of_peer(const rte_mbuf* frame) const;
 
   const SwitchGrant peer_;
   const AddressTable peer_addresses_;
   const uint64_t peer_mac_;  ///< wire::mac_word()
   const std::unique_ptr<SharedRing> ring_;
+  KeptFrames kept_;
   const char* violation_ = nullptr;
   bool marked_ = false;
   bool open_ = false;

@@ -5,6 +5,7 @@
 // thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -58,15 +59,22 @@ class SharedRing {
     return other_state() == State::attached && own_state() == State::attached && ring_.violation() == nullptr;
   }
   /// Transmits a prefix of `frames`, rings if the other end asks for it, and returns the prefix's length.
-  [[nodiscard]] size_t transmit(std::span<rte_mbuf* const> frames) {
+  /// `is_ack` tells whether a frame is a pure acknowledgement.
+  template <typename IsAck>
+  [[nodiscard]] size_t transmit(std::span<rte_mbuf* const> frames, IsAck is_ack) {
+    const bool only_acks = other().armed.load(std::memory_order_relaxed) != 0 &&
+                           inbox_->wakes_for() == WakeFor::requests && std::ranges::all_of(frames, is_ack);
     const size_t sent = ring_.transmit(frames);
     if (sent == 0) return 0;
     moved_ += sent;
     // The ring's index is stored before the flag is read; the other end stores the flag before it reads the
     // index.
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (other().armed.load(std::memory_order_relaxed) != 0) inbox_->ring(own_seat_);
+    if (other().armed.load(std::memory_order_relaxed) != 0) inbox_->ring(own_seat_, only_acks);
     return sent;
+  }
+  [[nodiscard]] size_t transmit(std::span<rte_mbuf* const> frames) {
+    return transmit(frames, [](const rte_mbuf*) { return false; });
   }
 
   // --- receive ---

@@ -10,11 +10,15 @@
 
 #include "pmd_glue/eal/frame_pool.hpp"
 #include "pmd_glue/eal/mbuf_view.hpp"
+#include "pmd_glue/ports/ethdev_port.hpp"
 #include "stack/base/log.hpp"
 #include "stack/wire/link/neighbour_link.hpp"
 
 namespace faultline::glue {
 namespace {
+
+// Stopped peers keep at most an eighth of the frames.
+constexpr uint32_t kPoolShare = 8;
 
 std::string text_of(uint32_t ipv4) {
   return fmt::format("{}.{}.{}.{}", ipv4 >> 24, ipv4 >> 16 & 0xff, ipv4 >> 8 & 0xff, ipv4 & 0xff);
@@ -34,7 +38,7 @@ std::unique_ptr<WirePort> WirePort::open(const Config& config, const DeviceConfi
   const uint32_t cores = core_count_of(device);
   // Only these name a port by its number.
   const bool needs_identity = !device.capture.empty() || cores > 1;
-  auto identity = needs_identity ? PortIdentity::create(device.name, why) : nullptr;
+  auto identity = needs_identity ? PortIdentity::create(own_name("fl_wire_" + device.name), why) : nullptr;
   if (needs_identity && identity == nullptr) {
     error = fmt::format("faultline: {}: {}: cannot create the port: {}", config.path, device.name, why);
     return nullptr;
@@ -54,6 +58,7 @@ WirePort::WirePort(WireAttachment& attachment, std::unique_ptr<PortIdentity> ide
     : attachment_(attachment), identity_(std::move(identity)) {
   if (identity_ != nullptr) id_ = identity_->id();
   pool_ = pool;
+  budget_.most_frames = pool->size / kPoolShare;
   cores_ = cores;
   started_ = true;
 }
@@ -113,12 +118,25 @@ size_t WirePort::transmit(uint32_t /*core*/, std::span<rte_mbuf*> burst) {
     const std::span<rte_mbuf*> frames = burst.subspan(done, end - done);
     uint64_t dropped = 0;
     const size_t sent = link != nullptr ? link->transmit(frames, dropped) : put_on_switch(frames);
-    if (dropped != 0)
-      dropped_.store(dropped_.load(std::memory_order_relaxed) + dropped, std::memory_order_relaxed);
+    count_drops(dropped);
     done += sent;
     if (sent != frames.size()) break;
   }
   return done;
+}
+
+void WirePort::count_drops(uint64_t dropped) {
+  if (dropped != 0)
+    dropped_.store(dropped_.load(std::memory_order_relaxed) + dropped, std::memory_order_relaxed);
+}
+
+void WirePort::flush_kept_frames() {
+  std::unique_lock lock(table_, std::defer_lock);
+  if (cores_ > 1) lock.lock();
+  uint64_t dropped = 0;
+  for (const auto& entry : links_)
+    if (entry->link->keeps_frames()) static_cast<void>(entry->link->flush(dropped));
+  count_drops(dropped);
 }
 
 size_t WirePort::put_on_switch(std::span<rte_mbuf*> frames) {
@@ -166,6 +184,8 @@ bool WirePort::send_marker(DirectLink& link) {
 // ---- receive ----
 
 size_t WirePort::receive(uint16_t /*queue*/, std::span<rte_mbuf*> burst) {
+  if (budget_.kept() != 0) [[unlikely]]
+    flush_kept_frames();
   // Before the switch's frames: what a peer sent before its DREQ or its end is delivered before these.
   size_t received = links_.empty() ? 0 : receive_from_links(burst);
   bool has_opened = false;
@@ -215,10 +235,10 @@ size_t WirePort::receive_from_switch(std::span<rte_mbuf*> burst, bool& has_opene
   return kept;
 }
 
-void WirePort::arm() {
+void WirePort::arm(WakeFor what) {
   is_armed_ = true;
   to_switch_->arm();
-  rings_->arm();
+  rings_->arm(what);
 }
 
 void WirePort::disarm() {
@@ -242,7 +262,7 @@ void WirePort::take(WireAttachment::LinkNews news) {
     if (news.what == What::begins) drop(*entry);
   }
   if (news.what != What::begins) return;
-  auto link = DirectLink::begin(std::move(news), attachment_.grant().port);
+  auto link = DirectLink::begin(std::move(news), attachment_.grant().port, budget_);
   if (link == nullptr) return log().warn("no memory for a direct link to seat {}", seat);
   add(std::move(link));
 }

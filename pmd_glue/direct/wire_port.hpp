@@ -14,7 +14,7 @@
 
 #include "pmd_glue/direct/active_rings.hpp"
 #include "pmd_glue/direct/direct_link.hpp"
-#include "pmd_glue/direct/port_identity.hpp"
+#include "pmd_glue/eal/port_identity.hpp"
 #include "pmd_glue/ports/port.hpp"
 #include "pmd_glue/wires/wire_attachment.hpp"
 #include "stack/base/spin_lock.hpp"
@@ -59,10 +59,14 @@ class WirePort final : public EthernetPort {
   [[nodiscard]] std::vector<Ended> look_after(TimeNs now);
   /// From arm() to disarm() the switch and every peer ring after they have sent frames, and wake this
   /// process. The caller runs one more turn after arm().
-  void arm();
+  void arm(WakeFor what);
   void disarm();
-  /// True if frames wait that a later turn receives without a ring.
-  [[nodiscard]] bool holds_back() const { return holds_back_; }
+  /// Between arm() and disarm(), after a ring: the next one wakes this process again.
+  void sleep_on(WakeFor what) { inbox_->set_asleep(what); }
+  /// True if a turn would find frames.
+  [[nodiscard]] bool has_frames() const { return to_switch_->has_frames() || rings_->has_frames(); }
+  /// True if frames wait that a later turn receives or transmits without a ring.
+  [[nodiscard]] bool holds_back() const { return holds_back_ || budget_.kept() != 0; }
   /// True if another process has broken a ring that look_after() has not seen yet. Any thread.
   [[nodiscard]] bool has_offender() const { return has_offender_.load(std::memory_order_relaxed); }
   [[nodiscard]] size_t links() const { return links_.size(); }
@@ -84,6 +88,8 @@ class WirePort final : public EthernetPort {
   [[nodiscard]] size_t put_on_switch(std::span<rte_mbuf*> frames);
   [[nodiscard]] size_t receive_from_links(std::span<rte_mbuf*> burst);
   [[nodiscard]] size_t receive_from_switch(std::span<rte_mbuf*> burst, bool& has_opened);
+  void flush_kept_frames();
+  void count_drops(uint64_t dropped);
   void add(std::unique_ptr<DirectLink> link);
   void leave_routes(Entry& entry);
   void drop(Entry& entry);
@@ -95,6 +101,7 @@ class WirePort final : public EthernetPort {
   std::unique_ptr<SharedRing> to_switch_;
   std::atomic<uint32_t> seat_count_{0};  ///< of the seat in use
   std::atomic<bool> switch_broke_ring_{false};
+  KeptBudget budget_;
   std::vector<std::unique_ptr<Entry>> links_;
   std::array<Entry*, Inbox::kSeats> of_ring_{};
   std::unordered_map<uint64_t, std::vector<Entry*>> by_mac_;

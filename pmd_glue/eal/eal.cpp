@@ -72,9 +72,11 @@ std::string cpu_list(const Config& config) {
   return fmt::format("{}", fmt::join(cpus, ","));
 }
 
-bool any_pci_port(const Config& config) {
-  return std::ranges::any_of(config.devices,
-                             [](const DeviceConfig& device) { return row_of(device.port.kind).is_on_pci; });
+/// Returns the first device whose port passes EAL's memory to its peer; nullptr: none.
+const DeviceConfig* sharing_device(const Config& config) {
+  const auto found = std::ranges::find_if(
+      config.devices, [](const DeviceConfig& device) { return row_of(device.port.kind).shares_memory; });
+  return found == config.devices.end() ? nullptr : &*found;
 }
 
 /// Returns a base address for EAL's memory; 0: none. EAL's default is 4 GiB, where other programs map memory
@@ -103,6 +105,7 @@ std::vector<std::string> eal_arguments(const Config& config) {
                                      "--log-level=pmd.net.tap:critical",
                                      "--log-level=pmd.net.af_packet:critical",
                                      "--log-level=pmd.net.af_xdp:critical",
+                                     "--log-level=lib.vhost.config:critical",
                                      "--log-level=lib.telemetry:critical",
                                      "--file-prefix=faultline"};
   // One lcore that may run on all the CPUs: EAL would pin the thread that starts it.
@@ -112,13 +115,26 @@ std::vector<std::string> eal_arguments(const Config& config) {
     arguments.emplace_back("--in-memory");
   else
     arguments.insert(arguments.end(), {"--no-huge", "--no-shconf", "--iova-mode=va"});
+  // vhost-user passes at most 8 descriptors (VHOST_USER_SET_MEM_TABLE); EAL would use one for each huge page.
+  if (config.eal.huge_pages && sharing_device(config) != nullptr)
+    arguments.emplace_back("--single-file-segments");
+  // Errors of a vhost-user message are errors of the peer, whose end the port reports as a lost link.
+  if (sharing_device(config) != nullptr)
+    for (const char* part : {"driver", "init"})
+      arguments.push_back(fmt::format("--log-level=pmd.net.virtio.{}:critical", part));
   if (const uintptr_t base = free_range(config); base != 0)
     arguments.push_back(fmt::format("--base-virtaddr={:#x}", base));
   if (eal_folder().empty()) arguments.emplace_back("--no-telemetry");
 
-  for (const DeviceConfig& device : config.devices)
-    if (row_of(device.port.kind).is_on_pci) arguments.insert(arguments.end(), {"-a", device.port.address});
-  if (!any_pci_port(config)) arguments.emplace_back("--no-pci");
+  bool scans_pci = false;
+  for (const DeviceConfig& device : config.devices) {
+    // EAL refuses an address of a bus that it lacks. faultline-switch adds VMBus with the address.
+    if (!row_of(device.port.kind).is_on_pci || is_vmbus_address(pci_address_of(device.port.address)))
+      continue;
+    arguments.insert(arguments.end(), {"-a", device.port.address});
+    scans_pci = true;
+  }
+  if (!scans_pci) arguments.emplace_back("--no-pci");
   arguments.insert(arguments.end(), config.eal.extra_args.begin(), config.eal.extra_args.end());
   return arguments;
 }
@@ -132,6 +148,7 @@ std::string text_of_failure(int error) {
 
 /// Starts EAL. Returns the reason of a failure, or an empty string.
 std::string run_eal_init(const Config& config) {
+  if (sharing_device(config) != nullptr) share_eal_memory();
   std::string failure;
   const int error = on_starter_thread([&] {
     redirect_eal_log();
@@ -189,6 +206,13 @@ bool start_eal(const Config& config, std::string& error) {
           "faultline: {}: eal.huge_pages: this process was forked from one whose huge pages it would share: "
           "it can have devices of its own after exec, or without huge pages",
           config.path);
+      return false;
+    }
+    if (const DeviceConfig* const device = sharing_device(config); device != nullptr) {
+      error = fmt::format(
+          "faultline: {}: {}: device.port.kind: this process was forked from one that shares its frames with "
+          "the peer of a {} port; it can have devices of its own after exec",
+          config.path, device->name, name_of(device->port.kind));
       return false;
     }
     if (!revive_eal()) {

@@ -10,8 +10,9 @@
 #include "stack/base/process/fork_generation.hpp"
 
 namespace {
-uint32_t owner = 0;  ///< the generation that EAL was started in
-}
+uint32_t owner = 0;             ///< the generation that EAL was started in
+bool memory_is_shared = false;  ///< a peer maps EAL's memory
+}  // namespace
 
 extern "C" {
 // EAL's own function (eal_private.h): resets the list of watched descriptors and starts the interrupt thread.
@@ -23,10 +24,11 @@ int __real_unlink(const char* path);
 int __wrap_unlink(const char* path);
 
 // Without huge pages EAL prefers to map its memory from a shared file (eal_memory.c): a child would write
-// into its parent's heap and frames. If the file fails, EAL uses private memory, which a fork copies. Only
-// vhost-user needs the file, and no port here uses vhost-user.
+// into its parent's heap and frames. If the file fails, EAL uses private memory, which a fork copies. A
+// port of kind virtio_user needs the file, since its peer maps it: such a process cannot continue with EAL
+// after a fork, as with huge pages.
 int __wrap_memfd_create(const char* name, unsigned flags) {
-  if (std::string_view(name) == "nohuge") {
+  if (std::string_view(name) == "nohuge" && !memory_is_shared) {
     errno = ENOSYS;
     return -1;
   }
@@ -46,6 +48,10 @@ namespace faultline::glue {
 
 void own_eal() {
   owner = fork_generation();
+}
+
+void share_eal_memory() {
+  memory_is_shared = true;
 }
 
 bool revive_eal() {

@@ -9,6 +9,10 @@ namespace faultline::glue {
 /// Records this process as the owner of EAL's files. Call when EAL starts.
 void own_eal();
 
+/// Makes EAL's memory shareable by descriptor. Call before EAL starts. A fork then shares the memory instead
+/// of copying it, so revive_eal() must not be called.
+void share_eal_memory();
+
 /// Restores EAL in the child, before any other use of EAL. Returns false with errno on failure.
 [[nodiscard]] bool revive_eal();
 

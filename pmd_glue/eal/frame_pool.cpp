@@ -10,6 +10,7 @@
 #include <rte_spinlock.h>
 #include <rte_stack.h>
 
+#include "pmd_glue/config/port_kinds.hpp"
 #include "stack/base/process/fork_generation.hpp"
 
 namespace faultline::glue {
@@ -25,13 +26,13 @@ constexpr unsigned kCachedFrames = 256;
 
 }  // namespace
 
-rte_mempool* create_frame_pool(const char* name, unsigned count) {
+rte_mempool* create_frame_pool(const char* name, unsigned count, int socket, uint32_t buffer_bytes) {
   return rte_pktmbuf_pool_create_by_ops(name, count, kCachedFrames, 0,
-                                        static_cast<uint16_t>(kBufferBytes + RTE_PKTMBUF_HEADROOM),
-                                        SOCKET_ID_ANY, kHandler);
+                                        static_cast<uint16_t>(buffer_bytes + RTE_PKTMBUF_HEADROOM), socket,
+                                        kHandler);
 }
 
-rte_mempool* frame_pool(const Config& config) {
+rte_mempool* frame_pool(const Config& config, int socket) {
   static std::mutex mutex;
   static rte_mempool* pool = nullptr;
   static uint32_t generation = 0;
@@ -44,15 +45,20 @@ rte_mempool* frame_pool(const Config& config) {
   constexpr size_t kPerDevice = 8191;
   // A wire has no descriptors that hold frames, and many processes, each with a pool.
   constexpr size_t kPerWireDevice = 4095;
-  constexpr size_t kBytesEach = kBufferBytes + RTE_PKTMBUF_HEADROOM + sizeof(rte_mbuf) + 64;
-  const size_t affordable = (size_t{config.eal.memory_mib} << 20) / 2 / kBytesEach;
+  const uint32_t buffer_bytes = any_pci_port(config) ? kNicBufferBytes : kBufferBytes;
+  const size_t bytes_each = buffer_bytes + RTE_PKTMBUF_HEADROOM + sizeof(rte_mbuf) + 64;
+  const size_t affordable = (size_t{config.eal.memory_mib} << 20) / 2 / bytes_each;
   // Each further core has separate bursts, caches and a hand-over ring.
   constexpr size_t kPerFurtherCore = 4096;
   size_t wanted = 0;
   for (const DeviceConfig& device : config.devices)
     wanted += (device.port.kind == PortKind::wire ? kPerWireDevice : kPerDevice) +
               kPerFurtherCore * (core_count_of(device) - 1);
-  pool = create_frame_pool("faultline_frames", static_cast<unsigned>(std::min(wanted, affordable)));
+  const auto count = static_cast<unsigned>(std::min(wanted, affordable));
+  pool = create_frame_pool("faultline_frames", count, socket, buffer_bytes);
+  // Remote memory is slower, but the node may have no memory for EAL.
+  if (pool == nullptr && socket != SOCKET_ID_ANY)
+    pool = create_frame_pool("faultline_frames", count, SOCKET_ID_ANY, buffer_bytes);
   return pool;
 }
 

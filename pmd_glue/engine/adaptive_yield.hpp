@@ -2,7 +2,7 @@
 // Adaptive yield: the number of idle turns after which a polling program calls sched_yield(). If a peer or
 // the switch waits for this CPU, spinning delays the awaited frame. If no thread waits, sched_yield() is a
 // system call for nothing. If another thread keeps the CPU for long, the yield costs milliseconds. So the
-// duration of the last yield decides when the next one is due.
+// duration of the last yield, and whether frames waited after it, decide when the next one is due.
 #pragma once
 
 #include <algorithm>
@@ -18,24 +18,37 @@ class AdaptiveYield {
   // Two context switches take longer than kNobodyNs; the work for a few packets takes less than kHogNs.
   static constexpr uint64_t kNobodyNs = 1'000;
   static constexpr uint64_t kHogNs = 100'000;
+  // The scheduler's shortest slice (Linux, base_slice_ns). A thread that returned the CPU earlier did so by
+  // itself. If it also left frames, it is a peer with a long burst of work rather than a hog.
+  static constexpr uint64_t kSliceNs = 700'000;
 
   [[nodiscard]] bool is_due(uint32_t idle_turns) const {
     return idle_turns != 0 && idle_turns % turns_.load(std::memory_order_relaxed) == 0;
   }
 
-  /// Records the duration of a yield. Any thread; of two concurrent calls one counts.
+  /// Records the duration of a yield. The first turn after it decides: see note_turn().
   void note_yield(uint64_t took_ns) {
+    took_ns_.store(std::max<uint64_t>(took_ns, 1), std::memory_order_relaxed);
+  }
+
+  /// Records a turn, and whether it moved frames. Any thread; of two concurrent yields one counts.
+  void note_turn(bool moved) {
+    if (took_ns_.load(std::memory_order_relaxed) == 0) [[likely]]
+      return;
+    const uint64_t took_ns = took_ns_.exchange(0, std::memory_order_relaxed);
     const uint32_t turns = turns_.load(std::memory_order_relaxed);
     uint32_t next = kLongestTurns;
-    if (took_ns < kNobodyNs)
+    // A peer's burst may exceed a slice now and then, so one such yield does not prove a hog.
+    if (took_ns < kNobodyNs || (moved && took_ns >= kSliceNs))
       next = std::min(turns * 2, kLongestTurns);
-    else if (took_ns < kHogNs)
+    else if (moved || took_ns < kHogNs)
       next = std::max(turns / 2, kShortestTurns);
     turns_.store(next, std::memory_order_relaxed);
   }
 
  private:
   std::atomic<uint32_t> turns_{kLongestTurns};
+  std::atomic<uint64_t> took_ns_{0};  ///< of a yield that no turn has followed yet; 0: none
 };
 
 }  // namespace faultline::glue

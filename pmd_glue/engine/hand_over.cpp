@@ -14,13 +14,14 @@ constexpr unsigned kFrames = 2048;
 
 }  // namespace
 
-std::unique_ptr<HandOver> HandOver::create(uint16_t port_id, uint32_t cores) {
+std::unique_ptr<HandOver> HandOver::create(uint16_t port_id, uint32_t cores, size_t flow_entries) {
   std::unique_ptr<HandOver> hand_over(new HandOver);
   for (uint32_t core = 0; core < cores; ++core) {
     const std::string name = fmt::format("fl_core_{}_{}", port_id, core);
     rte_ring* ring = rte_ring_create(name.c_str(), kFrames, SOCKET_ID_ANY, RING_F_SC_DEQ);
     if (ring == nullptr) return nullptr;
     hand_over->rings_.push_back(ring);
+    if (flow_entries != 0) hand_over->votes_.push_back(std::make_unique<FlowVotes>(flow_entries));
   }
   return hand_over;
 }

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Rings between the lcores of a device, for frames that one core received or looped back and another core
 // owns. No port here can steer by QPN, so the receiving core pushes such a frame into its owner's ring. A
-// full ring drops received frames, and is back-pressure for the device's own frames.
+// full ring drops received frames, and is back-pressure for the device's own frames. Beside the rings lie the
+// votes by which the device points a NIC's flows to their owners.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "pmd_glue/config/config.hpp"
+#include "pmd_glue/engine/flow_votes.hpp"
 #include "pmd_glue/engine/port_counts.hpp"
 #include "stack/transport/core/core.hpp"
 
@@ -23,8 +26,10 @@ namespace faultline::glue {
 
 class HandOver {
  public:
-  /// Returns nullptr if memory is short.
-  [[nodiscard]] static std::unique_ptr<HandOver> create(uint16_t port_id, uint32_t cores);
+  /// `flow_entries`: length of the port's redirection table; 0: it has none. Returns nullptr if memory is
+  /// short.
+  [[nodiscard]] static std::unique_ptr<HandOver> create(uint16_t port_id, uint32_t cores,
+                                                        size_t flow_entries = 0);
   /// Frees the frames that remain in the rings.
   ~HandOver();
   HandOver(const HandOver&) = delete;
@@ -44,9 +49,12 @@ class HandOver {
   void set_listener(uint32_t core, transport::DoorbellListener* listener) {
     listeners_[core].store(listener, std::memory_order_seq_cst);
   }
+  /// Returns the votes of a core's received frames; nullptr without a redirection table.
+  [[nodiscard]] FlowVotes* votes(uint32_t core) { return votes_.empty() ? nullptr : votes_[core].get(); }
 
  private:
   HandOver() = default;
+  std::vector<std::unique_ptr<FlowVotes>> votes_;  ///< by core
   std::vector<rte_ring*> rings_;
   std::array<std::atomic<transport::DoorbellListener*>, kMaxCores> listeners_{};
 };

@@ -26,6 +26,7 @@ constexpr TimeNs kIdleBeforeSleepNs = 500'000;
 constexpr TimeNs kFirstNapNs = 50'000;
 // Sleep limit if every source of work wakes the thread; a safety margin only.
 constexpr TimeNs kToldNapNs = 20'000'000;
+constexpr unsigned kMostReportsWithoutFrames = 16;
 // Idle turns before a sched_yield(). It returns at once on a dedicated CPU; on a shared CPU the other thread
 // does not wait for a whole time slice.
 constexpr unsigned kIdleTurnsBeforeYield = 64;
@@ -40,12 +41,11 @@ void block_program_signals() {
 }  // namespace
 
 LcoreThread::LcoreThread(std::string device, PollEngine& engine, odp::EngineSession& session,
-                         std::optional<unsigned> cpu, int frames)
+                         std::optional<unsigned> cpu)
     : device_(std::move(device)),
       engine_(engine),
       session_(session),
       cpu_(cpu),
-      frames_(frames),
       event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       thread_(start_service_thread([this] { run(); })) {}
 
@@ -96,7 +96,9 @@ void LcoreThread::run() {
   register_this_thread();
   TimeNs last_moved = monotonic_ns();
   unsigned idle_turns = 0;
-  bool has_rx_descriptor_ = frames_ >= 0;
+  bool has_slept = false;
+  bool trusts_descriptor = true;
+  unsigned reports_without_frames = 0;  // consecutive
   bool told = false;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (!engine_.turns().try_lock()) {
@@ -109,13 +111,22 @@ void LcoreThread::run() {
       session_.leave();
       serve_call();
     }
-    const bool moved = engine_.turn();
+    // An interrupt is cleared before the turn that receives its frames, and each sleep arms it anew.
+    if (has_slept && engine_.has_interrupts()) stop_listening();
+    const bool moved = has_slept ? engine_.turn_after_sleep(told) : engine_.turn();
+    has_slept = false;
     const TimeNs now = engine_.last_turn();
     // A readable descriptor earns some turns: net_tap looks for frames only after a signal. After a
-    // descriptor that was readable without frames, the thread does not sleep on it until a frame arrives.
+    // descriptor that was readable without frames, the thread does not sleep on it until a frame arrives. An
+    // interrupt may report frames from before it was armed.
     if (moved || told) last_moved = now;
     idle_turns = moved ? 0 : idle_turns + 1;
-    has_rx_descriptor_ = frames_ >= 0 && (moved || (has_rx_descriptor_ && !told));
+    if (moved) {
+      trusts_descriptor = true;
+      reports_without_frames = 0;
+    } else if (told) {
+      trusts_descriptor = engine_.has_interrupts() && ++reports_without_frames < kMostReportsWithoutFrames;
+    }
     told = false;
     const bool faults = !moved && session_.has_outstanding_faults();
     const bool is_awake = faults || now - last_moved <= kIdleBeforeSleepNs;
@@ -132,8 +143,10 @@ void LcoreThread::run() {
     } else {
       session_.leave();
       engine_.turns().unlock();
-      const TimeNs longest = has_rx_descriptor_ ? kToldNapNs : idle_backoff_ns(now - last_moved, kFirstNapNs);
-      told = nap(std::min(longest, deadline - now), has_rx_descriptor_);
+      const bool has_rx_descriptor = frames_ >= 0 && trusts_descriptor;
+      const TimeNs longest = has_rx_descriptor ? kToldNapNs : idle_backoff_ns(now - last_moved, kFirstNapNs);
+      told = nap(std::min(longest, deadline - now), has_rx_descriptor);
+      has_slept = has_rx_descriptor;
     }
   }
   engine_.turns().lock();
@@ -147,11 +160,13 @@ void LcoreThread::listen() {
   listening_ = true;
   asleep_.store(true, std::memory_order_seq_cst);
   engine_.set_listener(this);
+  frames_ = engine_.await_frames();
 }
 
 void LcoreThread::stop_listening() {
   listening_ = false;
   engine_.set_listener(nullptr);
+  engine_.stop_awaiting_frames();
   asleep_.store(false, std::memory_order_relaxed);
 }
 
@@ -162,10 +177,10 @@ void LcoreThread::on_doorbell() {
   static_cast<void>(!write(event_.get(), &one, sizeof one));
 }
 
-bool LcoreThread::nap(TimeNs longest, bool has_rx_descriptor_) {
+bool LcoreThread::nap(TimeNs longest, bool has_rx_descriptor) {
   std::array<pollfd, 2> pollers{
       pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0},
-      pollfd{.fd = has_rx_descriptor_ ? frames_ : -1, .events = POLLIN, .revents = 0}};
+      pollfd{.fd = has_rx_descriptor ? frames_ : -1, .events = POLLIN, .revents = 0}};
   const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(longest)};
   static_cast<void>(ppoll(pollers.data(), pollers.size(), &timeout, nullptr));
   uint64_t rings = 0;

@@ -18,10 +18,9 @@ namespace faultline::glue {
 
 class LcoreThread final : private transport::DoorbellListener {
  public:
-  /// Both references outlive the thread. `cpu` is the CPU that the thread is pinned to, if any. `frames` is a
-  /// descriptor that is readable while frames wait; -1: none.
+  /// Both references outlive the thread. `cpu` is the CPU that the thread is pinned to, if any.
   LcoreThread(std::string device, PollEngine& engine, odp::EngineSession& session,
-              std::optional<unsigned> cpu, int frames);
+              std::optional<unsigned> cpu);
   ~LcoreThread() override { stop(); }
   LcoreThread(const LcoreThread&) = delete;
   LcoreThread& operator=(const LcoreThread&) = delete;
@@ -45,13 +44,13 @@ class LcoreThread final : private transport::DoorbellListener {
   void listen();
   void stop_listening();
   /// Sleeps. Returns true if the port's descriptor was readable.
-  [[nodiscard]] bool nap(TimeNs longest, bool has_rx_descriptor_);
+  [[nodiscard]] bool nap(TimeNs longest, bool has_rx_descriptor);
 
   const std::string device_;
   PollEngine& engine_;
   odp::EngineSession& session_;
   const std::optional<unsigned> cpu_;
-  const int frames_;
+  int frames_ = -1;       ///< descriptor that reports frames, while the thread listens; -1: none
   const UniqueFd event_;  ///< wakes the thread
   std::atomic<bool> asleep_{false};
   bool listening_ = false;  ///< only the thread accesses it

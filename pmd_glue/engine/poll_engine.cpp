@@ -5,15 +5,18 @@
 #include <array>
 #include <cerrno>
 #include <random>
+#include <utility>
 
 #include <rte_mbuf.h>
 #include <time.h>
 
 #include "pmd_glue/eal/mbuf_view.hpp"
 #include "pmd_glue/engine/reasons.hpp"
+#include "pmd_glue/ports/rss_table.hpp"
 #include "pmd_glue/wires/switch_protocol.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/verbs/objects/limits.hpp"
+#include "stack/wire/link/flow_hash.hpp"
 #include "stack/wire/link/steering.hpp"
 #include "stack/wire/packet/frame.hpp"
 #include "stack/wire/packet/packet.hpp"
@@ -44,6 +47,8 @@ transport::CoreConfig core_config(const Config& config, const DeviceConfig& devi
     core.wire_checksums |= static_cast<uint8_t>(wire::Checksums::ip_in_software);
   if (config.udp_checksum && !port.offloads_udp_checksum())
     core.wire_checksums |= static_cast<uint8_t>(wire::Checksums::udp_in_software);
+  if (port.sends_by_socket()) core.wire_checksums |= static_cast<uint8_t>(wire::Checksums::by_socket);
+  core.window_packets = std::min(core.window_packets, port.most_window_packets());
   core.verify_icrc = config.icrc;
   if (!config.icrc) core.wire_checksums |= static_cast<uint8_t>(wire::Checksums::no_icrc);
   return core;
@@ -99,6 +104,7 @@ PollEngine::PollEngine(const Config& config, const DeviceConfig& device, WireAtt
       session_(session),
       capture_(capture),
       core_slot_(slot),
+      votes_(slot.hand_over != nullptr ? slot.hand_over->votes(slot.index) : nullptr),
       addresses_(addresses),
       filter_(addresses.mac(), addresses.vlan(), addresses.gids()),
       neighbours_(addresses),
@@ -124,14 +130,17 @@ PollEngine::PollEngine(const Config& config, const DeviceConfig& device, WireAtt
 PollEngine::~PollEngine() = default;
 
 bool PollEngine::turn(Turn whose) {
-  session_.enter();
+  is_in_session_ = false;
   now_ = monotonic_ns();
   last_turn_.store(now_, std::memory_order_relaxed);
   tx_.begin(now_);
   const bool by_program = whose == Turn::of_program;
   if (by_program) ack_deferral_.note_call(now_);
 
-  if (fault_model_ != nullptr) fault_model_->advance(now_);
+  if (fault_model_ != nullptr) {
+    enter_session();
+    fault_model_->advance(now_);
+  }
   size_t moved = deliver_loopback();
   if (core_slot_.hand_over != nullptr) moved += take_handed_over();
   if (tx_.is_port_usable())
@@ -141,12 +150,25 @@ bool PollEngine::turn(Turn whose) {
   if (by_program) may_serve_posted_.store(moved <= kFewFrames, std::memory_order_relaxed);
   const AckDeferral::Action action = ack_deferral_.after_receive(
       by_program, moved != 0, [this] { return core_->receives_completed(); }, now_);
-  if (action == AckDeferral::Action::poll) core_->poll(now_);
+  if (action == AckDeferral::Action::poll && (is_in_session_ || may_poll_do_work())) {
+    enter_session();
+    core_->poll(now_);
+  }
+  // Not in this turn, but perhaps since the one before: a thread that removes memory must not wait.
+  if (!is_in_session_) session_.leave();
   if (now_ >= neighbours_.next_deadline()) send_neighbour_requests();
   if (tx_.is_impaired()) tx_.release_due();
 
   moved += tx_.sent_since_begin();
   return moved != 0 || holds_back();
+}
+
+bool PollEngine::turn_after_sleep(bool reported) {
+  const uint64_t received = counts_.rx_frames.get();
+  const bool moved = turn();
+  if (tx_.is_port_usable())
+    port_.note_wake(static_cast<uint16_t>(core_slot_.index), reported, counts_.rx_frames.get() != received);
+  return moved;
 }
 
 void PollEngine::serve_posted(transport::QueuePair* qp) {
@@ -177,6 +199,20 @@ void PollEngine::release_due_frames(TimeNs now) {
 bool PollEngine::holds_back() const {
   return (receive_link_ != nullptr && receive_link_->holds_frames()) || tx_.holds_frames() ||
          (fault_model_ != nullptr && fault_model_->next_deadline() != kNever);
+}
+
+void PollEngine::enter_session() {
+  if (std::exchange(is_in_session_, true)) return;
+  session_.enter();
+}
+
+bool PollEngine::may_poll_do_work() const {
+  return core_->has_work(now_) || session_.has_outstanding_faults();
+}
+
+void PollEngine::process(std::span<RxFrame> frames) {
+  enter_session();
+  core_->on_packets(frames, now_);
 }
 
 size_t PollEngine::receive(uint16_t queue) {
@@ -210,7 +246,7 @@ size_t PollEngine::deliver_loopback() {
   if (!tx_.has_loopback()) return 0;
   std::array<RxFrame, kBurst> frames;
   const size_t waiting = tx_.take_loopback(frames);
-  core_->on_packets({frames.data(), waiting}, now_);
+  process({frames.data(), waiting});
   return waiting;
 }
 
@@ -237,6 +273,7 @@ void PollEngine::distribute(std::span<rte_mbuf*> frames) {
     const wire::FrameKind kind = wire::classify(bytes_of(frame));
     if (!admit(frame, kind)) continue;
     const uint32_t owner = owner_of(frame, kind);
+    if (votes_ != nullptr && kind == wire::FrameKind::roce) vote(frame, owner);
     if (owner != core_slot_.index)
       others[others_frames++] = {frame, owner};
     else if (kind == wire::FrameKind::roce)
@@ -244,7 +281,7 @@ void PollEngine::distribute(std::span<rte_mbuf*> frames) {
     else
       handle_link_frame(frame, kind);
   }
-  if (roce_frames != 0) core_->on_packets({roce.data(), roce_frames}, now_);
+  if (roce_frames != 0) process({roce.data(), roce_frames});
   if (others_frames != 0) hand_over({others.data(), others_frames});
 }
 
@@ -257,6 +294,22 @@ uint32_t PollEngine::owner_of(rte_mbuf* frame, wire::FrameKind kind) {
   if (qpn != wire::kMulticastQpn) return transport::owner_of(qpn, core_slot_.cores);
   core_slot_.hand_over->push_copies(core_slot_.index, frame, port_.pool(), counts_);
   return core_slot_.index;
+}
+
+void PollEngine::vote(rte_mbuf* frame, uint32_t owner) {
+  if ((frame->ol_flags & RTE_MBUF_F_RX_RSS_HASH) != 0) return votes_->count(frame->hash.rss, owner);
+  const RssTable& table = *port_.flow_table();
+  if (table.key().empty()) return;
+  // Computing the hash costs hundreds of instructions, so one frame in eight votes. The distances are random
+  // (a linear congruential generator), so that flows which alternate all vote.
+  if (votes_to_skip_ != 0) {
+    --votes_to_skip_;
+    return;
+  }
+  vote_random_ = vote_random_ * 1664525 + 1013904223;
+  votes_to_skip_ = vote_random_ >> 28;
+  if (const auto hash = wire::flow_hash(bytes_of(frame), table.key(), table.hashes_ports()))
+    votes_->count(*hash, owner);
 }
 
 // A burst mostly has one or two flows: the frames of one owner are pushed at once, in their order.
@@ -283,7 +336,7 @@ size_t PollEngine::take_handed_over() {
     else
       handle_link_frame(burst[i], kind);
   }
-  if (roce_frames != 0) core_->on_packets({roce.data(), roce_frames}, now_);
+  if (roce_frames != 0) process({roce.data(), roce_frames});
   return taken;
 }
 

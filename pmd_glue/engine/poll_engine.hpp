@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A poll engine: a transport core on a DPDK port, run in turns. A turn enters the memory session, reads the
-// clock, receives, runs the core, transmits and leaves. Unless noted, every member requires TurnLock to be
-// held.
+// A poll engine: a transport core on a DPDK port, run in turns. A turn reads the clock, receives, runs the
+// core and transmits. It enters the memory session only if the core has work, and otherwise leaves it. Unless
+// noted, every member requires TurnLock to be held.
 #pragma once
 
 #include <algorithm>
@@ -83,6 +83,18 @@ class PollEngine final : private transport::EventSink {
   void use_port(bool use) { tx_.use_port(use); }
   [[nodiscard]] bool port_link_up() const { return tx_.is_port_usable() && port_.link_up(); }
 
+  /// Prepares a sleep: returns a descriptor that reports frames for this core, or -1. The caller runs one
+  /// more turn. Both require the turn lock; EthernetPort describes them.
+  [[nodiscard]] int await_frames() {
+    return tx_.is_port_usable() ? port_.await_frames(static_cast<uint16_t>(core_slot_.index)) : -1;
+  }
+  void stop_awaiting_frames() {
+    if (tx_.is_port_usable()) port_.stop_awaiting_frames(static_cast<uint16_t>(core_slot_.index));
+  }
+  /// Runs the turn after a sleep; `reported`: the descriptor was readable. Returns as turn().
+  bool turn_after_sleep(bool reported);
+  [[nodiscard]] bool has_interrupts() const { return tx_.is_port_usable() && port_.has_interrupts(); }
+
   /// True if the model of a bad link holds frames to transmit. release_due_frames() releases those that are
   /// due.
   [[nodiscard]] bool holds_frames_to_send() const { return tx_.holds_frames(); }
@@ -121,6 +133,12 @@ class PollEngine final : private transport::EventSink {
     rte_mbuf* frame;
     uint32_t owner;
   };
+  /// Enters the memory session, unless this turn has.
+  void enter_session();
+  /// False if Core::poll would do nothing.
+  [[nodiscard]] bool may_poll_do_work() const;
+  /// Passes RoCEv2 frames to the core.
+  void process(std::span<transport::RxFrame> frames);
   size_t receive(uint16_t queue);
   void deliver_due();
   size_t take_handed_over();
@@ -129,6 +147,8 @@ class PollEngine final : private transport::EventSink {
   void distribute(std::span<rte_mbuf*> frames);
   [[nodiscard]] uint32_t owner_of(rte_mbuf* frame, wire::FrameKind kind);
   void hand_over(std::span<const Handed> frames);
+  /// Counts a received frame's owner for the entry of the NIC's redirection table that brought it here.
+  void vote(rte_mbuf* frame, uint32_t owner);
   [[nodiscard]] bool admit(rte_mbuf* frame, wire::FrameKind kind);
   void handle_link_frame(rte_mbuf* frame, wire::FrameKind kind);
   void handle_arp(rte_mbuf* frame);
@@ -147,6 +167,9 @@ class PollEngine final : private transport::EventSink {
   odp::EngineSession& session_;
   Capture* const capture_;
   const CoreSlot core_slot_;
+  FlowVotes* const votes_;  ///< nullptr without a redirection table
+  uint32_t votes_to_skip_ = 0;
+  uint32_t vote_random_ = 0;
   const AddressTable& addresses_;
   wire::AddressFilter filter_;
   NeighbourCache neighbours_;
@@ -158,6 +181,7 @@ class PollEngine final : private transport::EventSink {
   std::unique_ptr<chaos::FaultModel> fault_model_;
   PortCounts counts_;
   TimeNs now_ = 0;
+  bool is_in_session_ = false;  ///< since the start of the turn
   TxPath tx_;
   AckDeferral ack_deferral_;
   std::atomic<bool> may_serve_posted_{false};

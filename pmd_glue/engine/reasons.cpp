@@ -58,14 +58,6 @@ constinit ProcessLocal<ReasonLimit> limit;
 
 }  // namespace
 
-std::string text_of(const wire::Gid& gid) {
-  constexpr size_t kIpv4Offset = 12;
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  const bool ipv4 = gid.is_ipv4();
-  inet_ntop(ipv4 ? AF_INET : AF_INET6, gid.bytes.data() + (ipv4 ? kIpv4Offset : 0), text.data(), text.size());
-  return text.data();
-}
-
 std::string text_of(const transport::QpFailure& failure) {
   const std::string peer = failure.is_connected
                                ? fmt::format(", peer {} QP 0x{:06x}", text_of(failure.peer), failure.peer_qpn)

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "pmd_glue/link/address_table.hpp"
 #include "stack/base/token_bucket.hpp"
 #include "stack/transport/core/core.hpp"
 
@@ -15,8 +16,6 @@ namespace faultline::glue {
 
 /// Returns the log line for a QP failure.
 [[nodiscard]] std::string text_of(const transport::QpFailure& failure);
-/// Returns the address as text: "198.18.0.1" or "fe80::1".
-[[nodiscard]] std::string text_of(const wire::Gid& gid);
 
 /// Limits the rate of log lines. Any thread.
 class ReasonLimit {

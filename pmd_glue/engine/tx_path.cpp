@@ -20,6 +20,8 @@ using transport::TxFrame;
 // A peer that has taken no frames for so long is gone: frames are dropped as by a switch, and the transport's
 // timers decide.
 constexpr TimeNs kStuckPortNs = 50'000'000;
+// Of the time between two attempts no more counts: the process may have been stopped meanwhile.
+constexpr TimeNs kMostBetweenNs = 10'000'000;
 
 // A looped-back frame was never on a link: its checksums count as verified.
 constexpr uint64_t kOwnFrame = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
@@ -156,8 +158,9 @@ size_t TxPath::take_loopback(std::span<RxFrame> out) {
 
 void TxPath::request_checksum_offload(rte_mbuf* frame) const {
   if (offload_flags_ == 0) return;
-  const wire::OffloadLayout layout =
-      wire::prepare_checksum_offload(bytes_of(frame), (offload_flags_ & RTE_MBUF_F_TX_UDP_CKSUM) != 0);
+  const wire::OffloadLayout layout = wire::prepare_checksum_offload(
+      bytes_of(frame), {.ipv4 = (offload_flags_ & RTE_MBUF_F_TX_IP_CKSUM) != 0,
+                        .udp = (offload_flags_ & RTE_MBUF_F_TX_UDP_CKSUM) != 0});
   frame->tx_offload = rte_mbuf_tx_offload(layout.layer2_bytes, layout.layer3_bytes, 0, 0, 0, 0, 0);
   frame->ol_flags = layout.ipv6 ? (offload_flags_ & ~RTE_MBUF_F_TX_IP_CKSUM) | RTE_MBUF_F_TX_IPV6
                                 : offload_flags_ | RTE_MBUF_F_TX_IPV4;
@@ -214,14 +217,15 @@ size_t TxPath::put(std::span<rte_mbuf*> frames) {
   if (sent == 0) return 0;
   counts_.tx_frames.add(sent);
   sent_since_begin_ += sent;
-  full_since_ = 0;
+  last_refusal_ = 0;
   last_sent_.store(now_, std::memory_order_relaxed);
   return sent;
 }
 
 size_t TxPath::give_up(std::span<rte_mbuf*> frames) {
-  if (full_since_ == 0) full_since_ = now_;
-  if (port_usable_ && now_ - full_since_ <= kStuckPortNs && port_.link_up()) return 0;
+  refused_ns_ = last_refusal_ == 0 ? 0 : refused_ns_ + std::min(now_ - last_refusal_, kMostBetweenNs);
+  last_refusal_ = now_;
+  if (port_usable_ && refused_ns_ <= kStuckPortNs && port_.link_up()) return 0;
   rte_pktmbuf_free_bulk(frames.data(), static_cast<unsigned>(frames.size()));
   counts_.tx_dropped.add(frames.size());
   return frames.size();

@@ -2,6 +2,7 @@
 #include "pmd_glue/link/address_table.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include <arpa/inet.h>
@@ -60,6 +61,14 @@ bool same_prefix(const wire::Gid& a, const wire::Gid& b, unsigned bits) {
 
 }  // namespace
 
+std::string text_of(const wire::Gid& gid) {
+  constexpr size_t kIpv4Offset = 12;
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const bool ipv4 = gid.is_ipv4();
+  inet_ntop(ipv4 ? AF_INET : AF_INET6, gid.bytes.data() + (ipv4 ? kIpv4Offset : 0), text.data(), text.size());
+  return text.data();
+}
+
 // Locally administered (IEEE 802, second bit), 'F', then the last four bytes of the address, which
 // distinguish addresses of one network.
 wire::MacAddress mac_of(const wire::Gid& gid) {
@@ -88,7 +97,8 @@ std::optional<IpNetwork> parse_network(const std::string& text) {
 }
 
 AddressTable::AddressTable(const wire::MacAddress& mac, const wire::VlanTag& vlan,
-                           std::span<const IpNetwork> addresses, std::span<const Route> routes)
+                           std::span<const IpNetwork> addresses, std::span<const Route> routes,
+                           bool has_link_local)
     : mac_(mac),
       vlan_(vlan),
       networks_(addresses.begin(), addresses.end()),
@@ -96,7 +106,7 @@ AddressTable::AddressTable(const wire::MacAddress& mac, const wire::VlanTag& vla
   const wire::Gid link_local = wire::link_local_gid(mac);
   const bool configured = std::any_of(networks_.begin(), networks_.end(),
                                       [&](const IpNetwork& network) { return network.gid == link_local; });
-  if (!configured) networks_.push_back({link_local, 64});
+  if (has_link_local && !configured) networks_.push_back({link_local, 64});
   for (const IpNetwork& network : networks_) gids_.push_back(network.gid);
 }
 

@@ -34,16 +34,22 @@ struct Route {
 /// Parses a network such as "198.19.0.0/16" or "::/0"; the prefix length is required.
 [[nodiscard]] std::optional<IpNetwork> parse_network(const std::string& text);
 
+/// Returns the address as text: "198.18.0.1" or "fe80::1".
+[[nodiscard]] std::string text_of(const wire::Gid& gid);
+
 /// Returns the default MAC address of a device, derived from its address.
 [[nodiscard]] wire::MacAddress mac_of(const wire::Gid& gid);
 
 class AddressTable {
  public:
-  /// Takes the configured `addresses` and appends the link-local address, which every device has.
+  /// Takes the configured `addresses`. Appends the link-local address of the MAC address, which every device
+  /// has whose addresses are not the host's.
   AddressTable(const wire::MacAddress& mac, const wire::VlanTag& vlan, std::span<const IpNetwork> addresses,
-               std::span<const Route> routes);
+               std::span<const Route> routes, bool has_link_local = true);
 
   [[nodiscard]] const wire::MacAddress& mac() const { return mac_; }
+  /// Changes the MAC address of frames. The link-local address stays.
+  void set_mac(const wire::MacAddress& mac) { mac_ = mac; }
   [[nodiscard]] const wire::VlanTag& vlan() const { return vlan_; }
   [[nodiscard]] const std::vector<wire::Gid>& gids() const { return gids_; }
   [[nodiscard]] bool is_own(const wire::Gid& gid) const;
@@ -56,7 +62,7 @@ class AddressTable {
   [[nodiscard]] std::optional<wire::Gid> source_for(const wire::Gid& neighbour) const;
 
  private:
-  const wire::MacAddress mac_;
+  wire::MacAddress mac_;
   const wire::VlanTag vlan_;
   std::vector<IpNetwork> networks_;
   std::vector<wire::Gid> gids_;

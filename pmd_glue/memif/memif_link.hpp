@@ -43,6 +43,10 @@ class MemifLink {
   void count_oversized_in(std::atomic<uint64_t>& total) { oversized_ = &total; }
 
  private:
+  /// Both ends copy at the same time: an end tells the other after so many bytes, rather than at the end of
+  /// its burst.
+  static constexpr uint32_t kPublishBytes = 8192;
+
   struct Ring {
     memif::RingHeader* header = nullptr;
     memif::Descriptor* descriptors = nullptr;
@@ -61,7 +65,9 @@ class MemifLink {
 
   [[nodiscard]] Ring ring_at(const memif::RingPlace& place) const;
   [[nodiscard]] Buffer locate(const memif::Descriptor& descriptor, const Ring& ring, uint16_t slot) const;
-  [[nodiscard]] bool gather(rte_mbuf* frame, uint16_t waiting, uint16_t& taken, Gathered& gathered);
+  [[nodiscard]] bool gather(rte_mbuf* frame, uint16_t first, uint16_t waiting, uint16_t& taken,
+                            Gathered& gathered);
+  void give_back(uint16_t count);
   [[nodiscard]] uint16_t scatter(const rte_mbuf* frame, uint16_t slot, uint16_t room);
   void put_buffers(uint16_t count);
   void close_for_violation(const char* violation) { violation_.store(violation, std::memory_order_relaxed); }

@@ -8,9 +8,9 @@
 #include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/eal/frame_pool.hpp"
 #include "pmd_glue/ports/driver.hpp"
-#include "pmd_glue/ports/interface_rights.hpp"
+#include "pmd_glue/ports/host/interface_rights.hpp"
+#include "pmd_glue/ports/host/packet_fanout.hpp"
 #include "pmd_glue/ports/kernel_interface.hpp"
-#include "pmd_glue/ports/packet_fanout.hpp"
 #include "stack/base/log.hpp"
 
 namespace faultline::glue {
@@ -32,10 +32,11 @@ class AfPacket final : public KernelInterfacePort {
     queue_pairs_ = static_cast<uint16_t>(cores_);
     ring_frames_ = packet_ring_frames(kRingFrames, kBufferBytes, queue_pairs_);
     const size_t wanted_bytes = size_t{2} * kRingFrames * kBufferBytes * queue_pairs_;
-    if (ring_frames_ == 0) return PortFault{locked_memory_advice(wanted_bytes)};
+    if (ring_frames_ == 0) return PortFault{locked_memory_advice("its rings need", wanted_bytes)};
     if (ring_frames_ < kRingFrames)
       log().warn("{}: rings of {} frames in place of {}, so that bursts may lose packets: {}",
-                 setup.device.name, ring_frames_, kRingFrames, locked_memory_advice(wanted_bytes));
+                 setup.device.name, ring_frames_, kRingFrames,
+                 locked_memory_advice("its rings need", wanted_bytes));
     return KernelInterfacePort::create(setup);
   }
 
@@ -68,7 +69,7 @@ class AfPacket final : public KernelInterfacePort {
 
 const PortDriver kAfPacketDriver{
     .kind = PortKind::af_packet,
-    .make = [](const PortSetup&) -> std::unique_ptr<EthdevPort> { return std::make_unique<AfPacket>(); },
+    .make = [](const PortSetup&) -> std::unique_ptr<DriverPort> { return std::make_unique<AfPacket>(); },
     .mtu_bytes = interface_port_mtu_bytes,
     .expects_link = interface_expects_link,
 };

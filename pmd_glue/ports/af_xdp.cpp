@@ -11,7 +11,7 @@
 
 #include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/ports/driver.hpp"
-#include "pmd_glue/ports/interface_rights.hpp"
+#include "pmd_glue/ports/host/interface_rights.hpp"
 #include "pmd_glue/ports/kernel_interface.hpp"
 
 namespace faultline::glue {
@@ -63,7 +63,7 @@ class AfXdp final : public KernelInterfacePort {
 
 const PortDriver kAfXdpDriver{
     .kind = PortKind::af_xdp,
-    .make = [](const PortSetup&) -> std::unique_ptr<EthdevPort> { return std::make_unique<AfXdp>(); },
+    .make = [](const PortSetup&) -> std::unique_ptr<DriverPort> { return std::make_unique<AfXdp>(); },
     .mtu_bytes =
         [](const DeviceConfig& device) { return std::min(kMostMtuBytes, interface_port_mtu_bytes(device)); },
     .expects_link = interface_expects_link,

@@ -15,8 +15,8 @@ inline constexpr uint32_t kMemoryMtuBytes = 4500;
 
 struct PortDriver {
   PortKind kind;
-  /// Returns the port before its device exists.
-  std::unique_ptr<EthdevPort> (*make)(const PortSetup& setup);
+  /// Returns the port before it is started.
+  std::unique_ptr<DriverPort> (*make)(const PortSetup& setup);
   /// The L3 MTU before the port is open.
   uint32_t (*mtu_bytes)(const DeviceConfig& device);
   /// nullptr: the link comes up with the port.
@@ -30,5 +30,8 @@ extern const PortDriver kTapDriver;
 extern const PortDriver kAfPacketDriver;
 extern const PortDriver kAfXdpDriver;
 extern const PortDriver kPciDriver;
+extern const PortDriver kVhostDriver;
+extern const PortDriver kVirtioUserDriver;
+extern const PortDriver kUdpDriver;
 
 }  // namespace faultline::glue

@@ -10,8 +10,9 @@ namespace faultline::glue {
 namespace {
 
 // A port of kind "wire" has become one of kind "memif" before it is opened (wire_config.hpp).
-constexpr std::array<const PortDriver*, 6> kDrivers{&kMemifDriver,    &kRingDriver,  &kTapDriver,
-                                                    &kAfPacketDriver, &kAfXdpDriver, &kPciDriver};
+constexpr std::array<const PortDriver*, 9> kDrivers{&kMemifDriver,    &kRingDriver,       &kTapDriver,
+                                                    &kAfPacketDriver, &kAfXdpDriver,      &kPciDriver,
+                                                    &kVhostDriver,    &kVirtioUserDriver, &kUdpDriver};
 
 const PortDriver* driver_of(PortKind kind) {
   for (const PortDriver* driver : kDrivers)
@@ -28,7 +29,7 @@ std::unique_ptr<EthernetPort> EthernetPort::open(const Config& config, const Dev
   PortResult fault = PortFault{fmt::format("a port of kind {} cannot be opened by itself", row.name)};
   if (driver != nullptr) {
     const PortSetup setup{config, device};
-    std::unique_ptr<EthdevPort> port = driver->make(setup);
+    std::unique_ptr<DriverPort> port = driver->make(setup);
     fault = port->start(setup);
     if (!fault) return port;
   }

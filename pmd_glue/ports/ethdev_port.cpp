@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pmd_glue/ports/ethdev_port.hpp"
 
+#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
@@ -57,13 +58,14 @@ std::string EthdevPort::vdev_arguments(const PortSetup& /*setup*/) const {
 
 PortResult EthdevPort::adopt(const std::string& name) {
   if (rte_eth_dev_get_port_by_name(name.c_str(), &id_) != 0)
-    return PortFault{fmt::format("no port came up on {}; a PCI device must be bound to vfio-pci", name)};
+    return PortFault{fmt::format(
+        "no port came up on {}: no PMD of this build drives it, or EAL refused it (see its lines)", name)};
   created_ = true;
   return {};
 }
 
 rte_mempool* EthdevPort::make_pool(const PortSetup& setup, PortResult& fault) {
-  rte_mempool* const pool = frame_pool(setup.config);
+  rte_mempool* const pool = frame_pool(setup.config, socket_);
   if (pool == nullptr)
     fault = {fmt::format("{} MiB do not hold the frame buffers; give more", setup.config.eal.memory_mib),
              std::string(kPoolKey)};
@@ -76,7 +78,7 @@ PortResult EthdevPort::adjust(const PortSetup& /*setup*/, const rte_eth_dev_info
 }
 
 int EthdevPort::set_up_transmit_queue(uint16_t queue, uint16_t descriptors) {
-  return rte_eth_tx_queue_setup(id_, queue, descriptors, SOCKET_ID_ANY, nullptr);
+  return rte_eth_tx_queue_setup(id_, queue, descriptors, static_cast<unsigned>(socket_), nullptr);
 }
 
 PortResult EthdevPort::finish(const PortSetup& /*setup*/) {
@@ -107,23 +109,35 @@ PortResult EthdevPort::configure(const PortSetup& setup) {
   conf.rxmode.mtu = kEthernetMtuBytes;
   if ((fault = adjust(setup, info, conf))) return fault;
 
+  const std::string_view kind = name_of(setup.device.port.kind);
+  bool is_configured = false;
+  do {
+    result = set_up_queues(conf);
+    is_configured = result == 0;
+    if (is_configured) run_control([&] { result = rte_eth_dev_start(id_); });
+    started_ = is_configured && result == 0;
+  } while (!started_ && relax(conf));
+  if (!is_configured)
+    return PortFault{fmt::format("cannot configure the {} port: {}", kind, reason_of(result))};
+  conf_ = std::make_shared<rte_eth_conf>(conf);
+  if (!started_ && !may_start_later())
+    return PortFault{fmt::format("cannot start the {} port: {}", kind, reason_of(result))};
+  return finish(setup);
+}
+
+int EthdevPort::set_up_queues(const rte_eth_conf& conf) {
   shares_transmit_queues_ = queue_pairs_ < cores_;
-  result = rte_eth_dev_configure(id_, queue_pairs_, queue_pairs_, &conf);
+  int result = 0;
+  run_control([&] { result = rte_eth_dev_configure(id_, queue_pairs_, queue_pairs_, &conf); });
   uint16_t rx_descriptors = kPortDescriptors;
   uint16_t tx_descriptors = kPortDescriptors;
   if (result == 0) result = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx_descriptors, &tx_descriptors);
   for (uint16_t queue = 0; result == 0 && queue < queue_pairs_; ++queue) {
-    result = rte_eth_rx_queue_setup(id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pool_);
+    result =
+        rte_eth_rx_queue_setup(id_, queue, rx_descriptors, static_cast<unsigned>(socket_), nullptr, pool_);
     if (result == 0) result = set_up_transmit_queue(queue, tx_descriptors);
   }
-  const std::string_view kind = name_of(setup.device.port.kind);
-  if (result != 0) return PortFault{fmt::format("cannot configure the {} port: {}", kind, reason_of(result))};
-
-  run_control([&] { result = rte_eth_dev_start(id_); });
-  started_ = result == 0;
-  if (!started_ && !may_start_later())
-    return PortFault{fmt::format("cannot start the {} port: {}", kind, reason_of(result))};
-  return finish(setup);
+  return result;
 }
 
 PortResult EthdevPort::receive_for_any_address() {
@@ -155,6 +169,7 @@ bool EthdevPort::link_up() const {
 
 PortDrops EthdevPort::drops() const {
   rte_eth_stats stats{};
+  if (!created_) return {};
   if (rte_eth_stats_get(id_, &stats) != 0) return {};
   return {.missed = stats.imissed + uncounted_drops(), .no_buffer = stats.rx_nombuf};
 }
@@ -170,6 +185,19 @@ void EthdevPort::reconnect() {
   });
 }
 
+int EthdevPort::restart_from_reset() {
+  int result = 0;
+  run_control([&] {
+    result = rte_eth_dev_reset(id_);
+    // A PMD without a reset of its own sets the NIC up anew at each start.
+    if (result == -ENOTSUP) result = rte_eth_dev_stop(id_);
+  });
+  if (result == 0) result = set_up_queues(*conf_);
+  if (result == 0) run_control([&] { result = rte_eth_dev_start(id_); });
+  started_ = result == 0;
+  return result;
+}
+
 void EthdevPort::close_device() {
   if (!created_ && vdev_.empty()) return;
   // A driver that overrides these two has called this function in its own destructor, before the base
@@ -180,7 +208,7 @@ void EthdevPort::close_device() {
       rte_eth_dev_close(id_);
     }
     if (!vdev_.empty()) rte_vdev_uninit(vdev_.c_str());
-    created_ = false;
+    created_ = started_ = false;
     vdev_.clear();
     after_close();  // NOLINT(clang-analyzer-optin.cplusplus.VirtualCall): as above
   });

@@ -6,12 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "pmd_glue/ports/port.hpp"
+#include "pmd_glue/ports/driver_port.hpp"
 #include "stack/base/spin_lock.hpp"
 
 struct rte_eth_conf;
@@ -19,24 +18,10 @@ struct rte_eth_dev_info;
 
 namespace faultline::glue {
 
-/// Parameters of open() for a driver; valid during open().
-struct PortSetup {
-  const Config& config;
-  const DeviceConfig& device;
-};
-
-/// Reason why a port cannot be opened. `key` is relative to "device."; empty: the key that names the port.
-struct PortFault {
-  std::string message;
-  std::string key = {};
-};
-/// Empty if a step succeeded.
-using PortResult = std::optional<PortFault>;
-
-class EthdevPort : public EthernetPort {
+class EthdevPort : public DriverPort {
  public:
   /// Calls the hooks in the order of their declaration, with DPDK's functions between them.
-  [[nodiscard]] PortResult start(const PortSetup& setup);
+  [[nodiscard]] PortResult start(const PortSetup& setup) final;
   ~EthdevPort() override;
 
   [[nodiscard]] size_t receive(uint16_t queue, std::span<rte_mbuf*> burst) override;
@@ -64,12 +49,15 @@ class EthdevPort : public EthernetPort {
   /// Adjusts the configuration for this kind, and queue_pairs_.
   [[nodiscard]] virtual PortResult adjust(const PortSetup& setup, const rte_eth_dev_info& info,
                                           rte_eth_conf& conf);
+  /// Called after the device refused `conf`. Returns true if it asks for less now, so that the caller tries
+  /// again.
+  [[nodiscard]] virtual bool relax(rte_eth_conf& /*conf*/) { return false; }
   /// Called instead of rte_eth_tx_queue_setup; returns its result.
   [[nodiscard]] virtual int set_up_transmit_queue(uint16_t queue, uint16_t descriptors);
   /// Called after the device has started.
   [[nodiscard]] virtual PortResult finish(const PortSetup& setup);
 
-  /// Runs `function` on the thread on which the driver must be created, started and stopped.
+  /// Runs `function` on the thread on which the driver must be created, configured, started and stopped.
   virtual void run_control(const std::function<void()>& function);
   /// Called after the device was closed, on the thread of run_control().
   virtual void after_close() {}
@@ -83,14 +71,20 @@ class EthdevPort : public EthernetPort {
   /// Stops and closes the device, once. A driver that overrides run_control() or after_close() calls it in
   /// its destructor.
   void close_device();
+  /// Resets the device, sets its queues up and starts it, as at first. Returns 0 or a negative errno; the
+  /// port is stopped then.
+  [[nodiscard]] int restart_from_reset();
   /// Attaches to the device of that name, once it exists.
   [[nodiscard]] PortResult adopt(const std::string& name);
   [[nodiscard]] PortResult receive_for_any_address();
 
-  std::string vdev_;  ///< name on the virtual bus; empty for PCI
+  std::string vdev_;                          ///< name on the virtual bus; empty for PCI
+  std::shared_ptr<const rte_eth_conf> conf_;  ///< as the device has taken it
+  int socket_ = -1;                           ///< NUMA node of buffers and queues; -1: any
 
  private:
   [[nodiscard]] PortResult configure(const PortSetup& setup);
+  [[nodiscard]] int set_up_queues(const rte_eth_conf& conf);
   bool created_ = false;
   bool shares_transmit_queues_ = false;
   SpinLock transmit_lock_;
@@ -105,8 +99,5 @@ class EthdevPort : public EthernetPort {
 
 /// Descriptors of a queue, and of a ring between two ports.
 inline constexpr uint16_t kPortDescriptors = 1024;
-
-/// The key of a fault that concerns EAL, not the device: too little memory.
-inline constexpr std::string_view kPoolKey = "eal.memory_mib";
 
 }  // namespace faultline::glue

@@ -1,50 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // net_memif: shared memory between two processes of a host. MemifPort carries the frames instead of the PMD.
-#include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstring>
 #include <mutex>
-#include <utility>
 
 #include <rte_ethdev.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "pmd_glue/eal/frame_pool.hpp"
 #include "pmd_glue/eal/interrupt_thread.hpp"
 #include "pmd_glue/memif/memif_port.hpp"
 #include "pmd_glue/ports/driver.hpp"
+#include "pmd_glue/ports/socket_file.hpp"
 
 namespace faultline::glue {
 namespace {
 
-enum class SocketFile : uint8_t { absent, stale, served, not_a_socket };
-
-// A killed server leaves its socket file, with which bind() fails until it is removed.
-SocketFile examine_socket(const std::string& path) {
-  struct stat status {};
-  if (lstat(path.c_str(), &status) != 0) return SocketFile::absent;
-  if (!S_ISSOCK(status.st_mode)) return SocketFile::not_a_socket;
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (fd < 0) return SocketFile::served;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  const bool refused =
-      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno == ECONNREFUSED;
-  close(fd);
-  return refused ? SocketFile::stale : SocketFile::served;
-}
-
 class Memif final : public EthdevPort {
  public:
   explicit Memif(const PortConfig& port)
-      : is_client_(!port.memif_server),
-        memif_(port.socket, port.memif_server ? MemifPort::Role::server : MemifPort::Role::client) {}
+      : is_client_(!port.is_server),
+        memif_(port.socket, port.is_server ? MemifPort::Role::server : MemifPort::Role::client) {}
   ~Memif() override { close_device(); }
 
   [[nodiscard]] size_t receive(uint16_t /*queue*/, std::span<rte_mbuf*> burst) override {
@@ -63,24 +39,9 @@ class Memif final : public EthdevPort {
  private:
   PortResult prepare(const PortSetup& setup) override {
     const PortConfig& port = setup.device.port;
-    const std::string directory = port.socket.substr(0, std::max<size_t>(port.socket.rfind('/'), 1));
-    if (access(directory.c_str(), R_OK | W_OK) != 0)
-      return PortFault{fmt::format("the directory {} must exist and be readable and writable: {}", directory,
-                                   std::strerror(errno))};
+    if (PortResult fault = check_socket_folder(port.socket)) return fault;
     if (is_client_) return {};
-    switch (examine_socket(port.socket)) {
-      case SocketFile::absent:
-        break;
-      case SocketFile::stale:
-        unlink(port.socket.c_str());
-        break;
-      case SocketFile::served:
-        return PortFault{
-            fmt::format("{} is served by another process; give each server a path of its own", port.socket)};
-      case SocketFile::not_a_socket:
-        return PortFault{fmt::format("{} exists and is not a socket", port.socket)};
-    }
-    return {};
+    return free_socket_path(port.socket, SOCK_SEQPACKET);
   }
 
   [[nodiscard]] std::string vdev_arguments(const PortSetup& setup) const override {
@@ -125,7 +86,7 @@ class Memif final : public EthdevPort {
 
 const PortDriver kMemifDriver{
     .kind = PortKind::memif,
-    .make = [](const PortSetup& setup) -> std::unique_ptr<EthdevPort> {
+    .make = [](const PortSetup& setup) -> std::unique_ptr<DriverPort> {
       return std::make_unique<Memif>(setup.device.port);
     },
     .mtu_bytes = [](const DeviceConfig& device) { return device.mtu_bytes.value_or(kMemoryMtuBytes); },

@@ -54,7 +54,7 @@ class Ring final : public EthdevPort {
 
 const PortDriver kRingDriver{
     .kind = PortKind::ring,
-    .make = [](const PortSetup&) -> std::unique_ptr<EthdevPort> { return std::make_unique<Ring>(); },
+    .make = [](const PortSetup&) -> std::unique_ptr<DriverPort> { return std::make_unique<Ring>(); },
     .mtu_bytes = [](const DeviceConfig& device) { return device.mtu_bytes.value_or(kMemoryMtuBytes); },
     .child_may_open = true,
 };

@@ -43,7 +43,7 @@ class Tap final : public EthdevPort {
 
 const PortDriver kTapDriver{
     .kind = PortKind::tap,
-    .make = [](const PortSetup&) -> std::unique_ptr<EthdevPort> { return std::make_unique<Tap>(); },
+    .make = [](const PortSetup&) -> std::unique_ptr<DriverPort> { return std::make_unique<Tap>(); },
     .mtu_bytes = tap_mtu_bytes,
 };
 

@@ -35,12 +35,14 @@ std::unique_ptr<Inbox> Inbox::adopt(UniqueFd memory, UniqueFd event) {
   return std::unique_ptr<Inbox>(new Inbox({}, std::move(event), static_cast<Page*>(page)));
 }
 
-void Inbox::ring(uint32_t seat) {
+void Inbox::ring(uint32_t seat, bool only_acks) {
   const uint32_t word = seat / kBitsOfWord % kWords;
   page_->words[word].fetch_or(uint64_t{1} << (seat % kBitsOfWord));
   page_->any.fetch_or(1U << word);
   // One wake-up is enough: the owner is awake, or about to be, until it sets its flag again.
-  if (page_->asleep.load() == 0 || page_->asleep.exchange(0) == 0) return;
+  const uint32_t asleep = page_->asleep.load();
+  if (asleep == 0 || (only_acks && WakeFor{asleep} == WakeFor::requests)) return;
+  if (page_->asleep.exchange(0) == 0) return;
   const uint64_t one = 1;
   static_cast<void>(!write(event_.get(), &one, sizeof one));
 }

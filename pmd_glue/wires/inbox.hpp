@@ -14,6 +14,14 @@
 
 namespace faultline::glue {
 
+/// The frames for which a process that does not poll is woken.
+enum class WakeFor : uint32_t {
+  nothing,  ///< it polls
+  all_frames,
+  /// All but pure acknowledgements: the program polls its CQ when it wants to see them.
+  requests
+};
+
 class Inbox {
  public:
   static constexpr uint32_t kSeats = 1024;
@@ -52,13 +60,18 @@ class Inbox {
     }
   }
   /// The next ring writes to the event. The owner looks at its links once more after this.
-  void set_asleep() { page_->asleep.store(1); }
-  void set_awake() { page_->asleep.store(0, std::memory_order_relaxed); }
+  void set_asleep(WakeFor what = WakeFor::all_frames) { page_->asleep.store(static_cast<uint32_t>(what)); }
+  void set_awake() {
+    page_->asleep.store(static_cast<uint32_t>(WakeFor::nothing), std::memory_order_relaxed);
+  }
 
   // --- a peer ---
 
-  /// Rings for the peer at that seat, and wakes the owner if it sleeps.
-  void ring(uint32_t seat);
+  /// What the owner wants to be woken for at this moment. A value that does not exist wakes it.
+  [[nodiscard]] WakeFor wakes_for() const { return WakeFor{page_->asleep.load(std::memory_order_relaxed)}; }
+  /// Rings for the peer at that seat. Wakes the owner if it sleeps, unless it does not want to be woken for
+  /// frames that are acknowledgements only.
+  void ring(uint32_t seat, bool only_acks = false);
 
  private:
   static constexpr uint32_t kBitsOfWord = 64;

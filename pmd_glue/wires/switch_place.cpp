@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "pmd_glue/wires/wire_request.hpp"
 #include "stack/base/runtime_directory.hpp"
@@ -57,7 +58,7 @@ std::optional<SwitchPlace> place_of_wire(const std::string& wire, std::string& e
   const std::string directory = runtime_directory(error);
   if (directory.empty()) return std::nullopt;
   const std::string base = directory + "/" + wire;
-  SwitchPlace place{base + ".control", base + ".lock", base + ".log"};
+  SwitchPlace place{base + ".control", base + ".lock", base + ".log", base + ".uplink"};
   if (place.control_socket.size() >= sizeof(sockaddr_un::sun_path)) {
     error = fmt::format("faultline: {} is too long a path for sockets; set XDG_RUNTIME_DIR to a shorter one",
                         directory);
@@ -101,8 +102,18 @@ UniqueFd connect_to_wire(const SwitchPlace& place, SteadyTime deadline) {
   return connection;
 }
 
+bool note_uplink(const SwitchPlace& place, bool has_uplink) {
+  if (!has_uplink) return unlink(place.uplink_file.c_str()) == 0 || errno == ENOENT;
+  return UniqueFd(open(place.uplink_file.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)).get() >=
+         0;
+}
+
+bool needs_uplink(const SwitchPlace& place) {
+  return access(place.uplink_file.c_str(), F_OK) == 0;
+}
+
 void remove_files(const SwitchPlace& place) {
-  for (const std::string& file : {place.control_socket, place.log_file, place.lock_file})
+  for (const std::string& file : {place.control_socket, place.log_file, place.uplink_file, place.lock_file})
     unlink(file.c_str());
 }
 

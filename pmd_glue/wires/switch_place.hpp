@@ -14,7 +14,8 @@ namespace faultline::glue {
 struct SwitchPlace {
   std::string control_socket;
   std::string lock_file;
-  std::string log_file;  ///< log of a switch that a program started
+  std::string log_file;     ///< log of a switch that a program started
+  std::string uplink_file;  ///< exists from the start of a switch with an uplink to its orderly end
 };
 
 /// Returns the paths of a wire; nullopt with one line in `error` if the name is invalid or the directory is
@@ -32,6 +33,10 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 /// Returns a non-blocking connection, or an invalid descriptor with errno: ENOENT or ECONNREFUSED if there is
 /// no switch, ETIMEDOUT if the backlog was full until `deadline`.
 [[nodiscard]] UniqueFd connect_to_wire(const SwitchPlace& place, SteadyTime deadline);
+/// Notes whether the wire's switch has an uplink. Programs start no switch in place of one that has. Returns
+/// false with errno if the note cannot be written.
+[[nodiscard]] bool note_uplink(const SwitchPlace& place, bool has_uplink);
+[[nodiscard]] bool needs_uplink(const SwitchPlace& place);
 /// Removes the wire's files. For a switch that ends; the caller holds the lock.
 void remove_files(const SwitchPlace& place);
 

@@ -27,7 +27,8 @@ enum class SwitchVerb : uint32_t {
   leave_group,
   keep_link,  ///< to a new switch: this process has a direct link to the seat `port`
   end_link,   ///< this process has ended its link to the seat `port`
-  bar_link    ///< as end_link, because the peer broke the rules of the link: there is no other one
+  bar_link,   ///< as end_link, because the peer broke the rules of the link: there is no other one
+  status      ///< needs no seat; the answer has a file with the text of the switch's status
 };
 
 /// A request to attach is sent with these: the page of the process's Inbox, and the event that wakes it.
@@ -49,7 +50,7 @@ struct SwitchRequest {
   // Values that a crashed switch had granted, so that the address and QPNs stay those that peers know.
   uint32_t range = 0;  ///< 0: any
   uint32_t port = 0;   ///< valid if range is not 0; the peer's seat in requests on links
-  uint32_t unused = 0;
+  uint32_t json = 0;   ///< of a status: not 0: as JSON
   uint64_t service_id = 0;
   std::array<uint8_t, 16> group{};
 };

@@ -134,6 +134,13 @@ UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, SteadyT
   // Another process may have started a switch meanwhile.
   if (UniqueFd connection = connect()) return connection;
   if (is_there()) return refuse_to_connect();
+  if (needs_uplink(place)) {
+    errno = ENETDOWN;
+    return refuse(fmt::format(
+        "its switch, which had an uplink, has ended; start it again (faultline-switch --wire {}, with its "
+        "--config or --uplink), or remove {} for a wire without",
+        wire, place.uplink_file));
+  }
   bool died = false;
   started = true;
   const UniqueFd listener = listen_on_wire(place, died);

@@ -9,9 +9,9 @@
 
 namespace faultline::glue {
 
-/// Returns a connection to the wire's switch; starts the switch if none runs (`started`). Returns an invalid
-/// descriptor with one line in `error` on failure. errno is ETIMEDOUT if another process blocked it until
-/// `deadline`.
+/// Returns a connection to the wire's switch; starts the switch if none runs (`started`), unless the wire
+/// needs one with an uplink, which only the user can start. Returns an invalid descriptor with one line in
+/// `error` on failure. errno is ETIMEDOUT if another process blocked it until `deadline`.
 [[nodiscard]] UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, SteadyTime deadline,
                                     bool& started, std::string& error);
 

@@ -87,9 +87,16 @@ bool WireAttachment::take_first(const WireRequest& wanted, std::string& error) {
   };
   const auto place = place_of_wire(wire_, error);
   if (!place) return false;
-  const SteadyTime deadline = steady_clock::now() + patience_.attach;
+  const SteadyTime began = steady_clock::now();
+  const SteadyTime deadline = began + patience_.attach;
   for (int failed_starts = 0;;) {
-    if (!begin_attach(deadline, true, error)) return false;
+    if (!begin_attach(deadline, true, error)) {
+      // Its user may be replacing the switch.
+      if (!needs_uplink(*place) || steady_clock::now() >= began + patience_.replaced) return false;
+      error.clear();
+      std::this_thread::sleep_for(kPause);
+      continue;
+    }
     switch (finish_attach(deadline, error)) {
       case Outcome::granted:
         set_phase(Phase::attached);

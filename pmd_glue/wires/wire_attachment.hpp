@@ -27,7 +27,8 @@ class WireAttachment {
  public:
   /// Time limits for the switch's answers.
   struct Patience {
-    std::chrono::milliseconds attach{20'000};  ///< a new switch first starts EAL
+    std::chrono::milliseconds attach{20'000};   ///< a new switch first starts EAL
+    std::chrono::milliseconds replaced{5'000};  ///< until a user starts the switch again
     std::chrono::milliseconds ask{5'000};
     std::chrono::milliseconds stopped{1'000};  ///< a stopped switch: it may never continue
   };

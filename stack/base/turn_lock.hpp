@@ -17,11 +17,20 @@ class TurnLock {
     return take();
   }
 
+  /// As try_lock(), but waits for the end of a turn that runs on another CPU.
+  [[nodiscard]] bool try_lock_soon() {
+    for (unsigned spins = 0; spins < kFewSpins; ++spins) {
+      if (try_lock()) return true;
+      __builtin_ia32_pause();
+    }
+    return false;
+  }
+
   void lock() {
     waiting_.fetch_add(1, std::memory_order_relaxed);
     // A turn takes microseconds: spin that long, then yield the CPU to the holder.
     for (unsigned spins = 0; !take(); ++spins) {
-      if (spins < 64)
+      if (spins < kSpins)
         __builtin_ia32_pause();
       else
         sched_yield();
@@ -38,6 +47,11 @@ class TurnLock {
   }
 
  private:
+  /// Some 10 us. A thread that yields where a program spins gets the CPU back after milliseconds.
+  static constexpr unsigned kSpins = 512;
+
+  static constexpr unsigned kFewSpins = 128;
+
   bool take() {
     const void* nobody = nullptr;
     return holder_.compare_exchange_strong(nobody, __builtin_thread_pointer(), std::memory_order_acquire,

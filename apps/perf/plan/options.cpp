@@ -182,7 +182,10 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--op", ops, "write, write_imm, read, send, ud_send; several as a list")
       ->delimiter(',')
       ->check(CLI::IsMember(kOps));
-  app.add_option("--mode", test.mode, "bw or lat")->transform(CLI::Transformer(kModes));
+  // Their own description has the numbers of the enumerators as characters, and 0 would end the help.
+  const auto modes = CLI::Transformer(kModes).description("");
+  const auto touches = CLI::Transformer(kTouches).description("");
+  app.add_option("--mode", test.mode, "bw or lat")->transform(modes);
   app.add_option("--size", sizes, "message bytes: 64, 64,4k or a sweep 64:64k");
   app.add_option("--qps", test.qps, "queue pairs")->check(CLI::Range(1U, 16384U));
   app.add_option(
@@ -195,7 +198,7 @@ Options parse_options(int argc, char** argv) {
          "pinned or odp; both as a list: side by side in short turns, --seconds of each, and their ratio")
       ->delimiter(',')
       ->check(CLI::IsMember(kRegions));
-  app.add_option("--touch", test.touch, "warm, cold or prefetch")->transform(CLI::Transformer(kTouches));
+  app.add_option("--touch", test.touch, "warm, cold or prefetch")->transform(touches);
   app.add_option("--idle-ms", test.idle_ms,
                  "lat: time each message after so long without any, the server asleep")
       ->check(CLI::Range(1U, 60'000U));

@@ -66,7 +66,13 @@ PerfDevice::PerfDevice(const std::string& config_path, const std::string& name, 
   if (ibv_query_gid(context_, kPort, 0, &gid_) != 0) fail("ibv_query_gid", errno);
   if (!start) return;
   pd_ = ibv_alloc_pd(context_);
-  if (pd_ == nullptr) fail("ibv_alloc_pd", errno);
+  if (pd_ != nullptr) return;
+  // The device opens with its first PD, so a port that does not come up is reported here.
+  const int failure = errno;
+  const std::string why = faultline_last_error();
+  // Without --config the library has printed the line.
+  if (!config_path.empty() && !why.empty()) throw ConfigError(why);
+  fail("ibv_alloc_pd", failure);
 }
 
 PerfDevice::~PerfDevice() {

@@ -28,6 +28,7 @@ class CompletionNotices {
   /// Raises the moderated events (ibv_modify_cq) that are due.
   void end_moderations(TimeNs now_ns);
   [[nodiscard]] TimeNs next_moderation() const;
+  [[nodiscard]] bool has_moderations() const { return moderated_ != nullptr; }
   void forget(const CompletionQueue& gone);
 
  private:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -49,6 +50,8 @@ struct CoreContext {
   TimerWheel timers{kTimerTickShift};
   TimerWheel paces{kPaceTickShift};
   TimeNs now_ns = 0;
+  /// Time at which a QP last had WQEs that its window or credits did not let it send.
+  std::atomic<TimeNs> last_awaited_answers_ns{0};  // read by any thread
   uint64_t receives_completed = 0;
   ReadyList ready;
   ParkPool parking;
@@ -65,6 +68,7 @@ struct CoreContext {
   }
 
   void make_ready(QueuePair& qp) { ready.add(qp); }
+  void note_awaits_answers() { last_awaited_answers_ns.store(now_ns, std::memory_order_relaxed); }
   void arm(QueuePair& qp, TimeNs deadline_ns) { timers.arm(qp.timer, deadline_ns, now_ns); }
 
   void count(DropReason reason) { ++counters.drops[static_cast<size_t>(reason)]; }

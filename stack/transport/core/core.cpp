@@ -107,9 +107,16 @@ void Core::Impl::announce(std::span<const wire::Packet> packets,
   icrc_ahead.advance(sums_ahead ? &packets[at + 1] : nullptr);
 }
 
+/// True if the port receives by sockets, which hide the identification, and the ICRC is right for one that
+/// the kernel gives to a packet of a train.
+bool Core::Impl::is_of_train(const wire::Packet& packet) {
+  return (context.config.wire_checksums & static_cast<uint8_t>(wire::Checksums::by_socket)) != 0 &&
+         !packet.ipv6 && identification.find(packet) != wire::kMostTrainPackets;
+}
+
 bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error) {
   if (error == wire::ParseError::none && context.config.verify_icrc && !icrc_ahead.matches(packet) &&
-      !(context.config.rxe_flush_icrc && wire::has_rxe_flush_icrc(packet)))
+      !(context.config.rxe_flush_icrc && wire::has_rxe_flush_icrc(packet)) && !is_of_train(packet))
     error = wire::ParseError::icrc;
   if (error != wire::ParseError::none) {
     ++context.counters.parse_errors[static_cast<size_t>(error)];
@@ -135,7 +142,7 @@ bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire
   if (!admits(*qp, packet)) return false;
   if (qp->type == QpType::ud) {
     // Multicast packets are sent to QPN 0xffffff only (IBA 10.5.2).
-    if (wire::is_multicast(packet.destination_gid())) {
+    if (packet.is_multicast()) {
       context.count(DropReason::destination_address);
       return false;
     }
@@ -275,6 +282,13 @@ void Core::poll(TimeNs now) {
   context.tx.flush();
 }
 
+bool Core::has_work(TimeNs now) const {
+  const CoreContext& context = impl_->context;
+  return impl_->rung.load(std::memory_order_relaxed) != nullptr || !context.ready.empty() ||
+         context.tx.is_blocked() || context.tx.has_unsent() || impl_->management.has_work() ||
+         context.timers.may_be_due(now) || context.paces.may_be_due(now) || context.notices.has_moderations();
+}
+
 void Core::send_posted(QueuePair* qp, TimeNs now) {
   CoreContext& context = impl_->context;
   context.now_ns = now;
@@ -302,6 +316,10 @@ TimeNs Core::next_deadline() const {
     return context.now_ns;
   return std::min(std::min(context.timers.next_deadline(), context.paces.next_deadline()),
                   context.notices.next_moderation());
+}
+
+TimeNs Core::last_awaited_answers() const {
+  return impl_->context.last_awaited_answers_ns.load(std::memory_order_relaxed);
 }
 
 void Core::ring_doorbell(QueuePair* qp) {

@@ -49,6 +49,9 @@ class Core {
   /// Serves doorbells, fault resolutions and timers. Then fills transmit bursts until nothing is left to send
   /// or the port is full.
   void poll(TimeNs now);
+  /// Returns false if poll() would do nothing at that time, apart from fault resolutions: the memory knows
+  /// whether some are outstanding. Costs less than an empty poll.
+  [[nodiscard]] bool has_work(TimeNs now) const;
   /// Sends the QP's posted WQEs before any other work. Replaces ring_doorbell() if the posting thread is the
   /// owner.
   void send_posted(QueuePair* qp, TimeNs now);
@@ -66,6 +69,9 @@ class Core {
   /// ibv_modify_qp(3)). The verbs layer checks the same table first. `mask` is QpAttrMask.
   [[nodiscard]] int modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask, TimeNs now);
   void destroy_qp(QueuePair* qp);
+  /// Moves all QPs to the error state, since the device is lost: what is posted completes as flushed. A QP in
+  /// RESET has nothing posted and stays.
+  void fail_qps(TimeNs now);
 
   /// Drops all references to `cq`; call after its last QP is destroyed and before destroying it.
   void forget_cq(const CompletionQueue& cq);
@@ -102,6 +108,8 @@ class Core {
   [[nodiscard]] bool send_mad(const wire::MadBytes& mad, const AddressVector& to, uint16_t pkey);
   [[nodiscard]] bool has_mads_to_send() const;
 
+  /// Time at which a QP last had WQEs that its window or credits did not let it send.
+  [[nodiscard]] TimeNs last_awaited_answers() const;
   [[nodiscard]] CoreCounters counters() const;
   [[nodiscard]] const CoreConfig& config() const { return config_; }
 

@@ -72,6 +72,13 @@ int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask
   return 0;
 }
 
+void Core::fail_qps(TimeNs now) {
+  impl_->context.now_ns = now;
+  for (QueuePair* const qp : impl_->table)
+    if (qp != nullptr && qp->state_now() != QpState::reset && qp->state_now() != QpState::err)
+      impl_->context.enter_error(*qp);
+}
+
 void Core::Impl::reset(QueuePair& qp) {
   qp.state.store(QpState::reset, std::memory_order_relaxed);
   take_doorbells();

@@ -21,6 +21,7 @@
 #include "stack/transport/rc/responder.hpp"
 #include "stack/transport/uc/unreliable_responder.hpp"
 #include "stack/transport/ud/datagram.hpp"
+#include "stack/wire/packet/identification.hpp"
 
 namespace faultline::transport {
 
@@ -49,6 +50,7 @@ struct Core::Impl {
 
   CoreContext context;
   IcrcAhead icrc_ahead;
+  wire::IdentificationIcrc identification;
   Requester requester;
   Responder responder;
   UnreliableResponder unreliable;
@@ -85,6 +87,7 @@ struct Core::Impl {
                   size_t at, RxPrefetch<kBurst>& arrivals);
   /// Returns true if the core keeps the frame.
   bool on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
+  [[nodiscard]] bool is_of_train(const wire::Packet& packet);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
   bool on_multicast(const wire::Packet& packet, const RxFrame& frame);
   void note_drained(QueuePair& qp);

@@ -237,7 +237,7 @@ class alignas(64) QueuePair {
 
   // Used by requester and responder.
   alignas(64) QpAttributes attributes;
-  wire::FrameTemplate frame;
+  wire::FrameTemplate frame;  ///< of a UD QP: for `datagram_path`
 
   alignas(64) RequesterState requester;
   struct Timer : TimerNode {
@@ -261,7 +261,8 @@ class alignas(64) QueuePair {
   TimeNs next_cnp_ns = 0;
   /// In error since its CQ overran; the rest of the error transition is pending.
   bool lost_completion = false;
-  wire::Gid multicast_source;  ///< with blocks_own_multicast: source GID of the last packet to a group
+  wire::Gid multicast_source;      ///< with blocks_own_multicast: source GID of the last packet to a group
+  wire::PathHeader datagram_path;  ///< of a UD QP: the path of the last datagram
   void* const user;
 
   // Used by application threads.

@@ -350,10 +350,17 @@ void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
   const uint32_t tail = qp.send_ring.tail();
   while (budget_packets != 0) {
     if (state.current != state.started) skip_acknowledged(qp);
-    if (state.current == tail || !window_open(qp)) return;
+    if (state.current == tail) return;
+    if (!window_open(qp)) {
+      context_.note_awaits_answers();
+      return;
+    }
     SendWqe& wqe = *qp.send_ring.header_at(state.current);
     const SendOperation& operation = operation_of(wqe.opcode);
-    if (awaits_credits(qp, operation)) return;
+    if (awaits_credits(qp, operation)) {
+      context_.note_awaits_answers();
+      return;
+    }
     const bool fresh = state.current == state.started;
     if (fresh) {
       if (const Step step = start(qp, wqe, operation); step != Step::sent) {

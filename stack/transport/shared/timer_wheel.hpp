@@ -33,6 +33,9 @@ class TimerWheel {
     return now_ns < nothing_before_ns_ ? nullptr : take_due(now_ns);
   }
 
+  /// False: pop_due() would return nullptr at that time. True: it may do so too.
+  [[nodiscard]] bool may_be_due(TimeNs now_ns) const { return now_ns >= nothing_before_ns_; }
+
   /// Returns the earliest armed deadline, or an earlier time at which the wheel must advance; kNever if
   /// nothing is armed.
   [[nodiscard]] TimeNs next_deadline() const;

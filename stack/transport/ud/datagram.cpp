@@ -7,6 +7,19 @@
 #include "stack/transport/context/emit.hpp"
 
 namespace faultline::transport {
+namespace {
+
+/// Returns the template of a datagram's path. Successive datagrams mostly have the same path, and a template
+/// costs more instructions than the rest of the headers.
+const wire::FrameTemplate& template_of(QueuePair& qp, const wire::PathHeader& path, uint8_t checksums) {
+  if (qp.frame.is_empty() || !(qp.datagram_path == path)) [[unlikely]] {
+    qp.frame = wire::FrameTemplate(path, checksums);
+    qp.datagram_path = path;
+  }
+  return qp.frame;
+}
+
+}  // namespace
 
 bool Datagram::has_work(QueuePair& qp) const {
   return qp.state_now() == QpState::rts && !qp.requester.fault_wait &&
@@ -63,7 +76,7 @@ bool Datagram::send_one(QueuePair& qp) {
   TxFrame* const frame = next_frame(context_, qp);
   if (frame == nullptr) return false;
   const AddressVector& av = qp.send_ring.av_of(&wqe);
-  const wire::FrameTemplate header(av.path, context_.config.wire_checksums);
+  const wire::FrameTemplate& header = template_of(qp, av.path, context_.config.wire_checksums);
   wire::PacketFields fields;
   fields.bth.opcode = immediate ? wire::Opcode::ud_send_only_imm : wire::Opcode::ud_send_only;
   fields.bth.solicited = (wqe.flags & kSolicited) != 0;

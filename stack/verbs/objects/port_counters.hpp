@@ -32,6 +32,7 @@ struct BasicPortCounters {
   Number wrong_address{};
   Number handed_over{};
   Number hand_over_dropped{};
+  Number nic_resets{};
   Number chaos_lost{};
   Number chaos_duplicated{};
   Number chaos_corrupted{};
@@ -79,6 +80,8 @@ inline constexpr CounterRow<BasicPortCounters<Number>, Number> kPortCounterRows[
      &BasicPortCounters<Number>::handed_over},
     {"hand_over_dropped", "frames", CounterKind::count, "frames lost because the ring to that core was full",
      &BasicPortCounters<Number>::hand_over_dropped},
+    {"nic_resets", "resets", CounterKind::count, "resets of the NIC that its PMD asked for",
+     &BasicPortCounters<Number>::nic_resets},
     {"chaos_lost", "frames", CounterKind::count, "frames that [device.chaos] lost",
      &BasicPortCounters<Number>::chaos_lost},
     {"chaos_duplicated", "frames", CounterKind::count, "frames that [device.chaos] duplicated",

@@ -120,7 +120,7 @@ uint32_t largest_path_mtu_bytes(uint32_t layer3_mtu_bytes, bool ipv6) {
   return 0;
 }
 
-OffloadLayout prepare_checksum_offload(std::span<uint8_t> frame, bool udp) {
+OffloadLayout prepare_checksum_offload(std::span<uint8_t> frame, OffloadedChecksums port) {
   assert(frame.size() >= kEthernetBytes + kVlanTagBytes + kIpv4Bytes + kUdpBytes);
   OffloadLayout layout;
   size_t offset = kEthernetBytes;
@@ -135,8 +135,9 @@ OffloadLayout prepare_checksum_offload(std::span<uint8_t> frame, bool udp) {
   uint8_t* ip = &frame[offset];
   uint8_t* udp_header = ip + layout.layer3_bytes;
   assert(frame.size() >= offset + layout.layer3_bytes + kUdpBytes);
-  if (!layout.ipv6) store_be16(ip + kIpv4ChecksumAt, 0);
-  if (udp) {
+  // A NIC may compute UDP checksums only (virtio-net, vmxnet3).
+  if (port.ipv4 && !layout.ipv6) store_be16(ip + kIpv4ChecksumAt, 0);
+  if (port.udp) {
     const std::span<const uint8_t> addresses = layout.ipv6 ? std::span<const uint8_t>{ip + kIpv6SourceAt, 32}
                                                            : std::span<const uint8_t>{ip + kIpv4SourceAt, 8};
     store_be16(udp_header + kUdpChecksumAt,

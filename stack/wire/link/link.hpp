@@ -127,10 +127,17 @@ struct OffloadLayout {
   bool ipv6 = false;
 };
 
+/// Checksums that a port computes.
+struct OffloadedChecksums {
+  bool ipv4 = false;
+  bool udp = false;
+};
+
 /// Prepares a RoCEv2 frame built by FrameTemplate for a port that computes checksums. Returns the header
-/// positions; with `udp`, also writes the pseudo-header sum to the UDP checksum (NICs add the rest). The
-/// frame must be a complete UDP packet.
-[[nodiscard]] OffloadLayout prepare_checksum_offload(std::span<uint8_t> frame, bool udp);
+/// positions. With `port.ipv4`, clears the IPv4 header checksum; without it the frame's own stays. With
+/// `port.udp`, writes the pseudo-header sum to the UDP checksum (NICs add the rest). The frame must be a
+/// complete UDP packet.
+[[nodiscard]] OffloadLayout prepare_checksum_offload(std::span<uint8_t> frame, OffloadedChecksums port);
 
 /// Writes the Ethernet header of a frame that only loads a link: an unused destination and the EtherType for
 /// local experiments (IEEE 802, 9.2.2).

@@ -55,6 +55,13 @@ uint32_t peek_destination_qpn(std::span<const uint8_t> frame) {
   return at ? load_be32(&frame[*at + kDestinationAt]) & kQpnMask : kMulticastQpn;
 }
 
+bool is_plain_ack(std::span<const uint8_t> frame) {
+  constexpr uint32_t kAckKindMask = 0xe0;  // AETH syndrome, bits 6:5: 0 is an ACK (IBA 9.7.5.1.1)
+  const std::optional<uint32_t> at = bth_at(frame);
+  return at && frame.size() > *at + kBthBytes && frame[*at] == static_cast<uint8_t>(Opcode::rc_acknowledge) &&
+         (frame[*at + kBthBytes] & kAckKindMask) == 0;
+}
+
 std::optional<Gid> peek_destination_gid(std::span<const uint8_t> frame) {
   return gid_at(frame, kIpv4DestinationAt, kIpv6DestinationAt);
 }

@@ -25,6 +25,10 @@ struct EthernetAddresses {
 /// is too short to have one; the receiver counts it as malformed.
 [[nodiscard]] uint32_t peek_destination_qpn(std::span<const uint8_t> frame);
 
+/// True for a frame, which classify called roce, whose BTH is that of an RC acknowledgement and whose AETH
+/// has no NAK: it only completes what the receiver has sent.
+[[nodiscard]] bool is_plain_ack(std::span<const uint8_t> frame);
+
 /// Returns the IP destination of a frame of kind roce.
 [[nodiscard]] std::optional<Gid> peek_destination_gid(std::span<const uint8_t> frame);
 

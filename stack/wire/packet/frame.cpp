@@ -123,8 +123,10 @@ FrameTemplate::FrameTemplate(const PathHeader& path, uint8_t checksums)
     store_be32(ip + kIpv4DestinationAt, path.destination_gid.ipv4());
     ip_partial_sum_ = ones_sum({ip, kIpv4Bytes});
   }
+  const bool by_socket = (checksums & static_cast<uint8_t>(Checksums::by_socket)) != 0;
+  if (by_socket) identification_mask_ = 0;
   uint8_t* udp = ip + (ipv6_ ? kIpv6Bytes : kIpv4Bytes);
-  store_be16(udp, path.udp_source_port);
+  store_be16(udp, by_socket ? kRoceUdpPort : path.udp_source_port);
   store_be16(udp + kUdpDestinationPortAt, kRoceUdpPort);
   header_bytes_ = static_cast<uint8_t>(udp + kUdpBytes - bytes_);
 }
@@ -163,12 +165,12 @@ uint8_t* FrameTemplate::write_headers(std::span<uint8_t> frame, const PacketFiel
     return write_extended(ip + kIpv6Bytes + kUdpBytes + kBthBytes, info.extended_headers, fields);
   }
   const uint32_t total_bytes = kIpv4Bytes + udp_bytes;
+  const uint32_t identification = uint32_t{fields.ipv4_identification} & identification_mask_;
   const uint16_t checksum =
       (checksums_ & static_cast<uint8_t>(Checksums::ip_in_software)) != 0
-          ? static_cast<uint16_t>(~fold_sum(ip_partial_sum_ + total_bytes + fields.ipv4_identification))
+          ? static_cast<uint16_t>(~fold_sum(ip_partial_sum_ + total_bytes + identification))
           : uint16_t{0};
-  store_be64(ip,
-             load_be64(constant) | uint64_t{total_bytes} << 32 | uint64_t{fields.ipv4_identification} << 16);
+  store_be64(ip, load_be64(constant) | uint64_t{total_bytes} << 32 | uint64_t{identification} << 16);
   store_be128(ip + kIpv4TtlAt, load_be64(constant + kIpv4TtlAt) | uint64_t{checksum} << 32,
               load_be64(constant + kIpv4DestinationAt));
   const uint32_t udp_length = __builtin_bswap32(udp_bytes << 16);

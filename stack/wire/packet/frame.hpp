@@ -23,6 +23,7 @@ struct PathHeader {
   uint32_t flow_label = 0;
   bool has_vlan = false;
   uint16_t vlan_tci = 0;
+  friend bool operator==(const PathHeader&, const PathHeader&) = default;
 };
 
 /// Checksums computed here. Those that the port offloads are left as the port expects them.
@@ -33,6 +34,9 @@ enum class Checksums : uint8_t {
   /// The ICRC is left 0, which a receiver that verifies it rejects. For shared-memory links between processes
   /// that trust each other.
   no_icrc = 1U << 2,
+  /// A UDP socket sends the packet: the source port is kRoceUdpPort, to which the socket is bound. The IPv4
+  /// identification is 0, as Linux sends it from an unconnected socket with IP_PMTUDISC_DO (ip(7)).
+  by_socket = 1U << 3,
   none = 0
 };
 
@@ -90,6 +94,8 @@ class FrameTemplate {
   uint32_t seal_with_crc(std::span<uint8_t> frame, uint8_t* payload, uint32_t payload_bytes,
                          uint32_t crc) const;
 
+  /// True if it has no path yet.
+  [[nodiscard]] bool is_empty() const { return header_bytes_ == 0; }
   [[nodiscard]] bool ipv6() const { return ipv6_; }
   [[nodiscard]] const MacAddress& destination_mac() const { return destination_mac_; }
 
@@ -109,7 +115,8 @@ class FrameTemplate {
   uint8_t ip_offset_ = 0;
   bool ipv6_ = false;
   uint8_t checksums_ = 0;
-  uint32_t ip_partial_sum_ = 0;  ///< sum of the constant IPv4 header fields
+  uint16_t identification_mask_ = 0xffff;  ///< 0: the identification is always 0
+  uint32_t ip_partial_sum_ = 0;            ///< sum of the constant IPv4 header fields
   MacAddress destination_mac_;
 };
 

@@ -35,10 +35,10 @@ struct MacAddress {
 /// An IP address as a GID: IPv4 is IPv4-mapped (::ffff:a.b.c.d), as RoCEv2 GIDs are (IBA A17.4.5).
 struct Gid {
   std::array<uint8_t, 16> bytes{};
+  /// Compares ten bytes of 0 and two of 0xff as a word and half a word (little endian).
   [[nodiscard]] bool is_ipv4() const {
-    for (int i = 0; i < 10; ++i)
-      if (bytes[i] != 0) return false;
-    return bytes[10] == 0xff && bytes[11] == 0xff;
+    const auto words = std::bit_cast<std::array<uint64_t, 2>>(bytes);
+    return words[0] == 0 && static_cast<uint32_t>(words[1]) == 0xffff'0000U;
   }
   [[nodiscard]] bool is_zero() const { return bytes == std::array<uint8_t, 16>{}; }
   [[nodiscard]] bool is_multicast() const { return is_ipv4() ? bytes[12] >> 4 == 0xe : bytes[0] == 0xff; }

@@ -74,6 +74,10 @@ struct Packet {
   [[nodiscard]] MacAddress destination_mac() const;
   [[nodiscard]] Gid source_gid() const { return gid_at(ipv6 ? kIpv6SourceAt : kIpv4SourceAt); }
   [[nodiscard]] Gid destination_gid() const { return gid_at(ipv6 ? kIpv6DestinationAt : kIpv4DestinationAt); }
+  /// True if the destination is 224.0.0.0/4 or ff00::/8.
+  [[nodiscard]] bool is_multicast() const {
+    return ipv6 ? destination_gid().is_multicast() : frame[ip_offset + kIpv4DestinationAt] >> 4 == 0xe;
+  }
   /// True if the packet is from `source` to `destination`, which are of the same family.
   [[nodiscard]] bool is_ipv4_between(const Gid& source, const Gid& destination) const {
     const uint8_t* const addresses = frame + ip_offset + kIpv4SourceAt;

@@ -190,7 +190,7 @@ def _mpi(transport, size):
 
 def _wires():
     """Unmodified programs over a wire, next to what they are compared with."""
-    yield Block((_perftest("send_lat", "ib_send_lat", "64"), _direct("lat", "send", "64"), _perftest("write_lat", "ib_write_lat", "64"),
+    yield Block((_perftest("send_lat", "ib_send_lat", "64"), _direct("lat", "send", "64"), _perftest("write_lat", "ib_write_lat", "64", moves=True),
                  _perftest("send_lat_event", "ib_send_lat", "64", options=("-e",))))
     for size in ("64", "64k"):
         yield Block((_perftest("write_bw", "ib_write_bw", size, perftest.bandwidth), _direct("bw", "write", size)))

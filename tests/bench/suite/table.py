@@ -15,7 +15,7 @@ between two such files beyond the noise.
 NAMES = """`wire`: unmodified programs under `faultline-run --wire`, each side on one CPU, their switch on both.
 
 - `wire/send_lat`, `wire/write_lat`, `wire/write_bw`: perftest; `send_lat_event` sleeps until each completion (`ib_send_lat -e`). Latencies
-  are half round trips; perftest calls the median typical.
+  are half round trips; perftest calls the median typical. In `write_lat`, which spins on its memory, both sides may use both CPUs.
 - `wire/direct`: faultline-perf with the same messages, pinned memory, two devices joined directly by memif.
 - `wire/ucx_tag_lat`, `wire/ucx_tag_bw`: ucx_perftest over `rc_verbs` on a wire, over TCP, and over shared memory without a wire.
 - `wire/mpi_pingpong`: half a round trip of two ranks of Open MPI, over UCX with `rc_verbs` on a wire or with TCP.

@@ -20,7 +20,7 @@ class Links : public WithFrames {
     news.side = side;
     news.memory = UniqueFd(fcntl(memory_.get(), F_DUPFD_CLOEXEC, 0));
     news.inbox = peers.for_peer();
-    return DirectLink::begin(std::move(news), own);
+    return DirectLink::begin(std::move(news), own, budget_);
   }
   bool send(DirectLink& link, const Bytes& bytes) {
     rte_mbuf* frame = mbuf_of(pool(), bytes);
@@ -38,6 +38,7 @@ class Links : public WithFrames {
   }
 
   VirtualClock clock_;
+  KeptBudget budget_{.most_frames = 2 * KeptFrames::kMost};
   UniqueFd memory_ = create_sealed_memory("link", kLinkBytes);
   OwnInbox inbox_1_;
   OwnInbox inbox_2_;
@@ -109,22 +110,75 @@ TEST_F(Links, TakeThePeersIpv6PacketsToo) {
   EXPECT_EQ(two_->violation(), nullptr);
 }
 
-// A stopped peer must not keep the sender's frames for others waiting.
-TEST_F(Links, DropTheFramesOfAPeerThatTakesNone) {
+// A peer that does not run for a while loses no datagram, and the sender's frames for others go on.
+TEST_F(Links, KeepTheFramesOfAPeerThatTakesNone) {
   two_->open();
   uint32_t sent = 0;
   while (send(sent)) ++sent;
   clock_.advance(DirectLink::kStuckNs);
   EXPECT_FALSE(send(1000));
-  EXPECT_EQ(dropped_, 0U);
   clock_.advance(1);
-  EXPECT_TRUE(send(1001) && send(1002));
+  for (uint32_t i = 0; i < 2 * sent; ++i) ASSERT_TRUE(send(sent + i));
+  EXPECT_EQ(budget_.kept(), 2 * sent);
+  EXPECT_FALSE(one_->flush(dropped_));
+  std::vector<uint32_t> received = receive();
+  EXPECT_FALSE(one_->flush(dropped_));
+  // It follows what is kept.
+  EXPECT_TRUE(send(3 * sent));
+  for (int i = 0; i < 2; ++i) {
+    for (const uint32_t number : receive()) received.push_back(number);
+    EXPECT_EQ(one_->flush(dropped_), i == 1);
+  }
+  for (const uint32_t number : receive()) received.push_back(number);
+  ASSERT_EQ(received.size(), 3 * sent + 1);
+  EXPECT_TRUE(std::ranges::is_sorted(received));
+  EXPECT_EQ(dropped_, 0U);
+  EXPECT_EQ(budget_.kept(), 0U);
+}
+
+TEST_F(Links, KeepNoMoreFramesThanTheBudget) {
+  two_->open();
+  uint32_t sent = 0;
+  while (send(sent)) ++sent;
+  clock_.advance(DirectLink::kStuckNs + 1);
+  budget_.most_frames = 3;
+  for (uint32_t i = 0; i < 5; ++i) EXPECT_TRUE(send(sent + i));
   EXPECT_EQ(dropped_, 2U);
+  EXPECT_EQ(receive().size(), sent);
+  EXPECT_TRUE(one_->flush(dropped_));
+  EXPECT_EQ(receive(), (std::vector<uint32_t>{sent, sent + 1, sent + 2}));
+  EXPECT_EQ(budget_.kept(), 0U);
+}
+
+TEST_F(Links, DropTheFramesOfAPeerThatStaysStopped) {
+  two_->open();
+  uint32_t sent = 0;
+  while (send(sent)) ++sent;
+  clock_.advance(DirectLink::kStuckNs + 1);
+  EXPECT_TRUE(send(1000) && send(1001));
+  clock_.advance(DirectLink::kKeptNs);
+  EXPECT_TRUE(one_->flush(dropped_));
+  EXPECT_EQ(dropped_, 2U);
+  EXPECT_TRUE(send(1002));
+  EXPECT_EQ(dropped_, 3U);
+  EXPECT_EQ(budget_.kept(), 0U);
   EXPECT_EQ(receive().size(), sent);
   // It takes frames again.
   EXPECT_TRUE(send(1003));
   EXPECT_EQ(receive(), (std::vector<uint32_t>{1003}));
-  EXPECT_EQ(dropped_, 2U);
+  EXPECT_EQ(dropped_, 3U);
+}
+
+TEST_F(Links, LoseTheKeptFramesOfAPeerThatHasEnded) {
+  two_->open();
+  uint32_t sent = 0;
+  while (send(sent)) ++sent;
+  clock_.advance(DirectLink::kStuckNs + 1);
+  EXPECT_TRUE(send(1000));
+  one_->end();
+  EXPECT_TRUE(one_->flush(dropped_));
+  EXPECT_EQ(dropped_, 1U);
+  EXPECT_EQ(budget_.kept(), 0U);
 }
 
 TEST_F(Links, DeliverTheLastWordsOfAPeerThatHasEnded) {

@@ -48,6 +48,23 @@ TEST(Inbox, WakesItsOwnerOnlyIfItSleeps) {
   EXPECT_EQ(own.take_wakes(), 0U);
 }
 
+// A program that polls its CQ takes acknowledgements itself. Waking its progress thread would take the CPU
+// from it.
+TEST(Inbox, IsNotWokenByAcknowledgementsThatTheOwnerLeaves) {
+  const OwnInbox own;
+  const auto peer = own.for_peer();
+  own.inbox->set_asleep(WakeFor::requests);
+  EXPECT_EQ(peer->wakes_for(), WakeFor::requests);
+  peer->ring(1, true);
+  EXPECT_EQ(own.take_wakes(), 0U);
+  EXPECT_EQ(rings_in(*own.inbox), std::set<uint32_t>{1}) << "the next turn finds it";
+  peer->ring(2, false);
+  EXPECT_EQ(own.take_wakes(), 1U);
+  own.inbox->set_asleep(WakeFor::all_frames);
+  peer->ring(1, true);
+  EXPECT_EQ(own.take_wakes(), 1U);
+}
+
 TEST(Inbox, IsNotTakenFromMemoryThatMayShrinkNorWithAnotherFile) {
   const OwnInbox own;
   const auto event = [&] { return UniqueFd(dup(own.event.get())); };

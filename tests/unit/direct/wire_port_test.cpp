@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -47,10 +48,10 @@ class Switch {
     EXPECT_TRUE(control_->open());
   }
   void turn() {
-    while (frames_.turn()) continue;
+    while (frames_.turn(VirtualClock::now())) continue;
     control_->serve(0);
     frames_.look_after(VirtualClock::now());
-    while (frames_.turn()) continue;
+    while (frames_.turn(VirtualClock::now())) continue;
   }
   /// As another process that writes to the inbox might.
   void clear_doorbells() {
@@ -362,37 +363,42 @@ TEST_F(Wires, TwoHundredProcessesTalkEachToTheNext) {
   for (const auto& process : processes_) EXPECT_EQ(process->port->links(), 2U);
 }
 
-/// Moves the index of the ring to the switch beyond the ring, in the memory of the seat that was made last.
-void break_latest_ring() {
+/// The memory of each seat's ring, by inode. The kernel counts inodes for each CPU apart, so a later seat may
+/// have a lower one.
+std::map<unsigned long, uint8_t*> rings_of_seats() {
+  std::map<unsigned long, uint8_t*> found;
   std::ifstream maps("/proc/self/maps");
-  uint8_t* latest = nullptr;
-  unsigned long latest_inode = 0;
   for (std::string line; std::getline(maps, line);) {
     if (line.find("memfd:faultline-seat") == std::string::npos) continue;
-    unsigned long begin = 0;
     unsigned long inode = 0;
     std::istringstream fields(line);
     std::string range, mode, offset, device;
     fields >> range >> mode >> offset >> device >> inode;
-    begin = std::stoul(range, nullptr, 16);
-    if (inode < latest_inode) continue;
-    latest_inode = inode;
-    latest = reinterpret_cast<uint8_t*>(begin);
+    found[inode] = reinterpret_cast<uint8_t*>(std::stoul(range, nullptr, 16));
   }
-  ASSERT_NE(latest, nullptr);
+  return found;
+}
+
+/// Moves the index of the ring to the switch beyond the ring, in the seat that is not among the earlier ones.
+void break_ring_besides(const std::map<unsigned long, uint8_t*>& earlier) {
+  auto rings = rings_of_seats();
+  std::erase_if(rings, [&](const auto& ring) { return earlier.contains(ring.first); });
+  ASSERT_EQ(rings.size(), 1U);
   // After both ends' flags comes the ring from side 0, and then the one from side 1.
   const uint64_t ring = 128 + memif::ring_bytes(SharedRing::kSeat.log2_size);
-  auto* const tail = reinterpret_cast<uint16_t*>(latest + ring + offsetof(memif::RingHeader, tail));
+  auto* const tail =
+      reinterpret_cast<uint16_t*>(rings.begin()->second + ring + offsetof(memif::RingHeader, tail));
   __atomic_store_n(tail, static_cast<uint16_t>(*tail + 1000), __ATOMIC_RELEASE);
 }
 
 TEST_F(Wires, ASeatWhoseRingHoldsGarbageEndsAloneAndIsTakenAgain) {
   Process& one = attach();
+  const auto earlier = rings_of_seats();
   Process& other = attach();
   const uint32_t seat = other.grant().port;
   link(one, other);
   const uint32_t seats = other.attachment->seat_count();
-  break_latest_ring();
+  break_ring_besides(earlier);
   settle();
   settle();
   EXPECT_EQ(other.attachment->seat_count(), seats + 1);

@@ -17,6 +17,14 @@ class BackPressure : public WithFrames {
     qp_a.connect(qp_b, b, timeout);
     qp_b.connect(qp_a, a, timeout);
   }
+  /// Turns of `a` while the port stays as it is.
+  void run_for(TimeNs duration) {
+    constexpr TimeNs kStep = 10 * kMillisecond;
+    for (; duration > 0; duration -= kStep) {
+      VirtualClock::advance(kStep);
+      a.turn();
+    }
+  }
   [[nodiscard]] uint64_t dropped() const { return a.count(&PortCounts::tx_dropped); }
 
   Station a{"198.18.0.1/24"};
@@ -54,8 +62,7 @@ TEST_F(BackPressure, FramesWaitFiftyMillisecondsForAPortThatTakesNothingAndAreTh
   a.port.room = 0;
   qp_a.write(3 * 1024);
   a.turn();
-  VirtualClock::advance(kStuckPort);
-  a.turn();
+  run_for(kStuckPort);
   EXPECT_EQ(dropped(), 0U);
   VirtualClock::advance(1);
   a.turn();
@@ -68,18 +75,32 @@ TEST_F(BackPressure, AFrameThatThePortTakesStartsTheFiftyMillisecondsAnew) {
   a.port.room = 0;
   qp_a.write(3 * 1024);
   a.turn();
-  VirtualClock::advance(kStuckPort);
+  run_for(kStuckPort);
   a.port.room = 1;
   a.turn();
   ASSERT_EQ(a.count(&PortCounts::tx_frames), 1U);
   VirtualClock::advance(kMillisecond);
   a.turn();  // the port is full again since this turn
-  VirtualClock::advance(kStuckPort);
+  run_for(kStuckPort);
+  EXPECT_EQ(dropped(), 0U);
+  a.port.room = FakePort::kUnlimited;
+  settle(a, b);
+  EXPECT_EQ(qp_a.sent(), succeeded(1));
+}
+
+// A stopped process that runs again finds a port as it left it. That is no sign of a peer that is gone.
+TEST_F(BackPressure, TheTimeInWhichTheProcessDidNotRunIsNotThePorts) {
+  connect(kNoTimeout);
+  a.port.room = 0;
+  qp_a.write(3 * 1024);
+  a.turn();
+  VirtualClock::advance(4 * kStuckPort);
   a.turn();
   EXPECT_EQ(dropped(), 0U);
   a.port.room = FakePort::kUnlimited;
   settle(a, b);
   EXPECT_EQ(qp_a.sent(), succeeded(1));
+  EXPECT_EQ(dropped(), 0U);
 }
 
 TEST_F(BackPressure, FramesForALinkThatIsDownAreDroppedAtOnceAndSentAgainLater) {

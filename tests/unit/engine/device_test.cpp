@@ -88,6 +88,7 @@ TEST_F(Device, APortThatIsGoneEndsTheDeviceWithOneFatalEvent) {
   port->gone = false;
   check_port(5);
   EXPECT_EQ(events.all, (std::vector{AsyncEvent::port_error, AsyncEvent::device_fatal}));
+  EXPECT_EQ(port->releases, 1U);
   EXPECT_FALSE(device->link_up());
   const unsigned calls = port->receive_calls;
   device->drive();

@@ -37,6 +37,7 @@ class FakePort final : public EthernetPort {
   [[nodiscard]] bool link_up() const override { return started_ && link; }
   [[nodiscard]] PortDrops drops() const override { return dropped; }
   [[nodiscard]] bool is_gone() const override { return gone; }
+  void release() override { ++releases; }
   [[nodiscard]] bool needs_reconnect() const override { return reconnects_if_down && !link; }
   void reconnect() override;
 
@@ -58,6 +59,7 @@ class FakePort final : public EthernetPort {
   unsigned receive_calls = 0;
   unsigned transmit_calls = 0;
   unsigned reconnects = 0;
+  unsigned releases = 0;
   /// mbuf::ol_flags of all frames, in the order of transmission.
   std::vector<uint64_t> sent_flags;
   std::function<void()> on_receive;   ///< called within receive()

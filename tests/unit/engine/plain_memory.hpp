@@ -23,9 +23,15 @@ class PlainMemory final : public odp::EngineSession {
   std::vector<uint8_t> bytes;
   bool is_online = false;  ///< between enter() and leave()
 
-  void enter() override { is_online = true; }
+  unsigned entered = 0;  ///< calls of enter()
+  bool has_faults = false;
+
+  void enter() override {
+    is_online = true;
+    ++entered;
+  }
   void leave() override { is_online = false; }
-  [[nodiscard]] bool has_outstanding_faults() const override { return false; }
+  [[nodiscard]] bool has_outstanding_faults() const override { return has_faults; }
   [[nodiscard]] bool should_yield() const override { return false; }
 
   [[nodiscard]] odp::Outcome check(const odp::Target& target, uint64_t va, uint64_t length_bytes) override {

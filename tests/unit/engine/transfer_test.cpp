@@ -5,6 +5,7 @@
 #include <rte_mbuf.h>
 
 #include "stack/base/clock.hpp"
+#include "stack/wire/packet/checksum.hpp"
 #include "tests/unit/engine/frames.hpp"
 
 namespace faultline::glue::test {
@@ -115,6 +116,21 @@ TEST_F(Transfer, APortThatComputesChecksumsIsAskedForThem) {
   qp_b.write(100);
   b.turn();
   EXPECT_EQ(b.port.sent_flags, std::vector<uint64_t>{0}) << "a port without offloads";
+}
+
+// virtio-net and vmxnet3: what the port does not compute is in the frame.
+TEST_F(Transfer, APortThatComputesUdpChecksumsAloneGetsAnIpv4Checksum) {
+  Station a(StationSetup{.offloads = {.udp_checksum = true}, .udp_checksum = true});
+  Station b{"198.18.0.2/24"};
+  TestQp qp_a(a);
+  TestQp qp_b(b);
+  qp_a.connect(qp_b, b);
+  qp_a.write(100);
+  a.turn();
+  EXPECT_EQ(a.port.sent_flags, std::vector<uint64_t>{RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM});
+  const std::vector<Frame> sent = a.port.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(wire::fold_sum(wire::ones_sum(std::span(sent[0]).subspan(14, 20))), 0xffff);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <spdlog/fmt/fmt.h>
 
+#include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/config/wire_config.hpp"
 #include "tests/unit/glue/config_texts.hpp"
 
@@ -37,7 +38,7 @@ TEST(Config, TakesDefaultsForAllThatIsOptional) {
   EXPECT_EQ(device.progress, Progress::automatic);
   EXPECT_EQ(core_count_of(device), 1U);
   EXPECT_TRUE(device.chaos.harmless());
-  EXPECT_TRUE(device.port.memif_server);
+  EXPECT_TRUE(device.port.is_server);
   EXPECT_EQ(device.port.ring_size, 1024U);
 }
 
@@ -125,7 +126,7 @@ name = "b"
 ip = "198.18.0.9"
 [device.port]
 kind = "pci"
-address = "0000:3b:00.1"
+address = "0000:3b:00.1,vectorized=1,speed=10"
 )",
                                      "f.toml");
   EXPECT_TRUE(config.eal.huge_pages);
@@ -199,7 +200,7 @@ address = "0000:3b:00.1"
   EXPECT_EQ(a.device_memory_bytes, 3U << 10);
   EXPECT_EQ(a.capture, "x.pcapng");
   EXPECT_TRUE(a.port.side_b);
-  EXPECT_EQ(config.devices[1].port.address, "0000:3b:00.1");
+  EXPECT_EQ(config.devices[1].port.address, "0000:3b:00.1,vectorized=1,speed=10");
 }
 
 struct Mistake {
@@ -389,10 +390,11 @@ INSTANTIATE_TEST_SUITE_P(
     Port, ConfigMistake,
     testing::Values(
         Mistake{with_port("kind = \"foo\"\n"),
-                "5: device.port.kind: \"foo\" is not one of memif, ring, tap, af_packet, af_xdp, pci, wire"},
-        Mistake{
-            with_port("role = \"server\"\n"),
-            "4: device.port.kind: is missing; give one of memif, ring, tap, af_packet, af_xdp, pci, wire"},
+                "5: device.port.kind: \"foo\" is not one of memif, ring, tap, af_packet, af_xdp, pci, wire, "
+                "vhost, virtio_user, udp"},
+        Mistake{with_port("role = \"server\"\n"),
+                "4: device.port.kind: is missing; give one of memif, ring, tap, af_packet, af_xdp, pci, "
+                "wire, vhost, virtio_user, udp"},
         Mistake{with_port("kind = \"memif\"\nrole = \"master\"\n"),
                 "6: device.port.role: \"master\" is not one of server, client"},
         Mistake{with_port("kind = \"memif\"\nrole = \"server\"\n"),
@@ -404,6 +406,14 @@ INSTANTIATE_TEST_SUITE_P(
                 "8: device.port.ring_size: must be a power of two from 32 to 16384"},
         Mistake{with_port("kind = \"memif\"\nrole = \"server\"\nsocket = \"/x\"\ninterface = \"fl0\"\n"),
                 "8: device.port.interface: unknown key; known here: kind, role, socket, ring_size"},
+        Mistake{with_port("kind = \"vhost\"\nrole = \"guest\"\n"),
+                "6: device.port.role: \"guest\" is not one of server, client"},
+        Mistake{with_port("kind = \"vhost\"\n"),
+                "4: device.port.socket: is missing; give one, such as \"/run/user/1000/vm.sock\""},
+        Mistake{with_port("kind = \"virtio_user\"\nsocket = \"/x\"\nqueues = 17\n"),
+                "7: device.port.queues: must be a whole number from 1 to 16"},
+        Mistake{with_port("kind = \"virtio_user\"\nsocket = \"/x\"\nring_size = 256\n"),
+                "7: device.port.ring_size: unknown key; known here: kind, role, socket, queues"},
         Mistake{with_port("kind = \"ring\"\nwire = \"w0\"\nside = \"c\"\n"),
                 "7: device.port.side: \"c\" is not one of a, b"},
         Mistake{with_port("kind = \"ring\"\nside = \"a\"\n"),
@@ -415,7 +425,29 @@ INSTANTIATE_TEST_SUITE_P(
                 "(at most 15 "
                 "characters)"},
         Mistake{with_port("kind = \"pci\"\naddress = \"01:00.0\"\n"),
-                "6: device.port.address: \"01:00.0\" is not a PCI address such as \"0000:01:00.0\""}));
+                "6: device.port.address: \"01:00.0\" is not a PCI address such as \"0000:01:00.0\""},
+        Mistake{with_port("kind = \"pci\"\naddress = \"0000:01:00.0,vectorized\"\n"),
+                "6: device.port.address: \"0000:01:00.0,vectorized\": the PMD's arguments are not such as "
+                "\"0000:01:00.0,key=value\""},
+        Mistake{with_port("kind = \"pci\"\naddress = \"0000:01:00.0,\"\n"),
+                "6: device.port.address: \"0000:01:00.0,\": the PMD's arguments are not such as "
+                "\"0000:01:00.0,key=value\""}));
+
+TEST(Config, ReadsBothEndsOfVhostUser) {
+  const auto port_of = [](const std::string& keys) {
+    return parse_config(with_port(keys), "f.toml").devices.at(0).port;
+  };
+  const PortConfig vm = port_of("kind = \"vhost\"\nsocket = \"/x\"\n");
+  EXPECT_EQ(vm.kind, PortKind::vhost);
+  EXPECT_TRUE(vm.is_server);
+  EXPECT_EQ(vm.queues, 1U);
+  EXPECT_FALSE(port_of("kind = \"vhost\"\nrole = \"client\"\nsocket = \"/x\"\n").is_server);
+  const PortConfig container = port_of("kind = \"virtio_user\"\nsocket = \"/x\"\nqueues = 2\n");
+  EXPECT_EQ(container.kind, PortKind::virtio_user);
+  EXPECT_FALSE(container.is_server);
+  EXPECT_EQ(container.queues, 2U);
+  EXPECT_TRUE(port_of("kind = \"virtio_user\"\nrole = \"server\"\nsocket = \"/x\"\n").is_server);
+}
 
 std::string with_wire(const std::string& keys, const std::string& of_device = "") {
   return "[[device]]\nname = \"d\"\n" + of_device + "[device.port]\nkind = \"wire\"\n" + keys;
@@ -486,7 +518,7 @@ TEST(Config, TheExamplesAreRightAndCoverEveryKindOfPort) {
     const Config config = load_config(file.path());
     for (const DeviceConfig& device : config.devices) kinds.insert(device.port.kind);
   }
-  EXPECT_EQ(kinds.size(), 7U);
+  EXPECT_EQ(kinds.size(), port_kinds().size());
 }
 
 TEST(Config, NamesDevicesThatClash) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "pmd_glue/engine/reasons.hpp"
-#include "pmd_glue/ports/packet_fanout.hpp"
+#include "pmd_glue/ports/host/packet_fanout.hpp"
 #include "stack/base/log.hpp"
 #include "tests/unit/base/held_at_fork.hpp"
 

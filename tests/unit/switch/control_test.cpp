@@ -59,6 +59,7 @@ class Ports final : public Seats {
   }
   std::vector<PortIndex> take_offenders() override { return std::exchange(offenders, {}); }
   uint32_t mtu_bytes() const override { return 4200; }
+  void describe(SwitchStatus& status) const override { status.counters.forwarded = 77; }
   std::vector<Pair> take_new_pairs() override { return pairs.take_new(); }
   void note_link(const Pair& pair, LinkState state) override { pairs.note(pair, state); }
   PortSet linked_to(PortIndex port) override { return pairs.linked_to(port); }
@@ -147,6 +148,51 @@ class ControlSocket : public testing::Test {
   std::string folder_;
   sockaddr_un address_{};
 };
+
+TEST_F(ControlSocket, FramesAreReportedWhileTheirDescriptorIsReadable) {
+  const UniqueFd frames(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  int reports = 0;
+  control_->watch_frames(frames.get(), [&] { ++reports; });
+  serve();
+  EXPECT_EQ(reports, 0);
+  uint64_t count = 1;
+  ASSERT_EQ(write(frames.get(), &count, sizeof count), ssize_t{sizeof count});
+  control_->serve(10'000);
+  control_->serve(10'000);
+  EXPECT_EQ(reports, 2);
+  ASSERT_EQ(read(frames.get(), &count, sizeof count), ssize_t{sizeof count});
+  serve();
+  EXPECT_EQ(reports, 2);
+}
+
+TEST_F(ControlSocket, AStatusNeedsNoSeatAndNamesThoseOfOthers) {
+  const UniqueFd program = seat();
+  const UniqueFd connection = connect();
+  for (const uint32_t json : {0U, 1U}) {
+    SwitchRequest request;
+    request.number = 5 + json;
+    request.verb = SwitchVerb::status;
+    request.json = json;
+    send_request(connection, request);
+    serve();
+    SwitchAnswer answer;
+    std::vector<UniqueFd> file;
+    ASSERT_EQ(glue::receive_with_descriptors(connection.get(), &answer, sizeof answer, file),
+              ssize_t{sizeof answer});
+    EXPECT_EQ(answer.error, 0);
+    EXPECT_EQ(answer.number, request.number);
+    ASSERT_EQ(file.size(), 1U);
+    std::array<char, 4096> bytes{};
+    ASSERT_GT(pread(file[0].get(), bytes.data(), bytes.size() - 1, 0), 0);
+    const std::string text = bytes.data();
+    const std::string pid = std::to_string(getpid());
+    EXPECT_NE(text.find(json != 0 ? "\"forwarded\":77" : "forwarded 77"), std::string::npos) << text;
+    EXPECT_NE(text.find(json != 0 ? "\"seat\":0,\"pid\":" + pid : "seat 0, process " + pid),
+              std::string::npos)
+        << text;
+  }
+  EXPECT_FALSE(has_ended(program));
+}
 
 TEST_F(ControlSocket, AnAnswerHasItsRequestsNumber) {
   const UniqueFd connection = seat();

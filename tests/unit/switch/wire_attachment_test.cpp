@@ -204,6 +204,64 @@ TEST_F(Seat, TheNextSwitchMayDieWhileItStarts) {
   EXPECT_EQ(seat->claim_service(7), 0);
 }
 
+// A switch that a program started would have no uplink, and the user's could not start any more.
+TEST_F(Seat, ASwitchWithAnUplinkIsNotReplacedByAProgram) {
+  std::shared_ptr<WireAttachment> seat;
+  {
+    const UniqueFd listener = listen();
+    seat = take_here(listener);
+  }
+  ASSERT_TRUE(note_uplink(place_, true));
+  die_at_start(1'000);
+  lose_switch(*seat);
+  std::string line;
+  for (int step = 0; step < 50; ++step) {
+    EXPECT_TRUE(seat->keep(line)) << line;
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  int deaths = 0;
+  std::ifstream(folder_ + "/deaths") >> deaths;
+  EXPECT_EQ(deaths, 1'000);
+  // The user starts one.
+  const UniqueFd listener = listen();
+  std::thread at_switch([&] {
+    here_ = accept_request(listener);
+    grant(here_, doorbells_);
+  });
+  EXPECT_TRUE(keep_until_attached(*seat));
+  at_switch.join();
+  EXPECT_EQ(here_.request.range, 3U);
+  EXPECT_EQ(here_.request.port, 4U);
+}
+
+TEST_F(Seat, ANewProgramWaitsForASwitchWithAnUplinkForAWhile) {
+  ASSERT_TRUE(note_uplink(place_, true));
+  patience_.replaced = milliseconds(50);
+  std::string error;
+  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error), nullptr);
+  EXPECT_NE(error.find("which had an uplink, has ended; start it again"), std::string::npos) << error;
+
+  patience_.replaced = milliseconds(20'000);
+  std::thread late([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    const UniqueFd listener = listen();
+    here_ = accept_request(listener);
+    grant(here_, doorbells_);
+  });
+  error.clear();
+  EXPECT_NE(WireAttachment::take(wanted_, patience_, error), nullptr) << error;
+  late.join();
+}
+
+TEST_F(Seat, ASwitchWithoutAnUplinkIsStartedAgainAfterTheNoteIsRemoved) {
+  ASSERT_TRUE(note_uplink(place_, true));
+  ASSERT_TRUE(note_uplink(place_, false));
+  ASSERT_TRUE(note_uplink(place_, false));
+  die_at_start(0);
+  std::string error;
+  EXPECT_NE(WireAttachment::take(wanted_, patience_, error), nullptr) << error;
+}
+
 TEST_F(Seat, AnAnswerThatComesLateIsNobodyElses) {
   const UniqueFd listener = listen();
   patience_.ask = patience_.stopped = milliseconds(1);

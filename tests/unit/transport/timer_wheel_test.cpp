@@ -53,6 +53,16 @@ TEST(TimerWheel, KNeverArmsNothing) {
   EXPECT_FALSE(node.armed());
 }
 
+TEST(TimerWheel, KnowsWithoutALookWhenNothingIsDue) {
+  TimerWheel wheel;
+  EXPECT_FALSE(wheel.may_be_due(kNever - 1)) << "nothing is armed";
+  TimerNode node;
+  wheel.arm(node, 100'000, 0);
+  EXPECT_FALSE(wheel.may_be_due(50'000));
+  EXPECT_TRUE(wheel.may_be_due(100'000));
+  EXPECT_EQ(wheel.pop_due(100'000), &node);
+}
+
 TEST(TimerWheel, ADisarmedNodeDoesNotFire) {
   TimerWheel wheel;
   TimerNode first, second;

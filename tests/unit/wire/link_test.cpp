@@ -49,6 +49,17 @@ void mend_checksums(Frame& frame) {
   mend(36, 34, frame.size() - 34);
 }
 
+TEST(Gid, IsIpv4OnlyWithTheWholePrefix) {
+  const Gid mapped = Gid::from_ipv4(0xc6120001);
+  EXPECT_TRUE(mapped.is_ipv4());
+  EXPECT_TRUE(Gid::from_ipv4(0xffffffff).is_ipv4());
+  for (size_t bit = 0; bit < 96; ++bit) {
+    Gid other = mapped;
+    other.bytes[bit / 8] ^= static_cast<uint8_t>(1U << bit % 8);
+    EXPECT_FALSE(other.is_ipv4()) << "bit " << bit;
+  }
+}
+
 TEST(Arp, ReadsARequest) {
   ArpPacket packet;
   ASSERT_TRUE(parse_arp(arp_request(), packet));
@@ -197,12 +208,42 @@ TEST(ChecksumOffload, LeavesThePseudoHeadersSum) {
     const size_t udp_at = ip_at + (ipv6 ? 40 : 20);
     Frame frame = build(path, sample_fields(Opcode::rc_send_only), sample_payload(77));
     const uint16_t whole = plain_udp_checksum(std::span(frame).subspan(ip_at), ipv6);
-    const OffloadLayout layout = prepare_checksum_offload(frame, true);
+    const OffloadLayout layout = prepare_checksum_offload(frame, {.ipv4 = true, .udp = true});
     EXPECT_EQ(layout.layer2_bytes, ip_at);
     EXPECT_EQ(layout.layer2_bytes + layout.layer3_bytes, udp_at);
     EXPECT_EQ(layout.ipv6, ipv6);
     EXPECT_EQ(plain_checksum(std::span(frame).subspan(udp_at)), whole);
     EXPECT_TRUE(ipv6 || (frame[ip_at + 10] | frame[ip_at + 11]) == 0);
+  }
+}
+
+// virtio-net and vmxnet3 compute UDP checksums only: the IPv4 checksum on the wire is the frame's own.
+TEST(ChecksumOffload, KeepsTheIpv4ChecksumThatThePortDoesNotCompute) {
+  for (const PathHeader& path : {ipv4_path(), with_vlan(ipv4_path())}) {
+    const size_t ip_at = path.has_vlan ? 18 : 14;
+    for (const bool udp : {false, true}) {
+      Frame frame = build(path, sample_fields(Opcode::rc_send_only), sample_payload(77));
+      const Frame before = frame;
+      ASSERT_NE(frame[ip_at + 10] | frame[ip_at + 11], 0);
+      static_cast<void>(prepare_checksum_offload(frame, {.udp = udp}));
+      const auto header_of = [&](const Frame& of) { return std::vector(&of[ip_at], &of[ip_at] + 20); };
+      EXPECT_EQ(header_of(frame), header_of(before));
+      if (!udp) continue;
+      EXPECT_EQ(plain_checksum(std::span(frame).subspan(ip_at + 20)),
+                plain_udp_checksum(std::span<const uint8_t>(before).subspan(ip_at), false));
+    }
+  }
+}
+
+// ... and a port that computes IPv4 checksums only leaves UDP's.
+TEST(ChecksumOffload, KeepsTheUdpChecksumThatThePortDoesNotCompute) {
+  for (const PathHeader& path : {ipv4_path(), ipv6_path()}) {
+    const size_t udp_at = 14 + (path.source_gid.is_ipv4() ? 20 : 40);
+    Frame frame = build(path, sample_fields(Opcode::rc_send_only), sample_payload(77));
+    const Frame before = frame;
+    static_cast<void>(prepare_checksum_offload(frame, {.ipv4 = true}));
+    EXPECT_TRUE(std::equal(frame.begin() + static_cast<std::ptrdiff_t>(udp_at), frame.end(),
+                           before.begin() + static_cast<std::ptrdiff_t>(udp_at), before.end()));
   }
 }
 

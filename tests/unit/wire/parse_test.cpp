@@ -302,6 +302,24 @@ TEST(Parse, Ipv4MappedAddressesAreNotTakenOverIpv6) {
   }
 }
 
+TEST(Parse, AGroupIsKnownByItsAddress) {
+  const auto is_multicast = [](PathHeader path, const Gid& destination) {
+    path.destination_gid = destination;
+    const Frame frame = golden_like_frame(path);
+    Packet packet;
+    EXPECT_EQ(parse(frame, packet), ParseError::none);
+    return packet.is_multicast();
+  };
+  for (const uint32_t group : {0xe0000001U, 0xefffffffU})
+    EXPECT_TRUE(is_multicast(ipv4_path(), Gid::from_ipv4(group))) << std::hex << group;
+  for (const uint32_t host : {0xc6120001U, 0xdfffffffU})
+    EXPECT_FALSE(is_multicast(ipv4_path(), Gid::from_ipv4(host))) << std::hex << host;
+  Gid ipv6 = ipv6_path().destination_gid;
+  EXPECT_FALSE(is_multicast(ipv6_path(), ipv6));
+  ipv6.bytes[0] = 0xff;
+  EXPECT_TRUE(is_multicast(ipv6_path(), ipv6));
+}
+
 TEST(Parse, EveryErrorHasItsOwnName) {
   std::set<std::string_view> names;
   for (unsigned error = 0; error < static_cast<unsigned>(ParseError::count_); ++error)

@@ -65,6 +65,29 @@ TEST(Steering, ShortFramesHaveNoDestination) {
   EXPECT_GT(seen, 0U);
 }
 
+// Only a positive acknowledgement completes sends and asks for nothing: a NAK needs an answer.
+TEST(Steering, FindsPlainAcknowledgements) {
+  size_t acks = 0;
+  size_t others = 0;
+  for (const char* name : {"rc_write.pcap", "rc_read.pcap", "seq_nak_send.pcap", "rc_send_ipv6.pcap"})
+    for (const Frame& frame : read_capture(golden_directory() / name)) {
+      Packet packet;
+      if (classify(frame) != FrameKind::roce || parse(frame, packet) != ParseError::none) continue;
+      const bool is_ack =
+          packet.info->operation == Operation::acknowledge && (packet.aeth().syndrome & 0xe0) == 0;
+      EXPECT_EQ(is_plain_ack(frame), is_ack) << name;
+      ++(is_ack ? acks : others);
+      if (!is_ack) continue;
+      Frame nak = frame;
+      nak[packet.extended_offset] = 0x60;
+      EXPECT_FALSE(is_plain_ack(nak));
+      nak.resize(packet.extended_offset);
+      EXPECT_FALSE(is_plain_ack(nak)) << "cut before the AETH";
+    }
+  EXPECT_GT(acks, 0U);
+  EXPECT_GT(others, 0U);
+}
+
 TEST(Steering, OtherTrafficIsNoCm) {
   for (const Frame& frame : read_capture(golden_directory() / "rc_write.pcap"))
     EXPECT_FALSE(peek_cm_message(frame));

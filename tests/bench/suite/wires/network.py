@@ -14,6 +14,7 @@ _numbers = itertools.count()
 class Wire:
     def __init__(self, context, name, switch):
         self.cpus = context.cpus
+        self.both_cpus = both_cpus(context)
         self.environment = environment(context)
         self.switch = switch
         self._run = os.path.join(context.build, "apps", "faultline-run")
@@ -25,6 +26,10 @@ class Wire:
     def on_side(self, side, words):
         """The command of a program on the CPU of side 0 or 1."""
         return on_cpu(self.cpus[side], self.command(words))
+
+    def on_both_cpus(self, words):
+        """The command of a program whose threads may run on either CPU."""
+        return on_cpu(self.both_cpus, self.command(words))
 
 
 def environment(context):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""perftest over a wire: a server and a client, one CPU each, or several such pairs on the same two CPUs."""
+"""perftest over a wire: a server and a client, one CPU each or free to move, or several such pairs on the same two CPUs."""
 import contextlib
 import time
 
@@ -39,11 +39,12 @@ def parsed_bandwidth(output):
     return {"messages_per_second": rate, "gb_per_second": rate * int(words[0]) / 1e9}
 
 
-def _run(context, on, program, options, pairs=1):
+def _run(context, on, program, options, pairs=1, moves=False):
     """The outputs of the clients of so many pairs that run at the same time."""
     with contextlib.ExitStack() as stack:
         def start(side, *words):
-            return stack.enter_context(Child(on.on_side(side, [program, "-F", "-d", "faultline0", *options, *words]), on.environment))
+            words = [program, "-F", "-d", "faultline0", *options, *words]
+            return stack.enter_context(Child(on.on_both_cpus(words) if moves else on.on_side(side, words), on.environment))
 
         servers = []
         for _ in range(pairs):
@@ -58,27 +59,28 @@ def _run(context, on, program, options, pairs=1):
     return outputs
 
 
-def _messages_for(context, on, program, options, rate_of):
+def _messages_for(context, on, program, options, rate_of, moves):
     """The number of messages that takes about as long as other measurements: measured once, then the same in every round."""
-    key = ("perftest", program, *options)
+    key = ("perftest", program, moves, *options)
     if key not in context.learnt:
-        output, = _run(context, on, program, [*options, "-n", str(FIRST_MESSAGES)])
+        output, = _run(context, on, program, [*options, "-n", str(FIRST_MESSAGES)], moves=moves)
         context.learnt[key] = max(LEAST_MESSAGES, min(MOST_MESSAGES, int(context.seconds * rate_of(output))))
     return context.learnt[key]
 
 
-def _measure(context, name, program, label, options, parse, rate_of):
+def _measure(context, name, program, label, options, parse, rate_of, moves=False):
     options = ["-s", str(bytes_of(label)), *options]
     with wire(context, program) as on:
-        messages = _messages_for(context, on, program, options, rate_of)
+        messages = _messages_for(context, on, program, options, rate_of, moves)
         began = time.monotonic()
-        output, = _run(context, on, program, [*options, "-n", str(messages)])
+        output, = _run(context, on, program, [*options, "-n", str(messages)], moves=moves)
         window = [began, time.monotonic()]
     return {name: parse(output)}, {name: {"window_s": window, "messages": messages}}
 
 
-def latency(context, name, program, size, options=()):
-    return _measure(context, name, program, size, options, parsed_latency, lambda output: 1e6 / (2 * parsed_latency(output)["mean_us"]))
+def latency(context, name, program, size, options=(), moves=False):
+    """With `moves`, the threads of both sides may run on either CPU: a progress thread has to leave its program's CPU."""
+    return _measure(context, name, program, size, options, parsed_latency, lambda output: 1e6 / (2 * parsed_latency(output)["mean_us"]), moves)
 
 
 def bandwidth(context, name, program, size):

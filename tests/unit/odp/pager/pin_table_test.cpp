@@ -6,8 +6,11 @@
 #include <memory>
 
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 
+#include "odp/pins/pin_slots.hpp"
+#include "stack/base/unique_fd.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp {
@@ -43,6 +46,18 @@ struct Fixture {
   Region region;
   bool ready = false;
 };
+
+// The kernel ends a ring some milliseconds after it was closed, and interrupts the thread that made it then:
+// epoll_wait is never restarted (signal(7)).
+TEST(PinSlots, ATryDoesNotInterruptTheProgram) {
+  const UniqueFd nothing(epoll_create1(EPOLL_CLOEXEC));
+  ASSERT_TRUE(nothing);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_EQ(PinSlots::try_once(), 0);
+    epoll_event event;
+    ASSERT_EQ(epoll_wait(nothing.get(), &event, 1, 100), 0) << std::strerror(errno);
+  }
+}
 
 TEST(PinTable, PinsEachPageOnce) {
   Fixture fixture(64);

@@ -20,7 +20,10 @@ namespace faultline::glue {
 /// few fit.
 [[nodiscard]] uint32_t packet_ring_frames(uint32_t most, size_t frame_bytes, uint16_t queue_pairs);
 
-/// Returns advice about the limit of locked memory.
-[[nodiscard]] std::string locked_memory_advice(size_t wanted_bytes);
+/// Returns whether the process may lock that many bytes more.
+[[nodiscard]] bool may_lock(size_t bytes);
+
+/// Returns advice about the limit of locked memory. `need` begins it, such as "its rings need".
+[[nodiscard]] std::string locked_memory_advice(std::string_view need, size_t wanted_bytes);
 
 }  // namespace faultline::glue

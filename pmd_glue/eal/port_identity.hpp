@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A device of DPDK that carries no frames. A wire's port needs none for its frames, but captures (pcapng),
-// telemetry and the names of its rings take a port by DPDK's number.
+// A device of DPDK that carries no frames. The ports of kind wire and udp need none for their frames, but
+// captures (pcapng), telemetry and the names of rings take a port by DPDK's number.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace faultline::glue {
 
 class PortIdentity {
  public:
-  /// `name` is unique in the process. Returns nullptr with a reason in `error`.
+  /// `name` is unique in the process, and in a forked child differs from the parent's. Returns nullptr with a
+  /// reason in `error`.
   [[nodiscard]] static std::unique_ptr<PortIdentity> create(const std::string& name, std::string& error);
   ~PortIdentity();
   PortIdentity(const PortIdentity&) = delete;

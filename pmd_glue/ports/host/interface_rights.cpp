@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "pmd_glue/ports/interface_rights.hpp"
+#include "pmd_glue/ports/host/interface_rights.hpp"
 
 #include <linux/capability.h>
 #include <spdlog/fmt/fmt.h>
@@ -23,8 +23,10 @@ bool has_capability(unsigned capability) {
   return (sets[CAP_TO_INDEX(capability)].effective & CAP_TO_MASK(capability)) != 0;
 }
 
-/// Tries a mapping, since only the kernel knows of CAP_IPC_LOCK in another user namespace. Pages are locked
-/// when they are populated, and PROT_NONE populates none.
+}  // namespace
+
+// Tries a mapping, since only the kernel knows of CAP_IPC_LOCK in another user namespace. Pages are locked
+// when they are populated, and PROT_NONE populates none.
 bool may_lock(size_t bytes) {
   void* const place =
       mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_LOCKED, -1, 0);
@@ -32,8 +34,6 @@ bool may_lock(size_t bytes) {
   munmap(place, bytes);
   return true;
 }
-
-}  // namespace
 
 std::optional<std::string> missing_rights(std::string_view kind, bool loads_programs) {
   std::string missing;
@@ -64,14 +64,13 @@ uint32_t packet_ring_frames(uint32_t most, size_t frame_bytes, uint16_t queue_pa
   return frames >= kLeastFrames ? frames : 0;
 }
 
-std::string locked_memory_advice(size_t wanted_bytes) {
+std::string locked_memory_advice(std::string_view need, size_t wanted_bytes) {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
   return fmt::format(
-      "its rings need {} KiB of locked memory, and the limit (RLIMIT_MEMLOCK) is {} KiB; raise it (ulimit "
-      "-l) "
-      "or give the program CAP_IPC_LOCK",
-      wanted_bytes >> 10, limit.rlim_cur >> 10);
+      "{} {} KiB of locked memory, and the limit (RLIMIT_MEMLOCK) is {} KiB; raise it (ulimit -l) or "
+      "give the program CAP_IPC_LOCK",
+      need, wanted_bytes >> 10, limit.rlim_cur >> 10);
 }
 
 }  // namespace faultline::glue

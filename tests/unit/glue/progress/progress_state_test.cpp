@@ -22,26 +22,37 @@ std::map<S, Row> expected() {
        {{E::call, {S::program, A::drive}},
         {E::rest, {S::progress_thread, A::wake_progress_thread}},
         {E::check, {S::progress_thread, A::drive}},
+        {E::ring, {S::progress_thread, A::drive}},
         {E::close, {S::closed, A::none}}}},
       {S::program,
        {{E::call, {S::program, A::drive}},
         {E::rest, {S::progress_thread, A::wake_progress_thread}},
         {E::check, {S::program_silent, A::leave_to_program}},
+        {E::ring, {S::program_away, A::drive}},
         {E::close, {S::closed, A::none}}}},
       {S::program_silent,
        {{E::call, {S::program, A::drive}},
         {E::rest, {S::progress_thread, A::wake_progress_thread}},
-        {E::check, {S::progress_thread, A::drive}},
+        {E::check, {S::program_away, A::drive}},
+        {E::ring, {S::program_away, A::drive}},
+        {E::close, {S::closed, A::none}}}},
+      {S::program_away,
+       {{E::call, {S::program, A::drive}},
+        {E::rest, {S::progress_thread, A::wake_progress_thread}},
+        {E::check, {S::program_away, A::drive}},
+        {E::ring, {S::program_away, A::drive}},
         {E::close, {S::closed, A::none}}}},
       {S::lcores,
        {{E::call, {S::lcores, A::none}},
         {E::rest, {S::lcores, A::none}},
         {E::check, {S::lcores, A::leave_to_lcores}},
+        {E::ring, {S::lcores, A::leave_to_lcores}},
         {E::close, {S::closed, A::none}}}},
       {S::closed,
        {{E::call, {S::closed, A::none}},
         {E::rest, {S::closed, A::none}},
         {E::check, {S::closed, A::none}},
+        {E::ring, {S::closed, A::none}},
         {E::close, {S::closed, A::none}}}},
   };
 }
@@ -68,6 +79,22 @@ TEST(ProgressState, TheProgressThreadDrivesUntilTheProgramCalls) {
   EXPECT_EQ(owner.note(E::check), A::leave_to_program);
   EXPECT_EQ(owner.note(E::check), A::drive) << "no call between two checks";
   EXPECT_EQ(owner.note(E::check), A::drive);
+}
+
+// A program that spins on its memory has polled before, and does not see the frame that it waits for.
+TEST(ProgressState, TheProgressThreadDrivesAtARingHoweverRecentlyTheProgramCalled) {
+  ProgressOwner owner(false);
+  EXPECT_FALSE(owner.program_polls());
+  EXPECT_LT(owner.program_cpu(), 0);
+  EXPECT_TRUE(owner.note_call());
+  EXPECT_GE(owner.program_cpu(), 0);
+  EXPECT_EQ(owner.note(E::ring), A::drive);
+  EXPECT_EQ(owner.note(E::check), A::drive) << "the program has not called since";
+  EXPECT_TRUE(owner.program_polls());
+  EXPECT_TRUE(owner.note_call());
+  EXPECT_EQ(owner.note(E::check), A::leave_to_program);
+  static_cast<void>(owner.note(E::rest));
+  EXPECT_FALSE(owner.program_polls()) << "it waits for an event, acknowledgements included";
 }
 
 TEST(ProgressState, AProgramThatRestsIsRelievedAtOnce) {

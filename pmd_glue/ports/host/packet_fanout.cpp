@@ -7,7 +7,7 @@
 // The driver also requests the defragmentation of IP packets in the kernel, which is removed here. No RoCEv2
 // packet is a fragment, so it would only keep strangers' fragments in the kernel's memory, and out of the
 // port's counters.
-#include "pmd_glue/ports/packet_fanout.hpp"
+#include "pmd_glue/ports/host/packet_fanout.hpp"
 
 #include <algorithm>
 #include <cerrno>

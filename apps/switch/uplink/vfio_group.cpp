@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/switch/uplink/vfio_group.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include "pmd_glue/config/port_kinds.hpp"
+#include "pmd_glue/ports/pci_device.hpp"
+#include "stack/base/log.hpp"
+
+namespace faultline::switching {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(5);
+constexpr auto kPause = std::chrono::milliseconds(10);
+
+}  // namespace
+
+void await_vfio_group(const glue::DeviceConfig& uplink) {
+  if (!glue::row_of(uplink.port.kind).is_on_pci) return;
+  const auto latest = std::chrono::steady_clock::now() + kPatience;
+  const std::string_view address = glue::pci_address_of(uplink.port.address);
+  auto group = glue::busy_group(address);
+  if (group)
+    log().warn("waits for {}, the VFIO group of {}: another process has it", group->string(), address);
+  while (group && std::chrono::steady_clock::now() < latest) {
+    std::this_thread::sleep_for(kPause);
+    group = glue::busy_group(address);
+  }
+}
+
+}  // namespace faultline::switching

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/engine/adaptive_yield.hpp"
+
+#include <gtest/gtest.h>
+
+namespace faultline::glue {
+namespace {
+
+uint32_t first_due(const AdaptiveYield& pace) {
+  uint32_t idle_turns = 0;
+  while (!pace.is_due(idle_turns)) ++idle_turns;
+  return idle_turns;
+}
+
+/// A yield, and the turn after it.
+void yield(AdaptiveYield& pace, uint64_t took_ns, bool finds_frames = false) {
+  pace.note_yield(took_ns);
+  pace.note_turn(finds_frames);
+}
+
+TEST(AdaptiveYield, OffersLateWhereNobodyIsKnownToWait) {
+  const AdaptiveYield pace;
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns);
+}
+
+TEST(AdaptiveYield, OffersSoonerToWhoReturnsTheCpuSoon) {
+  AdaptiveYield pace;
+  yield(pace, 8'000);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns / 2);
+  for (int i = 0; i < 20; ++i) yield(pace, 8'000);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kShortestTurns);
+}
+
+TEST(AdaptiveYield, OffersLaterWhereNobodyTakesIt) {
+  AdaptiveYield pace;
+  for (int i = 0; i < 20; ++i) yield(pace, 8'000);
+  yield(pace, 300);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kShortestTurns * 2);
+  for (int i = 0; i < 20; ++i) yield(pace, 300);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns);
+}
+
+TEST(AdaptiveYield, OffersLateAgainAtOnceWhereSomebodyKeepsIt) {
+  AdaptiveYield pace;
+  for (int i = 0; i < 20; ++i) yield(pace, 8'000);
+  yield(pace, 3'000'000);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns);
+}
+
+TEST(AdaptiveYield, OffersSoonerToAPeerThatWorksLongAndLeavesFrames) {
+  AdaptiveYield pace;
+  for (int i = 0; i < 20; ++i) yield(pace, AdaptiveYield::kSliceNs - 1, true);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kShortestTurns);
+}
+
+TEST(AdaptiveYield, OffersLateAgainWhereALongYieldBringsNoFrame) {
+  AdaptiveYield pace;
+  for (int i = 0; i < 20; ++i) yield(pace, 8'000);
+  yield(pace, AdaptiveYield::kHogNs, false);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns);
+}
+
+TEST(AdaptiveYield, OffersLaterWhereAThreadUsesItsSliceAlthoughFramesWait) {
+  AdaptiveYield pace;
+  for (int i = 0; i < 20; ++i) yield(pace, 8'000);
+  yield(pace, AdaptiveYield::kSliceNs, true);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kShortestTurns * 2);
+  for (int i = 0; i < 20; ++i) yield(pace, AdaptiveYield::kSliceNs, true);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns);
+}
+
+TEST(AdaptiveYield, OnlyTheFirstTurnAfterAYieldCounts) {
+  AdaptiveYield pace;
+  yield(pace, 8'000);
+  for (int i = 0; i < 20; ++i) pace.note_turn(true);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns / 2);
+}
+
+TEST(AdaptiveYield, OffersAgainAndAgainWhileNothingComes) {
+  const AdaptiveYield pace;
+  EXPECT_TRUE(pace.is_due(3 * AdaptiveYield::kLongestTurns));
+  EXPECT_FALSE(pace.is_due(3 * AdaptiveYield::kLongestTurns + 1));
+}
+
+}  // namespace
+}  // namespace faultline::glue
