@@ -74,6 +74,9 @@ class Row:
         return int(duration.group(1)) if duration else 6 if self.server.endswith(" -a") else 0
 
 
+GROUPS = {"both": "wire,veth", "all": "wire,veth,udp"}
+
+
 def read_table(network):
     rows = []
     with open(f"{HERE}/matrix.txt") as file:
@@ -82,7 +85,7 @@ def read_table(network):
             if not line or line.startswith("#"):
                 continue
             only, line = line.split(None, 1)
-            if only in ("both", network):
+            if network in GROUPS.get(only, only).split(","):
                 rows += [Row(text) for text in networks.expand(line)]
     return rows
 
@@ -318,7 +321,7 @@ def main():
     rows = [row for row in read_table(name) if wanted.search(row.name)]
     row_count = len(rows)
     if os.environ.get("FAULTLINE_BRIEF"):
-        rows = rows[::3] if name == "veth" else [row for number, row in enumerate(rows) if number % 3]
+        rows = rows[::3] if name == "veth" else rows[1::3] if name == "udp" else [row for number, row in enumerate(rows) if number % 3]
     missing = {word for row in rows for command in (row.server, row.client) for word in program_of(command) if not shutil.which(word)}
     missing |= {word for row in rows if row.how == "mpi" for word in ("mpicc", "mpirun") if not shutil.which(word)}
     if missing:
@@ -327,7 +330,7 @@ def main():
     signals = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: signals.append(number))
-    network = {"wire": networks.Wire, "veth": networks.Veth}[name](faultline_run, SLOTS)
+    network = {"wire": networks.Wire, "veth": networks.Veth, "udp": networks.Udp}[name](faultline_run, SLOTS)
     failed, threads = [], []
     try:
         prepare(network)

@@ -238,3 +238,30 @@ class Veth(Network):
         for space in self.spaces:
             quietly("ip", "netns", "del", space)
         super().close()
+
+
+class Udp(Veth):
+    """The same namespaces. The devices have the addresses of the veth interfaces by UDP sockets, and the programs are an ordinary user's,
+    without a capability."""
+
+    def __init__(self, faultline_run, slots):
+        super().__init__(faultline_run, slots)
+        for name in ("run", "home"):
+            os.chown(f"{self.folder}/{name}", NOBODY, NOBODY)
+        for slot in self.slots:
+            for side, host in (("a", 1), ("b", 2)):
+                # An interface that goes down loses its addresses of IPv6 otherwise (Linux, ip-sysctl).
+                subprocess.run(["ip", "netns", "exec", self.space(slot, side), "sh", "-c",
+                                f"echo 1 >/proc/sys/net/ipv6/conf/fl-{side}/keep_addr_on_down"], check=True)
+                add = ["-n", self.space(slot, side), "addr", "add", "dev", f"fl-{side}"]
+                self.ip(*add, f"198.18.0.{host}/24")
+                self.ip(*add, f"2001:2::{host}/64", "nodad")
+
+    def command(self, slot, side, part):
+        path = f"{self.folder}/{slot}{side}-{part}.toml"
+        host = 1 if side == "a" else 2
+        with open(path, "w") as file:
+            file.write(f'[[device]]\nname = "faultline0"\nip = ["198.18.0.{host}", "2001:2::{host}"]\n'
+                       f'vendor_part_id = {part}\n[device.port]\nkind = "udp"\n')
+        return ["ip", "netns", "exec", self.space(slot, side), "prlimit", f"--memlock={MEMLOCK_BYTES}", "setpriv", f"--reuid={NOBODY}",
+                f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--", self.run, "--config", path, "--"]

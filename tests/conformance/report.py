@@ -34,7 +34,7 @@ def rows_of(test):
 
 
 def matrix(tests, totals):
-    """Rows that run on both networks: a column for each."""
+    """Rows that run on several networks: a column for each."""
     networks = {test["name"].split("matrix-")[-1]: test for test in tests if "matrix-" in test["name"]}
     results = {}
     for network, test in networks.items():
@@ -43,15 +43,16 @@ def matrix(tests, totals):
             results.setdefault((program, arguments), {})[network] = result
     print("\n## Each program, in each way\n")
     print("`wire`: over `faultline-run --wire`, as an ordinary user (uid 65534), without huge pages. `veth`: as root, in two network "
-          "namespaces that a veth pair joins.\nThe rows are in `tests/conformance/matrix.txt`, with what perftest refuses by itself. "
+          "namespaces that a veth pair joins.\n`udp`: over sockets in these, as an ordinary user without a capability.\nThe rows are in `tests/conformance/matrix.txt`, with what perftest refuses by itself. "
           "librpma's examples are not among them: Debian ships the library (librpma0) and its manual pages, but no example.\n")
     for network, test in sorted(networks.items()):
         lines = [line for line in (test.get("stdout") or "").splitlines() if line.strip()]
         print(f"- {network}: {test['result'].lower()}, {lines[-1] if lines else 'it printed nothing'}")
-    print("\n| program | arguments | wire | veth |")
-    print("|---|---|---|---|")
+    print("\n| program | arguments | wire | veth | udp |")
+    print("|---|---|---|---|---|")
     for (program, arguments), of in sorted(results.items()):
-        print(f"| `{program}` | {'`' + arguments + '`' if arguments else ''} | {of.get('wire', '')} | {of.get('veth', '')} |")
+        print(f"| `{program}` | {'`' + arguments + '`' if arguments else ''} | {of.get('wire', '')} | {of.get('veth', '')} | "
+              f"{of.get('udp', '')} |")
 
 
 def main():

@@ -35,6 +35,9 @@ bad_config odp.unpinned_classic '$a [odp]\nunpinned_classic = "never"'
 bad_config eal.memory_mib '$a [eal]\nmemory_mib = 0'
 refused nowhere.toml "$perf" --config "$folder/nowhere.toml" --server --port 0
 refused faultline9 "$perf" --config "$folder/server.toml" --device faultline9 --server --port 0
+# The port opens with the first PD.
+device_config absent 1 "$(printf 'kind = "pci"\naddress = "ffff:ff:1f.7"')"
+refused "device.port.address: there is no PCI device ffff:ff:1f.7" "$perf" --config "$folder/absent.toml" --server --port 0
 run=("$perf" --config "$folder/client.toml" --client 127.0.0.1)
 refused --op "${run[@]}" -- --op jump
 refused --mtu "${run[@]}" -- --mtu 1000

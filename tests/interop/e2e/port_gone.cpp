@@ -144,7 +144,8 @@ void delete_tap_under_traffic(const std::string& folder, const std::string& prog
   const ibv_wc_status status = a.stream(b.address(), 20s, written);
   remover.join();
   std::printf("%lu writes, then: %s\n", written, ibv_wc_status_str(status));
-  expect(status == IBV_WC_RETRY_EXC_ERR, "the stream's error");
+  // The transport's timers may end before the device looks at its port.
+  expect(status == IBV_WC_WR_FLUSH_ERR || status == IBV_WC_RETRY_EXC_ERR, "the stream's error");
   expect(a.next_event(IBV_EVENT_PORT_ERR), "PORT_ERR");
   expect(a.next_event(IBV_EVENT_DEVICE_FATAL), "DEVICE_FATAL");
   expect(!a.port_is_active(), "a port that is down");

@@ -3,7 +3,10 @@
 """Two Faultline devices on a bridge exchange data of which every byte is compared, and a third station on it sends what no honest
 one does (docs/security.md).
 
-    hostile_test.py LIVE_STREAM HOSTILE_SENDER [--frames N] [--seed N] [--rate N]
+    hostile_test.py LIVE_STREAM HOSTILE_SENDER [--frames N] [--seed N] [--rate N] [--switch FAULTLINE_SWITCH | --udp]
+
+With --switch each device is on a wire, whose switch has the port on the bridge as its uplink. The switch must count each frame, and stay.
+With --udp the devices have the addresses of the kernel's interfaces, by UDP sockets; the kernel drops frames that no socket has to get.
 
 No byte may be wrong, nothing may end, every frame has to be counted under the reason that its sender foresaw, memory and the
 connection manager's state have to stay as they are, and afterwards all goes on as before.
@@ -46,7 +49,8 @@ class Link:
 
     PORTS = ("fl-a", "fl-b", "fl-hostile")
 
-    def __init__(self):
+    def __init__(self, has_addresses):
+        self.has_addresses = has_addresses
         self.name = f"fl-hostile-{os.getpid()}"
 
     def __enter__(self):
@@ -59,8 +63,8 @@ class Link:
         try:
             # The kernel's own neighbour discovery would be counted, too; and where it filters what goes over bridges, it drops broken
             # packets before they come to anybody.
-            self.run("sh", "-c", "echo 1 | tee /proc/sys/net/ipv6/conf/*/disable_ipv6 >/dev/null; if [ -d /proc/sys/net/bridge ]; then "
-                     "echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-*tables >/dev/null; fi")
+            self.run("sh", "-c", f"echo {int(not self.has_addresses)} | tee /proc/sys/net/ipv6/conf/*/disable_ipv6 >/dev/null; "
+                     "if [ -d /proc/sys/net/bridge ]; then echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-*tables >/dev/null; fi")
             self.ip("link", "add", "fl-br", "mtu", str(LINK_MTU_BYTES), "type", "bridge", "mcast_snooping", "0")
             self.ip("link", "set", "fl-br", "up")
             for port in self.PORTS:
@@ -68,10 +72,21 @@ class Link:
                         str(LINK_MTU_BYTES))
                 self.ip("link", "set", f"{port}-br", "master", "fl-br", "up")
                 self.ip("link", "set", port, "up")
+            if self.has_addresses:
+                self.add_addresses()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def add_addresses(self):
+        """Both devices' addresses are this host's. It takes frames from outside that have one of them as their source."""
+        self.ip("link", "set", "lo", "up")
+        self.run("sh", "-c", "echo 1 | tee /proc/sys/net/ipv4/conf/*/accept_local >/dev/null; "
+                 "echo 0 | tee /proc/sys/net/ipv4/conf/*/rp_filter >/dev/null")
+        for number, port in ((1, "fl-a"), (2, "fl-b")):
+            self.ip("addr", "add", f"198.18.0.{number}/24", "dev", port)
+            self.ip("addr", "add", f"2001:2::{number}/64", "dev", port, "nodad")
 
     def __exit__(self, *_):
         subprocess.run(["ip", "netns", "del", self.name], stderr=subprocess.DEVNULL)
@@ -86,15 +101,61 @@ class Link:
         subprocess.run(self.inside(*words), check=True)
 
 
+class Switches:
+    """The wires ha and hb, whose switches have the bridge's ports as uplinks."""
+
+    def __init__(self, link, program, folder):
+        self.program = program
+        os.environ["XDG_RUNTIME_DIR"] = folder
+        self.processes = [subprocess.Popen(link.inside(program, "--wire", f"h{side}", "--uplink", f"af_packet:fl-{side}"))
+                          for side in "ab"]
+        until = time.monotonic() + PATIENCE_S
+        while not all(self.ask(side).returncode == 0 for side in "ab"):
+            if time.monotonic() > until or not self.are_alive():
+                fail("the switches do not start")
+            time.sleep(0.05)
+
+    def ask(self, side):
+        return subprocess.run([self.program, "--status", f"h{side}", "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              text=True, timeout=PATIENCE_S)
+
+    def are_alive(self):
+        return all(process.poll() is None for process in self.processes)
+
+    def uplink(self):
+        """What the target's switch counted: frames of its uplink, and its reasons to drop."""
+        status = json.loads(self.ask("a").stdout)
+        uplink = status["uplink"]
+        return uplink["sent_frames"] + uplink["dropped"] + uplink["missed"], status["counters"]
+
+    def resident_kib(self):
+        kib = 0
+        for process in self.processes:
+            with open(f"/proc/{process.pid}/smaps_rollup") as file:
+                kib += sum(int(line.split()[1]) for line in file if line.startswith("Rss:"))
+        return kib
+
+    def close(self):
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait()
+
+
 class Stream:
     """live_stream: answers, one line each. What it says without being asked is an end."""
 
-    def __init__(self, link, program, folder):
+    PORT = 'ip = ["198.18.0.{number}/24", "2001:2::{number}/64"]\nmtu = {mtu}\n[device.port]\nkind = "af_packet"\n' \
+           'interface = "fl-{side}"\n'
+    UDP = 'ip = ["198.18.0.{number}", "2001:2::{number}"]\nmtu = {mtu}\n[device.port]\nkind = "udp"\n'
+    WIRE = 'mtu = {mtu}\n[device.port]\nkind = "wire"\nwire = "h{side}"\nside = "{side}"\n'
+
+    def __init__(self, link, program, folder, port):
         config = f"{folder}/devices.toml"
         with open(config, "w") as file:
-            for number, port in enumerate(("fl-a", "fl-b")):
-                file.write(f'[[device]]\nname = "faultline{number}"\nip = ["198.18.0.{number + 1}/24", "2001:2::{number + 1}/64"]\n'
-                           f'mtu = {DEVICE_MTU_BYTES}\n[device.port]\nkind = "af_packet"\ninterface = "{port}"\n')
+            for number, side in enumerate("ab"):
+                file.write(f'[[device]]\nname = "faultline{number}"\n' +
+                           port.format(number=number + 1, side=side, mtu=DEVICE_MTU_BYTES))
         self.process = subprocess.Popen(link.inside(program, config), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         start_new_session=True)
         self.lines = queue.Queue()
@@ -255,11 +316,60 @@ def attack_all(link, stream, options, facts_file):
     if flood.after["victim"] != "error":
         fail("a bad rkey in the peer's name, at the right PSN, did not end the connection")
     check_limits(link, stream, options, facts_file)
-    after = recovered(stream, calm)
-    print(f"ok: {after:.0f} rounds a second after it, {calm:.0f} before", flush=True)
-    for what in ("connect", "resume"):
-        if not all(stream.ask(what).values()):
-            fail(f"{what}: it does not work any more")
+    check_that_all_goes_on(stream, calm)
+    print("ok: a connection is made, and the QP that was idle is used", flush=True)
+
+
+def attack_over_switches(link, stream, switches, options, facts_file):
+    calm = rate(stream, 1)
+    Attack(link, stream, options.sender, facts_file, "--count", 4000, "--seed", options.seed + 1000, "--rate", options.rate)
+    kib = switches.resident_kib()
+    before, reasons_before = switches.uplink()
+    attack = Attack(link, stream, options.sender, facts_file, "--count", options.frames, "--seed", options.seed, "--rate",
+                    options.rate)
+    after, reasons = switches.uplink()
+    if after - before < attack.sent["frames"]:
+        fail(f"{attack.sent['frames']} frames were sent, and the switch counted {after - before}")
+    grown = {name: reasons[name] - reasons_before[name] for name in reasons if reasons[name] != reasons_before[name]}
+    for reason in ("foreign_address", "unknown_address"):
+        if reason not in grown:
+            fail(f"the switch dropped nothing as {reason}: {grown}")
+    print(f"ok: {attack.sent['frames']} hostile frames of {len(attack.sent['sent'])} kinds in {attack.sent['seconds']:.1f} s, "
+          f"{attack.after['rounds'] - attack.before['rounds']} rounds meanwhile; the switch counted {grown}", flush=True)
+    flood = Attack(link, stream, options.sender, facts_file, "--count", options.frames, "--seed", options.seed + 500, "--rate", 0)
+    print(f"ok: {flood.sent['frames']} more in {flood.sent['seconds']:.1f} s, "
+          f"{flood.after['rounds'] - flood.before['rounds']} rounds meanwhile", flush=True)
+    more = switches.resident_kib() - kib
+    # Frames that wait for the program use buffers for the first time, at most half of the pool.
+    print(f"    memory of the switches {more:+} KiB", flush=True)
+    check_that_all_goes_on(stream, calm)
+    if not switches.are_alive():
+        fail("a switch has ended")
+    print("ok: a connection is made, the QP that was idle is used, and both switches are there", flush=True)
+
+
+# Of the frames, what the kernel passes to the sockets: the others are no datagrams for port 4791 of these addresses.
+LEAST_SHARE = 0.2
+
+
+def attack_over_sockets(link, stream, options, facts_file):
+    link.ip("link", "set", "fl-a", "address", stream.facts["target"]["mac"])
+    calm = rate(stream, 1)
+    warm = Attack(link, stream, options.sender, facts_file, "--count", 4000, "--seed", options.seed + 1000, "--rate", options.rate)
+    attack = Attack(link, stream, options.sender, facts_file, "--count", options.frames, "--seed", options.seed, "--rate", options.rate)
+    frames, arrived = attack.sent["frames"], attack.arrived()
+    dropped = {name: attack.grown(name) for name in attack.after["target"] if name.startswith(("parse.", "drop.")) and attack.grown(name)}
+    print(f"ok: {frames} hostile frames of {len(attack.sent['sent'])} kinds in {attack.sent['seconds']:.1f} s, {arrived} came, "
+          f"{attack.grown('port.rx_missed')} of them not taken by the sockets, {attack.after['rounds'] - attack.before['rounds']} rounds "
+          f"meanwhile; dropped: {dropped}", flush=True)
+    if arrived < LEAST_SHARE * frames or sum(dropped.values()) < LEAST_SHARE * frames:
+        fail("the attack does not reach the device")
+    check_state(attack, warm)
+    flood = Attack(link, stream, options.sender, facts_file, "--count", options.frames, "--seed", options.seed + 500, "--rate", 0)
+    print(f"ok: {flood.sent['frames']} more in {flood.sent['seconds']:.1f} s, {flood.grown('port.rx_missed')} not taken by the sockets, "
+          f"{flood.after['rounds'] - flood.before['rounds']} rounds meanwhile", flush=True)
+    check_state(flood, warm)
+    check_that_all_goes_on(stream, calm)
     print("ok: a connection is made, and the QP that was idle is used", flush=True)
 
 
@@ -288,6 +398,14 @@ def recovered(stream, calm):
     fail(f"{after:.0f} rounds a second, {calm:.0f} before")
 
 
+def check_that_all_goes_on(stream, calm):
+    after = recovered(stream, calm)
+    print(f"ok: {after:.0f} rounds a second after it, {calm:.0f} before", flush=True)
+    for what in ("connect", "resume"):
+        if not all(stream.ask(what).values()):
+            fail(f"{what}: it does not work any more")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("stream")
@@ -295,20 +413,32 @@ def main():
     parser.add_argument("--frames", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=int, default=20_000)
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--switch")
+    way.add_argument("--udp", action="store_true")
     options = parser.parse_args()
     # Ended by a signal, it still cleans up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with Link() as link, tempfile.TemporaryDirectory(prefix="fl-hostile-") as folder:
-        stream = Stream(link, os.path.realpath(options.stream), folder)
+    with Link(has_addresses=options.udp) as link, tempfile.TemporaryDirectory(prefix="fl-hostile-") as folder:
+        switches = Switches(link, os.path.realpath(options.switch), folder) if options.switch else None
+        port = Stream.WIRE if switches else Stream.UDP if options.udp else Stream.PORT
+        stream = Stream(link, os.path.realpath(options.stream), folder, port)
         try:
             facts_file = f"{folder}/facts.json"
             with open(facts_file, "w") as file:
                 json.dump(stream.facts, file)
-            attack_all(link, stream, options, facts_file)
+            if switches:
+                attack_over_switches(link, stream, switches, options, facts_file)
+            elif options.udp:
+                attack_over_sockets(link, stream, options, facts_file)
+            else:
+                attack_all(link, stream, options, facts_file)
             if stream.end() != 0:
                 fail("the stream did not end well")
         finally:
             stream.close()
+            if switches:
+                switches.close()
     print("ok: every byte was right")
 
 

@@ -17,7 +17,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-from testbed.testbed import BRIDGE, HERE, OUR_GIDS, OUR_ADDRESSES, PEER_ADDRESSES, PEER_GIDS, Testbed  # noqa: E402
+from testbed.testbed import BRIDGE, HERE, OUR_GIDS, PEER_ADDRESSES, PEER_GIDS, Testbed  # noqa: E402
 from networks import expand  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
@@ -78,7 +78,7 @@ class Lane:
 
     def cases(self, testbed, combinations, config, take=None, wanted=None, prefix=""):
         take = take or self.take
-        settings = json.dumps(dict(addresses=dict(ours=OUR_ADDRESSES, peer=PEER_ADDRESSES), wanted=self.wanted if wanted is None else wanted, combinations=combinations,
+        settings = json.dumps(dict(addresses=testbed.addresses, wanted=self.wanted if wanted is None else wanted, combinations=combinations,
                                    reduced=self.reduced))
         port = str(next(PORTS))
         ours = testbed.popen(["/usr/bin/python3", "-B", f"{HERE}/matrix_cases.py", "listen", port, settings], config=config)
@@ -202,6 +202,30 @@ class Lane:
         wanted = self.wanted.removeprefix("tap: ") or "^(?!UD.* 1025 )"
         self.cases(testbed, chosen, testbed.config("tap", "", RXE_FLUSH), wanted=wanted, prefix="tap: ")
 
+    def udp(self, testbed):
+        """The same by sockets of the host, over IPv6: over IPv4 a socket hides the identification that the ICRC of the kernel's packets
+        covers."""
+        if self.wanted and "udp" not in self.wanted:
+            return
+        link = testbed.kind, testbed.addresses
+        testbed.use_udp()
+        chosen = [combination for combination in combinations(False, False) if combination["family"] == 6 and not combination["peer_odp"]]
+        if self.reduced:
+            chosen = [combination for combination in chosen if combination["our_odp"] == (combination["mtu"] == 4096)]
+        self.cases(testbed, chosen, testbed.config("udp", "", RXE_FLUSH), wanted=self.wanted.removeprefix("udp: "), prefix="udp: ")
+        testbed.kind, testbed.addresses = link
+
+    def vhost(self, testbed):
+        """The same over the peer's second card, whose back end is Faultline: frames pass by the peer's memory."""
+        if self.wanted and "vhost" not in self.wanted:
+            return
+        testbed.use_vhost()
+        chosen = [combination for combination in combinations(False, False) if not combination["peer_odp"]]
+        if self.reduced:
+            # For each transport, one combination with each family, MTU and kind of memory.
+            chosen = [combination for combination in chosen if combination["our_odp"] == (combination["family"] == 6) == (combination["mtu"] == 4096)]
+        self.cases(testbed, chosen, testbed.config("vhost", "", RXE_FLUSH), wanted=self.wanted.removeprefix("vhost: "), prefix="vhost: ")
+
 
 def adopt(testbed, process):
     """Makes the tap of Faultline's program a port of the bridge as soon as it exists."""
@@ -218,17 +242,20 @@ def main():
     reduced = asked.reduced
     tally = Tally("matrix")
     lane = Lane(tally, reduced, asked.wanted.pattern)
-    with Testbed(asked.faultline_run, "matrix") as testbed:
+    with Testbed(asked.faultline_run, "matrix", with_vhost=True) as testbed:
         lane.cases(testbed, combinations(False, reduced), testbed.config("clean", "", RXE_FLUSH))
         lane.flush_as_specified(testbed)
         lane.rows(testbed)
+        lane.udp(testbed)
         testbed.peer.check("sh", "-ec", NETEM)
         lane.cases(testbed, combinations(True, reduced), testbed.config("lossy", CHAOS, RXE_FLUSH))
         if not reduced:
             testbed.peer.check("tc", "qdisc", "del", "dev", "eth0", "root")
             lane.tap(testbed)
+        lane.vhost(testbed)
     lane.table()
     tally.finish()
 
 
-main()
+if __name__ == "__main__":  # the NIC lab imports the lane
+    main()

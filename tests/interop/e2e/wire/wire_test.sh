@@ -112,7 +112,7 @@ refused "start it with --share too" --wire "$two" --side a --share
 refused 'a side is one letter' --wire "$two" --side aa
 refused 'is not an address of 198.18.0.0/15' --wire "$two" --ip 10.0.0.1
 refused "a wire's name is" --wire a/b
-refused 'wire NAME or --config FILE is required' --
+refused 'wire NAME, --udp or --config FILE is required' --
 # Foreign processes: what is no request, and another build's.
 python3 - "$folder/faultline/$two.control" <<'PY' || fail "a foreign process was not refused with a line"
 import socket, struct, sys

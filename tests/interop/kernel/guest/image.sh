@@ -12,7 +12,7 @@ suite=trixie
 kernel_suite=trixie-backports
 lib_dir=usr/lib/x86_64-linux-gnu
 boot_modules=(virtio_net virtio-rng 9pnet_virtio 9p ib_core ib_uverbs rdma_cm rdma_ucm rdma_rxe)
-spare_modules=(sch_netem sch_prio cls_u32 cls_flower)
+spare_modules=(8021q sch_netem sch_prio cls_u32 cls_flower)
 # Copied whole, except their documentation; readelf finds the libraries that they need.
 packages=(busybox-static dash iproute2 ibverbs-utils rdmacm-utils perftest)
 

@@ -1,31 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A Linux kernel with Soft-RoCE in a virtual machine, whose network card is a tap in a network namespace of this machine."""
+"""A Linux kernel with Soft-RoCE in a virtual machine, whose network card is a tap in a network namespace of this machine. A second card
+may be that of a vhost-user back end."""
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
-import threading
-import time
 import zlib
+
+from .guest import COMMAND_TIMEOUT_S, Guest, skip
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 # The folder of the programs that run at both ends.
 SHARED = os.path.dirname(HERE)
 MEMORY_MIB = 1024
-# /dev/kvm may exist and not work, as in nested machines: a user whose KVM works can select it.
-ACCELERATOR = os.environ.get("FAULTLINE_PEER_ACCEL", "tcg,thread=multi,tb-size=128")
-BOOT_TIMEOUT_S = 240
-# Under software emulation a command takes at least a tenth of a second, and this machine may be busy.
-COMMAND_TIMEOUT_S = 120
-
-
-def skip(reason):
-    print(f"SKIPPED: {reason}")
-    sys.exit(77)
 
 
 def image():
@@ -41,160 +30,65 @@ def image():
     return built.stdout.strip()
 
 
-class GuestProcess:
-    """A command that runs in the guest."""
+class Peer(Guest):
+    """addresses: of its eth0, with their prefix lengths. back_end: the socket of a vhost-user back end for eth1; QEMU waits until the back
+    end listens. The folder of the lanes is on /mnt/share."""
 
-    def __init__(self, peer, number, argv):
-        self.peer, self.number, self.argv = peer, number, argv
-        self.output = ""
-        self.returncode = None
-
-    def poll(self):
-        return self.returncode
-
-    def wait(self, timeout_s=COMMAND_TIMEOUT_S):
-        """Its status, negative for a signal; raises TimeoutExpired."""
-        with self.peer.changed:
-            if not self.peer.changed.wait_for(lambda: self.returncode is not None or self.peer.gone, timeout_s):
-                raise subprocess.TimeoutExpired(self.argv, timeout_s)
-        if self.returncode is None:
-            raise ConnectionError("the kernel peer is gone")
-        return self.returncode
-
-    def await_output(self, text, timeout_s=COMMAND_TIMEOUT_S):
-        """Whether the output has that text in time, and before the command ends."""
-        with self.peer.changed:
-            self.peer.changed.wait_for(lambda: text in self.output or self.returncode is not None or self.peer.gone, timeout_s)
-        return text in self.output
-
-    def signal(self, number=signal.SIGTERM):
-        self.peer.send(id=self.number, signal=int(number))
-
-
-class Peer:
-    """start() boots it; also a context manager. addresses: of its eth0, with their prefix lengths. The folder of the lanes is on /mnt/share."""
-
-    def __init__(self, namespace, bridge, addresses, mtu_bytes, name="peer"):
-        self.namespace, self.bridge, self.addresses, self.mtu_bytes, self.name = namespace, bridge, addresses, mtu_bytes, name
+    def __init__(self, namespace, bridge, addresses, mtu_bytes, name="peer", back_end=None):
+        super().__init__(name)
+        self.back_end = back_end
+        self.namespace, self.bridge, self.addresses, self.mtu_bytes = namespace, bridge, addresses, mtu_bytes
         self.tap = f"fl-{name}"[:15]
         number = zlib.crc32(name.encode())
         self.mac = "52:54:00:" + ":".join(f"{number >> shift & 255:02x}" for shift in (16, 8, 0))
-        self.machine = None
-        self.changed = threading.Condition()
-        self.folder = None
 
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
-
-    def start(self):
+    def _boot(self):
         files = image()
-        self.folder = tempfile.mkdtemp(prefix="fl-peer-")
-        # A thread that still reads from the last machine ends by itself, and reports nothing of this one.
-        self.boot = object()
-        self.running, self.count, self.gone, self.release, self.fault = {}, 0, False, None, None
-        try:
-            self._start(files)
-        except BaseException:
-            self.stop()
-            raise
-
-    def _start(self, files):
         ip = ["ip", "-n", self.namespace]
         subprocess.run([*ip, "tuntap", "add", "dev", self.tap, "mode", "tap"], check=True)
         subprocess.run([*ip, "link", "set", self.tap, "mtu", str(self.mtu_bytes), "master", self.bridge, "up"], check=True)
         kernel_parameters = f"peer.addresses={','.join(self.addresses)} peer.mtu={self.mtu_bytes}"
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(f"{self.folder}/agent")
-        listener.listen(1)
-        with open(f"{self.folder}/qemu.out", "wb") as output_file:
-            self.machine = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, "qemu-system-x86_64", "-name", self.name, "-machine", "pc",
-                 "-accel", ACCELERATOR, "-cpu", "max", "-m", str(MEMORY_MIB), "-smp", "1",
-                 "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-kernel", f"{files}/vmlinuz",
-                 "-initrd", f"{files}/initrd",
-                 "-append", f"console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on {kernel_parameters}",
-                 "-serial", f"file:{self.folder}/console", "-device", "virtio-rng-pci",
-                 "-netdev", f"tap,id=net0,ifname={self.tap},script=no,downscript=no",
-                 # Offloads off: checksums must arrive as they were sent.
-                 "-device", f"virtio-net-pci,netdev=net0,mac={self.mac},romfile=,csum=off,gso=off,guest_csum=off,guest_tso4=off,"
-                            "guest_tso6=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ufo=off,mrg_rxbuf=on",
-                 "-virtfs", f"local,path={SHARED},mount_tag=share,security_model=none,readonly=on",
-                 "-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={self.folder}/agent",
-                 "-device", "virtserialport,chardev=agent,name=faultline.agent"],
-                stdin=subprocess.DEVNULL, stdout=output_file, stderr=subprocess.STDOUT, start_new_session=True)
-        listener.settimeout(BOOT_TIMEOUT_S)
-        self.channel, _ = listener.accept()
-        listener.close()
-        threading.Thread(target=self._receive, args=(self.channel, self.boot), daemon=True).start()
-        with self.changed:
-            self.changed.wait_for(lambda: self.release or self.fault or self.gone, BOOT_TIMEOUT_S)
-        if not self.release:
-            with open(f"{self.folder}/qemu.out", errors="replace") as file:
-                data = file.read()
-            raise RuntimeError(f"the kernel peer did not come up: {self.fault or ''}\n{data[-1000:]}\n{self.console()[-2000:]}")
+        self.launch(
+            ["ip", "netns", "exec", self.namespace],
+            ["-machine", f"pc{self._shared_memory()}", "-m", str(MEMORY_MIB), "-smp", "1", "-kernel", f"{files}/vmlinuz", "-initrd", f"{files}/initrd",
+             "-append", f"console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on {kernel_parameters}",
+             "-netdev", f"tap,id=net0,ifname={self.tap},script=no,downscript=no",
+             # Offloads off: checksums must arrive as they were sent.
+             "-device", f"virtio-net-pci,netdev=net0,mac={self.mac},romfile=,csum=off,gso=off,guest_csum=off,guest_tso4=off,"
+                        "guest_tso6=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ufo=off,mrg_rxbuf=on",
+             *self._second_card(),
+             "-virtfs", f"local,path={SHARED},mount_tag=share,security_model=none,readonly=on"])
 
-    def _receive(self, channel, boot):
-        try:
-            for line in channel.makefile("rb"):
-                words = json.loads(line)
-                with self.changed:
-                    if boot is not self.boot:
-                        return
-                    process = self.running.get(words.get("id"))
-                    if process and "out" in words:
-                        process.output += words["out"]
-                    elif process:
-                        process.returncode = words["status"]
-                        del self.running[process.number]
-                    self.release = words.get("ready", self.release)
-                    self.fault = words.get("fault", self.fault)
-                    self.changed.notify_all()
-        except (OSError, ValueError):
-            pass
-        with self.changed:
-            if boot is self.boot:
-                self.gone = True
-            self.changed.notify_all()
+    def _shared_memory(self):
+        """The back end maps all of the guest's memory."""
+        return ",memory-backend=memory" if self.back_end else ""
 
-    def send(self, **words):
-        with self.changed:
-            self.channel.sendall(json.dumps(words).encode() + b"\n")
+    def _second_card(self):
+        """A card with QEMU's own offloads, as a virtual machine has them by default."""
+        if not self.back_end:
+            return []
+        return ["-object", f"memory-backend-memfd,id=memory,size={MEMORY_MIB}M,share=on",
+                "-chardev", f"socket,id=back-end,path={self.back_end},reconnect=1", "-netdev", "vhost-user,id=net1,chardev=back-end",
+                # vectors=0: without KVM, QEMU 7.2 crashes when a vhost-user device gets MSI-X vectors.
+                "-device", f"virtio-net-pci,netdev=net1,mac=52:54:01{self.mac[8:]},romfile=,vectors=0,host_mtu={self.mtu_bytes}"]
 
-    def popen(self, argv):
-        with self.changed:
-            self.count += 1
-            process = self.running[self.count] = GuestProcess(self, self.count, argv)
-        self.send(id=process.number, argv=argv)
-        return process
+    def use_second_card(self, addresses, device="rxe0"):
+        """Gives eth1 these addresses, and the device to eth1. Programs exchange their parameters over eth0 as before."""
+        self.check("sh", "-ec", "; ".join([
+            *self._up("eth1", addresses),
+            *(["rdma link delete rxe0"] if device == "rxe0" else []), f"rdma link add {device} type rxe netdev eth1"]))
 
-    def run(self, argv, timeout_s=COMMAND_TIMEOUT_S):
-        """The ended command. If it takes longer, its session is killed, and TimeoutExpired raised."""
-        process = self.popen(argv)
-        try:
-            process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            process.signal(signal.SIGKILL)
-            raise
-        return process
+    def use_vlan(self, vlan_id, addresses):
+        """Adds a VLAN of eth0 with these addresses. rxe takes whole interfaces only: rxe0 stays on eth0, and gets the VLAN's GIDs too."""
+        name = f"eth0.{vlan_id}"
+        self.check("sh", "-ec", "; ".join([
+            "modprobe 8021q", f"ip link add link eth0 name {name} type vlan id {vlan_id}", *self._up(name, addresses)]))
 
-    def check(self, *argv):
-        """The command's output; the command must succeed."""
-        process = self.run(list(argv))
-        if process.returncode != 0:
-            raise RuntimeError(f"{' '.join(argv)}: status {process.returncode}: {process.output}")
-        return process.output
-
-    def await_listener(self, port, process=None, timeout_s=COMMAND_TIMEOUT_S):
-        """Whether a program in the guest accepts TCP connections there; False if the process ends before."""
-        until = time.monotonic() + timeout_s
-        while time.monotonic() < until and (process is None or process.poll() is None):
-            if self.run(["grep", "-qih", f":{port:04X} 0*:0000 0A", "/proc/net/tcp", "/proc/net/tcp6"]).returncode == 0:
-                return True
-        return False
+    def _up(self, interface, addresses):
+        """Commands. Addresses must be usable at once: no duplicate address detection."""
+        return [f"for key in accept_dad router_solicitations; do echo 0 >/proc/sys/net/ipv6/conf/{interface}/$key; done",
+                f"ip link set {interface} mtu {self.mtu_bytes} up",
+                *(f"ip address add {address} dev {interface}" for address in addresses)]
 
     def gid_index(self, text):
         """The index of the GID that contains this text in the notation of sysfs: an IPv6 address's last group, or IPv4's four bytes in
@@ -206,13 +100,6 @@ class Peer:
         words = self.check("rdma", "-j", "statistic", "show", "link", "rxe0/1")
         return json.loads(words)[0]
 
-    def console(self):
-        try:
-            with open(f"{self.folder}/console", errors="replace") as file:
-                return file.read()
-        except OSError:
-            return ""
-
     def freeze(self):
         """Freezes it as it is: no answer, no clock."""
         os.kill(self.machine.pid, signal.SIGSTOP)
@@ -221,15 +108,8 @@ class Peer:
         os.kill(self.machine.pid, signal.SIGCONT)
 
     def stop(self):
-        """Like a power cut. A second call has no effect."""
-        if self.machine:
-            self.machine.kill()
-            self.machine.wait()
-            self.machine = None
+        super().stop()
         subprocess.run(["ip", "-n", self.namespace, "link", "del", self.tap], stderr=subprocess.DEVNULL)
-        if self.folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder = None
 
     def reboot(self):
         self.stop()

@@ -4,6 +4,13 @@
     198.18.0.1  2001:2::1   the bridge itself: TCP of programs at Faultline's end, which exchange the parameters of their QPs
     198.18.0.2  2001:2::2   the peer's eth0 and rxe0
     198.18.0.3  2001:2::3   faultline0, on the other end of a veth pair or on a tap
+
+With kind vhost, faultline0 is the back end of the peer's eth1:
+
+    198.18.1.2  2001:2:0:1::2   the peer's eth1, and rxe0, which moves there
+    198.18.1.3  2001:2:0:1::3   faultline0
+
+With kind udp, faultline0 has the addresses of the bridge, by sockets of the host.
 """
 import os
 import shutil
@@ -24,10 +31,20 @@ from guest import peer as kernel_peer  # noqa: E402
 LINK_MTU_BYTES = 4200
 OUR_ADDRESSES = {4: "198.18.0.3", 6: "2001:2::3"}
 PEER_ADDRESSES = {4: "198.18.0.2", 6: "2001:2::2"}
+VHOST_ADDRESSES = dict(ours={4: "198.18.1.3", 6: "2001:2:0:1::3"}, peer={4: "198.18.1.2", 6: "2001:2:0:1::2"})
 # Indices of these GIDs in each device's table. 0 of rxe0 is link-local, as is 2 of faultline0.
 OUR_GIDS = {4: 0, 6: 1}
 PEER_GIDS = {4: 1, 6: 2}
 BRIDGE = {4: "198.18.0.1", 6: "2001:2::1"}
+# Opens the port of faultline0.
+HOLD = """
+import time
+from pyverbs.device import Context
+from pyverbs.pd import PD
+pd = PD(Context(name="faultline0"))
+print("held", flush=True)
+time.sleep(3600)
+"""
 
 
 def end(*_):
@@ -87,7 +104,8 @@ class HostProcess:
 class Testbed:
     """The namespace, the peer (peer: None if it is not wanted), and methods that run programs at both ends. A context manager."""
 
-    def __init__(self, faultline_run, name="peer", kind="af_packet", with_peer=True, mtu_bytes=LINK_MTU_BYTES):
+    def __init__(self, faultline_run, name="peer", kind="af_packet", with_peer=True, mtu_bytes=LINK_MTU_BYTES,
+                 with_vhost=False):
         if os.geteuid() != 0:
             skip("needs root for network namespaces")
         if not shutil.which("ip"):
@@ -99,6 +117,8 @@ class Testbed:
         self.own = []
         self.peer = None
         self.folder = None
+        self.addresses = dict(ours=OUR_ADDRESSES, peer=PEER_ADDRESSES)
+        self.with_vhost = with_vhost
         if with_peer:
             kernel_peer.image()  # skips before anything is set up
             self.peer = kernel_peer.Peer(self.namespace, "fl-bridge", [f"{PEER_ADDRESSES[4]}/24", f"{PEER_ADDRESSES[6]}/64"], mtu_bytes, name)
@@ -123,30 +143,59 @@ class Testbed:
                 self.ip("link", "set", "fl-link", "master", "fl-bridge", "up")
                 self.ip("link", "set", "fl-port", "up")
             if self.peer:
-                self.peer.start()
+                self._start_peer()
         except BaseException:
             self.close()
             raise
         return self
+
+    def _start_peer(self):
+        if not self.with_vhost:
+            self.peer.start()
+            return
+        # QEMU does not boot before it has the features of the back end. Each later program is a back end that comes back.
+        self.peer.back_end = f"{self.folder}/vhost.sock"
+        holder = self.popen(["/usr/bin/python3", "-B", "-c", HOLD], config=self._vhost_config("hold", "", ""))
+        if not holder.await_output("held"):
+            raise RuntimeError(f"no vhost port: {holder.output}")
+        self.peer.start()
+        holder.signal(signal.SIGKILL)
+        holder.wait(10)
+
+    def use_vhost(self, device="rxe0"):
+        """From now on, the device of config() is the back end of the peer's second card, which bears that device of the peer."""
+        self.kind, self.addresses = "vhost", VHOST_ADDRESSES
+        self.peer.use_second_card([f"{VHOST_ADDRESSES['peer'][4]}/24", f"{VHOST_ADDRESSES['peer'][6]}/64"], device)
+
+    def use_udp(self):
+        """From now on, the device of config() is on the host's own addresses."""
+        self.kind, self.addresses = "udp", dict(ours=BRIDGE, peer=PEER_ADDRESSES)
+
+    def _vhost_config(self, name, device, rest):
+        return self._write_config(name, VHOST_ADDRESSES["ours"], device, f'kind = "vhost"\nsocket = "{self.peer.back_end}"', rest)
+
+    def _write_config(self, name, addresses, device, port, rest):
+        path = f"{self.folder}/{name}.toml"
+        with open(path, "w") as file:
+            file.write(f'{rest}\n[[device]]\nname = "faultline0"\nip = ["{addresses[4]}/24", "{addresses[6]}/64"]\nmtu = {self.mtu_bytes}\n{device}\n'
+                       f'[device.port]\n{port}\n')
+        return path
 
     def __exit__(self, *_):
         self.close()
 
     def config(self, name="device", device="", rest=""):
         """A configuration file of faultline0; device: more lines of its table, rest: more tables."""
+        if self.kind == "vhost":
+            return self._vhost_config(name, device, rest)
+        if self.kind == "udp":
+            return self._write_config(name, BRIDGE, device, 'kind = "udp"', rest)
         interface = "fl-port" if self.kind == "af_packet" else "fl-link"
-        path = f"{self.folder}/{name}.toml"
-        with open(path, "w") as file:
-            file.write(f'{rest}\n[[device]]\nname = "faultline0"\nip = ["{OUR_ADDRESSES[4]}/24", "{OUR_ADDRESSES[6]}/64"]\nmtu = {self.mtu_bytes}\n{device}\n'
-                       f'[device.port]\nkind = "{self.kind}"\ninterface = "{interface}"\n')
-        return path
+        return self._write_config(name, OUR_ADDRESSES, device, f'kind = "{self.kind}"\ninterface = "{interface}"', rest)
 
     def popen(self, argv, config=None, variables=None):
         """A program at Faultline's end, over faultline0. One at a time may have the device."""
-        words = ["ip", "netns", "exec", self.namespace, self.faultline_run, "--config", config or self.config(), "--", *argv]
-        process = HostProcess(words, dict(os.environ, **(variables or {})))
-        self.own.append(process)
-        return process
+        return self.inside(self.faultline_run, "--config", config or self.config(), "--", *argv, variables=variables)
 
     def run(self, argv, timeout_s=kernel_peer.COMMAND_TIMEOUT_S, **how):
         process = self.popen(argv, **how)
@@ -158,9 +207,9 @@ class Testbed:
             raise
         return process
 
-    def inside(self, *argv):
+    def inside(self, *argv, variables=None):
         """A program of the host's own network in the namespace, such as a capture."""
-        process = HostProcess(["ip", "netns", "exec", self.namespace, *argv], dict(os.environ))
+        process = HostProcess(["ip", "netns", "exec", self.namespace, *argv], dict(os.environ, **(variables or {})))
         self.own.append(process)
         return process
 

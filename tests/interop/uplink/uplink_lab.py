@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Two network namespaces, joined by a veth pair, are two hosts. In each, a switch owns the veth (af_packet) in a VLAN, and
+the kernel has the host's address on the exception port."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+SPACES = [f"fl-up-{os.getpid()}-{side}" for side in "ab"]
+VETHS = [f"v{os.getpid()}{side}" for side in "ab"]
+HOSTS = ["198.18.9.1", "198.18.9.2"]
+EXCEPTION = "fl0"
+
+CONFIG = """[switch]
+exception = "{tap}"
+[[device]]
+name = "nic"
+ip = "{ip}/24"
+vlan = 7
+[device.port]
+kind = "af_packet"
+interface = "{veth}"
+"""
+
+
+def sh(*command, check=True):
+    return subprocess.run(command, check=check, capture_output=True, text=True, timeout=30)
+
+
+class Lab:
+    def __init__(self, folder, faultline_run):
+        self.folder = folder
+        self.faultline_run = faultline_run
+        self.switch = os.path.join(os.path.dirname(faultline_run), "faultline-switch")
+        self.environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
+        self.spaces = list(SPACES)
+        self.started = []
+
+    def make(self):
+        for space in SPACES:
+            sh("ip", "netns", "add", space)
+        sh("ip", "link", "add", VETHS[0], "netns", SPACES[0], "type", "veth", "peer", "name", VETHS[1], "netns", SPACES[1])
+        for space, veth in zip(SPACES, VETHS):
+            # af_packet leaves the interface to the kernel too, which must not take part.
+            sh("ip", "netns", "exec", space, "sysctl", "-qw", f"net.ipv6.conf.{veth}.disable_ipv6=1")
+            sh("ip", "-n", space, "link", "set", veth, "up", "mtu", "4000")
+            sh("ip", "-n", space, "link", "set", "lo", "up")
+
+    def start(self, name, side, *command, **options):
+        with open(os.path.join(self.folder, name + ".out"), "a", encoding="utf-8") as file:
+            process = subprocess.Popen(["ip", "netns", "exec", SPACES[side], *command], env=self.environment, stdout=file,
+                                       stderr=subprocess.STDOUT, **options)
+        self.started.append(process)
+        return process
+
+    def output(self, name):
+        with open(os.path.join(self.folder, name + ".out"), encoding="utf-8") as file:
+            return file.read()
+
+    def start_switch(self, side, *arguments):
+        """Starts the switch with the host's address on the exception port."""
+        path = os.path.join(self.folder, f"{side}.toml")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(CONFIG.format(tap=EXCEPTION, ip=HOSTS[side], veth=VETHS[side]))
+        process = self.start(f"switch{side}", side, self.switch, "--wire", f"up{side}", "--config", path, "--log", "info",
+                             *arguments)
+        # The socket of a switch that was killed is there before.
+        await_true(lambda: process.poll() is not None or self.ask(side).returncode == 0, "the switch starts")
+        assert process.poll() is None, self.output(f"switch{side}")
+        sh("ip", "-n", SPACES[side], "addr", "replace", HOSTS[side] + "/24", "dev", EXCEPTION)
+        return process
+
+    def ask(self, side, *arguments):
+        return sh("env", f"XDG_RUNTIME_DIR={self.folder}", self.switch, "--status", f"up{side}", *arguments, check=False)
+
+    def status(self, side):
+        return json.loads(self.ask(side, "--json").stdout)
+
+    def perftest(self, name, side, *arguments):
+        return self.start(name, side, self.faultline_run, "--wire", f"up{side}", "--no-wire-sockets", "--", *arguments)
+
+    def await_listener(self, side, port):
+        await_true(lambda: f":{port} " in sh("ip", "netns", "exec", SPACES[side], "ss", "-Htln").stdout, f"port {port} listens")
+
+    def end(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        for space in self.spaces:
+            sh("ip", "netns", "del", space, check=False)
+
+
+def await_true(condition, what):
+    end = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > end:
+            raise RuntimeError("waited in vain: " + what)
+        time.sleep(0.05)
+
+
+def run_in_lab(run, faultline_run):
+    """Calls run(lab); returns the exit status."""
+    if os.geteuid() != 0:
+        print("SKIPPED: not root")
+        return 77
+    for program in ("ib_write_bw", "ip", "ping", "ss"):
+        if shutil.which(program) is None:
+            print(f"SKIPPED: {program} is not installed")
+            return 77
+    if not os.path.exists("/dev/net/tun"):
+        print("SKIPPED: there is no /dev/net/tun")
+        return 77
+    with tempfile.TemporaryDirectory() as folder:
+        lab = Lab(folder, faultline_run)
+        try:
+            run(lab)
+        except (AssertionError, RuntimeError, subprocess.SubprocessError) as error:
+            print(f"FAILED: {error}", getattr(error, "stderr", ""))
+            for name in sorted(os.listdir(folder)):
+                if name.endswith(".out"):
+                    print(f"--- {name}: {lab.output(name[:-4])[-600:]}")
+            return 1
+        finally:
+            lab.end()
+    return 0
