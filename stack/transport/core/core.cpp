@@ -459,10 +459,15 @@ bool Core::Impl::serve_datagrams(QueuePair& qp, uint32_t& quantum) {
       responder.retry_parked(qp);
   }
   responder.offer_credits(qp);
+  // Answers and requests take turns at being first: READs of the peer may fill the port for long.
+  const bool requests_first = qp.requests_first;
+  if (requests_first && can_take_responses(qp.state_now())) requester.send(qp, quantum);
   responder.send(qp, quantum);
-  if (can_take_responses(qp.state_now())) requester.send(qp, quantum);
+  const bool has_answers = responder.has_work(qp);
+  qp.requests_first = has_answers && !requests_first;
+  if (!requests_first && can_take_responses(qp.state_now())) requester.send(qp, quantum);
   if (qp.state_now() == QpState::sqe) requester.flush_sends(qp);
-  return responder.has_work(qp) || (can_take_responses(qp.state_now()) && requester.has_work(qp));
+  return has_answers || (can_take_responses(qp.state_now()) && requester.has_work(qp));
 }
 
 void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {

@@ -223,6 +223,7 @@ class alignas(64) QueuePair {
   std::atomic<QpState> state{QpState::reset};
   bool communication_established = false;  ///< the event was raised
   bool cnp_pending = false;
+  bool requests_first = false;  ///< at the next turn, since answers were left at the last
   /// The message in progress has taken a receive: `receive`.
   bool receive_taken = false;
   uint16_t ipv4_identification = 0;

@@ -83,7 +83,7 @@ class Requester {
   void start_timing(QueuePair& qp, wire::Psn psn);
   void on_window_moved(QueuePair& qp, wire::Psn from);
   void probe(QueuePair& qp);
-  [[nodiscard]] bool waits_for_pace(QueuePair& qp) const;
+  [[nodiscard]] static bool waits_to_send(QueuePair& qp);
   void on_sequence_nak(QueuePair& qp, wire::Psn psn);
   [[nodiscard]] bool count_rnr_retry(QueuePair& qp);
   void on_rnr_nak(QueuePair& qp, wire::Psn psn, uint8_t timer_code, bool for_page);

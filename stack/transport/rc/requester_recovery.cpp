@@ -250,10 +250,10 @@ TimeNs Requester::next_deadline(const QueuePair& qp) {
       {qp.requester.ack_deadline_ns, qp.requester.rnr_deadline_ns, qp.recovery.probe_deadline_ns});
 }
 
-/// True if the oldest packet is to be retransmitted but pacing still delays it: no response can be expected.
-bool Requester::waits_for_pace(QueuePair& qp) const {
-  return qp.rate_control != nullptr && qp.pacing.next_ns() > context_.now_ns &&
-         qp.send_psn() <= qp.requester.unacked_psn;
+/// True if the oldest packet is to be retransmitted but pacing, the port or other QPs still delay it: no
+/// response can be expected.
+bool Requester::waits_to_send(QueuePair& qp) {
+  return qp.send_psn() <= qp.requester.unacked_psn;
 }
 
 void Requester::on_timer(QueuePair& qp) {
@@ -270,7 +270,7 @@ void Requester::on_timer(QueuePair& qp) {
     if (state.ack_deadline_ns != kNever) probe(qp);
     return;
   }
-  if (waits_for_pace(qp)) {
+  if (waits_to_send(qp)) {
     state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;  // set when it is sent
     return;
   }
