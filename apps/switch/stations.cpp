@@ -6,6 +6,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "stack/wire/link/address_text.hpp"
 #include "stack/wire/link/neighbour_link.hpp"
 #include "stack/wire/mad/mad_cm.hpp"
 
@@ -26,10 +27,6 @@ constexpr uint32_t kFirstGivenOut = kNetwork + 0x101;
 constexpr uint32_t kLastGivenOut = kNetwork + 0x1fffe;
 // Address of programs that share one without naming it.
 constexpr uint32_t kCommonAddress = kNetwork + 0xff;
-
-std::string text_of(uint32_t ipv4) {
-  return fmt::format("{}.{}.{}.{}", ipv4 >> 24, ipv4 >> 16 & 0xff, ipv4 >> 8 & 0xff, ipv4 & 0xff);
-}
 
 bool is_host(uint32_t ipv4) {
   constexpr uint32_t kHostMask = (1U << (32 - kPrefixBits)) - 1;
@@ -215,11 +212,11 @@ int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, 
                          std::string& why) {
   const uint32_t wanted = wanted_address(request);
   if (wanted != 0 && !is_host(wanted) && !is_of_host(request)) {
-    why = fmt::format("{} is not an address of 198.18.0.0/15, which wires have", text_of(wanted));
+    why = fmt::format("{} is not an address of 198.18.0.0/15, which wires have", wire::text_of_ipv4(wanted));
     return EADDRNOTAVAIL;
   }
   if (const auto holder = holder_of(request)) {
-    why = fmt::format("{} is taken by process {}{}", text_of(wanted), seats_[*holder].pid,
+    why = fmt::format("{} is taken by process {}{}", wire::text_of_ipv4(wanted), seats_[*holder].pid,
                       find(wanted)->shared  ? ", which shares it: start this one with --share too"
                       : request.shared != 0 ? ", which does not share it: start it with --share too"
                                             : ": start both with --share to have it twice");

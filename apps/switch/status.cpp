@@ -7,14 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/fmt/fmt.h>
 
+#include "stack/wire/link/address_text.hpp"
+
 namespace faultline::switching {
 namespace {
 
 constexpr uint32_t kMostQpn = (1U << 24) - 1;
-
-std::string text_of(uint32_t ipv4) {
-  return fmt::format("{}.{}.{}.{}", ipv4 >> 24, ipv4 >> 16 & 0xff, ipv4 >> 8 & 0xff, ipv4 & 0xff);
-}
 
 std::string text_of(const std::array<uint8_t, 6>& mac) {
   return fmt::format("{:02x}", fmt::join(mac, ":"));
@@ -57,7 +55,7 @@ Json json_of(const UplinkStatus& uplink) {
 Json json_of(const SeatStatus& seat) {
   Json fields{{"seat", seat.port},
               {"pid", seat.pid},
-              {"ip", text_of(seat.grant.ipv4)},
+              {"ip", wire::text_of_ipv4(seat.grant.ipv4)},
               {"first_qpn", seat.grant.shared != 0 ? seat.grant.first_qpn() : 0},
               {"last_qpn", seat.grant.shared != 0 ? seat.grant.last_qpn() : kMostQpn},
               {"direct_links", seat.direct_links}};
@@ -117,8 +115,9 @@ std::string text_of(const SwitchStatus& status) {
   }
   if (status.kernel) text += line_of("exception port " + status.exception, *status.kernel) + "\n";
   for (const SeatStatus& seat : status.seats) {
-    text += line_of(fmt::format("seat {}, process {}, {}", seat.port, seat.pid, text_of(seat.grant.ipv4)),
-                    seat.counters);
+    text += line_of(
+        fmt::format("seat {}, process {}, {}", seat.port, seat.pid, wire::text_of_ipv4(seat.grant.ipv4)),
+        seat.counters);
     if (seat.grant.shared != 0)
       text += fmt::format(", QPNs {:#x} to {:#x}", seat.grant.first_qpn(), seat.grant.last_qpn());
     add("direct links", seat.direct_links);

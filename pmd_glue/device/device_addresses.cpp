@@ -11,6 +11,7 @@
 #include "pmd_glue/engine/reasons.hpp"
 #include "pmd_glue/wires/wire_attachment.hpp"
 #include "stack/base/clock.hpp"
+#include "stack/wire/link/address_text.hpp"
 
 namespace faultline::glue {
 

@@ -12,6 +12,7 @@
 #include "pmd_glue/eal/mbuf_view.hpp"
 #include "pmd_glue/ports/ethdev_port.hpp"
 #include "stack/base/log.hpp"
+#include "stack/wire/link/address_text.hpp"
 #include "stack/wire/link/neighbour_link.hpp"
 
 namespace faultline::glue {
@@ -19,10 +20,6 @@ namespace {
 
 // Stopped peers keep at most an eighth of the frames.
 constexpr uint32_t kPoolShare = 8;
-
-std::string text_of(uint32_t ipv4) {
-  return fmt::format("{}.{}.{}.{}", ipv4 >> 24, ipv4 >> 16 & 0xff, ipv4 >> 8 & 0xff, ipv4 & 0xff);
-}
 
 }  // namespace
 
@@ -328,7 +325,7 @@ void WirePort::drop(Entry& entry) {
 
 void WirePort::note_violation(const SwitchGrant& peer, const char* what) {
   violations_.fetch_add(1, std::memory_order_relaxed);
-  log().error("the direct link to {} is closed: its process {}", text_of(peer.ipv4), what);
+  log().error("the direct link to {} is closed: its process {}", wire::text_of_ipv4(peer.ipv4), what);
 }
 
 }  // namespace faultline::glue

@@ -12,6 +12,7 @@
 #include "pmd_glue/config/config.hpp"
 #include "stack/base/log.hpp"
 #include "stack/base/process/process_local.hpp"
+#include "stack/wire/link/address_text.hpp"
 #include "stack/wire/packet/headers.hpp"
 
 namespace faultline::glue {

@@ -2,7 +2,6 @@
 #include "pmd_glue/link/address_table.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include <arpa/inet.h>
@@ -60,14 +59,6 @@ bool same_prefix(const wire::Gid& a, const wire::Gid& b, unsigned bits) {
 }
 
 }  // namespace
-
-std::string text_of(const wire::Gid& gid) {
-  constexpr size_t kIpv4Offset = 12;
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  const bool ipv4 = gid.is_ipv4();
-  inet_ntop(ipv4 ? AF_INET : AF_INET6, gid.bytes.data() + (ipv4 ? kIpv4Offset : 0), text.data(), text.size());
-  return text.data();
-}
 
 // Locally administered (IEEE 802, second bit), 'F', then the last four bytes of the address, which
 // distinguish addresses of one network.

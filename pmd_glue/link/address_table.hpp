@@ -34,9 +34,6 @@ struct Route {
 /// Parses a network such as "198.19.0.0/16" or "::/0"; the prefix length is required.
 [[nodiscard]] std::optional<IpNetwork> parse_network(const std::string& text);
 
-/// Returns the address as text: "198.18.0.1" or "fe80::1".
-[[nodiscard]] std::string text_of(const wire::Gid& gid);
-
 /// Returns the default MAC address of a device, derived from its address.
 [[nodiscard]] wire::MacAddress mac_of(const wire::Gid& gid);
 

@@ -11,6 +11,7 @@
 #include "pmd_glue/eal/frame_bulk.hpp"
 #include "pmd_glue/eal/mbuf_view.hpp"
 #include "pmd_glue/link/address_table.hpp"
+#include "stack/wire/link/address_text.hpp"
 
 namespace faultline::glue {
 namespace {

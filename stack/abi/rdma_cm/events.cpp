@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "stack/abi/rdma_cm/core.hpp"
-#include "stack/verbs/device/address.hpp"
 #include "stack/verbs/objects/limits.hpp"
+#include "stack/wire/link/address_text.hpp"
 
 namespace faultline::abi {
 
@@ -170,7 +170,7 @@ const char* text_of(wire::RejectReason reason) {
 void log_failure(CmDevice& device, const cm::Event& event, const Identifier* identifier) {
   const std::string peer = identifier == nullptr
                                ? std::string()
-                               : " to " + verbs::text_of(identifier->path.av.path.destination_gid);
+                               : " to " + wire::text_of(identifier->path.av.path.destination_gid);
   if (event.kind == cm::EventKind::rejected)
     device.log_reason("connection" + peer + " rejected by the peer, reason " +
                       std::to_string(static_cast<int>(event.reason)) + ": " + text_of(event.reason));

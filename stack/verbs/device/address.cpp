@@ -6,8 +6,6 @@
 #include <cstring>
 #include <string>
 
-#include <arpa/inet.h>
-
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/wire/link/link.hpp"
@@ -23,14 +21,6 @@ int own_gid_index(const DeviceDescription& description, const wire::Gid& gid) {
 }
 
 }  // namespace
-
-std::string text_of(const wire::Gid& gid) {
-  constexpr size_t kIpv4Offset = 12;
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  const bool ipv4 = gid.is_ipv4();
-  inet_ntop(ipv4 ? AF_INET : AF_INET6, gid.bytes.data() + (ipv4 ? kIpv4Offset : 0), text.data(), text.size());
-  return text.data();
-}
 
 wire::Gid gid_from(const ibv_gid& gid) {
   wire::Gid result;

@@ -10,9 +10,6 @@
 
 namespace faultline::verbs {
 
-/// Formats a GID for log lines: "198.18.0.1" or "fe80::1".
-[[nodiscard]] std::string text_of(const wire::Gid& gid);
-
 /// Checks the attributes, resolves the destination's MAC (may block) and fills `av`. Returns 0, EINVAL or
 /// EHOSTUNREACH.
 [[nodiscard]] int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes,
