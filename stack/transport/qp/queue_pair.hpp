@@ -54,6 +54,7 @@ struct RequesterState {
   wire::Psn limit_ssn;            ///< SSN of the last message for which the peer has a posted receive
   /// The RNR wait is for a page fault; the peer's "page ready" notification ends it early.
   bool rnr_for_page = false;
+  uint16_t window_cut_packets = 0;  ///< by which losses have made the window smaller
   TimeNs ack_deadline_ns = kNever;
   TimeNs rnr_deadline_ns = kNever;
 };

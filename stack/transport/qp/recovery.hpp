@@ -84,6 +84,8 @@ struct RecoveryState {
   wire::Psn gap_psn;         ///< gap PSN of the newest selective acknowledgement
   uint32_t gap_reports = 0;  ///< consecutive selective acknowledgements of that gap
 
+  uint32_t window_progress_packets = 0;  ///< acknowledged since the window was cut or widened
+
   PsnSet received;  ///< after the gap, by the peer's last selective acknowledgement
   PsnSet resent;    ///< retransmitted in this round and not known to be lost again
 

@@ -42,7 +42,13 @@ class Requester {
   [[nodiscard]] bool place_when_served(const QueuePair& qp, std::span<const Sge> sges, uint32_t offset,
                                        std::span<const uint8_t> data, SgeSpan& stop);
   [[nodiscard]] uint32_t ack_every(const QueuePair& qp) const;
+  /// Packets that may be unacknowledged.
+  [[nodiscard]] int32_t window_packets(const QueuePair& qp) const {
+    return static_cast<int32_t>(context_.config.window_packets - qp.requester.window_cut_packets);
+  }
   [[nodiscard]] bool window_open(QueuePair& qp) const;
+  void cut_window(QueuePair& qp);
+  void widen_window(QueuePair& qp, wire::Psn from);
   [[nodiscard]] bool is_beyond_credits(const QueuePair& qp, const SendOperation& operation) const;
   [[nodiscard]] bool awaits_credits(QueuePair& qp, const SendOperation& operation) const;
   void take_credits(QueuePair& qp, const wire::Aeth& aeth);

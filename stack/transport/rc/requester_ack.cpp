@@ -94,6 +94,8 @@ void Requester::forget_fault(QueuePair& qp) {
   state.retries_left = qp.attributes.retry_count;
   state.rnr_retries_left = qp.attributes.rnr_retry;
   state.gap_reported = false;
+  if (state.window_cut_packets != 0) [[unlikely]]
+    widen_window(qp, from);
   complete_local(qp);
   catch_up(qp);
   // Skips the update if all timers would be set to the same values, as for several packets in one turn.

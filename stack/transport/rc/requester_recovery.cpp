@@ -21,6 +21,8 @@ constexpr uint64_t kMinProbeNs = 200'000;
 constexpr uint64_t kFirstProbeNs = 5'000'000;
 /// The ACK timeout doubles with every second retry, up to this shift.
 constexpr uint8_t kMaxTimeoutShift = 2;
+constexpr uint32_t kLeastWindowPackets = 8;
+constexpr uint16_t kWidenPackets = 8;
 
 }  // namespace
 
@@ -166,7 +168,30 @@ void Requester::on_response_gap(QueuePair& qp) {
   RequesterState& state = qp.requester;
   if (state.gap_reported) return;
   state.gap_reported = true;
+  cut_window(qp);
   go_back_to(qp, state.unacked_psn);
+}
+
+// ---- window ----
+
+/// After a loss that repeats everything: a window that the path does not hold would be lost again and again,
+/// and READs would be executed for nothing. Halves the window (RFC 5681, 3.1).
+void Requester::cut_window(QueuePair& qp) {
+  const uint32_t whole = context_.config.window_packets;
+  const uint32_t half = static_cast<uint32_t>(window_packets(qp)) / 2;
+  const uint32_t left = std::min(whole, std::max(half, kLeastWindowPackets));
+  qp.requester.window_cut_packets = static_cast<uint16_t>(std::min<uint32_t>(whole - left, UINT16_MAX));
+  qp.recovery.window_progress_packets = 0;
+}
+
+/// Widens a cut window with each one that is acknowledged.
+void Requester::widen_window(QueuePair& qp, wire::Psn from) {
+  uint32_t& progress = qp.recovery.window_progress_packets;
+  progress += static_cast<uint32_t>(qp.requester.unacked_psn.distance_from(from));
+  if (progress < static_cast<uint32_t>(window_packets(qp))) return;
+  progress = 0;
+  uint16_t& cut = qp.requester.window_cut_packets;
+  cut = static_cast<uint16_t>(cut - std::min(cut, kWidenPackets));
 }
 
 // ---- round trip and probe ----
@@ -280,6 +305,7 @@ void Requester::on_timer(QueuePair& qp) {
   --state.retries_left;
   state.gap_reported = false;
   recovery.received.clear();  // the peer may have dropped what it held
+  cut_window(qp);
   go_back_to(qp, state.unacked_psn);
   arm_ack_timer(qp);
 }

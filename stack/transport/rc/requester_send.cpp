@@ -103,8 +103,7 @@ uint32_t Requester::ack_every(const QueuePair& qp) const {
 }
 
 [[gnu::always_inline]] inline bool Requester::window_open(QueuePair& qp) const {
-  return qp.send_psn().distance_from(qp.requester.unacked_psn) <
-         static_cast<int32_t>(context_.config.window_packets);
+  return qp.send_psn().distance_from(qp.requester.unacked_psn) < window_packets(qp);
 }
 
 /// True if the message at `current` needs a receive for which the peer has not sent credits.
@@ -287,7 +286,7 @@ template <bool kWhole>
       reliable &&
       (last || is_beyond_credits(qp, operation) || (again && psn.next() == qp.recovery.lost_end) ||
        (number + 1) % ack_every(qp) == 0 ||
-       psn.plus(1).distance_from(state.unacked_psn) >= static_cast<int32_t>(context_.config.window_packets));
+       psn.plus(1).distance_from(state.unacked_psn) >= window_packets(qp));
   const Opcode opcode = qp.in_service(operation.by_place[SendOperation::place_of(number == 0, last)]);
   wire::PacketFields& fields = fields_;
   fields.bth = wire::make_bth(

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a port that takes few frames may not do to a QP: starve its requests, or use up its retries.
+// A port or a path that takes few frames: requests do not starve, retries are not used up, and the window
+// shrinks to what the path holds.
 #include <algorithm>
 
+#include "stack/transport/qp/queue_pair.hpp"
 #include "tests/sim/directed/pair.hpp"
 
 namespace faultline::sim {
@@ -60,6 +62,38 @@ TEST(BusyPort, ARequestThatIsNotSentUsesNoRetry) {
   EXPECT_EQ(other_a.poll_sends().size(), size_t{kOthers});
   EXPECT_EQ(pair.counters_a().timeouts, 1U);
   EXPECT_EQ(pair.counters_a().retransmitted_packets, 1U);
+}
+
+// The window of one QP is 256 packets; the queue holds 29. A cut window is whole again after the losses.
+TEST(BusyPath, ReadsAreCutToWhatThePathHolds) {
+  SimulationScript script = quiet_fabric();
+  script.b_to_a.bottleneck_picoseconds_per_byte = 8'000;  // 1 Gb/s
+  script.b_to_a.queue_limit_bytes = 32'768;
+  Pair pair(script, {.max_rd_atomic = 128});
+  constexpr size_t kReads = 60;
+  constexpr size_t kPacketsEach = 16;
+  for (size_t i = 0; i < kReads; ++i) pair.read(kPacketsEach * 1024);
+  uint32_t most_cut_packets = 0;
+  EXPECT_TRUE(pair.simulation.run_until(
+      [&] {
+        most_cut_packets = std::max<uint32_t>(most_cut_packets, pair.a.qp()->requester.window_cut_packets);
+        return false;
+      },
+      10'000 * kMillisecond));
+  EXPECT_GT(most_cut_packets, 200U);
+  EXPECT_EQ(pair.a.poll_sends().size(), kReads);
+  const Lines lines = pair.lines();
+  const auto answers = static_cast<size_t>(std::count_if(
+      lines.begin(), lines.end(), [](const std::string& line) { return line.starts_with("b> READ_RESP"); }));
+  EXPECT_LT(answers, 3 * kReads * kPacketsEach);
+
+  pair.simulation.b_to_a.script().bottleneck_picoseconds_per_byte = 0;
+  for (size_t i = 0; i < 1'000; ++i) {
+    pair.write(8 * 1024);
+    ASSERT_TRUE(pair.simulation.run(100'000 * kMillisecond));
+    EXPECT_EQ(Pair::statuses(pair.a.poll_sends()), Statuses{CompletionStatus::success});
+  }
+  EXPECT_EQ(pair.a.qp()->requester.window_cut_packets, 0U);
 }
 
 }  // namespace
