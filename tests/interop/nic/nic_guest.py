@@ -62,7 +62,10 @@ class NicGuest(Guest):
     bridge: the namespace and the name of a bridge of this machine, to which taps join the NICs. Otherwise both NICs of a kind have a hub.
     queues: of each NIC that has several; a virtio NIC needs a tap for this. Each has a CPU of the guest.
     address: of the guest's kernel, on a NIC of its own on the bridge. Then there is one NIC of each kind.
-    properties: further ones of each NIC, in QEMU's notation."""
+    properties: further ones of each NIC, in QEMU's notation.
+    kernel_words: further ones of the kernel's command line."""
+
+    kernel_words = ""
 
     def __init__(self, kinds, name="nic", counts=False, bridge=None, queues=1, address=None, properties=""):
         super().__init__(name)
@@ -79,7 +82,7 @@ class NicGuest(Guest):
                          *(["-icount", "shift=1,sleep=on"] if self.counts else []),
                          "-kernel", f"{files}/vmlinuz", "-initrd", f"{files}/initrd",
                          "-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on net.ifnames=0 intel_iommu=on "
-                                    f"{clock}hugepagesz=2M hugepages={HUGE_PAGES} lab.agent={os.path.realpath(HERE + '/../kernel/guest/agent.py')}",
+                                    f"{clock}{self.kernel_words} hugepagesz=2M hugepages={HUGE_PAGES} lab.agent={os.path.realpath(HERE + '/../kernel/guest/agent.py')}",
                          "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
                          "-qmp", f"unix:{self.folder}/qmp,server=on,wait=off",
                          "-device", "intel-iommu,intremap=on,device-iotlb=on", *self._nics()])
