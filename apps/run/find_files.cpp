@@ -21,6 +21,17 @@ std::string first_of(std::initializer_list<std::string> paths, int mode) {
 
 }  // namespace
 
+std::string own_path() {
+  std::array<char, 4096> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
+  return std::string(path.data(), length > 0 ? static_cast<size_t>(length) : 0);
+}
+
+std::string own_directory() {
+  const std::string file = own_path();
+  return file.substr(0, file.rfind('/'));
+}
+
 std::string find_library(const std::string& directory, const std::string& libdir) {
   // `meson configure -Dlibdir=/...` gives an absolute libdir.
   const std::string installed = libdir.starts_with('/') ? libdir : directory + "/../" + libdir;

@@ -14,9 +14,9 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include "apps/run/environment.hpp"
 #include "apps/run/find_files.hpp"
 #include "apps/run/guards.hpp"
-#include "apps/run/preload.hpp"
 #include "pmd_glue/wires/switch_place.hpp"
 #include "pmd_glue/wires/wire_request.hpp"
 
@@ -47,17 +47,6 @@ int fail(int status, const std::string& line) {
   return status;
 }
 
-std::string own_path() {
-  std::array<char, 4096> path{};
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  return std::string(path.data(), length > 0 ? static_cast<size_t>(length) : 0);
-}
-
-std::string own_directory() {
-  const std::string file = own_path();
-  return file.substr(0, file.rfind('/'));
-}
-
 /// Returns the text for $FAULTLINE_WIRE; "" and one line in `error` if the options are invalid.
 std::string wire_text(const Options& options, std::string& error) {
   std::string text = options.wire;
@@ -73,15 +62,12 @@ bool is_on_or_off(std::string_view text) {
 }
 
 int run_program(const Options& options) {
-  const std::string directory = own_directory();
+  const std::string directory = run::own_directory();
   const std::string library = run::find_library(directory, FAULTLINE_LIBDIR);
   if (library.empty())
     return fail(1, fmt::format("faultline-run: the library is neither beside {} nor where it is installed",
                                directory));
-  // The variables of this process are not passed on to the program.
-  unsetenv("FAULTLINE_CONFIG");
-  unsetenv("FAULTLINE_WIRE");
-  unsetenv("FAULTLINE_UDP");
+  run::unset_devices();
   if (!options.config.empty()) {
     std::array<char, 4096> whole{};
     if (realpath(options.config.c_str(), whole.data()) == nullptr)
@@ -103,15 +89,7 @@ int run_program(const Options& options) {
                               sockets));
   }
   if (options.udp) setenv("FAULTLINE_UDP", options.ip.empty() ? "default" : options.ip.c_str(), 1);
-  if (const std::string program = run::find_switch(directory); !program.empty())
-    setenv("FAULTLINE_SWITCH", program.c_str(), 1);
-  const auto text_of = [](const char* name) {
-    const char* const text = std::getenv(name);
-    return std::string(text != nullptr ? text : "");
-  };
-  const std::vector<std::string> needed = run::needed_libraries(run::find_program(options.program.front()));
-  setenv("LD_PRELOAD", run::preload_list(library, text_of("LD_PRELOAD"), needed).c_str(), 1);
-  setenv("TSAN_OPTIONS", run::tsan_options(text_of("TSAN_OPTIONS")).c_str(), 1);
+  run::set_environment(library, directory, options.program.front());
 
   std::vector<char*> arguments;
   for (const std::string& argument : options.program)
@@ -156,7 +134,7 @@ int start(int argc, char** argv) {
     app.parse(argc, argv);
     if (options.own_guards) return run::print_guards();
     if (options.guards) {
-      options.program = {own_path(), run::kOwnGuardsOption};
+      options.program = {run::own_path(), run::kOwnGuardsOption};
       return run_program(options);
     }
     if (options.program.empty()) throw CLI::RequiredError("program");
