@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// faultline: one command for the programs of Faultline, for what this machine is, and for what it lacks.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/faultline/devices.hpp"
+#include "apps/faultline/doctor.hpp"
+#include "apps/faultline/info.hpp"
+#include "apps/faultline/probe.hpp"
+#include "apps/faultline/start_program.hpp"
+#include "pmd_glue/config/config.hpp"
+
+namespace {
+
+using namespace faultline;
+
+constexpr int kUsage = 2;
+
+struct Program {
+  const char* command;
+  const char* file;
+  const char* help;
+};
+
+constexpr std::array kPrograms{
+    Program{"run", "faultline-run", "start a verbs program on Faultline devices"},
+    Program{"perf", "faultline-perf", "measure RDMA between two devices"},
+    Program{"switch", "faultline-switch", "the wire that programs of one host meet on"},
+};
+
+int refuse(std::string line) {
+  std::ranges::replace(line, '\n', ' ');
+  std::fprintf(stderr, "faultline: %s; faultline --help lists the commands\n", line.c_str());
+  return kUsage;
+}
+
+int start(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  // The arguments of these programs are theirs.
+  for (const Program& program : kPrograms)
+    if (command == program.command) return cli::execute(program.file, argv + 1);
+  if (command == cli::kProbeOption && argc == 3) return cli::run_probe(argv[2]);
+
+  CLI::App app("RDMA without the hardware. Each command has a --help.", "faultline");
+  app.set_version_flag("--version", FAULTLINE_VERSION);
+  app.require_subcommand(1);
+  for (const Program& program : kPrograms)
+    app.add_subcommand(program.command, std::string(program.help) + ": " + program.file);
+  cli::DeviceOptions devices;
+  bool as_json = false;
+  CLI::App* const info =
+      app.add_subcommand("info", "print versions, the machine, its limits and devices, for a bug report");
+  CLI::App* const doctor = app.add_subcommand(
+      "doctor",
+      "print what is missing or limited here, what is lost by it and what mends it; exit status 0 if verbs "
+      "programs run, 1 if not");
+  for (CLI::App* const one : {info, doctor}) {
+    cli::add_device_options(*one, devices);
+    one->add_flag("--json", as_json, "print JSON");
+  }
+  try {
+    app.parse(argc, argv);
+    const cli::DeviceChoice choice = cli::choose_devices(devices);
+    return info->parsed() ? cli::run_info(choice, as_json) : cli::run_doctor(choice, as_json);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return refuse(error.what());
+  } catch (const glue::ConfigError& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return kUsage;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return start(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "faultline: %s\n", error.what());
+    return 1;
+  }
+}
