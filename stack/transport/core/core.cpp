@@ -5,10 +5,12 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 #include "stack/transport/core/core_impl.hpp"
 #include "stack/wire/link/address_filter.hpp"
 #include "stack/wire/packet/ecn.hpp"
+#include "stack/wire/packet/identification.hpp"
 
 namespace faultline::transport {
 
@@ -107,17 +109,30 @@ void Core::Impl::announce(std::span<const wire::Packet> packets,
   icrc_ahead.advance(sums_ahead ? &packets[at + 1] : nullptr);
 }
 
-/// True if the port receives by sockets, which hide the identification, and the ICRC is right for one that
-/// the kernel gives to a packet of a train.
-bool Core::Impl::is_of_train(const wire::Packet& packet) {
-  return (context.config.wire_checksums & static_cast<uint8_t>(wire::Checksums::by_socket)) != 0 &&
-         !packet.ipv6 && identification.find(packet) != wire::kMostTrainPackets;
+/// Decides about a packet whose ICRC is wrong. If the port receives by a socket, which hides the
+/// identification, it may be right for one that the kernel gives to a packet of a train, or that the peer
+/// counts.
+wire::ParseError Core::Impl::check_hidden_identification(const wire::Packet& packet) {
+  if (peer_identifications == nullptr) return wire::ParseError::icrc;
+  std::optional<uint16_t> identification = wire::hidden_identification(packet);
+  if (!identification && context.config.rxe_flush_icrc)
+    identification = wire::hidden_identification(packet, wire::IcrcForm::rxe_flush);
+  if (!identification) return wire::ParseError::icrc;
+  const auto addresses =
+      uint64_t{packet.source_gid().ipv4()} << 32 | uint64_t{packet.destination_gid().ipv4()};
+  if (*identification < wire::kMostTrainPackets) {
+    peer_identifications->note_accepted(addresses, *identification, context.now_ns);
+    return wire::ParseError::none;
+  }
+  return peer_identifications->accept(addresses, *identification, context.now_ns)
+             ? wire::ParseError::none
+             : wire::ParseError::identification;
 }
 
 bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error) {
   if (error == wire::ParseError::none && context.config.verify_icrc && !icrc_ahead.matches(packet) &&
-      !(context.config.rxe_flush_icrc && wire::has_rxe_flush_icrc(packet)) && !is_of_train(packet))
-    error = wire::ParseError::icrc;
+      !(context.config.rxe_flush_icrc && wire::has_rxe_flush_icrc(packet)))
+    error = check_hidden_identification(packet);
   if (error != wire::ParseError::none) {
     ++context.counters.parse_errors[static_cast<size_t>(error)];
     return false;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <bit>
 #include <cassert>
+#include <memory>
 #include <vector>
 
 #include "stack/transport/context/context.hpp"
@@ -14,6 +15,7 @@
 #include "stack/transport/core/core.hpp"
 #include "stack/transport/core/icrc_ahead.hpp"
 #include "stack/transport/core/multicast.hpp"
+#include "stack/transport/core/peer_identifications.hpp"
 #include "stack/transport/core/rx_prefetch.hpp"
 #include "stack/transport/gsi/gsi.hpp"
 #include "stack/transport/qp/qpn_pool.hpp"
@@ -21,7 +23,6 @@
 #include "stack/transport/rc/responder.hpp"
 #include "stack/transport/uc/unreliable_responder.hpp"
 #include "stack/transport/ud/datagram.hpp"
-#include "stack/wire/packet/identification.hpp"
 
 namespace faultline::transport {
 
@@ -30,10 +31,16 @@ namespace faultline::transport {
   return qp.protocol() != Protocol::datagram && qp.send_ring.head() != qp.requester.started;
 }
 
+/// True if a socket hides the IP headers of received packets, besides writing those of sent ones.
+[[nodiscard]] inline bool receives_by_socket(const CoreConfig& config) {
+  return (config.wire_checksums & static_cast<uint8_t>(wire::Checksums::by_socket)) != 0;
+}
+
 struct Core::Impl {
   Impl(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, EventSink* events)
       : context(config, memory, port, events),
         icrc_ahead(memory),
+        peer_identifications(receives_by_socket(config) ? std::make_unique<PeerIdentifications>() : nullptr),
         requester(context),
         responder(context),
         unreliable(context),
@@ -50,7 +57,7 @@ struct Core::Impl {
 
   CoreContext context;
   IcrcAhead icrc_ahead;
-  wire::IdentificationIcrc identification;
+  const std::unique_ptr<PeerIdentifications> peer_identifications;  ///< nullptr: the port shows IP headers
   Requester requester;
   Responder responder;
   UnreliableResponder unreliable;
@@ -87,7 +94,7 @@ struct Core::Impl {
                   size_t at, RxPrefetch<kBurst>& arrivals);
   /// Returns true if the core keeps the frame.
   bool on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
-  [[nodiscard]] bool is_of_train(const wire::Packet& packet);
+  [[nodiscard]] wire::ParseError check_hidden_identification(const wire::Packet& packet);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
   bool on_multicast(const wire::Packet& packet, const RxFrame& frame);
   void note_drained(QueuePair& qp);

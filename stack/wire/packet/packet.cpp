@@ -39,6 +39,8 @@ std::string_view name_of(ParseError error) {
       return "payload_length";
     case ParseError::icrc:
       return "icrc";
+    case ParseError::identification:
+      return "identification";
     case ParseError::count_:
       break;
   }

@@ -34,6 +34,7 @@ enum class ParseError : uint8_t {
   pad_count,       ///< pad longer than payload or not allowed for the opcode, or length not a multiple of 4
   payload_length,  ///< violates the opcode's payload rule (the QP checks the full-MTU rule)
   icrc,
+  identification,  ///< hidden by a socket, and not one that the source's packets lead to expect
   count_
 };
 [[nodiscard]] std::string_view name_of(ParseError error);

@@ -56,6 +56,7 @@ TimeNs SimLink::send(TimeNs now, Frame frame) {
     script_.delay_ns = script_.changed_delay_ns;
     script_.picoseconds_per_byte = script_.changed_picoseconds_per_byte;
   }
+  if (script_.change) script_.change(frame);
   busy_until_ = std::max(busy_until_, now) + frame.size() * script_.picoseconds_per_byte / 1000;
   TraceEntry& entry = trace_.add(now, from_a_, sent, frame);
   if (script_.pause_when_full) wait_for_room(frame.size());

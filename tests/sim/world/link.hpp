@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -39,6 +40,7 @@ struct LinkScript {
   // frames marked above the second.
   uint64_t mark_from_bytes = ~uint64_t{0};
   uint64_t mark_all_bytes = ~uint64_t{0};
+  std::function<void(Frame&)> change;  ///< what a host below the core changes in each frame, if any
   bool pause_when_full = false;  ///< the switch pauses the sender (IEEE 802.1Qbb) instead of dropping frames
   double mark_ratio = 0.01;      ///< just below mark_all_bytes
 
