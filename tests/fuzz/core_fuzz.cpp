@@ -12,8 +12,11 @@
 #include "stack/transport/core/core.hpp"
 #include "stack/transport/qp/queue_pair.hpp"
 #include "stack/transport/qp/shared_receive_queue.hpp"
+#include "stack/wire/packet/byte_order.hpp"
+#include "stack/wire/packet/checksum.hpp"
 #include "stack/wire/packet/frame.hpp"
 #include "stack/wire/packet/icrc.hpp"
+#include "stack/wire/packet/layout.hpp"
 #include "tests/fuzz/fuzz_input.hpp"
 #include "tests/fuzz/fuzz_port.hpp"
 #include "tests/sim/world/scripted_memory.hpp"
@@ -45,7 +48,11 @@ wire::PathHeader path(bool to_us) {
 /// Everything that an input works on. Made anew for each, but for the core's table.
 class Bed {
  public:
-  Bed() : memory_(sim::MemoryScript{}, sim::Random(1)), core_(config(), memory_, port_) {
+  /// `by_socket`: the core receives as by a socket, which hides the IPv4 identification.
+  explicit Bed(bool by_socket)
+      : by_socket_(by_socket),
+        memory_(sim::MemoryScript{}, sim::Random(1)),
+        core_(config(by_socket), memory_, port_) {
     open_ = &region(odp::kLocalWrite | odp::kRemoteWrite | odp::kRemoteRead | odp::kRemoteAtomic |
                         odp::kMemoryWindowBind | odp::kFlushGlobal,
                     false);
@@ -88,8 +95,10 @@ class Bed {
   }
 
  private:
-  static CoreConfig config() {
+  static CoreConfig config(bool by_socket) {
     CoreConfig config;
+    if (by_socket) config.wire_checksums |= static_cast<uint8_t>(wire::Checksums::by_socket);
+    config.rxe_flush_icrc = by_socket;
     config.park_packets_total = 64;
     config.max_qps = 32;
     config.park_packets_per_qp = 16;
@@ -189,6 +198,8 @@ class Bed {
     fields.bth.destination_qpn = (flags & 16) != 0 ? wire::kMulticastQpn : qp.qpn;
     const wire::Psn near = info.request ? qp.responder.expected_psn : qp.requester.unacked_psn;
     fields.bth.psn = near.plus(static_cast<uint32_t>(static_cast<int32_t>(input.take<int8_t>())));
+    // Near each other: a peer counts its packets.
+    fields.ipv4_identification = static_cast<uint16_t>(fields.bth.psn.value());
     fields.reth = {address(input), key(input), input.take<uint16_t>()};
     fields.atomic_eth = {fields.reth.va & ((flags & 32) != 0 ? ~uint64_t{7} : ~uint64_t{0}), fields.reth.rkey,
                          input.take<uint32_t>(), input.take<uint32_t>()};
@@ -256,7 +267,17 @@ class Bed {
     deliver(frame);
   }
 
-  void deliver(const std::vector<uint8_t>& frame) {
+  static void hide_identification(std::vector<uint8_t>& frame) {
+    wire::Packet parsed;
+    if (wire::parse(frame, parsed) != wire::ParseError::none || parsed.ipv6) return;
+    const auto ip = std::span(frame).subspan(parsed.ip_offset, wire::kIpv4Bytes);
+    wire::store_be16(&ip[wire::kIpv4IdentificationAt], 0);
+    wire::store_be16(&ip[wire::kIpv4ChecksumAt], 0);
+    wire::store_be16(&ip[wire::kIpv4ChecksumAt], static_cast<uint16_t>(~wire::fold_sum(wire::ones_sum(ip))));
+  }
+
+  void deliver(std::vector<uint8_t> frame) {
+    if (by_socket_) hide_identification(frame);
     std::array<RxFrame, 1> burst{port_.lend(frame)};
     ++tally.packets;
     core_.on_packets(burst, now_ns_);
@@ -354,6 +375,7 @@ class Bed {
     }
   }
 
+  const bool by_socket_;
   TimeNs now_ns_ = 1'000'000;
   sim::ScriptedMemory memory_;
   FuzzPort port_;
@@ -371,7 +393,7 @@ class Bed {
 
 extern "C" [[gnu::visibility("default")]] int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   faultline::fuzz::FuzzInput input(data, bytes);
-  faultline::fuzz::Bed bed;
+  faultline::fuzz::Bed bed(bytes % 2 != 0);
   bed.run(input);
   return 0;
 }
