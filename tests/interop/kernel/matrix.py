@@ -203,15 +203,18 @@ class Lane:
         self.cases(testbed, chosen, testbed.config("tap", "", RXE_FLUSH), wanted=wanted, prefix="tap: ")
 
     def udp(self, testbed):
-        """The same by sockets of the host, over IPv6: over IPv4 a socket hides the identification that the ICRC of the kernel's packets
-        covers."""
+        """The same by sockets of the host. Over IPv4 a socket hides the identification that the ICRC of the kernel's packets covers. So
+        these cases are the first ones, those of RC before the others: a lost packet of theirs is retransmitted, and Faultline learns
+        the identifications."""
         if self.wanted and "udp" not in self.wanted:
             return
         link = testbed.kind, testbed.addresses
         testbed.use_udp()
-        chosen = [combination for combination in combinations(False, False) if combination["family"] == 6 and not combination["peer_odp"]]
+        chosen = [combination for combination in combinations(False, False) if not combination["peer_odp"]]
         if self.reduced:
-            chosen = [combination for combination in chosen if combination["our_odp"] == (combination["mtu"] == 4096)]
+            chosen = [combination for combination in chosen if combination["our_odp"] == (combination["mtu"] == 4096) and
+                      (combination["family"] == 6 or combination["mtu"] == 4096)]
+        chosen.sort(key=lambda combination: combination["family"])
         self.cases(testbed, chosen, testbed.config("udp", "", RXE_FLUSH), wanted=self.wanted.removeprefix("udp: "), prefix="udp: ")
         testbed.kind, testbed.addresses = link
 
