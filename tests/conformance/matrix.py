@@ -56,11 +56,13 @@ class Row:
         extra = [word for word in words if "=" in word and not word.startswith("UCX_NET")]
         extra = ["librspreload" if "rspreload" in word else word for word in extra]
         words = [word for word in words if "=" not in word]
-        if self.how == "mpi":
+        if self.how in ("mpi", "mpi6"):
             words = ["mpirun", "-np", *words, "--mca pml ucx"]
         if self.part:
             extra.append(f"vendor part {self.part}")
         named = " ".join(words).replace("<folder>/", "").replace("<ip>", "SERVER").replace("<own>", "CLIENT")
+        if self.how == "mpi6":
+            extra.append("IPv6")
         return named + (f" ({', '.join(extra)})" if extra else "")
 
     @property
@@ -254,18 +256,21 @@ class Run:
             reported = reports("IBV_EVENT_PORT_ACTIVE", ups) and reported
         self.end(program, signal.SIGTERM)
 
-    def mpi(self):
-        """Ranks that share a device: on a wire one, over veth one at each end."""
+    def mpi(self, ipv6=False):
+        """Ranks that share a device: on a wire one, over veth one at each end. Over udp each has its own, on two hosts."""
         ranks = int(self.row.server.split()[0])
         program = self.row.server.split(None, 1)[1]
         words = self.network.launcher(self.slot) + ["mpirun", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "btl", "^openib,uct"]
         if os.geteuid() == 0 and self.network.user is None:
             words.append("--allow-run-as-root")
         for rank in range(ranks):
-            words += ([":"] if rank else []) + ["-np", "1", *self.network.shared(self.slot, rank)]
+            words += ([":"] if rank else []) + ["-np", "1", *self.network.shared(self.slot, rank, ipv6)]
             words += [word.replace("<folder>", f"{self.network.folder}/home") for word in shlex.split(program)]
         if (status := self.finish(self.start("a", "UCX_NET_DEVICES=faultline0:1 UCX_TLS=rc_verbs,ud_verbs,self", words), "job")) != 0:
             raise Failure(f"status {status}")
+
+    def mpi6(self):
+        self.mpi(ipv6=True)
 
     def run(self):
         """A line that describes the error, or None."""
@@ -323,7 +328,7 @@ def main():
     if os.environ.get("FAULTLINE_BRIEF"):
         rows = rows[::3] if name == "veth" else rows[1::3] if name == "udp" else [row for number, row in enumerate(rows) if number % 3]
     missing = {word for row in rows for command in (row.server, row.client) for word in program_of(command) if not shutil.which(word)}
-    missing |= {word for row in rows if row.how == "mpi" for word in ("mpicc", "mpirun") if not shutil.which(word)}
+    missing |= {word for row in rows if row.how in ("mpi", "mpi6") for word in ("mpicc", "mpirun") if not shutil.which(word)}
     if missing:
         networks.skip(f"not installed: {', '.join(sorted(missing))}")
     # Only noted: an exception in a handler may leave the lock that it interrupts held for ever.

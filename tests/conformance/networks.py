@@ -133,11 +133,12 @@ class Wire(Network):
     def mend(self, slot):
         """Does nothing: a program on the wire starts another switch."""
 
-    def shared(self, slot, number):
-        """A rank's command: one device for all of them."""
+    def shared(self, slot, number, ipv6=False):
+        """What precedes a rank's program: mpirun's options for it, and a device. On a wire all ranks have one device."""
         return [self.run, "--wire", f"shared{slot}", "--share", "--"]
 
     def launcher(self, slot):
+        """What precedes mpirun."""
         return []
 
 
@@ -193,7 +194,7 @@ class Veth(Network):
     def mend(self, slot):
         self.ip("-n", self.space(slot, "b"), "link", "set", "fl-b", "up")
 
-    def shared(self, slot, number):
+    def shared(self, slot, number, ipv6=False):
         space = self.space(slot, "shared")
         if space not in self.spaces:
             self.join(space, space)
@@ -265,3 +266,27 @@ class Udp(Veth):
                        f'vendor_part_id = {part}\n[device.port]\nkind = "udp"\n')
         return ["ip", "netns", "exec", self.space(slot, side), "prlimit", f"--memlock={MEMLOCK_BYTES}", "setpriv", f"--reuid={NOBODY}",
                 f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--", self.run, "--config", path, "--"]
+
+    def shared(self, slot, number, ipv6=False):
+        """A host for each rank by turns, with an address for each: a process has its address alone."""
+        side, host = "ab"[number % 2], 1 + number
+        space, address = self.space(slot, side), f"2001:2::{host}" if ipv6 else f"198.18.0.{host}"
+        if number > 1:
+            bits = "64" if ipv6 else "24"
+            self.ip("-n", space, "addr", "replace", f"{address}/{bits}", "dev", f"fl-{side}", *(["nodad"] if ipv6 else []))
+        return ["--host", f"198.19.0.{1 + number % 2}", "setpriv", "--inh-caps=-all", "--ambient-caps=-all", "--", self.run, "--udp", "--ip",
+                address, "--"]
+
+    def launcher(self, slot):
+        """mpirun runs on one host and starts its daemon on the other, as it does by ssh: for that it has the right to change namespaces,
+        which the ranks have not."""
+        agent = f"{self.folder}/{slot}-agent"
+        with open(agent, "w") as file:
+            file.write(f'#!/bin/sh\nshift\nexec nsenter --net=/run/netns/{self.space(slot, "b")} unshare --uts sh -c "hostname b; $*"\n')
+        os.chmod(agent, 0o755)
+        return ["ip", "netns", "exec", self.space(slot, "a"), "prlimit", f"--memlock={MEMLOCK_BYTES}", "setpriv", f"--reuid={NOBODY}",
+                f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all,+sys_admin", "--inh-caps=-all,+sys_admin",
+                "--ambient-caps=-all,+sys_admin", "--", "env", f"OMPI_MCA_plm_rsh_agent={agent}", "OMPI_MCA_oob_tcp_if_include=198.19.0.0/24"]
+
+    def last_words(self, slot):
+        return []
