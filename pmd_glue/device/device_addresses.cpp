@@ -2,6 +2,7 @@
 // Addresses that a running device resolves, joins and claims.
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -93,7 +94,8 @@ int RunningDevice::join_multicast(const wire::Gid& gid) {
     for (uint32_t i = 0; i < core_count(); ++i)
       call_with(*this, i, [&] { joined = core_units_[i].engine->filter().join(gid); });
     int refused = joined ? 0 : ENOMEM;
-    if (joined && attachment_ != nullptr) refused = attachment_->join_group(gid);
+    if (refused == 0) refused = join_at_port(gid);
+    if (refused == 0 && attachment_ != nullptr) refused = attachment_->join_group(gid);
     if (refused != 0) {
       leave_filters(gid);
       groups_.erase(group);
@@ -104,12 +106,27 @@ int RunningDevice::join_multicast(const wire::Gid& gid) {
   return 0;
 }
 
+int RunningDevice::join_at_port(const wire::Gid& gid) {
+  int refused = 0;
+  // In a call, since another thread may close the port.
+  call_with(*this, 0, [&] {
+    if (!progress_.is_closed()) refused = port_->join_group(gid);
+  });
+  if (refused != 0 && wants_reasons())
+    log_reason(
+        fmt::format("cannot receive the multicast group {}: {}", text_of(gid), std::strerror(refused)));
+  return refused;
+}
+
 void RunningDevice::leave_multicast(const wire::Gid& gid) {
   const std::lock_guard guard(groups_mutex_);
   const auto group = groups_.find(gid.bytes);
   if (group == groups_.end() || --group->second != 0) return;
   groups_.erase(group);
   leave_filters(gid);
+  call_with(*this, 0, [&] {
+    if (!progress_.is_closed()) port_->leave_group(gid);
+  });
   if (attachment_ != nullptr) attachment_->leave_group(gid);
 }
 

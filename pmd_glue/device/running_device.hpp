@@ -144,6 +144,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   void take_port_away();
   void raise(transport::AsyncEvent event);
   void await_link();
+  [[nodiscard]] int join_at_port(const wire::Gid& gid);
   void leave_filters(const wire::Gid& gid);
   [[nodiscard]] int find_mac(const wire::Gid& gid, wire::MacAddress& mac);
   [[nodiscard]] std::string text_of_unreachable(const wire::Gid& gid, int error);

@@ -106,6 +106,10 @@ class EthernetPort {
   virtual void release() {}
   /// Receives frames for every MAC address.
   virtual void receive_for_all() {}
+  /// Starts or stops reception of a multicast group, on a port that does not receive frames to all groups.
+  /// The caller is in a call to the first core. join_group() returns 0 or an errno.
+  [[nodiscard]] virtual int join_group(const wire::Gid& /*group*/) { return 0; }
+  virtual void leave_group(const wire::Gid& /*group*/) {}
 
   /// True if a lost link needs reconnect().
   [[nodiscard]] virtual bool needs_reconnect() const { return false; }

@@ -3,6 +3,7 @@
 // routes, the neighbours and the headers up to UDP.
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "pmd_glue/link/host_address.hpp"
 #include "pmd_glue/link/interface.hpp"
 #include "pmd_glue/ports/driver.hpp"
+#include "pmd_glue/ports/udp/udp_groups.hpp"
 #include "pmd_glue/ports/udp/udp_socket.hpp"
 #include "stack/base/spin_lock.hpp"
 #include "stack/base/unique_fd.hpp"
@@ -50,6 +52,10 @@ class Udp final : public DriverPort {
   [[nodiscard]] uint64_t transmit_drops() const override;
   // A socket survives its interface and its address, which may both come back.
   [[nodiscard]] bool is_gone() const override { return false; }
+  [[nodiscard]] int join_group(const wire::Gid& group) override {
+    return groups_->join(group, any_socket_.get());
+  }
+  void leave_group(const wire::Gid& group) override { groups_->leave(group); }
 
  private:
   [[nodiscard]] PortResult open_sockets(const PortSetup& setup);
@@ -59,7 +65,8 @@ class Udp final : public DriverPort {
   wire::MacAddress mac_;
   uint32_t window_packets_ = 0;
   std::vector<std::unique_ptr<UdpSocket>> sockets_;  ///< one for each address, at least one
-  UniqueFd any_socket_;                     ///< epoll descriptor of all sockets, if there are several
+  std::unique_ptr<UdpGroups> groups_;
+  UniqueFd any_socket_;                     ///< epoll descriptor of all sockets
   std::unique_ptr<PortIdentity> identity_;  ///< nullptr: nothing asks for it
   SpinLock transmit_lock_;
 };
@@ -99,10 +106,10 @@ PortResult Udp::open_sockets(const PortSetup& setup) {
     sockets_.push_back(std::move(socket));
   }
   window_packets_ = std::max(window_packets_, kLeastWindowPackets);
-  if (sockets_.size() == 1) {
-    frames_descriptors_ = {sockets_.front()->descriptor()};
-    return {};
-  }
+  std::vector<wire::Gid> own;
+  for (const IpNetwork& address : setup.device.addresses) own.push_back(address.gid);
+  groups_ = std::make_unique<UdpGroups>(interface_, std::move(own), pool_);
+  // Of one address too: a group that a program joins later wakes the threads that sleep on it.
   any_socket_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   for (const auto& socket : sockets_) {
     epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
@@ -114,7 +121,8 @@ PortResult Udp::open_sockets(const PortSetup& setup) {
 }
 
 size_t Udp::receive(uint16_t /*queue*/, std::span<rte_mbuf*> burst) {
-  size_t received = 0;
+  // Half of the room, so that a flood to a group does not keep QPs from their acknowledgements.
+  size_t received = groups_->empty() ? 0 : groups_->receive(id_, burst.first(burst.size() / 2));
   for (const auto& socket : sockets_)
     if (received < burst.size()) received += socket->receive(mac_, id_, burst.subspan(received));
   return received;
@@ -145,7 +153,7 @@ size_t Udp::transmit(uint32_t /*core*/, std::span<rte_mbuf*> burst) {
 }
 
 PortDrops Udp::drops() const {
-  PortDrops sum;
+  PortDrops sum{.missed = groups_->missed(), .no_buffer = groups_->no_buffer()};
   for (const auto& socket : sockets_) {
     sum.missed += socket->missed();
     sum.no_buffer += socket->no_buffer();

@@ -44,6 +44,30 @@ bool set_options(int fd, bool ipv6) {
          set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
 }
 
+/// Packets to a group leave by the interface, with a hop limit that routers of groups accept. Those of this
+/// host that are members receive them too: that is the default (ip(7), IP_MULTICAST_LOOP).
+bool set_options_to_groups(int fd, bool ipv6, uint32_t interface) {
+  constexpr int kHopLimit = 64;
+  if (ipv6)
+    return set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(interface)) &&
+           set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, kHopLimit);
+  const ip_mreqn by{.imr_multiaddr = {}, .imr_address = {}, .imr_ifindex = static_cast<int>(interface)};
+  return setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof by) == 0 &&
+         set_option(fd, IPPROTO_IP, IP_MULTICAST_TTL, kHopLimit);
+}
+
+/// A bound socket receives a group from each interface that any program has joined (ip(7), IP_MULTICAST_ALL):
+/// the socket is bound to its interface too. Several processes may share a group.
+bool join_group(int fd, const SocketAddress& group, uint32_t interface) {
+  group_req request{.gr_interface = interface, .gr_group = {}};
+  std::memcpy(&request.gr_group, &group.any, group.length_bytes);
+  const int level = group.any.sa_family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
+  // Linux before 5.7 asks for CAP_NET_RAW.
+  static_cast<void>(set_option(fd, SOL_SOCKET, SO_BINDTOIFINDEX, static_cast<int>(interface)));
+  return set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1) &&
+         setsockopt(fd, level, MCAST_JOIN_GROUP, &request, sizeof request) == 0;
+}
+
 void add(std::atomic<uint64_t>& counter, uint64_t count) {
   counter.store(counter.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
 }
@@ -62,7 +86,8 @@ std::unique_ptr<UdpSocket> UdpSocket::open(const wire::Gid& own, uint32_t scope,
   const bool ipv6 = !own.is_ipv4();
   UniqueFd fd(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const SocketAddress address = socket_address_of(own, wire::kRoceUdpPort, scope);
-  if (!fd || !set_options(fd.get(), ipv6) || bind(fd.get(), &address.any, address.length_bytes) != 0) {
+  if (!fd || !set_options(fd.get(), ipv6) || !set_options_to_groups(fd.get(), ipv6, scope) ||
+      bind(fd.get(), &address.any, address.length_bytes) != 0) {
     error = errno == EADDRINUSE
                 ? "another process has UDP port 4791 of " + text_of(own) +
                       " (ss -ulpn shows which); end it, or give this one another address of the host"
@@ -70,6 +95,19 @@ std::unique_ptr<UdpSocket> UdpSocket::open(const wire::Gid& own, uint32_t scope,
     return nullptr;
   }
   return std::unique_ptr<UdpSocket>(new UdpSocket(std::move(fd), own, scope, pool));
+}
+
+std::unique_ptr<UdpSocket> UdpSocket::join(const wire::Gid& group, uint32_t interface, rte_mempool* pool,
+                                           int& error) {
+  const bool ipv6 = !group.is_ipv4();
+  UniqueFd fd(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const SocketAddress address = socket_address_of(group, wire::kRoceUdpPort, interface);
+  if (!fd || !set_options(fd.get(), ipv6) || !join_group(fd.get(), address, interface) ||
+      bind(fd.get(), &address.any, address.length_bytes) != 0) {
+    error = errno;
+    return nullptr;
+  }
+  return std::unique_ptr<UdpSocket>(new UdpSocket(std::move(fd), group, interface, pool));
 }
 
 UdpSocket::UdpSocket(UniqueFd fd, const wire::Gid& own, uint32_t scope, rte_mempool* pool)

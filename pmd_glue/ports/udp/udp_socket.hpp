@@ -31,10 +31,15 @@ class UdpSocket {
   /// Binds a socket to an address that interface `scope` has. Returns nullptr with the reason in `error`.
   [[nodiscard]] static std::unique_ptr<UdpSocket> open(const wire::Gid& own, uint32_t scope,
                                                        rte_mempool* pool, std::string& error);
+  /// Makes interface `interface` a member of a group, and binds a socket to the group: it receives what is
+  /// sent to the group there, and sends nothing. Returns nullptr with the errno in `error`.
+  [[nodiscard]] static std::unique_ptr<UdpSocket> join(const wire::Gid& group, uint32_t interface,
+                                                       rte_mempool* pool, int& error);
   ~UdpSocket();
   UdpSocket(const UdpSocket&) = delete;
   UdpSocket& operator=(const UdpSocket&) = delete;
 
+  /// The address or the group.
   [[nodiscard]] const wire::Gid& own() const { return own_; }
   /// Readable while datagrams wait in the kernel.
   [[nodiscard]] int descriptor() const { return fd_.get(); }
@@ -43,6 +48,8 @@ class UdpSocket {
 
   /// Receives datagrams as frames to `mac` from port `port` of DPDK; returns their number.
   [[nodiscard]] size_t receive(const wire::MacAddress& mac, uint16_t port, std::span<rte_mbuf*> frames);
+  /// True if the last receive() had no room for all datagrams that it has taken from the kernel.
+  [[nodiscard]] bool holds_datagrams() const { return at_ < arrived_; }
   /// Sends a prefix of `frames`, whose source is own(), and frees it; returns its length. Datagrams that the
   /// kernel refuses are dropped and count as sent.
   [[nodiscard]] size_t transmit(std::span<rte_mbuf*> frames);

@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Multicast between two devices on a net_ring wire, one of them on two lcores: a datagram to a group reaches
 // each QP that is attached to it once, on the sender's own device and on the other, on whichever core it
-// lives; those that are not, or no more, get nothing. Over IPv4 and IPv6 groups.
-//   multicast
+// lives; those that are not, or no more, get nothing. Over IPv4 and IPv6 groups. With `udp` the devices are
+// of that kind, on addresses of one interface in a network namespace; then the kernel is a member of a group
+// while a QP is attached. The other end of that interface is in the namespace too: what a device sends to a
+// group arrives there as well, where none has joined but another program has.
+//   multicast [udp]
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <arpa/inet.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
+#include <sys/socket.h>
 
 #include "tests/interop/e2e/side.hpp"
+#include "tests/interop/own_network.hpp"
 
 namespace {
 
@@ -24,6 +33,8 @@ constexpr uint32_t kBytes = 512;
 constexpr uint32_t kDatagrams = 100;
 constexpr size_t kQps = 4;
 constexpr int kRights = IBV_ACCESS_LOCAL_WRITE;
+constexpr const char* kInterface = "fl-a";
+constexpr const char* kIpv6Group = "ff1e::1:2";
 
 void expect(bool truth, const char* what) {
   if (!truth) fail("expected", what);
@@ -142,7 +153,24 @@ void send_to_group(Members& from, Members& other, const ibv_gid& group, const st
   expect(ibv_destroy_ah(ah) == 0 && ibv_dereg_mr(mr) == 0, "ibv_destroy_ah");
 }
 
-void talk(Side& a, Side& b, const char* group_text, int gid_index) {
+/// Returns whether the kernel is a member of the group on the devices' interface.
+bool kernel_is_member(const ibv_gid& group, bool ipv6) {
+  std::string name = ipv6 ? kInterface : "";
+  std::array<char, 3> digits{};
+  // igmp has addresses as numbers of the host's byte order.
+  for (size_t i = ipv6 ? 0 : 12; i < sizeof group.raw; ++i) {
+    std::snprintf(digits.data(), digits.size(), ipv6 ? "%02x" : "%02X", group.raw[ipv6 ? i : 27 - i]);
+    name += digits.data();
+  }
+  std::ifstream file(ipv6 ? "/proc/self/net/igmp6" : "/proc/self/net/igmp");
+  for (std::string line; std::getline(file, line);) {
+    std::erase(line, ' ');
+    if (line.find(name) != std::string::npos) return true;
+  }
+  return false;
+}
+
+void talk(Side& a, Side& b, const char* group_text, int gid_index, bool by_kernel) {
   ibv_gid group{};
   if (inet_pton(AF_INET6, group_text, group.raw) != 1) fail("talk", group_text);
   for (const bool both : {true, false}) {
@@ -153,19 +181,44 @@ void talk(Side& a, Side& b, const char* group_text, int gid_index) {
       expect(ibv_attach_mcast(other.qps[i], &group, 0) == 0, "ibv_attach_mcast");
       if (!both) expect(ibv_detach_mcast(other.qps[i], &group, 0) == 0, "ibv_detach_mcast");
     }
+    if (by_kernel) expect(kernel_is_member(group, gid_index == 1), "membership of the kernel");
     send_to_group(one, other, group, {true, both});
     for (size_t i = 0; i + 1 < kQps; ++i) {
       expect(ibv_detach_mcast(one.qps[i], &group, 0) == 0, "ibv_detach_mcast");
       if (both) expect(ibv_detach_mcast(other.qps[i], &group, 0) == 0, "ibv_detach_mcast");
     }
+    if (by_kernel) expect(!kernel_is_member(group, gid_index == 1), "no membership after the last detaching");
     one.destroy();
     other.destroy();
   }
 }
 
+/// Returns false if this host allows no namespaces.
+bool make_host_addresses() {
+  using faultline::test::ip;
+  if (!faultline::test::enter_own_network()) return false;
+  ip("link add fl-a type veth peer name fl-b");
+  for (const char* host : {"1", "2"}) {
+    ip(std::string("addr add dev fl-a 198.18.0.") + host + "/24");
+    ip(std::string("addr add dev fl-a nodad 2001:2::") + host + "/64");
+  }
+  ip("link set fl-a up");
+  ip("link set fl-b up");
+  // Another program is a member at the other end, so that the kernel takes the packets that arrive there.
+  ipv6_mreq request{.ipv6mr_multiaddr = {}, .ipv6mr_interface = if_nametoindex("fl-b")};
+  inet_pton(AF_INET6, kIpv6Group, &request.ipv6mr_multiaddr);
+  const int member = socket(AF_INET6, SOCK_DGRAM, 0);
+  return setsockopt(member, IPPROTO_IPV6, IPV6_JOIN_GROUP, &request, sizeof request) == 0;
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const bool udp = argc > 1 && std::string_view(argv[1]) == "udp";
+  if (udp && !make_host_addresses()) {
+    std::printf("SKIPPED: no network namespace for an ordinary user, or no ip\n");
+    return 77;
+  }
   cpu_set_t affinity;
   CPU_ZERO(&affinity);
   sched_getaffinity(0, sizeof affinity, &affinity);
@@ -177,18 +230,22 @@ int main() {
     std::ofstream file(config);
     for (const int side : {0, 1}) {
       file << "[[device]]\nname = \"faultline" << side << "\"\nip = [\"198.18.0." << side + 1
-           << "/24\", \"2001:2::" << side + 1 << "/64\"]\n";
+           << (udp ? "" : "/24") << "\", \"2001:2::" << side + 1 << (udp ? "" : "/64") << "\"]\n";
       if (side == 0 && two_cpus) file << "progress = \"dedicated\"\nlcores = [0, 1]\n";
-      file << "[device.port]\nkind = \"ring\"\nwire = \"w0\"\nside = \"" << (side == 0 ? 'a' : 'b') << "\"\n";
+      if (udp)
+        file << "[device.port]\nkind = \"udp\"\n";
+      else
+        file << "[device.port]\nkind = \"ring\"\nwire = \"w0\"\nside = \"" << (side == 0 ? 'a' : 'b')
+             << "\"\n";
     }
   }
   {
     Side a("a", config, 0);
     Side b("b", "", 1);
-    talk(a, b, "::ffff:224.1.2.3", 0);
-    talk(b, a, "::ffff:224.1.2.3", 0);
-    talk(a, b, "ff12::1:2", 1);
-    talk(b, a, "ff12::1:2", 1);
+    talk(a, b, "::ffff:224.1.2.3", 0, udp);
+    talk(b, a, "::ffff:224.1.2.3", 0, udp);
+    talk(a, b, kIpv6Group, 1, udp);
+    talk(b, a, kIpv6Group, 1, udp);
     std::printf("looped back %lu and %lu, handed over %lu\n", a.counter("port.loopback_frames"),
                 b.counter("port.loopback_frames"), a.counter("port.handed_over"));
   }

@@ -95,6 +95,29 @@ TEST_F(Device, APortThatIsGoneEndsTheDeviceWithOneFatalEvent) {
   EXPECT_EQ(port->receive_calls, calls) << "the lost port is left alone";
 }
 
+TEST_F(Device, ThePortIsAMemberOfAGroupFromTheFirstJoinToTheLastLeave) {
+  open();
+  const auto group = wire::Gid::from_ipv4(0xef010203);
+  ASSERT_EQ(device->join_multicast(group), 0);
+  ASSERT_EQ(device->join_multicast(group), 0);
+  EXPECT_EQ(port->groups, std::vector{group});
+  device->leave_multicast(group);
+  EXPECT_EQ(port->groups, std::vector{group});
+  device->leave_multicast(group);
+  EXPECT_TRUE(port->groups.empty());
+}
+
+TEST_F(Device, AGroupThatThePortRefusesIsNotJoined) {
+  open();
+  const auto group = wire::Gid::from_ipv4(0xef010203);
+  port->group_refusal = EADDRNOTAVAIL;
+  EXPECT_EQ(device->join_multicast(group), EADDRNOTAVAIL);
+  port->group_refusal = 0;
+  EXPECT_EQ(device->join_multicast(group), 0) << "a refused join is no join";
+  EXPECT_EQ(port->groups, std::vector{group});
+  device->leave_multicast(group);
+}
+
 TEST_F(Device, ALinkThatEndsAndReturnsIsOneEventEach) {
   open();
   port->link = false;

@@ -106,6 +106,11 @@ void FakePort::reconnect() {
   started_ = starts;
 }
 
+int FakePort::join_group(const wire::Gid& group) {
+  if (group_refusal == 0) groups.push_back(group);
+  return group_refusal;
+}
+
 }  // namespace test
 
 // ---- instead of pmd_glue/ports/drivers.cpp ----

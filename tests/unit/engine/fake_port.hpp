@@ -40,6 +40,8 @@ class FakePort final : public EthernetPort {
   void release() override { ++releases; }
   [[nodiscard]] bool needs_reconnect() const override { return reconnects_if_down && !link; }
   void reconnect() override;
+  [[nodiscard]] int join_group(const wire::Gid& group) override;
+  void leave_group(const wire::Gid& group) override { std::erase(groups, group); }
 
   /// Queues a frame for receive(), in mbufs of at most `segment_bytes` each.
   void deliver(Frame frame, size_t segment_bytes = kUnlimited);
@@ -56,6 +58,8 @@ class FakePort final : public EthernetPort {
   bool reconnects_if_down = false;
   bool starts = true;  ///< whether reconnect() starts the port
   PortDrops dropped;
+  std::vector<wire::Gid> groups;  ///< joined
+  int group_refusal = 0;          ///< join_group() fails with this errno
   unsigned receive_calls = 0;
   unsigned transmit_calls = 0;
   unsigned reconnects = 0;
