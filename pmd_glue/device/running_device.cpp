@@ -550,6 +550,9 @@ verbs::PortCounters RunningDevice::port_counters() {
     counters.rx_no_mbuf += drops.no_buffer;
     counters.tx_dropped += port_->transmit_drops();
     counters.peer_violations = port_->peer_violations();
+    const PathDrops path_drops = port_->path_drops();
+    counters.tx_too_long = path_drops.too_long;
+    counters.tx_unreachable = path_drops.unreachable;
   });
   return counters;
 }

@@ -23,6 +23,12 @@ struct PortDrops {
   uint64_t no_buffer = 0;  ///< no buffer in the pool
 };
 
+/// Sent packets that did not reach their peer, as the network has reported.
+struct PathDrops {
+  uint64_t too_long = 0;     ///< for the path
+  uint64_t unreachable = 0;  ///< nobody receives there
+};
+
 class RssTable;
 
 class EthernetPort {
@@ -96,6 +102,7 @@ class EthernetPort {
   [[nodiscard]] virtual PortDrops drops() const = 0;
   /// Frames that the port took and dropped, because their peer takes none.
   [[nodiscard]] virtual uint64_t transmit_drops() const { return 0; }
+  [[nodiscard]] virtual PathDrops path_drops() const { return {}; }
   /// Number of links closed because the peer violated the shared-memory protocol.
   [[nodiscard]] virtual uint64_t peer_violations() const { return 0; }
   /// True if the interface or device below the port was removed permanently.

@@ -50,6 +50,7 @@ class Udp final : public DriverPort {
   [[nodiscard]] bool link_up() const override { return is_usable(interface_, sockets_.front()->own()); }
   [[nodiscard]] PortDrops drops() const override;
   [[nodiscard]] uint64_t transmit_drops() const override;
+  [[nodiscard]] PathDrops path_drops() const override;
   // A socket survives its interface and its address, which may both come back.
   [[nodiscard]] bool is_gone() const override { return false; }
   [[nodiscard]] int join_group(const wire::Gid& group) override {
@@ -164,6 +165,15 @@ PortDrops Udp::drops() const {
 uint64_t Udp::transmit_drops() const {
   uint64_t sum = 0;
   for (const auto& socket : sockets_) sum += socket->refused();
+  return sum;
+}
+
+PathDrops Udp::path_drops() const {
+  PathDrops sum;
+  for (const auto& socket : sockets_) {
+    sum.too_long += socket->path_errors().too_long();
+    sum.unreachable += socket->path_errors().unreachable();
+  }
   return sum;
 }
 

@@ -62,8 +62,9 @@ bool join_group(int fd, const SocketAddress& group, uint32_t interface) {
   group_req request{.gr_interface = interface, .gr_group = {}};
   std::memcpy(&request.gr_group, &group.any, group.length_bytes);
   const int level = group.any.sa_family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
-  // Linux before 5.7 asks for CAP_NET_RAW.
+  // Linux before 5.7 asks for CAP_NET_RAW: then over IPv4 alone the socket receives its own interface's.
   static_cast<void>(set_option(fd, SOL_SOCKET, SO_BINDTOIFINDEX, static_cast<int>(interface)));
+  if (level == IPPROTO_IP) static_cast<void>(set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0));
   return set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1) &&
          setsockopt(fd, level, MCAST_JOIN_GROUP, &request, sizeof request) == 0;
 }
@@ -87,7 +88,7 @@ std::unique_ptr<UdpSocket> UdpSocket::open(const wire::Gid& own, uint32_t scope,
   UniqueFd fd(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const SocketAddress address = socket_address_of(own, wire::kRoceUdpPort, scope);
   if (!fd || !set_options(fd.get(), ipv6) || !set_options_to_groups(fd.get(), ipv6, scope) ||
-      bind(fd.get(), &address.any, address.length_bytes) != 0) {
+      !PathErrors::request(fd.get(), ipv6) || bind(fd.get(), &address.any, address.length_bytes) != 0) {
     error = errno == EADDRINUSE
                 ? "another process has UDP port 4791 of " + text_of(own) +
                       " (ss -ulpn shows which); end it, or give this one another address of the host"
@@ -116,6 +117,7 @@ UdpSocket::UdpSocket(UniqueFd fd, const wire::Gid& own, uint32_t scope, rte_memp
       scope_(scope),
       is_ipv6_(!own.is_ipv4()),
       pool_(pool),
+      path_errors_(own),
       in_(new Incoming),  // without values in `rest`: a page of it costs memory once a train has used it
       out_(std::make_unique<Outgoing>()) {
   for (size_t i = 0; i < kIncoming; ++i) {
@@ -167,8 +169,14 @@ bool UdpSocket::ask_kernel() {
     header.msg_control = in_->controls[i].data();
     header.msg_controllen = kControlBytes;
   }
-  const int count =
-      recvmmsg(fd_.get(), in_->messages.data(), static_cast<unsigned>(wanted), MSG_DONTWAIT, nullptr);
+  const auto ask = [&] {
+    return recvmmsg(fd_.get(), in_->messages.data(), static_cast<unsigned>(wanted), MSG_DONTWAIT, nullptr);
+  };
+  int count = ask();
+  if (count < 0 && errno != EAGAIN) {
+    path_errors_.take(fd_.get());
+    count = ask();
+  }
   at_ = 0;
   arrived_ = static_cast<size_t>(std::max(count, 0));
   if (arrived_ == 0) return false;
@@ -337,7 +345,8 @@ void UdpSocket::number_train(const msghdr& header) {
                              static_cast<uint32_t>(i));
 }
 
-size_t UdpSocket::transmit(std::span<rte_mbuf*> frames) {
+/// Sends frames until the kernel takes no more.
+UdpSocket::Sent UdpSocket::send(std::span<rte_mbuf*> frames) {
   const Planned planned = plan(frames);
   const auto messages = std::span(out_->messages).first(planned.messages);
   for (mmsghdr& message : messages) {
@@ -346,29 +355,45 @@ size_t UdpSocket::transmit(std::span<rte_mbuf*> frames) {
     add_control(message.msg_hdr, SOL_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes);
     number_train(message.msg_hdr);
   }
-  const int result = messages.empty() ? 0
-                                      : sendmmsg(fd_.get(), messages.data(),
-                                                 static_cast<unsigned>(messages.size()), MSG_DONTWAIT);
-  const int error = errno;
+  if (messages.empty()) return {.error = EINVAL};  // no RoCEv2 packet
+  const auto pass = [&] {
+    return sendmmsg(fd_.get(), messages.data(), static_cast<unsigned>(messages.size()), MSG_DONTWAIT);
+  };
+  int result = pass();
+  Sent sent{.error = result < 0 ? errno : 0, .was_train = messages.front().msg_hdr.msg_iovlen > 1};
+  // The error may be an earlier packet's (ICMP).
+  if (result < 0 && !sent.may_pass_later()) {
+    path_errors_.take(fd_.get());
+    result = pass();
+    sent.error = result < 0 ? errno : 0;
+  }
   const auto sent_messages = static_cast<size_t>(std::max(result, 0));
-  size_t sent = 0;
-  for (const mmsghdr& message : messages.first(sent_messages)) sent += message.msg_hdr.msg_iovlen;
+  // A message that the kernel refused leaves an error, with which poll(2) would return at once.
+  if (sent_messages < messages.size()) path_errors_.take(fd_.get());
+  for (const mmsghdr& message : messages.first(sent_messages)) sent.frames += message.msg_hdr.msg_iovlen;
   for (const mmsghdr& message : messages.subspan(sent_messages)) number_train(message.msg_hdr);
-  if (sent == 0) {
-    if (result < 0 && (error == EAGAIN || error == ENOBUFS || error == EINTR)) return 0;
-    // A path whose MTU is too small for a segment, or a device that computes no checksums, takes no train:
-    // the next call sends single packets.
-    if (result < 0 && messages.front().msg_hdr.msg_iovlen > 1) {
-      sends_trains_ = false;
-      return 0;
-    }
+  return sent;
+}
+
+size_t UdpSocket::transmit(std::span<rte_mbuf*> frames) {
+  Sent sent = send(frames);
+  if (sent.error != 0 && sent.was_train && !sent.may_pass_later()) {
+    sent = send(frames.first(1));
+    // The path holds its packets, so the device takes no trains: it computes no checksums.
+    if (sent.error == 0) sends_trains_ = false;
+  }
+  if (sent.error != 0) {
+    if (sent.may_pass_later()) return 0;
     // The first one cannot be sent: it is too long for the path, has no route, or is no RoCEv2 packet.
-    add(refused_, 1);
-    sent = 1;
+    if (sent.error == EMSGSIZE)
+      path_errors_.note_too_long();
+    else
+      add(refused_, 1);
+    sent.frames = 1;
   }
   FrameReturn back;
-  for (rte_mbuf* const frame : frames.first(sent)) back.add(frame);
-  return sent;
+  for (rte_mbuf* const frame : frames.first(sent.frames)) back.add(frame);
+  return sent.frames;
 }
 
 }  // namespace faultline::glue

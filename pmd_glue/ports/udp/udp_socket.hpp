@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <sys/socket.h>
 
 #include "pmd_glue/link/socket_address.hpp"
+#include "pmd_glue/ports/udp/path_errors.hpp"
 #include "stack/base/unique_fd.hpp"
 #include "stack/wire/link/datagram.hpp"
 #include "stack/wire/packet/headers.hpp"
@@ -60,8 +62,9 @@ class UdpSocket {
   [[nodiscard]] uint64_t missed() const { return missed_.load(std::memory_order_relaxed); }
   /// Receive calls that found the pool short of frames.
   [[nodiscard]] uint64_t no_buffer() const { return no_buffer_.load(std::memory_order_relaxed); }
-  /// Datagrams that the kernel refused to send.
+  /// Datagrams that the kernel refused to send, except too long ones.
   [[nodiscard]] uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+  [[nodiscard]] const PathErrors& path_errors() const { return path_errors_; }
 
  private:
   /// Messages of a call.
@@ -106,6 +109,15 @@ class UdpSocket {
     size_t messages = 0;
     size_t frames = 0;
   };
+  struct Sent {
+    size_t frames = 0;
+    int error = 0;           ///< of the first message, if none was sent
+    bool was_train = false;  ///< the first message
+    [[nodiscard]] bool may_pass_later() const {
+      return error == EAGAIN || error == ENOBUFS || error == EINTR;
+    }
+  };
+  [[nodiscard]] Sent send(std::span<rte_mbuf*> frames);
   [[nodiscard]] Planned plan(std::span<rte_mbuf*> frames);
   void begin_message(size_t index, size_t part, const wire::OutgoingDatagram& first);
   void add_control(msghdr& header, int level, int type, const void* value, size_t bytes);
@@ -116,6 +128,7 @@ class UdpSocket {
   const uint32_t scope_;
   const bool is_ipv6_;
   rte_mempool* const pool_;
+  PathErrors path_errors_;
 
   const std::unique_ptr<Incoming> in_;
   size_t arrived_ = 0;     ///< messages of the last call

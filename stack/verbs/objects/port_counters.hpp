@@ -25,6 +25,8 @@ struct BasicPortCounters {
   Number loopback_frames{};
   Number linearized_frames{};
   Number tx_dropped{};
+  Number tx_too_long{};
+  Number tx_unreachable{};
   Number peer_violations{};
   Number nd_in{};
   Number nd_out{};
@@ -65,6 +67,11 @@ inline constexpr CounterRow<BasicPortCounters<Number>, Number> kPortCounterRows[
      &BasicPortCounters<Number>::linearized_frames},
     {"tx_dropped", "frames", CounterKind::count, "frames dropped because the port sends nothing",
      &BasicPortCounters<Number>::tx_dropped},
+    {"tx_too_long", "frames", CounterKind::count, "frames that were longer than the path to their peer holds",
+     &BasicPortCounters<Number>::tx_too_long},
+    {"tx_unreachable", "reports", CounterKind::count,
+     "ICMP messages which report that a frame reached no socket of its peer",
+     &BasicPortCounters<Number>::tx_unreachable},
     {"peer_violations", "links", CounterKind::count,
      "links that ended because the peer broke the protocol of their shared memory",
      &BasicPortCounters<Number>::peer_violations},
