@@ -7,7 +7,7 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-modules=(9pnet_virtio 9p overlay virtio-rng virtio_net e1000e igb vmxnet3 tun vfio-pci vfio_iommu_type1)
+modules=(9pnet_virtio 9p overlay virtio-rng virtio_net e1000e igb vmxnet3 tun vfio-pci vfio_iommu_type1 veth sch_netem sch_tbf sch_red sch_fq_codel)
 
 cannot() {
   printf 'SKIPPED: no NIC lab: %s\n' "$*" >&2
