@@ -15,6 +15,9 @@ namespace faultline::glue {
 
 class AckDeferral {
  public:
+  /// `at_once_ns`: see CallerTracker.
+  explicit AckDeferral(uint64_t at_once_ns = CallerTracker::kAtOnceNs) : callers_(at_once_ns) {}
+
   /// Number of polls skipped in a row. Four at most: so many messages share one ACK.
   enum class State : uint8_t { none_skipped, one_skipped, two_skipped, three_skipped, four_skipped, count_ };
   enum class Event : uint8_t {

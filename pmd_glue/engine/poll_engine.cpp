@@ -113,6 +113,7 @@ PollEngine::PollEngine(const Config& config, const DeviceConfig& device, WireAtt
       now_(monotonic_ns()),
       tx_(port, slot, attachment, filter_, capture,
           chaos_link(device.chaos, device.chaos.transmit, slot, 1, port.pool()), counts_),
+      ack_deferral_(port.sends_by_socket() ? CallerTracker::kAtOnceBySocketNs : CallerTracker::kAtOnceNs),
       core_(std::make_unique<transport::Core>(
           core_config(config, device, attachment, port, slot, qp_memory_.resource()),
           fault_model_ != nullptr ? static_cast<odp::MemoryAccess&>(*fault_model_)

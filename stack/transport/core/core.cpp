@@ -38,6 +38,10 @@ bool can_take_responses(QpState state) {
   return state == QpState::rts || state == QpState::sqd;
 }
 
+bool sends_by_socket(const CoreConfig& config) {
+  return (config.wire_checksums & static_cast<uint8_t>(wire::Checksums::by_socket)) != 0;
+}
+
 }  // namespace
 
 Core::Core(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, EventSink* events)
@@ -315,6 +319,10 @@ void Core::send_posted(QueuePair* qp, TimeNs now) {
     impl_->datagram.send(*qp, budget_packets);
   else
     impl_->requester.send(*qp, budget_packets);
+  // A system call costs more than the packets in it, so a deferred ACK shares the one of the program's
+  // message. The QP stays on the ready list; the next poll then finds nothing to send.
+  if (sends_by_socket(config_) && qp->protocol() == Protocol::reliable && is_ready_to_send())
+    impl_->responder.send(*qp, budget_packets);
   context.tx.flush();
   const bool more = ud ? impl_->datagram.has_work(*qp) : impl_->requester.has_work(*qp);
   if (more || !is_ready_to_send()) context.make_ready(*qp);

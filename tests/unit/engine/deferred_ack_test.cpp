@@ -11,6 +11,10 @@ constexpr TimeNs kLate = CallerTracker::kAtOnceNs + 1;
 
 class DeferredAck : public WithFrames {
  protected:
+  explicit DeferredAck(const FakePort::Offloads& offloads = {})
+      : program(StationSetup{.addresses = {"198.18.0.1/24"}, .offloads = offloads}),
+        peer(StationSetup{.addresses = {"198.18.0.2/24"}, .offloads = offloads}) {}
+
   void SetUp() override {
     WithFrames::SetUp();
     qp.connect(peer_qp, peer);
@@ -44,10 +48,23 @@ class DeferredAck : public WithFrames {
     ASSERT_EQ(qp.received().size(), CallerTracker::kReturns);
   }
 
+  /// Receives a message, whose ACK waits, and posts one in return, within the program's call.
+  void answer_message() {
+    peer_qp.post_receive();
+    peer.turn();
+    ASSERT_EQ(carry(peer, program), 0U);
+    send_to_program();
+    program.turn_of_program();
+    ASSERT_EQ(sent_by_program(), kNothing);
+    ASSERT_TRUE(program.engine.may_serve_posted());
+    qp.send();
+    program.engine.serve_posted(qp.get());
+  }
+
   const std::vector<wire::Opcode> kAck{wire::Opcode::rc_acknowledge};
   const std::vector<wire::Opcode> kNothing;
-  Station program{"198.18.0.1/24"};
-  Station peer{"198.18.0.2/24"};
+  Station program;
+  Station peer;
   TestQp qp{program};
   TestQp peer_qp{peer};
 };
@@ -131,14 +148,7 @@ TEST_F(DeferredAck, SendOwedSendsTheAckOnce) {
 
 TEST_F(DeferredAck, AMessageThatTheProgramPostsLeavesBeforeTheAck) {
   become_prompt();
-  peer_qp.post_receive();
-  peer.turn();
-  ASSERT_EQ(carry(peer, program), 0U);
-  send_to_program();
-  program.turn_of_program();
-  ASSERT_TRUE(program.engine.may_serve_posted());
-  qp.send();
-  program.engine.serve_posted(qp.get());
+  answer_message();
   EXPECT_EQ(sent_by_program(), std::vector<wire::Opcode>{wire::Opcode::rc_send_only});
   EXPECT_FALSE(program.engine.may_serve_posted()) << "once a turn";
   VirtualClock::advance(kAtOnce);
@@ -153,6 +163,45 @@ TEST_F(DeferredAck, ATurnThatMovesManyFramesLeavesPostsToTheNextTurn) {
   send_to_program(3);
   program.turn_of_program();
   EXPECT_FALSE(program.engine.may_serve_posted());
+}
+
+/// A call of such a port is a system call.
+struct DeferredAckBySocket : DeferredAck {
+  DeferredAckBySocket() : DeferredAck(FakePort::Offloads{.headers = true}) {}
+};
+
+TEST_F(DeferredAckBySocket, SharesTheCallOfTheMessageThatTheProgramPosts) {
+  become_prompt();
+  const unsigned calls = program.port.transmit_calls;
+  answer_message();
+  EXPECT_EQ(program.port.transmit_calls, calls + 1);
+  EXPECT_EQ(sent_by_program(),
+            (std::vector<wire::Opcode>{wire::Opcode::rc_send_only, wire::Opcode::rc_acknowledge}));
+  EXPECT_EQ(peer_qp.sent().size(), CallerTracker::kReturns + 1);
+  VirtualClock::advance(kAtOnce);
+  program.turn_of_program();
+  EXPECT_EQ(sent_by_program(), kNothing) << "the ACK is sent once";
+}
+
+TEST_F(DeferredAckBySocket, AReturnWithinTheTimeOfSystemCallsIsPrompt) {
+  become_prompt();
+  for (int messages = 0; messages < 2; ++messages) {
+    send_to_program();
+    program.turn_of_program();
+    EXPECT_EQ(sent_by_program(), kNothing) << messages;
+    VirtualClock::advance(kLate);
+    program.turn_of_program();
+    EXPECT_EQ(sent_by_program(), kAck) << messages;
+  }
+}
+
+TEST_F(DeferredAckBySocket, IsNotSentIfNoneIsOwed) {
+  peer_qp.post_receive();
+  peer.turn();
+  program.turn_of_program();
+  qp.send();
+  program.engine.serve_posted(qp.get());
+  EXPECT_EQ(sent_by_program(), std::vector<wire::Opcode>{wire::Opcode::rc_send_only});
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ std::map<std::string, FakePort*>& open_ports() {
 
 std::string FakePort::refusal;
 
-FakePort::FakePort(rte_mempool* pool, const Offloads& offloads) {
+FakePort::FakePort(rte_mempool* pool, const Offloads& offloads) : by_socket_(offloads.headers) {
   pool_ = pool;
   started_ = true;
   ipv4_checksum_ = offloads.ipv4_checksum;

@@ -22,10 +22,11 @@ class FakePort final : public EthernetPort {
  public:
   static constexpr size_t kUnlimited = SIZE_MAX;
 
-  /// Checksums that the port offers to compute; it computes none.
+  /// What the port offers to write into frames; it writes none of it.
   struct Offloads {
     bool ipv4_checksum = false;
     bool udp_checksum = false;
+    bool headers = false;  ///< sends_by_socket()
   };
   FakePort(rte_mempool* pool, const Offloads& offloads);
   explicit FakePort(rte_mempool* pool) : FakePort(pool, Offloads()) {}
@@ -35,6 +36,7 @@ class FakePort final : public EthernetPort {
   [[nodiscard]] size_t receive(uint16_t queue, std::span<rte_mbuf*> burst) override;
   [[nodiscard]] size_t transmit(uint32_t core, std::span<rte_mbuf*> burst) override;
   [[nodiscard]] bool link_up() const override { return started_ && link; }
+  [[nodiscard]] bool sends_by_socket() const override { return by_socket_; }
   [[nodiscard]] PortDrops drops() const override { return dropped; }
   [[nodiscard]] bool is_gone() const override { return gone; }
   void release() override { ++releases; }
@@ -80,6 +82,7 @@ class FakePort final : public EthernetPort {
   };
   [[nodiscard]] rte_mbuf* make(const Waiting& waiting) const;
 
+  const bool by_socket_;
   std::deque<Waiting> inbox_;
   std::vector<Frame> sent_;
 };
