@@ -142,24 +142,25 @@ uint32_t UdpSocket::receive_buffer_bytes() const {
 
 // --- receive ---
 
-/// Provides frames for messages; returns the number of messages that have one.
-size_t UdpSocket::prepare_frames() {
+/// Provides frames for the first `wanted` messages; returns the number of messages that have one.
+size_t UdpSocket::prepare_frames(size_t wanted) {
   std::array<rte_mbuf*, kIncoming> fresh;
-  const auto missing = static_cast<size_t>(std::ranges::count(in_->frames, nullptr));
-  if (missing == 0) return kIncoming;
+  const auto places = std::span(in_->frames).first(wanted);
+  const auto missing = static_cast<size_t>(std::ranges::count(places, nullptr));
+  if (missing == 0) return wanted;
   if (!take_frames(pool_, std::span(fresh).first(missing))) {
     add(no_buffer_, 1);
-    return static_cast<size_t>(std::ranges::find(in_->frames, nullptr) - in_->frames.begin());
+    return static_cast<size_t>(std::ranges::find(places, nullptr) - places.begin());
   }
   size_t next = 0;
-  for (rte_mbuf*& place : in_->frames)
+  for (rte_mbuf*& place : places)
     if (place == nullptr) place = fresh[next++];
-  return kIncoming;
+  return wanted;
 }
 
 /// Receives messages from the kernel; returns false if there are none.
 bool UdpSocket::ask_kernel() {
-  const size_t wanted = prepare_frames();
+  const size_t wanted = prepare_frames(wanted_);
   const uint32_t offset = wire::udp_payload_offset(is_ipv6_);
   for (size_t i = 0; i < wanted; ++i) {
     in_->parts[i][0] = {.iov_base = rte_pktmbuf_mtod_offset(in_->frames[i], void*, offset),
@@ -179,6 +180,7 @@ bool UdpSocket::ask_kernel() {
   }
   at_ = 0;
   arrived_ = static_cast<size_t>(std::max(count, 0));
+  wanted_ = std::clamp<size_t>(2 * arrived_, 1, kIncoming);
   if (arrived_ == 0) return false;
   current_ = arrival_of(0);
   return true;

@@ -67,7 +67,7 @@ class UdpSocket {
   [[nodiscard]] const PathErrors& path_errors() const { return path_errors_; }
 
  private:
-  /// Messages of a call.
+  /// Most messages of a call.
   static constexpr size_t kIncoming = 16;
   static constexpr size_t kOutgoing = 64;
   static constexpr size_t kControlBytes = 96;
@@ -100,7 +100,7 @@ class UdpSocket {
 
   UdpSocket(UniqueFd fd, const wire::Gid& own, uint32_t scope, rte_mempool* pool);
   [[nodiscard]] bool ask_kernel();
-  [[nodiscard]] size_t prepare_frames();
+  [[nodiscard]] size_t prepare_frames(size_t wanted);
   [[nodiscard]] Arrival arrival_of(size_t index);
   void note_control(const cmsghdr& control, Arrival& arrival);
   [[nodiscard]] rte_mbuf* next_frame(uint16_t port);
@@ -131,6 +131,9 @@ class UdpSocket {
   PathErrors path_errors_;
 
   const std::unique_ptr<Incoming> in_;
+  /// Messages to ask for: twice as many as the last call returned. If fewer wait, the kernel looks at the
+  /// empty queue once more.
+  size_t wanted_ = 1;
   size_t arrived_ = 0;     ///< messages of the last call
   size_t at_ = 0;          ///< the first of them whose datagrams are not all received
   Arrival current_;        ///< of message at_
