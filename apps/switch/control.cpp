@@ -166,6 +166,7 @@ void Control::serve(int timeout_ms) {
   for (const PortIndex offender : seats_.take_offenders())
     if (Session* const session = session_of(offender)) end(*session);
   introduce_new_pairs();
+  announce_uplink_change();
   serve_waiting();
   end_silent();
   if (listens_again_ != 0 && host_.now() >= listens_again_) pause_listening(false);
@@ -451,6 +452,18 @@ void Control::send_link_ended(const Session& to, PortIndex ended) {
   message.message = glue::SwitchMessage::link_ended;
   message.grant.port = ended;
   send_answer(to.connection.get(), message);
+}
+
+// ---- the uplink ----
+
+void Control::announce_uplink_change() {
+  const std::optional<bool> is_up = seats_.take_uplink_change();
+  if (!is_up) return;
+  SwitchAnswer message;
+  message.message = glue::SwitchMessage::uplink;
+  message.grant.uplink_up = *is_up ? 1 : 0;
+  for (const auto& [id, session] : sessions_)
+    if (session->port && session->grant.by_sockets != 0) send_answer(session->connection.get(), message);
 }
 
 // ---- ends of connections ----

@@ -90,6 +90,8 @@ class Control {
   /// Tells the peers of a seat that their links to it have ended.
   void end_links_to(PortIndex port);
   static void send_link_ended(const Session& to, PortIndex ended);
+  /// Announces to the seats under the host's addresses that an uplink by sockets is up or down.
+  void announce_uplink_change();
   [[nodiscard]] Session* session_of(PortIndex port) const;
   void handle(Session& session, const glue::SwitchRequest& request);
   void send_status(const Session& session, const glue::SwitchRequest& request);

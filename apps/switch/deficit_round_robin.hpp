@@ -29,6 +29,8 @@ class DeficitRoundRobin {
   /// Bytes that a port may send in its turn. With less than the longest frame, some turns send nothing.
   void set_quantum(uint32_t bytes) { quantum_bytes_ = bytes; }
 
+  /// True if no port has frames.
+  [[nodiscard]] bool is_empty() const { return order_.empty(); }
   /// The port has frames from now on.
   void add(PortIndex port) {
     if (std::exchange(places_[port].is_listed, true)) return;

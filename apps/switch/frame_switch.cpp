@@ -28,6 +28,13 @@ constexpr uint32_t kTapHeaderBytes = 18;
 // Of Ethernet, beside the frame's own bytes: preamble, checksum, gap.
 constexpr uint32_t kLinkOverheadBytes = 24;
 
+std::string text_of(const std::vector<glue::IpNetwork>& addresses) {
+  std::string text;
+  for (const glue::IpNetwork& address : addresses)
+    text += (text.empty() ? "" : ",") + wire::text_of(address.gid);
+  return text;
+}
+
 uint32_t link_bytes(const rte_mbuf* frame) {
   return rte_pktmbuf_pkt_len(frame) + kLinkOverheadBytes;
 }
@@ -56,8 +63,10 @@ bool FrameSwitch::open_uplink(const glue::DeviceConfig& device, std::string& err
   port.taken = true;
   uplink_ = index;
   const glue::PortKindRow& row = glue::row_of(device.port.kind);
-  uplink_name_ =
-      fmt::format("{}:{}", row.name, row.address != nullptr ? device.port.*row.address : device.name);
+  uplink_name_ = fmt::format("{}:{}", row.name,
+                             device.has_host_addresses ? text_of(device.addresses)
+                             : row.address != nullptr  ? device.port.*row.address
+                                                       : device.name);
   stations_.set_uplink(index);
   room_.set_ports(++ports_taken_);
   return true;
@@ -69,6 +78,12 @@ bool FrameSwitch::open_host(const glue::DeviceConfig& device, const std::string&
   const Uplink& uplink = *ports_[kUplinkPort].uplink;
   // Without a `mac` the host has the NIC's, which a cloud's network demands.
   const wire::MacAddress mac = device.mac == glue::mac_of(address.gid) ? uplink.mac() : device.mac;
+  if (uplink.sends_by_socket()) {
+    stations_.set_host_of_sockets(device.addresses, mac, uplink.most_window_packets());
+    is_uplink_up_ = uplink.link_up();
+    stations_.note_uplink_state(is_uplink_up_);
+    return true;
+  }
   stations_.set_host(address, mac);
   if (exception.empty()) return true;
   Port& port = ports_[kExceptionPort];
@@ -325,7 +340,8 @@ void FrameSwitch::send_as(PortIndex from, std::span<const uint8_t> bytes) {
 }
 
 bool FrameSwitch::is_up(const Port& port) const {
-  if (port.uplink != nullptr) return port.uplink->link_up();
+  // The state of sockets takes several system calls.
+  if (port.uplink != nullptr) return port.uplink->sends_by_socket() ? is_uplink_up_ : port.uplink->link_up();
   return port.tap != nullptr || (port.ring != nullptr && port.ring->takes_frames());
 }
 
@@ -361,7 +377,7 @@ void FrameSwitch::put(rte_mbuf* frame, PortIndex to) {
   port.counters.received.add(rte_pktmbuf_pkt_len(frame));
   if (port.uplink != nullptr) {
     uplink_rate_.take(link_bytes(frame));
-    if ((frame = port.uplink->tag(frame)) == nullptr) return room_.leave(to, 1);
+    if ((frame = port.uplink->prepare(frame)) == nullptr) return room_.leave(to, 1);
   }
   port.waiting.push_back(frame);
   if (!std::exchange(port.is_queued, true)) queued_.push_back(to);
@@ -434,10 +450,22 @@ void FrameSwitch::describe(SwitchStatus& status) const {
                                .counters = port.counters,
                                .foreign_vlan = port.uplink->foreign_vlan(),
                                .missed = drops.missed,
-                               .no_buffer = drops.no_buffer};
+                               .no_buffer = drops.no_buffer,
+                               .refused = port.uplink->transmit_drops()};
+}
+
+// A UDP socket does not report that its interface or its address is down.
+void FrameSwitch::look_at_uplink(TimeNs now) {
+  if (uplink_descriptor() < 0 || now < next_uplink_look_) return;
+  next_uplink_look_ = now + kUplinkLookNs;
+  const bool is_up = ports_[kUplinkPort].uplink->link_up();
+  if (is_up == std::exchange(is_uplink_up_, is_up)) return;
+  stations_.note_uplink_state(is_up);
+  uplink_change_ = is_up;
 }
 
 void FrameSwitch::look_after(TimeNs now) {
+  look_at_uplink(now);
   if (now < next_look_) return;
   drop_stuck_frames();
   next_look_ = now + kLookNs;

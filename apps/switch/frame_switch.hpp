@@ -58,6 +58,9 @@ class FrameSwitch final : public Seats {
   void give_back(PortIndex port) override;
   void leave(PortIndex port) override;
   [[nodiscard]] uint32_t mtu_bytes() const override { return mtu_bytes_; }
+  [[nodiscard]] std::optional<bool> take_uplink_change() override {
+    return std::exchange(uplink_change_, std::nullopt);
+  }
   void describe(SwitchStatus& status) const override;
   [[nodiscard]] std::vector<Pair> take_new_pairs() override { return pairs_.take_new(); }
   void note_link(const Pair& pair, LinkState state) override { pairs_.note(pair, state); }
@@ -73,15 +76,23 @@ class FrameSwitch final : public Seats {
   /// The descriptor is readable: the next turns receive, until kExceptionTurns have found no frame. In all
   /// others that would be a system call for nothing.
   void expect_exception_frames() { exception_turns_ = kExceptionTurns; }
+  /// A descriptor that is readable while frames wait at an uplink by sockets; -1: there is none.
+  [[nodiscard]] int uplink_descriptor() const {
+    const auto& uplink = ports_[kUplinkPort].uplink;
+    return uplink != nullptr ? uplink->descriptor() : -1;
+  }
   /// Finds rings whose doorbell was lost: any process of the wire may write to the inbox. Looks once in
-  /// kLookNs.
+  /// kLookNs. Looks at the state of an uplink by sockets once in kUplinkLookNs.
   void look_after(TimeNs now);
   static constexpr TimeNs kLookNs = 1'000'000'000;
+  static constexpr TimeNs kUplinkLookNs = 20'000'000;
   /// Sets whether every sender must ring from now on (true) or need not (false).
   void set_asleep(bool asleep);
-  /// Whether the ports must be polled: no doorbell rings for the uplink's frames, nor when a slow port has
-  /// room again.
-  [[nodiscard]] bool needs_polling() const { return uplink_.has_value() || !queued_.empty(); }
+  /// Whether the ports must be polled: no doorbell rings for the frames of an uplink without a descriptor,
+  /// nor when a slow port has room again, nor when a rate lets a frame pass.
+  [[nodiscard]] bool needs_polling() const {
+    return (uplink_ && uplink_descriptor() < 0) || !queued_.empty() || !shares_.is_empty();
+  }
 
   [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
 
@@ -123,6 +134,7 @@ class FrameSwitch final : public Seats {
   /// Whether a frame of the seat for the uplink must wait. Takes its bytes from the seat's rate if not.
   [[nodiscard]] bool must_wait(Port& port, uint32_t bytes);
   void drop_stuck_frames();
+  void look_at_uplink(TimeNs now);
   void count_drop(PortIndex from, Drop reason);
   [[nodiscard]] size_t transmit(Port& port);
   void note_offender(PortIndex port);
@@ -166,6 +178,9 @@ class FrameSwitch final : public Seats {
   uint64_t seats_taken_ = 0;
   uint64_t uplink_sent_ = 0, uplink_sent_before_ = 0;  ///< frames; at the last look
   TimeNs next_look_ = 0;
+  TimeNs next_uplink_look_ = 0;
+  bool is_uplink_up_ = false;  ///< by sockets, at the last look
+  std::optional<bool> uplink_change_;
   SwitchCounters counters_;
 };
 

@@ -22,6 +22,7 @@
 #include "apps/switch/frame_switch.hpp"
 #include "apps/switch/options.hpp"
 #include "apps/switch/pmd_modules.hpp"
+#include "apps/switch/uplink/udp_ports.hpp"
 #include "apps/switch/uplink/vfio_group.hpp"
 #include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/engine/poll_engine.hpp"
@@ -47,6 +48,8 @@ constexpr TimeNs kUplinkSpinNs = 200'000;
 constexpr unsigned kTurnsPerLook = 64;
 constexpr int kIdleMs = 1000;
 constexpr int kUplinkMs = 1;
+// Frames at sockets wake the switch; the state of their interface and address does not.
+constexpr int kSocketsMs = 100;
 // Programs check 50 times a second whether their switch has died.
 constexpr TimeNs kRecoverNs = 300'000'000;
 constexpr auto kLockPatience = std::chrono::seconds(2);
@@ -136,7 +139,10 @@ void run(const Options& options, const glue::SwitchPlace& place, switching::Fram
       continue;
     }
     frames.set_asleep(true);
-    if (!frames.turn(monotonic_ns())) control.serve(frames.needs_polling() ? kUplinkMs : kIdleMs);
+    if (!frames.turn(monotonic_ns()))
+      control.serve(frames.needs_polling()            ? kUplinkMs
+                    : frames.uplink_descriptor() >= 0 ? kSocketsMs
+                                                      : kIdleMs);
     frames.set_asleep(false);
     if (linger.is_over(control.has_sessions(), monotonic_ns()) && close_door(place, control, door)) return;
   }
@@ -237,7 +243,10 @@ int serve(const Options& options) {
 
   raise_descriptor_limit();
   const glue::Config config = switching::config_of(options);
-  if (options.uplink) switching::await_vfio_group(*options.uplink);
+  if (options.uplink) {
+    switching::await_vfio_group(*options.uplink);
+    switching::await_udp_ports(*options.uplink);
+  }
   if (!glue::start_eal(config, error)) return fail(error);
   const std::unique_ptr<glue::Inbox> inbox = glue::Inbox::create();
   if (inbox == nullptr) return fail(fmt::format("faultline-switch: no memory: {}", std::strerror(errno)));
@@ -258,6 +267,9 @@ int serve(const Options& options) {
   if (!control.open()) return fail(fmt::format("faultline-switch: {}", std::strerror(errno)));
   if (const int descriptor = frames.exception_descriptor(); descriptor >= 0)
     control.watch_frames(descriptor, [&] { frames.expect_exception_frames(); });
+  // The next turn receives them.
+  if (const int descriptor = frames.uplink_descriptor(); descriptor >= 0)
+    control.watch_frames(descriptor, [] {});
   pin_thread(options);
   run(options, *place, frames, control, door);
   report(frames.counters());

@@ -8,6 +8,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "pmd_glue/config/port_kinds.hpp"
+#include "pmd_glue/config/udp_config.hpp"
 
 namespace faultline::switching {
 namespace {
@@ -17,11 +18,21 @@ constexpr unsigned kLingerSeconds = 5;
 // Half of it is for frames: two thousand for each of a few slow ports, and the frames under way.
 constexpr uint32_t kMemoryMib = 160;
 
+/// Returns a device on addresses of the host, those of the default route if `addresses` is "default".
+glue::DeviceConfig socket_uplink(const std::string& addresses) {
+  glue::Config config = glue::udp_config(addresses);
+  config.devices[0].name = "uplink";
+  glue::find_host_addresses(config);
+  return config.devices[0];
+}
+
 glue::DeviceConfig parse_uplink(const std::string& text) {
   const size_t colon = text.find(':');
   const std::string name = colon == std::string::npos ? "" : text.substr(colon + 1);
   for (const glue::PortKindRow& row : glue::port_kinds()) {
-    if (!row.may_be_uplink || text.substr(0, colon) != row.name || name.empty()) continue;
+    if (!row.may_be_uplink || text.substr(0, colon) != row.name) continue;
+    if (row.has_host_addresses) return socket_uplink(colon == std::string::npos ? "default" : name);
+    if (name.empty()) continue;
     glue::DeviceConfig device;
     device.name = "uplink";
     device.port.kind = row.kind;
@@ -36,7 +47,7 @@ glue::DeviceConfig parse_uplink(const std::string& text) {
   }
   throw glue::ConfigError(fmt::format(
       "faultline-switch: --uplink: \"{}\" is none of tap:NAME, af_packet:NAME, af_xdp:NAME, pci:ADDRESS, "
-      "vhost:SOCKET, virtio_user:SOCKET",
+      "vhost:SOCKET, virtio_user:SOCKET, udp, udp:ADDRESSES",
       text));
 }
 
@@ -47,11 +58,11 @@ void check_device(const std::string& path, const glue::DeviceConfig& device) {
   };
   if (!glue::row_of(device.port.kind).may_be_uplink)
     refuse("port.kind",
-           fmt::format("\"{}\" is no port of an uplink; it must be tap, af_packet, af_xdp, pci, vhost or "
-                       "virtio_user",
+           fmt::format("\"{}\" is no port of an uplink; it must be tap, af_packet, af_xdp, pci, vhost, "
+                       "virtio_user or udp",
                        glue::name_of(device.port.kind)));
-  if (device.addresses.size() != 1 || !device.addresses[0].gid.is_ipv4())
-    refuse("ip", "an uplink has one address, of IPv4");
+  const bool is_one = device.addresses.size() == 1 && device.addresses[0].gid.is_ipv4();
+  if (!is_one && !device.has_host_addresses) refuse("ip", "an uplink has one address, of IPv4");
   if (!device.routes.empty()) refuse("gateway", "the programs of a wire have no routes");
   if (device.lcores.size() > 1) refuse("lcores", "the switch has one thread: name one lcore");
   if (!device.capture.empty()) refuse("capture", "a switch captures no frames; a program's device does");
@@ -66,7 +77,21 @@ std::string parse_exception(const std::string& text) {
       fmt::format("faultline-switch: --exception: \"{}\" is not tap:NAME, such as tap:fl0", text));
 }
 
+void check_exception(const Options& options) {
+  if (options.exception.empty()) return;
+  if (!options.has_host)
+    throw glue::ConfigError("faultline-switch: --exception: needs the host's address: --ip, or --config");
+  if (options.uplink->has_host_addresses)
+    throw glue::ConfigError(
+        "faultline-switch: the exception port: the kernel keeps the addresses of an udp uplink; leave it "
+        "out");
+}
+
 void set_host(const std::string& text, Options& options) {
+  if (options.uplink->has_host_addresses)
+    throw glue::ConfigError(fmt::format(
+        "faultline-switch: --ip: an uplink of kind udp names the addresses itself: --uplink udp:{}",
+        text.substr(0, text.find('/'))));
   const auto address = glue::parse_address(text);
   if (!address || !address->gid.is_ipv4() || text.find('/') == std::string::npos)
     throw glue::ConfigError(
@@ -82,6 +107,7 @@ void read_config(const std::string& path, bool keeps_log_level, Options& options
     throw glue::ConfigError(
         fmt::format("faultline-switch: {}: device: there are {}, and a switch has one uplink", path,
                     config.devices.size()));
+  glue::find_host_addresses(config);
   check_device(path, config.devices[0]);
   options.config_path = path;
   options.uplink = std::move(config.devices[0]);
@@ -114,7 +140,8 @@ Options parse_options(int argc, char** argv) {
   auto* const by_name =
       app.add_option("--uplink", uplink,
                      "where frames for others go: tap:NAME, af_packet:NAME, af_xdp:NAME, pci:ADDRESS, "
-                     "vhost:SOCKET or virtio_user:SOCKET");
+                     "vhost:SOCKET, virtio_user:SOCKET, or UDP sockets of the host's own addresses: udp or "
+                     "udp:ADDRESS,...");
   app.add_option("--config", config, "a TOML file, whose device is the uplink")->excludes(by_name);
   app.add_option("--ip", host, "the host's address on the uplink, ADDRESS/PREFIX, which the programs share")
       ->needs(by_name);
@@ -145,10 +172,10 @@ Options parse_options(int argc, char** argv) {
   if (options.asks_status) options.wire = asked;
   if (!uplink.empty()) options.uplink = parse_uplink(uplink);
   if (!host.empty()) set_host(host, options);
+  if (options.uplink && options.uplink->has_host_addresses) options.has_host = true;
   if (!config.empty()) read_config(config, log_level->count() != 0, options);
   if (!exception.empty()) options.exception = parse_exception(exception);
-  if (!options.exception.empty() && !options.has_host)
-    throw glue::ConfigError("faultline-switch: --exception: needs the host's address: --ip, or --config");
+  check_exception(options);
   if (rates.program_mbps != 0) options.rates.program_mbps = rates.program_mbps;
   if (rates.uplink_mbps != 0) options.rates.uplink_mbps = rates.uplink_mbps;
   if (!options.uplink && (rates.program_mbps != 0 || rates.uplink_mbps != 0))

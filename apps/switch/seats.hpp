@@ -37,6 +37,8 @@ class Seats {
   /// Ends a seat and releases its port.
   virtual void leave(PortIndex port) = 0;
   [[nodiscard]] virtual uint32_t mtu_bytes() const = 0;
+  /// Returns whether an uplink by sockets is up, if that has changed since the last call.
+  [[nodiscard]] virtual std::optional<bool> take_uplink_change() = 0;
   /// Fills in what the data path knows, of `status.seats` the counters.
   virtual void describe(SwitchStatus& status) const = 0;
 

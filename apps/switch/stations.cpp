@@ -61,6 +61,8 @@ const char* name_of(Drop drop) {
       return "no_listener";
     case Drop::kernels_own:
       return "kernels_own";
+    case Drop::not_for_sockets:
+      return "not_for_sockets";
   }
   return "none";
 }
@@ -105,17 +107,33 @@ class LatestRequests {
 
 }  // namespace
 
+namespace {
+
+constexpr uint32_t kIpv4PrefixBits = 96;  ///< ::ffff:0:0/96
+
+/// Returns the first address of IPv4; 0.0.0.0/0 if there is none.
+glue::IpNetwork first_ipv4(std::span<const glue::IpNetwork> addresses) {
+  const auto found =
+      std::ranges::find_if(addresses, [](const glue::IpNetwork& address) { return address.gid.is_ipv4(); });
+  return found != addresses.end() ? *found : glue::IpNetwork{Gid::from_ipv4(0), kIpv4PrefixBits};
+}
+
+}  // namespace
+
 struct StationTable::Station {
-  Station(const glue::IpNetwork& address, const MacAddress& mac, bool is_shared)
-      : ipv4(address.gid.ipv4()),
-        prefix_bits(address.prefix_bits - 96U),
+  Station(std::span<const glue::IpNetwork> networks_of_host, const MacAddress& mac, bool is_shared,
+          bool has_link_local)
+      : networks(networks_of_host.begin(), networks_of_host.end()),
+        ipv4(first_ipv4(networks).gid.ipv4()),
+        prefix_bits(first_ipv4(networks).prefix_bits - kIpv4PrefixBits),
         shared(is_shared),
-        addresses(mac, {}, {&address, 1}, {}),
+        addresses(mac, {}, networks, {}, has_link_local),
         neighbours(addresses) {
     port_of_range.fill(kMaxPorts);
   }
 
-  const uint32_t ipv4;
+  const std::vector<glue::IpNetwork> networks;
+  const uint32_t ipv4;         ///< the first one; 0: none
   const uint32_t prefix_bits;  ///< of IPv4
   const bool shared;
   const glue::AddressTable addresses;
@@ -125,6 +143,16 @@ struct StationTable::Station {
   std::array<PortIndex, 1U << glue::kRangeBits> port_of_range{};
   std::map<uint64_t, PortIndex> services;
   LatestRequests requests;
+
+  /// Fills in what concerns an uplink whose sockets have the addresses.
+  void describe(SwitchGrant& grant, bool is_uplink_up, uint32_t window_packets) const {
+    grant.by_sockets = 1;
+    grant.uplink_up = is_uplink_up ? 1 : 0;
+    grant.window_packets = window_packets;
+    grant.address_count = static_cast<uint32_t>(networks.size());
+    for (size_t i = 0; i < networks.size(); ++i)
+      grant.addresses[i] = {networks[i].gid.bytes, networks[i].prefix_bits};
+  }
 };
 
 StationTable::StationTable() {
@@ -160,20 +188,30 @@ uint32_t StationTable::free_address() const {
 }
 
 StationTable::Station& StationTable::add_station(uint32_t ipv4, bool is_shared) {
-  const glue::IpNetwork address{Gid::from_ipv4(ipv4), static_cast<uint8_t>(128 - 32 + kPrefixBits)};
-  return add_station(address, glue::mac_of(address.gid), is_shared);
+  const glue::IpNetwork address{Gid::from_ipv4(ipv4), static_cast<uint8_t>(kIpv4PrefixBits + kPrefixBits)};
+  return add_station({&address, 1}, glue::mac_of(address.gid), is_shared, true);
 }
 
-StationTable::Station& StationTable::add_station(const glue::IpNetwork& address, const MacAddress& mac,
-                                                 bool is_shared) {
-  Station& station = *stations_.emplace_back(std::make_unique<Station>(address, mac, is_shared));
-  by_ipv4_[station.ipv4] = &station;
+StationTable::Station& StationTable::add_station(std::span<const glue::IpNetwork> addresses,
+                                                 const MacAddress& mac, bool is_shared, bool has_link_local) {
+  Station& station =
+      *stations_.emplace_back(std::make_unique<Station>(addresses, mac, is_shared, has_link_local));
+  for (const glue::IpNetwork& address : station.networks)
+    if (address.gid.is_ipv4()) by_ipv4_[address.gid.ipv4()] = &station;
   by_mac_[wire::mac_word(station.addresses.mac().bytes.data())] = &station;
   return station;
 }
 
 void StationTable::set_host(const glue::IpNetwork& address, const MacAddress& mac) {
-  host_ = &add_station(address, mac, true);
+  host_ = &add_station({&address, 1}, mac, true, true);
+}
+
+void StationTable::set_host_of_sockets(std::span<const glue::IpNetwork> addresses, const MacAddress& mac,
+                                       uint32_t window_packets) {
+  host_ =
+      &add_station(addresses.first(std::min(addresses.size(), glue::kMostHostAddresses)), mac, true, false);
+  by_sockets_ = true;
+  window_packets_ = window_packets;
 }
 
 uint32_t StationTable::wanted_address(const SwitchRequest& request) const {
@@ -183,7 +221,7 @@ uint32_t StationTable::wanted_address(const SwitchRequest& request) const {
 }
 
 bool StationTable::is_of_host(const SwitchRequest& request) const {
-  return host_ != nullptr && wanted_address(request) == host_->ipv4;
+  return host_ != nullptr && (request.ipv4 == 0 || find(request.ipv4) == host_);
 }
 
 void StationTable::remove_station(Station* station) {
@@ -222,7 +260,7 @@ int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, 
                                             : ": start both with --share to have it twice");
     return EADDRINUSE;
   }
-  Station* station = wanted != 0 ? find(wanted) : nullptr;
+  Station* station = is_of_host(request) ? host_ : wanted != 0 ? find(wanted) : nullptr;
   const bool shares = request.shared != 0 || is_of_host(request);
   const uint32_t range = shares ? take_range(request.range) : glue::kFirstRange;
   if (range == 0) {
@@ -241,6 +279,7 @@ int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, 
   grant.shared = station->shared ? 1 : 0;
   grant.range = range;
   grant.mac = station->addresses.mac().bytes;
+  if (station == host_ && by_sockets_) station->describe(grant, uplink_up_, window_packets_);
   return 0;
 }
 
@@ -343,20 +382,31 @@ std::optional<Verdict> StationTable::forward_to_kernel(std::span<const uint8_t> 
 Verdict StationTable::decide(std::span<const uint8_t> frame, PortIndex from) {
   const auto ethernet = wire::peek_ethernet(frame);
   if (!ethernet) return {.to = {}, .drop = Drop::runt};
-  if (from == exception_) return forward_from_kernel(frame, *ethernet);
-  const Station* sender = seats_[from].station;
-  const bool right_source = from == uplink_
-                                ? find(ethernet->source) == nullptr
-                                : sender != nullptr && sender->addresses.mac() == ethernet->source;
-  if (!right_source) return {.to = {}, .drop = Drop::foreign_source};
   const FrameKind kind = wire::classify(frame);
+  Verdict verdict = route(frame, kind, *ethernet, from);
+  // Under another source address the kernel would send the payload as the host's own. The ICRC would not fit.
+  const bool is_for_sockets = kind == FrameKind::roce && seats_[from].station == host_;
+  if (by_sockets_ && uplink_ && verdict.to.test(*uplink_) && !is_for_sockets) {
+    verdict.to.reset(*uplink_);
+    verdict.drop = Drop::not_for_sockets;
+  }
+  return verdict;
+}
+
+Verdict StationTable::route(std::span<const uint8_t> frame, FrameKind kind,
+                            const wire::EthernetAddresses& ethernet, PortIndex from) {
+  if (from == exception_) return forward_from_kernel(frame, ethernet);
+  const Station* sender = seats_[from].station;
+  const bool right_source = from == uplink_ ? find(ethernet.source) == nullptr
+                                            : sender != nullptr && sender->addresses.mac() == ethernet.source;
+  if (!right_source) return {.to = {}, .drop = Drop::foreign_source};
   if (!has_right_addresses(frame, kind, sender)) return {.to = {}, .drop = Drop::foreign_address};
   // Otherwise a program could take part in the kernel's connections.
   if (sender != nullptr && sender == host_ && exception_ && kind != FrameKind::roce &&
       kind != FrameKind::arp && !is_neighbour_message(frame))
     return {.to = {}, .drop = Drop::kernels_own};
-  if (wire::is_multicast(ethernet->destination)) return forward_to_all(frame, kind, from);
-  Station* station = find(ethernet->destination);
+  if (wire::is_multicast(ethernet.destination)) return forward_to_all(frame, kind, from);
+  Station* station = find(ethernet.destination);
   return station != nullptr ? to_station(*station, frame, kind, from) : forward_to_uplink(from);
 }
 

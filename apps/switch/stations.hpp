@@ -48,6 +48,7 @@ enum class Drop : uint8_t {
   unknown_range,    ///< QPN of a process that has ended
   no_listener,      ///< no port joined the group
   kernels_own,      ///< a program's frame under the host's address that only the kernel may send
+  not_for_sockets,  ///< the uplink's sockets send RoCEv2 of the host's addresses only
   count_
 };
 [[nodiscard]] const char* name_of(Drop drop);
@@ -72,6 +73,12 @@ class StationTable {
   void set_uplink(PortIndex port) { uplink_ = port; }
   /// The host's address on the uplink: programs that ask for no address share it. Call before attach().
   void set_host(const glue::IpNetwork& address, const wire::MacAddress& mac);
+  /// The same with all addresses that the sockets of the uplink have, at most kMostHostAddresses. The kernel
+  /// has them too. Call after set_uplink().
+  void set_host_of_sockets(std::span<const glue::IpNetwork> addresses, const wire::MacAddress& mac,
+                           uint32_t window_packets);
+  /// Whether the sockets' interface and address are up; seats are granted with it.
+  void note_uplink_state(bool is_up) { uplink_up_ = is_up; }
   /// Port of the kernel, which has the host's address too: it gets what is not RoCEv2. Call after set_host().
   void set_exception(PortIndex port) { exception_ = port; }
 
@@ -118,8 +125,8 @@ class StationTable {
   [[nodiscard]] uint32_t wanted_address(const glue::SwitchRequest& request) const;
   [[nodiscard]] bool is_of_host(const glue::SwitchRequest& request) const;
   [[nodiscard]] Station& add_station(uint32_t ipv4, bool is_shared);
-  [[nodiscard]] Station& add_station(const glue::IpNetwork& address, const wire::MacAddress& mac,
-                                     bool is_shared);
+  [[nodiscard]] Station& add_station(std::span<const glue::IpNetwork> addresses, const wire::MacAddress& mac,
+                                     bool is_shared, bool has_link_local);
   void remove_station(Station* station);
   /// Returns 0 if all ranges are taken.
   [[nodiscard]] uint32_t take_range(uint32_t wanted);
@@ -134,6 +141,9 @@ class StationTable {
   [[nodiscard]] std::optional<Verdict> forward_to_kernel(std::span<const uint8_t> frame,
                                                          wire::FrameKind kind) const;
   [[nodiscard]] Verdict forward_to_uplink(PortIndex from) const;
+  /// As decide(), for an uplink that takes every frame.
+  [[nodiscard]] Verdict route(std::span<const uint8_t> frame, wire::FrameKind kind,
+                              const wire::EthernetAddresses& ethernet, PortIndex from);
   [[nodiscard]] Verdict to_station(Station& station, std::span<const uint8_t> frame, wire::FrameKind kind,
                                    PortIndex from) const;
   [[nodiscard]] Verdict forward_to_shared(Station& station, std::span<const uint8_t> frame,
@@ -145,6 +155,9 @@ class StationTable {
 
   std::optional<PortIndex> uplink_, exception_;
   Station* host_ = nullptr;  ///< of stations_, also without ports
+  bool by_sockets_ = false;  ///< the uplink's sockets have the addresses of host_
+  bool uplink_up_ = false;
+  uint32_t window_packets_ = 0;
   std::vector<std::unique_ptr<Station>> stations_;
   // The same by address.
   std::unordered_map<uint32_t, Station*> by_ipv4_;

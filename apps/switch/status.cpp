@@ -7,12 +7,18 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/fmt/fmt.h>
 
+#include "pmd_glue/wires/granted_addresses.hpp"
 #include "stack/wire/link/address_text.hpp"
 
 namespace faultline::switching {
 namespace {
 
 constexpr uint32_t kMostQpn = (1U << 24) - 1;
+
+/// Returns the first of the seat's addresses.
+std::string text_of(const glue::SwitchGrant& grant) {
+  return wire::text_of(glue::addresses_of(grant).at(0).gid);
+}
 
 std::string text_of(const std::array<uint8_t, 6>& mac) {
   return fmt::format("{:02x}", fmt::join(mac, ":"));
@@ -49,13 +55,14 @@ Json json_of(const UplinkStatus& uplink) {
   fields["foreign_vlan"] = uplink.foreign_vlan;
   fields["missed"] = uplink.missed;
   fields["no_buffer"] = uplink.no_buffer;
+  fields["refused"] = uplink.refused;
   return fields;
 }
 
 Json json_of(const SeatStatus& seat) {
   Json fields{{"seat", seat.port},
               {"pid", seat.pid},
-              {"ip", wire::text_of_ipv4(seat.grant.ipv4)},
+              {"ip", text_of(seat.grant)},
               {"first_qpn", seat.grant.shared != 0 ? seat.grant.first_qpn() : 0},
               {"last_qpn", seat.grant.shared != 0 ? seat.grant.last_qpn() : kMostQpn},
               {"direct_links", seat.direct_links}};
@@ -111,13 +118,13 @@ std::string text_of(const SwitchStatus& status) {
     add("foreign_vlan", uplink.foreign_vlan);
     add("missed", uplink.missed);
     add("no_buffer", uplink.no_buffer);
+    add("refused", uplink.refused);
     text += '\n';
   }
   if (status.kernel) text += line_of("exception port " + status.exception, *status.kernel) + "\n";
   for (const SeatStatus& seat : status.seats) {
-    text += line_of(
-        fmt::format("seat {}, process {}, {}", seat.port, seat.pid, wire::text_of_ipv4(seat.grant.ipv4)),
-        seat.counters);
+    text += line_of(fmt::format("seat {}, process {}, {}", seat.port, seat.pid, text_of(seat.grant)),
+                    seat.counters);
     if (seat.grant.shared != 0)
       text += fmt::format(", QPNs {:#x} to {:#x}", seat.grant.first_qpn(), seat.grant.last_qpn());
     add("direct links", seat.direct_links);

@@ -57,6 +57,7 @@ struct UplinkStatus {
   uint64_t foreign_vlan = 0;
   uint64_t missed = 0;     ///< received frames that the port had no room for
   uint64_t no_buffer = 0;  ///< the pool had no buffer
+  uint64_t refused = 0;    ///< frames that the port took and could not send
 };
 
 struct SwitchStatus {

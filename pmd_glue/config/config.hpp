@@ -83,7 +83,8 @@ enum class LinkSpeed : uint8_t { sdr, ddr, qdr, fdr10, fdr, edr, hdr, ndr };
 struct DeviceConfig {
   std::string name;
   std::vector<IpNetwork>
-      addresses;  ///< in the file's order; none: the wire assigns one, or the host has them
+      addresses;                    ///< in the file's order; none: the wire assigns one, or the host has them
+  bool has_host_addresses = false;  ///< the kernel has them too: kind udp, or a wire's uplink by sockets
   std::vector<Route> routes;
   wire::MacAddress mac;
   bool has_configured_mac = false;  ///< the file sets `mac`; otherwise a NIC keeps its own

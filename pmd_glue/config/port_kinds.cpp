@@ -220,6 +220,7 @@ constexpr std::array<PortKindRow, 10> kRows{{
      .address_key = "kind",
      .address = nullptr,
      .read = read_udp,
+     .may_be_uplink = true,
      .has_host_addresses = true},
 }};
 

@@ -18,6 +18,7 @@ void complete(const Config& config, DeviceConfig& device) {
     for (const wire::Gid& gid : default_route_addresses()) device.addresses.push_back({gid, 0});
   if (device.addresses.empty())
     refuse("is missing, and the host has no default route whose address to use; give one of its addresses");
+  device.has_host_addresses = true;
   device.port.interface.clear();
   for (IpNetwork& address : device.addresses) {
     const auto found = find_host_address(address.gid);

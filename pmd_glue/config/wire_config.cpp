@@ -5,12 +5,13 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "pmd_glue/wires/granted_addresses.hpp"
 #include "pmd_glue/wires/wire_attachment.hpp"
 
 namespace faultline::glue {
 namespace {
 
-constexpr uint8_t kIpv4PrefixBits = 96;  ///< ::ffff:0:0/96
+static_assert(kMostHostAddresses == kMaxAddresses);
 
 std::shared_ptr<WireAttachment> attach(const Config& config, DeviceConfig& device) {
   std::string error;
@@ -20,8 +21,12 @@ std::shared_ptr<WireAttachment> attach(const Config& config, DeviceConfig& devic
   if (device.mtu_bytes.value_or(0) > grant.mtu_bytes)
     throw ConfigError(fmt::format("faultline: {}: {}: device.mtu: wire {} carries at most {}", config.path,
                                   device.name, device.port.request.wire, grant.mtu_bytes));
-  device.addresses = {
-      {wire::Gid::from_ipv4(grant.ipv4), static_cast<uint8_t>(kIpv4PrefixBits + grant.prefix_bits)}};
+  if (grant.by_sockets != 0 && device.vlan_id)
+    throw ConfigError(fmt::format(
+        "faultline: {}: {}: device.vlan: the kernel has the host's addresses, which wire {} shares",
+        config.path, device.name, device.port.request.wire));
+  device.addresses = addresses_of(grant);
+  device.has_host_addresses = grant.by_sockets != 0;
   device.mac.bytes = grant.mac;
   device.mtu_bytes = device.mtu_bytes.value_or(grant.mtu_bytes);
   return attachment;

@@ -16,7 +16,6 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
-#include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/device/progress_thread.hpp"
 #include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/engine/reasons.hpp"
@@ -55,8 +54,7 @@ void warn_of_chaos(const DeviceConfig& device) {
 }
 
 AddressTable table_of(const DeviceConfig& device) {
-  const bool has_link_local = !row_of(device.port.kind).has_host_addresses;
-  return {device.mac, vlan_tag_of(device), device.addresses, device.routes, has_link_local};
+  return {device.mac, vlan_tag_of(device), device.addresses, device.routes, !device.has_host_addresses};
 }
 
 /// Returns ibv_port_attr::active_width for a number of lanes. (A lane's speed has one bit each, in the order

@@ -5,6 +5,7 @@
 
 #include <rte_mbuf.h>
 
+#include "pmd_glue/wires/granted_addresses.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/wire/link/neighbour_link.hpp"
 #include "stack/wire/link/steering.hpp"
@@ -12,16 +13,12 @@
 namespace faultline::glue {
 namespace {
 
-constexpr uint32_t kIpv4PrefixBits = 96;  ///< ::ffff:0:0/96
-
 bool is_plain_ack(const rte_mbuf* frame) {
   return wire::is_plain_ack({rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len});
 }
 
-AddressTable addresses_of(const SwitchGrant& peer) {
-  const IpNetwork address{wire::Gid::from_ipv4(peer.ipv4),
-                          static_cast<uint8_t>(kIpv4PrefixBits + peer.prefix_bits)};
-  return {wire::MacAddress{peer.mac}, {}, {&address, 1}, {}};
+AddressTable table_of(const SwitchGrant& peer) {
+  return {wire::MacAddress{peer.mac}, {}, addresses_of(peer), {}, peer.by_sockets == 0};
 }
 
 }  // namespace
@@ -36,7 +33,7 @@ std::unique_ptr<DirectLink> DirectLink::begin(WireAttachment::LinkNews news, uin
 
 DirectLink::DirectLink(const SwitchGrant& peer, std::unique_ptr<SharedRing> ring, KeptBudget& budget)
     : peer_(peer),
-      peer_addresses_(addresses_of(peer)),
+      peer_addresses_(table_of(peer)),
       peer_mac_(wire::mac_word(peer.mac.data())),
       ring_(std::move(ring)),
       kept_(budget) {}

@@ -68,10 +68,20 @@ WirePort::~WirePort() {
 
 // ---- the ring to the switch ----
 
-bool WirePort::link_up() const {
+bool WirePort::is_ring_up() const {
   return attachment_.is_granted() &&
          seat_count_.load(std::memory_order_relaxed) == attachment_.seat_count() &&
          !switch_broke_ring_.load(std::memory_order_relaxed);
+}
+
+// The kernel routes packets that sockets send. A program of the wire has the MAC address mac_of() too.
+std::optional<wire::MacAddress> WirePort::mac_of_peer(const wire::Gid& peer) const {
+  if (!sends_by_socket()) return std::nullopt;
+  return mac_of(peer);
+}
+
+uint32_t WirePort::most_window_packets() const {
+  return sends_by_socket() ? attachment_.grant().window_packets : UINT32_MAX;
 }
 
 void WirePort::reconnect() {
@@ -172,7 +182,7 @@ bool WirePort::send_marker(DirectLink& link) {
   if (put_on_switch({&frame, 1}) == 0) {
     rte_pktmbuf_free(frame);
     // Without a switch, no frame of this process is still on its way over one.
-    if (link_up()) return false;
+    if (is_ring_up()) return false;
   }
   link.note_marker_sent();
   return true;

@@ -34,15 +34,18 @@ class WirePort final : public EthernetPort {
   // EthernetPort
   [[nodiscard]] size_t receive(uint16_t queue, std::span<rte_mbuf*> burst) override;
   [[nodiscard]] size_t transmit(uint32_t core, std::span<rte_mbuf*> burst) override;
-  /// The ring to the switch is up; direct links do not depend on it.
-  [[nodiscard]] bool link_up() const override;
+  [[nodiscard]] std::optional<wire::MacAddress> mac_of_peer(const wire::Gid& peer) const override;
+  [[nodiscard]] bool sends_by_socket() const override { return attachment_.grant().by_sockets != 0; }
+  [[nodiscard]] uint32_t most_window_packets() const override;
+  /// The ring to the switch is up, and so is an uplink by sockets; direct links depend on neither.
+  [[nodiscard]] bool link_up() const override { return is_ring_up() && attachment_.is_uplink_up(); }
   [[nodiscard]] PortDrops drops() const override { return {}; }
   [[nodiscard]] uint64_t transmit_drops() const override { return dropped_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t peer_violations() const override {
     return violations_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] bool is_gone() const override { return false; }
-  [[nodiscard]] bool needs_reconnect() const override { return true; }
+  [[nodiscard]] bool needs_reconnect() const override { return !is_ring_up(); }
   /// Takes the seat that a new switch has granted.
   void reconnect() override;
 
@@ -82,6 +85,7 @@ class WirePort final : public EthernetPort {
 
   WirePort(WireAttachment& attachment, std::unique_ptr<PortIdentity> identity, rte_mempool* pool,
            uint32_t cores);
+  [[nodiscard]] bool is_ring_up() const;
   void use_seat(WireAttachment::Seat seat);
   [[nodiscard]] DirectLink* route(const rte_mbuf* frame);
   [[nodiscard]] bool send_marker(DirectLink& link);

@@ -71,9 +71,9 @@ std::vector<wire::Gid> default_route_addresses() {
   return sources;
 }
 
-bool is_host_address(const wire::Gid& gid) {
+bool is_host_address(const wire::Gid& gid, uint16_t udp_port) {
   const UniqueFd fd = datagram_socket(gid);
-  const SocketAddress address = socket_address_of(gid, 0);
+  const SocketAddress address = socket_address_of(gid, udp_port);
   return fd.get() >= 0 && bind(fd.get(), &address.any, address.length_bytes) == 0;
 }
 

@@ -22,7 +22,8 @@ struct HostAddress {
 /// the host has no default route.
 [[nodiscard]] std::vector<wire::Gid> default_route_addresses();
 
-/// Returns whether a socket may be bound to the address now. Allocates nothing.
-[[nodiscard]] bool is_host_address(const wire::Gid& gid);
+/// Returns whether a UDP socket may be bound to the address now, at any port or at `udp_port`; if not, errno
+/// has the reason. Allocates nothing.
+[[nodiscard]] bool is_host_address(const wire::Gid& gid, uint16_t udp_port = 0);
 
 }  // namespace faultline::glue

@@ -44,6 +44,7 @@ SwitchChannel& SwitchChannel::operator=(SwitchChannel&& other) noexcept {
   close();
   connection_ = std::move(other.connection_);
   inode_ = other.inode_;
+  uplink_state_ = other.uplink_state_;
   latest_request_ = other.latest_request_;
   latest_answer_ = other.latest_answer_;
   return *this;
@@ -71,7 +72,7 @@ uint64_t SwitchChannel::send(SwitchRequest request, SteadyTime deadline, std::sp
   return ++latest_request_;
 }
 
-// Messages on links come at any time, also between a request and its answer.
+// Messages on links and of the uplink come at any time, also between a request and its answer.
 SwitchChannel::Received SwitchChannel::receive_next(SwitchAnswer& answer,
                                                     std::vector<UniqueFd>& descriptors) {
   for (;;) {
@@ -80,6 +81,10 @@ SwitchChannel::Received SwitchChannel::receive_next(SwitchAnswer& answer,
     if (received != Received::answer || answer.header.version != kSwitchVersion ||
         answer.message == SwitchMessage::answer)
       return received;
+    if (answer.message == SwitchMessage::uplink) {
+      uplink_state_ = answer.grant.uplink_up != 0;
+      continue;
+    }
     LinkNews news{.message = answer, .descriptors = {}};
     std::move(descriptors.begin() + static_cast<ptrdiff_t>(before), descriptors.end(),
               std::back_inserter(news.descriptors));

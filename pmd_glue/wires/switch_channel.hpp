@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -60,6 +61,8 @@ class SwitchChannel {
   /// and frames take the way over the switch.
   [[nodiscard]] std::vector<LinkNews> take_link_news() { return std::exchange(link_news_, {}); }
   static constexpr size_t kMostNews = 4096;
+  /// Returns the uplink's state if the switch has sent one since the last call.
+  [[nodiscard]] std::optional<bool> take_uplink_state() { return std::exchange(uplink_state_, std::nullopt); }
   /// Number of the latest answer, to any request.
   [[nodiscard]] uint64_t latest_answer() const { return latest_answer_; }
 
@@ -70,6 +73,7 @@ class SwitchChannel {
   UniqueFd connection_;
   ino_t inode_ = 0;
   std::vector<LinkNews> link_news_;
+  std::optional<bool> uplink_state_;
   uint64_t latest_request_ = 0;
   uint64_t latest_answer_ = 0;
 };

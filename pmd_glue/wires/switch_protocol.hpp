@@ -11,7 +11,7 @@
 namespace faultline::glue {
 
 inline constexpr uint32_t kSwitchMagic = 0x464c5357;  // "FLSW"
-inline constexpr uint32_t kSwitchVersion = 3;
+inline constexpr uint32_t kSwitchVersion = 4;
 
 /// The start of every message, in this and all later versions.
 struct SwitchHeader {
@@ -73,6 +73,15 @@ inline constexpr uint32_t kSwitchSeat = kMostSeats;
 inline constexpr uint32_t kSideOfSwitch = 0;
 inline constexpr uint32_t kSideOfProcess = 1;
 
+/// Addresses of a host at most, which an uplink by sockets gives to the programs.
+inline constexpr size_t kMostHostAddresses = 16;
+
+struct GrantedAddress {
+  std::array<uint8_t, 16> gid{};
+  uint8_t prefix_bits = 0;  ///< counted in the GID's 128 bits
+  friend bool operator==(const GrantedAddress&, const GrantedAddress&) = default;
+};
+
 /// What the switch grants to a seat.
 struct SwitchGrant {
   uint32_t ipv4 = 0;
@@ -83,6 +92,13 @@ struct SwitchGrant {
   uint32_t mtu_bytes = 0;  ///< layer 3
   std::array<uint8_t, 6> mac{};
   std::array<uint8_t, 2> unused{};
+  /// Not 0: the kernel has the seat's addresses too, and the uplink sends its packets by UDP sockets
+  /// (wire::Checksums::by_socket). The members below are valid then.
+  uint32_t by_sockets = 0;
+  uint32_t uplink_up = 0;       ///< not 0: the sockets' interface and address are up
+  uint32_t window_packets = 0;  ///< EthernetPort::most_window_packets() of the uplink
+  uint32_t address_count = 0;
+  std::array<GrantedAddress, kMostHostAddresses> addresses{};  ///< in the order of the device's GIDs
 
   [[nodiscard]] uint32_t first_qpn() const { return range << kQpnRangeShift; }
   [[nodiscard]] uint32_t last_qpn() const { return first_qpn() | ((1U << kQpnRangeShift) - 1); }
@@ -94,8 +110,9 @@ struct SwitchGrant {
 /// What a message of the switch is.
 enum class SwitchMessage : uint32_t {
   answer,
-  link,       ///< a direct link to the seat that `grant` describes
-  link_ended  ///< the link to the seat `grant.port` has ended: its process has ended or ended the link
+  link,        ///< a direct link to the seat that `grant` describes
+  link_ended,  ///< the link to the seat `grant.port` has ended: its process has ended or ended the link
+  uplink       ///< the uplink by sockets is up or down: `grant.uplink_up`
 };
 
 struct SwitchAnswer {

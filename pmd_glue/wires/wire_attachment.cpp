@@ -209,6 +209,12 @@ WireAttachment::Outcome WireAttachment::take_grant(const SwitchAnswer& answer,
     error = "its switch died, and others have taken this process's place";
     return Outcome::refused;
   }
+  // The program has read the addresses, and its packets' ICRCs depend on the kind of the uplink.
+  if (seat_count() != 0 &&
+      (answer.grant.by_sockets != grant_.by_sockets || answer.grant.addresses != grant_.addresses)) {
+    error = "its switch was replaced by one whose uplink has other addresses of the host, or another kind";
+    return Outcome::refused;
+  }
   Seat seat{.memory = {}, .switch_inbox = nullptr, .own_inbox = inbox_};
   errno = EPROTO;  // of wrong descriptors
   if (descriptors.size() == kLinkDescriptors && is_sealed_memory(descriptors[0].get(), kSeatBytes)) {
@@ -223,6 +229,7 @@ WireAttachment::Outcome WireAttachment::take_grant(const SwitchAnswer& answer,
   const bool is_first = seat_count() == 0;
   seat_ = std::move(seat);
   seat_count_.fetch_add(1, std::memory_order_release);
+  uplink_up_.store(answer.grant.by_sockets == 0 || answer.grant.uplink_up != 0, std::memory_order_relaxed);
   if (!is_first) return Outcome::granted;
   grant_ = answer.grant;
   wanted_.ipv4 = grant_.ipv4;
@@ -253,7 +260,7 @@ bool WireAttachment::keep(std::string& error) {
 void WireAttachment::advance() {
   const SteadyTime now = steady_clock::now();
   if (phase_ == Phase::attached) {
-    if (channel_.is_ours() && channel_.drain()) return;
+    if (channel_.is_ours() && channel_.drain()) return note_uplink();
     leave_switch();
   }
   std::string error;
@@ -285,6 +292,10 @@ void WireAttachment::advance() {
     }
   }
   if (phase_ == Phase::replaying) replay();
+}
+
+void WireAttachment::note_uplink() {
+  if (const auto is_up = channel_.take_uplink_state()) uplink_up_.store(*is_up, std::memory_order_relaxed);
 }
 
 void WireAttachment::leave_switch() {

@@ -97,6 +97,8 @@ class WireAttachment {
   [[nodiscard]] bool is_lost() const { return lost_.load(std::memory_order_relaxed); }
   /// True if the current switch has granted the seat, so that the port may connect. Any thread.
   [[nodiscard]] bool is_granted() const { return granted_.load(std::memory_order_relaxed); }
+  /// False if the uplink sends by sockets, and their interface or address is down. Any thread.
+  [[nodiscard]] bool is_uplink_up() const { return uplink_up_.load(std::memory_order_relaxed); }
 
   // Any thread. These return an errno value; 0: success. ETIMEDOUT: the switch does not answer, and nothing
   // has changed.
@@ -130,6 +132,7 @@ class WireAttachment {
   /// Takes one step towards Phase::attached. Sets complaint_ if a message is due.
   void advance();
   void leave_switch();
+  void note_uplink();
   void end_previous();
   [[nodiscard]] bool make_inbox(std::string& error);
   void lose_inbox();
@@ -181,6 +184,7 @@ class WireAttachment {
   std::atomic<int> descriptor_{-1};
   std::atomic<bool> lost_{false};
   std::atomic<bool> granted_{false};
+  std::atomic<bool> uplink_up_{true};
   std::atomic<int> event_number_{-1};
   std::atomic<uint32_t> seat_count_{0};
 };

@@ -21,7 +21,10 @@ constexpr unsigned kReceivesPerClock = 64;
 }  // namespace
 
 Uplink::Uplink(std::unique_ptr<glue::EthernetPort> port, const glue::DeviceConfig& device)
-    : port_(std::move(port)), vlan_(glue::vlan_tag_of(device)), mtu_bytes_(glue::port_mtu_bytes(device)) {}
+    : port_(std::move(port)),
+      vlan_(glue::vlan_tag_of(device)),
+      mac_(device.mac),
+      mtu_bytes_(glue::port_mtu_bytes(device)) {}
 
 std::unique_ptr<Uplink> Uplink::open(const glue::Config& config, const glue::DeviceConfig& device,
                                      std::string& error) {
@@ -78,15 +81,16 @@ size_t Uplink::receive(std::span<rte_mbuf*> burst) {
   return own;
 }
 
-rte_mbuf* Uplink::tag(rte_mbuf* frame) {
-  if (!vlan_.present) return frame;
+rte_mbuf* Uplink::prepare(rte_mbuf* frame) {
+  if (!vlan_.present && !sends_by_socket()) return frame;
   if (rte_mbuf_refcnt_read(frame) != 1) {
-    // Other ports have the same frame, without the tag.
+    // Other ports have the same frame, without the tag. Sockets change the ICRC of a frame in a train.
     rte_mbuf* const copy = rte_pktmbuf_copy(frame, frame->pool, 0, UINT32_MAX);
     rte_pktmbuf_free(frame);
     if (copy == nullptr) return nullptr;
     frame = copy;
   }
+  if (!vlan_.present) return frame;
   frame->vlan_tci = vlan_.tci;
   if (rte_vlan_insert(&frame) == 0) return frame;
   rte_pktmbuf_free(frame);
@@ -94,6 +98,7 @@ rte_mbuf* Uplink::tag(rte_mbuf* frame) {
 }
 
 wire::MacAddress Uplink::mac() const {
+  if (sends_by_socket()) return mac_;
   rte_ether_addr address{};
   wire::MacAddress mac;
   if (rte_eth_macaddr_get(port_->id(), &address) == 0)

@@ -91,7 +91,9 @@ std::unique_ptr<UdpSocket> UdpSocket::open(const wire::Gid& own, uint32_t scope,
       !PathErrors::request(fd.get(), ipv6) || bind(fd.get(), &address.any, address.length_bytes) != 0) {
     error = errno == EADDRINUSE
                 ? "another process has UDP port 4791 of " + text_of(own) +
-                      " (ss -ulpn shows which); end it, or give this one another address of the host"
+                      " (ss -ulpn shows which); end it, give this one another address of the host, or share "
+                      "the address: faultline-switch --wire NAME --uplink udp:" +
+                      text_of(own) + ", and faultline-run --wire NAME for each program"
                 : "cannot have UDP port 4791 of " + text_of(own) + ": " + std::strerror(errno);
     return nullptr;
   }

@@ -36,6 +36,10 @@ CASES = [
     ("address", None, ["--uplink", "tap:x", "--ip", "198.18.9.1"], "is not an IPv4 address"),
     ("uplink's kind", None, ["--uplink", "memif:x"], "is none of tap:NAME"),
     ("uplink's socket", None, ["--uplink", "vhost:vm.sock"], "is not the path of a socket"),
+    ("sockets' address", None, ["--uplink", "udp:x"], "is not an address of a host"),
+    ("sockets' other address", None, ["--uplink", "udp:203.0.113.1"], "no interface of this host has the address 203.0.113.1"),
+    ("file of sockets", '[[device]]\nname = "s"\nip = "203.0.113.1"\n[device.port]\nkind = "udp"\n', [],
+     "no interface of this host has the address 203.0.113.1"),
     ("no back end", None, ["--uplink", "virtio_user:/tmp/fl-none.sock"], "no vhost-user back end listens"),
 ]
 

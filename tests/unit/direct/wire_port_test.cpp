@@ -58,6 +58,7 @@ class Switch {
     inbox_->take_rings([](uint32_t) {});
   }
   [[nodiscard]] const switching::SwitchCounters& counters() const { return frames_.counters(); }
+  void with_stations(const std::function<void(switching::StationTable&)>& use) { frames_.with_stations(use); }
 
  private:
   const Config config_ = one_device();
@@ -240,6 +241,54 @@ TEST_F(Wires, SharersOfAnAddressHaveALinkEach) {
   }
   EXPECT_EQ(one.port->links(), 2U);
   EXPECT_EQ(second.port->links(), 2U);
+}
+
+// Two processes under the host's addresses, which an uplink's sockets have.
+TEST_F(Wires, ProgramsOfTheHostsAddressesHaveALinkInBothFamilies) {
+  constexpr uint32_t kWindowPackets = 33;
+  const IpNetwork host6{wire::Gid{{0x20, 0x01, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5}}, 64};
+  const IpNetwork host{wire::Gid::from_ipv4(0x0a000005), 120};
+  const std::array networks{host, host6};
+  switch_->with_stations([&](switching::StationTable& stations) {
+    stations.set_host_of_sockets(networks, mac_of(host.gid), kWindowPackets);
+    stations.note_uplink_state(true);
+  });
+  Process& one = attach();
+  Process& other = attach();
+  const wire::Gid peer = wire::Gid::from_ipv4(0x0a000009);
+  for (const Process* process : {&one, &other}) {
+    EXPECT_TRUE(process->port->sends_by_socket());
+    EXPECT_TRUE(process->port->link_up());
+    EXPECT_EQ(process->port->most_window_packets(), kWindowPackets);
+    EXPECT_EQ(process->port->mac_of_peer(peer), mac_of(peer));
+  }
+  const auto send = [&](const Process& from, const Process& to, uint32_t number, const wire::Gid& address) {
+    return from.send(
+        roce_frame(from.grant(), to.grant(), number, to.grant().first_qpn() + 1,
+                   [&](wire::PathHeader& path) { path.source_gid = path.destination_gid = address; }));
+  };
+  for (const wire::Gid& address : {host.gid, host6.gid}) {
+    for (uint32_t number = 1; number <= 3; ++number) {
+      ASSERT_TRUE(send(one, other, number, address) && send(other, one, number, address));
+      settle();
+      EXPECT_EQ(other.receive(), (std::vector<uint32_t>{number}));
+      EXPECT_EQ(one.receive(), (std::vector<uint32_t>{number}));
+    }
+    EXPECT_EQ(one.port->links(), 1U);
+  }
+  // No other address is the host's, nor a link-local one.
+  ASSERT_TRUE(send(one, other, 4, wire::link_local_gid(mac_of(host.gid))));
+  settle();
+  EXPECT_TRUE(other.receive().empty());
+  settle();
+  EXPECT_EQ(other.port->peer_violations(), 1U);
+}
+
+TEST_F(Wires, AProgramWithAnAddressOfTheWireSendsNoPacketsForSockets) {
+  const Process& one = attach();
+  EXPECT_FALSE(one.port->sends_by_socket());
+  EXPECT_EQ(one.port->most_window_packets(), UINT32_MAX);
+  EXPECT_FALSE(one.port->mac_of_peer(wire::Gid::from_ipv4(0x0a000009)).has_value());
 }
 
 TEST_F(Wires, ASwitchThatDiesDoesNotDisturbALink) {

@@ -59,6 +59,7 @@ class Ports final : public Seats {
   }
   std::vector<PortIndex> take_offenders() override { return std::exchange(offenders, {}); }
   uint32_t mtu_bytes() const override { return 4200; }
+  std::optional<bool> take_uplink_change() override { return std::exchange(uplink_change, std::nullopt); }
   void describe(SwitchStatus& status) const override { status.counters.forwarded = 77; }
   std::vector<Pair> take_new_pairs() override { return pairs.take_new(); }
   void note_link(const Pair& pair, LinkState state) override { pairs.note(pair, state); }
@@ -67,6 +68,7 @@ class Ports final : public Seats {
   PortSet taken;
   LinkedPairs pairs;
   std::vector<PortIndex> offenders;
+  std::optional<bool> uplink_change;
 
  private:
   StationTable stations_;
@@ -403,6 +405,39 @@ TEST_F(ControlSocket, TheEndOfAProcessEndsItsLinks) {
   EXPECT_EQ(ended->message.grant.port, 1U);
   EXPECT_FALSE(next_message(third).has_value());
   EXPECT_FALSE(ports_.pairs.is_known(0, 1));
+}
+
+TEST_F(ControlSocket, ProgramsUnderTheHostsAddressesHearOfTheUplink) {
+  ports_.with_stations([](StationTable& stations) {
+    const glue::IpNetwork address{wire::Gid::from_ipv4(0x0a000005), 120};
+    stations.set_uplink(kUplinkPort);
+    stations.set_host_of_sockets({&address, 1}, glue::mac_of(address.gid), 8);
+  });
+  const std::array<int, glue::kInboxDescriptors> inbox{process_inbox_->memory(), process_event_.get()};
+  const UniqueFd of_host = connect();
+  SwitchRequest request;
+  request.number = 1;
+  send_request(of_host, request, inbox);
+  const UniqueFd of_wire = connect();
+  request.ipv4 = 0xc6120001;
+  send_request(of_wire, request, inbox);
+  const UniqueFd stranger = connect();
+  serve();
+  const auto granted = next_message(of_host);
+  ASSERT_TRUE(granted && granted->message.error == 0) << granted->message.line.data();
+  EXPECT_EQ(granted->message.grant.uplink_up, 0U);
+  ASSERT_TRUE(next_message(of_wire).has_value());
+  for (const bool is_up : {true, false}) {
+    ports_.uplink_change = is_up;
+    serve();
+    const auto told = next_message(of_host);
+    ASSERT_TRUE(told.has_value());
+    EXPECT_EQ(told->message.message, glue::SwitchMessage::uplink);
+    EXPECT_EQ(told->message.grant.uplink_up != 0, is_up);
+    EXPECT_FALSE(next_message(of_host).has_value());
+    EXPECT_FALSE(next_message(of_wire).has_value());
+    EXPECT_FALSE(next_message(stranger).has_value());
+  }
 }
 
 TEST_F(ControlSocket, AnIdleLinkMayBeMadeAgainAndABarredOneNot) {

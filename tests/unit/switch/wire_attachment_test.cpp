@@ -86,8 +86,7 @@ void send_message(const UniqueFd& connection, const SwitchAnswer& message, std::
   EXPECT_GT(send_with_descriptors(connection.get(), &message, sizeof message, descriptors), 0);
 }
 
-void grant(const Asker& asker, const Doorbells& doorbells) {
-  SwitchAnswer reply;
+void grant(const Asker& asker, const Doorbells& doorbells, SwitchAnswer reply = {}) {
   reply.number = asker.request.number;
   reply.grant.ipv4 = 0xc6120001;
   reply.grant.range = 3;
@@ -142,12 +141,16 @@ class Seat : public testing::Test {
     fcntl(listener.get(), F_SETFL, 0);
     return listener;
   }
-  /// Attaches to the test's switch.
-  std::shared_ptr<WireAttachment> take_here(const UniqueFd& listener) {
-    std::thread at_switch([&] {
+  /// The test's switch grants the next request.
+  [[nodiscard]] std::thread grant_next(const UniqueFd& listener, const SwitchAnswer& reply = {}) {
+    return std::thread([this, &listener, reply] {
       here_ = accept_request(listener);
-      grant(here_, doorbells_);
+      grant(here_, doorbells_, reply);
     });
+  }
+  /// Attaches to the test's switch.
+  std::shared_ptr<WireAttachment> take_here(const UniqueFd& listener, const SwitchAnswer& reply = {}) {
+    std::thread at_switch = grant_next(listener, reply);
     std::string error;
     auto seat = WireAttachment::take(wanted_, patience_, error);
     at_switch.join();
@@ -224,14 +227,53 @@ TEST_F(Seat, ASwitchWithAnUplinkIsNotReplacedByAProgram) {
   EXPECT_EQ(deaths, 1'000);
   // The user starts one.
   const UniqueFd listener = listen();
-  std::thread at_switch([&] {
-    here_ = accept_request(listener);
-    grant(here_, doorbells_);
-  });
+  std::thread at_switch = grant_next(listener);
   EXPECT_TRUE(keep_until_attached(*seat));
   at_switch.join();
   EXPECT_EQ(here_.request.range, 3U);
   EXPECT_EQ(here_.request.port, 4U);
+}
+
+/// The grant of a switch whose sockets have an address.
+SwitchAnswer socket_grant(uint32_t ipv4) {
+  SwitchAnswer reply;
+  reply.grant.by_sockets = 1;
+  reply.grant.address_count = 1;
+  reply.grant.addresses[0] = {wire::Gid::from_ipv4(ipv4).bytes, 120};
+  return reply;
+}
+
+TEST_F(Seat, ItHasTheStateOfAnUplinkBySockets) {
+  const UniqueFd listener = listen();
+  const auto plain = take_here(listener);
+  EXPECT_TRUE(plain->is_uplink_up());
+  const auto seat = take_here(listener, socket_grant(0x0a000005));
+  EXPECT_FALSE(seat->is_uplink_up());
+  std::string error;
+  for (const bool is_up : {true, false}) {
+    SwitchAnswer message;
+    message.message = SwitchMessage::uplink;
+    message.grant.uplink_up = is_up ? 1 : 0;
+    send_message(here_.connection, message, {});
+    EXPECT_TRUE(seat->keep(error)) << error;
+    EXPECT_EQ(seat->is_uplink_up(), is_up);
+  }
+}
+
+// The program's GIDs are those of the first switch, and its packets' ICRCs are for its kind of uplink.
+TEST_F(Seat, ANewSwitchNeedsTheSameUplink) {
+  for (const SwitchAnswer& next : {SwitchAnswer{}, socket_grant(0x0a000006), socket_grant(0x0a000005)}) {
+    UniqueFd listener = listen();
+    const auto seat = take_here(listener, socket_grant(0x0a000005));
+    here_.connection.reset();
+    std::thread at_next = grant_next(listener, next);
+    const bool is_same = next.grant.addresses == socket_grant(0x0a000005).grant.addresses;
+    std::string line;
+    static_cast<void>(seat->keep(line));
+    EXPECT_EQ(keep_until_attached(*seat), is_same);
+    at_next.join();
+    EXPECT_EQ(seat->is_lost(), !is_same);
+  }
 }
 
 TEST_F(Seat, ANewProgramWaitsForASwitchWithAnUplinkForAWhile) {

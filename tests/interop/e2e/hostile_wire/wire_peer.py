@@ -11,9 +11,10 @@ import socket
 import struct
 import time
 
-MAGIC, VERSION = 0x464c5357, 3
+MAGIC, VERSION = 0x464c5357, 4
 REQUEST = struct.Struct("=IIQIIIIIIQ16s")
-ANSWER = struct.Struct("=IIQIIIiIIIIII6s2x256s")
+# Without the members on an uplink by sockets.
+ANSWER = struct.Struct("=IIQIIIiIIIIII6s2x288x256s")
 ATTACH, CLAIM, RELEASE, JOIN, LEAVE, KEEP_LINK, END_LINK, BAR_LINK = range(8)
 IS_ANSWER, IS_LINK, IS_LINK_ENDED = range(3)
 MOST_SEATS = SWITCH_SEAT = 1023

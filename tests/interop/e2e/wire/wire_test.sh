@@ -126,9 +126,9 @@ def ask(message):
         return struct.unpack_from("=II", answer), answer[-256:].split(b"\0")[0].decode()
 for message, wanted in ((b"x", "does not understand"), (b"\0" * 64, "does not understand"),
                         (struct.pack("=II", 0x464c5357, 99) + b"\0" * 500, "of another build"),
-                        (struct.pack("=II", 0x464c5357, 3) + b"\0" * 3, "of another build")):
+                        (struct.pack("=II", 0x464c5357, 4) + b"\0" * 3, "of another build")):
     (magic, version), line = ask(message)
-    assert (magic, version) == (0x464c5357, 3) and wanted in line, line
+    assert (magic, version) == (0x464c5357, 4) and wanted in line, line
 PY
 echo "ok: foreign processes are refused"
 # As many seats as there can be; the next is refused with a line; and all is free again when they have ended.
