@@ -14,6 +14,7 @@
 #include "pmd_glue/engine/poll_engine.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/base/log.hpp"
+#include "stack/wire/link/address_text.hpp"
 
 namespace faultline::switching {
 namespace {

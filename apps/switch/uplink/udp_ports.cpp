@@ -9,6 +9,7 @@
 #include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/link/host_address.hpp"
 #include "stack/base/log.hpp"
+#include "stack/wire/link/address_text.hpp"
 
 namespace faultline::switching {
 namespace {

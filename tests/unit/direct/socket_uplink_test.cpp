@@ -18,6 +18,7 @@
 #include "pmd_glue/eal/frame_pool.hpp"
 #include "pmd_glue/link/host_address.hpp"
 #include "pmd_glue/ports/udp/udp_socket.hpp"
+#include "stack/wire/link/address_text.hpp"
 #include "stack/wire/link/datagram.hpp"
 #include "stack/wire/link/steering.hpp"
 #include "stack/wire/packet/packet.hpp"
