@@ -27,6 +27,9 @@ constexpr uint32_t kDepth = 128;
 constexpr uint32_t kChain = 16;
 constexpr int kPollBatch = 32;
 constexpr ibv_qp_cap kCap{kDepth, 4 * kDepth, 1, 1, 0};
+constexpr uint32_t kQkey = 0x11111111;
+// ibv_post_recv(3): the first 40 bytes of a datagram's receive are for the GRH.
+constexpr uint32_t kGrhBytes = 40;
 
 [[noreturn]] void fail(const char* what) {
   std::fprintf(stderr, "ring_bench: %s: %s\n", what, faultline_last_error());
@@ -36,7 +39,7 @@ constexpr ibv_qp_cap kCap{kDepth, 4 * kDepth, 1, 1, 0};
 /// One device, its QPs and its memory.
 struct Side {
   Side(int number, uint32_t qp_count, size_t bytes, bool on_demand, const ibv_qp_cap& cap = kCap,
-       int completions = 65'536)
+       int completions = 65'536, ibv_qp_type type = IBV_QPT_RC)
       : buffer_bytes(bytes) {
     int count = 0;
     ibv_device** const list = ibv_get_device_list(&count);
@@ -56,7 +59,7 @@ struct Side {
     for (uint32_t i = 0; i < qp_count; ++i) {
       ibv_qp_init_attr init{};
       init.send_cq = init.recv_cq = cq;
-      init.qp_type = IBV_QPT_RC;
+      init.qp_type = type;
       init.cap = cap;
       qps.push_back(ibv_create_qp(pd, &init));
       if (qps.back() == nullptr) fail("ibv_create_qp");
@@ -64,6 +67,7 @@ struct Side {
   }
   ~Side() {
     for (ibv_qp* qp : qps) ibv_destroy_qp(qp);
+    if (handle != nullptr) ibv_destroy_ah(handle);
     ibv_dereg_mr(mr);
     munmap(buffer, buffer_bytes);
     ibv_destroy_cq(cq);
@@ -106,7 +110,31 @@ struct Side {
     }
   }
 
+  /// The same for QPs of datagrams.
+  void address(const Side& to) {
+    for (ibv_qp* qp : qps) {
+      ibv_qp_attr attr{};
+      attr.qp_state = IBV_QPS_INIT;
+      attr.port_num = 1;
+      attr.qkey = kQkey;
+      int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+      attr.qp_state = IBV_QPS_RTR;
+      if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+      attr.qp_state = IBV_QPS_RTS;
+      if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+      if (error != 0) fail("ibv_modify_qp");
+    }
+    ibv_ah_attr attr{};
+    attr.is_global = 1;
+    attr.port_num = 1;
+    attr.grh.dgid = to.gid;
+    attr.grh.hop_limit = 64;
+    handle = ibv_create_ah(pd, &attr);
+    if (handle == nullptr) fail("ibv_create_ah");
+  }
+
   const size_t buffer_bytes;
+  ibv_ah* handle = nullptr;
   ibv_context* context = nullptr;
   ibv_pd* pd = nullptr;
   ibv_cq* cq = nullptr;
@@ -131,7 +159,9 @@ class Stream {
       chain_[i].opcode = opcode;
       chain_[i].send_flags = i + 1 == kChain ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0U;
       if (opcode != IBV_WR_SEND) chain_[i].wr.rdma = {reinterpret_cast<uint64_t>(to.buffer), to.mr->rkey};
-      landing_[i] = {reinterpret_cast<uint64_t>(to.buffer), bytes, to.mr->lkey};
+      if (is_datagrams()) chain_[i].wr.ud = {from.handle, to.qps.front()->qp_num, kQkey};
+      landing_[i] = {reinterpret_cast<uint64_t>(to.buffer), bytes + (is_datagrams() ? kGrhBytes : 0),
+                     to.mr->lkey};
       receives_[i] = {.wr_id = 0,
                       .next = i + 1 == kChain ? nullptr : &receives_[i + 1],
                       .sg_list = &landing_[i],
@@ -147,13 +177,17 @@ class Stream {
   void run_batch() {
     uint32_t left = kDepth / kChain;
     for (uint32_t i = 0; i < left; ++i) post_chain();
-    while (left != 0) {
+    // Without acknowledgements only the receives show that the messages have arrived.
+    uint32_t to_arrive = is_datagrams() ? kDepth : 0;
+    while (left != 0 || to_arrive != 0) {
       left -= reap(from_);
       if (!takes_receives_) {
         faultline_progress(to_.context);
         continue;
       }
-      received_ += reap(to_);
+      const uint32_t arrived = reap(to_);
+      received_ += arrived;
+      to_arrive -= std::min(to_arrive, arrived);
       for (; received_ >= kChain; received_ -= kChain) {
         post_receives(to_.qps[next_receiver_]);
         next_receiver_ = next_receiver_ + 1 == to_.qps.size() ? 0 : next_receiver_ + 1;
@@ -162,6 +196,7 @@ class Stream {
   }
 
  private:
+  [[nodiscard]] bool is_datagrams() const { return from_.handle != nullptr; }
   void post_chain() {
     for (uint32_t i = 0; i < kChain; ++i) {
       const uint64_t offset = uint64_t{next_slot_} * stride_bytes_;
@@ -313,6 +348,20 @@ void run(benchmark::State& state, ibv_wr_opcode opcode, bool on_demand = true) {
   state.SetBytesProcessed(state.iterations() * kDepth * bytes);
 }
 
+/// Datagrams between two QPs.
+void ud_send(benchmark::State& state) {
+  const auto bytes = static_cast<uint32_t>(state.range(0));
+  const size_t buffer_bytes = size_t{kDepth} * std::max<size_t>(bytes, 64);
+  Side from(0, 1, buffer_bytes, true, kCap, 65'536, IBV_QPT_UD);
+  Side to(1, 1, buffer_bytes, true, kCap, 65'536, IBV_QPT_UD);
+  from.address(to);
+  to.address(from);
+  Stream stream(from, to, IBV_WR_SEND, bytes, bytes);
+  stream.run_batch();
+  for ([[maybe_unused]] auto _ : state) stream.run_batch();
+  state.SetItemsProcessed(state.iterations() * kDepth);
+}
+
 void rc_write(benchmark::State& state) {
   run(state, IBV_WR_RDMA_WRITE);
 }
@@ -359,6 +408,7 @@ BENCHMARK(rc_read)
     ->ArgNames({"bytes", "qps"})
     ->ArgsProduct({{64}, {1, 16}})
     ->ArgsProduct({{4096, 65'536}, {1}});
+BENCHMARK(ud_send)->ArgNames({"bytes", "qps"})->Args({64, 1});
 BENCHMARK(rc_write_pinned)->ArgNames({"bytes", "qps"})->ArgsProduct({{64, 4096, 65'536}, {1}});
 BENCHMARK(rc_send_pinned)->ArgNames({"bytes", "qps"})->ArgsProduct({{64, 4096}, {1}});
 BENCHMARK(rc_read_pinned)->ArgNames({"bytes", "qps"})->ArgsProduct({{64, 4096, 65'536}, {1}});
