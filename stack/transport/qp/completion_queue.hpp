@@ -74,14 +74,20 @@ class CompletionQueue {
     return several_cores ? push_beside_others(completion, now_ns) : push_alone(completion, now_ns);
   }
 
-  /// Application side, one thread at a time. Returns the number of completions taken.
-  uint32_t poll(std::span<Completion> out) {
+  /// Application side, one thread at a time. Calls take(completion) for each of at most `most` completions,
+  /// oldest first, and returns their number. They stay in the ring until the last call returns.
+  template <typename Take>
+  uint32_t poll_each(uint32_t most, Take take) {
     const uint32_t head = head_.load(std::memory_order_relaxed);
-    uint32_t ready = tail_.load(std::memory_order_acquire) - head;
-    if (ready > out.size()) ready = static_cast<uint32_t>(out.size());
-    for (uint32_t i = 0; i < ready; ++i) out[i] = ring_[(head + i) & mask_];
+    const uint32_t ready = std::min(tail_.load(std::memory_order_acquire) - head, most);
+    for (uint32_t i = 0; i < ready; ++i) take(ring_[(head + i) & mask_]);
     if (ready != 0) head_.store(head + ready, std::memory_order_release);
     return ready;
+  }
+  /// The same, into `out`.
+  uint32_t poll(std::span<Completion> out) {
+    return poll_each(static_cast<uint32_t>(out.size()),
+                     [at = out.data()](const Completion& completion) mutable { *at++ = completion; });
   }
 
   /// Application side, one thread at a time, without a concurrent poll or push. To exclude pushes, call it on

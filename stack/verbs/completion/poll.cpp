@@ -64,21 +64,10 @@ int poll_cq(ibv_cq* ibv_cq_pointer, int entries, ibv_wc* wc) {
   Cq& cq = cq_of(ibv_cq_pointer);
   // ibv_poll_cq(3): "in case of a CQ overrun the CQ cannot be used".
   if (!has_completions(cq)) return cq.overrun() ? -1 : 0;
-  constexpr size_t kBatch = 16;
-  // Raw storage, because an array of completions would be initialised on every poll.
-  alignas(transport::Completion) std::array<std::byte, kBatch * sizeof(transport::Completion)> storage;
-  const std::span batch(reinterpret_cast<transport::Completion*>(storage.data()), kBatch);
-  const auto wanted = static_cast<uint32_t>(entries);
-  uint32_t taken = 0;
   const PollLock lock(cq);
-  while (taken < wanted) {
-    const uint32_t room = std::min<uint32_t>(wanted - taken, kBatch);
-    const uint32_t got = cq.poll(batch.first(room));
-    for (uint32_t i = 0; i < got; ++i) fill(wc[taken + i], batch[i]);
-    taken += got;
-    if (got < room) break;
-  }
-  return static_cast<int>(taken);
+  return static_cast<int>(
+      cq.poll_each(static_cast<uint32_t>(entries),
+                   [wc](const transport::Completion& completion) mutable { fill(*wc++, completion); }));
 }
 
 namespace {
