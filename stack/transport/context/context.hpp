@@ -104,8 +104,10 @@ struct CoreContext {
   void complete_send(QueuePair& qp, CompletionStatus status);
 
   // --- receives ---
-  /// Reads the QP's current receive, or the next one, without taking it; false if none is posted.
-  [[nodiscard]] bool peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive);
+  /// Returns the QP's current receive, or the next one, without taking it; nullptr if none is posted.
+  [[nodiscard]] static const Receive* peek_receive(QueuePair& qp, SharedReceiveQueue* srq);
+  /// Takes the receive that peek_receive() has returned.
+  void take_peeked(QueuePair& qp);
   /// Takes a receive for the QP until it completes; also true if the QP already has one.
   [[nodiscard]] bool take_receive(QueuePair& qp, SharedReceiveQueue* srq);
   /// Completes the taken receive; `completion` has everything but wr_id and qpn.

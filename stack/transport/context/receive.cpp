@@ -11,42 +11,40 @@ namespace faultline::transport {
 
 namespace {
 
-void look_at_head(ReceiveRing& ring, Receive& receive) {
-  ReceiveWqe& wqe = *ring.header_at(ring.head());
-  receive.wr_id = wqe.wr_id;
-  receive.length_bytes = wqe.length_bytes;
-  receive.sges = {ring.sges_of(&wqe), wqe.sge_count};
-}
-
-/// Called if the QP has not taken a receive yet.
-[[gnu::always_inline]] inline bool peek_next(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
+/// Describes the next receive in `qp.receive`, of which the QP has none yet. Returns false if none is posted.
+[[gnu::always_inline]] inline bool peek_next(QueuePair& qp, SharedReceiveQueue* srq) {
   ReceiveRing& ring = srq == nullptr ? qp.receive_ring : *srq->ring;
-  if (ring.head() == ring.tail()) return false;
-  look_at_head(ring, receive);
-  receive.domain = srq == nullptr ? qp.domain : srq->domain;
-  receive.cq = srq == nullptr || srq->cq == nullptr ? qp.receive_cq : srq->cq;
-  receive.srq = srq;
+  const uint32_t head = ring.head();
+  if (head == ring.tail()) return false;
+  ReceiveWqe& wqe = *ring.header_at(head);
+  qp.receive = {.wr_id = wqe.wr_id,
+                .length_bytes = wqe.length_bytes,
+                .domain = srq == nullptr ? qp.domain : srq->domain,
+                .sges = {ring.sges_of(&wqe), wqe.sge_count},
+                .cq = srq == nullptr || srq->cq == nullptr ? qp.receive_cq : srq->cq,
+                .srq = srq};
   return true;
 }
 
 }  // namespace
 
-bool CoreContext::peek_receive(QueuePair& qp, SharedReceiveQueue* srq, Receive& receive) {
-  if (!qp.receive_taken) return peek_next(qp, srq, receive);
-  receive = qp.receive;
-  return true;
+const Receive* CoreContext::peek_receive(QueuePair& qp, SharedReceiveQueue* srq) {
+  return qp.receive_taken || peek_next(qp, srq) ? &qp.receive : nullptr;
+}
+
+void CoreContext::take_peeked(QueuePair& qp) {
+  if (qp.receive_taken) return;
+  qp.receive_taken = true;
+  if (qp.receive.srq == nullptr) return;
+  assert(qp.receive.sges.size() <= qp.shared_sges.size());
+  std::copy(qp.receive.sges.begin(), qp.receive.sges.end(), qp.shared_sges.begin());
+  qp.receive.sges = {qp.shared_sges.data(), qp.receive.sges.size()};
+  retire_shared(*qp.receive.srq);
 }
 
 bool CoreContext::take_receive(QueuePair& qp, SharedReceiveQueue* srq) {
-  if (qp.receive_taken) return true;
-  if (!peek_next(qp, srq, qp.receive)) return false;
-  if (srq != nullptr) {
-    assert(qp.receive.sges.size() <= qp.shared_sges.size());
-    std::copy(qp.receive.sges.begin(), qp.receive.sges.end(), qp.shared_sges.begin());
-    qp.receive.sges = {qp.shared_sges.data(), qp.receive.sges.size()};
-    retire_shared(*srq);
-  }
-  qp.receive_taken = true;
+  if (peek_receive(qp, srq) == nullptr) return false;
+  take_peeked(qp);
   return true;
 }
 

@@ -19,6 +19,26 @@ const wire::FrameTemplate& template_of(QueuePair& qp, const wire::PathHeader& pa
   return qp.frame;
 }
 
+/// Copies the GRH and the payload to a receive.
+odp::Outcome scatter_with_grh(odp::MemoryAccess& memory, const Receive& receive, const wire::Packet& packet,
+                              SgeSpan& stop) {
+  // An access costs more than a short payload's copy to the GRH's end.
+  constexpr size_t kPieceBytes = 256;
+  std::array<uint8_t, kPieceBytes> piece;  // not initialised
+  packet.write_grh(std::span(piece).first<wire::kGrhBytes>());
+  std::span<const uint8_t> payload = packet.payload();
+  size_t piece_bytes = wire::kGrhBytes;
+  if (payload.size() <= piece.size() - piece_bytes) {
+    std::memcpy(piece.data() + piece_bytes, payload.data(), payload.size());
+    piece_bytes += payload.size();
+    payload = {};
+  }
+  const odp::Outcome outcome =
+      scatter(memory, receive.domain, receive.sges, 0, std::span(piece).first(piece_bytes), stop);
+  if (outcome != odp::Outcome::done || payload.empty()) return outcome;
+  return scatter(memory, receive.domain, receive.sges, wire::kGrhBytes, payload, stop);
+}
+
 }  // namespace
 
 bool Datagram::has_work(QueuePair& qp) const {
@@ -77,11 +97,9 @@ bool Datagram::send_one(QueuePair& qp) {
   if (frame == nullptr) return false;
   const AddressVector& av = qp.send_ring.av_of(&wqe);
   const wire::FrameTemplate& header = template_of(qp, av.path, context_.config.wire_checksums);
-  wire::PacketFields fields;
-  fields.bth.opcode = immediate ? wire::Opcode::ud_send_only_imm : wire::Opcode::ud_send_only;
-  fields.bth.solicited = (wqe.flags & kSolicited) != 0;
-  fields.bth.destination_qpn = wqe.ud_qpn;
-  fields.bth.psn = state.next_psn;
+  wire::PacketFields& fields = fields_;
+  fields.bth = wire::make_bth(immediate ? wire::Opcode::ud_send_only_imm : wire::Opcode::ud_send_only,
+                              (wqe.flags & kSolicited) != 0, wqe.ud_qpn, state.next_psn, 0);
   fields.deth = {wqe.ud_qkey, qp.qpn};
   fields.immediate = wqe.immediate_or_rkey;
   fields.ipv4_identification = qp.ipv4_identification;
@@ -160,25 +178,21 @@ Execution Datagram::deliver(QueuePair& qp, const wire::Packet& packet) {
 /// A packet that does not fit is dropped and the QP continues (CVE-2024-40992).
 Execution Datagram::deliver_once(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
-  Receive next;
-  if (!context_.peek_receive(qp, qp.srq, next)) {
+  const Receive* const next = CoreContext::peek_receive(qp, qp.srq);
+  if (next == nullptr) {
     context_.count(DropReason::no_receive_wqe);
     return Execution::done;
   }
   const uint32_t total = wire::kGrhBytes + packet.payload_bytes;
-  if (total > next.length_bytes) {
+  if (total > next->length_bytes) {
     context_.count(DropReason::ud_too_long);
     return Execution::done;
   }
   // The receive is taken now, even if it must wait for a page: no other QP of a shared queue may use it.
-  static_cast<void>(context_.take_receive(qp, qp.srq));
+  context_.take_peeked(qp);
   const Receive& receive = qp.receive;
-  std::array<uint8_t, wire::kGrhBytes> grh{};
-  packet.write_grh(grh);
   SgeSpan stop;
-  odp::Outcome outcome = scatter(context_.memory, receive.domain, receive.sges, 0, grh, stop);
-  if (outcome == odp::Outcome::done && packet.payload_bytes != 0)
-    outcome = scatter(context_.memory, receive.domain, receive.sges, wire::kGrhBytes, packet.payload(), stop);
+  const odp::Outcome outcome = scatter_with_grh(context_.memory, receive, packet, stop);
   if (outcome == odp::Outcome::miss) {
     ++context_.counters.faults_responder;
     const FaultWaiter waiter{qp.qpn, FaultRole::parked, ++state.park_generation};

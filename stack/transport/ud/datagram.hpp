@@ -41,6 +41,8 @@ class Datagram {
   void drop_parked_head(QueuePair& qp);
 
   CoreContext& context_;
+  /// Fields of the current packet, as in Requester.
+  wire::PacketFields fields_;
 };
 
 }  // namespace faultline::transport
