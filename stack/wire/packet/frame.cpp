@@ -27,6 +27,11 @@ uint8_t* write_reth(uint8_t* at, const Reth& reth) {
   return at + 16;
 }
 
+uint8_t* write_deth(uint8_t* at, const Deth& deth) {
+  store_be64(at, join(deth.qkey, deth.source_qpn & kQpnMask));
+  return at + 8;
+}
+
 uint8_t* write_aeth(uint8_t* at, const Aeth& aeth) {
   store_be32(at, uint32_t{aeth.syndrome} << 24 | (aeth.msn & Psn::kMask));
   return at + 4;
@@ -38,11 +43,7 @@ uint8_t* write_any_extended(uint8_t* at, uint16_t headers, const PacketFields& f
     store_be32(at, fields.xrc_srq_number & kXrcSrqMask);
     at += 4;
   }
-  if ((headers & kDeth) != 0) {
-    store_be32(at, fields.deth.qkey);
-    store_be32(at + 4, fields.deth.source_qpn & kQpnMask);
-    at += 8;
-  }
+  if ((headers & kDeth) != 0) at = write_deth(at, fields.deth);
   if ((headers & kFeth) != 0) {
     store_be32(at, (fields.feth.placement_type & kFethPlacementMask) |
                        (fields.feth.selectivity & kFethSelectivityMask) << kFethSelectivityShift);
@@ -88,6 +89,7 @@ uint8_t* write_any_extended(uint8_t* at, uint16_t headers, const PacketFields& f
   if (headers == 0) return at;
   if (headers == kReth) return write_reth(at, fields.reth);
   if (headers == kAeth) return write_aeth(at, fields.aeth);
+  if (headers == kDeth) return write_deth(at, fields.deth);
   return write_any_extended(at, headers, fields);
 }
 
