@@ -99,8 +99,9 @@ PortResult EthdevPort::configure(const PortSetup& setup) {
   if (result != 0) return PortFault{fmt::format("the port reports no properties: {}", reason_of(result))};
 
   rte_eth_conf conf{};
-  ipv4_checksum_ = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
   udp_checksum_ = setup.config.udp_checksum && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
+  // Alone it is not worth the request to the PMD, of which each frame needs one: the checksum costs less.
+  ipv4_checksum_ = udp_checksum_ && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
   if (ipv4_checksum_) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;
   if (udp_checksum_) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
   conf.rxmode.offloads = info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM |

@@ -250,6 +250,24 @@ TEST_F(PciPort, AsksForTheChecksumsThatTheNicHas) {
   EXPECT_TRUE(port->offloads_udp_checksum());
 }
 
+TEST_F(PciPort, AsksForBothChecksumsOfANicThatHasBoth) {
+  config.udp_checksum = true;
+  const ModelNic nic({});
+  const auto port = open(nic);
+  ASSERT_NE(port, nullptr) << error;
+  EXPECT_TRUE(port->offloads_ipv4_checksum());
+  EXPECT_TRUE(port->offloads_udp_checksum());
+}
+
+// The request to the PMD costs more than the IPv4 checksum.
+TEST_F(PciPort, DoesNotAskForIpv4ChecksumsAlone) {
+  const ModelNic nic({});
+  const auto port = open(nic);
+  ASSERT_NE(port, nullptr) << error;
+  EXPECT_FALSE(port->offloads_ipv4_checksum());
+  EXPECT_EQ(nic.conf.txmode.offloads, 0U);
+}
+
 TEST_F(PciPort, TakesThePmdsArgumentsAfterTheAddress) {
   const ModelNic nic({});
   device.port.address = nic.name() + ",vectorized=1";
