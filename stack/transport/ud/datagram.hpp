@@ -36,6 +36,7 @@ class Datagram {
   void deliver_copy(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool send_one(QueuePair& qp);
   [[nodiscard]] bool hold_send(QueuePair& qp, odp::Outcome outcome, odp::Key lkey, const SgeSpan& stop);
+  void complete(QueuePair& qp, const SendWqe& wqe);
   void fail(QueuePair& qp);
   void fail_head(QueuePair& qp, CompletionStatus status);
   void drop_parked_head(QueuePair& qp);

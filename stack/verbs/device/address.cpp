@@ -28,16 +28,6 @@ wire::Gid gid_from(const ibv_gid& gid) {
   return result;
 }
 
-uint16_t udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {
-  if (flow_label == 0) {
-    uint64_t hash = uint64_t{local_qpn} * remote_qpn;
-    hash ^= hash >> 20;
-    hash ^= hash >> 40;
-    flow_label = static_cast<uint32_t>(hash & IB_GRH_FLOWLABEL_MASK);
-  }
-  return ibv_flow_label_to_udp_sport(flow_label);
-}
-
 int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, transport::AddressVector& av) {
   const DeviceDescription& description = backend.description();
   const auto refuse = [&](const char* why) {

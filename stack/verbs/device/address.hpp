@@ -17,7 +17,15 @@ namespace faultline::verbs {
 
 /// Returns the UDP source port of a flow between two QPs, in 0xc000..0xffff (IBA A17.3.2):
 /// rdma_calc_flow_label() folded as rdma_flow_label_to_udp_sport() does (Linux include/rdma/ib_verbs.h).
-[[nodiscard]] uint16_t udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn);
+[[nodiscard]] inline uint16_t udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {
+  if (flow_label == 0) {
+    uint64_t hash = uint64_t{local_qpn} * remote_qpn;
+    hash ^= hash >> 20;
+    hash ^= hash >> 40;
+    flow_label = static_cast<uint32_t>(hash & IB_GRH_FLOWLABEL_MASK);
+  }
+  return ibv_flow_label_to_udp_sport(flow_label);
+}
 
 [[nodiscard]] wire::Gid gid_from(const ibv_gid& gid);
 
