@@ -3,10 +3,11 @@
 """Instructions of a message over two emulated NICs of a guest, beside those of DPDK's testpmd, which forwards frames between them. The
 guest's clock counts instructions (QEMU's -icount), so the load of this machine does not matter; devices cost nothing.
 
-    instructions.py FAULTLINE_RUN [--profile] [KIND...]      default: e1000e virtio
+    instructions.py FAULTLINE_RUN [--profile OPERATION]... [KIND...]      default: e1000e virtio
 
 One CPU does both ends of a message, each on a thread that polls, and testpmd's receipt and transmission of one frame. The CPU never
-rests, so turns without a frame count too. --profile prints where a WRITE's instructions are, by samples of the guest's clock.
+rests, so turns without a frame count too. --profile prints where an operation's instructions are, by samples of the guest's clock: of
+each thread, and of each function. A datagram that the receiver loses counts as well; the losses are printed.
 """
 import argparse
 import glob
@@ -83,14 +84,16 @@ PARTS = [
 ]
 
 
-def profile(lab, rate):
-    """Prints the instructions of each part of a WRITE, and the functions that have most of them."""
+def profile(lab, operation, rate):
+    """Prints the instructions of each part of a message and of each thread, and the functions that have most of them."""
     record = f"{lab.folder}/perf.data"
-    both(lab, "--op write --size 64 --seconds 3", ["perf", "record", "-q", "-D", str(START_MS), "-e", "cpu-clock", "-c", "100000", "-o", record])
-    lines = re.findall(r"^ +([\d.]+)% +(.*)", lab.guest.check("perf", "report", "-q", "--stdio", "-i", record, "--sort", "dso,symbol"),
-                       re.MULTILINE)
+    both(lab, f"--op {operation} --size 64 --seconds 3", ["perf", "record", "-q", "-D", str(START_MS), "-e", "cpu-clock", "-c", "100000", "-o", record])
+
+    def by(sort):
+        return re.findall(r"^ +([\d.]+)% +(.*)", lab.guest.check("perf", "report", "-q", "--stdio", "-i", record, "--sort", sort), re.MULTILINE)
+
     shares, functions = {}, []
-    for percent, text in lines:
+    for percent, text in by("dso,symbol"):
         text = " ".join(text.split()).removesuffix(" - -")
         part = next((name for name, pattern in PARTS if re.search(pattern, text)), "C library, loader")
         shares[part] = shares.get(part, 0) + float(percent)
@@ -99,6 +102,9 @@ def profile(lab, rate):
     each = INSTRUCTIONS_A_SECOND / rate / sum(shares.values())
     for part, share in sorted(shares.items(), key=lambda row: -row[1]):
         print(f"  {part}: {share * each:.0f}")
+    for percent, thread in by("tid"):
+        if float(percent) > 1:
+            print(f"  thread {thread.strip()}: {float(percent) * each:.0f}")
     for percent, text in [row for row in functions if not re.search(PARTS[0][1], row[1])][:25]:
         print(f"    {percent * each:5.0f} {text}", flush=True)
 
@@ -106,7 +112,7 @@ def profile(lab, rate):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("faultline_run")
-    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--profile", metavar="OPERATION", choices=OPERATIONS, action="append", default=[])
     parser.add_argument("kinds", nargs="*", default=["e1000e", "virtio"])
     arguments = parser.parse_intermixed_args()
     nic_guest.image()  # skips before anything is set up
@@ -117,12 +123,13 @@ def main():
             frames = testpmd(guest, kind)
             print(f"{kind}: testpmd: {INSTRUCTIONS_A_SECOND / frames:.0f} instructions a frame", flush=True)
             for operation in OPERATIONS:
-                found = re.search(rf"^{operation} +bw .*", both(lab, f"--op {operation} --size 64 --seconds 0.5").output, re.MULTILINE)
+                output = both(lab, f"--op {operation} --size 64 --seconds 0.5").output
+                found = re.search(rf"^{operation} +bw .*", output, re.MULTILINE)
                 # op mode size qps depth mtu region touch messages/s
                 rate = int(found.group(0).split()[8])
-                print(f"{kind}: {operation}: {INSTRUCTIONS_A_SECOND / rate:.0f} instructions a message", flush=True)
-                if arguments.profile and operation == "write":
-                    profile(lab, rate)
+                print(f"{kind}: {operation}: {INSTRUCTIONS_A_SECOND / rate:.0f} instructions a message", *re.findall(r"\d+ of \d+ datagrams arrived", output), flush=True)
+                if operation in arguments.profile:
+                    profile(lab, operation, rate)
 
 
 main()
