@@ -24,6 +24,7 @@
 #include "pmd_glue/ports/host/interface_rights.hpp"
 #include "stack/base/runtime_directory.hpp"
 #include "stack/base/unique_fd.hpp"
+#include "stack/wire/link/address_text.hpp"
 
 namespace faultline::cli {
 namespace {
@@ -166,7 +167,7 @@ HostFacts gather_host_facts() {
   gather_limits(facts);
   facts.adapters = find_adapters();
   for (const wire::Gid& gid : glue::default_route_addresses())
-    facts.own_addresses.push_back(glue::text_of(gid));
+    facts.own_addresses.push_back(wire::text_of(gid));
   facts.socket_buffer_bytes = find_socket_buffer();
   facts.directory = runtime_directory(facts.directory_error);
   const std::string folder = run::own_directory();

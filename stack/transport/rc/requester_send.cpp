@@ -283,10 +283,9 @@ template <bool kWhole>
   const bool reliable = qp.protocol() != Protocol::unreliable;
   const bool again = !kWhole && psn < state.sent_psn;
   const bool ack_request =
-      reliable &&
-      (last || is_beyond_credits(qp, operation) || (again && psn.next() == qp.recovery.lost_end) ||
-       (number + 1) % ack_every(qp) == 0 ||
-       psn.plus(1).distance_from(state.unacked_psn) >= window_packets(qp));
+      reliable && (last || is_beyond_credits(qp, operation) ||
+                   (again && psn.next() == qp.recovery.lost_end) || (number + 1) % ack_every(qp) == 0 ||
+                   psn.plus(1).distance_from(state.unacked_psn) >= window_packets(qp));
   const Opcode opcode = qp.in_service(operation.by_place[SendOperation::place_of(number == 0, last)]);
   wire::PacketFields& fields = fields_;
   fields.bth = wire::make_bth(

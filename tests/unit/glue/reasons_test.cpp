@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pmd_glue/engine/reasons.hpp"
-#include "stack/wire/link/address_text.hpp"
 
 #include <gtest/gtest.h>
 
