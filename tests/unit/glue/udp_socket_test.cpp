@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <rte_mbuf.h>
 
+#include "pmd_glue/eal/frame_bulk.hpp"
 #include "pmd_glue/eal/mbuf_view.hpp"
 #include "pmd_glue/link/address_table.hpp"
 #include "pmd_glue/link/interface.hpp"
