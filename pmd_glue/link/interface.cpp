@@ -5,10 +5,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
+#include <linux/ethtool.h>
 #include <linux/if_tun.h>
 #include <linux/kcmp.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -27,6 +30,15 @@ int interface_ioctl(const std::string& name, unsigned long request, ifreq& argum
   const int error = ioctl(fd, request, &argument) == 0 ? 0 : errno;
   close(fd);
   return error;
+}
+
+// Returns nullopt if the driver does not say.
+std::optional<bool> has_carrier(const std::string& name) {
+  ethtool_value value{.cmd = ETHTOOL_GLINK, .data = 0};
+  ifreq argument{};
+  argument.ifr_data = reinterpret_cast<char*>(&value);
+  if (interface_ioctl(name, SIOCETHTOOL, argument) != 0) return std::nullopt;
+  return value.data != 0;
 }
 
 std::vector<int> tap_descriptors(const std::string& name) {
@@ -63,7 +75,9 @@ bool interface_is_running(unsigned index) {
   ifreq argument{};
   if (if_indextoname(index, name) == nullptr || interface_ioctl(name, SIOCGIFFLAGS, argument) != 0)
     return false;
-  return (argument.ifr_flags & IFF_UP) != 0 && (argument.ifr_flags & IFF_RUNNING) != 0;
+  if ((argument.ifr_flags & IFF_UP) == 0) return false;
+  // IFF_RUNNING follows the carrier late: by a second, if many interfaces change.
+  return has_carrier(name).value_or((argument.ifr_flags & IFF_RUNNING) != 0);
 }
 
 int find_tap_descriptor(const std::string& name) {

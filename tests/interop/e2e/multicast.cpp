@@ -193,6 +193,20 @@ void talk(Side& a, Side& b, const char* group_text, int gid_index, bool by_kerne
   }
 }
 
+/// The kernel finishes the addresses of an interface some time after it is up.
+void await_address(const char* address) {
+  constexpr int kTries = 500;
+  sockaddr_in6 own{};
+  own.sin6_family = AF_INET6;
+  inet_pton(AF_INET6, address, &own.sin6_addr);
+  const int tried = socket(AF_INET6, SOCK_DGRAM, 0);
+  for (int i = 0; bind(tried, reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0; ++i) {
+    if (i == kTries) fail("main", address);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  close(tried);
+}
+
 /// Returns false if this host allows no namespaces.
 bool make_host_addresses() {
   using faultline::test::ip;
@@ -200,10 +214,11 @@ bool make_host_addresses() {
   ip("link add fl-a type veth peer name fl-b");
   for (const char* host : {"1", "2"}) {
     ip(std::string("addr add dev fl-a 198.18.0.") + host + "/24");
-    ip(std::string("addr add dev fl-a nodad 2001:2::") + host + "/64");
+    ip(std::string("addr add dev fl-a 2001:2::") + host + "/64 nodad");
   }
   ip("link set fl-a up");
   ip("link set fl-b up");
+  for (const char* address : {"2001:2::1", "2001:2::2"}) await_address(address);
   // Another program is a member at the other end, so that the kernel takes the packets that arrive there.
   ipv6_mreq request{.ipv6mr_multiaddr = {}, .ipv6mr_interface = if_nametoindex("fl-b")};
   inet_pton(AF_INET6, kIpv6Group, &request.ipv6mr_multiaddr);
