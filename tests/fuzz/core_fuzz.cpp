@@ -53,6 +53,7 @@ class Bed {
       : by_socket_(by_socket),
         memory_(sim::MemoryScript{}, sim::Random(1)),
         core_(config(by_socket), memory_, port_) {
+    port_.rxe_flush_icrc = config(by_socket).rxe_flush_icrc;
     open_ = &region(odp::kLocalWrite | odp::kRemoteWrite | odp::kRemoteRead | odp::kRemoteAtomic |
                         odp::kMemoryWindowBind | odp::kFlushGlobal,
                     false);

@@ -40,7 +40,9 @@ class FuzzPort final : public transport::Port {
       wire::Packet packet;
       require(wire::parse({frame.data, frame.length_bytes}, packet) == wire::ParseError::none,
               "what is sent parses");
-      require(wire::icrc_matches(packet), "what is sent has its ICRC");
+      const bool as_rxe = rxe_flush_icrc && packet.info->operation == wire::Operation::flush;
+      require(as_rxe ? wire::has_rxe_flush_icrc(packet) : wire::icrc_matches(packet),
+              "what is sent has its ICRC");
       ++sent;
       give_back(frame);
     }
@@ -62,8 +64,9 @@ class FuzzPort final : public transport::Port {
     return {copy, static_cast<uint32_t>(frame.size()), wire::kNothingVerified, copy};
   }
 
-  bool starved = false;  ///< no buffers
-  bool full = false;     ///< takes half of what it is offered
+  bool starved = false;         ///< no buffers
+  bool full = false;            ///< takes half of what it is offered
+  bool rxe_flush_icrc = false;  ///< expects CoreConfig::rxe_flush_icrc
   uint64_t sent = 0;
   int64_t lent = 0;
 
