@@ -21,8 +21,10 @@ import subprocess
 import sys
 import tempfile
 
-# Of one side of a message. The work of a fault depends on what else the kernel and the pager's threads do.
-MOST_CHANGE = {"send": 0.02, "receive": 0.02, "turn": 0.03, "fault": 0.10}
+# By how much a count may exceed the one in the file. The number of messages in a burst depends on the machine's load, and with it the
+# share of each message. The work of a fault depends on what else the kernel and the pager's threads do. A count below the one in the
+# file is no fault: under load, turns that find nothing lower the mean of a turn.
+MOST_GROWTH = {"send": 0.03, "receive": 0.03, "turn": 0.05, "fault": 0.10}
 
 # (side, stage, functions that begin it). The first match applies.
 STAGES = [
@@ -150,13 +152,13 @@ def check(program, path):
             return {side: found.get(side, 0) / wanted(side, expected, found) - 1 for side in expected}
 
         change = changes()
-        if any(abs(change[side]) > MOST_CHANGE[side] for side in expected):
+        if any(change[side] > MOST_GROWTH[side] for side in expected):
             # Threads of the process that got a CPU in between have taken a part of the work.
             several = [change] + [changes() for _ in range(4)]
             change = {side: statistics.median(each[side] for each in several) for side in expected}
         for side in expected:
             print(f"{run}, {side}: {change[side]:+.1%} against {expected[side]} expected")
-            if abs(change[side]) > MOST_CHANGE[side]:
+            if change[side] > MOST_GROWTH[side]:
                 complaints.append(f"{run}: {side}: {change[side]:+.1%} against {path}, in the median of five; "
                                   "a commit that changes the count writes it there and says why")
     return complaints
