@@ -12,6 +12,8 @@ for op in write read send; do
   start_server
   client --op "$op" --size 4096 --seconds 60 &
   client_pid=$!
+  # Killed in the middle: not before the client is connected, which a busy machine delays.
+  await_connection "$tcp_port"
   sleep 1.5
   kill -9 "$server_pid" "$(pgrep -P "$server_pid" || true)" 2>/dev/null || true
   status=0

@@ -46,6 +46,14 @@ start_server() {
   done
   fail "the server did not start"
 }
+# await_connection PORT: until the server has a client, or for 30 s
+await_connection() {
+  for _ in $(seq 300); do
+    [ -z "$("${in_space[@]}" ss -Htn state established "( sport = :$1 )")" ] || return 0
+    sleep 0.1
+  done
+  fail "no client connects"
+}
 # client TEST_OPTIONS...: runs it; its exit status
 client() {
   "${in_client[@]}" timeout 120 "$perf" --config "$folder/client.toml" --client "$exchange" --port "$tcp_port" -- "$@" \
