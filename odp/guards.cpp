@@ -204,14 +204,16 @@ void find_pins(Guard& guard) {
                "the pin budget is 0 bytes ([odp] pin_budget_mib, or RLIMIT_MEMLOCK): the kernel may page "
                "registered memory out at any time, and classic regions are not pinned");
   const int error = PinSlots::try_once();
-  const bool is_limit = error == ENOMEM;
+  const char* const advice =
+      error == ENOMEM ? "raise RLIMIT_MEMLOCK (ulimit -l), which is one for all processes of a user"
+      : error == EMFILE || error == ENFILE ? "raise ulimit -n"
+      : error == EINVAL                    ? "Linux 5.13 or later has what it takes"
+                        : "allow io_uring (seccomp profile, sysctl kernel.io_uring_disabled)";
   if (error != 0)
     return set(guard, kName, GuardState::missing, error,
                "io_uring pins nothing ({}): the kernel may page registered memory out at any time, and "
                "classic regions are not pinned; {}",
-               text_of(error),
-               is_limit ? "raise RLIMIT_MEMLOCK (ulimit -l), which is one for all processes of a user"
-                        : "allow io_uring (seccomp profile, sysctl kernel.io_uring_disabled)");
+               text_of(error), advice);
   if (classic_unpinned.load(std::memory_order_relaxed))
     return set(
         guard, kName, GuardState::limited, 0,

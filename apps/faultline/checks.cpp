@@ -182,7 +182,8 @@ std::string mend_pins(const GuardReport& guard, const HostFacts& host) {
     return "ulimit -l unlimited; docker run --ulimit memlock=-1";
   if (guard.error == EMFILE || guard.error == ENFILE) return "ulimit -n 1024";
   if (host.io_uring_disabled.value_or(0) != 0) return "sudo sysctl -w kernel.io_uring_disabled=0";
-  if (guard.error == ENOSYS && !host.has_seccomp_filter) return "Linux 5.19 or later, with CONFIG_IO_URING";
+  if (guard.error == EINVAL) return "Linux 5.13 or later";
+  if (guard.error == ENOSYS && !host.has_seccomp_filter) return "Linux 5.13 or later, with CONFIG_IO_URING";
   return seccomp_advice("io_uring_setup, io_uring_enter and io_uring_register");
 }
 
@@ -260,7 +261,7 @@ Finding find_signal_hooks(const Facts& facts) {
 
 Finding find_kernel(const Facts& facts) {
   constexpr KernelVersion kAll{6, 7};     // WP_ASYNC of userfaultfd
-  constexpr KernelVersion kPins{5, 19};   // IORING_REGISTER_BUFFERS2 without buffers
+  constexpr KernelVersion kPins{5, 13};   // tables of buffers with empty slots
   constexpr KernelVersion kWatch{5, 11};  // UFFD_USER_MODE_ONLY
   const KernelVersion version = parse_kernel_version(facts.host.kernel);
   if (version >= kAll) return ok("Linux " + facts.host.kernel);

@@ -19,6 +19,21 @@ int update_slot(io_uring& ring, uint32_t slot, const iovec& range) {
   return io_uring_register_buffers_update_tag(&ring, slot, &range, &tag, 1);
 }
 
+/// Opens a ring with a table of empty slots. Returns 0 or an errno. `none` is a buffer for older kernels. The
+/// caller keeps it, since munmap on the pager's thread would wait for the pager.
+int open_table(io_uring& ring, uint32_t slots, LazyArray<iovec>& none) {
+  if (const int result = io_uring_queue_init(1, &ring, 0); result < 0) return -result;
+  int result = io_uring_register_buffers_sparse(&ring, slots);
+  if (result == -EINVAL) {
+    // Before Linux 5.19 a table is empty if all its entries are.
+    const bool has_none = none.size() == slots || none.allocate(slots);
+    result = has_none ? io_uring_register_buffers(&ring, &none[0], slots) : -ENOMEM;
+  }
+  if (result == 0) return 0;
+  io_uring_queue_exit(&ring);
+  return -result;
+}
+
 /// The end of a ring interrupts a system call of the thread that made the ring: its epoll_wait(2) returns
 /// EINTR without a signal. So this runs on a thread that ends before its ring does.
 int pin_a_page() {
@@ -26,12 +41,13 @@ int pin_a_page() {
   if (!page.allocate(kPageBytes)) return ENOMEM;
   page[0] = 1;
   io_uring ring{};
-  if (const int result = io_uring_queue_init(1, &ring, 0); result < 0) return -result;
-  const iovec range{&page[0], kPageBytes};
-  const int result = io_uring_register_buffers(&ring, &range, 1);
-  if (result == 0) io_uring_unregister_buffers(&ring);
+  LazyArray<iovec> none;
+  if (const int error = open_table(ring, 1, none); error != 0) return error;
+  const int result = update_slot(ring, 0, {&page[0], kPageBytes});
+  io_uring_unregister_buffers(&ring);
   io_uring_queue_exit(&ring);
-  return -result;
+  if (result == 1) return 0;
+  return result < 0 ? -result : EFAULT;
 }
 
 /// Most calls of pin() that skip the next try to open a ring.
@@ -66,7 +82,7 @@ int PinSlots::add_ring() {
     return ring_error_;
   }
   io_uring ring{};
-  ring_error_ = open_ring(ring);
+  ring_error_ = open_table(ring, kSlotsPerRing, empty_table_);
   if (ring_error_ != 0) {
     calls_to_skip_ = std::min(1U << std::min(ring_failures_, 31U), kMostCallsToSkip);
     ++ring_failures_;
@@ -77,14 +93,6 @@ int PinSlots::add_ring() {
   rings_.push_back(ring);
   for (uint32_t i = kSlotsPerRing; i-- > 0;) free_.push_back(base + i);
   return 0;
-}
-
-int PinSlots::open_ring(io_uring& ring) const {
-  if (const int result = io_uring_queue_init(1, &ring, 0); result < 0) return -result;
-  const int result = io_uring_register_buffers_sparse(&ring, kSlotsPerRing);
-  if (result == 0) return 0;
-  io_uring_queue_exit(&ring);
-  return -result;
 }
 
 int PinSlots::pin(uint64_t address, uint64_t length_bytes, uint32_t& slot) {

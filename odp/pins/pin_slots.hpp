@@ -9,6 +9,9 @@
 #include <vector>
 
 #include <liburing.h>
+#include <sys/uio.h>
+
+#include "stack/base/lazy_array.hpp"
 
 namespace faultline::odp {
 
@@ -40,10 +43,10 @@ class PinSlots {
  private:
   /// Returns 0 or an errno.
   [[nodiscard]] int add_ring();
-  [[nodiscard]] int open_ring(io_uring& ring) const;
 
-  std::vector<io_uring> rings_;  ///< reserved at construction: never reallocates
-  std::vector<uint32_t> free_;   ///< likewise
+  std::vector<io_uring> rings_;   ///< reserved at construction: never reallocates
+  std::vector<uint32_t> free_;    ///< likewise
+  LazyArray<iovec> empty_table_;  ///< before Linux 5.19
   /// Error of the last failed try to open a ring, the failures since the last success, and the calls of
   /// pin() that skip a further try. Counted in calls, since pins are made at faults: no clock has to be
   /// read.

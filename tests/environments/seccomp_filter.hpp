@@ -17,6 +17,34 @@
 
 namespace faultline::test {
 
+/// Loads a filter. Returns 0, or the errno of the kernel that refuses it.
+inline int load_filter(std::vector<sock_filter>& filter) {
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  // Without CAP_SYS_ADMIN a filter needs no_new_privs (seccomp(2)).
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1UL, 0UL, 0UL, 0UL) != 0) return errno;
+  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) return errno;
+  return 0;
+}
+
+/// Refuses one call where the lower half of an argument has a value; else as refuse_calls().
+inline int refuse_argument(long number, size_t argument, uint32_t value, int error) {
+  const auto jump_unless = [](uint32_t expected, uint8_t skipped) {
+    return sock_filter{BPF_JMP | BPF_JEQ | BPF_K, 0, skipped, expected};
+  };
+  const auto load = [](size_t offset) {
+    return sock_filter{BPF_LD | BPF_W | BPF_ABS, 0, 0, static_cast<uint32_t>(offset)};
+  };
+  std::vector<sock_filter> filter{
+      load(offsetof(seccomp_data, nr)),
+      jump_unless(static_cast<uint32_t>(number), 3),
+      load(offsetof(seccomp_data, args) + argument * sizeof(uint64_t)),
+      jump_unless(value, 1),
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  };
+  return load_filter(filter);
+}
+
 /// For all threads of this process and for what it executes, for good. 0, or the errno of the kernel that
 /// refuses the filter.
 inline int refuse_calls(std::span<const long> numbers, int error) {
@@ -34,11 +62,7 @@ inline int refuse_calls(std::span<const long> numbers, int error) {
     filter.push_back(statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)));
   }
   filter.push_back(statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-  // Without CAP_SYS_ADMIN a filter needs no_new_privs (seccomp(2)).
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1UL, 0UL, 0UL, 0UL) != 0) return errno;
-  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) return errno;
-  return 0;
+  return load_filter(filter);
 }
 
 }  // namespace faultline::test

@@ -117,6 +117,8 @@ TEST(Checks, TheRemedyOfIoUringDependsOnTheReason) {
             std::string::npos);
   EXPECT_NE(find(with_guard("pins", FAULTLINE_GUARD_MISSING, EMFILE), "io_uring").mend.find("ulimit -n"),
             std::string::npos);
+  EXPECT_EQ(find(with_guard("pins", FAULTLINE_GUARD_MISSING, EINVAL), "io_uring").mend,
+            "Linux 5.13 or later");
   Facts facts = with_guard("pins", FAULTLINE_GUARD_MISSING, EPERM);
   EXPECT_NE(find(facts, "io_uring").mend.find("seccomp"), std::string::npos);
   facts.host.io_uring_disabled = 2;

@@ -287,6 +287,35 @@ TEST(Guards, OnDemandMemoryNeedsOneThatReportsUnmappings) {
   }
 }
 
+/// io_uring_register(2): IORING_REGISTER_BUFFERS2 knows empty tables since Linux 5.19.
+TEST(Guards, PinsWorkWithoutATableThatIsMadeEmpty) {
+  in_child([] {
+    const Output output;
+    NEED(faultline::test::refuse_argument(SYS_io_uring_register, 1, IORING_REGISTER_BUFFERS2, EINVAL) == 0);
+    auto domain = make_guarded_domain({.pin_budget_bytes = 4 * kPage});
+    const Mapping memory(4);
+    REQUIRE(domain->register_region(request_of(memory, kLocalWrite)).error == 0);
+    REQUIRE(domain->counters().pinned_bytes == 4 * kPage);
+    REQUIRE(state_of(query_guards(), "pins") == GuardState::works);
+    REQUIRE(output.count_of("pinned") == 0);
+    return 0;
+  });
+}
+
+/// Before Linux 5.13 a table cannot be changed, so nothing can be pinned: the guard tries what the pins need.
+TEST(Guards, PinsThatCannotBeChangedAreMissing) {
+  in_child([] {
+    const Output output;
+    NEED(faultline::test::refuse_argument(SYS_io_uring_register, 1, IORING_REGISTER_BUFFERS_UPDATE, EINVAL) ==
+         0);
+    auto domain = make_guarded_domain({});
+    REQUIRE(state_of(query_guards(), "pins") == GuardState::missing);
+    REQUIRE(text_of(query_guards(), "pins").find("Linux 5.13") != std::string::npos);
+    REQUIRE(output.count_of("guard \"pins\" is missing") == 1);
+    return 0;
+  });
+}
+
 struct UnpinnedCase {
   const char* name;
   bool refuse;
