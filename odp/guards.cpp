@@ -9,15 +9,14 @@
 #include <utility>
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <spdlog/fmt/fmt.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "odp/copy/restartable_copy.hpp"
 #include "odp/mappings/own_mappings.hpp"
 #include "odp/pins/pin_slots.hpp"
 #include "odp/pins/pin_table.hpp"
+#include "stack/base/free_descriptors.hpp"
 #include "stack/base/log.hpp"
 #include "stack/base/process/fork_generation.hpp"
 
@@ -233,28 +232,17 @@ void find_process_map(Guard& guard) {
       text_of(error));
 }
 
-/// Counts descriptors that this process may still open, up to `enough`. Tries each number, since /proc may
-/// be missing and reading it takes a descriptor.
-size_t count_free_descriptors(rlim_t limit, size_t enough) {
-  size_t found = 0;
-  for (rlim_t number = 0; number < limit && found < enough; ++number)
-    if (fcntl(static_cast<int>(number), F_GETFD) < 0 && errno == EBADF) ++found;
-  return found;
-}
-
 void find_descriptors(Guard& guard) {
   constexpr const char* kName = "descriptors";
   // Twice what a device on a wire needs.
   constexpr size_t kEnough = 40;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
-  const size_t free_count = count_free_descriptors(limit.rlim_cur, kEnough);
+  const rlim_t limit = descriptor_limit();
+  const size_t free_count = count_free_descriptors(kEnough);
   if (free_count == kEnough)
-    return set(guard, kName, GuardState::works, 0, "{} or more are free (RLIMIT_NOFILE {})", kEnough,
-               limit.rlim_cur);
+    return set(guard, kName, GuardState::works, 0, "{} or more are free (RLIMIT_NOFILE {})", kEnough, limit);
   set(guard, kName, free_count == 0 ? GuardState::missing : GuardState::limited, free_count == 0 ? EMFILE : 0,
       "{} are free (RLIMIT_NOFILE {}): pins, userfaultfd and /proc/self/maps need some; raise ulimit -n",
-      free_count, limit.rlim_cur);
+      free_count, limit);
 }
 
 void find_lock_limit(Guard& guard) {

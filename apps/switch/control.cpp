@@ -323,7 +323,9 @@ void Control::attach(Session& session, const SwitchRequest& request) {
   std::optional<PortIndex> holder;
   seats_.with_stations([&](const StationTable& stations) { holder = stations.holder_of(request); });
   if (holder) end_if_gone(*holder);
-  if (session.inbox.empty()) return refuse(EPROTO, "this process gives no inbox to ring in");
+  if (session.inbox.empty())
+    return refuse(EPROTO,
+                  "this process gives no inbox to ring in, for lack of descriptors; raise its ulimit -n");
   std::string line;
   const auto wanted =
       had_seat ? std::optional(static_cast<PortIndex>(std::min<uint32_t>(request.port, glue::kMostSeats)))
@@ -335,7 +337,8 @@ void Control::attach(Session& session, const SwitchRequest& request) {
   granted.number = number;
   int error = 0;
   if (!memory) {
-    line = fmt::format("no memory or descriptors for one more seat: {}", std::strerror(errno));
+    line =
+        fmt::format("no memory or descriptors for one more seat: {}; raise ulimit -n", std::strerror(errno));
     error = ENOMEM;
   } else {
     seats_.with_stations([&](StationTable& stations) {

@@ -25,6 +25,7 @@
 #include "pmd_glue/eal/eal_folder.hpp"
 #include "pmd_glue/eal/eal_fork.hpp"
 #include "pmd_glue/eal/eal_output.hpp"
+#include "stack/base/free_descriptors.hpp"
 #include "stack/base/log.hpp"
 #include "stack/base/process/fork_generation.hpp"
 #include "stack/base/process/process_local.hpp"
@@ -146,8 +147,15 @@ std::string text_of_failure(int error) {
   return error == EAGAIN ? text + ": no thread could be made, raise RLIMIT_NPROC (ulimit -u)" : text;
 }
 
+/// What EAL opens, and then a device. Without an epoll instance EAL's interrupt thread ends the process.
+constexpr size_t kNeededDescriptors = 12;
+
 /// Starts EAL. Returns the reason of a failure, or an empty string.
 std::string run_eal_init(const Config& config) {
+  if (const size_t found = count_free_descriptors(kNeededDescriptors); found < kNeededDescriptors)
+    return fmt::format(
+        "{} descriptors are free of {} (RLIMIT_NOFILE), and a device takes {}; raise ulimit -n", found,
+        descriptor_limit(), kNeededDescriptors);
   if (sharing_device(config) != nullptr) share_eal_memory();
   std::string failure;
   const int error = on_starter_thread([&] {

@@ -121,7 +121,8 @@ UniqueFd reach_switch(const std::string& wire, const SwitchPlace& place, SteadyT
   const auto refuse_to_connect = [&] {
     if (errno == ETIMEDOUT)
       return refuse(fmt::format("its switch accepts nobody; {}", advice_on(switch_process(place))));
-    return refuse(fmt::format("cannot connect to {}: {}", place.control_socket, std::strerror(errno)));
+    return refuse(fmt::format("cannot connect to {}: {}{}", place.control_socket, std::strerror(errno),
+                              errno == EMFILE ? "; raise ulimit -n" : ""));
   };
   // Without the lock, so that many clients can wait for a slow switch without excluding each other.
   if (UniqueFd connection = connect()) return connection;

@@ -122,7 +122,8 @@ bool WireAttachment::make_inbox(std::string& error) {
   event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   event_number_.store(event_.get(), std::memory_order_relaxed);
   if (inbox_ != nullptr && event_) return true;
-  error = fmt::format("faultline: wire {}: no memory or descriptors: {}", wire_, std::strerror(errno));
+  error = fmt::format("faultline: wire {}: no memory or descriptors: {}; raise ulimit -n", wire_,
+                      std::strerror(errno));
   return false;
 }
 
