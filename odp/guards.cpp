@@ -5,8 +5,10 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <dlfcn.h>
 #include <spdlog/fmt/fmt.h>
@@ -35,6 +37,8 @@ constinit std::atomic<bool> started_unguarded{false};
 
 constinit std::atomic<bool> classic_unpinned{false};
 constinit std::atomic<bool> logged{false};
+constinit std::atomic<bool> logged_no_pins{false};
+constinit std::atomic<bool> logged_few_descriptors{false};
 
 const char* text_of(int error) {
   const char* const text = strerrordesc_np(error);
@@ -106,6 +110,7 @@ constexpr const char* kStartAdvice = "start the program with faultline-run or LD
 
 void find_memory_hooks(Guard& guard) {
   constexpr const char* kName = "memory hooks";
+  guard.lost = "the program's own unmappings are not seen before the kernel";
   const HookedNames* const own = hooks.load(std::memory_order_acquire);
   if (own == nullptr)
     return set(
@@ -128,6 +133,7 @@ void find_memory_hooks(Guard& guard) {
 
 void find_signal_hooks(Guard& guard) {
   constexpr const char* kName = "signal hooks";
+  guard.lost = "a later SIGSEGV handler takes the library's faults";
   const HookedNames* const own = hooks.load(std::memory_order_acquire);
   if (own != nullptr) {
     const Binding binding = binding_of(own->signals);
@@ -166,6 +172,7 @@ Watching find_watching() {
 
 void find_userfaultfd(Guard& guard, bool hooked) {
   constexpr const char* kName = "userfaultfd";
+  guard.lost = "unmappings inside the C library are not seen";
   const Watching watching = find_watching();
   const bool is_short = watching.level != UserfaultLevel::full;
   guard.is_worth_a_warning = !watching.by_configuration;
@@ -198,6 +205,7 @@ void find_userfaultfd(Guard& guard, bool hooked) {
 
 void find_pins(Guard& guard) {
   constexpr const char* kName = "pins";
+  guard.lost = "registered memory, classic regions too, may be paged out";
   if (has_started() && started_budget_bytes.load(std::memory_order_relaxed) == 0)
     return set(guard, kName, GuardState::limited, 0,
                "the pin budget is 0 bytes ([odp] pin_budget_mib, or RLIMIT_MEMLOCK): the kernel may page "
@@ -222,6 +230,7 @@ void find_pins(Guard& guard) {
 
 void find_process_map(Guard& guard) {
   constexpr const char* kName = "process map";
+  guard.lost = "kinds of mappings are not known";
   errno = 0;
   const OwnMappings maps;
   const int error = maps.is_open() ? 0 : errno;
@@ -234,6 +243,7 @@ void find_process_map(Guard& guard) {
 
 void find_descriptors(Guard& guard) {
   constexpr const char* kName = "descriptors";
+  guard.lost = "the next pin, userfaultfd or device may fail";
   // Twice what a device on a wire needs.
   constexpr size_t kEnough = 40;
   const rlim_t limit = descriptor_limit();
@@ -247,6 +257,7 @@ void find_descriptors(Guard& guard) {
 
 void find_lock_limit(Guard& guard) {
   constexpr const char* kName = "memlock";
+  guard.lost = "few pages are pinned";
   guard.is_worth_a_warning = false;  // most processes have a limit; the guard of the pins warns
   const uint64_t limit_bytes = lock_limit_bytes();
   if (limit_bytes == UINT64_MAX && !has_started())
@@ -265,6 +276,7 @@ void find_lock_limit(Guard& guard) {
 
 void find_restartable_copies(Guard& guard) {
   constexpr const char* kName = "restartable copies";
+  guard.lost = "calls that take registered memory away wait for the engines";
   prepare_restartable_copies();
   if (has_restartable_copies())
     return set(
@@ -296,8 +308,10 @@ void note_start(const StartFacts& facts) noexcept {
   started_generation.store(fork_generation(), std::memory_order_release);
 }
 
-void note_unpinned_classic() noexcept {
+bool note_unpinned_classic(int error) noexcept {
   classic_unpinned.store(true, std::memory_order_relaxed);
+  if (logged_no_pins.load(std::memory_order_relaxed)) return true;
+  return (error == EMFILE || error == ENFILE) && logged_few_descriptors.load(std::memory_order_relaxed);
 }
 
 namespace {
@@ -313,6 +327,26 @@ void find_all(GuardList& list) {
   find_descriptors(next());
   find_lock_limit(next());
   find_restartable_copies(next());
+}
+
+const char* phrase_of(const Guard& guard) {
+  return guard.state == GuardState::missing ? "is missing" : "is limited";
+}
+
+void log_one(spdlog::logger& logger, spdlog::level::level_enum level, const Guard& guard) {
+  logger.log(level, "guard \"{}\" {}: {}", guard.name, phrase_of(guard), guard.text.data());
+}
+
+/// One line for several guards: a container lacks some at once, and each has a line in `faultline doctor`.
+std::string summary_of(std::span<const Guard* const> guards) {
+  std::string names;
+  std::string lost;
+  for (const Guard* const guard : guards) {
+    names += fmt::format("{}guard \"{}\" {}", names.empty() ? "" : ", ", guard->name, phrase_of(*guard));
+    if (guard->error != 0) names += fmt::format(" ({})", text_of(guard->error));
+    lost += fmt::format("{}{}", lost.empty() ? "" : "; ", guard->lost);
+  }
+  return fmt::format("{}: {}; to mend them, see \"faultline doctor\"", names, lost);
 }
 
 }  // namespace
@@ -333,13 +367,24 @@ void log_guards_once() {
   spdlog::logger& logger = log();
   if (logged.exchange(true)) return;
   const GuardList list = query_guards();
+  std::vector<const Guard*> weak;
   for (size_t i = 0; i < list.count; ++i) {
     const Guard& guard = list.guards[i];
     if (guard.state == GuardState::works) continue;
-    logger.log(guard.is_worth_a_warning ? spdlog::level::warn : spdlog::level::info, "guard \"{}\" {}: {}",
-               guard.name, guard.state == GuardState::missing ? "is missing" : "is limited",
-               guard.text.data());
+    if (guard.is_worth_a_warning)
+      weak.push_back(&guard);
+    else
+      log_one(logger, spdlog::level::info, guard);
   }
+  const bool is_logged = logger.should_log(spdlog::level::warn);
+  for (const Guard* const guard : weak) {
+    log_one(logger, weak.size() == 1 ? spdlog::level::warn : spdlog::level::info, *guard);
+    const std::string_view name = guard->name;
+    if (name == "pins" && guard->state == GuardState::missing)
+      logged_no_pins.store(is_logged, std::memory_order_relaxed);
+    if (name == "descriptors") logged_few_descriptors.store(is_logged, std::memory_order_relaxed);
+  }
+  if (weak.size() > 1) logger.warn("{}", summary_of(weak));
 }
 
 }  // namespace faultline::odp

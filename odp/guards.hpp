@@ -20,6 +20,7 @@ struct Guard {
   GuardState state = GuardState::missing;
   int error = 0;                   ///< the errno of a refusal, or 0
   std::array<char, 400> text{};    ///< one line: what is lost and what to do, or how it works
+  const char* lost = "";           ///< the same in few words; static storage
   bool is_worth_a_warning = true;  ///< if it does not work; false for what most processes lack
 };
 
@@ -31,8 +32,8 @@ struct GuardList {
 /// Tests all guards now. Allocates and makes system calls: not on the data path. Does not throw.
 [[nodiscard]] GuardList query_guards() noexcept;
 
-/// Logs one line for each guard that does not work, once per process. Throws std::bad_alloc if the logger
-/// cannot be created; after one successful call, later log lines do not throw.
+/// Logs one line for the guards that do not work, once per process; at level info a line for each. Throws
+/// std::bad_alloc if the logger cannot be created; after one successful call, later log lines do not throw.
 void log_guards_once();
 
 /// The C library's names that this library defines, by what they guard.
@@ -56,7 +57,8 @@ struct StartFacts {
   bool allow_unguarded = false;
 };
 void note_start(const StartFacts& facts) noexcept;
-/// Records that a classic region of this process is not pinned.
-void note_unpinned_classic() noexcept;
+/// Records that a classic region of this process could not be pinned. Returns true if a line that has been
+/// logged already gives the reason.
+[[nodiscard]] bool note_unpinned_classic(int error) noexcept;
 
 }  // namespace faultline::odp

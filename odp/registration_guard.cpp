@@ -48,6 +48,7 @@ bool holds_segment(uint64_t start, uint64_t end) {
 std::string reason_of(const UnpinnedClassic& facts) {
   if (facts.error == EFAULT || facts.error == EOPNOTSUPP)
     return "memory of this kind cannot be pinned (a shared mapping of a file, or not writable)";
+  if (facts.error == EMFILE || facts.error == ENFILE) return "io_uring has no descriptor: raise ulimit -n";
   if (facts.error != ENOMEM)
     return fmt::format("io_uring refuses ({}): allow it (seccomp profile, sysctl kernel.io_uring_disabled)",
                        std::strerror(facts.error));
@@ -63,12 +64,12 @@ std::string reason_of(const UnpinnedClassic& facts) {
       limit_bytes, facts.budget_bytes);
 }
 
-void log_unpinned(const UnpinnedClassic& facts) {
+void log_unpinned(const UnpinnedClassic& facts, spdlog::level::level_enum level) {
   try {
-    log().warn("a classic memory region of {} bytes {}: {}", facts.length_bytes,
-               facts.refuse ? "fails (ENOMEM, [odp] unpinned_classic = \"refuse\")"
-                            : "is not pinned, and the kernel may page it out",
-               reason_of(facts));
+    log().log(level, "a classic memory region of {} bytes {}: {}", facts.length_bytes,
+              facts.refuse ? "fails (ENOMEM, [odp] unpinned_classic = \"refuse\")"
+                           : "is not pinned, and the kernel may page it out",
+              reason_of(facts));
   } catch (const std::bad_alloc&) {
     // Not propagated: the caller has a half-made region, and a counter records it.
   }
@@ -102,8 +103,9 @@ int UnmapGuard::check_watched(const Region& region, int watch_error) const {
 }
 
 int judge_unpinned(const UnpinnedClassic& facts) {
-  note_unpinned_classic();
-  if (!logged_unpinned.exchange(true)) log_unpinned(facts);
+  const bool is_known = note_unpinned_classic(facts.error) && !facts.refuse;
+  if (!logged_unpinned.exchange(true))
+    log_unpinned(facts, is_known ? spdlog::level::info : spdlog::level::warn);
   return facts.refuse ? ENOMEM : 0;
 }
 
