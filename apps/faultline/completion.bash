@@ -10,7 +10,7 @@ _faultline_options() {
 # Prints the names of this user's wires.
 _faultline_wires() {
   local file
-  for file in "${XDG_RUNTIME_DIR:-/nonexistent}"/faultline/*.control /tmp/faultline-"$UID"/*.control; do
+  for file in "${XDG_RUNTIME_DIR:-/nonexistent}"/faultline/*.control /{tmp,dev/shm}/faultline-"$UID"/*.control; do
     if [ -e "$file" ]; then
       file=${file##*/}
       printf '%s\n' "${file%.control}"

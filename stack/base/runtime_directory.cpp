@@ -34,7 +34,10 @@ std::string usable_directory(const std::vector<std::string>& candidates, std::st
                        "faultline: {} must be a directory of this user's alone (mode 700); if it is another "
                        "user's, set XDG_RUNTIME_DIR to a directory of this user's",
                        path)
-                 : fmt::format("faultline: cannot make the directory {}: {}", path, std::strerror(reason));
+                 : fmt::format(
+                       "faultline: cannot make the directory {}: {}; set XDG_RUNTIME_DIR to a directory of "
+                       "this user's that it may write",
+                       path, std::strerror(reason));
   }
   return {};
 }
@@ -49,6 +52,8 @@ std::string runtime_directory(std::string& error) {
   // user can make it (pam_systemd(8)).
   const std::string session = fmt::format("/run/user/{}", geteuid());
   if (is_own_directory(session.c_str())) candidates.push_back(session + "/faultline");
+  // In a container with a read-only root this may be the only folder that can be written.
+  candidates.push_back(fmt::format("/dev/shm/faultline-{}", geteuid()));
   return usable_directory(candidates, error);
 }
 

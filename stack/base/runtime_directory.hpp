@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The directory in which one user's processes find each other: $XDG_RUNTIME_DIR/faultline; without that
-// variable /tmp/faultline-UID; if another user owns that, /run/user/UID/faultline.
+// variable /tmp/faultline-UID; if that cannot be had, /run/user/UID/faultline, then /dev/shm/faultline-UID.
 #pragma once
 
 #include <string>

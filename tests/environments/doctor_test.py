@@ -191,7 +191,7 @@ def check_as_root():
         examine(what, [*namespace(bind + shm), "prlimit", f"--memlock={MEMLOCK_BYTES}", *wrapper, *docker], variables, capabilities="limited",
                 **container)
     # Every folder is read-only, so there is no place for the sockets of a wire. The namespace's only interface decides.
-    closed = bind + "mount -o bind,remount,ro / && mount -t tmpfs -o ro tmpfs /run"
+    closed = bind + "mount -o bind,remount,ro / && mount -t tmpfs -o ro tmpfs /run && mount -t tmpfs -o ro tmpfs /dev/shm"
     variables = {"XDG_RUNTIME_DIR": "/nonexistent"}
     network = "ip link set lo up && ip link add d0 type veth peer name d1 && ip link set d1 up && ip addr add 198.18.9.1/24 dev d0 && "
     network += "ip link set d0 up && ip route add default via 198.18.9.2 && "

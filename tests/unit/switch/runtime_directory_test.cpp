@@ -54,6 +54,11 @@ TEST_F(RuntimeDirectory, WhatAnotherUserMadeIsNotUsed) {
       << error;
 }
 
+TEST_F(RuntimeDirectory, ItsErrorSaysWhatToDo) {
+  EXPECT_EQ(usable_directory({folder / "none/of these"}, error), "");
+  EXPECT_NE(error.find("No such file or directory; set XDG_RUNTIME_DIR"), std::string::npos) << error;
+}
+
 TEST_F(RuntimeDirectory, OneThatOthersMayEnterIsNotUsed) {
   const fs::path open = folder / "open";
   fs::create_directory(open);
