@@ -7,12 +7,19 @@
 #include <vector>
 
 #include <rte_telemetry.h>
+#include <rte_version.h>
 
 #include "pmd_glue/device/registry.hpp"
 #include "stack/verbs/objects/counter_list.hpp"
 
 namespace faultline::glue {
 namespace {
+
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+constexpr auto add_unsigned = rte_tel_data_add_dict_uint;
+#else
+constexpr auto add_unsigned = rte_tel_data_add_dict_u64;
+#endif
 
 int list_running(const char* /*command*/, const char* /*parameters*/, rte_tel_data* data) {
   rte_tel_data_start_array(data, RTE_TEL_STRING_VAL);
@@ -28,10 +35,10 @@ int show_counters(const char* /*command*/, const char* parameters, rte_tel_data*
   const std::vector<verbs::CounterText>& texts = verbs::counter_texts();
   const std::vector<uint64_t> values = verbs::counter_values(*device);
   for (size_t i = 0; i < texts.size(); ++i) {
-    // rte_tel_data_add_dict_u64 allows letters, digits, '_' and '/' in a name.
+    // DPDK allows letters, digits, '_' and '/' in a name.
     std::string name = texts[i].name;
     std::replace(name.begin(), name.end(), '.', '/');
-    if (const int error = rte_tel_data_add_dict_u64(data, name.c_str(), values[i]); error != 0) return error;
+    if (const int error = add_unsigned(data, name.c_str(), values[i]); error != 0) return error;
   }
   return 0;
 }

@@ -11,6 +11,7 @@
 #include <rte_mbuf.h>
 #include <rte_pcapng.h>
 #include <rte_ring.h>
+#include <rte_version.h>
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
@@ -75,9 +76,14 @@ Capture::~Capture() {
 }
 
 Capture::Copy Capture::copy(const rte_mbuf& frame, Direction direction) {
-  return Copy(
-      rte_pcapng_copy(port_id_, 0, &frame, pool_, UINT32_MAX, rte_get_tsc_cycles(),
-                      direction == Direction::in ? RTE_PCAPNG_DIRECTION_IN : RTE_PCAPNG_DIRECTION_OUT));
+  const rte_pcapng_direction way =
+      direction == Direction::in ? RTE_PCAPNG_DIRECTION_IN : RTE_PCAPNG_DIRECTION_OUT;
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 11, 0, 0)
+  // From this release on, the function reads the clock itself, and takes a comment.
+  return Copy(rte_pcapng_copy(port_id_, 0, &frame, pool_, UINT32_MAX, way, nullptr));
+#else
+  return Copy(rte_pcapng_copy(port_id_, 0, &frame, pool_, UINT32_MAX, rte_get_tsc_cycles(), way));
+#endif
 }
 
 void Capture::keep(Copy copy) {
