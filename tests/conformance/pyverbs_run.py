@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs rdma-core's own pyverbs suite, unpacked and unmodified, and writes the result of each test, a line each:
 id, pass, fail, error or skip, and the reason.
-  pyverbs_run.py SUITE RESULTS --dev NAME
+  pyverbs_run.py SUITE RESULTS [--without CLASS] --dev NAME
 """
 import os
 import sys
@@ -10,11 +10,20 @@ from importlib.machinery import SourceFileLoader
 
 suite, results = sys.argv[1:3]
 del sys.argv[1:3]
+without = None
+if sys.argv[1] == '--without':
+    without = sys.argv[2]
+    del sys.argv[1:3]
 sys.path.insert(0, suite)
 from args_parser import parser  # noqa: E402  (the suite's)
 
 tests = SourceFileLoader('tests', os.path.join(suite, '__init__.py')).load_module()
 parser.parse_args()
+
+
+class Loader(unittest.TestLoader):
+    def loadTestsFromTestCase(self, case):
+        return self.suiteClass() if case.__name__ == without else super().loadTestsFromTestCase(case)
 
 
 class Recorder(unittest.TextTestResult):
@@ -43,4 +52,4 @@ class Recorder(unittest.TextTestResult):
         self.record(test, 'error', err[1])
 
 
-unittest.main(module=tests, verbosity=0, testRunner=unittest.TextTestRunner(resultclass=Recorder, verbosity=0))
+unittest.main(module=tests, verbosity=0, testLoader=Loader(), testRunner=unittest.TextTestRunner(resultclass=Recorder, verbosity=0))

@@ -5,6 +5,9 @@
 # namespace. There the suite's rdma_cm tests run too. They fork, from a process whose engine has run, two processes that share its device.
 #   pyverbs_test.sh LIBIBVERBS ring [RESULTS]
 #   pyverbs_test.sh FAULTLINE_RUN share [RESULTS]
+# Or on the interface's address by UDP sockets, as Debian's nobody without a capability: as the port of the device, without the tests that fork,
+# since a second process cannot have the address; or on a wire whose switch has it.
+#   pyverbs_test.sh FAULTLINE_RUN udp|udp-share [RESULTS]
 set -euo pipefail
 subject=$(realpath "$1")
 kind=$2
@@ -24,6 +27,7 @@ huge_pages=/proc/sys/vm/nr_hugepages
 huge_before=
 cleanup() {
   [ -z "$huge_before" ] || echo "$huge_before" >"$huge_pages"
+  [ -z "${switch_pid:-}" ] || kill "$switch_pid" 2>/dev/null || true
   ip netns del "$space" 2>/dev/null || true
   rm -rf "$folder"
 }
@@ -40,7 +44,10 @@ if [ "$(cat "$huge_pages")" -eq 0 ] && [ -w "$huge_pages" ]; then
 fi
 
 in_space=()
-if [ "$kind" = share ]; then
+as_user=()
+without=()
+switch_pid=
+if [ "$kind" != ring ]; then
   [ "$(id -u)" -eq 0 ] || skip "needs root for network namespaces"
   command -v ip >/dev/null || skip "ip is not installed"
   ip netns add "$space" 2>/dev/null || skip "may not create network namespaces"
@@ -50,17 +57,51 @@ if [ "$kind" = share ]; then
   ip -n "$space" addr add 198.18.0.1/24 dev fl-own
   ip -n "$space" link set fl-own up
   ip -n "$space" link set fl-peer up
+fi
+if [[ "$kind" = udp* ]]; then
+  # As Debian's nobody, with what that user may read and write.
+  user=65534
+  mkdir "$folder/bin" "$folder/stack" "$folder/stack/abi"
+  cp "$subject" "$(dirname "$subject")/faultline-switch" "$here/pyverbs_run.py" "$folder/bin/"
+  cp "$(dirname "$subject")/../stack/abi/libibverbs.so.1" "$folder/stack/abi/"
+  subject=$folder/bin/$(basename "$subject")
+  chmod -R a+rX "$folder"
+  mkdir -m 700 "$folder/user"
+  results=$folder/user/results.tsv
+  chown "$user" "$folder" "$folder/user"
+  export HOME=$folder XDG_RUNTIME_DIR=$folder/user
+  as_user=(setpriv "--reuid=$user" "--regid=$user" --clear-groups --bounding-set=-all --inh-caps=-all)
+fi
+run_suite=$here/pyverbs_run.py
+case "$kind" in
+share) start=("$subject" --wire "pyverbs-$$" --share --ip 198.18.0.1 --) ;;
+udp)
+  run_suite=$folder/bin/pyverbs_run.py
+  start=("$subject" --udp --ip 198.18.0.1 --)
+  without=(--without CMTestCase)
+  ;;
+udp-share)
+  run_suite=$folder/bin/pyverbs_run.py
+  "${in_space[@]}" "${as_user[@]}" "$folder/bin/faultline-switch" --wire "pyverbs-$$" --uplink udp:198.18.0.1 >"$folder/switch.out" 2>&1 &
+  switch_pid=$!
+  for _ in $(seq 200); do
+    [ ! -e "$folder/user/faultline/pyverbs-$$.control" ] || break
+    kill -0 "$switch_pid" 2>/dev/null || { echo "FAILED: the switch ended"; cat "$folder/switch.out"; exit 1; }
+    sleep 0.05
+  done
   start=("$subject" --wire "pyverbs-$$" --share --ip 198.18.0.1 --)
-else
+  ;;
+ring)
   printf '[[device]]\nname = "faultline0"\nip = "198.18.0.1/24"\n[device.port]\nkind = "ring"\nwire = "w0"\nside = "a"\n' \
     >"$folder/device.toml"
   start=(env FAULTLINE_CONFIG="$folder/device.toml" LD_PRELOAD="$subject")
-fi
+  ;;
+esac
 
 # The suite creates files in its working directory.
 status=0
-(cd "$folder" && "${in_space[@]}" timeout 280 "${start[@]}" \
-  "$python" "$here/pyverbs_run.py" "$folder/tests" "$results" --dev faultline0) >"$folder/output" 2>&1 || status=$?
+(cd "$folder" && "${in_space[@]}" "${as_user[@]}" timeout 280 "${start[@]}" \
+  "$python" "$run_suite" "$folder/tests" "$results" "${without[@]}" --dev faultline0) >"$folder/output" 2>&1 || status=$?
 "$python" "$here/pyverbs_check.py" "$here/pyverbs_expected.tsv" "$results" "$kind" || {
   echo "FAILED: the suite ended with $status"
   tail -n 60 "$folder/output"
