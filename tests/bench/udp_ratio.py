@@ -113,13 +113,16 @@ def bw(pairs):
 
 def calls(pairs):
     """Prints the system calls of the client for each of its messages: one is sent and one received."""
-    events = ["syscalls:sys_enter_sendmmsg", "syscalls:sys_exit_recvmmsg", "syscalls:sys_enter_recvmmsg", "raw_syscalls:sys_enter"]
+    counted = {"sendmsg": "sys_enter_sendmsg", "sendmmsg": "sys_enter_sendmmsg", "recvmsg": "sys_enter_recvmsg",
+               "recvmsg that receives": "sys_exit_recvmsg", "recvmmsg": "sys_enter_recvmmsg", "recvmmsg that receives": "sys_exit_recvmmsg",
+               "sched_yield": "sys_enter_sched_yield"}
+    events = {what: f"syscalls:{event}" for what, event in counted.items()} | {"all system calls": "raw_syscalls:sys_enter"}
     prefix = ["perf", "stat", "-x", ";"]
-    for event in events:
-        prefix += ["-e", event] + (["--filter", "ret > 0"] if event == events[1] else [])
+    for event in events.values():
+        prefix += ["-e", event] + (["--filter", "ret > 0"] if "sys_exit" in event else [])
     _, printed = pairs.perftest(["ib_send_lat"], 64, LAT_ITERATIONS, prefix)
     counts = {line.split(";")[2]: int(line.split(";")[0]) for line in printed.splitlines() if "syscalls:" in line}
-    for event, what in zip(events, ("sendmmsg", "recvmmsg that receives", "recvmmsg", "all system calls")):
+    for what, event in events.items():
         print(f"| {what} | {counts[event] / LAT_ITERATIONS:.2f} |")
 
 

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "pmd_glue/link/socket_address.hpp"
+#include "pmd_glue/ports/udp/message_calls.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/base/log.hpp"
 #include "stack/wire/link/address_text.hpp"
@@ -52,7 +53,7 @@ void PathErrors::take(int fd) {
     message.msg_namelen = sizeof peer.ipv6;
     message.msg_control = control.data();
     message.msg_controllen = control.size();
-    if (recvmsg(fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) break;
+    if (receive_message(fd, message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) break;
     const sock_extended_err* const error = description_of(message);
     if (error == nullptr || message.msg_namelen == 0) continue;
     const bool by_icmp = error->ee_origin == SO_EE_ORIGIN_ICMP || error->ee_origin == SO_EE_ORIGIN_ICMP6;

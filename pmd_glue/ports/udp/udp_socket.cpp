@@ -11,6 +11,7 @@
 #include "pmd_glue/eal/frame_bulk.hpp"
 #include "pmd_glue/eal/mbuf_view.hpp"
 #include "pmd_glue/link/address_table.hpp"
+#include "pmd_glue/ports/udp/message_calls.hpp"
 #include "stack/wire/link/address_text.hpp"
 
 namespace faultline::glue {
@@ -173,7 +174,7 @@ bool UdpSocket::ask_kernel() {
     header.msg_controllen = kControlBytes;
   }
   const auto ask = [&] {
-    return recvmmsg(fd_.get(), in_->messages.data(), static_cast<unsigned>(wanted), MSG_DONTWAIT, nullptr);
+    return receive_messages(fd_.get(), std::span(in_->messages).first(wanted), MSG_DONTWAIT);
   };
   int count = ask();
   if (count < 0 && errno != EAGAIN) {
@@ -360,9 +361,7 @@ UdpSocket::Sent UdpSocket::send(std::span<rte_mbuf*> frames) {
     number_train(message.msg_hdr);
   }
   if (messages.empty()) return {.error = EINVAL};  // no RoCEv2 packet
-  const auto pass = [&] {
-    return sendmmsg(fd_.get(), messages.data(), static_cast<unsigned>(messages.size()), MSG_DONTWAIT);
-  };
+  const auto pass = [&] { return send_messages(fd_.get(), messages, MSG_DONTWAIT); };
   int result = pass();
   Sent sent{.error = result < 0 ? errno : 0, .was_train = messages.front().msg_hdr.msg_iovlen > 1};
   // The error may be an earlier packet's (ICMP).

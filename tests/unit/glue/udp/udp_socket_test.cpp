@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
 #include <rte_mbuf.h>
 
 #include "pmd_glue/eal/frame_bulk.hpp"
@@ -108,6 +109,36 @@ TEST_F(UdpSockets, PacketsThatTheirPathDoesNotHoldAreCountedAndNamedOnce) {
     EXPECT_EQ(poll(&sleeper, 1, 0), 0) << "a thread could not sleep on the socket";
     send(*own, hosts.peer, 2048, 3);
     EXPECT_EQ(receive(*peer), 3U);
+  }
+}
+
+// A thread that ends in a burst would keep the turn: ibv_poll_cq is no cancellation point (pthreads(7)).
+TEST_F(UdpSockets, BurstsAreNoCancellationPoints) {
+  struct Bursts {
+    UdpSocket& own;
+    UdpSocket& peer;
+    const char* to;
+    size_t arrived = 0;
+  };
+  for (const Hosts& hosts : kFamilies) {
+    const auto own = open(hosts.own);
+    const auto peer = open(hosts.peer);
+    Bursts bursts{*own, *peer, hosts.peer};
+    const auto run = [](void* argument) -> void* {
+      auto& the = *static_cast<Bursts*>(argument);
+      pthread_cancel(pthread_self());
+      send(the.own, the.to, 64);
+      send(the.own, the.to, 64, 2);
+      for (int i = 0; i < 4; ++i) the.arrived += receive(the.peer);
+      pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+      return argument;
+    };
+    pthread_t thread{};
+    ASSERT_EQ(pthread_create(&thread, nullptr, run, &bursts), 0);
+    void* result = nullptr;
+    ASSERT_EQ(pthread_join(thread, &result), 0);
+    EXPECT_EQ(result, &bursts) << "the thread ended in a burst";
+    EXPECT_EQ(bursts.arrived, 3U) << hosts.own;
   }
 }
 
