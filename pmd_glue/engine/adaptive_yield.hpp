@@ -15,12 +15,18 @@ class AdaptiveYield {
  public:
   static constexpr uint32_t kLongestTurns = 256;
   static constexpr uint32_t kShortestTurns = 8;
-  // Two context switches take longer than kNobodyNs; the work for a few packets takes less than kHogNs.
+  // A yield that takes less than kNobodyNs, or than kNobodyCalls system calls, was to no thread: two context
+  // switches take longer. The work for a few packets takes less than kHogNs.
   static constexpr uint64_t kNobodyNs = 1'000;
+  static constexpr uint64_t kNobodyCalls = 2;
   static constexpr uint64_t kHogNs = 100'000;
   // The scheduler's shortest slice (Linux, base_slice_ns). A thread that returned the CPU earlier did so by
   // itself. If it also left frames, it is a peer with a long burst of work rather than a hog.
   static constexpr uint64_t kSliceNs = 700'000;
+
+  /// `system_call_ns`: what a system call without work takes, more than 1 us on some virtual machines.
+  explicit AdaptiveYield(uint64_t system_call_ns = 0)
+      : nobody_ns_(std::max(kNobodyNs, kNobodyCalls * system_call_ns)) {}
 
   [[nodiscard]] bool is_due(uint32_t idle_turns) const {
     return idle_turns != 0 && idle_turns % turns_.load(std::memory_order_relaxed) == 0;
@@ -39,7 +45,7 @@ class AdaptiveYield {
     const uint32_t turns = turns_.load(std::memory_order_relaxed);
     uint32_t next = kLongestTurns;
     // A peer's burst may exceed a slice now and then, so one such yield does not prove a hog.
-    if (took_ns < kNobodyNs || (moved && took_ns >= kSliceNs))
+    if (took_ns < nobody_ns_ || (moved && took_ns >= kSliceNs))
       next = std::min(turns * 2, kLongestTurns);
     else if (moved || took_ns < kHogNs)
       next = std::max(turns / 2, kShortestTurns);
@@ -47,6 +53,7 @@ class AdaptiveYield {
   }
 
  private:
+  const uint64_t nobody_ns_;
   std::atomic<uint32_t> turns_{kLongestTurns};
   std::atomic<uint64_t> took_ns_{0};  ///< of a yield that no turn has followed yet; 0: none
 };

@@ -40,6 +40,15 @@ TEST(AdaptiveYield, OffersLaterWhereNobodyTakesIt) {
   EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns);
 }
 
+TEST(AdaptiveYield, OffersLaterWhereNobodyTakesItAndSystemCallsAreSlow) {
+  constexpr uint64_t kCallNs = 1'100;
+  AdaptiveYield pace(kCallNs);
+  for (int i = 0; i < 20; ++i) yield(pace, AdaptiveYield::kNobodyCalls * kCallNs);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kShortestTurns);
+  for (int i = 0; i < 20; ++i) yield(pace, AdaptiveYield::kNobodyCalls * kCallNs - 1);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns);
+}
+
 TEST(AdaptiveYield, OffersLateAgainAtOnceWhereSomebodyKeepsIt) {
   AdaptiveYield pace;
   for (int i = 0; i < 20; ++i) yield(pace, 8'000);
