@@ -102,7 +102,7 @@ def profile(lab, operation, rate):
     each = INSTRUCTIONS_A_SECOND / rate / sum(shares.values())
     for part, share in sorted(shares.items(), key=lambda row: -row[1]):
         print(f"  {part}: {share * each:.0f}")
-    for percent, thread in by("tid"):
+    for percent, thread in by("pid"):
         if float(percent) > 1:
             print(f"  thread {thread.strip()}: {float(percent) * each:.0f}")
     for percent, text in [row for row in functions if not re.search(PARTS[0][1], row[1])][:25]:
