@@ -20,6 +20,8 @@ using transport::TxFrame;
 // A peer that has taken no frames for so long is gone: frames are dropped as by a switch, and the transport's
 // timers decide.
 constexpr TimeNs kStuckPortNs = 50'000'000;
+// A full port is not asked more often whether its link is up: this costs a PMD an access to its device.
+constexpr TimeNs kLinkLooksNs = 1'000'000;
 // Of the time between two attempts no more counts: the process may have been stopped meanwhile.
 constexpr TimeNs kMostBetweenNs = 10'000'000;
 
@@ -74,8 +76,10 @@ size_t TxPath::transmit(std::span<TxFrame> frames) {
       continue;
     }
     std::array<rte_mbuf*, 2 * kBurst> burst;
+    // A full port is tried with one frame: to prepare the others costs more than the attempt.
+    const size_t most = awaits_room_ ? 1 : burst.size();
     size_t count = 0;
-    while (count < burst.size() && done + count < frames.size()) {
+    while (count < most && done + count < frames.size()) {
       const TxFrame& out = frames[done + count];
       auto* frame = static_cast<rte_mbuf*>(out.handle);
       set_length(frame, out.length_bytes);
@@ -218,6 +222,7 @@ size_t TxPath::put(std::span<rte_mbuf*> frames) {
   counts_.tx_frames.add(sent);
   sent_since_begin_ += sent;
   last_refusal_ = 0;
+  awaits_room_ = false;
   last_sent_.store(now_, std::memory_order_relaxed);
   return sent;
 }
@@ -225,7 +230,12 @@ size_t TxPath::put(std::span<rte_mbuf*> frames) {
 size_t TxPath::give_up(std::span<rte_mbuf*> frames) {
   refused_ns_ = last_refusal_ == 0 ? 0 : refused_ns_ + std::min(now_ - last_refusal_, kMostBetweenNs);
   last_refusal_ = now_;
-  if (port_usable_ && refused_ns_ <= kStuckPortNs && port_.link_up()) return 0;
+  if (port_usable_ && now_ - last_link_look_ >= kLinkLooksNs) {
+    last_link_look_ = now_;
+    link_was_up_ = port_.link_up();
+  }
+  awaits_room_ = port_usable_ && refused_ns_ <= kStuckPortNs && link_was_up_;
+  if (awaits_room_) return 0;
   rte_pktmbuf_free_bulk(frames.data(), static_cast<unsigned>(frames.size()));
   counts_.tx_dropped.add(frames.size());
   return frames.size();

@@ -107,8 +107,11 @@ class TxPath final : public transport::Port {
   uint64_t offload_flags_ = 0;
   bool port_usable_;
   TimeNs now_ = 0;
-  TimeNs last_refusal_ = 0;  ///< the port took no frame then; 0: it takes frames
-  TimeNs refused_ns_ = 0;    ///< for so long it has taken none
+  TimeNs last_refusal_ = 0;   ///< the port took no frame then; 0: it takes frames
+  TimeNs refused_ns_ = 0;     ///< for so long it has taken none
+  bool awaits_room_ = false;  ///< the port is full: frames wait for it
+  TimeNs last_link_look_ = 0;
+  bool link_was_up_ = false;  ///< then
   uint64_t sent_since_begin_ = 0;
   std::array<rte_mbuf*, kLoopbackFrames> loopback_{};
   uint32_t loopback_head_ = 0;

@@ -78,9 +78,7 @@ TEST_F(BackPressure, AFrameThatThePortTakesStartsTheFiftyMillisecondsAnew) {
   run_for(kStuckPort);
   a.port.room = 1;
   a.turn();
-  ASSERT_EQ(a.count(&PortCounts::tx_frames), 1U);
-  VirtualClock::advance(kMillisecond);
-  a.turn();  // the port is full again since this turn
+  ASSERT_EQ(a.count(&PortCounts::tx_frames), 1U);  // the port is full again since this turn
   run_for(kStuckPort);
   EXPECT_EQ(dropped(), 0U);
   a.port.room = FakePort::kUnlimited;
@@ -119,6 +117,29 @@ TEST_F(BackPressure, FramesForALinkThatIsDownAreDroppedAtOnceAndSentAgainLater) 
   settle(a, b);
   EXPECT_EQ(qp_a.sent(), succeeded(1));
   EXPECT_EQ(dropped(), 2U);
+}
+
+TEST_F(BackPressure, AFullPortIsTriedWithOneFrameAndSeldomAskedForItsLink) {
+  connect(kNoTimeout);
+  a.port.room = 0;
+  qp_a.write(3 * 1024);
+  a.turn();
+  EXPECT_EQ(a.port.offered, 3U);
+  const unsigned looks = a.port.link_looks;
+  for (int turns = 0; turns < 10; ++turns) {
+    VirtualClock::advance(kMillisecond / 20);
+    a.turn();
+    EXPECT_EQ(a.port.offered, 1U);
+  }
+  EXPECT_EQ(a.port.link_looks, looks);
+  VirtualClock::advance(kMillisecond);
+  a.turn();
+  EXPECT_EQ(a.port.link_looks, looks + 1);
+  a.port.room = FakePort::kUnlimited;
+  a.turn();
+  EXPECT_EQ(a.count(&PortCounts::tx_frames), 3U);
+  settle(a, b);
+  EXPECT_EQ(qp_a.sent(), succeeded(1));
 }
 
 TEST_F(BackPressure, AnEngineThatMayNotUseItsPortLeavesItAlone) {

@@ -86,6 +86,7 @@ size_t FakePort::receive(uint16_t /*queue*/, std::span<rte_mbuf*> burst) {
 
 size_t FakePort::transmit(uint32_t /*core*/, std::span<rte_mbuf*> burst) {
   ++transmit_calls;
+  offered = burst.size();
   if (on_transmit) on_transmit();
   const size_t taken = link ? std::min(burst.size(), room) : 0;
   if (room != kUnlimited) room -= taken;

@@ -35,7 +35,10 @@ class FakePort final : public EthernetPort {
   // EthernetPort
   [[nodiscard]] size_t receive(uint16_t queue, std::span<rte_mbuf*> burst) override;
   [[nodiscard]] size_t transmit(uint32_t core, std::span<rte_mbuf*> burst) override;
-  [[nodiscard]] bool link_up() const override { return started_ && link; }
+  [[nodiscard]] bool link_up() const override {
+    ++link_looks;
+    return started_ && link;
+  }
   [[nodiscard]] bool sends_by_socket() const override { return by_socket_; }
   [[nodiscard]] PortDrops drops() const override { return dropped; }
   [[nodiscard]] bool is_gone() const override { return gone; }
@@ -64,6 +67,8 @@ class FakePort final : public EthernetPort {
   int group_refusal = 0;          ///< join_group() fails with this errno
   unsigned receive_calls = 0;
   unsigned transmit_calls = 0;
+  size_t offered = 0;  ///< frames of the last transmit()
+  mutable unsigned link_looks = 0;
   unsigned reconnects = 0;
   unsigned releases = 0;
   /// mbuf::ol_flags of all frames, in the order of transmission.
