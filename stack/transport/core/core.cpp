@@ -70,22 +70,25 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
     alignas(wire::Packet) std::array<std::byte, kBurst * sizeof(wire::Packet)> storage;
     auto* const packets = reinterpret_cast<wire::Packet*>(storage.data());
     std::array<wire::ParseError, kBurst> errors;
+    bool has_long = false;
     for (size_t i = 0; i < burst.size(); ++i) {
       wire::Packet& packet = *std::construct_at(&packets[i]);
       impl_->context.counters.rx_bytes += burst[i].length_bytes;
       errors[i] = wire::parse({burst[i].data, burst[i].length_bytes}, packet,
                               static_cast<uint8_t>(burst[i].rx_checks));
-      if (errors[i] == wire::ParseError::none)
-        __builtin_prefetch(&impl_->table[packet.bth.destination_qpn & impl_->slot_mask]);
+      if (errors[i] != wire::ParseError::none) continue;
+      has_long |= IcrcAhead::is_for(packet);
+      __builtin_prefetch(&impl_->table[packet.bth.destination_qpn & impl_->slot_mask]);
     }
     RxPrefetch<kBurst> arrivals;
-    const bool has_next = burst.size() > 1;
-    if (has_next) impl_->announce({packets, burst.size()}, errors, arrivals);
+    if (burst.size() > 1) impl_->announce({packets, burst.size()}, errors, arrivals);
+    // Nothing is ahead in a burst of short packets to one QP.
+    const bool looks_ahead = burst.size() > 1 && (has_long || arrivals.has_several());
     for (size_t i = 0; i < burst.size(); ++i) {
-      if (has_next) impl_->look_ahead({packets, burst.size()}, errors, i, arrivals);
+      if (looks_ahead) impl_->look_ahead({packets, burst.size()}, errors, i, arrivals);
       if (!impl_->on_frame(burst[i], packets[i], errors[i])) frames[released++] = burst[i];
     }
-    if (has_next) impl_->icrc_ahead.end_burst();
+    if (looks_ahead) impl_->icrc_ahead.end_burst();
   }
   impl_->context.notices.end_deferral(impl_->context.now_ns);
   impl_->context.port.release(frames.first(released));

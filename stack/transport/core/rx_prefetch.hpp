@@ -25,6 +25,8 @@ class RxPrefetch {
     is_request_[count_] = packet.info->request;
     first_packets_[count_++] = static_cast<uint8_t>(at);
   }
+  /// True if reach() has more to fetch.
+  [[nodiscard]] bool has_several() const { return count_ > 1; }
   void start() {
     if (count_ == 0) return;
     for (size_t i = 0; i < kLinesAhead; ++i) fetch_lines(i);
