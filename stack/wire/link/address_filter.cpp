@@ -28,6 +28,38 @@ AddressFilter::AddressFilter(const MacAddress& mac, const VlanTag& vlan, std::sp
     else
       own_ipv6_[own_ipv6_count_++] = gid;
   }
+  set_common_case(mac);
+}
+
+void AddressFilter::set_common_case(const MacAddress& mac) {
+  constexpr uint32_t kUdpPortAt = kEthernetBytes + kIpv4Bytes + kUdpDestinationPortAt;
+  static_assert(kCommonIpAt + sizeof(__m128i) == kUdpPortAt + sizeof(uint16_t));
+  std::array<uint8_t, kUdpPortAt + sizeof(uint16_t)> frame{};
+  std::array<uint8_t, frame.size()> mask{};
+  const auto expect = [&](uint32_t at, std::span<const uint8_t> bytes) {
+    std::copy(bytes.begin(), bytes.end(), frame.begin() + at);
+    std::fill_n(mask.begin() + at, bytes.size(), uint8_t{0xff});
+  };
+  std::array<uint8_t, 4> field;
+  expect(0, mac.bytes);
+  store_be16(field.data(), kEtherTypeIpv4);
+  expect(kEthernetBytes - 2, std::span(field).first<2>());
+  expect(kEthernetBytes, std::array{kIpv4VersionAndLength});
+  expect(kEthernetBytes + kIpv4ProtocolAt, std::array{kProtocolUdp});
+  store_be32(field.data(), own_ipv4_[0]);
+  expect(kEthernetBytes + kIpv4DestinationAt, field);
+  store_be16(field.data(), kRoceUdpPort);
+  expect(kUdpPortAt, std::span(field).first<2>());
+  // Without such frames: no byte below a mask of zeros has ones.
+  if (vlan_id_ != 0 || own_ipv4_count_ == 0) frame[kEthernetBytes + kIpv4TosAt] = 0xff;
+  const auto blocks_of = [](const auto& bytes) {
+    CommonBlocks blocks;
+    std::copy_n(bytes.begin(), sizeof(__m128i), blocks.begin());
+    std::copy_n(bytes.begin() + kCommonIpAt, sizeof(__m128i), blocks.begin() + sizeof(__m128i));
+    return blocks;
+  };
+  common_ = blocks_of(frame);
+  common_mask_ = blocks_of(mask);
 }
 
 bool AddressFilter::is_own_ipv4(uint32_t address) const {

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <span>
 
+#include <smmintrin.h>
+
 #include "stack/wire/link/link.hpp"
 #include "stack/wire/packet/byte_order.hpp"
 #include "stack/wire/packet/layout.hpp"
@@ -34,13 +36,14 @@ class AddressFilter {
   /// True for the usual frame: RoCEv2 over IPv4 to the device's first address, untagged. classify then
   /// returns roce and admit returns accepted. False has no meaning: the frame may still be accepted.
   [[nodiscard]] bool is_common_case(std::span<const uint8_t> frame) const {
-    if (frame.size() < kEthernetBytes + kIpv4Bytes + kUdpBytes || vlan_id_ != 0 || own_ipv4_count_ == 0)
-      return false;
-    const uint8_t* const ip = frame.data() + kEthernetBytes;
-    return mac_word(frame.data()) == mac_ && load_be16(ip - 2) == kEtherTypeIpv4 &&
-           ip[0] == kIpv4VersionAndLength && ip[kIpv4ProtocolAt] == kProtocolUdp &&
-           load_be32(ip + kIpv4DestinationAt) == own_ipv4_[0] &&
-           load_be16(ip + kIpv4Bytes + kUdpDestinationPortAt) == kRoceUdpPort;
+    if (frame.size() < kEthernetBytes + kIpv4Bytes + kUdpBytes) return false;
+    const auto load = [](const uint8_t* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); };
+    const auto differing = [&](uint32_t frame_at, size_t at) {
+      const __m128i bytes = _mm_and_si128(load(frame.data() + frame_at), load(common_mask_.data() + at));
+      return _mm_xor_si128(bytes, load(common_.data() + at));
+    };
+    const __m128i differs = _mm_or_si128(differing(0, 0), differing(kCommonIpAt, sizeof(__m128i)));
+    return _mm_testz_si128(differs, differs) != 0;
   }
 
   /// False if there is no room for another group.
@@ -55,10 +58,17 @@ class AddressFilter {
   [[nodiscard]] static uint64_t mac_word(const uint8_t* mac) {
     return uint64_t{load_le16(mac + 4)} << 32 | load_le32(mac);
   }
+  /// Sets what is_common_case compares.
+  void set_common_case(const MacAddress& mac);
   [[nodiscard]] bool is_own_ipv4(uint32_t address) const;
   [[nodiscard]] bool is_own_ipv6(const uint8_t* address) const;
   [[nodiscard]] bool is_joined(const Gid& group) const;
 
+  /// The second block of 16 bytes that is_common_case compares ends with the UDP destination port.
+  static constexpr uint32_t kCommonIpAt = kEthernetBytes + kIpv4TtlAt;
+  using CommonBlocks = std::array<uint8_t, 2 * sizeof(__m128i)>;
+  alignas(sizeof(__m128i)) CommonBlocks common_;
+  alignas(sizeof(__m128i)) CommonBlocks common_mask_;
   const uint64_t mac_;      ///< as mac_word of a frame's first bytes
   const uint16_t vlan_id_;  ///< 0: none
   // Separate arrays, since the IPv4 one is searched for every packet.
