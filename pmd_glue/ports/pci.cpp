@@ -2,6 +2,7 @@
 // A NIC bound to vfio-pci, with its PMD in DPDK. The PMDs differ in what they offer: this driver asks for
 // what the PMD lists, and for less if the PMD still refuses.
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 
 #include <rte_dev.h>
@@ -141,6 +142,7 @@ class Pci final : public EthdevPort {
 
   PortResult adjust(const PortSetup& setup, const rte_eth_dev_info& info, rte_eth_conf& conf) override {
     if (auto fault = adjust_mtu(setup.device, info, conf)) return fault;
+    receive_whole_frames(info, conf);
     conf.intr_conf.rmv = info.dev_flags != nullptr && (*info.dev_flags & RTE_ETH_DEV_INTR_RMV) != 0 ? 1 : 0;
     conf.intr_conf.rxq = 1;
     reta_size_ = info.reta_size;
@@ -172,6 +174,14 @@ class Pci final : public EthdevPort {
     if ((info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER) == 0)
       conf.rxmode.mtu = std::min(mtu, kBufferBytes - overhead_bytes(info));
     return {};
+  }
+
+  /// Where no frame is longer than a buffer, PMDs have a cheaper function that receives one buffer a frame.
+  /// Some use only a power of two of a buffer.
+  void receive_whole_frames(const rte_eth_dev_info& info, rte_eth_conf& conf) const {
+    const uint32_t buffer_bytes = uint32_t{rte_pktmbuf_data_room_size(pool_)} - RTE_PKTMBUF_HEADROOM;
+    if (conf.rxmode.mtu + overhead_bytes(info) <= std::bit_floor(buffer_bytes))
+      conf.rxmode.offloads &= ~RTE_ETH_RX_OFFLOAD_SCATTER;
   }
 
   // In this order: the PMD's own hash fields (ENA refuses to change them); no receive interrupts; its own

@@ -241,6 +241,15 @@ TEST_F(PciPort, OpensWithJumboFramesWithoutScatteredReceive) {
   EXPECT_GE(nic.conf.rxmode.mtu, 4500U);
 }
 
+TEST_F(PciPort, AsksForScatteredReceiveOnlyIfAFrameMayBeLongerThanABuffer) {
+  for (const uint32_t mtu_bytes : {1500U, 9000U}) {
+    device.mtu_bytes = mtu_bytes;
+    const ModelNic nic({});
+    EXPECT_NE(open(nic), nullptr) << error;
+    EXPECT_EQ((nic.conf.rxmode.offloads & RTE_ETH_RX_OFFLOAD_SCATTER) != 0, mtu_bytes == 9000) << mtu_bytes;
+  }
+}
+
 TEST_F(PciPort, AsksForTheChecksumsThatTheNicHas) {
   config.udp_checksum = true;
   const ModelNic nic({.tx_offloads = RTE_ETH_TX_OFFLOAD_UDP_CKSUM});
