@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a compiler of Debian 12 and its libstdc++ and libgcc take from glibc, and glibc 2.31 lacks. Linked
+// into each program and library of the archive, hidden.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define HIDDEN __attribute__((visibility("hidden")))
+
+// glibc 2.32: nonzero allows cheaper reference counts. Zero is always right.
+HIDDEN char __libc_single_threaded = 0;
+
+// glibc 2.36: libstdc++'s std::random_device.
+HIDDEN uint32_t arc4random(void) {
+  uint32_t value;
+  if (getentropy(&value, sizeof(value)) != 0) abort();
+  return value;
+}
+
+// glibc 2.35: where the unwinder finds the frames of an address.
+struct search {
+  uintptr_t address;
+  struct dl_find_object* result;
+};
+
+static int matches(struct dl_phdr_info* object, size_t size, void* argument) {
+  (void)size;
+  const struct search* search = argument;
+  const ElfW(Phdr)* frames = NULL;
+  uintptr_t begin = UINTPTR_MAX;
+  uintptr_t end = 0;
+  int found = 0;
+  for (int i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr)* part = &object->dlpi_phdr[i];
+    const uintptr_t start = object->dlpi_addr + part->p_vaddr;
+    if (part->p_type == PT_GNU_EH_FRAME) frames = part;
+    if (part->p_type != PT_LOAD) continue;
+    if (start < begin) begin = start;
+    if (start + part->p_memsz > end) end = start + part->p_memsz;
+    found |= search->address >= start && search->address < start + part->p_memsz;
+  }
+  if (!found || frames == NULL) return 0;
+  *search->result = (struct dl_find_object){
+      .dlfo_map_start = (void*)begin,
+      .dlfo_map_end = (void*)end,
+      .dlfo_eh_frame = (void*)(object->dlpi_addr + frames->p_vaddr),
+  };
+  return 1;
+}
+
+HIDDEN int _dl_find_object(void* address, struct dl_find_object* result) {
+  struct search search = {(uintptr_t)address, result};
+  return dl_iterate_phdr(matches, &search) == 1 ? 0 : -1;
+}
