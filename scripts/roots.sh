@@ -2,8 +2,11 @@
 # Root filesystems of Debian, in which scripts/packages and scripts/release build and try. This file is sourced, after common.sh.
 # shellcheck shell=bash
 
-debian_mirror=${FAULTLINE_DEBIAN_MIRROR:-http://deb.debian.org/debian}
-debian_security=${FAULTLINE_DEBIAN_SECURITY:-http://deb.debian.org/debian-security}
+# The mirrors are those of this machine.
+# shellcheck disable=SC2016 # for apt-get
+repositories() { apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sort -u; }
+debian_mirror=${FAULTLINE_DEBIAN_MIRROR:-$(repositories | grep -v security | head -n 1)}
+debian_security=${FAULTLINE_DEBIAN_SECURITY:-$(repositories | grep security | head -n 1)}
 
 # need_roots: sets roots_dir, where the archives of root filesystems are kept from run to run.
 need_roots() {
