@@ -9,6 +9,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from free_port import free_port  # noqa: E402  (tests/)
+
 FOLDER, RUN = pathlib.Path(sys.argv[1]), sys.argv[2]
 PROGRAMS = {pathlib.Path(path).name.removeprefix("example_"): path for path in sys.argv[3:]}
 LIMIT_SECONDS = 120  # for hangs only
@@ -60,9 +63,11 @@ class Bench:
 
 
 def test_writes(bench):
-    programs = {"C": [PROGRAMS["write"]]}
+    # TCP ports are the host's, on whichever wire.
+    port = str(free_port())
+    programs = {"C": [PROGRAMS["write"], "-p", port]}
     if subprocess.run([PYTHON, "-c", "import pyverbs.device"], capture_output=True, check=False).returncode == 0:
-        programs["Python"] = [PYTHON, FOLDER / "write.py"]
+        programs["Python"] = [PYTHON, FOLDER / "write.py", "--port", port]
     else:
         print("not tried: write.py: python3-pyverbs is not installed")
     for server, server_command in programs.items():
@@ -74,12 +79,13 @@ def test_a_server_that_gets_nothing(bench):
     """A client whose memory has other bytes: write.c's server counts them. The test is the client, over TCP alone."""
     client = "import socket, sys, time\n" \
              "for _ in range(100):\n" \
-             "  try: connection = socket.create_connection((sys.argv[1], 18515)); break\n" \
+             "  try: connection = socket.create_connection((sys.argv[1], int(sys.argv[2]))); break\n" \
              "  except ConnectionRefusedError: time.sleep(0.1)\n" \
              "lines = connection.makefile('rw')\n" \
              "print('1 0 0 0 ::ffff:198.18.0.1', 'ready', 'written', sep='\\n', file=lines, flush=True)\n" \
              "lines.read()\n"
-    processes = bench.at("a", [PROGRAMS["write"]]), bench.at("b", [PYTHON, "-c", client, SERVER_ADDRESS])
+    port = str(free_port())
+    processes = bench.at("a", [PROGRAMS["write"], "-p", port]), bench.at("b", [PYTHON, "-c", client, SERVER_ADDRESS, port])
     texts = [bench.finish(process) for process in processes]
     # A quarter of a percent of the pattern is zero, as untouched memory is.
     if processes[0].returncode != 1 or "1048576 bytes arrived, 1044480 are wrong" not in texts[0]:
@@ -89,7 +95,8 @@ def test_a_server_that_gets_nothing(bench):
 
 def test_counters(bench):
     """counters.py lists a running program by its process, with the counters that are not 0. The server waits for its client meanwhile."""
-    server = bench.at("a", [PROGRAMS["write"]])
+    port = str(free_port())
+    server = bench.at("a", [PROGRAMS["write"], "-p", port])
     counted = ""
     # ARP and neighbour discovery count once the server's device is open.
     for _ in range(LIMIT_SECONDS):
@@ -101,7 +108,7 @@ def test_counters(bench):
     else:
         server.kill()
         fail("counters of a running program", (counter, counted))
-    client = bench.at("b", [PROGRAMS["write"], SERVER_ADDRESS])
+    client = bench.at("b", [PROGRAMS["write"], "-p", port, SERVER_ADDRESS])
     for process in (client, server):
         text = bench.finish(process)
         if process.returncode != 0:

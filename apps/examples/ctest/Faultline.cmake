@@ -3,7 +3,8 @@
 #   faultline_add_test(NAME one COMMAND program arguments)
 #     one process with two devices, which are joined: faultline0 and faultline1
 #   faultline_add_pair_test(NAME two SERVER program arguments CLIENT program arguments)
-#     two processes with a device faultline0 each. They reach each other, by TCP too, at 198.18.0.1 (the server) and 198.18.0.2
+#     two processes with a device faultline0 each. They reach each other, by TCP too, at 198.18.0.1 (the server) and 198.18.0.2.
+#     An argument PORT becomes a free TCP port, the same for both
 # A program is a target or a path. The option TIMEOUT has the seconds after which a test fails, by default 120.
 find_program(FAULTLINE_RUN faultline-run DOC "the program that starts a verbs program on Faultline devices")
 set(_faultline_folder ${CMAKE_CURRENT_LIST_DIR})

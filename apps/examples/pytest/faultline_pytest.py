@@ -7,9 +7,13 @@
 faultline_wire: programs at both ends of a wire, each with a device of its own:
 
     def test_bandwidth(faultline_wire):
-        server = faultline_wire.start("a", ["ib_write_bw"])
-        faultline_wire.run("b", ["ib_write_bw", faultline_wire.address("a")])
+        server = faultline_wire.start("a", ["ib_write_bw", "-p", faultline_wire.port])
+        faultline_wire.wait_for_server()
+        faultline_wire.run("b", ["ib_write_bw", "-p", faultline_wire.port, faultline_wire.address("a")])
         assert server.wait(timeout=30) == 0
+
+A wire keeps RDMA apart from other wires, and not TCP: a port that a server binds is taken on the whole host, unless the server binds its
+own address alone. So `port` differs from test to test.
 
 faultline_devices: the names of two devices of the pytest process itself, which are joined, for tests that use pyverbs. A process gets its
 devices when it starts, so pytest is started by faultline-run:
@@ -20,8 +24,12 @@ The program faultline-run is that of the variable FAULTLINE_RUN, or of PATH."""
 import importlib
 import itertools
 import os
+import pathlib
+import random
 import shutil
+import socket
 import subprocess
+import time
 
 import pytest
 
@@ -40,12 +48,24 @@ def _faultline_run():
     return program
 
 
+def _free_port():
+    """A TCP port below those that the kernel assigns, so that no connection takes it before the server."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        try:
+            with socket.create_server(("", port)):
+                return port
+        except OSError:  # it is taken
+            continue
+
+
 class Wire:
     """A local network of its own. Programs at side "a" and "b" (to "z") have a device faultline0 each."""
 
     def __init__(self, name, config):
         self.name, self.config = name, config
         self.faultline_run = _faultline_run()
+        self.port = _free_port()
         self.started = []
 
     def address(self, side):
@@ -62,6 +82,17 @@ class Wire:
         process = subprocess.Popen(self.command(side, command), **{"stdin": subprocess.DEVNULL, "text": True} | popen)
         self.started.append(process)
         return process
+
+    def wait_for_server(self, port=None):
+        """Waits until a program listens at a TCP port, by default `port`, for clients that do not try again. It connects to nothing."""
+        end = f":{port or self.port:04X}"
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not any(line.split()[1].endswith(end) and line.split()[3] == "0A"  # TCP_LISTEN, proc(5)
+                      for table in ("/proc/net/tcp", "/proc/net/tcp6") if os.path.exists(table)
+                      for line in pathlib.Path(table).read_text().splitlines()[1:]):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no program listens at TCP port {port or self.port}")
+            time.sleep(0.02)
 
     def run(self, side, command, **run):
         """Runs a program at `side` to its end, and returns its subprocess.CompletedProcess. Its failure is an exception."""

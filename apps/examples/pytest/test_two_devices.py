@@ -10,7 +10,7 @@ EXAMPLES = pathlib.Path(__file__).resolve().parent.parent
 
 def test_two_programs(faultline_wire):
     """A program writes into the memory of another one. Each has a device of its own."""
-    write = [sys.executable, EXAMPLES / "write.py"]
+    write = [sys.executable, EXAMPLES / "write.py", "--port", faultline_wire.port]
     server = faultline_wire.start("a", write, stdout=subprocess.PIPE)
     faultline_wire.run("b", [*write, faultline_wire.address("a")])
     text, _ = server.communicate(timeout=60)
