@@ -69,7 +69,8 @@ def link_program(root, prefix, libdir, folder):
     if "libfaultline.so.0" not in needed or "libibverbs" in needed:
         faults.append("faultline.pc: the program does not link libfaultline.so.0 alone: " + needed)
     run(folder / "program", env=os.environ | {"LD_LIBRARY_PATH": str(root / libdir)})
-    found = run("ldd", root / "bin/faultline-perf")
+    here = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}  # that of the build
+    found = run("ldd", root / "bin/faultline-perf", env=here)
     if prefix != "/usr" and str((root / libdir).resolve()) not in str([pathlib.Path(line.split()[2]).resolve() for line in found.splitlines()
                                                                        if "libfaultline" in line and line.split()[2] != "not"]):
         faults.append(f"faultline-perf does not find the library of its installation:\n{found}")
