@@ -2,10 +2,15 @@
 // What a compiler of Debian 12 and its libstdc++ and libgcc take from glibc, and glibc 2.31 lacks. Linked
 // into each program and library of the archive, hidden.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
+#include <locale.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))
@@ -18,6 +23,35 @@ HIDDEN uint32_t arc4random(void) {
   uint32_t value;
   if (getentropy(&value, sizeof(value)) != 0) abort();
   return value;
+}
+
+// glibc 2.32: the text of an error, without a translation.
+HIDDEN const char* strerrordesc_np(int error) {
+  static _Atomic(locale_t) plain;
+  if (plain == (locale_t)0) {
+    const locale_t made = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    locale_t none = (locale_t)0;
+    if (made == (locale_t)0) return NULL;
+    if (!__atomic_compare_exchange_n((locale_t*)&plain, &none, made, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+      freelocale(made);
+  }
+  return strerror_l(error, plain);
+}
+
+// glibc 2.34: the child closes the descriptors from `first` on. Before, it closes those that are open now.
+HIDDEN int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t* actions, int first) {
+  int (*newer)(posix_spawn_file_actions_t*, int) = NULL;
+  *(void**)&newer = dlsym(RTLD_DEFAULT, "posix_spawn_file_actions_addclosefrom_np");
+  if (newer != NULL) return newer(actions, first);
+  DIR* folder = opendir("/proc/self/fd");
+  if (folder == NULL) return errno;
+  int error = 0;
+  for (struct dirent* entry = readdir(folder); entry != NULL && error == 0; entry = readdir(folder)) {
+    const int descriptor = atoi(entry->d_name);
+    if (descriptor >= first) error = posix_spawn_file_actions_addclose(actions, descriptor);
+  }
+  closedir(folder);
+  return error;
 }
 
 // glibc 2.35: where the unwinder finds the frames of an address.
