@@ -42,9 +42,9 @@ start() {
   started=$!
   pids+=("$started")
 }
-# await NAME TEXT [COUNT]: until the output has so many lines with the text
+# await NAME TEXT [COUNT]: until the output has so many lines with the text. The limit is of a loaded machine with a sanitizer.
 await() {
-  for _ in $(seq 200); do
+  for _ in $(seq 1800); do
     if [ "$(grep -c "$2" "$directory/$1.out")" -ge "${3:-1}" ]; then return; fi
     sleep 0.05
   done
@@ -53,7 +53,7 @@ await() {
 run() {
   local name=$1
   shift
-  timeout -k 1 40 "$device_host" --config "$directory/$name.toml" --device faultline0 "$@" >"$directory/$name.run.out" 2>&1 ||
+  timeout -k 1 90 "$device_host" --config "$directory/$name.toml" --device faultline0 "$@" >"$directory/$name.run.out" 2>&1 ||
     fail "$name $*: $(cat "$directory/$name.run.out")"
 }
 # silent NAME ROLE: a front end whose back end connects, and sends nothing; the front end's status in NAME.status. The limit is 20 s, so
@@ -61,7 +61,7 @@ run() {
 silent() {
   local peer
   python3 -c 'import signal, socket, sys, time
-signal.alarm(90)
+signal.alarm(300)
 role, path = sys.argv[1:]
 end = socket.socket(socket.AF_UNIX)
 if role == "client":
@@ -78,7 +78,7 @@ time.sleep(600)' "$2" "$directory/$1.sock" >"$directory/$1-peer.out" &
   if [ "$2" = client ]; then await "$1-peer" listens; fi
   config "$1" virtio_user "$2" 2 "$1"
   local status=0
-  timeout -k 1 60 "$device_host" --config "$directory/$1.toml" --device faultline0 >"$directory/$1.out" 2>&1 || status=$?
+  timeout -k 1 150 "$device_host" --config "$directory/$1.toml" --device faultline0 >"$directory/$1.out" 2>&1 || status=$?
   kill -9 "$peer"
   echo "$status" >"$directory/$1.status"
 }
@@ -118,12 +118,12 @@ run front --wait-link --resolve 198.18.0.1
 echo "ok: a killed back end's socket file is replaced, and its front end connects again"
 
 status=0
-timeout 20 "$device_host" --config "$directory/back.toml" --device faultline0 >"$directory/refused.out" 2>&1 || status=$?
+timeout 90 "$device_host" --config "$directory/back.toml" --device faultline0 >"$directory/refused.out" 2>&1 || status=$?
 [ "$status" -eq 2 ] || fail "a second back end on the path: status $status"
 grep -q 'device.port.socket: .* is served by another process' "$directory/refused.out" || fail "a second back end on the path"
 for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
 status=0
-timeout 20 "$device_host" --config "$directory/front.toml" --device faultline0 >"$directory/refused.out" 2>&1 || status=$?
+timeout 90 "$device_host" --config "$directory/front.toml" --device faultline0 >"$directory/refused.out" 2>&1 || status=$?
 # The line on guards is of every program that is linked as this one is.
 [ "$status" -eq 2 ] && [ "$(grep -vc 'faultline: guard' "$directory/refused.out")" -eq 1 ] || fail "a front end without a back end: status $status"
 grep -q 'device.port.socket: no vhost-user back end listens on' "$directory/refused.out" || fail "a front end without a back end"
@@ -174,7 +174,7 @@ kill -9 "$front"
 config back vhost server 1
 start back
 await back '^open'
-FAULTLINE_CONFIG=$directory/child.toml timeout 30 python3 - "$libibverbs" 2>"$directory/child.out" <<'PY' || fail "the forked child"
+FAULTLINE_CONFIG=$directory/child.toml timeout 90 python3 - "$libibverbs" 2>"$directory/child.out" <<'PY' || fail "the forked child"
 import ctypes, os, sys
 verbs = ctypes.CDLL(sys.argv[1])
 for name in ("ibv_get_device_list", "ibv_open_device", "ibv_alloc_pd"):
