@@ -2,6 +2,7 @@
 // The names that rdma-core exports to its own providers (IBVERBS_PRIVATE_34). UCX, pyverbs or perftest load
 // libmlx5 and the like, which must resolve these names. None of the providers' devices are ours, so their
 // commands to the kernel fail.
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -26,6 +27,7 @@ FAULTLINE_NO_COMMAND(ibv_cmd_create_ah)
 FAULTLINE_NO_COMMAND(ibv_cmd_create_counters)
 FAULTLINE_NO_COMMAND(ibv_cmd_create_cq)
 FAULTLINE_NO_COMMAND(ibv_cmd_create_cq_ex)
+FAULTLINE_NO_COMMAND(ibv_cmd_create_cq_ex2)
 FAULTLINE_NO_COMMAND(ibv_cmd_create_flow)
 FAULTLINE_NO_COMMAND(ibv_cmd_create_flow_action_esp)
 FAULTLINE_NO_COMMAND(ibv_cmd_create_qp)
@@ -93,6 +95,28 @@ FAULTLINE_VERB void verbs_uninit_context(verbs_context* /*context*/) {}
 FAULTLINE_VERB void verbs_set_ops(verbs_context* /*context*/, const void* /*ops*/) {}
 FAULTLINE_VERB void verbs_init_cq(ibv_cq* /*cq*/, ibv_context* /*context*/, ibv_comp_channel* /*channel*/,
                                   void* /*cq_context*/) {}
+
+// For providers' traces, from a release between 44 and 56 on.
+FAULTLINE_VERB const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) {
+  static constexpr std::array<const char*, 16> kNames{"IBV_WR_RDMA_WRITE",
+                                                      "IBV_WR_RDMA_WRITE_WITH_IMM",
+                                                      "IBV_WR_SEND",
+                                                      "IBV_WR_SEND_WITH_IMM",
+                                                      "IBV_WR_RDMA_READ",
+                                                      "IBV_WR_ATOMIC_CMP_AND_SWP",
+                                                      "IBV_WR_ATOMIC_FETCH_AND_ADD",
+                                                      "IBV_WR_LOCAL_INV",
+                                                      "IBV_WR_BIND_MW",
+                                                      "IBV_WR_SEND_WITH_INV",
+                                                      "IBV_WR_TSO",
+                                                      "IBV_WR_DRIVER1",
+                                                      nullptr,
+                                                      nullptr,
+                                                      "IBV_WR_FLUSH",
+                                                      "IBV_WR_ATOMIC_WRITE"};
+  const size_t number = opcode;
+  return number < kNames.size() && kNames[number] != nullptr ? kNames[number] : "unknown";
+}
 
 // A provider's constructor calls this; the provider is never asked for devices.
 FAULTLINE_VERB void verbs_register_driver_34(const void* /*ops*/) {}
