@@ -11,9 +11,17 @@ here=$(dirname "$(realpath "$0")")
 need readelf python3
 
 readelf -dW "$library" | grep -q 'SONAME.*\[libibverbs\.so\.1\]' || { echo "FAILED: the SONAME"; exit 1; }
-readelf -W --dyn-syms "$library" | awk '$1 ~ /^[0-9]+:$/ && $7 != "UND" && $7 != "ABS" && $8 ~ /@|^faultline_/ { print $8 }' | LC_ALL=C sort |
-  diff <(grep -v '^#' "$here/abi_symbols.txt") - || { echo "FAILED: expected symbols (<) are not those exported (>)"; exit 1; }
+symbols=$(readelf -W --dyn-syms "$library" | awk '$1 ~ /^[0-9]+:$/ && $7 != "UND" && $7 != "ABS" && $8 ~ /@|^faultline_/ { print $8 }' | LC_ALL=C sort)
+grep -v '[^@]@IBVERBS_PRIVATE_' <<<"$symbols" | diff <(grep -v '^#' "$here/abi_symbols.txt") - ||
+  { echo "FAILED: expected symbols (<) are not those exported (>)"; exit 1; }
 echo "ok: symbols"
+
+# private_names VERSION: the names in it; a provider's constructor calls the one with the number.
+private_names() { sed -n "s/@*@IBVERBS_PRIVATE_$1$//p" <<<"$symbols" | sed "s/^verbs_register_driver_$1$/verbs_register_driver_N/"; }
+for version in 25 33 57 58 59 60 61 62 63 64 65; do
+  diff <(private_names 34) <(private_names "$version") || { echo "FAILED: private names of version $version (>)"; exit 1; }
+done
+echo "ok: each private version has each private name"
 
 # Without LD_PRELOAD, as late as possible: its thread-local data needs no static TLS of the program's start.
 if readelf -dW "$library" | grep -q STATIC_TLS; then echo "FAILED: it has thread-local data of the initial-exec kind"; exit 1; fi

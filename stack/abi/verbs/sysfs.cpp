@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "stack/abi/verbs/private_versions.hpp"
 #include "stack/base/process/process_local.hpp"
 #include "stack/verbs/objects/objects.hpp"
 
@@ -64,18 +65,19 @@ FAULTLINE_VERB int ibv_read_sysfs_file(const char* directory, const char* file, 
   return read_text(path.data(), buffer, size);
 }
 
-FAULTLINE_VERB __attribute__((format(printf, 4, 5))) int ibv_read_ibdev_sysfs_file(char* buffer, size_t size,
-                                                                                   void* /*sysfs_device*/,
-                                                                                   const char* /*format*/,
-                                                                                   ...) {
+FAULTLINE_VERB __attribute__((format(printf, 4, 5))) int private_read_device_file(char* buffer, size_t size,
+                                                                                  void* /*sysfs_device*/,
+                                                                                  const char* /*format*/,
+                                                                                  ...) {
   // The sysfs device belongs to a provider, and none of those is in use.
   if (size > 0) buffer[0] = '\0';
   errno = ENOENT;
   return -1;
 }
+FAULTLINE_PRIVATE(ibv_read_ibdev_sysfs_file, private_read_device_file)
 
-FAULTLINE_VERB int ibv_query_gid_type(ibv_context* context, uint8_t port_num, unsigned int index,
-                                      GidTypeSysfs* type) {
+FAULTLINE_VERB int private_query_gid_type(ibv_context* context, uint8_t port_num, unsigned int index,
+                                          GidTypeSysfs* type) {
   ibv_gid_entry entry{};
   const int error = _ibv_query_gid_ex(context, port_num, index, &entry, 0, sizeof entry);
   if (error != 0 && error != ENODATA) {
@@ -87,6 +89,7 @@ FAULTLINE_VERB int ibv_query_gid_type(ibv_context* context, uint8_t port_num, un
                                                                : GidTypeSysfs::ib_or_roce_v1;
   return 0;
 }
+FAULTLINE_PRIVATE(ibv_query_gid_type, private_query_gid_type)
 
 // ibv_fork_init reports that nothing needs to be done for a fork, so these do nothing.
 FAULTLINE_VERB int ibv_dontfork_range(void* /*base*/, size_t /*size*/) {
