@@ -25,12 +25,12 @@ root_archive() {
   local name=$1 suite=$2 variant=$3 packages=${4:-} begun=$SECONDS
   [ ! -e "$roots_dir/$name.tar" ] || return 0
   say "root filesystem $name"
-  mmdebstrap --mode=root --variant="$variant" ${packages:+--include="$packages"} "$suite" "$roots_dir/$name.tar.new" \
+  mmdebstrap --mode=root --variant="$variant" ${packages:+--include="$packages"} "$suite" "$roots_dir/new-$name.tar" \
     "deb $debian_mirror $suite main" "deb-src $debian_mirror $suite main" "deb $debian_security $suite-security main" >"$roots_dir/$name.log" 2>&1 || {
     tail -n 20 "$roots_dir/$name.log" >&2
     die "mmdebstrap could not make $name, see $roots_dir/$name.log"
   }
-  mv "$roots_dir/$name.tar.new" "$roots_dir/$name.tar"
+  mv "$roots_dir/new-$name.tar" "$roots_dir/$name.tar"
   say "made in $(duration $((SECONDS - begun)))"
 }
 
