@@ -24,6 +24,8 @@ from tally import Tally, lane_parser  # noqa: E402
 SPACES = ("near", "router", "far")
 SERVER = {4: "198.18.2.2", 6: "2001:2:0:2::2"}
 CLIENT = {4: "198.18.1.2", 6: "2001:2:0:1::2"}
+# Over a link of its own: a queue that marks the devices' packets drops those of TCP, whose time-out then doubles beyond the exchange's limit.
+EXCHANGE = "198.18.3.2"
 PORT = 20000
 TIMEOUT_S = 300
 SECONDS = 6
@@ -71,6 +73,10 @@ class PathGuest(Guest):
             self.check("ip", "-n", space, "route", "add", "default", "via", f"2001:2:0:{number}::1")
             # A queue takes a whole train for one packet otherwise.
             self.inside(space, "ethtool", "-K", "fl", "tso", "off", "gso", "off", "tx-udp-segmentation", "off")
+        self.check("ip", "-n", "near", "link", "add", "aside", "type", "veth", "peer", "name", "aside", "netns", "far")
+        for space, address in (("near", "198.18.3.1"), ("far", EXCHANGE)):
+            self.check("ip", "-n", space, "addr", "add", f"{address}/24", "dev", "aside")
+            self.check("ip", "-n", space, "link", "set", "aside", "up")
         for key in ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"):
             self.inside("router", "sysctl", "-q", "-w", f"{key}=1")
 
@@ -118,7 +124,7 @@ def perf(guest, program, family, algorithm, words):
         text = f'[transport.congestion]\nalgorithm = "{algorithm}"\n[[device]]\nname = "faultline0"\nip = "{address}"\n[device.port]\nkind = "udp"\n'
         guest.check("sh", "-c", 'printf %s "$1" >"$0"', f"/tmp/{name}.toml", text)
     pair(guest, [program, "--config", "/tmp/server.toml", "--server", "--port", str(PORT)],
-         [program, "--config", "/tmp/client.toml", "--client", SERVER[4], "--port", str(PORT), "--", *words, "--json", "/tmp/results.json"], PORT)
+         [program, "--config", "/tmp/client.toml", "--client", EXCHANGE, "--port", str(PORT), "--", *words, "--json", "/tmp/results.json"], PORT)
     return json.loads(guest.check("cat", "/tmp/results.json"))["results"]
 
 
@@ -131,8 +137,8 @@ def tcp_rate(guest):
 
 def run_case(guest, program, name):
     root, below, algorithm = CASES[name]
-    guest.set_queues(root, below)
     for family in (4, 6):
+        guest.set_queues(root, below)
         results = perf(guest, program, family, algorithm, ["--op", "write,read,send", "--size", "64,64k", "--depth", "4", "--iters", "40", "--verify"])
         wrong = sum(result["wrong_bytes"] for result in results)
         if wrong or len(results) != 6:
@@ -141,6 +147,7 @@ def run_case(guest, program, name):
     [result] = perf(guest, program, 4, algorithm, ["--op", "write", "--size", "64k", "--depth", "8", "--seconds", str(SECONDS)])
     dropped, marked = guest.queue_counts()
     rate = result["gb_per_second"] * 1000
+    guest.set_queues(root, below)
     tcp = tcp_rate(guest)
     return (f"WRITE {rate:.1f} MB/s, TCP {tcp:.1f} MB/s: {rate / tcp:.2f}; queue: {dropped} packets dropped, {marked} marked; "
             f"{result['retransmissions']} packets sent again of {result['messages'] * 64}, {result['timeouts']} time-outs")
