@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -159,20 +160,27 @@ def main():
     tally = Tally("netem")
     nic_guest.image()  # skips before anything is set up
     program = f"{os.path.dirname(os.path.realpath(arguments.faultline_run))}/faultline-perf"
-    with PathGuest("netem") as guest:
-        print(f"netem: Linux {guest.release}", flush=True)
-        for name in CASES:
-            if not arguments.wanted.search(name) or (arguments.reduced and name not in REDUCED):
-                continue
-            try:
-                tally.ok(name, run_case(guest, program, name))
-            except (RuntimeError, OSError, KeyError, ValueError) as error:
-                tally.fail(name, str(error))
-            except subprocess.TimeoutExpired as error:
-                tally.fail(name, f"no end after {error.timeout:.0f} s: {error.cmd}")
-            if guest.gone:
-                tally.fail(name, f"the guest is gone: {guest.console()[-1500:]}")
+    cases = [name for name in CASES if arguments.wanted.search(name) and (not arguments.reduced or name in REDUCED)]
+    for left in (1, 0):
+        with PathGuest("netem") as guest:
+            print(f"netem: Linux {guest.release}", flush=True)
+            while cases and not guest.gone:
+                try:
+                    tally.ok(cases[0], run_case(guest, program, cases[0]))
+                except (RuntimeError, OSError, KeyError, ValueError) as error:
+                    time.sleep(1)  # the guest's thread sees its end after this one
+                    if not guest.gone:
+                        tally.fail(cases[0], str(error))
+                except subprocess.TimeoutExpired as error:
+                    tally.fail(cases[0], f"no end after {error.timeout:.0f} s: {error.cmd}")
+                if not guest.gone:
+                    cases.pop(0)
+            if not cases:
                 break
+            # The emulator may miss the kernel's changes of its own code on another CPU: a second guest does the rest.
+            print(f"netem: the guest is gone: {guest.console()[-1500:]}", flush=True)
+            if left == 0:
+                tally.fail(cases[0], "a second guest is gone, too")
     tally.finish()
 
 
