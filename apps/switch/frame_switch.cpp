@@ -69,6 +69,7 @@ bool FrameSwitch::open_uplink(const glue::DeviceConfig& device, std::string& err
                              : row.address != nullptr  ? device.port.*row.address
                                                        : device.name);
   stations_.set_uplink(index);
+  stations_.set_outside_groups(*port.uplink);
   room_.set_ports(++ports_taken_);
   return true;
 }

@@ -288,7 +288,7 @@ void StationTable::detach(PortIndex port) {
   Station* station = seat.station;
   if (station == nullptr) return;
   for (auto& [group, ports] : groups_) ports.reset(port);
-  std::erase_if(groups_, [](const auto& group) { return group.second.none(); });
+  leave_empty_groups();
   std::erase_if(station->services, [&](const auto& service) { return service.second == port; });
   station->port_of_range[seat.range] = kMaxPorts;
   station->ports.reset(port);
@@ -326,6 +326,8 @@ int StationTable::join(PortIndex port, const Gid& group) {
   const auto found = groups_.find(group.bytes);
   if (found != groups_.end() && found->second.test(port)) return 0;
   if (seats_[port].groups == kMostGroups) return ENOMEM;
+  if (found == groups_.end() && outside_groups_ != nullptr)
+    if (const int error = outside_groups_->join_group(group); error != 0) return error;
   groups_[group.bytes].set(port);
   ++seats_[port].groups;
   return 0;
@@ -336,7 +338,15 @@ void StationTable::leave(PortIndex port, const Gid& group) {
   if (found == groups_.end() || !found->second.test(port)) return;
   found->second.reset(port);
   --seats_[port].groups;
-  if (found->second.none()) groups_.erase(found);
+  leave_empty_groups();
+}
+
+void StationTable::leave_empty_groups() {
+  std::erase_if(groups_, [this](const auto& group) {
+    if (group.second.any()) return false;
+    if (outside_groups_ != nullptr) outside_groups_->leave_group(Gid{group.first});
+    return true;
+  });
 }
 
 // ---- frames ----

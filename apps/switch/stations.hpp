@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "apps/switch/uplink/outside_groups.hpp"
 #include "pmd_glue/link/address_table.hpp"
 #include "pmd_glue/link/neighbours.hpp"
 #include "pmd_glue/wires/switch_protocol.hpp"
@@ -79,6 +80,8 @@ class StationTable {
                            uint32_t window_packets);
   /// Whether the sockets' interface and address are up; seats are granted with it.
   void note_uplink_state(bool is_up) { uplink_up_ = is_up; }
+  /// Joins there each group that a port joins, until the last port leaves it. Call before attach().
+  void set_outside_groups(OutsideGroups& groups) { outside_groups_ = &groups; }
   /// Port of the kernel, which has the host's address too: it gets what is not RoCEv2. Call after set_host().
   void set_exception(PortIndex port) { exception_ = port; }
 
@@ -99,7 +102,7 @@ class StationTable {
   /// Returns 0, EADDRINUSE if another sharer of the address has the service, or ENOMEM beyond kMostServices.
   [[nodiscard]] int claim_service(PortIndex port, uint64_t service_id);
   void release_service(PortIndex port, uint64_t service_id);
-  /// Returns 0, or ENOMEM beyond kMostGroups.
+  /// Returns 0, ENOMEM beyond kMostGroups, or the errno of an uplink that cannot join the group.
   [[nodiscard]] int join(PortIndex port, const wire::Gid& group);
   void leave(PortIndex port, const wire::Gid& group);
 
@@ -128,6 +131,8 @@ class StationTable {
   [[nodiscard]] Station& add_station(std::span<const glue::IpNetwork> addresses, const wire::MacAddress& mac,
                                      bool is_shared, bool has_link_local);
   void remove_station(Station* station);
+  /// Removes the groups that no port is in.
+  void leave_empty_groups();
   /// Returns 0 if all ranges are taken.
   [[nodiscard]] uint32_t take_range(uint32_t wanted);
   /// Returns whether the frame's IP addresses, and those in an ARP or neighbour message, belong to the
@@ -168,6 +173,7 @@ class StationTable {
   // that the process has ended.
   std::vector<uint32_t> free_ranges_;
   std::map<std::array<uint8_t, 16>, PortSet> groups_;
+  OutsideGroups* outside_groups_ = nullptr;  ///< nullptr: the uplink, if any, receives every group
 };
 
 }  // namespace faultline::switching

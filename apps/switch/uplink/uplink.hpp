@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "apps/switch/uplink/outside_groups.hpp"
 #include "pmd_glue/config/config.hpp"
 #include "pmd_glue/ports/port.hpp"
 #include "stack/base/clock.hpp"
@@ -16,7 +17,7 @@ struct rte_mbuf;
 
 namespace faultline::switching {
 
-class Uplink {
+class Uplink final : public OutsideGroups {
  public:
   /// EAL must be running. Returns nullptr with an error line that names the key.
   [[nodiscard]] static std::unique_ptr<Uplink> open(const glue::Config& config,
@@ -34,6 +35,9 @@ class Uplink {
   /// A descriptor that is readable while frames wait at sockets; -1 for other ports, which are polled.
   [[nodiscard]] int descriptor() const { return sends_by_socket() ? port_->frames_descriptor(0) : -1; }
   [[nodiscard]] bool sends_by_socket() const { return port_->sends_by_socket(); }
+  // Frames of every group arrive at a port that receives frames to all groups.
+  [[nodiscard]] int join_group(const wire::Gid& group) override { return port_->join_group(group); }
+  void leave_group(const wire::Gid& group) override { port_->leave_group(group); }
   [[nodiscard]] uint32_t most_window_packets() const { return port_->most_window_packets(); }
   /// Returns the address of the NIC or of the kernel's interface; with sockets, the one that stands for the
   /// host.

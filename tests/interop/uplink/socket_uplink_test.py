@@ -199,6 +199,20 @@ def expect_description(lab):
     print("ok: the device has the host's addresses, interface and MTU")
 
 
+def expect_groups(lab):
+    """Two programs of one host are members of a group; a program of the other host sends to it."""
+    if shutil.which("mckey") is None:
+        print("SKIPPED: groups: mckey is not installed")
+        return
+    for family, addresses, group in ((4, IPV4, "239.18.0.9"), (6, IPV6, "ff1e::1809")):
+        members = {f"member-{family}-{number}": lab.program(f"member-{family}-{number}", 0, "stdbuf", "-oL", "mckey", "-m", group, "-b", addresses[0])
+                   for number in (1, 2)}
+        await_true(lambda: all("receiving data transfers" in lab.output(name) for name in members), "two programs join")
+        sender = lab.program(f"sender-{family}", 1, "mckey", "-s", "-m", group, "-b", addresses[1])
+        end_well(lab, {f"sender-{family}": sender, **members})
+    print("ok: programs of one host are in a group, one of the other host sends to it")
+
+
 def expect_refusals(lab):
     def lines_of(done):
         return [line for line in done.stderr.splitlines() if line and "waits for UDP port" not in line]
@@ -311,6 +325,7 @@ def run(lab):
     expect_two_pairs(lab, "read-6", 6, ["ib_read_bw", "-s", "65536", "-n", "500"])
     expect_two_pairs(lab, "ud-4", 4, ["ib_send_bw", "-s", "2048", "-n", "500", "-c", "UD"])
     expect_direct_link(lab)
+    expect_groups(lab)
     for side in (0, 1):
         uplink = lab.status(side)["uplink"]
         assert uplink["port"] == f"udp:{IPV4[side]},{IPV6[side]}" and uplink["up"] and uplink["mtu"] == 4500, uplink

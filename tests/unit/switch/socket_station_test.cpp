@@ -178,5 +178,49 @@ TEST_F(SocketStation, GroupsOfTheWireDoNotNeedTheSockets) {
   expect_to(roce({side.mac}, Gid::from_ipv4(kSideA), group_mac, group, wire::kMulticastQpn), 2, {1});
 }
 
+/// Records what an uplink is asked, and refuses one group.
+class RecordedGroups final : public OutsideGroups {
+ public:
+  [[nodiscard]] int join_group(const Gid& group) override {
+    if (group == refused) return ENOBUFS;
+    joined.push_back(group);
+    return 0;
+  }
+  void leave_group(const Gid& group) override { std::erase(joined, group); }
+  std::vector<Gid> joined;
+  Gid refused;
+};
+
+TEST_F(SocketStation, TheSocketsAreInAGroupWhileAPortIs) {
+  RecordedGroups outside;
+  table.set_outside_groups(outside);
+  use(kBoth);
+  attach(1);
+  attach(2);
+  const Gid group = Gid::from_ipv4(0xe0000105);
+  const Gid other = Gid::from_ipv4(0xe0000106);
+  for (const PortIndex port : std::vector<PortIndex>{1, 2, 2}) ASSERT_EQ(table.join(port, group), 0);
+  ASSERT_EQ(table.join(2, other), 0);
+  EXPECT_EQ(outside.joined, (std::vector{group, other}));
+  table.leave(1, group);
+  EXPECT_EQ(outside.joined, (std::vector{group, other}));
+  table.leave(2, other);
+  EXPECT_EQ(outside.joined, (std::vector{group}));
+  table.detach(2);
+  EXPECT_EQ(outside.joined, std::vector<Gid>{});
+}
+
+TEST_F(SocketStation, APortIsNotInAGroupThatTheSocketsCannotJoin) {
+  RecordedGroups outside;
+  outside.refused = Gid::from_ipv4(0xe0000105);
+  table.set_outside_groups(outside);
+  use(kBoth);
+  attach(1);
+  EXPECT_EQ(table.join(1, outside.refused), ENOBUFS);
+  const MacAddress group_mac = wire::multicast_mac(outside.refused);
+  const SwitchGrant side = attach_side_a(2);
+  expect_to(roce({side.mac}, Gid::from_ipv4(kSideA), group_mac, outside.refused, wire::kMulticastQpn), 2, {});
+}
+
 }  // namespace
 }  // namespace faultline::switching
