@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -32,10 +33,24 @@ NextCall<int(const char*, int)> next_open_2("__open_2"), next_open64_2("__open64
 NextCall<int(int, const char*, int, mode_t)> next_openat("openat"), next_openat64("openat64");
 NextCall<int(int, const char*, int)> next_openat_2("__openat_2"), next_openat64_2("__openat64_2");
 NextCall<FILE*(const char*, const char*)> next_fopen("fopen"), next_fopen64("fopen64");
-NextCall<int(const char*, struct stat*)> next_stat("stat"), next_stat64("stat64"), next_lstat("lstat"),
-    next_lstat64("lstat64");
-NextCall<int(int, struct stat*)> next_fstat("fstat"), next_fstat64("fstat64");
-NextCall<int(int, const char*, struct stat*, int)> next_fstatat("fstatat"), next_fstatat64("fstatat64");
+// glibc before 2.33 has these as inline functions alone, which call __xstat() and the like.
+int kernel_fstatat(int directory, const char* path, struct stat* result, int flags) {
+  return static_cast<int>(syscall(SYS_newfstatat, directory, path, result, flags));
+}
+int kernel_stat(const char* path, struct stat* result) {
+  return kernel_fstatat(AT_FDCWD, path, result, 0);
+}
+int kernel_lstat(const char* path, struct stat* result) {
+  return kernel_fstatat(AT_FDCWD, path, result, AT_SYMLINK_NOFOLLOW);
+}
+int kernel_fstat(int descriptor, struct stat* result) {
+  return static_cast<int>(syscall(SYS_fstat, descriptor, result));
+}
+NextCall<int(const char*, struct stat*)> next_stat("stat", kernel_stat), next_stat64("stat64", kernel_stat),
+    next_lstat("lstat", kernel_lstat), next_lstat64("lstat64", kernel_lstat);
+NextCall<int(int, struct stat*)> next_fstat("fstat", kernel_fstat), next_fstat64("fstat64", kernel_fstat);
+NextCall<int(int, const char*, struct stat*, int)> next_fstatat("fstatat", kernel_fstatat),
+    next_fstatat64("fstatat64", kernel_fstatat);
 NextCall<int(int, const char*, int, unsigned, struct statx*)> next_statx("statx");
 NextCall<int(const char*, int)> next_access("access"), next_euidaccess("euidaccess"), next_eaccess("eaccess");
 NextCall<int(int, const char*, int, int)> next_faccessat("faccessat");

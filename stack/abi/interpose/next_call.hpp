@@ -18,7 +18,9 @@ namespace faultline::abi {
 template <typename Function>
 class NextCall {
  public:
-  constexpr explicit NextCall(const char* name) : name_(name) {}
+  /// `instead` is called where the C library lacks the name.
+  constexpr explicit NextCall(const char* name, Function* instead = nullptr)
+      : name_(name), instead_(instead) {}
 
   /// Looked up on the first call, since other libraries' constructors call before ours have run.
   template <typename... Arguments>
@@ -30,7 +32,8 @@ class NextCall {
 
   /// Looks the definition up. Not async-signal-safe: a constructor calls it for names that are.
   Function* find() {
-    auto* const function = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
+    auto* function = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
+    if (function == nullptr) function = instead_;
     if (function == nullptr) std::abort();  // the C library always has it
     function_.store(function, std::memory_order_relaxed);
     return function;
@@ -38,6 +41,7 @@ class NextCall {
 
  private:
   const char* name_;
+  Function* instead_;
   std::atomic<Function*> function_{nullptr};
 };
 
