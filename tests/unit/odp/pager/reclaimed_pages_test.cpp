@@ -3,6 +3,7 @@
 // disk.
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -86,18 +87,20 @@ TEST_F(DepartedPages, AreAMissAndNotAWaitForTheDisk) {
     const Outcome read = session->read(reader, address() + 50, bytes);
     const Outcome written = session->write(writer, address() + 8 * kPage + 50, bytes);
     session->leave();
-    EXPECT_EQ(read, written);
-    return read;
+    return std::pair(read, written);
   };
+  constexpr std::pair kBothDone{Outcome::done, Outcome::done};
+  constexpr std::pair kBothMissed{Outcome::miss, Outcome::miss};
   unsigned there = 0;
   for (unsigned round = 0; round < 20; ++round) {
     ASSERT_EQ(read_all(*session, reader, address(), std::span(bytes).first(8)), Outcome::done);
     ASSERT_EQ(write_all(*session, writer, address() + 8 * kPage, bytes), Outcome::done);
     ASSERT_EQ(read_all(*session, reader, address() + 50, bytes), Outcome::done);
-    there += try_both() == Outcome::done ? 1 : 0;
+    // The kernel may take a page away by itself meanwhile.
+    there += try_both() == kBothDone ? 1 : 0;
     ASSERT_TRUE(take_away());
     const long before = major_faults_of_this_thread();
-    EXPECT_EQ(try_both(), Outcome::miss);
+    EXPECT_EQ(try_both(), kBothMissed);
     EXPECT_EQ(major_faults_of_this_thread(), before) << "the engine waited for the disk";
   }
   EXPECT_GT(there, 0U) << "what is there is no miss";
