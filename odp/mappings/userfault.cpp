@@ -118,7 +118,7 @@ bool Userfault::has_events() const {
   // epoll ready list before it waits, and checking an empty list is cheap.
   // Not epoll_wait(3), a cancellation point: the program's own calls use this function.
   epoll_event ready{};
-  return syscall(SYS_epoll_wait, ready_fd_, &ready, 1, 0) > 0;
+  return syscall(SYS_epoll_pwait, ready_fd_, &ready, 1, 0, nullptr, 0) > 0;
 }
 
 bool Userfault::has_calls() const {

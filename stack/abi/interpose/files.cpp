@@ -108,7 +108,7 @@ int truncate_file(int file, int64_t size) {
 }
 int truncate_path(const char* path, int64_t size) {
   return set_size(
-      size, [=](struct stat* facts) { return syscall(SYS_stat, path, facts); },
+      size, [=](struct stat* facts) { return syscall(SYS_newfstatat, AT_FDCWD, path, facts, 0); },
       [=] { return syscall(SYS_truncate, path, size); });
 }
 

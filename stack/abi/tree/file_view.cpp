@@ -104,7 +104,7 @@ std::string absolute_path(int directory, const char* path) {
   std::array<char, 2> target;
   std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", directory);
   const bool is_root =
-      syscall(SYS_readlink, link.data(), target.data(), target.size()) == 1 && target[0] == '/';
+      syscall(SYS_readlinkat, AT_FDCWD, link.data(), target.data(), target.size()) == 1 && target[0] == '/';
   return is_root ? std::string("/") + path : std::string();
 }
 
