@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "stack/base/pause.hpp"
+
 namespace faultline::odp {
 
 Quiescence::Slot* Quiescence::attach() {
@@ -91,7 +93,7 @@ void Backoff::pause() {
   constexpr unsigned kDoublings = 5;
   if (rounds_ < kSpins) {
     ++rounds_;
-    __builtin_ia32_pause();
+    pause_cpu();
     return;
   }
   // Sleeps longer each time: under SCHED_FIFO every wake-up preempts the thread that is waited for.

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "odp/regions/memory_access.hpp"
+#include "stack/base/pause.hpp"
 
 namespace faultline::odp {
 
@@ -40,13 +41,13 @@ class Window {
                               va_.load(std::memory_order_acquire),  length_.load(std::memory_order_acquire)};
         if (sequence_.load(std::memory_order_relaxed) == before) return seen;
       }
-      __builtin_ia32_pause();
+      pause_cpu();
     }
   }
 
   /// Serialises changes by two engines; held for a few stores.
   void lock() {
-    while (locked_.exchange(true, std::memory_order_acquire)) __builtin_ia32_pause();
+    while (locked_.exchange(true, std::memory_order_acquire)) pause_cpu();
   }
   void unlock() { locked_.store(false, std::memory_order_release); }
   /// Requires the lock.

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include <immintrin.h>
+#include "stack/base/pause.hpp"
 
 namespace faultline {
 
@@ -19,7 +19,7 @@ class SpinLock {
         if (++spins % kSpinsPerYield == 0)
           std::this_thread::yield();
         else
-          _mm_pause();
+          pause_cpu();
       }
     }
   }

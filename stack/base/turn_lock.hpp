@@ -7,6 +7,8 @@
 
 #include <sched.h>
 
+#include "stack/base/pause.hpp"
+
 namespace faultline {
 
 class TurnLock {
@@ -21,7 +23,7 @@ class TurnLock {
   [[nodiscard]] bool try_lock_soon() {
     for (unsigned spins = 0; spins < kFewSpins; ++spins) {
       if (try_lock()) return true;
-      __builtin_ia32_pause();
+      pause_cpu();
     }
     return false;
   }
@@ -31,7 +33,7 @@ class TurnLock {
     // A turn takes microseconds: spin that long, then yield the CPU to the holder.
     for (unsigned spins = 0; !take(); ++spins) {
       if (spins < kSpins)
-        __builtin_ia32_pause();
+        pause_cpu();
       else
         sched_yield();
     }
