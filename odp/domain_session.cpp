@@ -311,7 +311,11 @@ Outcome DomainSession::atomic(const Target& target, uint64_t va, const AtomicReq
 /// persistent memory, which no region offers (Domain refuses kFlushPersistent).
 Outcome DomainSession::flush(const Target& target, uint64_t va, uint64_t length_bytes, FlushKind /*kind*/) {
   if (find(target, va, length_bytes).region == nullptr) return Outcome::violation;
+#if defined(__x86_64__)
   __builtin_ia32_mfence();
+#else
+  asm volatile("dmb ish" : : : "memory");  // std::atomic_thread_fence is not for ThreadSanitizer
+#endif
   return Outcome::done;
 }
 

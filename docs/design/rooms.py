@@ -49,10 +49,10 @@ GROUPS = {
                   ["engine"]),
     "chaos": (740, 385, 200, 95, "stack/chaos: fault injection", ["stack/chaos"], ["engine"]),
     "odp": (20, 515, 920, 95, "odp/: on-demand paging",
-            ["odp", "odp/pager", "odp/pins", "odp/invalidation", "odp/copy", "odp/mappings", "odp/regions"],
+            ["odp", "odp/pager", "odp/pins", "odp/invalidation", "odp/copy", "odp/copy/*", "odp/mappings", "odp/regions"],
             ["program", "engine", "pager", "monitor"]),
     "wire": (20, 645, 450, 80, "stack/wire/: packet formats (pure functions)",
-             ["stack/wire/packet", "stack/wire/mad", "stack/wire/link"], ["engine"]),
+             ["stack/wire/packet", "stack/wire/packet/*", "stack/wire/mad", "stack/wire/link"], ["engine"]),
     "base": (490, 645, 450, 80, "stack/base/: OS tools for every room", ["stack/base", "stack/base/process"],
              ["program", "engine", "pager"]),
 }

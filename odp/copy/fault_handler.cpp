@@ -13,6 +13,7 @@
 #include <ucontext.h>
 
 #include "odp/copy/fault_signals.hpp"
+#include "odp/copy/instruction_pointer.hpp"
 #include "odp/copy/tolerant_atomic.hpp"
 #include "odp/copy/tolerant_copy.hpp"
 #include "odp/copy/tolerant_copy_crc.hpp"
@@ -146,13 +147,13 @@ void chain(int entry, int signal_number, siginfo_t* info, void* context) {
 
 void handle_fault(int entry, int signal_number, siginfo_t* info, void* context) {
   auto* machine = static_cast<ucontext_t*>(context);
-  const auto instruction = static_cast<uintptr_t>(machine->uc_mcontext.gregs[REG_RIP]);
+  const uintptr_t instruction = instruction_of(*machine);
   if (info->si_code > 0) {
     for (const std::span<const FaultRange> ranges :
          {restart_ranges(), tolerant_copy_ranges(), tolerant_copy_crc_ranges(), tolerant_atomic_ranges()}) {
       for (const FaultRange& range : ranges) {
         if (instruction >= range.begin && instruction < range.end) {
-          machine->uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(range.fixup);
+          go_on_at(*machine, range.fixup);
           return;
         }
       }
@@ -192,7 +193,7 @@ KernelAction entry_for(int entry, const struct sigaction& chained) {
                : static_cast<unsigned>(chained.sa_flags) & static_cast<unsigned>(SA_ONSTACK | SA_RESTART);
   return {.handler = reinterpret_cast<uint64_t>(kHandlers[static_cast<size_t>(entry)]),
           .flags = flags | kHasRestorer,
-          .restorer = reinterpret_cast<uint64_t>(&faultline_restore_rt),
+          .restorer = restorer(),
           .mask = 0};
 }
 

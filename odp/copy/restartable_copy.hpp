@@ -61,9 +61,7 @@ inline void revoke_tickets() {
 /// Returns the calling thread's thread pointer. It identifies a thread without thread-local storage, for
 /// which a library that is opened late has no room.
 [[nodiscard]] inline void* thread_pointer() {
-  void* pointer;
-  asm("mov %%fs:0, %0" : "=r"(pointer));
-  return pointer;
+  return __builtin_thread_pointer();
 }
 
 /// Offset of rseq_cs from the thread pointer; 0 if threads have no rseq area.
@@ -76,29 +74,5 @@ inline void prepare_ticket(CopyTicket& ticket) {
                                 : static_cast<void*>(&ticket.unused);
   ticket.seen = faultline_odp_revocations.load(std::memory_order_seq_cst);
 }
-
-/// Assembly: begins the restartable sequence NAME. TICKET is the register that points to the CopyTicket;
-/// SCRATCH and rax are overwritten. Jumps to REVOKED if the ticket is old. The sequence ends, committed, at
-/// the label NAME_commit, which follows the instruction that stores last.
-#define FAULTLINE_GUARD(NAME, TICKET, SCRATCH, REVOKED)                \
-  "  movq 8(" TICKET                                                   \
-  "), %rax\n"                                                          \
-  "  leaq " NAME "_sequence(%rip), " SCRATCH                           \
-  "\n"                                                                 \
-  "  movq " SCRATCH ", (%rax)\n" NAME                                  \
-  "_start:\n"                                                          \
-  "  movq (" TICKET "), " SCRATCH                                      \
-  "\n"                                                                 \
-  "  cmpq faultline_odp_revocations(%rip), " SCRATCH                   \
-  "\n"                                                                 \
-  "  jne " REVOKED                                                     \
-  "\n"                                                                 \
-  "  .pushsection .data.rel.ro.faultline, \"aw\", @progbits\n"         \
-  "  .balign 32\n" NAME                                                \
-  "_sequence:\n"                                                       \
-  "  .long 0, 0\n"                                                     \
-  "  .quad " NAME "_start, " NAME "_commit - " NAME "_start, " REVOKED \
-  "\n"                                                                 \
-  "  .popsection\n"
 
 }  // namespace faultline::odp

@@ -20,7 +20,11 @@ namespace faultline::odp {
 /// revocation or the copy was interrupted before its last store. After a fault the result is 0.
 [[nodiscard]] size_t guarded_copy(void* to, const void* from, size_t length_bytes, const CopyTicket& ticket);
 
-enum class CopyRoutine : uint8_t { rep_movsb, avx2 };
+enum class CopyRoutine : uint8_t {
+  rep_movsb,  ///< any x86-64 CPU
+  avx2,
+  pairs  ///< any AArch64 CPU: loads and stores pairs of registers
+};
 [[nodiscard]] bool copy_routine_supported(CopyRoutine routine);
 /// As tolerant_copy, with a given routine, which must be supported.
 [[nodiscard]] size_t tolerant_copy_with(CopyRoutine routine, void* to, const void* from, size_t length_bytes);

@@ -53,10 +53,16 @@ void fetch_to_read(const uint8_t* from, uint32_t bytes) {
   for (uint32_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(from + at);
 }
 
-// The builtin prefetches for reading where the compiler's target lacks PREFETCHW; a CPU without it does
-// nothing.
+// On x86-64 the builtin prefetches for reading where the compiler's target lacks PREFETCHW; a CPU without
+// it does nothing.
 void fetch_to_write(const uint8_t* to, uint32_t bytes) {
-  for (uint32_t at = 0; at < bytes; at += kLineBytes) asm volatile("prefetchw %0" : : "m"(to[at]));
+  for (uint32_t at = 0; at < bytes; at += kLineBytes) {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(to[at]));
+#else
+    __builtin_prefetch(to + at, 1);
+#endif
+  }
 }
 
 }  // namespace

@@ -10,8 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#if defined(__x86_64__)
 /// Ends a handler: rt_sigreturn(2). Unwinders and debuggers recognise a signal frame by exactly these bytes.
 extern "C" __attribute__((visibility("hidden"))) void faultline_restore_rt();
+#endif
 
 namespace faultline {
 
@@ -43,12 +45,24 @@ struct KernelAction {
   SignalBits mask;
   friend bool operator==(const KernelAction&, const KernelAction&) = default;
 };
+
+#if defined(__x86_64__)
 constexpr uint64_t kHasRestorer = 0x0400'0000;  // SA_RESTORER, which x86-64 requires
+inline uint64_t restorer() {
+  return reinterpret_cast<uint64_t>(&faultline_restore_rt);
+}
+#else
+// The kernel's own code in the vDSO ends a handler; unwinders know it.
+constexpr uint64_t kHasRestorer = 0;
+inline uint64_t restorer() {
+  return 0;
+}
+#endif
 
 inline KernelAction to_kernel(const struct sigaction& action) {
   return {.handler = reinterpret_cast<uint64_t>(action.sa_handler),
           .flags = static_cast<uint32_t>(action.sa_flags) | kHasRestorer,
-          .restorer = reinterpret_cast<uint64_t>(&faultline_restore_rt),
+          .restorer = restorer(),
           .mask = bits_of(action.sa_mask)};
 }
 inline struct sigaction from_kernel(const KernelAction& kernel) {

@@ -9,9 +9,8 @@
 #include <cstring>
 #include <span>
 
-#include <smmintrin.h>
-
 #include "stack/wire/link/link.hpp"
+#include "stack/wire/packet/blocks.hpp"
 #include "stack/wire/packet/byte_order.hpp"
 #include "stack/wire/packet/layout.hpp"
 #include "stack/wire/packet/packet.hpp"

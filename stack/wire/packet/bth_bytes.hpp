@@ -4,8 +4,7 @@
 
 #include <cstdint>
 
-#include <tmmintrin.h>
-
+#include "stack/wire/packet/blocks.hpp"
 #include "stack/wire/packet/headers.hpp"
 
 namespace faultline::wire {

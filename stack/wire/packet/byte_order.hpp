@@ -6,12 +6,11 @@
 #include <cstdint>
 #include <cstring>
 
-#include <emmintrin.h>
+#include "stack/wire/packet/blocks.hpp"
 
 namespace faultline::wire {
 
-static_assert(std::endian::native == std::endian::little,
-              "DPDK's x86-64 floor; big-endian hosts are not built");
+static_assert(std::endian::native == std::endian::little, "big-endian hosts are not built");
 
 [[nodiscard]] inline uint16_t load_be16(const uint8_t* at) {
   uint16_t value;

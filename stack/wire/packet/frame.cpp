@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "stack/wire/packet/blocks.hpp"
 #include "stack/wire/packet/bth_bytes.hpp"
 #include "stack/wire/packet/byte_order.hpp"
 #include "stack/wire/packet/checksum.hpp"

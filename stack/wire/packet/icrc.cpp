@@ -5,9 +5,9 @@
 #include <cassert>
 #include <cstring>
 
-#include <emmintrin.h>
 #include <isa-l/crc.h>
 
+#include "stack/wire/packet/blocks.hpp"
 #include "stack/wire/packet/byte_order.hpp"
 #include "stack/wire/packet/icrc_mask.hpp"
 #include "stack/wire/packet/layout.hpp"

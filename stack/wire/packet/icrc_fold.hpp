@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ICRC of a short packet in one pass, by carry-less multiplication. A library's CRC takes two calls, for the
+// ICRC of a short packet in one pass, by instructions of the CPU. A library's CRC takes two calls, for the
 // headers with masked bits and for the rest. Their start and end cost more than 64 bytes of payload.
 #pragma once
 

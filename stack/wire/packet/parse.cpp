@@ -3,8 +3,7 @@
 // bounded, so no subtraction can underflow (as in CVE-2026-46133 and CVE-2026-46043).
 #include <bit>
 
-#include <smmintrin.h>
-
+#include "stack/wire/packet/blocks.hpp"
 #include "stack/wire/packet/bth_bytes.hpp"
 #include "stack/wire/packet/checksum.hpp"
 #include "stack/wire/packet/packet.hpp"

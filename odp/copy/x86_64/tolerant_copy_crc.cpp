@@ -9,8 +9,10 @@
 
 #include <isa-l/crc.h>
 
+#include "odp/copy/copy_in_chunks.hpp"
 #include "odp/copy/restartable_copy.hpp"
 #include "odp/copy/tolerant_copy.hpp"
+#include "odp/copy/x86_64/guard.hpp"
 
 namespace faultline::odp {
 namespace {
@@ -393,7 +395,6 @@ constexpr size_t kFoldedBytes = 64;  ///< the fused routines take whole multiple
 constexpr size_t kFusedBytes =
     256;  ///< shorter copies are faster in two steps, and avx512 requires at least this many
 constexpr size_t kBesideBytes = 256;  ///< likewise, for the copy with a CRC of other bytes
-constexpr size_t kChunkBytes = 1024;  ///< stays well within the L1 cache until it is read again
 
 uintptr_t address_of(const char* label) {
   return reinterpret_cast<uintptr_t>(label);
@@ -414,20 +415,6 @@ CopyCrcRoutine best_routine() {
   return CopyCrcRoutine::chunks;
 }
 const CopyCrcRoutine kRoutine = best_routine();
-
-/// Computes the CRC of the bytes in `to`, the frame, which no other thread can change between copy and CRC.
-template <typename Copy>
-size_t copy_in_chunks(uint8_t* to, const uint8_t* from, size_t length_bytes, uint32_t& crc, Copy copy) {
-  for (size_t done = 0; done < length_bytes;) {
-    const size_t chunk = std::min(kChunkBytes, length_bytes - done);
-    const size_t copied = copy(to + done, from + done, chunk);
-    if (copied == kRevoked) return kRevoked;
-    if (copied != chunk) return done + copied;
-    crc = crc32_gzip_refl(crc, to + done, chunk);
-    done += chunk;
-  }
-  return length_bytes;
-}
 
 /// Copies the fused part by fused(to, from, length_bytes), the rest in chunks by copy(to, from,
 /// length_bytes).

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "odp/copy/x86_64/guard.hpp"
+
 // System V ABI: rdi = to, rsi = from, rdx = length; rax = bytes certainly copied. rax is current at every
 // instruction that may fault, so that the fixup has nothing to compute. No stack is used: the fixup can
 // simply return.
@@ -364,7 +366,8 @@ size_t guarded_copy_with(CopyRoutine routine, void* to, const void* from, size_t
 
 bool copy_routine_supported(CopyRoutine routine) {
   __builtin_cpu_init();
-  return routine == CopyRoutine::rep_movsb || __builtin_cpu_supports("avx2");
+  return routine == CopyRoutine::rep_movsb ||
+         (routine == CopyRoutine::avx2 && __builtin_cpu_supports("avx2"));
 }
 
 size_t tolerant_copy_with(CopyRoutine routine, void* to, const void* from, size_t length_bytes) {
@@ -373,6 +376,8 @@ size_t tolerant_copy_with(CopyRoutine routine, void* to, const void* from, size_
       return faultline_odp_copy_movsb(to, from, length_bytes);
     case CopyRoutine::avx2:
       return faultline_odp_copy_avx2(to, from, length_bytes);
+    case CopyRoutine::pairs:
+      break;
   }
   return 0;
 }
