@@ -19,7 +19,14 @@
 #include "odp/copy/tolerant_atomic.hpp"
 #include "odp/copy/tolerant_copy.hpp"
 #include "odp/copy/tolerant_copy_crc.hpp"
+#include "tests/unit/odp/copy/routines.hpp"
 #include "tests/unit/odp/hooks/interruption.hpp"
+
+#if __has_include(<sys/rseq.h>)
+#include <sys/rseq.h>
+#endif
+
+extern "C" __attribute__((visibility("hidden"))) const char faultline_odp_revoked[];
 
 namespace faultline::odp::test {
 namespace {
@@ -123,10 +130,8 @@ TEST_P(GuardedCopy, ASignalBeforeTheLastStoreAbandonsIt) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Routines, GuardedCopy, testing::Values(CopyRoutine::rep_movsb, CopyRoutine::avx2),
-                         [](const auto& routine) {
-                           return routine.param == CopyRoutine::avx2 ? "avx2" : "rep_movsb";
-                         });
+INSTANTIATE_TEST_SUITE_P(Routines, GuardedCopy, testing::ValuesIn(test::kCopyRoutines),
+                         [](const auto& routine) { return test::name_of(routine.param); });
 
 class Guarded : public testing::Test {
  protected:
@@ -221,6 +226,18 @@ TEST_F(Guarded, AnAtomicIsDoneOnceHoweverItIsInterrupted) {
     EXPECT_GT(abandoned, 1U);
     EXPECT_GT(completed, 1U);
   }
+}
+
+/// Otherwise the kernel ends the process instead of a copy (rseq(2)).
+TEST_F(Guarded, TheAbortAddressFollowsTheCLibrarysSignature) {
+#if __has_include(<sys/rseq.h>)
+  constexpr uint32_t kSignature = RSEQ_SIG;
+  const auto* const before =
+      reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(faultline_odp_revoked) - sizeof kSignature);
+  EXPECT_EQ(std::memcmp(before, &kSignature, sizeof kSignature), 0);
+#else
+  GTEST_SKIP() << "no sys/rseq.h here (glibc 2.35)";
+#endif
 }
 
 /// After restart_copies() no copy with an older ticket continues. No caller waits for the copying thread,

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "odp/copy/fault_handler.hpp"
+#include "tests/unit/odp/copy/routines.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp {
@@ -198,9 +199,7 @@ TEST_P(TolerantCopyCrc, ACopyThatStopsShortLeavesTheSumBesideItAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Routines, TolerantCopyCrc,
-                         testing::Values(CopyCrcRoutine::chunks, CopyCrcRoutine::pclmul,
-                                         CopyCrcRoutine::avx512),
+INSTANTIATE_TEST_SUITE_P(Routines, TolerantCopyCrc, testing::ValuesIn(test::kCopyCrcRoutines),
                          [](const auto& routine) {
                            switch (routine.param) {
                              case CopyCrcRoutine::chunks:

@@ -13,6 +13,7 @@
 
 #include "odp/copy/fault_handler.hpp"
 #include "odp/copy/fault_signals.hpp"
+#include "tests/unit/odp/copy/routines.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp {
@@ -107,10 +108,8 @@ TEST_P(TolerantCopy, WorksInEveryThread) {
   EXPECT_EQ(caught.load(), 800);
 }
 
-INSTANTIATE_TEST_SUITE_P(Routines, TolerantCopy, testing::Values(CopyRoutine::rep_movsb, CopyRoutine::avx2),
-                         [](const auto& routine) {
-                           return routine.param == CopyRoutine::avx2 ? "avx2" : "rep_movsb";
-                         });
+INSTANTIATE_TEST_SUITE_P(Routines, TolerantCopy, testing::ValuesIn(test::kCopyRoutines),
+                         [](const auto& routine) { return test::name_of(routine.param); });
 
 // Faults of the program itself, each in a separate process.
 

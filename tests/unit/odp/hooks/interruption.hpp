@@ -14,7 +14,9 @@
 
 #include <sys/mman.h>
 #include <ucontext.h>
+#if defined(__x86_64__)
 #include <x86intrin.h>
+#endif
 
 extern "C" {
 // Defined by the linker, for the program itself.
@@ -23,6 +25,8 @@ extern char etext;
 }
 
 namespace faultline::odp::test {
+
+#if defined(__x86_64__)
 
 class Interruption {
  public:
@@ -120,5 +124,23 @@ class Interruption {
   uint8_t original_ = 0;
   bool interrupted_ = false;
 };
+
+#else
+
+/// Other CPUs have no trap flag that a program may set.
+class Interruption {
+ public:
+  static constexpr bool kIsPossible = false;
+  template <typename Call>
+  static std::vector<uintptr_t> places(Call /*call*/) {
+    return {};
+  }
+  template <typename Call>
+  static bool at(uintptr_t /*place*/, Call /*call*/, std::function<void()> /*act*/) {
+    return false;
+  }
+};
+
+#endif
 
 }  // namespace faultline::odp::test
