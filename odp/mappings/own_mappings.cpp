@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "odp/mappings/holes.hpp"
+#include "odp/regions/child_table.hpp"
 #include "odp/regions/page_map.hpp"
 
 namespace faultline::odp {
@@ -73,16 +74,15 @@ OwnMappings::~OwnMappings() {
 }
 
 uint64_t end_of_mapped(uint64_t start) {
-  constexpr uint64_t kAddressesEnd = uint64_t{1} << 47;
   uint64_t mapped = start;
   uint64_t step = kPageBytes;
   // Increases the step while it succeeds, then decreases it.
-  while (mapped + step <= kAddressesEnd && !has_hole({mapped, mapped + step})) {
+  while (mapped + step <= kAddressSpaceBytes && !has_hole({mapped, mapped + step})) {
     mapped += step;
     step *= 2;
   }
   for (; step >= kPageBytes; step /= 2)
-    if (mapped + step <= kAddressesEnd && !has_hole({mapped, mapped + step})) mapped += step;
+    if (mapped + step <= kAddressSpaceBytes && !has_hole({mapped, mapped + step})) mapped += step;
   return mapped;
 }
 

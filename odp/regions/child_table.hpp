@@ -24,8 +24,13 @@ namespace faultline::odp {
 inline constexpr unsigned kChildShift = 21;
 inline constexpr uint64_t kChildBytes = uint64_t{1} << kChildShift;
 inline constexpr size_t kChildPages = kChildBytes / kPageBytes;
-/// End of a process's addresses (x86-64, four levels; mmap(2) returns no higher address without a hint).
+/// End of a process's addresses, with four levels of page tables; mmap(2) returns no higher address without a
+/// hint. On x86-64 half of them are the kernel's.
+#if defined(__x86_64__)
 inline constexpr uint64_t kAddressSpaceBytes = uint64_t{1} << 47;
+#else
+inline constexpr uint64_t kAddressSpaceBytes = uint64_t{1} << 48;
+#endif
 
 /// A region in all but its key: a child is reached through its parent's key.
 struct Child {
