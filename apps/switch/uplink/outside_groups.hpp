@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include "stack/wire/packet/packet.hpp"
+#include "stack/wire/link/link.hpp"
 
 namespace faultline::switching {
 
