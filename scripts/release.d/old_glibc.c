@@ -87,5 +87,10 @@ static int matches(struct dl_phdr_info* object, size_t size, void* argument) {
 
 HIDDEN int _dl_find_object(void* address, struct dl_find_object* result) {
   struct search search = {(uintptr_t)address, result};
-  return dl_iterate_phdr(matches, &search) == 1 ? 0 : -1;
+  if (dl_iterate_phdr(matches, &search) != 1) return -1;
+  Dl_info unused;
+  void* map = NULL;
+  if (dladdr1(address, &unused, &map, RTLD_DL_LINKMAP) == 0) return -1;
+  result->dlfo_link_map = map;
+  return 0;
 }
