@@ -43,8 +43,8 @@ open_root() {
   chroot "$2" useradd --create-home --shell /bin/bash user 2>/dev/null || true
 }
 
-# in_root FOLDER COMMAND...: in namespaces of its own, so that no process and no mount outlives it. With bare_root=1, /sys and
-# /proc/sys are empty and the root filesystem is read-only, as in a strict container.
+# in_root FOLDER COMMAND...: in namespaces of its own, so that no process and no mount outlives it. With bare_root=1, /proc/sys
+# is empty and the root filesystem is read-only, as in a strict container.
 in_root() {
   local folder=$1
   shift
@@ -64,11 +64,10 @@ in_root() {
     mount -t proc proc "$root/proc"
     mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
     mount --bind "$cache" "$root/ccache"
+    mount --rbind /sys "$root/sys"  # DPDK counts the CPUs there
     if [ -n "$BARE" ]; then
       mount -t tmpfs -o mode=0555,size=4k tmpfs "$root/proc/sys"
       mount -o remount,bind,ro "$root"
-    else
-      mount --rbind /sys "$root/sys"
     fi
     unset BARE FAULTLINE_ROOTS FAULTLINE_BUILD_DIR TMPDIR
     export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive CCACHE_DIR=/ccache CCACHE_NOHASHDIR=1
