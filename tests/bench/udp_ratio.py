@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares perftest over a port of kind udp with plain sockets, in two network namespaces that a veth pair joins.
 
-    tests/bench/udp_ratio.py [--build build/plain] [--runs 5] [--only lat|bw|tap] [--family 4|6] [--pin]
+    tests/bench/udp_ratio.py [--build build/plain] [--runs 5] [--only lat|plain|bw|tap] [--family 4|6] [--pin]
     tests/bench/udp_ratio.py --calls         the system calls of each message, as the kernel counts them
 
-lat: the typical half round trip of ib_send_lat, 64 bytes, over that of sockperf's ping-pong with non-blocking sockets. bw: the rate of
+lat: the typical half round trip of ib_send_lat, 64 bytes, over that of sockperf's ping-pong with non-blocking sockets, which poll. plain: over
+that of its ping-pong with the sockets as they are, which block. bw: the rate of
 ib_write_bw, 64 KiB, over that of one TCP stream of iperf3. tap: the same rate over that of ports of kind tap, which bridges join to the same
 veth pair. Both of a pair run in turns. After the table, the CPU time of both ends for each packet of 1024 bytes (with iperf3: for each 1024
 bytes). Needs root, sockperf and iperf3; --calls needs perf and a mounted tracefs.
@@ -118,12 +119,16 @@ class Pairs:
         return rows[-1], printed
 
 
-def lat(pairs):
+def plain(pairs, options=()):
     """Returns half round trips in us: the typical one of ib_send_lat, the median of sockperf."""
     row, _ = pairs.perftest(["ib_send_lat"], 64, LAT_ITERATIONS)
-    printed = pairs.pair(["sockperf", "server", "-i", pairs.address[0], "--nonblocked"],
-                         ["sockperf", "ping-pong", "-i", pairs.address[0], "--nonblocked", "-m", "64", "-t", "2"])
+    printed = pairs.pair(["sockperf", "server", "-i", pairs.address[0], *options],
+                         ["sockperf", "ping-pong", "-i", pairs.address[0], *options, "-m", "64", "-t", "2"])
     return float(row[4]), float(re.search(r"percentile 50\.0+ *= *([0-9.]+)", printed).group(1))
+
+
+def lat(pairs):
+    return plain(pairs, ["--nonblocked"])
 
 
 def udp_rate(pairs):
@@ -199,7 +204,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/plain")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", choices=("lat", "bw", "tap"))
+    parser.add_argument("--only", choices=("lat", "plain", "bw", "tap"))
     parser.add_argument("--family", choices=("4", "6"), default="4")
     parser.add_argument("--pin", action="store_true", help="one CPU for each host")
     parser.add_argument("--calls", action="store_true")
@@ -209,7 +214,7 @@ def main():
         if arguments.calls:
             return calls(pairs)
         print("| figure | faultline over udp | the other | ratio, median (of each run) |\n|---|---|---|---|")
-        for name, measure, unit in (("lat", lat, "us"), ("bw", bw, "GB/s"), ("tap", tap, "GB/s")):
+        for name, measure, unit in (("lat", lat, "us"), ("plain", plain, "us"), ("bw", bw, "GB/s"), ("tap", tap, "GB/s")):
             if arguments.only not in (None, name):
                 continue
             figures = [measure(pairs) for _ in range(arguments.runs)]
