@@ -8,43 +8,41 @@
 
 namespace faultline::abi {
 
-#define FAULTLINE_LATER_OBJECT(name) \
-  FAULTLINE_VERB void* name(...) {   \
-    return verbs::fail(EOPNOTSUPP);  \
-  }
-// Returns an errno.
-#define FAULTLINE_LATER_CALL(name) \
-  FAULTLINE_VERB int name(...) {   \
-    errno = EOPNOTSUPP;            \
-    return EOPNOTSUPP;             \
-  }
-// Returns a descriptor, or -1 with errno.
-#define FAULTLINE_LATER_DESCRIPTOR(name) \
-  FAULTLINE_VERB int name(...) {         \
-    errno = EOPNOTSUPP;                  \
-    return -1;                           \
-  }
-FAULTLINE_LATER_OBJECT(ibv_alloc_buf)
-FAULTLINE_LATER_OBJECT(ibv_alloc_dmah)
-FAULTLINE_LATER_OBJECT(ibv_create_comp_cntr)
-FAULTLINE_LATER_OBJECT(ibv_reg_buf_mr)
-FAULTLINE_LATER_OBJECT(ibv_reg_mr_ex)
-FAULTLINE_LATER_CALL(_ibv_query_comp_cntr_caps)
-FAULTLINE_LATER_CALL(ibv_dealloc_dmah)
-FAULTLINE_LATER_CALL(ibv_destroy_comp_cntr)
-FAULTLINE_LATER_CALL(ibv_free_buf)
-FAULTLINE_LATER_CALL(ibv_inc_comp_cntr)
-FAULTLINE_LATER_CALL(ibv_inc_err_comp_cntr)
-FAULTLINE_LATER_CALL(ibv_qp_attach_comp_cntr)
-FAULTLINE_LATER_CALL(ibv_query_port_speed)
-FAULTLINE_LATER_CALL(ibv_read_comp_cntr)
-FAULTLINE_LATER_CALL(ibv_read_err_comp_cntr)
-FAULTLINE_LATER_CALL(ibv_set_comp_cntr)
-FAULTLINE_LATER_CALL(ibv_set_err_comp_cntr)
-FAULTLINE_LATER_DESCRIPTOR(ibv_dm_export_dmabuf_fd)
-FAULTLINE_LATER_DESCRIPTOR(ibv_export_buf_dmabuf_fd)
-#undef FAULTLINE_LATER_OBJECT
-#undef FAULTLINE_LATER_CALL
-#undef FAULTLINE_LATER_DESCRIPTOR
+FAULTLINE_VERB void* private_later_object(...) {
+  return verbs::fail(EOPNOTSUPP);
+}
+/// Returns an errno.
+FAULTLINE_VERB int private_later_call(...) {
+  errno = EOPNOTSUPP;
+  return EOPNOTSUPP;
+}
+/// Returns a descriptor, or -1 with errno.
+FAULTLINE_VERB int private_later_descriptor(...) {
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
+#define FAULTLINE_LATER(name, what, version) \
+  __asm__(".symver private_later_" #what "," #name "@@IBVERBS_1." #version)
+FAULTLINE_LATER(ibv_alloc_dmah, object, 15);
+FAULTLINE_LATER(ibv_reg_mr_ex, object, 15);
+FAULTLINE_LATER(ibv_dealloc_dmah, call, 15);
+FAULTLINE_LATER(ibv_query_port_speed, call, 16);
+FAULTLINE_LATER(ibv_dm_export_dmabuf_fd, descriptor, 16);
+FAULTLINE_LATER(ibv_alloc_buf, object, 17);
+FAULTLINE_LATER(ibv_reg_buf_mr, object, 17);
+FAULTLINE_LATER(ibv_free_buf, call, 17);
+FAULTLINE_LATER(ibv_create_comp_cntr, object, 18);
+FAULTLINE_LATER(_ibv_query_comp_cntr_caps, call, 18);
+FAULTLINE_LATER(ibv_destroy_comp_cntr, call, 18);
+FAULTLINE_LATER(ibv_inc_comp_cntr, call, 18);
+FAULTLINE_LATER(ibv_inc_err_comp_cntr, call, 18);
+FAULTLINE_LATER(ibv_qp_attach_comp_cntr, call, 18);
+FAULTLINE_LATER(ibv_read_comp_cntr, call, 18);
+FAULTLINE_LATER(ibv_read_err_comp_cntr, call, 18);
+FAULTLINE_LATER(ibv_set_comp_cntr, call, 18);
+FAULTLINE_LATER(ibv_set_err_comp_cntr, call, 18);
+FAULTLINE_LATER(ibv_export_buf_dmabuf_fd, descriptor, 18);
+#undef FAULTLINE_LATER
 
 }  // namespace faultline::abi

@@ -12,15 +12,19 @@
 
 /// Exports `symbol`, which is global and of C linkage, as `name` in one version.
 #define FAULTLINE_PRIVATE_IN(name, symbol, version) \
-  __asm__(".symver " #symbol "," #name "@IBVERBS_PRIVATE_" #version);
+  __asm__(".symver " #symbol "," #name "@IBVERBS_PRIVATE_" #version)
 
 /// Exports `symbol` as `name` in every version.
-#define FAULTLINE_PRIVATE(name, symbol)                                                     \
-  __asm__(".symver " #symbol "," #name "@@IBVERBS_PRIVATE_34");                             \
-  FAULTLINE_PRIVATE_IN(name, symbol, 25)                                                    \
-  FAULTLINE_PRIVATE_IN(name, symbol, 33)                                                    \
-  FAULTLINE_PRIVATE_IN(name, symbol, 57) FAULTLINE_PRIVATE_IN(name, symbol, 58)             \
-      FAULTLINE_PRIVATE_IN(name, symbol, 59) FAULTLINE_PRIVATE_IN(name, symbol, 60)         \
-          FAULTLINE_PRIVATE_IN(name, symbol, 61) FAULTLINE_PRIVATE_IN(name, symbol, 62)     \
-              FAULTLINE_PRIVATE_IN(name, symbol, 63) FAULTLINE_PRIVATE_IN(name, symbol, 64) \
-                  FAULTLINE_PRIVATE_IN(name, symbol, 65)
+#define FAULTLINE_PRIVATE(name, symbol)                         \
+  __asm__(".symver " #symbol "," #name "@@IBVERBS_PRIVATE_34"); \
+  FAULTLINE_PRIVATE_IN(name, symbol, 25);                       \
+  FAULTLINE_PRIVATE_IN(name, symbol, 33);                       \
+  FAULTLINE_PRIVATE_IN(name, symbol, 57);                       \
+  FAULTLINE_PRIVATE_IN(name, symbol, 58);                       \
+  FAULTLINE_PRIVATE_IN(name, symbol, 59);                       \
+  FAULTLINE_PRIVATE_IN(name, symbol, 60);                       \
+  FAULTLINE_PRIVATE_IN(name, symbol, 61);                       \
+  FAULTLINE_PRIVATE_IN(name, symbol, 62);                       \
+  FAULTLINE_PRIVATE_IN(name, symbol, 63);                       \
+  FAULTLINE_PRIVATE_IN(name, symbol, 64);                       \
+  FAULTLINE_PRIVATE_IN(name, symbol, 65)

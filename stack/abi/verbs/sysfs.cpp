@@ -74,7 +74,7 @@ FAULTLINE_VERB __attribute__((format(printf, 4, 5))) int private_read_device_fil
   errno = ENOENT;
   return -1;
 }
-FAULTLINE_PRIVATE(ibv_read_ibdev_sysfs_file, private_read_device_file)
+FAULTLINE_PRIVATE(ibv_read_ibdev_sysfs_file, private_read_device_file);
 
 FAULTLINE_VERB int private_query_gid_type(ibv_context* context, uint8_t port_num, unsigned int index,
                                           GidTypeSysfs* type) {
@@ -89,7 +89,7 @@ FAULTLINE_VERB int private_query_gid_type(ibv_context* context, uint8_t port_num
                                                                : GidTypeSysfs::ib_or_roce_v1;
   return 0;
 }
-FAULTLINE_PRIVATE(ibv_query_gid_type, private_query_gid_type)
+FAULTLINE_PRIVATE(ibv_query_gid_type, private_query_gid_type);
 
 // ibv_fork_init reports that nothing needs to be done for a fork, so these do nothing.
 FAULTLINE_VERB int ibv_dontfork_range(void* /*base*/, size_t /*size*/) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The CRC32 instructions of AArch64 compute the ICRC's polynomial. Each takes the result of the one before,
 // so a long packet is faster by carry-less multiplication, which the library does.
+#include "stack/wire/packet/icrc_fold.hpp"
+
 #include <array>
 #include <cassert>
 #include <cstring>
 
 #include <arm_acle.h>
 
-#include "stack/wire/packet/icrc_fold.hpp"
 #include "stack/wire/packet/icrc_mask.hpp"
 #include "stack/wire/packet/layout.hpp"
 

@@ -5,13 +5,14 @@
 // parallel, whereas a sum that is carried from block to block would wait for each. Leading zeros do not
 // change a polynomial, so the packet is cut into blocks from its end. Only the first block may be partial,
 // and there is no remainder.
+#include "stack/wire/packet/icrc_fold.hpp"
+
 #include <array>
 #include <cassert>
 #include <cstring>
 
 #include <immintrin.h>
 
-#include "stack/wire/packet/icrc_fold.hpp"
 #include "stack/wire/packet/icrc_mask.hpp"
 #include "stack/wire/packet/layout.hpp"
 
