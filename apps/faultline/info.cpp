@@ -26,7 +26,7 @@ Json versions(const Facts& facts) {
   for (const glue::PortKindRow& row : glue::port_kinds()) kinds.push_back(row.name);
   return {{"version", FAULTLINE_VERSION},
           {"dpdk", FAULTLINE_DPDK_VERSION},
-          {"verbs", "libibverbs.so.1, symbols to IBVERBS_" FAULTLINE_VERBS_ABI},
+          {"verbs", "libibverbs.so.1, symbols to " FAULTLINE_VERBS_ABI},
           {"rdma_core", FAULTLINE_RDMA_CORE_VERSION},
           {"library", facts.host.library},
           {"switch", facts.host.switch_program},
