@@ -327,7 +327,9 @@ void RunningDevice::drive() {
   // The peer, or the switch between the two, may need this CPU.
   const uint32_t idle_turns = moved ? 0 : idle_turns_.load(std::memory_order_relaxed) + 1;
   idle_turns_.store(idle_turns, std::memory_order_relaxed);
-  adaptive_yield_.note_turn(moved);
+  adaptive_yield_.note_turn(!moved                         ? TurnWork::none
+                            : engine.received_few_frames() ? TurnWork::few_frames
+                                                           : TurnWork::many_frames);
   engine.turns().unlock();
   if (adaptive_yield_.is_due(idle_turns)) {
     const TimeNs before = monotonic_ns();

@@ -59,6 +59,8 @@ class PollEngine final : private transport::EventSink {
   /// that moved few frames; further posts, and busy receivers, are served by the next turn's burst.
   void serve_posted(transport::QueuePair* qp);
   [[nodiscard]] bool may_serve_posted() const { return may_serve_posted_.load(std::memory_order_relaxed); }
+  /// About the program's last turn. Only until the core's next work.
+  [[nodiscard]] bool received_few_frames() const { return may_serve_posted(); }
   /// Polls the core if turns have deferred that.
   void poll_deferred();
 

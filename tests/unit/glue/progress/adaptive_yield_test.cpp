@@ -13,9 +13,9 @@ uint32_t first_due(const AdaptiveYield& pace) {
 }
 
 /// A yield, and the turn after it.
-void yield(AdaptiveYield& pace, uint64_t took_ns, bool finds_frames = false) {
+void yield(AdaptiveYield& pace, uint64_t took_ns, TurnWork work = TurnWork::none) {
   pace.note_yield(took_ns);
-  pace.note_turn(finds_frames);
+  pace.note_turn(work);
 }
 
 TEST(AdaptiveYield, OffersLateWhereNobodyIsKnownToWait) {
@@ -58,30 +58,54 @@ TEST(AdaptiveYield, OffersLateAgainAtOnceWhereSomebodyKeepsIt) {
 
 TEST(AdaptiveYield, OffersSoonerToAPeerThatWorksLongAndLeavesFrames) {
   AdaptiveYield pace;
-  for (int i = 0; i < 20; ++i) yield(pace, AdaptiveYield::kSliceNs - 1, true);
+  for (int i = 0; i < 20; ++i) yield(pace, AdaptiveYield::kSliceNs - 1, TurnWork::few_frames);
   EXPECT_EQ(first_due(pace), AdaptiveYield::kShortestTurns);
 }
 
 TEST(AdaptiveYield, OffersLateAgainWhereALongYieldBringsNoFrame) {
   AdaptiveYield pace;
   for (int i = 0; i < 20; ++i) yield(pace, 8'000);
-  yield(pace, AdaptiveYield::kHogNs, false);
+  yield(pace, AdaptiveYield::kHogNs, TurnWork::none);
   EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns);
 }
 
 TEST(AdaptiveYield, OffersLaterWhereAThreadUsesItsSliceAlthoughFramesWait) {
   AdaptiveYield pace;
   for (int i = 0; i < 20; ++i) yield(pace, 8'000);
-  yield(pace, AdaptiveYield::kSliceNs, true);
+  yield(pace, AdaptiveYield::kSliceNs, TurnWork::few_frames);
   EXPECT_EQ(first_due(pace), AdaptiveYield::kShortestTurns * 2);
-  for (int i = 0; i < 20; ++i) yield(pace, AdaptiveYield::kSliceNs, true);
+  for (int i = 0; i < 20; ++i) yield(pace, AdaptiveYield::kSliceNs, TurnWork::few_frames);
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns);
+}
+
+TEST(AdaptiveYield, KeepsItsPaceForAPeerWhoseLongBurstLeavesManyFrames) {
+  AdaptiveYield pace;
+  for (int i = 0; i < 20; ++i) yield(pace, 8'000);
+  for (int i = 0; i < 200; ++i) {
+    for (uint32_t k = 1; k < AdaptiveYield::kUndecidedYields; ++k)
+      yield(pace, AdaptiveYield::kSliceNs, TurnWork::many_frames);
+    EXPECT_EQ(first_due(pace), AdaptiveYield::kShortestTurns);
+    yield(pace, AdaptiveYield::kSliceNs - 1, TurnWork::many_frames);
+  }
+}
+
+TEST(AdaptiveYield, OffersLaterWhereAThreadKeepsTheCpuWhileFramesOfAnotherCpuCome) {
+  AdaptiveYield pace;
+  for (int i = 0; i < 20; ++i) yield(pace, 8'000);
+  const auto keep = [&] {
+    for (uint32_t k = 0; k < AdaptiveYield::kUndecidedYields; ++k)
+      yield(pace, 3'000'000, TurnWork::many_frames);
+  };
+  keep();
+  EXPECT_EQ(first_due(pace), AdaptiveYield::kShortestTurns * 2);
+  for (int i = 0; i < 5; ++i) keep();
   EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns);
 }
 
 TEST(AdaptiveYield, OnlyTheFirstTurnAfterAYieldCounts) {
   AdaptiveYield pace;
   yield(pace, 8'000);
-  for (int i = 0; i < 20; ++i) pace.note_turn(true);
+  for (int i = 0; i < 20; ++i) pace.note_turn(TurnWork::few_frames);
   EXPECT_EQ(first_due(pace), AdaptiveYield::kLongestTurns / 2);
 }
 
