@@ -43,8 +43,9 @@ rte_mempool* frame_pool(const Config& config, int socket) {
   // 8191 frames a device hold transmit bursts, parked packets, the loopback queue and a NIC's descriptors.
   // The pool takes at most half of EAL's memory.
   constexpr size_t kPerDevice = 8191;
-  // A wire has no descriptors that hold frames, and many processes, each with a pool.
-  constexpr size_t kPerWireDevice = 4095;
+  // A wire has no descriptors that hold frames, and many processes, each with a pool. An idle process has to
+  // remain below 32 MiB (docs/wires.md), and these are the largest part of it.
+  constexpr size_t kPerWireDevice = 3839;
   const uint32_t buffer_bytes = any_pci_port(config) ? kNicBufferBytes : kBufferBytes;
   const size_t bytes_each = buffer_bytes + RTE_PKTMBUF_HEADROOM + sizeof(rte_mbuf) + 64;
   const size_t affordable = (size_t{config.eal.memory_mib} << 20) / 2 / bytes_each;
