@@ -64,7 +64,7 @@ def version():
 
 
 def install(folder):
-    """The tree of an archive: faultline-VERSION-ARCH/{bin,lib,share}."""
+    """The tree of an archive: faultline-VERSION-linux-ARCH/{bin,lib,share}."""
     subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", folder / "root"], stdout=subprocess.DEVNULL, check=True)
     options = json.loads(subprocess.check_output(["meson", "introspect", "--buildoptions", BUILD]))
     values = {option["name"]: option["value"] for option in options}
