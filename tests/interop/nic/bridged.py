@@ -2,6 +2,7 @@
 """What needs a bridge of this machine, and so root: NICs with several queues, and the kernel as the peer (kernel_peer.py)."""
 import os
 import re
+import subprocess
 import sys
 import time
 
@@ -72,9 +73,12 @@ def run(tally, faultline_run, kinds, wanted):
     for kind in kinds:
         name = f"{kind} two queues, 16 QPs"
         if kind in KINDS_WITH_QUEUES and re.search(wanted, name):
-            with Testbed(faultline_run, "nic", "pci", with_peer=False) as testbed:
-                with NicGuest([kind], bridge=(testbed.namespace, "fl-bridge"), queues=2) as guest:
-                    problem, note = two_queues(guest, kind, faultline_run)
+            try:
+                with Testbed(faultline_run, "nic", "pci", with_peer=False) as testbed:
+                    with NicGuest([kind], bridge=(testbed.namespace, "fl-bridge"), queues=2) as guest:
+                        problem, note = two_queues(guest, kind, faultline_run)
+            except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+                problem, note = f"the guest did not start or end: {error}", ""
             if problem:
                 tally.fail(name, problem)
             else:
