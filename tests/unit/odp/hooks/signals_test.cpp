@@ -350,8 +350,23 @@ TEST(BlockedSignalDeathTest, AContextThatIsBlockedIsNoticed) {
       testing::ExitedWithCode(kRight), "");
 }
 
+/// Whether this kernel reports a blocked signal as pending. The one that qemu-user 7.2 imitates keeps SIGBUS
+/// to itself.
+bool reports_pending(int signal) {
+  const pid_t child = fork();
+  if (child == 0) {
+    block_all();
+    raise(signal);
+    sigset_t pending;
+    _exit(sigpending(&pending) == 0 && sigismember(&pending, signal) == 1 ? kRight : 1);
+  }
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == kRight;
+}
+
 // A turn that unblocked the signals takes none that were sent to a thread which blocks them.
 TEST(BlockedSignalDeathTest, WhatIsSentDuringATurnIsPendingAfterIt) {
+  if (!reports_pending(SIGBUS)) GTEST_SKIP() << "the kernel does not report a blocked SIGBUS as pending";
   EXPECT_EXIT(
       {
         const Opened opened;
