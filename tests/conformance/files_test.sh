@@ -49,6 +49,46 @@ expect kept cat "$folder/infiniband"
 [ "$(LD_PRELOAD=$library timeout 20 ls /sys/class/infiniband 2>&1 | grep -v '^faultline: no configuration')" = "$(ls /sys/class/infiniband 2>&1)" ] ||
   { echo "FAILED: without devices the kernel's own entries are not seen"; exit 1; }
 
+# The counters, by the names of a NIC. A program that has not opened the device reads zeros.
+expect $'0\n0' cat $device/ports/1/counters/port_xmit_packets $device/ports/1/hw_counters/out_of_sequence
+if /usr/bin/python3 -c "import pyverbs" 2>/dev/null; then
+  with /usr/bin/python3 - <<'PYTHON'
+from pyverbs.addr import AH, AHAttr, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.enums import IBV_ACCESS_LOCAL_WRITE, IBV_QPT_UD, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, SendWR
+MESSAGES, BYTES, HEADER_BYTES = 20, 256, 14 + 20 + 8 + 12 + 8 + 4
+port = '/sys/class/infiniband/faultline7/ports/1'
+def counter(name): return int(open(f'{port}/{name}').read())
+context = Context(name='faultline7')
+pd, cq = PD(context), CQ(context, 64)
+mr = MR(pd, 4096, IBV_ACCESS_LOCAL_WRITE)
+attributes = QPAttr(port_num=1)
+attributes.qkey = 17
+qp = QP(pd, QPInitAttr(qp_type=IBV_QPT_UD, scq=cq, rcq=cq, cap=QPCap(max_send_wr=64, max_recv_wr=1)), attributes)  # in RTS
+address = AH(pd, attr=AHAttr(gr=GlobalRoute(dgid=context.query_gid(1, 0), sgid_index=0), is_global=1, port_num=1))
+before = counter('counters/port_xmit_data')
+for _ in range(MESSAGES):
+    request = SendWR(num_sge=1, sg=[SGE(mr.buf, BYTES, mr.lkey)], opcode=IBV_WR_SEND, send_flags=IBV_SEND_SIGNALED)
+    request.set_wr_ud(address, qp.qp_num, 17)
+    qp.post_send(request)
+done = 0
+while done < MESSAGES:
+    count, completions = cq.poll(16)
+    done += count
+    assert all(completion.status == IBV_WC_SUCCESS for completion in completions)
+while counter('hw_counters/out_of_buffer') < MESSAGES: pass  # no receive is posted: all are dropped
+assert counter('counters/port_xmit_packets') == counter('counters/port_rcv_packets') == counter('hw_counters/sent_pkts') == MESSAGES
+assert counter('hw_counters/rdma_sends') == counter('hw_counters/transport.messages_sent') == MESSAGES
+data = 4 * (counter('counters/port_xmit_data') - before) / MESSAGES
+assert BYTES < data <= BYTES + HEADER_BYTES, data
+PYTHON
+fi
+
 with python3 - <<'PYTHON'
 import errno, os, stat
 device = '/sys/class/infiniband/faultline7'

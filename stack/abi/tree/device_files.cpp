@@ -8,6 +8,7 @@
 #include <rdma/rdma_user_cm.h>
 #include <spdlog/fmt/fmt.h>
 
+#include "stack/abi/tree/standard_counters.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/wire/packet/headers.hpp"
 
@@ -181,6 +182,11 @@ void DeviceFiles::add_port(const std::string& folder, const DeviceFacts& device)
   for (const char* name : {"/lid_mask_count", "/sm_sl"}) add_file(folder + name, "0\n");
   for (int index = 0; index < verbs::kPkeyTableLength; ++index)
     add_file(fmt::format("{}/pkeys/{}", folder, index), fmt::format("0x{:04x}\n", wire::kDefaultPkey));
+
+  for (const char* name : {"/counters", "/hw_counters"}) add(folder + name, {});
+  if (device.counters)
+    for (const CounterFile& counter : counter_files(*device.counters))
+      add_file(folder + "/" + counter.file, fmt::format("{}\n", counter.value));
 
   add(folder + "/gid_attrs/types", {});
   add(folder + "/gid_attrs/ndevs", {});

@@ -40,6 +40,9 @@ struct DeviceFacts {
   std::string version;     ///< firmware version: this library's
   ibv_port_attr port{};
   std::string interface;  ///< network interface that has one of the device's addresses, or empty
+  /// Of verbs::counter_values(); empty if the device does not run. Without it, the counters' folders are
+  /// empty.
+  std::optional<std::vector<uint64_t>> counters;
 };
 
 class DeviceFiles {

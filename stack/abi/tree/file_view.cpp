@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "stack/abi/tree/descriptor_table.hpp"
+#include "stack/verbs/objects/counter_list.hpp"
 #include "stack/verbs/objects/objects.hpp"
 
 namespace faultline::abi {
@@ -65,7 +66,14 @@ std::string interface_of(const verbs::DeviceDescription& device, const ifaddrs* 
   return {};
 }
 
-std::optional<DeviceFiles> device_files() {
+/// A forked child does not use its parent's device: for it, the device does not run.
+std::vector<uint64_t> counters_of(const verbs::OpenDevice* engine) {
+  if (engine == nullptr || engine->is_of_parent_process()) return {};
+  return verbs::counter_values(*engine->backend);
+}
+
+/// Counters are read only if the path is one of theirs: a look at any other file need not wait for them.
+std::optional<DeviceFiles> device_files(bool with_counters) {
   int count = 0;
   const std::unique_ptr<ibv_device*[], void (*)(ibv_device**)> list(ibv_get_device_list(&count),
                                                                     ibv_free_device_list);
@@ -82,7 +90,8 @@ std::optional<DeviceFiles> device_files() {
                      .verbs_name = device.dev_name,
                      .version = FAULTLINE_VERSION,
                      .port = verbs::describe_port(device.description, engine.get()),
-                     .interface = interface_of(device.description, interfaces)});
+                     .interface = interface_of(device.description, interfaces),
+                     .counters = with_counters ? std::optional(counters_of(engine.get())) : std::nullopt});
   }
   if (interfaces != nullptr) freeifaddrs(interfaces);
   return DeviceFiles(facts);
@@ -129,7 +138,7 @@ std::optional<Sight> look_at(int directory, const char* path) {
     own = own_path(absolute);
   if (!own) return std::nullopt;
   const Looking looking;
-  const auto files = device_files();
+  const auto files = device_files(own->find("counters") != std::string::npos);
   if (!files) return std::nullopt;
   Sight sight{std::move(*own), std::nullopt};
   if (const Node* const node = files->find(sight.path)) sight.node = *node;

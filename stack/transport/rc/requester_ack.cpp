@@ -184,14 +184,16 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
       ++context_.counters.rnr_naks_received;
       // An incomplete READ before it is requested again after the same wait. A page fault at the peer uses no
       // retry: the page arrives as surely as an acknowledgement.
-      if (acknowledge_before(qp, psn) && !packet.bth.page_fault && !count_rnr_retry(qp))
+      if (acknowledge_before(qp, psn) && !packet.bth.page_fault && !count_rnr_retry(qp)) {
+        ++context_.counters.rnr_retries_exceeded;
         fail(qp, CompletionStatus::rnr_retry_exceeded);
-      else
+      } else
         on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask, packet.bth.page_fault);
       return;
     case wire::kAethNak: {
       ++context_.counters.naks_received;
       const auto code = static_cast<wire::NakCode>(aeth.syndrome & wire::kAethValueMask);
+      if (code == wire::NakCode::psn_sequence_error) ++context_.counters.sequence_naks_received;
       const bool whole = acknowledge_before(qp, psn);
       // After any other NAK the peer's QP is in error. A READ with missing responses never gets them, so it
       // fails here rather than by timeouts.

@@ -301,7 +301,10 @@ void Requester::on_timer(QueuePair& qp) {
   }
   ++context_.counters.timeouts;
   if (qp.rate_control != nullptr) qp.rate_control->on_loss(context_.now_ns);
-  if (state.retries_left == 0) return fail(qp, CompletionStatus::retry_exceeded);
+  if (state.retries_left == 0) {
+    ++context_.counters.retries_exceeded;
+    return fail(qp, CompletionStatus::retry_exceeded);
+  }
   --state.retries_left;
   state.gap_reported = false;
   recovery.received.clear();  // the peer may have dropped what it held

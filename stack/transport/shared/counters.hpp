@@ -58,10 +58,13 @@ struct CoreCounters {
   uint64_t acks_sent = 0;
   uint64_t naks_sent = 0;
   uint64_t naks_received = 0;
+  uint64_t sequence_naks_received = 0;
   uint64_t rnr_naks_sent = 0;
   uint64_t rnr_naks_received = 0;
   uint64_t retransmitted_packets = 0;
   uint64_t timeouts = 0;
+  uint64_t retries_exceeded = 0;
+  uint64_t rnr_retries_exceeded = 0;
   uint64_t probes_sent = 0;
   uint64_t selective_acks_sent = 0;
   uint64_t selective_acks_received = 0;
@@ -96,12 +99,18 @@ inline constexpr CounterRow<CoreCounters> kCoreCounterRows[] = {
     {"naks_sent", "packets", CounterKind::count, "NAKs sent, RNR NAKs left out", &CoreCounters::naks_sent},
     {"naks_received", "packets", CounterKind::count, "NAKs received, RNR NAKs left out",
      &CoreCounters::naks_received},
+    {"sequence_naks_received", "packets", CounterKind::count,
+     "part of naks_received that reports a PSN sequence error", &CoreCounters::sequence_naks_received},
     {"rnr_naks_sent", "packets", CounterKind::count, "RNR NAKs sent", &CoreCounters::rnr_naks_sent},
     {"rnr_naks_received", "packets", CounterKind::count, "RNR NAKs received",
      &CoreCounters::rnr_naks_received},
     {"retransmitted_packets", "packets", CounterKind::count, "packets sent again",
      &CoreCounters::retransmitted_packets},
     {"timeouts", "timeouts", CounterKind::count, "local ACK timeouts", &CoreCounters::timeouts},
+    {"retries_exceeded", "QPs", CounterKind::count, "QPs that failed because retry_cnt was used up",
+     &CoreCounters::retries_exceeded},
+    {"rnr_retries_exceeded", "QPs", CounterKind::count, "QPs that failed because rnr_retry was used up",
+     &CoreCounters::rnr_retries_exceeded},
     {"probes_sent", "packets", CounterKind::count, "oldest packets sent again before their timeout",
      &CoreCounters::probes_sent},
     {"selective_acks_sent", "packets", CounterKind::count, "selective acknowledgements sent",

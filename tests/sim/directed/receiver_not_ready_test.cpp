@@ -47,6 +47,9 @@ TEST(ReceiverNotReady, ItsRetriesAreCounted) {
     EXPECT_EQ(pair.counters_b().rnr_naks_sent, 1U + rnr_retry);
     EXPECT_EQ(Pair::statuses(pair.a.poll_sends()),
               (Statuses{CompletionStatus::rnr_retry_exceeded, CompletionStatus::work_request_flushed}));
+    EXPECT_EQ(pair.counters_a().rnr_naks_received, 1U + rnr_retry);
+    EXPECT_EQ(pair.counters_a().rnr_retries_exceeded, 1U);
+    EXPECT_EQ(pair.counters_a().sequence_naks_received, 0U);
     EXPECT_EQ(pair.b.state(), QpState::rts);
   }
 }

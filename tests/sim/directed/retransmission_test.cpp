@@ -32,6 +32,7 @@ TEST(Retransmission, SendsOneSequenceNakAGap) {
   pair.run();
   EXPECT_EQ(pair.counters_b().naks_sent, 1U);
   EXPECT_EQ(pair.counters_a().naks_received, 1U);
+  EXPECT_EQ(pair.counters_a().sequence_naks_received, 1U);
   EXPECT_EQ(pair.counters_a().retransmitted_packets, 8U);
   EXPECT_EQ(pair.a.poll_sends().size(), 8U);
 }
@@ -121,6 +122,8 @@ TEST(Retransmission, EndsInRetryExceededAfterTheCount) {
     EXPECT_EQ(Pair::statuses(pair.a.poll_sends()),
               (Statuses{CompletionStatus::retry_exceeded, CompletionStatus::work_request_flushed}));
     EXPECT_EQ(pair.a.state(), transport::QpState::err);
+    EXPECT_EQ(pair.counters_a().timeouts, 1U + retry_count);
+    EXPECT_EQ(pair.counters_a().retries_exceeded, 1U);
   }
 }
 

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "stack/verbs/objects/counter_list.hpp"
+
 namespace faultline::abi {
 namespace {
 
@@ -82,6 +84,19 @@ TEST_F(DeviceFilesTest, NameAnInterfaceOnlyWhereThereIsOne) {
   facts_.interface = "fl0";
   EXPECT_EQ(files().find(device + "/device/net")->names, std::vector<std::string>{"fl0"});
   EXPECT_EQ(text(device + "/ports/1/gid_attrs/ndevs/0"), "fl0\n");
+}
+
+TEST_F(DeviceFilesTest, HaveTheCountersWhereTheseWereRead) {
+  const std::string port = "/sys/class/infiniband/faultline3/ports/1";
+  EXPECT_TRUE(files().find(port + "/counters")->names.empty());
+  EXPECT_TRUE(files().find(port + "/hw_counters")->names.empty());
+  facts_.counters.emplace();
+  EXPECT_EQ(text(port + "/counters/port_xmit_data"), "0\n");
+  EXPECT_EQ(text(port + "/hw_counters/transport.tx_bytes"), "0\n");
+  facts_.counters = std::vector<uint64_t>(verbs::counter_texts().size(), 12);
+  EXPECT_EQ(text(port + "/counters/port_xmit_data"), "3\n");
+  EXPECT_EQ(text(port + "/hw_counters/out_of_sequence"), "12\n");
+  EXPECT_EQ(text(port + "/hw_counters/transport.tx_bytes"), "12\n");
 }
 
 TEST_F(DeviceFilesTest, ListsEveryEntryInItsFolder) {

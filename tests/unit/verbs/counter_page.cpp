@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "odp/regions/counters.hpp"
+#include "stack/abi/tree/standard_counters.hpp"
 #include "stack/verbs/objects/counter_list.hpp"
 
 int main() {
@@ -28,5 +29,19 @@ int main() {
   for (const auto& row : odp::kRegionCounterRows)
     std::printf("| `%s` | %s | %s | %s |\n", row.name.data(), row.unit.data(), name_of(row.kind).data(),
                 row.help.data());
+  std::puts(
+      "\n## In sysfs\n\n"
+      "A program under `faultline-run` finds its device's counters where tools look for those of a NIC: "
+      "below\n"
+      "`/sys/class/infiniband/DEVICE/ports/1`. `hw_counters` has a file for each counter above, and those "
+      "of\n"
+      "the second half of this table, with the names of mlx5 and rxe. The values are those of the program\n"
+      "that reads, and 0 while it has not opened the device. A counter of a NIC that Faultline does not "
+      "count\n"
+      "has no file.\n\n"
+      "| file | sum of | divided by | what it counts |\n|---|---|---|---|");
+  for (const abi::StandardCounter& counter : abi::standard_counters())
+    std::printf("| `%s` | `%s` | %u | %s |\n", counter.file.data(), counter.sources.data(), counter.divisor,
+                counter.help.data());
   return 0;
 }
