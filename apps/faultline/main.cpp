@@ -12,6 +12,7 @@
 
 #include "apps/faultline/devices.hpp"
 #include "apps/faultline/doctor.hpp"
+#include "apps/faultline/export/export.hpp"
 #include "apps/faultline/info.hpp"
 #include "apps/faultline/probe.hpp"
 #include "apps/faultline/start_program.hpp"
@@ -61,12 +62,18 @@ int start(int argc, char** argv) {
       "doctor",
       "print what is missing or limited here, what is lost by it and what mends it; exit status 0 if verbs "
       "programs run, 1 if not");
+  cli::ExportOptions exported;
+  CLI::App* const exporter = app.add_subcommand(
+      "export",
+      "print the counters of this user's programs for Prometheus, write them to a file or serve them");
+  cli::add_export_options(*exporter, exported);
   for (CLI::App* const one : {info, doctor}) {
     cli::add_device_options(*one, devices);
     one->add_flag("--json", as_json, "print JSON");
   }
   try {
     app.parse(argc, argv);
+    if (exporter->parsed()) return cli::run_export(exported);
     const cli::DeviceChoice choice = cli::choose_devices(devices);
     return info->parsed() ? cli::run_info(choice, as_json) : cli::run_doctor(choice, as_json);
   } catch (const CLI::Success& asked) {  // --help, --version

@@ -21,10 +21,41 @@ constexpr auto add_unsigned = rte_tel_data_add_dict_uint;
 constexpr auto add_unsigned = rte_tel_data_add_dict_u64;
 #endif
 
+/// DPDK allows letters, digits, '_' and '/' in a name.
+std::string telemetry_name(const verbs::CounterText& text) {
+  std::string name = text.name;
+  std::replace(name.begin(), name.end(), '.', '/');
+  return name;
+}
+
 int list_running(const char* /*command*/, const char* /*parameters*/, rte_tel_data* data) {
   rte_tel_data_start_array(data, RTE_TEL_STRING_VAL);
   for (const std::string& name : Registry::instance().running())
     rte_tel_data_add_array_string(data, name.c_str());
+  return 0;
+}
+
+int show_units(const char* /*command*/, const char* /*parameters*/, rte_tel_data* data) {
+  rte_tel_data_start_dict(data);
+  for (const verbs::CounterText& text : verbs::counter_texts()) {
+    const std::string words = std::string(name_of(text.kind)) + ' ' + std::string(text.unit);
+    if (const int error = rte_tel_data_add_dict_string(data, telemetry_name(text).c_str(), words.c_str());
+        error != 0)
+      return error;
+  }
+  return 0;
+}
+
+/// One answer has no room for all help texts, so each has those of one component.
+int show_help(const char* /*command*/, const char* parameters, rte_tel_data* data) {
+  const std::string component = std::string(parameters != nullptr ? parameters : "") + '.';
+  rte_tel_data_start_dict(data);
+  for (const verbs::CounterText& text : verbs::counter_texts()) {
+    if (text.name.rfind('.') + 1 != component.size() || !text.name.starts_with(component)) continue;
+    if (const int error = rte_tel_data_add_dict_string(data, telemetry_name(text).c_str(), text.help.c_str());
+        error != 0)
+      return error;
+  }
   return 0;
 }
 
@@ -35,10 +66,8 @@ int show_counters(const char* /*command*/, const char* parameters, rte_tel_data*
   const std::vector<verbs::CounterText>& texts = verbs::counter_texts();
   const std::vector<uint64_t> values = verbs::counter_values(*device);
   for (size_t i = 0; i < texts.size(); ++i) {
-    // DPDK allows letters, digits, '_' and '/' in a name.
-    std::string name = texts[i].name;
-    std::replace(name.begin(), name.end(), '.', '/');
-    if (const int error = add_unsigned(data, name.c_str(), values[i]); error != 0) return error;
+    if (const int error = add_unsigned(data, telemetry_name(texts[i]).c_str(), values[i]); error != 0)
+      return error;
   }
   return 0;
 }
@@ -49,6 +78,10 @@ void register_telemetry() {
   rte_telemetry_register_cmd("/faultline/devices", list_running, "Names of the running devices");
   rte_telemetry_register_cmd("/faultline/counters", show_counters,
                              "Counters of a device. Parameter: its name");
+  rte_telemetry_register_cmd("/faultline/units", show_units, "Kind and unit of each counter");
+  rte_telemetry_register_cmd(
+      "/faultline/help", show_help,
+      "What each counter of a component counts. Parameter: the name before its last '.'");
 }
 
 }  // namespace faultline::glue

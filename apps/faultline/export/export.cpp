@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/faultline/export/export.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "apps/faultline/export/metrics_server.hpp"
+#include "apps/faultline/export/prometheus_text.hpp"
+
+namespace faultline::cli {
+
+namespace {
+
+constexpr int kUsage = 2;
+
+std::string metrics() {
+  return prometheus_text(read_running_programs());
+}
+
+/// node_exporter reads the file at any time: it must be complete, so it is written under another name.
+int write_file(const std::string& path) {
+  const std::string whole = path + ".new";
+  std::ofstream file(whole, std::ios::trunc);
+  file << metrics();
+  file.close();
+  if (file && std::rename(whole.c_str(), path.c_str()) == 0) return 0;
+  std::fprintf(stderr, "faultline: cannot write %s: %s; give --textfile a path that this user may write\n",
+               path.c_str(), std::strerror(errno));
+  return kUsage;
+}
+
+}  // namespace
+
+void add_export_options(CLI::App& command, ExportOptions& options) {
+  auto* const listen =
+      command.add_option("--prometheus", options.listen,
+                         "serve the metrics by HTTP at this port of 127.0.0.1, or at ADDRESS:PORT");
+  listen->type_name("[ADDRESS:]PORT");
+  auto* const file =
+      command.add_option("--textfile", options.textfile,
+                         "write the metrics to this file, for node_exporter's textfile collector");
+  file->type_name("FILE")->excludes(listen);
+  constexpr unsigned kMostSeconds = 86400;
+  command
+      .add_option("--seconds", options.seconds, "write the file again after so many seconds, until a signal")
+      ->check(CLI::Range(1U, kMostSeconds))
+      ->needs(file);
+}
+
+int run_export(const ExportOptions& options) {
+  if (!options.listen.empty()) {
+    std::string error;
+    serve_metrics(options.listen, metrics, error);
+    std::fprintf(stderr, "faultline: %s\n", error.c_str());
+    return kUsage;
+  }
+  if (options.textfile.empty()) {
+    const std::string text = metrics();
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? 0 : 1;
+  }
+  int status = write_file(options.textfile);
+  while (status == 0 && options.seconds != 0) {
+    std::this_thread::sleep_for(std::chrono::seconds(options.seconds));
+    status = write_file(options.textfile);
+  }
+  return status;
+}
+
+}  // namespace faultline::cli

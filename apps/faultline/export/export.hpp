@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `faultline export`: the counters of this user's programs for Prometheus.
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace faultline::cli {
+
+struct ExportOptions {
+  std::string listen;    ///< "PORT" or "ADDRESS:PORT"; "": no server
+  std::string textfile;  ///< "": none
+  unsigned seconds = 0;  ///< between two files; 0: one file
+};
+
+/// Adds the options to a command; `options` must outlive it.
+void add_export_options(CLI::App& command, ExportOptions& options);
+
+/// Prints the metrics, writes them to a file, or serves them until a signal ends the process. Returns the
+/// exit status; a mistake is one line on stderr.
+[[nodiscard]] int run_export(const ExportOptions& options);
+
+}  // namespace faultline::cli

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/faultline/export/prometheus_text.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include <spdlog/fmt/fmt.h>
+
+namespace faultline::cli {
+
+namespace {
+
+constexpr std::string_view kLatencies = "odp.fault_us.";
+constexpr std::string_view kHistogram = "faultline_odp_fault_duration_seconds";
+
+struct Family {
+  std::string type;
+  std::string help;
+  std::string lines;
+};
+/// By the metric's name: the format wants all lines of one family together.
+using Families = std::map<std::string, Family>;
+
+/// Escapes a label's value.
+std::string quoted(std::string_view value) {
+  std::string text;
+  for (const char c : value) {
+    if (c == '\\' || c == '"') text += '\\';
+    if (c == '\n')
+      text += "\\n";
+    else
+      text += c;
+  }
+  return text;
+}
+
+std::string labels_of(const DeviceSamples& device) {
+  return fmt::format("device=\"{}\",pid=\"{}\",program=\"{}\"", quoted(device.device), device.process,
+                     quoted(device.program));
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+/// Returns the metric's name: base units, and "_total" for what only increases.
+std::string metric_name(const CounterSample& counter) {
+  std::string name = "faultline_" + counter.name;
+  std::ranges::replace(name, '.', '_');
+  std::ranges::replace(name, '-', '_');
+  if (counter.unit == "ns") replace_all(name, "_ns_", "_seconds_");
+  if (counter.kind == "count" && !name.ends_with("_total")) name += "_total";
+  return name;
+}
+
+std::string value_text(const CounterSample& counter) {
+  constexpr double kNsPerSecond = 1e9;
+  if (counter.unit == "ns") return fmt::format("{}", static_cast<double>(counter.value) / kNsPerSecond);
+  return fmt::format("{}", counter.value);
+}
+
+void add_counter(const CounterSample& counter, const std::string& labels, Families& families) {
+  const std::string name = metric_name(counter);
+  Family& family = families[name];
+  if (family.type.empty()) {
+    family.type = counter.kind == "count" ? "counter" : counter.kind.empty() ? "untyped" : "gauge";
+    family.help = counter.help.empty() ? counter.name : counter.help;
+  }
+  family.lines += fmt::format("{}{{{}}} {}\n", name, labels, value_text(counter));
+}
+
+/// Adds the buckets of one device: "odp.fault_us.KIND.lt_N" and "odp.fault_us.KIND.more".
+void add_latencies(const DeviceSamples& device, const std::string& labels, Families& families) {
+  struct Bucket {
+    uint64_t bound_us;  ///< UINT64_MAX: none
+    uint64_t count;
+  };
+  std::map<std::string, std::vector<Bucket>> kinds;
+  for (const CounterSample& counter : device.counters) {
+    if (!counter.name.starts_with(kLatencies)) continue;
+    const std::string_view rest = std::string_view(counter.name).substr(kLatencies.size());
+    const size_t dot = rest.rfind('.');
+    if (dot == std::string_view::npos) continue;
+    const std::string_view bound = rest.substr(dot + 1);
+    constexpr std::string_view kLess = "lt_";
+    const uint64_t bound_us =
+        bound.starts_with(kLess) ? std::stoull(std::string(bound.substr(kLess.size()))) : UINT64_MAX;
+    kinds[std::string(rest.substr(0, dot))].push_back({bound_us, counter.value});
+  }
+  if (kinds.empty()) return;
+  Family& family = families[std::string(kHistogram)];
+  family.type = "histogram";
+  family.help = "time from the request of a page to its resolution, by the kind of fault";
+  for (auto& [kind, buckets] : kinds) {
+    std::ranges::sort(buckets, {}, &Bucket::bound_us);
+    uint64_t sum = 0;
+    for (const Bucket& bucket : buckets) {
+      sum += bucket.count;
+      const std::string bound = bucket.bound_us == UINT64_MAX
+                                    ? "+Inf"
+                                    : fmt::format("{}", static_cast<double>(bucket.bound_us) / 1e6);
+      family.lines +=
+          fmt::format("{}_bucket{{{},kind=\"{}\",le=\"{}\"}} {}\n", kHistogram, labels, kind, bound, sum);
+    }
+    family.lines += fmt::format("{}_count{{{},kind=\"{}\"}} {}\n", kHistogram, labels, kind, sum);
+  }
+}
+
+}  // namespace
+
+std::string prometheus_text(std::span<const DeviceSamples> devices) {
+  Families families;
+  for (const DeviceSamples& device : devices) {
+    const std::string labels = labels_of(device);
+    for (const CounterSample& counter : device.counters)
+      if (!counter.name.starts_with(kLatencies)) add_counter(counter, labels, families);
+    add_latencies(device, labels, families);
+  }
+  std::string text;
+  for (const auto& [name, family] : families)
+    text += fmt::format("# HELP {} {}\n# TYPE {} {}\n{}", name, family.help, name, family.type, family.lines);
+  text += fmt::format(
+      "# HELP faultline_devices devices of programs that answered\n# TYPE faultline_devices gauge\n"
+      "faultline_devices {}\n",
+      devices.size());
+  return text;
+}
+
+}  // namespace faultline::cli

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""`faultline export` beside two perftest programs on a wire: printed, as a file, and by HTTP. Where Debian's node_exporter and promtool are
+installed, they read it too.
+  export_test.py FAULTLINE FAULTLINE_RUN"""
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+FAULTLINE, RUN = (os.path.realpath(path) for path in sys.argv[1:3])
+WAIT_S = 30
+ended = []
+
+
+def start(words, **options):
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
+    ended.append(process)
+    return process
+
+
+def end_all():
+    for process in ended:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def until(what, condition):
+    limit = time.monotonic() + WAIT_S
+    while time.monotonic() < limit:
+        if (value := condition()):
+            return value
+        time.sleep(0.2)
+    raise AssertionError(f"no {what} in {WAIT_S} s")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def samples(text):
+    """{metric: {pid: value}}"""
+    found = {}
+    for name, pid, value in re.findall(r'^(\w+)\{[^}]*pid="(\d+)"[^}]*\} (\S+)$', text, re.MULTILINE):
+        found.setdefault(name, {})[pid] = float(value)
+    return found
+
+
+def export(*words):
+    result = subprocess.run([FAULTLINE, "export", *words], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    return result.returncode, result.stdout, result.stderr
+
+
+def fetch(port, path="/metrics"):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def check_text(text):
+    sent = samples(text)["faultline_transport_tx_packets_total"]
+    assert len(sent) == 2 and min(sent.values()) > 0, sent
+    families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
+    assert len(families) == len(set(families)) > 100, len(families)
+    # A help text that the program could not send would be the counter's name.
+    assert not re.findall(r"^# HELP \S+ [a-z]+\.\S*$", text, re.MULTILINE), text
+    assert "# TYPE faultline_odp_fault_duration_seconds histogram\n" in text
+
+
+def check_node_exporter(folder):
+    program = shutil.which("prometheus-node-exporter")
+    if program is None:
+        print("node_exporter is not installed: not asked")
+        return
+    port = free_port()
+    start([program, "--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={folder}",
+           f"--web.listen-address=127.0.0.1:{port}"])
+
+    def read():
+        try:
+            return fetch(port)[1]
+        except OSError:
+            return None
+    text = until("answer of node_exporter", read)
+    assert "node_textfile_scrape_error 0\n" in text, text
+    assert len(samples(text)["faultline_transport_tx_packets_total"]) == 2, text
+    print("node_exporter serves the file")
+
+
+def check_promtool(text):
+    if shutil.which("promtool") is None:
+        print("promtool is not installed: not asked")
+        return
+    result = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert result.returncode == 0 and not result.stderr, result.stderr
+    print("promtool finds nothing")
+
+
+def main():
+    runtime = tempfile.mkdtemp(prefix="faultline-export-")
+    try:
+        os.environ.update(XDG_RUNTIME_DIR=runtime, RUNTIME_DIRECTORY=runtime)
+        status, text, errors = export()
+        assert (status, errors) == (0, "") and text.endswith("faultline_devices 0\n"), (status, text, errors)
+        if shutil.which("ib_write_bw") is None:
+            print("SKIPPED: perftest is not installed")
+            return 77
+        transfer = ["ib_write_bw", "-D", "60"]
+        start([RUN, "--wire", "export", "--side", "a", *transfer])
+        client = start([RUN, "--wire", "export", "--side", "b", "sh", "-c", f"for i in 1 2 3 4 5; do {' '.join(transfer)} 198.18.0.1 && exit; sleep 1; done"])
+
+        def both():
+            text = export()[1]
+            sent = samples(text).get("faultline_transport_tx_packets_total", {})
+            return text if len(sent) == 2 and min(sent.values()) > 0 else None
+        text = until("two devices with packets", both)
+        check_text(text)
+        check_promtool(text)
+        before = samples(text)["faultline_transport_tx_packets_total"]
+        until("further packet", lambda: all(value > before[pid] for pid, value in
+                                            samples(export()[1])["faultline_transport_tx_packets_total"].items()))
+
+        folder = f"{runtime}/textfiles"
+        os.mkdir(folder)
+        assert export("--textfile", f"{folder}/faultline.prom") == (0, "", "")
+        with open(f"{folder}/faultline.prom", encoding="utf-8") as file:
+            check_text(file.read())
+        assert os.listdir(folder) == ["faultline.prom"], os.listdir(folder)
+        check_node_exporter(folder)
+
+        port = free_port()
+        server = start([FAULTLINE, "export", "--prometheus", str(port)])
+        with socket.socket() as idle:  # a client that asks nothing
+            until("server", lambda: idle.connect_ex(("127.0.0.1", port)) == 0)
+            kind, text = fetch(port)
+        assert kind.startswith("text/plain; version=0.0.4"), kind
+        check_text(text)
+        try:
+            fetch(port, "/other")
+            raise AssertionError("/other is served")
+        except urllib.error.HTTPError as error:
+            assert error.code == 404, error
+        status, out, errors = export("--prometheus", str(port))
+        assert status == 2 and out == "" and errors.count("\n") == 1 and "in use" in errors, (status, out, errors)
+        assert server.poll() is None and client.poll() is None
+
+        for words in (["--textfile", f"{runtime}/none/file"], ["--prometheus", "host.invalid:1"], ["--seconds", "1"],
+                      ["--textfile", "x", "--prometheus", "1"]):
+            status, out, errors = export(*words)
+            assert status == 2 and out == "" and errors.count("\n") == 1, (words, status, out, errors)
+        print("the counters of two programs: printed, in a file, by HTTP")
+        return 0
+    finally:
+        end_all()
+        shutil.rmtree(runtime, ignore_errors=True)
+
+
+sys.exit(main())
