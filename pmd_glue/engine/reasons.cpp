@@ -55,6 +55,65 @@ const char* text_of_nak(uint8_t syndrome) {
   return code < kCodes.size() ? kCodes[code] : "unknown code";
 }
 
+const char* name_of(transport::SendOpcode opcode) {
+  using transport::SendOpcode;
+  switch (opcode) {
+    case SendOpcode::rdma_write:
+      return "WRITE";
+    case SendOpcode::rdma_write_with_imm:
+      return "WRITE with immediate";
+    case SendOpcode::send:
+      return "SEND";
+    case SendOpcode::send_with_imm:
+      return "SEND with immediate";
+    case SendOpcode::rdma_read:
+      return "READ";
+    case SendOpcode::atomic_cmp_and_swp:
+      return "compare and swap";
+    case SendOpcode::atomic_fetch_and_add:
+      return "fetch and add";
+    case SendOpcode::local_inv:
+      return "invalidation of a local key";
+    case SendOpcode::bind_mw:
+      return "bind of a memory window";
+    case SendOpcode::send_with_inv:
+      return "SEND with invalidate";
+    case SendOpcode::flush:
+      return "FLUSH";
+    case SendOpcode::atomic_write:
+      return "ATOMIC WRITE";
+  }
+  return "work request";
+}
+
+bool has_remote_address(transport::SendOpcode opcode) {
+  using transport::SendOpcode;
+  return opcode != SendOpcode::send && opcode != SendOpcode::send_with_imm &&
+         opcode != SendOpcode::send_with_inv && opcode != SendOpcode::local_inv &&
+         opcode != SendOpcode::bind_mw;
+}
+
+/// Returns what was asked of the peer: "; the request: WRITE of 64 bytes to ...", or "".
+std::string request_text(const transport::QpFailure& failure) {
+  if (!failure.has_request) return {};
+  std::string text =
+      fmt::format("; the request: {} of {} bytes", name_of(failure.opcode), failure.length_bytes);
+  if (has_remote_address(failure.opcode))
+    text += fmt::format(" at address 0x{:x} with rkey 0x{:x}", failure.remote_va, failure.rkey);
+  return text;
+}
+
+/// Returns how long the requester has tried: "; 3 packets are not acknowledged, ...", or "".
+std::string tries_text(const transport::QpFailure& failure) {
+  constexpr double kNsPerMs = 1e6;
+  if (failure.status == CompletionStatus::rnr_retry_exceeded)
+    return fmt::format("; rnr_retry is {}", failure.rnr_retry);
+  if (failure.status != CompletionStatus::retry_exceeded) return {};
+  return fmt::format("; {} packets are not acknowledged, retry_cnt is {}, the timeout {:.3g} ms",
+                     failure.unanswered_packets, failure.retry_count,
+                     static_cast<double>(failure.ack_timeout_ns) / kNsPerMs);
+}
+
 constinit ProcessLocal<ReasonLimit> limit;
 
 }  // namespace
@@ -68,8 +127,8 @@ std::string text_of(const transport::QpFailure& failure) {
                        failure.qpn, peer, failure.psn, text_of_nak(failure.syndrome), failure.syndrome);
   const bool to_itself = failure.status == CompletionStatus::retry_exceeded && failure.is_loopback;
   return fmt::format(
-      "QP 0x{:06x}{}: fails at PSN {}: {} (status {}){}", failure.qpn, peer, failure.psn,
-      text_of(failure.status), static_cast<int>(failure.status),
+      "QP 0x{:06x}{}: fails at PSN {}: {} (status {}){}{}{}", failure.qpn, peer, failure.psn,
+      text_of(failure.status), static_cast<int>(failure.status), request_text(failure), tries_text(failure),
       to_itself ? "; the peer's address is this device's own: are both ends on one wire, and of one user?"
                 : "");
 }

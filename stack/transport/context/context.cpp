@@ -128,11 +128,27 @@ QpFailure failure_of(const QueuePair& qp) {
   return failure;
 }
 
+void add_request(const QueuePair& qp, QpFailure& failure) {
+  const int32_t unanswered = qp.requester.sent_psn.distance_from(qp.requester.unacked_psn);
+  failure.unanswered_packets = static_cast<uint32_t>(std::max(unanswered, 0));
+  failure.retry_count = qp.attributes.retry_count;
+  failure.rnr_retry = qp.attributes.rnr_retry;
+  failure.ack_timeout_ns = qp.attributes.timeout == 0 ? 0 : TimeNs{4096} << qp.attributes.timeout;
+  if (qp.send_ring.head() == qp.send_ring.tail()) return;
+  const SendWqe& wqe = *qp.send_ring.header_at(qp.send_ring.head());
+  failure.has_request = true;
+  failure.opcode = wqe.opcode;
+  failure.length_bytes = wqe.length_bytes;
+  failure.rkey = wqe.rkey;
+  failure.remote_va = wqe.remote_va;
+}
+
 }  // namespace
 
 void CoreContext::report(const QueuePair& qp, CompletionStatus status) {
   if (events == nullptr) return;
   QpFailure failure = failure_of(qp);
+  add_request(qp, failure);
   failure.psn = qp.requester.unacked_psn.value();
   failure.status = status;
   events->on_qp_failure(failure);

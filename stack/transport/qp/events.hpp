@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "stack/base/time.hpp"
 #include "stack/transport/shared/types.hpp"
 
 namespace faultline::transport {
@@ -42,6 +43,18 @@ struct QpFailure {
   /// Caused by a request of the peer, and a NAK was sent; `syndrome` is then valid (IBA 9.7.5.2.8).
   bool nak_sent = false;
   uint8_t syndrome = 0;
+
+  // The requester's state; without meaning if `nak_sent`.
+  /// A send work request is outstanding: the oldest one's opcode, length, remote address and key follow.
+  bool has_request = false;
+  SendOpcode opcode = SendOpcode::send;
+  uint32_t length_bytes = 0;
+  uint32_t rkey = 0;
+  uint64_t remote_va = 0;
+  uint32_t unanswered_packets = 0;  ///< sent, and not acknowledged
+  uint8_t retry_count = 0;          ///< attributes of ibv_modify_qp(3)
+  uint8_t rnr_retry = 0;
+  TimeNs ack_timeout_ns = 0;  ///< 0: none
 };
 
 /// Receiver of a core's events. Called on the owner thread; must not block or call back into the core.

@@ -123,6 +123,9 @@ class WorkRing {
   [[nodiscard]] Header* header_at(uint32_t index) {
     return reinterpret_cast<Header*>(slots_.get() + size_t{slot_of(index)} * slot_bytes_);
   }
+  [[nodiscard]] const Header* header_at(uint32_t index) const {
+    return reinterpret_cast<const Header*>(slots_.get() + size_t{slot_of(index)} * slot_bytes_);
+  }
   /// Call after setting the opcode, which determines the offset.
   [[nodiscard]] Sge* sges_of(Header* header) {
     return reinterpret_cast<Sge*>(reinterpret_cast<uint8_t*>(header) + bytes_before_data(*header));

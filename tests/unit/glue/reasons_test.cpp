@@ -20,8 +20,31 @@ transport::QpFailure failure() {
 TEST(Reasons, AQpThatFailsNamesPeerPsnAndStatus) {
   EXPECT_EQ(text_of(failure()),
             "QP 0x112233, peer 198.18.0.2 QP 0x445566: fails at PSN 77: no answer from the peer, retry_cnt "
-            "is used up "
-            "(status 12)");
+            "is used up (status 12); 0 packets are not acknowledged, retry_cnt is 0, the timeout 0 ms");
+}
+
+TEST(Reasons, AFailedRequestIsDescribed) {
+  transport::QpFailure failed = failure();
+  failed.has_request = true;
+  failed.opcode = transport::SendOpcode::rdma_read;
+  failed.length_bytes = 4096;
+  failed.remote_va = 0x7f0000001000;
+  failed.rkey = 0xab01;
+  failed.unanswered_packets = 3;
+  failed.retry_count = 7;
+  failed.ack_timeout_ns = 67'108'864;
+  failed.rnr_retry = 6;
+  const std::string silent = text_of(failed);
+  EXPECT_TRUE(
+      silent.ends_with("(status 12); the request: READ of 4096 bytes at address 0x7f0000001000 with rkey "
+                       "0xab01; 3 packets are not acknowledged, retry_cnt is 7, the timeout 67.1 ms"))
+      << silent;
+  failed.status = transport::CompletionStatus::remote_access;
+  EXPECT_TRUE(text_of(failed).ends_with("with rkey 0xab01")) << text_of(failed);
+  failed.opcode = transport::SendOpcode::send;
+  failed.status = transport::CompletionStatus::rnr_retry_exceeded;
+  EXPECT_TRUE(text_of(failed).ends_with("(status 13); the request: SEND of 4096 bytes; rnr_retry is 6"))
+      << text_of(failed);
 }
 
 TEST(Reasons, APeerThatIsTheDeviceItselfIsAWrongWire) {

@@ -132,6 +132,9 @@ std::atomic<uint64_t> drive_count{0};
 std::atomic<uint64_t> rest_count{0};
 std::atomic<int> joins{0};
 
+std::mutex failures_mutex;
+std::vector<transport::QpFailure> failures;  ///< guarded by failures_mutex
+
 /// Forwards events: the core is created before verbs provides their sink.
 class EventRelay final : public transport::EventSink {
  public:
@@ -146,6 +149,10 @@ class EventRelay final : public transport::EventSink {
   }
   void on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) override {
     if (transport::EventSink* const to = sink) to->on_srq_event(srq, event);
+  }
+  void on_qp_failure(const transport::QpFailure& failure) override {
+    const std::lock_guard guard(failures_mutex);
+    failures.push_back(failure);
   }
   void on_device_event(transport::AsyncEvent event) override {
     if (transport::EventSink* const to = sink) to->on_device_event(event);
@@ -327,6 +334,11 @@ Faults& faults() {
 std::vector<std::string> take_reasons() {
   const std::lock_guard lock(reasons_mutex());
   return std::exchange(reasons(), {});
+}
+
+std::vector<transport::QpFailure> take_failures() {
+  const std::lock_guard guard(failures_mutex);
+  return std::exchange(failures, {});
 }
 
 int running_devices() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stack/transport/core/core.hpp"
+#include "stack/transport/qp/events.hpp"
 
 namespace faultline::verbs::test {
 
@@ -30,6 +31,9 @@ void raise_device_event(const std::string& device, transport::AsyncEvent event);
 
 /// Returns the lines logged since the last call.
 std::vector<std::string> take_reasons();
+
+/// Returns the failures of QPs since the last call.
+std::vector<transport::QpFailure> take_failures();
 
 /// Returns the number of running devices.
 int running_devices();

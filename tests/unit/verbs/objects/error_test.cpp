@@ -18,6 +18,20 @@ class RemoteError : public ::testing::TestWithParam<ibv_wr_opcode> {
     from.fill(1);
     std::memset(to.data(), kUntouched, to.size());
   }
+  /// Checks that the requester's failure describes the request. The responder reports its NAK apart from it.
+  static void expect_failure(const ibv_send_wr& wr, uint32_t bytes) {
+    size_t described = 0;
+    for (const transport::QpFailure& failure : take_failures()) {
+      if (failure.nak_sent) continue;
+      ++described;
+      EXPECT_TRUE(failure.has_request);
+      EXPECT_EQ(static_cast<ibv_wr_opcode>(failure.opcode), wr.opcode);
+      EXPECT_EQ(failure.length_bytes, bytes);
+      EXPECT_EQ(failure.remote_va, wr.wr.rdma.remote_addr);
+      EXPECT_EQ(failure.rkey, wr.wr.rdma.rkey);
+    }
+    EXPECT_EQ(described, 1U);
+  }
   /// Checks that the peer refuses the request, raises an event, and that no byte changes on either side.
   void expect_refused(uint64_t remote_va, uint32_t rkey, uint32_t bytes = 64) {
     const std::vector<uint8_t> before(from.data(), from.data() + from.size());
@@ -31,9 +45,11 @@ class RemoteError : public ::testing::TestWithParam<ibv_wr_opcode> {
     wr.sg_list = &sge;
     wr.num_sge = 1;
     wr.wr.rdma = {remote_va, rkey};
+    static_cast<void>(take_failures());
     ASSERT_EQ(a.post_send(wr), 0);
     const ibv_wc wc = completion(a, b);
     EXPECT_EQ(wc.wr_id, 3U);
+    expect_failure(wr, bytes);
     EXPECT_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
     ibv_async_event event{};
     ASSERT_EQ(ibv_get_async_event(b.context, &event), 0);
@@ -277,9 +293,17 @@ TEST_F(LocalError, APeerThatIsGoneEndsInRetryExceeded) {
   b.qp = nullptr;
   ASSERT_EQ(a.post_send(write(5, remote->rkey)), 0);
   ASSERT_EQ(a.post_send(write(6, remote->rkey)), 0);
+  static_cast<void>(take_failures());
   const std::vector<ibv_wc> all = completions(a, b, 2);
   EXPECT_EQ(all[0].wr_id, 5U);
   EXPECT_EQ(all[0].status, IBV_WC_RETRY_EXC_ERR);
+  const auto failures = take_failures();
+  ASSERT_EQ(failures.size(), 1U);
+  EXPECT_EQ(failures[0].status, transport::CompletionStatus::retry_exceeded);
+  EXPECT_EQ(failures[0].unanswered_packets, 2U);
+  EXPECT_EQ(failures[0].retry_count, 2U);
+  EXPECT_EQ(failures[0].rnr_retry, 7U);
+  EXPECT_EQ(failures[0].ack_timeout_ns, 4096U << 8);
   EXPECT_EQ(all[1].wr_id, 6U);
   EXPECT_EQ(all[1].status, IBV_WC_WR_FLUSH_ERR);
 }
