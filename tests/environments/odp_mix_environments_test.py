@@ -44,6 +44,10 @@ class Lane:
         self.options = ["--seconds", str(seconds), "--seed", str(seed)]
         if qp_timeout is not None:
             self.options += ["--timeout", str(qp_timeout)]
+        # MADV_COLLAPSE holds the lock of the address space while it waits for a kernel thread on each CPU. scripts/test compiles meanwhile,
+        # and the calls have held it for 4.7 s then: the QPs time out. The test odp-mix makes them on its own, and so does a soak.
+        if not os.environ.get("FAULTLINE_SOAK") and "COLLAPSE" not in without:
+            without = [*without, "COLLAPSE"]
         for call in without:
             self.options += ["--without", call]
         self.environment = dict(os.environ)
@@ -160,8 +164,7 @@ LANES = {
     "docker": Lane.in_docker,
     "chroot": Lane.in_chroot,
     "descriptors": lambda lane: lane.options.append("--fill-descriptors"),
-    # Not MADV_COLLAPSE: it holds the lock of the address space while it waits for a kernel thread on each CPU, and two polling lcores
-    # occupy both CPUs of a small machine.
+    # Two polling lcores occupy both CPUs of a small machine.
     "dedicated": lambda lane: lane.options.extend(["--progress", "dedicated", "--without", "COLLAPSE"]),
     "late": Lane.open_late,
     "late-unguarded": late_unguarded,
