@@ -28,8 +28,10 @@ int write_file(const std::string& path) {
   file << metrics();
   file.close();
   if (file && std::rename(whole.c_str(), path.c_str()) == 0) return 0;
+  const int error = errno;
+  std::remove(whole.c_str());
   std::fprintf(stderr, "faultline: cannot write %s: %s; give --textfile a path that this user may write\n",
-               path.c_str(), std::strerror(errno));
+               path.c_str(), std::strerror(error));
   return kUsage;
 }
 

@@ -3,22 +3,31 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 
 #include <netdb.h>
+#include <poll.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
+
+#include "stack/base/unique_fd.hpp"
 
 namespace faultline::cli {
 
 namespace {
 
 constexpr size_t kMostHeadBytes = 8192;
-// For one receive or send: a client that does nothing keeps the next one waiting no longer.
-constexpr timeval kPatience{.tv_sec = 2, .tv_usec = 0};
+// For one request, and for its answer: no client keeps the next one waiting longer.
+constexpr std::chrono::seconds kPatience{2};
+
+/// Waits until the connection is ready for `events` of poll(2); false if the time is over.
+bool wait_for(int connection, short events, std::chrono::steady_clock::time_point end) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+  pollfd one{.fd = connection, .events = events, .revents = 0};
+  return left.count() > 0 && poll(&one, 1, static_cast<int>(left.count())) == 1;
+}
 
 std::string response(std::string_view status, std::string_view type, std::string_view body, bool with_body) {
   std::string text =
@@ -32,7 +41,9 @@ std::string response(std::string_view status, std::string_view type, std::string
 std::string receive_head(int connection) {
   std::string head;
   std::array<char, 1024> part;
+  const auto end = std::chrono::steady_clock::now() + kPatience;
   while (head.find("\r\n\r\n") == std::string::npos) {
+    if (!wait_for(connection, POLLIN, end)) return {};
     const ssize_t bytes = recv(connection, part.data(), part.size(), 0);
     if (bytes <= 0 || head.size() + static_cast<size_t>(bytes) > kMostHeadBytes) return {};
     head.append(part.data(), static_cast<size_t>(bytes));
@@ -41,15 +52,16 @@ std::string receive_head(int connection) {
 }
 
 void send_all(int connection, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t bytes = send(connection, text.data(), text.size(), MSG_NOSIGNAL);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!text.empty() && wait_for(connection, POLLOUT, end)) {
+    const ssize_t bytes = send(connection, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (bytes <= 0) return;
     text.remove_prefix(static_cast<size_t>(bytes));
   }
 }
 
-/// Returns a listening socket, or -1 and one line in `error`.
-int listen_at(const std::string& place, std::string& error) {
+/// Returns a listening socket, or none and one line in `error`.
+UniqueFd listen_at(const std::string& place, std::string& error) {
   const size_t colon = place.rfind(':');
   std::string address = colon == std::string::npos ? "127.0.0.1" : place.substr(0, colon);
   const std::string port = colon == std::string::npos ? place : place.substr(colon + 1);
@@ -67,20 +79,19 @@ int listen_at(const std::string& place, std::string& error) {
   if (const int status = getaddrinfo(address.c_str(), port.c_str(), &hints, &found); status != 0) {
     error = fmt::format("cannot listen at {}: {}; give --prometheus a PORT, or an IP address and a port",
                         place, gai_strerror(status));
-    return -1;
+    return {};
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  const int listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  UniqueFd listener(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   constexpr int kQueue = 16;
-  if (listener >= 0) {
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(listener, found->ai_addr, found->ai_addrlen) == 0 && listen(listener, kQueue) == 0)
+  if (listener) {
+    setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(listener.get(), found->ai_addr, found->ai_addrlen) == 0 && listen(listener.get(), kQueue) == 0)
       return listener;
   }
   error = fmt::format("cannot listen at {}: {}; give --prometheus another port", place, std::strerror(errno));
-  if (listener >= 0) close(listener);
-  return -1;
+  return {};
 }
 
 }  // namespace
@@ -104,24 +115,20 @@ std::string answer_request(std::string_view head, MetricsSource source) {
 }
 
 void serve_metrics(const std::string& place, MetricsSource source, std::string& error) {
-  const int listener = listen_at(place, error);
-  if (listener < 0) return;
+  const UniqueFd listener = listen_at(place, error);
+  if (!listener) return;
   for (;;) {
-    const int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    if (connection < 0) {
+    const UniqueFd connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!connection) {
       // accept(2): a connection that was aborted, or an error of the network, ends no server.
       if (errno == EMFILE || errno == ENFILE || errno == EBADF || errno == ENOMEM) break;
       continue;
     }
-    setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
-    setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
-    if (const std::string head = receive_head(connection); !head.empty())
-      send_all(connection, answer_request(head, source));
-    close(connection);
+    if (const std::string head = receive_head(connection.get()); !head.empty())
+      send_all(connection.get(), answer_request(head, source));
   }
   error = fmt::format("cannot serve at {}: {}; start again with more descriptors or memory", place,
                       std::strerror(errno));
-  close(listener);
 }
 
 }  // namespace faultline::cli

@@ -2,6 +2,7 @@
 #include "apps/faultline/export/prometheus_text.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <string_view>
 
@@ -22,11 +23,11 @@ struct Family {
 /// By the metric's name: the format wants all lines of one family together.
 using Families = std::map<std::string, Family>;
 
-/// Escapes a label's value.
-std::string quoted(std::string_view value) {
+/// Escapes a label's value, or a help text, in which a quote need not be escaped.
+std::string escaped(std::string_view value, bool with_quotes = true) {
   std::string text;
   for (const char c : value) {
-    if (c == '\\' || c == '"') text += '\\';
+    if (c == '\\' || (c == '"' && with_quotes)) text += '\\';
     if (c == '\n')
       text += "\\n";
     else
@@ -36,8 +37,8 @@ std::string quoted(std::string_view value) {
 }
 
 std::string labels_of(const DeviceSamples& device) {
-  return fmt::format("device=\"{}\",pid=\"{}\",program=\"{}\"", quoted(device.device), device.process,
-                     quoted(device.program));
+  return fmt::format("device=\"{}\",pid=\"{}\",program=\"{}\"", escaped(device.device), device.process,
+                     escaped(device.program));
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
@@ -48,8 +49,11 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 /// Returns the metric's name: base units, and "_total" for what only increases.
 std::string metric_name(const CounterSample& counter) {
   std::string name = "faultline_" + counter.name;
-  std::ranges::replace(name, '.', '_');
-  std::ranges::replace(name, '-', '_');
+  const auto is_allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  std::ranges::replace_if(
+      name, [&](char c) { return !is_allowed(c); }, '_');
   if (counter.unit == "ns") replace_all(name, "_ns_", "_seconds_");
   if (counter.kind == "count" && !name.ends_with("_total")) name += "_total";
   return name;
@@ -66,7 +70,7 @@ void add_counter(const CounterSample& counter, const std::string& labels, Famili
   Family& family = families[name];
   if (family.type.empty()) {
     family.type = counter.kind == "count" ? "counter" : counter.kind.empty() ? "untyped" : "gauge";
-    family.help = counter.help.empty() ? counter.name : counter.help;
+    family.help = escaped(counter.help.empty() ? counter.name : counter.help, /*with_quotes=*/false);
   }
   family.lines += fmt::format("{}{{{}}} {}\n", name, labels, value_text(counter));
 }
@@ -85,9 +89,11 @@ void add_latencies(const DeviceSamples& device, const std::string& labels, Famil
     if (dot == std::string_view::npos) continue;
     const std::string_view bound = rest.substr(dot + 1);
     constexpr std::string_view kLess = "lt_";
-    const uint64_t bound_us =
-        bound.starts_with(kLess) ? std::stoull(std::string(bound.substr(kLess.size()))) : UINT64_MAX;
-    kinds[std::string(rest.substr(0, dot))].push_back({bound_us, counter.value});
+    uint64_t bound_us = UINT64_MAX;
+    if (bound.starts_with(kLess) &&
+        std::from_chars(bound.data() + kLess.size(), bound.data() + bound.size(), bound_us).ec != std::errc())
+      continue;
+    kinds[escaped(rest.substr(0, dot))].push_back({bound_us, counter.value});
   }
   if (kinds.empty()) return;
   Family& family = families[std::string(kHistogram)];

@@ -12,11 +12,13 @@
 
 #include <nlohmann/json.hpp>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "stack/base/runtime_directory.hpp"
+#include "stack/base/unique_fd.hpp"
 
 namespace faultline::cli {
 
@@ -28,11 +30,26 @@ constexpr timeval kPatience{.tv_sec = 1, .tv_usec = 0};
 // DPDK's telemetry sends a greeting of less than 1 KiB, and at most 16 KiB in one answer.
 constexpr size_t kMostAnswerBytes = 64 * 1024;
 
+/// Returns a text of an object, or "" if it has none of this name: a program of another build may answer
+/// otherwise.
+std::string text_of(const json& object, const std::string& key) {
+  if (!object.is_object()) return {};
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+/// In /tmp any user may have made the folder, and what answers there.
+bool is_of_this_user(const std::filesystem::path& folder) {
+  struct stat status {};
+  return lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
 /// Returns the folders in which pmd_glue/eal places the sockets.
 std::set<std::filesystem::path> socket_folders() {
   std::set<std::filesystem::path> folders;
   const auto add = [&](const std::string& base) {
-    if (!base.empty()) folders.insert(std::filesystem::path(base) / "dpdk/faultline");
+    std::filesystem::path folder = std::filesystem::path(base) / "dpdk/faultline";
+    if (is_of_this_user(folder)) folders.insert(std::move(folder));
   };
   for (const char* name : {"RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"})
     if (const char* const given = std::getenv(name)) add(given);
@@ -49,27 +66,23 @@ std::set<std::filesystem::path> socket_folders() {
 /// A connection to the telemetry of one program.
 class Connection {
  public:
-  explicit Connection(const std::filesystem::path& path) : socket_(socket(AF_UNIX, SOCK_SEQPACKET, 0)) {
+  explicit Connection(const std::filesystem::path& path)
+      : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
     const std::string text = path.string();
-    if (socket_ < 0 || text.size() >= sizeof address.sun_path) return;
+    if (!socket_ || text.size() >= sizeof address.sun_path) return;
     std::memcpy(address.sun_path, text.c_str(), text.size() + 1);
-    setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
-    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
-    if (connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return;
+    setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
+    if (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return;
     greeting_ = receive();
   }
-  ~Connection() {
-    if (socket_ >= 0) close(socket_);
-  }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
 
   [[nodiscard]] const json& greeting() const { return greeting_; }
 
   /// Returns the answer to a command; null if there is none.
   [[nodiscard]] json ask(const std::string& command) {
-    if (send(socket_, command.data(), command.size(), MSG_NOSIGNAL) < 0) return {};
+    if (send(socket_.get(), command.data(), command.size(), MSG_NOSIGNAL) < 0) return {};
     json answer = receive();
     const std::string name = command.substr(0, command.find(','));
     return answer.is_object() && answer.contains(name) ? std::move(answer[name]) : json();
@@ -78,13 +91,13 @@ class Connection {
  private:
   [[nodiscard]] json receive() const {
     std::string text(kMostAnswerBytes, '\0');
-    const ssize_t bytes = recv(socket_, text.data(), text.size(), 0);
+    const ssize_t bytes = recv(socket_.get(), text.data(), text.size(), 0);
     if (bytes <= 0) return {};
     text.resize(static_cast<size_t>(bytes));
     return json::parse(text, nullptr, /*allow_exceptions=*/false);
   }
 
-  const int socket_;
+  UniqueFd socket_;
   json greeting_;
 };
 
@@ -102,7 +115,7 @@ std::vector<CounterSample> samples_of(const json& values, const json& units) {
     if (!value.is_number_unsigned()) continue;
     CounterSample sample{.name = key, .unit = {}, .kind = {}, .help = {}, .value = value.get<uint64_t>()};
     std::ranges::replace(sample.name, '/', '.');
-    const std::string words = units.is_object() ? units.value(key, "") : "";
+    const std::string words = text_of(units, key);
     const size_t space = words.find(' ');
     sample.kind = words.substr(0, space);
     if (space != std::string::npos) sample.unit = words.substr(space + 1);
@@ -120,14 +133,16 @@ void add_help(Connection& connection, std::vector<CounterSample>& samples) {
     if (is_new) at->second = connection.ask("/faultline/help," + component);
     std::string key = sample.name;
     std::ranges::replace(key, '.', '/');
-    if (at->second.is_object()) sample.help = at->second.value(key, "");
+    sample.help = text_of(at->second, key);
   }
 }
 
 void read_program(const std::filesystem::path& path, std::vector<DeviceSamples>& all) {
   Connection connection(path);
   if (!connection.greeting().is_object()) return;
-  const pid_t process = connection.greeting().value("pid", 0);
+  const auto pid = connection.greeting().find("pid");
+  if (pid == connection.greeting().end() || !pid->is_number_integer()) return;
+  const pid_t process = pid->get<pid_t>();
   const json units = connection.ask("/faultline/units");
   const json devices = connection.ask("/faultline/devices");
   if (!devices.is_array()) return;

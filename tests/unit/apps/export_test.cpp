@@ -69,6 +69,17 @@ TEST(PrometheusText, QuotesWhatAProgramCallsItself) {
   EXPECT_NE(text.find("# TYPE faultline_a_b untyped\n"), std::string::npos) << text;
 }
 
+// A program of another build, or one that means harm.
+TEST(PrometheusText, StaysWellFormedWhateverAProgramAnswers) {
+  const DeviceSamples devices[] = {device_of(1, {{"a{b\n", "", "count", "two\nlines \\", 1},
+                                                 {"odp.fault_us.swap.lt_x", "services", "count", "", 2},
+                                                 {"odp.fault_us.k\"k.more", "services", "count", "", 3}})};
+  const std::string text = prometheus_text(devices);
+  EXPECT_NE(text.find("# HELP faultline_a_b__total two\\nlines \\\\\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("swap"), std::string::npos) << text;
+  EXPECT_NE(text.find("kind=\"k\\\"k\",le=\"+Inf\"} 3\n"), std::string::npos) << text;
+}
+
 std::string page() {
   return "metric 1\n";
 }

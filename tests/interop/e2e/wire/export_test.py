@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -65,8 +66,8 @@ def export(*words):
     return result.returncode, result.stdout, result.stderr
 
 
-def fetch(port, path="/metrics"):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+def fetch(port, path="/metrics", limit_s=5):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=limit_s) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 
 
@@ -143,9 +144,24 @@ def main():
 
         port = free_port()
         server = start([FAULTLINE, "export", "--prometheus", str(port)])
-        with socket.socket() as idle:  # a client that asks nothing
-            until("server", lambda: idle.connect_ex(("127.0.0.1", port)) == 0)
-            kind, text = fetch(port)
+        until("server", lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
+        with socket.socket() as slow:  # a client that never ends its request
+            slow.connect(("127.0.0.1", port))
+            stop = threading.Event()
+
+            def trickle():
+                while not stop.wait(0.5):
+                    try:
+                        slow.send(b"x")
+                    except OSError:
+                        return
+            trickler = threading.Thread(target=trickle)
+            trickler.start()
+            try:
+                kind, text = fetch(port, limit_s=20)  # after the slow one
+            finally:
+                stop.set()
+                trickler.join()
         assert kind.startswith("text/plain; version=0.0.4"), kind
         check_text(text)
         try:
