@@ -40,7 +40,7 @@ GROUPS = {
               ["stack/include/faultline", "stack/verbs/objects", "stack/verbs/device", "stack/verbs/completion",
                "stack/verbs/post", "stack/verbs/memory", "stack/verbs/queue_pair"], ["program"]),
     "glue": (560, 125, 380, 225, "pmd_glue/: devices, poll loops, ports (DPDK)",
-             ["pmd_glue/device", "pmd_glue/engine", "pmd_glue/ports", "pmd_glue/ports/host", "pmd_glue/ports/nic", "pmd_glue/ports/udp", "pmd_glue/memif",
+             ["pmd_glue/device", "pmd_glue/engine", "pmd_glue/status", "pmd_glue/ports", "pmd_glue/ports/host", "pmd_glue/ports/nic", "pmd_glue/ports/udp", "pmd_glue/memif",
               "pmd_glue/direct", "pmd_glue/eal", "pmd_glue/config", "pmd_glue/wires", "pmd_glue/link"], ["program", "engine", "progress", "interrupt"]),
     "transport": (20, 385, 700, 95, "stack/transport/: the sans-I/O core",
                   ["stack/transport/core", "stack/transport/rc", "stack/transport/uc", "stack/transport/ud",
@@ -53,7 +53,7 @@ GROUPS = {
             ["program", "engine", "pager", "monitor"]),
     "wire": (20, 645, 450, 80, "stack/wire/: packet formats (pure functions)",
              ["stack/wire/packet", "stack/wire/packet/*", "stack/wire/mad", "stack/wire/link"], ["engine"]),
-    "base": (490, 645, 450, 80, "stack/base/: OS tools for every room", ["stack/base", "stack/base/process"],
+    "base": (490, 645, 450, 80, "stack/base/: OS tools for every room; stack/status", ["stack/base", "stack/base/process", "stack/status"],
              ["program", "engine", "pager"]),
 }
 

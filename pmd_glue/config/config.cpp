@@ -376,6 +376,7 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   device.device_memory_bytes =
       reader.number("device_memory_kib", device.device_memory_bytes >> 10, 0, 1U << 20) << 10;
   device.capture = reader.text("capture");
+  device.publish = reader.boolean("publish", device.publish);
 
   const toml::table* port = reader.table("port");
   if (port == nullptr) reader.fail("port", "is missing; add a table [device.port] with a kind");

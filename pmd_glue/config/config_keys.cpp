@@ -60,6 +60,7 @@ constexpr Key kDevice[] = {"name",
                            "active_speed",
                            "device_memory_kib",
                            "capture",
+                           "publish",
                            "port",
                            "chaos"};
 constexpr Key kRoute[] = {"to", "via"};

@@ -181,6 +181,7 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
                                                CoreSlot{i, cores, device->hand_over_.get()});
     device->core_units_.push_back(std::move(unit));
   }
+  if (wanted.publish) device->start_publishing();
   if (wanted.progress == Progress::dedicated)
     for (uint32_t i = 0; i < cores; ++i) {
       CoreUnit& unit = device->core_units_[i];
@@ -221,6 +222,7 @@ void RunningDevice::shut_down() {
     }
     port_.reset();
     capture_.reset();
+    if (publisher_ != nullptr) publisher_->segment().remove_file();
   });
 }
 
@@ -239,6 +241,7 @@ void RunningDevice::abandon() {
   for (CoreUnit& unit : core_units_)
     if (unit.thread != nullptr) unit.thread->abandon();
   if (capture_ != nullptr) Capture::await_writer();
+  if (publisher_ != nullptr) publisher_->segment().remove_file();
 }
 
 // A NIC transmits queued frames even after the program ends. Here, frames that wait for the engine's next
@@ -293,6 +296,7 @@ void RunningDevice::run_last_turns() {
 
 void RunningDevice::call(uint32_t core_index, void (*function)(void*), void* argument) {
   CoreUnit& unit = core_units_[core_index];
+  unit.engine->publisher().note_change();
   if (progress_.is_closed() || is_of_parent_process()) {
     function(argument);
   } else if (unit.thread != nullptr) {
@@ -474,6 +478,7 @@ TimeNs RunningDevice::longest_sleep_ns() const {
 void RunningDevice::maintain(TimeNs now) {
   if (now < next_port_check_ || port_state_ == PortState::gone) return;
   next_port_check_ = now + kPortCheckNs;
+  if (publisher_ != nullptr) publisher_->publish_if_due(port_state_ == PortState::up, now);
   if (port_->is_gone()) return lose_port();
   if (port_->needs_reset() && now >= next_reset_) reset_port(now);
   if (std::string error; attachment_ != nullptr && !attachment_->keep(error))

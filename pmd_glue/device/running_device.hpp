@@ -24,6 +24,7 @@
 #include "pmd_glue/engine/lcore_thread.hpp"
 #include "pmd_glue/engine/poll_engine.hpp"
 #include "pmd_glue/ports/port.hpp"
+#include "pmd_glue/status/device_publisher.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/base/process/fork_generation.hpp"
 #include "stack/verbs/objects/backend.hpp"
@@ -71,6 +72,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   [[nodiscard]] bool link_up() override;
   [[nodiscard]] verbs::PortCounters port_counters() override;
   void set_event_sink(transport::EventSink* sink) override;
+  [[nodiscard]] status::SegmentWriter* status() override;
   [[nodiscard]] bool wants_reasons() const override;
   void log_reason(const std::string& line) override;
   [[nodiscard]] double measure_port_tx(size_t frame_bytes, unsigned milliseconds) override;
@@ -135,6 +137,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   [[nodiscard]] PollEngine& first_engine() { return *core_units_[0].engine; }
   [[nodiscard]] WakeFor wakes_for();
   void use_port(bool use);
+  void start_publishing();
   void drain_engines();
   void serve_links(TimeNs now);
   void note_port_state(PortState state);
@@ -161,6 +164,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   std::unique_ptr<HandOver> hand_over_;
   std::unique_ptr<FlowSteering> flow_steering_;  ///< nullptr without several cores and a redirection table
   std::vector<CoreUnit> core_units_;
+  std::unique_ptr<DevicePublisher> publisher_;  ///< nullptr: nothing is published
 
   /// True in a forked child of the process that opened the device: neither its threads nor its port are the
   /// child's.

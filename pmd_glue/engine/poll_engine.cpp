@@ -119,6 +119,7 @@ PollEngine::PollEngine(const Config& config, const DeviceConfig& device, WireAtt
           fault_model_ != nullptr ? static_cast<odp::MemoryAccess&>(*fault_model_)
                                   : static_cast<odp::MemoryAccess&>(session),
           tx_, static_cast<transport::EventSink*>(this))),
+      publisher_(*core_, slot.index),
       device_name_(device.name) {
   if (port.link_holds_frames())
     gate_.emplace(turns_, [this] {
@@ -161,6 +162,8 @@ bool PollEngine::turn(Turn whose) {
   if (tx_.is_impaired()) tx_.release_due();
 
   moved += tx_.sent_since_begin();
+  if (publisher_.is_due(moved != 0, now_)) [[unlikely]]
+    publisher_.publish(now_);
   return moved != 0 || holds_back();
 }
 

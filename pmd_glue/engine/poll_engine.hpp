@@ -25,6 +25,7 @@
 #include "pmd_glue/link/neighbours.hpp"
 #include "pmd_glue/memif/memif_gate.hpp"
 #include "pmd_glue/ports/port.hpp"
+#include "pmd_glue/status/core_publisher.hpp"
 #include "pmd_glue/wires/wire_attachment.hpp"
 #include "stack/base/token_bucket.hpp"
 #include "stack/base/turn_lock.hpp"
@@ -66,7 +67,7 @@ class PollEngine final : private transport::EventSink {
 
   /// Time of the next turn if no event occurs.
   [[nodiscard]] TimeNs next_deadline() const {
-    return std::min(core_->next_deadline(), neighbours_.next_deadline());
+    return std::min({core_->next_deadline(), neighbours_.next_deadline(), publisher_.next_deadline()});
   }
 
   [[nodiscard]] transport::Core& core() { return *core_; }
@@ -101,6 +102,9 @@ class PollEngine final : private transport::EventSink {
   /// due.
   [[nodiscard]] bool holds_frames_to_send() const { return tx_.holds_frames(); }
   void release_due_frames(TimeNs now);
+
+  /// Publishes the core's state for other processes in its turns; see CorePublisher.
+  [[nodiscard]] CorePublisher& publisher() { return publisher_; }
 
   /// Raises an event at the device's event sink.
   void raise(transport::AsyncEvent event) { on_device_event(event); }
@@ -189,6 +193,7 @@ class PollEngine final : private transport::EventSink {
   std::atomic<bool> may_serve_posted_{false};
   QpMemory qp_memory_;
   std::unique_ptr<transport::Core> core_;
+  CorePublisher publisher_;
   std::atomic<transport::EventSink*> events_{nullptr};
   std::atomic<TimeNs> last_turn_{0};
   TurnLock turns_;

@@ -61,14 +61,17 @@ void CoreContext::note_paced(QueuePair& qp, uint32_t bytes) {
   if (rate_bytes_per_s != RateControl::kUnlimited) qp.pacing.on_sent(bytes, rate_bytes_per_s, now_ns);
 }
 
-FaultAnswer CoreContext::request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
-                                       const FaultWaiter& waiter) {
+FaultAnswer CoreContext::request_fault(QueuePair& qp, const odp::Target& target, uint64_t va,
+                                       uint64_t length_bytes, const FaultWaiter& waiter) {
   // A parked request or a queued response also keeps a peer waiting.
   const bool urgent = waiter.role != FaultRole::requester;
   const odp::FaultRequest request{
       .target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter.pack(), .urgent = urgent};
   if (memory.serve_fault(request)) return FaultAnswer::served;
-  if (memory.request_fault(request)) return FaultAnswer::queued;
+  if (memory.request_fault(request)) {
+    ++qp.counters.page_waits;
+    return FaultAnswer::queued;
+  }
   ++counters.fault_queue_full;
   return FaultAnswer::full;
 }

@@ -82,8 +82,8 @@ struct CoreContext {
 
   // --- faults ---
   /// Requests a page range: served on this thread if it is short, else queued for the pager.
-  [[nodiscard]] FaultAnswer request_fault(const odp::Target& target, uint64_t va, uint64_t length_bytes,
-                                          const FaultWaiter& waiter);
+  [[nodiscard]] FaultAnswer request_fault(QueuePair& qp, const odp::Target& target, uint64_t va,
+                                          uint64_t length_bytes, const FaultWaiter& waiter);
 
   /// The QP's next turn executes its parked packets again.
   void retry_parked_later(QueuePair& qp) {

@@ -56,7 +56,7 @@ template <typename Fill>
   TxFrame* const frame = next_frame(context, qp);
   if (frame == nullptr) return false;
   fields.bth.destination_qpn = qp.attributes.destination_qpn;
-  fields.ipv4_identification = qp.ipv4_identification++;
+  fields.ipv4_identification = static_cast<uint16_t>(qp.tx_packets++);
   static_cast<void>(emit(context, *frame, qp.frame, fields, 0, {.loopback = qp.loopback},
                          [](std::span<uint8_t>, uint32_t*) { return true; }));
   return true;

@@ -168,6 +168,7 @@ bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire
       context.count(DropReason::destination_address);
       return false;
     }
+    ++qp->rx_packets;
     return datagram.on_packet(*qp, packet, frame);
   }
   return on_connected(*qp, packet, frame);
@@ -208,6 +209,7 @@ void Core::Impl::on_notification(QueuePair& qp, const wire::Packet& packet) {
   if (qp.protocol() == Protocol::datagram || !packet.bth.becn) return context.count(DropReason::cnp);
   if (!admits(qp, packet)) return;
   if (!is_of_path(qp, packet)) return;
+  ++qp.rx_packets;
   notification.on_notification(qp);
 }
 
@@ -229,7 +231,9 @@ bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) 
       context.count(DropReason::own_multicast);
       continue;
     }
-    if (admits(*qp, packet) && datagram.on_multicast(*qp, packet, frame, !kept)) kept = true;
+    if (!admits(*qp, packet)) continue;
+    ++qp->rx_packets;
+    if (datagram.on_multicast(*qp, packet, frame, !kept)) kept = true;
   }
   return kept;
 }
@@ -237,6 +241,7 @@ bool Core::Impl::on_multicast(const wire::Packet& packet, const RxFrame& frame) 
 [[gnu::always_inline]] inline bool Core::Impl::on_connected(QueuePair& qp, const wire::Packet& packet,
                                                             const RxFrame& frame) {
   if (!is_of_path(qp, packet)) return false;
+  ++qp.rx_packets;
   if (packet.ecn == wire::kEcnCongestionExperienced) notification.on_marked(qp);
   // An XRC initiator has no responder, and an XRC target no requester.
   if (qp.type == (packet.info->request ? QpType::xrc_send : QpType::xrc_recv)) {

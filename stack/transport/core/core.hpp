@@ -16,6 +16,7 @@
 #include "stack/transport/qp/config.hpp"
 #include "stack/transport/qp/events.hpp"
 #include "stack/transport/qp/init.hpp"
+#include "stack/transport/qp/snapshot.hpp"
 #include "stack/transport/qp/work_queue.hpp"
 #include "stack/transport/shared/counters.hpp"
 #include "stack/transport/shared/port.hpp"
@@ -92,6 +93,13 @@ class Core {
   /// Sets the receiver of datagrams to QP1; with nullptr (the default) they are dropped. Only the sink of the
   /// core that owns QPN 1 receives datagrams.
   void set_management_sink(ManagementSink* sink);
+
+  /// Sets the row in which the QP's state is published; status::kNoRow (the default): none.
+  static void set_status_row(QueuePair* qp, status::RowIndex row);
+  /// Fills snapshots of QPs that have a row, beginning after those of the last call, each QP at most once.
+  /// Returns their number. For the thread that runs the core, at any time between two of its calls.
+  [[nodiscard]] size_t qp_count() const;
+  size_t snapshot_qps(std::span<QpSnapshot> snapshots, TimeNs now);
 
   // --- any thread ---
 

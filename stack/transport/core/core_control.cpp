@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Control calls of the owner thread between turns: creation, modification and destruction of QPs, shared
 // receive queues and multicast groups.
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <optional>
@@ -12,15 +13,23 @@
 
 namespace faultline::transport {
 
+namespace {
+constexpr size_t kFirstListed = 64;
+}  // namespace
+
 QueuePair* Core::create_qp(const QpInit& init) {
   try {
     // Reserves room for the QPN's return, so that destroy cannot fail.
     impl_->qpns.reserve();
+    if (impl_->list.size() == impl_->list.capacity())
+      impl_->list.reserve(std::max<size_t>(kFirstListed, 2 * impl_->list.size()));
     const std::optional<uint32_t> qpn = impl_->qpns.peek();
     if (!qpn) return nullptr;
     QueuePair* const qp = impl_->memory().new_object<QueuePair>(*qpn, init, config_.qp_memory);
     impl_->qpns.take();
     impl_->table[*qpn & impl_->slot_mask] = qp;
+    qp->list_index = static_cast<uint32_t>(impl_->list.size());
+    impl_->list.push_back(qp);
     return qp;
   } catch (const std::bad_alloc&) {
     return nullptr;
@@ -35,10 +44,32 @@ void Core::destroy_qp(QueuePair* qp) {
   impl_->context.paces.disarm(qp->pacing_timer);
   impl_->context.parking.release_parked(*qp);
   impl_->context.parking.release_held(*qp);
+  impl_->list[qp->list_index] = impl_->list.back();
+  impl_->list[qp->list_index]->list_index = qp->list_index;
+  impl_->list.pop_back();
   const uint32_t qpn = qp->qpn;
   impl_->memory().delete_object(qp);
   impl_->table[qpn & impl_->slot_mask] = nullptr;
   impl_->qpns.give_back(qpn);
+}
+
+void Core::set_status_row(QueuePair* qp, status::RowIndex row) {
+  qp->status_row = row;
+}
+
+size_t Core::qp_count() const {
+  return impl_->list.size();
+}
+
+size_t Core::snapshot_qps(std::span<QpSnapshot> snapshots, TimeNs now) {
+  const std::vector<QueuePair*>& list = impl_->list;
+  size_t filled = 0;
+  for (size_t visited = 0; visited < list.size() && filled < snapshots.size(); ++visited) {
+    if (impl_->next_snapshot >= list.size()) impl_->next_snapshot = 0;
+    QueuePair& qp = *list[impl_->next_snapshot++];
+    if (qp.status_row != status::kNoRow) snapshots[filled++] = snapshot_of(qp, config_, now);
+  }
+  return filled;
 }
 
 int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask, TimeNs now) {
@@ -104,6 +135,8 @@ void Core::Impl::reset(QueuePair& qp) {
   qp.is_over_ipv4 = false;
   qp.communication_established = false;
   qp.lost_completion = false;
+  count_completed_sends(qp);
+  qp.completed_before = 0;
   qp.send_ring.clear();
   qp.receive_ring.clear();
   qp.receive_taken = false;

@@ -65,6 +65,9 @@ struct Core::Impl {
   Cnp notification;
   Gsi management;
   std::vector<QueuePair*> table;  // owns the QPs
+  /// The same QPs without gaps, for snapshots. QueuePair::list_index is an index into it.
+  std::vector<QueuePair*> list;
+  size_t next_snapshot = 0;
   // The number of slots is a power of two. find() compares the full QPN, since several QPNs share a slot.
   const uint32_t slot_mask;
   QpnPool qpns;

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "stack/status/rows.hpp"
 #include "stack/transport/congestion/pacing.hpp"
 #include "stack/transport/qp/completion_queue.hpp"
 #include "stack/transport/qp/config.hpp"
@@ -227,10 +228,12 @@ class alignas(64) QueuePair {
   bool requests_first = false;  ///< at the next turn, since answers were left at the last
   /// The message in progress has taken a receive: `receive`.
   bool receive_taken = false;
-  uint16_t ipv4_identification = 0;
+  /// Packets sent and received, modulo 2^32; counters() extends them. The low bits of the first are the next
+  /// IPv4 identification.
+  uint32_t tx_packets = 0;
+  uint32_t rx_packets = 0;
   uint32_t mtu_bytes = 1024;
   const odp::ProtectionDomain domain;
-  const uint32_t progress_mask;
   CompletionQueue* const send_cq;
   CompletionQueue* const receive_cq;
   QueuePair* next_ready = nullptr;
@@ -246,6 +249,7 @@ class alignas(64) QueuePair {
     QueuePair* qp = nullptr;
   } timer;
   const std::array<const void*, 2> posting_reads;
+  const uint32_t progress_mask;
   SendProgress* progress = nullptr;  // by send ring slot: `progress_storage`
   SendRing send_ring;
   RecoveryState recovery;
@@ -266,6 +270,12 @@ class alignas(64) QueuePair {
   wire::Gid multicast_source;      ///< with blocks_own_multicast: source GID of the last packet to a group
   wire::PathHeader datagram_path;  ///< of a UD QP: the path of the last datagram
   void* const user;
+
+  // What other processes read of the QP (stack/status).
+  status::QpCounters counters;  ///< tx_packets, rx_packets and sends_completed: as of the last snapshot
+  status::RowIndex status_row = status::kNoRow;
+  uint32_t completed_before = 0;  ///< send ring index as of the last snapshot
+  uint32_t list_index = 0;        ///< in the core's list of QPs
 
   // Used by application threads.
   alignas(64) std::atomic<bool> doorbell_rung{false};

@@ -56,6 +56,7 @@ class RoundTrip {
     if (rtt_ns > smoothed_ns_) smoothed_ns_ += (rtt_ns - smoothed_ns_) / 8;
   }
   [[nodiscard]] bool known() const { return smoothed_ns_ != 0; }
+  [[nodiscard]] uint64_t smoothed_ns() const { return smoothed_ns_; }  ///< 0: no sample yet
   /// Upper estimate of the response time.
   [[nodiscard]] uint64_t patience_ns() const { return smoothed_ns_ + 4 * deviation_ns_; }
 

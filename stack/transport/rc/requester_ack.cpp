@@ -166,6 +166,7 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
       kind == wire::kAethRnrNak && state.reads_outstanding != 0 && state.unacked_psn < state.sent_psn) {
     // The responder dropped a duplicate READ and the responses queued after it: request them again.
     ++context_.counters.rnr_naks_received;
+    ++qp.counters.rnr_naks_received;
     return on_rnr_nak(qp, state.unacked_psn, aeth.syndrome & wire::kAethValueMask, packet.bth.page_fault);
   }
   const bool is_stall_notification =
@@ -182,6 +183,7 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
       return;
     case wire::kAethRnrNak:
       ++context_.counters.rnr_naks_received;
+      ++qp.counters.rnr_naks_received;
       // An incomplete READ before it is requested again after the same wait. A page fault at the peer uses no
       // retry: the page arrives as surely as an acknowledgement.
       if (acknowledge_before(qp, psn) && !packet.bth.page_fault && !count_rnr_retry(qp)) {
@@ -193,7 +195,10 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
     case wire::kAethNak: {
       ++context_.counters.naks_received;
       const auto code = static_cast<wire::NakCode>(aeth.syndrome & wire::kAethValueMask);
-      if (code == wire::NakCode::psn_sequence_error) ++context_.counters.sequence_naks_received;
+      if (code == wire::NakCode::psn_sequence_error) {
+        ++context_.counters.sequence_naks_received;
+        ++qp.counters.sequence_naks_received;
+      }
       const bool whole = acknowledge_before(qp, psn);
       // After any other NAK the peer's QP is in error. A READ with missing responses never gets them, so it
       // fails here rather than by timeouts.
@@ -281,6 +286,7 @@ void Requester::on_answer(QueuePair& qp, const wire::Packet& packet) {
   if (psn != due) [[unlikely]] {
     if (psn < due) return context_.count(DropReason::stale_ack);
     ++context_.counters.out_of_sequence;
+    ++qp.counters.out_of_sequence;
     acknowledge_before(qp, progress.first_psn);
     return on_response_gap(qp);
   }

@@ -98,6 +98,7 @@ void Requester::skip_acknowledged(QueuePair& qp) {
 void Requester::note_resent(QueuePair& qp, wire::Psn psn) {
   RecoveryState& recovery = qp.recovery;
   ++context_.counters.retransmitted_packets;
+  ++qp.counters.retransmitted_packets;
   if (psn.distance_from(qp.requester.unacked_psn) < static_cast<int32_t>(PsnSet::kPsns))
     recovery.note_resent(psn);
   recovery.round_end = qp.requester.sent_psn;
@@ -300,6 +301,7 @@ void Requester::on_timer(QueuePair& qp) {
     return;
   }
   ++context_.counters.timeouts;
+  ++qp.counters.timeouts;
   if (qp.rate_control != nullptr) qp.rate_control->on_loss(context_.now_ns);
   if (state.retries_left == 0) {
     ++context_.counters.retries_exceeded;

@@ -212,7 +212,7 @@ Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const Send
   ++context_.counters.faults_requester;
   ++state.fault_generation;
   const FaultWaiter waiter{qp.qpn, FaultRole::requester, state.fault_generation};
-  switch (context_.request_fault(target, va, length_bytes, waiter)) {
+  switch (context_.request_fault(qp, target, va, length_bytes, waiter)) {
     case FaultAnswer::served:
       return Step::retry;
     case FaultAnswer::queued:
@@ -295,7 +295,7 @@ template <bool kWhole>
   fields.reth = {wqe.remote_va, wqe.rkey, wqe.length_bytes};
   fields.immediate = fields.invalidate_rkey = wqe.immediate_or_rkey;
   fields.xrc_srq_number = wqe.srq_number;
-  fields.ipv4_identification = qp.ipv4_identification;
+  fields.ipv4_identification = static_cast<uint16_t>(qp.tx_packets);
   if (answered) {
     if (read) {
       fields.reth.va += offset;
@@ -320,7 +320,7 @@ template <bool kWhole>
   if (step != Step::sent) return step;
   state.fault_failed = false;
   context_.note_sent(qp, frame_bytes);
-  ++qp.ipv4_identification;
+  ++qp.tx_packets;
 
   const uint32_t psns = read ? progress.packets - number : 1;
   const wire::Psn behind = kWhole ? state.next_psn : psn.plus(psns);

@@ -100,7 +100,7 @@ Execution Responder::refuse_length(QueuePair& qp) {
   if (!asked) {
     state.park_fault = {.is_open = false, .generation = ++state.park_generation, .psn = state.expected_psn};
     const FaultWaiter waiter{qp.qpn, FaultRole::parked, state.park_generation};
-    const FaultAnswer answer = context_.request_fault(target, va, length_bytes, waiter);
+    const FaultAnswer answer = context_.request_fault(qp, target, va, length_bytes, waiter);
     if (answer == FaultAnswer::served) return Execution::retry;
     state.park_fault.is_open = answer == FaultAnswer::queued;
   }
@@ -290,6 +290,7 @@ Fate Responder::on_request(QueuePair& qp, const wire::Packet& packet, const RxFr
   if (ahead > 0) return on_gap(qp, packet, frame);
   if (ahead < 0) {
     ++context_.counters.duplicate_requests;
+    ++qp.counters.duplicate_requests;
     on_duplicate(qp, packet);
     return Fate::consumed;
   }

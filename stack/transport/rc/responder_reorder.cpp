@@ -12,6 +12,7 @@ namespace faultline::transport {
 Fate Responder::on_gap(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame) {
   ResponderState& state = qp.responder;
   ++context_.counters.out_of_sequence;
+  ++qp.counters.out_of_sequence;
   const wire::Psn psn = packet.bth.psn;
   const bool in_map = psn.distance_from(state.expected_psn) <= static_cast<int32_t>(wire::SackEth::kPackets);
   const bool kept = state.peer_selective && in_map && context_.parking.hold(qp, psn, frame, context_.now_ns);

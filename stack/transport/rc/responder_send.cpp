@@ -196,7 +196,7 @@ bool Responder::send_answer(QueuePair& qp) {
   fields.bth = wire::make_bth(opcode, false, qp.attributes.destination_qpn, psn, 0);
   fields.atomic_ack = job.original;
   fields.aeth = {ack_syndrome(qp), job.msn};
-  fields.ipv4_identification = qp.ipv4_identification;
+  fields.ipv4_identification = static_cast<uint16_t>(qp.tx_packets);
   odp::Outcome outcome = odp::Outcome::done;
   const auto fill = [&](std::span<uint8_t> to, uint32_t * crc) __attribute__((always_inline)) {
     if (to.empty()) return true;
@@ -211,7 +211,7 @@ bool Responder::send_answer(QueuePair& qp) {
   if (outcome == odp::Outcome::miss) return hold_read_job(qp, job);
   if (outcome == odp::Outcome::violation) return refuse_rest_of_response(qp, job, psn);
   context_.note_sent(qp, frame_bytes);
-  ++qp.ipv4_identification;
+  ++qp.tx_packets;
   ++job.sent_packets;
   state.job_deadline_ns = kNever;
   state.job_floor = state.job_generation + 1;
@@ -233,7 +233,7 @@ bool Responder::hold_read_job(QueuePair& qp, const QueuedResponse& job) {
   if (!state.job_fault.is_of(state.job_stuck_psn, state.job_floor)) {
     state.job_fault = {.is_open = false, .generation = ++state.job_generation, .psn = state.job_stuck_psn};
     const FaultWaiter waiter{qp.qpn, FaultRole::read_job, state.job_generation};
-    const FaultAnswer answer = context_.request_fault({job.rkey, job.domain, odp::kRemoteRead, qp.qpn},
+    const FaultAnswer answer = context_.request_fault(qp, {job.rkey, job.domain, odp::kRemoteRead, qp.qpn},
                                                       job.va + offset, job.length_bytes - offset, waiter);
     if (answer == FaultAnswer::served) return true;
     state.job_fault.is_open = answer == FaultAnswer::queued;

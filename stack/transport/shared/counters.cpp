@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/transport/shared/counters.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -56,6 +57,13 @@ std::string_view name_of(DropReason reason) {
 
 std::string_view help_of(DropReason reason) {
   return reason < DropReason::count_ ? kReasons[static_cast<size_t>(reason)].help : "";
+}
+
+void flatten(const CoreCounters& counters, std::span<uint64_t, kFlatCounters> values) {
+  auto to = values.begin();
+  for (const auto& row : kCoreCounterRows) *to++ = counters.*row.member;
+  to = std::copy(counters.parse_errors.begin() + 1, counters.parse_errors.end(), to);
+  std::ranges::copy(counters.drops, to);
 }
 
 }  // namespace faultline::transport

@@ -6,7 +6,9 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <string_view>
+#include <tuple>
 
 #include "stack/base/counter_row.hpp"
 #include "stack/wire/packet/packet.hpp"
@@ -153,5 +155,12 @@ inline constexpr CounterRow<CoreCounters> kCoreCounterRows[] = {
 static_assert(sizeof(CoreCounters) == sizeof(CoreCounters::parse_errors) + sizeof(CoreCounters::drops) +
                                           std::size(kCoreCounterRows) * sizeof(uint64_t),
               "each member has a row");
+
+/// A core's counters as one list: those of kCoreCounterRows, then the parse errors without `none`, then the
+/// drops.
+inline constexpr size_t kFlatCounters = std::size(kCoreCounterRows) +
+                                        std::tuple_size_v<decltype(CoreCounters::parse_errors)> - 1 +
+                                        std::tuple_size_v<decltype(CoreCounters::drops)>;
+void flatten(const CoreCounters& counters, std::span<uint64_t, kFlatCounters> values);
 
 }  // namespace faultline::transport

@@ -45,6 +45,7 @@ Execution UnreliableResponder::execute_once(QueuePair& qp, const wire::Packet& p
   const wire::OpcodeInfo& info = *packet.info;
   if (packet.bth.psn != state.expected_psn) {
     ++context_.counters.out_of_sequence;
+    ++qp.counters.out_of_sequence;
     abandon_message(qp);
     state.expected_psn = packet.bth.psn;
   }
@@ -153,7 +154,7 @@ Execution UnreliableResponder::miss(QueuePair& qp, const odp::Target& target, ui
   ++context_.counters.faults_responder;
   state.fault_of_receive = target.need == odp::kLocalWrite;
   const FaultWaiter waiter{qp.qpn, FaultRole::parked, ++state.park_generation};
-  const FaultAnswer answer = context_.request_fault(target, va, length_bytes, waiter);
+  const FaultAnswer answer = context_.request_fault(qp, target, va, length_bytes, waiter);
   if (answer == FaultAnswer::served) return Execution::retry;
   state.parked_retry = answer == FaultAnswer::full;
   if (state.parked_retry) context_.make_ready(qp);

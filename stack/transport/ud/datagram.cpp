@@ -100,7 +100,7 @@ bool Datagram::hold_send(QueuePair& qp, odp::Outcome outcome, odp::Key lkey, con
   ++context_.counters.faults_requester;
   const FaultWaiter waiter{qp.qpn, FaultRole::requester, ++state.fault_generation};
   const FaultAnswer answer =
-      context_.request_fault({lkey, qp.domain, odp::kLocalRead}, stop.va, stop.left_bytes, waiter);
+      context_.request_fault(qp, {lkey, qp.domain, odp::kLocalRead}, stop.va, stop.left_bytes, waiter);
   state.fault_wait = answer == FaultAnswer::queued;
   if (answer == FaultAnswer::full) context_.make_ready(qp);
   return answer == FaultAnswer::served;
@@ -129,7 +129,7 @@ bool Datagram::send_one(QueuePair& qp) {
                               (wqe.flags & kSolicited) != 0, wqe.ud_qpn, state.next_psn, 0);
   fields.deth = {wqe.ud_qkey, qp.qpn};
   fields.immediate = wqe.immediate_or_rkey;
-  fields.ipv4_identification = qp.ipv4_identification;
+  fields.ipv4_identification = static_cast<uint16_t>(qp.tx_packets);
   const std::span<const Sge> sges(qp.send_ring.sges_of(&wqe), wqe.sge_count);
   SgeSpan stop;
   odp::Outcome outcome = odp::Outcome::done;
@@ -145,7 +145,7 @@ bool Datagram::send_one(QueuePair& qp) {
   if (outcome != odp::Outcome::done) return hold_send(qp, outcome, sges[stop.index].lkey, stop);
   state.fault_failed = false;
   if (qp.blocks_own_multicast && wqe.ud_qpn == wire::kMulticastQpn) qp.multicast_source = av.path.source_gid;
-  ++qp.ipv4_identification;
+  ++qp.tx_packets;
   state.next_psn = state.next_psn.next();
   complete(qp, wqe);
   return true;
@@ -223,8 +223,9 @@ Execution Datagram::deliver_once(QueuePair& qp, const wire::Packet& packet) {
   if (outcome == odp::Outcome::miss) {
     ++context_.counters.faults_responder;
     const FaultWaiter waiter{qp.qpn, FaultRole::parked, ++state.park_generation};
-    const FaultAnswer answer = context_.request_fault(
-        {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va, stop.left_bytes, waiter);
+    const FaultAnswer answer =
+        context_.request_fault(qp, {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va,
+                               stop.left_bytes, waiter);
     if (answer == FaultAnswer::served) return Execution::retry;
     state.parked_retry = answer == FaultAnswer::full;
     if (state.parked_retry) context_.make_ready(qp);

@@ -48,6 +48,11 @@ Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
   cq->with_wallclock = (init.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
   cq->ring_memory = std::move(ring_memory);
   cq->parent_domain = parent_domain;
+  cq->handle = engine->last_cq_handle.fetch_add(1, std::memory_order_relaxed) + 1;
+  cq->published.publish(engine->backend->status(), {.created_ns = engine->backend->now(),
+                                                    .handle = cq->handle,
+                                                    .entries = init.cqe,
+                                                    .has_channel = cq->has_channel ? 1U : 0U});
   if (parent_domain != nullptr) parent_domain->references.fetch_add(1, std::memory_order_relaxed);
   set_poll_functions(*cq);
   if (cq->has_channel) static_cast<CompletionChannel*>(cq->channel)->add_reference();
@@ -124,7 +129,10 @@ FAULTLINE_VERB int ibv_resize_cq(ibv_cq* ibv_cq_pointer, int entries) {
     resize();
   else
     cq.engine->on_owner(0, resize);
-  if (error == 0) cq.cqe = entries;
+  if (error == 0) {
+    cq.cqe = entries;
+    cq.published.update([&](status::CqRow& row) { row.entries = static_cast<uint32_t>(entries); });
+  }
   return error;
 }
 

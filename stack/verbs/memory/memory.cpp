@@ -77,6 +77,20 @@ int end_key(odp::MemoryDomain& memory, const Mr& mr) {
   return mr.length == 0 ? memory.deallocate_window(mr.lkey) : memory.deregister_region(mr.lkey);
 }
 
+/// `va` is the region's address in this process, also that of device memory.
+status::MrRow row_of(const Mr& mr, uint64_t va, TimeNs now) {
+  status::MrRow row;
+  row.created_ns = now;
+  row.address = va;
+  row.length_bytes = mr.length;
+  row.iova = mr.iova;
+  row.lkey = mr.lkey;
+  row.rkey = mr.rkey;
+  row.access = mr.access;
+  row.pd_handle = mr.pd->handle;
+  return row;
+}
+
 Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, uint32_t access,
                     std::shared_ptr<DeviceMemory> device_memory = nullptr) {
   const auto va = reinterpret_cast<uint64_t>(address);
@@ -103,6 +117,7 @@ Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, u
   mr->access = access;
   mr->device_memory = std::move(device_memory);
   set_key(*mr, result.key);
+  mr->published.publish(engine.backend->status(), row_of(*mr, va, engine.backend->now()));
   Context& context = context_of(pd.context);
   const std::lock_guard lock(context.objects_lock);
   link(context.mrs, *mr);
@@ -212,6 +227,10 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
   mr.length = new_length_bytes;
   mr.iova = iova;
   mr.access = new_access;
+  mr.published.update([&](status::MrRow& row) {
+    const uint64_t created_ns = row.created_ns;
+    row = row_of(mr, va, created_ns);
+  });
   return 0;
 }
 

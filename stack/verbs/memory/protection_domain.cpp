@@ -15,6 +15,8 @@ FAULTLINE_VERB ibv_pd* ibv_alloc_pd(ibv_context* ibv_context_pointer) {
   do {
     pd->domain = engine->last_domain.fetch_add(1, std::memory_order_relaxed) + 1;
   } while (pd->domain == 0);
+  pd->published.publish(engine->backend->status(),
+                        {.created_ns = engine->backend->now(), .handle = pd->domain});
   return enlist(context, pd.release());
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "odp/regions/memory_domain.hpp"
+#include "stack/status/segment_writer.hpp"
 #include "stack/transport/core/core.hpp"
 #include "stack/verbs/objects/port_counters.hpp"
 
@@ -89,6 +90,10 @@ class DeviceBackend {
   [[nodiscard]] virtual PortCounters port_counters() = 0;
   /// Sets the sink of the cores' events, before any QP exists.
   virtual void set_event_sink(transport::EventSink* sink) = 0;
+
+  /// Where the device's objects are published for other processes; nullptr: nowhere. Valid as long as the
+  /// device.
+  [[nodiscard]] virtual status::SegmentWriter* status() { return nullptr; }
 
   /// Whether the log accepts reasons (level debug): each refused or failed call then logs one line.
   [[nodiscard]] virtual bool wants_reasons() const { return false; }

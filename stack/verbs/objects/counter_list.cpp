@@ -79,6 +79,11 @@ transport::CoreCounters sum_of_cores(DeviceBackend& backend) {
 
 }  // namespace
 
+CoreCounterRange core_counter_range() {
+  return {std::size(odp::kCounterRows<uint64_t>) + odp::kFaultKinds * odp::kLatencyBuckets,
+          transport::kFlatCounters};
+}
+
 void set_counter_source(const CounterSource& source) {
   room_above.store(&source, std::memory_order_release);
 }
@@ -93,10 +98,8 @@ std::vector<uint64_t> counter_values(DeviceBackend& backend) {
   const odp::Counters odp = backend.memory().counters();
   read_rows(odp::kCounterRows<uint64_t>, odp, values);
   for (const auto& kind : odp.fault_latency) values.insert(values.end(), kind.begin(), kind.end());
-  const transport::CoreCounters core = sum_of_cores(backend);
-  read_rows(transport::kCoreCounterRows, core, values);
-  values.insert(values.end(), core.parse_errors.begin() + 1, core.parse_errors.end());
-  values.insert(values.end(), core.drops.begin(), core.drops.end());
+  values.resize(values.size() + transport::kFlatCounters);
+  transport::flatten(sum_of_cores(backend), std::span(values).last<transport::kFlatCounters>());
   read_rows(kPortCounterRows<uint64_t>, backend.port_counters(), values);
   if (const CounterSource* const source = room_above.load(std::memory_order_acquire))
     source->read(backend, values);

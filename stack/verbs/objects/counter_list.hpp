@@ -36,6 +36,14 @@ void set_counter_source(const CounterSource& source);
 /// Returns the counter values, summed over all cores.
 [[nodiscard]] std::vector<uint64_t> counter_values(DeviceBackend& backend);
 
+/// The counters of a core: a piece of counter_texts() that begins at `first`. transport::flatten() has their
+/// order.
+struct CoreCounterRange {
+  size_t first = 0;
+  size_t count = 0;
+};
+[[nodiscard]] CoreCounterRange core_counter_range();
+
 /// Appends the rows of a component's table.
 template <typename Row, size_t count>
 void describe_rows(std::string_view prefix, const Row (&rows)[count], std::vector<CounterText>& texts) {

@@ -24,6 +24,7 @@
 #include "stack/verbs/objects/completion_channel.hpp"
 #include "stack/verbs/objects/live_objects.hpp"
 #include "stack/verbs/objects/program_memory.hpp"
+#include "stack/verbs/objects/published.hpp"
 
 // The header's macros of these names call its inline functions; here the functions themselves are meant.
 #undef ibv_query_port
@@ -58,7 +59,8 @@ struct SharedQp {
   uint32_t core_index = 0;
   uint32_t xrc_domain = 0;  ///< the XRC domain of an XRC target, else 0
   std::unique_ptr<ProgramMemory> ring_memory;
-  SharedQp* next_target = nullptr;  ///< guarded by OpenDevice::xrc_mutex
+  Published<status::QpRow> published;  ///< its core writes the row
+  SharedQp* next_target = nullptr;     ///< guarded by OpenDevice::xrc_mutex
 
   std::mutex handles_mutex;
   Qp* handles = nullptr;  ///< guarded by handles_mutex
@@ -120,6 +122,7 @@ class OpenDevice final : public transport::EventSink {
   const std::shared_ptr<DeviceBackend> backend;
   std::atomic<uint32_t> qps{0}, cqs{0}, mrs{0}, pds{0}, ahs{0}, srqs{0}, mws{0}, xrcds{0};
   std::atomic<odp::ProtectionDomain> last_domain{0};
+  std::atomic<uint32_t> last_cq_handle{0};
 
   std::mutex xrc_mutex;
   // Guarded by xrc_mutex.
@@ -184,6 +187,7 @@ struct Pd : ibv_pd {
   Td* thread_domain = nullptr;
   Allocators allocators;
   Pd *previous = nullptr, *next = nullptr;  ///< guarded by Context::objects_lock
+  Published<status::PdRow> published;
   const LiveObject live{this, ObjectKind::pd};
 
   void stand_for(Pd& other) {
@@ -201,6 +205,7 @@ struct Mr : ibv_mr {
   bool exported = false;                        ///< another handle may have deregistered it
   std::shared_ptr<DeviceMemory> device_memory;  ///< the memory that it covers (ibv_reg_dm_mr), or null
   Mr *previous = nullptr, *next = nullptr;      ///< guarded by Context::objects_lock
+  Published<status::MrRow> published;
   const LiveObject live{this, ObjectKind::mr};
 };
 
@@ -255,6 +260,7 @@ struct Cq : ibv_cq_ex, transport::CompletionQueue {
   transport::Completion current;    ///< valid between start_poll and end_poll; guarded by poll_lock
   int64_t wallclock_offset_ns = 0;  ///< guarded by poll_lock
   bool with_wallclock = false;
+  Published<status::CqRow> published;
   const LiveObject live{static_cast<ibv_cq_ex*>(this), ObjectKind::cq};
 };
 
@@ -287,6 +293,7 @@ struct Srq : ibv_srq {
   Xrcd* xrcd = nullptr;                 ///< of an XRC SRQ
   EventSource event_source;
   std::unique_ptr<ProgramMemory> ring_memory;
+  Published<status::SrqRow> published;
   const LiveObject live{static_cast<ibv_srq*>(this), ObjectKind::srq};
 };
 

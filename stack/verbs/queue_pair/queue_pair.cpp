@@ -161,6 +161,19 @@ void drop_references(const Qp& qp) {
   change_references(qp, [](std::atomic<uint32_t>& count) { release(count); });
 }
 
+status::QpRow row_of(const ibv_qp_init_attr_ex& init, const SharedQp& shared, TimeNs now) {
+  status::QpRow row;
+  row.created_ns = now;
+  row.qpn = transport::qpn_of(shared.transport_qp);
+  row.type = static_cast<uint8_t>(init.qp_type);
+  row.core = static_cast<uint16_t>(shared.core_index);
+  if (init.pd != nullptr) row.pd_handle = init.pd->handle;
+  if (init.send_cq != nullptr) row.send_cq_handle = init.send_cq->handle;
+  if (init.recv_cq != nullptr) row.receive_cq_handle = init.recv_cq->handle;
+  if (init.srq != nullptr) row.srq_number = init.srq->handle;
+  return row;
+}
+
 /// Creates the transport QP of a new handle. Returns 0 or ENOMEM; also throws std::bad_alloc.
 int create_transport_qp(OpenDevice& engine, const ibv_qp_init_attr_ex& init, const Qp& handle,
                         SharedQp& shared) {
@@ -183,14 +196,19 @@ int create_transport_qp(OpenDevice& engine, const ibv_qp_init_attr_ex& init, con
                                 ReceiveRing::kAlignmentBytes);
     request.ring_memory = shared.ring_memory.get();
   }
-  engine.on_owner(shared.core_index,
-                  [&] { shared.transport_qp = engine.backend->core(shared.core_index).create_qp(request); });
+  engine.on_owner(shared.core_index, [&] {
+    shared.transport_qp = engine.backend->core(shared.core_index).create_qp(request);
+    if (shared.transport_qp == nullptr) return;
+    shared.published.publish(engine.backend->status(), row_of(init, shared, engine.backend->now()));
+    transport::Core::set_status_row(shared.transport_qp, shared.published.index());
+  });
   return shared.transport_qp == nullptr ? ENOMEM : 0;
 }
 
-void destroy_transport_qp(OpenDevice& engine, const SharedQp& shared) {
+void destroy_transport_qp(OpenDevice& engine, SharedQp& shared) {
   engine.on_owner(shared.core_index,
                   [&] { engine.backend->core(shared.core_index).destroy_qp(shared.transport_qp); });
+  shared.published.withdraw();
 }
 
 ibv_qp_init_attr plain(const ibv_qp_init_attr_ex& init, const ibv_qp_cap& cap) {

@@ -82,6 +82,11 @@ ibv_srq* create(ibv_context* context, ibv_srq_init_attr_ex& init) {
   init.attr.max_sge = srq->max_sge = ring.max_sge();
   srq->handle = transport::number_of(srq->transport_srq);
   srq->event_source.element.element.srq = srq.get();
+  srq->published.publish(engine.backend->status(), {.created_ns = engine.backend->now(),
+                                                    .number = srq->handle,
+                                                    .pd_handle = srq->pd->handle,
+                                                    .cq_handle = srq->cq != nullptr ? srq->cq->handle : 0,
+                                                    .max_wr = srq->max_wr});
   init_waiting(*srq);
   change_references(*srq,
                     [](std::atomic<uint32_t>& count) { count.fetch_add(1, std::memory_order_relaxed); });

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The running device's status segment.
+#include "pmd_glue/config/port_kinds.hpp"
+#include "pmd_glue/device/running_device.hpp"
+#include "stack/base/log.hpp"
+
+namespace faultline::glue {
+
+// Nothing depends on the segment: a device without one works.
+void RunningDevice::start_publishing() {
+  std::string error;
+  const std::string_view kind = attachment_ != nullptr ? "wire" : row_of(config_.port.kind).name;
+  publisher_ = DevicePublisher::create(*this, std::string(kind), error);
+  if (publisher_ == nullptr) return log().info("{}", error);
+  for (CoreUnit& unit : core_units_) unit.engine->publisher().publish_in(&publisher_->segment());
+}
+
+status::SegmentWriter* RunningDevice::status() {
+  return publisher_ != nullptr ? &publisher_->segment() : nullptr;
+}
+
+}  // namespace faultline::glue

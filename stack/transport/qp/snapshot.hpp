@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A QP's state as another process reads it.
+#pragma once
+
+#include "stack/status/rows.hpp"
+#include "stack/transport/qp/config.hpp"
+#include "stack/transport/shared/types.hpp"
+
+namespace faultline::transport {
+
+class QueuePair;
+
+struct QpSnapshot {
+  status::RowIndex row = status::kNoRow;
+  status::QpLive live;
+};
+
+/// Adds the completed sends to the QP's counters; before the send ring is cleared, too. Owner thread.
+void count_completed_sends(QueuePair& qp);
+
+/// Returns a snapshot, and extends the QP's counters. Owner thread.
+[[nodiscard]] QpSnapshot snapshot_of(QueuePair& qp, const CoreConfig& config, TimeNs now);
+
+}  // namespace faultline::transport
