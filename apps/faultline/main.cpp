@@ -16,6 +16,7 @@
 #include "apps/faultline/info.hpp"
 #include "apps/faultline/probe.hpp"
 #include "apps/faultline/start_program.hpp"
+#include "apps/faultline/top/top.hpp"
 #include "pmd_glue/config/config.hpp"
 
 namespace {
@@ -67,6 +68,10 @@ int start(int argc, char** argv) {
       "export",
       "print the counters of this user's programs for Prometheus, write them to a file or serve them");
   cli::add_export_options(*exporter, exported);
+  cli::TopOptions watched;
+  CLI::App* const top = app.add_subcommand(
+      "top", "show what the devices of this user's programs do: rates, QPs, regions, page faults");
+  cli::add_top_options(*top, watched);
   for (CLI::App* const one : {info, doctor}) {
     cli::add_device_options(*one, devices);
     one->add_flag("--json", as_json, "print JSON");
@@ -74,6 +79,7 @@ int start(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (exporter->parsed()) return cli::run_export(exported);
+    if (top->parsed()) return cli::run_top(watched);
     const cli::DeviceChoice choice = cli::choose_devices(devices);
     return info->parsed() ? cli::run_info(choice, as_json) : cli::run_doctor(choice, as_json);
   } catch (const CLI::Success& asked) {  // --help, --version

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/status/segment.hpp"
 
-#include <cstdio>
-#include <cstring>
+#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -13,12 +13,40 @@
 #include "stack/base/runtime_directory.hpp"
 
 namespace faultline::status {
+namespace {
+
+constexpr const char* kFolder = "/status";
+
+std::string shared_memory_folder() {
+  return fmt::format("/dev/shm/faultline-{}", geteuid());
+}
+
+}  // namespace
 
 std::string segment_directory(std::string& error) {
-  std::string folder = usable_directory({fmt::format("/dev/shm/faultline-{}", geteuid())}, error);
+  const char* const xdg = secure_getenv("XDG_RUNTIME_DIR");
+  std::string folder;
+  if (xdg == nullptr || xdg[0] != '/') folder = usable_directory({shared_memory_folder()}, error);
   if (folder.empty()) folder = runtime_directory(error);
   if (folder.empty()) return {};
-  return usable_directory({folder + "/status"}, error);
+  return usable_directory({folder + kFolder}, error);
+}
+
+std::vector<std::string> segment_directories() {
+  std::vector<std::string> candidates{fmt::format("/run/user/{}/faultline", geteuid()),
+                                      shared_memory_folder(), fmt::format("/tmp/faultline-{}", geteuid())};
+  const char* const xdg = secure_getenv("XDG_RUNTIME_DIR");
+  if (xdg != nullptr && xdg[0] == '/')
+    candidates.insert(candidates.begin(), fmt::format("{}/faultline", xdg));
+  std::vector<std::string> found;
+  for (const std::string& candidate : candidates) {
+    std::string folder = candidate + kFolder;
+    struct stat status {};
+    const bool is_own = lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+                        status.st_uid == geteuid() && (status.st_mode & 077) == 0;
+    if (is_own && std::ranges::find(found, folder) == found.end()) found.push_back(std::move(folder));
+  }
+  return found;
 }
 
 ProcessIdentity identity_of(uint32_t pid) {
@@ -33,7 +61,9 @@ ProcessIdentity identity_of(uint32_t pid) {
   std::istringstream fields(text.substr(name_end + 1));
   constexpr int kFieldsBefore = 19;  // state, field 3, follows the name; starttime is field 22
   std::string skipped;
-  for (int i = 0; i < kFieldsBefore; ++i) fields >> skipped;
+  fields >> skipped;
+  if (skipped == "Z" || skipped == "X") return identity;  // it has ended, and its parent has not asked
+  for (int i = 1; i < kFieldsBefore; ++i) fields >> skipped;
   fields >> identity.start_ticks;
   return identity;
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "stack/status/row_cell.hpp"
 #include "stack/status/rows.hpp"
@@ -74,11 +75,15 @@ inline constexpr size_t kPageBytes = 4096;
   return (bytes + kPageBytes - 1) & ~(kPageBytes - 1);
 }
 
-/// Returns the directory of this user's segments, and makes it: in /dev/shm, which no disk backs, or else in
-/// the runtime directory. Returns "" with one line in `error` if there is none.
+/// Returns the directory for this process's segments, and makes it: in $XDG_RUNTIME_DIR, or without that in
+/// /dev/shm, which no disk backs, or else in the runtime directory. Returns "" with one line in `error` if
+/// there is none.
 [[nodiscard]] std::string segment_directory(std::string& error);
+/// Returns the directories in which processes of this user may have segments, whatever their environment is.
+/// Each is this user's alone.
+[[nodiscard]] std::vector<std::string> segment_directories();
 
-/// Identifies a running process. Zeros if /proc cannot be read.
+/// Identifies a process. `start_ticks` is 0 if it does not run, or if /proc cannot be read.
 struct ProcessIdentity {
   uint32_t pid = 0;
   uint64_t start_ticks = 0;

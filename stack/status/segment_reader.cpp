@@ -101,11 +101,9 @@ std::vector<std::string> segment_files(const std::string& folder) {
 
 std::vector<std::unique_ptr<SegmentReader>> open_segments() {
   std::vector<std::unique_ptr<SegmentReader>> segments;
-  std::string error;
-  const std::string folder = segment_directory(error);
-  if (folder.empty()) return segments;
-  for (const std::string& name : segment_files(folder))
-    if (auto segment = SegmentReader::open(folder + '/' + name)) segments.push_back(std::move(segment));
+  for (const std::string& folder : segment_directories())
+    for (const std::string& name : segment_files(folder))
+      if (auto segment = SegmentReader::open(folder + '/' + name)) segments.push_back(std::move(segment));
   std::ranges::sort(segments, {},
                     [](const auto& segment) { return std::tuple(segment->device(), segment->pid()); });
   return segments;

@@ -128,7 +128,7 @@ std::string prometheus_text(std::span<const DeviceSamples> devices) {
   for (const auto& [name, family] : families)
     text += fmt::format("# HELP {} {}\n# TYPE {} {}\n{}", name, family.help, name, family.type, family.lines);
   text += fmt::format(
-      "# HELP faultline_devices devices of programs that answered\n# TYPE faultline_devices gauge\n"
+      "# HELP faultline_devices devices of running programs\n# TYPE faultline_devices gauge\n"
       "faultline_devices {}\n",
       devices.size());
   return text;

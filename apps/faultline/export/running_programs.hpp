@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The counters of this user's running programs, by DPDK's telemetry sockets.
+// The counters of this user's running programs, from their status segments (stack/status).
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,7 @@ struct DeviceSamples {
   std::vector<CounterSample> counters;
 };
 
-/// Returns the devices of all programs that answer, by process and device. A program that is stopped, or that
-/// ends meanwhile, is left out after a second.
+/// Returns the devices of all running programs, by device and process.
 [[nodiscard]] std::vector<DeviceSamples> read_running_programs();
 
 }  // namespace faultline::cli

@@ -15,9 +15,16 @@ void extend(uint64_t& total, uint32_t now) {
   total += static_cast<uint32_t>(now - static_cast<uint32_t>(total));
 }
 
+bool takes_receive(SendOpcode opcode) {
+  return opcode == SendOpcode::send || opcode == SendOpcode::send_with_imm ||
+         opcode == SendOpcode::send_with_inv || opcode == SendOpcode::rdma_write_with_imm;
+}
+
+/// `qp` has a send work request that is not sent.
 bool waits_for_credit(const QueuePair& qp) {
   const RequesterState& requester = qp.requester;
-  return requester.credit_limited && requester.last_ssn >= requester.limit_ssn;
+  return requester.credit_limited && requester.last_ssn >= requester.limit_ssn &&
+         takes_receive(qp.send_ring.header_at(requester.current)->opcode);
 }
 
 WaitsFor wait_of(QueuePair& qp, int32_t window_packets, TimeNs now) {
@@ -81,9 +88,12 @@ QpSnapshot snapshot_of(QueuePair& qp, const CoreConfig& config, TimeNs now) {
   live.parked_packets = qp.responder.parked;
   live.state = static_cast<uint8_t>(qp.state_now());
   live.retry_count = attributes.retry_count;
-  live.retries_left = qp.requester.retries_left;
+  // Set in the transition to RTS.
+  const bool may_retry =
+      qp.state_now() != QpState::reset && qp.state_now() != QpState::init && qp.state_now() != QpState::rtr;
+  live.retries_left = may_retry ? qp.requester.retries_left : attributes.retry_count;
   live.rnr_retry = attributes.rnr_retry;
-  live.rnr_retries_left = qp.requester.rnr_retries_left;
+  live.rnr_retries_left = may_retry ? qp.requester.rnr_retries_left : attributes.rnr_retry;
   live.timeout = attributes.timeout;
   live.path_mtu = static_cast<uint8_t>(attributes.path_mtu);
   return {qp.status_row, live};

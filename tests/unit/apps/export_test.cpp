@@ -25,7 +25,7 @@ TEST(PrometheusText, HasOneFamilyForTheSameCounterOfAllDevices) {
       "# TYPE faultline_transport_tx_packets_total counter\n"
       "faultline_transport_tx_packets_total{device=\"faultline0\",pid=\"10\",program=\"ib_write_bw\"} 7\n"
       "faultline_transport_tx_packets_total{device=\"faultline0\",pid=\"11\",program=\"ib_write_bw\"} 7\n"
-      "# HELP faultline_devices devices of programs that answered\n"
+      "# HELP faultline_devices devices of running programs\n"
       "# TYPE faultline_devices gauge\n"
       "faultline_devices 2\n");
 }
@@ -57,7 +57,7 @@ TEST(PrometheusText, SumsTheBucketsOfAHistogram) {
       "# HELP " + name + " time from the request of a page to its resolution, by the kind of fault\n# TYPE " +
           name + " histogram\n" + name + "_bucket" + label + ",le=\"2e-06\"} 2\n" + name + "_bucket" + label +
           ",le=\"1.6e-05\"} 6\n" + name + "_bucket" + label + ",le=\"+Inf\"} 7\n" + name + "_count" + label +
-          "} 7\n# HELP faultline_devices devices of programs that answered\n# TYPE faultline_devices gauge\n"
+          "} 7\n# HELP faultline_devices devices of running programs\n# TYPE faultline_devices gauge\n"
           "faultline_devices 1\n");
 }
 

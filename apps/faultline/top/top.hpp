@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `faultline top`: what the devices of this user's programs do.
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace faultline::cli {
+
+struct TopOptions {
+  bool once = false;
+  bool as_json = false;
+  bool post_mortem = false;
+  double seconds = 1;
+  std::string device;
+  unsigned pid = 0;
+};
+
+/// Adds the options to a command; `options` must outlive it.
+void add_top_options(CLI::App& command, TopOptions& options);
+
+/// Shows the screen, or prints the state once. Returns the exit status; a mistake is one line on stderr.
+[[nodiscard]] int run_top(const TopOptions& options);
+
+}  // namespace faultline::cli
