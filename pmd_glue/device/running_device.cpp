@@ -564,6 +564,7 @@ verbs::PortCounters RunningDevice::port_counters() {
   call_with(*this, 0, [&] {
     if (progress_.is_closed()) return;
     counters.nic_resets = nic_resets_;
+    if (capture_ != nullptr) counters.capture_missed = capture_->missed();
     counters.rx_missed = earlier_drops_.missed;
     counters.rx_no_mbuf = earlier_drops_.no_buffer;
     if (is_port_away_) return;

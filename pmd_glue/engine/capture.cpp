@@ -24,9 +24,9 @@
 namespace faultline::glue {
 namespace {
 
-constexpr unsigned kQueuedFrames = 1024;
+constexpr unsigned kQueuedFrames = 4096;
 constexpr unsigned kBurst = 32;
-constexpr auto kWriteEvery = std::chrono::milliseconds(5);
+constexpr auto kWriteEvery = std::chrono::milliseconds(1);
 
 }  // namespace
 

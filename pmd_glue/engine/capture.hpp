@@ -49,6 +49,8 @@ class Capture {
   /// Sleeps for a few milliseconds, so that the writer empties the queue in a process that ends without the
   /// destructor.
   static void await_writer();
+  /// Frames that are not in the file, because its writer did not keep up. Any thread.
+  [[nodiscard]] uint64_t missed() const { return missed_.load(std::memory_order_relaxed); }
 
  private:
   Capture() = default;

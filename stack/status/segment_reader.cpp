@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <spdlog/fmt/fmt.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -89,21 +90,21 @@ std::vector<SegmentReader::Counter> SegmentReader::counters() const {
 }
 
 std::vector<std::string> segment_files(const std::string& folder) {
-  std::vector<std::string> names;
+  std::vector<std::string> paths;
   DIR* const directory = opendir(folder.c_str());
-  if (directory == nullptr) return names;
+  if (directory == nullptr) return paths;
   while (const dirent* const entry = readdir(directory))
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+    if (entry->d_name[0] != '.') paths.push_back(fmt::format("{}/{}", folder, entry->d_name));
   closedir(directory);
-  std::ranges::sort(names);
-  return names;
+  std::ranges::sort(paths);
+  return paths;
 }
 
 std::vector<std::unique_ptr<SegmentReader>> open_segments() {
   std::vector<std::unique_ptr<SegmentReader>> segments;
   for (const std::string& folder : segment_directories())
-    for (const std::string& name : segment_files(folder))
-      if (auto segment = SegmentReader::open(folder + '/' + name)) segments.push_back(std::move(segment));
+    for (const std::string& path : segment_files(folder))
+      if (auto segment = SegmentReader::open(path)) segments.push_back(std::move(segment));
   std::ranges::sort(segments, {},
                     [](const auto& segment) { return std::tuple(segment->device(), segment->pid()); });
   return segments;

@@ -77,7 +77,7 @@ class SegmentReader {
   const size_t bytes_;
 };
 
-/// Returns the names of the files in a folder of segments, sorted; empty if it cannot be read.
+/// Returns the paths of the files in a folder of segments, sorted; empty if it cannot be read.
 [[nodiscard]] std::vector<std::string> segment_files(const std::string& folder);
 /// Opens all segments of this user, sorted by device and PID. Empty if there are none.
 [[nodiscard]] std::vector<std::unique_ptr<SegmentReader>> open_segments();

@@ -47,17 +47,17 @@ std::string program_name() {
 
 /// Removes the oldest segments of dead processes.
 void remove_old(const std::string& folder) {
-  std::vector<std::string> names = segment_files(folder);
-  if (names.size() <= kMostDead) return;
+  const std::vector<std::string> paths = segment_files(folder);
+  if (paths.size() <= kMostDead) return;
   struct Dead {
     uint64_t created_ns;
     std::string path;
   };
   std::vector<Dead> dead;
-  for (const std::string& name : names) {
-    const auto segment = SegmentReader::open(folder + '/' + name);
+  for (const std::string& path : paths) {
+    const auto segment = SegmentReader::open(path);
     if (segment == nullptr || !segment->is_dead()) continue;
-    dead.push_back({segment->header().created_realtime_ns, folder + '/' + name});
+    dead.push_back({segment->header().created_realtime_ns, path});
   }
   if (dead.size() <= kMostDead) return;
   std::ranges::sort(dead, {}, &Dead::created_ns);

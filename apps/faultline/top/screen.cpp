@@ -5,6 +5,7 @@
 #include <array>
 #include <clocale>
 #include <csignal>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,12 +25,15 @@ constexpr int kEscape = 27;
 constexpr size_t kMostDevices = 8;  ///< rows of the table of devices, which is always shown
 constexpr unsigned kShortestMs = 100;
 constexpr unsigned kLongestMs = 60'000;
+constexpr uint64_t kSignalLooksMs = 200;
 constexpr uint64_t kNsPerMs = 1'000'000;
 
-volatile std::sig_atomic_t stop = 0;
-
-void ask_to_stop(int /*signal*/) {
-  stop = 1;
+/// Signals that end the program. They stay pending, so that the terminal is restored first.
+sigset_t end_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  return signals;
 }
 
 constexpr std::array<const char*, 14> kHelp{
@@ -68,10 +72,9 @@ class Screen {
 
   void run() {
     state_ = read_state(choice_);
-    while (stop == 0 && !quit_) {
-      draw();
-      await_key();
-    }
+    const sigset_t signals = end_signals();
+    const timespec at_once{};
+    while (!quit_ && sigtimedwait(&signals, nullptr, &at_once) < 0) await_key();
   }
 
  private:
@@ -86,11 +89,16 @@ class Screen {
 
   void await_key() {
     const uint64_t now = monotonic_ns();
-    if (now >= next_refresh_ns_ && !paused_) return refresh_state();
-    const uint64_t left_ms = paused_ ? kShortestMs : (next_refresh_ns_ - now) / kNsPerMs + 1;
-    timeout(static_cast<int>(std::min<uint64_t>(left_ms, kLongestMs)));
+    if (now >= next_refresh_ns_ && !paused_) {
+      refresh_state();
+      return draw();
+    }
+    const uint64_t left_ms = paused_ ? kSignalLooksMs : (next_refresh_ns_ - now) / kNsPerMs + 1;
+    timeout(static_cast<int>(std::min<uint64_t>(left_ms, kSignalLooksMs)));
     const int key = getch();
-    if (key != ERR) on_key(key);
+    if (key == ERR) return;
+    on_key(key);
+    draw();
   }
 
   void on_key(int key) {
@@ -271,8 +279,8 @@ class Screen {
 
 void show_screen(const Choice& choice, unsigned interval_ms) {
   std::setlocale(LC_CTYPE, "");
-  std::signal(SIGINT, ask_to_stop);
-  std::signal(SIGTERM, ask_to_stop);
+  const sigset_t signals = end_signals();
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
   Screen(choice, std::clamp(interval_ms, kShortestMs, kLongestMs)).run();
 }
 

@@ -19,7 +19,7 @@ bool holds(std::string_view text, std::string_view part) {
   const auto same = [](char a, char b) {
     return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
   };
-  return std::ranges::search(text, part, same).begin() != text.end();
+  return std::search(text.begin(), text.end(), part.begin(), part.end(), same) != text.end();
 }
 
 double key_of(const QpState& qp, QpOrder order) {

@@ -35,6 +35,7 @@ struct BasicPortCounters {
   Number handed_over{};
   Number hand_over_dropped{};
   Number nic_resets{};
+  Number capture_missed{};
   Number chaos_lost{};
   Number chaos_duplicated{};
   Number chaos_corrupted{};
@@ -89,6 +90,9 @@ inline constexpr CounterRow<BasicPortCounters<Number>, Number> kPortCounterRows[
      &BasicPortCounters<Number>::hand_over_dropped},
     {"nic_resets", "resets", CounterKind::count, "resets of the NIC that its PMD asked for",
      &BasicPortCounters<Number>::nic_resets},
+    {"capture_missed", "frames", CounterKind::count,
+     "frames that the capture lacks, since its writer did not keep up",
+     &BasicPortCounters<Number>::capture_missed},
     {"chaos_lost", "frames", CounterKind::count, "frames that [device.chaos] lost",
      &BasicPortCounters<Number>::chaos_lost},
     {"chaos_duplicated", "frames", CounterKind::count, "frames that [device.chaos] duplicated",

@@ -81,6 +81,7 @@ class Peer {
   Peer& operator=(const Peer&) = delete;
 
   [[nodiscard]] Exchange exchange() const { return Exchange(socket_); }
+  [[nodiscard]] int socket() const { return socket_; }
   /// A value that it sends; its end instead is the test's.
   template <typename Value>
   [[nodiscard]] Value await() {

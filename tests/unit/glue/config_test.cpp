@@ -317,7 +317,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "4: device.colour: unknown key; known here: name, ip, mac, mtu, vlan, vlan_priority, dscp, "
                 "gateway, "
                 "route, progress, lcore, lcores, vendor_id, vendor_part_id, active_width, active_speed, "
-                "device_memory_kib, capture, port, chaos"},
+                "device_memory_kib, capture, publish, port, chaos"},
         Mistake{with_device_key("active_width = 3"),
                 "4: device.active_width: must be 1, 2, 4, 8 or 12 lanes"},
         Mistake{with_device_key("active_speed = \"fast\""),

@@ -41,8 +41,8 @@ class Segments : public ::testing::Test {
   void TearDown() override {
     std::string error;
     const std::string folder = segment_directory(error);
-    for (const std::string& file : segment_files(folder))
-      if (file.starts_with(device_)) std::filesystem::remove(folder + '/' + file);
+    for (const std::filesystem::path path : segment_files(folder))
+      if (path.filename().string().starts_with(device_)) std::filesystem::remove(path);
   }
   [[nodiscard]] std::unique_ptr<SegmentWriter> write() {
     std::string error;

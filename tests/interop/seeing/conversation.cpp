@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Two ends of several RC QPs: SENDs, some before their receive is posted, WRITEs and READs, in on-demand
+// memory of which the program takes pages away. When all is complete and no packet is under way, each end
+// prints "quiet PID" and waits for the end of standard input. conservation_test.py then compares what each QP
+// has counted.
+//   conversation CONFIG_A CONFIG_B   two processes
+//   conversation CONFIG              two devices of one process
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include "tests/interop/e2e/peer.hpp"
+
+namespace {
+
+using faultline::e2e::Address;
+using faultline::e2e::Exchange;
+using faultline::e2e::fail;
+using faultline::e2e::Side;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kQps = 4;
+constexpr uint32_t kRounds = 150;
+constexpr uint32_t kSendBytes = 6000;
+constexpr uint32_t kWriteBytes = 20'000;
+constexpr uint32_t kReadBytes = 10'000;
+constexpr uint32_t kSlotBytes = 32 * 1024;
+constexpr uint32_t kAreas = 4;  ///< of a QP: source, sink of receives, sink of READs, target of the peer
+constexpr auto kLimit = std::chrono::seconds(120);
+
+class End {
+ public:
+  End(const char* name, const std::string& config, int device, int socket)
+      : side_(name, config, device), exchange_(socket), name_(name) {
+    const size_t bytes = size_t{kQps} * kAreas * kSlotBytes;
+    memory_ = static_cast<uint8_t*>(
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mr_ = ibv_reg_mr(
+        side_.pd, memory_, bytes,
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND);
+    if (memory_ == MAP_FAILED || mr_ == nullptr) fail(name, "registration");
+    faultline::e2e::wait_for_link(side_, name);
+    for (ibv_qp*& qp : qps_) {
+      side_.make_qp(16);
+      qp = side_.qp;
+    }
+    for (size_t i = 0; i < kQps; ++i)
+      exchange_.send(
+          Address{qps_[i]->qp_num, mr_->rkey, reinterpret_cast<uint64_t>(area(i, 3)), side_.gid, false});
+    for (size_t i = 0; i < kQps; ++i) {
+      if (!exchange_.receive(peers_[i])) fail(name, "no address of the peer");
+      side_.qp = qps_[i];
+      side_.connect(peers_[i], faultline::e2e::kPatientTimeout);
+    }
+    meet();
+  }
+
+  void run() {
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      const bool late = round % 8 == 5;  // the peer's SENDs find no receive
+      if (!late) post_receives();
+      for (size_t i = 0; i < kQps; ++i) post_sends(i);
+      if (late) {
+        const auto until = Clock::now() + std::chrono::milliseconds(1);
+        while (Clock::now() < until) poll();
+        post_receives();
+      }
+      await(kQps * 4);
+      meet();
+      // The writer of a capture has to keep up.
+      const auto pause = Clock::now() + std::chrono::milliseconds(6);
+      while (Clock::now() < pause) poll();
+      // The pages of half the areas are gone, so the next round faults at both ends.
+      if (round % 3 == 1)
+        for (size_t i = round % 2; i < kQps; i += 2) madvise(area(i, 0), kAreas * kSlotBytes, MADV_DONTNEED);
+    }
+    // Acknowledgements may be under way, or lost and asked for again.
+    const auto until = Clock::now() + std::chrono::milliseconds(2500);
+    while (Clock::now() < until) {
+      poll();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    meet();
+    std::printf("quiet %d\n", getpid());
+    std::fflush(stdout);
+  }
+
+ private:
+  [[nodiscard]] uint8_t* area(size_t qp, uint32_t number) const {
+    return memory_ + (qp * kAreas + number) * kSlotBytes;
+  }
+
+  void post_receives() {
+    for (size_t i = 0; i < kQps; ++i) {
+      ibv_sge piece{reinterpret_cast<uint64_t>(area(i, 1)), kSlotBytes, mr_->lkey};
+      ibv_recv_wr request{.wr_id = i, .next = nullptr, .sg_list = &piece, .num_sge = 1};
+      ibv_recv_wr* bad = nullptr;
+      if (ibv_post_recv(qps_[i], &request, &bad) != 0) fail(name_, "ibv_post_recv");
+    }
+  }
+
+  void post_sends(size_t i) {
+    const auto post = [&](ibv_wr_opcode opcode, uint32_t local, uint32_t bytes) {
+      ibv_sge piece{reinterpret_cast<uint64_t>(area(i, local)), bytes, mr_->lkey};
+      ibv_send_wr request{};
+      request.wr_id = i;
+      request.sg_list = &piece;
+      request.num_sge = 1;
+      request.opcode = opcode;
+      request.send_flags = IBV_SEND_SIGNALED;
+      request.wr.rdma = {peers_[i].va, peers_[i].rkey};
+      ibv_send_wr* bad = nullptr;
+      if (ibv_post_send(qps_[i], &request, &bad) != 0) fail(name_, "ibv_post_send");
+    };
+    post(IBV_WR_SEND, 0, kSendBytes);
+    post(IBV_WR_RDMA_WRITE, 0, kWriteBytes);
+    post(IBV_WR_RDMA_READ, 2, kReadBytes);
+  }
+
+  void poll() {
+    std::array<ibv_wc, 16> completions;
+    const int count = ibv_poll_cq(side_.cq, completions.size(), completions.data());
+    for (int i = 0; i < count; ++i)
+      if (completions[static_cast<size_t>(i)].status != IBV_WC_SUCCESS)
+        fail(name_, ibv_wc_status_str(completions[static_cast<size_t>(i)].status));
+    completed_ += static_cast<uint64_t>(count);
+  }
+
+  void await(uint64_t completions) {
+    const auto limit = Clock::now() + kLimit;
+    awaited_ += completions;
+    while (completed_ < awaited_) {
+      poll();
+      if (Clock::now() > limit) fail(name_, "completions are missing");
+    }
+  }
+
+  /// Both ends have come here. Polls meanwhile, since the peer may need acknowledgements.
+  void meet() {
+    exchange_.send('x');
+    const auto limit = Clock::now() + kLimit;
+    for (char byte = 0;;) {
+      const Exchange::Arrival arrival = exchange_.try_receive(byte);
+      if (arrival == Exchange::Arrival::byte) return;
+      if (arrival == Exchange::Arrival::end || Clock::now() > limit) fail(name_, "the peer is gone");
+      poll();
+    }
+  }
+
+  Side side_;
+  const Exchange exchange_;
+  const char* const name_;
+  uint8_t* memory_ = nullptr;
+  ibv_mr* mr_ = nullptr;
+  std::array<ibv_qp*, kQps> qps_{};
+  std::array<Address, kQps> peers_{};
+  uint64_t completed_ = 0;
+  uint64_t awaited_ = 0;
+};
+
+/// The capture is complete once the device is closed, at the process's end.
+void await_end_of_input() {
+  char byte = 0;
+  while (read(STDIN_FILENO, &byte, 1) > 0) {
+  }
+}
+
+void in_one_process(const std::string& config) {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) fail("main", "socketpair");
+  if (faultline_configure(config.c_str()) != 0) fail("main", faultline_last_error());
+  std::thread other([&] { End("b", "", 1, sockets[1]).run(); });
+  End("a", "", 0, sockets[0]).run();
+  other.join();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 2) {
+    in_one_process(argv[1]);
+  } else if (argc == 3 && std::string(argv[1]) != "end") {
+    faultline::e2e::Peer peer({"end", argv[2]}, [] {});
+    const int socket = peer.socket();
+    End("a", argv[1], 0, socket).run();
+    await_end_of_input();
+    peer.exchange().send('e');
+    peer.finish();
+    return 0;
+  } else if (argc == 4) {
+    const int socket = std::atoi(argv[3]);
+    End("b", argv[2], 0, socket).run();
+    char byte = 0;
+    static_cast<void>(Exchange(socket).receive(byte));
+    return 0;
+  } else {
+    std::fprintf(stderr, "conversation: usage: conversation CONFIG [CONFIG]\n");
+    return 2;
+  }
+  await_end_of_input();
+  return 0;
+}
