@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """`faultline export` beside two perftest programs on a wire: printed, as a file, and by HTTP. Where Debian's node_exporter and promtool are
-installed, they read it too.
-  export_test.py FAULTLINE FAULTLINE_RUN"""
+installed, they read it too. The dashboard asks for metrics that exist.
+  export_test.py FAULTLINE FAULTLINE_RUN DASHBOARD"""
+import json
 import os
 import re
 import shutil
@@ -110,6 +111,27 @@ def check_promtool(text):
     print("promtool finds nothing")
 
 
+def check_dashboard(text, folder):
+    """Each metric that a panel asks for exists, and promtool accepts the expressions."""
+    with open(sys.argv[3], encoding="utf-8") as file:
+        panels = json.load(file)["panels"]
+    names = set(re.findall(r"^(\w+)\{", text, re.MULTILINE))
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    for expression in expressions:
+        # An expression that chooses by the name has a pattern there.
+        for pattern in re.findall(r'__name__=~"([^"]*)"', expression) + re.findall(r"(faultline_\w+)\{", expression):
+            assert any(re.fullmatch(pattern, name) for name in names), f"no metric is {pattern}: {expression}"
+    if shutil.which("promtool") is None:
+        return
+    with open(f"{folder}/rules.yml", "w", encoding="utf-8") as file:
+        json.dump({"groups": [{"name": "dashboard", "rules": [
+            {"record": f"panel:{number}", "expr": expression.replace("$__rate_interval", "5m").replace("$device", ".*").replace("$program", ".*")}
+            for number, expression in enumerate(expressions)]}]}, file)
+    result = subprocess.run(["promtool", "check", "rules", f"{folder}/rules.yml"], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    print(f"promtool accepts the {len(expressions)} expressions of the dashboard")
+
+
 def main():
     runtime = tempfile.mkdtemp(prefix="faultline-export-")
     try:
@@ -130,6 +152,7 @@ def main():
         text = until("two devices with packets", both)
         check_text(text)
         check_promtool(text)
+        check_dashboard(text, runtime)
         before = samples(text)["faultline_transport_tx_packets_total"]
         until("further packet", lambda: all(value > before[pid] for pid, value in
                                             samples(export()[1])["faultline_transport_tx_packets_total"].items()))
