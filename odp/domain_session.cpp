@@ -44,6 +44,22 @@ Outcome DomainSession::check(const Target& target, uint64_t va, uint64_t length_
   return find(target, va, length_bytes).region != nullptr ? Outcome::done : Outcome::violation;
 }
 
+Violation DomainSession::explain(const Target& target, uint64_t va, uint64_t length_bytes) {
+  if (check(target, va, length_bytes) == Outcome::done) return Violation::none;
+  if (const Region* const region = parts_.keys.find(target.key); region != nullptr) {
+    if (region->domain != target.domain) return Violation::domain;
+    return (target.need & ~region->access) != 0 ? Violation::right : Violation::range;
+  }
+  const Window* const window = parts_.keys.find_window(target.key);
+  if (window == nullptr) return Violation::key;
+  const WindowView view = window->view();
+  if (window->domain != target.domain) return Violation::domain;
+  if (view.key != target.key || view.region == nullptr) return Violation::window;
+  if (window->type == WindowType::type2 && view.qpn != target.qpn) return Violation::window;
+  const bool has_right = target.need != kLocalRead && (target.need & ~view.access) == 0;
+  return has_right ? Violation::range : Violation::right;
+}
+
 DomainSession::Place DomainSession::find_in_window(const Target& target, uint64_t va,
                                                    uint64_t length_bytes) const {
   const Window* const window = parts_.keys.find_window(target.key);

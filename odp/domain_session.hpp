@@ -49,6 +49,7 @@ class DomainSession final : public EngineSession {
   }
 
   [[nodiscard]] Outcome check(const Target& target, uint64_t va, uint64_t length_bytes) override;
+  [[nodiscard]] Violation explain(const Target& target, uint64_t va, uint64_t length_bytes) override;
   [[nodiscard]] Outcome probe(const Target& target, uint64_t va, uint64_t length_bytes) override;
   [[nodiscard]] Outcome write(const Target& target, uint64_t va, std::span<const uint8_t> from) override;
   [[nodiscard]] Outcome read(const Target& target, uint64_t va, std::span<uint8_t> to) override;

@@ -78,6 +78,16 @@ enum class Outcome : uint8_t {
   violation  ///< bad key, domain, right or range, or memory that cannot be made resident: never try again
 };
 
+/// Why an access is a violation.
+enum class Violation : uint8_t {
+  none,    ///< key, domain, right and range are valid: the memory itself cannot be had
+  key,     ///< names no region or window
+  domain,  ///< of another protection domain
+  window,  ///< a window that is not bound, or bound to another QP
+  right,
+  range
+};
+
 /// The caller's name for the access that waits for a page. The pager returns it unread in the Resolution.
 struct WaiterToken {
   uint64_t bits = 0;
@@ -108,6 +118,10 @@ class MemoryAccess {
   /// Checks only key, domain, right and range: done or violation. A length of 0 is always done (IBA
   /// 9.7.4.1.8: a zero-length request carries no valid key).
   [[nodiscard]] virtual Outcome check(const Target& target, uint64_t va, uint64_t length_bytes) = 0;
+  /// Returns why `check` refuses an access, for a message to people. Not for the data path.
+  [[nodiscard]] virtual Violation explain(const Target& target, uint64_t va, uint64_t length_bytes) {
+    return check(target, va, length_bytes) == Outcome::done ? Violation::none : Violation::key;
+  }
 
   /// As `check`, and requires every page of the range to be resident with the permission that `need`
   /// requires: done, miss or violation.

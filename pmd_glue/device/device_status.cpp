@@ -19,4 +19,14 @@ status::SegmentWriter* RunningDevice::status() {
   return publisher_ != nullptr ? &publisher_->segment() : nullptr;
 }
 
+bool RunningDevice::last_failure(uint32_t core_index, uint32_t qpn, TimeNs since,
+                                 status::FailureRecord& record) {
+  const status::FailureRecord* found = nullptr;
+  call_with(*this, core_index, [&] {
+    found = core_units_[core_index].engine->publisher().failures().ring().newest_of(qpn, since);
+    if (found != nullptr) record = *found;
+  });
+  return found != nullptr;
+}
+
 }  // namespace faultline::glue

@@ -15,6 +15,7 @@
 #include "pmd_glue/ports/rss_table.hpp"
 #include "pmd_glue/wires/switch_protocol.hpp"
 #include "stack/base/clock.hpp"
+#include "stack/transport/qp/failure_record.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/wire/link/flow_hash.hpp"
 #include "stack/wire/link/steering.hpp"
@@ -449,8 +450,12 @@ void PollEngine::on_srq_event(transport::SharedReceiveQueue* srq, transport::Asy
   if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_srq_event(srq, event);
 }
 
-void PollEngine::on_qp_failure(const transport::QpFailure& failure) {
-  if (wants_reasons()) log_reason(device_name_, text_of(failure), now_);
+status::FailureCause PollEngine::on_qp_failure(const transport::QpFailure& failure) {
+  const status::FailureRecord record =
+      transport::record_of(failure, tx_.is_port_usable() && port_.link_up(), now_);
+  publisher_.failures().add(record);
+  if (wants_failures()) log_failure(device_name_, record, now_);
+  return record.cause;
 }
 
 void PollEngine::on_device_event(transport::AsyncEvent event) {

@@ -133,7 +133,7 @@ class PollEngine final : private transport::EventSink {
   void on_completion(transport::CompletionQueue* cq) override;
   void on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) override;
   void on_device_event(transport::AsyncEvent event) override;
-  void on_qp_failure(const transport::QpFailure& failure) override;
+  status::FailureCause on_qp_failure(const transport::QpFailure& failure) override;
 
   struct Handed {
     rte_mbuf* frame;

@@ -12,6 +12,7 @@ CorePublisher::CorePublisher(transport::Core& core, uint32_t core_index)
 
 void CorePublisher::publish_in(status::SegmentWriter* segment) {
   segment_ = segment;
+  failures_.publish_in(segment, core_index_);
   due_ns_.store(segment != nullptr ? 0 : kNeverDue, std::memory_order_relaxed);
 }
 
@@ -21,14 +22,16 @@ void CorePublisher::publish(TimeNs now) {
     return;
   }
   const bool was_noted = due_ns_.load(std::memory_order_relaxed) == 0;
-  const bool changed = publish_counters() || was_noted;
+  const bool changed = publish_counters(now) || was_noted;
   due_ns_.store(changed ? now + kIntervalNs : kAtNextMove, std::memory_order_relaxed);
   publish_qps(now);
 }
 
-bool CorePublisher::publish_counters() {
-  transport::flatten(core_.counters(), values_);
+bool CorePublisher::publish_counters(TimeNs now) {
+  const transport::CoreCounters counters = core_.counters();
+  transport::flatten(counters, values_);
   if (values_ == before_) return false;
+  failures_.note_drops(counters, now);
   before_ = values_;
   segment_->write_core_counters(core_index_, values_);
   return true;

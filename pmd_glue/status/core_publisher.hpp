@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "pmd_glue/status/failure_log.hpp"
 #include "stack/status/segment_writer.hpp"
 #include "stack/transport/core/core.hpp"
 
@@ -31,6 +32,9 @@ class CorePublisher {
   /// Time of the turn that publishes next, if no frame moves before.
   [[nodiscard]] TimeNs next_deadline() const { return due_ns_.load(std::memory_order_relaxed); }
 
+  /// Failures of the core. Owner thread.
+  [[nodiscard]] FailureLog& failures() { return failures_; }
+
   /// The program has changed a QP. Any thread.
   void note_change() {
     if (due_ns_.load(std::memory_order_relaxed) == kAtNextMove) due_ns_.store(0, std::memory_order_relaxed);
@@ -44,12 +48,13 @@ class CorePublisher {
   static constexpr size_t kRounds = 10;
 
   /// Returns whether one has changed.
-  bool publish_counters();
+  bool publish_counters(TimeNs now);
   void publish_qps(TimeNs now);
 
   transport::Core& core_;
   const uint32_t core_index_;
   status::SegmentWriter* segment_ = nullptr;
+  FailureLog failures_;
   std::atomic<TimeNs> due_ns_{kNeverDue};
   std::array<uint64_t, transport::kFlatCounters> values_{};
   std::array<uint64_t, transport::kFlatCounters> before_{};

@@ -37,6 +37,10 @@ class FaultModel final : public odp::MemoryAccess {
   [[nodiscard]] odp::Outcome check(const odp::Target& target, uint64_t va, uint64_t length_bytes) override {
     return memory_.check(target, va, length_bytes);
   }
+  [[nodiscard]] odp::Violation explain(const odp::Target& target, uint64_t va,
+                                       uint64_t length_bytes) override {
+    return memory_.explain(target, va, length_bytes);
+  }
   [[nodiscard]] odp::Outcome probe(const odp::Target& target, uint64_t va, uint64_t length_bytes) override {
     return memory_.probe(target, va, length_bytes);
   }

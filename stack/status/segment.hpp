@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "stack/status/failure.hpp"
 #include "stack/status/row_cell.hpp"
 #include "stack/status/rows.hpp"
 
@@ -20,7 +21,7 @@ inline constexpr uint64_t kMagic = 0x31'73'75'74'61'74'73'66;  ///< "fstatus1" a
 inline constexpr uint32_t kVersion = 1;
 
 /// The tables of a segment. Each has rows of one type.
-enum class TableId : uint8_t { qps, mrs, cqs, pds, srqs, cm_ids, counters, count_ };
+enum class TableId : uint8_t { qps, mrs, cqs, pds, srqs, cm_ids, counters, failures, count_ };
 inline constexpr size_t kTables = static_cast<size_t>(TableId::count_);
 
 /// Where a table lies. Constant but for `end`.

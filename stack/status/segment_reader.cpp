@@ -55,7 +55,7 @@ bool SegmentReader::is_valid() const {
   return holds_table<QpRow>(fixed, bytes_) && holds_table<MrRow>(fixed, bytes_) &&
          holds_table<CqRow>(fixed, bytes_) && holds_table<PdRow>(fixed, bytes_) &&
          holds_table<SrqRow>(fixed, bytes_) && holds_table<CmRow>(fixed, bytes_) &&
-         holds_table<CounterRow>(fixed, bytes_);
+         holds_table<CounterRow>(fixed, bytes_) && holds_table<FailureRecord>(fixed, bytes_);
 }
 
 bool SegmentReader::is_dead() const {

@@ -124,6 +124,7 @@ std::unique_ptr<SegmentWriter> SegmentWriter::create(const DeviceFacts& facts, s
   place_table<PdRow>(*plan, end_bytes);
   place_table<SrqRow>(*plan, end_bytes);
   place_table<CmRow>(*plan, end_bytes);
+  place_table<FailureRecord>(*plan, end_bytes);
 
   std::string path = fmt::format("{}/{}.{}", folder, facts.name, getpid());
   // A file of that name is of this process before it called exec(), of a dead process, or of a process in

@@ -49,6 +49,11 @@ struct TableOf<CmRow> {
   static constexpr uint32_t kCapacity = 16'384;
 };
 template <>
+struct TableOf<FailureRecord> {
+  static constexpr TableId kId = TableId::failures;
+  static constexpr uint32_t kCapacity = 8192;
+};
+template <>
 struct TableOf<CounterRow> {
   static constexpr TableId kId = TableId::counters;
   static constexpr uint32_t kCapacity = 1024;

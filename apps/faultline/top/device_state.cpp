@@ -41,6 +41,9 @@ DeviceState device_of(const SegmentReader& segment, bool is_dead) {
     device.updated_ns = std::max(device.updated_ns, qp.live.updated_ns);
   }
   for (const auto& [index, region] : segment.rows<status::MrRow>()) device.regions.push_back({index, region});
+  for (const auto& [index, failure] : segment.rows<status::FailureRecord>())
+    if (failure.cause != status::FailureCause::none) device.failures.push_back(failure);
+  std::ranges::stable_sort(device.failures, std::ranges::greater(), &status::FailureRecord::time_ns);
   device.pds = segment.rows<status::PdRow>().size();
   device.cqs = segment.rows<status::CqRow>().size();
   device.srqs = segment.rows<status::SrqRow>().size();

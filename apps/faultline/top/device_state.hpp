@@ -55,6 +55,7 @@ struct DeviceState {
   std::vector<CounterState> counters;
   std::vector<QpState> qps;
   std::vector<RegionState> regions;
+  std::vector<status::FailureRecord> failures;  ///< newest first
 
   /// Returns nullptr if the program's version has no such counter.
   [[nodiscard]] const CounterState* counter(std::string_view name) const;

@@ -19,8 +19,8 @@
 namespace faultline::cli {
 namespace {
 
-enum class Page : uint8_t { qps, regions, faults, counters, help, count_ };
-constexpr std::array<const char*, 4> kPageNames{"1 QPs", "2 regions", "3 faults", "4 counters"};
+enum class Page : uint8_t { qps, regions, faults, counters, failures, help, count_ };
+constexpr std::array<const char*, 5> kPageNames{"1 QPs", "2 regions", "3 faults", "4 counters", "5 failures"};
 constexpr int kEscape = 27;
 constexpr size_t kMostDevices = 8;  ///< rows of the table of devices, which is always shown
 constexpr unsigned kShortestMs = 100;
@@ -38,7 +38,7 @@ sigset_t end_signals() {
 
 constexpr std::array<const char*, 14> kHelp{
     "Keys",
-    "  1 2 3 4    QPs, regions, page faults, counters",
+    "  1 to 5     QPs, regions, page faults, counters, failures",
     "  s          next order of the QPs; r reverses it",
     "  /          filter QPs by a part of their row or program",
     "  up, down   select a QP; page up and down, home",
@@ -111,6 +111,7 @@ class Screen {
       case '2':
       case '3':
       case '4':
+      case '5':
         page_ = static_cast<Page>(key - '1');
         first_ = selected_ = 0;
         is_open_ = false;
@@ -251,6 +252,8 @@ class Screen {
         return put_table(fault_table(state_, visible(fault_table(state_, {0, 0}).total)));
       case Page::counters:
         return put_table(counter_table(state_, visible(counter_table(state_, {0, 0}).total)));
+      case Page::failures:
+        return put_table(failure_table(state_, visible(failure_table(state_, {0, 0}).total)));
       case Page::help:
         for (const char* const line : kHelp) put(line);
         return;

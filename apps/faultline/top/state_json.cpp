@@ -6,6 +6,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "apps/faultline/top/names.hpp"
+#include "stack/status/failure_text.hpp"
 #include "stack/wire/link/address_text.hpp"
 
 namespace faultline::cli {
@@ -69,6 +70,18 @@ ordered_json json_of(const RegionState& region) {
           {"page_faults_per_s", region.faults_per_s}};
 }
 
+ordered_json json_of(const status::FailureRecord& failure) {
+  return {{"time_ns", failure.time_ns},
+          {"vendor_err", static_cast<unsigned>(failure.cause)},
+          {"name", status::row_of(failure.cause).name},
+          {"count", failure.count},
+          {"qpn", failure.qpn},
+          {"peer_qpn", failure.peer_qpn},
+          {"psn", failure.psn},
+          {"status", failure.status},
+          {"text", status::text_of(failure)}};
+}
+
 ordered_json json_of(const DeviceState& device) {
   ordered_json json{{"device", device.device},
                     {"pid", device.pid},
@@ -95,6 +108,8 @@ ordered_json json_of(const DeviceState& device) {
   for (const QpState& qp : device.qps) json["qps"].push_back(json_of(qp));
   json["mrs"] = ordered_json::array();
   for (const RegionState& region : device.regions) json["mrs"].push_back(json_of(region));
+  json["failures"] = ordered_json::array();
+  for (const status::FailureRecord& failure : device.failures) json["failures"].push_back(json_of(failure));
   return json;
 }
 

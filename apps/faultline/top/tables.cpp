@@ -9,6 +9,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "apps/faultline/top/names.hpp"
+#include "stack/status/failure_text.hpp"
 
 namespace faultline::cli {
 namespace {
@@ -196,6 +197,21 @@ Table fault_table(const State& state, Range range) {
                        bound_text(latency_quantile_us(kind.buckets, kMedian)),
                        bound_text(latency_quantile_us(kind.buckets, kPercentile)),
                        bound_text(latency_quantile_us(kind.buckets, kPermille)), bar_of(kind.buckets));
+  });
+  return table;
+}
+
+Table failure_table(const State& state, Range range) {
+  std::vector<std::pair<const DeviceState*, const status::FailureRecord*>> failures;
+  for (const DeviceState& device : state.devices)
+    for (const status::FailureRecord& failure : device.failures) failures.emplace_back(&device, &failure);
+  Table table;
+  table.header = fmt::format("{:<12} {:>7} {:>12}  {}", "DEVICE", "PID", "AGO", "FAILURE");
+  add_rows(table, failures, range, [&state](const auto& at) {
+    const uint64_t then_ns = at.second->time_ns;
+    return fmt::format("{:<12} {:>7} {:>12}  {}", at.first->device, at.first->pid,
+                       then_ns < state.now_ns ? duration_text(state.now_ns - then_ns) : "-",
+                       status::text_of(*at.second));
   });
   return table;
 }

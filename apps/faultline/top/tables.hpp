@@ -47,6 +47,8 @@ struct QpReference {
 [[nodiscard]] Table region_table(const State& state, Range range = {});
 /// Kinds of page faults of each device with the distribution of their service times.
 [[nodiscard]] Table fault_table(const State& state, Range range = {});
+/// Failures, those of each device newest first.
+[[nodiscard]] Table failure_table(const State& state, Range range = {});
 /// Counters that are not zero, of all devices.
 [[nodiscard]] Table counter_table(const State& state, Range range = {});
 /// Everything that is known of a QP, a line for each fact.

@@ -61,6 +61,10 @@ void print_state(const State& state, const TopOptions& options) {
   print(region_table(state));
   std::printf("\n");
   print(fault_table(state));
+  if (const Table failures = failure_table(state); failures.total != 0) {
+    std::printf("\n");
+    print(failures);
+  }
   if (!options.post_mortem) return;
   std::printf("\n");
   print(counter_table(state));

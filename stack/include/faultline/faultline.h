@@ -13,6 +13,7 @@ extern "C" {
 #endif
 
 struct ibv_context;
+struct ibv_qp;
 struct ibv_qp_ex;
 
 /* Sets the configuration file (TOML) of this process, instead of $FAULTLINE_CONFIG. Call before
@@ -56,6 +57,28 @@ struct faultline_guard {
 /* Tests the guards of this process, before or after a device is opened. Fills up to `capacity` of them, and
  * returns their total number, or -1 with errno. */
 int faultline_query_guards(struct faultline_guard* guards, size_t capacity);
+
+/* Why a QP failed: the cause and the last facts. docs/failures.md lists the causes. */
+#define FAULTLINE_ERROR_TEXT_BYTES 768
+struct faultline_qp_error {
+  uint32_t vendor_err; /* the cause: what the error completions of the QP carry in ibv_wc.vendor_err */
+  int status;          /* ibv_wc_status of the failed work request; 0 if a request of the peer was refused */
+  uint64_t time_ns;    /* CLOCK_MONOTONIC */
+  uint32_t qp_num;
+  uint32_t peer_qp_num; /* 0: not connected */
+  uint32_t psn;         /* oldest PSN not acknowledged, or that of the refused request */
+  uint32_t key;         /* rkey of the request, or the key of the access that was refused; 0: none */
+  uint64_t address;     /* of the request at the peer, or of the access that was refused */
+  uint32_t length;      /* likewise, in bytes */
+  uint32_t unacknowledged_packets;
+  const char* name; /* of the cause, static storage: "never_answered", "refused_range", ... */
+  char text[FAULTLINE_ERROR_TEXT_BYTES]; /* one line: what happened, the facts, and what to look at */
+};
+
+/* Fills the newest failure of a QP. Returns 0, ENOENT if the QP has not failed by itself, or so many other
+ * QPs of the device have failed since that the record is gone (64 for each core), or EINVAL. The record
+ * remains after ibv_modify_qp to RESET. */
+int faultline_query_last_error(struct ibv_qp* qp, struct faultline_qp_error* error);
 
 /* Measures copy+CRC over pieces of `bytes` bytes for about `milliseconds` on this CPU, hot in cache. Returns
  * GB/s (1e9). */

@@ -80,6 +80,8 @@ void CoreContext::note_overrun(QueuePair& qp, CompletionQueue& cq) {
   ++counters.cq_overruns;
   if (events != nullptr) events->on_cq_event(&cq, AsyncEvent::cq_error);
   if (qp.state_now() == QpState::err) return;
+  blame(qp, status::FailureCause::cq_overrun);
+  report(qp, CompletionStatus::general);
   qp.lost_completion = true;
   qp.state.store(QpState::err, std::memory_order_relaxed);
   ResponderState& responder = qp.responder;
@@ -101,6 +103,8 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   completion.qpn = qp.qpn;
   completion.status = status;
   completion.opcode = completion_opcode(wqe.opcode);
+  if (status != CompletionStatus::success) [[unlikely]]
+    completion.vendor_error = static_cast<uint32_t>(qp.failure.cause);
   // Retire before pushing the completion: the application may reuse the slot as soon as it polls it.
   qp.send_ring.retire_to(index + 1);
   if (!signaled) return;
@@ -121,13 +125,21 @@ void CoreContext::flush(QueuePair& qp) {
 
 namespace {
 
+using status::FailureCause;
+
 QpFailure failure_of(const QueuePair& qp) {
   QpFailure failure;
   failure.qpn = qp.qpn;
+  failure.type = qp.type;
+  failure.cause = qp.failure.cause;
   failure.is_connected = qp.protocol() != Protocol::datagram;
   failure.is_loopback = qp.attributes.av.loopback;
   failure.peer = qp.attributes.av.path.destination_gid;
   failure.peer_qpn = qp.attributes.destination_qpn;
+  failure.rx_packets = qp.rx_packets;
+  failure.refused_key = qp.failure.key;
+  failure.refused_length_bytes = qp.failure.length_bytes;
+  failure.refused_va = qp.failure.va;
   return failure;
 }
 
@@ -146,24 +158,109 @@ void add_request(const QueuePair& qp, QpFailure& failure) {
   failure.remote_va = wqe.remote_va;
 }
 
+FailureCause cause_of(const QueuePair& qp, CompletionStatus status) {
+  switch (status) {
+    case CompletionStatus::local_length:
+      return FailureCause::local_length;
+    case CompletionStatus::local_qp_operation:
+      return FailureCause::local_operation;
+    case CompletionStatus::mw_bind:
+      return FailureCause::window_bind;
+    case CompletionStatus::bad_response:
+      return FailureCause::bad_response;
+    case CompletionStatus::remote_invalid_request:
+      return FailureCause::peer_refused_request;
+    case CompletionStatus::remote_access:
+      return FailureCause::peer_refused_access;
+    case CompletionStatus::remote_operation:
+      return FailureCause::peer_failed;
+    case CompletionStatus::retry_exceeded:
+      return qp.rx_packets == 0 ? FailureCause::never_answered : FailureCause::stopped_answering;
+    case CompletionStatus::rnr_retry_exceeded:
+      return FailureCause::receiver_not_ready;
+    default:
+      return FailureCause::local_page;
+  }
+}
+
+FailureCause local_cause_of(odp::Violation violation) {
+  switch (violation) {
+    case odp::Violation::key:
+    case odp::Violation::window:
+      return FailureCause::local_key;
+    case odp::Violation::domain:
+      return FailureCause::local_domain;
+    case odp::Violation::right:
+      return FailureCause::local_right;
+    case odp::Violation::range:
+      return FailureCause::local_range;
+    case odp::Violation::none:
+      break;
+  }
+  return FailureCause::local_page;
+}
+
+FailureCause refused_cause_of(odp::Violation violation) {
+  switch (violation) {
+    case odp::Violation::key:
+      return FailureCause::refused_key;
+    case odp::Violation::window:
+      return FailureCause::refused_window;
+    case odp::Violation::domain:
+      return FailureCause::refused_domain;
+    case odp::Violation::right:
+      return FailureCause::refused_right;
+    case odp::Violation::range:
+      return FailureCause::refused_range;
+    case odp::Violation::none:
+      break;
+  }
+  return FailureCause::refused_page;
+}
+
+/// Finds the buffer of the oldest send work request that the memory refuses. READs and atomics write to it.
+void blame_buffer(odp::MemoryAccess& memory, QueuePair& qp) {
+  if (qp.failure.cause != FailureCause::none) return;
+  qp.failure.cause = FailureCause::local_page;
+  if (qp.send_ring.head() == qp.send_ring.tail()) return;
+  SendWqe& wqe = *qp.send_ring.header_at(qp.send_ring.head());
+  if ((wqe.flags & kInline) != 0) return;
+  const bool writes = wqe.opcode == SendOpcode::rdma_read || wqe.opcode == SendOpcode::atomic_cmp_and_swp ||
+                      wqe.opcode == SendOpcode::atomic_fetch_and_add;
+  for (const Sge& sge : std::span(qp.send_ring.sges_of(&wqe), wqe.sge_count)) {
+    const odp::Target target{sge.lkey, qp.domain, writes ? odp::kLocalWrite : odp::kLocalRead};
+    const odp::Violation violation = memory.explain(target, sge.va, sge.length_bytes);
+    qp.failure = {local_cause_of(violation), sge.lkey, sge.length_bytes, sge.va};
+    if (violation != odp::Violation::none) return;
+  }
+}
+
 }  // namespace
 
-void CoreContext::report(const QueuePair& qp, CompletionStatus status) {
+void CoreContext::blame_access(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes) {
+  if (qp.failure.cause != FailureCause::none) return;
+  qp.failure = {refused_cause_of(memory.explain(target, va, length_bytes)), target.key,
+                static_cast<uint32_t>(std::min<uint64_t>(length_bytes, UINT32_MAX)), va};
+}
+
+void CoreContext::report(QueuePair& qp, CompletionStatus status) {
+  if (status == CompletionStatus::local_protection) blame_buffer(memory, qp);
+  blame(qp, cause_of(qp, status));
   if (events == nullptr) return;
   QpFailure failure = failure_of(qp);
   add_request(qp, failure);
   failure.psn = qp.requester.unacked_psn.value();
   failure.status = status;
-  events->on_qp_failure(failure);
+  qp.failure.cause = events->on_qp_failure(failure);
 }
 
-void CoreContext::report_nak(const QueuePair& qp) {
+void CoreContext::report_nak(QueuePair& qp) {
   if (events == nullptr) return;
   QpFailure failure = failure_of(qp);
   failure.psn = qp.responder.nak_psn.value();
   failure.nak_sent = true;
   failure.syndrome = qp.responder.nak_syndrome;
-  events->on_qp_failure(failure);
+  qp.failure.cause = events->on_qp_failure(failure);
 }
 
 void CoreContext::enter_error(QueuePair& qp) {

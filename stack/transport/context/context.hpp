@@ -76,9 +76,16 @@ struct CoreContext {
     if (events != nullptr) events->on_qp_event(qp.qpn, qp.user, event);
   }
 
-  /// Reports why a QP is about to fail: `status` of its work request, or the NAK that it sent.
-  void report(const QueuePair& qp, CompletionStatus status);
-  void report_nak(const QueuePair& qp);
+  /// Notes why the QP is about to fail, for vendor_err and the record. The first cause since RESET counts.
+  static void blame(QueuePair& qp, status::FailureCause cause) {
+    if (qp.failure.cause == status::FailureCause::none) qp.failure.cause = cause;
+  }
+  /// As blame(), by the reason for which the memory refuses a peer's access.
+  void blame_access(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
+  /// Reports why a QP is about to fail: `status` of its work request, or the NAK that it sent. Derives the
+  /// cause from the status if none was noted.
+  void report(QueuePair& qp, CompletionStatus status);
+  void report_nak(QueuePair& qp);
 
   // --- faults ---
   /// Requests a page range: served on this thread if it is short, else queued for the pager.

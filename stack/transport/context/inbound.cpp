@@ -23,6 +23,7 @@ void complete_inbound(CoreContext& context, QueuePair& qp, const wire::Packet& p
 void fail_receive(CoreContext& context, QueuePair& qp, CompletionStatus status) {
   Completion completion;
   completion.status = status;
+  completion.vendor_error = static_cast<uint32_t>(qp.failure.cause);
   completion.opcode = CompletionOpcode::recv;
   context.complete_receive(qp, completion);
 }

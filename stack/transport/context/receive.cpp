@@ -71,6 +71,7 @@ void CoreContext::flush_receives(QueuePair& qp) {
   Completion flushed;
   flushed.status = CompletionStatus::work_request_flushed;
   flushed.opcode = CompletionOpcode::recv;
+  flushed.vendor_error = static_cast<uint32_t>(qp.failure.cause);
   // A receive taken from a shared queue belongs to this QP alone; the remaining ones belong to the other QPs.
   if (qp.receive_taken) complete_receive(qp, flushed);
   while (take_own_receive(qp)) complete_receive(qp, flushed);

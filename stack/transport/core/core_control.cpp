@@ -90,6 +90,7 @@ int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask
   }
   impl_->context.now_ns = now;
   if (to == QpState::err) {
+    CoreContext::blame(*qp, status::FailureCause::flushed);
     impl_->context.enter_error(*qp);
     return 0;
   }
@@ -97,6 +98,7 @@ int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask
     impl_->reset(*qp);
     return 0;
   }
+  if (from == QpState::sqe) qp->failure = {};
   impl_->apply(*qp, attributes, mask);
   qp->state.store(to, std::memory_order_relaxed);
   impl_->context.make_ready(*qp);
@@ -106,8 +108,10 @@ int Core::modify_qp(QueuePair* qp, const QpAttributes& attributes, uint32_t mask
 void Core::fail_qps(TimeNs now) {
   impl_->context.now_ns = now;
   for (QueuePair* const qp : impl_->table)
-    if (qp != nullptr && qp->state_now() != QpState::reset && qp->state_now() != QpState::err)
+    if (qp != nullptr && qp->state_now() != QpState::reset && qp->state_now() != QpState::err) {
+      CoreContext::blame(*qp, status::FailureCause::device_lost);
       impl_->context.enter_error(*qp);
+    }
 }
 
 void Core::Impl::reset(QueuePair& qp) {
@@ -135,6 +139,7 @@ void Core::Impl::reset(QueuePair& qp) {
   qp.is_over_ipv4 = false;
   qp.communication_established = false;
   qp.lost_completion = false;
+  qp.failure = {};
   count_completed_sends(qp);
   qp.completed_before = 0;
   qp.send_ring.clear();

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "stack/base/time.hpp"
+#include "stack/status/failure.hpp"
 #include "stack/transport/shared/types.hpp"
 
 namespace faultline::transport {
@@ -34,6 +35,8 @@ enum class AsyncEvent : uint8_t {
 /// destruction requested.
 struct QpFailure {
   uint32_t qpn = 0;
+  QpType type = QpType::rc;
+  status::FailureCause cause = status::FailureCause::none;
   bool is_connected = false;  ///< the peer's address and QPN are known
   bool is_loopback = false;   ///< the peer's address is the device's own
   wire::Gid peer;
@@ -43,6 +46,11 @@ struct QpFailure {
   /// Caused by a request of the peer, and a NAK was sent; `syndrome` is then valid (IBA 9.7.5.2.8).
   bool nak_sent = false;
   uint8_t syndrome = 0;
+  uint32_t rx_packets = 0;  ///< that the QP has received, modulo 2^32
+  /// The access that was refused, here (`nak_sent`) or of a local buffer; 0: none.
+  uint32_t refused_key = 0;
+  uint32_t refused_length_bytes = 0;
+  uint64_t refused_va = 0;
 
   // The requester's state; without meaning if `nak_sent`.
   /// A send work request is outstanding: the oldest one's opcode, length, remote address and key follow.
@@ -69,8 +77,8 @@ class EventSink {
     static_cast<void>(srq);
     static_cast<void>(event);
   }
-  /// For logging only.
-  virtual void on_qp_failure(const QpFailure& failure) { static_cast<void>(failure); }
+  /// For messages to people. Returns the cause, refined by what the receiver knows of the port.
+  virtual status::FailureCause on_qp_failure(const QpFailure& failure) { return failure.cause; }
   /// Event of the port or the whole device.
   virtual void on_device_event(AsyncEvent event) { static_cast<void>(event); }
 };

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "stack/status/failure.hpp"
 #include "stack/status/rows.hpp"
 #include "stack/transport/congestion/pacing.hpp"
 #include "stack/transport/qp/completion_queue.hpp"
@@ -270,6 +271,14 @@ class alignas(64) QueuePair {
   wire::Gid multicast_source;      ///< with blocks_own_multicast: source GID of the last packet to a group
   wire::PathHeader datagram_path;  ///< of a UD QP: the path of the last datagram
   void* const user;
+
+  /// The first cause of a failure since the last RESET, and the access that was refused.
+  struct Failure {
+    status::FailureCause cause = status::FailureCause::none;
+    uint32_t key = 0;
+    uint32_t length_bytes = 0;
+    uint64_t va = 0;
+  } failure;
 
   // What other processes read of the QP (stack/status).
   status::QpCounters counters;  ///< tx_packets, rx_packets and sends_completed: as of the last snapshot

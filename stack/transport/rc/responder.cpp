@@ -67,7 +67,9 @@ bool Responder::take_receive(QueuePair& qp) {
   return context_.take_receive(qp, qp.type == QpType::xrc_recv ? qp.responder.srq : qp.srq);
 }
 
-Execution Responder::refuse_access(QueuePair& qp) {
+Execution Responder::refuse_access(QueuePair& qp, const odp::Target& target, uint64_t va,
+                                   uint64_t length_bytes) {
+  context_.blame_access(qp, target, va, length_bytes);
   context_.count(DropReason::access);
   nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
   return Execution::done;
@@ -77,6 +79,7 @@ Execution Responder::refuse_access(QueuePair& qp) {
 /// 9.7.4.1.4, table 54).
 Execution Responder::refuse_function(QueuePair& qp) {
   context_.count(DropReason::unsupported);
+  CoreContext::blame(qp, status::FailureCause::function_disabled);
   nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
   return Execution::done;
 }
@@ -85,6 +88,7 @@ Execution Responder::refuse_function(QueuePair& qp) {
 /// 9.7.4.1.6).
 Execution Responder::refuse_length(QueuePair& qp) {
   context_.count(DropReason::payload_rule);
+  CoreContext::blame(qp, status::FailureCause::malformed_request);
   nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
   return Execution::done;
 }
@@ -148,6 +152,7 @@ Execution Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
     // A length error: the responder completes with a local length error, and the requester gets NAK invalid
     // request (IBA 9.7.5.2.4), as from adapters. Linux's rxe intends the same but sends NAK 3
     // (docs/conformance.md).
+    CoreContext::blame(qp, status::FailureCause::receive_too_short);
     fail_receive(context_, qp, CompletionStatus::local_length);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_fatal);
     return Execution::done;
@@ -161,6 +166,7 @@ Execution Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
       return miss(qp, {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va,
                   stop.left_bytes);
     case odp::Outcome::violation:
+      CoreContext::blame(qp, status::FailureCause::receive_memory);
       fail_receive(context_, qp, CompletionStatus::local_protection);
       nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
       return Execution::done;
@@ -190,7 +196,7 @@ Execution Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
         info.ends_message() && reth.length_bytes == packet.payload_bytes && !info.has(wire::kImmDt);
     if (reth.length_bytes != 0 && !whole &&
         context_.memory.check(target, reth.va, reth.length_bytes) != odp::Outcome::done)
-      return refuse_access(qp);
+      return refuse_access(qp, target, reth.va, reth.length_bytes);
     state.write_va = reth.va;
     state.write_rkey = reth.rkey;
     state.write_total_bytes = state.write_left_bytes = reth.length_bytes;
@@ -209,7 +215,7 @@ Execution Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
       case odp::Outcome::miss:
         return miss(qp, target, state.write_va, state.write_left_bytes);
       case odp::Outcome::violation:
-        return refuse_access(qp);
+        return refuse_access(qp, target, state.write_va, packet.payload_bytes);
     }
   }
   state.write_va += packet.payload_bytes;
@@ -228,6 +234,7 @@ Execution Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
   if (qp.type == QpType::xrc_recv && state.srq == nullptr) {
     // No such queue in the QP's XRC domain (IBA A14.4.3).
     context_.count(DropReason::no_shared_queue);
+    CoreContext::blame(qp, status::FailureCause::no_shared_queue);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
     return Execution::done;
   }
@@ -310,7 +317,9 @@ Execution Responder::execute_read(QueuePair& qp, const wire::Packet& packet) {
   if (!is_enabled(qp, odp::kRemoteRead)) return refuse_function(qp);
   if (reth.length_bytes > wire::kMaxMessageBytes) [[unlikely]]
     return refuse_length(qp);
-  if (!may_read(qp, reth)) return refuse_access(qp);
+  if (!may_read(qp, reth))
+    return refuse_access(qp, {reth.rkey, domain_of(qp), odp::kRemoteRead, qp.qpn}, reth.va,
+                         reth.length_bytes);
   const uint32_t packets = packets_of_read(qp, reth);
   finish_answered(qp, packet.bth.psn, packets);
   fill_read(qp, qp.responder.job(qp.responder.job_count++), packet, reth, packets, false);
@@ -412,8 +421,9 @@ void Responder::read_again(QueuePair& qp, const wire::Packet& packet) {
 bool Responder::invalidate(QueuePair& qp, const wire::Packet& packet) {
   if (context_.memory.invalidate(packet.invalidate_rkey(), domain_of(qp), qp.qpn, true) == odp::Outcome::done)
     return true;
+  CoreContext::blame(qp, status::FailureCause::bad_invalidate);
   fail_receive(context_, qp, CompletionStatus::remote_invalid_request);
-  static_cast<void>(refuse_access(qp));
+  static_cast<void>(refuse_access(qp, {packet.invalidate_rkey(), domain_of(qp)}, 0, 0));
   return false;
 }
 

@@ -90,7 +90,8 @@ class Responder {
   void read_again(QueuePair& qp, const wire::Packet& packet);
   [[nodiscard]] bool invalidate(QueuePair& qp, const wire::Packet& packet);
   /// Sends NAK remote access error; the QP fails.
-  [[nodiscard]] Execution refuse_access(QueuePair& qp);
+  [[nodiscard]] Execution refuse_access(QueuePair& qp, const odp::Target& target, uint64_t va,
+                                        uint64_t length_bytes);
   /// Sends NAK invalid request; the QP fails.
   [[nodiscard]] Execution refuse_function(QueuePair& qp);
   [[nodiscard]] Execution refuse_length(QueuePair& qp);

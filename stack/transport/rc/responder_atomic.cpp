@@ -53,6 +53,7 @@ bool Responder::has_room_for_answer(QueuePair& qp) {
   ResponderState& state = qp.responder;
   if (state.job_count == state.job_capacity) drop_answered_read(qp);
   if (state.job_count != state.job_capacity) return true;
+  CoreContext::blame(qp, status::FailureCause::too_many_reads);
   nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
   return false;
 }
@@ -76,6 +77,7 @@ Execution Responder::execute_atomic(QueuePair& qp, const wire::Packet& packet) {
   if (!is_enabled(qp, odp::kRemoteAtomic)) return refuse_function(qp);
   if (eth.va % kAtomicBytes != 0) {  // IBA 9.4.5.2
     context_.count(DropReason::access);
+    CoreContext::blame(qp, status::FailureCause::misaligned_atomic);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
     return Execution::done;
   }
@@ -87,7 +89,7 @@ Execution Responder::execute_atomic(QueuePair& qp, const wire::Packet& packet) {
     case odp::Outcome::miss:
       return miss(qp, target, eth.va, kAtomicBytes);
     case odp::Outcome::violation:
-      return refuse_access(qp);
+      return refuse_access(qp, target, eth.va, kAtomicBytes);
   }
   const wire::Psn psn = packet.bth.psn;
   finish_answered(qp, psn, 1);
@@ -105,6 +107,8 @@ Execution Responder::execute_atomic_write(QueuePair& qp, const wire::Packet& pac
   // The parser ensures a payload of eight bytes; the RETH must state that length too (CVE-2026-46114).
   if (reth.length_bytes != kAtomicBytes || reth.va % kAtomicBytes != 0) {
     context_.count(DropReason::payload_rule);
+    CoreContext::blame(qp, reth.va % kAtomicBytes != 0 ? status::FailureCause::misaligned_atomic
+                                                       : status::FailureCause::malformed_request);
     nak_and_close(qp, wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
     return Execution::done;
   }
@@ -118,7 +122,7 @@ Execution Responder::execute_atomic_write(QueuePair& qp, const wire::Packet& pac
     case odp::Outcome::miss:
       return miss(qp, target, reth.va, kAtomicBytes);
     case odp::Outcome::violation:
-      return refuse_access(qp);
+      return refuse_access(qp, target, reth.va, kAtomicBytes);
   }
   finish_answered(qp, packet.bth.psn, 1);
   queue_answer(qp, {.first_psn = packet.bth.psn, .packets = 1, .msn = qp.responder.msn});
@@ -140,7 +144,7 @@ Execution Responder::execute_flush(QueuePair& qp, const wire::Packet& packet) {
   uint64_t va = reth.va;
   uint64_t length_bytes = reth.length_bytes;
   if (feth.selectivity == kWholeRegion && !context_.memory.range_of(reth.rkey, va, length_bytes))
-    return refuse_access(qp);
+    return refuse_access(qp, target, va, length_bytes);
   const odp::FlushKind kind =
       (need & odp::kFlushPersistent) != 0 ? odp::FlushKind::persistent : odp::FlushKind::global;
   switch (context_.memory.flush(target, va, length_bytes, kind)) {
@@ -149,7 +153,7 @@ Execution Responder::execute_flush(QueuePair& qp, const wire::Packet& packet) {
     case odp::Outcome::miss:
       return miss(qp, target, va, length_bytes);
     case odp::Outcome::violation:
-      return refuse_access(qp);
+      return refuse_access(qp, target, va, length_bytes);
   }
   finish_answered(qp, packet.bth.psn, 1);
   queue_answer(qp, {.first_psn = packet.bth.psn, .packets = 1, .msn = qp.responder.msn});

@@ -173,6 +173,7 @@ bool Responder::refuse_rest_of_response(QueuePair& qp, const QueuedResponse& job
     return true;
   }
   context_.count(DropReason::access);
+  context_.blame_access(qp, {job.rkey, job.domain, odp::kRemoteRead, qp.qpn}, job.va, job.length_bytes);
   nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
   state.nak_psn = psn;
   return false;
@@ -261,6 +262,7 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
     // Also if an RNR NAK was sent instead of the response: the READ would only miss again.
     state.job_count = 0;
     context_.count(DropReason::access);
+    CoreContext::blame(qp, status::FailureCause::refused_page);
     nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
     state.nak_psn = state.job_stuck_psn;
   }

@@ -83,6 +83,7 @@ void Datagram::send(QueuePair& qp, uint32_t& budget_packets) {
 /// A failed UD send moves the QP to SQE and flushes the later sends (IBA 10.3.1.6).
 void Datagram::fail_head(QueuePair& qp, CompletionStatus status) {
   qp.requester.fault_failed = false;
+  context_.report(qp, status);
   context_.complete_send(qp, status);
   if (qp.lost_completion) return context_.enter_error(qp);
   qp.state.store(QpState::sqe, std::memory_order_relaxed);
@@ -232,6 +233,7 @@ Execution Datagram::deliver_once(QueuePair& qp, const wire::Packet& packet) {
     return Execution::miss;
   }
   if (outcome == odp::Outcome::violation) {
+    CoreContext::blame(qp, status::FailureCause::receive_memory);
     fail_receive(context_, qp, CompletionStatus::local_protection);
     fail(qp);
     return Execution::done;
@@ -285,6 +287,7 @@ void Datagram::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outco
   ResponderState& state = qp.responder;
   if (state.parked_head == nullptr || generation != state.park_generation) return;
   if (outcome == odp::Outcome::violation) {
+    CoreContext::blame(qp, status::FailureCause::receive_memory);
     if (qp.receive_taken) fail_receive(context_, qp, CompletionStatus::local_protection);
     return fail(qp);
   }

@@ -5,6 +5,7 @@
 
 #include "odp/guards.hpp"
 #include "stack/include/faultline/faultline.h"
+#include "stack/status/failure_text.hpp"
 #include "stack/verbs/objects/counter_list.hpp"
 #include "stack/verbs/objects/objects.hpp"
 
@@ -90,6 +91,35 @@ FAULTLINE_VERB int faultline_query_guards(faultline_guard* guards, size_t capaci
     std::copy(guard.text.begin(), guard.text.end(), guards[i].text);
   }
   return static_cast<int>(list.count);
+}
+
+FAULTLINE_VERB int faultline_query_last_error(ibv_qp* qp, faultline_qp_error* error) {
+  if (!is_live(qp) || error == nullptr) return EINVAL;
+  const Qp& handle = qp_of(qp);
+  const SharedQp& shared = *handle.shared;
+  status::FailureRecord record;
+  if (!handle.engine->backend->last_failure(shared.core_index, qp->qp_num, shared.created_ns, record))
+    return ENOENT;
+  *error = {};
+  error->vendor_err = static_cast<uint32_t>(record.cause);
+  error->status = record.status;
+  error->time_ns = record.time_ns;
+  error->qp_num = record.qpn;
+  error->peer_qp_num = record.peer_qpn;
+  error->psn = record.psn;
+  const bool refused = record.refused_key != 0 || record.refused_length_bytes != 0;
+  error->key = refused ? record.refused_key : record.key;
+  error->address = refused ? record.refused_va : record.remote_va;
+  error->length = refused ? record.refused_length_bytes : record.length_bytes;
+  error->unacknowledged_packets = record.unanswered_packets;
+  error->name = status::row_of(record.cause).name.data();  // a literal, which ends with a zero
+  try {
+    const std::string text = status::text_of(record);
+    text.copy(error->text, sizeof error->text - 1);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+  return 0;
 }
 
 FAULTLINE_VERB double faultline_measure_copy_crc(size_t bytes, unsigned milliseconds) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "odp/regions/memory_domain.hpp"
+#include "stack/status/failure.hpp"
 #include "stack/status/segment_writer.hpp"
 #include "stack/transport/core/core.hpp"
 #include "stack/verbs/objects/port_counters.hpp"
@@ -94,6 +95,16 @@ class DeviceBackend {
   /// Where the device's objects are published for other processes; nullptr: nowhere. Valid as long as the
   /// device.
   [[nodiscard]] virtual status::SegmentWriter* status() { return nullptr; }
+
+  /// Copies the newest failure of a QP since a time. Returns false if there is none. Any thread.
+  [[nodiscard]] virtual bool last_failure(uint32_t core_index, uint32_t qpn, TimeNs since,
+                                          status::FailureRecord& record) {
+    static_cast<void>(core_index);
+    static_cast<void>(qpn);
+    static_cast<void>(since);
+    static_cast<void>(record);
+    return false;
+  }
 
   /// Whether the log accepts reasons (level debug): each refused or failed call then logs one line.
   [[nodiscard]] virtual bool wants_reasons() const { return false; }

@@ -59,6 +59,7 @@ struct SharedQp {
   uint32_t core_index = 0;
   uint32_t xrc_domain = 0;  ///< the XRC domain of an XRC target, else 0
   std::unique_ptr<ProgramMemory> ring_memory;
+  TimeNs created_ns = 0;
   Published<status::QpRow> published;  ///< its core writes the row
   SharedQp* next_target = nullptr;     ///< guarded by OpenDevice::xrc_mutex
 

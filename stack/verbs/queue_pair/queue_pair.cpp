@@ -161,9 +161,9 @@ void drop_references(const Qp& qp) {
   change_references(qp, [](std::atomic<uint32_t>& count) { release(count); });
 }
 
-status::QpRow row_of(const ibv_qp_init_attr_ex& init, const SharedQp& shared, TimeNs now) {
+status::QpRow row_of(const ibv_qp_init_attr_ex& init, const SharedQp& shared) {
   status::QpRow row;
-  row.created_ns = now;
+  row.created_ns = shared.created_ns;
   row.qpn = transport::qpn_of(shared.transport_qp);
   row.type = static_cast<uint8_t>(init.qp_type);
   row.core = static_cast<uint16_t>(shared.core_index);
@@ -199,7 +199,8 @@ int create_transport_qp(OpenDevice& engine, const ibv_qp_init_attr_ex& init, con
   engine.on_owner(shared.core_index, [&] {
     shared.transport_qp = engine.backend->core(shared.core_index).create_qp(request);
     if (shared.transport_qp == nullptr) return;
-    shared.published.publish(engine.backend->status(), row_of(init, shared, engine.backend->now()));
+    shared.created_ns = engine.backend->now();
+    shared.published.publish(engine.backend->status(), row_of(init, shared));
     transport::Core::set_status_row(shared.transport_qp, shared.published.index());
   });
   return shared.transport_qp == nullptr ? ENOMEM : 0;

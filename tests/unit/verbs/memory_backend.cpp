@@ -11,6 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "stack/base/clock.hpp"
+#include "stack/status/failure_ring.hpp"
+#include "stack/transport/qp/failure_record.hpp"
 #include "stack/verbs/objects/backend.hpp"
 #include "stack/wire/link/link.hpp"
 
@@ -150,14 +153,17 @@ class EventRelay final : public transport::EventSink {
   void on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) override {
     if (transport::EventSink* const to = sink) to->on_srq_event(srq, event);
   }
-  void on_qp_failure(const transport::QpFailure& failure) override {
+  status::FailureCause on_qp_failure(const transport::QpFailure& failure) override {
     const std::lock_guard guard(failures_mutex);
     failures.push_back(failure);
+    records.add(transport::record_of(failure, !faults().link_down, monotonic_ns()));
+    return records.at(records.count() - 1).cause;
   }
   void on_device_event(transport::AsyncEvent event) override {
     if (transport::EventSink* const to = sink) to->on_device_event(event);
   }
   std::atomic<transport::EventSink*> sink{nullptr};
+  status::FailureRing records;  ///< guarded by failures_mutex
 };
 
 wire::Gid link_local(uint8_t host) {
@@ -211,6 +217,13 @@ class MemoryBackend final : public DeviceBackend {
   }
 
   const DeviceDescription& description() const override { return description_; }
+  bool last_failure(uint32_t /*core_index*/, uint32_t qpn, TimeNs since,
+                    status::FailureRecord& record) override {
+    const std::lock_guard guard(failures_mutex);
+    const status::FailureRecord* const found = relay_.records.newest_of(qpn, since);
+    if (found != nullptr) record = *found;
+    return found != nullptr;
+  }
   bool wants_reasons() const override { return faults().log_reasons; }
   void log_reason(const std::string& line) override {
     const std::lock_guard lock(reasons_mutex());

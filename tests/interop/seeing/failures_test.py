@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Why perftest fails: the log names the cause once, perftest prints it as its syndrome, and faultline top lists what the other end dropped.
+  failures_test.py FAULTLINE FAULTLINE_RUN"""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+FAULTLINE, RUN = (os.path.realpath(path) for path in sys.argv[1:3])
+WAIT_S = 60
+TRANSFER = ["ib_write_bw", "-F", "-q", "4", "-D", "60"]
+started = []
+
+
+def start(words, level="info"):
+    environment = {**os.environ, "FAULTLINE_LOG": level} if level else {name: value for name, value in os.environ.items() if name != "FAULTLINE_LOG"}
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    started.append(process)
+    return process
+
+
+def devices(*words):
+    result = subprocess.run([FAULTLINE, "top", "--json", "--interval", "0.3", *words], capture_output=True, text=True, timeout=WAIT_S, check=True)
+    return json.loads(result.stdout)["devices"]
+
+
+def until(what, condition):
+    limit = time.monotonic() + WAIT_S
+    while time.monotonic() < limit:
+        if (value := condition()):
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"no {what} in {WAIT_S} s")
+
+
+def sending(client):
+    return [one for one in devices("--pid", str(client.pid)) if one["per_second"].get("transport.tx_packets", 0) > 1000]
+
+
+def pair(server_words, client_words, address, level="info"):
+    server = start([*server_words, *TRANSFER])
+    # The server opens its device with the client's first message.
+    limit = time.monotonic() + WAIT_S
+    while time.monotonic() < limit:
+        client = start([*client_words, *TRANSFER, address], level)
+        while client.poll() is None and time.monotonic() < limit:
+            if sending(client):
+                return server, client
+    raise AssertionError(f"no traffic in {WAIT_S} s")
+
+
+def lines_of(client, cause):
+    out, errors = client.communicate(timeout=WAIT_S)
+    assert client.returncode != 0
+    lines = [line for line in errors.splitlines() if cause in line]
+    return out + errors, lines
+
+
+def killed_peer():
+    wire = [RUN, "--wire", f"failures{os.getpid()}"]
+    server, client = pair([*wire, "--side", "a"], [*wire, "--side", "b"], "198.18.0.1")
+    server.kill()
+    text, lines = lines_of(client, "stopped_answering")
+    assert len(lines) == 1, text  # four QPs, one peer, one cause
+    assert re.search(r"peer 198\.18\.0\.1 QP 0x[0-9a-f]{6}: fails at PSN \d+: the peer has stopped answering", lines[0]), lines
+    assert "no answer for 8 x 67.1 ms" in lines[0] and "WRITE of 65536 bytes" in lines[0], lines
+    # The completion's vendor_err: "Failed status 12: wr_id 0 syndrom 0x2".
+    assert re.search(r"status 12: wr_id \d+ syndrom 0x2\b", text), text
+    print("a killed peer: " + lines[0])
+
+    # At the default level nothing is added.
+    server, client = pair([*wire, "--side", "a"], [*wire, "--side", "b"], "198.18.0.1", level=None)
+    server.kill()
+    text, lines = lines_of(client, "faultline:")
+    assert not lines, text
+
+
+CONFIG = '[[device]]\nname = "fail{0}"\nip = "198.18.0.{0}/24"\n[device.port]\nkind = "af_packet"\ninterface = "fl-fail-{0}"\n'
+
+
+def link_down(folder):
+    if os.geteuid() != 0:
+        print("not root: no link to take down")
+        return
+    for words in ("link add fl-fail-1 mtu 4500 type veth peer name fl-fail-2 mtu 4500", "link set lo up", "link set fl-fail-1 up", "link set fl-fail-2 up"):
+        subprocess.run(["ip", *words.split()], check=True)
+    for number in (1, 2):
+        with open(f"{folder}/{number}.toml", "w", encoding="utf-8") as file:
+            file.write(CONFIG.format(number))
+    # The control connection of perftest goes over the loopback interface.
+    server, client = pair([RUN, "--config", f"{folder}/1.toml"], [RUN, "--config", f"{folder}/2.toml"], "127.0.0.1")
+    subprocess.run(["ip", "link", "set", "fl-fail-2", "down"], check=True)
+    text, lines = lines_of(client, "link_down")
+    assert len(lines) == 1 and "the port's link is down" in lines[0], text
+    assert re.search(r"status 12: wr_id \d+ syndrom 0x3\b", text), text
+    assert server.poll() is None
+    print("a link that went down: " + lines[0])
+
+
+def dropped_packets(folder):
+    """The server's program is stopped and its QP destroyed: what the client sends on is counted as dropped there."""
+    script = f"{folder}/pair.py"
+    with open(script, "w", encoding="utf-8") as file:
+        file.write("""
+import sys, time
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.cq import CQ
+from pyverbs.qp import QP, QPInitAttr, QPCap, QPAttr
+from pyverbs.addr import GlobalRoute, AHAttr
+from pyverbs.mr import MR
+from pyverbs.wr import SendWR, SGE
+import pyverbs.enums as e
+context = Context(name="faultline0")
+pd, cq = PD(context), CQ(context, 64)
+init = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=4, max_recv_wr=4))
+def make(): return QP(pd, init)
+def connect(qp, number):
+    attr = QPAttr(port_num=1)
+    attr.dest_qp_num, attr.path_mtu, attr.timeout, attr.retry_cnt, attr.rnr_retry = number, e.IBV_MTU_1024, 10, 2, 7
+    attr.ah_attr = AHAttr(gr=GlobalRoute(dgid=context.query_gid(1, 0), sgid_index=0, hop_limit=1), is_global=1, port_num=1)
+    qp.to_rts(attr)
+one, two = make(), make()
+connect(one, two.qp_num)
+connect(two, one.qp_num)
+two.close()
+mr = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE)
+one.post_send(SendWR(wr_id=1, opcode=e.IBV_WR_SEND, num_sge=1, sg=[SGE(mr.buf, 64, mr.lkey)]))
+while not (found := cq.poll(1)[1]): pass
+print(found[0].status, found[0].vendor_err, flush=True)
+sys.stdin.read()
+""")
+    program = subprocess.Popen([RUN, "--wire", f"failures{os.getpid()}", "/usr/bin/python3", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    started.append(program)
+    line = program.stdout.readline()
+    assert line.split() == [str(12), "1"], f"IBV_WC_RETRY_EXC_ERR, never_answered: {line!r}"
+    names = until("failures in faultline top", lambda: {failure["name"] for device in devices("--pid", str(program.pid)) for failure in device["failures"]}
+                  >= {"never_answered", "dropped_unknown_qpn"} and True)
+    assert names
+    status = subprocess.run([FAULTLINE, "top", "--once", "--interval", "0.1", "--pid", str(program.pid)], capture_output=True, text=True, check=True)
+    assert "no QP has their destination QPN" in status.stdout, status.stdout
+    program.stdin.close()
+    assert program.wait(WAIT_S) == 0
+    print("packets to a QP that is gone are named at both ends")
+
+
+def main():
+    if shutil.which("ib_write_bw") is None or shutil.which("ip") is None:
+        print("SKIPPED: perftest or iproute2 is not installed")
+        return 77
+    if os.geteuid() == 0 and "FAULTLINE_OWN_NETWORK" not in os.environ:
+        os.environ["FAULTLINE_OWN_NETWORK"] = "1"
+        os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
+    folder = tempfile.mkdtemp(prefix="faultline-failures-")
+    try:
+        os.environ.update(XDG_RUNTIME_DIR=folder)
+        if os.geteuid() == 0:
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        dropped_packets(folder)
+        killed_peer()
+        link_down(folder)
+        return 0
+    finally:
+        for process in started:
+            if process.poll() is None:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    process.kill()
+                process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+sys.exit(main())
