@@ -18,7 +18,12 @@ namespace faultline::glue {
 
 int RunningDevice::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
   const int error = find_mac(gid, mac);
-  if (error != 0 && wants_reasons()) log_reason(text_of_unreachable(gid, error));
+  if (error == 0) return 0;
+  status::FailureRecord record;
+  record.cause = error == ENETUNREACH ? status::FailureCause::no_route : status::FailureCause::no_neighbour;
+  record.peer_gid = gid.bytes;
+  note_failure(record);
+  if (wants_reasons()) log_reason(text_of_unreachable(gid, error));
   return error;
 }
 

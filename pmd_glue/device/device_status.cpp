@@ -2,6 +2,7 @@
 // The running device's status segment.
 #include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/device/running_device.hpp"
+#include "stack/base/clock.hpp"
 #include "stack/base/log.hpp"
 
 namespace faultline::glue {
@@ -27,6 +28,12 @@ bool RunningDevice::last_failure(uint32_t core_index, uint32_t qpn, TimeNs since
     if (found != nullptr) record = *found;
   });
   return found != nullptr;
+}
+
+void RunningDevice::note_failure(status::FailureRecord record) {
+  record.time_ns = monotonic_ns();
+  record.count = 1;
+  call_with(*this, 0, [&] { first_engine().publisher().failures().add(record); });
 }
 
 }  // namespace faultline::glue

@@ -75,6 +75,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   [[nodiscard]] status::SegmentWriter* status() override;
   [[nodiscard]] bool last_failure(uint32_t core_index, uint32_t qpn, TimeNs since,
                                   status::FailureRecord& record) override;
+  void note_failure(status::FailureRecord record) override;
   [[nodiscard]] bool wants_reasons() const override;
   void log_reason(const std::string& line) override;
   [[nodiscard]] double measure_port_tx(size_t frame_bytes, unsigned milliseconds) override;

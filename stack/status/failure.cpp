@@ -78,6 +78,16 @@ constexpr FailureCauseRow kRows[] = {
      "lkey, address and length of the receive; was its memory unmapped?"},
     {flushed, "flushed", "the QP was moved to the error state by the program", "nothing: it was asked for"},
     {device_lost, "device_lost", "the device's port was removed", "the port: open the device again"},
+    {connection_rejected, "connection_rejected", "the peer refused a connection",
+     "the reason of its REJ (IBA 12.6.7.2, table 101): 8 is a port on which nobody listens, 28 a program "
+     "that called "
+     "rdma_reject()"},
+    {connection_timeout, "connection_timeout", "the peer's connection manager does not answer",
+     "does the peer's program live, and poll its event channel? The path: ping, loss"},
+    {no_route, "no_route", "no network or route of the device leads to an address",
+     "ip, gateway and route of [[device]]"},
+    {no_neighbour, "no_neighbour", "no host answers for an address",
+     "is the peer up, and on the same wire or network?"},
     {dropped_unknown_qpn, "dropped_unknown_qpn", "packets were dropped: no QP has their destination QPN",
      "the QPN that the peer uses; was the QP destroyed?"},
     {dropped_wrong_service, "dropped_wrong_service",

@@ -55,6 +55,12 @@ enum class FailureCause : uint16_t {
   flushed = 48,
   device_lost = 49,
 
+  // Connections and addresses: no QP has failed yet.
+  connection_rejected = 56,
+  connection_timeout = 57,
+  no_route = 58,
+  no_neighbour = 59,
+
   // Packets were dropped here; their sender retransmits until it fails.
   dropped_unknown_qpn = 64,
   dropped_wrong_service = 65,
@@ -102,7 +108,7 @@ struct FailureRecord {
   FailureCause cause = FailureCause::none;
   uint8_t status = 0;    ///< ibv_wc_status of the failed work request
   uint8_t opcode = 0;    ///< transport::SendOpcode of the request
-  uint8_t syndrome = 0;  ///< of the NAK sent (IBA 9.7.5.2.8)
+  uint8_t syndrome = 0;  ///< of the NAK sent (IBA 9.7.5.2.8), or the reason of a REJ (IBA 12.6.7.2)
   uint8_t retry_count = 0;
   uint8_t rnr_retry = 0;
   uint8_t qp_type = 0;  ///< ibv_qp_type

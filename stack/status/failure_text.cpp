@@ -20,6 +20,10 @@ bool is_drop(FailureCause cause) {
   return cause >= dropped_unknown_qpn;
 }
 
+bool is_of_connection(FailureCause cause) {
+  return cause >= connection_rejected && cause < dropped_unknown_qpn;
+}
+
 bool is_of_silence(FailureCause cause) {
   return cause == never_answered || cause == stopped_answering || cause == link_down;
 }
@@ -106,6 +110,9 @@ std::string text_of(const FailureRecord& record) {
   const FailureCauseRow& row = row_of(record.cause);
   const std::string why =
       fmt::format("{} ({}, vendor_err {})", row.text, row.name, static_cast<unsigned>(record.cause));
+  if (is_of_connection(record.cause))
+    return fmt::format("{}: {}{}; look at: {}", wire::text_of(wire::Gid{record.peer_gid}), why,
+                       record.syndrome != 0 ? fmt::format(", reason {}", record.syndrome) : "", row.check);
   if (is_drop(record.cause)) return fmt::format("{} x {}; look at: {}", record.count, why, row.check);
   if (record.nak_sent)
     return fmt::format(

@@ -101,6 +101,14 @@ void CmDevice::log_reason(const std::string& line) {
   engine_->backend->log_reason(line);
 }
 
+void CmDevice::note_failure(status::FailureCause cause, const wire::Gid& peer, uint8_t reason) {
+  status::FailureRecord record;
+  record.cause = cause;
+  record.peer_gid = peer.bytes;
+  record.syndrome = reason;
+  engine_->backend->note_failure(record);
+}
+
 uint8_t CmDevice::gid_index(const wire::Gid& gid) const {
   const std::vector<wire::Gid>& gids = description().gids;
   const auto at = std::find(gids.begin(), gids.end(), gid);

@@ -53,6 +53,7 @@ class CmDevice final : public cm::EventHandler, private verbs::RemovalListener {
   /// As in verbs::DeviceBackend.
   [[nodiscard]] bool wants_reasons() const;
   void log_reason(const std::string& line);
+  void note_failure(status::FailureCause cause, const wire::Gid& peer, uint8_t reason);
   /// Returns 0 if `gid` is not the device's.
   [[nodiscard]] uint8_t gid_index(const wire::Gid& gid) const;
 

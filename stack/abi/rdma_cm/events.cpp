@@ -167,6 +167,18 @@ const char* text_of(wire::RejectReason reason) {
   }
 }
 
+bool is_timeout(const cm::Event& event) {
+  return event.kind == cm::EventKind::unreachable || event.kind == cm::EventKind::service_unreachable;
+}
+
+void note_failure(CmDevice& device, const cm::Event& event, const Identifier* identifier) {
+  const wire::Gid peer = identifier != nullptr ? identifier->path.av.path.destination_gid : wire::Gid{};
+  if (event.kind == cm::EventKind::rejected)
+    device.note_failure(status::FailureCause::connection_rejected, peer, static_cast<uint8_t>(event.reason));
+  else if (is_timeout(event))
+    device.note_failure(status::FailureCause::connection_timeout, peer, 0);
+}
+
 void log_failure(CmDevice& device, const cm::Event& event, const Identifier* identifier) {
   const std::string peer = identifier == nullptr
                                ? std::string()
@@ -174,7 +186,7 @@ void log_failure(CmDevice& device, const cm::Event& event, const Identifier* ide
   if (event.kind == cm::EventKind::rejected)
     device.log_reason("connection" + peer + " rejected by the peer, reason " +
                       std::to_string(static_cast<int>(event.reason)) + ": " + text_of(event.reason));
-  else if (event.kind == cm::EventKind::unreachable || event.kind == cm::EventKind::service_unreachable)
+  else if (is_timeout(event))
     device.log_reason("connection" + peer + " timed out: the peer's connection manager does not answer");
 }
 
@@ -185,6 +197,7 @@ void on_connection_event(CmCore& core, CmDevice& device, const cm::Event& event)
   if (event.kind == cm::EventKind::requested || event.kind == cm::EventKind::service_requested)
     return tell_request(core, device, event);
   const auto identifier = core.find_key(event.user);
+  note_failure(device, event, identifier.get());
   if (device.wants_reasons()) log_failure(device, event, identifier.get());
   // uid 0: the program has not accepted the request yet. It learns of changes from the result of its accept.
   if (identifier == nullptr || identifier->uid == 0) return;

@@ -106,6 +106,9 @@ class DeviceBackend {
     return false;
   }
 
+  /// Adds a record that is not of a QP: of a connection or an address. Sets its time. Any thread.
+  virtual void note_failure(status::FailureRecord record) { static_cast<void>(record); }
+
   /// Whether the log accepts reasons (level debug): each refused or failed call then logs one line.
   [[nodiscard]] virtual bool wants_reasons() const { return false; }
   /// Logs one reason, without a newline; rate-limited. Any thread, but not the data path.

@@ -150,9 +150,46 @@ sys.stdin.read()
     print("packets to a QP that is gone are named at both ends")
 
 
+def refused_connections(folder):
+    """A connection to a port on which nobody listens, and one to an address that nobody has."""
+    script = f"{folder}/connect.py"
+    with open(script, "w", encoding="utf-8") as file:
+        file.write("""
+import sys
+from pyverbs.cmid import CMID, AddrInfo
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.qp import QPInitAttr, QPCap
+import pyverbs.cm_enums as c
+context = Context(name="faultline0")
+pd = PD(context)  # the device stays open
+for host in ("198.18.0.1", "198.18.0.200"):
+    try:
+        address = AddrInfo(src="198.18.0.2", dst=host, dst_service="4444", port_space=c.RDMA_PS_TCP)
+        CMID(creator=address, qp_init_attr=QPInitAttr(cap=QPCap(max_recv_wr=1, max_send_wr=1))).connect()
+    except Exception as error:
+        print(host, error, file=sys.stderr, flush=True)
+print("done", flush=True)
+sys.stdin.read()
+""")
+    wire = [RUN, "--wire", f"failures{os.getpid()}"]
+    listener = start([*wire, "--side", "a", "rping", "-s", "-a", "198.18.0.1"])
+    until("listener", lambda: devices("--pid", str(listener.pid)))
+    program = subprocess.Popen([*wire, "--side", "b", "/usr/bin/python3", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    started.append(program)
+    assert program.stdout.readline() == "done\n"
+    failures = {failure["name"]: failure["text"] for device in devices("--pid", str(program.pid)) for failure in device["failures"]}
+    assert "198.18.0.1: " in failures["connection_rejected"] and "reason 8" in failures["connection_rejected"], failures
+    assert "198.18.0.200: " in failures["no_neighbour"], failures
+    program.stdin.close()
+    program.wait(WAIT_S)
+    listener.kill()
+    print("a refused connection: " + failures["connection_rejected"])
+
+
 def main():
-    if shutil.which("ib_write_bw") is None or shutil.which("ip") is None:
-        print("SKIPPED: perftest or iproute2 is not installed")
+    if not all(shutil.which(program) for program in ("ib_write_bw", "ip", "rping")):
+        print("SKIPPED: perftest, iproute2 or rping is not installed")
         return 77
     if os.geteuid() == 0 and "FAULTLINE_OWN_NETWORK" not in os.environ:
         os.environ["FAULTLINE_OWN_NETWORK"] = "1"
@@ -163,6 +200,7 @@ def main():
         if os.geteuid() == 0:
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         dropped_packets(folder)
+        refused_connections(folder)
         killed_peer()
         link_down(folder)
         return 0
