@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "stack/base/clock.hpp"
+#include "stack/base/probes.hpp"
 
 namespace faultline::odp {
 
@@ -185,12 +186,15 @@ void FaultScheduler::answer(FaultService& service, Outcome outcome) {
   service.answered = true;
   // Cannot be full: the session limits outstanding requests. Sent first, since its waiter is stalled.
   static_cast<void>(service.port->resolutions.try_push({service.request.waiter, outcome}));
+  const uint64_t took_ns = monotonic_ns() - service.queued_at_ns;
+  probes::resolve(service.request.target.key, service.request.va, service.pages_made_resident,
+                  static_cast<uint8_t>(service.kind), static_cast<uint8_t>(outcome), took_ns);
   if (outcome != Outcome::done) counters_.num_failed_resolutions.add();
   if (outcome == Outcome::done && service.pages_made_resident == 0) {
     counters_.faults_coalesced.add();
   } else {
     counters_.num_page_faults.add();
-    counters_.note_service(service.kind, monotonic_ns() - service.queued_at_ns);
+    counters_.note_service(service.kind, took_ns);
   }
 }
 

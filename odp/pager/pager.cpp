@@ -17,6 +17,7 @@
 
 #include "odp/regions/address_space.hpp"
 #include "stack/base/clock.hpp"
+#include "stack/base/probes.hpp"
 #include "stack/base/process/service_thread.hpp"
 
 namespace faultline::odp {
@@ -277,6 +278,8 @@ bool Pager::serve_at_once(const FaultRequest& request) {
 
 void Pager::count_served_at_once(const FaultService& service, uint64_t took_ns) {
   CounterCells& counters = parts_.counters;
+  probes::resolve(service.request.target.key, service.request.va, service.pages_made_resident,
+                  static_cast<uint8_t>(service.kind), static_cast<uint8_t>(Outcome::done), took_ns);
   if (service.pages_made_resident == 0) {
     counters.faults_coalesced.add();
     return;

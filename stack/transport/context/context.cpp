@@ -67,6 +67,7 @@ FaultAnswer CoreContext::request_fault(QueuePair& qp, const odp::Target& target,
   const bool urgent = waiter.role != FaultRole::requester;
   const odp::FaultRequest request{
       .target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter.pack(), .urgent = urgent};
+  probes::fault(qp.qpn, target.key, va, length_bytes, static_cast<uint8_t>(waiter.role));
   if (memory.serve_fault(request)) return FaultAnswer::served;
   if (memory.request_fault(request)) {
     ++qp.counters.page_waits;

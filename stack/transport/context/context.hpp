@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "odp/regions/memory_access.hpp"
+#include "stack/base/probes.hpp"
 #include "stack/transport/context/completion_notices.hpp"
 #include "stack/transport/context/fault_waiter.hpp"
 #include "stack/transport/context/park_pool.hpp"
@@ -100,6 +101,8 @@ struct CoreContext {
 
   // --- completions ---
   [[gnu::always_inline]] void push(QueuePair& qp, CompletionQueue& cq, const Completion& completion) {
+    probes::complete(completion.qpn, completion.wr_id, static_cast<uint8_t>(completion.opcode),
+                     static_cast<uint8_t>(completion.status), completion.byte_length);
     if (!cq.push(completion, now_ns)) [[unlikely]]
       return note_overrun(qp, cq);
     if (cq.has_channel && events != nullptr) notices.note(cq, completion, now_ns);

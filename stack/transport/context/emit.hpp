@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "stack/base/probes.hpp"
 #include "stack/transport/context/context.hpp"
 #include "stack/wire/packet/frame.hpp"
 
@@ -46,6 +47,8 @@ template <typename Fill>
   if (!fill(std::span<uint8_t>(payload, payload_bytes), crc_in_copy ? &crc : nullptr)) return 0;
   const uint32_t frame_bytes = crc_in_copy ? header.seal_with_crc(bytes, payload, payload_bytes, crc)
                                            : header.seal(bytes, payload, payload_bytes, form.icrc);
+  probes::send(fields.bth.destination_qpn, fields.bth.psn.value(), static_cast<uint8_t>(fields.bth.opcode),
+               payload_bytes);
   context.tx.commit(frame_bytes, form.loopback);
   return frame_bytes;
 }

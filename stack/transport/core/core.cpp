@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "stack/base/probes.hpp"
 #include "stack/transport/core/core_impl.hpp"
 #include "stack/wire/link/address_filter.hpp"
 #include "stack/wire/packet/ecn.hpp"
@@ -144,6 +145,8 @@ bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire
     ++context.counters.parse_errors[static_cast<size_t>(error)];
     return false;
   }
+  probes::receive(packet.bth.destination_qpn, packet.bth.psn.value(), static_cast<uint8_t>(packet.bth.opcode),
+                  packet.payload_bytes);
   if (packet.bth.destination_qpn == wire::kMulticastQpn) return on_multicast(packet, frame);
   QueuePair* qp = find(packet.bth.destination_qpn);
   if (qp == nullptr) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "stack/base/probes.hpp"
 #include "stack/transport/rc/requester.hpp"
 
 namespace faultline::transport {
@@ -99,6 +100,7 @@ void Requester::note_resent(QueuePair& qp, wire::Psn psn) {
   RecoveryState& recovery = qp.recovery;
   ++context_.counters.retransmitted_packets;
   ++qp.counters.retransmitted_packets;
+  probes::retransmit(qp.qpn, psn.value(), qp.requester.unacked_psn.value());
   if (psn.distance_from(qp.requester.unacked_psn) < static_cast<int32_t>(PsnSet::kPsns))
     recovery.note_resent(psn);
   recovery.round_end = qp.requester.sent_psn;

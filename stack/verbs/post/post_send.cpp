@@ -2,6 +2,7 @@
 // ibv_post_send.
 #include <endian.h>
 
+#include "stack/base/probes.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/send_rules.hpp"
 #include "stack/verbs/post/work_request.hpp"
@@ -111,6 +112,7 @@ int post_send(ibv_qp* ibv_qp_pointer, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
         if (bad_wr != nullptr) *bad_wr = wr;
         break;
       }
+      probes::post(qp.qp_base.qp_num, wqe->wr_id, static_cast<uint8_t>(wqe->opcode), wqe->length_bytes);
       ring.advance();
       published = true;
     }

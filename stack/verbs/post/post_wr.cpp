@@ -4,6 +4,7 @@
 // (ibv_wr_post(3)).
 #include <endian.h>
 
+#include "stack/base/probes.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/send_rules.hpp"
 #include "stack/verbs/post/work_request.hpp"
@@ -26,6 +27,8 @@ void finish(Qp& qp) {
   const bool carries = send_rule_of(static_cast<uint32_t>(qp.building->opcode)).payload != Payload::none;
   if (needs_address && carries && !qp.addressed) return refuse(qp, EINVAL);
   if (const int error = check_wqe(qp, *qp.building); error != 0) return refuse(qp, error);
+  probes::post(qp.qp_base.qp_num, qp.building->wr_id, static_cast<uint8_t>(qp.building->opcode),
+               qp.building->length_bytes);
   qp.send_ring->advance();
   qp.building = nullptr;
 }
