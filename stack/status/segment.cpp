@@ -59,11 +59,17 @@ ProcessIdentity identity_of(uint32_t pid) {
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return identity;
   std::istringstream fields(text.substr(name_end + 1));
-  constexpr int kFieldsBefore = 19;  // state, field 3, follows the name; starttime is field 22
+  // The state, field 3, follows the name; then fields 4 to 19, num_threads, itrealvalue, starttime.
+  constexpr int kFieldsBetween = 16;
+  std::string state;
   std::string skipped;
-  fields >> skipped;
-  if (skipped == "Z" || skipped == "X") return identity;  // it has ended, and its parent has not asked
-  for (int i = 1; i < kFieldsBefore; ++i) fields >> skipped;
+  int threads = 0;
+  fields >> state;
+  for (int i = 0; i < kFieldsBetween; ++i) fields >> skipped;
+  fields >> threads >> skipped;
+  // A zombie has ended, although its parent has not waited for it. One with threads is a process whose first
+  // thread alone has ended.
+  if (state == "X" || (state == "Z" && threads <= 1)) return identity;
   fields >> identity.start_ticks;
   return identity;
 }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -156,6 +157,44 @@ TEST_F(Segments, AForkedChildLeavesItsParentsSegmentAlone) {
   const auto segments = read();
   ASSERT_EQ(segments.size(), 1U);
   EXPECT_EQ(segments[0]->rows<PdRow>().size(), 1U);
+}
+
+TEST_F(Segments, AZombieIsDead) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto writer = write();
+    kill(getpid(), SIGKILL);
+  }
+  siginfo_t ended;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  const auto segments = read();
+  ASSERT_EQ(segments.size(), 1U);
+  EXPECT_TRUE(segments[0]->is_dead());
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+bool is_zombie(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  return text.find(") Z ") != std::string::npos;
+}
+
+TEST_F(Segments, AProcessWithoutItsFirstThreadIsNotDead) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto writer = write();
+    static_cast<void>(writer.release());
+    std::thread([] { pause(); }).detach();
+    syscall(SYS_exit, 0);  // ends this thread alone
+  }
+  constexpr int kTries = 10'000;
+  for (int i = 0; i < kTries && !is_zombie(child); ++i) usleep(1000);
+  EXPECT_TRUE(is_zombie(child));
+  const auto segments = read();
+  EXPECT_EQ(segments.size(), 1U);
+  for (const auto& segment : segments) EXPECT_FALSE(segment->is_dead());
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 TEST_F(Segments, OldSegmentsOfDeadProcessesAreRemoved) {
