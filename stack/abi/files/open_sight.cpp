@@ -59,6 +59,8 @@ int open_sight(const Sight& sight, int flags) {
       return static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/null", flags & ~(O_CREAT | O_TRUNC)));
     case NodeKind::connection_manager:
       return CmChannel::open(sight, flags);
+    case NodeKind::socket:
+      break;
   }
   return fail(ENXIO);
 }

@@ -22,6 +22,7 @@ enum class NodeKind : uint8_t {
   file,
   verbs_device,        ///< /dev/infiniband/uverbsN
   connection_manager,  ///< /dev/infiniband/rdma_cm
+  socket,              ///< of RDMA netlink; has no path
 };
 
 struct Node {
@@ -40,8 +41,7 @@ struct DeviceFacts {
   std::string version;     ///< firmware version: this library's
   ibv_port_attr port{};
   std::string interface;  ///< network interface that has one of the device's addresses, or empty
-  /// Of verbs::counter_values(); empty if the device does not run. Without it, the counters' folders are
-  /// empty.
+  /// Of counters_of_programs(). Without it, the counters' folders are empty.
   std::optional<std::vector<uint64_t>> counters;
 };
 

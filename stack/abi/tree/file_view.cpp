@@ -6,20 +6,14 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
-#include <memory>
-#include <vector>
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "stack/abi/tree/descriptor_table.hpp"
-#include "stack/verbs/objects/counter_list.hpp"
-#include "stack/verbs/objects/objects.hpp"
+#include "stack/abi/tree/known_devices.hpp"
 
 namespace faultline::abi {
 
@@ -43,58 +37,11 @@ class Looking {
   const int errno_ = errno;
 };
 
-wire::Gid gid_of(const sockaddr& address) {
-  wire::Gid gid;
-  if (address.sa_family == AF_INET)
-    return wire::Gid::from_ipv4(ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr));
-  if (address.sa_family == AF_INET6)
-    std::memcpy(gid.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr,
-                gid.bytes.size());
-  return gid;
-}
-
-/// Returns the kernel interface that has an address of the device, as a tap or veth may. Programs use its
-/// addresses, so an interface without one of them would mislead them.
-std::string interface_of(const verbs::DeviceDescription& device, const ifaddrs* interfaces) {
-  for (const ifaddrs* at = interfaces; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr) continue;
-    const wire::Gid gid = gid_of(*at->ifa_addr);
-    if (gid.is_zero()) continue;
-    for (const wire::Gid& own : device.gids)
-      if (own == gid) return at->ifa_name;
-  }
-  return {};
-}
-
-/// A forked child does not use its parent's device: for it, the device does not run.
-std::vector<uint64_t> counters_of(const verbs::OpenDevice* engine) {
-  if (engine == nullptr || engine->is_of_parent_process()) return {};
-  return verbs::counter_values(*engine->backend);
-}
-
 /// Counters are read only if the path is one of theirs: a look at any other file need not wait for them.
 std::optional<DeviceFiles> device_files(bool with_counters) {
-  int count = 0;
-  const std::unique_ptr<ibv_device*[], void (*)(ibv_device**)> list(ibv_get_device_list(&count),
-                                                                    ibv_free_device_list);
-  if (list == nullptr || count == 0) return std::nullopt;
-  ifaddrs* interfaces = nullptr;
-  if (getifaddrs(&interfaces) != 0) interfaces = nullptr;
-  std::vector<DeviceFacts> facts;
-  for (int i = 0; i < count; ++i) {
-    const verbs::VerbsDevice& device = verbs::device_of(list[i]);
-    const auto engine = verbs::running_engine(device.description.name);
-    facts.push_back({.description = &device.description,
-                     .guid_be = ibv_get_device_guid(list[i]),
-                     .index = device.index,
-                     .verbs_name = device.dev_name,
-                     .version = FAULTLINE_VERSION,
-                     .port = verbs::describe_port(device.description, engine.get()),
-                     .interface = interface_of(device.description, interfaces),
-                     .counters = with_counters ? std::optional(counters_of(engine.get())) : std::nullopt});
-  }
-  if (interfaces != nullptr) freeifaddrs(interfaces);
-  return DeviceFiles(facts);
+  const KnownDevices devices(with_counters);
+  if (devices.facts().empty()) return std::nullopt;
+  return DeviceFiles(devices.facts());
 }
 
 /// Former values are leaked: another thread may be reading one, and programs change it seldom.
@@ -162,6 +109,9 @@ struct stat stat_of(const Sight& sight) {
     case NodeKind::connection_manager:
       result.st_mode = S_IFCHR | 0666;
       result.st_rdev = makedev(node.device_major, node.device_minor);
+      break;
+    case NodeKind::socket:
+      result.st_mode = S_IFSOCK | 0777;
       break;
   }
   result.st_dev = makedev(0, kAnonymousMinor);

@@ -19,6 +19,10 @@ namespace {
 // reported, since no region persists across a power loss.
 constexpr uint64_t kCapFlushGlobal = uint64_t{1} << 38;
 constexpr uint64_t kCapAtomicWrite = uint64_t{1} << 40;
+constexpr unsigned kCapFlags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
+                               IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT |
+                               IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+                               IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_XRC;
 
 ibv_mtu mtu_of(uint32_t bytes) {
   // 256 maps to 1; each doubling adds one.
@@ -38,10 +42,7 @@ ibv_device_attr device_attributes(ibv_context* context) {
   result.vendor_part_id = description.vendor_part_id;
   result.max_qp = kMaxQps;
   result.max_qp_wr = kMaxQpWr;
-  result.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
-                            IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SRQ_RESIZE |
-                            IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
-                            IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_XRC;
+  result.device_cap_flags = kCapFlags;
   result.max_sge = kMaxSge;
   result.max_sge_rd = kMaxSge;
   result.max_cq = kMaxCqs;
@@ -66,6 +67,10 @@ ibv_device_attr device_attributes(ibv_context* context) {
 }
 
 }  // namespace
+
+uint64_t device_capabilities() {
+  return kCapFlags | kCapFlushGlobal | kCapAtomicWrite;
+}
 
 ibv_port_attr describe_port(const DeviceDescription& description, OpenDevice* engine) {
   constexpr uint8_t kPhysicalLinkUp = 5;
@@ -146,7 +151,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   result.completion_timestamp_mask = UINT64_MAX;
   result.hca_core_clock = 1'000'000;  // kHz
   result.cq_mod_caps = {UINT16_MAX, UINT16_MAX};
-  result.device_cap_flags_ex = result.orig_attr.device_cap_flags | kCapFlushGlobal | kCapAtomicWrite;
+  result.device_cap_flags_ex = device_capabilities();
   result.phys_port_cnt_ex = result.orig_attr.phys_port_cnt;
   result.max_dm_size = description_of(context_of(context)).device_memory_bytes;
   copy_known(attributes, result, length_bytes);

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/abi/tree/known_devices.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "stack/verbs/objects/counter_list.hpp"
+#include "stack/verbs/objects/objects.hpp"
+
+namespace faultline::abi {
+
+namespace {
+
+wire::Gid gid_of(const sockaddr& address) {
+  wire::Gid gid;
+  if (address.sa_family == AF_INET)
+    return wire::Gid::from_ipv4(ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr));
+  if (address.sa_family == AF_INET6)
+    std::memcpy(gid.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr,
+                gid.bytes.size());
+  return gid;
+}
+
+/// Returns the kernel interface that has an address of the device, as a tap or veth may. Programs use its
+/// addresses, so an interface without one of them would mislead them.
+std::string interface_of(const verbs::DeviceDescription& device, const ifaddrs* interfaces) {
+  for (const ifaddrs* at = interfaces; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr) continue;
+    const wire::Gid gid = gid_of(*at->ifa_addr);
+    if (gid.is_zero()) continue;
+    for (const wire::Gid& own : device.gids)
+      if (own == gid) return at->ifa_name;
+  }
+  return {};
+}
+
+void add(const verbs::CounterText& text, uint64_t value, uint64_t& sum) {
+  sum = text.kind == CounterKind::maximum ? std::max(sum, value) : sum + value;
+}
+
+}  // namespace
+
+KnownDevices::KnownDevices(bool with_counters) : list_(ibv_get_device_list(&count_), ibv_free_device_list) {
+  if (list_ == nullptr || count_ == 0) return;
+  ifaddrs* interfaces = nullptr;
+  if (getifaddrs(&interfaces) != 0) interfaces = nullptr;
+  for (int i = 0; i < count_; ++i) {
+    const verbs::VerbsDevice& device = verbs::device_of(list_[i]);
+    const auto engine = verbs::running_engine(device.description.name);
+    facts_.push_back({.description = &device.description,
+                      .guid_be = ibv_get_device_guid(list_[i]),
+                      .index = device.index,
+                      .verbs_name = device.dev_name,
+                      .version = FAULTLINE_VERSION,
+                      .port = verbs::describe_port(device.description, engine.get()),
+                      .interface = interface_of(device.description, interfaces),
+                      .counters = with_counters ? std::optional(counters_of_programs(device.description.name))
+                                                : std::nullopt});
+  }
+  if (interfaces != nullptr) freeifaddrs(interfaces);
+}
+
+std::vector<std::unique_ptr<status::SegmentReader>> programs_with(const std::string& device) {
+  const uint64_t here = status::identity_of(static_cast<uint32_t>(getpid())).pid_namespace;
+  auto segments = status::open_segments();
+  std::erase_if(segments, [&](const auto& segment) {
+    return segment->device() != device || segment->header().pid_namespace != here || segment->is_closed() ||
+           segment->is_dead();
+  });
+  return segments;
+}
+
+std::vector<uint64_t> counters_of_programs(const std::string& device) {
+  const std::vector<verbs::CounterText>& texts = verbs::counter_texts();
+  std::vector<uint64_t> sums;
+  // A forked child does not use its parent's device: for it, the parent is another process.
+  const auto engine = verbs::running_engine(device);
+  const bool runs_here = engine != nullptr && !engine->is_of_parent_process();
+  if (runs_here) sums = verbs::counter_values(*engine->backend);
+  for (const auto& program : programs_with(device)) {
+    if (runs_here && program->pid() == static_cast<uint32_t>(getpid())) continue;
+    sums.resize(texts.size());
+    // By name: a program of another version has other counters.
+    std::map<std::string, uint64_t> values;
+    for (const auto& counter : program->counters())
+      values.emplace(status::SegmentReader::text(counter.text.name), counter.value);
+    for (size_t i = 0; i < texts.size(); ++i)
+      if (const auto found = values.find(texts[i].name); found != values.end())
+        add(texts[i], found->second, sums[i]);
+  }
+  return sums;
+}
+
+}  // namespace faultline::abi
