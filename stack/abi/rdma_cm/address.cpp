@@ -23,6 +23,7 @@ int set_state(Identifier& identifier, IdInput input) {
   const auto next = transition(identifier.state, input);
   if (!next) return EINVAL;
   identifier.state = *next;
+  identifier.published.write(identifier);
   return 0;
 }
 
@@ -136,6 +137,7 @@ void answer_question(CmCore& core, const Question& question, const Route& route)
   if (identifier == nullptr) return;
   if (route.error != 0) {
     identifier->state = *transition(identifier->state, IdInput::address_lost);
+    identifier->published.write(*identifier);
     // No neighbour responded; the kernel reports this as ETIMEDOUT.
     const int status = route.error == EHOSTUNREACH ? ETIMEDOUT : route.error;
     return CmCore::post(*identifier->queue, event_of(identifier, CmEvent::address_error, -status));
@@ -144,6 +146,7 @@ void answer_question(CmCore& core, const Question& question, const Route& route)
   identifier->source.gid = route.source;
   identifier->device = route.device;
   identifier->path = route.path;
+  identifier->published.write(*identifier);
   CmCore::post(*identifier->queue, event_of(identifier, CmEvent::address_resolved));
 }
 

@@ -111,8 +111,11 @@ int connect(CmCore& core, EventQueue& queue, const CmCommand& command) {
   if (!next) return EINVAL;
   error = identifier->type == IBV_QPT_UD ? ask_for_service(*identifier, fields.conn_param)
                                          : ask_for_connection(*identifier, fields.conn_param);
-  if (error == 0) identifier->state = *next;
-  return error;
+  if (error != 0) return error;
+  identifier->state = *next;
+  identifier->qpn = fields.conn_param.qp_num;
+  identifier->published.write(*identifier);
+  return 0;
 }
 
 int listen(CmCore& core, EventQueue& queue, const CmCommand& command) {
@@ -173,6 +176,7 @@ int listen(CmCore& core, EventQueue& queue, const CmCommand& command) {
     return error;
   }
   identifier->state = *next;
+  identifier->published.write(*identifier);
   return 0;
 }
 
@@ -189,8 +193,13 @@ int accept(CmCore& core, EventQueue& queue, const CmCommand& command) {
     // Set before the accept, whose first event may arrive at once and must carry the new uid.
     const uint64_t uid = std::exchange(identifier.uid, fields.uid);
     const int error = accept_request(identifier, fields.conn_param);
-    if (error != 0) identifier.uid = uid;
-    return error;
+    if (error != 0) {
+      identifier.uid = uid;
+      return error;
+    }
+    identifier.qpn = fields.conn_param.qp_num;
+    identifier.published.write(identifier);
+    return 0;
   });
 }
 

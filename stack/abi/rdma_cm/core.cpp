@@ -83,6 +83,7 @@ void CmCore::destroy(Identifier& identifier) {
   const std::shared_ptr<Identifier> kept = find(identifier.handle);
   identifiers_.erase(identifier.handle);
   keys_.erase(identifier.key);
+  identifier.published.withdraw();
   const auto end = [](CmDevice& device, cm::Id id) {
     device.service().with([&](cm::Manager& manager, TimeNs now) { manager.destroy(id, now); });
   };

@@ -19,6 +19,7 @@
 #include "stack/abi/rdma_cm/device.hpp"
 #include "stack/abi/rdma_cm/endpoint.hpp"
 #include "stack/abi/rdma_cm/ports.hpp"
+#include "stack/abi/rdma_cm/published_identifier.hpp"
 #include "stack/abi/rdma_cm/state.hpp"
 #include "stack/verbs/objects/event_descriptor.hpp"
 
@@ -88,6 +89,9 @@ struct Identifier {
   uint32_t starting_psn = 0;  ///< PSN that the peer starts with
   uint32_t events_reported = 0;
   std::vector<std::shared_ptr<Multicast>> multicasts;
+  uint32_t qpn = 0;  ///< 0 until the program connects or accepts
+  /// Declared last: its rows are in segments of the devices above.
+  PublishedIdentifier published;
 };
 
 class CmCore {

@@ -54,6 +54,9 @@ class CmDevice final : public cm::EventHandler, private verbs::RemovalListener {
   [[nodiscard]] bool wants_reasons() const;
   void log_reason(const std::string& line);
   void note_failure(status::FailureCause cause, const wire::Gid& peer, uint8_t reason);
+  /// As in verbs::DeviceBackend.
+  [[nodiscard]] status::SegmentWriter* status() const { return engine_->backend->status(); }
+  [[nodiscard]] TimeNs now() const { return engine_->backend->now(); }
   /// Returns 0 if `gid` is not the device's.
   [[nodiscard]] uint8_t gid_index(const wire::Gid& gid) const;
 

@@ -66,6 +66,7 @@ std::shared_ptr<Identifier> make_request(CmCore& core, CmDevice& device, const I
   }
   for (const Identifier::Listener& at : listener.listeners)
     if (at.device.get() == &device) request->device = at.device;
+  request->published.write(*request);
   return request;
 }
 
@@ -123,6 +124,7 @@ void tell_disconnected(const std::shared_ptr<Identifier>& identifier, const cm::
   const auto next = transition(identifier->state, IdInput::disconnected);
   if (!next) return;
   identifier->state = *next;
+  identifier->published.write(*identifier);
   tell(identifier, event, CmEvent::disconnected, 0);
 }
 
