@@ -289,6 +289,20 @@ TEST_F(DeviceTest, WhatIsNotOfferedSaysSo) {
   cq_ex.cqe = 1;
   cq_ex.wc_flags = IBV_WC_EX_WITH_TM_INFO;
   EXPECT_TRUE(refused(ibv_create_cq_ex(context, &cq_ex)));
+  // ibv_create_counters(3): counters are of flow steering rules, of which there are none.
+  ibv_counters_init_attr counters{};
+  EXPECT_TRUE(refused(ibv_create_counters(context, &counters)));
+  ibv_flow_attr rule{};
+  ibv_cq* const cq = ibv_create_cq(context, 1, nullptr, nullptr, 0);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.qp_type = IBV_QPT_UD;
+  init.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  ibv_qp* const qp = ibv_create_qp(pd, &init);
+  ASSERT_NE(qp, nullptr);
+  EXPECT_TRUE(refused(ibv_create_flow(qp, &rule)));
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
   EXPECT_EQ(ibv_fork_init(), 0);
   EXPECT_EQ(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
   EXPECT_EQ(ibv_dealloc_pd(pd), 0);
