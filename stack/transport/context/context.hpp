@@ -101,8 +101,7 @@ struct CoreContext {
 
   // --- completions ---
   [[gnu::always_inline]] void push(QueuePair& qp, CompletionQueue& cq, const Completion& completion) {
-    probes::complete(completion.qpn, completion.wr_id, static_cast<uint8_t>(completion.opcode),
-                     static_cast<uint8_t>(completion.status), completion.byte_length);
+    probes::complete(completion.qpn, completion.wr_id, static_cast<uint8_t>(completion.status));
     if (!cq.push(completion, now_ns)) [[unlikely]]
       return note_overrun(qp, cq);
     if (cq.has_channel && events != nullptr) notices.note(cq, completion, now_ns);
