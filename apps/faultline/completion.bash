@@ -47,7 +47,7 @@ _faultline() {
   if [ "${command##*/}" != faultline ]; then
     _faultline_arguments "$command" 1
   elif [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "run perf switch info doctor export top $(_faultline_options "$command")" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "run perf switch info doctor export top story $(_faultline_options "$command")" -- "$word")
   else
     case $second in
       run | perf | switch) _faultline_arguments "$command-$second" 2 ;;
@@ -55,6 +55,12 @@ _faultline() {
         case ${COMP_WORDS[COMP_CWORD - 1]} in
           --config | --wire) _faultline_arguments "$command" 2 ;;
           *) mapfile -t COMPREPLY < <(compgen -W "$(_faultline_options "$command" "$second")" -- "$word") ;;
+        esac
+        ;;
+      story)
+        case $word in
+          -*) mapfile -t COMPREPLY < <(compgen -W "$(_faultline_options "$command" "$second")" -- "$word") ;;
+          *) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
         esac
         ;;
     esac

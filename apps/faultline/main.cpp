@@ -16,6 +16,7 @@
 #include "apps/faultline/info.hpp"
 #include "apps/faultline/probe.hpp"
 #include "apps/faultline/start_program.hpp"
+#include "apps/faultline/story/story.hpp"
 #include "apps/faultline/top/top.hpp"
 #include "pmd_glue/config/config.hpp"
 
@@ -72,6 +73,10 @@ int start(int argc, char** argv) {
   CLI::App* const top = app.add_subcommand(
       "top", "show what the devices of this user's programs do: rates, QPs, regions, page faults");
   cli::add_top_options(*top, watched);
+  cli::StoryOptions told;
+  CLI::App* const story =
+      app.add_subcommand("story", "make one HTML page of a packet capture: connections, faults, stalls");
+  cli::add_story_options(*story, told);
   for (CLI::App* const one : {info, doctor}) {
     cli::add_device_options(*one, devices);
     one->add_flag("--json", as_json, "print JSON");
@@ -80,6 +85,7 @@ int start(int argc, char** argv) {
     app.parse(argc, argv);
     if (exporter->parsed()) return cli::run_export(exported);
     if (top->parsed()) return cli::run_top(watched);
+    if (story->parsed()) return cli::run_story(told);
     const cli::DeviceChoice choice = cli::choose_devices(devices);
     return info->parsed() ? cli::run_info(choice, as_json) : cli::run_doctor(choice, as_json);
   } catch (const CLI::Success& asked) {  // --help, --version

@@ -33,6 +33,9 @@ expect() {
 expect "$program " run perf switch info doctor
 expect "$program d" doctor -:run
 expect "$program doctor --" --json --wire --config --udp --ip --help
+expect "$program st" story
+expect "$program story --" --json --output -:--wire
+expect "$program story $folder/n" "$folder/nic.toml" "$folder/nic.txt"
 expect "$program run --" --wire --side --share --guards -:--json
 expect "$program-run --s" --side --share -:--wire
 expect "$program-run --wire " w7

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What happened on each connection: which packets are retransmissions, what was acknowledged when, stalls,
+// faults, and the rules of thumb.
+#pragma once
+
+#include "apps/faultline/story/model.hpp"
+
+namespace faultline::story {
+
+/// Rows of the tables of stalls and of faults.
+inline constexpr size_t kMostRows = 200;
+
+/// Completes a story that has connections and events. On entry an event's PSN is the packet's; on return it
+/// counts from the first.
+void analyse(Story& story);
+
+// The parts, in their order.
+
+/// Makes PSNs relative, marks retransmissions, counts what each end sent.
+void follow_psns(Story& story);
+/// Finds stalls, and the faults that answers state.
+void find_stalls(Story& story);
+/// Applies the rules of thumb; needs stalls and faults.
+void find_trouble(Story& story);
+
+}  // namespace faultline::story

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `faultline story`: a recording or a capture as one HTML page.
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace faultline::cli {
+
+struct StoryOptions {
+  std::string file;
+  std::string output;  ///< "": the file's name with ".html"
+  bool as_json = false;
+};
+
+/// Adds the options to a command; `options` must outlive it.
+void add_story_options(CLI::App& command, StoryOptions& options);
+
+/// Writes the page, or prints the summary as JSON. Returns the exit status; a mistake is one line on stderr.
+[[nodiscard]] int run_story(const StoryOptions& options);
+
+}  // namespace faultline::cli
