@@ -39,6 +39,8 @@ std::unique_ptr<DevicePublisher> DevicePublisher::create(verbs::DeviceBackend& d
   for (const wire::Gid& gid : description.gids) facts.gids.push_back(gid.bytes);
   facts.cores = device.core_count();
   facts.max_path_mtu_bytes = description.max_path_mtu_bytes;
+  facts.active_width_code = description.active_width_code;
+  facts.active_speed_code = description.active_speed_code;
   facts.counters = counter_rows();
   facts.first_core_counter = static_cast<uint32_t>(verbs::core_counter_range().first);
   facts.core_counters = static_cast<uint32_t>(verbs::core_counter_range().count);

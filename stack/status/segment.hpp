@@ -54,6 +54,9 @@ struct SegmentHeader {
   uint32_t gid_count = 0;
   uint32_t cores = 0;
   uint32_t max_path_mtu_bytes = 0;
+  uint8_t active_width_code = 0;  ///< ibv_port_attr::active_width and active_speed
+  uint8_t active_speed_code = 0;
+  uint16_t padding_2 = 0;
   std::atomic<uint32_t> state{0};  ///< WriterState
 
   /// Counter cells: for each core those of the transport, then those of the device. Each has its writer, and

@@ -97,6 +97,8 @@ void describe(const DeviceFacts& facts, SegmentHeader& header) {
   std::copy_n(facts.gids.begin(), header.gid_count, header.gids.begin());
   header.cores = facts.cores;
   header.max_path_mtu_bytes = facts.max_path_mtu_bytes;
+  header.active_width_code = facts.active_width_code;
+  header.active_speed_code = facts.active_speed_code;
   header.first_core_counter = facts.first_core_counter;
   header.core_cells = facts.core_counters;
   header.device_cells = static_cast<uint32_t>(facts.counters.size()) - facts.core_counters;

@@ -67,6 +67,8 @@ struct DeviceFacts {
   std::vector<std::array<uint8_t, 16>> gids;
   uint32_t cores = 1;
   uint32_t max_path_mtu_bytes = 0;
+  uint8_t active_width_code = 0;
+  uint8_t active_speed_code = 0;
   std::vector<CounterRow> counters;  ///< in the order of verbs::counter_texts()
   uint32_t first_core_counter = 0;   ///< index of the first counter of the transport
   uint32_t core_counters = 0;        ///< number of these

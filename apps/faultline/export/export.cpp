@@ -10,6 +10,7 @@
 
 #include "apps/faultline/export/metrics_server.hpp"
 #include "apps/faultline/export/prometheus_text.hpp"
+#include "apps/faultline/export/sysfs_tree.hpp"
 
 namespace faultline::cli {
 
@@ -35,6 +36,14 @@ int write_file(const std::string& path) {
   return kUsage;
 }
 
+int write_once(const ExportOptions& options) {
+  if (options.sysfs.empty()) return write_file(options.textfile);
+  std::string error;
+  if (write_sysfs_tree(options.sysfs, error)) return 0;
+  std::fprintf(stderr, "faultline: %s\n", error.c_str());
+  return kUsage;
+}
+
 }  // namespace
 
 void add_export_options(CLI::App& command, ExportOptions& options) {
@@ -46,11 +55,16 @@ void add_export_options(CLI::App& command, ExportOptions& options) {
       command.add_option("--textfile", options.textfile,
                          "write the metrics to this file, for node_exporter's textfile collector");
   file->type_name("FILE")->excludes(listen);
-  constexpr unsigned kMostSeconds = 86400;
   command
-      .add_option("--seconds", options.seconds, "write the file again after so many seconds, until a signal")
+      .add_option("--sysfs", options.sysfs,
+                  "write the devices to this folder in the shape of /sys, for node_exporter's --path.sysfs")
+      ->type_name("FOLDER")
+      ->excludes(listen)
+      ->excludes(file);
+  constexpr unsigned kMostSeconds = 86400;
+  command.add_option("--seconds", options.seconds, "write again after so many seconds, until a signal")
       ->check(CLI::Range(1U, kMostSeconds))
-      ->needs(file);
+      ->excludes(listen);
 }
 
 int run_export(const ExportOptions& options) {
@@ -60,14 +74,18 @@ int run_export(const ExportOptions& options) {
     std::fprintf(stderr, "faultline: %s\n", error.c_str());
     return kUsage;
   }
-  if (options.textfile.empty()) {
+  if (options.textfile.empty() && options.sysfs.empty()) {
+    if (options.seconds != 0) {
+      std::fprintf(stderr, "faultline: --seconds has nothing to write; give --textfile or --sysfs\n");
+      return kUsage;
+    }
     const std::string text = metrics();
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? 0 : 1;
   }
-  int status = write_file(options.textfile);
+  int status = write_once(options);
   while (status == 0 && options.seconds != 0) {
     std::this_thread::sleep_for(std::chrono::seconds(options.seconds));
-    status = write_file(options.textfile);
+    status = write_once(options);
   }
   return status;
 }

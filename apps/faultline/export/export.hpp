@@ -11,7 +11,8 @@ namespace faultline::cli {
 struct ExportOptions {
   std::string listen;    ///< "PORT" or "ADDRESS:PORT"; "": no server
   std::string textfile;  ///< "": none
-  unsigned seconds = 0;  ///< between two files; 0: one file
+  std::string sysfs;     ///< folder; "": none
+  unsigned seconds = 0;  ///< between two times of writing; 0: once
 };
 
 /// Adds the options to a command; `options` must outlive it.

@@ -12,6 +12,7 @@
 #include <sys/sysmacros.h>
 
 #include "stack/abi/netlink/objects.hpp"
+#include "stack/abi/tree/known_devices.hpp"
 #include "stack/abi/tree/standard_counters.hpp"
 #include "stack/verbs/objects/counter_list.hpp"
 #include "stack/verbs/objects/limits.hpp"
@@ -284,7 +285,7 @@ constexpr std::string_view kHwFolder = "hw_counters/";
 /// verbs::counter_texts() would not fit into the buffer of rdma(8).
 template <typename Put>
 void for_each_counter(std::span<const uint64_t> values, Put put) {
-  const std::vector<CounterFile> files = counter_files(values);
+  const std::vector<CounterFile> files = counter_files(named_counters(values));
   for (size_t i = 0; i < standard_counters().size(); ++i)
     if (files[i].file.starts_with(kHwFolder)) put(files[i].file.substr(kHwFolder.size()), files[i].value);
 }

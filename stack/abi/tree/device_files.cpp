@@ -184,9 +184,8 @@ void DeviceFiles::add_port(const std::string& folder, const DeviceFacts& device)
     add_file(fmt::format("{}/pkeys/{}", folder, index), fmt::format("0x{:04x}\n", wire::kDefaultPkey));
 
   for (const char* name : {"/counters", "/hw_counters"}) add(folder + name, {});
-  if (device.counters)
-    for (const CounterFile& counter : counter_files(*device.counters))
-      add_file(folder + "/" + counter.file, fmt::format("{}\n", counter.value));
+  for (const CounterFile& counter : device.counters)
+    add_file(fmt::format("{}/{}", folder, counter.file), fmt::format("{}\n", counter.value));
 
   add(folder + "/gid_attrs/types", {});
   add(folder + "/gid_attrs/ndevs", {});

@@ -13,6 +13,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "stack/abi/tree/standard_counters.hpp"
 #include "stack/verbs/objects/backend.hpp"
 
 namespace faultline::abi {
@@ -41,8 +42,8 @@ struct DeviceFacts {
   std::string version;     ///< firmware version: this library's
   ibv_port_attr port{};
   std::string interface;  ///< network interface that has one of the device's addresses, or empty
-  /// Of counters_of_programs(). Without it, the counters' folders are empty.
-  std::optional<std::vector<uint64_t>> counters;
+  /// Without them, the counters' folders are empty.
+  std::vector<CounterFile> counters;
 };
 
 class DeviceFiles {
@@ -51,6 +52,8 @@ class DeviceFiles {
 
   /// Looks up a normalized path; nullptr if there is no such entry.
   [[nodiscard]] const Node* find(std::string_view path) const;
+  /// All entries by their paths.
+  [[nodiscard]] const std::map<std::string, Node, std::less<>>& nodes() const { return nodes_; }
 
  private:
   void add(const std::string& path, Node node);

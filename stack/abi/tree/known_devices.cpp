@@ -40,6 +40,10 @@ std::string interface_of(const verbs::DeviceDescription& device, const ifaddrs* 
   return {};
 }
 
+std::vector<CounterFile> counter_files_of(const std::string& device) {
+  return counter_files(named_counters(counters_of_programs(device)));
+}
+
 void add(const verbs::CounterText& text, uint64_t value, uint64_t& sum) {
   sum = text.kind == CounterKind::maximum ? std::max(sum, value) : sum + value;
 }
@@ -53,15 +57,15 @@ KnownDevices::KnownDevices(bool with_counters) : list_(ibv_get_device_list(&coun
   for (int i = 0; i < count_; ++i) {
     const verbs::VerbsDevice& device = verbs::device_of(list_[i]);
     const auto engine = verbs::running_engine(device.description.name);
-    facts_.push_back({.description = &device.description,
-                      .guid_be = ibv_get_device_guid(list_[i]),
-                      .index = device.index,
-                      .verbs_name = device.dev_name,
-                      .version = FAULTLINE_VERSION,
-                      .port = verbs::describe_port(device.description, engine.get()),
-                      .interface = interface_of(device.description, interfaces),
-                      .counters = with_counters ? std::optional(counters_of_programs(device.description.name))
-                                                : std::nullopt});
+    facts_.push_back(
+        {.description = &device.description,
+         .guid_be = ibv_get_device_guid(list_[i]),
+         .index = device.index,
+         .verbs_name = device.dev_name,
+         .version = FAULTLINE_VERSION,
+         .port = verbs::describe_port(device.description, engine.get()),
+         .interface = interface_of(device.description, interfaces),
+         .counters = with_counters ? counter_files_of(device.description.name) : std::vector<CounterFile>{}});
   }
   if (interfaces != nullptr) freeifaddrs(interfaces);
 }
@@ -74,6 +78,14 @@ std::vector<std::unique_ptr<status::SegmentReader>> programs_with(const std::str
            segment->is_dead();
   });
   return segments;
+}
+
+std::vector<NamedCounter> named_counters(std::span<const uint64_t> values) {
+  std::vector<NamedCounter> counters;
+  const std::vector<verbs::CounterText>& texts = verbs::counter_texts();
+  for (size_t i = 0; i < texts.size(); ++i)
+    counters.push_back({texts[i].name, i < values.size() ? values[i] : 0});
+  return counters;
 }
 
 std::vector<uint64_t> counters_of_programs(const std::string& device) {

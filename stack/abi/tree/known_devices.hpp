@@ -38,4 +38,7 @@ class KnownDevices {
 /// last. Empty if no process has the device open.
 [[nodiscard]] std::vector<uint64_t> counters_of_programs(const std::string& device);
 
+/// Returns the values with their names; zeros if there are none.
+[[nodiscard]] std::vector<NamedCounter> named_counters(std::span<const uint64_t> values);
+
 }  // namespace faultline::abi

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "stack/verbs/objects/counter_list.hpp"
-
 namespace faultline::abi {
 
 namespace {
@@ -62,14 +60,13 @@ bool is_source(std::string_view source, std::string_view name) {
   return source.ends_with('.') ? name.starts_with(source) : name == source;
 }
 
-uint64_t sum_of(std::string_view sources, std::span<const uint64_t> values) {
-  const std::vector<verbs::CounterText>& texts = verbs::counter_texts();
+uint64_t sum_of(std::string_view sources, std::span<const NamedCounter> counters) {
   uint64_t sum = 0;
   for (size_t begin = 0; begin < sources.size();) {
     const size_t end = std::min(sources.find(' ', begin), sources.size());
     const std::string_view source = sources.substr(begin, end - begin);
-    for (size_t i = 0; i < values.size() && i < texts.size(); ++i)
-      if (is_source(source, texts[i].name)) sum += values[i];
+    for (const NamedCounter& counter : counters)
+      if (is_source(source, counter.name)) sum += counter.value;
     begin = end + 1;
   }
   return sum;
@@ -81,13 +78,12 @@ std::span<const StandardCounter> standard_counters() {
   return kCounters;
 }
 
-std::vector<CounterFile> counter_files(std::span<const uint64_t> values) {
+std::vector<CounterFile> counter_files(std::span<const NamedCounter> counters) {
   std::vector<CounterFile> files;
   for (const StandardCounter& counter : kCounters)
-    files.push_back({std::string(counter.file), sum_of(counter.sources, values) / counter.divisor});
-  const std::vector<verbs::CounterText>& texts = verbs::counter_texts();
-  for (size_t i = 0; i < texts.size(); ++i)
-    files.push_back({"hw_counters/" + texts[i].name, i < values.size() ? values[i] : 0});
+    files.push_back({std::string(counter.file), sum_of(counter.sources, counters) / counter.divisor});
+  for (const NamedCounter& counter : counters)
+    files.push_back({"hw_counters/" + counter.name, counter.value});
   return files;
 }
 

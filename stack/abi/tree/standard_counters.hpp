@@ -26,8 +26,12 @@ struct CounterFile {
   std::string file;  ///< below the port's folder
   uint64_t value;
 };
-/// Returns the standard files, and one in "hw_counters" for each counter of verbs::counter_texts().
-/// `values` are those of verbs::counter_values(); empty if the device does not run: all are 0 then.
-[[nodiscard]] std::vector<CounterFile> counter_files(std::span<const uint64_t> values);
+/// A counter by its name in verbs::counter_texts().
+struct NamedCounter {
+  std::string name;
+  uint64_t value;
+};
+/// Returns the standard files, and one in "hw_counters" for each of the counters.
+[[nodiscard]] std::vector<CounterFile> counter_files(std::span<const NamedCounter> counters);
 
 }  // namespace faultline::abi

@@ -102,6 +102,34 @@ def check_node_exporter(folder):
     print("node_exporter serves the file")
 
 
+def check_infiniband_collector(folder):
+    """node_exporter's own collector finds the device as it finds a NIC in /sys."""
+    assert export("--sysfs", folder) == (0, "", "")
+    device = f"{folder}/class/infiniband/faultline0"
+    with open(f"{device}/ports/1/state", encoding="utf-8") as file:
+        assert file.read() == "4: ACTIVE\n"
+    program = shutil.which("prometheus-node-exporter")
+    if program is None:
+        return
+    port = free_port()
+    start([program, "--collector.disable-defaults", "--collector.infiniband", f"--path.sysfs={folder}", f"--web.listen-address=127.0.0.1:{port}"])
+
+    def read():
+        try:
+            return fetch(port)[1]
+        except OSError:
+            return None
+    text = until("answer of node_exporter", read)
+    assert 'node_scrape_collector_success{collector="infiniband"} 1' in text, text
+    values = {name: float(value) for name, value in re.findall(r'^node_infiniband_(\w+)\{device="faultline0",port="1"\} (\S+)$', text, re.MULTILINE)}
+    with open(f"{device}/ports/1/counters/port_xmit_packets", encoding="utf-8") as file:
+        assert values["port_packets_transmitted_total"] == float(file.read()) > 0, values
+    with open(f"{device}/ports/1/counters/port_xmit_data", encoding="utf-8") as file:
+        assert values["port_data_transmitted_bytes_total"] == 4 * float(file.read()) > 0, values
+    assert values["state_id"] == 4 and values["physical_state_id"] == 5 and values["rate_bytes_per_second"] == 12.5e9, values
+    print("node_exporter's collector infiniband reads the device")
+
+
 def check_promtool(text):
     if shutil.which("promtool") is None:
         print("promtool is not installed: not asked")
@@ -164,6 +192,7 @@ def main():
             check_text(file.read())
         assert os.listdir(folder) == ["faultline.prom"], os.listdir(folder)
         check_node_exporter(folder)
+        check_infiniband_collector(f"{runtime}/sys")
 
         port = free_port()
         server = start([FAULTLINE, "export", "--prometheus", str(port)])
@@ -197,7 +226,8 @@ def main():
         assert server.poll() is None and client.poll() is None
 
         for words in (["--textfile", f"{runtime}/none/file"], ["--prometheus", "host.invalid:1"], ["--seconds", "1"],
-                      ["--textfile", "x", "--prometheus", "1"]):
+                      ["--textfile", "x", "--prometheus", "1"],
+                      ["--sysfs", "/proc/none"], ["--sysfs", "x", "--textfile", "y"]):
             status, out, errors = export(*words)
             assert status == 2 and out == "" and errors.count("\n") == 1, (words, status, out, errors)
         print("the counters of two programs: printed, in a file, by HTTP")

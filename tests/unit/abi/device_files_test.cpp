@@ -90,10 +90,15 @@ TEST_F(DeviceFilesTest, HaveTheCountersWhereTheseWereRead) {
   const std::string port = "/sys/class/infiniband/faultline3/ports/1";
   EXPECT_TRUE(files().find(port + "/counters")->names.empty());
   EXPECT_TRUE(files().find(port + "/hw_counters")->names.empty());
-  facts_.counters.emplace();
+  const auto with = [](uint64_t value) {
+    std::vector<NamedCounter> counters;
+    for (const auto& counter : verbs::counter_texts()) counters.push_back({counter.name, value});
+    return counter_files(counters);
+  };
+  facts_.counters = with(0);
   EXPECT_EQ(text(port + "/counters/port_xmit_data"), "0\n");
   EXPECT_EQ(text(port + "/hw_counters/transport.tx_bytes"), "0\n");
-  facts_.counters = std::vector<uint64_t>(verbs::counter_texts().size(), 12);
+  facts_.counters = with(12);
   EXPECT_EQ(text(port + "/counters/port_xmit_data"), "3\n");
   EXPECT_EQ(text(port + "/hw_counters/out_of_sequence"), "12\n");
   EXPECT_EQ(text(port + "/hw_counters/transport.tx_bytes"), "12\n");

@@ -13,18 +13,17 @@ namespace faultline::abi {
 namespace {
 
 /// All counters are 0, but for those of `changed`.
-std::vector<uint64_t> values_with(std::initializer_list<std::pair<std::string_view, uint64_t>> changed) {
-  const auto& texts = verbs::counter_texts();
-  std::vector<uint64_t> values(texts.size());
+std::vector<NamedCounter> values_with(std::initializer_list<std::pair<std::string_view, uint64_t>> changed) {
+  std::vector<NamedCounter> counters;
+  for (const auto& text : verbs::counter_texts()) counters.push_back({text.name, 0});
   for (const auto& [name, value] : changed) {
-    const auto at =
-        std::find_if(texts.begin(), texts.end(), [&](const auto& text) { return text.name == name; });
-    if (at == texts.end())
+    const auto at = std::ranges::find(counters, name, &NamedCounter::name);
+    if (at == counters.end())
       ADD_FAILURE() << "no counter " << name;
     else
-      values[static_cast<size_t>(at - texts.begin())] = value;
+      at->value = value;
   }
-  return values;
+  return counters;
 }
 
 uint64_t value_of(const std::vector<CounterFile>& files, std::string_view name) {
@@ -52,7 +51,7 @@ TEST(StandardCounters, NameCountersThatExist) {
 }
 
 TEST(StandardCounters, HaveOneFileANameAndOneForEachCounter) {
-  const std::vector<CounterFile> files = counter_files({});
+  const std::vector<CounterFile> files = counter_files(values_with({}));
   std::set<std::string> names;
   for (const CounterFile& file : files) {
     EXPECT_TRUE(names.insert(file.file).second) << file.file;
