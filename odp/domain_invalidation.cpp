@@ -44,6 +44,7 @@ void Domain::change_pages(Region& region, PageRange pages, PageEvent asked) {
   counters_.num_invalidation_pages.add(change.gone);
   counters_.num_odp_mr_pages.subtract(change.gone);
   region.counters->page_invalidations.add(change.gone);
+  if (config_.page_losses != nullptr) config_.page_losses->on_pages_lost(change.gone);
   if (is_child && left == 0) {
     children_.sweep_wanted().store(true, std::memory_order_relaxed);
     pager_->wake();

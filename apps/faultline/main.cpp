@@ -74,8 +74,8 @@ int start(int argc, char** argv) {
       "top", "show what the devices of this user's programs do: rates, QPs, regions, page faults");
   cli::add_top_options(*top, watched);
   cli::StoryOptions told;
-  CLI::App* const story =
-      app.add_subcommand("story", "make one HTML page of a packet capture: connections, faults, stalls");
+  CLI::App* const story = app.add_subcommand(
+      "story", "make one HTML page of a recording or a packet capture: connections, faults, stalls");
   cli::add_story_options(*story, told);
   for (CLI::App* const one : {info, doctor}) {
     cli::add_device_options(*one, devices);

@@ -6,12 +6,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "apps/run/environment.hpp"
@@ -34,6 +36,8 @@ struct Options {
   std::string wire;
   std::string side;
   std::string ip;
+  std::string record;
+  unsigned record_size = 0;  ///< megabytes; 0: the library's default
   bool share = false;
   bool udp = false;
   bool no_wire_sockets = false;
@@ -59,6 +63,23 @@ std::string wire_text(const Options& options, std::string& error) {
 
 bool is_on_or_off(std::string_view text) {
   return text == "on" || text == "off";
+}
+
+/// Sets the variables of a recording. The file is created anew by the library, which never overwrites one: an
+/// older one is removed. Returns 0 or an errno.
+int set_recording(const Options& options) {
+  if (options.record.empty()) return 0;
+  const std::filesystem::path file = std::filesystem::absolute(options.record);
+  struct stat state {};
+  if (stat(file.parent_path().c_str(), &state) != 0) return errno;
+  if (lstat(file.c_str(), &state) == 0) {
+    if (!S_ISREG(state.st_mode)) return EEXIST;
+    if (unlink(file.c_str()) != 0) return errno;
+  }
+  setenv("FAULTLINE_RECORD", file.c_str(), 1);
+  if (options.record_size != 0)
+    setenv("FAULTLINE_RECORD_SIZE", std::to_string(options.record_size).c_str(), 1);
+  return 0;
 }
 
 int run_program(const Options& options) {
@@ -88,6 +109,9 @@ int run_program(const Options& options) {
                               "\"off\"; unset it, or give --no-wire-sockets",
                               sockets));
   }
+  if (const int error = set_recording(options); error != 0)
+    return fail(kBadOption,
+                fmt::format("faultline-run: --record: {}: {}", options.record, std::strerror(error)));
   if (options.udp) setenv("FAULTLINE_UDP", options.ip.empty() ? "default" : options.ip.c_str(), 1);
   run::set_environment(library, directory, options.program.front());
 
@@ -119,6 +143,13 @@ int start(int argc, char** argv) {
   auto* no_sockets =
       app.add_flag("--no-wire-sockets", options.no_wire_sockets,
                    "with --wire: leave addresses of 198.18.0.0/15 in TCP and UDP to the kernel");
+  auto* record = app.add_option("--record", options.record,
+                                "keep a recording of the device in this file, for faultline story");
+  constexpr unsigned kMostMegabytes = 4096;
+  app.add_option("--record-size", options.record_size,
+                 "megabytes of the recording for each core, of which the newest events stay; default: 64")
+      ->check(CLI::Range(1U, kMostMegabytes))
+      ->needs(record);
   auto* guards = app.add_flag("--guards", options.guards,
                               "print which guards of registered memory a program would have here, and end");
   auto* own_guards = app.add_flag(run::kOwnGuardsOption, options.own_guards)->group("");  // not in the help

@@ -14,6 +14,14 @@
 
 namespace faultline::odp {
 
+/// Hears of pages that the program or the kernel took away from on-demand regions.
+class PageLossSink {
+ public:
+  virtual ~PageLossSink() = default;
+  /// Any thread, also within a program's munmap(2) in a signal handler: must neither wait nor allocate.
+  virtual void on_pages_lost(uint64_t pages) = 0;
+};
+
 struct DomainConfig {
   uint64_t pin_budget_bytes = uint64_t{1}
                               << 30;  ///< 0: never pin; also limited by RLIMIT_MEMLOCK if that applies
@@ -30,6 +38,7 @@ struct DomainConfig {
   bool refuse_unpinned_classic = false;
   /// Most 2 MiB pieces of implicit regions at a time: 900 bytes each.
   uint32_t implicit_children = 16'384;
+  PageLossSink* page_losses = nullptr;  ///< outlives the domain; nullptr: none
 };
 
 /// One range of a prefetch.

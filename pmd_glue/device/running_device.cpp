@@ -128,7 +128,10 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
       [](RunningDevice* gone) {
         if (!gone->is_of_parent_process()) delete gone;
       });
-  device->memory_ = odp::MemoryDomain::create(config.domain, error);
+  if (!DeviceRecording::open(wanted.name, core_count_of(wanted), device->recording_, error)) return nullptr;
+  odp::DomainConfig domain = config.domain;
+  domain.page_losses = device->recording_.get();
+  device->memory_ = odp::MemoryDomain::create(domain, error);
   if (device->memory_ == nullptr) {
     error = fmt::format("faultline: {}: {}: odp: {}", config.path, wanted.name, error);
     return nullptr;
@@ -176,9 +179,9 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
       error = fmt::format("faultline: {}: {}: no memory for an engine's session", config.path, wanted.name);
       return nullptr;
     }
-    unit.engine = std::make_unique<PollEngine>(config, wanted, attachment.get(), device->addresses_,
-                                               *device->port_, *unit.session, device->capture_.get(),
-                                               CoreSlot{i, cores, device->hand_over_.get()});
+    unit.engine = std::make_unique<PollEngine>(
+        config, wanted, attachment.get(), device->addresses_, *device->port_, *unit.session,
+        device->capture_.get(), CoreSlot{i, cores, device->hand_over_.get(), device->ring_of_core(i)});
     device->core_units_.push_back(std::move(unit));
   }
   if (wanted.publish) device->start_publishing();

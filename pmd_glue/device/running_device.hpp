@@ -17,6 +17,7 @@
 #include "pmd_glue/config/config.hpp"
 #include "pmd_glue/device/flow_steering.hpp"
 #include "pmd_glue/device/progress_state.hpp"
+#include "pmd_glue/device/recording_file.hpp"
 #include "pmd_glue/direct/wire_port.hpp"
 #include "pmd_glue/engine/adaptive_yield.hpp"
 #include "pmd_glue/engine/capture.hpp"
@@ -156,10 +157,15 @@ class RunningDevice final : public verbs::DeviceBackend {
   [[nodiscard]] std::string text_of_unreachable(const wire::Gid& gid, int error);
   [[nodiscard]] int resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac);
 
+  [[nodiscard]] record::RingWriter* ring_of_core(uint32_t core) {
+    return recording_ != nullptr ? &recording_->ring_of_core(core) : nullptr;
+  }
+
   const DeviceConfig config_;
   const std::shared_ptr<WireAttachment> attachment_;  ///< nullptr for a device without a wire
   AddressTable addresses_;                            ///< constant after open()
   verbs::DeviceDescription description_;              ///< constant after open()
+  std::unique_ptr<DeviceRecording> recording_;        ///< nullptr: nothing is recorded
   std::unique_ptr<odp::MemoryDomain> memory_;
   std::unique_ptr<EthernetPort> port_;
   WirePort* wire_port_ = nullptr;  ///< port_, if the device is on a wire

@@ -22,6 +22,10 @@ struct rte_mbuf;
 struct rte_mempool;
 struct rte_ring;
 
+namespace faultline::record {
+class RingWriter;
+}
+
 namespace faultline::glue {
 
 class HandOver {
@@ -64,6 +68,7 @@ struct CoreSlot {
   uint32_t index = 0;
   uint32_t cores = 1;
   HandOver* hand_over = nullptr;
+  record::RingWriter* recorder = nullptr;  ///< nullptr: nothing is recorded
 };
 
 }  // namespace faultline::glue

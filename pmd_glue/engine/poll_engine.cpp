@@ -37,6 +37,7 @@ transport::CoreConfig core_config(const Config& config, const DeviceConfig& devi
   core.qp_memory = qp_memory;
   core.core_count = slot.cores;
   core.core_index = slot.index;
+  core.recorder = slot.recorder;
   core.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
   if (attachment != nullptr && attachment->grant().shared != 0) {
     core.first_qpn = attachment->grant().first_qpn();

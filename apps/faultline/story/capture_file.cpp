@@ -19,7 +19,6 @@ constexpr uint32_t kByteOrderMagic = 0x1a2b3c4d;
 constexpr uint32_t kPcapMicroseconds = 0xa1b2c3d4;
 constexpr uint32_t kPcapNanoseconds = 0xa1b23c4d;
 constexpr uint16_t kOptionEnd = 0;
-constexpr uint16_t kOptionComment = 1;
 constexpr uint16_t kOptionResolution = 9;
 constexpr uint16_t kOptionOffset = 14;
 constexpr size_t kBlockOverhead = 12;  // type, length, length again
@@ -155,11 +154,6 @@ class PcapngReader {
     frame.link = interfaces_[index].link;
     frame.bytes = body.subspan(kFixed, captured);
     frame.original_bytes = load<uint32_t>(body, 16, swap_);
-    for_options(body.subspan(std::min(body.size(), kFixed + padded(captured))), swap_,
-                [&](uint16_t code, std::span<const uint8_t> value) {
-                  if (code == kOptionComment)
-                    frame.comment = {reinterpret_cast<const char*>(value.data()), value.size()};
-                });
     take_(frame);
     return nullptr;
   }

@@ -7,7 +7,6 @@
 #include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace faultline::story {
 
@@ -26,7 +25,6 @@ struct CapturedFrame {
   LinkType link = LinkType::ethernet;
   std::span<const uint8_t> bytes;
   uint32_t original_bytes = 0;  ///< on the wire; more than `bytes` has if the capture cut the frame
-  std::string_view comment;
 };
 
 struct CaptureEnd {

@@ -61,8 +61,6 @@ std::string read_capture_story(std::span<const uint8_t> file, Story& story) {
     }
     Event event = event_of(packet);
     event.time_ns = frame.time_ns;
-    // `device.capture` comments on packets that the device dropped.
-    set(event, kDropped, frame.comment.starts_with("faultline dropped"));
     flow_of.push_back(flows.add(packet));
     story.events.push_back(event);
   });

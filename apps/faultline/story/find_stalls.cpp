@@ -96,19 +96,24 @@ class Finder {
     progress.saw_page_fault = true;
     // A positive acknowledgement states that the packet after it waits.
     const bool nak = (event.syndrome & wire::kAethKindMask) == wire::kAethRnrNak;
-    if (progress.fault) return;
+    const int32_t psn = nak ? event.psn : event.psn + 1;
+    // A late answer states what is over.
+    if (progress.fault || psn <= progress.acked) return;
     progress.fault = Fault{.connection = event.connection,
                            .end = static_cast<uint8_t>(event.requester()),
-                           .psn = nak ? event.psn : event.psn + 1,
+                           .at = static_cast<uint8_t>(1 - event.requester()),
+                           .psn = psn,
                            .begin_ns = event.time_ns};
   }
 
   void begin_fault(const Event& event) {
-    open_faults_[{event.connection, event.argument}] = {.connection = event.connection,
-                                                        .end = static_cast<uint8_t>(event.requester()),
-                                                        .psn = event.psn,
-                                                        .begin_ns = event.time_ns,
-                                                        .length_bytes = event.length_bytes};
+    open_faults_[{event.connection, event.argument}] = {
+        .connection = event.connection,
+        .end = static_cast<uint8_t>(event.requester()),
+        .at = static_cast<uint8_t>(event.is(kOfSecondEnd) ? 1 : 0),
+        .psn = event.psn,
+        .begin_ns = event.time_ns,
+        .length_bytes = event.length_bytes};
   }
 
   void end_fault(const Event& event) {

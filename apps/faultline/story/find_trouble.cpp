@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rules of thumb. Each states its limits below; docs/story.md has them too.
+// Rules of thumb. Each states its limits below; docs/seeing/story.md has them too.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -25,7 +25,7 @@ constexpr uint64_t kLongFaultStallNs = kNsPerMs;
 constexpr uint64_t kFaultShare = 10;
 // A completion queue that is half full.
 constexpr uint32_t kUnreadCompletions = 16;
-// Acknowledgements whose credits are 0, of those that have credits: nine of ten.
+// Acknowledgements whose credits are 0, of those that have credits: nine of ten, if messages need them.
 constexpr uint32_t kClosedAcks = 8;
 
 std::string duration_text(uint64_t ns) {
@@ -48,6 +48,7 @@ struct Trouble {
   std::deque<uint64_t> recent_naks_ns;
   Finding rnr;
   uint32_t rnr_naks = 0;
+  uint32_t receives = 0;  ///< messages that need a receive, and so a credit
   uint32_t closed_acks = 0;
   uint32_t credit_acks = 0;
   uint64_t first_closed_ns = 0;
@@ -69,6 +70,7 @@ class Rules {
         note_unread(event, trouble);
       } else if (event.kind == EventKind::packet) {
         if (event.info().request) note_request(event, trouble);
+        if (takes_receive(event.info())) ++trouble.receives;
         if (event.info().operation == wire::Operation::acknowledge) note_answer(event, trouble);
       }
     }
@@ -85,6 +87,10 @@ class Rules {
   static void close(Trouble& trouble) {
     if (trouble.episode.packets >= kEpisodePackets) trouble.storms.push_back(trouble.episode);
     trouble.episode = {};
+  }
+
+  static bool takes_receive(const wire::OpcodeInfo& info) {
+    return info.ends_message() && (info.operation == wire::Operation::send || info.has(wire::kImmDt));
   }
 
   static void note_request(const Event& event, Trouble& trouble) {
@@ -180,7 +186,8 @@ class Rules {
               "{} RNR NAKs: the responder had no receive posted. Post receives before the peer sends, "
               "and more of them.",
               trouble.rnr_naks));
-    if (trouble.closed_acks >= kClosedAcks && trouble.closed_acks * 10 >= trouble.credit_acks * 9)
+    if (trouble.closed_acks >= kClosedAcks && trouble.receives >= kClosedAcks &&
+        trouble.closed_acks * 10 >= trouble.credit_acks * 9)
       add(Rule::closed_window, connection, end, trouble.first_closed_ns, trouble.last_closed_ns,
           fmt::format(
               "{} of {} acknowledgements granted no credit: the requester may send one message at a time.",

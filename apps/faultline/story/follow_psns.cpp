@@ -56,6 +56,19 @@ void count_answer(const Event& event, SentCounts& sent) {
   }
 }
 
+/// Other events are drawn at the PSN of the packet before them.
+bool has_psn(const Event& event) {
+  switch (event.kind) {
+    case EventKind::packet:
+    case EventKind::post:
+    case EventKind::fault:
+    case EventKind::timer:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool is_retransmission(const Event& event, const Connection& connection, Requests& requests) {
   const wire::OpcodeInfo& info = event.info();
   if (info.operation == wire::Operation::read_response ||
@@ -91,6 +104,10 @@ void follow_psns(Story& story) {
       continue;
     }
     Requests& requests = all[event.connection][event.requester()];
+    if (!has_psn(event)) {
+      event.psn = requests.last;
+      continue;
+    }
     event.psn = relative_psn(requests, connection, event.requester(), static_cast<uint32_t>(event.psn));
     if (event.kind != EventKind::packet) continue;
     SentCounts& sent = connection.sent[event.is(kOfSecondEnd) ? 1 : 0];

@@ -22,8 +22,8 @@ enum class EventKind : uint8_t {
   fault_end,
   invalidation,  ///< memory left a region
   timer,         ///< a timer of the requester or the responder expired
-  congestion,    ///< the rate or the window changed; argument: bytes per second
-  drop           ///< a received packet was dropped; code: the reason
+  congestion,    ///< the rate or the window changed; argument: megabytes per second
+  drop           ///< a received packet was dropped; code: see record::Kind::dropped
 };
 
 enum EventFlag : uint16_t {
@@ -37,8 +37,7 @@ enum EventFlag : uint16_t {
   kHeld = 1U << 7,    ///< the receiver keeps it until an earlier packet arrives
   kParked = 1U << 8,  ///< the receiver keeps it until a page is resident
   kSolicited = 1U << 9,
-  kDropped = 1U << 10,
-  kReceived = 1U << 11  ///< the time is that of the receipt, otherwise of the transmission
+  kReceived = 1U << 10  ///< the time is that of the receipt, otherwise of the transmission
 };
 
 struct Event {
@@ -63,7 +62,7 @@ struct End {
   friend bool operator==(const End&, const End&) = default;
 };
 
-/// Counts of what one end sent.
+/// Counts of what one end sent; in a recording, of what the device sent and received.
 struct SentCounts {
   uint64_t packets = 0;
   uint64_t retransmitted = 0;
@@ -79,8 +78,7 @@ struct Connection {
   wire::Service service = wire::Service::rc;
   std::array<uint32_t, 2> first_psn{};  ///< of the requests of each end
   std::array<SentCounts, 2> sent;
-  std::array<uint64_t, 2> received{};  ///< packets; recordings only
-  uint32_t mtu_bytes = 0;              ///< 0: no message has two packets
+  uint32_t mtu_bytes = 0;  ///< 0: no message has two packets
   uint64_t events = 0;
   uint64_t begin_ns = 0;
   uint64_t end_ns = 0;
@@ -107,6 +105,7 @@ struct Stall {
 struct Fault {
   uint16_t connection = 0;
   uint8_t end = 0;  ///< the requester that waited
+  uint8_t at = 0;   ///< the end whose page was missing
   int32_t psn = 0;
   uint64_t begin_ns = 0;
   uint64_t end_ns = 0;

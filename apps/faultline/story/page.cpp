@@ -11,6 +11,9 @@
 #include <isa-l/igzip_lib.h>
 
 #include "apps/faultline/story/page_files.hpp"
+#include "stack/record/record.hpp"
+#include "stack/transport/shared/counters.hpp"
+#include "stack/wire/packet/packet.hpp"
 
 namespace faultline::story {
 namespace {
@@ -66,6 +69,16 @@ void replace(std::string& text, std::string_view mark, std::string_view by) {
   if (at != std::string::npos) text.replace(at, mark.size(), by);
 }
 
+/// Names by the code of an event.
+std::vector<std::string_view> drop_reasons() {
+  std::vector<std::string_view> names(256);
+  for (size_t i = 0; i < static_cast<size_t>(transport::DropReason::count_); ++i)
+    names[i] = transport::name_of(static_cast<transport::DropReason>(i));
+  for (size_t i = 0; i < static_cast<size_t>(wire::ParseError::count_); ++i)
+    names[record::kParseErrors + i] = wire::name_of(static_cast<wire::ParseError>(i));
+  return names;
+}
+
 /// JSON within a script element: "</script>" must not end it.
 std::string within_script(std::string json) {
   for (size_t at = json.find('<'); at != std::string::npos; at = json.find('<', at + 6))
@@ -101,6 +114,7 @@ std::string columns_of(const Story& story) {
 std::string page_of(const Story& story) {
   nlohmann::ordered_json summary = summary_of(story);
   for (const wire::OpcodeInfo& info : wire::kOpcodeTable) summary["opcodes"].push_back(info.name);
+  summary["drop_reasons"] = drop_reasons();
   std::string page(page_files::html());
   replace(page, "@STYLE@", page_files::css());
   replace(page, "@SCRIPT@", page_files::js());

@@ -17,6 +17,7 @@
 #include "apps/faultline/story/capture_file.hpp"
 #include "apps/faultline/story/capture_story.hpp"
 #include "apps/faultline/story/page.hpp"
+#include "apps/faultline/story/recording_story.hpp"
 #include "stack/base/private_file.hpp"
 #include "stack/base/unique_fd.hpp"
 
@@ -65,6 +66,11 @@ class MappedFile {
 
 /// Returns "", or what is wrong with the file.
 std::string read(std::span<const uint8_t> file, story::Story& story) {
+  if (story::is_recording(file)) {
+    if (std::string wrong = story::read_recording_story(file, story); !wrong.empty()) return wrong;
+    return story.events.empty() ? "nothing was recorded: no QP of the device was used" : "";
+  }
+  if (!story::is_capture(file)) return "neither a recording nor a pcapng or pcap file";
   story.origin = "packet capture";
   if (std::string wrong = story::read_capture_story(file, story); !wrong.empty()) return wrong;
   return story.events.empty() ? "it has no RoCEv2 packet" : "";
@@ -85,7 +91,8 @@ int write_file(const std::string& path, std::string_view text) {
 }  // namespace
 
 void add_story_options(CLI::App& command, StoryOptions& options) {
-  command.add_option("file", options.file, "a pcapng or pcap file")->required();
+  command.add_option("file", options.file, "a recording of faultline run --record, or a pcapng or pcap file")
+      ->required();
   command.add_option("-o,--output", options.output, "the page; default: FILE.html")->type_name("PAGE");
   command.add_flag("--json", options.as_json,
                    "print connections, counts, findings and tables as JSON; no page");

@@ -28,8 +28,7 @@ ordered_json json_of(const Connection& connection) {
                             {"acks", sent.acks},
                             {"sequence_naks", sent.sequence_naks},
                             {"rnr_naks", sent.rnr_naks},
-                            {"other_naks", sent.other_naks},
-                            {"received_packets", connection.received[i]}});
+                            {"other_naks", sent.other_naks}});
   }
   return json;
 }
@@ -78,6 +77,7 @@ ordered_json summary_of(const Story& story) {
   }
   for (size_t i = 0; i < std::min(story.faults.size(), kMostRows); ++i) {
     ordered_json row = json_of_row(story, story.faults[i]);
+    row["at"] = story.faults[i].at;
     row["length_bytes"] = story.faults[i].length_bytes;
     json["faults"].push_back(row);
   }

@@ -7,7 +7,7 @@
 
 namespace faultline::cli {
 
-/// Returns the whole state. Names of keys end in their unit; docs/seeing.md describes them.
+/// Returns the whole state. Names of keys end in their unit; docs/seeing/seeing.md describes them.
 [[nodiscard]] nlohmann::ordered_json json_of(const State& state);
 
 }  // namespace faultline::cli

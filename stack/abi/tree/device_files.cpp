@@ -152,6 +152,8 @@ void DeviceFiles::add_device(const DeviceFacts& device) {
   add_file(folder + "/fw_ver", line(device.version));
   add_file(folder + "/hw_rev", "0\n");
   add_file(folder + "/hca_type", "faultline\n");
+  // Of drivers of NICs; node_exporter's collector reads no device without it.
+  add_file(folder + "/board_id", "faultline\n");
   add_port(folder + "/ports/1", device);
 
   const std::string verbs_folder = "/sys/class/infiniband_verbs/" + device.verbs_name;

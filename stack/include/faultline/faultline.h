@@ -58,7 +58,7 @@ struct faultline_guard {
  * returns their total number, or -1 with errno. */
 int faultline_query_guards(struct faultline_guard* guards, size_t capacity);
 
-/* Why a QP failed: the cause and the last facts. docs/failures.md lists the causes. */
+/* Why a QP failed: the cause and the last facts. docs/seeing/failures.md lists the causes. */
 #define FAULTLINE_ERROR_TEXT_BYTES 768
 struct faultline_qp_error {
   uint32_t vendor_err; /* the cause: what the error completions of the QP carry in ibv_wc.vendor_err */

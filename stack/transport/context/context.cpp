@@ -5,6 +5,8 @@
 #include <cassert>
 #include <utility>
 
+#include "stack/transport/context/recorder.hpp"
+
 namespace faultline::transport {
 
 namespace {
@@ -44,6 +46,7 @@ CoreContext::CoreContext(const CoreConfig& core_config, odp::MemoryAccess& memor
       memory(memory_access),
       port(core_port),
       events(sink),
+      recorder(core_config.recorder),
       tx(core_port, counters),
       parking(core_config, core_port, counters, timers),
       notices(sink) {}
@@ -68,9 +71,13 @@ FaultAnswer CoreContext::request_fault(QueuePair& qp, const odp::Target& target,
   const odp::FaultRequest request{
       .target = target, .va = va, .length_bytes = length_bytes, .waiter = waiter.pack(), .urgent = urgent};
   probes::fault(qp.qpn, target.key, va, length_bytes, static_cast<uint8_t>(waiter.role));
-  if (memory.serve_fault(request)) return FaultAnswer::served;
+  if (memory.serve_fault(request)) {
+    if (recorder != nullptr) record_fault(*this, qp, request, waiter, FaultAnswer::served);
+    return FaultAnswer::served;
+  }
   if (memory.request_fault(request)) {
     ++qp.counters.page_waits;
+    if (recorder != nullptr) record_fault(*this, qp, request, waiter, FaultAnswer::queued);
     return FaultAnswer::queued;
   }
   ++counters.fault_queue_full;

@@ -29,6 +29,12 @@
 
 namespace faultline::transport {
 
+struct CoreContext;
+
+/// Records a completion of the QP in the queue; see recorder.hpp.
+void record_completion(CoreContext& context, const QueuePair& qp, const CompletionQueue& cq,
+                       const Completion& completion);
+
 enum class FaultAnswer : uint8_t {
   served,  ///< the pages are resident: repeat the access now
   queued,  ///< a resolution follows
@@ -46,7 +52,11 @@ struct CoreContext {
   odp::MemoryAccess& memory;
   Port& port;
   EventSink* const events;
+  record::RingWriter* const recorder;  ///< nullptr: nothing is recorded
   CoreCounters counters;
+  /// Why the packet in work was dropped; kNoDrop before. For the recorder.
+  static constexpr uint8_t kNoDrop = UINT8_MAX;
+  uint8_t last_drop = kNoDrop;
   TxBatch tx;
   TimerWheel timers{kTimerTickShift};
   TimerWheel paces{kPaceTickShift};
@@ -72,7 +82,10 @@ struct CoreContext {
   void note_awaits_answers() { last_awaited_answers_ns.store(now_ns, std::memory_order_relaxed); }
   void arm(QueuePair& qp, TimeNs deadline_ns) { timers.arm(qp.timer, deadline_ns, now_ns); }
 
-  void count(DropReason reason) { ++counters.drops[static_cast<size_t>(reason)]; }
+  void count(DropReason reason) {
+    ++counters.drops[static_cast<size_t>(reason)];
+    last_drop = static_cast<uint8_t>(reason);
+  }
   void raise(QueuePair& qp, AsyncEvent event) {
     if (events != nullptr) events->on_qp_event(qp.qpn, qp.user, event);
   }
@@ -104,6 +117,11 @@ struct CoreContext {
     probes::complete(completion.qpn, completion.wr_id, static_cast<uint8_t>(completion.status));
     if (!cq.push(completion, now_ns)) [[unlikely]]
       return note_overrun(qp, cq);
+    if (cq.is_noted) note_completion(qp, cq, completion);
+  }
+  void note_completion(const QueuePair& qp, CompletionQueue& cq, const Completion& completion) {
+    if (recorder != nullptr) [[unlikely]]
+      record_completion(*this, qp, cq, completion);
     if (cq.has_channel && events != nullptr) notices.note(cq, completion, now_ns);
   }
   [[nodiscard]] static bool is_signaled(const QueuePair& qp, const SendWqe& wqe) {

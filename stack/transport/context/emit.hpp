@@ -9,6 +9,7 @@
 
 #include "stack/base/probes.hpp"
 #include "stack/transport/context/context.hpp"
+#include "stack/transport/context/recorder.hpp"
 #include "stack/wire/packet/frame.hpp"
 
 namespace faultline::transport {
@@ -62,6 +63,7 @@ template <typename Fill>
   fields.ipv4_identification = static_cast<uint16_t>(qp.tx_packets++);
   static_cast<void>(emit(context, *frame, qp.frame, fields, 0, {.loopback = qp.loopback},
                          [](std::span<uint8_t>, uint32_t*) { return true; }));
+  note_recorded(context, qp, fields, 0);
   return true;
 }
 

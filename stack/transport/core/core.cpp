@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "stack/base/probes.hpp"
+#include "stack/transport/context/recorder.hpp"
 #include "stack/transport/core/core_impl.hpp"
 #include "stack/wire/link/address_filter.hpp"
 #include "stack/wire/packet/ecn.hpp"
@@ -87,7 +88,10 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
     const bool looks_ahead = burst.size() > 1 && (has_long || arrivals.has_several());
     for (size_t i = 0; i < burst.size(); ++i) {
       if (looks_ahead) impl_->look_ahead({packets, burst.size()}, errors, i, arrivals);
-      if (!impl_->on_frame(burst[i], packets[i], errors[i])) frames[released++] = burst[i];
+      const bool kept = impl_->context.recorder == nullptr
+                            ? impl_->on_frame(burst[i], packets[i], errors[i])
+                            : impl_->on_frame_recorded(burst[i], packets[i], errors[i]);
+      if (!kept) frames[released++] = burst[i];
     }
     if (looks_ahead) impl_->icrc_ahead.end_burst();
   }
@@ -143,6 +147,7 @@ bool Core::Impl::on_frame(const RxFrame& frame, const wire::Packet& packet, wire
     error = check_hidden_identification(packet);
   if (error != wire::ParseError::none) {
     ++context.counters.parse_errors[static_cast<size_t>(error)];
+    context.last_drop = static_cast<uint8_t>(record::kParseErrors + static_cast<uint8_t>(error));
     return false;
   }
   probes::receive(packet.bth.destination_qpn, packet.bth.psn.value(), static_cast<uint8_t>(packet.bth.opcode),
@@ -421,6 +426,7 @@ void Core::Impl::resolve(const odp::Resolution& resolution) {
   const auto [qpn, role, generation] = FaultWaiter::unpack(resolution.waiter);
   QueuePair* qp = find(qpn);
   if (qp == nullptr) return;
+  if (context.recorder != nullptr) record_fault_end(context, FaultWaiter::unpack(resolution.waiter));
   switch (role) {
     case FaultRole::requester:
       if (qp->protocol() == Protocol::datagram)
@@ -447,6 +453,8 @@ void Core::Impl::resolve(const odp::Resolution& resolution) {
 void Core::Impl::run_timers() {
   while (TimerNode* node = context.timers.pop_due(context.now_ns)) {
     QueuePair& qp = *static_cast<QueuePair::Timer*>(node)->qp;
+    const uint64_t timeouts = context.counters.timeouts;
+    const uint64_t probes = context.counters.probes_sent;
     switch (qp.protocol()) {
       case Protocol::reliable:
         requester.on_timer(qp);
@@ -459,6 +467,7 @@ void Core::Impl::run_timers() {
         datagram.on_timer(qp);
         break;
     }
+    if (context.recorder != nullptr) record_timer(context, qp, timeouts, probes);
     rearm(qp);
   }
   while (TimerNode* node = context.paces.pop_due(context.now_ns))

@@ -6,6 +6,7 @@
 #include <new>
 #include <optional>
 
+#include "stack/transport/context/recorder.hpp"
 #include "stack/transport/core/core_impl.hpp"
 #include "stack/transport/qp/qp_state.hpp"
 #include "stack/transport/qp/shared_receive_queue.hpp"
@@ -15,6 +16,11 @@ namespace faultline::transport {
 
 namespace {
 constexpr size_t kFirstListed = 64;
+
+void note_completions_of(const QpInit& init) {
+  for (CompletionQueue* const cq : {init.send_cq, init.receive_cq})
+    if (cq != nullptr && !cq->is_noted) cq->is_noted = true;
+}
 }  // namespace
 
 QueuePair* Core::create_qp(const QpInit& init) {
@@ -30,6 +36,7 @@ QueuePair* Core::create_qp(const QpInit& init) {
     impl_->table[*qpn & impl_->slot_mask] = qp;
     qp->list_index = static_cast<uint32_t>(impl_->list.size());
     impl_->list.push_back(qp);
+    if (impl_->context.recorder != nullptr) note_completions_of(init);
     return qp;
   } catch (const std::bad_alloc&) {
     return nullptr;
@@ -189,6 +196,10 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
     now.sq_psn = attributes.sq_psn & wire::Psn::kMask;
     qp.requester.next_psn = qp.requester.unacked_psn = qp.requester.sent_psn = wire::Psn(now.sq_psn);
   }
+  // A datagram QP has no peer; it is known from its first use on.
+  const bool names_qp =
+      qp.protocol() == Protocol::datagram ? (mask & kAttrQkey) != 0 : (mask & (kAttrAv | kAttrDestQpn)) != 0;
+  if (context.recorder != nullptr && names_qp) record_connection(context, qp);
 }
 
 SharedReceiveQueue* Core::create_srq(const SrqInit& init) {

@@ -8,8 +8,10 @@
 #include <bit>
 #include <cassert>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "stack/record/record.hpp"
 #include "stack/transport/context/context.hpp"
 #include "stack/transport/core/cnp.hpp"
 #include "stack/transport/core/core.hpp"
@@ -97,6 +99,18 @@ struct Core::Impl {
                   size_t at, RxPrefetch<kBurst>& arrivals);
   /// Returns true if the core keeps the frame.
   bool on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
+  // With a recorder.
+  struct Copy {
+    QueuePair* qp = nullptr;
+    record::Record* record = nullptr;
+    uint32_t packets_before = 0;
+  };
+  /// Limit of the members of a multicast group whose copies are recorded.
+  static constexpr size_t kMostCopies = 32;
+  bool on_frame_recorded(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
+  bool on_multicast_recorded(const wire::Packet& packet, const RxFrame& frame);
+  [[nodiscard]] Copy record_copy(QueuePair& qp, const wire::Packet& packet);
+  static void complete_copy(const Copy& copy);
   [[nodiscard]] wire::ParseError check_hidden_identification(const wire::Packet& packet);
   bool on_connected(QueuePair& qp, const wire::Packet& packet, const RxFrame& frame);
   bool on_multicast(const wire::Packet& packet, const RxFrame& frame);

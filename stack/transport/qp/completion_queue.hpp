@@ -65,6 +65,7 @@ class CompletionQueue {
 
   // --- set before any QP uses the queue ---
   bool has_channel = false;      ///< the application may arm it
+  bool is_noted = false;         ///< has_channel, or completions are recorded: CoreContext looks at each
   bool several_cores = false;    ///< QPs of more than one core push to it
   bool ignores_overrun = false;  ///< completions that do not fit are lost silently
 
@@ -204,6 +205,10 @@ class CompletionQueue {
 
   [[nodiscard]] bool empty() const {
     return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire);
+  }
+  /// Completions that the program has not polled. Any thread; may be stale.
+  [[nodiscard]] uint32_t unread() const {
+    return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] bool overrun() const { return overrun_.load(std::memory_order_relaxed); }
 

@@ -7,6 +7,10 @@
 
 #include "stack/transport/congestion/rate_control.hpp"
 
+namespace faultline::record {
+class RingWriter;
+}
+
 namespace faultline::transport {
 
 /// Responder's action for a packet whose page is not resident.
@@ -43,7 +47,8 @@ struct CoreConfig {
   /// Memory for QPs and their rings; only the core's thread uses it. With many QPs, the lines that a message
   /// touches are rarely cached. Huge pages at least keep the page tables for these addresses in the caches.
   std::pmr::memory_resource* qp_memory = std::pmr::new_delete_resource();
-  uint32_t max_path_mtu_bytes = 4096;  ///< largest MTU of the port
+  record::RingWriter* recorder = nullptr;  ///< of the core alone; nullptr: nothing is recorded
+  uint32_t max_path_mtu_bytes = 4096;      ///< largest MTU of the port
   /// Number of cores of the device and the index of this one. The QPN determines the owner of a QP
   /// (owner_of).
   uint32_t core_count = 1;

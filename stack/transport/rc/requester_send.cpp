@@ -321,6 +321,8 @@ template <bool kWhole>
   state.fault_failed = false;
   context_.note_sent(qp, frame_bytes);
   ++qp.tx_packets;
+  if (context_.recorder != nullptr) [[unlikely]]
+    record_request(context_, qp, wqe, fields, payload_bytes, number == 0 && !again);
 
   const uint32_t psns = read ? progress.packets - number : 1;
   const wire::Psn behind = kWhole ? state.next_psn : psn.plus(psns);

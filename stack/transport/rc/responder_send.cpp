@@ -213,6 +213,7 @@ bool Responder::send_answer(QueuePair& qp) {
   if (outcome == odp::Outcome::violation) return refuse_rest_of_response(qp, job, psn);
   context_.note_sent(qp, frame_bytes);
   ++qp.tx_packets;
+  note_recorded(context_, qp, fields, payload_bytes);
   ++job.sent_packets;
   state.job_deadline_ns = kNever;
   state.job_floor = state.job_generation + 1;

@@ -147,6 +147,7 @@ bool Datagram::send_one(QueuePair& qp) {
   state.fault_failed = false;
   if (qp.blocks_own_multicast && wqe.ud_qpn == wire::kMulticastQpn) qp.multicast_source = av.path.source_gid;
   ++qp.tx_packets;
+  note_recorded(context_, qp, fields, wqe.length_bytes);
   state.next_psn = state.next_psn.next();
   complete(qp, wqe);
   return true;

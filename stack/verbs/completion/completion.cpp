@@ -41,7 +41,7 @@ Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
   init_waiting(*cq);
   cq->engine = engine;
   cq->event_source.element.element.cq = ibv_cq_ex_to_cq(cq.get());
-  cq->has_channel = init.channel != nullptr;
+  cq->has_channel = cq->is_noted = init.channel != nullptr;
   cq->several_cores = engine->backend->core_count() > 1;
   cq->ignores_overrun = (init.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   cq->single_threaded = (init.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each packet is counted once: what the QPs of two ends counted, what tshark finds in the two captures, and what the devices counted agree to the
-packet, with 1 % loss, reordering, page faults and RNR NAKs.
+"""Each packet is counted once: what the QPs of two ends counted, what tshark finds in the two captures, what the two recordings have, and what the
+devices counted agree to the packet, with 1 % loss, reordering, page faults and RNR NAKs.
   conservation_test.py CONVERSATION FAULTLINE memif|wire|ring|veth"""
 import collections
 import json
@@ -63,6 +63,28 @@ def captured(path):
     return counts
 
 
+def recorded(folder):
+    """{device number: {QPN: (packets sent, packets received)}}, of `faultline story`."""
+    counts = {}
+    for name in sorted(os.listdir(folder)):
+        if not name.startswith("recording"):
+            continue
+        result = subprocess.run([FAULTLINE, "story", "--json", f"{folder}/{name}"], capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        story = json.loads(result.stdout)
+        assert story["lost_events"] == 0, f"{name}: the ring is too small"
+        number = int(story["origin"].split()[2][len("seen"):])
+        counts[number] = {one["ends"][0]["qpn"]: tuple(end["sent_packets"] for end in one["ends"]) for one in story["connections"]}
+    return counts
+
+
+def compare_recordings(states, recordings):
+    assert sorted(recordings) == sorted(states), (list(recordings), list(states))
+    for number, state in states.items():
+        for qp in state["qps"]:
+            counters = qp["counters"]
+            assert recordings[number][qp["qpn"]] == (counters["tx_packets"], counters["rx_packets"]), (MEDIUM, number, qp, recordings[number])
+
+
 def compare(states, captures):
     checked = 0
     for number, state in states.items():
@@ -110,7 +132,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="faultline-seen-")
     program = None
     try:
-        os.environ.update(XDG_RUNTIME_DIR=folder)
+        os.environ.update(XDG_RUNTIME_DIR=folder, FAULTLINE_RECORD=f"{folder}/recording")
         program = subprocess.Popen([CONVERSATION, *configurations(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(2):
             line = program.stdout.readline()
@@ -119,8 +141,9 @@ def main():
         program.stdin.close()
         assert program.wait(LIMIT_S) == 0
         checked = compare(states, [captured(f"{folder}/{number}.pcapng") for number in (0, 1)])
+        compare_recordings(states, recorded(folder))
         packets = sum(state["counters"]["transport.tx_packets"] for state in states.values())
-        print(f"{MEDIUM}: {checked} QPs, {packets} packets: counters and captures agree")
+        print(f"{MEDIUM}: {checked} QPs, {packets} packets: counters, captures and recordings agree")
         return 0
     finally:
         if program is not None and program.poll() is None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The probes of a library, as its notes state them: provider, names and numbers of arguments are those of the table in docs/probes.md, and
+"""The probes of a library, as its notes state them: provider, names and numbers of arguments are those of the table in docs/seeing/probes.md, and
 the scripts in scripts/bpftrace use no other probe and no argument that a probe lacks.
   probes_test.py SOURCE_DIR LIBRARY..."""
 import pathlib
@@ -15,7 +15,7 @@ faults = []
 
 def documented():
     """Returns the number of arguments of each probe in the page's table."""
-    rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|", (source / "docs/probes.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|", (source / "docs/seeing/probes.md").read_text(), re.MULTILINE)
     return {name: len(re.findall(r"`\w+`", arguments)) for name, arguments in rows}
 
 
@@ -32,7 +32,7 @@ def built(library):
 
 expected = documented()
 if set(expected) != NAMES:
-    faults.append(f"docs/probes.md has {sorted(expected)}")
+    faults.append(f"docs/seeing/probes.md has {sorted(expected)}")
 for library in sys.argv[2:]:
     found = built(library)
     if found != {name: {count} for name, count in expected.items()}:

@@ -39,7 +39,7 @@ class Exchange {
   }
 
   void send(unsigned end, uint64_t time_ns, wire::Opcode opcode, uint32_t psn, uint8_t syndrome = 0,
-            bool page_fault = false, uint32_t payload_bytes = 0, std::string_view comment = "") {
+            bool page_fault = false) {
     wire::PathHeader path;
     path.source_gid = wire::Gid::from_ipv4(0xc6120001 + end);
     path.destination_gid = wire::Gid::from_ipv4(0xc6120002 - end);
@@ -50,10 +50,10 @@ class Exchange {
     fields.bth.psn = wire::Psn(psn);
     fields.bth.page_fault = page_fault;
     fields.aeth = {.syndrome = syndrome, .msn = 1};
-    Bytes frame(header.frame_bytes(opcode, payload_bytes) + 8);
-    uint8_t* const payload = header.write_headers(frame, fields, payload_bytes);
-    frame.resize(header.seal(frame, payload, payload_bytes));
-    file_.enhanced(0, time_ns, frame, static_cast<uint32_t>(frame.size()), comment);
+    Bytes frame(header.frame_bytes(opcode, 0) + 8);
+    uint8_t* const payload = header.write_headers(frame, fields, 0);
+    frame.resize(header.seal(frame, payload, 0));
+    file_.enhanced(0, time_ns, frame, static_cast<uint32_t>(frame.size()));
   }
   void request(uint64_t time_ns, uint32_t psn) { send(0, time_ns, wire::Opcode::rc_send_only, psn); }
   void answer(uint64_t time_ns, uint32_t psn, uint8_t syndrome = wire::kAethCreditsInvalid,
@@ -211,11 +211,24 @@ TEST(Story, MeasuresThePageFaultsThatAnswersState) {
   exchange.answer(4 * kMs + 5'000, 50);
   const Story story = exchange.story();
   ASSERT_EQ(story.faults.size(), 1U);
+  EXPECT_EQ(story.faults[0].end, 0U);
+  EXPECT_EQ(story.faults[0].at, 1U);
   EXPECT_EQ(story.faults[0].begin_ns, kMs / 10);
   EXPECT_EQ(story.faults[0].end_ns, 4 * kMs + 5'000);
   EXPECT_EQ(story.stalls.at(0).cause, StallCause::page_fault);
   EXPECT_TRUE(has_finding(story, Rule::fault_in_critical_path));
   EXPECT_FALSE(has_finding(story, Rule::rnr_storm));
+}
+
+TEST(Story, IgnoresALateAnswerThatStatesAPageFault) {
+  Exchange exchange;
+  exchange.request(0, 50);
+  exchange.request(10, 51);
+  exchange.answer(20'000, 51);
+  exchange.answer(30'000, 50, wire::kAethCreditsInvalid, true);
+  exchange.request(9 * kMs, 52);
+  exchange.answer(9 * kMs + 10, 52);
+  EXPECT_TRUE(exchange.story().faults.empty());
 }
 
 TEST(Story, FindsAWindowThatNeverOpens) {
@@ -227,15 +240,6 @@ TEST(Story, FindsAWindowThatNeverOpens) {
     }
     EXPECT_EQ(has_finding(exchange.story(), Rule::closed_window), credits == 0);
   }
-}
-
-TEST(Story, MarksThePacketsThatACommentSaysWereDropped) {
-  Exchange exchange;
-  exchange.request(0, 1);
-  exchange.send(0, 10, wire::Opcode::rc_send_only, 2, 0, false, 4, "faultline dropped: qp_state");
-  const Story story = exchange.story();
-  EXPECT_FALSE(story.events[0].is(kDropped));
-  EXPECT_TRUE(story.events[1].is(kDropped));
 }
 
 TEST(StoryPage, IsOneFileThatLoadsNothing) {

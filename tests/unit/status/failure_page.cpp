@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Prints docs/failures.md from the table of causes.
+// Prints docs/seeing/failures.md from the table of causes.
 #include <cstdio>
 
 #include "stack/status/failure.hpp"

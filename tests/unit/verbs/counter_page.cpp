@@ -39,13 +39,14 @@ int main() {
       "of\n"
       "the second half of this table, with the names of mlx5 and rxe. The values are the sums of all "
       "running\n"
-      "programs of this user that have the device open and publish its state ([seeing.md](seeing.md)). "
+      "programs of this user that have the device open and publish its state "
+      "([seeing.md](seeing/seeing.md)). "
       "Those\n"
       "of other programs are at most about a second old. A counter of a NIC that Faultline does not count "
       "has no file.\n\n"
       "`rdma statistic` shows the counters that have the names of drivers, and those of each QP and each "
       "region:\n"
-      "[rdma-tool.md](rdma-tool.md).\n\n"
+      "[rdma-tool.md](seeing/rdma-tool.md).\n\n"
       "| file | sum of | divided by | what it counts |\n|---|---|---|---|");
   for (const abi::StandardCounter& counter : abi::standard_counters())
     std::printf("| `%s` | `%s` | %u | %s |\n", counter.file.data(), counter.sources.data(), counter.divisor,

@@ -6,7 +6,7 @@ const story = JSON.parse(document.getElementById("summary").textContent);
 const KINDS = ["packet", "post", "completion", "fault", "fault end", "invalidation", "timer", "congestion", "drop"];
 const PACKET = 0, POST = 1, COMPLETION = 2, FAULT = 3, FAULT_END = 4, INVALIDATION = 5, TIMER = 6, CONGESTION = 7, DROP = 8;
 const SECOND_END = 1, RESPONSE = 2, RETRANSMITTED = 4, ACK_REQUEST = 8, MARKED = 16, PAGE_FAULT = 32, PAGE_READY = 64, HELD = 128,
-  PARKED = 256, SOLICITED = 512, DROPPED = 1024, RECEIVED = 2048;
+  PARKED = 256, SOLICITED = 512, RECEIVED = 1024;
 const ACK = 0x11, SELECTIVE_ACK = 0xc0, ATOMIC_ACK = 0x12, CNP = 0x81;
 
 // What an event is drawn as. The order is that of drawing.
@@ -88,7 +88,6 @@ function classOf(i) {
     case DROP: return DROP_CLASS;
     default: return OTHER;
   }
-  if (flags & DROPPED) return DROP_CLASS;
   const code = events.code[i];
   if (code === CNP) return OTHER;
   if (flags & RESPONSE) {
@@ -133,9 +132,10 @@ function answerText(i) {
 const STATUS = ["success", "local length error", "local QP operation error", "local EEC operation error", "local protection error",
   "flushed", "memory window bind error", "bad response", "local access error", "remote invalid request", "remote access error",
   "remote operation error", "retries exceeded", "RNR retries exceeded"];
-const DROPS = story.drop_reasons ?? [];
-const OPERATIONS = story.operations ?? [];
-const TIMERS = story.timers ?? [];
+const DROPS = story.drop_reasons;
+const OPERATIONS = ["WRITE", "WRITE with immediate", "SEND", "SEND with immediate", "READ", "compare and swap", "fetch and add", "local invalidate",
+  "bind window", "SEND with invalidate", , , , , "FLUSH", "ATOMIC WRITE"];
+const TIMERS = ["timer", "ACK timeout", "early probe"];
 
 // A short name: the text of the ladder's arrows.
 function nameOf(i) {
@@ -145,9 +145,9 @@ function nameOf(i) {
     case COMPLETION: return `completion: ${STATUS[code] ?? code}`;
     case FAULT: return "page fault";
     case FAULT_END: return "page resident";
-    case INVALIDATION: return "invalidation";
-    case TIMER: return `timer: ${TIMERS[code] ?? code}`;
-    case CONGESTION: return `rate ${rateText(events.argument[i])}`;
+    case INVALIDATION: return `invalidation of ${events.argument[i]} pages`;
+    case TIMER: return TIMERS[code] ?? "timer";
+    case CONGESTION: return `rate ${rateText(events.argument[i] * 1e6)}`;
     case DROP: return `dropped: ${DROPS[code] ?? code}`;
   }
   if (code === SELECTIVE_ACK) return `selective ACK, ${events.argument[i] & 0x1ff} held`;
@@ -164,7 +164,6 @@ function textOf(i) {
   if (flags & RETRANSMITTED) text += " · again";
   if (flags & HELD) text += " · held";
   if (flags & PARKED) text += " · parked";
-  if (flags & DROPPED) text += " · dropped";
   if (flags & MARKED) text += " · ECN mark";
   return text;
 }
@@ -178,4 +177,5 @@ function durationText(ns) {
 }
 const rateText = (bytes) => bytes >= 1e9 ? `${(bytes / 1e9).toFixed(2)} GB/s` : `${(bytes / 1e6).toFixed(1)} MB/s`;
 const numberText = (value) => value.toLocaleString("en-US");
-const endText = (end) => end.qpn ? `${end.address} QP ${end.qpn}` : end.address;
+const qpnText = (qpn) => `0x${qpn.toString(16)}`;
+const endText = (end) => end.qpn ? `${end.address} QP ${qpnText(end.qpn)}` : end.address;

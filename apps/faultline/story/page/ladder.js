@@ -38,22 +38,22 @@ function drawLanes(context, width, height) {
     context.textAlign = "center";
     const half = Math.min(x, width - x) - 4;
     context.fillText(end.address, Math.min(Math.max(x, half), width - half), 12);
-    context.fillText(end.qpn ? `QP ${end.qpn}` : "QP unknown", x, 25);
+    context.fillText(end.qpn ? `QP ${qpnText(end.qpn)}` : "QP unknown", x, 25);
   });
 }
 
 function drawLadderTimes(context, width) {
-  context.textAlign = "left";
+  context.textAlign = "right";
   for (const [time, step] of ticks(view.begin, view.end, 9)) {
     const y = Math.round(ladder.yOf(time)) + .5;
     context.fillStyle = colors.grid;
     context.fillRect(0, y, width, 1);
     context.fillStyle = colors.quiet;
-    context.fillText(tickText(time, step), 4, y - 3);
+    context.fillText(tickText(time, step), width - 4, y - 3);
   }
 }
 
-// Stalls beside the requester's lane, faults beside the responder's.
+// Stalls beside the requester's lane, faults beside that of the end whose page is missing.
 function drawLadderShades(context) {
   const bar = (row, end, color, side, text) => {
     if (row.end_ns < view.begin || row.begin_ns > view.end) return;
@@ -69,7 +69,7 @@ function drawLadderShades(context) {
   };
   context.globalAlpha = .8;
   for (const stall of ofConnection(story.stalls)) bar(stall, stall.end, colors.retransmitted, 4, "stall");
-  if (!(view.hidden >> PARKED_CLASS & 1)) for (const fault of ofConnection(story.faults)) bar(fault, 1 - fault.end, colors.fault, 4, "fault");
+  if (!(view.hidden >> PARKED_CLASS & 1)) for (const fault of ofConnection(story.faults)) bar(fault, fault.at, colors.fault, 4, "fault");
   context.globalAlpha = 1;
 }
 
@@ -91,7 +91,7 @@ function drawArrows(context, first, last) {
     const {x0, x1, y0, y1} = arrowOf(i, slope);
     context.strokeStyle = context.fillStyle = colors.classes[events.class[i]];
     context.lineWidth = view.isMatch?.(i) ? 2.5 : 1;
-    drawArrow(context, x0, y0, x1, y1, events.class[i] === DROP_CLASS);
+    drawArrow(context, x0, y0, x1, y1);
     const y = (y0 + y1) / 2 - 3;
     if (y < textFree + 12) continue;
     textFree = y;
@@ -114,21 +114,13 @@ function shorten(context, text, width) {
   return text;
 }
 
-function drawArrow(context, x0, y0, x1, y1, isLost) {
-  const way = Math.sign(x1 - x0), end = isLost ? x0 + (x1 - x0) * .9 : x1 - way;
+function drawArrow(context, x0, y0, x1, y1) {
+  const way = Math.sign(x1 - x0), end = x1 - way;
   context.beginPath();
   context.moveTo(x0, y0);
   context.lineTo(end, y1);
   context.stroke();
   context.beginPath();
-  if (isLost) {
-    context.moveTo(end - 4, y1 - 4);
-    context.lineTo(end + 4, y1 + 4);
-    context.moveTo(end + 4, y1 - 4);
-    context.lineTo(end - 4, y1 + 4);
-    context.stroke();
-    return;
-  }
   context.moveTo(end, y1);
   context.lineTo(end - way * 7, y1 - 3.5);
   context.lineTo(end - way * 7, y1 + 3.5);

@@ -99,7 +99,6 @@ function eventRow(i, before) {
   if (flags & ACK_REQUEST) remarks.push("ACK requested");
   if (flags & SOLICITED) remarks.push("solicited");
   if (flags & MARKED) remarks.push("ECN mark");
-  if (flags & DROPPED) remarks.push("dropped");
   if (events.kind[i] === PACKET && (flags & RESPONSE) && events.code[i] !== SELECTIVE_ACK && story.opcodes[events.code[i]]) remarks.push(`MSN ${events.argument[i]}`);
   const attributes = {"data-event": i, "aria-selected": i === view.selected, onclick: () => select(i, true)};
   if (view.isMatch?.(i)) attributes.class = "match";

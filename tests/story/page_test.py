@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """The page of `faultline story` in headless Chromium: its elements, what mouse and keys do, that it writes nothing to the console and
-loads nothing.   story_page_test.py FAULTLINE DATA_FOLDER"""
+loads nothing.   page_test.py FAULTLINE DATA_FOLDER"""
 import pathlib
 import subprocess
 import sys
