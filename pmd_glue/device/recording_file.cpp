@@ -12,11 +12,11 @@ namespace faultline::glue {
 
 bool DeviceRecording::open(const std::string& device, uint32_t cores,
                            std::unique_ptr<DeviceRecording>& recording, std::string& error) {
-  const char* const file = std::getenv("FAULTLINE_RECORD");
+  const char* const file = secure_getenv("FAULTLINE_RECORD");
   if (file == nullptr || *file == '\0') return true;
   record::Recording::Wanted wanted{.file = file, .cores = cores, .device = device};
   constexpr unsigned kMegabyteShift = 20;
-  if (const char* const size = std::getenv("FAULTLINE_RECORD_SIZE"); size != nullptr) {
+  if (const char* const size = secure_getenv("FAULTLINE_RECORD_SIZE"); size != nullptr) {
     const std::string_view text(size);
     uint64_t megabytes = 0;
     const auto [end, code] = std::from_chars(text.begin(), text.end(), megabytes);

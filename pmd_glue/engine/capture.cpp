@@ -24,7 +24,7 @@
 namespace faultline::glue {
 namespace {
 
-constexpr unsigned kQueuedFrames = 4096;
+constexpr unsigned kQueuedFrames = 2048;
 constexpr unsigned kBurst = 32;
 constexpr auto kWriteEvery = std::chrono::milliseconds(1);
 

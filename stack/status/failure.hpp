@@ -10,7 +10,8 @@
 
 namespace faultline::status {
 
-/// Values are vendor_err of a completion (ibv_poll_cq(3)) and never change; docs/seeing/failures.md lists them.
+/// Values are vendor_err of a completion (ibv_poll_cq(3)) and never change; docs/seeing/failures.md lists
+/// them.
 enum class FailureCause : uint16_t {
   none = 0,
 

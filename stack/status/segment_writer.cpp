@@ -158,20 +158,19 @@ std::unique_ptr<SegmentWriter> SegmentWriter::create(const DeviceFacts& facts, s
     header->tables[i].cell_bytes = plan->tables[i].cell_bytes;
     header->tables[i].capacity = plan->tables[i].capacity;
   }
-  std::unique_ptr<SegmentWriter> writer(new SegmentWriter(std::move(path), base, end_bytes, file.release()));
+  std::unique_ptr<SegmentWriter> writer(new SegmentWriter(std::move(path), base, end_bytes));
   for (const CounterRow& row : facts.counters) static_cast<void>(writer->add(row));
   header->state.store(static_cast<uint32_t>(WriterState::running), std::memory_order_relaxed);
   header->magic.store(kMagic, std::memory_order_release);
   return writer;
 }
 
-SegmentWriter::SegmentWriter(std::string path, uint8_t* base, size_t bytes, int fd)
-    : path_(std::move(path)), base_(base), bytes_(bytes), fd_(fd), generation_(fork_generation()) {}
+SegmentWriter::SegmentWriter(std::string path, uint8_t* base, size_t bytes)
+    : path_(std::move(path)), base_(base), bytes_(bytes), generation_(fork_generation()) {}
 
 SegmentWriter::~SegmentWriter() {
   remove_file();
   syscall(SYS_munmap, base_, bytes_);
-  close(fd_);
 }
 
 void SegmentWriter::remove_file() {
@@ -185,8 +184,9 @@ bool SegmentWriter::is_of_parent_process() const {
 }
 
 bool SegmentWriter::allocate(uint64_t offset_bytes, uint64_t length_bytes) const {
-  return syscall(SYS_fallocate, fd_, 0, static_cast<off_t>(offset_bytes), static_cast<off_t>(length_bytes)) ==
-         0;
+  const UniqueFd file(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  return file && syscall(SYS_fallocate, file.get(), 0, static_cast<off_t>(offset_bytes),
+                         static_cast<off_t>(length_bytes)) == 0;
 }
 
 RowIndex SegmentWriter::take_index(TableId id) {

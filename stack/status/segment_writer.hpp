@@ -140,7 +140,7 @@ class SegmentWriter {
   [[nodiscard]] bool is_of_parent_process() const;
 
  private:
-  SegmentWriter(std::string path, uint8_t* base, size_t bytes, int fd);
+  SegmentWriter(std::string path, uint8_t* base, size_t bytes);
   [[nodiscard]] SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(base_); }
   [[nodiscard]] const SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   [[nodiscard]] std::atomic<uint64_t>* cells() {
@@ -148,6 +148,7 @@ class SegmentWriter {
   }
   [[nodiscard]] RowIndex take_index(TableId id);
   void return_index(TableId id, RowIndex index);
+  /// Opens the file for it: a descriptor that stayed open would be one less for the program.
   [[nodiscard]] bool allocate(uint64_t offset_bytes, uint64_t length_bytes) const;
 
   struct Indices {
@@ -159,7 +160,6 @@ class SegmentWriter {
   const std::string path_;
   uint8_t* const base_;
   const size_t bytes_;
-  const int fd_;
   const uint32_t generation_;
   std::atomic<bool> is_removed_{false};
   std::mutex rows_mutex_;                 ///< for add(), remove() and update()
