@@ -9,6 +9,7 @@
 #include "apps/perf/plan/capabilities.hpp"
 #include "apps/perf/plan/options.hpp"
 #include "apps/perf/plan/resources.hpp"
+#include "apps/perf/prompt/prompt.hpp"
 #include "apps/perf/traffic/demo.hpp"
 #include "apps/perf/traffic/one_process.hpp"
 #include "apps/perf/traffic/server.hpp"
@@ -38,15 +39,22 @@ int serve(const Options& options) {
   return 0;
 }
 
+int run_client(Exchange& exchange, const PerfDevice& device, const Options& options) {
+  ClientSession session(exchange, device, options.test);
+  if (options.test.interactive) return run_prompt(session);
+  return session.run_batch() ? 0 : 1;
+}
+
 int measure(const Options& options) {
   const PerfDevice device(options.config_path, options.device);
   Exchange exchange = Exchange::connect_to(options.client_of, options.tcp_port, kConnectMs);
-  ClientSession session(exchange, device, options.test);
-  if (options.test.interactive) {
-    session.run_prompt();
-    return 0;
-  }
-  return session.run_batch() ? 0 : 1;
+  return run_client(exchange, device, options);
+}
+
+int measure_both(const Options& options) {
+  return run_both(options, [&](Exchange& exchange, const PerfDevice& device) {
+    return run_client(exchange, device, options);
+  });
 }
 
 }  // namespace
@@ -56,7 +64,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
     if (options.demo) return run_demo();
-    if (options.both) return run_both(options);
+    if (options.both) return measure_both(options);
     if (options.capabilities) return print_capabilities(options);
     return options.server ? serve(options) : measure(options);
   } catch (const ConfigError& error) {

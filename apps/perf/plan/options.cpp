@@ -38,31 +38,11 @@ const char* key_of(const std::map<std::string, Value>& names, Value value) {
 }
 
 uint64_t parse_size(const std::string& text) {
-  char* end = nullptr;
-  uint64_t value = std::strtoull(text.c_str(), &end, 10);
-  switch (*end) {
-    case 'k':
-    case 'K':
-      value <<= 10;
-      ++end;
-      break;
-    case 'm':
-    case 'M':
-      value <<= 20;
-      ++end;
-      break;
-    case 'g':
-    case 'G':
-      value <<= 30;
-      ++end;
-      break;
-    default:
-      break;
-  }
-  if (text.empty() || text[0] == '-' || *end != '\0' || value == 0 || value > kMaxMessageBytes)
+  const std::optional<uint64_t> size_bytes = size_from(text);
+  if (!size_bytes)
     refuse("--size: \"" + text +
            "\" is not a number of bytes from 1 to 1G (64, 4k, 1m, a list 64,4k or a sweep 64:64k)");
-  return value;
+  return *size_bytes;
 }
 
 /// Parses "64", "64,4k,1m" or "64:64k" (each size twice the previous one).
@@ -98,42 +78,30 @@ void parse_or_exit(CLI::App& app, int argc, char** argv) {
 }
 
 void check(const Options& options) {
-  const TestOptions& test = options.test;
   if (options.demo || options.capabilities) return;
   if (int{options.server} + int{options.both} + int{!options.client_of.empty()} != 1)
     refuse(
         "say one of --server, --client HOST and --both (or --demo: two processes, joined in one run, no "
         "configuration needed)");
-  if (options.client_of.empty() && test.interactive)
-    refuse("-i goes with --client: the client decides what runs");
-  for (const Op op : test.ops) {
-    if (op == Op::ud_send && test.mode == Mode::bandwidth && test.touch == Touch::cold)
-      refuse("--touch cold does not go with ud_send: a datagram that waits for a page may be lost");
-  }
-  if (test.regions != std::vector{RegionKind::odp} && test.touch != Touch::warm)
-    refuse("--touch cold and prefetch go with --region odp: pinned memory never faults");
-  if (test.regions.size() > 2) refuse("--region: two kinds of memory take turns, not more");
-  if (test.regions.size() == 2 &&
-      (test.verify || test.iterations != 0 || test.idle_ms != 0 || test.interactive || test.limits))
-    refuse(
-        "--region: two kinds of memory take turns by time, without --verify, --iters, --idle-ms, --limits "
-        "and -i");
-  const auto brings_bytes = [](Op op) { return op == Op::read; };
-  if (test.mode == Mode::latency && test.verify &&
-      (test.touch != Touch::cold || !std::all_of(test.ops.begin(), test.ops.end(), brings_bytes)))
-    refuse(
-        "--mode lat compares bytes of cold reads alone: --verify goes with --op read --touch cold, or with "
-        "--mode bw");
-  if (test.idle_ms != 0 && (test.mode != Mode::latency || test.touch != Touch::warm ||
-                            !std::all_of(test.ops.begin(), test.ops.end(),
-                                         [](Op op) { return op == Op::write || op == Op::read; })))
-    refuse(
-        "--idle-ms has the server's program asleep: it goes with --mode lat, --touch warm and --op write or "
-        "read");
-  if (test.mode == Mode::latency && test.qps != 1) refuse("--mode lat measures one QP: leave --qps at 1");
+  if (options.server && options.test.interactive)
+    refuse("-i goes with --client or --both: the client decides what runs");
+  if (const std::string line = conflict_of(options.test); !line.empty()) refuse(line);
 }
 
 }  // namespace
+
+const std::map<std::string, Op>& ops_by_name() {
+  return kOps;
+}
+const std::map<std::string, Mode>& modes_by_name() {
+  return kModes;
+}
+const std::map<std::string, RegionKind>& regions_by_name() {
+  return kRegions;
+}
+const std::map<std::string, Touch>& touches_by_name() {
+  return kTouches;
+}
 
 const char* name_of(Op op) {
   return key_of(kOps, op);
@@ -146,6 +114,64 @@ const char* name_of(RegionKind kind) {
 }
 const char* name_of(Touch touch) {
   return key_of(kTouches, touch);
+}
+
+std::optional<uint64_t> size_from(const std::string& text) {
+  char* end = nullptr;
+  uint64_t value = std::strtoull(text.c_str(), &end, 10);
+  const uint64_t number = value;
+  switch (*end) {
+    case 'k':
+    case 'K':
+      value <<= 10;
+      ++end;
+      break;
+    case 'm':
+    case 'M':
+      value <<= 20;
+      ++end;
+      break;
+    case 'g':
+    case 'G':
+      value <<= 30;
+      ++end;
+      break;
+    default:
+      break;
+  }
+  const bool right = !text.empty() && text[0] >= '0' && text[0] <= '9' && *end == '\0';
+  if (!right || number == 0 || number > kMaxMessageBytes || value > kMaxMessageBytes) return std::nullopt;
+  return value;
+}
+
+std::string conflict_of(const TestOptions& test) {
+  for (const Op op : test.ops) {
+    if (op == Op::ud_send && test.mode == Mode::bandwidth && test.touch == Touch::cold)
+      return "--touch cold does not go with ud_send: a datagram that waits for a page may be lost";
+  }
+  if (test.regions != std::vector{RegionKind::odp} && test.touch != Touch::warm)
+    return "--touch cold and prefetch go with --region odp: pinned memory never faults";
+  if (test.regions.size() > 2) return "--region: two kinds of memory take turns, not more";
+  if (test.regions.size() == 2 &&
+      (test.verify || test.iterations != 0 || test.idle_ms != 0 || test.interactive || test.limits))
+    return "--region: two kinds of memory take turns by time, without --verify, --iters, --idle-ms, --limits "
+           "and -i";
+  if (test.interactive && (test.limits || !test.json_path.empty()))
+    return "-i prints results of runs alone: leave out --json and --limits";
+  const auto brings_bytes = [](Op op) { return op == Op::read; };
+  if (test.mode == Mode::latency && test.verify &&
+      (test.touch != Touch::cold || !std::all_of(test.ops.begin(), test.ops.end(), brings_bytes)))
+    return "--mode lat compares bytes of cold reads alone: --verify goes with --op read --touch cold, or "
+           "with "
+           "--mode bw";
+  if (test.idle_ms != 0 && (test.mode != Mode::latency || test.touch != Touch::warm ||
+                            !std::all_of(test.ops.begin(), test.ops.end(),
+                                         [](Op op) { return op == Op::write || op == Op::read; })))
+    return "--idle-ms has the server's program asleep: it goes with --mode lat, --touch warm and --op write "
+           "or "
+           "read";
+  if (test.mode == Mode::latency && test.qps != 1) return "--mode lat measures one QP: leave --qps at 1";
+  return {};
 }
 
 Options parse_options(int argc, char** argv) {
@@ -187,12 +213,13 @@ Options parse_options(int argc, char** argv) {
   const auto touches = CLI::Transformer(kTouches).description("");
   app.add_option("--mode", test.mode, "bw or lat")->transform(modes);
   app.add_option("--size", sizes, "message bytes: 64, 64,4k or a sweep 64:64k");
-  app.add_option("--qps", test.qps, "queue pairs")->check(CLI::Range(1U, 16384U));
+  app.add_option("--qps", test.qps, "queue pairs")->check(CLI::Range(1U, kMaxQps));
   app.add_option(
          "--depth", test.depth,
          "messages under way per QP; default 128, of more than 4 KiB as many as hold 512 KiB, at least 8")
-      ->check(CLI::Range(1U, 8192U));
-  app.add_option("--mtu", test.mtu_bytes, "path MTU")->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
+      ->check(CLI::Range(1U, kMaxDepth));
+  app.add_option("--mtu", test.mtu_bytes, "path MTU")
+      ->check(CLI::IsMember(std::vector<uint32_t>(kMtusBytes.begin(), kMtusBytes.end())));
   app.add_option(
          "--region", regions,
          "pinned or odp; both as a list: side by side in short turns, --seconds of each, and their ratio")
@@ -201,14 +228,16 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--touch", test.touch, "warm, cold or prefetch")->transform(touches);
   app.add_option("--idle-ms", test.idle_ms,
                  "lat: time each message after so long without any, the server asleep")
-      ->check(CLI::Range(1U, 60'000U));
+      ->check(CLI::Range(1U, kMaxIdleMs));
   app.add_flag("--verify", test.verify, "compare every byte");
-  app.add_option("--seconds", test.seconds, "length of each measurement")->check(CLI::Range(0.01, 86400.0));
+  app.add_option("--seconds", test.seconds, "length of each measurement")
+      ->check(CLI::Range(kMinSeconds, kMaxSeconds));
   app.add_option("--iters", test.iterations, "messages of each measurement, instead of --seconds");
   app.add_option("--json", test.json_path, "write the results to this file");
   app.add_flag("--limits", test.limits, "measure the raw port and copy+CRC too and print the ratios");
-  app.add_flag("-i", test.interactive, "a prompt: start, stop, show stats, show odp, set size N, quit");
+  app.add_flag("-i", test.interactive, "a prompt: help lists its commands");
   if (split < argc) parse_or_exit(app, argc - split, argv + split);
+  test.seconds_given = app.count("--seconds") != 0;
   if (!ops.empty()) {
     test.ops.clear();
     for (const std::string& op : ops) test.ops.push_back(kOps.at(op));

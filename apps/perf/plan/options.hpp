@@ -2,7 +2,10 @@
 // The command line: `faultline-perf [device options] [-- test options]`.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +16,23 @@ enum class Mode : uint8_t { bandwidth, latency };
 enum class RegionKind : uint8_t { pinned, odp };
 enum class Touch : uint8_t { warm, cold, prefetch };
 
+/// The words of the command line, each with its value.
+[[nodiscard]] const std::map<std::string, Op>& ops_by_name();
+[[nodiscard]] const std::map<std::string, Mode>& modes_by_name();
+[[nodiscard]] const std::map<std::string, RegionKind>& regions_by_name();
+[[nodiscard]] const std::map<std::string, Touch>& touches_by_name();
+
 [[nodiscard]] const char* name_of(Op op);
 [[nodiscard]] const char* name_of(Mode mode);
 [[nodiscard]] const char* name_of(RegionKind kind);
 [[nodiscard]] const char* name_of(Touch touch);
+
+constexpr uint32_t kMaxQps = 16384;
+constexpr uint32_t kMaxDepth = 8192;
+constexpr uint32_t kMaxIdleMs = 60'000;
+constexpr double kMinSeconds = 0.01;
+constexpr double kMaxSeconds = 86400.0;
+constexpr std::array<uint32_t, 5> kMtusBytes{256, 512, 1024, 2048, 4096};
 
 /// What is measured. The client chooses it and sends it to the server.
 struct TestOptions {
@@ -31,6 +47,8 @@ struct TestOptions {
   uint32_t idle_ms = 0;
   bool verify = false;
   double seconds = 2.0;
+  bool seconds_given =
+      false;                ///< on the command line; otherwise a run of the prompt lasts until it is stopped
   uint64_t iterations = 0;  ///< 0: limited by `seconds`
   bool limits = false;
   bool interactive = false;
@@ -50,6 +68,12 @@ struct Options {
   bool capabilities = false;  ///< only print the device's ODP capabilities
   TestOptions test;
 };
+
+/// Parses a message size, "64", "4k", "1m". Returns nullopt if it is not a number of bytes from 1 to 1G.
+[[nodiscard]] std::optional<uint64_t> size_from(const std::string& text);
+
+/// Returns one line with the reason why these options exclude each other and what to change, or "".
+[[nodiscard]] std::string conflict_of(const TestOptions& test);
 
 /// Parses the command line. Prints the help and exits with 0, or prints one line and exits with 2 on a bad
 /// option.

@@ -2,6 +2,7 @@
 #include "apps/perf/plan/resources.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -135,6 +136,16 @@ Buffer::~Buffer() {
   munmap(data_, bytes_);
 }
 
+std::map<std::string, uint64_t> Buffer::counters() const {
+  std::array<faultline_counter, 16> counters;
+  const int count = faultline_query_mr_counters(mr_, counters.data(), counters.size());
+  if (count < 0) fail("faultline_query_mr_counters", errno);
+  std::map<std::string, uint64_t> result;
+  for (size_t i = 0; i < std::min(static_cast<size_t>(count), counters.size()); ++i)
+    result[counters[i].name] = counters[i].value;
+  return result;
+}
+
 void Buffer::touch() const {
   for (uint64_t at = 0; at < bytes_; at += kPageBytes) {
     volatile uint8_t* page = data_ + at;
@@ -207,6 +218,7 @@ QpSet::~QpSet() {
 void QpSet::connect(const std::vector<Endpoint>& remote, const ibv_gid& remote_gid, uint32_t mtu_bytes) {
   if (remote.size() != qps_.size()) throw VerbsError("the peer has another number of QPs");
   remote_ = remote;
+  remote_gid_ = remote_gid;
   ibv_ah_attr av{};
   av.is_global = 1;
   av.port_num = kPort;

@@ -92,6 +92,8 @@ class Buffer {
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
   [[nodiscard]] uint32_t lkey() const { return mr_->lkey; }
   [[nodiscard]] uint32_t rkey() const { return mr_->rkey; }
+  /// Returns the region's counters by faultline_query_mr_counters.
+  [[nodiscard]] std::map<std::string, uint64_t> counters() const;
   void touch() const;     ///< makes every page present
   void drop() const;      ///< returns every page to the kernel (MADV_DONTNEED)
   void prefetch() const;  ///< ibv_advise_mr, synchronous
@@ -124,6 +126,7 @@ class QpSet {
   [[nodiscard]] ibv_ah* ah() const { return ah_; }
   [[nodiscard]] uint32_t inline_bytes() const { return inline_bytes_; }
   [[nodiscard]] uint32_t remote_qpn(uint32_t index) const { return remote_[index].qpn; }
+  [[nodiscard]] const ibv_gid& remote_gid() const { return remote_gid_; }
   [[nodiscard]] const std::vector<Endpoint>& endpoints() const { return local_; }
   void connect(const std::vector<Endpoint>& remote, const ibv_gid& remote_gid, uint32_t mtu_bytes);
 
@@ -139,6 +142,7 @@ class QpSet {
   std::vector<ibv_qp*> qps_;
   std::vector<Endpoint> local_;
   std::vector<Endpoint> remote_;
+  ibv_gid remote_gid_{};
 };
 
 [[nodiscard]] nlohmann::json to_json(const std::vector<Endpoint>& endpoints);

@@ -43,7 +43,7 @@ BandwidthRun::BandwidthRun(ClientRun& run)
       plan_(run.plan_),
       geometry_(run.geometry_),
       laps_(plan_.verify || plan_.touch != Touch::warm),
-      streams_(run.plan_.qps) {
+      streams_(run.streams_) {
   // Only a chain's last WR is signaled. The same few WRs serve every post of every QP, so they stay in the
   // cache.
   const uint32_t batch = plan_.batch();
@@ -65,7 +65,7 @@ BandwidthRun::BandwidthRun(ClientRun& run)
 
 bool BandwidthRun::has_room(uint32_t qp) const {
   const Stream& stream = streams_[qp];
-  return stream.outstanding + plan_.batch() <= plan_.depth &&
+  return stream.under_way() + plan_.batch() <= plan_.depth &&
          (!laps_ || stream.posted_in_lap < geometry_.slots);
 }
 
@@ -86,7 +86,7 @@ void BandwidthRun::post_chain(uint32_t qp) {
   ibv_send_wr* bad = nullptr;
   if (const int error = ibv_post_send(run_.qps_->qp(qp), chain_.data(), &bad); error != 0)
     throw VerbsError(std::string("ibv_post_send: ") + std::strerror(error));
-  stream.outstanding += batch;
+  stream.add(batch);
   stream.next_slot += batch;
   stream.posted_in_lap += batch;
   posted_ += batch;
@@ -115,7 +115,7 @@ void BandwidthRun::reap() {
     if (completion.status != IBV_WC_SUCCESS)
       throw VerbsError(std::string("a send failed: ") + ibv_wc_status_str(completion.status));
     const auto qp = static_cast<uint32_t>(completion.wr_id);
-    streams_[qp].outstanding -= plan_.batch();
+    streams_[qp].take(plan_.batch());
     completed_ += plan_.batch();
     if (posting_ && has_room(qp)) post_chain(qp);
   }
@@ -123,7 +123,7 @@ void BandwidthRun::reap() {
 
 void BandwidthRun::drain() {
   for (const Stream& stream : streams_)
-    while (stream.outstanding != 0) reap();
+    while (stream.under_way() != 0) reap();
 }
 
 void BandwidthRun::number_lap(uint64_t first_sequence) {
@@ -177,8 +177,8 @@ uint64_t BandwidthRun::read_back(uint64_t first_sequence) {
       ibv_send_wr* bad = nullptr;
       if (const int error = ibv_post_send(run_.qps_->qp(qp), &request, &bad); error != 0)
         throw VerbsError(std::string("ibv_post_send: ") + std::strerror(error));
-      streams_[qp].outstanding += plan_.batch();
-      while (streams_[qp].outstanding >= plan_.depth) reap();
+      streams_[qp].add(plan_.batch());
+      while (streams_[qp].under_way() >= plan_.depth) reap();
     }
   }
   drain();

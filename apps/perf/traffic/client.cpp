@@ -13,7 +13,12 @@ double monotonic_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 ClientRun::ClientRun(Exchange& exchange, const PerfDevice& device, const Plan& plan, size_t to_follow)
-    : exchange_(exchange), device_(device), plan_(plan), geometry_(plan_.geometry()), protection_(device) {
+    : exchange_(exchange),
+      device_(device),
+      plan_(plan),
+      geometry_(plan_.geometry()),
+      protection_(device),
+      streams_(plan.qps) {
   counters_before_ = device.counters();
   buffer_ = std::make_unique<Buffer>(protection_, geometry_.total_bytes(), plan_.region);
   buffer_->touch();

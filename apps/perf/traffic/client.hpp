@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "apps/perf/exchange/exchange.hpp"
 #include "apps/perf/plan/plan.hpp"
@@ -25,6 +27,17 @@ struct RunControl {
 /// Returns CLOCK_MONOTONIC in seconds, the clock of Result::began_s and ended_s.
 [[nodiscard]] double monotonic_s();
 
+/// What a bandwidth run has posted on one QP.
+struct Stream {
+  uint32_t next_slot = 0;
+  std::atomic<uint32_t> outstanding{0};  ///< messages under way; one thread writes it, any reads it
+  uint32_t posted_in_lap = 0;
+
+  [[nodiscard]] uint32_t under_way() const { return outstanding.load(std::memory_order_relaxed); }
+  void add(uint32_t messages) { outstanding.store(under_way() + messages, std::memory_order_relaxed); }
+  void take(uint32_t messages) { outstanding.store(under_way() - messages, std::memory_order_relaxed); }
+};
+
 /// Client's end of one run: memory, QPs, and the server's address and rkey.
 class ClientRun {
  public:
@@ -34,6 +47,14 @@ class ClientRun {
   [[nodiscard]] Result run(const RunControl& control);
   /// Ends the run at the server and adds the counters of both sides.
   void finish(Result& result);
+
+  [[nodiscard]] const Plan& plan() const { return plan_; }
+  [[nodiscard]] const QpSet& qps() const { return *qps_; }
+  [[nodiscard]] const Buffer& buffer() const { return *buffer_; }
+  /// Returns the buffer to read back written bytes, or nullptr.
+  [[nodiscard]] const Buffer* check_buffer() const { return check_.get(); }
+  /// Returns the messages under way on a QP of a bandwidth run. Any thread may call it.
+  [[nodiscard]] uint32_t outstanding(uint32_t qp) const { return streams_[qp].under_way(); }
 
  private:
   friend class BandwidthRun;
@@ -56,6 +77,7 @@ class ClientRun {
   std::unique_ptr<QpSet> qps_;
   uint64_t remote_va_ = 0;
   uint32_t remote_rkey_ = 0;
+  std::vector<Stream> streams_;  ///< one for each QP
 };
 
 /// Messages and duration of one turn, from its first post to its last completion.
@@ -72,11 +94,6 @@ class BandwidthRun {
   [[nodiscard]] Turn take_turn(double seconds);
 
  private:
-  struct Stream {
-    uint32_t next_slot = 0;
-    uint32_t outstanding = 0;
-    uint32_t posted_in_lap = 0;
-  };
   [[nodiscard]] bool has_room(uint32_t qp) const;
   void post_chain(uint32_t qp);
   void fill();
@@ -92,7 +109,7 @@ class BandwidthRun {
   const bool laps_;  ///< each QP uses its slots once, then waits for all completions; otherwise continuously
   std::array<ibv_send_wr, Plan::kMaxBatch> chain_;
   std::array<ibv_sge, Plan::kMaxBatch> pieces_;
-  std::vector<Stream> streams_;
+  std::span<Stream> streams_;
   bool posting_ = false;             ///< post again upon each completion
   uint64_t lap_first_sequence_ = 0;  ///< sequence number of the lap's first message on each QP
   uint64_t posted_ = 0;

@@ -10,10 +10,7 @@
 #include <faultline/faultline.h>
 #include <sched.h>
 
-#include "apps/perf/exchange/exchange.hpp"
-#include "apps/perf/plan/resources.hpp"
 #include "apps/perf/traffic/server.hpp"
-#include "apps/perf/traffic/session.hpp"
 
 namespace faultline::perf {
 
@@ -56,7 +53,7 @@ std::vector<std::string> device_names(const std::string& config_path) {
 
 }  // namespace
 
-int run_both(const Options& options) {
+int run_both(const Options& options, const Measure& measure) {
   const std::vector<std::string> names = device_names(options.config_path);
   if (names.size() < 2) throw ConfigError("--both: each side needs a device of its own, two in all");
   const std::vector<int> cpus = allowed_cpus();
@@ -79,9 +76,9 @@ int run_both(const Options& options) {
     }
   });
   std::exception_ptr failure;
-  bool right = false;
+  int status = 0;
   try {
-    right = ClientSession(*exchange, measured, options.test).run_batch();
+    status = measure(*exchange, measured);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -89,7 +86,7 @@ int run_both(const Options& options) {
   server.join();
   if (failure) std::rethrow_exception(failure);
   if (server_failure) std::rethrow_exception(server_failure);
-  return right ? 0 : 1;
+  return status;
 }
 
 }  // namespace faultline::perf

@@ -3,9 +3,6 @@
 
 #include <cstdio>
 #include <fstream>
-#include <iostream>
-#include <sstream>
-#include <thread>
 
 #include <faultline/faultline.h>
 
@@ -27,13 +24,6 @@ size_t frame_bytes_of(const Plan& plan) {
   return kHeaderBytes + (reth ? kRethBytes : 0) + std::min<size_t>(plan.size_bytes, plan.mtu_bytes);
 }
 
-void print_counters(const PerfDevice& device, const std::string& prefix, bool all) {
-  for (const auto& [name, value] : device.counters()) {
-    if (name.rfind(prefix, 0) != 0 || (value == 0 && !all)) continue;
-    std::printf("  %-40s %llu\n", name.c_str(), static_cast<unsigned long long>(value));
-  }
-}
-
 }  // namespace
 
 ClientSession::ClientSession(Exchange& exchange, const PerfDevice& device, const TestOptions& options)
@@ -41,11 +31,24 @@ ClientSession::ClientSession(Exchange& exchange, const PerfDevice& device, const
   device.wait_for_link(kLinkMs);
   const nlohmann::json hello = exchange.ask({{"do", "hello"}, {"version", 1}});
   if (hello.at("version") != 1) throw ExchangeError("the server speaks another version of this exchange");
-  const uint32_t common = std::min(device.max_mtu_bytes(), hello.at("mtu").get<uint32_t>());
-  mtu_bytes_ = options.mtu_bytes == 0 ? common : options.mtu_bytes;
-  if (mtu_bytes_ > common)
-    throw ConfigError("--mtu: " + std::to_string(mtu_bytes_) + " is more than both ports carry: at most " +
-                      std::to_string(common));
+  max_mtu_bytes_ = std::min(device.max_mtu_bytes(), hello.at("mtu").get<uint32_t>());
+  static_cast<void>(mtu_bytes());
+}
+
+uint32_t ClientSession::mtu_bytes() const {
+  if (options_.mtu_bytes == 0) return max_mtu_bytes_;
+  if (options_.mtu_bytes > max_mtu_bytes_)
+    throw ConfigError("--mtu: " + std::to_string(options_.mtu_bytes) +
+                      " is more than both ports carry: at most " + std::to_string(max_mtu_bytes_));
+  return options_.mtu_bytes;
+}
+
+Plan ClientSession::first_plan() const {
+  return plan_for(options_.ops.front(), options_.sizes_bytes.front(), options_.regions.front());
+}
+
+void ClientSession::say_bye() {
+  exchange_.send({{"do", "bye"}});
 }
 
 Plan ClientSession::plan_for(Op op, uint64_t size_bytes, RegionKind region) const {
@@ -58,13 +61,13 @@ Plan ClientSession::plan_for(Op op, uint64_t size_bytes, RegionKind region) cons
     plan.depth = 1;
   else
     plan.depth = options_.depth != 0 ? options_.depth : Plan::depth_for(size_bytes);
-  plan.mtu_bytes = mtu_bytes_;
+  plan.mtu_bytes = mtu_bytes();
   plan.region = region;
   plan.touch = options_.touch;
   plan.idle_ms = options_.idle_ms;
   plan.verify = options_.verify;
-  if (op == Op::ud_send && size_bytes > mtu_bytes_)
-    throw ConfigError("--size: a datagram holds at most the path MTU, " + std::to_string(mtu_bytes_) +
+  if (op == Op::ud_send && size_bytes > plan.mtu_bytes)
+    throw ConfigError("--size: a datagram holds at most the path MTU, " + std::to_string(plan.mtu_bytes) +
                       " bytes");
   return plan;
 }
@@ -110,7 +113,7 @@ bool ClientSession::run_batch() {
       results.push_back(result);
     }
   }
-  exchange_.send({{"do", "bye"}});
+  say_bye();
   print_table(results);
   if (!options_.json_path.empty()) {
     nlohmann::json list = nlohmann::json::array();
@@ -121,92 +124,6 @@ bool ClientSession::run_batch() {
   }
   if (!right) std::fprintf(stderr, "faultline-perf: bytes arrived wrong\n");
   return right;
-}
-
-void ClientSession::run_prompt() {
-  std::thread worker;
-  std::atomic<bool> stop{false};
-  std::atomic<bool> running{false};
-  std::atomic<uint64_t> messages{0};
-  std::string failure;
-  const auto finish = [&] {
-    stop.store(true);
-    if (worker.joinable()) worker.join();
-    if (!failure.empty()) std::printf("the run failed: %s\n", failure.c_str());
-    failure.clear();
-  };
-  std::printf("start, stop, show stats, show odp, set size N, set op NAME, quit\n");
-  std::string line;
-  while (std::printf("faultline> "), std::fflush(stdout), std::getline(std::cin, line)) {
-    std::istringstream words(line);
-    std::string verb;
-    std::string what;
-    std::string value;
-    words >> verb >> what >> value;
-    if (verb.empty()) continue;
-    if (verb == "quit") break;
-    if (verb == "start") {
-      if (running) {
-        std::printf("it runs already\n");
-        continue;
-      }
-      finish();
-      stop = false;
-      running = true;
-      messages = 0;
-      worker = std::thread([&] {
-        try {
-          RunControl control;
-          control.seconds = 1e9;
-          control.stop = &stop;
-          control.messages = &messages;
-          control.progress_lines = false;
-          const Result result =
-              run_plan(plan_for(options_.ops.front(), options_.sizes_bytes.front(), options_.regions.front()),
-                       control);
-          print_table({result});
-        } catch (const std::exception& error) {
-          failure = error.what();
-        }
-        running = false;
-      });
-    } else if (verb == "stop") {
-      finish();
-    } else if (verb == "show" && what == "stats") {
-      std::printf("  %-40s %llu\n", running ? "messages so far" : "messages of the last run",
-                  static_cast<unsigned long long>(messages.load()));
-      print_counters(device_, "transport.", false);
-      print_counters(device_, "drop.", false);
-      print_counters(device_, "port.", false);
-    } else if (verb == "show" && what == "odp") {
-      print_counters(device_, "odp.", true);
-    } else if (verb == "set" && (what == "size" || what == "op")) {
-      if (running) {
-        std::printf("stop it first\n");
-        continue;
-      }
-      if (what == "op") {
-        bool known = false;
-        for (const Op op : {Op::write, Op::write_imm, Op::read, Op::send, Op::ud_send}) {
-          if (value != name_of(op)) continue;
-          options_.ops = {op};
-          known = true;
-        }
-        if (!known) std::printf("op is write, write_imm, read, send or ud_send\n");
-      } else {
-        char* end = nullptr;
-        const unsigned long long size = std::strtoull(value.c_str(), &end, 10);
-        if (value.empty() || *end != '\0' || size == 0 || size > (1ULL << 30))
-          std::printf("size is a number of bytes from 1 to 1073741824\n");
-        else
-          options_.sizes_bytes = {size};
-      }
-    } else {
-      std::printf("unknown: %s\n", line.c_str());
-    }
-  }
-  finish();
-  exchange_.send({{"do", "bye"}});
 }
 
 }  // namespace faultline::perf
