@@ -93,13 +93,19 @@ server_pid=
 echo "ok: telemetry"
 
 start_server
-printf 'start\nshow stats\nshow odp\nstop\nset size 4096\nset size x\nstart\nnonsense\nstop\nquit\n' |
+status=0
+printf 'start\nshow stats\nshow odp all\nstop\nset size 4096\nset size x\nstart\nnonsense\nstop\nquit\n' |
   timeout 60 "$perf" --config "$folder/client.toml" --client 127.0.0.1 --port "$tcp_port" -- -i --op write \
-    >"$folder/client.out" 2>"$folder/client.err" || fail "the prompt"
+    >"$folder/client.out" 2>"$folder/client.err" || status=$?
+# Two commands of the script are wrong.
+[ "$status" -eq 2 ] || fail "the prompt: status $status"
 wait "$server_pid" || fail "the server of the prompt"
 server_pid=
-for said in 'messages so far' 'odp.num_page_faults' 'size is a number' 'unknown: nonsense' ' 4096 '; do
-  grep -q -- "$said" "$folder/client.out" || fail "the prompt did not say: $said"
+for said in 'odp.num_page_faults' 'write .* 64 ' 'write .* 4096 '; do
+  grep -q -- "$said" "$folder/client.out" || fail "the prompt did not print: $said"
+done
+for said in 'set size: "x"' 'unknown command "nonsense"'; do
+  grep -q -- "$said" "$folder/client.err" || fail "the prompt did not refuse: $said"
 done
 echo "ok: the prompt"
 
