@@ -33,6 +33,8 @@ FailureCause cause_of(DropReason reason) {
       return FailureCause::dropped_too_long;
     case DropReason::access:
       return FailureCause::dropped_access;
+    case DropReason::stale_request:
+      return FailureCause::dropped_stale;
     case DropReason::no_receive_wqe:
       return FailureCause::dropped_no_receive;
     default:

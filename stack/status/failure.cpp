@@ -28,6 +28,9 @@ constexpr FailureCauseRow kRows[] = {
     {peer_failed, "peer_failed", "the peer could not complete the request", "the peer's last error"},
     {bad_response, "bad_response", "a response of the peer does not fit its request",
      "versions of both stacks; a capture"},
+    {acknowledges_nothing, "acknowledges_nothing",
+     "the peer answers, but has acknowledged no request, and retry_cnt is used up",
+     "the first PSNs: sq_psn of this QP and rq_psn of the peer's must be equal"},
     {local_length, "local_length", "a message was longer than its receive",
      "length of the posted receive and of the peer's SEND"},
     {local_operation, "local_operation", "the work request does not suit this QP",
@@ -115,6 +118,9 @@ constexpr FailureCauseRow kRows[] = {
      "rkey, range and rights; access flags of the QP"},
     {dropped_icrc, "dropped_icrc", "packets were dropped: their ICRC is wrong",
      "the path corrupts packets, or the peer computes another ICRC (icrc of [transport])"},
+    {dropped_stale, "dropped_stale", "requests were dropped: their PSNs are of an earlier connection",
+     "rq_psn of this QP and sq_psn of the peer's must be equal; was the QP connected anew while the peer's "
+     "was not?"},
 };
 
 static_assert(std::ranges::is_sorted(kRows, {}, &FailureCauseRow::cause));

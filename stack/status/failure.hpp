@@ -24,6 +24,7 @@ enum class FailureCause : uint16_t {
   peer_refused_request = 6,
   peer_failed = 7,
   bad_response = 8,
+  acknowledges_nothing = 9,
 
   // The program's own work requests and memory.
   local_length = 16,
@@ -75,7 +76,8 @@ enum class FailureCause : uint16_t {
   dropped_no_receive = 73,
   dropped_too_long = 74,
   dropped_access = 75,
-  dropped_icrc = 76
+  dropped_icrc = 76,
+  dropped_stale = 77
 };
 
 struct FailureCauseRow {

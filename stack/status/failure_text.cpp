@@ -25,7 +25,8 @@ bool is_of_connection(FailureCause cause) {
 }
 
 bool is_of_silence(FailureCause cause) {
-  return cause == never_answered || cause == stopped_answering || cause == link_down;
+  return cause == never_answered || cause == stopped_answering || cause == link_down ||
+         cause == acknowledges_nothing;
 }
 
 /// Names of transport::SendOpcode, whose values are those of ibv_wr_opcode.

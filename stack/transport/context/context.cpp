@@ -183,7 +183,9 @@ FailureCause cause_of(const QueuePair& qp, CompletionStatus status) {
     case CompletionStatus::remote_operation:
       return FailureCause::peer_failed;
     case CompletionStatus::retry_exceeded:
-      return qp.rx_packets == 0 ? FailureCause::never_answered : FailureCause::stopped_answering;
+      if (qp.rx_packets == 0) return FailureCause::never_answered;
+      return qp.requester.unacked_psn == qp.first_psn ? FailureCause::acknowledges_nothing
+                                                      : FailureCause::stopped_answering;
     case CompletionStatus::rnr_retry_exceeded:
       return FailureCause::receiver_not_ready;
     default:

@@ -195,6 +195,7 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
   if ((mask & kAttrSqPsn) != 0) {
     now.sq_psn = attributes.sq_psn & wire::Psn::kMask;
     qp.requester.next_psn = qp.requester.unacked_psn = qp.requester.sent_psn = wire::Psn(now.sq_psn);
+    qp.first_psn = qp.requester.next_psn;
   }
   // A datagram QP has no peer; it is known from its first use on.
   const bool names_qp =

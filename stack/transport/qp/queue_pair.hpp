@@ -279,6 +279,7 @@ class alignas(64) QueuePair {
     uint32_t length_bytes = 0;
     uint64_t va = 0;
   } failure;
+  wire::Psn first_psn;  ///< sq_psn of the last transition to RTS
 
   // What other processes read of the QP (stack/status).
   status::QpCounters counters;  ///< tx_packets, rx_packets and sends_completed: as of the last snapshot

@@ -37,6 +37,7 @@ TEST_F(Drops, EachReasonHasItsCause) {
       {DropReason::ud_too_long, FailureCause::dropped_too_long},
       {DropReason::access, FailureCause::dropped_access},
       {DropReason::no_receive_wqe, FailureCause::dropped_no_receive},
+      {DropReason::stale_request, FailureCause::dropped_stale},
   };
   for (const auto& [reason, cause] : kPairs) {
     drop(reason, 3);
@@ -53,7 +54,7 @@ TEST_F(Drops, EachReasonHasItsCause) {
 
 TEST_F(Drops, NormalOnesAreNone) {
   for (const DropReason reason : {DropReason::duplicate, DropReason::out_of_sequence, DropReason::stale_ack,
-                                  DropReason::stale_request, DropReason::own_multicast}) {
+                                  DropReason::own_multicast}) {
     drop(reason, 5);
     log_.note_drops(counters_, kStart);
   }

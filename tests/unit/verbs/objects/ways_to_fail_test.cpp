@@ -30,6 +30,7 @@ struct Scene {
     ibv_mtu mtu_of_b = IBV_MTU_1024;
     int rights_of_b = kAllRights;
     uint8_t reads_of_b = 4;
+    uint32_t rq_psn_of_b = 0xfffffe;
     bool connects_b = true;
   };
   void connect_ends(const Attributes& wanted) {
@@ -58,6 +59,7 @@ struct Scene {
     ibv_qp_attr ready = End::rtr_attributes(a.gid(), a.qp->qp_num);
     ready.path_mtu = wanted.mtu_of_b;
     ready.max_dest_rd_atomic = wanted.reads_of_b;
+    ready.rq_psn = wanted.rq_psn_of_b;
     ASSERT_EQ(ibv_modify_qp(b.qp, &ready, End::kRtrMask), 0);
     ASSERT_EQ(b.to_rts(), 0);
   }
@@ -113,6 +115,18 @@ const Way kWays[] = {
      never_answered,
      none,
      {.timeout = 1, .retry_count = 2, .connects_b = false},
+     [](Scene& s) { s.post(IBV_WR_RDMA_WRITE); }},
+    {"WrongPsnBefore",
+     IBV_WC_RETRY_EXC_ERR,
+     acknowledges_nothing,
+     none,
+     {.timeout = 8, .retry_count = 1, .rq_psn_of_b = 0xfffff0},
+     [](Scene& s) { s.post(IBV_WR_RDMA_WRITE); }},
+    {"WrongPsnAfter",
+     IBV_WC_RETRY_EXC_ERR,
+     never_answered,
+     none,
+     {.timeout = 8, .retry_count = 1, .rq_psn_of_b = 0x000020},
      [](Scene& s) { s.post(IBV_WR_RDMA_WRITE); }},
     {"PeerStops",
      IBV_WC_RETRY_EXC_ERR,
