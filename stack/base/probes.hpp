@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Probes for bpftrace, perf and SystemTap: one no-op instruction and a note in the library each, nothing more
-// while none is traced. Without <sys/sdt.h>, or with -Dprobes=disabled, there are none. docs/seeing/probes.md lists
-// them for users. Enumerations are passed as numbers.
+// while none is traced. Without <sys/sdt.h>, or with -Dprobes=disabled, there are none. docs/seeing/probes.md
+// lists them for users. Enumerations are passed as numbers.
 #pragma once
 
 #include <cstdint>
