@@ -32,7 +32,7 @@ class NetlinkSocket final : public OpenFile {
  public:
   explicit NetlinkSocket(UniqueFd answers);
 
-  /// Returns the socket of a descriptor; nullptr if it is another's.
+  /// Returns the socket of a descriptor, or nullptr for any other descriptor.
   [[nodiscard]] static std::shared_ptr<NetlinkSocket> find(int descriptor);
 
   // Each returns 0, or a negative errno.
