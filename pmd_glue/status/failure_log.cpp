@@ -50,7 +50,10 @@ void FailureLog::publish_in(status::SegmentWriter* segment, uint32_t core_index)
   // The rows of the first core are added first, so each core finds its own.
   if (segment_ == nullptr) return;
   for (size_t i = 0; i < status::FailureRing::kRecords; ++i)
-    if (segment_->add(status::FailureRecord{}) == status::kNoRow) segment_ = nullptr;
+    if (segment_->add(status::FailureRecord{}) == status::kNoRow) {
+      segment_ = nullptr;
+      return;
+    }
 }
 
 void FailureLog::add(const status::FailureRecord& record) {
