@@ -15,6 +15,7 @@ import time
 CONVERSATION, FAULTLINE = (os.path.realpath(path) for path in sys.argv[1:3])
 MEDIUM = sys.argv[3]
 LIMIT_S = 150
+ATTEMPTS = 5
 CHAOS = '[device.chaos]\ndirection = "rx"\nloss = 0.01\nreorder = 0.01\nseed = {seed}\n'
 ETHERNET_PORTS = {"memif": ['kind = "memif"\nrole = "server"\nsocket = "{folder}/memif.sock"', 'kind = "memif"\nrole = "client"\nsocket = "{folder}/memif.sock"'],
                   "ring": ['kind = "ring"\nwire = "w0"\nside = "a"', 'kind = "ring"\nwire = "w0"\nside = "b"'],
@@ -90,7 +91,6 @@ def compare(states, captures):
     for number, state in states.items():
         other = 1 - number
         sent = received = arrived = 0
-        assert state["counters"]["port.capture_missed"] == 0, "the capture is not complete"
         for qp in state["qps"]:
             counters = qp["counters"]
             out = captures[number]["out", qp["peer_qpn"]]
@@ -129,6 +129,16 @@ def main():
             os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
         for words in ("link add fl-seen-a mtu 4500 type veth peer name fl-seen-b mtu 4500", "link set fl-seen-a up", "link set fl-seen-b up"):
             subprocess.run(["ip", *words.split()], check=True)
+    # A loaded machine may leave the capture's writer without CPU time for too long: the device states that, and the run is no comparison.
+    for attempt in range(1, ATTEMPTS + 1):
+        if run():
+            return 0
+        print(f"attempt {attempt}: the capture lacks frames (port.capture_missed)")
+    return 1
+
+
+def run():
+    """Returns False if a capture is not complete."""
     folder = tempfile.mkdtemp(prefix="faultline-seen-")
     program = None
     try:
@@ -140,11 +150,13 @@ def main():
         states = published(4)
         program.stdin.close()
         assert program.wait(LIMIT_S) == 0
+        if any(state["counters"]["port.capture_missed"] for state in states.values()):
+            return False
         checked = compare(states, [captured(f"{folder}/{number}.pcapng") for number in (0, 1)])
         compare_recordings(states, recorded(folder))
         packets = sum(state["counters"]["transport.tx_packets"] for state in states.values())
         print(f"{MEDIUM}: {checked} QPs, {packets} packets: counters, captures and recordings agree")
-        return 0
+        return True
     finally:
         if program is not None and program.poll() is None:
             program.kill()
