@@ -2,17 +2,17 @@
 #include "apps/faultline/export/prometheus_text.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <string_view>
 
 #include <spdlog/fmt/fmt.h>
 
+#include "stack/status/fault_latencies.hpp"
+
 namespace faultline::cli {
 
 namespace {
 
-constexpr std::string_view kLatencies = "odp.fault_us.";
 constexpr std::string_view kHistogram = "faultline_odp_fault_duration_seconds";
 
 struct Family {
@@ -75,34 +75,17 @@ void add_counter(const CounterSample& counter, const std::string& labels, Famili
   family.lines += fmt::format("{}{{{}}} {}\n", name, labels, value_text(counter));
 }
 
-/// Adds the buckets of one device: "odp.fault_us.KIND.lt_N" and "odp.fault_us.KIND.more".
+/// Adds the buckets of one device.
 void add_latencies(const DeviceSamples& device, const std::string& labels, Families& families) {
-  struct Bucket {
-    uint64_t bound_us;  ///< UINT64_MAX: none
-    uint64_t count;
-  };
-  std::map<std::string, std::vector<Bucket>> kinds;
-  for (const CounterSample& counter : device.counters) {
-    if (!counter.name.starts_with(kLatencies)) continue;
-    const std::string_view rest = std::string_view(counter.name).substr(kLatencies.size());
-    const size_t dot = rest.rfind('.');
-    if (dot == std::string_view::npos) continue;
-    const std::string_view bound = rest.substr(dot + 1);
-    constexpr std::string_view kLess = "lt_";
-    uint64_t bound_us = UINT64_MAX;
-    if (bound.starts_with(kLess) &&
-        std::from_chars(bound.data() + kLess.size(), bound.data() + bound.size(), bound_us).ec != std::errc())
-      continue;
-    kinds[escaped(rest.substr(0, dot))].push_back({bound_us, counter.value});
-  }
+  const auto kinds = status::fault_latencies(device.counters);
   if (kinds.empty()) return;
   Family& family = families[std::string(kHistogram)];
   family.type = "histogram";
   family.help = "time from the request of a page to its resolution, by the kind of fault";
-  for (auto& [kind, buckets] : kinds) {
-    std::ranges::sort(buckets, {}, &Bucket::bound_us);
+  for (const auto& [name, buckets] : kinds) {
+    const std::string kind = escaped(name);
     uint64_t sum = 0;
-    for (const Bucket& bucket : buckets) {
+    for (const status::LatencyBucket& bucket : buckets) {
       sum += bucket.count;
       const std::string bound = bucket.bound_us == UINT64_MAX
                                     ? "+Inf"
@@ -121,7 +104,7 @@ std::string prometheus_text(std::span<const DeviceSamples> devices) {
   for (const DeviceSamples& device : devices) {
     const std::string labels = labels_of(device);
     for (const CounterSample& counter : device.counters)
-      if (!counter.name.starts_with(kLatencies)) add_counter(counter, labels, families);
+      if (!counter.name.starts_with(status::kLatencyPrefix)) add_counter(counter, labels, families);
     add_latencies(device, labels, families);
   }
   std::string text;

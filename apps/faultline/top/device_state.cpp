@@ -2,7 +2,6 @@
 #include "apps/faultline/top/device_state.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <unordered_map>
 
 #include "stack/base/clock.hpp"
@@ -13,8 +12,6 @@ namespace faultline::cli {
 namespace {
 
 using status::SegmentReader;
-
-constexpr std::string_view kLatencies = "odp.fault_us.";
 
 DeviceState device_of(const SegmentReader& segment, bool is_dead) {
   DeviceState device;
@@ -126,31 +123,12 @@ void set_rates(State& state, const State& before) {
         set_rates(device, earlier, seconds);
 }
 
-std::map<std::string, std::vector<LatencyBucket>> fault_latencies(const DeviceState& device) {
-  std::map<std::string, std::vector<LatencyBucket>> kinds;
-  for (const CounterState& counter : device.counters) {
-    if (!counter.name.starts_with(kLatencies)) continue;
-    const std::string_view rest = std::string_view(counter.name).substr(kLatencies.size());
-    const size_t dot = rest.rfind('.');
-    if (dot == std::string_view::npos) continue;
-    const std::string_view bound = rest.substr(dot + 1);
-    constexpr std::string_view kLess = "lt_";
-    uint64_t bound_us = UINT64_MAX;
-    if (bound.starts_with(kLess) &&
-        std::from_chars(bound.data() + kLess.size(), bound.data() + bound.size(), bound_us).ec != std::errc())
-      continue;
-    kinds[std::string(rest.substr(0, dot))].push_back({bound_us, counter.value});
-  }
-  for (auto& [kind, buckets] : kinds) std::ranges::sort(buckets, {}, &LatencyBucket::bound_us);
-  return kinds;
-}
-
-uint64_t latency_quantile_us(const std::vector<LatencyBucket>& buckets, double part) {
+uint64_t latency_quantile_us(const std::vector<status::LatencyBucket>& buckets, double part) {
   uint64_t total = 0;
-  for (const LatencyBucket& bucket : buckets) total += bucket.count;
+  for (const status::LatencyBucket& bucket : buckets) total += bucket.count;
   if (total == 0) return 0;
   double sum = 0;
-  for (const LatencyBucket& bucket : buckets) {
+  for (const status::LatencyBucket& bucket : buckets) {
     sum += static_cast<double>(bucket.count);
     if (sum >= part * static_cast<double>(total)) return bucket.bound_us;
   }

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "stack/status/fault_latencies.hpp"
 #include "stack/status/segment_reader.hpp"
 
 namespace faultline::cli {
@@ -80,13 +80,7 @@ struct Choice {
 /// Sets the rates of `state` by the differences from an earlier one.
 void set_rates(State& state, const State& before);
 
-/// Buckets of the latency of one kind of page fault, "odp.fault_us.KIND.lt_N" and "odp.fault_us.KIND.more".
-struct LatencyBucket {
-  uint64_t bound_us = 0;  ///< UINT64_MAX: no bound
-  uint64_t count = 0;
-};
-[[nodiscard]] std::map<std::string, std::vector<LatencyBucket>> fault_latencies(const DeviceState& device);
 /// Returns the upper bound of the bucket that holds the given part of all services, in us; 0 without one.
-[[nodiscard]] uint64_t latency_quantile_us(const std::vector<LatencyBucket>& buckets, double part);
+[[nodiscard]] uint64_t latency_quantile_us(const std::vector<status::LatencyBucket>& buckets, double part);
 
 }  // namespace faultline::cli

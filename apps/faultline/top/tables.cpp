@@ -94,12 +94,12 @@ std::string device_line(const DeviceState& device) {
 }
 
 /// Returns a bar of the parts of a distribution, one character for each bucket.
-std::string bar_of(const std::vector<LatencyBucket>& buckets) {
+std::string bar_of(const std::vector<status::LatencyBucket>& buckets) {
   constexpr std::string_view kLevels = " .:-=+*#%@";
   uint64_t most = 0;
-  for (const LatencyBucket& bucket : buckets) most = std::max(most, bucket.count);
+  for (const status::LatencyBucket& bucket : buckets) most = std::max(most, bucket.count);
   std::string bar;
-  for (const LatencyBucket& bucket : buckets) {
+  for (const status::LatencyBucket& bucket : buckets) {
     const size_t level =
         bucket.count == 0 ? 0 : 1 + bucket.count * (kLevels.size() - 2) / std::max<uint64_t>(most, 1);
     bar += kLevels[std::min(level, kLevels.size() - 1)];
@@ -175,14 +175,14 @@ Table fault_table(const State& state, Range range) {
   struct Kind {
     const DeviceState* device;
     std::string name;
-    std::vector<LatencyBucket> buckets;
+    std::vector<status::LatencyBucket> buckets;
     uint64_t total;
   };
   std::vector<Kind> kinds;
   for (const DeviceState& device : state.devices)
-    for (auto& [name, buckets] : fault_latencies(device)) {
+    for (auto& [name, buckets] : status::fault_latencies(device.counters)) {
       uint64_t total = 0;
-      for (const LatencyBucket& bucket : buckets) total += bucket.count;
+      for (const status::LatencyBucket& bucket : buckets) total += bucket.count;
       if (total != 0) kinds.push_back({&device, name, buckets, total});
     }
   Table table;

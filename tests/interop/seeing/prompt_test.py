@@ -3,9 +3,7 @@
 """The prompt of faultline-perf: a script, mistakes, a peer that ends during a run, and a terminal with completion and history.
   prompt_test.py FAULTLINE_PERF RING_TOML MAN_PAGE"""
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -13,10 +11,7 @@ import sys
 import tempfile
 import time
 
-try:
-    import pyte
-except ImportError:
-    pyte = None
+from terminal import Terminal, pyte
 
 PERF, RING, PAGE = (os.path.realpath(path) for path in sys.argv[1:4])
 BOTH = [PERF, "--config", RING, "--both", "--", "-i"]
@@ -166,58 +161,9 @@ def check_lost_peer():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Terminal:
-    """The program on a terminal of many lines and 160 columns."""
-
-    def __init__(self, words):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ.update(TERM="linux", LC_ALL="C.UTF-8", LINES=str(LINES), COLUMNS="160", HOME="/nonexistent")
-            os.execv(words[0], words)
-        self.screen = pyte.Screen(160, LINES)
-        self.stream = pyte.ByteStream(self.screen)
-
-    def read(self):
-        while select.select([self.fd], [], [], 0.1)[0]:
-            try:
-                data = os.read(self.fd, 65536)
-            except OSError:
-                return
-            if not data:
-                return
-            self.stream.feed(data)
-
-    def text(self):
-        return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
-
-    def shows(self, pattern):
-        limit = time.monotonic() + WAIT_S
-        while time.monotonic() < limit:
-            self.read()
-            if re.search(pattern, self.text(), re.M):
-                return
-        print(self.text())
-        raise AssertionError(f"no {pattern!r} on the screen")
-
-    def press(self, keys, pattern):
-        os.write(self.fd, keys.encode())
-        self.shows(pattern)
-
-    def end(self):
-        limit = time.monotonic() + WAIT_S
-        while time.monotonic() < limit:
-            self.read()
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                os.close(self.fd)
-                return os.waitstatus_to_exitcode(status)
-        os.kill(self.pid, signal.SIGKILL)
-        raise AssertionError("the program does not end")
-
-
 def on_terminal():
     prompt = r"^faultline> "
-    screen = Terminal(BOTH)
+    screen = Terminal(BOTH, LINES)
     screen.shows(prompt.rstrip() + r"$")
     screen.press("he\t", prompt + "help$")
     screen.press("\n", r"^  start +connect queue pairs")
@@ -240,7 +186,7 @@ def on_terminal():
     screen.press("quit\n", prompt + "quit$")
     assert screen.end() == 0, "on a terminal mistakes do not change the status"
     for key, status in (("\x04", 0), ("\x03", -signal.SIGINT)):  # the end of the input; an interrupt
-        screen = Terminal(BOTH)
+        screen = Terminal(BOTH, LINES)
         screen.shows(prompt.rstrip() + r"$")
         os.write(screen.fd, key.encode())
         assert screen.end() == status, key

@@ -4,9 +4,7 @@
   top_test.py FAULTLINE FAULTLINE_RUN"""
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -14,10 +12,7 @@ import sys
 import tempfile
 import time
 
-try:
-    import pyte
-except ImportError:
-    pyte = None
+from terminal import Terminal, pyte
 
 FAULTLINE, RUN = (os.path.realpath(path) for path in sys.argv[1:3])
 WAIT_S = 30
@@ -56,53 +51,6 @@ def devices(*words):
     status, text, errors = top("--json", "--interval", "0.5", *words)
     assert (status, errors) == (0, ""), (status, errors)
     return json.loads(text)["devices"]
-
-
-class Terminal:
-    """The program on a terminal of 40 lines and 160 columns."""
-
-    def __init__(self, words):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ.update(TERM="linux", LC_ALL="C.UTF-8", LINES="40", COLUMNS="160")
-            os.execv(words[0], words)
-        self.screen = pyte.Screen(160, 40)
-        self.stream = pyte.ByteStream(self.screen)
-
-    def read(self):
-        while select.select([self.fd], [], [], 0.1)[0]:
-            try:
-                data = os.read(self.fd, 65536)
-            except OSError:
-                return
-            if not data:
-                return
-            self.stream.feed(data)
-
-    def shows(self, pattern):
-        def seen():
-            self.read()
-            return re.search(pattern, "\n".join(self.screen.display))
-        try:
-            until(f"{pattern!r} on the screen", seen)
-        except AssertionError:
-            print("\n".join(self.screen.display))
-            raise
-
-    def press(self, keys):
-        os.write(self.fd, keys.encode())
-
-    def end(self):
-        limit = time.monotonic() + WAIT_S
-        while time.monotonic() < limit:
-            self.read()
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                os.close(self.fd)
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.05)
-        os.kill(self.pid, signal.SIGKILL)
-        raise AssertionError("the program does not end")
 
 
 def check_devices(found):
