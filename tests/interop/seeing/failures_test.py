@@ -52,7 +52,9 @@ def pair(server_words, client_words, address, level="info"):
         while client.poll() is None and time.monotonic() < limit:
             if sending(client):
                 return server, client
-    raise AssertionError(f"no traffic in {WAIT_S} s")
+        assert server.poll() is None, f"the server has ended: {server.communicate()}"
+    client.kill()
+    raise AssertionError(f"no traffic in {WAIT_S} s: {client.communicate()}")
 
 
 def lines_of(client, cause):
@@ -183,7 +185,9 @@ sys.stdin.read()
     assert "198.18.0.200: " in failures["no_neighbour"], failures
     program.stdin.close()
     program.wait(WAIT_S)
+    # Its side of the wire is free once the process is gone.
     listener.kill()
+    listener.wait(WAIT_S)
     print("a refused connection: " + failures["connection_rejected"])
 
 
