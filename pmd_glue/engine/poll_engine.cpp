@@ -451,9 +451,28 @@ void PollEngine::on_srq_event(transport::SharedReceiveQueue* srq, transport::Asy
   if (transport::EventSink* sink = events_.load(std::memory_order_acquire)) sink->on_srq_event(srq, event);
 }
 
+/// An expired entry says nothing of the neighbour.
+void PollEngine::add_neighbour(const wire::Gid& peer, status::FailureRecord& record) const {
+  const std::optional<wire::Gid> hop = addresses_.next_hop(peer);
+  if (!hop) return;
+  wire::MacAddress mac;
+  switch (neighbours_.lookup(*hop, now_, mac)) {
+    case NeighbourState::reachable:
+      record.neighbour = status::Neighbour::reachable;
+      record.neighbour_mac = mac.bytes;
+      return;
+    case NeighbourState::incomplete:
+    case NeighbourState::failed:
+      record.neighbour = status::Neighbour::unanswered;
+      return;
+    case NeighbourState::absent:
+      return;
+  }
+}
+
 status::FailureCause PollEngine::on_qp_failure(const transport::QpFailure& failure) {
-  const status::FailureRecord record =
-      transport::record_of(failure, tx_.is_port_usable() && port_.link_up(), now_);
+  status::FailureRecord record = transport::record_of(failure, tx_.is_port_usable() && port_.link_up(), now_);
+  if (failure.is_connected) add_neighbour(failure.peer, record);
   publisher_.failures().add(record);
   if (wants_failures()) log_failure(device_name_, record, now_);
   return record.cause;

@@ -165,6 +165,8 @@ class PollEngine final : private transport::EventSink {
   /// frame was sent.
   template <typename Write>
   bool write_own_frame(Write write);
+  /// Adds what the neighbour cache knows of the next hop to a connected peer.
+  void add_neighbour(const wire::Gid& peer, status::FailureRecord& record) const;
   /// True if delayed frames or faults need later turns to complete.
   [[nodiscard]] bool holds_back() const;
   size_t deliver_loopback();

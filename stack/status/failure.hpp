@@ -91,6 +91,9 @@ struct FailureCauseRow {
 /// Returns the row of a cause; that of `none` for an unknown number.
 [[nodiscard]] const FailureCauseRow& row_of(FailureCause cause);
 
+/// What ARP (RFC 826) or IPv6 neighbour discovery (RFC 4861) knows of the next hop.
+enum class Neighbour : uint8_t { unknown, unanswered, reachable };
+
 /// Facts at the moment of a failure. A field without meaning for the cause is 0.
 struct FailureRecord {
   uint64_t time_ns = 0;         ///< CLOCK_MONOTONIC
@@ -98,6 +101,10 @@ struct FailureRecord {
   uint64_t remote_va = 0;       ///< address of the request in the peer's memory
   uint64_t refused_va = 0;      ///< address of the access that was refused
   uint64_t ack_timeout_ns = 0;  ///< 0: none
+  uint64_t silent_ns = 0;       ///< since the peer's last answer
+  uint64_t awaited_va = 0;      ///< page for which the QP waited
+  uint64_t awaited_ns = 0;      ///< duration of that wait; 0: none
+  uint64_t local_va = 0;        ///< first buffer of the request
   std::array<uint8_t, 16> peer_gid{};
   uint32_t qpn = 0;  ///< 0: no QP
   uint32_t peer_qpn = 0;
@@ -106,21 +113,28 @@ struct FailureRecord {
   uint32_t length_bytes = 0;  ///< of the request
   uint32_t refused_key = 0;   ///< rkey (`nak_sent`) or lkey of the access that was refused
   uint32_t refused_length_bytes = 0;
+  uint32_t awaited_key = 0;  ///< rkey (`nak_sent`) or lkey of the awaited page
+  uint32_t lkey = 0;         ///< of the request's first buffer; 0: none
   uint32_t unanswered_packets = 0;
   uint32_t rx_packets = 0;  ///< that the QP has received, modulo 2^32
   FailureCause cause = FailureCause::none;
-  uint8_t status = 0;    ///< ibv_wc_status of the failed work request
-  uint8_t opcode = 0;    ///< transport::SendOpcode of the request
-  uint8_t syndrome = 0;  ///< of the NAK sent (IBA 9.7.5.2.8), or the reason of a REJ (IBA 12.6.7.2)
+  uint8_t status = 0;  ///< ibv_wc_status of the failed work request
+  uint8_t opcode = 0;  ///< transport::SendOpcode of the request
+  /// Of the NAK sent (`nak_sent`) or received (IBA 9.7.5.2.8), or the reason of a REJ (IBA 12.6.7.2).
+  uint8_t syndrome = 0;
   uint8_t retry_count = 0;
   uint8_t rnr_retry = 0;
+  uint8_t retries_used = 0;
+  uint8_t rnr_retries_used = 0;
   uint8_t qp_type = 0;  ///< ibv_qp_type
   bool has_request = false;
   bool is_connected = false;
   bool is_loopback = false;  ///< the peer's address is the device's own
   bool nak_sent = false;
   bool link_up = false;
-  std::array<uint8_t, 3> padding{};
+  Neighbour neighbour = Neighbour::unknown;  ///< the next hop to the peer
+  std::array<uint8_t, 6> neighbour_mac{};    ///< if it is reachable
+  std::array<uint8_t, 2> padding{};
 };
 static_assert(sizeof(FailureRecord) % sizeof(uint64_t) == 0);
 

@@ -79,20 +79,43 @@ std::string request_text(const FailureRecord& record) {
       fmt::format("; the request: {} of {} bytes", request_name(record.opcode), record.length_bytes);
   if (has_remote_address(record.opcode))
     text += fmt::format(" at address 0x{:x} with rkey 0x{:x}", record.remote_va, record.key);
+  if (record.lkey != 0)
+    text += fmt::format(", local address 0x{:x} with lkey 0x{:x}", record.local_va, record.lkey);
   return text;
+}
+
+double ms_of(uint64_t ns) {
+  return static_cast<double>(ns) / kNsPerMs;
+}
+
+std::string neighbour_text(const FailureRecord& record) {
+  switch (record.neighbour) {
+    case Neighbour::unknown:
+      break;
+    case Neighbour::unanswered:
+      return "; the next hop answers no neighbour request";
+    case Neighbour::reachable:
+      return "; the next hop has answered, from MAC address " +
+             fmt::format("{:02x}", fmt::join(record.neighbour_mac, ":"));
+  }
+  return {};
 }
 
 /// What the requester has tried.
 std::string tries_text(const FailureRecord& record) {
   if (record.cause == receiver_not_ready)
-    return record.rnr_retry == kNoRnrLimit ? std::string()
-                                           : fmt::format("; rnr_retry is {}", record.rnr_retry);
+    return record.rnr_retry == kNoRnrLimit
+               ? std::string()
+               : fmt::format("; {} of {} RNR retries are used", record.rnr_retries_used, record.rnr_retry);
   if (!is_of_silence(record.cause)) return {};
   std::string text = fmt::format(
-      "; no answer for {} x {:.3g} ms; {} packets are not acknowledged, the last acknowledged PSN is {}",
-      record.retry_count + 1, static_cast<double>(record.ack_timeout_ns) / kNsPerMs,
+      "; no answer for {:.4g} ms: {} of {} retries are used, the ACK timeout is {:.3g} ms; {} packets are "
+      "not "
+      "acknowledged, the last acknowledged PSN is {}",
+      ms_of(record.silent_ns), record.retries_used, record.retry_count, ms_of(record.ack_timeout_ns),
       record.unanswered_packets, (record.psn - 1) & 0xff'ffff);
   text += record.link_up ? "; the port's link is up" : "; the port's link is down";
+  text += neighbour_text(record);
   if (record.is_loopback)
     text += "; the peer's address is this device's own: are both ends on one wire, and of one user?";
   return text;
@@ -103,6 +126,18 @@ std::string access_text(const FailureRecord& record) {
   if (record.refused_key == 0 && record.refused_length_bytes == 0) return {};
   return fmt::format("; {} 0x{:x}, {} bytes at address 0x{:x}", record.nak_sent ? "rkey" : "lkey",
                      record.refused_key, record.refused_length_bytes, record.refused_va);
+}
+
+std::string page_text(const FailureRecord& record) {
+  if (record.awaited_ns == 0) return {};
+  return fmt::format("; the page at address 0x{:x} with {} 0x{:x} was awaited for {:.4g} ms",
+                     record.awaited_va, record.nak_sent ? "rkey" : "lkey", record.awaited_key,
+                     ms_of(record.awaited_ns));
+}
+
+std::string nak_text(const FailureRecord& record) {
+  if (record.syndrome == 0) return {};
+  return fmt::format(", the peer's NAK has syndrome 0x{:02x}", record.syndrome);
 }
 
 }  // namespace
@@ -117,12 +152,14 @@ std::string text_of(const FailureRecord& record) {
   if (is_drop(record.cause)) return fmt::format("{} x {}; look at: {}", record.count, why, row.check);
   if (record.nak_sent)
     return fmt::format(
-        "QP 0x{:06x}{}: fails by a request of the peer at PSN {}: {}, NAK with syndrome 0x{:02x}{}; "
+        "QP 0x{:06x}{}: fails by a request of the peer at PSN {}: {}, NAK with syndrome 0x{:02x}{}{}; "
         "look at: {}",
-        record.qpn, peer_text(record), record.psn, why, record.syndrome, access_text(record), row.check);
-  return fmt::format("QP 0x{:06x}{}: fails at PSN {}: {}, status {}{}{}{}; look at: {}", record.qpn,
-                     peer_text(record), record.psn, why, record.status, request_text(record),
-                     tries_text(record), access_text(record), row.check);
+        record.qpn, peer_text(record), record.psn, why, record.syndrome, access_text(record),
+        page_text(record), row.check);
+  return fmt::format("QP 0x{:06x}{}: fails at PSN {}: {}, status {}{}{}{}{}{}; look at: {}", record.qpn,
+                     peer_text(record), record.psn, why, record.status, nak_text(record),
+                     request_text(record), tries_text(record), access_text(record), page_text(record),
+                     row.check);
 }
 
 }  // namespace faultline::status

@@ -18,7 +18,7 @@
 namespace faultline::status {
 
 inline constexpr uint64_t kMagic = 0x31'73'75'74'61'74'73'66;  ///< "fstatus1" as bytes
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 /// The tables of a segment. Each has rows of one type.
 enum class TableId : uint8_t { qps, mrs, cqs, pds, srqs, cm_ids, counters, failures, count_ };

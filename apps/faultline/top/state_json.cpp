@@ -79,6 +79,12 @@ ordered_json json_of(const status::FailureRecord& failure) {
           {"peer_qpn", failure.peer_qpn},
           {"psn", failure.psn},
           {"status", failure.status},
+          {"syndrome", failure.syndrome},
+          {"retries_used", failure.retries_used},
+          {"silent_ns", failure.silent_ns},
+          {"unacknowledged_packets", failure.unanswered_packets},
+          {"awaited_address", failure.awaited_va},
+          {"awaited_ns", failure.awaited_ns},
           {"text", status::text_of(failure)}};
 }
 

@@ -77,6 +77,10 @@ FaultAnswer CoreContext::request_fault(QueuePair& qp, const odp::Target& target,
   }
   if (memory.request_fault(request)) {
     ++qp.counters.page_waits;
+    qp.awaited = {.va = va,
+                  .since_ns = now_ns,
+                  .key = target.key,
+                  .length_bytes = static_cast<uint32_t>(std::min<uint64_t>(length_bytes, UINT32_MAX))};
     if (recorder != nullptr) record_fault(*this, qp, request, waiter, FaultAnswer::queued);
     return FaultAnswer::queued;
   }
@@ -135,7 +139,7 @@ namespace {
 
 using status::FailureCause;
 
-QpFailure failure_of(const QueuePair& qp) {
+QpFailure failure_of(const QueuePair& qp, TimeNs now) {
   QpFailure failure;
   failure.qpn = qp.qpn;
   failure.type = qp.type;
@@ -148,22 +152,36 @@ QpFailure failure_of(const QueuePair& qp) {
   failure.refused_key = qp.failure.key;
   failure.refused_length_bytes = qp.failure.length_bytes;
   failure.refused_va = qp.failure.va;
+  failure.syndrome = qp.failure.syndrome;
+  if (qp.waits_for_page()) {
+    failure.awaited_va = qp.awaited.va;
+    failure.awaited_key = qp.awaited.key;
+    failure.awaited_ns = now - qp.awaited.since_ns;
+  }
   return failure;
 }
 
-void add_request(const QueuePair& qp, QpFailure& failure) {
+void add_request(QueuePair& qp, TimeNs now, QpFailure& failure) {
   const int32_t unanswered = qp.requester.sent_psn.distance_from(qp.requester.unacked_psn);
   failure.unanswered_packets = static_cast<uint32_t>(std::max(unanswered, 0));
   failure.retry_count = qp.attributes.retry_count;
   failure.rnr_retry = qp.attributes.rnr_retry;
+  failure.retries_used = static_cast<uint8_t>(qp.attributes.retry_count - qp.requester.retries_left);
+  failure.rnr_retries_used = static_cast<uint8_t>(qp.attributes.rnr_retry - qp.requester.rnr_retries_left);
+  if (failure.retries_used != 0 || failure.status == CompletionStatus::retry_exceeded)
+    failure.silent_ns = now - qp.recovery.silent_since_ns;
   failure.ack_timeout_ns = qp.attributes.timeout == 0 ? 0 : TimeNs{4096} << qp.attributes.timeout;
   if (qp.send_ring.head() == qp.send_ring.tail()) return;
-  const SendWqe& wqe = *qp.send_ring.header_at(qp.send_ring.head());
+  SendWqe& wqe = *qp.send_ring.header_at(qp.send_ring.head());
   failure.has_request = true;
   failure.opcode = wqe.opcode;
   failure.length_bytes = wqe.length_bytes;
   failure.rkey = wqe.rkey;
   failure.remote_va = wqe.remote_va;
+  if (wqe.sge_count == 0 || (wqe.flags & kInline) != 0) return;
+  const Sge& first = *qp.send_ring.sges_of(&wqe);
+  failure.lkey = first.lkey;
+  failure.local_va = first.va;
 }
 
 FailureCause cause_of(const QueuePair& qp, CompletionStatus status) {
@@ -240,7 +258,7 @@ void blame_buffer(odp::MemoryAccess& memory, QueuePair& qp) {
   for (const Sge& sge : std::span(qp.send_ring.sges_of(&wqe), wqe.sge_count)) {
     const odp::Target target{sge.lkey, qp.domain, writes ? odp::kLocalWrite : odp::kLocalRead};
     const odp::Violation violation = memory.explain(target, sge.va, sge.length_bytes);
-    qp.failure = {local_cause_of(violation), sge.lkey, sge.length_bytes, sge.va};
+    qp.failure = {local_cause_of(violation), sge.lkey, sge.length_bytes, sge.va, 0};
     if (violation != odp::Violation::none) return;
   }
 }
@@ -250,23 +268,28 @@ void blame_buffer(odp::MemoryAccess& memory, QueuePair& qp) {
 void CoreContext::blame_access(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes) {
   if (qp.failure.cause != FailureCause::none) return;
   qp.failure = {refused_cause_of(memory.explain(target, va, length_bytes)), target.key,
-                static_cast<uint32_t>(std::min<uint64_t>(length_bytes, UINT32_MAX)), va};
+                static_cast<uint32_t>(std::min<uint64_t>(length_bytes, UINT32_MAX)), va, 0};
+}
+
+void CoreContext::blame_page(QueuePair& qp, status::FailureCause cause) {
+  if (qp.failure.cause == FailureCause::none)
+    qp.failure = {cause, qp.awaited.key, qp.awaited.length_bytes, qp.awaited.va, 0};
 }
 
 void CoreContext::report(QueuePair& qp, CompletionStatus status) {
   if (status == CompletionStatus::local_protection) blame_buffer(memory, qp);
   blame(qp, cause_of(qp, status));
   if (events == nullptr) return;
-  QpFailure failure = failure_of(qp);
-  add_request(qp, failure);
+  QpFailure failure = failure_of(qp, now_ns);
   failure.psn = qp.requester.unacked_psn.value();
   failure.status = status;
+  add_request(qp, now_ns, failure);
   qp.failure.cause = events->on_qp_failure(failure);
 }
 
 void CoreContext::report_nak(QueuePair& qp) {
   if (events == nullptr) return;
-  QpFailure failure = failure_of(qp);
+  QpFailure failure = failure_of(qp, now_ns);
   failure.psn = qp.responder.nak_psn.value();
   failure.nak_sent = true;
   failure.syndrome = qp.responder.nak_syndrome;

@@ -96,6 +96,8 @@ struct CoreContext {
   }
   /// As blame(), by the reason for which the memory refuses a peer's access.
   void blame_access(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
+  /// As blame(), of the page that the pager could not make resident.
+  static void blame_page(QueuePair& qp, status::FailureCause cause);
   /// Reports why a QP is about to fail: `status` of its work request, or the NAK that it sent. Derives the
   /// cause from the status if none was noted.
   void report(QueuePair& qp, CompletionStatus status);

@@ -43,14 +43,17 @@ struct QpFailure {
   uint32_t peer_qpn = 0;
   uint32_t psn = 0;  ///< oldest PSN not acknowledged, or the request's
   CompletionStatus status = CompletionStatus::success;
-  /// Caused by a request of the peer, and a NAK was sent; `syndrome` is then valid (IBA 9.7.5.2.8).
-  bool nak_sent = false;
-  uint8_t syndrome = 0;
+  bool nak_sent = false;    ///< caused by a request of the peer, and a NAK was sent
+  uint8_t syndrome = 0;     ///< of that NAK, or of the NAK that the peer sent (IBA 9.7.5.2.8); 0: none
   uint32_t rx_packets = 0;  ///< that the QP has received, modulo 2^32
   /// The access that was refused, here (`nak_sent`) or of a local buffer; 0: none.
   uint32_t refused_key = 0;
   uint32_t refused_length_bytes = 0;
   uint64_t refused_va = 0;
+  /// The page for which the QP waits; without meaning if `awaited_ns` is 0.
+  uint64_t awaited_va = 0;
+  TimeNs awaited_ns = 0;  ///< duration of the wait
+  uint32_t awaited_key = 0;
 
   // The requester's state; without meaning if `nak_sent`.
   /// A send work request is outstanding: the oldest one's opcode, length, remote address and key follow.
@@ -59,9 +62,14 @@ struct QpFailure {
   uint32_t length_bytes = 0;
   uint32_t rkey = 0;
   uint64_t remote_va = 0;
+  uint32_t lkey = 0;  ///< of its first buffer; 0: none
+  uint64_t local_va = 0;
   uint32_t unanswered_packets = 0;  ///< sent, and not acknowledged
   uint8_t retry_count = 0;          ///< attributes of ibv_modify_qp(3)
   uint8_t rnr_retry = 0;
+  uint8_t retries_used = 0;  ///< of retry_count, since the last answer
+  uint8_t rnr_retries_used = 0;
+  TimeNs silent_ns = 0;       ///< since the peer's last answer; 0: no ACK timeout has expired
   TimeNs ack_timeout_ns = 0;  ///< 0: none
 };
 

@@ -13,6 +13,12 @@ status::FailureRecord record_of(const QpFailure& failure, bool link_up, TimeNs n
   record.remote_va = failure.remote_va;
   record.refused_va = failure.refused_va;
   record.ack_timeout_ns = failure.ack_timeout_ns;
+  record.silent_ns = failure.silent_ns;
+  record.awaited_va = failure.awaited_va;
+  record.awaited_ns = failure.awaited_ns;
+  record.awaited_key = failure.awaited_key;
+  record.local_va = failure.local_va;
+  record.lkey = failure.lkey;
   record.peer_gid = failure.peer.bytes;
   record.qpn = failure.qpn;
   record.peer_qpn = failure.peer_qpn;
@@ -28,6 +34,8 @@ status::FailureRecord record_of(const QpFailure& failure, bool link_up, TimeNs n
   record.syndrome = failure.syndrome;
   record.retry_count = failure.retry_count;
   record.rnr_retry = failure.rnr_retry;
+  record.retries_used = failure.retries_used;
+  record.rnr_retries_used = failure.rnr_retries_used;
   record.qp_type = static_cast<uint8_t>(failure.type);
   record.has_request = failure.has_request;
   record.is_connected = failure.is_connected;

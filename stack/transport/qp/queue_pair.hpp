@@ -278,7 +278,19 @@ class alignas(64) QueuePair {
     uint32_t key = 0;
     uint32_t length_bytes = 0;
     uint64_t va = 0;
+    uint8_t syndrome = 0;  ///< of the peer's NAK (IBA 9.7.5.2.8)
   } failure;
+  /// The newest page range that was queued for the pager. waits_for_page() is true if it is missing still.
+  struct AwaitedPage {
+    uint64_t va = 0;
+    TimeNs since_ns = 0;
+    uint32_t key = 0;
+    uint32_t length_bytes = 0;
+  } awaited;
+  [[nodiscard]] bool waits_for_page() const {
+    return requester.fault_wait || requester.fault_failed || responder.parked_head != nullptr ||
+           responder.job_fault_wait;
+  }
   wire::Psn first_psn;  ///< sq_psn of the last transition to RTS
 
   // What other processes read of the QP (stack/status).

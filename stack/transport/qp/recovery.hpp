@@ -85,6 +85,9 @@ struct RecoveryState {
   wire::Psn gap_psn;         ///< gap PSN of the newest selective acknowledgement
   uint32_t gap_reports = 0;  ///< consecutive selective acknowledgements of that gap
 
+  TimeNs notified_ns = 0;      ///< time of the peer's last stall notification
+  TimeNs silent_since_ns = 0;  ///< the peer's last answer, or the first packet; valid once a timeout expired
+
   uint32_t window_progress_packets = 0;  ///< acknowledged since the window was cut or widened
 
   PsnSet received;  ///< after the gap, by the peer's last selective acknowledgement

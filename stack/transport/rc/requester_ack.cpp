@@ -202,9 +202,10 @@ void Requester::on_acknowledge(QueuePair& qp, const wire::Packet& packet) {
       const bool whole = acknowledge_before(qp, psn);
       // After any other NAK the peer's QP is in error. A READ with missing responses never gets them, so it
       // fails here rather than by timeouts.
-      if (code != wire::NakCode::psn_sequence_error)
+      if (code != wire::NakCode::psn_sequence_error) {
+        qp.failure.syndrome = aeth.syndrome;
         fail(qp, status_of(code));
-      else if (whole)
+      } else if (whole)
         on_sequence_nak(qp, psn);
       else
         on_response_gap(qp);
@@ -238,10 +239,10 @@ void Requester::on_stall_notification(QueuePair& qp, bool ready) {
   // Twice the peer's repeat interval and more. The peer holds the packet, so it needs no retransmission and
   // uses no retry.
   constexpr uint64_t kPatienceNs = 5'000'000;
-  constexpr uint64_t kSilenceNs = 1'000'000'000;
   state.retries_left = qp.attributes.retry_count;
   qp.recovery.probes = 0;
-  state.ack_deadline_ns = std::max(state.ack_deadline_ns, context_.now_ns + kSilenceNs);
+  qp.recovery.notified_ns = context_.now_ns;
+  state.ack_deadline_ns = std::max(state.ack_deadline_ns, context_.now_ns + kStallSilenceNs);
   if (context_.config.early_probe) qp.recovery.probe_deadline_ns = context_.now_ns + kPatienceNs;
   context_.arm(qp, next_deadline(qp));
 }

@@ -302,6 +302,11 @@ void Requester::on_timer(QueuePair& qp) {
     state.ack_deadline_ns = recovery.probe_deadline_ns = kNever;  // set when it is sent
     return;
   }
+  // The first timeout of a row shows when the timer was armed: at the last answer.
+  if (state.retries_left == qp.attributes.retry_count) {
+    const bool stalled = state.ack_deadline_ns == recovery.notified_ns + kStallSilenceNs;
+    recovery.silent_since_ns = stalled ? recovery.notified_ns : state.ack_deadline_ns - ack_timeout_ns(qp, 0);
+  }
   ++context_.counters.timeouts;
   ++qp.counters.timeouts;
   if (qp.rate_control != nullptr) qp.rate_control->on_loss(context_.now_ns);

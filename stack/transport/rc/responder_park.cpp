@@ -105,11 +105,11 @@ void Responder::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outc
     // Also if the packet was answered with an RNR NAK meanwhile: its retransmission would only miss again.
     context_.count(DropReason::access);
     if (qp.receive_taken && state.fault_of_receive) {
-      CoreContext::blame(qp, status::FailureCause::receive_memory);
+      CoreContext::blame_page(qp, status::FailureCause::receive_memory);
       fail_receive(context_, qp, CompletionStatus::local_protection);
       return nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
     }
-    CoreContext::blame(qp, status::FailureCause::refused_page);
+    CoreContext::blame_page(qp, status::FailureCause::refused_page);
     return nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
   }
   if (state.parked_head == nullptr) {

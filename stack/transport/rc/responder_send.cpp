@@ -263,7 +263,7 @@ void Responder::on_read_job_resolved(QueuePair& qp, uint32_t generation, odp::Ou
     // Also if an RNR NAK was sent instead of the response: the READ would only miss again.
     state.job_count = 0;
     context_.count(DropReason::access);
-    CoreContext::blame(qp, status::FailureCause::refused_page);
+    CoreContext::blame_page(qp, status::FailureCause::refused_page);
     nak_and_close(qp, wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
     state.nak_psn = state.job_stuck_psn;
   }

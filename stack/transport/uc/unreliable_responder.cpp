@@ -185,7 +185,10 @@ void UnreliableResponder::on_parked_resolved(QueuePair& qp, uint32_t generation,
   if (static_cast<int32_t>(generation - state.park_floor) < 0) return;
   if (outcome == odp::Outcome::violation) {
     context_.count(DropReason::access);
-    if (state.parked_head != nullptr && state.fault_of_receive) return fail(qp);
+    if (state.parked_head != nullptr && state.fault_of_receive) {
+      CoreContext::blame_page(qp, status::FailureCause::receive_memory);
+      return fail(qp);
+    }
     return give_up(qp);
   }
   if (state.parked_head == nullptr) return;

@@ -288,7 +288,7 @@ void Datagram::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outco
   ResponderState& state = qp.responder;
   if (state.parked_head == nullptr || generation != state.park_generation) return;
   if (outcome == odp::Outcome::violation) {
-    CoreContext::blame(qp, status::FailureCause::receive_memory);
+    CoreContext::blame_page(qp, status::FailureCause::receive_memory);
     if (qp.receive_taken) fail_receive(context_, qp, CompletionStatus::local_protection);
     return fail(qp);
   }

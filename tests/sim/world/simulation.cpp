@@ -25,6 +25,11 @@ void SimHost::on_qp_event(uint32_t qpn, void* /*user*/, transport::AsyncEvent ev
   events.push_back({qpn, event});
 }
 
+status::FailureCause SimHost::on_qp_failure(const transport::QpFailure& failure) {
+  failures.push_back(failure);
+  return failure.cause;
+}
+
 void SimHost::on_cq_event(transport::CompletionQueue* /*cq*/, transport::AsyncEvent /*event*/) {
   ++cq_errors;
 }

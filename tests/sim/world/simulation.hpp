@@ -48,6 +48,7 @@ class SimHost final : public transport::EventSink {
   void on_srq_event(transport::SharedReceiveQueue* /*srq*/, transport::AsyncEvent /*event*/) override {
     ++srq_events;
   }
+  status::FailureCause on_qp_failure(const transport::QpFailure& failure) override;
 
   /// Delivers what is due at `now`, then runs one iteration of the core.
   void turn(TimeNs now, SimLink& from_wire);
@@ -64,6 +65,7 @@ class SimHost final : public transport::EventSink {
   wire::Gid gid;
   std::multimap<TimeNs, Frame> looped;
   std::vector<RaisedEvent> events;
+  std::vector<transport::QpFailure> failures;
   uint32_t cq_errors = 0;
   uint32_t srq_events = 0;
 

@@ -45,18 +45,64 @@ TEST(FailureText, DescribesTheRequestAndTheTries) {
   record.key = 0xab01;
   record.unanswered_packets = 3;
   record.retry_count = 7;
+  record.retries_used = 7;
+  record.silent_ns = 805'306'368;
   record.ack_timeout_ns = 67'108'864;
   const std::string text = text_of(record);
   EXPECT_TRUE(
       has(text,
           "; the request: READ of 4096 bytes at address 0x7f0000001000 with rkey 0xab01; no answer for "
-          "8 x 67.1 ms; 3 packets are not acknowledged, the last acknowledged PSN is 76; the port's "
+          "805.3 ms: 7 of 7 retries are used, the ACK timeout is 67.1 ms; 3 packets are not acknowledged, "
+          "the last acknowledged PSN is 76; the port's "
           "link is up"))
       << text;
   record.opcode = 2;
   EXPECT_TRUE(has(text_of(record), "SEND of 4096 bytes; no answer")) << text_of(record);
   record.psn = 0;
   EXPECT_TRUE(has(text_of(record), "the last acknowledged PSN is 16777215")) << "PSNs have 24 bits";
+}
+
+TEST(FailureText, NamesTheLocalBuffer) {
+  FailureRecord record = failure(FailureCause::peer_refused_access);
+  record.has_request = true;
+  record.lkey = 0xcd01;
+  record.local_va = 0x2000;
+  record.syndrome = 0x62;
+  EXPECT_TRUE(has(text_of(record),
+                  "status 12, the peer's NAK has syndrome 0x62; the request: WRITE of 0 "
+                  "bytes at address 0x0 with rkey 0x0, local address 0x2000 with lkey 0xcd01"))
+      << text_of(record);
+}
+
+TEST(FailureText, CountsRnrRetries) {
+  FailureRecord record = failure(FailureCause::receiver_not_ready);
+  record.rnr_retry = 3;
+  record.rnr_retries_used = 3;
+  EXPECT_TRUE(has(text_of(record), "; 3 of 3 RNR retries are used")) << text_of(record);
+}
+
+TEST(FailureText, NamesTheAwaitedPage) {
+  FailureRecord record = failure(FailureCause::flushed);
+  EXPECT_FALSE(has(text_of(record), "awaited"));
+  record.awaited_va = 0x7f0000002000;
+  record.awaited_key = 0xab01;
+  record.awaited_ns = 1'500'000'000;
+  EXPECT_TRUE(
+      has(text_of(record), "; the page at address 0x7f0000002000 with lkey 0xab01 was awaited for 1500 ms"))
+      << text_of(record);
+  record.nak_sent = true;
+  EXPECT_TRUE(has(text_of(record), "with rkey 0xab01 was awaited")) << text_of(record);
+}
+
+TEST(FailureText, NamesTheNextHopOfASilentPeer) {
+  FailureRecord record = failure(FailureCause::never_answered);
+  EXPECT_FALSE(has(text_of(record), "next hop")) << "unknown";
+  record.neighbour = Neighbour::unanswered;
+  EXPECT_TRUE(has(text_of(record), "; the next hop answers no neighbour request")) << text_of(record);
+  record.neighbour = Neighbour::reachable;
+  record.neighbour_mac = {2, 0, 0, 0xab, 0, 9};
+  EXPECT_TRUE(has(text_of(record), "; the next hop has answered, from MAC address 02:00:00:ab:00:09"))
+      << text_of(record);
 }
 
 TEST(FailureText, APeerThatIsTheDeviceItselfIsAWrongWire) {
