@@ -106,6 +106,22 @@ def link_down(folder):
     print("a link that went down: " + lines[0])
 
 
+def stopped_switch(folder):
+    """The programs of a wire start no other switch for an uplink. After link_down(): both ends are up again."""
+    if os.geteuid() != 0:
+        return
+    subprocess.run(["ip", "link", "set", "fl-fail-2", "up"], check=True)
+    name = f"uplink{os.getpid()}"
+    switch = start([os.path.join(os.path.dirname(RUN), "faultline-switch"), "--wire", name, "--uplink", "af_packet:fl-fail-2"])
+    client_words = [RUN, "--wire", name, "--ip", "198.18.0.2"]
+    server, client = pair([RUN, "--config", f"{folder}/1.toml"], client_words, "127.0.0.1")
+    switch.kill()
+    text, lines = lines_of(client, "link_down")
+    assert len(lines) == 1 and "peer 198.18.0.1" in lines[0] and "the port's link is down" in lines[0], text
+    assert server.poll() is None
+    print("a switch that was stopped: " + lines[0])
+
+
 def dropped_packets(folder):
     """The server's program is stopped and its QP destroyed: what the client sends on is counted as dropped there."""
     script = f"{folder}/pair.py"
@@ -208,6 +224,7 @@ def main():
         refused_connections(folder)
         killed_peer()
         link_down(folder)
+        stopped_switch(folder)
         return 0
     finally:
         for process in started:
