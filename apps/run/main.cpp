@@ -19,6 +19,8 @@
 #include "apps/run/environment.hpp"
 #include "apps/run/find_files.hpp"
 #include "apps/run/guards.hpp"
+#include "pmd_glue/config/config.hpp"
+#include "pmd_glue/trouble/scenario_file.hpp"
 #include "pmd_glue/wires/switch_place.hpp"
 #include "pmd_glue/wires/wire_request.hpp"
 
@@ -38,6 +40,10 @@ struct Options {
   std::string ip;
   std::string record;
   unsigned record_size = 0;  ///< megabytes; 0: the library's default
+  std::string trouble;
+  std::string replay;
+  std::string journal;
+  std::string seed;
   bool share = false;
   bool udp = false;
   bool no_wire_sockets = false;
@@ -82,6 +88,30 @@ int set_recording(const Options& options) {
   return 0;
 }
 
+/// Sets the variables of trouble. The journal is created anew, since each run appends to it. Returns "" or
+/// one line.
+std::string set_trouble(const Options& options) {
+  if (options.trouble.empty() && options.replay.empty()) return {};
+  const auto whole = [](const std::string& path) { return std::filesystem::absolute(path).string(); };
+  try {
+    if (!options.trouble.empty()) static_cast<void>(glue::load_scenario(options.trouble));
+  } catch (const glue::ConfigError& error) {
+    return error.what();
+  }
+  if (!options.replay.empty() && access(options.replay.c_str(), R_OK) != 0)
+    return fmt::format("faultline-run: --replay: {}: {}", options.replay, std::strerror(errno));
+  if (options.trouble.empty())
+    setenv("FAULTLINE_TROUBLE_REPLAY", whole(options.replay).c_str(), 1);
+  else
+    setenv("FAULTLINE_TROUBLE", whole(options.trouble).c_str(), 1);
+  if (!options.seed.empty()) setenv("FAULTLINE_TROUBLE_SEED", options.seed.c_str(), 1);
+  if (options.journal.empty()) return {};
+  if (unlink(options.journal.c_str()) != 0 && errno != ENOENT)
+    return fmt::format("faultline-run: --journal: {}: {}", options.journal, std::strerror(errno));
+  setenv("FAULTLINE_TROUBLE_JOURNAL", whole(options.journal).c_str(), 1);
+  return {};
+}
+
 int run_program(const Options& options) {
   const std::string directory = run::own_directory();
   const std::string library = run::find_library(directory, FAULTLINE_LIBDIR);
@@ -112,6 +142,7 @@ int run_program(const Options& options) {
   if (const int error = set_recording(options); error != 0)
     return fail(kBadOption,
                 fmt::format("faultline-run: --record: {}: {}", options.record, std::strerror(error)));
+  if (const std::string wrong = set_trouble(options); !wrong.empty()) return fail(kBadOption, wrong);
   if (options.udp) setenv("FAULTLINE_UDP", options.ip.empty() ? "default" : options.ip.c_str(), 1);
   run::set_environment(library, directory, options.program.front());
 
@@ -150,6 +181,18 @@ int start(int argc, char** argv) {
                  "megabytes of the recording for each core, of which the newest events stay; default: 64")
       ->check(CLI::Range(1U, kMostMegabytes))
       ->needs(record);
+  auto* trouble =
+      app.add_option("--trouble", options.trouble,
+                     "a TOML file with faults that the program meets: errors, lost packets, events");
+  auto* replay =
+      app.add_option("--replay", options.replay, "a journal whose decisions are made again, and no others");
+  app.add_option("--seed", options.seed, "with --trouble: the seed, instead of the file's")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(trouble);
+  app.add_option(
+      "--journal", options.journal,
+      "keep the decisions of --trouble or --replay in this file; %p is the process, %n the program");
+  replay->excludes(trouble);
   auto* guards = app.add_flag("--guards", options.guards,
                               "print which guards of registered memory a program would have here, and end");
   auto* own_guards = app.add_flag(run::kOwnGuardsOption, options.own_guards)->group("");  // not in the help

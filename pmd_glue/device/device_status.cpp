@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The running device's status segment.
+// What the running device states of itself: its link, its status segment, its failures.
 #include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/device/running_device.hpp"
 #include "stack/base/clock.hpp"
@@ -18,6 +18,13 @@ void RunningDevice::start_publishing() {
 
 status::SegmentWriter* RunningDevice::status() {
   return publisher_ != nullptr ? &publisher_->segment() : nullptr;
+}
+
+bool RunningDevice::link_up() {
+  bool up = false;
+  // In a call(), since the progress thread may be reconnecting the port.
+  call_with(*this, 0, [&] { up = !progress_.is_closed() && first_engine().port_link_up(); });
+  return up;
 }
 
 bool RunningDevice::last_failure(uint32_t core_index, uint32_t qpn, TimeNs since,

@@ -20,6 +20,7 @@
 #include "pmd_glue/eal/eal.hpp"
 #include "pmd_glue/eal/interrupt_thread.hpp"
 #include "pmd_glue/engine/reasons.hpp"
+#include "pmd_glue/trouble/start.hpp"
 #include "stack/base/log.hpp"
 #include "stack/base/process/call_stack.hpp"
 #include "stack/base/process/exit_hook.hpp"
@@ -102,6 +103,7 @@ const Config& Registry::config() {
     const std::optional<std::string> level = log_level_of_environment(complaint);
     if (!complaint.empty()) tell_anyone(complaint);
     if (level) log().set_level(spdlog::level::from_str(*level));
+    start_trouble();
     std::string path = path_;
     if (path.empty())
       if (const char* from_environment = secure_getenv("FAULTLINE_CONFIG")) path = from_environment;

@@ -29,6 +29,8 @@ namespace faultline::glue {
 namespace {
 
 constexpr TimeNs kPortCheckNs = 20'000'000;
+/// The same if a scenario may take the link down: its times are of milliseconds.
+constexpr TimeNs kTroubledPortCheckNs = 1'000'000;
 constexpr TimeNs kToldOfPortNs = 1'000'000'000;
 // A NIC with interrupts is only looked at for its link and for requests that were flagged.
 constexpr TimeNs kRestingPortCheckNs = 200'000'000;
@@ -472,6 +474,7 @@ int RunningDevice::port_descriptor() const {
 // A link through a switch is up as long as the switch lives.
 TimeNs RunningDevice::longest_sleep_ns() const {
   // The turn that finds a broken ring may be the last one before a sleep.
+  if (core_units_.front().engine->trouble().may_take_link_down()) return kTroubledPortCheckNs;
   const bool has_offender = wire_port_ != nullptr && wire_port_->has_offender();
   if (port_state_ == PortState::up && port_->may_rest()) return kRestingPortCheckNs;
   return port_descriptor() >= 0 && port_state_ == PortState::up && !has_offender ? kToldOfPortNs
@@ -480,7 +483,8 @@ TimeNs RunningDevice::longest_sleep_ns() const {
 
 void RunningDevice::maintain(TimeNs now) {
   if (now < next_port_check_ || port_state_ == PortState::gone) return;
-  next_port_check_ = now + kPortCheckNs;
+  next_port_check_ =
+      now + (first_engine().trouble().may_take_link_down() ? kTroubledPortCheckNs : kPortCheckNs);
   if (publisher_ != nullptr) publisher_->publish_if_due(port_state_ == PortState::up, now);
   if (port_->is_gone()) return lose_port();
   if (port_->needs_reset() && now >= next_reset_) reset_port(now);
@@ -488,7 +492,7 @@ void RunningDevice::maintain(TimeNs now) {
     std::fprintf(stderr, "%s\n", error.c_str());
   if (wire_port_ != nullptr) serve_links(now);
   if (flow_steering_ != nullptr) static_cast<void>(flow_steering_->update());
-  const bool up = port_->link_up();
+  const bool up = port_->link_up() && !first_engine().trouble().is_link_down();
   note_port_state(up ? PortState::up : PortState::down);
   if (up || !port_->needs_reconnect() || now < next_reconnect_) return;
   // Without its unit the port has no socket, or one that belongs to another process now.
@@ -546,13 +550,6 @@ bool RunningDevice::wants_reasons() const {
 
 void RunningDevice::log_reason(const std::string& line) {
   glue::log_reason(config_.name, line, monotonic_ns());
-}
-
-bool RunningDevice::link_up() {
-  bool up = false;
-  // In a call(), since the progress thread may be reconnecting the port.
-  call_with(*this, 0, [&] { up = !progress_.is_closed() && first_engine().port_link_up(); });
-  return up;
 }
 
 verbs::PortCounters RunningDevice::port_counters() {

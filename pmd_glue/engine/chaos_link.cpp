@@ -18,7 +18,9 @@ bool later(const ChaosLink::Held& a, const ChaosLink::Held& b) {
 
 }  // namespace
 
-ChaosLink::ChaosLink(const chaos::LinkModelConfig& config, rte_mempool* pool) : model_(config), pool_(pool) {
+ChaosLink::ChaosLink(const chaos::LinkModelConfig& config, rte_mempool* pool,
+                     std::unique_ptr<chaos::FrameJudge> judge)
+    : model_(config), pool_(pool), judge_(std::move(judge)) {
   held_.reserve(kHeld);
 }
 
@@ -39,6 +41,7 @@ void ChaosLink::hold(rte_mbuf* frame, TimeNs due, ChaosCounts& counts) {
 void ChaosLink::put(std::span<rte_mbuf* const> frames, TimeNs now, ChaosCounts& counts) {
   for (rte_mbuf* frame : frames) {
     chaos::Verdict verdict = model_.next(frame->data_len);
+    if (judge_ != nullptr) judge_->amend(bytes_of(frame), verdict);
     const TimeNs due = now + verdict.delay_ns;
     if (verdict.delay_ns != 0) ++counts.delayed;
     if (verdict.duplicate)

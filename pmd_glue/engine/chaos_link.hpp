@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "pmd_glue/engine/port_counts.hpp"
+#include "stack/chaos/frame_judge.hpp"
 #include "stack/chaos/link_model.hpp"
 #include "stack/transport/shared/types.hpp"
 
@@ -32,8 +34,9 @@ class ChaosLink {
     rte_mbuf* frame = nullptr;
   };
 
-  /// Duplicates are allocated from `pool`.
-  ChaosLink(const chaos::LinkModelConfig& config, rte_mempool* pool);
+  /// Duplicates are allocated from `pool`. `judge` may be nullptr.
+  ChaosLink(const chaos::LinkModelConfig& config, rte_mempool* pool,
+            std::unique_ptr<chaos::FrameJudge> judge = nullptr);
   ~ChaosLink();
   ChaosLink(const ChaosLink&) = delete;
   ChaosLink& operator=(const ChaosLink&) = delete;
@@ -53,6 +56,7 @@ class ChaosLink {
 
   chaos::LinkModel model_;
   rte_mempool* const pool_;
+  const std::unique_ptr<chaos::FrameJudge> judge_;
   std::vector<Held> held_;  // a min-heap by (due, order); its capacity is reserved once
   uint64_t next_order_ = 0;
 };

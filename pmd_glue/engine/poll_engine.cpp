@@ -62,17 +62,20 @@ uint64_t chaos_seed(uint64_t seed, const CoreSlot& slot, unsigned what) {
 }
 
 std::unique_ptr<ChaosLink> chaos_link(const ChaosConfig& chaos, bool wanted, const CoreSlot& slot,
-                                      unsigned direction, rte_mempool* pool) {
-  if (!wanted || chaos.link.harmless()) return nullptr;
-  chaos::LinkModelConfig link = chaos.link;
+                                      unsigned direction, rte_mempool* pool,
+                                      std::unique_ptr<chaos::FrameJudge> judge) {
+  const bool harmless = !wanted || chaos.link.harmless();
+  if (harmless && judge == nullptr) return nullptr;
+  chaos::LinkModelConfig link = harmless ? chaos::LinkModelConfig{} : chaos.link;
   link.seed = chaos_seed(link.seed, slot, direction);
-  return std::make_unique<ChaosLink>(link, pool);
+  return std::make_unique<ChaosLink>(link, pool, std::move(judge));
 }
 
 std::unique_ptr<chaos::FaultModel> fault_model(const ChaosConfig& chaos, const CoreSlot& slot,
-                                               odp::MemoryAccess& memory) {
-  if (chaos.faults.harmless()) return nullptr;
+                                               odp::MemoryAccess& memory, const DeviceTrouble& trouble) {
   chaos::FaultModelConfig faults = chaos.faults;
+  faults.decide = trouble.fault_judge();
+  if (faults.harmless()) return nullptr;
   faults.seed = chaos_seed(faults.seed, slot, 2);
   return std::make_unique<chaos::FaultModel>(faults, memory);
 }
@@ -110,11 +113,15 @@ PollEngine::PollEngine(const Config& config, const DeviceConfig& device, WireAtt
       addresses_(addresses),
       filter_(addresses.mac(), addresses.vlan(), addresses.gids()),
       neighbours_(addresses),
-      receive_link_(chaos_link(device.chaos, device.chaos.receive, slot, 0, port.pool())),
-      fault_model_(fault_model(device.chaos, slot, session)),
+      trouble_(device.name),
+      receive_link_(chaos_link(device.chaos, device.chaos.receive, slot, 0, port.pool(),
+                               trouble_.packet_judge(PacketJudge::Direction::in, core_))),
+      fault_model_(fault_model(device.chaos, slot, session, trouble_)),
       now_(monotonic_ns()),
       tx_(port, slot, attachment, filter_, capture,
-          chaos_link(device.chaos, device.chaos.transmit, slot, 1, port.pool()), counts_),
+          chaos_link(device.chaos, device.chaos.transmit, slot, 1, port.pool(),
+                     trouble_.packet_judge(PacketJudge::Direction::out, core_)),
+          counts_),
       ack_deferral_(port.sends_by_socket() ? CallerTracker::kAtOnceBySocketNs : CallerTracker::kAtOnceNs),
       core_(std::make_unique<transport::Core>(
           core_config(config, device, attachment, port, slot, qp_memory_.resource()),
@@ -145,6 +152,8 @@ bool PollEngine::turn(Turn whose) {
     enter_session();
     fault_model_->advance(now_);
   }
+  if (trouble_.is_due()) [[unlikely]]
+    suffer();
   size_t moved = deliver_loopback();
   if (core_slot_.hand_over != nullptr) moved += take_handed_over();
   if (tx_.is_port_usable())
@@ -167,6 +176,23 @@ bool PollEngine::turn(Turn whose) {
   if (publisher_.is_due(moved != 0, now_)) [[unlikely]]
     publisher_.publish(now_);
   return moved != 0 || holds_back();
+}
+
+/// Executes what the scenario has decided for this device. The first core acts for the port and the device.
+void PollEngine::suffer() {
+  std::array<trouble::Pending, DeviceTrouble::kMostPending> actions;
+  const size_t count = trouble_.take(core_slot_.index, core_slot_.cores, actions);
+  if (count == 0) return;
+  enter_session();
+  for (const trouble::Pending& action : std::span(actions).first(count)) {
+    if (action.kind == trouble::Action::Kind::fail_qp) {
+      core_->fail_qp(static_cast<uint32_t>(action.handle), now_);
+      continue;
+    }
+    const auto event = static_cast<transport::AsyncEvent>(action.number);
+    if (event == transport::AsyncEvent::device_fatal) core_->fail_qps(now_);
+    on_device_event(event);
+  }
 }
 
 bool PollEngine::turn_after_sleep(bool reported) {
@@ -471,7 +497,7 @@ void PollEngine::add_neighbour(const wire::Gid& peer, status::FailureRecord& rec
 }
 
 status::FailureCause PollEngine::on_qp_failure(const transport::QpFailure& failure) {
-  status::FailureRecord record = transport::record_of(failure, tx_.is_port_usable() && port_.link_up(), now_);
+  status::FailureRecord record = transport::record_of(failure, port_link_up(), now_);
   if (failure.is_connected) add_neighbour(failure.peer, record);
   publisher_.failures().add(record);
   if (wants_failures()) log_failure(device_name_, record, now_);

@@ -26,6 +26,7 @@
 #include "pmd_glue/memif/memif_gate.hpp"
 #include "pmd_glue/ports/port.hpp"
 #include "pmd_glue/status/core_publisher.hpp"
+#include "pmd_glue/trouble/device_trouble.hpp"
 #include "pmd_glue/wires/wire_attachment.hpp"
 #include "stack/base/token_bucket.hpp"
 #include "stack/base/turn_lock.hpp"
@@ -71,6 +72,7 @@ class PollEngine final : private transport::EventSink {
   }
 
   [[nodiscard]] transport::Core& core() { return *core_; }
+  [[nodiscard]] const DeviceTrouble& trouble() const { return trouble_; }
   [[nodiscard]] NeighbourCache& neighbours() { return neighbours_; }
   /// Filter of destination addresses, with the joined multicast groups.
   [[nodiscard]] wire::AddressFilter& filter() { return filter_; }
@@ -84,7 +86,9 @@ class PollEngine final : private transport::EventSink {
 
   /// Allows or forbids turns to use the port.
   void use_port(bool use) { tx_.use_port(use); }
-  [[nodiscard]] bool port_link_up() const { return tx_.is_port_usable() && port_.link_up(); }
+  [[nodiscard]] bool port_link_up() const {
+    return tx_.is_port_usable() && port_.link_up() && !trouble_.is_link_down();
+  }
 
   /// Prepares a sleep: returns a descriptor that reports frames for this core, or -1. The caller runs one
   /// more turn. Both require the turn lock; EthernetPort describes them.
@@ -167,6 +171,7 @@ class PollEngine final : private transport::EventSink {
   bool write_own_frame(Write write);
   /// Adds what the neighbour cache knows of the next hop to a connected peer.
   void add_neighbour(const wire::Gid& peer, status::FailureRecord& record) const;
+  void suffer();
   /// True if delayed frames or faults need later turns to complete.
   [[nodiscard]] bool holds_back() const;
   size_t deliver_loopback();
@@ -184,7 +189,9 @@ class PollEngine final : private transport::EventSink {
   /// Rate limits of replies (ARP, ND, ICMP echo): a flood of requests causes no flood of replies.
   TokenBucket echo_answers_{1'000, 1'000};
   TokenBucket link_answers_{10'000, 1'000};
-  // From [device.chaos]; nullptr if it is harmless. TxPath has the link of the other direction.
+  DeviceTrouble trouble_;
+  // From [device.chaos] and the scenario; nullptr if it is harmless. TxPath has the link of the other
+  // direction.
   std::unique_ptr<ChaosLink> receive_link_;
   std::unique_ptr<chaos::FaultModel> fault_model_;
   PortCounts counts_;

@@ -3,35 +3,47 @@
 // not the resolutions: a resident page would be found by the next access.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "odp/regions/memory_access.hpp"
 #include "stack/chaos/random.hpp"
 
 namespace faultline::chaos {
 
+/// What happens to one fault.
+struct FaultFate {
+  uint64_t delay_ns = 0;
+  bool fails = false;
+};
+
 struct FaultModelConfig {
   uint64_t delay_ns = 0;  ///< added to the service time of each fault
   double failure = 0;     ///< probability that a fault is resolved, after the delay, as a violation
   uint64_t seed = 1;
+  /// Decides each fault, instead of the values above; may be empty.
+  std::function<FaultFate(const odp::FaultRequest&)> decide = {};
 
-  [[nodiscard]] bool harmless() const { return delay_ns == 0 && failure <= 0; }
+  [[nodiscard]] bool harmless() const { return delay_ns == 0 && failure <= 0 && !decide; }
 };
 
 class FaultModel final : public odp::MemoryAccess {
  public:
   /// `memory` must outlive this object.
   FaultModel(const FaultModelConfig& config, odp::MemoryAccess& memory)
-      : config_(config), memory_(memory), random_(config.seed) {}
+      : config_(config), memory_(memory), random_(config.seed) {
+    held_.reserve(kHeld);
+    failed_waiters_.reserve(kHeld);
+  }
 
   /// Call once per turn, before the core runs.
   void advance(uint64_t now_ns);
   /// Time at which the next delayed request is due, or the present if an injected failure waits; ~0 if there
   /// is none.
   [[nodiscard]] uint64_t next_deadline() const {
-    if (failures_ != 0) return now_ns_;
-    return held_ == 0 ? ~uint64_t{0} : at(first_).due_ns;
+    if (!failed_waiters_.empty()) return now_ns_;
+    return held_.empty() ? ~uint64_t{0} : held_.front().due_ns;
   }
 
   [[nodiscard]] odp::Outcome check(const odp::Target& target, uint64_t va, uint64_t length_bytes) override {
@@ -79,25 +91,23 @@ class FaultModel final : public odp::MemoryAccess {
   [[nodiscard]] size_t take_resolutions(std::span<odp::Resolution> out) override;
 
  private:
-  static constexpr uint32_t kHeld = 4096;  // power of two; maximum number of delayed faults
+  static constexpr size_t kHeld = 4096;  // maximum number of delayed faults
   struct Held {
     odp::FaultRequest request;
     uint64_t due_ns = 0;
+    uint64_t order = 0;  ///< orders faults with equal `due_ns`
     bool fails = false;
   };
-  [[nodiscard]] Held& at(uint32_t position) { return ring_[position % kHeld]; }
-  [[nodiscard]] const Held& at(uint32_t position) const { return ring_[position % kHeld]; }
+  [[nodiscard]] static bool is_later(const Held& a, const Held& b);
+  [[nodiscard]] FaultFate fate_of(const odp::FaultRequest& request);
 
   const FaultModelConfig config_;
   odp::MemoryAccess& memory_;
   Random random_;
   uint64_t now_ns_ = 0;
-  // The delay is constant, so requests are due in order of arrival.
-  uint32_t first_ = 0;
-  uint32_t held_ = 0;
-  std::array<Held, kHeld> ring_;
-  uint32_t failures_ = 0;  ///< injected failures not taken yet
-  std::array<odp::WaiterToken, kHeld> failed_waiters_{};
+  std::vector<Held> held_;  // a min-heap by (due_ns, order); its capacity is reserved once
+  uint64_t next_order_ = 0;
+  std::vector<odp::WaiterToken> failed_waiters_;  ///< of injected failures that are not taken yet
 };
 
 }  // namespace faultline::chaos

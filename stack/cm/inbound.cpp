@@ -6,6 +6,7 @@
 #include <new>
 
 #include "stack/cm/manager_impl.hpp"
+#include "stack/trouble/director.hpp"
 #include "stack/wire/packet/byte_order.hpp"
 
 namespace faultline::cm {
@@ -107,6 +108,15 @@ void Manager::Impl::take_message(Record& record, Input input, const wire::CmMad&
 
 // ---- requests ----
 
+/// Returns the reason with which a scenario rejects this request; 0: it does not.
+static uint8_t reason_of_scenario() {
+  trouble::Director* const director = trouble::director();
+  if (director == nullptr) return 0;
+  const trouble::Action* const action =
+      director->decide({.kind = trouble::EventKind::request, .name = {}, .object = {}});
+  return action == nullptr ? 0 : static_cast<uint8_t>(action->number);
+}
+
 void Manager::Impl::reject_req(const wire::CmReq& req, const wire::CmMad& mad, const MadSource& source,
                                wire::RejectReason reason, std::span<const uint8_t> info) {
   wire::MadBytes answer;
@@ -166,6 +176,8 @@ void Manager::Impl::on_req(const wire::CmMad& mad, const MadSource& source, Time
     return take_message(*known->second, Input::req, mad, now);
   Listener* const listener = listeners.match(req.service_id, back.source_gid);
   if (listener == nullptr) return reject_req(req, mad, source, wire::RejectReason::invalid_service_id);
+  if (const uint8_t reason = reason_of_scenario(); reason != 0)
+    return reject_req(req, mad, source, static_cast<wire::RejectReason>(reason));
   if (refuse(req, mad, source) || reject_stale(req, mad, source, now)) return;
   if (listener->awaiting >= listener->params.backlog) return drop(DropReason::backlog);
   if (full()) return drop(DropReason::no_resources);

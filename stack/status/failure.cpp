@@ -81,6 +81,8 @@ constexpr FailureCauseRow kRows[] = {
      "lkey, address and length of the receive; was its memory unmapped?"},
     {flushed, "flushed", "the QP was moved to the error state by the program", "nothing: it was asked for"},
     {device_lost, "device_lost", "the device's port was removed", "the port: open the device again"},
+    {by_scenario, "by_scenario", "the scenario of trouble asked for it",
+     "the journal: faultline-run --journal"},
     {connection_rejected, "connection_rejected", "the peer refused a connection",
      "the reason of its REJ (IBA 12.6.7.2, table 101): 8 is a port on which nobody listens, 28 a program "
      "that called "

@@ -56,6 +56,7 @@ enum class FailureCause : uint16_t {
   // Not caused by a packet.
   flushed = 48,
   device_lost = 49,
+  by_scenario = 50,
 
   // Connections and addresses: no QP has failed yet.
   connection_rejected = 56,

@@ -14,6 +14,7 @@
 #include "odp/copy/fault_handler.hpp"
 #include "odp/copy/fault_signals.hpp"
 #include "odp/copy/tolerant_copy.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::abi {
 
@@ -94,6 +95,19 @@ constexpr std::array<CmHandler, 23> make_handlers() {
   handlers[RDMA_USER_CM_CMD_JOIN_MCAST] = join_multicast;
   return handlers;
 }
+/// librdmacm's calls by command, as a scenario names them.
+constexpr std::array<std::string_view, 23> kCallNames{
+    "rdma_create_id",      "rdma_destroy_id",      "rdma_bind_addr",     "rdma_resolve_addr",
+    "rdma_resolve_route",  "rdma_query",           "rdma_connect",       "rdma_listen",
+    "rdma_accept",         "rdma_reject",          "rdma_disconnect",    "rdma_init_qp_attr",
+    "rdma_get_cm_event",   "rdma_get_option",      "rdma_set_option",    "rdma_notify",
+    "rdma_join_multicast", "rdma_leave_multicast", "rdma_migrate_id",    "rdma_query",
+    "rdma_bind_addr",      "rdma_resolve_addr",    "rdma_join_multicast"};
+static_assert(RDMA_USER_CM_CMD_CREATE_ID == 0 && RDMA_USER_CM_CMD_RESOLVE_ROUTE == 4 &&
+              RDMA_USER_CM_CMD_CONNECT == 6 && RDMA_USER_CM_CMD_ACCEPT == 8 &&
+              RDMA_USER_CM_CMD_GET_EVENT == 12 && RDMA_USER_CM_CMD_NOTIFY == 15 &&
+              RDMA_USER_CM_CMD_MIGRATE_ID == 18 && RDMA_USER_CM_CMD_BIND == 20 &&
+              RDMA_USER_CM_CMD_RESOLVE_ADDR == 21);
 /// Handlers by command. GET_OPTION has none, as in the kernel.
 constexpr auto kHandlers = make_handlers();
 static_assert(kHandlers.size() == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
@@ -163,6 +177,7 @@ ssize_t CmChannel::write(const void* bytes, size_t length) {
   if (header.cmd >= kHandlers.size() || header.in + sizeof header > length) return -EINVAL;
   const CmHandler handler = kHandlers[header.cmd];
   if (handler == nullptr) return -ENOSYS;
+  if (const int error = verbs::trouble_of(kCallNames[header.cmd]); error != 0) return -error;
   const CmCommand command{{static_cast<const uint8_t*>(bytes) + sizeof header, header.in}, header.out};
   try {
     const int error = handler(CmCore::instance(), queue_, command);

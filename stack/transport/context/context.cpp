@@ -30,6 +30,7 @@ CompletionOpcode completion_opcode(SendOpcode opcode) {
       return CompletionOpcode::flush;
     case SendOpcode::atomic_write:
       return CompletionOpcode::atomic_write;
+    case SendOpcode::made_to_fail:
     case SendOpcode::send:
     case SendOpcode::send_with_imm:
     case SendOpcode::send_with_inv:

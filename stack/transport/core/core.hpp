@@ -73,6 +73,11 @@ class Core {
   /// Moves all QPs to the error state, since the device is lost: what is posted completes as flushed. A QP in
   /// RESET has nothing posted and stays.
   void fail_qps(TimeNs now);
+  /// Moves one QP to the error state, with IBV_EVENT_QP_FATAL, as a scenario asks for. Does nothing for an
+  /// unknown QPN or a QP in RESET or in error.
+  void fail_qp(uint32_t qpn, TimeNs now);
+  /// Returns the QPN of the connected QP whose peer is that QP; 0: none. Takes time in proportion to the QPs.
+  [[nodiscard]] uint32_t qpn_of_peer(const wire::Gid& peer, uint32_t peer_qpn) const;
 
   /// Drops all references to `cq`; call after its last QP is destroyed and before destroying it.
   void forget_cq(const CompletionQueue& cq);

@@ -121,6 +121,25 @@ void Core::fail_qps(TimeNs now) {
     }
 }
 
+void Core::fail_qp(uint32_t qpn, TimeNs now) {
+  QueuePair* const qp = impl_->find(qpn);
+  if (qp == nullptr || qp->state_now() == QpState::reset || qp->state_now() == QpState::err) return;
+  CoreContext& context = impl_->context;
+  context.now_ns = now;
+  CoreContext::blame(*qp, status::FailureCause::by_scenario);
+  context.report(*qp, CompletionStatus::general);
+  context.enter_error(*qp);
+  context.raise(*qp, AsyncEvent::qp_fatal);
+}
+
+uint32_t Core::qpn_of_peer(const wire::Gid& peer, uint32_t peer_qpn) const {
+  for (const QueuePair* const qp : impl_->table)
+    if (qp != nullptr && qp->protocol() != Protocol::datagram && qp->attributes.destination_qpn == peer_qpn &&
+        qp->attributes.av.path.destination_gid == peer)
+      return qp->qpn;
+  return 0;
+}
+
 void Core::Impl::reset(QueuePair& qp) {
   qp.state.store(QpState::reset, std::memory_order_relaxed);
   take_doorbells();

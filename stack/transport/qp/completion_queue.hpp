@@ -150,6 +150,9 @@ class CompletionQueue {
       if (!solicited_only || solicits(ring_[at & mask_])) return disarm();
     return false;
   }
+  /// Application side: the waiting completions count as arriving now, since a scenario hid them from a poll.
+  /// Returns true if the queue was armed; the caller then raises the event.
+  [[nodiscard]] bool take_armed_by_late() { return seems_armed() && disarm(); }
   /// Pushes of one engine since its last call of notice(). The `end` members are positions in the ring after
   /// the last counted push.
   struct Pushed {

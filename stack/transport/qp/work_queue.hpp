@@ -107,6 +107,8 @@ class WorkRing {
   /// Prefetches the slot after the prepared one; producer only.
   [[gnu::always_inline]] void prefetch_next_slot() { prefetch_at(producer_tail_ + 1); }
   void advance() { ++producer_tail_; }  ///< the prepared slot is complete
+  /// One past the last advanced slot; producer only.
+  [[nodiscard]] uint32_t advanced() const { return producer_tail_; }
   void publish() { tail_.store(producer_tail_, std::memory_order_release); }
   /// Discards the slots prepared since the last publish.
   void discard() { producer_tail_ = tail_.load(std::memory_order_relaxed); }

@@ -70,6 +70,7 @@ class Requester {
   [[nodiscard]] Step hold_for(QueuePair& qp, const odp::Target& target, uint64_t va, uint64_t length_bytes);
   /// Called if the WQE at `current` cannot proceed. It fails when it is the oldest, so that completions stay
   /// in order.
+  Step make_fail(QueuePair& qp, const SendWqe& wqe);
   [[nodiscard]] Step fail_in_order(QueuePair& qp, CompletionStatus status);
 
   /// Acknowledges everything before `psn`. Stops at a READ whose responses are missing and then returns

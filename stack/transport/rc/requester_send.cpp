@@ -169,6 +169,7 @@ Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const Send
   const bool unfenced_read = wqe.opcode == SendOpcode::rdma_read && (wqe.flags & kFence) == 0 &&
                              qp.protocol() != Protocol::unreliable;
   if (!unfenced_read) {
+    if (wqe.opcode == SendOpcode::made_to_fail) return make_fail(qp, wqe);
     if (!operation.is(kSupported)) return fail_in_order(qp, CompletionStatus::local_qp_operation);
     const bool answered = operation.is(kAnswered);
     if (qp.protocol() == Protocol::unreliable && (answered || wqe.opcode == SendOpcode::send_with_inv))
@@ -247,6 +248,12 @@ Requester::Step Requester::prepare(QueuePair& qp, const SendWqe& wqe, const Send
       break;
   }
   return fail_in_order(qp, CompletionStatus::local_protection);
+}
+
+/// Fails as a scenario asks for, once the earlier requests have completed.
+Requester::Step Requester::make_fail(QueuePair& qp, const SendWqe& wqe) {
+  if (qp.send_ring.head() == qp.requester.current) CoreContext::blame(qp, status::FailureCause::by_scenario);
+  return fail_in_order(qp, static_cast<CompletionStatus>(wqe.rkey));
 }
 
 Requester::Step Requester::fail_in_order(QueuePair& qp, CompletionStatus status) {

@@ -39,7 +39,8 @@ enum class SendOpcode : uint8_t {
   bind_mw = 8,
   send_with_inv = 9,
   flush = 14,
-  atomic_write = 15
+  atomic_write = 15,
+  made_to_fail = 16  ///< by a scenario (stack/trouble): completes with the status in `rkey`, without a packet
 };
 
 enum SendFlag : uint8_t { kFence = 1U << 0, kSignaled = 1U << 1, kSolicited = 1U << 2, kInline = 1U << 3 };

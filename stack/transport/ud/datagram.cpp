@@ -114,6 +114,11 @@ bool Datagram::send_one(QueuePair& qp) {
   SendWqe& wqe = *qp.send_ring.header_at(qp.send_ring.head());
   const bool immediate = wqe.opcode == SendOpcode::send_with_imm;
   if (!immediate && wqe.opcode != SendOpcode::send) {
+    if (wqe.opcode == SendOpcode::made_to_fail) {
+      CoreContext::blame(qp, status::FailureCause::by_scenario);
+      fail_head(qp, static_cast<CompletionStatus>(wqe.rkey));
+      return false;
+    }
     fail_head(qp, CompletionStatus::local_qp_operation);
     return false;
   }

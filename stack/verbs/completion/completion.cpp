@@ -4,6 +4,7 @@
 
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
@@ -17,6 +18,7 @@ Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
   if (!is_live(ibv_context_pointer)) return fail(EINVAL);
   if (init.channel != nullptr && !is_live(init.channel)) return fail(EINVAL);
   if (init.cqe < 1 || init.cqe > kMaxCqe) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_create_cq", ibv_context_pointer); error != 0) return fail(error);
   if (init.comp_vector >= static_cast<uint32_t>(ibv_context_pointer->num_comp_vectors)) return fail(EINVAL);
   if (init.channel != nullptr && init.channel->context != ibv_context_pointer) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
@@ -49,6 +51,7 @@ Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
   cq->ring_memory = std::move(ring_memory);
   cq->parent_domain = parent_domain;
   cq->handle = engine->last_cq_handle.fetch_add(1, std::memory_order_relaxed) + 1;
+  note_creation(ibv_cq_ex_to_cq(cq.get()));
   cq->published.publish(engine->backend->status(), {.created_ns = engine->backend->now(),
                                                     .handle = cq->handle,
                                                     .entries = init.cqe,
@@ -95,6 +98,8 @@ FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
   if (!is_live(ibv_cq_pointer)) return EINVAL;
   Cq* const cq = &cq_of(ibv_cq_pointer);
   if (cq->references.load(std::memory_order_acquire) != 0) return EBUSY;
+  if (const int error = trouble_of("ibv_destroy_cq", ibv_cq_pointer); error != 0) return error;
+  note_end(ibv_cq_pointer);
   Context& context = context_of(cq->context);
   if (cq->moderated.load(std::memory_order_relaxed))
     cq->engine->on_every_owner([cq](transport::Core& core) { core.forget_cq(*cq); });
@@ -158,6 +163,11 @@ void look_at_waiting(Cq& cq) {
   if (look != Cq::Look::none && cq.take_armed_by_waiting(look == Cq::Look::solicited))
     static_cast<CompletionChannel*>(cq.channel)->raise(cq);
   cq.poll_lock.unlock();
+}
+
+int req_notify_cq_in_trouble(ibv_cq* cq, int solicited_only) {
+  if (const int error = trouble_of("ibv_req_notify_cq", cq); error != 0) return error;
+  return req_notify_cq(cq, solicited_only);
 }
 
 int req_notify_cq(ibv_cq* ibv_cq_pointer, int solicited_only) {

@@ -5,7 +5,9 @@
 
 #include <endian.h>
 
+#include "stack/verbs/objects/completion_channel.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
@@ -72,6 +74,27 @@ int poll_cq(ibv_cq* ibv_cq_pointer, int entries, ibv_wc* wc) {
 
 namespace {
 
+/// True if the scenario hides the queue's completions from this poll: they arrive later, with an event if the
+/// queue is armed.
+bool are_late(Cq& cq) {
+  const ibv_cq* const plain = ibv_cq_ex_to_cq(&cq);
+  if (trouble::director()->decide(
+          {.kind = trouble::EventKind::poll, .name = {}, .object = trouble_object(plain)}) == nullptr)
+    return false;
+  if (cq.has_channel && cq.take_armed_by_late()) static_cast<CompletionChannel*>(cq.channel)->raise(cq);
+  return true;
+}
+
+}  // namespace
+
+int poll_cq_in_trouble(ibv_cq* cq, int entries, ibv_wc* wc) {
+  if (trouble_of("ibv_poll_cq", cq) != 0) return -1;
+  if (has_completions(cq_of(cq)) && are_late(cq_of(cq))) return 0;
+  return poll_cq(cq, entries, wc);
+}
+
+namespace {
+
 /// Advances to the next completion: 0 or ENOENT.
 int next(Cq& cq) {
   if (cq.poll({&cq.current, 1}) == 0) return ENOENT;
@@ -106,6 +129,13 @@ int start_poll(ibv_cq_ex* ibv_cq_pointer, ibv_poll_cq_attr* attributes) {
   return error;
 }
 
+template <bool kLocked>
+int start_poll_in_trouble(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
+  if (const int error = trouble_of("ibv_start_poll", ibv_cq_ex_to_cq(cq)); error != 0) return error;
+  if (has_completions(cq_of(cq)) && are_late(cq_of(cq))) return ENOENT;
+  return start_poll<kLocked>(cq, attributes);
+}
+
 int next_poll(ibv_cq_ex* cq) {
   return next(cq_of(cq));
 }
@@ -125,7 +155,10 @@ void end_poll(ibv_cq_ex* ibv_cq_pointer) {
 }  // namespace
 
 void set_poll_functions(Cq& cq) {
-  cq.start_poll = cq.single_threaded ? start_poll<false> : start_poll<true>;
+  if (trouble::director() != nullptr)
+    cq.start_poll = cq.single_threaded ? start_poll_in_trouble<false> : start_poll_in_trouble<true>;
+  else
+    cq.start_poll = cq.single_threaded ? start_poll<false> : start_poll<true>;
   cq.next_poll = next_poll;
   cq.end_poll = cq.single_threaded ? end_poll<false> : end_poll<true>;
   cq.read_opcode = [](ibv_cq_ex* x) { return static_cast<ibv_wc_opcode>(cq_of(x).current.opcode); };

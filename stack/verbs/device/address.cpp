@@ -8,6 +8,7 @@
 
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 #include "stack/wire/link/link.hpp"
 
 namespace faultline::verbs {
@@ -73,6 +74,7 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
 
 FAULTLINE_VERB ibv_ah* ibv_create_ah(ibv_pd* ibv_pd_pointer, ibv_ah_attr* attributes) {
   if (!is_live(ibv_pd_pointer) || attributes == nullptr) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_create_ah", ibv_pd_pointer->context); error != 0) return fail(error);
   Pd& pd = pd_of(ibv_pd_pointer);
   OpenDevice& engine = *context_of(pd.context).started;
   if (engine.is_of_parent_process()) return fail(EIO);

@@ -14,6 +14,7 @@
 #include "stack/base/process/process_local.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 #include "stack/wire/link/link.hpp"
 
 namespace faultline::verbs {
@@ -77,6 +78,7 @@ FAULTLINE_VERB ibv_device** ibv_get_device_list(int* count) {
       set_last_error(std::move(error));
       return fail(EINVAL);
     }
+    if (const int refused = trouble_of("ibv_get_device_list"); refused != 0) return fail(refused);
     auto list = std::make_unique<ibv_device*[]>(descriptions.size() + 1);
     Registry& known = registry.get();
     const std::lock_guard lock(known.mutex);
@@ -106,6 +108,7 @@ FAULTLINE_VERB __be64 ibv_get_device_guid(ibv_device* device) {
 
 FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
   if (device == nullptr) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_open_device"); error != 0) return fail(error);
   // Programs poll, duplicate and fstat the descriptor, although no kernel device exists. A separate file per
   // context identifies its duplicates.
   const int cmd_fd = ::memfd_create("faultline-context", MFD_CLOEXEC);
@@ -131,11 +134,12 @@ ibv_context* make_context(VerbsDevice& device, int cmd_fd) {
   opened.num_comp_vectors = 1;
   pthread_mutex_init(&opened.mutex, nullptr);
   opened.abi_compat = __VERBS_ABI_IS_EXTENDED;
-  opened.ops.poll_cq = poll_cq;
-  opened.ops.req_notify_cq = req_notify_cq;
-  opened.ops.post_send = post_send;
-  opened.ops.post_recv = post_recv;
-  opened.ops.post_srq_recv = post_srq_recv;
+  const bool in_trouble = trouble::director() != nullptr;
+  opened.ops.poll_cq = in_trouble ? poll_cq_in_trouble : poll_cq;
+  opened.ops.req_notify_cq = in_trouble ? req_notify_cq_in_trouble : req_notify_cq;
+  opened.ops.post_send = in_trouble ? post_send_in_trouble : post_send;
+  opened.ops.post_recv = in_trouble ? post_recv_in_trouble : post_recv;
+  opened.ops.post_srq_recv = in_trouble ? post_srq_recv_in_trouble : post_srq_recv;
   opened.ops.alloc_mw = alloc_mw;
   opened.ops.bind_mw = bind_mw;
   opened.ops.dealloc_mw = dealloc_mw;

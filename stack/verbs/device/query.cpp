@@ -10,6 +10,7 @@
 #include "stack/verbs/device/address.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
@@ -160,6 +161,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 
 int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes) {
   if (!is_live(context) || attributes == nullptr || port_num != kPortNumber) return EINVAL;
+  if (const int error = trouble_of("ibv_query_port", context); error != 0) return error;
   Context& own = context_of(context);
   copy_known(attributes, describe_port(description_of(own), own.started.load(std::memory_order_acquire)),
              length_bytes);

@@ -7,6 +7,7 @@
 
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
@@ -97,6 +98,7 @@ Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, u
   const bool is_empty = device_memory != nullptr && length_bytes == 0 && valid_access(access);
   if (const int error = is_empty ? 0 : check_region(va, length_bytes, iova, access); error != 0)
     return fail(error);
+  if (const int error = trouble_of("ibv_reg_mr", pd.context, length_bytes); error != 0) return fail(error);
   OpenDevice& engine = *context_of(pd.context).started.load();
   std::unique_ptr<Mr> mr(new (std::nothrow) Mr());
   if (mr == nullptr || !acquire(engine.mrs, kMaxMrs)) return fail(ENOMEM);
@@ -117,6 +119,7 @@ Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, u
   mr->access = access;
   mr->device_memory = std::move(device_memory);
   set_key(*mr, result.key);
+  note_creation(static_cast<ibv_mr*>(mr.get()));
   mr->published.publish(engine.backend->status(), row_of(*mr, va, engine.backend->now()));
   Context& context = context_of(pd.context);
   const std::lock_guard lock(context.objects_lock);
@@ -162,6 +165,8 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* ibv_dm_pointer, uint64_t offset_bytes, siz
 
 FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
   if (!is_live(ibv_mr_pointer)) return EINVAL;
+  if (const int error = trouble_of("ibv_dereg_mr", ibv_mr_pointer); error != 0) return error;
+  note_end(ibv_mr_pointer);
   Mr* const mr = static_cast<Mr*>(ibv_mr_pointer);
   Context& context = context_of(mr->context);
   OpenDevice& engine = *context.started.load();

@@ -2,11 +2,13 @@
 // Protection domains, thread domains, and parent domains, which combine the two.
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
 FAULTLINE_VERB ibv_pd* ibv_alloc_pd(ibv_context* ibv_context_pointer) {
   if (!is_live(ibv_context_pointer)) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_alloc_pd", ibv_context_pointer); error != 0) return fail(error);
   Context& context = context_of(ibv_context_pointer);
   OpenDevice* const engine = open_device_of(context);
   if (engine == nullptr) return nullptr;

@@ -457,6 +457,12 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int poll_cq(ibv_cq* cq, int entries, ibv_wc* wc);
+// The same with a scenario (stack/trouble), for devices that are opened with one.
+int post_send_in_trouble(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int post_recv_in_trouble(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int post_srq_recv_in_trouble(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int poll_cq_in_trouble(ibv_cq* cq, int entries, ibv_wc* wc);
+int req_notify_cq_in_trouble(ibv_cq* cq, int solicited_only);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);

@@ -8,6 +8,7 @@
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/send_rules.hpp"
 #include "stack/verbs/post/work_request.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
@@ -224,6 +225,15 @@ int wr_complete(ibv_qp_ex* qp_pointer) {
   return error;
 }
 
+/// wr_complete() with a scenario.
+int wr_complete_in_trouble(ibv_qp_ex* qp_pointer) {
+  Qp& qp = qp_of(qp_pointer);
+  finish(qp);
+  if (const int error = trouble_of("ibv_wr_complete", &qp.qp_base); error != 0) refuse(qp, error);
+  if (qp.build_error == 0) make_requests_fail(qp, qp.send_ring->tail(), qp.send_ring->advanced());
+  return wr_complete(qp_pointer);
+}
+
 void wr_abort(ibv_qp_ex* qp_pointer) {
   Qp& qp = qp_of(qp_pointer);
   qp.building = nullptr;
@@ -254,7 +264,7 @@ void set_post_functions(Qp& qp) {
   qp.wr_set_inline_data = wr_set_inline_data;
   qp.wr_set_inline_data_list = wr_set_inline_data_list;
   qp.wr_start = wr_start;
-  qp.wr_complete = wr_complete;
+  qp.wr_complete = trouble::director() != nullptr ? wr_complete_in_trouble : wr_complete;
   qp.wr_abort = wr_abort;
 }
 

@@ -95,6 +95,9 @@ inline constexpr uint32_t kKnownSendFlags =
   return state >= transport::QpState::rts;
 }
 
+/// Makes requests of [first, end), which are built but not published, fail as the scenario decides.
+void make_requests_fail(Qp& qp, uint32_t first, uint32_t end);
+
 /// Notifies the engine of WQEs published on the send ring. A program with few outstanding WQEs probably waits
 /// for them, so they are transmitted within the call. With more, the doorbell lets the engine transmit them
 /// in bursts.

@@ -8,6 +8,7 @@
 #include "stack/verbs/device/address.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
@@ -175,6 +176,7 @@ int refuse(const Qp& qp, transport::QpState from, transport::QpState to, uint32_
 
 FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int attr_mask) {
   if (!is_live(ibv_qp_pointer) || attr == nullptr) return EINVAL;
+  if (const int error = trouble_of("ibv_modify_qp", ibv_qp_pointer); error != 0) return error;
   Qp& qp = qp_of(ibv_qp_pointer);
   SharedQp& shared = *qp.shared;
   OpenDevice& engine = *qp.engine;

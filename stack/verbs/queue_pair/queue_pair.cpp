@@ -5,6 +5,7 @@
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/verbs/objects/send_rules.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
@@ -253,6 +254,7 @@ Qp* create_all(OpenDevice& engine, ibv_context* context, ibv_qp_init_attr_ex& in
 
 ibv_qp* create(ibv_context* context, ibv_qp_init_attr_ex& init) {
   if (const int error = check_init(context, init); error != 0) return fail(error);
+  if (const int error = trouble_of("ibv_create_qp", context); error != 0) return fail(error);
   OpenDevice& engine = *context_of(context).started.load();
   if (engine.is_of_parent_process()) return fail(EIO);
   if (!acquire(engine.qps, kMaxQps)) return fail(ENOMEM);
@@ -266,6 +268,7 @@ ibv_qp* create(ibv_context* context, ibv_qp_init_attr_ex& init) {
     release(engine.qps);
     return fail(ENOMEM);
   }
+  note_creation(&qp->qp_base);
   return &qp->qp_base;
 }
 
@@ -400,6 +403,8 @@ FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
     const std::lock_guard control(qp->shared->control_mutex);
     if (!qp->multicast.empty()) return EBUSY;  // ibv_create_qp(3)
   }
+  if (const int error = trouble_of("ibv_destroy_qp", ibv_qp_pointer); error != 0) return error;
+  note_end(ibv_qp_pointer);
   send_datagrams(*qp);
   // After this call no engine turn uses the handle, so no event can follow those withdrawn below.
   if (detach(*qp)) {

@@ -4,6 +4,7 @@
 
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
@@ -53,6 +54,7 @@ void change_references(const Srq& srq, Change change) {
 
 ibv_srq* create(ibv_context* context, ibv_srq_init_attr_ex& init) {
   if (const int error = check_init(context, init); error != 0) return fail(error);
+  if (const int error = trouble_of("ibv_create_srq", context); error != 0) return fail(error);
   OpenDevice& engine = *context_of(context).started.load();
   if (engine.is_of_parent_process()) return fail(EIO);
   std::unique_ptr<Srq> srq(new (std::nothrow) Srq());

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/trouble/scenario_file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+#include <spdlog/fmt/fmt.h>
+#include <toml++/toml.h>
+
+#include "pmd_glue/config/config.hpp"
+#include "pmd_glue/config/config_reader.hpp"
+#include "stack/trouble/names.hpp"
+
+namespace faultline::glue {
+namespace {
+
+using trouble::Condition;
+using trouble::EventKind;
+
+constexpr uint64_t kNsPerMs = 1'000'000;
+constexpr size_t kDeepest = 8;  ///< of nested conditions
+
+class ScenarioReader {
+ public:
+  explicit ScenarioReader(const std::string& path) : path_(path) {}
+
+  trouble::Scenario read(const toml::table& file);
+
+ private:
+  [[noreturn]] void fail(const toml::node& node, const std::string& message) const {
+    throw ConfigError(config_error_line(path_, std::max(node.source().begin.line, 1U), message));
+  }
+  void check_keys(const toml::table& table, std::string_view what,
+                  std::initializer_list<std::string_view> known) const;
+  [[nodiscard]] std::string text(const toml::table& table, std::string_view key) const;
+  [[nodiscard]] uint64_t number(const toml::table& table, std::string_view key, uint64_t otherwise,
+                                uint64_t most = INT64_MAX) const;
+  [[nodiscard]] const toml::table& table_of(const toml::table& table, std::string_view key,
+                                            std::string_view what) const;
+  [[nodiscard]] Condition read_condition(const toml::table& table, size_t depth);
+  [[nodiscard]] Condition read_parts(const toml::node& list, Condition::Kind kind, size_t depth);
+  /// Returns whether the table names an event.
+  [[nodiscard]] bool read_event(const toml::table& table, Condition& leaf) const;
+  [[nodiscard]] trouble::Action read_do(const toml::table& table) const;
+  void read_rule(const toml::table& table, size_t number, trouble::Scenario& scenario);
+  void check_places(const toml::table& table, const trouble::Rule& rule) const;
+  void check_after(const trouble::Scenario& scenario, const toml::table& file) const;
+
+  const std::string& path_;
+  bool illegal_ = false;
+  uint32_t leaves_ = 0;
+  std::vector<std::string> after_;
+};
+
+void ScenarioReader::check_keys(const toml::table& table, std::string_view what,
+                                std::initializer_list<std::string_view> known) const {
+  for (const auto& [key, node] : table)
+    if (std::ranges::find(known, key.str()) == known.end())
+      fail(node, fmt::format("{}{}: unknown key; known here: {}", what, key.str(), fmt::join(known, ", ")));
+}
+
+std::string ScenarioReader::text(const toml::table& table, std::string_view key) const {
+  const toml::node* const node = table.get(key);
+  if (node == nullptr) return {};
+  if (!node->is_string()) fail(*node, fmt::format("{}: must be a text", key));
+  const auto value = *node->value<std::string>();
+  if (value.empty()) fail(*node, fmt::format("{}: is empty", key));
+  return value;
+}
+
+uint64_t ScenarioReader::number(const toml::table& table, std::string_view key, uint64_t otherwise,
+                                uint64_t most) const {
+  const toml::node* const node = table.get(key);
+  if (node == nullptr) return otherwise;
+  const int64_t value = node->is_integer() ? *node->value<int64_t>() : -1;
+  if (value < 0 || static_cast<uint64_t>(value) > most)
+    fail(*node, fmt::format("{}: must be a whole number from 0 to {}", key, most));
+  return static_cast<uint64_t>(value);
+}
+
+const toml::table& ScenarioReader::table_of(const toml::table& table, std::string_view key,
+                                            std::string_view what) const {
+  const toml::node* const node = table.get(key);
+  if (node == nullptr) fail(table, fmt::format("{}: needs {}, a table", what, key));
+  if (!node->is_table()) fail(*node, fmt::format("{}: must be a table", key));
+  return *node->as_table();
+}
+
+bool ScenarioReader::read_event(const toml::table& table, Condition& leaf) const {
+  struct Key {
+    std::string_view key;
+    EventKind kind;
+  };
+  constexpr auto kKeys = std::to_array<Key>({{"call", EventKind::call},
+                                             {"send", EventKind::send},
+                                             {"packet", EventKind::packet},
+                                             {"fault", EventKind::fault},
+                                             {"poll", EventKind::poll},
+                                             {"request", EventKind::request}});
+  bool found = false;
+  for (const Key& one : kKeys) {
+    const std::string name = text(table, one.key);
+    if (name.empty()) continue;
+    if (found) fail(*table.get(one.key), fmt::format("{}: a table names one event; use any or all", one.key));
+    found = true;
+    leaf.event = one.kind;
+    const bool has_names =
+        one.kind == EventKind::call || one.kind == EventKind::send || one.kind == EventKind::packet;
+    if (name != "*" && !has_names) fail(*table.get(one.key), fmt::format("{}: must be \"*\"", one.key));
+    if (has_names) leaf.name = name;
+    if (one.kind == EventKind::packet && !name.starts_with("in ") && !name.starts_with("out "))
+      fail(*table.get(one.key), "packet: must be \"in OPCODE\" or \"out OPCODE\", such as \"out rc_write*\"");
+  }
+  return found;
+}
+
+Condition ScenarioReader::read_parts(const toml::node& list, Condition::Kind kind, size_t depth) {
+  Condition condition{.kind = kind};
+  const toml::array* const parts = list.as_array();
+  if (parts == nullptr || parts->empty()) fail(list, "any and all: must be lists of tables");
+  for (const toml::node& part : *parts) {
+    if (!part.is_table()) fail(part, "any and all: must be lists of tables");
+    condition.parts.push_back(read_condition(*part.as_table(), depth + 1));
+  }
+  return condition;
+}
+
+Condition ScenarioReader::read_condition(const toml::table& table, size_t depth) {
+  if (depth > kDeepest) fail(table, fmt::format("when: more than {} tables within each other", kDeepest));
+  check_keys(table, "when.",
+             {"call", "send", "packet", "fault", "poll", "request", "nth", "from", "every", "qp", "object",
+              "device", "least_bytes", "most_bytes", "since_ms", "after", "any", "all"});
+  Condition all;
+  Condition leaf{.kind = Condition::Kind::event};
+  const bool has_event = read_event(table, leaf);
+  if (has_event) {
+    leaf.object = text(table, "object");
+    leaf.device = text(table, "device");
+    leaf.nth = number(table, "nth", 0);
+    leaf.from = number(table, "from", 0);
+    leaf.every = number(table, "every", 0);
+    leaf.least_bytes = number(table, "least_bytes", 0);
+    leaf.most_bytes = number(table, "most_bytes", UINT64_MAX);
+    if (table.contains("qp")) leaf.qp = static_cast<uint32_t>(number(table, "qp", 0, 0xff'ffff));
+    leaf.leaf = leaves_++;
+    all.parts.push_back(leaf);
+  } else {
+    for (const std::string_view key :
+         {"nth", "from", "every", "qp", "object", "device", "least_bytes", "most_bytes"})
+      if (const toml::node* const node = table.get(key))
+        fail(*node,
+             fmt::format("{}: needs an event in the same table: call, send, packet, fault, poll or request",
+                         key));
+  }
+  if (table.contains("since_ms"))
+    all.parts.push_back(
+        {.kind = Condition::Kind::since, .since_ns = kNsPerMs * number(table, "since_ms", 0, 86'400'000)});
+  if (const std::string rule = text(table, "after"); !rule.empty()) {
+    after_.push_back(rule);
+    all.parts.push_back({.kind = Condition::Kind::after, .after_rule = rule});
+  }
+  if (const toml::node* const list = table.get("any"))
+    all.parts.push_back(read_parts(*list, Condition::Kind::any, depth));
+  if (const toml::node* const list = table.get("all"))
+    all.parts.push_back(read_parts(*list, Condition::Kind::all, depth));
+  if (all.parts.empty()) fail(table, "when: is empty");
+  return all;
+}
+
+trouble::Action ScenarioReader::read_do(const toml::table& table) const {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    if (node.is_string())
+      json[name] = *node.value<std::string>();
+    else if (node.is_integer() && *node.value<int64_t>() >= 0)
+      json[name] = static_cast<uint64_t>(*node.value<int64_t>());
+    else
+      fail(node, fmt::format("do.{}: must be a text or a whole number", name));
+  }
+  trouble::Action action;
+  if (const std::string wrong = read_action(json, action); !wrong.empty()) fail(table, "do." + wrong);
+  return action;
+}
+
+bool names_event(const Condition& condition, EventKind kind) {
+  if (condition.kind == Condition::Kind::event) return condition.event == kind;
+  return std::ranges::any_of(condition.parts,
+                             [kind](const Condition& part) { return names_event(part, kind); });
+}
+
+bool names_any_event(const Condition& condition) {
+  if (condition.kind == Condition::Kind::event) return true;
+  return std::ranges::any_of(condition.parts, names_any_event);
+}
+
+/// A rule whose events and action exclude each other would never act.
+void ScenarioReader::check_places(const toml::table& table, const trouble::Rule& rule) const {
+  const auto place = place_of(rule.action.kind);
+  if (place && names_any_event(rule.when) && !names_event(rule.when, *place))
+    fail(table,
+         fmt::format("{}: never acts: `do` acts on another kind of event than `when` waits for", rule.name));
+  if (illegal_) return;
+  if (const std::string why = why_illegal(rule.action, rule.when); !why.empty())
+    fail(table, fmt::format("{}: {}; illegal = true allows it", rule.name, why));
+}
+
+void ScenarioReader::read_rule(const toml::table& table, size_t number_of_rule, trouble::Scenario& scenario) {
+  check_keys(table, "rule.", {"name", "when", "do", "times", "probability"});
+  const std::string name = text(table, "name");
+  const toml::table& when = table_of(table, "when", "rule");
+  const trouble::Action action = read_do(table_of(table, "do", "rule"));
+  if (when.contains("at")) {
+    check_keys(when, "when.", {"at", "object", "n"});
+    trouble::Exact exact{name.empty() ? fmt::format("rule {}", number_of_rule) : name, text(when, "at"),
+                         text(when, "object"), number(when, "n", 0), action};
+    if (exact.object.empty() || exact.n == 0) fail(when, "when: `at` needs object and n");
+    scenario.exact.push_back(std::move(exact));
+    return;
+  }
+  trouble::Rule rule;
+  rule.name = name.empty() ? fmt::format("rule {}", number_of_rule) : name;
+  rule.when = read_condition(when, 0);
+  rule.action = action;
+  rule.times = number(table, "times", 1);
+  if (const toml::node* const node = table.get("probability")) {
+    const auto value = node->value<double>();
+    if (!node->is_number() || !value || *value <= 0 || *value > 1)
+      fail(*node, "probability: must be more than 0, at most 1");
+    rule.probability = *value;
+  }
+  check_places(table, rule);
+  scenario.rules.push_back(std::move(rule));
+}
+
+void ScenarioReader::check_after(const trouble::Scenario& scenario, const toml::table& file) const {
+  for (const std::string& name : after_)
+    if (std::ranges::find(scenario.rules, name, &trouble::Rule::name) == scenario.rules.end())
+      fail(file, fmt::format("after: no rule has the name \"{}\"", name));
+}
+
+trouble::Scenario ScenarioReader::read(const toml::table& file) {
+  check_keys(file, "", {"name", "seed", "illegal", "rule"});
+  trouble::Scenario scenario;
+  scenario.name = text(file, "name");
+  scenario.seed = number(file, "seed", 1);
+  if (const toml::node* const node = file.get("illegal")) {
+    if (!node->is_boolean()) fail(*node, "illegal: must be true or false");
+    illegal_ = *node->value<bool>();
+  }
+  const toml::node* const list = file.get("rule");
+  if (list == nullptr) fail(file, "has no [[rule]]");
+  const toml::array* const rules = list->as_array();
+  if (rules == nullptr || rules->empty()) fail(*list, "rule: must be [[rule]] tables");
+  size_t number_of_rule = 0;
+  for (const toml::node& node : *rules) {
+    if (!node.is_table()) fail(node, "rule: must be [[rule]] tables");
+    read_rule(*node.as_table(), ++number_of_rule, scenario);
+  }
+  check_after(scenario, file);
+  scenario.leaves = leaves_;
+  return scenario;
+}
+
+}  // namespace
+
+trouble::Scenario parse_scenario(const std::string& text, const std::string& path) {
+  try {
+    return ScenarioReader(path).read(toml::parse(text, path));
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(config_error_line(path, error.source().begin.line, error.description()));
+  }
+}
+
+trouble::Scenario load_scenario(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf()))
+    throw ConfigError(fmt::format("faultline: {}: the scenario cannot be read: does the file exist?", path));
+  return parse_scenario(text.str(), path);
+}
+
+}  // namespace faultline::glue

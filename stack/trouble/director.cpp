@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/trouble/director.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "stack/base/process/fork_mutex.hpp"
+#include "stack/chaos/random.hpp"
+#include "stack/trouble/journal.hpp"
+
+namespace faultline::trouble {
+namespace {
+
+std::atomic<Director*> current{nullptr};
+/// Of all directors: a program has one. Static, as ForkMutex requires.
+ForkMutex state_lock;
+
+std::string_view name_of(EventKind kind) {
+  switch (kind) {
+    case EventKind::call:
+      return "call";
+    case EventKind::send:
+      return "send";
+    case EventKind::packet:
+      return "packet";
+    case EventKind::fault:
+      return "fault";
+    case EventKind::poll:
+      return "poll";
+    case EventKind::request:
+      return "request";
+  }
+  return "unknown";
+}
+
+bool fits(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return true;
+  if (pattern.back() != '*') return pattern == name;
+  return name.starts_with(pattern.substr(0, pattern.size() - 1));
+}
+
+std::string place_text(std::string_view event, std::string_view object, uint64_t n) {
+  return fmt::format("{}\n{}\n{}", event, object, n);
+}
+
+}  // namespace
+
+Director* director() {
+  return current.load(std::memory_order_acquire);
+}
+
+void set_director(Director* director) {
+  current.store(director, std::memory_order_release);
+}
+
+std::string text_of(const Event& event) {
+  if (event.name.empty()) return std::string(name_of(event.kind));
+  return fmt::format("{} {}", name_of(event.kind), event.name);
+}
+
+Director::Director(Scenario scenario, Clock clock, Journal journal)
+    : scenario_(std::move(scenario)),
+      clock_(clock),
+      journal_(std::move(journal)),
+      start_ns_(clock()),
+      decided_(scenario_.rules.size()) {
+  for (const Exact& exact : scenario_.exact)
+    exact_.emplace(place_text(exact.event, exact.object, exact.n), &exact);
+}
+
+bool Director::concerns(EventKind kind) const {
+  const auto is_of = [kind](const Condition& condition, const auto& self) -> bool {
+    if (condition.kind == Condition::Kind::event) return condition.event == kind;
+    return std::ranges::any_of(condition.parts, [&](const Condition& part) { return self(part, self); });
+  };
+  if (std::ranges::any_of(scenario_.exact,
+                          [kind](const Exact& exact) { return exact.event.starts_with(name_of(kind)); }))
+    return true;
+  return std::ranges::any_of(scenario_.rules, [&](const Rule& rule) {
+    return place_of(rule.action.kind) == kind || is_of(rule.when, is_of);
+  });
+}
+
+bool Director::may_take_link_down() const {
+  const auto takes_it = [](const auto& one) { return one.action.kind == Action::Kind::link_down; };
+  return std::ranges::any_of(scenario_.rules, takes_it) || std::ranges::any_of(scenario_.exact, takes_it);
+}
+
+Director::Matched Director::matches_event(const Condition& condition, const Event& event) {
+  if (condition.event != event.kind || !fits(condition.name, event.name)) return {};
+  if (event.bytes < condition.least_bytes || event.bytes > condition.most_bytes) return {};
+  if (condition.qp && (event.object.kind != ObjectKind::qp || event.object.number != *condition.qp))
+    return {};
+  if (!condition.device.empty() &&
+      (event.object.kind == ObjectKind::process || devices_[event.object.device] != condition.device))
+    return {};
+  if (!condition.object.empty() && condition.object != text_of_locked(event.object)) return {};
+  const uint64_t count = ++leaf_counts_[{condition.leaf, event.object.key()}];
+  if (condition.nth != 0 && count != condition.nth) return {};
+  if (count < condition.from) return {};
+  if (condition.every != 0 && count % condition.every != 0) return {};
+  return {true, count};
+}
+
+// Every leaf sees every event, so that counts do not depend on the order of the parts.
+Director::Matched Director::matches(const Condition& condition, const Event& event, TimeNs now) {
+  switch (condition.kind) {
+    case Condition::Kind::event:
+      return matches_event(condition, event);
+    case Condition::Kind::since:
+      return {now - start_ns_ >= condition.since_ns, 0};
+    case Condition::Kind::after:
+      for (size_t i = 0; i < scenario_.rules.size(); ++i)
+        if (scenario_.rules[i].name == condition.after_rule) return {decided_[i] != 0, 0};
+      return {};
+    case Condition::Kind::all:
+    case Condition::Kind::any:
+      break;
+  }
+  const bool needs_all = condition.kind == Condition::Kind::all;
+  Matched result{needs_all, 0};
+  for (const Condition& part : condition.parts) {
+    const Matched one = matches(part, event, now);
+    result.holds = needs_all ? result.holds && one.holds : result.holds || one.holds;
+    result.count = std::max(result.count, one.count);
+  }
+  return result;
+}
+
+bool Director::draw(size_t rule, const Event& event, uint64_t count) const {
+  const double probability = scenario_.rules[rule].probability;
+  if (probability >= 1) return true;
+  // One generator for each rule, object and event: no draw shifts another.
+  chaos::Random mixed(scenario_.seed);
+  chaos::Random of_rule(mixed.next() ^ rule);
+  chaos::Random of_object(of_rule.next() ^ event.object.key());
+  return chaos::Random(of_object.next() ^ count).happens(probability);
+}
+
+const Action* Director::decide(const Event& event) {
+  const std::lock_guard guard(state_lock);
+  const TimeNs now = clock_();
+  const std::string object = text_of_locked(event.object);
+  const std::string text = trouble::text_of(event);
+  const uint64_t n = ++event_counts_[text + '\n' + object];
+  const Action* here = nullptr;
+  const auto take = [&](const std::string& rule, const Action& action) {
+    const std::optional<EventKind> place = place_of(action.kind);
+    if (place && here != nullptr) return false;  // one action for an event
+    if (action.kind == Action::Kind::fail_qp && event.object.kind != ObjectKind::qp) return false;
+    note(rule, action, event, n);
+    if (place)
+      here = &action;
+    else
+      begin(action, event.object, now);
+    return true;
+  };
+  if (const auto found = exact_.find(place_text(text, object, n)); found != exact_.end())
+    static_cast<void>(take(found->second->rule, found->second->action));
+  for (size_t i = 0; i < scenario_.rules.size(); ++i) {
+    const Rule& rule = scenario_.rules[i];
+    const std::optional<EventKind> place = place_of(rule.action.kind);
+    const Matched matched = matches(rule.when, event, now);
+    if (place && *place != event.kind) continue;
+    if (!matched.holds || (rule.times != 0 && decided_[i] >= rule.times)) continue;
+    // A rule without a leaf for this event draws by the event's own count.
+    if (!draw(i, event, matched.count != 0 ? matched.count : n)) continue;
+    if (take(rule.name, rule.action)) ++decided_[i];
+  }
+  return here;
+}
+
+void Director::begin(const Action& action, const Object& object, TimeNs now) {
+  if (action.kind == Action::Kind::link_down) {
+    TimeNs& until = link_down_until_[object.device];
+    until = std::max(until, now + action.duration_ns);
+    has_link_times_.store(true, std::memory_order_relaxed);
+    return;
+  }
+  pending_.push_back({object, handle_of(object), action.kind, action.number});
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+}
+
+bool Director::is_link_down(uint32_t device) {
+  if (!has_link_times_.load(std::memory_order_relaxed)) return false;
+  const std::lock_guard guard(state_lock);
+  const auto found = link_down_until_.find(device);
+  return found != link_down_until_.end() && clock_() < found->second;
+}
+
+void Director::note(const std::string& rule, const Action& action, const Event& event, uint64_t n) {
+  if (journal_)
+    journal_(decision_line(rule, trouble::text_of(event), text_of_locked(event.object), n, action.text));
+}
+
+uint32_t Director::device(std::string_view name) {
+  const std::lock_guard guard(state_lock);
+  const auto found = std::ranges::find(devices_, name);
+  if (found != devices_.end()) return static_cast<uint32_t>(found - devices_.begin());
+  devices_.emplace_back(name);
+  return static_cast<uint32_t>(devices_.size() - 1);
+}
+
+Object Director::object(ObjectKind kind, uint32_t device, uint64_t handle) {
+  const std::lock_guard guard(state_lock);
+  Numbers& numbers = numbers_[{static_cast<uint8_t>(kind), device}];
+  const auto [place, is_new] = numbers.of_handle.try_emplace(handle, numbers.next);
+  if (is_new) ++numbers.next;
+  return {kind, device, place->second};
+}
+
+Object Director::known_object(ObjectKind kind, uint32_t device, uint64_t handle) {
+  const std::lock_guard guard(state_lock);
+  const Numbers& numbers = numbers_[{static_cast<uint8_t>(kind), device}];
+  const auto found = numbers.of_handle.find(handle);
+  if (found == numbers.of_handle.end()) return {ObjectKind::device, device, 0};
+  return {kind, device, found->second};
+}
+
+void Director::forget(ObjectKind kind, uint32_t device, uint64_t handle) {
+  const std::lock_guard guard(state_lock);
+  numbers_[{static_cast<uint8_t>(kind), device}].of_handle.erase(handle);
+}
+
+uint64_t Director::handle_of(const Object& object) const {
+  const auto numbers = numbers_.find({static_cast<uint8_t>(object.kind), object.device});
+  if (numbers == numbers_.end()) return 0;
+  for (const auto& [handle, number] : numbers->second.of_handle)
+    if (number == object.number) return handle;
+  return 0;
+}
+
+size_t Director::take_pending(uint32_t device, const std::function<bool(const Pending&)>& is_wanted,
+                              std::span<Pending> out) {
+  const std::lock_guard guard(state_lock);
+  size_t taken = 0;
+  std::erase_if(pending_, [&](const Pending& one) {
+    const bool is_ours = one.object.kind == ObjectKind::process || one.object.device == device;
+    if (taken == out.size() || !is_ours || !is_wanted(one)) return false;
+    out[taken++] = one;
+    return true;
+  });
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+  return taken;
+}
+
+std::string Director::text_of_locked(const Object& object) const {
+  switch (object.kind) {
+    case ObjectKind::process:
+      return "process";
+    case ObjectKind::device:
+      return devices_[object.device];
+    case ObjectKind::qp:
+      return fmt::format("{} qp {}", devices_[object.device], object.number);
+    case ObjectKind::cq:
+      return fmt::format("{} cq {}", devices_[object.device], object.number);
+    case ObjectKind::mr:
+      return fmt::format("{} mr {}", devices_[object.device], object.number);
+  }
+  return {};
+}
+
+std::string Director::text_of(const Object& object) {
+  const std::lock_guard guard(state_lock);
+  return text_of_locked(object);
+}
+
+}  // namespace faultline::trouble

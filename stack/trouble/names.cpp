@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stack/trouble/names.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+#include <spdlog/fmt/fmt.h>
+
+namespace faultline::trouble {
+namespace {
+
+struct Name {
+  std::string_view name;
+  uint32_t number;
+};
+
+constexpr auto kErrors = std::to_array<Name>({
+    {"EPERM", EPERM},
+    {"ENOENT", ENOENT},
+    {"EINTR", EINTR},
+    {"EIO", EIO},
+    {"ENODEV", ENODEV},
+    {"EAGAIN", EAGAIN},
+    {"ENOMEM", ENOMEM},
+    {"EACCES", EACCES},
+    {"EFAULT", EFAULT},
+    {"EBUSY", EBUSY},
+    {"EINVAL", EINVAL},
+    {"EMFILE", EMFILE},
+    {"ENOSPC", ENOSPC},
+    {"ENOSYS", ENOSYS},
+    {"EPROTO", EPROTO},
+    {"EOPNOTSUPP", EOPNOTSUPP},
+    {"EADDRINUSE", EADDRINUSE},
+    {"EADDRNOTAVAIL", EADDRNOTAVAIL},
+    {"ENETUNREACH", ENETUNREACH},
+    {"ECONNRESET", ECONNRESET},
+    {"ETIMEDOUT", ETIMEDOUT},
+    {"ECONNREFUSED", ECONNREFUSED},
+    {"EHOSTUNREACH", EHOSTUNREACH},
+});
+
+/// ibv_wc_status; a success is no failure, and RDD is not supported.
+constexpr auto kStatuses = std::to_array<Name>({
+    {"IBV_WC_LOC_LEN_ERR", 1},
+    {"IBV_WC_LOC_QP_OP_ERR", 2},
+    {"IBV_WC_LOC_PROT_ERR", 4},
+    {"IBV_WC_MW_BIND_ERR", 6},
+    {"IBV_WC_BAD_RESP_ERR", 7},
+    {"IBV_WC_LOC_ACCESS_ERR", 8},
+    {"IBV_WC_REM_INV_REQ_ERR", 9},
+    {"IBV_WC_REM_ACCESS_ERR", 10},
+    {"IBV_WC_REM_OP_ERR", 11},
+    {"IBV_WC_RETRY_EXC_ERR", 12},
+    {"IBV_WC_RNR_RETRY_EXC_ERR", 13},
+    {"IBV_WC_REM_ABORT_ERR", 16},
+    {"IBV_WC_FATAL_ERR", 19},
+    {"IBV_WC_RESP_TIMEOUT_ERR", 20},
+    {"IBV_WC_GENERAL_ERR", 21},
+});
+
+/// ibv_event_type of the port and the device. Those of a QP, a CQ or an SRQ have causes of their own.
+constexpr auto kEvents = std::to_array<Name>({
+    {"IBV_EVENT_DEVICE_FATAL", 8},
+    {"IBV_EVENT_PORT_ACTIVE", 9},
+    {"IBV_EVENT_PORT_ERR", 10},
+    {"IBV_EVENT_LID_CHANGE", 11},
+    {"IBV_EVENT_PKEY_CHANGE", 12},
+    {"IBV_EVENT_SM_CHANGE", 13},
+    {"IBV_EVENT_CLIENT_REREGISTER", 17},
+    {"IBV_EVENT_GID_CHANGE", 18},
+});
+
+struct Word {
+  std::string_view key;
+  std::string_view word;
+  Action::Kind kind;
+  std::string_view duration;  ///< the key of the duration that it needs
+};
+constexpr auto kWords = std::to_array<Word>({
+    {"packet", "lose", Action::Kind::lose, ""},
+    {"packet", "duplicate", Action::Kind::duplicate, ""},
+    {"packet", "corrupt", Action::Kind::corrupt, ""},
+    {"packet", "mark", Action::Kind::mark, ""},
+    {"packet", "delay", Action::Kind::delay, "delay_us"},
+    {"fault", "fail", Action::Kind::fail_fault, ""},
+    {"fault", "delay", Action::Kind::delay_fault, "delay_us"},
+    {"poll", "nothing", Action::Kind::poll_nothing, ""},
+    {"qp", "error", Action::Kind::fail_qp, ""},
+    {"link", "down", Action::Kind::link_down, "for_ms"},
+});
+
+template <size_t kCount>
+const Name* find(const std::array<Name, kCount>& names, std::string_view name) {
+  const auto found = std::ranges::find(names, name, &Name::name);
+  return found == names.end() ? nullptr : &*found;
+}
+
+template <size_t kCount>
+std::string read_name(const std::array<Name, kCount>& names, std::string_view value, Action::Kind kind,
+                      Action& action) {
+  const Name* const found = find(names, value);
+  if (found == nullptr)
+    return fmt::format("\"{}\" is unknown; known here: {}, ... {}", value, names.front().name,
+                       names.back().name);
+  action.kind = kind;
+  action.number = found->number;
+  return {};
+}
+
+/// Reasons of a REJ that a listener's side gives (IBA 12.6.7.2, table 101).
+constexpr auto kReasons = std::to_array<Name>({
+    {"no_qp", 1},
+    {"no_resources", 3},
+    {"timeout", 4},
+    {"invalid_service_id", 8},
+    {"stale_connection", 10},
+    {"invalid_gid", 13},
+    {"invalid_mtu", 26},
+    {"consumer", 28},
+});
+
+constexpr uint64_t kNsPerUs = 1'000;
+constexpr uint64_t kNsPerMs = 1'000'000;
+constexpr uint64_t kMostNs = 3'600'000'000'000;  ///< an hour
+
+std::string read_duration(const nlohmann::ordered_json& table, std::string_view key, Action& action) {
+  const auto found = table.find(key);
+  if (found == table.end()) return fmt::format("needs {}", key);
+  if (!found->is_number_unsigned() && !(found->is_number_integer() && found->template get<int64_t>() >= 0))
+    return fmt::format("{}: a whole number is expected", key);
+  const uint64_t unit_ns = key.ends_with("_us") ? kNsPerUs : kNsPerMs;
+  const auto number = found->template get<uint64_t>();
+  if (number == 0 || number > kMostNs / unit_ns) return fmt::format("{}: more than 0, at most an hour", key);
+  action.duration_ns = number * unit_ns;
+  return {};
+}
+
+std::string read_word(const nlohmann::ordered_json& table, const std::string& key, const std::string& value,
+                      Action& action) {
+  for (const Word& word : kWords) {
+    if (word.key != key || word.word != value) continue;
+    action.kind = word.kind;
+    if (word.duration.empty()) return {};
+    return read_duration(table, word.duration, action);
+  }
+  std::string known;
+  for (const Word& word : kWords)
+    if (word.key == key) known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", word.word);
+  if (known.empty())
+    return fmt::format(
+        "{}: unknown key; known here: errno, status, packet, fault, poll, reject, event, qp, link", key);
+  return fmt::format("{}: \"{}\" is unknown; known here: {}", key, value, known);
+}
+
+/// Calls that release what the program has: they do not fail for its sake on any device.
+bool releases(std::string_view call) {
+  constexpr auto kStarts = std::to_array<std::string_view>(
+      {"ibv_destroy", "ibv_dealloc", "ibv_dereg", "ibv_close", "ibv_free", "ibv_detach", "rdma_destroy"});
+  return std::ranges::any_of(kStarts, [call](std::string_view start) { return call.starts_with(start); });
+}
+
+bool any_release(const Condition& condition) {
+  if (condition.kind == Condition::Kind::event)
+    return condition.event == EventKind::call && releases(condition.name);
+  return std::ranges::any_of(condition.parts, any_release);
+}
+
+}  // namespace
+
+std::string read_action(const nlohmann::ordered_json& table, Action& action) {
+  action = {};
+  action.text = table.dump();
+  std::string first;
+  for (const auto& [key, value] : table.items()) {
+    if (key == "delay_us" || key == "for_ms") continue;
+    if (!first.empty()) return fmt::format("{} and {} exclude each other", first, key);
+    first = key;
+    if (!value.is_string()) return fmt::format("{}: a text is expected", key);
+    const auto text = value.get<std::string>();
+    std::string wrong;
+    if (key == "errno")
+      wrong = read_name(kErrors, text, Action::Kind::fail_call, action);
+    else if (key == "status")
+      wrong = read_name(kStatuses, text, Action::Kind::fail_send, action);
+    else if (key == "event")
+      wrong = read_name(kEvents, text, Action::Kind::raise_event, action);
+    else if (key == "reject")
+      wrong = read_name(kReasons, text, Action::Kind::reject, action);
+    else
+      wrong = read_word(table, key, text, action);
+    if (!wrong.empty()) return wrong;
+  }
+  if (first.empty()) return "needs one of errno, status, packet, fault, poll, reject, event, qp, link";
+  if (action.duration_ns == 0 && (table.contains("delay_us") || table.contains("for_ms")))
+    return fmt::format("{}: takes no duration", first);
+  return {};
+}
+
+std::string why_illegal(const Action& action, const Condition& when) {
+  if (action.kind == Action::Kind::fail_call && any_release(when))
+    return "a call that releases an object does not fail on a real device";
+  return {};
+}
+
+}  // namespace faultline::trouble

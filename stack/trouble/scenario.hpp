@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A scenario: rules of the form "when this happens, do that". docs/trouble/trouble.md has the keys of the
+// file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace faultline::trouble {
+
+/// What a rule may wait for, and where an action takes place.
+enum class EventKind : uint8_t {
+  call,    ///< a verbs or rdma_cm call begins
+  send,    ///< a send work request is posted
+  packet,  ///< a packet leaves or arrives
+  fault,   ///< a page is requested from the pager
+  poll,    ///< a completion queue with completions is polled
+  request  ///< a connection request (REQ) arrives for a listener
+};
+
+enum class ObjectKind : uint8_t { process, device, qp, cq, mr };
+
+/// An object of the program, by the order of creation: equal runs have equal numbers.
+struct Object {
+  ObjectKind kind = ObjectKind::process;
+  uint32_t device = 0;  ///< index of Director::device()
+  uint32_t number = 0;  ///< of this kind, on this device
+  [[nodiscard]] uint64_t key() const {
+    return uint64_t{static_cast<uint8_t>(kind)} << 56 | uint64_t{device} << 32 | number;
+  }
+  friend bool operator==(const Object&, const Object&) = default;
+};
+
+/// A test of the current event, or of what has happened before.
+struct Condition {
+  enum class Kind : uint8_t {
+    all,    ///< every part
+    any,    ///< at least one part
+    event,  ///< the current event
+    since,  ///< time since the first device was opened
+    after   ///< another rule has decided
+  };
+  Kind kind = Kind::all;
+  std::vector<Condition> parts = {};
+
+  // Of Kind::event
+  EventKind event = EventKind::call;
+  std::string name = {};    ///< "ibv_post_send", "out rc_write_only"; a `*` at its end stands for the rest
+  std::string object = {};  ///< "faultline0 qp 0"; empty: any
+  std::string device = {};  ///< empty: any
+  std::optional<uint32_t> qp = {};
+  uint64_t least_bytes = 0;
+  uint64_t most_bytes = UINT64_MAX;
+  // Of the events of one object that pass the tests above.
+  uint64_t nth = 0;    ///< only this one, counted from 1; 0: no limit
+  uint64_t from = 0;   ///< this one and the later ones
+  uint64_t every = 0;  ///< each multiple
+
+  uint64_t since_ns = 0;        ///< of Kind::since
+  std::string after_rule = {};  ///< of Kind::after
+
+  uint32_t leaf = 0;  ///< number of this leaf in the scenario
+};
+
+struct Action {
+  enum class Kind : uint8_t {
+    fail_call,     ///< `number`: errno; EventKind::call
+    fail_send,     ///< `number`: ibv_wc_status; EventKind::send
+    lose,          ///< EventKind::packet, as the next four
+    duplicate,     ///<
+    corrupt,       ///< one bit
+    mark,          ///< congestion experienced
+    delay,         ///< by `duration_ns`
+    fail_fault,    ///< EventKind::fault: as if the page did not exist
+    delay_fault,   ///< by `duration_ns`
+    poll_nothing,  ///< EventKind::poll: no completion is returned
+    reject,        ///< `number`: reason of the REJ (IBA 12.6.7.2); EventKind::request
+    raise_event,   ///< `number`: ibv_event_type; at any event, as the next two
+    fail_qp,       ///< the QP of the event enters the error state, with IBV_EVENT_QP_FATAL
+    link_down      ///< for `duration_ns`
+  };
+  Kind kind = Kind::lose;
+  uint32_t number = 0;
+  uint64_t duration_ns = 0;
+  std::string text = {};  ///< the `do` table as JSON, for the journal
+};
+
+/// Returns the kind of events at which an action takes place; nullopt: at any.
+[[nodiscard]] std::optional<EventKind> place_of(Action::Kind kind);
+
+struct Rule {
+  std::string name;
+  Condition when;
+  Action action;
+  uint64_t times = 1;  ///< 0: without limit
+  double probability = 1;
+};
+
+/// A decision at an exact place: of a journal, or a rule with `at`.
+struct Exact {
+  std::string rule;
+  std::string event;   ///< text_of(event)
+  std::string object;  ///< text of the object
+  uint64_t n = 0;
+  Action action;
+};
+
+struct Scenario {
+  std::string name;
+  uint64_t seed = 1;
+  std::vector<Rule> rules;
+  std::vector<Exact> exact;
+  uint32_t leaves = 0;
+};
+
+}  // namespace faultline::trouble

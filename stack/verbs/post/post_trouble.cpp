@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Posting with a scenario: any request of a chain may fail, in the call or later as a completion.
+#include <array>
+
+#include "stack/verbs/post/work_request.hpp"
+#include "stack/verbs/trouble/call.hpp"
+
+namespace faultline::verbs {
+
+namespace {
+
+using trouble::EventKind;
+
+/// Names of ibv_wr_opcode, as in its enumerators.
+std::string_view opcode_name(uint32_t opcode) {
+  constexpr std::array<std::string_view, 16> kNames{"RDMA_WRITE",
+                                                    "RDMA_WRITE_WITH_IMM",
+                                                    "SEND",
+                                                    "SEND_WITH_IMM",
+                                                    "RDMA_READ",
+                                                    "ATOMIC_CMP_AND_SWP",
+                                                    "ATOMIC_FETCH_AND_ADD",
+                                                    "LOCAL_INV",
+                                                    "BIND_MW",
+                                                    "SEND_WITH_INV",
+                                                    "TSO",
+                                                    "DRIVER1",
+                                                    "UNKNOWN",
+                                                    "UNKNOWN",
+                                                    "FLUSH",
+                                                    "ATOMIC_WRITE"};
+  return opcode < kNames.size() ? kNames[opcode] : "UNKNOWN";
+}
+
+uint64_t length_bytes_of(const ibv_send_wr& wr) {
+  uint64_t bytes = 0;
+  for (int i = 0; wr.sg_list != nullptr && i < wr.num_sge; ++i) bytes += wr.sg_list[i].length;
+  return bytes;
+}
+
+/// Returns the status with which a send fails; 0: it does not.
+uint32_t status_of(const ibv_qp* qp, uint32_t opcode, uint64_t bytes) {
+  const trouble::Action* const action = trouble::director()->decide(
+      {.kind = EventKind::send, .name = opcode_name(opcode), .object = trouble_object(qp), .bytes = bytes});
+  return action == nullptr ? 0 : action->number;
+}
+
+/// The requester fails the request at its turn, after the earlier ones (IBA 10.8.3.1).
+void make_fail(transport::SendWqe& wqe, uint32_t status) {
+  wqe.opcode = transport::SendOpcode::made_to_fail;
+  wqe.rkey = status;
+  wqe.flags = IBV_SEND_SIGNALED;
+  wqe.sge_count = 0;
+  wqe.length_bytes = 0;
+}
+
+int post_failing(Qp& qp, const ibv_send_wr& wr, uint32_t status) {
+  transport::SendRing& ring = *qp.send_ring;
+  {
+    const std::lock_guard lock(qp.send_lock);
+    if (!takes_sends(transport::state_of(qp.transport_qp))) return EINVAL;
+    transport::SendWqe* const wqe = ring.prepare();
+    if (wqe == nullptr) return ENOMEM;
+    *wqe = {};
+    wqe->wr_id = wr.wr_id;
+    make_fail(*wqe, status);
+    ring.advance();
+    ring.publish();
+  }
+  announce_sends(qp);
+  return 0;
+}
+
+int post_one(ibv_qp* qp, const ibv_send_wr& wr) {
+  const uint64_t bytes = length_bytes_of(wr);
+  if (const int error = trouble_of("ibv_post_send", qp, bytes); error != 0) return error;
+  if (const uint32_t status = status_of(qp, uint32_t{load_once(wr.opcode)}, bytes); status != 0)
+    return post_failing(qp_of(qp), wr, status);
+  ibv_send_wr alone = wr;
+  alone.next = nullptr;
+  ibv_send_wr* bad = nullptr;
+  return post_send(qp, &alone, &bad);
+}
+
+}  // namespace
+
+int post_send_in_trouble(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  for (; wr != nullptr; wr = wr->next)
+    if (const int error = post_one(qp, *wr); error != 0) {
+      if (bad_wr != nullptr) *bad_wr = wr;
+      return error;
+    }
+  return 0;
+}
+
+int post_recv_in_trouble(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  if (const int error = trouble_of("ibv_post_recv", qp); error != 0) {
+    if (bad_wr != nullptr) *bad_wr = wr;
+    return error;
+  }
+  return post_recv(qp, wr, bad_wr);
+}
+
+int post_srq_recv_in_trouble(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  if (const int error = trouble_of("ibv_post_srq_recv", srq->context); error != 0) {
+    if (bad_wr != nullptr) *bad_wr = wr;
+    return error;
+  }
+  return post_srq_recv(srq, wr, bad_wr);
+}
+
+void make_requests_fail(Qp& qp, uint32_t first, uint32_t end) {
+  for (uint32_t index = first; index != end; ++index) {
+    transport::SendWqe& wqe = *qp.send_ring->header_at(index);
+    const uint32_t status = status_of(&qp.qp_base, static_cast<uint32_t>(wqe.opcode), wqe.length_bytes);
+    if (status != 0) make_fail(wqe, status);
+  }
+}
+
+}  // namespace faultline::verbs

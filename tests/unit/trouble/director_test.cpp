@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Decisions depend on seed, object and count alone; journals of equal runs are equal; a replay repeats them.
+#include "stack/trouble/director.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <gtest/gtest.h>
+
+#include "pmd_glue/trouble/scenario_file.hpp"
+#include "stack/trouble/journal.hpp"
+
+namespace faultline::trouble {
+namespace {
+
+TimeNs now_ns = 0;
+
+TimeNs test_clock() {
+  return now_ns;
+}
+
+struct Play {
+  explicit Play(Scenario scenario)
+      : director(std::move(scenario), test_clock, [this](const std::string& line) { lines.push_back(line); }),
+        device(director.device("dev0")) {}
+
+  explicit Play(const std::string& toml) : Play(glue::parse_scenario(toml, "test.toml")) {}
+
+  const Action* call(std::string_view name, const Object& object, uint64_t bytes = 0) {
+    return director.decide({.kind = EventKind::call, .name = name, .object = object, .bytes = bytes});
+  }
+  const Action* send(const Object& qp, uint64_t bytes = 0, std::string_view opcode = "SEND") {
+    return director.decide({.kind = EventKind::send, .name = opcode, .object = qp, .bytes = bytes});
+  }
+  Object qp(uint64_t qpn) { return director.object(ObjectKind::qp, device, qpn); }
+  std::vector<Pending> pending() {
+    std::vector<Pending> all(16);
+    all.resize(director.take_pending(
+        device, [](const Pending&) { return true; }, all));
+    return all;
+  }
+
+  std::vector<std::string> lines;
+  Director director;
+  uint32_t device;
+};
+
+std::string rule(const std::string& when, const std::string& action, const std::string& rest = "") {
+  return "[[rule]]\nname = \"r\"\nwhen = { " + when + " }\ndo = { " + action + " }\n" + rest;
+}
+
+TEST(Director, TheNthCallFailsOnceForEachRule) {
+  Play run(rule(R"(call = "ibv_create_qp", nth = 2)", R"(errno = "ENOMEM")"));
+  const Object device{ObjectKind::device, run.device, 0};
+  EXPECT_EQ(run.call("ibv_create_qp", device), nullptr);
+  EXPECT_EQ(run.call("ibv_create_cq", device), nullptr) << "another call is not counted";
+  const Action* const action = run.call("ibv_create_qp", device);
+  ASSERT_NE(action, nullptr);
+  EXPECT_EQ(action->kind, Action::Kind::fail_call);
+  EXPECT_EQ(action->number, static_cast<uint32_t>(ENOMEM));
+  EXPECT_EQ(run.call("ibv_create_qp", device), nullptr);
+  EXPECT_EQ(
+      run.lines,
+      std::vector<std::string>{
+          R"({"rule":"r","event":"call ibv_create_qp","object":"dev0","n":2,"do":{"errno":"ENOMEM"}})"});
+}
+
+TEST(Director, EachObjectHasItsOwnCount) {
+  Play run(rule(R"(send = "*", nth = 2)", R"(status = "IBV_WC_REM_ACCESS_ERR")", "times = 0\n"));
+  const Object first = run.qp(0x100);
+  const Object second = run.qp(0x222);
+  EXPECT_EQ(run.send(first), nullptr);
+  EXPECT_EQ(run.send(second), nullptr);
+  EXPECT_NE(run.send(second), nullptr);
+  EXPECT_NE(run.send(first), nullptr);
+  EXPECT_EQ(run.lines.size(), 2U);
+}
+
+TEST(Director, FiltersBySizeOpcodeAndQp) {
+  Play run(rule(R"(send = "RDMA_*", qp = 1, least_bytes = 100, most_bytes = 200)",
+                R"(status = "IBV_WC_LOC_PROT_ERR")", "times = 0\n"));
+  const Object first = run.qp(5);
+  const Object second = run.qp(6);
+  EXPECT_EQ(run.send(first, 150, "RDMA_WRITE"), nullptr) << "QP 0";
+  EXPECT_EQ(run.send(second, 150, "SEND"), nullptr);
+  EXPECT_EQ(run.send(second, 99, "RDMA_WRITE"), nullptr);
+  EXPECT_EQ(run.send(second, 201, "RDMA_WRITE"), nullptr);
+  EXPECT_NE(run.send(second, 100, "RDMA_WRITE"), nullptr);
+  EXPECT_NE(run.send(second, 200, "RDMA_READ"), nullptr);
+}
+
+TEST(Director, FromEveryAndTimes) {
+  Play run(rule(R"(send = "*", from = 3, every = 2)", R"(status = "IBV_WC_LOC_PROT_ERR")", "times = 2\n"));
+  const Object qp = run.qp(5);
+  std::string seen;
+  for (int i = 1; i <= 10; ++i) seen += run.send(qp) != nullptr ? 'x' : '.';
+  EXPECT_EQ(seen, "...x.x....") << "the fourth and the sixth";
+}
+
+TEST(Director, AnyAllSinceAndAfter) {
+  now_ns = 0;
+  Play run(R"([[rule]]
+name = "first"
+when = { any = [ { send = "SEND", nth = 3 }, { call = "ibv_modify_qp" } ] }
+do = { link = "down", for_ms = 5 }
+[[rule]]
+name = "second"
+when = { send = "*", after = "first", since_ms = 10 }
+do = { status = "IBV_WC_GENERAL_ERR" }
+)");
+  const Object qp = run.qp(5);
+  EXPECT_EQ(run.send(qp), nullptr);
+  EXPECT_FALSE(run.director.is_link_down(run.device));
+  EXPECT_EQ(run.call("ibv_modify_qp", qp), nullptr) << "the call itself proceeds";
+  EXPECT_TRUE(run.director.is_link_down(run.device));
+  EXPECT_FALSE(run.director.is_link_down(run.director.device("dev1"))) << "the link of that device alone";
+  now_ns = 4'999'999;
+  EXPECT_TRUE(run.director.is_link_down(run.device));
+  EXPECT_EQ(run.send(qp), nullptr) << "10 ms are not over";
+  now_ns = 5'000'000;
+  EXPECT_FALSE(run.director.is_link_down(run.device));
+  now_ns = 10'000'000;
+  EXPECT_NE(run.send(qp), nullptr);
+  EXPECT_EQ(run.lines.size(), 2U);
+}
+
+TEST(Director, ProbabilityDependsOnSeedObjectAndCountAlone) {
+  const auto decisions = [](uint64_t seed, bool interleaved) {
+    Play run("seed = " + std::to_string(seed) + "\n" +
+             rule(R"(send = "*")", R"(status = "IBV_WC_GENERAL_ERR")", "times = 0\nprobability = 0.3\n"));
+    const Object qp = run.qp(5);
+    const Object other = run.qp(6);
+    std::string seen;
+    for (int i = 0; i < 1000; ++i) {
+      if (interleaved) static_cast<void>(run.send(other));
+      seen += run.send(qp) != nullptr ? 'x' : '.';
+    }
+    return seen;
+  };
+  const std::string once = decisions(1, false);
+  EXPECT_EQ(once, decisions(1, false));
+  EXPECT_EQ(once, decisions(1, true)) << "another object's events shift no draw";
+  EXPECT_NE(once, decisions(2, false));
+  const auto hits = std::ranges::count(once, 'x');
+  EXPECT_GT(hits, 240);
+  EXPECT_LT(hits, 360);
+}
+
+TEST(Director, AJournalRepeatsTheDecisionsAndNoOthers) {
+  const std::string toml =
+      rule(R"(send = "*")", R"(status = "IBV_WC_GENERAL_ERR")", "times = 0\nprobability = 0.2\n");
+  const auto play = [](Play& run) {
+    const Object qp = run.qp(5);
+    std::string seen;
+    for (int i = 0; i < 100; ++i) seen += run.send(qp) != nullptr ? 'x' : '.';
+    return seen;
+  };
+  Play first(toml);
+  const std::string seen = play(first);
+  std::string journal = header_line(glue::parse_scenario(toml, "t"), "program") + "\n";
+  for (const std::string& line : first.lines) journal += line + "\n";
+  Scenario replayed;
+  ASSERT_EQ(read_journal(journal, replayed), "");
+  Play second(replayed);
+  EXPECT_EQ(play(second), seen);
+  EXPECT_EQ(second.lines, first.lines);
+  // Without its last line, that decision is not made.
+  journal.erase(journal.rfind('\n', journal.size() - 2) + 1);
+  ASSERT_EQ(read_journal(journal, replayed), "");
+  Play shorter(replayed);
+  EXPECT_EQ(std::ranges::count(play(shorter), 'x'), std::ranges::count(seen, 'x') - 1);
+}
+
+TEST(Director, ARuleAtAnExactPlaceIsALineOfTheJournal) {
+  Play run(rule(R"(at = "send SEND", object = "dev0 qp 0", n = 2)", R"(status = "IBV_WC_GENERAL_ERR")"));
+  const Object qp = run.qp(5);
+  EXPECT_EQ(run.send(qp), nullptr);
+  EXPECT_NE(run.send(qp), nullptr);
+  EXPECT_EQ(run.send(qp), nullptr);
+}
+
+TEST(Director, PendingActionsNameTheQpByItsNumber) {
+  Play run(rule(R"(send = "*", nth = 1)", R"(qp = "error")"));
+  static_cast<void>(run.call("ibv_reg_mr", {ObjectKind::device, run.device, 0}));
+  EXPECT_FALSE(run.director.has_pending());
+  const Object qp = run.qp(0xabc);
+  EXPECT_EQ(run.send(qp), nullptr) << "the send itself proceeds";
+  ASSERT_TRUE(run.director.has_pending());
+  const auto pending = run.pending();
+  ASSERT_EQ(pending.size(), 1U);
+  EXPECT_EQ(pending[0].handle, 0xabcU);
+  EXPECT_EQ(pending[0].kind, Action::Kind::fail_qp);
+  EXPECT_FALSE(run.director.has_pending());
+}
+
+TEST(Director, ADestroyedObjectsNumberIsNotUsedAgain) {
+  Play run(rule(R"(send = "*", nth = 9)", R"(status = "IBV_WC_GENERAL_ERR")"));
+  EXPECT_EQ(run.director.text_of(run.qp(5)), "dev0 qp 0");
+  run.director.forget(ObjectKind::qp, run.device, 5);
+  EXPECT_EQ(run.director.text_of(run.qp(5)), "dev0 qp 1");
+  EXPECT_EQ(run.director.known_object(ObjectKind::qp, run.device, 77).kind, ObjectKind::device);
+}
+
+TEST(Director, ConcernsTheKindsOfItsRules) {
+  Play run(rule(R"(packet = "out RC.*")", R"(packet = "lose")"));
+  EXPECT_TRUE(run.director.concerns(EventKind::packet));
+  EXPECT_FALSE(run.director.concerns(EventKind::fault));
+  EXPECT_FALSE(run.director.may_take_link_down());
+  Play link(rule(R"(since_ms = 1)", R"(link = "down", for_ms = 1)"));
+  EXPECT_TRUE(link.director.may_take_link_down());
+}
+
+}  // namespace
+}  // namespace faultline::trouble

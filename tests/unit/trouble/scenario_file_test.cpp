@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Scenario files: each mistake is one line that names file, line, key and what is expected.
+#include "pmd_glue/trouble/scenario_file.hpp"
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "pmd_glue/config/config.hpp"
+#include "stack/trouble/journal.hpp"
+
+namespace faultline::glue {
+namespace {
+
+struct Mistake {
+  const char* name;
+  const char* toml;
+  const char* line;
+};
+
+const Mistake kMistakes[] = {
+    {"NoRule", "seed = 1\n", "faultline: t.toml:1: has no [[rule]]"},
+    {"UnknownKey", "sed = 1\n", "t.toml:1: sed: unknown key; known here: name, seed, illegal, rule"},
+    {"Syntax", "seed = \n", "t.toml:1: "},
+    {"NoWhen", "[[rule]]\ndo = { errno = \"EIO\" }\n", "t.toml:1: rule: needs when, a table"},
+    {"NoDo", "[[rule]]\nwhen = { call = \"ibv_reg_mr\" }\n", "rule: needs do, a table"},
+    {"EmptyWhen", "[[rule]]\nwhen = { }\ndo = { errno = \"EIO\" }\n", "t.toml:2: when: is empty"},
+    {"TwoEvents", "[[rule]]\nwhen = { call = \"a\", send = \"*\" }\ndo = { errno = \"EIO\" }\n",
+     "a table names one event; use any or all"},
+    {"FilterWithoutEvent", "[[rule]]\nwhen = { nth = 3 }\ndo = { link = \"down\", for_ms = 1 }\n",
+     "t.toml:2: nth: needs an event in the same table"},
+    {"PacketWithoutDirection", "[[rule]]\nwhen = { packet = \"RC.SEND_ONLY\" }\ndo = { packet = \"lose\" }\n",
+     "must be \"in OPCODE\" or \"out OPCODE\""},
+    {"UnknownErrno", "[[rule]]\nwhen = { call = \"ibv_reg_mr\" }\ndo = { errno = \"EFOO\" }\n",
+     "t.toml:3: do.\"EFOO\" is unknown; known here: EPERM"},
+    {"UnknownDo", "[[rule]]\nwhen = { call = \"ibv_reg_mr\" }\ndo = { explode = \"now\" }\n",
+     "do.explode: unknown key; known here: errno, status, packet, fault, poll, reject, event, qp, link"},
+    {"UnknownWord", "[[rule]]\nwhen = { packet = \"in *\" }\ndo = { packet = \"eat\" }\n",
+     "do.packet: \"eat\" is unknown; known here: \"lose\", \"duplicate\", \"corrupt\", \"mark\", \"delay\""},
+    {"DelayWithoutTime", "[[rule]]\nwhen = { packet = \"in *\" }\ndo = { packet = \"delay\" }\n",
+     "do.needs delay_us"},
+    {"TimeWithoutUse", "[[rule]]\nwhen = { packet = \"in *\" }\ndo = { packet = \"lose\", delay_us = 3 }\n",
+     "packet: takes no duration"},
+    {"NeverActs", "[[rule]]\nwhen = { call = \"ibv_reg_mr\" }\ndo = { packet = \"lose\" }\n",
+     "rule 1: never acts"},
+    {"Illegal", "[[rule]]\nwhen = { call = \"ibv_destroy_qp\" }\ndo = { errno = \"EIO\" }\n",
+     "a call that releases an object does not fail on a real device; illegal = true allows it"},
+    {"UnknownAfter", "[[rule]]\nwhen = { call = \"ibv_reg_mr\", after = \"x\" }\ndo = { errno = \"EIO\" }\n",
+     "after: no rule has the name \"x\""},
+    {"Probability", "[[rule]]\nwhen = { call = \"ibv_reg_mr\" }\ndo = { errno = \"EIO\" }\nprobability = 2\n",
+     "t.toml:4: probability: must be more than 0, at most 1"},
+    {"AtWithoutObject", "[[rule]]\nwhen = { at = \"poll\", n = 1 }\ndo = { poll = \"nothing\" }\n",
+     "`at` needs object and n"},
+    {"NotAText", "[[rule]]\nwhen = { call = 3 }\ndo = { errno = \"EIO\" }\n", "call: must be a text"},
+    {"NotANumber", "[[rule]]\nwhen = { call = \"a\", nth = \"x\" }\ndo = { errno = \"EIO\" }\n",
+     "nth: must be a whole number from 0"},
+};
+
+class Mistakes : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(Mistakes, AreOneLine) {
+  try {
+    static_cast<void>(parse_scenario(GetParam().toml, "t.toml"));
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find(GetParam().line), std::string::npos) << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Mistakes, ::testing::ValuesIn(kMistakes),
+                         [](const auto& mistake) { return std::string(mistake.param.name); });
+
+TEST(ScenarioFile, WhatIsIllegalIsAllowedOnRequest) {
+  const auto scenario = parse_scenario(
+      "illegal = true\n[[rule]]\nwhen = { call = \"ibv_destroy_qp\" }\ndo = { errno = \"EIO\" }\n", "t.toml");
+  EXPECT_EQ(scenario.rules.size(), 1U);
+  EXPECT_EQ(scenario.rules[0].name, "rule 1");
+  EXPECT_EQ(scenario.rules[0].times, 1U);
+}
+
+TEST(ScenarioFile, AMissingFileIsOneLine) {
+  EXPECT_THROW(static_cast<void>(load_scenario("/nonexistent.toml")), ConfigError);
+}
+
+TEST(ScenarioFile, EachPresetIsRead) {
+  size_t presets = 0;
+  for (const auto& file : std::filesystem::directory_iterator(FAULTLINE_PRESETS)) {
+    const trouble::Scenario scenario = load_scenario(file.path());
+    EXPECT_EQ(scenario.name + ".toml", file.path().filename());
+    ++presets;
+  }
+  EXPECT_GE(presets, 10U);
+}
+
+TEST(Journal, MistakesNameTheLine) {
+  trouble::Scenario scenario;
+  EXPECT_EQ(trouble::read_journal("", scenario), "is empty");
+  EXPECT_EQ(trouble::read_journal("{\"a\":1}\n", scenario), "line 1: is no journal of version 1");
+  EXPECT_EQ(trouble::read_journal("x\n", scenario), "line 1: is not a JSON object");
+  const std::string header = trouble::header_line({}, "p") + "\n";
+  EXPECT_EQ(trouble::read_journal(header + "{}\n", scenario), "line 2: needs \"rule\", a text");
+  EXPECT_EQ(trouble::read_journal(
+                header + R"({"rule":"r","event":"e","object":"o","n":1,"do":{"errno":"EFOO"}})", scenario)
+                .substr(0, 24),
+            "line 2: \"EFOO\" is unknow");
+  EXPECT_EQ(trouble::read_journal(header, scenario), "");
+}
+
+}  // namespace
+}  // namespace faultline::glue
