@@ -22,7 +22,7 @@ _faultline_wires() {
 _faultline_arguments() {
   local program=$1 first=$2 word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} index
   case $before in
-    --config) mapfile -t COMPREPLY < <(compgen -f -X '!*.toml' -- "$word"; compgen -d -- "$word"); return ;;
+    --config | --trouble) mapfile -t COMPREPLY < <(compgen -f -X '!*.toml' -- "$word"; compgen -d -- "$word"); return ;;
     --wire | --status) mapfile -t COMPREPLY < <(compgen -W "$(_faultline_wires)" -- "$word"); return ;;
     --uplink) mapfile -t COMPREPLY < <(compgen -W "tap: af_packet: af_xdp: pci: vhost: virtio_user:" -- "$word"); return ;;
     --op) mapfile -t COMPREPLY < <(compgen -W "write write_imm read send ud_send" -- "$word"); return ;;
@@ -47,9 +47,16 @@ _faultline() {
   if [ "${command##*/}" != faultline ]; then
     _faultline_arguments "$command" 1
   elif [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "run perf switch info doctor export top story $(_faultline_options "$command")" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "run perf switch replay info doctor export top story $(_faultline_options "$command")" -- "$word")
   else
     case $second in
+      replay)
+        if [ "$COMP_CWORD" -eq 2 ]; then
+          mapfile -t COMPREPLY < <(compgen -f -- "$word")
+        else
+          _faultline_arguments "$command-run" 3
+        fi
+        ;;
       run | perf | switch) _faultline_arguments "$command-$second" 2 ;;
       info | doctor | export | top)
         case ${COMP_WORDS[COMP_CWORD - 1]} in

@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -44,11 +45,27 @@ int refuse(std::string line) {
   return kUsage;
 }
 
+/// `faultline replay JOURNAL ...` is `faultline-run --replay JOURNAL ...`.
+int replay(int argc, char** argv) {
+  if (argc < 3 || argv[2][0] == '-') {
+    const bool is_help = argc == 3 && std::string_view(argv[2]) == "--help";
+    std::fprintf(is_help ? stdout : stderr,
+                 "usage: faultline replay JOURNAL [OPTIONS OF faultline run] PROGRAM [ARGUMENT...]\n");
+    return is_help ? 0 : kUsage;
+  }
+  std::string option = "--replay";
+  std::vector<char*> arguments{argv[1], option.data()};
+  arguments.insert(arguments.end(), argv + 2, argv + argc);
+  arguments.push_back(nullptr);
+  return cli::execute("faultline-run", arguments.data());
+}
+
 int start(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   // The arguments of these programs are theirs.
   for (const Program& program : kPrograms)
     if (command == program.command) return cli::execute(program.file, argv + 1);
+  if (command == "replay") return replay(argc, argv);
   if (command == cli::kProbeOption && argc == 3) return cli::run_probe(argv[2]);
 
   CLI::App app("RDMA without the hardware. Each command has a --help.", "faultline");
@@ -56,6 +73,7 @@ int start(int argc, char** argv) {
   app.require_subcommand(1);
   for (const Program& program : kPrograms)
     app.add_subcommand(program.command, std::string(program.help) + ": " + program.file);
+  app.add_subcommand("replay", "start a program and make the decisions of a journal of --trouble again");
   cli::DeviceOptions devices;
   bool as_json = false;
   CLI::App* const info =

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every action of a scenario, met by programs that were not written for it: each ends as it would on a device that does this.
+  trouble_test.py FAULTLINE FAULTLINE_RUN"""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+FAULTLINE, RUN = (os.path.realpath(path) for path in sys.argv[1:3])
+PYTHON = "/usr/bin/python3"  # that of pyverbs
+WAIT_S = 60
+HANG_S = 5
+started = []
+failed = []
+
+# name, when, do, rest of the rule
+LOSS = ('packet = "out RC.*", every = 7', 'packet = "lose"', "times = 20")
+ACTIONS = {
+    "registration": ('call = "ibv_reg_mr"', 'errno = "ENOMEM"', ""),
+    "creation": ('call = "ibv_create_qp"', 'errno = "ENOMEM"', ""),
+    "transition": ('call = "ibv_modify_qp", nth = 2', 'errno = "EIO"', ""),
+    "post": ('call = "ibv_post_send"', 'errno = "ENOMEM"', ""),
+    "poll": ('call = "ibv_poll_cq", nth = 3', 'errno = "EIO"', ""),
+    "retries": ('send = "*"', 'status = "IBV_WC_RETRY_EXC_ERR"', ""),
+    "access": ('send = "*"', 'status = "IBV_WC_REM_ACCESS_ERR"', ""),
+    "qp": ('send = "*"', 'qp = "error"', ""),
+    "fatal": ('send = "*"', 'event = "IBV_EVENT_DEVICE_FATAL"', ""),
+    "event": ('send = "*"', 'event = "IBV_EVENT_GID_CHANGE"', ""),
+    "late": ('poll = "*"', 'poll = "nothing"', "times = 200"),
+    "loss": LOSS,
+    "answers": ('packet = "in RC.ACK", every = 5', 'packet = "lose"', "times = 10"),
+    "duplicates": ('packet = "out RC.*", every = 3', 'packet = "duplicate"', "times = 20"),
+    "damage": ('packet = "in RC.*", every = 9', 'packet = "corrupt"', "times = 10"),
+    "marks": ('packet = "out RC.*", every = 4', 'packet = "mark"', "times = 10"),
+    "delay": ('packet = "out RC.*", every = 5', 'packet = "delay", delay_us = 700', "times = 10"),
+    "address": ('call = "rdma_resolve_addr"', 'errno = "EADDRNOTAVAIL"', ""),
+    "connection": ('call = "rdma_connect"', 'errno = "ECONNREFUSED"', ""),
+    "reply": ('packet = "in CM.REP"', 'packet = "lose"', ""),
+    "ready": ('packet = "out CM.RTU"', 'packet = "delay", delay_us = 50000', ""),
+    "link": ('send = "*"', 'link = "down", for_ms = 30', ""),
+}
+OF_CM = {"address", "connection", "reply", "ready"}
+# Actions from which a program recovers by itself, as from those of a network.
+SURVIVED = {"event", "late", "loss", "answers", "duplicates", "damage", "marks", "delay", "link", "reply", "ready"}
+
+
+def start(words, **options):
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options)
+    started.append(process)
+    return process
+
+
+def end(process):
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.communicate()[0]
+
+
+def scenario(folder, name, action):
+    when, do, rest = ACTIONS[action]
+    path = f"{folder}/{name}.toml"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f'name = "{action}"\n[[rule]]\nname = "{action}"\nwhen = {{ {when} }}\ndo = {{ {do} }}\n{rest}\n')
+    return path
+
+
+def decisions(journal):
+    with open(journal, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    assert lines[0]["faultline_journal"] == 1, lines[0]
+    return lines[1:]
+
+
+class Program:
+    """A server without trouble, and a client with it."""
+
+    def __init__(self, name, server, client, survived=frozenset(), hangs=(), brief=()):
+        self.name, self.server, self.client, self.survived, self.hangs = name, server, client, SURVIVED | survived, hangs
+        self.all = [action for action in ACTIONS if name == "rping" or action not in OF_CM]
+        self.brief = brief or self.all
+
+    def run(self, folder, action):
+        path, journal = scenario(folder, f"{self.name}-{action}", action), f"{folder}/{self.name}-{action}.journal"
+        wire = [RUN, "--wire", f"{self.name}-{action}"]
+        server = start([*wire, "--side", "a", *self.server])
+        limit = time.monotonic() + WAIT_S
+        # The client is refused until the server listens: then it has met no trouble.
+        while True:
+            client = start([*wire, "--side", "b", "--trouble", path, "--journal", journal, *self.client])
+            try:
+                output = client.communicate(timeout=HANG_S if action in self.hangs else max(limit - time.monotonic(), 1))[0]
+            except subprocess.TimeoutExpired:
+                output = end(client) + "\n(ended by the test)"
+            if not re.search("refused|Couldn't connect|unreachable", output) or time.monotonic() > limit:
+                break
+            time.sleep(0.1)
+        server_output = end(server)
+        self.check(action, client.returncode, decisions(journal) if os.path.exists(journal) else [], output, server_output)
+
+    def check(self, action, status, made, output, server_output):
+        text = f"{self.name} with {action}: exit status {status}, {len(made)} decisions\n{output}\n-- server:\n{server_output}"
+        try:
+            assert made, "no decision: " + text
+            assert all(one["rule"] == action for one in made), text
+            if action in self.survived:
+                assert status == 0, "it should survive: " + text
+            else:
+                assert status != 0, "it should fail: " + text
+            assert "faultline:" not in output or action in ("retries", "access"), text
+        except AssertionError as error:
+            failed.append(str(error))
+        else:
+            print(f"{self.name} with {action}: {'survives' if status == 0 else f'ends with status {status}'}, {len(made)} decisions")
+
+
+VERBS = """
+import sys
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.cq import CQ
+from pyverbs.qp import QP, QPInitAttr, QPCap, QPAttr
+from pyverbs.addr import GlobalRoute, AHAttr
+from pyverbs.mr import MR
+from pyverbs.wr import SendWR, SGE
+import pyverbs.enums as e
+
+context = Context(name="faultline0")
+pd, cq = PD(context), CQ(context, 64)
+mr = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE)
+qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=64, max_recv_wr=4)))
+attr = QPAttr(port_num=1)
+attr.dest_qp_num, attr.path_mtu, attr.timeout, attr.retry_cnt, attr.rnr_retry = qp.qp_num, e.IBV_MTU_1024, 10, 7, 7
+attr.qp_access_flags = e.IBV_ACCESS_REMOTE_WRITE
+attr.ah_attr = AHAttr(gr=GlobalRoute(dgid=context.query_gid(1, 0), sgid_index=0, hop_limit=1), is_global=1, port_num=1)
+qp.to_rts(attr)
+for number in range(100):
+    wr = SendWR(wr_id=number, opcode=e.IBV_WR_RDMA_WRITE, num_sge=1, sg=[SGE(mr.buf, 64, mr.lkey)], send_flags=e.IBV_SEND_SIGNALED)
+    wr.set_wr_rdma(mr.rkey, mr.buf)
+    qp.post_send(wr)
+    while not (found := cq.poll(1)[1]): pass
+    if found[0].status:
+        print("completion", number, found[0].status, found[0].vendor_err)
+        sys.exit(3)
+"""
+
+
+def verbs_program(folder):
+    """A program of one thread and one QP that is connected to itself: what it gets, to the number, and equal journals."""
+    script = f"{folder}/verbs.py"
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(VERBS)
+
+    def run(action, *more):
+        journal = f"{folder}/verbs-{action}.journal"
+        words = [RUN, "--wire", f"verbs{os.getpid()}", *more, "--journal", journal, PYTHON, script]
+        result = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        with open(journal, "rb") as file:
+            return result, file.read()
+
+    expected = {
+        "registration": (1, "Failed to register a MR. .*Cannot allocate memory"),
+        "creation": (1, "Failed to create QP. .*Cannot allocate memory"),
+        "transition": (1, "Failed to modify QP state to RTR. .*Input/output error"),
+        "post": (1, "Failed to post send. .*Cannot allocate memory"),
+        "poll": (1, "Failed to poll CQ"),
+        "retries": (3, "completion 0 12 50"),
+        "access": (3, "completion 0 10 50"),
+        "qp": (3, "completion [01] 5 50|completion 1 5 50"),
+        "fatal": (3, r"completion \d+ 5 49"),
+        "late": (0, "^$"),
+        "event": (0, "^$"),
+    }
+    for action, (status, text) in expected.items():
+        path = scenario(folder, f"verbs-{action}", action)
+        result, journal = run(action, "--trouble", path)
+        output = result.stdout + result.stderr
+        assert result.returncode == status and re.search(text, output, re.MULTILINE), f"{action}: exit status {result.returncode}\n{output}"
+        # Late completions are counted by polls, whose number depends on time.
+        if action != "late":
+            again, journal_again = run(action, "--trouble", path)
+            assert journal_again == journal and again.returncode == status, f"{action}: {journal!r}\n{journal_again!r}"
+        shutil.copy(f"{folder}/verbs-{action}.journal", f"{folder}/first.journal")
+        replayed, journal_of_replay = run("replay", "--replay", f"{folder}/first.journal")
+        if action != "late":
+            assert replayed.returncode == status, f"replay of {action}: {replayed.stdout + replayed.stderr}"
+            assert [json.loads(line)["do"] for line in journal_of_replay.splitlines()[1:]] == [json.loads(line)["do"] for line in journal.splitlines()[1:]]
+    # Without a scenario nothing happens.
+    clean = subprocess.run([RUN, "--wire", f"verbs{os.getpid()}", PYTHON, script], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert clean.returncode == 0, clean.stderr
+    print("a verbs program gets each error as asked; its journals are equal, also of a replay")
+
+
+def probabilities(folder):
+    """The same seed gives the same journal, another one does not."""
+    path = f"{folder}/half.toml"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('[[rule]]\nwhen = { call = "ibv_post_send" }\ndo = { errno = "ENOMEM" }\nprobability = 0.02\n')
+    journals = {}
+    for seed in (1, 1, 1, 2, 3, 4, 5, 6):
+        journal = f"{folder}/half.journal"
+        words = [RUN, "--wire", f"verbs{os.getpid()}", "--trouble", path, "--seed", str(seed), "--journal", journal, PYTHON, f"{folder}/verbs.py"]
+        subprocess.run(words, capture_output=True, timeout=WAIT_S, check=False)
+        with open(journal, encoding="utf-8") as file:
+            text = file.read()
+        assert journals.setdefault(seed, text) == text, f"seed {seed}: {journals[seed]}\n{text}"
+    assert len({text.split("\n", 1)[1] for text in journals.values()}) > 2, journals
+    print("equal seeds give equal journals")
+
+
+def rejections(folder):
+    """A listener rejects its first request for each reason; rping prints the event's status."""
+    for reason, number in (("consumer", 28), ("no_resources", 3), ("stale_connection", 10)):
+        path, journal = f"{folder}/reject.toml", f"{folder}/reject-{number}.journal"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f'[[rule]]\nwhen = {{ request = "*" }}\ndo = {{ reject = "{reason}" }}\n')
+        wire = [RUN, "--wire", f"reject-{number}"]
+        server = start([*wire, "--side", "a", "--trouble", path, "--journal", journal, *RPING.server])
+        limit = time.monotonic() + WAIT_S
+        while True:
+            client = subprocess.run([*wire, "--side", "b", *RPING.client], capture_output=True, text=True, timeout=WAIT_S, check=False)
+            made = decisions(journal) if os.path.exists(journal) else []
+            if made or time.monotonic() > limit:
+                break
+        end(server)
+        assert [one["event"] for one in made] == ["request"], (made, client)
+        assert client.returncode != 0 and re.search(rf"REJECTED|error {number}", client.stdout + client.stderr), (reason, client)
+    print("a listener rejects with each reason")
+
+
+def mistakes(folder):
+    path = f"{folder}/wrong.toml"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('[[rule]]\nwhen = { call = "ibv_reg_mr" }\ndo = { errno = "EFOO" }\n')
+    for words in (["--trouble", path], ["--trouble", f"{folder}/none.toml"], ["--replay", f"{folder}/none"], ["--seed", "1"]):
+        result = subprocess.run([RUN, "--wire", "w", *words, "true"], capture_output=True, text=True, timeout=WAIT_S, check=False)
+        assert result.returncode == 2 and not result.stdout and len(result.stderr.splitlines()) <= 2, (words, result)
+    result = subprocess.run([FAULTLINE, "replay"], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert result.returncode == 2, result
+    print("mistakes are one line, with exit status 2")
+
+
+# A client that waits for a message does not end when its QP fails: docs/found/rping-flush.md. Nor does it if rdma_connect() fails: docs/found/rping-connect.md.
+PERFTEST = Program("perftest", ["ib_write_bw", "-F", "-s", "4096", "-n", "1000"], ["ib_write_bw", "-F", "-s", "4096", "-n", "1000", "198.18.0.1"])
+RPING = Program("rping", ["rping", "-s", "-a", "198.18.0.1", "-C", "20"], ["rping", "-c", "-a", "198.18.0.1", "-C", "20"], hangs={"qp", "connection"})
+UCX_ENVIRONMENT = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "faultline0:1", "UCX_LOG_LEVEL": "error"}
+UCX = Program("ucx", ["ucx_perftest", "-p", "13340"], ["ucx_perftest", "-p", "13340", "198.18.0.1", "-t", "tag_bw", "-s", "4096", "-n", "1000"],
+              survived={"creation"}, brief=("registration", "creation", "retries", "loss", "late", "link"))  # it has other transports
+
+
+def main():
+    if not all(shutil.which(program) for program in ("ib_write_bw", "rping", "ip")):
+        print("SKIPPED: perftest, rping or iproute2 is not installed")
+        return 77
+    if os.geteuid() == 0 and "FAULTLINE_OWN_NETWORK" not in os.environ:
+        os.environ["FAULTLINE_OWN_NETWORK"] = "1"
+        os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
+    folder = tempfile.mkdtemp(prefix="faultline-trouble-")
+    try:
+        os.environ.update(XDG_RUNTIME_DIR=folder, **UCX_ENVIRONMENT)
+        if os.geteuid() == 0:
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        mistakes(folder)
+        verbs_program(folder)
+        probabilities(folder)
+        rejections(folder)
+        programs = [PERFTEST, RPING] + ([UCX] if shutil.which("ucx_perftest") else [])
+        for program in programs:
+            for action in program.all if "FAULTLINE_SOAK" in os.environ else program.brief:
+                program.run(folder, action)
+        for text in failed:
+            print("FAILED: " + text)
+        return 1 if failed else 0
+    finally:
+        for process in started:
+            if process.poll() is None:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    process.kill()
+                process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+sys.exit(main())
