@@ -24,6 +24,7 @@ class DeviceRecording final : public odp::PageLossSink {
                                  std::unique_ptr<DeviceRecording>& recording, std::string& error);
 
   [[nodiscard]] record::RingWriter& ring_of_core(uint32_t core) { return recording_->ring_of_core(core); }
+  [[nodiscard]] record::ControlWriter& controls() { return recording_->controls(); }
   void on_pages_lost(uint64_t pages) override;
 
  private:

@@ -74,6 +74,9 @@ class RunningDevice final : public verbs::DeviceBackend {
   [[nodiscard]] verbs::PortCounters port_counters() override;
   void set_event_sink(transport::EventSink* sink) override;
   [[nodiscard]] status::SegmentWriter* status() override;
+  [[nodiscard]] record::ControlWriter* controls() override {
+    return recording_ != nullptr && !is_of_parent_process() ? &recording_->controls() : nullptr;
+  }
   [[nodiscard]] bool last_failure(uint32_t core_index, uint32_t qpn, TimeNs since,
                                   status::FailureRecord& record) override;
   void note_failure(status::FailureRecord record) override;

@@ -22,6 +22,9 @@ namespace {
 
 constexpr uint64_t kHeaderBytes = 4096;
 constexpr uint64_t kConnectionBytes = kConnectionRows * sizeof(ConnectionRow);
+constexpr uint64_t kControlBytes = kControlRows * sizeof(ControlRow);
+/// What stands before the rings of records.
+constexpr uint64_t kFrontBytes = kHeaderBytes + kConnectionBytes + kControlBytes;
 constexpr unsigned kMostNames = 100;
 
 uint64_t realtime_ns() {
@@ -55,8 +58,7 @@ std::unique_ptr<Recording> Recording::create(const Wanted& wanted, std::string& 
   }
   const uint64_t core_records = std::bit_floor(wanted.ring_bytes / sizeof(Record));
   std::unique_ptr<Recording> recording(new Recording);
-  recording->bytes_ =
-      kHeaderBytes + kConnectionBytes + (core_records * wanted.cores + kOtherRecords) * sizeof(Record);
+  recording->bytes_ = kFrontBytes + (core_records * wanted.cores + kOtherRecords) * sizeof(Record);
   const UniqueFd fd = create_file(wanted.file, recording->file_);
   const auto fail = [&](int code) {
     error = fmt::format("cannot write {}: {}", recording->file_, std::strerror(code));
@@ -80,13 +82,17 @@ std::unique_ptr<Recording> Recording::create(const Wanted& wanted, std::string& 
   header->pid = static_cast<uint32_t>(getpid());
   header->connection_rows = kConnectionRows;
   header->connections_offset_bytes = kHeaderBytes;
+  header->control_rows = kControlRows;
+  header->controls_offset_bytes = kHeaderBytes + kConnectionBytes;
   header->monotonic_ns = monotonic_ns();
   header->realtime_ns = realtime_ns();
   copy_name(header->device, wanted.device);
   copy_name(header->program, program_invocation_short_name);
   const ConnectionWriter connections(reinterpret_cast<ConnectionRow*>(bytes + kHeaderBytes),
                                      &header->connections_written);
-  uint64_t offset_bytes = kHeaderBytes + kConnectionBytes;
+  recording->controls_ = std::make_unique<ControlWriter>(
+      reinterpret_cast<ControlRow*>(bytes + header->controls_offset_bytes), &header->controls_written);
+  uint64_t offset_bytes = kFrontBytes;
   for (uint32_t i = 0; i <= wanted.cores; ++i) {
     RingHeader& ring = header->ring[i];
     ring.offset_bytes = offset_bytes;

@@ -34,6 +34,7 @@ class Recording {
   Recording& operator=(const Recording&) = delete;
 
   [[nodiscard]] RingWriter& ring_of_core(uint32_t core) { return rings_[core]; }
+  [[nodiscard]] ControlWriter& controls() { return *controls_; }
   [[nodiscard]] const std::string& file() const { return file_; }
 
   /// Adds a record of a thread that is no engine's, at the present time. Any thread, also in a signal
@@ -47,6 +48,7 @@ class Recording {
   void* memory_ = nullptr;
   uint64_t bytes_ = 0;
   std::vector<RingWriter> rings_;  ///< one a core
+  std::unique_ptr<ControlWriter> controls_;
   Record* other_records_ = nullptr;
   RingHeader* other_ring_ = nullptr;
 };

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "stack/record/record.hpp"
 
@@ -22,6 +23,23 @@ class ConnectionWriter {
  private:
   ConnectionRow* rows_;
   uint64_t* written_;
+};
+
+/// Writes control calls. Any thread, one after the other: a lock, since no data path calls it.
+class ControlWriter {
+ public:
+  ControlWriter(ControlRow* rows, uint64_t* written) : rows_(rows), written_(written) {}
+  void add(const ControlRow& row) {
+    const std::lock_guard lock(mutex_);
+    rows_[next_ % kControlRows] = row;
+    std::atomic_ref(*written_).store(++next_, std::memory_order_release);
+  }
+
+ private:
+  std::mutex mutex_;
+  ControlRow* const rows_;
+  uint64_t* const written_;
+  uint64_t next_ = 0;  ///< guarded by mutex_
 };
 
 /// Writes one ring. One thread at a time.

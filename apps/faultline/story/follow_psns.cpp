@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "apps/faultline/story/analysis.hpp"
 #include "stack/wire/packet/psn.hpp"
@@ -57,13 +58,14 @@ void count_answer(const Event& event, SentCounts& sent) {
 }
 
 /// Other events are drawn at the PSN of the packet before them.
-bool has_psn(const Event& event) {
+bool has_psn(const Story& story, const Event& event) {
   switch (event.kind) {
     case EventKind::packet:
-    case EventKind::post:
     case EventKind::fault:
     case EventKind::timer:
       return true;
+    case EventKind::post:
+      return story.requests[event.argument].has_started();
     default:
       return false;
   }
@@ -88,6 +90,13 @@ bool is_retransmission(const Event& event, const Connection& connection, Request
   return again;
 }
 
+/// Control calls are long before and after the traffic.
+void note_time(const Event& event, Connection& connection) {
+  if (event.kind == EventKind::control) return;
+  if (!std::exchange(connection.has_begun, true)) connection.begin_ns = event.time_ns;
+  connection.end_ns = event.time_ns;
+}
+
 }  // namespace
 
 void follow_psns(Story& story) {
@@ -95,8 +104,8 @@ void follow_psns(Story& story) {
   std::vector<std::array<Requests, 2>> all(story.connections.size());
   for (Event& event : story.events) {
     Connection& connection = story.connections[event.connection];
-    if (connection.events++ == 0) connection.begin_ns = event.time_ns;
-    connection.end_ns = event.time_ns;
+    ++connection.events;
+    note_time(event, connection);
     // Notifications have no PSN of the connection; other events have it if they are about a packet.
     if (event.kind == EventKind::packet && event.info().service == wire::Service::cnp) {
       event.psn = 0;
@@ -104,11 +113,12 @@ void follow_psns(Story& story) {
       continue;
     }
     Requests& requests = all[event.connection][event.requester()];
-    if (!has_psn(event)) {
+    if (!has_psn(story, event)) {
       event.psn = requests.last;
       continue;
     }
     event.psn = relative_psn(requests, connection, event.requester(), static_cast<uint32_t>(event.psn));
+    if (event.kind == EventKind::post) story.requests[event.argument].psn = event.psn;
     if (event.kind != EventKind::packet) continue;
     SentCounts& sent = connection.sent[event.is(kOfSecondEnd) ? 1 : 0];
     ++sent.packets;
@@ -124,6 +134,7 @@ void follow_psns(Story& story) {
 void analyse(Story& story) {
   follow_psns(story);
   find_stalls(story);
+  find_waits(story);
   find_trouble(story);
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "stack/record/record.hpp"
+#include "stack/status/rows.hpp"
 #include "stack/wire/packet/headers.hpp"
 #include "stack/wire/packet/opcode.hpp"
 
@@ -16,14 +18,16 @@ namespace faultline::story {
 /// The page's script has the same values.
 enum class EventKind : uint8_t {
   packet,
-  post,        ///< a work request starts; code: operation
+  post,        ///< a work request; code: operation, argument: its place in Story::requests
   completion,  ///< code: status
   fault,       ///< an access waits for a page; argument: a number that the end has too
   fault_end,
   invalidation,  ///< memory left a region
   timer,         ///< a timer of the requester or the responder expired
   congestion,    ///< the rate or the window changed; argument: megabytes per second
-  drop           ///< a received packet was dropped; code: see record::Kind::dropped
+  drop,          ///< a received packet was dropped; code: see record::Kind::dropped
+  control,       ///< a control call of verbs; argument: its place in Story::controls
+  wait           ///< work requests wait; code: WaitsFor, argument: window in packets, length: their number
 };
 
 enum EventFlag : uint16_t {
@@ -37,7 +41,8 @@ enum EventFlag : uint16_t {
   kHeld = 1U << 7,    ///< the receiver keeps it until an earlier packet arrives
   kParked = 1U << 8,  ///< the receiver keeps it until a page is resident
   kSolicited = 1U << 9,
-  kReceived = 1U << 10  ///< the time is that of the receipt, otherwise of the transmission
+  kCutWindow = 1U << 11,  ///< losses have made the window smaller
+  kReceived = 1U << 10    ///< the time is that of the receipt, otherwise of the transmission
 };
 
 struct Event {
@@ -80,8 +85,35 @@ struct Connection {
   std::array<SentCounts, 2> sent;
   uint32_t mtu_bytes = 0;  ///< 0: no message has two packets
   uint64_t events = 0;
-  uint64_t begin_ns = 0;
+  bool has_begun = false;
+  uint64_t begin_ns = 0;  ///< of the traffic: control calls are before and after
   uint64_t end_ns = 0;
+};
+
+/// A work request of a recording. Times since the story's start; the first end is the requester.
+struct WorkRequest {
+  static constexpr uint64_t kNever = ~uint64_t{0};
+
+  uint16_t connection = 0;
+  uint8_t operation = 0;                                    ///< ibv_wr_opcode
+  uint8_t status = 0;                                       ///< ibv_wc_status, if it completed
+  status::WaitsFor waited_for = status::WaitsFor::nothing;  ///< before its first packet
+  int32_t psn = 0;                                          ///< as Event::psn, of its first packet
+  uint32_t length_bytes = 0;
+  uint64_t posted_ns = 0;  ///< when a turn of the engine found it
+  uint64_t first_packet_ns = kNever;
+  uint64_t acknowledged_ns = kNever;
+  uint64_t completed_ns = kNever;  ///< kNever also without a completion, as of an unsignaled one
+  [[nodiscard]] bool has_started() const { return first_packet_ns != kNever; }
+};
+
+/// A control call of a recording, as it returned.
+struct Control {
+  static constexpr uint32_t kOfDevice = ~uint32_t{0};
+
+  record::ControlRow row;
+  uint64_t time_ns = 0;             ///< since the story's start
+  uint32_t connection = kOfDevice;  ///< of the QP that it names
 };
 
 enum class StallCause : uint8_t {
@@ -112,7 +144,16 @@ struct Fault {
   uint32_t length_bytes = 0;
 };
 
-enum class Rule : uint8_t { go_back_n_storm, rnr_storm, fault_in_critical_path, unread_cq, closed_window };
+enum class Rule : uint8_t {
+  go_back_n_storm,
+  rnr_storm,
+  fault_in_critical_path,
+  unread_cq,
+  closed_window,  ///< credits
+  full_window,
+  cut_window,
+  paced_queue,
+};
 
 struct Finding {
   Rule rule = Rule::go_back_n_storm;
@@ -131,9 +172,12 @@ struct Story {
   uint64_t other_frames = 0;       ///< frames of the capture that are not RoCEv2
   uint64_t invalid_packets = 0;    ///< RoCEv2, but not readable
   std::vector<Connection> connections;
-  std::vector<Event> events;  ///< by time
-  std::vector<Stall> stalls;  ///< the longest first
-  std::vector<Fault> faults;  ///< the slowest first
+  std::vector<Event> events;          ///< by time
+  std::vector<Stall> stalls;          ///< the longest first
+  std::vector<Fault> faults;          ///< the slowest first
+  std::vector<WorkRequest> requests;  ///< each of a QP in its queue's order
+  std::vector<Control> controls;      ///< by time
+  uint64_t lost_controls = 0;         ///< overwritten
   std::vector<Finding> findings;
   std::vector<std::string> notes;
 };

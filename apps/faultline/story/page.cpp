@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/faultline/story/page.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
@@ -86,6 +87,17 @@ std::string within_script(std::string json) {
   return json;
 }
 
+constexpr uint32_t kNotStarted = ~uint32_t{0};
+
+/// What the page has of a work request: the microseconds before its first packet.
+uint32_t wait_of(const Story& story, const Event& event) {
+  constexpr uint64_t kNsPerUs = 1000;
+  const WorkRequest& request = story.requests[event.argument];
+  if (!request.has_started()) return kNotStarted;
+  const uint64_t wait_us = (request.first_packet_ns - request.posted_ns) / kNsPerUs;
+  return static_cast<uint32_t>(std::min<uint64_t>(wait_us, kNotStarted - 1));
+}
+
 }  // namespace
 
 // The widest columns first: each begins at a multiple of its elements' size. Differences of times compress
@@ -101,13 +113,18 @@ std::string columns_of(const Story& story) {
   before_ns = 0;
   add_column<uint32_t>(bytes, events, [&](const Event& event) { return step(event) >> 32; });
   add_column<int32_t>(bytes, events, [](const Event& event) { return event.psn; });
-  add_column<uint32_t>(bytes, events, [](const Event& event) { return event.argument; });
+  add_column<uint32_t>(bytes, events, [&](const Event& event) {
+    return event.kind == EventKind::post ? wait_of(story, event) : event.argument;
+  });
   add_column<uint32_t>(bytes, events, [](const Event& event) { return event.length_bytes; });
   add_column<uint16_t>(bytes, events, [](const Event& event) { return event.connection; });
   add_column<uint16_t>(bytes, events, [](const Event& event) { return event.flags; });
   add_column<uint8_t>(bytes, events, [](const Event& event) { return static_cast<uint8_t>(event.kind); });
   add_column<uint8_t>(bytes, events, [](const Event& event) { return event.code; });
-  add_column<uint8_t>(bytes, events, [](const Event& event) { return event.syndrome; });
+  add_column<uint8_t>(bytes, events, [&](const Event& event) {
+    return event.kind == EventKind::post ? static_cast<uint8_t>(story.requests[event.argument].waited_for)
+                                         : event.syndrome;
+  });
   return base64_of(compress(bytes));
 }
 
@@ -115,6 +132,8 @@ std::string page_of(const Story& story) {
   nlohmann::ordered_json summary = summary_of(story);
   for (const wire::OpcodeInfo& info : wire::kOpcodeTable) summary["opcodes"].push_back(info.name);
   summary["drop_reasons"] = drop_reasons();
+  for (size_t i = 0; i < static_cast<size_t>(status::WaitsFor::count_); ++i)
+    summary["waits"].push_back(status::name_of(static_cast<status::WaitsFor>(i)));
   std::string page(page_files::html());
   replace(page, "@STYLE@", page_files::css());
   replace(page, "@SCRIPT@", page_files::js());

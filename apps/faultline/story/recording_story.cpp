@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <optional>
+#include <unordered_map>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -15,6 +17,7 @@ namespace faultline::story {
 namespace {
 
 using record::ConnectionRow;
+using record::ControlRow;
 using record::FileHeader;
 using record::Kind;
 using record::Record;
@@ -75,6 +78,10 @@ std::optional<EventKind> kind_of(Kind kind) {
       return EventKind::congestion;
     case Kind::invalidation:
       return EventKind::invalidation;
+    case Kind::posted:
+      return EventKind::post;
+    case Kind::waiting:
+      return EventKind::wait;
     case Kind::none:
       break;
   }
@@ -95,6 +102,37 @@ wire::Service service_of(uint8_t qp_type) {
   }
 }
 
+/// The send queue of a QP, as far as its records show it.
+struct SendQueue {
+  struct Posted {
+    uint16_t number = 0;   ///< record::Record::number
+    uint32_t request = 0;  ///< its place in Story::requests
+    size_t event = 0;      ///< its place in Story::events
+  };
+  std::deque<Posted> waiting;  ///< in the order of their numbers
+  std::unordered_map<uint16_t, uint32_t> started;
+
+  /// Removes the waiting ones up to a number. Returns that of the number, if it waits. Those before it are
+  /// local operations, which have no packet, or were flushed.
+  std::optional<Posted> take(uint16_t number) {
+    forget_if_reset(number);
+    return flush(number);
+  }
+  /// As take(), for a completion, which may be of one before the waiting ones.
+  std::optional<Posted> flush(uint16_t number) {
+    while (!waiting.empty() && static_cast<int16_t>(waiting.front().number - number) <= 0) {
+      const Posted one = waiting.front();
+      waiting.pop_front();
+      if (one.number == number) return one;
+    }
+    return std::nullopt;
+  }
+  /// Work requests are posted and started in the order of their numbers, which begin anew after a reset.
+  void forget_if_reset(uint16_t number) {
+    if (!waiting.empty() && static_cast<int16_t>(number - waiting.front().number) < 0) waiting.clear();
+  }
+};
+
 class Reader {
  public:
   Reader(std::span<const uint8_t> file, Story& story) : file_(file), story_(story) {}
@@ -103,12 +141,16 @@ class Reader {
     if (file_.size() < sizeof(FileHeader)) return "the file ends within its header";
     const auto header = load<FileHeader>(file_, 0);
     if (header.version != record::kVersion)
-      return fmt::format("a recording of version {}; this program reads {}", header.version,
-                         record::kVersion);
+      return fmt::format(
+          "a recording of version {}, and this program reads version {}: record anew, or use {}",
+          header.version, record::kVersion,
+          header.version < record::kVersion ? "an older faultline" : "a newer faultline");
     if (header.rings > record::kMostRings) return "its number of rings is impossible";
     if (!fits(file_, header.connections_offset_bytes, header.connection_rows, sizeof(ConnectionRow)) ||
         header.connection_rows == 0)
       return "its connections are outside the file";
+    if (!fits(file_, header.controls_offset_bytes, header.control_rows, sizeof(ControlRow)))
+      return "its control calls are outside the file";
     story_.origin = fmt::format("recording of {} of {} (process {})", name_of(header.device),
                                 name_of(header.program), header.pid);
     read_connections(header);
@@ -118,6 +160,7 @@ class Reader {
         return fmt::format("its ring {} is outside the file", i);
       read_ring(i, ring);
     }
+    read_controls(header);
     finish(header);
     return "";
   }
@@ -131,6 +174,55 @@ class Reader {
           load<ConnectionRow>(file_, header.connections_offset_bytes + slot * sizeof(ConnectionRow));
       rows_[row.qpn] = row;  // a later row of a QP knows more
     }
+  }
+
+  void read_controls(const FileHeader& header) {
+    if (header.control_rows == 0) return;
+    const uint64_t kept = std::min(header.controls_written, header.control_rows);
+    const uint64_t first = header.controls_written - kept;
+    for (uint64_t number = first; number < header.controls_written; ++number) {
+      const auto row = load<ControlRow>(
+          file_, header.controls_offset_bytes + (number % header.control_rows) * sizeof(ControlRow));
+      // A program that still runs may have overwritten the oldest meanwhile.
+      const uint64_t now = load<FileHeader>(file_, 0).controls_written;
+      if (now > header.control_rows && number < now - header.control_rows) continue;
+      if (row.call != record::ControlCall::none && row.call < record::ControlCall::count_) add_control(row);
+    }
+    story_.lost_controls = first;
+  }
+
+  void add_control(const ControlRow& row) {
+    Control control{.row = row, .time_ns = row.time_ns};
+    Event event;
+    event.time_ns = row.time_ns;
+    event.kind = EventKind::control;
+    event.code = static_cast<uint8_t>(row.call);
+    event.argument = static_cast<uint32_t>(story_.controls.size());
+    const auto connection = names_qp(row) ? connection_of_qp(row) : std::nullopt;
+    if (connection) {
+      control.connection = event.connection = *connection;
+      story_.events.push_back(event);
+    } else {
+      of_device_.push_back(event);
+    }
+    story_.controls.push_back(control);
+  }
+
+  static bool names_qp(const ControlRow& row) {
+    using record::ControlCall;
+    return row.object != 0 && (row.call == ControlCall::create_qp || row.call == ControlCall::modify_qp ||
+                               row.call == ControlCall::destroy_qp);
+  }
+
+  /// That of the QP's packets, if it has any.
+  std::optional<uint16_t> connection_of_qp(const ControlRow& row) {
+    const auto known = connections_.lower_bound({row.object, 0});
+    if (known != connections_.end() && known->first.first == row.object) return known->second;
+    Record record;
+    record.qpn = row.object;
+    const auto index = connection_of(record);
+    if (index && !rows_.contains(row.object)) story_.connections[*index].service = service_of(row.qp_type);
+    return index;
   }
 
   void read_ring(uint32_t index, const RingHeader& ring) {
@@ -164,20 +256,62 @@ class Reader {
     const auto index = connection_of(record);
     if (!index) return;
     event.connection = *index;
-    if (record.request >= record::kStartsRequest) add_request(event, record);
+    if (record.kind == Kind::posted) return add_post(event, record);
+    if (record.kind == Kind::waiting && record.argument < record.number)
+      event.flags = static_cast<uint16_t>(event.flags | kCutWindow);
+    if (record.kind == Kind::completion && !event.is(kResponse)) complete_request(record);
+    if (record.request >= record::kStartsRequest) start_request(event, record);
     story_.events.push_back(event);
   }
 
-  /// The work request that the packet starts.
-  void add_request(Event& packet, const Record& record) {
-    Event event = packet;
+  /// A work request that is not started yet, or that starts with its packet.
+  SendQueue::Posted add_request(Event event, uint8_t operation, uint32_t length_bytes, uint16_t number) {
+    const auto place = static_cast<uint32_t>(story_.requests.size());
+    story_.requests.push_back({.connection = event.connection,
+                               .operation = operation,
+                               .length_bytes = length_bytes,
+                               .posted_ns = event.time_ns});
     event.kind = EventKind::post;
-    event.code = static_cast<uint8_t>(record.request - record::kStartsRequest);
-    event.length_bytes = record.argument;
-    event.argument = 0;
+    event.code = operation;
+    event.length_bytes = length_bytes;
+    event.argument = place;
     event.flags = 0;
+    event.syndrome = 0;
     story_.events.push_back(event);
+    return {.number = number, .request = place, .event = story_.events.size() - 1};
+  }
+
+  void add_post(const Event& event, const Record& record) {
+    SendQueue& queue = queues_[record.qpn];
+    queue.forget_if_reset(record.number);
+    queue.waiting.push_back(add_request(event, record.code, record.argument, record.number));
+  }
+
+  /// The work request that the packet starts.
+  void start_request(Event& packet, const Record& record) {
+    SendQueue& queue = queues_[record.qpn];
+    auto posted = queue.take(record.number);
+    if (!posted)
+      posted = add_request(packet, static_cast<uint8_t>(record.request - record::kStartsRequest),
+                           record.argument, record.number);
+    story_.events[posted->event].psn = packet.psn;
+    story_.requests[posted->request].first_packet_ns = packet.time_ns;
+    queue.started[record.number] = posted->request;
     if (packet.info().operation != wire::Operation::read_request) packet.argument = 0;
+  }
+
+  void complete_request(const Record& record) {
+    SendQueue& queue = queues_[record.qpn];
+    std::optional<uint32_t> request;
+    if (const auto started = queue.started.find(record.number); started != queue.started.end()) {
+      request = started->second;
+      queue.started.erase(started);
+    } else if (const auto posted = queue.flush(record.number)) {
+      request = posted->request;
+    }
+    if (!request) return;
+    story_.requests[*request].completed_ns = record.time_ns;
+    story_.requests[*request].status = record.code;
   }
 
   static uint16_t flags_of(const Record& record) {
@@ -225,9 +359,11 @@ class Reader {
 
   /// Rings are merged by time; the order within one stays. Times become relative.
   void finish(const FileHeader& header) {
-    // What happens to the device's memory is shown with each connection, if they are not too many.
+    // What happens to the device is shown with each connection, if that makes not too many events.
     constexpr size_t kMostShown = 64;
-    const size_t shown = std::min(story_.connections.size(), kMostShown);
+    constexpr size_t kMostCopies = 65536;
+    const size_t most = std::max<size_t>(1, kMostCopies / std::max<size_t>(1, of_device_.size()));
+    const size_t shown = std::min({story_.connections.size(), kMostShown, most});
     for (Event event : of_device_)
       for (event.connection = 0; event.connection < shown; ++event.connection) story_.events.push_back(event);
     std::ranges::stable_sort(story_.events, {}, &Event::time_ns);
@@ -235,12 +371,19 @@ class Reader {
     const uint64_t start_ns = story_.events.front().time_ns;
     story_.start_realtime_ns = header.realtime_ns + start_ns - header.monotonic_ns;
     for (Event& event : story_.events) event.time_ns -= start_ns;
+    for (Control& control : story_.controls) control.time_ns -= start_ns;
+    for (WorkRequest& request : story_.requests)
+      for (uint64_t* const time_ns : {&request.posted_ns, &request.first_packet_ns, &request.completed_ns})
+        if (*time_ns != WorkRequest::kNever) *time_ns -= start_ns;
+    if (story_.lost_controls != 0)
+      story_.notes.push_back(fmt::format("{} older control calls overwritten", story_.lost_controls));
   }
 
   std::span<const uint8_t> file_;
   Story& story_;
   std::map<uint32_t, ConnectionRow> rows_;
   std::vector<Event> of_device_;
+  std::unordered_map<uint32_t, SendQueue> queues_;  ///< by QPN
   std::map<std::pair<uint32_t, uint32_t>, uint16_t> connections_;
   std::pair<uint32_t, uint32_t> last_key_{~0U, ~0U};
   uint16_t last_ = 0;

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "stack/record/ring_writer.hpp"
+#include "stack/transport/qp/snapshot.hpp"
 #include "stack/wire/packet/ecn.hpp"
 
 namespace faultline::transport {
@@ -109,6 +110,59 @@ void record_request(CoreContext& context, const QueuePair& qp, const SendWqe& wq
   if (!starts) return;
   record.request = static_cast<uint8_t>(record::kStartsRequest + static_cast<uint8_t>(wqe.opcode));
   record.argument = wqe.length_bytes;
+  record.number = static_cast<uint16_t>(qp.requester.current);
+}
+
+namespace {
+
+/// Ring index of the first work request without a packet. One that a page holds may have PSNs and no packet.
+uint32_t first_unsent(QueuePair& qp) {
+  const RequesterState& state = qp.requester;
+  const bool has_started = qp.send_ring.head() != state.started;
+  const bool is_held = has_started && qp.progress_at(state.started - 1).first_psn >= state.sent_psn;
+  return is_held ? state.started - 1 : state.started;
+}
+
+void record_posts(CoreContext& context, QueuePair& qp, uint32_t first, uint32_t tail) {
+  uint32_t& next = qp.recorded.posted;
+  if (static_cast<int32_t>(first - next) > 0) next = first;
+  for (; next != tail; ++next) {
+    const SendWqe& wqe = *qp.send_ring.header_at(next);
+    Record record = record_of(context, Kind::posted, qp.qpn);
+    record.code = static_cast<uint8_t>(wqe.opcode);
+    record.argument = wqe.length_bytes;
+    record.number = static_cast<uint16_t>(next);
+    context.recorder->add(record);
+  }
+}
+
+}  // namespace
+
+void record_waiting(CoreContext& context, QueuePair& qp) {
+  using status::WaitsFor;
+  if (qp.protocol() == Protocol::datagram) return;
+  const uint32_t tail = qp.send_ring.tail();
+  if (qp.requester.current == tail) {
+    qp.recorded.wait = WaitsFor::nothing;
+    return;
+  }
+  const uint32_t first = first_unsent(qp);
+  record_posts(context, qp, first, tail);
+  const int32_t window_packets = window_packets_of(qp, context.config);
+  const WaitsFor wait = requests_wait_of(qp, window_packets, context.now_ns);
+  const wire::Psn psn = qp.send_psn();
+  if (wait == qp.recorded.wait && psn == qp.recorded.wait_psn) return;
+  qp.recorded.wait = wait;
+  qp.recorded.wait_psn = psn;
+  // What the next turn sends waits for nothing.
+  if (wait == WaitsFor::turn || wait == WaitsFor::nothing) return;
+  Record record = record_of(context, Kind::waiting, qp.qpn);
+  record.code = static_cast<uint8_t>(wait);
+  record.psn = psn.value();
+  record.argument = static_cast<uint32_t>(std::max(window_packets, 0));
+  record.length_bytes = tail - first;
+  record.number = static_cast<uint16_t>(std::min<uint32_t>(context.config.window_packets, UINT16_MAX));
+  context.recorder->add(record);
 }
 
 void record_completion(CoreContext& context, const QueuePair& qp, const CompletionQueue& cq,
@@ -118,7 +172,10 @@ void record_completion(CoreContext& context, const QueuePair& qp, const Completi
   record.argument = cq.unread();
   record.length_bytes = cq.capacity();
   record.code = static_cast<uint8_t>(completion.status);
-  if ((static_cast<unsigned>(completion.opcode) & kReceive) != 0) record.flags = record::kOfPeer;
+  if ((static_cast<unsigned>(completion.opcode) & kReceive) != 0)
+    record.flags = record::kOfPeer;
+  else
+    record.number = static_cast<uint16_t>(qp.send_ring.head() - 1);  // retired before it completes
   context.recorder->add(record);
 }
 

@@ -30,6 +30,10 @@ void record_dropped(CoreContext& context, const wire::Packet& packet, uint8_t re
 void record_request(CoreContext& context, const QueuePair& qp, const SendWqe& wqe,
                     const wire::PacketFields& fields, uint32_t payload_bytes, bool starts);
 
+/// At the end of the QP's turn: the work requests that the turn found and did not start, and what they wait
+/// for. Of connected QPs.
+void record_waiting(CoreContext& context, QueuePair& qp);
+
 void record_fault(CoreContext& context, QueuePair& qp, const odp::FaultRequest& request,
                   const FaultWaiter& waiter, FaultAnswer answer);
 void record_fault_end(CoreContext& context, const FaultWaiter& waiter);

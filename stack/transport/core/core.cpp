@@ -339,6 +339,7 @@ void Core::send_posted(QueuePair* qp, TimeNs now) {
   // message. The QP stays on the ready list; the next poll then finds nothing to send.
   if (sends_by_socket(config_) && qp->protocol() == Protocol::reliable && is_ready_to_send())
     impl_->responder.send(*qp, budget_packets);
+  if (context.recorder != nullptr) record_waiting(context, *qp);
   context.tx.flush();
   const bool more = ud ? impl_->datagram.has_work(*qp) : impl_->requester.has_work(*qp);
   if (more || !is_ready_to_send()) context.make_ready(*qp);
@@ -525,6 +526,7 @@ void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {
   const bool more =
       qp.protocol() == Protocol::datagram ? serve_datagrams(qp, quantum) : serve_connected(qp, quantum);
   note_drained(qp);
+  if (context.recorder != nullptr) record_waiting(context, qp);
   budget_packets -= given - quantum;
   if (more && quantum == 0) context.make_ready(qp);
 }

@@ -168,6 +168,7 @@ void Core::Impl::reset(QueuePair& qp) {
   qp.failure = {};
   count_completed_sends(qp);
   qp.completed_before = 0;
+  qp.recorded = {};
   qp.send_ring.clear();
   qp.receive_ring.clear();
   qp.receive_taken = false;

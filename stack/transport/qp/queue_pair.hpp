@@ -299,6 +299,13 @@ class alignas(64) QueuePair {
   uint32_t completed_before = 0;  ///< send ring index as of the last snapshot
   uint32_t list_index = 0;        ///< in the core's list of QPs
 
+  /// What a recording has of the work requests that wait.
+  struct Recorded {
+    uint32_t posted = 0;  ///< send ring index after the last one with a record
+    status::WaitsFor wait = status::WaitsFor::nothing;
+    wire::Psn wait_psn;  ///< of the next packet at that time
+  } recorded;
+
   // Used by application threads.
   alignas(64) std::atomic<bool> doorbell_rung{false};
   QueuePair* next_rung = nullptr;

@@ -28,18 +28,9 @@ bool waits_for_credit(const QueuePair& qp) {
 }
 
 WaitsFor wait_of(QueuePair& qp, int32_t window_packets, TimeNs now) {
-  const RequesterState& requester = qp.requester;
   const ResponderState& responder = qp.responder;
-  if (requester.fault_wait || responder.parked_head != nullptr || responder.job_fault_wait)
-    return WaitsFor::page;
-  if (qp.send_ring.head() == qp.send_ring.tail()) return WaitsFor::nothing;
-  if (requester.rnr_deadline_ns != kNever)
-    return requester.rnr_for_page ? WaitsFor::peer_page : WaitsFor::receiver;
-  if (requester.current == qp.send_ring.tail()) return WaitsFor::answer;
-  if (qp.rate_control != nullptr && qp.pacing.next_ns() > now) return WaitsFor::pace;
-  if (qp.protocol() == Protocol::datagram) return WaitsFor::turn;
-  if (qp.send_psn().distance_from(requester.unacked_psn) >= window_packets) return WaitsFor::window;
-  return qp.awaits_answers() && waits_for_credit(qp) ? WaitsFor::credit : WaitsFor::turn;
+  if (responder.parked_head != nullptr || responder.job_fault_wait) return WaitsFor::page;
+  return requests_wait_of(qp, window_packets, now);
 }
 
 TimeNs wait_end_of(const QueuePair& qp, WaitsFor what) {
@@ -52,6 +43,23 @@ TimeNs wait_end_of(const QueuePair& qp, WaitsFor what) {
 
 }  // namespace
 
+int32_t window_packets_of(const QueuePair& qp, const CoreConfig& config) {
+  return static_cast<int32_t>(config.window_packets - qp.requester.window_cut_packets);
+}
+
+WaitsFor requests_wait_of(QueuePair& qp, int32_t window_packets, TimeNs now) {
+  const RequesterState& requester = qp.requester;
+  if (requester.fault_wait) return WaitsFor::page;
+  if (qp.send_ring.head() == qp.send_ring.tail()) return WaitsFor::nothing;
+  if (requester.rnr_deadline_ns != kNever)
+    return requester.rnr_for_page ? WaitsFor::peer_page : WaitsFor::receiver;
+  if (requester.current == qp.send_ring.tail()) return WaitsFor::answer;
+  if (qp.rate_control != nullptr && qp.pacing.next_ns() > now) return WaitsFor::pace;
+  if (qp.protocol() == Protocol::datagram) return WaitsFor::turn;
+  if (qp.send_psn().distance_from(requester.unacked_psn) >= window_packets) return WaitsFor::window;
+  return qp.awaits_answers() && waits_for_credit(qp) ? WaitsFor::credit : WaitsFor::turn;
+}
+
 void count_completed_sends(QueuePair& qp) {
   const uint32_t head = qp.send_ring.head();
   qp.counters.sends_completed += head - qp.completed_before;
@@ -62,7 +70,7 @@ QpSnapshot snapshot_of(QueuePair& qp, const CoreConfig& config, TimeNs now) {
   extend(qp.counters.tx_packets, qp.tx_packets);
   extend(qp.counters.rx_packets, qp.rx_packets);
   count_completed_sends(qp);
-  const auto window_packets = static_cast<int32_t>(config.window_packets - qp.requester.window_cut_packets);
+  const int32_t window_packets = window_packets_of(qp, config);
   const QpAttributes& attributes = qp.attributes;
   const bool connected = qp.protocol() != Protocol::datagram;
   status::QpLive live;

@@ -18,6 +18,11 @@ struct QpSnapshot {
 /// Adds the completed sends to the QP's counters; before the send ring is cleared, too. Owner thread.
 void count_completed_sends(QueuePair& qp);
 
+/// Unacknowledged packets that the requester may have.
+[[nodiscard]] int32_t window_packets_of(const QueuePair& qp, const CoreConfig& config);
+/// What the next packet of the QP's own requests waits for. Owner thread.
+[[nodiscard]] status::WaitsFor requests_wait_of(QueuePair& qp, int32_t window_packets, TimeNs now);
+
 /// Returns a snapshot, and extends the QP's counters. Owner thread.
 [[nodiscard]] QpSnapshot snapshot_of(QueuePair& qp, const CoreConfig& config, TimeNs now);
 

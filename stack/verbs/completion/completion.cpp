@@ -2,6 +2,7 @@
 // Completion queues: create, resize, modify, arm, destroy. poll.cpp implements polling.
 #include <thread>
 
+#include "stack/record/recorded_call.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/verbs/trouble/call.hpp"
@@ -14,16 +15,17 @@ constexpr uint64_t kKnownWcFlags = uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_W
                                    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 constexpr uint32_t kKnownFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
-Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
-  if (!is_live(ibv_context_pointer)) return fail(EINVAL);
-  if (init.channel != nullptr && !is_live(init.channel)) return fail(EINVAL);
-  if (init.cqe < 1 || init.cqe > kMaxCqe) return fail(EINVAL);
+/// Returns 0 or an errno.
+int check(const ibv_context* context, const ibv_cq_init_attr_ex& init) {
+  if (init.channel != nullptr && !is_live(init.channel)) return EINVAL;
+  if (init.cqe < 1 || init.cqe > kMaxCqe) return EINVAL;
+  if (init.comp_vector >= static_cast<uint32_t>(context->num_comp_vectors)) return EINVAL;
+  return init.channel != nullptr && init.channel->context != context ? EINVAL : 0;
+}
+
+Cq* create_on(OpenDevice* engine, ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
   if (const int error = trouble_of("ibv_create_cq", ibv_context_pointer); error != 0) return fail(error);
-  if (init.comp_vector >= static_cast<uint32_t>(ibv_context_pointer->num_comp_vectors)) return fail(EINVAL);
-  if (init.channel != nullptr && init.channel->context != ibv_context_pointer) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
-  OpenDevice* const engine = open_device_of(context);
-  if (engine == nullptr) return nullptr;
   Pd* const parent_domain = init.parent_domain == nullptr ? nullptr : &pd_of(init.parent_domain);
   std::unique_ptr<ProgramMemory> ring_memory;
   std::unique_ptr<Cq> cq;
@@ -63,6 +65,23 @@ Cq* create(ibv_context* ibv_context_pointer, const ibv_cq_init_attr_ex& init) {
   return cq.release();
 }
 
+Cq* create(ibv_context* context, const ibv_cq_init_attr_ex& init) {
+  if (!is_live(context)) return fail(EINVAL);
+  const int refused = check(context, init);
+  // A refused call does not start the device.
+  OpenDevice* const engine =
+      refused == 0 ? open_device_of(context_of(context)) : context_of(context).started.load();
+  if (engine == nullptr) return refused == 0 ? nullptr : fail(refused);
+  record::RecordedCall call(engine->backend->controls(), record::ControlCall::create_cq);
+  call.row.entries = init.cqe;
+  Cq* const cq = refused == 0 ? create_on(engine, context, init) : fail(refused);
+  if (cq != nullptr)
+    call.row.object = cq->handle;
+  else
+    call.end(errno);
+  return cq;
+}
+
 }  // namespace
 
 FAULTLINE_VERB ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
@@ -97,8 +116,11 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) {
 FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
   if (!is_live(ibv_cq_pointer)) return EINVAL;
   Cq* const cq = &cq_of(ibv_cq_pointer);
-  if (cq->references.load(std::memory_order_acquire) != 0) return EBUSY;
-  if (const int error = trouble_of("ibv_destroy_cq", ibv_cq_pointer); error != 0) return error;
+  const std::shared_ptr<DeviceBackend> backend = cq->engine->backend;
+  record::RecordedCall call(backend->controls(), record::ControlCall::destroy_cq);
+  call.row.object = cq->handle;
+  if (cq->references.load(std::memory_order_acquire) != 0) return call.end(EBUSY);
+  if (const int error = trouble_of("ibv_destroy_cq", ibv_cq_pointer); error != 0) return call.end(error);
   note_end(ibv_cq_pointer);
   Context& context = context_of(cq->context);
   if (cq->moderated.load(std::memory_order_relaxed))

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "stack/record/recorded_call.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/verbs/trouble/call.hpp"
@@ -92,14 +93,13 @@ status::MrRow row_of(const Mr& mr, uint64_t va, TimeNs now) {
   return row;
 }
 
-Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, uint32_t access,
-                    std::shared_ptr<DeviceMemory> device_memory = nullptr) {
+Mr* register_on(OpenDevice& engine, Pd& pd, void* address, size_t length_bytes, uint64_t iova,
+                uint32_t access, std::shared_ptr<DeviceMemory> device_memory) {
   const auto va = reinterpret_cast<uint64_t>(address);
   const bool is_empty = device_memory != nullptr && length_bytes == 0 && valid_access(access);
   if (const int error = is_empty ? 0 : check_region(va, length_bytes, iova, access); error != 0)
     return fail(error);
   if (const int error = trouble_of("ibv_reg_mr", pd.context, length_bytes); error != 0) return fail(error);
-  OpenDevice& engine = *context_of(pd.context).started.load();
   std::unique_ptr<Mr> mr(new (std::nothrow) Mr());
   if (mr == nullptr || !acquire(engine.mrs, kMaxMrs)) return fail(ENOMEM);
   count_region(pd, access);
@@ -125,6 +125,51 @@ Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, u
   const std::lock_guard lock(context.objects_lock);
   link(context.mrs, *mr);
   return mr.release();
+}
+
+record::ControlWriter* controls_of(ibv_context* context) {
+  return context_of(context).started.load()->backend->controls();
+}
+
+void describe(record::ControlRow& row, const void* address, size_t length_bytes, uint32_t access) {
+  row.address = reinterpret_cast<uint64_t>(address);
+  row.length_bytes = length_bytes;
+  row.access = access;
+}
+
+Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, uint32_t access,
+                    std::shared_ptr<DeviceMemory> device_memory = nullptr) {
+  record::RecordedCall call(controls_of(pd.context), record::ControlCall::register_mr);
+  describe(call.row, address, length_bytes, access);
+  Mr* const mr = register_on(*context_of(pd.context).started.load(), pd, address, length_bytes, iova, access,
+                             std::move(device_memory));
+  if (mr != nullptr)
+    call.row.object = mr->lkey;
+  else
+    call.end(errno);
+  return mr;
+}
+
+int deregister(Mr* mr) {
+  Context& context = context_of(mr->context);
+  OpenDevice& engine = *context.started.load();
+  const int error = end_key(engine.backend->memory(), *mr);
+  if (mr->imported) {
+    // ibv_import_mr(3): this call on any of the handles deregisters the region.
+    if (error != 0) return error;
+    ibv_unimport_mr(mr);
+    return 0;
+  }
+  if (error != 0 && !(error == ENOENT && mr->exported)) return error;
+  {
+    const std::lock_guard lock(context.objects_lock);
+    unlink(context.mrs, *mr);
+  }
+  uncount_region(pd_of(mr->pd), mr->access);
+  if (mr->device_memory != nullptr) mr->device_memory->regions.fetch_sub(1);
+  release(engine.mrs);
+  delete mr;
+  return 0;
 }
 
 }  // namespace
@@ -168,35 +213,26 @@ FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
   if (const int error = trouble_of("ibv_dereg_mr", ibv_mr_pointer); error != 0) return error;
   note_end(ibv_mr_pointer);
   Mr* const mr = static_cast<Mr*>(ibv_mr_pointer);
-  Context& context = context_of(mr->context);
-  OpenDevice& engine = *context.started.load();
-  const int error = end_key(engine.backend->memory(), *mr);
-  if (mr->imported) {
-    // ibv_import_mr(3): this call on any of the handles deregisters the region.
-    if (error != 0) return error;
-    ibv_unimport_mr(mr);
-    return 0;
-  }
-  if (error != 0 && !(error == ENOENT && mr->exported)) return error;
-  {
-    const std::lock_guard lock(context.objects_lock);
-    unlink(context.mrs, *mr);
-  }
-  uncount_region(pd_of(mr->pd), mr->access);
-  if (mr->device_memory != nullptr) mr->device_memory->regions.fetch_sub(1);
-  release(engine.mrs);
-  delete mr;
-  return 0;
+  record::RecordedCall call(controls_of(mr->context), record::ControlCall::deregister_mr);
+  describe(call.row, mr->addr, mr->length, mr->access);
+  call.row.object = mr->lkey;
+  return call.end(deregister(mr));
 }
 
 FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_pd, void* address,
                                 size_t length_bytes, int access) {
-  const auto refuse = [](int error) {
-    errno = error;
+  if (!is_live(ibv_mr_pointer)) {
+    errno = EINVAL;
+    return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
+  }
+  Mr& mr = *static_cast<Mr*>(ibv_mr_pointer);
+  record::RecordedCall call(controls_of(mr.context), record::ControlCall::reregister_mr);
+  describe(call.row, address, length_bytes, static_cast<uint32_t>(access));
+  call.row.object = mr.lkey;
+  const auto refuse = [&call](int error) {
+    errno = call.end(error);
     return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
   };
-  if (!is_live(ibv_mr_pointer)) return refuse(EINVAL);
-  Mr& mr = *static_cast<Mr*>(ibv_mr_pointer);
   if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || mr.imported) return refuse(EINVAL);
   if (mr.device_memory != nullptr) return refuse(EINVAL);  // as in Linux (ib_uverbs_rereg_mr)
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
@@ -214,6 +250,7 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
   if (moves && address == nullptr && length_bytes != SIZE_MAX) return refuse(EINVAL);
   // On-demand paging cannot change during a region's lifetime (Linux refuses the change too).
   if (is_odp(new_access) != is_odp(mr.access)) return refuse(EOPNOTSUPP);
+  describe(call.row, new_address, new_length_bytes, new_access);
   const auto va = reinterpret_cast<uint64_t>(new_address);
   if (const int error = check_region(va, new_length_bytes, iova, new_access); error != 0)
     return refuse(error);

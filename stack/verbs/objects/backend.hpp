@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "odp/regions/memory_domain.hpp"
+#include "stack/record/ring_writer.hpp"
 #include "stack/status/failure.hpp"
 #include "stack/status/segment_writer.hpp"
 #include "stack/transport/core/core.hpp"
@@ -95,6 +96,9 @@ class DeviceBackend {
   /// Where the device's objects are published for other processes; nullptr: nowhere. Valid as long as the
   /// device.
   [[nodiscard]] virtual status::SegmentWriter* status() { return nullptr; }
+
+  /// Where control calls are recorded; nullptr: nowhere. Valid as long as the device.
+  [[nodiscard]] virtual record::ControlWriter* controls() { return nullptr; }
 
   /// Copies the newest failure of a QP since a time. Returns false if there is none. Any thread.
   [[nodiscard]] virtual bool last_failure(uint32_t core_index, uint32_t qpn, TimeNs since,

@@ -2,6 +2,7 @@
 #include <map>
 #include <vector>
 
+#include "stack/base/clock.hpp"
 #include "stack/base/process/process_local.hpp"
 #include "stack/verbs/objects/objects.hpp"
 
@@ -18,6 +19,17 @@ struct RunningEngines {
 RunningEngines& running_engines() {
   static constinit ProcessLocal<RunningEngines> engines;
   return engines.get();
+}
+
+/// The recording begins within the call, so that it is recorded only here. A failed one has no recording.
+void record_opening(DeviceBackend& backend, TimeNs begin) {
+  record::ControlWriter* const writer = backend.controls();
+  if (writer == nullptr) return;
+  record::ControlRow row;
+  row.call = record::ControlCall::open_device;
+  row.time_ns = monotonic_ns();
+  row.duration_ns = row.time_ns - begin;
+  writer->add(row);
 }
 
 }  // namespace
@@ -134,6 +146,7 @@ OpenDevice* open_device_of(Context& context) {
   }
   if (context.engine == nullptr) {
     std::string error;
+    const TimeNs begin = monotonic_ns();
     try {
       context.engine = join_engine(context.owner->description.name, error);
     } catch (const std::bad_alloc&) {
@@ -144,6 +157,7 @@ OpenDevice* open_device_of(Context& context) {
       return fail(ENODEV);
     }
     context.engine->add_context(context);
+    record_opening(*context.engine->backend, begin);
     context.started.store(context.engine.get(), std::memory_order_release);
   }
   return context.engine.get();

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "stack/record/recorded_call.hpp"
 #include "stack/transport/qp/qp_state.hpp"
 #include "stack/verbs/device/address.hpp"
 #include "stack/verbs/objects/limits.hpp"
@@ -172,18 +173,16 @@ int refuse(const Qp& qp, transport::QpState from, transport::QpState to, uint32_
   return refusal.error;
 }
 
-}  // namespace
-
-FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int attr_mask) {
-  if (!is_live(ibv_qp_pointer) || attr == nullptr) return EINVAL;
-  if (const int error = trouble_of("ibv_modify_qp", ibv_qp_pointer); error != 0) return error;
-  Qp& qp = qp_of(ibv_qp_pointer);
+int modify(Qp& qp, const ibv_qp_attr* attr, int attr_mask, record::ControlRow& row) {
+  if (const int error = trouble_of("ibv_modify_qp", &qp.qp_base); error != 0) return error;
   SharedQp& shared = *qp.shared;
   OpenDevice& engine = *qp.engine;
   const uint32_t mask = without_ignored(qp.qp_base.qp_type, static_cast<uint32_t>(attr_mask));
   const std::lock_guard control(shared.control_mutex);
   transport::QpState to{};
   const transport::QpState from = transport::state_of(qp.transport_qp);
+  row.from_state = static_cast<uint8_t>(from);
+  row.to_state = (mask & IBV_QP_STATE) != 0 ? static_cast<uint8_t>(attr->qp_state) : row.from_state;
   if (const Refusal refusal = check(qp, *attr, mask, from, to); refusal.error != 0)
     return refuse(qp, from, to, mask, refusal);
 
@@ -215,6 +214,18 @@ FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int 
   }
   if (to == transport::QpState::reset) purge_completions(qp.qp_base);
   return 0;
+}
+
+}  // namespace
+
+FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int attr_mask) {
+  if (!is_live(ibv_qp_pointer) || attr == nullptr) return EINVAL;
+  Qp& qp = qp_of(ibv_qp_pointer);
+  record::RecordedCall call(qp.engine->backend->controls(), record::ControlCall::modify_qp);
+  call.row.object = qp.qp_base.qp_num;
+  call.row.qp_type = static_cast<uint8_t>(qp.qp_base.qp_type);
+  call.row.access = static_cast<uint32_t>(attr_mask);
+  return call.end(modify(qp, attr, attr_mask, call.row));
 }
 
 }  // namespace faultline::verbs

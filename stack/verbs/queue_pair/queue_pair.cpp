@@ -2,6 +2,7 @@
 // Creates, opens, queries and destroys queue pairs.
 #include <algorithm>
 
+#include "stack/record/recorded_call.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/verbs/objects/send_rules.hpp"
@@ -252,10 +253,9 @@ Qp* create_all(OpenDevice& engine, ibv_context* context, ibv_qp_init_attr_ex& in
   return qp.release();
 }
 
-ibv_qp* create(ibv_context* context, ibv_qp_init_attr_ex& init) {
+ibv_qp* create_on(OpenDevice& engine, ibv_context* context, ibv_qp_init_attr_ex& init) {
   if (const int error = check_init(context, init); error != 0) return fail(error);
   if (const int error = trouble_of("ibv_create_qp", context); error != 0) return fail(error);
-  OpenDevice& engine = *context_of(context).started.load();
   if (engine.is_of_parent_process()) return fail(EIO);
   if (!acquire(engine.qps, kMaxQps)) return fail(ENOMEM);
   Qp* qp = nullptr;
@@ -270,6 +270,24 @@ ibv_qp* create(ibv_context* context, ibv_qp_init_attr_ex& init) {
   }
   note_creation(&qp->qp_base);
   return &qp->qp_base;
+}
+
+ibv_qp* create(ibv_context* context, ibv_qp_init_attr_ex& init) {
+  if (!is_live(context)) return fail(EINVAL);
+  OpenDevice* const engine = context_of(context).started.load();
+  // Each object that a QP needs has started the device; without one the checks fail.
+  if (engine == nullptr) {
+    const int refused = check_init(context, init);
+    return fail(refused != 0 ? refused : EINVAL);
+  }
+  record::RecordedCall call(engine->backend->controls(), record::ControlCall::create_qp);
+  call.row.qp_type = static_cast<uint8_t>(init.qp_type);
+  ibv_qp* const qp = create_on(*engine, context, init);
+  if (qp != nullptr)
+    call.row.object = qp->qp_num;
+  else
+    call.end(errno);
+  return qp;
 }
 
 /// Finds an XRC target; call under xrc_mutex.
@@ -399,9 +417,13 @@ FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
   if (!is_live(ibv_qp_pointer)) return EINVAL;
   Qp* const qp = &qp_of(ibv_qp_pointer);
   OpenDevice& engine = *qp->engine;
+  record::RecordedCall call(engine.backend->controls(), record::ControlCall::destroy_qp);
+  call.row.object = qp->qp_base.qp_num;
+  call.row.qp_type = static_cast<uint8_t>(qp->qp_base.qp_type);
+  call.row.from_state = static_cast<uint8_t>(transport::state_of(qp->transport_qp));
   {
     const std::lock_guard control(qp->shared->control_mutex);
-    if (!qp->multicast.empty()) return EBUSY;  // ibv_create_qp(3)
+    if (!qp->multicast.empty()) return call.end(EBUSY);  // ibv_create_qp(3)
   }
   if (const int error = trouble_of("ibv_destroy_qp", ibv_qp_pointer); error != 0) return error;
   note_end(ibv_qp_pointer);

@@ -57,6 +57,18 @@ std::vector<std::string>& reasons() {
   return lines;
 }
 
+/// What the devices record of control calls.
+struct RecordedCalls {
+  std::vector<record::ControlRow> rows = std::vector<record::ControlRow>(record::kControlRows);
+  uint64_t written = 0;
+  uint64_t taken = 0;  ///< of the test's thread
+  record::ControlWriter writer{rows.data(), &written};
+};
+RecordedCalls& recorded_calls() {
+  static RecordedCalls calls;
+  return calls;
+}
+
 class MemoryPort final : public transport::Port {
  public:
   MemoryPort(std::shared_ptr<Inbox> own, std::shared_ptr<Inbox> peer)
@@ -224,6 +236,9 @@ class MemoryBackend final : public DeviceBackend {
     if (found != nullptr) record = *found;
     return found != nullptr;
   }
+  record::ControlWriter* controls() override {
+    return faults().record_calls ? &recorded_calls().writer : nullptr;
+  }
   bool wants_reasons() const override { return faults().log_reasons; }
   void log_reason(const std::string& line) override {
     const std::lock_guard lock(reasons_mutex());
@@ -342,6 +357,14 @@ class MemoryBackend final : public DeviceBackend {
 Faults& faults() {
   static Faults instance;
   return instance;
+}
+
+std::vector<record::ControlRow> take_recorded_calls() {
+  RecordedCalls& calls = recorded_calls();
+  std::vector<record::ControlRow> rows;
+  for (; calls.taken < std::atomic_ref(calls.written).load(); ++calls.taken)
+    rows.push_back(calls.rows[calls.taken % record::kControlRows]);
+  return rows;
 }
 
 std::vector<std::string> take_reasons() {

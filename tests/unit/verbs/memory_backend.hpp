@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "stack/record/record.hpp"
 #include "stack/transport/core/core.hpp"
 #include "stack/transport/qp/events.hpp"
 
@@ -20,6 +21,7 @@ struct Faults {
   std::atomic<bool> neighbours_silent{false};
   std::atomic<bool> refuse_regions{false};  ///< register_region returns ENOMEM
   std::atomic<bool> log_reasons{false};     ///< devices log reasons: take_reasons()
+  std::atomic<bool> record_calls{false};    ///< devices record control calls: take_recorded_calls()
   std::atomic<int> cores{1};                ///< for devices that start from now on
 };
 Faults& faults();
@@ -31,6 +33,9 @@ void raise_device_event(const std::string& device, transport::AsyncEvent event);
 
 /// Returns the lines logged since the last call.
 std::vector<std::string> take_reasons();
+
+/// Returns the control calls recorded since the last call, with `record_calls`.
+std::vector<record::ControlRow> take_recorded_calls();
 
 /// Returns the failures of QPs since the last call.
 std::vector<transport::QpFailure> take_failures();
