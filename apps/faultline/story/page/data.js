@@ -3,10 +3,11 @@
 // The story's events as columns, and what one event is. apps/faultline/story/model.hpp has the same values.
 
 const story = JSON.parse(document.getElementById("summary").textContent);
-const KINDS = ["packet", "post", "completion", "fault", "fault end", "invalidation", "timer", "congestion", "drop"];
-const PACKET = 0, POST = 1, COMPLETION = 2, FAULT = 3, FAULT_END = 4, INVALIDATION = 5, TIMER = 6, CONGESTION = 7, DROP = 8;
+const KINDS = ["packet", "post", "completion", "fault", "fault end", "invalidation", "timer", "congestion", "drop", "control call", "wait"];
+const PACKET = 0, POST = 1, COMPLETION = 2, FAULT = 3, FAULT_END = 4, INVALIDATION = 5, TIMER = 6, CONGESTION = 7, DROP = 8,
+  CONTROL = 9, WAIT = 10;
 const SECOND_END = 1, RESPONSE = 2, RETRANSMITTED = 4, ACK_REQUEST = 8, MARKED = 16, PAGE_FAULT = 32, PAGE_READY = 64, HELD = 128,
-  PARKED = 256, SOLICITED = 512, RECEIVED = 1024;
+  PARKED = 256, SOLICITED = 512, RECEIVED = 1024, CUT_WINDOW = 2048;
 const ACK = 0x11, SELECTIVE_ACK = 0xc0, ATOMIC_ACK = 0x12, CNP = 0x81;
 
 // What an event is drawn as. The order is that of drawing.
@@ -22,8 +23,12 @@ const CLASSES = [
   {name: "RNR", color: "--rnr", help: "receiver not ready"},
   {name: "dropped", color: "--drop", help: "packets that a receiver dropped"},
   {name: "congestion", color: "--mark", help: "ECN marks, CNPs, changes of the rate; timers; invalidations"},
+  {name: "control calls", color: "--control", help: "verbs calls that create, change and destroy objects"},
+  {name: "waits", color: "--wait", help: "work requests that wait without a packet, and for what"},
 ];
-const SENT = 0, ANSWER = 1, ACKED = 2, CALL = 3, HELD_CLASS = 4, PARKED_CLASS = 5, AGAIN = 6, NAK = 7, RNR = 8, DROP_CLASS = 9, OTHER = 10;
+const SENT = 0, ANSWER = 1, ACKED = 2, CALL = 3, HELD_CLASS = 4, PARKED_CLASS = 5, AGAIN = 6, NAK = 7, RNR = 8, DROP_CLASS = 9, OTHER = 10, CONTROL_CLASS = 11, WAIT_CLASS = 12;
+const isTrouble = (one) => one >= HELD_CLASS && one < OTHER;
+const NOT_STARTED = 0xffffffff;
 
 const events = {count: story.events};
 
@@ -86,6 +91,8 @@ function classOf(i) {
     case POST: case COMPLETION: return CALL;
     case FAULT: case FAULT_END: return PARKED_CLASS;
     case DROP: return DROP_CLASS;
+    case CONTROL: return CONTROL_CLASS;
+    case WAIT: return WAIT_CLASS;
     default: return OTHER;
   }
   const code = events.code[i];
@@ -135,13 +142,21 @@ const STATUS = ["success", "local length error", "local QP operation error", "lo
 const DROPS = story.drop_reasons;
 const OPERATIONS = ["WRITE", "WRITE with immediate", "SEND", "SEND with immediate", "READ", "compare and swap", "fetch and add", "local invalidate",
   "bind window", "SEND with invalidate", , , , , "FLUSH", "ATOMIC WRITE"];
+const WAITS = story.waits;
+const operationOf = (code) => OPERATIONS[code] ?? "request";
+// Of a work request that did not start in the turn that found it.
+function waitText(i) {
+  const wait = events.argument[i], reason = WAITS[events.syndrome[i]] ?? "nothing";
+  if (wait === NOT_STARTED) return `, never sent${reason === "nothing" ? "" : `, waits for ${reason}`}`;
+  return wait === 0 ? "" : `, waits ${durationText(wait * 1000)} for ${reason}`;
+}
 const TIMERS = ["timer", "ACK timeout", "early probe"];
 
 // A short name: the text of the ladder's arrows.
 function nameOf(i) {
   const code = events.code[i], flags = events.flags[i];
   switch (events.kind[i]) {
-    case POST: return `${OPERATIONS[code] ?? "request"} starts`;
+    case POST: return `${operationOf(code)} posted${waitText(i)}`;
     case COMPLETION: return `completion: ${STATUS[code] ?? code}`;
     case FAULT: return "page fault";
     case FAULT_END: return "page resident";
@@ -149,6 +164,8 @@ function nameOf(i) {
     case TIMER: return TIMERS[code] ?? "timer";
     case CONGESTION: return `rate ${rateText(events.argument[i] * 1e6)}`;
     case DROP: return `dropped: ${DROPS[code] ?? code}`;
+    case CONTROL: return story.controls[events.argument[i]].text;
+    case WAIT: return `waits for ${WAITS[code] ?? code}${WAITS[code] === "window" ? ` of ${events.argument[i]} packets` : ""}${flags & CUT_WINDOW ? ", cut" : ""}`;
   }
   if (code === SELECTIVE_ACK) return `selective ACK, ${events.argument[i] & 0x1ff} held`;
   if ((code & 0x1f) === ACK && code !== CNP) return answerText(i) + (flags & PAGE_FAULT ? ", page fault" : "");
@@ -160,6 +177,7 @@ function textOf(i) {
   let text = nameOf(i);
   if (kind === PACKET && events.code[i] !== CNP) text += ` · PSN ${psnOf(i)}`;
   if (kind === PACKET && (events.code[i] & 0x1f) === 0x0c) text += ` · ${events.argument[i]} B requested`;
+  else if (kind === WAIT) text += ` · ${numberText(events.length[i])} work requests`;
   else if (events.length[i] && kind !== COMPLETION) text += ` · ${events.length[i]} B`;
   if (flags & RETRANSMITTED) text += " · again";
   if (flags & HELD) text += " · held";

@@ -55,15 +55,15 @@ function drawLadderTimes(context, width) {
 
 // Stalls beside the requester's lane, faults beside that of the end whose page is missing.
 function drawLadderShades(context) {
-  const bar = (row, end, color, side, text) => {
+  const bar = (row, end, color, side, text, lower = 0) => {
     if (row.end_ns < view.begin || row.begin_ns > view.end) return;
     const x = ladder.lanes[end] + (end === 0 ? -side - 5 : side), y = ladder.yOf(row.begin_ns), tall = Math.max(2, ladder.yOf(row.end_ns) - y);
     context.fillStyle = color;
     context.fillRect(x, y, 5, tall);
-    if (tall < 26) return;
+    if (tall < 26 + lower) return;
     context.fillStyle = colors.quiet;
     context.textAlign = end === 0 ? "right" : "left";
-    const middle = (Math.max(y, ladder.top) + Math.min(y + tall, ladder.yOf(view.end))) / 2;
+    const middle = (Math.max(y, ladder.top) + Math.min(y + tall, ladder.yOf(view.end))) / 2 + lower;
     context.fillText(text, end === 0 ? x - 4 : x + 9, middle);
     context.fillText(durationText(row.end_ns - row.begin_ns), end === 0 ? x - 4 : x + 9, middle + 13);
   };
@@ -71,6 +71,19 @@ function drawLadderShades(context) {
   for (const stall of ofConnection(story.stalls)) bar(stall, stall.end, colors.retransmitted, 4, "stall");
   if (!(view.hidden >> PARKED_CLASS & 1)) for (const fault of ofConnection(story.faults)) bar(fault, fault.at, colors.fault, 4, "fault");
   context.globalAlpha = 1;
+  if (!(view.hidden >> WAIT_CLASS & 1)) for (const wait of longestWaits()) bar(wait, 0, colors.classes[WAIT_CLASS], 11, `waits for ${wait.waited_for}`, 30);
+}
+
+// The waits of the table's work requests, those that overlap as one.
+function longestWaits() {
+  const waits = [];
+  const rows = ofConnection(story.requests).map((row) => ({waited_for: row.waited_for, begin_ns: row.begin_ns, end_ns: waitEnd(row)}));
+  for (const row of rows.filter((one) => one.end_ns > one.begin_ns).sort((a, b) => a.begin_ns - b.begin_ns)) {
+    const last = waits[waits.length - 1];
+    if (last && row.begin_ns <= last.end_ns && row.waited_for === last.waited_for) last.end_ns = Math.max(last.end_ns, row.end_ns);
+    else waits.push(row);
+  }
+  return waits;
 }
 
 // An arrow begins at the time of transmission, or ends at the time of receipt; its slope is not the flight time.

@@ -70,8 +70,9 @@ function findMatches() {
   const known = new Map();
   const fits = (i) => {
     if (psn) return psnOf(i) === Number(psn[1]);
+    if (events.kind[i] === CONTROL) return words.every((word) => textOf(i).toLowerCase().includes(word));
     // Events with the same text but for PSN and length are tested once.
-    const key = events.kind[i] * 16777216 + events.code[i] * 65536 + events.syndrome[i] * 256 + (events.flags[i] >> 2 & 0xff) + (events.flags[i] >> 10 & 1) * 4294967296;
+    const key = events.kind[i] * 16777216 + events.code[i] * 65536 + events.syndrome[i] * 256 + (events.flags[i] >> 2 & 0xff) + (events.flags[i] >> 10 & 3) * 4294967296;
     let answer = known.get(key);
     if (answer === undefined) {
       const text = textOf(i).toLowerCase();

@@ -12,7 +12,7 @@ function countColumns(width, scale) {
   for (const i of view.order) {
     const x = Math.min(width - 1, Math.max(0, scale.x(events.time[i]) | 0));
     const one = events.class[i];
-    if (one >= HELD_CLASS && one !== OTHER) ++trouble[x];
+    if (isTrouble(one)) ++trouble[x];
     else ++usual[x];
   }
   return {usual, trouble};

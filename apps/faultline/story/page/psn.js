@@ -94,6 +94,7 @@ function drawShades(context, band) {
     context.textAlign = "center";
     context.fillText(`stall ${durationText(stall.end_ns - stall.begin_ns)}: ${stall.cause}`, (Math.max(x, psnPane.left) + right) / 2, band.top + 14);
   }
+  drawWaits(context, band);
   if (view.hidden >> PARKED_CLASS & 1) return;
   context.fillStyle = colors.fault;
   for (const fault of ofConnection(story.faults)) {
@@ -102,6 +103,18 @@ function drawShades(context, band) {
     context.globalAlpha = .75;
     context.fillRect(x, band.y(fault.relative_psn) - 2, Math.max(2, psnPane.xOf(fault.end_ns) - x), 4);
     context.globalAlpha = 1;
+  }
+}
+
+// A work request without a packet: a thin bar at its first PSN, from the post to the packet.
+function drawWaits(context, band) {
+  if (view.hidden >> WAIT_CLASS & 1 || band.end !== 0) return;
+  context.fillStyle = colors.classes[WAIT_CLASS];
+  for (const request of ofConnection(story.requests)) {
+    const end = waitEnd(request);
+    if (request.psn === null || end < view.begin || request.begin_ns > view.end) continue;
+    const x = psnPane.xOf(request.begin_ns);
+    if (end > request.begin_ns) context.fillRect(x, band.y(request.relative_psn) - 1, Math.max(1, psnPane.xOf(end) - x), 2);
   }
 }
 
@@ -158,7 +171,7 @@ function drawPoints(context, band, first, last, width, height) {
 
 // Trouble is larger than the usual, so that single events are seen.
 function drawPoint(context, one, x, y, size, few) {
-  const large = one >= HELD_CLASS && one !== OTHER ? size + 1 : size, half = large / 2;
+  const large = isTrouble(one) ? size + 1 : size, half = large / 2;
   if (few && (one === NAK || one === RNR)) {
     context.beginPath();
     context.moveTo(x, y - 7);

@@ -37,6 +37,21 @@ const TABLES = {
       row.length_bytes ? numberText(row.length_bytes) : "—"],
     none: "No page fault of a connection.",
   },
+  requests: {
+    columns: [["connection"], ["work request"], ["bytes", true], ["posted", true], ["to first packet", true], ["waited for"], ["to acknowledgement", true],
+      ["to completion", true], ["status"], ["first PSN", true]],
+    rows: () => story.requests,
+    values: (row) => [connectionText(row), operationOf(row.operation), numberText(row.length_bytes), durationText(row.begin_ns), sincePost(row, row.first_packet_ns),
+      row.waited_for === "nothing" ? "" : row.waited_for, sincePost(row, row.acknowledged_ns), sincePost(row, row.completed_ns),
+      row.completed_ns === null ? "" : STATUS[row.status] ?? String(row.status), row.psn === null ? "—" : String(row.psn)],
+    none: "No work request: a capture has none.",
+  },
+  controls: {
+    columns: [["at", true], ["call"], ["took", true], ["result"]],
+    rows: () => story.controls,
+    values: (row) => [durationText(row.end_ns), row.text, durationText(row.duration_ns), row.error ? `errno ${row.error}` : "success"],
+    none: "No control call: a capture has none.",
+  },
   ends: {
     columns: [["connection"], ["sent by"], ["packets", true], ["payload bytes", true], ["retransmitted", true], ["ACKs", true], ["sequence NAKs", true],
       ["RNR NAKs", true], ["other NAKs", true]],
@@ -47,6 +62,10 @@ const TABLES = {
   },
 };
 
+const sincePost = (row, time) => time === null ? "—" : durationText(time - row.begin_ns);
+// The end of a work request's wait for its first packet.
+const waitEnd = (row) => row.first_packet_ns ?? row.completed_ns ?? story.duration_ns;
+
 const connectionText = (row) => {
   const {ends} = story.connections[row.connection];
   return `${endText(ends[row.end])} → ${endText(ends[1 - row.end])}`;
@@ -54,9 +73,10 @@ const connectionText = (row) => {
 
 // Shows a row's time, with some of what is around it.
 function showRow(row) {
-  if (row.connection !== view.connection) chooseConnection(row.connection);
-  const margin = Math.max((row.end_ns - row.begin_ns) * .4, 2000);
-  setWindow(row.begin_ns - margin, row.end_ns + margin);
+  if (row.connection !== null && row.connection !== view.connection) chooseConnection(row.connection);
+  const end = row.end_ns ?? row.completed_ns ?? row.acknowledged_ns ?? waitEnd(row);
+  const margin = Math.max((end - row.begin_ns) * .4, 2000);
+  setWindow(row.begin_ns - margin, end + margin);
 }
 
 function drawTable() {
@@ -102,10 +122,12 @@ function eventRow(i, before) {
   if (events.kind[i] === PACKET && (flags & RESPONSE) && events.code[i] !== SELECTIVE_ACK && story.opcodes[events.code[i]]) remarks.push(`MSN ${events.argument[i]}`);
   const attributes = {"data-event": i, "aria-selected": i === view.selected, onclick: () => select(i, true)};
   if (view.isMatch?.(i)) attributes.class = "match";
+  if (flags & CUT_WINDOW) remarks.push("window cut by losses");
+  if (events.kind[i] === CONTROL) remarks.push(`took ${durationText(story.controls[events.argument[i]].duration_ns)}`);
   const name = element("span", {}, color, nameOf(i));
   const row = rowOf(EVENT_COLUMNS, [durationText(events.time[i]), before < 0 ? "" : durationText(events.time[i] - events.time[before]),
-    endText(chosen().ends[fromSecond(i) ? 1 : 0]), name, events.kind[i] === INVALIDATION ? "" : String(psnOf(i)),
-    events.length[i] ? numberText(events.length[i]) : "", remarks.join(", ")], attributes);
+    endText(chosen().ends[fromSecond(i) ? 1 : 0]), name, events.kind[i] === INVALIDATION || events.kind[i] === CONTROL ? "" : String(psnOf(i)),
+    events.length[i] && events.kind[i] !== WAIT ? numberText(events.length[i]) : "", remarks.join(", ")], attributes);
   return row;
 }
 

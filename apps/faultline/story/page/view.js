@@ -48,6 +48,15 @@ function wholeTime() {
   return [first - margin, last + margin];
 }
 
+// The time of the traffic: control calls are long before and after it.
+function trafficTime() {
+  const order = view.order, isTraffic = (i) => events.kind[i] !== CONTROL && events.kind[i] !== INVALIDATION;
+  const first = order.find(isTraffic), last = order.findLast(isTraffic);
+  if (first === undefined || last === order[order.length - 1] && first === order[0]) return wholeTime();
+  const length = events.time[last] - events.time[first], margin = Math.max(length * .015, 500);
+  return [events.time[first] - margin, events.time[last] + margin];
+}
+
 function setWindow(begin, end) {
   const [first, last] = wholeTime();
   let length = Math.min(Math.max(end - begin, SHORTEST_NS), last - first);
@@ -65,7 +74,7 @@ function chooseConnection(index) {
   view.connection = index;
   view.order = events.of[index];
   view.selected = -1;
-  [view.begin, view.end] = wholeTime();
+  [view.begin, view.end] = trafficTime();
   findMatches();
   markCurrent();
   draw();
