@@ -526,9 +526,12 @@ void Core::Impl::serve(QueuePair& qp, uint32_t& budget_packets) {
   const bool more =
       qp.protocol() == Protocol::datagram ? serve_datagrams(qp, quantum) : serve_connected(qp, quantum);
   note_drained(qp);
-  if (context.recorder != nullptr) record_waiting(context, qp);
   budget_packets -= given - quantum;
-  if (more && quantum == 0) context.make_ready(qp);
+  const bool is_served_again = more && quantum == 0;
+  if (is_served_again) context.make_ready(qp);
+  // What this turn still sends does not wait.
+  const bool turn_ends = !is_served_again || budget_packets == 0 || context.tx.is_blocked();
+  if (context.recorder != nullptr && turn_ends) record_waiting(context, qp);
 }
 
 }  // namespace faultline::transport
