@@ -142,10 +142,12 @@ const STATUS = ["success", "local length error", "local QP operation error", "lo
 const DROPS = story.drop_reasons;
 const OPERATIONS = ["WRITE", "WRITE with immediate", "SEND", "SEND with immediate", "READ", "compare and swap", "fetch and add", "local invalidate",
   "bind window", "SEND with invalidate", , , , , "FLUSH", "ATOMIC WRITE"];
+const LOCAL = [7, 8];
 const WAITS = story.waits;
 const operationOf = (code) => OPERATIONS[code] ?? "request";
-// Of a work request that did not start in the turn that found it.
+// Of a work request that did not start in the turn that found it. Local operations have no packet.
 function waitText(i) {
+  if (LOCAL.includes(events.code[i])) return "";
   const wait = events.argument[i], reason = WAITS[events.syndrome[i]] ?? "nothing";
   if (wait === NOT_STARTED) return `, never sent${reason === "nothing" ? "" : `, waits for ${reason}`}`;
   return wait === 0 ? "" : `, waits ${durationText(wait * 1000)} for ${reason}`;
