@@ -43,7 +43,7 @@ configure_run() {
 
 # shellcheck disable=SC2034 # for scripts/run
 # The targets that a program needs. scripts/run builds only these, also if tests are configured.
-run_targets=(apps/faultline apps/faultline-perf apps/faultline-run apps/faultline-switch libfaultline.so.0 stack/abi/libibverbs.so.1)
+run_targets=(apps/faultline apps/faultline-perf apps/faultline-run apps/faultline-sim apps/faultline-switch libfaultline.so.0 stack/abi/libibverbs.so.1)
 
 # shown PATH: prints the path relative to the caller's folder
 shown() { realpath --relative-base="$PWD" "$1"; }

@@ -26,6 +26,8 @@ _faultline_arguments() {
     --wire | --status) mapfile -t COMPREPLY < <(compgen -W "$(_faultline_wires)" -- "$word"); return ;;
     --uplink) mapfile -t COMPREPLY < <(compgen -W "tap: af_packet: af_xdp: pci: vhost: virtio_user:" -- "$word"); return ;;
     --op) mapfile -t COMPREPLY < <(compgen -W "write write_imm read send ud_send" -- "$word"); return ;;
+    --congestion) mapfile -t COMPREPLY < <(compgen -W "none dcqcn swift" -- "$word"); return ;;
+    --format) mapfile -t COMPREPLY < <(compgen -W "csv json" -- "$word"); return ;;
     --log) mapfile -t COMPREPLY < <(compgen -W "trace debug info warn err critical off" -- "$word"); return ;;
   esac
   for ((index = first; index < COMP_CWORD; ++index)); do
@@ -36,8 +38,10 @@ _faultline_arguments() {
   done
   case $word in
     -*) mapfile -t COMPREPLY < <(compgen -W "$(_faultline_options "$program")" -- "$word") ;;
-    # The program that faultline-run starts.
-    *) if [ "${program##*/}" = faultline-run ]; then mapfile -t COMPREPLY < <(compgen -c -- "$word"; compgen -f -- "$word"); fi ;;
+    # The program that faultline-run starts, and the file of faultline-sim.
+    *) if [ "${program##*/}" = faultline-sim ]; then
+         mapfile -t COMPREPLY < <(compgen -f -X '!*.toml' -- "$word"; compgen -d -- "$word")
+       elif [ "${program##*/}" = faultline-run ]; then mapfile -t COMPREPLY < <(compgen -c -- "$word"; compgen -f -- "$word"); fi ;;
   esac
 }
 
@@ -47,7 +51,7 @@ _faultline() {
   if [ "${command##*/}" != faultline ]; then
     _faultline_arguments "$command" 1
   elif [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "run perf switch replay info doctor export top story $(_faultline_options "$command")" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "run perf sim switch replay info doctor export top story $(_faultline_options "$command")" -- "$word")
   else
     case $second in
       replay)
@@ -57,7 +61,7 @@ _faultline() {
           _faultline_arguments "$command-run" 3
         fi
         ;;
-      run | perf | switch) _faultline_arguments "$command-$second" 2 ;;
+      run | perf | sim | switch) _faultline_arguments "$command-$second" 2 ;;
       info | doctor | export | top)
         case ${COMP_WORDS[COMP_CWORD - 1]} in
           --config | --wire) _faultline_arguments "$command" 2 ;;
@@ -73,4 +77,4 @@ _faultline() {
     esac
   fi
 }
-complete -o filenames -F _faultline faultline faultline-run faultline-perf faultline-switch
+complete -o filenames -F _faultline faultline faultline-run faultline-perf faultline-sim faultline-switch

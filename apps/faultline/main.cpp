@@ -36,6 +36,7 @@ struct Program {
 constexpr std::array kPrograms{
     Program{"run", "faultline-run", "start a verbs program on Faultline devices"},
     Program{"perf", "faultline-perf", "measure RDMA between two devices"},
+    Program{"sim", "faultline-sim", "simulate a fabric of many hosts with the transport of real wires"},
     Program{"switch", "faultline-switch", "the wire that programs of one host meet on"},
 };
 

@@ -30,7 +30,7 @@ expect() {
   done
 }
 
-expect "$program " run perf switch info doctor
+expect "$program " run perf sim switch info doctor
 expect "$program d" doctor -:run
 expect "$program doctor --" --json --wire --config --udp --ip --help
 expect "$program st" story
@@ -48,4 +48,7 @@ expect "$program run --wire w7 ech" echo
 expect "$program-perf --" --server --demo -:--op
 expect "$program-perf --client h -- --" --op --size -:--server
 expect "$program perf --both -- --op " ud_send
+expect "$program sim --" --output --seed --cost -:--wire
+expect "$program sim --congestion " none dcqcn swift
+expect "$program-sim $folder/" "$folder/nic.toml" "-:$folder/nic.txt"
 echo ok

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// faultline-sim: a fabric of many hosts in virtual time. Each host runs the transport core that runs on real
+// wires.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <new>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <spdlog/fmt/fmt.h>
+#include <sys/resource.h>
+
+#include "apps/sim/description/read_description.hpp"
+#include "apps/sim/report/summary.hpp"
+#include "apps/sim/report/write_files.hpp"
+#include "apps/sim/world/world.hpp"
+
+namespace {
+
+using namespace faultline;
+using namespace faultline::fabric;
+
+constexpr int kFailed = 1;
+constexpr int kMistake = 2;
+
+struct Options {
+  std::string file;
+  std::optional<uint64_t> seed;
+  std::optional<uint64_t> duration_ns;
+  std::optional<transport::CongestionAlgorithm> algorithm;
+  std::string output;
+  FileFormat format = FileFormat::csv;
+  bool as_json = false;
+  bool prints_cost = false;
+};
+
+int fail(int status, const std::string& line) {
+  std::fprintf(stderr, "%s\n", line.c_str());
+  return status;
+}
+
+/// Prints what the run has cost. Not on stdout, which two runs have equal.
+void print_cost(std::chrono::steady_clock::time_point begin, const World& world) {
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  std::fprintf(stderr, "cost        %.2f s, %.1f MB of memory, %.2f million events a second\n", took.count(),
+               static_cast<double>(usage.ru_maxrss) / 1024,
+               static_cast<double>(world.events()) / took.count() / 1e6);
+}
+
+int run(const Options& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  Description description = read_description(options.file);
+  if (options.seed) description.seed = *options.seed;
+  if (options.duration_ns) description.duration_ns = *options.duration_ns;
+  if (options.algorithm) description.congestion.algorithm = *options.algorithm;
+  World world(description);
+  world.run();
+  const Summary summary = summarize(world);
+  if (!options.output.empty()) write_files(world, summary, options.output, options.format);
+  const std::string text = options.as_json ? json_of(summary).dump(2) + "\n" : text_of(summary);
+  std::fputs(text.c_str(), stdout);
+  if (options.prints_cost) print_cost(begin, world);
+  if (std::fflush(stdout) != 0)
+    return fail(kFailed, "faultline-sim: the summary cannot be written to stdout");
+  return 0;
+}
+
+int start(int argc, char** argv) {
+  Options options;
+  CLI::App app("Simulates a fabric of many hosts, with the transport of real wires, in virtual time.",
+               "faultline-sim");
+  app.add_option("file", options.file, "a TOML file that describes the fabric and its traffic")->required();
+  app.add_option("--seed", options.seed, "in place of the file's seed");
+  app.add_option("--duration-ns", options.duration_ns, "in place of the file's virtual time, in nanoseconds")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1'000'000'000'000}));
+  const std::map<std::string, transport::CongestionAlgorithm> algorithms{
+      {"none", transport::CongestionAlgorithm::none},
+      {"dcqcn", transport::CongestionAlgorithm::dcqcn},
+      {"swift", transport::CongestionAlgorithm::swift}};
+  std::string algorithm;
+  app.add_option("--congestion", algorithm, "in place of the file's congestion control: none, dcqcn or swift")
+      ->check(CLI::IsMember({"none", "dcqcn", "swift"}));
+  auto* const output = app.add_option("--output", options.output,
+                                      "write flows, ports, hosts and queues into files of this folder");
+  std::string format = "csv";
+  app.add_option("--format", format, "of these files: csv or json")
+      ->check(CLI::IsMember({"csv", "json"}))
+      ->needs(output);
+  app.add_flag("--json", options.as_json, "print the summary as JSON");
+  app.add_flag("--cost", options.prints_cost, "print on stderr the time and memory that the run took");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    std::string line = error.what();
+    std::ranges::replace(line, '\n', ' ');
+    return fail(kMistake, fmt::format("faultline-sim: {}; faultline-sim --help lists the options", line));
+  }
+  if (!algorithm.empty()) options.algorithm = algorithms.at(algorithm);
+  options.format = format == "json" ? FileFormat::json : FileFormat::csv;
+  return run(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return start(argc, argv);
+  } catch (const DescriptionError& error) {
+    return fail(kMistake, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kFailed,
+                "faultline-sim: not enough memory; use fewer hosts, connections or outstanding requests");
+  } catch (const std::exception& error) {
+    return fail(kFailed, fmt::format("faultline-sim: {}", error.what()));
+  }
+}
