@@ -5,9 +5,12 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <map>
+#include <memory>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -18,6 +21,7 @@
 #include "apps/sim/report/summary.hpp"
 #include "apps/sim/report/write_files.hpp"
 #include "apps/sim/world/world.hpp"
+#include "stack/record/recording.hpp"
 
 namespace {
 
@@ -34,6 +38,8 @@ struct Options {
   std::optional<transport::CongestionAlgorithm> algorithm;
   std::string output;
   FileFormat format = FileFormat::csv;
+  std::string record;
+  std::string record_host;
   bool as_json = false;
   bool prints_cost = false;
 };
@@ -53,13 +59,39 @@ void print_cost(std::chrono::steady_clock::time_point begin, const World& world)
                static_cast<double>(world.events()) / took.count() / 1e6);
 }
 
+/// Returns the index of a host by its name, the first without a name. Throws DescriptionError.
+uint32_t find_host(const Topology& topology, const std::string& name) {
+  if (name.empty()) return 0;
+  for (uint32_t host = 0; host < topology.hosts; ++host)
+    if (topology.nodes[host].name == name) return host;
+  throw DescriptionError(
+      fmt::format("faultline-sim: --record-host: \"{}\" is not a host of the fabric", name));
+}
+
+/// Creates the file of a recording; an older one is replaced. Throws std::runtime_error.
+std::unique_ptr<record::Recording> make_recording(const std::string& file, const std::string& host) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(file, ignored)))
+    std::filesystem::remove(file, ignored);
+  std::string error;
+  auto recording = record::Recording::create({.file = file, .device = host, .is_virtual = true}, error);
+  if (recording == nullptr) throw std::runtime_error("--record: " + error);
+  return recording;
+}
+
 int run(const Options& options) {
   const auto begin = std::chrono::steady_clock::now();
   Description description = read_description(options.file);
   if (options.seed) description.seed = *options.seed;
   if (options.duration_ns) description.duration_ns = *options.duration_ns;
   if (options.algorithm) description.congestion.algorithm = *options.algorithm;
-  World world(description);
+  Recorder recorder{.host = find_host(description.topology, options.record_host), .ring = nullptr};
+  std::unique_ptr<record::Recording> recording;
+  if (!options.record.empty()) {
+    recording = make_recording(options.record, description.topology.nodes[recorder.host].name);
+    recorder.ring = &recording->ring_of_core(0);
+  }
+  World world(description, recorder);
   world.run();
   const Summary summary = summarize(world);
   if (!options.output.empty()) write_files(world, summary, options.output, options.format);
@@ -92,6 +124,10 @@ int start(int argc, char** argv) {
   app.add_option("--format", format, "of these files: csv or json")
       ->check(CLI::IsMember({"csv", "json"}))
       ->needs(output);
+  auto* const recorded = app.add_option("--record", options.record,
+                                        "keep a recording of one host in this file, for faultline story");
+  app.add_option("--record-host", options.record_host, "the host that is recorded; default: the first")
+      ->needs(recorded);
   app.add_flag("--json", options.as_json, "print the summary as JSON");
   app.add_flag("--cost", options.prints_cost, "print on stderr the time and memory that the run took");
   try {

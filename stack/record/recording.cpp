@@ -79,13 +79,15 @@ std::unique_ptr<Recording> Recording::create(const Wanted& wanted, std::string& 
   auto* const bytes = static_cast<uint8_t*>(memory);
   auto* const header = new (bytes) FileHeader;
   header->version = kVersion;
-  header->pid = static_cast<uint32_t>(getpid());
   header->connection_rows = kConnectionRows;
   header->connections_offset_bytes = kHeaderBytes;
   header->control_rows = kControlRows;
   header->controls_offset_bytes = kHeaderBytes + kConnectionBytes;
-  header->monotonic_ns = monotonic_ns();
-  header->realtime_ns = realtime_ns();
+  if (!wanted.is_virtual) {
+    header->pid = static_cast<uint32_t>(getpid());
+    header->monotonic_ns = monotonic_ns();
+    header->realtime_ns = realtime_ns();
+  }
   copy_name(header->device, wanted.device);
   copy_name(header->program, program_invocation_short_name);
   const ConnectionWriter connections(reinterpret_cast<ConnectionRow*>(bytes + kHeaderBytes),

@@ -23,6 +23,9 @@ class Recording {
     uint64_t ring_bytes = kDefaultRingBytes;  ///< of each core; rounded down to a power of two
     uint32_t cores = 1;
     std::string device;
+    /// The times of the records are virtual and begin at the Unix epoch. The file then depends on the records
+    /// alone, not on process and clock.
+    bool is_virtual = false;
   };
 
   /// Creates the file, readable by its owner alone. If it exists, the name gets the process's number after

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """faultline-sim with the example configurations: each runs, two runs are equal, the files agree with the summary, and a mistake is one line.
-  fabrics_test.py FAULTLINE_SIM CONFIGS_FABRICS"""
+  fabrics_test.py FAULTLINE_SIM FAULTLINE CONFIGS_FABRICS"""
 import csv
 import json
 import pathlib
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-PROGRAM, CONFIGS = sys.argv[1], pathlib.Path(sys.argv[2])
+PROGRAM, FAULTLINE, CONFIGS = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 # Virtual time in ns, so that a run takes a second or less.
 SHORT = {"fat-tree-1024": 20_000, "ring-allreduce": 1_500_000, "tree-allreduce": 1_500_000, "leaf-spine": 2_000_000, "incast": 5_000_000}
 
@@ -74,6 +74,29 @@ def check_options(scratch):
         assert json.loads((scratch / f"json/{name}.json").read_text()), name
 
 
+def check_recording(scratch):
+    """The story of a recorded host has its packets, and none of them is of another connection."""
+    words = [CONFIGS / "link-failure.toml", "--seed", 5]
+    plain = run(*words).stdout
+    files = [scratch / name for name in ("a.rec", "b.rec")]
+    for file in files:
+        file.write_text("an older one")
+        assert run(*words, "--record", file, "--record-host", "b1", "--output", scratch / "recorded").stdout == plain
+    assert files[0].read_bytes() == files[1].read_bytes(), "recordings of two runs differ"
+    told = subprocess.run([FAULTLINE, "story", "--json", files[0]], capture_output=True, text=True, check=True, timeout=60)
+    story = json.loads(told.stdout)
+    assert story["origin"].startswith("recording of b1 of faultline-sim"), story["origin"]
+    assert len(story["connections"]) == 12 and story["start_realtime_ns"] < 10_000_000, story
+    assert {one["ends"][0]["address"] for one in story["connections"]} == {"198.18.0.4"}
+    sent_again = sum(one["ends"][0]["retransmitted_packets"] for one in story["connections"])
+    host = next(row for row in csv.DictReader((scratch / "recorded/hosts.csv").open()) if row["host"] == "b1")
+    assert 0 < sent_again == int(host["retransmitted_packets"]), (sent_again, host)
+    ended = run(*words, "--record", scratch / "c.rec", "--record-host", "x", status=2)
+    assert ended.stderr.startswith('faultline-sim: --record-host: "x" is not a host'), ended.stderr
+    ended = run(*words, "--record", scratch / "none/c.rec", status=1)
+    assert ended.stderr.startswith("faultline-sim: --record: cannot write ") and ended.stderr.count("\n") == 1, ended.stderr
+
+
 def check_mistakes(scratch):
     wrong = scratch / "wrong.toml"
     wrong.write_text('[topology]\nkind = "fat-tree"\nk = 3\n')
@@ -103,5 +126,6 @@ with tempfile.TemporaryDirectory() as folder:
     assert summaries["ring-allreduce"]["rounds"] >= 1
     assert summaries["trace"]["flows"]["done"] == summaries["trace"]["flows"]["started"]
     check_options(place)
+    check_recording(place)
     check_mistakes(place)
 print("ok")

@@ -20,13 +20,14 @@ constexpr uint64_t kAddress = 0x10000;
 /// Until the next turn of a core whose timers are hidden by a full transmit ring.
 constexpr TimePs kFullRingPs = 10'000'000;
 
-CoreConfig core_config(const Description& description, uint32_t qps) {
+CoreConfig core_config(const Description& description, const HostSize& size) {
   CoreConfig config;
   config.congestion = description.congestion;
   config.window_packets = description.host.window_packets;
   config.reorder_packets_per_qp = std::min(config.reorder_packets_per_qp, description.host.window_packets);
   config.selective_ack = description.host.selective_ack;
-  config.max_qps = std::max(qps, 1U);
+  config.max_qps = std::max(size.qps, 1U);
+  config.recorder = size.recorder;
   // No payload is there for an ICRC to protect, and no link damages a bit.
   config.wire_checksums =
       static_cast<uint8_t>(wire::Checksums::ip_in_software) | static_cast<uint8_t>(wire::Checksums::no_icrc);
@@ -54,7 +55,7 @@ TimePs whole_ns(TimePs time_ps) {
 
 }  // namespace
 
-Host::Host(uint32_t index, const Description& description, uint32_t qps, uint32_t completions, Fabric& fabric,
+Host::Host(uint32_t index, const Description& description, const HostSize& size, Fabric& fabric,
            BufferPool& buffers, EventQueue& events, Program& program)
     : index_(index),
       turn_ps_(ps_of(description.host.turn_ns)),
@@ -63,8 +64,8 @@ Host::Host(uint32_t index, const Description& description, uint32_t qps, uint32_
       events_(events),
       program_(program),
       nic_(index, description.host.nic_frames, fabric, buffers),
-      cq_(completions + 1),
-      core_(core_config(description, qps), memory_, nic_) {}
+      cq_(size.completions + 1),
+      core_(core_config(description, size), memory_, nic_) {}
 
 QueuePair* Host::create_end(const EndInit& init) {
   QpInit qp;

@@ -23,6 +23,12 @@ class Program {
   virtual void on_completion(uint32_t host, const transport::Completion& completion, TimePs now_ps) = 0;
 };
 
+struct HostSize {
+  uint32_t qps = 0;                        ///< that the host will have
+  uint32_t completions = 0;                ///< sum of their work requests
+  record::RingWriter* recorder = nullptr;  ///< outlives the host; nullptr: nothing is recorded
+};
+
 /// One end of a connection.
 struct EndInit {
   uint32_t send_requests = 1;
@@ -39,8 +45,7 @@ struct Message {
 
 class Host {
  public:
-  /// `qps` is the number of QPs that the host will have, `completions` the sum of their work requests.
-  Host(uint32_t index, const Description& description, uint32_t qps, uint32_t completions, Fabric& fabric,
+  Host(uint32_t index, const Description& description, const HostSize& size, Fabric& fabric,
        BufferPool& buffers, EventQueue& events, Program& program);
 
   /// Creates one end of a connection, in RESET. Throws std::bad_alloc.

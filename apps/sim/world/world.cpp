@@ -17,12 +17,12 @@ constexpr uint32_t kMostReads = 16;
 
 }  // namespace
 
-World::World(const Description& description)
+World::World(const Description& description, const Recorder& recorder)
     : description_(description),
       random_(description.seed),
       fabric_(description, events_, *this, random_.fork()),
       pattern_(make_pattern(description.traffic, description.topology.hosts, random_.fork())) {
-  make_hosts();
+  make_hosts(recorder);
   connections_.resize(routes().size());
   chaos::Random ports = random_.fork();
   for (uint32_t i = 0; i < connections_.size(); ++i) connect(i, ports);
@@ -30,7 +30,7 @@ World::World(const Description& description)
   if (description.sample_ns != 0) events_.add(ps_of(description.sample_ns), EventKind::sample, 0);
 }
 
-void World::make_hosts() {
+void World::make_hosts(const Recorder& recorder) {
   const TrafficParameters& traffic = description_.traffic;
   std::vector<uint32_t> qps(description_.topology.hosts);
   for (const Route& route : routes())
@@ -43,9 +43,12 @@ void World::make_hosts() {
                     most, transport::kQpnBlock));
   Program& program = *this;
   const uint32_t completions = traffic.outstanding * (1 + kReceiveRounds);
-  for (uint32_t host = 0; host < qps.size(); ++host)
-    hosts_.push_back(std::make_unique<Host>(host, description_, qps[host], qps[host] * completions, fabric_,
-                                            buffers_, events_, program));
+  for (uint32_t host = 0; host < qps.size(); ++host) {
+    const HostSize size{.qps = qps[host],
+                        .completions = qps[host] * completions,
+                        .recorder = host == recorder.host ? recorder.ring : nullptr};
+    hosts_.push_back(std::make_unique<Host>(host, description_, size, fabric_, buffers_, events_, program));
+  }
 }
 
 void World::connect(uint32_t index, chaos::Random& random) {

@@ -16,11 +16,17 @@
 
 namespace faultline::fabric {
 
+/// What is recorded: the connections of one host.
+struct Recorder {
+  uint32_t host = 0;
+  record::RingWriter* ring = nullptr;  ///< outlives the world; nullptr: nothing is recorded
+};
+
 class World final : private Hosts, private Program, private Starter {
  public:
   /// Builds the fabric and connects the hosts. `description` outlives the world. Throws DescriptionError for
   /// traffic that the limits of a core exclude.
-  explicit World(const Description& description);
+  explicit World(const Description& description, const Recorder& recorder = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -53,7 +59,7 @@ class World final : private Hosts, private Program, private Starter {
   void on_completion(uint32_t host, const transport::Completion& completion, TimePs now_ps) override;
   void start(const FlowKey& key, uint32_t bytes) override;
 
-  void make_hosts();
+  void make_hosts(const Recorder& recorder);
   void connect(uint32_t index, chaos::Random& random);
   void look_ahead() const;
   void handle(const Event& event);
