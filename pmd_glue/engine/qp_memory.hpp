@@ -6,17 +6,9 @@
 #include <cstddef>
 #include <memory_resource>
 
-namespace faultline::glue {
+#include "stack/base/page_resource.hpp"
 
-/// Maps whole pages for the pools above. Throws std::bad_alloc.
-class PageResource final : public std::pmr::memory_resource {
- private:
-  void* do_allocate(size_t bytes, size_t alignment) override;
-  void do_deallocate(void* memory, size_t bytes, size_t alignment) override;
-  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
-    return this == &other;
-  }
-};
+namespace faultline::glue {
 
 class QpMemory {
  public:

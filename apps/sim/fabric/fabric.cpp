@@ -23,15 +23,19 @@ Channel make_channel(const Link& link, uint32_t from, uint32_t to) {
 
 }  // namespace
 
-Fabric::Fabric(const Description& description, EventQueue& events, Hosts& hosts, chaos::Random random)
+Fabric::Fabric(const Description& description, EventQueue& events, Hosts& hosts, chaos::Random random,
+               std::pmr::memory_resource* memory)
     : description_(description),
       events_(events),
       hosts_(hosts),
       random_(random),
+      pool_(memory),
+      channels_(memory),
       uplink_(description.topology.hosts),
       buffered_bytes_(description.topology.nodes.size()),
       is_up_(description.topology.links.size(), true),
       routes_(description.topology, is_up_) {
+  channels_.reserve(2 * description.topology.links.size());
   for (const Link& link : description.topology.links) {
     channels_.push_back(make_channel(link, link.a, link.b));
     channels_.push_back(make_channel(link, link.b, link.a));

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <memory_resource>
+#include <span>
 #include <vector>
 
 #include "apps/sim/description/description.hpp"
@@ -45,7 +47,8 @@ struct FabricCounters {
 class Fabric {
  public:
   /// `description`, `events` and `hosts` outlive the fabric. Adds the events of link failures.
-  Fabric(const Description& description, EventQueue& events, Hosts& hosts, chaos::Random random);
+  Fabric(const Description& description, EventQueue& events, Hosts& hosts, chaos::Random random,
+         std::pmr::memory_resource* memory = std::pmr::new_delete_resource());
 
   /// Appends a frame to the transmit ring of a host. The caller bounds the ring.
   void inject(uint32_t host, Frame& frame, TimePs now_ps);
@@ -62,7 +65,7 @@ class Fabric {
   }
 
   [[nodiscard]] FramePool& frames() { return pool_; }
-  [[nodiscard]] const std::vector<Channel>& channels() const { return channels_; }
+  [[nodiscard]] std::span<const Channel> channels() const { return channels_; }
   [[nodiscard]] const FabricCounters& counters() const { return counters_; }
   /// Frames in a host's transmit ring.
   [[nodiscard]] uint32_t ring_frames(uint32_t host) const { return channels_[uplink_[host]].queued_frames; }
@@ -102,7 +105,7 @@ class Fabric {
   Hosts& hosts_;
   chaos::Random random_;
   FramePool pool_;
-  std::vector<Channel> channels_;
+  std::pmr::vector<Channel> channels_;
   std::vector<uint32_t> uplink_;          // by host: its channel to the fabric
   std::vector<uint64_t> buffered_bytes_;  // by node
   std::vector<bool> is_up_;               // by link

@@ -5,7 +5,7 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
+#include <memory_resource>
 #include <vector>
 
 #include "apps/sim/fabric/event_queue.hpp"
@@ -59,6 +59,8 @@ class FrameList {
 
 class FramePool {
  public:
+  explicit FramePool(std::pmr::memory_resource* memory) : slabs_(memory) {}
+
   [[nodiscard]] Frame& take() {
     if (free_.empty()) grow();
     ++used_;
@@ -90,11 +92,11 @@ class FramePool {
   };
 
   void grow() {
-    slabs_.push_back(std::make_unique<Frame[]>(kSlab));
-    for (size_t i = kSlab; i-- != 0;) free_.push_front(slabs_.back()[i]);
+    std::pmr::vector<Frame>& slab = slabs_.emplace_back(kSlab);
+    for (size_t i = kSlab; i-- != 0;) free_.push_front(slab[i]);
   }
 
-  std::vector<std::unique_ptr<Frame[]>> slabs_;
+  std::pmr::vector<std::pmr::vector<Frame>> slabs_;
   FreeList free_;
   uint64_t used_ = 0;
 };

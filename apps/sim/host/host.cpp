@@ -28,6 +28,7 @@ CoreConfig core_config(const Description& description, const HostSize& size) {
   config.selective_ack = description.host.selective_ack;
   config.max_qps = std::max(size.qps, 1U);
   config.recorder = size.recorder;
+  config.qp_memory = size.memory;
   // No payload is there for an ICRC to protect, and no link damages a bit.
   config.wire_checksums =
       static_cast<uint8_t>(wire::Checksums::ip_in_software) | static_cast<uint8_t>(wire::Checksums::no_icrc);
@@ -64,7 +65,7 @@ Host::Host(uint32_t index, const Description& description, const HostSize& size,
       events_(events),
       program_(program),
       nic_(index, description.host.nic_frames, fabric, buffers),
-      cq_(size.completions + 1),
+      cq_(size.completions + 1, size.memory),
       core_(core_config(description, size), memory_, nic_) {}
 
 QueuePair* Host::create_end(const EndInit& init) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <memory_resource>
 
 #include "apps/sim/description/description.hpp"
 #include "apps/sim/fabric/fabric.hpp"
@@ -27,6 +27,7 @@ struct HostSize {
   uint32_t qps = 0;                        ///< that the host will have
   uint32_t completions = 0;                ///< sum of their work requests
   record::RingWriter* recorder = nullptr;  ///< outlives the host; nullptr: nothing is recorded
+  std::pmr::memory_resource* memory = std::pmr::new_delete_resource();  ///< of QPs, rings and completions
 };
 
 /// One end of a connection.

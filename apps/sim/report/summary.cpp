@@ -62,13 +62,18 @@ void add_hosts(const World& world, Summary& summary) {
 void add_ports(const World& world, Summary& summary) {
   const Topology& topology = world.description().topology;
   const Channel* longest = nullptr;
+  uint64_t used = 0;
+  double sum_bytes = 0;
   for (const Channel& channel : world.fabric().channels()) {
     summary.paused_ns += ns_of(channel.paused_ps);
-    if (topology.is_host(channel.from)) continue;
+    if (topology.is_host(channel.from) || channel.sent_frames == 0) continue;
+    ++used;
+    sum_bytes += channel.lengths.mean_bytes();
     if (longest == nullptr || channel.lengths.mean_bytes() > longest->lengths.mean_bytes())
       longest = &channel;
   }
   if (longest == nullptr) return;
+  summary.switch_ports_mean_bytes = sum_bytes / static_cast<double>(used);
   summary.longest_port = port_name(topology, *longest);
   summary.longest_mean_bytes = longest->lengths.mean_bytes();
   summary.longest_p99_bytes = longest->lengths.percentile_bytes(0.99);
@@ -126,8 +131,10 @@ std::string text_of(const Summary& s) {
       s.frames_inside, f.full_drops, f.failure_drops, f.no_route_drops, f.marks, f.pauses,
       static_cast<double>(s.paused_ns) / 1e6);
   if (!s.longest_port.empty())
-    text += fmt::format("queue       longest at {}: mean {:.0f}, 99 % {}, most {} bytes\n", s.longest_port,
-                        s.longest_mean_bytes, s.longest_p99_bytes, s.longest_max_bytes);
+    text += fmt::format(
+        "queue       mean of switch ports {:.0f} bytes; longest at {}: mean {:.0f}, 99 % {}, most {} bytes\n",
+        s.switch_ports_mean_bytes, s.longest_port, s.longest_mean_bytes, s.longest_p99_bytes,
+        s.longest_max_bytes);
   return text;
 }
 
@@ -170,6 +177,7 @@ nlohmann::ordered_json json_of(const Summary& s) {
           {"marks", f.marks},
           {"pauses", f.pauses},
           {"paused_ns", s.paused_ns},
+          {"switch_ports_mean_bytes", s.switch_ports_mean_bytes},
           {"longest_queue",
            {{"port", s.longest_port},
             {"mean_bytes", s.longest_mean_bytes},

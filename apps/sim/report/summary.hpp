@@ -33,7 +33,8 @@ struct Summary {
   uint64_t retransmits = 0, timeouts = 0, cnps = 0;
   FabricCounters fabric;
   uint64_t frames_inside = 0, bytes_inside = 0;
-  uint64_t paused_ns = 0;  ///< of all channels
+  uint64_t paused_ns = 0;              ///< of all channels
+  double switch_ports_mean_bytes = 0;  ///< mean over the ports of switches that sent something
   // The switch port with the longest queue in the mean.
   std::string longest_port;
   double longest_mean_bytes = 0;

@@ -63,7 +63,7 @@ void write_hosts(const World& world, const std::string& directory, FileFormat fo
 
 void write_queues(const World& world, const std::string& directory, FileFormat format) {
   TableFile file(directory, "queues", format, {"time_ns", "port", "bytes"});
-  const std::vector<Channel>& channels = world.fabric().channels();
+  const std::span<const Channel> channels = world.fabric().channels();
   for (const QueueSample& sample : world.samples())
     file.row(
         {sample.time_ns, port_name(world.description().topology, channels[sample.channel]), sample.bytes});

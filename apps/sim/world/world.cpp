@@ -17,10 +17,11 @@ constexpr uint32_t kMostReads = 16;
 
 }  // namespace
 
-World::World(const Description& description, const Recorder& recorder)
+World::World(const Description& description, const Recorder& recorder, std::pmr::memory_resource* memory)
     : description_(description),
       random_(description.seed),
-      fabric_(description, events_, *this, random_.fork()),
+      fabric_(description, events_, *this, random_.fork(), memory),
+      memory_(memory),
       pattern_(make_pattern(description.traffic, description.topology.hosts, random_.fork())) {
   make_hosts(recorder);
   connections_.resize(routes().size());
@@ -46,7 +47,8 @@ void World::make_hosts(const Recorder& recorder) {
   for (uint32_t host = 0; host < qps.size(); ++host) {
     const HostSize size{.qps = qps[host],
                         .completions = qps[host] * completions,
-                        .recorder = host == recorder.host ? recorder.ring : nullptr};
+                        .recorder = host == recorder.host ? recorder.ring : nullptr,
+                        .memory = memory_};
     hosts_.push_back(std::make_unique<Host>(host, description_, size, fabric_, buffers_, events_, program));
   }
 }
@@ -118,7 +120,7 @@ void World::plan_traffic() {
 
 /// Notes the queues of switches that are not empty.
 void World::sample() {
-  const std::vector<Channel>& channels = fabric_.channels();
+  const std::span<const Channel> channels = fabric_.channels();
   for (uint32_t i = 0; i < channels.size(); ++i)
     if (channels[i].queued_bytes != 0 && !description_.topology.is_host(channels[i].from))
       samples_.push_back({.time_ns = now_ns(), .channel = i, .bytes = channels[i].queued_bytes});

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -26,7 +27,8 @@ class World final : private Hosts, private Program, private Starter {
  public:
   /// Builds the fabric and connects the hosts. `description` outlives the world. Throws DescriptionError for
   /// traffic that the limits of a core exclude.
-  explicit World(const Description& description, const Recorder& recorder = {});
+  explicit World(const Description& description, const Recorder& recorder = {},
+                 std::pmr::memory_resource* memory = std::pmr::new_delete_resource());
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -88,6 +90,7 @@ class World final : private Hosts, private Program, private Starter {
   TimePs now_ps_ = 0;
   Fabric fabric_;
   BufferPool buffers_;
+  std::pmr::memory_resource* const memory_;
   std::unique_ptr<Pattern> pattern_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<Connection> connections_;
