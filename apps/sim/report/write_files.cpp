@@ -47,16 +47,17 @@ void write_ports(const World& world, const std::string& directory, FileFormat fo
 }
 
 void write_hosts(const World& world, const std::string& directory, FileFormat format) {
-  TableFile file(directory, "hosts", format,
-                 {"host", "received_bytes", "goodput_gbps", "tx_packets", "rx_packets",
-                  "retransmitted_packets", "timeouts", "cnps_sent", "cnps_received", "pacing_waits"});
+  TableFile file(
+      directory, "hosts", format,
+      {"host", "received_bytes", "goodput_gbps", "tx_packets", "rx_packets", "retransmitted_packets",
+       "timeouts", "probes_sent", "cnps_sent", "cnps_received", "pacing_waits"});
   for (size_t i = 0; i < world.hosts().size(); ++i) {
     const Host& host = *world.hosts()[i];
     const transport::CoreCounters counters = host.core().counters();
     file.row({world.description().topology.nodes[i].name, host.received_bytes(),
               gbps_of(host.received_bytes(), world.now_ns()), counters.tx_packets, counters.rx_packets,
-              counters.retransmitted_packets, counters.timeouts, counters.cnps_sent, counters.cnps_received,
-              counters.pacing_waits});
+              counters.retransmitted_packets, counters.timeouts, counters.probes_sent, counters.cnps_sent,
+              counters.cnps_received, counters.pacing_waits});
   }
   file.close();
 }

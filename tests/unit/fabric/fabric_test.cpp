@@ -263,6 +263,18 @@ TEST(Fabric, LosesTheQueueOfAFailedLinkAndGoesOnWhenItReturns) {
   lab.expect_conservation();
 }
 
+TEST(Fabric, SendsAFrameInItsOwnTimeThoughOneBeforeItWasLostWithTheLink) {
+  Description description = star(2);
+  description.failures.push_back({.link = 0, .down_ns = 100, .up_ns = 200});
+  Lab lab(description);
+  lab.send(0, 1, 0);  // would be sent at 800
+  lab.run(300'000);
+  lab.send(0, 1, 300'000);
+  lab.run();
+  ASSERT_EQ(lab.arrivals.size(), 1U);
+  EXPECT_EQ(lab.arrivals[0].time_ns, 300U + 2 * (800 + 1000));
+}
+
 TEST(Fabric, DropsWhatHasNoRoute) {
   Description description = star(2);
   description.switches.reroute_ns = 0;
