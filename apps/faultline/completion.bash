@@ -51,7 +51,7 @@ _faultline() {
   if [ "${command##*/}" != faultline ]; then
     _faultline_arguments "$command" 1
   elif [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "run perf sim switch replay info doctor export top story $(_faultline_options "$command")" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "run perf sim switch replay info doctor export top story explore $(_faultline_options "$command")" -- "$word")
   else
     case $second in
       replay)
@@ -66,6 +66,17 @@ _faultline() {
         case ${COMP_WORDS[COMP_CWORD - 1]} in
           --config | --wire) _faultline_arguments "$command" 2 ;;
           *) mapfile -t COMPREPLY < <(compgen -W "$(_faultline_options "$command" "$second")" -- "$word") ;;
+        esac
+        ;;
+      explore)
+        case ${COMP_WORDS[COMP_CWORD - 1]} in
+          --wire) _faultline_arguments "$command" 2; return ;;
+          --config | --trouble | --test) mapfile -t COMPREPLY < <(compgen -f -X '!*.toml' -- "$word"; compgen -d -- "$word"); return ;;
+          --) mapfile -t COMPREPLY < <(compgen -c -- "$word"; compgen -f -- "$word"); return ;;
+        esac
+        case $word in
+          -*) mapfile -t COMPREPLY < <(compgen -W "$(_faultline_options "$command" "$second")" -- "$word") ;;
+          *) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
         esac
         ;;
       story)

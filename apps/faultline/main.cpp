@@ -13,6 +13,7 @@
 
 #include "apps/faultline/devices.hpp"
 #include "apps/faultline/doctor.hpp"
+#include "apps/faultline/explore/explore.hpp"
 #include "apps/faultline/export/export.hpp"
 #include "apps/faultline/info.hpp"
 #include "apps/faultline/probe.hpp"
@@ -96,6 +97,10 @@ int start(int argc, char** argv) {
   CLI::App* const story = app.add_subcommand(
       "story", "make one HTML page of a recording or a packet capture: connections, faults, stalls");
   cli::add_story_options(*story, told);
+  cli::ExploreOptions explored;
+  CLI::App* const explore = app.add_subcommand(
+      "explore", "run a test under many seeds of trouble, and find the fewest decisions that make it fail");
+  cli::add_explore_options(*explore, explored);
   for (CLI::App* const one : {info, doctor}) {
     cli::add_device_options(*one, devices);
     one->add_flag("--json", as_json, "print JSON");
@@ -105,6 +110,7 @@ int start(int argc, char** argv) {
     if (exporter->parsed()) return cli::run_export(exported);
     if (top->parsed()) return cli::run_top(watched);
     if (story->parsed()) return cli::run_story(told);
+    if (explore->parsed()) return cli::run_explore(explored);
     const cli::DeviceChoice choice = cli::choose_devices(devices);
     return info->parsed() ? cli::run_info(choice, as_json) : cli::run_doctor(choice, as_json);
   } catch (const CLI::Success& asked) {  // --help, --version

@@ -36,6 +36,10 @@ expect "$program doctor --" --json --wire --config --udp --ip --help
 expect "$program st" story
 expect "$program story --" --json --output -:--wire
 expect "$program story $folder/n" "$folder/nic.toml" "$folder/nic.txt"
+expect "$program e" explore export
+expect "$program explore --" --trouble --runs --shrink-runs -:--json
+expect "$program explore --trouble $folder/" "$folder/nic.toml" "-:$folder/nic.txt"
+expect "$program explore --wire w" w7
 expect "$program run --" --wire --side --share --guards -:--json
 expect "$program-run --s" --side --share -:--wire
 expect "$program-run --wire " w7
