@@ -88,9 +88,10 @@ bool are_late(Cq& cq) {
 }  // namespace
 
 int poll_cq_in_trouble(ibv_cq* cq, int entries, ibv_wc* wc) {
+  // The number of polls that find nothing depends on time, so a scenario does not count them.
+  if (!has_completions(cq_of(cq))) return poll_cq(cq, entries, wc);
   if (trouble_of("ibv_poll_cq", cq) != 0) return -1;
-  if (has_completions(cq_of(cq)) && are_late(cq_of(cq))) return 0;
-  return poll_cq(cq, entries, wc);
+  return are_late(cq_of(cq)) ? 0 : poll_cq(cq, entries, wc);
 }
 
 namespace {
@@ -131,9 +132,9 @@ int start_poll(ibv_cq_ex* ibv_cq_pointer, ibv_poll_cq_attr* attributes) {
 
 template <bool kLocked>
 int start_poll_in_trouble(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
+  if (!has_completions(cq_of(cq))) return start_poll<kLocked>(cq, attributes);
   if (const int error = trouble_of("ibv_start_poll", ibv_cq_ex_to_cq(cq)); error != 0) return error;
-  if (has_completions(cq_of(cq)) && are_late(cq_of(cq))) return ENOENT;
-  return start_poll<kLocked>(cq, attributes);
+  return are_late(cq_of(cq)) ? ENOENT : start_poll<kLocked>(cq, attributes);
 }
 
 int next_poll(ibv_cq_ex* cq) {
