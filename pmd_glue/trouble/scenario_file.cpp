@@ -66,7 +66,7 @@ std::string ScenarioReader::text(const toml::table& table, std::string_view key)
   const toml::node* const node = table.get(key);
   if (node == nullptr) return {};
   if (!node->is_string()) fail(*node, fmt::format("{}: must be a text", key));
-  const auto value = *node->value<std::string>();
+  auto value = *node->value<std::string>();
   if (value.empty()) fail(*node, fmt::format("{}: is empty", key));
   return value;
 }
