@@ -45,16 +45,18 @@ def sending(client):
 
 def pair(server_words, client_words, address, level="info"):
     server = start([*server_words, *TRANSFER])
-    # The server opens its device with the client's first message.
+    # The server opens its device with the client's first message. Either ends with the other.
     limit = time.monotonic() + WAIT_S
+    ended = []
     while time.monotonic() < limit:
         client = start([*client_words, *TRANSFER, address], level)
         while client.poll() is None and time.monotonic() < limit:
             if sending(client):
                 return server, client
-        assert server.poll() is None, f"the server has ended: {server.communicate()}"
-    client.kill()
-    raise AssertionError(f"no traffic in {WAIT_S} s: {client.communicate()}")
+        if server.poll() is not None:
+            ended.append((server.communicate(), client.communicate()))
+            server = start([*server_words, *TRANSFER])
+    raise AssertionError(f"no traffic in {WAIT_S} s: {ended}")
 
 
 def lines_of(client, cause):
@@ -103,6 +105,8 @@ def link_down(folder):
     assert len(lines) == 1 and "the port's link is down" in lines[0], text
     assert re.search(r"status 12: wr_id \d+ syndrom 0x3\b", text), text
     assert server.poll() is None
+    server.kill()
+    server.wait(WAIT_S)
     print("a link that went down: " + lines[0])
 
 
@@ -113,6 +117,8 @@ def stopped_switch(folder):
     subprocess.run(["ip", "link", "set", "fl-fail-2", "up"], check=True)
     name = f"uplink{os.getpid()}"
     switch = start([os.path.join(os.path.dirname(RUN), "faultline-switch"), "--wire", name, "--uplink", "af_packet:fl-fail-2"])
+    # A program that comes before the switch would start one without an uplink.
+    until("switch", lambda: os.path.exists(f"{folder}/faultline/{name}.uplink"))
     client_words = [RUN, "--wire", name, "--ip", "198.18.0.2"]
     server, client = pair([RUN, "--config", f"{folder}/1.toml"], client_words, "127.0.0.1")
     switch.kill()
