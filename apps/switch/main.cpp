@@ -242,6 +242,9 @@ int serve(const Options& options) {
   if (options.listener) std::signal(SIGHUP, SIG_IGN);  // outlives its starter's terminal
 
   raise_descriptor_limit();
+  if (!options.log_file.empty())
+    if (const std::string wrong = log_to_file(options.log_file); !wrong.empty())
+      log().warn("{}: log.file: {}", options.config_path, wrong);
   const glue::Config config = switching::config_of(options);
   if (options.uplink) {
     switching::await_vfio_group(*options.uplink);

@@ -117,6 +117,7 @@ void read_config(const std::string& path, bool keeps_log_level, Options& options
                    .uplink_mbps = config.wire_switch.uplink_rate_mbps};
   options.eal = std::move(config.eal);
   if (!keeps_log_level) options.log_level = config.log_level;
+  options.log_file = config.log_file;
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct Options {
   std::optional<int> listener;             ///< inherited from the program that started the switch
   bool recover = false;                    ///< a previous switch died: its programs attach first
   std::string log_level = "warn";
+  std::string log_file;  ///< as log_to_file() takes it; empty: stderr
 };
 
 /// Exits the process with 0 on --help and with 2 on bad options.

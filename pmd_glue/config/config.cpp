@@ -473,6 +473,7 @@ Config parse_config(std::string_view text, const std::string& path) {
   if (const toml::table* log = root.table("log")) {
     ConfigReader reader(path, *log, "log");
     config.log_level = kLogLevels[reader.choice("level", kLogLevels, 3)];
+    config.log_file = reader.text("file");
     reader.finish();
   }
   if (const toml::table* table_of_switch = root.table("switch"))

@@ -124,6 +124,7 @@ struct Config {
   bool udp_checksum = false;
   bool icrc = true;  ///< compute and verify the ICRC
   std::string log_level = "warn";
+  std::string log_file;  ///< as log_to_file() takes it; empty: stderr
   std::vector<DeviceConfig> devices;
   SwitchConfig wire_switch;
 };

@@ -15,7 +15,7 @@ using Key = std::string_view;
 
 constexpr Key kRoot[] = {"eal", "odp", "transport", "log", "switch", "device"};
 constexpr Key kEal[] = {"huge_pages", "memory_mib", "lcores", "extra_args"};
-constexpr Key kLog[] = {"level"};
+constexpr Key kLog[] = {"level", "file"};
 constexpr Key kSwitch[] = {"exception", "program_rate_mbps", "uplink_rate_mbps"};
 constexpr Key kOdp[] = {"pin_budget_mib",
                         "monitor",

@@ -72,7 +72,10 @@ void Registry::begin_in_child() {
 }
 
 Registry::Registry(const Registry& parents)
-    : path_(parents.path_), parents_registry_(&parents), parents_(parents.parents_) {
+    : path_(parents.path_),
+      log_file_(parents.log_file_),
+      parents_registry_(&parents),
+      parents_(parents.parents_) {
   if (parents.config_ && parents.attachments_.empty()) config_ = parents.config_;
   for (const auto& [name, device] : parents.devices_)
     if (!device.expired()) parents_.insert(name);
@@ -103,6 +106,8 @@ const Config& Registry::config() {
     const std::optional<std::string> level = log_level_of_environment(complaint);
     if (!complaint.empty()) tell_anyone(complaint);
     if (level) log().set_level(spdlog::level::from_str(*level));
+    const char* const log_file = secure_getenv("FAULTLINE_LOG_FILE");
+    if (log_file != nullptr) use_log_file(log_file, "FAULTLINE_LOG_FILE");
     start_trouble();
     std::string path = path_;
     if (path.empty())
@@ -119,6 +124,7 @@ const Config& Registry::config() {
                 "set FAULTLINE_CONFIG to the path of a TOML file");
     Config read = !path.empty() ? load_config(path) : wire != nullptr ? wire_config(wire) : udp_config(udp);
     if (level) read.log_level = *level;
+    if (log_file == nullptr) use_log_file(read.log_file, read.path + ": log.file");
     find_host_addresses(read);
     attachments_ = attach(read, wire);
     if (wire != nullptr) verbs::set_wire_address(address_on(wire, read, attachments_));
@@ -167,6 +173,13 @@ void Registry::tell_anyone(const std::string& error) {
   if (error == told_) return;
   std::fprintf(stderr, "%s\n", error.c_str());
   told_ = error;
+}
+
+void Registry::use_log_file(const std::string& name, const std::string& origin) {
+  if (name.empty() || name == log_file_) return;
+  log_file_ = name;
+  if (const std::string error = log_to_file(name); !error.empty())
+    tell_anyone(fmt::format("faultline: {}: {}", origin, error));
 }
 
 std::shared_ptr<RunningDevice> Registry::open(const std::string& name, std::string& error) {

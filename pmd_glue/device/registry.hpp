@@ -49,10 +49,13 @@ class Registry {
   void run_last_turns();
   void tell(const std::string& error);
   void tell_anyone(const std::string& error);
+  /// Calls log_to_file(), unless `name` was its last argument; `origin` names the setting in an error line.
+  void use_log_file(const std::string& name, const std::string& origin);
 
   std::mutex mutex_;
   std::string path_;
-  std::string told_;  ///< the last error line on stderr
+  std::string told_;      ///< the last error line on stderr
+  std::string log_file_;  ///< the last argument of log_to_file(); a child keeps its parent's
   std::optional<Config> config_;
   Attachments attachments_;  ///< of the devices in config_
   std::map<std::string, std::weak_ptr<RunningDevice>> devices_;

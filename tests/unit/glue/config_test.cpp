@@ -25,6 +25,7 @@ TEST(Config, TakesDefaultsForAllThatIsOptional) {
   EXPECT_FALSE(config.domain.allow_unguarded);
   EXPECT_FALSE(config.domain.refuse_unpinned_classic);
   EXPECT_EQ(config.log_level, "warn");
+  EXPECT_EQ(config.log_file, "");
   ASSERT_EQ(config.devices.size(), 1U);
   const DeviceConfig& device = config.devices[0];
   ASSERT_EQ(device.addresses.size(), 1U);
@@ -87,6 +88,7 @@ beta_percent = 70
 min_mbit_per_s = 2
 [log]
 level = "debug"
+file = "run-%p.log"
 [[device]]
 name = "a"
 ip = ["2001:2::1/64", "198.18.0.8/24"]
@@ -132,6 +134,8 @@ address = "0000:3b:00.1,vectorized=1,speed=10"
   EXPECT_TRUE(config.eal.huge_pages);
   EXPECT_EQ(config.eal.lcores, std::vector<unsigned>{0});
   EXPECT_EQ(config.eal.extra_args, std::vector<std::string>{"--log-level=debug"});
+  EXPECT_EQ(config.log_level, "debug");
+  EXPECT_EQ(config.log_file, "run-%p.log");
   EXPECT_EQ(config.domain.pin_budget_bytes, uint64_t{2} << 20);
   EXPECT_FALSE(config.domain.monitor_invalidations);
   EXPECT_TRUE(config.domain.allow_unguarded);

@@ -112,9 +112,11 @@ def raised_rights(folder):
     # What the program itself configures it gets, and nothing of it lands in the caller's folder.
     plain = folder / "plain.toml"
     plain.write_text(RING.format(""))
-    done = run(library, {"XDG_RUNTIME_DIR": str(runtime)}, str(plain))
+    log = callers / "run.log"
+    done = run(library, {"XDG_RUNTIME_DIR": str(runtime), "FAULTLINE_LOG_FILE": str(log)}, str(plain))
     expect("devices 2 opened 1" in done.stdout, "a configuration that the program names is used: " + done.stderr.strip())
     expect(not any(runtime.iterdir()), "nothing is written to XDG_RUNTIME_DIR")
+    expect(not log.exists(), "FAULTLINE_LOG_FILE is not heeded")
     wired = folder / "wired.toml"
     wired.write_text(f'[[device]]\nname = "faultline0"\n[device.port]\nkind = "wire"\nwire = "{wire}"\n')
     run(alone, {}, str(wired))
@@ -123,11 +125,13 @@ def raised_rights(folder):
     # The same without raised rights: so this test can tell.
     runtime_of_root = folder / "runtime"
     runtime_of_root.mkdir(mode=0o700)
-    run(library, {"FAULTLINE_WIRE": wire, "FAULTLINE_SWITCH": str(evil), "XDG_RUNTIME_DIR": str(runtime_of_root)}, change=False)
+    run(library, {"FAULTLINE_WIRE": wire, "FAULTLINE_SWITCH": str(evil), "XDG_RUNTIME_DIR": str(runtime_of_root), "FAULTLINE_LOG_FILE": str(log)},
+        change=False)
     for left in (runtime_of_root / "faultline", pathlib.Path("/tmp/faultline-0")):
         for path in left.glob(f"{wire}.*"):
             path.unlink(missing_ok=True)
     expect(marker.exists(), "without raised rights FAULTLINE_SWITCH is heeded")
+    expect(log.exists(), "and FAULTLINE_LOG_FILE too")
 
 
 with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
