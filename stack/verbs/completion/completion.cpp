@@ -147,8 +147,13 @@ FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
 FAULTLINE_VERB int ibv_resize_cq(ibv_cq* ibv_cq_pointer, int entries) {
   if (!is_live(ibv_cq_pointer) || entries < 1 || static_cast<uint32_t>(entries) > kMaxCqe) return EINVAL;
   Cq& cq = cq_of(ibv_cq_pointer);
-  // Completions that are due now must fit.
-  if (entries < cq.cqe) cq.engine->backend->drive();
+  // Completions that are due now must fit. drive() does nothing while another thread runs a turn, which may
+  // have begun before the work was posted. After that turn, another one serves it: this thread's or not.
+  if (entries < cq.cqe) {
+    cq.engine->backend->drive();
+    if (!cq.several_cores) cq.engine->on_owner(0, [] {});
+    cq.engine->backend->drive();
+  }
   const std::lock_guard no_polls(cq.poll_lock);
   int error = 0;
   auto resize = [&] { error = cq.resize(static_cast<uint32_t>(entries)); };

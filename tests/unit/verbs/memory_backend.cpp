@@ -258,6 +258,10 @@ class MemoryBackend final : public DeviceBackend {
   void rest() override { ++rest_count; }
   void drive() override {
     ++drive_count;
+    if (faults().missed_drives > 0) {
+      --faults().missed_drives;
+      return;
+    }
     for (Bytes& bytes : port_.inbox().take()) hand_over(std::move(bytes));
     for (const auto& lane : lanes_) turn(*lane);
   }

@@ -19,6 +19,7 @@ struct Faults {
   std::atomic<bool> open_fails{false};
   std::atomic<bool> link_down{false};
   std::atomic<bool> neighbours_silent{false};
+  std::atomic<int> missed_drives{0};  ///< so many calls of drive() find another thread in the engine's turn
   std::atomic<bool> refuse_regions{false};  ///< register_region returns ENOMEM
   std::atomic<bool> log_reasons{false};     ///< devices log reasons: take_reasons()
   std::atomic<bool> record_calls{false};    ///< devices record control calls: take_recorded_calls()

@@ -297,6 +297,29 @@ TEST_F(ExtendedCq, AnOverrunEndsItsUseUnlessItIsIgnored) {
   EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(careless)), 0);
 }
 
+/// What was posted before the call completes first, also if another thread runs the engine at that moment.
+TEST(ResizeCq, CountsWhatIsDueWhileAnotherThreadRunsTheEngine) {
+  End a("mem0", {.depth = 16, .cqe = 8});
+  const End b("mem1");
+  const Pages pages(4096);
+  ibv_mr* const mr = a.add_region(pages);
+  connect(a, b);
+  ibv_qp_attr error_state{};
+  error_state.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(a.qp, &error_state, IBV_QP_STATE), 0);
+  for (int i = 0; i < 4; ++i) {
+    ibv_sge sge = sge_of(mr, 0, 8);
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    ASSERT_EQ(a.post_send(wr), 0);
+  }
+  faults().missed_drives = 1;
+  EXPECT_EQ(ibv_resize_cq(a.cq, 1), EINVAL) << "four are due: they are flushed";
+  faults().missed_drives = 0;
+}
+
 TEST_F(ExtendedCq, AResizeKeepsWhatIsNotPolled) {
   create(init_of(8));
   FlushedReceives source(end, plain(), 64);
