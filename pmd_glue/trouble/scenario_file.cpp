@@ -261,7 +261,6 @@ trouble::Scenario ScenarioReader::read(const toml::table& file) {
     read_rule(*node.as_table(), ++number_of_rule, scenario);
   }
   check_after(scenario, file);
-  scenario.leaves = leaves_;
   return scenario;
 }
 

@@ -112,7 +112,6 @@ struct Scenario {
   uint64_t seed = 1;
   std::vector<Rule> rules;
   std::vector<Exact> exact;
-  uint32_t leaves = 0;
 };
 
 }  // namespace faultline::trouble
