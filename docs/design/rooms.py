@@ -40,7 +40,7 @@ GROUPS = {
               ["stack/include/faultline", "stack/verbs/objects", "stack/verbs/device", "stack/verbs/completion",
                "stack/verbs/post", "stack/verbs/memory", "stack/verbs/queue_pair", "stack/verbs/trouble"], ["program"]),
     "glue": (560, 125, 380, 225, "pmd_glue/: devices, poll loops, ports (DPDK)",
-             ["pmd_glue/device", "pmd_glue/engine", "pmd_glue/status", "pmd_glue/trouble", "pmd_glue/ports", "pmd_glue/ports/host", "pmd_glue/ports/nic", "pmd_glue/ports/udp", "pmd_glue/memif",
+             ["pmd_glue/device", "pmd_glue/capture", "pmd_glue/engine", "pmd_glue/status", "pmd_glue/trouble", "pmd_glue/ports", "pmd_glue/ports/host", "pmd_glue/ports/nic", "pmd_glue/ports/udp", "pmd_glue/memif",
               "pmd_glue/direct", "pmd_glue/eal", "pmd_glue/config", "pmd_glue/wires", "pmd_glue/link"], ["program", "engine", "progress", "interrupt"]),
     "transport": (20, 385, 700, 95, "stack/transport/: the sans-I/O core",
                   ["stack/transport/core", "stack/transport/rc", "stack/transport/uc", "stack/transport/ud",

@@ -151,16 +151,7 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
     device->addresses_.set_mac(*mac);
     device->description_.mac = *mac;
   }
-  if (!wanted.capture.empty()) {
-    // A forked child writes a separate file, since its parent writes this one.
-    const std::string file =
-        fork_generation() == 0 ? wanted.capture : fmt::format("{}.{}", wanted.capture, getpid());
-    device->capture_ = Capture::open(file, device->port_->id(), error);
-    if (device->capture_ == nullptr) {
-      error = fmt::format("faultline: {}: {}: device.capture: {}", config.path, wanted.name, error);
-      return nullptr;
-    }
-  }
+  if (!wanted.capture.empty() && !device->open_capture(config.path, wanted, error)) return nullptr;
   const uint32_t cores = core_count_of(wanted);
   if (cores > 1) {
     RssTable* const table = device->port_->flow_table();

@@ -14,13 +14,13 @@
 #include <pthread.h>
 
 #include "odp/regions/memory_domain.hpp"
+#include "pmd_glue/capture/capture.hpp"
 #include "pmd_glue/config/config.hpp"
 #include "pmd_glue/device/flow_steering.hpp"
 #include "pmd_glue/device/progress_state.hpp"
 #include "pmd_glue/device/recording_file.hpp"
 #include "pmd_glue/direct/wire_port.hpp"
 #include "pmd_glue/engine/adaptive_yield.hpp"
-#include "pmd_glue/engine/capture.hpp"
 #include "pmd_glue/engine/hand_over.hpp"
 #include "pmd_glue/engine/lcore_thread.hpp"
 #include "pmd_glue/engine/poll_engine.hpp"
@@ -144,6 +144,8 @@ class RunningDevice final : public verbs::DeviceBackend {
   [[nodiscard]] PollEngine& first_engine() { return *core_units_[0].engine; }
   [[nodiscard]] WakeFor wakes_for();
   void use_port(bool use);
+  [[nodiscard]] bool open_capture(const std::string& config_path, const DeviceConfig& wanted,
+                                  std::string& error);
   void start_publishing();
   void drain_engines();
   void serve_links(TimeNs now);

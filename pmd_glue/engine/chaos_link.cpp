@@ -19,8 +19,8 @@ bool later(const ChaosLink::Held& a, const ChaosLink::Held& b) {
 }  // namespace
 
 ChaosLink::ChaosLink(const chaos::LinkModelConfig& config, rte_mempool* pool,
-                     std::unique_ptr<chaos::FrameJudge> judge)
-    : model_(config), pool_(pool), judge_(std::move(judge)) {
+                     std::unique_ptr<chaos::FrameJudge> judge, Capture* capture)
+    : model_(config), pool_(pool), judge_(std::move(judge)), capture_(capture) {
   held_.reserve(kHeld);
 }
 
@@ -28,12 +28,14 @@ ChaosLink::~ChaosLink() {
   for (const Held& held : held_) rte_pktmbuf_free(held.frame);
 }
 
+void ChaosLink::lose(rte_mbuf* frame, ChaosCounts& counts) {
+  ++counts.lost;
+  if (capture_ != nullptr) capture_->settle(*frame, drop_counter(&verbs::PortCounters::chaos_lost));
+  rte_pktmbuf_free(frame);
+}
+
 void ChaosLink::hold(rte_mbuf* frame, TimeNs due, ChaosCounts& counts) {
-  if (held_.size() == kHeld) {
-    ++counts.lost;
-    rte_pktmbuf_free(frame);
-    return;
-  }
+  if (held_.size() == kHeld) return lose(frame, counts);
   held_.push_back({due, next_order_++, frame});
   std::push_heap(held_.begin(), held_.end(), later);
 }
@@ -47,11 +49,11 @@ void ChaosLink::put(std::span<rte_mbuf* const> frames, TimeNs now, ChaosCounts& 
     if (verdict.duplicate)
       if (rte_mbuf* copy = rte_pktmbuf_copy(frame, pool_, 0, UINT32_MAX); copy != nullptr) {
         ++counts.duplicated;
+        Capture::forget(*copy);
         hold(copy, due, counts);
       }
     if (verdict.drop) {
-      ++counts.lost;
-      rte_pktmbuf_free(frame);
+      lose(frame, counts);
       continue;
     }
     if (verdict.mark && wire::mark_congestion_experienced(bytes_of(frame))) ++counts.marked;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "pmd_glue/capture/capture.hpp"
 #include "pmd_glue/engine/port_counts.hpp"
 #include "stack/chaos/frame_judge.hpp"
 #include "stack/chaos/link_model.hpp"
@@ -34,9 +35,10 @@ class ChaosLink {
     rte_mbuf* frame = nullptr;
   };
 
-  /// Duplicates are allocated from `pool`. `judge` may be nullptr.
+  /// Duplicates are allocated from `pool`. `judge` may be nullptr. `capture` has the frames' copies; nullptr: none
+  /// has one.
   ChaosLink(const chaos::LinkModelConfig& config, rte_mempool* pool,
-            std::unique_ptr<chaos::FrameJudge> judge = nullptr);
+            std::unique_ptr<chaos::FrameJudge> judge = nullptr, Capture* capture = nullptr);
   ~ChaosLink();
   ChaosLink(const ChaosLink&) = delete;
   ChaosLink& operator=(const ChaosLink&) = delete;
@@ -52,11 +54,13 @@ class ChaosLink {
   [[nodiscard]] bool holds_frames() const { return !held_.empty(); }
 
  private:
+  void lose(rte_mbuf* frame, ChaosCounts& counts);
   void hold(rte_mbuf* frame, TimeNs due, ChaosCounts& counts);
 
   chaos::LinkModel model_;
   rte_mempool* const pool_;
   const std::unique_ptr<chaos::FrameJudge> judge_;
+  Capture* const capture_;
   std::vector<Held> held_;  // a min-heap by (due, order); its capacity is reserved once
   uint64_t next_order_ = 0;
 };

@@ -45,17 +45,25 @@ size_t HandOver::push(uint32_t core, std::span<rte_mbuf*> frames) {
   return pushed;
 }
 
-void HandOver::push_or_drop(uint32_t core, std::span<rte_mbuf*> frames, PortCounts& counts) {
+void HandOver::push_or_drop(uint32_t core, std::span<rte_mbuf*> frames, PortCounts& counts,
+                            Capture* capture) {
   const size_t pushed = push(core, frames);
   counts.handed_over.add(pushed);
   counts.hand_over_dropped.add(frames.size() - pushed);
+  if (capture != nullptr) {
+    constexpr DropCounter kWhy = drop_counter(&verbs::PortCounters::hand_over_dropped);
+    for (rte_mbuf* frame : frames.subspan(pushed)) capture->settle(*frame, kWhy);
+  }
   rte_pktmbuf_free_bulk(frames.data() + pushed, static_cast<unsigned>(frames.size() - pushed));
 }
 
 void HandOver::push_copies(uint32_t from, const rte_mbuf* frame, rte_mempool* pool, PortCounts& counts) {
   for (uint32_t core = 0; core < rings_.size(); ++core) {
     if (core == from) continue;
-    if (rte_mbuf* copy = rte_pktmbuf_copy(frame, pool, 0, UINT32_MAX)) push_or_drop(core, {&copy, 1}, counts);
+    rte_mbuf* copy = rte_pktmbuf_copy(frame, pool, 0, UINT32_MAX);
+    if (copy == nullptr) continue;
+    Capture::forget(*copy);
+    push_or_drop(core, {&copy, 1}, counts, nullptr);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "pmd_glue/capture/capture.hpp"
 #include "pmd_glue/config/config.hpp"
 #include "pmd_glue/engine/flow_votes.hpp"
 #include "pmd_glue/engine/port_counts.hpp"
@@ -42,8 +43,9 @@ class HandOver {
   /// Pushes frames to a core's ring, from any core's thread. The ring takes a prefix of `frames`; returns its
   /// length.
   [[nodiscard]] size_t push(uint32_t core, std::span<rte_mbuf*> frames);
-  /// As push(); counts all frames, and drops those for which the ring has no room.
-  void push_or_drop(uint32_t core, std::span<rte_mbuf*> frames, PortCounts& counts);
+  /// As push(); counts all frames, and drops those for which the ring has no room. `capture` has their
+  /// copies; nullptr: none has one.
+  void push_or_drop(uint32_t core, std::span<rte_mbuf*> frames, PortCounts& counts, Capture* capture);
   /// Pushes a copy of the frame, from `pool`, to every core but `from`.
   void push_copies(uint32_t from, const rte_mbuf* frame, rte_mempool* pool, PortCounts& counts);
   /// Takes frames from a core's ring; only by that core's thread.

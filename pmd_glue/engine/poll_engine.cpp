@@ -32,12 +32,14 @@ static_assert((1U << kQpnRangeShift) >= verbs::kMaxQps);
 
 transport::CoreConfig core_config(const Config& config, const DeviceConfig& device,
                                   const WireAttachment* attachment, const EthernetPort& port,
-                                  const CoreSlot& slot, std::pmr::memory_resource* qp_memory) {
+                                  const CoreSlot& slot, std::pmr::memory_resource* qp_memory,
+                                  const Capture* capture) {
   transport::CoreConfig core = config.core;
   core.qp_memory = qp_memory;
   core.core_count = slot.cores;
   core.core_index = slot.index;
   core.recorder = slot.recorder;
+  core.reports_drops = capture != nullptr;
   core.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
   if (attachment != nullptr && attachment->grant().shared != 0) {
     core.first_qpn = attachment->grant().first_qpn();
@@ -63,12 +65,12 @@ uint64_t chaos_seed(uint64_t seed, const CoreSlot& slot, unsigned what) {
 
 std::unique_ptr<ChaosLink> chaos_link(const ChaosConfig& chaos, bool wanted, const CoreSlot& slot,
                                       unsigned direction, rte_mempool* pool,
-                                      std::unique_ptr<chaos::FrameJudge> judge) {
+                                      std::unique_ptr<chaos::FrameJudge> judge, Capture* capture) {
   const bool harmless = !wanted || chaos.link.harmless();
   if (harmless && judge == nullptr) return nullptr;
   chaos::LinkModelConfig link = harmless ? chaos::LinkModelConfig{} : chaos.link;
   link.seed = chaos_seed(link.seed, slot, direction);
-  return std::make_unique<ChaosLink>(link, pool, std::move(judge));
+  return std::make_unique<ChaosLink>(link, pool, std::move(judge), capture);
 }
 
 std::unique_ptr<chaos::FaultModel> fault_model(const ChaosConfig& chaos, const CoreSlot& slot,
@@ -108,6 +110,7 @@ PollEngine::PollEngine(const Config& config, const DeviceConfig& device, WireAtt
     : port_(port),
       session_(session),
       capture_(capture),
+      in_core_(capture != nullptr ? std::make_unique<CapturedBurst<kBurst>>(*capture) : nullptr),
       core_slot_(slot),
       votes_(slot.hand_over != nullptr ? slot.hand_over->votes(slot.index) : nullptr),
       addresses_(addresses),
@@ -115,16 +118,16 @@ PollEngine::PollEngine(const Config& config, const DeviceConfig& device, WireAtt
       neighbours_(addresses),
       trouble_(device.name),
       receive_link_(chaos_link(device.chaos, device.chaos.receive, slot, 0, port.pool(),
-                               trouble_.packet_judge(PacketJudge::Direction::in, core_))),
+                               trouble_.packet_judge(PacketJudge::Direction::in, core_), capture)),
       fault_model_(fault_model(device.chaos, slot, session, trouble_)),
       now_(monotonic_ns()),
       tx_(port, slot, attachment, filter_, capture,
           chaos_link(device.chaos, device.chaos.transmit, slot, 1, port.pool(),
-                     trouble_.packet_judge(PacketJudge::Direction::out, core_)),
+                     trouble_.packet_judge(PacketJudge::Direction::out, core_), nullptr),
           counts_),
       ack_deferral_(port.sends_by_socket() ? CallerTracker::kAtOnceBySocketNs : CallerTracker::kAtOnceNs),
       core_(std::make_unique<transport::Core>(
-          core_config(config, device, attachment, port, slot, qp_memory_.resource()),
+          core_config(config, device, attachment, port, slot, qp_memory_.resource(), capture),
           fault_model_ != nullptr ? static_cast<odp::MemoryAccess&>(*fault_model_)
                                   : static_cast<odp::MemoryAccess&>(session),
           tx_, static_cast<transport::EventSink*>(this))),
@@ -244,7 +247,16 @@ bool PollEngine::may_poll_do_work() const {
 
 void PollEngine::process(std::span<RxFrame> frames) {
   enter_session();
+  if (capture_ != nullptr) [[unlikely]]
+    return process_captured(frames);
   core_->on_packets(frames, now_);
+}
+
+// A call, so that process() saves no registers for it.
+[[gnu::noinline]] void PollEngine::process_captured(std::span<RxFrame> frames) {
+  in_core_->begin(frames);
+  core_->on_packets(frames, now_);
+  in_core_->end();
 }
 
 size_t PollEngine::receive(uint16_t queue) {
@@ -256,14 +268,10 @@ size_t PollEngine::receive(uint16_t queue) {
   for (size_t i = 0; i < received; ++i) {
     rte_mbuf* frame = burst[i];
     if (i + 1 < received) __builtin_prefetch(rte_pktmbuf_mtod(burst[i + 1], const void*));
-    if (capture_ != nullptr) capture_->take(*frame, Capture::Direction::in);
+    if (capture_ != nullptr) capture_->attach(*frame, Capture::Direction::in);
     if (frame->nb_segs != 1) {
-      frame = make_contiguous(frame, port_.pool());
-      if (frame == nullptr) {
-        counts_.other_dropped.add(1);
-        continue;
-      }
-      counts_.linearized_frames.add(1);
+      frame = linearize(frame);
+      if (frame == nullptr) continue;
     }
     burst[kept++] = frame;
   }
@@ -272,6 +280,20 @@ size_t PollEngine::receive(uint16_t queue) {
   else
     distribute({burst.data(), kept});
   return received;
+}
+
+rte_mbuf* PollEngine::linearize(rte_mbuf* frame) {
+  Capture::Copy copy = capture_ != nullptr ? Capture::detach(*frame) : Capture::Copy();
+  frame = make_contiguous(frame, port_.pool());
+  if (frame == nullptr) {
+    counts_.other_dropped.add(1);
+    if (capture_ != nullptr)
+      capture_->settle(std::move(copy), drop_counter(&verbs::PortCounters::other_dropped));
+    return nullptr;
+  }
+  if (capture_ != nullptr) Capture::attach(*frame, std::move(copy));
+  counts_.linearized_frames.add(1);
+  return frame;
 }
 
 size_t PollEngine::deliver_loopback() {
@@ -351,7 +373,7 @@ void PollEngine::hand_over(std::span<const Handed> frames) {
     size_t count = 0;
     for (const Handed& handed : frames)
       if (handed.owner == core) of_one[count++] = handed.frame;
-    if (count != 0) core_slot_.hand_over->push_or_drop(core, {of_one.data(), count}, counts_);
+    if (count != 0) core_slot_.hand_over->push_or_drop(core, {of_one.data(), count}, counts_, capture_);
   }
 }
 
@@ -372,19 +394,24 @@ size_t PollEngine::take_handed_over() {
   return taken;
 }
 
+void PollEngine::drop(rte_mbuf* frame, Count PortCounts::*counter, uint64_t verbs::PortCounters::*why) {
+  (counts_.*counter).add(1);
+  if (capture_ != nullptr) capture_->settle(*frame, drop_counter(why));
+  rte_pktmbuf_free(frame);
+}
+
 // Returns false, with the frame freed, if it is not addressed to this device.
 bool PollEngine::admit(rte_mbuf* frame, wire::FrameKind kind) {
   switch (filter_.admit(bytes_of(frame), kind)) {
     case wire::Admission::accepted:
       return true;
     case wire::Admission::wrong_vlan:
-      counts_.wrong_vlan.add(1);
+      drop(frame, &PortCounts::wrong_vlan, &verbs::PortCounters::wrong_vlan);
       break;
     case wire::Admission::wrong_address:
-      counts_.wrong_address.add(1);
+      drop(frame, &PortCounts::wrong_address, &verbs::PortCounters::wrong_address);
       break;
   }
-  rte_pktmbuf_free(frame);
   return false;
 }
 
@@ -406,17 +433,18 @@ void PollEngine::handle_link_frame(rte_mbuf* frame, wire::FrameKind kind) {
   wire::NeighbourMessage message;
   switch (kind) {
     case wire::FrameKind::arp:
+      settle(frame);
       handle_arp(frame);
       break;
     case wire::FrameKind::ipv6_other:
       if (!wire::parse_neighbour_message(bytes_of(frame), message)) return handle_echo(frame);
+      settle(frame);
       handle_neighbour_message(message);
       break;
     case wire::FrameKind::ipv4_other:
       return handle_echo(frame);
     default:
-      counts_.other_dropped.add(1);
-      break;
+      return drop(frame, &PortCounts::other_dropped, &verbs::PortCounters::other_dropped);
   }
   rte_pktmbuf_free(frame);
 }
@@ -442,11 +470,8 @@ void PollEngine::handle_neighbour_message(const wire::NeighbourMessage& message)
 // The reply is written over the request.
 void PollEngine::handle_echo(rte_mbuf* frame) {
   const size_t length_bytes = wire::answer_echo(bytes_of(frame), addresses_.mac(), addresses_.gids());
-  if (length_bytes == 0) {
-    counts_.other_dropped.add(1);
-    rte_pktmbuf_free(frame);
-    return;
-  }
+  if (length_bytes == 0) return drop(frame, &PortCounts::other_dropped, &verbs::PortCounters::other_dropped);
+  settle(frame);
   counts_.icmp_in.add(1);
   if (!echo_answers_.take(now_)) return rte_pktmbuf_free(frame);
   set_length(frame, length_bytes);
@@ -502,6 +527,10 @@ status::FailureCause PollEngine::on_qp_failure(const transport::QpFailure& failu
   publisher_.failures().add(record);
   if (wants_failures()) log_failure(device_name_, record, now_);
   return record.cause;
+}
+
+void PollEngine::on_frame_dropped(const RxFrame& frame, size_t counter) {
+  in_core_->note_dropped(frame.handle, static_cast<DropCounter>(counter));
 }
 
 void PollEngine::on_device_event(transport::AsyncEvent event) {

@@ -13,9 +13,10 @@
 #include <string>
 
 #include "odp/regions/memory_domain.hpp"
+#include "pmd_glue/capture/capture.hpp"
+#include "pmd_glue/capture/captured_burst.hpp"
 #include "pmd_glue/config/config.hpp"
 #include "pmd_glue/engine/ack_deferral.hpp"
-#include "pmd_glue/engine/capture.hpp"
 #include "pmd_glue/engine/chaos_link.hpp"
 #include "pmd_glue/engine/hand_over.hpp"
 #include "pmd_glue/engine/port_counts.hpp"
@@ -138,6 +139,7 @@ class PollEngine final : private transport::EventSink {
   void on_srq_event(transport::SharedReceiveQueue* srq, transport::AsyncEvent event) override;
   void on_device_event(transport::AsyncEvent event) override;
   status::FailureCause on_qp_failure(const transport::QpFailure& failure) override;
+  void on_frame_dropped(const transport::RxFrame& frame, size_t counter) override;
 
   struct Handed {
     rte_mbuf* frame;
@@ -149,7 +151,10 @@ class PollEngine final : private transport::EventSink {
   [[nodiscard]] bool may_poll_do_work() const;
   /// Passes RoCEv2 frames to the core.
   void process(std::span<transport::RxFrame> frames);
+  void process_captured(std::span<transport::RxFrame> frames);
   size_t receive(uint16_t queue);
+  /// make_contiguous() of a received frame, with its counters and its captured copy.
+  [[nodiscard]] rte_mbuf* linearize(rte_mbuf* frame);
   void deliver_due();
   size_t take_handed_over();
   /// Distributes the device's frames of a burst to their owners: the core, the link's protocol handlers,
@@ -160,6 +165,12 @@ class PollEngine final : private transport::EventSink {
   /// Counts a received frame's owner for the entry of the NIC's redirection table that brought it here.
   void vote(rte_mbuf* frame, uint32_t owner);
   [[nodiscard]] bool admit(rte_mbuf* frame, wire::FrameKind kind);
+  /// Counts a frame as dropped, in the capture too, and frees it.
+  void drop(rte_mbuf* frame, Count PortCounts::*counter, uint64_t verbs::PortCounters::*why);
+  /// The engine, not the core, has taken the frame.
+  void settle(rte_mbuf* frame) {
+    if (capture_ != nullptr) capture_->settle(*frame);
+  }
   void handle_link_frame(rte_mbuf* frame, wire::FrameKind kind);
   void handle_arp(rte_mbuf* frame);
   void handle_neighbour_message(const wire::NeighbourMessage& message);
@@ -179,6 +190,7 @@ class PollEngine final : private transport::EventSink {
   EthernetPort& port_;
   odp::EngineSession& session_;
   Capture* const capture_;
+  std::unique_ptr<CapturedBurst<kBurst>> in_core_;  ///< nullptr without a capture
   const CoreSlot core_slot_;
   FlowVotes* const votes_;  ///< nullptr without a redirection table
   uint32_t votes_to_skip_ = 0;

@@ -132,12 +132,13 @@ bool TxPath::route_to_loopback(rte_mbuf* frame) {
   if (slot_.hand_over == nullptr) return push_loopback(frame);
   const uint32_t owner = transport::owner_of(wire::peek_destination_qpn(bytes_of(frame)), slot_.cores);
   if (owner == slot_.index) return push_loopback(frame);
-  // Copied before the push: the other core frees the frame.
-  Capture::Copy copy =
-      capture_ != nullptr ? capture_->copy(*frame, Capture::Direction::out) : Capture::Copy(nullptr);
+  // Before the push: the other core frees the frame.
+  if (capture_ != nullptr) capture_->attach(*frame, Capture::Direction::out);
   frame->ol_flags = kOwnFrame;
-  if (slot_.hand_over->push(owner, {&frame, 1}) != 1) return false;
-  if (capture_ != nullptr) capture_->keep(std::move(copy));
+  if (slot_.hand_over->push(owner, {&frame, 1}) != 1) {
+    if (capture_ != nullptr) static_cast<void>(Capture::detach(*frame));
+    return false;
+  }
   counts_.loopback_frames.add(1);
   counts_.handed_over.add(1);
   ++sent_since_begin_;
@@ -146,7 +147,7 @@ bool TxPath::route_to_loopback(rte_mbuf* frame) {
 
 bool TxPath::push_loopback(rte_mbuf* frame) {
   if (loopback_tail_ - loopback_head_ == kLoopbackFrames) return false;
-  if (capture_ != nullptr) capture_->take(*frame, Capture::Direction::out);
+  if (capture_ != nullptr) capture_->attach(*frame, Capture::Direction::out);
   frame->ol_flags = kOwnFrame;
   loopback_[loopback_tail_++ % kLoopbackFrames] = frame;
   ++sent_since_begin_;

@@ -15,7 +15,7 @@
 #include <memory>
 #include <span>
 
-#include "pmd_glue/engine/capture.hpp"
+#include "pmd_glue/capture/capture.hpp"
 #include "pmd_glue/engine/chaos_link.hpp"
 #include "pmd_glue/engine/hand_over.hpp"
 #include "pmd_glue/engine/port_counts.hpp"

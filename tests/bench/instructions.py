@@ -37,7 +37,7 @@ STAGES = [
     ("send", "seal: pad and ICRC", r"FrameTemplate::seal"),
     ("send", "buffers", r"TxPath::allocate"),
     ("send", "transmit", r"TxPath::(transmit|route|impair|capture|put)"),
-    ("receive", "filter", r"PollEngine::(distribute|admit)|classify|AddressFilter::"),
+    ("receive", "filter", r"PollEngine::(distribute|admit|process)|classify|AddressFilter::"),
     ("receive", "parse", r"wire::parse\(|Impl::parse"),
     ("receive", "prefetch, burst", r"Core::on_packets|Impl::prefetch"),
     ("receive", "ICRC", r"wire::icrc_matches"),

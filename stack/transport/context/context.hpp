@@ -54,7 +54,7 @@ struct CoreContext {
   EventSink* const events;
   record::RingWriter* const recorder;  ///< nullptr: nothing is recorded
   CoreCounters counters;
-  /// Why the packet in work was dropped; kNoDrop before. For the recorder.
+  /// Why the packet in work was dropped; kNoDrop before. For the recorder and EventSink::on_frame_dropped.
   static constexpr uint8_t kNoDrop = UINT8_MAX;
   uint8_t last_drop = kNoDrop;
   TxBatch tx;

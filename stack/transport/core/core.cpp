@@ -88,9 +88,8 @@ void Core::on_packets(std::span<RxFrame> frames, TimeNs now) {
     const bool looks_ahead = burst.size() > 1 && (has_long || arrivals.has_several());
     for (size_t i = 0; i < burst.size(); ++i) {
       if (looks_ahead) impl_->look_ahead({packets, burst.size()}, errors, i, arrivals);
-      const bool kept = impl_->context.recorder == nullptr
-                            ? impl_->on_frame(burst[i], packets[i], errors[i])
-                            : impl_->on_frame_recorded(burst[i], packets[i], errors[i]);
+      const bool kept = !impl_->is_observed ? impl_->on_frame(burst[i], packets[i], errors[i])
+                                            : impl_->on_frame_observed(burst[i], packets[i], errors[i]);
       if (!kept) frames[released++] = burst[i];
     }
     if (looks_ahead) impl_->icrc_ahead.end_burst();

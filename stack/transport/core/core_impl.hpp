@@ -41,6 +41,7 @@ namespace faultline::transport {
 struct Core::Impl {
   Impl(const CoreConfig& config, odp::MemoryAccess& memory, Port& port, EventSink* events)
       : context(config, memory, port, events),
+        is_observed(config.recorder != nullptr || (config.reports_drops && events != nullptr)),
         icrc_ahead(memory),
         peer_identifications(receives_by_socket(config) ? std::make_unique<PeerIdentifications>() : nullptr),
         requester(context),
@@ -58,6 +59,8 @@ struct Core::Impl {
   }
 
   CoreContext context;
+  /// Received frames have observers, which one comparison a frame keeps out of the data path.
+  const bool is_observed;
   IcrcAhead icrc_ahead;
   const std::unique_ptr<PeerIdentifications> peer_identifications;  ///< nullptr: the port shows IP headers
   Requester requester;
@@ -99,6 +102,9 @@ struct Core::Impl {
                   size_t at, RxPrefetch<kBurst>& arrivals);
   /// Returns true if the core keeps the frame.
   bool on_frame(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
+  /// As on_frame(), with a recorder or reports of drops.
+  bool on_frame_observed(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error);
+  [[nodiscard]] uint64_t drop_count() const;
   // With a recorder.
   struct Copy {
     QueuePair* qp = nullptr;

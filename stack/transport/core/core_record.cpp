@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The core's work with a recorder: around each packet it compares counters, so that the code that
-// counts is not repeated.
+// The core's work with a recorder or reports of dropped frames: around each packet it compares counters, so
+// that the code that counts is not repeated.
+#include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "stack/record/record.hpp"
 #include "stack/transport/context/recorder.hpp"
@@ -14,7 +16,32 @@ uint64_t rate_of(const QueuePair& qp, TimeNs now_ns) {
   return qp.rate_control != nullptr ? qp.rate_control->rate(now_ns) : 0;
 }
 
+size_t flat_index_of(uint8_t reason) {
+  return reason < record::kParseErrors
+             ? flat_index(static_cast<DropReason>(reason))
+             : flat_index(static_cast<wire::ParseError>(reason - record::kParseErrors));
+}
+
 }  // namespace
+
+uint64_t Core::Impl::drop_count() const {
+  return std::accumulate(context.counters.drops.begin(), context.counters.drops.end(), uint64_t{0});
+}
+
+bool Core::Impl::on_frame_observed(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error) {
+  const uint64_t before = drop_count();
+  context.last_drop = CoreContext::kNoDrop;
+  const bool kept =
+      context.recorder != nullptr ? on_frame_recorded(frame, packet, error) : on_frame(frame, packet, error);
+  if (!context.config.reports_drops || kept || context.last_drop == CoreContext::kNoDrop) return kept;
+  // A multicast packet is dropped only if no member of the group takes it.
+  const bool is_multicast =
+      error == wire::ParseError::none && packet.bth.destination_qpn == wire::kMulticastQpn;
+  const size_t members = is_multicast ? multicast.members(packet.destination_gid()).size() : 0;
+  if (context.last_drop < record::kParseErrors && drop_count() - before < members) return kept;
+  if (context.events != nullptr) context.events->on_frame_dropped(frame, flat_index_of(context.last_drop));
+  return kept;
+}
 
 bool Core::Impl::on_frame_recorded(const RxFrame& frame, const wire::Packet& packet, wire::ParseError error) {
   const bool is_readable = error == wire::ParseError::none;

@@ -48,6 +48,7 @@ struct CoreConfig {
   /// touches are rarely cached. Huge pages at least keep the page tables for these addresses in the caches.
   std::pmr::memory_resource* qp_memory = std::pmr::new_delete_resource();
   record::RingWriter* recorder = nullptr;  ///< of the core alone; nullptr: nothing is recorded
+  bool reports_drops = false;              ///< EventSink::on_frame_dropped is called
   uint32_t max_path_mtu_bytes = 4096;      ///< largest MTU of the port
   /// Number of cores of the device and the index of this one. The QPN determines the owner of a QP
   /// (owner_of).

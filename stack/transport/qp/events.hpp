@@ -2,6 +2,7 @@
 // The events that a core reports to verbs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "stack/base/time.hpp"
@@ -12,6 +13,7 @@ namespace faultline::transport {
 
 class CompletionQueue;
 class SharedReceiveQueue;
+struct RxFrame;
 
 /// Asynchronous events a core raises for verbs (ibv_event_type's values).
 enum class AsyncEvent : uint8_t {
@@ -87,6 +89,12 @@ class EventSink {
   }
   /// For messages to people. Returns the cause, refined by what the receiver knows of the port.
   virtual status::FailureCause on_qp_failure(const QpFailure& failure) { return failure.cause; }
+  /// The core has dropped a received frame. `counter` is the index of the counter that counted it, in
+  /// flatten()'s order. Only with CoreConfig::reports_drops.
+  virtual void on_frame_dropped(const RxFrame& frame, size_t counter) {
+    static_cast<void>(frame);
+    static_cast<void>(counter);
+  }
   /// Event of the port or the whole device.
   virtual void on_device_event(AsyncEvent event) { static_cast<void>(event); }
 };

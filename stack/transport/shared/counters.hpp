@@ -162,5 +162,12 @@ inline constexpr size_t kFlatCounters = std::size(kCoreCounterRows) +
                                         std::tuple_size_v<decltype(CoreCounters::parse_errors)> - 1 +
                                         std::tuple_size_v<decltype(CoreCounters::drops)>;
 void flatten(const CoreCounters& counters, std::span<uint64_t, kFlatCounters> values);
+/// Indices in that list; `error` is not `none`.
+[[nodiscard]] constexpr size_t flat_index(wire::ParseError error) {
+  return std::size(kCoreCounterRows) + static_cast<size_t>(error) - 1;
+}
+[[nodiscard]] constexpr size_t flat_index(DropReason reason) {
+  return kFlatCounters - static_cast<size_t>(DropReason::count_) + static_cast<size_t>(reason);
+}
 
 }  // namespace faultline::transport

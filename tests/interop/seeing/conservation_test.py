@@ -64,6 +64,13 @@ def captured(path):
     return counts
 
 
+def commented(path, counter):
+    """Packets in the capture whose comment names the counter that counted them as dropped, of tshark."""
+    result = subprocess.run(["tshark", "-r", path, "-Y", f'frame.comment contains "{counter}:"', "-T", "fields", "-e", "frame.number"], capture_output=True,
+                            text=True, timeout=LIMIT_S, check=True)
+    return len(result.stdout.splitlines())
+
+
 def recorded(folder):
     """{device number: {QPN: (packets sent, packets received)}}, of `faultline story`."""
     counts = {}
@@ -152,6 +159,9 @@ def run():
         assert program.wait(LIMIT_S) == 0
         if any(state["counters"]["port.capture_missed"] for state in states.values()):
             return False
+        for number, state in states.items():
+            lost, found = state["counters"]["port.chaos_lost"], commented(f"{folder}/{number}.pcapng", "port.chaos_lost")
+            assert lost == found, (MEDIUM, number, "comments in the capture", lost, found)
         checked = compare(states, [captured(f"{folder}/{number}.pcapng") for number in (0, 1)])
         compare_recordings(states, recorded(folder))
         packets = sum(state["counters"]["transport.tx_packets"] for state in states.values())
