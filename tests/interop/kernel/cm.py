@@ -17,6 +17,7 @@ import cm_cases  # noqa: E402
 from testbed.testbed import Testbed  # noqa: E402
 from program_pair import Failure, ends, run_pair  # noqa: E402
 from testbed.held_requests import HeldRequests  # noqa: E402
+from guest.lane import run_lane  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 # SERVER | CLIENT. {a;b}: a at Faultline's end, b at the kernel's, whose programs are newer. "a,b" in [] is expanded to all of its values.
@@ -98,4 +99,4 @@ def main():
     tally.finish()
 
 
-main()
+run_lane(main)

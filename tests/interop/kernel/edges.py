@@ -23,6 +23,7 @@ from edge_cases import EDGES, Case, KernelCannot, Wire  # noqa: E402
 from edge_control import End  # noqa: E402
 from testbed.testbed import Testbed  # noqa: E402
 from testbed.frame_filter import FrameFilter  # noqa: E402
+from guest.lane import run_lane  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 
@@ -147,4 +148,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run_lane(main)

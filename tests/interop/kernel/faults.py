@@ -20,6 +20,7 @@ from fault_cases import FORGOTTEN, MISPLACED, PAGE_BYTES, case_name, cases  # no
 from testbed.testbed import BRIDGE, Testbed, OUR_GIDS, PEER_GIDS  # noqa: E402
 from program_pair import end, tail  # noqa: E402
 from testbed.capture import Capture  # noqa: E402
+from guest.lane import run_lane  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -200,4 +201,4 @@ def main():
     tally.finish()
 
 
-main()
+run_lane(main)

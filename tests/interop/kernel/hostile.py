@@ -15,6 +15,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 from testbed.testbed import BRIDGE, HERE, OUR_ADDRESSES, PEER_ADDRESSES, Testbed, kernel_peer  # noqa: E402
+from guest.lane import run_lane  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 PORT = 18900
@@ -158,4 +159,4 @@ def main():
     tally.finish()
 
 
-main()
+run_lane(main)

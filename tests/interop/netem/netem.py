@@ -20,6 +20,7 @@ sys.path.insert(0, f"{HERE}/../nic")
 sys.path.insert(0, f"{HERE}/../kernel")
 import nic_guest  # noqa: E402
 from guest.guest import Guest  # noqa: E402
+from guest.lane import run_lane  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 SPACES = ("near", "router", "far")
@@ -161,27 +162,18 @@ def main():
     nic_guest.image()  # skips before anything is set up
     program = f"{os.path.dirname(os.path.realpath(arguments.faultline_run))}/faultline-perf"
     cases = [name for name in CASES if arguments.wanted.search(name) and (not arguments.reduced or name in REDUCED)]
-    for left in (1, 0):
-        with PathGuest("netem") as guest:
-            print(f"netem: Linux {guest.release}", flush=True)
-            while cases and not guest.gone:
-                try:
-                    tally.ok(cases[0], run_case(guest, program, cases[0]))
-                except (RuntimeError, OSError, KeyError, ValueError) as error:
-                    time.sleep(1)  # the guest's thread sees its end after this one
-                    if not guest.gone:
-                        tally.fail(cases[0], str(error))
-                except subprocess.TimeoutExpired as error:
-                    tally.fail(cases[0], f"no end after {error.timeout:.0f} s: {error.cmd}")
-                if not guest.gone:
-                    cases.pop(0)
-            if not cases:
+    with PathGuest("netem") as guest:
+        print(f"netem: Linux {guest.release}", flush=True)
+        for case in cases:
+            try:
+                tally.ok(case, run_case(guest, program, case))
+            except (RuntimeError, OSError, KeyError, ValueError) as error:
+                tally.fail(case, str(error))
+            except subprocess.TimeoutExpired as error:
+                tally.fail(case, f"no end after {error.timeout:.0f} s: {error.cmd}")
+            if guest.gone:
                 break
-            # The emulator may miss the kernel's changes of its own code on another CPU: a second guest does the rest.
-            print(f"netem: the guest is gone: {guest.console()[-1500:]}", flush=True)
-            if left == 0:
-                tally.fail(cases[0], "a second guest is gone, too")
     tally.finish()
 
 
-main()
+run_lane(main)

@@ -17,6 +17,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, f"{HERE}/../kernel")
 import nic_guest  # noqa: E402
+from guest.lane import run_lane  # noqa: E402
 from tally import Tally  # noqa: E402
 
 ROW_TIMEOUT_S = 120
@@ -106,4 +107,4 @@ def main():
     tally.finish()
 
 
-main()
+run_lane(main)

@@ -17,6 +17,8 @@ BOOT_TIMEOUT_S = 240
 BOOTS = 3  # at most
 # Under software emulation a command takes at least a tenth of a second, and this machine may be busy.
 COMMAND_TIMEOUT_S = 120
+# (name, end of the console) of each guest of this process that ended before it was stopped.
+ended_by_themselves = []
 
 
 def skip(reason):
@@ -51,7 +53,11 @@ class GuestProcess:
         return text in self.output
 
     def signal(self, number=signal.SIGTERM):
-        self.guest.send(id=self.number, signal=int(number))
+        try:
+            self.guest.send(id=self.number, signal=int(number))
+        except BrokenPipeError:
+            if self.guest.machine.poll() is None:
+                raise
 
 
 class Guest:
@@ -190,6 +196,8 @@ class Guest:
 
     def _end_machine(self):
         if self.machine:
+            if self.release and self.machine.poll() is not None:
+                ended_by_themselves.append((self.name, self.console()[-1500:]))
             self.machine.kill()
             self.machine.wait()
             self.machine = None
