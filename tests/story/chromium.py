@@ -6,6 +6,7 @@ import os
 import pathlib
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -22,7 +23,7 @@ class Browser:
     """One page. `errors` has what the page wrote to its console and each exception."""
 
     def __init__(self, width=1440, height=900):
-        self.folder = tempfile.TemporaryDirectory(prefix="chromium-")
+        self.folder = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
         self.errors, self.number, self.buffer, self.events = [], 0, b"", []
         from_browser, browser_writes = os.pipe()
         browser_reads, to_browser = os.pipe()
@@ -37,7 +38,7 @@ class Browser:
         self.process = subprocess.Popen(
             [find(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--no-first-run",
              f"--user-data-dir={self.folder.name}", f"--window-size={width},{height}", "--remote-debugging-pipe"],
-            preexec_fn=place, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            preexec_fn=place, close_fds=False, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(browser_reads)
         os.close(browser_writes)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -50,8 +51,16 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+        # Its other processes write to the folder until the browser has ended them. They stay after a SIGKILL of the first.
+        try:
+            self.session = None
+            self.call("Browser.close")
+            self.process.wait(PATIENCE_S)
+        except (OSError, RuntimeError, subprocess.TimeoutExpired):
+            pass
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
         os.close(self.read_end)
         os.close(self.write_end)
         self.folder.cleanup()
