@@ -9,6 +9,7 @@
 #include "odp/copy/tolerant_atomic.hpp"
 #include "odp/copy/tolerant_copy.hpp"
 #include "odp/copy/tolerant_copy_crc.hpp"
+#include "odp/regions/address_space.hpp"
 #include "stack/base/clock.hpp"
 
 namespace faultline::odp {
@@ -118,7 +119,10 @@ DomainSession::Place DomainSession::find_in_window(const Target& target, uint64_
 /// A copy would wait for the disk and stall all QPs. The packets of a message would wait one after the
 /// other, so that their requester may consider the engine dead. A page that is reclaimed between this check
 /// and the copy still has that effect.
+/// mincore(2) waits for mmap_lock, and a copy of a page that is in memory does not: while a call may hold
+/// that lock for long (MADV_COLLAPSE: for seconds), nothing is checked.
 Outcome DomainSession::check_reclaimed_pages(const Access& access) {
+  if (AddressSpaceCall::any_in_progress()) return Outcome::done;
   const size_t end = access.pages.first + access.pages.count;
   for (size_t page = access.pages.first; page < end;) {
     std::array<unsigned char, 16> in_core{};

@@ -128,6 +128,8 @@ struct SharedHead {
   std::array<Posting, kMaxArenas> postings;
   std::array<Connection, kQps> connections;
   std::atomic<uint64_t> driven_at_ns{0};  ///< the owner's engine, last; 0: not yet or no more
+  /// For how long the owner's engine was not driven, at most. The kernel may hold a thread for seconds.
+  std::atomic<uint64_t> longest_away_ns{0};
   std::array<Doing, kThreads> doing;
   PeerWork peer_work;
 };
@@ -208,6 +210,7 @@ class Pauses {
  public:
   void note();
   void tell(const char* who) const;
+  [[nodiscard]] uint64_t longest_ns() const { return longest_ns_; }
 
  private:
   uint64_t last_ns_ = 0;

@@ -98,6 +98,7 @@ class Owner {
 
   void drive() {
     pauses_.note();
+    head_.longest_away_ns.store(pauses_.longest_ns(), std::memory_order_release);
     if (head_.driven_at_ns.load(std::memory_order_relaxed) != 0)
       head_.driven_at_ns.store(now_ns(), std::memory_order_relaxed);
     std::array<ibv_wc, 16> completions;

@@ -434,7 +434,9 @@ class Peer {
     pauses_.tell(kWho);
     std::fflush(stdout);
     head_.peer_done.store(true, std::memory_order_release);
-    return wrong_ == 0 && timeouts == 0 ? 0 : 1;
+    const uint64_t timeout_ns = uint64_t{4096} << shared_.retries().timeout;
+    const bool was_away = head_.longest_away_ns.load(std::memory_order_acquire) >= timeout_ns;
+    return wrong_ == 0 && (timeouts == 0 || was_away) ? 0 : 1;
   }
 
   const Shared& shared_;

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "odp/regions/address_space.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp::test {
@@ -102,6 +103,17 @@ TEST_F(DepartedPages, AreAMissAndNotAWaitForTheDisk) {
     const long before = major_faults_of_this_thread();
     EXPECT_EQ(try_both(), kBothMissed);
     EXPECT_EQ(major_faults_of_this_thread(), before) << "the engine waited for the disk";
+  }
+  // A call that holds mmap_lock, MADV_COLLAPSE for one, stops a thread that asks the kernel. A copy goes on.
+  {
+    ASSERT_EQ(read_all(*session, reader, address(), std::span(bytes).first(8)), Outcome::done);
+    ASSERT_EQ(write_all(*session, writer, address() + 8 * kPage, bytes), Outcome::done);
+    ASSERT_EQ(read_all(*session, reader, address() + 50, bytes), Outcome::done);
+    const AddressSpaceCall of_another_thread;
+    ASSERT_TRUE(take_away());
+    const uint64_t before = domain->counters().departures_seen;
+    EXPECT_EQ(try_both(), kBothDone);
+    EXPECT_EQ(domain->counters().departures_seen, before) << "the engine asked the kernel";
   }
   EXPECT_GT(there, 0U) << "what is there is no miss";
   EXPECT_GT(domain->counters().departures_seen, 0U);
