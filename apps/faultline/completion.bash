@@ -51,7 +51,7 @@ _faultline() {
   if [ "${command##*/}" != faultline ]; then
     _faultline_arguments "$command" 1
   elif [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "run perf sim switch replay info doctor export top story explore $(_faultline_options "$command")" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "run perf sim switch replay info doctor export top story trouble explore $(_faultline_options "$command")" -- "$word")
   else
     case $second in
       replay)
@@ -62,7 +62,7 @@ _faultline() {
         fi
         ;;
       run | perf | sim | switch) _faultline_arguments "$command-$second" 2 ;;
-      info | doctor | export | top)
+      info | doctor | export | top | trouble)
         case ${COMP_WORDS[COMP_CWORD - 1]} in
           --config | --wire) _faultline_arguments "$command" 2 ;;
           *) mapfile -t COMPREPLY < <(compgen -W "$(_faultline_options "$command" "$second")" -- "$word") ;;

@@ -20,6 +20,7 @@
 #include "apps/faultline/start_program.hpp"
 #include "apps/faultline/story/story.hpp"
 #include "apps/faultline/top/top.hpp"
+#include "apps/faultline/trouble.hpp"
 #include "pmd_glue/config/config.hpp"
 
 namespace {
@@ -97,6 +98,14 @@ int start(int argc, char** argv) {
   CLI::App* const story = app.add_subcommand(
       "story", "make one HTML page of a recording or a packet capture: connections, faults, stalls");
   cli::add_story_options(*story, told);
+  cli::TroubleOptions commanded;
+  CLI::App* const trouble =
+      app.add_subcommand("trouble", "give a command to the scenarios of this user's programs");
+  trouble->add_option("name", commanded.name, "as in `when = { command = \"NAME\" }`")
+      ->required()
+      ->type_name("NAME");
+  trouble->add_flag("--end", commanded.ends, "end the command");
+  trouble->add_option("--pid", commanded.pid, "only this process")->type_name("PID");
   cli::ExploreOptions explored;
   CLI::App* const explore = app.add_subcommand(
       "explore", "run a test under many seeds of trouble, and find the fewest decisions that make it fail");
@@ -110,6 +119,7 @@ int start(int argc, char** argv) {
     if (exporter->parsed()) return cli::run_export(exported);
     if (top->parsed()) return cli::run_top(watched);
     if (story->parsed()) return cli::run_story(told);
+    if (trouble->parsed()) return cli::run_trouble(commanded);
     if (explore->parsed()) return cli::run_explore(explored);
     const cli::DeviceChoice choice = cli::choose_devices(devices);
     return info->parsed() ? cli::run_info(choice, as_json) : cli::run_doctor(choice, as_json);

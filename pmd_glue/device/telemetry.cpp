@@ -8,8 +8,10 @@
 
 #include <rte_telemetry.h>
 #include <rte_version.h>
+#include <spdlog/fmt/fmt.h>
 
 #include "pmd_glue/device/registry.hpp"
+#include "stack/trouble/director.hpp"
 #include "stack/verbs/objects/counter_list.hpp"
 
 namespace faultline::glue {
@@ -72,6 +74,30 @@ int show_counters(const char* /*command*/, const char* parameters, rte_tel_data*
   return 0;
 }
 
+/// The answer to a command for a scenario: "ok", or why nothing happened.
+std::string give_command(const std::string& name, bool begins) {
+  trouble::Director* const director = trouble::director();
+  if (director == nullptr) return "the program runs without a scenario";
+  if (!director->command(name, begins)) {
+    const std::vector<std::string> known = director->commands();
+    return known.empty() ? "no rule waits for a command"
+                         : fmt::format("no rule waits for it; rules wait for: {}", fmt::join(known, ", "));
+  }
+  // What the command began takes place in the engines' turns, and a device without work has none.
+  Registry& registry = Registry::instance();
+  for (const std::string& device : registry.running())
+    if (const auto running = registry.find(device)) running->drive();
+  return "ok";
+}
+
+int begin_command(const char* /*command*/, const char* parameters, rte_tel_data* data) {
+  return rte_tel_data_string(data, give_command(parameters != nullptr ? parameters : "", true).c_str());
+}
+
+int end_command(const char* /*command*/, const char* parameters, rte_tel_data* data) {
+  return rte_tel_data_string(data, give_command(parameters != nullptr ? parameters : "", false).c_str());
+}
+
 }  // namespace
 
 void register_telemetry() {
@@ -82,6 +108,10 @@ void register_telemetry() {
   rte_telemetry_register_cmd(
       "/faultline/help", show_help,
       "What each counter of a component counts. Parameter: the name before its last '.'");
+  rte_telemetry_register_cmd("/faultline/trouble", begin_command,
+                             "Begins a command of the program's scenario. Parameter: its name");
+  rte_telemetry_register_cmd("/faultline/trouble/end", end_command,
+                             "Ends a command of the program's scenario. Parameter: its name");
 }
 
 }  // namespace faultline::glue

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pmd_glue/eal/eal_folder.hpp"
 
-#include <cstdlib>
 #include <string>
-#include <vector>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,9 +11,6 @@
 namespace faultline::glue {
 namespace {
 
-// EAL's --file-prefix.
-constexpr const char* kPrefix = "faultline";
-
 bool is_usable(const std::string& path) {
   mkdir(path.c_str(), 0700);
   struct stat status {};
@@ -24,27 +19,11 @@ bool is_usable(const std::string& path) {
          access(path.c_str(), R_OK | W_OK | X_OK) == 0;
 }
 
-/// Returns the directories that EAL and dpdk-telemetry.py search, except /tmp. There the first user's
-/// directory is closed to all others, so each user gets the directory of the wires.
-std::vector<std::string> candidates() {
-  std::vector<std::string> found;
-  if (const char* const given = secure_getenv("RUNTIME_DIRECTORY")) found.emplace_back(given);
-  if (getuid() == 0)
-    found.emplace_back("/var/run");
-  else if (const char* const given = secure_getenv("XDG_RUNTIME_DIR"))
-    found.emplace_back(given);
-  std::string error;
-  if (std::string own = runtime_directory(error); !own.empty()) found.push_back(std::move(own));
-  return found;
-}
-
 }  // namespace
 
 std::string eal_folder() {
-  for (const std::string& base : candidates()) {
-    const std::string all = base + "/dpdk";
-    if (std::string own = all + "/" + kPrefix; is_usable(all) && is_usable(own)) return own;
-  }
+  for (const std::string& own : eal_directories())
+    if (is_usable(own.substr(0, own.rfind('/'))) && is_usable(own)) return own;
   return {};
 }
 

@@ -132,10 +132,20 @@ Condition ScenarioReader::read_condition(const toml::table& table, size_t depth)
   if (depth > kDeepest) fail(table, fmt::format("when: more than {} tables within each other", kDeepest));
   check_keys(table, "when.",
              {"call", "send", "packet", "fault", "poll", "request", "nth", "from", "every", "qp", "object",
-              "device", "least_bytes", "most_bytes", "since_ms", "after", "any", "all"});
+              "device", "least_bytes", "most_bytes", "since_ms", "after", "command", "any", "all"});
   Condition all;
   Condition leaf{.kind = Condition::Kind::event};
-  const bool has_event = read_event(table, leaf);
+  bool has_event = read_event(table, leaf);
+  if (const std::string command = text(table, "command"); !command.empty()) {
+    // Beside another event it is a state; alone it is the event.
+    if (has_event) {
+      all.parts.push_back({.kind = Condition::Kind::commanded, .command = command});
+    } else {
+      has_event = true;
+      leaf.event = EventKind::command;
+      leaf.name = command;
+    }
+  }
   if (has_event) {
     leaf.object = text(table, "object");
     leaf.device = text(table, "device");
@@ -152,8 +162,9 @@ Condition ScenarioReader::read_condition(const toml::table& table, size_t depth)
          {"nth", "from", "every", "qp", "object", "device", "least_bytes", "most_bytes"})
       if (const toml::node* const node = table.get(key))
         fail(*node,
-             fmt::format("{}: needs an event in the same table: call, send, packet, fault, poll or request",
-                         key));
+             fmt::format(
+                 "{}: needs an event in the same table: call, send, packet, fault, poll, request or command",
+                 key));
   }
   if (table.contains("since_ms"))
     all.parts.push_back(

@@ -57,4 +57,18 @@ std::string runtime_directory(std::string& error) {
   return usable_directory(candidates, error);
 }
 
+std::vector<std::string> eal_directories() {
+  std::vector<std::string> found;
+  if (const char* const given = secure_getenv("RUNTIME_DIRECTORY")) found.emplace_back(given);
+  if (getuid() == 0)
+    found.emplace_back("/var/run");
+  else if (const char* const given = secure_getenv("XDG_RUNTIME_DIR"))
+    found.emplace_back(given);
+  std::string error;
+  if (std::string own = runtime_directory(error); !own.empty()) found.push_back(std::move(own));
+  // The second part is EAL's --file-prefix.
+  for (std::string& base : found) base += "/dpdk/faultline";
+  return found;
+}
+
 }  // namespace faultline

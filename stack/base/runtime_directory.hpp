@@ -16,4 +16,8 @@ namespace faultline {
 /// runtime_directory().
 [[nodiscard]] std::string usable_directory(const std::vector<std::string>& candidates, std::string& error);
 
+/// Returns the directories in which this user's programs may have DPDK's runtime files, the best first.
+/// DPDK's tools search them too, except /tmp: the first user's directory there is closed to all others.
+[[nodiscard]] std::vector<std::string> eal_directories();
+
 }  // namespace faultline

@@ -31,6 +31,8 @@ std::string_view name_of(EventKind kind) {
       return "poll";
     case EventKind::request:
       return "request";
+    case EventKind::command:
+      return "command";
   }
   return "unknown";
 }
@@ -39,6 +41,21 @@ bool fits(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) return true;
   if (pattern.back() != '*') return pattern == name;
   return name.starts_with(pattern.substr(0, pattern.size() - 1));
+}
+
+/// Calls visit(name) for each command that a condition waits for.
+template <typename Visit>
+void for_each_command(const Condition& condition, Visit visit) {
+  if (condition.kind == Condition::Kind::commanded) visit(condition.command);
+  if (condition.kind == Condition::Kind::event && condition.event == EventKind::command)
+    visit(condition.name);
+  for (const Condition& part : condition.parts) for_each_command(part, visit);
+}
+
+bool waits_for(const Rule& rule, std::string_view command) {
+  bool found = false;
+  for_each_command(rule.when, [&](const std::string& name) { found |= name == command; });
+  return found;
 }
 
 std::string place_text(std::string_view event, std::string_view object, uint64_t n) {
@@ -115,6 +132,8 @@ Director::Matched Director::matches(const Condition& condition, const Event& eve
       for (size_t i = 0; i < scenario_.rules.size(); ++i)
         if (scenario_.rules[i].name == condition.after_rule) return {decided_[i] != 0, 0};
       return {};
+    case Condition::Kind::commanded:
+      return {commanded_.contains(condition.command), 0};
     case Condition::Kind::all:
     case Condition::Kind::any:
       break;
@@ -170,6 +189,34 @@ const Action* Director::decide(const Event& event) {
     if (take(rule.name, rule.action)) ++decided_[i];
   }
   return here;
+}
+
+bool Director::command(const std::string& name, bool begins) {
+  std::vector<std::string> devices;
+  {
+    const std::lock_guard guard(state_lock);
+    if (std::ranges::none_of(scenario_.rules, [&](const Rule& rule) { return waits_for(rule, name); }))
+      return false;
+    if (!begins) {
+      commanded_.erase(name);
+      return true;
+    }
+    commanded_.insert(name);
+    for (size_t i = 0; i < scenario_.rules.size(); ++i)
+      if (waits_for(scenario_.rules[i], name)) decided_[i] = 0;
+    devices = devices_;
+  }
+  // No rule acts at this event alone, so the answer is always nullptr.
+  for (uint32_t i = 0; i < devices.size(); ++i)
+    static_cast<void>(decide({EventKind::command, name, {ObjectKind::device, i, 0}}));
+  return true;
+}
+
+std::vector<std::string> Director::commands() const {
+  std::set<std::string> names;
+  for (const Rule& rule : scenario_.rules)
+    for_each_command(rule.when, [&](const std::string& name) { names.insert(name); });
+  return {names.begin(), names.end()};
 }
 
 void Director::begin(const Action& action, const Object& object, TimeNs now) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,12 @@ class Director {
                                     std::span<Pending> out);
   [[nodiscard]] bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) != 0; }
 
+  /// Begins or ends a command of the user: an event of each device, and a state that rules may wait for. A
+  /// new begin lets these rules decide as often as they may once more. Returns false if no rule waits for it.
+  [[nodiscard]] bool command(const std::string& name, bool begins);
+  /// Returns the commands that rules wait for.
+  [[nodiscard]] std::vector<std::string> commands() const;
+
   /// A rule has taken the device's link down, and the time is not over.
   [[nodiscard]] bool is_link_down(uint32_t device);
 
@@ -102,6 +109,7 @@ class Director {
   std::unordered_map<std::string, uint64_t> event_counts_;         ///< by event and object
   std::unordered_map<std::string, const Exact*> exact_;            ///< by event, object and n
   std::vector<uint64_t> decided_;                                  ///< by rule
+  std::set<std::string> commanded_;
   std::vector<Pending> pending_;
   std::map<uint32_t, TimeNs> link_down_until_;  ///< by device
   std::atomic<bool> has_link_times_{false};

@@ -12,12 +12,13 @@ namespace faultline::trouble {
 
 /// What a rule may wait for, and where an action takes place.
 enum class EventKind : uint8_t {
-  call,    ///< a verbs or rdma_cm call begins
-  send,    ///< a send work request is posted
-  packet,  ///< a packet leaves or arrives
-  fault,   ///< a page is requested from the pager
-  poll,    ///< a completion queue with completions is polled
-  request  ///< a connection request (REQ) arrives for a listener
+  call,     ///< a verbs or rdma_cm call begins
+  send,     ///< a send work request is posted
+  packet,   ///< a packet leaves or arrives
+  fault,    ///< a page is requested from the pager
+  poll,     ///< a completion queue with completions is polled
+  request,  ///< a connection request (REQ) arrives for a listener
+  command   ///< the user gives a command from outside
 };
 
 enum class ObjectKind : uint8_t { process, device, qp, cq, mr };
@@ -36,11 +37,12 @@ struct Object {
 /// A test of the current event, or of what has happened before.
 struct Condition {
   enum class Kind : uint8_t {
-    all,    ///< every part
-    any,    ///< at least one part
-    event,  ///< the current event
-    since,  ///< time since the first device was opened
-    after   ///< another rule has decided
+    all,       ///< every part
+    any,       ///< at least one part
+    event,     ///< the current event
+    since,     ///< time since the first device was opened
+    after,     ///< another rule has decided
+    commanded  ///< the user has given a command, and has not ended it
   };
   Kind kind = Kind::all;
   std::vector<Condition> parts = {};
@@ -60,6 +62,7 @@ struct Condition {
 
   uint64_t since_ns = 0;        ///< of Kind::since
   std::string after_rule = {};  ///< of Kind::after
+  std::string command = {};     ///< of Kind::commanded
 
   uint32_t leaf = 0;  ///< number of this leaf in the scenario
 };

@@ -201,6 +201,37 @@ TEST(Director, ADestroyedObjectsNumberIsNotUsedAgain) {
   EXPECT_EQ(run.director.known_object(ObjectKind::qp, run.device, 77).kind, ObjectKind::device);
 }
 
+TEST(Director, ACommandIsAnEventOfEachDevice) {
+  Play run(rule(R"(command = "flap", device = "dev1")", R"(link = "down", for_ms = 5)"));
+  const uint32_t other = run.director.device("dev1");
+  EXPECT_EQ(run.director.commands(), std::vector<std::string>{"flap"});
+  EXPECT_FALSE(run.director.command("flop", true)) << "no rule waits for it";
+  EXPECT_TRUE(run.lines.empty());
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(run.director.command("flap", true));
+    EXPECT_FALSE(run.director.is_link_down(run.device));
+    EXPECT_TRUE(run.director.is_link_down(other));
+    now_ns += 5'000'000;
+    EXPECT_FALSE(run.director.is_link_down(other));
+  }
+  EXPECT_EQ(run.lines.size(), 2U) << "once for each time that it is given";
+}
+
+TEST(Director, ACommandIsAStateBesideAnotherEvent) {
+  Play run(rule(R"(call = "ibv_reg_mr", command = "full")", R"(errno = "ENOMEM")", "times = 2\n"));
+  const Object device{ObjectKind::device, run.device, 0};
+  const auto refused = [&] { return run.call("ibv_reg_mr", device) != nullptr; };
+  EXPECT_FALSE(refused());
+  ASSERT_TRUE(run.director.command("full", true));
+  EXPECT_FALSE(run.call("ibv_create_cq", device));
+  EXPECT_TRUE(refused() && refused());
+  EXPECT_FALSE(refused()) << "twice";
+  ASSERT_TRUE(run.director.command("full", true));
+  EXPECT_TRUE(refused()) << "a new command, twice again";
+  ASSERT_TRUE(run.director.command("full", false));
+  EXPECT_FALSE(refused()) << "the command has ended";
+}
+
 TEST(Director, ConcernsTheKindsOfItsRules) {
   Play run(rule(R"(packet = "out RC.*")", R"(packet = "lose")"));
   EXPECT_TRUE(run.director.concerns(EventKind::packet));
