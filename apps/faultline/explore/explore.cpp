@@ -206,6 +206,7 @@ int run_explore(const ExploreOptions& options) {
     return refuse(wrong);
   campaign.plan.allowed.statuses.insert(campaign.plan.allowed.statuses.end(), options.accepted.begin(),
                                         options.accepted.end());
+  campaign.plan.allowed.any_status = options.any_status;
   campaign.first_seed = options.first_seed;
   campaign.runs = options.runs;
   campaign.shrink_runs = options.shrink_runs;

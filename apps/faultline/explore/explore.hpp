@@ -21,6 +21,7 @@ struct ExploreOptions {
   size_t shrink_runs = 200;
   std::string pass;
   std::vector<int> accepted;
+  bool any_status = false;
   std::string out = "faultline-explore";
   bool has_shared_network = false;
   TestDevices devices;

@@ -29,6 +29,10 @@ void add_explore_options(CLI::App& command, ExploreOptions& options) {
       ->check(CLI::Range(0, 255))
       ->expected(1)
       ->take_all();
+  command.add_flag(
+      "--any-status", options.any_status,
+      "no exit status is a failure under trouble: only signals, hangs, sanitizer reports and wrong "
+      "output are");
   command.add_option("--out", options.out, "the folder of results; default: faultline-explore")
       ->type_name("FOLDER");
   command

@@ -123,6 +123,8 @@ def test_edges():
     expect("not repeatable: the program's own timing" in errors, f"luck: {errors}")
     summary = summaries(out)["seed-1"]
     expect(not summary["repeatable"] and summary["replays"] == 3 and summary["decisions_after"] == summary["decisions_before"], f"luck: {summary}")
+    explore("any status", 0, "--any-status", "--", pretender, "exit")
+    explore("any status but a signal", 1, "--any-status", "--", pretender, "crash")
     explore("accepted", 0, "--accept", "3", "--accept", "4", "--", pretender, "exit")
     out, errors = explore("few-replays", 1, "--shrink-runs", "2", "--", pretender, "exit", runs=1)
     expect(not summaries(out)["seed-1"]["minimal"] and "more replays may leave fewer" in errors, f"few replays: {errors}")

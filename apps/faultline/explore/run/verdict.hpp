@@ -35,6 +35,7 @@ struct Verdict {
 /// What a run may do without failing.
 struct Allowed {
   std::vector<int> statuses = {0};
+  bool any_status = false;
 };
 
 /// Returns the most severe failure; of several alike the first in time. `pass_status` is the exit status of
