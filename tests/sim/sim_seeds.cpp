@@ -32,6 +32,16 @@ extern "C" void on_fatal(int signal) {
   std::raise(signal);
 }
 
+/// Runs the seed and, with `twice`, once more: both runs must be equal.
+ScenarioResult run_seed(uint64_t seed, ScenarioOptions options, bool twice) {
+  options.with_digest |= twice;
+  ScenarioResult result = run_scenario(seed, options);
+  if (!twice || !result.passed || run_scenario(seed, options).digest == result.digest) return result;
+  result.passed = false;
+  result.error = "two runs of the seed differ";
+  return result;
+}
+
 void print_failure(uint64_t seed, const ScenarioResult& result) {
   std::printf("seed %llu FAILED: %s\n  %s\n%s", static_cast<unsigned long long>(seed), result.error.c_str(),
               result.setting.c_str(), result.trace.c_str());
@@ -43,6 +53,7 @@ int run_one(uint64_t seed, bool with_trace, const std::string& pcap_path) {
   ScenarioOptions options;
   options.with_trace = with_trace;
   options.pcap_path = pcap_path;
+  options.with_digest = true;
   running_seed = seed;
   const ScenarioResult result = run_scenario(seed, options);
   if (!result.passed) {
@@ -50,28 +61,34 @@ int run_one(uint64_t seed, bool with_trace, const std::string& pcap_path) {
     return 1;
   }
   std::printf("%s", result.trace.c_str());
-  std::printf("seed %llu passed: %s\n  %llu packets in %.3f ms\n", static_cast<unsigned long long>(seed),
-              result.setting.c_str(), static_cast<unsigned long long>(result.packets),
-              static_cast<double>(result.virtual_ns) / 1e6);
+  std::printf("seed %llu passed: %s\n  %llu packets in %.3f ms, digest %016llx\n",
+              static_cast<unsigned long long>(seed), result.setting.c_str(),
+              static_cast<unsigned long long>(result.packets), static_cast<double>(result.virtual_ns) / 1e6,
+              static_cast<unsigned long long>(result.digest));
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  uint64_t seeds = 2000, first = 1, seed = 0, stop_after = 5;
+  uint64_t seeds = 2000, soak_seeds = 0, first = 1, seed = 0, stop_after = 5;
   unsigned jobs = 1;
-  bool trace = false;
+  bool trace = false, twice = false;
   std::string pcap_path;
   CLI::App app("Simulated fabrics by seed.");
   app.add_option("--seeds", seeds, "how many seeds to run");
-  app.add_option("--first", first, "the first of them; from 1000000000 on programs change their mappings");
+  app.add_option("--soak-seeds", soak_seeds, "how many with FAULTLINE_SOAK in the environment");
+  app.add_option("--first", first,
+                 "the first of them; from 1000000000 on programs change their mappings, "
+                 "from 2000000000 on there are 3 to 16 hosts");
   app.add_option("--jobs", jobs, "threads")->check(CLI::Range(1, 64));
   app.add_option("--stop-after", stop_after, "failures after which to give up");
   auto* one = app.add_option("--seed", seed, "run this seed alone");
+  app.add_flag("--twice", twice, "run each seed twice: both runs must be equal");
   app.add_flag("--trace", trace, "print its packets");
   app.add_option("--pcap", pcap_path, "write its packets to this file")->needs(one);
   CLI11_PARSE(app, argc, argv);
+  if (soak_seeds != 0 && std::getenv("FAULTLINE_SOAK") != nullptr) seeds = soak_seeds;
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) std::signal(signal, on_fatal);
   if (one->count() != 0) return run_one(seed, trace, pcap_path);
 
@@ -83,7 +100,7 @@ int main(int argc, char** argv) {
       const uint64_t mine = next.fetch_add(1);
       if (mine >= first + seeds) return;
       running_seed = mine;
-      const ScenarioResult result = run_scenario(mine, {});
+      const ScenarioResult result = run_seed(mine, {}, twice);
       packets += result.packets;
       retransmissions += result.retransmissions;
       timeouts += result.timeouts;

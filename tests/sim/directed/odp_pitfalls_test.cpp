@@ -67,7 +67,7 @@ Transmissions count_transmissions(const Trace& trace) {
     if (wire::parse(entry.frame, packet) != wire::ParseError::none) continue;
     if (packet.info->operation == wire::Operation::acknowledge) continue;
     if (packet.bth.opcode == wire::Opcode::rc_selective_ack) continue;
-    ++seen.copies[{entry.from_a, packet.bth.destination_qpn, packet.bth.psn.value(),
+    ++seen.copies[{entry.from_a(), packet.bth.destination_qpn, packet.bth.psn.value(),
                    std::string(packet.info->name)}];
   }
   return seen;
@@ -155,7 +155,7 @@ class TwoRequests {
   [[nodiscard]] Losses packets() const {
     Losses all;
     for (const TraceEntry& entry : pair_.simulation.trace.entries())
-      if (entry.number < 64) all.push_back({entry.from_a, entry.number});
+      if (entry.number < 64) all.push_back({entry.from_a(), entry.number});
     return all;
   }
   [[nodiscard]] std::string trace() const { return pair_.simulation.trace.text(24); }

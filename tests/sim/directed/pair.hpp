@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/world/endpoint.hpp"
+#include "tests/sim/world/simulation.hpp"
 
 namespace faultline::sim {
 

@@ -7,6 +7,22 @@ namespace faultline::sim {
 
 using namespace transport;
 
+namespace {
+
+/// Returns whether the GRH that begins a UD receive names the two addresses. IBA A17.4.5.1: an IPv4 header
+/// sits in the last 20 of the 40 bytes.
+bool names_addresses(std::span<const uint8_t> bytes, const wire::Gid& source, const wire::Gid& destination) {
+  const auto has = [&bytes](size_t at, const wire::Gid& gid, size_t skip) {
+    return std::equal(gid.bytes.begin() + static_cast<std::ptrdiff_t>(skip), gid.bytes.end(),
+                      bytes.begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  if (bytes.size() < wire::kGrhBytes) return false;
+  return source.is_ipv4() ? has(32, source, 12) && has(36, destination, 12)
+                          : has(8, source, 0) && has(24, destination, 0);
+}
+
+}  // namespace
+
 void DatagramFlow::fail(const std::string& what) {
   if (error.empty()) error = "datagram flow " + std::to_string(number_) + ": " + what;
 }
@@ -38,11 +54,7 @@ void DatagramFlow::on_receive_completion(const Completion& completion) {
   ++received_;
   if (completion.status != CompletionStatus::success || completion.opcode != CompletionOpcode::recv)
     return fail("a receive failed with status " + std::to_string(static_cast<int>(completion.status)));
-  std::vector<uint8_t> bytes;
-  for (const Sge& sge : receives[index].sges) {
-    const uint8_t* at = to_.host().memory.find(sge.lkey)->at(sge.va);
-    bytes.insert(bytes.end(), at, at + sge.length_bytes);
-  }
+  std::vector<uint8_t> bytes = bytes_of(receives[index].sges);
   if (completion.byte_length < grh_bytes || completion.byte_length > bytes.size())
     return fail("a receive has an impossible length");
   bytes.resize(completion.byte_length);
@@ -60,16 +72,29 @@ void DatagramFlow::on_receive_completion(const Completion& completion) {
   if (grh_bytes == 0) return;
   if ((completion.flags & kWithGrh) == 0) fail("a UD receive without its GRH flag");
   if (completion.source_qpn != from_.qpn()) fail("a UD receive with a wrong source QPN");
-  // IBA A17.4.5.1: an IPv4 header sits in the last 20 of the 40 bytes.
-  const wire::Gid& source = from_.host().gid;
-  const wire::Gid& destination = to_.host().gid;
-  const auto has = [&bytes](size_t at, const wire::Gid& gid, size_t skip) {
-    return std::equal(gid.bytes.begin() + static_cast<std::ptrdiff_t>(skip), gid.bytes.end(),
-                      bytes.begin() + static_cast<std::ptrdiff_t>(at));
-  };
-  const bool right = source.is_ipv4() ? has(32, source, 12) && has(36, destination, 12)
-                                      : has(8, source, 0) && has(24, destination, 0);
-  if (!right) fail("the GRH names other addresses");
+  if (!names_addresses(bytes, from_.host().gid, to_.host().gid)) fail("the GRH names other addresses");
+}
+
+bool DatagramFlow::is_source_of(const Completion& completion, const std::vector<Sge>& sges) const {
+  if (completion.qpn != to_.qpn()) return false;
+  if (grh_bytes == 0) return true;
+  return completion.source_qpn == from_.qpn() &&
+         names_addresses(bytes_of(sges), from_.host().gid, to_.host().gid);
+}
+
+void DatagramFlow::on_pooled_receive(Completion completion, const std::vector<Sge>& sges) {
+  completion.wr_id = uint64_t{number_} << 32 | kReceiveBit | receives_posted_++;
+  receives.push_back({sges, 0});
+  on_receive_completion(completion);
+}
+
+std::vector<uint8_t> DatagramFlow::bytes_of(const std::vector<Sge>& sges) const {
+  std::vector<uint8_t> bytes;
+  for (const Sge& sge : sges) {
+    const uint8_t* at = to_.host().memory.find(sge.lkey)->at(sge.va);
+    bytes.insert(bytes.end(), at, at + sge.length_bytes);
+  }
+  return bytes;
 }
 
 void DatagramFlow::apply(MemoryImage& image) const {

@@ -17,6 +17,13 @@ class DatagramFlow {
   void pump(TimeNs now);
   void on_send_completion(const transport::Completion& completion);
   void on_receive_completion(const transport::Completion& completion);
+  /// Returns whether the completion belongs to this flow: of UD by the source QPN and the address in the GRH,
+  /// of UC by the QP.
+  [[nodiscard]] bool is_source_of(const transport::Completion& completion,
+                                  const std::vector<transport::Sge>& sges) const;
+  /// Checks a completion of a receive that the flow shares with others (ReceivePool). `receives` has those
+  /// that were used.
+  void on_pooled_receive(transport::Completion completion, const std::vector<transport::Sge>& sges);
   [[nodiscard]] bool done() const {
     return !error.empty() || (completed_ == sends.size() && from_.all_sends_retired());
   }
@@ -24,6 +31,8 @@ class DatagramFlow {
   void apply(MemoryImage& image) const;
   void check_end();
   [[nodiscard]] bool owns(uint64_t wr_id) const { return static_cast<uint32_t>(wr_id >> 32) == number_; }
+  [[nodiscard]] Endpoint& from() { return from_; }
+  [[nodiscard]] Endpoint& to() { return to_; }
 
   std::vector<PlannedSend> sends;  ///< all signalled; the first bytes of a payload are unique, or it is empty
   std::vector<PlannedReceive> receives;
@@ -34,6 +43,8 @@ class DatagramFlow {
  private:
   static constexpr uint64_t kReceiveBit = uint64_t{1} << 31;
   void fail(const std::string& what);
+  /// Returns the bytes of a receive.
+  [[nodiscard]] std::vector<uint8_t> bytes_of(const std::vector<transport::Sge>& sges) const;
 
   const uint32_t number_;
   Endpoint& from_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
+#include "tests/sim/flows/fabric.hpp"
 
-#include "tests/sim/flows/plan.hpp"
+#include <algorithm>
 
 namespace faultline::sim {
 
@@ -126,7 +126,61 @@ Fabric draw_fabric(Random& random, bool odp_mix) {
       fabric.timeout = static_cast<uint8_t>(random.between(13, 16));
     }
   }
+  fabric.paths_change = script.a_to_b.changes_at_ns != kNever || script.b_to_a.changes_at_ns != kNever;
   return fabric;
+}
+
+Fabric draw_network(Random& random) {
+  Fabric fabric;
+  const uint64_t theme = random.below(100);
+  fabric.theme = theme < 50   ? Theme::mixed
+                 : theme < 62 ? Theme::one_failure
+                 : theme < 70 ? Theme::dead_peer
+                 : theme < 90 ? Theme::reborn
+                              : Theme::odp_mix;
+  fabric.failure = static_cast<Failure>(random.below(static_cast<uint64_t>(Failure::rnr_exhausted) + 1));
+  fabric.harmless_links =
+      random.chance(400) && fabric.theme != Theme::dead_peer && fabric.theme != Theme::reborn;
+  fabric.faults = fabric.theme == Theme::odp_mix || random.chance(700);
+  if (fabric.theme == Theme::one_failure && fabric.failure == Failure::rnr_exhausted) fabric.faults = false;
+  fabric.takes_away = fabric.theme == Theme::odp_mix && random.chance(500);
+  if (fabric.takes_away) fabric.harmless_links = false;
+  const bool tight = random.chance(300);
+  NetworkScript& network = fabric.network;
+  const uint64_t hosts = random.chance(600) ? random.between(3, 6) : random.between(7, 16);
+  network.switches = random.between32(1, 3);
+  network.ipv6 = random.chance(300);
+  network.turn_ns = random.between(50, 1'000);
+  const auto draw_one_of_many = [&] {
+    LinkScript link = draw_link(random, fabric.harmless_links || random.chance(500));
+    if (fabric.theme == Theme::reborn && random.chance(600)) link.jitter_ns = random.between(1'000, 300'000);
+    fabric.paths_change |= link.changes_at_ns != kNever;
+    return link;
+  };
+  for (uint64_t i = 0; i < hosts; ++i) {
+    network.hosts.push_back(draw_host(random, tight));
+    network.up.push_back(draw_one_of_many());
+    network.down.push_back(draw_one_of_many());
+  }
+  for (uint32_t i = 0; i < network.switches * network.switches; ++i)
+    network.between.push_back(draw_one_of_many());
+  // Packets queue behind those of other hosts, and this must neither cause a time-out on a lossless network
+  // nor exhaust the retries on another.
+  fabric.timeout =
+      static_cast<uint8_t>(fabric.harmless_links ? random.between(16, 18) : random.between(13, 15));
+  fabric.spread_ns = random.chance(500) ? random.between(1, 20'000) : random.between(20'000, 2'000'000);
+  if (fabric.theme == Theme::dead_peer) {
+    fabric.dead_host = static_cast<uint32_t>(random.below(hosts));
+    const TimeNs dead = random.below(fabric.spread_ns * 2);
+    network.up[fabric.dead_host].dead_from_ns = dead;
+    if (random.chance(500)) network.down[fabric.dead_host].dead_from_ns = dead;
+  }
+  return fabric;
+}
+
+std::unique_ptr<World> make_world(const Fabric& fabric, uint64_t seed) {
+  if (fabric.network.hosts.empty()) return std::make_unique<Simulation>(fabric.script, seed);
+  return std::make_unique<Network>(fabric.network, seed);
 }
 
 std::string describe(const Fabric& fabric) {
@@ -138,15 +192,15 @@ std::string describe(const Fabric& fabric) {
   if (fabric.theme == Theme::one_failure)
     text += std::string(": ") + kFailures[static_cast<size_t>(fabric.failure)];
   if (fabric.takes_away) text += " with memory taken away";
-  const auto link = [](const char* name, const LinkScript& script) {
-    return std::string("; ") + name + " delay " + std::to_string(script.delay_ns) + " ns jitter " +
+  const auto link = [](const std::string& name, const LinkScript& script) {
+    return "; " + name + " delay " + std::to_string(script.delay_ns) + " ns jitter " +
            std::to_string(script.jitter_ns) + " loss " + std::to_string(script.loss_permille) + " dup " +
            std::to_string(script.duplicate_permille) + " flip " + std::to_string(script.corrupt_permille) +
            " late " + std::to_string(script.late_permille) + " permille";
   };
-  const auto host = [](const char* name, const HostScript& script) {
-    return std::string("; ") + name + " window " + std::to_string(script.core.window_packets) +
-           " ack every " + std::to_string(script.core.ack_every_packets) + " park " +
+  const auto host = [](const std::string& name, const HostScript& script) {
+    return "; " + name + " window " + std::to_string(script.core.window_packets) + " ack every " +
+           std::to_string(script.core.ack_every_packets) + " park " +
            std::to_string(script.core.park_packets_per_qp) + "/" +
            std::to_string(script.core.park_packets_total) + " for " +
            std::to_string(script.core.park_deadline_ns) + " ns, page " +
@@ -157,8 +211,20 @@ std::string describe(const Fabric& fabric) {
            std::to_string(script.memory.invalidations_limit) + " invalidations, tx " +
            std::to_string(script.port.tx_buffers) + "/" + std::to_string(script.port.tx_ring);
   };
-  text += link("a>b", fabric.script.a_to_b) + link("b>a", fabric.script.b_to_a);
-  text += host("a", fabric.script.a) + host("b", fabric.script.b);
+  const NetworkScript& network = fabric.network;
+  if (network.hosts.empty()) {
+    text += link("a>b", fabric.script.a_to_b) + link("b>a", fabric.script.b_to_a);
+    text += host("a", fabric.script.a) + host("b", fabric.script.b);
+  } else {
+    text +=
+        "; " + std::to_string(network.hosts.size()) + " hosts, switches: " + std::to_string(network.switches);
+    if (fabric.theme == Theme::dead_peer) text += "; h" + std::to_string(fabric.dead_host) + " dies";
+  }
+  for (size_t i = 0; i < network.hosts.size(); ++i) {
+    const std::string name = "h" + std::to_string(i);
+    text += "\n  " + host(name, network.hosts[i]).substr(2) + link(name + ">", network.up[i]) +
+            link(">" + name, network.down[i]);
+  }
   text += "; timeout " + std::to_string(fabric.timeout) + (fabric.faults ? "; on demand" : "; pinned");
   return text;
 }

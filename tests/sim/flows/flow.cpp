@@ -97,6 +97,12 @@ bool Flow::takes_receive(size_t send) const {
          opcode == SendOpcode::rdma_write_with_imm;
 }
 
+size_t Flow::consuming() const {
+  size_t count = 0;
+  for (size_t i = 0; i < sends.size(); ++i) count += takes_receive(i) ? 1 : 0;
+  return count;
+}
+
 bool Flow::signalled(size_t send) const {
   return signal_all || (sends[send].request.flags & kSignaled) != 0;
 }
@@ -121,16 +127,25 @@ void Flow::freeze(const Region* region, uint64_t va, uint64_t length) {
 }
 
 void Flow::freeze() {
+  freeze(from_);
+  freeze(to_);
+}
+
+void Flow::freeze(const Endpoint& end) {
   for (const PlannedSend& send : sends) {
     const SendRequest& request = send.request;
-    if (brings_bytes(request.opcode))
+    if (&end == &from_) {
+      if (!brings_bytes(request.opcode)) continue;
       for (const Sge& sge : request.sges)
         freeze(from_.host().memory.find(sge.lkey), sge.va, sge.length_bytes);
+      continue;
+    }
     const Region* const target = to_.host().memory.find(request.rkey);
     if (request.opcode == SendOpcode::rdma_write || request.opcode == SendOpcode::rdma_write_with_imm)
       freeze(target, request.remote_va, request.length_bytes());
     if (!send.remote_after.empty()) freeze(target, request.remote_va, send.remote_after.size());
   }
+  if (&end == &from_) return;
   for (const PlannedReceive& receive : receives)
     for (const Sge& sge : receive.sges) freeze(to_.host().memory.find(sge.lkey), sge.va, sge.length_bytes);
 }
@@ -220,6 +235,12 @@ void Flow::on_send_completion(const Completion& completion, TimeNs now) {
     fail(whose + " failed in place of send " + std::to_string(*failure->at));
 }
 
+void Flow::on_pooled_receive(Completion completion, const std::vector<Sge>& sges) {
+  completion.wr_id = uint64_t{number_} << 32 | kReceiveBit | receives_posted_++;
+  receives.push_back({sges, 0});
+  on_receive_completion(completion);
+}
+
 void Flow::on_receive_completion(const Completion& completion) {
   if (receives_abandoned_) return;
   const size_t index = completion.wr_id & 0x7fffffff;
@@ -264,7 +285,7 @@ bool Flow::done() const {
                      [this](const PlannedSend& send) {
                        return !signal_all && (send.request.flags & kSignaled) == 0;
                      }) &&
-         received_well_ == receives.size();
+         received_well_ == (pooled ? consuming() : receives.size());
 }
 
 void Flow::apply(MemoryImage& image) const {
@@ -318,9 +339,7 @@ void Flow::check_end() {
   if (sends_abandoned_ || receives_abandoned_) return;
   if (failure && failure->at && !failed_send_) fail("nothing failed though something had to");
   if (failure) return;
-  size_t consuming = 0;
-  for (size_t i = 0; i < sends.size(); ++i) consuming += takes_receive(i) ? 1 : 0;
-  if (received_well_ != consuming) fail("a receive was used up by nothing, or a message by no receive");
+  if (received_well_ != consuming()) fail("a receive was used up by nothing, or a message by no receive");
 }
 
 std::string Flow::summary() const {

@@ -67,6 +67,8 @@ class Flow {
   /// Check completions of this flow, in order. `error` records a violation of the model.
   void on_send_completion(const transport::Completion& completion, TimeNs now);
   void on_receive_completion(const transport::Completion& completion);
+  /// Checks a completion of a receive that the flow shares with others. With `pooled`.
+  void on_pooled_receive(transport::Completion completion, const std::vector<transport::Sge>& sges);
 
   [[nodiscard]] bool done() const;
   /// Applies successful requests to the image.
@@ -79,17 +81,22 @@ class Flow {
   void abandon(const Endpoint& end);
   /// The flow's connection no longer exists: no byte may change because of this flow from now on.
   void freeze();
+  /// As freeze(), of what the QP at `end` may write: the other end still has the connection.
+  void freeze(const Endpoint& end);
 
   [[nodiscard]] bool owns(uint64_t wr_id) const { return static_cast<uint32_t>(wr_id >> 32) == number_; }
   [[nodiscard]] static bool is_receive(uint64_t wr_id) { return (wr_id & kReceiveBit) != 0; }
   [[nodiscard]] Endpoint& from() { return from_; }
   [[nodiscard]] Endpoint& to() { return to_; }
   [[nodiscard]] std::string summary() const;
+  /// Returns how many sends take a receive.
+  [[nodiscard]] size_t consuming() const;
 
   std::vector<PlannedSend> sends;
   std::vector<PlannedReceive> receives;
   std::optional<PlannedFailure> failure;
   bool signal_all = false;
+  bool pooled = false;  ///< a ReceivePool posts the receives; those that were used become `receives`
   std::string error;
 
  private:

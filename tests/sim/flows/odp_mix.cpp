@@ -28,9 +28,8 @@ Pages draw_pages(Random& random, const Region& region) {
 }  // namespace
 
 void Plan::add_lost_regions(SimHost& host) {
-  const bool is_a = &host == &simulation_.a;
-  HostMemory& memory = is_a ? lost_a_ : lost_b_;
-  const HostMemory& kept = is_a ? memory_a_ : memory_b_;
+  HostMemory& memory = lost_.emplace_back();
+  const HostMemory& kept = memories_[host.number];
   constexpr uint32_t kAccess =
       odp::kLocalWrite | odp::kRemoteWrite | odp::kRemoteRead | odp::kRemoteAtomic | odp::kFlushGlobal;
   const auto add = [&](std::vector<Region*>& to, uint32_t access) {
@@ -52,8 +51,7 @@ void Plan::add_lost_regions(SimHost& host) {
 }
 
 void Plan::add_connection_on_lost_memory() {
-  add_lost_regions(simulation_.a);
-  add_lost_regions(simulation_.b);
+  for (SimHost* host : world_.hosts()) add_lost_regions(*host);
   on_lost_memory_ = true;
   add_connection(false);
   on_lost_memory_ = false;
@@ -83,7 +81,7 @@ void Plan::take_away(TimeNs until_ns, Flow& flow) {
                      CompletionStatus::remote_operation, CompletionStatus::retry_exceeded};
   failure.receive_status = CompletionStatus::local_protection;
   failure.by_program = true;
-  const TimeNs start = simulation_.now();
+  const TimeNs start = world_.now();
   const uint64_t count = 1 + random_.below(5);
   for (uint64_t i = 0; i < count; ++i) {
     Region* aim = lost_regions_[random_.below(lost_regions_.size())];
@@ -102,25 +100,25 @@ void Plan::take_away(TimeNs until_ns, Flow& flow) {
     const TimeNs to = from + random_.below(random_.chance(300) ? std::min<TimeNs>(until_ns - from, 100'000)
                                                                : until_ns - from);
     if (random_.chance(200)) {
-      simulation_.at(from, [this, &region] { region.deregister(simulation_.now()); });
-      simulation_.at(to, [this, &region] { region.restore(simulation_.now()); });
+      world_.at(from, [this, &region] { region.deregister(world_.now()); });
+      world_.at(to, [this, &region] { region.restore(world_.now()); });
       continue;
     }
     const auto limit = static_cast<PageLimit>(random_.between(1, 3));
     const bool other_memory = region.zeroable && limit != PageLimit::read_only && random_.chance(700);
-    simulation_.at(from, [this, &region, pages, limit] {
-      region.take_pages(simulation_.now(), pages.first, pages.count, limit);
+    world_.at(from, [this, &region, pages, limit] {
+      region.take_pages(world_.now(), pages.first, pages.count, limit);
     });
-    simulation_.at(to, [this, &region, pages, other_memory] {
-      if (other_memory) region.zero_pages(simulation_.now(), pages.first, pages.count);
-      region.restore(simulation_.now());
+    world_.at(to, [this, &region, pages, other_memory] {
+      if (other_memory) region.zero_pages(world_.now(), pages.first, pages.count);
+      region.restore(world_.now());
     });
   }
 }
 
 /// Calls that leave the memory usable: its pages are dropped, become copies, or become zeros.
 void Plan::run_program(SimHost& host) {
-  const HostMemory& memory = &host == &simulation_.a ? memory_a_ : memory_b_;
+  const HostMemory& memory = memories_[host.number];
   std::vector<Region*> regions = lost_regions_;
   regions.insert(regions.end(), memory.local.begin(), memory.local.end());
   regions.insert(regions.end(), memory.remote.begin(), memory.remote.end());
@@ -132,15 +130,14 @@ void Plan::run_program(SimHost& host) {
   for (uint64_t i = 0; i < count; ++i) {
     Region& region = *regions[random_.below(regions.size())];
     const Pages pages = draw_pages(random_, region);
-    const TimeNs when = simulation_.now() + random_.below(span);
+    const TimeNs when = world_.now() + random_.below(span);
     const bool lost = std::find(lost_regions_.begin(), lost_regions_.end(), &region) != lost_regions_.end();
     if (region.zeroable && !lost && random_.chance(500)) {
-      simulation_.at(
-          when, [this, &region, pages] { region.zero_pages(simulation_.now(), pages.first, pages.count); });
+      world_.at(when, [this, &region, pages] { region.zero_pages(world_.now(), pages.first, pages.count); });
       continue;
     }
     const PageState left = random_.chance(300) ? PageState::read : PageState::absent;
-    simulation_.at(when, [&region, pages, left] { region.drop_pages(pages.first, pages.count, left); });
+    world_.at(when, [&region, pages, left] { region.drop_pages(pages.first, pages.count, left); });
   }
 }
 

@@ -54,28 +54,31 @@ bool takes_receive(SendOpcode opcode) {
 
 }  // namespace
 
-Plan::Plan(const Fabric& fabric, Simulation& simulation, Random random)
-    : fabric_(fabric), simulation_(simulation), random_(random), start_ns_(simulation.now()) {
-  add_regions(simulation.a);
-  add_regions(simulation.b);
+Plan::Plan(const Fabric& fabric, World& world, Random random)
+    : fabric_(fabric), world_(world), random_(random), start_ns_(world.now()) {
+  for (SimHost* host : world.hosts()) add_regions(*host);
   if (random_.chance(250)) {
-    for (int i = 0; i < 2; ++i) shared_queues.push_back(std::make_unique<CompletionQueue>(4096));
+    for (size_t i = 0; i < world.hosts().size(); ++i)
+      shared_queues.push_back(std::make_unique<CompletionQueue>(4096));
   }
   const bool one_failure = fabric.theme == Theme::one_failure;
   if (one_failure) add_connection(true);
-  const uint64_t healthy = one_failure ? random_.below(3) : 1 + random_.below(4);
-  for (uint64_t i = 0; i < healthy; ++i) add_connection(false);
-  const bool all_kinds = fabric.theme == Theme::mixed || fabric.theme == Theme::odp_mix;
-  if (all_kinds && random_.chance(330)) add_datagrams(QpType::ud);
-  if (all_kinds && random_.chance(330)) add_datagrams(QpType::uc);
+  if (has_many_hosts()) {
+    add_traffic_of_many();
+  } else {
+    const uint64_t healthy = one_failure ? random_.below(3) : 1 + random_.below(4);
+    for (uint64_t i = 0; i < healthy; ++i) add_connection(false);
+    const bool all_kinds = fabric.theme == Theme::mixed || fabric.theme == Theme::odp_mix;
+    if (all_kinds && random_.chance(330)) add_datagrams(QpType::ud);
+    if (all_kinds && random_.chance(330)) add_datagrams(QpType::uc);
+  }
   if (fabric.theme != Theme::odp_mix) return;
   if (fabric.takes_away) add_connection_on_lost_memory();
-  run_program(simulation.a);
-  run_program(simulation.b);
+  for (SimHost* host : world.hosts()) run_program(*host);
 }
 
 void Plan::add_regions(SimHost& host) {
-  HostMemory& memory = &host == &simulation_.a ? memory_a_ : memory_b_;
+  HostMemory& memory = memories_.emplace_back();
   const auto add = [&](std::vector<Region*>& to, uint32_t access, bool on_demand) {
     Region& region = host.memory.add_region(kDomain, access, on_demand);
     region.zeroable = fabric_.theme == Theme::odp_mix && on_demand && random_.chance(500);
@@ -96,8 +99,11 @@ void Plan::add_regions(SimHost& host) {
 }
 
 Plan::HostMemory& Plan::memory_of(const Endpoint& end) {
-  if (on_lost_memory_) return &end.host() == &simulation_.a ? lost_a_ : lost_b_;
-  return &end.host() == &simulation_.a ? memory_a_ : memory_b_;
+  return (on_lost_memory_ ? lost_ : memories_)[end.host().number];
+}
+
+CompletionQueue* Plan::shared_queue_of(const SimHost& host) const {
+  return shared_queues.empty() ? nullptr : shared_queues[host.number].get();
 }
 
 uint64_t Plan::place(Region& region, uint32_t length) {
@@ -150,31 +156,7 @@ uint32_t Plan::draw_length(uint32_t mtu) {
   }
 }
 
-void Plan::add_connection(bool failing) {
-  EndpointScript script;
-  script.max_send_wr = random_.chance(500) ? 64 : random_.between32(1, 8);
-  script.max_receive_wr = random_.chance(500) ? 64 : random_.between32(1, 8);
-  script.signal_all = random_.chance(250);
-  // A failure that counts RNR NAKs must not get one from a full receive ring.
-  if (failing && fabric_.failure == Failure::rnr_exhausted) script.max_receive_wr = 64;
-  // Shared receive queues do not flush their posted receives when a QP ends.
-  const bool simple =
-      failing || on_lost_memory_ || (fabric_.theme != Theme::mixed && fabric_.theme != Theme::odp_mix);
-  const bool xrc = !simple && random_.chance(150);
-  script.own_srq = xrc || (!simple && random_.chance(200));
-  const bool looped = !simple && random_.chance(150);
-  SimHost& host_b = looped ? simulation_.a : simulation_.b;
-  CompletionQueue* queue_a = shared_queues.empty() ? nullptr : shared_queues[0].get();
-  CompletionQueue* queue_b = shared_queues.empty() ? nullptr : shared_queues[looped ? 0 : 1].get();
-  EndpointScript script_b = script;
-  if (xrc) {
-    script.type = QpType::xrc_send;
-    script.own_srq = false;
-    script_b.type = QpType::xrc_recv;
-    script_b.xrc_domain = kXrcDomain;
-  }
-  Endpoint& a = *ends.emplace_back(std::make_unique<Endpoint>(simulation_, simulation_.a, script, queue_a));
-  Endpoint& b = *ends.emplace_back(std::make_unique<Endpoint>(simulation_, host_b, script_b, queue_b));
+ConnectionScript Plan::draw_connection() {
   ConnectionScript connection;
   connection.path_mtu = static_cast<PathMtu>(random_.between(1, 5));
   const auto psn = [this] {
@@ -186,9 +168,42 @@ void Plan::add_connection(bool failing) {
   connection.timeout = fabric_.timeout;
   connection.min_rnr_timer = static_cast<uint8_t>(random_.between(1, 14));
   connection.max_rd_atomic = static_cast<uint8_t>(random_.between(1, 8));
+  return connection;
+}
+
+void Plan::add_connection(bool failing) {
+  EndpointScript script;
+  script.max_send_wr = random_.chance(500) ? 64 : random_.between32(1, 8);
+  script.max_receive_wr = random_.chance(500) ? 64 : random_.between32(1, 8);
+  script.signal_all = random_.chance(250);
+  // A failure that counts RNR NAKs must not get one from a full receive ring.
+  if (failing && fabric_.failure == Failure::rnr_exhausted) script.max_receive_wr = 64;
+  // With many hosts a seed has connections that end beside others that stay.
+  const bool ends_early =
+      has_many_hosts() && !failing && fabric_.theme == Theme::reborn && random_.chance(600);
+  // Shared receive queues do not flush their posted receives when a QP ends.
+  const bool simple = failing || on_lost_memory_ || ends_early || fabric_.theme == Theme::dead_peer ||
+                      (!has_many_hosts() && fabric_.theme != Theme::mixed && fabric_.theme != Theme::odp_mix);
+  const bool xrc = !simple && random_.chance(150);
+  script.own_srq = xrc || (!simple && random_.chance(200));
+  const bool looped = !simple && random_.chance(150);
+  SimHost& host_a = pick_host(nullptr);
+  SimHost& host_b = looped ? host_a : pick_host(&host_a);
+  EndpointScript script_b = script;
+  if (xrc) {
+    script.type = QpType::xrc_send;
+    script.own_srq = false;
+    script_b.type = QpType::xrc_recv;
+    script_b.xrc_domain = kXrcDomain;
+  }
+  Endpoint& a =
+      *ends.emplace_back(std::make_unique<Endpoint>(world_, host_a, script, shared_queue_of(host_a)));
+  Endpoint& b =
+      *ends.emplace_back(std::make_unique<Endpoint>(world_, host_b, script_b, shared_queue_of(host_b)));
+  ConnectionScript connection = draw_connection();
   if (failing && fabric_.failure == Failure::rnr_exhausted)
     connection.rnr_retry = static_cast<uint8_t>(random_.below(4));
-  if (!connect(simulation_, a, b, connection)) {
+  if (!connect(world_, a, b, connection)) {
     error_ = "a connection was refused";
     return;
   }
@@ -196,7 +211,10 @@ void Plan::add_connection(bool failing) {
   const bool one_way = failing || on_lost_memory_ || xrc || random_.chance(300);
   const bool a_first = xrc || random_.chance(500);
   add_flows(a, b, connection, failing, one_way, a_first, script.signal_all);
-  if (fabric_.theme == Theme::reborn && random_.chance(700))
+  const bool reborn = has_many_hosts() ? ends_early : fabric_.theme == Theme::reborn && random_.chance(700);
+  if (reborn && has_many_hosts() && random_.chance(600))
+    move_to_another_peer(a, b, script, connection);
+  else if (reborn)
     end_and_begin_again(a, b, connection, script.signal_all, 0);
   if (on_lost_memory_) {
     const size_t old = flows.size() - 1;
@@ -362,11 +380,11 @@ void Plan::fill_flow(Flow& flow, uint32_t mtu, bool failing) {
   for (uint64_t i = 0; i < count; ++i) add_send(flow, kOpcodes[random_.below(kinds)], draw_length(mtu));
   if (failing) {
     spoil(flow, mtu);
-  } else if (fabric_.theme == Theme::dead_peer) {
+  } else if (is_dead(flow.from().host()) || is_dead(flow.to().host())) {
     flow.failure = PlannedFailure{{}, {CompletionStatus::retry_exceeded}, {}};
   }
   for (const PlannedSend& send : flow.sends) {
-    if (!takes_receive(send.request.opcode)) continue;
+    if (flow.pooled || !takes_receive(send.request.opcode)) continue;
     const bool write = send.request.opcode == SendOpcode::rdma_write_with_imm;
     const auto length = static_cast<uint32_t>(send.payload.size());
     uint32_t room = write ? static_cast<uint32_t>(random_.below(100)) : length;
@@ -480,8 +498,8 @@ void Plan::set_times(Flow& flow) {
     receive.post_ns = at;
     if (late) at += random_.below(fabric_.spread_ns / flow.receives.size() + 1);
   }
-  for (const PlannedSend& send : flow.sends) simulation_.at(send.post_ns, [] {});
-  for (const PlannedReceive& receive : flow.receives) simulation_.at(receive.post_ns, [] {});
+  for (const PlannedSend& send : flow.sends) world_.at(send.post_ns, [] {});
+  for (const PlannedReceive& receive : flow.receives) world_.at(receive.post_ns, [] {});
 }
 
 void Plan::add_datagrams(QpType type) {
@@ -489,10 +507,12 @@ void Plan::add_datagrams(QpType type) {
   script.type = type;
   script.max_inline_bytes = 64;
   script.own_srq = random_.chance(200);
-  CompletionQueue* queue_a = shared_queues.empty() ? nullptr : shared_queues[0].get();
-  CompletionQueue* queue_b = shared_queues.empty() ? nullptr : shared_queues[1].get();
-  Endpoint& a = *ends.emplace_back(std::make_unique<Endpoint>(simulation_, simulation_.a, script, queue_a));
-  Endpoint& b = *ends.emplace_back(std::make_unique<Endpoint>(simulation_, simulation_.b, script, queue_b));
+  SimHost& host_a = pick_host(nullptr);
+  SimHost& host_b = pick_host(&host_a);
+  Endpoint& a =
+      *ends.emplace_back(std::make_unique<Endpoint>(world_, host_a, script, shared_queue_of(host_a)));
+  Endpoint& b =
+      *ends.emplace_back(std::make_unique<Endpoint>(world_, host_b, script, shared_queue_of(host_b)));
   const bool ud = type == QpType::ud;
   ConnectionScript connection;
   connection.path_mtu = static_cast<PathMtu>(random_.between(1, 5));
@@ -500,7 +520,7 @@ void Plan::add_datagrams(QpType type) {
   connection.psn_b = wire::Psn::kMask - static_cast<uint32_t>(random_.below(8));
   const bool ready =
       ud ? activate_datagram(a, kQkey, random_.next32()) && activate_datagram(b, kQkey, random_.next32())
-         : connect(simulation_, a, b, connection);
+         : connect(world_, a, b, connection);
   if (!ready) {
     error_ = "a UD or UC QP was refused";
     return;
@@ -509,28 +529,29 @@ void Plan::add_datagrams(QpType type) {
     Endpoint& from = direction == 0 ? a : b;
     Endpoint& to = direction == 0 ? b : a;
     DatagramFlow& flow = *datagrams.emplace_back(std::make_unique<DatagramFlow>(next_flow_++, from, to));
-    // All receives are posted before the first message. A lossless wire and memory without faults lose none.
-    flow.lossless = fabric_.harmless_links && !fabric_.faults;
-    if (!ud) {
-      flow.grh_bytes = 0;
-      // A change to a shorter path reorders packets, which UC treats as loss.
-      for (const LinkScript* link : {&fabric_.script.a_to_b, &fabric_.script.b_to_a})
-        flow.lossless = flow.lossless && link->changes_at_ns == kNever;
-    }
+    if (!ud) flow.grh_bytes = 0;
     const uint64_t count = 1 + random_.below(30);
-    std::vector<TimeNs> times;
-    for (uint64_t i = 0; i < count; ++i) times.push_back(draw_time());
-    std::sort(times.begin(), times.end());
-    for (const TimeNs when : times) {
-      const uint32_t length =
-          random_.chance(100) ? 0U : random_.between32(8, random_.chance(500) ? (ud ? 4096 : 9000) : 600);
-      flow.sends.push_back(draw_datagram(from, to, length));
-      if (!ud) flow.sends.back().request.ud_qpn = 0;
-      flow.sends.back().post_ns = when;
-      simulation_.at(when, [] {});
-    }
+    fill_datagram_flow(flow, count);
     for (uint64_t i = 0; i < count + 8; ++i)
       flow.receives.push_back({split(to, ud ? wire::kGrhBytes + wire::kMaxPathMtuBytes : 9000, true), 0});
+  }
+}
+
+void Plan::fill_datagram_flow(DatagramFlow& flow, uint64_t count) {
+  const bool ud = flow.grh_bytes != 0;
+  // All receives are posted before the first message. A lossless wire and memory without faults lose none. A
+  // change to a shorter path reorders packets, which UC treats as loss.
+  flow.lossless = fabric_.harmless_links && !fabric_.faults && (ud || !fabric_.paths_change);
+  std::vector<TimeNs> times;
+  for (uint64_t i = 0; i < count; ++i) times.push_back(draw_time());
+  std::sort(times.begin(), times.end());
+  for (const TimeNs when : times) {
+    const uint32_t length =
+        random_.chance(100) ? 0U : random_.between32(8, random_.chance(500) ? (ud ? 4096 : 9000) : 600);
+    flow.sends.push_back(draw_datagram(flow.from(), flow.to(), length));
+    if (!ud) flow.sends.back().request.ud_qpn = 0;
+    flow.sends.back().post_ns = when;
+    world_.at(when, [] {});
   }
 }
 
@@ -542,7 +563,7 @@ PlannedSend Plan::draw_datagram(const Endpoint& from, const Endpoint& to, uint32
   request.immediate = random_.next32();
   request.ud_qpn = to.qpn();
   request.ud_qkey = kQkey;
-  request.av = simulation_.path(from.host(), to.host());
+  request.av = world_.path(from.host(), to.host());
   if (length <= 64 && random_.chance(500)) {
     request.flags |= kInline;
     for (uint32_t i = 0; i < length; ++i) request.inline_data.push_back(static_cast<uint8_t>(random_.next()));

@@ -14,7 +14,7 @@ TimeNs Plan::end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript conn
   const bool a_first = random_.chance(500);
   Endpoint& first = a_first ? a : b;
   Endpoint& second = a_first ? b : a;
-  const TimeNs first_ends = simulation_.now() + 1 + life_ns + random_.below(fabric_.spread_ns * 2);
+  const TimeNs first_ends = world_.now() + 1 + life_ns + random_.below(fabric_.spread_ns * 2);
   const TimeNs second_ends = first_ends + random_.below(fabric_.spread_ns * 2);
   const TimeNs begins = second_ends + 1 + random_.below(random_.chance(500) ? 2'000 : 200'000);
   const bool other_qps = random_.chance(400);
@@ -34,8 +34,7 @@ TimeNs Plan::end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript conn
   next.psn_b = far(connection.psn_b);
   const auto bring_up = [this, next, &a](Endpoint& end, const Endpoint& peer) {
     const bool is_a = &end == &a;
-    if (!connect_end(simulation_, end, peer, next, is_a ? next.psn_a : next.psn_b,
-                     is_a ? next.psn_b : next.psn_a))
+    if (!connect_end(world_, end, peer, next, is_a ? next.psn_a : next.psn_b, is_a ? next.psn_b : next.psn_a))
       error_ = "a connection could not begin again";
   };
   const auto stop = [this, old, other_qps](Endpoint& end) {
@@ -45,19 +44,19 @@ TimeNs Plan::end_and_begin_again(Endpoint& a, Endpoint& b, ConnectionScript conn
     else if (!end.reset())
       error_ = "a QP could not be reset";
   };
-  simulation_.at(first_ends, [stop, bring_up, back_at_once, &first, &second] {
+  world_.at(first_ends, [stop, bring_up, back_at_once, &first, &second] {
     stop(first);
     if (back_at_once) bring_up(first, second);
   });
-  simulation_.at(second_ends, [stop, &second] { stop(second); });
-  simulation_.at(begins, [old, bring_up, back_at_once, &first, &second] {
+  world_.at(second_ends, [stop, &second] { stop(second); });
+  world_.at(begins, [old, bring_up, back_at_once, &first, &second] {
     if (!back_at_once) bring_up(first, second);
     bring_up(second, first);
     for (Flow* flow : old) flow->freeze();
   });
   start_ns_ = begins + 1;
   add_flows(a, b, next, false, random_.chance(300), random_.chance(500), signal_all);
-  start_ns_ = simulation_.now();
+  start_ns_ = world_.now();
   return begins;
 }
 

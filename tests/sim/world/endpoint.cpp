@@ -18,9 +18,8 @@ uint32_t SendRequest::length_bytes() const {
   return total;
 }
 
-Endpoint::Endpoint(Simulation& simulation, SimHost& host, const EndpointScript& script,
-                   CompletionQueue* shared)
-    : simulation_(simulation), host_(host), send_cq_(shared), receive_cq_(shared) {
+Endpoint::Endpoint(World& world, SimHost& host, const EndpointScript& script, CompletionQueue* shared)
+    : world_(world), host_(host), send_cq_(shared), receive_cq_(shared) {
   if (shared == nullptr) {
     own_send_cq_ = std::make_unique<CompletionQueue>(script.max_send_wr + 1);
     own_receive_cq_ = std::make_unique<CompletionQueue>(script.max_receive_wr + 1);
@@ -37,15 +36,17 @@ Endpoint::Endpoint(Simulation& simulation, SimHost& host, const EndpointScript& 
   init.max_send_sge = init.max_receive_sge = 4;
   init.max_inline_bytes = script.max_inline_bytes;
   init.signal_all = script.signal_all;
-  init.srq = script.srq;
-  if (script.own_srq) {
+  srq_ = script.srq;
+  owns_srq_ = script.own_srq;
+  if (owns_srq_) {
     srq_ = host.core().create_srq({.domain = script.domain,
                                    .max_wr = script.max_receive_wr,
                                    .max_sge = 4,
                                    .cq = receive_cq_,
                                    .xrc_domain = script.xrc_domain});
-    if (script.type != transport::QpType::xrc_recv) init.srq = srq_;
   }
+  // Packets of XRC name their queue.
+  if (script.type != transport::QpType::xrc_recv) init.srq = srq_;
   init.xrc_domain = script.xrc_domain;
   qp_ = host.core().create_qp(init);
 }
@@ -77,7 +78,7 @@ bool Endpoint::post_send(const SendRequest& request) {
   ring.advance();
   ring.publish();
   if (posts_as_owner_)
-    host_.core().send_posted(qp_, simulation_.now());
+    host_.core().send_posted(qp_, world_.now());
   else
     host_.core().ring_doorbell(qp_);
   return true;
@@ -111,7 +112,7 @@ bool Endpoint::all_sends_retired() const {
 }
 
 int Endpoint::modify(const QpAttributes& attributes, uint32_t mask) {
-  return host_.core().modify_qp(qp_, attributes, mask, simulation_.now());
+  return host_.core().modify_qp(qp_, attributes, mask, world_.now());
 }
 
 bool Endpoint::reset() {
@@ -128,18 +129,18 @@ void Endpoint::renew() {
 void Endpoint::destroy() {
   host_.core().destroy_qp(qp_);
   qp_ = nullptr;
-  if (srq_ != nullptr) host_.core().destroy_srq(srq_);
+  if (owns_srq_) host_.core().destroy_srq(srq_);
   srq_ = nullptr;
 }
 
-bool connect_end(Simulation& simulation, Endpoint& end, const Endpoint& peer, const ConnectionScript& script,
+bool connect_end(World& world, Endpoint& end, const Endpoint& peer, const ConnectionScript& script,
                  uint32_t own_psn, uint32_t peer_psn) {
   QpAttributes attributes;
   attributes.state = QpState::init;
   attributes.access_flags = script.access_flags;
   if (end.modify(attributes, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags) != 0) return false;
   attributes.state = QpState::rtr;
-  attributes.av = simulation.path(end.host(), peer.host());
+  attributes.av = world.path(end.host(), peer.host());
   attributes.path_mtu = script.path_mtu;
   attributes.destination_qpn = peer.qpn();
   attributes.rq_psn = peer_psn;
@@ -163,9 +164,9 @@ bool connect_end(Simulation& simulation, Endpoint& end, const Endpoint& peer, co
   return end.modify(attributes, mask) == 0;
 }
 
-bool connect(Simulation& simulation, Endpoint& a, Endpoint& b, const ConnectionScript& script) {
-  return connect_end(simulation, a, b, script, script.psn_a, script.psn_b) &&
-         connect_end(simulation, b, a, script, script.psn_b, script.psn_a);
+bool connect(World& world, Endpoint& a, Endpoint& b, const ConnectionScript& script) {
+  return connect_end(world, a, b, script, script.psn_a, script.psn_b) &&
+         connect_end(world, b, a, script, script.psn_b, script.psn_a);
 }
 
 bool activate_datagram(Endpoint& end, uint32_t qkey, uint32_t psn) {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "tests/sim/world/simulation.hpp"
+#include "tests/sim/world/world.hpp"
 
 namespace faultline::sim {
 
@@ -37,7 +37,7 @@ struct EndpointScript {
   uint32_t max_inline_bytes = 128;
   bool signal_all = false;
   odp::ProtectionDomain domain = 1;
-  transport::SharedReceiveQueue* srq = nullptr;
+  transport::SharedReceiveQueue* srq = nullptr;  ///< outlives the endpoint
   uint32_t xrc_domain = 0;
   bool own_srq = false;  ///< receives are posted to an SRQ created for this endpoint
 };
@@ -58,7 +58,7 @@ struct ConnectionScript {
 class Endpoint {
  public:
   /// With `shared`, the send and receive CQ are both `shared`, owned by the caller.
-  Endpoint(Simulation& simulation, SimHost& host, const EndpointScript& script,
+  Endpoint(World& world, SimHost& host, const EndpointScript& script,
            transport::CompletionQueue* shared = nullptr);
 
   /// From now on the core's owner thread posts to the send queue (Core::send_posted).
@@ -87,22 +87,23 @@ class Endpoint {
   static std::vector<transport::Completion> drain(transport::CompletionQueue& cq);
 
  private:
-  Simulation& simulation_;
+  World& world_;
   SimHost& host_;
   std::unique_ptr<transport::CompletionQueue> own_send_cq_, own_receive_cq_;
   transport::CompletionQueue* send_cq_;
   transport::CompletionQueue* receive_cq_;
   transport::QpInit init_;
   transport::SharedReceiveQueue* srq_ = nullptr;
+  bool owns_srq_ = false;
   transport::QueuePair* qp_ = nullptr;
   bool posts_as_owner_ = false;
 };
 
 /// Moves one end from RESET to RTS; `own_psn` is its first PSN. Returns false if a transition is refused.
-[[nodiscard]] bool connect_end(Simulation& simulation, Endpoint& end, const Endpoint& peer,
+[[nodiscard]] bool connect_end(World& world, Endpoint& end, const Endpoint& peer,
                                const ConnectionScript& script, uint32_t own_psn, uint32_t peer_psn);
 /// Moves both ends of a connection from RESET to RTS. Returns false if a transition is refused.
-[[nodiscard]] bool connect(Simulation& simulation, Endpoint& a, Endpoint& b, const ConnectionScript& script);
+[[nodiscard]] bool connect(World& world, Endpoint& a, Endpoint& b, const ConnectionScript& script);
 /// Moves a UD QP to RTS.
 [[nodiscard]] bool activate_datagram(Endpoint& end, uint32_t qkey, uint32_t psn);
 

@@ -58,7 +58,7 @@ TimeNs SimLink::send(TimeNs now, Frame frame) {
   }
   if (script_.change) script_.change(frame);
   busy_until_ = std::max(busy_until_, now) + frame.size() * script_.picoseconds_per_byte / 1000;
-  TraceEntry& entry = trace_.add(now, from_a_, sent, frame);
+  TraceEntry& entry = trace_.add(now, number_, sent, frame);
   if (script_.pause_when_full) wait_for_room(frame.size());
   TimeNs leaves = busy_until_;
   const bool passed = script_.bottleneck_picoseconds_per_byte == 0 || pass_switch(busy_until_, frame, leaves);
@@ -86,7 +86,7 @@ TimeNs SimLink::send(TimeNs now, Frame frame) {
 }
 
 void SimLink::inject(TimeNs now, Frame frame) {
-  trace_.add(now, from_a_, sent, frame).verdict = Verdict::injected;
+  trace_.add(now, number_, sent, frame).verdict = Verdict::injected;
   arrivals_.emplace(now, std::move(frame));
 }
 

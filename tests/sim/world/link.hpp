@@ -54,8 +54,9 @@ struct LinkScript {
 
 class SimLink {
  public:
-  SimLink(const LinkScript& script, Random random, bool from_a, Trace& trace)
-      : script_(script), random_(random), from_a_(from_a), trace_(trace) {}
+  /// `number` is the index of the direction in Trace::names.
+  SimLink(const LinkScript& script, Random random, uint16_t number, Trace& trace)
+      : script_(script), random_(random), number_(number), trace_(trace) {}
 
   [[nodiscard]] LinkScript& script() { return script_; }
   /// Accepts a frame at `now`. Returns the time at which its last byte has left the sender.
@@ -86,7 +87,7 @@ class SimLink {
 
   LinkScript script_;
   Random random_;
-  const bool from_a_;
+  const uint16_t number_;
   Trace& trace_;
   TimeNs switch_busy_ps_ = 0;  ///< in picoseconds
   TimeNs busy_until_ = 0;

@@ -45,8 +45,8 @@ std::string syndrome_text(uint8_t syndrome) {
 
 }  // namespace
 
-std::string line_of(const TraceEntry& entry) {
-  std::string line = entry.from_a ? "a> " : "b> ";
+std::string Trace::line_of(const TraceEntry& entry) const {
+  std::string line = names[entry.link] + ' ';
   wire::Packet packet;
   // The trace holds a corrupted frame as it was sent, before the damage.
   const wire::ParseError error = wire::parse(entry.frame, packet);
@@ -110,6 +110,22 @@ void Trace::write_pcap(const std::string& path) const {
     out.write(reinterpret_cast<const char*>(entry.frame.data()),
               static_cast<std::streamsize>(entry.frame.size()));
   }
+}
+
+uint64_t digest_of(std::span<const uint8_t> bytes, uint64_t digest) {
+  constexpr uint64_t kPrime = 0x100000001b3;
+  for (const uint8_t byte : bytes) digest = (digest ^ byte) * kPrime;
+  return digest;
+}
+
+uint64_t Trace::digest() const {
+  uint64_t digest = kEmptyDigest;
+  for (const TraceEntry& entry : entries_) {
+    const uint64_t head[] = {entry.sent_ns, entry.link, entry.number, static_cast<uint64_t>(entry.verdict)};
+    digest = digest_of({reinterpret_cast<const uint8_t*>(head), sizeof head}, digest);
+    digest = digest_of(entry.frame, digest);
+  }
+  return digest;
 }
 
 }  // namespace faultline::sim
