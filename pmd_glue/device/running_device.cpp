@@ -188,10 +188,11 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
   // A link that is coming up must not be torn down by a reconnect.
   if (device->port_->started()) device->next_reconnect_ = monotonic_ns() + kHandshakeNs;
   // A link that is already up raises no port_active event.
-  if (device->port_->link_up()) device->port_state_ = PortState::up;
+  const bool link_in_trouble = device->first_engine().trouble().is_link_down();
+  if (device->port_->link_up() && !link_in_trouble) device->port_state_ = PortState::up;
   ProgressThread::instance().add(*device);
   // The switch runs, so the link comes up soon. Programs query the port's state only once, at their start.
-  if (attachment != nullptr) device->await_link();
+  if (attachment != nullptr && !link_in_trouble) device->await_link();
   return device;
 }
 

@@ -12,6 +12,7 @@
 
 #include "pmd_glue/config/config.hpp"
 #include "pmd_glue/config/config_reader.hpp"
+#include "stack/trouble/calls.hpp"
 #include "stack/trouble/names.hpp"
 
 namespace faultline::glue {
@@ -89,6 +90,20 @@ const toml::table& ScenarioReader::table_of(const toml::table& table, std::strin
   return *node->as_table();
 }
 
+/// False if no event of this kind can have the name.
+bool is_known(EventKind kind, std::string_view name) {
+  switch (kind) {
+    case EventKind::call:
+      return trouble::is_known_call(name);
+    case EventKind::async_event:
+      return trouble::is_async_event(name);
+    case EventKind::cm_event:
+      return trouble::is_cm_event(name);
+    default:
+      return true;
+  }
+}
+
 bool ScenarioReader::read_event(const toml::table& table, Condition& leaf) const {
   struct Key {
     std::string_view key;
@@ -99,7 +114,11 @@ bool ScenarioReader::read_event(const toml::table& table, Condition& leaf) const
                                              {"packet", EventKind::packet},
                                              {"fault", EventKind::fault},
                                              {"poll", EventKind::poll},
-                                             {"request", EventKind::request}});
+                                             {"request", EventKind::request},
+                                             {"receive", EventKind::receive},
+                                             {"list", EventKind::list},
+                                             {"event", EventKind::async_event},
+                                             {"cm_event", EventKind::cm_event}});
   bool found = false;
   for (const Key& one : kKeys) {
     const std::string name = text(table, one.key);
@@ -107,12 +126,16 @@ bool ScenarioReader::read_event(const toml::table& table, Condition& leaf) const
     if (found) fail(*table.get(one.key), fmt::format("{}: a table names one event; use any or all", one.key));
     found = true;
     leaf.event = one.kind;
-    const bool has_names =
-        one.kind == EventKind::call || one.kind == EventKind::send || one.kind == EventKind::packet;
+    const bool has_names = one.kind == EventKind::call || one.kind == EventKind::send ||
+                           one.kind == EventKind::packet || one.kind == EventKind::async_event ||
+                           one.kind == EventKind::cm_event;
     if (name != "*" && !has_names) fail(*table.get(one.key), fmt::format("{}: must be \"*\"", one.key));
     if (has_names) leaf.name = name;
     if (one.kind == EventKind::packet && !name.starts_with("in ") && !name.starts_with("out "))
       fail(*table.get(one.key), "packet: must be \"in OPCODE\" or \"out OPCODE\", such as \"out rc_write*\"");
+    if (!is_known(one.kind, name))
+      fail(*table.get(one.key),
+           fmt::format("{}: \"{}\" is unknown: see docs/trouble/trouble.md", one.key, name));
   }
   return found;
 }
@@ -131,8 +154,10 @@ Condition ScenarioReader::read_parts(const toml::node& list, Condition::Kind kin
 Condition ScenarioReader::read_condition(const toml::table& table, size_t depth) {
   if (depth > kDeepest) fail(table, fmt::format("when: more than {} tables within each other", kDeepest));
   check_keys(table, "when.",
-             {"call", "send", "packet", "fault", "poll", "request", "nth", "from", "every", "qp", "object",
-              "device", "least_bytes", "most_bytes", "since_ms", "after", "command", "any", "all"});
+             {"call",   "send",   "packet",   "fault",       "poll",       "request",  "receive",
+              "list",   "event",  "cm_event", "nth",         "from",       "every",    "qp",
+              "thread", "object", "device",   "least_bytes", "most_bytes", "since_ms", "before_ms",
+              "after",  "before", "command",  "any",         "all"});
   Condition all;
   Condition leaf{.kind = Condition::Kind::event};
   bool has_event = read_event(table, leaf);
@@ -154,25 +179,29 @@ Condition ScenarioReader::read_condition(const toml::table& table, size_t depth)
     leaf.every = number(table, "every", 0);
     leaf.least_bytes = number(table, "least_bytes", 0);
     leaf.most_bytes = number(table, "most_bytes", UINT64_MAX);
+    if (table.contains("thread")) leaf.thread = static_cast<uint32_t>(number(table, "thread", 0, 0xff'ffff));
     if (table.contains("qp")) leaf.qp = static_cast<uint32_t>(number(table, "qp", 0, 0xff'ffff));
     leaf.leaf = leaves_++;
     all.parts.push_back(leaf);
   } else {
     for (const std::string_view key :
-         {"nth", "from", "every", "qp", "object", "device", "least_bytes", "most_bytes"})
+         {"nth", "from", "every", "qp", "thread", "object", "device", "least_bytes", "most_bytes"})
       if (const toml::node* const node = table.get(key))
         fail(*node,
-             fmt::format(
-                 "{}: needs an event in the same table: call, send, packet, fault, poll, request or command",
-                 key));
+             fmt::format("{}: needs an event in the same table: call, send, receive, packet, fault, poll, "
+                         "request, list, event, cm_event or command",
+                         key));
   }
-  if (table.contains("since_ms"))
-    all.parts.push_back(
-        {.kind = Condition::Kind::since, .since_ns = kNsPerMs * number(table, "since_ms", 0, 86'400'000)});
-  if (const std::string rule = text(table, "after"); !rule.empty()) {
-    after_.push_back(rule);
-    all.parts.push_back({.kind = Condition::Kind::after, .after_rule = rule});
-  }
+  for (const auto& [key, kind] :
+       {std::pair{"since_ms", Condition::Kind::since}, {"before_ms", Condition::Kind::until}})
+    if (table.contains(key))
+      all.parts.push_back({.kind = kind, .since_ns = kNsPerMs * number(table, key, 0, 86'400'000)});
+  for (const auto& [key, kind] :
+       {std::pair{"after", Condition::Kind::after}, {"before", Condition::Kind::before}})
+    if (const std::string rule = text(table, key); !rule.empty()) {
+      after_.push_back(rule);
+      all.parts.push_back({.kind = kind, .after_rule = rule});
+    }
   if (const toml::node* const list = table.get("any"))
     all.parts.push_back(read_parts(*list, Condition::Kind::any, depth));
   if (const toml::node* const list = table.get("all"))
@@ -211,6 +240,9 @@ bool names_any_event(const Condition& condition) {
 /// A rule whose events and action exclude each other would never act.
 void ScenarioReader::check_places(const toml::table& table, const trouble::Rule& rule) const {
   const auto place = place_of(rule.action.kind);
+  if (concern_of(rule.action.kind) == trouble::kConcernsCm && names_any_event(rule.when) &&
+      !names_event(rule.when, EventKind::call) && !names_event(rule.when, EventKind::cm_event))
+    fail(table, fmt::format("{}: never acts: cm_event acts at calls of rdma_cm and their events", rule.name));
   if (place && names_any_event(rule.when) && !names_event(rule.when, *place))
     fail(table,
          fmt::format("{}: never acts: `do` acts on another kind of event than `when` waits for", rule.name));
@@ -236,6 +268,12 @@ void ScenarioReader::read_rule(const toml::table& table, size_t number_of_rule, 
   rule.name = name.empty() ? fmt::format("rule {}", number_of_rule) : name;
   rule.when = read_condition(when, 0);
   rule.action = action;
+  if (action.kind == trouble::Action::Kind::fail_send && names_event(rule.when, EventKind::receive)) {
+    std::string wrong = make_of_receive(rule.action);
+    if (wrong.empty() && names_event(rule.when, EventKind::send))
+      wrong = "status: of sends or of receives, not of both";
+    if (!wrong.empty()) fail(table, fmt::format("{}: {}", rule.name, wrong));
+  }
   rule.times = number(table, "times", 1);
   if (const toml::node* const node = table.get("probability")) {
     const auto value = node->value<double>();
@@ -250,7 +288,7 @@ void ScenarioReader::read_rule(const toml::table& table, size_t number_of_rule, 
 void ScenarioReader::check_after(const trouble::Scenario& scenario, const toml::table& file) const {
   for (const std::string& name : after_)
     if (std::ranges::find(scenario.rules, name, &trouble::Rule::name) == scenario.rules.end())
-      fail(file, fmt::format("after: no rule has the name \"{}\"", name));
+      fail(file, fmt::format("after and before: no rule has the name \"{}\"", name));
 }
 
 trouble::Scenario ScenarioReader::read(const toml::table& file) {

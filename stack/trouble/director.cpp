@@ -8,6 +8,7 @@
 
 #include "stack/base/process/fork_mutex.hpp"
 #include "stack/chaos/random.hpp"
+#include "stack/trouble/calls.hpp"
 #include "stack/trouble/journal.hpp"
 
 namespace faultline::trouble {
@@ -31,16 +32,18 @@ std::string_view name_of(EventKind kind) {
       return "poll";
     case EventKind::request:
       return "request";
+    case EventKind::receive:
+      return "receive";
+    case EventKind::list:
+      return "list";
+    case EventKind::async_event:
+      return "event";
+    case EventKind::cm_event:
+      return "cm_event";
     case EventKind::command:
       return "command";
   }
   return "unknown";
-}
-
-bool fits(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return true;
-  if (pattern.back() != '*') return pattern == name;
-  return name.starts_with(pattern.substr(0, pattern.size() - 1));
 }
 
 /// Calls visit(name) for each command that a condition waits for.
@@ -101,7 +104,9 @@ bool Director::concerns(EventKind kind) const {
 }
 
 bool Director::may_take_link_down() const {
-  const auto takes_it = [](const auto& one) { return one.action.kind == Action::Kind::link_down; };
+  const auto takes_it = [](const auto& one) {
+    return one.action.kind == Action::Kind::link_down || one.action.kind == Action::Kind::remove_device;
+  };
   return std::ranges::any_of(scenario_.rules, takes_it) || std::ranges::any_of(scenario_.exact, takes_it);
 }
 
@@ -110,6 +115,7 @@ Director::Matched Director::matches_event(const Condition& condition, const Even
   if (event.bytes < condition.least_bytes || event.bytes > condition.most_bytes) return {};
   if (condition.qp && (event.object.kind != ObjectKind::qp || event.object.number != *condition.qp))
     return {};
+  if (condition.thread && condition.thread != event.thread) return {};
   if (!condition.device.empty() &&
       (event.object.kind == ObjectKind::process || devices_[event.object.device] != condition.device))
     return {};
@@ -129,9 +135,11 @@ Director::Matched Director::matches(const Condition& condition, const Event& eve
     case Condition::Kind::since:
       return {now - start_ns_ >= condition.since_ns, 0};
     case Condition::Kind::after:
-      for (size_t i = 0; i < scenario_.rules.size(); ++i)
-        if (scenario_.rules[i].name == condition.after_rule) return {decided_[i] != 0, 0};
-      return {};
+      return {has_decided(condition.after_rule), 0};
+    case Condition::Kind::until:
+      return {now - start_ns_ < condition.since_ns, 0};
+    case Condition::Kind::before:
+      return {!has_decided(condition.after_rule), 0};
     case Condition::Kind::commanded:
       return {commanded_.contains(condition.command), 0};
     case Condition::Kind::all:
@@ -146,6 +154,12 @@ Director::Matched Director::matches(const Condition& condition, const Event& eve
     result.count = std::max(result.count, one.count);
   }
   return result;
+}
+
+bool Director::has_decided(const std::string& rule) const {
+  for (size_t i = 0; i < scenario_.rules.size(); ++i)
+    if (scenario_.rules[i].name == rule) return decided_[i] != 0;
+  return false;
 }
 
 bool Director::draw(size_t rule, const Event& event, uint64_t count) const {
@@ -169,9 +183,13 @@ const Action* Director::decide(const Event& event) {
     const std::optional<EventKind> place = place_of(action.kind);
     if (place && here != nullptr) return false;  // one action for an event
     if (action.kind == Action::Kind::fail_qp && event.object.kind != ObjectKind::qp) return false;
+    const uint8_t needed = concern_of(action.kind);
+    if ((event.concerns & needed) != needed) return false;
     note(rule, action, event, n);
     if (place)
       here = &action;
+    else if (needed != 0)
+      event.effects->push_back(&action);
     else
       begin(action, event.object, now);
     return true;
@@ -220,14 +238,40 @@ std::vector<std::string> Director::commands() const {
 }
 
 void Director::begin(const Action& action, const Object& object, TimeNs now) {
-  if (action.kind == Action::Kind::link_down) {
-    TimeNs& until = link_down_until_[object.device];
-    until = std::max(until, now + action.duration_ns);
-    has_link_times_.store(true, std::memory_order_relaxed);
-    return;
+  switch (action.kind) {
+    case Action::Kind::link_down: {
+      TimeNs& until = link_down_until_[object.device];
+      until = action.duration_ns == 0 ? kNever : std::max(until, now + action.duration_ns);
+      has_link_times_.store(true, std::memory_order_relaxed);
+      return;
+    }
+    case Action::Kind::link_up:
+      link_down_until_.erase(object.device);
+      return;
+    case Action::Kind::remove_device:
+      return remove(object.device);
+    default:
+      break;
   }
   pending_.push_back({object, handle_of(object), action.kind, action.number});
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
+}
+
+void Director::remove(uint32_t device) {
+  constexpr uint32_t kDeviceFatal = 8;  // ibv_event_type
+  if (std::ranges::find(gone_, device) != gone_.end()) return;
+  gone_.push_back(device);
+  has_gone_.store(true, std::memory_order_relaxed);
+  link_down_until_[device] = kNever;
+  has_link_times_.store(true, std::memory_order_relaxed);
+  pending_.push_back({{ObjectKind::device, device, 0}, 0, Action::Kind::raise_event, kDeviceFatal});
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+}
+
+bool Director::is_gone(uint32_t device) {
+  if (!has_gone_.load(std::memory_order_relaxed)) return false;
+  const std::lock_guard guard(state_lock);
+  return std::ranges::find(gone_, device) != gone_.end();
 }
 
 bool Director::is_link_down(uint32_t device) {
@@ -305,6 +349,8 @@ std::string Director::text_of_locked(const Object& object) const {
       return fmt::format("{} cq {}", devices_[object.device], object.number);
     case ObjectKind::mr:
       return fmt::format("{} mr {}", devices_[object.device], object.number);
+    case ObjectKind::srq:
+      return fmt::format("{} srq {}", devices_[object.device], object.number);
   }
   return {};
 }

@@ -25,6 +25,11 @@ struct Event {
   std::string_view name;  ///< of a call; "SEND" of a send; "out rc_write_only" of a packet; else empty
   Object object;
   uint64_t bytes = 0;
+  std::optional<uint32_t> thread = {};  ///< number of the program's thread; nullopt: an engine's
+  uint8_t concerns = 0;                 ///< bits of Concern
+  /// Receives the actions on what the event concerns; the caller executes them after decide(). Not null if
+  /// `concerns` is not 0.
+  std::vector<const Action*>* effects = nullptr;
 };
 
 /// An action that the device executes in its own turn: raise_event and fail_qp.
@@ -71,9 +76,12 @@ class Director {
   /// A rule has taken the device's link down, and the time is not over.
   [[nodiscard]] bool is_link_down(uint32_t device);
 
+  /// A rule has removed the device, for good.
+  [[nodiscard]] bool is_gone(uint32_t device);
+
   /// True if a rule may act at events of this kind, or waits for them. Constant.
   [[nodiscard]] bool concerns(EventKind kind) const;
-  /// True if a rule may take a link down. Constant.
+  /// True if a rule may take a link down, or remove a device. Constant.
   [[nodiscard]] bool may_take_link_down() const;
 
   [[nodiscard]] std::string text_of(const Object& object);
@@ -85,9 +93,12 @@ class Director {
   };
   [[nodiscard]] Matched matches(const Condition& condition, const Event& event, TimeNs now);
   [[nodiscard]] Matched matches_event(const Condition& condition, const Event& event);
+  [[nodiscard]] bool has_decided(const std::string& rule) const;
   [[nodiscard]] bool draw(size_t rule, const Event& event, uint64_t count) const;
   /// Queues or executes an action that may take place at any event.
   void begin(const Action& action, const Object& object, TimeNs now);
+  /// Under the lock.
+  void remove(uint32_t device);
   void note(const std::string& rule, const Action& action, const Event& event, uint64_t n);
   /// Returns the handle of an object; 0 if it is gone. Under the lock.
   [[nodiscard]] uint64_t handle_of(const Object& object) const;
@@ -112,6 +123,8 @@ class Director {
   std::set<std::string> commanded_;
   std::vector<Pending> pending_;
   std::map<uint32_t, TimeNs> link_down_until_;  ///< by device
+  std::vector<uint32_t> gone_;                  ///< devices
+  std::atomic<bool> has_gone_{false};
   std::atomic<bool> has_link_times_{false};
   std::atomic<size_t> pending_count_{0};
 };

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/fmt/fmt.h>
 
+#include "stack/trouble/calls.hpp"
+
 namespace faultline::trouble {
 namespace {
 
@@ -62,7 +64,7 @@ constexpr auto kStatuses = std::to_array<Name>({
     {"IBV_WC_GENERAL_ERR", 21},
 });
 
-/// ibv_event_type of the port and the device. Those of a QP, a CQ or an SRQ have causes of their own.
+/// ibv_event_type of the port and the device, and of a CQ and an SRQ. Those of a QP have causes of their own.
 constexpr auto kEvents = std::to_array<Name>({
     {"IBV_EVENT_DEVICE_FATAL", 8},
     {"IBV_EVENT_PORT_ACTIVE", 9},
@@ -72,13 +74,22 @@ constexpr auto kEvents = std::to_array<Name>({
     {"IBV_EVENT_SM_CHANGE", 13},
     {"IBV_EVENT_CLIENT_REREGISTER", 17},
     {"IBV_EVENT_GID_CHANGE", 18},
+    {"IBV_EVENT_CQ_ERR", 0},
+    {"IBV_EVENT_SRQ_LIMIT_REACHED", 15},
 });
+
+/// Statuses of a posted receive that a message fills (IBA 11.6.2), by number.
+constexpr auto kReceiveStatuses = std::to_array<uint32_t>({1, 2, 4, 19, 21});
+
+/// rdma_cm_event_type. The others follow from what the program and its peer do.
+constexpr auto kCmEvents = std::to_array<Name>({{"RDMA_CM_EVENT_ADDR_CHANGE", 14}});
 
 struct Word {
   std::string_view key;
   std::string_view word;
   Action::Kind kind;
   std::string_view duration;  ///< the key of the duration that it needs
+  bool may_last = false;      ///< without the duration it has no end
 };
 constexpr auto kWords = std::to_array<Word>({
     {"packet", "lose", Action::Kind::lose, ""},
@@ -90,7 +101,13 @@ constexpr auto kWords = std::to_array<Word>({
     {"fault", "delay", Action::Kind::delay_fault, "delay_us"},
     {"poll", "nothing", Action::Kind::poll_nothing, ""},
     {"qp", "error", Action::Kind::fail_qp, ""},
-    {"link", "down", Action::Kind::link_down, "for_ms"},
+    {"link", "down", Action::Kind::link_down, "for_ms", true},
+    {"link", "up", Action::Kind::link_up, ""},
+    {"cq", "overflow", Action::Kind::overflow_cq, ""},
+    {"wake", "spurious", Action::Kind::wake, ""},
+    {"wake", "late", Action::Kind::moderate, "delay_us"},
+    {"device", "absent", Action::Kind::hide_device, ""},
+    {"device", "gone", Action::Kind::remove_device, ""},
 });
 
 template <size_t kCount>
@@ -139,33 +156,38 @@ std::string read_duration(const nlohmann::ordered_json& table, std::string_view 
   return {};
 }
 
+constexpr std::string_view kKeys =
+    "errno, status, packet, fault, poll, reject, event, qp, link, cq, wake, device, cm_event";
+
 std::string read_word(const nlohmann::ordered_json& table, const std::string& key, const std::string& value,
                       Action& action) {
   for (const Word& word : kWords) {
     if (word.key != key || word.word != value) continue;
     action.kind = word.kind;
-    if (word.duration.empty()) return {};
+    if (word.duration.empty() || (word.may_last && !table.contains(word.duration))) return {};
     return read_duration(table, word.duration, action);
   }
   std::string known;
   for (const Word& word : kWords)
     if (word.key == key) known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", word.word);
-  if (known.empty())
-    return fmt::format(
-        "{}: unknown key; known here: errno, status, packet, fault, poll, reject, event, qp, link", key);
+  if (known.empty()) return fmt::format("{}: unknown key; known here: {}", key, kKeys);
   return fmt::format("{}: \"{}\" is unknown; known here: {}", key, value, known);
 }
 
-/// Calls that release what the program has: they do not fail for its sake on any device.
-bool releases(std::string_view call) {
-  constexpr auto kStarts = std::to_array<std::string_view>(
-      {"ibv_destroy", "ibv_dealloc", "ibv_dereg", "ibv_close", "ibv_free", "ibv_detach", "rdma_destroy"});
-  return std::ranges::any_of(kStarts, [call](std::string_view start) { return call.starts_with(start); });
+/// The event's object, which the event of the action must concern, decides its kind.
+std::string read_event(std::string_view name, Action& action) {
+  constexpr uint32_t kCqError = 0;
+  constexpr uint32_t kSrqLimitReached = 15;
+  std::string wrong = read_name(kEvents, name, Action::Kind::raise_event, action);
+  if (!wrong.empty()) return wrong;
+  if (action.number == kCqError) action.kind = Action::Kind::raise_cq_event;
+  if (action.number == kSrqLimitReached) action.kind = Action::Kind::raise_srq_event;
+  return {};
 }
 
 bool any_release(const Condition& condition) {
   if (condition.kind == Condition::Kind::event)
-    return condition.event == EventKind::call && releases(condition.name);
+    return condition.event == EventKind::call && is_release(condition.name);
   return std::ranges::any_of(condition.parts, any_release);
 }
 
@@ -187,16 +209,26 @@ std::string read_action(const nlohmann::ordered_json& table, Action& action) {
     else if (key == "status")
       wrong = read_name(kStatuses, text, Action::Kind::fail_send, action);
     else if (key == "event")
-      wrong = read_name(kEvents, text, Action::Kind::raise_event, action);
+      wrong = read_event(text, action);
+    else if (key == "cm_event")
+      wrong = read_name(kCmEvents, text, Action::Kind::raise_cm_event, action);
     else if (key == "reject")
       wrong = read_name(kReasons, text, Action::Kind::reject, action);
     else
       wrong = read_word(table, key, text, action);
     if (!wrong.empty()) return wrong;
   }
-  if (first.empty()) return "needs one of errno, status, packet, fault, poll, reject, event, qp, link";
+  if (first.empty()) return fmt::format("needs one of {}", kKeys);
   if (action.duration_ns == 0 && (table.contains("delay_us") || table.contains("for_ms")))
     return fmt::format("{}: takes no duration", first);
+  return {};
+}
+
+std::string make_of_receive(Action& action) {
+  if (std::ranges::find(kReceiveStatuses, action.number) == kReceiveStatuses.end())
+    return "status: not one of a receive; known here: IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_QP_OP_ERR, "
+           "IBV_WC_LOC_PROT_ERR, IBV_WC_FATAL_ERR, IBV_WC_GENERAL_ERR";
+  action.kind = Action::Kind::fail_receive;
   return {};
 }
 

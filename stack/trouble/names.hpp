@@ -14,6 +14,9 @@ namespace faultline::trouble {
 /// Reads a `do` table. Returns "" or what is wrong with it. `action.text` is the table.
 [[nodiscard]] std::string read_action(const nlohmann::ordered_json& table, Action& action);
 
+/// Makes the status of a send one of a receive. Returns "" or what is wrong with it.
+[[nodiscard]] std::string make_of_receive(Action& action);
+
 /// Returns why no real device does this; "": some do.
 [[nodiscard]] std::string why_illegal(const Action& action, const Condition& when);
 

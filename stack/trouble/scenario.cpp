@@ -23,12 +23,41 @@ std::optional<EventKind> place_of(Action::Kind kind) {
       return EventKind::poll;
     case reject:
       return EventKind::request;
+    case hide_device:
+      return EventKind::list;
+    case fail_receive:
+      return EventKind::receive;
     case raise_event:
     case fail_qp:
     case link_down:
+    case link_up:
+    case remove_device:
+    case raise_cq_event:
+    case overflow_cq:
+    case wake:
+    case moderate:
+    case raise_srq_event:
+    case raise_cm_event:
       break;
   }
   return std::nullopt;
+}
+
+uint8_t concern_of(Action::Kind kind) {
+  using enum Action::Kind;
+  switch (kind) {
+    case raise_cq_event:
+    case overflow_cq:
+    case wake:
+    case moderate:
+      return kConcernsCq;
+    case raise_srq_event:
+      return kConcernsSrq;
+    case raise_cm_event:
+      return kConcernsCm;
+    default:
+      return 0;
+  }
 }
 
 }  // namespace faultline::trouble

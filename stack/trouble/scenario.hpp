@@ -12,16 +12,20 @@ namespace faultline::trouble {
 
 /// What a rule may wait for, and where an action takes place.
 enum class EventKind : uint8_t {
-  call,     ///< a verbs or rdma_cm call begins
-  send,     ///< a send work request is posted
-  packet,   ///< a packet leaves or arrives
-  fault,    ///< a page is requested from the pager
-  poll,     ///< a completion queue with completions is polled
-  request,  ///< a connection request (REQ) arrives for a listener
-  command   ///< the user gives a command from outside
+  call,         ///< a verbs or rdma_cm call begins
+  send,         ///< a send work request is posted
+  packet,       ///< a packet leaves or arrives
+  fault,        ///< a page is requested from the pager
+  poll,         ///< a completion queue with completions is polled
+  request,      ///< a connection request (REQ) arrives for a listener
+  receive,      ///< a receive work request is posted
+  list,         ///< ibv_get_device_list is about to list a device
+  async_event,  ///< ibv_get_async_event returns an event
+  cm_event,     ///< rdma_get_cm_event returns an event
+  command       ///< the user gives a command from outside
 };
 
-enum class ObjectKind : uint8_t { process, device, qp, cq, mr };
+enum class ObjectKind : uint8_t { process, device, qp, cq, mr, srq };
 
 /// An object of the program, by the order of creation: equal runs have equal numbers.
 struct Object {
@@ -42,6 +46,8 @@ struct Condition {
     event,     ///< the current event
     since,     ///< time since the first device was opened
     after,     ///< another rule has decided
+    until,     ///< the time of `since` is not reached
+    before,    ///< another rule has not decided
     commanded  ///< the user has given a command, and has not ended it
   };
   Kind kind = Kind::all;
@@ -53,6 +59,7 @@ struct Condition {
   std::string object = {};  ///< "faultline0 qp 0"; empty: any
   std::string device = {};  ///< empty: any
   std::optional<uint32_t> qp = {};
+  std::optional<uint32_t> thread = {};  ///< of the program, in the order of the threads' first calls
   uint64_t least_bytes = 0;
   uint64_t most_bytes = UINT64_MAX;
   // Of the events of one object that pass the tests above.
@@ -60,8 +67,8 @@ struct Condition {
   uint64_t from = 0;   ///< this one and the later ones
   uint64_t every = 0;  ///< each multiple
 
-  uint64_t since_ns = 0;        ///< of Kind::since
-  std::string after_rule = {};  ///< of Kind::after
+  uint64_t since_ns = 0;        ///< of Kind::since and Kind::until
+  std::string after_rule = {};  ///< of Kind::after and Kind::before
   std::string command = {};     ///< of Kind::commanded
 
   uint32_t leaf = 0;  ///< number of this leaf in the scenario
@@ -82,7 +89,17 @@ struct Action {
     reject,        ///< `number`: reason of the REJ (IBA 12.6.7.2); EventKind::request
     raise_event,   ///< `number`: ibv_event_type; at any event, as the next two
     fail_qp,       ///< the QP of the event enters the error state, with IBV_EVENT_QP_FATAL
-    link_down      ///< for `duration_ns`
+    link_down,     ///< for `duration_ns`; 0: until link_up
+    link_up,
+    remove_device,    ///< IBV_EVENT_DEVICE_FATAL; later calls fail, and no list has the device
+    hide_device,      ///< EventKind::list: the list lacks the device
+    fail_receive,     ///< `number`: ibv_wc_status; EventKind::receive
+    raise_cq_event,   ///< `number`: ibv_event_type; where a CQ is concerned, as the next three
+    overflow_cq,      ///< as if a completion did not fit
+    wake,             ///< an event in the completion channel, without a completion
+    moderate,         ///< events in the completion channel are late by `duration_ns`, one for several
+    raise_srq_event,  ///< `number`: ibv_event_type; where an SRQ is concerned
+    raise_cm_event    ///< `number`: rdma_cm_event_type; where a channel of rdma_cm is concerned
   };
   Kind kind = Kind::lose;
   uint32_t number = 0;
@@ -92,6 +109,11 @@ struct Action {
 
 /// Returns the kind of events at which an action takes place; nullopt: at any.
 [[nodiscard]] std::optional<EventKind> place_of(Action::Kind kind);
+
+/// What of the program an event concerns, beyond its Object: what actions it can host. Bits.
+enum Concern : uint8_t { kConcernsCq = 1, kConcernsSrq = 2, kConcernsCm = 4 };
+/// Returns the Concern that an action needs; 0: none.
+[[nodiscard]] uint8_t concern_of(Action::Kind kind);
 
 struct Rule {
   std::string name;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include <fcntl.h>
@@ -39,6 +40,11 @@ int take_event(CmCore& core, EventQueue& queue, QueuedEvent& event) {
   }
 }
 
+/// Puts an event into the channel, as a scenario asks for: there is one kind.
+std::function<void(uint32_t)> raiser_of(CmCore& core, EventQueue& queue) {
+  return [&core, &queue](uint32_t /*type*/) { on_address_change(core, queue); };
+}
+
 int get_event(CmCore& core, EventQueue& queue, const CmCommand& command) {
   // Older programs have no room for the newest fields.
   constexpr size_t kLeast = offsetof(rdma_ucm_event_resp, reserved);
@@ -47,6 +53,7 @@ int get_event(CmCore& core, EventQueue& queue, const CmCommand& command) {
   if (const int error = command.read(fields); error != 0) return error;
   QueuedEvent event;
   if (const int error = take_event(core, queue, event); error != 0) return error;
+  verbs::note_cm_delivery(event.answer.event, raiser_of(core, queue));
   return command.answer(fields.response, event.answer, kLeast);
 }
 
@@ -177,7 +184,8 @@ ssize_t CmChannel::write(const void* bytes, size_t length) {
   if (header.cmd >= kHandlers.size() || header.in + sizeof header > length) return -EINVAL;
   const CmHandler handler = kHandlers[header.cmd];
   if (handler == nullptr) return -ENOSYS;
-  if (const int error = verbs::trouble_of(kCallNames[header.cmd]); error != 0) return -error;
+  const int refused = verbs::trouble_of_cm(kCallNames[header.cmd], raiser_of(CmCore::instance(), queue_));
+  if (refused != 0) return -refused;
   const CmCommand command{{static_cast<const uint8_t*>(bytes) + sizeof header, header.in}, header.out};
   try {
     const int error = handler(CmCore::instance(), queue_, command);

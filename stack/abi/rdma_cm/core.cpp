@@ -75,6 +75,13 @@ std::vector<std::shared_ptr<Identifier>> CmCore::bound_to(int device_index) cons
   return bound;
 }
 
+std::vector<std::shared_ptr<Identifier>> CmCore::bound_of(const EventQueue& queue) const {
+  std::vector<std::shared_ptr<Identifier>> bound;
+  for (const auto& [handle, identifier] : identifiers_)
+    if (identifier->queue == &queue && identifier->device != nullptr) bound.push_back(identifier);
+  return bound;
+}
+
 void CmCore::forget_events(EventQueue& queue, const std::function<bool(const QueuedEvent&)>& which) {
   if (std::erase_if(queue.events, which) != 0 && queue.events.empty()) queue.descriptor.clear();
 }

@@ -40,6 +40,7 @@ enum class CmEvent : uint32_t {
   disconnected = 10,
   device_removal = 11,
   multicast_join = 12,
+  address_change = 14,
   time_wait_exit = 15
 };
 
@@ -118,6 +119,7 @@ class CmCore {
   [[nodiscard]] std::shared_ptr<Identifier> find(uint32_t handle) const;
   [[nodiscard]] std::shared_ptr<Identifier> find_key(uint64_t key) const;
   [[nodiscard]] std::vector<std::shared_ptr<Identifier>> bound_to(int device_index) const;
+  [[nodiscard]] std::vector<std::shared_ptr<Identifier>> bound_of(const EventQueue& queue) const;
   /// Removes the identifier and its queued events, and ends its connection.
   void destroy(Identifier& identifier);
   std::shared_ptr<Multicast> join(const std::shared_ptr<Identifier>& identifier, uint64_t uid);
@@ -165,6 +167,10 @@ void on_connection_event(CmCore& core, CmDevice& device, const cm::Event& event)
 /// Reports the loss of a device to each identifier bound to it; the program can then only destroy them. Not
 /// on an engine's thread, without the mutex.
 void on_device_removed(CmCore& core, int device_index);
+
+/// Reports to each bound identifier of the channel that its address has moved to another device, as after a
+/// failover of a bond (rdma_get_cm_event(3)). Without the mutex.
+void on_address_change(CmCore& core, const EventQueue& queue);
 
 /// Returns an event that names only the identifier.
 [[nodiscard]] QueuedEvent event_of(const std::shared_ptr<Identifier>& identifier, CmEvent kind,

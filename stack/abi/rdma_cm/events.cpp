@@ -149,6 +149,12 @@ void on_device_removed(CmCore& core, int device_index) {
     if (identifier->uid != 0) CmCore::post(*identifier->queue, event_of(identifier, CmEvent::device_removal));
 }
 
+void on_address_change(CmCore& core, const EventQueue& queue) {
+  const std::lock_guard lock(core.mutex);
+  for (const auto& identifier : core.bound_of(queue))
+    if (identifier->uid != 0) CmCore::post(*identifier->queue, event_of(identifier, CmEvent::address_change));
+}
+
 namespace {
 
 /// Explains a reject reason that rdma_cm programs meet (IBA 12.6.7.2, table 101).

@@ -20,6 +20,16 @@ void complete_inbound(CoreContext& context, QueuePair& qp, const wire::Packet& p
   context.complete_receive(qp, completion);
 }
 
+CompletionStatus refuse_receive(CoreContext& context, QueuePair& qp) {
+  const std::span<const Sge> sges = qp.receive.sges;
+  const bool is_made = sges.size() == 1 && sges.front().lkey == kMadeToFailKey;
+  CoreContext::blame(qp, is_made ? status::FailureCause::by_scenario : status::FailureCause::receive_memory);
+  const auto status =
+      is_made ? static_cast<CompletionStatus>(sges.front().va) : CompletionStatus::local_protection;
+  fail_receive(context, qp, status);
+  return status;
+}
+
 void fail_receive(CoreContext& context, QueuePair& qp, CompletionStatus status) {
   Completion completion;
   completion.status = status;

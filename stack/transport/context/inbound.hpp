@@ -49,4 +49,8 @@ void complete_inbound(CoreContext& context, QueuePair& qp, const wire::Packet& p
 /// Completes the receive that is taken with an error.
 void fail_receive(CoreContext& context, QueuePair& qp, CompletionStatus status);
 
+/// Completes the receive that is taken with an error, since its memory refuses a message: the program's
+/// mistake, or a scenario's wish. Blames the QP. Returns the status.
+CompletionStatus refuse_receive(CoreContext& context, QueuePair& qp);
+
 }  // namespace faultline::transport

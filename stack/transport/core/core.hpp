@@ -76,6 +76,8 @@ class Core {
   /// Moves one QP to the error state, with IBV_EVENT_QP_FATAL, as a scenario asks for. Does nothing for an
   /// unknown QPN or a QP in RESET or in error.
   void fail_qp(uint32_t qpn, TimeNs now);
+  /// The same for each QP that completes in the queue, as after an overrun of it.
+  void fail_qps_of(const CompletionQueue& cq, TimeNs now);
   /// Returns the QPN of the connected QP whose peer is that QP; 0: none. Takes time in proportion to the QPs.
   [[nodiscard]] uint32_t qpn_of_peer(const wire::Gid& peer, uint32_t peer_qpn) const;
 

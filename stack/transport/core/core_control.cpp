@@ -121,15 +121,27 @@ void Core::fail_qps(TimeNs now) {
     }
 }
 
+namespace {
+
+void fail_as_asked(CoreContext& context, QueuePair& qp) {
+  if (qp.state_now() == QpState::reset || qp.state_now() == QpState::err) return;
+  CoreContext::blame(qp, status::FailureCause::by_scenario);
+  context.report(qp, CompletionStatus::general);
+  context.enter_error(qp);
+  context.raise(qp, AsyncEvent::qp_fatal);
+}
+
+}  // namespace
+
 void Core::fail_qp(uint32_t qpn, TimeNs now) {
-  QueuePair* const qp = impl_->find(qpn);
-  if (qp == nullptr || qp->state_now() == QpState::reset || qp->state_now() == QpState::err) return;
-  CoreContext& context = impl_->context;
-  context.now_ns = now;
-  CoreContext::blame(*qp, status::FailureCause::by_scenario);
-  context.report(*qp, CompletionStatus::general);
-  context.enter_error(*qp);
-  context.raise(*qp, AsyncEvent::qp_fatal);
+  impl_->context.now_ns = now;
+  if (QueuePair* const qp = impl_->find(qpn); qp != nullptr) fail_as_asked(impl_->context, *qp);
+}
+
+void Core::fail_qps_of(const CompletionQueue& cq, TimeNs now) {
+  impl_->context.now_ns = now;
+  for (QueuePair* const qp : impl_->table)
+    if (qp != nullptr && (qp->send_cq == &cq || qp->receive_cq == &cq)) fail_as_asked(impl_->context, *qp);
 }
 
 uint32_t Core::qpn_of_peer(const wire::Gid& peer, uint32_t peer_qpn) const {

@@ -213,6 +213,8 @@ class CompletionQueue {
   [[nodiscard]] uint32_t unread() const {
     return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_relaxed);
   }
+  /// The queue counts as overrun, as a scenario asks for. Any thread.
+  void mark_overrun() { overrun_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool overrun() const { return overrun_.load(std::memory_order_relaxed); }
 
  private:

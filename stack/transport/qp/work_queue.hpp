@@ -58,6 +58,10 @@ static_assert(sizeof(SendWqe) == 64, "a send WQE's fixed part is one cache line"
 /// Maximum number of elements of a receive in a shared queue: a QP that takes one keeps a copy.
 inline constexpr uint32_t kMaxSharedSges = 16;
 
+/// Key of the one element of a receive that a scenario makes fail (stack/trouble): that of no region. The
+/// element's address is the CompletionStatus.
+inline constexpr uint32_t kMadeToFailKey = 0xffffffff;
+
 struct ReceiveWqe {
   uint64_t wr_id = 0;
   uint32_t sge_count = 0;

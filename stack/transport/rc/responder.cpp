@@ -165,11 +165,12 @@ Execution Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
     case odp::Outcome::miss:
       return miss(qp, {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va,
                   stop.left_bytes);
-    case odp::Outcome::violation:
-      CoreContext::blame(qp, status::FailureCause::receive_memory);
-      fail_receive(context_, qp, CompletionStatus::local_protection);
-      nak_and_close(qp, wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
+    case odp::Outcome::violation: {
+      const bool too_long = refuse_receive(context_, qp) == CompletionStatus::local_length;
+      nak_and_close(qp, too_long ? wire::NakCode::invalid_request : wire::NakCode::remote_operational_error,
+                    AsyncEvent::qp_fatal);
       return Execution::done;
+    }
   }
   state.received_bytes = total;
   state.message = InboundMessage::send;

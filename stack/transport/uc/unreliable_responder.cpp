@@ -99,9 +99,7 @@ Execution UnreliableResponder::receive_send(QueuePair& qp, const wire::Packet& p
 
 /// Completes an invalid receive with an error; the QP fails.
 void UnreliableResponder::fail(QueuePair& qp) {
-  CoreContext::blame(qp, status::FailureCause::receive_memory);
-  fail_receive(context_, qp, CompletionStatus::local_protection);
-  context_.report(qp, CompletionStatus::local_protection);
+  context_.report(qp, refuse_receive(context_, qp));
   context_.enter_error(qp);
   context_.raise(qp, AsyncEvent::qp_fatal);
 }

@@ -239,9 +239,7 @@ Execution Datagram::deliver_once(QueuePair& qp, const wire::Packet& packet) {
     return Execution::miss;
   }
   if (outcome == odp::Outcome::violation) {
-    CoreContext::blame(qp, status::FailureCause::receive_memory);
-    fail_receive(context_, qp, CompletionStatus::local_protection);
-    fail(qp);
+    fail(qp, refuse_receive(context_, qp));
     return Execution::done;
   }
   Completion completion;
@@ -261,8 +259,8 @@ Execution Datagram::deliver_once(QueuePair& qp, const wire::Packet& packet) {
 }
 
 /// The QP fails, since its receive is not accessible.
-void Datagram::fail(QueuePair& qp) {
-  context_.report(qp, CompletionStatus::local_protection);
+void Datagram::fail(QueuePair& qp, CompletionStatus status) {
+  context_.report(qp, status);
   context_.enter_error(qp);
   context_.raise(qp, AsyncEvent::qp_fatal);
 }
@@ -295,7 +293,7 @@ void Datagram::on_parked_resolved(QueuePair& qp, uint32_t generation, odp::Outco
   if (outcome == odp::Outcome::violation) {
     CoreContext::blame_page(qp, status::FailureCause::receive_memory);
     if (qp.receive_taken) fail_receive(context_, qp, CompletionStatus::local_protection);
-    return fail(qp);
+    return fail(qp, CompletionStatus::local_protection);
   }
   context_.retry_parked_later(qp);
 }

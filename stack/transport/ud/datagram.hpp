@@ -37,7 +37,7 @@ class Datagram {
   [[nodiscard]] bool send_one(QueuePair& qp);
   [[nodiscard]] bool hold_send(QueuePair& qp, odp::Outcome outcome, odp::Key lkey, const SgeSpan& stop);
   void complete(QueuePair& qp, const SendWqe& wqe);
-  void fail(QueuePair& qp);
+  void fail(QueuePair& qp, CompletionStatus status);
   void fail_head(QueuePair& qp, CompletionStatus status);
   void drop_parked_head(QueuePair& qp);
 

@@ -146,6 +146,7 @@ FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
 
 FAULTLINE_VERB int ibv_resize_cq(ibv_cq* ibv_cq_pointer, int entries) {
   if (!is_live(ibv_cq_pointer) || entries < 1 || static_cast<uint32_t>(entries) > kMaxCqe) return EINVAL;
+  if (const int error = trouble_of("ibv_resize_cq", ibv_cq_pointer); error != 0) return error;
   Cq& cq = cq_of(ibv_cq_pointer);
   // Completions that are due now must fit. drive() does nothing while another thread runs a turn, which may
   // have begun before the work was posted. After that turn, another one serves it: this thread's or not.
@@ -173,6 +174,7 @@ int modify_cq(ibv_cq* ibv_cq_pointer, ibv_modify_cq_attr* attributes) {
   if (!is_live(ibv_cq_pointer) || attributes == nullptr) return EINVAL;
   if (attributes->attr_mask == 0 || (attributes->attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0)
     return EINVAL;
+  if (const int error = trouble_of("ibv_modify_cq", ibv_cq_pointer); error != 0) return error;
   Cq& cq = cq_of(ibv_cq_pointer);
   cq.moderated.store(true, std::memory_order_relaxed);
   cq.moderate(attributes->moderate.cq_count, kNsPerUs * attributes->moderate.cq_period);

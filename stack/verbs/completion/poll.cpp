@@ -78,9 +78,7 @@ namespace {
 /// queue is armed.
 bool are_late(Cq& cq) {
   const ibv_cq* const plain = ibv_cq_ex_to_cq(&cq);
-  if (trouble::director()->decide(
-          {.kind = trouble::EventKind::poll, .name = {}, .object = trouble_object(plain)}) == nullptr)
-    return false;
+  if (decide(trouble::EventKind::poll, {}, concerned_by(plain)) == nullptr) return false;
   if (cq.has_channel && cq.take_armed_by_late()) static_cast<CompletionChannel*>(cq.channel)->raise(cq);
   return true;
 }

@@ -92,6 +92,7 @@ FAULTLINE_VERB ibv_ah* ibv_create_ah(ibv_pd* ibv_pd_pointer, ibv_ah_attr* attrib
 
 FAULTLINE_VERB int ibv_destroy_ah(ibv_ah* ibv_ah_pointer) {
   if (!is_live(ibv_ah_pointer)) return EINVAL;
+  if (const int error = trouble_of("ibv_destroy_ah", ibv_ah_pointer->context); error != 0) return error;
   Ah* const ah = static_cast<Ah*>(ibv_ah_pointer);
   release(context_of(ah->context).started.load()->ahs);
   release(pd_of(ah->pd).references);
@@ -160,6 +161,10 @@ FAULTLINE_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, i
     errno = EINVAL;
     return -1;
   }
+  if (const int error = trouble_of("ibv_init_ah_from_wc", context); error != 0) {
+    errno = error;
+    return -1;
+  }
   *attributes = {};
   attributes->port_num = port_num;
   if (!needs_header) return 0;
@@ -179,6 +184,7 @@ FAULTLINE_VERB ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* gr
 FAULTLINE_VERB int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes,
                                                uint8_t mac[ETHERNET_LL_SIZE], uint16_t* vlan) {
   if (!is_live(context) || attributes == nullptr || mac == nullptr) return EINVAL;
+  if (const int error = trouble_of("ibv_resolve_eth_l2_from_gid", context); error != 0) return error;
   OpenDevice* const engine = open_device_of(context_of(context));
   if (engine == nullptr) return errno;
   transport::AddressVector av;

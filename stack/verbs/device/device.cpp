@@ -82,8 +82,10 @@ FAULTLINE_VERB ibv_device** ibv_get_device_list(int* count) {
     auto list = std::make_unique<ibv_device*[]>(descriptions.size() + 1);
     Registry& known = registry.get();
     const std::lock_guard lock(known.mutex);
-    for (size_t i = 0; i < descriptions.size(); ++i) list[i] = find_or_add(known, descriptions[i]);
-    if (count != nullptr) *count = static_cast<int>(descriptions.size());
+    int listed = 0;
+    for (const DeviceDescription& description : descriptions)
+      if (!is_hidden(description.name)) list[listed++] = find_or_add(known, description);
+    if (count != nullptr) *count = listed;
     return list.release();
   } catch (const std::bad_alloc&) {
     return fail(ENOMEM);
@@ -108,7 +110,7 @@ FAULTLINE_VERB __be64 ibv_get_device_guid(ibv_device* device) {
 
 FAULTLINE_VERB ibv_context* ibv_open_device(ibv_device* device) {
   if (device == nullptr) return fail(EINVAL);
-  if (const int error = trouble_of("ibv_open_device"); error != 0) return fail(error);
+  if (const int error = trouble_of("ibv_open_device", device); error != 0) return fail(error);
   // Programs poll, duplicate and fstat the descriptor, although no kernel device exists. A separate file per
   // context identifies its duplicates.
   const int cmd_fd = ::memfd_create("faultline-context", MFD_CLOEXEC);
@@ -141,7 +143,7 @@ ibv_context* make_context(VerbsDevice& device, int cmd_fd) {
   opened.ops.post_recv = in_trouble ? post_recv_in_trouble : post_recv;
   opened.ops.post_srq_recv = in_trouble ? post_srq_recv_in_trouble : post_srq_recv;
   opened.ops.alloc_mw = alloc_mw;
-  opened.ops.bind_mw = bind_mw;
+  opened.ops.bind_mw = in_trouble ? bind_mw_in_trouble : bind_mw;
   opened.ops.dealloc_mw = dealloc_mw;
   context->sz = sizeof(verbs_context);
   context->query_port = query_port;
@@ -176,6 +178,7 @@ FAULTLINE_VERB int ibv_close_device(ibv_context* ibv_context_pointer) {
   if (context->live_objects.load(std::memory_order_acquire) != 0) return 0;
   for (const Pd* pd = context->pds; pd != nullptr; pd = pd->next)
     if (pd->references.load(std::memory_order_acquire) != 0) return 0;
+  if (const int error = trouble_of("ibv_close_device", ibv_context_pointer); error != 0) return error;
   while (context->pds != nullptr) remove_pd(context->pds);
   strike(*context);
   if (context->engine != nullptr) context->engine->remove_context(*context);

@@ -6,6 +6,7 @@
 
 #include "stack/base/process/process_local.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
@@ -84,11 +85,15 @@ FAULTLINE_VERB ibv_context* ibv_import_device(int cmd_fd) {
          context = context->next_open)
       if (context->file_device == file.st_dev && context->file_inode == file.st_ino) device = context->owner;
   }
-  return device == nullptr ? fail(EOPNOTSUPP) : make_context(*device, cmd_fd);
+  if (device == nullptr) return fail(EOPNOTSUPP);
+  if (const int error = trouble_of("ibv_import_device", static_cast<ibv_device*>(device)); error != 0)
+    return fail(error);
+  return make_context(*device, cmd_fd);
 }
 
 FAULTLINE_VERB ibv_pd* ibv_import_pd(ibv_context* ibv_context_pointer, uint32_t handle) {
   if (!is_live(ibv_context_pointer)) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_import_pd", ibv_context_pointer); error != 0) return fail(error);
   Context& context = context_of(ibv_context_pointer);
   if (open_device_of(context) == nullptr) return nullptr;
   std::unique_ptr<Pd> pd(new (std::nothrow) Pd());
@@ -129,6 +134,7 @@ void remove_abandoned(const Pd& base) {
 
 FAULTLINE_VERB ibv_mr* ibv_import_mr(ibv_pd* ibv_pd_pointer, uint32_t handle) {
   if (!is_live(ibv_pd_pointer)) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_import_mr", ibv_pd_pointer->context); error != 0) return fail(error);
   Pd& pd = pd_of(ibv_pd_pointer);
   std::unique_ptr<Mr> mr(new (std::nothrow) Mr());
   if (mr == nullptr) return fail(ENOMEM);
@@ -159,6 +165,7 @@ FAULTLINE_VERB void ibv_unimport_mr(ibv_mr* ibv_mr_pointer) {
 
 FAULTLINE_VERB ibv_dm* ibv_import_dm(ibv_context* ibv_context_pointer, uint32_t handle) {
   if (!is_live(ibv_context_pointer)) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_import_dm", ibv_context_pointer); error != 0) return fail(error);
   Context& context = context_of(ibv_context_pointer);
   std::shared_ptr<DeviceMemory> memory;
   if (!find(context, &Context::dms, handle, [&](Dm& original) { memory = original.shared; }))

@@ -77,7 +77,8 @@ ibv_port_attr describe_port(const DeviceDescription& description, OpenDevice* en
   constexpr uint8_t kPhysicalLinkUp = 5;
   constexpr uint8_t kPhysicalDisabled = 3;
   // The port is started with the engine, by the first object.
-  const bool up = engine == nullptr ? expects_link(description.name) : engine->backend->link_up();
+  const bool up = (engine == nullptr ? expects_link(description.name) : engine->backend->link_up()) &&
+                  !is_link_in_trouble(description.name);
   ibv_port_attr result{};
   result.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   result.max_mtu = mtu_of(description.max_path_mtu_bytes);
@@ -128,6 +129,7 @@ uint32_t gid_count(const DeviceDescription& description) {
 
 FAULTLINE_VERB int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
   if (!is_live(context) || attributes == nullptr) return EINVAL;
+  if (const int error = trouble_of("ibv_query_device", context); error != 0) return error;
   *attributes = device_attributes(context);
   return 0;
 }
@@ -137,6 +139,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   if (!is_live(context) || attributes == nullptr) return EINVAL;
   if (input != nullptr && input->comp_mask != 0) return EINVAL;
   if (length_bytes < offsetof(ibv_device_attr_ex, comp_mask) + sizeof(uint32_t)) return EINVAL;
+  if (const int error = trouble_of("ibv_query_device", context); error != 0) return error;
   ibv_device_attr_ex result{};
   result.orig_attr = device_attributes(context);
   result.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
@@ -179,6 +182,7 @@ int query_rt_values(ibv_context* context, ibv_values_ex* values) {
   if (!is_live(context) || values == nullptr) return EINVAL;
   if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
   if (values->comp_mask == 0) return 0;
+  if (const int error = trouble_of("ibv_query_rt_values", context); error != 0) return error;
   OpenDevice* const engine = open_device_of(context_of(context));
   if (engine == nullptr) return errno;
   values->raw_clock.tv_sec = 0;
@@ -192,6 +196,10 @@ FAULTLINE_VERB int ibv_query_gid(ibv_context* context, uint8_t port_num, int ind
     errno = EINVAL;
     return -1;
   }
+  if (const int error = trouble_of("ibv_query_gid", context); error != 0) {
+    errno = error;
+    return -1;
+  }
   const DeviceDescription& description = description_of(context_of(context));
   *gid = {};
   if (static_cast<uint32_t>(index) < gid_count(description)) *gid = to_ibv(description.gids[index]);
@@ -203,6 +211,7 @@ FAULTLINE_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, ui
   if (!is_live(context) || entry == nullptr) return EINVAL;
   if (flags != 0) return EOPNOTSUPP;
   if (port_num != kPortNumber || gid_index >= kGidTableLength) return EINVAL;
+  if (const int error = trouble_of("ibv_query_gid", context); error != 0) return error;
   const DeviceDescription& description = description_of(context_of(context));
   if (gid_index >= gid_count(description)) return ENODATA;
   copy_known(entry, gid_entry(description, gid_index), entry_bytes);
@@ -213,6 +222,7 @@ FAULTLINE_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry*
                                             uint32_t flags, size_t entry_bytes) {
   if (!is_live(context)) return -EINVAL;
   if (flags != 0) return -EOPNOTSUPP;
+  if (const int error = trouble_of("ibv_query_gid", context); error != 0) return -error;
   const DeviceDescription& description = description_of(context_of(context));
   const uint32_t count = gid_count(description);
   if (entries == nullptr || count > max_entries) return -EINVAL;
@@ -225,6 +235,10 @@ FAULTLINE_VERB int ibv_query_pkey(ibv_context* context, uint8_t port_num, int in
   if (!is_live(context) || pkey == nullptr || port_num != kPortNumber || index < 0 ||
       index >= kPkeyTableLength) {
     errno = EINVAL;
+    return -1;
+  }
+  if (const int error = trouble_of("ibv_query_pkey", context); error != 0) {
+    errno = error;
     return -1;
   }
   *pkey = htobe16(wire::kDefaultPkey);

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
@@ -56,6 +57,18 @@ int copy_from(void* host_address, ibv_dm* dm, uint64_t offset_bytes, size_t leng
   return 0;
 }
 
+int copy_to_in_trouble(ibv_dm* dm, uint64_t offset_bytes, const void* host_address, size_t length_bytes) {
+  if (!is_live(dm)) return EINVAL;
+  if (const int error = trouble_of("ibv_memcpy_to_dm", dm->context, length_bytes); error != 0) return error;
+  return copy_to(dm, offset_bytes, host_address, length_bytes);
+}
+
+int copy_from_in_trouble(void* host_address, ibv_dm* dm, uint64_t offset_bytes, size_t length_bytes) {
+  if (!is_live(dm)) return EINVAL;
+  if (const int error = trouble_of("ibv_memcpy_from_dm", dm->context, length_bytes); error != 0) return error;
+  return copy_from(host_address, dm, offset_bytes, length_bytes);
+}
+
 }  // namespace
 
 DeviceMemory::DeviceMemory(VerbsDevice& lender, uint8_t* start, uint64_t bytes)
@@ -70,8 +83,9 @@ ibv_dm* make_dm(Context& context, std::shared_ptr<DeviceMemory> memory, bool imp
   auto* const dm = new (std::nothrow) Dm();
   if (dm == nullptr) return fail(ENOMEM);
   dm->context = &context.context;
-  dm->memcpy_to_dm = copy_to;
-  dm->memcpy_from_dm = copy_from;
+  const bool in_trouble = trouble::director() != nullptr;
+  dm->memcpy_to_dm = in_trouble ? copy_to_in_trouble : copy_to;
+  dm->memcpy_from_dm = in_trouble ? copy_from_in_trouble : copy_from;
   dm->handle = memory->handle;
   dm->shared = std::move(memory);
   dm->imported = imported;
@@ -99,6 +113,7 @@ ibv_dm* alloc_dm(ibv_context* ibv_context_pointer, ibv_alloc_dm_attr* attributes
   if (attributes->comp_mask != 0 || attributes->log_align_req > kMaxLogAlign) return fail(EINVAL);
   if (attributes->length == 0 || attributes->length > device.description.device_memory_bytes)
     return fail(EINVAL);
+  if (const int error = trouble_of("ibv_alloc_dm", ibv_context_pointer); error != 0) return fail(error);
   if (!take(device, attributes->length)) return fail(ENOMEM);
   void* const start =
       ::mmap(nullptr, attributes->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -123,6 +138,7 @@ int free_dm(ibv_dm* ibv_dm_pointer) {
   if (!is_live(ibv_dm_pointer)) return EINVAL;
   Dm& dm = dm_of(ibv_dm_pointer);
   if (dm.shared->regions != 0) return EBUSY;
+  if (const int error = trouble_of("ibv_free_dm", dm.context); error != 0) return error;
   dm.shared->freed = true;
   remove_dm(dm);
   return 0;

@@ -233,6 +233,7 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
     errno = call.end(error);
     return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
   };
+  if (const int error = trouble_of("ibv_rereg_mr", ibv_mr_pointer); error != 0) return refuse(error);
   if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || mr.imported) return refuse(EINVAL);
   if (mr.device_memory != nullptr) return refuse(EINVAL);  // as in Linux (ib_uverbs_rereg_mr)
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
@@ -282,6 +283,7 @@ int advise_mr(ibv_pd* ibv_pd_pointer, ibv_advise_mr_advice advice, uint32_t flag
   constexpr uint32_t kMaxRanges = UINT16_MAX / sizeof(ibv_sge);
   if (!is_live(ibv_pd_pointer) || (flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0) return EINVAL;
   if (sges == nullptr || sge_count == 0 || sge_count > kMaxRanges) return EINVAL;
+  if (const int error = trouble_of("ibv_advise_mr", ibv_pd_pointer->context); error != 0) return error;
   odp::PrefetchKind kind{};
   switch (advice) {
     case IBV_ADVISE_MR_ADVICE_PREFETCH:

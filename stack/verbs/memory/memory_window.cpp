@@ -3,12 +3,14 @@
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/send_rules.hpp"
 #include "stack/verbs/post/work_request.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
 ibv_mw* alloc_mw(ibv_pd* ibv_pd_pointer, ibv_mw_type type) {
   if (!is_live(ibv_pd_pointer)) return fail(EINVAL);
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_alloc_mw", ibv_pd_pointer->context); error != 0) return fail(error);
   Pd& pd = pd_of(ibv_pd_pointer);
   OpenDevice& engine = *context_of(pd.context).started.load();
   std::unique_ptr<Mw> mw(new (std::nothrow) Mw());
@@ -31,6 +33,7 @@ ibv_mw* alloc_mw(ibv_pd* ibv_pd_pointer, ibv_mw_type type) {
 
 int dealloc_mw(ibv_mw* ibv_mw_pointer) {
   if (!is_live(ibv_mw_pointer)) return EINVAL;
+  if (const int error = trouble_of("ibv_dealloc_mw", ibv_mw_pointer->context); error != 0) return error;
   Mw* const mw = static_cast<Mw*>(ibv_mw_pointer);
   OpenDevice& engine = *context_of(mw->context).started.load();
   if (const int error = engine.backend->memory().deallocate_window(mw->rkey); error != 0) return error;
@@ -66,6 +69,12 @@ int bind_mw(ibv_qp* ibv_qp_pointer, ibv_mw* mw, ibv_mw_bind* bind) {
   }
   qp.core->ring_doorbell(qp.transport_qp);
   return 0;
+}
+
+int bind_mw_in_trouble(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  if (!is_live(qp)) return EINVAL;
+  if (const int error = trouble_of("ibv_bind_mw", qp); error != 0) return error;
+  return bind_mw(qp, mw, bind);
 }
 
 }  // namespace faultline::verbs

@@ -50,6 +50,7 @@ FAULTLINE_VERB int ibv_dealloc_pd(ibv_pd* ibv_pd_pointer) {
   Pd* const pd = &pd_of(ibv_pd_pointer);
   if (pd->references.load(std::memory_order_acquire) != 0) remove_abandoned(*pd);
   if (pd->references.load(std::memory_order_acquire) != 0) return EBUSY;
+  if (const int error = trouble_of("ibv_dealloc_pd", pd->context); error != 0) return error;
   Context& context = context_of(pd->context);
   remove_pd(pd);
   release(context.live_objects);
@@ -60,6 +61,7 @@ FAULTLINE_VERB int ibv_dealloc_pd(ibv_pd* ibv_pd_pointer) {
 /// and cheap, so they are kept.
 ibv_td* alloc_td(ibv_context* ibv_context_pointer, ibv_td_init_attr* init) {
   if (!is_live(ibv_context_pointer) || init == nullptr || init->comp_mask != 0) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_alloc_td", ibv_context_pointer); error != 0) return fail(error);
   auto* const td = new (std::nothrow) Td();
   if (td == nullptr) return fail(ENOMEM);
   td->context = ibv_context_pointer;
@@ -71,6 +73,7 @@ int dealloc_td(ibv_td* ibv_td_pointer) {
   if (!is_live(ibv_td_pointer)) return EINVAL;
   Td* const td = static_cast<Td*>(ibv_td_pointer);
   if (td->references.load(std::memory_order_acquire) != 0) return EBUSY;
+  if (const int error = trouble_of("ibv_dealloc_td", td->context); error != 0) return error;
   Context& context = context_of(td->context);
   delete td;
   release(context.live_objects);
@@ -87,6 +90,8 @@ ibv_pd* alloc_parent_domain(ibv_context* ibv_context_pointer, ibv_parent_domain_
   if (init->td != nullptr && init->td->context != ibv_context_pointer) return fail(EINVAL);
   const bool allocates = (init->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
   if (allocates && (init->alloc == nullptr || init->free == nullptr)) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_alloc_parent_domain", ibv_context_pointer); error != 0)
+    return fail(error);
   Pd& base = pd_of(init->pd);
   auto* const pd = new (std::nothrow) Pd();
   if (pd == nullptr) return fail(ENOMEM);

@@ -463,6 +463,7 @@ int post_recv_in_trouble(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int post_srq_recv_in_trouble(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int poll_cq_in_trouble(ibv_cq* cq, int entries, ibv_wc* wc);
 int req_notify_cq_in_trouble(ibv_cq* cq, int solicited_only);
+int bind_mw_in_trouble(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);

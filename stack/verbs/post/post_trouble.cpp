@@ -40,8 +40,7 @@ uint64_t length_bytes_of(const ibv_send_wr& wr) {
 
 /// Returns the status with which a send fails; 0: it does not.
 uint32_t status_of(const ibv_qp* qp, uint32_t opcode, uint64_t bytes) {
-  const trouble::Action* const action = trouble::director()->decide(
-      {.kind = EventKind::send, .name = opcode_name(opcode), .object = trouble_object(qp), .bytes = bytes});
+  const trouble::Action* const action = decide(EventKind::send, opcode_name(opcode), concerned_by(qp), bytes);
   return action == nullptr ? 0 : action->number;
 }
 
@@ -93,20 +92,58 @@ int post_send_in_trouble(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   return 0;
 }
 
+namespace {
+
+/// No region has this key: a message that needs the receive's memory fails, as with a wrong key of the
+/// program. The transport then takes the status from the element's address.
+ibv_sge made_to_fail(uint32_t status) {
+  return {status, static_cast<uint32_t>(kMaxMessageBytes), transport::kMadeToFailKey};
+}
+
+/// Posts requests one by one: each may be made to fail when a message fills it. `post` takes a chain.
+template <typename Queue, typename Post>
+int post_receives(Queue* queue, ibv_recv_wr* wr, ibv_recv_wr** bad_wr, uint32_t max_sge, Post post) {
+  for (; wr != nullptr; wr = wr->next) {
+    uint64_t bytes = 0;
+    for (int i = 0; wr->sg_list != nullptr && i < wr->num_sge; ++i) bytes += wr->sg_list[i].length;
+    ibv_recv_wr alone = *wr;
+    alone.next = nullptr;
+    ibv_sge unusable{};
+    const trouble::Action* const action = decide(EventKind::receive, {}, concerned_by(queue), bytes);
+    if (action != nullptr && max_sge != 0) {
+      unusable = made_to_fail(action->number);
+      alone.sg_list = &unusable;
+      alone.num_sge = 1;
+    }
+    ibv_recv_wr* bad = nullptr;
+    if (const int error = post(queue, &alone, &bad); error != 0) {
+      if (bad_wr != nullptr) *bad_wr = wr;
+      return error;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
 int post_recv_in_trouble(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   if (const int error = trouble_of("ibv_post_recv", qp); error != 0) {
     if (bad_wr != nullptr) *bad_wr = wr;
     return error;
   }
-  return post_recv(qp, wr, bad_wr);
+  if (!trouble::director()->concerns(EventKind::receive) || qp_of(qp).receive_ring == nullptr)
+    return post_recv(qp, wr, bad_wr);
+  return post_receives(qp, wr, bad_wr, qp_of(qp).receive_ring->max_sge(), post_recv);
 }
 
 int post_srq_recv_in_trouble(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  if (const int error = trouble_of("ibv_post_srq_recv", srq->context); error != 0) {
+  if (const int error = trouble_of("ibv_post_srq_recv", srq); error != 0) {
     if (bad_wr != nullptr) *bad_wr = wr;
     return error;
   }
-  return post_srq_recv(srq, wr, bad_wr);
+  if (!trouble::director()->concerns(EventKind::receive)) return post_srq_recv(srq, wr, bad_wr);
+  const uint32_t max_sge = transport::receive_ring_of(srq_of(srq).transport_srq).max_sge();
+  return post_receives(srq, wr, bad_wr, max_sge, post_srq_recv);
 }
 
 void make_requests_fail(Qp& qp, uint32_t first, uint32_t end) {

@@ -6,6 +6,7 @@
 #include "stack/verbs/device/address.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 #include "stack/wire/link/address_filter.hpp"
 
 namespace faultline::verbs {
@@ -19,6 +20,7 @@ FAULTLINE_VERB int ibv_attach_mcast(ibv_qp* ibv_qp_pointer, const ibv_gid* ibv_g
   Qp& qp = qp_of(ibv_qp_pointer);
   const wire::Gid gid = gid_from(*ibv_gid_pointer);
   if (qp.qp_base.qp_type != IBV_QPT_UD || !wire::is_multicast(gid)) return EINVAL;
+  if (const int error = trouble_of("ibv_attach_mcast", ibv_qp_pointer); error != 0) return error;
   const std::lock_guard control(qp.shared->control_mutex);
   // ibv_attach_mcast(3): a QP attached several times receives a single copy.
   if (std::find(qp.multicast.begin(), qp.multicast.end(), gid) != qp.multicast.end()) return 0;
@@ -47,6 +49,7 @@ FAULTLINE_VERB int ibv_detach_mcast(ibv_qp* ibv_qp_pointer, const ibv_gid* ibv_g
   const std::lock_guard control(qp.shared->control_mutex);
   const auto at = std::find(qp.multicast.begin(), qp.multicast.end(), gid);
   if (at == qp.multicast.end()) return EINVAL;
+  if (const int error = trouble_of("ibv_detach_mcast", ibv_qp_pointer); error != 0) return error;
   int error = 0;
   qp.engine->on_owner(qp.shared->core_index,
                       [&] { error = qp.core->detach_multicast(qp.transport_qp, gid); });

@@ -351,6 +351,7 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
   if ((attributes->comp_mask & kNeeded) != kNeeded || attributes->qp_type != IBV_QPT_XRC_RECV)
     return fail(EINVAL);
   if (!is_live(attributes->xrcd) || attributes->xrcd->context != context) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_open_qp", context); error != 0) return fail(error);
   Xrcd& xrcd = xrcd_of(attributes->xrcd);
   OpenDevice& engine = *context_of(context).started.load();
   if (engine.is_of_parent_process()) return fail(EIO);
@@ -375,6 +376,7 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
   }
   qp->qp_base.state = static_cast<ibv_qp_state>(transport::state_of(qp->transport_qp));
   hold_references(*qp);
+  note_creation(&qp->qp_base);
   return &qp.release()->qp_base;
 }
 
@@ -444,6 +446,7 @@ FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
 FAULTLINE_VERB int ibv_query_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attributes, int mask,
                                 ibv_qp_init_attr* init) {
   if (!is_live(ibv_qp_pointer) || attributes == nullptr) return EINVAL;
+  if (const int error = trouble_of("ibv_query_qp", ibv_qp_pointer); error != 0) return error;
   Qp& qp = qp_of(ibv_qp_pointer);
   SharedQp& shared = *qp.shared;
   const std::lock_guard lock(shared.control_mutex);

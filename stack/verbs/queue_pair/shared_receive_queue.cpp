@@ -83,6 +83,7 @@ ibv_srq* create(ibv_context* context, ibv_srq_init_attr_ex& init) {
   init.attr.max_wr = srq->max_wr = ring.capacity();
   init.attr.max_sge = srq->max_sge = ring.max_sge();
   srq->handle = transport::number_of(srq->transport_srq);
+  note_creation(static_cast<ibv_srq*>(srq.get()));
   srq->event_source.element.element.srq = srq.get();
   srq->published.publish(engine.backend->status(), {.created_ns = engine.backend->now(),
                                                     .number = srq->handle,
@@ -128,6 +129,7 @@ FAULTLINE_VERB int ibv_modify_srq(ibv_srq* ibv_srq_pointer, ibv_srq_attr* attrib
   if (!is_live(ibv_srq_pointer) || attributes == nullptr) return EINVAL;
   const auto mask = static_cast<uint32_t>(attr_mask);
   if ((mask & ~uint32_t{IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT}) != 0) return EINVAL;
+  if (const int error = trouble_of("ibv_modify_srq", ibv_srq_pointer); error != 0) return error;
   Srq& srq = srq_of(ibv_srq_pointer);
   const std::lock_guard control(srq.control_mutex);
   const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
@@ -149,6 +151,7 @@ FAULTLINE_VERB int ibv_modify_srq(ibv_srq* ibv_srq_pointer, ibv_srq_attr* attrib
 
 FAULTLINE_VERB int ibv_query_srq(ibv_srq* ibv_srq_pointer, ibv_srq_attr* attributes) {
   if (!is_live(ibv_srq_pointer) || attributes == nullptr) return EINVAL;
+  if (const int error = trouble_of("ibv_query_srq", ibv_srq_pointer); error != 0) return error;
   Srq& srq = srq_of(ibv_srq_pointer);
   const std::lock_guard control(srq.control_mutex);
   attributes->max_wr = srq.max_wr;
@@ -161,6 +164,8 @@ FAULTLINE_VERB int ibv_destroy_srq(ibv_srq* ibv_srq_pointer) {
   if (!is_live(ibv_srq_pointer)) return EINVAL;
   Srq* const srq = &srq_of(ibv_srq_pointer);
   if (srq->references.load(std::memory_order_acquire) != 0) return EBUSY;
+  if (const int error = trouble_of("ibv_destroy_srq", ibv_srq_pointer); error != 0) return error;
+  note_end(ibv_srq_pointer);
   OpenDevice& engine = *srq->engine;
   // After this call no engine turn uses the SRQ, so no event can follow those withdrawn below.
   engine.on_owner(srq->core_index,

@@ -7,6 +7,7 @@
 
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/verbs/trouble/call.hpp"
 
 namespace faultline::verbs {
 
@@ -67,6 +68,7 @@ ibv_xrcd* open_xrcd(ibv_context* ibv_context_pointer, ibv_xrcd_init_attr* init) 
   constexpr uint32_t kNeeded = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   if (!is_live(ibv_context_pointer) || init == nullptr) return fail(EINVAL);
   if (init->comp_mask != kNeeded || (init->oflags & ~(O_CREAT | O_EXCL)) != 0) return fail(EINVAL);
+  if (const int error = trouble_of("ibv_open_xrcd", ibv_context_pointer); error != 0) return fail(error);
   Context& context = context_of(ibv_context_pointer);
   OpenDevice* const engine = open_device_of(context);
   if (engine == nullptr) return nullptr;
@@ -85,6 +87,7 @@ int close_xrcd(ibv_xrcd* ibv_xrcd_pointer) {
   if (!is_live(ibv_xrcd_pointer)) return EINVAL;
   Xrcd* const xrcd = &xrcd_of(ibv_xrcd_pointer);
   if (xrcd->references.load(std::memory_order_acquire) != 0) return EBUSY;
+  if (const int error = trouble_of("ibv_close_xrcd", xrcd->context); error != 0) return error;
   Context& context = context_of(xrcd->context);
   OpenDevice& engine = *context.started.load();
   {

@@ -124,6 +124,77 @@ do = { status = "IBV_WC_GENERAL_ERR" }
   EXPECT_EQ(run.lines.size(), 2U);
 }
 
+TEST(Director, BeforeATimeAndBeforeARule) {
+  now_ns = 0;
+  Play run(R"([[rule]]
+name = "early"
+when = { send = "*", before_ms = 10 }
+do = { status = "IBV_WC_GENERAL_ERR" }
+times = 0
+[[rule]]
+name = "not yet"
+when = { call = "ibv_modify_qp", before = "end" }
+do = { errno = "EIO" }
+times = 0
+[[rule]]
+name = "end"
+when = { call = "ibv_create_cq" }
+do = { link = "up" }
+)");
+  const Object qp = run.qp(5);
+  now_ns = 9'999'999;
+  EXPECT_NE(run.send(qp), nullptr);
+  now_ns = 10'000'000;
+  EXPECT_EQ(run.send(qp), nullptr);
+  EXPECT_NE(run.call("ibv_modify_qp", qp), nullptr);
+  EXPECT_NE(run.call("ibv_modify_qp", qp), nullptr);
+  EXPECT_EQ(run.call("ibv_create_cq", {ObjectKind::device, run.device, 0}), nullptr);
+  EXPECT_EQ(run.call("ibv_modify_qp", qp), nullptr);
+}
+
+TEST(Director, ALinkWithoutATimeIsDownUntilItIsUp) {
+  now_ns = 0;
+  Play run(rule(R"(call = "ibv_open_device")", R"(link = "down")") + "[[rule]]\nwhen = { send = \"*\" }\n" +
+           "do = { link = \"up\" }\n");
+  static_cast<void>(run.call("ibv_open_device", {ObjectKind::device, run.device, 0}));
+  now_ns = 1'000'000'000'000'000;
+  EXPECT_TRUE(run.director.is_link_down(run.device));
+  EXPECT_TRUE(run.director.may_take_link_down());
+  static_cast<void>(run.send(run.qp(5)));
+  EXPECT_FALSE(run.director.is_link_down(run.device));
+}
+
+TEST(Director, ActionsOnQueuesNeedAnEventThatConcernsOne) {
+  Play run(rule(R"(send = "*")", R"(wake = "spurious")", "times = 2\n"));
+  EXPECT_EQ(run.send(run.qp(5)), nullptr);
+  EXPECT_TRUE(run.lines.empty()) << "no queue is concerned";
+  std::vector<const Action*> effects;
+  const Event event{.kind = EventKind::send,
+                    .name = "SEND",
+                    .object = run.qp(5),
+                    .thread = 1,
+                    .concerns = kConcernsCq,
+                    .effects = &effects};
+  EXPECT_EQ(run.director.decide(event), nullptr) << "the send itself proceeds";
+  ASSERT_EQ(effects.size(), 1U);
+  EXPECT_EQ(effects[0]->kind, Action::Kind::wake);
+  EXPECT_EQ(run.lines.size(), 1U);
+}
+
+TEST(Director, ADeviceThatIsGoneStaysGone) {
+  Play run(rule(R"(send = "*")", R"(device = "gone")", "times = 0\n"));
+  EXPECT_FALSE(run.director.is_gone(run.device));
+  static_cast<void>(run.send(run.qp(5)));
+  EXPECT_TRUE(run.director.is_gone(run.device));
+  EXPECT_TRUE(run.director.is_link_down(run.device));
+  EXPECT_FALSE(run.director.is_gone(run.director.device("dev1")));
+  static_cast<void>(run.send(run.qp(5)));
+  const auto pending = run.pending();
+  ASSERT_EQ(pending.size(), 1U) << "IBV_EVENT_DEVICE_FATAL once";
+  EXPECT_EQ(pending[0].kind, Action::Kind::raise_event);
+  EXPECT_EQ(pending[0].number, 8U);
+}
+
 TEST(Director, ProbabilityDependsOnSeedObjectAndCountAlone) {
   const auto decisions = [](uint64_t seed, bool interleaved) {
     Play run("seed = " + std::to_string(seed) + "\n" +

@@ -2,6 +2,7 @@
 #include "tests/unit/verbs/memory_backend.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <deque>
@@ -14,6 +15,7 @@
 #include "stack/base/clock.hpp"
 #include "stack/status/failure_ring.hpp"
 #include "stack/transport/qp/failure_record.hpp"
+#include "stack/trouble/director.hpp"
 #include "stack/verbs/objects/backend.hpp"
 #include "stack/wire/link/link.hpp"
 
@@ -344,9 +346,28 @@ class MemoryBackend final : public DeviceBackend {
       auto* const frame = new Bytes(std::move(bytes));
       burst.push_back({frame->data(), static_cast<uint32_t>(frame->size()), wire::kNothingVerified, frame});
     }
+    suffer(lane);
     if (!burst.empty()) lane.core.on_packets(burst, now());
     lane.core.poll(now());
     lane.session->leave();
+  }
+
+  /// As an engine does with what a scenario has decided for its device.
+  void suffer(Lane& lane) {
+    trouble::Director* const director = trouble::director();
+    if (director == nullptr || !director->has_pending()) return;
+    std::array<trouble::Pending, 16> actions;
+    const auto is_wanted = [](const trouble::Pending&) { return true; };
+    const size_t count = director->take_pending(director->device(description_.name), is_wanted, actions);
+    for (const trouble::Pending& action : std::span(actions).first(count)) {
+      const auto event = static_cast<transport::AsyncEvent>(action.number);
+      if (action.kind == trouble::Action::Kind::fail_qp) {
+        lane.core.fail_qp(static_cast<uint32_t>(action.handle), now());
+        continue;
+      }
+      if (event == transport::AsyncEvent::device_fatal) lane.core.fail_qps(now());
+      relay_.on_device_event(event);
+    }
   }
 
   const DeviceDescription description_;
