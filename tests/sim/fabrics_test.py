@@ -11,7 +11,8 @@ import tempfile
 
 PROGRAM, FAULTLINE, CONFIGS = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 # Virtual time in ns, so that a run takes a second or less.
-SHORT = {"fat-tree-1024": 20_000, "ring-allreduce": 1_500_000, "tree-allreduce": 1_500_000, "leaf-spine": 2_000_000, "incast": 5_000_000}
+SHORT = {"fat-tree-1024": 20_000, "ring-allreduce": 1_500_000, "tree-allreduce": 1_500_000, "leaf-spine": 2_000_000, "incast": 5_000_000,
+         "dcqcn-incast": 5_000_000, "swift-incast": 2_000_000, "permutation": 500_000}
 
 
 def run(*words, status=0):
