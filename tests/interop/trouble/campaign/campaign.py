@@ -19,7 +19,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 SERVER = "198.18.0.1"
-TIMEOUT_S, SHRINK_RUNS = 40, 6
+TIMEOUT_S, SHRINK_RUNS = 20, 4
 PRELOAD = next(iter(glob.glob("/usr/lib/*/rsocket/librspreload.so")), None)
 
 
