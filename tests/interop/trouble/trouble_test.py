@@ -44,10 +44,19 @@ ACTIONS = {
     "reply": ('packet = "in CM.REP"', 'packet = "lose"', ""),
     "ready": ('packet = "out CM.RTU"', 'packet = "delay", delay_us = 50000', ""),
     "link": ('send = "*"', 'link = "down", for_ms = 30', ""),
+    "device": ('call = "ibv_query_device"', 'errno = "EIO"', ""),
+    "receive": ('receive = "*"', 'status = "IBV_WC_LOC_PROT_ERR"', ""),
+    "overflow": ('send = "*"', 'cq = "overflow"', ""),
+    "spurious": ('call = "ibv_req_notify_cq"', 'wake = "spurious"', "times = 20"),
+    "wakes": ('call = "ibv_req_notify_cq"', 'wake = "late", delay_us = 2000', ""),
+    "port": ('list = "*"', 'link = "down", for_ms = 3000', ""),
+    "absent": ('list = "*"', 'device = "absent"', "times = 0"),
+    "gone": ('send = "*"', 'device = "gone"', ""),
+    "change": ('cm_event = "RDMA_CM_EVENT_ROUTE_RESOLVED"', 'cm_event = "RDMA_CM_EVENT_ADDR_CHANGE"', ""),
 }
-OF_CM = {"address", "connection", "reply", "ready"}
+OF_CM = {"address", "connection", "reply", "ready", "change"}
 # Actions from which a program recovers by itself, as from those of a network.
-SURVIVED = {"event", "late", "loss", "answers", "duplicates", "damage", "marks", "delay", "link", "reply", "ready"}
+SURVIVED = {"event", "late", "loss", "answers", "duplicates", "damage", "marks", "delay", "link", "reply", "ready", "spurious", "wakes", "change"}
 
 
 def start(words, **options):
@@ -80,9 +89,9 @@ def decisions(journal):
 class Program:
     """A server without trouble, and a client with it."""
 
-    def __init__(self, name, server, client, survived=frozenset(), hangs=(), brief=()):
+    def __init__(self, name, server, client, survived=frozenset(), hangs=(), brief=(), unmet=()):
         self.name, self.server, self.client, self.survived, self.hangs = name, server, client, SURVIVED | survived, hangs
-        self.all = [action for action in ACTIONS if name == "rping" or action not in OF_CM]
+        self.all = [action for action in ACTIONS if (name == "rping" or action not in OF_CM) and action not in unmet]
         self.brief = brief or self.all
 
     def run(self, folder, action):
@@ -173,6 +182,8 @@ def verbs_program(folder):
         "access": (3, "completion 0 10 50"),
         "qp": (3, "completion [01] 5 50|completion 1 5 50"),
         "fatal": (3, r"completion \d+ 5 49"),
+        "overflow": (3, "completion 0 5 50"),
+        "absent": (1, "Failed to find device faultline0"),
         "late": (0, "^$"),
         "event": (0, "^$"),
     }
@@ -194,6 +205,47 @@ def verbs_program(folder):
     clean = subprocess.run([RUN, "--wire", f"verbs{os.getpid()}", PYTHON, script], capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert clean.returncode == 0, clean.stderr
     print("a verbs program gets each error as asked; its journals are equal, also of a replay")
+
+
+LATE = """
+import time
+import pyverbs.device as d
+from pyverbs.pd import PD
+
+lists = 1
+while not d.get_device_list():
+    lists += 1
+    time.sleep(0.05)
+print("late" if lists > 1 else "at once")
+context = d.Context(name="faultline0")
+print("state", context.query_port(1).state)
+pd = PD(context)
+event = context.get_async_event()
+print("event", event.event_type)
+event.ack()
+print("state", context.query_port(1).state)
+"""
+
+
+def late(folder):
+    """A device that appears late, whose port is DOWN when it is opened, and ACTIVE after IBV_EVENT_PORT_ACTIVE."""
+    path, script = f"{folder}/late.toml", f"{folder}/late.py"
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(LATE)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("""
+[[rule]]
+when = { list = "*" }
+do = { device = "absent" }
+times = 3
+[[rule]]
+when = { call = "ibv_open_device" }
+do = { link = "down", for_ms = 700 }
+""")
+    words = [RUN, "--wire", f"late{os.getpid()}", "--trouble", path, PYTHON, script]
+    result = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert result.stdout.split("\n")[:4] == ["late", "state 1", "event 9", "state 4"], result
+    print("a device appears late, and its port becomes active")
 
 
 def probabilities(folder):
@@ -247,12 +299,19 @@ def mistakes(folder):
 
 # A long timeout: a server on a busy machine may be late.
 TRANSFER = ["ib_write_bw", "-F", "-s", "4096", "-n", "1000", "-u", "18"]
-PERFTEST = Program("perftest", TRANSFER, [*TRANSFER, "198.18.0.1"])
+# It posts no receive and sleeps on no channel; the next one does. Neither looks at the result of ibv_query_device().
+PERFTEST = Program("perftest", TRANSFER, [*TRANSFER, "198.18.0.1"], survived={"device"}, unmet={"receive", "spurious", "wakes"})
+LATENCY = ["ib_send_lat", "-F", "-e", "-s", "64", "-n", "200", "-u", "18"]
+# An event without a completion: docs/found/ib-send-lat-wakeup.md.
+MESSAGES = Program("messages", LATENCY, [*LATENCY, "198.18.0.1"], survived={"device"}, brief=("receive", "wakes", "overflow"), unmet={"spurious"})
 # A client that waits for a message does not end when its QP fails: docs/found/rping-flush.md. Nor does it if rdma_connect() fails: docs/found/rping-connect.md.
-RPING = Program("rping", ["rping", "-s", "-a", "198.18.0.1", "-C", "20"], ["rping", "-c", "-a", "198.18.0.1", "-C", "20"], hangs={"qp", "connection"})
+RPING = Program("rping", ["rping", "-s", "-a", "198.18.0.1", "-C", "20"], ["rping", "-c", "-a", "198.18.0.1", "-C", "20"], survived={"port"},
+                hangs={"qp", "connection"})
 UCX_ENVIRONMENT = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "faultline0:1", "UCX_LOG_LEVEL": "error"}
 UCX = Program("ucx", ["ucx_perftest", "-p", "13340"], ["ucx_perftest", "-p", "13340", "198.18.0.1", "-t", "tag_bw", "-s", "4096", "-n", "1000"],
-              survived={"creation"}, brief=("registration", "creation", "retries", "loss", "late", "link"))  # it has other transports
+              survived={"creation"},  # it has other transports
+              unmet={"device", "port", "absent"},  # the server ends with its client's failure, before the data
+              brief=("registration", "creation", "retries", "loss", "late", "link", "receive", "overflow", "spurious", "gone"))
 
 
 def main():
@@ -269,9 +328,10 @@ def main():
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         mistakes(folder)
         verbs_program(folder)
+        late(folder)
         probabilities(folder)
         rejections(folder)
-        programs = [PERFTEST, RPING] + ([UCX] if shutil.which("ucx_perftest") else [])
+        programs = [PERFTEST, MESSAGES, RPING] + ([UCX] if shutil.which("ucx_perftest") else [])
         for program in programs:
             for action in program.all if "FAULTLINE_SOAK" in os.environ else program.brief:
                 program.run(folder, action)
