@@ -11,6 +11,7 @@
 #include "stack/wire/packet/checksum.hpp"
 #include "stack/wire/packet/icrc.hpp"
 #include "stack/wire/packet/layout.hpp"
+#include "stack/wire/packet/packet.hpp"
 
 namespace faultline::wire {
 namespace {
@@ -36,6 +37,11 @@ uint8_t* write_deth(uint8_t* at, const Deth& deth) {
 uint8_t* write_aeth(uint8_t* at, const Aeth& aeth) {
   store_be32(at, uint32_t{aeth.syndrome} << 24 | (aeth.msn & Psn::kMask));
   return at + 4;
+}
+
+/// A computed zero is sent as all ones (RFC 768): zero means "none".
+void store_udp_sum(std::span<uint8_t> frame, uint32_t udp_at, uint16_t sum) {
+  store_be16(frame.data() + udp_at + kUdpChecksumAt, sum == 0xffff ? sum : static_cast<uint16_t>(~sum));
 }
 
 /// Writes the opcode's extended headers in the order of IBA table 38 and returns their end.
@@ -225,9 +231,44 @@ uint32_t FrameTemplate::seal_with_crc(std::span<uint8_t> frame, uint8_t* payload
 
 void FrameTemplate::write_udp_checksum(std::span<uint8_t> frame) const {
   const uint32_t udp_at = header_bytes_ - kUdpBytes;
-  const uint16_t sum = udp_sum(frame.data() + ip_offset_, ipv6_, frame.subspan(udp_at));
-  // A computed zero is sent as all ones (RFC 768): zero means "none".
-  store_be16(frame.data() + udp_at + kUdpChecksumAt, sum == 0xffff ? sum : static_cast<uint16_t>(~sum));
+  store_udp_sum(frame, udp_at, udp_sum(frame.data() + ip_offset_, ipv6_, frame.subspan(udp_at)));
+}
+
+PathHeader path_of(const Packet& packet) {
+  return {.source_mac = packet.source_mac(),
+          .destination_mac = packet.destination_mac(),
+          .source_gid = packet.source_gid(),
+          .destination_gid = packet.destination_gid(),
+          .udp_source_port = packet.udp_source_port(),
+          .traffic_class = packet.traffic_class(),
+          .hop_limit = packet.hop_limit(),
+          .flow_label = packet.flow_label(),
+          .has_vlan = packet.has_vlan,
+          .vlan_tci = packet.vlan_tci};
+}
+
+PathHeader reversed(const PathHeader& path) {
+  PathHeader back = path;
+  std::swap(back.source_mac, back.destination_mac);
+  std::swap(back.source_gid, back.destination_gid);
+  return back;
+}
+
+bool change_payload(std::span<uint8_t> frame, bool port_computes_udp_checksum) {
+  Packet packet;
+  if (parse(frame, packet, kIpChecksumVerified | kUdpChecksumVerified) != ParseError::none) return false;
+  if (packet.payload_bytes == 0) return false;
+  const uint32_t end = packet.icrc_offset + kIcrcBytes;
+  frame[packet.payload_offset + packet.payload_bytes - 1U] ^= 1U;
+  const auto covered = frame.subspan(packet.ip_offset, packet.icrc_offset - packet.ip_offset);
+  store_le32(frame.data() + packet.icrc_offset, icrc_by_library(covered, packet.ipv6));
+  const uint32_t udp_at = packet.bth_offset - kUdpBytes;
+  uint8_t* const checksum = frame.data() + udp_at + kUdpChecksumAt;
+  if (port_computes_udp_checksum || load_be16(checksum) == 0) return true;
+  store_be16(checksum, 0);
+  store_udp_sum(frame, udp_at,
+                udp_sum(frame.data() + packet.ip_offset, packet.ipv6, frame.first(end).subspan(udp_at)));
+  return true;
 }
 
 }  // namespace faultline::wire

@@ -26,6 +26,16 @@ struct PathHeader {
   friend bool operator==(const PathHeader&, const PathHeader&) = default;
 };
 
+struct Packet;
+/// Returns the path of a received or built packet. Its template builds further packets of the same sender.
+[[nodiscard]] PathHeader path_of(const Packet& packet);
+/// Returns the way back: source and destination exchanged.
+[[nodiscard]] PathHeader reversed(const PathHeader& path);
+
+/// Changes the lowest bit of the payload's last byte and recomputes the ICRC, and the UDP checksum if there
+/// is one, unless the port computes it. Returns false for a frame without a payload, which is left unchanged.
+bool change_payload(std::span<uint8_t> frame, bool port_computes_udp_checksum);
+
 /// Checksums computed here. Those that the port offloads are left as the port expects them.
 enum class Checksums : uint8_t {
   ip_in_software = 1U << 0,  ///< IPv4 header checksum written

@@ -74,6 +74,60 @@ TEST(FrameTemplate, ACrcTakenInTheCopyMakesTheSameFrame) {
   }
 }
 
+TEST(Frame, ThePathOfAPacketAndItsWayBackAreTheTemplatesOfItsFrames) {
+  for (const PathHeader& path : all_paths()) {
+    const Frame frame = build(path, sample_fields(Opcode::rc_send_only), sample_payload(5));
+    Packet packet;
+    ASSERT_EQ(parse(frame, packet), ParseError::none);
+    EXPECT_EQ(path_of(packet), path);
+    const PathHeader back = reversed(path);
+    EXPECT_EQ(back.source_mac, path.destination_mac);
+    EXPECT_EQ(back.destination_gid, path.source_gid);
+    EXPECT_EQ(reversed(back), path);
+  }
+}
+
+TEST(Frame, AChangedPayloadHasRightSums) {
+  for (const PathHeader& path : all_paths())
+    for (const bool udp_checksum : {false, true})
+      for (const uint32_t bytes : {1U, 4U, 77U, 1024U}) {
+        const FrameTemplate frame_template(path, udp_checksum ? kIp | kUdp : kIp);
+        const PacketFields fields = sample_fields(Opcode::rc_send_only);
+        std::vector<uint8_t> payload = sample_payload(bytes);
+        const auto made = [&] {
+          Frame frame(frame_template.frame_bytes(Opcode::rc_send_only, bytes), 0);
+          std::ranges::copy(payload, frame_template.write_headers(frame, fields, bytes));
+          frame_template.seal(frame, Opcode::rc_send_only, bytes);
+          return frame;
+        };
+        Frame frame = made();
+        ASSERT_TRUE(change_payload(frame, false));
+        payload.back() ^= 1;
+        EXPECT_EQ(frame, made()) << bytes;
+      }
+}
+
+TEST(Frame, APayloadIsChangedWithoutAChecksumThatThePortComputes) {
+  const FrameTemplate frame_template(ipv4_path(), kIp | kUdp);
+  Frame frame(frame_template.frame_bytes(Opcode::rc_send_only, 4), 0);
+  const std::vector<uint8_t> payload = sample_payload(4);
+  std::ranges::copy(payload, frame_template.write_headers(frame, sample_fields(Opcode::rc_send_only), 4));
+  frame_template.seal(frame, Opcode::rc_send_only, 4);
+  constexpr size_t kUdpChecksum = 14 + 20 + 6;
+  const uint8_t before = frame[kUdpChecksum];
+  ASSERT_TRUE(change_payload(frame, true));
+  EXPECT_EQ(frame[kUdpChecksum], before);
+}
+
+TEST(Frame, AFrameWithoutPayloadIsNotChanged) {
+  Frame frame = build(ipv4_path(), sample_fields(Opcode::rc_acknowledge), {});
+  const Frame before = frame;
+  EXPECT_FALSE(change_payload(frame, false));
+  EXPECT_EQ(frame, before);
+  Frame arp(60, 0);
+  EXPECT_FALSE(change_payload(arp, false));
+}
+
 TEST(FrameTemplate, WithoutIcrcItIsZero) {
   for (const PathHeader& path : all_paths()) {
     const FrameTemplate frame_template(path, kIp | static_cast<uint8_t>(Checksums::no_icrc));

@@ -8,19 +8,6 @@
 
 namespace faultline::wire::test {
 
-PathHeader path_of(const Packet& packet) {
-  return {.source_mac = packet.source_mac(),
-          .destination_mac = packet.destination_mac(),
-          .source_gid = packet.source_gid(),
-          .destination_gid = packet.destination_gid(),
-          .udp_source_port = packet.udp_source_port(),
-          .traffic_class = packet.traffic_class(),
-          .hop_limit = packet.hop_limit(),
-          .flow_label = packet.flow_label(),
-          .has_vlan = packet.has_vlan,
-          .vlan_tci = packet.vlan_tci};
-}
-
 PacketFields fields_of(const Packet& packet) {
   PacketFields fields;
   fields.bth = packet.bth;

@@ -13,7 +13,6 @@
 
 namespace faultline::wire::test {
 
-[[nodiscard]] PathHeader path_of(const Packet& packet);
 [[nodiscard]] PacketFields fields_of(const Packet& packet);
 
 /// Returns a frame built by FrameTemplate; empty if it refuses.
