@@ -9,6 +9,7 @@
 #include "odp/copy/tolerant_atomic.hpp"
 #include "odp/copy/tolerant_copy.hpp"
 #include "odp/copy/tolerant_copy_crc.hpp"
+#include "odp/invalidation/program_call.hpp"
 #include "odp/regions/address_space.hpp"
 #include "stack/base/clock.hpp"
 
@@ -351,6 +352,28 @@ bool DomainSession::range_of(Key key, uint64_t& va, uint64_t& length_bytes) {
   va = (view.access & kZeroBased) != 0 ? 0 : view.va;
   length_bytes = view.length_bytes;
   return true;
+}
+
+void DomainSession::page_out(Key key, uint64_t va) {
+  const Region* region = parts_.keys.find(key);
+  if (region == nullptr)
+    if (const Window* const window = parts_.keys.find_window(key); window != nullptr)
+      region = window->view().region;
+  if (region == nullptr || !region->on_demand) return;
+  uint64_t start = region->address / kPageBytes * kPageBytes;
+  uint64_t length_bytes = region->address + region->length_bytes - start;
+  if (region->children != nullptr) {
+    start = va / kChildBytes * kChildBytes;
+    length_bytes = kChildBytes;
+  }
+  // Others may wait for this session meanwhile, and the region may end.
+  leave();
+  drop_marks(start, start + length_bytes);
+  {
+    const AddressSpaceCall call;
+    static_cast<void>(madvise(reinterpret_cast<void*>(start), length_bytes, MADV_PAGEOUT));
+  }
+  enter();
 }
 
 Outcome DomainSession::bind_window(const WindowBinding& binding) {

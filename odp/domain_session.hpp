@@ -43,6 +43,7 @@ class DomainSession final : public EngineSession {
     parts_.quiescence.leave(slot_);
     signals_.leave();
   }
+  void page_out(Key key, uint64_t va) override;
   [[nodiscard]] bool has_outstanding_faults() const override { return outstanding_ != 0; }
   [[nodiscard]] bool should_yield() const override {
     return outstanding_ != 0 && !parts_.pager.is_realtime();

@@ -97,6 +97,11 @@ class EngineSession : public MemoryAccess {
   virtual void enter() = 0;
   /// Ends a turn after which the engine may block or may not return soon.
   virtual void leave() = 0;
+  /// Takes the pages of an on-demand region or of the region of a window from the process, as reclaim does
+  /// (MADV_PAGEOUT): the next access to each is a miss. Of an implicit region the 2 MiB around `va`. Nothing
+  /// happens to a classic region, whose pages are pinned, or with a key that is not live. Not for the data
+  /// path: it takes system calls.
+  virtual void page_out(Key key, uint64_t va) = 0;
   /// True while fault requests of this engine are unanswered.
   [[nodiscard]] virtual bool has_outstanding_faults() const = 0;
   /// True if an idle engine with outstanding faults should yield its CPU to the pager (a pager without

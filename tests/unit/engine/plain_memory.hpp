@@ -25,12 +25,14 @@ class PlainMemory final : public odp::EngineSession {
 
   unsigned entered = 0;  ///< calls of enter()
   bool has_faults = false;
+  std::vector<odp::Key> paged_out;
 
   void enter() override {
     is_online = true;
     ++entered;
   }
   void leave() override { is_online = false; }
+  void page_out(odp::Key key, uint64_t /*va*/) override { paged_out.push_back(key); }
   [[nodiscard]] bool has_outstanding_faults() const override { return has_faults; }
   [[nodiscard]] bool should_yield() const override { return false; }
 
