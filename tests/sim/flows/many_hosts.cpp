@@ -102,12 +102,28 @@ void Plan::add_pool_of_connections(QpType type) {
       if (send.request.opcode == SendOpcode::send || send.request.opcode == SendOpcode::send_with_imm)
         room = std::max(room, static_cast<uint32_t>(send.payload.size()));
     count += flow.consuming();
+    if (fabric_.theme == Theme::reborn && !xrc && &flow == pool.flows.front()) {
+      fail_in_pool(flow);
+      continue;
+    }
     if (xrc || random_.chance(500)) continue;
     Flow& back = *flows.emplace_back(std::make_unique<Flow>(next_flow_++, near, far));
     back.signal_all = script.signal_all;
     fill_flow(back, bytes_of(connection.path_mtu), false);
   }
   fill_pool(pool, count, room, random_.chance(400));
+}
+
+/// The program moves one QP of a shared queue to the error state during traffic. It flushes the receive that
+/// the QP has taken, and no other: the rest belong to the QPs that stay.
+void Plan::fail_in_pool(Flow& flow) {
+  flow.failure = PlannedFailure{{}, {CompletionStatus::retry_exceeded}, {}};
+  const TimeNs fails = flow.sends[random_.below(flow.sends.size())].post_ns + 1 + random_.below(100'000);
+  world_.at(fails, [this, &flow] {
+    QpAttributes attributes;
+    attributes.state = QpState::err;
+    if (flow.to().modify(attributes, kAttrState) != 0) error_ = "a QP could not enter the error state";
+  });
 }
 
 /// Each of a group of hosts has a UD QP, or two that share a receive queue, and sends to the others' QPs.

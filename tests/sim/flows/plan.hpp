@@ -60,6 +60,7 @@ class Plan {
   /// Picks two to six hosts other than `host`, in any order.
   [[nodiscard]] std::vector<SimHost*> pick_peers(const SimHost* host);
   void add_pool_of_connections(transport::QpType type);
+  void fail_in_pool(Flow& flow);
   void add_group_of_datagrams();
   void add_pool_of_unreliable();
   void fill_pool(ReceivePool& pool, size_t count, uint32_t room, bool late);
