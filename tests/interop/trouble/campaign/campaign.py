@@ -40,7 +40,7 @@ def fabric(provider, endpoint, *options):
 
 
 def ucx(test, *options):
-    words = ["env", "UCX_NET_DEVICES=faultline0:1", "UCX_TLS=rc_verbs", "ucx_perftest", "-t", test, "-n", "200", "-w", "10", *options]
+    words = ["env", "UCX_NET_DEVICES=faultline0:1", "UCX_TLS=rc_verbs,ud_verbs", "ucx_perftest", "-t", test, "-n", "200", "-w", "10", *options]
     return pair(words, [*words[:3], "ucx_perftest", SERVER, *words[4:]], port=13337)
 
 
