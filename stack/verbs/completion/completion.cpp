@@ -144,17 +144,29 @@ FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
   return 0;
 }
 
+namespace {
+
+/// Completes what was posted before, as a device does meanwhile. One turn may not suffice: drive() does
+/// nothing while another thread runs a turn, and a port may refuse frames for a moment.
+void complete_due(const Cq& cq) {
+  constexpr unsigned kMostTurns = 64;
+  DeviceBackend& backend = *cq.engine->backend;
+  for (unsigned turns = 0; turns < kMostTurns; ++turns) {
+    backend.drive();
+    bool has_work = false;
+    cq.engine->on_every_owner([&](const transport::Core& core) { has_work |= core.has_work(backend.now()); });
+    if (!has_work) return;
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace
+
 FAULTLINE_VERB int ibv_resize_cq(ibv_cq* ibv_cq_pointer, int entries) {
   if (!is_live(ibv_cq_pointer) || entries < 1 || static_cast<uint32_t>(entries) > kMaxCqe) return EINVAL;
   if (const int error = trouble_of("ibv_resize_cq", ibv_cq_pointer); error != 0) return error;
   Cq& cq = cq_of(ibv_cq_pointer);
-  // Completions that are due now must fit. drive() does nothing while another thread runs a turn, which may
-  // have begun before the work was posted. After that turn, another one serves it: this thread's or not.
-  if (entries < cq.cqe) {
-    cq.engine->backend->drive();
-    if (!cq.several_cores) cq.engine->on_owner(0, [] {});
-    cq.engine->backend->drive();
-  }
+  if (entries < cq.cqe) complete_due(cq);
   const std::lock_guard no_polls(cq.poll_lock);
   int error = 0;
   auto resize = [&] { error = cq.resize(static_cast<uint32_t>(entries)); };
