@@ -181,7 +181,8 @@ bool PollEngine::turn(Turn whose) {
   return moved != 0 || holds_back();
 }
 
-/// Executes what the scenario has decided for this device. The first core acts for the port and the device.
+/// Executes what the scenario has decided for this device. The first core acts for the port and the device;
+/// each core fails its own QPs.
 void PollEngine::suffer() {
   std::array<trouble::Pending, DeviceTrouble::kMostPending> actions;
   const size_t count = trouble_.take(core_slot_.index, core_slot_.cores, actions);
@@ -193,8 +194,11 @@ void PollEngine::suffer() {
       continue;
     }
     const auto event = static_cast<transport::AsyncEvent>(action.number);
-    if (event == transport::AsyncEvent::device_fatal) core_->fail_qps(now_);
-    on_device_event(event);
+    if (event == transport::AsyncEvent::device_fatal) {
+      core_->fail_qps(now_);
+      if (core_slot_.index + 1 < core_slot_.cores) trouble_.pass_on(action);
+    }
+    if (core_slot_.index == 0) on_device_event(event);
   }
 }
 

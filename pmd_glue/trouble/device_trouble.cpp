@@ -30,7 +30,7 @@ std::function<chaos::FaultFate(const odp::FaultRequest&)> DeviceTrouble::fault_j
 
 size_t DeviceTrouble::take(uint32_t core_index, uint32_t cores, std::span<trouble::Pending> out) {
   const auto is_for_core = [core_index, cores](const trouble::Pending& one) {
-    if (one.kind != trouble::Action::Kind::fail_qp) return core_index == 0;
+    if (one.kind != trouble::Action::Kind::fail_qp) return one.handle == core_index;
     return transport::owner_of(static_cast<uint32_t>(one.handle), cores) == core_index;
   };
   return director_->take_pending(device_, is_for_core, out);

@@ -33,8 +33,10 @@ class DeviceTrouble {
   }
   [[nodiscard]] bool is_due() const { return director_ != nullptr && director_->has_pending(); }
   /// Moves actions for a core to `out`; returns their number. A QP's action is for the core that owns the QP,
-  /// others are for core 0.
+  /// others are for core 0, and after pass_on() for the next one.
   [[nodiscard]] size_t take(uint32_t core_index, uint32_t cores, std::span<trouble::Pending> out);
+  /// The device's next core executes the action too.
+  void pass_on(const trouble::Pending& action) { director_->pass_on(action); }
 
  private:
   trouble::Director* const director_;

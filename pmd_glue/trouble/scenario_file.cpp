@@ -261,6 +261,7 @@ void ScenarioReader::read_rule(const toml::table& table, size_t number_of_rule, 
     trouble::Exact exact{name.empty() ? fmt::format("rule {}", number_of_rule) : name, text(when, "at"),
                          text(when, "object"), number(when, "n", 0), action};
     if (exact.object.empty() || exact.n == 0) fail(when, "when: `at` needs object and n");
+    if (const std::string wrong = fit_to_event(exact); !wrong.empty()) fail(table, wrong);
     scenario.exact.push_back(std::move(exact));
     return;
   }
@@ -298,7 +299,7 @@ trouble::Scenario ScenarioReader::read(const toml::table& file) {
   scenario.seed = number(file, "seed", 1);
   if (const toml::node* const node = file.get("illegal")) {
     if (!node->is_boolean()) fail(*node, "illegal: must be true or false");
-    illegal_ = *node->value<bool>();
+    scenario.illegal = illegal_ = *node->value<bool>();
   }
   const toml::node* const list = file.get("rule");
   if (list == nullptr) fail(file, "has no [[rule]]");

@@ -201,6 +201,7 @@ const Action* Director::decide(const Event& event) {
     const std::optional<EventKind> place = place_of(rule.action.kind);
     const Matched matched = matches(rule.when, event, now);
     if (place && *place != event.kind) continue;
+    if (rule.action.kind == Action::Kind::fail_call && !scenario_.illegal && is_release(event.name)) continue;
     if (!matched.holds || (rule.times != 0 && decided_[i] >= rule.times)) continue;
     // A rule without a leaf for this event draws by the event's own count.
     if (!draw(i, event, matched.count != 0 ? matched.count : n)) continue;
@@ -253,7 +254,8 @@ void Director::begin(const Action& action, const Object& object, TimeNs now) {
     default:
       break;
   }
-  pending_.push_back({object, handle_of(object), action.kind, action.number});
+  const uint64_t handle = action.kind == Action::Kind::fail_qp ? handle_of(object) : 0;
+  pending_.push_back({object, handle, action.kind, action.number});
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
 }
 
@@ -335,6 +337,13 @@ size_t Director::take_pending(uint32_t device, const std::function<bool(const Pe
   });
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
   return taken;
+}
+
+void Director::pass_on(Pending action) {
+  const std::lock_guard guard(state_lock);
+  ++action.handle;
+  pending_.push_back(action);
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
 }
 
 std::string Director::text_of_locked(const Object& object) const {

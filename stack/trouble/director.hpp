@@ -35,7 +35,7 @@ struct Event {
 /// An action that the device executes in its own turn: raise_event and fail_qp.
 struct Pending {
   Object object;
-  uint64_t handle = 0;  ///< QPN of a QP; 0: it is gone
+  uint64_t handle = 0;  ///< QPN of a QP, 0: it is gone; of a device, the core that is next
   Action::Kind kind = Action::Kind::raise_event;
   uint32_t number = 0;
 };
@@ -65,6 +65,8 @@ class Director {
   /// the whole process are those of any device.
   [[nodiscard]] size_t take_pending(uint32_t device, const std::function<bool(const Pending&)>& is_wanted,
                                     std::span<Pending> out);
+  /// Queues an action of a device again, for its next core.
+  void pass_on(Pending action);
   [[nodiscard]] bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) != 0; }
 
   /// Begins or ends a command of the user: an event of each device, and a state that rules may wait for. A

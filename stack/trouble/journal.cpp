@@ -22,7 +22,8 @@ std::string read_decision(const ordered_json& line, Exact& exact) {
   exact.event = line["event"].get<std::string>();
   exact.object = line["object"].get<std::string>();
   exact.n = line["n"].get<uint64_t>();
-  return read_action(line["do"], exact.action);
+  const std::string wrong = read_action(line["do"], exact.action);
+  return wrong.empty() ? fit_to_event(exact) : wrong;
 }
 
 std::string read_header(const ordered_json& line, Scenario& scenario) {

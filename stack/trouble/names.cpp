@@ -232,6 +232,11 @@ std::string make_of_receive(Action& action) {
   return {};
 }
 
+std::string fit_to_event(Exact& exact) {
+  if (exact.event != "receive" || exact.action.kind != Action::Kind::fail_send) return {};
+  return make_of_receive(exact.action);
+}
+
 std::string why_illegal(const Action& action, const Condition& when) {
   if (action.kind == Action::Kind::fail_call && any_release(when))
     return "a call that releases an object does not fail on a real device";

@@ -17,6 +17,9 @@ namespace faultline::trouble {
 /// Makes the status of a send one of a receive. Returns "" or what is wrong with it.
 [[nodiscard]] std::string make_of_receive(Action& action);
 
+/// The same of a decision at an exact place, if that is a receive.
+[[nodiscard]] std::string fit_to_event(Exact& exact);
+
 /// Returns why no real device does this; "": some do.
 [[nodiscard]] std::string why_illegal(const Action& action, const Condition& when);
 

@@ -135,6 +135,7 @@ struct Exact {
 struct Scenario {
   std::string name;
   uint64_t seed = 1;
+  bool illegal = false;  ///< calls that release may fail
   std::vector<Rule> rules;
   std::vector<Exact> exact;
 };

@@ -124,6 +124,16 @@ do = { status = "IBV_WC_GENERAL_ERR" }
   EXPECT_EQ(run.lines.size(), 2U);
 }
 
+TEST(Director, AReleaseFailsWithIllegalAlone) {
+  const std::string every = rule(R"(call = "ibv_de*")", R"(errno = "EIO")", "times = 0\n");
+  Play legal(every);
+  Play illegal("illegal = true\n" + every);
+  for (const char* const call : {"ibv_destroy_qp", "ibv_dealloc_pd", "ibv_dereg_mr"}) {
+    EXPECT_EQ(legal.call(call, {ObjectKind::device, legal.device, 0}), nullptr) << call;
+    EXPECT_NE(illegal.call(call, {ObjectKind::device, illegal.device, 0}), nullptr) << call;
+  }
+}
+
 TEST(Director, BeforeATimeAndBeforeARule) {
   now_ns = 0;
   Play run(R"([[rule]]

@@ -73,6 +73,10 @@ const Mistake kMistakes[] = {
      "never acts: cm_event acts at calls of rdma_cm"},
     {"LateWakeWithoutTime", "[[rule]]\nwhen = { poll = \"*\" }\ndo = { wake = \"late\" }\n",
      "do.needs delay_us"},
+    {"StatusAtNoReceive",
+     "[[rule]]\nwhen = { at = \"receive\", object = \"d qp 0\", n = 1 }\n"
+     "do = { status = \"IBV_WC_REM_OP_ERR\" }\n",
+     "status: not one of a receive"},
     {"NotAText", "[[rule]]\nwhen = { call = 3 }\ndo = { errno = \"EIO\" }\n", "call: must be a text"},
     {"NotANumber", "[[rule]]\nwhen = { call = \"ibv_reg_mr\", nth = \"x\" }\ndo = { errno = \"EIO\" }\n",
      "nth: must be a whole number from 0"},

@@ -308,7 +308,8 @@ class MemoryBackend final : public DeviceBackend {
   /// One core and the state that only its turns use.
   struct Lane {
     Lane(const transport::CoreConfig& config, odp::MemoryDomain& memory, MemoryPort& port, EventRelay& relay)
-        : session(memory.attach_engine()), core(config, *session, port, &relay) {}
+        : index(config.core_index), session(memory.attach_engine()), core(config, *session, port, &relay) {}
+    const uint32_t index;
     std::mutex turn;
     const std::unique_ptr<odp::EngineSession> session;
     transport::Core core;
@@ -357,7 +358,10 @@ class MemoryBackend final : public DeviceBackend {
     trouble::Director* const director = trouble::director();
     if (director == nullptr || !director->has_pending()) return;
     std::array<trouble::Pending, 16> actions;
-    const auto is_wanted = [](const trouble::Pending&) { return true; };
+    const auto is_wanted = [&](const trouble::Pending& one) {
+      if (one.kind != trouble::Action::Kind::fail_qp) return one.handle == lane.index;
+      return transport::owner_of(static_cast<uint32_t>(one.handle), core_count()) == lane.index;
+    };
     const size_t count = director->take_pending(director->device(description_.name), is_wanted, actions);
     for (const trouble::Pending& action : std::span(actions).first(count)) {
       const auto event = static_cast<transport::AsyncEvent>(action.number);
@@ -365,8 +369,11 @@ class MemoryBackend final : public DeviceBackend {
         lane.core.fail_qp(static_cast<uint32_t>(action.handle), now());
         continue;
       }
-      if (event == transport::AsyncEvent::device_fatal) lane.core.fail_qps(now());
-      relay_.on_device_event(event);
+      if (event == transport::AsyncEvent::device_fatal) {
+        lane.core.fail_qps(now());
+        if (lane.index + 1 < core_count()) director->pass_on(action);
+      }
+      if (lane.index == 0) relay_.on_device_event(event);
     }
   }
 

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 
+#include "stack/verbs/objects/objects.hpp"
 #include "stack/verbs/trouble/call.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 #include "tests/unit/verbs/trouble/play.hpp"
@@ -288,7 +289,7 @@ TEST(Effects, AWakeUpIsLateAndStandsForSeveralCompletions) {
 
 ibv_port_state port_of(ibv_context* context) {
   ibv_port_attr attributes{};
-  EXPECT_EQ(ibv_query_port(context, 1, &attributes), 0);
+  EXPECT_EQ(query_port(context, 1, &attributes, sizeof attributes), 0);
   return attributes.state;
 }
 
@@ -360,6 +361,24 @@ TEST(Effects, ADeviceVanishes) {
   EXPECT_EQ(listed(), "mem1 ");
   EXPECT_EQ(play.lines().size(), 1U);
   // End releases all objects, and expects success.
+}
+
+TEST(Effects, ADeviceThatVanishesFailsTheQpsOfEachCore) {
+  faults().cores = 2;
+  const Play play(once(R"(call = "ibv_query_port")", R"(device = "gone")"));
+  const End first("mem0"), second("mem0");
+  faults().cores = 1;
+  ASSERT_EQ(first.to_init(), 0);
+  ASSERT_EQ(second.to_init(), 0);
+  ASSERT_NE(first.qp->qp_num % 2, second.qp->qp_num % 2) << "on different cores";
+  EXPECT_EQ(port_of(first.context), IBV_PORT_DOWN);
+  for (const End* end : {&first, &second})
+    for (int turns = 0; turns < 3; ++turns) faultline_progress(end->context);
+  for (const End* end : {&first, &second}) {
+    EXPECT_EQ(next_event(end->context), IBV_EVENT_DEVICE_FATAL);
+    EXPECT_EQ(next_event(end->context), -1);
+    EXPECT_EQ(transport::state_of(qp_of(end->qp).transport_qp), transport::QpState::err);
+  }
 }
 
 TEST(Conditions, AThreadIsNamedByTheOrderOfFirstCalls) {
