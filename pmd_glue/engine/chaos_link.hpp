@@ -35,8 +35,8 @@ class ChaosLink {
     rte_mbuf* frame = nullptr;
   };
 
-  /// Duplicates are allocated from `pool`. `judge` may be nullptr. `capture` has the frames' copies; nullptr: none
-  /// has one.
+  /// Duplicates are allocated from `pool`. `judge` may be nullptr. `capture` has the frames' copies; nullptr:
+  /// none has one.
   ChaosLink(const chaos::LinkModelConfig& config, rte_mempool* pool,
             std::unique_ptr<chaos::FrameJudge> judge = nullptr, Capture* capture = nullptr);
   ~ChaosLink();
