@@ -183,7 +183,7 @@ bool PollEngine::turn(Turn whose) {
 
 /// Executes what the scenario has decided for this device. The first core acts for the port and the device;
 /// each core fails its own QPs.
-void PollEngine::suffer() {
+[[gnu::noinline]] void PollEngine::suffer() {
   std::array<trouble::Pending, DeviceTrouble::kMostPending> actions;
   const size_t count = trouble_.take(core_slot_.index, core_slot_.cores, actions);
   if (count == 0) return;

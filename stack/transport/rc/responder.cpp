@@ -136,6 +136,14 @@ Execution Responder::refuse_length(QueuePair& qp) {
   }
 }
 
+/// The receive's memory refuses the message (IBA 9.7.5.2.4).
+[[gnu::noinline]] Execution Responder::refuse_memory(QueuePair& qp) {
+  const bool too_long = refuse_receive(context_, qp) == CompletionStatus::local_length;
+  nak_and_close(qp, too_long ? wire::NakCode::invalid_request : wire::NakCode::remote_operational_error,
+                AsyncEvent::qp_fatal);
+  return Execution::done;
+}
+
 Execution Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
   ResponderState& state = qp.responder;
   const wire::OpcodeInfo& info = *packet.info;
@@ -165,12 +173,8 @@ Execution Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
     case odp::Outcome::miss:
       return miss(qp, {receive.sges[stop.index].lkey, receive.domain, odp::kLocalWrite}, stop.va,
                   stop.left_bytes);
-    case odp::Outcome::violation: {
-      const bool too_long = refuse_receive(context_, qp) == CompletionStatus::local_length;
-      nak_and_close(qp, too_long ? wire::NakCode::invalid_request : wire::NakCode::remote_operational_error,
-                    AsyncEvent::qp_fatal);
-      return Execution::done;
-    }
+    case odp::Outcome::violation:
+      return refuse_memory(qp);
   }
   state.received_bytes = total;
   state.message = InboundMessage::send;

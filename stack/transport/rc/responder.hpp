@@ -95,6 +95,7 @@ class Responder {
   /// Sends NAK invalid request; the QP fails.
   [[nodiscard]] Execution refuse_function(QueuePair& qp);
   [[nodiscard]] Execution refuse_length(QueuePair& qp);
+  [[nodiscard]] Execution refuse_memory(QueuePair& qp);
   void fill_read(QueuePair& qp, QueuedResponse& job, const wire::Packet& packet, const wire::Reth& reth,
                  uint32_t packets, bool duplicate);
 
