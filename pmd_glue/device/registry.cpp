@@ -15,6 +15,7 @@
 
 #include "pmd_glue/config/udp_config.hpp"
 #include "pmd_glue/config/wire_config.hpp"
+#include "pmd_glue/device/device_counters.hpp"
 #include "pmd_glue/device/progress_thread.hpp"
 #include "pmd_glue/device/telemetry.hpp"
 #include "pmd_glue/eal/eal.hpp"
@@ -25,6 +26,7 @@
 #include "stack/base/process/call_stack.hpp"
 #include "stack/base/process/exit_hook.hpp"
 #include "stack/base/process/fork_generation.hpp"
+#include "stack/trouble/director.hpp"
 #include "stack/verbs/objects/wire_address.hpp"
 
 namespace faultline::glue {
@@ -32,6 +34,18 @@ namespace faultline::glue {
 namespace {
 
 std::atomic<Registry*> current{nullptr};  // never destroyed, since programs exit with devices open
+
+/// Throws ConfigError for a counter that the scenario cannot wait for.
+void check_counters_of_scenario() {
+  const trouble::Director* const director = trouble::director();
+  if (director == nullptr) return;
+  for (const std::string& name : director->counter_names())
+    if (!can_be_waited_for(name))
+      throw ConfigError(fmt::format(
+          "faultline: the scenario waits for the counter \"{}\", which {}: docs/trouble/trouble.md "
+          "states which it may wait for",
+          name, name.starts_with("port.") ? "is unknown or the port's driver keeps" : "is unknown"));
+}
 
 /// Returns the address on the wire of `request`, the text of $FAULTLINE_WIRE; 0 if there is none.
 uint32_t address_on(const std::string& request, const Config& config, const Attachments& attachments) {
@@ -109,6 +123,7 @@ const Config& Registry::config() {
     const char* const log_file = secure_getenv("FAULTLINE_LOG_FILE");
     if (log_file != nullptr) use_log_file(log_file, "FAULTLINE_LOG_FILE");
     start_trouble();
+    check_counters_of_scenario();
     std::string path = path_;
     if (path.empty())
       if (const char* from_environment = secure_getenv("FAULTLINE_CONFIG")) path = from_environment;

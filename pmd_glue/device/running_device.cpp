@@ -190,6 +190,7 @@ std::shared_ptr<RunningDevice> RunningDevice::open(const Config& config, const D
   // A link that is already up raises no port_active event.
   const bool link_in_trouble = device->first_engine().trouble().is_link_down();
   if (device->port_->link_up() && !link_in_trouble) device->port_state_ = PortState::up;
+  device->offer_counters();
   ProgressThread::instance().add(*device);
   // The switch runs, so the link comes up soon. Programs query the port's state only once, at their start.
   if (attachment != nullptr && !link_in_trouble) device->await_link();
@@ -202,6 +203,7 @@ RunningDevice::~RunningDevice() {
 
 void RunningDevice::shut_down() {
   if (is_of_parent_process()) return;
+  withdraw_counters();
   const auto is_ours = [](CoreUnit& unit) { return unit.engine->turns().is_held_by_caller(); };
   if (std::any_of(core_units_.begin(), core_units_.end(), is_ours)) return abandon();
   std::call_once(shut_down_once_, [this] {
@@ -542,34 +544,6 @@ bool RunningDevice::wants_reasons() const {
 
 void RunningDevice::log_reason(const std::string& line) {
   glue::log_reason(config_.name, line, monotonic_ns());
-}
-
-verbs::PortCounters RunningDevice::port_counters() {
-  verbs::PortCounters counters;
-  for (const CoreUnit& unit : core_units_) {
-    const PortCounts& live = unit.engine->counts();
-    for (size_t i = 0; i < std::size(verbs::kPortCounterRows<Count>); ++i)
-      counters.*verbs::kPortCounterRows<uint64_t>[i].member +=
-          (live.*verbs::kPortCounterRows<Count>[i].member).get();
-  }
-  // In a call, since another thread may close or reconnect the port.
-  call_with(*this, 0, [&] {
-    if (progress_.is_closed()) return;
-    counters.nic_resets = nic_resets_;
-    if (capture_ != nullptr) counters.capture_missed = capture_->missed();
-    counters.rx_missed = earlier_drops_.missed;
-    counters.rx_no_mbuf = earlier_drops_.no_buffer;
-    if (is_port_away_) return;
-    const PortDrops drops = port_->drops();
-    counters.rx_missed += drops.missed;
-    counters.rx_no_mbuf += drops.no_buffer;
-    counters.tx_dropped += port_->transmit_drops();
-    counters.peer_violations = port_->peer_violations();
-    const PathDrops path_drops = port_->path_drops();
-    counters.tx_too_long = path_drops.too_long;
-    counters.tx_unreachable = path_drops.unreachable;
-  });
-  return counters;
 }
 
 double RunningDevice::measure_port_tx(size_t frame_bytes, unsigned milliseconds) {

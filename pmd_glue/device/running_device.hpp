@@ -128,6 +128,12 @@ class RunningDevice final : public verbs::DeviceBackend {
   void maintain(TimeNs now);
 
  private:
+  /// Lets the scenario read this device's counters, from now until withdraw_counters().
+  void offer_counters();
+  void withdraw_counters();
+  /// Returns a counter by its index in verbs::counter_texts(); of the port those that its engines keep.
+  [[nodiscard]] uint64_t counter_now(size_t index);
+
   /// One core: its engine, its memory session, and its thread if progress is dedicated.
   struct CoreUnit {
     std::unique_ptr<odp::EngineSession> session;

@@ -8,6 +8,7 @@
 
 #include "pmd_glue/eal/mbuf_view.hpp"
 #include "stack/wire/packet/ecn.hpp"
+#include "stack/wire/packet/frame.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -26,6 +27,7 @@ ChaosLink::ChaosLink(const chaos::LinkModelConfig& config, rte_mempool* pool,
 
 ChaosLink::~ChaosLink() {
   for (const Held& held : held_) rte_pktmbuf_free(held.frame);
+  for (const Aside& aside : aside_) rte_pktmbuf_free(aside.frame);
 }
 
 void ChaosLink::lose(rte_mbuf* frame, ChaosCounts& counts) {
@@ -40,10 +42,26 @@ void ChaosLink::hold(rte_mbuf* frame, TimeNs due, ChaosCounts& counts) {
   std::push_heap(held_.begin(), held_.end(), later);
 }
 
+void ChaosLink::set_aside(rte_mbuf* frame, uint32_t behind, TimeNs due, ChaosCounts& counts) {
+  if (aside_.size() == kHeld) return lose(frame, counts);
+  ++counts.delayed;
+  aside_.push_back({frame, behind, due});
+}
+
+void ChaosLink::pass(TimeNs due, ChaosCounts& counts) {
+  std::erase_if(aside_, [&](Aside& aside) {
+    // With an equal time it is behind the frame that passes it.
+    aside.due = std::max(aside.due, due);
+    if (--aside.left != 0) return false;
+    hold(aside.frame, aside.due, counts);
+    return true;
+  });
+}
+
 void ChaosLink::put(std::span<rte_mbuf* const> frames, TimeNs now, ChaosCounts& counts) {
   for (rte_mbuf* frame : frames) {
     chaos::Verdict verdict = model_.next(frame->data_len);
-    if (judge_ != nullptr) judge_->amend(bytes_of(frame), verdict);
+    if (judge_ != nullptr) judge_->amend(bytes_of(frame), now, verdict);
     const TimeNs due = now + verdict.delay_ns;
     if (verdict.delay_ns != 0) ++counts.delayed;
     if (verdict.duplicate)
@@ -64,7 +82,15 @@ void ChaosLink::put(std::span<rte_mbuf* const> frames, TimeNs now, ChaosCounts& 
       frame->ol_flags &= ~(RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK);
       chaos::damage(bytes_of(frame), verdict);
     }
+    if (verdict.change_payload &&
+        wire::change_payload(bytes_of(frame), (frame->ol_flags & RTE_MBUF_F_TX_UDP_CKSUM) != 0))
+      ++counts.corrupted;
+    if (verdict.behind != 0) {
+      set_aside(frame, verdict.behind, due, counts);
+      continue;
+    }
     hold(frame, due, counts);
+    if (!aside_.empty()) pass(due, counts);
   }
 }
 

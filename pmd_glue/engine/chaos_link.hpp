@@ -51,17 +51,28 @@ class ChaosLink {
   [[nodiscard]] size_t take_due(TimeNs now, std::span<Held> out);
   /// Takes back frames that the port did not accept; they keep their place in the order.
   void give_back(std::span<const Held> frames);
+  /// Frames that wait for a time. Those that wait for later frames need no turn.
   [[nodiscard]] bool holds_frames() const { return !held_.empty(); }
 
  private:
   void lose(rte_mbuf* frame, ChaosCounts& counts);
   void hold(rte_mbuf* frame, TimeNs due, ChaosCounts& counts);
+  /// Keeps a frame until so many later ones are on their way.
+  void set_aside(rte_mbuf* frame, uint32_t behind, TimeNs due, ChaosCounts& counts);
+  /// A frame that is due then passes those that are set aside.
+  void pass(TimeNs due, ChaosCounts& counts);
 
   chaos::LinkModel model_;
   rte_mempool* const pool_;
   const std::unique_ptr<chaos::FrameJudge> judge_;
   Capture* const capture_;
   std::vector<Held> held_;  // a min-heap by (due, order); its capacity is reserved once
+  struct Aside {
+    rte_mbuf* frame;
+    uint32_t left;  ///< frames that are still to pass
+    TimeNs due;     ///< not before
+  };
+  std::vector<Aside> aside_;  ///< in their order
   uint64_t next_order_ = 0;
 };
 

@@ -189,6 +189,10 @@ bool PollEngine::turn(Turn whose) {
   if (count == 0) return;
   enter_session();
   for (const trouble::Pending& action : std::span(actions).first(count)) {
+    if (action.kind == trouble::Action::Kind::page_out) {
+      session_.page_out(static_cast<odp::Key>(action.handle), action.va);
+      continue;
+    }
     if (action.kind == trouble::Action::Kind::fail_qp) {
       core_->fail_qp(static_cast<uint32_t>(action.handle), now_);
       continue;
@@ -236,8 +240,8 @@ void PollEngine::release_due_frames(TimeNs now) {
 }
 
 bool PollEngine::holds_back() const {
-  return (receive_link_ != nullptr && receive_link_->holds_frames()) || tx_.holds_frames() ||
-         (fault_model_ != nullptr && fault_model_->next_deadline() != kNever);
+  return (receive_link_ != nullptr && (receive_link_->holds_frames() || trouble_.has_injected())) ||
+         tx_.holds_frames() || (fault_model_ != nullptr && fault_model_->next_deadline() != kNever);
 }
 
 void PollEngine::enter_session() {
@@ -308,7 +312,28 @@ size_t PollEngine::deliver_loopback() {
   return waiting;
 }
 
+void PollEngine::deliver_injected(InjectedPackets& injected) {
+  std::array<rte_mbuf*, kBurst> burst;
+  size_t count = 0;
+  do {
+    for (count = 0; count < burst.size(); ++count) {
+      std::array<uint8_t, InjectedPackets::kFrameBytes> bytes;
+      const size_t length_bytes = injected.take(*core_, bytes);
+      if (length_bytes == 0) break;
+      rte_mbuf* const frame = rte_pktmbuf_alloc(port_.pool());
+      if (frame == nullptr) break;  // lost, as any packet that finds no buffer
+      std::copy_n(bytes.data(), length_bytes, rte_pktmbuf_mtod(frame, uint8_t*));
+      set_length(frame, length_bytes);
+      frame->ol_flags = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+      if (capture_ != nullptr) capture_->attach(*frame, Capture::Direction::in);
+      burst[count] = frame;
+    }
+    if (count != 0) distribute({burst.data(), count});
+  } while (count == burst.size());
+}
+
 void PollEngine::deliver_due() {
+  if (trouble_.has_injected()) deliver_injected(*trouble_.injected());
   std::array<ChaosLink::Held, kBurst> due;
   std::array<rte_mbuf*, kBurst> burst;
   while (const size_t count = receive_link_->take_due(now_, due)) {

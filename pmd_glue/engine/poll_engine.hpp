@@ -156,6 +156,8 @@ class PollEngine final : private transport::EventSink {
   /// make_contiguous() of a received frame, with its counters and its captured copy.
   [[nodiscard]] rte_mbuf* linearize(rte_mbuf* frame);
   void deliver_due();
+  /// Delivers the packets that the scenario adds.
+  void deliver_injected(InjectedPackets& injected);
   size_t take_handed_over();
   /// Distributes the device's frames of a burst to their owners: the core, the link's protocol handlers,
   /// other cores.

@@ -6,13 +6,16 @@ namespace faultline::glue {
 using trouble::EventKind;
 
 DeviceTrouble::DeviceTrouble(const std::string& device)
-    : director_(trouble::director()), device_(director_ != nullptr ? director_->device(device) : 0) {}
+    : director_(trouble::director()),
+      device_(director_ != nullptr ? director_->device(device) : 0),
+      injected_(director_ != nullptr && director_->may_inject() ? std::make_unique<InjectedPackets>()
+                                                                : nullptr) {}
 
 std::unique_ptr<PacketJudge> DeviceTrouble::packet_judge(PacketJudge::Direction direction,
                                                          const std::unique_ptr<transport::Core>& core) const {
   if (director_ == nullptr || !(director_->concerns(EventKind::packet) || director_->may_take_link_down()))
     return nullptr;
-  return std::make_unique<PacketJudge>(*director_, device_, direction, core);
+  return std::make_unique<PacketJudge>(*director_, device_, direction, core, injected_.get());
 }
 
 std::function<chaos::FaultFate(const odp::FaultRequest&)> DeviceTrouble::fault_judge() const {
@@ -22,7 +25,9 @@ std::function<chaos::FaultFate(const odp::FaultRequest&)> DeviceTrouble::fault_j
         {.kind = EventKind::fault,
          .name = {},
          .object = director->known_object(trouble::ObjectKind::mr, device, request.target.key),
-         .bytes = request.length_bytes});
+         .bytes = request.length_bytes,
+         .region = request.target.key,
+         .va = request.va});
     if (action == nullptr) return chaos::FaultFate{};
     return chaos::FaultFate{action->duration_ns, action->kind == trouble::Action::Kind::fail_fault};
   };

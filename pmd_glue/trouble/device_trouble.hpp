@@ -23,6 +23,9 @@ class DeviceTrouble {
   /// Returns nullptr if no rule concerns packets or the link. `core` outlives the judge.
   [[nodiscard]] std::unique_ptr<PacketJudge> packet_judge(PacketJudge::Direction direction,
                                                           const std::unique_ptr<transport::Core>& core) const;
+  /// Packets that the scenario adds to those received; nullptr: it adds none.
+  [[nodiscard]] InjectedPackets* injected() const { return injected_.get(); }
+  [[nodiscard]] bool has_injected() const { return injected_ != nullptr && !injected_->is_empty(); }
   /// Returns an empty function if no rule concerns page faults.
   [[nodiscard]] std::function<chaos::FaultFate(const odp::FaultRequest&)> fault_judge() const;
 
@@ -41,6 +44,7 @@ class DeviceTrouble {
  private:
   trouble::Director* const director_;
   const uint32_t device_;
+  const std::unique_ptr<InjectedPackets> injected_;
 };
 
 }  // namespace faultline::glue

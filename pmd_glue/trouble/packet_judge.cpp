@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pmd_glue/trouble/packet_judge.hpp"
 
+#include "stack/wire/link/address_text.hpp"
 #include "stack/wire/mad/mad.hpp"
+#include "stack/wire/packet/frame.hpp"
 #include "stack/wire/packet/packet.hpp"
 
 namespace faultline::glue {
@@ -40,9 +42,23 @@ std::string_view name_of(const wire::Packet& packet) {
   return packet.info->name;
 }
 
-/// Adds the action to what the link does to the frame.
-void apply(const trouble::Action& action, size_t frame_bytes, chaos::Verdict& verdict) {
+/// A request that its responder answers with an acknowledgement or a NAK.
+bool takes_answer(const wire::OpcodeInfo& info) {
+  return info.request && (info.service == wire::Service::rc || info.service == wire::Service::xrc);
+}
+
+}  // namespace
+
+uint32_t PacketJudge::local_qpn(const wire::Packet& packet) const {
+  if (direction_ == Direction::in) return packet.bth.destination_qpn;
+  if (packet.info->has(wire::kDeth)) return packet.deth().source_qpn;
+  return core_->qpn_of_peer(packet.destination_gid(), packet.bth.destination_qpn);
+}
+
+void PacketJudge::apply(const trouble::PacketFate& fate, const wire::Packet& packet, size_t frame_bytes,
+                        const trouble::Event& event, chaos::Verdict& verdict) {
   constexpr uint32_t kBitsPerByte = 8;
+  const trouble::Action& action = *fate.action;
   switch (action.kind) {
     case trouble::Action::Kind::lose:
       verdict.drop = true;
@@ -55,28 +71,39 @@ void apply(const trouble::Action& action, size_t frame_bytes, chaos::Verdict& ve
       verdict.corrupt = true;
       verdict.bit = static_cast<uint32_t>((frame_bytes - wire::kIcrcBytes - 1) * kBitsPerByte);
       return;
+    case trouble::Action::Kind::corrupt_payload:
+      verdict.change_payload = true;
+      return;
     case trouble::Action::Kind::mark:
       verdict.mark = true;
       return;
     case trouble::Action::Kind::delay:
-      verdict.delay_ns += action.duration_ns;
+      verdict.delay_ns += action.duration_ns + fate.jitter_ns;
+      return;
+    case trouble::Action::Kind::reorder:
+      verdict.behind = static_cast<uint32_t>(action.amount);
+      return;
+    case trouble::Action::Kind::inject_cnp:
+      injected_->add_cnps(
+          direction_ == Direction::in ? wire::path_of(packet) : wire::reversed(wire::path_of(packet)),
+          local_qpn(packet), static_cast<uint32_t>(action.amount));
+      return;
+    case trouble::Action::Kind::inject_rnr:
+      verdict.drop = true;
+      injected_->refuse(packet, local_qpn(packet), event.object.key(),
+                        static_cast<uint8_t>(wire::kAethRnrNak | action.amount));
+      return;
+    case trouble::Action::Kind::inject_nak:
+      verdict.drop = true;
+      injected_->refuse(packet, local_qpn(packet), event.object.key(),
+                        static_cast<uint8_t>(wire::kAethNak | action.number));
       return;
     default:
       return;
   }
 }
 
-}  // namespace
-
-trouble::Object PacketJudge::object_of(const wire::Packet& packet) {
-  uint32_t qpn = packet.bth.destination_qpn;
-  if (direction_ == Direction::out)
-    qpn = packet.info->has(wire::kDeth) ? packet.deth().source_qpn
-                                        : core_->qpn_of_peer(packet.destination_gid(), qpn);
-  return director_.known_object(trouble::ObjectKind::qp, device_, qpn);
-}
-
-void PacketJudge::amend(std::span<const uint8_t> frame, chaos::Verdict& verdict) {
+void PacketJudge::amend(std::span<const uint8_t> frame, uint64_t now_ns, chaos::Verdict& verdict) {
   if (director_.is_link_down(device_)) {
     verdict.drop = true;
     return;
@@ -85,13 +112,28 @@ void PacketJudge::amend(std::span<const uint8_t> frame, chaos::Verdict& verdict)
   if (wire::parse(frame, packet, wire::kIpChecksumVerified | wire::kUdpChecksumVerified) !=
       wire::ParseError::none)
     return;
-  name_ = direction_ == Direction::out ? "out " : "in ";
+  const bool is_outbound = direction_ == Direction::out;
+  name_ = is_outbound ? "out " : "in ";
   name_ += name_of(packet);
-  const trouble::Action* const action = director_.decide({.kind = trouble::EventKind::packet,
-                                                          .name = name_,
-                                                          .object = object_of(packet),
-                                                          .bytes = packet.payload_bytes});
-  if (action != nullptr) apply(*action, frame.size(), verdict);
+  peer_ = wire::text_of(is_outbound ? packet.destination_gid() : packet.source_gid());
+  trouble::Event event{.kind = trouble::EventKind::packet,
+                       .name = name_,
+                       .object = director_.known_object(trouble::ObjectKind::qp, device_, local_qpn(packet)),
+                       .bytes = packet.payload_bytes,
+                       .peer = peer_,
+                       .is_request = is_outbound && takes_answer(*packet.info)};
+  if (!is_outbound && packet.info->request && packet.info->has(wire::kReth)) {
+    event.region = packet.reth().rkey;
+    event.va = packet.reth().va;
+  }
+  if (event.is_request && injected_ != nullptr && injected_->discards(event.object.key(), packet.bth.psn)) {
+    verdict.drop = true;
+    return;
+  }
+  const trouble::PacketFate fate = director_.decide_packet(event, is_outbound, frame.size(), now_ns);
+  if (fate.action != nullptr) apply(fate, packet, frame.size(), event, verdict);
+  if (fate.passage.is_lost) verdict.drop = true;
+  verdict.delay_ns += fate.passage.delay_ns;
 }
 
 }  // namespace faultline::glue

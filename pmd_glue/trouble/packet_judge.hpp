@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "pmd_glue/trouble/injected_packets.hpp"
 #include "stack/chaos/frame_judge.hpp"
 #include "stack/transport/core/core.hpp"
 #include "stack/trouble/director.hpp"
@@ -13,22 +14,28 @@ namespace faultline::glue {
 class PacketJudge final : public chaos::FrameJudge {
  public:
   enum class Direction : uint8_t { in, out };
-  /// `director` and `core` outlive the judge; `core` may be set later.
+  /// All references outlive the judge; `core` may be set later. `injected` is that of the core; nullptr: the
+  /// scenario adds no packets.
   PacketJudge(trouble::Director& director, uint32_t device, Direction direction,
-              const std::unique_ptr<transport::Core>& core)
-      : director_(director), device_(device), direction_(direction), core_(core) {}
+              const std::unique_ptr<transport::Core>& core, InjectedPackets* injected)
+      : director_(director), device_(device), direction_(direction), core_(core), injected_(injected) {}
 
-  void amend(std::span<const uint8_t> frame, chaos::Verdict& verdict) override;
+  void amend(std::span<const uint8_t> frame, uint64_t now_ns, chaos::Verdict& verdict) override;
 
  private:
-  /// The local QP of a packet; the device, if none is known.
-  [[nodiscard]] trouble::Object object_of(const wire::Packet& packet);
+  /// Returns the QPN of a packet's local QP; 0 if none is known.
+  [[nodiscard]] uint32_t local_qpn(const wire::Packet& packet) const;
+  /// Adds the action to what the link does to the frame.
+  void apply(const trouble::PacketFate& fate, const wire::Packet& packet, size_t frame_bytes,
+             const trouble::Event& event, chaos::Verdict& verdict);
 
   trouble::Director& director_;
   const uint32_t device_;
   const Direction direction_;
   const std::unique_ptr<transport::Core>& core_;
+  InjectedPackets* const injected_;
   std::string name_;  ///< "out RC.SEND_ONLY"; keeps its memory
+  std::string peer_;  ///< "198.18.0.1"; keeps its memory
 };
 
 }  // namespace faultline::glue

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
+#include <arpa/inet.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/fmt/fmt.h>
 #include <toml++/toml.h>
@@ -14,6 +16,7 @@
 #include "pmd_glue/config/config_reader.hpp"
 #include "stack/trouble/calls.hpp"
 #include "stack/trouble/names.hpp"
+#include "stack/wire/link/address_text.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -23,6 +26,15 @@ using trouble::EventKind;
 
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr size_t kDeepest = 8;  ///< of nested conditions
+
+/// Returns an IPv4 or IPv6 address (inet_pton(3)).
+std::optional<wire::Gid> parse_address(const std::string& text) {
+  wire::Gid gid;
+  if (inet_pton(AF_INET6, text.c_str(), gid.bytes.data()) == 1) return gid;
+  in_addr ipv4{};
+  if (inet_pton(AF_INET, text.c_str(), &ipv4) != 1) return std::nullopt;
+  return wire::Gid::from_ipv4(ntohl(ipv4.s_addr));
+}
 
 class ScenarioReader {
  public:
@@ -45,6 +57,9 @@ class ScenarioReader {
   [[nodiscard]] Condition read_parts(const toml::node& list, Condition::Kind kind, size_t depth);
   /// Returns whether the table names an event.
   [[nodiscard]] bool read_event(const toml::table& table, Condition& leaf) const;
+  /// Returns the address in the form of its packets; "" without one.
+  [[nodiscard]] std::string read_peer(const toml::table& table, EventKind event) const;
+  [[nodiscard]] Condition read_counter(const toml::table& table);
   [[nodiscard]] trouble::Action read_do(const toml::table& table) const;
   void read_rule(const toml::table& table, size_t number, trouble::Scenario& scenario);
   void check_places(const toml::table& table, const trouble::Rule& rule) const;
@@ -140,6 +155,30 @@ bool ScenarioReader::read_event(const toml::table& table, Condition& leaf) const
   return found;
 }
 
+std::string ScenarioReader::read_peer(const toml::table& table, EventKind event) const {
+  const std::string address = text(table, "peer");
+  if (address.empty()) return {};
+  const toml::node& node = *table.get("peer");
+  if (event != EventKind::packet) fail(node, "peer: needs `packet` in the same table");
+  const auto gid = parse_address(address);
+  if (!gid) fail(node, fmt::format("peer: \"{}\" is no IP address, such as \"198.18.0.1\"", address));
+  return wire::text_of(*gid);
+}
+
+Condition ScenarioReader::read_counter(const toml::table& table) {
+  Condition condition{.kind = Condition::Kind::counter, .counter = text(table, "counter")};
+  condition.leaf = leaves_++;
+  condition.least = number(table, "least", 1);
+  if (condition.counter.empty()) fail(*table.get("least"), "least: needs `counter` in the same table");
+  constexpr auto kComponents =
+      std::to_array<std::string_view>({"odp.", "transport.", "parse.", "drop.", "port."});
+  if (std::ranges::none_of(
+          kComponents, [&](std::string_view component) { return condition.counter.starts_with(component); }))
+    fail(*table.get("counter"), fmt::format("counter: \"{}\": must begin with one of {}", condition.counter,
+                                            fmt::join(kComponents, ", ")));
+  return condition;
+}
+
 Condition ScenarioReader::read_parts(const toml::node& list, Condition::Kind kind, size_t depth) {
   Condition condition{.kind = kind};
   const toml::array* const parts = list.as_array();
@@ -154,10 +193,10 @@ Condition ScenarioReader::read_parts(const toml::node& list, Condition::Kind kin
 Condition ScenarioReader::read_condition(const toml::table& table, size_t depth) {
   if (depth > kDeepest) fail(table, fmt::format("when: more than {} tables within each other", kDeepest));
   check_keys(table, "when.",
-             {"call",   "send",   "packet",   "fault",       "poll",       "request",  "receive",
-              "list",   "event",  "cm_event", "nth",         "from",       "every",    "qp",
-              "thread", "object", "device",   "least_bytes", "most_bytes", "since_ms", "before_ms",
-              "after",  "before", "command",  "any",         "all"});
+             {"call",   "send",        "packet",     "fault", "poll",    "request", "receive",  "list",
+              "event",  "cm_event",    "nth",        "from",  "every",   "qp",      "thread",   "object",
+              "device", "least_bytes", "most_bytes", "peer",  "counter", "least",   "since_ms", "before_ms",
+              "after",  "before",      "command",    "any",   "all"});
   Condition all;
   Condition leaf{.kind = Condition::Kind::event};
   bool has_event = read_event(table, leaf);
@@ -181,11 +220,12 @@ Condition ScenarioReader::read_condition(const toml::table& table, size_t depth)
     leaf.most_bytes = number(table, "most_bytes", UINT64_MAX);
     if (table.contains("thread")) leaf.thread = static_cast<uint32_t>(number(table, "thread", 0, 0xff'ffff));
     if (table.contains("qp")) leaf.qp = static_cast<uint32_t>(number(table, "qp", 0, 0xff'ffff));
+    leaf.peer = read_peer(table, leaf.event);
     leaf.leaf = leaves_++;
     all.parts.push_back(leaf);
   } else {
     for (const std::string_view key :
-         {"nth", "from", "every", "qp", "thread", "object", "device", "least_bytes", "most_bytes"})
+         {"nth", "from", "every", "qp", "thread", "object", "device", "least_bytes", "most_bytes", "peer"})
       if (const toml::node* const node = table.get(key))
         fail(*node,
              fmt::format("{}: needs an event in the same table: call, send, receive, packet, fault, poll, "
@@ -202,6 +242,7 @@ Condition ScenarioReader::read_condition(const toml::table& table, size_t depth)
       after_.push_back(rule);
       all.parts.push_back({.kind = kind, .after_rule = rule});
     }
+  if (table.contains("counter") || table.contains("least")) all.parts.push_back(read_counter(table));
   if (const toml::node* const list = table.get("any"))
     all.parts.push_back(read_parts(*list, Condition::Kind::any, depth));
   if (const toml::node* const list = table.get("all"))
@@ -237,6 +278,18 @@ bool names_any_event(const Condition& condition) {
   return std::ranges::any_of(condition.parts, names_any_event);
 }
 
+bool names_outbound_packet(const Condition& condition) {
+  if (condition.kind == Condition::Kind::event)
+    return condition.event == EventKind::packet && condition.name.starts_with("out ");
+  return std::ranges::any_of(condition.parts, names_outbound_packet);
+}
+
+/// Events that have a region.
+bool names_memory(const Condition& condition) {
+  return names_event(condition, EventKind::fault) || names_event(condition, EventKind::packet) ||
+         names_event(condition, EventKind::send) || names_event(condition, EventKind::receive);
+}
+
 /// A rule whose events and action exclude each other would never act.
 void ScenarioReader::check_places(const toml::table& table, const trouble::Rule& rule) const {
   const auto place = place_of(rule.action.kind);
@@ -246,6 +299,14 @@ void ScenarioReader::check_places(const toml::table& table, const trouble::Rule&
   if (place && names_any_event(rule.when) && !names_event(rule.when, *place))
     fail(table,
          fmt::format("{}: never acts: `do` acts on another kind of event than `when` waits for", rule.name));
+  if (trouble::answers_request(rule.action.kind) && names_any_event(rule.when) &&
+      !names_outbound_packet(rule.when))
+    fail(table,
+         fmt::format("{}: never acts: rnr and nak answer a request, `packet = \"out ...\"`", rule.name));
+  if (rule.action.kind == trouble::Action::Kind::page_out && names_any_event(rule.when) &&
+      !names_memory(rule.when))
+    fail(table,
+         fmt::format("{}: never acts: page_out needs a fault, a packet, a send or a receive", rule.name));
   if (illegal_) return;
   if (const std::string why = why_illegal(rule.action, rule.when); !why.empty())
     fail(table, fmt::format("{}: {}; illegal = true allows it", rule.name, why));

@@ -13,7 +13,7 @@ class FrameJudge {
  public:
   virtual ~FrameJudge() = default;
   /// Adds to the model's verdict.
-  virtual void amend(std::span<const uint8_t> frame, Verdict& verdict) = 0;
+  virtual void amend(std::span<const uint8_t> frame, uint64_t now_ns, Verdict& verdict) = 0;
 };
 
 }  // namespace faultline::chaos

@@ -33,7 +33,9 @@ struct Verdict {
   bool corrupt = false;
   bool mark = false;
   uint64_t delay_ns = 0;
-  uint32_t bit = 0;  ///< bit to flip, counted from the frame's start
+  uint32_t bit = 0;             ///< bit to flip, counted from the frame's start
+  uint32_t behind = 0;          ///< so many later frames pass this one
+  bool change_payload = false;  ///< with a right ICRC
 };
 
 class LinkModel {

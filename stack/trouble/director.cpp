@@ -104,15 +104,25 @@ bool Director::concerns(EventKind kind) const {
 }
 
 bool Director::may_take_link_down() const {
-  const auto takes_it = [](const auto& one) {
-    return one.action.kind == Action::Kind::link_down || one.action.kind == Action::Kind::remove_device;
-  };
-  return std::ranges::any_of(scenario_.rules, takes_it) || std::ranges::any_of(scenario_.exact, takes_it);
+  return any_action([](Action::Kind kind) {
+    return kind == Action::Kind::link_down || kind == Action::Kind::remove_device;
+  });
+}
+
+bool Director::may_inject() const {
+  return any_action(
+      [](Action::Kind kind) { return kind == Action::Kind::inject_cnp || answers_request(kind); });
+}
+
+bool Director::any_action(bool (*is_wanted)(Action::Kind kind)) const {
+  const auto has_it = [is_wanted](const auto& one) { return is_wanted(one.action.kind); };
+  return std::ranges::any_of(scenario_.rules, has_it) || std::ranges::any_of(scenario_.exact, has_it);
 }
 
 Director::Matched Director::matches_event(const Condition& condition, const Event& event) {
   if (condition.event != event.kind || !fits(condition.name, event.name)) return {};
   if (event.bytes < condition.least_bytes || event.bytes > condition.most_bytes) return {};
+  if (!condition.peer.empty() && condition.peer != event.peer) return {};
   if (condition.qp && (event.object.kind != ObjectKind::qp || event.object.number != *condition.qp))
     return {};
   if (condition.thread && condition.thread != event.thread) return {};
@@ -125,6 +135,21 @@ Director::Matched Director::matches_event(const Condition& condition, const Even
   if (count < condition.from) return {};
   if (condition.every != 0 && count % condition.every != 0) return {};
   return {true, count};
+}
+
+// What it has reached once holds, though a gauge may fall.
+bool Director::has_reached(const Condition& condition, const Object& object) {
+  const auto of_device = [&](uint32_t device) {
+    if (reached_.contains({condition.leaf, device})) return true;
+    const auto reader = counter_readers_.find(device);
+    if (reader == counter_readers_.end() || reader->second(condition.counter) < condition.least) return false;
+    reached_.emplace(condition.leaf, device);
+    return true;
+  };
+  if (object.kind != ObjectKind::process) return of_device(object.device);
+  for (uint32_t device = 0; device < devices_.size(); ++device)
+    if (of_device(device)) return true;
+  return false;
 }
 
 // Every leaf sees every event, so that counts do not depend on the order of the parts.
@@ -142,6 +167,8 @@ Director::Matched Director::matches(const Condition& condition, const Event& eve
       return {!has_decided(condition.after_rule), 0};
     case Condition::Kind::commanded:
       return {commanded_.contains(condition.command), 0};
+    case Condition::Kind::counter:
+      return {has_reached(condition, event.object), 0};
     case Condition::Kind::all:
     case Condition::Kind::any:
       break;
@@ -174,7 +201,35 @@ bool Director::draw(size_t rule, const Event& event, uint64_t count) const {
 
 const Action* Director::decide(const Event& event) {
   const std::lock_guard guard(state_lock);
-  const TimeNs now = clock_();
+  return decide_locked(event, nullptr, clock_()).action;
+}
+
+PacketFate Director::decide_packet(const Event& event, bool is_outbound, uint64_t frame_bytes, TimeNs now) {
+  const PacketOnWay packet{is_outbound, event.object, event.peer, frame_bytes};
+  const std::lock_guard guard(state_lock);
+  const Decision made = decide_locked(event, &packet, now);
+  PacketFate fate{.action = made.action, .passage = flows_.pass(packet, now)};
+  if (made.action != nullptr) fate.jitter_ns = jitter_of(*made.action, event, made.n);
+  return fate;
+}
+
+bool Director::has_place_for(const Action& action, const Event& event) {
+  switch (action.kind) {
+    case Action::Kind::fail_qp:
+      return event.object.kind == ObjectKind::qp;
+    case Action::Kind::inject_cnp:
+      return event.object.kind == ObjectKind::qp;
+    case Action::Kind::inject_rnr:
+    case Action::Kind::inject_nak:
+      return event.object.kind == ObjectKind::qp && event.is_request;
+    case Action::Kind::page_out:
+      return event.region != 0;
+    default:
+      return true;
+  }
+}
+
+Director::Decision Director::decide_locked(const Event& event, const PacketOnWay* packet, TimeNs now) {
   const std::string object = text_of_locked(event.object);
   const std::string text = trouble::text_of(event);
   const uint64_t n = ++event_counts_[text + '\n' + object];
@@ -182,16 +237,16 @@ const Action* Director::decide(const Event& event) {
   const auto take = [&](const std::string& rule, const Action& action) {
     const std::optional<EventKind> place = place_of(action.kind);
     if (place && here != nullptr) return false;  // one action for an event
-    if (action.kind == Action::Kind::fail_qp && event.object.kind != ObjectKind::qp) return false;
     const uint8_t needed = concern_of(action.kind);
-    if ((event.concerns & needed) != needed) return false;
+    if ((event.concerns & needed) != needed || !has_place_for(action, event)) return false;
+    if (changes_flow(action.kind) && (packet == nullptr || !flows_.begin(action, *packet, now))) return false;
     note(rule, action, event, n);
     if (place)
       here = &action;
     else if (needed != 0)
       event.effects->push_back(&action);
     else
-      begin(action, event.object, now);
+      begin(action, event, now);
     return true;
   };
   if (const auto found = exact_.find(place_text(text, object, n)); found != exact_.end())
@@ -207,7 +262,7 @@ const Action* Director::decide(const Event& event) {
     if (!draw(i, event, matched.count != 0 ? matched.count : n)) continue;
     if (take(rule.name, rule.action)) ++decided_[i];
   }
-  return here;
+  return {here, n};
 }
 
 bool Director::command(const std::string& name, bool begins) {
@@ -238,24 +293,37 @@ std::vector<std::string> Director::commands() const {
   return {names.begin(), names.end()};
 }
 
-void Director::begin(const Action& action, const Object& object, TimeNs now) {
+/// Depends on seed, object and count alone, so that a replay has the same.
+uint64_t Director::jitter_of(const Action& action, const Event& event, uint64_t n) const {
+  if (action.jitter_ns == 0) return 0;
+  chaos::Random of_object(chaos::Random(scenario_.seed).next() ^ event.object.key());
+  return chaos::Random(of_object.next() ^ n).below(action.jitter_ns + 1);
+}
+
+void Director::begin(const Action& action, const Event& event, TimeNs now) {
   switch (action.kind) {
     case Action::Kind::link_down: {
-      TimeNs& until = link_down_until_[object.device];
+      TimeNs& until = link_down_until_[event.object.device];
       until = action.duration_ns == 0 ? kNever : std::max(until, now + action.duration_ns);
       has_link_times_.store(true, std::memory_order_relaxed);
       return;
     }
     case Action::Kind::link_up:
-      link_down_until_.erase(object.device);
+      link_down_until_.erase(event.object.device);
       return;
     case Action::Kind::remove_device:
-      return remove(object.device);
+      return remove(event.object.device);
     default:
       break;
   }
-  const uint64_t handle = action.kind == Action::Kind::fail_qp ? handle_of(object) : 0;
-  pending_.push_back({object, handle, action.kind, action.number});
+  uint64_t handle = 0;
+  if (action.kind == Action::Kind::page_out) handle = event.region;
+  if (action.kind == Action::Kind::fail_qp) handle = handle_of(event.object);
+  pending_.push_back({.object = event.object,
+                      .handle = handle,
+                      .va = event.va,
+                      .kind = action.kind,
+                      .number = action.number});
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
 }
 
@@ -266,7 +334,7 @@ void Director::remove(uint32_t device) {
   has_gone_.store(true, std::memory_order_relaxed);
   link_down_until_[device] = kNever;
   has_link_times_.store(true, std::memory_order_relaxed);
-  pending_.push_back({{ObjectKind::device, device, 0}, 0, Action::Kind::raise_event, kDeviceFatal});
+  pending_.push_back({.object = {ObjectKind::device, device, 0}, .number = kDeviceFatal});
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
 }
 
@@ -274,6 +342,24 @@ bool Director::is_gone(uint32_t device) {
   if (!has_gone_.load(std::memory_order_relaxed)) return false;
   const std::lock_guard guard(state_lock);
   return std::ranges::find(gone_, device) != gone_.end();
+}
+
+void Director::set_counter_reader(uint32_t device, CounterReader reader) {
+  const std::lock_guard guard(state_lock);
+  if (reader)
+    counter_readers_[device] = std::move(reader);
+  else
+    counter_readers_.erase(device);
+}
+
+std::vector<std::string> Director::counter_names() const {
+  std::vector<std::string> names;
+  const auto visit = [&names](const Condition& condition, const auto& self) -> void {
+    if (condition.kind == Condition::Kind::counter) names.push_back(condition.counter);
+    for (const Condition& part : condition.parts) self(part, self);
+  };
+  for (const Rule& rule : scenario_.rules) visit(rule.when, visit);
+  return names;
 }
 
 bool Director::is_link_down(uint32_t device) {

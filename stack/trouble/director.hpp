@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "stack/base/time.hpp"
+#include "stack/trouble/flow_table.hpp"
 #include "stack/trouble/scenario.hpp"
 
 namespace faultline::trouble {
@@ -30,12 +31,24 @@ struct Event {
   /// Receives the actions on what the event concerns; the caller executes them after decide(). Not null if
   /// `concerns` is not 0.
   std::vector<const Action*>* effects = nullptr;
+  std::string_view peer = {};  ///< of a packet: the IP address of its other end
+  bool is_request = false;     ///< of a packet: its responder may refuse it with a NAK
+  uint32_t region = 0;         ///< key of the memory region that the event is about; 0: none
+  uint64_t va = 0;             ///< in that region
 };
 
-/// An action that the device executes in its own turn: raise_event and fail_qp.
+/// What happens to a packet.
+struct PacketFate {
+  const Action* action = nullptr;  ///< nullptr: none of its own
+  uint64_t jitter_ns = 0;          ///< of the action
+  FlowTable::Passage passage;      ///< by what its flow suffers
+};
+
+/// An action that the device executes in its own turn: raise_event, fail_qp and page_out.
 struct Pending {
   Object object;
-  uint64_t handle = 0;  ///< QPN of a QP, 0: it is gone; of a device, the core that is next
+  uint64_t handle = 0;  ///< QPN of a QP, key of a region; 0: it is gone
+  uint64_t va = 0;      ///< in the region
   Action::Kind kind = Action::Kind::raise_event;
   uint32_t number = 0;
 };
@@ -51,6 +64,16 @@ class Director {
   /// Returns the action for this event; kind and number are valid. nullptr: nothing happens. Pending actions
   /// of the same event are queued for their device. The action lives as long as the director.
   [[nodiscard]] const Action* decide(const Event& event);
+  /// As decide(), of a packet, whose flow may suffer too. `now` is the time of the packet's link.
+  [[nodiscard]] PacketFate decide_packet(const Event& event, bool is_outbound, uint64_t frame_bytes,
+                                         TimeNs now);
+
+  /// Reads a counter of a device by its name; called under the director's lock, so it takes no other.
+  using CounterReader = std::function<uint64_t(const std::string& name)>;
+  /// Sets the reader of a device's counters; an empty one removes it. Without one its counters are 0.
+  void set_counter_reader(uint32_t device, CounterReader reader);
+  /// Returns the names of the counters that the scenario waits for.
+  [[nodiscard]] std::vector<std::string> counter_names() const;
 
   /// Returns the index of a device; the first call for a name adds it.
   [[nodiscard]] uint32_t device(std::string_view name);
@@ -83,12 +106,15 @@ class Director {
 
   /// True if a rule may act at events of this kind, or waits for them. Constant.
   [[nodiscard]] bool concerns(EventKind kind) const;
+  /// True if a rule may add packets of its own. Constant.
+  [[nodiscard]] bool may_inject() const;
   /// True if a rule may take a link down, or remove a device. Constant.
   [[nodiscard]] bool may_take_link_down() const;
 
   [[nodiscard]] std::string text_of(const Object& object);
 
  private:
+  [[nodiscard]] bool any_action(bool (*is_wanted)(Action::Kind kind)) const;
   struct Matched {
     bool holds = false;
     uint64_t count = 0;  ///< of the last event leaf that matched: the draw's position
@@ -96,9 +122,19 @@ class Director {
   [[nodiscard]] Matched matches(const Condition& condition, const Event& event, TimeNs now);
   [[nodiscard]] Matched matches_event(const Condition& condition, const Event& event);
   [[nodiscard]] bool has_decided(const std::string& rule) const;
+  [[nodiscard]] bool has_reached(const Condition& condition, const Object& object);
+  struct Decision {
+    const Action* action = nullptr;
+    uint64_t n = 0;  ///< of the event, on its object
+  };
+  /// `packet` is of an event of that kind, else nullptr. Under the lock.
+  [[nodiscard]] Decision decide_locked(const Event& event, const PacketOnWay* packet, TimeNs now);
+  /// False if the event has not what the action acts on.
+  [[nodiscard]] static bool has_place_for(const Action& action, const Event& event);
+  [[nodiscard]] uint64_t jitter_of(const Action& action, const Event& event, uint64_t n) const;
   [[nodiscard]] bool draw(size_t rule, const Event& event, uint64_t count) const;
   /// Queues or executes an action that may take place at any event.
-  void begin(const Action& action, const Object& object, TimeNs now);
+  void begin(const Action& action, const Event& event, TimeNs now);
   /// Under the lock.
   void remove(uint32_t device);
   void note(const std::string& rule, const Action& action, const Event& event, uint64_t n);
@@ -123,6 +159,9 @@ class Director {
   std::unordered_map<std::string, const Exact*> exact_;            ///< by event, object and n
   std::vector<uint64_t> decided_;                                  ///< by rule
   std::set<std::string> commanded_;
+  FlowTable flows_;
+  std::map<uint32_t, CounterReader> counter_readers_;  ///< by device
+  std::set<std::pair<uint32_t, uint32_t>> reached_;    ///< leaf and device
   std::vector<Pending> pending_;
   std::map<uint32_t, TimeNs> link_down_until_;  ///< by device
   std::vector<uint32_t> gone_;                  ///< devices

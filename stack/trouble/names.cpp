@@ -10,6 +10,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "stack/trouble/calls.hpp"
+#include "stack/trouble/options.hpp"
 
 namespace faultline::trouble {
 namespace {
@@ -88,26 +89,32 @@ struct Word {
   std::string_view key;
   std::string_view word;
   Action::Kind kind;
-  std::string_view duration;  ///< the key of the duration that it needs
-  bool may_last = false;      ///< without the duration it has no end
 };
 constexpr auto kWords = std::to_array<Word>({
-    {"packet", "lose", Action::Kind::lose, ""},
-    {"packet", "duplicate", Action::Kind::duplicate, ""},
-    {"packet", "corrupt", Action::Kind::corrupt, ""},
-    {"packet", "mark", Action::Kind::mark, ""},
-    {"packet", "delay", Action::Kind::delay, "delay_us"},
-    {"fault", "fail", Action::Kind::fail_fault, ""},
-    {"fault", "delay", Action::Kind::delay_fault, "delay_us"},
-    {"poll", "nothing", Action::Kind::poll_nothing, ""},
-    {"qp", "error", Action::Kind::fail_qp, ""},
-    {"link", "down", Action::Kind::link_down, "for_ms", true},
-    {"link", "up", Action::Kind::link_up, ""},
-    {"cq", "overflow", Action::Kind::overflow_cq, ""},
-    {"wake", "spurious", Action::Kind::wake, ""},
-    {"wake", "late", Action::Kind::moderate, "delay_us"},
-    {"device", "absent", Action::Kind::hide_device, ""},
-    {"device", "gone", Action::Kind::remove_device, ""},
+    {"packet", "lose", Action::Kind::lose},
+    {"packet", "duplicate", Action::Kind::duplicate},
+    {"packet", "corrupt", Action::Kind::corrupt},
+    {"packet", "mark", Action::Kind::mark},
+    {"packet", "delay", Action::Kind::delay},
+    {"packet", "reorder", Action::Kind::reorder},
+    {"packet", "partition", Action::Kind::partition},
+    {"packet", "rate", Action::Kind::rate},
+    {"packet", "slow", Action::Kind::slow},
+    {"inject", "cnp", Action::Kind::inject_cnp},
+    {"inject", "rnr", Action::Kind::inject_rnr},
+    {"inject", "nak", Action::Kind::inject_nak},
+    {"memory", "page_out", Action::Kind::page_out},
+    {"fault", "fail", Action::Kind::fail_fault},
+    {"fault", "delay", Action::Kind::delay_fault},
+    {"poll", "nothing", Action::Kind::poll_nothing},
+    {"qp", "error", Action::Kind::fail_qp},
+    {"link", "down", Action::Kind::link_down},
+    {"link", "up", Action::Kind::link_up},
+    {"cq", "overflow", Action::Kind::overflow_cq},
+    {"wake", "spurious", Action::Kind::wake},
+    {"wake", "late", Action::Kind::moderate},
+    {"device", "absent", Action::Kind::hide_device},
+    {"device", "gone", Action::Kind::remove_device},
 });
 
 template <size_t kCount>
@@ -140,37 +147,20 @@ constexpr auto kReasons = std::to_array<Name>({
     {"consumer", 28},
 });
 
-constexpr uint64_t kNsPerUs = 1'000;
-constexpr uint64_t kNsPerMs = 1'000'000;
-constexpr uint64_t kMostNs = 3'600'000'000'000;  ///< an hour
+/// The keys of `do` of which a table has one.
+constexpr std::string_view kMainKeys =
+    "errno, status, packet, inject, memory, fault, poll, reject, event, qp, link, cq, wake, device, cm_event";
 
-std::string read_duration(const nlohmann::ordered_json& table, std::string_view key, Action& action) {
-  const auto found = table.find(key);
-  if (found == table.end()) return fmt::format("needs {}", key);
-  if (!found->is_number_unsigned() && !(found->is_number_integer() && found->template get<int64_t>() >= 0))
-    return fmt::format("{}: a whole number is expected", key);
-  const uint64_t unit_ns = key.ends_with("_us") ? kNsPerUs : kNsPerMs;
-  const auto number = found->template get<uint64_t>();
-  if (number == 0 || number > kMostNs / unit_ns) return fmt::format("{}: more than 0, at most an hour", key);
-  action.duration_ns = number * unit_ns;
-  return {};
-}
-
-constexpr std::string_view kKeys =
-    "errno, status, packet, fault, poll, reject, event, qp, link, cq, wake, device, cm_event";
-
-std::string read_word(const nlohmann::ordered_json& table, const std::string& key, const std::string& value,
-                      Action& action) {
+std::string read_word(const std::string& key, const std::string& value, Action& action) {
   for (const Word& word : kWords) {
     if (word.key != key || word.word != value) continue;
     action.kind = word.kind;
-    if (word.duration.empty() || (word.may_last && !table.contains(word.duration))) return {};
-    return read_duration(table, word.duration, action);
+    return {};
   }
   std::string known;
   for (const Word& word : kWords)
     if (word.key == key) known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", word.word);
-  if (known.empty()) return fmt::format("{}: unknown key; known here: {}", key, kKeys);
+  if (known.empty()) return fmt::format("{}: unknown key; known here: {}", key, kMainKeys);
   return fmt::format("{}: \"{}\" is unknown; known here: {}", key, value, known);
 }
 
@@ -198,7 +188,7 @@ std::string read_action(const nlohmann::ordered_json& table, Action& action) {
   action.text = table.dump();
   std::string first;
   for (const auto& [key, value] : table.items()) {
-    if (key == "delay_us" || key == "for_ms") continue;
+    if (is_option(key)) continue;
     if (!first.empty()) return fmt::format("{} and {} exclude each other", first, key);
     first = key;
     if (!value.is_string()) return fmt::format("{}: a text is expected", key);
@@ -215,13 +205,11 @@ std::string read_action(const nlohmann::ordered_json& table, Action& action) {
     else if (key == "reject")
       wrong = read_name(kReasons, text, Action::Kind::reject, action);
     else
-      wrong = read_word(table, key, text, action);
+      wrong = read_word(key, text, action);
     if (!wrong.empty()) return wrong;
   }
-  if (first.empty()) return fmt::format("needs one of {}", kKeys);
-  if (action.duration_ns == 0 && (table.contains("delay_us") || table.contains("for_ms")))
-    return fmt::format("{}: takes no duration", first);
-  return {};
+  if (first.empty()) return fmt::format("needs one of {}", kMainKeys);
+  return read_options(table, action);
 }
 
 std::string make_of_receive(Action& action) {
@@ -240,6 +228,8 @@ std::string fit_to_event(Exact& exact) {
 std::string why_illegal(const Action& action, const Condition& when) {
   if (action.kind == Action::Kind::fail_call && any_release(when))
     return "a call that releases an object does not fail on a real device";
+  if (action.kind == Action::Kind::corrupt_payload)
+    return "a real device finds a changed payload by the ICRC";
   return {};
 }
 

@@ -15,6 +15,14 @@ std::optional<EventKind> place_of(Action::Kind kind) {
     case corrupt:
     case mark:
     case delay:
+    case reorder:
+    case corrupt_payload:
+    case partition:
+    case rate:
+    case slow:
+    case inject_cnp:
+    case inject_rnr:
+    case inject_nak:
       return EventKind::packet;
     case fail_fault:
     case delay_fault:
@@ -38,6 +46,7 @@ std::optional<EventKind> place_of(Action::Kind kind) {
     case moderate:
     case raise_srq_event:
     case raise_cm_event:
+    case page_out:
       break;
   }
   return std::nullopt;
@@ -58,6 +67,14 @@ uint8_t concern_of(Action::Kind kind) {
     default:
       return 0;
   }
+}
+
+bool changes_flow(Action::Kind kind) {
+  return kind == Action::Kind::partition || kind == Action::Kind::rate || kind == Action::Kind::slow;
+}
+
+bool answers_request(Action::Kind kind) {
+  return kind == Action::Kind::inject_rnr || kind == Action::Kind::inject_nak;
 }
 
 }  // namespace faultline::trouble

@@ -48,6 +48,7 @@ struct Condition {
     after,     ///< another rule has decided
     until,     ///< the time of `since` is not reached
     before,    ///< another rule has not decided
+    counter,   ///< a counter of the device has reached a value
     commanded  ///< the user has given a command, and has not ended it
   };
   Kind kind = Kind::all;
@@ -62,6 +63,8 @@ struct Condition {
   std::optional<uint32_t> thread = {};  ///< of the program, in the order of the threads' first calls
   uint64_t least_bytes = 0;
   uint64_t most_bytes = UINT64_MAX;
+  std::string peer =
+      {};  ///< of a packet: the IP address of its other end, as inet_ntop(3) writes it; empty: any
   // Of the events of one object that pass the tests above.
   uint64_t nth = 0;    ///< only this one, counted from 1; 0: no limit
   uint64_t from = 0;   ///< this one and the later ones
@@ -69,27 +72,45 @@ struct Condition {
 
   uint64_t since_ns = 0;        ///< of Kind::since and Kind::until
   std::string after_rule = {};  ///< of Kind::after and Kind::before
+  std::string counter = {};     ///< of Kind::counter: its name, as in docs/counters.md
+  uint64_t least = 0;           ///< of Kind::counter
   std::string command = {};     ///< of Kind::commanded
 
   uint32_t leaf = 0;  ///< number of this leaf in the scenario
 };
 
+/// Which packets of a direction are one flow.
+enum class FlowScope : uint8_t {
+  qp,    ///< those of one QP and peer; packets of no known QP, such as the connection manager's, are one flow
+  peer,  ///< those of one peer
+  port   ///< all of the device
+};
+
 struct Action {
   enum class Kind : uint8_t {
-    fail_call,     ///< `number`: errno; EventKind::call
-    fail_send,     ///< `number`: ibv_wc_status; EventKind::send
-    lose,          ///< EventKind::packet, as the next four
-    duplicate,     ///<
-    corrupt,       ///< one bit
-    mark,          ///< congestion experienced
-    delay,         ///< by `duration_ns`
-    fail_fault,    ///< EventKind::fault: as if the page did not exist
-    delay_fault,   ///< by `duration_ns`
-    poll_nothing,  ///< EventKind::poll: no completion is returned
-    reject,        ///< `number`: reason of the REJ (IBA 12.6.7.2); EventKind::request
-    raise_event,   ///< `number`: ibv_event_type; at any event, as the next two
-    fail_qp,       ///< the QP of the event enters the error state, with IBV_EVENT_QP_FATAL
-    link_down,     ///< for `duration_ns`; 0: until link_up
+    fail_call,        ///< `number`: errno; EventKind::call
+    fail_send,        ///< `number`: ibv_wc_status; EventKind::send
+    lose,             ///< EventKind::packet, as the next four
+    duplicate,        ///<
+    corrupt,          ///< one bit
+    mark,             ///< congestion experienced
+    delay,            ///< by `duration_ns`, and at most `jitter_ns` more
+    reorder,          ///< behind the next `amount` packets of the direction
+    corrupt_payload,  ///< one bit of the payload, with a right ICRC
+    partition,        ///< the flow is lost for `duration_ns`
+    rate,             ///< the flow has `bits_per_second` and a queue of `queue_bytes`
+    slow,             ///< each packet of the flow takes `service_ns`
+    inject_cnp,       ///< `amount` CNPs arrive from the QP's peer
+    inject_rnr,       ///< the request is answered with an RNR NAK; `amount`: its timer code (IBA 9.7.5.2.8)
+    inject_nak,       ///< the request is answered with a NAK; `number`: its code (IBA 9.7.5.2.5)
+    fail_fault,       ///< EventKind::fault: as if the page did not exist
+    delay_fault,      ///< by `duration_ns`
+    poll_nothing,     ///< EventKind::poll: no completion is returned
+    reject,           ///< `number`: reason of the REJ (IBA 12.6.7.2); EventKind::request
+    raise_event,      ///< `number`: ibv_event_type; at any event, as the next two
+    fail_qp,          ///< the QP of the event enters the error state, with IBV_EVENT_QP_FATAL
+    link_down,        ///< for `duration_ns`; 0: until link_up
+    page_out,         ///< the pages of the event's region; at an event that has a region
     link_up,
     remove_device,    ///< IBV_EVENT_DEVICE_FATAL; later calls fail, and no list has the device
     hide_device,      ///< EventKind::list: the list lacks the device
@@ -104,7 +125,13 @@ struct Action {
   Kind kind = Kind::lose;
   uint32_t number = 0;
   uint64_t duration_ns = 0;
-  std::string text = {};  ///< the `do` table as JSON, for the journal
+  uint64_t jitter_ns = 0;
+  uint64_t amount = 0;
+  uint64_t bits_per_second = 0;
+  uint64_t queue_bytes = 0;
+  uint64_t service_ns = 0;
+  FlowScope flow = FlowScope::qp;  ///< of partition, rate and slow
+  std::string text = {};           ///< the `do` table as JSON, for the journal
 };
 
 /// Returns the kind of events at which an action takes place; nullopt: at any.
@@ -122,6 +149,11 @@ struct Rule {
   uint64_t times = 1;  ///< 0: without limit
   double probability = 1;
 };
+
+/// True for an action that begins with one packet and lasts: partition, rate and slow.
+[[nodiscard]] bool changes_flow(Action::Kind kind);
+/// True for an action that answers a request in its responder's place.
+[[nodiscard]] bool answers_request(Action::Kind kind);
 
 /// A decision at an exact place: of a journal, or a rule with `at`.
 struct Exact {

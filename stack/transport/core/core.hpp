@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <span>
 
 #include "odp/regions/memory_access.hpp"
@@ -80,6 +81,9 @@ class Core {
   void fail_qps_of(const CompletionQueue& cq, TimeNs now);
   /// Returns the QPN of the connected QP whose peer is that QP; 0: none. Takes time in proportion to the QPs.
   [[nodiscard]] uint32_t qpn_of_peer(const wire::Gid& peer, uint32_t peer_qpn) const;
+
+  /// Returns the PSN of the oldest packet of a connected QP that awaits an answer; nullopt: there is none.
+  [[nodiscard]] std::optional<wire::Psn> first_unanswered(uint32_t qpn) const;
 
   /// Drops all references to `cq`; call after its last QP is destroyed and before destroying it.
   void forget_cq(const CompletionQueue& cq);

@@ -152,6 +152,15 @@ uint32_t Core::qpn_of_peer(const wire::Gid& peer, uint32_t peer_qpn) const {
   return 0;
 }
 
+std::optional<wire::Psn> Core::first_unanswered(uint32_t qpn) const {
+  const QueuePair* const qp = impl_->find(qpn);
+  if (qp == nullptr || (qp->state_now() != QpState::rts && qp->state_now() != QpState::sqd))
+    return std::nullopt;
+  const RequesterState& requester = qp->requester;
+  if (requester.unacked_psn == requester.sent_psn) return std::nullopt;
+  return requester.unacked_psn;
+}
+
 void Core::Impl::reset(QueuePair& qp) {
   qp.state.store(QpState::reset, std::memory_order_relaxed);
   take_doorbells();

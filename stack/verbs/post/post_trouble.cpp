@@ -38,9 +38,16 @@ uint64_t length_bytes_of(const ibv_send_wr& wr) {
   return bytes;
 }
 
+/// The region of a request is that of its first element.
+EventRegion region_of(const ibv_send_wr& wr) {
+  if (wr.num_sge == 0 || wr.sg_list == nullptr || (wr.send_flags & IBV_SEND_INLINE) != 0) return {};
+  return {wr.sg_list[0].lkey, wr.sg_list[0].addr};
+}
+
 /// Returns the status with which a send fails; 0: it does not.
-uint32_t status_of(const ibv_qp* qp, uint32_t opcode, uint64_t bytes) {
-  const trouble::Action* const action = decide(EventKind::send, opcode_name(opcode), concerned_by(qp), bytes);
+uint32_t status_of(const ibv_qp* qp, uint32_t opcode, uint64_t bytes, const EventRegion& region) {
+  const trouble::Action* const action =
+      decide(EventKind::send, opcode_name(opcode), concerned_by(qp), bytes, region);
   return action == nullptr ? 0 : action->number;
 }
 
@@ -73,7 +80,8 @@ int post_failing(Qp& qp, const ibv_send_wr& wr, uint32_t status) {
 int post_one(ibv_qp* qp, const ibv_send_wr& wr) {
   const uint64_t bytes = length_bytes_of(wr);
   if (const int error = trouble_of("ibv_post_send", qp, bytes); error != 0) return error;
-  if (const uint32_t status = status_of(qp, uint32_t{load_once(wr.opcode)}, bytes); status != 0)
+  if (const uint32_t status = status_of(qp, uint32_t{load_once(wr.opcode)}, bytes, region_of(wr));
+      status != 0)
     return post_failing(qp_of(qp), wr, status);
   ibv_send_wr alone = wr;
   alone.next = nullptr;
@@ -109,7 +117,9 @@ int post_receives(Queue* queue, ibv_recv_wr* wr, ibv_recv_wr** bad_wr, uint32_t 
     ibv_recv_wr alone = *wr;
     alone.next = nullptr;
     ibv_sge unusable{};
-    const trouble::Action* const action = decide(EventKind::receive, {}, concerned_by(queue), bytes);
+    EventRegion region;
+    if (wr->sg_list != nullptr && wr->num_sge != 0) region = {wr->sg_list[0].lkey, wr->sg_list[0].addr};
+    const trouble::Action* const action = decide(EventKind::receive, {}, concerned_by(queue), bytes, region);
     if (action != nullptr && max_sge != 0) {
       unusable = made_to_fail(action->number);
       alone.sg_list = &unusable;
@@ -149,7 +159,13 @@ int post_srq_recv_in_trouble(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr
 void make_requests_fail(Qp& qp, uint32_t first, uint32_t end) {
   for (uint32_t index = first; index != end; ++index) {
     transport::SendWqe& wqe = *qp.send_ring->header_at(index);
-    const uint32_t status = status_of(&qp.qp_base, static_cast<uint32_t>(wqe.opcode), wqe.length_bytes);
+    EventRegion region;
+    if (wqe.sge_count != 0) {
+      const transport::Sge& element = qp.send_ring->sges_of(&wqe)[0];
+      region = {element.lkey, element.va};
+    }
+    const uint32_t status =
+        status_of(&qp.qp_base, static_cast<uint32_t>(wqe.opcode), wqe.length_bytes, region);
     if (status != 0) make_fail(wqe, status);
   }
 }

@@ -75,7 +75,7 @@ void note_end(const ibv_mr* mr) {
 }
 
 const trouble::Action* decide(trouble::EventKind kind, std::string_view name, const Concerned& concerned,
-                              uint64_t bytes) {
+                              uint64_t bytes, const EventRegion& region) {
   std::vector<const trouble::Action*> effects;
   uint8_t concerns = 0;
   if (concerned.cq != nullptr) concerns |= trouble::kConcernsCq;
@@ -86,7 +86,9 @@ const trouble::Action* decide(trouble::EventKind kind, std::string_view name, co
                                                                      .bytes = bytes,
                                                                      .thread = thread_number(),
                                                                      .concerns = concerns,
-                                                                     .effects = &effects});
+                                                                     .effects = &effects,
+                                                                     .region = region.key,
+                                                                     .va = region.va});
   for (const trouble::Action* const effect : effects) execute(*effect, concerned);
   return action;
 }

@@ -39,10 +39,17 @@ void note_end(const ibv_cq* cq);
 void note_end(const ibv_srq* srq);
 void note_end(const ibv_mr* mr);
 
+/// The memory region that an event is about.
+struct EventRegion {
+  uint32_t key = 0;  ///< 0: none
+  uint64_t va = 0;   ///< in the region
+};
+
 /// Asks the scenario, which exists, on a thread of the program, and executes its actions on queues. Returns
 /// the action for the event itself; nullptr: none. No lock of a completion queue is held.
 [[nodiscard]] const trouble::Action* decide(trouble::EventKind kind, std::string_view name,
-                                            const Concerned& concerned, uint64_t bytes = 0);
+                                            const Concerned& concerned, uint64_t bytes = 0,
+                                            const EventRegion& region = {});
 
 /// As trouble_of(), with a scenario.
 [[nodiscard]] int decide_call(std::string_view call, const Concerned& concerned, uint64_t bytes);

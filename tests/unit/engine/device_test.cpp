@@ -5,7 +5,11 @@
 #include <semaphore>
 #include <thread>
 
+#include "pmd_glue/device/device_counters.hpp"
 #include "pmd_glue/device/running_device.hpp"
+#include "pmd_glue/trouble/scenario_file.hpp"
+#include "stack/base/clock.hpp"
+#include "stack/trouble/director.hpp"
 #include "tests/unit/engine/frames.hpp"
 
 namespace faultline::glue::test {
@@ -70,6 +74,64 @@ TEST_F(Device, AnswersOnThePortThatItsDriverOpened) {
   EXPECT_EQ(counters.arp_out, 1U);
   EXPECT_EQ(counters.rx_missed, 3U);
   EXPECT_EQ(counters.rx_no_mbuf, 4U);
+}
+
+struct CounterCase {
+  const char* name;
+  uint64_t least;
+  bool is_reached;
+};
+
+TEST_F(Device, AScenarioWaitsForItsCounters) {
+  const CounterCase cases[] = {
+      {"port.rx_frames", 3, true},   {"port.rx_frames", 4, false},      {"port.arp_in", 2, true},
+      {"port.arp_in", 3, false},     {"transport.rx_packets", 1, true}, {"transport.rx_packets", 2, false},
+      {"drop.unknown_qpn", 1, true}, {"drop.unknown_qpn", 2, false},    {"odp.num_odp_mrs", 1, true},
+      {"odp.num_odp_mrs", 2, false}, {"parse.udp_checksum", 1, false},  {"odp.fault_us.swap.more", 1, false},
+  };
+  std::vector<uint8_t> memory(4096);
+  for (const CounterCase& one : cases) {
+    const std::string toml = std::string("[[rule]]\nwhen = { call = \"ibv_reg_mr\", counter = \"") +
+                             one.name + "\", least = " + std::to_string(one.least) +
+                             " }\ndo = { errno = \"ENOMEM\" }\n";
+    trouble::Director director(parse_scenario(toml, "t.toml"), monotonic_ns, {});
+    trouble::set_director(&director);
+    config.domain.allow_unguarded = true;
+    open();
+    const auto address = reinterpret_cast<uint64_t>(memory.data());
+    EXPECT_EQ(device->memory()
+                  .register_region({.domain = 1,
+                                    .address = address,
+                                    .length_bytes = memory.size(),
+                                    .iova = address,
+                                    .access = odp::kLocalWrite | odp::kOnDemand})
+                  .error,
+              0);
+    const Station station("198.18.0.1/24");
+    for (int i = 0; i < 2; ++i) port->deliver(arp_request(device->description().gids[0].ipv4()));
+    port->deliver(roce_frame(station, 0x123456));
+    device->drive();
+    const trouble::Object object{trouble::ObjectKind::device, director.device("fake0"), 0};
+    const auto decide = [&] {
+      return director.decide({.kind = trouble::EventKind::call, .name = "ibv_reg_mr", .object = object});
+    };
+    EXPECT_EQ(decide() != nullptr, one.is_reached) << one.name << ' ' << one.least;
+    device.reset();
+    EXPECT_EQ(decide(), nullptr) << "a closed device has no counters; the rule has decided once at most";
+    trouble::set_director(nullptr);
+  }
+}
+
+TEST(Counters, ThatAnEngineReadsCanBeWaitedFor) {
+  for (const CounterCase& one : {CounterCase{"transport.timeouts", 0, true},
+                                 {"transport.nothing", 0, false},
+                                 {"port.tx_frames", 0, true},
+                                 {"port.rx_missed", 0, false},
+                                 {"cm.sent", 0, false},
+                                 {"odp.fault_us.swap.more", 0, true},
+                                 {"parse.icrc", 0, true},
+                                 {"drop.unknown_qpn", 0, true}})
+    EXPECT_EQ(can_be_waited_for(one.name), one.is_reached) << one.name;
 }
 
 TEST_F(Device, AFaultOfThePortIsTheErrorOfOpen) {

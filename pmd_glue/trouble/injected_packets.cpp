@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pmd_glue/trouble/injected_packets.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace faultline::glue {
+namespace {
+
+/// Packets that may be in flight behind a refused one. A PSN farther away is of a new connection.
+constexpr int32_t kMostInFlight = 1 << 16;
+
+constexpr uint8_t kSequenceNak = wire::kAethNak | static_cast<uint8_t>(wire::NakCode::psn_sequence_error);
+
+}  // namespace
+
+void InjectedPackets::add_cnps(const wire::PathHeader& from_peer, uint32_t qpn, uint32_t count) {
+  Waiting cnp{.path = from_peer, .count = count};
+  cnp.fields.bth.opcode = wire::Opcode::cnp;
+  cnp.fields.bth.becn = true;
+  cnp.fields.bth.destination_qpn = qpn;
+  waiting_.push_back(cnp);
+}
+
+void InjectedPackets::refuse(const wire::Packet& request, uint32_t qpn, uint64_t object, uint8_t syndrome) {
+  Waiting answer{.path = wire::reversed(wire::path_of(request)), .is_answer = true, .object = object};
+  answer.fields.bth.opcode = wire::in_service(wire::Opcode::rc_acknowledge, request.info->service);
+  answer.fields.bth.destination_qpn = qpn;
+  answer.fields.bth.psn = request.bth.psn;
+  answer.fields.aeth.syndrome = syndrome;
+  waiting_.push_back(answer);
+  if (syndrome != kSequenceNak) refused_.insert_or_assign(object, request.bth.psn);
+}
+
+bool InjectedPackets::discards(uint64_t object, wire::Psn psn) {
+  // Sent again before its answer could arrive.
+  if (std::ranges::any_of(waiting_, [&](const Waiting& one) {
+        return one.is_answer && one.object == object && one.fields.bth.psn == psn;
+      }))
+    return true;
+  const auto refused = refused_.find(object);
+  if (refused == refused_.end()) return false;
+  const int32_t behind = psn.distance_from(refused->second);
+  if (behind > 0 && behind < kMostInFlight) return true;
+  refused_.erase(refused);
+  return false;
+}
+
+InjectedPackets::Arrival InjectedPackets::arrival_of(const Waiting& waiting, const transport::Core& core) {
+  if (!waiting.is_answer) return Arrival::now;
+  const std::optional<wire::Psn> first = core.first_unanswered(waiting.fields.bth.destination_qpn);
+  if (!first || *first > waiting.fields.bth.psn) return Arrival::never;
+  return *first == waiting.fields.bth.psn ? Arrival::now : Arrival::later;
+}
+
+size_t InjectedPackets::take(const transport::Core& core, std::span<uint8_t> frame) {
+  std::erase_if(waiting_, [&](const Waiting& one) { return arrival_of(one, core) == Arrival::never; });
+  const auto next = std::ranges::find_if(
+      waiting_, [&](const Waiting& one) { return arrival_of(one, core) == Arrival::now; });
+  if (next == waiting_.end()) return 0;
+  const wire::FrameTemplate from_peer(next->path);
+  uint8_t* const payload = from_peer.write_headers(frame, next->fields, 0);
+  const size_t length_bytes = payload == nullptr ? 0 : from_peer.seal(frame, payload, 0);
+  if (--next->count == 0 || length_bytes == 0) waiting_.erase(next);
+  return length_bytes;
+}
+
+}  // namespace faultline::glue
