@@ -47,7 +47,7 @@ struct PacketFate {
 /// An action that the device executes in its own turn: raise_event, fail_qp and page_out.
 struct Pending {
   Object object;
-  uint64_t handle = 0;  ///< QPN of a QP, key of a region; 0: it is gone
+  uint64_t handle = 0;  ///< QPN of a QP, key of a region, 0: it is gone; of a device, the core that is next
   uint64_t va = 0;      ///< in the region
   Action::Kind kind = Action::Kind::raise_event;
   uint32_t number = 0;

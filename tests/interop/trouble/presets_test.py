@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every preset once, under a program over a wire: it decides what its file states, and the program ends as it would on such a network or device.
+  presets_test.py FAULTLINE_RUN FOLDER_OF_PRESETS"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+RUN, PRESETS = (os.path.realpath(path) for path in sys.argv[1:3])
+WAIT_S = 60
+started = []
+
+# A long timeout of the QP: a server on a busy machine may be late.
+BANDWIDTH = ["-F", "-s", "4096", "-u", "18", "-n", "3000"]
+ADDRESS = "198.18.0.1"
+WRITE, READ, SEND = ([f"ib_{kind}_bw", *BANDWIDTH] for kind in ("write", "read", "send"))
+# Three seconds, with a QP that gives up soon.
+LASTING = ["ib_write_bw", "-F", "-s", "4096", "-u", "10", "-D", "3"]
+RPING = ["rping", "-a", ADDRESS, "-C", "20"]
+SURVIVES, FAILS, EITHER = "survives", "fails", "either"
+
+# The client's program, how it ends, the decisions that its journal must have, options of faultline-run. "rping" has a server of its own form.
+CLIENT = {
+    "loss": (WRITE, SURVIVES, [{"packet": "lose"}], ()),
+    "link-flap": (LASTING, FAILS, [{"link": "down", "for_ms": 30000}], ()),
+    "link-flaps": ([*WRITE[:-1], "10000"], SURVIVES, [{"link": "down", "for_ms": 5}], ()),
+    "congestion": (WRITE, SURVIVES, [{"packet": "mark"}, {"packet": "delay", "delay_us": 300}], ()),
+    "memlock": (RPING, EITHER, [{"errno": "ENOMEM"}], ("--seed", "3")),
+    "slow-pages": ([*WRITE, "--odp"], SURVIVES, [{"fault": "delay", "delay_us": 20000}], ()),
+    "late-completions": (WRITE, SURVIVES, [{"poll": "nothing"}], ()),
+    "cm-loss": (RPING, SURVIVES, [{"packet": "lose"}, {"packet": "delay", "delay_us": 200000}], ()),
+    "half-open": (RPING, SURVIVES, [{"packet": "lose"}], ()),
+    "dying-adapter": (WRITE, FAILS, [{"qp": "error"}], ()),
+    "removed-adapter": (WRITE, FAILS, [{"device": "gone"}], ()),
+    "late-port": (WRITE, EITHER, [{"link": "down", "for_ms": 3000}], ()),
+    "late-device": (WRITE, FAILS, [{"device": "absent"}], ()),
+    "cq-overflow": (WRITE, FAILS, [{"cq": "overflow"}], ()),
+    "one-way-partition": (WRITE, SURVIVES, [{"packet": "partition", "for_ms": 300, "flow": "peer"}], ()),
+    "incast": (READ, SURVIVES, [{"packet": "mark"}, {"packet": "rate", "bits_per_second": 1000000000, "queue_bytes": 131072, "flow": "port"}], ()),
+    "peer-paused": (WRITE, SURVIVES, [{"packet": "partition", "for_ms": 2000, "flow": "port"}] * 2, ()),
+    "rnr-storm": (SEND, SURVIVES, [{"inject": "rnr", "timer": 12}], ()),
+    "cnp-storm": (WRITE, SURVIVES, [{"inject": "cnp", "count": 20}], ()),
+}
+
+
+def start(words):
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    started.append(process)
+    return process
+
+
+def end(process):
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.communicate()[0]
+
+
+def decisions(journal):
+    if not os.path.exists(journal):
+        return []
+    with open(journal, encoding="utf-8") as file:
+        return [json.loads(line)["do"] for line in list(file)[1:]]
+
+
+def run_client(words):
+    """Until the server listens, the client is refused: it has met no trouble then."""
+    limit = time.monotonic() + WAIT_S
+    while True:
+        client = start(words)
+        try:
+            output = client.communicate(timeout=max(limit - time.monotonic(), 1))[0]
+        except subprocess.TimeoutExpired:
+            output = end(client) + "\n(ended by the test)"
+        if "Couldn't connect" not in output and "refused" not in output and "unreachable" not in output or time.monotonic() > limit:
+            return client.returncode, output
+        time.sleep(0.05)
+
+
+def of_server(words):
+    return [words[0], "-s", *words[1:]] if words[0] == "rping" else words
+
+
+def of_client(words):
+    return [words[0], "-c", *words[1:]] if words[0] == "rping" else [*words, ADDRESS]
+
+
+def preset(name):
+    return f"{PRESETS}/{name}.toml"
+
+
+def check(name, status, wanted, made, expected, text):
+    for one in expected:
+        assert made.count(one) >= expected.count(one), f"{name}: no decision {one} of {len(made)}: {made[:5]}\n{text}"
+    others = [one for one in made if one not in expected]
+    assert not others or name == "dying-adapter", f"{name}: {others[:3]}"
+    assert wanted == EITHER or (status == 0) == (wanted == SURVIVES), f"{name}: exit status {status}\n{text}"
+    print(f"{name}: {len(made)} decisions, the program {'ends well' if status == 0 else f'ends with status {status}'}", flush=True)
+
+
+def trouble_at_the_client(folder, name):
+    words, wanted, expected, options = CLIENT[name]
+    journal = f"{folder}/{name}.journal"
+    server = start([RUN, "--wire", name, "--side", "a", *of_server(words)])
+    status, output = run_client([RUN, "--wire", name, "--side", "b", "--trouble", preset(name), *options, "--journal", journal, *of_client(words)])
+    check(name, status, wanted, decisions(journal), expected, f"{output}\n-- server:\n{end(server)}")
+
+
+def trouble_at_the_listener(folder):
+    """Clients come until the listener has rejected one and lost a message; each ends."""
+    name, expected = "rdma-cm-storm", [{"reject": "no_resources"}, {"packet": "lose"}]
+    for seed in range(1, 10):
+        journal = f"{folder}/{name}-{seed}.journal"
+        wire = [RUN, "--wire", f"{name}-{seed}"]
+        server = start([*wire, "--side", "a", "--trouble", preset(name), "--seed", str(seed), "--journal", journal, *of_server(RPING)])
+        client = start([*wire, "--side", "b", *of_client(RPING)])
+        limit = time.monotonic() + WAIT_S / 10
+        while client.poll() is None and time.monotonic() < limit and not all(one in decisions(journal) for one in expected):
+            time.sleep(0.05)
+        text = end(client) + end(server)
+        made = decisions(journal)
+        if all(one in made for one in expected):
+            return check(name, client.returncode, EITHER, made, expected, text)
+    raise AssertionError(f"{name}: {made}\n{text}")
+
+
+def one_of_four(folder):
+    name = "one-of-four-dies"
+    config = f"{folder}/four.toml"
+    with open(config, "w", encoding="utf-8") as file:
+        for number in range(4):
+            file.write(f'[[device]]\nname = "faultline{number}"\n[device.port]\nkind = "wire"\nwire = "four"\nip = "198.18.0.{11 + number}"\n')
+    for device, wanted, expected in ((2, FAILS, [{"event": "IBV_EVENT_DEVICE_FATAL"}]), (1, SURVIVES, [])):
+        journal = f"{folder}/{name}-{device}.journal"
+        server = start([RUN, "--wire", "four", "--side", "a", *WRITE])
+        # Without --wire the program's sockets are the kernel's.
+        words = [RUN, "--config", config, "--trouble", preset(name), "--journal", journal, *WRITE, "-d", f"faultline{device}", "127.0.0.1"]
+        status, output = run_client(words)
+        check(name, status, wanted, decisions(journal), expected, f"{output}\n-- server:\n{end(server)}")
+
+
+def main():
+    if not all(shutil.which(program) for program in ("ib_write_bw", "rping", "ip")):
+        print("SKIPPED: perftest, rping or iproute2 is not installed")
+        return 77
+    if os.geteuid() == 0 and "FAULTLINE_OWN_NETWORK" not in os.environ:
+        os.environ["FAULTLINE_OWN_NETWORK"] = "1"
+        os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
+    chosen = sys.argv[3:] or [*CLIENT, "rdma-cm-storm", "one-of-four-dies"]
+    folder = tempfile.mkdtemp(prefix="faultline-presets-")
+    try:
+        os.environ.update(XDG_RUNTIME_DIR=folder)
+        if os.geteuid() == 0:
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        all_presets = {name.removesuffix(".toml") for name in os.listdir(PRESETS)}
+        assert {*CLIENT, "rdma-cm-storm", "one-of-four-dies"} == all_presets, "a preset is not tested, or there is none of a tested name"
+        for name in chosen:
+            began = time.monotonic()
+            if name == "rdma-cm-storm":
+                trouble_at_the_listener(folder)
+            elif name == "one-of-four-dies":
+                one_of_four(folder)
+            else:
+                trouble_at_the_client(folder, name)
+            if "FAULTLINE_TIMES" in os.environ:
+                print(f"  {time.monotonic() - began:.1f} s", flush=True)
+        return 0
+    finally:
+        for process in started:
+            if process.poll() is None:
+                end(process)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+sys.exit(main())
