@@ -39,6 +39,16 @@ ACTIONS = {
     "damage": ('packet = "in RC.*", every = 9', 'packet = "corrupt"', "times = 10"),
     "marks": ('packet = "out RC.*", every = 4', 'packet = "mark"', "times = 10"),
     "delay": ('packet = "out RC.*", every = 5', 'packet = "delay", delay_us = 700', "times = 10"),
+    "order": ('packet = "out RC.*", every = 11', 'packet = "reorder", by = 2', "times = 10"),
+    "jitter": ('packet = "out RC.*", every = 5', 'packet = "delay", delay_us = 100, jitter_us = 900', "times = 10"),
+    "partition": ('packet = "out RC.*", nth = 20', 'packet = "partition", for_ms = 20', ""),
+    "rate": ('packet = "out RC.*", nth = 5', 'packet = "rate", bits_per_second = 500000000', ""),
+    "slow": ('packet = "in RC.*", nth = 5', 'packet = "slow", service_us = 200, for_ms = 200', ""),
+    "cnps": ('packet = "out RC.*", every = 10', 'inject = "cnp", count = 50', "times = 5"),
+    "not-ready": ('packet = "out RC.*", every = 7', 'inject = "rnr", timer = 3', "times = 5"),
+    "sequence": ('packet = "out RC.*", every = 7', 'inject = "nak", syndrome = "psn_sequence"', "times = 5"),
+    "refusal": ('packet = "out RC.*", from = 3', 'inject = "nak", syndrome = "remote_access"', ""),
+    "counter": ('packet = "out RC.*", counter = "transport.messages_sent", least = 5', 'packet = "lose"', "times = 3"),
     "address": ('call = "rdma_resolve_addr"', 'errno = "EADDRNOTAVAIL"', ""),
     "connection": ('call = "rdma_connect"', 'errno = "ECONNREFUSED"', ""),
     "reply": ('packet = "in CM.REP"', 'packet = "lose"', ""),
@@ -56,7 +66,8 @@ ACTIONS = {
 }
 OF_CM = {"address", "connection", "reply", "ready", "change"}
 # Actions from which a program recovers by itself, as from those of a network.
-SURVIVED = {"event", "late", "loss", "answers", "duplicates", "damage", "marks", "delay", "link", "reply", "ready", "spurious", "wakes", "change"}
+SURVIVED = {"event", "late", "loss", "answers", "duplicates", "damage", "marks", "delay", "link", "reply", "ready", "spurious", "wakes", "change",
+            "order", "jitter", "partition", "rate", "slow", "cnps", "not-ready", "sequence", "counter"}
 
 
 def start(words, **options):
@@ -284,6 +295,40 @@ def rejections(folder):
     print("a listener rejects with each reason")
 
 
+def pages(folder):
+    """Pages that are taken away are page faults at their next use: more than the region has pages, which a counter shows."""
+    path, journal = f"{folder}/pages.toml", f"{folder}/pages.journal"
+    most = 8  # faults of a region of two pages without trouble, and some
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('[[rule]]\nname = "away"\nwhen = { send = "*", every = 50 }\ndo = { memory = "page_out" }\ntimes = 0\n')
+        file.write(f'[[rule]]\nname = "seen"\nwhen = {{ send = "*", counter = "odp.num_page_faults", least = {most} }}\ndo = {{ event = "IBV_EVENT_GID_CHANGE" }}\n')
+    server = start([RUN, "--wire", "pages", "--side", "a", *TRANSFER, "--odp"])
+    limit = time.monotonic() + WAIT_S
+    while True:
+        words = [RUN, "--wire", "pages", "--side", "b", "--trouble", path, "--journal", journal, *TRANSFER, "--odp", "198.18.0.1"]
+        client = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        if "Couldn't connect" not in client.stdout + client.stderr or time.monotonic() > limit:
+            break
+        time.sleep(0.1)
+    made = [one["rule"] for one in decisions(journal)]
+    assert client.returncode == 0 and made.count("away") >= most and made.count("seen") == 1, (client, made, end(server))
+    end(server)
+    print("pages that are taken away are page faults")
+
+
+def counters(folder):
+    """A counter that does not exist, or that no engine can read, is one line."""
+    for name in ("transport.nothing", "port.rx_missed"):
+        path = f"{folder}/counter.toml"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f'[[rule]]\nwhen = {{ send = "*", counter = "{name}" }}\ndo = {{ qp = "error" }}\n')
+        words = [RUN, "--wire", "counters", "--trouble", path, PYTHON, f"{folder}/verbs.py"]
+        result = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        lines = [line for line in result.stderr.splitlines() if line.startswith("faultline:")]
+        assert result.returncode != 0 and len(lines) == 1 and name in lines[0], result
+    print("a counter that a scenario cannot wait for is one line")
+
+
 def mistakes(folder):
     path = f"{folder}/wrong.toml"
     with open(path, "w", encoding="utf-8") as file:
@@ -330,6 +375,8 @@ def main():
         late(folder)
         probabilities(folder)
         rejections(folder)
+        pages(folder)
+        counters(folder)
         programs = [PERFTEST, MESSAGES, RPING] + ([UCX] if shutil.which("ucx_perftest") else [])
         for program in programs:
             for action in program.all if "FAULTLINE_SOAK" in os.environ else program.brief:
