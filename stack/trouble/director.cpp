@@ -216,7 +216,6 @@ PacketFate Director::decide_packet(const Event& event, bool is_outbound, uint64_
 bool Director::has_place_for(const Action& action, const Event& event) {
   switch (action.kind) {
     case Action::Kind::fail_qp:
-      return event.object.kind == ObjectKind::qp;
     case Action::Kind::inject_cnp:
       return event.object.kind == ObjectKind::qp;
     case Action::Kind::inject_rnr:
