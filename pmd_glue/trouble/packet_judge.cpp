@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pmd_glue/trouble/packet_judge.hpp"
 
+#include <cassert>
+
 #include "stack/wire/link/address_text.hpp"
 #include "stack/wire/mad/mad.hpp"
 #include "stack/wire/packet/frame.hpp"
@@ -55,6 +57,21 @@ uint32_t PacketJudge::local_qpn(const wire::Packet& packet) const {
   return core_->qpn_of_peer(packet.destination_gid(), packet.bth.destination_qpn);
 }
 
+void PacketJudge::inject(const trouble::Action& action, const wire::Packet& packet,
+                         const trouble::Event& event) {
+  assert(injected_ != nullptr);  // Director::may_inject
+  const uint32_t qpn = local_qpn(packet);
+  if (action.kind == trouble::Action::Kind::inject_cnp) {
+    const wire::PathHeader path = wire::path_of(packet);
+    return injected_->add_cnps(direction_ == Direction::in ? path : wire::reversed(path), qpn,
+                               static_cast<uint32_t>(action.amount));
+  }
+  const uint64_t syndrome = action.kind == trouble::Action::Kind::inject_rnr
+                                ? wire::kAethRnrNak | action.amount
+                                : uint64_t{wire::kAethNak} | action.number;
+  injected_->refuse(packet, qpn, event.object.key(), static_cast<uint8_t>(syndrome));
+}
+
 void PacketJudge::apply(const trouble::PacketFate& fate, const wire::Packet& packet, size_t frame_bytes,
                         const trouble::Event& event, chaos::Verdict& verdict) {
   constexpr uint32_t kBitsPerByte = 8;
@@ -84,20 +101,11 @@ void PacketJudge::apply(const trouble::PacketFate& fate, const wire::Packet& pac
       verdict.behind = static_cast<uint32_t>(action.amount);
       return;
     case trouble::Action::Kind::inject_cnp:
-      injected_->add_cnps(
-          direction_ == Direction::in ? wire::path_of(packet) : wire::reversed(wire::path_of(packet)),
-          local_qpn(packet), static_cast<uint32_t>(action.amount));
-      return;
+      return inject(action, packet, event);
     case trouble::Action::Kind::inject_rnr:
-      verdict.drop = true;
-      injected_->refuse(packet, local_qpn(packet), event.object.key(),
-                        static_cast<uint8_t>(wire::kAethRnrNak | action.amount));
-      return;
     case trouble::Action::Kind::inject_nak:
       verdict.drop = true;
-      injected_->refuse(packet, local_qpn(packet), event.object.key(),
-                        static_cast<uint8_t>(wire::kAethNak | action.number));
-      return;
+      return inject(action, packet, event);
     default:
       return;
   }

@@ -25,6 +25,8 @@ class PacketJudge final : public chaos::FrameJudge {
  private:
   /// Returns the QPN of a packet's local QP; 0 if none is known.
   [[nodiscard]] uint32_t local_qpn(const wire::Packet& packet) const;
+  /// Adds packets to those that the core receives.
+  void inject(const trouble::Action& action, const wire::Packet& packet, const trouble::Event& event);
   /// Adds the action to what the link does to the frame.
   void apply(const trouble::PacketFate& fate, const wire::Packet& packet, size_t frame_bytes,
              const trouble::Event& event, chaos::Verdict& verdict);
