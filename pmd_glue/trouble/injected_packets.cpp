@@ -32,7 +32,7 @@ void InjectedPackets::refuse(const wire::Packet& request, uint32_t qpn, uint64_t
   if (syndrome != kSequenceNak) refused_.insert_or_assign(object, request.bth.psn);
 }
 
-bool InjectedPackets::discards(uint64_t object, wire::Psn psn) {
+bool InjectedPackets::discards(const transport::Core& core, uint32_t qpn, uint64_t object, wire::Psn psn) {
   // Sent again before its answer could arrive.
   if (std::ranges::any_of(waiting_, [&](const Waiting& one) {
         return one.is_answer && one.object == object && one.fields.bth.psn == psn;
@@ -41,7 +41,10 @@ bool InjectedPackets::discards(uint64_t object, wire::Psn psn) {
   const auto refused = refused_.find(object);
   if (refused == refused_.end()) return false;
   const int32_t behind = psn.distance_from(refused->second);
-  if (behind > 0 && behind < kMostInFlight) return true;
+  // A request that was sent twice may be answered though its second packet is refused: it never comes again.
+  const std::optional<wire::Psn> first = core.first_unanswered(qpn);
+  const bool is_answered = !first || *first > refused->second;
+  if (behind > 0 && behind < kMostInFlight && !is_answered) return true;
   refused_.erase(refused);
   return false;
 }

@@ -28,7 +28,7 @@ class InjectedPackets {
   /// True for a request that its responder discards: it has refused this one or an earlier one, which has not
   /// come again since the answer (IBA 9.7.5.2.8). Not after a NAK of a PSN sequence error, as which a lost
   /// packet looks: the peer itself handles those that follow.
-  [[nodiscard]] bool discards(uint64_t object, wire::Psn psn);
+  [[nodiscard]] bool discards(const transport::Core& core, uint32_t qpn, uint64_t object, wire::Psn psn);
 
   [[nodiscard]] bool is_empty() const { return waiting_.empty(); }
   /// Writes the next packet that may arrive now; returns its length, 0 if there is none. Answers that came

@@ -134,7 +134,8 @@ void PacketJudge::amend(std::span<const uint8_t> frame, uint64_t now_ns, chaos::
     event.region = packet.reth().rkey;
     event.va = packet.reth().va;
   }
-  if (event.is_request && injected_ != nullptr && injected_->discards(event.object.key(), packet.bth.psn)) {
+  if (event.is_request && injected_ != nullptr &&
+      injected_->discards(*core_, local_qpn(packet), event.object.key(), packet.bth.psn)) {
     verdict.drop = true;
     return;
   }

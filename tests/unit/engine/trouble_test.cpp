@@ -219,6 +219,28 @@ TEST_F(Trouble, AnRnrNakWaitsForTheAnswersBeforeItAndItsRequestComesAgain) {
   EXPECT_EQ(pair.journal.size(), 1U);
 }
 
+TEST_F(Trouble, ARefusedRepetitionOfAnAnsweredRequestHoldsNothingUp) {
+  Troubled pair(rule(R"(packet = "out RC.WRITE*", nth = 2)", R"(inject = "rnr", timer = 1)"));
+  pair.write(1);
+  pair.a->turn();
+  ASSERT_EQ(carry(*pair.a, *pair.b), 1U);
+  pair.b->turn();
+  const std::vector<Frame> late_answer = pair.b->port.take_sent();
+  ASSERT_EQ(late_answer.size(), 1U);
+  VirtualClock::advance(TestQp::kTimeoutNs + kTickNs);
+  pair.a->turn();
+  ASSERT_EQ(pair.journal.size(), 1U) << "the repetition is refused";
+  ASSERT_TRUE(pair.a->port.take_sent().empty());
+  pair.a->port.deliver(late_answer[0]);
+  pair.a->turn();
+  EXPECT_EQ(pair.qp_a->sent(), succeeded(1));
+  pair.write(2);
+  VirtualClock::advance(10 * kMicrosecond + kTickNs);
+  settle(*pair.a, *pair.b);
+  EXPECT_EQ(pair.qp_a->sent(), succeeded(2));
+  EXPECT_EQ(pair.a->transport().timeouts, 1U);
+}
+
 struct Nak {
   const char* syndrome;
   CompletionStatus status;
