@@ -131,13 +131,14 @@ std::string read_options(const nlohmann::ordered_json& table, Action& action) {
   for (const Word& word : kWords)
     if (word.is_needed && word.is_for(kind) && !table.contains(word.key))
       return fmt::format("needs {}", word.key);
-  for (const auto& [key, value] : table.items()) {
+  for (const auto& item : table.items()) {
+    const std::string& key = item.key();
     if (!is_option(key)) continue;
     if (std::ranges::any_of(kNumbers, [&](const Number& one) { return one.kind == kind && one.key == key; }))
       continue;
     if (std::ranges::none_of(kWords, [&](const Word& one) { return one.is_for(kind) && one.key == key; }))
       return fmt::format("{}: this action does not take it", key);
-    if (std::string wrong = read_word(value, key, kind, action); !wrong.empty()) return wrong;
+    if (std::string wrong = read_word(item.value(), key, kind, action); !wrong.empty()) return wrong;
   }
   return {};
 }
