@@ -35,8 +35,14 @@ std::function<chaos::FaultFate(const odp::FaultRequest&)> DeviceTrouble::fault_j
 
 size_t DeviceTrouble::take(uint32_t core_index, uint32_t cores, std::span<trouble::Pending> out) {
   const auto is_for_core = [core_index, cores](const trouble::Pending& one) {
-    if (one.kind != trouble::Action::Kind::fail_qp) return one.handle == core_index;
-    return transport::owner_of(static_cast<uint32_t>(one.handle), cores) == core_index;
+    switch (one.kind) {
+      case trouble::Action::Kind::fail_qp:
+        return transport::owner_of(static_cast<uint32_t>(one.handle), cores) == core_index;
+      case trouble::Action::Kind::page_out:  // the regions are those of every core
+        return core_index == 0;
+      default:
+        return one.handle == core_index;
+    }
   };
   return director_->take_pending(device_, is_for_core, out);
 }

@@ -12,7 +12,7 @@ import sys
 MAN, TOML_PAGE, CONFIGURATION = (pathlib.Path(path) for path in sys.argv[1:4])
 PROGRAMS = [pathlib.Path(path) for path in sys.argv[4:]]
 # Helps of a program beside its own.
-FURTHER = {"faultline": [["info"], ["doctor"], ["export"], ["top"], ["story"], ["replay"], ["explore"]], "faultline-perf": [["--"]]}
+FURTHER = {"faultline": [["info"], ["doctor"], ["export"], ["top"], ["story"], ["replay"], ["explore"], ["trouble"]], "faultline-perf": [["--"]]}
 faults = []
 
 
