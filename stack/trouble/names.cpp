@@ -91,29 +91,18 @@ struct Word {
   Action::Kind kind;
 };
 constexpr auto kWords = std::to_array<Word>({
-    {"packet", "lose", Action::Kind::lose},
-    {"packet", "duplicate", Action::Kind::duplicate},
-    {"packet", "corrupt", Action::Kind::corrupt},
-    {"packet", "mark", Action::Kind::mark},
-    {"packet", "delay", Action::Kind::delay},
-    {"packet", "reorder", Action::Kind::reorder},
-    {"packet", "partition", Action::Kind::partition},
-    {"packet", "rate", Action::Kind::rate},
-    {"packet", "slow", Action::Kind::slow},
-    {"inject", "cnp", Action::Kind::inject_cnp},
-    {"inject", "rnr", Action::Kind::inject_rnr},
-    {"inject", "nak", Action::Kind::inject_nak},
-    {"memory", "page_out", Action::Kind::page_out},
-    {"fault", "fail", Action::Kind::fail_fault},
-    {"fault", "delay", Action::Kind::delay_fault},
-    {"poll", "nothing", Action::Kind::poll_nothing},
-    {"qp", "error", Action::Kind::fail_qp},
-    {"link", "down", Action::Kind::link_down},
-    {"link", "up", Action::Kind::link_up},
-    {"cq", "overflow", Action::Kind::overflow_cq},
-    {"wake", "spurious", Action::Kind::wake},
-    {"wake", "late", Action::Kind::moderate},
-    {"device", "absent", Action::Kind::hide_device},
+    {"call", "delay", Action::Kind::delay_call},      {"packet", "lose", Action::Kind::lose},
+    {"packet", "duplicate", Action::Kind::duplicate}, {"packet", "corrupt", Action::Kind::corrupt},
+    {"packet", "mark", Action::Kind::mark},           {"packet", "delay", Action::Kind::delay},
+    {"packet", "reorder", Action::Kind::reorder},     {"packet", "partition", Action::Kind::partition},
+    {"packet", "rate", Action::Kind::rate},           {"packet", "slow", Action::Kind::slow},
+    {"inject", "cnp", Action::Kind::inject_cnp},      {"inject", "rnr", Action::Kind::inject_rnr},
+    {"inject", "nak", Action::Kind::inject_nak},      {"memory", "page_out", Action::Kind::page_out},
+    {"fault", "fail", Action::Kind::fail_fault},      {"fault", "delay", Action::Kind::delay_fault},
+    {"poll", "nothing", Action::Kind::poll_nothing},  {"qp", "error", Action::Kind::fail_qp},
+    {"link", "down", Action::Kind::link_down},        {"link", "up", Action::Kind::link_up},
+    {"cq", "overflow", Action::Kind::overflow_cq},    {"wake", "spurious", Action::Kind::wake},
+    {"wake", "late", Action::Kind::moderate},         {"device", "absent", Action::Kind::hide_device},
     {"device", "gone", Action::Kind::remove_device},
 });
 
@@ -149,7 +138,8 @@ constexpr auto kReasons = std::to_array<Name>({
 
 /// The keys of `do` of which a table has one.
 constexpr std::string_view kMainKeys =
-    "errno, status, packet, inject, memory, fault, poll, reject, event, qp, link, cq, wake, device, cm_event";
+    "errno, status, packet, inject, memory, fault, poll, reject, event, qp, link, cq, wake, device, "
+    "cm_event, call";
 
 std::string read_word(const std::string& key, const std::string& value, Action& action) {
   for (const Word& word : kWords) {

@@ -35,6 +35,7 @@ struct Number {
 constexpr auto kNumbers = std::to_array<Number>({
     {Kind::delay, "delay_us", &Action::duration_ns, kNsPerUs, 1, kHourNs / kNsPerUs, {}},
     {Kind::delay, "jitter_us", &Action::jitter_ns, kNsPerUs, 1, kHourNs / kNsPerUs, 0},
+    {Kind::delay_call, "delay_us", &Action::duration_ns, kNsPerUs, 1, kHourNs / kNsPerUs, {}},
     {Kind::delay_fault, "delay_us", &Action::duration_ns, kNsPerUs, 1, kHourNs / kNsPerUs, {}},
     {Kind::link_down, "for_ms", &Action::duration_ns, kNsPerMs, 1, kHourNs / kNsPerMs, 0},
     {Kind::moderate, "delay_us", &Action::duration_ns, kNsPerUs, 1, kHourNs / kNsPerUs, {}},

@@ -7,6 +7,7 @@ std::optional<EventKind> place_of(Action::Kind kind) {
   using enum Action::Kind;
   switch (kind) {
     case fail_call:
+    case delay_call:
       return EventKind::call;
     case fail_send:
       return EventKind::send;

@@ -89,6 +89,7 @@ enum class FlowScope : uint8_t {
 struct Action {
   enum class Kind : uint8_t {
     fail_call,        ///< `number`: errno; EventKind::call
+    delay_call,       ///< EventKind::call: takes `duration_ns` longer
     fail_send,        ///< `number`: ibv_wc_status; EventKind::send
     lose,             ///< EventKind::packet, as the next four
     duplicate,        ///<

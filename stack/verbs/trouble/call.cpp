@@ -2,6 +2,8 @@
 #include "stack/verbs/trouble/call.hpp"
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "stack/trouble/calls.hpp"
 #include "stack/verbs/objects/objects.hpp"
@@ -93,12 +95,23 @@ const trouble::Action* decide(trouble::EventKind kind, std::string_view name, co
   return action;
 }
 
+namespace {
+
+/// Returns the error of a call, after the time that the scenario adds to it.
+int outcome_of_call(const trouble::Action* action) {
+  if (action == nullptr) return 0;
+  if (action->kind == trouble::Action::Kind::delay_call)
+    std::this_thread::sleep_for(std::chrono::nanoseconds(action->duration_ns));
+  return static_cast<int>(action->number);
+}
+
+}  // namespace
+
 int decide_call(std::string_view call, const Concerned& concerned, uint64_t bytes) {
   if (concerned.object.kind != Kind::process && trouble::director()->is_gone(concerned.object.device) &&
       !trouble::works_without_device(call))
     return EIO;
-  const trouble::Action* const action = decide(trouble::EventKind::call, call, concerned, bytes);
-  return action == nullptr ? 0 : static_cast<int>(action->number);
+  return outcome_of_call(decide(trouble::EventKind::call, call, concerned, bytes));
 }
 
 bool is_hidden(std::string_view device) {
@@ -162,8 +175,7 @@ const trouble::Action* decide_on_channel(trouble::EventKind kind, std::string_vi
 
 int trouble_of_cm(std::string_view call, const std::function<void(uint32_t)>& raise) {
   if (trouble::director() == nullptr) return 0;
-  const trouble::Action* const action = decide_on_channel(trouble::EventKind::call, call, raise);
-  return action == nullptr ? 0 : static_cast<int>(action->number);
+  return outcome_of_call(decide_on_channel(trouble::EventKind::call, call, raise));
 }
 
 void note_cm_delivery(uint32_t type, const std::function<void(uint32_t)>& raise) {

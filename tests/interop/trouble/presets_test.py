@@ -31,6 +31,7 @@ CLIENT = {
     "link-flaps": ([*WRITE[:-1], "10000"], SURVIVES, [{"link": "down", "for_ms": 5}], ()),
     "congestion": (WRITE, SURVIVES, [{"packet": "mark"}, {"packet": "delay", "delay_us": 300}], ()),
     "memlock": (RPING, EITHER, [{"errno": "ENOMEM"}], ("--seed", "3")),
+    "slow-registration": (RPING, SURVIVES, [{"call": "delay", "delay_us": 20000}], ()),
     "slow-pages": ([*WRITE, "--odp"], SURVIVES, [{"fault": "delay", "delay_us": 20000}], ()),
     "late-completions": (WRITE, SURVIVES, [{"poll": "nothing"}], ()),
     "cm-loss": (RPING, SURVIVES, [{"packet": "lose"}, {"packet": "delay", "delay_us": 200000}], ()),

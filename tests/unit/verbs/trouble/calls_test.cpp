@@ -443,6 +443,20 @@ INSTANTIATE_TEST_SUITE_P(All, Calls,
                          ::testing::ValuesIn(trouble::verbs_calls().begin(), trouble::verbs_calls().end()),
                          [](const auto& name) { return std::string(name.param); });
 
+TEST(Trouble, ACallTakesLonger) {
+  for (const std::string name : {"ibv_reg_mr", "ibv_create_qp", "ibv_post_send"}) {
+    const auto call = calls().find(name);
+    ASSERT_NE(call, calls().end());
+    Play play(Play::rule("call = \"" + name + "\"", R"(call = "delay", delay_us = 20000)"));
+    World world;
+    play.arm();
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(call->second(world), 0) << name;
+    EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(20)) << name;
+    EXPECT_EQ(play.lines().size(), 1U);
+  }
+}
+
 TEST(Trouble, DevicesWithoutAScenarioHaveNoneOfItsFunctions) {
   const World world;
   const ibv_context_ops& ops = world.end.context->ops;
