@@ -67,8 +67,8 @@ PROGRAMS = {
     "tgt, iscsi-inq over iSER": ("tgt", pair(["sh", str(HERE / "iser_target.sh"), SERVER],
                                              ["iscsi-inq", "-i", "iqn.2026-11.test.faultline:host",
                                               f"iser://{SERVER}:3260/iqn.2026-11.test.faultline:disk/1"], delay_ms=4000, waits=False)),
-    "Open MPI ring": ("openmpi-bin", [{"command": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", "--mca", "btl", "openib,self", "--mca",
-                                                   "btl_openib_allow_ib", "1", "--mca", "pml", "ob1", "RING"]}]),
+    "Open MPI ring": ("openmpi-bin", [{"command": ["env", "UCX_NET_DEVICES=faultline0:1", "UCX_TLS=rc_verbs,ud_verbs", "mpirun", "--allow-run-as-root",
+                                                   "--oversubscribe", "-n", "2", "--mca", "pml", "ucx", "--mca", "btl", "^openib,uct", "RING"]}]),
 }
 SHARED = {"Open MPI ring"}
 
