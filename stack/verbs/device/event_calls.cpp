@@ -39,26 +39,15 @@ void acknowledge(Object* object, uint32_t Object::*completed) {
 
 FAULTLINE_VERB void ibv_ack_async_event(ibv_async_event* event) {
   if (event == nullptr) return;
-  switch (event->event_type) {
-    case IBV_EVENT_CQ_ERR:
-      acknowledge(event->element.cq, &ibv_cq::async_events_completed);
-      return;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-      acknowledge(event->element.qp, &ibv_qp::events_completed);
-      return;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-      acknowledge(event->element.srq, &ibv_srq::events_completed);
-      return;
-    default:
-      return;  // port and device events belong to no destroyable object
+  switch (element_of(event->event_type)) {
+    case EventElement::cq:
+      return acknowledge(event->element.cq, &ibv_cq::async_events_completed);
+    case EventElement::qp:
+      return acknowledge(event->element.qp, &ibv_qp::events_completed);
+    case EventElement::srq:
+      return acknowledge(event->element.srq, &ibv_srq::events_completed);
+    case EventElement::port_or_device:
+      return;  // no destroyable object
   }
 }
 

@@ -21,6 +21,10 @@ struct EventSource {
   bool queued = false;
 };
 
+/// What an event concerns, in ibv_async_event::element (ibv_get_async_event(3)).
+enum class EventElement : uint8_t { cq, qp, srq, port_or_device };
+[[nodiscard]] EventElement element_of(ibv_event_type type);
+
 class AsyncEvents {
  public:
   /// Returns 0 or an errno.

@@ -131,24 +131,17 @@ bool is_link_in_trouble(std::string_view device) {
 
 void note_delivery(const ibv_context* context, const ibv_async_event& event) {
   const auto concerned = [&]() -> Concerned {
-    switch (event.event_type) {
-      case IBV_EVENT_CQ_ERR:
+    switch (element_of(event.event_type)) {
+      case EventElement::cq:
         return concerned_by(event.element.cq);
-      case IBV_EVENT_SRQ_ERR:
-      case IBV_EVENT_SRQ_LIMIT_REACHED:
-        return concerned_by(event.element.srq);
-      case IBV_EVENT_QP_FATAL:
-      case IBV_EVENT_QP_REQ_ERR:
-      case IBV_EVENT_QP_ACCESS_ERR:
-      case IBV_EVENT_COMM_EST:
-      case IBV_EVENT_SQ_DRAINED:
-      case IBV_EVENT_PATH_MIG:
-      case IBV_EVENT_PATH_MIG_ERR:
-      case IBV_EVENT_QP_LAST_WQE_REACHED:
+      case EventElement::qp:
         return concerned_by(event.element.qp);
-      default:
-        return concerned_by(context);
+      case EventElement::srq:
+        return concerned_by(event.element.srq);
+      case EventElement::port_or_device:
+        break;
     }
+    return concerned_by(context);
   };
   if (trouble::director() != nullptr)
     static_cast<void>(decide(trouble::EventKind::async_event,
