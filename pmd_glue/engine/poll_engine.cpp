@@ -240,8 +240,10 @@ void PollEngine::release_due_frames(TimeNs now) {
 }
 
 bool PollEngine::holds_back() const {
-  return (receive_link_ != nullptr && (receive_link_->holds_frames() || trouble_.has_injected())) ||
-         tx_.holds_frames() || (fault_model_ != nullptr && fault_model_->next_deadline() != kNever);
+  const InjectedPackets* const injected = trouble_.injected();
+  return (injected != nullptr && injected->has_work(*core_)) ||
+         (receive_link_ != nullptr && receive_link_->holds_frames()) || tx_.holds_frames() ||
+         (fault_model_ != nullptr && fault_model_->next_deadline() != kNever);
 }
 
 void PollEngine::enter_session() {
@@ -333,13 +335,16 @@ void PollEngine::deliver_injected(InjectedPackets& injected) {
 }
 
 void PollEngine::deliver_due() {
-  if (trouble_.has_injected()) deliver_injected(*trouble_.injected());
+  InjectedPackets* const injected = trouble_.injected();
+  if (injected != nullptr && injected->has_packets()) deliver_injected(*injected);
   std::array<ChaosLink::Held, kBurst> due;
   std::array<rte_mbuf*, kBurst> burst;
   while (const size_t count = receive_link_->take_due(now_, due)) {
     for (size_t i = 0; i < count; ++i) burst[i] = due[i].frame;
     distribute({burst.data(), count});
   }
+  // Before this turn's sends: the answer precedes a NAK of the gap that the refused request leaves.
+  if (injected != nullptr) injected->refuse_due(*core_, now_);
 }
 
 void PollEngine::distribute(std::span<rte_mbuf*> frames) {

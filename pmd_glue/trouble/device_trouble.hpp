@@ -25,7 +25,6 @@ class DeviceTrouble {
                                                           const std::unique_ptr<transport::Core>& core) const;
   /// Packets that the scenario adds to those received; nullptr: it adds none.
   [[nodiscard]] InjectedPackets* injected() const { return injected_.get(); }
-  [[nodiscard]] bool has_injected() const { return injected_ != nullptr && !injected_->is_empty(); }
   /// Returns an empty function if no rule concerns page faults.
   [[nodiscard]] std::function<chaos::FaultFate(const odp::FaultRequest&)> fault_judge() const;
 

@@ -2,13 +2,9 @@
 #include "pmd_glue/trouble/injected_packets.hpp"
 
 #include <algorithm>
-#include <optional>
 
 namespace faultline::glue {
 namespace {
-
-/// Packets that may be in flight behind a refused one. A PSN farther away is of a new connection.
-constexpr int32_t kMostInFlight = 1 << 16;
 
 constexpr uint8_t kSequenceNak = wire::kAethNak | static_cast<uint8_t>(wire::NakCode::psn_sequence_error);
 
@@ -54,6 +50,32 @@ InjectedPackets::Arrival InjectedPackets::arrival_of(const Waiting& waiting, con
   const std::optional<wire::Psn> first = core.first_unanswered(waiting.fields.bth.destination_qpn);
   if (!first || *first > waiting.fields.bth.psn) return Arrival::never;
   return *first == waiting.fields.bth.psn ? Arrival::now : Arrival::later;
+}
+
+std::optional<wire::Psn> InjectedPackets::refused_here(uint32_t qpn) const {
+  const auto found = std::ranges::find(refused_here_, qpn, &Refused::qpn);
+  if (found == refused_here_.end()) return std::nullopt;
+  return found->psn;
+}
+
+InjectedPackets::Arrival InjectedPackets::turn_of(const Refused& refused, const transport::Core& core) {
+  const std::optional<wire::Psn> next = core.next_request(refused.qpn);
+  if (!next || *next > refused.psn) return Arrival::never;
+  return *next == refused.psn ? Arrival::now : Arrival::later;
+}
+
+void InjectedPackets::refuse_due(transport::Core& core, TimeNs now) {
+  std::erase_if(refused_here_, [&](const Refused& one) {
+    const Arrival turn = turn_of(one, core);
+    if (turn != Arrival::now) return turn == Arrival::never;
+    return core.refuse_request(one.qpn, one.syndrome, now);
+  });
+}
+
+bool InjectedPackets::has_work(const transport::Core& core) const {
+  return has_packets() || std::ranges::any_of(refused_here_, [&](const Refused& one) {
+           return turn_of(one, core) == Arrival::now;
+         });
 }
 
 size_t InjectedPackets::take(const transport::Core& core, std::span<uint8_t> frame) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Packets that a scenario adds to those a core receives, as if a peer had sent them. Owner: the engine's
-// thread.
+// Packets that a scenario adds to those a core receives, as if a peer had sent them, and requests of peers
+// that it lets the core refuse. Owner: the engine's thread.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "stack/transport/core/core.hpp"
 #include "stack/wire/packet/frame.hpp"
@@ -30,7 +32,21 @@ class InjectedPackets {
   /// packet looks: the peer itself handles those that follow.
   [[nodiscard]] bool discards(const transport::Core& core, uint32_t qpn, uint64_t object, wire::Psn psn);
 
-  [[nodiscard]] bool is_empty() const { return waiting_.empty(); }
+  /// The core is to refuse a peer's request, which the caller loses, with an answer of this syndrome, once
+  /// the packets before it are executed.
+  void refuse_here(uint32_t qpn, wire::Psn psn, uint8_t syndrome) {
+    refused_here_.push_back({qpn, psn, syndrome});
+  }
+  /// Packets that may be in flight behind a refused one. A PSN farther away is of a new connection.
+  static constexpr int32_t kMostInFlight = 1 << 16;
+  /// Returns the PSN that refuse_here() has named for this QP, until it is refused.
+  [[nodiscard]] std::optional<wire::Psn> refused_here(uint32_t qpn) const;
+  /// Refuses the requests whose turn it is.
+  void refuse_due(transport::Core& core, TimeNs now);
+
+  /// True if a turn has work to do: a packet waits, or it is a refused request's turn.
+  [[nodiscard]] bool has_work(const transport::Core& core) const;
+  [[nodiscard]] bool has_packets() const { return !waiting_.empty(); }
   /// Writes the next packet that may arrive now; returns its length, 0 if there is none. Answers that came
   /// too late are removed.
   [[nodiscard]] size_t take(const transport::Core& core, std::span<uint8_t> frame);
@@ -46,7 +62,15 @@ class InjectedPackets {
   enum class Arrival : uint8_t { now, later, never };
   [[nodiscard]] static Arrival arrival_of(const Waiting& waiting, const transport::Core& core);
 
+  struct Refused {
+    uint32_t qpn;
+    wire::Psn psn;
+    uint8_t syndrome;
+  };
+  [[nodiscard]] static Arrival turn_of(const Refused& refused, const transport::Core& core);
+
   std::deque<Waiting> waiting_;
+  std::vector<Refused> refused_here_;
   std::map<uint64_t, wire::Psn> refused_;  ///< by object
 };
 

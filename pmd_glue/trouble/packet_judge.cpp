@@ -69,7 +69,27 @@ void PacketJudge::inject(const trouble::Action& action, const wire::Packet& pack
   const uint64_t syndrome = action.kind == trouble::Action::Kind::inject_rnr
                                 ? wire::kAethRnrNak | action.amount
                                 : uint64_t{wire::kAethNak} | action.number;
-  injected_->refuse(packet, qpn, event.object.key(), static_cast<uint8_t>(syndrome));
+  if (direction_ == Direction::in)
+    injected_->refuse_here(qpn, packet.bth.psn, static_cast<uint8_t>(syndrome));
+  else
+    injected_->refuse(packet, qpn, event.object.key(), static_cast<uint8_t>(syndrome));
+}
+
+bool PacketJudge::is_refusable(const wire::Packet& packet) const {
+  if (injected_ == nullptr || !takes_answer(*packet.info)) return false;
+  if (direction_ == Direction::out) return true;
+  const uint32_t qpn = local_qpn(packet);
+  const std::optional<wire::Psn> next = core_->next_request(qpn);
+  if (!next || injected_->refused_here(qpn)) return false;
+  const int32_t ahead = packet.bth.psn.distance_from(*next);
+  return ahead >= 0 && ahead < InjectedPackets::kMostInFlight;
+}
+
+bool PacketJudge::is_discarded(const wire::Packet& packet, const trouble::Event& event) const {
+  if (injected_ == nullptr || !takes_answer(*packet.info)) return false;
+  const uint32_t qpn = local_qpn(packet);
+  if (direction_ == Direction::in) return injected_->refused_here(qpn) == packet.bth.psn;
+  return injected_->discards(*core_, qpn, event.object.key(), packet.bth.psn);
 }
 
 void PacketJudge::apply(const trouble::PacketFate& fate, const wire::Packet& packet, size_t frame_bytes,
@@ -129,13 +149,12 @@ void PacketJudge::amend(std::span<const uint8_t> frame, uint64_t now_ns, chaos::
                        .object = director_.known_object(trouble::ObjectKind::qp, device_, local_qpn(packet)),
                        .bytes = packet.payload_bytes,
                        .peer = peer_,
-                       .is_request = is_outbound && takes_answer(*packet.info)};
+                       .is_request = is_refusable(packet)};
   if (!is_outbound && packet.info->request && packet.info->has(wire::kReth)) {
     event.region = packet.reth().rkey;
     event.va = packet.reth().va;
   }
-  if (event.is_request && injected_ != nullptr &&
-      injected_->discards(*core_, local_qpn(packet), event.object.key(), packet.bth.psn)) {
+  if (is_discarded(packet, event)) {
     verdict.drop = true;
     return;
   }

@@ -278,12 +278,6 @@ bool names_any_event(const Condition& condition) {
   return std::ranges::any_of(condition.parts, names_any_event);
 }
 
-bool names_outbound_packet(const Condition& condition) {
-  if (condition.kind == Condition::Kind::event)
-    return condition.event == EventKind::packet && condition.name.starts_with("out ");
-  return std::ranges::any_of(condition.parts, names_outbound_packet);
-}
-
 /// Events that have a region.
 bool names_memory(const Condition& condition) {
   return names_event(condition, EventKind::fault) || names_event(condition, EventKind::packet) ||
@@ -299,10 +293,6 @@ void ScenarioReader::check_places(const toml::table& table, const trouble::Rule&
   if (place && names_any_event(rule.when) && !names_event(rule.when, *place))
     fail(table,
          fmt::format("{}: never acts: `do` acts on another kind of event than `when` waits for", rule.name));
-  if (trouble::answers_request(rule.action.kind) && names_any_event(rule.when) &&
-      !names_outbound_packet(rule.when))
-    fail(table,
-         fmt::format("{}: never acts: rnr and nak answer a request, `packet = \"out ...\"`", rule.name));
   if (rule.action.kind == trouble::Action::Kind::page_out && names_any_event(rule.when) &&
       !names_memory(rule.when))
     fail(table,

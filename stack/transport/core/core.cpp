@@ -10,6 +10,7 @@
 #include "stack/base/probes.hpp"
 #include "stack/transport/context/recorder.hpp"
 #include "stack/transport/core/core_impl.hpp"
+#include "stack/transport/qp/qp_state.hpp"
 #include "stack/wire/link/address_filter.hpp"
 #include "stack/wire/packet/ecn.hpp"
 #include "stack/wire/packet/identification.hpp"
@@ -30,10 +31,6 @@ constexpr uint32_t kBlockedQps = 1;
 /// QP.
 bool is_ours(wire::Service service, QpType type) {
   return service == wire::Service::manufacturer && (type == QpType::rc || type == QpType::xrc_send);
-}
-
-bool can_receive(QpState state) {
-  return state == QpState::rtr || state == QpState::rts || state == QpState::sqd || state == QpState::sqe;
 }
 
 bool can_take_responses(QpState state) {

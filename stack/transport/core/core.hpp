@@ -84,6 +84,13 @@ class Core {
 
   /// Returns the PSN of the oldest packet of a connected QP that awaits an answer; nullopt: there is none.
   [[nodiscard]] std::optional<wire::Psn> first_unanswered(uint32_t qpn) const;
+  /// Returns the PSN of the request that a reliable QP executes next; nullopt: it executes none, since no
+  /// such QP is able to receive, or since a NAK has ended its connection.
+  [[nodiscard]] std::optional<wire::Psn> next_request(uint32_t qpn) const;
+  /// Refuses that request, as a scenario asks for: it counts as not received. After an RNR NAK or a NAK of a
+  /// PSN sequence error the peer sends it again, after another NAK the QP fails too (IBA 9.7.5.2). False if
+  /// packets before it wait for a page.
+  [[nodiscard]] bool refuse_request(uint32_t qpn, uint8_t syndrome, TimeNs now);
 
   /// Drops all references to `cq`; call after its last QP is destroyed and before destroying it.
   void forget_cq(const CompletionQueue& cq);

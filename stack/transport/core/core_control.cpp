@@ -161,6 +161,20 @@ std::optional<wire::Psn> Core::first_unanswered(uint32_t qpn) const {
   return requester.unacked_psn;
 }
 
+std::optional<wire::Psn> Core::next_request(uint32_t qpn) const {
+  const QueuePair* const qp = impl_->find(qpn);
+  const bool is_able = qp != nullptr && (qp->type == QpType::rc || qp->type == QpType::xrc_recv) &&
+                       can_receive(qp->state_now()) && !qp->responder.closing;
+  if (!is_able) return std::nullopt;
+  return qp->responder.expected_psn;
+}
+
+bool Core::refuse_request(uint32_t qpn, uint8_t syndrome, TimeNs now) {
+  impl_->context.now_ns = now;
+  QueuePair& qp = *impl_->find(qpn);
+  return impl_->responder.refuse_as_asked(qp, syndrome);
+}
+
 void Core::Impl::reset(QueuePair& qp) {
   qp.state.store(QpState::reset, std::memory_order_relaxed);
   take_doorbells();

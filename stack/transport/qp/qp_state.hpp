@@ -19,6 +19,11 @@ struct QpTransition {
 
 [[nodiscard]] QpTransition transition(QpType type, QpState from, QpState to);
 
+/// True if the QP takes packets of its peer (IBA vol. 1, 10.3.1).
+[[nodiscard]] constexpr bool can_receive(QpState state) {
+  return state == QpState::rtr || state == QpState::rts || state == QpState::sqd || state == QpState::sqe;
+}
+
 /// True if modify_qp may move a QP from `from` to `to` with exactly these attributes.
 [[nodiscard]] bool check_transition(QpType type, QpState from, QpState to, uint32_t mask);
 

@@ -451,6 +451,23 @@ void Responder::nak_and_close(QueuePair& qp, wire::NakCode code, AsyncEvent even
   context_.parking.release_held(qp);
 }
 
+bool Responder::refuse_as_asked(QueuePair& qp, uint8_t syndrome) {
+  if (qp.responder.parked_head != nullptr) return false;
+  const auto close = [&](wire::NakCode code, AsyncEvent event) {
+    CoreContext::blame(qp, status::FailureCause::by_scenario);
+    nak_and_close(qp, code, event);
+  };
+  if (syndrome == nak_syndrome(wire::NakCode::invalid_request))
+    close(wire::NakCode::invalid_request, AsyncEvent::qp_request_error);
+  else if (syndrome == nak_syndrome(wire::NakCode::remote_access_error))
+    close(wire::NakCode::remote_access_error, AsyncEvent::qp_access_error);
+  else if (syndrome == nak_syndrome(wire::NakCode::remote_operational_error))
+    close(wire::NakCode::remote_operational_error, AsyncEvent::qp_fatal);
+  else
+    nak(qp, syndrome, qp.responder.expected_psn);
+  return true;
+}
+
 TimeNs Responder::next_deadline(const QueuePair& qp) {
   return std::min({qp.responder.park_deadline_ns, qp.responder.job_deadline_ns, qp.responder.held_deadline_ns,
                    qp.responder.stall_notification_ns});

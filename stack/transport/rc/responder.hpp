@@ -19,6 +19,10 @@ class Responder {
   /// Sets how many responses may be queued at once. Returns 0, EBUSY if more are queued, or ENOMEM.
   [[nodiscard]] static int set_resources(QueuePair& qp, uint32_t capacity);
 
+  /// Refuses the request at the expected PSN with an answer of this syndrome, as a scenario asks for. Does
+  /// nothing and returns false if packets are parked.
+  [[nodiscard]] bool refuse_as_asked(QueuePair& qp, uint8_t syndrome);
+
   /// Sends the pending NAK, or an ACK of what was executed, before a QP fails by a lost completion. One try:
   /// it may be lost as well.
   void send_last_answer(QueuePair& qp);

@@ -272,6 +272,88 @@ TEST_F(Trouble, ANakHasTheEffectOfItsCause) {
   }
 }
 
+TEST_F(Trouble, AnRnrNakAnswersARequestThatArrives) {
+  // The second of three messages of the peer. Timer 1: 10 us.
+  Troubled pair(rule(R"(packet = "in RC.WRITE*", nth = 2)", R"(inject = "rnr", timer = 1)"));
+  for (unsigned i = 0; i < 3; ++i) pair.qp_b->write(1);
+  pair.b->turn();
+  ASSERT_EQ(carry(*pair.b, *pair.a), 3U);
+  pair.a->turn();
+  EXPECT_EQ(pair.a->transport().messages_received, 1U);
+  EXPECT_EQ(pair.a->transport().rnr_naks_sent, 1U);
+  EXPECT_EQ(pair.a->transport().naks_sent, 0U) << "the gap has no answer of its own";
+  ASSERT_EQ(carry(*pair.a, *pair.b), 1U);
+  pair.b->turn();
+  EXPECT_EQ(pair.b->transport().rnr_naks_received, 1U);
+  EXPECT_EQ(pair.qp_b->sent(), succeeded(1));
+  VirtualClock::advance(10 * kMicrosecond + kTickNs);
+  settle(*pair.a, *pair.b);
+  EXPECT_EQ(pair.qp_b->sent(), succeeded(2));
+  EXPECT_EQ(pair.a->transport().messages_received, 3U);
+  EXPECT_EQ(pair.b->transport().timeouts, 0U);
+  EXPECT_EQ(pair.journal.size(), 1U);
+  EXPECT_FALSE(pair.a->turn());
+}
+
+TEST_F(Trouble, ARefusedRequestWaitsForThoseBeforeIt) {
+  Troubled pair(rule(R"(packet = "in RC.WRITE*", nth = 1)", R"(inject = "nak", syndrome = "remote_access")"));
+  for (unsigned i = 0; i < 2; ++i) pair.qp_b->write(1);
+  pair.b->turn();
+  const std::vector<Frame> requests = pair.b->port.take_sent();
+  ASSERT_EQ(requests.size(), 2U);
+  pair.a->port.deliver(requests[1]);
+  pair.a->turn();
+  ASSERT_EQ(pair.journal.size(), 1U) << "the second request is the first that arrives";
+  EXPECT_FALSE(pair.a->turn()) << "no turn is worth while before the first request";
+  EXPECT_TRUE(pair.a->port.take_sent().empty());
+  pair.a->port.deliver(requests[0]);
+  pair.a->turn();
+  settle(*pair.a, *pair.b);
+  EXPECT_EQ(pair.qp_b->sent(), (Statuses{CompletionStatus::success, CompletionStatus::remote_access}));
+  EXPECT_EQ(pair.a->transport().messages_received, 1U);
+}
+
+TEST_F(Trouble, ANakToARequestThatArrivesHasTheEffectOfItsCauseOnBothQps) {
+  const Nak naks[] = {
+      {"psn_sequence", CompletionStatus::success, 1, true},
+      {"invalid_request", CompletionStatus::remote_invalid_request, 0, false},
+      {"remote_access", CompletionStatus::remote_access, 0, false},
+      {"remote_operational", CompletionStatus::remote_operation, 0, false},
+  };
+  for (const Nak& nak : naks) {
+    Troubled pair(rule(R"(packet = "in RC.WRITE*", nth = 1)",
+                       std::string(R"(inject = "nak", syndrome = ")") + nak.syndrome + "\""));
+    for (unsigned i = 0; i < 2; ++i) pair.qp_b->write(1);
+    settle(*pair.a, *pair.b);
+    const Statuses sent = pair.qp_b->sent();
+    ASSERT_EQ(sent.size(), 2U) << nak.syndrome;
+    EXPECT_EQ(sent[0], nak.status) << nak.syndrome;
+    EXPECT_EQ(sent[1], nak.arrives ? CompletionStatus::success : CompletionStatus::work_request_flushed)
+        << nak.syndrome;
+    EXPECT_GE(pair.a->transport().naks_sent, 1U);
+    EXPECT_GE(pair.b->transport().sequence_naks_received, nak.sequence_naks);
+    EXPECT_EQ(pair.a->transport().messages_received, nak.arrives ? 2U : 0U) << nak.syndrome;
+    EXPECT_EQ(state_of(pair.qp_a->get()), nak.arrives ? transport::QpState::rts : transport::QpState::err)
+        << nak.syndrome;
+    EXPECT_EQ(pair.b->transport().timeouts, 0U);
+  }
+}
+
+TEST_F(Trouble, AnAnsweredRequestThatComesAgainIsNotRefused) {
+  Troubled pair(rule(R"(packet = "in RC.WRITE*", nth = 2)", R"(inject = "nak", syndrome = "remote_access")"));
+  pair.qp_b->write(1);
+  pair.b->turn();
+  const std::vector<Frame> request = pair.b->port.take_sent();
+  ASSERT_EQ(request.size(), 1U);
+  for (int i = 0; i < 2; ++i) {
+    pair.a->port.deliver(request[0]);
+    pair.a->turn();
+  }
+  settle(*pair.a, *pair.b);
+  EXPECT_EQ(pair.qp_b->sent(), succeeded(1));
+  EXPECT_TRUE(pair.journal.empty());
+}
+
 TEST_F(Trouble, AReceivedWriteTakesThePagesOfItsRegion) {
   Troubled pair(rule(R"(packet = "in RC.WRITE*")", R"(memory = "page_out")"));
   pair.qp_b->write(1);

@@ -60,8 +60,6 @@ const Mistake kMistakes[] = {
      "\"remote_operational\""},
     {"TimerTooLong", "[[rule]]\nwhen = { packet = \"out *\" }\ndo = { inject = \"rnr\", timer = 32 }\n",
      "do.timer: from 0 to 31"},
-    {"AnswerToAReceivedPacket", "[[rule]]\nwhen = { packet = \"in *\" }\ndo = { inject = \"rnr\" }\n",
-     "rule 1: never acts: rnr and nak answer a request, `packet = \"out ...\"`"},
     {"PageOutAtAPoll", "[[rule]]\nwhen = { poll = \"*\" }\ndo = { memory = \"page_out\" }\n",
      "rule 1: never acts: page_out needs a fault, a packet, a send or a receive"},
     {"RightIcrcIsIllegal",
