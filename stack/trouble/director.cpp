@@ -201,7 +201,9 @@ bool Director::draw(size_t rule, const Event& event, uint64_t count) const {
 
 const Action* Director::decide(const Event& event) {
   const std::lock_guard guard(state_lock);
-  return decide_locked(event, nullptr, clock_()).action;
+  const Decision made = decide_locked(event, nullptr, clock_());
+  if (event.choice != nullptr) *event.choice = random_of(event, made.n).next();
+  return made.action;
 }
 
 PacketFate Director::decide_packet(const Event& event, bool is_outbound, uint64_t frame_bytes, TimeNs now) {
@@ -209,7 +211,8 @@ PacketFate Director::decide_packet(const Event& event, bool is_outbound, uint64_
   const std::lock_guard guard(state_lock);
   const Decision made = decide_locked(event, &packet, now);
   PacketFate fate{.action = made.action, .passage = flows_.pass(packet, now)};
-  if (made.action != nullptr) fate.jitter_ns = jitter_of(*made.action, event, made.n);
+  if (made.action != nullptr && made.action->jitter_ns != 0)
+    fate.jitter_ns = random_of(event, made.n).below(made.action->jitter_ns + 1);
   return fate;
 }
 
@@ -223,6 +226,8 @@ bool Director::has_place_for(const Action& action, const Event& event) {
       return event.object.kind == ObjectKind::qp && event.is_request;
     case Action::Kind::page_out:
       return event.region != 0;
+    case Action::Kind::poll_few:
+      return event.completions > action.amount;
     default:
       return true;
   }
@@ -292,11 +297,9 @@ std::vector<std::string> Director::commands() const {
   return {names.begin(), names.end()};
 }
 
-/// Depends on seed, object and count alone, so that a replay has the same.
-uint64_t Director::jitter_of(const Action& action, const Event& event, uint64_t n) const {
-  if (action.jitter_ns == 0) return 0;
+chaos::Random Director::random_of(const Event& event, uint64_t n) const {
   chaos::Random of_object(chaos::Random(scenario_.seed).next() ^ event.object.key());
-  return chaos::Random(of_object.next() ^ n).below(action.jitter_ns + 1);
+  return chaos::Random(of_object.next() ^ n);
 }
 
 void Director::begin(const Action& action, const Event& event, TimeNs now) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "stack/base/time.hpp"
+#include "stack/chaos/random.hpp"
 #include "stack/trouble/flow_table.hpp"
 #include "stack/trouble/scenario.hpp"
 
@@ -35,6 +36,10 @@ struct Event {
   bool is_request = false;     ///< of a packet: its responder may refuse it with a NAK
   uint32_t region = 0;         ///< key of the memory region that the event is about; 0: none
   uint64_t va = 0;             ///< in that region
+  uint64_t completions = 0;    ///< of a poll: that wait
+  /// Receives a number that depends on seed, object and count, for an action that needs a choice; may be
+  /// nullptr.
+  uint64_t* choice = nullptr;
 };
 
 /// What happens to a packet.
@@ -131,7 +136,8 @@ class Director {
   [[nodiscard]] Decision decide_locked(const Event& event, const PacketOnWay* packet, TimeNs now);
   /// False if the event has not what the action acts on.
   [[nodiscard]] static bool has_place_for(const Action& action, const Event& event);
-  [[nodiscard]] uint64_t jitter_of(const Action& action, const Event& event, uint64_t n) const;
+  /// Returns a generator that depends on seed, object and count alone, so that a replay has the same.
+  [[nodiscard]] chaos::Random random_of(const Event& event, uint64_t n) const;
   [[nodiscard]] bool draw(size_t rule, const Event& event, uint64_t count) const;
   /// Queues or executes an action that may take place at any event.
   void begin(const Action& action, const Event& event, TimeNs now);

@@ -20,6 +20,7 @@ constexpr uint64_t kMostBitsPerSecond = 1'000'000'000'000;
 constexpr uint64_t kMostQueueBytes = uint64_t{1} << 30;
 constexpr uint64_t kDefaultQueueBytes = uint64_t{1} << 18;  ///< of a port of a shallow switch
 constexpr uint64_t kMostPackets = 10'000;
+constexpr uint64_t kMostCompletions = 10'000;
 constexpr uint64_t kMostTimerCode = 31;     ///< of five bits
 constexpr uint64_t kDefaultTimerCode = 12;  ///< 0.64 ms
 
@@ -46,6 +47,7 @@ constexpr auto kNumbers = std::to_array<Number>({
     {Kind::rate, "for_ms", &Action::duration_ns, kNsPerMs, 1, kHourNs / kNsPerMs, 0},
     {Kind::slow, "service_us", &Action::service_ns, kNsPerUs, 1, kHourNs / kNsPerUs, {}},
     {Kind::slow, "for_ms", &Action::duration_ns, kNsPerMs, 1, kHourNs / kNsPerMs, 0},
+    {Kind::poll_few, "most", &Action::amount, 1, 1, kMostCompletions, {}},
     {Kind::inject_cnp, "count", &Action::amount, 1, 1, kMostPackets, 1},
     {Kind::inject_rnr, "timer", &Action::amount, 1, 0, kMostTimerCode, kDefaultTimerCode},
 });

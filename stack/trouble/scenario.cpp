@@ -29,6 +29,8 @@ std::optional<EventKind> place_of(Action::Kind kind) {
     case delay_fault:
       return EventKind::fault;
     case poll_nothing:
+    case poll_few:
+    case shuffle:
       return EventKind::poll;
     case reject:
       return EventKind::request;
@@ -65,6 +67,8 @@ uint8_t concern_of(Action::Kind kind) {
       return kConcernsSrq;
     case raise_cm_event:
       return kConcernsCm;
+    case shuffle:
+      return kConcernsQueues;
     default:
       return 0;
   }

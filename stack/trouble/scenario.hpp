@@ -107,6 +107,8 @@ struct Action {
     fail_fault,       ///< EventKind::fault: as if the page did not exist
     delay_fault,      ///< by `duration_ns`
     poll_nothing,     ///< EventKind::poll: no completion is returned
+    poll_few,         ///< EventKind::poll: at most `amount` completions are returned
+    shuffle,          ///< EventKind::poll: waiting completions of different work queues change places
     reject,           ///< `number`: reason of the REJ (IBA 12.6.7.2); EventKind::request
     raise_event,      ///< `number`: ibv_event_type; at any event, as the next two
     fail_qp,          ///< the QP of the event enters the error state, with IBV_EVENT_QP_FATAL
@@ -139,7 +141,12 @@ struct Action {
 [[nodiscard]] std::optional<EventKind> place_of(Action::Kind kind);
 
 /// What of the program an event concerns, beyond its Object: what actions it can host. Bits.
-enum Concern : uint8_t { kConcernsCq = 1, kConcernsSrq = 2, kConcernsCm = 4 };
+enum Concern : uint8_t {
+  kConcernsCq = 1,
+  kConcernsSrq = 2,
+  kConcernsCm = 4,
+  kConcernsQueues = 8  ///< completions of several work queues wait
+};
 /// Returns the Concern that an action needs; 0: none.
 [[nodiscard]] uint8_t concern_of(Action::Kind kind);
 

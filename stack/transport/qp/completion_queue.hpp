@@ -14,6 +14,7 @@
 #include <new>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "stack/base/spin_lock.hpp"
 #include "stack/transport/shared/types.hpp"
@@ -150,9 +151,29 @@ class CompletionQueue {
       if (!solicited_only || solicits(ring_[at & mask_])) return disarm();
     return false;
   }
-  /// Application side: the waiting completions count as arriving now, since a scenario hid them from a poll.
-  /// Returns true if the queue was armed; the caller then raises the event.
-  [[nodiscard]] bool take_armed_by_late() { return seems_armed() && disarm(); }
+  /// Application side, one thread at a time: the waiting completions count as arriving now, since a scenario
+  /// hid them from a poll. Returns true if the queue was armed; the caller then raises the event. Otherwise
+  /// the next take_armed_by_waiting() finds them, as an adapter that has just written them.
+  [[nodiscard]] bool take_armed_by_late() {
+    told_.store(head_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    // A read-modify-write, as in arm(): a thread that arms the queue after it sees the store.
+    return armed_.fetch_or(0, std::memory_order_acq_rel) != kNotArmed && disarm();
+  }
+  /// Application side, one thread at a time: returns the waiting completions, oldest first. Allocates.
+  [[nodiscard]] std::vector<Completion> waiting() const {
+    const uint32_t head = head_.load(std::memory_order_relaxed);
+    std::vector<Completion> copy(tail_.load(std::memory_order_acquire) - head);
+    for (uint32_t i = 0; i < copy.size(); ++i) copy[i] = ring_[(head + i) & mask_];
+    return copy;
+  }
+  /// The same thread, without a poll since: replaces what waiting() has returned by the same completions in
+  /// another order. They count as arriving now, since a solicited one may have moved before the place of the
+  /// last event.
+  void reorder_waiting(std::span<const Completion> reordered) {
+    const uint32_t head = head_.load(std::memory_order_relaxed);
+    for (uint32_t i = 0; i < reordered.size(); ++i) ring_[(head + i) & mask_] = reordered[i];
+    told_.store(head, std::memory_order_relaxed);
+  }
   /// Pushes of one engine since its last call of notice(). The `end` members are positions in the ring after
   /// the last counted push.
   struct Pushed {

@@ -8,6 +8,7 @@
 #include "stack/verbs/objects/completion_channel.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/verbs/trouble/call.hpp"
+#include "stack/verbs/trouble/poll_fate.hpp"
 
 namespace faultline::verbs {
 
@@ -74,26 +75,6 @@ int poll_cq(ibv_cq* ibv_cq_pointer, int entries, ibv_wc* wc) {
 
 namespace {
 
-/// True if the scenario hides the queue's completions from this poll: they arrive later, with an event if the
-/// queue is armed.
-bool are_late(Cq& cq) {
-  const ibv_cq* const plain = ibv_cq_ex_to_cq(&cq);
-  if (decide(trouble::EventKind::poll, {}, concerned_by(plain)) == nullptr) return false;
-  if (cq.has_channel && cq.take_armed_by_late()) static_cast<CompletionChannel*>(cq.channel)->raise(cq);
-  return true;
-}
-
-}  // namespace
-
-int poll_cq_in_trouble(ibv_cq* cq, int entries, ibv_wc* wc) {
-  // The number of polls that find nothing depends on time, so a scenario does not count them.
-  if (!has_completions(cq_of(cq))) return cq_of(cq).overrun() ? -1 : 0;
-  if (trouble_of("ibv_poll_cq", cq) != 0) return -1;
-  return are_late(cq_of(cq)) ? 0 : poll_cq(cq, entries, wc);
-}
-
-namespace {
-
 /// Advances to the next completion: 0 or ENOENT.
 int next(Cq& cq) {
   if (cq.poll({&cq.current, 1}) == 0) return ENOENT;
@@ -128,13 +109,6 @@ int start_poll(ibv_cq_ex* ibv_cq_pointer, ibv_poll_cq_attr* attributes) {
   return error;
 }
 
-template <bool kLocked>
-int start_poll_in_trouble(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
-  if (!has_completions(cq_of(cq))) return cq_of(cq).overrun() ? EIO : ENOENT;
-  if (const int error = trouble_of("ibv_start_poll", ibv_cq_ex_to_cq(cq)); error != 0) return error;
-  return are_late(cq_of(cq)) ? ENOENT : start_poll<kLocked>(cq, attributes);
-}
-
 int next_poll(ibv_cq_ex* cq) {
   return next(cq_of(cq));
 }
@@ -153,13 +127,60 @@ void end_poll(ibv_cq_ex* ibv_cq_pointer) {
 
 }  // namespace
 
+int poll_cq_in_trouble(ibv_cq* cq, int entries, ibv_wc* wc) {
+  if (entries <= 0) return 0;
+  // The number of polls that find nothing depends on time, so a scenario does not count them.
+  if (!has_completions(cq_of(cq))) return cq_of(cq).overrun() ? -1 : 0;
+  if (trouble_of("ibv_poll_cq", cq) != 0) return -1;
+  const uint32_t most = decide_poll(cq_of(cq));
+  if (most >= static_cast<uint32_t>(entries)) return poll_cq(cq, entries, wc);
+  const int found = most == 0 ? 0 : poll_cq(cq, static_cast<int>(most), wc);
+  arrive_late(cq_of(cq));
+  return found;
+}
+
+namespace {
+
+template <bool kLocked>
+int start_poll_in_trouble(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
+  if (!has_completions(cq_of(cq))) return cq_of(cq).overrun() ? EIO : ENOENT;
+  if (const int error = trouble_of("ibv_start_poll", ibv_cq_ex_to_cq(cq)); error != 0) return error;
+  const uint32_t most = decide_poll(cq_of(cq));
+  if (most == 0) {
+    arrive_late(cq_of(cq));
+    return ENOENT;
+  }
+  const int error = start_poll<kLocked>(cq, attributes);
+  if (error == 0) cq_of(cq).left_of_batch = most - 1;
+  return error;
+}
+
+int next_poll_in_trouble(ibv_cq_ex* cq) {
+  uint32_t& left = cq_of(cq).left_of_batch;
+  if (left == 0) return ENOENT;
+  --left;
+  return next(cq_of(cq));
+}
+
+template <bool kLocked>
+void end_poll_in_trouble(ibv_cq_ex* cq) {
+  const bool has_more = cq_of(cq).left_of_batch == 0;
+  end_poll<kLocked>(cq);
+  if (has_more) arrive_late(cq_of(cq));
+}
+
+template <bool kLocked>
+void set_functions(Cq& cq) {
+  const bool in_trouble = trouble::director() != nullptr;
+  cq.start_poll = in_trouble ? start_poll_in_trouble<kLocked> : start_poll<kLocked>;
+  cq.next_poll = in_trouble ? next_poll_in_trouble : next_poll;
+  cq.end_poll = in_trouble ? end_poll_in_trouble<kLocked> : end_poll<kLocked>;
+}
+
+}  // namespace
+
 void set_poll_functions(Cq& cq) {
-  if (trouble::director() != nullptr)
-    cq.start_poll = cq.single_threaded ? start_poll_in_trouble<false> : start_poll_in_trouble<true>;
-  else
-    cq.start_poll = cq.single_threaded ? start_poll<false> : start_poll<true>;
-  cq.next_poll = next_poll;
-  cq.end_poll = cq.single_threaded ? end_poll<false> : end_poll<true>;
+  cq.single_threaded ? set_functions<false>(cq) : set_functions<true>(cq);
   cq.read_opcode = [](ibv_cq_ex* x) { return static_cast<ibv_wc_opcode>(cq_of(x).current.opcode); };
   cq.read_vendor_err = [](ibv_cq_ex* x) { return cq_of(x).current.vendor_error; };
   cq.read_byte_len = [](ibv_cq_ex* x) { return cq_of(x).current.byte_length; };

@@ -260,6 +260,7 @@ struct Cq : ibv_cq_ex, transport::CompletionQueue {
   std::unique_ptr<ProgramMemory> ring_memory;  ///< must outlive the ring
   transport::Completion current;    ///< valid between start_poll and end_poll; guarded by poll_lock
   int64_t wallclock_offset_ns = 0;  ///< guarded by poll_lock
+  uint32_t left_of_batch = 0;       ///< completions that a scenario allows the batch; guarded by poll_lock
   bool with_wallclock = false;
   Published<status::CqRow> published;
   const LiveObject live{static_cast<ibv_cq_ex*>(this), ObjectKind::cq};

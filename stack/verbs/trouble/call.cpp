@@ -78,19 +78,19 @@ void note_end(const ibv_mr* mr) {
 
 const trouble::Action* decide(trouble::EventKind kind, std::string_view name, const Concerned& concerned,
                               uint64_t bytes, const EventRegion& region) {
+  return decide(
+      {.kind = kind, .name = name, .object = {}, .bytes = bytes, .region = region.key, .va = region.va},
+      concerned);
+}
+
+const trouble::Action* decide(trouble::Event event, const Concerned& concerned) {
   std::vector<const trouble::Action*> effects;
-  uint8_t concerns = 0;
-  if (concerned.cq != nullptr) concerns |= trouble::kConcernsCq;
-  if (concerned.srq != nullptr) concerns |= trouble::kConcernsSrq;
-  const trouble::Action* const action = trouble::director()->decide({.kind = kind,
-                                                                     .name = name,
-                                                                     .object = concerned.object,
-                                                                     .bytes = bytes,
-                                                                     .thread = thread_number(),
-                                                                     .concerns = concerns,
-                                                                     .effects = &effects,
-                                                                     .region = region.key,
-                                                                     .va = region.va});
+  event.object = concerned.object;
+  event.thread = thread_number();
+  event.effects = &effects;
+  if (concerned.cq != nullptr) event.concerns |= trouble::kConcernsCq;
+  if (concerned.srq != nullptr) event.concerns |= trouble::kConcernsSrq;
+  const trouble::Action* const action = trouble::director()->decide(event);
   for (const trouble::Action* const effect : effects) execute(*effect, concerned);
   return action;
 }

@@ -50,6 +50,8 @@ struct EventRegion {
 [[nodiscard]] const trouble::Action* decide(trouble::EventKind kind, std::string_view name,
                                             const Concerned& concerned, uint64_t bytes = 0,
                                             const EventRegion& region = {});
+/// The same, of an event with other facts; its object, thread, concern of queues and effects are set here.
+[[nodiscard]] const trouble::Action* decide(trouble::Event event, const Concerned& concerned);
 
 /// As trouble_of(), with a scenario.
 [[nodiscard]] int decide_call(std::string_view call, const Concerned& concerned, uint64_t bytes);

@@ -190,6 +190,30 @@ TEST(CompletionQueue, WhatWasThereBeforeItWasArmedMakesNoEvent) {
   EXPECT_EQ(queue.notice(pushed, 6), Notice::now);
 }
 
+TEST(CompletionQueue, ASolicitedCompletionThatMovesIsNotMissed) {
+  CompletionQueue queue(16);
+  CompletionQueue::Pushed pushed;
+  const auto push = [&](uint64_t wr_id, bool solicited) {
+    const Completion completion{.wr_id = wr_id, .solicited = solicited ? uint8_t{1} : uint8_t{0}};
+    ASSERT_TRUE(queue.push(completion));
+    queue.note(completion, pushed);
+  };
+  queue.arm(false);
+  push(0, false);
+  push(1, false);
+  ASSERT_EQ(queue.notice(pushed, 0), Notice::now) << "the program knows of both";
+  push(2, true);
+  std::vector<Completion> waiting = queue.waiting();
+  ASSERT_EQ(waiting.size(), 3U);
+  std::swap(waiting[1], waiting[2]);
+  queue.reorder_waiting(waiting);
+  Completion first;
+  ASSERT_EQ(queue.poll({&first, 1}), 1U);
+  EXPECT_EQ(first.wr_id, 0U);
+  queue.arm(true);
+  EXPECT_TRUE(queue.take_armed_by_waiting(true));
+}
+
 /// The engine checks with a plain load after each push, and with a full check after several. Every completion
 /// must produce an event, or the program sleeps for ever.
 TEST(CompletionQueue, NoCompletionIsMissedWhoeverArmsMeanwhile) {
