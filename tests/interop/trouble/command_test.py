@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """`faultline trouble NAME`: commands for a running program's scenario.   command_test.py FAULTLINE FAULTLINE_RUN"""
-import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+from programs import decisions, end_all, start
 
 FAULTLINE, RUN = (os.path.realpath(path) for path in sys.argv[1:3])
 WAIT_S = 60
@@ -25,14 +25,6 @@ do = { packet = "lose" }
 probability = 0.2
 times = 0
 """
-started = []
-
-
-def start(*words):
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
-    started.append(process)
-    return process
-
 
 def expect(holds, what):
     if not holds:
@@ -45,8 +37,8 @@ def give(*words, status=0):
     return ended.stderr
 
 
-def decisions(journal, rule):
-    return [line for line in map(json.loads, journal.read_text(encoding="utf-8").splitlines()) if line.get("rule") == rule]
+def decisions_of(rule, journal):
+    return [one for one in decisions(journal) if one["rule"] == rule]
 
 
 def await_true(condition, what, process):
@@ -59,11 +51,11 @@ def await_true(condition, what, process):
 def work(folder):
     scenario, journal = folder / "scenario.toml", folder / "journal"
     scenario.write_text(SCENARIO, encoding="utf-8")
-    expect("no program of this user answers" in give("unplug", status=2), "no program")
-    server = start(RUN, "--wire", "commanded", "--side", "a", "rping", "-s", "-a", "198.18.0.1", "-C", "100000000")
+    expect("no program of this user has that process number" in give("unplug", "--pid", str(os.getpid()), status=2), "no such program")
+    server = start([RUN, "--wire", "commanded", "--side", "a", "rping", "-s", "-a", "198.18.0.1", "-C", "100000000"])
     while True:
-        client = start(RUN, "--wire", "commanded", "--side", "b", "--trouble", scenario, "--journal", journal, "rping", "-c", "-a", "198.18.0.1",
-                       "-C", "100000000")
+        client = start([RUN, "--wire", "commanded", "--side", "b", "--trouble", scenario, "--journal", journal,
+                        "rping", "-c", "-a", "198.18.0.1", "-C", "100000000"])
         try:
             client.wait(2)
         except subprocess.TimeoutExpired:
@@ -74,16 +66,16 @@ def work(folder):
     expect("rules wait for: bad cable, unplug" in said and "without a scenario" in said, said)
     for round_ in (1, 2):
         expect(f"process {client.pid} (rping): ok" in give("unplug"), "unplug")
-        expect(len(decisions(journal, "unplug")) == round_, "one decision for each command")
-    expect(decisions(journal, "unplug")[0]["event"] == "command unplug", decisions(journal, "unplug"))
+        expect(len(decisions_of("unplug", journal)) == round_, "one decision for each command")
+    expect(decisions_of("unplug", journal)[0]["event"] == "command unplug", decisions_of("unplug", journal))
     expect("no program" in give("unplug", "--pid", "1", status=2), "another process")
-    expect(not decisions(journal, "bad cable"), "not before the command")
+    expect(not decisions_of("bad cable", journal), "not before the command")
     give("bad cable", "--pid", str(client.pid))
-    await_true(lambda: len(decisions(journal, "bad cable")) > 2, "packets are lost", client)
+    await_true(lambda: len(decisions_of("bad cable", journal)) > 2, "packets are lost", client)
     give("--end", "bad cable")
-    lost = len(decisions(journal, "bad cable"))
+    lost = len(decisions_of("bad cable", journal))
     time.sleep(0.3)
-    expect(len(decisions(journal, "bad cable")) == lost, "nothing is lost after the end")
+    expect(len(decisions_of("bad cable", journal)) == lost, "nothing is lost after the end")
     expect(client.poll() is None and server.poll() is None, "the programs survive")
     print(f"ok: {lost} packets were lost by command")
 
@@ -93,7 +85,4 @@ try:
         os.environ["XDG_RUNTIME_DIR"] = os.environ["RUNTIME_DIRECTORY"] = scratch
         work(pathlib.Path(scratch))
 finally:
-    for one in started:
-        if one.poll() is None:
-            os.killpg(one.pid, signal.SIGKILL)
-        one.wait()
+    end_all()

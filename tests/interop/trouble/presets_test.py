@@ -2,18 +2,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Every preset once, under a program over a wire: it decides what its file states, and the program ends as it would on such a network or device.
   presets_test.py FAULTLINE_RUN FOLDER_OF_PRESETS"""
-import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 
+from programs import decisions, end, end_all, enter_own_network, start
+
 RUN, PRESETS = (os.path.realpath(path) for path in sys.argv[1:3])
 WAIT_S = 60
-started = []
 
 # A long timeout of the QP: a server on a busy machine may be late.
 BANDWIDTH = ["-F", "-s", "4096", "-u", "18", "-n", "3000"]
@@ -34,6 +33,7 @@ CLIENT = {
     "slow-registration": (RPING, SURVIVES, [{"call": "delay", "delay_us": 20000}], ()),
     "slow-pages": ([*WRITE, "--odp"], SURVIVES, [{"fault": "delay", "delay_us": 20000}], ()),
     "late-completions": (WRITE, SURVIVES, [{"poll": "nothing"}], ()),
+    "unordered-completions": ([*WRITE, "-q", "4", "-Q", "1"], SURVIVES, [{"poll": "nothing"}, {"poll": "few", "most": 2}, {"poll": "shuffle"}], ()),
     "cm-loss": (RPING, SURVIVES, [{"packet": "lose"}, {"packet": "delay", "delay_us": 200000}], ()),
     "half-open": (RPING, SURVIVES, [{"packet": "lose"}], ()),
     "dying-adapter": (WRITE, FAILS, [{"qp": "error"}], ()),
@@ -49,23 +49,8 @@ CLIENT = {
 }
 
 
-def start(words):
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
-    started.append(process)
-    return process
-
-
-def end(process):
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    return process.communicate()[0]
-
-
-def decisions(journal):
-    if not os.path.exists(journal):
-        return []
-    with open(journal, encoding="utf-8") as file:
-        return [json.loads(line)["do"] for line in list(file)[1:]]
+def actions(journal):
+    return [one["do"] for one in decisions(journal)]
 
 
 def run_client(words):
@@ -108,7 +93,7 @@ def trouble_at_the_client(folder, name):
     journal = f"{folder}/{name}.journal"
     server = start([RUN, "--wire", name, "--side", "a", *of_server(words)])
     status, output = run_client([RUN, "--wire", name, "--side", "b", "--trouble", preset(name), *options, "--journal", journal, *of_client(words)])
-    check(name, status, wanted, decisions(journal), expected, f"{output}\n-- server:\n{end(server)}")
+    check(name, status, wanted, actions(journal), expected, f"{output}\n-- server:\n{end(server)}")
 
 
 def trouble_at_the_listener(folder):
@@ -120,10 +105,10 @@ def trouble_at_the_listener(folder):
         server = start([*wire, "--side", "a", "--trouble", preset(name), "--seed", str(seed), "--journal", journal, *of_server(RPING)])
         client = start([*wire, "--side", "b", *of_client(RPING)])
         limit = time.monotonic() + WAIT_S / 10
-        while client.poll() is None and time.monotonic() < limit and not all(one in decisions(journal) for one in expected):
+        while client.poll() is None and time.monotonic() < limit and not all(one in actions(journal) for one in expected):
             time.sleep(0.05)
         text = end(client) + end(server)
-        made = decisions(journal)
+        made = actions(journal)
         if all(one in made for one in expected):
             return check(name, client.returncode, EITHER, made, expected, text)
     raise AssertionError(f"{name}: {made}\n{text}")
@@ -141,22 +126,18 @@ def one_of_four(folder):
         # Without --wire the program's sockets are the kernel's.
         words = [RUN, "--config", config, "--trouble", preset(name), "--journal", journal, *WRITE, "-d", f"faultline{device}", "127.0.0.1"]
         status, output = run_client(words)
-        check(name, status, wanted, decisions(journal), expected, f"{output}\n-- server:\n{end(server)}")
+        check(name, status, wanted, actions(journal), expected, f"{output}\n-- server:\n{end(server)}")
 
 
 def main():
     if not all(shutil.which(program) for program in ("ib_write_bw", "rping", "ip")):
         print("SKIPPED: perftest, rping or iproute2 is not installed")
         return 77
-    if os.geteuid() == 0 and "FAULTLINE_OWN_NETWORK" not in os.environ:
-        os.environ["FAULTLINE_OWN_NETWORK"] = "1"
-        os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
+    enter_own_network()
     chosen = sys.argv[3:] or [*CLIENT, "rdma-cm-storm", "one-of-four-dies"]
     folder = tempfile.mkdtemp(prefix="faultline-presets-")
     try:
         os.environ.update(XDG_RUNTIME_DIR=folder)
-        if os.geteuid() == 0:
-            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         all_presets = {name.removesuffix(".toml") for name in os.listdir(PRESETS)}
         assert {*CLIENT, "rdma-cm-storm", "one-of-four-dies"} == all_presets, "a preset is not tested, or there is none of a tested name"
         for name in chosen:
@@ -171,9 +152,7 @@ def main():
                 print(f"  {time.monotonic() - began:.1f} s", flush=True)
         return 0
     finally:
-        for process in started:
-            if process.poll() is None:
-                end(process)
+        end_all()
         shutil.rmtree(folder, ignore_errors=True)
 
 

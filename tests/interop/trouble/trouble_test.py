@@ -6,17 +6,17 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 
+from programs import decisions, end, end_all, enter_own_network, start
+
 FAULTLINE, RUN = (os.path.realpath(path) for path in sys.argv[1:3])
 PYTHON = "/usr/bin/python3"  # that of pyverbs
 WAIT_S = 60
 HANG_S = 5
-started = []
 failed = []
 
 # name, when, do, rest of the rule
@@ -33,6 +33,8 @@ ACTIONS = {
     "fatal": ('send = "*"', 'event = "IBV_EVENT_DEVICE_FATAL"', ""),
     "event": ('send = "*"', 'event = "IBV_EVENT_GID_CHANGE"', ""),
     "late": ('poll = "*"', 'poll = "nothing"', "times = 200"),
+    "few": ('poll = "*"', 'poll = "few", most = 1', "times = 50"),
+    "shuffle": ('poll = "*"', 'poll = "shuffle"', "times = 50"),
     "loss": LOSS,
     "answers": ('packet = "in RC.ACK", every = 5', 'packet = "lose"', "times = 10"),
     "duplicates": ('packet = "out RC.*", every = 3', 'packet = "duplicate"', "times = 20"),
@@ -48,6 +50,8 @@ ACTIONS = {
     "not-ready": ('packet = "out RC.*", from = 3', 'inject = "rnr", timer = 3', "times = 5"),
     "sequence": ('packet = "out RC.*", from = 3', 'inject = "nak", syndrome = "psn_sequence"', "times = 5"),
     "refusal": ('packet = "out RC.*", from = 3', 'inject = "nak", syndrome = "remote_access"', ""),
+    "not-ready-here": ('packet = "in RC.*", from = 3', 'inject = "rnr", timer = 3', "times = 5"),
+    "refusal-here": ('packet = "in RC.*", from = 3', 'inject = "nak", syndrome = "remote_access"', ""),
     "counter": ('packet = "out RC.*", counter = "transport.messages_sent", least = 5', 'packet = "lose"', "times = 3"),
     "address": ('call = "rdma_resolve_addr"', 'errno = "EADDRNOTAVAIL"', ""),
     "connection": ('call = "rdma_connect"', 'errno = "ECONNREFUSED"', ""),
@@ -67,19 +71,7 @@ ACTIONS = {
 OF_CM = {"address", "connection", "reply", "ready", "change"}
 # Actions from which a program recovers by itself, as from those of a network.
 SURVIVED = {"event", "late", "loss", "answers", "duplicates", "damage", "marks", "delay", "link", "reply", "ready", "spurious", "wakes", "change",
-            "order", "jitter", "partition", "rate", "slow", "cnps", "not-ready", "sequence", "counter"}
-
-
-def start(words, **options):
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options)
-    started.append(process)
-    return process
-
-
-def end(process):
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    return process.communicate()[0]
+            "order", "jitter", "partition", "rate", "slow", "cnps", "not-ready", "sequence", "counter", "few", "shuffle", "not-ready-here"}
 
 
 def scenario(folder, name, action):
@@ -88,13 +80,6 @@ def scenario(folder, name, action):
     with open(path, "w", encoding="utf-8") as file:
         file.write(f'name = "{action}"\n[[rule]]\nname = "{action}"\nwhen = {{ {when} }}\ndo = {{ {do} }}\n{rest}\n')
     return path
-
-
-def decisions(journal):
-    with open(journal, encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
-    assert lines[0]["faultline_journal"] == 1, lines[0]
-    return lines[1:]
 
 
 class Program:
@@ -121,7 +106,7 @@ class Program:
                 break
             time.sleep(0.1)
         server_output = end(server)
-        self.check(action, client.returncode, decisions(journal) if os.path.exists(journal) else [], output, server_output)
+        self.check(action, client.returncode, decisions(journal), output, server_output)
 
     def check(self, action, status, made, output, server_output):
         text = f"{self.name} with {action}: exit status {status}, {len(made)} decisions\n{output}\n-- server:\n{server_output}"
@@ -275,6 +260,39 @@ def probabilities(folder):
     print("equal seeds give equal journals")
 
 
+def hundred(folder):
+    """A program of one thread gets the same decisions in the same order, a hundred times of a hundred."""
+    path = f"{folder}/hundred.toml"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('''
+[[rule]]
+when = { call = "ibv_post_send" }
+do = { call = "delay", delay_us = 50 }
+probability = 0.1
+times = 0
+[[rule]]
+when = { poll = "*" }
+do = { poll = "nothing" }
+probability = 0.3
+times = 0
+[[rule]]
+when = { send = "*" }
+do = { event = "IBV_EVENT_GID_CHANGE" }
+probability = 0.05
+times = 0
+''')
+    journals = set()
+    for _ in range(100):
+        journal = f"{folder}/hundred.journal"
+        words = [RUN, "--wire", f"verbs{os.getpid()}", "--trouble", path, "--journal", journal, PYTHON, f"{folder}/verbs.py"]
+        ended = subprocess.run(words, capture_output=True, timeout=WAIT_S, check=False)
+        assert ended.returncode == 0, ended
+        with open(journal, encoding="utf-8") as file:
+            journals.add(file.read())
+    assert len(journals) == 1, f"{len(journals)} different journals"
+    print(f"a hundred runs have the same {len(journals.pop().splitlines()) - 1} decisions in their journals")
+
+
 def rejections(folder):
     """A listener rejects its first request for each reason; rping prints the event's status."""
     for reason, number in (("consumer", 28), ("no_resources", 3), ("stale_connection", 10)):
@@ -286,7 +304,7 @@ def rejections(folder):
         limit = time.monotonic() + WAIT_S
         while True:
             client = subprocess.run([*wire, "--side", "b", *RPING.client], capture_output=True, text=True, timeout=WAIT_S, check=False)
-            made = decisions(journal) if os.path.exists(journal) else []
+            made = decisions(journal)
             if made or time.monotonic() > limit:
                 break
         end(server)
@@ -344,17 +362,24 @@ def mistakes(folder):
 # A long timeout: a server on a busy machine may be late.
 TRANSFER = ["ib_write_bw", "-F", "-s", "4096", "-n", "1000", "-u", "18"]
 # It posts no receive and sleeps on no channel; the next one does. Neither looks at the result of ibv_query_device().
-PERFTEST = Program("perftest", TRANSFER, [*TRANSFER, "198.18.0.1"], survived={"device"}, unmet={"receive", "spurious", "wakes"})
+PERFTEST = Program("perftest", TRANSFER, [*TRANSFER, "198.18.0.1"], survived={"device"},
+                   unmet={"receive", "spurious", "wakes", "shuffle", "not-ready-here", "refusal-here"})
+# Four QPs with one completion queue.
+QUEUES = Program("queues", [*TRANSFER, "-q", "4"], [*TRANSFER, "-q", "4", "198.18.0.1"], survived={"device"}, brief=("shuffle",),
+                 unmet={"receive", "spurious", "wakes", "not-ready-here", "refusal-here"})
 LATENCY = ["ib_send_lat", "-F", "-e", "-s", "64", "-n", "200", "-u", "18"]
-# An event without a completion: docs/found/ib-send-lat-wakeup.md.
-MESSAGES = Program("messages", LATENCY, [*LATENCY, "198.18.0.1"], survived={"device"}, brief=("receive", "wakes", "overflow"), unmet={"spurious"})
+# An event without a completion, also one that a poll does not find: docs/found/ib-send-lat-wakeup.md. It has one completion at a time.
+MESSAGES = Program("messages", LATENCY, [*LATENCY, "198.18.0.1"], survived={"device"},
+                   brief=("receive", "wakes", "overflow", "not-ready-here", "refusal-here"), unmet={"spurious", "late", "few", "shuffle"})
 # A client that waits for a message does not end when its QP fails: docs/found/rping-flush.md. Nor does it if rdma_connect() fails: docs/found/rping-connect.md.
 RPING = Program("rping", ["rping", "-s", "-a", "198.18.0.1", "-C", "20"], ["rping", "-c", "-a", "198.18.0.1", "-C", "20"], survived={"port"},
-                hangs={"qp", "connection"}, unmet={"receive"})  # which of its threads sees a failed receive first decides its exit status
+                hangs={"qp", "connection"},
+                # Which of its threads sees the failure first decides its exit status; it has one completion at a time.
+                unmet={"receive", "refusal-here", "few", "shuffle"})
 UCX_ENVIRONMENT = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "faultline0:1", "UCX_LOG_LEVEL": "error"}
 UCX = Program("ucx", ["ucx_perftest", "-p", "13340"], ["ucx_perftest", "-p", "13340", "198.18.0.1", "-t", "tag_bw", "-s", "4096", "-n", "1000"],
               survived={"creation"},  # it has other transports
-              unmet={"device", "port", "absent"},  # the server ends with its client's failure, before the data
+              unmet={"device", "port", "absent", "shuffle", "not-ready-here", "refusal-here"},  # the server ends with its client's failure, before the data
               brief=("registration", "creation", "retries", "loss", "late", "link", "receive", "overflow", "spurious", "gone"))
 
 
@@ -362,22 +387,20 @@ def main():
     if not all(shutil.which(program) for program in ("ib_write_bw", "rping", "ip")):
         print("SKIPPED: perftest, rping or iproute2 is not installed")
         return 77
-    if os.geteuid() == 0 and "FAULTLINE_OWN_NETWORK" not in os.environ:
-        os.environ["FAULTLINE_OWN_NETWORK"] = "1"
-        os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
+    enter_own_network()
     folder = tempfile.mkdtemp(prefix="faultline-trouble-")
     try:
         os.environ.update(XDG_RUNTIME_DIR=folder, **UCX_ENVIRONMENT)
-        if os.geteuid() == 0:
-            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         mistakes(folder)
         verbs_program(folder)
         late(folder)
         probabilities(folder)
+        if "FAULTLINE_SOAK" in os.environ:
+            hundred(folder)
         rejections(folder)
         pages(folder)
         counters(folder)
-        programs = [PERFTEST, MESSAGES, RPING] + ([UCX] if shutil.which("ucx_perftest") else [])
+        programs = [PERFTEST, QUEUES, MESSAGES, RPING] + ([UCX] if shutil.which("ucx_perftest") else [])
         for program in programs:
             for action in program.all if "FAULTLINE_SOAK" in os.environ else program.brief:
                 program.run(folder, action)
@@ -385,13 +408,7 @@ def main():
             print("FAILED: " + text)
         return 1 if failed else 0
     finally:
-        for process in started:
-            if process.poll() is None:
-                try:
-                    os.killpg(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    process.kill()
-                process.wait()
+        end_all()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -9,45 +9,10 @@
 
 #include "pmd_glue/trouble/scenario_file.hpp"
 #include "stack/trouble/journal.hpp"
+#include "tests/unit/trouble/play.hpp"
 
-namespace faultline::trouble {
+namespace faultline::trouble::test {
 namespace {
-
-TimeNs now_ns = 0;
-
-TimeNs test_clock() {
-  return now_ns;
-}
-
-struct Play {
-  explicit Play(Scenario scenario)
-      : director(std::move(scenario), test_clock, [this](const std::string& line) { lines.push_back(line); }),
-        device(director.device("dev0")) {}
-
-  explicit Play(const std::string& toml) : Play(glue::parse_scenario(toml, "test.toml")) {}
-
-  const Action* call(std::string_view name, const Object& object, uint64_t bytes = 0) {
-    return director.decide({.kind = EventKind::call, .name = name, .object = object, .bytes = bytes});
-  }
-  const Action* send(const Object& qp, uint64_t bytes = 0, std::string_view opcode = "SEND") {
-    return director.decide({.kind = EventKind::send, .name = opcode, .object = qp, .bytes = bytes});
-  }
-  Object qp(uint64_t qpn) { return director.object(ObjectKind::qp, device, qpn); }
-  std::vector<Pending> pending() {
-    std::vector<Pending> all(16);
-    all.resize(director.take_pending(
-        device, [](const Pending&) { return true; }, all));
-    return all;
-  }
-
-  std::vector<std::string> lines;
-  Director director;
-  uint32_t device;
-};
-
-std::string rule(const std::string& when, const std::string& action, const std::string& rest = "") {
-  return "[[rule]]\nname = \"r\"\nwhen = { " + when + " }\ndo = { " + action + " }\n" + rest;
-}
 
 TEST(Director, TheNthCallFailsOnceForEachRule) {
   Play run(rule(R"(call = "ibv_create_qp", nth = 2)", R"(errno = "ENOMEM")"));
@@ -322,5 +287,47 @@ TEST(Director, ConcernsTheKindsOfItsRules) {
   EXPECT_TRUE(link.director.may_take_link_down());
 }
 
+const Action* poll(Play& run, const Object& cq, uint64_t completions, bool of_several, uint64_t& choice) {
+  return run.director.decide({.kind = EventKind::poll,
+                              .name = {},
+                              .object = cq,
+                              .concerns = of_several ? uint8_t{kConcernsQueues} : uint8_t{0},
+                              .completions = completions,
+                              .choice = &choice});
+}
+
+TEST(Director, APollIsCutOrShuffledOnlyIfThatHasAnEffect) {
+  Play run(rule(R"(poll = "*")", R"(poll = "few", most = 3)") +
+           "[[rule]]\nwhen = { poll = \"*\" }\ndo = { poll = \"shuffle\" }\ntimes = 0\n");
+  const Object cq = run.director.object(ObjectKind::cq, run.device, 1);
+  uint64_t choice = 0;
+  EXPECT_EQ(poll(run, cq, 3, false, choice), nullptr) << "no more than the most, of one work queue";
+  const Action* const shuffle = poll(run, cq, 3, true, choice);
+  ASSERT_NE(shuffle, nullptr);
+  EXPECT_EQ(shuffle->kind, Action::Kind::shuffle);
+  const Action* const few = poll(run, cq, 4, true, choice);
+  ASSERT_NE(few, nullptr);
+  EXPECT_EQ(few->kind, Action::Kind::poll_few);
+  EXPECT_EQ(few->amount, 3U);
+  EXPECT_EQ(run.lines.size(), 2U);
+}
+
+TEST(Director, AChoiceDependsOnSeedObjectAndCount) {
+  const auto choices = [](unsigned seed, uint64_t handle) {
+    Play run("seed = " + std::to_string(seed) + "\n" +
+             rule(R"(poll = "*")", R"(poll = "shuffle")", "times = 0\n"));
+    static_cast<void>(run.director.object(ObjectKind::cq, run.device, 1));
+    const Object cq = run.director.object(ObjectKind::cq, run.device, handle);
+    std::vector<uint64_t> drawn(3);
+    for (uint64_t& choice : drawn) EXPECT_NE(poll(run, cq, 4, true, choice), nullptr);
+    return drawn;
+  };
+  const std::vector<uint64_t> first = choices(1, 1);
+  EXPECT_NE(first[0], first[1]);
+  EXPECT_EQ(choices(1, 1), first);
+  EXPECT_NE(choices(2, 1), first);
+  EXPECT_NE(choices(1, 2), first);
+}
+
 }  // namespace
-}  // namespace faultline::trouble
+}  // namespace faultline::trouble::test

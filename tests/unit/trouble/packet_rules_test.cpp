@@ -8,39 +8,10 @@
 #include "pmd_glue/trouble/scenario_file.hpp"
 #include "stack/trouble/director.hpp"
 #include "stack/trouble/journal.hpp"
+#include "tests/unit/trouble/play.hpp"
 
-namespace faultline::trouble {
+namespace faultline::trouble::test {
 namespace {
-
-TimeNs now_ns = 0;
-
-TimeNs test_clock() {
-  return now_ns;
-}
-
-struct Play {
-  explicit Play(Scenario scenario)
-      : director(std::move(scenario), test_clock, [this](const std::string& line) { lines.push_back(line); }),
-        device(director.device("dev0")) {}
-  explicit Play(const std::string& toml) : Play(glue::parse_scenario(toml, "test.toml")) {}
-
-  PacketFate packet(std::string_view name, const Object& object, std::string_view peer = "198.18.0.1",
-                    bool is_request = false) {
-    return director.decide_packet(
-        {.kind = EventKind::packet, .name = name, .object = object, .peer = peer, .is_request = is_request},
-        name.starts_with("out "), 1000, now_ns);
-  }
-  Object qp(uint64_t qpn) { return director.object(ObjectKind::qp, device, qpn); }
-  [[nodiscard]] Object all() const { return {ObjectKind::device, device, 0}; }
-
-  std::vector<std::string> lines;
-  Director director;
-  uint32_t device;
-};
-
-std::string rule(const std::string& when, const std::string& action, const std::string& rest = "") {
-  return "[[rule]]\nname = \"r\"\nwhen = { " + when + " }\ndo = { " + action + " }\n" + rest;
-}
 
 struct Choice {
   const char* name;
@@ -271,4 +242,4 @@ TEST(PacketRules, APageOutNamesTheRegionOfItsEvent) {
 }
 
 }  // namespace
-}  // namespace faultline::trouble
+}  // namespace faultline::trouble::test
