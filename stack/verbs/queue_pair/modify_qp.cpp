@@ -2,6 +2,7 @@
 // ibv_modify_qp(3). The transport's table determines which attributes a transition takes. This file checks
 // all values before anything changes.
 #include <array>
+#include <cerrno>
 #include <cstdio>
 
 #include "stack/record/recorded_call.hpp"
@@ -225,7 +226,10 @@ FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int 
   call.row.object = qp.qp_base.qp_num;
   call.row.qp_type = static_cast<uint8_t>(qp.qp_base.qp_type);
   call.row.access = static_cast<uint32_t>(attr_mask);
-  return call.end(modify(qp, attr, attr_mask, call.row));
+  const int error = modify(qp, attr, attr_mask, call.row);
+  // As after ioctl(2) for a real device: programs print errno, or take it for the result (libfabric).
+  if (error != 0) errno = error;
+  return call.end(error);
 }
 
 }  // namespace faultline::verbs

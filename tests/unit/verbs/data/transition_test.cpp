@@ -192,7 +192,10 @@ class Transitions : public ::testing::TestWithParam<ibv_qp_type> {
     return true;
   }
   void expect_refused(ibv_qp_state from, ibv_qp_state to, int mask) const {
-    EXPECT_NE(modify(to, mask), 0) << "mask " << mask;
+    errno = 0;
+    const int error = modify(to, mask);
+    EXPECT_NE(error, 0) << "mask " << mask;
+    EXPECT_EQ(errno, error) << "mask " << mask;
     EXPECT_EQ(state(), from) << "mask " << mask;
   }
 

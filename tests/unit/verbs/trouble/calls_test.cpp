@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Each call of verbs fails with the error that a scenario asks for, once, and without effect: the same call
-// then succeeds.
+// then succeeds. errno has the error too, as after a failed ioctl(2) for a real device.
 #include "stack/trouble/calls.hpp"
 
 #include <cerrno>
@@ -432,7 +432,9 @@ TEST_P(Calls, FailOnceAndWithoutEffect) {
   Play play("illegal = true\n" + Play::rule("call = \"" + name + "\"", R"(errno = "EIO")"));
   World world;
   play.arm();
+  errno = 0;
   EXPECT_EQ(call->second(world), EIO);
+  EXPECT_EQ(errno, EIO);
   ASSERT_EQ(play.lines().size(), 1U);
   EXPECT_NE(play.lines()[0].find("\"event\":\"call " + name + "\""), std::string::npos) << play.lines()[0];
   EXPECT_EQ(call->second(world), 0);
