@@ -3,7 +3,7 @@
 """Programs of other projects under `faultline explore`: each with trouble that it has to survive (network.toml), and with trouble by which it
 may fail, but must end without a crash (errors.toml). Writes a table for docs/found/searched.md.
 
-  campaign.py FAULTLINE [--runs N] [--seed FIRST] [--out FOLDER] [REGULAR EXPRESSION]
+  campaign.py FAULTLINE [--runs N] [--seed FIRST] [--out FOLDER] [--family NAME] [--timeout SECONDS] [--shrink-runs N] [REGULAR EXPRESSION]
 
 The status is 0 if each campaign could run: what it finds belongs to those programs, or is a defect of Faultline, to be read in FOLDER."""
 import argparse
@@ -19,7 +19,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 SERVER = "198.18.0.1"
-TIMEOUT_S, SHRINK_RUNS = 20, 4
+FAMILIES = ("network", "errors")
 PRELOAD = next(iter(glob.glob("/usr/lib/*/rsocket/librspreload.so")), None)
 
 
@@ -34,6 +34,16 @@ def perftest(program, *options, port=18515):
     return pair(words, [*words, SERVER], port=port)
 
 
+def pingpong(program, *options):
+    words = [program, "-d", "faultline0", "-g", "0", *options]
+    return pair(words, [*words, SERVER], port=18515)
+
+
+def connected(program, *options, waits=True):
+    """A program that finds its peer by rdma_cm."""
+    return pair([program, "-b", SERVER, *options], [program, "-s", SERVER, *options], waits=waits)
+
+
 def fabric(provider, endpoint, *options):
     words = ["fi_pingpong", "-e", endpoint, "-p", provider, "-c", "-I", "50", "-d", "faultline0", *options]
     return pair([*words, "-B", "47592"], [*words, "-P", "47592", SERVER], port=47592)
@@ -44,7 +54,7 @@ def ucx(test, *options):
     return pair(words, [*words[:3], "ucx_perftest", SERVER, *words[4:]], port=13337)
 
 
-# name: (version's package, programs). The programs end by themselves unless `waits` is False.
+# name: (version's package, programs). The programs end by themselves unless `waits` is False. RING is the program of ring().
 PROGRAMS = {
     "ib_write_bw": ("perftest", perftest("ib_write_bw", "-n", "200", "-s", "4096")),
     "ib_send_bw, events": ("perftest", perftest("ib_send_bw", "-n", "200", "-s", "4096", "-e")),
@@ -56,6 +66,18 @@ PROGRAMS = {
                                      ["rstream", "-s", SERVER, "-S", "4000", "-C", "100", "-T", "v"])),
     "riostream": ("rdmacm-utils", pair(["riostream", "-S", "4000", "-C", "100", "-T", "v"],
                                        ["riostream", "-s", SERVER, "-S", "4000", "-C", "100", "-T", "v"])),
+    "ibv_rc_pingpong -o": ("ibverbs-utils", pingpong("ibv_rc_pingpong", "-n", "300", "-c", "-o")),
+    "ibv_srq_pingpong -e": ("ibverbs-utils", pingpong("ibv_srq_pingpong", "-n", "300", "-e")),
+    "ibv_xsrq_pingpong": ("ibverbs-utils", pingpong("ibv_xsrq_pingpong", "-n", "100")),
+    "ibv_ud_pingpong": ("ibverbs-utils", pingpong("ibv_ud_pingpong", "-n", "300")),
+    "ibv_uc_pingpong": ("ibverbs-utils", pingpong("ibv_uc_pingpong", "-n", "300")),
+    "ucmatose": ("rdmacm-utils", connected("ucmatose", "-c", "4", "-C", "5", "-S", "1000")),
+    "cmtime": ("rdmacm-utils", connected("cmtime", "-c", "20", waits=False)),
+    "udaddy": ("rdmacm-utils", connected("udaddy", "-c", "3", "-C", "5", "-S", "1000")),
+    "mckey": ("rdmacm-utils", pair(["mckey", "-b", SERVER, "-m", "239.5.5.5", "-C", "20"],
+                                   ["mckey", "-s", "-b", "198.18.0.2", "-m", "239.5.5.5", "-C", "20"])),
+    "rcopy": ("rdmacm-utils", pair(["rcopy"], ["sh", "-c", "cd $EXPLORE_FOLDER && head -c 3000000 /dev/urandom >in && "
+                                               f"rcopy in {SERVER}:$PWD/out && cmp in out"], waits=False)),
     "ucx_perftest tag_bw": ("ucx-utils", ucx("tag_bw", "-s", "65536")),
     "ucx_perftest ucp_put_bw": ("ucx-utils", ucx("ucp_put_bw", "-s", "4096")),
     "fi_pingpong verbs, msg": ("libfabric-bin", fabric("verbs", "msg")),
@@ -71,6 +93,8 @@ PROGRAMS = {
                                                    "--oversubscribe", "-n", "2", "--mca", "pml", "ucx", "--mca", "btl", "^openib,uct", "RING"]}]),
 }
 SHARED = {"Open MPI ring"}
+# Without the trouble of network.toml: nobody sends again what they lose, and they wait for it.
+UNRELIABLE = {"ibv_ud_pingpong", "ibv_uc_pingpong", "udaddy", "mckey"}
 
 
 def toml(programs, family):
@@ -107,7 +131,7 @@ def explore(arguments, name, programs, family):
         test = pathlib.Path(folder) / "test.toml"
         test.write_text(toml(programs, family).replace('"RING"', json.dumps(program)), encoding="utf-8")
         words = [arguments.faultline, "explore", "--trouble", HERE / f"{family}.toml", "--runs", str(arguments.runs), "--seed", str(arguments.seed),
-                 "--wire", "campaign", *(["--share"] if name in SHARED else []), "--timeout", str(TIMEOUT_S), "--shrink-runs", str(SHRINK_RUNS),
+                 "--wire", "campaign", *(["--share"] if name in SHARED else []), "--timeout", str(arguments.timeout), "--shrink-runs", str(arguments.shrink_runs),
                  "--out", out, *(["--any-status"] if family == "errors" else []), "--test", test]
         ended = subprocess.run(words, capture_output=True, text=True, check=False)
     if ended.returncode not in (0, 1):
@@ -121,8 +145,11 @@ def main():
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("faultline-campaign"))
+    parser.add_argument("--family", choices=FAMILIES, help="this one alone")
+    parser.add_argument("--timeout", type=int, default=20, metavar="SECONDS", help="of a run, and of each replay of a wait")
+    parser.add_argument("--shrink-runs", type=int, default=4, metavar="N")
     parser.add_argument("wanted", nargs="?", default="", type=re.compile)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     arguments.out = arguments.out.resolve()
     broken = 0
@@ -134,7 +161,9 @@ def main():
         if release is None:
             print(f"| {name} | {package} is not installed | | | | |", flush=True)
             continue
-        for family in ("network", "errors"):
+        for family in FAMILIES:
+            if (family == "network" and name in UNRELIABLE) or arguments.family not in (None, family):
+                continue
             failed, problem = explore(arguments, name, programs, family)
             if failed is None:
                 broken += 1
