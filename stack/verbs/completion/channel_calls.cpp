@@ -31,9 +31,9 @@ FAULTLINE_VERB ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv_contex
 }
 
 FAULTLINE_VERB int ibv_destroy_comp_channel(ibv_comp_channel* ibv_channel_pointer) {
-  if (!is_live(ibv_channel_pointer)) return EINVAL;
+  if (!is_live(ibv_channel_pointer)) return refused(EINVAL);
   CompletionChannel* const channel = &channel_of(ibv_channel_pointer);
-  if (channel->referenced()) return EBUSY;
+  if (channel->referenced()) return refused(EBUSY);
   if (const int error = trouble_of("ibv_destroy_comp_channel", channel->context); error != 0) return error;
   Context& context = context_of(channel->context);
   delete channel;

@@ -114,12 +114,12 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) {
 }
 
 FAULTLINE_VERB int ibv_destroy_cq(ibv_cq* ibv_cq_pointer) {
-  if (!is_live(ibv_cq_pointer)) return EINVAL;
+  if (!is_live(ibv_cq_pointer)) return refused(EINVAL);
   Cq* const cq = &cq_of(ibv_cq_pointer);
   const std::shared_ptr<DeviceBackend> backend = cq->engine->backend;
   record::RecordedCall call(backend->controls(), record::ControlCall::destroy_cq);
   call.row.object = cq->handle;
-  if (cq->references.load(std::memory_order_acquire) != 0) return call.end(EBUSY);
+  if (cq->references.load(std::memory_order_acquire) != 0) return refused(call.end(EBUSY));
   if (const int error = trouble_of("ibv_destroy_cq", ibv_cq_pointer); error != 0) return call.end(error);
   note_end(ibv_cq_pointer);
   Context& context = context_of(cq->context);
@@ -163,7 +163,8 @@ void complete_due(const Cq& cq) {
 }  // namespace
 
 FAULTLINE_VERB int ibv_resize_cq(ibv_cq* ibv_cq_pointer, int entries) {
-  if (!is_live(ibv_cq_pointer) || entries < 1 || static_cast<uint32_t>(entries) > kMaxCqe) return EINVAL;
+  if (!is_live(ibv_cq_pointer) || entries < 1 || static_cast<uint32_t>(entries) > kMaxCqe)
+    return refused(EINVAL);
   if (const int error = trouble_of("ibv_resize_cq", ibv_cq_pointer); error != 0) return error;
   Cq& cq = cq_of(ibv_cq_pointer);
   if (entries < cq.cqe) complete_due(cq);
@@ -178,14 +179,14 @@ FAULTLINE_VERB int ibv_resize_cq(ibv_cq* ibv_cq_pointer, int entries) {
     cq.cqe = entries;
     cq.published.update([&](status::CqRow& row) { row.entries = static_cast<uint32_t>(entries); });
   }
-  return error;
+  return refused(error);
 }
 
 int modify_cq(ibv_cq* ibv_cq_pointer, ibv_modify_cq_attr* attributes) {
   constexpr TimeNs kNsPerUs = 1000;
-  if (!is_live(ibv_cq_pointer) || attributes == nullptr) return EINVAL;
+  if (!is_live(ibv_cq_pointer) || attributes == nullptr) return refused(EINVAL);
   if (attributes->attr_mask == 0 || (attributes->attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0)
-    return EINVAL;
+    return refused(EINVAL);
   if (const int error = trouble_of("ibv_modify_cq", ibv_cq_pointer); error != 0) return error;
   Cq& cq = cq_of(ibv_cq_pointer);
   cq.moderated.store(true, std::memory_order_relaxed);

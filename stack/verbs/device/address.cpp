@@ -91,7 +91,7 @@ FAULTLINE_VERB ibv_ah* ibv_create_ah(ibv_pd* ibv_pd_pointer, ibv_ah_attr* attrib
 }
 
 FAULTLINE_VERB int ibv_destroy_ah(ibv_ah* ibv_ah_pointer) {
-  if (!is_live(ibv_ah_pointer)) return EINVAL;
+  if (!is_live(ibv_ah_pointer)) return refused(EINVAL);
   if (const int error = trouble_of("ibv_destroy_ah", ibv_ah_pointer->context); error != 0) return error;
   Ah* const ah = static_cast<Ah*>(ibv_ah_pointer);
   release(context_of(ah->context).started.load()->ahs);
@@ -183,12 +183,13 @@ FAULTLINE_VERB ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* gr
 
 FAULTLINE_VERB int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes,
                                                uint8_t mac[ETHERNET_LL_SIZE], uint16_t* vlan) {
-  if (!is_live(context) || attributes == nullptr || mac == nullptr) return EINVAL;
+  if (!is_live(context) || attributes == nullptr || mac == nullptr) return refused(EINVAL);
   if (const int error = trouble_of("ibv_resolve_eth_l2_from_gid", context); error != 0) return error;
   OpenDevice* const engine = open_device_of(context_of(context));
   if (engine == nullptr) return errno;
   transport::AddressVector av;
-  if (const int error = make_address_vector(*engine->backend, *attributes, av); error != 0) return error;
+  if (const int error = make_address_vector(*engine->backend, *attributes, av); error != 0)
+    return refused(error);
   std::memcpy(mac, av.path.destination_mac.bytes.data(), ETHERNET_LL_SIZE);
   constexpr uint16_t kNoVlan = 0xffff;
   if (vlan != nullptr) *vlan = engine->backend->description().vlan_id.value_or(kNoVlan);

@@ -171,7 +171,7 @@ ibv_context* make_context(VerbsDevice& device, int cmd_fd) {
 }
 
 FAULTLINE_VERB int ibv_close_device(ibv_context* ibv_context_pointer) {
-  if (!is_live(ibv_context_pointer)) return EINVAL;
+  if (!is_live(ibv_context_pointer)) return refused(EINVAL);
   Context* const context = &context_of(ibv_context_pointer);
   // ibv_close_device(3): it "does not release all the resources allocated using context". Programs do leave
   // objects behind (perftest's ib_send_bw leaves a CQ). Such objects refer to the context, so it is kept.

@@ -94,12 +94,12 @@ FAULTLINE_VERB int faultline_query_guards(faultline_guard* guards, size_t capaci
 }
 
 FAULTLINE_VERB int faultline_query_last_error(ibv_qp* qp, faultline_qp_error* error) {
-  if (!is_live(qp) || error == nullptr) return EINVAL;
+  if (!is_live(qp) || error == nullptr) return refused(EINVAL);
   const Qp& handle = qp_of(qp);
   const SharedQp& shared = *handle.shared;
   status::FailureRecord record;
   if (!handle.engine->backend->last_failure(shared.core_index, qp->qp_num, shared.created_ns, record))
-    return ENOENT;
+    return refused(ENOENT);
   *error = {};
   error->vendor_err = static_cast<uint32_t>(record.cause);
   error->status = record.status;
@@ -107,17 +107,17 @@ FAULTLINE_VERB int faultline_query_last_error(ibv_qp* qp, faultline_qp_error* er
   error->qp_num = record.qpn;
   error->peer_qp_num = record.peer_qpn;
   error->psn = record.psn;
-  const bool refused = record.refused_key != 0 || record.refused_length_bytes != 0;
-  error->key = refused ? record.refused_key : record.key;
-  error->address = refused ? record.refused_va : record.remote_va;
-  error->length = refused ? record.refused_length_bytes : record.length_bytes;
+  const bool is_refusal = record.refused_key != 0 || record.refused_length_bytes != 0;
+  error->key = is_refusal ? record.refused_key : record.key;
+  error->address = is_refusal ? record.refused_va : record.remote_va;
+  error->length = is_refusal ? record.refused_length_bytes : record.length_bytes;
   error->unacknowledged_packets = record.unanswered_packets;
   error->name = status::row_of(record.cause).name.data();  // a literal, which ends with a zero
   try {
     const std::string text = status::text_of(record);
     text.copy(error->text, sizeof error->text - 1);
   } catch (const std::bad_alloc&) {
-    return ENOMEM;
+    return refused(ENOMEM);
   }
   return 0;
 }
@@ -128,15 +128,15 @@ FAULTLINE_VERB double faultline_measure_copy_crc(size_t bytes, unsigned millisec
 
 FAULTLINE_VERB double faultline_measure_port_tx(ibv_context* context, size_t frame_bytes,
                                                 unsigned milliseconds) {
-  if (!is_live(context)) return -EINVAL;
+  if (!is_live(context)) return -refused(EINVAL);
   OpenDevice* const engine = open_device_of(context_of(context));
   if (engine == nullptr) return -errno;
-  if (engine->qps.load(std::memory_order_relaxed) != 0) return -EBUSY;
+  if (engine->qps.load(std::memory_order_relaxed) != 0) return -refused(EBUSY);
   return engine->backend->measure_port_tx(frame_bytes, milliseconds);
 }
 
 FAULTLINE_VERB double faultline_measure_port_rx(ibv_context* context, unsigned milliseconds) {
-  if (!is_live(context)) return -EINVAL;
+  if (!is_live(context)) return -refused(EINVAL);
   OpenDevice* const engine = open_device_of(context_of(context));
   if (engine == nullptr) return -errno;
   return engine->backend->measure_port_rx(milliseconds);

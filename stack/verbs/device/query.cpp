@@ -128,7 +128,7 @@ uint32_t gid_count(const DeviceDescription& description) {
 }  // namespace
 
 FAULTLINE_VERB int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
-  if (!is_live(context) || attributes == nullptr) return EINVAL;
+  if (!is_live(context) || attributes == nullptr) return refused(EINVAL);
   if (const int error = trouble_of("ibv_query_device", context); error != 0) return error;
   *attributes = device_attributes(context);
   return 0;
@@ -136,9 +136,9 @@ FAULTLINE_VERB int ibv_query_device(ibv_context* context, ibv_device_attr* attri
 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attributes, size_t length_bytes) {
-  if (!is_live(context) || attributes == nullptr) return EINVAL;
-  if (input != nullptr && input->comp_mask != 0) return EINVAL;
-  if (length_bytes < offsetof(ibv_device_attr_ex, comp_mask) + sizeof(uint32_t)) return EINVAL;
+  if (!is_live(context) || attributes == nullptr) return refused(EINVAL);
+  if (input != nullptr && input->comp_mask != 0) return refused(EINVAL);
+  if (length_bytes < offsetof(ibv_device_attr_ex, comp_mask) + sizeof(uint32_t)) return refused(EINVAL);
   if (const int error = trouble_of("ibv_query_device", context); error != 0) return error;
   ibv_device_attr_ex result{};
   result.orig_attr = device_attributes(context);
@@ -163,7 +163,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes) {
-  if (!is_live(context) || attributes == nullptr || port_num != kPortNumber) return EINVAL;
+  if (!is_live(context) || attributes == nullptr || port_num != kPortNumber) return refused(EINVAL);
   if (const int error = trouble_of("ibv_query_port", context); error != 0) return error;
   Context& own = context_of(context);
   copy_known(attributes, describe_port(description_of(own), own.started.load(std::memory_order_acquire)),
@@ -179,8 +179,8 @@ FAULTLINE_VERB int ibv_query_port(ibv_context* context, uint8_t port_num, _compa
 
 /// Returns the clock's ticks, which are nanoseconds, in tv_nsec, as ConnectX does.
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
-  if (!is_live(context) || values == nullptr) return EINVAL;
-  if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
+  if (!is_live(context) || values == nullptr) return refused(EINVAL);
+  if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return refused(EINVAL);
   if (values->comp_mask == 0) return 0;
   if (const int error = trouble_of("ibv_query_rt_values", context); error != 0) return error;
   OpenDevice* const engine = open_device_of(context_of(context));
@@ -208,24 +208,24 @@ FAULTLINE_VERB int ibv_query_gid(ibv_context* context, uint8_t port_num, int ind
 
 FAULTLINE_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, uint32_t gid_index,
                                      ibv_gid_entry* entry, uint32_t flags, size_t entry_bytes) {
-  if (!is_live(context) || entry == nullptr) return EINVAL;
-  if (flags != 0) return EOPNOTSUPP;
-  if (port_num != kPortNumber || gid_index >= kGidTableLength) return EINVAL;
+  if (!is_live(context) || entry == nullptr) return refused(EINVAL);
+  if (flags != 0) return refused(EOPNOTSUPP);
+  if (port_num != kPortNumber || gid_index >= kGidTableLength) return refused(EINVAL);
   if (const int error = trouble_of("ibv_query_gid", context); error != 0) return error;
   const DeviceDescription& description = description_of(context_of(context));
-  if (gid_index >= gid_count(description)) return ENODATA;
+  if (gid_index >= gid_count(description)) return refused(ENODATA);
   copy_known(entry, gid_entry(description, gid_index), entry_bytes);
   return 0;
 }
 
 FAULTLINE_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max_entries,
                                             uint32_t flags, size_t entry_bytes) {
-  if (!is_live(context)) return -EINVAL;
-  if (flags != 0) return -EOPNOTSUPP;
+  if (!is_live(context)) return -refused(EINVAL);
+  if (flags != 0) return -refused(EOPNOTSUPP);
   if (const int error = trouble_of("ibv_query_gid", context); error != 0) return -error;
   const DeviceDescription& description = description_of(context_of(context));
   const uint32_t count = gid_count(description);
-  if (entries == nullptr || count > max_entries) return -EINVAL;
+  if (entries == nullptr || count > max_entries) return -refused(EINVAL);
   for (uint32_t i = 0; i < count; ++i)
     copy_known(reinterpret_cast<uint8_t*>(entries) + i * entry_bytes, gid_entry(description, i), entry_bytes);
   return count;

@@ -40,31 +40,31 @@ int check_copy(const DeviceMemory& memory, const void* host_address, uint64_t of
 }
 
 int copy_to(ibv_dm* dm, uint64_t offset_bytes, const void* host_address, size_t length_bytes) {
-  if (!is_live(dm)) return EINVAL;
+  if (!is_live(dm)) return refused(EINVAL);
   const DeviceMemory& memory = *dm_of(dm).shared;
   if (const int error = check_copy(memory, host_address, offset_bytes, length_bytes); error != 0)
-    return error;
+    return refused(error);
   if (length_bytes != 0) std::memcpy(memory.memory + offset_bytes, host_address, length_bytes);
   return 0;
 }
 
 int copy_from(void* host_address, ibv_dm* dm, uint64_t offset_bytes, size_t length_bytes) {
-  if (!is_live(dm)) return EINVAL;
+  if (!is_live(dm)) return refused(EINVAL);
   const DeviceMemory& memory = *dm_of(dm).shared;
   if (const int error = check_copy(memory, host_address, offset_bytes, length_bytes); error != 0)
-    return error;
+    return refused(error);
   if (length_bytes != 0) std::memcpy(host_address, memory.memory + offset_bytes, length_bytes);
   return 0;
 }
 
 int copy_to_in_trouble(ibv_dm* dm, uint64_t offset_bytes, const void* host_address, size_t length_bytes) {
-  if (!is_live(dm)) return EINVAL;
+  if (!is_live(dm)) return refused(EINVAL);
   if (const int error = trouble_of("ibv_memcpy_to_dm", dm->context, length_bytes); error != 0) return error;
   return copy_to(dm, offset_bytes, host_address, length_bytes);
 }
 
 int copy_from_in_trouble(void* host_address, ibv_dm* dm, uint64_t offset_bytes, size_t length_bytes) {
-  if (!is_live(dm)) return EINVAL;
+  if (!is_live(dm)) return refused(EINVAL);
   if (const int error = trouble_of("ibv_memcpy_from_dm", dm->context, length_bytes); error != 0) return error;
   return copy_from(host_address, dm, offset_bytes, length_bytes);
 }
@@ -135,9 +135,9 @@ ibv_dm* alloc_dm(ibv_context* ibv_context_pointer, ibv_alloc_dm_attr* attributes
 /// ibv_import_dm(3): this call on any handle ends the memory's use. The remaining handles can only be freed
 /// or unimported.
 int free_dm(ibv_dm* ibv_dm_pointer) {
-  if (!is_live(ibv_dm_pointer)) return EINVAL;
+  if (!is_live(ibv_dm_pointer)) return refused(EINVAL);
   Dm& dm = dm_of(ibv_dm_pointer);
-  if (dm.shared->regions != 0) return EBUSY;
+  if (dm.shared->regions != 0) return refused(EBUSY);
   if (const int error = trouble_of("ibv_free_dm", dm.context); error != 0) return error;
   dm.shared->freed = true;
   remove_dm(dm);

@@ -209,14 +209,14 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* ibv_dm_pointer, uint64_t offset_bytes, siz
 }
 
 FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
-  if (!is_live(ibv_mr_pointer)) return EINVAL;
+  if (!is_live(ibv_mr_pointer)) return refused(EINVAL);
   if (const int error = trouble_of("ibv_dereg_mr", ibv_mr_pointer); error != 0) return error;
   note_end(ibv_mr_pointer);
   Mr* const mr = static_cast<Mr*>(ibv_mr_pointer);
   record::RecordedCall call(controls_of(mr->context), record::ControlCall::deregister_mr);
   describe(call.row, mr->addr, mr->length, mr->access);
   call.row.object = mr->lkey;
-  return call.end(deregister(mr));
+  return refused(call.end(deregister(mr)));
 }
 
 FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_pd, void* address,
@@ -281,8 +281,8 @@ int advise_mr(ibv_pd* ibv_pd_pointer, ibv_advise_mr_advice advice, uint32_t flag
               uint32_t sge_count) {
   // The capacity of one kernel command, whose length is 16 bits.
   constexpr uint32_t kMaxRanges = UINT16_MAX / sizeof(ibv_sge);
-  if (!is_live(ibv_pd_pointer) || (flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0) return EINVAL;
-  if (sges == nullptr || sge_count == 0 || sge_count > kMaxRanges) return EINVAL;
+  if (!is_live(ibv_pd_pointer) || (flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0) return refused(EINVAL);
+  if (sges == nullptr || sge_count == 0 || sge_count > kMaxRanges) return refused(EINVAL);
   if (const int error = trouble_of("ibv_advise_mr", ibv_pd_pointer->context); error != 0) return error;
   odp::PrefetchKind kind{};
   switch (advice) {
@@ -296,7 +296,7 @@ int advise_mr(ibv_pd* ibv_pd_pointer, ibv_advise_mr_advice advice, uint32_t flag
       kind = odp::PrefetchKind::no_fault;
       break;
     default:
-      return ENOTSUP;
+      return refused(ENOTSUP);
   }
   Pd& pd = pd_of(ibv_pd_pointer);
   odp::MemoryDomain& memory = context_of(pd.context).started.load()->backend->memory();
@@ -304,9 +304,9 @@ int advise_mr(ibv_pd* ibv_pd_pointer, ibv_advise_mr_advice advice, uint32_t flag
     std::vector<odp::PrefetchRange> ranges;
     ranges.reserve(sge_count);
     for (const ibv_sge& sge : std::span(sges, sge_count)) ranges.push_back({sge.lkey, sge.addr, sge.length});
-    return memory.prefetch(pd.domain, ranges, kind, (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0);
+    return refused(memory.prefetch(pd.domain, ranges, kind, (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0));
   } catch (const std::bad_alloc&) {
-    return ENOMEM;
+    return refused(ENOMEM);
   }
 }
 

@@ -32,11 +32,12 @@ ibv_mw* alloc_mw(ibv_pd* ibv_pd_pointer, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* ibv_mw_pointer) {
-  if (!is_live(ibv_mw_pointer)) return EINVAL;
+  if (!is_live(ibv_mw_pointer)) return refused(EINVAL);
   if (const int error = trouble_of("ibv_dealloc_mw", ibv_mw_pointer->context); error != 0) return error;
   Mw* const mw = static_cast<Mw*>(ibv_mw_pointer);
   OpenDevice& engine = *context_of(mw->context).started.load();
-  if (const int error = engine.backend->memory().deallocate_window(mw->rkey); error != 0) return error;
+  if (const int error = engine.backend->memory().deallocate_window(mw->rkey); error != 0)
+    return refused(error);
   release(pd_of(mw->pd).references);
   release(engine.mws);
   delete mw;
@@ -47,22 +48,23 @@ int dealloc_mw(ibv_mw* ibv_mw_pointer) {
 /// the header's inline function documents.
 int bind_mw(ibv_qp* ibv_qp_pointer, ibv_mw* mw, ibv_mw_bind* bind) {
   constexpr uint32_t kBindFlags = IBV_SEND_FENCE | IBV_SEND_SIGNALED;
-  if (!is_live(ibv_qp_pointer) || !is_live(mw) || bind == nullptr) return EINVAL;
+  if (!is_live(ibv_qp_pointer) || !is_live(mw) || bind == nullptr) return refused(EINVAL);
   Qp& qp = qp_of(ibv_qp_pointer);
   transport::SendRing& ring = *qp.send_ring;
   {
     const std::lock_guard lock(qp.send_lock);
-    if (!send_rule_of(IBV_WR_BIND_MW).allowed_on(qp.qp_base.qp_type)) return EINVAL;
-    if (!takes_sends(transport::state_of(qp.transport_qp))) return EINVAL;
-    if ((bind->send_flags & ~kBindFlags) != 0) return EINVAL;
+    if (!send_rule_of(IBV_WR_BIND_MW).allowed_on(qp.qp_base.qp_type)) return refused(EINVAL);
+    if (!takes_sends(transport::state_of(qp.transport_qp))) return refused(EINVAL);
+    if ((bind->send_flags & ~kBindFlags) != 0) return refused(EINVAL);
     transport::SendWqe* const wqe = ring.prepare();
-    if (wqe == nullptr) return ENOMEM;
+    if (wqe == nullptr) return refused(ENOMEM);
     const uint32_t new_rkey = ibv_inc_rkey(mw->rkey);
     *wqe = {};
     wqe->wr_id = bind->wr_id;
     wqe->opcode = transport::SendOpcode::bind_mw;
     wqe->flags = static_cast<uint8_t>(bind->send_flags);
-    if (const int error = set_bind(qp, *wqe, *mw, new_rkey, bind->bind_info); error != 0) return error;
+    if (const int error = set_bind(qp, *wqe, *mw, new_rkey, bind->bind_info); error != 0)
+      return refused(error);
     mw->rkey = new_rkey;
     ring.advance();
     ring.publish();

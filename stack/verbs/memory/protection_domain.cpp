@@ -46,10 +46,10 @@ void remove_pd(Pd* pd) {
 }
 
 FAULTLINE_VERB int ibv_dealloc_pd(ibv_pd* ibv_pd_pointer) {
-  if (!is_live(ibv_pd_pointer)) return EINVAL;
+  if (!is_live(ibv_pd_pointer)) return refused(EINVAL);
   Pd* const pd = &pd_of(ibv_pd_pointer);
   if (pd->references.load(std::memory_order_acquire) != 0) remove_abandoned(*pd);
-  if (pd->references.load(std::memory_order_acquire) != 0) return EBUSY;
+  if (pd->references.load(std::memory_order_acquire) != 0) return refused(EBUSY);
   if (const int error = trouble_of("ibv_dealloc_pd", pd->context); error != 0) return error;
   Context& context = context_of(pd->context);
   remove_pd(pd);
@@ -70,9 +70,9 @@ ibv_td* alloc_td(ibv_context* ibv_context_pointer, ibv_td_init_attr* init) {
 }
 
 int dealloc_td(ibv_td* ibv_td_pointer) {
-  if (!is_live(ibv_td_pointer)) return EINVAL;
+  if (!is_live(ibv_td_pointer)) return refused(EINVAL);
   Td* const td = static_cast<Td*>(ibv_td_pointer);
-  if (td->references.load(std::memory_order_acquire) != 0) return EBUSY;
+  if (td->references.load(std::memory_order_acquire) != 0) return refused(EBUSY);
   if (const int error = trouble_of("ibv_dealloc_td", td->context); error != 0) return error;
   Context& context = context_of(td->context);
   delete td;

@@ -437,6 +437,13 @@ inline void release(std::atomic<uint32_t>& count) {
   return nullptr;
 }
 
+/// Sets errno to an error, and returns it; 0: neither. "The value of errno" is what the man pages of verbs
+/// promise: programs print errno after a failed call, or return it (libfabric).
+[[nodiscard]] inline int refused(int error) {
+  if (error != 0) errno = error;
+  return error;
+}
+
 /// Initialises the mutex and condition with which a destroy call waits for the object's affiliated events.
 template <typename Object>
 void init_waiting(Object& object) {

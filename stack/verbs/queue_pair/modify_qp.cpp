@@ -2,7 +2,6 @@
 // ibv_modify_qp(3). The transport's table determines which attributes a transition takes. This file checks
 // all values before anything changes.
 #include <array>
-#include <cerrno>
 #include <cstdio>
 
 #include "stack/record/recorded_call.hpp"
@@ -220,16 +219,13 @@ int modify(Qp& qp, const ibv_qp_attr* attr, int attr_mask, record::ControlRow& r
 }  // namespace
 
 FAULTLINE_VERB int ibv_modify_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attr, int attr_mask) {
-  if (!is_live(ibv_qp_pointer) || attr == nullptr) return EINVAL;
+  if (!is_live(ibv_qp_pointer) || attr == nullptr) return refused(EINVAL);
   Qp& qp = qp_of(ibv_qp_pointer);
   record::RecordedCall call(qp.engine->backend->controls(), record::ControlCall::modify_qp);
   call.row.object = qp.qp_base.qp_num;
   call.row.qp_type = static_cast<uint8_t>(qp.qp_base.qp_type);
   call.row.access = static_cast<uint32_t>(attr_mask);
-  const int error = modify(qp, attr, attr_mask, call.row);
-  // As after ioctl(2) for a real device: programs print errno, or take it for the result (libfabric).
-  if (error != 0) errno = error;
-  return call.end(error);
+  return refused(call.end(modify(qp, attr, attr_mask, call.row)));
 }
 
 }  // namespace faultline::verbs

@@ -416,7 +416,7 @@ void send_datagrams(const Qp& qp) {
 }  // namespace
 
 FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
-  if (!is_live(ibv_qp_pointer)) return EINVAL;
+  if (!is_live(ibv_qp_pointer)) return refused(EINVAL);
   Qp* const qp = &qp_of(ibv_qp_pointer);
   OpenDevice& engine = *qp->engine;
   record::RecordedCall call(engine.backend->controls(), record::ControlCall::destroy_qp);
@@ -425,7 +425,7 @@ FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
   call.row.from_state = static_cast<uint8_t>(transport::state_of(qp->transport_qp));
   {
     const std::lock_guard control(qp->shared->control_mutex);
-    if (!qp->multicast.empty()) return call.end(EBUSY);  // ibv_create_qp(3)
+    if (!qp->multicast.empty()) return refused(call.end(EBUSY));  // ibv_create_qp(3)
   }
   if (const int error = trouble_of("ibv_destroy_qp", ibv_qp_pointer); error != 0) return error;
   note_end(ibv_qp_pointer);
@@ -445,7 +445,7 @@ FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
 
 FAULTLINE_VERB int ibv_query_qp(ibv_qp* ibv_qp_pointer, ibv_qp_attr* attributes, int mask,
                                 ibv_qp_init_attr* init) {
-  if (!is_live(ibv_qp_pointer) || attributes == nullptr) return EINVAL;
+  if (!is_live(ibv_qp_pointer) || attributes == nullptr) return refused(EINVAL);
   if (const int error = trouble_of("ibv_query_qp", ibv_qp_pointer); error != 0) return error;
   Qp& qp = qp_of(ibv_qp_pointer);
   SharedQp& shared = *qp.shared;

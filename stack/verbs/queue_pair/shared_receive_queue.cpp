@@ -126,16 +126,16 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* init) {
 }
 
 FAULTLINE_VERB int ibv_modify_srq(ibv_srq* ibv_srq_pointer, ibv_srq_attr* attributes, int attr_mask) {
-  if (!is_live(ibv_srq_pointer) || attributes == nullptr) return EINVAL;
+  if (!is_live(ibv_srq_pointer) || attributes == nullptr) return refused(EINVAL);
   const auto mask = static_cast<uint32_t>(attr_mask);
-  if ((mask & ~uint32_t{IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT}) != 0) return EINVAL;
+  if ((mask & ~uint32_t{IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT}) != 0) return refused(EINVAL);
   if (const int error = trouble_of("ibv_modify_srq", ibv_srq_pointer); error != 0) return error;
   Srq& srq = srq_of(ibv_srq_pointer);
   const std::lock_guard control(srq.control_mutex);
   const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
   const bool limits = (mask & IBV_SRQ_LIMIT) != 0;
-  if (resizes && (attributes->max_wr == 0 || attributes->max_wr > kMaxSrqWr)) return EINVAL;
-  if (limits && attributes->srq_limit > (resizes ? attributes->max_wr : srq.max_wr)) return EINVAL;
+  if (resizes && (attributes->max_wr == 0 || attributes->max_wr > kMaxSrqWr)) return refused(EINVAL);
+  if (limits && attributes->srq_limit > (resizes ? attributes->max_wr : srq.max_wr)) return refused(EINVAL);
   const uint32_t limit = limits ? attributes->srq_limit : 0;
   int error = 0;
   {
@@ -146,11 +146,11 @@ FAULTLINE_VERB int ibv_modify_srq(ibv_srq* ibv_srq_pointer, ibv_srq_attr* attrib
     });
     if (error == 0) srq.max_wr = transport::receive_ring_of(srq.transport_srq).capacity();
   }
-  return error;
+  return refused(error);
 }
 
 FAULTLINE_VERB int ibv_query_srq(ibv_srq* ibv_srq_pointer, ibv_srq_attr* attributes) {
-  if (!is_live(ibv_srq_pointer) || attributes == nullptr) return EINVAL;
+  if (!is_live(ibv_srq_pointer) || attributes == nullptr) return refused(EINVAL);
   if (const int error = trouble_of("ibv_query_srq", ibv_srq_pointer); error != 0) return error;
   Srq& srq = srq_of(ibv_srq_pointer);
   const std::lock_guard control(srq.control_mutex);
@@ -161,9 +161,9 @@ FAULTLINE_VERB int ibv_query_srq(ibv_srq* ibv_srq_pointer, ibv_srq_attr* attribu
 }
 
 FAULTLINE_VERB int ibv_destroy_srq(ibv_srq* ibv_srq_pointer) {
-  if (!is_live(ibv_srq_pointer)) return EINVAL;
+  if (!is_live(ibv_srq_pointer)) return refused(EINVAL);
   Srq* const srq = &srq_of(ibv_srq_pointer);
-  if (srq->references.load(std::memory_order_acquire) != 0) return EBUSY;
+  if (srq->references.load(std::memory_order_acquire) != 0) return refused(EBUSY);
   if (const int error = trouble_of("ibv_destroy_srq", ibv_srq_pointer); error != 0) return error;
   note_end(ibv_srq_pointer);
   OpenDevice& engine = *srq->engine;
@@ -180,9 +180,9 @@ FAULTLINE_VERB int ibv_destroy_srq(ibv_srq* ibv_srq_pointer) {
 }
 
 int get_srq_num(ibv_srq* ibv_srq_pointer, uint32_t* number) {
-  if (!is_live(ibv_srq_pointer) || number == nullptr) return EINVAL;
+  if (!is_live(ibv_srq_pointer) || number == nullptr) return refused(EINVAL);
   const Srq& srq = srq_of(ibv_srq_pointer);
-  if (srq.xrcd == nullptr) return EINVAL;  // only an XRC SRQ has a number
+  if (srq.xrcd == nullptr) return refused(EINVAL);  // only an XRC SRQ has a number
   *number = transport::number_of(srq.transport_srq);
   return 0;
 }

@@ -84,9 +84,9 @@ ibv_xrcd* open_xrcd(ibv_context* ibv_context_pointer, ibv_xrcd_init_attr* init) 
 }
 
 int close_xrcd(ibv_xrcd* ibv_xrcd_pointer) {
-  if (!is_live(ibv_xrcd_pointer)) return EINVAL;
+  if (!is_live(ibv_xrcd_pointer)) return refused(EINVAL);
   Xrcd* const xrcd = &xrcd_of(ibv_xrcd_pointer);
-  if (xrcd->references.load(std::memory_order_acquire) != 0) return EBUSY;
+  if (xrcd->references.load(std::memory_order_acquire) != 0) return refused(EBUSY);
   if (const int error = trouble_of("ibv_close_xrcd", xrcd->context); error != 0) return error;
   Context& context = context_of(xrcd->context);
   OpenDevice& engine = *context.started.load();

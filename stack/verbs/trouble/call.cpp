@@ -2,7 +2,6 @@
 #include "stack/verbs/trouble/call.hpp"
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -98,13 +97,6 @@ const trouble::Action* decide(trouble::Event event, const Concerned& concerned) 
 
 namespace {
 
-/// Sets errno to an error, and returns it. With a real device a call fails by ioctl(2) or in a provider that
-/// sets errno: programs print that, or take it for the result.
-int failed(int error) {
-  if (error != 0) errno = error;
-  return error;
-}
-
 /// Returns the error of a call, after the time that the scenario adds to it.
 int outcome_of_call(const trouble::Action* action) {
   if (action == nullptr) return 0;
@@ -118,8 +110,8 @@ int outcome_of_call(const trouble::Action* action) {
 int decide_call(std::string_view call, const Concerned& concerned, uint64_t bytes) {
   if (concerned.object.kind != Kind::process && trouble::director()->is_gone(concerned.object.device) &&
       !trouble::works_without_device(call))
-    return failed(EIO);
-  return failed(outcome_of_call(decide(trouble::EventKind::call, call, concerned, bytes)));
+    return refused(EIO);
+  return refused(outcome_of_call(decide(trouble::EventKind::call, call, concerned, bytes)));
 }
 
 bool is_hidden(std::string_view device) {

@@ -56,7 +56,8 @@ struct EventRegion {
 /// As trouble_of(), with a scenario.
 [[nodiscard]] int decide_call(std::string_view call, const Concerned& concerned, uint64_t bytes);
 
-/// Returns the errno with which the scenario makes the call fail; 0: the call proceeds. `object` is live.
+/// Returns the errno with which the scenario makes the call fail, and sets errno; 0: the call proceeds.
+/// `object` is live.
 template <typename T>
 [[nodiscard]] int trouble_of(std::string_view call, const T* object, uint64_t bytes = 0) {
   if (trouble::director() == nullptr) [[likely]]

@@ -15,6 +15,10 @@ namespace faultline::verbs::test {
 namespace {
 
 int error_of_result(int result) {
+  // "The value of errno" (man pages of verbs): programs print either.
+  if (result > 0) {
+    EXPECT_EQ(errno, result);
+  }
   return result < 0 ? errno : result;
 }
 int error_of_result(const void* object) {
@@ -106,7 +110,12 @@ class BadInput : public ::testing::Test {
   /// Returns each call whose first object is one of `gone`. An inline function of the header that
   /// dereferences the object is replaced by the call that it makes.
   [[nodiscard]] std::vector<Call> calls_with(const Objects& gone) const {
-    const auto call = [](const char* name, auto run) { return Call{name, [run] { return error_of(run); }}; };
+    const auto call = [](const char* name, auto run) {
+      return Call{name, [name, run] {
+                    SCOPED_TRACE(name);
+                    return error_of(run);
+                  }};
+    };
     std::vector<Call> all;
     static ibv_device_attr device;
     static ibv_device_attr_ex device_ex;
