@@ -52,12 +52,15 @@ struct CongestionConfig {
 class RateControl {
  public:
   static constexpr uint64_t kUnlimited = 0;
+  static constexpr uint32_t kUnlimitedPackets = UINT32_MAX;
 
   virtual ~RateControl() = default;
   virtual void on_sent(uint32_t bytes, TimeNs now) = 0;
   virtual void on_round_trip(uint64_t rtt_ns, TimeNs now) = 0;
   virtual void on_notification(TimeNs now) = 0;  ///< a CNP
   virtual void on_loss(TimeNs now) = 0;
+  /// Maximum number of packets in flight, at least 1.
+  [[nodiscard]] virtual uint32_t most_in_flight_packets() const { return kUnlimitedPackets; }
   /// Requested interval between acknowledgements, in packets.
   [[nodiscard]] virtual uint32_t ack_every_packets() const { return ~0U; }
   /// Returns the allowed rate in bytes per second, or kUnlimited.

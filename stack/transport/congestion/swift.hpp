@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Delay-based rate control. The window counts packets, may be less than one, and is sent evenly over the
-// round trip.
+// Delay-based rate control. The window counts packets and may be less than one. It bounds what is in flight,
+// and is sent evenly over the round trip.
 #pragma once
+
+#include <algorithm>
+#include <cmath>
 
 #include "stack/transport/congestion/rate_control.hpp"
 
@@ -16,6 +19,9 @@ class Swift final : public RateControl {
   void on_round_trip(uint64_t rtt_ns, TimeNs now) override;
   void on_notification(TimeNs /*now*/) override {}
   void on_loss(TimeNs now) override;
+  [[nodiscard]] uint32_t most_in_flight_packets() const override {
+    return static_cast<uint32_t>(std::max(std::ceil(window_packets_), 1.0));
+  }
   /// Four times per window, so that a small window does not stall for lack of acknowledgements.
   [[nodiscard]] uint32_t ack_every_packets() const override {
     return window_packets_ < 4 ? 1 : static_cast<uint32_t>(window_packets_ / 4);

@@ -161,7 +161,8 @@ void record_waiting(CoreContext& context, QueuePair& qp) {
   record.psn = psn.value();
   record.argument = static_cast<uint32_t>(std::max(window_packets, 0));
   record.length_bytes = tail - first;
-  record.number = static_cast<uint16_t>(std::min<uint32_t>(context.config.window_packets, UINT16_MAX));
+  record.number =
+      static_cast<uint16_t>(std::min<uint32_t>(whole_window_packets_of(qp, context.config), UINT16_MAX));
   context.recorder->add(record);
 }
 

@@ -251,6 +251,7 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
     now.sq_psn = attributes.sq_psn & wire::Psn::kMask;
     qp.requester.next_psn = qp.requester.unacked_psn = qp.requester.sent_psn = wire::Psn(now.sq_psn);
     qp.first_psn = qp.requester.next_psn;
+    qp.recovery.asked_psn = qp.first_psn.minus(1);
   }
   // A datagram QP has no peer; it is known from its first use on.
   const bool names_qp =

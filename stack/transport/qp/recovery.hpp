@@ -75,6 +75,8 @@ struct RecoveryState {
   uint8_t probes = 0;      ///< since the last progress
   bool sets_used = false;  ///< `received` or `resent` may be non-empty
   wire::Psn timed_psn;
+  /// With rate control: the last PSN whose answer was requested since the send position last moved back.
+  wire::Psn asked_psn;
   TimeNs timed_ns = 0;
 
   wire::Psn probe_psn;

@@ -44,7 +44,13 @@ TimeNs wait_end_of(const QueuePair& qp, WaitsFor what) {
 }  // namespace
 
 int32_t window_packets_of(const QueuePair& qp, const CoreConfig& config) {
-  return static_cast<int32_t>(config.window_packets - qp.requester.window_cut_packets);
+  return static_cast<int32_t>(
+      std::min(config.window_packets - qp.requester.window_cut_packets, whole_window_packets_of(qp, config)));
+}
+
+uint32_t whole_window_packets_of(const QueuePair& qp, const CoreConfig& config) {
+  if (qp.rate_control == nullptr) return config.window_packets;
+  return std::min(config.window_packets, qp.rate_control->most_in_flight_packets());
 }
 
 WaitsFor requests_wait_of(QueuePair& qp, int32_t window_packets, TimeNs now) {

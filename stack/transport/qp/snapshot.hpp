@@ -18,8 +18,11 @@ struct QpSnapshot {
 /// Adds the completed sends to the QP's counters; before the send ring is cleared, too. Owner thread.
 void count_completed_sends(QueuePair& qp);
 
-/// Unacknowledged packets that the requester may have.
+/// Unacknowledged packets that the requester may have: what losses have left of the configured window, and
+/// what rate control allows.
 [[nodiscard]] int32_t window_packets_of(const QueuePair& qp, const CoreConfig& config);
+/// The same if losses had not cut the window.
+[[nodiscard]] uint32_t whole_window_packets_of(const QueuePair& qp, const CoreConfig& config);
 /// What the next packet of the QP's own requests waits for. Owner thread.
 [[nodiscard]] status::WaitsFor requests_wait_of(QueuePair& qp, int32_t window_packets, TimeNs now);
 

@@ -41,8 +41,9 @@ class Requester {
 
   [[nodiscard]] bool place_when_served(const QueuePair& qp, std::span<const Sge> sges, uint32_t offset,
                                        std::span<const uint8_t> data, SgeSpan& stop);
-  [[nodiscard]] uint32_t ack_every(const QueuePair& qp) const;
-  /// Packets that may be unacknowledged.
+  [[nodiscard]] bool asks_inside_message(const QueuePair& qp, wire::Psn behind, uint32_t sent_packets) const;
+  [[nodiscard]] bool flight_full(QueuePair& qp) const;
+  /// Packets that may be unacknowledged without rate control.
   [[nodiscard]] int32_t window_packets(const QueuePair& qp) const {
     return static_cast<int32_t>(context_.config.window_packets - qp.requester.window_cut_packets);
   }

@@ -41,6 +41,7 @@ void Requester::go_back_to(QueuePair& qp, wire::Psn psn) {
 void Requester::move_back_to(QueuePair& qp, wire::Psn psn) {
   RequesterState& state = qp.requester;
   forget_fault(qp);
+  qp.recovery.asked_psn = state.unacked_psn.minus(1);
   uint32_t index = qp.send_ring.head();
   while (index != state.started) {
     const SendProgress& progress = qp.progress_at(index);

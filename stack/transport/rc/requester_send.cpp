@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "stack/transport/context/emit.hpp"
+#include "stack/transport/qp/snapshot.hpp"
 #include "stack/transport/rc/requester.hpp"
 
 namespace faultline::transport {
@@ -97,9 +98,25 @@ uint32_t psns_of(const SendWqe& wqe, uint32_t mtu_bytes) {
 
 }  // namespace
 
-uint32_t Requester::ack_every(const QueuePair& qp) const {
-  const uint32_t configured = context_.config.ack_every_packets;
-  return qp.rate_control == nullptr ? configured : std::min(configured, qp.rate_control->ack_every_packets());
+/// Returns true if the packet before `behind`, which is not the last of its message, requests an
+/// acknowledgement: `sent_packets` of the message are sent with it.
+[[gnu::always_inline]] inline bool Requester::asks_inside_message(const QueuePair& qp, wire::Psn behind,
+                                                                  uint32_t sent_packets) const {
+  uint32_t every = context_.config.ack_every_packets;
+  int32_t window = window_packets(qp);
+  if (qp.rate_control != nullptr) [[unlikely]] {
+    every = std::min(every, qp.rate_control->ack_every_packets());
+    window = window_packets_of(qp, context_.config);
+  }
+  return sent_packets % every == 0 || behind.distance_from(qp.requester.unacked_psn) >= window;
+}
+
+/// True if rate control allows no further packet in flight. Without a requested acknowledgement in flight it
+/// always allows one: the window may have shrunk below what was sent, and nothing would open it.
+bool Requester::flight_full(QueuePair& qp) const {
+  const wire::Psn unacked = qp.requester.unacked_psn;
+  return qp.send_psn().distance_from(unacked) >= window_packets_of(qp, context_.config) &&
+         qp.recovery.asked_psn >= unacked;
 }
 
 [[gnu::always_inline]] inline bool Requester::window_open(QueuePair& qp) const {
@@ -127,6 +144,7 @@ bool Requester::has_work(QueuePair& qp) const {
   const RequesterState& state = qp.requester;
   if (state.fault_wait || state.rnr_deadline_ns != kNever) return false;
   if (state.current == qp.send_ring.tail() || !window_open(qp)) return false;
+  if (qp.rate_control != nullptr && flight_full(qp)) return false;
   const SendWqe& wqe = *qp.send_ring.header_at(state.current);
   if (awaits_credits(qp, operation_of(wqe.opcode))) return false;
   if (state.current != state.started) return true;
@@ -289,10 +307,9 @@ template <bool kWhole>
   const wire::Psn psn = progress.first_psn.plus(number);
   const bool reliable = qp.protocol() != Protocol::unreliable;
   const bool again = !kWhole && psn < state.sent_psn;
-  const bool ack_request =
-      reliable && (last || is_beyond_credits(qp, operation) ||
-                   (again && psn.next() == qp.recovery.lost_end) || (number + 1) % ack_every(qp) == 0 ||
-                   psn.plus(1).distance_from(state.unacked_psn) >= window_packets(qp));
+  const bool ack_request = reliable && (last || is_beyond_credits(qp, operation) ||
+                                        (again && psn.next() == qp.recovery.lost_end) ||
+                                        asks_inside_message(qp, psn.next(), number + 1));
   const Opcode opcode = qp.in_service(operation.by_place[SendOperation::place_of(number == 0, last)]);
   wire::PacketFields& fields = fields_;
   fields.bth = wire::make_bth(
@@ -326,13 +343,16 @@ template <bool kWhole>
       });
   if (step != Step::sent) return step;
   state.fault_failed = false;
-  context_.note_sent(qp, frame_bytes);
+  const uint32_t psns = read ? progress.packets - number : 1;
+  const wire::Psn behind = kWhole ? state.next_psn : psn.plus(psns);
+  if (qp.rate_control != nullptr) [[unlikely]] {
+    context_.note_sent(qp, frame_bytes);
+    if (ack_request) qp.recovery.asked_psn = behind.minus(1);
+  }
   ++qp.tx_packets;
   if (context_.recorder != nullptr) [[unlikely]]
     record_request(context_, qp, wqe, fields, payload_bytes, number == 0 && !again);
 
-  const uint32_t psns = read ? progress.packets - number : 1;
-  const wire::Psn behind = kWhole ? state.next_psn : psn.plus(psns);
   if (kWhole || behind > state.sent_psn) state.sent_psn = behind;
   if (!reliable) {
     finish_unreliable(qp, behind);
@@ -377,7 +397,13 @@ void Requester::send(QueuePair& qp, uint32_t& budget_packets) {
       }
       if (operation.is(kLocal)) continue;
     }
-    if (!context_.may_send(qp)) return;
+    if (qp.rate_control != nullptr) [[unlikely]] {
+      if (flight_full(qp)) {
+        context_.note_awaits_answers();
+        return;
+      }
+      if (!context_.may_send(qp)) return;
+    }
     const bool whole = fresh && (operation.is(kAnswered) || wqe.length_bytes <= qp.mtu_bytes);
     const Step step = whole ? send_packet<true>(qp, wqe, operation) : send_packet<false>(qp, wqe, operation);
     if (step != Step::sent && step != Step::retry) return;

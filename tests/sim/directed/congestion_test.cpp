@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ECN marks, congestion notifications (CNPs) and their effect, as packet traces; and streams that share a
 // bottleneck.
+#include <cmath>
+
 #include "stack/transport/qp/queue_pair.hpp"
 #include "stack/wire/packet/ecn.hpp"
 #include "tests/sim/directed/pair.hpp"
@@ -52,6 +54,107 @@ TEST(Congestion, WhatWaitsForItsPaceUsesUpNoRetry) {
   EXPECT_EQ(pair.a.poll_sends().size(), 2U);
   EXPECT_EQ(pair.counters_a().timeouts, 2U);
   EXPECT_EQ(pair.a.state(), transport::QpState::rts);
+}
+
+/// Swift with a window that stays as it is, far below the configured one.
+SimulationScript fixed_window(double packets) {
+  SimulationScript script = quiet_fabric();
+  script.a.core.congestion.algorithm = CongestionAlgorithm::swift;
+  auto& swift = script.a.core.congestion.swift;
+  swift.initial_window_packets = swift.min_window_packets = swift.max_window_packets = packets;
+  return script;
+}
+
+/// Returns the most PSNs of a that were sent, or requested from b, and not acknowledged at the time. Each
+/// packet takes 1 us.
+int32_t most_in_flight(const Trace& trace) {
+  struct Acknowledgement {
+    uint64_t arrives_ns;
+    wire::Psn psn;
+  };
+  std::vector<Acknowledgement> acknowledged;
+  for (const TraceEntry& entry : trace.entries()) {
+    wire::Packet packet;
+    EXPECT_EQ(wire::parse(entry.frame, packet), wire::ParseError::none);
+    if (!entry.from_a() && entry.verdict == Verdict::delivered)
+      acknowledged.push_back({entry.sent_ns + kMicrosecond, packet.bth.psn});
+  }
+  int32_t most = 0;
+  wire::Psn unacked(ConnectionScript{}.psn_a);
+  size_t next = 0;
+  for (const TraceEntry& entry : trace.entries()) {
+    if (!entry.from_a()) continue;
+    while (next != acknowledged.size() && acknowledged[next].arrives_ns <= entry.sent_ns)
+      unacked = acknowledged[next++].psn.next();
+    wire::Packet packet;
+    EXPECT_EQ(wire::parse(entry.frame, packet), wire::ParseError::none);
+    const bool read = packet.info->operation == wire::Operation::read_request;
+    const uint32_t psns = read ? wire::packets_of(packet.reth().length_bytes, 1024) : 1;
+    most = std::max(most, packet.bth.psn.plus(psns).distance_from(unacked));
+  }
+  return most;
+}
+
+TEST(Congestion, HasNoMoreInFlightThanTheWindowRoundedUp) {
+  for (const double window : {0.5, 1.0, 2.5, 4.0, 11.0}) {
+    Pair pair(fixed_window(window));
+    pair.write(40 * 1024);
+    for (int i = 0; i < 20; ++i) pair.write(100);
+    pair.write(7 * 1024);
+    pair.run();
+    EXPECT_EQ(pair.a.poll_sends().size(), 22U);
+    EXPECT_TRUE(Pair::same(pair.pinned_a, pair.pinned_b, 40 * 1024));
+    EXPECT_EQ(most_in_flight(pair.simulation.trace), static_cast<int32_t>(std::ceil(window))) << window;
+    EXPECT_EQ(pair.counters_a().timeouts, 0U) << window;
+  }
+}
+
+TEST(Congestion, StartsAReadWhileTheWindowHasRoomAndWaitsForItsResponses) {
+  Pair pair(fixed_window(4));
+  for (int i = 0; i < 3; ++i) pair.read(3 * 1024);
+  for (int i = 0; i < 8; ++i) pair.read(1024);
+  pair.write(6 * 1024);
+  pair.run();
+  EXPECT_EQ(pair.a.poll_sends().size(), 12U);
+  EXPECT_EQ(most_in_flight(pair.simulation.trace), 6) << "three of four, and three more";
+  EXPECT_EQ(pair.counters_a().timeouts, 0U);
+}
+
+TEST(Congestion, LossesWithinTheBoundAreRepaired) {
+  for (const bool selective : {false, true}) {
+    SimulationScript script = fixed_window(5);
+    script.a.core.selective_ack = script.b.core.selective_ack = selective;
+    script.a_to_b.drop_mask = 0b1011'0000'1110'0100;
+    script.b_to_a.drop_mask = 0b10110;
+    Pair pair(script);
+    pair.write(30 * 1024);
+    for (int i = 0; i < 4; ++i) pair.read(4 * 1024);
+    pair.write(30 * 1024);
+    pair.run();
+    EXPECT_EQ(pair.a.poll_sends().size(), 6U) << selective;
+    EXPECT_TRUE(Pair::same(pair.pinned_a, pair.pinned_b, 30 * 1024));
+    EXPECT_EQ(pair.a.state(), transport::QpState::rts);
+  }
+}
+
+// The packets before the page that misses do not request the acknowledgement that would open the window.
+TEST(Congestion, AWindowThatShrinksBelowWhatWasSentStillOpens) {
+  SimulationScript script = fixed_window(16);
+  auto& swift = script.a.core.congestion.swift;
+  swift.target_delay_ns = 1;
+  swift.beta = swift.max_decrease = 0.99;
+  swift.min_window_packets = 0.5;
+  script.a_to_b.picoseconds_per_byte = 1'000;  // b acknowledges a packet before the next one arrives
+  ConnectionScript connection;
+  connection.timeout = 0;  // a QP that waits for nothing stays so
+  Pair pair(script, connection);
+  SendRequest request =
+      pair.request(transport::SendOpcode::rdma_write, pair.pinned_a, 6 * 1024, &pair.pinned_b);
+  request.sges.push_back(Pair::sge(pair.paged_a, 10 * 1024));
+  EXPECT_TRUE(pair.a.post_send(request));
+  pair.run();
+  EXPECT_EQ(Pair::statuses(pair.a.poll_sends()), Statuses{transport::CompletionStatus::success});
+  EXPECT_EQ(pair.counters_a().retransmitted_packets, 0U);
 }
 
 TEST(Congestion, AMarkedPacketIsAnsweredByOneNotificationAnInterval) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The two algorithms compared with the equations of their papers.
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "stack/transport/congestion/dcqcn.hpp"
@@ -91,6 +93,26 @@ TEST(Swift, AddsBelowTheTargetAndCutsInProportionAboveOnceARoundTrip) {
   control.on_round_trip(500 * kUs, now += 1'000 * kUs);
   EXPECT_DOUBLE_EQ(control.window_packets(), cut * (1 - config.max_decrease));
   EXPECT_GT(control.rate(now), 0U);
+}
+
+TEST(Swift, BoundsWhatIsInFlightByTheWindowRoundedUp) {
+  SwiftConfig config;
+  config.initial_window_packets = 16;
+  Swift control(config, 4096);
+  EXPECT_EQ(control.most_in_flight_packets(), 16U) << "also before the first round trip";
+  TimeNs now = 1'000 * kUs;
+  for (int i = 0; i < 40; ++i) {
+    control.on_round_trip(500 * kUs, now += 1'000 * kUs);
+    const double window = control.window_packets();
+    EXPECT_EQ(control.most_in_flight_packets(), window < 1 ? 1 : static_cast<uint32_t>(std::ceil(window)));
+    EXPECT_LE(control.ack_every_packets(), control.most_in_flight_packets());
+  }
+  EXPECT_DOUBLE_EQ(control.window_packets(), config.min_window_packets);
+}
+
+TEST(Dcqcn, DoesNotBoundWhatIsInFlight) {
+  const DcqcnConfig config;
+  EXPECT_EQ(Dcqcn(config).most_in_flight_packets(), RateControl::kUnlimitedPackets);
 }
 
 TEST(Pacing, KeepsTheRateAndMakesUpForALateTurn) {
