@@ -146,6 +146,8 @@ void read_swift(const std::string& path, const toml::table& table, transport::Sw
   ConfigReader reader(path, table, "transport.congestion.swift");
   swift.target_delay_ns =
       1000 * reader.number("target_delay_us", swift.target_delay_ns / 1000, 1, 10'000'000);
+  swift.scaling_range_ns =
+      1000 * reader.number("scaling_range_us", swift.scaling_range_ns / 1000, 0, 10'000'000);
   const auto packets = [&reader](std::string_view key, double& value) {
     value = static_cast<double>(reader.number(key, static_cast<uint64_t>(value), 1, 65536));
   };

@@ -39,9 +39,9 @@ constexpr Key kCongestion[] = {"algorithm", "cnp_interval_us", "dcqcn", "swift"}
 constexpr Key kDcqcn[] = {"gain_divisor",     "alpha_timer_us",       "increase_timer_us",
                           "increase_bytes",   "fast_recovery_rounds", "additive_mbit_per_s",
                           "hyper_mbit_per_s", "min_mbit_per_s",       "line_mbit_per_s"};
-constexpr Key kSwift[] = {"target_delay_us",     "initial_window_packets", "max_window_packets",
-                          "additive_packets",    "min_mbit_per_s",         "beta_percent",
-                          "max_decrease_percent"};
+constexpr Key kSwift[] = {"target_delay_us",    "scaling_range_us",    "initial_window_packets",
+                          "max_window_packets", "additive_packets",    "min_mbit_per_s",
+                          "beta_percent",       "max_decrease_percent"};
 constexpr Key kDevice[] = {"name",
                            "ip",
                            "mac",

@@ -21,12 +21,13 @@ TABLES = {
                                      for n in (2, 4, 16) for t, b in ((1500, 153_600), (55, 10_485_760))]),
     "swift-degree": ("swift-incast", [{"senders": min(n, 50), "connections": max(n // 50, 1)}
                                       for n in (2, 10, 50, 100, 500, 1000, 5000)]),
+    "swift-scaling": ("swift-incast", [{"senders": 50, "connections": n, "scaling_range_us": r} for n in (2, 10, 100) for r in (0, 100)]),
     "swift-target": ("swift-incast", [{"senders": 10, "outstanding": 64, "target_delay_us": t} for t in (25, 50, 100, 200)]),
     "permutation": ("permutation", [{"connections": n, "algorithm": f'"{a}"'} for a in ("dcqcn", "swift") for n in (1, 2, 4, 8, 16)]),
 }
 # Rows that --check runs; the others take longer or show nothing else.
 CHECKED = {"dcqcn-degree": (0, 3, 5, 8), "dcqcn-gain": (2, 3), "dcqcn-timer": (4, 5), "swift-degree": (1, 3, 5),
-           "swift-target": (1, 3), "permutation": (0, 3, 5, 8)}
+           "swift-scaling": (0, 1), "swift-target": (1, 3), "permutation": (0, 3, 5, 8)}
 
 
 def changed(text, row):
@@ -92,8 +93,12 @@ def check(tables):
     slow, quick = tables["dcqcn-timer"]
     assert slow["jain"] < 0.5 and quick["jain"] > 0.9, (slow, quick)
     ten, hundred, thousand = tables["swift-degree"]
-    assert 0.5 * 50 < ten["us"] < hundred["us"] < 2 * 50 < thousand["us"], (ten, hundred, thousand)
-    assert ten["gbps"] > 48 and hundred["gbps"] > 48, (ten, hundred)
+    assert 0.5 * 50 < ten["us"] < hundred["us"] < 2 * 50 < thousand["us"] < 3 * 50, (ten, hundred, thousand)
+    assert ten["jain"] > 0.98 and hundred["jain"] > 0.9 and thousand["jain"] > 0.6, (ten, hundred, thousand)
+    for got in (ten, hundred, thousand):
+        assert got["gbps"] > 48 and got["drops"] == 0, got
+    alike, scaled = tables["swift-scaling"]
+    assert alike["jain"] < 0.9 < 0.98 < scaled["jain"] and alike["us"] < scaled["us"], (alike, scaled)
     near, far = tables["swift-target"]
     for got, target_us in ((near, 50), (far, 200)):
         assert 0.85 * target_us < got["us"] < 1.15 * target_us, (got, target_us)

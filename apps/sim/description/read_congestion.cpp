@@ -37,6 +37,7 @@ void read_dcqcn(TableReader reader, transport::DcqcnConfig& dcqcn) {
 void read_swift(TableReader reader, transport::SwiftConfig& swift) {
   constexpr double kMostPackets = 65'536;
   swift.target_delay_ns = read_us(reader, "target_delay_us", swift.target_delay_ns, 1);
+  swift.scaling_range_ns = read_us(reader, "scaling_range_us", swift.scaling_range_ns, 0);
   const auto packets = [&](std::string_view key, double& value) {
     value = reader.real(key, value, 0.001, kMostPackets);
   };

@@ -31,6 +31,9 @@ struct DcqcnConfig {
 /// additive increase and multiplicative decrease.
 struct SwiftConfig {
   uint64_t target_delay_ns = 50'000;
+  /// Added to the target of a flow with a window of 0.1 packets or less. Larger windows have less of it,
+  /// those of 100 packets nothing. 0: one target for all.
+  uint64_t scaling_range_ns = 50'000;
   double additive_packets = 1.0;  ///< per round trip
   double beta = 0.8;
   double max_decrease = 0.5;

@@ -31,6 +31,9 @@ class Swift final : public RateControl {
   [[nodiscard]] double window_packets() const { return window_packets_; }
 
  private:
+  void smooth(double rtt_ns, double gap_ns);
+  [[nodiscard]] double target_ns() const;
+  [[nodiscard]] bool has_decreased_within(double span_ns, TimeNs now) const;
   void decrease(double factor, TimeNs now);
 
   const SwiftConfig& config_;

@@ -142,6 +142,7 @@ TEST(Congestion, AWindowThatShrinksBelowWhatWasSentStillOpens) {
   SimulationScript script = fixed_window(16);
   auto& swift = script.a.core.congestion.swift;
   swift.target_delay_ns = 1;
+  swift.scaling_range_ns = 0;
   swift.beta = swift.max_decrease = 0.99;
   swift.min_window_packets = 0.5;
   script.a_to_b.picoseconds_per_byte = 1'000;  // b acknowledges a packet before the next one arrives

@@ -118,6 +118,7 @@ min_mbit_per_s = 24
 line_mbit_per_s = 32
 [congestion.swift]
 target_delay_us = 30
+scaling_range_us = 0
 initial_window_packets = 2
 max_window_packets = 3
 additive_packets = 0.5
@@ -175,6 +176,7 @@ receiver = "b"
   EXPECT_EQ(all.congestion.dcqcn.min_bytes_per_s, 3'000'000U);
   EXPECT_EQ(all.congestion.dcqcn.line_bytes_per_s, 4'000'000U);
   EXPECT_EQ(all.congestion.swift.target_delay_ns, 30'000U);
+  EXPECT_EQ(all.congestion.swift.scaling_range_ns, 0U);
   EXPECT_DOUBLE_EQ(all.congestion.swift.initial_window_packets, 2);
   EXPECT_DOUBLE_EQ(all.congestion.swift.max_window_packets, 3);
   EXPECT_DOUBLE_EQ(all.congestion.swift.additive_packets, 0.5);

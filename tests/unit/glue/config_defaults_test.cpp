@@ -106,6 +106,7 @@ std::map<std::string, std::string> defaults_of_code() {
       {"transport.congestion.dcqcn.min_mbit_per_s", text(dcqcn.min_bytes_per_s / kBytesPerMbit)},
       {"transport.congestion.dcqcn.line_mbit_per_s", text(dcqcn.line_bytes_per_s / kBytesPerMbit)},
       {"transport.congestion.swift.target_delay_us", text(swift.target_delay_ns / 1000)},
+      {"transport.congestion.swift.scaling_range_us", text(swift.scaling_range_ns / 1000)},
       {"transport.congestion.swift.initial_window_packets", text(swift.initial_window_packets)},
       {"transport.congestion.swift.max_window_packets", text(swift.max_window_packets)},
       {"transport.congestion.swift.additive_packets", text(swift.additive_packets)},

@@ -84,6 +84,7 @@ gain_divisor = 16
 additive_mbit_per_s = 80
 [transport.congestion.swift]
 target_delay_us = 11
+scaling_range_us = 12
 beta_percent = 70
 min_mbit_per_s = 2
 [log]
@@ -167,6 +168,7 @@ address = "0000:3b:00.1,vectorized=1,speed=10"
   EXPECT_EQ(congestion.dcqcn.additive_bytes_per_s, 10'000'000U);
   EXPECT_EQ(congestion.dcqcn.increase_timer_ns, 55'000U);
   EXPECT_EQ(congestion.swift.target_delay_ns, 11'000U);
+  EXPECT_EQ(congestion.swift.scaling_range_ns, 12'000U);
   EXPECT_DOUBLE_EQ(congestion.swift.beta, 0.7);
   EXPECT_EQ(congestion.swift.min_bytes_per_s, 250'000U);
   const DeviceConfig& a = config.devices[0];

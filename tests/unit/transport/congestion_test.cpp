@@ -74,7 +74,8 @@ TEST(Dcqcn, NeverFallsBelowItsLeastRateAndEndsAtLineRate) {
 }
 
 TEST(Swift, AddsBelowTheTargetAndCutsInProportionAboveOnceARoundTrip) {
-  const SwiftConfig config;
+  SwiftConfig config;
+  config.scaling_range_ns = 0;
   Swift control(config, 4096);
   EXPECT_EQ(control.rate(0), RateControl::kUnlimited) << "nothing is known yet";
   TimeNs now = 1'000 * kUs;
@@ -93,6 +94,60 @@ TEST(Swift, AddsBelowTheTargetAndCutsInProportionAboveOnceARoundTrip) {
   control.on_round_trip(500 * kUs, now += 1'000 * kUs);
   EXPECT_DOUBLE_EQ(control.window_packets(), cut * (1 - config.max_decrease));
   EXPECT_GT(control.rate(now), 0U);
+}
+
+TEST(Swift, BelowOnePacketEachAcknowledgedPacketAddsTheSameStep) {
+  SwiftConfig config;
+  config.initial_window_packets = 0.1;
+  config.additive_packets = 0.25;
+  Swift control(config, 4096);
+  TimeNs now = 1'000 * kUs;
+  control.on_round_trip(10 * kUs, now += 100 * kUs);
+  EXPECT_DOUBLE_EQ(control.window_packets(), 0.35);
+  control.on_round_trip(10 * kUs, now += 29 * kUs);
+  EXPECT_DOUBLE_EQ(control.window_packets(), 0.6) << "not one step for each of the round trips that passed";
+}
+
+TEST(Swift, AShortRoundTripAfterLongOnesIsNotAWholeOne) {
+  SwiftConfig config;
+  Swift control(config, 4096);
+  TimeNs now = 1'000 * kUs;
+  control.on_round_trip(40 * kUs, now);
+  const double before = control.window_packets();
+  control.on_round_trip(8 * kUs, now += 8 * kUs);  // smoothed: 36 us
+  EXPECT_DOUBLE_EQ(control.window_packets(), before + config.additive_packets * 8 / 36);
+}
+
+TEST(Swift, PacesByTheNewestRoundTripIfTheOthersAreOld) {
+  SwiftConfig config;
+  config.initial_window_packets = config.max_window_packets = 0.5;
+  Swift control(config, 4096);
+  TimeNs now = 1'000 * kUs;
+  control.on_round_trip(40 * kUs, now);
+  control.on_round_trip(20 * kUs, now += 20 * kUs);
+  EXPECT_NEAR(static_cast<double>(control.rate(now)), 0.5 * 4096 / 37.5e-6, 1);
+  control.on_round_trip(10 * kUs, now += 80 * kUs);
+  EXPECT_NEAR(static_cast<double>(control.rate(now)), 0.5 * 4096 / 10e-6, 1);
+}
+
+TEST(Swift, ScalesTheTargetByTheWindow) {
+  // Of a window of 1 packet: (1/sqrt(1) - 1/sqrt(100)) / (1/sqrt(0.1) - 1/sqrt(100)) of the range.
+  const double of_one = (1 - 0.1) / (std::sqrt(10.0) - 0.1);
+  const struct {
+    double window_packets;
+    double added;
+  } rows[] = {{0.02, 1}, {0.1, 1}, {1, of_one}, {100, 0}, {200, 0}};
+  for (const auto& row : rows) {
+    SwiftConfig config;
+    config.initial_window_packets = row.window_packets;
+    config.scaling_range_ns = 30'000;
+    const auto target_ns = config.target_delay_ns + static_cast<uint64_t>(30'000 * row.added);
+    Swift below(config, 4096), above(config, 4096);
+    below.on_round_trip(target_ns - 10, 1'000 * kUs);
+    EXPECT_GT(below.window_packets(), row.window_packets);
+    above.on_round_trip(target_ns + 10, 1'000 * kUs);
+    EXPECT_LT(above.window_packets(), row.window_packets);
+  }
 }
 
 TEST(Swift, BoundsWhatIsInFlightByTheWindowRoundedUp) {
