@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "stack/transport/qp/queue_pair.hpp"
+#include "stack/transport/qp/snapshot.hpp"
 #include "stack/wire/packet/ecn.hpp"
 #include "tests/sim/directed/pair.hpp"
 #include "tests/sim/flows/streams.hpp"
@@ -97,14 +98,19 @@ int32_t most_in_flight(const Trace& trace) {
 
 TEST(Congestion, HasNoMoreInFlightThanTheWindowRoundedUp) {
   for (const double window : {0.5, 1.0, 2.5, 4.0, 11.0}) {
-    Pair pair(fixed_window(window));
+    const SimulationScript script = fixed_window(window);
+    Pair pair(script);
     pair.write(40 * 1024);
     for (int i = 0; i < 20; ++i) pair.write(100);
     pair.write(7 * 1024);
     pair.run();
     EXPECT_EQ(pair.a.poll_sends().size(), 22U);
     EXPECT_TRUE(Pair::same(pair.pinned_a, pair.pinned_b, 40 * 1024));
-    EXPECT_EQ(most_in_flight(pair.simulation.trace), static_cast<int32_t>(std::ceil(window))) << window;
+    const auto bound = static_cast<int32_t>(std::ceil(window));
+    EXPECT_EQ(most_in_flight(pair.simulation.trace), bound) << window;
+    // What status and recording state: the bound is no cut by losses.
+    EXPECT_EQ(transport::window_packets_of(*pair.a.qp(), script.a.core), bound);
+    EXPECT_EQ(transport::whole_window_packets_of(*pair.a.qp(), script.a.core), static_cast<uint32_t>(bound));
     EXPECT_EQ(pair.counters_a().timeouts, 0U) << window;
   }
 }
