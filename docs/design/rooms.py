@@ -53,7 +53,7 @@ GROUPS = {
             ["program", "engine", "pager", "monitor"]),
     "wire": (20, 645, 450, 80, "stack/wire/: packet formats (pure functions)",
              ["stack/wire/packet", "stack/wire/packet/*", "stack/wire/mad", "stack/wire/link"], ["engine"]),
-    "base": (490, 645, 450, 80, "stack/base/: OS tools for every room; stack/status, record", ["stack/base", "stack/base/process", "stack/status", "stack/record"],
+    "base": (490, 645, 450, 80, "stack/base/: OS tools for every room; stack/status, record", ["stack/base", "stack/base/process", "stack/toml", "stack/status", "stack/record"],
              ["program", "engine", "pager"]),
 }
 

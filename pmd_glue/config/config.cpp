@@ -18,8 +18,9 @@
 #include <spdlog/fmt/fmt.h>
 #include <sys/un.h>
 
-#include "pmd_glue/config/config_reader.hpp"
+#include "pmd_glue/config/config_keys.hpp"
 #include "pmd_glue/config/port_kinds.hpp"
+#include "stack/toml/checked_table.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -71,11 +72,16 @@ std::optional<wire::MacAddress> parse_mac(const std::string& text) {
   return mac;
 }
 
-EalConfig read_eal(const std::string& path, const toml::table& table) {
-  ConfigReader reader(path, table, "eal");
+/// Before any value: a misspelt key is the likely cause of a missing one.
+void check_keys(const CheckedTable& table) {
+  if (const auto key = table.first_other(keys_of(table.name())))
+    table.fail(*key, unknown_key_message(table.name(), *key));
+}
+
+EalConfig read_eal(CheckedTable reader) {
   EalConfig eal;
-  eal.huge_pages = reader.boolean("huge_pages", eal.huge_pages);
-  eal.memory_mib = static_cast<uint32_t>(reader.number("memory_mib", eal.memory_mib, 64, 1U << 20));
+  reader.read("huge_pages", eal.huge_pages);
+  reader.read("memory_mib", eal.memory_mib, 64, 1U << 20);
   if (const std::string list = reader.text("lcores"); !list.empty()) {
     eal.lcores = parse_cpu_list(list);
     if (eal.lcores.empty())
@@ -89,51 +95,40 @@ EalConfig read_eal(const std::string& path, const toml::table& table) {
   return eal;
 }
 
-void read_odp(const std::string& path, const toml::table& table, Config& config) {
-  ConfigReader reader(path, table, "odp");
+void read_odp(CheckedTable reader, Config& config) {
   odp::DomainConfig& domain = config.domain;
   transport::CoreConfig& core = config.core;
-  domain.pin_budget_bytes =
-      reader.number("pin_budget_mib", domain.pin_budget_bytes >> 20, 0, uint64_t{1} << 32) << 20;
-  domain.monitor_invalidations = reader.boolean("monitor", domain.monitor_invalidations);
-  domain.realtime_pager = reader.boolean("realtime_pager", domain.realtime_pager);
-  domain.userfault_async = reader.boolean("watch_files", domain.userfault_async);
-  domain.allow_unguarded = reader.boolean("allow_unguarded", domain.allow_unguarded);
+  reader.read("pin_budget_mib", domain.pin_budget_bytes, 0, uint64_t{1} << 32, 1U << 20);
+  reader.read("monitor", domain.monitor_invalidations);
+  reader.read("realtime_pager", domain.realtime_pager);
+  reader.read("watch_files", domain.userfault_async);
+  reader.read("allow_unguarded", domain.allow_unguarded);
   constexpr std::array<std::string_view, 2> kUnpinned{"allow", "refuse"};
   domain.refuse_unpinned_classic =
       reader.choice("unpinned_classic", kUnpinned, domain.refuse_unpinned_classic ? 1 : 0) == 1;
-  domain.pager_threads = static_cast<unsigned>(reader.number("pager_threads", domain.pager_threads, 1, 64));
-  domain.implicit_children =
-      static_cast<uint32_t>(reader.number("implicit_children", domain.implicit_children, 64, 1U << 20));
+  reader.read("pager_threads", domain.pager_threads, 1, 64);
+  reader.read("implicit_children", domain.implicit_children, 64, 1U << 20);
   constexpr std::array<std::string_view, 3> kStalls{"park", "rnr", "park-then-rnr"};
-  core.stall = static_cast<transport::Stall>(reader.choice("stall", kStalls, static_cast<int>(core.stall)));
-  core.answer_deadline_ns =
-      1000 * reader.number("answer_deadline_us", core.answer_deadline_ns / 1000, 0, 1'000'000);
-  core.park_deadline_ns =
-      1000 * reader.number("park_deadline_us", core.park_deadline_ns / 1000, 0, 1'000'000);
-  core.unreliable_deadline_ns =
-      1000 * reader.number("unreliable_deadline_us", core.unreliable_deadline_ns / 1000, 0, 60'000'000);
-  core.park_packets_per_qp =
-      static_cast<uint32_t>(reader.number("park_packets_per_qp", core.park_packets_per_qp, 0, 4096));
-  core.park_packets_total =
-      static_cast<uint32_t>(reader.number("park_packets_total", core.park_packets_total, 0, 4096));
-  core.fault_rnr_timer = static_cast<uint8_t>(reader.number("rnr_timer_code", core.fault_rnr_timer, 0, 31));
+  reader.read("stall", core.stall, kStalls);
+  reader.read("answer_deadline_us", core.answer_deadline_ns, 0, 1'000'000, 1000);
+  reader.read("park_deadline_us", core.park_deadline_ns, 0, 1'000'000, 1000);
+  reader.read("unreliable_deadline_us", core.unreliable_deadline_ns, 0, 60'000'000, 1000);
+  reader.read("park_packets_per_qp", core.park_packets_per_qp, 0, 4096);
+  reader.read("park_packets_total", core.park_packets_total, 0, 4096);
+  reader.read("rnr_timer_code", core.fault_rnr_timer, 0, 31);
   reader.finish();
 }
 
 constexpr uint64_t kBytesPerMbit = 125'000;
 
-void read_dcqcn(const std::string& path, const toml::table& table, transport::DcqcnConfig& dcqcn) {
-  ConfigReader reader(path, table, "transport.congestion.dcqcn");
+void read_dcqcn(CheckedTable reader, transport::DcqcnConfig& dcqcn) {
   dcqcn.gain = 1.0 / static_cast<double>(reader.number("gain_divisor", 256, 1, 1U << 20));
-  dcqcn.alpha_timer_ns = 1000 * reader.number("alpha_timer_us", dcqcn.alpha_timer_ns / 1000, 1, 1'000'000);
-  dcqcn.increase_timer_ns =
-      1000 * reader.number("increase_timer_us", dcqcn.increase_timer_ns / 1000, 1, 1'000'000);
-  dcqcn.increase_bytes = reader.number("increase_bytes", dcqcn.increase_bytes, 1, uint64_t{1} << 40);
-  dcqcn.fast_recovery_rounds =
-      static_cast<uint32_t>(reader.number("fast_recovery_rounds", dcqcn.fast_recovery_rounds, 1, 1000));
+  reader.read("alpha_timer_us", dcqcn.alpha_timer_ns, 1, 1'000'000, 1000);
+  reader.read("increase_timer_us", dcqcn.increase_timer_ns, 1, 1'000'000, 1000);
+  reader.read("increase_bytes", dcqcn.increase_bytes, 1, uint64_t{1} << 40);
+  reader.read("fast_recovery_rounds", dcqcn.fast_recovery_rounds, 1, 1000);
   const auto rate = [&reader](std::string_view key, uint64_t& bytes_per_s) {
-    bytes_per_s = kBytesPerMbit * reader.number(key, bytes_per_s / kBytesPerMbit, 1, 1'000'000);
+    reader.read(key, bytes_per_s, 1, 1'000'000, kBytesPerMbit);
   };
   rate("additive_mbit_per_s", dcqcn.additive_bytes_per_s);
   rate("hyper_mbit_per_s", dcqcn.hyper_bytes_per_s);
@@ -142,20 +137,16 @@ void read_dcqcn(const std::string& path, const toml::table& table, transport::Dc
   reader.finish();
 }
 
-void read_swift(const std::string& path, const toml::table& table, transport::SwiftConfig& swift) {
-  ConfigReader reader(path, table, "transport.congestion.swift");
-  swift.target_delay_ns =
-      1000 * reader.number("target_delay_us", swift.target_delay_ns / 1000, 1, 10'000'000);
-  swift.scaling_range_ns =
-      1000 * reader.number("scaling_range_us", swift.scaling_range_ns / 1000, 0, 10'000'000);
+void read_swift(CheckedTable reader, transport::SwiftConfig& swift) {
+  reader.read("target_delay_us", swift.target_delay_ns, 1, 10'000'000, 1000);
+  reader.read("scaling_range_us", swift.scaling_range_ns, 0, 10'000'000, 1000);
   const auto packets = [&reader](std::string_view key, double& value) {
     value = static_cast<double>(reader.number(key, static_cast<uint64_t>(value), 1, 65536));
   };
   packets("initial_window_packets", swift.initial_window_packets);
   packets("max_window_packets", swift.max_window_packets);
   packets("additive_packets", swift.additive_packets);
-  swift.min_bytes_per_s =
-      kBytesPerMbit * reader.number("min_mbit_per_s", swift.min_bytes_per_s / kBytesPerMbit, 1, 1'000'000);
+  reader.read("min_mbit_per_s", swift.min_bytes_per_s, 1, 1'000'000, kBytesPerMbit);
   const auto percent = [&reader](std::string_view key, double& value) {
     value = static_cast<double>(reader.number(key, static_cast<uint64_t>(value * 100), 1, 99)) / 100;
   };
@@ -164,35 +155,27 @@ void read_swift(const std::string& path, const toml::table& table, transport::Sw
   reader.finish();
 }
 
-void read_congestion(const std::string& path, const toml::table& table,
-                     transport::CongestionConfig& congestion) {
-  ConfigReader reader(path, table, "transport.congestion");
+void read_congestion(CheckedTable reader, transport::CongestionConfig& congestion) {
   constexpr std::array<std::string_view, 3> kAlgorithms{"none", "dcqcn", "swift"};
-  congestion.algorithm =
-      static_cast<transport::CongestionAlgorithm>(reader.choice("algorithm", kAlgorithms, 0));
-  congestion.cnp_interval_ns =
-      1000 * reader.number("cnp_interval_us", congestion.cnp_interval_ns / 1000, 0, 1'000'000);
-  if (const toml::table* dcqcn = reader.table("dcqcn")) read_dcqcn(path, *dcqcn, congestion.dcqcn);
-  if (const toml::table* swift = reader.table("swift")) read_swift(path, *swift, congestion.swift);
+  reader.read("algorithm", congestion.algorithm, kAlgorithms);
+  reader.read("cnp_interval_us", congestion.cnp_interval_ns, 0, 1'000'000, 1000);
+  read_dcqcn(reader.table("dcqcn"), congestion.dcqcn);
+  read_swift(reader.table("swift"), congestion.swift);
   reader.finish();
 }
 
-void read_transport(const std::string& path, const toml::table& table, Config& config) {
-  ConfigReader reader(path, table, "transport");
+void read_transport(CheckedTable reader, Config& config) {
   transport::CoreConfig& core = config.core;
-  core.window_packets = static_cast<uint32_t>(reader.number("window_packets", core.window_packets, 1, 65536));
-  core.selective_ack = reader.boolean("selective_ack", core.selective_ack);
-  core.early_probe = reader.boolean("early_probe", core.early_probe);
-  core.credits = reader.boolean("credits", core.credits);
-  core.reorder_packets_per_qp =
-      static_cast<uint32_t>(reader.number("reorder_packets_per_qp", core.reorder_packets_per_qp, 0, 256));
-  core.ack_every_packets =
-      static_cast<uint32_t>(reader.number("ack_every_packets", core.ack_every_packets, 1, 65536));
-  core.rxe_flush_icrc = reader.boolean("rxe_flush_icrc", core.rxe_flush_icrc);
-  config.udp_checksum = reader.boolean("udp_checksum", config.udp_checksum);
-  config.icrc = reader.boolean("icrc", config.icrc);
-  if (const toml::table* congestion = reader.table("congestion"))
-    read_congestion(path, *congestion, core.congestion);
+  reader.read("window_packets", core.window_packets, 1, 65536);
+  reader.read("selective_ack", core.selective_ack);
+  reader.read("early_probe", core.early_probe);
+  reader.read("credits", core.credits);
+  reader.read("reorder_packets_per_qp", core.reorder_packets_per_qp, 0, 256);
+  reader.read("ack_every_packets", core.ack_every_packets, 1, 65536);
+  reader.read("rxe_flush_icrc", core.rxe_flush_icrc);
+  reader.read("udp_checksum", config.udp_checksum);
+  reader.read("icrc", config.icrc);
+  read_congestion(reader.table("congestion"), core.congestion);
   reader.finish();
 }
 
@@ -213,8 +196,9 @@ bool is_network_itself(const IpNetwork& address) {
   return zeros || (ones && address.gid.is_ipv4());
 }
 
-void read_addresses(ConfigReader& reader, DeviceConfig& device) {
-  for (const std::string& text : reader.required_text_or_list("ip", "198.18.0.1/24")) {
+void read_addresses(CheckedTable& reader, DeviceConfig& device) {
+  reader.require("ip", "give one, such as \"198.18.0.1/24\"");
+  for (const std::string& text : reader.text_or_list("ip")) {
     const auto address = parse_address(text);
     if (!address)
       reader.fail("ip", fmt::format("\"{}\" is not a unicast address such as \"198.18.0.1/24\" or "
@@ -231,16 +215,15 @@ void read_addresses(ConfigReader& reader, DeviceConfig& device) {
     reader.fail("ip", fmt::format("must be at most {} addresses", kMaxAddresses));
 }
 
-void read_vlan(ConfigReader& reader, DeviceConfig& device) {
+void read_vlan(CheckedTable& reader, DeviceConfig& device) {
   // IEEE 802.1Q, 9.6: VLAN ID 0 is no VLAN, 4095 is reserved.
-  if (const uint64_t id = reader.number("vlan", 0, 1, 4094); id != 0)
-    device.vlan_id = static_cast<uint16_t>(id);
-  device.vlan_priority = static_cast<uint8_t>(reader.number("vlan_priority", 0, 0, 7));
+  if (reader.has("vlan")) reader.read("vlan", device.vlan_id.emplace(), 1, 4094);
+  reader.read("vlan_priority", device.vlan_priority, 0, 7);
   if (reader.has("vlan_priority") && !device.vlan_id) reader.fail("vlan_priority", "only goes with vlan");
 }
 
 // A gateway must be a neighbour.
-void check_gateway(const ConfigReader& reader, std::string_view key, const wire::Gid& via,
+void check_gateway(const CheckedTable& reader, std::string_view key, const wire::Gid& via,
                    const std::string& text, const DeviceConfig& device) {
   const bool on_link =
       wire::is_link_local(via) || std::any_of(device.addresses.begin(), device.addresses.end(),
@@ -251,7 +234,7 @@ void check_gateway(const ConfigReader& reader, std::string_view key, const wire:
     reader.fail(key, fmt::format("\"{}\" is not another host on a network of this device", text));
 }
 
-void read_routes(const std::string& path, ConfigReader& reader, DeviceConfig& device) {
+void read_routes(CheckedTable& reader, DeviceConfig& device) {
   for (const std::string& text : reader.text_or_list("gateway")) {
     const auto gateway = parse_address(text);
     if (!gateway || text.find('/') != std::string::npos)
@@ -259,24 +242,22 @@ void read_routes(const std::string& path, ConfigReader& reader, DeviceConfig& de
     check_gateway(reader, "gateway", gateway->gid, text, device);
     device.routes.push_back({*parse_network(gateway->gid.is_ipv4() ? "0.0.0.0/0" : "::/0"), gateway->gid});
   }
-  if (const toml::array* routes = reader.tables("route"))
-    for (const toml::node& node : *routes) {
-      ConfigReader route(path, *node.as_table(), "device.route");
-      const std::string to = route.required_text("to", "198.19.0.0/16");
-      const auto network = parse_network(to);
-      if (!network) route.fail("to", fmt::format("\"{}\" is not a network such as \"198.19.0.0/16\"", to));
-      const std::string via = route.required_text("via", "198.18.0.254");
-      const auto gateway = parse_address(via);
-      if (!gateway || via.find('/') != std::string::npos || gateway->gid.is_ipv4() != network->gid.is_ipv4())
-        route.fail("via", fmt::format("\"{}\" is not an address of the same family as \"{}\"", via, to));
-      check_gateway(route, "via", gateway->gid, via, device);
-      device.routes.push_back({*network, gateway->gid});
-      route.finish();
-    }
+  for (CheckedTable& route : reader.tables("route")) {
+    const std::string to = route.required_text("to", "198.19.0.0/16");
+    const auto network = parse_network(to);
+    if (!network) route.fail("to", fmt::format("\"{}\" is not a network such as \"198.19.0.0/16\"", to));
+    const std::string via = route.required_text("via", "198.18.0.254");
+    const auto gateway = parse_address(via);
+    if (!gateway || via.find('/') != std::string::npos || gateway->gid.is_ipv4() != network->gid.is_ipv4())
+      route.fail("via", fmt::format("\"{}\" is not an address of the same family as \"{}\"", via, to));
+    check_gateway(route, "via", gateway->gid, via, device);
+    device.routes.push_back({*network, gateway->gid});
+    route.finish();
+  }
   if (device.routes.size() > kMaxRoutes) reader.fail("route", fmt::format("must be at most {}", kMaxRoutes));
 }
 
-void read_lcores(ConfigReader& reader, DeviceConfig& device) {
+void read_lcores(CheckedTable& reader, DeviceConfig& device) {
   const uint64_t one = reader.number("lcore", 0, 0, CPU_SETSIZE - 1);
   const std::vector<uint64_t> several = reader.numbers("lcores", 0, CPU_SETSIZE - 1);
   const char* const key = reader.has("lcores") ? "lcores" : "lcore";
@@ -299,8 +280,7 @@ void read_lcores(ConfigReader& reader, DeviceConfig& device) {
   }
 }
 
-ChaosConfig read_chaos(const std::string& path, const toml::table& table) {
-  ConfigReader reader(path, table, "device.chaos");
+ChaosConfig read_chaos(CheckedTable reader) {
   ChaosConfig chaos;
   constexpr std::array<std::string_view, 3> kDirections{"both", "rx", "tx"};
   const size_t direction = reader.choice("direction", kDirections, 0);
@@ -312,17 +292,17 @@ ChaosConfig read_chaos(const std::string& path, const toml::table& table) {
   chaos.link.corrupt = reader.ratio("corrupt");
   chaos.link.ecn_mark = reader.ratio("ecn_mark");
   constexpr uint64_t kMostUs = 10'000'000;
-  chaos.link.delay_ns = 1000 * reader.number("delay_us", 0, 0, kMostUs);
-  chaos.link.delay_jitter_ns = 1000 * reader.number("delay_jitter_us", 0, 0, kMostUs);
-  chaos.faults.delay_ns = 1000 * reader.number("fault_delay_us", 0, 0, kMostUs);
+  reader.read("delay_us", chaos.link.delay_ns, 0, kMostUs, 1000);
+  reader.read("delay_jitter_us", chaos.link.delay_jitter_ns, 0, kMostUs, 1000);
+  reader.read("fault_delay_us", chaos.faults.delay_ns, 0, kMostUs, 1000);
   chaos.faults.failure = reader.ratio("fault_failure");
-  chaos.link.seed = chaos.faults.seed = reader.number("seed", 1, 0, INT64_MAX);
+  reader.read("seed", chaos.link.seed);
+  chaos.faults.seed = chaos.link.seed;
   reader.finish();
   return chaos;
 }
 
-DeviceConfig read_device(const std::string& path, const toml::table& table) {
-  ConfigReader reader(path, table, "device");
+DeviceConfig read_device(CheckedTable reader) {
   DeviceConfig device;
   device.name = reader.required_text("name", "faultline0");
   // IBV_SYSFS_NAME_MAX is 64, and the name becomes part of port and file names.
@@ -332,12 +312,12 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   if (device.name.size() > 24 || !std::all_of(device.name.begin(), device.name.end(), is_plain))
     reader.fail("name", "must be 1 to 24 letters, digits, _ or -");
 
-  const bool seated = table["port"]["kind"].value<std::string_view>() == name_of(PortKind::wire);
-  if (seated) {
+  const auto kind = reader.raw()["port"]["kind"].value<std::string_view>();
+  if (kind == name_of(PortKind::wire)) {
     for (const char* key : {"ip", "mac", "gateway", "route"})
       if (reader.has(key))
         reader.fail(key, "is what the wire gives out; [device.port] may ask for an ip or a side");
-  } else if (table["port"]["kind"].value<std::string_view>() == name_of(PortKind::udp)) {
+  } else if (kind == name_of(PortKind::udp)) {
     for (const char* key : {"mac", "vlan", "gateway", "route"})
       if (reader.has(key))
         reader.fail(key, "is the kernel's with a port of kind udp, which has its addresses");
@@ -354,36 +334,28 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
     device.mac = *mac;
     device.has_configured_mac = true;
   }
-  if (const uint64_t mtu = reader.number("mtu", 0, kLeastMtuBytes, 9000); mtu != 0)
-    device.mtu_bytes = static_cast<uint32_t>(mtu);
-
+  if (reader.has("mtu")) reader.read("mtu", device.mtu_bytes.emplace(), kLeastMtuBytes, 9000);
   read_vlan(reader, device);
-  device.dscp = static_cast<uint8_t>(reader.number("dscp", 0, 0, 63));
-  read_routes(path, reader, device);
+  reader.read("dscp", device.dscp, 0, 63);
+  read_routes(reader, device);
 
   // "inline" is an older name of "auto".
   constexpr std::array<std::string_view, 3> kModes{"auto", "dedicated", "inline"};
   device.progress = reader.choice("progress", kModes, 0) == 1 ? Progress::dedicated : Progress::automatic;
   read_lcores(reader, device);
-  device.vendor_id = static_cast<uint32_t>(reader.number("vendor_id", device.vendor_id, 0, 0xffffff));
-  device.vendor_part_id =
-      static_cast<uint32_t>(reader.number("vendor_part_id", device.vendor_part_id, 0, UINT32_MAX));
-  constexpr std::array<uint64_t, 5> kWidths{1, 2, 4, 8, 12};
-  const uint64_t width = reader.number("active_width", device.active_width, 1, 12);
-  if (std::find(kWidths.begin(), kWidths.end(), width) == kWidths.end())
+  reader.read("vendor_id", device.vendor_id, 0, 0xffffff);
+  reader.read("vendor_part_id", device.vendor_part_id, 0, UINT32_MAX);
+  constexpr std::array<uint32_t, 5> kWidths{1, 2, 4, 8, 12};
+  reader.read("active_width", device.active_width, 1, 12);
+  if (std::find(kWidths.begin(), kWidths.end(), device.active_width) == kWidths.end())
     reader.fail("active_width", "must be 1, 2, 4, 8 or 12 lanes");
-  device.active_width = static_cast<uint32_t>(width);
-  device.active_speed = static_cast<LinkSpeed>(
-      reader.choice("active_speed", kLinkSpeeds, static_cast<int>(device.active_speed)));
-  device.device_memory_bytes =
-      reader.number("device_memory_kib", device.device_memory_bytes >> 10, 0, 1U << 20) << 10;
+  reader.read("active_speed", device.active_speed, kLinkSpeeds);
+  reader.read("device_memory_kib", device.device_memory_bytes, 0, 1U << 20, 1U << 10);
   device.capture = reader.text("capture");
-  device.publish = reader.boolean("publish", device.publish);
-
-  const toml::table* port = reader.table("port");
-  if (port == nullptr) reader.fail("port", "is missing; add a table [device.port] with a kind");
-  device.port = read_port(path, *port);
-  if (const toml::table* chaos = reader.table("chaos")) device.chaos = read_chaos(path, *chaos);
+  reader.read("publish", device.publish);
+  reader.require("port", "add a table [device.port] with a kind");
+  device.port = read_port(reader.table("port"));
+  device.chaos = read_chaos(reader.table("chaos"));
   const PortKindRow& row = row_of(device.port.kind);
   if (row.most_mtu_bytes != 0 && device.mtu_bytes.value_or(0) > row.most_mtu_bytes)
     reader.fail("mtu", fmt::format("a {} port carries at most {}", row.name, row.most_mtu_bytes));
@@ -391,15 +363,14 @@ DeviceConfig read_device(const std::string& path, const toml::table& table) {
   return device;
 }
 
-SwitchConfig read_switch(const std::string& path, const toml::table& table) {
-  ConfigReader reader(path, table, "switch");
+SwitchConfig read_switch(CheckedTable reader) {
   SwitchConfig config;
   config.exception = reader.text("exception");
   if (reader.has("exception") && !is_interface_name(config.exception))
     reader.fail("exception", fmt::format("\"{}\" is not the name of a network interface such as \"fl0\"",
                                          config.exception));
-  config.program_rate_mbps = static_cast<uint32_t>(reader.number("program_rate_mbps", 0, 1, kMostRateMbps));
-  config.uplink_rate_mbps = static_cast<uint32_t>(reader.number("uplink_rate_mbps", 0, 1, kMostRateMbps));
+  reader.read("program_rate_mbps", config.program_rate_mbps, 1, kMostRateMbps);
+  reader.read("uplink_rate_mbps", config.uplink_rate_mbps, 1, kMostRateMbps);
   reader.finish();
   return config;
 }
@@ -411,7 +382,7 @@ bool share_address(const DeviceConfig& a, const DeviceConfig& b) {
   });
 }
 
-void reject_twins(const Config& config, const ConfigReader& root) {
+void reject_twins(const Config& config, const CheckedTable& root) {
   const auto& devices = config.devices;
   for (size_t i = 0; i < devices.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
@@ -429,7 +400,7 @@ void reject_twins(const Config& config, const ConfigReader& root) {
 
 /// Without an ICRC a damaged packet is not detected. So it may be off only if packets never leave memory and
 /// [device.chaos] damages none.
-void reject_missing_icrc(const Config& config, const ConfigReader& transport) {
+void reject_missing_icrc(const Config& config, const CheckedTable& transport) {
   if (config.icrc) return;
   for (const DeviceConfig& device : config.devices) {
     const PortKindRow& row = row_of(device.port.kind);
@@ -458,34 +429,25 @@ std::span<const std::string_view> log_levels() {
 }
 
 Config parse_config(std::string_view text, const std::string& path) {
-  toml::table table;
-  try {
-    table = toml::parse(text, path);
-  } catch (const toml::parse_error& error) {
-    throw ConfigError(config_error_line(path, error.source().begin.line, error.description()));
-  }
-
+  const CheckedFile file{"faultline", path, raise_as<ConfigError>, check_keys};
+  const toml::table table = file.parse(text);
   Config config;
   config.path = path;
-  ConfigReader root(path, table, "");
-  if (const toml::table* eal = root.table("eal")) config.eal = read_eal(path, *eal);
-  if (const toml::table* odp = root.table("odp")) read_odp(path, *odp, config);
-  const toml::table* const transport = root.table("transport");
-  if (transport != nullptr) read_transport(path, *transport, config);
-  if (const toml::table* log = root.table("log")) {
-    ConfigReader reader(path, *log, "log");
-    config.log_level = kLogLevels[reader.choice("level", kLogLevels, 3)];
-    config.log_file = reader.text("file");
-    reader.finish();
-  }
-  if (const toml::table* table_of_switch = root.table("switch"))
-    config.wire_switch = read_switch(path, *table_of_switch);
-  const toml::array* devices = root.tables("device");
+  CheckedTable root(file, &table);
+  config.eal = read_eal(root.table("eal"));
+  read_odp(root.table("odp"), config);
+  const CheckedTable transport = root.table("transport");
+  read_transport(transport, config);
+  CheckedTable log = root.table("log");
+  config.log_level = kLogLevels[log.choice("level", kLogLevels, 3)];
+  config.log_file = log.text("file");
+  log.finish();
+  config.wire_switch = read_switch(root.table("switch"));
+  root.require("device", "add at least one [[device]]");
+  for (CheckedTable& device : root.tables("device")) config.devices.push_back(read_device(std::move(device)));
   root.finish();
-  if (devices == nullptr) root.fail("device", "is missing; add at least one [[device]]");
-  for (const toml::node& device : *devices) config.devices.push_back(read_device(path, *device.as_table()));
   reject_twins(config, root);
-  if (transport != nullptr) reject_missing_icrc(config, ConfigReader(path, *transport, "transport"));
+  reject_missing_icrc(config, transport);
   return config;
 }
 

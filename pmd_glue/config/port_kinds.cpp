@@ -11,12 +11,12 @@
 #include <spdlog/fmt/fmt.h>
 #include <sys/un.h>
 
-#include "pmd_glue/config/config_reader.hpp"
+#include "stack/toml/checked_table.hpp"
 
 namespace faultline::glue {
 namespace {
 
-std::string read_interface(ConfigReader& reader, std::string_view like) {
+std::string read_interface(CheckedTable& reader, std::string_view like) {
   std::string name = reader.required_text("interface", like);
   if (!is_interface_name(name))
     reader.fail("interface",
@@ -52,12 +52,12 @@ bool is_pmd_arguments(std::string_view text) {
 }
 
 // Reads the keys of a seat. Without a name, $FAULTLINE_WIRE is the whole request.
-WireRequest read_request(ConfigReader& reader) {
+WireRequest read_request(CheckedTable& reader) {
   WireRequest seat;
   seat.wire = reader.text("wire");
   const std::string side = reader.text("side");
   const std::string ip = reader.text("ip");
-  seat.shared = reader.boolean("share", false);
+  reader.read("share", seat.shared);
   if (reader.has("wire") && !is_wire_name(seat.wire))
     reader.fail("wire", fmt::format("must be 1 to {} letters, digits, _ or -", kMaxWireNameBytes));
   for (const char* key : {"side", "ip", "share"})
@@ -82,7 +82,7 @@ constexpr int kClient = 1;
 constexpr int kRequired = -1;
 
 // Reads the role and the path of a port on a Unix socket.
-void read_socket(ConfigReader& reader, PortConfig& port, int default_role, std::string_view like) {
+void read_socket(CheckedTable& reader, PortConfig& port, int default_role, std::string_view like) {
   port.is_server = reader.choice("role", kRoles, default_role) == kServer;
   port.socket = reader.required_text("socket", like);
   if (!is_socket_path(port.socket))
@@ -91,36 +91,36 @@ void read_socket(ConfigReader& reader, PortConfig& port, int default_role, std::
                             sizeof(sockaddr_un::sun_path) - 1));
 }
 
-void read_memif(ConfigReader& reader, PortConfig& port) {
+void read_memif(CheckedTable& reader, PortConfig& port) {
   read_socket(reader, port, kRequired, "/run/user/1000/faultline.sock");
   // 2^14 is memif's largest.
-  port.ring_size = static_cast<uint32_t>(reader.number("ring_size", port.ring_size, 32, 1U << 14));
+  reader.read("ring_size", port.ring_size, 32, 1U << 14);
   if (!std::has_single_bit(port.ring_size))
     reader.fail("ring_size", "must be a power of two from 32 to 16384");
 }
 
 // The keys of both ends of vhost-user.
-void read_vhost_user(ConfigReader& reader, PortConfig& port) {
+void read_vhost_user(CheckedTable& reader, PortConfig& port) {
   read_socket(reader, port, row_of(port.kind).is_server ? kServer : kClient, "/run/user/1000/vm.sock");
-  port.queues = static_cast<uint32_t>(reader.number("queues", port.queues, 1, kMaxCores));
+  reader.read("queues", port.queues, 1, kMaxCores);
 }
 
-void read_ring(ConfigReader& reader, PortConfig& port) {
+void read_ring(CheckedTable& reader, PortConfig& port) {
   constexpr std::array<std::string_view, 2> kSides{"a", "b"};
   port.wire = reader.required_text("wire", "w0");
   if (port.wire.size() > 16) reader.fail("wire", "must be a name of at most 16 characters");
   port.side_b = reader.choice("side", kSides, -1) == 1;
 }
 
-void read_tap(ConfigReader& reader, PortConfig& port) {
+void read_tap(CheckedTable& reader, PortConfig& port) {
   port.interface = read_interface(reader, "fl0");
 }
 
-void read_kernel_interface(ConfigReader& reader, PortConfig& port) {
+void read_kernel_interface(CheckedTable& reader, PortConfig& port) {
   port.interface = read_interface(reader, "veth0");
 }
 
-void read_pci(ConfigReader& reader, PortConfig& port) {
+void read_pci(CheckedTable& reader, PortConfig& port) {
   port.address = reader.required_text("address", "0000:01:00.0");
   const std::string_view address = pci_address_of(port.address);
   if (!is_pci_address(address) && !is_vmbus_address(address))
@@ -130,11 +130,11 @@ void read_pci(ConfigReader& reader, PortConfig& port) {
                                        port.address, address));
 }
 
-void read_wire(ConfigReader& reader, PortConfig& port) {
+void read_wire(CheckedTable& reader, PortConfig& port) {
   port.request = read_request(reader);
 }
 
-void read_udp(ConfigReader& /*reader*/, PortConfig& /*port*/) {}
+void read_udp(CheckedTable& /*reader*/, PortConfig& /*port*/) {}
 
 // net_memif keeps one socket for each path in a process, which either listens or does not. A vhost-user
 // socket joins one back end and one front end.
@@ -267,8 +267,7 @@ std::string_view name_of(PortKind kind) {
   return row_of(kind).name;
 }
 
-PortConfig read_port(const std::string& path, const toml::table& table) {
-  ConfigReader reader(path, table, "device.port");
+PortConfig read_port(CheckedTable reader) {
   std::array<std::string_view, kRows.size()> names;
   std::ranges::transform(kRows, names.begin(), &PortKindRow::name);
   PortConfig port;

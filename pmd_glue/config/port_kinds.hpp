@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 
-#include <toml++/toml.h>
-
 #include "pmd_glue/config/config.hpp"
 
-namespace faultline::glue {
+namespace faultline {
+class CheckedTable;
+}
 
-class ConfigReader;
+namespace faultline::glue {
 
 struct PortKindRow {
   PortKind kind;
@@ -21,7 +21,7 @@ struct PortKindRow {
   std::string_view address_key;      ///< the key of [device.port] that names what the port attaches to
   std::string PortConfig::*address;  ///< its value; nullptr: not one text
   /// Reads the keys of this kind. Throws ConfigError.
-  void (*read)(ConfigReader& reader, PortConfig& port);
+  void (*read)(CheckedTable& reader, PortConfig& port);
   bool stays_in_memory = false;  ///< frames never leave the host's memory, so that `icrc = false` is allowed
   bool may_be_uplink = false;    ///< allowed as a switch's uplink
   /// The default role of a kind that may have either. QEMU's end of a vhost-user socket is a client unless it
@@ -55,6 +55,6 @@ struct PortKindRow {
 [[nodiscard]] bool is_vmbus_address(std::string_view address);
 
 /// Reads [device.port]. Throws ConfigError.
-[[nodiscard]] PortConfig read_port(const std::string& path, const toml::table& table);
+[[nodiscard]] PortConfig read_port(CheckedTable reader);
 
 }  // namespace faultline::glue
