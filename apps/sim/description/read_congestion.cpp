@@ -10,23 +10,20 @@ namespace {
 
 constexpr uint64_t kBytesPerMbit = 125'000;
 
-/// Keeps a rate that is no multiple of the unit unless the key is there.
-void read_rate(TableReader& reader, std::string_view key, uint64_t& bytes_per_s) {
-  constexpr uint64_t kMostMbit = 10'000'000;
-  const uint64_t mbit = reader.number(key, 0, 1, kMostMbit);
-  if (mbit != 0) bytes_per_s = mbit * kBytesPerMbit;
+void read_rate(CheckedTable& reader, std::string_view key, uint64_t& bytes_per_s) {
+  reader.read(key, bytes_per_s, 1, 10'000'000, kBytesPerMbit);
 }
 
-uint64_t read_us(TableReader& reader, std::string_view key, uint64_t otherwise_ns, uint64_t least) {
-  return 1000 * reader.number(key, otherwise_ns / 1000, least, 10'000'000);
+void read_us(CheckedTable& reader, std::string_view key, uint64_t& time_ns, uint64_t least) {
+  reader.read(key, time_ns, least, 10'000'000, 1000);
 }
 
-void read_dcqcn(TableReader reader, transport::DcqcnConfig& dcqcn) {
+void read_dcqcn(CheckedTable reader, transport::DcqcnConfig& dcqcn) {
   dcqcn.gain = 1.0 / static_cast<double>(reader.number("gain_divisor", 256, 1, 1U << 20));
-  dcqcn.alpha_timer_ns = read_us(reader, "alpha_timer_us", dcqcn.alpha_timer_ns, 1);
-  dcqcn.increase_timer_ns = read_us(reader, "increase_timer_us", dcqcn.increase_timer_ns, 1);
-  dcqcn.increase_bytes = reader.number("increase_bytes", dcqcn.increase_bytes, 1, uint64_t{1} << 40);
-  dcqcn.fast_recovery_rounds = reader.number32("fast_recovery_rounds", dcqcn.fast_recovery_rounds, 1, 1000);
+  read_us(reader, "alpha_timer_us", dcqcn.alpha_timer_ns, 1);
+  read_us(reader, "increase_timer_us", dcqcn.increase_timer_ns, 1);
+  reader.read("increase_bytes", dcqcn.increase_bytes, 1, uint64_t{1} << 40);
+  reader.read("fast_recovery_rounds", dcqcn.fast_recovery_rounds, 1, 1000);
   read_rate(reader, "additive_mbit_per_s", dcqcn.additive_bytes_per_s);
   read_rate(reader, "hyper_mbit_per_s", dcqcn.hyper_bytes_per_s);
   read_rate(reader, "min_mbit_per_s", dcqcn.min_bytes_per_s);
@@ -34,10 +31,10 @@ void read_dcqcn(TableReader reader, transport::DcqcnConfig& dcqcn) {
   reader.finish();
 }
 
-void read_swift(TableReader reader, transport::SwiftConfig& swift) {
+void read_swift(CheckedTable reader, transport::SwiftConfig& swift) {
   constexpr double kMostPackets = 65'536;
-  swift.target_delay_ns = read_us(reader, "target_delay_us", swift.target_delay_ns, 1);
-  swift.scaling_range_ns = read_us(reader, "scaling_range_us", swift.scaling_range_ns, 0);
+  read_us(reader, "target_delay_us", swift.target_delay_ns, 1);
+  read_us(reader, "scaling_range_us", swift.scaling_range_ns, 0);
   const auto packets = [&](std::string_view key, double& value) {
     value = reader.real(key, value, 0.001, kMostPackets);
   };
@@ -56,13 +53,12 @@ void read_swift(TableReader reader, transport::SwiftConfig& swift) {
 
 }  // namespace
 
-transport::CongestionConfig read_congestion(TableReader& root, uint64_t line_bytes_per_s) {
-  TableReader reader = root.table("congestion");
+transport::CongestionConfig read_congestion(CheckedTable& root, uint64_t line_bytes_per_s) {
+  CheckedTable reader = root.table("congestion");
   transport::CongestionConfig congestion;
   constexpr std::array<std::string_view, 3> kAlgorithms{"none", "dcqcn", "swift"};
-  congestion.algorithm =
-      static_cast<transport::CongestionAlgorithm>(reader.choice("algorithm", kAlgorithms, 0));
-  congestion.cnp_interval_ns = read_us(reader, "cnp_interval_us", congestion.cnp_interval_ns, 0);
+  reader.read("algorithm", congestion.algorithm, kAlgorithms);
+  read_us(reader, "cnp_interval_us", congestion.cnp_interval_ns, 0);
   congestion.dcqcn.line_bytes_per_s = line_bytes_per_s;
   read_dcqcn(reader.table("dcqcn"), congestion.dcqcn);
   read_swift(reader.table("swift"), congestion.swift);

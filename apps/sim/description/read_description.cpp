@@ -12,11 +12,10 @@
 #include <unordered_map>
 
 #include <spdlog/fmt/fmt.h>
-#include <toml++/toml.h>
 
 #include "apps/sim/description/read_congestion.hpp"
 #include "apps/sim/description/read_topology.hpp"
-#include "apps/sim/description/table_reader.hpp"
+#include "stack/toml/checked_table.hpp"
 
 namespace faultline::fabric {
 namespace {
@@ -26,55 +25,57 @@ constexpr uint64_t kMostTimeNs = 1'000'000'000'000;
 constexpr uint32_t kMostMessageBytes = 1U << 31;  // IBA 9.7.7.1.3 limits a message to 2^31 bytes
 constexpr size_t kMostTraceRows = 50'000'000;
 
-SwitchParameters read_switches(TableReader& root) {
-  TableReader reader = root.table("switch");
+SwitchParameters read_switches(CheckedTable& root) {
+  CheckedTable reader = root.table("switch");
   SwitchParameters switches;
-  switches.queue_bytes = reader.number("queue_bytes", switches.queue_bytes, 10'000, kMostBytes);
-  switches.buffer_bytes = reader.number("buffer_bytes", switches.buffer_bytes, 10'000, kMostBytes);
+  reader.read("queue_bytes", switches.queue_bytes, 10'000, kMostBytes);
+  reader.read("buffer_bytes", switches.buffer_bytes, 10'000, kMostBytes);
   switches.marks = reader.has("kmin_bytes") || reader.has("kmax_bytes") || reader.has("pmax");
-  switches.kmin_bytes = reader.number("kmin_bytes", 0, 0, kMostBytes);
-  switches.kmax_bytes = reader.number("kmax_bytes", 0, 0, kMostBytes);
-  switches.pmax = reader.real("pmax", 0, 0, 1);
+  reader.read("kmin_bytes", switches.kmin_bytes, 0, kMostBytes);
+  reader.read("kmax_bytes", switches.kmax_bytes, 0, kMostBytes);
+  switches.pmax = reader.ratio("pmax");
   if (switches.marks) {
     for (const char* key : {"kmin_bytes", "kmax_bytes", "pmax"})
-      if (!reader.has(key)) reader.fail(key, "is missing; marks need kmin_bytes, kmax_bytes and pmax");
+      reader.require(key, "marks need kmin_bytes, kmax_bytes and pmax");
     if (switches.kmax_bytes < switches.kmin_bytes) reader.fail("kmax_bytes", "is below kmin_bytes");
   }
   switches.pauses = reader.has("pause_on_bytes") || reader.has("pause_off_bytes");
-  switches.pause_on_bytes = reader.number("pause_on_bytes", 0, 1, kMostBytes);
-  switches.pause_off_bytes = reader.number("pause_off_bytes", 0, 0, kMostBytes);
+  reader.read("pause_on_bytes", switches.pause_on_bytes, 1, kMostBytes);
+  reader.read("pause_off_bytes", switches.pause_off_bytes, 0, kMostBytes);
   if (switches.pauses) {
     for (const char* key : {"pause_on_bytes", "pause_off_bytes"})
-      if (!reader.has(key)) reader.fail(key, "is missing; PFC needs pause_on_bytes and pause_off_bytes");
+      reader.require(key, "PFC needs pause_on_bytes and pause_off_bytes");
     if (switches.pause_off_bytes >= switches.pause_on_bytes)
       reader.fail("pause_off_bytes", "must be below pause_on_bytes");
   }
-  switches.reroute_ns = reader.number("reroute_ns", switches.reroute_ns, 0, kMostTimeNs);
+  reader.read("reroute_ns", switches.reroute_ns, 0, kMostTimeNs);
   reader.finish();
   return switches;
 }
 
-HostParameters read_host(TableReader& root) {
-  TableReader reader = root.table("host");
+HostParameters read_host(CheckedTable& root) {
+  CheckedTable reader = root.table("host");
   HostParameters host;
   constexpr std::array<uint32_t, 5> kMtus{256, 512, 1024, 2048, 4096};
-  const uint32_t mtu = reader.number32("mtu", 1024, 256, 4096);
+  uint32_t mtu = 1024;
+  reader.read("mtu", mtu, 256, 4096);
   const auto found = std::ranges::find(kMtus, mtu);
   if (found == kMtus.end()) reader.fail("mtu", "must be 256, 512, 1024, 2048 or 4096");
   host.mtu = static_cast<transport::PathMtu>(found - kMtus.begin() + 1);
-  host.nic_frames = reader.number32("nic_frames", host.nic_frames, 1, 4096);
-  host.turn_ns = reader.number("turn_ns", host.turn_ns, 1, 1'000'000);
-  host.window_packets = reader.number32("window_packets", host.window_packets, 1, 65'536);
-  host.timeout = static_cast<uint8_t>(reader.number("timeout", host.timeout, 0, 31));
-  host.retry_count = static_cast<uint8_t>(reader.number("retry_count", host.retry_count, 0, 7));
-  host.selective_ack = reader.boolean("selective_ack", host.selective_ack);
+  reader.read("nic_frames", host.nic_frames, 1, 4096);
+  reader.read("turn_ns", host.turn_ns, 1, 1'000'000);
+  reader.read("window_packets", host.window_packets, 1, 65'536);
+  reader.read("timeout", host.timeout, 0, 31);
+  reader.read("retry_count", host.retry_count, 0, 7);
+  reader.read("selective_ack", host.selective_ack);
   reader.finish();
   return host;
 }
 
-void read_incast(TableReader& reader, const Topology& topology, TrafficParameters& traffic) {
+void read_incast(CheckedTable& reader, const Topology& topology, TrafficParameters& traffic) {
   const uint32_t hosts = traffic.hosts == 0 ? topology.hosts : traffic.hosts;
-  traffic.senders = reader.number32("senders", hosts - 1, 1, hosts - 1);
+  traffic.senders = hosts - 1;
+  reader.read("senders", traffic.senders, 1, hosts - 1);
   const std::string receiver = reader.text("receiver");
   if (receiver.empty()) return;
   for (traffic.receiver = 0; traffic.receiver < hosts; ++traffic.receiver)
@@ -86,13 +87,13 @@ bool is_allreduce(PatternKind kind) {
   return kind == PatternKind::ring_allreduce || kind == PatternKind::tree_allreduce;
 }
 
-void read_pattern(TableReader& reader, const std::string& path, const Topology& topology,
+void read_pattern(CheckedTable& reader, const std::string& path, const Topology& topology,
                   TrafficParameters& traffic) {
   switch (traffic.pattern) {
     case PatternKind::incast:
       return read_incast(reader, topology, traffic);
     case PatternKind::tree_allreduce:
-      traffic.chunk_bytes = reader.number32("chunk_bytes", traffic.chunk_bytes, 1, kMostMessageBytes);
+      reader.read("chunk_bytes", traffic.chunk_bytes, 1, kMostMessageBytes);
       return;
     case PatternKind::trace: {
       const std::string file = reader.required_text("trace", "flows.csv");
@@ -107,31 +108,29 @@ void read_pattern(TableReader& reader, const std::string& path, const Topology& 
   }
 }
 
-TrafficParameters read_traffic(TableReader& root, const std::string& path, const Topology& topology) {
-  TableReader reader = root.table("traffic");
+TrafficParameters read_traffic(CheckedTable& root, const std::string& path, const Topology& topology) {
+  CheckedTable reader = root.table("traffic");
   TrafficParameters traffic;
   constexpr std::array<std::string_view, 6> kPatterns{"permutation",    "incast",         "all-to-all",
                                                       "ring-allreduce", "tree-allreduce", "trace"};
-  traffic.pattern = static_cast<PatternKind>(reader.choice("pattern", kPatterns, 0));
-  if (!reader.has("pattern"))
-    reader.fail("pattern", fmt::format("is missing; give one of {}", fmt::join(kPatterns, ", ")));
+  traffic.pattern = static_cast<PatternKind>(reader.choice("pattern", kPatterns, -1));
   constexpr std::array<std::string_view, 4> kOperations{"write", "write_imm", "send", "read"};
   // An allreduce goes on when a message has arrived, which the receiver must notice.
   const bool notices = is_allreduce(traffic.pattern);
-  const Operation otherwise = notices ? Operation::write_imm : Operation::write;
-  traffic.operation =
-      static_cast<Operation>(reader.choice("operation", kOperations, static_cast<size_t>(otherwise)));
+  if (notices) traffic.operation = Operation::write_imm;
+  reader.read("operation", traffic.operation, kOperations);
   if (notices && (traffic.operation == Operation::write || traffic.operation == Operation::read))
     reader.fail("operation", "must be write_imm or send: the receiver of an allreduce sees each arrival");
   if (traffic.pattern != PatternKind::trace) {
     if (topology.hosts < 2) reader.fail("pattern", "needs two hosts or more");
-    traffic.hosts = reader.number32("hosts", topology.hosts, 2, topology.hosts);
-    traffic.message_bytes = reader.number32("message_bytes", traffic.message_bytes, 1, kMostMessageBytes);
-    traffic.messages = reader.number("messages", 0, 0, 1'000'000'000);
-    traffic.spread_ns = reader.number("spread_ns", 0, 0, kMostTimeNs);
+    traffic.hosts = topology.hosts;
+    reader.read("hosts", traffic.hosts, 2, topology.hosts);
+    reader.read("message_bytes", traffic.message_bytes, 1, kMostMessageBytes);
+    reader.read("messages", traffic.messages, 0, 1'000'000'000);
+    reader.read("spread_ns", traffic.spread_ns, 0, kMostTimeNs);
   }
-  traffic.connections = reader.number32("connections", traffic.connections, 1, 4096);
-  traffic.outstanding = reader.number32("outstanding", traffic.outstanding, 1, 4096);
+  reader.read("connections", traffic.connections, 1, 4096);
+  reader.read("outstanding", traffic.outstanding, 1, 4096);
   read_pattern(reader, path, topology, traffic);
   reader.finish();
   return traffic;
@@ -145,14 +144,8 @@ uint64_t host_bytes_per_s(const Topology& topology) {
   return fastest / 8;
 }
 
-toml::table parse_file(const std::string& path) {
-  try {
-    return toml::parse_file(path);
-  } catch (const toml::parse_error& error) {
-    const uint32_t line = error.source().begin.line;
-    if (line == 0) throw DescriptionError(fmt::format("faultline-sim: {}: {}", path, error.description()));
-    throw DescriptionError(error_line(path, line, error.description()));
-  }
+CheckedFile checked(const std::string& path) {
+  return {"faultline-sim", path, raise_as<DescriptionError>};
 }
 
 /// Takes the text up to the next comma, without blanks around it.
@@ -175,16 +168,14 @@ bool parse_number(std::string_view text, Number& number) {
 
 std::vector<TraceRow> read_trace(const std::string& path, const Topology& topology) {
   std::ifstream file(path);
-  if (!file) throw DescriptionError(fmt::format("faultline-sim: {}: {}", path, std::strerror(errno)));
+  if (!file) checked(path).fail(0, std::strerror(errno));
   std::unordered_map<std::string_view, uint32_t> hosts;
   for (uint32_t host = 0; host < topology.hosts; ++host) hosts.emplace(topology.nodes[host].name, host);
   std::vector<TraceRow> rows;
   std::string text;
   for (uint32_t number = 1; std::getline(file, text); ++number) {
     if (text.empty() || text[0] == '#') continue;
-    const auto fail = [&](std::string_view message) {
-      throw DescriptionError(error_line(path, number, message));
-    };
+    const auto fail = [&](std::string_view message) { checked(path).fail(number, message); };
     std::string_view line = text;
     TraceRow row;
     if (!parse_number(take_field(line), row.start_ns) || row.start_ns > kMostTimeNs)
@@ -207,12 +198,13 @@ std::vector<TraceRow> read_trace(const std::string& path, const Topology& topolo
 }
 
 Description read_description(const std::string& path) {
-  const toml::table table = parse_file(path);
-  TableReader root(path, &table, "");
+  const CheckedFile file = checked(path);
+  const toml::table table = file.parse();
+  CheckedTable root(file, &table);
   Description description;
-  description.seed = root.number("seed", 1, 0, INT64_MAX);
-  description.duration_ns = root.number("duration_ns", description.duration_ns, 1, kMostTimeNs);
-  description.sample_ns = root.number("sample_ns", 0, 0, kMostTimeNs);
+  root.read("seed", description.seed);
+  root.read("duration_ns", description.duration_ns, 1, kMostTimeNs);
+  root.read("sample_ns", description.sample_ns, 0, kMostTimeNs);
   description.topology = read_topology(root);
   description.failures = read_failures(root, description.topology);
   description.switches = read_switches(root);

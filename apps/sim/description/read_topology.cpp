@@ -24,26 +24,31 @@ constexpr std::array<std::string_view, 3> kKinds{"leaf-spine", "fat-tree", "list
 
 using Indices = std::unordered_map<std::string_view, uint32_t>;
 
-uint64_t read_rate(TableReader& reader, std::string_view key, double otherwise_gbps) {
+uint64_t read_rate(CheckedTable& reader, std::string_view key, double otherwise_gbps) {
   return static_cast<uint64_t>(reader.real(key, otherwise_gbps, kLeastGbps, kMostGbps) * kGigabit);
 }
 
-uint64_t read_delay(TableReader& reader, std::string_view key) {
+uint64_t read_delay(CheckedTable& reader, std::string_view key) {
   return reader.number(key, LinkKind().delay_ns, 0, kMostDelayNs);
 }
 
+uint32_t read_count(CheckedTable& reader, std::string_view key, uint64_t least, uint64_t most) {
+  reader.require(key, fmt::format("give a whole number from {} to {}", least, most));
+  return static_cast<uint32_t>(reader.number(key, 0, least, most));
+}
+
 /// Reads the kinds of links of a generator: to a host, and between switches.
-void read_link_kinds(TableReader& reader, LinkKind& to_host, LinkKind& inside) {
+void read_link_kinds(CheckedTable& reader, LinkKind& to_host, LinkKind& inside) {
   to_host.bits_per_s = read_rate(reader, "host_gbps", 10);
   to_host.delay_ns = read_delay(reader, "host_delay_ns");
   inside.bits_per_s = read_rate(reader, "fabric_gbps", 10);
   inside.delay_ns = read_delay(reader, "fabric_delay_ns");
 }
 
-Topology read_leaf_spine(TableReader& reader) {
-  const uint32_t leaves = reader.required_number("leaves", 1, kMostSwitches / 2);
-  const uint32_t spines = reader.required_number("spines", 1, kMostSwitches / 2);
-  const uint32_t hosts = reader.required_number("hosts_per_leaf", 1, kMostHosts);
+Topology read_leaf_spine(CheckedTable& reader) {
+  const uint32_t leaves = read_count(reader, "leaves", 1, kMostSwitches / 2);
+  const uint32_t spines = read_count(reader, "spines", 1, kMostSwitches / 2);
+  const uint32_t hosts = read_count(reader, "hosts_per_leaf", 1, kMostHosts);
   LinkKind to_host, inside;
   read_link_kinds(reader, to_host, inside);
   if (uint64_t{leaves} * hosts > kMostHosts)
@@ -51,16 +56,16 @@ Topology read_leaf_spine(TableReader& reader) {
   return make_leaf_spine(leaves, spines, hosts, to_host, inside);
 }
 
-Topology read_fat_tree(TableReader& reader) {
+Topology read_fat_tree(CheckedTable& reader) {
   constexpr uint32_t kMostPorts = 40;  // 16,000 hosts, 2,000 switches
-  const uint32_t k = reader.required_number("k", 2, kMostPorts);
+  const uint32_t k = read_count(reader, "k", 2, kMostPorts);
   if (k % 2 != 0) reader.fail("k", "must be even: half of a switch's ports lead up");
   LinkKind to_host, inside;
   read_link_kinds(reader, to_host, inside);
   return make_fat_tree(k, to_host, inside);
 }
 
-void add_named(TableReader& reader, std::string_view key, uint32_t most, Topology& topology,
+void add_named(CheckedTable& reader, std::string_view key, uint32_t most, Topology& topology,
                Indices& indices) {
   const std::vector<std::string> names = reader.texts(key);
   if (names.empty() || names.size() > most)
@@ -76,7 +81,7 @@ void add_named(TableReader& reader, std::string_view key, uint32_t most, Topolog
       reader.fail(key, fmt::format("\"{}\" is named twice", topology.nodes[i].name));
 }
 
-uint32_t read_node(TableReader& reader, std::string_view key, const Indices& indices) {
+uint32_t read_node(CheckedTable& reader, std::string_view key, const Indices& indices) {
   const std::string name = reader.required_text(key, "h0");
   const auto found = indices.find(name);
   if (found == indices.end())
@@ -85,7 +90,7 @@ uint32_t read_node(TableReader& reader, std::string_view key, const Indices& ind
 }
 
 /// A host has one port, since its engine has one.
-void check_host_links(const TableReader& root, const Topology& topology) {
+void check_host_links(const CheckedTable& root, const Topology& topology) {
   std::vector<uint32_t> links(topology.hosts);
   for (const Link& link : topology.links)
     for (const uint32_t end : {link.a, link.b})
@@ -96,13 +101,13 @@ void check_host_links(const TableReader& root, const Topology& topology) {
                 fmt::format("host \"{}\" has {} links; give it one", topology.nodes[host].name, links[host]));
 }
 
-Topology read_list(TableReader& root, TableReader& reader) {
+Topology read_list(CheckedTable& root, CheckedTable& reader) {
   Topology topology;
   Indices indices;
   add_named(reader, "hosts", kMostHosts, topology, indices);
   topology.hosts = static_cast<uint32_t>(topology.nodes.size());
   add_named(reader, "switches", kMostSwitches, topology, indices);
-  for (TableReader& row : root.tables("link")) {
+  for (CheckedTable& row : root.tables("link")) {
     Link link;
     link.a = read_node(row, "from", indices);
     link.b = read_node(row, "to", indices);
@@ -127,13 +132,10 @@ std::optional<uint32_t> find_link(const Topology& topology, uint32_t a, uint32_t
 
 }  // namespace
 
-Topology read_topology(TableReader& root) {
-  TableReader reader = root.table("topology");
-  if (!root.has("topology"))
-    root.fail("topology",
-              "is missing; write [topology] with kind = \"leaf-spine\", \"fat-tree\" or \"list\"");
-  if (!reader.has("kind")) reader.fail("kind", "is missing; give leaf-spine, fat-tree or list");
-  const auto kind = static_cast<Kind>(reader.choice("kind", kKinds, 0));
+Topology read_topology(CheckedTable& root) {
+  CheckedTable reader = root.table("topology");
+  root.require("topology", "write [topology] with kind = \"leaf-spine\", \"fat-tree\" or \"list\"");
+  const auto kind = static_cast<Kind>(reader.choice("kind", kKinds, -1));
   if (kind != Kind::list && root.has("link"))
     root.fail("link", "is for a topology of kind list; a generator makes its own links");
   Topology topology = kind == Kind::leaf_spine ? read_leaf_spine(reader)
@@ -143,19 +145,20 @@ Topology read_topology(TableReader& root) {
   return topology;
 }
 
-std::vector<Failure> read_failures(TableReader& root, const Topology& topology) {
+std::vector<Failure> read_failures(CheckedTable& root, const Topology& topology) {
   Indices indices;
   for (uint32_t i = 0; i < topology.nodes.size(); ++i) indices.emplace(topology.nodes[i].name, i);
   std::vector<Failure> failures;
-  for (TableReader& row : root.tables("failure")) {
+  for (CheckedTable& row : root.tables("failure")) {
     const uint32_t from = read_node(row, "from", indices);
     const uint32_t to = read_node(row, "to", indices);
     const std::optional<uint32_t> link = find_link(topology, from, to);
     if (!link) row.fail("to", "no link joins these two nodes");
     constexpr uint64_t kMost = uint64_t{1} << 50;
-    Failure failure{.link = *link, .down_ns = row.number("down_ns", 0, 0, kMost), .up_ns = kNever};
-    if (!row.has("down_ns")) row.fail("down_ns", "is missing; give the time at which the link fails");
-    failure.up_ns = row.number("up_ns", kNever, failure.down_ns + 1, kMost);
+    Failure failure{.link = *link};
+    row.require("down_ns", "give the time at which the link fails");
+    row.read("down_ns", failure.down_ns, 0, kMost);
+    row.read("up_ns", failure.up_ns, failure.down_ns + 1, kMost);
     row.finish();
     failures.push_back(failure);
   }

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "apps/sim/description/description.hpp"
-#include "apps/sim/description/table_reader.hpp"
+#include "stack/toml/checked_table.hpp"
 
 namespace faultline::fabric {
 
 /// Reads `[topology]`, and with kind "list" also `[[link]]`. Throws DescriptionError.
-[[nodiscard]] Topology read_topology(TableReader& root);
+[[nodiscard]] Topology read_topology(CheckedTable& root);
 
 /// Reads `[[failure]]`. Throws DescriptionError.
-[[nodiscard]] std::vector<Failure> read_failures(TableReader& root, const Topology& topology);
+[[nodiscard]] std::vector<Failure> read_failures(CheckedTable& root, const Topology& topology);
 
 }  // namespace faultline::fabric

@@ -205,10 +205,10 @@ TEST_F(Files, NameTheLineAndTheKeyOfAMistake) {
          "2: topology.kind: \"torus\" is not one of leaf-spine, fat-tree, list");
   starts("[topology]\nkind = \"fat-tree\"\nk = 5\n", "3: topology.k: must be even");
   starts("[topology]\nkind = \"fat-tree\"\nk = 16\nleaves = 2\n" + kTraffic,
-         "4: topology.leaves: is not known here");
+         "4: topology.leaves: unknown key; known here: ");
   starts(kLeafSpine, "1: traffic.pattern: is missing");
-  starts(kLeafSpine + kTraffic + "message_byte = 3\n", "8: traffic.message_byte: is not known here");
-  starts(kLeafSpine + kTraffic + "senders = 3\n", "8: traffic.senders: is not known here");
+  starts(kLeafSpine + kTraffic + "message_byte = 3\n", "8: traffic.message_byte: unknown key; known here: ");
+  starts(kLeafSpine + kTraffic + "senders = 3\n", "8: traffic.senders: unknown key; known here: ");
   starts(kLeafSpine + kTraffic + "message_bytes = 0\n", "8: traffic.message_bytes: must be a whole number");
   starts(kLeafSpine + "[traffic]\npattern = \"incast\"\nsenders = 8\n",
          "8: traffic.senders: must be a whole number from 1 to 7");
@@ -221,17 +221,17 @@ TEST_F(Files, NameTheLineAndTheKeyOfAMistake) {
          "10: switch.kmax_bytes: is below");
   starts(kLeafSpine + kTraffic + "[switch]\npause_on_bytes = 10\npause_off_bytes = 10\n",
          "10: switch.pause_off_bytes: must be below");
-  starts(kLeafSpine + kTraffic + "[switch]\npmax = 1.5\n", "9: switch.pmax: must be a number from 0 to 1");
+  starts(kLeafSpine + kTraffic + "[switch]\npmax = 1.5\n", "9: switch.pmax: must be a ratio from 0 to 1");
   starts(kLeafSpine + kTraffic + "[host]\nmtu = 1500\n", "9: host.mtu: must be 256");
   starts(kLeafSpine + kTraffic + "[congestion]\nalgorithm = \"timely\"\n",
          "9: congestion.algorithm: \"timely\"");
   starts(kLeafSpine + kTraffic + "[congestion.swift]\nbeta = 1\n",
-         "9: congestion.swift.beta: is not known here");
+         "9: congestion.swift.beta: unknown key; known here: ");
   starts(kLeafSpine + kTraffic + "[[failure]]\nfrom = \"h0\"\nto = \"h1\"\ndown_ns = 1\n",
          "10: failure.to: no link");
   starts(kLeafSpine + kTraffic + "[[failure]]\nfrom = \"x\"\n", "9: failure.from: \"x\" is neither");
   starts(kLeafSpine + kTraffic + "[[link]]\nfrom = \"x\"\n", "8: link: is for a topology of kind list");
-  starts("sed = 1\n" + kLeafSpine + kTraffic, "1: sed: is not known here");
+  starts("sed = 1\n" + kLeafSpine + kTraffic, "1: sed: unknown key; known here: ");
   starts("seed = \n", "1: ");
 }
 
