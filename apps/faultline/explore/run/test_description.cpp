@@ -1,87 +1,47 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/faultline/explore/run/test_description.hpp"
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
-#include <limits>
-#include <optional>
-#include <sstream>
+#include <stdexcept>
 #include <string_view>
 
 #include <spdlog/fmt/fmt.h>
-#include <toml++/toml.h>
 #include <wordexp.h>
+
+#include "stack/toml/checked_table.hpp"
 
 namespace faultline::cli {
 namespace {
 
-constexpr std::array<std::string_view, 6> kKeys{"command", "side", "ip", "delay_ms", "listens", "wait"};
-constexpr int64_t kMostDelay_ms = 600'000;
-constexpr int64_t kMostPort = 65535;
+constexpr std::string_view kFileKeys[] = {"program"};
+constexpr std::string_view kProgramKeys[] = {"command", "side", "ip", "delay_ms", "listens", "wait"};
+constexpr uint64_t kMostDelay_ms = 600'000;
+constexpr uint64_t kMostPort = 65535;
 
-/// Reads one table. Its functions write the first mistake to `error`.
-class Reader {
- public:
-  Reader(const toml::table& table, std::string& error) : table_(table), error_(error) {}
+std::vector<std::string> read_words(CheckedTable& table) {
+  table.require("command", "give a program and its arguments");
+  std::vector<std::string> words = table.text_or_list("command");
+  if (!table.has_list("command")) {
+    std::string error;
+    words = split_command(words.front(), error);
+    if (!error.empty()) table.fail("command", error);
+  } else if (words.front().empty()) {
+    table.fail("command", "must begin with the name of a program");
+  }
+  return words;
+}
 
-  [[nodiscard]] TestProgram read() {
-    for (const auto& [key, value] : table_)
-      if (std::ranges::find(kKeys, std::string_view(key.str())) == kKeys.end())
-        fail(fmt::format("the key \"{}\" is unknown", key.str()));
-    TestProgram program;
-    program.words = words();
-    program.side = text("side");
-    program.ip = text("ip");
-    program.delay_ms = number("delay_ms", kMostDelay_ms);
-    program.listens = number("listens", kMostPort);
-    if (const toml::node* const wait = table_.get("wait")) {
-      if (wait->is_boolean())
-        program.is_awaited = wait->value_or(true);
-      else
-        fail("\"wait\" is neither true nor false");
-    }
-    return program;
-  }
-
- private:
-  void fail(const std::string& what) {
-    if (error_.empty()) error_ = what;
-  }
-  std::vector<std::string> words() {
-    const toml::node* const command = table_.get("command");
-    if (command == nullptr) return fail("\"command\" is missing"), std::vector<std::string>();
-    if (const auto line = command->value_exact<std::string>()) {
-      std::string error;
-      std::vector<std::string> split = split_command(*line, error);
-      if (!error.empty()) fail(error);
-      return split;
-    }
-    std::vector<std::string> words;
-    if (const toml::array* const array = command->as_array())
-      for (const toml::node& word : *array) words.push_back(word.value_exact<std::string>().value_or(""));
-    if (words.empty() || words.front().empty()) fail("\"command\" is neither a text nor an array of texts");
-    return words;
-  }
-  std::string text(const char* key) {
-    const toml::node* const node = table_.get(key);
-    if (node != nullptr && !node->is_string()) fail(fmt::format("\"{}\" is not a text", key));
-    return node == nullptr ? "" : node->value_or(std::string());
-  }
-  unsigned number(const char* key, int64_t most) {
-    const toml::node* const node = table_.get(key);
-    if (node == nullptr) return 0;
-    const int64_t value = node->value_exact<int64_t>().value_or(-1);
-    if (value < 0 || value > most) {
-      fail(fmt::format("\"{}\" is not a number from 0 to {}", key, most));
-      return 0;
-    }
-    return static_cast<unsigned>(value);
-  }
-
-  const toml::table& table_;
-  std::string& error_;
-};
+TestProgram read_program(CheckedTable& table) {
+  table.allow_only(kProgramKeys);
+  TestProgram program;
+  program.words = read_words(table);
+  program.side = table.text("side");
+  program.ip = table.text("ip");
+  table.read("delay_ms", program.delay_ms, 0, kMostDelay_ms);
+  table.read("listens", program.listens, 0, kMostPort);
+  table.read("wait", program.is_awaited);
+  return program;
+}
 
 }  // namespace
 
@@ -102,27 +62,19 @@ std::vector<std::string> split_command(const std::string& command, std::string& 
 }
 
 std::vector<TestProgram> read_test_file(const std::string& path, std::string& error) {
-  std::vector<TestProgram> programs;
   try {
-    const toml::table table = toml::parse_file(path);
-    for (const auto& [key, value] : table)
-      if (key.str() != "program" || !value.is_array_of_tables())
-        error = fmt::format("{}: \"{}\" is not a table [[program]]", path, key.str());
-    const toml::array* const all = table["program"].as_array();
-    if (all == nullptr && error.empty()) error = path + ": it has no table [[program]]";
-    if (all == nullptr || !error.empty()) return {};
-    for (size_t i = 0; error.empty() && i < all->size(); ++i) {
-      std::string wrong;
-      programs.push_back(Reader(*all->get(i)->as_table(), wrong).read());
-      if (!wrong.empty()) error = fmt::format("{}: program {}: {}", path, i, wrong);
-    }
-  } catch (const toml::parse_error& wrong) {
-    std::ostringstream where;
-    where << wrong.source().begin.line;
-    error = fmt::format("{}: line {}: {}", path, where.str(), wrong.description());
+    const CheckedFile file{"", path, raise_as<std::runtime_error>};
+    const toml::table table = file.parse();
+    CheckedTable root(file, &table);
+    root.allow_only(kFileKeys);
+    root.require("program", "add a table [[program]] for each program");
+    std::vector<TestProgram> programs;
+    for (CheckedTable& program : root.tables("program")) programs.push_back(read_program(program));
+    return programs;
+  } catch (const std::runtime_error& wrong) {
+    error = wrong.what();
+    return {};
   }
-  if (!error.empty()) programs.clear();
-  return programs;
 }
 
 void assign_sides(Test& test) {

@@ -120,6 +120,22 @@ TEST_F(TestFile, RefusesMistakesWithOneLine) {
   }
 }
 
+TEST_F(TestFile, NamesTheLineAndTheKeyOfAMistake) {
+  const auto starts = [&](const std::string& text, const std::string& begin) {
+    static_cast<void>(read(text));
+    EXPECT_TRUE(error.starts_with(folder + "/t.toml:" + begin)) << error;
+  };
+  const std::string first = "[[program]]\ncommand = \"a\"\n";
+  starts("", "1: program: is missing; add a table [[program]]");
+  starts(first + "[[program]]\n", "3: program.command: is missing; give a program");
+  starts(first + "[[program]]\ncommand = [\"a\", 1]\n", "4: program.command: must be a list of strings");
+  starts(first + "[[program]]\ncommand = [\"\"]\n", "4: program.command: must begin with the name");
+  starts(first + "[[program]]\ncommand = \"'\"\n", "4: program.command: ': cannot be split into words");
+  starts(first + "comand = \"b\"\n", "3: program.comand: unknown key; known here: command, side");
+  starts(first + "listens = 70000\n", "3: program.listens: must be a whole number from 0 to 65535");
+  starts(first + "wait = 1\n", "3: program.wait: must be true or false");
+}
+
 TEST(StartWords, AreThoseOfFaultlineRunWithADevice) {
   cli::Test test{{}, {{{"server"}}, {{"client", "--x"}}}};
   assign_sides(test);
