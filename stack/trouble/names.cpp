@@ -125,16 +125,42 @@ std::string read_name(const std::array<Name, kCount>& names, std::string_view va
   return {};
 }
 
-/// Reasons of a REJ that a listener's side gives (IBA 12.6.7.2, table 101).
+/// Reasons of a REJ (IBA 12.6.7.2, table 101), those of wire::RejectReason among them.
 constexpr auto kReasons = std::to_array<Name>({
     {"no_qp", 1},
+    {"no_eec", 2},
     {"no_resources", 3},
     {"timeout", 4},
+    {"unsupported", 5},
+    {"invalid_communication_id", 6},
+    {"invalid_communication_instance", 7},
     {"invalid_service_id", 8},
+    {"invalid_transport", 9},
     {"stale_connection", 10},
-    {"invalid_gid", 13},
+    {"rdc_does_not_exist", 11},
+    {"invalid_gid", 12},
+    {"invalid_lid", 13},
+    {"invalid_sl", 14},
+    {"invalid_traffic_class", 15},
+    {"invalid_hop_limit", 16},
+    {"invalid_packet_rate", 17},
+    {"invalid_alternate_gid", 18},
+    {"invalid_alternate_lid", 19},
+    {"invalid_alternate_sl", 20},
+    {"invalid_alternate_traffic_class", 21},
+    {"invalid_alternate_hop_limit", 22},
+    {"invalid_alternate_packet_rate", 23},
+    {"port_and_cm_redirect", 24},
+    {"port_redirect", 25},
     {"invalid_mtu", 26},
+    {"insufficient_responder_resources", 27},
     {"consumer", 28},
+    {"invalid_rnr_retry", 29},
+    {"duplicate_communication_id", 30},
+    {"invalid_class_version", 31},
+    {"invalid_flow_label", 32},
+    {"invalid_alternate_flow_label", 33},
+    {"vendor_option_not_supported", 35},
 });
 
 /// The keys of `do` of which a table has one.

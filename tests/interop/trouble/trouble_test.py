@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 
+from actions import ACTIONS, OF_CM, scenario
 from programs import decisions, end, end_all, enter_own_network, start
 
 FAULTLINE, RUN = (os.path.realpath(path) for path in sys.argv[1:3])
@@ -19,67 +20,9 @@ WAIT_S = 60
 HANG_S = 5
 failed = []
 
-# name, when, do, rest of the rule
-LOSS = ('packet = "out RC.*", every = 7', 'packet = "lose"', "times = 20")
-ACTIONS = {
-    "registration": ('call = "ibv_reg_mr"', 'errno = "ENOMEM"', ""),
-    "creation": ('call = "ibv_create_qp"', 'errno = "ENOMEM"', ""),
-    "transition": ('call = "ibv_modify_qp", nth = 2', 'errno = "EIO"', ""),
-    "post": ('call = "ibv_post_send"', 'errno = "ENOMEM"', ""),
-    "poll": ('call = "ibv_poll_cq", nth = 3', 'errno = "EIO"', ""),
-    "retries": ('send = "*"', 'status = "IBV_WC_RETRY_EXC_ERR"', ""),
-    "access": ('send = "*"', 'status = "IBV_WC_REM_ACCESS_ERR"', ""),
-    "qp": ('send = "*"', 'qp = "error"', ""),
-    "fatal": ('send = "*"', 'event = "IBV_EVENT_DEVICE_FATAL"', ""),
-    "event": ('send = "*"', 'event = "IBV_EVENT_GID_CHANGE"', ""),
-    "late": ('poll = "*"', 'poll = "nothing"', "times = 200"),
-    "few": ('poll = "*"', 'poll = "few", most = 1', "times = 50"),
-    "shuffle": ('poll = "*"', 'poll = "shuffle"', "times = 50"),
-    "loss": LOSS,
-    "answers": ('packet = "in RC.ACK", every = 5', 'packet = "lose"', "times = 10"),
-    "duplicates": ('packet = "out RC.*", every = 3', 'packet = "duplicate"', "times = 20"),
-    "damage": ('packet = "in RC.*", every = 9', 'packet = "corrupt"', "times = 10"),
-    "marks": ('packet = "out RC.*", every = 4', 'packet = "mark"', "times = 10"),
-    "delay": ('packet = "out RC.*", every = 5', 'packet = "delay", delay_us = 700', "times = 10"),
-    "order": ('packet = "out RC.*", every = 11', 'packet = "reorder", by = 2', "times = 10"),
-    "jitter": ('packet = "out RC.*", every = 5', 'packet = "delay", delay_us = 100, jitter_us = 900', "times = 10"),
-    "partition": ('packet = "out RC.*", nth = 20', 'packet = "partition", for_ms = 20', ""),
-    "rate": ('packet = "out RC.*", nth = 5', 'packet = "rate", bits_per_second = 500000000', ""),
-    "slow": ('packet = "in RC.*", nth = 5', 'packet = "slow", service_us = 200, for_ms = 200', ""),
-    "cnps": ('packet = "out RC.*", every = 10', 'inject = "cnp", count = 50', "times = 5"),
-    "not-ready": ('packet = "out RC.*", from = 3', 'inject = "rnr", timer = 3', "times = 5"),
-    "sequence": ('packet = "out RC.*", from = 3', 'inject = "nak", syndrome = "psn_sequence"', "times = 5"),
-    "refusal": ('packet = "out RC.*", from = 3', 'inject = "nak", syndrome = "remote_access"', ""),
-    "not-ready-here": ('packet = "in RC.*", from = 3', 'inject = "rnr", timer = 3', "times = 5"),
-    "refusal-here": ('packet = "in RC.*", from = 3', 'inject = "nak", syndrome = "remote_access"', ""),
-    "counter": ('packet = "out RC.*", counter = "transport.messages_sent", least = 5', 'packet = "lose"', "times = 3"),
-    "address": ('call = "rdma_resolve_addr"', 'errno = "EADDRNOTAVAIL"', ""),
-    "connection": ('call = "rdma_connect"', 'errno = "ECONNREFUSED"', ""),
-    "reply": ('packet = "in CM.REP"', 'packet = "lose"', ""),
-    "ready": ('packet = "out CM.RTU"', 'packet = "delay", delay_us = 50000', ""),
-    "link": ('send = "*"', 'link = "down", for_ms = 30', ""),
-    "device": ('call = "ibv_query_device"', 'errno = "EIO"', ""),
-    "receive": ('receive = "*"', 'status = "IBV_WC_LOC_PROT_ERR"', ""),
-    "overflow": ('send = "*"', 'cq = "overflow"', ""),
-    "spurious": ('call = "ibv_req_notify_cq"', 'wake = "spurious"', "times = 20"),
-    "wakes": ('call = "ibv_req_notify_cq"', 'wake = "late", delay_us = 2000', ""),
-    "port": ('list = "*"', 'link = "down", for_ms = 3000', ""),
-    "absent": ('list = "*"', 'device = "absent"', "times = 0"),
-    "gone": ('send = "*"', 'device = "gone"', ""),
-    "change": ('cm_event = "RDMA_CM_EVENT_ROUTE_RESOLVED"', 'cm_event = "RDMA_CM_EVENT_ADDR_CHANGE"', ""),
-}
-OF_CM = {"address", "connection", "reply", "ready", "change"}
 # Actions from which a program recovers by itself, as from those of a network.
 SURVIVED = {"event", "late", "loss", "answers", "duplicates", "damage", "marks", "delay", "link", "reply", "ready", "spurious", "wakes", "change",
             "order", "jitter", "partition", "rate", "slow", "cnps", "not-ready", "sequence", "counter", "few", "shuffle", "not-ready-here"}
-
-
-def scenario(folder, name, action):
-    when, do, rest = ACTIONS[action]
-    path = f"{folder}/{name}.toml"
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(f'name = "{action}"\n[[rule]]\nname = "{action}"\nwhen = {{ {when} }}\ndo = {{ {do} }}\n{rest}\n')
-    return path
 
 
 class Program:
@@ -313,25 +256,50 @@ def rejections(folder):
     print("a listener rejects with each reason")
 
 
-def pages(folder):
-    """Pages that are taken away are page faults at their next use: more than the region has pages, which a counter shows."""
-    path, journal = f"{folder}/pages.toml", f"{folder}/pages.journal"
-    most = 8  # faults of a region of two pages without trouble, and some
+def on_demand(folder, name, rules):
+    """ib_write_bw with a region on demand: the client's end, and the names of the rules that have decided."""
+    path, journal = f"{folder}/{name}.toml", f"{folder}/{name}.journal"
     with open(path, "w", encoding="utf-8") as file:
-        file.write('[[rule]]\nname = "away"\nwhen = { send = "*", every = 50 }\ndo = { memory = "page_out" }\ntimes = 0\n')
-        file.write(f'[[rule]]\nname = "seen"\nwhen = {{ send = "*", counter = "odp.num_page_faults", least = {most} }}\ndo = {{ event = "IBV_EVENT_GID_CHANGE" }}\n')
-    server = start([RUN, "--wire", "pages", "--side", "a", *TRANSFER, "--odp"])
+        file.write(rules)
+    server = start([RUN, "--wire", name, "--side", "a", *TRANSFER, "--odp"])
     limit = time.monotonic() + WAIT_S
     while True:
-        words = [RUN, "--wire", "pages", "--side", "b", "--trouble", path, "--journal", journal, *TRANSFER, "--odp", "198.18.0.1"]
+        words = [RUN, "--wire", name, "--side", "b", "--trouble", path, "--journal", journal, *TRANSFER, "--odp", "198.18.0.1"]
         client = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
         if "Couldn't connect" not in client.stdout + client.stderr or time.monotonic() > limit:
             break
         time.sleep(0.1)
-    made = [one["rule"] for one in decisions(journal)]
-    assert client.returncode == 0 and made.count("away") >= most and made.count("seen") == 1, (client, made, end(server))
     end(server)
-    print("pages that are taken away are page faults")
+    return client, [one["rule"] for one in decisions(journal)]
+
+
+def pages(folder):
+    """Pages that are taken away are page faults at their next use: more than the region has pages, which a counter shows."""
+    most = 8  # faults of a region of two pages without trouble, and some
+    client, made = on_demand(folder, "pages", f"""
+[[rule]]
+name = "away"
+when = {{ send = "*", every = 50 }}
+do = {{ memory = "page_out" }}
+times = 0
+[[rule]]
+name = "seen"
+when = {{ send = "*", counter = "odp.num_page_faults", least = {most} }}
+do = {{ event = "IBV_EVENT_GID_CHANGE" }}
+""")
+    assert client.returncode == 0 and made.count("away") >= most and made.count("seen") == 1, (client, made)
+    client, made = on_demand(folder, "no-page", """
+[[rule]]
+name = "away"
+when = { send = "*", nth = 100 }
+do = { memory = "page_out" }
+[[rule]]
+name = "none"
+when = { fault = "*", after = "away" }
+do = { fault = "fail" }
+""")
+    assert client.returncode != 0 and made == ["away", "none"] and "Failed status 4" in client.stderr, (client, made)
+    print("pages that are taken away are page faults, and a page that does not exist is an error")
 
 
 def counters(folder):
@@ -363,9 +331,10 @@ def mistakes(folder):
 TRANSFER = ["ib_write_bw", "-F", "-s", "4096", "-n", "1000", "-u", "18"]
 # It posts no receive and sleeps on no channel; the next one does. Neither looks at the result of ibv_query_device().
 PERFTEST = Program("perftest", TRANSFER, [*TRANSFER, "198.18.0.1"], survived={"device"},
-                   unmet={"receive", "spurious", "wakes", "shuffle", "not-ready-here", "refusal-here"})
-# Four QPs with one completion queue.
-QUEUES = Program("queues", [*TRANSFER, "-q", "4"], [*TRANSFER, "-q", "4", "198.18.0.1"], survived={"device"}, brief=("shuffle",),
+                   unmet={"receive", "spurious", "wakes", "few", "shuffle", "not-ready-here", "refusal-here"})
+# Four QPs with one completion queue, and a completion for each message.
+QUEUES = Program("queues", [*TRANSFER, "-q", "4", "-Q", "1"], [*TRANSFER, "-q", "4", "-Q", "1", "198.18.0.1"], survived={"device"},
+                 brief=("few", "shuffle"),
                  unmet={"receive", "spurious", "wakes", "not-ready-here", "refusal-here"})
 LATENCY = ["ib_send_lat", "-F", "-e", "-s", "64", "-n", "200", "-u", "18"]
 # An event without a completion, also one that a poll does not find: docs/found/ib-send-lat-wakeup.md. It has one completion at a time.

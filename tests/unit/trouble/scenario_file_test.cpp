@@ -8,6 +8,7 @@
 
 #include "pmd_glue/config/config.hpp"
 #include "stack/trouble/journal.hpp"
+#include "stack/wire/mad/mad_cm.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -177,6 +178,35 @@ TEST(Journal, MistakesNameTheLine) {
                 .substr(0, 24),
             "line 2: \"EFOO\" is unknow");
   EXPECT_EQ(trouble::read_journal(header, scenario), "");
+}
+
+TEST(ScenarioFile, ReasonsOfARejectionHaveTheNumbersOfTheirMessages) {
+  using wire::RejectReason;
+  const std::pair<const char*, RejectReason> reasons[] = {
+      {"no_qp", RejectReason::no_qp},
+      {"no_eec", RejectReason::no_eec},
+      {"no_resources", RejectReason::no_resources},
+      {"timeout", RejectReason::timeout},
+      {"unsupported", RejectReason::unsupported},
+      {"invalid_communication_id", RejectReason::invalid_communication_id},
+      {"invalid_communication_instance", RejectReason::invalid_communication_instance},
+      {"invalid_service_id", RejectReason::invalid_service_id},
+      {"invalid_transport", RejectReason::invalid_transport},
+      {"stale_connection", RejectReason::stale_connection},
+      {"rdc_does_not_exist", RejectReason::rdc_does_not_exist},
+      {"invalid_gid", RejectReason::invalid_gid},
+      {"invalid_lid", RejectReason{13}},
+      {"invalid_mtu", RejectReason::invalid_mtu},
+      {"insufficient_responder_resources", RejectReason::insufficient_responder_resources},
+      {"consumer", RejectReason::consumer_defined},
+      {"vendor_option_not_supported", RejectReason{35}},
+  };
+  for (const auto& [name, reason] : reasons) {
+    const trouble::Scenario scenario = parse_scenario(
+        std::string("[[rule]]\nwhen = { request = \"*\" }\ndo = { reject = \"") + name + "\" }\n", "t.toml");
+    ASSERT_EQ(scenario.rules.size(), 1U) << name;
+    EXPECT_EQ(scenario.rules[0].action.number, static_cast<uint32_t>(reason)) << name;
+  }
 }
 
 }  // namespace
