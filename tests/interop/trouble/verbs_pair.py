@@ -110,7 +110,7 @@ peer.sendall(json.dumps(own).encode() + b"\n")
 lines = peer.makefile()
 remote = json.loads(lines.readline())
 attr = QPAttr(port_num=1)
-attr.dest_qp_num, attr.path_mtu, attr.timeout, attr.retry_cnt, attr.rnr_retry = remote["qpn"], e.IBV_MTU_1024, 12, 7, 7
+attr.dest_qp_num, attr.path_mtu, attr.timeout, attr.retry_cnt, attr.rnr_retry = remote["qpn"], e.IBV_MTU_1024, 16, 7, 7
 attr.rq_psn = attr.sq_psn = PSN
 attr.max_rd_atomic = attr.max_dest_rd_atomic = attr.min_rnr_timer = 1
 attr.qp_access_flags = e.IBV_ACCESS_REMOTE_WRITE
