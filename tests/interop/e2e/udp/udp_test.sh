@@ -170,6 +170,7 @@ leads_to() {
   return 1
 }
 if command -v ibv_asyncwatch >/dev/null; then
+  : >"$folder/events.out"  # count_of reads it, also before the program has begun
   "${in_space[@]}" timeout 200 "$run" --udp --ip 198.18.0.1 -- stdbuf -oL ibv_asyncwatch -d faultline0 >"$folder/events.out" 2>&1 &
   peer_pid=$!
   # The device starts when the program first waits for an event: a change before that has none.
