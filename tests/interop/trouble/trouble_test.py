@@ -288,17 +288,19 @@ when = {{ send = "*", counter = "odp.num_page_faults", least = {most} }}
 do = {{ event = "IBV_EVENT_GID_CHANGE" }}
 """)
     assert client.returncode == 0 and made.count("away") >= most and made.count("seen") == 1, (client, made)
+    # Several times: the pager may still serve the first fault, and have the page back at once.
     client, made = on_demand(folder, "no-page", """
 [[rule]]
 name = "away"
-when = { send = "*", nth = 100 }
+when = { send = "*", from = 500, every = 100 }
 do = { memory = "page_out" }
+times = 0
 [[rule]]
 name = "none"
 when = { fault = "*", after = "away" }
 do = { fault = "fail" }
 """)
-    assert client.returncode != 0 and made == ["away", "none"] and "Failed status 4" in client.stderr, (client, made)
+    assert client.returncode != 0 and made.count("none") == 1 and "Failed status 4" in client.stderr, (client, made)
     print("pages that are taken away are page faults, and a page that does not exist is an error")
 
 
