@@ -15,7 +15,8 @@ one=fl-udp-a-$$
 other=fl-udp-b-$$
 peer_pid=
 extra_cleanup() {
-  if [ -n "$peer_pid" ]; then kill -9 "$peer_pid" 2>/dev/null || true; fi
+  # timeout(1) has a process group of its own, with its program in it.
+  if [ -n "$peer_pid" ]; then kill -9 -- "-$peer_pid" 2>/dev/null || kill -9 "$peer_pid" 2>/dev/null || true; fi
   ip netns del "$one" 2>/dev/null || true
   ip netns del "$other" 2>/dev/null || true
 }
