@@ -57,10 +57,9 @@ uint32_t PacketJudge::local_qpn(const wire::Packet& packet) const {
   return core_->qpn_of_peer(packet.destination_gid(), packet.bth.destination_qpn);
 }
 
-void PacketJudge::inject(const trouble::Action& action, const wire::Packet& packet,
+void PacketJudge::inject(const trouble::Action& action, const wire::Packet& packet, uint32_t qpn,
                          const trouble::Event& event) {
   assert(injected_ != nullptr);  // Director::may_inject
-  const uint32_t qpn = local_qpn(packet);
   if (action.kind == trouble::Action::Kind::inject_cnp) {
     const wire::PathHeader path = wire::path_of(packet);
     return injected_->add_cnps(direction_ == Direction::in ? path : wire::reversed(path), qpn,
@@ -75,25 +74,23 @@ void PacketJudge::inject(const trouble::Action& action, const wire::Packet& pack
     injected_->refuse(packet, qpn, event.object.key(), static_cast<uint8_t>(syndrome));
 }
 
-bool PacketJudge::is_refusable(const wire::Packet& packet) const {
+bool PacketJudge::is_refusable(const wire::Packet& packet, uint32_t qpn) const {
   if (injected_ == nullptr || !takes_answer(*packet.info)) return false;
   if (direction_ == Direction::out) return true;
-  const uint32_t qpn = local_qpn(packet);
   const std::optional<wire::Psn> next = core_->next_request(qpn);
   if (!next || injected_->refused_here(qpn)) return false;
   const int32_t ahead = packet.bth.psn.distance_from(*next);
   return ahead >= 0 && ahead < InjectedPackets::kMostInFlight;
 }
 
-bool PacketJudge::is_discarded(const wire::Packet& packet, const trouble::Event& event) const {
+bool PacketJudge::is_discarded(const wire::Packet& packet, uint32_t qpn, const trouble::Event& event) const {
   if (injected_ == nullptr || !takes_answer(*packet.info)) return false;
-  const uint32_t qpn = local_qpn(packet);
   if (direction_ == Direction::in) return injected_->refused_here(qpn) == packet.bth.psn;
   return injected_->discards(*core_, qpn, event.object.key(), packet.bth.psn);
 }
 
-void PacketJudge::apply(const trouble::PacketFate& fate, const wire::Packet& packet, size_t frame_bytes,
-                        const trouble::Event& event, chaos::Verdict& verdict) {
+void PacketJudge::apply(const trouble::PacketFate& fate, const wire::Packet& packet, uint32_t qpn,
+                        size_t frame_bytes, const trouble::Event& event, chaos::Verdict& verdict) {
   constexpr uint32_t kBitsPerByte = 8;
   const trouble::Action& action = *fate.action;
   switch (action.kind) {
@@ -121,11 +118,11 @@ void PacketJudge::apply(const trouble::PacketFate& fate, const wire::Packet& pac
       verdict.behind = static_cast<uint32_t>(action.amount);
       return;
     case trouble::Action::Kind::inject_cnp:
-      return inject(action, packet, event);
+      return inject(action, packet, qpn, event);
     case trouble::Action::Kind::inject_rnr:
     case trouble::Action::Kind::inject_nak:
       verdict.drop = true;
-      return inject(action, packet, event);
+      return inject(action, packet, qpn, event);
     default:
       return;
   }
@@ -144,22 +141,23 @@ void PacketJudge::amend(std::span<const uint8_t> frame, uint64_t now_ns, chaos::
   name_ = is_outbound ? "out " : "in ";
   name_ += name_of(packet);
   peer_ = wire::text_of(is_outbound ? packet.destination_gid() : packet.source_gid());
+  const uint32_t qpn = local_qpn(packet);
   trouble::Event event{.kind = trouble::EventKind::packet,
                        .name = name_,
-                       .object = director_.known_object(trouble::ObjectKind::qp, device_, local_qpn(packet)),
+                       .object = director_.known_object(trouble::ObjectKind::qp, device_, qpn),
                        .bytes = packet.payload_bytes,
                        .peer = peer_,
-                       .is_request = is_refusable(packet)};
+                       .is_request = is_refusable(packet, qpn)};
   if (!is_outbound && packet.info->request && packet.info->has(wire::kReth)) {
     event.region = packet.reth().rkey;
     event.va = packet.reth().va;
   }
-  if (is_discarded(packet, event)) {
+  if (is_discarded(packet, qpn, event)) {
     verdict.drop = true;
     return;
   }
   const trouble::PacketFate fate = director_.decide_packet(event, is_outbound, frame.size(), now_ns);
-  if (fate.action != nullptr) apply(fate, packet, frame.size(), event, verdict);
+  if (fate.action != nullptr) apply(fate, packet, qpn, frame.size(), event, verdict);
   if (fate.passage.is_lost) verdict.drop = true;
   verdict.delay_ns += fate.passage.delay_ns;
 }

@@ -23,17 +23,20 @@ class PacketJudge final : public chaos::FrameJudge {
   void amend(std::span<const uint8_t> frame, uint64_t now_ns, chaos::Verdict& verdict) override;
 
  private:
-  /// Returns the QPN of a packet's local QP; 0 if none is known.
+  /// Returns the QPN of a packet's local QP, which the functions below take; 0 if none is known. Of a packet
+  /// that leaves it takes time in proportion to the QPs.
   [[nodiscard]] uint32_t local_qpn(const wire::Packet& packet) const;
   /// True for a request that its responder may refuse with a NAK: the peer, of a request that leaves, or the
   /// core.
-  [[nodiscard]] bool is_refusable(const wire::Packet& packet) const;
+  [[nodiscard]] bool is_refusable(const wire::Packet& packet, uint32_t qpn) const;
   /// True for a request that its responder discards, since it has refused this one or an earlier one.
-  [[nodiscard]] bool is_discarded(const wire::Packet& packet, const trouble::Event& event) const;
+  [[nodiscard]] bool is_discarded(const wire::Packet& packet, uint32_t qpn,
+                                  const trouble::Event& event) const;
   /// Adds packets to those that the core receives, or lets it refuse this one.
-  void inject(const trouble::Action& action, const wire::Packet& packet, const trouble::Event& event);
+  void inject(const trouble::Action& action, const wire::Packet& packet, uint32_t qpn,
+              const trouble::Event& event);
   /// Adds the action to what the link does to the frame.
-  void apply(const trouble::PacketFate& fate, const wire::Packet& packet, size_t frame_bytes,
+  void apply(const trouble::PacketFate& fate, const wire::Packet& packet, uint32_t qpn, size_t frame_bytes,
              const trouble::Event& event, chaos::Verdict& verdict);
 
   trouble::Director& director_;

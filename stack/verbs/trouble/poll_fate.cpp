@@ -38,7 +38,9 @@ Waiting look(Cq& cq) {
 }  // namespace
 
 uint32_t decide_poll(Cq& cq) {
-  const Waiting waiting = look(cq);
+  // Other rules do not look at what waits.
+  const bool is_asked = trouble::director()->concerns(trouble::EventKind::poll);
+  const Waiting waiting = is_asked ? look(cq) : Waiting{};
   uint64_t choice = 0;
   trouble::Event poll{.kind = trouble::EventKind::poll, .name = {}, .object = {}};
   poll.completions = waiting.count;

@@ -247,15 +247,15 @@ struct Nak {
   uint64_t sequence_naks;
   bool arrives;  ///< the data, in the end
 };
+const Nak kNaks[] = {
+    {"psn_sequence", CompletionStatus::success, 1, true},
+    {"invalid_request", CompletionStatus::remote_invalid_request, 0, false},
+    {"remote_access", CompletionStatus::remote_access, 0, false},
+    {"remote_operational", CompletionStatus::remote_operation, 0, false},
+};
 
 TEST_F(Trouble, ANakHasTheEffectOfItsCause) {
-  const Nak naks[] = {
-      {"psn_sequence", CompletionStatus::success, 1, true},
-      {"invalid_request", CompletionStatus::remote_invalid_request, 0, false},
-      {"remote_access", CompletionStatus::remote_access, 0, false},
-      {"remote_operational", CompletionStatus::remote_operation, 0, false},
-  };
-  for (const Nak& nak : naks) {
+  for (const Nak& nak : kNaks) {
     Troubled pair(rule(R"(packet = "out RC.WRITE*", nth = 1)",
                        std::string(R"(inject = "nak", syndrome = ")") + nak.syndrome + "\""));
     pair.write(2);
@@ -314,13 +314,7 @@ TEST_F(Trouble, ARefusedRequestWaitsForThoseBeforeIt) {
 }
 
 TEST_F(Trouble, ANakToARequestThatArrivesHasTheEffectOfItsCauseOnBothQps) {
-  const Nak naks[] = {
-      {"psn_sequence", CompletionStatus::success, 1, true},
-      {"invalid_request", CompletionStatus::remote_invalid_request, 0, false},
-      {"remote_access", CompletionStatus::remote_access, 0, false},
-      {"remote_operational", CompletionStatus::remote_operation, 0, false},
-  };
-  for (const Nak& nak : naks) {
+  for (const Nak& nak : kNaks) {
     Troubled pair(rule(R"(packet = "in RC.WRITE*", nth = 1)",
                        std::string(R"(inject = "nak", syndrome = ")") + nak.syndrome + "\""));
     for (unsigned i = 0; i < 2; ++i) pair.qp_b->write(1);
