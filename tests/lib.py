@@ -26,7 +26,7 @@ from pathlib import Path
 
 from free_port import free_port  # noqa: F401  (for the tests)
 
-LIMIT_S = 120
+LIMIT_S = int(os.environ.get("FAULTLINE_HANG_SECONDS", "300"))  # as in tests/lib.sh
 SKIPPED = 77
 SHOWN_CHARACTERS = 2000
 CLONE_NEWNET = 0x40000000
@@ -56,22 +56,22 @@ def expect(holds, what):
         fail(what)
 
 
-def need_programs(*names):
+def need(*names):
     """Skips the test unless all of these programs are installed."""
     missing = [name for name in names if shutil.which(name) is None]
     if missing:
         skip(f"not installed: {', '.join(missing)}")
 
 
-def need_root(reason):
+def need_root(reason=""):
     """Skips the test unless it runs as root."""
     if os.geteuid() != 0:
-        skip(f"needs root {reason}")
+        skip(f"needs root {reason}".rstrip())
 
 
 # Conditions
 
-def await_true(condition, what, *processes):
+def await_that(condition, what, *processes):
     """Waits until the condition is true; returns its value. Fails if one of the processes ends before. The pauses grow from 5 ms to 0.2 s,
     and are at least as long as the condition takes, so that the wait leaves the CPU to the processes that it waits for."""
     limit, pause = time.monotonic() + LIMIT_S, 0.005
@@ -95,12 +95,12 @@ def await_line(process, pattern, what=None, count=1):
     def found():
         matches = list(re.finditer(pattern, process.text(), re.MULTILINE))
         return matches[count - 1] if len(matches) >= count else None
-    return await_true(found, what or f"{process.name} prints {pattern!r}", process)
+    return await_that(found, what or f"{process.name} prints {pattern!r}", process)
 
 
 def await_file(path, *processes):
     """Waits until the path exists."""
-    await_true(lambda: os.path.exists(path), f"{path} exists", *processes)
+    await_that(lambda: os.path.exists(path), f"{path} exists", *processes)
 
 
 def listens(port, pid="self", kind="tcp"):
@@ -117,7 +117,7 @@ def listens(port, pid="self", kind="tcp"):
 
 def await_port(port, process, kind="tcp"):
     """Waits until a socket in the process's network namespace listens at the port. On a wire, too: the port is the kernel's there."""
-    await_true(lambda: listens(port, process.pid, kind), f"{kind} port {port} listens", process)
+    await_that(lambda: listens(port, process.pid, kind), f"{kind} port {port} listens", process)
 
 
 def await_cm_listener(run, wire, process):
@@ -126,7 +126,7 @@ def await_cm_listener(run, wire, process):
         shown = call([run, "--wire", wire, "--", "rdma", "-j", "res", "show", "cm_id"], status=None)
         return shown.returncode == 0 and shown.stdout.strip() and \
             any(one.get("pid") == process.pid and one.get("state") == "LISTEN" for one in json.loads(shown.stdout))
-    await_true(listening, f"{name_of(process)} listens", process)
+    await_that(listening, f"{name_of(process)} listens", process)
 
 
 # Clean-up
@@ -238,17 +238,17 @@ def show_outputs():
 
 # Folders
 
-def scratch_folder(prefix="fl-", parent=None):
+def own_folder(prefix="fl-", parent=None):
     """Makes a folder for files of the test; returns its Path, which is short enough for sockets."""
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     on_exit(shutil.rmtree, folder, True)
     return folder
 
 
-def runtime_folder(prefix="fl-"):
+def own_runtime_folder(prefix="fl-"):
     """Makes a folder and names it in XDG_RUNTIME_DIR, where the programs of a user find each other, their wires and switches: tests with one
     of their own do not meet. Processes that have it in their environment, such as switches that programs start, end with the test."""
-    folder = scratch_folder(prefix)
+    folder = own_folder(prefix)
     os.environ["XDG_RUNTIME_DIR"] = str(folder)
     on_exit(end_processes_of, folder)
     return folder
@@ -322,5 +322,5 @@ def status_of_switch(switch, wire):
 def start_switch(switch, wire, *options, prefix=(), **popen_options):
     """Starts faultline-switch for a wire, and waits until this one answers. Returns the Process. A prefix may enter a namespace."""
     process = start([*prefix, switch, "--wire", wire, *options], name=f"switch {wire}", **popen_options)
-    await_true(lambda: (status := status_of_switch(switch, wire)) and status["pid"] == process.pid, f"the switch of {wire} answers", process)
+    await_that(lambda: (status := status_of_switch(switch, wire)) and status["pid"] == process.pid, f"the switch of {wire} answers", process)
     return process
