@@ -73,7 +73,8 @@ def need_root(reason=""):
 
 def await_that(condition, what, *processes):
     """Waits until the condition is true; returns its value. Fails if one of the processes ends before. The pauses grow from 5 ms to 0.2 s,
-    and are at least as long as the condition takes, so that the wait leaves the CPU to the processes that it waits for."""
+    and are at least as long as the condition takes, so that the wait leaves the CPU to the processes that it waits for. A function as `what` is
+    called for the text of a failure."""
     limit, pause = time.monotonic() + LIMIT_S, 0.005
     while True:
         ended = [process for process in processes if process.poll() is not None]
@@ -82,10 +83,10 @@ def await_that(condition, what, *processes):
         if value:
             return value
         if ended:
-            fail(f"{what}: {name_of(ended[0])} has ended with status {ended[0].returncode}")
+            fail(f"{what() if callable(what) else what}: {name_of(ended[0])} has ended with status {ended[0].returncode}")
         now = time.monotonic()
         if now > limit:
-            fail(f"{what}: not within {LIMIT_S} s")
+            fail(f"{what() if callable(what) else what}: not within {LIMIT_S} s")
         time.sleep(max(pause, now - begun))
         pause = min(pause * 1.5, 0.2)
 
@@ -169,7 +170,7 @@ class Process(subprocess.Popen):
         """What the process has written to stdout, and to stderr unless that is apart."""
         return _content(self._files[0])
 
-    def errors(self):
+    def error_text(self):
         """What the process has written to stderr; only with errors_apart."""
         return _content(self._files[1])
 

@@ -6,17 +6,15 @@ packets by hand: to a QP that does not exist, with a wrong ICRC, and one that en
 import os
 import pathlib
 import re
-import shutil
 import socket
 import struct
-import subprocess
 import sys
-import tempfile
-import time
 import zlib
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
+
 RUN, COUNTERS = (os.path.realpath(path) for path in sys.argv[1:3])
-WAIT_S = 60
 DEVICE, SENDER, PORT = "198.18.0.1", "198.18.0.2", 4791
 NO_QPN = 0x777777
 CONFIG = f"""[[device]]
@@ -53,22 +51,8 @@ def send_by_hand():
 
 def fields_of(file, condition, *fields):
     words = [word for field in fields for word in ("-e", field)]
-    result = subprocess.run(["tshark", "-r", file, "-Y", condition, "-T", "fields", *words], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    result = lib.call(["tshark", "-r", file, "-Y", condition, "-T", "fields", *words], status=None)
     return [line.split("\t") for line in result.stdout.splitlines()]
-
-
-def until(what, condition):
-    limit = time.monotonic() + WAIT_S
-    while time.monotonic() < limit:
-        if (value := condition()):
-            return value
-        time.sleep(0.1)
-    raise AssertionError(f"no {what} in {WAIT_S} s")
-
-
-def is_listening():
-    address = f"{int.from_bytes(socket.inet_aton(DEVICE), sys.byteorder):08X}:{PORT:04X}"
-    return address in pathlib.Path("/proc/net/udp").read_text(encoding="ascii")
 
 
 def text_of_counter(name):
@@ -81,38 +65,33 @@ def check(folder):
     file = f"{folder}/run.pcapng"
     config = pathlib.Path(folder, "udp.toml")
     config.write_text(CONFIG.format(file), encoding="utf-8")
-    server = subprocess.Popen([RUN, "--config", str(config), "ibv_rc_pingpong", "-g", "0"], stdout=subprocess.DEVNULL)
-    try:
-        until("device", is_listening)
-        send_by_hand()
-        from_sender = f"ip.src == {SENDER}"
-        found = until("three packets in the capture", lambda: (rows := fields_of(file, from_sender, "frame.interface_name", "frame.comment")) and len(rows) == 3 and rows)
-        expected = [["named7", text_of_counter(name)] for name in ("drop.unknown_qpn", "parse.icrc", "parse.header_length")]
-        assert found == expected, f"{found}, and not {expected}"
-        descriptions = {row[0] for row in fields_of(file, "frame", "frame.interface_description")}
-        assert descriptions == {"port 1 of the RoCEv2 device named7, of kind udp"}, descriptions
-        directions = {row[0] for row in fields_of(file, from_sender, "frame.packet_flags_direction")}
-        assert directions <= {"1", "0x00000001"}, directions
-    finally:
-        server.kill()
-        server.wait()
+    server = lib.start([RUN, "--config", config, "ibv_rc_pingpong", "-g", "0"])
+    # The device has its socket: packets that come before would be the kernel's.
+    lib.await_port(PORT, server, "udp")
+    send_by_hand()
+    from_sender = f"ip.src == {SENDER}"
+
+    def three():
+        rows = fields_of(file, from_sender, "frame.interface_name", "frame.comment")
+        return rows if len(rows) == 3 else None
+    found = lib.await_that(three, "three packets in the capture", server)
+    expected = [["named7", text_of_counter(name)] for name in ("drop.unknown_qpn", "parse.icrc", "parse.header_length")]
+    assert found == expected, f"{found}, and not {expected}"
+    descriptions = {row[0] for row in fields_of(file, "frame", "frame.interface_description")}
+    assert descriptions == {"port 1 of the RoCEv2 device named7, of kind udp"}, descriptions
+    directions = {row[0] for row in fields_of(file, from_sender, "frame.packet_flags_direction")}
+    assert directions <= {"1", "0x00000001"}, directions
+    print("tshark names the device, and says why each packet was dropped")
 
 
 def main():
-    missing = [name for name in ("tshark", "ibv_rc_pingpong") if shutil.which(name) is None]
-    if missing or os.geteuid() != 0:
-        print(f"SKIPPED: needs root, tshark and ibv_rc_pingpong; missing: {missing}")
-        return 77
-    if "FAULTLINE_OWN_NETWORK" not in os.environ:
-        os.environ["FAULTLINE_OWN_NETWORK"] = "1"
-        os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
-    for words in ("link set lo up", f"address add {DEVICE}/32 dev lo", f"address add {SENDER}/32 dev lo"):
-        subprocess.run(["ip", *words.split()], check=True)
-    with tempfile.TemporaryDirectory(prefix="faultline-capture-") as folder:
-        os.environ["XDG_RUNTIME_DIR"] = folder
-        check(folder)
-    print("tshark names the device, and says why each packet was dropped")
-    return 0
+    lib.need_root("for addresses of its own")
+    lib.need("tshark", "ibv_rc_pingpong", "ip")
+    if not lib.own_network():
+        lib.skip("may not make a network namespace")
+    for address in (DEVICE, SENDER):
+        lib.call(["ip", "address", "add", f"{address}/32", "dev", "lo"])
+    check(lib.own_runtime_folder())
 
 
-sys.exit(main())
+main()

@@ -4,11 +4,11 @@
   log_file_test.py FAULTLINE_RUN"""
 import os
 import pathlib
-import shutil
 import stat
-import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
 
 run = os.path.realpath(sys.argv[1])
 failures = []
@@ -37,8 +37,7 @@ def program(config, variable=None):
     variables = {name: value for name, value in os.environ.items() if not name.startswith("FAULTLINE_LOG")}
     if variable is not None:
         variables["FAULTLINE_LOG_FILE"] = str(variable)
-    return subprocess.run([run, "--config", str(config), "--wire", f"lf{os.getpid()}", "ibv_rc_pingpong", "-g", "0", "-p", "1", "127.0.0.1"], env=variables,
-                          capture_output=True, text=True, timeout=90, check=False)
+    return lib.call([run, "--config", config, "--wire", "lf", "ibv_rc_pingpong", "-g", "0", "-p", "1", "127.0.0.1"], status=None, env=variables)
 
 
 def ours(output):
@@ -81,14 +80,6 @@ def check(folder):
     expect(LINE in done.stderr and not ours(done.stdout), "and the log is on stderr")
 
 
-def main():
-    if shutil.which("ibv_rc_pingpong") is None:
-        print("SKIPPED: ibv_rc_pingpong is not installed")
-        return 77
-    with tempfile.TemporaryDirectory(prefix="faultline-log-", ignore_cleanup_errors=True) as name:
-        os.environ["XDG_RUNTIME_DIR"] = name
-        check(pathlib.Path(name))
-    return 1 if failures else 0
-
-
-sys.exit(main())
+lib.need("ibv_rc_pingpong")
+check(lib.own_runtime_folder())
+sys.exit(1 if failures else 0)

@@ -7,14 +7,13 @@ identifiers of rdma_cm. A file of sysfs, read by another process, has the progra
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import time
+from pathlib import Path
 
-WAIT_S = 30
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
+
 DEVICE = "faultline0"
 SENDS = 40
 SEND_BYTES = 5000
@@ -50,7 +49,7 @@ def program():
         attr.dest_qp_num, attr.rq_psn, attr.sq_psn = qps[peer].qp_num, peer_psn, psn
         attr.path_mtu = context.query_port(1).active_mtu
         attr.max_dest_rd_atomic = attr.max_rd_atomic = 1
-        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
+        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 20, 7, 7
         attr.ah_attr = AHAttr(gr=GlobalRoute(dgid=GID(str(gid)), sgid_index=0), is_global=1, port_num=1)
         qps[own].to_rts(attr)
     attr = QPAttr(port_num=1)
@@ -89,31 +88,27 @@ if sys.argv[1:] == ["--program"]:
 
 RUN = os.path.realpath(sys.argv[1])
 PYTHON = "/usr/bin/python3"  # Debian's pyverbs is of Debian's Python
-for needed in ("rdma", "rping"):
-    if shutil.which(needed) is None:
-        print(f"SKIPPED: there is no {needed}")
-        sys.exit(77)
+lib.need("rdma", "rping")
 if not os.path.exists(os.path.join(os.path.dirname(RUN), "../stack/abi/libibverbs.so.1")) or \
         subprocess.run([PYTHON, "-c", "import pyverbs.qp"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
-    print("SKIPPED: there is no drop-in library, or no pyverbs")
-    sys.exit(77)
+    lib.skip("there is no drop-in library, or no pyverbs")
 
-folder = tempfile.mkdtemp()
-os.environ["XDG_RUNTIME_DIR"] = folder
-WIRE = f"rdma{os.getpid()}"
-ended = []
+lib.own_runtime_folder()
+WIRE = "rdma"
+
+
+def on_wire(*words, **options):
+    """Runs a command on the wire; returns subprocess.CompletedProcess."""
+    return lib.call([RUN, "--wire", WIRE, "--", *words], **options)
 
 
 def start(*words, **options):
-    process = subprocess.Popen([RUN, "--wire", WIRE, *words], text=True, start_new_session=True, **options)
-    ended.append(process)
-    return process
+    return lib.start([RUN, "--wire", WIRE, *words], errors_apart=True, **options)
 
 
 def rdma(*words):
     """The JSON of rdma(8), which prints "[ ]" or nothing for nothing."""
-    shown = subprocess.run([RUN, "--wire", WIRE, "--", "rdma", "-d", "-j", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                           timeout=WAIT_S, check=True)
+    shown = on_wire("rdma", "-d", "-j", *words)
     assert shown.stderr == "", shown.stderr
     # Version 6.1 prints an array for each port.
     return [entry for line in shown.stdout.splitlines() for entry in json.loads(line or "[]") if entry]
@@ -124,52 +119,52 @@ def of(pid, entries):
 
 
 def same(what, shown, expected):
-    if shown != expected:
-        raise AssertionError(f"{what}: rdma shows {shown}, expected {expected}")
+    lib.expect(shown == expected, f"{what}: rdma shows {shown}, expected {expected}")
+    print(f"ok: {what}", flush=True)
+
+
+def becomes(what, shown, expected):
+    """Waits until rdma shows what is expected: a program publishes its objects a moment after the call that makes them."""
+    lib.await_that(lambda: shown() == expected, lambda: f"{what}: rdma shows {shown()}, expected {expected}")
     print(f"ok: {what}", flush=True)
 
 
 def until(what, condition):
-    limit = time.monotonic() + WAIT_S
-    while not condition():
-        if time.monotonic() > limit:
-            raise AssertionError(f"no {what} in {WAIT_S} s")
-        time.sleep(0.1)
+    lib.await_that(condition, what)
     print(f"ok: {what}", flush=True)
 
 
 def sysfs(file):
-    text = subprocess.check_output([RUN, "--wire", WIRE, "--", "cat", f"/sys/class/infiniband/{DEVICE}/ports/1/{file}"], text=True)
-    return int(text)
+    return int(on_wire("cat", f"/sys/class/infiniband/{DEVICE}/ports/1/{file}").stdout)
 
 
 def check_device():
     [device] = rdma("dev", "show", DEVICE)
-    info = subprocess.check_output([RUN, "--wire", WIRE, "--", "ibv_devinfo"], text=True)
+    info = on_wire("ibv_devinfo").stdout
     same("the GUID of ibv_devinfo", device["node_guid"], re.search(r"node_guid:\s+(\S+)", info).group(1))
     same("the version", device["fw"], re.search(r"fw_ver:\s+(\S+)", info).group(1))
     [link] = rdma("link", "show", f"{DEVICE}/1")
     same("the port", (link["ifname"], link["port"], link["state"], link["physical_state"]), (DEVICE, 1, "ACTIVE", "LINK_UP"))
     assert "PORT_ACTIVE (4)" in info, info
-    system = subprocess.check_output([RUN, "--wire", WIRE, "--", "rdma", "system"], text=True)
+    system = on_wire("rdma", "system").stdout
     same("the system", ("netns shared" in system, "copy-on-fork on" in system), (True, True))
 
 
 def check_objects(has):
     pid = has["pid"]
-    same("PDs", {(pd["pdn"], pd["users"]) for pd in of(pid, rdma("res", "show", "pd"))},
-         {(has["pds"][0], 5), (has["pds"][1], 4)})  # 2 MRs, 3 QPs; 1 MR, 2 QPs, 1 SRQ
-    same("CQs", {(cq["cqe"], cq["users"]) for cq in of(pid, rdma("res", "show", "cq"))},
-         set(zip(has["cqs"], (10, 0))))  # each of five QPs sends and receives by the first
+    becomes("PDs", lambda: {(pd["pdn"], pd["users"]) for pd in of(pid, rdma("res", "show", "pd"))},
+            {(has["pds"][0], 5), (has["pds"][1], 4)})  # 2 MRs, 3 QPs; 1 MR, 2 QPs, 1 SRQ
+    becomes("CQs", lambda: {(cq["cqe"], cq["users"]) for cq in of(pid, rdma("res", "show", "cq"))},
+            set(zip(has["cqs"], (10, 0))))  # each of five QPs sends and receives by the first
 
     def number(key):
         """A key is printed as text or as a number; version 6.1 prints 32 bits of an IOVA."""
         return (key if isinstance(key, int) else int(key, 16)) & 0xffffffff
-    mrs = of(pid, rdma("res", "show", "mr"))
-    same("MRs", sorted([mr["mrn"], number(mr["lkey"]), number(mr["rkey"]), number(mr["iova"]), mr["mrlen"], mr["pdn"]] for mr in mrs),
-         sorted([mrn, lkey, rkey, number(iova), length, pdn] for mrn, lkey, rkey, iova, length, pdn in has["mrs"]))
-    same("SRQ", [(srq["type"], [int(qpn) for qpn in srq["lqpn"]], srq["pdn"]) for srq in of(pid, rdma("res", "show", "srq"))],
-         [("BASIC", [has["qps"]["shared"]["lqpn"]], has["pds"][1])])
+    becomes("MRs", lambda: sorted([mr["mrn"], number(mr["lkey"]), number(mr["rkey"]), number(mr["iova"]), mr["mrlen"], mr["pdn"]]
+                                  for mr in of(pid, rdma("res", "show", "mr"))),
+            sorted([mrn, lkey, rkey, number(iova), length, pdn] for mrn, lkey, rkey, iova, length, pdn in has["mrs"]))
+    becomes("SRQ", lambda: [(srq["type"], [int(qpn) for qpn in srq["lqpn"]], srq["pdn"]) for srq in of(pid, rdma("res", "show", "srq"))],
+            [("BASIC", [has["qps"]["shared"]["lqpn"]], has["pds"][1])])
     same("context", [context["ctxn"] for context in of(pid, rdma("res", "show", "ctx"))], [pid])
 
     states = ["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"]
@@ -212,23 +207,18 @@ def check_counters(has):
     assert words >= SENDS * SEND_BYTES // 4, words
 
 
-def refused(*words):
-    return subprocess.run([RUN, "--wire", WIRE, "--", "rdma", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=WAIT_S,
-                          check=False)
-
-
 def check_refusals():
     for words in (("dev", "set", DEVICE, "name", "other"), ("statistic", "qp", "set", "link", f"{DEVICE}/1", "auto", "type", "on"),
                   ("link", "add", "x", "type", "rxe", "netdev", "lo")):
-        result = refused(*words)
+        result = on_wire("rdma", *words, status=None)
         same(f"rdma {' '.join(words)}: refused", (result.returncode != 0, "Faultline's devices do not have this command" in result.stderr), (True, True))
 
 
 def check_connections():
-    server = start("--side", "a", "--", "rping", "-s", "-P", "-a", "198.18.0.1", "-p", "7174", stdout=subprocess.DEVNULL)
+    server = start("--side", "a", "--", "rping", "-s", "-P", "-a", "198.18.0.1", "-p", "7174")
     until("a listener", lambda: any(cm["state"] == "LISTEN" and cm["src-addr"] == "198.18.0.1:7174" and cm["ps"] == "TCP"
                                     for cm in of(server.pid, rdma("res", "show", "cm_id"))))
-    client = start("--side", "b", "--", "rping", "-c", "-C", "100000000", "-a", "198.18.0.1", "-p", "7174", stdout=subprocess.DEVNULL)
+    client = start("--side", "b", "--", "rping", "-c", "-C", "100000000", "-a", "198.18.0.1", "-p", "7174")
 
     def connected(pid):
         found = [cm for cm in of(pid, rdma("res", "show", "cm_id")) if cm["state"] == "CONNECT"]
@@ -237,38 +227,24 @@ def check_connections():
     ours, theirs = connected(client.pid), connected(server.pid)
     same("the addresses of both ends", (ours["src-addr"], ours["dst-addr"]), (theirs["dst-addr"], theirs["src-addr"]))
     same("the listener's address", ours["dst-addr"], "198.18.0.1:7174")
-    qps = {qp["lqpn"]: qp for qp in rdma("res", "show", "qp")}
-    same("the QPs of the identifiers", qps[ours["lqpn"]]["rqpn"], theirs["lqpn"])
+    becomes("the QPs of the identifiers", lambda: [qp["rqpn"] for qp in rdma("res", "show", "qp") if qp["lqpn"] == ours["lqpn"]], [theirs["lqpn"]])
     before = sysfs("counters/port_rcv_packets")
     until("traffic in sysfs", lambda: sysfs("counters/port_rcv_packets") > before)
-    client.kill()
+    client.end()
     until("the end of a killed client's objects", lambda: not of(client.pid, rdma("res", "show", "cm_id")))
-    server.send_signal(signal.SIGTERM)
-    server.wait(WAIT_S)
+    server.terminate()
+    server.wait()
     same("no identifier of it", of(server.pid, rdma("res", "show", "cm_id")), [])
 
 
-try:
-    one = start("--", PYTHON, os.path.realpath(__file__), "--program", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    objects = json.loads(one.stdout.readline() or sys.exit("FAILED: the program of pyverbs"))
-    check_device()
-    check_objects(objects)
-    check_counters(objects)
-    check_refusals()
-    one.stdin.close()
-    same("the program's end", one.wait(WAIT_S), 0)
-    same("no object after it", [of(one.pid, rdma("res", "show", kind)) for kind in ("qp", "mr", "ctx")], [[], [], []])
-    check_connections()
-except AssertionError as failure:
-    sys.exit(f"FAILED: {failure}")
-finally:
-    for process in ended:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    switches = subprocess.run(["pgrep", "-u", str(os.getuid()), "-f", "--", f"faultline-switch --wire {WIRE} "], stdout=subprocess.PIPE, text=True,
-                              check=False).stdout
-    for switch in switches.split():
-        os.kill(int(switch), signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
+one = start("--", PYTHON, os.path.realpath(__file__), "--program", stdin=subprocess.PIPE)
+objects = json.loads(lib.await_line(one, "^{.*}$", "the program of pyverbs has its objects").group())
+check_device()
+check_objects(objects)
+check_counters(objects)
+check_refusals()
+one.stdin.close()
+same("the program's end", one.wait(), 0)
+same("no object after it", [of(one.pid, rdma("res", "show", kind)) for kind in ("qp", "mr", "ctx")], [[], [], []])
+check_connections()
 print("passed")

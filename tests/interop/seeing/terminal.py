@@ -5,14 +5,17 @@ import pty
 import re
 import select
 import signal
-import time
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
 
 try:
     import pyte
 except ImportError:
     pyte = None
 
-WAIT_S = 60
 COLUMNS = 160
 
 
@@ -24,11 +27,14 @@ class Terminal:
         if self.pid == 0:
             os.environ.update(TERM="linux", LC_ALL="C.UTF-8", LINES=str(lines), COLUMNS=str(COLUMNS), HOME="/nonexistent")
             os.execv(words[0], words)
+        lib.on_exit(self.kill)
+        self.ended = None
         self.screen = pyte.Screen(COLUMNS, lines)
         self.stream = pyte.ByteStream(self.screen)
 
     def read(self):
-        while select.select([self.fd], [], [], 0.1)[0]:
+        """Takes what is there; waits for it at most a moment."""
+        while select.select([self.fd], [], [], 0.05)[0]:
             try:
                 data = os.read(self.fd, 65536)
             except OSError:
@@ -42,27 +48,35 @@ class Terminal:
 
     def shows(self, pattern):
         """Waits for the pattern, whose ^ and $ match at each line."""
-        limit = time.monotonic() + WAIT_S
-        while time.monotonic() < limit:
+        def found():
             self.read()
-            if re.search(pattern, self.text(), re.M):
-                return
-        print(self.text())
-        raise AssertionError(f"no {pattern!r} on the screen in {WAIT_S} s")
+            return re.search(pattern, self.text(), re.M)
+        lib.await_that(found, lambda: f"{pattern!r} is on the screen, which has:\n{self.text()}\n")
 
     def press(self, keys, pattern=None):
         os.write(self.fd, keys.encode())
         if pattern is not None:
             self.shows(pattern)
 
-    def end(self):
-        """Waits for the program's end, and returns its status."""
-        limit = time.monotonic() + WAIT_S
-        while time.monotonic() < limit:
-            self.read()
+    def poll(self):
+        """The exit status, or None while the program runs."""
+        if self.ended is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 os.close(self.fd)
-                return os.waitstatus_to_exitcode(status)
-        os.kill(self.pid, signal.SIGKILL)
-        raise AssertionError("the program does not end")
+                self.ended = os.waitstatus_to_exitcode(status)
+        return self.ended
+
+    def end(self):
+        """Waits for the program's end, and returns its status."""
+        def ended():
+            if self.ended is None:
+                self.read()
+            return self.poll() is not None
+        lib.await_that(ended, lambda: f"the program ends; the screen has:\n{self.text()}\n")
+        return self.ended
+
+    def kill(self):
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
