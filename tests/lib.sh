@@ -38,12 +38,15 @@ fail() {
       tail -n 8 "$file"
     fi
   done
+  # What else is to be taken away still is.
+  if $exiting; then return 1; fi
   exit 1
 }
 
 # ---- what is left is taken away
 
 exit_stack=()
+exiting=false
 # on_exit COMMAND...: runs at the end of the script, the last one first
 on_exit() { exit_stack+=("$(printf '%q ' "$@")"); }
 
@@ -51,6 +54,7 @@ run_exit_stack() {
   local status=$? index
   trap '' TERM INT HUP
   set +e
+  exiting=true
   for ((index = ${#exit_stack[@]} - 1; index >= 0; index--)); do eval "${exit_stack[index]}"; done
   exit "$status"
 }
@@ -67,12 +71,25 @@ own_folder() {
   on_exit rm -rf "$folder"
 }
 
-# own_runtime_folder: the same, and $XDG_RUNTIME_DIR in it, so that the script's wires are its own whatever their names. A switch
-# ends when its folder goes.
+# own_runtime_folder: the same, and $XDG_RUNTIME_DIR in it, so that the script's wires are its own whatever their names. The switches that
+# programs have started there end with the script.
 own_runtime_folder() {
   own_folder
   mkdir -m 700 "$folder/run"
   export XDG_RUNTIME_DIR=$folder/run
+  on_exit end_switches_of "$XDG_RUNTIME_DIR"
+}
+
+# switches_of RUNTIME_FOLDER: prints the process ids of the switches there
+switches_of() {
+  local pid
+  for pid in $(pgrep -u "$(id -u)" -x faultline-switc || true); do
+    if grep -qzFx "XDG_RUNTIME_DIR=$1" "/proc/$pid/environ" 2>/dev/null; then echo "$pid"; fi
+  done
+}
+end_switches_of() {
+  local pid
+  for pid in $(switches_of "$1"); do kill -KILL "$pid" 2>/dev/null || true; done
 }
 
 # ---- processes
@@ -128,7 +145,10 @@ await_that() {
       if "$@"; then return; fi
       fail "a process ended before: $*"
     fi
-    [ "$SECONDS" -lt "$until" ] || fail "not in $hang_seconds s: $*"
+    if [ "$SECONDS" -ge "$until" ]; then
+      fail "not in $hang_seconds s: $*"
+      return 1
+    fi
     sleep 0.05
   done
 }
@@ -159,10 +179,28 @@ has_connection() {
   "$@" grep -qhi "$line" /proc/net/tcp /proc/net/tcp6
 }
 
+# await_cm_listener PID RUN...: until the process listens for connections of rdma_cm. RUN are faultline-run and the options of its device;
+# needs the program rdma of iproute2.
+await_cm_listener() { watch=$1 await_that has_cm_listener "$@"; }
+has_cm_listener() {
+  "${@:2}" -- rdma -j res show cm_id 2>/dev/null | python3 -c 'import json, sys
+shown = sys.stdin.read()
+sys.exit(not any(one.get("pid") == int(sys.argv[1]) and one.get("state") == "LISTEN" for one in json.loads(shown or "[]")))' "$1"
+}
+
 # free_port: prints a TCP port that no program uses
 free_port() { python3 "$tests_folder/free_port.py"; }
 
 # ---- networks
+
+# own_network "$@": as root, runs the script again in a network namespace with a loopback, so that its addresses and ports meet no others.
+# An ordinary user's script stays in the host's network, and needs a free_port. Call it before anything is made.
+own_network() {
+  if [ "$(id -u)" -ne 0 ] || [ -n "${FAULTLINE_OWN_NETWORK:-}" ]; then return; fi
+  unshare --net true 2>/dev/null || return 0
+  # shellcheck disable=SC2016 # for the shell in the namespace
+  FAULTLINE_OWN_NETWORK=yes exec unshare --net bash -c 'ip link set lo up && exec "$0" "$@"' "$0" "$@"
+}
 
 in_space=()   # PREFIX: how a command runs in the namespace of the server, of a switch and of tcpdump
 in_client=()  # and of the client
@@ -192,9 +230,13 @@ start_switch() {
 }
 switch_answers() { timeout 20 "$1" --status "$2" >/dev/null 2>&1; }
 
-# switch_of WIRE: prints the process id of the switch that programs of this wire have started, or nothing. The name of the wire must be
-# the script's own.
-switch_of() { pgrep -u "$(id -u)" -f -- "faultline-switch --wire $1 --listener" || true; }
+# switch_of WIRE: prints the process id of the switch of this wire in $XDG_RUNTIME_DIR, or nothing
+switch_of() {
+  local pid
+  for pid in $(switches_of "$XDG_RUNTIME_DIR"); do
+    if tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -A1 -x -e --wire | grep -qx -e "$1"; then echo "$pid"; fi
+  done
+}
 
 # start_capture NAME INTERFACE FILTER...: tcpdump writes to $folder/NAME.pcap from now on
 start_capture() {
@@ -222,11 +264,11 @@ device_config() {
   printf '[[device]]\nname = "faultline0"\nip = "%s"\n%s\n[device.port]\n%s\n' "$2" "${4:-}" "$3" >"$folder/$1.toml"
 }
 
-# memif_pair [DEVICE_LINES]: $folder/server.toml and client.toml, both ends of one memif
+# memif_pair DEVICE_LINES: $folder/server.toml and client.toml, both ends of one memif
 memif_pair() {
   local role host=1
   for role in server client; do
-    device_config "$role" "198.18.0.$host/24" "$(printf 'kind = "memif"\nrole = "%s"\nsocket = "%s/wire.sock"' "$role" "$folder")" "${1:-}"
+    device_config "$role" "198.18.0.$host/24" "$(printf 'kind = "memif"\nrole = "%s"\nsocket = "%s/wire.sock"' "$role" "$folder")" "$1"
     host=2
   done
 }
@@ -234,17 +276,17 @@ memif_pair() {
 # run_pair PORT SERVER... :: CLIENT...: both must end with status 0; the server listens at the TCP port before the client
 # begins
 run_pair() {
-  local port=$1 server=() status=0
+  local port=$1 words=() status=0
   shift
   while [ "$1" != :: ]; do
-    server+=("$1")
+    words+=("$1")
     shift
   done
   shift
-  start server "${in_space[@]}" "${server[@]}"
+  start server "${in_space[@]}" "${words[@]}"
   local server_pid=$started
   watch=$server_pid await_port "$port" "${in_space[@]}"
   bounded "${in_client[@]}" "$@" >"$folder/client.out" 2>&1 || status=$?
   [ "$status" -eq 0 ] || fail "client, status $status: $*"
-  await_end "$server_pid" || fail "server, status $?: ${server[*]}"
+  await_end "$server_pid" || fail "server, status $?: ${words[*]}"
 }

@@ -3,15 +3,15 @@
 # Bad configuration and bad options: exit status 2 and one line that names what is wrong.
 #   config_test.sh FAULTLINE_PERF
 set -euo pipefail
-# shellcheck source=tests/interop/e2e/lib.sh
-. "$(dirname "$0")/lib.sh"
-memif_pair
+# shellcheck source=tests/interop/e2e/perf.sh
+. "$(dirname "$0")/perf.sh"
+memif_pair ''
 
 # refused WORD COMMAND...: status 2, one line on standard error, with WORD in it
 refused() {
   local word=$1 status=0
   shift
-  timeout 30 "$@" >"$folder/refused.out" 2>"$folder/refused.err" || status=$?
+  bounded "$@" >"$folder/refused.out" 2>"$folder/refused.err" || status=$?
   [ "$status" -eq 2 ] || fail "$word: exit status $status, not 2"
   [ "$(wc -l <"$folder/refused.err")" -eq 1 ] || fail "$word: not one line"
   grep -qF -- "$word" "$folder/refused.err" || fail "$word: the line does not name it: $(cat "$folder/refused.err")"
@@ -36,7 +36,7 @@ bad_config eal.memory_mib '$a [eal]\nmemory_mib = 0'
 refused nowhere.toml "$perf" --config "$folder/nowhere.toml" --server --port 0
 refused faultline9 "$perf" --config "$folder/server.toml" --device faultline9 --server --port 0
 # The port opens with the first PD.
-device_config absent 1 "$(printf 'kind = "pci"\naddress = "ffff:ff:1f.7"')"
+device_config absent 198.18.0.1/24 "$(printf 'kind = "pci"\naddress = "ffff:ff:1f.7"')"
 refused "device.port.address: there is no PCI device ffff:ff:1f.7" "$perf" --config "$folder/absent.toml" --server --port 0
 run=("$perf" --config "$folder/client.toml" --client 127.0.0.1)
 refused --op "${run[@]}" -- --op jump

@@ -4,34 +4,32 @@
 # the next client over a wire that connects again.
 #   killed_process_test.sh FAULTLINE_PERF
 set -euo pipefail
-# shellcheck source=tests/interop/e2e/lib.sh
-. "$(dirname "$0")/lib.sh"
-memif_pair
+# shellcheck source=tests/interop/e2e/perf.sh
+. "$(dirname "$0")/perf.sh"
+memif_pair ''
+export RUNTIME_DIRECTORY=$folder/run
 
 for op in write read send; do
   start_server
-  client --op "$op" --size 4096 --seconds 60 &
+  client --op "$op" --size 4096 --seconds "$hang_seconds" &
   client_pid=$!
-  # Killed in the middle: not before the client is connected, which a busy machine delays.
-  await_connection "$tcp_port"
-  sleep 1.5
-  kill -9 "$server_pid" "$(pgrep -P "$server_pid" || true)" 2>/dev/null || true
+  on_exit kill_now "$client_pid"
+  # In the middle of the data: the server's port has received more than the set-up.
+  await_traffic
+  kill_now "$server_pid"
   status=0
-  ( sleep 30; kill -9 "$client_pid" 2>/dev/null ) &
-  guard=$!
-  wait "$client_pid" || status=$?
-  kill "$guard" 2>/dev/null || true
+  await_end "$client_pid" || status=$?
   [ "$status" -eq 1 ] || fail "$op: the client ended with $status after its server was killed"
   grep -qE 'transport retry counter exceeded|the peer has gone' "$folder/client.err" || fail "$op: the client gave no reason"
-  server_pid=
   echo "ok: $op, server killed: $(tail -n 1 "$folder/client.err")"
 done
 
-start_server --keep-serving
-timeout -s KILL 2 "$perf" --config "$folder/client.toml" --client 127.0.0.1 --port "$tcp_port" -- --op write --size 4096 \
-  --seconds 60 >"$folder/client.out" 2>&1 || true
+server_options=(--keep-serving)
+start_server
+start first-client "$perf" --config "$folder/client.toml" --client 127.0.0.1 --port "$tcp_port" -- --op write --size 4096 \
+  --seconds "$hang_seconds"
+await_traffic
+kill_now "$started"
 client --op write,read,send --size 64,64k --iters 64 --depth 16 --verify || fail "the next client"
 echo "ok: client killed, the next one is served"
-kill "$server_pid"
-wait "$server_pid" 2>/dev/null || true
-server_pid=
+end "$server_pid" || true

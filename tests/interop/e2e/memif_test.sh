@@ -4,9 +4,10 @@
 # cold and prefetched, several QPs, inline and dedicated progress, as this user and as an ordinary one.
 #   memif_test.sh FAULTLINE_PERF
 set -euo pipefail
-# shellcheck source=tests/interop/e2e/lib.sh
-. "$(dirname "$0")/lib.sh"
-memif_pair
+# shellcheck source=tests/interop/e2e/perf.sh
+. "$(dirname "$0")/perf.sh"
+memif_pair ''
+export RUNTIME_DIRECTORY=$folder/run
 
 mtus=(256 512 1024 2048 4096)
 if [ -n "${FAULTLINE_BRIEF:-}" ]; then mtus=(256 4096); fi
@@ -48,7 +49,7 @@ if [ "$(nproc)" -ge 2 ]; then
   expect_pair --op write,read,send --size 64,4096,64k --qps 4 --depth 8 --iters 64 --verify
   expect_pair --op ud_send --size 64,4096 --depth 8 --iters 64 --verify
 fi
-memif_pair
+memif_pair ''
 
 expect_pair --op write --size 64 --seconds 0.3 --limits --json "$folder/result.json"
 python3 - "$folder/result.json" <<'PY' || fail "the JSON lacks something"
@@ -60,47 +61,21 @@ assert result["limits"]["copy_crc_gb_per_second"] > 0
 PY
 
 start_server
-client --op write --size 64 --seconds 4 &
-client_pid=$!
-COUNTER_PAGE="$(dirname "$0")/../../../docs/counters.md" python3 - <<'PY' || fail "DPDK's telemetry lacks counters"
-import glob, json, os, socket, time
-user = os.getuid()
-# As pmd_glue/eal/eal_folder.cpp looks for it.
-folders = ["/var/run"] if user == 0 else [os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{user}"), f"/tmp/faultline-{user}"]
-page = open(os.environ["COUNTER_PAGE"]).read().split("## Of one region")[0]
-# faultline-perf has no connection manager.
-names = {line.split("`")[1].replace(".", "/") for line in page.splitlines() if line.startswith("| `") and not line.startswith("| `cm.")}
-def counters():
-    for path in [path for folder in folders for path in glob.glob(folder + "/dpdk/faultline/dpdk_telemetry.v2*")]:
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as telemetry:
-                telemetry.settimeout(2)
-                telemetry.connect(path)
-                telemetry.recv(4096)
-                telemetry.send(b"/faultline/counters,faultline0")
-                yield json.loads(telemetry.recv(65536)).get("/faultline/counters") or {}
-        except OSError:
-            continue
-for _ in range(30):
-    if any(told.get("transport/rx_packets", 0) > 0 and set(told) == names for told in counters()): break
-    time.sleep(0.1)
-else:
-    raise SystemExit(f"the names differ: {[sorted(names ^ set(told)) for told in counters()]}")
-PY
-wait "$client_pid" || fail "client beside the telemetry"
-wait "$server_pid" || fail "server beside the telemetry"
-server_pid=
+start telemetry-client "$perf" --config "$folder/client.toml" --client 127.0.0.1 --port "$tcp_port" -- --op write --size 64 \
+  --seconds "$hang_seconds"
+await_traffic
+"$(dirname "$0")/counters.py" "$folder/run" --names "$tests_folder/../docs/counters.md" || fail "DPDK's telemetry lacks counters"
+kill_now "$started" "$server_pid"
 echo "ok: telemetry"
 
 start_server
 status=0
 printf 'start\nshow stats\nshow odp all\nstop\nset size 4096\nset size x\nstart\nnonsense\nstop\nquit\n' |
-  timeout 60 "$perf" --config "$folder/client.toml" --client 127.0.0.1 --port "$tcp_port" -- -i --op write \
+  bounded "$perf" --config "$folder/client.toml" --client 127.0.0.1 --port "$tcp_port" -- -i --op write \
     >"$folder/client.out" 2>"$folder/client.err" || status=$?
 # Two commands of the script are wrong.
 [ "$status" -eq 2 ] || fail "the prompt: status $status"
-wait "$server_pid" || fail "the server of the prompt"
-server_pid=
+expect_server "the prompt"
 for said in 'odp.num_page_faults' 'write .* 64 ' 'write .* 4096 '; do
   grep -q -- "$said" "$folder/client.out" || fail "the prompt did not print: $said"
 done
@@ -109,7 +84,7 @@ for said in 'set size: "x"' 'unknown command "nonsense"'; do
 done
 echo "ok: the prompt"
 
-timeout 60 "$perf" --demo >"$folder/demo.out" 2>"$folder/demo.err" || fail "the demo"
+bounded "$perf" --demo >"$folder/demo.out" 2>"$folder/demo.err" || fail "the demo"
 if [ "$(id -u)" -eq 0 ] && setpriv --reuid=nobody --regid=nogroup --clear-groups true 2>/dev/null; then
   # As an ordinary user, from a folder of his own; the program may lie where he cannot read.
   own=$folder/own
@@ -117,7 +92,7 @@ if [ "$(id -u)" -eq 0 ] && setpriv --reuid=nobody --regid=nogroup --clear-groups
   cp "$perf" "$own/faultline-perf"
   cp -L "$(dirname "$perf")/../libfaultline.so.0" "$own/"
   chmod 755 "$folder" && chown -R nobody "$own"
-  timeout 60 setpriv --reuid=nobody --regid=nogroup --clear-groups env -u HOME -u XDG_RUNTIME_DIR TMPDIR="$own" \
+  bounded setpriv --reuid=nobody --regid=nogroup --clear-groups env -u HOME -u XDG_RUNTIME_DIR TMPDIR="$own" \
     LD_LIBRARY_PATH="$own" "$own/faultline-perf" --demo >"$folder/demo.out" 2>"$folder/demo.err" || fail "the demo as nobody"
   echo "ok: the demo, as root and as nobody"
 else

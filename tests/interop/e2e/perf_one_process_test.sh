@@ -3,15 +3,15 @@
 # Server and client in one process, on two devices that a ring joins: every byte compared, and a ping-pong.
 #   perf_one_process_test.sh FAULTLINE_PERF
 set -euo pipefail
-# shellcheck source=tests/interop/e2e/lib.sh
-. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/interop/e2e/perf.sh
+. "$(dirname "$0")/perf.sh"
 
 for side in a b; do
   printf '[[device]]\nname = "faultline%s"\nip = "198.18.0.%d/24"\n[device.port]\nkind = "ring"\nwire = "w0"\nside = "%s"\n' \
     "$side" "$((1 + $(printf '%d' "'$side") - 97))" "$side"
 done >"$folder/ring.toml"
 both() {
-  timeout 120 "$perf" --config "$folder/ring.toml" --both -- "$@" --json "$folder/result.json" >"$folder/both.out" 2>"$folder/both.err" ||
+  bounded "$perf" --config "$folder/ring.toml" --both -- "$@" --json "$folder/result.json" >"$folder/both.out" 2>"$folder/both.err" ||
     fail "both: $*"
   echo "ok: $*"
 }
@@ -26,5 +26,5 @@ PY
 both --op write,send --size 64 --mode lat --iters 2000
 # A client that fails ends its server too.
 status=0
-timeout 60 "$perf" --config "$folder/ring.toml" --both -- --op ud_send --size 64k >"$folder/both.out" 2>"$folder/both.err" || status=$?
+bounded "$perf" --config "$folder/ring.toml" --both -- --op ud_send --size 64k >"$folder/both.out" 2>"$folder/both.err" || status=$?
 [ "$status" -eq 2 ] || fail "a datagram over the path MTU: exit status $status, not 2"

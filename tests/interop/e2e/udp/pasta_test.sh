@@ -4,7 +4,8 @@
 # namespace, so the test needs no rights: its interface has two addresses, one for each of the two.
 #   pasta_test.sh FAULTLINE_PERF FAULTLINE_RUN
 set -euo pipefail
-skip() { echo "SKIPPED: $*"; exit 77; }
+# shellcheck source=tests/lib.sh
+. "${PASTA_FOLDER:-$(dirname "$0")/../../..}/lib.sh"
 here=$(realpath "$0")
 perf=$(realpath "$1")
 run=$(realpath "$2")
@@ -12,16 +13,16 @@ user=65534 # Debian's nobody
 
 # As root: the rest as an ordinary user, in a folder that the user may read.
 if [ -z "${PASTA_FOLDER:-}" ]; then
-  for tool in pasta unshare ip rping; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
-  PASTA_FOLDER=$(mktemp -d)
-  export PASTA_FOLDER
-  trap 'rm -rf "$PASTA_FOLDER"' EXIT
+  need pasta unshare ip rping
+  own_folder
+  export PASTA_FOLDER=$folder
+  cp "$tests_folder/lib.sh" "$PASTA_FOLDER/"
   mkdir -p "$PASTA_FOLDER"/{bin,stack/abi} && mkdir -m 700 "$PASTA_FOLDER/user"
   cp "$perf" "$run" "$here" "$PASTA_FOLDER/bin/"
   cp "$(dirname "$run")/../stack/abi/libibverbs.so.1" "$PASTA_FOLDER/stack/abi/"
   cp "$(dirname "$run")"/../libfaultline.so.0 "$PASTA_FOLDER/"
   chmod -R a+rX "$PASTA_FOLDER/bin" "$PASTA_FOLDER/stack" "$PASTA_FOLDER"/lib*
-  chmod a+rx "$PASTA_FOLDER"
+  chmod a+r "$PASTA_FOLDER/lib.sh"
   as_user=()
   if [ "$(id -u)" -eq 0 ]; then
     chown "$user:$user" "$PASTA_FOLDER" "$PASTA_FOLDER/user"
@@ -29,18 +30,13 @@ if [ -z "${PASTA_FOLDER:-}" ]; then
   fi
   "${as_user[@]}" unshare --user --map-root-user --net true 2>/dev/null || skip "no user namespaces for an ordinary user"
   # In a namespace of processes too, so that none outlives the test.
-  timeout 200 "${as_user[@]}" unshare --user --map-root-user --net --pid --fork --kill-child --mount-proc \
+  "${as_user[@]}" unshare --user --map-root-user --net --pid --fork --kill-child --mount-proc \
     bash "$PASTA_FOLDER/bin/$(basename "$here")" "$PASTA_FOLDER/bin/$(basename "$perf")" "$PASTA_FOLDER/bin/$(basename "$run")"
   exit
 fi
 
 folder=$PASTA_FOLDER
 export LD_LIBRARY_PATH=$folder HOME=$folder XDG_RUNTIME_DIR=$folder/user
-fail() {
-  echo "FAILED: $*"
-  tail -n 5 "$folder"/*.out
-  exit 1
-}
 ip link set lo up
 ip link add fl-a type veth peer name fl-b
 for host in 1 2; do
@@ -64,20 +60,17 @@ inside() {
   pasta --quiet --config-net --no-map-gw "${family[@]}" --address "$address" --udp-ports "$address/4791" --tcp-ports "$address/20000" \
     --udp-ns none --tcp-ns none -- bash -c "$settle" "$gateway" "$@"
 }
-# pair SERVER :: CLIENT, which is repeated until the server is there
+# pair SERVER :: CLIENT: the client is repeated until the server is there, which no other sign shows in another namespace
 pair() {
-  local server=()
-  while [ "$1" != :: ]; do server+=("$1"); shift; done
+  local words=()
+  while [ "$1" != :: ]; do words+=("$1"); shift; done
   shift
-  inside 1 timeout 60 "${server[@]}" >"$folder/server.out" 2>&1 &
-  local serving=$!
-  until inside 2 timeout 60 "$@" >"$folder/client.out" 2>&1; do
-    kill -0 "$serving" 2>/dev/null || fail "$*"
-    sleep 0.5
-  done
-  wait "$serving" || fail "${server[*]}"
+  start server inside 1 "${words[@]}"
+  watch=$started await_that connects "$@"
+  await_end "$started" || fail "${words[*]}"
   echo "ok: ${*##*/}"
 }
+connects() { inside 2 "$@" >"$folder/client.out" 2>&1; }
 for prefix in 198.18.0. 2001:2::; do
   gateway=198.18.0.254
   family=(-4 --netmask 24 --gateway "$gateway")

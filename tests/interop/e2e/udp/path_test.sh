@@ -4,29 +4,22 @@
 # carries 1400 bytes only.
 #   path_test.sh FAULTLINE_PERF
 set -euo pipefail
-# shellcheck source=tests/interop/e2e/lib.sh
-. "$(dirname "$0")/../lib.sh"
-[ "$(id -u)" -eq 0 ] || skip "needs root for network namespaces"
-command -v ip >/dev/null || skip "ip is not installed"
+# shellcheck source=tests/interop/e2e/perf.sh
+. "$(dirname "$0")/../perf.sh"
+need_root
+need ip python3
 
-near=fl-udp-near-$$
-router=fl-udp-router-$$
-far=fl-udp-far-$$
-forger_pid=
-extra_cleanup() {
-  if [ -n "$forger_pid" ]; then kill -9 "$forger_pid" 2>/dev/null || true; fi
-  for space in "$near" "$router" "$far"; do ip netns del "$space" 2>/dev/null || true; done
-}
-ip netns add "$near" 2>/dev/null || skip "may not create network namespaces"
-ip netns add "$router"
-ip netns add "$far"
-ip -n "$near" link add fl-a mtu 4500 type veth peer name fl-a mtu 4500 netns "$router"
-ip -n "$far" link add fl-b mtu 4500 type veth peer name fl-b mtu 1400 netns "$router"
+near='' router='' far=''
+new_namespace near udp-near
+new_namespace router udp-router
+new_namespace far udp-far
+veth_pair "$near" fl-a "$router" fl-a
+veth_pair "$far" fl-b "$router" fl-b
+ip -n "$router" link set fl-b mtu 1400
 # join SPACE INTERFACE NETWORK HOST: the interface with an address of each family; the router is host 1 of the networks
 join() {
   ip -n "$1" addr add "198.18.$3.$4/24" dev "$2"
   ip -n "$1" addr add "2001:2:0:$3::$4/64" dev "$2" nodad
-  ip -n "$1" link set "$2" up
   [ "$4" -ne 1 ] || return 0
   ip -n "$1" route add default via "198.18.$3.1"
   ip -n "$1" route add default via "2001:2:0:$3::1"
@@ -52,9 +45,7 @@ for hosts in '198.18.1.2 198.18.2.2' '2001:2:0:1::2 2001:2:0:2::2'; do
   config_of "$here" "$there"
   start_server
   ! client --op write --size 64k --depth 8 --iters 8 || fail "packets of 4096 bytes passed a link of 1400"
-  kill "$server_pid" 2>/dev/null || true
-  wait "$server_pid" 2>/dev/null || true
-  server_pid=
+  end "$server_pid" || true
   line="$here: packets to $there are dropped: they are longer than the 1400 bytes that the path holds; give its QPs a path MTU of at most 1024"
   [ "$(grep -c "$line" "$folder/client.err")" -eq 1 ] || fail "no line, or more than one, names the path"
   config_of "$here" "$there" 'mtu = 1400'
@@ -62,7 +53,7 @@ for hosts in '198.18.1.2 198.18.2.2' '2001:2:0:1::2 2001:2:0:2::2'; do
 done
 
 # Forged reports that a third host has no socket come all the time of a transfer.
-ip netns exec "$far" python3 -c '
+start forger ip netns exec "$far" python3 -c '
 import socket, struct, time
 raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 address = socket.inet_aton
@@ -77,10 +68,13 @@ while True:
     for _ in range(20):
         raw.sendto(message, ("198.18.1.2", 0))
     time.sleep(0.001)
-' &
-forger_pid=$!
+'
 config_of 198.18.1.2 198.18.2.2 'mtu = 1400'
 export FAULTLINE_LOG=debug
 expect_pair --op write,read,send --size 64,64k --depth 8 --iters 50 --verify
 expect_pair --op ud_send --size 64,1024 --depth 4 --iters 32 --verify
-grep -q "198.18.1.2: ICMP reports that packets to 198.18.2.3 reach no socket" "$folder/client.err" || fail "no report has arrived"
+# A transfer that goes on until a report has arrived.
+start_server
+start reported "${in_client[@]}" "$perf" --config "$folder/client.toml" --client "$exchange" --port "$tcp_port" -- --op write --size 64 \
+  --seconds "$hang_seconds"
+watch=$started await_line "$folder/reported.out" "198.18.1.2: ICMP reports that packets to 198.18.2.3 reach no socket"

@@ -3,10 +3,9 @@
 # A program on a wire maps memory at a fixed place: fixed_maps.cpp.
 #   fixed_maps_test.sh FIXED_MAPS FAULTLINE_RUN
 set -euo pipefail
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../../../lib.sh"
 program=$1
 run=$2
-folder=$(mktemp -d)
-chmod 700 "$folder"
-export XDG_RUNTIME_DIR=$folder
-trap 'rm -rf "$folder"' EXIT
-"$run" --wire "fixed$$" -- "$program"
+own_runtime_folder
+"$run" --wire fixed -- "$program"

@@ -4,16 +4,15 @@
 # as a program with a long life may have.
 #   open_close_test.sh OPEN_CLOSE FAULTLINE_RUN
 set -euo pipefail
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../../../lib.sh"
 open_close=$1
 run=$2
 cycles=$([ -n "${FAULTLINE_SOAK:-}" ] && echo 100000 || echo 400)
-folder=$(mktemp -d)
-chmod 700 "$folder"
-export XDG_RUNTIME_DIR=$folder
-trap 'rm -rf "$folder"' EXIT
+own_runtime_folder
 
 echo "wire"
-"$run" --wire "open$$" -- "$open_close" "$cycles"
+"$run" --wire open -- "$open_close" "$cycles"
 for role in server client ring; do
   echo "$role"
   if [ "$role" = ring ]; then
@@ -21,6 +20,6 @@ for role in server client ring; do
   else
     port=$(printf 'kind = "memif"\nrole = "%s"\nsocket = "%s/wire.sock"' "$role" "$folder")
   fi
-  printf '[[device]]\nname = "faultline0"\nip = "198.18.0.1/24"\n[device.port]\n%s\n' "$port" >"$folder/device.toml"
+  device_config device 198.18.0.1/24 "$port"
   "$run" --config "$folder/device.toml" -- "$open_close" "$cycles"
 done

@@ -4,75 +4,64 @@
 # that comes and goes with them.
 #   wire_test.sh FAULTLINE_RUN
 set -euo pipefail
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../../../lib.sh"
 run=$1
-folder=$(mktemp -d)
-# A runtime directory of the test's own, so that its wires are too.
-export XDG_RUNTIME_DIR=$folder
-chmod 700 "$folder"
-skip() { echo "SKIPPED: $*"; exit 77; }
-fail() {
-  echo "FAILED: $*"
-  tail -n 5 "$folder"/*.out "$folder"/faultline/*.log 2>/dev/null || true
-  exit 1
-}
-command -v ibv_rc_pingpong >/dev/null || skip "ibv_rc_pingpong is not installed"
-server_pid=
-# switch_of WIRE: its process id, or nothing
-switch_of() { pgrep -u "$(id -u)" -f -- "faultline-switch --wire $1 --listener" || true; }
-wires="t1 t2 t3"
-cleanup() {
-  if [ -n "$server_pid" ]; then kill "$server_pid" 2>/dev/null && wait "$server_pid" 2>/dev/null || true; fi
-  for wire in $wires; do
-    pid=$(switch_of "$wire$$")
-    if [ -n "$pid" ]; then kill -9 "$pid" 2>/dev/null || true; fi
-  done
-  rm -rf "$folder"
-}
-trap cleanup EXIT
-free_port() { python3 "$(dirname "$0")/../../../free_port.py"; }
+need ibv_rc_pingpong python3
+own_runtime_folder
 
-await_port() {
-  for _ in $(seq 100); do
-    if grep -qi "$(printf ':%04X 0*:0000 0A' "$1")" /proc/net/tcp /proc/net/tcp6; then return; fi
-    sleep 0.1
-  done
-  fail "nobody listens on TCP port $1"
-}
 # pair "SERVER OPTIONS" "CLIENT OPTIONS" PROGRAM ARGS...
 pair() {
-  local server=$1 client=$2
+  local port server client
+  port=$(free_port)
+  read -ra server <<<"$1"
+  read -ra client <<<"$2"
   shift 2
-  tcp_port=$(free_port)
-  # shellcheck disable=SC2086
-  timeout 60 "$run" $server -- "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &
-  server_pid=$!
-  await_port "$tcp_port"
-  # shellcheck disable=SC2086
-  timeout 60 "$run" $client -- "$@" -p "$tcp_port" 127.0.0.1 >"$folder/client.out" 2>&1 || fail "client: $client $*"
-  wait "$server_pid" || fail "server: $server $*"
-  server_pid=
-  echo "ok: $server | $client: $*"
+  run_pair "$port" "$run" "${server[@]}" -- "$@" -p "$port" :: "$run" "${client[@]}" -- "$@" -p "$port" 127.0.0.1
+  echo "ok: ${server[*]} | ${client[*]}: $*"
+}
+# idle_server WIRE: a program that has a device and a QP, and does nothing; its pid in $started
+idle_server() {
+  local port
+  port=$(free_port)
+  start idle "$run" --wire "$1" --side a ibv_rc_pingpong -g 0 -p "$port"
+  watch=$started await_port "$port"
 }
 # refused "WANTED LINE" OPTIONS...: the line is on stderr
 refused() {
   local wanted=$1
   shift
-  if timeout 20 "$run" "$@" ibv_rc_pingpong -g 0 127.0.0.1 >"$folder/refused.out" 2>&1; then fail "not refused: $*"; fi
-  grep -q -- "$wanted" "$folder/refused.out" || { cat "$folder/refused.out"; fail "no line \"$wanted\" for $*"; }
+  if bounded "$run" "$@" ibv_rc_pingpong -g 0 127.0.0.1 >"$folder/refused.out" 2>&1; then fail "not refused: $*"; fi
+  grep -q -- "$wanted" "$folder/refused.out" || fail "no line \"$wanted\" for $*"
   echo "ok: refused, $wanted"
 }
 
-# housekeeping_of PID: how often its progress thread has slept
-housekeeping_of() {
+# sleeps_of PID: how often its progress thread has slept
+sleeps_of() {
   local task
   for task in /proc/"$1"/task/*; do
-    if grep -q fl-progress "$task/comm"; then awk '/^voluntary/ {print $2}' "$task/status"; fi
+    if grep -sq fl-progress "$task/comm"; then awk '/^voluntary/ {print $2}' "$task/status"; fi
   done
 }
+has_slept() { [ "$(sleeps_of "$1")" -ge "$2" ]; }
+# is_idle PID: five sleeps of its progress thread took 1.5 s or more; it looks at its port once a second. A busy machine makes them longer.
+is_idle() {
+  local from=${EPOCHREALTIME//[.,]/}
+  watch=$1 await_that has_slept "$1" $(($(sleeps_of "$1") + 5))
+  [ $((${EPOCHREALTIME//[.,]/} - from)) -ge 1500000 ]
+}
+ticks_of() { awk '{print $14 + $15}' "/proc/$1/stat"; }
+# burns_little PID: at most two ticks of CPU time in two seconds
+burns_little() {
+  local before
+  before=$(ticks_of "$1")
+  sleep 2
+  [ $(($(ticks_of "$1") - before)) -le 2 ]
+}
+has_no_switch() { [ -z "$(switch_of "$1")" ]; }
 
-one=t1$$
+one=t1
 pair "--wire $one" "--wire $one" ibv_rc_pingpong -g 0 -n 500 -c
-[ -n "$(switch_of "$one")" ] || fail "the switch ended at once"
 pair "--wire $one --side a" "--wire $one --ip 198.19.7.7" ibv_rc_pingpong -g 0 -n 500 -s 65536 -c
 grep -q 'GID ::ffff:198.18.0.1' "$folder/server.out" || fail "side a is not 198.18.0.1"
 grep -q 'GID ::ffff:198.19.7.7' "$folder/client.out" || fail "--ip has another address"
@@ -84,28 +73,25 @@ pair "--wire $one --share" "--wire $one --share" ibv_rc_pingpong -g 0 -n 500 -c
 cmp <(grep -o 'local address.*GID.*' "$folder/server.out" | grep -o 'GID.*') \
   <(grep -o 'local address.*GID.*' "$folder/client.out" | grep -o 'GID.*') || fail "sharers have different addresses"
 
-two=t2$$
-tcp_port=$(free_port)
-timeout 60 "$run" --wire "$two" --side a ibv_rc_pingpong -g 0 -p "$tcp_port" >"$folder/server.out" 2>&1 &
-server_pid=$!
-await_port "$tcp_port"
-# A program that has a device, and a QP on it, but does nothing is woken by nothing but a look at its port, once a second.
-program_pid=$(pgrep -P "$server_pid")
-sleep 1
-before=$(housekeeping_of "$program_pid")
-sleep 3
-slept=$(($(housekeeping_of "$program_pid") - before))
-[ "$slept" -le 10 ] || fail "an idle program is woken $slept times in 3 s"
+two=t2
+idle_server "$two"
+idle=$started
+# As soon as all is set up.
+await_that is_idle "$idle"
 echo "ok: an idle program sleeps"
+switch=$(switch_of "$two")
+[ -n "$switch" ] || fail "a program has no switch"
+await_that burns_little "$switch"
+echo "ok: an idle switch sleeps"
 # One that is stopped keeps no other from starting: EAL asks it whether its telemetry socket is its own. (They start, and then find
 # nobody at TCP port 1.)
-kill -STOP "$program_pid"
+kill -STOP "$idle"
 for _ in 1 2 3 4 5; do
   status=0
-  timeout 20 "$run" --wire "$two" ibv_rc_pingpong -g 0 -p 1 127.0.0.1 >/dev/null 2>"$folder/beside.out" || status=$?
-  [ "$status" -eq 1 ] || { kill -CONT "$program_pid"; fail "beside a stopped program another ended with $status"; }
+  bounded "$run" --wire "$two" ibv_rc_pingpong -g 0 -p 1 127.0.0.1 >/dev/null 2>"$folder/beside.out" || status=$?
+  [ "$status" -eq 1 ] || fail "beside a stopped program another ended with $status"
 done
-kill -CONT "$program_pid"
+kill -CONT "$idle"
 echo "ok: a stopped program keeps no other from starting"
 refused "wire $two: 198.18.0.1 is taken by process" --wire "$two" --side a
 refused "start it with --share too" --wire "$two" --side a --share
@@ -114,11 +100,11 @@ refused 'is not an address of 198.18.0.0/15' --wire "$two" --ip 10.0.0.1
 refused "a wire's name is" --wire a/b
 refused 'wire NAME, --udp or --config FILE is required' --
 # Foreign processes: what is no request, and another build's.
-python3 - "$folder/faultline/$two.control" <<'PY' || fail "a foreign process was not refused with a line"
+python3 - "$XDG_RUNTIME_DIR/faultline/$two.control" <<'PY' || fail "a foreign process was not refused with a line"
 import socket, struct, sys
 def ask(message):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.settimeout(5)
+        connection.settimeout(120)
         connection.connect(sys.argv[1])
         connection.send(message)
         answer = connection.recv(4096)
@@ -133,7 +119,7 @@ PY
 echo "ok: foreign processes are refused"
 # As many seats as there can be; the next is refused with a line; and all is free again when they have ended.
 for _ in one two; do
-  python3 - "$(dirname "$0")/../hostile_wire" "$folder/faultline/$two.control" <<'PY' || fail "the wire's last seat"
+  python3 - "$(dirname "$0")/../hostile_wire" "$XDG_RUNTIME_DIR/faultline/$two.control" <<'PY' || fail "the wire's last seat"
 import os, resource, sys
 sys.path.insert(0, sys.argv[1])
 import wire_peer
@@ -160,36 +146,26 @@ assert answer.error != 0 and "which is all it can" in answer.line, answer.line
 PY
 done
 echo "ok: a full wire"
-kill "$server_pid"
-wait "$server_pid" || true
-server_pid=
+end "$idle" || true
 # What it had is free at once.
 pair "--wire $two --side a" "--wire $two --side b" ibv_rc_pingpong -g 0 -n 100 -c
 
-# A program that closes its descriptors, or is killed, leaves nothing behind; a switch that idles burns no CPU.
-pid=$(switch_of "$two")
-before=$(awk '{print $14 + $15}' "/proc/$pid/stat")
-sleep 2
-[ "$(($(awk '{print $14 + $15}' "/proc/$pid/stat") - before))" -le 2 ] || fail "an idle switch burns CPU"
-for _ in $(seq 100); do
-  [ -n "$(switch_of "$two")" ] || break
-  sleep 0.1
-done
-[ -z "$(switch_of "$two")" ] || fail "the switch goes on without programs"
-[ ! -e "$folder/faultline/$two.control" ] || fail "the switch left its socket"
+# A switch stays a moment after its programs, then ends, and leaves nothing behind.
+idle_server "$two"
+from=${EPOCHREALTIME//[.,]/}
+end "$started" || true
+await_that has_no_switch "$two"
+[ $((${EPOCHREALTIME//[.,]/} - from)) -ge 1000000 ] || fail "the switch ended at once"
+[ ! -e "$XDG_RUNTIME_DIR/faultline/$two.control" ] || fail "the switch left its socket"
 echo "ok: the switch came and went"
 
 # One whose directory is gone ends too.
-three=t3$$
-XDG_RUNTIME_DIR=$folder/gone
+export XDG_RUNTIME_DIR=$folder/gone
 mkdir -m 700 "$XDG_RUNTIME_DIR"
-timeout 20 "$run" --wire "$three" ibv_rc_pingpong -g 0 -p 1 127.0.0.1 >/dev/null 2>&1 || true
-[ -n "$(switch_of "$three")" ] || fail "no switch in another directory"
+on_exit end_switches_of "$XDG_RUNTIME_DIR"
+idle_server t3
+[ -n "$(switch_of t3)" ] || fail "no switch in another directory"
 rm -rf "$XDG_RUNTIME_DIR"
-XDG_RUNTIME_DIR=$folder
-for _ in $(seq 100); do
-  [ -n "$(switch_of "$three")" ] || break
-  sleep 0.1
-done
-[ -z "$(switch_of "$three")" ] || fail "the switch outlives its directory"
+end "$started" || true
+await_that has_no_switch t3
 echo "ok: a switch without its directory ends"
