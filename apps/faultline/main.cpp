@@ -22,12 +22,11 @@
 #include "apps/faultline/top/top.hpp"
 #include "apps/faultline/trouble.hpp"
 #include "pmd_glue/config/config.hpp"
+#include "stack/base/exit_status.hpp"
 
 namespace {
 
 using namespace faultline;
-
-constexpr int kUsage = 2;
 
 struct Program {
   const char* command;
@@ -45,7 +44,7 @@ constexpr std::array kPrograms{
 int refuse(std::string line) {
   std::ranges::replace(line, '\n', ' ');
   std::fprintf(stderr, "faultline: %s; faultline --help lists the commands\n", line.c_str());
-  return kUsage;
+  return kUsageExit;
 }
 
 /// `faultline replay JOURNAL ...` is `faultline-run --replay JOURNAL ...`.
@@ -54,7 +53,7 @@ int replay(int argc, char** argv) {
     const bool is_help = argc == 3 && std::string_view(argv[2]) == "--help";
     std::fprintf(is_help ? stdout : stderr,
                  "usage: faultline replay JOURNAL [OPTIONS OF faultline run] PROGRAM [ARGUMENT...]\n");
-    return is_help ? 0 : kUsage;
+    return is_help ? 0 : kUsageExit;
   }
   std::string option = "--replay";
   std::vector<char*> arguments{argv[1], option.data()};
@@ -129,7 +128,7 @@ int start(int argc, char** argv) {
     return refuse(error.what());
   } catch (const glue::ConfigError& error) {
     std::fprintf(stderr, "%s\n", error.what());
-    return kUsage;
+    return kUsageExit;
   }
 }
 

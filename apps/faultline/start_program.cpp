@@ -29,7 +29,7 @@ namespace {
 constexpr int kCannotRun = 126;
 constexpr int kNotFound = 127;
 // A device gives up after 20 s if the wire's switch is stopped. The limit is for hangs only.
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kProgramPatience = std::chrono::seconds(60);
 
 struct Pipe {
   UniqueFd read;
@@ -53,7 +53,7 @@ struct Output {
 
 Output read_all(const UniqueFd& standard, const UniqueFd& error) {
   Output output;
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kProgramPatience;
   std::array<pollfd, 2> ends{{{standard.get(), POLLIN, 0}, {error.get(), POLLIN, 0}}};
   const std::array<std::string*, 2> texts{&output.standard, &output.error};
   // The switch of a wire, which a probe may start, has neither end: the library gives it none.
@@ -113,7 +113,7 @@ ProbeReport report_of(const Output& output, int status) {
   const std::string line = last_line_of(output.error);
   const std::string told = line.empty() ? "" : fmt::format("; its last line: {}", line);
   if (!output.has_ended)
-    return failure(fmt::format("no answer in {} s; it was ended{}", kPatience.count(), told));
+    return failure(fmt::format("no answer in {} s; it was ended{}", kProgramPatience.count(), told));
   if (WIFSIGNALED(status))
     return failure(
         fmt::format("ended by signal {} ({}){}", WTERMSIG(status), strsignal(WTERMSIG(status)), told));

@@ -13,13 +13,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "stack/base/exit_status.hpp"
 #include "stack/base/runtime_directory.hpp"
 #include "stack/base/unique_fd.hpp"
 
 namespace faultline::cli {
 namespace {
 
-constexpr int kUsage = 2;
 constexpr int kPatienceSeconds = 5;  ///< a program that a debugger has stopped does not answer
 
 /// Returns one message of a telemetry socket; null if none comes, or if it is no JSON.
@@ -99,7 +99,7 @@ int run_trouble(const TroubleOptions& options) {
                  "faultline: trouble: no program of this user%s answers; start it with faultline run "
                  "--trouble, and with the same XDG_RUNTIME_DIR\n",
                  options.pid != 0 ? " has that process number and" : "");
-  return kUsage;
+  return kUsageExit;
 }
 
 }  // namespace faultline::cli

@@ -17,7 +17,7 @@
 namespace faultline::switching {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(5);
+constexpr auto kStatusPatience = std::chrono::seconds(5);
 
 std::string contents_of(const UniqueFd& file) {
   std::string text;
@@ -39,7 +39,7 @@ std::string ask_status(const std::string& wire, bool as_json, std::string& error
     error = fmt::format("faultline-switch: wire {}: {}", wire, why);
     return std::string();
   };
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kStatusPatience;
   UniqueFd connection = glue::connect_to_wire(*place, deadline);
   if (!connection && (errno == ENOENT || errno == ECONNREFUSED))
     return refuse("it has no switch; the first program on it starts one");

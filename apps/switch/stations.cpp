@@ -67,8 +67,6 @@ const char* name_of(Drop drop) {
   return "none";
 }
 
-namespace {
-
 /// Destination ports of the latest connection requests. A retransmitted request is sent to the same port
 /// again. Otherwise one sharer could reject it before another listens, and that one accept it; the client
 /// would receive both answers.
@@ -105,17 +103,13 @@ class LatestRequests {
   size_t next_ = 0;
 };
 
-}  // namespace
-
 namespace {
-
-constexpr uint32_t kIpv4PrefixBits = 96;  ///< ::ffff:0:0/96
 
 /// Returns the first address of IPv4; 0.0.0.0/0 if there is none.
 glue::IpNetwork first_ipv4(std::span<const glue::IpNetwork> addresses) {
   const auto found =
       std::ranges::find_if(addresses, [](const glue::IpNetwork& address) { return address.gid.is_ipv4(); });
-  return found != addresses.end() ? *found : glue::IpNetwork{Gid::from_ipv4(0), kIpv4PrefixBits};
+  return found != addresses.end() ? *found : glue::IpNetwork{Gid::from_ipv4(0), glue::kIpv4PrefixBits};
 }
 
 }  // namespace
@@ -125,7 +119,7 @@ struct StationTable::Station {
           bool has_link_local)
       : networks(networks_of_host.begin(), networks_of_host.end()),
         ipv4(first_ipv4(networks).gid.ipv4()),
-        prefix_bits(first_ipv4(networks).prefix_bits - kIpv4PrefixBits),
+        prefix_bits(first_ipv4(networks).prefix_bits - glue::kIpv4PrefixBits),
         shared(is_shared),
         addresses(mac, {}, networks, {}, has_link_local),
         neighbours(addresses) {
@@ -188,7 +182,8 @@ uint32_t StationTable::free_address() const {
 }
 
 StationTable::Station& StationTable::add_station(uint32_t ipv4, bool is_shared) {
-  const glue::IpNetwork address{Gid::from_ipv4(ipv4), static_cast<uint8_t>(kIpv4PrefixBits + kPrefixBits)};
+  const glue::IpNetwork address{Gid::from_ipv4(ipv4),
+                                static_cast<uint8_t>(glue::kIpv4PrefixBits + kPrefixBits)};
   return add_station({&address, 1}, glue::mac_of(address.gid), is_shared, true);
 }
 

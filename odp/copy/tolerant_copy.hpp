@@ -40,6 +40,10 @@ struct FaultRange {
   uintptr_t end;
   uintptr_t fixup;
 };
+/// Returns the address of a label of the assembly.
+[[nodiscard]] inline uintptr_t address_of(const char* label) {
+  return reinterpret_cast<uintptr_t>(label);
+}
 [[nodiscard]] std::span<const FaultRange> tolerant_copy_ranges();
 /// Ranges for faults inside a restartable sequence: the instruction pointer is then already the sequence's
 /// abort address.

@@ -8,7 +8,7 @@
 namespace faultline::odp {
 namespace {
 
-constexpr uint64_t kLookEveryNs = 5'000'000;
+constexpr uint64_t kPressureLookEveryNs = 5'000'000;
 constexpr uint64_t kFindEveryNs = 1'000'000'000;
 /// Memory counts as short above 7/8 of the limit.
 constexpr uint64_t kFreeShare = 8;
@@ -84,7 +84,7 @@ bool MemoryPressure::is_short(uint64_t now_ns) {
     find_again_at_ns_ = now_ns + kFindEveryNs;
   }
   short_ = std::any_of(groups_.begin(), groups_.end(), is_short_in) || is_short_on_machine();
-  next_check_ns_ = now_ns + kLookEveryNs;
+  next_check_ns_ = now_ns + kPressureLookEveryNs;
   return short_;
 }
 

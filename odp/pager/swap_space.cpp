@@ -10,7 +10,7 @@
 namespace faultline::odp {
 namespace {
 
-constexpr uint64_t kLookEveryNs = 1'000'000'000;
+constexpr uint64_t kSwapLookEveryNs = 1'000'000'000;
 constexpr uint64_t kAskEveryNs = 100'000'000;
 
 /// proc(5), /proc/swaps: a line of titles, then one line for each space, which begins with its path.
@@ -31,7 +31,7 @@ void SwapSpace::look(uint64_t now_ns) {
   if (now_ns < good_until_ns_) return;
   std::ifstream list(list_);
   in_memory_ = all_in_memory(list);
-  good_until_ns_ = now_ns + kLookEveryNs;
+  good_until_ns_ = now_ns + kSwapLookEveryNs;
 }
 
 bool SwapSpace::is_absent(uint64_t now_ns) {

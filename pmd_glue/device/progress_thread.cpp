@@ -20,10 +20,10 @@ namespace faultline::glue {
 namespace {
 
 // Polling continues for so long after the last frame: a wake-up costs more than the gaps in a stream.
-constexpr TimeNs kLingerNs = 200'000;
+constexpr TimeNs kProgressLingerNs = 200'000;
 // While it has work, the thread offers its CPU to the program that often.
 constexpr TimeNs kYieldNs = 20'000;
-constexpr TimeNs kFirstNapNs = 1'000'000;
+constexpr TimeNs kFirstProgressNapNs = 1'000'000;
 // Longer than the kernel's tick: a timer that is not the next one to expire costs no access to the CPU's
 // timer, which is dear in a virtual machine.
 constexpr TimeNs kContendedNapNs = 5'000'000;
@@ -188,9 +188,10 @@ bool ProgressThread::sleep(std::unique_lock<std::mutex>& lock, TimeNs idle_ns, C
   const TimeNs latest = monotonic_ns() + kShortRoundsNs;
   while (!rounds.busy && !stop_) {
     const TimeNs now = monotonic_ns();
-    const TimeNs longest = is_contended                               ? kContendedNapNs
-                           : all_have_rx_descriptor && !rounds.driven ? kRungForSleepNs
-                                                                      : idle_backoff_ns(idle_ns, kFirstNapNs);
+    const TimeNs longest = is_contended ? kContendedNapNs
+                           : all_have_rx_descriptor && !rounds.driven
+                               ? kRungForSleepNs
+                               : idle_backoff_ns(idle_ns, kFirstProgressNapNs);
     const TimeNs shortest = is_contended ? kHeldNapNs : 0;
     const TimeNs left = rounds.deadline > now ? rounds.deadline - now : 0;
     const bool only_frames = nap(lock, std::clamp(left, shortest, longest));
@@ -246,7 +247,7 @@ void ProgressThread::run() {
         lock.unlock();
         lock.lock();
       }
-    } else if (now - last_busy < kLingerNs) {
+    } else if (now - last_busy < kProgressLingerNs) {
       if (rounds.busy && now - last_yield < kYieldNs) continue;
       // Lets other threads add and remove devices.
       lock.unlock();

@@ -35,7 +35,7 @@ constexpr TimeNs kToldOfPortNs = 1'000'000'000;
 // A NIC with interrupts is only looked at for its link and for requests that were flagged.
 constexpr TimeNs kRestingPortCheckNs = 200'000'000;
 constexpr unsigned kMostSignalsWithoutFrames = 16;
-constexpr TimeNs kLingerNs = 20'000'000;
+constexpr TimeNs kSentLingerNs = 20'000'000;
 constexpr TimeNs kHeldFramesNs = 1'000'000'000;
 constexpr TimeNs kLastTurnsNs = 100'000'000;
 constexpr TimeNs kTurnOfOthersNs = 20'000'000;
@@ -271,10 +271,10 @@ void RunningDevice::drain_engines() {
       engine.turns().unlock();
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-    sent_lately |= monotonic_ns() - engine.last_sent() < kLingerNs;
+    sent_lately |= monotonic_ns() - engine.last_sent() < kSentLingerNs;
   }
   if (sent_lately && port_->link_holds_frames() && attachment_ == nullptr)
-    std::this_thread::sleep_for(std::chrono::nanoseconds(kLingerNs));
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kSentLingerNs));
 }
 
 void RunningDevice::run_last_turns() {

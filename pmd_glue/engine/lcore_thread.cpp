@@ -23,7 +23,7 @@ namespace {
 
 // Idle time before the first sleep: a wake-up costs more than the gaps in a stream.
 constexpr TimeNs kIdleBeforeSleepNs = 500'000;
-constexpr TimeNs kFirstNapNs = 50'000;
+constexpr TimeNs kFirstLcoreNapNs = 50'000;
 // Sleep limit if every source of work wakes the thread; a safety margin only.
 constexpr TimeNs kToldNapNs = 20'000'000;
 constexpr unsigned kMostReportsWithoutFrames = 16;
@@ -144,7 +144,8 @@ void LcoreThread::run() {
       session_.leave();
       engine_.turns().unlock();
       const bool has_rx_descriptor = frames_ >= 0 && trusts_descriptor;
-      const TimeNs longest = has_rx_descriptor ? kToldNapNs : idle_backoff_ns(now - last_moved, kFirstNapNs);
+      const TimeNs longest =
+          has_rx_descriptor ? kToldNapNs : idle_backoff_ns(now - last_moved, kFirstLcoreNapNs);
       told = nap(std::min(longest, deadline - now), has_rx_descriptor);
       has_slept = has_rx_descriptor;
     }

@@ -9,8 +9,6 @@
 namespace faultline::glue {
 namespace {
 
-constexpr uint8_t kIpv4PrefixBits = 96;  ///< ::ffff:0:0/96
-
 bool is_host_address(const wire::Gid& gid) {
   if (wire::is_multicast(gid)) return false;
   if (gid.is_ipv4()) {

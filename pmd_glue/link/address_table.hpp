@@ -13,6 +13,9 @@
 
 namespace faultline::glue {
 
+/// Bits of ::ffff:0:0/96, the prefix of an IPv4 address in a GID (RFC 4291, 2.5.5.2).
+inline constexpr uint8_t kIpv4PrefixBits = 96;
+
 /// An address and its network's prefix length, counted in the GID's 128 bits (IPv4: 96 more).
 struct IpNetwork {
   wire::Gid gid;

@@ -16,8 +16,6 @@
 namespace faultline::glue {
 namespace {
 
-constexpr uint8_t kIpv4PrefixBits = 96;  ///< ::ffff:0:0/96
-
 /// Returns the number of ones in a netmask, counted in the GID's 128 bits.
 uint8_t prefix_of(const sockaddr* netmask, bool ipv4) {
   if (netmask == nullptr) return 128;

@@ -32,7 +32,7 @@ rte_ether_addr ether_address_of(const wire::MacAddress& mac) {
   return address;
 }
 
-wire::MacAddress mac_of(const rte_ether_addr& address) {
+wire::MacAddress mac_of_ethdev(const rte_ether_addr& address) {
   wire::MacAddress mac;
   std::copy_n(address.addr_bytes, mac.bytes.size(), mac.bytes.begin());
   return mac;
@@ -239,7 +239,7 @@ class Pci final : public EthdevPort {
     const bool has_own = rte_eth_macaddr_get(id_, &own) == 0 && rte_is_valid_assigned_ether_addr(&own) != 0;
     if (has_own && !device.has_configured_mac) {
       // Clouds drop frames from any other address.
-      own_mac_ = mac_of(own);
+      own_mac_ = mac_of_ethdev(own);
       return {};
     }
     rte_ether_addr wanted = ether_address_of(device.mac);

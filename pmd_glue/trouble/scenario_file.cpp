@@ -40,7 +40,7 @@ constexpr Key kFilterKeys[] = {"nth",    "from",   "every",       "qp",         
                                "object", "device", "least_bytes", "most_bytes", "peer"};
 
 /// Returns an IPv4 or IPv6 address (inet_pton(3)).
-std::optional<wire::Gid> parse_address(const std::string& text) {
+std::optional<wire::Gid> parse_host(const std::string& text) {
   wire::Gid gid;
   if (inet_pton(AF_INET6, text.c_str(), gid.bytes.data()) == 1) return gid;
   in_addr ipv4{};
@@ -123,7 +123,7 @@ std::string ScenarioReader::read_peer(CheckedTable& table, EventKind event) cons
   const std::string address = table.text("peer");
   if (address.empty()) return {};
   if (event != EventKind::packet) table.fail("peer", "needs `packet` in the same table");
-  const auto gid = parse_address(address);
+  const auto gid = parse_host(address);
   if (!gid) table.fail("peer", fmt::format("\"{}\" is no IP address, such as \"198.18.0.1\"", address));
   return wire::text_of(*gid);
 }

@@ -12,7 +12,6 @@ namespace faultline::glue {
 
 /// Returns the addresses in the order of the device's GIDs, without a link-local one.
 [[nodiscard]] inline std::vector<IpNetwork> addresses_of(const SwitchGrant& grant) {
-  constexpr uint32_t kIpv4PrefixBits = 96;  // ::ffff:0:0/96
   if (grant.by_sockets == 0)
     return {{wire::Gid::from_ipv4(grant.ipv4), static_cast<uint8_t>(kIpv4PrefixBits + grant.prefix_bits)}};
   std::vector<IpNetwork> addresses;

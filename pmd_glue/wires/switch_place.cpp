@@ -21,15 +21,15 @@ namespace faultline::glue {
 namespace {
 
 constexpr int kBacklog = 64;
-constexpr auto kPause = std::chrono::milliseconds(10);
+constexpr auto kPlacePause = std::chrono::milliseconds(10);
 
-/// Sleeps for kPause and returns true; returns false with ETIMEDOUT if the deadline has passed.
+/// Sleeps for kPlacePause and returns true; returns false with ETIMEDOUT if the deadline has passed.
 bool pause_until(SteadyTime deadline) {
   if (std::chrono::steady_clock::now() >= deadline) {
     errno = ETIMEDOUT;
     return false;
   }
-  std::this_thread::sleep_for(kPause);
+  std::this_thread::sleep_for(kPlacePause);
   return true;
 }
 

@@ -116,7 +116,7 @@ constexpr auto kAsyncEvents = std::to_array<std::string_view>({
 });
 
 /// By rdma_cm_event_type.
-constexpr auto kCmEvents = std::to_array<std::string_view>({
+constexpr auto kCmEventNames = std::to_array<std::string_view>({
     "RDMA_CM_EVENT_ADDR_RESOLVED",
     "RDMA_CM_EVENT_ADDR_ERROR",
     "RDMA_CM_EVENT_ROUTE_RESOLVED",
@@ -170,7 +170,7 @@ std::string_view async_event_name(uint32_t type) {
 }
 
 std::string_view cm_event_name(uint32_t type) {
-  return name_at(kCmEvents, type);
+  return name_at(kCmEventNames, type);
 }
 
 bool is_async_event(std::string_view pattern) {
@@ -178,7 +178,7 @@ bool is_async_event(std::string_view pattern) {
 }
 
 bool is_cm_event(std::string_view pattern) {
-  return fits_one(pattern, kCmEvents);
+  return fits_one(pattern, kCmEventNames);
 }
 
 bool fits(std::string_view pattern, std::string_view name) {

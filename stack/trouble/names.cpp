@@ -85,12 +85,12 @@ constexpr auto kReceiveStatuses = std::to_array<uint32_t>({1, 2, 4, 19, 21});
 /// rdma_cm_event_type. The others follow from what the program and its peer do.
 constexpr auto kCmEvents = std::to_array<Name>({{"RDMA_CM_EVENT_ADDR_CHANGE", 14}});
 
-struct Word {
+struct ActionWord {
   std::string_view key;
   std::string_view word;
   Action::Kind kind;
 };
-constexpr auto kWords = std::to_array<Word>({
+constexpr auto kActionWords = std::to_array<ActionWord>({
     {"call", "delay", Action::Kind::delay_call},      {"packet", "lose", Action::Kind::lose},
     {"packet", "duplicate", Action::Kind::duplicate}, {"packet", "corrupt", Action::Kind::corrupt},
     {"packet", "mark", Action::Kind::mark},           {"packet", "delay", Action::Kind::delay},
@@ -169,13 +169,13 @@ constexpr std::string_view kMainKeys =
     "cm_event, call";
 
 std::string read_word(const std::string& key, const std::string& value, Action& action) {
-  for (const Word& word : kWords) {
+  for (const ActionWord& word : kActionWords) {
     if (word.key != key || word.word != value) continue;
     action.kind = word.kind;
     return {};
   }
   std::string known;
-  for (const Word& word : kWords)
+  for (const ActionWord& word : kActionWords)
     if (word.key == key) known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", word.word);
   if (known.empty()) return fmt::format("{}: unknown key; known here: {}", key, kMainKeys);
   return fmt::format("{}: \"{}\" is unknown; known here: {}", key, value, known);

@@ -68,14 +68,14 @@ void set_code(Action& action) {
   action.number = kCode;
 }
 
-struct Word {
+struct OptionWord {
   bool (*is_for)(Kind kind);
   std::string_view key;
   std::string_view word;
   void (*apply)(Action& action);
   bool is_needed;
 };
-constexpr auto kWords = std::to_array<Word>({
+constexpr auto kOptionWords = std::to_array<OptionWord>({
     {is<Kind::corrupt>, "icrc", "wrong", [](Action&) {}, false},
     {is<Kind::corrupt>, "icrc", "right", [](Action& action) { action.kind = Kind::corrupt_payload; }, false},
     {changes_flow, "flow", "qp", set_flow<FlowScope::qp>, false},
@@ -101,7 +101,7 @@ std::string read_number(const nlohmann::ordered_json& value, const Number& optio
 
 std::string read_word(const nlohmann::ordered_json& value, std::string_view key, Kind kind, Action& action) {
   std::string known;
-  for (const Word& word : kWords) {
+  for (const OptionWord& word : kOptionWords) {
     if (!word.is_for(kind) || word.key != key) continue;
     if (value == word.word) {
       word.apply(action);
@@ -116,7 +116,7 @@ std::string read_word(const nlohmann::ordered_json& value, std::string_view key,
 
 bool is_option(std::string_view key) {
   return std::ranges::find(kNumbers, key, &Number::key) != kNumbers.end() ||
-         std::ranges::find(kWords, key, &Word::key) != kWords.end();
+         std::ranges::find(kOptionWords, key, &OptionWord::key) != kOptionWords.end();
 }
 
 std::string read_options(const nlohmann::ordered_json& table, Action& action) {
@@ -131,7 +131,7 @@ std::string read_options(const nlohmann::ordered_json& table, Action& action) {
       return fmt::format("needs {}", option.key);
     }
   }
-  for (const Word& word : kWords)
+  for (const OptionWord& word : kOptionWords)
     if (word.is_needed && word.is_for(kind) && !table.contains(word.key))
       return fmt::format("needs {}", word.key);
   for (const auto& item : table.items()) {
@@ -139,7 +139,8 @@ std::string read_options(const nlohmann::ordered_json& table, Action& action) {
     if (!is_option(key)) continue;
     if (std::ranges::any_of(kNumbers, [&](const Number& one) { return one.kind == kind && one.key == key; }))
       continue;
-    if (std::ranges::none_of(kWords, [&](const Word& one) { return one.is_for(kind) && one.key == key; }))
+    if (std::ranges::none_of(kOptionWords,
+                             [&](const OptionWord& one) { return one.is_for(kind) && one.key == key; }))
       return fmt::format("{}: this action does not take it", key);
     if (std::string wrong = read_word(item.value(), key, kind, action); !wrong.empty()) return wrong;
   }

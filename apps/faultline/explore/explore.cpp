@@ -23,6 +23,7 @@
 #include "apps/run/find_files.hpp"
 #include "pmd_glue/config/config.hpp"
 #include "pmd_glue/trouble/scenario_file.hpp"
+#include "stack/base/exit_status.hpp"
 #include "stack/base/unique_fd.hpp"
 
 namespace faultline::cli {
@@ -30,12 +31,11 @@ namespace {
 
 namespace files = std::filesystem;
 
-constexpr int kUsage = 2;
 constexpr int kSignalBase = 128;
 
 int refuse(const std::string& line) {
   std::fprintf(stderr, "faultline explore: %s\n", line.c_str());
-  return kUsage;
+  return kUsageExit;
 }
 
 /// A folder for the runs, removed at the end. Its path is short: sockets of wires are below it, and sun_path

@@ -11,12 +11,11 @@
 #include "apps/faultline/export/metrics_server.hpp"
 #include "apps/faultline/export/prometheus_text.hpp"
 #include "apps/faultline/export/sysfs_tree.hpp"
+#include "stack/base/exit_status.hpp"
 
 namespace faultline::cli {
 
 namespace {
-
-constexpr int kUsage = 2;
 
 std::string metrics() {
   return prometheus_text(read_running_programs());
@@ -33,7 +32,7 @@ int write_file(const std::string& path) {
   std::remove(whole.c_str());
   std::fprintf(stderr, "faultline: cannot write %s: %s; give --textfile a path that this user may write\n",
                path.c_str(), std::strerror(error));
-  return kUsage;
+  return kUsageExit;
 }
 
 int write_once(const ExportOptions& options) {
@@ -41,7 +40,7 @@ int write_once(const ExportOptions& options) {
   std::string error;
   if (write_sysfs_tree(options.sysfs, error)) return 0;
   std::fprintf(stderr, "faultline: %s\n", error.c_str());
-  return kUsage;
+  return kUsageExit;
 }
 
 }  // namespace
@@ -72,12 +71,12 @@ int run_export(const ExportOptions& options) {
     std::string error;
     serve_metrics(options.listen, metrics, error);
     std::fprintf(stderr, "faultline: %s\n", error.c_str());
-    return kUsage;
+    return kUsageExit;
   }
   if (options.textfile.empty() && options.sysfs.empty()) {
     if (options.seconds != 0) {
       std::fprintf(stderr, "faultline: --seconds has nothing to write; give --textfile or --sysfs\n");
-      return kUsage;
+      return kUsageExit;
     }
     const std::string text = metrics();
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? 0 : 1;

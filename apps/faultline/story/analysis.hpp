@@ -9,6 +9,8 @@ namespace faultline::story {
 
 /// Rows of the tables of stalls, faults and work requests.
 inline constexpr size_t kMostRows = 200;
+/// Assumed of a connection whose MTU no packet shows.
+inline constexpr uint32_t kUsualMtuBytes = 1024;
 
 /// Completes a story that has connections and events. On entry an event's PSN is the packet's; on return it
 /// counts from the first.

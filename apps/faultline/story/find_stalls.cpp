@@ -25,9 +25,9 @@ struct Progress {
   std::optional<Fault> fault;
 };
 
-class Finder {
+class StallFinder {
  public:
-  explicit Finder(Story& story) : story_(story), all_(story.connections.size()) {}
+  explicit StallFinder(Story& story) : story_(story), all_(story.connections.size()) {}
 
   void run() {
     for (const Event& event : story_.events) {
@@ -181,7 +181,7 @@ class Finder {
 }  // namespace
 
 void find_stalls(Story& story) {
-  Finder(story).run();
+  StallFinder(story).run();
 }
 
 }  // namespace faultline::story

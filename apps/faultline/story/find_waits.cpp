@@ -16,13 +16,12 @@ namespace {
 
 using status::WaitsFor;
 
-constexpr double kNsPerMs = 1e6;
+constexpr double kNsPerMillisecond = 1e6;
 // A rule applies to waits of half the connection's time, and of at least 10 ms in all.
 constexpr uint64_t kLeastTotalNs = 10'000'000;
 constexpr uint64_t kShare = 2;
 // A full window is usual. One wait of that length shows that the acknowledgements make slow progress.
 constexpr uint64_t kSlowProgressNs = 1'000'000;
-constexpr uint32_t kUsualMtuBytes = 1024;
 
 struct Wait {
   WaitsFor what = WaitsFor::nothing;
@@ -69,9 +68,9 @@ struct Queue {
   Total paced;
 };
 
-class Finder {
+class WaitFinder {
  public:
-  explicit Finder(Story& story) : story_(story), all_(story.connections.size()) {}
+  explicit WaitFinder(Story& story) : story_(story), all_(story.connections.size()) {}
 
   void run() {
     for (Event& event : story_.events) {
@@ -188,7 +187,7 @@ class Finder {
               queue.paced.most_requests, ms(queue.paced.ns), queue.paced.waits));
   }
 
-  static double ms(uint64_t ns) { return static_cast<double>(ns) / kNsPerMs; }
+  static double ms(uint64_t ns) { return static_cast<double>(ns) / kNsPerMillisecond; }
 
   void add(Rule rule, uint16_t connection, const Total& total, std::string text) {
     story_.findings.push_back({rule, connection, 0, total.begin_ns, total.end_ns, std::move(text)});
@@ -201,7 +200,7 @@ class Finder {
 }  // namespace
 
 void find_waits(Story& story) {
-  Finder(story).run();
+  WaitFinder(story).run();
 }
 
 }  // namespace faultline::story

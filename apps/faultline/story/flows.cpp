@@ -14,7 +14,6 @@ namespace {
 constexpr int32_t kNearPackets = 1 << 16;
 constexpr uint32_t kVotesPerFlow = 512;
 constexpr uint64_t kCertain = uint64_t{1} << 32;
-constexpr size_t kMostConnections = 65535;
 
 bool is_connected(wire::Service service) {
   return service == wire::Service::rc || service == wire::Service::xrc;

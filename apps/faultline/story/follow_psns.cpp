@@ -9,8 +9,6 @@
 namespace faultline::story {
 namespace {
 
-constexpr uint32_t kUsualMtuBytes = 1024;
-
 /// The requests of one end.
 struct Requests {
   bool has_begun = false;

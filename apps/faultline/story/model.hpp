@@ -15,6 +15,9 @@
 
 namespace faultline::story {
 
+/// An event has 16 bits for its connection.
+inline constexpr size_t kMostConnections = 65535;
+
 /// The page's script has the same values.
 enum class EventKind : uint8_t {
   packet,

@@ -23,8 +23,6 @@ using record::Kind;
 using record::Record;
 using record::RingHeader;
 
-constexpr size_t kMostConnections = 65535;
-
 template <typename Value>
 Value load(std::span<const uint8_t> file, uint64_t offset_bytes) {
   Value value;
@@ -41,7 +39,7 @@ uint64_t written_of(std::span<const uint8_t> file, uint32_t ring) {
   return load<RingHeader>(file, offsetof(FileHeader, ring) + ring * sizeof(RingHeader)).written;
 }
 
-std::string name_of(const std::array<char, 64>& text) {
+std::string string_of(const std::array<char, 64>& text) {
   return {text.begin(), std::ranges::find(text, '\0')};
 }
 
@@ -151,8 +149,8 @@ class Reader {
       return "its connections are outside the file";
     if (!fits(file_, header.controls_offset_bytes, header.control_rows, sizeof(ControlRow)))
       return "its control calls are outside the file";
-    story_.origin = fmt::format("recording of {} of {} (process {})", name_of(header.device),
-                                name_of(header.program), header.pid);
+    story_.origin = fmt::format("recording of {} of {} (process {})", string_of(header.device),
+                                string_of(header.program), header.pid);
     read_connections(header);
     for (uint32_t i = 0; i < header.rings; ++i) {
       const RingHeader ring = header.ring[i];

@@ -18,17 +18,16 @@
 #include "apps/faultline/story/capture_story.hpp"
 #include "apps/faultline/story/page.hpp"
 #include "apps/faultline/story/recording_story.hpp"
+#include "stack/base/exit_status.hpp"
 #include "stack/base/private_file.hpp"
 #include "stack/base/unique_fd.hpp"
 
 namespace faultline::cli {
 namespace {
 
-constexpr int kUsage = 2;
-
 int refuse(const std::string& line) {
   std::fprintf(stderr, "faultline story: %s\n", line.c_str());
-  return kUsage;
+  return kUsageExit;
 }
 
 /// A file in memory.

@@ -98,8 +98,8 @@ double DeviceState::per_second(std::string_view name) const {
   return found != nullptr ? found->per_second : 0;
 }
 
-State read_state(const Choice& choice) {
-  State state;
+TopState read_state(const Choice& choice) {
+  TopState state;
   state.now_ns = monotonic_ns();
   for (const auto& segment : status::open_segments()) {
     if (!choice.device.empty() && segment->device() != choice.device) continue;
@@ -113,7 +113,7 @@ State read_state(const Choice& choice) {
   return state;
 }
 
-void set_rates(State& state, const State& before) {
+void set_rates(TopState& state, const TopState& before) {
   constexpr double kNsPerSecond = 1e9;
   const double seconds =
       state.now_ns > before.now_ns ? static_cast<double>(state.now_ns - before.now_ns) / kNsPerSecond : 0;

@@ -63,7 +63,7 @@ struct DeviceState {
   [[nodiscard]] double per_second(std::string_view name) const;
 };
 
-struct State {
+struct TopState {
   uint64_t now_ns = 0;  ///< CLOCK_MONOTONIC
   std::vector<DeviceState> devices;
 };
@@ -76,9 +76,9 @@ struct Choice {
 };
 
 /// Reads all segments of this user; dead ones begin with the newest.
-[[nodiscard]] State read_state(const Choice& choice);
+[[nodiscard]] TopState read_state(const Choice& choice);
 /// Sets the rates of `state` by the differences from an earlier one.
-void set_rates(State& state, const State& before);
+void set_rates(TopState& state, const TopState& before);
 
 /// Returns the upper bound of the bucket that holds the given part of all services, in us; 0 without one.
 [[nodiscard]] uint64_t latency_quantile_us(const std::vector<status::LatencyBucket>& buckets, double part);

@@ -81,7 +81,7 @@ class Screen {
   static constexpr short kTitle = 1;
 
   void refresh_state() {
-    State now = read_state(choice_);
+    TopState now = read_state(choice_);
     set_rates(now, state_);
     state_ = std::move(now);
     next_refresh_ns_ = monotonic_ns() + interval_ms_ * kNsPerMs;
@@ -264,7 +264,7 @@ class Screen {
 
   const Choice choice_;
   unsigned interval_ms_;
-  State state_;
+  TopState state_;
   uint64_t next_refresh_ns_ = 0;
   Page page_ = Page::qps;
   QpSelection selection_;

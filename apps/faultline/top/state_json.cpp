@@ -121,7 +121,7 @@ ordered_json json_of(const DeviceState& device) {
 
 }  // namespace
 
-nlohmann::ordered_json json_of(const State& state) {
+nlohmann::ordered_json json_of(const TopState& state) {
   ordered_json json{{"now_ns", state.now_ns}, {"devices", ordered_json::array()}};
   for (const DeviceState& device : state.devices) json["devices"].push_back(json_of(device));
   return json;

@@ -8,6 +8,6 @@
 namespace faultline::cli {
 
 /// Returns the whole state. Names of keys end in their unit; docs/seeing/seeing.md describes them.
-[[nodiscard]] nlohmann::ordered_json json_of(const State& state);
+[[nodiscard]] nlohmann::ordered_json json_of(const TopState& state);
 
 }  // namespace faultline::cli

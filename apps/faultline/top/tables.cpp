@@ -58,7 +58,7 @@ std::string qp_line(const QpReference& at) {
       live.counters.retransmitted_packets, status::name_of(live.waits_for));
 }
 
-std::vector<std::pair<const DeviceState*, const RegionState*>> hottest_regions(const State& state) {
+std::vector<std::pair<const DeviceState*, const RegionState*>> hottest_regions(const TopState& state) {
   std::vector<std::pair<const DeviceState*, const RegionState*>> regions;
   for (const DeviceState& device : state.devices)
     for (const RegionState& region : device.regions) regions.emplace_back(&device, &region);
@@ -115,7 +115,7 @@ std::string_view name_of(QpOrder order) {
   return kNames[static_cast<size_t>(order)];
 }
 
-std::vector<QpReference> select_qps(const State& state, const QpSelection& selection) {
+std::vector<QpReference> select_qps(const TopState& state, const QpSelection& selection) {
   std::vector<QpReference> qps;
   for (const DeviceState& device : state.devices)
     for (const QpState& qp : device.qps)
@@ -130,7 +130,7 @@ std::vector<QpReference> select_qps(const State& state, const QpSelection& selec
   return qps;
 }
 
-Table device_table(const State& state, Range range) {
+Table device_table(const TopState& state, Range range) {
   Table table;
   table.header = fmt::format(
       "{:<12} {:>7} {:<15} {:<9} {:<4} {:>6} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>8} {:>7}", "DEVICE",
@@ -150,7 +150,7 @@ Table qp_table(const std::vector<QpReference>& qps, Range range) {
   return table;
 }
 
-Table region_table(const State& state, Range range) {
+Table region_table(const TopState& state, Range range) {
   Table table;
   table.header =
       fmt::format("{:<12} {:>7} {:>10} {:>18} {:>8} {:>9} {:>9} {:>9} {:>10} {:>9}", "DEVICE", "PID", "LKEY",
@@ -171,7 +171,7 @@ Table region_table(const State& state, Range range) {
   return table;
 }
 
-Table fault_table(const State& state, Range range) {
+Table fault_table(const TopState& state, Range range) {
   struct Kind {
     const DeviceState* device;
     std::string name;
@@ -201,7 +201,7 @@ Table fault_table(const State& state, Range range) {
   return table;
 }
 
-Table failure_table(const State& state, Range range) {
+Table failure_table(const TopState& state, Range range) {
   std::vector<std::pair<const DeviceState*, const status::FailureRecord*>> failures;
   for (const DeviceState& device : state.devices)
     for (const status::FailureRecord& failure : device.failures) failures.emplace_back(&device, &failure);
@@ -216,7 +216,7 @@ Table failure_table(const State& state, Range range) {
   return table;
 }
 
-Table counter_table(const State& state, Range range) {
+Table counter_table(const TopState& state, Range range) {
   std::vector<std::pair<const DeviceState*, const CounterState*>> counters;
   for (const DeviceState& device : state.devices)
     for (const CounterState& counter : device.counters)
@@ -233,7 +233,7 @@ Table counter_table(const State& state, Range range) {
   return table;
 }
 
-std::vector<std::string> qp_page(const State& state, const QpReference& at) {
+std::vector<std::string> qp_page(const TopState& state, const QpReference& at) {
   const DeviceState& device = *at.device;
   const status::QpRow& row = at.qp->row;
   const status::QpLive& live = row.live;

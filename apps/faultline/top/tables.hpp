@@ -39,19 +39,19 @@ struct QpReference {
   const DeviceState* device = nullptr;
   const QpState* qp = nullptr;
 };
-[[nodiscard]] std::vector<QpReference> select_qps(const State& state, const QpSelection& selection);
+[[nodiscard]] std::vector<QpReference> select_qps(const TopState& state, const QpSelection& selection);
 
-[[nodiscard]] Table device_table(const State& state, Range range = {});
+[[nodiscard]] Table device_table(const TopState& state, Range range = {});
 [[nodiscard]] Table qp_table(const std::vector<QpReference>& qps, Range range = {});
 /// Regions, those with most faults a second first, then those with most faults.
-[[nodiscard]] Table region_table(const State& state, Range range = {});
+[[nodiscard]] Table region_table(const TopState& state, Range range = {});
 /// Kinds of page faults of each device with the distribution of their service times.
-[[nodiscard]] Table fault_table(const State& state, Range range = {});
+[[nodiscard]] Table fault_table(const TopState& state, Range range = {});
 /// Failures, those of each device newest first.
-[[nodiscard]] Table failure_table(const State& state, Range range = {});
+[[nodiscard]] Table failure_table(const TopState& state, Range range = {});
 /// Counters that are not zero, of all devices.
-[[nodiscard]] Table counter_table(const State& state, Range range = {});
+[[nodiscard]] Table counter_table(const TopState& state, Range range = {});
 /// Everything that is known of a QP, a line for each fact.
-[[nodiscard]] std::vector<std::string> qp_page(const State& state, const QpReference& qp);
+[[nodiscard]] std::vector<std::string> qp_page(const TopState& state, const QpReference& qp);
 
 }  // namespace faultline::cli

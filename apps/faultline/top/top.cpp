@@ -16,11 +16,10 @@
 #include "apps/faultline/top/screen.hpp"
 #include "apps/faultline/top/state_json.hpp"
 #include "apps/faultline/top/tables.hpp"
+#include "stack/base/exit_status.hpp"
 
 namespace faultline::cli {
 namespace {
-
-constexpr int kUsage = 2;
 
 void print(const Table& table) {
   std::printf("%s\n", table.header.c_str());
@@ -37,7 +36,7 @@ std::string clock_text(uint64_t realtime_ns) {
   return text.data();
 }
 
-void print_state(const State& state, const TopOptions& options) {
+void print_state(const TopState& state, const TopOptions& options) {
   print(device_table(state));
   std::printf("\n");
   const std::vector<QpReference> qps = select_qps(state, {});
@@ -91,16 +90,16 @@ int run_top(const TopOptions& options) {
   if (!options.once && !options.as_json && !options.post_mortem) {
     if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0 || std::getenv("TERM") == nullptr) {
       std::fprintf(stderr, "faultline: top: there is no terminal to draw on; give --once or --json\n");
-      return kUsage;
+      return kUsageExit;
     }
     constexpr double kMsPerSecond = 1e3;
     show_screen(choice, static_cast<unsigned>(options.seconds * kMsPerSecond));
     return 0;
   }
-  State state = read_state(choice);
+  TopState state = read_state(choice);
   if (!options.post_mortem && !state.devices.empty()) {
     std::this_thread::sleep_for(std::chrono::duration<double>(options.seconds));
-    State later = read_state(choice);
+    TopState later = read_state(choice);
     set_rates(later, state);
     state = std::move(later);
   }

@@ -9,7 +9,6 @@ namespace {
 
 constexpr uint64_t kGrhBytes = 40;
 constexpr uint64_t kCacheLineBytes = 64;
-constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kLapBytes = uint64_t{64} << 20;
 
 uint64_t rounded_up(uint64_t bytes, uint64_t to) {

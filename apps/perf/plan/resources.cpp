@@ -16,9 +16,7 @@ namespace faultline::perf {
 
 namespace {
 
-constexpr uint8_t kPort = 1;
 constexpr uint32_t kWantedInlineBytes = 64;
-constexpr uint64_t kPageBytes = 4096;
 
 [[noreturn]] void fail(const std::string& what, int error) {
   throw VerbsError(what + ": " + std::strerror(error));

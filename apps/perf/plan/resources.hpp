@@ -16,6 +16,9 @@
 
 namespace faultline::perf {
 
+inline constexpr uint8_t kPort = 1;
+inline constexpr uint64_t kPageBytes = 4096;
+
 /// A local verbs call failed. One line; exit status 1.
 class VerbsError : public std::runtime_error {
  public:

@@ -15,8 +15,6 @@ namespace {
 
 using Counters = std::map<std::string, uint64_t>;
 
-constexpr uint8_t kPort = 1;
-
 bool wants_all(const std::string& what, const Arguments& arguments) {
   if (arguments.empty()) return false;
   if (arguments.size() == 1 && arguments.front() == "all") return true;

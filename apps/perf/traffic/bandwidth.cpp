@@ -32,10 +32,6 @@ ibv_wr_opcode opcode_of(Op op, bool numbered) {
   return IBV_WR_SEND;
 }
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 }  // namespace
 
 BandwidthRun::BandwidthRun(ClientRun& run)

@@ -24,10 +24,6 @@ uint32_t ns_since(Clock::time_point start) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
 }
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 }  // namespace
 
 void LatencyRun::post(uint32_t slot, bool signaled, uint32_t remote_slot) {

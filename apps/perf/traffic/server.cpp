@@ -22,7 +22,7 @@ namespace faultline::perf {
 
 namespace {
 
-constexpr int kPollBatch = 32;
+constexpr int kServerPollBatch = 32;
 constexpr uint32_t kTurnsBetweenLooks = 256;  // polls of the TCP exchange cost a system call each
 
 class ServedRun {
@@ -93,11 +93,11 @@ ServedRun::ServedRun(Exchange& exchange, const PerfDevice& device, const nlohman
 }
 
 void ServedRun::post_receives(uint32_t qp, uint32_t count) {
-  std::array<ibv_recv_wr, kPollBatch> requests{};
-  std::array<ibv_sge, kPollBatch> pieces{};
+  std::array<ibv_recv_wr, kServerPollBatch> requests{};
+  std::array<ibv_sge, kServerPollBatch> pieces{};
   const auto length = static_cast<uint32_t>(geometry_.header_bytes + plan_.size_bytes);
   while (count != 0) {
-    const uint32_t chain = std::min<uint32_t>(count, kPollBatch);
+    const uint32_t chain = std::min<uint32_t>(count, kServerPollBatch);
     for (uint32_t i = 0; i < chain; ++i) {
       const uint32_t slot = posted_[qp]++ % geometry_.slots;
       pieces[i] = {reinterpret_cast<uint64_t>(buffer_->data() + geometry_.offset_of(qp, slot)), length,
@@ -136,8 +136,8 @@ void ServedRun::on_received(const ibv_wc& completion) {
 }
 
 void ServedRun::take_completions() {
-  std::array<ibv_wc, kPollBatch> completions;
-  const int count = ibv_poll_cq(qps_->cq(), kPollBatch, completions.data());
+  std::array<ibv_wc, kServerPollBatch> completions;
+  const int count = ibv_poll_cq(qps_->cq(), kServerPollBatch, completions.data());
   if (count < 0) throw VerbsError("ibv_poll_cq failed");
   uint32_t run_qp = 0;
   uint32_t run = 0;

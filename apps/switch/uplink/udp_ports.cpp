@@ -14,14 +14,14 @@
 namespace faultline::switching {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(5);
-constexpr auto kPause = std::chrono::milliseconds(10);
+constexpr auto kUdpPatience = std::chrono::seconds(5);
+constexpr auto kUdpPause = std::chrono::milliseconds(10);
 
 }  // namespace
 
 void await_udp_ports(const glue::DeviceConfig& uplink) {
   if (!glue::row_of(uplink.port.kind).has_host_addresses) return;
-  const auto latest = std::chrono::steady_clock::now() + kPatience;
+  const auto latest = std::chrono::steady_clock::now() + kUdpPatience;
   bool is_noted = false;
   for (const glue::IpNetwork& address : uplink.addresses)
     while (!glue::is_host_address(address.gid, wire::kRoceUdpPort) && errno == EADDRINUSE &&
@@ -29,7 +29,7 @@ void await_udp_ports(const glue::DeviceConfig& uplink) {
       if (!std::exchange(is_noted, true))
         log().warn("waits for UDP port {} of {}: another process has it", wire::kRoceUdpPort,
                    wire::text_of(address.gid));
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kUdpPause);
     }
 }
 

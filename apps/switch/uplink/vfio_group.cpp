@@ -11,20 +11,20 @@
 namespace faultline::switching {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(5);
-constexpr auto kPause = std::chrono::milliseconds(10);
+constexpr auto kVfioPatience = std::chrono::seconds(5);
+constexpr auto kVfioPause = std::chrono::milliseconds(10);
 
 }  // namespace
 
 void await_vfio_group(const glue::DeviceConfig& uplink) {
   if (!glue::row_of(uplink.port.kind).is_on_pci) return;
-  const auto latest = std::chrono::steady_clock::now() + kPatience;
+  const auto latest = std::chrono::steady_clock::now() + kVfioPatience;
   const std::string_view address = glue::pci_address_of(uplink.port.address);
   auto group = glue::busy_group(address);
   if (group)
     log().warn("waits for {}, the VFIO group of {}: another process has it", group->string(), address);
   while (group && std::chrono::steady_clock::now() < latest) {
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kVfioPause);
     group = glue::busy_group(address);
   }
 }

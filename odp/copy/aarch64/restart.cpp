@@ -38,14 +38,15 @@ namespace faultline::odp {
 namespace {
 
 /// For a fault in a sequence the kernel has already put the abort address into the signal frame.
-const std::array<FaultRange, 1> kRanges{FaultRange{reinterpret_cast<uintptr_t>(faultline_odp_revoked),
-                                                   reinterpret_cast<uintptr_t>(faultline_odp_revoked) + 1,
-                                                   reinterpret_cast<uintptr_t>(faultline_odp_revoked_fault)}};
+const std::array<FaultRange, 1> kRestartRanges{
+    FaultRange{reinterpret_cast<uintptr_t>(faultline_odp_revoked),
+               reinterpret_cast<uintptr_t>(faultline_odp_revoked) + 1,
+               reinterpret_cast<uintptr_t>(faultline_odp_revoked_fault)}};
 
 }  // namespace
 
 std::span<const FaultRange> restart_ranges() {
-  return kRanges;
+  return kRestartRanges;
 }
 
 }  // namespace faultline::odp

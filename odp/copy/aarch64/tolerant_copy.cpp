@@ -229,13 +229,9 @@ __attribute__((visibility("hidden"))) extern const char faultline_odp_revoked_fa
 namespace faultline::odp {
 namespace {
 
-uintptr_t address_of(const char* label) {
-  return reinterpret_cast<uintptr_t>(label);
-}
-
 // The guarded routine's entry is for threads without an rseq area; with one its faults match
 // restart_ranges().
-const std::array<FaultRange, 2> kRanges{
+const std::array<FaultRange, 2> kCopyRanges{
     FaultRange{address_of(faultline_odp_copy_pairs_begin), address_of(faultline_odp_copy_pairs_end),
                address_of(faultline_odp_copy_pairs_fixup)},
     FaultRange{reinterpret_cast<uintptr_t>(faultline_odp_guarded_copy_pairs),
@@ -265,7 +261,7 @@ size_t guarded_copy_with(CopyRoutine /*routine*/, void* to, const void* from, si
 }
 
 std::span<const FaultRange> tolerant_copy_ranges() {
-  return kRanges;
+  return kCopyRanges;
 }
 
 }  // namespace faultline::odp

@@ -60,12 +60,8 @@ __attribute__((visibility("hidden"))) extern const char faultline_odp_revoked_av
 namespace faultline::odp {
 namespace {
 
-uintptr_t address_of(const char* label) {
-  return reinterpret_cast<uintptr_t>(label);
-}
-
 /// For a fault in a sequence the kernel has already put the abort address into the signal frame.
-const std::array<FaultRange, 2> kRanges{
+const std::array<FaultRange, 2> kRestartRanges{
     FaultRange{address_of(faultline_odp_revoked), address_of(faultline_odp_revoked) + 1,
                address_of(faultline_odp_revoked_fault)},
     FaultRange{address_of(faultline_odp_revoked_avx), address_of(faultline_odp_revoked_avx) + 1,
@@ -74,7 +70,7 @@ const std::array<FaultRange, 2> kRanges{
 }  // namespace
 
 std::span<const FaultRange> restart_ranges() {
-  return kRanges;
+  return kRestartRanges;
 }
 
 }  // namespace faultline::odp

@@ -332,13 +332,9 @@ using GuardedCopy = size_t (*)(void*, const void*, size_t, const CopyTicket*);
 const GuardedCopy kGuardedCopy = copy_routine_supported(CopyRoutine::avx2) ? faultline_odp_guarded_copy_avx2
                                                                            : faultline_odp_guarded_copy_movsb;
 
-uintptr_t address_of(const char* label) {
-  return reinterpret_cast<uintptr_t>(label);
-}
-
 // The guarded routines' entries are for threads without an rseq area; with one their faults match
 // restart_ranges().
-const std::array<FaultRange, 4> kRanges{
+const std::array<FaultRange, 4> kCopyRanges{
     FaultRange{address_of(faultline_odp_copy_movsb_begin), address_of(faultline_odp_copy_movsb_end),
                address_of(faultline_odp_copy_movsb_fixup)},
     FaultRange{address_of(faultline_odp_copy_avx2_begin), address_of(faultline_odp_copy_avx2_end),
@@ -383,7 +379,7 @@ size_t tolerant_copy_with(CopyRoutine routine, void* to, const void* from, size_
 }
 
 std::span<const FaultRange> tolerant_copy_ranges() {
-  return kRanges;
+  return kCopyRanges;
 }
 
 }  // namespace faultline::odp

@@ -396,11 +396,7 @@ constexpr size_t kFusedBytes =
     256;  ///< shorter copies are faster in two steps, and avx512 requires at least this many
 constexpr size_t kBesideBytes = 256;  ///< likewise, for the copy with a CRC of other bytes
 
-uintptr_t address_of(const char* label) {
-  return reinterpret_cast<uintptr_t>(label);
-}
-
-const std::array<FaultRange, 3> kRanges{
+const std::array<FaultRange, 3> kCopyCrcRanges{
     FaultRange{address_of(faultline_odp_copy_crc_pclmul_begin), address_of(faultline_odp_copy_crc_pclmul_end),
                address_of(faultline_odp_copy_crc_pclmul_fixup)},
     FaultRange{address_of(faultline_odp_copy_crc_avx512_begin), address_of(faultline_odp_copy_crc_avx512_end),
@@ -533,7 +529,7 @@ size_t guarded_copy_beside(void* to, const void* from, size_t length_bytes, CrcB
 }
 
 std::span<const FaultRange> tolerant_copy_crc_ranges() {
-  return kRanges;
+  return kCopyCrcRanges;
 }
 
 }  // namespace faultline::odp

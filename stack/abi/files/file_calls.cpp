@@ -23,7 +23,7 @@ namespace faultline::abi {
 
 namespace {
 
-int fail(int error) {
+int fail_call(int error) {
   errno = error;
   return -1;
 }
@@ -80,7 +80,7 @@ FILE* fopen_or(const char* path, const char* mode, Call call) {
 }
 
 int answer_stat(const Sight& sight, struct stat* result) {
-  if (!sight.node) return fail(ENOENT);
+  if (!sight.node) return fail_call(ENOENT);
   *result = stat_of(sight);
   return 0;
 }
@@ -114,13 +114,13 @@ int access_or(int directory, const char* path, int mode, Call call) {
 template <typename Call>
 ssize_t readlink_or(int directory, const char* path, Call call) {
   // Our trees contain no links.
-  if (const auto sight = look_at(directory, path)) return fail(sight->node ? EINVAL : ENOENT);
+  if (const auto sight = look_at(directory, path)) return fail_call(sight->node ? EINVAL : ENOENT);
   return call();
 }
 
 template <typename Call>
 ssize_t getxattr_or(const char* path, Call call) {
-  if (const auto sight = look_at(AT_FDCWD, path)) return fail(sight->node ? ENODATA : ENOENT);
+  if (const auto sight = look_at(AT_FDCWD, path)) return fail_call(sight->node ? ENODATA : ENOENT);
   return call();
 }
 

@@ -16,7 +16,7 @@
 namespace faultline::abi {
 namespace {
 
-int fail(int error) {
+int fail_open(int error) {
   errno = error;
   return -1;
 }
@@ -28,7 +28,7 @@ int open_text(const std::string& text, int flags) {
   const auto written = syscall(SYS_pwrite64, descriptor, text.data(), text.size(), 0);
   if (written == static_cast<long>(text.size())) return descriptor;
   syscall(SYS_close, descriptor);
-  return fail(ENOMEM);
+  return fail_open(ENOMEM);
 }
 
 int open_directory(const Sight& sight, int flags) {
@@ -38,22 +38,22 @@ int open_directory(const Sight& sight, int flags) {
   if (descriptor < 0) return -1;
   if (add_descriptor(descriptor, std::make_shared<OpenFile>(sight))) return descriptor;
   syscall(SYS_close, descriptor);
-  return fail(EMFILE);
+  return fail_open(EMFILE);
 }
 
 }  // namespace
 
 int open_sight(const Sight& sight, int flags) {
-  if (!sight.node) return fail((flags & O_CREAT) != 0 ? EACCES : ENOENT);
-  if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) return fail(EEXIST);
+  if (!sight.node) return fail_open((flags & O_CREAT) != 0 ? EACCES : ENOENT);
+  if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) return fail_open(EEXIST);
   const bool writes = (flags & O_ACCMODE) != O_RDONLY;
   const bool is_directory = sight.node->kind == NodeKind::directory;
-  if ((flags & O_DIRECTORY) != 0 && !is_directory) return fail(ENOTDIR);
+  if ((flags & O_DIRECTORY) != 0 && !is_directory) return fail_open(ENOTDIR);
   switch (sight.node->kind) {
     case NodeKind::directory:
-      return writes ? fail(EISDIR) : open_directory(sight, flags);
+      return writes ? fail_open(EISDIR) : open_directory(sight, flags);
     case NodeKind::file:
-      return writes ? fail(EACCES) : open_text(sight.node->text, flags);
+      return writes ? fail_open(EACCES) : open_text(sight.node->text, flags);
     case NodeKind::verbs_device:
       // /dev/null suffices: our contexts send no commands to it.
       return static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/null", flags & ~(O_CREAT | O_TRUNC)));
@@ -62,7 +62,7 @@ int open_sight(const Sight& sight, int flags) {
     case NodeKind::socket:
       break;
   }
-  return fail(ENXIO);
+  return fail_open(ENXIO);
 }
 
 }  // namespace faultline::abi

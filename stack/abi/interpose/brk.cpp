@@ -12,19 +12,17 @@
 #include "odp/regions/address_space.hpp"
 #include "odp/regions/page_map.hpp"
 #include "stack/abi/interpose/next_definition.hpp"
+#include "stack/abi/interpose/program_range.hpp"
 
 namespace {
 
+using faultline::abi::has_domains;
+using faultline::abi::page_end;
 using faultline::odp::AddressSpaceCall;
-using faultline::odp::InvalidationMonitor;
-using faultline::odp::kPageBytes;
 using faultline::odp::PageEvent;
 using faultline::odp::ProgramCall;
 namespace next = faultline::odp::next;
 
-uint64_t page_end(uint64_t address) {
-  return (address + kPageBytes - 1) & ~(kPageBytes - 1);
-}
 /// Returns the break. brk(2) changes nothing if the address is refused, and 0 is always refused.
 uint64_t current_break() {
   return static_cast<uint64_t>(syscall(SYS_brk, 0));
@@ -41,14 +39,7 @@ auto lower_break(uint64_t wanted, uint64_t before, Call call) {
   return result;
 }
 
-bool has_domains() {
-  const InvalidationMonitor::CallGuard domains;
-  return domains.monitor != nullptr;
-}
-
 }  // namespace
-
-#define FAULTLINE_CALL extern "C" __attribute__((visibility("default")))
 
 FAULTLINE_CALL int brk(void* end) noexcept {
   const auto call = [end] { return next::brk(end); };

@@ -20,29 +20,19 @@
 #include "odp/invalidation/program_call.hpp"
 #include "odp/mappings/own_mappings.hpp"
 #include "odp/regions/page_map.hpp"
+#include "stack/abi/interpose/program_range.hpp"
 #include "stack/base/process/errno_kept.hpp"
 
 namespace {
 
 using faultline::ErrnoKept;
-using faultline::odp::InvalidationMonitor;
-using faultline::odp::kPageBytes;
+using faultline::abi::has_domains;
+using faultline::abi::page_end;
+using faultline::abi::page_start;
 using faultline::odp::MappingFacts;
 using faultline::odp::OwnMappings;
 
 constexpr uint64_t kNoEnd = ~uint64_t{0};
-
-constexpr uint64_t page_start(uint64_t byte) {
-  return byte & ~(kPageBytes - 1);
-}
-constexpr uint64_t page_end(uint64_t byte) {
-  return page_start(byte + kPageBytes - 1);
-}
-
-bool has_domains() {
-  const InvalidationMonitor::CallGuard domains;
-  return domains.monitor != nullptr;
-}
 
 /// Drops pins and marks of the file's pages that lie wholly in [first, end).
 void drop_pages(uint64_t inode, uint64_t first, uint64_t end) {
@@ -115,31 +105,31 @@ int truncate_path(const char* path, int64_t size) {
 }  // namespace
 
 // Declared with separate labels: with 64-bit file offsets the headers map each pair to one name.
-#define FAULTLINE_CALL(name) asm(name) __attribute__((visibility("default")))
+#define FAULTLINE_CALL_NAMED(name) asm(name) __attribute__((visibility("default")))
 
 extern "C" {
 
-int faultline_fallocate(int, int, int64_t, int64_t) noexcept FAULTLINE_CALL("fallocate");
+int faultline_fallocate(int, int, int64_t, int64_t) noexcept FAULTLINE_CALL_NAMED("fallocate");
 int faultline_fallocate(int file, int mode, int64_t offset, int64_t length) noexcept {
   return allocate(file, mode, offset, length);
 }
-int faultline_fallocate64(int, int, int64_t, int64_t) noexcept FAULTLINE_CALL("fallocate64");
+int faultline_fallocate64(int, int, int64_t, int64_t) noexcept FAULTLINE_CALL_NAMED("fallocate64");
 int faultline_fallocate64(int file, int mode, int64_t offset, int64_t length) noexcept {
   return allocate(file, mode, offset, length);
 }
-int faultline_ftruncate(int, int64_t) noexcept FAULTLINE_CALL("ftruncate");
+int faultline_ftruncate(int, int64_t) noexcept FAULTLINE_CALL_NAMED("ftruncate");
 int faultline_ftruncate(int file, int64_t size) noexcept {
   return truncate_file(file, size);
 }
-int faultline_ftruncate64(int, int64_t) noexcept FAULTLINE_CALL("ftruncate64");
+int faultline_ftruncate64(int, int64_t) noexcept FAULTLINE_CALL_NAMED("ftruncate64");
 int faultline_ftruncate64(int file, int64_t size) noexcept {
   return truncate_file(file, size);
 }
-int faultline_truncate(const char*, int64_t) noexcept FAULTLINE_CALL("truncate");
+int faultline_truncate(const char*, int64_t) noexcept FAULTLINE_CALL_NAMED("truncate");
 int faultline_truncate(const char* path, int64_t size) noexcept {
   return truncate_path(path, size);
 }
-int faultline_truncate64(const char*, int64_t) noexcept FAULTLINE_CALL("truncate64");
+int faultline_truncate64(const char*, int64_t) noexcept FAULTLINE_CALL_NAMED("truncate64");
 int faultline_truncate64(const char* path, int64_t size) noexcept {
   return truncate_path(path, size);
 }

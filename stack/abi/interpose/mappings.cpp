@@ -16,24 +16,17 @@
 #include "odp/regions/address_space.hpp"
 #include "odp/regions/page_map.hpp"
 #include "stack/abi/interpose/next_definition.hpp"
+#include "stack/abi/interpose/program_range.hpp"
 #include "stack/base/process/errno_kept.hpp"
 
 namespace {
 
+using faultline::abi::number_of;
+using faultline::abi::page_end;
 using faultline::odp::AddressSpaceCall;
-using faultline::odp::kPageBytes;
 using faultline::odp::PageEvent;
 using faultline::odp::ProgramCall;
 using faultline::odp::WatchPause;
-
-uint64_t number_of(const void* address) {
-  return reinterpret_cast<uint64_t>(address);
-}
-/// Returns the page-aligned end of a range, as the kernel computes it; 0 on overflow, which the kernel
-/// refuses.
-uint64_t page_end(uint64_t start, size_t length) {
-  return (start + length + kPageBytes - 1) & ~(kPageBytes - 1);
-}
 
 constexpr int kMadvCollapse = 25;  // Linux 6.1
 
@@ -61,8 +54,6 @@ bool keeps_contents(int advice) {
 }
 
 }  // namespace
-
-#define FAULTLINE_CALL extern "C" __attribute__((visibility("default")))
 
 namespace {
 

@@ -12,11 +12,14 @@
 #include "odp/regions/address_space.hpp"
 #include "odp/regions/page_map.hpp"
 #include "stack/abi/interpose/next_definition.hpp"
+#include "stack/abi/interpose/program_range.hpp"
 #include "stack/base/process/errno_kept.hpp"
 
 namespace {
 
 using faultline::ErrnoKept;
+using faultline::abi::number_of;
+using faultline::abi::page_end;
 using faultline::odp::AddressSpaceCall;
 using faultline::odp::AttachedPieces;
 using faultline::odp::InvalidationMonitor;
@@ -24,13 +27,6 @@ using faultline::odp::kPageBytes;
 using faultline::odp::PageEvent;
 using faultline::odp::ProgramCall;
 namespace next = faultline::odp::next;
-
-uint64_t number_of(const void* address) {
-  return reinterpret_cast<uint64_t>(address);
-}
-uint64_t page_end(uint64_t start, uint64_t bytes) {
-  return (start + bytes + kPageBytes - 1) & ~(kPageBytes - 1);
-}
 
 /// Returns the segment's size, or 0 if the kernel does not report it.
 uint64_t bytes_of(int segment) {
@@ -53,8 +49,6 @@ AttachedPieces pieces_of(const void* address) {
 }
 
 }  // namespace
-
-#define FAULTLINE_CALL extern "C" __attribute__((visibility("default")))
 
 FAULTLINE_CALL void* shmat(int segment, const void* address, int flags) noexcept {
   const uint64_t bytes = bytes_of(segment);

@@ -16,9 +16,8 @@
 
 #include "odp/copy/fault_handler.hpp"
 #include "odp/copy/fault_signals.hpp"
+#include "stack/abi/interpose/program_range.hpp"
 #include "stack/base/process/kernel_signals.hpp"
-
-#define FAULTLINE_CALL extern "C" __attribute__((visibility("default")))
 
 namespace {
 
@@ -65,7 +64,7 @@ int set_mask_with_errno(int how, const sigset_t* set, sigset_t* old) {
   return -1;
 }
 
-int fail(int error) {
+int fail_with(int error) {
   errno = error;
   return -1;
 }
@@ -191,12 +190,12 @@ FAULTLINE_CALL int sigignore(int number) noexcept {
   return set_handler(number, SIG_IGN, 0, 0) == SIG_ERR ? -1 : 0;
 }
 FAULTLINE_CALL int sighold(int number) noexcept {
-  if (!is_signal(number)) return fail(EINVAL);
+  if (!is_signal(number)) return fail_with(EINVAL);
   const sigset_t one = set_of(signal_bit(number));
   return set_mask_with_errno(SIG_BLOCK, &one, nullptr);
 }
 FAULTLINE_CALL int sigrelse(int number) noexcept {
-  if (!is_signal(number)) return fail(EINVAL);
+  if (!is_signal(number)) return fail_with(EINVAL);
   const sigset_t one = set_of(signal_bit(number));
   return set_mask_with_errno(SIG_UNBLOCK, &one, nullptr);
 }

@@ -8,6 +8,7 @@
 
 #include <endian.h>
 #include <net/if.h>
+#include <netinet/in.h>  // before linux/in6.h, which would define in6_addr without the names of IN6_IS_ADDR_*
 #include <rdma/rdma_user_cm.h>
 #include <sys/sysmacros.h>
 
@@ -390,13 +391,13 @@ constexpr std::array<Command, kCommands> make_commands() {
     commands[command] = {refuse, nullptr};
   return commands;
 }
-constexpr auto kTable = make_commands();
+constexpr auto kCommandTable = make_commands();
 
 Outcome run(const Question& question) {
   const NetlinkRequest& request = question.request;
   if (!request.is_well_formed()) return kCutOff;
-  if (request.client() != RDMA_NL_NLDEV || request.command() >= kTable.size()) return kNoCommand;
-  const Command& command = kTable[request.command()];
+  if (request.client() != RDMA_NL_NLDEV || request.command() >= kCommandTable.size()) return kNoCommand;
+  const Command& command = kCommandTable[request.command()];
   if (command.get == nullptr) return kNoCommand;
   return request.is_dump() && command.dump != nullptr ? command.dump(question) : command.get(question);
 }

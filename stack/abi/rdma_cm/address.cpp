@@ -94,7 +94,7 @@ int bind_to(CmCore& core, EventQueue& queue, uint32_t handle, Endpoint endpoint)
 
 // --- address resolution ---
 
-struct Question {
+struct RouteQuestion {
   uint64_t key = 0;
   std::shared_ptr<CmDevice> device;  ///< device that the identifier is bound to, or nullptr
   wire::Gid source, destination;
@@ -108,7 +108,7 @@ struct Route {
   cm::Path path;
 };
 
-Route find_route(CmCore& core, const Question& question) {
+Route find_route(CmCore& core, const RouteQuestion& question) {
   Route route;
   if (question.device != nullptr) {
     route.device = question.device;
@@ -131,7 +131,7 @@ Route find_route(CmCore& core, const Question& question) {
   return route;
 }
 
-void answer_question(CmCore& core, const Question& question, const Route& route) {
+void answer_question(CmCore& core, const RouteQuestion& question, const Route& route) {
   const std::lock_guard lock(core.mutex);
   const auto identifier = core.find_key(question.key);
   if (identifier == nullptr) return;
@@ -151,7 +151,7 @@ void answer_question(CmCore& core, const Question& question, const Route& route)
 }
 
 /// Runs on a background thread; may outlive the descriptor if neighbour resolution is slow.
-void work_on(CmCore& core, Question& question) {
+void work_on(CmCore& core, RouteQuestion& question) {
   Route route = find_route(core, question);
   answer_question(core, question, route);
   core.release_device(std::move(question.device));
@@ -171,7 +171,7 @@ int resolve_to(CmCore& core, EventQueue& queue, uint32_t handle, Bytes source_by
   std::shared_ptr<CmDevice> device;
   const int device_error = find_device(core, *source, device);
 
-  Question question;
+  RouteQuestion question;
   {
     const std::lock_guard lock(core.mutex);
     int error = 0;

@@ -14,12 +14,6 @@ uint64_t service_id(const Identifier& identifier, const Endpoint& endpoint) {
                              endpoint.port);
 }
 
-wire::CmTransport transport_of(ibv_qp_type type) {
-  if (type == IBV_QPT_UC) return wire::CmTransport::uc;
-  const bool is_xrc = type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
-  return is_xrc ? wire::CmTransport::xrc : wire::CmTransport::rc;
-}
-
 std::span<const uint8_t> private_data(const rdma_ucm_conn_param& param) {
   return {param.private_data, param.private_data_len};
 }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include <netinet/in.h>  // before linux/in6.h, which would define in6_addr without the names of IN6_IS_ADDR_*
 #include <pthread.h>
 #include <rdma/rdma_user_cm.h>
 
@@ -173,6 +174,12 @@ void on_device_removed(CmCore& core, int device_index);
 void on_address_change(CmCore& core, const EventQueue& queue);
 
 /// Returns an event that names only the identifier.
+/// Returns the transport that a REQ states for a QP of this type (IBA 12.6.5).
+[[nodiscard]] inline wire::CmTransport transport_of(ibv_qp_type type) {
+  if (type == IBV_QPT_UC) return wire::CmTransport::uc;
+  const bool is_xrc = type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+  return is_xrc ? wire::CmTransport::xrc : wire::CmTransport::rc;
+}
 [[nodiscard]] QueuedEvent event_of(const std::shared_ptr<Identifier>& identifier, CmEvent kind,
                                    int status = 0);
 

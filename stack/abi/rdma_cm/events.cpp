@@ -34,18 +34,6 @@ sa_family_t family_of(const wire::Gid& gid) {
   return gid.is_ipv4() ? AF_INET : AF_INET6;
 }
 
-wire::CmTransport transport_of(ibv_qp_type type) {
-  switch (type) {
-    case IBV_QPT_UC:
-      return wire::CmTransport::uc;
-    case IBV_QPT_XRC_SEND:
-    case IBV_QPT_XRC_RECV:
-      return wire::CmTransport::xrc;
-    default:
-      return wire::CmTransport::rc;
-  }
-}
-
 /// Creates the identifier of an incoming request. The program learns of it with the event.
 std::shared_ptr<Identifier> make_request(CmCore& core, CmDevice& device, const Identifier& listener,
                                          const cm::Event& event) {

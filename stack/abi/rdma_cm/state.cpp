@@ -13,13 +13,13 @@ constexpr IdState kWrong = IdState::count_;
 
 using Row = std::array<IdState, kInputs>;
 
-constexpr std::array<Row, kStates> make_table() {
+constexpr std::array<Row, kStates> make_transitions() {
   using enum IdState;
-  std::array<Row, kStates> table{};
-  for (Row& row : table)
+  std::array<Row, kStates> transitions{};
+  for (Row& row : transitions)
     for (IdState& next : row) next = kWrong;
   const auto set = [&](IdState state, IdInput input, IdState next) {
-    table[static_cast<size_t>(state)][static_cast<size_t>(input)] = next;
+    transitions[static_cast<size_t>(state)][static_cast<size_t>(input)] = next;
   };
   set(idle, IdInput::bind, bound);
   set(bound, IdInput::resolve_address, resolving_address);
@@ -36,15 +36,15 @@ constexpr std::array<Row, kStates> make_table() {
   set(connected, IdInput::reject, connected);
   set(connected, IdInput::join, connected);
   set(connected, IdInput::disconnected, disconnected);
-  return table;
+  return transitions;
 }
 
-constexpr auto kTable = make_table();
+constexpr auto kTransitions = make_transitions();
 
 }  // namespace
 
 std::optional<IdState> transition(IdState state, IdInput input) {
-  const IdState next = kTable[static_cast<size_t>(state)][static_cast<size_t>(input)];
+  const IdState next = kTransitions[static_cast<size_t>(state)][static_cast<size_t>(input)];
   if (next == kWrong) return std::nullopt;
   return next;
 }

@@ -21,7 +21,7 @@ NextCall<ssize_t(int, void*, size_t, int)> next_recv("recv");
 NextCall<ssize_t(int, void*, size_t, size_t, int)> next_recv_chk("__recv_chk");
 
 // Looked up early: dlsym(3) takes the loader's lock, which a signal handler may have interrupted.
-[[gnu::constructor]] void find_next_calls() {
+[[gnu::constructor]] void find_next_netlink_calls() {
   next_socket.find();
   next_setsockopt.find();
   next_send.find();

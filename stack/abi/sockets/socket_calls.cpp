@@ -40,7 +40,7 @@ NextCall<ssize_t(int, msghdr*, int)> next_recvmsg("recvmsg");
 NextCall<int(int, mmsghdr*, unsigned, int, timespec*)> next_recvmmsg("recvmmsg");
 
 // Looked up early: dlsym(3) takes the loader's lock, which a signal handler may have interrupted.
-[[gnu::constructor]] void find_next_calls() {
+[[gnu::constructor]] void find_next_socket_calls() {
   next_connect.find();
   next_bind.find();
   next_accept.find();

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include <netinet/in.h>  // before linux/in6.h, which would define in6_addr without the names of IN6_IS_ADDR_*
 #include <rdma/rdma_user_cm.h>
 #include <spdlog/fmt/fmt.h>
 

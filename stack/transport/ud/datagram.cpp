@@ -247,7 +247,7 @@ Execution Datagram::deliver_once(QueuePair& qp, const wire::Packet& packet) {
   completion.byte_length = total;
   completion.source_qpn = packet.deth().source_qpn;
   completion.flags = kWithGrh;
-  completion.service_level = packet.ipv6 ? kDatagramOverIpv6 : kDatagramOverIpv4;
+  completion.service_level = (packet.ipv6 ? kDatagramOverIpv6 : kDatagramOverIpv4) & 0xf;
   completion.solicited = packet.bth.solicited ? 1 : 0;
   if (packet.info->has(wire::kImmDt)) {
     completion.flags |= kWithImm;

@@ -365,7 +365,7 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
     init.qp_type = IBV_QPT_XRC_RECV;
     if ((attributes->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0) init.qp_context = attributes->qp_context;
     set_public_fields(qp->qp_base, context, init);
-    const std::lock_guard registry(engine.xrc_mutex);
+    const std::lock_guard xrc_lock(engine.xrc_mutex);
     const std::shared_ptr<SharedQp> target = find_target(engine, xrcd.domain->number, attributes->qp_num);
     if (target != nullptr) attach(*qp, target);
     error = target == nullptr ? EINVAL : 0;
@@ -385,7 +385,7 @@ namespace {
 /// Removes a handle from its transport QP; returns true if it was the last.
 bool detach(Qp& qp) {
   SharedQp& shared = *qp.shared;
-  const std::lock_guard registry(qp.engine->xrc_mutex);
+  const std::lock_guard xrc_lock(qp.engine->xrc_mutex);
   const std::lock_guard lock(shared.handles_mutex);
   Qp** link = &shared.handles;
   while (*link != &qp) link = &(*link)->next_handle;

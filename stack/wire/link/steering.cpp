@@ -50,9 +50,9 @@ std::optional<EthernetAddresses> peek_ethernet(std::span<const uint8_t> frame) {
 }
 
 uint32_t peek_destination_qpn(std::span<const uint8_t> frame) {
-  constexpr uint32_t kDestinationAt = 4;
+  constexpr uint32_t kDestinationQpnAt = 4;
   const std::optional<uint32_t> at = bth_at(frame);
-  return at ? load_be32(&frame[*at + kDestinationAt]) & kQpnMask : kMulticastQpn;
+  return at ? load_be32(&frame[*at + kDestinationQpnAt]) & kQpnMask : kMulticastQpn;
 }
 
 bool is_plain_ack(std::span<const uint8_t> frame) {

@@ -24,10 +24,10 @@
 namespace faultline::wire {
 namespace {
 
-constexpr size_t kBlockBytes = sizeof(__m128i);
+constexpr size_t kFoldBlockBytes = sizeof(__m128i);
 constexpr size_t kGroupBytes = sizeof(__m512i);
 /// Blocks of the longest packet; its first group may be partial.
-constexpr size_t kMaxBlocks = (kMaxFoldedIpBytes + kGroupBytes) / kBlockBytes;
+constexpr size_t kMaxBlocks = (kMaxFoldedIpBytes + kGroupBytes) / kFoldBlockBytes;
 
 /// x^power mod P, in the reflected form that carry-less multiplication of reflected operands needs: shifted
 /// left by one bit.
@@ -42,7 +42,7 @@ constexpr int64_t power_of_x(unsigned power) {
 
 /// Factors that move a block's two halves to the packet's end. The last entry is for the last block, and so
 /// on backwards. The products have 96 bits.
-struct alignas(kBlockBytes) Mover {
+struct alignas(kFoldBlockBytes) Mover {
   int64_t first;
   int64_t last;
 };
@@ -107,20 +107,20 @@ constexpr auto kMask = make_mask<kIpv6>();
 template <bool kIpv6>
 [[gnu::target("avx,pclmul"), gnu::always_inline]] inline uint32_t fold_packet(
     std::span<const uint8_t> packet) {
-  constexpr ptrdiff_t kBlock = kBlockBytes;
+  constexpr ptrdiff_t kBlock = kFoldBlockBytes;
   constexpr size_t kHeaderBytes = (kIpv6 ? kIpv6Bytes : kIpv4Bytes) + kUdpBytes + kBthReservedAt + 1;
   // Blocks after the first that may have bits to mask, wherever the first one ends. The shortest packet has
   // one block less, and that one would have none.
-  constexpr size_t kMasked = (kHeaderBytes + kBlockBytes - 1) / kBlockBytes;
-  assert(packet.size() % 4 == 0 && packet.size() >= (kMasked - 1) * kBlockBytes);
+  constexpr size_t kMasked = (kHeaderBytes + kFoldBlockBytes - 1) / kFoldBlockBytes;
+  assert(packet.size() % 4 == 0 && packet.size() >= (kMasked - 1) * kFoldBlockBytes);
 
-  const size_t in_first = packet.size() % kBlockBytes;
-  const uint8_t* const mask = kMask<kIpv6>.data() + kGroupBytes - kBlockBytes + in_first;
+  const size_t in_first = packet.size() % kFoldBlockBytes;
+  const uint8_t* const mask = kMask<kIpv6>.data() + kGroupBytes - kFoldBlockBytes + in_first;
   const uint8_t* const end = packet.data() + packet.size();
   ptrdiff_t at = -static_cast<ptrdiff_t>(packet.size() - in_first);
   const auto masked =
       [ mask, end ](ptrdiff_t block, size_t index) __attribute__((target("avx,pclmul"), always_inline)) {
-    return _mm_or_si128(load(end + block), load(mask + index * kBlockBytes));
+    return _mm_or_si128(load(end + block), load(mask + index * kFoldBlockBytes));
   };
   __m128i state = moved(_mm_or_si128(head_of(packet.data(), in_first), load(mask)), at - kBlock);
   state = _mm_xor_si128(state, moved(masked(at, 1), at));
@@ -158,13 +158,13 @@ template <bool kIpv6>
 /// As received_head_group, in the widths in which the bytes were just stored.
 [[FAULTLINE_WIDE, gnu::always_inline]] inline __m512i written_head_group(const uint8_t* packet,
                                                                          size_t bytes) {
-  const size_t in_first = bytes % kBlockBytes;
+  const size_t in_first = bytes % kFoldBlockBytes;
   const uint8_t* const at = packet + in_first;
   const __m128i none = _mm_setzero_si128();
   const __m128i head = head_of(packet, in_first);
   __m256i low;
   __m256i high;
-  switch (bytes / kBlockBytes) {
+  switch (bytes / kFoldBlockBytes) {
     case 0:
       low = _mm256_setzero_si256();
       high = _mm256_set_m128i(head, none);
@@ -175,11 +175,11 @@ template <bool kIpv6>
       break;
     case 2:
       low = _mm256_set_m128i(head, none);
-      high = _mm256_set_m128i(load(at + kBlockBytes), load(at));
+      high = _mm256_set_m128i(load(at + kFoldBlockBytes), load(at));
       break;
     default:
       low = _mm256_set_m128i(load(at), head);
-      high = _mm256_set_m128i(load(at + 2 * kBlockBytes), load(at + kBlockBytes));
+      high = _mm256_set_m128i(load(at + 2 * kFoldBlockBytes), load(at + kFoldBlockBytes));
   }
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
