@@ -11,7 +11,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A round takes milliseconds; under a flood, on a small machine, more. Nothing that takes this long goes on.
-constexpr auto kPatience = std::chrono::seconds(30);
+constexpr auto kFlowPatience = std::chrono::seconds(30);
 constexpr uint32_t kReliableRights =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr uint32_t kCounterBytes = 64;
@@ -147,7 +147,7 @@ void ReliableFlow::round() {
   const uint64_t number = rounds_++;
   post(number);
   ibv_wc completion;
-  const auto end = Clock::now() + kPatience;
+  const auto end = Clock::now() + kFlowPatience;
   for (unsigned sends = 0, receives = 0; sends < 4 || receives < 1;) {
     if (poll(name_, requester, completion)) ++sends;
     if (poll(name_, responder, completion)) {

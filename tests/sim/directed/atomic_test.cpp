@@ -5,7 +5,7 @@
 
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::atomic_test {
 namespace {
 
 using transport::CompletionOpcode;
@@ -274,4 +274,4 @@ TEST(Flush, WhoTakesRxesIcrcTakesTheSpecificationsToo) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::atomic_test

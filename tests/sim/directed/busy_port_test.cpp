@@ -6,7 +6,7 @@
 #include "stack/transport/qp/queue_pair.hpp"
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::busy_port_test {
 namespace {
 
 using transport::CompletionStatus;
@@ -97,4 +97,4 @@ TEST(BusyPath, ReadsAreCutToWhatThePathHolds) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::busy_port_test

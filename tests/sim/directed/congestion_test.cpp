@@ -9,7 +9,7 @@
 #include "tests/sim/directed/pair.hpp"
 #include "tests/sim/flows/streams.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::congestion_test {
 namespace {
 
 using transport::CongestionAlgorithm;
@@ -251,4 +251,4 @@ TEST(Recovery, OnePercentOfLossLeavesMoreThanSixTenths) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::congestion_test

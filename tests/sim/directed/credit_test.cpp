@@ -4,7 +4,7 @@
 #include "stack/wire/packet/credits.hpp"
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::credit_test {
 namespace {
 
 /// A first message has advertised the responder's credits to the requester.
@@ -116,4 +116,4 @@ TEST(CreditCode, PromisesNoMoreThanThereIs) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::credit_test

@@ -5,7 +5,7 @@
 #include "stack/transport/qp/queue_pair.hpp"
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::destroy_test {
 namespace {
 
 using transport::CompletionStatus;
@@ -88,4 +88,4 @@ INSTANTIATE_TEST_SUITE_P(All, Destroy,
                                           testing::Values(1U, 2U, 3U)));
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::destroy_test

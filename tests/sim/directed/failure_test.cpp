@@ -2,7 +2,7 @@
 // What the core reports of a QP that fails: the page that was awaited, the silence, the peer's NAK.
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::failure_test {
 namespace {
 
 using status::FailureCause;
@@ -103,4 +103,4 @@ TEST(Failure, RnrRetriesThatWereUsed) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::failure_test

@@ -2,7 +2,7 @@
 // Page faults on the data path: the packets on the wire, and that no fault ever ends in a time-out.
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::fault_test {
 namespace {
 
 using transport::CompletionStatus;
@@ -274,4 +274,4 @@ TEST(Fault, AnAnswerOfTheOldLifeMeansNothingToTheNew) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::fault_test

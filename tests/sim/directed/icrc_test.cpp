@@ -3,7 +3,7 @@
 #include "stack/wire/packet/frame.hpp"
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::icrc_test {
 namespace {
 
 using transport::CompletionStatus;
@@ -62,4 +62,4 @@ TEST(Icrc, WhoDoesNotVerifyItTakesAnyones) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::icrc_test

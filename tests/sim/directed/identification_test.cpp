@@ -10,7 +10,7 @@
 #include "stack/wire/packet/layout.hpp"
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::identification_test {
 namespace {
 
 using transport::CompletionStatus;
@@ -170,4 +170,4 @@ TEST(Identification, RxesFlushIsAcceptedIfTheConfigurationAllowsIt) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::identification_test

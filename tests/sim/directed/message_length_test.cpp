@@ -3,7 +3,7 @@
 // encode. Memory of such a length repeats the bytes of a short region.
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::message_length_test {
 namespace {
 
 using transport::CompletionStatus;
@@ -105,4 +105,4 @@ TEST(Length, AnUnreliableWriteBeyondItIsDropped) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::message_length_test

@@ -12,7 +12,7 @@
 
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::odp_pitfalls_test {
 namespace {
 
 using transport::CompletionStatus;
@@ -393,4 +393,4 @@ TEST_P(Flood, ManyQpsThatFaultOnTheSamePages) {
 INSTANTIATE_TEST_SUITE_P(Stalls, Flood, testing::ValuesIn(kStalls), name_of);
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::odp_pitfalls_test

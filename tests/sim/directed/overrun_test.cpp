@@ -4,7 +4,7 @@
 #include "stack/transport/qp/completion_queue.hpp"
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::overrun_test {
 namespace {
 
 using transport::AsyncEvent;
@@ -159,4 +159,4 @@ TEST(Overrun, AQueueThatIgnoresItLosesACompletionAndNoMore) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::overrun_test

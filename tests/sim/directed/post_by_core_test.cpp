@@ -2,7 +2,7 @@
 // Work requests posted by the core's own thread are sent within the post (Core::send_posted).
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::post_by_core_test {
 namespace {
 
 using transport::CompletionStatus;
@@ -79,4 +79,4 @@ TEST(Posted, IsFlushedWhereTheQueueIsInError) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::post_by_core_test

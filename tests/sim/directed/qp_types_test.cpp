@@ -4,7 +4,7 @@
 #include "stack/transport/qp/shared_receive_queue.hpp"
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::qp_types_test {
 namespace {
 
 using transport::AsyncEvent;
@@ -553,4 +553,4 @@ TEST(Drain, AnswersUnderWaySurviveAChangeOfTheResources) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::qp_types_test

@@ -5,7 +5,7 @@
 
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::qpn_test {
 namespace {
 
 using transport::kQpnBlock;
@@ -124,4 +124,4 @@ TEST(Qpn, TheWholeRangeTakesAnySeed) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::qpn_test

@@ -2,7 +2,7 @@
 // RNR NAKs and errors between two ends. IBA vol. 1, 9.7.5.2.8 and table 45; completions as in ibv_poll_cq(3).
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::receiver_not_ready_test {
 namespace {
 
 using transport::AsyncEvent;
@@ -188,4 +188,4 @@ TEST(Refusal, PostedToADeadQpIsFlushed) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::receiver_not_ready_test

@@ -2,7 +2,7 @@
 // Loss, retransmission and acknowledgement, as packet traces in virtual time. IBA vol. 1, 9.7.
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::retransmission_test {
 namespace {
 
 using transport::CompletionStatus;
@@ -197,4 +197,4 @@ TEST(Port, AFullRingAndAnEmptyPoolOnlyCostTime) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::retransmission_test

@@ -2,7 +2,7 @@
 // Losses between two ends with selective acknowledgements, and the early probe.
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::selective_acknowledgement_test {
 namespace {
 
 using transport::CompletionStatus;
@@ -157,4 +157,4 @@ TEST(Probe, LearnsARoundTripLongerThanItsFirstPatience) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::selective_acknowledgement_test

@@ -3,7 +3,7 @@
 // (docs/security.md).
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::spoof_test {
 namespace {
 
 using transport::AsyncEvent;
@@ -212,4 +212,4 @@ TEST(Spoof, WhoKnowsAddressQpnPsnAndRkeyIsThePeer) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::spoof_test

@@ -11,7 +11,7 @@
 #include "tests/sim/directed/pair.hpp"
 #include "tests/sim/world/endpoint.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::state_event_test {
 namespace {
 
 using transport::QpState;
@@ -295,4 +295,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::state_event_test

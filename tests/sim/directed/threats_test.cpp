@@ -4,7 +4,7 @@
 #include "stack/transport/qp/queue_pair.hpp"
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::threats_test {
 namespace {
 
 using transport::AsyncEvent;
@@ -203,4 +203,4 @@ TEST(PagingPitfalls, ManyQpsThatWaitForOnePageNeitherTimeOutNorFloodTheWire) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::threats_test

@@ -2,7 +2,7 @@
 // Memory windows in send-queue order: bind, use by the peer, invalidation from either side. IBA 10.6.7.
 #include "tests/sim/directed/pair.hpp"
 
-namespace faultline::sim {
+namespace faultline::sim::window_test {
 namespace {
 
 using transport::CompletionOpcode;
@@ -148,4 +148,4 @@ TEST(Window, OfAnotherQpIsNoUse) {
 }
 
 }  // namespace
-}  // namespace faultline::sim
+}  // namespace faultline::sim::window_test

@@ -65,7 +65,7 @@ bool brings_bytes(SendOpcode opcode) {
   return opcode == SendOpcode::rdma_read || is_atomic(opcode);
 }
 
-bool has_answer(SendOpcode opcode) {
+bool brings_answer(SendOpcode opcode) {
   return brings_bytes(opcode) || opcode == SendOpcode::flush || opcode == SendOpcode::atomic_write;
 }
 
@@ -231,7 +231,7 @@ void Flow::on_send_completion(const Completion& completion, TimeNs now) {
     return fail(whose + " failed with status " + status + " though it needed nothing that was gone");
   // A READ whose response was lost fails together with the QP.
   if (failure->at && index != *failure->at && completion.status == failure->allowed.front() &&
-      (!has_answer(sends[index].request.opcode) || index > *failure->at))
+      (!brings_answer(sends[index].request.opcode) || index > *failure->at))
     fail(whose + " failed in place of send " + std::to_string(*failure->at));
 }
 
@@ -261,7 +261,7 @@ void Flow::on_receive_completion(const Completion& completion) {
   const size_t send = message(index);
   if (send >= sends_posted_) return fail(whose + " completed without a message");
   // Requests after a READ may be executed before the READ fails (IBA 10.8.3.3, table 79).
-  if (failure && failure->at && send >= *failure->at && !has_answer(sends[*failure->at].request.opcode))
+  if (failure && failure->at && send >= *failure->at && !brings_answer(sends[*failure->at].request.opcode))
     return fail(whose + " holds a message that cannot have come");
   const SendRequest& request = sends[send].request;
   const bool write = request.opcode == SendOpcode::rdma_write_with_imm;

@@ -12,9 +12,9 @@ using namespace transport;
 
 namespace {
 
-constexpr odp::ProtectionDomain kDomain = 1;
-constexpr uint32_t kQkey = 0x11111111;
-constexpr uint32_t kXrcDomain = 7;
+constexpr odp::ProtectionDomain kManyHostsDomain = 1;
+constexpr uint32_t kManyHostsQkey = 0x11111111;
+constexpr uint32_t kManyHostsXrcDomain = 7;
 constexpr uint32_t kQueueDepth = 4096;
 constexpr uint32_t kLongestUnreliableBytes = 9000;
 
@@ -67,11 +67,11 @@ void Plan::add_pool_of_connections(QpType type) {
   SimHost& host = pick_host(nullptr);
   CompletionQueue* const queue = queue_of_pool(host);
   ReceivePool& pool = *pools.emplace_back(std::make_unique<ReceivePool>(next_flow_++));
-  pool.srq = host.core().create_srq({.domain = kDomain,
+  pool.srq = host.core().create_srq({.domain = kManyHostsDomain,
                                      .max_wr = random_.chance(500) ? 64 : random_.between32(1, 8),
                                      .max_sge = 4,
                                      .cq = xrc ? queue : nullptr,
-                                     .xrc_domain = xrc ? kXrcDomain : 0});
+                                     .xrc_domain = xrc ? kManyHostsXrcDomain : 0});
   EndpointScript script;
   script.signal_all = random_.chance(250);
   EndpointScript own = script;
@@ -79,7 +79,7 @@ void Plan::add_pool_of_connections(QpType type) {
   if (xrc) {
     script.type = QpType::xrc_send;
     own.type = QpType::xrc_recv;
-    own.xrc_domain = kXrcDomain;
+    own.xrc_domain = kManyHostsXrcDomain;
   }
   uint32_t room = 0;
   size_t count = 0;
@@ -137,13 +137,14 @@ void Plan::add_group_of_datagrams() {
     script.type = QpType::ud;
     script.max_inline_bytes = 64;
     if (random_.chance(300))
-      script.srq = pool.srq = host->core().create_srq({.domain = kDomain, .max_wr = 64, .max_sge = 4});
+      script.srq = pool.srq =
+          host->core().create_srq({.domain = kManyHostsDomain, .max_wr = 64, .max_sge = 4});
     CompletionQueue* const queue = queue_of_pool(*host);
     const int qps = pool.srq != nullptr ? 2 : 1;
     for (int i = 0; i < qps; ++i) {
       Endpoint& end = *ends.emplace_back(std::make_unique<Endpoint>(world_, *host, script, queue));
       pool.ends.push_back(&end);
-      if (!activate_datagram(end, kQkey, random_.next32())) error_ = "a UD QP was refused";
+      if (!activate_datagram(end, kManyHostsQkey, random_.next32())) error_ = "a UD QP was refused";
     }
   }
   for (ReceivePool* to : group_pools) {
@@ -166,7 +167,7 @@ void Plan::add_pool_of_unreliable() {
   SimHost& host = pick_host(nullptr);
   CompletionQueue* const queue = queue_of_pool(host);
   ReceivePool& pool = *pools.emplace_back(std::make_unique<ReceivePool>(next_flow_++));
-  pool.srq = host.core().create_srq({.domain = kDomain, .max_wr = 64, .max_sge = 4});
+  pool.srq = host.core().create_srq({.domain = kManyHostsDomain, .max_wr = 64, .max_sge = 4});
   EndpointScript script;
   script.type = QpType::uc;
   EndpointScript own = script;

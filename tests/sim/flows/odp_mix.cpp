@@ -11,7 +11,7 @@ using namespace transport;
 
 namespace {
 
-constexpr odp::ProtectionDomain kDomain = 1;
+constexpr odp::ProtectionDomain kMixDomain = 1;
 
 struct Pages {
   uint64_t first = 0;
@@ -35,7 +35,7 @@ void Plan::add_lost_regions(SimHost& host) {
   const auto add = [&](std::vector<Region*>& to, uint32_t access) {
     const uint64_t count = random_.between(1, 2);
     for (uint64_t i = 0; i < count; ++i) {
-      Region& region = host.memory.add_region(kDomain, access, true);
+      Region& region = host.memory.add_region(kMixDomain, access, true);
       region.zeroable = random_.chance(500);
       region.extend(random_.below(5000), random_);
       to.push_back(&region);

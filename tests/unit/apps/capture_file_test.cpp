@@ -11,7 +11,7 @@
 #include "apps/faultline/story/capture_story.hpp"
 #include "tests/unit/apps/story_files.hpp"
 
-namespace faultline::story {
+namespace faultline::story::capture_file_test {
 namespace {
 
 using test::Bytes;
@@ -172,4 +172,4 @@ TEST(CaptureFile, WithRandomBytesIsReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace faultline::story
+}  // namespace faultline::story::capture_file_test

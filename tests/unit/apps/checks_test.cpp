@@ -12,7 +12,7 @@
 #include "apps/faultline/doctor.hpp"
 #include "tests/unit/apps/machine.hpp"
 
-namespace faultline::cli {
+namespace faultline::cli::checks_test {
 namespace {
 
 Finding find(const Facts& facts, std::string_view name) {
@@ -194,4 +194,4 @@ TEST(Checks, TheJsonPageHasEachCheck) {
 }
 
 }  // namespace
-}  // namespace faultline::cli
+}  // namespace faultline::cli::checks_test

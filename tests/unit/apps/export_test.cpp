@@ -5,7 +5,7 @@
 #include "apps/faultline/export/metrics_server.hpp"
 #include "apps/faultline/export/prometheus_text.hpp"
 
-namespace faultline::cli {
+namespace faultline::cli::export_test {
 namespace {
 
 DeviceSamples device_of(pid_t process, std::vector<CounterSample> counters) {
@@ -111,4 +111,4 @@ TEST(MetricsServer, AnswersEachKindOfRequest) {
 }
 
 }  // namespace
-}  // namespace faultline::cli
+}  // namespace faultline::cli::export_test

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace faultline::run {
+namespace faultline::run::find_files_test {
 namespace {
 
 class FindFiles : public testing::Test {
@@ -62,4 +62,4 @@ TEST_F(FindFiles, FindsASwitchThatCanBeRun) {
 }
 
 }  // namespace
-}  // namespace faultline::run
+}  // namespace faultline::run::find_files_test

@@ -8,7 +8,7 @@
 
 #include "tests/unit/apps/machine.hpp"
 
-namespace faultline::cli {
+namespace faultline::cli::info_test {
 namespace {
 
 TEST(Info, HasSectionsOfValues) {
@@ -44,4 +44,4 @@ TEST(Info, TheTextHasOneLineAValue) {
 }
 
 }  // namespace
-}  // namespace faultline::cli
+}  // namespace faultline::cli::info_test

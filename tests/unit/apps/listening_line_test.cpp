@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::perf {
+namespace faultline::perf::listening_line_test {
 namespace {
 
 TEST(ListeningLine, GivesThePortBack) {
@@ -22,4 +22,4 @@ TEST(ListeningLine, NoOtherLineHasAPort) {
 }
 
 }  // namespace
-}  // namespace faultline::perf
+}  // namespace faultline::perf::listening_line_test

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace faultline::run {
+namespace faultline::run::preload_test {
 namespace {
 
 using List = std::vector<std::string>;
@@ -146,4 +146,4 @@ TEST_F(NeededLibraries, AFileThatContradictsItselfIsNotFollowed) {
 }
 
 }  // namespace
-}  // namespace faultline::run
+}  // namespace faultline::run::preload_test

@@ -11,7 +11,7 @@
 #include "apps/faultline/story/page.hpp"
 #include "tests/unit/apps/recorded.hpp"
 
-namespace faultline::story {
+namespace faultline::story::recording_test {
 namespace {
 
 using record::Kind;
@@ -175,4 +175,4 @@ TEST_F(Recorded, CutOrWithRandomBytesIsReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace faultline::story
+}  // namespace faultline::story::recording_test

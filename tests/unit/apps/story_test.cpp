@@ -11,7 +11,7 @@
 #include "stack/wire/packet/frame.hpp"
 #include "tests/unit/apps/story_files.hpp"
 
-namespace faultline::story {
+namespace faultline::story::story_test {
 namespace {
 
 using test::Bytes;
@@ -253,4 +253,4 @@ TEST(StoryPage, IsOneFileThatLoadsNothing) {
 }
 
 }  // namespace
-}  // namespace faultline::story
+}  // namespace faultline::story::story_test

@@ -8,7 +8,7 @@
 #include "apps/faultline/story/page.hpp"
 #include "tests/unit/apps/recorded.hpp"
 
-namespace faultline::story {
+namespace faultline::story::waits_test {
 namespace {
 
 using record::ControlCall;
@@ -336,4 +336,4 @@ TEST_F(Controls, AnOlderRecordingIsRefusedWithOneLine) {
 }
 
 }  // namespace
-}  // namespace faultline::story
+}  // namespace faultline::story::waits_test

@@ -7,7 +7,7 @@
 
 #include "tests/unit/cm/network.hpp"
 
-namespace faultline::cm::test {
+namespace faultline::cm::test::chaos_test {
 namespace {
 
 constexpr uint64_t kService = wire::ip_service_id(0x0106, 7174);
@@ -251,4 +251,4 @@ TEST(Garbage, IsTakenCalmly) {
 }
 
 }  // namespace
-}  // namespace faultline::cm::test
+}  // namespace faultline::cm::test::chaos_test

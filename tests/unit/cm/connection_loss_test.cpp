@@ -6,7 +6,7 @@
 
 #include "tests/unit/cm/connection_fixture.hpp"
 
-namespace faultline::cm::test {
+namespace faultline::cm::test::connection_loss_test {
 namespace {
 
 // ---- loss ----
@@ -395,4 +395,4 @@ TEST_F(Connection, TheMostParticularListenerIsAsked) {
 }
 
 }  // namespace
-}  // namespace faultline::cm::test
+}  // namespace faultline::cm::test::connection_loss_test

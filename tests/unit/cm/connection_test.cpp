@@ -6,7 +6,7 @@
 
 #include "tests/unit/cm/connection_fixture.hpp"
 
-namespace faultline::cm::test {
+namespace faultline::cm::test::connection_test {
 namespace {
 
 TEST_F(Connection, StandsAndGivesBothSidesTheSameSettings) {
@@ -420,4 +420,4 @@ TEST_F(Connection, StrangersAreAnsweredSoThatTheyNeedNotWait) {
 }
 
 }  // namespace
-}  // namespace faultline::cm::test
+}  // namespace faultline::cm::test::connection_test

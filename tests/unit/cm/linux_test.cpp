@@ -11,7 +11,7 @@
 #include "stack/wire/packet/packet.hpp"
 #include "tests/unit/wire/capture.hpp"
 
-namespace faultline::cm::test {
+namespace faultline::cm::test::linux_test {
 namespace {
 
 struct Message {
@@ -243,4 +243,4 @@ TEST(LinuxResolves, Services) {
 }
 
 }  // namespace
-}  // namespace faultline::cm::test
+}  // namespace faultline::cm::test::linux_test

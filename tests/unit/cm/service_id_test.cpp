@@ -6,7 +6,7 @@
 
 #include "tests/unit/cm/network.hpp"
 
-namespace faultline::cm::test {
+namespace faultline::cm::test::service_id_test {
 namespace {
 
 using wire::CmAttribute;
@@ -144,4 +144,4 @@ TEST_F(Resolution, ABacklogBoundsWhatWaits) {
 }
 
 }  // namespace
-}  // namespace faultline::cm::test
+}  // namespace faultline::cm::test::service_id_test

@@ -14,7 +14,7 @@
 #include "stack/wire/link/link.hpp"
 #include "tests/unit/verbs/memory_backend.hpp"
 
-namespace faultline::cm::test {
+namespace faultline::cm::test::service_test {
 namespace {
 
 using verbs::DeviceBackend;
@@ -373,4 +373,4 @@ TEST_F(Guards, AFullQp1SaysSo) {
 }
 
 }  // namespace
-}  // namespace faultline::cm::test
+}  // namespace faultline::cm::test::service_test

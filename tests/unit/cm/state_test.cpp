@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::cm {
+namespace faultline::cm::state_test {
 namespace {
 
 using S = State;
@@ -130,4 +130,4 @@ TEST(StateTable, NamesAreAllDifferent) {
 }
 
 }  // namespace
-}  // namespace faultline::cm
+}  // namespace faultline::cm::state_test

@@ -3,7 +3,7 @@
 // afterwards.
 #include "tests/unit/cm/connection_fixture.hpp"
 
-namespace faultline::cm::test {
+namespace faultline::cm::test::unknown_peers_test {
 namespace {
 
 constexpr uint32_t kAtOnce = ManagerConfig{}.unknown_peer_burst;
@@ -45,4 +45,4 @@ TEST_F(Strangers, RequestsAreTakenAtARate) {
 }
 
 }  // namespace
-}  // namespace faultline::cm::test
+}  // namespace faultline::cm::test::unknown_peers_test

@@ -6,7 +6,7 @@
 #include "tests/unit/engine/eal_pool.hpp"
 #include "tests/unit/engine/virtual_clock.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::direct_link_test {
 namespace {
 
 class Links : public WithFrames {
@@ -214,4 +214,4 @@ TEST_F(Links, KnowSinceWhenNothingHasMoved) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::direct_link_test

@@ -12,7 +12,7 @@
 #include "tests/unit/direct/direct_frames.hpp"
 #include "tests/unit/engine/eal_pool.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::rings_test {
 namespace {
 
 std::set<uint32_t> rings_in(Inbox& inbox) {
@@ -326,4 +326,4 @@ TEST_F(Receiver, RingsForSeatsWithoutARingAreIgnored) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::rings_test

@@ -25,7 +25,7 @@
 #include "tests/unit/direct/direct_frames.hpp"
 #include "tests/unit/engine/eal_pool.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::socket_uplink_test {
 namespace {
 
 using switching::FrameSwitch;
@@ -260,4 +260,4 @@ TEST_F(SocketUplink, AFrameThatOtherPortsHaveTooIsCopied) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::socket_uplink_test

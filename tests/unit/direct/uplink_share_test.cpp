@@ -15,7 +15,7 @@
 #include "tests/unit/direct/direct_frames.hpp"
 #include "tests/unit/engine/eal_pool.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::uplink_share_test {
 namespace {
 
 using switching::FrameSwitch;
@@ -210,4 +210,4 @@ TEST_F(UplinkShare, AStuckUplinkLosesWhatWaits) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::uplink_share_test

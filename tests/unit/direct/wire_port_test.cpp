@@ -22,7 +22,7 @@
 #include "tests/unit/engine/eal_pool.hpp"
 #include "tests/unit/engine/virtual_clock.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::wire_port_test {
 namespace {
 
 using switching::Control;
@@ -459,4 +459,4 @@ TEST_F(Wires, ASeatWhoseRingHoldsGarbageEndsAloneAndIsTakenAgain) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::wire_port_test

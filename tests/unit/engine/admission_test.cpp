@@ -5,7 +5,7 @@
 #include "pmd_glue/eal/frame_pool.hpp"
 #include "tests/unit/engine/frames.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::admission_test {
 namespace {
 
 constexpr uint32_t kNoQpn = 0x777777;
@@ -94,4 +94,4 @@ TEST_F(Admission, AFrameLongerThanABufferIsDroppedAndCountedAndTheOthersAreNot) 
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::admission_test

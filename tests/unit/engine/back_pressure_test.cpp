@@ -5,7 +5,7 @@
 #include "stack/wire/packet/psn.hpp"
 #include "tests/unit/engine/frames.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::back_pressure_test {
 namespace {
 
 constexpr TimeNs kStuckPort = 50 * kMillisecond;
@@ -167,4 +167,4 @@ TEST_F(BackPressure, AReplyThatThePortDoesNotTakeIsDroppedAndCounted) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::back_pressure_test

@@ -14,7 +14,7 @@
 #include "pmd_glue/eal/frame_pool.hpp"
 #include "tests/unit/engine/frames.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::chaos_capture_test {
 namespace {
 
 constexpr TimeNs kDelay = 300 * kMicrosecond;
@@ -337,4 +337,4 @@ TEST_F(CaptureFile, SaysWhyAFrameThatStayedInTheDeviceWasDropped) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::chaos_capture_test

@@ -4,7 +4,7 @@
 
 #include "tests/unit/engine/frames.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::datagram_test {
 namespace {
 
 using Datagrams = WithFrames;
@@ -34,4 +34,4 @@ TEST_F(Datagrams, EachTakesThePathOfItsOwnAddressVector) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::datagram_test

@@ -2,7 +2,7 @@
 // The ACK that a turn of the program leaves to the next turn (docs/design/packet.md).
 #include "tests/unit/engine/frames.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::deferred_ack_test {
 namespace {
 
 /// Within CallerTracker::kAtOnceNs, and beyond it.
@@ -205,4 +205,4 @@ TEST_F(DeferredAckBySocket, IsNotSentIfNoneIsOwed) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::deferred_ack_test

@@ -12,7 +12,7 @@
 #include "stack/trouble/director.hpp"
 #include "tests/unit/engine/frames.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::device_test {
 namespace {
 
 using transport::AsyncEvent;
@@ -315,4 +315,4 @@ TEST_F(Device, FramesThatALinkModelHoldsLeaveBeforeThePortCloses) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::device_test

@@ -2,7 +2,7 @@
 // A turn without work enters no memory session and does not poll the core.
 #include "tests/unit/engine/frames.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::idle_turn_test {
 namespace {
 
 class IdleTurn : public WithFrames {
@@ -72,4 +72,4 @@ TEST_F(IdleTurn, IsNoneIfAPageIsAwaited) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::idle_turn_test

@@ -2,7 +2,7 @@
 // The engine's own frames: replies to ARP, neighbour discovery and ICMP echo, and its own requests.
 #include "tests/unit/engine/frames.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::link_protocols_test {
 namespace {
 
 class LinkProtocols : public WithFrames {
@@ -145,4 +145,4 @@ TEST_F(LinkProtocols, AnIpv6NeighbourIsRequestedByNeighbourDiscovery) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::link_protocols_test

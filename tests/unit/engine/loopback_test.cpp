@@ -2,7 +2,7 @@
 // Frames that a device sends to itself: to its own address, and to a multicast group that it has joined.
 #include "tests/unit/engine/frames.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::loopback_test {
 namespace {
 
 class Loopback : public WithFrames {
@@ -100,4 +100,4 @@ TEST_F(OwnGroup, ADatagramToAGroupThatTheDeviceHasLeftIsOnlySent) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::loopback_test

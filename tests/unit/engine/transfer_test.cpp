@@ -8,7 +8,7 @@
 #include "stack/wire/packet/checksum.hpp"
 #include "tests/unit/engine/frames.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::transfer_test {
 namespace {
 
 class Transfer : public WithFrames {};
@@ -134,4 +134,4 @@ TEST_F(Transfer, APortThatComputesUdpChecksumsAloneGetsAnIpv4Checksum) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::transfer_test

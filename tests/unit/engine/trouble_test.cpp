@@ -13,7 +13,7 @@
 #include "stack/wire/mad/mad.hpp"
 #include "tests/unit/engine/frames.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::trouble_test {
 namespace {
 
 using transport::CompletionStatus;
@@ -385,4 +385,4 @@ TEST_F(Trouble, MessagesOfTheConnectionManagerAreSelectedByTheirPeer) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::trouble_test

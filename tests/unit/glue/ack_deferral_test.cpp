@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::glue {
+namespace faultline::glue::ack_deferral_test {
 namespace {
 
 using S = AckDeferral::State;
@@ -142,4 +142,4 @@ TEST(AckDeferral, AControlCallPollsWhatIsOwedOnce) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::ack_deferral_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::glue {
+namespace faultline::glue::address_table_test {
 namespace {
 
 constexpr wire::MacAddress kMac{{0x02, 0x46, 198, 18, 0, 1}};
@@ -77,4 +77,4 @@ TEST(ParseNetwork, CountsBitsOfTheGid) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::address_table_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::glue {
+namespace faultline::glue::caller_tracker_test {
 namespace {
 
 constexpr uint64_t kSoonNs = CallerTracker::kAtOnceNs;
@@ -52,4 +52,4 @@ TEST(CallerTracker, CountsReturnsOfCompletionsOnly) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::caller_tracker_test

@@ -12,7 +12,7 @@
 
 #include "tests/unit/glue/config_texts.hpp"
 
-namespace faultline::glue {
+namespace faultline::glue::config_defaults_test {
 namespace {
 
 constexpr uint64_t kBytesPerMbit = 125'000;
@@ -149,4 +149,4 @@ TEST(ConfigDefaults, AreThoseOfTheDocument) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::config_defaults_test

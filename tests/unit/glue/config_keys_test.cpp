@@ -13,7 +13,7 @@
 
 #include "tests/unit/glue/config_texts.hpp"
 
-namespace faultline::glue {
+namespace faultline::glue::config_keys_test {
 namespace {
 
 /// Returns a minimal file with one more key in the table, of a type that no key has.
@@ -68,4 +68,4 @@ TEST(ConfigKeys, AreThoseOfTheDocument) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::config_keys_test

@@ -13,7 +13,7 @@
 #include "pmd_glue/config/wire_config.hpp"
 #include "tests/unit/glue/config_texts.hpp"
 
-namespace faultline::glue {
+namespace faultline::glue::config_test {
 namespace {
 
 TEST(Config, TakesDefaultsForAllThatIsOptional) {
@@ -581,4 +581,4 @@ TEST(Config, TakesTheOnlyAddressesOfASmallNetwork) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::config_test

@@ -15,7 +15,7 @@
 #include "pmd_glue/eal/eal.hpp"
 #include "tests/unit/base/held_at_fork.hpp"
 
-namespace faultline::glue {
+namespace faultline::glue::eal_fork_locks_test {
 namespace {
 
 TEST(EalForkLocks, AChildUsesEalsLogWhileAThreadOfTheParentDoes) {
@@ -73,4 +73,4 @@ TEST(EalMemory, IsSharedWithAPeerAlone) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::eal_fork_locks_test

@@ -22,7 +22,7 @@
 #include "stack/wire/packet/frame.hpp"
 #include "tests/unit/glue/model_nic.hpp"
 
-namespace faultline::test {
+namespace faultline::test::flow_steering_test {
 namespace {
 
 constexpr uint32_t kCores = 2;
@@ -274,4 +274,4 @@ TEST_F(Steering, WorksWithoutTheNicsKey) {
 }
 
 }  // namespace
-}  // namespace faultline::test
+}  // namespace faultline::test::flow_steering_test

@@ -7,7 +7,7 @@
 #include "stack/base/log.hpp"
 #include "tests/unit/base/held_at_fork.hpp"
 
-namespace faultline::glue {
+namespace faultline::glue::fork_locks_test {
 namespace {
 
 TEST(ForkLocks, AChildLogsReasonsWhileAThreadOfTheParentDoes) {
@@ -32,4 +32,4 @@ TEST(ForkLocks, AChildHasTheLogLevelOfItsParent) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::fork_locks_test

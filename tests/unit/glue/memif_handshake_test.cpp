@@ -14,7 +14,7 @@
 
 #include "tests/unit/glue/memif_peer.hpp"
 
-namespace faultline::glue {
+namespace faultline::glue::memif_handshake_test {
 namespace {
 
 using memif::Handshake;
@@ -250,4 +250,4 @@ TEST_F(MemifHandshakes, MessagesOfAnythingEndInAWholeGeometryOrNone) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::memif_handshake_test

@@ -21,7 +21,7 @@
 #include "pmd_glue/eal/mbuf_view.hpp"
 #include "tests/unit/glue/memif_peer.hpp"
 
-namespace faultline::glue {
+namespace faultline::glue::memif_link_test {
 namespace {
 
 using memif::Descriptor;
@@ -296,4 +296,4 @@ TEST_F(MemifLinks, AClientKeepsToItsOwnBuffers) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::memif_link_test

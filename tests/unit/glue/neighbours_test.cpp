@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::glue {
+namespace faultline::glue::neighbours_test {
 namespace {
 
 using wire::ArpOperation;
@@ -358,4 +358,4 @@ TEST_F(NeighboursIpv6, AFloodOfAskersDoesNotPushOutWhatIsBeingAsked) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::neighbours_test

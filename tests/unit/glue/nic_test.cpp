@@ -20,7 +20,7 @@
 #include "pmd_glue/ports/rss_table.hpp"
 #include "tests/unit/glue/model_nic.hpp"
 
-namespace faultline::test {
+namespace faultline::test::nic_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -444,4 +444,4 @@ TEST_F(PciDevice, NeedsLockedMemoryForDma) {
 }
 
 }  // namespace
-}  // namespace faultline::test
+}  // namespace faultline::test::nic_test

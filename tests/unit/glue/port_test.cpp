@@ -27,7 +27,7 @@
 #include "pmd_glue/engine/poll_engine.hpp"
 #include "stack/verbs/objects/backend.hpp"
 
-namespace faultline {
+namespace faultline::port_test {
 namespace {
 
 class Devices : public testing::Test {
@@ -527,4 +527,4 @@ TEST_F(BadLink, HoldsSoManyFramesAndNoMore) {
 }
 
 }  // namespace
-}  // namespace faultline
+}  // namespace faultline::port_test

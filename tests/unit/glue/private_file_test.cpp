@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace faultline::glue {
+namespace faultline::glue::private_file_test {
 namespace {
 
 class PrivateFile : public testing::Test {
@@ -72,4 +72,4 @@ TEST_F(PrivateFile, IsNotReachedThroughALink) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::private_file_test

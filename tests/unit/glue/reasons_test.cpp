@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::glue {
+namespace faultline::glue::reasons_test {
 namespace {
 
 TEST(Reasons, ManyQpsOfOnePeerAreOneLine) {
@@ -45,4 +45,4 @@ TEST(LogLevel, IsOneOfTheLevelsOrALineNamesThem) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::reasons_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::glue {
+namespace faultline::glue::turn_lock_test {
 namespace {
 
 TEST(TurnLock, KnowsWhetherTheCallerHasTheTurn) {
@@ -29,4 +29,4 @@ TEST(TurnLock, KnowsWhetherTheCallerHasTheTurn) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::turn_lock_test

@@ -8,7 +8,7 @@
 
 #include "tests/unit/glue/config_texts.hpp"
 
-namespace faultline::glue {
+namespace faultline::glue::udp_config_test {
 namespace {
 
 TEST(UdpConfig, ADeviceHasNothingThatTheKernelDecides) {
@@ -49,4 +49,4 @@ TEST(UdpConfig, ADeviceHasAddressesOfTheHost) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::udp_config_test

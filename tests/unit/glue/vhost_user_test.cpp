@@ -21,7 +21,7 @@
 #include "pmd_glue/eal/own_socket.hpp"
 #include "stack/verbs/objects/backend.hpp"
 
-namespace faultline {
+namespace faultline::vhost_user_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -189,4 +189,4 @@ TEST_F(VhostUser, ABackEndReplacesTheFileOfAKilledServerAndHasEachQueue) {
 }
 
 }  // namespace
-}  // namespace faultline
+}  // namespace faultline::vhost_user_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::glue {
+namespace faultline::glue::wire_request_test {
 namespace {
 
 TEST(WireRequest, WiresOfOtherNamesAndUsersGiveOutOtherAddresses) {
@@ -29,4 +29,4 @@ TEST(WireRequest, WhatAWireGivesOutIsItsOwnOrAllOfAnothers) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::wire_request_test

@@ -23,7 +23,7 @@
 #include "tests/environments/seccomp_filter.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::refusals_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -405,4 +405,4 @@ TEST(Guards, AClassicRegionTakesThePinsOfOnDemandMemory) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::refusals_test

@@ -20,7 +20,7 @@
 #include "odp/regions/key_table.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::threats_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -437,4 +437,4 @@ TEST(PrefetchTrap, ALongOneHoldsUpNoFaultOfItsRegion) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::threats_test

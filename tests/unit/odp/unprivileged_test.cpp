@@ -15,7 +15,7 @@
 
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::unprivileged_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -118,4 +118,4 @@ TEST(Unprivileged, PinsStayWithinTheLockLimit) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::unprivileged_test

@@ -24,7 +24,7 @@
 #include "pmd_glue/wires/passed_descriptors.hpp"
 #include "pmd_glue/wires/sealed_memory.hpp"
 
-namespace faultline::switching {
+namespace faultline::switching::control_test {
 namespace {
 
 using glue::SwitchAnswer;
@@ -503,4 +503,4 @@ TEST_F(ControlSocket, AnEventOfWhoHasGoneIsNobodyElses) {
 }
 
 }  // namespace
-}  // namespace faultline::switching
+}  // namespace faultline::switching::control_test

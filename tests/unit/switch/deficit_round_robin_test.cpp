@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::switching {
+namespace faultline::switching::deficit_round_robin_test {
 namespace {
 
 constexpr uint32_t kMtu = 4518;
@@ -125,4 +125,4 @@ TEST(DeficitRoundRobin, APortThatLeavesIsServedNoMore) {
 }
 
 }  // namespace
-}  // namespace faultline::switching
+}  // namespace faultline::switching::deficit_round_robin_test

@@ -10,7 +10,7 @@
 #include "stack/wire/link/neighbour_link.hpp"
 #include "stack/wire/packet/frame.hpp"
 
-namespace faultline::switching {
+namespace faultline::switching::host_station_test {
 namespace {
 
 using glue::SwitchGrant;
@@ -162,4 +162,4 @@ TEST_F(HostStation, TheKernelReachesProgramsOfTheWire) {
 }
 
 }  // namespace
-}  // namespace faultline::switching
+}  // namespace faultline::switching::host_station_test

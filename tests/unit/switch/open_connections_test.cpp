@@ -8,7 +8,7 @@
 
 #include "stack/wire/packet/frame.hpp"
 
-namespace faultline::switching {
+namespace faultline::switching::open_connections_test {
 namespace {
 
 using wire::CmAttribute;
@@ -157,4 +157,4 @@ TEST_F(Connections, HaveABoundForEachPort) {
 }
 
 }  // namespace
-}  // namespace faultline::switching
+}  // namespace faultline::switching::open_connections_test

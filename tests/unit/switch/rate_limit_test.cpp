@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::switching {
+namespace faultline::switching::rate_limit_test {
 namespace {
 
 constexpr TimeNs kSecond = 1'000'000'000;
@@ -62,4 +62,4 @@ TEST(RateLimit, ALowRateSendsLongFramesToo) {
 }
 
 }  // namespace
-}  // namespace faultline::switching
+}  // namespace faultline::switching::rate_limit_test

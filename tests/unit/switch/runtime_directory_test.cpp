@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace faultline::glue {
+namespace faultline::glue::runtime_directory_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -68,4 +68,4 @@ TEST_F(RuntimeDirectory, OneThatOthersMayEnterIsNotUsed) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::runtime_directory_test

@@ -7,7 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-namespace faultline::glue {
+namespace faultline::glue::sealed_memory_test {
 namespace {
 
 TEST(PassedDescriptors, AnEventThatMayBlockIsRefused) {
@@ -29,4 +29,4 @@ TEST(PassedDescriptors, NoOtherFileIsAnEvent) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::sealed_memory_test

@@ -11,7 +11,7 @@
 #include "stack/wire/link/neighbour_link.hpp"
 #include "stack/wire/packet/frame.hpp"
 
-namespace faultline::switching {
+namespace faultline::switching::socket_station_test {
 namespace {
 
 using glue::IpNetwork;
@@ -223,4 +223,4 @@ TEST_F(SocketStation, APortIsNotInAGroupThatTheSocketsCannotJoin) {
 }
 
 }  // namespace
-}  // namespace faultline::switching
+}  // namespace faultline::switching::socket_station_test

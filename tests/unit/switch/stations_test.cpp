@@ -11,7 +11,7 @@
 #include "stack/wire/packet/byte_order.hpp"
 #include "stack/wire/packet/frame.hpp"
 
-namespace faultline::switching {
+namespace faultline::switching::stations_test {
 namespace {
 
 using glue::SwitchGrant;
@@ -539,4 +539,4 @@ TEST_F(Sharers, OneQuestionHasOneAnswer) {
 }
 
 }  // namespace
-}  // namespace faultline::switching
+}  // namespace faultline::switching::stations_test

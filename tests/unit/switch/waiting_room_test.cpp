@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::switching {
+namespace faultline::switching::waiting_room_test {
 namespace {
 
 using Admission = WaitingRoom::Admission;
@@ -89,4 +89,4 @@ TEST(WaitingRoom, ASmallPoolHasTheOwnPlacesAlone) {
 }
 
 }  // namespace
-}  // namespace faultline::switching
+}  // namespace faultline::switching::waiting_room_test

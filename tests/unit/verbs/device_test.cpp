@@ -10,7 +10,7 @@
 #include "tests/environments/seccomp_filter.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::device_test {
 
 namespace {
 
@@ -310,4 +310,4 @@ TEST_F(DeviceTest, WhatIsNotOfferedSaysSo) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::device_test

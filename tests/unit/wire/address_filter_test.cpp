@@ -9,7 +9,7 @@
 #include "tests/unit/wire/meaning.hpp"
 #include "tests/unit/wire/reference_packet.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::address_filter_test {
 namespace {
 
 constexpr uint32_t kGroupIp = 0xe0010203;
@@ -133,4 +133,4 @@ TEST_P(Filter, SteersByTheDestinationQpn) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::address_filter_test

@@ -8,7 +8,7 @@
 #include "tests/unit/wire/capture.hpp"
 #include "tests/unit/wire/meaning.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::corpus_test {
 namespace {
 
 constexpr int kMutantsPerSeed = 400;
@@ -58,4 +58,4 @@ TEST(Corpus, SeedsAndTheirMutantsHoldTheProperty) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::corpus_test

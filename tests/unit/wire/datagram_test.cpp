@@ -11,7 +11,7 @@
 #include "tests/unit/wire/meaning.hpp"
 #include "tests/unit/wire/reference_packet.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::datagram_test {
 namespace {
 
 constexpr auto kBySocket = static_cast<uint8_t>(static_cast<uint8_t>(Checksums::ip_in_software) |
@@ -136,4 +136,4 @@ TEST(Datagram, HeadersAreNotWrittenBeyondTheFrame) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::datagram_test

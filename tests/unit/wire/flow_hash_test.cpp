@@ -8,7 +8,7 @@
 #include "tests/unit/wire/meaning.hpp"
 #include "tests/unit/wire/reference_packet.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::flow_hash_test {
 namespace {
 
 // Key and results of "Verifying the RSS Hash Calculation" (Microsoft, Windows Driver Kit).
@@ -64,4 +64,4 @@ TEST(FlowHash, FindsAddressesAndPortsInAFrame) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::flow_hash_test

@@ -12,7 +12,7 @@
 #include "tests/unit/wire/meaning.hpp"
 #include "tests/unit/wire/reference_packet.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::frame_test {
 namespace {
 
 constexpr auto kIp = static_cast<uint8_t>(Checksums::ip_in_software);
@@ -311,4 +311,4 @@ TEST(Icrc, EveryBitCountsOrIsMasked) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::frame_test

@@ -14,7 +14,7 @@
 #include "tests/unit/wire/capture.hpp"
 #include "tests/unit/wire/meaning.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::golden_test {
 namespace {
 
 using Counts = std::map<std::string, int>;
@@ -127,4 +127,4 @@ TEST(GoldenSet, FlushMeansWhatTheScenarioAsked) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::golden_test

@@ -14,7 +14,7 @@
 #include "tests/unit/wire/capture.hpp"
 #include "tests/unit/wire/reference_packet.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::identification_test {
 namespace {
 
 PathHeader socket_path() {
@@ -181,4 +181,4 @@ TEST(HiddenIdentification, OfAPacketWithADamagedByteIsNoneOfATrain) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::identification_test

@@ -8,7 +8,7 @@
 #include "stack/wire/link/link.hpp"
 #include "tests/unit/wire/reference_packet.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::link_ipv6_test {
 namespace {
 
 constexpr MacAddress kOwnMac{{0x02, 0x46, 0x4c, 0, 0, 1}};
@@ -240,4 +240,4 @@ TEST(LinkAddresses, FollowTheRfcs) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::link_ipv6_test

@@ -11,7 +11,7 @@
 #include "tests/unit/wire/meaning.hpp"
 #include "tests/unit/wire/reference_packet.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::link_test {
 namespace {
 
 constexpr MacAddress kOwnMac{{0x02, 0x46, 0x4c, 0, 0, 1}};
@@ -248,4 +248,4 @@ TEST(ChecksumOffload, KeepsTheUdpChecksumThatThePortDoesNotCompute) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::link_test

@@ -12,7 +12,7 @@
 #include "stack/wire/packet/packet.hpp"
 #include "tests/unit/wire/capture.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::mad_test {
 namespace {
 
 /// Returns the datagrams of a capture that were sent to QP1.
@@ -330,4 +330,4 @@ TEST(IpAddressingHeader, KnowsItsServices) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::mad_test

@@ -8,7 +8,7 @@
 #include "stack/wire/packet/headers.hpp"
 #include "tests/unit/wire/expected_opcodes.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::opcode_test {
 namespace {
 
 TEST(OpcodeTable, HoldsExactlyTheSpecifiedOpcodes) {
@@ -77,4 +77,4 @@ TEST(OpcodeTable, PlacesAndDirections) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::opcode_test

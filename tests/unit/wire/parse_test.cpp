@@ -14,7 +14,7 @@
 #include "tests/unit/wire/meaning.hpp"
 #include "tests/unit/wire/reference_packet.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::parse_test {
 namespace {
 
 constexpr uint32_t kUdpBthBytes = 20;
@@ -365,4 +365,4 @@ TEST(Grh, HoldsTheIpHeader) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::parse_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::psn_test {
 namespace {
 
 constexpr uint32_t kRing = 1U << 24;
@@ -57,4 +57,4 @@ TEST(Psn, TheOppositePointIsBefore) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::psn_test

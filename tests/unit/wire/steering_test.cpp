@@ -9,7 +9,7 @@
 #include "stack/wire/mad/mad_cm.hpp"
 #include "tests/unit/wire/capture.hpp"
 
-namespace faultline::wire::test {
+namespace faultline::wire::test::steering_test {
 namespace {
 
 std::vector<std::filesystem::path> cm_captures() {
@@ -94,4 +94,4 @@ TEST(Steering, OtherTrafficIsNoCm) {
 }
 
 }  // namespace
-}  // namespace faultline::wire::test
+}  // namespace faultline::wire::test::steering_test

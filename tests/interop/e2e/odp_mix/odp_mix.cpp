@@ -83,7 +83,8 @@ int faultline_odp_mix(int argc, char** argv) try {
   std::vector<std::string> calls;
   std::vector<std::string> without;
   CLI::App app{"On-demand memory under everything that a program can do to it"};
-  app.add_option("--seconds", options.seconds, "How long")->capture_default_str();
+  app.add_option("--amount", options.amount, "Of work: how many times the least of one run")
+      ->capture_default_str();
   app.add_option("--seed", seed, "Of the random choices")->capture_default_str();
   app.add_option("--pin-budget-mib", wishes.pin_budget_mib, "Of the devices")->capture_default_str();
   app.add_option("--progress", wishes.progress, "Of the devices")
@@ -131,7 +132,7 @@ int faultline_odp_mix(int argc, char** argv) try {
       start([&](const std::string& in) { return mix::run_owner(in + "/owner.toml", shared, options); });
   const pid_t peer = start([&](const std::string& in) { return mix::run_peer(in + "/peer.toml", shared); });
   if (owner < 0 || peer < 0) fail("main", "fork");
-  const int status = mix::watch(shared.head(), owner, peer, options.seconds);
+  const int status = mix::watch(shared.head(), owner, peer);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   std::printf("odp_mix: %s\n", status == 0 ? "ok" : "FAILED");

@@ -10,7 +10,7 @@
 namespace faultline::e2e::mix {
 namespace {
 
-constexpr const char* kWho = "owner";
+constexpr const char* kArenaRole = "owner";
 
 int open_memory(const Plan& plan, const std::string& folder, size_t number) {
   int fd = -1;
@@ -31,7 +31,7 @@ int open_memory(const Plan& plan, const std::string& folder, size_t number) {
     }
   }
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(plan.pages * kPageBytes)) != 0)
-    fail(kWho, "the file of an arena");
+    fail(kArenaRole, "the file of an arena");
   return fd;
 }
 
@@ -45,13 +45,13 @@ Arena::Arena(const Shared& shared, size_t number, ibv_pd* pd, const std::string&
     // A place that is aligned to huge pages.
     auto* room = static_cast<uint8_t*>(mmap(nullptr, length_bytes() + kHugeBytes, PROT_NONE,
                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    if (room == MAP_FAILED) fail(kWho, "mmap");
+    if (room == MAP_FAILED) fail(kArenaRole, "mmap");
     const size_t skip = kHugeBytes - reinterpret_cast<uintptr_t>(room) % kHugeBytes;
     base = map(room + skip, {0, plan_.pages}, MAP_FIXED);
   } else {
     base = map(nullptr, {0, plan_.pages}, 0);
   }
-  if (base == MAP_FAILED) fail(kWho, "mmap of an arena");
+  if (base == MAP_FAILED) fail(kArenaRole, "mmap of an arena");
   base_ = static_cast<uint8_t*>(base);
 }
 
@@ -67,7 +67,7 @@ void Arena::register_and_post(size_t pages) {
   const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ON_DEMAND;
   mr_ = ibv_reg_mr(pd_, base_, pages * kPageBytes, access);
-  if (mr_ == nullptr) fail(kWho, "ibv_reg_mr");
+  if (mr_ == nullptr) fail(kArenaRole, "ibv_reg_mr");
   Posting& posting = this->posting();
   const uint32_t sequence = posting.sequence.load(std::memory_order_relaxed);
   posting.sequence.store(sequence + 1, std::memory_order_relaxed);
@@ -80,7 +80,7 @@ void Arena::register_and_post(size_t pages) {
 
 void Arena::deregister_and_check(size_t pages) {
   errno = ibv_dereg_mr(mr_);
-  if (errno != 0) fail(kWho, "ibv_dereg_mr");
+  if (errno != 0) fail(kArenaRole, "ibv_dereg_mr");
   mr_ = nullptr;
   check(pages);
 }

@@ -29,7 +29,7 @@
 namespace faultline::e2e::mix {
 namespace {
 
-constexpr const char* kWho = "owner";
+constexpr const char* kCallsRole = "owner";
 
 struct CallRule {
   const char* name;
@@ -155,7 +155,7 @@ std::span<const char* const> calls_of_mix() {
   return names;
 }
 
-double least_a_second(size_t call) {
+double least_of(size_t call) {
   // COLLAPSE waits for a worker of the kernel on each CPU, 0.2 s at a time where those are busy.
   const bool slow = kRules[call].rare || kRules[call].advice == MADV_COLLAPSE;
   return slow ? 0.5 : 10;
@@ -297,14 +297,14 @@ void Caller::watch_old_place(Arena& arena, uint8_t* place, size_t length_bytes, 
   void* const memory = mmap(place, length_bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
   if (memory == MAP_FAILED) {
-    if (errno != EEXIST) fail(kWho, "mmap at an arena's old place");
+    if (errno != EEXIST) fail(kCallsRole, "mmap at an arena's old place");
     counts_.taken_places.fetch_add(1, std::memory_order_relaxed);
     return;
   }
   const Watched watched(place, length_bytes, Watched::Contents::fill);
   hold();
   arena.tell_stale(call, watched.changed());
-  if (munmap(place, length_bytes) != 0) fail(kWho, "munmap of an arena's old place");
+  if (munmap(place, length_bytes) != 0) fail(kCallsRole, "munmap of an arena's old place");
 }
 
 void Caller::unmap_and_map(Arena& arena) {
@@ -315,7 +315,7 @@ void Caller::unmap_and_map(Arena& arena) {
   if (random_() % 2 == 0) hold();
   void* const again = arena.map(arena.at(pages.first), pages, MAP_FIXED_NOREPLACE);
   if (again == MAP_FAILED) {
-    if (errno != EEXIST) fail(kWho, "mmap at the same place");
+    if (errno != EEXIST) fail(kCallsRole, "mmap at the same place");
     // Another mapping of this process was faster: the arena goes elsewhere.
     counts_.taken_places.fetch_add(1, std::memory_order_relaxed);
     arena.deregister_and_check(0);
@@ -323,7 +323,7 @@ void Caller::unmap_and_map(Arena& arena) {
     if (pages.first != 0) munmap(arena.base(), pages.first * kPageBytes);
     if (end != arena.page_count()) munmap(arena.at(end), (arena.page_count() - end) * kPageBytes);
     void* const elsewhere = arena.map(nullptr, {0, arena.page_count()}, 0);
-    if (elsewhere == MAP_FAILED) fail(kWho, "mmap");
+    if (elsewhere == MAP_FAILED) fail(kCallsRole, "mmap");
     arena.move_to(static_cast<uint8_t*>(elsewhere));
     std::memset(arena.base(), 0, arena.length_bytes());
   } else {
@@ -356,7 +356,7 @@ void Caller::unmap_for_another(Arena& arena) {
     counts_.taken_places.fetch_add(1, std::memory_order_relaxed);
     again = arena.map(nullptr, all, 0);
   }
-  if (again == MAP_FAILED) fail(kWho, "mmap");
+  if (again == MAP_FAILED) fail(kCallsRole, "mmap");
   arena.move_to(static_cast<uint8_t*>(again));
   std::memset(arena.base(), 0, arena.length_bytes());
   arena.register_and_post(arena.page_count());
@@ -380,7 +380,7 @@ void Caller::take_offer() {
     const Watched watched(place, arena.length_bytes(), Watched::Contents::fill);
     hold();
     arena.tell_stale("another thread's munmap", watched.changed());
-    if (munmap(place, arena.length_bytes()) != 0) fail(kWho, "munmap of a taken place");
+    if (munmap(place, arena.length_bytes()) != 0) fail(kCallsRole, "munmap of a taken place");
   }
   offer_.state.store(Offer::State::done, std::memory_order_release);
 }
@@ -399,7 +399,7 @@ void Caller::make_one_mapping(Arena& arena) {
   if (count_mappings(arena.base(), arena.length_bytes()) == 1) return;
   arena.begin_disturbance();
   const Pages all{0, arena.page_count()};
-  if (arena.map(arena.base(), all, MAP_FIXED) == MAP_FAILED) fail(kWho, "mmap of a whole arena");
+  if (arena.map(arena.base(), all, MAP_FIXED) == MAP_FAILED) fail(kCallsRole, "mmap of a whole arena");
   watch_and_clear(arena, all, "mmap(MAP_FIXED)");
   arena.register_and_post(arena.page_count());
   arena.end_disturbance();
@@ -446,7 +446,7 @@ void Caller::move(Arena& arena) {
           : kPageBytes;
   auto* const room = static_cast<uint8_t*>(
       mmap(nullptr, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  if (room == MAP_FAILED) fail(kWho, "mmap");
+  if (room == MAP_FAILED) fail(kCallsRole, "mmap");
   uint8_t* const place = room + (align - reinterpret_cast<uintptr_t>(room) % align) % align;
   uint8_t* const old = arena.base();
   arena.begin_disturbance();
@@ -483,14 +483,14 @@ void Caller::protect(Arena& arena, bool alone) {
 
 void Caller::fork_child(Arena& arena, bool alone) {
   const pid_t child = fork();
-  if (child < 0) fail(kWho, "fork");
+  if (child < 0) fail(kCallsRole, "fork");
   if (child == 0) _exit(live_as_child(arena, alone));
   const uint64_t end = now_ns() + kHangNs;
   int status = 0;
   while (waitpid(child, &status, WNOHANG) == 0) {
     if (now_ns() > end) {
       kill(child, SIGKILL);
-      fail(kWho, "the child of fork hangs");
+      fail(kCallsRole, "the child of fork hangs");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }

@@ -17,12 +17,12 @@
 namespace faultline::e2e::mix {
 namespace {
 
-constexpr const char* kWho = "owner";
+constexpr const char* kOwnerRole = "owner";
 
 class Owner {
  public:
   Owner(const std::string& config, const Shared& shared, const OwnerOptions& options)
-      : shared_(shared), head_(shared.head()), options_(options), side_(kWho, config) {
+      : shared_(shared), head_(shared.head()), options_(options), side_(kOwnerRole, config) {
     const std::string folder = std::filesystem::path(config).parent_path().string();
     for (size_t i = 0; i < shared.plans().size(); ++i) {
       arenas_.push_back(std::make_unique<Arena>(shared, i, side_.pd, folder, findings_));
@@ -58,24 +58,18 @@ class Owner {
         living.fetch_sub(1, std::memory_order_acq_rel);
       });
     }
-    const uint64_t end = now_ns() + static_cast<uint64_t>(options_.seconds * 1e9);
-    // A machine with much else to do gets time for the least work, not for less of it.
-    const uint64_t last_end = end + kMoreTimeNs;
-    uint64_t next_look = 0;
+    const uint64_t hang = now_ns() + kMostNs;
     for (uint64_t turns = 0; living.load(std::memory_order_acquire) != 0; ++turns) {
       drive();
-      if (turns % 256 != 0) continue;
-      const uint64_t now = now_ns();
-      if (now < end || now < next_look) continue;
-      next_look = now + 50'000'000;
-      if (now >= last_end || work().is_enough()) stop.store(true, std::memory_order_release);
+      if (turns % 4096 == 0 && (work().is_enough() || now_ns() > hang))
+        stop.store(true, std::memory_order_release);
     }
     for (std::thread& thread : threads) thread.join();
     head_.stop.store(true, std::memory_order_release);
     const uint64_t deadline = now_ns() + kHangNs;
     while (!head_.peer_done.load(std::memory_order_acquire)) {
       drive();
-      if (now_ns() > deadline) fail(kWho, "the peer does not end");
+      if (now_ns() > deadline) fail(kOwnerRole, "the peer does not end");
     }
     head_.driven_at_ns.store(0, std::memory_order_relaxed);
     for (const auto& arena : arenas_) arena->deregister_and_check(arena->page_count());
@@ -88,12 +82,12 @@ class Owner {
     // More are open than the new limit, perhaps: that is allowed (getrlimit(2)).
     constexpr rlim_t kMost = 256;
     rlimit limit{};
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) fail(kWho, "getrlimit");
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) fail(kOwnerRole, "getrlimit");
     limit.rlim_cur = std::min(limit.rlim_max, kMost);
-    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) fail(kWho, "setrlimit");
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) fail(kOwnerRole, "setrlimit");
     while (fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0) >= 0) {
     }
-    if (errno != EMFILE && errno != EINVAL) fail(kWho, "filling the descriptor table");
+    if (errno != EMFILE && errno != EINVAL) fail(kOwnerRole, "filling the descriptor table");
   }
 
   void drive() {
@@ -102,7 +96,7 @@ class Owner {
     if (head_.driven_at_ns.load(std::memory_order_relaxed) != 0)
       head_.driven_at_ns.store(now_ns(), std::memory_order_relaxed);
     std::array<ibv_wc, 16> completions;
-    if (ibv_poll_cq(side_.cq, completions.size(), completions.data()) < 0) fail(kWho, "ibv_poll_cq");
+    if (ibv_poll_cq(side_.cq, completions.size(), completions.data()) < 0) fail(kOwnerRole, "ibv_poll_cq");
     for (size_t i = 0; i < kQps; ++i) {
       Connection& connection = head_.connections[i];
       if (connection.stage.load(std::memory_order_acquire) == Stage::wanted) answer(connection, qps_[i]);
@@ -113,8 +107,8 @@ class Owner {
 
   /// Says what may explain why the peer has failed.
   [[noreturn]] void end_after_peer() {
-    tell_counters(kWho, side_.context);
-    pauses_.tell(kWho);
+    tell_counters(kOwnerRole, side_.context);
+    pauses_.tell(kOwnerRole);
     std::fflush(stdout);
     for (ibv_qp* qp : qps_) {
       ibv_qp_attr attr{};
@@ -129,7 +123,7 @@ class Owner {
   void answer(Connection& connection, ibv_qp* qp) {
     const uint32_t psn = connection.peer_psn.load(std::memory_order_relaxed);
     const uint32_t own_psn = psn ^ 0x555555;
-    connect(qp, kWho, connection.peer_qpn.load(std::memory_order_relaxed), head_.peer_gid, psn, own_psn,
+    connect(qp, kOwnerRole, connection.peer_qpn.load(std::memory_order_relaxed), head_.peer_gid, psn, own_psn,
             shared_.retries());
     connection.owner_psn.store(own_psn, std::memory_order_relaxed);
     connection.stage.store(Stage::answered, std::memory_order_release);
@@ -159,7 +153,7 @@ class Owner {
 
   /// What this run has done, and the least that it has to.
   Work work() const {
-    Work work(options_.seconds);
+    Work work(options_.amount);
     const PeerWork& peer = head_.peer_work;
     work.add("WRITEs", peer.writes.load(), 200);
     work.add("READs", peer.reads.load(), 150);
@@ -168,7 +162,7 @@ class Owner {
     work.add("bytes verified by the owner", findings_.bytes_verified.load(), 500'000);
     work.add("page faults", side_.counter("odp.num_page_faults"), 100);
     for (size_t i = 0; i < kCalls; ++i) {
-      if (options_.calls[i]) work.add(calls_of_mix()[i], counts_.made[i].load(), least_a_second(i));
+      if (options_.calls[i]) work.add(calls_of_mix()[i], counts_.made[i].load(), least_of(i));
     }
     const auto makes = [this](Call call) { return options_.calls[static_cast<size_t>(call)]; };
     if (makes(Call::unmap_and_map)) work.add("access errors", peer.access_errors.load(), 5);
@@ -201,10 +195,10 @@ class Owner {
         static_cast<unsigned long long>(findings_.torn.load()),
         static_cast<unsigned long long>(findings_.cut.load()),
         static_cast<unsigned long long>(findings_.wrong.load()));
-    pauses_.tell(kWho);
+    pauses_.tell(kOwnerRole);
     std::fflush(stdout);
     const Work work = this->work();
-    work.tell_missing(kWho);
+    work.tell_missing(kOwnerRole);
     return work.is_enough() && timeouts == 0 && findings_.stale_writes.load() == 0 &&
                    findings_.wrong.load() == 0
                ? 0

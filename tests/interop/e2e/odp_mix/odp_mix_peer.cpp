@@ -10,7 +10,7 @@
 namespace faultline::e2e::mix {
 namespace {
 
-constexpr const char* kWho = "peer";
+constexpr const char* kPeerRole = "peer";
 constexpr size_t kMostLines = 256;  ///< of one request
 constexpr size_t kSlotBytes = kMostLines * kLineBytes;
 constexpr size_t kSlots = kQps * kDepth;
@@ -52,14 +52,14 @@ class Peer {
   Peer(const std::string& config, const Shared& shared)
       : shared_(shared),
         head_(shared.head()),
-        side_(kWho, config),
+        side_(kPeerRole, config),
         slots_(kSlots),
         random_(shared.seed()),
         work_(shared.head().peer_work) {
     buffer_.resize(kSlots * kSlotBytes / sizeof(uint64_t));
     const int access = IBV_ACCESS_LOCAL_WRITE;
     mr_ = ibv_reg_mr(side_.pd, buffer_.data(), kSlots * kSlotBytes, access);
-    if (mr_ == nullptr) fail(kWho, "ibv_reg_mr");
+    if (mr_ == nullptr) fail(kPeerRole, "ibv_reg_mr");
     for (const Plan& plan : shared.plans()) busy_.emplace_back(plan.pages * kCellsPerPage);
     views_.resize(shared.plans().size());
     avoid_until_ns_.resize(shared.plans().size());
@@ -120,7 +120,7 @@ class Peer {
     const Stage stage = connection.stage.load(std::memory_order_acquire);
     if (stage == Stage::connected) return want_connection(number);
     if (stage != Stage::answered) return;
-    connect(lane.qp, kWho, connection.owner_qpn.load(std::memory_order_relaxed), head_.owner_gid,
+    connect(lane.qp, kPeerRole, connection.owner_qpn.load(std::memory_order_relaxed), head_.owner_gid,
             connection.owner_psn.load(std::memory_order_relaxed), lane.psn, shared_.retries());
     // What failed can no more be executed: its lines may be written again.
     for (const size_t slot : lane.limbo) {
@@ -194,7 +194,7 @@ class Peer {
     request.send_flags = IBV_SEND_SIGNALED;
     ibv_send_wr* bad = nullptr;
     errno = ibv_post_send(lane.qp, &request, &bad);
-    if (errno != 0) fail(kWho, "ibv_post_send");
+    if (errno != 0) fail(kPeerRole, "ibv_post_send");
     slot.under_way = true;
     lane.free_slots.pop_back();
     ++lane.outstanding;
@@ -276,7 +276,7 @@ class Peer {
     pauses_.note();
     std::array<ibv_wc, 32> completions;
     const int count = ibv_poll_cq(side_.cq, completions.size(), completions.data());
-    if (count < 0) fail(kWho, "ibv_poll_cq");
+    if (count < 0) fail(kPeerRole, "ibv_poll_cq");
     for (int i = 0; i < count; ++i) {
       const ibv_wc& completion = completions[static_cast<size_t>(i)];
       Slot& slot = slots_[completion.wr_id];
@@ -366,8 +366,8 @@ class Peer {
 
   /// The end, with what may explain it.
   [[noreturn]] void give_up() {
-    tell_counters(kWho, side_.context);
-    pauses_.tell(kWho);
+    tell_counters(kPeerRole, side_.context);
+    pauses_.tell(kPeerRole);
     std::fflush(stdout);
     head_.peer_failed.store(true, std::memory_order_release);
     std::_Exit(1);
@@ -400,7 +400,7 @@ class Peer {
     if (!timeout_told_ && side_.counter("transport.timeouts") != 0) {
       timeout_told_ = true;
       std::fprintf(stderr, "odp_mix: peer: a timeout\n");
-      pauses_.tell(kWho);
+      pauses_.tell(kPeerRole);
       std::fflush(stdout);
       head_.timeout_seen.store(true, std::memory_order_release);
     }
@@ -413,7 +413,7 @@ class Peer {
     for (size_t i = 0; i < kQps; ++i) {
       if (!lanes_[i].alive && lanes_[i].outstanding == 0 && now > lanes_[i].wanted_at_ns + kHangNs &&
           head_.connections[i].stage.load(std::memory_order_acquire) == Stage::wanted)
-        fail(kWho, "the owner does not bring its QP back");
+        fail(kPeerRole, "the owner does not bring its QP back");
     }
   }
 
@@ -431,7 +431,7 @@ class Peer {
         static_cast<unsigned long long>(side_.counter("transport.rnr_naks_received")),
         static_cast<unsigned long long>(timeouts), static_cast<unsigned long long>(torn_),
         static_cast<unsigned long long>(cut_), static_cast<unsigned long long>(wrong_));
-    pauses_.tell(kWho);
+    pauses_.tell(kPeerRole);
     std::fflush(stdout);
     head_.peer_done.store(true, std::memory_order_release);
     const uint64_t timeout_ns = uint64_t{4096} << shared_.retries().timeout;

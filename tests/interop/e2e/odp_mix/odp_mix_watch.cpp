@@ -100,8 +100,8 @@ void tell_end(const char* who, int status) {
 
 }  // namespace
 
-int watch(const SharedHead& head, pid_t owner, pid_t peer, double seconds) {
-  uint64_t end = now_ns() + static_cast<uint64_t>((seconds + 60) * 1e9) + kMoreTimeNs;
+int watch(const SharedHead& head, pid_t owner, pid_t peer) {
+  uint64_t end = now_ns() + kMostNs + kHangNs;
   Watch watch(head, owner);
   bool bad = false;
   while (owner != 0 || peer != 0) {
@@ -112,7 +112,7 @@ int watch(const SharedHead& head, pid_t owner, pid_t peer, double seconds) {
       (ended == owner ? owner : peer) = 0;
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
       tell_end(who, status);
-      // What the other has found is worth a moment.
+      // The other has a moment for what it has found.
       if (!bad) end = now_ns() + 2'000'000'000;
       bad = true;
       continue;

@@ -6,8 +6,8 @@
 
 namespace faultline::e2e::mix {
 
-void Work::add(const char* what, uint64_t done, double least_a_second) {
-  parts_.push_back({what, done, std::max<uint64_t>(1, static_cast<uint64_t>(seconds_ * least_a_second))});
+void Work::add(const char* what, uint64_t done, double least) {
+  parts_.push_back({what, done, std::max<uint64_t>(1, static_cast<uint64_t>(amount_ * least))});
 }
 
 bool Work::is_enough() const {
@@ -17,8 +17,8 @@ bool Work::is_enough() const {
 void Work::tell_missing(const char* who) const {
   for (const Part& part : parts_) {
     if (part.done >= part.least) continue;
-    std::fprintf(stderr, "odp_mix: %s: too little work: %llu %s in a run of %.1f s, at least %llu expected\n",
-                 who, static_cast<unsigned long long>(part.done), part.what.c_str(), seconds_,
+    std::fprintf(stderr, "odp_mix: %s: hangs: %llu %s, at least %llu expected\n", who,
+                 static_cast<unsigned long long>(part.done), part.what.c_str(),
                  static_cast<unsigned long long>(part.least));
   }
 }

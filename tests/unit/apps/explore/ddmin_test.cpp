@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::cli {
+namespace faultline::cli::ddmin_test {
 namespace {
 
 constexpr size_t kAny = 100'000;
@@ -125,4 +125,4 @@ TEST(Ddmin, StopsWhereATrialHasNoResult) {
 }
 
 }  // namespace
-}  // namespace faultline::cli
+}  // namespace faultline::cli::ddmin_test

@@ -11,7 +11,7 @@
 #include "apps/faultline/explore/run/decision.hpp"
 #include "apps/faultline/explore/run/test_description.hpp"
 
-namespace faultline::cli {
+namespace faultline::cli::texts_test {
 namespace {
 
 constexpr const char* kHeader = R"({"faultline_journal":1,"scenario":"s","seed":7,"program":"p"})";
@@ -151,4 +151,4 @@ TEST(StartWords, AreThoseOfFaultlineRunWithADevice) {
 }
 
 }  // namespace
-}  // namespace faultline::cli
+}  // namespace faultline::cli::texts_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::cli {
+namespace faultline::cli::verdict_test {
 namespace {
 
 ProgramEnd exited(int status, size_t order = 0) {
@@ -99,4 +99,4 @@ TEST(Verdict, FindsTheFirstReportOfASanitizer) {
 }
 
 }  // namespace
-}  // namespace faultline::cli
+}  // namespace faultline::cli::verdict_test

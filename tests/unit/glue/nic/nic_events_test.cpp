@@ -24,7 +24,7 @@
 #include "tests/unit/glue/model_nic.hpp"
 #include "tests/unit/glue/nic/nic_fixture.hpp"
 
-namespace faultline::test {
+namespace faultline::test::nic_events_test {
 namespace {
 
 using transport::AsyncEvent;
@@ -264,4 +264,4 @@ TEST_F(DeviceOnNic, AResetInTheMidstOfTrafficIsSurvived) {
 }
 
 }  // namespace
-}  // namespace faultline::test
+}  // namespace faultline::test::nic_events_test

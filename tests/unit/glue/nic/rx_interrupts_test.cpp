@@ -20,7 +20,7 @@
 #include "tests/unit/glue/model_nic.hpp"
 #include "tests/unit/glue/nic/nic_fixture.hpp"
 
-namespace faultline::test {
+namespace faultline::test::rx_interrupts_test {
 namespace {
 
 class NicInterrupts : public NicFixture {
@@ -155,4 +155,4 @@ TEST_F(NicInterrupts, AnIdleDeviceSleepsOnThem) {
 }
 
 }  // namespace
-}  // namespace faultline::test
+}  // namespace faultline::test::rx_interrupts_test

@@ -14,7 +14,7 @@
 
 #include "stack/base/log.hpp"
 
-namespace faultline {
+namespace faultline::log_file_test {
 namespace {
 
 /// Each case runs in a process of its own, since the log has no way back to stderr.
@@ -146,4 +146,4 @@ TEST_F(LogFile, OfAPipeWithoutAReaderIsRefused) {
 }
 
 }  // namespace
-}  // namespace faultline
+}  // namespace faultline::log_file_test

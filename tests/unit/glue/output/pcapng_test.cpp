@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::glue::pcapng {
+namespace faultline::glue::pcapng::pcapng_test {
 namespace {
 
 template <typename Number>
@@ -127,4 +127,4 @@ TEST(SectionBlock, HasTheMagicTheVersionAndTheProgram) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::pcapng
+}  // namespace faultline::glue::pcapng::pcapng_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::glue {
+namespace faultline::glue::adaptive_yield_test {
 namespace {
 
 uint32_t first_due(const AdaptiveYield& pace) {
@@ -116,4 +116,4 @@ TEST(AdaptiveYield, OffersAgainAndAgainWhileNothingComes) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::adaptive_yield_test

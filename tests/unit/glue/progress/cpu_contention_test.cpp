@@ -8,7 +8,7 @@
 
 #include "pmd_glue/device/thread_affinity.hpp"
 
-namespace faultline::glue {
+namespace faultline::glue::cpu_contention_test {
 namespace {
 
 constexpr TimeNs kMillisecond = 1'000'000;
@@ -98,4 +98,4 @@ TEST(ThreadAffinity, StaysOnAnOnlyCpuAndKeepsWhatOthersSet) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::cpu_contention_test

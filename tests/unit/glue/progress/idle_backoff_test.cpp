@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::glue {
+namespace faultline::glue::idle_backoff_test {
 namespace {
 
 constexpr TimeNs kMicrosecond = 1'000;
@@ -26,4 +26,4 @@ TEST(IdleBackoff, LooksSoonAfterAProgramThatLeftWorkAMomentAgo) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::idle_backoff_test

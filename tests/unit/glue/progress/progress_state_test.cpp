@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::glue {
+namespace faultline::glue::progress_state_test {
 namespace {
 
 using S = ProgressState;
@@ -150,4 +150,4 @@ TEST(ProgressState, CloseLastsAgainstConcurrentCallsAndChecks) {
 }
 
 }  // namespace
-}  // namespace faultline::glue
+}  // namespace faultline::glue::progress_state_test

@@ -9,7 +9,7 @@
 
 #include "tests/interop/own_network.hpp"
 
-namespace faultline::glue::test {
+namespace faultline::glue::test::interface_test {
 namespace {
 
 // The kernel updates IFF_RUNNING later than the carrier: in 2 of 60 starts of a program beside other tests,
@@ -37,4 +37,4 @@ TEST(Interface, IsRunningAsSoonAsItHasACarrier) {
 }
 
 }  // namespace
-}  // namespace faultline::glue::test
+}  // namespace faultline::glue::test::interface_test

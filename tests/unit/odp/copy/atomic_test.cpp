@@ -9,7 +9,7 @@
 
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::atomic_test {
 namespace {
 
 constexpr uint32_t kAll = kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic;
@@ -159,4 +159,4 @@ TEST(Flush, NeedsItsRightAndPersistenceIsNotPromised) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::atomic_test

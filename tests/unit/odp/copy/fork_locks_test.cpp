@@ -8,7 +8,7 @@
 #include "odp/regions/memory_domain.hpp"
 #include "tests/unit/base/held_at_fork.hpp"
 
-namespace faultline::odp {
+namespace faultline::odp::fork_locks_test {
 namespace {
 
 bool start_domain() {
@@ -31,4 +31,4 @@ TEST(ForkLocks, AChildStartsADomainWhileAThreadOfTheParentDoes) {
 }
 
 }  // namespace
-}  // namespace faultline::odp
+}  // namespace faultline::odp::fork_locks_test

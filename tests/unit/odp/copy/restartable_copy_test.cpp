@@ -28,7 +28,7 @@
 
 extern "C" __attribute__((visibility("hidden"))) const char faultline_odp_revoked[];
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::restartable_copy_test {
 namespace {
 
 class GuardedCopy : public testing::TestWithParam<CopyRoutine> {
@@ -282,4 +282,4 @@ TEST_F(Guarded, ARestartNeedsNoThreadToGoOn) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::restartable_copy_test

@@ -14,7 +14,7 @@
 
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::stress_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -180,4 +180,4 @@ TEST(OdpStress, NoStaleWriteClassic) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::stress_test

@@ -12,7 +12,7 @@
 #include "odp/copy/fault_signals.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::tolerant_atomic_test {
 namespace {
 
 struct Example {
@@ -90,4 +90,4 @@ TEST_F(TolerantAtomic, IsIndivisible) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::tolerant_atomic_test

@@ -15,7 +15,7 @@
 #include "tests/unit/odp/copy/routines.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp {
+namespace faultline::odp::tolerant_copy_crc_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -226,4 +226,4 @@ TEST(CopyCrcChoice, IsTheWidestThatTheCpuHas) {
 }
 
 }  // namespace
-}  // namespace faultline::odp
+}  // namespace faultline::odp::tolerant_copy_crc_test

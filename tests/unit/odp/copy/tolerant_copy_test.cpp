@@ -16,7 +16,7 @@
 #include "tests/unit/odp/copy/routines.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp {
+namespace faultline::odp::tolerant_copy_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -209,4 +209,4 @@ TEST(FaultHandlerDeathTest, HandlerThatChainsBackToUsDoesNotLoop) {
 }
 
 }  // namespace
-}  // namespace faultline::odp
+}  // namespace faultline::odp::tolerant_copy_test

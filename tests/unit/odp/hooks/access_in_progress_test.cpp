@@ -15,7 +15,7 @@
 #include "tests/unit/odp/engine_loop.hpp"
 #include "tests/unit/odp/pager/slow_memory.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::access_in_progress_test {
 namespace {
 
 constexpr bool kHooked = ODP_HOOKED != 0;
@@ -358,4 +358,4 @@ TEST_F(EventUnderWay, KeepsThePagerFromPublishing) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::access_in_progress_test

@@ -7,7 +7,7 @@
 
 #include "tests/unit/odp/hooks/hooked_program.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::brk_hooks_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -88,4 +88,4 @@ TEST(Break, RefusedChangesNothing) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::brk_hooks_test

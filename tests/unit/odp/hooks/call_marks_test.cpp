@@ -8,7 +8,7 @@
 #include "odp/invalidation/program_call.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::call_marks_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -97,4 +97,4 @@ TEST_F(CallMarks, ACallThatEndsLeavesThePagesOfOneThatUnmaps) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::call_marks_test

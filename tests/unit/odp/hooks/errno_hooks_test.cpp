@@ -8,7 +8,7 @@
 
 #include "tests/unit/odp/hooks/hooked_program.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::errno_hooks_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -54,4 +54,4 @@ TEST(HookErrno, IsThatOfTheCall) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::errno_hooks_test

@@ -9,7 +9,7 @@
 
 #include "tests/unit/odp/hooks/hooked_program.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::file_hooks_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -151,4 +151,4 @@ TEST(FileBytes, MappedTwiceAreNotPinnedTwice) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::file_hooks_test

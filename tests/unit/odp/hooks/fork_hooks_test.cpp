@@ -5,7 +5,7 @@
 
 #include "tests/unit/odp/hooks/hooked_program.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::fork_hooks_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -52,4 +52,4 @@ TEST(Fork, WithoutHandlersGivesEachProcessItsOwnBytes) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::fork_hooks_test

@@ -13,7 +13,7 @@
 #include "tests/unit/odp/hooks/counting_calls.hpp"
 #include "tests/unit/odp/hooks/hooked_program.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::next_definition_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -123,4 +123,4 @@ TEST(NextDefinition, OfMemoryCallsRuns) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::next_definition_test

@@ -30,7 +30,7 @@
 #include "tests/unit/odp/engine_loop.hpp"
 #include "tests/unit/odp/hooks/interruption.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::program_call_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -494,4 +494,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, ProgramCalls,
                          });
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::program_call_test

@@ -11,7 +11,7 @@
 
 #include "tests/unit/odp/hooks/hooked_program.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::shm_hooks_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -174,4 +174,4 @@ TEST(ShmDetach, ChangesNothingWhereItFails) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::shm_hooks_test

@@ -23,7 +23,7 @@
 
 extern "C" sighandler_t bsd_signal(int, sighandler_t) noexcept;
 
-namespace faultline::odp {
+namespace faultline::odp::signals_test {
 namespace {
 
 constexpr int kRight = 42;
@@ -584,4 +584,4 @@ TEST(AlternateStackDeathTest, IsUsedIfTheProgramsActionAsksForIt) {
 }
 
 }  // namespace
-}  // namespace faultline::odp
+}  // namespace faultline::odp::signals_test

@@ -14,7 +14,7 @@
 #include "odp/mappings/pagemap_scan.hpp"
 #include "tests/unit/odp/invalidation/watch_fixture.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::watch_hooks_test {
 namespace {
 
 enum class Move : uint8_t {
@@ -303,4 +303,4 @@ TEST_F(ProgramsUserfault, AHandlerMayReadThePageThatItProtects) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::watch_hooks_test

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::call_model_test {
 namespace {
 
 uint64_t interleavings() {
@@ -137,4 +137,4 @@ TEST(CallLedger, BeyondItsEntriesEveryRangeIsInACall) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::call_model_test

@@ -16,7 +16,7 @@
 
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::invalidation_test {
 namespace {
 
 constexpr size_t kPages = 32;
@@ -344,4 +344,4 @@ TEST_F(Invalidation, LateEventOfAMoveSparesWhatHasTakenThePlace) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::invalidation_test

@@ -28,7 +28,7 @@
 
 #include "tests/unit/odp/memory_trial.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::memory_kinds_test {
 namespace {
 
 constexpr int kMadvCollapse = 25;  // Linux 6.1
@@ -563,4 +563,4 @@ TEST(MemoryGrowing, InPlaceIsNeverAViolation) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::memory_kinds_test

@@ -12,7 +12,7 @@
 #include "odp/regions/memory_domain.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::settled_range_test {
 namespace {
 
 constexpr uint32_t kPages = 100;
@@ -127,4 +127,4 @@ TEST_F(SettledRanges, OfPinnedMemoryAreTheWholeRegion) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::settled_range_test

@@ -14,7 +14,7 @@
 
 #include "odp/mappings/mapping_list.hpp"
 
-namespace faultline::odp {
+namespace faultline::odp::watch_book_test {
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -193,4 +193,4 @@ TEST_F(Book, AgreesWithAPlainModel) {
 }
 
 }  // namespace
-}  // namespace faultline::odp
+}  // namespace faultline::odp::watch_book_test

@@ -10,7 +10,7 @@
 
 #include "tests/unit/odp/invalidation/watch_fixture.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::watch_test {
 namespace {
 
 class OwnUserfault : public Watch {};
@@ -125,4 +125,4 @@ TEST_F(ManySmallRegions, LeaveNothingWatched) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::watch_test

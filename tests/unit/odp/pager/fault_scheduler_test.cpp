@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::fault_scheduler_test {
 namespace {
 
 constexpr uint64_t kBase = 0x10000;
@@ -278,4 +278,4 @@ TEST_F(FaultSchedulerTest, ClosedPortTakesItsRequestsAlong) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::fault_scheduler_test

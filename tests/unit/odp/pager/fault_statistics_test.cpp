@@ -17,7 +17,7 @@
 #include "odp/mappings/page_survey.hpp"
 #include "tests/unit/odp/pager/implicit_region.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::fault_statistics_test {
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -255,4 +255,4 @@ TEST_F(FaultStatistics, Swap) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::fault_statistics_test

@@ -18,7 +18,7 @@
 #include "tests/unit/odp/pager/implicit_region.hpp"
 #include "tests/unit/odp/pager/slow_memory.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::implicit_children_test {
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -426,4 +426,4 @@ TEST(ImplicitChildren, RegionsComeAndGoUnderTraffic) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::implicit_children_test

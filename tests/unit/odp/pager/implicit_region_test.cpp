@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 #include <isa-l/crc.h>
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::implicit_region_test {
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -374,4 +374,4 @@ TEST(ImplicitRegion, TwoAtOnceKeepTheirOwn) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::implicit_region_test

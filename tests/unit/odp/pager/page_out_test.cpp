@@ -7,7 +7,7 @@
 
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::page_out_test {
 namespace {
 
 constexpr size_t kPages = 8;
@@ -94,4 +94,4 @@ TEST(PageOutOfNoRegion, DoesNothing) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::page_out_test

@@ -16,7 +16,7 @@
 #include "odp/regions/address_space.hpp"
 #include "tests/unit/odp/pager/slow_memory.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::pager_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -456,4 +456,4 @@ TEST(Pager, BeyondTheEndOfAFileIsAViolationUntilItGrows) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::pager_test

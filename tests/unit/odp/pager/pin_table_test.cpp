@@ -13,7 +13,7 @@
 #include "stack/base/unique_fd.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp {
+namespace faultline::odp::pin_table_test {
 namespace {
 
 constexpr uint64_t kLongAgo = 1;
@@ -233,4 +233,4 @@ TEST(PinTable, APinnedPageIsTheSamePageAfterTheProgramsDontneed) {
 }
 
 }  // namespace
-}  // namespace faultline::odp
+}  // namespace faultline::odp::pin_table_test

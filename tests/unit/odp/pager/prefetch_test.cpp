@@ -16,7 +16,7 @@
 #include "tests/unit/odp/pager/implicit_region.hpp"
 #include "tests/unit/odp/pager/slow_memory.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::prefetch_test {
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -338,4 +338,4 @@ TEST_F(Prefetch, ForksComeInBetween) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::prefetch_test

@@ -16,7 +16,7 @@
 #include "odp/regions/address_space.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::reclaimed_pages_test {
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -122,4 +122,4 @@ TEST_F(DepartedPages, AreAMissAndNotAWaitForTheDisk) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::reclaimed_pages_test

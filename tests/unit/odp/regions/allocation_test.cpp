@@ -106,7 +106,7 @@ int __wrap_madvise(void* address, size_t bytes, int advice) {
 // NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 }
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::allocation_test {
 namespace {
 
 /// Fails each step of `create` in turn until it succeeds. Returns the number of its steps.
@@ -236,4 +236,4 @@ TEST(NoMemory, TakingAwayNeedsNone) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::allocation_test

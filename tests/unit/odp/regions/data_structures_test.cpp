@@ -24,7 +24,7 @@
 #include "odp/regions/range_counts.hpp"
 #include "odp/regions/region_index.hpp"
 
-namespace faultline::odp {
+namespace faultline::odp::data_structures_test {
 namespace {
 
 TEST(PageMap, OnlyAFaultInServiceCanBePublished) {
@@ -494,4 +494,4 @@ TEST(SwapSpace, IsAbsentWhereTheKernelListsNone) {
 }
 
 }  // namespace
-}  // namespace faultline::odp
+}  // namespace faultline::odp::data_structures_test

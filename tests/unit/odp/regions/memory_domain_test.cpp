@@ -17,7 +17,7 @@
 #include "odp/copy/tolerant_copy_crc.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::memory_domain_test {
 namespace {
 
 constexpr uint32_t kAllAccess = kLocalWrite | kRemoteWrite | kRemoteRead;
@@ -562,4 +562,4 @@ TEST(MemoryDomain, SessionsComeAndGoWithFaultsUnanswered) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::memory_domain_test

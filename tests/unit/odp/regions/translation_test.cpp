@@ -14,7 +14,7 @@
 
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::translation_test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -247,4 +247,4 @@ INSTANTIATE_TEST_SUITE_P(Backings, Cve202646325,
                          name_of);
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::translation_test

@@ -16,7 +16,7 @@
 
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::window_stress_test {
 namespace {
 
 constexpr size_t kPages = 4;
@@ -182,4 +182,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Cve202521829,
                          name_of);
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::window_stress_test

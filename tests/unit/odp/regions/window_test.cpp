@@ -9,7 +9,7 @@
 
 #include "tests/unit/odp/engine_loop.hpp"
 
-namespace faultline::odp::test {
+namespace faultline::odp::test::window_test {
 namespace {
 
 constexpr uint32_t kQpn = 0x1234;
@@ -284,4 +284,4 @@ TEST_F(Windows, AnEngineUsesThemWhileAnotherThreadTakesAllAway) {
 }
 
 }  // namespace
-}  // namespace faultline::odp::test
+}  // namespace faultline::odp::test::window_test

@@ -8,7 +8,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::channel_test {
 
 namespace {
 
@@ -281,4 +281,4 @@ TEST_F(ChannelTest, NoCompletionIsMissedBetweenArmAndPoll) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::channel_test

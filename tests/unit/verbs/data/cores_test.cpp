@@ -10,7 +10,7 @@
 #include "stack/transport/core/core.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::cores_test {
 
 namespace {
 
@@ -232,4 +232,4 @@ TEST_F(SeveralCores, OneCqForAllOfThem) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::cores_test

@@ -5,7 +5,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::data_test {
 
 namespace {
 
@@ -372,4 +372,4 @@ TEST_F(UdData, ALongDatagramIsACompletionWithAnError) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::data_test

@@ -4,7 +4,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::device_memory_test {
 
 namespace {
 
@@ -233,4 +233,4 @@ TEST_F(DeviceMemoryTest, AnImportIsTheSameMemory) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::device_memory_test

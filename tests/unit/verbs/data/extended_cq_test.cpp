@@ -9,7 +9,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::extended_cq_test {
 
 namespace {
 
@@ -496,4 +496,4 @@ TEST_F(Moderation, OrAfterAPeriodWhicheverComesFirst) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::extended_cq_test

@@ -7,7 +7,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::extended_qp_test {
 
 namespace {
 
@@ -342,4 +342,4 @@ TEST(ExtendedUd, EachDatagramNeedsItsAddress) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::extended_qp_test

@@ -3,7 +3,7 @@
 // ibv_advise_mr(3).
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::memory_test {
 
 namespace {
 
@@ -157,4 +157,4 @@ TEST_F(MemoryTest, AdviceIsCheckedAsTheManPageSays) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::memory_test

@@ -5,7 +5,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::operations_test {
 
 namespace {
 
@@ -366,4 +366,4 @@ TEST_P(Operations, ABadLkeyIsACompletionWithAnError) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::operations_test

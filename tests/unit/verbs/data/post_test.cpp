@@ -2,7 +2,7 @@
 // post_send and post_recv: bad_wr and errno as in ibv_post_send(3) and ibv_post_recv(3).
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::post_test {
 
 namespace {
 
@@ -247,4 +247,4 @@ TEST(UdPost, DestinationsAreChecked) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::post_test

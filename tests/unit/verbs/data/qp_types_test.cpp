@@ -8,7 +8,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::qp_types_test {
 
 namespace {
 
@@ -447,4 +447,4 @@ TEST(Drain, SqdTellsWhenWhatWasBegunIsDoneAndHoldsTheRest) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::qp_types_test

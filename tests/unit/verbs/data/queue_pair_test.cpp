@@ -4,7 +4,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::queue_pair_test {
 
 namespace {
 
@@ -270,4 +270,4 @@ TEST(AddressHandles, ComeFromAReceivedHeader) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::queue_pair_test

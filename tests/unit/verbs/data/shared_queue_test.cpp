@@ -7,7 +7,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::shared_queue_test {
 
 namespace {
 
@@ -293,4 +293,4 @@ TEST_F(Xrc, AnInitiatorOnlySends) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::shared_queue_test

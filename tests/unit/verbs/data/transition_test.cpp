@@ -8,7 +8,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::transition_test {
 
 namespace {
 
@@ -248,4 +248,4 @@ INSTANTIATE_TEST_SUITE_P(Types, Transitions,
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::transition_test

@@ -84,7 +84,7 @@ void operator delete[](void* memory, size_t /*bytes*/, std::align_val_t /*alignm
   deallocate(memory);
 }
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::allocation_test {
 
 namespace {
 
@@ -366,4 +366,4 @@ TEST(NoMemory, ReregMrLeavesTheOldRegion) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::allocation_test

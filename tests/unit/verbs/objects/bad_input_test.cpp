@@ -10,7 +10,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::bad_input_test {
 
 namespace {
 
@@ -527,4 +527,4 @@ TEST_F(BadInput, PostsThatAreRefused) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::bad_input_test

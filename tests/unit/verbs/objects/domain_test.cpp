@@ -7,7 +7,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::domain_test {
 
 namespace {
 
@@ -348,4 +348,4 @@ TEST(Import, ARegionMayBeEndedByEitherHandle) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::domain_test

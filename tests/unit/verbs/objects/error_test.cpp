@@ -3,7 +3,7 @@
 // after it, and unchanged memory at the peer.
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::error_test {
 
 namespace {
 
@@ -310,4 +310,4 @@ TEST_F(LocalError, APeerThatIsGoneEndsInRetryExceeded) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::error_test

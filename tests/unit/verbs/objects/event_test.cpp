@@ -7,7 +7,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::event_test {
 
 namespace {
 
@@ -178,4 +178,4 @@ TEST(CqOverrun, RaisesAnEventAndEndsTheQueuesUse) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::event_test

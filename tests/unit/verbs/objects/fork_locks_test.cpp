@@ -8,7 +8,7 @@
 
 #include "tests/unit/base/held_at_fork.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::fork_locks_test {
 namespace {
 
 ibv_context* open_first() {
@@ -61,4 +61,4 @@ TEST(ForkLocks, AChildImportsNoContextOfItsParent) {
 }
 
 }  // namespace
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::fork_locks_test

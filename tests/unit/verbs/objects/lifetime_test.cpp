@@ -9,7 +9,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::lifetime_test {
 
 namespace {
 
@@ -199,4 +199,4 @@ TEST(Life, CqsComeAndGoWhileTheEngineWorks) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::lifetime_test

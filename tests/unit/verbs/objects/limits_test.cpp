@@ -2,7 +2,7 @@
 // A device enforces exactly its reported limits: the limit can be reached, one more is refused.
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::limits_test {
 
 namespace {
 
@@ -128,4 +128,4 @@ TEST_F(Limits, OfTheDevicesObjects) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::limits_test

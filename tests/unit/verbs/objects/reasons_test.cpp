@@ -2,7 +2,7 @@
 // A refused call logs a line with the reason, if the log level includes it.
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::reasons_test {
 
 namespace {
 
@@ -79,4 +79,4 @@ TEST_F(Reasons, NothingIsSaidWhereTheLogDoesNotWantIt) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::reasons_test

@@ -5,7 +5,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::recorded_calls_test {
 
 namespace {
 
@@ -141,4 +141,4 @@ TEST_F(RecordedCalls, CallsOfSeveralThreadsAreAllThere) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::recorded_calls_test

@@ -7,7 +7,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::thread_test {
 
 namespace {
 
@@ -231,4 +231,4 @@ TEST(Threads, QpsAreDestroyedUnderLoad) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::thread_test

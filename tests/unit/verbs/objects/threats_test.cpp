@@ -8,7 +8,7 @@
 
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::threats_test {
 
 namespace {
 
@@ -330,4 +330,4 @@ TEST(Cve202668417, AnXrcTargetIsFoundWhenItIsComplete) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::threats_test

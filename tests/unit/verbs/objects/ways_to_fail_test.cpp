@@ -5,7 +5,7 @@
 #include "stack/status/failure.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::ways_to_fail_test {
 
 namespace {
 
@@ -528,4 +528,4 @@ TEST(LastError, CausesHaveDistinctNumbersAndNames) {
 
 }  // namespace
 
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::ways_to_fail_test

@@ -15,7 +15,7 @@
 #include "tests/unit/verbs/fixture.hpp"
 #include "tests/unit/verbs/trouble/play.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::calls_test {
 namespace {
 
 /// One object of each kind, on a device with an RC QP that is connected to itself.
@@ -475,4 +475,4 @@ TEST(Trouble, DevicesWithoutAScenarioHaveNoneOfItsFunctions) {
 }
 
 }  // namespace
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::calls_test

@@ -11,7 +11,7 @@
 #include "tests/unit/verbs/fixture.hpp"
 #include "tests/unit/verbs/trouble/play.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::effects_test {
 namespace {
 
 constexpr uint32_t kByScenario = 50;  // status::FailureCause
@@ -414,4 +414,4 @@ TEST(Conditions, ARuleWaitsForAnEventThatTheProgramGets) {
 }
 
 }  // namespace
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::effects_test

@@ -13,7 +13,7 @@
 
 #include "stack/trouble/calls.hpp"
 
-namespace faultline::verbs {
+namespace faultline::verbs::hooks_test {
 namespace {
 
 /// Functions that only name, convert or acknowledge, or whose feature the stack lacks.
@@ -86,4 +86,4 @@ TEST(Hooks, EachFunctionIsACallOfScenarios) {
 }
 
 }  // namespace
-}  // namespace faultline::verbs
+}  // namespace faultline::verbs::hooks_test

@@ -9,7 +9,7 @@
 #include "tests/unit/verbs/fixture.hpp"
 #include "tests/unit/verbs/trouble/play.hpp"
 
-namespace faultline::verbs::test {
+namespace faultline::verbs::test::polls_test {
 namespace {
 
 /// Receives have these numbers, sends those from 0 on.
@@ -187,4 +187,4 @@ TEST(Polls, HiddenCompletionsWakeAProgramThatArmsTheQueueLater) {
 }
 
 }  // namespace
-}  // namespace faultline::verbs::test
+}  // namespace faultline::verbs::test::polls_test
