@@ -3,17 +3,13 @@
 """Every action of a scenario, met by a small verbs program (verbs_pair.py), which prints exactly what it gets.   pair_test.py FAULTLINE_RUN [ACTION]..."""
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 
 from actions import ACTIONS, OF_CM, scenario
-from programs import decisions, end, end_all, enter_own_network, start
+from programs import PORT, decisions, lib, start_client, start_server
 
 RUN = os.path.realpath(sys.argv[1])
-PROGRAM = ["/usr/bin/python3", os.path.join(os.path.dirname(os.path.realpath(__file__)), "verbs_pair.py")]
-WAIT_S = 30
+PROGRAM = ["/usr/bin/python3", os.path.join(os.path.dirname(os.path.realpath(__file__)), "verbs_pair.py"), PORT]
 BY_SCENARIO, DEVICE_LOST = 50, 49
 SURVIVED = (0, "all rounds", [])
 
@@ -53,17 +49,15 @@ EXPECTED = {
 def check(folder, action):
     status, text, events = EXPECTED.get(action, SURVIVED)
     path, journal = scenario(folder, action, action), f"{folder}/{action}.journal"
-    wire = [RUN, "--wire", f"pair-{action}"]
-    server = start([*wire, "--side", "a", *PROGRAM, "server"])
-    client = start([*wire, "--side", "b", "--trouble", path, "--journal", journal, *PROGRAM, "client", str(len(events))])
-    try:
-        output = client.communicate(timeout=WAIT_S)[0]
-    except subprocess.TimeoutExpired:
-        output = end(client) + "\n(ended by the test)"
+    wire = f"pair-{action}"
+    server = start_server(RUN, wire, [*PROGRAM, "server"])
+    client = start_client(RUN, wire, [*PROGRAM, "client", len(events)], ["--trouble", path, "--journal", journal])
+    client.wait()
+    output = client.text()
     if (status, text) == SURVIVED[:2]:
-        server.wait(WAIT_S)
-        assert server.returncode == 0, f"{action}: the server's exit status is {server.returncode}: {end(server)}"
-    told = f"{action}: exit status {client.returncode}\n{output}\n-- server:\n{end(server)}"
+        assert server.wait() == 0, f"{action}: the server's exit status is {server.returncode}: {server.text()}"
+    server.end()
+    told = f"{action}: exit status {client.returncode}\n{output}\n-- server:\n{server.text()}"
     made = decisions(journal)
     assert made and all(one["rule"] == action for one in made), f"decisions: {made}\n{told}"
     assert client.returncode == status and re.search(text, output), told
@@ -72,24 +66,19 @@ def check(folder, action):
 
 
 def main():
-    if not shutil.which("ip") or subprocess.run([PROGRAM[0], "-c", "import pyverbs"], check=False, capture_output=True).returncode != 0:
-        print("SKIPPED: pyverbs or iproute2 is not installed")
-        return 77
-    enter_own_network()
-    folder = tempfile.mkdtemp(prefix="faultline-pair-")
+    lib.need("ip")
+    if lib.call([PROGRAM[0], "-c", "import pyverbs"], status=None).returncode != 0:
+        lib.skip("pyverbs is not installed")
+    lib.own_network()
+    folder = lib.own_runtime_folder()
     failed = 0
-    try:
-        os.environ.update(XDG_RUNTIME_DIR=folder)
-        for action in sys.argv[2:] or [action for action in ACTIONS if action not in OF_CM]:
-            try:
-                check(folder, action)
-            except (AssertionError, subprocess.TimeoutExpired) as error:
-                failed += 1
-                print(f"FAILED: {error}", flush=True)
-        return 1 if failed else 0
-    finally:
-        end_all()
-        shutil.rmtree(folder, ignore_errors=True)
+    for action in sys.argv[2:] or [action for action in ACTIONS if action not in OF_CM]:
+        try:
+            check(folder, action)
+        except AssertionError as error:
+            failed += 1
+            print(f"FAILED: {error}", flush=True)
+    return 1 if failed else 0
 
 
 sys.exit(main())

@@ -1,25 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Every preset once, under a program over a wire: it decides what its file states, and the program ends as it would on such a network or device.
-  presets_test.py FAULTLINE_RUN FOLDER_OF_PRESETS"""
+  presets_test.py FAULTLINE_RUN FOLDER_OF_PRESETS [PRESET]..."""
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
 
-from programs import decisions, end, end_all, enter_own_network, start
+from programs import PORT, decisions, lib, start_client, start_server
 
 RUN, PRESETS = (os.path.realpath(path) for path in sys.argv[1:3])
-WAIT_S = 60
 
 # A long timeout of the QP: a server on a busy machine may be late.
-BANDWIDTH = ["-F", "-s", "4096", "-u", "18", "-n", "3000"]
+BANDWIDTH = ["-F", "-s", "4096", "-u", "18", "-p", PORT, "-n", "3000"]
 ADDRESS = "198.18.0.1"
 WRITE, READ, SEND = ([f"ib_{kind}_bw", *BANDWIDTH] for kind in ("write", "read", "send"))
-# Three seconds, with a QP that gives up soon.
-LASTING = ["ib_write_bw", "-F", "-s", "4096", "-u", "10", "-D", "3"]
+# Lasts until the QP gives up, 3 s after the link has gone.
+LASTING = ["ib_write_bw", "-F", "-s", "4096", "-u", "15", "-p", PORT, "-D", "3600"]
 RPING = ["rping", "-a", ADDRESS, "-C", "20"]
 SURVIVES, FAILS, EITHER = "survives", "fails", "either"
 
@@ -53,20 +48,6 @@ def actions(journal):
     return [one["do"] for one in decisions(journal)]
 
 
-def run_client(words):
-    """Until the server listens, the client is refused: it has met no trouble then."""
-    limit = time.monotonic() + WAIT_S
-    while True:
-        client = start(words)
-        try:
-            output = client.communicate(timeout=max(limit - time.monotonic(), 1))[0]
-        except subprocess.TimeoutExpired:
-            output = end(client) + "\n(ended by the test)"
-        if "Couldn't connect" not in output and "refused" not in output and "unreachable" not in output or time.monotonic() > limit:
-            return client.returncode, output
-        time.sleep(0.05)
-
-
 def of_server(words):
     return [words[0], "-s", *words[1:]] if words[0] == "rping" else words
 
@@ -91,9 +72,11 @@ def check(name, status, wanted, made, expected, text):
 def trouble_at_the_client(folder, name):
     words, wanted, expected, options = CLIENT[name]
     journal = f"{folder}/{name}.journal"
-    server = start([RUN, "--wire", name, "--side", "a", *of_server(words)])
-    status, output = run_client([RUN, "--wire", name, "--side", "b", "--trouble", preset(name), *options, "--journal", journal, *of_client(words)])
-    check(name, status, wanted, actions(journal), expected, f"{output}\n-- server:\n{end(server)}")
+    server = start_server(RUN, name, of_server(words))
+    client = start_client(RUN, name, of_client(words), ["--trouble", preset(name), *options, "--journal", journal])
+    client.wait()
+    server.end()
+    check(name, client.returncode, wanted, actions(journal), expected, f"{client.text()}\n-- server:\n{server.text()}")
 
 
 def trouble_at_the_listener(folder):
@@ -101,13 +84,16 @@ def trouble_at_the_listener(folder):
     name, expected = "rdma-cm-storm", [{"reject": "no_resources"}, {"packet": "lose"}]
     for seed in range(1, 10):
         journal = f"{folder}/{name}-{seed}.journal"
-        wire = [RUN, "--wire", f"{name}-{seed}"]
-        server = start([*wire, "--side", "a", "--trouble", preset(name), "--seed", str(seed), "--journal", journal, *of_server(RPING)])
-        client = start([*wire, "--side", "b", *of_client(RPING)])
-        limit = time.monotonic() + WAIT_S / 10
-        while client.poll() is None and time.monotonic() < limit and not all(one in actions(journal) for one in expected):
-            time.sleep(0.05)
-        text = end(client) + end(server)
+        wire = f"{name}-{seed}"
+        server = start_server(RUN, wire, of_server(RPING), ["--trouble", preset(name), "--seed", seed, "--journal", journal])
+        client = start_client(RUN, wire, of_client(RPING))
+
+        def is_met():
+            return client.poll() is not None or all(one in actions(journal) for one in expected)
+        lib.await_that(is_met, "the client ends, or has met all")
+        client.end()
+        server.end()
+        text = client.text() + server.text()
         made = actions(journal)
         if all(one in made for one in expected):
             return check(name, client.returncode, EITHER, made, expected, text)
@@ -122,38 +108,27 @@ def one_of_four(folder):
             file.write(f'[[device]]\nname = "faultline{number}"\n[device.port]\nkind = "wire"\nwire = "four"\nip = "198.18.0.{11 + number}"\n')
     for device, wanted, expected in ((2, FAILS, [{"event": "IBV_EVENT_DEVICE_FATAL"}]), (1, SURVIVES, [])):
         journal = f"{folder}/{name}-{device}.journal"
-        server = start([RUN, "--wire", "four", "--side", "a", *WRITE])
+        server = start_server(RUN, "four", WRITE)
         # Without --wire the program's sockets are the kernel's.
-        words = [RUN, "--config", config, "--trouble", preset(name), "--journal", journal, *WRITE, "-d", f"faultline{device}", "127.0.0.1"]
-        status, output = run_client(words)
-        check(name, status, wanted, actions(journal), expected, f"{output}\n-- server:\n{end(server)}")
+        client = lib.start([RUN, "--config", config, "--trouble", preset(name), "--journal", journal, *WRITE, "-d", f"faultline{device}", "127.0.0.1"])
+        client.wait()
+        server.end()
+        check(name, client.returncode, wanted, actions(journal), expected, f"{client.text()}\n-- server:\n{server.text()}")
 
 
 def main():
-    if not all(shutil.which(program) for program in ("ib_write_bw", "rping", "ip")):
-        print("SKIPPED: perftest, rping or iproute2 is not installed")
-        return 77
-    enter_own_network()
-    chosen = sys.argv[3:] or [*CLIENT, "rdma-cm-storm", "one-of-four-dies"]
-    folder = tempfile.mkdtemp(prefix="faultline-presets-")
-    try:
-        os.environ.update(XDG_RUNTIME_DIR=folder)
-        all_presets = {name.removesuffix(".toml") for name in os.listdir(PRESETS)}
-        assert {*CLIENT, "rdma-cm-storm", "one-of-four-dies"} == all_presets, "a preset is not tested, or there is none of a tested name"
-        for name in chosen:
-            began = time.monotonic()
-            if name == "rdma-cm-storm":
-                trouble_at_the_listener(folder)
-            elif name == "one-of-four-dies":
-                one_of_four(folder)
-            else:
-                trouble_at_the_client(folder, name)
-            if "FAULTLINE_TIMES" in os.environ:
-                print(f"  {time.monotonic() - began:.1f} s", flush=True)
-        return 0
-    finally:
-        end_all()
-        shutil.rmtree(folder, ignore_errors=True)
+    lib.need("ib_write_bw", "rping", "ip", "rdma")
+    lib.own_network()
+    folder = lib.own_runtime_folder()
+    all_presets = {name.removesuffix(".toml") for name in os.listdir(PRESETS)}
+    assert {*CLIENT, "rdma-cm-storm", "one-of-four-dies"} == all_presets, "a preset is not tested, or there is none of a tested name"
+    for name in sys.argv[3:] or [*CLIENT, "rdma-cm-storm", "one-of-four-dies"]:
+        if name == "rdma-cm-storm":
+            trouble_at_the_listener(folder)
+        elif name == "one-of-four-dies":
+            one_of_four(folder)
+        else:
+            trouble_at_the_client(folder, name)
 
 
-sys.exit(main())
+main()

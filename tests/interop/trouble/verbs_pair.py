@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A small verbs program of one thread: each round a WRITE, a SEND and a receive on one QP, with a completion channel.
-  verbs_pair.py server | verbs_pair.py client EVENTS
+  verbs_pair.py PORT server | verbs_pair.py PORT client EVENTS
 
-The client prints each failed completion, and so many asynchronous events. Its status is 3 if a completion failed."""
+The server listens at the TCP port. The client prints each failed completion, and so many asynchronous events. Its status is 3 if a completion failed."""
 import json
 import socket
 import sys
@@ -17,10 +17,10 @@ from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-SERVER = ("198.18.0.1", 18600)
+SERVER = ("198.18.0.1", int(sys.argv[1]))
 ROUNDS, BYTES, PSN = 100, 64, 77
 RECEIVE_ID = 1000
-IS_SERVER = sys.argv[1] == "server"
+IS_SERVER = sys.argv[2] == "server"
 
 
 def meet():
@@ -28,14 +28,7 @@ def meet():
     if IS_SERVER:
         with socket.create_server(SERVER) as listener:
             return listener.accept()[0]
-    limit = time.monotonic() + 30
-    while True:
-        try:
-            return socket.create_connection(SERVER)
-        except OSError:
-            if time.monotonic() > limit:
-                raise
-            time.sleep(0.05)
+    return socket.create_connection(SERVER)
 
 
 peer = meet()
@@ -71,7 +64,7 @@ def post(number, opcode, offset):
 
 def finish(status):
     """Prints the asynchronous events that the test waits for."""
-    for _ in range(int(sys.argv[2])):
+    for _ in range(int(sys.argv[3])):
         event = context.get_async_event()
         while event.event_type == e.IBV_EVENT_COMM_EST:
             event.ack()
