@@ -6,16 +6,15 @@ devices counted agree to the packet, with 1 % loss, reordering, page faults and 
 import collections
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
 
 CONVERSATION, FAULTLINE = (os.path.realpath(path) for path in sys.argv[1:3])
 MEDIUM = sys.argv[3]
-LIMIT_S = 150
-ATTEMPTS = 5
 CHAOS = '[device.chaos]\ndirection = "rx"\nloss = 0.01\nreorder = 0.01\nseed = {seed}\n'
 ETHERNET_PORTS = {"memif": ['kind = "memif"\nrole = "server"\nsocket = "{folder}/memif.sock"', 'kind = "memif"\nrole = "client"\nsocket = "{folder}/memif.sock"'],
                   "ring": ['kind = "ring"\nwire = "w0"\nside = "a"', 'kind = "ring"\nwire = "w0"\nside = "b"'],
@@ -42,21 +41,31 @@ def configurations(folder):
     return paths
 
 
-def published(qpns_at_least):
-    """{device number: its state}, once the rows are as of the last packet."""
-    limit = time.monotonic() + LIMIT_S
-    while time.monotonic() < limit:
-        result = subprocess.run([FAULTLINE, "top", "--json", "--interval", "1"], capture_output=True, text=True, timeout=LIMIT_S, check=True)
-        found = {int(one["device"][4:]): one for one in json.loads(result.stdout)["devices"] if one["device"].startswith("seen")}
-        if len(found) == 2 and all(len(one["qps"]) >= qpns_at_least and not one["per_second"].get("transport.tx_packets") for one in found.values()):
-            return found
-    raise AssertionError(f"the devices do not come to rest: {found}")
+def published(qpns_at_least, program):
+    """{device number: its state}, once no packet is under way: each that one end has sent the other has received, or lost on purpose."""
+    found = {}
+
+    def at_rest():
+        found.clear()
+        devices = json.loads(lib.call([FAULTLINE, "top", "--json", "--interval", "0.2"]).stdout)["devices"]
+        found.update({int(one["device"][4:]): one for one in devices if one["device"].startswith("seen")})
+        if len(found) != 2:
+            return False
+        for number, one in found.items():
+            here, there = one["counters"], found[1 - number]["counters"]
+            if len(one["qps"]) < qpns_at_least or here["transport.tx_packets"] != there["transport.rx_packets"] + there["port.chaos_lost"] \
+                    or sum(qp["counters"]["tx_packets"] for qp in one["qps"]) != here["transport.tx_packets"] \
+                    or sum(qp["counters"]["rx_packets"] for qp in one["qps"]) != here["transport.rx_packets"]:
+                return False
+        return True
+    lib.await_that(at_rest, lambda: f"the devices come to rest: {found}", program)
+    return found
 
 
 def captured(path):
     """{(direction, destination QPN): packets}, of tshark."""
     fields = ["-e", "frame.packet_flags_direction", "-e", "infiniband.bth.destqp"]
-    result = subprocess.run(["tshark", "-r", path, "-Y", "infiniband.bth", "-T", "fields", *fields], capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    result = lib.call(["tshark", "-r", path, "-Y", "infiniband.bth", "-T", "fields", *fields])
     counts = collections.Counter()
     for line in result.stdout.splitlines():
         direction, qpn = line.split("\t")
@@ -66,8 +75,7 @@ def captured(path):
 
 def commented(path, counter):
     """Packets in the capture whose comment names the counter that counted them as dropped, of tshark."""
-    result = subprocess.run(["tshark", "-r", path, "-Y", f'frame.comment contains "{counter}:"', "-T", "fields", "-e", "frame.number"], capture_output=True,
-                            text=True, timeout=LIMIT_S, check=True)
+    result = lib.call(["tshark", "-r", path, "-Y", f'frame.comment contains "{counter}:"', "-T", "fields", "-e", "frame.number"])
     return len(result.stdout.splitlines())
 
 
@@ -77,7 +85,7 @@ def recorded(folder):
     for name in sorted(os.listdir(folder)):
         if not name.startswith("recording"):
             continue
-        result = subprocess.run([FAULTLINE, "story", "--json", f"{folder}/{name}"], capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        result = lib.call([FAULTLINE, "story", "--json", f"{folder}/{name}"])
         story = json.loads(result.stdout)
         assert story["lost_events"] == 0, f"{name}: the ring is too small"
         number = int(story["origin"].split()[2][len("seen"):])
@@ -124,54 +132,30 @@ def compare(states, captures):
 
 
 def main():
-    if shutil.which("tshark") is None:
-        print("SKIPPED: tshark is not installed")
-        return 77
+    lib.need("tshark")
     if MEDIUM == "veth":
-        if os.geteuid() != 0:
-            print("SKIPPED: needs root")
-            return 77
-        if "FAULTLINE_OWN_NETWORK" not in os.environ:
-            os.environ["FAULTLINE_OWN_NETWORK"] = "1"
-            os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
+        lib.need_root("for a veth pair")
+        if not lib.own_network():
+            lib.skip("may not make a network namespace")
+        # The kernel's own frames of IPv6 would be among those that a device loses on purpose.
+        Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1", encoding="ascii")
         for words in ("link add fl-seen-a mtu 4500 type veth peer name fl-seen-b mtu 4500", "link set fl-seen-a up", "link set fl-seen-b up"):
-            subprocess.run(["ip", *words.split()], check=True)
-    # A loaded machine may leave the capture's writer without CPU time for too long: the device states that, and the run is no comparison.
-    for attempt in range(1, ATTEMPTS + 1):
-        if run():
-            return 0
-        print(f"attempt {attempt}: the capture lacks frames (port.capture_missed)")
-    return 1
+            lib.call(["ip", *words.split()])
+    folder = lib.own_runtime_folder()
+    os.environ["FAULTLINE_RECORD"] = f"{folder}/recording"
+    program = lib.start([CONVERSATION, *configurations(folder)], stdin=subprocess.PIPE)
+    lib.await_line(program, r"^complete \d+$", "both ends complete", count=2)
+    states = published(4, program)
+    program.stdin.close()
+    program.succeed()
+    for number, state in states.items():
+        assert state["counters"]["port.capture_missed"] == 0, state["counters"]
+        lost, found = state["counters"]["port.chaos_lost"], commented(f"{folder}/{number}.pcapng", "port.chaos_lost")
+        assert lost == found, (MEDIUM, number, "comments in the capture", lost, found)
+    checked = compare(states, [captured(f"{folder}/{number}.pcapng") for number in (0, 1)])
+    compare_recordings(states, recorded(folder))
+    packets = sum(state["counters"]["transport.tx_packets"] for state in states.values())
+    print(f"{MEDIUM}: {checked} QPs, {packets} packets: counters, captures and recordings agree")
 
 
-def run():
-    """Returns False if a capture is not complete."""
-    folder = tempfile.mkdtemp(prefix="faultline-seen-")
-    program = None
-    try:
-        os.environ.update(XDG_RUNTIME_DIR=folder, FAULTLINE_RECORD=f"{folder}/recording")
-        program = subprocess.Popen([CONVERSATION, *configurations(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(2):
-            line = program.stdout.readline()
-            assert line.startswith("quiet "), f"an end failed: {line!r}"
-        states = published(4)
-        program.stdin.close()
-        assert program.wait(LIMIT_S) == 0
-        if any(state["counters"]["port.capture_missed"] for state in states.values()):
-            return False
-        for number, state in states.items():
-            lost, found = state["counters"]["port.chaos_lost"], commented(f"{folder}/{number}.pcapng", "port.chaos_lost")
-            assert lost == found, (MEDIUM, number, "comments in the capture", lost, found)
-        checked = compare(states, [captured(f"{folder}/{number}.pcapng") for number in (0, 1)])
-        compare_recordings(states, recorded(folder))
-        packets = sum(state["counters"]["transport.tx_packets"] for state in states.values())
-        print(f"{MEDIUM}: {checked} QPs, {packets} packets: counters, captures and recordings agree")
-        return True
-    finally:
-        if program is not None and program.poll() is None:
-            program.kill()
-            program.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-sys.exit(main())
+main()

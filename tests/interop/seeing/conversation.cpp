@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Two ends of several RC QPs: SENDs, some before their receive is posted, WRITEs and READs, in on-demand
-// memory of which the program takes pages away. When all is complete and no packet is under way, each end
-// prints "quiet PID" and waits for the end of standard input. conservation_test.py then compares what each QP
-// has counted.
+// memory of which the program takes pages away. When all is complete, each end prints "complete PID" and
+// waits for the end of standard input. conservation_test.py then compares what each QP has counted.
 //   conversation CONFIG_A CONFIG_B   two processes
 //   conversation CONFIG              two devices of one process
+// A capture of the first device is the file 0.pcapng next to its CONFIG, and 1.pcapng of the second.
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <sys/mman.h>
 
+#include "captured_frames.hpp"
 #include "tests/interop/e2e/peer.hpp"
 
 namespace {
 
 using faultline::e2e::Address;
+using faultline::e2e::CapturedFrames;
 using faultline::e2e::Exchange;
 using faultline::e2e::fail;
 using faultline::e2e::Side;
@@ -30,12 +34,13 @@ constexpr uint32_t kWriteBytes = 20'000;
 constexpr uint32_t kReadBytes = 10'000;
 constexpr uint32_t kSlotBytes = 32 * 1024;
 constexpr uint32_t kAreas = 4;  ///< of a QP: source, sink of receives, sink of READs, target of the peer
-constexpr auto kLimit = std::chrono::seconds(120);
+constexpr auto kLimit = std::chrono::seconds(300);  ///< ends a hang
 
 class End {
  public:
-  End(const char* name, const std::string& config, int device, int socket)
-      : side_(name, config, device), exchange_(socket), name_(name) {
+  /// `config` empty: the process is configured already.
+  End(const char* name, const std::string& config, int device, int socket, const std::string& capture)
+      : side_(name, config, device), exchange_(socket), name_(name), captured_(capture) {
     const size_t bytes = size_t{kQps} * kAreas * kSlotBytes;
     memory_ = static_cast<uint8_t*>(
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -62,30 +67,22 @@ class End {
   void run() {
     for (uint32_t round = 0; round < kRounds; ++round) {
       const bool late = round % 8 == 5;  // the peer's SENDs find no receive
+      const uint64_t refused = late ? side_.counter("transport.rnr_naks_sent") : 0;
       if (!late) post_receives();
       for (size_t i = 0; i < kQps; ++i) post_sends(i);
       if (late) {
-        const auto until = Clock::now() + std::chrono::milliseconds(1);
-        while (Clock::now() < until) poll();
+        await_that([&] { return side_.counter("transport.rnr_naks_sent") > refused; }, "no RNR NAK");
         post_receives();
       }
-      await(kQps * 4);
+      awaited_ += kQps * 4;
+      await_that([&] { return completed_ >= awaited_; }, "completions are missing");
       meet();
-      // The writer of a capture has to keep up.
-      const auto pause = Clock::now() + std::chrono::milliseconds(6);
-      while (Clock::now() < pause) poll();
+      if (captured_.is_open()) await_capture();
       // The pages of half the areas are gone, so the next round faults at both ends.
       if (round % 3 == 1)
         for (size_t i = round % 2; i < kQps; i += 2) madvise(area(i, 0), kAreas * kSlotBytes, MADV_DONTNEED);
     }
-    // Acknowledgements may be under way, or lost and asked for again.
-    const auto until = Clock::now() + std::chrono::milliseconds(2500);
-    while (Clock::now() < until) {
-      poll();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    meet();
-    std::printf("quiet %d\n", getpid());
+    std::printf("complete %d\n", getpid());
     std::fflush(stdout);
   }
 
@@ -130,13 +127,26 @@ class End {
     completed_ += static_cast<uint64_t>(count);
   }
 
-  void await(uint64_t completions) {
+  template <typename Condition>
+  void await_that(Condition condition, const char* what) {
     const auto limit = Clock::now() + kLimit;
-    awaited_ += completions;
-    while (completed_ < awaited_) {
+    while (!condition()) {
       poll();
-      if (Clock::now() > limit) fail(name_, "completions are missing");
+      if (Clock::now() > limit) fail(name_, what);
     }
+  }
+
+  /// Lets the writer of the capture catch up. Its queue has room for the packets of several rounds.
+  void await_capture() {
+    const uint64_t packets = side_.counter("transport.tx_packets") + side_.counter("transport.rx_packets") +
+                             side_.counter("port.chaos_lost");
+    await_that(
+        [&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          if (side_.counter("port.capture_missed") != 0) fail(name_, "the capture lacks frames");
+          return captured_.count() >= packets;
+        },
+        "the capture does not get the frames");
   }
 
   /// Both ends have come here. Polls meanwhile, since the peer may need acknowledgements.
@@ -154,6 +164,7 @@ class End {
   Side side_;
   const Exchange exchange_;
   const char* const name_;
+  CapturedFrames captured_;
   uint8_t* memory_ = nullptr;
   ibv_mr* mr_ = nullptr;
   std::array<ibv_qp*, kQps> qps_{};
@@ -169,12 +180,16 @@ void await_end_of_input() {
   }
 }
 
+std::string capture_of(const std::string& config, int device) {
+  return std::filesystem::path(config).replace_filename(std::to_string(device) + ".pcapng").string();
+}
+
 void in_one_process(const std::string& config) {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) fail("main", "socketpair");
   if (faultline_configure(config.c_str()) != 0) fail("main", faultline_last_error());
-  std::thread other([&] { End("b", "", 1, sockets[1]).run(); });
-  End("a", "", 0, sockets[0]).run();
+  std::thread other([&] { End("b", "", 1, sockets[1], capture_of(config, 1)).run(); });
+  End("a", "", 0, sockets[0], capture_of(config, 0)).run();
   other.join();
 }
 
@@ -186,14 +201,14 @@ int main(int argc, char** argv) {
   } else if (argc == 3 && std::string(argv[1]) != "end") {
     faultline::e2e::Peer peer({"end", argv[2]}, [] {});
     const int socket = peer.socket();
-    End("a", argv[1], 0, socket).run();
+    End("a", argv[1], 0, socket, capture_of(argv[1], 0)).run();
     await_end_of_input();
     peer.exchange().send('e');
     peer.finish();
     return 0;
   } else if (argc == 4) {
     const int socket = std::atoi(argv[3]);
-    End("b", argv[2], 0, socket).run();
+    End("b", argv[2], 0, socket, capture_of(argv[2], 1)).run();
     char byte = 0;
     static_cast<void>(Exchange(socket).receive(byte));
     return 0;
