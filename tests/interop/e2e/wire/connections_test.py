@@ -7,11 +7,11 @@ With FAULTLINE_SOAK a million in a row.
 """
 import argparse
 import os
-import pathlib
-import shutil
-import subprocess
 import sys
-import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # tests
+import lib  # noqa: E402
 
 parser = argparse.ArgumentParser()
 parser.add_argument("run")
@@ -21,61 +21,30 @@ parser.add_argument("--in-a-row", type=int, default=1_000_000 if soak else 300)
 parser.add_argument("--at-once", type=int, default=1000 if soak else 100)
 parser.add_argument("--only", choices=["own", "shared"])
 options = parser.parse_args()
-if not (pathlib.Path(options.run).parent.parent / "stack/abi/libibverbs.so.1").exists():
-    print("SKIPPED: there is no drop-in library")
-    sys.exit(77)
-
-folder = tempfile.mkdtemp()
-os.chmod(folder, 0o700)
-environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
-wires = []
-# A connection may take long on a machine that is busy; a million take an hour and more.
-patience_s = 120 + options.in_a_row * 0.05
+if not (Path(options.run).parent.parent / "stack/abi/libibverbs.so.1").exists():
+    lib.skip("there is no drop-in library")
+lib.own_runtime_folder()
 
 
 def run(wire, options_of_server, options_of_client, address, at_once, groups):
-    def start(role, where, **more):
-        command = [options.run, "--wire", wire, *where, "--", options.connections, role, address, "7471", str(at_once), str(groups)]
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **more)
+    def start(role, where):
+        command = [options.run, "--wire", wire, *where, "--", options.connections, role, address, "7471", at_once, groups]
+        return lib.start(command, name=role)
 
     server = start("server", options_of_server)
-    try:
-        if server.stdout.readline() != "listening\n":
-            sys.exit("FAILED: the server does not listen")
-        client = start("client", options_of_client)
-        try:
-            output, _ = client.communicate(timeout=patience_s)
-            print(output, end="")
-            if client.returncode != 0:
-                sys.exit("FAILED: the client")
-            output, _ = server.communicate(timeout=patience_s)
-            print(output, end="", flush=True)
-            if server.returncode != 0:
-                sys.exit("FAILED: the server")
-        finally:
-            client.kill()
-            client.wait()
-    finally:
-        server.kill()
-        server.wait()
+    lib.await_line(server, "^listening$")
+    ends = [start("client", options_of_client), server]
+    for end in ends:
+        # A million connections take an hour and more: Meson's limit ends a hang.
+        if end.wait(timeout=None) != 0:
+            lib.fail(f"the {end.name}")
+        print(end.text(), end="", flush=True)
 
 
-try:
-    for how, server, client, address in (("own", ["--side", "a"], ["--side", "b"], "198.18.0.1"),
-                                         ("shared", ["--share"], ["--share"], "198.18.0.255")):
-        if options.only not in (None, how):
-            continue
-        for at_once, groups in ((1, options.in_a_row), (options.at_once, 7)):
-            wire = f"conn{how}{at_once}x{os.getpid()}"
-            wires.append(wire)
-            print(f"{how}: {groups} times {at_once}", flush=True)
-            run(wire, server, client, address, at_once, groups)
-except subprocess.TimeoutExpired:
-    sys.exit(f"FAILED: no end after {patience_s:.0f} s")
-finally:
-    for wire in wires:
-        output = subprocess.run(["pgrep", "-u", str(os.getuid()), "-f", "--", f"faultline-switch --wire {wire} --listener"],
-                              stdout=subprocess.PIPE, text=True, check=False).stdout
-        for pid in output.split():
-            os.kill(int(pid), 9)
-    shutil.rmtree(folder, ignore_errors=True)
+for how, where_server, where_client, address in (("own", ["--side", "a"], ["--side", "b"], "198.18.0.1"),
+                                                 ("shared", ["--share"], ["--share"], "198.18.0.255")):
+    if options.only not in (None, how):
+        continue
+    for at_once, groups in ((1, options.in_a_row), (options.at_once, 7)):
+        print(f"{how}: {groups} times {at_once}", flush=True)
+        run(f"conn{how}{at_once}x{os.getpid()}", where_server, where_client, address, at_once, groups)

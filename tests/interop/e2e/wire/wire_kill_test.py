@@ -8,15 +8,14 @@ direct link goes on without one.
 import argparse
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../.."))
-from free_port import free_port  # noqa: E402  (tests/)
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # tests
+import lib  # noqa: E402
 
 parser = argparse.ArgumentParser()
 parser.add_argument("run")
@@ -28,15 +27,9 @@ options = parser.parse_args()
 if not os.environ.get("FAULTLINE_SOAK"):
     options.rounds = max(1, options.rounds // 10)
 
-for tool in ("ibv_rc_pingpong", "ib_send_bw", "stdbuf"):
-    if shutil.which(tool) is None:
-        print("SKIPPED: %s is not installed" % tool)
-        sys.exit(77)
-
+lib.need("ibv_rc_pingpong", "ib_send_bw", "stdbuf")
 draw = random.Random(options.seed)
-folder = tempfile.mkdtemp()
-os.chmod(folder, 0o700)
-environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
+folder = lib.own_runtime_folder()
 wire = "k%d" % os.getpid()
 running = []
 outputs = 0
@@ -51,7 +44,7 @@ def start(program, *arguments):
     share = ["--share"] if options.share else []
     log = open(os.path.join(folder, "out.%d" % outputs), "a+")
     process = subprocess.Popen([options.run, "--wire", wire, *share, "--", *program, *arguments],
-                               stdout=log, stderr=subprocess.STDOUT, env=environment)
+                               stdout=log, stderr=subprocess.STDOUT)
     process.log = log
     running.append(process)
     return process
@@ -60,27 +53,29 @@ def start(program, *arguments):
 def new_port():
     global outputs
     outputs += 1
-    return str(free_port())
+    return str(lib.free_port())
 
 
-def listens(port):
-    wanted = ":%04X" % int(port)
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in open(table):
-            fields = line.split()
-            if fields[1].endswith(wanted) and fields[3] == "0A":
-                return True
-    return False
+def await_that(condition, what, *processes):
+    """Waits until the condition is true; a hang ends the test."""
+    until = time.monotonic() + lib.LIMIT_S
+    while not (value := condition()):
+        if time.monotonic() > until:
+            fail(what, *processes)
+        time.sleep(0.005)
+    return value
 
 
 def await_server(process, port):
-    for _ in range(400):
-        if listens(port):
-            return
-        if process.poll() is not None:
-            break
-        time.sleep(0.025)
-    fail("a server did not start", process)
+    await_that(lambda: lib.listens(port) or process.poll() is not None, "a server does not listen", process)
+    if process.poll() is not None:
+        fail("a server ended", process)
+
+
+def await_end(process, what, *others):
+    """Its exit status."""
+    await_that(lambda: process.poll() is not None, what, process, *others)
+    return process.returncode
 
 
 def fail(why, *processes):
@@ -142,23 +137,17 @@ class Steady:
     def await_link(self, what):
         """From now on the pair needs no switch: a connection over a switch gives up half a second after that has died."""
         while True:
-            until = time.monotonic() + 60
-            while self.is_running():
-                if all(is_linked(process) for process in self.pair):
-                    return
-                if time.monotonic() > until:
-                    fail("a pair has no direct link: " + what, *self.pair)
-                time.sleep(0.001)
+            linked = lambda: all(is_linked(process) for process in self.pair)  # noqa: E731
+            await_that(lambda: not self.is_running() or linked(), "a pair has no direct link: " + what, *self.pair)
+            if linked():
+                return
             self.finish(what)
             self.begin()
 
     def finish(self, what):
         for process in self.pair:
-            try:
-                if process.wait(timeout=60) != 0:
-                    fail("the steady pair failed: " + what, *self.pair)
-            except subprocess.TimeoutExpired:
-                fail("the steady pair hangs: " + what, *self.pair)
+            if await_end(process, "the steady pair hangs: " + what, *self.pair) != 0:
+                fail("the steady pair failed: " + what, *self.pair)
         for process in self.pair:
             end(process)
         self.runs += 1
@@ -178,11 +167,7 @@ def seconds_told(process):
 
 
 def await_progress(process, others):
-    for _ in range(150):
-        if seconds_told(process) > 0:
-            return
-        time.sleep(0.1)
-    fail("no message moves", process, *others)
+    await_that(lambda: seconds_told(process) > 0, "no message moves", process, *others)
 
 
 def newcomers():
@@ -192,11 +177,8 @@ def newcomers():
     await_server(server, port)
     client = start(PINGPONG, "-n", "200", "-c", "-p", port, "127.0.0.1")
     for process in (client, server):
-        try:
-            if process.wait(timeout=30) != 0:
-                fail("a new pair failed", client, server)
-        except subprocess.TimeoutExpired:
-            fail("a new pair hangs", client, server)
+        if await_end(process, "a new pair hangs", client, server) != 0:
+            fail("a new pair failed", client, server)
     end(client)
     end(server)
 
@@ -221,10 +203,7 @@ def victims():
     first.kill()
     first.wait()
     if informed:
-        try:
-            second.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            fail("the %s died, and nobody told its peer" % what, second)
+        await_end(second, "the %s died, and nobody told its peer" % what)
     end(first)
     end(second)
     return "%s after %.3f s" % (what, moment)
@@ -241,14 +220,7 @@ def kill_switch(starting):
         os.kill(pid, signal.SIGKILL)
     killed = len(last) > 0
     for _ in range(starting):
-        fresh = []
-        for _ in range(1000):
-            fresh = [pid for pid in switches() if pid not in last]
-            if fresh:
-                break
-            time.sleep(0.005)
-        if not fresh:
-            fail("no program starts another switch", *running)
+        fresh = await_that(lambda: [pid for pid in switches() if pid not in last], "no program starts another switch", *running)
         time.sleep(0.1 * draw.random())
         # What was seen first leaves at once and its child goes on.
         last += fresh
@@ -276,20 +248,20 @@ def go_on_without_switch():
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
     print("ok: a pair with a direct link ends while the switch is stopped", flush=True)
-    linked = Steady(100_000)
-    linked.await_link("the start")
     killed = set()
-    while linked.is_running():
-        for pid in switches():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            killed.add(pid)
-        time.sleep(0.05 * draw.random())
-    linked.finish("its switch is killed again and again")
-    if len(killed) < 2:
-        fail("%d switches were killed beside a pair" % len(killed))
+    # A fast pair may have ended before a second switch has started.
+    while len(killed) < 2:
+        linked = Steady(100_000)
+        linked.await_link("the start")
+        while linked.is_running():
+            for pid in switches():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                killed.add(pid)
+            time.sleep(0.05 * draw.random())
+        linked.finish("its switch is killed again and again")
     print("ok: a pair with a direct link goes on while %d processes of switches are killed" % len(killed), flush=True)
 
 
@@ -320,6 +292,3 @@ try:
 finally:
     for process in list(running):
         end(process)
-    for pid in switches():
-        os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -4,27 +4,25 @@
   wire_neighbours_test.py FAULTLINE_RUN WIRE_STOPPED_RECEIVERS
 With FAULTLINE_SOAK as many stopped receivers as a wire can have beside a pair; half of them without."""
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # tests
+import lib  # noqa: E402
 
 run, receivers_program = sys.argv[1:]
-if shutil.which("ibv_rc_pingpong") is None:
-    print("SKIPPED: ibv_rc_pingpong is not installed")
-    sys.exit(77)
-folder = tempfile.mkdtemp()
-os.chmod(folder, 0o700)
-environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
+lib.need("ibv_rc_pingpong")
+folder = lib.own_runtime_folder()
 wire = f"n{os.getpid()}"
 control = f"{folder}/faultline/{wire}.control"
 SILENT = 1000
 SINKS = 29 if os.environ.get("FAULTLINE_SOAK") else 17
 running = []
-port = 20000 + os.getpid() % 20000
+port = lib.free_port()
 
 
 def fail(what):
@@ -41,7 +39,7 @@ def fail(what):
 def start(name, *program, side=None):
     with open(f"{folder}/{name}.out", "w") as out:
         options = ["--side", side] if side else []
-        process = subprocess.Popen([run, "--wire", wire, *options, "--", *program], stdout=out, stderr=subprocess.STDOUT, env=environment)
+        process = subprocess.Popen([run, "--wire", wire, *options, "--", *program], stdout=out, stderr=subprocess.STDOUT)
     running.append(process)
     return process
 
@@ -53,34 +51,31 @@ def end(process):
     running.remove(process)
 
 
-def await_true(condition, what, seconds=120):
-    for _ in range(seconds * 20):
-        if condition():
-            return
-        time.sleep(0.05)
-    fail(what)
+def await_true(condition, what):
+    until = time.monotonic() + 2 * lib.LIMIT_S
+    while not (value := condition()):
+        if time.monotonic() > until:
+            fail(what)
+        time.sleep(0.02)
+    return value
 
 
 def listens():
-    wanted = f":{port:04X} "
-    with open("/proc/net/tcp") as v4, open("/proc/net/tcp6") as v6:
-        return any(wanted in line and " 0A " in line for line in [*v4, *v6])
+    return lib.listens(port)
 
 
 def pair(what):
     """Two that come now do their work."""
     global port
-    port += 1
+    port = lib.free_port()
     program = ("ibv_rc_pingpong", "-g", "0", "-n", "200", "-c", "-p", str(port))
     server = start("server", *program)
     await_true(lambda: listens() or server.poll() is not None, f"{what}: no server")
     client = start("client", *program, "127.0.0.1")
     for process in (client, server):
-        try:
-            if process.wait(timeout=120) != 0:
-                fail(f"{what}: a pair failed")
-        except subprocess.TimeoutExpired:
-            fail(f"{what}: a pair hangs")
+        await_true(lambda: process.poll() is not None, f"{what}: a pair hangs")  # noqa: B023
+        if process.returncode != 0:
+            fail(f"{what}: a pair failed")
     end(client)
     end(server)
     print(f"ok: a pair, {what}", flush=True)
@@ -119,24 +114,17 @@ def knock():
 def silent_neighbours(pid):
     before = figures(pid)
     silent = []
-    deadline = time.monotonic() + 120
-    while len(silent) < SILENT and time.monotonic() < deadline:
-        connection = knock()
-        if connection is None:
-            time.sleep(0.01)
-        else:
-            silent.append(connection)
-    if len(silent) < SILENT:
-        fail(f"the switch accepts no more than {len(silent)} connections")
-    first = figures(pid)
-    time.sleep(2)
-    then = figures(pid)
-    print(f"{len(silent)} silent connections: before {before}, with them {first}, two seconds later {then}", flush=True)
-    if first["descriptors"] > before["descriptors"] + 200:
-        fail("silent connections keep descriptors")
-    # It looks after them, but does not spin.
-    if then["cpu"] - first["cpu"] > 1:
-        fail("silent connections keep the switch busy")
+    while len(silent) < SILENT:
+        silent.append(await_true(knock, f"the switch accepts no more than {len(silent)} connections"))
+    await_true(lambda: figures(pid)["descriptors"] <= before["descriptors"] + 200, "silent connections keep descriptors")
+
+    def is_calm():
+        """It looks after them, but does not spin."""
+        first = figures(pid)
+        time.sleep(2)
+        return figures(pid)["cpu"] - first["cpu"] < 1
+    await_true(is_calm, "silent connections keep the switch busy")
+    print(f"{len(silent)} silent connections: before {before}, with them {figures(pid)}", flush=True)
     pair("beside silent neighbours")
     for connection in silent:
         connection.close()
@@ -158,11 +146,7 @@ def stopped_switch(pid):
         waiting.append(connection)
     newcomers = [start(f"newcomer{i}", "ibv_devinfo") for i in range(2)]
     for newcomer in newcomers:
-        try:
-            newcomer.wait(timeout=100)
-        except subprocess.TimeoutExpired:
-            os.kill(pid, signal.SIGCONT)
-            fail("a newcomer hangs at a stopped switch")
+        await_true(lambda: newcomer.poll() is not None, "a newcomer hangs at a stopped switch")  # noqa: B023
         end(newcomer)
     os.kill(pid, signal.SIGCONT)
     for i in range(2):
@@ -179,18 +163,15 @@ def stopped_receivers(pid):
     files = [f"{folder}/sink{i}.at" for i in range(SINKS)]
     sinks = [start(f"sink{i}", receivers_program, "sink", file) for i, file in enumerate(files)]
     await_true(lambda: all(os.path.exists(file) for file in files) or any(sink.poll() is not None for sink in sinks),
-               "the receivers do not start", 400)
+               "the receivers do not start")
     if any(sink.poll() is not None for sink in sinks):
         fail("a receiver ended")
     for sink in sinks:
         sink.send_signal(signal.SIGSTOP)
     # More than memif's ring and what may wait for a port.
     flood = start("flood", receivers_program, "flood", "2500", *files)
-    try:
-        flooded = flood.wait(timeout=300) == 0
-    except subprocess.TimeoutExpired:
-        flooded = False
-    if not flooded:
+    await_true(lambda: flood.poll() is not None, f"beside {SINKS} stopped receivers a sender hangs")
+    if flood.returncode != 0:
         fail(f"beside {SINKS} stopped receivers a sender does not get through")
     end(flood)
     pair(f"beside {SINKS} stopped receivers")
@@ -224,7 +205,3 @@ try:
 finally:
     for process in list(running):
         end(process)
-    pid = switch()
-    if pid is not None:
-        os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
