@@ -72,7 +72,7 @@ def rooms_of_table():
     rooms = {}
     for line in TABLE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 5 and cells[0].startswith("`"):
+        if len(cells) == 6 and cells[0].startswith("`"):
             rooms[cells[0].strip("`")] = re.findall(r"`([^`]+)`", cells[2])
     return rooms
 

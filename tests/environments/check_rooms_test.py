@@ -2,20 +2,36 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """scripts/check-rooms reports each kind of difference between docs/rooms.md and a tree, and writes the README.md of a room.
   check_rooms_test.py"""
+import os
 import pathlib
 import shutil
 import subprocess
 import tempfile
 
+os.environ.pop("FAULTLINE_BUILD_DIR", None)
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 TABLE = """# Rooms
 
-| room | what it has | may include | may use | threads |
-|---|---|---|---|---|
-| `stack/base` | tools | | OS | any |
-| `stack/wire` | frames | `stack/base` | | engine, pager |
+| room | what it has | may include | may use | threads | tests |
+|---|---|---|---|---|---|
+| `stack/base` | tools | | OS | any | `base` |
+| `stack/wire` | frames | `stack/base` | | engine, pager | `wire-*` |
+
+## Tests of other places
+
+| place | tests |
+|---|---|
+| `scripts` | `suite:tools` |
 
 ## Larger than usual
+"""
+MESON = """project('small')
+program = find_program('true')
+test('base', program, suite: ['unit', 'default'])
+foreach kind : ['frame', 'mad']
+  test('wire-' + kind, program, suite: ['unit', 'default'])
+endforeach
+test('lint', program, suite: 'tools')
 """
 README = """# stack/wire
 
@@ -42,6 +58,9 @@ def make_tree(tree):
     write(tree / "stack/wire/README.md", README)
     (tree / "scripts").mkdir()
     shutil.copy(SOURCE / "scripts/check-rooms", tree / "scripts/check-rooms")
+    shutil.copy(SOURCE / "scripts/common.sh", tree / "scripts/common.sh")
+    shutil.copytree(SOURCE / "scripts/test.d", tree / "scripts/test.d", ignore=shutil.ignore_patterns("__pycache__"))
+    write(tree / "tests/meson.build", MESON)
     subprocess.run(["git", "init", "--quiet", tree], check=True)
 
 
@@ -87,6 +106,32 @@ def test_faults():
                  "does not allow stack/wire to use the operating system")
 
 
+def test_tests():
+    """First by the text of meson.build, then by what Meson knows of a configured build folder."""
+    expect_fault("a room without tests", replace("docs/rooms.md", "any | `base` |", "any | |"), "stack/base has no tests")
+    expect_fault("a test that does not exist", replace("docs/rooms.md", "`base` |\n| `stack/wire", "`bass` |\n| `stack/wire"), "the test bass, which no")
+    expect_fault("a pattern of no test", replace("docs/rooms.md", "`wire-*`", "`wine-*`"), "the test wine-*, which no")
+    expect_fault("a suite that does not exist", replace("docs/rooms.md", "suite:tools", "suite:fools"), "suite:fools, which no")
+    with tempfile.TemporaryDirectory() as folder:
+        tree = pathlib.Path(folder)
+        make_tree(tree)
+        shutil.copy(tree / "tests/meson.build", tree / "meson.build")
+        (tree / ".gitignore").write_text("/build\n__pycache__\n")
+        subprocess.run(["meson", "setup", tree / "build/plain", tree], check=True, stdout=subprocess.DEVNULL)
+        assert check(tree).returncode == 0, check(tree).stdout
+        for name, old, new, fault in (
+                ("a test of a loop", "`wire-*`", "`wire-frame`", "no row names the test wire-mad"),
+                ("a test of a loop that does not exist", "`wire-*`", "`wire-frame` `wire-mid`", "the test wire-mid, which no"),
+                ("a suite", "`suite:tools`", "`wire-mad`", "no row names the test lint"),
+                ("the default tier", "any | `base` |", "any | `lint` |", "stack/base has no test of the suite default")):
+            page = (tree / "docs/rooms.md").read_text()
+            replace("docs/rooms.md", old, new)(tree)
+            result = check(tree)
+            assert result.returncode == 1 and fault in result.stdout, f"{name}: {result.stdout}{result.stderr}"
+            (tree / "docs/rooms.md").write_text(page)
+            print(f"ok: {name}, by the build folder")
+
+
 def test_written_pages():
     with tempfile.TemporaryDirectory() as folder:
         tree = pathlib.Path(folder)
@@ -105,9 +150,10 @@ def test_written_pages():
 
 def test_sizes():
     expect_fault("a long file", lambda tree: write(tree / "stack/wire/long.hpp", "\n" * 601), "601 lines")
-    expect_fault("many files", lambda tree: [write(tree / f"tests/{number}.py", "") for number in range(26)], "tests: 26 files")
+    expect_fault("many files", lambda tree: [write(tree / f"data/{number}.py", "") for number in range(26)], "data: 26 files")
 
 
 test_faults()
+test_tests()
 test_sizes()
 test_written_pages()
