@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Root filesystems of Debian, in which scripts/packages and scripts/release build and try. This file is sourced, after common.sh.
+# Root filesystems of Debian, in which scripts/packages, scripts/release and scripts/systems build and try. This file is sourced, after common.sh.
 # shellcheck shell=bash
 
 # The mirrors are those of this machine.
 # shellcheck disable=SC2016 # for apt-get
 repositories() { apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sort -u; }
-debian_mirror=${FAULTLINE_DEBIAN_MIRROR:-$(repositories | grep -v security | head -n 1)}
-debian_security=${FAULTLINE_DEBIAN_SECURITY:-$(repositories | grep security | head -n 1)}
+debian_mirror=${FAULTLINE_DEBIAN_MIRROR:-$(repositories | sed -n '/security/!{p;q}')}
+debian_security=${FAULTLINE_DEBIAN_SECURITY:-$(repositories | sed -n '/security/{p;q}')}
 
 # need_roots: sets roots_dir, where the archives of root filesystems are kept from run to run.
 need_roots() {
   [ "$(id -u)" -eq 0 ] || die "$(basename "$0"): makes root filesystems and enters them: run it as root"
   command -v mmdebstrap >/dev/null || die "$(basename "$0"): needs mmdebstrap: sudo apt-get install mmdebstrap"
+  [ -n "$debian_mirror" ] || die "$(basename "$0"): apt's sources name no repository of Debian: set FAULTLINE_DEBIAN_MIRROR to the address of a mirror"
+  [ -n "$debian_security" ] || die "$(basename "$0"): apt's sources name no repository with security updates: set FAULTLINE_DEBIAN_SECURITY to the address of one"
   roots_dir=${FAULTLINE_ROOTS:-$(build_root)/roots}
   mkdir -p "$roots_dir/ccache"
 }
@@ -25,8 +27,14 @@ root_archive() {
   local name=$1 suite=$2 variant=$3 packages=${4:-} begun=$SECONDS
   [ ! -e "$roots_dir/$name.tar" ] || return 0
   say "root filesystem $name"
-  mmdebstrap --mode=root --variant="$variant" ${packages:+--include="$packages"} "$suite" "$roots_dir/new-$name.tar" \
-    "deb $debian_mirror $suite main" "deb-src $debian_mirror $suite main" "deb $debian_security $suite-security main" >"$roots_dir/$name.log" 2>&1 || {
+  local options=() sources=("deb $debian_mirror $suite main" "deb-src $debian_mirror $suite main")
+  case $suite in
+    # Testing: not every mirror has its security suite, which is empty. Its index is valid for a week, less than some mirrors are old.
+    forky) options=(--aptopt='Acquire::Check-Valid-Until "false"') ;;
+    *) sources+=("deb $debian_security $suite-security main") ;;
+  esac
+  mmdebstrap --mode=root --variant="$variant" "${options[@]}" ${packages:+--include="$packages"} "$suite" "$roots_dir/new-$name.tar" \
+    "${sources[@]}" >"$roots_dir/$name.log" 2>&1 || {
     tail -n 20 "$roots_dir/$name.log" >&2
     die "mmdebstrap could not make $name, see $roots_dir/$name.log"
   }
