@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Opens a device and does what it is told, for the tests in namespaces: leaves it to the progress thread for
-// a while, resolves an address, measures the bare port. Prints its counters at the end.
+// Opens a device, resolves addresses, sends and receives frames at the bare port, and then leaves the device
+// to the progress thread until SIGTERM. Prints its counters at the end.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -11,6 +11,7 @@
 
 #include <CLI/CLI.hpp>
 #include <arpa/inet.h>
+#include <unistd.h>
 
 #include "stack/verbs/objects/backend.hpp"
 
@@ -20,6 +21,8 @@ using namespace std::chrono_literals;
 using namespace faultline;
 
 volatile std::sig_atomic_t stop_requested = 0;
+volatile std::sig_atomic_t stop_sending_requested = 0;
+constexpr unsigned kTurnMilliseconds = 20;
 
 bool resolve(verbs::DeviceBackend& device, const std::string& text) {
   wire::Gid gid;
@@ -40,6 +43,33 @@ bool resolve(verbs::DeviceBackend& device, const std::string& text) {
   return true;
 }
 
+/// Sends frames until SIGUSR1. The link may be down meanwhile.
+void send(verbs::DeviceBackend& device, size_t bytes) {
+  std::printf("sends\n");
+  std::fflush(stdout);
+  while (stop_sending_requested == 0 && stop_requested == 0)
+    if (device.measure_port_tx(bytes, kTurnMilliseconds) < 0) std::this_thread::sleep_for(1ms);
+  std::printf("sent %lu\n", device.port_counters().tx_frames);
+  std::fflush(stdout);
+}
+
+/// Receives so many frames.
+void receive(verbs::DeviceBackend& device, uint64_t frames) {
+  bool is_first = true;
+  const uint64_t before = device.port_counters().rx_frames;
+  uint64_t received = 0;
+  while (received < frames && stop_requested == 0) {
+    if (device.measure_port_rx(kTurnMilliseconds) < 0) std::this_thread::sleep_for(1ms);
+    received = device.port_counters().rx_frames - before;
+    if (received == 0 || !is_first) continue;
+    is_first = false;
+    std::printf("receives\n");
+    std::fflush(stdout);
+  }
+  std::printf("received %lu\n", received);
+  std::fflush(stdout);
+}
+
 void print_counters(verbs::DeviceBackend& device) {
   const verbs::PortCounters c = device.port_counters();
   std::printf(
@@ -55,23 +85,24 @@ int main(int argc, char** argv) {
   std::string config;
   std::string name;
   std::vector<std::string> addresses;
-  double seconds = 0;
-  size_t tx_bytes = 0;
-  unsigned rx_milliseconds = 0;
-  unsigned tx_milliseconds = 300;
+  size_t sent_bytes = 0;
+  uint64_t received_frames = 0;
+  std::string awaited;
   bool wait_for_link = false;
+  bool stays = false;
   CLI::App app("Hosts one device");
   app.add_option("--config", config)->required();
   app.add_option("--device", name)->required();
-  app.add_flag("--wait-link", wait_for_link, "wait up to 10 s for the link");
+  app.add_flag("--wait-link", wait_for_link, "wait for the link");
+  app.add_option("--await", awaited, "leave the device alone until this file is there");
   app.add_option("--resolve", addresses, "print the MAC address that frames to these addresses need");
-  app.add_option("--measure-tx", tx_bytes, "send frames of so many bytes");
-  app.add_option("--tx-ms", tx_milliseconds);
-  app.add_option("--measure-rx", rx_milliseconds, "receive for so many milliseconds");
-  app.add_option("--seconds", seconds, "then leave the device alone for so long, or until SIGTERM");
+  app.add_option("--send", sent_bytes, "send frames of so many bytes until SIGUSR1");
+  app.add_option("--receive", received_frames, "receive so many frames");
+  app.add_flag("--stay", stays, "then leave the device alone until SIGTERM");
   CLI11_PARSE(app, argc, argv);
 
   std::signal(SIGTERM, [](int) { stop_requested = 1; });
+  std::signal(SIGUSR1, [](int) { stop_sending_requested = 1; });
   verbs::configure(config);
   std::string error;
   const auto device = verbs::open_device(name, error);
@@ -82,20 +113,19 @@ int main(int argc, char** argv) {
   std::printf("open %s path_mtu %u\n", name.c_str(), device->description().max_path_mtu_bytes);
   std::fflush(stdout);
 
-  const auto started = std::chrono::steady_clock::now();
   if (wait_for_link) {
-    while (!device->link_up() && std::chrono::steady_clock::now() - started < 10s)
-      std::this_thread::sleep_for(1ms);
-    std::printf("link %s\n", device->link_up() ? "up" : "down");
+    while (!device->link_up() && stop_requested == 0) std::this_thread::sleep_for(1ms);
+    std::printf("link up\n");
     std::fflush(stdout);
   }
+  while (!awaited.empty() && access(awaited.c_str(), F_OK) != 0 && stop_requested == 0)
+    std::this_thread::sleep_for(1ms);
   bool good = true;
   for (const std::string& address : addresses) good = resolve(*device, address) && good;
-  if (tx_bytes != 0) std::printf("tx_mpps %.2f\n", device->measure_port_tx(tx_bytes, tx_milliseconds) / 1e6);
-  if (rx_milliseconds != 0) std::printf("rx_mpps %.2f\n", device->measure_port_rx(rx_milliseconds) / 1e6);
   std::fflush(stdout);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (stop_requested == 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(10ms);
+  if (sent_bytes != 0) send(*device, sent_bytes);
+  if (received_frames != 0) receive(*device, received_frames);
+  while (stays && stop_requested == 0) std::this_thread::sleep_for(10ms);
   print_counters(*device);
   return good ? 0 : 1;
 }

@@ -4,79 +4,57 @@
 # or runtime directory.
 #   memif_test.sh DEVICE_HOST
 set -euo pipefail
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../lib.sh"
 device_host=$1
-directory=$(mktemp -d)
-pids=()
-cleanup() {
-  for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
-  rm -rf "$directory"
-}
-trap cleanup EXIT
+own_folder
+memif_pair ''
 
-for role in server client; do
-  number=$([[ $role == server ]] && echo 1 || echo 2)
-  cat >"$directory/$role.toml" <<TOML
-[[device]]
-name = "faultline0"
-ip = "198.18.0.$number/24"
-[device.port]
-kind = "memif"
-role = "$role"
-socket = "$directory/m.sock"
-TOML
-done
-
-# start ROLE OPTIONS...: in the background; its pid in $started.
-start() {
+# device ROLE OPTIONS...: the words that start it
+device() {
   local role=$1
   shift
-  env -u HOME -u XDG_RUNTIME_DIR "$device_host" --config "$directory/$role.toml" --device faultline0 "$@" \
-    >"$directory/$role.out" 2>&1 &
-  started=$!
-  pids+=("$started")
+  words=(env -u HOME -u XDG_RUNTIME_DIR "$device_host" --config "$folder/$role.toml" --device faultline0 "$@")
 }
-# run ROLE OPTIONS...: the same, waited for.
-run() {
-  local role=$1
-  shift
-  timeout -k 1 40 env -u HOME -u XDG_RUNTIME_DIR "$device_host" --config "$directory/$role.toml" --device faultline0 "$@"
+# start_device ROLE OPTIONS...: in the background, until it is open; its pid in $started
+start_device() {
+  device "$@"
+  start "$1" "${words[@]}"
+  watch=$started await_line "$folder/$1.out" '^open'
+}
+# run_device ROLE OPTIONS...: the same, to its end
+run_device() {
+  device "$@"
+  bounded "${words[@]}" >"$folder/$1.out" 2>&1 || fail "$*"
 }
 
-echo "client first"
-start client --seconds 120
+start_device client --stay
 client=$started
-sleep 0.5
-run server --wait-link --resolve 198.18.0.2
+run_device server --wait-link --resolve 198.18.0.2
+echo "ok: the client comes first"
 
-echo "server comes back, and again after it was killed"
-start server --seconds 60
-killed=$started
-run_out=
-for _ in $(seq 100); do grep -q '^open' "$directory/server.out" && break; sleep 0.1; done
-kill -9 "$killed"
-run server --wait-link --resolve 198.18.0.2
+start_device server --stay
+kill_now "$started"
+run_device server --wait-link --resolve 198.18.0.2
+echo "ok: the server comes back, and again after it was killed"
 
-echo "client killed in the middle of a stream, and comes back"
-kill -9 "$client"
-start server --wait-link --resolve 198.18.0.2 --measure-tx 4200 --tx-ms 1500 --seconds 60
+kill_now "$client"
+start_device server --wait-link --send 4200 --stay
 server=$started
-start client --wait-link --seconds 60
-client=$started
-for _ in $(seq 100); do grep -q '^resolve' "$directory/server.out" && break; sleep 0.1; done
-sleep 0.3
-kill -9 "$client"
-for _ in $(seq 100); do grep -q '^tx_mpps' "$directory/server.out" && break; sleep 0.1; done
-kill -0 "$server" || { cat "$directory/server.out"; echo "the server died with its peer"; exit 1; }
-run client --wait-link --resolve 198.18.0.1
-kill "$server"
+start_device client --wait-link --receive 1000000000000
+watch=$started await_line "$folder/client.out" '^receives'
+kill_now "$started"
+kill -USR1 "$server"
+watch=$server await_line "$folder/server.out" '^sent [1-9]'
+run_device client --wait-link --resolve 198.18.0.1
+end "$server" || fail "the server of a killed client"
+echo "ok: a client is killed in the middle of a stream, and comes back"
 
-echo "long frames both ways"
-wait "$server" || true
-start server --wait-link --measure-tx 4200 --tx-ms 500 --measure-rx 1500
-server=$started
-run client --wait-link --measure-rx 700 --measure-tx 4200 --tx-ms 400 | tee "$directory/client.out"
-wait "$server"
-cat "$directory/server.out"
-for role in server client; do
-  grep -Eq '^rx_mpps (0\.0[1-9]|0\.[1-9]|[1-9])' "$directory/$role.out" || { echo "$role received next to nothing"; exit 1; }
+for sender in server client; do
+  receiver=$([ "$sender" = server ] && echo client || echo server)
+  start_device "$sender" --wait-link --send 4200 --stay
+  run_device "$receiver" --wait-link --receive 5000
+  kill -USR1 "$started"
+  end "$started" || fail "the $sender of long frames"
 done
+echo "ok: long frames both ways"

@@ -4,22 +4,24 @@
 # nothing about it on stderr.
 #   users_test.sh DEVICE_HOST
 set -euo pipefail
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../lib.sh"
 device_host=$1
-[ "$(id -u)" = 0 ] || { echo "SKIPPED: needs root"; exit 77; }
-command -v setpriv >/dev/null || { echo "SKIPPED: needs setpriv"; exit 77; }
+need_root
+need setpriv
 # A container's root may have none of these rights.
-{ setpriv --reuid=60001 --regid=60001 --clear-groups true && unshare --mount true; } 2>/dev/null || { echo "SKIPPED: needs root's capabilities"; exit 77; }
-# A /tmp of its own.
+{ setpriv --reuid=60001 --regid=60001 --clear-groups true && unshare --mount true; } 2>/dev/null || skip "needs root's capabilities"
+# Once more with a /tmp of its own.
 if [ -z "${FAULTLINE_OWN_TMP:-}" ]; then
-  copy=$(mktemp -d)
-  trap 'rm -rf "$copy"' EXIT
-  FAULTLINE_OWN_TMP=$copy unshare -m "$0" "$device_host"
+  own_folder
+  cp "$device_host" "$folder/device_host"
+  FAULTLINE_OWN_TMP=$folder unshare -m "$0" "$device_host"
   exit
 fi
-cp "$device_host" "$FAULTLINE_OWN_TMP/device_host"
 mount -t tmpfs -o mode=1777 tmpfs /mnt
 cp "$FAULTLINE_OWN_TMP/device_host" /mnt/device_host
 mount --move /mnt /tmp
+folder=/tmp
 mkdir -m 700 /tmp/dpdk
 chown 60003 /tmp/dpdk
 for user in 60001 60002; do
@@ -28,13 +30,12 @@ for user in 60001 60002; do
     "$user" >"/tmp/of$user/device.toml"
   chown -R "$user" "/tmp/of$user"
   (cd "/tmp/of$user" && exec env -u HOME -u XDG_RUNTIME_DIR -u RUNTIME_DIRECTORY setpriv --reuid "$user" --regid "$user" --clear-groups \
-    /tmp/device_host --config "/tmp/of$user/device.toml" --device d --seconds 30) >"/tmp/out$user" 2>"/tmp/err$user" &
+    /tmp/device_host --config "/tmp/of$user/device.toml" --device d --stay) >"/tmp/$user.out" 2>"/tmp/$user.err" &
   pid=$!
-  for _ in $(seq 200); do grep -q '^open' "/tmp/out$user" && break; sleep 0.1; done
-  grep -q '^open' "/tmp/out$user" || { echo "FAILED: $user's device does not open"; cat "/tmp/err$user"; exit 1; }
-  [ -S "/tmp/faultline-$user/dpdk/faultline/dpdk_telemetry.v2" ] || { echo "FAILED: $user has no telemetry"; exit 1; }
-  kill "$pid"
-  wait "$pid" || true
-  if grep -E 'EAL|dpdk|telemetry' "/tmp/err$user"; then echo "FAILED: $user is told of it"; exit 1; fi
+  on_exit kill_now "$pid"
+  watch=$pid await_line "/tmp/$user.out" '^open'
+  [ -S "/tmp/faultline-$user/dpdk/faultline/dpdk_telemetry.v2" ] || fail "$user has no telemetry"
+  end "$pid" || fail "the device of $user"
+  if grep -E 'EAL|dpdk|telemetry' "/tmp/$user.err"; then fail "$user is told of it"; fi
   echo "ok: user $user"
 done
