@@ -44,11 +44,10 @@ ibv_wc_status copy(const Side& side, const uint8_t* from, uint32_t lkey, const u
   request.wr.rdma.rkey = rkey;
   ibv_send_wr* bad = nullptr;
   if (ibv_post_send(side.qp, &request, &bad) != 0) fail("post", "ibv_post_send");
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   ibv_wc completion{};
-  while (std::chrono::steady_clock::now() < end)
-    if (ibv_poll_cq(side.cq, 1, &completion) == 1) return completion.status;
-  fail("wait", "no completion");
+  faultline::e2e::await_true("wait", "no completion",
+                             [&] { return ibv_poll_cq(side.cq, 1, &completion) == 1; });
+  return completion.status;
 }
 
 [[noreturn]] void be_the_child(const Side& side, uint8_t* from, uint8_t* to, ibv_mr* mr, uint8_t round) {
@@ -77,7 +76,8 @@ ibv_wc_status copy(const Side& side, const uint8_t* from, uint32_t lkey, const u
 
 /// The child's end, or a kill where it hangs.
 int status_of(pid_t child) {
-  for (int i = 0; i < 20'000; ++i) {
+  const auto end = std::chrono::steady_clock::now() + faultline::e2e::kHang;
+  while (std::chrono::steady_clock::now() < end) {
     int status = 0;
     if (waitpid(child, &status, WNOHANG) == child) return status;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

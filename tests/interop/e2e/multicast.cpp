@@ -27,7 +27,6 @@ namespace {
 
 using faultline::e2e::fail;
 using faultline::e2e::Side;
-using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kQkey = 0x11223344;
 constexpr uint32_t kBytes = 512;
@@ -140,11 +139,10 @@ void send_to_group(Members& from, Members& other, const ibv_gid& group, const st
     ibv_send_wr* bad = nullptr;
     // Each QP in its turn is the sender, the one that is not attached too.
     expect(ibv_post_send(from.qps[n % kQps], &request, &bad) == 0, "ibv_post_send");
-    const auto end = Clock::now() + std::chrono::seconds(20);
-    do {
+    faultline::e2e::await_true("main", "not each member has a copy", [&] {
       for (size_t i = 0; i < 2; ++i) ends[i]->poll(received[i]);
-      expect(Clock::now() < end, "a copy for each member");
-    } while (!all_have(n + 1));
+      return all_have(n + 1);
+    });
   }
   for (size_t end = 0; end < 2; ++end) {
     expect(received[end][kQps - 1] == 0, "nothing for the QP that is not attached");
@@ -196,15 +194,14 @@ void talk(Side& a, Side& b, const char* group_text, int gid_index, bool by_kerne
 
 /// The kernel finishes the addresses of an interface some time after it is up.
 void await_address(const char* address) {
-  constexpr int kTries = 500;
   sockaddr_in6 own{};
   own.sin6_family = AF_INET6;
   inet_pton(AF_INET6, address, &own.sin6_addr);
   const int tried = socket(AF_INET6, SOCK_DGRAM, 0);
-  for (int i = 0; bind(tried, reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0; ++i) {
-    if (i == kTries) fail("main", address);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+  faultline::e2e::await_true("main", address, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return bind(tried, reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0;
+  });
   close(tried);
 }
 

@@ -4,7 +4,7 @@
 // Each block of 4 KiB carries its address and version in every word, and the client knows the last version of
 // each. No process may be killed, no byte be wrong, no timeout be counted, no more be pinned than the budget.
 //   odp_pressure swap|file --config-folder F --cgroup F --region-mib N --limit-mib N [--above-base]
-//                          --pin-mib N --seconds N [--qps N] [--seed N] [--file F]
+//                          --pin-mib N --operations N [--qps N] [--seed N] [--file F]
 #include <fstream>
 #include <random>
 
@@ -20,7 +20,6 @@
 
 namespace {
 
-using namespace std::chrono_literals;
 using faultline::e2e::Exchange;
 using faultline::e2e::fail;
 using faultline::e2e::MemoryCgroup;
@@ -43,7 +42,7 @@ struct Options {
   uint64_t limit_mib = 64;
   uint64_t pin_mib = 16;
   bool above_base = false;  ///< the limit is what the server uses before its region, plus limit_mib
-  double seconds = 10;
+  uint64_t operations = 20'000;
   uint32_t qps = 8;
   uint64_t seed = 0;  ///< 0: another one each time
   int peer_socket = -1;
@@ -64,7 +63,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--limit-mib", options.limit_mib)->check(CLI::Range(1U, 1U << 20));
   app.add_option("--pin-mib", options.pin_mib);
   app.add_flag("--above-base", options.above_base);
-  app.add_option("--seconds", options.seconds)->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--operations", options.operations);
   app.add_option("--qps", options.qps)->check(CLI::Range(1U, kMaxQps));
   app.add_option("--seed", options.seed);
   app.add_option("--peer", options.peer_socket);
@@ -401,7 +400,7 @@ class Client {
 
   void watch() {
     if (peer_.has_ended()) peer_.fail_with_it();
-    if (Clock::now() - last_completion_ > 20s) fail("client", "nothing has completed for 20 s");
+    if (Clock::now() - last_completion_ > faultline::e2e::kHang) fail("client", "nothing completes");
   }
 
   Side& side_;
@@ -437,12 +436,12 @@ void sweep(Client& client, bool write) {
   std::fflush(stdout);
 }
 
-double random_operations(Client& client, double seconds, uint64_t seed) {
+double random_operations(Client& client, uint64_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto start = Clock::now();
   client.run([&] {
     Operation operation;
-    if (seconds_since(start) >= seconds) return operation;
+    if (count-- == 0) return operation;
     do {
       operation.write = random() % 2 == 0;
       operation.blocks = static_cast<uint32_t>(1 + random() % kMaxBlocks);
@@ -496,7 +495,7 @@ int drive(const Options& options, std::vector<std::string> arguments) {
   sweep(client, true);
   const Report before = ask(peer, side);
   client.forget_figures();
-  const double seconds = random_operations(client, options.seconds, seed);
+  const double seconds = random_operations(client, options.operations, seed);
   const Report after = ask(peer, side);
   std::vector<uint32_t>& samples = client.samples_ns();
   std::sort(samples.begin(), samples.end());

@@ -3,16 +3,18 @@
 # A server whose on-demand region is larger than the memory it may have: anonymous memory behind zram swap, or a shared mapping
 # of a file on ext4. See odp_pressure.cpp for what is checked.
 #   odp_pressure_test.sh ODP_PRESSURE swap|file [--full] [--image] [OPTIONS OF ODP_PRESSURE...]
-#     --full    4 GiB of region (file: 2 GiB) in 1 GiB of memory, 256 MiB pinned, 60 s
+#     --full    4 GiB of region (file: 2 GiB) in 1 GiB of memory, 256 MiB pinned
 #     --image   file: on a loop-mounted image, also where the folder for temporary files is on ext4
 set -euo pipefail
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../../lib.sh"
 program=$1
 mode=$2
 shift 2
 here=$(dirname "$0")
 region_mib=256 pin_mib=16
 limit=(--limit-mib 64 --above-base)
-size=(--seconds 10)
+size=(--operations 20000)
 image=false
 options=()
 [ "$mode" = swap ] || region_mib=128
@@ -22,7 +24,7 @@ while [ $# -gt 0 ]; do
       region_mib=4096 pin_mib=256
       [ "$mode" = swap ] || region_mib=2048
       limit=(--limit-mib 1024)
-      size=(--seconds 60)
+      size=(--operations 500000)
       ;;
     --image) image=true ;;
     *) options+=("$1") ;;
@@ -30,25 +32,11 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-folder=$(mktemp -d)
-cgroup=
-mounted=false
-loop=
-skip() { echo "SKIPPED: $*"; exit 77; }
-cleanup() {
-  # First: it goes once its last process has.
-  if [ -n "$cgroup" ]; then
-    for _ in $(seq 50); do rmdir "$cgroup" 2>/dev/null && break; sleep 0.1; done
-  fi
-  if $mounted; then umount "$folder/disk" || umount -l "$folder/disk" || true; fi
-  if [ -n "$loop" ]; then losetup -d "$loop" || true; fi
-  rm -rf "$folder"
-}
-trap cleanup EXIT
-[ "$(id -u)" -eq 0 ] || skip "needs root for a memory cgroup"
+need_root
+own_folder
 
-# own_folder TYPE CONTROLLER: where this process's cgroup of that hierarchy is
-own_folder() {
+# cgroup_folder TYPE CONTROLLER: where this process's cgroup of that hierarchy is
+cgroup_folder() {
   local root path
   root=$(awk -v type="$1" -v controller="$2" '$3 == type && (controller == "" || ("," $4 ",") ~ ("," controller ",")) {print $2; exit}' \
     /proc/self/mounts)
@@ -62,9 +50,9 @@ own_folder() {
 # below the nearest ancestor that has.
 make_cgroup() {
   local root parent
-  if read -r root parent < <(own_folder cgroup memory); then
+  if read -r root parent < <(cgroup_folder cgroup memory); then
     :
-  elif read -r root parent < <(own_folder cgroup2 ""); then
+  elif read -r root parent < <(cgroup_folder cgroup2 ""); then
     until grep -qw memory "$parent/cgroup.subtree_control"; do
       [ "$parent" != "$root" ] || return 1
       parent=${parent%/*}
@@ -74,13 +62,13 @@ make_cgroup() {
   fi
   mkdir "$parent/faultline-$$" 2>/dev/null && cgroup=$parent/faultline-$$
 }
+cgroup=
 make_cgroup || skip "no memory cgroup can be made"
+# It goes once its last process has.
+on_exit await_that rmdir "$cgroup"
 
-for role in server client; do
-  [ $role = server ] && host=1 || host=2
-  printf '[[device]]\nname = "faultline0"\nip = "198.18.0.%s/24"\n[device.port]\nkind = "memif"\nrole = "%s"\nsocket = "%s/wire.sock"\n[odp]\npin_budget_mib = %s\n' \
-    "$host" "$role" "$folder" "$pin_mib" >"$folder/$role.toml"
-done
+memif_pair ''
+for role in server client; do printf '[odp]\npin_budget_mib = %s\n' "$pin_mib" >>"$folder/$role.toml"; done
 command=("$program" "$mode" --config-folder "$folder" --cgroup "$cgroup" --region-mib "$region_mib" --pin-mib "$pin_mib"
   "${limit[@]}" "${size[@]}" "${options[@]}")
 
@@ -90,13 +78,14 @@ case $mode in
   file)
     mkdir "$folder/disk"
     if $image || [ "$(stat -f -c %T "$folder")" != ext2/ext3 ]; then
-      for tool in mkfs.ext4 losetup mount; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
+      need mkfs.ext4 losetup mount
       truncate -s $((region_mib * 5 / 4 + 64))M "$folder/image"
       mkfs.ext4 -q -F "$folder/image"
       # Directly: the image's own pages would be kept in memory a second time.
       loop=$(losetup --find --show --direct-io=on "$folder/image" 2>/dev/null) || skip "may not set up a loop device"
+      on_exit losetup -d "$loop"
       mount -t ext4 "$loop" "$folder/disk" 2>/dev/null || skip "may not mount an ext4 image"
-      mounted=true
+      on_exit umount "$folder/disk"
     fi
     "${command[@]}" --file "$folder/disk/region" || status=$?
     ;;

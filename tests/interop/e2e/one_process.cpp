@@ -4,7 +4,6 @@
 // munmap under a live region is an access error on that QP alone, on on-demand and on classic regions, and
 // what DONTNEED dropped reads as zeros.
 //   one_process loopback|ring
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -40,13 +39,12 @@ struct Memory {
 
 /// The status that a completion of `from` brings, `to` being driven meanwhile.
 ibv_wc_status wait_for(const Side& from, const Side& to, uint64_t wr_id) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (std::chrono::steady_clock::now() < end) {
-    ibv_wc completion;
-    if (ibv_poll_cq(from.cq, 1, &completion) == 1 && completion.wr_id == wr_id) return completion.status;
+  ibv_wc completion;
+  faultline::e2e::await_true("wait", "no completion", [&] {
     faultline_progress(to.context);
-  }
-  fail("wait", "no completion");
+    return ibv_poll_cq(from.cq, 1, &completion) == 1 && completion.wr_id == wr_id;
+  });
+  return completion.status;
 }
 
 ibv_wc_status post(const Side& from, const Side& to, ibv_wr_opcode opcode, const Memory& local,

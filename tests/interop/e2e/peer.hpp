@@ -121,13 +121,12 @@ class Peer {
 };
 
 inline void wait_for_link(const Side& side, const char* who) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  ibv_port_attr port{};
-  while (ibv_query_port(side.context, 1, &port) == 0 && port.state != IBV_PORT_ACTIVE) {
-    if (std::chrono::steady_clock::now() > end) fail(who, "the link stays down");
+  await_true(who, "the link stays down", [&side] {
     faultline_progress(side.context);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+    ibv_port_attr port{};
+    return ibv_query_port(side.context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE;
+  });
 }
 
 }  // namespace faultline::e2e

@@ -28,10 +28,11 @@ namespace {
 using namespace std::chrono_literals;
 using faultline::e2e::Address;
 using faultline::e2e::fail;
+using faultline::e2e::kLossyTimeout;
 using faultline::e2e::Side;
-using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kBytes = 8192;
+constexpr uint64_t kWrites = 500;  ///< before the port goes
 constexpr int kRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 void expect(bool truth, const char* what) {
@@ -63,33 +64,38 @@ struct End {
     ibv_send_wr* bad = nullptr;
     expect(ibv_post_send(side.qp, &request, &bad) == 0, "ibv_post_send");
   }
-  /// Posts one WRITE after the other for so long; the status of the first that failed.
-  ibv_wc_status stream(const Address& to, Clock::duration time, uint64_t& written) {
-    const auto end = Clock::now() + time;
+  /// Posts one WRITE after the other until one fails, and returns its status. After kWrites of them, which
+  /// have to be successes, it calls `disturb` once, in another thread.
+  template <typename Disturb>
+  ibv_wc_status stream(const Address& to, Disturb disturb) {
+    std::thread disturber;
     uint32_t under_way = 0;
-    while (Clock::now() < end || under_way != 0) {
-      for (; under_way < 8 && Clock::now() < end; ++under_way) post_write(to);
-      ibv_wc completion;
-      if (ibv_poll_cq(side.cq, 1, &completion) != 1) continue;
-      if (completion.status != IBV_WC_SUCCESS) return completion.status;
+    uint64_t written = 0;
+    ibv_wc completion;
+    faultline::e2e::await_true("main", "the stream has no end", [&] {
+      for (; under_way < 8; ++under_way) post_write(to);
+      if (ibv_poll_cq(side.cq, 1, &completion) != 1) return false;
+      if (completion.status != IBV_WC_SUCCESS) return true;
       --under_way;
-      ++written;
-    }
-    return IBV_WC_SUCCESS;
+      if (++written == kWrites) disturber = std::thread(disturb);
+      return false;
+    });
+    std::printf("%lu writes, then: %s\n", written, ibv_wc_status_str(completion.status));
+    expect(written >= kWrites, "a stream before that");
+    disturber.join();
+    return completion.status;
   }
-  bool next_event(ibv_event_type wanted) {
-    const auto end = Clock::now() + 20s;
-    while (Clock::now() < end) {
+  void await_event(ibv_event_type wanted) {
+    faultline::e2e::await_true("expected", ibv_event_type_str(wanted), [&] {
       pollfd wait{side.context->async_fd, POLLIN, 0};
-      if (poll(&wait, 1, 100) != 1) continue;
+      if (poll(&wait, 1, 100) != 1) return false;
       ibv_async_event event;
-      if (ibv_get_async_event(side.context, &event) != 0) continue;
+      if (ibv_get_async_event(side.context, &event) != 0) return false;
       const ibv_event_type type = event.event_type;
       ibv_ack_async_event(&event);
       std::printf("event: %s\n", ibv_event_type_str(type));
-      if (type == wanted) return true;
-    }
-    return false;
+      return type == wanted;
+    });
   }
   void take_down() {
     side.destroy_qp();
@@ -98,10 +104,11 @@ struct End {
     expect(ibv_dealloc_pd(side.pd) == 0, "ibv_dealloc_pd");
     expect(ibv_close_device(side.context) == 0, "ibv_close_device");
   }
-  [[nodiscard]] bool becomes_active() const {
-    const auto end = Clock::now() + 20s;
-    while (!port_is_active() && Clock::now() < end) std::this_thread::sleep_for(10ms);
-    return port_is_active();
+  void await_active() const {
+    faultline::e2e::await_true("expected", "an active port", [this] {
+      std::this_thread::sleep_for(1ms);
+      return port_is_active();
+    });
   }
   [[nodiscard]] bool port_is_active() const {
     ibv_port_attr attributes{};
@@ -129,25 +136,17 @@ void delete_tap_under_traffic(const std::string& folder, const std::string& prog
   End b(other);
   run("ip link add fl-br type bridge && ip link set fl-br up && ip link set fl-a master fl-br up && "
       "ip link set fl-b master fl-br up");
-  expect(a.becomes_active() && b.becomes_active(), "active ports");
+  a.await_active();
+  b.await_active();
   a.side.make_qp(16);
   b.side.make_qp(16);
-  a.side.connect(b.address());
-  b.side.connect(a.address());
-  uint64_t written = 0;
-  expect(a.stream(b.address(), 300ms, written) == IBV_WC_SUCCESS && written != 0, "a stream");
-
-  std::thread remover([] {
-    std::this_thread::sleep_for(200ms);
-    run("ip link del fl-a");
-  });
-  const ibv_wc_status status = a.stream(b.address(), 20s, written);
-  remover.join();
-  std::printf("%lu writes, then: %s\n", written, ibv_wc_status_str(status));
+  a.side.connect(b.address(), kLossyTimeout);
+  b.side.connect(a.address(), kLossyTimeout);
+  const ibv_wc_status status = a.stream(b.address(), [] { run("ip link del fl-a"); });
   // The transport's timers may end before the device looks at its port.
   expect(status == IBV_WC_WR_FLUSH_ERR || status == IBV_WC_RETRY_EXC_ERR, "the stream's error");
-  expect(a.next_event(IBV_EVENT_PORT_ERR), "PORT_ERR");
-  expect(a.next_event(IBV_EVENT_DEVICE_FATAL), "DEVICE_FATAL");
+  a.await_event(IBV_EVENT_PORT_ERR);
+  a.await_event(IBV_EVENT_DEVICE_FATAL);
   expect(!a.port_is_active(), "a port that is down");
   expect(b.port_is_active(), "the other device's port");
 
@@ -171,7 +170,7 @@ void delete_tap_under_traffic(const std::string& folder, const std::string& prog
   Address theirs;
   if (write(socket, &own, sizeof own) != sizeof own || read(socket, &theirs, sizeof theirs) != sizeof theirs)
     fail("peer", "exchange");
-  side.connect(theirs);
+  side.connect(theirs, kLossyTimeout);
   if (write(socket, "r", 1) != 1) fail("peer", "exchange");
   while (true) {
     ibv_wc completion;
@@ -199,28 +198,21 @@ void kill_memif_peer(const std::string& folder, const std::string& program) {
       _exit(127);
     }
     close(sockets[1]);
-    expect(end.next_event(IBV_EVENT_PORT_ACTIVE), "PORT_ACTIVE");
+    end.await_event(IBV_EVENT_PORT_ACTIVE);
     expect(end.port_is_active(), "an active port");
     Address theirs;
     expect(read(sockets[0], &theirs, sizeof theirs) == sizeof theirs, "the peer's address");
     side.make_qp(16);
-    side.connect(theirs);
+    side.connect(theirs, kLossyTimeout);
     const Address own = end.address();
     char ready = 0;
     expect(write(sockets[0], &own, sizeof own) == sizeof own && read(sockets[0], &ready, 1) == 1,
            "a peer that is ready");
-    std::thread killer([peer] {
-      std::this_thread::sleep_for(300ms);
-      kill(peer, SIGKILL);
-    });
-    uint64_t written = 0;
-    const ibv_wc_status status = end.stream(theirs, 20s, written);
-    killer.join();
+    const ibv_wc_status status = end.stream(theirs, [peer] { kill(peer, SIGKILL); });
     waitpid(peer, nullptr, 0);
     close(sockets[0]);
-    std::printf("%lu writes, then: %s\n", written, ibv_wc_status_str(status));
-    expect(written != 0 && status == IBV_WC_RETRY_EXC_ERR, "the stream's error");
-    expect(end.next_event(IBV_EVENT_PORT_ERR), "PORT_ERR");
+    expect(status == IBV_WC_RETRY_EXC_ERR, "the stream's error");
+    end.await_event(IBV_EVENT_PORT_ERR);
     expect(!end.port_is_active(), "a port that is down");
     if (life == 0) side.destroy_qp();
   }

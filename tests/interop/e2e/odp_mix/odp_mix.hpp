@@ -35,9 +35,9 @@ inline constexpr size_t kMaxArenas = 12;
 inline constexpr size_t kQps = 4;
 inline constexpr size_t kThreads = 2;  ///< of the owner, that make calls
 inline constexpr uint32_t kDepth = 16;
-/// MADV_COLLAPSE alone has taken 10 s where others kept the CPUs busy: it waits for a worker of the kernel's
-/// on each, and all that needs the address space waits for it.
-inline constexpr uint64_t kHangNs = 30'000'000'000;
+/// Only a hang takes so long. MADV_COLLAPSE alone has taken 10 s where others kept the CPUs busy: it waits
+/// for a worker of the kernel's on each, and all that needs the address space waits for it.
+inline constexpr uint64_t kHangNs = 180'000'000'000;
 
 enum class Backing : uint8_t {
   anonymous,
@@ -228,7 +228,7 @@ void connect(ibv_qp* qp, const char* who, uint32_t peer_qpn, const ibv_gid& peer
              uint32_t sq_psn, Retries retries);
 
 struct OwnerOptions {
-  double seconds = 5;
+  double amount = 5;              ///< of work: see Work
   bool fill_descriptors = false;  ///< no descriptor is free while the mix runs
   std::vector<bool> calls;        ///< by number of the call (calls_of_mix); empty: all
 };
@@ -237,13 +237,13 @@ int run_owner(const std::string& config, const Shared& shared, const OwnerOption
 int run_peer(const std::string& config, const Shared& shared);
 
 /// Until both children have ended, or hang: then, or where one fails, they are ended. 0 where all is well.
-int watch(const SharedHead& head, pid_t owner, pid_t peer, double seconds);
+int watch(const SharedHead& head, pid_t owner, pid_t peer);
 
 /// Whether one of these calls takes contents away without an event.
 [[nodiscard]] bool loses_unseen(const std::vector<bool>& calls);
 
-/// How many of a call a run has to make for each second that it was given.
-[[nodiscard]] double least_a_second(size_t call);
+/// How many of a call a run of the amount 1 has to make.
+[[nodiscard]] double least_of(size_t call);
 
 /// The names of the calls that the owner's threads make.
 [[nodiscard]] std::span<const char* const> calls_of_mix();

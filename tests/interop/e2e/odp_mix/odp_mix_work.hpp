@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How much a run of odp_mix has done, and the least that it has to do: a run that moved next to nothing has
-// found nothing wrong either.
+// How much a run of odp_mix has to do. It ends when it has: a run is as long as the machine makes it.
 #pragma once
 
 #include <atomic>
@@ -10,8 +9,8 @@
 
 namespace faultline::e2e::mix {
 
-/// A run goes on for so long after its end until it has done the least.
-inline constexpr uint64_t kMoreTimeNs = 30'000'000'000;
+/// A run that has not done its work by then hangs.
+inline constexpr uint64_t kMostNs = 600'000'000'000;
 
 /// The peer counts, the owner reads.
 struct PeerWork {
@@ -24,10 +23,11 @@ struct PeerWork {
 
 class Work {
  public:
-  explicit Work(double seconds) : seconds_(seconds) {}
+  /// `amount`: what the least of each kind is multiplied by.
+  explicit Work(double amount) : amount_(amount) {}
 
-  /// At least one has to be done, however short the run.
-  void add(const char* what, uint64_t done, double least_a_second);
+  /// At least one has to be done, however small the amount.
+  void add(const char* what, uint64_t done, double least);
   [[nodiscard]] bool is_enough() const;
   /// One line for each kind of work of which there was too little.
   void tell_missing(const char* who) const;
@@ -39,7 +39,7 @@ class Work {
     uint64_t least;
   };
 
-  double seconds_;
+  double amount_;
   std::vector<Part> parts_;
 };
 

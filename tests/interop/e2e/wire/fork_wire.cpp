@@ -67,7 +67,7 @@ class Link {
                           .va = reinterpret_cast<uint64_t>(mine_.data()),
                           .gid = side_.gid});
     if (!exchange.receive(to_)) fail(who, "the other process has gone");
-    side_.connect(to_, 17);
+    side_.connect(to_);
     // Until both can receive.
     char ready = 0;
     exchange.send(ready);
@@ -105,10 +105,9 @@ class Link {
     request.wr.rdma.rkey = to_.rkey;
     ibv_send_wr* bad = nullptr;
     if (ibv_post_send(side_.qp, &request, &bad) != 0) fail(who, "ibv_post_send");
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     ibv_wc completion{};
-    while (ibv_poll_cq(side_.cq, 1, &completion) == 0)
-      if (std::chrono::steady_clock::now() > end) fail(who, "no completion");
+    faultline::e2e::await_true(who, "no completion",
+                               [&] { return ibv_poll_cq(side_.cq, 1, &completion) != 0; });
     if (completion.status != IBV_WC_SUCCESS) fail(who, ibv_wc_status_str(completion.status));
   }
 
@@ -165,7 +164,8 @@ enum class Ending : int { exit, _exit, kill };
 
 void wait_for(pid_t child, bool killed, const char* who) {
   int status = 0;
-  for (int i = 0; i < 60'000; ++i) {
+  const auto hang = std::chrono::steady_clock::now() + faultline::e2e::kHang;
+  while (std::chrono::steady_clock::now() < hang) {
     if (waitpid(child, &status, WNOHANG) == child) {
       const bool right = killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
                                 : WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -267,9 +267,10 @@ int main(int argc, char** argv) {
       if (child == 0) be_the_child(how, with_grandchild, parents);
       ++forks;
       wait_for(child, how == Ending::kill, "child");
-      for (int i = 0; i < 20'000 && trips.load() < before + 2; ++i)
+      faultline::e2e::await_true("parent", "its traffic stands", [&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (trips.load() < before + 2) fail("parent", "its traffic stands");
+        return trips.load() >= before + 2;
+      });
     }
   over = true;
   traffic.join();

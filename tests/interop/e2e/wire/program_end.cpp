@@ -37,7 +37,7 @@ enum class Ending { exit, _exit, kill };
   Address to;
   exchange.send(Address{.qpn = side.qp->qp_num, .gid = side.gid});
   if (!exchange.receive(to)) fail("sender", "nobody is there");
-  side.connect(to, 18);
+  side.connect(to);
   std::vector<uint8_t> words(kBytes, kWord);
   const ibv_mr* const mr = ibv_reg_mr(side.pd, words.data(), kBytes, kRights);
   if (mr == nullptr) fail("sender", "ibv_reg_mr");
@@ -94,7 +94,9 @@ void listen_to(const Exchange& exchange, pid_t sender, const char* wire) {
   waitpid(sender, nullptr, 0);
   kill(wires_switch, SIGCONT);
   const std::vector<uint8_t> all(kBytes, kWord);
-  for (int i = 0; i < 5'000 && heard != all; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto end = std::chrono::steady_clock::now() + faultline::e2e::kHang;
+  while (heard != all && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (heard != all) {
     const auto pieces = static_cast<size_t>(std::count(heard.begin(), heard.end(), kWord)) / kPieceBytes;
     std::fprintf(stderr, "%zu of %u were heard\n", pieces, kPieces);
