@@ -8,31 +8,27 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 import tomllib
 import xml.etree.ElementTree as ElementTree
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
+from lib import expect  # noqa: E402
+
 faultline = pathlib.Path(sys.argv[1]).resolve()
-pretender = pathlib.Path(__file__).resolve().parent / "pretender.py"
-LIMIT_SECONDS = 120  # for hangs of explore only
-folder = pathlib.Path(tempfile.mkdtemp(prefix="faultline-explore-test-"))
+# Without site-packages: it is started some hundred times.
+pretender = [sys.executable, "-S", str(pathlib.Path(__file__).resolve().parent / "pretender.py")]
+folder = lib.own_folder()
 scenario = folder / "pretended.toml"
 scenario.write_text('name = "pretended"\n[[rule]]\nwhen = { call = "ibv_post_send" }\ndo = { errno = "ENOMEM" }\n', encoding="utf-8")
 PAIR = ["program 0: call ibv_post_send, faultline0 qp 0, n 3: errno ENOMEM",
         "program 0: call ibv_post_send, faultline0 qp 0, n 11: errno ENOMEM"]
 
 
-def expect(holds, what):
-    if not holds:
-        sys.exit(f"FAILED: {what}")
-
-
 def explore(name, status, *words, runs=3, env=None):
     out = folder / name
-    ended = subprocess.run([faultline, "explore", "--trouble", scenario, "--runs", str(runs), "--out", out, *words], capture_output=True, text=True,
-                           timeout=LIMIT_SECONDS, check=False, cwd=folder, env={**os.environ, **(env or {})})
-    expect(ended.returncode == status, f"{name}: exit status {ended.returncode}, not {status}\n{ended.stdout}{ended.stderr}")
+    ended = lib.call([faultline, "explore", "--trouble", scenario, "--runs", runs, "--out", out, *words], status=status, cwd=folder,
+                     env={**os.environ, **(env or {})})
     expect(ended.stdout == "", f"{name}: on stdout: {ended.stdout}")
     return out, ended.stderr
 
@@ -55,7 +51,7 @@ def summaries(out):
 
 def mode(name, kind, *words, told):
     """Seeds 1 and 2 draw the pair, seed 3 does not."""
-    out, errors = explore(name, 1, *words, "--", pretender, name)
+    out, errors = explore(name, 1, *words, "--", *pretender, name)
     expect(cases(out) == {"seed 1": kind, "seed 2": kind, "seed 3": None}, f"{name}: {cases(out)}")
     found = summaries(out)
     expect(list(found) == ["seed-1", "seed-2"], f"{name}: folders {list(found)}")
@@ -79,7 +75,7 @@ def test_kinds():
     summary = summaries(out)["seed-1"]
     expect(summary["minimal"] and summary["repeatable"] and summary["decisions_before"] > summary["decisions_after"] == 2, f"{summary}")
     # The command of the summary fails as the test did.
-    expect(subprocess.run(summary["commands"][0], shell=True, check=False, timeout=LIMIT_SECONDS).returncode == 3, "the command of the summary")
+    lib.call(["sh", "-c", summary["commands"][0]], status=3)
     mode("crash", "signal", told="signal 6 (Aborted)")
     mode("sanitizer", "sanitizer report", told="AddressSanitizer: heap-use-after-free")
     mode("undefined", "sanitizer report", told="runtime error: shift exponent")
@@ -87,8 +83,8 @@ def test_kinds():
 
 
 def test_hang():
-    # One seed: each trial that fails takes the timeout.
-    out, errors = explore("hang", 1, "--timeout", "1", "--", pretender, "hang", runs=1)
+    # One seed: each trial that fails takes the timeout. It is long for a program that begins and ends, so that none is thought to hang.
+    out, errors = explore("hang", 1, "--timeout", "4", "--", *pretender, "hang", runs=1)
     expect(summaries(out)["seed-1"]["decisions"] == PAIR, f"hang: {errors}")
     expect(cases(out) == {"seed 1": "hang"}, "hang: junit.xml")
     print("ok: hang")
@@ -98,9 +94,10 @@ def test_pair():
     """A server and a client, two runs at a time. The server has its port to itself only in a network of the job's own."""
     words = ["--wire", "w0"] if can_have_networks() else []
     jobs = "2" if words else "1"
+    os.environ["PRETENDER_PORT"] = str(lib.free_port())
     test = folder / "pair.toml"
-    test.write_text(f'[[program]]\ncommand = ["{pretender}", "serve"]\nwait = false\nlistens = 18999\n'
-                    f'[[program]]\ncommand = ["{pretender}", "client"]\n', encoding="utf-8")
+    test.write_text(f'[[program]]\ncommand = {json.dumps([*pretender, "serve"])}\nwait = false\nlistens = {os.environ["PRETENDER_PORT"]}\n'
+                    f'[[program]]\ncommand = {json.dumps([*pretender, "client"])}\n', encoding="utf-8")
     # Without a device: the programs have none, and a wire's option only makes the networks.
     out, _ = explore("pair", 1, "--jobs", jobs, *words, "--test", test)
     for summary in summaries(out).values():
@@ -109,7 +106,8 @@ def test_pair():
     names = {path.name for path in (out / "seed-1").iterdir()}
     expect({"scenario-0.toml", "scenario-1.toml", "journal-0.jsonl", "journal-1.jsonl", "stdout-1"} <= names, f"pair: {names}")
     expect(cases(out) == {"seed 1": "exit status", "seed 2": "exit status", "seed 3": None}, f"pair: {cases(out)}")
-    out, _ = explore("options", 0, "--server", f"{pretender} serve", "--program", f"{pretender} client 99", "--delay", "1000", runs=1)
+    out, _ = explore("options", 0, "--server", f"{' '.join(pretender)} serve", "--program", f"{' '.join(pretender)} patient-client 99", "--delay", "100",
+                     runs=1)
     print(f"ok: a server and a client, {jobs} at a time")
 
 
@@ -119,19 +117,19 @@ def can_have_networks():
 
 
 def test_edges():
-    out, errors = explore("luck", 1, "--", pretender, "luck")
+    out, errors = explore("luck", 1, "--", *pretender, "luck")
     expect("not repeatable: the program's own timing" in errors, f"luck: {errors}")
     summary = summaries(out)["seed-1"]
     expect(not summary["repeatable"] and summary["replays"] == 3 and summary["decisions_after"] == summary["decisions_before"], f"luck: {summary}")
-    explore("any status", 0, "--any-status", "--", pretender, "exit")
-    explore("any status but a signal", 1, "--any-status", "--", pretender, "crash")
-    explore("accepted", 0, "--accept", "3", "--accept", "4", "--", pretender, "exit")
-    out, errors = explore("few-replays", 1, "--shrink-runs", "2", "--", pretender, "exit", runs=1)
+    explore("any status", 0, "--any-status", "--", *pretender, "exit")
+    explore("any status but a signal", 1, "--any-status", "--", *pretender, "crash")
+    explore("accepted", 0, "--accept", "3", "--accept", "4", "--", *pretender, "exit")
+    out, errors = explore("few-replays", 1, "--shrink-runs", "2", "--", *pretender, "exit", runs=1)
     expect(not summaries(out)["seed-1"]["minimal"] and "more replays may leave fewer" in errors, f"few replays: {errors}")
     _, errors = explore("no-trouble", 0, "--", "true")
     expect("no run made a decision" in errors, f"no trouble: {errors}")
     # A second exploration replaces the first one's folders.
-    out, _ = explore("few-replays", 1, "--", pretender, "exit", runs=1)
+    out, _ = explore("few-replays", 1, "--", *pretender, "exit", runs=1)
     expect(summaries(out)["seed-1"]["minimal"], "a second exploration")
     print("ok: luck, accepted statuses, few replays, no trouble")
 
@@ -148,9 +146,8 @@ def test_mistakes():
         wrong = folder / "wrong.toml"
         if text is not None:
             wrong.write_text(text, encoding="utf-8")
-        ended = subprocess.run([faultline, "explore", "--trouble", wrong, "--out", folder / "mistake", "--", "true"], capture_output=True, text=True,
-                               timeout=LIMIT_SECONDS, check=False)
-        expect(ended.returncode == 2 and ended.stderr.count("\n") == 1 and told in ended.stderr, f"mistake {text}: {ended.stderr}")
+        ended = lib.call([faultline, "explore", "--trouble", wrong, "--out", folder / "mistake", "--", "true"], status=2)
+        expect(ended.stderr.count("\n") == 1 and told in ended.stderr, f"mistake {text}: {ended.stderr}")
     print("ok: mistakes")
 
 
@@ -169,28 +166,22 @@ def descendants(marker):
 def test_interrupt():
     for number, one in enumerate([signal.SIGINT, signal.SIGTERM]):
         marker = f"{folder}-{number}"
-        process = subprocess.Popen([faultline, "explore", "--trouble", scenario, "--jobs", "2", "--out", folder / "interrupted", "--", pretender, "stubborn"],
-                                   env={**os.environ, "MARKER": marker}, stderr=subprocess.PIPE, text=True, cwd=folder)
-        deadline = time.monotonic() + LIMIT_SECONDS
+        process = lib.start([faultline, "explore", "--trouble", scenario, "--jobs", "2", "--out", folder / "interrupted", "--", *pretender, "stubborn"],
+                            env={**os.environ, "MARKER": marker}, cwd=folder)
         # Explore, and two jobs with a program and a daemon each.
-        while len(descendants(marker)) < 5 and time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.05)
-        expect(len(descendants(marker)) == 5, f"interrupt: {descendants(marker)}")
+        lib.await_that(lambda: len(descendants(marker)) == 5, lambda: f"two jobs run: {descendants(marker)}", process)
         process.send_signal(one)
-        _, errors = process.communicate(timeout=LIMIT_SECONDS)
-        expect(process.returncode == 128 + one, f"interrupt: exit status {process.returncode}: {errors}")
-        expect(not descendants(marker), f"interrupt: {descendants(marker)} are left")
+        expect(process.wait() == 128 + one, f"interrupt: exit status {process.returncode}: {process.text()}")
+        # A process that has got SIGKILL may take a moment to end.
+        lib.await_that(lambda: not descendants(marker), lambda: f"all ends: {descendants(marker)}")
         expect(cases(folder / "interrupted") == {}, "interrupt: junit.xml")
     print("ok: SIGINT and SIGTERM end everything")
 
 
-try:
-    test_kinds()
-    test_hang()
-    test_pair()
-    test_edges()
-    test_mistakes()
-    test_interrupt()
-finally:
-    subprocess.run(["rm", "-rf", folder], check=False)
+test_kinds()
+test_hang()
+test_pair()
+test_edges()
+test_mistakes()
+test_interrupt()
 print("ok")

@@ -65,7 +65,7 @@ def serve():
             listener.accept()[0].close()
 
 
-PORT = 18999
+PORT = int(os.environ.get("PRETENDER_PORT", 0))
 if MODE == "stubborn":  # a test that is interrupted: it ignores all but SIGKILL, and leaves a daemon
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if seed is not None:
@@ -77,6 +77,13 @@ if journal:
     write_journal(all_made)
 if MODE == "serve":
     serve()
+if MODE == "patient-client":  # explore does not know when its server listens
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", PORT)).close()
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
 if MODE == "client":
     socket.create_connection(("127.0.0.1", PORT)).close()
     MODE = "exit"
