@@ -52,7 +52,7 @@ def measure(lab, name, programs, seconds):
         command = ["ib_write_bw", "-F", "--report_gbits", "-s", str(size), "-q", str(qps), "-t", "128", "-u", "17", "-D", str(seconds), "-p",
                    str(port)]
         lab.perftest(f"{label}-server{index}", 0, *command)
-        lab.await_listener(0, port)
+        lab.await_listener(port)
         pairs.append(lab.perftest(f"{label}-client{index}", 1, *command, HOSTS[0]))
     for index, client in enumerate(pairs):
         status = client.wait(timeout=60 + seconds)

@@ -3,11 +3,14 @@
 the kernel has the host's address on the exception port."""
 import json
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
 
 SPACES = [f"fl-up-{os.getpid()}-{side}" for side in "ab"]
 VETHS = [f"v{os.getpid()}{side}" for side in "ab"]
@@ -27,7 +30,15 @@ interface = "{veth}"
 
 
 def sh(*command, check=True):
-    return subprocess.run(command, check=check, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, check=check, capture_output=True, text=True, timeout=lib.LIMIT_S)
+
+
+def end_run(client):
+    """Ends a run of perftest's option -D as its time does: by SIGALRM, which ends the start, the measured part and the rest."""
+    def ended():
+        client.send_signal(signal.SIGALRM)
+        return client.poll() is not None
+    lib.await_that(ended, "a run of perftest ends")
 
 
 class Lab:
@@ -38,6 +49,7 @@ class Lab:
         self.environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
         self.spaces = list(SPACES)
         self.started = []
+        lib.on_exit(self.end)
 
     def make(self):
         for space in SPACES:
@@ -68,8 +80,7 @@ class Lab:
         process = self.start(f"switch{side}", side, self.switch, "--wire", f"up{side}", "--config", path, "--log", "info",
                              *arguments)
         # The socket of a switch that was killed is there before.
-        await_true(lambda: process.poll() is not None or self.ask(side).returncode == 0, "the switch starts")
-        assert process.poll() is None, self.output(f"switch{side}")
+        lib.await_that(lambda: self.ask(side).returncode == 0, "the switch starts", process)
         sh("ip", "-n", SPACES[side], "addr", "replace", HOSTS[side] + "/24", "dev", EXCEPTION)
         return process
 
@@ -82,8 +93,19 @@ class Lab:
     def perftest(self, name, side, *arguments):
         return self.start(name, side, self.faultline_run, "--wire", f"up{side}", "--no-wire-sockets", "--", *arguments)
 
-    def await_listener(self, side, port):
-        await_true(lambda: f":{port} " in sh("ip", "netns", "exec", SPACES[side], "ss", "-Htln").stdout, f"port {port} listens")
+    def await_listener(self, port):
+        """Waits until the program that was started last listens at the TCP port."""
+        lib.await_port(port, self.started[-1])
+
+    def await_cm_listener(self, side, process):
+        """Waits until a program of the side's wire listens for connections of rdma_cm. The program lists its own device, so it runs in the
+        side's namespace and runtime folder."""
+        def listening():
+            asked = sh("ip", "netns", "exec", SPACES[side], "env", f"XDG_RUNTIME_DIR={self.folder}", self.faultline_run, "--wire", f"up{side}",
+                       "--no-wire-sockets", "--", "rdma", "-j", "res", "show", "cm_id", check=False)
+            return asked.returncode == 0 and asked.stdout.strip() and \
+                any(one.get("pid") == process.pid and one.get("state") == "LISTEN" for one in json.loads(asked.stdout))
+        lib.await_that(listening, "a program listens for rdma_cm", process)
 
     def end(self):
         for process in self.started:
@@ -92,38 +114,26 @@ class Lab:
             process.wait()
         for space in self.spaces:
             sh("ip", "netns", "del", space, check=False)
-
-
-def await_true(condition, what):
-    end = time.monotonic() + 20
-    while not condition():
-        if time.monotonic() > end:
-            raise RuntimeError("waited in vain: " + what)
-        time.sleep(0.05)
+        self.started, self.spaces = [], []
 
 
 def run_in_lab(run, faultline_run):
     """Calls run(lab); returns the exit status."""
-    if os.geteuid() != 0:
-        print("SKIPPED: not root")
-        return 77
-    for program in ("ib_write_bw", "ip", "ping", "ss"):
-        if shutil.which(program) is None:
-            print(f"SKIPPED: {program} is not installed")
-            return 77
+    lib.need_root("for network namespaces")
+    lib.need("ib_write_bw", "ip", "ping", "rdma")
     if not os.path.exists("/dev/net/tun"):
-        print("SKIPPED: there is no /dev/net/tun")
-        return 77
+        lib.skip("there is no /dev/net/tun")
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(folder, faultline_run)
         try:
             run(lab)
-        except (AssertionError, RuntimeError, subprocess.SubprocessError) as error:
-            print(f"FAILED: {error}", getattr(error, "stderr", ""))
-            for name in sorted(os.listdir(folder)):
-                if name.endswith(".out"):
-                    print(f"--- {name}: {lab.output(name[:-4])[-600:]}")
-            return 1
+        except BaseException as error:
+            if not isinstance(error, SystemExit) or error.code:
+                print(f"FAILED: {error}", getattr(error, "stderr", ""))
+                for name in sorted(os.listdir(folder)):
+                    if name.endswith(".out"):
+                        print(f"--- {name}: {lab.output(name[:-4])[-600:]}", flush=True)
+            raise
         finally:
             lab.end()
     return 0
