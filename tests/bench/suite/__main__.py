@@ -13,9 +13,11 @@ from . import compare, cpu_distance, machine, plan, table, targets
 from .drawing import plots
 from .outcome import Interrupted, RunFailed, Unavailable
 from .processes import side_cpus
-from .results import Results
+from .results import Results, read_for_comparison
 from .wires import crowd
 
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+KEPT = os.path.join(ROOT, "docs", "bench", "summary.json")  # of the last whole run
 LIMIT_S = 180  # of one program
 MORE_TIME_SHARE = 0.5
 
@@ -39,12 +41,15 @@ def parsed(arguments):
     parser.add_argument("--seconds", type=float, help="length of each; default 0.5, quick 0.3")
     parser.add_argument("--quick", action="store_true", help="what the targets need, alone")
     parser.add_argument("--only", default="", metavar="REGEX", help="of the measurements those whose name it finds")
-    parser.add_argument("--out", metavar="FOLDER", help="for results.json, README.md and the plots; default bench/ in the build folder")
+    parser.add_argument("--out", metavar="FOLDER", help="for results.json, summary.json, README.md and the plots; default bench/ in the build folder")
     parser.add_argument("--list", action="store_true", help="name the measurements and end")
     parser.add_argument("--table", metavar="JSON", help="write the table and the plots of earlier results anew, beside them")
-    parser.add_argument("--compare", nargs=2, metavar="JSON", help="say which differences of two results are beyond the noise")
+    parser.add_argument("--compare", nargs="+", metavar="JSON", help="say which differences of two results or summaries are beyond the "
+                        "noise; of one: to docs/bench/summary.json")
     parser.add_argument("--build", default="build/plain", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if len(options.compare or ()) > 2:
+        parser.error("--compare takes one or two files")
     try:
         crowd.sizes(os.environ)
     except ValueError as error:
@@ -129,6 +134,7 @@ def run_rounds(context, order, options, results, start, deadline=float("inf")):
 
 def write_out(results, folder):
     os.makedirs(folder, exist_ok=True)
+    results.write_summary(os.path.join(folder, "summary.json"))
     samples = results.samples()
     with open(os.path.join(folder, "README.md"), "w") as file:
         file.write(table.page(results))
@@ -138,7 +144,7 @@ def write_out(results, folder):
 
 
 def measure(options):
-    root = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+    root = ROOT
     build = os.path.abspath(options.build)
     perf = os.path.join(build, "apps", "faultline-perf")
     if not os.access(perf, os.X_OK):
@@ -172,7 +178,8 @@ def main():
                 print(measurement.name)
         return 0
     if options.compare:
-        print(compare.report(*(Results.read(path) for path in options.compare)))
+        paths = options.compare if len(options.compare) == 2 else [KEPT, *options.compare]
+        print(compare.report(*map(read_for_comparison, paths)))
         return 0
     if options.table:
         write_out(Results.read(options.table), os.path.dirname(os.path.abspath(options.table)))

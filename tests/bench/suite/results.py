@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The JSON file: the machine, the settings, each run's numbers, and what was left out with the reason."""
+"""The JSON files: the machine, the settings, each run's numbers, and what was left out with the reason; and a summary, which has the
+figures alone."""
 import json
 
 from .cpu_distance import SET_ASIDE_SHARE
 from .spread import Values
 
 FORMAT = 2
+SUMMARY_FORMAT = "summary 1"
+SUMMARY_DIGITS = 4  # far below the noise
 
 
 class Results:
@@ -45,6 +48,17 @@ class Results:
         results.distance = text["distance"]
         return results
 
+    def write_summary(self, path):
+        """What a comparison needs: the values of every figure, a line each."""
+        def brief(values):
+            return [float(f"{value:.{SUMMARY_DIGITS}g}") for value in values]
+
+        lines = [f"  {json.dumps(figure)}: {json.dumps({metric: brief(values) for metric, values in metrics.items()})}"
+                 for figure, metrics in sorted(self.samples().items())]
+        with open(path, "w") as file:
+            file.write(f'{{\n "format": {json.dumps(SUMMARY_FORMAT)},\n "machine": {json.dumps(self.machine)},\n "figures": {{\n')
+            file.write(",\n".join(lines) + "\n }\n}\n")
+
     def _taken(self):
         """{figure: {metric: [(value, moment, whether the CPUs were apart)]}}"""
         taken = {}
@@ -82,3 +96,23 @@ class Results:
                 if counters.get("timeouts"):
                     found[figure] = found.get(figure, 0) + counters["timeouts"]
         return found
+
+
+class Summary:
+    """What Results.write_summary wrote."""
+
+    def __init__(self, machine, figures):
+        self.machine = machine
+        self.figures = figures
+
+    def samples(self):
+        return self.figures
+
+
+def read_for_comparison(path):
+    """Results or a Summary."""
+    with open(path) as file:
+        text = json.load(file)
+    if text.get("format") == SUMMARY_FORMAT:
+        return Summary(text["machine"], text["figures"])
+    return Results.read(path)

@@ -13,7 +13,7 @@ from . import compare, cores, cpu_distance, libfabric, perf, plan, spread, swap,
 from .drawing import plots
 from .outcome import RunFailed
 from .processes import Child, side_cpus
-from .results import Results
+from .results import Results, read_for_comparison
 from .sizes import bytes_of, label_of
 
 BENCH = os.path.join(os.path.dirname(__file__), "..", "..", "..", "scripts", "bench")
@@ -286,6 +286,19 @@ class Files(unittest.TestCase):
         self.assertEqual(again.samples(), {"memif/write/64": {"messages_per_second": [1.0, 2.0], "gb_per_second": [3.0, 4.0]}})
         self.assertEqual(again.timeouts(), {"memif/write/64": 2})
 
+    def test_a_summary_compares_like_its_results(self):
+        values = {"memif/write/64": {"messages_per_second": [10e6] * 5}, "memif/lat/send/64": {"p50_us": [0.51234567, 0.5, 0.5, 0.5, 0.5]}}
+        before, after = results_of(values), results_of({"memif/write/64": {"messages_per_second": [12e6] * 5}}, {"kernel": "6.2"})
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "summary.json")
+            before.write_summary(path)
+            again = read_for_comparison(path)
+            self.assertEqual(compare.report(again, after), compare.report(before, after))
+            self.assertIn("| +20.0% | better |", compare.report(again, after))
+            self.assertEqual(again.samples()["memif/lat/send/64"]["p50_us"], [0.5123, 0.5, 0.5, 0.5, 0.5])
+            after.write(path)
+            self.assertEqual(read_for_comparison(path).samples(), after.samples())
+
     def test_the_table_says_what_was_reached(self):
         results = results_of({
             "memif/write/64": {"messages_per_second": [11e6, 13e6, 14e6]},
@@ -360,6 +373,10 @@ class Script(unittest.TestCase):
             compared = self.run_it("--compare", *paths)
             self.assertEqual(compared.returncode, 0, compared.stderr)
             self.assertIn("| +20.0% | better |", compared.stdout)
+            to_the_kept = self.run_it("--compare", paths[1])
+            self.assertEqual(to_the_kept.returncode, 0, to_the_kept.stderr)
+            self.assertIn("1 figures are in both", to_the_kept.stdout)
+            self.assertEqual(self.run_it("--compare", *paths, paths[0]).returncode, 2)
             self.assertEqual(self.run_it("--table", paths[1]).returncode, 0)
             with open(os.path.join(folder, "README.md")) as file:
                 self.assertIn("12.0 M/s", file.read())

@@ -5,11 +5,12 @@ from .drawing import plots
 from .spread import median
 from .units import form_of, rounded
 
-HOW = """Made by `scripts/bench`; the numbers of every run are in `results.json`. Rounds: {rounds}, with {seconds} s for a figure; one CPU a
+HOW = """Made by `scripts/bench`. `summary.json` has the values of each figure; `results.json`, which is beside them where `scripts/bench` has
+run and not in the tree, all numbers of every run. Rounds: {rounds}, with {seconds} s for a figure; one CPU a
 side, in turns: each second round goes backwards, and what is held against ICRC off or fewer QPs ran next to it. On-demand and pinned
 memory are two connections of the same two processes, in turns of 5 ms, and their ratio is the median of each four turns' ratio. A
-figure is the median of its runs, a ratio the median of the rounds' ratios. `scripts/bench --compare A.json B.json` says what differs
-between two such files beyond the noise.
+figure is the median of its runs, a ratio the median of the rounds' ratios. `scripts/bench --compare JSON` says what differs between a
+new file and `summary.json` beyond the noise.
 """
 
 NAMES = """`wire`: unmodified programs under `faultline-run --wire`, each side on one CPU, their switch on both.
