@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Properties of the two commands besides building: scripts/run keeps the tests that scripts/test has configured, the command that
-# installs missing packages is printed, and a build prints its progress.
+# installs missing packages is printed, a build prints its progress, and scripts/test chooses the tests that its options name.
 #   scripts_test.sh
 set -euo pipefail
 source_dir=$(realpath "$(dirname "$0")/../..")
@@ -46,6 +46,95 @@ if in_scripts 'configure_run; compile' >"$folder/broken.out" 2>&1; then fail "a 
 grep -q "nothing" "$folder/broken.out" || fail "a broken build does not show the compiler's line"
 [ -z "$(jobs -p)" ] || fail "a script leaves processes"
 echo "ok: a build says how far it is"
+
+# What scripts/test chooses: --list runs nothing.
+tree=$folder/chosen
+mkdir -p "$tree"/{docs,tests,stack/base}
+cp -r "$source_dir/scripts" "$tree/"
+printf '#!/bin/sh\nexit 0\n' >"$tree/tests/run.sh"
+chmod +x "$tree/tests/run.sh"
+cat >"$tree/docs/rooms.md" <<'END'
+# Rooms
+
+| room | what it has | may include | may use | threads | tests |
+|---|---|---|---|---|---|
+| `stack/base` | tools | | | any | `unit-1` `slow-1` |
+
+## Tests of other places
+
+| place | tests |
+|---|---|
+| `docs` | `suite:pages` |
+END
+cat >"$tree/meson.build" <<'END'
+project('small', version: '1')
+get_option('tests')
+foreach number : ['1', '2', '3', '4', '5', '6', '7', '8', '9']
+  test('unit-' + number, find_program('tests/run.sh'), args: number, suite: ['unit', 'default'])
+  test('slow-' + number, find_program('tests/run.sh'), args: number, suite: number == '1' ? ['kernel'] : ['e2e'])
+endforeach
+test('pages', find_program('tests/pages.sh'), suite: 'pages')
+END
+cp "$tree/tests/run.sh" "$tree/tests/pages.sh"
+cp "$folder/tree/meson_options.txt" "$tree/"
+printf '/build\n' >"$tree/.gitignore"
+commit() { git -C "$tree" add --all && git -C "$tree" -c user.name=test -c user.email=test@example.org commit --quiet --allow-empty -m "$1"; }
+git init --quiet "$tree"
+commit first
+script=scripts/test
+listed() { (cd "$tree" && "$script" "$@" --list | grep -v '^== '); }
+expect() { [ "$2" = "$3" ] || fail "$1: '$2' instead of '$3'"; }
+indented() { printf '  %s\n' "$@"; }
+
+expect "the default tier" "$(listed | tr -s '\n ' ' ')" \
+  "rooms format tests $(echo unit-{1..9}) threats state changed-mutants "
+every=$(listed --all | sort)
+expect "three thirds" "$(for third in 0 1 2; do listed --third "$third"; done | sort | uniq)" "$(sort -u <<<"$every")"
+expect "a lane or test in two thirds" \
+  "$(for third in 0 1 2; do listed --third "$third"; done | sort | uniq -d)" "$({ listed; echo rest; } | sort)"
+for third in 0 1 2; do
+  commit "number $third"
+  listed --rotate >"$folder/rotated.$((($(git -C "$tree" rev-list --count HEAD)) % 3))"
+done
+for third in 0 1 2; do expect "the third $third of a commit" "$(cat "$folder/rotated.$third")" "$(listed --third "$third")"; done
+git clone --quiet --depth 1 "file://$tree" "$folder/shallow"
+(cd "$folder/shallow" && "$script" --rotate --list >"$folder/shallow.out") || fail "no third in a shallow clone"
+grep -q '^rest$' "$folder/shallow.out" || fail "no third in a shallow clone"
+echo "ok: three thirds are the whole, each lane once"
+
+expect "a room" "$(listed --room stack/base | grep '^ ')" "$(indented unit-1 slow-1)"
+expect "a place" "$(listed --room docs | grep '^ ')" "$(indented pages)"
+echo "int changed;" >"$tree/stack/base/tool.cpp"
+expect "a changed source" "$(listed --changed HEAD | grep '^ ')" "$(indented unit-1 slow-1)"
+commit "a tool"
+expect "the last commit" "$(listed --changed | grep '^ ')" "$(indented unit-1 slow-1)"
+echo "# more" >>"$tree/tests/pages.sh"
+expect "a changed test" "$(listed --changed HEAD | grep '^ ')" "$(indented pages)"
+commit "a test"
+echo "# more" >>"$tree/scripts/common.sh"
+expect "a change of no room" "$(listed --changed HEAD | grep '^ ')" "$(indented unit-{1..9})"
+expect "tests under stress" "$(listed --stress 3 unit-2 unit-3 | grep '^ ')" "$(indented unit-2 unit-3)"
+echo "ok: --room, --changed and --stress choose their tests"
+
+for wrong in --nothing nothing --room --stress "--stress some" "--third 3" "--changed nothing" "--all rooms" "--room stack/none --list"; do
+  status=0
+  # shellcheck disable=SC2086 # words
+  (cd "$tree" && "$script" $wrong) >"$folder/wrong.out" 2>&1 || status=$?
+  expect "the status of scripts/test $wrong" "$status" 2
+  expect "the lines of scripts/test $wrong" "$(grep -c '^faultline: ' "$folder/wrong.out") of $(wc -l <"$folder/wrong.out")" "1 of 1"
+done
+"$tree/scripts/test" --help >"$folder/help.out" || fail "scripts/test --help fails"
+for option in --all --soak --rotate --third --changed --room --stress --coverage --list PART; do
+  grep -q -- "$option" "$folder/help.out" || fail "scripts/test --help lacks $option"
+done
+for script in mutants tidy; do
+  "$tree/scripts/$script" --help >"$folder/help.out" || fail "scripts/$script --help fails"
+  grep -q -- --rotate "$folder/help.out" || fail "scripts/$script --help lacks --rotate"
+done
+status=0
+"$tree/scripts/mutants" --nothing >"$folder/wrong.out" 2>&1 || status=$?
+expect "the status of scripts/mutants --nothing" "$status" 2
+echo "ok: help, and one line for an option that is none"
 
 printf '[build]\nno-such-package-of-debian\n' >>"$folder/tree/scripts/packages.txt"
 user=()
