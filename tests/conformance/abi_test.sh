@@ -4,31 +4,31 @@
 # C library, which have none). Each way in which programs look for rdma-core's library finds it. Providers that need its private symbols load.
 #   abi_test.sh LIBIBVERBS
 set -euo pipefail
-# shellcheck source=tests/conformance/lib.sh
-. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../lib.sh"
 library=$(realpath "$1")
 here=$(dirname "$(realpath "$0")")
 need readelf python3
 
-readelf -dW "$library" | grep -q 'SONAME.*\[libibverbs\.so\.1\]' || { echo "FAILED: the SONAME"; exit 1; }
+readelf -dW "$library" | grep -q 'SONAME.*\[libibverbs\.so\.1\]' || fail "the SONAME"
 symbols=$(readelf -W --dyn-syms "$library" | awk '$1 ~ /^[0-9]+:$/ && $7 != "UND" && $7 != "ABS" && $8 ~ /@|^faultline_/ { print $8 }' | LC_ALL=C sort)
 grep -v '[^@]@IBVERBS_PRIVATE_' <<<"$symbols" | diff <(grep -v '^#' "$here/abi_symbols.txt") - ||
-  { echo "FAILED: expected symbols (<) are not those exported (>)"; exit 1; }
+  fail "expected symbols (<) are not those exported (>)"
 echo "ok: symbols"
 
 # private_names VERSION: the names in it; a provider's constructor calls the one with the number.
 private_names() { sed -n "s/@*@IBVERBS_PRIVATE_$1$//p" <<<"$symbols" | sed "s/^verbs_register_driver_$1$/verbs_register_driver_N/"; }
 for version in 25 33 57 58 59 60 61 62 63 64 65; do
-  diff <(private_names 34) <(private_names "$version") || { echo "FAILED: private names of version $version (>)"; exit 1; }
+  diff <(private_names 34) <(private_names "$version") || fail "private names of version $version (>)"
 done
 echo "ok: each private version has each private name"
 
 # Without LD_PRELOAD, as late as possible: its thread-local data needs no static TLS of the program's start.
-if readelf -dW "$library" | grep -q STATIC_TLS; then echo "FAILED: it has thread-local data of the initial-exec kind"; exit 1; fi
-timeout 60 python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).ibv_fork_init()' "$library"
+if readelf -dW "$library" | grep -q STATIC_TLS; then fail "it has thread-local data of the initial-exec kind"; fi
+bounded python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).ibv_fork_init()' "$library"
 echo "ok: loaded late"
 
-LD_PRELOAD=$library timeout 60 python3 - "$here/abi_symbols.txt" <<'PYTHON'
+LD_PRELOAD=$library bounded python3 - "$here/abi_symbols.txt" <<'PYTHON'
 import ctypes, os, sys
 
 def mapped(name):

@@ -4,33 +4,22 @@
 # link-local, in a VLAN, on two lcores; over memif, and as root over a veth pair in network namespaces, where tshark reads the traffic.
 #   addresses_test.sh LIBFAULTLINE memif|veth
 set -euo pipefail
-# shellcheck source=tests/conformance/lib.sh
-. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../lib.sh"
 library=$1
 kind=$2
 need ibv_rc_pingpong ibv_ud_pingpong
 cpus=$(python3 -c 'import os; print(",".join(map(str, sorted(os.sched_getaffinity(0))[:2])))')
 
-folder=$(mktemp -d)
-space=fl-addresses-$$
-server_pid=
-dump_pid=
-cleanup() {
-  for pid in $server_pid $dump_pid; do kill -9 "$pid" 2>/dev/null || true; done
-  ip netns del "$space" 2>/dev/null || true
-  rm -rf "$folder"
-}
-trap cleanup EXIT
+own_folder
 in_space=()
 if [ "$kind" = veth ]; then
-  [ "$(id -u)" -eq 0 ] || skip "needs root for network namespaces"
+  need_root
   need ip tcpdump tshark
-  ip netns add "$space" 2>/dev/null || skip "may not create network namespaces"
+  new_namespace space
   in_space=(ip netns exec "$space")
-  ip -n "$space" link set lo up
-  ip -n "$space" link add fl-server mtu 4500 type veth peer name fl-client mtu 4500
-  ip -n "$space" link set fl-server up
-  ip -n "$space" link set fl-client up
+  in_client=("${in_space[@]}") # both ends are in it
+  veth_pair "$space" fl-server "$space" fl-client
 fi
 
 # devices LINES...: both ends with these keys in addition to their addresses
@@ -53,16 +42,10 @@ devices() {
 
 # pair PROGRAM ARGS...: both must exit with status 0
 pair() {
-  tcp_port=$(free_port)
-  FAULTLINE_CONFIG=$folder/server.toml LD_PRELOAD=$library "${in_space[@]}" timeout 60 "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &
-  server_pid=$!
-  await_listener "$tcp_port" "${in_space[@]}"
-  local status=0
-  FAULTLINE_CONFIG=$folder/client.toml LD_PRELOAD=$library "${in_space[@]}" timeout 60 "$@" -p "$tcp_port" 127.0.0.1 \
-    >"$folder/client.out" 2>&1 || status=$?
-  wait "$server_pid" || status=$?
-  server_pid=
-  [ "$status" -eq 0 ] || fail "$*: $status"
+  local port
+  port=$(free_port)
+  run_pair "$port" env FAULTLINE_CONFIG="$folder/server.toml" LD_PRELOAD="$library" "$@" -p "$port" :: \
+    env FAULTLINE_CONFIG="$folder/client.toml" LD_PRELOAD="$library" "$@" -p "$port" 127.0.0.1
   echo "ok: $*"
 }
 # each_address: IPv4, IPv6, link-local
@@ -77,22 +60,17 @@ each_address() {
 # discipline.
 dump() {
   [ "$kind" = veth ] || return 0
-  "${in_space[@]}" tcpdump -q -i fl-server -s 0 -U -w "$folder/wire.pcap" >/dev/null 2>&1 &
-  dump_pid=$!
-  sleep 0.7
+  start_capture "$1" fl-server ip or ip6 or vlan
 }
 # read_dump FILTER: the number of frames of the last dump that match it
-read_dump() { tshark -r "$folder/wire.pcap" --disable-protocol rpcordma -Y "$1" 2>/dev/null | wc -l; }
+read_dump() { tshark -r "$capture_file" --disable-protocol rpcordma -Y "$1" 2>/dev/null | wc -l; }
 end_dump() {
   [ "$kind" = veth ] || return 1
-  sleep 1.5 # its ring hands over a block a second
-  kill -INT "$dump_pid"
-  wait "$dump_pid" 2>/dev/null || true
-  dump_pid=
+  end_capture fl-client
 }
 
 devices
-dump
+dump addresses
 each_address
 if end_dump; then
   [ "$(read_dump 'ipv6 && infiniband')" -gt 100 ] || fail "tshark saw no RoCEv2 over IPv6"
@@ -103,7 +81,7 @@ if end_dump; then
 fi
 
 devices 'vlan = 100' 'vlan_priority = 3' 'dscp = 26'
-dump
+dump vlan
 each_address
 pair ibv_rc_pingpong -g 0 -n 200 -s 9000 -c -l 5 # its own service level
 if end_dump; then

@@ -3,41 +3,28 @@
 # Debian's unmodified ibv_rc_pingpong over memif, every byte checked, with [device.chaos] at both ends.
 #   chaos_test.sh LIBFAULTLINE
 set -euo pipefail
-# shellcheck source=tests/conformance/lib.sh
-. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../lib.sh"
 library=$1
 need ibv_rc_pingpong
-folder=$(mktemp -d)
-server_pid=
-cleanup() {
-  if [ -n "$server_pid" ]; then kill -9 "$server_pid" 2>/dev/null || true; fi
-  rm -rf "$folder"
-}
-trap cleanup EXIT
+own_folder
 # devices LINES...: both ends with these lines under [device.chaos]
 devices() {
-  local role host
-  for role in server client; do
-    host=$([ "$role" = server ] && echo 1 || echo 2)
-    {
-      printf '[[device]]\nname = "faultline0"\nip = "198.18.0.%s/24"\n' "$host"
-      printf '[device.port]\nkind = "memif"\nrole = "%s"\nsocket = "%s/wire.sock"\n[device.chaos]\n' "$role" "$folder"
-      printf '%s\n' "$@"
-    } >"$folder/$role.toml"
-  done
+  memif_pair ''
+  local role
+  for role in server client; do printf '%s\n' '[device.chaos]' "$@" >>"$folder/$role.toml"; done
 }
 # once ARGS...: runs both ends; their statuses are in $server_status and $client_status
 once() {
   tcp_port=$(free_port)
   server_status=0
   client_status=0
-  FAULTLINE_CONFIG=$folder/server.toml LD_PRELOAD=$library timeout 60 ibv_rc_pingpong "$@" -p "$tcp_port" >"$folder/server.out" 2>&1 &
-  server_pid=$!
-  await_listener "$tcp_port"
-  FAULTLINE_CONFIG=$folder/client.toml LD_PRELOAD=$library timeout 60 ibv_rc_pingpong "$@" -p "$tcp_port" 127.0.0.1 \
+  start server env FAULTLINE_CONFIG="$folder/server.toml" LD_PRELOAD="$library" ibv_rc_pingpong "$@" -p "$tcp_port"
+  local server=$started
+  watch=$server await_port "$tcp_port"
+  bounded env FAULTLINE_CONFIG="$folder/client.toml" LD_PRELOAD="$library" ibv_rc_pingpong "$@" -p "$tcp_port" 127.0.0.1 \
     >"$folder/client.out" 2>&1 || client_status=$?
-  wait "$server_pid" || server_status=$?
-  server_pid=
+  await_end "$server" || server_status=$?
 }
 # pingpong ARGS...: the program that ends first does not wait until the other receives its last acknowledgement. If that is lost, the
 # other exceeds its retry counter, as on any network. Then the pingpong runs once more. No other failure is accepted.

@@ -5,35 +5,28 @@
 # the printed limits hold.)
 #   devinfo_test.sh LIBIBVERBS VERSION ring|veth
 #   devinfo_test.sh FAULTLINE_RUN VERSION wire
+# shellcheck disable=SC2317 # await_that calls functions
 set -euo pipefail
 library=$(realpath "$1")
 version=$2
 kind=$3
-skip() { echo "SKIPPED: $*"; exit 77; }
-for tool in ibv_devinfo ibv_devices ibv_asyncwatch stdbuf; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
-folder=$(mktemp -d)
-space=fl-devinfo-$$
-watcher=
-trap '[ -z "$watcher" ] || kill "$watcher" 2>/dev/null; ip netns del "$space" 2>/dev/null || true; rm -rf "$folder"' EXIT
-fail() {
-  echo "FAILED: $*"
-  cat "$folder/output"
-  exit 1
-}
-in_space=()
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../lib.sh"
+need ibv_devinfo ibv_devices ibv_asyncwatch stdbuf
+own_runtime_folder
 # run PROGRAM ARGS...: runs it and keeps its output
 run() {
-  FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library "${in_space[@]}" timeout 20 "$@" >"$folder/output" 2>&1 || fail "$*: $?"
+  bounded "${in_space[@]}" env FAULTLINE_CONFIG="$folder/device.toml" LD_PRELOAD="$library" "$@" >"$folder/output.out" 2>&1 || fail "$*: $?"
 }
 # says NAME VALUE: the last run printed the line "NAME: VALUE"
 says() {
-  sed -E 's/[[:space:]]+/ /g; s/^ //' "$folder/output" | grep -qFx "$1: $2" || fail "$1 is not $2"
+  sed -E 's/[[:space:]]+/ /g; s/^ //' "$folder/output.out" | grep -qFx "$1: $2" || fail "$1 is not $2"
 }
 
 if [ "$kind" = veth ]; then
-  [ "$(id -u)" -eq 0 ] || skip "needs root for network namespaces"
-  command -v ip >/dev/null || skip "ip is not installed"
-  ip netns add "$space" 2>/dev/null || skip "may not create network namespaces"
+  need_root
+  need ip
+  new_namespace space
   in_space=(ip netns exec "$space")
   ip -n "$space" link add fl-own mtu 4500 type veth peer name fl-peer mtu 4500
   printf '[[device]]\nname = "faultline0"\nip = "198.18.0.1/24"\n[device.port]\nkind = "af_packet"\ninterface = "fl-own"\n' \
@@ -51,55 +44,50 @@ if [ "$kind" = veth ]; then
   says active_mtu '4096 (5)'
   echo "ok: the link's state"
   # A program that watches the device receives an event.
-  FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library "${in_space[@]}" timeout 60 stdbuf -oL ibv_asyncwatch \
-    >"$folder/output" 2>&1 &
-  watcher=$!
-  event_count() { grep -c "event_type $1" "$folder/output" || true; }
-  # hears EVENT COMMAND...: the command causes this event
+  start watcher "${in_space[@]}" env FAULTLINE_CONFIG="$folder/device.toml" LD_PRELOAD="$library" stdbuf -oL ibv_asyncwatch
+  watch=$started
+  event_count() { grep -c "event_type $1" "$folder/watcher.out" || true; }
+  has_more() { [ "$(event_count "$1")" -gt "$2" ]; }
+  # expect_event EVENT COMMAND...: the command causes this event
   expect_event() {
-    local event=$1 before i
-    shift
-    before=$(event_count "$event")
-    "$@"
-    for ((i = 0; i < 200; i++)); do
-      [ "$(event_count "$event")" -eq "$before" ] || return 0
-      sleep 0.1
-    done
-    fail "ibv_asyncwatch does not report $event"
+    local before
+    before=$(event_count "$1")
+    "${@:2}"
+    await_that has_more "$1" "$before"
   }
-  # Changes before it watched cause no event.
-  for ((i = 0; i < 100; i++)); do
-    [ "$(event_count IBV_EVENT_PORT_ACTIVE)" -eq 0 ] || break
+  # Changes before it watches cause no event, and a pair of changes may be over before the device looks: each waits a moment for its event.
+  moment() { for _ in $(seq 20); do if has_more "$1" 0; then break; else sleep 0.1; fi; done; }
+  first_events() {
     ip -n "$space" link set fl-peer down
-    sleep 0.2
+    moment IBV_EVENT_PORT_ERR
     ip -n "$space" link set fl-peer up
-    sleep 0.2
-  done
+    moment IBV_EVENT_PORT_ACTIVE
+    has_more IBV_EVENT_PORT_ACTIVE 0
+  }
+  await_that first_events
   for ((i = 0; i < 3; i++)); do
     expect_event IBV_EVENT_PORT_ERR ip -n "$space" link set fl-peer down
     expect_event IBV_EVENT_PORT_ACTIVE ip -n "$space" link set fl-peer up
   done
   expect_event IBV_EVENT_DEVICE_FATAL ip -n "$space" link del fl-own
-  kill "$watcher" 2>/dev/null || true
   echo "ok: ibv_asyncwatch"
   exit 0
 fi
 
 if [ "$kind" = wire ]; then
-  export XDG_RUNTIME_DIR=$folder
   # on OPTIONS... -- PROGRAM ARGS...
-  on() { timeout 30 "$library" "$@" >"$folder/output" 2>&1 || fail "$*: $?"; }
+  on() { bounded "$library" "$@" >"$folder/output.out" 2>&1 || fail "$*: $?"; }
   # refused LINE OPTIONS...
   refused() {
     local line=$1
     shift
-    timeout 30 "$library" "$@" ibv_devinfo >"$folder/output" 2>&1 || true
-    grep -qF "$line" "$folder/output" || fail "$*: no line: $line"
+    bounded "$library" "$@" ibv_devinfo >"$folder/output.out" 2>&1 || true
+    grep -qF "$line" "$folder/output.out" || fail "$*: no line: $line"
   }
   settings='name = "told"\nvendor_id = 0x1234\nvendor_part_id = 4119\nmtu = 1500\n[device.port]\nkind = "wire"\n'
   printf '[[device]]\n%b' "$settings" >"$folder/settings.toml"
-  printf '[[device]]\n%bwire = "own%s"\nside = "c"\n' "$settings" $$ >"$folder/whole.toml"
-  for how in "--config $folder/whole.toml" "--config $folder/settings.toml --wire both$$ --side c"; do
+  printf '[[device]]\n%bwire = "own"\nside = "c"\n' "$settings"  >"$folder/whole.toml"
+  for how in "--config $folder/whole.toml" "--config $folder/settings.toml --wire both --side c"; do
     # shellcheck disable=SC2086
     on $how -- ibv_devinfo -v
     says hca_id told
@@ -108,15 +96,15 @@ if [ "$kind" = wire ]; then
     says active_mtu '1024 (3)'
     says 'GID[ 0]' '::ffff:198.18.0.3, RoCE v2'
   done
-  on --wire "own$$" --ip 198.18.0.9 -- ibv_devinfo -v
+  on --wire own --ip 198.18.0.9 -- ibv_devinfo -v
   says vendor_part_id 0
   says active_mtu '4096 (5)'
   says 'GID[ 0]' '::ffff:198.18.0.9, RoCE v2'
   refused 'device.port.wire: is missing' --config "$folder/settings.toml"
-  refused 'that names no wire; there are 0' --config "$folder/whole.toml" --wire "own$$"
-  refused 'faultline-run: --config:' --config "$folder/none.toml" --wire "own$$"
+  refused 'that names no wire; there are 0' --config "$folder/whole.toml" --wire own
+  refused 'faultline-run: --config:' --config "$folder/none.toml" --wire own
   sed -i 's/mtu = 1500/mtu = 9000/' "$folder/whole.toml"
-  refused "told: device.mtu: wire own$$ carries at most" --config "$folder/whole.toml"
+  refused "told: device.mtu: wire own carries at most" --config "$folder/whole.toml"
   echo "ok: ibv_devinfo, over a wire as configured"
   exit 0
 fi
@@ -143,8 +131,8 @@ wire = "w0"
 side = "b"
 TOML
 run ibv_devices
-grep -Eq '^ +plain[[:space:]]+0046c6fffe120001$' "$folder/output" || fail "the first device and its GUID"
-grep -Eq '^ +told[[:space:]]+00464cfffe0a0b0c$' "$folder/output" || fail "the second device and its GUID"
+grep -Eq '^ +plain[[:space:]]+0046c6fffe120001$' "$folder/output.out" || fail "the first device and its GUID"
+grep -Eq '^ +told[[:space:]]+00464cfffe0a0b0c$' "$folder/output.out" || fail "the second device and its GUID"
 run ibv_devinfo -v -d told
 says hca_id told
 says fw_ver "$version"
@@ -163,7 +151,7 @@ says link_layer Ethernet
 says 'GID[ 0]' '::ffff:198.18.0.2, RoCE v2'
 says 'GID[ 1]' '2001:2::2, RoCE v2'
 says 'GID[ 2]' 'fe80::46:4cff:fe0a:b0c, RoCE v2'
-[ "$(grep -c 'GID\[' "$folder/output")" -eq 3 ] || fail "it has three GIDs"
+[ "$(grep -c 'GID\[' "$folder/output.out")" -eq 3 ] || fail "it has three GIDs"
 run ibv_devinfo -v -d plain
 says vendor_id 0x02c9
 says vendor_part_id 0
@@ -172,9 +160,9 @@ says max_mtu '4096 (5)'
 # Absent features are not reported.
 for absent in max_ee max_rdd max_raw_ipv6_qp max_raw_ethy_qp max_fmr; do says "$absent" 0; done
 for absent in RAW_SCATTER_FCS MANAGED_FLOW_STEERING UD_IP_CSUM AUTO_PATH_MIG; do
-  if grep -q "$absent" "$folder/output"; then fail "$absent is claimed"; fi
+  if grep -q "$absent" "$folder/output.out"; then fail "$absent is claimed"; fi
 done
 for present in RC_RNR_NAK_GEN MEM_WINDOW_TYPE_2B XRC ODP_SUPPORT_IMPLICIT 'ATOMIC_GLOB'; do
-  grep -q "$present" "$folder/output" || fail "$present is not reported"
+  grep -q "$present" "$folder/output.out" || fail "$present is not reported"
 done
 echo "ok: ibv_devinfo, ibv_devices"

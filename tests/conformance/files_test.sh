@@ -4,12 +4,11 @@
 # refused as the kernel's would be. The rest of the file system is unchanged.
 #   files_test.sh LIBIBVERBS
 set -euo pipefail
-# shellcheck source=tests/conformance/lib.sh
-. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../lib.sh"
 library=$1
 need python3
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+own_folder
 cat >"$folder/device.toml" <<TOML
 [[device]]
 name = "faultline7"
@@ -21,7 +20,7 @@ kind = "ring"
 wire = "files"
 side = "a"
 TOML
-with() { FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library timeout 20 "$@"; }
+with() { FAULTLINE_CONFIG=$folder/device.toml LD_PRELOAD=$library bounded "$@"; }
 expect() {
   local expected=$1 got
   shift
@@ -46,7 +45,7 @@ expect "$device/device" realpath /sys/class/infiniband/../infiniband//faultline7
 echo kept >"$folder/infiniband"
 expect kept cat "$folder/infiniband"
 # In addition to one line that explains how to get devices.
-[ "$(LD_PRELOAD=$library timeout 20 ls /sys/class/infiniband 2>&1 | grep -v '^faultline: no configuration')" = "$(ls /sys/class/infiniband 2>&1)" ] ||
+[ "$(LD_PRELOAD=$library bounded ls /sys/class/infiniband 2>&1 | grep -v '^faultline: no configuration')" = "$(ls /sys/class/infiniband 2>&1)" ] ||
   { echo "FAILED: without devices the kernel's own entries are not seen"; exit 1; }
 
 # The counters, by the names of a NIC. A program that has not opened the device reads zeros.

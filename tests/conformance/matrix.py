@@ -3,15 +3,17 @@
 """Runs the programs of matrix.txt, as Debian ships them, on one network: over a wire as an ordinary user, or over veth pairs in
 network namespaces as root.
 
-    matrix.py FAULTLINE_RUN wire|veth [REGULAR EXPRESSION]
+    matrix.py FAULTLINE_RUN wire|veth|udp [--chosen] [REGULAR EXPRESSION]
 
 Prints "ok: PROGRAM ARGUMENTS" or "FAILED: ..." for each row. Slots of the network work at the same time, because the programs mostly
-wait. With an expression, only matching rows run. With FAULTLINE_BRIEF=1 in the environment, every third row runs over veth, and the
-others over the wire.
+wait. With an expression, only matching rows run. With --chosen, only those that matrix.txt marks, one of each program. With
+FAULTLINE_BRIEF=1 in the environment, every third row runs over veth, and the others over the wire.
 """
+import argparse
 import filecmp
 import glob
 import itertools
+import json
 import os
 import queue
 import re
@@ -24,16 +26,19 @@ import threading
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
+import lib  # noqa: E402
 import networks  # noqa: E402
 
-HERE = os.path.dirname(os.path.realpath(__file__))
 SLOTS = 3
-# Time limit of a program on a busy machine, and the addition for each second of its minimum duration.
-PATIENCE_S = 90
-PATIENCE_EACH_S = 60
 FIRST_PORT = 20000
 RSPRELOAD = next(iter(glob.glob("/usr/lib/*/rsocket/librspreload.so")), "librspreload.so")
+# What a client prints when it has waited two seconds, its own limit, for an address or a route. Its connection has not begun then.
+GAVE_UP = re.compile(r"(ADDR|ROUTE)_ERROR, error:? -110")
+MOST_CLIENTS = 5
+# perftest's own ACK time-out is 67 ms; eight of 1.07 s (4.096 us * 2^18) outlive a scheduler that stalls the peer.
+LONG_TIMEOUT = ["-u", "18"]
 
 
 class Failure(Exception):
@@ -41,6 +46,8 @@ class Failure(Exception):
 
 
 class Row:
+    is_chosen = False
+
     def __init__(self, text):
         text, _, wanted = text.partition(" ?? ")
         text, _, self.ready = text.partition(" !! ")
@@ -66,10 +73,6 @@ class Row:
         return named + (f" ({', '.join(extra)})" if extra else "")
 
     @property
-    def patience_s(self):
-        return PATIENCE_S + PATIENCE_EACH_S * self.seconds
-
-    @property
     def seconds(self):
         """Its minimum duration."""
         duration = re.search(r" -D (\d+)", self.server)
@@ -87,9 +90,21 @@ def read_table(network):
             if not line or line.startswith("#"):
                 continue
             only, line = line.split(None, 1)
+            is_chosen, only = only.endswith("*"), only.rstrip("*")
             if network in GROUPS.get(only, only).split(","):
-                rows += [Row(text) for text in networks.expand(line)]
+                rows += rows_of(line, is_chosen)
     return rows
+
+
+def rows_of(line, is_chosen):
+    """The rows of a line. If it is marked, the first one of each program is chosen."""
+    seen = set()
+    for text in networks.expand(line):
+        row = Row(text)
+        program = tuple(program_of(row.server))
+        row.is_chosen = is_chosen and program not in seen
+        seen.add(program)
+        yield row
 
 
 class Run:
@@ -112,6 +127,8 @@ class Run:
         while words and "=" in words[0]:
             name, _, value = words.pop(0).partition("=")
             variables[name] = value
+        if words and words[0].startswith("ib_") and not re.search(r" -c U[CD]\b", text):
+            words[1:1] = LONG_TIMEOUT
         prefix = self.network.command(self.slot, side, self.row.part) if command is None else command
         with Run.lock:
             if Run.all_running is None:
@@ -130,10 +147,9 @@ class Run:
 
     def finish(self, process, what):
         try:
-            status = process.wait(self.row.patience_s)
+            return process.wait(lib.LIMIT_S)
         except subprocess.TimeoutExpired:
             raise Failure(f"the {what} did not end") from None
-        return status
 
     @staticmethod
     def end(process, signal_number):
@@ -151,27 +167,38 @@ class Run:
         with open(self.outputs[side], errors="replace") as file:
             return file.read()
 
-    def await_output(self, side, text, process):
-        until = time.monotonic() + PATIENCE_S
-        while text not in self.output(side):
+    @staticmethod
+    def await_that(condition, what, process):
+        """lib.await_that() for one of many rows: a row that fails does not end the others."""
+        until, pause = time.monotonic() + lib.LIMIT_S, 0.02
+        while not condition():
             if process.poll() is not None or time.monotonic() > until:
-                raise Failure(f"it did not say {text!r}")
-            time.sleep(0.05)
+                raise Failure(what)
+            time.sleep(pause)
+            pause = min(2 * pause, 0.3)
+
+    def await_output(self, side, text, process):
+        self.await_that(lambda: text in self.output(side), f"it did not say {text!r}", process)
 
     def await_listener(self, process):
         """Waits until the server listens: its client tries to connect only once."""
-        wanted = f":{self.port:04X} "
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until and process.poll() is None:
-            for table in ("tcp", "tcp6"):
-                try:
-                    with open(f"/proc/{process.pid}/net/{table}") as file:
-                        if any(wanted in line.split(None, 2)[1] + " " and line.split()[3] == "0A" for line in list(file)[1:]):
-                            return
-                except OSError:
-                    pass
-            time.sleep(0.05)
-        raise Failure("the server does not listen")
+        self.await_that(lambda: lib.listens(self.port, process.pid), "the server does not listen", process)
+
+    def await_cm_listener(self, server):
+        """The same for rdma_cm, of which rdma(8) tells."""
+        shown = f"{self.network.folder}/{self.slot}-listeners.json"
+        words = [*self.network.command(self.slot, "b", self.row.part), "rdma", "-j", "res", "show", "cm_id"]
+
+        def listens():
+            asked = self.network.start(words, shown, {})
+            self.running.append(asked)
+            if self.finish(asked, "program rdma") != 0:
+                return False
+            with open(shown) as file:
+                text = file.read()
+            text = text[max(text.find("["), 0):]
+            return any(one.get("pid") == server.pid and one.get("state") == "LISTEN" for one in json.loads(text or "[]"))
+        self.await_that(listens, "the server does not listen", server)
 
     def both_ended(self, server, status):
         server_status = self.finish(server, "server") if status == 0 else server.poll()
@@ -196,23 +223,19 @@ class Run:
         self.both_ended(process, self.finish(self.start("b", client), "client"))
 
     def ask(self, server):
-        """The client of a server that listens by rdma_cm: repeated until it is answered, because no other sign shows that the server
-        listens."""
-        until = time.monotonic() + 10
-        while True:
-            began = time.monotonic()
+        """The client of a server that listens by rdma_cm; returns the client's status."""
+        if self.row.ready:
+            self.await_output("a", self.row.ready.strip(), server)
+        else:
+            self.await_cm_listener(server)
+        for _ in range(MOST_CLIENTS):
             status = self.finish(self.start("b", self.row.client), "client")
-            if status == 0 or server.poll() is not None or time.monotonic() > until:
-                return status
-            # A client that was answered and then failed takes longer.
-            if time.monotonic() - began > 5:
-                return status
-            time.sleep(0.3)
+            if status == 0 or server.poll() is not None or not GAVE_UP.search(self.output("b")):
+                break
+        return status
 
     def cm(self):
         server = self.start("a", self.row.server)
-        if self.row.ready:
-            self.await_output("a", self.row.ready.strip(), server)
         self.both_ended(server, self.ask(server))
 
     def serve(self):
@@ -234,27 +257,27 @@ class Run:
         """A program that only listens receives the events of the device's link."""
         program = self.start("a", self.row.server)
         self.await_output("a", "async event FD", program)
-        until = time.monotonic() + PATIENCE_S
+        down, up = "IBV_EVENT_PORT_ERR", "IBV_EVENT_PORT_ACTIVE"
 
-        def reports(event, before):
-            """Waits for one more event than before, with a time limit."""
-            for _ in range(60):
-                if self.output("a").count(event) > before:
-                    return True
-                time.sleep(0.1)
-            return False
+        def count(event):
+            return self.output("a").count(event)
 
-        # Events from before it watched are not delivered.
-        reported = False
-        while not reported:
-            if program.poll() is not None or time.monotonic() > until:
-                raise Failure("it does not tell that the link went down and came up")
-            downs, ups = (self.output("a").count(event) for event in ("IBV_EVENT_PORT_ERR", "IBV_EVENT_PORT_ACTIVE"))
+        # The program says that it watches before it does, and what it did not watch is not reported: the change is repeated. A pair of
+        # changes may be over before the device looks, so each waits a moment for its report.
+        def first_is_reported():
             self.network.cut(self.slot)
-            reported = reports("IBV_EVENT_PORT_ERR", downs)
+            self.may_report(lambda: count(down) > 0)
             self.network.mend(self.slot)
-            reported = reports("IBV_EVENT_PORT_ACTIVE", ups) and reported
+            self.may_report(lambda: count(up) > 0)
+            return count(down) > 0 and count(up) > 0
+        self.await_that(first_is_reported, "it does not tell that the link went down and came up", program)
         self.end(program, signal.SIGTERM)
+
+    @staticmethod
+    def may_report(condition):
+        until = time.monotonic() + 3
+        while not condition() and time.monotonic() < until:
+            time.sleep(0.05)
 
     def mpi(self, ipv6=False):
         """Ranks that share a device: on a wire one, over veth one at each end. Over udp each has its own, on two hosts."""
@@ -297,7 +320,7 @@ class Run:
         return "\n".join(words + self.network.last_words(self.slot))
 
 
-def work(network, slot, rows, print_lock, failed):
+def work(network, slot, rows, print_lock, ended, failed):
     while Run.all_running is not None:
         try:
             row = rows.get_nowait()
@@ -307,6 +330,7 @@ def work(network, slot, rows, print_lock, failed):
         run = Run(network, slot, row)
         problem = run.run()
         with print_lock:
+            ended.append(row)
             if problem is None:
                 print(f"ok: {row.name}")
             else:
@@ -321,29 +345,36 @@ def work(network, slot, rows, print_lock, failed):
 
 
 def main():
-    faultline_run, name = sys.argv[1:3]
-    wanted = re.compile(sys.argv[3] if len(sys.argv) > 3 else "")
-    rows = [row for row in read_table(name) if wanted.search(row.name)]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("faultline_run")
+    parser.add_argument("network", choices=["wire", "veth", "udp"])
+    parser.add_argument("--chosen", action="store_true")
+    parser.add_argument("expression", nargs="?", default="")
+    arguments = parser.parse_intermixed_args()
+    faultline_run, name, wanted = arguments.faultline_run, arguments.network, re.compile(arguments.expression)
+    rows = [row for row in read_table(name) if wanted.search(row.name) and (row.is_chosen or not arguments.chosen)]
     row_count = len(rows)
-    if os.environ.get("FAULTLINE_BRIEF"):
+    if os.environ.get("FAULTLINE_BRIEF") and not arguments.chosen:
         rows = rows[::3] if name == "veth" else rows[1::3] if name == "udp" else [row for number, row in enumerate(rows) if number % 3]
     missing = {word for row in rows for command in (row.server, row.client) for word in program_of(command) if not shutil.which(word)}
     missing |= {word for row in rows if row.how in ("mpi", "mpi6") for word in ("mpicc", "mpirun") if not shutil.which(word)}
+    if not shutil.which("rdma") and any(row.how in ("cm", "serve", "copy") and not row.ready for row in rows):
+        missing.add("rdma")
     if missing:
-        networks.skip(f"not installed: {', '.join(sorted(missing))}")
+        lib.skip(f"not installed: {', '.join(sorted(missing))}")
     # Only noted: an exception in a handler may leave the lock that it interrupts held for ever.
     signals = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: signals.append(number))
     network = {"wire": networks.Wire, "veth": networks.Veth, "udp": networks.Udp}[name](faultline_run, SLOTS)
-    failed, threads = [], []
+    ended, failed, threads = [], [], []
     try:
         prepare(network)
         pending = queue.Queue()
         for row in sorted(rows, key=lambda row: -row.seconds):
             pending.put(row)
         lock = threading.Lock()
-        threads += [threading.Thread(target=work, args=(network, slot, pending, lock, failed)) for slot in network.slots]
+        threads += [threading.Thread(target=work, args=(network, slot, pending, lock, ended, failed)) for slot in network.slots]
         for thread in threads:
             thread.start()
         while not signals and any(thread.is_alive() for thread in threads):
@@ -355,8 +386,9 @@ def main():
         network.close()
     if signals:
         sys.exit(128 + signals[0])
-    print(f"{len(rows)} rows over {name}{f' of {row_count}' if len(rows) != row_count else ''}, {len(failed)} failed")
-    sys.exit(1 if failed or not rows else 0)
+    print(f"{len(rows)} rows over {name}{f' of {row_count}' if len(rows) != row_count else ''}, {len(failed)} failed" +
+          (f", {len(rows) - len(ended)} did not end" if len(ended) != len(rows) else ""))
+    sys.exit(1 if failed or not rows or len(ended) != len(rows) else 0)
 
 
 def program_of(command):

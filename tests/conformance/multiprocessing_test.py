@@ -5,12 +5,12 @@ that all share. Each rank has its own QPs and passes its number to the next one,
   multiprocessing_test.py FAULTLINE_RUN
 """
 import multiprocessing
+import multiprocessing.connection
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 
+HERE = os.path.dirname(os.path.realpath(__file__))
 RANKS = 4
 ROUNDS = 50
 PYTHON = "/usr/bin/python3"  # Debian's, which has the package
@@ -18,26 +18,21 @@ NOBODY = 65534
 
 
 def be_started(run):
-    if subprocess.run([PYTHON, "-c", "import pyverbs.device"], stderr=subprocess.DEVNULL).returncode != 0:
-        print("SKIPPED: python3-pyverbs is not installed")
-        sys.exit(77)
-    folder = tempfile.mkdtemp()
-    wire = f"ranks{os.getpid()}"
+    sys.path[:0] = [HERE, os.path.dirname(HERE)]
+    import lib  # not for the copy that the ranks run
+    from networks import may_change_user
+    if lib.call([PYTHON, "-c", "import pyverbs.device"], None).returncode != 0:
+        lib.skip("python3-pyverbs is not installed")
+    folder = lib.own_runtime_folder()
     user = {}
-    from networks import may_change_user  # not for the copy that the ranks run
     if may_change_user():
         os.chown(folder, NOBODY, NOBODY)
         user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-    environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
     # Only as a preloaded library: as a dependency it would be loaded too late for its thread-local data.
-    environment.pop("LD_LIBRARY_PATH", None)
-    try:
-        here = os.path.join(folder, "ranks.py")  # where that user may read it
-        shutil.copyfile(__file__, here)
-        return subprocess.run([run, "--wire", wire, "--share", "--", PYTHON, here], env=environment, timeout=100, **user).returncode
-    finally:
-        subprocess.run(["pkill", "-f", "--", f"faultline-switch --wire {wire} --listener"])
-        shutil.rmtree(folder)
+    os.environ.pop("LD_LIBRARY_PATH", None)
+    here = folder / "ranks.py"  # where that user may read it
+    shutil.copyfile(__file__, here)
+    print(lib.start([run, "--wire", "ranks", "--share", "--", PYTHON, here], "ranks", **user).succeed(), end="")
 
 
 class Rank:
@@ -92,9 +87,9 @@ def be_rank(number, pipe, barrier):
     rank.connect(rank.qps[0], to)
     rank.connect(rank.qps[1], source)
     for step in range(ROUNDS):
-        barrier.wait(30)
+        barrier.wait()  # a rank that fails ends the others: see main()
         rank.hand_on(to)
-        barrier.wait(30)
+        barrier.wait()
         heard = rank.mr.read(1, 0)[0]
         assert heard == (number - step - 1) % RANKS, f"rank {number}, step {step}: {heard}"
         rank.mr.write(bytes([heard]), 1, 8)
@@ -110,14 +105,16 @@ def main():
     for process in ranks:
         process.start()
     all_parameters = []
-    for pipe, _ in pipes:
-        assert pipe.poll(30), "a rank does not start"
+    for pipe, end in pipes:
+        end.close()  # so that a rank that ends is the end of its pipe
         all_parameters.append(pipe.recv())
     for number, (pipe, _) in enumerate(pipes):
         pipe.send((all_parameters[(number + 1) % RANKS][1], all_parameters[number - 1][0]))
-    for process in ranks:
-        process.join(60)
-    codes = [process.exitcode for process in ranks]
+    # The others of a rank that fails would wait for it at the barrier.
+    codes = [None] * RANKS
+    while None in codes and not any(codes):
+        multiprocessing.connection.wait([process.sentinel for process in ranks if process.exitcode is None])
+        codes = [process.exitcode for process in ranks]
     for process in ranks:
         process.kill()
     assert codes == [0] * RANKS, codes
@@ -126,5 +123,6 @@ def main():
 
 if __name__ == "__main__":
     if len(sys.argv) == 2:
-        sys.exit(be_started(os.path.realpath(sys.argv[1])))
-    main()
+        be_started(os.path.realpath(sys.argv[1]))
+    else:
+        main()

@@ -11,17 +11,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+from lib import skip  # noqa: E402
 
 # Debian's system user without a special purpose.
 NOBODY = 65534
 # The amount that Debian's login allows an ordinary user to lock.
 MEMLOCK_BYTES = 8 << 20
-
-
-def skip(reason):
-    print(f"SKIPPED: {reason}")
-    sys.exit(77)
 
 
 def expand(text):
@@ -204,10 +203,7 @@ class Veth(Network):
                         ["ip", "netns", "exec", space, f"{self.folder}/bin/faultline-switch", "--wire", f"up{slot}{side}",
                          "--uplink", f"af_packet:fl-{side}", "--log", "info"], stdout=file, stderr=subprocess.STDOUT, env=self.environment))
                 # A rank that started first would start a switch without an uplink.
-                until = time.monotonic() + 20
-                control = f"{self.folder}/run/faultline/up{slot}{side}.control"
-                while self.switches[-1].poll() is None and not os.path.exists(control) and time.monotonic() < until:
-                    time.sleep(0.05)
+                lib.await_file(f"{self.folder}/run/faultline/up{slot}{side}.control", self.switches[-1])
         side = "ab"[number % 2]
         return [self.run, "--wire", f"up{slot}{side}", "--share", "--ip", f"198.18.0.{1 + number % 2}", "--"]
 

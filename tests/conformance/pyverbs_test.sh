@@ -9,50 +9,46 @@
 # since a second process cannot have the address; or on a wire whose switch has it.
 #   pyverbs_test.sh FAULTLINE_RUN udp|udp-share [RESULTS]
 set -euo pipefail
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../lib.sh"
 subject=$(realpath "$1")
 kind=$2
 results=${3:-}
 here=$(dirname "$(realpath "$0")")
 # Only as a preloaded library: as a dependency it would be loaded too late to precede the C library's names.
 unset LD_LIBRARY_PATH
-skip() { echo "SKIPPED: $*"; exit 77; }
 python=/usr/bin/python3 # Debian's, which has the package
 packed=/usr/share/doc/rdma-core/tests
 "$python" -c 'import pyverbs.device' 2>/dev/null || skip "python3-pyverbs is not installed"
 [ -e "$packed/run_tests.py" ] || skip "rdma-core's test suite is not installed ($packed)"
 
-folder=$(mktemp -d)
-space=fl-pyverbs-$$
-huge_pages=/proc/sys/vm/nr_hugepages
-huge_before=
-cleanup() {
-  [ -z "$huge_before" ] || echo "$huge_before" >"$huge_pages"
-  [ -z "${switch_pid:-}" ] || kill "$switch_pid" 2>/dev/null || true
-  ip netns del "$space" 2>/dev/null || true
-  rm -rf "$folder"
-}
-trap cleanup EXIT
+own_runtime_folder
 mkdir "$folder/tests"
 cp "$packed"/* "$folder/tests/"
 gunzip "$folder"/tests/*.gz
 [ -n "$results" ] || results=$folder/results.tsv
 
-# Four tests need a huge page of their own. If allowed, the script reserves them for the duration of the test.
-if [ "$(cat "$huge_pages")" -eq 0 ] && [ -w "$huge_pages" ]; then
-  huge_before=0
-  echo 8 >"$huge_pages" || huge_before=
+# Four tests need a huge page of their own. If allowed, the script reserves them for the duration of the test: they are the machine's, so the
+# last of such scripts that run at the same time gives them back.
+huge_pages=/proc/sys/vm/nr_hugepages
+give_back_huge_pages() {
+  if flock --nonblock --exclusive 9 && [ -s "$huge_lock" ]; then echo 0 >"$huge_pages" && : >"$huge_lock"; fi
+}
+huge_lock=/run/faultline-test-huge-pages
+if [ -w "$huge_pages" ] && { exec 9>>"$huge_lock"; } 2>/dev/null; then
+  flock --shared 9
+  if [ "$(cat "$huge_pages")" -eq 0 ] && echo 8 >"$huge_pages"; then echo reserved >&9; fi
+  on_exit give_back_huge_pages
 fi
 
 in_space=()
 as_user=()
 without=()
-switch_pid=
 if [ "$kind" != ring ]; then
-  [ "$(id -u)" -eq 0 ] || skip "needs root for network namespaces"
-  command -v ip >/dev/null || skip "ip is not installed"
-  ip netns add "$space" 2>/dev/null || skip "may not create network namespaces"
+  need_root
+  need ip
+  new_namespace space
   in_space=(ip netns exec "$space")
-  ip -n "$space" link set lo up
   ip -n "$space" link add fl-own mtu 4500 type veth peer name fl-peer mtu 4500
   ip -n "$space" addr add 198.18.0.1/24 dev fl-own
   ip -n "$space" link set fl-own up
@@ -74,37 +70,31 @@ if [[ "$kind" = udp* ]]; then
 fi
 run_suite=$here/pyverbs_run.py
 case "$kind" in
-share) start=("$subject" --wire "pyverbs-$$" --share --ip 198.18.0.1 --) ;;
+share) run_on=("$subject" --wire pyverbs --share --ip 198.18.0.1 --) ;;
 udp)
   run_suite=$folder/bin/pyverbs_run.py
-  start=("$subject" --udp --ip 198.18.0.1 --)
+  run_on=("$subject" --udp --ip 198.18.0.1 --)
   without=(--without CMTestCase)
   ;;
 udp-share)
   run_suite=$folder/bin/pyverbs_run.py
-  "${in_space[@]}" "${as_user[@]}" "$folder/bin/faultline-switch" --wire "pyverbs-$$" --uplink udp:198.18.0.1 >"$folder/switch.out" 2>&1 &
-  switch_pid=$!
-  for _ in $(seq 200); do
-    [ ! -e "$folder/user/faultline/pyverbs-$$.control" ] || break
-    kill -0 "$switch_pid" 2>/dev/null || { echo "FAILED: the switch ended"; cat "$folder/switch.out"; exit 1; }
-    sleep 0.05
-  done
-  start=("$subject" --wire "pyverbs-$$" --share --ip 198.18.0.1 --)
+  start switch "${in_space[@]}" "${as_user[@]}" "$folder/bin/faultline-switch" --wire pyverbs --uplink udp:198.18.0.1
+  watch=$started await_that [ -e "$folder/user/faultline/pyverbs.control" ]
+  run_on=("$subject" --wire pyverbs --share --ip 198.18.0.1 --)
   ;;
 ring)
   printf '[[device]]\nname = "faultline0"\nip = "198.18.0.1/24"\n[device.port]\nkind = "ring"\nwire = "w0"\nside = "a"\n' \
     >"$folder/device.toml"
-  start=(env FAULTLINE_CONFIG="$folder/device.toml" LD_PRELOAD="$subject")
+  run_on=(env FAULTLINE_CONFIG="$folder/device.toml" LD_PRELOAD="$subject")
   ;;
 esac
 
 # The suite creates files in its working directory.
 status=0
-(cd "$folder" && "${in_space[@]}" "${as_user[@]}" timeout 280 "${start[@]}" \
-  "$python" "$run_suite" "$folder/tests" "$results" "${without[@]}" --dev faultline0) >"$folder/output" 2>&1 || status=$?
-"$python" "$here/pyverbs_check.py" "$here/pyverbs_expected.tsv" "$results" "$kind" || {
-  echo "FAILED: the suite ended with $status"
-  tail -n 60 "$folder/output"
-  exit 1
-}
-[ "$status" -eq 0 ] || { echo "FAILED: the suite ended with $status"; tail -n 60 "$folder/output"; exit 1; }
+(cd "$folder" && bounded "${in_space[@]}" "${as_user[@]}" "${run_on[@]}" \
+  "$python" "$run_suite" "$folder/tests" "$results" "${without[@]}" --dev faultline0) >"$folder/suite.out" 2>&1 9>&- || status=$?
+"$python" "$here/pyverbs_check.py" "$here/pyverbs_expected.tsv" "$results" "$kind" || checked=$?
+if [ "$status" -ne 0 ] || [ "${checked:-0}" -ne 0 ]; then
+  tail -n 60 "$folder/suite.out"
+  fail "the suite ended with $status"
+fi

@@ -21,6 +21,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
 import networks  # noqa: E402
+from networks import lib  # noqa: E402
 
 INSIDE = "FAULTLINE_APPLICATIONS_INSIDE"
 SERVER_IP = "198.18.0.1"
@@ -87,7 +88,7 @@ class Session(networks.Wire):
             raise Failure(f"status {status}: {short(process.name)}: {last_line(self.output_of(process))}")
         return self.output_of(process)
 
-    def await_text(self, process, pattern, seconds=30):
+    def await_text(self, process, pattern, seconds=lib.LIMIT_S):
         """Waits for a pattern in its output; returns the match."""
         until = time.monotonic() + seconds
         while True:
@@ -99,15 +100,12 @@ class Session(networks.Wire):
                 raise Failure(f"did not print {pattern!r}: {short(process.name)}: {last_line(self.output_of(process))}")
             time.sleep(0.05)
 
-    def await_listener(self, port, seconds=30):
+    def await_listener(self, port, seconds=lib.LIMIT_S):
         """Waits until a program of this session accepts TCP connections at a port."""
-        wanted = f":{port:04X} "
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            for table in ("tcp", "tcp6"):
-                with open(f"/proc/net/{table}") as file:
-                    if any(wanted in line.split()[1] + " " and line.split()[3] == "0A" for line in list(file)[1:]):
-                        return
+            if lib.listens(port):
+                return
             time.sleep(0.05)
         raise Failure(f"no program listens at port {port}")
 

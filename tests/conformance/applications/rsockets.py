@@ -15,7 +15,7 @@ import harness
 from harness import Failure
 
 PRELOAD = next(iter(glob.glob("/usr/lib/*/rsocket/librspreload.so")), "librspreload.so")
-RUN_SECONDS = 90
+RUN_SECONDS = 300  # ends a hang
 PORT = 5001
 FILE_BYTES = 16 << 20
 

@@ -48,7 +48,7 @@ def command(kind, folder, report):
     if kind.startswith("java"):
         java = needed("java", "openjdk-17-jdk-headless")
         javac = needed("javac", "openjdk-17-jdk-headless")
-        subprocess.run([javac, "-d", folder, os.path.join(HERE, "Faults.java")], check=True, timeout=120)
+        subprocess.run([javac, "-d", folder, os.path.join(HERE, "Faults.java")], check=True, timeout=300)
         options = ["-Xint"] if kind == "java-interpreted" else []
         return [java, *options, "-Xmx256m", "-cp", folder, "Faults", report, os.path.join(folder, "mapped"), str(WRITES), str(EACH)]
     if kind == "go":
@@ -71,7 +71,7 @@ def run(library, mover, kind, order, folder):
     environment = dict(os.environ, LD_PRELOAD=f"{library}:{mover}", FAULTLINE_CONFIG=configuration, RUNTIMES_REPORT=report, RUNTIMES_ORDER=order)
     # Only as a preloaded library: as a dependency it would be loaded too late for its thread-local data.
     environment.pop("LD_LIBRARY_PATH", None)
-    done = subprocess.run(arguments, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True, timeout=240)
+    done = subprocess.run(arguments, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True, timeout=400)
     with open(report, "rb") as file:
         writes, refused, copy_faults, state = struct.unpack("4Q", file.read())
     print(f"{kind}, {order}: status {done.returncode}, {done.stdout.strip()}, {writes} writes, {refused} refused, {copy_faults} copy faults")
