@@ -6,15 +6,13 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
-import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from free_port import free_port  # noqa: E402  (tests/)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+from lib import free_port  # noqa: E402
 
 FOLDER, RUN = pathlib.Path(sys.argv[1]), sys.argv[2]
 PROGRAMS = {pathlib.Path(path).name.removeprefix("example_"): path for path in sys.argv[3:]}
-LIMIT_SECONDS = 120  # for hangs only
 SERVER_ADDRESS = "198.18.0.1"  # of side a
 PYTHON = "/usr/bin/python3"  # Debian's, which has pyverbs
 ARRIVED, WRITTEN = "1048576 bytes arrived, 0 are wrong\n", "wrote 1048576 bytes\n"
@@ -23,26 +21,27 @@ ARRIVED, WRITTEN = "1048576 bytes arrived, 0 are wrong\n", "wrote 1048576 bytes\
 def fail(what, *ended):
     for process, text in ended:
         print(f"status {process.returncode} of {process.args}:\n{text}")
-    sys.exit(f"FAILED: {what}")
+    lib.fail(what)
 
 
 class Bench:
-    def __init__(self, folder):
+    def __init__(self):
         # Meson's variable, with which libraries of the build are found; a user does not have it.
         self.environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
-        self.environment["XDG_RUNTIME_DIR"] = folder
-        self.wire = f"examples{os.getpid()}"
+        self.wire = "examples"
 
     def start(self, command, **environment):
-        return subprocess.Popen(command, env=self.environment | environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(command, env=self.environment | environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True)
+        lib.on_exit(process.kill)
+        return process
 
     def finish(self, process):
         try:
-            return process.communicate(timeout=LIMIT_SECONDS)[0]
+            return process.communicate(timeout=lib.LIMIT_S)[0]
         except subprocess.TimeoutExpired:
             process.kill()
-            return process.communicate()[0] + f"no end in {LIMIT_SECONDS} s"
+            return process.communicate()[0] + "no end"
 
     def at(self, side, command):
         return self.start([RUN, "--wire", self.wire, "--side", side, "--", *command])
@@ -77,15 +76,15 @@ def test_writes(bench):
 
 def test_a_server_that_gets_nothing(bench):
     """A client whose memory has other bytes: write.c's server counts them. The test is the client, over TCP alone."""
-    client = "import socket, sys, time\n" \
-             "for _ in range(100):\n" \
-             "  try: connection = socket.create_connection((sys.argv[1], int(sys.argv[2]))); break\n" \
-             "  except ConnectionRefusedError: time.sleep(0.1)\n" \
+    client = "import socket, sys\n" \
+             "connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n" \
              "lines = connection.makefile('rw')\n" \
              "print('1 0 0 0 ::ffff:198.18.0.1', 'ready', 'written', sep='\\n', file=lines, flush=True)\n" \
              "lines.read()\n"
     port = str(free_port())
-    processes = bench.at("a", [PROGRAMS["write"], "-p", port]), bench.at("b", [PYTHON, "-c", client, SERVER_ADDRESS, port])
+    server = bench.at("a", [PROGRAMS["write"], "-p", port])
+    lib.await_port(port, server)
+    processes = server, bench.at("b", [PYTHON, "-c", client, SERVER_ADDRESS, port])
     texts = [bench.finish(process) for process in processes]
     # A quarter of a percent of the pattern is zero, as untouched memory is.
     if processes[0].returncode != 1 or "1048576 bytes arrived, 1044480 are wrong" not in texts[0]:
@@ -97,17 +96,12 @@ def test_counters(bench):
     """counters.py lists a running program by its process, with the counters that are not 0. The server waits for its client meanwhile."""
     port = str(free_port())
     server = bench.at("a", [PROGRAMS["write"], "-p", port])
-    counted = ""
-    # ARP and neighbour discovery count once the server's device is open.
-    for _ in range(LIMIT_SECONDS):
-        counter = bench.start([PYTHON, FOLDER / "counters.py", str(server.pid)])
-        counted = bench.finish(counter)
-        if f"{server.pid} faultline0 odp.pinned_bytes " in counted or f"{server.pid} faultline0 odp.unpinned_bytes " in counted:
-            break
-        time.sleep(1)
-    else:
-        server.kill()
-        fail("counters of a running program", (counter, counted))
+
+    def is_counted():
+        counted = bench.finish(bench.start([PYTHON, FOLDER / "counters.py", str(server.pid)]))
+        return f"{server.pid} faultline0 odp.pinned_bytes " in counted or f"{server.pid} faultline0 odp.unpinned_bytes " in counted
+    # They are there once the server has registered its memory.
+    lib.await_that(is_counted, "counters of a running program", server)
     client = bench.at("b", [PROGRAMS["write"], "-p", port, SERVER_ADDRESS])
     for process in (client, server):
         text = bench.finish(process)
@@ -117,17 +111,17 @@ def test_counters(bench):
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="fl-examples-", ignore_cleanup_errors=True) as folder:
-        bench = Bench(folder)
-        test_writes(bench)
-        test_a_server_that_gets_nothing(bench)
-        test_counters(bench)
-        bench.expect_pair("echo over rdma_cm", [PROGRAMS["echo"]], [PROGRAMS["echo"]], "answered one client\n",
-                          "the server sent: hello over RDMA\n")
-        bench.expect("two devices of one process", [RUN, "--config", FOLDER / "two_devices.toml", "--", PROGRAMS["two_devices"]],
-                     "side 0 received: a datagram from side 1, device faultline1\nside 1 received: a datagram from side 0, device faultline0\n")
-        bench.expect("on-demand memory, with libfaultline", [PROGRAMS["on_demand"]],
-                     "100 writes into 4096 MiB, 0 are wrong\nodp.num_page_faults        100\n", FAULTLINE_WIRE=bench.wire)
+    lib.own_runtime_folder()
+    bench = Bench()
+    test_writes(bench)
+    test_a_server_that_gets_nothing(bench)
+    test_counters(bench)
+    bench.expect_pair("echo over rdma_cm", [PROGRAMS["echo"]], [PROGRAMS["echo"]], "answered one client\n",
+                      "the server sent: hello over RDMA\n")
+    bench.expect("two devices of one process", [RUN, "--config", FOLDER / "two_devices.toml", "--", PROGRAMS["two_devices"]],
+                 "side 0 received: a datagram from side 1, device faultline1\nside 1 received: a datagram from side 0, device faultline0\n")
+    bench.expect("on-demand memory, with libfaultline", [PROGRAMS["on_demand"]],
+                 "100 writes into 4096 MiB, 0 are wrong\nodp.num_page_faults        100\n", FAULTLINE_WIRE=bench.wire)
 
 
 main()
