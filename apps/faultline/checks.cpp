@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include "apps/faultline/transfer.hpp"
 #include "stack/include/faultline/faultline.h"

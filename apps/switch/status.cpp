@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include "pmd_glue/wires/granted_addresses.hpp"
 #include "stack/wire/link/address_text.hpp"

@@ -9,6 +9,7 @@
 #include <rte_telemetry.h>
 #include <rte_version.h>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include "pmd_glue/device/registry.hpp"
 #include "stack/trouble/director.hpp"

@@ -19,6 +19,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 #include <sys/mman.h>
 
 #include "pmd_glue/config/port_kinds.hpp"

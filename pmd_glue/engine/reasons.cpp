@@ -6,6 +6,7 @@
 #include <exception>
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include "pmd_glue/config/config.hpp"
 #include "stack/base/log.hpp"

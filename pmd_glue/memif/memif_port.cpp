@@ -290,8 +290,10 @@ void MemifPorts::note_connection(const rte_eth_dev* device, int connection) cons
   MemifPort* const port = of(device);
   if (port == nullptr) return;
   port->connection_ = connection;
-  port->handshake_.reset();
-  if (connection >= 0) port->handshake_.emplace(Handshake::Role::client);
+  if (connection >= 0)
+    port->handshake_.emplace(Handshake::Role::client);
+  else
+    port->handshake_.reset();
 }
 
 bool MemifPorts::before_connect(rte_eth_dev* device) const {

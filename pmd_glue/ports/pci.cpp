@@ -9,6 +9,7 @@
 #include <rte_ethdev.h>
 #include <rte_ether.h>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/eal/frame_pool.hpp"

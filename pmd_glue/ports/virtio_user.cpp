@@ -11,6 +11,7 @@
 #include <rte_alarm.h>
 #include <rte_ethdev.h>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include "pmd_glue/config/config.hpp"
 #include "stack/toml/checked_table.hpp"

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include "stack/wire/link/address_text.hpp"
 

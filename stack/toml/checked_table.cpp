@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 namespace faultline {
 namespace {

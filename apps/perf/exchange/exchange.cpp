@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -86,7 +87,7 @@ std::optional<nlohmann::json> Exchange::take_line() {
   buffer_.erase(0, end + 1);
   if (message.is_discarded() || !message.is_object())
     throw ExchangeError("the peer does not speak this exchange");
-  return message;
+  return std::make_optional(std::move(message));  // JSON itself converts to an optional in two ways
 }
 
 std::optional<nlohmann::json> Exchange::try_receive() {
