@@ -15,7 +15,7 @@ for op in write read send; do
   client_pid=$!
   on_exit kill_now "$client_pid"
   # In the middle of the data: the server's port has received more than the set-up.
-  await_traffic
+  watch=$client_pid await_traffic
   kill_now "$server_pid"
   status=0
   await_end "$client_pid" || status=$?
@@ -28,7 +28,7 @@ server_options=(--keep-serving)
 start_server
 start first-client "$perf" --config "$folder/client.toml" --client 127.0.0.1 --port "$tcp_port" -- --op write --size 4096 \
   --seconds "$hang_seconds"
-await_traffic
+watch=$started await_traffic
 kill_now "$started"
 client --op write,read,send --size 64,64k --iters 64 --depth 16 --verify || fail "the next client"
 echo "ok: client killed, the next one is served"

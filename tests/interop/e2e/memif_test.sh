@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Every operation over memif, every byte compared: sizes round the path MTU, every path MTU, pinned and on-demand memory, warm,
 # cold and prefetched, several QPs, inline and dedicated progress, as this user and as an ordinary one.
-#   memif_test.sh FAULTLINE_PERF
+#   memif_test.sh FAULTLINE_PERF [brief]     brief: one path MTU and each kind of memory
 set -euo pipefail
 # shellcheck source=tests/interop/e2e/perf.sh
 . "$(dirname "$0")/perf.sh"
 memif_pair ''
 export RUNTIME_DIRECTORY=$folder/run
 
+brief=${2:-}
 mtus=(256 512 1024 2048 4096)
 if [ -n "${FAULTLINE_BRIEF:-}" ]; then mtus=(256 4096); fi
+if [ -n "$brief" ]; then mtus=(1024); fi
 for mtu in "${mtus[@]}"; do
   sizes=1,63,64,$((mtu - 1)),$mtu,$((mtu + 1)),64k,1m
   expect_pair --op write,write_imm,read,send --size "$sizes" --mtu "$mtu" --depth 8 --iters 16 --verify
@@ -22,6 +24,7 @@ for touch in cold prefetch; do
   expect_pair --op write,write_imm,read,send --size 64,5000,64k --touch "$touch" --depth 16 --iters 64 --verify
 done
 expect_pair --op write,read,send --size 64,5000 --qps 4 --depth 16 --iters 256 --verify
+if [ -n "$brief" ]; then exit; fi
 expect_pair --op write,read,send --size 64,5000 --qps 64 --depth 4 --iters 1024 --verify
 # More QPs have something to send than the port takes at once.
 expect_pair --op write --size 64 --qps 10000 --depth 1 --iters 200000
@@ -63,7 +66,7 @@ PY
 start_server
 start telemetry-client "$perf" --config "$folder/client.toml" --client 127.0.0.1 --port "$tcp_port" -- --op write --size 64 \
   --seconds "$hang_seconds"
-await_traffic
+watch=$started await_traffic
 "$(dirname "$0")/counters.py" "$folder/run" --names "$tests_folder/../docs/counters.md" || fail "DPDK's telemetry lacks counters"
 kill_now "$started" "$server_pid"
 echo "ok: telemetry"
