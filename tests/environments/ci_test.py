@@ -16,15 +16,16 @@ import sys
 import tarfile
 import tempfile
 
-from docker_profile import has_roots_rights
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+from docker_profile import has_roots_rights  # noqa: E402
+from lib import free_port, skip  # noqa: E402
 
-SKIPPED = 77
 try:
     import jsonschema
     import yaml
 except ImportError as missing:
-    print(f"SKIPPED: {missing}: python3-yaml and python3-jsonschema have it")
-    sys.exit(SKIPPED)
+    skip(f"{missing}: python3-yaml and python3-jsonschema have it")
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD, LOAD_PROFILE = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
@@ -32,31 +33,21 @@ CI = SOURCE / "configs/ci"
 SCHEMAS = SOURCE / "tests/data/schemas"
 # A user for each part that owns no process of this machine, so that its wires are its own.
 USER = 210_010 + ["schemas", "github", "gitlab", "containers"].index(sys.argv[3])
-# For hangs only.
-LIMIT_SECONDS = 120
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
-# Two programs of one step; a server of rdma-core listens some time after its start.
-MEETING = 'FAULTLINE_WIRE=$FAULTLINE_WIRE,side=a timeout 60 ibv_rc_pingpong -g 0 -c -n 200 -p "$PORT" & for i in $(seq 100); do ' \
-    'if timeout 20 ibv_rc_pingpong -g 0 -c -n 200 -p "$PORT" 198.18.0.1 2>client.txt; then wait $! && exit 0; fi; sleep 0.1; done; cat client.txt; exit 1'
+# Two programs of one step; the second begins when the first listens.
+MEETING = 'FAULTLINE_WIRE=$FAULTLINE_WIRE,side=a ibv_rc_pingpong -g 0 -c -n 200 -p "$PORT" & server=$!; port=$(printf ":%04X [0:]*0000 0A" "$PORT"); ' \
+    'while kill -0 $server && ! grep -qhi "$port" /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done; ' \
+    'ibv_rc_pingpong -g 0 -c -n 200 -p "$PORT" 198.18.0.1 && wait $server'
 
 
 def fail(what, ended=None):
-    sys.exit(f"FAILED: {what}" + (f": status {ended.returncode}\n{ended.stdout}{ended.stderr}" if ended else ""))
-
-
-def skip(reason):
-    print(f"SKIPPED: {reason}")
-    sys.exit(SKIPPED)
-
-
-def free_port():
-    return subprocess.run([sys.executable, SOURCE / "tests/free_port.py"], capture_output=True, text=True, check=True).stdout.strip()
+    lib.fail(what + (f": status {ended.returncode}\n{ended.stdout}{ended.stderr}" if ended else ""))
 
 
 def run(words, variables, folder, wrapper=()):
     """In an environment of these variables alone."""
     return subprocess.run([str(word) for word in [*wrapper, *words]], env=variables, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=LIMIT_SECONDS, check=False)
+                          text=True, timeout=lib.LIMIT_S, check=False)
 
 
 def version():
@@ -169,7 +160,7 @@ def check_github(folder):
     ended = runner.step("ibv_devinfo -v | grep -F 'GID[  0]'")
     if not re.search(r"::ffff:198\.1[89]\.", ended.stdout):
         fail("the GID of a later step", ended)
-    ended = runner.step(f"sh -c {shlex.quote(MEETING)}", {"PORT": free_port()})
+    ended = runner.step(f"sh -c {shlex.quote(MEETING)}", {"PORT": str(free_port())})
     if ended.returncode != 0:
         fail("two programs of a later step", ended)
     # What the steps of others are written in.
@@ -201,7 +192,7 @@ def check_gitlab(folder):
     job = yaml.safe_load((CI / "gitlab.yml").read_text())[".faultline"]
     (folder / "job").mkdir()
     runner = Runner(folder / "job")
-    variables = {"PATH": SYSTEM_PATH, "HOME": str(runner.folder / "home"), "CI_PROJECT_DIR": str(runner.workspace), "PORT": free_port()}
+    variables = {"PATH": SYSTEM_PATH, "HOME": str(runner.folder / "home"), "CI_PROJECT_DIR": str(runner.workspace), "PORT": str(free_port())}
     variables |= job["variables"] | {"FAULTLINE_ARCHIVE": str(archive)}
     # GitLab's runner concatenates both lists, for bash or for sh.
     for shell in ("bash", "sh"):
@@ -269,11 +260,11 @@ def check_containers(folder):
                 for container in pod["spec"]["containers"]]
     for container, program in zip(pod["spec"]["containers"], programs):
         try:
-            output, errors = program.communicate(timeout=LIMIT_SECONDS)
+            output, errors = program.communicate(timeout=lib.LIMIT_S)
         except subprocess.TimeoutExpired:
             for one in programs:
                 one.kill()
-            fail(f"the pod's {container['name']}: no end in {LIMIT_SECONDS} s")
+            fail(f"the pod's {container['name']}: no end in {lib.LIMIT_S} s")
         if program.returncode != 0 or "65536" not in output:
             fail(f"the pod's {container['name']}: status {program.returncode}\n{output}{errors}")
     print("ok: the pod's containers")

@@ -6,11 +6,12 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
 
 perf, refuse, noise = sys.argv[1:]
-# For hangs only: the demo takes about ten seconds, and a client without a server gives up after ten more.
-LIMIT_SECONDS = 150
+lib.own_runtime_folder()
 CONNECT = "42"  # the x86-64 number of connect(2)
 
 
@@ -27,24 +28,29 @@ def processes_of_session(session):
     return found
 
 
+def end_session(session):
+    for process in processes_of_session(session):
+        os.kill(int(process), 9)
+
+
 def start_demo(wrapper, environment):
-    return subprocess.Popen([*wrapper, perf, "--demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=dict(os.environ, **environment), start_new_session=True)
+    started = subprocess.Popen([*wrapper, perf, "--demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=dict(os.environ, **environment), start_new_session=True)
+    lib.on_exit(end_session, started.pid)
+    return started
 
 
 def run_demo(name, wrapper, environment):
     process = start_demo(wrapper, environment)
     try:
-        output, errors = process.communicate(timeout=LIMIT_SECONDS)
+        output, errors = process.communicate(timeout=lib.LIMIT_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)
-        sys.exit(f"FAILED: {name}: no end in {LIMIT_SECONDS} s")
+        lib.fail(f"{name}: no end")
     if process.returncode == 77:
-        print("SKIPPED: the kernel refuses the filter")
-        sys.exit(77)
+        lib.skip("the kernel refuses the filter")
     if left := processes_of_session(process.pid):
-        os.killpg(process.pid, 9)
-        sys.exit(f"FAILED: {name}: still runs: {left}")
+        lib.fail(f"{name}: still runs: {left}")
     return process.returncode, output, errors
 
 
@@ -53,26 +59,20 @@ lines = ["[2026-11-22 10:00:00.000] [warning] no userfaultfd", "x listening on T
          "listening on TCP port 70000", "listening on TCP port 0"]
 status, output, errors = run_demo("noise", [], {"LD_PRELOAD": noise, "NOISE": "\n".join(lines) + "\n"})
 if status != 0 or output.count(" yes") != 9:
-    sys.exit(f"FAILED: noise: status {status}\n{output}{errors}")
+    lib.fail(f"noise: status {status}\n{output}{errors}")
 if missing := [line for line in lines if line not in errors.splitlines()]:
-    sys.exit(f"FAILED: noise: not on stderr: {missing}\n{errors}")
+    lib.fail(f"noise: not on stderr: {missing}\n{errors}")
 print("ok: lines of others before the server's")
 
 status, output, errors = run_demo("no connection", [refuse, "EPERM", CONNECT, "--"], {})
 if status == 0 or "cannot connect to 127.0.0.1" not in errors:
-    sys.exit(f"FAILED: no connection: status {status}\n{output}{errors}")
+    lib.fail(f"no connection: status {status}\n{output}{errors}")
 print("ok: a client that cannot connect")
 
-# The client tries to connect for ten seconds, and the server waits for it without a limit: both end with the demo.
+# The client tries to connect, and the server waits for it without a limit: both end with the demo. The demo, its server and its client:
 process = start_demo([refuse, "EPERM", CONNECT, "--"], {})
-deadline = time.monotonic() + LIMIT_SECONDS
-while len(processes_of_session(process.pid)) < 3 and process.poll() is None and time.monotonic() < deadline:
-    time.sleep(0.01)
+lib.await_that(lambda: len(processes_of_session(process.pid)) >= 3, "a demo of three processes", process)
 process.kill()
 process.wait()
-while (left := processes_of_session(process.pid)) and time.monotonic() < deadline:
-    time.sleep(0.1)
-if left:
-    os.killpg(process.pid, 9)
-    sys.exit(f"FAILED: killed: still runs: {left}")
+lib.await_that(lambda: not processes_of_session(process.pid), lambda: f"killed: still runs: {processes_of_session(process.pid)}")
 print("ok: a demo that is killed")

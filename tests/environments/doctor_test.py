@@ -9,32 +9,32 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
-from docker_profile import DOCKER_EPERM, IO_URING, has_roots_rights
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+from docker_profile import DOCKER_EPERM, IO_URING, has_roots_rights  # noqa: E402
 
 FAULTLINE, REFUSE, CONFIGS = (pathlib.Path(path).resolve() for path in sys.argv[1:4])
 # A user that owns no process of this machine.
 USER = 210_004
-# For hangs only.
-LIMIT_SECONDS = 200
 MEMLOCK_BYTES = 64 << 10  # Docker's default
 SHM_BYTES = 64 << 20      # the same
 
-folder = pathlib.Path(tempfile.mkdtemp(prefix="fl-doctor-", dir="/var/tmp"))
+folder = lib.own_folder("fl-doctor-", "/var/tmp")
 folder.chmod(0o755)
 runtime = folder / "runtime"
 runtime.mkdir(mode=0o700)
+lib.on_exit(lib.end_processes_of, runtime)
 ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ} | {"XDG_RUNTIME_DIR": str(runtime)}
 
 
 def fail(what, ended):
-    sys.exit(f"FAILED: {what}: status {ended.returncode}\n{ended.stdout}{ended.stderr}")
+    lib.fail(f"{what}: status {ended.returncode}\n{ended.stdout}{ended.stderr}")
 
 
 def run(command, variables=None, **others):
     return subprocess.run([str(word) for word in command], env=ENVIRONMENT | (variables or {}), stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=LIMIT_SECONDS, check=False, **others)
+                          text=True, timeout=lib.LIMIT_S, check=False, **others)
 
 
 def examine(what, wrapper=(), variables=None, options=(), status=0, **states):
@@ -154,7 +154,7 @@ def check_limits():
     checks = examine("seccomp of userfaultfd and io_uring", [REFUSE, "EPERM", ",".join(["userfaultfd", *IO_URING]), "--"],
                      program="ok", userfaultfd="missing", io_uring="missing")
     if checks and not all("seccomp" in checks[name]["mend"] for name in ("userfaultfd", "io_uring")):
-        sys.exit(f"FAILED: the remedy for seccomp: {checks}")
+        lib.fail(f"the remedy for seccomp: {checks}")
     examine("one CPU", ["taskset", "-c", min(os.sched_getaffinity(0))], program="ok", CPUs="limited")
     examine("64 descriptors", ["prlimit", "--nofile=64"], program="ok")
     examine("30 descriptors", ["prlimit", "--nofile=30"], descriptors="limited", program="ok")
@@ -163,7 +163,7 @@ def check_limits():
     (sysfs / "class/infiniband/mlx5_0").mkdir(parents=True)
     checks = examine("a host with an adapter", variables={"SYSFS_PATH": str(sysfs)}, host_devices="limited", program="ok")
     if "mlx5_0" not in checks["host devices"]["reason"]:
-        sys.exit(f"FAILED: the name of the host's device: {checks}")
+        lib.fail(f"the name of the host's device: {checks}")
 
 
 def check_as_root():
@@ -204,15 +204,12 @@ def check_as_root():
     globals()["FAULTLINE"] = outside
 
 
-try:
-    check_usage()
-    check_programs()
-    check_without_installation()
-    check_info()
-    check_limits()
-    if has_roots_rights():
-        check_as_root()
-    else:
-        print("not tried: other users, containers and read-only folders need root's rights")
-finally:
-    shutil.rmtree(folder, ignore_errors=True)
+check_usage()
+check_programs()
+check_without_installation()
+check_info()
+check_limits()
+if has_roots_rights():
+    check_as_root()
+else:
+    print("not tried: other users, containers and read-only folders need root's rights")

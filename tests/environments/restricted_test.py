@@ -13,15 +13,15 @@ import re
 import shutil
 import subprocess
 import sys
-import time
+import zlib
 
-from docker_profile import has_roots_rights
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+from docker_profile import has_roots_rights  # noqa: E402
+from lib import SKIPPED, free_port, skip  # noqa: E402
 
-SKIPPED = 77
-# A user that owns no process of this machine: the kernel counts locked memory by user.
-USER = 210_005
-# For hangs only.
-LIMIT_SECONDS = 60
+# A user for each place that owns no process of this machine: the kernel counts locked memory by user.
+USER = 220_000 + zlib.crc32(sys.argv[3].encode()) % 10_000
 SHM = "mount -t tmpfs -o mode=1777,size=64m tmpfs /dev/shm"  # Docker's default
 READ_ONLY = "mount -t tmpfs -o ro tmpfs /tmp && mount -t tmpfs -o ro tmpfs /var/tmp && mount -t tmpfs -o ro tmpfs /run && mount -o bind,remount,ro /"
 NO_CAPABILITIES = ["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
@@ -178,12 +178,7 @@ WRITE = ["ib_write_bw", "-n", "500"]
 
 
 def fail(what, *ends):
-    sys.exit(f"FAILED: {what}" + "".join(f"\n== status {end.status}\n{end.output}{end.errors}" for end in ends))
-
-
-def skip(reason):
-    print(f"SKIPPED: {reason}")
-    sys.exit(SKIPPED)
+    lib.fail(what + "".join(f"\n== status {end.status}\n{end.output}{end.errors}" for end in ends))
 
 
 def wire_name():
@@ -197,14 +192,15 @@ class Program:
         self.files = [os.memfd_create(name) for name in ("output", "errors")]
         self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1],
                                         env=variables, cwd="/")
+        lib.on_exit(self.end)
         self.status, self.output, self.errors = None, "", ""
 
     def wait(self):
         try:
-            self.status = self.process.wait(timeout=LIMIT_SECONDS)
+            self.status = self.process.wait(timeout=lib.LIMIT_S)
         except subprocess.TimeoutExpired:
             self.end()
-            fail(f"no end in {LIMIT_SECONDS} s", self)
+            fail("no end", self)
         self.read()
 
     def end(self):
@@ -235,26 +231,19 @@ def tool(place, name):
 
 
 def run_pair(place, command, may_fail=False):
-    """Both ends; the client is started until the server listens."""
-    port = subprocess.run([sys.executable, SOURCE / "tests/free_port.py"], capture_output=True, text=True, check=True).stdout.strip()
+    """Both ends; the client begins once the server listens, or is refused."""
+    port = free_port()
     run = [tool(place, "faultline-run"), "--wire", wire_name()]
     server = start(place, [*run, "--side", "a", *command, "-p", port])
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while True:
-        has_ended = server.process.poll() is not None
-        client = start(place, [*run, "--side", "b", *command, "-p", port, "198.18.0.1"])
-        client.wait()
-        if client.status == 0 or has_ended or time.monotonic() > deadline or not re.search("[Cc]ouldn't connect|Unable to|refused", client.errors):
-            break
-        time.sleep(0.1)
+    listens = lib.await_that(lambda: server.process.poll() is not None and "no" or lib.listens(port, server.process.pid) and "yes",
+                             f"{command[0]} listens or is refused") == "yes"
+    client = start(place, [*run, "--side", "b", *command, "-p", port, "198.18.0.1"])
+    client.wait()
     ends = [server, client]
-    if client.status != 0:
-        # A server that is refused, too, ends soon; one that listens waits for ever.
-        try:
-            server.process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            server.end()
-            ends = [client]
+    if client.status != 0 and listens:
+        # It waits for a client for ever.
+        server.end()
+        ends = [client]
     server.wait()
     for end in ends:
         check_end(place, command, end, server, client, may_fail=may_fail)

@@ -5,32 +5,22 @@ successfully, and the tool still finds a bug of the program.
   sanitizers_test.py FAULTLINE_RUN TOOL       TOOL is one of TOOLS"""
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 
-from docker_profile import has_userfaultfd
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+from docker_profile import has_userfaultfd  # noqa: E402
+from lib import need, skip  # noqa: E402
 
 RUN, TOOL = sys.argv[1:]
 SOURCE = pathlib.Path(__file__).resolve().parent / "small_verbs.c"
-LIMIT_SECONDS = 280  # for hangs only
 RIGHT = "every byte is right"
 VALGRIND_FOUND = 9
 
 
-def skip(reason):
-    print(f"SKIPPED: {reason}")
-    sys.exit(77)
-
-
 def fail(what, ended):
-    sys.exit(f"FAILED: {what}: status {ended.returncode}\n{ended.stdout}{ended.stderr}")
-
-
-def need(tool):
-    if shutil.which(tool) is None:
-        skip(f"{tool} is not installed")
+    lib.fail(f"{what}: status {ended.returncode}\n{ended.stdout}{ended.stderr}")
 
 
 class Bench:
@@ -42,7 +32,6 @@ class Bench:
         self.environment = {name: value for name, value in os.environ.items() if not name.endswith("SAN_OPTIONS")}
         # Meson's variable, with which libraries of the build are found; a user does not have it.
         self.environment.pop("LD_LIBRARY_PATH", None)
-        self.environment["XDG_RUNTIME_DIR"] = str(folder)
 
     def build(self, compiler, *options):
         need(compiler)
@@ -52,12 +41,8 @@ class Bench:
             skip(f"{compiler} {' '.join(options)} does not link here: {ended.stderr.strip().splitlines()[-1]}")
 
     def run(self, mode, before=(), between=(), environment=None):
-        command = [*before, RUN, "--wire", f"sanitizers{os.getpid()}", "--", *between, self.program, mode]
-        try:
-            return subprocess.run(command, env=self.environment | (environment or {}), capture_output=True, text=True,
-                                  timeout=LIMIT_SECONDS, check=False, stdin=subprocess.DEVNULL)
-        except subprocess.TimeoutExpired:
-            sys.exit(f"FAILED: {mode}: no end in {LIMIT_SECONDS} s")
+        command = [*before, RUN, "--wire", "sanitizers", "--", *between, self.program, mode]
+        return lib.call(command, None, env=self.environment | (environment or {}), stdin=subprocess.DEVNULL)
 
     def expect_clean(self, what, reports, **how):
         ended = self.run("clean", **how)
@@ -161,5 +146,4 @@ def gdb(bench):
 TOOLS = {"gcc-asan": gcc_asan, "gcc-ubsan": gcc_ubsan, "gcc-tsan": gcc_tsan, "clang-asan": clang_asan,
          "clang-asan-shared": clang_asan_shared, "clang-tsan": clang_tsan, "valgrind": valgrind, "gdb": gdb}
 
-with tempfile.TemporaryDirectory(prefix="fl-san-", ignore_cleanup_errors=True) as folder:
-    TOOLS[TOOL](Bench(pathlib.Path(folder)))
+TOOLS[TOOL](Bench(lib.own_runtime_folder("fl-san-")))

@@ -18,15 +18,17 @@ import sys
 import tempfile
 import time
 
-from docker_profile import DOCKER_EPERM, PROBE_NUMBERS, has_roots_rights
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+from docker_profile import DOCKER_EPERM, PROBE_NUMBERS, has_roots_rights  # noqa: E402
+from lib import SKIPPED, skip  # noqa: E402
 
-SKIPPED = 77
 # Users that own no process of this machine.
 USER, OTHER_USER = 210_001, 210_002
 MEMLOCK_BYTES = 64 << 10  # Docker's default
 SHM_BYTES = 64 << 20      # the same
 # For hangs only.
-LIMIT_SECONDS, FULL_LIMIT_SECONDS = 200, 4 * 3600
+FULL_LIMIT_SECONDS = 4 * 3600
 # A part of scripts/test --quick that needs little time and depends much on the environment.
 TESTS = ["abi", "devinfo", "devinfo-wire", "guards", "late-open", "late-open-refused", "few-threads-2", "odp-allocation", "odp-unprivileged",
          "one-process-loopback", "pyverbs", "switch", "trust", "wire-cm"]
@@ -87,7 +89,7 @@ class Environment:
     def mapped(self, text):
         return str(text).replace(str(self.source), str(self.tree))
 
-    def run(self, command, variables=None, limit=LIMIT_SECONDS, **others):
+    def run(self, command, variables=None, limit=lib.LIMIT_S, **others):
         words = [str(word) for word in [*self.wrapper, *command]]
         return subprocess.run(words, env=self.variables | (variables or {}), timeout=limit, stdin=subprocess.DEVNULL, text=True,
                               check=False, **others)
@@ -123,11 +125,6 @@ ENVIRONMENTS = {
     "container": lambda: Environment(runtime_folder=False, container=True),
     "container-user": lambda: Environment(user=USER, runtime_folder=False, container=True),
 }
-
-
-def skip(reason):
-    print(f"SKIPPED: {reason}")
-    sys.exit(SKIPPED)
 
 
 def fail(what, ended=None):
