@@ -114,7 +114,7 @@ def tests_of_text():
                 tests.append(Test(call[2] + ("*" if call[3] else ""), suites))
             else:  # a variable: each word of the file may be its value
                 tests += [Test(word, suites) for word in re.findall(r"'([\w-]+)'", text)]
-        for words in re.findall(r"\bsuite\s*:\s*(\[[^\]]*\]|'[^']*')", text):
+        for words in re.findall(r"\bsuite\s*:([^\n]*)", text):  # it may be an expression
             suites.update(re.findall(r"'([^']*)'", words))
     return tests
 
