@@ -6,10 +6,11 @@ import json
 import os
 import signal
 
+from guest.guest import HANG_S
 from program_pair import Failure, Place, end
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-PATIENCE_S = 200
+PATIENCE_S = HANG_S
 # The largest private data of the program in each message: the IP addressing takes 36 of a REQ's 92 bytes.
 REQ_BYTES, REP_BYTES, REJ_BYTES, SIDR_REQ_BYTES, SIDR_REP_BYTES = 56, 196, 148, 180, 136
 NO_LISTENER, CONSUMER, STALE = 8, 28, 10

@@ -21,7 +21,7 @@ import time
 from ctypes import POINTER, Structure, byref, c_int, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, cast
 
 # Time limit: the connection manager sends a request 16 times, with 4 s and more for each.
-PATIENCE_S = 150
+PATIENCE_S = 900  # ends a hang
 TCP, UDP = 0x0106, 0x0111  # rdma_port_space
 RC, UD = 2, 4  # ibv_qp_type
 LOCAL_WRITE, REMOTE_WRITE = 1, 2
@@ -141,9 +141,9 @@ class Side:
             self.id = POINTER(Id)()
             say(step="listening")
         else:
-            check(cm.rdma_resolve_addr(self.id, socket_address(own, 0), socket_address(peer, port), 20000), "rdma_resolve_addr")
+            check(cm.rdma_resolve_addr(self.id, socket_address(own, 0), socket_address(peer, port), 120000), "rdma_resolve_addr")
             self.expect("ADDR_RESOLVED")
-            check(cm.rdma_resolve_route(self.id, 20000), "rdma_resolve_route")
+            check(cm.rdma_resolve_route(self.id, 120000), "rdma_resolve_route")
             self.expect("ROUTE_RESOLVED")
             self.create()
 

@@ -4,8 +4,8 @@ from testbed.capture import OPCODES, RESPONSES
 from edge_cases import (RNR_EXCEEDED, RNR_TIMERS_10US, SEQUENCE, SUCCESS, completes, edge, equal, holds, is_rnr, plus)
 
 MTU = 1024
-# 67 ms by 4.096 us << timeout.
-SHORT_TIMEOUT = 14
+# 0.5 s by 4.096 us << timeout, and seven retries of it: the emulated machine may be without a processor for seconds.
+SHORT_TIMEOUT = 17
 # No time-out that these cases would reach.
 NO_TIMEOUT = 0
 

@@ -2,6 +2,7 @@
 """Edges whose peer is absent: for a while, or permanently."""
 import time
 
+from guest.guest import HANG_S
 from edge_cases import RETRIES_EXCEEDED, SUCCESS, completes, edge, equal, holds
 
 MTU = 1024
@@ -53,7 +54,7 @@ def frozen(c):
 @edge(reduced={"atomic_fetch_add"}, op=["atomic_fetch_add", "send", "rdma_read"])
 def frozen_for_a_while(c, op):
     """The peer resumes while retries are left: every request completes, and executes once."""
-    q, r = c.pair(mtu=MTU, timeout=16, retry_cnt=7)
+    q, r = c.pair(mtu=MTU, timeout=19, retry_cnt=7)
     data = c.filled(q, 3000)
     r.write((100).to_bytes(8, "little") + data[8:], "target")
     r.recv()
@@ -63,7 +64,7 @@ def frozen_for_a_while(c, op):
     c.answers.freeze()
     try:
         q.post(op, length, *([] if op == "send" else r.remote()), *([5] if op.startswith("atomic") else []))
-        sent.wait(2)
+        sent.wait(2, HANG_S)
     finally:
         c.answers.thaw()
     completes(q, SUCCESS)

@@ -165,7 +165,7 @@ class End:
                     side.post("rdma_write", "source", at, PAGE_BYTES, *there)
                 else:
                     side.post("rdma_read", "target", at, PAGE_BYTES, *there)
-        done = side.wait(count, 60)
+        done = side.wait(count)
         if len(done) != count or any(each.status != e.IBV_WC_SUCCESS for each in done):
             return verbs_side.describe(done)
         got = side.regions["target"].read(0, length)
@@ -185,7 +185,7 @@ class End:
         side.barrier()
         if left:
             return f"{left} pages could not be taken away"
-        done = side.wait(1, 60) if name in RECEIVES else []
+        done = side.wait(1) if name in RECEIVES else []
         return dict(kind=kind, expected=expected, done=done, offset=offset)
 
     def verify(self, name, length, number, kind, expected, done, offset):

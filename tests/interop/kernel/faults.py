@@ -20,14 +20,15 @@ from fault_cases import FORGOTTEN, MISPLACED, PAGE_BYTES, case_name, cases  # no
 from testbed.testbed import BRIDGE, Testbed, OUR_GIDS, PEER_GIDS  # noqa: E402
 from program_pair import end, tail  # noqa: E402
 from testbed.capture import Capture  # noqa: E402
+from guest.guest import HANG_S  # noqa: E402
 from guest.lane import run_lane  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 PORT = 18700
-PATIENCE_S = 400
-# The QPs' time-out: 4.096 us * 2^18 is 1.07 s, which a virtual machine meets.
-TIMEOUT = 18
+PATIENCE_S = HANG_S
+# The QPs' time-out: 4.096 us * 2^19 is 2.1 s, which a virtual machine meets.
+TIMEOUT = 19
 SHORT_DELAY_US = 20_000
 # Exceeds the requester's time-out: only with settings that send it RNR NAKs.
 LONG_DELAY_US = 2_500_000
@@ -117,7 +118,7 @@ class Lane:
                 if self.testbed.await_listener(PORT, ours):
                     theirs = self.testbed.peer.popen(["/usr/bin/python3", "-B", "/mnt/share/fault_side.py", BRIDGE[4],
                                                       str(PORT), json.dumps(dict(settings, gid=PEER_GIDS[setting.family]))])
-                    statuses = end(theirs, PATIENCE_S), end(ours, 60)
+                    statuses = end(theirs, PATIENCE_S), end(ours, PATIENCE_S)
             finally:
                 for process in (ours, theirs):
                     if process and process.poll() is None:

@@ -19,7 +19,7 @@ from guest.lane import run_lane  # noqa: E402
 from tally import Tally, lane_parser  # noqa: E402
 
 PORT = 18900
-PATIENCE_S = 120
+PATIENCE_S = kernel_peer.HANG_S
 # Exceeds a packet of the largest path MTU that the sender has lengthened.
 LINK_MTU_BYTES = 4600
 # Kinds of frames that need more QPs, or a link with a larger MTU.
@@ -34,7 +34,7 @@ def kinds():
 
 def mac_of(testbed, address):
     """From the bridge's own neighbour table, after a ping that fills it."""
-    testbed.inside("ping", "-c", "1", "-W", "5", address).wait(30)
+    testbed.inside("ping", "-c", "1", "-w", str(PATIENCE_S), address).wait()
     words = subprocess.run(["ip", "-j", "-n", testbed.namespace, "neigh", "show", address], stdout=subprocess.PIPE, text=True).stdout
     return json.loads(words)[0]["lladdr"]
 
@@ -88,7 +88,7 @@ def attack(testbed, sender, facts, frames, seed):
              str(seed), "--rate", "5000"]
     for kind in kinds():
         words += ["--kind", kind]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=900)
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
     if done.returncode != 0:
         raise RuntimeError(f"the sender: {done.stderr}")
     return json.loads(done.stdout)
@@ -139,7 +139,7 @@ def main():
     tally = Tally("hostile")
     with Testbed(asked.faultline_run, name="hostile", mtu_bytes=LINK_MTU_BYTES) as testbed:
         # Filters on bridges would drop broken packets before they reach a station.
-        testbed.inside("sh", "-c", "if [ -d /proc/sys/net/bridge ]; then echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-*tables; fi").wait(10)
+        testbed.inside("sh", "-c", "if [ -d /proc/sys/net/bridge ]; then echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-*tables; fi").wait()
         mtu = str(testbed.mtu_bytes)
         testbed.ip("link", "add", "fl-third", "mtu", mtu, "type", "veth", "peer", "name", "fl-third-br", "mtu", mtu)
         testbed.ip("link", "set", "fl-third-br", "master", "fl-bridge", "up")

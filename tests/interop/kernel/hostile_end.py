@@ -14,7 +14,6 @@ import verbs_side  # noqa: E402
 
 WRITE_BYTES = 8192
 SEND_BYTES = 4096
-PATIENCE_S = 120
 REPORT_EVERY_S = 0.3
 
 
@@ -41,7 +40,7 @@ def play_round(side, number):
     side.barrier()
     side.post("rdma_write", "source", 0, WRITE_BYTES, *side.remote("target"))
     side.post("send", "source", WRITE_BYTES, SEND_BYTES)
-    done = side.wait(3, PATIENCE_S)
+    done = side.wait(3, verbs_side.HANG_S)
     if len(done) != 3 or any(completion.status for completion in done):
         return f"completions: {verbs_side.describe(done)}"
     side.barrier()  # the other's WRITE has been acknowledged

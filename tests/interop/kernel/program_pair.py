@@ -7,9 +7,10 @@ import signal
 import subprocess
 import time
 
+from guest.guest import HANG_S
 from testbed.testbed import OUR_ADDRESSES, OUR_GIDS, PEER_ADDRESSES, PEER_GIDS
 
-PATIENCE_S = 90
+PATIENCE_S = HANG_S
 # Programs print this if the peer's listener does not exist yet: a rejection for reason 8.
 NOT_YET = re.compile(r"RDMA_CM_EVENT_REJECTED, error(:)? 8\b|event: 8, error: 8|Connection refused|connect.*REJECTED")
 
@@ -94,15 +95,16 @@ def run_pair(server_place, client_place, server_text, client_text, family, await
             raise Failure(f"the server does not listen: {tail(server)}")
         client_words = words_of(client_text, *arguments, client_place)
         # A listener exists a moment after the device.
-        for _ in range(5):
+        until = time.monotonic() + PATIENCE_S
+        while True:
             client = client_place.popen(client_words)
             status = end(client)
-            if status == 0 or server.poll() is not None or not NOT_YET.search(client.output):
+            if status == 0 or server.poll() is not None or not NOT_YET.search(client.output) or time.monotonic() > until:
                 break
             time.sleep(0.3)
         if status != 0 and not (good and good(client)):
             raise Failure(f"client ({client_place.name}): status {status}: {tail(client)} // server: {tail(server)}")
-        status = end(server, 30)
+        status = end(server)
         if status != 0 and not (good and good(server)):
             raise Failure(f"server ({server_place.name}): status {status}: {tail(server)} // client: {tail(client)}")
         return server, client

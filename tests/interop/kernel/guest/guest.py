@@ -11,19 +11,16 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, os.path.realpath(f"{os.path.dirname(os.path.realpath(__file__))}/../../.."))  # tests
+from lib import LIMIT_S, skip  # noqa: E402,F401  (for the lanes)
+
 # /dev/kvm may exist and not work, as in nested machines: a user whose KVM works can select it.
 ACCELERATOR = os.environ.get("FAULTLINE_PEER_ACCEL", "tcg,thread=multi,tb-size=128")
-BOOT_TIMEOUT_S = 240
 BOOTS = 3  # at most
-# Under software emulation a command takes at least a tenth of a second, and this machine may be busy.
-COMMAND_TIMEOUT_S = 120
+# Ends a hang, and is no bound of anything else: an emulated machine beside other work is ten times slower than alone.
+HANG_S = 4 * LIMIT_S
 # (name, end of the console) of each guest of this process that ended before it was stopped.
 ended_by_themselves = []
-
-
-def skip(reason):
-    print(f"SKIPPED: {reason}")
-    sys.exit(77)
 
 
 class GuestProcess:
@@ -37,7 +34,7 @@ class GuestProcess:
     def poll(self):
         return self.returncode
 
-    def wait(self, timeout_s=COMMAND_TIMEOUT_S):
+    def wait(self, timeout_s=HANG_S):
         """Its status, negative for a signal; raises TimeoutExpired."""
         with self.guest.changed:
             if not self.guest.changed.wait_for(lambda: self.returncode is not None or self.guest.gone, timeout_s):
@@ -46,7 +43,7 @@ class GuestProcess:
             raise ConnectionError("the guest is gone")
         return self.returncode
 
-    def await_output(self, text, timeout_s=COMMAND_TIMEOUT_S):
+    def await_output(self, text, timeout_s=HANG_S):
         """Whether the output has that text in time, and before the command ends."""
         with self.guest.changed:
             self.guest.changed.wait_for(lambda: text in self.output or self.returncode is not None or self.guest.gone, timeout_s)
@@ -121,12 +118,25 @@ class Guest:
                  "-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={self.folder}/agent",
                  "-device", "virtserialport,chardev=agent,name=faultline.agent", *words],
                 stdin=subprocess.DEVNULL, stdout=output_file, stderr=subprocess.STDOUT, start_new_session=True)
-        listener.settimeout(BOOT_TIMEOUT_S)
-        self.channel, _ = listener.accept()
-        listener.close()
+        try:
+            self.channel = self._accept(listener)
+        finally:
+            listener.close()
         threading.Thread(target=self._receive, args=(self.channel, self.boot), daemon=True).start()
         with self.changed:
-            self.changed.wait_for(lambda: self.release or self.fault or self.gone, BOOT_TIMEOUT_S)
+            self.changed.wait_for(lambda: self.release or self.fault or self.gone, HANG_S)
+
+    def _accept(self, listener):
+        """The connection of QEMU; it comes soon, unless QEMU ends or waits for a back end."""
+        listener.settimeout(1)
+        until = time.monotonic() + HANG_S
+        while True:
+            try:
+                return listener.accept()[0]
+            except TimeoutError:
+                if self.machine.poll() is not None or time.monotonic() > until:
+                    with open(f"{self.folder}/qemu.out", errors="replace") as file:
+                        raise RuntimeError(f"{self.name}: QEMU does not start: {file.read()[-1000:]}") from None
 
     def _receive(self, channel, boot):
         try:
@@ -162,7 +172,7 @@ class Guest:
         self.send(id=process.number, argv=argv)
         return process
 
-    def run(self, argv, timeout_s=COMMAND_TIMEOUT_S):
+    def run(self, argv, timeout_s=HANG_S):
         """The ended command. If it takes longer, its session is killed, and TimeoutExpired raised."""
         process = self.popen(argv)
         try:
@@ -179,10 +189,10 @@ class Guest:
             raise RuntimeError(f"{' '.join(argv)}: status {process.returncode}: {process.output}")
         return process.output
 
-    def await_listener(self, port, process=None, timeout_s=COMMAND_TIMEOUT_S):
+    def await_listener(self, port, process=None, timeout_s=HANG_S):
         """Whether a program in the guest accepts TCP connections there; False if the process ends before."""
         until = time.monotonic() + timeout_s
-        while time.monotonic() < until and (process is None or process.poll() is None):
+        while time.monotonic() < until and not self.gone and (process is None or process.poll() is None):
             if self.run(["grep", "-qih", f":{port:04X} 0*:0000 0A", "/proc/net/tcp", "/proc/net/tcp6"]).returncode == 0:
                 return True
         return False

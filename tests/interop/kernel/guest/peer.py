@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zlib
 
-from .guest import COMMAND_TIMEOUT_S, Guest, skip
+from .guest import HANG_S, Guest, skip
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 # The folder of the programs that run at both ends.

@@ -78,7 +78,7 @@ class Capture:
     def __enter__(self):
         self.program = self.testbed.inside("tcpdump", "-i", self.interface, "-n", "-s", "0", "-B", "16384", "-U", "-Z", "root",
                                            "--immediate-mode", "--time-stamp-precision=nano", "-w", self.path, "udp port 4791")
-        if not self.program.await_output("listening on", 20):
+        if not self.program.await_output("listening on"):
             raise RuntimeError(f"tcpdump: {self.program.output}")
         return self
 
@@ -89,7 +89,7 @@ class Capture:
         if self.program.poll() is None:
             time.sleep(0.2)  # Captured packets pass through a buffer.
             self.program.signal(signal.SIGINT)
-            self.program.wait(20)
+            self.program.wait()
 
     def _frames(self):
         with open(self.path, "rb") as file:

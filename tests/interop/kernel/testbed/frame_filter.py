@@ -9,6 +9,7 @@ import select
 import socket
 import threading
 
+from guest.guest import HANG_S
 from testbed import frames
 
 CLONE_NEWNET = 0x40000000
@@ -59,7 +60,7 @@ class Rule:
             self.changed.notify_all()
         return True
 
-    def wait(self, count=1, timeout_s=60):
+    def wait(self, count=1, timeout_s=HANG_S):
         """Waits for that many selected frames; returns them."""
         with self.changed:
             if not self.changed.wait_for(lambda: len(self.matched) >= count, timeout_s):

@@ -84,12 +84,12 @@ class HostProcess:
     def poll(self):
         return self.process.poll()
 
-    def wait(self, timeout_s=kernel_peer.COMMAND_TIMEOUT_S):
+    def wait(self, timeout_s=kernel_peer.HANG_S):
         status = self.process.wait(timeout_s)
         self.reader.join(5)
         return status
 
-    def await_output(self, text, timeout_s=kernel_peer.COMMAND_TIMEOUT_S):
+    def await_output(self, text, timeout_s=kernel_peer.HANG_S):
         with self.changed:
             self.changed.wait_for(lambda: text in self.output or not self.reader.is_alive(), timeout_s)
         return text in self.output
@@ -160,7 +160,7 @@ class Testbed:
             raise RuntimeError(f"no vhost port: {holder.output}")
         self.peer.start()
         holder.signal(signal.SIGKILL)
-        holder.wait(10)
+        holder.wait()
 
     def use_vhost(self, device="rxe0"):
         """From now on, the device of config() is the back end of the peer's second card, which bears that device of the peer."""
@@ -197,13 +197,13 @@ class Testbed:
         """A program at Faultline's end, over faultline0. One at a time may have the device."""
         return self.inside(self.faultline_run, "--config", config or self.config(), "--", *argv, variables=variables)
 
-    def run(self, argv, timeout_s=kernel_peer.COMMAND_TIMEOUT_S, **how):
+    def run(self, argv, timeout_s=kernel_peer.HANG_S, **how):
         process = self.popen(argv, **how)
         try:
             process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             process.signal(signal.SIGKILL)
-            process.wait(10)
+            process.wait()
             raise
         return process
 
@@ -213,7 +213,7 @@ class Testbed:
         self.own.append(process)
         return process
 
-    def await_listener(self, port, process, timeout_s=kernel_peer.COMMAND_TIMEOUT_S):
+    def await_listener(self, port, process, timeout_s=kernel_peer.HANG_S):
         """Whether a program in the namespace accepts TCP connections there; False if the process ends before."""
         until = time.monotonic() + timeout_s
         wanted = f":{port:04X}"
@@ -230,7 +230,7 @@ class Testbed:
         for process in self.own:
             process.signal(signal.SIGKILL)
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 pass
         self.own = []
