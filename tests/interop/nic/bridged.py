@@ -10,14 +10,13 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, f"{HERE}/../kernel")
 import kernel_peer  # noqa: E402
 from nic_guest import NicGuest  # noqa: E402
-from rows import PERF_PORT, Lab, tail  # noqa: E402
+from rows import HANG_S, PERF_PORT, Lab, tail  # noqa: E402
 from testbed.testbed import Testbed  # noqa: E402
 
 # Of the frames that a NIC with two queues receives, those that must come to the core that owns their QP. It is half without steering.
 # Two QPs of different cores that share an entry of the NIC's table (of 128) cost some of the rest.
 RIGHT_CORE = 0.9
 WARM_UP_FRAMES, COUNTED_FRAMES = 8000, 4000
-QUEUES_TIMEOUT_S = 300
 # A NIC on a hub has one queue, unless it is a whole NIC that the emulator models.
 KINDS_WITH_QUEUES = ("virtio", "igb")
 
@@ -46,7 +45,7 @@ def two_queues(guest, kind, faultline_run):
         client = lab.popen(["sh", "-c", f'tail -n +1 -f {commands} | "$0" "$@"', f"{lab.apps}/faultline-perf", "--config", configs[1],
                             "--client", "127.0.0.1", "--port", str(PERF_PORT), "--", "--op", "write", "--size", "64", "--qps", "16",
                             "--depth", "2", "-i"])
-        until = time.monotonic() + QUEUES_TIMEOUT_S
+        until = time.monotonic() + HANG_S
         stats = [(0, 0)]
         first = None
         while time.monotonic() < until and "the run failed" not in client.output:
@@ -58,7 +57,7 @@ def two_queues(guest, kind, faultline_run):
             if first and stats[-1][0] >= first[0] + COUNTED_FRAMES:
                 break
         else:
-            return f"{stats[-1][0]} frames in {QUEUES_TIMEOUT_S} s: {tail(client, 20)}; server: {tail(server)}", ""
+            return f"{stats[-1][0]} frames in {HANG_S} s: {tail(client, 20)}; server: {tail(server)}", ""
         received, handed_over = (after - before for before, after in zip(first, stats[-1]))
         right = f"{1 - handed_over / received:.1%} of {received} frames come to the right core"
         return ("" if handed_over <= received * (1 - RIGHT_CORE) else right), right

@@ -10,7 +10,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, f"{HERE}/../kernel")
 import matrix  # noqa: E402
 from nic_guest import TAP_PACKETS, NicGuest  # noqa: E402
-from rows import ROW_TIMEOUT_S  # noqa: E402
+from rows import HANG_S  # noqa: E402
 from testbed.testbed import BRIDGE, LINK_MTU_BYTES, Testbed  # noqa: E402
 
 # NICs with these properties besides KINDS' own leave UDP checksums to Faultline.
@@ -76,7 +76,7 @@ class NicTestbed(Testbed):
         process.changed, process.reader = self.guest.changed, Reader(process)
         return process
 
-    def await_listener(self, port, process, timeout_s=ROW_TIMEOUT_S):
+    def await_listener(self, port, process, timeout_s=HANG_S):
         return self.guest.await_listener(port, process, timeout_s)
 
 
@@ -106,14 +106,14 @@ class FrameCheck:
         self.programs = [self.testbed.inside("tcpdump", "-i", self.testbed.peer.tap, "-Q", "out", "-n", "-c", "1", "-e", "-Z", "root",
                                              "--immediate-mode", f"ether src {mac} and {words}") for words in self.filters]
         for program in self.programs:
-            if not program.await_output("listening on", 20):
+            if not program.await_output("listening on"):
                 raise RuntimeError(f"tcpdump: {program.output}")
         return self
 
     def __exit__(self, *_):
         for program in self.programs:
             program.signal(signal.SIGKILL)
-            program.wait(10)
+            program.wait()
 
     def problem(self):
         """tcpdump ends with the first frame that its filter accepts."""

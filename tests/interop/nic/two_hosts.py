@@ -6,7 +6,7 @@ import re
 import shlex
 import time
 
-from rows import ROW_TIMEOUT_S, tail
+from rows import HANG_S, tail
 
 HOSTS = ("198.18.9.1", "198.18.9.2")
 EXCEPTION = "fl0"
@@ -26,7 +26,7 @@ with socket.create_server(("{ip}", {port})) as server:
 # Sends messages and compares the answers, until the file named "talk" is gone.
 ASK = """
 import os, socket, time
-peer = socket.create_connection(("{ip}", {port}), timeout=60)
+peer = socket.create_connection(("{ip}", {port}))
 print("connected", flush=True)
 count = 0
 while os.path.exists("{folder}/talk"):
@@ -92,7 +92,7 @@ class TwoHosts:
         """Sends the signal to the switch, and starts a new one with the same options at once."""
         old, pid = self.switches[side], self.status(side)["pid"]
         self.start_switch(side, before=f"kill -{int(number)} {pid};")
-        old.wait(ROW_TIMEOUT_S)
+        old.wait(HANG_S)
         if self.status(side)["pid"] == pid:
             raise RuntimeError("the old switch answers")
 
@@ -139,7 +139,7 @@ class TwoHosts:
         echo = self.lab.popen(self.within(0, "python3", f"{self.lab.folder}/echo.py"))
         self.await_listener(0, TALK_PORT, echo)
         self.talk = self.lab.popen(self.within(1, "python3", f"{self.lab.folder}/ask.py"))
-        if not self.talk.await_output("connected", ROW_TIMEOUT_S):
+        if not self.talk.await_output("connected", HANG_S):
             raise RuntimeError(f"TCP does not connect through the exception port: {tail(self.talk)}")
 
     def answers(self):
@@ -149,20 +149,20 @@ class TwoHosts:
     def end_talk(self):
         """Returns the number of right answers."""
         self.guest.check("rm", "-f", f"{self.lab.folder}/talk")
-        if self.talk.wait(ROW_TIMEOUT_S) != 0 or "end" not in self.talk.output:
+        if self.talk.wait(HANG_S) != 0 or "end" not in self.talk.output:
             raise RuntimeError(f"TCP: {tail(self.talk)}")
         return self.answers()
 
 
 def pid_of(process):
-    if not process.await_output("\n", ROW_TIMEOUT_S):
+    if not process.await_output("\n", HANG_S):
         raise RuntimeError(f"no process: {tail(process)}")
     return int(re.match(r"pid (\d+)", process.output).group(1))
 
 
 def is_true(condition):
     """Whether the condition becomes true in time."""
-    until = time.monotonic() + ROW_TIMEOUT_S
+    until = time.monotonic() + HANG_S
     while not condition():
         if time.monotonic() > until:
             return False

@@ -5,7 +5,7 @@ import re
 import time
 
 from nic_guest import NicGuest
-from rows import PERFTEST_PORT, ROW_TIMEOUT_S, Row, tail
+from rows import HANG_S, PERFTEST_PORT, Row, tail
 from two_hosts import await_true
 
 VF_MAC = "52:54:00:10:f0:00"
@@ -63,7 +63,7 @@ def lose_function(lab, program):
     for up in (False, True):
         lab.guest.qmp("set_link", name="igb0", up=up)
         lab.guest.await_carrier(int(up))
-    until = time.monotonic() + ROW_TIMEOUT_S
+    until = time.monotonic() + HANG_S
     while program.output.count("asks for a reset") == requests:
         if program.poll() is not None or time.monotonic() > until:
             return f"the PMD does not ask for a reset: {tail(program)}"
@@ -83,7 +83,7 @@ def function_lost(lab):
                "-D", str(REPORT_SECONDS)]
     run, configs = f"{lab.apps}/faultline-run", lab.configs()
     server = lab.popen([run, "--config", configs[0], "--", *command])
-    if not lab.guest.await_listener(PERFTEST_PORT, server, ROW_TIMEOUT_S):
+    if not lab.guest.await_listener(PERFTEST_PORT, server, HANG_S):
         return f"the server does not listen: {tail(server)}"
     client = lab.popen([run, "--config", configs[1], "--", *command, "127.0.0.1"])
     await_true(lambda: client.poll() is not None or reports(client), "a report")
