@@ -21,9 +21,8 @@ from harness import Failure
 HERE = os.path.dirname(os.path.realpath(__file__))
 GUEST_MIB = 192
 PORT = 4444
-# Time limit of TCG on a busy machine.
-BOOT_SECONDS = 240
-MIGRATION_SECONDS = 240
+# Ends a hang: emulated machines beside other work are ten times slower than alone.
+HANG_SECONDS = 1200
 KERNEL = "linux-image-cloud-amd64"
 
 
@@ -85,8 +84,8 @@ class Machine:
     def connect(self, path):
         """Connects to QEMU's own protocol as soon as QEMU listens."""
         qmp = socket.socket(socket.AF_UNIX)
-        qmp.settimeout(MIGRATION_SECONDS)
-        until = time.monotonic() + 60
+        qmp.settimeout(HANG_SECONDS)
+        until = time.monotonic() + HANG_SECONDS
         while True:
             try:
                 qmp.connect(path)
@@ -118,16 +117,16 @@ class Machine:
             raise Failure("the guest's memory is not what it wrote")
         return len(found)
 
-    def await_passes(self, count, seconds):
+    def await_passes(self, count):
         wanted = self.passes() + count
-        until = time.monotonic() + seconds
+        until = time.monotonic() + HANG_SECONDS
         while self.passes() < wanted:
             if self.process.poll() is not None or time.monotonic() > until:
                 raise Failure(f"the guest does not go on: {harness.last_line(self.session.output_of(self.process))}")
             time.sleep(0.2)
 
     def await_migration(self, *wanted):
-        until = time.monotonic() + MIGRATION_SECONDS
+        until = time.monotonic() + HANG_SECONDS
         while True:
             status = self.ask("query-migrate")
             if status.get("status") in wanted:
@@ -155,7 +154,7 @@ def migrate(session, source, uri, pin_all=False, shared=False):
     source.ask("migrate-set-parameters", **{"max-bandwidth": 1 << 34, "downtime-limit": 2000})
     source.ask("migrate", uri=target.uri)
     status = source.await_migration("completed")
-    until = time.monotonic() + 60
+    until = time.monotonic() + HANG_SECONDS
     while target.ask("query-status")["status"] == "inmigrate" and time.monotonic() < until:
         time.sleep(0.05)
     for machine in (source, target):
@@ -164,7 +163,7 @@ def migrate(session, source, uri, pin_all=False, shared=False):
         raise Failure("guest memory differs between source and destination")
     source.end()
     target.ask("cont")
-    target.await_passes(2, BOOT_SECONDS)
+    target.await_passes(2)
     return target, f"{status['total-time'] / 1000:.1f} s, downtime {status['downtime']} ms"
 
 
@@ -173,15 +172,15 @@ def cancel(session, source):
     target = Machine(session, source, f"rdma:HOST:{PORT}")
     source.ask("migrate-set-parameters", **{"max-bandwidth": 2 << 20})
     source.ask("migrate", uri=target.uri)
-    until = time.monotonic() + MIGRATION_SECONDS
+    until = time.monotonic() + HANG_SECONDS
     while source.ask("query-migrate").get("ram", {}).get("transferred", 0) < 2 << 20:
         if time.monotonic() > until:
             raise Failure("no memory was moved before the cancellation")
         time.sleep(0.05)
     source.ask("migrate_cancel")
     source.await_migration("cancelled")
-    source.await_passes(2, BOOT_SECONDS)
-    session.wait(target.process, MIGRATION_SECONDS)
+    source.await_passes(2)
+    session.wait(target.process, HANG_SECONDS)
     target.end()
     return "the source goes on, the destination ends"
 
@@ -193,7 +192,7 @@ def work(session):
     def boot():
         if not chain.get("machine"):
             chain["machine"] = Machine(session)
-            chain["machine"].await_passes(3, BOOT_SECONDS)
+            chain["machine"].await_passes(3)
         return chain["machine"]
 
     cases = [("tcp", dict(uri=f"tcp:HOST:{PORT + 1}"), None), ("rdma", dict(uri=f"rdma:HOST:{PORT}"), None),
