@@ -8,10 +8,14 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
-PATIENCE_S = 60
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+
+PATIENCE_S = lib.LIMIT_S
 
 
 def find():
@@ -39,6 +43,7 @@ class Browser:
             [find(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--no-first-run",
              f"--user-data-dir={self.folder.name}", f"--window-size={width},{height}", "--remote-debugging-pipe"],
             preexec_fn=place, close_fds=False, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        lib.on_exit(self.kill)
         os.close(browser_reads)
         os.close(browser_writes)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -58,12 +63,15 @@ class Browser:
             self.process.wait(PATIENCE_S)
         except (OSError, RuntimeError, subprocess.TimeoutExpired):
             pass
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        self.kill()
         os.close(self.read_end)
         os.close(self.write_end)
         self.folder.cleanup()
+
+    def kill(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
     session = None
     requests = ()

@@ -2,6 +2,13 @@
 """What the tests of the page of `faultline story` ask of a browser."""
 import sys
 
+from chromium import lib
+
+
+def becomes(what, condition):
+    """Waits until the condition holds: the page does the work of a click or a key in a later frame."""
+    lib.await_that(condition, what)
+
 
 def check(what, is_true):
     if not is_true:
