@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <optional>
 #include <span>
@@ -214,9 +215,13 @@ class Member {
     attr.ah_attr.port_num = 1;
     attr.ah_attr.grh.dgid = board_.gid(peer);
     attr.ah_attr.grh.hop_limit = 64;
-    modify(qps_[peer], attr,
-           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    // A peer without a CPU answers no ARP for long. Each attempt takes the time of several requests, and the
+    // crowd ends what has no end.
+    constexpr int kMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    while ((errno = ibv_modify_qp(qps_[peer], &attr, kMask)) == EHOSTUNREACH) {
+    }
+    if (errno != 0) fail("ibv_modify_qp");
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = kAckTimeout;
     attr.retry_cnt = 7;
